@@ -1,0 +1,2 @@
+//! Nothing lives here: this package exists for the cross-crate `examples/`, `benches/` and `tests/`.
+//! The library a user adds is `janus-rt` (imported as `janus`).
