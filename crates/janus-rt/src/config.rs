@@ -1,0 +1,205 @@
+//! What a runtime can be told: defaults, then `janus.toml`, then `JANUS_*` variables, then the builder.
+//! One table names every key for all three; nothing here opens a device or starts a thread.
+
+mod error;
+mod keys;
+mod source;
+#[cfg(test)]
+mod tests;
+
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use error::ConfigError;
+pub(crate) use keys::Cidr;
+pub(crate) use source::{from_environment, from_file};
+
+/// Most shards one runtime may have: a [`janus_csb::ShardId`] is one byte and one value is kept free.
+pub const CORES_MAX: usize = 255;
+
+/// Who polls the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// Every shard polls a queue of its own and hands its neighbours what belongs to them.
+    Combined,
+    /// Dedicated I/O cores poll the queues; shards only see rings.
+    Split {
+        /// How many I/O cores, each with one queue.
+        io_cores: usize,
+    },
+}
+
+/// A backend that configuration can name. Backends that are values come through the builder only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BackendName {
+    Auto,
+    Portal,
+    Tap,
+}
+
+/// What one source said; `None` where it was silent. Later sources win field by field.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Partial {
+    pub(crate) cores: Option<usize>,
+    pub(crate) placement: Option<PlacementName>,
+    pub(crate) io_cores: Option<usize>,
+    pub(crate) backend: Option<BackendName>,
+    pub(crate) tap_name: Option<String>,
+    pub(crate) addresses: Option<Vec<Cidr>>,
+    pub(crate) gateway: Option<Ipv4Addr>,
+    pub(crate) trace: Option<PathBuf>,
+    pub(crate) seed: Option<u64>,
+    pub(crate) max_connections: Option<u32>,
+    pub(crate) receive_buffer: Option<u32>,
+    pub(crate) send_buffer: Option<u32>,
+    pub(crate) packet_buffers: Option<u32>,
+    pub(crate) backlog: Option<usize>,
+    pub(crate) idle_turns: Option<u32>,
+    pub(crate) drain: Option<Duration>,
+}
+
+/// `placement = "…"` before the number of I/O cores is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PlacementName {
+    Combined,
+    Split,
+}
+
+impl Partial {
+    /// Lays `over` on top of `self`.
+    pub(crate) fn overlay(self, over: Partial) -> Partial {
+        // Destructured whole: a new field does not compile until it is laid over too.
+        let Partial {
+            cores,
+            placement,
+            io_cores,
+            backend,
+            tap_name,
+            addresses,
+            gateway,
+            trace,
+            seed,
+            max_connections,
+            receive_buffer,
+            send_buffer,
+            packet_buffers,
+            backlog,
+            idle_turns,
+            drain,
+        } = over;
+        Partial {
+            cores: cores.or(self.cores),
+            placement: placement.or(self.placement),
+            io_cores: io_cores.or(self.io_cores),
+            backend: backend.or(self.backend),
+            tap_name: tap_name.or(self.tap_name),
+            addresses: addresses.or(self.addresses),
+            gateway: gateway.or(self.gateway),
+            trace: trace.or(self.trace),
+            seed: seed.or(self.seed),
+            max_connections: max_connections.or(self.max_connections),
+            receive_buffer: receive_buffer.or(self.receive_buffer),
+            send_buffer: send_buffer.or(self.send_buffer),
+            packet_buffers: packet_buffers.or(self.packet_buffers),
+            backlog: backlog.or(self.backlog),
+            idle_turns: idle_turns.or(self.idle_turns),
+            drain: drain.or(self.drain),
+        }
+    }
+
+    /// Fills the silent fields with defaults and checks what only makes sense together.
+    pub(crate) fn resolve(self) -> Result<Settings, ConfigError> {
+        let processors = processors();
+        let cores = self.cores.unwrap_or_else(|| processors.min(CORES_MAX));
+        if cores == 0 || cores > CORES_MAX {
+            return Err(ConfigError::value(
+                "cores",
+                format!("{cores} is not between 1 and {CORES_MAX}"),
+            ));
+        }
+        let placement = match (self.placement, self.io_cores) {
+            (Some(PlacementName::Split), io_cores) => Placement::Split {
+                io_cores: io_cores.unwrap_or(1),
+            },
+            (Some(PlacementName::Combined), Some(_)) => {
+                return Err(ConfigError::value(
+                    "io_cores",
+                    "only `placement = \"split\"` has I/O cores".into(),
+                ));
+            }
+            (None, Some(io_cores)) => Placement::Split { io_cores },
+            (Some(PlacementName::Combined) | None, None) => Placement::Combined,
+        };
+        if let Placement::Split { io_cores } = placement
+            && (io_cores == 0 || io_cores > CORES_MAX)
+        {
+            return Err(ConfigError::value(
+                "io_cores",
+                format!("{io_cores} is not between 1 and {CORES_MAX}"),
+            ));
+        }
+        let threads = match placement {
+            Placement::Combined => cores,
+            Placement::Split { io_cores } => cores + io_cores,
+        };
+        // Spinning only pays where nobody else wants the processor.
+        let idle_turns = self
+            .idle_turns
+            .unwrap_or(if threads <= processors { 2_000 } else { 0 });
+        Ok(Settings {
+            cores,
+            placement,
+            backend: self.backend.unwrap_or(BackendName::Auto),
+            tap_name: self.tap_name,
+            addresses: self.addresses.unwrap_or_default(),
+            gateway: self.gateway,
+            trace: self.trace,
+            seed: self.seed,
+            max_connections: self.max_connections,
+            receive_buffer: self.receive_buffer,
+            send_buffer: self.send_buffer,
+            packet_buffers: self.packet_buffers.unwrap_or(64 * 1024),
+            backlog: self.backlog.unwrap_or(1024),
+            idle_turns,
+            drain: self.drain.unwrap_or(Duration::from_millis(500)),
+            pin: threads <= processors && threads > 1,
+        })
+    }
+}
+
+/// Everything decided.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) cores: usize,
+    pub(crate) placement: Placement,
+    pub(crate) backend: BackendName,
+    pub(crate) tap_name: Option<String>,
+    pub(crate) addresses: Vec<Cidr>,
+    pub(crate) gateway: Option<Ipv4Addr>,
+    pub(crate) trace: Option<PathBuf>,
+    pub(crate) seed: Option<u64>,
+    pub(crate) max_connections: Option<u32>,
+    pub(crate) receive_buffer: Option<u32>,
+    pub(crate) send_buffer: Option<u32>,
+    pub(crate) packet_buffers: u32,
+    pub(crate) backlog: usize,
+    pub(crate) idle_turns: u32,
+    pub(crate) drain: Duration,
+    pub(crate) pin: bool,
+}
+
+impl Settings {
+    /// How many queues the backend is asked for.
+    pub(crate) fn queues(&self) -> usize {
+        match self.placement {
+            Placement::Combined => self.cores,
+            Placement::Split { io_cores } => io_cores,
+        }
+    }
+}
+
+/// Processors this process may run on.
+pub(crate) fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}

@@ -1,0 +1,72 @@
+//! Why configuration was refused, in words that say what to write instead.
+
+use std::fmt;
+
+/// A key or value that was not understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    /// The file or "environment" it stood in; empty for the builder.
+    origin: String,
+    message: String,
+}
+
+impl ConfigError {
+    pub(crate) fn new(message: String) -> ConfigError {
+        ConfigError {
+            origin: String::new(),
+            message,
+        }
+    }
+
+    pub(crate) fn value(key: &str, problem: String) -> ConfigError {
+        ConfigError::new(format!("`{key}`: {problem}"))
+    }
+
+    /// An unknown `name`, with the nearest of `valid` when one is near, else all of them.
+    pub(crate) fn unknown(name: &str, valid: &[String]) -> ConfigError {
+        let hint = match nearest(name, valid) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("the valid ones are {}", valid.join(", ")),
+        };
+        ConfigError::new(format!("unknown key `{name}`; {hint}"))
+    }
+
+    pub(crate) fn within(mut self, origin: &str) -> ConfigError {
+        self.origin = origin.to_owned();
+        self
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.origin.is_empty() {
+            write!(f, "{}: ", self.origin)?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// The closest valid name, unless none is close enough to be a slip of the finger.
+pub(super) fn nearest<'a>(name: &str, valid: &'a [String]) -> Option<&'a str> {
+    let (distance, best) = valid.iter().map(|v| (edit_distance(name, v), v)).min()?;
+    (distance <= 2.max(name.len() / 3)).then_some(best.as_str())
+}
+
+/// Levenshtein distance; both names are short (a key or a variable), a longer one is cut.
+fn edit_distance(a: &str, b: &str) -> usize {
+    const LENGTH_MAX: usize = 64;
+    let b: Vec<u8> = b.bytes().take(LENGTH_MAX).collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().take(LENGTH_MAX).enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}

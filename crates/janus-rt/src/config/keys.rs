@@ -1,0 +1,157 @@
+//! The one table of keys. A key `tap_name` is `tap_name = …` or `[tap] name = …` in `janus.toml` and
+//! `JANUS_TAP_NAME` in the environment.
+
+use std::net::Ipv4Addr;
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::{BackendName, Partial, PlacementName};
+
+/// One thing that can be configured.
+pub(super) struct Key {
+    pub(super) name: &'static str,
+    pub(super) set: fn(&mut Partial, &str) -> Result<(), String>,
+}
+
+pub(super) const KEYS: &[Key] = &[
+    Key {
+        name: "cores",
+        set: |p, v| store(&mut p.cores, number(v)),
+    },
+    Key {
+        name: "placement",
+        set: |p, v| store(&mut p.placement, placement(v)),
+    },
+    Key {
+        name: "io_cores",
+        set: |p, v| store(&mut p.io_cores, number(v)),
+    },
+    Key {
+        name: "backend",
+        set: |p, v| store(&mut p.backend, backend(v)),
+    },
+    Key {
+        name: "tap_name",
+        set: |p, v| store(&mut p.tap_name, interface_name(v)),
+    },
+    Key {
+        name: "address",
+        set: |p, v| store(&mut p.addresses, addresses(v)),
+    },
+    Key {
+        name: "gateway",
+        set: |p, v| store(&mut p.gateway, gateway(v)),
+    },
+    Key {
+        name: "trace",
+        set: |p, v| store(&mut p.trace, Ok(v.into())),
+    },
+    Key {
+        name: "seed",
+        set: |p, v| store(&mut p.seed, number(v)),
+    },
+    Key {
+        name: "max_connections",
+        set: |p, v| store(&mut p.max_connections, number(v)),
+    },
+    Key {
+        name: "receive_buffer",
+        set: |p, v| store(&mut p.receive_buffer, number(v)),
+    },
+    Key {
+        name: "send_buffer",
+        set: |p, v| store(&mut p.send_buffer, number(v)),
+    },
+    Key {
+        name: "packet_buffers",
+        set: |p, v| store(&mut p.packet_buffers, number(v)),
+    },
+    Key {
+        name: "backlog",
+        set: |p, v| store(&mut p.backlog, number(v)),
+    },
+    Key {
+        name: "idle_turns",
+        set: |p, v| store(&mut p.idle_turns, number(v)),
+    },
+    Key {
+        name: "drain_ms",
+        set: |p, v| store(&mut p.drain, number(v).map(Duration::from_millis)),
+    },
+];
+
+/// An IPv4 address with its prefix length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cidr {
+    pub(crate) address: Ipv4Addr,
+    pub(crate) prefix: u8,
+}
+
+impl FromStr for Cidr {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Cidr, String> {
+        let (address, prefix) = text.trim().split_once('/').unwrap_or((text.trim(), "32"));
+        let wrong = || format!("`{text}` is not an address like 192.0.2.1/24");
+        let address = address.parse().map_err(|_| wrong())?;
+        let prefix = prefix
+            .parse::<u8>()
+            .ok()
+            .filter(|p| *p <= 32)
+            .ok_or_else(wrong)?;
+        Ok(Cidr { address, prefix })
+    }
+}
+
+fn store<T>(field: &mut Option<T>, value: Result<T, String>) -> Result<(), String> {
+    *field = Some(value?);
+    Ok(())
+}
+
+fn number<N: FromStr>(text: &str) -> Result<N, String> {
+    text.trim()
+        .replace('_', "")
+        .parse()
+        .map_err(|_| format!("`{text}` is not a number that fits"))
+}
+
+fn placement(text: &str) -> Result<PlacementName, String> {
+    match text {
+        "combined" => Ok(PlacementName::Combined),
+        "split" => Ok(PlacementName::Split),
+        _ => Err(format!("`{text}` is neither `combined` nor `split`")),
+    }
+}
+
+fn backend(text: &str) -> Result<BackendName, String> {
+    match text {
+        "auto" => Ok(BackendName::Auto),
+        "portal" => Ok(BackendName::Portal),
+        "tap" => Ok(BackendName::Tap),
+        _ => Err(format!("`{text}` is not one of `auto`, `portal`, `tap`")),
+    }
+}
+
+/// Linux allows 15 bytes, no slash, no space (`IFNAMSIZ` with its terminator is 16).
+fn interface_name(text: &str) -> Result<String, String> {
+    let plain = !text.is_empty()
+        && text.len() <= 15
+        && text.bytes().all(|b| b.is_ascii_graphic() && b != b'/');
+    if plain {
+        Ok(text.to_owned())
+    } else {
+        Err(format!(
+            "`{text}` is not an interface name of at most 15 bytes"
+        ))
+    }
+}
+
+fn addresses(text: &str) -> Result<Vec<Cidr>, String> {
+    text.split(',').map(str::parse).collect()
+}
+
+fn gateway(text: &str) -> Result<Ipv4Addr, String> {
+    text.trim()
+        .parse()
+        .map_err(|_| format!("`{text}` is not an IPv4 address"))
+}

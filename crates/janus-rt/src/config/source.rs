@@ -1,0 +1,98 @@
+//! Reading `janus.toml` and the environment into a [`Partial`], refusing what is not understood.
+
+use std::path::Path;
+
+use super::keys::KEYS;
+use super::{ConfigError, Partial};
+
+/// Read when it is there and `JANUS_CONFIG` names no other file.
+const FILE_NAME: &str = "janus.toml";
+const PREFIX: &str = "JANUS_";
+/// `JANUS_CONFIG` names the file itself, so it is no key of it.
+const FILE_VARIABLE: &str = "JANUS_CONFIG";
+/// First words of variables that other parts of the project read (benches, tests, tools).
+const FOREIGN: &[&str] = &["BENCH", "PRIVILEGED", "TEST", "SIM", "FUZZ", "CI", "LOG"];
+
+/// What `JANUS_*` variables say. `variables` is the environment, passed in so that tests need not change their own.
+pub(crate) fn from_environment(
+    variables: impl Iterator<Item = (String, String)>,
+) -> Result<Partial, ConfigError> {
+    let mut partial = Partial::default();
+    for (name, value) in variables {
+        let Some(rest) = name.strip_prefix(PREFIX) else {
+            continue;
+        };
+        let foreign = FOREIGN.contains(&rest.split('_').next().unwrap_or(rest));
+        if foreign || name == FILE_VARIABLE {
+            continue;
+        }
+        let Some(key) = KEYS.iter().find(|key| key.name.to_uppercase() == rest) else {
+            let mut valid: Vec<String> = KEYS
+                .iter()
+                .map(|k| format!("{PREFIX}{}", k.name.to_uppercase()))
+                .collect();
+            valid.push(FILE_VARIABLE.to_owned());
+            return Err(ConfigError::unknown(&name, &valid).within("environment"));
+        };
+        (key.set)(&mut partial, &value)
+            .map_err(|problem| ConfigError::value(&name, problem).within("environment"))?;
+    }
+    Ok(partial)
+}
+
+/// What the file says: the one named by `explicit`, else `janus.toml` in the working directory if there is one.
+pub(crate) fn from_file(explicit: Option<&Path>) -> Result<Partial, ConfigError> {
+    let path = explicit.unwrap_or(Path::new(FILE_NAME));
+    let origin = path.display().to_string();
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if explicit.is_none() && error.kind() == std::io::ErrorKind::NotFound => {
+            return Ok(Partial::default());
+        }
+        Err(error) => {
+            return Err(ConfigError::new(format!("cannot be read: {error}")).within(&origin));
+        }
+    };
+    from_text(&text).map_err(|error| error.within(&origin))
+}
+
+pub(super) fn from_text(text: &str) -> Result<Partial, ConfigError> {
+    let table: toml::Table = text
+        .parse()
+        .map_err(|error: toml::de::Error| ConfigError::new(error.to_string()))?;
+    let mut partial = Partial::default();
+    walk(&table, "", &mut partial)?;
+    Ok(partial)
+}
+
+/// Tables only group: `[tap] name` and `tap_name` are the same key. TOML bounds the depth while parsing.
+fn walk(table: &toml::Table, prefix: &str, partial: &mut Partial) -> Result<(), ConfigError> {
+    for (name, value) in table {
+        let full = format!("{prefix}{}", name.replace('-', "_"));
+        if let toml::Value::Table(inner) = value {
+            walk(inner, &format!("{full}_"), partial)?;
+            continue;
+        }
+        let Some(key) = KEYS.iter().find(|key| key.name == full) else {
+            let valid: Vec<String> = KEYS.iter().map(|k| k.name.to_owned()).collect();
+            return Err(ConfigError::unknown(&full, &valid));
+        };
+        let text = scalar(value)
+            .ok_or_else(|| ConfigError::value(&full, "needs a word, a number or a list".into()))?;
+        (key.set)(partial, &text).map_err(|problem| ConfigError::value(&full, problem))?;
+    }
+    Ok(())
+}
+
+fn scalar(value: &toml::Value) -> Option<String> {
+    match value {
+        toml::Value::String(text) => Some(text.clone()),
+        toml::Value::Integer(number) => Some(number.to_string()),
+        toml::Value::Array(items) => items
+            .iter()
+            .map(scalar)
+            .collect::<Option<Vec<_>>>()
+            .map(|list| list.join(",")),
+        _ => None,
+    }
+}

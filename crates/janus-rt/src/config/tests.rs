@@ -1,0 +1,85 @@
+use super::source::{from_environment, from_text};
+use super::*;
+
+fn environment(pairs: &[(&str, &str)]) -> Result<Partial, ConfigError> {
+    from_environment(pairs.iter().map(|(k, v)| (k.to_string(), v.to_string())))
+}
+
+#[test]
+fn later_sources_win_key_by_key() {
+    let file = from_text("cores = 3\nseed = 7\n[tap]\nname = \"janus0\"").unwrap();
+    let env = environment(&[
+        ("JANUS_CORES", "2"),
+        ("HOME", "/"),
+        ("JANUS_BENCH", "quick"),
+    ])
+    .unwrap();
+    let builder = Partial {
+        idle_turns: Some(5),
+        ..Partial::default()
+    };
+    let settings = file.overlay(env).overlay(builder).resolve().unwrap();
+    assert_eq!(settings.cores, 2);
+    assert_eq!(settings.seed, Some(7));
+    assert_eq!(settings.tap_name.as_deref(), Some("janus0"));
+    assert_eq!(settings.idle_turns, 5);
+}
+
+#[test]
+fn unknown_keys_name_the_nearest() {
+    let error = from_text("adress = \"192.0.2.1/24\"")
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("unknown key `adress`; did you mean `address`?"),
+        "{error}"
+    );
+    let error = environment(&[("JANUS_TAP_NAM", "x")])
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("did you mean `JANUS_TAP_NAME`?"), "{error}");
+    let error = from_text("[tap]\nzzzzzzzzzz = 1").unwrap_err().to_string();
+    assert!(
+        error.contains("the valid ones are cores, placement"),
+        "{error}"
+    );
+}
+
+#[test]
+fn values_are_checked() {
+    for (text, part) in [
+        ("placement = \"splt\"", "neither"),
+        ("address = \"192.0.2.1/33\"", "192.0.2.1/24"),
+        ("cores = -1", "number"),
+        ("trace = true", "a word"),
+        ("backend = \"dpdk\"", "not one of"),
+        ("tap_name = \"a-name-that-is-too-long\"", "15 bytes"),
+    ] {
+        let error = from_text(text).unwrap_err().to_string();
+        assert!(error.contains(part), "{text}: {error}");
+    }
+}
+
+#[test]
+fn lists_and_groups() {
+    let partial = from_text("address = [\"192.0.2.1/24\", \"198.51.100.1\"]").unwrap();
+    let addresses = partial.addresses.unwrap();
+    assert_eq!(
+        addresses[0],
+        Cidr {
+            address: Ipv4Addr::new(192, 0, 2, 1),
+            prefix: 24
+        }
+    );
+    assert_eq!(addresses[1].prefix, 32);
+}
+
+#[test]
+fn io_cores_belong_to_split() {
+    let split = from_text("io_cores = 2").unwrap().resolve().unwrap();
+    assert_eq!(split.placement, Placement::Split { io_cores: 2 });
+    assert_eq!(split.queues(), 2);
+    let both = from_text("placement = \"combined\"\nio_cores = 2").unwrap();
+    assert!(both.resolve().is_err());
+    assert!(from_text("cores = 0").unwrap().resolve().is_err());
+}

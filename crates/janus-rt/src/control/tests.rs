@@ -1,0 +1,172 @@
+use super::*;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Wake;
+
+#[derive(Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Front for Log {
+    fn open(&mut self, port: u16) -> io::Result<u16> {
+        if port == 13 {
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, "taken outside"));
+        }
+        Ok(0)
+    }
+    fn serve(&mut self, port: u16, cores: &[u8]) {
+        self.0.lock().unwrap().push(format!("{port} on {cores:?}"));
+    }
+    fn close(&mut self, port: u16) {
+        self.0.lock().unwrap().push(format!("{port} closed"));
+    }
+}
+
+struct Count(AtomicUsize);
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn table(cores: usize) -> (Control, Arc<Mutex<Vec<String>>>) {
+    let log = Log::default();
+    let seen = log.0.clone();
+    (Control::new(cores, Box::new(log)), seen)
+}
+
+fn any(port: u16) -> SocketAddrV4 {
+    SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port)
+}
+
+/// What a main does in `bind(..).await`.
+fn waits(control: &Control, core: u8, port: u16) -> bool {
+    let pending = control
+        .poll_serving(core, port, true, Waker::noop())
+        .is_pending();
+    if pending {
+        control.main_waits(core, true);
+    }
+    pending
+}
+
+fn serving(control: &Control, port: u16) -> bool {
+    control.lock().ports[&port].serving
+}
+
+#[test]
+fn a_port_serves_once_every_core_has_bound_it() {
+    let (control, seen) = table(3);
+    for core in 0..2 {
+        assert_eq!(control.bind(core, any(80)).unwrap(), 80);
+        assert!(waits(&control, core, 80));
+    }
+    control.bind(2, any(80)).unwrap();
+    assert!(!waits(&control, 2, 80));
+    assert_eq!(*seen.lock().unwrap(), ["80 on [0, 1, 2]"]);
+}
+
+#[test]
+fn a_core_that_waits_for_something_else_is_not_waited_for() {
+    let (control, seen) = table(3);
+    control.bind(1, any(80)).unwrap();
+    assert!(waits(&control, 1, 80));
+    control.main_waits(0, false);
+    assert!(!serving(&control, 80));
+    control.main_ended(2);
+    assert!(serving(&control, 80));
+    assert_eq!(*seen.lock().unwrap(), ["80 on [1]"]);
+    let late = control.bind(0, any(80)).unwrap_err();
+    assert_eq!(late.kind(), io::ErrorKind::AddrInUse);
+    assert!(late.to_string().contains("came too late"), "{late}");
+}
+
+#[test]
+fn two_ports_one_after_the_other_are_both_bound_everywhere() {
+    let (control, seen) = table(2);
+    control.bind(0, any(80)).unwrap();
+    assert!(waits(&control, 0, 80));
+    control.bind(1, any(80)).unwrap();
+    assert!(!waits(&control, 1, 80));
+    // Core 0 has not run since; core 1 must not get 443 for itself.
+    control.bind(1, any(443)).unwrap();
+    assert!(waits(&control, 1, 443));
+    control.bind(0, any(443)).unwrap();
+    assert!(!waits(&control, 0, 443));
+    assert_eq!(*seen.lock().unwrap(), ["80 on [0, 1]", "443 on [0, 1]"]);
+}
+
+#[test]
+fn different_ports_on_different_cores_do_not_wait_for_each_other_for_ever() {
+    let (control, _) = table(2);
+    let count = Arc::new(Count(AtomicUsize::new(0)));
+    let waker = Waker::from(count.clone());
+    control.bind(0, any(80)).unwrap();
+    assert!(control.poll_serving(0, 80, true, &waker).is_pending());
+    control.main_waits(0, true);
+    control.bind(1, any(81)).unwrap();
+    assert!(waits(&control, 1, 81));
+    assert!(serving(&control, 80) && serving(&control, 81));
+    assert_eq!(count.0.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn port_zero_is_one_port_for_all_cores_and_a_new_one_afterwards() {
+    let (control, _) = table(2);
+    let port = control.bind(0, any(0)).unwrap();
+    assert!(waits(&control, 0, port));
+    assert_eq!(control.bind(1, any(0)).unwrap(), port);
+    assert!(!waits(&control, 1, port));
+    assert_ne!(control.bind(1, any(0)).unwrap(), port);
+}
+
+#[test]
+fn refusals_say_why() {
+    let (control, _) = table(2);
+    control.bind(0, any(80)).unwrap();
+    assert!(
+        control
+            .bind(0, any(80))
+            .unwrap_err()
+            .to_string()
+            .contains("this core already")
+    );
+    let other = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 80);
+    assert!(
+        control
+            .bind(1, other)
+            .unwrap_err()
+            .to_string()
+            .contains("bound as 0.0.0.0:80")
+    );
+    assert!(
+        control
+            .bind(0, any(13))
+            .unwrap_err()
+            .to_string()
+            .contains("taken outside")
+    );
+}
+
+#[test]
+fn a_listener_may_leave_and_come_back() {
+    let (control, seen) = table(2);
+    for core in 0..2 {
+        control.bind(core, any(80)).unwrap();
+        waits(&control, core, 80);
+    }
+    control.release(0, 80);
+    control.bind(0, any(80)).unwrap();
+    assert!(!waits(&control, 0, 80));
+    control.release(0, 80);
+    control.release(1, 80);
+    assert_eq!(*seen.lock().unwrap(), ["80 on [0, 1]", "80 closed"]);
+}
+
+#[test]
+fn a_bind_in_a_task_serves_without_its_main() {
+    let (control, _) = table(1);
+    control.main_waits(0, false);
+    control.bind(0, any(80)).unwrap();
+    assert!(control.poll_serving(0, 80, false, Waker::noop()).is_ready());
+}
