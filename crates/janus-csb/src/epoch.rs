@@ -1,0 +1,121 @@
+//! Epochs number the states of the steering; a tag is what a packet carries of them. No state lives here.
+
+use core::fmt;
+
+const EPOCH_BITS: u32 = 15;
+const EPOCH_MASK: u16 = (1 << EPOCH_BITS) - 1;
+const HINT: u16 = 1 << EPOCH_BITS;
+
+/// The number of a steering state, 15 bits and wrapping: only the distance between two epochs means anything, and it
+/// is right as long as they are less than 16,384 apart. Packets live for a few epochs at most.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Epoch(u16);
+
+impl Epoch {
+    /// The epoch with these low 15 bits.
+    pub const fn new(number: u16) -> Epoch {
+        Epoch(number & EPOCH_MASK)
+    }
+
+    /// The number, below 2^15.
+    pub const fn number(self) -> u16 {
+        self.0
+    }
+
+    /// The epoch after this one.
+    pub const fn next(self) -> Epoch {
+        Epoch::new(self.0.wrapping_add(1))
+    }
+
+    /// The epoch before this one.
+    pub const fn previous(self) -> Epoch {
+        Epoch::new(self.0.wrapping_sub(1))
+    }
+
+    /// How many epochs after `other` this one is; negative when it came before.
+    pub const fn since(self, other: Epoch) -> i32 {
+        let apart = (self.0.wrapping_sub(other.0) & EPOCH_MASK) as i32;
+        if apart >= 1 << (EPOCH_BITS - 1) {
+            apart - (1 << EPOCH_BITS)
+        } else {
+            apart
+        }
+    }
+}
+
+impl fmt::Debug for Epoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "e{}", self.0)
+    }
+}
+
+/// What a packet carries on its way to a shard: the epoch of the decision that sent it there (its *stage*), and
+/// whether that decision was only a hint, that is, not made by the ring of that epoch itself.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Tag(u16);
+
+impl Tag {
+    /// The tag of a decision of `epoch`.
+    pub const fn new(epoch: Epoch, hint: bool) -> Tag {
+        Tag(epoch.0 | if hint { HINT } else { 0 })
+    }
+
+    /// The tag as it travels in a frame.
+    pub const fn bits(self) -> u16 {
+        self.0
+    }
+
+    /// The tag that [`bits`](Tag::bits) gave. Every value is a tag.
+    pub const fn from_bits(bits: u16) -> Tag {
+        Tag(bits)
+    }
+
+    /// The epoch of the decision.
+    pub const fn epoch(self) -> Epoch {
+        Epoch::new(self.0)
+    }
+
+    /// Whether something other than the ring of the epoch chose the shard.
+    pub const fn is_hint(self) -> bool {
+        self.0 & HINT != 0
+    }
+}
+
+impl fmt::Debug for Tag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:?}{}",
+            self.epoch(),
+            if self.is_hint() { "?" } else { "" }
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distance_is_right_across_the_wrap() {
+        let last = Epoch::new(EPOCH_MASK);
+        assert_eq!(last.next(), Epoch::new(0));
+        assert_eq!(Epoch::new(0).previous(), last);
+        assert_eq!(Epoch::new(2).since(last), 3);
+        assert_eq!(last.since(Epoch::new(2)), -3);
+        assert_eq!(last.since(last), 0);
+        for number in [0, 1, 16_383, 16_384, EPOCH_MASK] {
+            let epoch = Epoch::new(number);
+            assert_eq!(epoch.next().since(epoch), 1);
+            assert_eq!(epoch.previous().since(epoch), -1);
+        }
+    }
+
+    #[test]
+    fn a_tag_carries_both_parts() {
+        for bits in 0..=u16::MAX {
+            let tag = Tag::from_bits(bits);
+            assert_eq!(Tag::new(tag.epoch(), tag.is_hint()).bits(), bits);
+        }
+    }
+}

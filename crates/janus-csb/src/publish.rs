@@ -1,0 +1,217 @@
+//! Publishing: one writer replaces the steering, many readers adopt it between batches. A reader never waits: when
+//! the writer holds the lock at that moment, the reader goes on with what it has and looks again next time.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+use crate::shard::ShardId;
+use crate::steering::{Draft, Steering};
+
+#[cfg(test)]
+mod tests;
+
+/// What writer and readers share.
+struct Shared {
+    /// Number of the steering in `slot`; changed only with the lock held, read without.
+    version: AtomicU64,
+    slot: Mutex<Slot>,
+}
+
+struct Slot {
+    steering: Arc<Steering>,
+    /// The version each living reader has adopted.
+    readers: Vec<Arc<Adopted>>,
+}
+
+/// On a line of its own: every reader writes its own one.
+#[repr(align(128))]
+struct Adopted(AtomicU64);
+
+/// The writing end. There is one; whoever lets several threads change the steering puts it behind a lock.
+pub struct Publisher {
+    shared: Arc<Shared>,
+    current: Arc<Steering>,
+    /// Replaced steerings that a reader may still hold: kept so that the last drop, and the freeing of a ring, never
+    /// falls to a reader in its loop. At most one for each reader, and one more.
+    replaced: Vec<Arc<Steering>>,
+}
+
+impl Publisher {
+    /// Starts with this steering.
+    pub fn new(steering: Steering) -> Publisher {
+        let current = Arc::new(steering);
+        let slot = Mutex::new(Slot {
+            steering: current.clone(),
+            readers: Vec::new(),
+        });
+        Publisher {
+            shared: Arc::new(Shared {
+                version: AtomicU64::new(1),
+                slot,
+            }),
+            current,
+            replaced: Vec::new(),
+        }
+    }
+
+    /// A new reader, for an I/O core or a shard. It has adopted what is current.
+    pub fn reader(&self) -> Reader {
+        Reader::new(self.shared.clone())
+    }
+
+    /// The steering as the writer last left it.
+    pub fn current(&self) -> &Steering {
+        &self.current
+    }
+
+    /// Adds a pending layout: shards walk to it as soon as they have adopted it, I/O cores keep to the published one.
+    pub fn propose(&mut self, change: impl FnOnce(&mut Draft)) {
+        let mut draft = self.current.draft();
+        change(&mut draft);
+        self.replace(self.current.proposed(draft));
+    }
+
+    /// Publishes the newest layout: I/O cores look up in it from their next batch on. To be called when every shard
+    /// has adopted it ([`settled`](Publisher::settled)) and holds no flow that it gives to another shard.
+    pub fn publish(&mut self) {
+        if self.current.is_pending() {
+            self.replace(self.current.swapped());
+        }
+    }
+
+    /// Proposes and publishes in one stroke. Right where no flow can be in the way: at the start, and for a port on
+    /// which nobody listened before. All changes made in one call are one epoch: when every shard binds the same port,
+    /// collect the binds and make one update of them, else the ports' owners change with each.
+    pub fn update(&mut self, change: impl FnOnce(&mut Draft)) {
+        let mut draft = self.current.draft();
+        change(&mut draft);
+        self.replace(self.current.proposed(draft).swapped());
+    }
+
+    /// [`update`](Publisher::update) for one more listener.
+    pub fn listen(&mut self, port: u16, shard: ShardId) {
+        if !self
+            .current
+            .newest()
+            .ports()
+            .get(port)
+            .is_some_and(|set| set.contains(shard))
+        {
+            self.update(|draft| _ = draft.listen(port, shard));
+        }
+    }
+
+    /// [`update`](Publisher::update) for one listener less.
+    pub fn unlisten(&mut self, port: u16, shard: ShardId) {
+        if self
+            .current
+            .newest()
+            .ports()
+            .get(port)
+            .is_some_and(|set| set.contains(shard))
+        {
+            self.update(|draft| _ = draft.unlisten(port, shard));
+        }
+    }
+
+    /// Whether every living reader has adopted the current steering.
+    pub fn settled(&self) -> bool {
+        let version = self.shared.version.load(Ordering::Relaxed);
+        self.shared
+            .lock()
+            .readers
+            .iter()
+            .all(|reader| reader.0.load(Ordering::Acquire) == version)
+    }
+
+    fn replace(&mut self, next: Steering) {
+        let next = Arc::new(next);
+        {
+            let mut slot = self.shared.lock();
+            slot.steering = next.clone();
+            // Under the lock, so that whoever holds it reads a version and a steering that belong together.
+            self.shared.version.fetch_add(1, Ordering::Release);
+        }
+        self.replaced
+            .push(std::mem::replace(&mut self.current, next));
+        self.replaced.retain(|old| Arc::strong_count(old) > 1);
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Slot> {
+        // Nothing in the lock's scope can be left half done, so a panic elsewhere does not spoil what it guards.
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A reading end, one for each thread that looks up or walks.
+pub struct Reader {
+    shared: Arc<Shared>,
+    current: Arc<Steering>,
+    seen: u64,
+    adopted: Arc<Adopted>,
+}
+
+impl Reader {
+    fn new(shared: Arc<Shared>) -> Reader {
+        let mut slot = shared.lock();
+        let seen = shared.version.load(Ordering::Relaxed);
+        let adopted = Arc::new(Adopted(AtomicU64::new(seen)));
+        slot.readers.push(adopted.clone());
+        let current = slot.steering.clone();
+        drop(slot);
+        Reader {
+            shared,
+            current,
+            seen,
+            adopted,
+        }
+    }
+
+    /// Adopts the newest steering if there is one; says whether it did. To be called between batches only: what a
+    /// batch began with it ends with. One relaxed load when nothing is new, and never a wait.
+    #[inline]
+    pub fn refresh(&mut self) -> bool {
+        if self.shared.version.load(Ordering::Relaxed) == self.seen {
+            return false;
+        }
+        self.adopt()
+    }
+
+    #[cold]
+    fn adopt(&mut self) -> bool {
+        let slot = match self.shared.slot.try_lock() {
+            Ok(slot) => slot,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        self.current = slot.steering.clone();
+        self.seen = self.shared.version.load(Ordering::Relaxed);
+        drop(slot);
+        // The writer's Acquire pairs with it: when it sees this version, nothing of an older batch is to come.
+        self.adopted.0.store(self.seen, Ordering::Release);
+        true
+    }
+
+    /// The steering adopted last.
+    #[inline]
+    pub fn current(&self) -> &Steering {
+        &self.current
+    }
+}
+
+impl Clone for Reader {
+    fn clone(&self) -> Reader {
+        Reader::new(self.shared.clone())
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.shared
+            .lock()
+            .readers
+            .retain(|reader| !Arc::ptr_eq(reader, &self.adopted));
+    }
+}
