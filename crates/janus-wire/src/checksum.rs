@@ -1,0 +1,135 @@
+//! The Internet checksum (RFC 1071), its pseudo headers, and its incremental update (RFC 1624).
+//! Only arithmetic: which fields a checksum covers in a header is the header's module's matter.
+//!
+//! A *partial sum* is a `u32` whose ones'-complement value counts; partial sums of pieces that each start at an even
+//! offset may be chained through `initial`.
+
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+/// Adds the big-endian 16-bit words of `data` to a partial sum. An odd last byte counts as the high half of a word, so
+/// only the last piece of a chain may have odd length.
+#[inline]
+pub fn sum(data: &[u8], initial: u32) -> u32 {
+    // Ones'-complement addition does not care about byte order (RFC 1071 section 2 B): add wide words as the machine
+    // reads them, swap the folded result once at the end.
+    let mut wide = 0u64;
+    let (blocks, rest) = data.as_chunks::<32>();
+    if !blocks.is_empty() {
+        wide = sum_blocks(blocks);
+    }
+    let (words, tail) = rest.as_chunks::<8>();
+    for word in words {
+        wide = add_carry(wide, u64::from_ne_bytes(*word));
+    }
+    if !tail.is_empty() {
+        let mut last = [0u8; 8];
+        last[..tail.len()].copy_from_slice(tail);
+        wide = add_carry(wide, u64::from_ne_bytes(last));
+    }
+    let folded = u16::from_be(fold_wide(wide));
+    add_partial(initial, u32::from(folded))
+}
+
+/// Lanes of 64 bits take 32-bit words, so that no carry is lost before 2^32 blocks and the loop vectorises.
+#[inline]
+fn sum_blocks(blocks: &[[u8; 32]]) -> u64 {
+    let mut lanes = [0u64; 8];
+    for block in blocks {
+        let (words, _) = block.as_chunks::<4>();
+        for (lane, word) in lanes.iter_mut().zip(words) {
+            *lane += u64::from(u32::from_ne_bytes(*word));
+        }
+    }
+    lanes.into_iter().fold(0, add_carry)
+}
+
+#[inline(always)]
+const fn add_carry(a: u64, b: u64) -> u64 {
+    let (sum, carry) = a.overflowing_add(b);
+    sum + carry as u64
+}
+
+#[inline(always)]
+const fn fold_wide(wide: u64) -> u16 {
+    // Each step keeps the value modulo 2^16 - 1 and leaves a carry the next one absorbs.
+    let s = (wide >> 32) + (wide & 0xffff_ffff);
+    let s = (s >> 32) + (s & 0xffff_ffff);
+    fold(s as u32)
+}
+
+/// Adds two partial sums with end-around carry.
+#[inline(always)]
+pub const fn add_partial(a: u32, b: u32) -> u32 {
+    let (sum, carry) = a.overflowing_add(b);
+    sum + carry as u32
+}
+
+/// Folds a partial sum to 16 bits; not complemented. [`finish`] gives the value for a header field.
+#[inline(always)]
+pub const fn fold(partial: u32) -> u16 {
+    let s = (partial >> 16) + (partial & 0xffff);
+    ((s >> 16) + (s & 0xffff)) as u16
+}
+
+/// Folds and complements: what goes into the checksum field, and 0 when the summed bytes included a valid one.
+#[inline(always)]
+pub const fn finish(partial: u32) -> u16 {
+    !fold(partial)
+}
+
+/// Checksum over an IPv4 header with its options: the field's value when the field is zero, 0 when the field is valid.
+#[inline]
+pub fn ipv4_header(header: &[u8]) -> u16 {
+    finish(sum(header, 0))
+}
+
+/// Partial sum of the IPv4 pseudo header (RFC 9293 section 3.1); `len` counts transport header and payload.
+#[inline]
+pub const fn pseudo_v4(src: Ipv4Addr, dst: Ipv4Addr, proto: u8, len: u16) -> u32 {
+    let (s, d) = (src.to_bits(), dst.to_bits());
+    // Six 16-bit values: far from 2^32.
+    (s >> 16) + (s & 0xffff) + (d >> 16) + (d & 0xffff) + proto as u32 + len as u32
+}
+
+/// Partial sum of the IPv6 pseudo header (RFC 8200 section 8.1).
+#[inline]
+pub fn pseudo_v6(src: Ipv6Addr, dst: Ipv6Addr, proto: u8, len: u32) -> u32 {
+    let addresses = sum(&dst.octets(), sum(&src.octets(), 0));
+    add_partial(add_partial(addresses, len), u32::from(proto))
+}
+
+/// Checksum of a TCP segment over IPv4: the field's value when the field is zero, 0 when the field is valid.
+#[inline]
+pub fn tcp_v4(src: Ipv4Addr, dst: Ipv4Addr, segment: &[u8]) -> u16 {
+    // An IPv4 datagram holds at most 65,535 bytes; a longer slice cannot be valid whatever the sum says.
+    finish(sum(
+        segment,
+        pseudo_v4(src, dst, crate::proto::TCP, segment.len() as u16),
+    ))
+}
+
+/// Checksum of a TCP segment over IPv6.
+#[inline]
+pub fn tcp_v6(src: Ipv6Addr, dst: Ipv6Addr, segment: &[u8]) -> u16 {
+    finish(sum(
+        segment,
+        pseudo_v6(src, dst, crate::proto::TCP, segment.len() as u32),
+    ))
+}
+
+/// The checksum field after one 16-bit word it covers changed from `old` to `new` (RFC 1624 equation 3).
+#[inline]
+pub const fn update(field: u16, old: u16, new: u16) -> u16 {
+    // HC' = ~(~HC + ~m + m'): unlike equation 2 this never yields 0xffff for a sum that is not zero.
+    finish((!field) as u32 + (!old) as u32 + new as u32)
+}
+
+/// [`update`] for a 32-bit value at an even offset, such as an address or a timestamp.
+#[inline]
+pub const fn update32(field: u16, old: u32, new: u32) -> u16 {
+    let field = update(field, (old >> 16) as u16, (new >> 16) as u16);
+    update(field, old as u16, new as u16)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,158 @@
+//! The first look at a frame, for the I/O core: which flow, and where its headers begin. Cheap, because it runs for
+//! every packet on the core that feeds all others; checksums and everything TCP are left to the shard.
+
+use crate::ethernet::{self, ethertype};
+use crate::flow::FlowKeyV4;
+use crate::icmpv4;
+use crate::tcp::Flags;
+use crate::{Malformed, be16, be32, ipv4, proto};
+use core::net::Ipv4Addr;
+
+/// What a frame begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Link {
+    /// An Ethernet header.
+    Ethernet,
+    /// The IP header itself.
+    Ip,
+}
+
+impl Link {
+    /// Bytes of the header that an outgoing frame carries before IP.
+    #[inline]
+    pub const fn header_len(self) -> usize {
+        match self {
+            Self::Ethernet => ethernet::LEN,
+            Self::Ip => 0,
+        }
+    }
+}
+
+/// What a frame is, as far as steering needs to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// ARP: every shard wants to see it.
+    Arp,
+    /// A whole TCP segment over IPv4.
+    Tcp4 {
+        /// Offset of the IP header in the frame.
+        l3_offset: usize,
+        /// Sender.
+        src: Ipv4Addr,
+        /// Receiver, us.
+        dst: Ipv4Addr,
+        /// Port of the sender.
+        sport: u16,
+        /// Port of the receiver.
+        dport: u16,
+        /// Control bits.
+        flags: Flags,
+    },
+    /// ICMP over IPv4. An error belongs to the connection it quotes.
+    Icmp4 {
+        /// Offset of the IP header in the frame.
+        l3_offset: usize,
+        /// Sender.
+        src: Ipv4Addr,
+        /// Receiver.
+        dst: Ipv4Addr,
+        /// The connection that an error message quotes.
+        quoted: Option<FlowKeyV4>,
+    },
+    /// A fragment of an IPv4 datagram: reassembled before it can be steered by ports.
+    Fragment {
+        /// Offset of the IP header in the frame.
+        l3_offset: usize,
+    },
+    /// A protocol the stack does not speak.
+    Other,
+    /// Not what its headers claim.
+    Malformed(Malformed),
+}
+
+/// Looks at a frame.
+#[inline]
+pub fn classify(frame: &[u8], link: Link) -> Class {
+    match look(frame, link) {
+        Ok(class) => class,
+        Err(why) => Class::Malformed(why),
+    }
+}
+
+#[inline]
+fn look(frame: &[u8], link: Link) -> crate::Result<Class> {
+    match link {
+        Link::Ip => ip(frame, 0),
+        Link::Ethernet => {
+            let head = frame
+                .first_chunk::<{ ethernet::LEN }>()
+                .ok_or(Malformed::Truncated)?;
+            match be16(head, 12) {
+                ethertype::IPV4 => ip4(&frame[ethernet::LEN..], ethernet::LEN),
+                ethertype::ARP => Ok(Class::Arp),
+                ethertype::VLAN | ethertype::SERVICE_VLAN => tagged(frame),
+                _ => Ok(Class::Other),
+            }
+        }
+    }
+}
+
+#[cold]
+fn tagged(frame: &[u8]) -> crate::Result<Class> {
+    let (header, rest) = ethernet::Header::parse(frame)?;
+    let l3_offset = frame.len() - rest.len();
+    match header.ethertype {
+        ethertype::IPV4 => ip4(rest, l3_offset),
+        ethertype::ARP => Ok(Class::Arp),
+        _ => Ok(Class::Other),
+    }
+}
+
+#[inline]
+fn ip(packet: &[u8], l3_offset: usize) -> crate::Result<Class> {
+    match packet.first().ok_or(Malformed::Truncated)? >> 4 {
+        4 => ip4(packet, l3_offset),
+        6 => Ok(Class::Other),
+        _ => Err(Malformed::Version),
+    }
+}
+
+#[inline]
+fn ip4(packet: &[u8], l3_offset: usize) -> crate::Result<Class> {
+    let ip = ipv4::parse(packet)?;
+    if ip.is_fragment() {
+        return Ok(Class::Fragment { l3_offset });
+    }
+    match ip.proto {
+        proto::TCP => {
+            // Only ports and flags are needed, but half a header is of no use to the shard either.
+            let t = ip
+                .payload()
+                .first_chunk::<20>()
+                .ok_or(Malformed::Truncated)?;
+            let ports = be32(t, 0);
+            Ok(Class::Tcp4 {
+                l3_offset,
+                src: ip.src,
+                dst: ip.dst,
+                sport: (ports >> 16) as u16,
+                dport: ports as u16,
+                flags: Flags(t[13]),
+            })
+        }
+        proto::ICMP => {
+            let message = icmpv4::parse(ip.payload())?;
+            let quoted = message.quote().and_then(icmpv4::Quote::flow);
+            Ok(Class::Icmp4 {
+                l3_offset,
+                src: ip.src,
+                dst: ip.dst,
+                quoted,
+            })
+        }
+        _ => Ok(Class::Other),
+    }
+}
+
+#[cfg(test)]
+mod tests;

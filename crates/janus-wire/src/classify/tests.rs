@@ -1,0 +1,180 @@
+//! Every class by example, agreement with the full parsers, and noise.
+
+use super::*;
+use crate::ethernet::{Header, MacAddr};
+use crate::{SeqNum, tcp};
+use proptest::prelude::*;
+
+const SRC: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+const DST: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
+
+fn packet(proto: u8, payload: &[u8]) -> Vec<u8> {
+    let repr = ipv4::Repr {
+        src: SRC,
+        dst: DST,
+        proto,
+        payload_len: payload.len() as u16,
+        ttl: 64,
+        tos: 0,
+        id: 0,
+        dont_fragment: true,
+    };
+    let mut out = vec![0; ipv4::LEN];
+    ipv4::emit(&mut out, &repr);
+    out.extend_from_slice(payload);
+    out
+}
+
+fn syn() -> Vec<u8> {
+    let header = tcp::Header {
+        src_port: 40_000,
+        dst_port: 80,
+        seq: SeqNum(1),
+        ack: SeqNum(0),
+        flags: Flags::SYN,
+        window: 65_535,
+        urgent: 0,
+        header_len: 20,
+    };
+    let mut segment = vec![0; 20];
+    tcp::emit(&mut segment, &header, &tcp::Options::NONE);
+    packet(proto::TCP, &segment)
+}
+
+fn framed(ethertype: u16, payload: &[u8]) -> Vec<u8> {
+    let mut frame = Header {
+        dst: MacAddr::BROADCAST,
+        src: MacAddr::ZERO,
+        ethertype,
+    }
+    .to_bytes()
+    .to_vec();
+    frame.extend_from_slice(payload);
+    frame
+}
+
+fn expected_syn(l3_offset: usize) -> Class {
+    Class::Tcp4 {
+        l3_offset,
+        src: SRC,
+        dst: DST,
+        sport: 40_000,
+        dport: 80,
+        flags: Flags::SYN,
+    }
+}
+
+#[test]
+fn tcp_over_each_link() {
+    assert_eq!(classify(&syn(), Link::Ip), expected_syn(0));
+    assert_eq!(
+        classify(&framed(ethertype::IPV4, &syn()), Link::Ethernet),
+        expected_syn(14)
+    );
+    let tagged = [&[0, 5, 8, 0][..], &syn()].concat();
+    assert_eq!(
+        classify(&framed(ethertype::VLAN, &tagged), Link::Ethernet),
+        expected_syn(18)
+    );
+    assert_eq!(
+        (Link::Ethernet.header_len(), Link::Ip.header_len()),
+        (14, 0)
+    );
+}
+
+#[test]
+fn the_other_classes() {
+    assert_eq!(
+        classify(&framed(ethertype::ARP, &[0; 28]), Link::Ethernet),
+        Class::Arp
+    );
+    assert_eq!(
+        classify(&framed(0x88cc, &[0; 28]), Link::Ethernet),
+        Class::Other
+    );
+    assert_eq!(
+        classify(&packet(proto::UDP, &[0; 8]), Link::Ip),
+        Class::Other
+    );
+    assert_eq!(
+        classify(&packet(proto::TCP, &[0; 19]), Link::Ip),
+        Class::Malformed(Malformed::Truncated)
+    );
+    assert_eq!(
+        classify(&[], Link::Ip),
+        Class::Malformed(Malformed::Truncated)
+    );
+    assert_eq!(
+        classify(&[0x75; 40], Link::Ip),
+        Class::Malformed(Malformed::Version)
+    );
+    let mut fragment = syn();
+    fragment[6] = 0x20;
+    assert_eq!(
+        classify(&fragment, Link::Ip),
+        Class::Fragment { l3_offset: 0 }
+    );
+}
+
+#[test]
+fn an_icmp_error_is_steered_by_what_it_quotes() {
+    // We (SRC) sent a segment to DST; a router answers us.
+    let mut message = [0; 64];
+    let len = icmpv4::emit_unreachable(&mut message, icmpv4::unreachable::HOST, 0, &syn());
+    let Class::Icmp4 {
+        quoted: Some(flow), ..
+    } = classify(&packet(proto::ICMP, &message[..len]), Link::Ip)
+    else {
+        panic!("not an error with a quote");
+    };
+    assert_eq!(
+        flow,
+        FlowKeyV4 {
+            peer: DST,
+            local: SRC,
+            peer_port: 80,
+            local_port: 40_000
+        }
+    );
+
+    let len = icmpv4::emit_echo_request(&mut message, 1, 2, b"x");
+    assert_eq!(
+        classify(&packet(proto::ICMP, &message[..len]), Link::Ip),
+        Class::Icmp4 {
+            l3_offset: 0,
+            src: SRC,
+            dst: DST,
+            quoted: None
+        }
+    );
+}
+
+proptest! {
+    #[test]
+    fn noise_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..128)) {
+        let _ = classify(&bytes, Link::Ip);
+        let _ = classify(&bytes, Link::Ethernet);
+    }
+
+    /// Frames that were right once and then damaged: the interesting paths of every parser behind this one.
+    #[test]
+    fn damaged_frames_never_panic(at in 0usize..60, value: u8, cut in 0usize..100, error: bool) {
+        let mut bytes = syn();
+        if error {
+            let mut message = [0; 64];
+            let len = icmpv4::emit_unreachable(&mut message, 1, 0, &syn());
+            bytes = packet(proto::ICMP, &message[..len]);
+        }
+        let mut frame = framed(ethertype::IPV4, &bytes);
+        let len = frame.len();
+        frame[at % len] = value;
+        frame.truncate(cut);
+        if let Class::Tcp4 { l3_offset, src, dst, sport, dport, flags } = classify(&frame, Link::Ethernet) {
+            let ip = ipv4::parse(&frame[l3_offset..]).unwrap();
+            prop_assert_eq!((ip.src, ip.dst), (src, dst));
+            if let Ok((header, _, _)) = tcp::parse(ip.payload()) {
+                prop_assert_eq!((header.src_port, header.dst_port, header.flags), (sport, dport, flags));
+            }
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! ICMP for IPv4 (RFC 792): echo, and errors with the connection they speak of. Whether an error is believed
+//! (RFC 5927) and how many answers a second are sent is the stack's matter.
+
+use crate::flow::FlowKeyV4;
+use crate::{Malformed, Result, SeqNum, be16, be32, checksum};
+use core::net::Ipv4Addr;
+
+/// Bytes of every message's fixed part.
+pub const LEN: usize = 8;
+
+const ECHO_REPLY: u8 = 0;
+const UNREACHABLE: u8 = 3;
+const ECHO_REQUEST: u8 = 8;
+const TIME_EXCEEDED: u8 = 11;
+const PARAMETER_PROBLEM: u8 = 12;
+
+/// Codes of [`Message::Unreachable`].
+pub mod unreachable {
+    /// No route to the network.
+    pub const NET: u8 = 0;
+    /// No route to the host.
+    pub const HOST: u8 = 1;
+    /// The host does not know the protocol.
+    pub const PROTOCOL: u8 = 2;
+    /// Nobody listens on the port.
+    pub const PORT: u8 = 3;
+    /// Too big for the next hop and must not be fragmented (RFC 1191).
+    pub const FRAGMENTATION_NEEDED: u8 = 4;
+    /// Administratively prohibited.
+    pub const PROHIBITED: u8 = 13;
+}
+
+/// The datagram that an error speaks of, as far as it was sent back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quote {
+    /// Source: our address, if the error is ours.
+    pub src: Ipv4Addr,
+    /// Destination: the peer.
+    pub dst: Ipv4Addr,
+    /// Protocol of the quoted datagram.
+    pub proto: u8,
+    /// First two bytes of its payload; a port in TCP and UDP.
+    pub src_port: u16,
+    /// Next two bytes.
+    pub dst_port: u16,
+    /// Next four bytes: TCP's sequence number, which RFC 5927 section 4 compares with the window.
+    pub seq: SeqNum,
+}
+
+impl Quote {
+    /// Reads a quoted header and the first eight payload bytes, all that RFC 792 promises. The quoted total length is
+    /// not compared with what is there: routers cut.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        let h = bytes.first_chunk::<20>().ok_or(Malformed::Truncated)?;
+        if h[0] >> 4 != 4 {
+            return Err(Malformed::Version);
+        }
+        let header_len = usize::from(h[0] & 0x0f) * 4;
+        if header_len < 20 {
+            return Err(Malformed::Length);
+        }
+        // Only a first fragment begins with a transport header.
+        if be16(h, 6) & 0x1fff != 0 {
+            return Err(Malformed::Version);
+        }
+        let t = bytes
+            .get(header_len..)
+            .and_then(|b| b.first_chunk::<8>())
+            .ok_or(Malformed::Truncated)?;
+        Ok(Self {
+            src: Ipv4Addr::from_bits(be32(h, 12)),
+            dst: Ipv4Addr::from_bits(be32(h, 16)),
+            proto: h[9],
+            src_port: be16(t, 0),
+            dst_port: be16(t, 2),
+            seq: SeqNum(be32(t, 4)),
+        })
+    }
+
+    /// The TCP connection the quoted segment belongs to, as its sender (we) names it.
+    #[inline]
+    pub fn flow(&self) -> Option<FlowKeyV4> {
+        (self.proto == crate::proto::TCP).then_some(FlowKeyV4 {
+            peer: self.dst,
+            local: self.src,
+            peer_port: self.dst_port,
+            local_port: self.src_port,
+        })
+    }
+}
+
+/// A message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message<'a> {
+    /// Somebody pings us.
+    EchoRequest {
+        /// Identifier, usually of the pinging process.
+        ident: u16,
+        /// Sequence number.
+        sequence: u16,
+        /// Payload to be sent back.
+        data: &'a [u8],
+    },
+    /// An answer to a ping.
+    EchoReply {
+        /// Identifier.
+        ident: u16,
+        /// Sequence number.
+        sequence: u16,
+        /// Payload that came back.
+        data: &'a [u8],
+    },
+    /// A datagram could not be delivered.
+    Unreachable {
+        /// Why, see [`unreachable`].
+        code: u8,
+        /// Path MTU, with [`unreachable::FRAGMENTATION_NEEDED`]; 0 from old routers.
+        mtu: u16,
+        /// The datagram.
+        quote: Quote,
+    },
+    /// A datagram's time to live ended, or reassembly took too long.
+    TimeExceeded {
+        /// 0 in transit, 1 in reassembly.
+        code: u8,
+        /// The datagram.
+        quote: Quote,
+    },
+    /// A router did not like a header.
+    ParameterProblem {
+        /// Kind of problem.
+        code: u8,
+        /// The datagram.
+        quote: Quote,
+    },
+    /// Anything else; silently discarded (RFC 1122 section 3.2.2).
+    Other {
+        /// Type field.
+        kind: u8,
+        /// Code field.
+        code: u8,
+    },
+}
+
+impl Message<'_> {
+    /// The quoted datagram of an error message.
+    #[inline]
+    pub const fn quote(&self) -> Option<&Quote> {
+        match self {
+            Self::Unreachable { quote, .. }
+            | Self::TimeExceeded { quote, .. }
+            | Self::ParameterProblem { quote, .. } => Some(quote),
+            Self::EchoRequest { .. } | Self::EchoReply { .. } | Self::Other { .. } => None,
+        }
+    }
+}
+
+/// Reads a message; its checksum is [`checksum_ok`]'s matter.
+pub fn parse(bytes: &[u8]) -> Result<Message<'_>> {
+    let (h, data) = bytes
+        .split_first_chunk::<LEN>()
+        .ok_or(Malformed::Truncated)?;
+    let code = h[1];
+    Ok(match h[0] {
+        ECHO_REQUEST => Message::EchoRequest {
+            ident: be16(h, 4),
+            sequence: be16(h, 6),
+            data,
+        },
+        ECHO_REPLY => Message::EchoReply {
+            ident: be16(h, 4),
+            sequence: be16(h, 6),
+            data,
+        },
+        UNREACHABLE => Message::Unreachable {
+            code,
+            mtu: be16(h, 6),
+            quote: Quote::parse(data)?,
+        },
+        TIME_EXCEEDED => Message::TimeExceeded {
+            code,
+            quote: Quote::parse(data)?,
+        },
+        PARAMETER_PROBLEM => Message::ParameterProblem {
+            code,
+            quote: Quote::parse(data)?,
+        },
+        kind => Message::Other { kind, code },
+    })
+}
+
+/// The checksum over the whole message holds.
+#[inline]
+pub fn checksum_ok(message: &[u8]) -> bool {
+    checksum::finish(checksum::sum(message, 0)) == 0
+}
+
+/// Writes an echo reply at the start of `out` and returns its length.
+///
+/// # Panics
+/// When `out` is shorter than [`LEN`] plus `data`.
+pub fn emit_echo_reply(out: &mut [u8], ident: u16, sequence: u16, data: &[u8]) -> usize {
+    emit_echo(out, ECHO_REPLY, ident, sequence, data)
+}
+
+/// Writes an echo request at the start of `out` and returns its length.
+///
+/// # Panics
+/// When `out` is shorter than [`LEN`] plus `data`.
+pub fn emit_echo_request(out: &mut [u8], ident: u16, sequence: u16, data: &[u8]) -> usize {
+    emit_echo(out, ECHO_REQUEST, ident, sequence, data)
+}
+
+fn emit_echo(out: &mut [u8], kind: u8, ident: u16, sequence: u16, data: &[u8]) -> usize {
+    let out = &mut out[..LEN + data.len()];
+    out[..4].copy_from_slice(&[kind, 0, 0, 0]);
+    out[4..6].copy_from_slice(&ident.to_be_bytes());
+    out[6..8].copy_from_slice(&sequence.to_be_bytes());
+    out[8..].copy_from_slice(data);
+    finish(out)
+}
+
+/// Writes an error about `datagram` (from its IP header on) at the start of `out` and returns its length. As many bytes
+/// are quoted as fit `out` and a datagram of 576 bytes (RFC 1812 section 4.3.2.3). `mtu` counts only with
+/// [`unreachable::FRAGMENTATION_NEEDED`].
+///
+/// # Panics
+/// When `out` is shorter than [`LEN`].
+pub fn emit_unreachable(out: &mut [u8], code: u8, mtu: u16, datagram: &[u8]) -> usize {
+    const QUOTE_MAX: usize = 576 - crate::ipv4::LEN - LEN;
+    let (head, body) = out
+        .split_first_chunk_mut::<LEN>()
+        .expect("room for an ICMP header");
+    let quoted = datagram.len().min(QUOTE_MAX).min(body.len());
+    let [high, low] = mtu.to_be_bytes();
+    *head = [UNREACHABLE, code, 0, 0, 0, 0, high, low];
+    body[..quoted].copy_from_slice(&datagram[..quoted]);
+    finish(&mut out[..LEN + quoted])
+}
+
+fn finish(message: &mut [u8]) -> usize {
+    let sum = checksum::finish(checksum::sum(message, 0));
+    message[2..4].copy_from_slice(&sum.to_be_bytes());
+    message.len()
+}
+
+#[cfg(test)]
+mod tests;

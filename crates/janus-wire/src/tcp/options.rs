@@ -1,0 +1,265 @@
+//! TCP options: maximum segment size (RFC 9293), window scale and timestamps (RFC 7323), SACK (RFC 2018). Reading is
+//! tolerant, writing keeps the order and padding that Linux uses, which middleboxes know and packet comparers expect.
+
+use crate::SeqNum;
+
+/// Most bytes of options that a header holds.
+pub const LEN_MAX: usize = 40;
+/// Most SACK blocks that fit a header (RFC 2018 section 3); three beside timestamps.
+pub const SACK_BLOCKS_MAX: usize = 4;
+
+const END: u8 = 0;
+const NOP: u8 = 1;
+const MSS: u8 = 2;
+const WINDOW_SCALE: u8 = 3;
+const SACK_PERMITTED: u8 = 4;
+const SACK: u8 = 5;
+const TIMESTAMPS: u8 = 8;
+
+/// The SACK blocks of one segment, in wire order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SackBlocks {
+    blocks: [(SeqNum, SeqNum); SACK_BLOCKS_MAX],
+    count: u8,
+}
+
+impl SackBlocks {
+    /// No block.
+    pub const NONE: Self = Self {
+        blocks: [(SeqNum(0), SeqNum(0)); SACK_BLOCKS_MAX],
+        count: 0,
+    };
+
+    /// Adds a block `[left, right)`; false when all places are taken.
+    #[inline]
+    pub fn push(&mut self, left: SeqNum, right: SeqNum) -> bool {
+        match self.blocks.get_mut(usize::from(self.count)) {
+            Some(place) => {
+                *place = (left, right);
+                self.count += 1;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The blocks, first written first.
+    #[inline]
+    pub fn as_slice(&self) -> &[(SeqNum, SeqNum)] {
+        &self.blocks[..usize::from(self.count).min(SACK_BLOCKS_MAX)]
+    }
+
+    /// How many blocks there are.
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.count as usize
+    }
+
+    /// There is no block.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+}
+
+/// The options of one segment, as read or to be written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Maximum segment size.
+    pub mss: Option<u16>,
+    /// Window scale as on the wire; the stack uses 14 for anything above (RFC 7323 section 2.3).
+    pub window_scale: Option<u8>,
+    /// Timestamp value and echo reply.
+    pub timestamps: Option<(u32, u32)>,
+    /// SACK permitted.
+    pub sack_permitted: bool,
+    /// SACK blocks.
+    pub sack: SackBlocks,
+}
+
+/// What [`super::emit`] writes: the same record, filled by the sender.
+pub type OptionsToSend = Options;
+
+impl Options {
+    /// No option.
+    pub const NONE: Self = Self {
+        mss: None,
+        window_scale: None,
+        timestamps: None,
+        sack_permitted: false,
+        sack: SackBlocks::NONE,
+    };
+
+    /// Only timestamps, what nearly every segment of an established connection carries.
+    #[inline]
+    pub const fn timestamps(value: u32, echo: u32) -> Self {
+        Self {
+            timestamps: Some((value, echo)),
+            ..Self::NONE
+        }
+    }
+
+    /// Bytes that [`Options::emit`] writes, a multiple of four.
+    #[inline]
+    pub const fn emitted_len(&self) -> usize {
+        let base = self.len_without_sack();
+        base + sack_len(self.sack_fitting(base))
+    }
+
+    #[inline(always)]
+    const fn len_without_sack(&self) -> usize {
+        // "SACK permitted" takes the place of the two NOPs before timestamps.
+        let sack_permitted_alone = self.sack_permitted && self.timestamps.is_none();
+        self.mss.is_some() as usize * 4
+            + self.timestamps.is_some() as usize * 12
+            + sack_permitted_alone as usize * 4
+            + self.window_scale.is_some() as usize * 4
+    }
+
+    /// How many of the blocks fit behind `used` bytes.
+    #[inline(always)]
+    const fn sack_fitting(&self, used: usize) -> usize {
+        let room = (LEN_MAX - used).saturating_sub(4) / 8;
+        if self.sack.len() < room {
+            self.sack.len()
+        } else {
+            room
+        }
+    }
+
+    /// Writes the options at the start of `out` and returns their length. SACK blocks that do not fit are left out.
+    ///
+    /// # Panics
+    /// When `out` is shorter than [`Options::emitted_len`].
+    #[inline]
+    pub fn emit(&self, out: &mut [u8]) -> usize {
+        if let Self {
+            mss: None,
+            window_scale: None,
+            timestamps: Some(ts),
+            sack_permitted: false,
+            sack,
+        } = self
+            && sack.is_empty()
+        {
+            out[..12].copy_from_slice(&timestamps_bytes(NOP, NOP, *ts));
+            return 12;
+        }
+        self.emit_any(out)
+    }
+
+    fn emit_any(&self, out: &mut [u8]) -> usize {
+        let mut at = 0;
+        let mut put = |bytes: &[u8]| {
+            out[at..at + bytes.len()].copy_from_slice(bytes);
+            at += bytes.len();
+        };
+        if let Some(mss) = self.mss {
+            let [high, low] = mss.to_be_bytes();
+            put(&[MSS, 4, high, low]);
+        }
+        match (self.timestamps, self.sack_permitted) {
+            (Some(ts), true) => put(&timestamps_bytes(SACK_PERMITTED, 2, ts)),
+            (Some(ts), false) => put(&timestamps_bytes(NOP, NOP, ts)),
+            (None, true) => put(&[NOP, NOP, SACK_PERMITTED, 2]),
+            (None, false) => {}
+        }
+        if let Some(shift) = self.window_scale {
+            put(&[NOP, WINDOW_SCALE, 3, shift]);
+        }
+        let blocks = &self.sack.as_slice()[..self.sack_fitting(self.len_without_sack())];
+        if !blocks.is_empty() {
+            put(&[NOP, NOP, SACK, 2 + 8 * blocks.len() as u8]);
+            for (left, right) in blocks {
+                put(&left.0.to_be_bytes());
+                put(&right.0.to_be_bytes());
+            }
+        }
+        at
+    }
+}
+
+#[inline(always)]
+const fn sack_len(blocks: usize) -> usize {
+    if blocks == 0 { 0 } else { 4 + 8 * blocks }
+}
+
+#[inline(always)]
+fn timestamps_bytes(first: u8, second: u8, (value, echo): (u32, u32)) -> [u8; 12] {
+    let (v, e) = (value.to_be_bytes(), echo.to_be_bytes());
+    [
+        first, second, TIMESTAMPS, 10, v[0], v[1], v[2], v[3], e[0], e[1], e[2], e[3],
+    ]
+}
+
+/// Reads the options of a segment. Unknown options are skipped; a length that cannot be true ends the walk and what was
+/// read before it stands (RFC 9293 MUST-7: never crash, never loop). Of repeated options the last one counts.
+#[inline]
+pub fn parse(bytes: &[u8]) -> Options {
+    // RFC 7323 appendix A: the layout that nearly every segment has.
+    if let Ok(b) = <&[u8; 12]>::try_from(bytes)
+        && b[..4] == [NOP, NOP, TIMESTAMPS, 10]
+    {
+        return Options::timestamps(crate::be32(b, 4), crate::be32(b, 8));
+    }
+    if bytes.is_empty() {
+        Options::NONE
+    } else {
+        parse_any(bytes)
+    }
+}
+
+fn parse_any(mut rest: &[u8]) -> Options {
+    let mut options = Options::NONE;
+    // Each turn takes at least one byte.
+    while let Some((&kind, after)) = rest.split_first() {
+        match kind {
+            END => break,
+            NOP => {
+                rest = after;
+                continue;
+            }
+            _ => {}
+        }
+        let Some(&len) = after.first() else { break };
+        let Some((option, next)) = rest.split_at_checked(usize::from(len).max(2)) else {
+            break;
+        };
+        if len < 2 {
+            break;
+        }
+        read_one(&mut options, kind, &option[2..]);
+        rest = next;
+    }
+    options
+}
+
+/// A known kind with a wrong length is ignored, as an unknown kind is.
+#[inline]
+fn read_one(options: &mut Options, kind: u8, body: &[u8]) {
+    match (kind, body) {
+        (MSS, &[high, low]) => options.mss = Some(u16::from_be_bytes([high, low])),
+        (WINDOW_SCALE, &[shift]) => options.window_scale = Some(shift),
+        (SACK_PERMITTED, &[]) => options.sack_permitted = true,
+        (TIMESTAMPS, body) => {
+            if let Ok(b) = <&[u8; 8]>::try_from(body) {
+                options.timestamps = Some((crate::be32(b, 0), crate::be32(b, 4)));
+            }
+        }
+        (SACK, body) => {
+            let (blocks, odd) = body.as_chunks::<8>();
+            if odd.is_empty() {
+                options.sack = SackBlocks::NONE;
+                for b in blocks {
+                    options
+                        .sack
+                        .push(SeqNum(crate::be32(b, 0)), SeqNum(crate::be32(b, 4)));
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests;
