@@ -1,0 +1,249 @@
+//! The pool that all threads share: one region of packet buffers, exchanged with the threads' pools in whole
+//! magazines over a lock-free stack. The per-thread side, where the speed is, is `pool.rs`.
+
+use crate::frame::SLOT_SIZE;
+use crate::growth::{Grown, Growth};
+use crate::pool::{MAGAZINE, Pool};
+use crate::region::MemError;
+use crate::registry::{self, Entry, NONE};
+use core::fmt;
+use core::sync::atomic::Ordering;
+use std::sync::Arc;
+
+/// A region of packet buffers and the stock of those no thread holds.
+pub struct Depot {
+    entry: &'static Entry,
+    grown: Arc<Grown>,
+    capacity: u32,
+    /// Buffers exchanged at a time: less than [`MAGAZINE`] in a tiny depot, so that two threads can share it.
+    batch: u32,
+}
+
+/// Where the buffers of a depot are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DepotStats {
+    /// All buffers there can be.
+    pub capacity: usize,
+    /// Buffers no pool and no handle holds.
+    pub free: usize,
+    /// Buffers alive as handles or cached in pools.
+    pub outstanding: usize,
+    /// Buffers that came back one by one through `Drop`: the slow path.
+    pub strays: u64,
+    /// Times a thread had to grow the region itself although a toucher is there to do it.
+    pub late: u64,
+    /// Bytes of buffers made ready.
+    pub committed_bytes: usize,
+}
+
+impl Depot {
+    /// A depot of `buffers` packet buffers. Addresses are reserved for all, memory comes in chunks.
+    pub fn new(buffers: u32, growth: &Growth) -> Result<Arc<Self>, MemError> {
+        if buffers == 0 || buffers > NONE / 2 {
+            return Err(MemError::BadSize);
+        }
+        let grown = Grown::new(buffers as usize * SLOT_SIZE, growth)?;
+        let entry = registry::register(&grown, buffers)?;
+        let batch = (buffers / 16).clamp(1, MAGAZINE as u32);
+        Ok(Arc::new(Self {
+            entry,
+            grown,
+            capacity: buffers,
+            batch,
+        }))
+    }
+
+    /// A thread's own end of the depot.
+    pub fn pool(self: &Arc<Self>) -> Pool {
+        Pool::new(Arc::clone(self))
+    }
+
+    /// Where the buffers are. Exact while no other thread is at work.
+    pub fn stats(&self) -> DepotStats {
+        let fresh = self.entry.fresh.load(Ordering::SeqCst) as usize;
+        let home = self
+            .entry
+            .home
+            .load(Ordering::SeqCst)
+            .clamp(0, fresh as isize) as usize;
+        DepotStats {
+            capacity: self.capacity as usize,
+            free: self.capacity as usize - fresh + home,
+            outstanding: fresh - home,
+            strays: self.entry.strays.load(Ordering::Relaxed),
+            late: self.grown.late(),
+            committed_bytes: self.grown.ready(),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn region(&self) -> u16 {
+        self.entry.id
+    }
+
+    pub(crate) fn batch(&self) -> usize {
+        self.batch as usize
+    }
+
+    /// Fills the front of `out` with free slots: a magazine that came back, else strays, else fresh ones. Returns how
+    /// many; 0 when the depot is empty.
+    pub(crate) fn take(&self, out: &mut [u32; MAGAZINE]) -> usize {
+        let n = self.pop_magazine(out);
+        if n > 0 {
+            return n;
+        }
+        let n = self.take_strays(out);
+        if n > 0 {
+            return n;
+        }
+        self.take_fresh(out)
+    }
+
+    /// Gives back a magazine of free slots the caller owns.
+    pub(crate) fn put(&self, slots: &[u32]) {
+        self.push_magazine(slots);
+        self.entry
+            .home
+            .fetch_add(slots.len() as isize, Ordering::SeqCst);
+    }
+
+    fn push_magazine(&self, slots: &[u32]) {
+        debug_assert!(!slots.is_empty() && slots.len() <= MAGAZINE);
+        let name = slots[0];
+        // SAFETY: the caller owns `name`'s slot and it is free, so its memory is ours to keep the list in:
+        // at most 65 words in 2,048 bytes, aligned.
+        unsafe {
+            let list = self.slot_words(name);
+            list.write(slots.len() as u32);
+            core::ptr::copy_nonoverlapping(slots.as_ptr(), list.add(1), slots.len());
+        }
+        let stack = &self.entry.magazines;
+        let mut head = stack.load(Ordering::Relaxed);
+        loop {
+            self.entry.link(name).store(head as u32, Ordering::Relaxed);
+            let new = (head & !u64::from(NONE)) | u64::from(name);
+            match stack.compare_exchange_weak(head, new, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    fn pop_magazine(&self, out: &mut [u32; MAGAZINE]) -> usize {
+        let stack = &self.entry.magazines;
+        let mut head = stack.load(Ordering::Acquire);
+        let name = loop {
+            let name = head as u32;
+            if name == NONE {
+                return 0;
+            }
+            let next = self.entry.link(name).load(Ordering::Relaxed);
+            // The tag in the high half makes a head that went away and came back look different.
+            let tag = (head >> 32).wrapping_add(1) << 32;
+            match stack.compare_exchange_weak(
+                head,
+                tag | u64::from(next),
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => break name,
+                Err(now) => head = now,
+            }
+        };
+        // SAFETY: the exchange made the magazine ours alone, and its Acquire shows what `push_magazine` wrote.
+        let n = unsafe {
+            let list = self.slot_words(name);
+            let n = (list.read() as usize).min(MAGAZINE);
+            core::ptr::copy_nonoverlapping(list.add(1), out.as_mut_ptr(), n);
+            n
+        };
+        self.entry.home.fetch_sub(n as isize, Ordering::SeqCst);
+        n
+    }
+
+    /// Takes the chain of single returns: a magazine for the caller, the rest into magazines for others.
+    fn take_strays(&self, out: &mut [u32; MAGAZINE]) -> usize {
+        let mut at = self.entry.take_returned();
+        let mut taken = 0;
+        while at != NONE && taken < MAGAZINE {
+            out[taken] = at;
+            taken += 1;
+            at = self.entry.link(at).load(Ordering::Relaxed);
+        }
+        let mut rest = [0; MAGAZINE];
+        let mut n = 0;
+        // Bounded by the capacity: each stray is met once.
+        while at != NONE {
+            let next = self.entry.link(at).load(Ordering::Relaxed);
+            rest[n] = at;
+            n += 1;
+            if n == self.batch() || next == NONE {
+                self.push_magazine(&rest[..n]);
+                n = 0;
+            }
+            at = next;
+        }
+        self.entry.home.fetch_sub(taken as isize, Ordering::SeqCst);
+        taken
+    }
+
+    fn take_fresh(&self, out: &mut [u32; MAGAZINE]) -> usize {
+        let fresh = &self.entry.fresh;
+        let mut from = fresh.load(Ordering::Relaxed);
+        loop {
+            let limit = self.fresh_limit();
+            if from >= limit {
+                if limit == self.capacity || !self.grown.grow_now() {
+                    return 0;
+                }
+                continue;
+            }
+            let n = (limit - from).min(self.batch);
+            match fresh.compare_exchange_weak(from, from + n, Ordering::SeqCst, Ordering::Relaxed) {
+                Ok(_) => {
+                    for (place, slot) in out.iter_mut().zip(from..from + n) {
+                        *place = slot;
+                    }
+                    // Within an eighth of the end of what is ready, or 16 magazines: time for the next chunk.
+                    if limit < self.capacity && limit - from - n <= (limit / 8).max(16 * self.batch)
+                    {
+                        self.grown.ask_ahead();
+                    }
+                    return n as usize;
+                }
+                Err(now) => from = now,
+            }
+        }
+    }
+
+    fn fresh_limit(&self) -> u32 {
+        ((self.grown.ready() / SLOT_SIZE) as u32).min(self.capacity)
+    }
+
+    fn slot_words(&self, slot: u32) -> *mut u32 {
+        self.grown
+            .region()
+            .base()
+            .as_ptr()
+            .wrapping_add(slot as usize * SLOT_SIZE)
+            .cast()
+    }
+}
+
+impl Drop for Depot {
+    fn drop(&mut self) {
+        self.entry.orphan();
+    }
+}
+
+impl fmt::Debug for Depot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Depot")
+            .field("region", &self.entry.id)
+            .field("stats", &self.stats())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,184 @@
+//! Handles: [`PacketBuf`] owns one packet-buffer slot, [`Frame`] is a packet in it. Where slots come from and go to
+//! is `depot.rs` and `pool.rs`; what the bytes mean is no concern of this room.
+
+use crate::registry;
+use core::fmt;
+use core::mem::ManuallyDrop;
+
+/// Bytes in a packet buffer.
+pub const SLOT_SIZE: usize = 2048;
+/// Where the data of a fresh buffer begins: room for the headers that go in front of a payload.
+pub const HEADROOM: u16 = 128;
+/// Bit of [`Frame::tag`] on the way out: the buffer is lent to the wire and must come back as a completion.
+pub const LENT: u16 = 1;
+
+/// An owned packet buffer of [`SLOT_SIZE`] bytes: a number, never an address, so it means the same in every process
+/// that maps the region.
+///
+/// The hot paths give it back with [`Pool::free`](crate::Pool::free). Merely dropped it finds its way home through
+/// the depot's slow path, on any thread, so a buffer cannot leak.
+#[repr(C)]
+pub struct PacketBuf {
+    slot: u32,
+    region: u16,
+    off: u16,
+}
+
+const _: () = assert!(size_of::<PacketBuf>() == 8);
+
+impl PacketBuf {
+    /// Only pools make handles: the slot must be the caller's alone, in a registered region.
+    #[inline(always)]
+    pub(crate) fn new(region: u16, slot: u32) -> Self {
+        Self {
+            slot,
+            region,
+            off: HEADROOM,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn region(&self) -> u16 {
+        self.region
+    }
+
+    #[inline(always)]
+    pub(crate) fn into_slot(self) -> u32 {
+        ManuallyDrop::new(self).slot
+    }
+
+    /// Offset of the data in the slot: [`HEADROOM`] in a fresh buffer.
+    #[inline]
+    pub fn off(&self) -> u16 {
+        self.off
+    }
+
+    /// Moves the beginning of the data.
+    ///
+    /// # Panics
+    /// Beyond the end of the slot.
+    #[inline]
+    pub fn set_off(&mut self, off: u16) {
+        assert!(
+            off as usize <= SLOT_SIZE,
+            "packet buffer: offset beyond the slot"
+        );
+        self.off = off;
+    }
+
+    /// The whole slot.
+    #[inline]
+    pub fn bytes(&self) -> &[u8; SLOT_SIZE] {
+        // SAFETY: a live handle names a slot of a registered, committed region (a depot unmaps only when every handle
+        // is home), initialised since it was mapped, and owned by this handle alone.
+        unsafe { &*self.ptr().cast::<[u8; SLOT_SIZE]>() }
+    }
+
+    /// The whole slot.
+    #[inline]
+    pub fn bytes_mut(&mut self) -> &mut [u8; SLOT_SIZE] {
+        // SAFETY: as in `bytes`; `&mut self` makes the access exclusive.
+        unsafe { &mut *self.ptr().cast::<[u8; SLOT_SIZE]>() }
+    }
+
+    /// Brings the first cache line of the data close.
+    #[inline(always)]
+    pub fn prefetch(&self) {
+        crate::prefetch(self.ptr().wrapping_add(self.off as usize));
+    }
+
+    #[inline(always)]
+    fn ptr(&self) -> *mut u8 {
+        registry::base(self.region).wrapping_add(self.slot as usize * SLOT_SIZE)
+    }
+
+    /// The handle as a number, for a ring shared with another process. Ownership goes along.
+    #[inline]
+    pub fn into_raw(self) -> u64 {
+        let this = ManuallyDrop::new(self);
+        u64::from(this.slot) | u64::from(this.region) << 32 | u64::from(this.off) << 48
+    }
+
+    /// The handle again.
+    ///
+    /// # Safety
+    /// `raw` came from [`into_raw`](Self::into_raw) and is turned back only once; its region is registered in this
+    /// process under the same number.
+    #[inline]
+    pub unsafe fn from_raw(raw: u64) -> Self {
+        Self {
+            slot: raw as u32,
+            region: (raw >> 32) as u16,
+            off: (raw >> 48) as u16,
+        }
+    }
+}
+
+impl Drop for PacketBuf {
+    #[inline]
+    fn drop(&mut self) {
+        registry::bring_home(self.region, self.slot);
+    }
+}
+
+impl fmt::Debug for PacketBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PacketBuf({}:{}+{})", self.region, self.slot, self.off)
+    }
+}
+
+/// A packet: `len` bytes of a buffer from its offset on, with 48 bits that travel along.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Frame {
+    /// The buffer; its offset is where the packet begins.
+    pub buf: PacketBuf,
+    /// Bytes of the packet.
+    pub len: u16,
+    /// Received: the steering tag. Sent: bit 0 is [`LENT`].
+    pub tag: u16,
+    /// Received: the flow key. Sent: the cookie of the completion.
+    pub key: u32,
+}
+
+const _: () = assert!(size_of::<Frame>() == 16);
+
+impl Frame {
+    /// The first `len` bytes of the buffer's data, untagged.
+    #[inline]
+    pub fn new(buf: PacketBuf, len: u16) -> Self {
+        Self {
+            buf,
+            len,
+            tag: 0,
+            key: 0,
+        }
+    }
+
+    /// The packet.
+    ///
+    /// # Panics
+    /// When offset and length lead out of the slot.
+    #[inline]
+    pub fn data(&self) -> &[u8] {
+        let off = self.buf.off as usize;
+        &self.buf.bytes()[off..off + self.len as usize]
+    }
+
+    /// The packet.
+    ///
+    /// # Panics
+    /// When offset and length lead out of the slot.
+    #[inline]
+    pub fn data_mut(&mut self) -> &mut [u8] {
+        let off = self.buf.off as usize;
+        let end = off + self.len as usize;
+        &mut self.buf.bytes_mut()[off..end]
+    }
+
+    /// Whether the wire must give this frame back as a completion.
+    #[inline]
+    pub fn is_lent(&self) -> bool {
+        self.tag & LENT != 0
+    }
+}

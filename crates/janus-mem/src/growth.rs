@@ -1,0 +1,201 @@
+//! When and by whom a region grows: the chunk sizes, the background thread that touches memory ahead of need, and the
+//! late path where the owner has to do it. What the memory is used for is not known here.
+
+use crate::region::{HUGE_PAGE, MemError, PAGE, Region};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crossbeam::channel::{Receiver, Sender, bounded};
+use std::sync::Arc;
+use std::thread;
+
+/// First chunk of every growing structure: small, so that a runtime in a test costs little.
+const FIRST_CHUNK: usize = 64 << 10;
+/// Largest chunk: bounds both the memory held in spare and the time the toucher spends on one request.
+const CHUNK_MAX: usize = 32 << 20;
+/// Most growth requests waiting for the toucher; one more is dropped and its owner grows inline, counted as late.
+pub const TOUCH_QUEUE_MAX: usize = 1024;
+
+/// How a structure gets its next chunk of memory.
+#[derive(Clone, Debug, Default)]
+pub enum Growth {
+    /// Committed by the owner when needed, touched by first use.
+    #[default]
+    Inline,
+    /// Committed and touched ahead of need by a background thread.
+    Ahead(Toucher),
+}
+
+/// Handle of the thread that commits and touches memory. The thread ends with its last handle.
+#[derive(Clone, Debug)]
+pub struct Toucher {
+    requests: Sender<Arc<Grown>>,
+}
+
+impl Toucher {
+    /// Starts the thread.
+    pub fn spawn() -> std::io::Result<Self> {
+        let (requests, inbox) = bounded(TOUCH_QUEUE_MAX);
+        thread::Builder::new()
+            .name("janus-touch".into())
+            .stack_size(128 << 10)
+            .spawn(move || touch_all(&inbox))?;
+        Ok(Self { requests })
+    }
+}
+
+fn touch_all(inbox: &Receiver<Arc<Grown>>) {
+    while let Ok(grown) = inbox.recv() {
+        grown.grow_ahead();
+    }
+}
+
+/// A region together with how it grows. `ready` bytes of it may be used; any thread may ask for more.
+#[derive(Debug)]
+pub(crate) struct Grown {
+    region: Region,
+    /// Usable prefix; never more than is committed.
+    ready: AtomicUsize,
+    asked: AtomicBool,
+    late: AtomicU64,
+    toucher: Option<Toucher>,
+}
+
+impl Grown {
+    /// Reserves `bytes` and commits the first chunk; touches it when growing ahead.
+    pub(crate) fn new(bytes: usize, growth: &Growth) -> Result<Arc<Self>, MemError> {
+        let region = Region::reserve(bytes)?;
+        let ready = region.commit(FIRST_CHUNK.min(bytes.next_multiple_of(PAGE)))?;
+        let toucher = match growth {
+            Growth::Inline => None,
+            Growth::Ahead(toucher) => {
+                region.touch(0, ready);
+                Some(toucher.clone())
+            }
+        };
+        Ok(Arc::new(Self {
+            region,
+            ready: AtomicUsize::new(ready),
+            asked: AtomicBool::new(false),
+            late: AtomicU64::new(0),
+            toucher,
+        }))
+    }
+
+    #[inline]
+    pub(crate) fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// Length of the usable prefix.
+    #[inline]
+    pub(crate) fn ready(&self) -> usize {
+        self.ready.load(Ordering::Acquire)
+    }
+
+    /// How often the owner had to grow inline although a toucher was there to do it.
+    pub(crate) fn late(&self) -> u64 {
+        self.late.load(Ordering::Relaxed)
+    }
+
+    /// Asks the toucher for the next chunk. Cheap and idempotent; does nothing when growing inline.
+    pub(crate) fn ask_ahead(self: &Arc<Self>) {
+        let Some(toucher) = &self.toucher else { return };
+        if self.ready() >= self.region.reserved() || self.asked.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if toucher.requests.try_send(Arc::clone(self)).is_err() {
+            self.asked.store(false, Ordering::Release);
+        }
+    }
+
+    /// The owner has used up the ready prefix: grows it here and now. False when there is nothing left to grow.
+    #[cold]
+    pub(crate) fn grow_now(&self) -> bool {
+        let ready = self.ready();
+        if ready >= self.region.reserved() {
+            return false;
+        }
+        let to = if self.toucher.is_some() {
+            self.late.fetch_add(1, Ordering::Relaxed);
+            ready + FIRST_CHUNK.max(ready.min(HUGE_PAGE))
+        } else {
+            next_chunk_end(ready)
+        };
+        match self.region.commit(to) {
+            Ok(committed) => {
+                // The toucher may have committed much more already; what it has not touched yet stays its work.
+                self.publish(committed.min(to.next_multiple_of(HUGE_PAGE)));
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// The toucher's side: the next chunk, made usable huge page by huge page.
+    fn grow_ahead(&self) {
+        let from = self.ready();
+        if let Ok(end) = self.region.commit(next_chunk_end(from)) {
+            let mut at = from;
+            while at < end {
+                let next = (at + HUGE_PAGE).min(end);
+                self.region.touch(at, next);
+                self.publish(next);
+                at = next;
+            }
+        }
+        self.asked.store(false, Ordering::Release);
+    }
+
+    fn publish(&self, ready: usize) {
+        self.ready.fetch_max(ready, Ordering::AcqRel);
+    }
+}
+
+/// Where the chunk after the first `ready` bytes ends: doubling up to one huge page, then an eighth more each time in
+/// whole huge pages.
+fn next_chunk_end(ready: usize) -> usize {
+    if ready < HUGE_PAGE {
+        (ready * 2).clamp(FIRST_CHUNK, HUGE_PAGE)
+    } else {
+        ready + (ready / 8).next_multiple_of(HUGE_PAGE).min(CHUNK_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_are_small_first_and_bounded_later() {
+        assert_eq!(next_chunk_end(0), FIRST_CHUNK);
+        assert_eq!(next_chunk_end(FIRST_CHUNK), 2 * FIRST_CHUNK);
+        assert_eq!(next_chunk_end(HUGE_PAGE), 2 * HUGE_PAGE);
+        let mut at = 0;
+        while at < 20 << 30 {
+            let next = next_chunk_end(at);
+            assert!(next > at && next - at <= CHUNK_MAX);
+            assert!(next < HUGE_PAGE || next.is_multiple_of(HUGE_PAGE));
+            at = next;
+        }
+    }
+
+    #[test]
+    fn inline_growth_reaches_the_end_and_stops() {
+        let grown = Grown::new(256 << 10, &Growth::Inline).unwrap();
+        while grown.grow_now() {}
+        assert_eq!(grown.ready(), grown.region().reserved());
+        assert_eq!(grown.late(), 0, "inline growth is not late growth");
+    }
+
+    #[test]
+    fn the_toucher_runs_ahead() {
+        let toucher = Toucher::spawn().unwrap();
+        let grown = Grown::new(256 << 10, &Growth::Ahead(toucher)).unwrap();
+        let first = grown.ready();
+        grown.ask_ahead();
+        while grown.ready() == first {
+            thread::yield_now();
+        }
+        assert_eq!(grown.late(), 0);
+        assert!(grown.grow_now() || grown.ready() == grown.region().reserved());
+    }
+}

@@ -1,0 +1,209 @@
+//! The process-wide table from region number to memory, and the part of a depot that handles can reach without
+//! holding it: where a dropped buffer goes. Entries are never freed, only reused, so a thread that is just returning
+//! a buffer may still look at one after its depot is gone. The pools' side is `depot.rs`.
+
+use crate::growth::Grown;
+use crate::region::MemError;
+use core::ptr::null_mut;
+use core::sync::atomic::{
+    AtomicBool, AtomicIsize, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
+use crossbeam::utils::CachePadded;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Region numbers are 16 bits wide.
+const REGIONS_MAX: usize = 1 << 16;
+/// No slot.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// Base address of each region: all that the hot path needs. Half a megabyte of zero pages, touched as used.
+static BASES: [AtomicPtr<u8>; REGIONS_MAX] = [const { AtomicPtr::new(null_mut()) }; REGIONS_MAX];
+static ENTRIES: [AtomicPtr<Entry>; REGIONS_MAX] =
+    [const { AtomicPtr::new(null_mut()) }; REGIONS_MAX];
+static NUMBERS: Mutex<Numbers> = Mutex::new(Numbers {
+    next: 0,
+    free: Vec::new(),
+});
+static ORPHANED: AtomicUsize = AtomicUsize::new(0);
+
+struct Numbers {
+    next: usize,
+    free: Vec<u16>,
+}
+
+/// What the handles of one region share. Lives for ever; serves one depot after another.
+pub(crate) struct Entry {
+    pub(crate) id: u16,
+    /// Stack of full magazines: each is named by one of its buffers, which holds the list. Tag in the high half.
+    pub(crate) magazines: CachePadded<AtomicU64>,
+    /// Buffers dropped one by one, chained through `links`.
+    returned: CachePadded<AtomicU32>,
+    /// Slots ever handed out.
+    pub(crate) fresh: CachePadded<AtomicU32>,
+    /// Buffers in `magazines` and in `returned`; may be off for a moment, never too high while a pool lives.
+    pub(crate) home: AtomicIsize,
+    /// Buffers that came back one by one, ever.
+    pub(crate) strays: AtomicU64,
+    orphaned: AtomicBool,
+    links: AtomicPtr<AtomicU32>,
+    mapping: Mutex<Option<Mapping>>,
+}
+
+/// What is given back to the system when a depot is gone and its last buffer is home.
+struct Mapping {
+    grown: Arc<Grown>,
+    links: *mut [AtomicU32],
+}
+
+// SAFETY: `links` is an owned allocation of atomics, touched only through `Entry::link` and freed in `reap`.
+unsafe impl Send for Mapping {}
+
+#[inline(always)]
+pub(crate) fn base(region: u16) -> *mut u8 {
+    // Relaxed: the handle that carries the number reached this thread by a path that synchronised.
+    BASES[region as usize].load(Ordering::Relaxed)
+}
+
+/// Depots dropped while buffers of theirs were still out: their memory stays mapped until the last one is dropped.
+pub fn orphaned_depots() -> usize {
+    ORPHANED.load(Ordering::Relaxed)
+}
+
+/// A buffer was dropped: it goes onto its region's chain, whoever drops it.
+#[cold]
+#[inline(never)]
+pub(crate) fn bring_home(region: u16, slot: u32) {
+    let entry = ENTRIES[region as usize].load(Ordering::Acquire);
+    // SAFETY: a handle exists only for a registered region, and entries are never freed.
+    let entry = unsafe { &*entry };
+    entry.push_returned(slot);
+    entry.strays.fetch_add(1, Ordering::Relaxed);
+    // From here on the slot is no longer ours, and with it any claim on the mapping: only the entry may be touched.
+    // SeqCst pairs with `orphan`: either we see the flag or the depot's owner sees our buffer.
+    entry.home.fetch_add(1, Ordering::SeqCst);
+    if entry.orphaned.load(Ordering::SeqCst) {
+        entry.try_reap();
+    }
+}
+
+/// Gives a region a number and its entry.
+pub(crate) fn register(grown: &Arc<Grown>, slots: u32) -> Result<&'static Entry, MemError> {
+    let id = {
+        let mut numbers = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
+        match numbers.free.pop() {
+            Some(id) => id,
+            None if numbers.next < REGIONS_MAX => {
+                numbers.next += 1;
+                (numbers.next - 1) as u16
+            }
+            None => return Err(MemError::TooManyRegions),
+        }
+    };
+    let mut entry = ENTRIES[id as usize].load(Ordering::Acquire);
+    if entry.is_null() {
+        entry = Box::into_raw(Box::new(Entry::new(id)));
+        ENTRIES[id as usize].store(entry, Ordering::Release);
+    }
+    // SAFETY: entries are never freed.
+    let entry = unsafe { &*entry };
+    let links = Box::into_raw(zeroed_links(slots as usize));
+    entry
+        .links
+        .store(links.cast::<AtomicU32>(), Ordering::Release);
+    BASES[id as usize].store(grown.region().base().as_ptr(), Ordering::Release);
+    *entry.mapping.lock().unwrap_or_else(PoisonError::into_inner) = Some(Mapping {
+        grown: Arc::clone(grown),
+        links,
+    });
+    Ok(entry)
+}
+
+/// Zeroed by the allocator, so that big tables cost memory only where used.
+fn zeroed_links(len: usize) -> Box<[AtomicU32]> {
+    let zeroed = Box::<[AtomicU32]>::new_zeroed_slice(len);
+    // SAFETY: all-zero bytes are a valid AtomicU32.
+    unsafe { zeroed.assume_init() }
+}
+
+impl Entry {
+    fn new(id: u16) -> Self {
+        Self {
+            id,
+            magazines: CachePadded::new(AtomicU64::new(u64::from(NONE))),
+            returned: CachePadded::new(AtomicU32::new(NONE)),
+            fresh: CachePadded::new(AtomicU32::new(0)),
+            home: AtomicIsize::new(0),
+            strays: AtomicU64::new(0),
+            orphaned: AtomicBool::new(false),
+            links: AtomicPtr::new(null_mut()),
+            mapping: Mutex::new(None),
+        }
+    }
+
+    /// The link of a slot. The caller holds a slot of this region or a pool, so the links are there.
+    #[inline]
+    pub(crate) fn link(&self, slot: u32) -> &AtomicU32 {
+        // SAFETY: the links have one entry for every slot number ever handed out, and stay until every slot is home
+        // and the depot is gone; the caller's slot or pool keeps that from being so.
+        unsafe { &*self.links.load(Ordering::Relaxed).add(slot as usize) }
+    }
+
+    fn push_returned(&self, slot: u32) {
+        let mut head = self.returned.load(Ordering::Relaxed);
+        loop {
+            self.link(slot).store(head, Ordering::Relaxed);
+            match self.returned.compare_exchange_weak(
+                head,
+                slot,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return,
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// Takes the whole chain of returned slots; follow it with `link`. Taking all at once leaves no room for ABA.
+    pub(crate) fn take_returned(&self) -> u32 {
+        if self.returned.load(Ordering::Relaxed) == NONE {
+            return NONE;
+        }
+        self.returned.swap(NONE, Ordering::AcqRel)
+    }
+
+    /// The depot and all its pools are gone: unmaps now, or when the last buffer comes home.
+    pub(crate) fn orphan(&self) {
+        self.orphaned.store(true, Ordering::SeqCst);
+        ORPHANED.fetch_add(1, Ordering::Relaxed);
+        self.try_reap();
+    }
+
+    fn try_reap(&self) {
+        let mut mapping = self.mapping.lock().unwrap_or_else(PoisonError::into_inner);
+        let all_home =
+            self.home.load(Ordering::SeqCst) == self.fresh.load(Ordering::SeqCst) as isize;
+        if !all_home || !self.orphaned.load(Ordering::SeqCst) {
+            return;
+        }
+        let Some(old) = mapping.take() else { return };
+        self.orphaned.store(false, Ordering::SeqCst);
+        BASES[self.id as usize].store(null_mut(), Ordering::Release);
+        self.links.store(null_mut(), Ordering::Release);
+        self.magazines.store(u64::from(NONE), Ordering::Release);
+        self.returned.store(NONE, Ordering::Release);
+        self.fresh.store(0, Ordering::Release);
+        self.home.store(0, Ordering::Release);
+        self.strays.store(0, Ordering::Release);
+        // SAFETY: made by Box::into_raw in `register`; every slot is home and no pool is left, so nobody follows a
+        // link any more, and `take` lets this happen once.
+        drop(unsafe { Box::from_raw(old.links) });
+        drop(old.grown);
+        ORPHANED.fetch_sub(1, Ordering::Relaxed);
+        NUMBERS
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .free
+            .push(self.id);
+    }
+}

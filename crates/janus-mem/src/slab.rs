@@ -1,0 +1,321 @@
+//! Fixed-size slots of one type, numbered by `u32`, at addresses that never move: connection blocks, records, timers.
+//! No generation and no occupancy lives here; whoever hands out numbers to strangers adds those to `T`.
+
+use crate::growth::{Grown, Growth};
+use crate::prefetch::prefetch;
+use crate::region::MemError;
+use core::fmt;
+use core::ops::{Index, IndexMut};
+use core::ptr::NonNull;
+use std::sync::Arc;
+
+/// Slots of `T` indexed by `u32`.
+///
+/// Every slot below the high-water mark always holds a valid `T`: a fresh slot starts as `T::default()`, a slot that
+/// comes back keeps what its last owner left there, and the most recently freed slot is handed out first, warm.
+/// So an index that was once valid can never reach anything but a `T`, whatever the caller confuses.
+pub struct Slab<T> {
+    base: NonNull<T>,
+    /// Slots ever handed out: the valid prefix.
+    fresh: u32,
+    /// Slots that fit the memory that is ready.
+    limit: u32,
+    /// When `fresh` gets here the next chunk is asked for.
+    kick: u32,
+    max: u32,
+    free: FreeStack,
+    grown: Arc<Grown>,
+    #[cfg(debug_assertions)]
+    live: Vec<u64>,
+}
+
+// SAFETY: the slab owns its slots as a Vec would; the raw base is only reached through `&self` and `&mut self`.
+unsafe impl<T: Send> Send for Slab<T> {}
+// SAFETY: shared access gives out `&T` only.
+unsafe impl<T: Sync> Sync for Slab<T> {}
+
+impl<T: Default> Slab<T> {
+    /// A slab of at most `max` slots. Addresses for all of them are reserved, memory comes in chunks.
+    pub fn new(max: u32, growth: &Growth) -> Result<Self, MemError> {
+        const { assert!(size_of::<T>() > 0 && align_of::<T>() <= crate::region::PAGE) };
+        if max == 0 || max == u32::MAX {
+            return Err(MemError::BadSize);
+        }
+        let bytes = size_of::<T>()
+            .checked_mul(max as usize)
+            .ok_or(MemError::BadSize)?;
+        let grown = Grown::new(bytes, growth)?;
+        let mut slab = Self {
+            base: grown.region().base().cast(),
+            fresh: 0,
+            limit: 0,
+            kick: 0,
+            max,
+            free: FreeStack::new(max)?,
+            grown,
+            #[cfg(debug_assertions)]
+            live: Vec::new(),
+        };
+        slab.refresh_limit();
+        Ok(slab)
+    }
+
+    /// Takes a slot: the most recently freed one, or a fresh `T::default()`. `None` when all `max` are in use or the
+    /// machine has no memory left.
+    #[inline]
+    pub fn alloc(&mut self) -> Option<u32> {
+        let id = match self.free.pop() {
+            Some(id) => id,
+            None => self.alloc_fresh()?,
+        };
+        #[cfg(debug_assertions)]
+        self.mark(id, true);
+        Some(id)
+    }
+
+    #[inline]
+    fn alloc_fresh(&mut self) -> Option<u32> {
+        let id = self.fresh;
+        if id >= self.kick && !self.extend() {
+            return None;
+        }
+        // SAFETY: `id < limit` (checked by `extend`, or `kick <= limit`): the slot lies in ready memory and, being at
+        // the high-water mark, is referenced by nobody.
+        unsafe { self.base.as_ptr().add(id as usize).write(T::default()) };
+        self.fresh = id + 1;
+        Some(id)
+    }
+
+    /// Asks for the next chunk, or gets it when the last one is used up. False when there is no room.
+    #[cold]
+    fn extend(&mut self) -> bool {
+        if self.fresh < self.limit {
+            self.grown.ask_ahead();
+            self.kick = self.limit;
+            return true;
+        }
+        if self.fresh == self.max {
+            return false;
+        }
+        self.refresh_limit();
+        if self.fresh == self.limit {
+            // A chunk can be smaller than a slot: grow until one fits.
+            while self.fresh == self.limit && self.grown.grow_now() {
+                self.refresh_limit();
+            }
+        }
+        self.fresh < self.limit
+    }
+
+    fn refresh_limit(&mut self) {
+        let slots = (self.grown.ready() / size_of::<T>()).min(self.max as usize);
+        self.limit = slots as u32;
+        // Ask for more once half of what is new has been used.
+        self.kick = self.fresh + (self.limit - self.fresh) / 2;
+    }
+}
+
+impl<T> Slab<T> {
+    /// Gives a slot back. Its contents stay as they are for the next owner.
+    ///
+    /// # Panics
+    /// When `id` was never handed out; in debug builds also when it is free already.
+    #[inline]
+    pub fn free(&mut self, id: u32) {
+        assert!(id < self.fresh, "slab: free of a slot never handed out");
+        #[cfg(debug_assertions)]
+        self.mark(id, false);
+        self.free.push(id);
+    }
+
+    /// Brings the slot's cache lines (the first two) close; any number is allowed.
+    #[inline(always)]
+    pub fn prefetch(&self, id: u32) {
+        let at = self.base.as_ptr().wrapping_add(id as usize);
+        prefetch(at);
+        if size_of::<T>() > 64 {
+            prefetch(at.cast::<u8>().wrapping_add(64));
+        }
+    }
+
+    /// The slot, if it was ever handed out.
+    #[inline]
+    pub fn get(&self, id: u32) -> Option<&T> {
+        // SAFETY: below the high-water mark every slot holds a valid `T`.
+        (id < self.fresh).then(|| unsafe { &*self.base.as_ptr().add(id as usize) })
+    }
+
+    /// The slot, if it was ever handed out.
+    #[inline]
+    pub fn get_mut(&mut self, id: u32) -> Option<&mut T> {
+        // SAFETY: below the high-water mark every slot holds a valid `T`, and `&mut self` makes the access exclusive.
+        (id < self.fresh).then(|| unsafe { &mut *self.base.as_ptr().add(id as usize) })
+    }
+
+    /// Slots in use.
+    #[inline]
+    pub fn len(&self) -> usize {
+        (self.fresh - self.free.len - self.free.lost) as usize
+    }
+
+    /// Whether no slot is in use.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Slots ever in use at once.
+    #[inline]
+    pub fn high_water(&self) -> u32 {
+        self.fresh
+    }
+
+    /// Most slots there can be.
+    #[inline]
+    pub fn max(&self) -> u32 {
+        self.max
+    }
+
+    /// Memory made ready for slots, plus the part of the free list ever used.
+    pub fn committed_bytes(&self) -> usize {
+        self.grown.ready() + self.free.deepest as usize * size_of::<u32>()
+    }
+
+    /// How often a chunk was not there in time although a toucher grows this slab.
+    pub fn late(&self) -> u64 {
+        self.grown.late()
+    }
+
+    #[cfg(debug_assertions)]
+    fn mark(&mut self, id: u32, live: bool) {
+        let (word, bit) = (id as usize / 64, 1u64 << (id % 64));
+        if word >= self.live.len() {
+            self.live.resize(word + 1, 0);
+        }
+        assert!(
+            (self.live[word] & bit != 0) != live,
+            "slab: slot {id} allocated or freed twice"
+        );
+        self.live[word] ^= bit;
+    }
+}
+
+impl<T> Index<u32> for Slab<T> {
+    type Output = T;
+
+    #[inline]
+    fn index(&self, id: u32) -> &T {
+        match self.get(id) {
+            Some(slot) => slot,
+            None => out_of_bounds(id, self.fresh),
+        }
+    }
+}
+
+impl<T> IndexMut<u32> for Slab<T> {
+    #[inline]
+    fn index_mut(&mut self, id: u32) -> &mut T {
+        let fresh = self.fresh;
+        match self.get_mut(id) {
+            Some(slot) => slot,
+            None => out_of_bounds(id, fresh),
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn out_of_bounds(id: u32, fresh: u32) -> ! {
+    panic!("slab: slot {id} of {fresh}")
+}
+
+impl<T> Drop for Slab<T> {
+    fn drop(&mut self) {
+        if core::mem::needs_drop::<T>() {
+            for id in 0..self.fresh as usize {
+                // SAFETY: every slot below the high-water mark holds a valid `T`, dropped here once.
+                unsafe { self.base.as_ptr().add(id).drop_in_place() };
+            }
+        }
+    }
+}
+
+impl<T> fmt::Debug for Slab<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slab")
+            .field("len", &self.len())
+            .field("high_water", &self.fresh)
+            .field("max", &self.max)
+            .finish()
+    }
+}
+
+/// The freed slot numbers, last in first out. A stack beside the slots costs nothing until something is freed, and
+/// its top stays in cache, which a list threaded through the slots would not.
+struct FreeStack {
+    base: NonNull<u32>,
+    len: u32,
+    /// Entries that fit the committed memory.
+    limit: u32,
+    deepest: u32,
+    /// Slots that could not be remembered because the machine had no memory for it.
+    lost: u32,
+    grown: Arc<Grown>,
+}
+
+impl FreeStack {
+    fn new(max: u32) -> Result<Self, MemError> {
+        // Four bytes a slot, written in order: a page fault each thousand frees at most, so nothing is touched ahead.
+        let grown = Grown::new(max as usize * size_of::<u32>(), &Growth::Inline)?;
+        let limit = entries(&grown);
+        Ok(Self {
+            base: grown.region().base().cast(),
+            len: 0,
+            limit,
+            deepest: 0,
+            lost: 0,
+            grown,
+        })
+    }
+
+    #[inline(always)]
+    fn pop(&mut self) -> Option<u32> {
+        if self.len == 0 {
+            return None;
+        }
+        self.len -= 1;
+        // SAFETY: entries below `len` were written by `push` into committed memory.
+        Some(unsafe { *self.base.as_ptr().add(self.len as usize) })
+    }
+
+    #[inline(always)]
+    fn push(&mut self, id: u32) {
+        if self.len == self.deepest && !self.deepen() {
+            return;
+        }
+        // SAFETY: `len < deepest <= limit`: the entry lies in committed memory that only this stack uses.
+        unsafe { self.base.as_ptr().add(self.len as usize).write(id) };
+        self.len += 1;
+    }
+
+    #[cold]
+    fn deepen(&mut self) -> bool {
+        while self.len == self.limit {
+            if !self.grown.grow_now() {
+                self.lost += 1;
+                return false;
+            }
+            self.limit = entries(&self.grown);
+        }
+        // In steps, so that a stack that grows one by one stays on the fast path.
+        self.deepest = (self.deepest + 1024).min(self.limit);
+        true
+    }
+}
+
+fn entries(grown: &Grown) -> u32 {
+    (grown.ready() / size_of::<u32>()).min(u32::MAX as usize) as u32
+}
+
+#[cfg(test)]
+mod tests;
