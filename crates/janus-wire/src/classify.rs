@@ -2,11 +2,10 @@
 //! every packet on the core that feeds all others; checksums and everything TCP are left to the shard.
 
 use crate::ethernet::{self, ethertype};
-use crate::flow::FlowKeyV4;
-use crate::icmpv4;
+use crate::flow::{FlowKeyV4, FlowKeyV6};
 use crate::tcp::Flags;
-use crate::{Malformed, be16, be32, ipv4, proto};
-use core::net::Ipv4Addr;
+use crate::{Malformed, be16, icmpv4, icmpv6, ipv4, ipv6, proto};
+use core::net::{Ipv4Addr, Ipv6Addr};
 
 /// What a frame begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -59,7 +58,35 @@ pub enum Class {
         /// The connection that an error message quotes.
         quoted: Option<FlowKeyV4>,
     },
-    /// A fragment of an IPv4 datagram: reassembled before it can be steered by ports.
+    /// A whole TCP segment over IPv6.
+    Tcp6 {
+        /// Offset of the IP header in the frame.
+        l3_offset: usize,
+        /// Sender.
+        src: Ipv6Addr,
+        /// Receiver, us.
+        dst: Ipv6Addr,
+        /// Port of the sender.
+        sport: u16,
+        /// Port of the receiver.
+        dport: u16,
+        /// Control bits.
+        flags: Flags,
+    },
+    /// ICMP over IPv6. An error belongs to the connection it quotes.
+    Icmp6 {
+        /// Offset of the IP header in the frame.
+        l3_offset: usize,
+        /// Sender.
+        src: Ipv6Addr,
+        /// Receiver.
+        dst: Ipv6Addr,
+        /// Neighbour discovery: as ARP, every shard wants to see it.
+        neighbour: bool,
+        /// The connection that an error message quotes.
+        quoted: Option<FlowKeyV6>,
+    },
+    /// A fragment of an IP datagram: reassembled before it can be steered by ports.
     Fragment {
         /// Offset of the IP header in the frame.
         l3_offset: usize,
@@ -89,6 +116,7 @@ fn look(frame: &[u8], link: Link) -> crate::Result<Class> {
                 .ok_or(Malformed::Truncated)?;
             match be16(head, 12) {
                 ethertype::IPV4 => ip4(&frame[ethernet::LEN..], ethernet::LEN),
+                ethertype::IPV6 => ip6(&frame[ethernet::LEN..], ethernet::LEN),
                 ethertype::ARP => Ok(Class::Arp),
                 ethertype::VLAN | ethertype::SERVICE_VLAN => tagged(frame),
                 _ => Ok(Class::Other),
@@ -103,6 +131,7 @@ fn tagged(frame: &[u8]) -> crate::Result<Class> {
     let l3_offset = frame.len() - rest.len();
     match header.ethertype {
         ethertype::IPV4 => ip4(rest, l3_offset),
+        ethertype::IPV6 => ip6(rest, l3_offset),
         ethertype::ARP => Ok(Class::Arp),
         _ => Ok(Class::Other),
     }
@@ -112,7 +141,7 @@ fn tagged(frame: &[u8]) -> crate::Result<Class> {
 fn ip(packet: &[u8], l3_offset: usize) -> crate::Result<Class> {
     match packet.first().ok_or(Malformed::Truncated)? >> 4 {
         4 => ip4(packet, l3_offset),
-        6 => Ok(Class::Other),
+        6 => ip6(packet, l3_offset),
         _ => Err(Malformed::Version),
     }
 }
@@ -125,19 +154,14 @@ fn ip4(packet: &[u8], l3_offset: usize) -> crate::Result<Class> {
     }
     match ip.proto {
         proto::TCP => {
-            // Only ports and flags are needed, but half a header is of no use to the shard either.
-            let t = ip
-                .payload()
-                .first_chunk::<20>()
-                .ok_or(Malformed::Truncated)?;
-            let ports = be32(t, 0);
+            let (sport, dport, flags) = ports(ip.payload())?;
             Ok(Class::Tcp4 {
                 l3_offset,
                 src: ip.src,
                 dst: ip.dst,
-                sport: (ports >> 16) as u16,
-                dport: ports as u16,
-                flags: Flags(t[13]),
+                sport,
+                dport,
+                flags,
             })
         }
         proto::ICMP => {
@@ -152,6 +176,46 @@ fn ip4(packet: &[u8], l3_offset: usize) -> crate::Result<Class> {
         }
         _ => Ok(Class::Other),
     }
+}
+
+#[inline]
+fn ip6(packet: &[u8], l3_offset: usize) -> crate::Result<Class> {
+    let ip = ipv6::parse(packet)?;
+    if ip.is_fragment() {
+        return Ok(Class::Fragment { l3_offset });
+    }
+    match ip.proto {
+        proto::TCP => {
+            let (sport, dport, flags) = ports(ip.payload())?;
+            Ok(Class::Tcp6 {
+                l3_offset,
+                src: ip.src,
+                dst: ip.dst,
+                sport,
+                dport,
+                flags,
+            })
+        }
+        proto::ICMPV6 => {
+            let message = icmpv6::parse(ip.payload())?;
+            let quoted = message.quote().and_then(icmpv6::Quote::flow);
+            Ok(Class::Icmp6 {
+                l3_offset,
+                src: ip.src,
+                dst: ip.dst,
+                neighbour: message.is_neighbour(),
+                quoted,
+            })
+        }
+        _ => Ok(Class::Other),
+    }
+}
+
+/// Ports and flags of a segment. Half a header is refused here: it would be of no use to the shard either.
+#[inline(always)]
+fn ports(segment: &[u8]) -> crate::Result<(u16, u16, Flags)> {
+    let t = segment.first_chunk::<20>().ok_or(Malformed::Truncated)?;
+    Ok((be16(t, 0), be16(t, 2), Flags(t[13])))
 }
 
 #[cfg(test)]

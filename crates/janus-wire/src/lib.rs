@@ -11,7 +11,9 @@ pub mod classify;
 pub mod ethernet;
 pub mod flow;
 pub mod icmpv4;
+pub mod icmpv6;
 pub mod ipv4;
+pub mod ipv6;
 pub mod seq;
 pub mod table_hash;
 pub mod tcp;
@@ -40,6 +42,8 @@ pub enum Malformed {
     Checksum,
     /// More nested headers than this parser is willing to walk.
     TooDeep,
+    /// Asks to be routed on to another host.
+    Routed,
 }
 
 impl fmt::Display for Malformed {
@@ -50,6 +54,7 @@ impl fmt::Display for Malformed {
             Self::Length => "length field contradicts the bytes present",
             Self::Checksum => "checksum does not hold",
             Self::TooDeep => "more nested headers than are walked",
+            Self::Routed => "asks to be routed on to another host",
         })
     }
 }

@@ -83,6 +83,81 @@ fn tcp_over_each_link() {
 }
 
 #[test]
+fn ipv6_over_each_link() {
+    let (src, dst) = (
+        Ipv6Addr::from_bits(0x2001_0db8 << 96 | 1),
+        Ipv6Addr::from_bits(0x2001_0db8 << 96 | 2),
+    );
+    let six = |proto, payload: &[u8]| {
+        let repr = ipv6::Repr {
+            src,
+            dst,
+            proto,
+            payload_len: payload.len() as u16,
+            hop_limit: 255,
+            traffic_class: 0,
+            flow_label: 0,
+        };
+        let mut out = vec![0; ipv6::LEN];
+        ipv6::emit(&mut out, &repr);
+        out.extend_from_slice(payload);
+        out
+    };
+    let segment = &syn()[20..];
+    let expected = |l3_offset| Class::Tcp6 {
+        l3_offset,
+        src,
+        dst,
+        sport: 40_000,
+        dport: 80,
+        flags: Flags::SYN,
+    };
+    assert_eq!(classify(&six(proto::TCP, segment), Link::Ip), expected(0));
+    assert_eq!(
+        classify(
+            &framed(ethertype::IPV6, &six(proto::TCP, segment)),
+            Link::Ethernet
+        ),
+        expected(14)
+    );
+    let mut message = [0; 40];
+    let len = icmpv6::emit_solicitation(&mut message, src, dst, dst, MacAddr::ZERO);
+    let class = classify(&six(proto::ICMPV6, &message[..len]), Link::Ip);
+    assert_eq!(
+        class,
+        Class::Icmp6 {
+            l3_offset: 0,
+            src,
+            dst,
+            neighbour: true,
+            quoted: None
+        }
+    );
+    // Address unreachable, about a segment that dst sent to src.
+    let error = [&[1, 3, 0, 0, 0, 0, 0, 0][..], &six(proto::TCP, segment)].concat();
+    let Class::Icmp6 {
+        quoted: Some(flow), ..
+    } = classify(&six(proto::ICMPV6, &error), Link::Ip)
+    else {
+        panic!("not an error with a quote");
+    };
+    assert_eq!(
+        flow,
+        FlowKeyV6 {
+            peer: dst,
+            local: src,
+            peer_port: 80,
+            local_port: 40_000
+        }
+    );
+    let fragment = [&[proto::TCP, 0, 0, 1, 0, 0, 0, 1][..], segment].concat();
+    assert_eq!(
+        classify(&six(44, &fragment), Link::Ip),
+        Class::Fragment { l3_offset: 0 }
+    );
+}
+
+#[test]
 fn the_other_classes() {
     assert_eq!(
         classify(&framed(ethertype::ARP, &[0; 28]), Link::Ethernet),
