@@ -1,1 +1,45 @@
-//! Placeholder while the room is being furnished.
+//! TCP as a pure state machine: frames and a time go in, frames and wake-ups come out.
+//!
+//! There is no clock, socket, thread or per-packet allocation in here, so that one engine runs under the
+//! real shard loop, the virtual-time simulator, the script runner and the property tests alike.
+//! [`Stack`] is the door; a reader who knows an RFC finds its file by name.
+
+#![forbid(unsafe_code)]
+
+mod arrives;
+mod cold;
+mod config;
+mod control;
+mod counters;
+mod emit;
+mod error;
+mod half_open;
+mod handshake;
+mod hot;
+mod input;
+mod isn;
+mod listener;
+mod neighbor;
+mod output;
+mod parse;
+mod records;
+mod reno;
+mod rto;
+mod segment;
+mod socket;
+mod stack;
+mod table;
+mod time;
+mod time_wait;
+mod timers;
+pub mod wheel;
+
+pub use cold::State;
+pub use config::{Config, Interface, Ipv4Cidr, Secrets};
+pub use counters::Counters;
+pub use error::Error;
+pub use input::{Local, Miss, Placement};
+pub use listener::ListenerId;
+pub use socket::{Info, Received};
+pub use stack::{ConnId, MemoryReport, Stack, Token};
+pub use time::Instant;

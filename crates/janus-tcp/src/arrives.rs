@@ -1,0 +1,212 @@
+//! SEGMENT ARRIVES for a synchronized connection: RFC 9293 section 3.10.7.4, check by check, in its order.
+//! The fifth check (ACK) is in `arrives/ack.rs`, the seventh and eighth (text, FIN) in `arrives/text.rs`.
+
+mod ack;
+mod text;
+
+use janus_mem::Frame;
+use janus_wire::tcp::{Flags, Options};
+
+use crate::cold::{Cold, NONE, State, flag};
+use crate::emit::Segment4;
+use crate::hot::hot_flag;
+use crate::isn;
+use crate::parse::Parsed;
+use crate::stack::Stack;
+use crate::time::Instant;
+
+/// What the first check says of a segment's place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Acceptable,
+    /// Outside the window; but the window is shut and the segment stands at its edge, so its RST and ACK
+    /// count (MUST-66).
+    AtClosedWindow,
+    Outside,
+}
+
+impl Stack {
+    /// A segment for an existing connection. A consumed frame is taken out of `frame`.
+    pub(crate) fn arrives(
+        &mut self,
+        conn: u32,
+        p: &Parsed,
+        frame: &mut Option<Frame>,
+        now: Instant,
+    ) {
+        match self.cold[conn].state {
+            State::SynSent => {
+                if let Some(frame) = frame {
+                    self.syn_sent_arrives(conn, p, frame, now);
+                }
+            }
+            _ => self.synchronized_arrives(conn, p, frame, now),
+        }
+        self.finish(conn);
+    }
+
+    /// Arms the timer for what the segment changed, and settles.
+    fn finish(&mut self, conn: u32) {
+        let hot = self.cold[conn].hot;
+        if hot != NONE {
+            self.arm(hot);
+            self.settle(conn);
+        }
+    }
+
+    fn synchronized_arrives(
+        &mut self,
+        conn: u32,
+        p: &Parsed,
+        frame: &mut Option<Frame>,
+        now: Instant,
+    ) {
+        let rst = p.flags.contains(Flags::RST);
+        self.cold[conn].last_heard_ms = now.as_millis() as u32;
+        // Before the first check: PAWS (RFC 7323 section 5.3, R1).
+        if !rst && !self.passes_paws(conn, p) {
+            self.counters.dropped_paws += 1;
+            self.acknowledge_at_once(conn, now);
+            return;
+        }
+        // First, sequence number.
+        let place = self.place_of(conn, p);
+        if place == Place::Outside {
+            self.counters.dropped_window += 1;
+            if !rst {
+                self.acknowledge_at_once(conn, now);
+            }
+            return;
+        }
+        self.take_timestamp(conn, p);
+        // Second, RST (RFC 5961 section 3.2).
+        if rst {
+            self.reset_arrives(conn, p, now);
+            return;
+        }
+        // Fourth, SYN: never ends a connection (RFC 5961 section 4.2).
+        if p.flags.contains(Flags::SYN) {
+            self.challenge(conn, now);
+            return;
+        }
+        // Fifth, ACK.
+        if !p.flags.contains(Flags::ACK) || !self.ack_arrives(conn, p, now) {
+            return;
+        }
+        if place == Place::AtClosedWindow {
+            self.acknowledge_at_once(conn, now);
+            return;
+        }
+        // Sixth, URG: the data is delivered in line. Seventh, text. Eighth, FIN.
+        if p.payload_len > 0 || p.flags.contains(Flags::FIN) {
+            self.text_arrives(conn, p, frame, now);
+        }
+    }
+
+    /// R1 of RFC 7323 section 5.3: a segment whose timestamp is older than the last one is a stray.
+    fn passes_paws(&self, conn: u32, p: &Parsed) -> bool {
+        let cold = &self.cold[conn];
+        if !cold.has(flag::TIMESTAMPS) {
+            return true;
+        }
+        // A segment without the option on a connection that uses it is dropped too (section 3.2).
+        p.timestamps
+            .is_some_and(|(value, _)| value.wrapping_sub(cold.ts_recent) as i32 >= 0)
+    }
+
+    /// R3: the timestamp of the segment that stands at the edge of what was acknowledged is remembered.
+    fn take_timestamp(&mut self, conn: u32, p: &Parsed) {
+        let cold = &self.cold[conn];
+        if let (true, Some((value, _))) = (cold.has(flag::TIMESTAMPS), p.timestamps) {
+            let unacked = if cold.hot == NONE {
+                0
+            } else {
+                self.hot[cold.hot].unacked_bytes
+            };
+            let last_ack_sent = cold.rcv_nxt + 0u32.wrapping_sub(unacked);
+            if p.seq.le(last_ack_sent) {
+                self.cold[conn].ts_recent = value;
+            }
+        }
+    }
+
+    /// The table of section 3.10.7.4, first check.
+    fn place_of(&self, conn: u32, p: &Parsed) -> Place {
+        let cold = &self.cold[conn];
+        let window = cold.receive_window();
+        let (from, len) = (p.seq - cold.rcv_nxt, p.space() as i32);
+        let to = from.wrapping_add(len);
+        let inside = |offset: i32| offset >= 0 && (offset as u32) < window;
+        let acceptable = match (len, window) {
+            (0, 0) => from == 0,
+            // A bare ACK right at the window's end comes from a peer that filled it.
+            (0, _) => from >= 0 && from as u32 <= window,
+            (_, 0) => false,
+            _ => inside(from) || inside(to.wrapping_sub(1)) || (from < 0 && to > 0),
+        };
+        match acceptable {
+            true => Place::Acceptable,
+            false if window == 0 && from == 0 => Place::AtClosedWindow,
+            false => Place::Outside,
+        }
+    }
+
+    fn reset_arrives(&mut self, conn: u32, p: &Parsed, now: Instant) {
+        let cold = &self.cold[conn];
+        if p.seq != cold.rcv_nxt {
+            self.challenge(conn, now);
+            return;
+        }
+        self.counters.resets_in += 1;
+        let why = match cold.state {
+            State::SynReceived => flag::REFUSED,
+            _ => flag::RESET,
+        };
+        self.end(conn, why);
+    }
+
+    /// A challenge ACK (RFC 5961), within its rate.
+    fn challenge(&mut self, conn: u32, now: Instant) {
+        if self.may_challenge(now) {
+            self.send_ack(conn, now);
+        }
+    }
+
+    /// Tells a peer that is out of step where we are. Bounded like a challenge when the segment was empty or
+    /// stale, so that two confused ends cannot keep each other busy.
+    fn acknowledge_at_once(&mut self, conn: u32, now: Instant) {
+        let hot = self.cold[conn].hot;
+        if hot == NONE {
+            self.challenge(conn, now);
+        } else {
+            self.hot[hot].set(hot_flag::ACK_NOW);
+            self.queue_output(hot);
+        }
+    }
+
+    /// A bare ACK that needs no hot block.
+    pub(crate) fn send_ack(&mut self, conn: u32, now: Instant) {
+        let cold = &self.cold[conn];
+        let key = cold.key();
+        let segment = Segment4 {
+            key,
+            seq: cold.snd_nxt,
+            ack: cold.rcv_nxt,
+            flags: Flags::ACK,
+            window: (cold.receive_window() >> cold.receive_scale()).min(0xffff) as u16,
+            options: self.options_for(cold, now),
+        };
+        self.reply(&segment, now);
+    }
+
+    #[inline]
+    pub(crate) fn options_for(&self, cold: &Cold, now: Instant) -> Options {
+        if !cold.has(flag::TIMESTAMPS) {
+            return Options::NONE;
+        }
+        Options::timestamps(
+            isn::timestamp(&self.secrets, &cold.key(), now),
+            cold.ts_recent,
+        )
+    }
+}

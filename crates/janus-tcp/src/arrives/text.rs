@@ -1,0 +1,245 @@
+//! The seventh and eighth check of section 3.10.7.4: text and FIN, in order or kept until they are.
+
+use janus_mem::{Frame, SLOT_SIZE};
+use janus_wire::SeqNum;
+use janus_wire::tcp::Flags;
+
+use crate::cold::{NONE, State, flag};
+use crate::hot::hot_flag;
+use crate::parse::Parsed;
+use crate::segment::seg_flag;
+use crate::stack::Stack;
+use crate::time::Instant;
+
+/// Received payloads up to this size are copied behind the last one when they fit: a peer that sends single
+/// bytes must not pin a packet buffer for each.
+const COPY_BELOW: usize = 512;
+/// Segments kept out of order for one connection.
+const MAX_REORDERED: usize = 256;
+
+/// What is left of a segment's text once what is not wanted is cut off.
+struct Text {
+    seq: SeqNum,
+    off: u16,
+    len: u16,
+    fin: bool,
+}
+
+impl Stack {
+    pub(super) fn text_arrives(
+        &mut self,
+        conn: u32,
+        p: &Parsed,
+        frame: &mut Option<Frame>,
+        now: Instant,
+    ) {
+        let cold = &self.cold[conn];
+        if !cold.state.can_receive() {
+            // The peer's FIN has been: only repeats can come, and they want the ACK again.
+            if (p.seq - cold.rcv_nxt) < 0 {
+                self.acknowledge_at_once(conn, now);
+            }
+            return;
+        }
+        if cold.has(flag::ORPHAN) && p.payload_len > 0 {
+            // Nobody is left to read it (RFC 1122 section 4.2.2.13).
+            self.reset_reply(p);
+            self.end(conn, flag::RESET);
+            return;
+        }
+        let Some(id) = self.heat(conn, now) else {
+            self.counters.dropped_table_full += 1;
+            return;
+        };
+        let text = self.cut(conn, p);
+        if text.len == 0 && !text.fin {
+            self.hot[id].set(hot_flag::ACK_NOW);
+            self.queue_output(id);
+            return;
+        }
+        if text.seq != self.cold[conn].rcv_nxt {
+            self.keep_for_later(conn, id, &text, frame);
+            return;
+        }
+        if !self.append(id, &text, frame) {
+            return;
+        }
+        let filled_a_gap = !self.hot[id].reordered.is_empty();
+        let mut fin = text.fin;
+        self.cold[conn].rcv_nxt = text.seq + u32::from(text.len);
+        fin |= self.append_reordered(conn, id);
+        if fin {
+            self.fin_arrives(conn, now);
+        } else {
+            self.owe_ack(conn, id, u32::from(text.len), filled_a_gap, now);
+        }
+        self.wake_reader(conn);
+    }
+
+    /// Cuts off what was received before and what lies beyond the window.
+    fn cut(&self, conn: u32, p: &Parsed) -> Text {
+        let cold = &self.cold[conn];
+        let mut text = Text {
+            seq: p.seq,
+            off: p.payload_off,
+            len: p.payload_len,
+            fin: p.flags.contains(Flags::FIN),
+        };
+        let old = (cold.rcv_nxt - text.seq).max(0) as u32;
+        if old > 0 {
+            if old > u32::from(text.len) {
+                text.fin = false;
+            }
+            let cut = old.min(u32::from(text.len)) as u16;
+            text.off += cut;
+            text.len -= cut;
+            text.seq = cold.rcv_nxt;
+        }
+        let room = (cold.rcv_adv - text.seq).max(0) as u32;
+        if u32::from(text.len) > room {
+            text.len = room as u16;
+            text.fin = false;
+        }
+        text
+    }
+
+    /// In-order text joins what the application has not read. False when there is no place for it.
+    fn append(&mut self, id: u32, text: &Text, frame: &mut Option<Frame>) -> bool {
+        if text.len == 0 {
+            return true;
+        }
+        let Some(arrived) = frame.take() else {
+            return false;
+        };
+        let hot = &mut self.hot[id];
+        let tail = hot.inbox.tail;
+        let (from, len) = (usize::from(text.off), usize::from(text.len));
+        if tail != NONE && len <= COPY_BELOW {
+            let last = &mut self.segments[tail];
+            let end = usize::from(last.off) + usize::from(last.len);
+            if let (Some(buf), true) = (&mut last.buf, end + len <= SLOT_SIZE) {
+                buf.bytes_mut()[end..end + len]
+                    .copy_from_slice(&arrived.buf.bytes()[from..from + len]);
+                last.len += text.len;
+                hot.inbox.bytes += u32::from(text.len);
+                self.pool.free(arrived.buf);
+                return true;
+            }
+        }
+        match self.segments.alloc(arrived.buf, text.off, text.len) {
+            Ok(seg) => {
+                self.segments.push_back(&mut hot.inbox, seg);
+                true
+            }
+            Err(buf) => {
+                self.counters.dropped_receive_full += 1;
+                self.pool.free(buf);
+                false
+            }
+        }
+    }
+
+    /// Text ahead of a gap waits in order of its numbers; a peer that sees the ACK repeated sends the gap.
+    fn keep_for_later(&mut self, conn: u32, id: u32, text: &Text, frame: &mut Option<Frame>) {
+        debug_assert_eq!(self.cold[conn].hot, id);
+        let hot = &mut self.hot[id];
+        hot.set(hot_flag::ACK_NOW);
+        let (mut after, mut at, mut kept) = (NONE, hot.reordered.head, 0);
+        while at != NONE {
+            let seg = &self.segments[at];
+            let covered = (text.seq - seg.seq) >= 0
+                && (seg.end() - (text.seq + u32::from(text.len))) >= i32::from(text.fin);
+            if covered {
+                self.queue_output(id);
+                return;
+            }
+            kept += 1;
+            if (seg.seq - text.seq) > 0 {
+                break;
+            }
+            (after, at) = (at, seg.next);
+        }
+        // A hostile peer may send a byte here and a byte there: both count and bytes are bounded.
+        let bytes = hot.reordered.bytes + u32::from(text.len);
+        if kept < MAX_REORDERED && bytes <= self.config.receive_buffer {
+            if let Some(arrived) = frame.take() {
+                match self.segments.alloc(arrived.buf, text.off, text.len) {
+                    Ok(seg) => {
+                        self.counters.reordered += 1;
+                        let stored = &mut self.segments[seg];
+                        stored.seq = text.seq;
+                        stored.flags = if text.fin { seg_flag::FIN } else { 0 };
+                        self.segments.insert_after(&mut hot.reordered, after, seg);
+                    }
+                    Err(buf) => self.pool.free(buf),
+                }
+            }
+        } else {
+            self.counters.dropped_receive_full += 1;
+        }
+        self.queue_output(id);
+    }
+
+    /// What waited for the gap that has just been filled. True when the peer's FIN is reached.
+    fn append_reordered(&mut self, conn: u32, id: u32) -> bool {
+        let mut fin = false;
+        loop {
+            let head = self.hot[id].reordered.head;
+            if head == NONE || (self.segments[head].seq - self.cold[conn].rcv_nxt) > 0 {
+                return fin;
+            }
+            self.segments.pop_front(&mut self.hot[id].reordered);
+            let next = self.cold[conn].rcv_nxt;
+            let seg = &mut self.segments[head];
+            let (old, has_fin) = ((next - seg.seq).max(0) as u32, seg.has(seg_flag::FIN));
+            let reaches_end = old <= u32::from(seg.len);
+            let cut = old.min(u32::from(seg.len)) as u16;
+            seg.off += cut;
+            seg.len -= cut;
+            let len = seg.len;
+            if len == 0 {
+                self.segments.free(head, &mut self.pool);
+            } else {
+                self.segments.push_back(&mut self.hot[id].inbox, head);
+                self.cold[conn].rcv_nxt = next + u32::from(len);
+            }
+            fin |= has_fin && reaches_end;
+        }
+    }
+
+    /// Acknowledge now or a little later (RFC 9293 section 3.8.6.3, RFC 5681 section 4.2).
+    fn owe_ack(&mut self, conn: u32, id: u32, len: u32, at_once: bool, now: Instant) {
+        let mss = u32::from(self.cold[conn].mss);
+        let hot = &mut self.hot[id];
+        hot.unacked_bytes += len;
+        if at_once || hot.unacked_bytes >= 2 * mss.saturating_sub(12) {
+            hot.set(hot_flag::ACK_NOW);
+            self.queue_output(id);
+        } else if hot.ack_at == Instant::ZERO {
+            hot.ack_at = now + self.config.delayed_ack;
+        }
+    }
+
+    /// Eighth, FIN: the peer sends no more.
+    fn fin_arrives(&mut self, conn: u32, now: Instant) {
+        let cold = &mut self.cold[conn];
+        cold.rcv_nxt = cold.rcv_nxt + 1u32;
+        if (cold.rcv_adv - cold.rcv_nxt) < 0 {
+            cold.rcv_adv = cold.rcv_nxt;
+        }
+        cold.set(flag::PEER_FIN);
+        let (state, id) = (cold.state, cold.hot);
+        match state {
+            State::Established => cold.state = State::CloseWait,
+            State::FinWait1 => cold.state = State::Closing,
+            _ => {}
+        }
+        if state == State::FinWait2 {
+            self.send_ack(conn, now);
+            self.to_time_wait(conn, false);
+        } else if id != NONE {
+            self.hot[id].set(hot_flag::ACK_NOW);
+            self.queue_output(id);
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! The cold TCB: all that an idle connection is, in one cache line.
+//!
+//! What is only needed while something is in flight, queued or timed lives in the hot block ([`crate::hot`]);
+//! `hot` names it, or nothing. While a hot block is attached it is the authority on congestion state, and
+//! what outlives it is written back here when it is released.
+
+use janus_wire::{FlowKeyV4, SeqNum};
+use std::net::Ipv4Addr;
+
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// The states of RFC 9293 section 3.3.2 that a TCB can be in. LISTEN is a listener, SYN-RECEIVED of a
+/// passive open a half-open record, and TIME-WAIT a record of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum State {
+    /// No connection.
+    #[default]
+    Closed,
+    /// Our SYN is out.
+    SynSent,
+    /// SYNs crossed: simultaneous open.
+    SynReceived,
+    /// Open.
+    Established,
+    /// Our FIN is out.
+    FinWait1,
+    /// Our FIN is acknowledged, the peer's has not come.
+    FinWait2,
+    /// The peer's FIN came, ours has not been sent.
+    CloseWait,
+    /// FINs crossed.
+    Closing,
+    /// Both FINs are out, ours is not acknowledged.
+    LastAck,
+    /// Over; waiting for stray segments to die. Held in a compact record.
+    TimeWait,
+}
+
+impl State {
+    /// The handshake is done: sequence numbers of both sides are known.
+    #[inline]
+    pub(crate) fn is_synchronized(self) -> bool {
+        !matches!(self, State::Closed | State::SynSent)
+    }
+
+    /// The peer may still send data.
+    #[inline]
+    pub(crate) fn can_receive(self) -> bool {
+        matches!(self, State::Established | State::FinWait1 | State::FinWait2)
+    }
+}
+
+/// Bits of [`Cold::flags`].
+pub(crate) mod flag {
+    /// Both sides sent the timestamps option.
+    pub(crate) const TIMESTAMPS: u8 = 1 << 0;
+    /// Nagle's algorithm is off.
+    pub(crate) const NODELAY: u8 = 1 << 1;
+    /// The application has let go of the connection; the stack finishes it alone.
+    pub(crate) const ORPHAN: u8 = 1 << 2;
+    /// The peer's FIN has come in order.
+    pub(crate) const PEER_FIN: u8 = 1 << 3;
+    /// Ended by RST.
+    pub(crate) const RESET: u8 = 1 << 4;
+    /// Ended because the peer stopped answering.
+    pub(crate) const TIMED_OUT: u8 = 1 << 5;
+    /// Ended by RST to our SYN.
+    pub(crate) const REFUSED: u8 = 1 << 6;
+    /// A FIN is to follow the data that is queued.
+    pub(crate) const FIN_QUEUED: u8 = 1 << 7;
+}
+
+#[repr(C, align(64))]
+#[derive(Clone, Copy)]
+pub(crate) struct Cold {
+    pub(crate) peer_addr: u32,
+    pub(crate) local_addr: u32,
+    pub(crate) peer_port: u16,
+    pub(crate) local_port: u16,
+    pub(crate) snd_nxt: SeqNum,
+    pub(crate) rcv_nxt: SeqNum,
+    /// The peer's window, scaled, counted from the acknowledgement that carried it.
+    pub(crate) snd_wnd: u32,
+    /// Right edge of the window we last offered: it is never taken back (RFC 9293 3.8.6).
+    pub(crate) rcv_adv: SeqNum,
+    /// TS.Recent of RFC 7323.
+    pub(crate) ts_recent: u32,
+    /// Smoothed round trip and its variation in microseconds; 0 = not measured (RFC 6298).
+    pub(crate) srtt_us: u32,
+    pub(crate) rttvar_us: u32,
+    pub(crate) hot: u32,
+    /// Who waits to read (or to be connected), as a token.
+    pub(crate) reader: u32,
+    /// Changes when the slot is given to another connection, so that stale handles are recognised.
+    pub(crate) generation: u32,
+    /// Milliseconds, wrapping: when a segment last came in.
+    pub(crate) last_heard_ms: u32,
+    /// The most payload a segment to the peer may carry, options not counted.
+    pub(crate) mss: u16,
+    /// In segments; `u16::MAX` = not yet known.
+    pub(crate) ssthresh: u16,
+    /// The congestion window, coded by [`crate::reno::encode_window`].
+    pub(crate) cwnd_code: u8,
+    pub(crate) state: State,
+    pub(crate) flags: u8,
+    /// Window scales: ours (receive) in the high half, the peer's (send) in the low.
+    pub(crate) scales: u8,
+}
+
+const _: () = assert!(size_of::<Cold>() == 64);
+
+impl Default for Cold {
+    fn default() -> Cold {
+        Cold {
+            peer_addr: 0,
+            local_addr: 0,
+            peer_port: 0,
+            local_port: 0,
+            snd_nxt: SeqNum(0),
+            rcv_nxt: SeqNum(0),
+            snd_wnd: 0,
+            rcv_adv: SeqNum(0),
+            ts_recent: 0,
+            srtt_us: 0,
+            rttvar_us: 0,
+            hot: NONE,
+            reader: NONE,
+            generation: 0,
+            last_heard_ms: 0,
+            mss: 0,
+            ssthresh: u16::MAX,
+            cwnd_code: 0,
+            state: State::Closed,
+            flags: 0,
+            scales: 0,
+        }
+    }
+}
+
+impl Cold {
+    #[inline]
+    pub(crate) fn key(&self) -> FlowKeyV4 {
+        FlowKeyV4 {
+            peer: Ipv4Addr::from_bits(self.peer_addr),
+            local: Ipv4Addr::from_bits(self.local_addr),
+            peer_port: self.peer_port,
+            local_port: self.local_port,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_for(&self, key: &FlowKeyV4) -> bool {
+        self.state != State::Closed && self.key() == *key
+    }
+
+    #[inline]
+    pub(crate) fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    #[inline]
+    pub(crate) fn set(&mut self, flag: u8) {
+        self.flags |= flag;
+    }
+
+    #[inline]
+    pub(crate) fn clear(&mut self, flag: u8) {
+        self.flags &= !flag;
+    }
+
+    #[inline]
+    pub(crate) fn send_scale(&self) -> u8 {
+        self.scales & 0xf
+    }
+
+    #[inline]
+    pub(crate) fn receive_scale(&self) -> u8 {
+        self.scales >> 4
+    }
+
+    /// What the peer may still send into the window we offered.
+    #[inline]
+    pub(crate) fn receive_window(&self) -> u32 {
+        u32::try_from(self.rcv_adv - self.rcv_nxt).unwrap_or(0)
+    }
+
+    /// Payload per segment once the timestamps option has taken its twelve bytes.
+    #[inline]
+    pub(crate) fn payload_mss(&self) -> u16 {
+        if self.has(flag::TIMESTAMPS) {
+            self.mss.saturating_sub(12).max(1)
+        } else {
+            self.mss
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! What is neither data nor a connection: ARP and ICMP echo. Off the fast path.
+
+use janus_mem::{Frame, HEADROOM};
+use janus_wire::{Link, MacAddr, arp, ethernet, icmpv4, ipv4, proto};
+use std::net::Ipv4Addr;
+
+use crate::stack::{MAX_REPLIES, Stack};
+use crate::time::Instant;
+
+impl Stack {
+    /// A frame that is not a TCP segment.
+    pub(crate) fn control_arrives(&mut self, frame: Frame, now: Instant) {
+        let packet = match self.interface.link {
+            Link::Ip => frame.data(),
+            Link::Ethernet => match ethernet::Header::parse(frame.data()) {
+                Ok((header, body)) if header.ethertype == ethernet::ethertype::ARP => {
+                    let parsed = arp::Packet::parse(body);
+                    self.pool.free(frame.buf);
+                    match parsed {
+                        Ok(packet) => self.arp_arrives(&packet, now),
+                        Err(_) => self.counters.dropped_malformed += 1,
+                    }
+                    return;
+                }
+                Ok((_, body)) => body,
+                Err(_) => &[],
+            },
+        };
+        let reply = self.echo_reply_to(packet);
+        self.pool.free(frame.buf);
+        if let Some((peer, reply)) = reply {
+            self.push_reply(reply, peer);
+        }
+    }
+
+    /// RFC 826. Every stack of the device learns, one of them answers.
+    fn arp_arrives(&mut self, packet: &arp::Packet, now: Instant) {
+        let for_us = self.interface.is_ours(packet.target_ip) && !self.interface.any_local;
+        let sender = packet.sender_ip;
+        if packet.sender_mac.is_group() || sender.is_unspecified() || self.is_own(sender) {
+            self.counters.dropped_address += 1;
+            return;
+        }
+        self.neighbors.learn(sender, packet.sender_mac, for_us, now);
+        while let Some(mut frame) = self.neighbors.pop_waiting(sender) {
+            frame.data_mut()[..6].copy_from_slice(&packet.sender_mac.0);
+            self.replies.push_back(frame);
+        }
+        if for_us && self.interface.answers && packet.op == arp::Op::Request {
+            let reply = packet.reply(self.interface.mac);
+            self.send_arp(&reply, packet.sender_mac);
+        }
+    }
+
+    fn is_own(&self, addr: Ipv4Addr) -> bool {
+        self.interface.addresses.iter().any(|own| own.addr == addr)
+    }
+
+    pub(crate) fn send_arp_request(&mut self, target: Ipv4Addr) {
+        let Some(source) = self.interface.source_for(target) else {
+            return;
+        };
+        let request = arp::Packet {
+            op: arp::Op::Request,
+            sender_mac: self.interface.mac,
+            sender_ip: source,
+            target_mac: MacAddr::ZERO,
+            target_ip: target,
+        };
+        self.send_arp(&request, MacAddr::BROADCAST);
+    }
+
+    fn send_arp(&mut self, packet: &arp::Packet, to: MacAddr) {
+        let Some(mut buf) = self.pool.alloc_reserved() else {
+            self.counters.dropped_no_buffer += 1;
+            return;
+        };
+        let header = ethernet::Header {
+            dst: to,
+            src: self.interface.mac,
+            ethertype: ethernet::ethertype::ARP,
+        };
+        let bytes = &mut buf.bytes_mut()[usize::from(HEADROOM)..];
+        let link = header.emit(bytes);
+        let len = link + packet.emit(&mut bytes[link..]);
+        self.replies.push_back(Frame::new(buf, len as u16));
+    }
+
+    /// RFC 1122 section 3.2.2.6: the answer to a ping.
+    fn echo_reply_to(&mut self, packet: &[u8]) -> Option<(Ipv4Addr, Frame)> {
+        let ip = ipv4::parse(packet)
+            .ok()
+            .filter(|ip| ip.proto == proto::ICMP)?;
+        if !icmpv4::checksum_ok(ip.payload()) {
+            self.counters.dropped_checksum += 1;
+            return None;
+        }
+        let icmpv4::Message::EchoRequest {
+            ident,
+            sequence,
+            data,
+        } = icmpv4::parse(ip.payload()).ok()?
+        else {
+            return None;
+        };
+        if !self.interface.answers || self.replies.len() >= MAX_REPLIES {
+            return None;
+        }
+        let mut buf = self.pool.alloc()?;
+        let link = self.interface.link.header_len();
+        let bytes = &mut buf.bytes_mut()[usize::from(HEADROOM)..];
+        let total = link + ipv4::LEN + icmpv4::LEN + data.len();
+        if total > bytes.len() {
+            self.pool.free(buf);
+            return None;
+        }
+        let message =
+            icmpv4::emit_echo_reply(&mut bytes[link + ipv4::LEN..], ident, sequence, data);
+        let repr = ipv4::Repr {
+            src: ip.dst,
+            dst: ip.src,
+            proto: proto::ICMP,
+            payload_len: message as u16,
+            ttl: 64,
+            tos: 0,
+            id: 0,
+            dont_fragment: true,
+        };
+        ipv4::emit(&mut bytes[link..], &repr);
+        Some((ip.src, Frame::new(buf, total as u16)))
+    }
+
+    fn push_reply(&mut self, mut frame: Frame, peer: Ipv4Addr) {
+        if self.interface.link == Link::Ethernet {
+            let Some(mac) = self.neighbors.lookup(self.interface.next_hop(peer)) else {
+                self.counters.dropped_no_neighbor += 1;
+                self.pool.free(frame.buf);
+                return;
+            };
+            let header = ethernet::Header {
+                dst: mac,
+                src: self.interface.mac,
+                ethertype: ethernet::ethertype::IPV4,
+            };
+            header.emit(frame.data_mut());
+        }
+        self.replies.push_back(frame);
+    }
+}

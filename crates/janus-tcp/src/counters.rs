@@ -1,0 +1,86 @@
+//! What happened, counted: everything dropped by its cause, and the traffic. Plain integers of one thread.
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counts since the stack began.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Counters {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Counters {
+            /// Every counter with its name.
+            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name),)*].into_iter()
+            }
+
+            /// Adds another stack's counts.
+            pub fn add(&mut self, other: &Counters) {
+                $(self.$name += other.$name;)*
+            }
+        }
+    };
+}
+
+counters! {
+    /// Frames that came in.
+    frames_in,
+    /// Frames handed out.
+    frames_out,
+    /// TCP segments that came in.
+    segments_in,
+    /// TCP segments handed out, repeats included.
+    segments_out,
+    /// Segments sent again.
+    retransmissions,
+    /// Retransmission timeouts.
+    timeouts,
+    /// Fast retransmissions begun.
+    fast_retransmits,
+    /// Connections opened by a peer.
+    accepted,
+    /// Connections opened by us.
+    connected,
+    /// Flows handed to another shard.
+    forwarded,
+    /// Dropped: headers that do not parse.
+    dropped_malformed,
+    /// Dropped: a wrong checksum.
+    dropped_checksum,
+    /// Dropped: not addressed to us, or from an address nothing may come from.
+    dropped_address,
+    /// Dropped: a protocol or fragment the stack does not take.
+    dropped_protocol,
+    /// Dropped: sequence number outside the window.
+    dropped_window,
+    /// Dropped: older than what the timestamps say was seen (PAWS).
+    dropped_paws,
+    /// Dropped: no packet buffer.
+    dropped_no_buffer,
+    /// Dropped: the receive buffer was full.
+    dropped_receive_full,
+    /// Dropped: the accept queue was full.
+    dropped_accept_full,
+    /// Dropped: a table was full.
+    dropped_table_full,
+    /// Dropped: replies beyond the bound of the reply queue.
+    dropped_reply_full,
+    /// Dropped: the neighbour's hardware address is not known.
+    dropped_no_neighbor,
+    /// Half-open records that made room for newer ones.
+    half_open_evicted,
+    /// Half-open records given up.
+    half_open_expired,
+    /// TIME-WAIT records that made room for newer ones.
+    time_wait_evicted,
+    /// RSTs sent.
+    resets_out,
+    /// Connections ended by the peer's RST.
+    resets_in,
+    /// Challenge ACKs sent (RFC 5961).
+    challenge_acks,
+    /// Challenge ACKs held back by the rate limit.
+    challenge_acks_limited,
+    /// Segments received out of order and kept.
+    reordered,
+}

@@ -1,0 +1,126 @@
+//! Writing frames: headers in front of a payload that is already in its buffer, and the replies that have none.
+
+use janus_mem::{Frame, HEADROOM, PacketBuf};
+use janus_wire::tcp::{self, Flags, Options};
+use janus_wire::{FlowKeyV4, Link, SeqNum, ethernet, ipv4, proto};
+
+use crate::stack::{MAX_REPLIES, Stack};
+use crate::time::Instant;
+
+const TTL: u8 = 64;
+
+/// The fields of an IPv4 TCP segment that is to go out.
+pub(crate) struct Segment4 {
+    pub(crate) key: FlowKeyV4,
+    pub(crate) seq: SeqNum,
+    pub(crate) ack: SeqNum,
+    pub(crate) flags: Flags,
+    pub(crate) window: u16,
+    pub(crate) options: Options,
+}
+
+/// A frame is written, but the neighbour it goes to is not known yet.
+pub(crate) struct Unresolved;
+
+impl Stack {
+    /// Writes the headers of `segment` right before `off`, where `len` bytes of payload lie, and points the
+    /// buffer at the frame. Gives the frame's length.
+    #[inline]
+    pub(crate) fn write_headers(
+        &mut self,
+        buf: &mut PacketBuf,
+        off: u16,
+        len: u16,
+        segment: &Segment4,
+    ) -> (u16, Result<(), Unresolved>) {
+        let link = self.interface.link.header_len();
+        let tcp_len = tcp::LEN + segment.options.emitted_len();
+        let headers = link + ipv4::LEN + tcp_len;
+        let start = usize::from(off) - headers;
+        let end = usize::from(off) + usize::from(len);
+        let bytes = &mut buf.bytes_mut()[start..end];
+        let mut resolved = Ok(());
+        if self.interface.link == Link::Ethernet {
+            let neighbor = self
+                .neighbors
+                .lookup(self.interface.next_hop(segment.key.peer));
+            let header = ethernet::Header {
+                dst: neighbor.unwrap_or_default(),
+                src: self.interface.mac,
+                ethertype: ethernet::ethertype::IPV4,
+            };
+            header.emit(bytes);
+            resolved = neighbor.map(|_| ()).ok_or(Unresolved);
+        }
+        self.ip_id = self.ip_id.wrapping_add(1);
+        let (src, dst) = (segment.key.local, segment.key.peer);
+        let ip = ipv4::Repr {
+            src,
+            dst,
+            proto: proto::TCP,
+            payload_len: tcp_len as u16 + len,
+            ttl: TTL,
+            tos: 0,
+            id: self.ip_id,
+            dont_fragment: true,
+        };
+        ipv4::emit(&mut bytes[link..], &ip);
+        let header = tcp::Header {
+            src_port: segment.key.local_port,
+            dst_port: segment.key.peer_port,
+            seq: segment.seq,
+            ack: segment.ack,
+            flags: segment.flags,
+            window: segment.window,
+            urgent: 0,
+            header_len: 0,
+        };
+        let tcp_bytes = &mut bytes[link + ipv4::LEN..];
+        tcp::emit(tcp_bytes, &header, &segment.options);
+        if !self.interface.tx_checksum {
+            tcp::fill_checksum_v4(tcp_bytes, src, dst);
+        }
+        buf.set_off(start as u16);
+        ((end - start) as u16, resolved)
+    }
+
+    /// Queues a segment without payload that belongs to no output queue.
+    pub(crate) fn reply(&mut self, segment: &Segment4, now: Instant) {
+        if self.replies.len() >= MAX_REPLIES {
+            self.counters.dropped_reply_full += 1;
+            return;
+        }
+        let Some(mut buf) = self.pool.alloc_reserved() else {
+            self.counters.dropped_no_buffer += 1;
+            return;
+        };
+        let (len, resolved) = self.write_headers(&mut buf, HEADROOM, 0, segment);
+        self.counters.segments_out += 1;
+        let frame = Frame::new(buf, len);
+        match resolved {
+            Ok(()) => self.replies.push_back(frame),
+            Err(Unresolved) => self.await_neighbor(segment.key, frame, now),
+        }
+    }
+
+    /// Keeps a frame until its neighbour is known, and asks for it.
+    pub(crate) fn await_neighbor(&mut self, key: FlowKeyV4, frame: Frame, now: Instant) {
+        let hop = self.interface.next_hop(key.peer);
+        if let Some(pushed_out) = self.neighbors.wait(hop, frame) {
+            self.counters.dropped_no_neighbor += 1;
+            self.recycle(pushed_out);
+        }
+        if self.neighbors.should_ask(hop, now) {
+            self.send_arp_request(hop);
+        }
+    }
+
+    /// A frame that will not be sent goes where a sent one would.
+    pub(crate) fn recycle(&mut self, frame: Frame) {
+        if frame.is_lent() {
+            self.completed(frame);
+        } else {
+            self.pool.free(frame.buf);
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! The one error type of the engine. `std::io::Error` and errno values are made at the edges above.
+
+use core::fmt;
+
+/// Why a call on the stack could not be carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Error {
+    /// Nothing to do now; ask to be woken and try again.
+    WouldBlock,
+    /// The peer answered the SYN with RST.
+    ConnectionRefused,
+    /// The peer sent RST.
+    ConnectionReset,
+    /// The peer did not answer for as long as retransmission is tried.
+    TimedOut,
+    /// The connection is not (or no longer) open for this call.
+    NotConnected,
+    /// This side has already said that it sends no more.
+    BrokenPipe,
+    /// The address and port are taken.
+    AddrInUse,
+    /// The address is not one of this interface's.
+    AddrNotAvailable,
+    /// The destination is not one a connection can be opened to.
+    InvalidAddress,
+    /// No packet buffer is free.
+    NoBuffers,
+    /// A table of the stack is at its configured bound.
+    TooManyConnections,
+    /// The handle names a connection or listener that is gone.
+    Stale,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Error::WouldBlock => "not ready yet: wait for readiness and try again",
+            Error::ConnectionRefused => "connection refused: nothing listens on the peer's port",
+            Error::ConnectionReset => "connection reset by the peer",
+            Error::TimedOut => "the peer stopped answering",
+            Error::NotConnected => "the connection is not open",
+            Error::BrokenPipe => "this side of the connection has been shut down",
+            Error::AddrInUse => "address and port are in use",
+            Error::AddrNotAvailable => "the address is not configured on this interface",
+            Error::InvalidAddress => "not an address a connection can be opened to",
+            Error::NoBuffers => "no packet buffer is free: raise the number of buffers",
+            Error::TooManyConnections => "the connection table is full: raise max_connections",
+            Error::Stale => "the handle belongs to a connection that is gone",
+        })
+    }
+}
+
+impl std::error::Error for Error {}

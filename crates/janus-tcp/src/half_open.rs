@@ -1,0 +1,206 @@
+//! Half-open records: a SYN that was answered, and no more than what the answer and its repeats need.
+//!
+//! The SYN-ACK's waiting time depends only on how often it was sent, so the records of one try stand in one
+//! queue ordered by time, and no timer is needed. At the bound the oldest record makes room: a SYN flood costs
+//! memory up to the bound and never more.
+
+use janus_mem::{Growth, MemError, Slab};
+use janus_wire::{FlowKeyV4, SeqNum};
+use std::net::Ipv4Addr;
+
+use crate::cold::NONE;
+use crate::time::Instant;
+
+/// How often a SYN-ACK is sent before the record is given up (about 63 s with a first wait of one second).
+pub(crate) const MAX_TRIES: usize = 6;
+
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct HalfOpen {
+    pub(crate) peer_addr: u32,
+    pub(crate) local_addr: u32,
+    pub(crate) peer_port: u16,
+    pub(crate) local_port: u16,
+    /// The peer's initial sequence number and ours.
+    pub(crate) irs: SeqNum,
+    pub(crate) iss: SeqNum,
+    pub(crate) ts_recent: u32,
+    pub(crate) sent_at: Instant,
+    pub(crate) prev: u32,
+    pub(crate) next: u32,
+    pub(crate) listener: u32,
+    /// Largest payload the peer accepts.
+    pub(crate) mss: u16,
+    pub(crate) peer_window: u16,
+    /// The peer's window scale; `NO_SCALE` when it sent none.
+    pub(crate) peer_scale: u8,
+    pub(crate) timestamps: bool,
+    pub(crate) tries: u8,
+    pub(crate) used: bool,
+}
+
+pub(crate) const NO_SCALE: u8 = 0xff;
+
+const _: () = assert!(size_of::<HalfOpen>() == 64);
+
+impl HalfOpen {
+    #[inline]
+    pub(crate) fn key(&self) -> FlowKeyV4 {
+        FlowKeyV4 {
+            peer: Ipv4Addr::from_bits(self.peer_addr),
+            local: Ipv4Addr::from_bits(self.local_addr),
+            peer_port: self.peer_port,
+            local_port: self.local_port,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_for(&self, key: &FlowKeyV4) -> bool {
+        self.used && self.key() == *key
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Queue {
+    head: u32,
+    tail: u32,
+}
+
+const EMPTY: Queue = Queue {
+    head: NONE,
+    tail: NONE,
+};
+
+/// The store.
+pub(crate) struct HalfOpens {
+    slab: Slab<HalfOpen>,
+    queues: [Queue; MAX_TRIES],
+    max: u32,
+}
+
+impl HalfOpens {
+    pub(crate) fn new(max: u32, growth: &Growth) -> Result<HalfOpens, MemError> {
+        Ok(HalfOpens {
+            slab: Slab::new(max, growth)?,
+            queues: [EMPTY; MAX_TRIES],
+            max,
+        })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slab.len()
+    }
+
+    pub(crate) fn committed_bytes(&self) -> usize {
+        self.slab.committed_bytes()
+    }
+
+    #[inline]
+    pub(crate) fn prefetch(&self, id: u32) {
+        self.slab.prefetch(id);
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, id: u32) -> &HalfOpen {
+        &self.slab[id]
+    }
+
+    /// The record that must go before another can come.
+    pub(crate) fn to_evict(&self) -> Option<u32> {
+        if self.slab.len() < self.max as usize {
+            return None;
+        }
+        self.queues
+            .iter()
+            .rev()
+            .map(|q| q.head)
+            .find(|&head| head != NONE)
+    }
+
+    #[inline]
+    pub(crate) fn insert(&mut self, record: HalfOpen) -> Option<u32> {
+        let id = self.slab.alloc()?;
+        self.slab[id] = HalfOpen {
+            used: true,
+            tries: 1,
+            ..record
+        };
+        self.push(id, 0);
+        Some(id)
+    }
+
+    #[inline]
+    pub(crate) fn remove(&mut self, id: u32) {
+        self.unlink(id);
+        self.slab[id].used = false;
+        self.slab.free(id);
+    }
+
+    /// The record whose SYN-ACK has waited longest past its time, if any has.
+    pub(crate) fn due(&self, now: Instant, first_wait_ns: u64) -> Option<u32> {
+        (0..MAX_TRIES).find_map(|try_| {
+            let head = self.queues[try_].head;
+            (head != NONE && self.deadline(head, first_wait_ns) <= now).then_some(head)
+        })
+    }
+
+    /// The SYN-ACK of `id` goes out once more. False when it has been sent often enough.
+    pub(crate) fn try_again(&mut self, id: u32, now: Instant) -> bool {
+        let tries = usize::from(self.slab[id].tries);
+        if tries >= MAX_TRIES {
+            return false;
+        }
+        self.unlink(id);
+        self.slab[id].sent_at = now;
+        self.slab[id].tries += 1;
+        self.push(id, tries);
+        true
+    }
+
+    pub(crate) fn next_deadline(&self, first_wait_ns: u64) -> Option<Instant> {
+        let heads = self
+            .queues
+            .iter()
+            .map(|q| q.head)
+            .filter(|&head| head != NONE);
+        heads.map(|head| self.deadline(head, first_wait_ns)).min()
+    }
+
+    fn deadline(&self, id: u32, first_wait_ns: u64) -> Instant {
+        let record = &self.slab[id];
+        Instant::from_nanos(record.sent_at.as_nanos() + (first_wait_ns << (record.tries - 1)))
+    }
+
+    #[inline]
+    fn push(&mut self, id: u32, queue: usize) {
+        let tail = self.queues[queue].tail;
+        let record = &mut self.slab[id];
+        (record.prev, record.next) = (tail, NONE);
+        if tail == NONE {
+            self.queues[queue].head = id;
+        } else {
+            self.slab[tail].next = id;
+        }
+        self.queues[queue].tail = id;
+    }
+
+    #[inline]
+    fn unlink(&mut self, id: u32) {
+        let HalfOpen {
+            prev, next, tries, ..
+        } = self.slab[id];
+        let queue = &mut self.queues[usize::from(tries - 1)];
+        if prev == NONE {
+            queue.head = next;
+        }
+        if next == NONE {
+            queue.tail = prev;
+        }
+        if prev != NONE {
+            self.slab[prev].next = next;
+        }
+        if next != NONE {
+            self.slab[next].prev = prev;
+        }
+    }
+}

@@ -1,0 +1,453 @@
+//! Opening: a SYN for a listener, the acknowledgement that makes a half-open record a connection, the answer
+//! to our own SYN, and segments for flows in TIME-WAIT. RFC 9293 sections 3.10.7.1 to 3.10.7.4.
+
+use janus_mem::Frame;
+use janus_wire::SeqNum;
+use janus_wire::tcp::{Flags, Options};
+
+use crate::cold::{Cold, NONE, State, flag};
+use crate::emit::Segment4;
+use crate::half_open::{HalfOpen, NO_SCALE};
+use crate::hot::hot_flag;
+use crate::isn;
+use crate::listener::ListenerId;
+use crate::parse::Parsed;
+use crate::records::Record;
+use crate::reno::{self, INITIAL_SEGMENTS};
+use crate::rto;
+use crate::stack::Stack;
+use crate::time::Instant;
+
+/// MSS of a peer that names none (RFC 9293 MUST-15), and the smallest we let a peer force on us.
+const DEFAULT_MSS: u16 = 536;
+const SMALLEST_MSS: u16 = 48;
+
+impl Stack {
+    /// A segment for which no flow exists: the LISTEN and CLOSED states (sections 3.10.7.1 and .2).
+    pub(crate) fn no_flow(&mut self, p: &Parsed, frame: &Frame, now: Instant) {
+        let listener = self.listeners.find(p.key.local, p.key.local_port);
+        if p.flags.contains(Flags::RST) {
+            return;
+        }
+        match listener {
+            Some(_) if p.flags.contains(Flags::ACK) => self.reset_reply(p),
+            Some(id) if p.flags.contains(Flags::SYN) => self.syn_for_listener(id, p, frame, now),
+            Some(_) => {}
+            None => self.reset_reply(p),
+        }
+    }
+
+    /// Second and third check of section 3.10.7.2: a SYN creates a half-open record.
+    fn syn_for_listener(&mut self, id: ListenerId, p: &Parsed, frame: &Frame, now: Instant) {
+        let Some(listener) = self.listeners.get(id) else {
+            return;
+        };
+        // A SYN with FIN is no way to open (it is how some scans look).
+        if p.flags.contains(Flags::FIN) {
+            return;
+        }
+        if listener.queue.len() >= listener.backlog {
+            self.counters.dropped_accept_full += 1;
+            return;
+        }
+        if let Some(oldest) = self.half_open.to_evict() {
+            self.counters.half_open_evicted += 1;
+            self.drop_half_open(oldest);
+        }
+        let options = p.syn_options(frame);
+        let timestamps = self.config.timestamps && options.timestamps.is_some();
+        let record = HalfOpen {
+            peer_addr: p.key.peer.to_bits(),
+            local_addr: p.key.local.to_bits(),
+            peer_port: p.key.peer_port,
+            local_port: p.key.local_port,
+            irs: p.seq,
+            iss: isn::initial(&self.secrets, &p.key, now),
+            ts_recent: options.timestamps.map_or(0, |(value, _)| value),
+            sent_at: now,
+            listener: id.0,
+            mss: self.usable_mss(&options),
+            peer_window: p.window,
+            peer_scale: options.window_scale.map_or(NO_SCALE, |scale| scale.min(14)),
+            timestamps,
+            ..HalfOpen::default()
+        };
+        let Some(slot) = self.half_open.insert(record) else {
+            self.counters.dropped_table_full += 1;
+            return;
+        };
+        if !self.file(&p.key, Record::HalfOpen(slot)) {
+            self.half_open.remove(slot);
+            return;
+        }
+        self.send_syn_ack(slot, now);
+    }
+
+    fn usable_mss(&self, options: &Options) -> u16 {
+        let offered = options.mss.unwrap_or(DEFAULT_MSS);
+        offered.max(SMALLEST_MSS).min(self.interface.mss())
+    }
+
+    pub(crate) fn send_syn_ack(&mut self, slot: u32, now: Instant) {
+        let record = *self.half_open.get(slot);
+        let scaled = record.peer_scale != NO_SCALE;
+        let key = record.key();
+        let options = Options {
+            mss: Some(self.interface.mss()),
+            window_scale: scaled.then(|| self.config.window_scale()),
+            timestamps: record
+                .timestamps
+                .then(|| (isn::timestamp(&self.secrets, &key, now), record.ts_recent)),
+            ..Options::NONE
+        };
+        self.reply(
+            &Segment4 {
+                key,
+                seq: record.iss,
+                ack: record.irs + 1,
+                flags: Flags::SYN | Flags::ACK,
+                window: self.first_window(),
+                options,
+            },
+            now,
+        );
+    }
+
+    /// The window of a SYN is never scaled (RFC 7323 section 2.2).
+    pub(crate) fn first_window(&self) -> u16 {
+        self.config.receive_buffer.min(0xffff) as u16
+    }
+
+    /// A segment for a half-open record: the SYN-RECEIVED state of section 3.10.7.4.
+    /// Gives the connection it became, to which the segment's text still has to go.
+    pub(crate) fn half_open_arrives(&mut self, slot: u32, p: &Parsed, now: Instant) -> Option<u32> {
+        let record = *self.half_open.get(slot);
+        let next = record.irs + 1;
+        // First, sequence number; a repeated SYN is answered with the SYN-ACK again.
+        if p.flags.contains(Flags::SYN) && !p.flags.contains(Flags::ACK) && p.seq == record.irs {
+            self.send_syn_ack(slot, now);
+            return None;
+        }
+        let ahead = p.seq - next;
+        let in_window = ahead >= 0 && ahead < i32::from(self.first_window());
+        if !in_window {
+            if !p.flags.contains(Flags::RST) && self.may_challenge(now) {
+                self.half_open_ack(&record, now);
+            }
+            return None;
+        }
+        // Second, RST: exactly at the window's edge it ends the attempt (RFC 5961 section 3).
+        if p.flags.contains(Flags::RST) {
+            if p.seq == next {
+                self.counters.resets_in += 1;
+                self.drop_half_open(slot);
+            } else if self.may_challenge(now) {
+                self.half_open_ack(&record, now);
+            }
+            return None;
+        }
+        // Fourth, SYN in the window: challenge (RFC 5961 section 4).
+        if p.flags.contains(Flags::SYN) {
+            if self.may_challenge(now) {
+                self.half_open_ack(&record, now);
+            }
+            return None;
+        }
+        // Fifth, ACK: it must acknowledge our SYN and nothing else.
+        if !p.flags.contains(Flags::ACK) {
+            return None;
+        }
+        if p.ack != record.iss + 1 {
+            self.reset_reply(p);
+            return None;
+        }
+        if record.timestamps
+            && p.timestamps
+                .is_none_or(|(v, _)| (v.wrapping_sub(record.ts_recent) as i32) < 0)
+        {
+            self.counters.dropped_paws += 1;
+            return None;
+        }
+        self.establish(slot, &record, p, now)
+    }
+
+    fn half_open_ack(&mut self, record: &HalfOpen, now: Instant) {
+        let key = record.key();
+        let timestamps = record
+            .timestamps
+            .then(|| (isn::timestamp(&self.secrets, &key, now), record.ts_recent));
+        self.reply(
+            &Segment4 {
+                key,
+                seq: record.iss + 1,
+                ack: record.irs + 1,
+                flags: Flags::ACK,
+                window: self.first_window(),
+                options: Options {
+                    timestamps,
+                    ..Options::NONE
+                },
+            },
+            now,
+        );
+    }
+
+    /// The half-open record becomes a connection and stands in the accept queue.
+    fn establish(&mut self, slot: u32, record: &HalfOpen, p: &Parsed, now: Instant) -> Option<u32> {
+        let listener = self.listeners.get(ListenerId(record.listener))?;
+        if listener.local.port() != record.local_port {
+            return None;
+        }
+        if listener.queue.len() >= listener.backlog {
+            // The SYN-ACK will be repeated, and answered again when there may be room.
+            self.counters.dropped_accept_full += 1;
+            return None;
+        }
+        let Some(conn) = self.cold.alloc() else {
+            self.counters.dropped_table_full += 1;
+            return None;
+        };
+        listener.queue.push_back(conn);
+        Self::wake(&mut self.ready, &mut listener.acceptor);
+        let scaled = record.peer_scale != NO_SCALE;
+        let scales = if scaled {
+            self.config.window_scale() << 4 | record.peer_scale
+        } else {
+            0
+        };
+        let window = u32::from(self.first_window());
+        let cold = &mut self.cold[conn];
+        *cold = Cold {
+            peer_addr: record.peer_addr,
+            local_addr: record.local_addr,
+            peer_port: record.peer_port,
+            local_port: record.local_port,
+            snd_nxt: record.iss + 1,
+            rcv_nxt: record.irs + 1,
+            rcv_adv: record.irs + 1 + window,
+            snd_wnd: u32::from(p.window) << (scales & 0xf),
+            ts_recent: record.ts_recent,
+            generation: cold.generation,
+            last_heard_ms: now.as_millis() as u32,
+            mss: record.mss,
+            cwnd_code: reno::encode_window(INITIAL_SEGMENTS),
+            state: State::Established,
+            flags: if record.timestamps {
+                flag::TIMESTAMPS
+            } else {
+                0
+            },
+            scales,
+            ..Cold::default()
+        };
+        if record.tries == 1 {
+            let rtt = now.saturating_since(record.sent_at).as_micros();
+            rto::sample(cold, u32::try_from(rtt).unwrap_or(u32::MAX));
+        }
+        let hash = self.hash.v4(&p.key);
+        self.table.replace(
+            hash,
+            Record::HalfOpen(slot).encode(),
+            Record::Connection(conn).encode(),
+        );
+        self.half_open.remove(slot);
+        self.counters.accepted += 1;
+        Some(conn)
+    }
+
+    /// The SYN-SENT state (section 3.10.7.3).
+    pub(crate) fn syn_sent_arrives(&mut self, conn: u32, p: &Parsed, frame: &Frame, now: Instant) {
+        let cold = &self.cold[conn];
+        let (iss, hot) = (cold.snd_nxt + u32::MAX, cold.hot);
+        // First, ACK: it can only be for our SYN.
+        let acked = p.flags.contains(Flags::ACK);
+        if acked && p.ack != iss + 1 {
+            if !p.flags.contains(Flags::RST) {
+                self.reset_reply(p);
+            }
+            return;
+        }
+        // Second, RST: with a good ACK the peer refuses.
+        if p.flags.contains(Flags::RST) {
+            if acked {
+                self.counters.resets_in += 1;
+                self.end(conn, flag::REFUSED);
+            }
+            return;
+        }
+        // Fourth, SYN.
+        if !p.flags.contains(Flags::SYN) || hot == NONE {
+            return;
+        }
+        self.take_syn(conn, p, frame);
+        let block = &mut self.hot[hot];
+        if acked {
+            block.rto_at = Instant::ZERO;
+            block.clear(hot_flag::SYN);
+            block.set(hot_flag::ACK_NOW);
+            let first_try = block.backoff == 0;
+            block.backoff = 0;
+            let sent_us = block.syn_sent_us;
+            block.snd_una = p.ack;
+            let cold = &mut self.cold[conn];
+            cold.state = State::Established;
+            if first_try {
+                rto::sample(cold, (now.as_micros() as u32).wrapping_sub(sent_us));
+            }
+            reno::wake(block, cold, false);
+            block.max_snd_wnd = cold.snd_wnd;
+            self.counters.connected += 1;
+            self.wake_reader(conn);
+            self.wake_writer(conn);
+        } else {
+            // SYNs crossed: answer with SYN-ACK and wait for the acknowledgement of ours.
+            self.cold[conn].state = State::SynReceived;
+            block.set(hot_flag::SYN);
+        }
+        self.queue_output(hot);
+    }
+
+    /// What the peer's SYN says of it.
+    fn take_syn(&mut self, conn: u32, p: &Parsed, frame: &Frame) {
+        let options = p.syn_options(frame);
+        let mss = self.usable_mss(&options);
+        let scale = self.config.window_scale();
+        let window = u32::from(self.first_window());
+        let cold = &mut self.cold[conn];
+        cold.rcv_nxt = p.seq + 1;
+        cold.rcv_adv = p.seq + 1 + window;
+        cold.mss = mss;
+        cold.snd_wnd = u32::from(p.window);
+        cold.scales = options
+            .window_scale
+            .map_or(0, |peer| scale << 4 | peer.min(14));
+        match options.timestamps {
+            Some((value, _)) if self.config.timestamps => {
+                cold.set(flag::TIMESTAMPS);
+                cold.ts_recent = value;
+            }
+            _ => cold.clear(flag::TIMESTAMPS),
+        }
+    }
+
+    /// A segment for a flow in TIME-WAIT, or orphaned in FIN-WAIT-2 (section 3.10.7.4).
+    /// True when the record is gone and the segment opens a new connection.
+    pub(crate) fn time_wait_arrives(&mut self, slot: u32, p: &Parsed, now: Instant) -> bool {
+        let record = *self.time_wait.get(slot);
+        let older = |v: u32| (v.wrapping_sub(record.ts_recent) as i32) < 0;
+        if p.flags.contains(Flags::RST) {
+            // RFC 1337: a RST does not end TIME-WAIT; orphaned FIN-WAIT-2 has nothing to protect.
+            if record.fin_wait_2 && p.seq == record.rcv_nxt {
+                self.drop_time_wait(slot);
+            }
+            return false;
+        }
+        if p.flags.contains(Flags::SYN) {
+            // RFC 9293 MAY-2 and RFC 6191: a SYN beyond all that was seen opens anew.
+            let newer = p.seq.gt(record.rcv_nxt)
+                || matches!(p.timestamps, Some((v, _)) if record.timestamps && v != record.ts_recent && !older(v));
+            if !record.fin_wait_2 && newer && !p.flags.contains(Flags::ACK) {
+                self.drop_time_wait(slot);
+                return true;
+            }
+            if self.may_challenge(now) {
+                self.time_wait_ack(slot, now);
+            }
+            return false;
+        }
+        if record.timestamps && p.timestamps.is_some_and(|(v, _)| older(v)) {
+            self.counters.dropped_paws += 1;
+            self.time_wait_ack(slot, now);
+            return false;
+        }
+        let fin = p.flags.contains(Flags::FIN);
+        if record.fin_wait_2 && p.seq == record.rcv_nxt && p.payload_len == 0 && fin {
+            let until = now + self.config.time_wait;
+            let record = self.time_wait.get_mut(slot);
+            record.rcv_nxt = p.seq + 1;
+            record.fin_wait_2 = false;
+            self.time_wait.restart(slot, until);
+            self.time_wait_ack(slot, now);
+        } else if record.fin_wait_2 && p.payload_len > 0 && (p.seq - record.rcv_nxt) >= 0 {
+            // Nobody is left to read it (RFC 1122 section 4.2.2.13).
+            self.reset_reply(p);
+            self.drop_time_wait(slot);
+        } else if p.payload_len > 0 || fin {
+            if fin && !record.fin_wait_2 {
+                self.time_wait.restart(slot, now + self.config.time_wait);
+            }
+            self.time_wait_ack(slot, now);
+        }
+        false
+    }
+
+    fn time_wait_ack(&mut self, slot: u32, now: Instant) {
+        let record = *self.time_wait.get(slot);
+        let key = record.key();
+        let timestamps = record
+            .timestamps
+            .then(|| (isn::timestamp(&self.secrets, &key, now), record.ts_recent));
+        self.reply(
+            &Segment4 {
+                key,
+                seq: record.snd_nxt,
+                ack: record.rcv_nxt,
+                flags: Flags::ACK,
+                window: record.window,
+                options: Options {
+                    timestamps,
+                    ..Options::NONE
+                },
+            },
+            now,
+        );
+    }
+
+    /// RST for a segment that belongs to nothing (section 3.10.7.1).
+    pub(crate) fn reset_reply(&mut self, p: &Parsed) {
+        if p.flags.contains(Flags::RST) {
+            return;
+        }
+        let (seq, ack, flags) = if p.flags.contains(Flags::ACK) {
+            (p.ack, SeqNum(0), Flags::RST)
+        } else {
+            (SeqNum(0), p.seq + p.space(), Flags::RST | Flags::ACK)
+        };
+        self.counters.resets_out += 1;
+        let key = p.key;
+        let now = self.now;
+        self.reply(
+            &Segment4 {
+                key,
+                seq,
+                ack,
+                flags,
+                window: 0,
+                options: Options::NONE,
+            },
+            now,
+        );
+    }
+
+    /// The peer's acknowledgement of our SYN in a simultaneous open.
+    pub(crate) fn syn_received_acked(&mut self, conn: u32, hot: u32, p: &Parsed) -> bool {
+        let cold = &mut self.cold[conn];
+        if p.ack != cold.snd_nxt {
+            self.reset_reply(p);
+            return false;
+        }
+        cold.state = State::Established;
+        cold.snd_wnd = u32::from(p.window) << cold.send_scale();
+        let block = &mut self.hot[hot];
+        block.snd_una = p.ack;
+        block.rto_at = Instant::ZERO;
+        block.backoff = 0;
+        block.clear(hot_flag::SYN);
+        block.max_snd_wnd = cold.snd_wnd;
+        reno::wake(block, cold, false);
+        self.counters.connected += 1;
+        self.wake_reader(conn);
+        self.wake_writer(conn);
+        true
+    }
+}

@@ -1,0 +1,141 @@
+//! The hot block: what a connection needs only while something is in flight, queued, out of order or timed.
+//!
+//! Blocks come from a last-in-first-out pool, so a server with a million idle connections and a thousand busy
+//! ones touches a thousand blocks, the same ones again and again. A block goes back the moment nothing is
+//! outstanding (`Stack::settle`). Its timer entry belongs to the block, not to the connection: it is
+//! moved only to an earlier time, and re-armed when it fires early, so that a request costs no timer work.
+
+use janus_wire::SeqNum;
+
+use crate::cold::NONE;
+use crate::segment::SegList;
+use crate::time::Instant;
+use crate::wheel::TimerId;
+
+pub(crate) mod hot_flag {
+    /// Is in the output queue.
+    pub(crate) const QUEUED: u8 = 1 << 0;
+    /// An acknowledgement is owed now.
+    pub(crate) const ACK_NOW: u8 = 1 << 1;
+    /// In fast recovery (RFC 6582).
+    pub(crate) const RECOVERY: u8 = 1 << 2;
+    /// A zero-window or window probe is to go out.
+    pub(crate) const PROBE: u8 = 1 << 3;
+    /// The SYN (or SYN-ACK of a simultaneous open) is to go out.
+    pub(crate) const SYN: u8 = 1 << 4;
+    /// Some segment in flight is marked lost.
+    pub(crate) const LOSSES: u8 = 1 << 5;
+}
+
+pub(crate) struct Hot {
+    /// The connection it serves, or `NONE`.
+    pub(crate) conn: u32,
+    /// Who waits for room to write, as a token.
+    pub(crate) writer: u32,
+    pub(crate) snd_una: SeqNum,
+    /// Highest sequence number sent when loss recovery began.
+    pub(crate) recover: SeqNum,
+    pub(crate) cwnd: u32,
+    pub(crate) ssthresh: u32,
+    /// Bytes believed to be in the network.
+    pub(crate) pipe: u32,
+    /// Bytes acknowledged towards the next growth of `cwnd` in congestion avoidance.
+    pub(crate) cwnd_credit: u32,
+    /// Sent and not acknowledged, in order.
+    pub(crate) flight: SegList,
+    /// Written and not sent.
+    pub(crate) unsent: SegList,
+    /// Received in order, not read.
+    pub(crate) inbox: SegList,
+    /// Received out of order, by sequence number.
+    pub(crate) reordered: SegList,
+    /// Bytes received since the last acknowledgement we sent.
+    pub(crate) unacked_bytes: u32,
+    /// The largest window the peer ever offered: for the sender's silly-window rule.
+    pub(crate) max_snd_wnd: u32,
+    /// Microseconds, wrapping, of the SYN's last transmission.
+    pub(crate) syn_sent_us: u32,
+    /// Retransmission or persist deadline; `ZERO` = off.
+    pub(crate) rto_at: Instant,
+    /// Delayed-acknowledgement deadline; `ZERO` = off.
+    pub(crate) ack_at: Instant,
+    /// The block's entry in the wheel and when that fires.
+    pub(crate) timer: Option<TimerId>,
+    pub(crate) timer_at: Instant,
+    pub(crate) backoff: u8,
+    pub(crate) dup_acks: u8,
+    /// Window probes since the peer last answered anything.
+    pub(crate) probes: u8,
+    pub(crate) flags: u8,
+}
+
+const _: () = assert!(size_of::<Hot>() <= 192);
+
+impl Default for Hot {
+    fn default() -> Hot {
+        Hot {
+            conn: NONE,
+            writer: NONE,
+            snd_una: SeqNum(0),
+            recover: SeqNum(0),
+            cwnd: 0,
+            ssthresh: 0,
+            pipe: 0,
+            cwnd_credit: 0,
+            flight: SegList::default(),
+            unsent: SegList::default(),
+            inbox: SegList::default(),
+            reordered: SegList::default(),
+            unacked_bytes: 0,
+            max_snd_wnd: 0,
+            syn_sent_us: 0,
+            rto_at: Instant::ZERO,
+            ack_at: Instant::ZERO,
+            timer: None,
+            timer_at: Instant::ZERO,
+            backoff: 0,
+            dup_acks: 0,
+            probes: 0,
+            flags: 0,
+        }
+    }
+}
+
+impl Hot {
+    #[inline]
+    pub(crate) fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    #[inline]
+    pub(crate) fn set(&mut self, flag: u8) {
+        self.flags |= flag;
+    }
+
+    #[inline]
+    pub(crate) fn clear(&mut self, flag: u8) {
+        self.flags &= !flag;
+    }
+
+    /// Nothing is in flight, queued, out of order, owed or waited for.
+    #[inline]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.flight.is_empty()
+            && self.unsent.is_empty()
+            && self.inbox.is_empty()
+            && self.reordered.is_empty()
+            && self.flags == 0
+            && self.writer == NONE
+            && self.rto_at == Instant::ZERO
+            && self.ack_at == Instant::ZERO
+    }
+
+    /// The earliest of its deadlines; `ZERO` when there is none.
+    #[inline]
+    pub(crate) fn deadline(&self) -> Instant {
+        match (self.rto_at, self.ack_at) {
+            (Instant::ZERO, at) | (at, Instant::ZERO) => at,
+            (a, b) => a.min(b),
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Frames in, a batch at a time, in passes: read all and fetch their table groups; probe all and fetch their
+//! records; process all in order. With millions of connections each of those fetches is a cache miss, and a
+//! batch pays for them together. This is the main lever of the whole engine's speed.
+
+use janus_mem::Frame;
+
+use crate::cold::NONE;
+use crate::parse::{self, Kind, Parsed};
+use crate::records::Record;
+use crate::stack::Stack;
+use crate::time::Instant;
+
+/// Frames taken in one round of passes.
+pub(crate) const BATCH: usize = 64;
+
+/// Where a segment that belongs to no flow of this stack should be handled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// By this stack: it creates the flow, or answers with a reset.
+    Here,
+    /// By another one: the frame is handed to [`Miss::forward`].
+    Elsewhere,
+}
+
+/// What a stack asks of the one that knows the other shards, when it does not know a flow.
+pub trait Miss {
+    /// Decides by the flow key, the local port and the tag that the frame carries.
+    fn place(&mut self, key: u32, port: u16, tag: u16) -> Placement;
+
+    /// Takes a frame that the last [`Miss::place`] sent elsewhere.
+    fn forward(&mut self, frame: Frame);
+}
+
+/// A stack that stands alone: every flow is its own.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Local;
+
+impl Miss for Local {
+    fn place(&mut self, _key: u32, _port: u16, _tag: u16) -> Placement {
+        Placement::Here
+    }
+
+    fn forward(&mut self, _frame: Frame) {}
+}
+
+/// The batch between its passes; kept so that no call allocates.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    batch: Vec<(Frame, Parsed)>,
+}
+
+impl Stack {
+    /// Takes all of `frames`.
+    pub fn input<M: Miss>(&mut self, now: Instant, frames: &mut Vec<Frame>, miss: &mut M) {
+        self.now = now;
+        self.counters.frames_in += frames.len() as u64;
+        let mut batch = core::mem::take(&mut self.scratch.batch);
+        let mut frames = frames.drain(..);
+        loop {
+            self.read_batch(&mut frames, &mut batch, now);
+            if batch.is_empty() {
+                break;
+            }
+            self.probe_batch(&mut batch);
+            for (frame, parsed) in batch.drain(..) {
+                self.segment(frame, &parsed, miss, now);
+            }
+        }
+        self.scratch.batch = batch;
+    }
+
+    /// First pass: read, hash, fetch the table's group. What is no segment is dealt with on the way.
+    #[inline]
+    fn read_batch(
+        &mut self,
+        frames: &mut impl Iterator<Item = Frame>,
+        batch: &mut Vec<(Frame, Parsed)>,
+        now: Instant,
+    ) {
+        while batch.len() < BATCH {
+            let Some(frame) = frames.next() else { return };
+            match parse::read(&frame, &self.interface, &mut self.counters) {
+                Kind::Segment(mut parsed) => {
+                    parsed.hash = self.hash.v4(&parsed.key);
+                    self.table.prefetch(parsed.hash);
+                    batch.push((frame, parsed));
+                }
+                Kind::Other => self.control_arrives(frame, now),
+                Kind::Drop => self.pool.free(frame.buf),
+            }
+        }
+    }
+
+    /// Second pass: look at the tags, fetch the record that one of them names.
+    #[inline]
+    fn probe_batch(&self, batch: &mut [(Frame, Parsed)]) {
+        for (_, parsed) in batch {
+            let Some(candidate) = self.table.candidate(parsed.hash) else {
+                continue;
+            };
+            parsed.candidate = candidate;
+            match Record::decode(candidate) {
+                Record::Connection(i) => self.cold.prefetch(i),
+                Record::HalfOpen(i) => self.half_open.prefetch(i),
+                Record::TimeWait(i) => self.time_wait.prefetch(i),
+            }
+        }
+    }
+
+    /// Third pass: one segment, in order.
+    #[inline]
+    fn segment<M: Miss>(&mut self, frame: Frame, parsed: &Parsed, miss: &mut M, now: Instant) {
+        self.counters.segments_in += 1;
+        // The candidate may have gone since it was probed, or never was the one; then ask the table again.
+        let hit = parsed.candidate != NONE && self.is_record_of(parsed.candidate, &parsed.key);
+        let record = if hit {
+            Some(Record::decode(parsed.candidate))
+        } else {
+            self.find(&parsed.key, parsed.hash)
+        };
+        let mut frame = Some(frame);
+        match record {
+            Some(Record::Connection(conn)) => self.arrives(conn, parsed, &mut frame, now),
+            Some(Record::HalfOpen(slot)) => {
+                if let Some(conn) = self.half_open_arrives(slot, parsed, now) {
+                    self.arrives(conn, parsed, &mut frame, now);
+                }
+            }
+            Some(Record::TimeWait(slot)) => {
+                if self.time_wait_arrives(slot, parsed, now) {
+                    self.unknown(parsed, &mut frame, miss, now);
+                }
+            }
+            None => self.unknown(parsed, &mut frame, miss, now),
+        }
+        if let Some(frame) = frame {
+            self.pool.free(frame.buf);
+        }
+    }
+
+    /// No flow here: perhaps at another shard.
+    fn unknown<M: Miss>(
+        &mut self,
+        parsed: &Parsed,
+        frame: &mut Option<Frame>,
+        miss: &mut M,
+        now: Instant,
+    ) {
+        let Some(arrived) = frame else { return };
+        match miss.place(arrived.key, parsed.key.local_port, arrived.tag) {
+            Placement::Here => self.no_flow(parsed, arrived, now),
+            Placement::Elsewhere => {
+                self.counters.forwarded += 1;
+                if let Some(frame) = frame.take() {
+                    miss.forward(frame);
+                }
+            }
+        }
+    }
+}

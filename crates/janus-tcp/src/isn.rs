@@ -1,0 +1,94 @@
+//! Initial sequence numbers by RFC 6528, and the per-connection timestamp offset of RFC 7323 section 5.4.
+
+use janus_wire::{FlowKeyV4, SeqNum};
+
+use crate::config::Secrets;
+use crate::time::Instant;
+
+/// `ISN = M + F(addresses, ports, secret)`, M a clock that ticks every 4 µs.
+pub(crate) fn initial(secrets: &Secrets, key: &FlowKeyV4, now: Instant) -> SeqNum {
+    let clock = (now.as_micros() / 4) as u32;
+    SeqNum(clock.wrapping_add(siphash_1_3(secrets.isn, words(key)) as u32))
+}
+
+/// The connection's timestamp clock: milliseconds from an offset that only this host can compute.
+#[inline]
+pub(crate) fn timestamp(secrets: &Secrets, key: &FlowKeyV4, now: Instant) -> u32 {
+    let [a, b] = words(key);
+    let mixed = u128::from(a ^ secrets.timestamps) * u128::from(b ^ secrets.table.1 | 1);
+    let offset = (mixed >> 64) as u32 ^ mixed as u32;
+    (now.as_millis() as u32).wrapping_add(offset)
+}
+
+#[inline]
+fn words(key: &FlowKeyV4) -> [u64; 2] {
+    let addresses = u64::from(key.peer.to_bits()) << 32 | u64::from(key.local.to_bits());
+    let ports = u64::from(key.peer_port) << 16 | u64::from(key.local_port);
+    [addresses, ports]
+}
+
+/// SipHash-1-3 of two words.
+fn siphash_1_3((k0, k1): (u64, u64), words: [u64; 2]) -> u64 {
+    let mut v = [
+        k0 ^ 0x736f_6d65_7073_6575,
+        k1 ^ 0x646f_7261_6e64_6f6d,
+        k0 ^ 0x6c79_6765_6e65_7261,
+        k1 ^ 0x7465_6462_7974_6573,
+    ];
+    let length = 16u64 << 56;
+    for word in [words[0], words[1], length] {
+        v[3] ^= word;
+        round(&mut v);
+        v[0] ^= word;
+    }
+    v[2] ^= 0xff;
+    for _ in 0..3 {
+        round(&mut v);
+    }
+    v[0] ^ v[1] ^ v[2] ^ v[3]
+}
+
+#[inline]
+fn round(v: &mut [u64; 4]) {
+    v[0] = v[0].wrapping_add(v[1]);
+    v[1] = v[1].rotate_left(13) ^ v[0];
+    v[0] = v[0].rotate_left(32);
+    v[2] = v[2].wrapping_add(v[3]);
+    v[3] = v[3].rotate_left(16) ^ v[2];
+    v[0] = v[0].wrapping_add(v[3]);
+    v[3] = v[3].rotate_left(21) ^ v[0];
+    v[2] = v[2].wrapping_add(v[1]);
+    v[1] = v[1].rotate_left(17) ^ v[2];
+    v[2] = v[2].rotate_left(32);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    fn key(port: u16) -> FlowKeyV4 {
+        FlowKeyV4 {
+            peer: Ipv4Addr::new(192, 0, 2, 1),
+            local: Ipv4Addr::new(192, 0, 2, 2),
+            peer_port: port,
+            local_port: 80,
+        }
+    }
+
+    #[test]
+    fn the_clock_part_ticks_every_four_microseconds() {
+        let secrets = Secrets::from_seed(1);
+        let at = |us| initial(&secrets, &key(1), Instant::from_micros(us));
+        assert_eq!(at(4_000) - at(0), 1_000);
+    }
+
+    #[test]
+    fn another_tuple_or_secret_gives_another_number() {
+        let (a, b) = (Secrets::from_seed(1), Secrets::from_seed(2));
+        let now = Instant::from_millis(5);
+        assert_ne!(initial(&a, &key(1), now), initial(&a, &key(2), now));
+        assert_ne!(initial(&a, &key(1), now), initial(&b, &key(1), now));
+        assert_ne!(timestamp(&a, &key(1), now), timestamp(&b, &key(1), now));
+    }
+}

@@ -1,0 +1,111 @@
+//! Listening sockets: which of them a SYN is for, and the queue of connections waiting to be accepted.
+
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use crate::cold::NONE;
+use crate::error::Error;
+
+/// A listening socket of one stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ListenerId(pub(crate) u32);
+
+/// Largest backlog; a larger wish is cut to it.
+pub(crate) const MAX_BACKLOG: usize = 1 << 16;
+/// Listeners a stack holds.
+const MAX_LISTENERS: usize = 4_096;
+
+pub(crate) struct Listener {
+    pub(crate) local: SocketAddrV4,
+    pub(crate) backlog: usize,
+    /// Connections established and not accepted, as TCB indices.
+    pub(crate) queue: VecDeque<u32>,
+    /// Who waits to accept, as a token.
+    pub(crate) acceptor: u32,
+}
+
+/// All listeners of a stack. A port with several addresses has several; a lookup scans those few.
+#[derive(Default)]
+pub(crate) struct Listeners {
+    slots: Vec<Option<Listener>>,
+    /// Bit set: some listener has this port. Most foreign SYNs end here.
+    ports: Vec<u64>,
+}
+
+impl Listeners {
+    pub(crate) fn new() -> Listeners {
+        Listeners {
+            slots: Vec::new(),
+            ports: vec![0; 65_536 / 64],
+        }
+    }
+
+    pub(crate) fn add(&mut self, local: SocketAddrV4, backlog: usize) -> Result<ListenerId, Error> {
+        let clash = |l: &Listener| {
+            l.local.port() == local.port()
+                && (l.local.ip() == local.ip()
+                    || l.local.ip().is_unspecified()
+                    || local.ip().is_unspecified())
+        };
+        if self.slots.iter().flatten().any(clash) {
+            return Err(Error::AddrInUse);
+        }
+        let backlog = backlog.clamp(1, MAX_BACKLOG);
+        let listener = Listener {
+            local,
+            backlog,
+            queue: VecDeque::with_capacity(backlog),
+            acceptor: NONE,
+        };
+        let slot = match self.slots.iter().position(Option::is_none) {
+            Some(free) => free,
+            None if self.slots.len() < MAX_LISTENERS => {
+                self.slots.push(None);
+                self.slots.len() - 1
+            }
+            None => return Err(Error::TooManyConnections),
+        };
+        self.slots[slot] = Some(listener);
+        self.mark(local.port());
+        Ok(ListenerId(slot as u32))
+    }
+
+    pub(crate) fn remove(&mut self, id: ListenerId) -> Option<Listener> {
+        let gone = self.slots.get_mut(id.0 as usize)?.take()?;
+        self.mark(gone.local.port());
+        Some(gone)
+    }
+
+    #[inline]
+    pub(crate) fn get(&mut self, id: ListenerId) -> Option<&mut Listener> {
+        self.slots.get_mut(id.0 as usize)?.as_mut()
+    }
+
+    /// The listener for a SYN to this address: one bound to just it before one bound to any.
+    #[inline]
+    pub(crate) fn find(&self, local: Ipv4Addr, port: u16) -> Option<ListenerId> {
+        if self.ports[usize::from(port) / 64] & (1 << (port % 64)) == 0 {
+            return None;
+        }
+        let mut any = None;
+        for (slot, listener) in self.slots.iter().enumerate() {
+            let Some(listener) = listener.as_ref().filter(|l| l.local.port() == port) else {
+                continue;
+            };
+            if *listener.local.ip() == local {
+                return Some(ListenerId(slot as u32));
+            }
+            if listener.local.ip().is_unspecified() {
+                any = Some(ListenerId(slot as u32));
+            }
+        }
+        any
+    }
+
+    fn mark(&mut self, port: u16) {
+        let used = self.slots.iter().flatten().any(|l| l.local.port() == port);
+        let word = &mut self.ports[usize::from(port) / 64];
+        let bit = 1 << (port % 64);
+        *word = if used { *word | bit } else { *word & !bit };
+    }
+}

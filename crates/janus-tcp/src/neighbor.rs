@@ -1,0 +1,119 @@
+//! Who has which hardware address: a bounded, four-way table, and the frames that wait for an answer.
+
+use std::collections::VecDeque;
+use std::net::Ipv4Addr;
+
+use core::time::Duration;
+use janus_mem::Frame;
+use janus_wire::MacAddr;
+
+use crate::time::Instant;
+
+const SETS: usize = 1_024;
+const WAYS: usize = 4;
+/// Frames that wait for a neighbour's answer, over all neighbours.
+const MAX_WAITING: usize = 64;
+/// One request a second for an address (RFC 1122 section 2.3.2.1).
+const REQUEST_INTERVAL: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Copy, Default)]
+struct Entry {
+    /// 0.0.0.0 = empty.
+    addr: u32,
+    mac: MacAddr,
+    known: bool,
+    stamp: Instant,
+}
+
+/// The neighbour table.
+pub(crate) struct Neighbors {
+    entries: Vec<[Entry; WAYS]>,
+    waiting: VecDeque<(Ipv4Addr, Frame)>,
+}
+
+impl Neighbors {
+    pub(crate) fn new() -> Neighbors {
+        Neighbors {
+            entries: vec![[Entry::default(); WAYS]; SETS],
+            waiting: VecDeque::with_capacity(MAX_WAITING),
+        }
+    }
+
+    #[inline]
+    fn set(addr: u32) -> usize {
+        (addr.wrapping_mul(0x9e37_79b1) >> 22) as usize % SETS
+    }
+
+    /// The neighbour's hardware address, if known.
+    #[inline]
+    pub(crate) fn lookup(&self, addr: Ipv4Addr) -> Option<MacAddr> {
+        let addr = addr.to_bits();
+        let set = &self.entries[Self::set(addr)];
+        set.iter()
+            .find(|e| e.addr == addr && e.known)
+            .map(|e| e.mac)
+    }
+
+    /// Takes what an ARP packet says. `solicited`: it was addressed to us, so an unknown sender is filed too
+    /// (RFC 826's merge rule); otherwise only a known entry is brought up to date.
+    pub(crate) fn learn(&mut self, addr: Ipv4Addr, mac: MacAddr, solicited: bool, now: Instant) {
+        let fresh = Entry {
+            addr: addr.to_bits(),
+            mac,
+            known: true,
+            stamp: now,
+        };
+        let set = &mut self.entries[Self::set(fresh.addr)];
+        match set.iter_mut().find(|e| e.addr == fresh.addr) {
+            Some(entry) => *entry = fresh,
+            None if solicited => *Self::oldest(set) = fresh,
+            None => {}
+        }
+    }
+
+    /// Whether a request for `addr` should go out now; if so, that is noted.
+    pub(crate) fn should_ask(&mut self, addr: Ipv4Addr, now: Instant) -> bool {
+        let addr = addr.to_bits();
+        let set = &mut self.entries[Self::set(addr)];
+        let asked = Entry {
+            addr,
+            stamp: now,
+            ..Entry::default()
+        };
+        match set.iter_mut().find(|e| e.addr == addr) {
+            Some(entry) if now.saturating_since(entry.stamp) < REQUEST_INTERVAL => false,
+            Some(entry) => {
+                *entry = asked;
+                true
+            }
+            None => {
+                *Self::oldest(set) = asked;
+                true
+            }
+        }
+    }
+
+    fn oldest(set: &mut [Entry; WAYS]) -> &mut Entry {
+        let oldest = (0..WAYS)
+            .min_by_key(|&way| (set[way].addr != 0, set[way].stamp))
+            .unwrap_or(0);
+        &mut set[oldest]
+    }
+
+    /// Keeps a frame until `hop` answers; gives back the frame that must make room.
+    pub(crate) fn wait(&mut self, hop: Ipv4Addr, frame: Frame) -> Option<Frame> {
+        let pushed_out = if self.waiting.len() >= MAX_WAITING {
+            self.waiting.pop_front()
+        } else {
+            None
+        };
+        self.waiting.push_back((hop, frame));
+        pushed_out.map(|(_, frame)| frame)
+    }
+
+    /// The next frame that waited for `hop`.
+    pub(crate) fn pop_waiting(&mut self, hop: Ipv4Addr) -> Option<Frame> {
+        let at = self.waiting.iter().position(|(addr, _)| *addr == hop)?;
+        self.waiting.remove(at).map(|(_, frame)| frame)
+    }
+}

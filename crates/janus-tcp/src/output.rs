@@ -1,0 +1,366 @@
+//! Frames out: replies first, then what each connection in the output queue has to say, once per turn. So all
+//! that arrived in a batch is acknowledged by one segment (MUST-58, MUST-59), and that segment is the
+//! application's answer when it has one by then.
+
+use janus_mem::{Frame, HEADROOM, LENT};
+use janus_wire::SeqNum;
+use janus_wire::tcp::{Flags, Options};
+
+use crate::cold::{Cold, NONE, State, flag};
+use crate::emit::{Segment4, Unresolved};
+use crate::hot::{Hot, hot_flag};
+use crate::isn;
+use crate::rto;
+use crate::segment::seg_flag;
+use crate::stack::Stack;
+use crate::time::Instant;
+
+/// Whether a connection has said all it can say now.
+#[derive(PartialEq, Eq)]
+enum Said {
+    All,
+    /// `out` is full; the rest next time.
+    Part,
+}
+
+impl Stack {
+    /// Whether [`Stack::transmit`] would hand out anything.
+    #[inline]
+    pub fn wants_transmit(&self) -> bool {
+        !self.replies.is_empty() || !self.output.is_empty()
+    }
+
+    /// Appends at most `room` frames to `out`.
+    pub fn transmit(&mut self, now: Instant, out: &mut Vec<Frame>, room: usize) {
+        self.now = now;
+        let before = out.len();
+        let end = before + room;
+        while out.len() < end {
+            let Some(reply) = self.replies.pop_front() else {
+                break;
+            };
+            out.push(reply);
+        }
+        while out.len() < end {
+            let Some(id) = self.output.pop_front() else {
+                break;
+            };
+            self.hot[id].clear(hot_flag::QUEUED);
+            let conn = self.hot[id].conn;
+            if conn == NONE {
+                continue;
+            }
+            if self.say(conn, id, now, out, end) == Said::Part {
+                self.queue_output(id);
+            }
+            self.arm(id);
+            self.settle(conn);
+        }
+        self.counters.frames_out += (out.len() - before) as u64;
+    }
+
+    /// All that one connection has to send now.
+    fn say(&mut self, conn: u32, id: u32, now: Instant, out: &mut Vec<Frame>, end: usize) -> Said {
+        if self.hot[id].has(hot_flag::SYN) {
+            self.say_syn(conn, id, now);
+            return Said::All;
+        }
+        if self.cold[conn].state == State::Closed {
+            return Said::All;
+        }
+        if self.cold[conn].has(flag::FIN_QUEUED) {
+            self.queue_fin(conn, id);
+        }
+        if self.hot[id].has(hot_flag::LOSSES)
+            && self.resend_lost(conn, id, now, out, end) == Said::Part
+        {
+            return Said::Part;
+        }
+        if self.send_new(conn, id, now, out, end) == Said::Part {
+            return Said::Part;
+        }
+        if self.hot[id].has(hot_flag::PROBE) {
+            self.probe(conn, id, now);
+        }
+        if self.hot[id].has(hot_flag::ACK_NOW) {
+            if out.len() >= end {
+                return Said::Part;
+            }
+            self.say_ack(conn, id, now, out);
+        }
+        Said::All
+    }
+
+    /// The SYN, or the SYN-ACK of a simultaneous open.
+    fn say_syn(&mut self, conn: u32, id: u32, now: Instant) {
+        let window = self.first_window();
+        let mss = self.interface.mss();
+        let scale = self.config.window_scale();
+        let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
+        hot.clear(hot_flag::SYN);
+        let answering = cold.state == State::SynReceived;
+        let key = cold.key();
+        let echo = if answering { cold.ts_recent } else { 0 };
+        let timestamps = if answering {
+            cold.has(flag::TIMESTAMPS)
+        } else {
+            self.config.timestamps
+        };
+        let scaled = !answering || cold.scales != 0;
+        hot.syn_sent_us = now.as_micros() as u32;
+        if hot.rto_at == Instant::ZERO {
+            hot.rto_at = now + rto::timeout(cold, &self.config, hot.backoff);
+        }
+        let segment = Segment4 {
+            key,
+            seq: cold.snd_nxt + u32::MAX,
+            ack: if answering { cold.rcv_nxt } else { SeqNum(0) },
+            flags: if answering {
+                Flags::SYN | Flags::ACK
+            } else {
+                Flags::SYN
+            },
+            window,
+            options: Options {
+                mss: Some(mss),
+                window_scale: scaled.then_some(scale),
+                timestamps: timestamps.then(|| (isn::timestamp(&self.secrets, &key, now), echo)),
+                ..Options::NONE
+            },
+        };
+        if answering {
+            hot.clear(hot_flag::ACK_NOW);
+        }
+        self.reply(&segment, now);
+    }
+
+    /// Segments marked lost go out again, oldest first, as the congestion window lets them.
+    fn resend_lost(
+        &mut self,
+        conn: u32,
+        id: u32,
+        now: Instant,
+        out: &mut Vec<Frame>,
+        end: usize,
+    ) -> Said {
+        let mut at = self.hot[id].flight.head;
+        while at != NONE {
+            let seg = &self.segments[at];
+            let next = seg.next;
+            // One that is still on its way to the device is not sent again (it was never lost).
+            if seg.has(seg_flag::LOST) && !seg.has(seg_flag::AWAY) {
+                let hot = &self.hot[id];
+                if hot.pipe > 0 && hot.pipe + u32::from(seg.len) > hot.cwnd {
+                    return Said::All;
+                }
+                if out.len() >= end {
+                    return Said::Part;
+                }
+                self.counters.retransmissions += 1;
+                self.segments[at].flags |= seg_flag::RESENT;
+                self.send_segment(conn, id, at, now, out);
+            }
+            at = next;
+        }
+        self.hot[id].clear(hot_flag::LOSSES);
+        Said::All
+    }
+
+    /// New segments, as the peer's window, the congestion window and Nagle's algorithm let them.
+    fn send_new(
+        &mut self,
+        conn: u32,
+        id: u32,
+        now: Instant,
+        out: &mut Vec<Frame>,
+        end: usize,
+    ) -> Said {
+        loop {
+            let at = self.hot[id].unsent.head;
+            if at == NONE {
+                return Said::All;
+            }
+            if !self.may_send(conn, id, at, now) {
+                return Said::All;
+            }
+            if out.len() >= end {
+                return Said::Part;
+            }
+            let (cold, hot) = (&mut self.cold[conn], &mut self.hot[id]);
+            self.segments.pop_front(&mut hot.unsent);
+            self.segments[at].seq = cold.snd_nxt;
+            cold.snd_nxt = self.segments[at].end();
+            self.segments.push_back(&mut hot.flight, at);
+            self.send_segment(conn, id, at, now, out);
+        }
+    }
+
+    /// The sender's side of silly-window avoidance (MUST-38), Nagle (SHLD-7), and both windows. Starts the
+    /// persist timer when only the peer's window holds the segment back (MUST-36).
+    fn may_send(&mut self, conn: u32, id: u32, at: u32, now: Instant) -> bool {
+        let (cold, seg) = (&self.cold[conn], &self.segments[at]);
+        let hot = &mut self.hot[id];
+        let in_flight = (cold.snd_nxt - hot.snd_una).max(0) as u32;
+        let usable = cold.snd_wnd.saturating_sub(in_flight);
+        if u32::from(seg.len) > usable {
+            if hot.flight.is_empty() && hot.rto_at == Instant::ZERO {
+                hot.rto_at = now + rto::timeout(cold, &self.config, hot.backoff);
+            }
+            return false;
+        }
+        if hot.pipe > 0 && hot.pipe + u32::from(seg.len) > hot.cwnd {
+            return false;
+        }
+        let full = seg.len >= cold.payload_mss();
+        let last = seg.has(seg_flag::FIN);
+        full || last || cold.has(flag::NODELAY) || hot.flight.is_empty()
+    }
+
+    /// Hands a segment of `flight` out.
+    fn send_segment(&mut self, conn: u32, id: u32, at: u32, now: Instant, out: &mut Vec<Frame>) {
+        let header = self.header_for(conn, id, now);
+        let seg = &mut self.segments[at];
+        let Some(mut buf) = seg.buf.take() else {
+            return;
+        };
+        let (off, len) = (seg.off, seg.len);
+        let mut flags = Flags::ACK;
+        if seg.has(seg_flag::PSH) {
+            flags |= Flags::PSH;
+        }
+        if seg.has(seg_flag::FIN) {
+            flags |= Flags::FIN;
+        }
+        seg.flags = (seg.flags | seg_flag::AWAY) & !seg_flag::LOST;
+        seg.sent_us = now.as_micros() as u32;
+        let segment = Segment4 {
+            seq: seg.seq,
+            flags,
+            ..header
+        };
+        let (frame_len, resolved) = self.write_headers(&mut buf, off, len, &segment);
+        self.counters.segments_out += 1;
+        let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
+        hot.pipe += u32::from(len);
+        acknowledged(hot);
+        if hot.rto_at == Instant::ZERO {
+            hot.rto_at = now + rto::timeout(cold, &self.config, hot.backoff);
+        }
+        let mut frame = Frame::new(buf, frame_len);
+        frame.tag = LENT;
+        frame.key = at;
+        match resolved {
+            Ok(()) => out.push(frame),
+            Err(Unresolved) => self.await_neighbor(segment.key, frame, now),
+        }
+    }
+
+    fn say_ack(&mut self, conn: u32, id: u32, now: Instant, out: &mut Vec<Frame>) {
+        let segment = self.header_for(conn, id, now);
+        let Some(mut buf) = self.pool.alloc_reserved() else {
+            self.counters.dropped_no_buffer += 1;
+            self.hot[id].clear(hot_flag::ACK_NOW);
+            return;
+        };
+        let (len, resolved) = self.write_headers(&mut buf, HEADROOM, 0, &segment);
+        self.counters.segments_out += 1;
+        acknowledged(&mut self.hot[id]);
+        let frame = Frame::new(buf, len);
+        match resolved {
+            Ok(()) => out.push(frame),
+            Err(Unresolved) => self.await_neighbor(segment.key, frame, now),
+        }
+    }
+
+    /// A window probe: an old sequence number, so that the peer must answer with where it is; or, when the
+    /// window is open but too small for the segment, as much of the segment as fits.
+    fn probe(&mut self, conn: u32, id: u32, now: Instant) {
+        self.hot[id].clear(hot_flag::PROBE);
+        let window = self.cold[conn].snd_wnd;
+        let head = self.hot[id].unsent.head;
+        if head == NONE {
+            return;
+        }
+        if window > 0 && window < u32::from(self.segments[head].len) {
+            self.split_head(id, head, window as u16);
+            self.queue_output(id);
+            return;
+        }
+        let mut segment = self.header_for(conn, id, now);
+        segment.seq = self.hot[id].snd_una + u32::MAX;
+        self.reply(&segment, now);
+    }
+
+    /// Cuts the first unsent segment in two, the first part `len` long. Copies the second: this is rare.
+    fn split_head(&mut self, id: u32, head: u32, len: u16) {
+        let Some(mut rest) = self.pool.alloc() else {
+            return;
+        };
+        let tail_len = self.segments[head].len - len;
+        let (to, n) = (usize::from(HEADROOM), usize::from(tail_len));
+        rest.bytes_mut()[to..to + n]
+            .copy_from_slice(&self.segments[head].payload()[usize::from(len)..]);
+        match self.segments.alloc(rest, HEADROOM, tail_len) {
+            Ok(second) => {
+                let flags = self.segments[head].flags;
+                self.segments[second].flags = flags;
+                let first = &mut self.segments[head];
+                first.len = len;
+                first.flags &= !(seg_flag::PSH | seg_flag::FIN);
+                let unsent = &mut self.hot[id].unsent;
+                unsent.bytes -= u32::from(tail_len);
+                self.segments.insert_after(unsent, head, second);
+            }
+            Err(buf) => self.pool.free(buf),
+        }
+    }
+
+    /// A pure acknowledgement from where the connection stands; data segments change what they need.
+    #[inline]
+    fn header_for(&mut self, conn: u32, id: u32, now: Instant) -> Segment4 {
+        let held = self.hot[id].inbox.bytes;
+        let cold = &mut self.cold[conn];
+        let window = offer_window(cold, held, self.config.receive_buffer);
+        let cold = &self.cold[conn];
+        Segment4 {
+            key: cold.key(),
+            seq: cold.snd_nxt,
+            ack: cold.rcv_nxt,
+            flags: Flags::ACK,
+            window,
+            options: self.options_for(cold, now),
+        }
+    }
+}
+
+/// An acknowledgement of everything received is on its way.
+#[inline]
+fn acknowledged(hot: &mut Hot) {
+    hot.clear(hot_flag::ACK_NOW);
+    hot.ack_at = Instant::ZERO;
+    hot.unacked_bytes = 0;
+}
+
+/// The window to offer, as the header spells it. Never takes back what was offered (SHLD-14), and moves only
+/// in steps worth a segment (MUST-39).
+#[inline]
+fn offer_window(cold: &mut Cold, held: u32, buffer: u32) -> u16 {
+    let scale = cold.receive_scale();
+    let offered = cold.receive_window();
+    let free = buffer.saturating_sub(held).min(0xffff << scale);
+    if cold.has(flag::PEER_FIN) {
+        return (offered >> scale).min(0xffff) as u16;
+    }
+    let step = u32::from(cold.mss).min(buffer / 2);
+    let wanted = if free >= offered + step {
+        free
+    } else {
+        offered
+    };
+    let field = wanted.div_ceil(1 << scale).min(0xffff);
+    let edge = cold.rcv_nxt + (field << scale);
+    if (edge - cold.rcv_adv) > 0 {
+        cold.rcv_adv = edge;
+    }
+    field as u16
+}

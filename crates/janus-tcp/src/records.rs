@@ -1,0 +1,38 @@
+//! What an index in the flow table names: which of the stack's stores holds the flow, and where.
+//!
+//! IPv6 connections will get a store, and a kind, of their own; two bits are enough for all four.
+
+/// The most records any one store can have.
+pub(crate) const MAX_RECORDS: u32 = 1 << 30;
+
+/// A flow's place, as the flow table's `u32` spells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Record {
+    /// A connection: an index into the cold TCBs.
+    Connection(u32),
+    /// A SYN that was answered and not yet acknowledged.
+    HalfOpen(u32),
+    /// A connection that is over, or whose owner is gone, waiting for its last segments to die.
+    TimeWait(u32),
+}
+
+impl Record {
+    #[inline]
+    pub(crate) fn encode(self) -> u32 {
+        match self {
+            Record::Connection(i) => i,
+            Record::HalfOpen(i) => i | 1 << 30,
+            Record::TimeWait(i) => i | 2 << 30,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn decode(index: u32) -> Record {
+        let i = index & (MAX_RECORDS - 1);
+        match index >> 30 {
+            0 => Record::Connection(i),
+            1 => Record::HalfOpen(i),
+            _ => Record::TimeWait(i),
+        }
+    }
+}

@@ -1,0 +1,591 @@
+//! What an application can ask of a connection: open, read, write, close. Nothing here waits; a call that
+//! cannot go on says [`Error::WouldBlock`], and a token left with `wait_*` comes back when it can.
+
+use janus_mem::{HEADROOM, PacketBuf, SLOT_SIZE};
+use janus_wire::FlowKeyV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use crate::cold::{Cold, NONE, State, flag};
+use crate::emit::Segment4;
+use crate::error::Error;
+use crate::hot::hot_flag;
+use crate::isn;
+use crate::listener::ListenerId;
+use crate::parse::may_be_peer;
+use crate::records::Record;
+use crate::reno::{self, INITIAL_SEGMENTS};
+use crate::segment::seg_flag;
+use crate::stack::{ConnId, Stack, Token};
+use crate::time::Instant;
+use janus_wire::tcp::{Flags, Options};
+
+/// Payload a packet buffer holds behind its room for headers.
+const PAYLOAD_MAX: u16 = SLOT_SIZE as u16 - HEADROOM;
+
+/// Received bytes in the buffer they came in: `buf.bytes()[off..off + len]`.
+#[derive(Debug)]
+pub struct Received {
+    /// The buffer.
+    pub buf: PacketBuf,
+    /// Where the bytes begin.
+    pub off: u16,
+    /// How many there are.
+    pub len: u16,
+}
+
+/// A look at a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Info {
+    /// Its state.
+    pub state: State,
+    /// Smoothed round trip in microseconds; 0 = not measured.
+    pub srtt_us: u32,
+    /// Its variation.
+    pub rttvar_us: u32,
+    /// Congestion window in bytes.
+    pub cwnd: u32,
+    /// Slow-start threshold in bytes; `u32::MAX` = not known.
+    pub ssthresh: u32,
+    /// Payload per segment.
+    pub mss: u16,
+    /// Bytes received and not read.
+    pub unread: u32,
+    /// Bytes written and not sent.
+    pub unsent: u32,
+    /// Bytes sent and not acknowledged.
+    pub in_flight: u32,
+    /// Holds a hot block.
+    pub hot: bool,
+}
+
+impl Stack {
+    /// Listens on an address; `0.0.0.0` means all of ours.
+    pub fn listen(&mut self, local: SocketAddrV4, backlog: usize) -> Result<ListenerId, Error> {
+        let ip = *local.ip();
+        if !ip.is_unspecified() && !self.interface.is_ours(ip) {
+            return Err(Error::AddrNotAvailable);
+        }
+        self.listeners.add(local, backlog)
+    }
+
+    /// Stops listening; connections not yet accepted are reset.
+    pub fn unlisten(&mut self, now: Instant, id: ListenerId) {
+        let Some(gone) = self.listeners.remove(id) else {
+            return;
+        };
+        for conn in gone.queue {
+            self.abort_conn(conn, now);
+        }
+    }
+
+    /// The oldest connection that waits to be accepted.
+    pub fn accept(&mut self, id: ListenerId) -> Result<(ConnId, SocketAddrV4), Error> {
+        let listener = self.listeners.get(id).ok_or(Error::Stale)?;
+        let conn = listener.queue.pop_front().ok_or(Error::WouldBlock)?;
+        let cold = &self.cold[conn];
+        let peer = SocketAddrV4::new(Ipv4Addr::from_bits(cold.peer_addr), cold.peer_port);
+        Ok((
+            ConnId {
+                index: conn,
+                generation: cold.generation,
+            },
+            peer,
+        ))
+    }
+
+    /// Connections that wait to be accepted.
+    pub fn accept_queue_len(&mut self, id: ListenerId) -> usize {
+        self.listeners.get(id).map_or(0, |l| l.queue.len())
+    }
+
+    /// Opens a connection. The local port is the caller's choice (it knows which shard a port leads to);
+    /// address `0.0.0.0` means the interface's own towards the peer.
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        local: SocketAddrV4,
+        remote: SocketAddrV4,
+    ) -> Result<ConnId, Error> {
+        self.now = now;
+        // MUST-46: not to a group, a broadcast address or nowhere.
+        if !may_be_peer(*remote.ip()) || remote.port() == 0 || local.port() == 0 {
+            return Err(Error::InvalidAddress);
+        }
+        let addr = match *local.ip() {
+            ip if ip.is_unspecified() => self
+                .interface
+                .source_for(*remote.ip())
+                .ok_or(Error::AddrNotAvailable)?,
+            ip if self.interface.is_ours(ip) => ip,
+            _ => return Err(Error::AddrNotAvailable),
+        };
+        let key = FlowKeyV4 {
+            peer: *remote.ip(),
+            local: addr,
+            peer_port: remote.port(),
+            local_port: local.port(),
+        };
+        if let Some(record) = self.find(&key, self.hash.v4(&key)) {
+            match record {
+                // A flow in TIME-WAIT makes room: our sequence numbers go on beyond its (RFC 9293 MAY-2).
+                Record::TimeWait(id) => self.drop_time_wait(id),
+                _ => return Err(Error::AddrInUse),
+            }
+        }
+        self.open(&key, now)
+    }
+
+    fn open(&mut self, key: &FlowKeyV4, now: Instant) -> Result<ConnId, Error> {
+        let iss = isn::initial(&self.secrets, key, now);
+        let conn = self.cold.alloc().ok_or(Error::TooManyConnections)?;
+        let cold = &mut self.cold[conn];
+        *cold = Cold {
+            peer_addr: key.peer.to_bits(),
+            local_addr: key.local.to_bits(),
+            peer_port: key.peer_port,
+            local_port: key.local_port,
+            snd_nxt: iss + 1u32,
+            mss: self.interface.mss(),
+            generation: cold.generation,
+            last_heard_ms: now.as_millis() as u32,
+            cwnd_code: reno::encode_window(INITIAL_SEGMENTS),
+            state: State::SynSent,
+            ..Cold::default()
+        };
+        let id = ConnId {
+            index: conn,
+            generation: cold.generation,
+        };
+        let hot = self.heat(conn, now);
+        let (Some(hot), true) = (hot, self.file(key, Record::Connection(conn))) else {
+            self.cold[conn].state = State::Closed;
+            if let Some(hot) = hot {
+                self.hot[hot].conn = NONE;
+                self.cold[conn].hot = NONE;
+                self.hot.free(hot);
+            }
+            self.release(conn);
+            return Err(Error::TooManyConnections);
+        };
+        let block = &mut self.hot[hot];
+        block.snd_una = iss;
+        block.set(hot_flag::SYN);
+        self.queue_output(hot);
+        Ok(id)
+    }
+
+    #[inline]
+    fn conn(&self, id: ConnId) -> Result<u32, Error> {
+        match self.cold.get(id.index) {
+            Some(cold) if cold.generation == id.generation && !cold.has(flag::ORPHAN) => {
+                Ok(id.index)
+            }
+            _ => Err(Error::Stale),
+        }
+    }
+
+    /// Why a connection ended, if it did so badly.
+    fn failure(cold: &Cold) -> Option<Error> {
+        if cold.has(flag::RESET) {
+            Some(Error::ConnectionReset)
+        } else if cold.has(flag::REFUSED) {
+            Some(Error::ConnectionRefused)
+        } else if cold.has(flag::TIMED_OUT) {
+            Some(Error::TimedOut)
+        } else {
+            None
+        }
+    }
+
+    /// Whether the handshake is done; an error when it failed.
+    pub fn is_connected(&self, id: ConnId) -> Result<bool, Error> {
+        let cold = &self.cold[self.conn(id)?];
+        match Self::failure(cold) {
+            Some(error) => Err(error),
+            None => Ok(!matches!(cold.state, State::SynSent | State::SynReceived)),
+        }
+    }
+
+    /// Reads up to `into.len()` bytes; 0 is the peer's FIN.
+    pub fn read(&mut self, now: Instant, id: ConnId, into: &mut [u8]) -> Result<usize, Error> {
+        let conn = self.conn(id)?;
+        let Some(hot) = self.unread(conn)? else {
+            return Ok(0);
+        };
+        let mut done = 0;
+        while done < into.len() {
+            let inbox = &mut self.hot[hot].inbox;
+            let head = inbox.head;
+            if head == NONE {
+                break;
+            }
+            let seg = &mut self.segments[head];
+            let n = usize::from(seg.len).min(into.len() - done);
+            into[done..done + n].copy_from_slice(&seg.payload()[..n]);
+            done += n;
+            if n == usize::from(seg.len) {
+                self.segments.pop_front(inbox);
+                self.segments.free(head, &mut self.pool);
+            } else {
+                seg.off += n as u16;
+                seg.len -= n as u16;
+                inbox.bytes -= n as u32;
+            }
+        }
+        self.after_read(conn, hot, now);
+        Ok(done)
+    }
+
+    /// Looks at up to `into.len()` bytes without taking them.
+    pub fn peek(&mut self, id: ConnId, into: &mut [u8]) -> Result<usize, Error> {
+        let conn = self.conn(id)?;
+        let Some(hot) = self.unread(conn)? else {
+            return Ok(0);
+        };
+        let (mut done, mut at) = (0, self.hot[hot].inbox.head);
+        while at != NONE && done < into.len() {
+            let seg = &self.segments[at];
+            let n = usize::from(seg.len).min(into.len() - done);
+            into[done..done + n].copy_from_slice(&seg.payload()[..n]);
+            done += n;
+            at = seg.next;
+        }
+        Ok(done)
+    }
+
+    /// Takes the next received bytes in the buffer they came in; `None` is the peer's FIN.
+    pub fn recv(&mut self, now: Instant, id: ConnId) -> Result<Option<Received>, Error> {
+        let conn = self.conn(id)?;
+        let Some(hot) = self.unread(conn)? else {
+            return Ok(None);
+        };
+        let Some(seg) = self.segments.pop_front(&mut self.hot[hot].inbox) else {
+            return Err(Error::WouldBlock);
+        };
+        let taken = self.segments.take(seg);
+        self.after_read(conn, hot, now);
+        let (buf, off, len) = taken.ok_or(Error::NoBuffers)?;
+        Ok(Some(Received { buf, off, len }))
+    }
+
+    /// The hot block that holds unread bytes; `None` at the end of the stream.
+    #[inline]
+    fn unread(&self, conn: u32) -> Result<Option<u32>, Error> {
+        let cold = &self.cold[conn];
+        if cold.hot != NONE && !self.hot[cold.hot].inbox.is_empty() {
+            return Ok(Some(cold.hot));
+        }
+        if let Some(error) = Self::failure(cold) {
+            return Err(error);
+        }
+        if cold.has(flag::PEER_FIN) || cold.state == State::Closed {
+            return Ok(None);
+        }
+        Err(Error::WouldBlock)
+    }
+
+    /// Room was made: the peer is told when that doubles what it may send (RFC 9293 section 3.8.6.2.2).
+    #[inline]
+    fn after_read(&mut self, conn: u32, id: u32, now: Instant) {
+        self.now = now;
+        let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
+        let offered = cold.receive_window();
+        let buffer = self.config.receive_buffer;
+        let free = buffer.saturating_sub(hot.inbox.bytes);
+        let step = (2 * u32::from(cold.mss)).min(buffer / 2);
+        if cold.state.can_receive() && free >= offered.saturating_mul(2).max(offered + step) {
+            hot.set(hot_flag::ACK_NOW);
+            self.queue_output(id);
+        }
+        self.settle(conn);
+    }
+
+    /// Bytes that may be written before the send buffer is full.
+    pub(crate) fn send_room(&self, hot: u32) -> usize {
+        let hot = &self.hot[hot];
+        self.config
+            .send_buffer
+            .saturating_sub(hot.unsent.bytes + hot.flight.bytes) as usize
+    }
+
+    /// Queues up to `bytes.len()` bytes for sending.
+    pub fn write(&mut self, now: Instant, id: ConnId, bytes: &[u8]) -> Result<usize, Error> {
+        self.now = now;
+        let conn = self.conn(id)?;
+        let cold = &self.cold[conn];
+        if let Some(error) = Self::failure(cold) {
+            return Err(error);
+        }
+        match cold.state {
+            State::SynSent | State::SynReceived => return Err(Error::WouldBlock),
+            State::Established | State::CloseWait if !cold.has(flag::FIN_QUEUED) => {}
+            _ => return Err(Error::BrokenPipe),
+        }
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        let hot = self.heat(conn, now).ok_or(Error::TooManyConnections)?;
+        let room = self.send_room(hot).min(bytes.len());
+        let mss = self.cold[conn].payload_mss().min(PAYLOAD_MAX);
+        let mut done = self.fill_tail(hot, &bytes[..room], mss);
+        while done < room {
+            let n = usize::from(mss).min(room - done);
+            let Some(mut buf) = self.pool.alloc() else {
+                break;
+            };
+            let from = usize::from(HEADROOM);
+            buf.bytes_mut()[from..from + n].copy_from_slice(&bytes[done..done + n]);
+            match self.segments.alloc(buf, HEADROOM, n as u16) {
+                Ok(seg) => self.segments.push_back(&mut self.hot[hot].unsent, seg),
+                Err(buf) => {
+                    self.pool.free(buf);
+                    break;
+                }
+            }
+            done += n;
+        }
+        if done == 0 {
+            self.settle(conn);
+            return Err(Error::WouldBlock);
+        }
+        // MUST-61: the last segment of what is buffered pushes.
+        let tail = self.hot[hot].unsent.tail;
+        self.segments[tail].flags |= seg_flag::PSH;
+        self.queue_output(hot);
+        Ok(done)
+    }
+
+    /// Small writes join the last unsent segment.
+    fn fill_tail(&mut self, hot: u32, bytes: &[u8], mss: u16) -> usize {
+        let unsent = &mut self.hot[hot].unsent;
+        if unsent.tail == NONE {
+            return 0;
+        }
+        let seg = &mut self.segments[unsent.tail];
+        let end = usize::from(seg.off) + usize::from(seg.len);
+        let room = usize::from(mss.saturating_sub(seg.len)).min(SLOT_SIZE - end);
+        let n = room.min(bytes.len());
+        if let Some(buf) = &mut seg.buf {
+            buf.bytes_mut()[end..end + n].copy_from_slice(&bytes[..n]);
+            seg.len += n as u16;
+            unsent.bytes += n as u32;
+            return n;
+        }
+        0
+    }
+
+    /// Says that no more will be written: a FIN follows what is queued.
+    pub fn shutdown_write(&mut self, now: Instant, id: ConnId) -> Result<(), Error> {
+        self.now = now;
+        let conn = self.conn(id)?;
+        match self.cold[conn].state {
+            State::Closed if Self::failure(&self.cold[conn]).is_none() => Ok(()),
+            State::Closed | State::SynSent => Err(Error::NotConnected),
+            _ => {
+                self.send_fin(conn, now);
+                Ok(())
+            }
+        }
+    }
+
+    /// Lets go of a connection. What was written is still delivered and the FIN handshake completed without
+    /// its owner; if bytes were received and not read, the peer learns by a reset that they are lost
+    /// (RFC 9293 SHLD-3).
+    pub fn close(&mut self, now: Instant, id: ConnId) {
+        self.now = now;
+        let Ok(conn) = self.conn(id) else { return };
+        let cold = &self.cold[conn];
+        let unread = cold.hot != NONE && !self.hot[cold.hot].inbox.is_empty();
+        if unread || cold.state == State::SynSent {
+            self.abort_conn(conn, now);
+            return;
+        }
+        let cold = &mut self.cold[conn];
+        cold.set(flag::ORPHAN);
+        cold.reader = NONE;
+        if cold.hot != NONE {
+            self.hot[cold.hot].writer = NONE;
+        }
+        if self.cold[conn].state == State::Closed {
+            self.let_go(conn);
+            return;
+        }
+        if !self.send_fin(conn, now) && self.cold[conn].hot == NONE {
+            // FIN-WAIT-2 already: only the peer's FIN is missing.
+            if self.cold[conn].state == State::FinWait2 {
+                self.to_time_wait(conn, true);
+            }
+        }
+    }
+
+    /// An ended connection's owner lets go too.
+    fn let_go(&mut self, conn: u32) {
+        if self.cold[conn].hot == NONE {
+            self.release(conn);
+        } else {
+            self.settle(conn);
+        }
+    }
+
+    /// Ends a connection at once, with a reset.
+    pub fn abort(&mut self, now: Instant, id: ConnId) {
+        self.now = now;
+        if let Ok(conn) = self.conn(id) {
+            self.abort_conn(conn, now);
+        }
+    }
+
+    pub(crate) fn abort_conn(&mut self, conn: u32, now: Instant) {
+        let cold = &mut self.cold[conn];
+        cold.reader = NONE;
+        cold.set(flag::ORPHAN);
+        if cold.state.is_synchronized() {
+            self.counters.resets_out += 1;
+            let cold = &self.cold[conn];
+            let segment = Segment4 {
+                key: cold.key(),
+                seq: cold.snd_nxt,
+                ack: cold.rcv_nxt,
+                flags: Flags::RST | Flags::ACK,
+                window: 0,
+                options: Options::NONE,
+            };
+            self.reply(&segment, now);
+        }
+        let hot = self.cold[conn].hot;
+        if hot != NONE {
+            self.hot[hot].writer = NONE;
+        }
+        self.end(conn, 0);
+    }
+
+    /// Moves the state past the sending of our FIN and queues it. False when it was sent before.
+    fn send_fin(&mut self, conn: u32, now: Instant) -> bool {
+        let next = match self.cold[conn].state {
+            State::Established | State::SynReceived => State::FinWait1,
+            State::CloseWait => State::LastAck,
+            _ => return false,
+        };
+        let Some(hot) = self.heat(conn, now) else {
+            // No hot block for the farewell: the peer learns it the short way.
+            self.abort_conn(conn, now);
+            return true;
+        };
+        let cold = &mut self.cold[conn];
+        cold.state = next;
+        cold.set(flag::FIN_QUEUED);
+        self.queue_fin(conn, hot);
+        self.queue_output(hot);
+        true
+    }
+
+    /// Puts the FIN on the last unsent segment, or on an empty one of its own.
+    pub(crate) fn queue_fin(&mut self, conn: u32, hot: u32) {
+        let tail = self.hot[hot].unsent.tail;
+        if tail != NONE {
+            self.segments[tail].flags |= seg_flag::FIN;
+        } else {
+            // Without a buffer the flag stays, and the next turn tries again.
+            let Some(buf) = self.pool.alloc_reserved() else {
+                return;
+            };
+            match self.segments.alloc(buf, HEADROOM, 0) {
+                Ok(seg) => {
+                    self.segments[seg].flags |= seg_flag::FIN;
+                    self.segments.push_back(&mut self.hot[hot].unsent, seg);
+                }
+                Err(buf) => {
+                    self.pool.free(buf);
+                    return;
+                }
+            }
+        }
+        self.cold[conn].clear(flag::FIN_QUEUED);
+    }
+
+    /// Who is told when there is something to read, or the connection opens or ends.
+    #[inline]
+    pub fn wait_read(&mut self, id: ConnId, who: Option<Token>) {
+        if let Ok(conn) = self.conn(id) {
+            self.cold[conn].reader = who.map_or(NONE, |t| t.0);
+        }
+    }
+
+    /// Who is told when there is room to write. Keeps a hot block while it waits.
+    pub fn wait_write(&mut self, now: Instant, id: ConnId, who: Option<Token>) {
+        let Ok(conn) = self.conn(id) else { return };
+        if who.is_none() && self.cold[conn].hot == NONE {
+            return;
+        }
+        if let Some(hot) = self.heat(conn, now) {
+            self.hot[hot].writer = who.map_or(NONE, |t| t.0);
+            self.settle(conn);
+        }
+    }
+
+    /// Who is told when a connection waits to be accepted.
+    #[inline]
+    pub fn wait_accept(&mut self, id: ListenerId, who: Option<Token>) {
+        if let Some(listener) = self.listeners.get(id) {
+            listener.acceptor = who.map_or(NONE, |t| t.0);
+        }
+    }
+
+    /// Switches Nagle's algorithm off or on (MUST-17).
+    pub fn set_nodelay(&mut self, id: ConnId, on: bool) -> Result<(), Error> {
+        let conn = self.conn(id)?;
+        let cold = &mut self.cold[conn];
+        if on {
+            cold.set(flag::NODELAY);
+            if cold.hot != NONE {
+                let hot = cold.hot;
+                self.queue_output(hot);
+            }
+        } else {
+            cold.clear(flag::NODELAY);
+        }
+        Ok(())
+    }
+
+    /// The peer's address.
+    pub fn peer_addr(&self, id: ConnId) -> Result<SocketAddrV4, Error> {
+        let cold = &self.cold[self.conn(id)?];
+        Ok(SocketAddrV4::new(
+            Ipv4Addr::from_bits(cold.peer_addr),
+            cold.peer_port,
+        ))
+    }
+
+    /// Our address.
+    pub fn local_addr(&self, id: ConnId) -> Result<SocketAddrV4, Error> {
+        let cold = &self.cold[self.conn(id)?];
+        Ok(SocketAddrV4::new(
+            Ipv4Addr::from_bits(cold.local_addr),
+            cold.local_port,
+        ))
+    }
+
+    /// A look at the connection.
+    pub fn info(&self, id: ConnId) -> Result<Info, Error> {
+        let cold = &self.cold[self.conn(id)?];
+        let mss = cold.payload_mss();
+        let hot = (cold.hot != NONE).then(|| &self.hot[cold.hot]);
+        let idle_cwnd = reno::decode_window(cold.cwnd_code) * u32::from(mss);
+        let idle_ssthresh = match cold.ssthresh {
+            u16::MAX => u32::MAX,
+            segments => u32::from(segments) * u32::from(mss),
+        };
+        Ok(Info {
+            state: cold.state,
+            srtt_us: cold.srtt_us,
+            rttvar_us: cold.rttvar_us,
+            cwnd: hot.map_or(idle_cwnd, |h| h.cwnd),
+            ssthresh: hot.map_or(idle_ssthresh, |h| h.ssthresh),
+            mss,
+            unread: hot.map_or(0, |h| h.inbox.bytes),
+            unsent: hot.map_or(0, |h| h.unsent.bytes),
+            in_flight: hot.map_or(0, |h| h.flight.bytes),
+            hot: hot.is_some(),
+        })
+    }
+}

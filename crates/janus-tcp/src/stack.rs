@@ -1,0 +1,444 @@
+//! The stack: its stores, how they are made, and the bookkeeping that every path shares: making, waking,
+//! settling and ending a connection. What happens when is in `input`, `output`, `socket` and `timers`.
+
+use std::collections::VecDeque;
+
+use janus_mem::{Frame, Growth, MemError, Pool, Slab};
+use janus_wire::{FlowKeyV4, TableHash};
+
+use crate::cold::{Cold, NONE, State, flag};
+use crate::config::{Config, Interface, Secrets};
+use crate::counters::Counters;
+use crate::half_open::HalfOpens;
+use crate::hot::{Hot, hot_flag};
+use crate::input::Scratch;
+use crate::listener::Listeners;
+use crate::neighbor::Neighbors;
+use crate::records::Record;
+use crate::reno;
+use crate::rto;
+use crate::segment::Segments;
+use crate::table::FlowTable;
+use crate::time::Instant;
+use crate::time_wait::{TimeWait, TimeWaits};
+use crate::wheel::Wheel;
+
+/// Replies (resets, SYN-ACKs, challenge ACKs, ARP, pings) waiting to be handed out; beyond it they are
+/// dropped and counted, which the peers' repeats make good.
+pub(crate) const MAX_REPLIES: usize = 4_096;
+
+/// Who asked to be woken. Its meaning is its owner's; the stack only gives it back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Token(pub u32);
+
+/// A connection. It stays recognisable as stale when its slot serves another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ConnId {
+    /// The slot.
+    pub index: u32,
+    /// Which of the slot's connections.
+    pub generation: u32,
+}
+
+/// Bytes of memory committed, by purpose.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryReport {
+    /// Cold TCBs.
+    pub tcb: usize,
+    /// The flow table.
+    pub table: usize,
+    /// Hot blocks.
+    pub hot: usize,
+    /// Segment descriptors.
+    pub segments: usize,
+    /// Half-open records.
+    pub half_open: usize,
+    /// TIME-WAIT records.
+    pub time_wait: usize,
+    /// Timers.
+    pub timers: usize,
+}
+
+/// One shard's TCP: every connection it owns, and nothing shared with another.
+pub struct Stack {
+    pub(crate) config: Config,
+    pub(crate) interface: Interface,
+    pub(crate) secrets: Secrets,
+    pub(crate) hash: TableHash,
+    pub(crate) pool: Pool,
+    pub(crate) table: FlowTable,
+    pub(crate) cold: Slab<Cold>,
+    pub(crate) hot: Slab<Hot>,
+    pub(crate) segments: Segments,
+    pub(crate) half_open: HalfOpens,
+    pub(crate) time_wait: TimeWaits,
+    pub(crate) listeners: Listeners,
+    pub(crate) neighbors: Neighbors,
+    pub(crate) wheel: Wheel,
+    /// Hot blocks with something to send.
+    pub(crate) output: VecDeque<u32>,
+    pub(crate) replies: VecDeque<Frame>,
+    pub(crate) ready: VecDeque<Token>,
+    /// Hot blocks whose timers fired, being served.
+    pub(crate) fired: Vec<u32>,
+    pub(crate) scratch: Scratch,
+    /// The latest time that was handed in.
+    pub(crate) now: Instant,
+    pub(crate) counters: Counters,
+    /// The second (since the start) that `challenges` counts.
+    pub(crate) challenge_second: u64,
+    pub(crate) challenges: u32,
+    pub(crate) ip_id: u16,
+}
+
+impl Stack {
+    /// A stack that takes its packet buffers from `pool` and its memory as `growth` says.
+    pub fn new(
+        config: Config,
+        interface: Interface,
+        secrets: Secrets,
+        pool: Pool,
+        growth: &Growth,
+    ) -> Result<Stack, MemError> {
+        let flows = config.max_connections.saturating_add(config.max_half_open);
+        Ok(Stack {
+            hash: TableHash::new(secrets.table.0, secrets.table.1),
+            table: FlowTable::new(flows.saturating_add(config.max_time_wait), growth)?,
+            cold: Slab::new(config.max_connections, growth)?,
+            hot: Slab::new(config.max_hot, growth)?,
+            segments: Segments::new(config.max_segments, growth)?,
+            half_open: HalfOpens::new(config.max_half_open, growth)?,
+            time_wait: TimeWaits::new(config.max_time_wait, growth)?,
+            wheel: Wheel::new(config.max_hot, growth)?,
+            listeners: Listeners::new(),
+            neighbors: Neighbors::new(),
+            output: VecDeque::with_capacity(1_024),
+            replies: VecDeque::with_capacity(MAX_REPLIES),
+            ready: VecDeque::with_capacity(1_024),
+            fired: Vec::with_capacity(256),
+            scratch: Scratch::default(),
+            now: Instant::ZERO,
+            counters: Counters::default(),
+            challenge_second: 0,
+            challenges: 0,
+            ip_id: 0,
+            config,
+            interface,
+            secrets,
+            pool,
+        })
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Bytes of memory committed, by purpose.
+    pub fn memory(&self) -> MemoryReport {
+        MemoryReport {
+            tcb: self.cold.committed_bytes(),
+            table: self.table.committed_bytes(),
+            hot: self.hot.committed_bytes(),
+            segments: self.segments.committed_bytes(),
+            half_open: self.half_open.committed_bytes(),
+            time_wait: self.time_wait.committed_bytes(),
+            timers: self.wheel.committed_bytes(),
+        }
+    }
+
+    /// Hot blocks in use: connections with something in flight, queued, unread or timed.
+    pub fn hot_in_use(&self) -> usize {
+        self.hot.len()
+    }
+
+    /// Segments queued, in flight or unread.
+    pub fn segments_in_use(&self) -> usize {
+        self.segments.len()
+    }
+
+    /// Connections, those not yet accepted and those let go but unfinished included.
+    pub fn connections(&self) -> usize {
+        self.cold.len()
+    }
+
+    /// SYNs answered and not yet acknowledged.
+    pub fn half_open(&self) -> usize {
+        self.half_open.len()
+    }
+
+    /// Connections in TIME-WAIT.
+    pub fn in_time_wait(&self) -> usize {
+        self.time_wait.len()
+    }
+
+    /// The interface the stack was made with.
+    pub fn interface(&self) -> &Interface {
+        &self.interface
+    }
+
+    /// The packet buffers the stack works with.
+    pub fn pool(&mut self) -> &mut Pool {
+        &mut self.pool
+    }
+
+    /// The next token whose owner should look again.
+    #[inline]
+    pub fn pop_ready(&mut self) -> Option<Token> {
+        self.ready.pop_front()
+    }
+
+    #[inline]
+    pub(crate) fn wake(ready: &mut VecDeque<Token>, slot: &mut u32) {
+        if *slot != NONE {
+            ready.push_back(Token(core::mem::replace(slot, NONE)));
+        }
+    }
+
+    #[inline]
+    pub(crate) fn wake_reader(&mut self, conn: u32) {
+        Self::wake(&mut self.ready, &mut self.cold[conn].reader);
+    }
+
+    pub(crate) fn wake_writer(&mut self, conn: u32) {
+        let hot = self.cold[conn].hot;
+        if hot != NONE {
+            Self::wake(&mut self.ready, &mut self.hot[hot].writer);
+        }
+    }
+
+    /// The connection's hot block, attached if it has none; `None` when all blocks are in use.
+    #[inline]
+    pub(crate) fn heat(&mut self, conn: u32, now: Instant) -> Option<u32> {
+        let cold = &mut self.cold[conn];
+        if cold.hot != NONE {
+            return Some(cold.hot);
+        }
+        let id = self.hot.alloc()?;
+        let hot = &mut self.hot[id];
+        hot.conn = conn;
+        hot.snd_una = cold.snd_nxt;
+        hot.max_snd_wnd = cold.snd_wnd;
+        hot.pipe = 0;
+        hot.backoff = 0;
+        hot.dup_acks = 0;
+        hot.probes = 0;
+        hot.unacked_bytes = 0;
+        let idle_ms = (now.as_millis() as u32).wrapping_sub(cold.last_heard_ms);
+        let rto_ms = rto::timeout(cold, &self.config, 0).as_millis();
+        reno::wake(hot, cold, u128::from(idle_ms) > rto_ms);
+        cold.hot = id;
+        Some(id)
+    }
+
+    /// Gives the hot block back when nothing is outstanding. Called at the end of every path.
+    #[inline]
+    pub(crate) fn settle(&mut self, conn: u32) {
+        let cold = &mut self.cold[conn];
+        let id = cold.hot;
+        if id == NONE || !self.hot[id].is_idle() {
+            return;
+        }
+        // A state that waits for an answer keeps its timer, and so its block.
+        if matches!(cold.state, State::SynSent | State::SynReceived) {
+            return;
+        }
+        let hot = &mut self.hot[id];
+        hot.conn = NONE;
+        reno::sleep(hot, cold);
+        cold.hot = NONE;
+        self.hot.free(id);
+        if self.cold[conn].has(flag::ORPHAN) {
+            self.settle_orphan(conn);
+        }
+    }
+
+    /// An orphan with nothing outstanding is over, or waits for the peer's FIN in a compact record.
+    fn settle_orphan(&mut self, conn: u32) {
+        match self.cold[conn].state {
+            State::Closed => self.release(conn),
+            State::FinWait2 => self.to_time_wait(conn, true),
+            _ => {}
+        }
+    }
+
+    /// Puts a hot block into the output queue.
+    #[inline]
+    pub(crate) fn queue_output(&mut self, hot: u32) {
+        let block = &mut self.hot[hot];
+        if !block.has(hot_flag::QUEUED) {
+            block.set(hot_flag::QUEUED);
+            self.output.push_back(hot);
+        }
+    }
+
+    /// Drops all a connection has queued, in flight or out of order. What it received stays readable.
+    fn drop_queues(&mut self, conn: u32, unread_too: bool) {
+        let id = self.cold[conn].hot;
+        if id == NONE {
+            return;
+        }
+        let hot = &mut self.hot[id];
+        self.segments.clear(&mut hot.flight, &mut self.pool);
+        self.segments.clear(&mut hot.unsent, &mut self.pool);
+        self.segments.clear(&mut hot.reordered, &mut self.pool);
+        if unread_too {
+            self.segments.clear(&mut hot.inbox, &mut self.pool);
+        }
+        hot.pipe = 0;
+        hot.rto_at = Instant::ZERO;
+        hot.ack_at = Instant::ZERO;
+        // The place in the output queue is kept: the queue still names this block.
+        hot.flags &= hot_flag::QUEUED;
+    }
+
+    /// The connection is over: no segment reaches it from now on. `why` is a flag the application will see.
+    pub(crate) fn end(&mut self, conn: u32, why: u8) {
+        if self.cold[conn].state != State::Closed {
+            let key = self.cold[conn].key();
+            self.table
+                .remove(self.hash.v4(&key), Record::Connection(conn).encode());
+        }
+        self.cold[conn].state = State::Closed;
+        self.cold[conn].set(why);
+        self.after_end(conn);
+    }
+
+    /// The flow has left the table; whoever waits learns it, and what is not needed any more goes.
+    fn after_end(&mut self, conn: u32) {
+        let orphan = self.cold[conn].has(flag::ORPHAN);
+        self.drop_queues(conn, orphan);
+        self.wake_reader(conn);
+        self.wake_writer(conn);
+        if orphan && self.cold[conn].hot == NONE {
+            self.release(conn);
+        } else {
+            self.settle(conn);
+        }
+    }
+
+    /// Gives the slot of an ended connection back.
+    pub(crate) fn release(&mut self, conn: u32) {
+        let cold = &mut self.cold[conn];
+        debug_assert!(cold.state == State::Closed && cold.hot == NONE);
+        cold.generation = cold.generation.wrapping_add(1);
+        cold.flags = 0;
+        cold.reader = NONE;
+        self.cold.free(conn);
+    }
+
+    /// The flow goes on in a compact record: in TIME-WAIT, or orphaned in FIN-WAIT-2.
+    pub(crate) fn to_time_wait(&mut self, conn: u32, fin_wait_2: bool) {
+        let cold = self.cold[conn];
+        let key = cold.key();
+        let hash = self.hash.v4(&key);
+        let old = Record::Connection(conn).encode();
+        match self.file_time_wait(&cold, fin_wait_2) {
+            Some(id) => {
+                self.table.replace(hash, old, Record::TimeWait(id).encode());
+            }
+            None => {
+                self.table.remove(hash, old);
+            }
+        }
+        self.cold[conn].state = State::Closed;
+        self.after_end(conn);
+    }
+
+    fn file_time_wait(&mut self, cold: &Cold, fin_wait_2: bool) -> Option<u32> {
+        if let Some(oldest) = self.time_wait.to_evict() {
+            self.counters.time_wait_evicted += 1;
+            self.drop_time_wait(oldest);
+        }
+        self.time_wait.insert(TimeWait {
+            peer_addr: cold.peer_addr,
+            local_addr: cold.local_addr,
+            peer_port: cold.peer_port,
+            local_port: cold.local_port,
+            snd_nxt: cold.snd_nxt,
+            rcv_nxt: cold.rcv_nxt,
+            ts_recent: cold.ts_recent,
+            window: (cold.receive_window() >> cold.receive_scale()).min(0xffff) as u16,
+            timestamps: cold.has(flag::TIMESTAMPS),
+            fin_wait_2,
+            expires: self.now + self.config.time_wait,
+            ..TimeWait::default()
+        })
+    }
+
+    pub(crate) fn drop_time_wait(&mut self, id: u32) {
+        let key = self.time_wait.get(id).key();
+        self.table
+            .remove(self.hash.v4(&key), Record::TimeWait(id).encode());
+        self.time_wait.remove(id);
+    }
+
+    pub(crate) fn drop_half_open(&mut self, id: u32) {
+        let key = self.half_open.get(id).key();
+        self.table
+            .remove(self.hash.v4(&key), Record::HalfOpen(id).encode());
+        self.half_open.remove(id);
+    }
+
+    /// Files a flow. False when the table is full.
+    #[inline]
+    pub(crate) fn file(&mut self, key: &FlowKeyV4, record: Record) -> bool {
+        let (cold, half_open, time_wait) = (&self.cold, &self.half_open, &self.time_wait);
+        let hash = &self.hash;
+        let rehash = |index: u32| match Record::decode(index) {
+            Record::Connection(i) => hash.v4(&cold[i].key()),
+            Record::HalfOpen(i) => hash.v4(&half_open.get(i).key()),
+            Record::TimeWait(i) => hash.v4(&time_wait.get(i).key()),
+        };
+        let filed = self
+            .table
+            .insert(hash.v4(key), record.encode(), rehash)
+            .is_ok();
+        self.counters.dropped_table_full += u64::from(!filed);
+        filed
+    }
+
+    /// The record of a flow.
+    #[inline]
+    pub(crate) fn find(&self, key: &FlowKeyV4, hash: u64) -> Option<Record> {
+        self.table
+            .find(hash, |i| self.is_record_of(i, key))
+            .map(Record::decode)
+    }
+
+    #[inline]
+    pub(crate) fn is_record_of(&self, index: u32, key: &FlowKeyV4) -> bool {
+        match Record::decode(index) {
+            Record::Connection(i) => self.cold[i].is_for(key),
+            Record::HalfOpen(i) => self.half_open.get(i).is_for(key),
+            Record::TimeWait(i) => self.time_wait.get(i).is_for(key),
+        }
+    }
+
+    /// Whether one more challenge ACK may be sent this second (RFC 5961 section 7).
+    pub(crate) fn may_challenge(&mut self, now: Instant) -> bool {
+        let second = now.as_nanos() / 1_000_000_000;
+        if second != self.challenge_second {
+            self.challenge_second = second;
+            self.challenges = 0;
+        }
+        if self.challenges >= self.config.challenge_acks_per_second {
+            self.counters.challenge_acks_limited += 1;
+            return false;
+        }
+        self.challenges += 1;
+        self.counters.challenge_acks += 1;
+        true
+    }
+
+    /// A frame that was handed out as lent has left the device and comes home.
+    #[inline]
+    pub fn completed(&mut self, frame: Frame) {
+        let id = frame.key;
+        if self.segments.knows(id) {
+            self.segments.came_home(id, frame.buf, &mut self.pool);
+        } else {
+            self.pool.free(frame.buf);
+        }
+    }
+}

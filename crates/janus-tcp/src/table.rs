@@ -1,0 +1,274 @@
+//! The flow table: from the hash of a connection's addresses to the index of its record.
+//!
+//! Groups of twelve one-byte tags and twelve indices fill one cache line each, so that a probe costs one miss
+//! and can be prefetched for a whole batch. The table grows by linear hashing inside a reserved virtual range:
+//! an insert splits at most one group, nothing is ever moved as a whole, and no insert waits for a doubling.
+//! What an index means, and whether a tag's match is a true one, is the caller's business.
+
+use janus_mem::{Growth, MemError, Slab};
+
+/// Entries a group holds.
+const WAYS: usize = 12;
+/// Average entries per group above which the next group is split. Groups not yet split hold up to twice as
+/// many, so half of the ways keeps overflow rare at every moment of a round.
+const TARGET_LOAD: usize = 5;
+const NO_OVERFLOW: u32 = 0;
+/// The table starts with this many groups.
+const FIRST_GROUPS: u32 = 64;
+/// A chain longer than this would need thousands of flows with equal hashes; the insert is refused.
+const MAX_CHAIN: usize = 64;
+
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Default)]
+struct Group {
+    /// 0 = empty.
+    tags: [u8; WAYS],
+    indices: [u32; WAYS],
+    /// Index + 1 of the next group of this bucket in `overflow`.
+    overflow: u32,
+}
+
+const _: () = assert!(size_of::<Group>() == 64);
+
+impl Group {
+    /// A bit for each way whose tag equals `tag`.
+    #[inline]
+    fn matches(&self, tag: u8) -> u32 {
+        let mut mask = 0;
+        for (way, &t) in self.tags.iter().enumerate() {
+            mask |= u32::from(t == tag) << way;
+        }
+        mask
+    }
+
+    #[inline]
+    fn put(&mut self, tag: u8, index: u32) -> bool {
+        let empty = self.matches(0);
+        if empty == 0 {
+            return false;
+        }
+        let way = empty.trailing_zeros() as usize;
+        self.tags[way] = tag;
+        self.indices[way] = index;
+        true
+    }
+}
+
+#[inline]
+fn tag_of(hash: u64) -> u8 {
+    // The top bits; bucket numbers come from the bottom. Zero means empty.
+    ((hash >> 56) as u8).max(1)
+}
+
+/// The table.
+pub(crate) struct FlowTable {
+    groups: Slab<Group>,
+    overflow: Slab<Group>,
+    /// Buckets below `split` have been split in this round and use one more bit of the hash.
+    level_mask: u64,
+    split: u32,
+    len: usize,
+}
+
+/// The table (or a bucket's chain) is at its bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TableFull;
+
+impl FlowTable {
+    /// A table for at most `max` entries.
+    pub(crate) fn new(max: u32, growth: &Growth) -> Result<FlowTable, MemError> {
+        let max_groups = (max / TARGET_LOAD as u32)
+            .max(FIRST_GROUPS)
+            .saturating_mul(2);
+        let mut groups = Slab::new(max_groups, growth)?;
+        for _ in 0..FIRST_GROUPS {
+            let _fits = groups.alloc();
+        }
+        Ok(FlowTable {
+            groups,
+            overflow: Slab::new(max_groups, growth)?,
+            level_mask: u64::from(FIRST_GROUPS) - 1,
+            split: 0,
+            len: 0,
+        })
+    }
+
+    /// Entries held.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Bytes of memory committed.
+    pub(crate) fn committed_bytes(&self) -> usize {
+        self.groups.committed_bytes() + self.overflow.committed_bytes()
+    }
+
+    #[inline]
+    fn bucket(&self, hash: u64) -> u32 {
+        let low = (hash & self.level_mask) as u32;
+        if low < self.split {
+            (hash & (self.level_mask << 1 | 1)) as u32
+        } else {
+            low
+        }
+    }
+
+    /// Asks the memory for the line a probe of `hash` will read.
+    #[inline]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        self.groups.prefetch(self.bucket(hash));
+    }
+
+    /// The first index whose tag agrees: right in all but one of some 50 lookups, so worth a prefetch.
+    #[inline]
+    pub(crate) fn candidate(&self, hash: u64) -> Option<u32> {
+        let group = &self.groups[self.bucket(hash)];
+        let hits = group.matches(tag_of(hash));
+        (hits != 0).then(|| group.indices[hits.trailing_zeros() as usize])
+    }
+
+    /// The index for which `is_it` holds, among those filed under `hash`.
+    #[inline]
+    pub(crate) fn find(&self, hash: u64, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
+        let tag = tag_of(hash);
+        let mut group = &self.groups[self.bucket(hash)];
+        loop {
+            let mut hits = group.matches(tag);
+            while hits != 0 {
+                let index = group.indices[hits.trailing_zeros() as usize];
+                if is_it(index) {
+                    return Some(index);
+                }
+                hits &= hits - 1;
+            }
+            if group.overflow == NO_OVERFLOW {
+                return None;
+            }
+            group = &self.overflow[group.overflow - 1];
+        }
+    }
+
+    /// Files `index` under `hash`. `rehash` gives the hash of an index that is in the table already.
+    pub(crate) fn insert(
+        &mut self,
+        hash: u64,
+        index: u32,
+        rehash: impl Fn(u32) -> u64,
+    ) -> Result<(), TableFull> {
+        self.place(self.bucket(hash), tag_of(hash), index)?;
+        self.len += 1;
+        if self.len > self.groups.len() * TARGET_LOAD {
+            self.split_next(rehash);
+        } else {
+            // The bucket to split next is known: have its line ready.
+            self.groups.prefetch(self.split);
+        }
+        Ok(())
+    }
+
+    /// Takes `index`, filed under `hash`, out. False when it was not there.
+    pub(crate) fn remove(&mut self, hash: u64, index: u32) -> bool {
+        let Some((group, way)) = self.entry(hash, index) else {
+            return false;
+        };
+        group.tags[way] = 0;
+        self.len -= 1;
+        true
+    }
+
+    /// Puts `new` in the place of `old`: a record moved between stores, the flow stays.
+    pub(crate) fn replace(&mut self, hash: u64, old: u32, new: u32) -> bool {
+        let Some((group, way)) = self.entry(hash, old) else {
+            return false;
+        };
+        group.indices[way] = new;
+        true
+    }
+
+    /// Where `index`, filed under `hash`, stands.
+    fn entry(&mut self, hash: u64, index: u32) -> Option<(&mut Group, usize)> {
+        let tag = tag_of(hash);
+        let bucket = self.bucket(hash);
+        let way = |g: &Group| (0..WAYS).find(|&w| g.tags[w] == tag && g.indices[w] == index);
+        if let Some(w) = way(&self.groups[bucket]) {
+            return Some((&mut self.groups[bucket], w));
+        }
+        let mut next = self.groups[bucket].overflow;
+        while next != NO_OVERFLOW {
+            if let Some(w) = way(&self.overflow[next - 1]) {
+                return Some((&mut self.overflow[next - 1], w));
+            }
+            next = self.overflow[next - 1].overflow;
+        }
+        None
+    }
+
+    fn place(&mut self, bucket: u32, tag: u8, index: u32) -> Result<(), TableFull> {
+        if self.groups[bucket].put(tag, index) {
+            return Ok(());
+        }
+        let mut next = self.groups[bucket].overflow;
+        for _ in 0..MAX_CHAIN {
+            if next == NO_OVERFLOW {
+                return self.chain(bucket, tag, index);
+            }
+            if self.overflow[next - 1].put(tag, index) {
+                return Ok(());
+            }
+            next = self.overflow[next - 1].overflow;
+        }
+        Err(TableFull)
+    }
+
+    /// Hangs a fresh overflow group with one entry before the bucket's chain.
+    fn chain(&mut self, bucket: u32, tag: u8, index: u32) -> Result<(), TableFull> {
+        let fresh = self.overflow.alloc().ok_or(TableFull)?;
+        let rest = core::mem::replace(&mut self.groups[bucket].overflow, fresh + 1);
+        self.overflow[fresh] = Group {
+            overflow: rest,
+            ..Group::default()
+        };
+        self.overflow[fresh].put(tag, index);
+        Ok(())
+    }
+
+    /// One step of linear hashing: the entries of bucket `split` part by one more bit of their hashes.
+    fn split_next(&mut self, rehash: impl Fn(u32) -> u64) {
+        let Some(fresh) = self.groups.alloc() else {
+            return;
+        };
+        let bucket = self.split;
+        let bit = self.level_mask + 1;
+        debug_assert_eq!(u64::from(fresh), u64::from(bucket) + bit);
+        let mut group = core::mem::take(&mut self.groups[bucket]);
+        self.groups[fresh] = Group::default();
+        loop {
+            for way in (0..WAYS).filter(|&w| group.tags[w] != 0) {
+                let index = group.indices[way];
+                let home = if rehash(index) & bit == 0 {
+                    bucket
+                } else {
+                    fresh
+                };
+                // Cannot fail: the chain that is being taken apart is put on the free list before.
+                let placed = self.place(home, group.tags[way], index);
+                debug_assert!(placed.is_ok());
+            }
+            if group.overflow == NO_OVERFLOW {
+                break;
+            }
+            let chained = group.overflow - 1;
+            group = core::mem::take(&mut self.overflow[chained]);
+            self.overflow.free(chained);
+        }
+        self.split += 1;
+        if u64::from(self.split) == bit {
+            self.split = 0;
+            self.level_mask = self.level_mask << 1 | 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

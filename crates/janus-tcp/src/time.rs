@@ -1,0 +1,57 @@
+//! The stack's own idea of time: nanoseconds since an arbitrary start, always handed in, never read.
+
+use core::ops::Add;
+use core::time::Duration;
+
+/// A moment, in nanoseconds since a start that the owner of the stack chose.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Instant(u64);
+
+impl Instant {
+    /// The start of time.
+    pub const ZERO: Instant = Instant(0);
+
+    /// The moment `nanos` nanoseconds after the start.
+    pub const fn from_nanos(nanos: u64) -> Instant {
+        Instant(nanos)
+    }
+
+    /// The moment `micros` microseconds after the start.
+    pub const fn from_micros(micros: u64) -> Instant {
+        Instant(micros.saturating_mul(1_000))
+    }
+
+    /// The moment `millis` milliseconds after the start.
+    pub const fn from_millis(millis: u64) -> Instant {
+        Instant(millis.saturating_mul(1_000_000))
+    }
+
+    /// Nanoseconds since the start.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// Whole microseconds since the start.
+    pub const fn as_micros(self) -> u64 {
+        self.0 / 1_000
+    }
+
+    /// Whole milliseconds since the start.
+    pub const fn as_millis(self) -> u64 {
+        self.0 / 1_000_000
+    }
+
+    /// The time from `earlier` to here; zero when `earlier` is later.
+    pub const fn saturating_since(self, earlier: Instant) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Instant {
+    type Output = Instant;
+
+    fn add(self, after: Duration) -> Instant {
+        let nanos = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
+        Instant(self.0.saturating_add(nanos))
+    }
+}

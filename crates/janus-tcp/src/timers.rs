@@ -1,0 +1,149 @@
+//! What time does: retransmission, persist and delayed-acknowledgement deadlines of hot blocks, repeated
+//! SYN-ACKs, and the end of TIME-WAIT. An idle connection has no timer.
+
+use crate::cold::{NONE, State, flag};
+use crate::hot::hot_flag;
+use crate::reno;
+use crate::rto;
+use crate::segment::seg_flag;
+use crate::stack::Stack;
+use crate::time::Instant;
+
+/// Records given up or repeated in one call; the rest is served by the next.
+const MAX_PER_CALL: usize = 1_024;
+
+impl Stack {
+    /// Serves every deadline that has passed.
+    pub fn advance(&mut self, now: Instant) {
+        self.now = now;
+        let mut fired = core::mem::take(&mut self.fired);
+        self.wheel.advance(now, |hot| fired.push(hot));
+        for &hot in &fired {
+            self.on_timer(hot, now);
+        }
+        fired.clear();
+        self.fired = fired;
+        self.repeat_syn_acks(now);
+        for _ in 0..MAX_PER_CALL {
+            let Some(id) = self.time_wait.due(now) else {
+                break;
+            };
+            self.drop_time_wait(id);
+        }
+    }
+
+    /// When [`Stack::advance`] has something to do next.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let first_wait = self.config.rto_initial.as_nanos() as u64;
+        [
+            self.wheel.next(),
+            self.half_open.next_deadline(first_wait),
+            self.time_wait.next_deadline(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    fn repeat_syn_acks(&mut self, now: Instant) {
+        let first_wait = self.config.rto_initial.as_nanos() as u64;
+        for _ in 0..MAX_PER_CALL {
+            let Some(id) = self.half_open.due(now, first_wait) else {
+                break;
+            };
+            if self.half_open.try_again(id, now) {
+                self.counters.retransmissions += 1;
+                self.send_syn_ack(id, now);
+            } else {
+                self.counters.half_open_expired += 1;
+                self.drop_half_open(id);
+            }
+        }
+    }
+
+    /// Puts the block's wheel entry at its earliest deadline, unless it fires before that anyway.
+    #[inline]
+    pub(crate) fn arm(&mut self, id: u32) {
+        let hot = &mut self.hot[id];
+        let deadline = hot.deadline();
+        if deadline == Instant::ZERO || (hot.timer.is_some() && hot.timer_at <= deadline) {
+            return;
+        }
+        if let Some(late) = hot.timer.take() {
+            self.wheel.cancel(late);
+        }
+        // The wheel has room for one entry per block.
+        hot.timer = self.wheel.insert(deadline, id);
+        hot.timer_at = deadline;
+    }
+
+    fn on_timer(&mut self, id: u32, now: Instant) {
+        let hot = &mut self.hot[id];
+        hot.timer = None;
+        if hot.conn == NONE {
+            return;
+        }
+        if hot.ack_at != Instant::ZERO && hot.ack_at <= now {
+            hot.ack_at = Instant::ZERO;
+            hot.set(hot_flag::ACK_NOW);
+            self.queue_output(id);
+        }
+        let hot = &self.hot[id];
+        let conn = hot.conn;
+        if hot.rto_at != Instant::ZERO && hot.rto_at <= now {
+            self.on_retransmission_timeout(conn, id, now);
+        }
+        if self.cold[conn].hot == id {
+            self.arm(id);
+            self.settle(conn);
+        }
+    }
+
+    /// RFC 6298 section 5.4 to 5.7, the persist timer of RFC 9293 section 3.8.6.1, and their bounds.
+    fn on_retransmission_timeout(&mut self, conn: u32, id: u32, now: Instant) {
+        self.counters.timeouts += 1;
+        let (cold, hot) = (&mut self.cold[conn], &mut self.hot[id]);
+        let opening = matches!(cold.state, State::SynSent | State::SynReceived);
+        let probing = !opening && hot.flight.is_empty();
+        let limit = if opening {
+            self.config.max_syn_retries
+        } else {
+            self.config.max_retries
+        };
+        // A peer that answers probes may keep its window shut for ever (MUST-37), but not an orphan's.
+        let tries = if probing && !cold.has(flag::ORPHAN) {
+            hot.probes
+        } else {
+            hot.backoff
+        };
+        if tries >= limit {
+            self.end(conn, flag::TIMED_OUT);
+            return;
+        }
+        if opening {
+            hot.set(hot_flag::SYN);
+        } else if probing {
+            if hot.unsent.is_empty() {
+                hot.rto_at = Instant::ZERO;
+                return;
+            }
+            hot.set(hot_flag::PROBE);
+            hot.probes += 1;
+        } else {
+            let mss = u32::from(cold.payload_mss());
+            reno::on_timeout(hot, mss, hot.backoff == 0);
+            hot.recover = cold.snd_nxt;
+            hot.pipe = 0;
+            hot.dup_acks = 0;
+            hot.set(hot_flag::LOSSES);
+            let mut at = hot.flight.head;
+            while at != NONE {
+                self.segments[at].flags |= seg_flag::LOST;
+                at = self.segments[at].next;
+            }
+        }
+        hot.backoff = hot.backoff.saturating_add(1).min(30);
+        hot.rto_at = now + rto::timeout(cold, &self.config, hot.backoff);
+        self.queue_output(id);
+    }
+}

@@ -1,0 +1,224 @@
+//! A hierarchical timing wheel: insert, cancel and fire in constant time, for any number of timers.
+//!
+//! Six levels of 64 slots over a tick of 2^18 ns (0.26 ms); a timer never fires early and at most one tick
+//! late. Used by the engine for its retransmission timers and by the runtime for `sleep`. Nothing here knows
+//! what a timer means: a payload goes in and comes out.
+
+use janus_mem::{Growth, MemError, Slab};
+
+use crate::Instant;
+
+const TICK_BITS: u32 = 18;
+const SLOT_BITS: u32 = 6;
+const SLOTS: usize = 1 << SLOT_BITS;
+const LEVELS: usize = 6;
+const NONE: u32 = u32::MAX;
+/// Timers further away than this (205 days) fire at its end; nothing here waits that long. One top slot less
+/// than the whole span, so that a timer is never linked into the slot the wheel stands in.
+const MAX_TICKS: u64 = (SLOTS as u64 - 1) << (SLOT_BITS as u64 * (LEVELS as u64 - 1));
+
+/// A timer that was inserted. Stale ids (fired, cancelled) are recognised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimerId {
+    index: u32,
+    generation: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Node {
+    deadline: u64,
+    prev: u32,
+    next: u32,
+    payload: u32,
+    generation: u32,
+    /// `level * SLOTS + slot`, or `FREE`.
+    place: u16,
+}
+
+const FREE: u16 = u16::MAX;
+
+impl Default for Node {
+    fn default() -> Node {
+        Node {
+            deadline: 0,
+            prev: NONE,
+            next: NONE,
+            payload: 0,
+            generation: 0,
+            place: FREE,
+        }
+    }
+}
+
+struct Level {
+    occupied: u64,
+    heads: [u32; SLOTS],
+}
+
+/// The wheel.
+pub struct Wheel {
+    now: u64,
+    levels: [Level; LEVELS],
+    nodes: Slab<Node>,
+}
+
+impl Wheel {
+    /// A wheel for at most `max` timers at a time.
+    pub fn new(max: u32, growth: &Growth) -> Result<Wheel, MemError> {
+        Ok(Wheel {
+            now: 0,
+            levels: core::array::from_fn(|_| Level {
+                occupied: 0,
+                heads: [NONE; SLOTS],
+            }),
+            nodes: Slab::new(max, growth)?,
+        })
+    }
+
+    /// Timers waiting.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// No timer waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of memory committed for timers.
+    pub fn committed_bytes(&self) -> usize {
+        self.nodes.committed_bytes()
+    }
+
+    /// Arms a timer; `None` when `max` timers are waiting already.
+    #[inline]
+    pub fn insert(&mut self, deadline: Instant, payload: u32) -> Option<TimerId> {
+        let index = self.nodes.alloc()?;
+        // Rounded up: a timer may be late by a tick, never early.
+        let tick = (deadline.as_nanos() >> TICK_BITS) + 1;
+        let tick = tick.clamp(self.now + 1, self.now + MAX_TICKS);
+        let node = &mut self.nodes[index];
+        node.deadline = tick;
+        node.payload = payload;
+        let generation = node.generation;
+        self.link(index);
+        Some(TimerId { index, generation })
+    }
+
+    /// Disarms a timer. False when it has fired or was cancelled before.
+    #[inline]
+    pub fn cancel(&mut self, id: TimerId) -> bool {
+        if id.index >= self.nodes.high_water() {
+            return false;
+        }
+        let node = &self.nodes[id.index];
+        if node.generation != id.generation || node.place == FREE {
+            return false;
+        }
+        self.unlink(id.index);
+        self.release(id.index);
+        true
+    }
+
+    /// Fires what is due at `now`. `fire` gets the payload; it may not touch the wheel, so it collects.
+    pub fn advance(&mut self, now: Instant, mut fire: impl FnMut(u32)) {
+        let target = now.as_nanos() >> TICK_BITS;
+        while let Some((tick, level, slot)) = self.earliest() {
+            if tick > target {
+                break;
+            }
+            self.now = self.now.max(tick);
+            self.empty_slot(level, slot, &mut fire);
+        }
+        self.now = self.now.max(target);
+    }
+
+    /// When `advance` should next be called: at or shortly before the earliest timer.
+    #[inline]
+    pub fn next(&self) -> Option<Instant> {
+        let (tick, _, _) = self.earliest()?;
+        Some(Instant::from_nanos(tick << TICK_BITS))
+    }
+
+    /// The first slot to come due, and its tick. Lower levels lie wholly before higher ones.
+    #[inline]
+    fn earliest(&self) -> Option<(u64, usize, usize)> {
+        for (level, l) in self.levels.iter().enumerate() {
+            if l.occupied == 0 {
+                continue;
+            }
+            let shift = SLOT_BITS * level as u32;
+            let here = ((self.now >> shift) & (SLOTS as u64 - 1)) as u32;
+            let ahead = l.occupied.rotate_right(here).trailing_zeros();
+            let slot = (here + ahead) as usize % SLOTS;
+            let tick = ((self.now >> shift) + u64::from(ahead)) << shift;
+            return Some((tick, level, slot));
+        }
+        None
+    }
+
+    fn empty_slot(&mut self, level: usize, slot: usize, fire: &mut impl FnMut(u32)) {
+        let mut at = core::mem::replace(&mut self.levels[level].heads[slot], NONE);
+        self.levels[level].occupied &= !(1 << slot);
+        while at != NONE {
+            let node = &self.nodes[at];
+            let (next, due, payload) = (node.next, node.deadline <= self.now, node.payload);
+            if due {
+                self.release(at);
+                fire(payload);
+            } else {
+                self.link(at);
+            }
+            at = next;
+        }
+    }
+
+    #[inline]
+    fn link(&mut self, index: u32) {
+        let tick = self.nodes[index].deadline;
+        // The level is given by the highest group of bits in which the deadline differs from now.
+        let differing = (tick ^ self.now) | (SLOTS as u64 - 1);
+        let level = ((63 - differing.leading_zeros()) / SLOT_BITS) as usize;
+        let level = level.min(LEVELS - 1);
+        let slot = ((tick >> (SLOT_BITS * level as u32)) & (SLOTS as u64 - 1)) as usize;
+        let head = core::mem::replace(&mut self.levels[level].heads[slot], index);
+        self.levels[level].occupied |= 1 << slot;
+        let node = &mut self.nodes[index];
+        node.prev = NONE;
+        node.next = head;
+        node.place = (level * SLOTS + slot) as u16;
+        if head != NONE {
+            self.nodes[head].prev = index;
+        }
+    }
+
+    #[inline]
+    fn unlink(&mut self, index: u32) {
+        let Node {
+            prev, next, place, ..
+        } = self.nodes[index];
+        if next != NONE {
+            self.nodes[next].prev = prev;
+        }
+        if prev != NONE {
+            self.nodes[prev].next = next;
+            return;
+        }
+        let (level, slot) = (usize::from(place) / SLOTS, usize::from(place) % SLOTS);
+        self.levels[level].heads[slot] = next;
+        if next == NONE {
+            self.levels[level].occupied &= !(1 << slot);
+        }
+    }
+
+    #[inline]
+    fn release(&mut self, index: u32) {
+        let node = &mut self.nodes[index];
+        node.place = FREE;
+        node.generation = node.generation.wrapping_add(1);
+        self.nodes.free(index);
+    }
+}
+
+#[cfg(test)]
+mod tests;
