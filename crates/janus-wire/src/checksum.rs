@@ -21,13 +21,30 @@ pub fn sum(data: &[u8], initial: u32) -> u32 {
     for word in words {
         wide = add_carry(wide, u64::from_ne_bytes(*word));
     }
-    if !tail.is_empty() {
-        let mut last = [0u8; 8];
-        last[..tail.len()].copy_from_slice(tail);
-        wide = add_carry(wide, u64::from_ne_bytes(last));
-    }
+    wide = add_carry(wide, last_bytes(tail));
     let folded = u16::from_be(fold_wide(wide));
     add_partial(initial, u32::from(folded))
+}
+
+/// The last zero to seven bytes as one word, zero-filled. Fixed-size steps: a copy of variable length would cost more
+/// than the whole sum of a header.
+#[inline(always)]
+fn last_bytes(tail: &[u8]) -> u64 {
+    let mut word = 0u64;
+    let mut rest = tail;
+    if let Some((four, after)) = rest.split_first_chunk::<4>() {
+        word = u64::from(u32::from_ne_bytes(*four));
+        rest = after;
+    }
+    // Any even position in the word will do: the sum is over 16-bit lanes.
+    if let Some((two, after)) = rest.split_first_chunk::<2>() {
+        word += u64::from(u16::from_ne_bytes(*two)) << 32;
+        rest = after;
+    }
+    if let [one] = rest {
+        word += u64::from(u16::from_ne_bytes([*one, 0])) << 48;
+    }
+    word
 }
 
 /// Lanes of 64 bits take 32-bit words, so that no carry is lost before 2^32 blocks and the loop vectorises.
