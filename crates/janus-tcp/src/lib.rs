@@ -34,6 +34,9 @@ mod time_wait;
 mod timers;
 pub mod wheel;
 
+#[cfg(test)]
+mod pair;
+
 pub use cold::State;
 pub use config::{Config, Interface, Ipv4Cidr, Secrets};
 pub use counters::Counters;

@@ -413,7 +413,7 @@ impl Stack {
         if !self.send_fin(conn, now) && self.cold[conn].hot == NONE {
             // FIN-WAIT-2 already: only the peer's FIN is missing.
             if self.cold[conn].state == State::FinWait2 {
-                self.to_time_wait(conn, true);
+                self.enter_time_wait(conn, true);
             }
         }
     }

@@ -257,7 +257,7 @@ impl Stack {
     fn settle_orphan(&mut self, conn: u32) {
         match self.cold[conn].state {
             State::Closed => self.release(conn),
-            State::FinWait2 => self.to_time_wait(conn, true),
+            State::FinWait2 => self.enter_time_wait(conn, true),
             _ => {}
         }
     }
@@ -328,7 +328,7 @@ impl Stack {
     }
 
     /// The flow goes on in a compact record: in TIME-WAIT, or orphaned in FIN-WAIT-2.
-    pub(crate) fn to_time_wait(&mut self, conn: u32, fin_wait_2: bool) {
+    pub(crate) fn enter_time_wait(&mut self, conn: u32, fin_wait_2: bool) {
         let cold = self.cold[conn];
         let key = cold.key();
         let hash = self.hash.v4(&key);

@@ -113,7 +113,7 @@ impl Stack {
             if (p.ack - seg.end()) < 0 {
                 let part = (p.ack - seg.seq).max(0) as u32;
                 if part > 0 {
-                    seg.seq = seg.seq + part;
+                    seg.seq += part;
                     seg.off += part as u16;
                     seg.len -= part as u16;
                     hot.flight.bytes -= part;
@@ -208,7 +208,7 @@ impl Stack {
     fn fin_acknowledged(&mut self, conn: u32) {
         match self.cold[conn].state {
             State::FinWait1 => self.cold[conn].state = State::FinWait2,
-            State::Closing => self.to_time_wait(conn, false),
+            State::Closing => self.enter_time_wait(conn, false),
             State::LastAck => self.end(conn, 0),
             _ => {}
         }

@@ -223,7 +223,7 @@ impl Stack {
     /// Eighth, FIN: the peer sends no more.
     fn fin_arrives(&mut self, conn: u32, now: Instant) {
         let cold = &mut self.cold[conn];
-        cold.rcv_nxt = cold.rcv_nxt + 1u32;
+        cold.rcv_nxt += 1u32;
         if (cold.rcv_adv - cold.rcv_nxt) < 0 {
             cold.rcv_adv = cold.rcv_nxt;
         }
@@ -236,7 +236,7 @@ impl Stack {
         }
         if state == State::FinWait2 {
             self.send_ack(conn, now);
-            self.to_time_wait(conn, false);
+            self.enter_time_wait(conn, false);
         } else if id != NONE {
             self.hot[id].set(hot_flag::ACK_NOW);
             self.queue_output(id);

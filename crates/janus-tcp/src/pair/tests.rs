@@ -1,0 +1,318 @@
+//! Two engines talk: opening, data both ways, every way of closing, loss, and nothing left behind.
+
+use super::*;
+use crate::{Error, State};
+
+fn pair() -> Pair {
+    Pair::new(&Config::default(), 1)
+}
+
+#[test]
+fn an_idle_connection_holds_no_hot_block() {
+    let mut pair = pair();
+    let (a, b) = pair.open(40_000);
+    pair.steps(10);
+    assert_eq!(
+        (pair.a.stack.hot_in_use(), pair.b.stack.hot_in_use()),
+        (0, 0)
+    );
+    assert_eq!(pair.a.stack.write(pair.now, a, b"hello"), Ok(5));
+    assert_eq!(pair.a.stack.hot_in_use(), 1);
+    pair.steps(1);
+    let mut got = [0; 16];
+    assert_eq!(pair.b.stack.read(pair.now, b, &mut got), Ok(5));
+    assert_eq!(&got[..5], b"hello");
+    assert_eq!(
+        pair.b.stack.read(pair.now, b, &mut got),
+        Err(Error::WouldBlock)
+    );
+    pair.steps(10);
+    assert_eq!(
+        (pair.a.stack.hot_in_use(), pair.b.stack.hot_in_use()),
+        (0, 0)
+    );
+    pair.a.stack.close(pair.now, a);
+    pair.b.stack.close(pair.now, b);
+    pair.assert_clean();
+}
+
+#[test]
+fn an_answer_carries_the_acknowledgement() {
+    let mut pair = pair();
+    let (a, b) = pair.open(40_000);
+    pair.steps(10);
+    let before = (
+        pair.a.stack.counters().segments_out,
+        pair.b.stack.counters().segments_out,
+    );
+    pair.a.stack.write(pair.now, a, b"request").expect("room");
+    pair.steps(1);
+    let mut got = [0; 16];
+    pair.b
+        .stack
+        .read(pair.now, b, &mut got)
+        .expect("the request");
+    pair.b.stack.write(pair.now, b, b"answer").expect("room");
+    pair.steps(1);
+    pair.a
+        .stack
+        .read(pair.now, a, &mut got)
+        .expect("the answer");
+    pair.steps(10);
+    let after = (
+        pair.a.stack.counters().segments_out,
+        pair.b.stack.counters().segments_out,
+    );
+    // Request and the answer's acknowledgement one way, the answer the other way: three segments in all.
+    assert_eq!((after.0 - before.0, after.1 - before.1), (2, 1));
+}
+
+fn transfer(pair: &mut Pair, bytes: usize) {
+    let (a, b) = pair.open(40_000);
+    let sent: Vec<u8> = (0..bytes).map(|i| (i * 7 + i / 251) as u8).collect();
+    let (mut written, mut echoed, mut got, mut back) = (0, 0, Vec::new(), Vec::new());
+    let mut chunk = [0; 3_000];
+    for _ in 0..200_000 {
+        if written < bytes {
+            let upto = bytes.min(written + 5_000);
+            written += pair
+                .a
+                .stack
+                .write(pair.now, a, &sent[written..upto])
+                .unwrap_or(0);
+        }
+        while let Ok(n @ 1..) = pair.b.stack.read(pair.now, b, &mut chunk) {
+            got.extend_from_slice(&chunk[..n]);
+        }
+        if echoed < got.len() {
+            echoed += pair.b.stack.write(pair.now, b, &got[echoed..]).unwrap_or(0);
+        }
+        while let Ok(n @ 1..) = pair.a.stack.read(pair.now, a, &mut chunk) {
+            back.extend_from_slice(&chunk[..n]);
+        }
+        if back.len() == bytes {
+            break;
+        }
+        pair.step();
+    }
+    assert_eq!(back.len(), bytes, "not everything came back");
+    assert!(back == sent, "bytes differ");
+    pair.a.stack.close(pair.now, a);
+    pair.steps(200);
+    pair.b.stack.close(pair.now, b);
+    pair.assert_clean();
+}
+
+#[test]
+fn a_megabyte_there_and_back() {
+    transfer(&mut pair(), 1 << 20);
+}
+
+#[test]
+fn loss_is_made_good() {
+    for seed in 0..40 {
+        let mut pair = Pair::new(&Config::default(), seed);
+        pair.loss = 20 + seed * 4;
+        transfer(&mut pair, 60_000);
+    }
+}
+
+#[test]
+fn a_small_receive_buffer_closes_and_opens_the_window() {
+    let config = Config {
+        receive_buffer: 4_000,
+        send_buffer: 100_000,
+        ..Config::default()
+    };
+    let mut pair = Pair::new(&config, 3);
+    let (a, b) = pair.open(40_000);
+    pair.a.stack.write(pair.now, a, &[7; 50_000]).expect("room");
+    pair.steps(50);
+    assert_eq!(
+        pair.b.stack.info(b).map(|i| i.unread),
+        Ok(4_000),
+        "window filled, not overrun"
+    );
+    let mut got = 0;
+    let mut chunk = [0; 1_000];
+    for _ in 0..10_000 {
+        got += pair.b.stack.read(pair.now, b, &mut chunk).unwrap_or(0);
+        if got == 50_000 {
+            break;
+        }
+        pair.step();
+    }
+    assert_eq!(got, 50_000);
+    pair.a.stack.close(pair.now, a);
+    pair.b.stack.close(pair.now, b);
+    pair.assert_clean();
+}
+
+#[test]
+fn both_close_at_once() {
+    let mut pair = pair();
+    let (a, b) = pair.open(40_000);
+    pair.steps(5);
+    pair.a.stack.close(pair.now, a);
+    pair.b.stack.close(pair.now, b);
+    pair.steps(4);
+    assert_eq!(
+        (pair.a.stack.in_time_wait(), pair.b.stack.in_time_wait()),
+        (1, 1)
+    );
+    pair.assert_clean();
+}
+
+#[test]
+fn half_closed_still_delivers() {
+    let mut pair = pair();
+    let (a, b) = pair.open(40_000);
+    pair.a
+        .stack
+        .write(pair.now, a, b"last words")
+        .expect("room");
+    pair.a.stack.shutdown_write(pair.now, a).expect("open");
+    pair.steps(5);
+    let mut got = [0; 32];
+    assert_eq!(pair.b.stack.read(pair.now, b, &mut got), Ok(10));
+    assert_eq!(pair.b.stack.read(pair.now, b, &mut got), Ok(0));
+    assert_eq!(pair.b.stack.info(b).map(|i| i.state), Ok(State::CloseWait));
+    pair.b
+        .stack
+        .write(pair.now, b, b"and a reply")
+        .expect("half open");
+    pair.b.stack.close(pair.now, b);
+    pair.steps(5);
+    assert_eq!(pair.a.stack.read(pair.now, a, &mut got), Ok(11));
+    assert_eq!(pair.a.stack.read(pair.now, a, &mut got), Ok(0));
+    assert_eq!(
+        pair.a.stack.write(pair.now, a, b"x"),
+        Err(Error::BrokenPipe)
+    );
+    pair.a.stack.close(pair.now, a);
+    pair.assert_clean();
+}
+
+#[test]
+fn unread_bytes_at_close_reset_the_peer() {
+    let mut pair = pair();
+    let (a, b) = pair.open(40_000);
+    pair.a
+        .stack
+        .write(pair.now, a, b"never read")
+        .expect("room");
+    pair.steps(3);
+    pair.b.stack.close(pair.now, b);
+    pair.steps(3);
+    let mut got = [0; 8];
+    assert_eq!(
+        pair.a.stack.read(pair.now, a, &mut got),
+        Err(Error::ConnectionReset)
+    );
+    pair.a.stack.close(pair.now, a);
+    pair.assert_clean();
+}
+
+#[test]
+fn nobody_listens_is_refused() {
+    let mut pair = pair();
+    pair.b.stack.unlisten(pair.now, pair.listener);
+    let a = pair.connect(40_000);
+    pair.steps(5);
+    assert_eq!(pair.a.stack.is_connected(a), Err(Error::ConnectionRefused));
+    pair.a.stack.close(pair.now, a);
+    pair.assert_clean();
+}
+
+#[test]
+fn a_silent_peer_times_out() {
+    let mut pair = pair();
+    pair.loss = 1_000;
+    let a = pair.connect(40_000);
+    let start = pair.now;
+    for _ in 0..100 {
+        pair.step();
+    }
+    assert_eq!(pair.a.stack.is_connected(a), Err(Error::TimedOut));
+    // MUST-23: R2 of a SYN is three minutes at least.
+    assert!(pair.now.saturating_since(start) >= Duration::from_secs(180));
+    pair.a.stack.close(pair.now, a);
+    pair.assert_clean();
+}
+
+#[test]
+fn an_orphan_in_fin_wait_2_is_a_compact_record() {
+    let mut pair = pair();
+    let (a, b) = pair.open(40_000);
+    pair.a.stack.close(pair.now, a);
+    pair.run_for(Duration::from_secs(1));
+    assert_eq!(
+        (pair.a.stack.connections(), pair.a.stack.in_time_wait()),
+        (0, 1)
+    );
+    pair.b.stack.close(pair.now, b);
+    pair.assert_clean();
+}
+
+#[test]
+fn a_stale_handle_is_told() {
+    let mut pair = pair();
+    let (a, b) = pair.open(40_000);
+    pair.a.stack.abort(pair.now, a);
+    let mut got = [0; 8];
+    assert_eq!(pair.a.stack.read(pair.now, a, &mut got), Err(Error::Stale));
+    pair.steps(3);
+    assert_eq!(
+        pair.b.stack.read(pair.now, b, &mut got),
+        Err(Error::ConnectionReset)
+    );
+    let again = pair.connect(40_001);
+    assert_eq!(again.index, a.index);
+    assert_eq!(pair.a.stack.write(pair.now, a, b"x"), Err(Error::Stale));
+    pair.a.stack.close(pair.now, again);
+    pair.b.stack.close(pair.now, b);
+    pair.assert_clean();
+}
+
+#[test]
+fn simultaneous_open_makes_one_connection() {
+    let mut pair = pair();
+    let there = SocketAddrV4::new(B, 5_000);
+    let here = SocketAddrV4::new(A, 4_000);
+    let a = pair
+        .a
+        .stack
+        .connect(pair.now, here, there)
+        .expect("a connection");
+    let b = pair
+        .b
+        .stack
+        .connect(pair.now, there, here)
+        .expect("a connection");
+    pair.steps(10);
+    assert_eq!(pair.a.stack.is_connected(a), Ok(true));
+    assert_eq!(pair.b.stack.is_connected(b), Ok(true));
+    pair.a.stack.write(pair.now, a, b"both").expect("room");
+    pair.steps(3);
+    let mut got = [0; 8];
+    assert_eq!(pair.b.stack.read(pair.now, b, &mut got), Ok(4));
+    pair.a.stack.close(pair.now, a);
+    pair.b.stack.close(pair.now, b);
+    pair.assert_clean();
+}
+
+#[test]
+fn a_full_half_open_table_drops_the_oldest() {
+    let config = Config {
+        max_half_open: 4,
+        ..Config::default()
+    };
+    let mut pair = Pair::new(&config, 9);
+    for port in 40_000..40_010 {
+        pair.connect(port);
+    }
+    // The SYNs arrive together; the answers are still on their way.
+    pair.run_for(DELAY);
+    assert_eq!(pair.b.stack.half_open(), 4);
+    assert_eq!(pair.b.stack.counters().half_open_evicted, 6);
+}
