@@ -201,7 +201,7 @@ impl Depot {
             let n = (limit - from).min(self.batch);
             match fresh.compare_exchange_weak(from, from + n, Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) => {
-                    for (place, slot) in out.iter_mut().zip(from..from + n) {
+                    for (place, slot) in out.iter_mut().zip(from + 1..=from + n) {
                         *place = slot;
                     }
                     // Within an eighth of the end of what is ready, or 16 magazines: time for the next chunk.
@@ -221,10 +221,7 @@ impl Depot {
     }
 
     fn slot_words(&self, slot: u32) -> *mut u32 {
-        self.grown
-            .region()
-            .base()
-            .as_ptr()
+        registry::base(self.entry.id)
             .wrapping_add(slot as usize * SLOT_SIZE)
             .cast()
     }

@@ -4,6 +4,7 @@
 use crate::registry;
 use core::fmt;
 use core::mem::ManuallyDrop;
+use core::num::NonZeroU32;
 
 /// Bytes in a packet buffer.
 pub const SLOT_SIZE: usize = 2048;
@@ -19,17 +20,18 @@ pub const LENT: u16 = 1;
 /// the depot's slow path, on any thread, so a buffer cannot leak.
 #[repr(C)]
 pub struct PacketBuf {
-    slot: u32,
+    /// Counted from 1, so that an `Option` of a handle is no larger than the handle.
+    slot: NonZeroU32,
     region: u16,
     off: u16,
 }
 
-const _: () = assert!(size_of::<PacketBuf>() == 8);
+const _: () = assert!(size_of::<PacketBuf>() == 8 && size_of::<Option<PacketBuf>>() == 8);
 
 impl PacketBuf {
     /// Only pools make handles: the slot must be the caller's alone, in a registered region.
     #[inline(always)]
-    pub(crate) fn new(region: u16, slot: u32) -> Self {
+    pub(crate) fn new(region: u16, slot: NonZeroU32) -> Self {
         Self {
             slot,
             region,
@@ -44,7 +46,7 @@ impl PacketBuf {
 
     #[inline(always)]
     pub(crate) fn into_slot(self) -> u32 {
-        ManuallyDrop::new(self).slot
+        ManuallyDrop::new(self).slot.get()
     }
 
     /// Offset of the data in the slot: [`HEADROOM`] in a fresh buffer.
@@ -89,14 +91,14 @@ impl PacketBuf {
 
     #[inline(always)]
     fn ptr(&self) -> *mut u8 {
-        registry::base(self.region).wrapping_add(self.slot as usize * SLOT_SIZE)
+        registry::base(self.region).wrapping_add(self.slot.get() as usize * SLOT_SIZE)
     }
 
     /// The handle as a number, for a ring shared with another process. Ownership goes along.
     #[inline]
     pub fn into_raw(self) -> u64 {
         let this = ManuallyDrop::new(self);
-        u64::from(this.slot) | u64::from(this.region) << 32 | u64::from(this.off) << 48
+        u64::from(this.slot.get()) | u64::from(this.region) << 32 | u64::from(this.off) << 48
     }
 
     /// The handle again.
@@ -106,8 +108,10 @@ impl PacketBuf {
     /// process under the same number.
     #[inline]
     pub unsafe fn from_raw(raw: u64) -> Self {
+        // SAFETY: slots are counted from 1, and the caller vouches that this was one.
+        let slot = unsafe { NonZeroU32::new_unchecked(raw as u32) };
         Self {
-            slot: raw as u32,
+            slot,
             region: (raw >> 32) as u16,
             off: (raw >> 48) as u16,
         }
@@ -117,7 +121,7 @@ impl PacketBuf {
 impl Drop for PacketBuf {
     #[inline]
     fn drop(&mut self) {
-        registry::bring_home(self.region, self.slot);
+        registry::bring_home(self.region, self.slot.get());
     }
 }
 
@@ -141,7 +145,7 @@ pub struct Frame {
     pub key: u32,
 }
 
-const _: () = assert!(size_of::<Frame>() == 16);
+const _: () = assert!(size_of::<Frame>() == 16 && size_of::<Option<Frame>>() == 16);
 
 impl Frame {
     /// The first `len` bytes of the buffer's data, untagged.

@@ -6,6 +6,7 @@ use crate::frame::PacketBuf;
 use core::cell::Cell;
 use core::fmt;
 use core::marker::PhantomData;
+use core::num::NonZeroU32;
 use std::sync::Arc;
 
 /// Buffers exchanged with the depot at a time.
@@ -91,8 +92,10 @@ impl Pool {
     fn pop(&mut self) -> PacketBuf {
         debug_assert!(self.held > 0);
         self.held -= 1;
-        // SAFETY: `held` was in `1..=POOL_MAX`: the callers checked that it is not zero.
-        let slot = unsafe { *self.slots.get_unchecked(self.held as usize) };
+        // SAFETY: `held` was in `1..=POOL_MAX`: the callers checked that it is not zero. Entries below it are slot
+        // numbers, counted from 1.
+        let slot =
+            unsafe { NonZeroU32::new_unchecked(*self.slots.get_unchecked(self.held as usize)) };
         PacketBuf::new(self.region, slot)
     }
 

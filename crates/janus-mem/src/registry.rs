@@ -2,6 +2,7 @@
 //! holding it: where a dropped buffer goes. Entries are never freed, only reused, so a thread that is just returning
 //! a buffer may still look at one after its depot is gone. The pools' side is `depot.rs`.
 
+use crate::frame::SLOT_SIZE;
 use crate::growth::Grown;
 use crate::region::MemError;
 use core::ptr::null_mut;
@@ -16,7 +17,8 @@ const REGIONS_MAX: usize = 1 << 16;
 /// No slot.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// Base address of each region: all that the hot path needs. Half a megabyte of zero pages, touched as used.
+/// Where slot 0 of each region would be (slots are counted from 1, so it lies before the region): all that the hot
+/// path needs. Half a megabyte of zero pages, touched as used.
 static BASES: [AtomicPtr<u8>; REGIONS_MAX] = [const { AtomicPtr::new(null_mut()) }; REGIONS_MAX];
 static ENTRIES: [AtomicPtr<Entry>; REGIONS_MAX] =
     [const { AtomicPtr::new(null_mut()) }; REGIONS_MAX];
@@ -38,7 +40,7 @@ pub(crate) struct Entry {
     pub(crate) magazines: CachePadded<AtomicU64>,
     /// Buffers dropped one by one, chained through `links`.
     returned: CachePadded<AtomicU32>,
-    /// Slots ever handed out.
+    /// Slots ever handed out: those numbered 1 to this.
     pub(crate) fresh: CachePadded<AtomicU32>,
     /// Buffers in `magazines` and in `returned`; may be off for a moment, never too high while a pool lives.
     pub(crate) home: AtomicIsize,
@@ -106,11 +108,12 @@ pub(crate) fn register(grown: &Arc<Grown>, slots: u32) -> Result<&'static Entry,
     }
     // SAFETY: entries are never freed.
     let entry = unsafe { &*entry };
-    let links = Box::into_raw(zeroed_links(slots as usize));
+    let links = Box::into_raw(zeroed_links(slots as usize + 1));
     entry
         .links
         .store(links.cast::<AtomicU32>(), Ordering::Release);
-    BASES[id as usize].store(grown.region().base().as_ptr(), Ordering::Release);
+    let slot_zero = grown.region().base().as_ptr().wrapping_sub(SLOT_SIZE);
+    BASES[id as usize].store(slot_zero, Ordering::Release);
     *entry.mapping.lock().unwrap_or_else(PoisonError::into_inner) = Some(Mapping {
         grown: Arc::clone(grown),
         links,
