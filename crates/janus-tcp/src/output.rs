@@ -35,12 +35,7 @@ impl Stack {
         self.now = now;
         let before = out.len();
         let end = before + room;
-        while out.len() < end {
-            let Some(reply) = self.replies.pop_front() else {
-                break;
-            };
-            out.push(reply);
-        }
+        self.hand_out_replies(out, end);
         while out.len() < end {
             let Some(id) = self.output.pop_front() else {
                 break;
@@ -56,7 +51,19 @@ impl Stack {
             self.arm(id);
             self.settle(conn);
         }
+        // SYNs and probes took the way of the replies.
+        self.hand_out_replies(out, end);
         self.counters.frames_out += (out.len() - before) as u64;
+    }
+
+    #[inline]
+    fn hand_out_replies(&mut self, out: &mut Vec<Frame>, end: usize) {
+        while out.len() < end {
+            let Some(reply) = self.replies.pop_front() else {
+                return;
+            };
+            out.push(reply);
+        }
     }
 
     /// All that one connection has to send now.
