@@ -404,17 +404,23 @@ impl Stack {
         cold.set(flag::ORPHAN);
         cold.reader = NONE;
         if cold.hot != NONE {
-            self.hot[cold.hot].writer = NONE;
+            let hot = &mut self.hot[cold.hot];
+            hot.writer = NONE;
+            // Nobody will read what waits for a gap.
+            self.segments.clear(&mut hot.reordered, &mut self.pool);
         }
         if self.cold[conn].state == State::Closed {
             self.let_go(conn);
             return;
         }
-        if !self.send_fin(conn, now) && self.cold[conn].hot == NONE {
-            // FIN-WAIT-2 already: only the peer's FIN is missing.
-            if self.cold[conn].state == State::FinWait2 {
-                self.enter_time_wait(conn, true);
-            }
+        if self.send_fin(conn, now) {
+            return;
+        }
+        // The FIN is out already; perhaps only the peer's is missing.
+        if self.cold[conn].hot != NONE {
+            self.settle(conn);
+        } else if self.cold[conn].state == State::FinWait2 {
+            self.enter_time_wait(conn, true);
         }
     }
 

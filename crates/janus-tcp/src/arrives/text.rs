@@ -161,7 +161,8 @@ impl Stack {
         }
         // A hostile peer may send a byte here and a byte there: both count and bytes are bounded.
         let bytes = hot.reordered.bytes + u32::from(text.len);
-        if kept < MAX_REORDERED && bytes <= self.config.receive_buffer {
+        // A bare FIN is not worth a buffer: the peer repeats it.
+        if text.len > 0 && kept < MAX_REORDERED && bytes <= self.config.receive_buffer {
             if let Some(arrived) = frame.take() {
                 match self.segments.alloc(arrived.buf, text.off, text.len) {
                     Ok(seg) => {
