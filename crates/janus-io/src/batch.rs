@@ -1,0 +1,174 @@
+//! A burst of items on the stack: the unit in which everything in this crate moves. Never allocates, never grows.
+
+use core::fmt;
+use core::mem::MaybeUninit;
+use core::ops::{Deref, DerefMut};
+
+/// Frames a device is asked for, or given, at a time.
+pub const BURST: usize = 64;
+
+/// Up to `N` items in order, on the stack.
+pub struct Burst<T, const N: usize = BURST> {
+    len: usize,
+    items: [MaybeUninit<T>; N],
+}
+
+impl<T, const N: usize> Burst<T, N> {
+    /// An empty burst.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            len: 0,
+            items: [const { MaybeUninit::uninit() }; N],
+        }
+    }
+
+    /// Items that still fit.
+    #[inline]
+    #[must_use]
+    pub const fn room(&self) -> usize {
+        N - self.len
+    }
+
+    /// Whether nothing more fits.
+    #[inline]
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        self.len == N
+    }
+
+    /// Appends one item, or hands it back when the burst is full.
+    #[inline]
+    pub fn push(&mut self, item: T) -> Result<(), T> {
+        if self.is_full() {
+            return Err(item);
+        }
+        self.items[self.len].write(item);
+        self.len += 1;
+        Ok(())
+    }
+
+    /// Takes the last item.
+    #[inline]
+    pub fn pop(&mut self) -> Option<T> {
+        if self.len == 0 {
+            return None;
+        }
+        self.len -= 1;
+        // SAFETY: slots below the old `len` are initialised; the lower `len` gives this one's ownership to the caller.
+        Some(unsafe { self.items[self.len].assume_init_read() })
+    }
+
+    /// An iterator that takes items from the front. Whatever it was not asked for is still in the burst afterwards,
+    /// moved to the front: "a frame that was not taken stays".
+    #[inline]
+    pub fn pull(&mut self) -> Pull<'_, T, N> {
+        let end = self.len;
+        // Until the iterator is dropped the burst counts as empty, so a leaked iterator leaks items, never doubles them.
+        self.len = 0;
+        Pull {
+            burst: self,
+            next: 0,
+            end,
+        }
+    }
+
+    /// Drops all items.
+    pub fn clear(&mut self) {
+        while self.pop().is_some() {}
+    }
+}
+
+impl<T, const N: usize> Default for Burst<T, N> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T, const N: usize> Drop for Burst<T, N> {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+impl<T, const N: usize> Deref for Burst<T, N> {
+    type Target = [T];
+
+    #[inline]
+    fn deref(&self) -> &[T] {
+        // SAFETY: the first `len` slots are initialised, and `MaybeUninit<T>` has the layout of `T`.
+        unsafe { core::slice::from_raw_parts(self.items.as_ptr().cast(), self.len) }
+    }
+}
+
+impl<T, const N: usize> DerefMut for Burst<T, N> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as in `deref`, and `self` is borrowed exclusively.
+        unsafe { core::slice::from_raw_parts_mut(self.items.as_mut_ptr().cast(), self.len) }
+    }
+}
+
+/// Appends as much as fits; the rest of the iterator is not asked for.
+impl<T, const N: usize> Extend<T> for Burst<T, N> {
+    fn extend<I: IntoIterator<Item = T>>(&mut self, items: I) {
+        let mut items = items.into_iter();
+        while !self.is_full() {
+            let Some(item) = items.next() else { return };
+            let _ = self.push(item);
+        }
+    }
+}
+
+impl<T: fmt::Debug, const N: usize> fmt::Debug for Burst<T, N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+/// Takes items from the front of a [`Burst`]; see [`Burst::pull`].
+pub struct Pull<'a, T, const N: usize> {
+    burst: &'a mut Burst<T, N>,
+    next: usize,
+    end: usize,
+}
+
+impl<T, const N: usize> Iterator for Pull<'_, T, N> {
+    type Item = T;
+
+    #[inline]
+    fn next(&mut self) -> Option<T> {
+        if self.next == self.end {
+            return None;
+        }
+        let at = self.next;
+        self.next += 1;
+        // SAFETY: slots `next..end` are initialised and owned by this iterator; `next` has moved past this one.
+        Some(unsafe { self.burst.items[at].assume_init_read() })
+    }
+
+    #[inline]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.end - self.next;
+        (left, Some(left))
+    }
+}
+
+impl<T, const N: usize> ExactSizeIterator for Pull<'_, T, N> {}
+
+impl<T, const N: usize> Drop for Pull<'_, T, N> {
+    #[inline]
+    fn drop(&mut self) {
+        let left = self.end - self.next;
+        if left > 0 && self.next > 0 {
+            let base = self.burst.items.as_mut_ptr();
+            // SAFETY: `next..end` are initialised slots of the array; the copy moves them to its front, and the slots
+            // that were read out before are not counted by the length set below.
+            unsafe { core::ptr::copy(base.add(self.next), base, left) };
+        }
+        self.burst.len = left;
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,0 +1,39 @@
+use super::*;
+use std::rc::Rc;
+
+#[test]
+fn what_is_not_pulled_stays_in_order() {
+    let mut burst: Burst<u32, 8> = Burst::new();
+    burst.extend(0..100);
+    assert!(burst.is_full());
+    assert_eq!(burst.push(9), Err(9));
+    {
+        let mut pull = burst.pull();
+        assert_eq!(
+            (pull.len(), pull.next(), pull.next()),
+            (8, Some(0), Some(1))
+        );
+    }
+    assert_eq!(&burst[..], &[2, 3, 4, 5, 6, 7]);
+    assert_eq!(burst.room(), 2);
+    assert_eq!(burst.pull().count(), 6);
+    assert!(burst.is_empty());
+}
+
+#[test]
+fn every_item_is_dropped_once() {
+    let item = Rc::new(());
+    let mut burst: Burst<Rc<()>, 4> = Burst::new();
+    burst.extend((0..4).map(|_| item.clone()));
+    drop(burst.pull().next());
+    assert_eq!(Rc::strong_count(&item), 4);
+    core::mem::forget(burst.pull());
+    assert!(
+        burst.is_empty(),
+        "a leaked iterator leaks, it never doubles"
+    );
+    burst.extend((0..2).map(|_| item.clone()));
+    assert_eq!(Rc::strong_count(&item), 6);
+    drop(burst);
+    assert_eq!(Rc::strong_count(&item), 4);
+}

@@ -1,0 +1,211 @@
+//! The inbox: a bounded queue of many senders and one receiver (Vyukov's array queue with a single consumer). Carries
+//! what is not a steady stream of packets: wakes, closes, forwarded frames, control. Full means the item comes back to
+//! the sender; nothing here blocks, allocates or wakes. Checked by loom.
+
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+
+use crossbeam::utils::CachePadded;
+
+use crate::sync::{AtomicU32, Ordering, UnsafeCell};
+
+/// The largest inbox, in items.
+pub const MAX_CAPACITY: u32 = 1 << 24;
+
+struct Slot<T> {
+    /// Whose turn it is: `position` = free for the sender that claims it, `position + 1` = holds its item.
+    turn: AtomicU32,
+    item: UnsafeCell<MaybeUninit<T>>,
+}
+
+struct Shared<T> {
+    /// The next position to claim; moved by senders.
+    tail: CachePadded<AtomicU32>,
+    /// 1 once the receiver is gone.
+    closed: CachePadded<AtomicU32>,
+    mask: u32,
+    slots: Box<[Slot<T>]>,
+}
+
+// SAFETY: an item is written by the one sender that claimed its position and read by the one receiver, in that order
+// (`turn`); `T: Send` lets it change threads.
+unsafe impl<T: Send> Send for Shared<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Shared<T> {}
+
+/// Why an item came back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SendError<T> {
+    /// No slot is free now.
+    Full(T),
+    /// The receiver is gone for good.
+    Closed(T),
+}
+
+/// An inbox for at least `capacity` items (rounded up to a power of two, at least 2).
+#[must_use]
+pub fn inbox<T: Send>(capacity: u32) -> (Sender<T>, Receiver<T>) {
+    assert!(
+        (1..=MAX_CAPACITY).contains(&capacity),
+        "an inbox holds 1 to {MAX_CAPACITY} items, not {capacity}"
+    );
+    // With one slot, "free again" and "holds an item" would be the same number.
+    let capacity = capacity.max(2).next_power_of_two();
+    let slot = |i| Slot {
+        turn: AtomicU32::new(i),
+        item: UnsafeCell::new(MaybeUninit::uninit()),
+    };
+    let shared = Arc::new(Shared {
+        tail: CachePadded::new(AtomicU32::new(0)),
+        closed: CachePadded::new(AtomicU32::new(0)),
+        mask: capacity - 1,
+        slots: (0..capacity).map(slot).collect(),
+    });
+    (
+        Sender {
+            shared: shared.clone(),
+        },
+        Receiver { shared, head: 0 },
+    )
+}
+
+/// A sender's end; clone it freely.
+pub struct Sender<T> {
+    shared: Arc<Shared<T>>,
+}
+
+impl<T> Clone for Sender<T> {
+    fn clone(&self) -> Self {
+        Self {
+            shared: self.shared.clone(),
+        }
+    }
+}
+
+impl<T: Send> Sender<T> {
+    /// Puts an item in. Retries only while other senders succeed.
+    pub fn send(&self, item: T) -> Result<(), SendError<T>> {
+        let shared = &*self.shared;
+        if shared.closed.load(Ordering::Relaxed) != 0 {
+            return Err(SendError::Closed(item));
+        }
+        let mut position = shared.tail.load(Ordering::Relaxed);
+        loop {
+            let slot = &shared.slots[(position & shared.mask) as usize];
+            let ahead = slot
+                .turn
+                .load(Ordering::Acquire)
+                .wrapping_sub(position)
+                .cast_signed();
+            if ahead < 0 {
+                // Still holds the item of a lap ago, unless `position` is stale.
+                let now = shared.tail.load(Ordering::Relaxed);
+                if now == position {
+                    return Err(SendError::Full(item));
+                }
+                position = now;
+            } else if ahead > 0 {
+                position = shared.tail.load(Ordering::Relaxed);
+            } else {
+                let next = position.wrapping_add(1);
+                match shared.tail.compare_exchange_weak(
+                    position,
+                    next,
+                    Ordering::Relaxed,
+                    Ordering::Relaxed,
+                ) {
+                    Ok(_) => {
+                        // SAFETY: `turn == position` and the exchange gave this position to us alone.
+                        slot.item.with_mut(|cell| unsafe {
+                            (*cell).write(item);
+                        });
+                        slot.turn.store(next, Ordering::Release);
+                        return Ok(());
+                    }
+                    Err(now) => position = now,
+                }
+            }
+        }
+    }
+
+    /// Whether the receiver is gone.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.shared.closed.load(Ordering::Relaxed) != 0
+    }
+}
+
+/// The receiver's end.
+pub struct Receiver<T> {
+    shared: Arc<Shared<T>>,
+    head: u32,
+}
+
+impl<T: Send> Receiver<T> {
+    /// Takes the next item. An item whose sender is still writing it hides those behind it until it is done; that
+    /// sender wakes the receiver afterwards like any other.
+    #[inline]
+    pub fn pop(&mut self) -> Option<T> {
+        let slot = &self.shared.slots[(self.head & self.shared.mask) as usize];
+        if slot.turn.load(Ordering::Acquire) != self.head.wrapping_add(1) {
+            return None;
+        }
+        // SAFETY: `turn == head + 1` says the item was written, and only this receiver takes it, once: `turn` moves on.
+        let item = slot.item.with(|cell| unsafe { (*cell).assume_init_read() });
+        slot.turn.store(
+            self.head.wrapping_add(self.shared.mask).wrapping_add(1),
+            Ordering::Release,
+        );
+        self.head = self.head.wrapping_add(1);
+        Some(item)
+    }
+
+    /// Whether [`pop`](Self::pop) would give nothing now.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let slot = &self.shared.slots[(self.head & self.shared.mask) as usize];
+        slot.turn.load(Ordering::Acquire) != self.head.wrapping_add(1)
+    }
+
+    /// Items claimed and not yet taken: an upper bound of what waits.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.shared
+            .tail
+            .load(Ordering::Relaxed)
+            .wrapping_sub(self.head) as usize
+    }
+
+    /// A sender for this inbox.
+    #[must_use]
+    pub fn sender(&self) -> Sender<T> {
+        Sender {
+            shared: self.shared.clone(),
+        }
+    }
+}
+
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        // What was not taken is dropped with the memory, when the last sender is gone too: one may be writing now.
+        self.shared.closed.store(1, Ordering::Relaxed);
+    }
+}
+
+impl<T> Drop for Shared<T> {
+    fn drop(&mut self) {
+        for (i, slot) in self.slots.iter().enumerate() {
+            // A free slot's turn is a position that falls on this slot; a full one's is one more.
+            let turn = slot.turn.load(Ordering::Acquire);
+            if turn & self.mask != i as u32 {
+                // SAFETY: nobody else is left, and the turn says the slot holds an item that was not taken.
+                slot.item
+                    .with_mut(|cell| unsafe { (*cell).assume_init_drop() });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,4 @@
+#[cfg(loom)]
+mod model;
+#[cfg(not(loom))]
+mod plain;

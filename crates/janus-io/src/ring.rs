@@ -1,0 +1,445 @@
+//! The ring between one producer and one consumer: a header and slots in one piece of memory, with indices instead of
+//! pointers, so that two processes may map it at different addresses. Batches in, batches out; each side keeps a copy
+//! of the other's index and looks at the shared one only when the copy says full or empty. Never blocks and never
+//! wakes anybody (that is `park`'s business). Checked by loom.
+
+use std::alloc::{Layout, handle_alloc_error};
+use std::any::Any;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crossbeam::utils::CachePadded;
+
+use crate::batch::Burst;
+use crate::sync::{AtomicU32, Ordering, UnsafeCell};
+
+/// The largest ring, in slots: far above any sensible queue, far below where index arithmetic would be ambiguous.
+pub const MAX_CAPACITY: u32 = 1 << 24;
+
+/// Says that a piece of memory holds a ring of this layout.
+const MAGIC: u32 = 0x4a_52_49_31;
+
+/// What stands at the beginning of the memory. The slots follow at `Shared::<T>::slots_offset()`.
+#[repr(C)]
+struct Header {
+    magic: u32,
+    capacity: u32,
+    item_size: u32,
+    /// Slots written so far, modulo 2^32. Written by the producer only.
+    tail: CachePadded<AtomicU32>,
+    /// Slots read so far, modulo 2^32. Written by the consumer only.
+    head: CachePadded<AtomicU32>,
+}
+
+type Slot<T> = UnsafeCell<MaybeUninit<T>>;
+
+/// One end's view of the memory.
+struct Shared<T> {
+    header: NonNull<Header>,
+    /// Keeps the memory mapped as long as an end is alive; the last owner drops the items left in it.
+    _memory: Arc<dyn Any + Send + Sync>,
+    items: PhantomData<T>,
+}
+
+impl<T> Shared<T> {
+    const fn slots_offset() -> usize {
+        size_of::<Header>().next_multiple_of(if align_of::<Slot<T>>() > 128 {
+            align_of::<Slot<T>>()
+        } else {
+            128
+        })
+    }
+
+    fn header(&self) -> &Header {
+        // SAFETY: `header` points to an initialised header for as long as `_memory` lives; only its atomics change.
+        unsafe { self.header.as_ref() }
+    }
+
+    #[inline(always)]
+    fn slot(&self, index: u32, mask: u32) -> &Slot<T> {
+        // SAFETY: `mask` is capacity − 1, so the slot is one of the `capacity` initialised cells behind the header.
+        unsafe {
+            let slots = self
+                .header
+                .as_ptr()
+                .cast::<u8>()
+                .add(Self::slots_offset())
+                .cast::<Slot<T>>();
+            &*slots.add((index & mask) as usize)
+        }
+    }
+
+    fn layout(capacity: u32) -> Layout {
+        let bytes = Self::slots_offset() + size_of::<Slot<T>>() * capacity as usize;
+        let align = align_of::<Header>().max(align_of::<Slot<T>>()).max(128);
+        Layout::from_size_align(bytes, align).expect("a ring's size is bounded by MAX_CAPACITY")
+    }
+}
+
+/// Bytes of memory a ring of `capacity` items takes, and their alignment: for rings in shared memory.
+#[must_use]
+pub fn layout<T>(capacity: u32) -> Layout {
+    Shared::<T>::layout(rounded(capacity))
+}
+
+fn rounded(capacity: u32) -> u32 {
+    assert!(
+        (1..=MAX_CAPACITY).contains(&capacity),
+        "a ring holds 1 to {MAX_CAPACITY} items, not {capacity}"
+    );
+    capacity.next_power_of_two()
+}
+
+/// Lays an empty ring of at least `capacity` items into `memory`.
+///
+/// # Safety
+/// `memory` is valid for writes of [`layout::<T>(capacity)`](layout) and nobody uses it yet.
+pub unsafe fn init_at<T>(memory: NonNull<u8>, capacity: u32) {
+    let capacity = rounded(capacity);
+    let header = Header {
+        magic: MAGIC,
+        capacity,
+        item_size: size_of::<T>() as u32,
+        tail: CachePadded::new(AtomicU32::new(0)),
+        head: CachePadded::new(AtomicU32::new(0)),
+    };
+    // SAFETY: the caller gives memory of the ring's layout; header and slots lie within it, aligned.
+    unsafe {
+        memory.cast::<Header>().write(header);
+        let slots = memory.add(Shared::<T>::slots_offset()).cast::<Slot<T>>();
+        for i in 0..capacity as usize {
+            slots.add(i).write(UnsafeCell::new(MaybeUninit::uninit()));
+        }
+    }
+}
+
+/// The producer's end of a ring laid out by [`init_at`], in this process's mapping of it.
+///
+/// # Safety
+/// `memory` was laid out for the same `T`, stays mapped while `keep` lives, holds a `T` that means the same in every
+/// process that maps it, and no other producer is attached.
+#[must_use]
+pub unsafe fn attach_producer<T: Send>(
+    memory: NonNull<u8>,
+    keep: Arc<dyn Any + Send + Sync>,
+) -> Producer<T> {
+    // SAFETY: passed on to the caller.
+    let shared = unsafe { attach::<T>(memory, keep) };
+    let (tail, head) = (
+        shared.header().tail.load(Ordering::Relaxed),
+        shared.header().head.load(Ordering::Acquire),
+    );
+    Producer {
+        mask: shared.header().capacity - 1,
+        shared,
+        tail,
+        head_seen: head,
+    }
+}
+
+/// The consumer's end; see [`attach_producer`].
+///
+/// # Safety
+/// As for [`attach_producer`], with "consumer" in place of "producer".
+#[must_use]
+pub unsafe fn attach_consumer<T: Send>(
+    memory: NonNull<u8>,
+    keep: Arc<dyn Any + Send + Sync>,
+) -> Consumer<T> {
+    // SAFETY: passed on to the caller.
+    let shared = unsafe { attach::<T>(memory, keep) };
+    let (tail, head) = (
+        shared.header().tail.load(Ordering::Acquire),
+        shared.header().head.load(Ordering::Relaxed),
+    );
+    Consumer {
+        mask: shared.header().capacity - 1,
+        shared,
+        head,
+        tail_seen: tail,
+    }
+}
+
+unsafe fn attach<T>(memory: NonNull<u8>, keep: Arc<dyn Any + Send + Sync>) -> Shared<T> {
+    let shared = Shared {
+        header: memory.cast(),
+        _memory: keep,
+        items: PhantomData,
+    };
+    let header = shared.header();
+    assert!(
+        header.magic == MAGIC && header.item_size == size_of::<T>() as u32,
+        "this memory holds no such ring"
+    );
+    shared
+}
+
+/// Heap memory of a ring made by [`ring`]; drops what was never popped.
+struct HeapMemory<T> {
+    base: NonNull<u8>,
+    layout: Layout,
+    items: PhantomData<fn(T)>,
+}
+
+// SAFETY: the memory is reached only through the two ends; `drop` runs when both are gone. `T: Send` is asked by `ring`.
+unsafe impl<T> Send for HeapMemory<T> {}
+// SAFETY: a shared reference to it offers nothing.
+unsafe impl<T> Sync for HeapMemory<T> {}
+
+impl<T> Drop for HeapMemory<T> {
+    fn drop(&mut self) {
+        // SAFETY: both ends are gone (each holds this in an Arc), so the memory is ours alone; the slots between head
+        // and tail hold items nobody has read. Cells and header are dropped in place before the memory goes.
+        unsafe {
+            let header = self.base.cast::<Header>();
+            let (capacity, tail) = (
+                header.as_ref().capacity,
+                header.as_ref().tail.load(Ordering::Acquire),
+            );
+            let mut head = header.as_ref().head.load(Ordering::Acquire);
+            let slots = self.base.add(Shared::<T>::slots_offset()).cast::<Slot<T>>();
+            while head != tail {
+                let slot = slots.add((head & (capacity - 1)) as usize);
+                slot.as_ref().with_mut(|p| (*p).assume_init_drop());
+                head = head.wrapping_add(1);
+            }
+            for i in 0..capacity as usize {
+                slots.add(i).drop_in_place();
+            }
+            header.drop_in_place();
+            std::alloc::dealloc(self.base.as_ptr(), self.layout);
+        }
+    }
+}
+
+/// A ring of at least `capacity` items (rounded up to a power of two) on the heap.
+#[must_use]
+pub fn ring<T: Send + 'static>(capacity: u32) -> (Producer<T>, Consumer<T>) {
+    let layout = layout::<T>(capacity);
+    // SAFETY: the layout is not empty, it holds at least the header.
+    let Some(base) = NonNull::new(unsafe { std::alloc::alloc(layout) }) else {
+        handle_alloc_error(layout)
+    };
+    // SAFETY: fresh memory of that layout, freed by `HeapMemory` after both ends are gone.
+    unsafe {
+        init_at::<T>(base, capacity);
+        let memory: Arc<dyn Any + Send + Sync> = Arc::new(HeapMemory::<T> {
+            base,
+            layout,
+            items: PhantomData,
+        });
+        (
+            attach_producer(base, memory.clone()),
+            attach_consumer(base, memory),
+        )
+    }
+}
+
+/// The end that puts items in.
+pub struct Producer<T> {
+    shared: Shared<T>,
+    mask: u32,
+    /// This end's own index; the shared one follows it at the end of each batch.
+    tail: u32,
+    /// The consumer's index when last looked at.
+    head_seen: u32,
+}
+
+// SAFETY: the items are `Send`, one thread at a time uses an end (`&mut self`), and the memory is shared by atomics.
+unsafe impl<T: Send> Send for Producer<T> {}
+
+impl<T> Producer<T> {
+    /// Items the ring can hold.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.mask as usize + 1
+    }
+
+    /// Items that surely fit now. Looks at the consumer's index.
+    #[inline]
+    pub fn room(&mut self) -> usize {
+        self.head_seen = self.shared.header().head.load(Ordering::Acquire);
+        self.room_seen()
+    }
+
+    #[inline]
+    fn room_seen(&self) -> usize {
+        // A broken peer in shared memory could write any index; the room never exceeds the capacity.
+        self.capacity()
+            .saturating_sub(self.tail.wrapping_sub(self.head_seen) as usize)
+    }
+
+    /// Puts one item in, or hands it back when the ring is full.
+    #[inline]
+    pub fn push(&mut self, item: T) -> Result<(), T> {
+        let mut item = Some(item);
+        self.push_from(&mut core::iter::from_fn(|| item.take()));
+        item.map_or(Ok(()), Err)
+    }
+
+    /// Puts items in for as long as they fit and publishes them at once; returns how many. An item that does not fit
+    /// is never asked for.
+    #[inline]
+    pub fn push_from(&mut self, items: &mut impl Iterator<Item = T>) -> usize {
+        let wanted = items.size_hint().0.max(1);
+        let mut room = self.room_seen();
+        if room < wanted {
+            room = self.room();
+        }
+        let first = self.tail;
+        let mut publish = Publish {
+            first,
+            index: first,
+            target: &self.shared.header().tail,
+        };
+        while room > 0 {
+            let Some(item) = items.next() else { break };
+            self.shared.slot(publish.index, self.mask).with_mut(|slot| {
+                // SAFETY: `room` says that the consumer has given this slot back (or it was never used), so it belongs
+                // to the producer until the new tail is published.
+                unsafe { (*slot).write(item) };
+            });
+            publish.index = publish.index.wrapping_add(1);
+            self.tail = publish.index;
+            room -= 1;
+        }
+        publish.index.wrapping_sub(first) as usize
+    }
+
+    /// Moves what fits from the front of `burst`; the rest stays there.
+    #[inline]
+    pub fn push_batch<const N: usize>(&mut self, burst: &mut Burst<T, N>) -> usize {
+        if burst.is_empty() {
+            0
+        } else {
+            self.push_from(&mut burst.pull())
+        }
+    }
+
+    /// Moves what fits from the front of `items`; the rest stays there.
+    #[inline]
+    pub fn push_vec(&mut self, items: &mut Vec<T>) -> usize {
+        let mut fits = self.room_seen();
+        if fits < items.len() {
+            fits = self.room();
+        }
+        self.push_from(&mut items.drain(..fits.min(items.len())))
+    }
+
+    /// Items the consumer has not taken yet.
+    pub fn in_flight(&mut self) -> usize {
+        self.capacity() - self.room()
+    }
+}
+
+/// Makes the items of a batch visible, also when the iterator they come from panics.
+struct Publish<'a> {
+    first: u32,
+    index: u32,
+    target: &'a AtomicU32,
+}
+
+impl Drop for Publish<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // Nothing moved: leave the line where it is.
+        if self.index != self.first {
+            self.target.store(self.index, Ordering::Release);
+        }
+    }
+}
+
+/// The end that takes items out.
+pub struct Consumer<T> {
+    shared: Shared<T>,
+    mask: u32,
+    /// This end's own index.
+    head: u32,
+    /// The producer's index when last looked at.
+    tail_seen: u32,
+}
+
+// SAFETY: as for `Producer`.
+unsafe impl<T: Send> Send for Consumer<T> {}
+
+impl<T> Consumer<T> {
+    /// Items the ring can hold.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.mask as usize + 1
+    }
+
+    /// Items waiting now. Looks at the producer's index.
+    #[inline]
+    pub fn waiting(&mut self) -> usize {
+        self.tail_seen = self.shared.header().tail.load(Ordering::Acquire);
+        self.waiting_seen()
+    }
+
+    #[inline]
+    fn waiting_seen(&self) -> usize {
+        (self.tail_seen.wrapping_sub(self.head) as usize).min(self.capacity())
+    }
+
+    /// Whether nothing waits. Looks at the producer's index.
+    #[inline]
+    pub fn is_empty(&mut self) -> bool {
+        self.waiting() == 0
+    }
+
+    /// Takes one item.
+    #[inline]
+    pub fn pop(&mut self) -> Option<T> {
+        let mut taken = None;
+        self.pop_each(1, |item| taken = Some(item));
+        taken
+    }
+
+    /// Takes up to `max` items, gives their slots back at once and returns how many there were.
+    #[inline]
+    pub fn pop_each(&mut self, max: usize, mut take: impl FnMut(T)) -> usize {
+        let mut waiting = self.waiting_seen();
+        if waiting < max {
+            waiting = self.waiting();
+        }
+        let count = waiting.min(max);
+        if count == 0 {
+            return 0;
+        }
+        let mut publish = Publish {
+            first: self.head,
+            index: self.head,
+            target: &self.shared.header().head,
+        };
+        for _ in 0..count {
+            let item = self.shared.slot(publish.index, self.mask).with(|slot| {
+                // SAFETY: `index` lies between the consumer's and the producer's published index, so the slot holds an
+                // item; the head moves past it before anybody else may touch it, so it is read once.
+                unsafe { (*slot).assume_init_read() }
+            });
+            publish.index = publish.index.wrapping_add(1);
+            self.head = publish.index;
+            take(item);
+        }
+        count
+    }
+
+    /// Takes what fits into `burst`.
+    #[inline]
+    pub fn pop_batch<const N: usize>(&mut self, burst: &mut Burst<T, N>) -> usize {
+        self.pop_each(burst.room(), |item| {
+            let _ = burst.push(item);
+        })
+    }
+
+    /// Takes up to `max` items onto the end of `items`.
+    #[inline]
+    pub fn pop_vec(&mut self, items: &mut Vec<T>, max: usize) -> usize {
+        self.pop_each(max, |item| items.push(item))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,32 @@
+//! The few primitives the lock-free parts are built from, in one place so that the loom model checker can stand in
+//! for them. Never holds logic: only names for `std`'s types, or loom's under `--cfg loom`.
+
+#[cfg(loom)]
+pub(crate) use loom::{
+    cell::UnsafeCell,
+    sync::atomic::{AtomicU32, Ordering, fence},
+};
+#[cfg(not(loom))]
+pub(crate) use std::sync::atomic::{AtomicU32, Ordering, fence};
+
+/// `std`'s cell behind loom's closure interface.
+#[cfg(not(loom))]
+#[repr(transparent)]
+pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+#[cfg(not(loom))]
+impl<T> UnsafeCell<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self(std::cell::UnsafeCell::new(value))
+    }
+
+    #[inline(always)]
+    pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+        f(self.0.get())
+    }
+
+    #[inline(always)]
+    pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        f(self.0.get())
+    }
+}

@@ -1,0 +1,425 @@
+//! The in-memory wire: two backends joined back to back, each with several queues. It behaves as two NICs with a cable:
+//! the receiver posts empty buffers of its own pool, the sender's `tx_burst` copies each frame into one of them (that
+//! is the DMA), and a frame for which none is posted is dropped and counted. The far queue is chosen by a symmetric
+//! hash of the flow. A receiver that sleeps is rung. Delay, loss and order are not its business: it loses only what
+//! does not fit, and keeps the order of a flow.
+
+mod lane;
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use janus_mem::{HEADROOM, Pool, SLOT_SIZE};
+use janus_wire::{Class, Link, MacAddr, classify};
+use rustix::fd::BorrowedFd;
+
+use crate::batch::BURST;
+use crate::counter::Counter;
+use crate::park::Bell;
+use crate::queue::{Backend, Batch, Caps, Queue, check_queues, retire};
+use lane::{LaneRx, LaneTx};
+
+/// The most queues a side can have.
+pub const MAX_QUEUES: usize = 64;
+/// The longest MTU: a frame fits behind the headroom of one buffer.
+pub const MAX_MTU: u16 = SLOT_SIZE as u16 - HEADROOM - janus_wire::ethernet::LEN as u16;
+
+/// Which way a frame goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the first end of the pair to the second.
+    Forth,
+    /// From the second to the first.
+    Back,
+}
+
+/// Sees every frame that is sent, before it can be lost. Called on the sender's thread.
+pub trait Capture: Send + Sync {
+    /// One frame.
+    fn frame(&self, direction: Direction, bytes: &[u8]);
+}
+
+impl<F: Fn(Direction, &[u8]) + Send + Sync> Capture for F {
+    fn frame(&self, direction: Direction, bytes: &[u8]) {
+        self(direction, bytes);
+    }
+}
+
+/// How the wire is.
+#[derive(Clone)]
+pub struct Config {
+    /// What its frames begin with.
+    pub link: Link,
+    /// The longest IP packet.
+    pub mtu: u16,
+    /// Frames that can wait between one sending and one receiving queue.
+    pub depth: u32,
+    /// The most queues the first and the second end can be opened with.
+    pub queues: [usize; 2],
+    /// Sees every frame.
+    pub capture: Option<Arc<dyn Capture>>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            link: Link::Ip,
+            mtu: 1500,
+            depth: 512,
+            queues: [1, 1],
+            capture: None,
+        }
+    }
+}
+
+/// What one sending queue did. Written by the thread that polls it.
+#[derive(Debug, Default)]
+pub struct WireCounters {
+    /// Frames that reached the far side.
+    pub sent: Counter,
+    /// Bytes of them.
+    pub sent_bytes: Counter,
+    /// Frames lost because the far side had no buffer posted.
+    pub lost_no_buffer: Counter,
+    /// Frames lost because the far side is not open.
+    pub lost_no_link: Counter,
+    /// Frames longer than the wire carries.
+    pub lost_too_long: Counter,
+}
+
+/// What both ends know of one side.
+struct Side {
+    /// Queues it was opened with; 0 = not open.
+    open: AtomicUsize,
+    /// One for each receiving queue.
+    bells: Vec<Bell>,
+    counters: Vec<Arc<WireCounters>>,
+}
+
+/// One end of the wire, not opened yet.
+pub struct End {
+    caps: Caps,
+    direction: Direction,
+    near: Arc<Side>,
+    far: Arc<Side>,
+    parts: Vec<Parts>,
+    capture: Option<Arc<dyn Capture>>,
+}
+
+/// The lanes of one queue.
+struct Parts {
+    tx: Vec<LaneTx>,
+    rx: Vec<LaneRx>,
+}
+
+/// Makes a wire and gives its two ends.
+pub fn pair(config: Config) -> io::Result<(End, End)> {
+    let [near, far] = config.queues;
+    if config.mtu > MAX_MTU || config.mtu < 68 {
+        let text = format!(
+            "the wire carries packets of 68 to {MAX_MTU} bytes: an MTU of {} cannot be",
+            config.mtu
+        );
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    for queues in config.queues {
+        check_queues("an end of the wire", queues, MAX_QUEUES)?;
+    }
+    let side = |queues| -> io::Result<Arc<Side>> {
+        Ok(Arc::new(Side {
+            open: AtomicUsize::new(0),
+            bells: (0..queues)
+                .map(|_| Bell::new())
+                .collect::<io::Result<_>>()?,
+            counters: (0..queues).map(|_| Arc::default()).collect(),
+        }))
+    };
+    let sides = [side(near)?, side(far)?];
+    let parts = |queues: usize| -> Vec<Parts> {
+        (0..queues)
+            .map(|_| Parts {
+                tx: Vec::new(),
+                rx: Vec::new(),
+            })
+            .collect()
+    };
+    let mut parts = [parts(near), parts(far)];
+    for (from, to) in [(0, 1), (1, 0)] {
+        for sender in 0..config.queues[from] {
+            for receiver in 0..config.queues[to] {
+                let (tx, rx) = lane::lane(config.depth);
+                parts[from][sender].tx.push(tx);
+                parts[to][receiver].rx.push(rx);
+            }
+        }
+    }
+    let [first, second] = parts;
+    let end = |index: usize, parts| End {
+        caps: Caps {
+            link: config.link,
+            mtu: config.mtu,
+            // Locally administered, "Janus".
+            mac: (config.link == Link::Ethernet).then_some(MacAddr([
+                2,
+                b'J',
+                b'a',
+                b'n',
+                b'u',
+                index as u8 + 1,
+            ])),
+            tx_checksum: false,
+            rx_checksum: false,
+            tso: false,
+            gro: false,
+            name: format!("wire end {index}"),
+        },
+        direction: if index == 0 {
+            Direction::Forth
+        } else {
+            Direction::Back
+        },
+        near: sides[index].clone(),
+        far: sides[1 - index].clone(),
+        parts,
+        capture: config.capture.clone(),
+    };
+    Ok((end(0, first), end(1, second)))
+}
+
+impl End {
+    /// What the device can do, before it is open.
+    #[must_use]
+    pub fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    /// What each queue of this end sends and loses. They stay readable after it is opened.
+    #[must_use]
+    pub fn counters(&self) -> Vec<Arc<WireCounters>> {
+        self.near.counters.clone()
+    }
+}
+
+impl Backend for End {
+    fn open(self: Box<Self>, queues: usize) -> io::Result<Vec<Box<dyn Queue>>> {
+        let Self {
+            caps,
+            direction,
+            near,
+            far,
+            parts,
+            capture,
+        } = *self;
+        check_queues(&caps.name, queues, parts.len())?;
+        near.open.store(queues, Ordering::Release);
+        let queue = |(index, Parts { tx, rx }): (usize, Parts)| -> Box<dyn Queue> {
+            Box::new(WireQueue {
+                caps: caps.clone(),
+                direction,
+                index,
+                tx,
+                rx,
+                next_rx: 0,
+                post_max: 0,
+                armed: false,
+                counters: near.counters[index].clone(),
+                near: near.clone(),
+                far: far.clone(),
+                capture: capture.clone(),
+            })
+        };
+        Ok(parts
+            .into_iter()
+            .take(queues)
+            .enumerate()
+            .map(queue)
+            .collect())
+    }
+}
+
+struct WireQueue {
+    caps: Caps,
+    direction: Direction,
+    index: usize,
+    /// One for each queue of the far side.
+    tx: Vec<LaneTx>,
+    /// One for each queue of the far side.
+    rx: Vec<LaneRx>,
+    /// Where the next burst begins to look: no lane starves another.
+    next_rx: usize,
+    /// Buffers kept posted per lane; 0 until the first call shows the pool.
+    post_max: u32,
+    armed: bool,
+    counters: Arc<WireCounters>,
+    near: Arc<Side>,
+    far: Arc<Side>,
+    capture: Option<Arc<dyn Capture>>,
+}
+
+impl WireQueue {
+    /// No more than a quarter of the depot lies posted, whatever depth was asked for.
+    #[cold]
+    fn first_post(&mut self, pool: &mut Pool) {
+        let lanes = self.rx.len() * self.near.open.load(Ordering::Relaxed).max(1);
+        let share = pool.depot().stats().capacity / (4 * lanes);
+        self.post_max = (share as u32).clamp(4, u32::MAX);
+        for lane in &mut self.rx {
+            lane.post(pool, self.post_max);
+            lane.prime();
+        }
+    }
+
+    /// Copies one frame into the far side's memory. `None` = it went there; otherwise which counter says why not.
+    #[inline]
+    fn carry(&mut self, frame: &[u8], to: usize, pool: &mut Pool) -> Option<&Counter> {
+        if let Some(capture) = &self.capture {
+            capture.frame(self.direction, frame);
+        }
+        if frame.len() > self.caps.frame_max() {
+            return Some(&self.counters.lost_too_long);
+        }
+        if self.tx[to].carry(frame, pool) {
+            None
+        } else {
+            Some(&self.counters.lost_no_buffer)
+        }
+    }
+
+    fn flush(&mut self, far_open: usize) -> u64 {
+        let mut sent = 0;
+        for (lane, bell) in self.tx[..far_open].iter_mut().zip(&self.far.bells) {
+            let n = lane.flush();
+            if n > 0 {
+                sent += n as u64;
+                bell.ring();
+            }
+        }
+        sent
+    }
+}
+
+impl Queue for WireQueue {
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn rx_burst(&mut self, pool: &mut Pool, out: &mut Batch) {
+        if self.armed {
+            self.armed = false;
+            self.near.bells[self.index].disarm();
+        }
+        if self.post_max == 0 {
+            self.first_post(pool);
+        }
+        let lanes = self.rx.len();
+        for step in 0..lanes {
+            if out.is_full() {
+                self.next_rx = (self.next_rx + step) % lanes;
+                return;
+            }
+            let at = self.next_rx + step;
+            let lane = &mut self.rx[if at < lanes { at } else { at - lanes }];
+            lane.receive(out);
+            lane.post(pool, self.post_max);
+        }
+        self.next_rx = if self.next_rx + 1 < lanes {
+            self.next_rx + 1
+        } else {
+            0
+        };
+    }
+
+    fn tx_burst(&mut self, pool: &mut Pool, frames: &mut Batch, done: &mut Batch) {
+        let far_open = self.far.open.load(Ordering::Acquire);
+        let mut bytes = 0;
+        // Bounds the frames taken: each of them might be LENT.
+        let room = done.room().min(BURST);
+        for frame in frames.pull().take(room) {
+            if far_open == 0 {
+                self.counters.lost_no_link.add(1);
+            } else {
+                let data = frame.data();
+                let to = if far_open == 1 {
+                    0
+                } else {
+                    spread(data, self.caps.link, far_open)
+                };
+                match self.carry(data, to, pool) {
+                    None => bytes += data.len() as u64,
+                    Some(lost) => lost.add(1),
+                }
+            }
+            retire(frame, pool, done);
+        }
+        let sent = self.flush(far_open);
+        self.counters.sent.add(sent);
+        self.counters.sent_bytes.add(bytes);
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.near.bells[self.index].fd())
+    }
+
+    fn arm(&mut self) -> bool {
+        self.armed = true;
+        self.near.bells[self.index].arm();
+        !self.rx.iter_mut().any(LaneRx::has_frames)
+    }
+}
+
+/// Which of `queues` queues a frame goes to: the same for both directions of a flow, queue 0 for what has no flow.
+#[inline]
+#[must_use]
+pub fn spread(frame: &[u8], link: Link, queues: usize) -> usize {
+    let (addresses, ports) = match classify(frame, link) {
+        Class::Tcp4 {
+            src,
+            dst,
+            sport,
+            dport,
+            ..
+        } => (fold4(src, dst), sport ^ dport),
+        Class::Tcp6 {
+            src,
+            dst,
+            sport,
+            dport,
+            ..
+        } => (fold6(src, dst), sport ^ dport),
+        // An ICMP error goes where the flow it speaks of goes.
+        Class::Icmp4 {
+            quoted: Some(flow), ..
+        } => (
+            fold4(flow.peer, flow.local),
+            flow.peer_port ^ flow.local_port,
+        ),
+        Class::Icmp6 {
+            quoted: Some(flow), ..
+        } => (
+            fold6(flow.peer, flow.local),
+            flow.peer_port ^ flow.local_port,
+        ),
+        Class::Icmp4 { src, dst, .. } => (fold4(src, dst), 0),
+        _ => return 0,
+    };
+    // Fibonacci hashing; the upper half of the product times the count picks evenly.
+    let mixed =
+        (u64::from(addresses) << 16 ^ u64::from(ports)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    (mixed as usize * queues) >> 32
+}
+
+fn fold4(one: Ipv4Addr, other: Ipv4Addr) -> u32 {
+    one.to_bits() ^ other.to_bits()
+}
+
+fn fold6(one: Ipv6Addr, other: Ipv6Addr) -> u32 {
+    let both = one.to_bits() ^ other.to_bits();
+    (0..4).fold(0, |sum: u32, word| {
+        sum.rotate_left(8) ^ (both >> (32 * word)) as u32
+    })
+}
+
+#[cfg(test)]
+mod tests;
