@@ -5,6 +5,7 @@
 //! serve when it is known who listens: every core has bound it, or has shown by waiting for something else that it
 //! will not. Until then `bind(..).await` waits; so a bind that returned means that connections arrive.
 
+mod front;
 #[cfg(test)]
 mod tests;
 
@@ -13,6 +14,8 @@ use std::io;
 use std::net::SocketAddrV4;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
+
+pub(crate) use front::Gate;
 
 /// First port of the dynamic range (RFC 6335 section 6).
 pub(crate) const DYNAMIC_FIRST: u16 = 49152;

@@ -4,7 +4,9 @@
 // The rooms are being joined; this line goes when the shard loop calls them.
 #![allow(dead_code, unused_imports)]
 
+mod clock;
 mod config;
 mod control;
+mod portal;
 
 pub use config::{CORES_MAX, ConfigError, Placement};

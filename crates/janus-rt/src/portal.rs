@@ -1,0 +1,126 @@
+//! The portal: how a program without any privilege is reached by the programs beside it. A kernel listener on
+//! 127.0.0.1 stands for each bound port; every connection it accepts is opened again, by a second Janus stack on the
+//! client's side, over the in-memory wire into the shards. Both stacks do their whole work; no byte passes beside them.
+//! This file holds the doors (the kernel's listeners) and starts the thread; what runs on the thread is in `carrier`.
+
+mod bridge;
+mod carrier;
+mod events;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Once};
+use std::thread::JoinHandle;
+
+pub(crate) use carrier::Inner;
+use carrier::{Carrier, Command};
+use events::Doorbell;
+
+/// Ports below this need a privilege (`ip_unprivileged_port_start`).
+const PRIVILEGED_BELOW: u16 = 1024;
+/// Where a privileged port is offered instead.
+const PRIVILEGED_SHIFT: u16 = 8000;
+
+/// The kernel's port under which the portal offers `port`.
+pub(crate) fn offered_port(port: u16) -> u16 {
+    match port {
+        1..PRIVILEGED_BELOW => port + PRIVILEGED_SHIFT,
+        _ => port,
+    }
+}
+
+/// The shards' end of the portal: opens doors, hands them to the carrier, ends it when dropped.
+pub(crate) struct Portal {
+    /// Opened but not yet serving: clients wait in the kernel's backlog.
+    waiting: HashMap<u16, TcpListener>,
+    commands: Sender<Command>,
+    doorbell: Arc<Doorbell>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Portal {
+    /// Starts the carrier over `inner`, its end of the wire and the stack on it.
+    pub(crate) fn start(inner: Inner) -> io::Result<Portal> {
+        let (commands, inbox) = channel();
+        let doorbell = Arc::new(Doorbell::new()?);
+        let carrier = Carrier::new(inner, inbox, doorbell.clone())?;
+        let thread = std::thread::Builder::new()
+            .name("janus-portal".into())
+            .spawn(move || carrier.run())?;
+        Ok(Portal {
+            waiting: HashMap::new(),
+            commands,
+            doorbell,
+            thread: Some(thread),
+        })
+    }
+
+    /// Opens the kernel's listener for `port`; 0 takes any port the kernel has free. Answers the Janus port.
+    pub(crate) fn open(&mut self, port: u16) -> io::Result<u16> {
+        let offered = offered_port(port);
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, offered)).map_err(|error| {
+            let for_port = if offered == port {
+                String::new()
+            } else {
+                format!(" (for port {port})")
+            };
+            let text = format!("portal: the kernel refuses 127.0.0.1:{offered}{for_port}: {error}");
+            io::Error::new(error.kind(), text)
+        })?;
+        listener.set_nonblocking(true)?;
+        if offered != port && port != 0 {
+            announce(port, offered);
+        }
+        let port = if port == 0 {
+            listener.local_addr()?.port()
+        } else {
+            port
+        };
+        self.waiting.insert(port, listener);
+        Ok(port)
+    }
+
+    /// Lets clients of `port` in.
+    pub(crate) fn serve(&mut self, port: u16) {
+        if let Some(listener) = self.waiting.remove(&port) {
+            self.send(Command::Serve { port, listener });
+        }
+    }
+
+    /// Closes the door of `port`; connections that are inside stay.
+    pub(crate) fn close(&mut self, port: u16) {
+        if self.waiting.remove(&port).is_none() {
+            self.send(Command::Close { port });
+        }
+    }
+
+    fn send(&self, command: Command) {
+        // A carrier that is gone has said why on stderr; its doors are closed then.
+        if self.commands.send(command).is_ok() {
+            self.doorbell.ring();
+        }
+    }
+}
+
+impl Drop for Portal {
+    fn drop(&mut self) {
+        self.send(Command::End);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Said once in the life of the process: it is about the machine, not about one runtime.
+fn announce(port: u16, offered: u16) {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        eprintln!(
+            "janus: port {port} needs a privilege here; the portal offers it at 127.0.0.1:{offered}"
+        )
+    });
+}

@@ -1,0 +1,374 @@
+//! The portal's thread: it accepts at the doors, opens the inner connections and lets every bridge move its bytes,
+//! then sleeps until the kernel, the wire, a timer or a command wants it. Bytes themselves are the bridge's business.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+use janus_io::{BURST, Batch, Queue};
+use janus_mem::{Frame, Pool};
+use janus_tcp::{ConnId, Error, Instant, Local, Stack, Token};
+
+use super::bridge::{Bridge, PIECE, Verdict, reset_on_drop};
+use super::events::{Change, Doorbell, Epoll, Source};
+use crate::clock::Clock;
+
+/// Most kernel connections inside at a time; further ones wait in the kernel's backlog.
+pub(crate) const BRIDGES_MAX: usize = 16 * 1024;
+/// Accepted from one door before the others have their turn.
+const ACCEPTS_PER_TURN: usize = 64;
+/// How soon a door is tried again that failed for want of something (file descriptors, as a rule).
+const RETRY: Duration = Duration::from_millis(100);
+/// Source ports tried when the client's own still rests in TIME_WAIT inside.
+const OTHER_PORTS: u16 = 64;
+
+/// What the shards' side asks for.
+pub(super) enum Command {
+    Serve { port: u16, listener: TcpListener },
+    Close { port: u16 },
+    End,
+}
+
+/// The carrier's end of the inner wire, and the stack on it.
+pub(crate) struct Inner {
+    pub(crate) queues: Vec<Box<dyn Queue>>,
+    pub(crate) stack: Stack,
+    pub(crate) pool: Pool,
+    pub(crate) clock: Clock,
+}
+
+struct Door {
+    listener: TcpListener,
+    /// Somebody may be waiting there.
+    ready: bool,
+}
+
+/// Plain counters, read by tests and the report at the end.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counters {
+    pub(super) accepted: u64,
+    pub(super) finished: u64,
+    pub(super) broken: u64,
+    pub(super) refused_inside: u64,
+    pub(super) other_source_port: u64,
+    pub(super) accept_failed: u64,
+    pub(super) full: u64,
+}
+
+pub(super) struct Carrier {
+    inner: Inner,
+    commands: Receiver<Command>,
+    doorbell: Arc<Doorbell>,
+    epoll: Epoll,
+    doors: HashMap<u16, Door>,
+    bridges: Vec<Option<Bridge>>,
+    free: Vec<u32>,
+    /// Bridges with something to do; a slot stands here at most a few times.
+    work: Vec<u32>,
+    arrived: Batch,
+    frames: Vec<Frame>,
+    leaving: Batch,
+    done: Batch,
+    scratch: Box<[u8; PIECE]>,
+    counters: Counters,
+    ended: bool,
+}
+
+impl Carrier {
+    pub(super) fn new(
+        inner: Inner,
+        commands: Receiver<Command>,
+        doorbell: Arc<Doorbell>,
+    ) -> io::Result<Carrier> {
+        let epoll = Epoll::new()?;
+        epoll.watch_level(&*doorbell, Source::Doorbell)?;
+        for queue in &inner.queues {
+            if let Some(fd) = queue.wait_fd() {
+                epoll.watch_level(fd, Source::Wire)?;
+            }
+        }
+        Ok(Carrier {
+            inner,
+            commands,
+            doorbell,
+            epoll,
+            doors: HashMap::new(),
+            bridges: Vec::new(),
+            free: Vec::new(),
+            work: Vec::new(),
+            arrived: Batch::new(),
+            frames: Vec::with_capacity(BURST),
+            leaving: Batch::new(),
+            done: Batch::new(),
+            scratch: Box::new([0; PIECE]),
+            counters: Counters::default(),
+            ended: false,
+        })
+    }
+
+    /// Runs until told to end.
+    pub(super) fn run(mut self) {
+        while !self.ended {
+            let busy = self.turn();
+            if let Err(error) = self.sleep(busy) {
+                eprintln!("janus: the portal ends: {error}");
+                return;
+            }
+        }
+    }
+
+    /// One pass over everything; answers whether anything moved.
+    fn turn(&mut self) -> bool {
+        let now = self.inner.clock.now();
+        let arrived = self.take_frames(now);
+        while let Some(Token(slot)) = self.inner.stack.pop_ready() {
+            self.work.push(slot);
+        }
+        let accepted = self.open_doors(now);
+        let moved = self.pump_bridges(now);
+        self.inner.stack.advance(now);
+        let sent = self.send_frames(now);
+        arrived || accepted || moved || sent
+    }
+
+    fn take_frames(&mut self, now: Instant) -> bool {
+        let mut any = false;
+        for queue in &mut self.inner.queues {
+            queue.rx_burst(&mut self.inner.pool, &mut self.arrived);
+            any |= !self.arrived.is_empty();
+            self.frames.extend(self.arrived.pull());
+            self.inner.stack.input(now, &mut self.frames, &mut Local);
+        }
+        any
+    }
+
+    fn send_frames(&mut self, now: Instant) -> bool {
+        let Inner {
+            queues,
+            stack,
+            pool,
+            ..
+        } = &mut self.inner;
+        stack.transmit(now, &mut self.frames, self.leaving.room());
+        self.leaving.extend(self.frames.drain(..));
+        if self.leaving.is_empty() {
+            return false;
+        }
+        let before = self.leaving.len();
+        queues[0].tx_burst(pool, &mut self.leaving, &mut self.done);
+        for frame in self.done.pull() {
+            stack.completed(frame);
+        }
+        self.leaving.len() < before || stack.wants_transmit()
+    }
+
+    fn open_doors(&mut self, now: Instant) -> bool {
+        let mut any = false;
+        let ready: Vec<u16> = self
+            .doors
+            .iter()
+            .filter(|(_, door)| door.ready)
+            .map(|(port, _)| *port)
+            .collect();
+        for port in ready {
+            for _ in 0..ACCEPTS_PER_TURN {
+                if !self.accept(now, port) {
+                    break;
+                }
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// Takes one client in at `port`; answers whether there may be more.
+    fn accept(&mut self, now: Instant, port: u16) -> bool {
+        if self.free.is_empty() && self.bridges.len() == BRIDGES_MAX {
+            self.counters.full += 1;
+            return false;
+        }
+        let Some(door) = self.doors.get_mut(&port) else {
+            return false;
+        };
+        let (kernel, client) = match door.listener.accept() {
+            Ok(accepted) => accepted,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                door.ready = false;
+                return false;
+            }
+            // The client went away again, or file descriptors are short: the door stays ready and is tried later.
+            Err(_) => {
+                self.counters.accept_failed += 1;
+                return false;
+            }
+        };
+        self.counters.accepted += 1;
+        let SocketAddr::V4(client) = client else {
+            return true;
+        };
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.bridges.push(None);
+            (self.bridges.len() - 1) as u32
+        });
+        match self.open_inside(now, client, port) {
+            Ok(conn) if self.watch(&kernel, slot).is_ok() => {
+                self.bridges[slot as usize] = Some(Bridge::new(kernel, conn, Token(slot)));
+                self.work.push(slot);
+            }
+            Ok(conn) => {
+                self.inner.stack.abort(now, conn);
+                self.free.push(slot);
+            }
+            Err(_) => {
+                self.counters.refused_inside += 1;
+                reset_on_drop(&kernel);
+                self.free.push(slot);
+            }
+        }
+        true
+    }
+
+    fn watch(&self, kernel: &TcpStream, slot: u32) -> io::Result<()> {
+        kernel.set_nonblocking(true)?;
+        // Bytes are passed on as they come; the kernel need not hold them back a second time.
+        kernel.set_nodelay(true)?;
+        self.epoll.watch_edge(kernel, Source::Bridge(slot))
+    }
+
+    /// Opens the inner connection from the client's own address, with its own port where that is free.
+    fn open_inside(
+        &mut self,
+        now: Instant,
+        client: SocketAddrV4,
+        port: u16,
+    ) -> Result<ConnId, Error> {
+        let server = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
+        let stack = &mut self.inner.stack;
+        match stack.connect(now, client, server) {
+            Err(Error::AddrInUse) => {}
+            other => return other,
+        }
+        self.counters.other_source_port += 1;
+        for step in 1..=OTHER_PORTS {
+            // The kernel hands out even and odd ports for different purposes, near each other: go far away.
+            let other =
+                1024 + client.port().wrapping_add(step.wrapping_mul(12_289)) % (u16::MAX - 1024);
+            match stack.connect(now, SocketAddrV4::new(*client.ip(), other), server) {
+                Err(Error::AddrInUse) => {}
+                other => return other,
+            }
+        }
+        Err(Error::AddrInUse)
+    }
+
+    fn pump_bridges(&mut self, now: Instant) -> bool {
+        let mut any = false;
+        for _ in 0..self.work.len() {
+            let Some(slot) = self.work.pop() else { break };
+            let Some(bridge) = self.bridges.get_mut(slot as usize).and_then(Option::as_mut) else {
+                continue;
+            };
+            any = true;
+            match bridge.pump(now, &mut self.inner.stack, &mut self.scratch) {
+                Verdict::Wait => continue,
+                Verdict::Again => {
+                    self.work.insert(0, slot);
+                    continue;
+                }
+                Verdict::Finished => self.counters.finished += 1,
+                Verdict::Broken => self.counters.broken += 1,
+            }
+            self.bridges[slot as usize] = None;
+            self.free.push(slot);
+        }
+        any
+    }
+
+    fn sleep(&mut self, busy: bool) -> io::Result<()> {
+        let armed =
+            !busy && self.work.is_empty() && self.inner.queues.iter_mut().all(|queue| queue.arm());
+        let timeout = if armed {
+            self.until_deadline()
+        } else {
+            Some(Duration::ZERO)
+        };
+        let Carrier {
+            epoll,
+            bridges,
+            doors,
+            work,
+            doorbell,
+            ..
+        } = self;
+        let mut rung = false;
+        epoll.wait(
+            timeout,
+            |Change {
+                 source,
+                 readable,
+                 writable,
+                 broken,
+             }| match source {
+                Source::Doorbell => rung = true,
+                Source::Wire => {}
+                Source::Door(port) => {
+                    if let Some(door) = doors.get_mut(&port) {
+                        door.ready = true;
+                    }
+                }
+                // Only marked here: no slot changes hands while events of one call are read.
+                Source::Bridge(slot) => {
+                    if let Some(bridge) = bridges.get_mut(slot as usize).and_then(Option::as_mut) {
+                        bridge.changed(readable, writable, broken);
+                        work.push(slot);
+                    }
+                }
+            },
+        )?;
+        if rung {
+            doorbell.silence();
+            self.obey();
+        }
+        Ok(())
+    }
+
+    fn until_deadline(&self) -> Option<Duration> {
+        let timer = self
+            .inner
+            .stack
+            .next_deadline()
+            .map(|at| at.saturating_since(self.inner.clock.now()));
+        // A door that could not be passed has no event of its own.
+        let retry = self.doors.values().any(|door| door.ready).then_some(RETRY);
+        timer.into_iter().chain(retry).min()
+    }
+
+    fn obey(&mut self) {
+        while let Ok(command) = self.commands.try_recv() {
+            match command {
+                Command::Serve { port, listener } => match self
+                    .epoll
+                    .watch_edge(&listener, Source::Door(port))
+                {
+                    Ok(()) => {
+                        self.doors.insert(
+                            port,
+                            Door {
+                                listener,
+                                ready: true,
+                            },
+                        );
+                    }
+                    Err(error) => eprintln!("janus: the portal cannot serve port {port}: {error}"),
+                },
+                Command::Close { port } => {
+                    self.doors.remove(&port);
+                }
+                Command::End => self.ended = true,
+            }
+        }
+    }
+}
