@@ -1,1 +1,7 @@
-//! Placeholder while the room is being furnished.
+#![forbid(unsafe_code)]
+//! Tests of the stack that need no kernel and no clock: a runner for packetdrill-syntax scripts, and a virtual-time
+//! network of hosts with seeded loss, reordering, duplication, corruption, delay and rate.
+//! What never lives here: anything a program needs at run time.
+
+pub mod script;
+pub mod segment;

@@ -1,0 +1,91 @@
+//! What `--option` lines say. Every option of the original tool is either kept, ignored because it cannot matter
+//! without a kernel (and listed as such), or refused.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+/// The settings of one script.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Settings {
+    /// The stack's own address.
+    pub local_ip: Ipv4Addr,
+    /// The address the script plays.
+    pub remote_ip: Ipv4Addr,
+    /// The port `bind(.., ..., ...)` takes.
+    pub bind_port: u16,
+    /// The port `connect(.., ..., ...)` goes to.
+    pub connect_port: u16,
+    /// The MTU of the interface.
+    pub mtu: u16,
+    /// How far off the expected time an event may be, in microseconds.
+    pub tolerance_micros: u64,
+    /// The same as a part of the time since the event before; the larger of the two counts. Zero here, since time is
+    /// virtual and nothing is late; the original tool says 12.5.
+    pub tolerance_percent: f64,
+    /// Length of a tick of the outbound timestamp clock; 0: TSval is not checked.
+    pub timestamp_tick_micros: u64,
+    /// An inbound TSecr that no outbound TSval of the script matches is scaled from the first one.
+    pub timestamp_ecr_scaled: bool,
+    /// An expected packet larger than the one sent is not put together from several.
+    pub strict_segments: bool,
+    /// `--define` symbols.
+    pub defines: BTreeMap<String, String>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            local_ip: Ipv4Addr::new(192, 168, 0, 1),
+            remote_ip: Ipv4Addr::new(192, 0, 2, 1),
+            bind_port: 8080,
+            connect_port: 8080,
+            mtu: 1500,
+            tolerance_micros: 4_000,
+            tolerance_percent: 0.0,
+            timestamp_tick_micros: 0,
+            timestamp_ecr_scaled: false,
+            strict_segments: false,
+            defines: BTreeMap::new(),
+        }
+    }
+}
+
+fn parse<T: std::str::FromStr>(name: &str, value: Option<&str>) -> Result<T, String> {
+    let value = value.ok_or_else(|| format!("`--{name}` needs a value: `--{name}=..`"))?;
+    value
+        .parse()
+        .map_err(|_| format!("`--{name}={value}` is not a value it can take"))
+}
+
+impl Settings {
+    /// Sets one option; the error says what to do.
+    pub(super) fn set(&mut self, name: &str, value: Option<&str>) -> Result<(), String> {
+        match name {
+            "local_ip" => self.local_ip = parse(name, value)?,
+            "remote_ip" => self.remote_ip = parse(name, value)?,
+            "bind_port" => self.bind_port = parse(name, value)?,
+            "connect_port" => self.connect_port = parse(name, value)?,
+            "mtu" => self.mtu = parse(name, value)?,
+            "tolerance_usecs" => self.tolerance_micros = parse(name, value)?,
+            "tolerance_percent" => self.tolerance_percent = parse(name, value)?,
+            "tcp_ts_tick_usecs" => self.timestamp_tick_micros = parse(name, value)?,
+            "tcp_ts_ecr_scaled" => self.timestamp_ecr_scaled = true,
+            "strict_segments" => self.strict_segments = true,
+            "define" => {
+                let definition: String = parse(name, value)?;
+                let Some((symbol, value)) = definition.split_once('=') else {
+                    return Err("`--define` reads `--define=SYMBOL=value`".into());
+                };
+                self.defines.insert(symbol.to_owned(), value.to_owned());
+            }
+            "ip_version" => match value {
+                Some("ipv4") => {}
+                _ => return Err("only `--ip_version=ipv4` is supported".into()),
+            },
+            // The other host and the link are the runner itself: nothing to set up.
+            "gateway_ip" | "netmask_ip" | "speed" | "mss" | "verbose" | "debug" => {}
+            _ => return Err(format!("`--{name}` is not an option of this runner")),
+        }
+        Ok(())
+    }
+}

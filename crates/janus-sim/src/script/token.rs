@@ -1,0 +1,241 @@
+//! Characters to tokens, each with its line. Longest match decides, so `0...0.2` is a number, three dots and a number,
+//! and `192.0.2.1` is an address. What never lives here: grammar.
+
+use super::ScriptError;
+use std::net::Ipv4Addr;
+
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum Token {
+    /// A run of digits, with its value.
+    Int(i64),
+    /// A decimal fraction, in millionths: exact, since times are compared.
+    Fraction(i64),
+    /// `0x..`.
+    Hex(i64),
+    Word(String),
+    Text(Vec<u8>),
+    /// `--name`.
+    Option(String),
+    Address(Ipv4Addr),
+    Ellipsis,
+    Symbol(char),
+}
+
+impl Token {
+    pub(super) fn describe(&self) -> String {
+        match self {
+            Token::Int(number) => format!("`{number}`"),
+            Token::Fraction(millionths) => format!("`{}`", *millionths as f64 / 1e6),
+            Token::Hex(number) => format!("`{number:#x}`"),
+            Token::Word(word) => format!("`{word}`"),
+            Token::Text(text) => format!("\"{}\"", text.escape_ascii()),
+            Token::Option(name) => format!("`--{name}`"),
+            Token::Address(address) => format!("`{address}`"),
+            Token::Ellipsis => "`...`".into(),
+            Token::Symbol(symbol) => format!("`{symbol}`"),
+        }
+    }
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Spanned {
+    pub(super) token: Token,
+    pub(super) line: u32,
+}
+
+pub(super) fn tokens(text: &str) -> Result<Vec<Spanned>, ScriptError> {
+    let mut lexer = Lexer {
+        rest: text,
+        line: 1,
+    };
+    let mut out = Vec::new();
+    while lexer.skip_blank()? {
+        let line = lexer.line;
+        let token = lexer.token()?;
+        out.push(Spanned { token, line });
+    }
+    Ok(out)
+}
+
+struct Lexer<'a> {
+    rest: &'a str,
+    line: u32,
+}
+
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
+}
+
+/// Length of the leading run of bytes that satisfy `test`.
+fn run(text: &str, test: impl Fn(u8) -> bool) -> usize {
+    text.bytes()
+        .position(|byte| !test(byte))
+        .unwrap_or(text.len())
+}
+
+impl<'a> Lexer<'a> {
+    fn error<T>(&self, message: impl Into<String>) -> Result<T, ScriptError> {
+        Err(ScriptError {
+            line: self.line,
+            message: message.into(),
+        })
+    }
+
+    /// Takes `len` bytes and counts the lines in them.
+    fn take(&mut self, len: usize) -> &'a str {
+        let (taken, rest) = self.rest.split_at(len);
+        self.line += taken.bytes().filter(|byte| *byte == b'\n').count() as u32;
+        self.rest = rest;
+        taken
+    }
+
+    /// Skips white space and comments; false at the end of the text.
+    fn skip_blank(&mut self) -> Result<bool, ScriptError> {
+        loop {
+            let blank = self.rest.len() - self.rest.trim_start().len();
+            self.take(blank);
+            if self.rest.starts_with("//") || self.rest.starts_with('#') {
+                self.take(self.rest.find('\n').unwrap_or(self.rest.len()));
+            } else if self.rest.starts_with("/*") {
+                let Some(end) = self.rest.find("*/") else {
+                    return self.error("a comment opened with `/*` is never closed");
+                };
+                self.take(end + 2);
+            } else {
+                return Ok(!self.rest.is_empty());
+            }
+        }
+    }
+
+    fn token(&mut self) -> Result<Token, ScriptError> {
+        if self.rest.starts_with("%{") {
+            return self.error(
+                "a code block `%{ }%` cannot be run: it inspects the kernel's TCP_INFO from Python; remove it or state \
+                 what it checks as packets",
+            );
+        }
+        if self.rest.starts_with('`') {
+            return self.error(
+                "a shell command in backticks is not run here: it would configure the kernel's stack; remove it, or use \
+                 an `--option` line for what the script needs",
+            );
+        }
+        if self.rest.starts_with("...") {
+            self.take(3);
+            return Ok(Token::Ellipsis);
+        }
+        if let Some(name) = self.rest.strip_prefix("--") {
+            let len = run(name, is_word);
+            if len > 0 {
+                return Ok(Token::Option(self.take(2 + len)[2..].to_owned()));
+            }
+        }
+        if self.rest.starts_with('"') {
+            return self.text();
+        }
+        if let Some(number) = self.number()? {
+            return Ok(number);
+        }
+        let len = run(self.rest, is_word);
+        if len > 0 {
+            return Ok(Token::Word(self.take(len).to_owned()));
+        }
+        let symbol = self.rest.chars().next().unwrap_or(' ');
+        self.take(symbol.len_utf8());
+        Ok(Token::Symbol(symbol))
+    }
+
+    /// A number, an address, or nothing: digits that run on into letters are a word.
+    fn number(&mut self) -> Result<Option<Token>, ScriptError> {
+        let negative = self.rest.starts_with('-');
+        let body = &self.rest[usize::from(negative)..];
+        let dotted = run(body, |byte| byte.is_ascii_digit() || byte == b'.');
+        if let Ok(address) = body[..dotted].parse::<Ipv4Addr>() {
+            if !negative {
+                self.take(dotted);
+                return Ok(Some(Token::Address(address)));
+            }
+        }
+        let whole = run(body, |byte| byte.is_ascii_digit());
+        let fraction = match body[whole..].strip_prefix('.') {
+            Some(after) => run(after, |byte| byte.is_ascii_digit()),
+            None => 0,
+        };
+        let sign = if negative { -1 } else { 1 };
+        if fraction > 0 {
+            let token =
+                self.fraction(&body[..whole], &body[whole + 1..whole + 1 + fraction], sign)?;
+            self.take(usize::from(negative) + whole + 1 + fraction);
+            return Ok(Some(token));
+        }
+        let word = run(body, is_word);
+        if !negative && whole == 1 && body.starts_with("0x") && word > 2 {
+            return match i64::from_str_radix(&body[2..word], 16) {
+                Ok(value) => {
+                    self.take(word);
+                    Ok(Some(Token::Hex(value)))
+                }
+                Err(_) => self.error(format!("`{}` is not a hexadecimal number", &body[..word])),
+            };
+        }
+        if whole == 0 || word > whole {
+            return Ok(None);
+        }
+        match body[..whole].parse::<i64>() {
+            Ok(value) => {
+                self.take(usize::from(negative) + whole);
+                Ok(Some(Token::Int(sign * value)))
+            }
+            Err(_) => self.error(format!("`{}` is too large a number", &body[..whole])),
+        }
+    }
+
+    fn fraction(&self, whole: &str, digits: &str, sign: i64) -> Result<Token, ScriptError> {
+        let padded = format!("{digits:0<6}");
+        let value = match (if whole.is_empty() { "0" } else { whole }).parse::<i64>() {
+            Ok(whole) if whole < 1 << 40 => {
+                whole * 1_000_000 + padded[..6].parse::<i64>().unwrap_or(0)
+            }
+            _ => return self.error(format!("`{whole}.{digits}` is too large a number")),
+        };
+        Ok(Token::Fraction(sign * value))
+    }
+
+    /// A quoted string with C's escapes.
+    fn text(&mut self) -> Result<Token, ScriptError> {
+        let mut bytes = Vec::new();
+        let mut chars = self.rest.char_indices().skip(1);
+        while let Some((at, c)) = chars.next() {
+            match c {
+                '"' => {
+                    self.take(at + 1);
+                    return Ok(Token::Text(bytes));
+                }
+                '\\' => match chars.next() {
+                    Some((_, 'n')) => bytes.push(b'\n'),
+                    Some((_, 'r')) => bytes.push(b'\r'),
+                    Some((_, 't')) => bytes.push(b'\t'),
+                    Some((_, '0')) => bytes.push(0),
+                    Some((_, quoted @ ('"' | '\\'))) => bytes.push(quoted as u8),
+                    Some((_, 'x')) => {
+                        let hex: String = chars.by_ref().take(2).map(|(_, c)| c).collect();
+                        match u8::from_str_radix(&hex, 16) {
+                            Ok(byte) => bytes.push(byte),
+                            Err(_) => {
+                                return self
+                                    .error(format!("`\\x{hex}` is not two hexadecimal digits"));
+                            }
+                        }
+                    }
+                    _ => {
+                        return self.error(
+                            "an escape in a string is none of \\n \\r \\t \\0 \\\" \\\\ \\xNN",
+                        );
+                    }
+                },
+                _ => bytes.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+            }
+        }
+        self.error("a string is never closed")
+    }
+}
