@@ -1,1 +1,19 @@
-//! Placeholder while the room is being furnished.
+//! BSD sockets with Linux's errno values over one [`janus_tcp::Stack`].
+//!
+//! This is the layer that programs written for the kernel's sockets meet: the script runner today, a C interface
+//! tomorrow. It never waits: where the kernel would block, a call says `EAGAIN` (or `EINPROGRESS`, `EALREADY`), and
+//! whoever has a thread to block decides, by [`Sockets::is_nonblocking`], whether to call again or to pass the error on.
+//! What never lives here: threads, clocks, and anything of TCP itself.
+
+#![forbid(unsafe_code)]
+
+pub mod abi;
+mod errno;
+mod options;
+mod ports;
+mod sockets;
+mod table;
+
+pub use errno::Errno;
+pub use sockets::Sockets;
+pub use table::FDS_MAX;

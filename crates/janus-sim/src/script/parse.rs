@@ -47,17 +47,17 @@ fn check_order(events: &[Event]) -> Result<()> {
         });
     }
     for pair in events.windows(2) {
-        if let (When::Absolute(before), When::Absolute(after)) = (pair[0].when, pair[1].when) {
-            if after < before {
-                let message = format!(
-                    "time runs backwards, from {} to {}",
-                    pair[0].when, pair[1].when
-                );
-                return Err(ScriptError {
-                    line: pair[1].line,
-                    message,
-                });
-            }
+        if let (When::Absolute(before), When::Absolute(after)) = (pair[0].when, pair[1].when)
+            && after < before
+        {
+            let message = format!(
+                "time runs backwards, from {} to {}",
+                pair[0].when, pair[1].when
+            );
+            return Err(ScriptError {
+                line: pair[1].line,
+                message,
+            });
         }
     }
     Ok(())
@@ -172,13 +172,13 @@ impl Parser {
     /// Puts the values of `--define` symbols where their names stand.
     fn substitute(&mut self, settings: &Settings) {
         for spanned in &mut self.tokens[self.at..] {
-            if let Token::Word(word) = &spanned.token {
-                if let Some(value) = settings.defines.get(word) {
-                    spanned.token = match value.parse::<i64>() {
-                        Ok(number) => Token::Int(number),
-                        Err(_) => Token::Word(value.clone()),
-                    };
-                }
+            if let Token::Word(word) = &spanned.token
+                && let Some(value) = settings.defines.get(word)
+            {
+                spanned.token = match value.parse::<i64>() {
+                    Ok(number) => Token::Int(number),
+                    Err(_) => Token::Word(value.clone()),
+                };
             }
         }
     }

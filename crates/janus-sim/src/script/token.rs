@@ -150,11 +150,11 @@ impl<'a> Lexer<'a> {
         let negative = self.rest.starts_with('-');
         let body = &self.rest[usize::from(negative)..];
         let dotted = run(body, |byte| byte.is_ascii_digit() || byte == b'.');
-        if let Ok(address) = body[..dotted].parse::<Ipv4Addr>() {
-            if !negative {
-                self.take(dotted);
-                return Ok(Some(Token::Address(address)));
-            }
+        if let Ok(address) = body[..dotted].parse::<Ipv4Addr>()
+            && !negative
+        {
+            self.take(dotted);
+            return Ok(Some(Token::Address(address)));
         }
         let whole = run(body, |byte| byte.is_ascii_digit());
         let fraction = match body[whole..].strip_prefix('.') {

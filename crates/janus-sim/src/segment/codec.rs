@@ -240,7 +240,10 @@ pub fn encode(segment: &Segment) -> Vec<u8> {
     tcp.extend_from_slice(&segment.destination_port.to_be_bytes());
     tcp.extend_from_slice(&segment.seq.to_be_bytes());
     tcp.extend_from_slice(&segment.ack.to_be_bytes());
-    tcp.extend_from_slice(&[((TCP_LEN + options.len()) / 4 << 4) as u8, segment.flags.0]);
+    tcp.extend_from_slice(&[
+        (((TCP_LEN + options.len()) / 4) << 4) as u8,
+        segment.flags.0,
+    ]);
     tcp.extend_from_slice(&segment.window.to_be_bytes());
     tcp.extend_from_slice(&[0, 0]);
     tcp.extend_from_slice(&segment.urgent.to_be_bytes());

@@ -1,0 +1,75 @@
+//! The numbers of Linux's socket interface that are understood here, as they are on x86-64 and arm64.
+#![allow(missing_docs)]
+
+macro_rules! numbers {
+    ($($name:ident = $value:expr;)*) => {
+        $(pub const $name: i32 = $value;)*
+
+        /// The number a C program knows by `name`.
+        pub fn by_name(name: &str) -> Option<i32> {
+            match name {
+                $(stringify!($name) => Some($name),)*
+                _ => None,
+            }
+        }
+    };
+}
+
+numbers! {
+    AF_INET = 2;
+    AF_INET6 = 10;
+
+    SOCK_STREAM = 1;
+    SOCK_DGRAM = 2;
+    SOCK_NONBLOCK = 0o4000;
+    SOCK_CLOEXEC = 0o2000000;
+
+    IPPROTO_IP = 0;
+    IPPROTO_TCP = 6;
+    IPPROTO_UDP = 17;
+
+    SHUT_RD = 0;
+    SHUT_WR = 1;
+    SHUT_RDWR = 2;
+
+    SOMAXCONN = 4096;
+
+    MSG_OOB = 0x1;
+    MSG_PEEK = 0x2;
+    MSG_DONTWAIT = 0x40;
+    MSG_WAITALL = 0x100;
+    MSG_NOSIGNAL = 0x4000;
+    MSG_MORE = 0x8000;
+
+    F_GETFD = 1;
+    F_SETFD = 2;
+    F_GETFL = 3;
+    F_SETFL = 4;
+    FD_CLOEXEC = 1;
+    O_RDONLY = 0;
+    O_RDWR = 2;
+    O_NONBLOCK = 0o4000;
+
+    SIOCOUTQ = 0x5411;
+    FIONREAD = 0x541b;
+    SIOCINQ = 0x541b;
+    FIONBIO = 0x5421;
+
+    SOL_SOCKET = 1;
+    SO_REUSEADDR = 2;
+    SO_TYPE = 3;
+    SO_ERROR = 4;
+    SO_SNDBUF = 7;
+    SO_RCVBUF = 8;
+    SO_KEEPALIVE = 9;
+    SO_LINGER = 13;
+    SO_REUSEPORT = 15;
+    SO_ACCEPTCONN = 30;
+    SO_PROTOCOL = 38;
+    SO_DOMAIN = 39;
+
+    SOL_TCP = 6;
+    TCP_NODELAY = 1;
+    TCP_MAXSEG = 2;
+    TCP_INFO = 11;
+}
