@@ -129,8 +129,7 @@ impl Server {
 
     fn send(
         &mut self,
-        seq: SeqNum,
-        ack: SeqNum,
+        (seq, ack): (SeqNum, SeqNum),
         flags: Flags,
         window: u16,
         payload: &[u8],
@@ -250,7 +249,7 @@ impl Server {
                     )
                 });
                 let ack = self.snd_nxt + *ack as u32;
-                self.send(seq, ack, Flags(*flags), *window, &payload, &options, junk);
+                self.send((seq, ack), Flags(*flags), *window, &payload, &options, junk);
             }
             Act::Read(n) => {
                 let mut into = vec![0; *n];
@@ -288,15 +287,14 @@ impl Server {
         };
         options.timestamps =
             timestamps.then_some((1_000u32.wrapping_add(self.now.as_millis() as u32), 0));
-        self.send(self.irs, SeqNum(0), Flags::SYN, 8_000, &[], &options, &[]);
+        self.send((self.irs, SeqNum(0)), Flags::SYN, 8_000, &[], &options, &[]);
         self.collect()?;
         options = Options {
             timestamps: options.timestamps,
             ..Options::NONE
         };
         self.send(
-            self.rcv_nxt,
-            self.snd_nxt,
+            (self.rcv_nxt, self.snd_nxt),
             Flags::ACK,
             8_000,
             &[],

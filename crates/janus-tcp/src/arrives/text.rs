@@ -175,7 +175,7 @@ impl Stack {
                     Err(buf) => self.pool.free(buf),
                 }
             }
-        } else {
+        } else if text.len > 0 {
             self.counters.dropped_receive_full += 1;
         }
         self.queue_output(id);
