@@ -81,6 +81,8 @@ counters! {
     challenge_acks,
     /// Challenge ACKs held back by the rate limit.
     challenge_acks_limited,
+    /// Writes and FINs put off for want of a packet buffer.
+    starved,
     /// Segments received out of order and kept.
     reordered,
 }

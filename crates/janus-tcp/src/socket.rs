@@ -22,6 +22,9 @@ use janus_wire::tcp::{Flags, Options};
 /// Payload a packet buffer holds behind its room for headers.
 const PAYLOAD_MAX: u16 = SLOT_SIZE as u16 - HEADROOM;
 
+/// Connections remembered as waiting for a packet buffer; those beyond it wait for their own traffic.
+const MAX_STARVED: usize = 1_024;
+
 /// Received bytes in the buffer they came in: `buf.bytes()[off..off + len]`.
 #[derive(Debug)]
 pub struct Received {
@@ -345,6 +348,9 @@ impl Stack {
             done += n;
         }
         if done == 0 {
+            if self.send_room(hot) > 0 {
+                self.starve(conn);
+            }
             self.settle(conn);
             return Err(Error::WouldBlock);
         }
@@ -491,8 +497,9 @@ impl Stack {
         if tail != NONE {
             self.segments[tail].flags |= seg_flag::FIN;
         } else {
-            // Without a buffer the flag stays, and the next turn tries again.
+            // Without a buffer the flag stays, and is tried again when there may be one.
             let Some(buf) = self.pool.alloc_reserved() else {
+                self.starve(conn);
                 return;
             };
             match self.segments.alloc(buf, HEADROOM, 0) {
@@ -502,11 +509,20 @@ impl Stack {
                 }
                 Err(buf) => {
                     self.pool.free(buf);
+                    self.starve(conn);
                     return;
                 }
             }
         }
         self.cold[conn].clear(flag::FIN_QUEUED);
+    }
+
+    /// Notes that a connection waits for a packet buffer.
+    fn starve(&mut self, conn: u32) {
+        self.counters.starved += 1;
+        if !self.starved.contains(&conn) && self.starved.len() < MAX_STARVED {
+            self.starved.push(conn);
+        }
     }
 
     /// Who is told when there is something to read, or the connection opens or ends.

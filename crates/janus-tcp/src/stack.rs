@@ -81,6 +81,8 @@ pub struct Stack {
     pub(crate) ready: VecDeque<Token>,
     /// Hot blocks whose timers fired, being served.
     pub(crate) fired: Vec<u32>,
+    /// Connections that could not write or say FIN for want of a packet buffer.
+    pub(crate) starved: Vec<u32>,
     pub(crate) scratch: Scratch,
     /// The latest time that was handed in.
     pub(crate) now: Instant,
@@ -116,6 +118,7 @@ impl Stack {
             replies: VecDeque::with_capacity(MAX_REPLIES),
             ready: VecDeque::with_capacity(1_024),
             fired: Vec::with_capacity(256),
+            starved: Vec::new(),
             scratch: Scratch::default(),
             now: Instant::ZERO,
             counters: Counters::default(),
@@ -239,8 +242,8 @@ impl Stack {
         if id == NONE || !self.hot[id].is_idle() {
             return;
         }
-        // A state that waits for an answer keeps its timer, and so its block.
-        if matches!(cold.state, State::SynSent | State::SynReceived) {
+        // A state that waits for an answer keeps its timer, and so its block; a FIN that found no buffer too.
+        if matches!(cold.state, State::SynSent | State::SynReceived) || cold.has(flag::FIN_QUEUED) {
             return;
         }
         let hot = &mut self.hot[id];
@@ -300,6 +303,7 @@ impl Stack {
                 .remove(self.hash.v4(&key), Record::Connection(conn).encode());
         }
         self.cold[conn].state = State::Closed;
+        self.cold[conn].clear(flag::FIN_QUEUED);
         self.cold[conn].set(why);
         self.after_end(conn);
     }

@@ -42,6 +42,19 @@ impl Group {
     }
 
     #[inline]
+    fn way_of(&self, tag: u8, index: u32) -> Option<usize> {
+        let mut hits = self.matches(tag);
+        while hits != 0 {
+            let way = hits.trailing_zeros() as usize;
+            if self.indices[way] == index {
+                return Some(way);
+            }
+            hits &= hits - 1;
+        }
+        None
+    }
+
+    #[inline]
     fn put(&mut self, tag: u8, index: u32) -> bool {
         let empty = self.matches(0);
         if empty == 0 {
@@ -187,17 +200,17 @@ impl FlowTable {
     }
 
     /// Where `index`, filed under `hash`, stands.
+    #[inline]
     fn entry(&mut self, hash: u64, index: u32) -> Option<(&mut Group, usize)> {
         let tag = tag_of(hash);
         let bucket = self.bucket(hash);
-        let way = |g: &Group| (0..WAYS).find(|&w| g.tags[w] == tag && g.indices[w] == index);
-        if let Some(w) = way(&self.groups[bucket]) {
-            return Some((&mut self.groups[bucket], w));
+        if let Some(way) = self.groups[bucket].way_of(tag, index) {
+            return Some((&mut self.groups[bucket], way));
         }
         let mut next = self.groups[bucket].overflow;
         while next != NO_OVERFLOW {
-            if let Some(w) = way(&self.overflow[next - 1]) {
-                return Some((&mut self.overflow[next - 1], w));
+            if let Some(way) = self.overflow[next - 1].way_of(tag, index) {
+                return Some((&mut self.overflow[next - 1], way));
             }
             next = self.overflow[next - 1].overflow;
         }

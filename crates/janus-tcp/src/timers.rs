@@ -1,6 +1,8 @@
 //! What time does: retransmission, persist and delayed-acknowledgement deadlines of hot blocks, repeated
 //! SYN-ACKs, and the end of TIME-WAIT. An idle connection has no timer.
 
+use core::time::Duration;
+
 use crate::cold::{NONE, State, flag};
 use crate::hot::hot_flag;
 use crate::reno;
@@ -11,6 +13,9 @@ use crate::time::Instant;
 
 /// Records given up or repeated in one call; the rest is served by the next.
 const MAX_PER_CALL: usize = 1_024;
+
+/// How long those who found no packet buffer wait before they try again.
+const STARVED_RETRY: Duration = Duration::from_millis(1);
 
 impl Stack {
     /// Serves every deadline that has passed.
@@ -24,6 +29,7 @@ impl Stack {
         fired.clear();
         self.fired = fired;
         self.repeat_syn_acks(now);
+        self.feed_starved();
         for _ in 0..MAX_PER_CALL {
             let Some(id) = self.time_wait.due(now) else {
                 break;
@@ -39,10 +45,29 @@ impl Stack {
             self.wheel.next(),
             self.half_open.next_deadline(first_wait),
             self.time_wait.next_deadline(),
+            (!self.starved.is_empty()).then(|| self.now + STARVED_RETRY),
         ]
         .into_iter()
         .flatten()
         .min()
+    }
+
+    /// Those who found no packet buffer try again.
+    fn feed_starved(&mut self) {
+        if self.starved.is_empty() {
+            return;
+        }
+        let Some(buf) = self.pool.alloc() else {
+            return;
+        };
+        self.pool.free(buf);
+        for conn in core::mem::take(&mut self.starved) {
+            let hot = self.cold[conn].hot;
+            if hot != NONE {
+                self.wake_writer(conn);
+                self.queue_output(hot);
+            }
+        }
     }
 
     fn repeat_syn_acks(&mut self, now: Instant) {

@@ -316,3 +316,48 @@ fn a_full_half_open_table_drops_the_oldest() {
     assert_eq!(pair.b.stack.half_open(), 4);
     assert_eq!(pair.b.stack.counters().half_open_evicted, 6);
 }
+
+#[test]
+fn writers_and_fins_survive_a_dry_pool() {
+    let mut pair = pair();
+    let (a, b) = pair.open(40_000);
+    pair.run_for(Duration::from_secs(1));
+    let mut hoard = Vec::new();
+    while let Some(buf) = pair.a.stack.pool().alloc() {
+        hoard.push(buf);
+    }
+    assert_eq!(
+        pair.a.stack.write(pair.now, a, b"later"),
+        Err(Error::WouldBlock)
+    );
+    pair.a.stack.wait_write(pair.now, a, Some(crate::Token(5)));
+    let feed = |pair: &mut Pair, hoard: &mut Vec<janus_mem::PacketBuf>| {
+        for buf in hoard.drain(..) {
+            pair.a.stack.pool().free(buf);
+        }
+        pair.now = pair.a.stack.next_deadline().expect("a retry is due");
+        pair.a.stack.advance(pair.now);
+    };
+    feed(&mut pair, &mut hoard);
+    assert_eq!(pair.a.stack.pop_ready(), Some(crate::Token(5)));
+    assert_eq!(pair.a.stack.write(pair.now, a, b"later"), Ok(5));
+    pair.run_for(Duration::from_secs(1));
+    while let Some(buf) = pair.a.stack.pool().alloc() {
+        hoard.push(buf);
+    }
+    pair.a.stack.close(pair.now, a);
+    let mut out = Vec::new();
+    pair.a.stack.transmit(pair.now, &mut out, 10);
+    assert!(out.is_empty(), "no buffer for the FIN yet");
+    feed(&mut pair, &mut hoard);
+    pair.run_for(Duration::from_secs(1));
+    let mut got = [0; 8];
+    assert_eq!(pair.b.stack.read(pair.now, b, &mut got), Ok(5));
+    assert_eq!(
+        pair.b.stack.read(pair.now, b, &mut got),
+        Ok(0),
+        "the FIN came after all"
+    );
+    pair.b.stack.close(pair.now, b);
+    pair.assert_clean();
+}
