@@ -42,6 +42,8 @@ impl Stack {
             }
             _ => self.synchronized_arrives(conn, p, frame, now),
         }
+        // Afterwards, so that `heat` sees how long it was idle.
+        self.cold[conn].last_heard_ms = now.as_millis() as u32;
         self.finish(conn);
     }
 
@@ -62,7 +64,6 @@ impl Stack {
         now: Instant,
     ) {
         let rst = p.flags.contains(Flags::RST);
-        self.cold[conn].last_heard_ms = now.as_millis() as u32;
         // Before the first check: PAWS (RFC 7323 section 5.3, R1).
         if !rst && !self.passes_paws(conn, p) {
             self.counters.dropped_paws += 1;
