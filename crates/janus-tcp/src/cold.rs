@@ -7,7 +7,11 @@
 use janus_wire::{FlowKeyV4, SeqNum};
 use std::net::Ipv4Addr;
 
+use crate::reno;
+
 pub(crate) const NONE: u32 = u32::MAX;
+
+const INTERACTIVE: u8 = 1 << 7;
 
 /// The states of RFC 9293 section 3.3.2 that a TCB can be in. LISTEN is a listener, SYN-RECEIVED of a
 /// passive open a half-open record, and TIME-WAIT a record of its own.
@@ -100,7 +104,8 @@ pub(crate) struct Cold {
     pub(crate) mss: u16,
     /// In segments; `u16::MAX` = not yet known.
     pub(crate) ssthresh: u16,
-    /// The congestion window, coded by [`crate::reno::encode_window`].
+    /// The congestion window, coded by [`crate::reno::encode_window`] in seven bits; the top bit is
+    /// [`Cold::is_interactive`].
     pub(crate) cwnd_code: u8,
     pub(crate) state: State,
     pub(crate) flags: u8,
@@ -177,6 +182,28 @@ impl Cold {
     #[inline]
     pub(crate) fn receive_scale(&self) -> u8 {
         self.scales >> 4
+    }
+
+    /// An answer of ours has carried an acknowledgement before: it is worth waiting for the next one.
+    #[inline]
+    pub(crate) fn is_interactive(&self) -> bool {
+        self.cwnd_code & INTERACTIVE != 0
+    }
+
+    #[inline]
+    pub(crate) fn set_interactive(&mut self) {
+        self.cwnd_code |= INTERACTIVE;
+    }
+
+    /// The congestion window while idle, in segments.
+    #[inline]
+    pub(crate) fn idle_window(&self) -> u32 {
+        reno::decode_window(self.cwnd_code & !INTERACTIVE)
+    }
+
+    #[inline]
+    pub(crate) fn set_idle_window(&mut self, segments: u32) {
+        self.cwnd_code = self.cwnd_code & INTERACTIVE | reno::encode_window(segments);
     }
 
     /// What the peer may still send into the window we offered.

@@ -247,7 +247,10 @@ impl Stack {
         };
         let (frame_len, resolved) = self.write_headers(&mut buf, off, len, &segment);
         self.counters.segments_out += 1;
-        let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
+        let (cold, hot) = (&mut self.cold[conn], &mut self.hot[id]);
+        if hot.unacked_bytes > 0 {
+            cold.set_interactive();
+        }
         hot.pipe += u32::from(len);
         acknowledged(hot);
         if hot.rto_at == Instant::ZERO {

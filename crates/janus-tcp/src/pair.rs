@@ -119,8 +119,14 @@ impl Pair {
         self.now = until;
     }
 
-    /// Sends what both have to send, then moves to the next moment at which anything happens.
+    /// The next moment at which anything happens, and what both have to say to it.
     pub(crate) fn step(&mut self) {
+        self.deliver();
+        self.flush();
+    }
+
+    /// Sends what both have to send, then lets arrive what arrives next; the answers have still to be made.
+    pub(crate) fn deliver(&mut self) {
         self.flush();
         let Some(next) = self.next_event() else {
             return;
@@ -138,7 +144,6 @@ impl Pair {
             host.stack.advance(self.now);
             while host.stack.pop_ready().is_some() {}
         }
-        self.flush();
     }
 
     pub(crate) fn steps(&mut self, n: usize) {

@@ -592,7 +592,7 @@ impl Stack {
         let cold = &self.cold[self.conn(id)?];
         let mss = cold.payload_mss();
         let hot = (cold.hot != NONE).then(|| &self.hot[cold.hot]);
-        let idle_cwnd = reno::decode_window(cold.cwnd_code) * u32::from(mss);
+        let idle_cwnd = cold.idle_window() * u32::from(mss);
         let idle_ssthresh = match cold.ssthresh {
             u16::MAX => u32::MAX,
             segments => u32::from(segments) * u32::from(mss),

@@ -71,7 +71,8 @@ impl Stack {
         if fin {
             self.fin_arrives(conn, now);
         } else {
-            self.owe_ack(conn, id, u32::from(text.len), filled_a_gap, now);
+            let at_once = filled_a_gap || self.answer_unlikely(conn, p);
+            self.owe_ack(conn, id, u32::from(text.len), at_once, now);
         }
         self.wake_reader(conn);
     }
@@ -206,6 +207,12 @@ impl Stack {
             }
             fin |= has_fin && reaches_end;
         }
+    }
+
+    /// The peer has pushed, so no second segment may follow, and this connection has not yet shown that an
+    /// answer comes soon enough to carry the acknowledgement. An answer in this very turn still carries it.
+    fn answer_unlikely(&self, conn: u32, p: &Parsed) -> bool {
+        p.flags.contains(Flags::PSH) && !self.cold[conn].is_interactive()
     }
 
     /// Acknowledge now or a little later (RFC 9293 section 3.8.6.3, RFC 5681 section 4.2).

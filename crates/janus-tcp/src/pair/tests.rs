@@ -36,35 +36,56 @@ fn an_idle_connection_holds_no_hot_block() {
     pair.assert_clean();
 }
 
+/// A request from `a`, answered in the turn in which it arrives. Gives the segments each side sent for it.
+fn exchange(pair: &mut Pair, a: ConnId, b: ConnId) -> (u64, u64) {
+    let of = |host: &Host| host.stack.counters().segments_out;
+    let before = (of(&pair.a), of(&pair.b));
+    let mut got = [0; 16];
+    pair.a.stack.write(pair.now, a, b"request").expect("room");
+    while pair.b.stack.read(pair.now, b, &mut got).is_err() {
+        pair.deliver();
+    }
+    pair.b.stack.write(pair.now, b, b"answer").expect("room");
+    while pair.a.stack.read(pair.now, a, &mut got).is_err() {
+        pair.deliver();
+    }
+    pair.run_for(Duration::from_secs(1));
+    (of(&pair.a) - before.0, of(&pair.b) - before.1)
+}
+
 #[test]
-fn an_answer_carries_the_acknowledgement() {
+fn an_answer_in_the_turn_carries_the_acknowledgement() {
     let mut pair = pair();
     let (a, b) = pair.open(40_000);
-    pair.steps(10);
-    let before = (
-        pair.a.stack.counters().segments_out,
-        pair.b.stack.counters().segments_out,
-    );
-    pair.a.stack.write(pair.now, a, b"request").expect("room");
-    pair.steps(1);
-    let mut got = [0; 16];
-    pair.b
-        .stack
-        .read(pair.now, b, &mut got)
-        .expect("the request");
-    pair.b.stack.write(pair.now, b, b"answer").expect("room");
-    pair.steps(1);
-    pair.a
-        .stack
-        .read(pair.now, a, &mut got)
-        .expect("the answer");
-    pair.steps(10);
-    let after = (
-        pair.a.stack.counters().segments_out,
-        pair.b.stack.counters().segments_out,
-    );
-    // Request and the answer's acknowledgement one way, the answer the other way: three segments in all.
-    assert_eq!((after.0 - before.0, after.1 - before.1), (2, 1));
+    for _ in 0..3 {
+        // The request and the acknowledgement of the answer; the answer.
+        assert_eq!(exchange(&mut pair, a, b), (2, 1));
+    }
+}
+
+#[test]
+fn acknowledgements_wait_only_where_answers_are_known_to_come() {
+    let mut pair = pair();
+    let (a, b) = pair.open(40_000);
+    let ack_after = |pair: &mut Pair| {
+        let mut got = [0; 16];
+        pair.run_for(Duration::from_secs(1));
+        let before = pair.b.stack.counters().segments_out;
+        pair.a.stack.write(pair.now, a, b"tell").expect("room");
+        while pair.b.stack.read(pair.now, b, &mut got).is_err() {
+            pair.step();
+        }
+        let arrived = pair.now;
+        while pair.b.stack.counters().segments_out == before {
+            pair.step();
+        }
+        pair.now.saturating_since(arrived)
+    };
+    assert_eq!(ack_after(&mut pair), Duration::ZERO);
+    exchange(&mut pair, a, b);
+    let delayed = ack_after(&mut pair);
+    let most = Config::default().delayed_ack + Duration::from_millis(1);
+    assert!(delayed > Duration::ZERO && delayed <= most, "{delayed:?}");
 }
 
 fn transfer(pair: &mut Pair, bytes: usize) {
