@@ -5,21 +5,41 @@
 //! buffers and the steering; it knows nothing of TCP and of tasks.
 
 mod batch;
-#[cfg(not(loom))]
-mod counter;
 pub mod mpsc;
 pub mod park;
-#[cfg(not(loom))]
-mod queue;
 pub mod ring;
 mod sync;
+
+pub use batch::{BURST, Burst, Pull};
+
+#[cfg(not(loom))]
+mod core_loop;
+#[cfg(not(loom))]
+mod counter;
+#[cfg(not(loom))]
+mod dispatch;
+#[cfg(not(loom))]
+mod idle;
+#[cfg(not(loom))]
+mod port;
+#[cfg(not(loom))]
+mod queue;
+#[cfg(not(loom))]
+pub mod steer;
 #[cfg(all(test, not(loom)))]
 mod testing;
 #[cfg(not(loom))]
 pub mod wire;
 
-pub use batch::{BURST, Burst, Pull};
+#[cfg(not(loom))]
+pub use core_loop::IoCore;
 #[cfg(not(loom))]
 pub use counter::Counter;
+#[cfg(not(loom))]
+pub use dispatch::IoCounters;
+#[cfg(not(loom))]
+pub use idle::Idle;
+#[cfg(not(loom))]
+pub use port::{Port, RING_DEPTH, combined, split};
 #[cfg(not(loom))]
 pub use queue::{Backend, Batch, Caps, Queue};

@@ -385,8 +385,9 @@ impl<T> Consumer<T> {
 
     /// Whether nothing waits. Looks at the producer's index.
     #[inline]
-    pub fn is_empty(&mut self) -> bool {
-        self.waiting() == 0
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.shared.header().tail.load(Ordering::Acquire) == self.head
     }
 
     /// Takes one item.

@@ -2,8 +2,11 @@
 
 use std::net::Ipv4Addr;
 
+use janus_csb::{Publisher, Ring, Steering};
 use janus_mem::{Depot, Frame, Growth, Pool};
-use janus_wire::{Link, MacAddr, SeqNum, arp, ethernet, ipv4, proto, tcp};
+use janus_wire::{Link, MICROSOFT_KEY, MacAddr, SeqNum, Toeplitz, arp, ethernet, ipv4, proto, tcp};
+
+use crate::steer::Steerer;
 
 pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 pub(crate) const CLIENT: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
@@ -79,7 +82,6 @@ pub(crate) fn request(link: Link, port: u16, mark: u32) -> Vec<u8> {
     segment(link, (CLIENT, port), (SERVER, 80), mark, 0)
 }
 
-#[expect(dead_code, reason = "for the steering tests")]
 pub(crate) fn arp(op: arp::Op) -> Vec<u8> {
     let mut bytes = ethernet_header(Link::Ethernet, ethernet::ethertype::ARP);
     let mac = MacAddr([2, 0, 0, 0, 0, 9]);
@@ -107,4 +109,11 @@ pub(crate) fn frame(pool: &mut Pool, bytes: &[u8]) -> Frame {
 pub(crate) fn mark(bytes: &[u8], link: Link) -> u32 {
     let ip = ipv4::parse(&bytes[link.header_len()..]).unwrap();
     tcp::parse(ip.payload()).unwrap().0.seq.0
+}
+
+/// A steerer over `shards` shards, and the writer of its steering.
+pub(crate) fn steerer(shards: usize, link: Link) -> (Publisher, Steerer) {
+    let publisher = Publisher::new(Steering::new(Ring::uniform(shards, 64, 1)));
+    let steerer = Steerer::new(Toeplitz::new(&MICROSOFT_KEY), publisher.reader(), link);
+    (publisher, steerer)
 }

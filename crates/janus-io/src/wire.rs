@@ -365,7 +365,7 @@ impl Queue for WireQueue {
     fn arm(&mut self) -> bool {
         self.armed = true;
         self.near.bells[self.index].arm();
-        !self.rx.iter_mut().any(LaneRx::has_frames)
+        !self.rx.iter().any(LaneRx::has_frames)
     }
 }
 

@@ -163,7 +163,7 @@ impl LaneRx {
         self.primed.store(true, Ordering::Release);
     }
 
-    pub(super) fn has_frames(&mut self) -> bool {
+    pub(super) fn has_frames(&self) -> bool {
         !self.full.is_empty()
     }
 }

@@ -1,0 +1,171 @@
+//! The loop of a dedicated I/O core (split placement): receive a burst, dispatch it, take what the shards send to the
+//! device, bring LENT frames back to the shard that lent them. Sorting is `dispatch.rs`; the shard's side of the rings
+//! is `port.rs`. Never runs TCP.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use janus_mem::{Frame, LENT, Pool};
+
+use crate::batch::BURST;
+use crate::dispatch::{Dispatcher, IoCounters};
+use crate::idle::Idle;
+use crate::park::{Parker, Unparker};
+use crate::queue::{Batch, Queue};
+use crate::ring::{Consumer, Producer};
+
+/// An idle core looks around at least this often, whatever its bells say.
+const SLEEP_MAX: Duration = Duration::from_millis(100);
+
+/// The most shards that can send through one core: what fits the upper byte of a frame's tag.
+pub(crate) const LINKS_MAX: usize = 256;
+
+/// A shard's sending side, as its I/O core sees it.
+pub(crate) struct ShardLink {
+    pub(crate) tx: Consumer<Frame>,
+    pub(crate) done: Producer<Frame>,
+    pub(crate) bell: Unparker,
+    /// Taken from the ring, not yet by the device.
+    backlog: Batch,
+    /// Completions that did not fit the ring. While there are any, nothing more is taken from the shard, so they stay
+    /// as few as the device held.
+    owed: Vec<Frame>,
+}
+
+impl ShardLink {
+    pub(crate) fn new(tx: Consumer<Frame>, done: Producer<Frame>, bell: Unparker) -> Self {
+        Self {
+            tx,
+            done,
+            bell,
+            backlog: Batch::new(),
+            owed: Vec::with_capacity(BURST),
+        }
+    }
+}
+
+/// One I/O core with its queue.
+pub struct IoCore {
+    queue: Box<dyn Queue>,
+    pool: Pool,
+    dispatcher: Dispatcher,
+    /// The shards that send through this core.
+    links: Vec<ShardLink>,
+    parker: Parker,
+    burst: Batch,
+    done: Batch,
+    /// Stays empty: an I/O core keeps no frame.
+    none: Vec<Frame>,
+}
+
+impl IoCore {
+    pub(crate) fn new(
+        queue: Box<dyn Queue>,
+        pool: Pool,
+        dispatcher: Dispatcher,
+        links: Vec<ShardLink>,
+        parker: Parker,
+    ) -> Self {
+        Self {
+            queue,
+            pool,
+            dispatcher,
+            links,
+            parker,
+            burst: Batch::new(),
+            done: Batch::new(),
+            none: Vec::new(),
+        }
+    }
+
+    /// What this core did.
+    #[must_use]
+    pub fn counters(&self) -> &Arc<IoCounters> {
+        &self.dispatcher.counters
+    }
+
+    /// Wakes it, for whoever wants it to stop.
+    #[must_use]
+    pub fn unparker(&self) -> Unparker {
+        self.parker.unparker()
+    }
+
+    /// One burst each way. How many frames moved.
+    pub fn turn(&mut self) -> usize {
+        self.queue.rx_burst(&mut self.pool, &mut self.burst);
+        let received = self.burst.len();
+        self.dispatcher
+            .dispatch(&mut self.burst, &mut self.pool, &mut self.none);
+        received + self.transmit()
+    }
+
+    /// Turns until told to stop: spins while there is work, then sleeps on the device and its bell.
+    pub fn run(&mut self, stop: &AtomicBool) -> io::Result<()> {
+        let mut idle = Idle::default();
+        while !stop.load(Ordering::Relaxed) {
+            let worked = self.turn() > 0;
+            if idle.should_sleep(worked) {
+                let before = Instant::now();
+                self.sleep(stop)?;
+                idle.slept(before.elapsed());
+            }
+        }
+        Ok(())
+    }
+
+    fn sleep(&mut self, stop: &AtomicBool) -> io::Result<()> {
+        self.dispatcher.counters.slept.add(1);
+        let ready = !self.queue.arm();
+        let fd = self.queue.wait_fd();
+        let has_work = || {
+            ready
+                || stop.load(Ordering::Relaxed)
+                || self.links.iter().any(|link| {
+                    !link.tx.is_empty() || !link.backlog.is_empty() || !link.owed.is_empty()
+                })
+        };
+        self.parker.park(fd.as_slice(), Some(SLEEP_MAX), has_work)?;
+        Ok(())
+    }
+
+    fn transmit(&mut self) -> usize {
+        let mut taken = 0;
+        for index in 0..self.links.len() {
+            let link = &mut self.links[index];
+            if link.owed.is_empty() {
+                let backlog = &mut link.backlog;
+                link.tx.pop_each(backlog.room(), |mut frame| {
+                    // The device may finish frames of several shards together: the tag says whose they are.
+                    frame.tag = frame.tag & LENT | u16::from(index as u8) << 8;
+                    let _ = backlog.push(frame);
+                });
+            }
+            let before = link.backlog.len();
+            // Also with nothing to send: the device may have finished earlier frames.
+            self.queue
+                .tx_burst(&mut self.pool, &mut link.backlog, &mut self.done);
+            taken += before - link.backlog.len();
+            for frame in self.done.pull() {
+                self.links[usize::from(frame.tag >> 8)].owed.push(frame);
+            }
+        }
+        self.dispatcher.counters.sent.add(taken as u64);
+        taken + self.bring_back()
+    }
+
+    /// Hands finished frames to the shards that lent them.
+    fn bring_back(&mut self) -> usize {
+        let mut completed = 0;
+        for link in self.links.iter_mut().filter(|link| !link.owed.is_empty()) {
+            let pushed = link.done.push_vec(&mut link.owed);
+            if pushed > 0 {
+                completed += pushed;
+                link.bell.wake();
+            }
+        }
+        self.dispatcher.counters.completed.add(completed as u64);
+        completed
+    }
+}

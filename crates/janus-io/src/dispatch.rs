@@ -1,0 +1,161 @@
+//! From a received burst to the shards' rings: steer, sort, hand over, ring the bells. The same code serves a dedicated
+//! I/O core and a shard that polls its own queue and keeps what is its own. A full ring is a counted drop, never a wait.
+
+use std::sync::Arc;
+
+use janus_csb::ShardId;
+use janus_mem::{Frame, Pool};
+
+use crate::batch::BURST;
+use crate::counter::Counter;
+use crate::park::Unparker;
+use crate::queue::Batch;
+use crate::ring::Producer;
+use crate::steer::{Cause, Route, Steerer};
+
+/// What one polling core did. Written by that core, read by anybody.
+#[derive(Debug, Default)]
+pub struct IoCounters {
+    /// Frames the device gave.
+    pub received: Counter,
+    /// Frames handed to shards, copies for every shard counted each.
+    pub delivered: Counter,
+    /// Frames lost because a shard's ring was full.
+    pub dropped_full: Counter,
+    /// Frames that were not what their headers claim.
+    pub dropped_malformed: Counter,
+    /// Fragments: nothing puts them together yet.
+    pub dropped_fragment: Counter,
+    /// Frames of a protocol nobody here speaks.
+    pub dropped_unknown: Counter,
+    /// Frames for a shard that this core has no ring to.
+    pub dropped_no_shard: Counter,
+    /// Copies for every shard that found no buffer.
+    pub dropped_no_buffer: Counter,
+    /// Frames given to the device.
+    pub sent: Counter,
+    /// LENT frames handed back to their shards.
+    pub completed: Counter,
+    /// Times the core slept.
+    pub slept: Counter,
+}
+
+/// The way to one shard.
+pub(crate) struct Lane {
+    pub(crate) ring: Producer<Frame>,
+    pub(crate) bell: Unparker,
+    staged: Batch,
+}
+
+impl Lane {
+    pub(crate) fn new(ring: Producer<Frame>, bell: Unparker) -> Self {
+        Self {
+            ring,
+            bell,
+            staged: Batch::new(),
+        }
+    }
+}
+
+/// Sorts bursts by shard.
+pub(crate) struct Dispatcher {
+    steerer: Steerer,
+    /// By shard; `None` for the one that keeps its own frames.
+    lanes: Vec<Option<Lane>>,
+    pub(crate) counters: Arc<IoCounters>,
+}
+
+impl Dispatcher {
+    pub(crate) fn new(steerer: Steerer, lanes: Vec<Option<Lane>>) -> Self {
+        Self {
+            steerer,
+            lanes,
+            counters: Arc::default(),
+        }
+    }
+
+    /// Hands a burst over; frames of the shard without a lane go to `mine`.
+    pub(crate) fn dispatch(&mut self, burst: &mut Batch, pool: &mut Pool, mine: &mut Vec<Frame>) {
+        if burst.is_empty() {
+            return;
+        }
+        self.steerer.refresh();
+        self.counters.received.add(burst.len() as u64);
+        let mut routes = [Route::Every; BURST];
+        self.steerer.route_burst(burst, &mut routes);
+        let kept = mine.len();
+        for (frame, route) in burst.pull().zip(routes) {
+            match route {
+                Route::Shard(shard) => self.stage(frame, shard, pool, mine),
+                Route::Every => self.stage_every(frame, pool, mine),
+                Route::Drop(cause) => self.refuse(frame, cause, pool),
+            }
+        }
+        let delivered = (mine.len() - kept) as u64 + self.flush(pool);
+        self.counters.delivered.add(delivered);
+    }
+
+    #[inline]
+    fn stage(&mut self, frame: Frame, shard: ShardId, pool: &mut Pool, mine: &mut Vec<Frame>) {
+        match self.lanes.get_mut(shard.index()) {
+            Some(Some(lane)) => {
+                let refused = lane.staged.push(frame);
+                debug_assert!(
+                    refused.is_ok(),
+                    "a lane gets at most one of each frame of a burst"
+                );
+            }
+            Some(None) => mine.push(frame),
+            None => {
+                self.counters.dropped_no_shard.add(1);
+                pool.free(frame.buf);
+            }
+        }
+    }
+
+    #[cold]
+    fn stage_every(&mut self, frame: Frame, pool: &mut Pool, mine: &mut Vec<Frame>) {
+        let last = self.lanes.len().saturating_sub(1);
+        for shard in 0..last {
+            let Some(buf) = pool.alloc() else {
+                self.counters.dropped_no_buffer.add(1);
+                continue;
+            };
+            let mut copy = Frame::new(buf, frame.len);
+            copy.data_mut().copy_from_slice(frame.data());
+            self.stage(copy, ShardId(shard as u8), pool, mine);
+        }
+        self.stage(frame, ShardId(last as u8), pool, mine);
+    }
+
+    #[cold]
+    fn refuse(&mut self, frame: Frame, cause: Cause, pool: &mut Pool) {
+        match cause {
+            Cause::Malformed => &self.counters.dropped_malformed,
+            Cause::Fragment => &self.counters.dropped_fragment,
+            Cause::Unknown => &self.counters.dropped_unknown,
+        }
+        .add(1);
+        pool.free(frame.buf);
+    }
+
+    fn flush(&mut self, pool: &mut Pool) -> u64 {
+        let mut delivered = 0;
+        for lane in self
+            .lanes
+            .iter_mut()
+            .flatten()
+            .filter(|lane| !lane.staged.is_empty())
+        {
+            delivered += lane.ring.push_batch(&mut lane.staged) as u64;
+            lane.bell.wake();
+            if !lane.staged.is_empty() {
+                self.counters.dropped_full.add(lane.staged.len() as u64);
+                for frame in lane.staged.pull() {
+                    pool.free(frame.buf);
+                }
+            }
+        }
+        delivered
+    }
+}

@@ -1,0 +1,86 @@
+//! When a polling core that finds nothing goes to sleep. Counts empty turns; knows no clock and no device.
+
+use std::time::Duration;
+
+/// Turns without work before anything but spinning is tried.
+const SPINS: u32 = 32;
+/// Bounds of the turns without work after which a core sleeps.
+const LIMIT_MIN: u32 = 64;
+const LIMIT_MAX: u32 = 2048;
+/// A sleep shorter than this should have been a spin: waking took about as long.
+const TOO_SHORT: Duration = Duration::from_micros(50);
+/// A sleep longer than this says that spinning before it was wasted.
+const LONG: Duration = Duration::from_millis(1);
+
+/// The adaptive threshold between spinning and sleeping.
+#[derive(Debug)]
+pub struct Idle {
+    empty_turns: u32,
+    limit: u32,
+}
+
+impl Default for Idle {
+    fn default() -> Self {
+        Self {
+            empty_turns: 0,
+            limit: 4 * LIMIT_MIN,
+        }
+    }
+}
+
+impl Idle {
+    /// After each turn: whether it is time to sleep. In between it spins, then lets other threads run.
+    #[inline]
+    pub fn should_sleep(&mut self, worked: bool) -> bool {
+        if worked {
+            self.empty_turns = 0;
+            return false;
+        }
+        self.empty_turns += 1;
+        if self.empty_turns >= self.limit {
+            return true;
+        }
+        if self.empty_turns <= SPINS {
+            core::hint::spin_loop();
+        } else {
+            std::thread::yield_now();
+        }
+        false
+    }
+
+    /// After a sleep: learns from how long it was.
+    pub fn slept(&mut self, time: Duration) {
+        self.empty_turns = 0;
+        if time < TOO_SHORT {
+            self.limit = (self.limit * 2).min(LIMIT_MAX);
+        } else if time > LONG {
+            self.limit = (self.limit / 2).max(LIMIT_MIN);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn turns(idle: &mut Idle) -> u32 {
+        (1..).find(|_| idle.should_sleep(false)).unwrap()
+    }
+
+    #[test]
+    fn short_sleeps_lengthen_the_spin_and_long_ones_shorten_it() {
+        let mut idle = Idle::default();
+        assert_eq!(turns(&mut idle), 4 * LIMIT_MIN);
+        for _ in 0..20 {
+            idle.slept(Duration::from_micros(10));
+        }
+        assert_eq!(turns(&mut idle), LIMIT_MAX);
+        for _ in 0..20 {
+            idle.slept(Duration::from_millis(5));
+        }
+        assert_eq!(turns(&mut idle), LIMIT_MIN);
+        assert!(!idle.should_sleep(true));
+        idle.slept(Duration::from_micros(200));
+        assert_eq!(turns(&mut idle), LIMIT_MIN);
+    }
+}

@@ -1,0 +1,291 @@
+//! A shard's way to its packets, the same in both placements: it asks its [`Port`] for frames and gives it frames.
+//! Behind it are rings to a dedicated I/O core (split), or the shard's own queue and rings to its neighbours
+//! (combined). [`split`] and [`combined`] build the whole fabric. Runs no TCP and holds no thread.
+
+use std::io;
+use std::sync::Arc;
+
+use janus_csb::ShardId;
+use janus_mem::{Frame, Pool};
+use rustix::fd::BorrowedFd;
+
+use crate::batch::BURST;
+use crate::core_loop::{IoCore, LINKS_MAX, ShardLink};
+use crate::dispatch::{Dispatcher, IoCounters, Lane};
+use crate::park::{Parker, Unparker};
+use crate::queue::{Batch, Caps, Queue};
+use crate::ring::{Consumer, Producer, ring};
+use crate::steer::Steerer;
+
+/// Frames that can wait in one ring between two cores, unless asked otherwise.
+pub const RING_DEPTH: u32 = 1024;
+
+/// One shard's way in and out.
+pub struct Port {
+    /// Frames steered here by other cores.
+    from: Vec<Consumer<Frame>>,
+    /// Which of them has its turn first.
+    next: usize,
+    kind: Kind,
+}
+
+enum Kind {
+    Own(Box<Own>),
+    Remote(Remote),
+}
+
+/// Combined placement: the shard polls a queue.
+struct Own {
+    queue: Box<dyn Queue>,
+    dispatcher: Dispatcher,
+    burst: Batch,
+    /// Given to the port, not yet taken by the device.
+    backlog: Batch,
+    done: Batch,
+}
+
+/// Split placement: an I/O core polls for it.
+struct Remote {
+    caps: Caps,
+    tx: Producer<Frame>,
+    done: Consumer<Frame>,
+    io_core: Unparker,
+}
+
+impl Port {
+    /// What the device can do.
+    #[must_use]
+    pub fn caps(&self) -> &Caps {
+        match &self.kind {
+            Kind::Own(own) => own.queue.caps(),
+            Kind::Remote(remote) => &remote.caps,
+        }
+    }
+
+    /// What this shard's own polling did; `None` where an I/O core does it.
+    #[must_use]
+    pub fn counters(&self) -> Option<&Arc<IoCounters>> {
+        match &self.kind {
+            Kind::Own(own) => Some(&own.dispatcher.counters),
+            Kind::Remote(_) => None,
+        }
+    }
+
+    /// Appends frames for this shard, tagged and keyed: first up to [`BURST`] that other cores steered here, then (in
+    /// combined placement, and if those were fewer) what is its own of a burst of its queue; the rest of that burst goes
+    /// to the neighbours. Less than two bursts in all.
+    pub fn receive(&mut self, pool: &mut Pool, frames: &mut Vec<Frame>) {
+        let before = frames.len();
+        // A ring may give at most its share, so that it starves neither the others nor the own queue.
+        let own = usize::from(matches!(self.kind, Kind::Own(_)));
+        let share = BURST / (self.from.len() + own).clamp(1, 4);
+        let rings = self.from.len();
+        for step in 0..rings {
+            let room = BURST - (frames.len() - before);
+            let at = (self.next + step) % rings;
+            self.from[at].pop_each(room.min(share), |frame| {
+                frame.buf.prefetch();
+                frames.push(frame);
+            });
+        }
+        self.next = if self.next + 1 < rings {
+            self.next + 1
+        } else {
+            0
+        };
+        if let Kind::Own(own) = &mut self.kind
+            && frames.len() - before < BURST
+        {
+            own.queue.rx_burst(pool, &mut own.burst);
+            own.dispatcher.dispatch(&mut own.burst, pool, frames);
+        }
+    }
+
+    /// Frames that [`send`](Self::send) takes now: what the stack may make.
+    #[inline]
+    pub fn send_room(&mut self) -> usize {
+        match &mut self.kind {
+            Kind::Own(own) => own.backlog.room(),
+            Kind::Remote(remote) => remote.tx.room().min(BURST),
+        }
+    }
+
+    /// Takes frames from the front of `frames`, as many as there is room for, and appends LENT frames that came back to
+    /// `done`. To be called in each turn of the loop, with or without frames: completions come this way only.
+    pub fn send(&mut self, pool: &mut Pool, frames: &mut Vec<Frame>, done: &mut Vec<Frame>) {
+        match &mut self.kind {
+            Kind::Own(own) => own.send(pool, frames, done),
+            Kind::Remote(remote) => {
+                if !frames.is_empty() && remote.tx.push_vec(frames) > 0 {
+                    remote.io_core.wake();
+                }
+                remote.done.pop_vec(done, usize::MAX);
+            }
+        }
+    }
+
+    /// What the shard can sleep on besides its own bell.
+    #[must_use]
+    pub fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        match &self.kind {
+            Kind::Own(own) => own.queue.wait_fd(),
+            Kind::Remote(_) => None,
+        }
+    }
+
+    /// The shard is about to sleep: tells the device so. False when there is work already.
+    pub fn arm(&mut self) -> bool {
+        let armed = match &mut self.kind {
+            Kind::Own(own) => own.queue.arm() && own.backlog.is_empty(),
+            Kind::Remote(_) => true,
+        };
+        armed && !self.has_waiting()
+    }
+
+    /// Whether a ring to this shard holds something: asked again after its bell was armed, before it sleeps.
+    #[must_use]
+    pub fn has_waiting(&self) -> bool {
+        let completions = match &self.kind {
+            Kind::Own(_) => false,
+            Kind::Remote(remote) => !remote.done.is_empty(),
+        };
+        completions || self.from.iter().any(|ring| !ring.is_empty())
+    }
+
+    /// Frames waiting in the rings to this shard: the queue depth a balancer looks at.
+    pub fn depth(&mut self) -> usize {
+        self.from.iter_mut().map(Consumer::waiting).sum()
+    }
+}
+
+impl Own {
+    fn send(&mut self, pool: &mut Pool, frames: &mut Vec<Frame>, done: &mut Vec<Frame>) {
+        // At least one turn, so that a device that finishes later is asked.
+        loop {
+            let fits = self.backlog.room().min(frames.len());
+            self.backlog.extend(frames.drain(..fits));
+            let before = self.backlog.len();
+            self.queue.tx_burst(pool, &mut self.backlog, &mut self.done);
+            let taken = before - self.backlog.len();
+            self.dispatcher.counters.sent.add(taken as u64);
+            self.dispatcher
+                .counters
+                .completed
+                .add(self.done.len() as u64);
+            done.extend(self.done.pull());
+            if frames.is_empty() || taken == 0 {
+                return;
+            }
+        }
+    }
+}
+
+/// Split placement: one I/O core for each queue with its pool, and a port for each shard (there is one bell for each).
+/// A shard sends through the I/O core `shard % cores`.
+pub fn split(
+    queues: Vec<Box<dyn Queue>>,
+    pools: Vec<Pool>,
+    steerer: &Steerer,
+    shards: &[Unparker],
+    depth: u32,
+) -> io::Result<(Vec<IoCore>, Vec<Port>)> {
+    assert!(
+        !queues.is_empty() && queues.len() == pools.len(),
+        "each I/O core has one queue and one pool"
+    );
+    assert!(
+        (1..=LINKS_MAX).contains(&shards.len()),
+        "1 to {LINKS_MAX} shards"
+    );
+    let cores = queues.len();
+    let mut from: Vec<Vec<Consumer<Frame>>> = shards.iter().map(|_| Vec::new()).collect();
+    let mut remotes: Vec<Option<Remote>> = shards.iter().map(|_| None).collect();
+    let mut io_cores = Vec::new();
+    for (core, (queue, pool)) in queues.into_iter().zip(pools).enumerate() {
+        let parker = Parker::new()?;
+        let mut lanes = Vec::new();
+        let mut links = Vec::new();
+        for (shard, bell) in shards.iter().enumerate() {
+            let (producer, consumer) = ring(depth);
+            lanes.push(Some(Lane::new(producer, bell.clone())));
+            from[shard].push(consumer);
+            if shard % cores == core {
+                let (tx, tx_here) = ring(depth);
+                // All that the shard's sending ring and the core's backlog hold can come back before it looks.
+                let (done_here, done) = ring(2 * depth);
+                links.push(ShardLink::new(tx_here, done_here, bell.clone()));
+                remotes[shard] = Some(Remote {
+                    caps: queue.caps().clone(),
+                    tx,
+                    done,
+                    io_core: parker.unparker(),
+                });
+            }
+        }
+        io_cores.push(IoCore::new(
+            queue,
+            pool,
+            Dispatcher::new(steerer.clone(), lanes),
+            links,
+            parker,
+        ));
+    }
+    let port = |(from, remote): (Vec<Consumer<Frame>>, Option<Remote>)| Port {
+        from,
+        next: 0,
+        kind: Kind::Remote(remote.expect("every shard sends through one core")),
+    };
+    Ok((io_cores, from.into_iter().zip(remotes).map(port).collect()))
+}
+
+/// Combined placement: shard `i` polls queue `i`, keeps its own frames and hands the others to their shards. One bell
+/// for each shard, one shard for each queue.
+#[must_use]
+pub fn combined(
+    queues: Vec<Box<dyn Queue>>,
+    steerer: &Steerer,
+    shards: &[Unparker],
+    depth: u32,
+) -> Vec<Port> {
+    assert!(
+        !queues.is_empty() && queues.len() == shards.len(),
+        "each shard has one queue"
+    );
+    assert!(
+        shards.len() <= 1 + usize::from(u8::MAX),
+        "a shard's number is a byte: {}",
+        ShardId(u8::MAX)
+    );
+    let mut from: Vec<Vec<Consumer<Frame>>> = shards.iter().map(|_| Vec::new()).collect();
+    let mut ports = Vec::new();
+    for (me, queue) in queues.into_iter().enumerate() {
+        let lane = |(shard, bell): (usize, &Unparker)| {
+            (shard != me).then(|| {
+                let (producer, consumer) = ring(depth);
+                from[shard].push(consumer);
+                Lane::new(producer, bell.clone())
+            })
+        };
+        let lanes = shards.iter().enumerate().map(lane).collect();
+        let dispatcher = Dispatcher::new(steerer.clone(), lanes);
+        let own = Own {
+            queue,
+            dispatcher,
+            burst: Batch::new(),
+            backlog: Batch::new(),
+            done: Batch::new(),
+        };
+        ports.push(Port {
+            from: Vec::new(),
+            next: 0,
+            kind: Kind::Own(Box::new(own)),
+        });
+    }
+    for (port, from) in ports.iter_mut().zip(from) {
+        port.from = from;
+    }
+    ports
+}
+
+#[cfg(test)]
+mod tests;

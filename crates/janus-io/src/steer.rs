@@ -1,0 +1,173 @@
+//! Where a frame belongs: its class, its flow key (the NIC's Toeplitz hash), and the shard that the published steering
+//! names for it. It decides and marks the frame; it moves nothing. What a shard does with a flow it does not know is
+//! the walk, in `janus-csb`.
+
+use janus_csb::{Reader, ShardId, Tag};
+use janus_mem::Frame;
+use janus_wire::{Class, Link, Toeplitz, classify};
+
+use crate::batch::BURST;
+
+/// Where a frame goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// To this shard.
+    Shard(ShardId),
+    /// A copy to each: every shard resolves link addresses for itself.
+    Every,
+    /// Nowhere.
+    Drop(Cause),
+}
+
+/// Why a frame goes nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Not what its headers claim.
+    Malformed,
+    /// A fragment: its ports, and so its shard, are unknown until it is put together.
+    Fragment,
+    /// A protocol nobody here speaks.
+    Unknown,
+}
+
+/// Decides for one core. Each has its own: the hash tables stay in its cache and the reader is for one thread.
+#[derive(Clone)]
+pub struct Steerer {
+    toeplitz: Toeplitz,
+    reader: Reader,
+    link: Link,
+}
+
+/// What the passes over a burst keep for each frame.
+struct Scratch {
+    keys: [u32; BURST],
+    ports: [u16; BURST],
+    owners: [ShardId; BURST],
+}
+
+impl Steerer {
+    /// Steers frames of `link` by what `reader` sees published; `toeplitz` must be the one the NIC and the stacks use.
+    #[must_use]
+    pub fn new(toeplitz: Toeplitz, reader: Reader, link: Link) -> Self {
+        Self {
+            toeplitz,
+            reader,
+            link,
+        }
+    }
+
+    /// Between bursts: adopts a newer steering if there is one. Never waits.
+    #[inline]
+    pub fn refresh(&mut self) -> bool {
+        self.reader.refresh()
+    }
+
+    /// The steering in use.
+    #[must_use]
+    pub fn reader(&self) -> &Reader {
+        &self.reader
+    }
+
+    /// Decides for one frame and puts key and tag into it.
+    pub fn route(&self, frame: &mut Frame) -> Route {
+        let mut routes = [Route::Every; BURST];
+        self.route_burst(core::slice::from_mut(frame), &mut routes);
+        routes[0]
+    }
+
+    /// Decides for up to [`BURST`] frames and puts key and tag into each. One pass reads headers and hashes, one looks
+    /// the keys up, so that the cache misses of a burst overlap.
+    #[inline]
+    pub fn route_burst(&self, frames: &mut [Frame], routes: &mut [Route; BURST]) {
+        assert!(frames.len() <= BURST, "a burst is at most {BURST} frames");
+        let count = frames.len();
+        let mut scratch = Scratch {
+            keys: [0; BURST],
+            ports: [0; BURST],
+            owners: [ShardId(0); BURST],
+        };
+        for (i, frame) in frames.iter_mut().enumerate() {
+            match self.key(frame.data()) {
+                Ok((key, port)) => {
+                    (scratch.keys[i], scratch.ports[i]) = (key, port);
+                    routes[i] = Route::Shard(ShardId(0));
+                    frame.key = key;
+                }
+                Err(route) => routes[i] = route,
+            }
+        }
+        let Scratch {
+            keys,
+            ports,
+            owners,
+        } = &mut scratch;
+        let tag: Tag = self.reader.current().look_up_batch(
+            &keys[..count],
+            &ports[..count],
+            &mut owners[..count],
+        );
+        for ((frame, route), owner) in frames.iter_mut().zip(routes).zip(owners) {
+            if let Route::Shard(shard) = route {
+                *shard = *owner;
+                frame.tag = tag.bits();
+            }
+        }
+    }
+
+    /// Key and local port of the flow a frame belongs to, or where it goes without one.
+    #[inline]
+    fn key(&self, bytes: &[u8]) -> Result<(u32, u16), Route> {
+        match classify(bytes, self.link) {
+            Class::Tcp4 {
+                src,
+                dst,
+                sport,
+                dport,
+                ..
+            } => Ok((self.toeplitz.hash_v4(src, dst, sport, dport), dport)),
+            other => self.key_of_rest(other),
+        }
+    }
+
+    #[inline(never)]
+    fn key_of_rest(&self, class: Class) -> Result<(u32, u16), Route> {
+        let hash = &self.toeplitz;
+        match class {
+            Class::Tcp4 {
+                src,
+                dst,
+                sport,
+                dport,
+                ..
+            } => Ok((hash.hash_v4(src, dst, sport, dport), dport)),
+            Class::Tcp6 {
+                src,
+                dst,
+                sport,
+                dport,
+                ..
+            } => Ok((hash.hash_v6(src, dst, sport, dport), dport)),
+            // An error is for the shard whose packet it quotes.
+            Class::Icmp4 {
+                quoted: Some(flow), ..
+            } => Ok((hash.hash_arriving_v4(&flow), flow.local_port)),
+            Class::Icmp6 {
+                quoted: Some(flow), ..
+            } => Ok((hash.hash_arriving_v6(&flow), flow.local_port)),
+            Class::Icmp4 { src, dst, .. } => Ok((hash.hash_v4(src, dst, 0, 0), 0)),
+            Class::Icmp6 {
+                neighbour: false,
+                src,
+                dst,
+                ..
+            } => Ok((hash.hash_v6(src, dst, 0, 0), 0)),
+            Class::Arp | Class::Icmp6 { .. } => Err(Route::Every),
+            Class::Fragment { .. } => Err(Route::Drop(Cause::Fragment)),
+            Class::Other => Err(Route::Drop(Cause::Unknown)),
+            Class::Malformed(_) => Err(Route::Drop(Cause::Malformed)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+use super::*;
+use crate::testing::{CLIENT, SERVER, arp, frame, pool, request, segment, steerer};
+use janus_csb::ShardId;
+use janus_wire::arp::Op;
+use janus_wire::{MICROSOFT_KEY, icmpv4, ipv4, proto};
+
+fn icmp(payload: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0; ipv4::LEN + payload.len()];
+    let repr = ipv4::Repr {
+        src: CLIENT,
+        dst: SERVER,
+        proto: proto::ICMP,
+        payload_len: payload.len() as u16,
+        ttl: 64,
+        tos: 0,
+        id: 0,
+        dont_fragment: false,
+    };
+    ipv4::emit(&mut bytes, &repr);
+    bytes[ipv4::LEN..].copy_from_slice(payload);
+    bytes
+}
+
+#[test]
+fn segments_carry_the_nics_hash_and_the_published_epoch() {
+    let mut pool = pool(256);
+    for link in [Link::Ip, Link::Ethernet] {
+        let (mut publisher, mut steerer) = steerer(3, link);
+        let mut used = [0; 3];
+        for port in 1000..1050 {
+            let mut frame = frame(&mut pool, &request(link, port, 1));
+            let key = Toeplitz::new(&MICROSOFT_KEY).hash_v4(CLIENT, SERVER, port, 80);
+            let Route::Shard(shard) = steerer.route(&mut frame) else {
+                panic!("a segment has a shard")
+            };
+            assert_eq!(
+                (shard, frame.key),
+                (publisher.current().published().owner(key, 80), key)
+            );
+            assert_eq!(
+                Tag::from_bits(frame.tag),
+                Tag::new(publisher.current().published().epoch(), false)
+            );
+            used[shard.index()] += 1;
+        }
+        assert!(used.iter().all(|n| *n > 5), "{used:?}");
+        // Only shard 2 listens from now on.
+        publisher.listen(80, ShardId(2));
+        let mut frame = frame(&mut pool, &request(link, 1000, 1));
+        steerer.route(&mut frame);
+        assert_eq!(
+            Tag::from_bits(frame.tag).epoch().number(),
+            0,
+            "not before it is adopted, between bursts"
+        );
+        assert!(steerer.refresh());
+        assert_eq!(steerer.route(&mut frame), Route::Shard(ShardId(2)));
+        assert_eq!(Tag::from_bits(frame.tag).epoch().number(), 1);
+    }
+}
+
+#[test]
+fn an_icmp_error_goes_to_the_shard_it_speaks_of() {
+    let (_publisher, steerer) = steerer(8, Link::Ip);
+    let mut pool = pool(64);
+    for port in 1000..1020 {
+        let sent_by_us = segment(Link::Ip, (SERVER, 80), (CLIENT, port), 1, 0);
+        let mut error = vec![0; 200];
+        let len = icmpv4::emit_unreachable(
+            &mut error,
+            icmpv4::unreachable::FRAGMENTATION_NEEDED,
+            1400,
+            &sent_by_us,
+        );
+        let mut error = frame(&mut pool, &icmp(&error[..len]));
+        let mut data = frame(&mut pool, &request(Link::Ip, port, 1));
+        assert_eq!(steerer.route(&mut error), steerer.route(&mut data));
+        assert_eq!(error.key, data.key);
+    }
+}
+
+#[test]
+fn what_is_no_segment() {
+    let (_publisher, steerer) = steerer(3, Link::Ethernet);
+    let mut pool = pool(64);
+    let mut route = |bytes: &[u8]| steerer.route(&mut frame(&mut pool, bytes));
+    assert_eq!(
+        (route(&arp(Op::Request)), route(&arp(Op::Reply))),
+        (Route::Every, Route::Every)
+    );
+    let good = request(Link::Ethernet, 1, 1);
+    assert_eq!(route(&good[..20]), Route::Drop(Cause::Malformed));
+    assert_eq!(route(&[]), Route::Drop(Cause::Malformed));
+    let mut fragment = good.clone();
+    fragment[14 + 6] = 0x20;
+    assert_eq!(route(&fragment), Route::Drop(Cause::Fragment));
+    let mut udp = good.clone();
+    udp[14 + 9] = proto::UDP;
+    assert_eq!(route(&udp), Route::Drop(Cause::Unknown));
+    let mut ping = vec![0; 64];
+    let len = icmpv4::emit_echo_request(&mut ping, 1, 1, b"ping");
+    let bytes = [&good[..14], &icmp(&ping[..len])[..]].concat();
+    assert!(matches!(route(&bytes), Route::Shard(_)));
+}
+
+#[test]
+fn a_burst_is_decided_like_its_frames_one_by_one() {
+    let (_publisher, steerer) = steerer(5, Link::Ethernet);
+    let mut pool = pool(256);
+    let bytes = |i: u16| {
+        if i.is_multiple_of(7) {
+            arp(Op::Reply)
+        } else {
+            request(Link::Ethernet, i, 1)
+        }
+    };
+    let mut burst: Vec<Frame> = (0..BURST as u16)
+        .map(|i| frame(&mut pool, &bytes(i)))
+        .collect();
+    let mut routes = [Route::Every; BURST];
+    steerer.route_burst(&mut burst, &mut routes);
+    for (i, (in_burst, route)) in burst.iter().zip(routes).enumerate() {
+        let mut alone = frame(&mut pool, &bytes(i as u16));
+        assert_eq!(steerer.route(&mut alone), route);
+        assert_eq!((alone.key, alone.tag), (in_burst.key, in_burst.tag));
+        pool.free(alone.buf);
+    }
+}
