@@ -1,0 +1,143 @@
+//! The TCP engine alone behind the far end: no runtime, no tasks, one thread. What a benchmark measures here is the
+//! floor for what the runtime can reach.
+
+use super::far::Far;
+use janus_mem::{Depot, Frame, Growth, MemError, Toucher};
+use janus_tcp::{
+    Config, ConnId, Error, Instant, Interface, Ipv4Cidr, ListenerId, Local, Secrets, Stack, Token,
+};
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+/// Frames exchanged at a time.
+const BURST: usize = 64;
+const LISTENER: Token = Token(u32::MAX - 1);
+
+/// An echo server on a bare stack, and its far end.
+pub struct Engine {
+    pub stack: Stack,
+    pub far: Far,
+    listener: ListenerId,
+    start: std::time::Instant,
+    generations: Vec<u32>,
+    frames: Vec<Frame>,
+    turns: u64,
+}
+
+impl Engine {
+    pub fn new(
+        far: Far,
+        config: Config,
+        server: SocketAddrV4,
+        buffers: u32,
+    ) -> Result<Self, MemError> {
+        let toucher = Toucher::spawn().expect("a thread");
+        let growth = Growth::Ahead(toucher);
+        let pool = Depot::new(buffers, &growth)?.pool();
+        let interface = Interface {
+            link: janus_wire::Link::Ethernet,
+            mac: janus_wire::MacAddr([2, 0, 0, 0, 0, 1]),
+            mtu: 1500,
+            addresses: vec![Ipv4Cidr {
+                addr: *server.ip(),
+                prefix: 24,
+            }],
+            any_local: false,
+            gateway: Some(Ipv4Addr::new(192, 0, 2, 2)),
+            tx_checksum: false,
+            rx_checksum: false,
+            answers: true,
+        };
+        let mut stack = Stack::new(config, interface, Secrets::from_seed(7), pool, &growth)?;
+        let listener = stack.listen(server, 4096).expect("the port is free");
+        stack.wait_accept(listener, Some(LISTENER));
+        let start = std::time::Instant::now();
+        Ok(Self {
+            stack,
+            far,
+            listener,
+            start,
+            generations: Vec::new(),
+            frames: Vec::with_capacity(2 * BURST),
+            turns: 0,
+        })
+    }
+
+    /// One turn of the loop: in, application, timers, out.
+    pub fn turn(&mut self) {
+        let frames = &mut self.frames;
+        self.far
+            .give(self.stack.pool(), BURST, |frame| frames.push(frame));
+        let now = Instant::from_nanos(self.start.elapsed().as_nanos() as u64);
+        self.stack.input(now, &mut self.frames, &mut Local);
+        while let Some(token) = self.stack.pop_ready() {
+            if token == LISTENER {
+                self.accept(now);
+            } else {
+                let id = ConnId {
+                    index: token.0,
+                    generation: self.generations[token.0 as usize],
+                };
+                self.serve(now, id);
+            }
+        }
+        self.stack.advance(now);
+        self.stack.transmit(now, &mut self.frames, 2 * BURST);
+        self.far.take(self.frames.iter().map(Frame::data));
+        for frame in self.frames.drain(..) {
+            if frame.is_lent() {
+                self.stack.completed(frame);
+            } else {
+                self.stack.pool().free(frame.buf);
+            }
+        }
+        self.turns += 1;
+    }
+
+    /// Bytes of what stands for tasks here: the generation of each connection.
+    pub fn task_bytes(&self) -> usize {
+        self.generations.len() * size_of::<u32>()
+    }
+
+    fn accept(&mut self, now: Instant) {
+        while let Ok((id, _)) = self.stack.accept(self.listener) {
+            let at = id.index as usize;
+            if at >= self.generations.len() {
+                self.generations.resize(at + 1, 0);
+            }
+            self.generations[at] = id.generation;
+            self.serve(now, id);
+        }
+        self.stack.wait_accept(self.listener, Some(LISTENER));
+    }
+
+    /// Echoes what is there; closes when the peer has.
+    fn serve(&mut self, now: Instant, id: ConnId) {
+        let mut data = [0; 2048];
+        loop {
+            match self.stack.read(now, id, &mut data) {
+                Ok(0) => return self.stack.close(now, id),
+                Ok(n) => {
+                    if self.stack.write(now, id, &data[..n]) != Ok(n) {
+                        return self.stack.abort(now, id);
+                    }
+                }
+                Err(Error::WouldBlock) => return self.stack.wait_read(id, Some(Token(id.index))),
+                Err(_) => return self.stack.close(now, id),
+            }
+        }
+    }
+
+    /// Turns until `done` says so, at most `limit`.
+    pub fn run(&mut self, limit: std::time::Duration, mut done: impl FnMut(&Self) -> bool) -> bool {
+        let start = std::time::Instant::now();
+        while !done(self) {
+            for _ in 0..16 {
+                self.turn();
+            }
+            if start.elapsed() > limit {
+                return false;
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,481 @@
+//! The far end of the wire: a load generator that keeps no connections. What it sends next follows from the packet it
+//! got: the acknowledgement number tells how far the client is, the timestamp echo where the server's sequence began.
+//! Every answer is validated. The time spent in here is measured, so that it can be taken off the server's account.
+
+pub mod packet;
+pub mod plan;
+
+use janus_mem::{Frame, HEADROOM, Pool};
+use janus_wire::tcp::Flags;
+use packet::{Answer, Crafter, Ends, Segment, Wrong};
+use plan::{Counts, Kind, Mode, Phase, Plan};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What the server's application does, and so what a request and its response look like.
+#[derive(Clone, Debug)]
+pub enum App {
+    /// Requests of 64 bytes that tell where they belong come back unchanged.
+    Echo,
+    /// An HTTP/1.1 request and the start and length of its response.
+    Http {
+        request: Vec<u8>,
+        response_start: Vec<u8>,
+        response_len: usize,
+    },
+}
+
+/// Bytes of an echo request.
+pub const ECHO_LEN: usize = 64;
+/// Bits of the server's first sequence number that travel in our timestamps. A step of less than 2^31 keeps them
+/// monotonic for PAWS.
+const SEQ_BITS: u32 = (1 << 30) - 1;
+/// Timestamp of a SYN; those of later segments are larger.
+const TS_SYN: u32 = 1;
+
+/// Something to be sent to the server.
+#[derive(Clone, Copy)]
+struct Due {
+    conn: u32,
+    seq: u32,
+    ack: u32,
+    ts_val: u32,
+    ts_echo: u32,
+    what: What,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum What {
+    Syn,
+    Ack,
+    Request,
+    Fin,
+}
+
+/// An open, idle connection.
+#[derive(Clone, Copy, Default)]
+struct Parked {
+    conn: u32,
+    seq: u32,
+    ack: u32,
+    ts_echo: u32,
+}
+
+/// One queue's far end.
+pub struct Far {
+    ends: Ends,
+    crafter: Crafter,
+    app: App,
+    plan: Arc<Plan>,
+    index: usize,
+    queues: u32,
+    epoch: u64,
+    phase: Phase,
+    /// What may still be begun.
+    credit: u32,
+    due: VecDeque<Due>,
+    parked: VecDeque<Parked>,
+    arp: VecDeque<[u8; 64]>,
+    counts: Counts,
+}
+
+impl Far {
+    /// The far end number `index` of as many as the plan counts. Room for `held_max` idle connections is made, and
+    /// touched, now.
+    pub fn new(ends: Ends, app: App, plan: Arc<Plan>, index: usize, held_max: u32) -> Self {
+        let mut parked = VecDeque::new();
+        parked.resize(
+            held_max as usize + 1,
+            Parked {
+                conn: 1,
+                ..Parked::default()
+            },
+        );
+        parked.clear();
+        let queues = plan.ends.len() as u32;
+        Self {
+            crafter: Crafter::new(&ends),
+            ends,
+            app,
+            index,
+            queues,
+            epoch: 0,
+            phase: Phase {
+                mode: Mode::Idle,
+                window: 0,
+                held: 0,
+            },
+            credit: 0,
+            due: VecDeque::with_capacity(1 << 16),
+            parked,
+            arp: VecDeque::with_capacity(16),
+            counts: Counts::default(),
+            plan,
+        }
+    }
+
+    /// Hands the server up to `room` frames.
+    pub fn give(&mut self, pool: &mut Pool, room: usize, mut out: impl FnMut(Frame)) {
+        let start = Instant::now();
+        self.follow_plan();
+        self.begin(room);
+        let mut given = 0;
+        while given < room && (!self.due.is_empty() || !self.arp.is_empty()) {
+            let Some(buf) = pool.alloc() else { break };
+            let mut frame = Frame::new(buf, 0);
+            let slot = &mut frame.buf.bytes_mut()[HEADROOM as usize..];
+            frame.len = match self.arp.pop_front() {
+                Some(reply) => {
+                    slot[..64].copy_from_slice(&reply);
+                    64
+                }
+                None => self.write_next(slot),
+            };
+            out(frame);
+            given += 1;
+        }
+        self.counts.add(Kind::FramesIn, given as u64);
+        self.clock_out(start);
+    }
+
+    /// Whether there is something to hand to the server.
+    pub fn has_work(&self) -> bool {
+        !self.due.is_empty()
+            || !self.arp.is_empty()
+            || self.epoch != self.plan.epoch()
+            || self.can_begin()
+    }
+
+    /// Takes frames that the server sent; they stay the caller's.
+    pub fn take<'a>(&mut self, frames: impl Iterator<Item = &'a [u8]>) {
+        let start = Instant::now();
+        let mut n = 0;
+        for frame in frames {
+            self.receive(frame);
+            n += 1;
+        }
+        self.counts.add(Kind::FramesOut, n);
+        self.clock_out(start);
+    }
+
+    fn clock_out(&mut self, start: Instant) {
+        self.counts
+            .add(Kind::InsideNs, start.elapsed().as_nanos() as u64);
+        self.plan.ends[self.index].publish(&self.counts);
+    }
+
+    fn follow_plan(&mut self) {
+        let epoch = self.plan.epoch();
+        if epoch == self.epoch {
+            return;
+        }
+        let acknowledged = self.acknowledges_at_once();
+        self.epoch = epoch;
+        self.phase = self.plan.phase();
+        let share = self.phase.window / self.queues;
+        self.credit = share + u32::from((self.index as u32) < self.phase.window % self.queues);
+        if !acknowledged {
+            // Responses that the next request would have acknowledged.
+            for parked in core::mem::take(&mut self.parked) {
+                self.due
+                    .push_back(Self::from_parked(&parked, What::Ack, &self.app));
+                self.parked.push_back(parked);
+            }
+        }
+    }
+
+    /// With more connections than are in use at a time, a response would wait for its acknowledgement until its
+    /// connection's next turn; a client sends one of its own then. Else the next request carries it.
+    fn acknowledges_at_once(&self) -> bool {
+        self.phase.mode != Mode::Requests || self.phase.held > self.phase.window
+    }
+
+    fn can_begin(&self) -> bool {
+        self.credit > 0
+            && match self.phase.mode {
+                Mode::Idle | Mode::Open => false,
+                Mode::Short => true,
+                Mode::Requests | Mode::Close => !self.parked.is_empty(),
+            }
+    }
+
+    /// Begins what the phase asks for, as far as the window allows.
+    fn begin(&mut self, room: usize) {
+        let mut left = room.saturating_sub(self.due.len());
+        while left > 0 && self.credit > 0 {
+            left -= 1;
+            let due = match self.phase.mode {
+                Mode::Idle => return,
+                Mode::Open => match self.plan.take_held(self.phase.held) {
+                    Some(conn) => Self::syn(conn),
+                    None => return,
+                },
+                Mode::Short => Self::syn(self.plan.take_short()),
+                Mode::Requests | Mode::Close => {
+                    let Some(parked) = self.parked.pop_front() else {
+                        return;
+                    };
+                    let what = if self.phase.mode == Mode::Close {
+                        What::Fin
+                    } else {
+                        What::Request
+                    };
+                    Self::from_parked(&parked, what, &self.app)
+                }
+            };
+            self.due.push_back(due);
+            self.credit -= 1;
+            self.counts.add(Kind::Begun, 1);
+        }
+    }
+
+    fn end(&mut self) {
+        self.credit += 1;
+        self.counts.add(Kind::Ended, 1);
+    }
+
+    fn syn(conn: u32) -> Due {
+        Due {
+            conn,
+            seq: first_seq(conn),
+            ack: 0,
+            ts_val: TS_SYN,
+            ts_echo: 0,
+            what: What::Syn,
+        }
+    }
+
+    fn from_parked(parked: &Parked, what: What, app: &App) -> Due {
+        let served = app.requests_in(
+            parked
+                .seq
+                .wrapping_sub(first_seq(parked.conn).wrapping_add(1)),
+        );
+        let ts_val = ts_of(
+            parked
+                .ack
+                .wrapping_sub(served.wrapping_mul(app.response_len())),
+        );
+        Due {
+            conn: parked.conn,
+            seq: parked.seq,
+            ack: parked.ack,
+            ts_val,
+            ts_echo: parked.ts_echo,
+            what,
+        }
+    }
+
+    /// Writes the packet that is due next; returns its length.
+    fn write_next(&mut self, slot: &mut [u8]) -> u16 {
+        let Some(due) = self.due.pop_front() else {
+            return 0;
+        };
+        let flags = match due.what {
+            What::Syn => Flags::SYN,
+            What::Ack => Flags::ACK,
+            What::Request => Flags::ACK | Flags::PSH,
+            What::Fin => Flags::ACK | Flags::FIN,
+        };
+        let segment = Segment {
+            conn: due.conn,
+            seq: due.seq,
+            ack: due.ack,
+            flags,
+            ts_val: due.ts_val,
+            ts_echo: due.ts_echo,
+        };
+        let len = match (due.what, &self.app) {
+            (What::Syn, _) => self.crafter.syn(slot, &segment),
+            (What::Request, App::Echo) => {
+                self.crafter
+                    .segment(slot, &segment, &echo_payload(&segment))
+            }
+            (What::Request, App::Http { request, .. }) => {
+                self.crafter.segment(slot, &segment, request)
+            }
+            _ => self.crafter.segment(slot, &segment, &[]),
+        };
+        len as u16
+    }
+
+    fn receive(&mut self, frame: &[u8]) {
+        match packet::read(&self.ends, frame) {
+            Ok(answer) => {
+                if let Err(kind) = self.answer(&answer) {
+                    self.counts.add(kind, 1);
+                }
+            }
+            Err(Wrong::Checksum) => self.counts.add(Kind::BadChecksum, 1),
+            Err(Wrong::NotOurs) => {
+                let mut reply = [0; 64];
+                match self.crafter.arp_reply(frame, &mut reply) {
+                    Some(_) if self.arp.len() < 16 => self.arp.push_back(reply),
+                    _ => self.counts.add(Kind::BadOther, 1),
+                }
+            }
+        }
+    }
+
+    /// Validates a segment of the server and decides what the client does about it. The error names what is wrong.
+    fn answer(&mut self, a: &Answer<'_>) -> Result<(), Kind> {
+        if a.flags.contains(Flags::RST) {
+            return Err(Kind::Reset);
+        }
+        let Some((ts_val, ts_echo)) = a.ts else {
+            return Err(Kind::BadOther);
+        };
+        // How many bytes of ours the server has, its own SYN apart.
+        let done = a.ack.wrapping_sub(first_seq(a.conn).wrapping_add(1));
+        let due = |what, seq: u32, ack: u32, mine: u32| Due {
+            conn: a.conn,
+            seq,
+            ack,
+            ts_val: mine,
+            ts_echo: ts_val,
+            what,
+        };
+        if a.flags.contains(Flags::SYN) {
+            if done != 0 || ts_echo != TS_SYN || !a.payload.is_empty() {
+                return Err(Kind::BadSequence);
+            }
+            let next = a.seq.wrapping_add(1);
+            self.due.push_back(due(What::Ack, a.ack, next, ts_of(next)));
+            self.due
+                .push_back(due(What::Request, a.ack, next, ts_of(next)));
+            return Ok(());
+        }
+        if a.payload.is_empty() && !a.flags.contains(Flags::FIN) {
+            self.counts.add(Kind::PureAcks, 1);
+            return Ok(());
+        }
+        let served = self.app.requests_in(done);
+        let after_fin = done.wrapping_sub(served.wrapping_mul(self.app.request_len()));
+        let before = served
+            .wrapping_sub(u32::from(!a.payload.is_empty()))
+            .wrapping_mul(self.app.response_len());
+        if ts_of(a.seq.wrapping_sub(before)) != ts_echo || after_fin > 1 {
+            return Err(Kind::BadSequence);
+        }
+        let next = a
+            .seq
+            .wrapping_add(a.payload.len() as u32)
+            .wrapping_add(u32::from(a.flags.contains(Flags::FIN)));
+        if !a.payload.is_empty() {
+            if after_fin != 0 || served == 0 {
+                return Err(Kind::BadSequence);
+            }
+            if !self.app.is_response(a, served) {
+                return Err(Kind::BadPayload);
+            }
+            if !a.flags.contains(Flags::FIN) {
+                self.served(a, next, ts_echo, ts_val);
+                return Ok(());
+            }
+        }
+        // The server's FIN: after ours it is the end, before ours it takes ours along.
+        let what = if after_fin == 1 { What::Ack } else { What::Fin };
+        self.due.push_back(due(what, a.ack, next, ts_echo));
+        self.end();
+        Ok(())
+    }
+
+    /// A request was served: a held connection goes to rest, a short one is closed.
+    fn served(&mut self, a: &Answer<'_>, next: u32, mine: u32, theirs: u32) {
+        let due = |what| Due {
+            conn: a.conn,
+            seq: a.ack,
+            ack: next,
+            ts_val: mine,
+            ts_echo: theirs,
+            what,
+        };
+        if self.plan.is_held(a.conn) {
+            if self.acknowledges_at_once() {
+                self.due.push_back(due(What::Ack));
+            }
+            self.parked.push_back(Parked {
+                conn: a.conn,
+                seq: a.ack,
+                ack: next,
+                ts_echo: theirs,
+            });
+            self.end();
+        } else {
+            self.due.push_back(due(What::Fin));
+        }
+    }
+}
+
+impl App {
+    fn request_len(&self) -> u32 {
+        match self {
+            Self::Echo => ECHO_LEN as u32,
+            Self::Http { request, .. } => request.len() as u32,
+        }
+    }
+
+    fn response_len(&self) -> u32 {
+        match self {
+            Self::Echo => ECHO_LEN as u32,
+            Self::Http { response_len, .. } => *response_len as u32,
+        }
+    }
+
+    /// How many whole requests there are in `bytes`.
+    #[inline]
+    fn requests_in(&self, bytes: u32) -> u32 {
+        match self {
+            Self::Echo => bytes / ECHO_LEN as u32,
+            Self::Http { request, .. } => bytes / request.len() as u32,
+        }
+    }
+
+    /// Whether `a` carries the response to request number `served`, counted from 1.
+    fn is_response(&self, a: &Answer<'_>, served: u32) -> bool {
+        match self {
+            Self::Echo => {
+                let seq = first_seq(a.conn)
+                    .wrapping_add(1)
+                    .wrapping_add((served - 1) * ECHO_LEN as u32);
+                a.payload == echo_words(a.conn, seq, a.seq)
+            }
+            Self::Http {
+                response_start,
+                response_len,
+                ..
+            } => a.payload.len() == *response_len && a.payload.starts_with(response_start),
+        }
+    }
+}
+
+/// Our initial sequence number on a connection: known from its number alone.
+#[inline]
+fn first_seq(conn: u32) -> u32 {
+    conn.wrapping_mul(0x9e37_79b1) ^ 0x5bd1_e995
+}
+
+/// Our timestamp once the server's first sequence number is known.
+#[inline]
+fn ts_of(server_first: u32) -> u32 {
+    TS_SYN + 1 + (server_first & SEQ_BITS)
+}
+
+fn echo_payload(segment: &Segment) -> [u8; ECHO_LEN] {
+    echo_words(segment.conn, segment.seq, segment.ack)
+}
+
+/// A request that names its connection, its place in our stream and the place of its answer in the server's, so
+/// that an answer which went astray is seen.
+#[inline]
+fn echo_words(conn: u32, seq: u32, answer_seq: u32) -> [u8; ECHO_LEN] {
+    let mut out = [0; ECHO_LEN];
+    let mut word = u64::from(conn) << 32 | u64::from(seq);
+    for (n, place) in out.chunks_exact_mut(8).enumerate() {
+        place.copy_from_slice(&word.to_be_bytes());
+        word =
+            word.rotate_left(17).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (u64::from(answer_seq) << n);
+    }
+    out
+}

@@ -1,0 +1,247 @@
+//! Packets of the far end: crafted from templates with only the changing words patched and summed, and read with
+//! every checksum verified. What they answer is decided in `far.rs`.
+
+use janus_wire::{MacAddr, checksum, ethernet, proto, tcp};
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+/// Client ports in use on each client address.
+pub const PORTS: u32 = 61_440;
+const PORT_FIRST: u32 = 4_096;
+/// Client addresses are 198.51.100.1 upwards.
+const NET: u32 = u32::from_be_bytes([198, 51, 100, 0]);
+/// Most connections the far end can tell apart.
+pub const CONNECTIONS_MAX: u32 = 250 * PORTS;
+
+const ETH: usize = 14;
+const IP: usize = 20;
+/// TCP header with NOP, NOP, timestamps.
+const TCP_TS: usize = 32;
+/// TCP header of a SYN: MSS, SACK permitted, timestamps, NOP, window scale.
+const TCP_SYN: usize = 40;
+
+/// The client address and port of a connection.
+#[inline]
+pub fn endpoint(conn: u32) -> (u32, u16) {
+    (NET + 1 + conn / PORTS, (PORT_FIRST + conn % PORTS) as u16)
+}
+
+/// The connection that a client address and port stand for.
+#[inline]
+pub fn connection(addr: u32, port: u16) -> Option<u32> {
+    let host = addr.checked_sub(NET + 1)?;
+    let port = u32::from(port).checked_sub(PORT_FIRST)?;
+    (host < CONNECTIONS_MAX / PORTS).then_some(host * PORTS + port)
+}
+
+/// The two ends.
+#[derive(Clone, Debug)]
+pub struct Ends {
+    pub server_mac: MacAddr,
+    pub far_mac: MacAddr,
+    pub server: SocketAddrV4,
+}
+
+impl Default for Ends {
+    fn default() -> Self {
+        Self {
+            server_mac: MacAddr([2, 0, 0, 0, 0, 1]),
+            far_mac: MacAddr([2, 0, 0, 0, 0, 2]),
+            server: SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 1), 80),
+        }
+    }
+}
+
+/// What changes from segment to segment.
+#[derive(Clone, Copy, Debug)]
+pub struct Segment {
+    pub conn: u32,
+    pub seq: u32,
+    pub ack: u32,
+    pub flags: tcp::Flags,
+    pub ts_val: u32,
+    pub ts_echo: u32,
+}
+
+/// Writes packets.
+pub struct Crafter {
+    data: Template<{ ETH + IP + TCP_TS }>,
+    syn: Template<{ ETH + IP + TCP_SYN }>,
+    ends: Ends,
+}
+
+struct Template<const N: usize> {
+    bytes: [u8; N],
+    /// Sums of what does not change.
+    ip_sum: u32,
+    tcp_sum: u32,
+}
+
+impl<const N: usize> Template<N> {
+    fn new(ends: &Ends, options: &[u8]) -> Self {
+        let mut bytes = [0; N];
+        let header = ethernet::Header {
+            dst: ends.server_mac,
+            src: ends.far_mac,
+            ethertype: ethernet::ethertype::IPV4,
+        };
+        header.emit(&mut bytes);
+        let ip = &mut bytes[ETH..ETH + IP];
+        ip[0] = 0x45;
+        ip[6] = 0x40; // don't fragment
+        ip[8] = 64;
+        ip[9] = proto::TCP;
+        ip[16..20].copy_from_slice(&ends.server.ip().octets());
+        let ip_sum = checksum::sum(ip, 0);
+        let segment = &mut bytes[ETH + IP..];
+        segment[2..4].copy_from_slice(&ends.server.port().to_be_bytes());
+        segment[12] = ((N - ETH - IP) as u8 / 4) << 4;
+        segment[14..16].copy_from_slice(&u16::MAX.to_be_bytes());
+        segment[20..20 + options.len()].copy_from_slice(options);
+        let tcp_sum = checksum::sum(
+            segment,
+            checksum::pseudo_v4(Ipv4Addr::UNSPECIFIED, *ends.server.ip(), proto::TCP, 0),
+        );
+        Self {
+            bytes,
+            ip_sum,
+            tcp_sum,
+        }
+    }
+
+    /// Patches the template for `segment` with `payload` behind it; timestamps are at `ts`. Returns the length.
+    #[inline]
+    fn write(&self, out: &mut [u8], segment: &Segment, ts: usize, payload: &[u8]) -> usize {
+        let len = N + payload.len();
+        let out = &mut out[..len];
+        out[..N].copy_from_slice(&self.bytes);
+        out[N..].copy_from_slice(payload);
+        let (addr, port) = endpoint(segment.conn);
+        let total = (len - ETH) as u16;
+        out[ETH + 2..ETH + 4].copy_from_slice(&total.to_be_bytes());
+        out[ETH + 12..ETH + 16].copy_from_slice(&addr.to_be_bytes());
+        let ip_sum = checksum::finish(add(add(self.ip_sum, u32::from(total)), halves(addr)));
+        out[ETH + 10..ETH + 12].copy_from_slice(&ip_sum.to_be_bytes());
+        let t = &mut out[ETH + IP..];
+        t[0..2].copy_from_slice(&port.to_be_bytes());
+        t[4..8].copy_from_slice(&segment.seq.to_be_bytes());
+        t[8..12].copy_from_slice(&segment.ack.to_be_bytes());
+        t[13] = segment.flags.0;
+        t[ts..ts + 4].copy_from_slice(&segment.ts_val.to_be_bytes());
+        t[ts + 4..ts + 8].copy_from_slice(&segment.ts_echo.to_be_bytes());
+        let words = halves(addr) + u32::from(port) + halves(segment.seq) + halves(segment.ack);
+        let words = words
+            + u32::from(segment.flags.0)
+            + halves(segment.ts_val)
+            + halves(segment.ts_echo)
+            + t.len() as u32;
+        let sum = checksum::sum(payload, add(self.tcp_sum, words));
+        t[16..18].copy_from_slice(&checksum::finish(sum).to_be_bytes());
+        len
+    }
+}
+
+#[inline(always)]
+fn halves(word: u32) -> u32 {
+    (word >> 16) + (word & 0xffff)
+}
+
+#[inline(always)]
+fn add(a: u32, b: u32) -> u32 {
+    checksum::add_partial(a, b)
+}
+
+impl Crafter {
+    pub fn new(ends: &Ends) -> Self {
+        // Timestamps stand at offset 24 of a plain header (after two NOPs, kind and length), 28 of a SYN's
+        // (after MSS, SACK permitted, kind and length).
+        let data = [1, 1, 8, 10];
+        let syn = [
+            2, 4, 5, 180, 4, 2, 8, 10, 0, 0, 0, 0, 0, 0, 0, 0, 1, 3, 3, 7,
+        ];
+        Self {
+            data: Template::new(ends, &data),
+            syn: Template::new(ends, &syn),
+            ends: ends.clone(),
+        }
+    }
+
+    /// Writes a SYN; returns its length.
+    #[inline]
+    pub fn syn(&self, out: &mut [u8], segment: &Segment) -> usize {
+        self.syn.write(out, segment, 28, &[])
+    }
+
+    /// Writes any other segment; returns its length.
+    #[inline]
+    pub fn segment(&self, out: &mut [u8], segment: &Segment, payload: &[u8]) -> usize {
+        self.data.write(out, segment, 24, payload)
+    }
+
+    /// Writes the answer to an ARP request; `None` when `frame` is none. Every address of the far side is at one place.
+    pub fn arp_reply(&self, frame: &[u8], out: &mut [u8]) -> Option<usize> {
+        let (header, rest) = ethernet::Header::parse(frame).ok()?;
+        if header.ethertype != ethernet::ethertype::ARP {
+            return None;
+        }
+        let request = janus_wire::arp::Packet::parse(rest).ok()?;
+        if request.op != janus_wire::arp::Op::Request {
+            return None;
+        }
+        let reply = ethernet::Header {
+            dst: header.src,
+            src: self.ends.far_mac,
+            ethertype: ethernet::ethertype::ARP,
+        };
+        reply.emit(out);
+        Some(ETH + request.reply(self.ends.far_mac).emit(&mut out[ETH..]))
+    }
+}
+
+/// A segment that came from the server.
+#[derive(Clone, Copy, Debug)]
+pub struct Answer<'a> {
+    pub conn: u32,
+    pub seq: u32,
+    pub ack: u32,
+    pub flags: tcp::Flags,
+    /// Timestamp value and echo, when it carries them.
+    pub ts: Option<(u32, u32)>,
+    pub payload: &'a [u8],
+}
+
+/// Why a frame from the server is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wrong {
+    /// Not an IPv4 TCP packet to one of our clients.
+    NotOurs,
+    /// A checksum does not hold.
+    Checksum,
+}
+
+/// Reads a frame of the server, verifying all that can be verified.
+#[inline]
+pub fn read<'a>(ends: &Ends, frame: &'a [u8]) -> Result<Answer<'a>, Wrong> {
+    let ip = frame.get(ETH..).ok_or(Wrong::NotOurs)?;
+    if frame[12..14] != [8, 0] || frame[..6] != ends.far_mac.0 || frame[6..12] != ends.server_mac.0
+    {
+        return Err(Wrong::NotOurs);
+    }
+    let ip = janus_wire::ipv4::parse(ip).map_err(|_| Wrong::NotOurs)?;
+    if ip.proto != proto::TCP || ip.src != *ends.server.ip() {
+        return Err(Wrong::NotOurs);
+    }
+    if !ip.checksum_ok() || checksum::tcp_v4(ip.src, ip.dst, ip.payload()) != 0 {
+        return Err(Wrong::Checksum);
+    }
+    let (header, options, payload) = tcp::parse(ip.payload()).map_err(|_| Wrong::NotOurs)?;
+    let conn = connection(ip.dst.to_bits(), header.dst_port).ok_or(Wrong::NotOurs)?;
+    let ts = tcp::options::parse(options).timestamps;
+    Ok(Answer {
+        conn,
+        seq: header.seq.0,
+        ack: header.ack.0,
+        flags: header.flags,
+        ts,
+        payload,
+    })
+}

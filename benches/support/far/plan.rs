@@ -1,0 +1,216 @@
+//! What the benchmark tells its far ends, and what they tell it: a phase that is switched, and counts. One writer
+//! each, so that nothing here waits.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// What the far ends do until told otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Answer what comes, begin nothing.
+    Idle,
+    /// Open connections, make one request on each, and leave them open and idle.
+    Open,
+    /// One short connection after the other: SYN, request, response, FIN.
+    Short,
+    /// Request after request on the open connections in turn.
+    Requests,
+    /// Close the open connections.
+    Close,
+}
+
+/// A phase: what to do, and how much of it at a time.
+#[derive(Clone, Copy, Debug)]
+pub struct Phase {
+    pub mode: Mode,
+    /// Connections or requests in progress at a time, over all far ends.
+    pub window: u32,
+    /// Connections to hold in the end ([`Mode::Open`]).
+    pub held: u32,
+}
+
+/// Shared by the benchmark and all far ends of a device.
+pub struct Plan {
+    epoch: AtomicU64,
+    phase: Mutex<Phase>,
+    next_held: AtomicU32,
+    next_short: AtomicU32,
+    /// Short connections take the numbers from here on, in turn.
+    short_first: u32,
+    short_span: u32,
+    pub ends: Vec<EndCounts>,
+    wake: Mutex<Vec<Box<dyn Fn() + Send>>>,
+}
+
+/// Counts of one far end, written by it alone.
+#[repr(align(128))]
+#[derive(Default)]
+pub struct EndCounts {
+    cells: [AtomicU64; KINDS],
+}
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Kind {
+    /// Nanoseconds spent inside the far end.
+    InsideNs,
+    /// Frames handed to the server.
+    FramesIn,
+    /// Frames the server sent.
+    FramesOut,
+    /// Connections, requests and closings begun.
+    Begun,
+    /// The same, ended well.
+    Ended,
+    /// Segments of the server that only acknowledge.
+    PureAcks,
+    /// Wrong: a checksum.
+    BadChecksum,
+    /// Wrong: a sequence or acknowledgement number.
+    BadSequence,
+    /// Wrong: a payload.
+    BadPayload,
+    /// Wrong: a reset.
+    Reset,
+    /// Wrong: anything else.
+    BadOther,
+}
+
+const KINDS: usize = Kind::BadOther as usize + 1;
+
+/// A reading of the counts, summed over all far ends.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts([u64; KINDS]);
+
+impl Counts {
+    pub fn get(&self, kind: Kind) -> u64 {
+        self.0[kind as usize]
+    }
+
+    pub fn add(&mut self, kind: Kind, n: u64) {
+        self.0[kind as usize] += n;
+    }
+
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut out = *self;
+        out.0
+            .iter_mut()
+            .zip(&earlier.0)
+            .for_each(|(now, then)| *now -= then);
+        out
+    }
+
+    /// All wrong answers.
+    pub fn bad(&self) -> u64 {
+        use Kind::{BadChecksum, BadOther, BadPayload, BadSequence, Reset};
+        [BadChecksum, BadSequence, BadPayload, Reset, BadOther]
+            .iter()
+            .map(|&kind| self.get(kind))
+            .sum()
+    }
+
+    pub fn in_progress(&self) -> u64 {
+        self.get(Kind::Begun).wrapping_sub(self.get(Kind::Ended))
+    }
+}
+
+impl EndCounts {
+    pub fn publish(&self, counts: &Counts) {
+        for (cell, value) in self.cells.iter().zip(counts.0) {
+            cell.store(value, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Plan {
+    /// For `ends` far ends; the first `held_max` connection numbers are for held connections.
+    pub fn new(ends: usize, held_max: u32) -> Self {
+        let idle = Phase {
+            mode: Mode::Idle,
+            window: 0,
+            held: 0,
+        };
+        let left = super::packet::CONNECTIONS_MAX - held_max;
+        Self {
+            epoch: AtomicU64::new(0),
+            phase: Mutex::new(idle),
+            next_held: AtomicU32::new(0),
+            next_short: AtomicU32::new(0),
+            short_first: held_max,
+            short_span: left.min(4_000_000),
+            ends: (0..ends).map(|_| EndCounts::default()).collect(),
+            wake: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Switches the phase and wakes sleeping servers. What is in progress goes on to its end.
+    pub fn set(&self, phase: Phase) {
+        *self.phase.lock().expect("no holder panics") = phase;
+        self.epoch.fetch_add(1, Ordering::Release);
+        for wake in self.wake.lock().expect("no holder panics").iter() {
+            wake();
+        }
+    }
+
+    /// Something to do when the phase changes.
+    pub fn on_change(&self, wake: Box<dyn Fn() + Send>) {
+        self.wake.lock().expect("no holder panics").push(wake);
+    }
+
+    #[inline]
+    pub fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    pub fn phase(&self) -> Phase {
+        *self.phase.lock().expect("no holder panics")
+    }
+
+    /// The next connection to open and hold, below `limit`.
+    #[inline]
+    pub fn take_held(&self, limit: u32) -> Option<u32> {
+        if self.next_held.load(Ordering::Relaxed) >= limit {
+            return None;
+        }
+        let conn = self.next_held.fetch_add(1, Ordering::Relaxed);
+        // Another far end may have taken the last one in between: then the number is lost, which harms nobody.
+        (conn < limit).then_some(conn)
+    }
+
+    /// The number of the next short connection.
+    #[inline]
+    pub fn take_short(&self) -> u32 {
+        self.short_first + self.next_short.fetch_add(1, Ordering::Relaxed) % self.short_span
+    }
+
+    /// Whether a connection is one of those that are held.
+    #[inline]
+    pub fn is_held(&self, conn: u32) -> bool {
+        conn < self.short_first
+    }
+
+    /// All counts.
+    pub fn counts(&self) -> Counts {
+        let mut sum = Counts::default();
+        for end in &self.ends {
+            for (total, cell) in sum.0.iter_mut().zip(&end.cells) {
+                *total += cell.load(Ordering::Relaxed);
+            }
+        }
+        sum
+    }
+
+    /// Waits until everything begun has ended, at most `limit`. False when something never did.
+    pub fn settle(&self, limit: Duration) -> bool {
+        let start = Instant::now();
+        while self.counts().in_progress() != 0 {
+            if start.elapsed() > limit {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        true
+    }
+}

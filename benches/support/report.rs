@@ -1,0 +1,214 @@
+//! Figures as data: rows are printed as a table and written to `target/bench-report/<bench>.json` in the form of
+//! `{"bench": …, "rows": [{"metric": …, "value": …, "unit": …, "params": {…}}]}`. Measuring is done elsewhere.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+/// A parameter's value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    Number(f64),
+    Text(String),
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<f64> for Value {
+    fn from(number: f64) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl From<u64> for Value {
+    fn from(number: u64) -> Self {
+        Self::Number(number as f64)
+    }
+}
+
+impl From<u32> for Value {
+    fn from(number: u32) -> Self {
+        Self::Number(f64::from(number))
+    }
+}
+
+impl From<usize> for Value {
+    fn from(number: usize) -> Self {
+        Self::Number(number as f64)
+    }
+}
+
+struct Row {
+    metric: String,
+    value: f64,
+    unit: String,
+    params: Vec<(String, Value)>,
+}
+
+/// The rows of one benchmark.
+pub struct Report {
+    bench: &'static str,
+    rows: Vec<Row>,
+}
+
+impl Report {
+    pub fn new(bench: &'static str) -> Self {
+        Self {
+            bench,
+            rows: Vec::new(),
+        }
+    }
+
+    /// Adds a figure that was measured once, or is a count.
+    pub fn row(&mut self, metric: &str, value: f64, unit: &str, params: &[(&str, Value)]) {
+        let params = params
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), value.clone()))
+            .collect();
+        self.rows.push(Row {
+            metric: metric.to_owned(),
+            value,
+            unit: unit.to_owned(),
+            params,
+        });
+    }
+
+    /// Adds the median of several runs; how many there were and how far they spread become parameters.
+    pub fn median(&mut self, metric: &str, runs: &[f64], unit: &str, params: &[(&str, Value)]) {
+        let mut sorted = runs.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let mut all: Vec<(&str, Value)> = params.to_vec();
+        all.push(("runs", runs.len().into()));
+        all.push(("min", sorted.first().copied().unwrap_or(f64::NAN).into()));
+        all.push(("max", sorted.last().copied().unwrap_or(f64::NAN).into()));
+        self.row(metric, median(&sorted), unit, &all);
+    }
+
+    /// Prints the table and writes the file.
+    pub fn finish(self) {
+        print!("{}", self.table());
+        if super::Scale::get() == super::Scale::Smoke {
+            return;
+        }
+        let path = report_dir().join(format!("{}.json", self.bench));
+        let written =
+            std::fs::create_dir_all(report_dir()).and_then(|()| std::fs::write(&path, self.json()));
+        match written {
+            Ok(()) => println!("written to {}", path.display()),
+            Err(e) => eprintln!("cannot write {}: {e}", path.display()),
+        }
+    }
+
+    fn table(&self) -> String {
+        let mut out = format!("\n{}\n", self.bench);
+        for row in &self.rows {
+            let params: Vec<String> = row
+                .params
+                .iter()
+                .map(|(name, value)| format!("{name}={}", plain(value)))
+                .collect();
+            let _ = writeln!(
+                out,
+                "  {:<22} {:>16} {:<10} {}",
+                row.metric,
+                figure(row.value),
+                row.unit,
+                params.join(" ")
+            );
+        }
+        out
+    }
+
+    fn json(&self) -> String {
+        let mut out = format!("{{\"bench\": {}, \"rows\": [\n", quoted(self.bench));
+        for (n, row) in self.rows.iter().enumerate() {
+            let params: Vec<String> = row
+                .params
+                .iter()
+                .map(|(name, value)| format!("{}: {}", quoted(name), json(value)))
+                .collect();
+            let comma = if n + 1 < self.rows.len() { "," } else { "" };
+            let _ = writeln!(
+                out,
+                "  {{\"metric\": {}, \"value\": {}, \"unit\": {}, \"params\": {{{}}}}}{comma}",
+                quoted(&row.metric),
+                number(row.value),
+                quoted(&row.unit),
+                params.join(", ")
+            );
+        }
+        out.push_str("]}\n");
+        out
+    }
+}
+
+/// The middle of a sorted list; of two middles their mean.
+fn median(sorted: &[f64]) -> f64 {
+    let n = sorted.len();
+    match n {
+        0 => f64::NAN,
+        _ if n % 2 == 1 => sorted[n / 2],
+        _ => (sorted[n / 2 - 1] + sorted[n / 2]) / 2.0,
+    }
+}
+
+fn report_dir() -> PathBuf {
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
+    let base = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    base.join(target).join("bench-report")
+}
+
+fn figure(value: f64) -> String {
+    if value.fract() == 0.0 && value.abs() < 1e15 {
+        format!("{value}")
+    } else if value.abs() >= 1000.0 {
+        format!("{value:.0}")
+    } else {
+        format!("{value:.2}")
+    }
+}
+
+fn plain(value: &Value) -> String {
+    match value {
+        Value::Number(n) => figure(*n),
+        Value::Text(text) => text.clone(),
+    }
+}
+
+fn json(value: &Value) -> String {
+    match value {
+        Value::Number(n) => number(*n),
+        Value::Text(text) => quoted(text),
+    }
+}
+
+/// JSON has no way to write what is no number.
+fn number(value: f64) -> String {
+    if value.is_finite() {
+        format!("{value}")
+    } else {
+        "null".to_owned()
+    }
+}
+
+fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => {
+                out.push('\\');
+                out.push(c);
+            }
+            c if (c as u32) < 0x20 => {
+                let _ = write!(out, "\\u{:04x}", c as u32);
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
