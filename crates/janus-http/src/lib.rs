@@ -1,1 +1,37 @@
-//! Placeholder while the room is being furnished.
+//! HTTP/1.1 (RFC 9110, RFC 9112) on Janus: a server for one connection and a small client. The protocol is plain
+//! functions over bytes ([`head`], [`framing`], [`chunked`]); a thin layer carries it over a [`Transport`]. Routing, TLS and everything above one connection live elsewhere.
+//!
+//! A connection between requests is a future of a few words. When bytes arrive, the future that handles them is taken
+//! from a pool of its core, parses the head where it was received, and goes back when nothing is left to answer: in
+//! steady state a request allocates nothing.
+#![forbid(unsafe_code)]
+
+mod body;
+pub mod chunked;
+mod client;
+mod date;
+mod error;
+pub mod framing;
+pub mod head;
+mod input;
+mod options;
+mod pool;
+mod request;
+mod response;
+mod serve;
+mod status;
+mod transport;
+
+#[cfg(test)]
+mod testing;
+
+pub use body::Body;
+pub use client::{Connection, Response};
+pub use error::{Error, Reject, Result};
+pub use options::Options;
+pub use pool::{PoolCounters, counters};
+pub use request::Request;
+pub use response::{BodyWriter, Responder, ResponseHead, Sent};
+pub use serve::{serve, serve_with};
+pub use status::reason;
+pub use transport::Transport;

@@ -1,0 +1,206 @@
+//! A small client: one connection, one request at a time, keep-alive. No pool of connections, no redirects, no TLS.
+
+use std::cell::Cell;
+
+use crate::body::{Body, BodyState};
+use crate::framing::{self, Length};
+use crate::head::{HeadIndex, Progress};
+use crate::input::Input;
+use crate::options::Options;
+use crate::transport::{self, Transport};
+use crate::{Error, Reject, Result};
+
+/// Interim responses before a final one.
+const INTERIM_MAX: u32 = 16;
+
+/// A connection to a server.
+pub struct Connection<S: Transport> {
+    stream: S,
+    input: Input<S::Piece>,
+    index: Box<HeadIndex>,
+    output: Vec<u8>,
+    /// The response that was handed out last, as long as it may have a rest.
+    body: Option<BodyState<S::Piece>>,
+    /// The server keeps the connection, as far as is known.
+    keep_alive: bool,
+    /// Servers never wait for 100, but bodies are read by the same code.
+    waits_for_continue: Cell<bool>,
+}
+
+impl<S: Transport> Connection<S> {
+    /// Uses a connection that is already there.
+    pub fn new(stream: S) -> Self {
+        Self {
+            stream,
+            input: Input::new(Vec::new()),
+            index: Box::default(),
+            output: Vec::new(),
+            body: None,
+            keep_alive: true,
+            waits_for_continue: Cell::new(false),
+        }
+    }
+
+    /// Another request can be sent.
+    pub const fn is_open(&self) -> bool {
+        self.keep_alive
+    }
+
+    /// Fetches `target` from `host`.
+    pub async fn get(&mut self, host: &str, target: &str) -> Result<Response<'_, S>> {
+        self.send("GET", target, &[("host", host)], b"").await
+    }
+
+    /// Sends a request and receives the head of its response. What was left of an earlier response is passed over.
+    /// `headers` must hold `host`, and nothing about the body's length.
+    pub async fn send(
+        &mut self,
+        method: &str,
+        target: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Result<Response<'_, S>> {
+        self.finish_last().await?;
+        if !self.keep_alive {
+            return Err(Error::Misuse(
+                "the server has closed this connection: open another one",
+            ));
+        }
+        self.write_head(method, target, headers, body.len())?;
+        transport::write_all(&self.stream, &self.output).await?;
+        transport::write_all(&self.stream, body).await?;
+        let mut interim = 0;
+        let framing = loop {
+            self.receive_head().await?;
+            let framing = framing::of_response(&self.index, self.input.bytes(), method == "HEAD")?;
+            if !matches!(self.index.status(), 100..=199) {
+                break framing;
+            }
+            interim += 1;
+            if interim > INTERIM_MAX || self.index.status() == 101 {
+                return Err(Reject::Syntax.into());
+            }
+            self.input.consume(self.index.len());
+        };
+        self.keep_alive = framing.keep_alive && framing.length != Length::UntilClose;
+        self.body = Some(BodyState::new(framing.length, u64::MAX));
+        Ok(Response { connection: self })
+    }
+
+    async fn finish_last(&mut self) -> Result<()> {
+        let Some(mut state) = self.body.take() else {
+            return Ok(());
+        };
+        let head = self.index.len();
+        // If this fails half-way, the connection's place in the stream is lost.
+        let keep_alive = std::mem::replace(&mut self.keep_alive, false);
+        if keep_alive {
+            let first = self.input.bytes().get(head..).unwrap_or_default();
+            Body::new(&self.stream, first, &mut state, &self.waits_for_continue)
+                .skip()
+                .await?;
+        }
+        state.leave(&mut self.input, head);
+        self.keep_alive = keep_alive;
+        Ok(())
+    }
+
+    fn write_head(
+        &mut self,
+        method: &str,
+        target: &str,
+        headers: &[(&str, &str)],
+        body: usize,
+    ) -> Result<()> {
+        let clean = |text: &str| {
+            !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic() || b >= 0x80)
+        };
+        let clean_value = |text: &str| !text.bytes().any(|b| matches!(b, b'\r' | b'\n' | 0));
+        if !clean(method)
+            || !clean(target)
+            || !headers.iter().all(|(n, v)| clean(n) && clean_value(v))
+        {
+            return Err(Error::Misuse(
+                "method, target and headers contain no space or line end",
+            ));
+        }
+        let out = &mut self.output;
+        out.clear();
+        let mut put = |parts: &[&str]| {
+            parts
+                .iter()
+                .for_each(|part| out.extend_from_slice(part.as_bytes()))
+        };
+        put(&[method, " ", target, " HTTP/1.1\r\n"]);
+        for (name, value) in headers {
+            put(&[name, ": ", value, "\r\n"]);
+        }
+        // RFC 9110 section 8.6: methods that may have content say so even when it is empty.
+        if body > 0 || matches!(method, "POST" | "PUT" | "PATCH") {
+            put(&["content-length: ", &body.to_string(), "\r\n"]);
+        }
+        put(&["\r\n"]);
+        Ok(())
+    }
+
+    async fn receive_head(&mut self) -> Result<()> {
+        let limit = Options::DEFAULT.head_bytes;
+        loop {
+            let bytes = self.input.bytes();
+            if !bytes.is_empty() && self.index.parse_response(bytes, limit)? == Progress::Whole {
+                return Ok(());
+            }
+            let piece = transport::recv(&self.stream)
+                .await?
+                .ok_or(Error::UnexpectedEnd)?;
+            self.input.push(piece);
+        }
+    }
+}
+
+/// A response: its head, and its body as it arrives.
+pub struct Response<'a, S: Transport> {
+    connection: &'a mut Connection<S>,
+}
+
+impl<S: Transport> Response<'_, S> {
+    /// The status code.
+    pub fn status(&self) -> u16 {
+        self.connection.index.status()
+    }
+
+    /// The first value of the header `name`, whatever its case.
+    pub fn header(&self, name: &str) -> Option<&[u8]> {
+        self.connection
+            .index
+            .header(self.connection.input.bytes(), name)
+    }
+
+    /// The next bytes of the body, in the buffer they arrived in; `None` when it is complete.
+    pub async fn next(&mut self) -> Result<Option<&[u8]>> {
+        let Connection {
+            stream,
+            input,
+            index,
+            body,
+            waits_for_continue,
+            ..
+        } = &mut *self.connection;
+        let Some(state) = body else { return Ok(None) };
+        let first = input.bytes().get(index.len()..).unwrap_or_default();
+        Body::new(stream, first, state, waits_for_continue)
+            .into_next()
+            .await
+    }
+
+    /// Adds the rest of the body to `into`.
+    pub async fn read_to_end(&mut self, into: &mut Vec<u8>) -> Result<()> {
+        while let Some(bytes) = self.next().await? {
+            into.extend_from_slice(bytes);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

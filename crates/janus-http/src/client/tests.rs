@@ -1,0 +1,121 @@
+//! The client against answers made by hand.
+
+use super::*;
+use crate::testing::{Pipe, finish, poll};
+use std::pin::pin;
+use std::task::Poll;
+
+fn body_of(connection: &mut Connection<Pipe>, target: &str) -> Result<(u16, String)> {
+    finish(pin!(async {
+        let mut response = connection.get("example.org", target).await?;
+        let mut body = Vec::new();
+        response.read_to_end(&mut body).await?;
+        Ok((response.status(), String::from_utf8(body).unwrap()))
+    }))
+}
+
+#[test]
+fn one_connection_carries_many_requests() {
+    let pipe = Pipe::default();
+    let mut connection = Connection::new(pipe.clone());
+    pipe.send(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Len");
+    pipe.send(b"gth: 5\r\nX-A: b\r\n\r\nhel");
+    pipe.send(
+        b"loHTTP/1.1 404 Not Found\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+    );
+    assert_eq!(
+        body_of(&mut connection, "/a").unwrap(),
+        (200, "hello".into())
+    );
+    assert_eq!(
+        pipe.received(),
+        "GET /a HTTP/1.1\r\nhost: example.org\r\n\r\n"
+    );
+    assert_eq!(body_of(&mut connection, "/b").unwrap(), (404, "abc".into()));
+    assert!(connection.is_open());
+    // Without a length the body goes up to the end, and so does the connection.
+    pipe.send(b"HTTP/1.1 200 OK\r\n\r\nall");
+    pipe.send(b" of it");
+    pipe.end();
+    assert_eq!(
+        body_of(&mut connection, "/c").unwrap(),
+        (200, "all of it".into())
+    );
+    assert!(!connection.is_open());
+    assert!(matches!(
+        body_of(&mut connection, "/d"),
+        Err(Error::Misuse(_))
+    ));
+}
+
+#[test]
+fn what_is_left_of_a_body_is_passed_over() {
+    let pipe = Pipe::default();
+    let mut connection = Connection::new(pipe.clone());
+    pipe.send(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nabc");
+    let status = finish(pin!(async {
+        connection.get("x", "/").await.map(|r| r.status())
+    }))
+    .unwrap();
+    assert_eq!(status, 200);
+    pipe.send(b"defHTTP/1.1 204 No Content\r\n\r\n");
+    assert_eq!(body_of(&mut connection, "/").unwrap(), (204, String::new()));
+    pipe.send(b"HTTP/1.1 200 OK\r\nContent-Length: 600\r\n\r\n");
+    let response = finish(pin!(async {
+        connection
+            .send("HEAD", "/", &[("host", "x")], b"")
+            .await
+            .map(|r| r.status())
+    }));
+    assert_eq!(response.unwrap(), 200);
+    pipe.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n!");
+    assert_eq!(body_of(&mut connection, "/").unwrap(), (200, "!".into()));
+}
+
+#[test]
+fn a_body_is_sent_with_its_length() {
+    let pipe = Pipe::default();
+    let mut connection = Connection::new(pipe.clone());
+    {
+        let mut sending =
+            pin!(connection.send("POST", "/x", &[("host", "h"), ("a", "b")], b"body"));
+        assert!(matches!(poll(sending.as_mut()), Poll::Pending));
+        assert_eq!(
+            pipe.received(),
+            "POST /x HTTP/1.1\r\nhost: h\r\na: b\r\ncontent-length: 4\r\n\r\nbody"
+        );
+        pipe.end();
+        assert!(matches!(
+            finish(sending.as_mut()),
+            Err(Error::UnexpectedEnd)
+        ));
+    }
+    for (method, target, name, value) in [
+        ("GET /", "/", "a", "b"),
+        ("GET", "/ x", "a", "b"),
+        ("GET", "/", "a b", "c"),
+        ("GET", "/", "a", "b\r\nc: d"),
+    ] {
+        let result = finish(pin!(async {
+            connection
+                .send(method, target, &[(name, value)], b"")
+                .await
+                .map(|_| ())
+        }));
+        assert!(
+            matches!(result, Err(Error::Misuse(_))),
+            "{method} {target} {name} {value}"
+        );
+    }
+}
+
+#[test]
+fn endless_interim_responses_end() {
+    let pipe = Pipe::default();
+    let mut connection = Connection::new(pipe.clone());
+    pipe.send(&b"HTTP/1.1 102 Processing\r\n\r\n".repeat(INTERIM_MAX as usize + 1));
+    assert!(matches!(
+        body_of(&mut connection, "/"),
+        Err(Error::Rejected(Reject::Syntax))
+    ));
+}

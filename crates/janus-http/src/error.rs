@@ -1,0 +1,138 @@
+//! What can go wrong on a connection, and which answer a refused request gets.
+
+use std::fmt;
+use std::io;
+
+/// Shorthand of this crate.
+pub type Result<T, E = Error> = core::result::Result<T, E>;
+
+/// Why a message is refused. Each has the status the server answers with before it closes the connection; the client
+/// reports the same values for responses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Reject {
+    /// Not HTTP, or HTTP with a line that is not allowed.
+    Syntax,
+    /// More than one length, both length and transfer coding, or a length that is no number (RFC 9112 section 6.3).
+    Framing,
+    /// A chunk size, extension or trailer that is not allowed (RFC 9112 section 7.1).
+    Chunk,
+    /// No `Host`, or more than one (RFC 9112 section 3.2).
+    Host,
+    /// The head did not come in time.
+    HeadTimeout,
+    /// The body is longer than is taken.
+    BodyTooLarge,
+    /// The request line alone is longer than the longest head.
+    TargetTooLong,
+    /// An expectation other than `100-continue`.
+    Expectation,
+    /// The head is longer, or has more lines, than is taken.
+    HeadTooLarge,
+    /// A transfer coding other than `chunked`, or a method that makes no sense here.
+    NotImplemented,
+    /// Another major version of HTTP.
+    Version,
+}
+
+impl Reject {
+    /// The status code of the answer.
+    pub const fn status(self) -> u16 {
+        match self {
+            Self::Syntax | Self::Framing | Self::Chunk | Self::Host => 400,
+            Self::HeadTimeout => 408,
+            Self::BodyTooLarge => 413,
+            Self::TargetTooLong => 414,
+            Self::Expectation => 417,
+            Self::HeadTooLarge => 431,
+            Self::NotImplemented => 501,
+            Self::Version => 505,
+        }
+    }
+
+    /// A sentence for the one who reads the answer.
+    pub const fn explanation(self) -> &'static str {
+        match self {
+            Self::Syntax => "the request is not valid HTTP/1.1",
+            Self::Framing => "the length of the body is ambiguous",
+            Self::Chunk => "the chunked body is not valid",
+            Self::Host => "exactly one Host header is needed",
+            Self::HeadTimeout => "the request head took too long",
+            Self::BodyTooLarge => "the body is longer than this server takes",
+            Self::TargetTooLong => "the request line is longer than this server takes",
+            Self::Expectation => "only 100-continue can be expected",
+            Self::HeadTooLarge => "the request head is larger than this server takes",
+            Self::NotImplemented => "this transfer coding or method is not implemented",
+            Self::Version => "only HTTP/1.0 and HTTP/1.1 are spoken",
+        }
+    }
+}
+
+/// Why a connection ended before its time.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The transport failed.
+    Io(io::Error),
+    /// The peer sent what is not taken.
+    Rejected(Reject),
+    /// The peer ended in the middle of a message.
+    UnexpectedEnd,
+    /// The local caller asked for what cannot be written: the text says what to do instead.
+    Misuse(&'static str),
+    /// A handler's own error, see [`Error::other`].
+    Handler(Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl Error {
+    /// Wraps an error of a handler's own; the client gets status 500 and no detail.
+    pub fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Handler(error.into())
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => fmt::Display::fmt(error, f),
+            Self::Rejected(reject) => f.write_str(reject.explanation()),
+            Self::UnexpectedEnd => f.write_str("the peer ended in the middle of a message"),
+            Self::Misuse(what) => f.write_str(what),
+            Self::Handler(error) => fmt::Display::fmt(error, f),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io(error) => Some(error),
+            Self::Handler(error) => Some(&**error),
+            Self::Rejected(_) | Self::UnexpectedEnd | Self::Misuse(_) => None,
+        }
+    }
+}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<Reject> for Error {
+    fn from(reject: Reject) -> Self {
+        Self::Rejected(reject)
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Io(error) => error,
+            Error::Rejected(reject) => Self::new(io::ErrorKind::InvalidData, reject.explanation()),
+            Error::UnexpectedEnd => Self::new(io::ErrorKind::UnexpectedEof, error),
+            Error::Misuse(what) => Self::new(io::ErrorKind::InvalidInput, what),
+            Error::Handler(error) => Self::other(error),
+        }
+    }
+}

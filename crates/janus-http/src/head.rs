@@ -1,0 +1,245 @@
+//! Message heads: where method, target and headers stand in the received bytes. The index holds offsets, not
+//! references, so that it can be kept and used again from request to request. What the headers mean for the body is
+//! [`crate::framing`]'s matter.
+
+use core::mem::MaybeUninit;
+
+use crate::Reject;
+
+/// Most header lines in a head; [`Reject::HeadTooLarge`] beyond.
+pub const HEADERS_MAX: usize = 64;
+/// The longest head that offsets of 16 bits can describe.
+pub const BYTES_MAX: usize = u16::MAX as usize;
+
+#[derive(Clone, Copy, Default, Debug)]
+struct Span {
+    at: u16,
+    len: u16,
+}
+
+impl Span {
+    /// Where `part` lies in `whole`, of which it is a slice.
+    #[inline]
+    fn of(part: &[u8], whole: &[u8]) -> Self {
+        let at = part.as_ptr().addr().wrapping_sub(whole.as_ptr().addr());
+        debug_assert!(at + part.len() <= whole.len());
+        Self {
+            at: at as u16,
+            len: part.len() as u16,
+        }
+    }
+
+    /// The bytes; empty if `whole` is not what the span was made from.
+    #[inline]
+    fn get(self, whole: &[u8]) -> &[u8] {
+        let at = usize::from(self.at);
+        whole
+            .get(at..at + usize::from(self.len))
+            .unwrap_or_default()
+    }
+
+    #[inline]
+    fn text(self, whole: &[u8]) -> &str {
+        str::from_utf8(self.get(whole)).unwrap_or_default()
+    }
+}
+
+/// How far a head has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// All of it is there.
+    Whole,
+    /// More bytes are needed.
+    Partial,
+}
+
+/// Where the parts of one head stand.
+#[derive(Debug)]
+pub struct HeadIndex {
+    method: Span,
+    target: Span,
+    minor: u8,
+    status: u16,
+    len: u16,
+    count: u8,
+    headers: [(Span, Span); HEADERS_MAX],
+}
+
+impl Default for HeadIndex {
+    fn default() -> Self {
+        Self {
+            method: Span::default(),
+            target: Span::default(),
+            minor: 1,
+            status: 0,
+            len: 0,
+            count: 0,
+            headers: [(Span::default(), Span::default()); HEADERS_MAX],
+        }
+    }
+}
+
+impl HeadIndex {
+    /// Reads a request head from the start of `bytes`, of which the first `limit` may belong to it.
+    pub fn parse_request(&mut self, bytes: &[u8], limit: usize) -> Result<Progress, Reject> {
+        let window = &bytes[..bytes.len().min(limit.min(BYTES_MAX))];
+        let mut headers = [const { MaybeUninit::uninit() }; HEADERS_MAX];
+        let mut request = httparse::Request::new(&mut []);
+        let len = match request.parse_with_uninit_headers(window, &mut headers) {
+            Ok(httparse::Status::Complete(len)) => len,
+            Ok(httparse::Status::Partial) => return partial(window, bytes.len(), limit),
+            Err(error) => return Err(refused(error, window)),
+        };
+        self.method = Span::of(request.method.unwrap_or_default().as_bytes(), window);
+        self.target = Span::of(request.path.unwrap_or_default().as_bytes(), window);
+        self.minor = request.version.unwrap_or(0);
+        self.len = len as u16;
+        self.keep_headers(request.headers, window);
+        Ok(Progress::Whole)
+    }
+
+    /// Reads a response head from the start of `bytes`, of which the first `limit` may belong to it.
+    pub fn parse_response(&mut self, bytes: &[u8], limit: usize) -> Result<Progress, Reject> {
+        let window = &bytes[..bytes.len().min(limit.min(BYTES_MAX))];
+        let mut headers = [const { MaybeUninit::uninit() }; HEADERS_MAX];
+        let mut response = httparse::Response::new(&mut []);
+        let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(
+            &mut response,
+            window,
+            &mut headers,
+        );
+        let len = match parsed {
+            Ok(httparse::Status::Complete(len)) => len,
+            Ok(httparse::Status::Partial) => return partial(window, bytes.len(), limit),
+            Err(httparse::Error::TooManyHeaders) => return Err(Reject::HeadTooLarge),
+            Err(httparse::Error::Version) => return Err(Reject::Version),
+            Err(_) => return Err(Reject::Syntax),
+        };
+        self.status = response.code.unwrap_or(0);
+        self.minor = response.version.unwrap_or(0);
+        self.len = len as u16;
+        self.keep_headers(response.headers, window);
+        Ok(Progress::Whole)
+    }
+
+    fn keep_headers(&mut self, headers: &[httparse::Header<'_>], window: &[u8]) {
+        self.count = 0;
+        for (place, header) in self.headers.iter_mut().zip(headers) {
+            *place = (
+                Span::of(header.name.as_bytes(), window),
+                Span::of(header.value, window),
+            );
+            self.count += 1;
+        }
+    }
+
+    /// Bytes of the head with its empty line.
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Nothing was read yet.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The minor version: 0 or 1.
+    #[inline]
+    pub const fn minor(&self) -> u8 {
+        self.minor
+    }
+
+    /// The status of a response.
+    #[inline]
+    pub const fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// The method of a request, as it was written.
+    #[inline]
+    pub fn method<'b>(&self, bytes: &'b [u8]) -> &'b str {
+        self.method.text(bytes)
+    }
+
+    /// The target of a request, as it was written.
+    #[inline]
+    pub fn target<'b>(&self, bytes: &'b [u8]) -> &'b str {
+        self.target.text(bytes)
+    }
+
+    /// Names and values in the order they came.
+    #[inline]
+    pub fn headers<'b>(
+        &self,
+        bytes: &'b [u8],
+    ) -> impl Iterator<Item = (&'b [u8], &'b [u8])> + use<'b, '_> {
+        self.headers[..usize::from(self.count)]
+            .iter()
+            .map(move |(name, value)| (name.get(bytes), value.get(bytes)))
+    }
+
+    /// The first value of the header `name`, whatever its case.
+    pub fn header<'b>(&self, bytes: &'b [u8], name: &str) -> Option<&'b [u8]> {
+        self.headers(bytes)
+            .find(|(n, _)| n.eq_ignore_ascii_case(name.as_bytes()))
+            .map(|(_, value)| value)
+    }
+}
+
+/// More bytes would help, unless the limit is reached: then the head, or even its first line, is too long.
+fn partial(window: &[u8], there: usize, limit: usize) -> Result<Progress, Reject> {
+    if there < limit.min(BYTES_MAX) {
+        return Ok(Progress::Partial);
+    }
+    let first_line_ended = window.trim_ascii_start().contains(&b'\n');
+    Err(if first_line_ended {
+        Reject::HeadTooLarge
+    } else {
+        Reject::TargetTooLong
+    })
+}
+
+#[cold]
+fn refused(error: httparse::Error, window: &[u8]) -> Reject {
+    match error {
+        httparse::Error::TooManyHeaders => Reject::HeadTooLarge,
+        httparse::Error::Version if names_another_version(window) => Reject::Version,
+        _ => Reject::Syntax,
+    }
+}
+
+/// The request line ends in a well-formed version that is not 1.0 or 1.1 (RFC 9112 section 2.3).
+fn names_another_version(window: &[u8]) -> bool {
+    let line = window
+        .trim_ascii_start()
+        .split(|b| *b == b'\n')
+        .next()
+        .unwrap_or_default()
+        .trim_ascii_end();
+    let word = line.rsplit(|b| *b == b' ').next().unwrap_or_default();
+    matches!(word, [b'H', b'T', b'T', b'P', b'/', major, b'.', minor] if major.is_ascii_digit() && minor.is_ascii_digit())
+}
+
+/// Looks for the empty line that ends a head which begins `bytes`, so that a head which comes byte by byte is parsed
+/// once and not once a byte. `from` is how far an earlier call has looked; the second value is where the next goes on.
+pub fn find_end(bytes: &[u8], from: usize) -> (bool, usize) {
+    let mut at = from;
+    while let Some(newline) = bytes
+        .get(at..)
+        .and_then(|rest| rest.iter().position(|b| *b == b'\n'))
+    {
+        let after = at + newline + 1;
+        match bytes.get(after..) {
+            Some([b'\n', ..] | [b'\r', b'\n', ..]) => return (true, after),
+            // Undecided: look at this line's end again when more is there.
+            Some([] | [b'\r']) => return (false, after - 1),
+            _ => at = after,
+        }
+    }
+    (false, bytes.len())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,228 @@
+//! Memory that outlives the request that used it: the futures that handle requests, and the buffers they work with.
+//! One pool for each thread, so nothing is shared; both are bounded, and what does not fit is freed.
+
+use std::any::{Any, TypeId};
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use crate::head::HeadIndex;
+
+/// Idle futures of one kind that a thread keeps.
+pub(crate) const FUTURES_MAX: usize = 1024;
+/// Idle sets of buffers that a thread keeps.
+pub(crate) const BUFFERS_MAX: usize = 1024;
+/// Capacity that a kept buffer may have; a larger one was an exception and is freed.
+pub(crate) const BUFFER_BYTES_KEPT: usize = 32 * 1024;
+/// Capacity that an output buffer has from the start.
+const OUTPUT_BYTES: usize = 4096;
+
+/// How often this thread's pools had to allocate, and how often they were full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolCounters {
+    /// Futures that were allocated because no idle one was there.
+    pub futures_allocated: u64,
+    /// Sets of buffers that were allocated because no idle one was there.
+    pub buffers_allocated: u64,
+    /// Futures and sets of buffers that were freed because the pool was full.
+    pub freed: u64,
+}
+
+thread_local! {
+    static COUNTERS: Cell<PoolCounters> = const {
+        Cell::new(PoolCounters { futures_allocated: 0, buffers_allocated: 0, freed: 0 })
+    };
+    // Few kinds: one for each handler type that a program has.
+    static FUTURES: RefCell<Vec<(TypeId, Box<dyn Any>)>> = const { RefCell::new(Vec::new()) };
+    // Boxed, because a request holds them for its whole life and a pointer is what should move.
+    #[allow(clippy::vec_box)]
+    static BUFFERS: RefCell<Vec<Box<Buffers>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// This thread's counters.
+pub fn counters() -> PoolCounters {
+    COUNTERS.get()
+}
+
+fn count(change: impl FnOnce(&mut PoolCounters)) {
+    // A thread that is going away has no counters any more; nor anyone to read them.
+    let _ = COUNTERS.try_with(|cell| {
+        let mut counters = cell.get();
+        change(&mut counters);
+        cell.set(counters);
+    });
+}
+
+type Slot<F> = Pin<Box<Option<F>>>;
+
+/// A future in a pooled box. Dropping it, done or not, drops the future and returns the box.
+pub(crate) struct Pooled<F: Future + 'static> {
+    /// Taken only while being dropped.
+    slot: Option<Slot<F>>,
+}
+
+impl<F: Future + 'static> Pooled<F> {
+    pub(crate) fn new(future: F) -> Self {
+        let idle = FUTURES
+            .try_with(|pools| with_kind(pools, Vec::pop))
+            .ok()
+            .flatten();
+        let slot = match idle {
+            Some(mut slot) => {
+                slot.as_mut().set(Some(future));
+                slot
+            }
+            None => {
+                count(|c| c.futures_allocated += 1);
+                Box::pin(Some(future))
+            }
+        };
+        Self { slot: Some(slot) }
+    }
+
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<F::Output> {
+        match self
+            .slot
+            .as_mut()
+            .and_then(|slot| slot.as_mut().as_pin_mut())
+        {
+            Some(future) => future.poll(cx),
+            // Only after `drop`, which nobody can poll after.
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl<F: Future + 'static> Drop for Pooled<F> {
+    fn drop(&mut self) {
+        let Some(mut slot) = self.slot.take() else {
+            return;
+        };
+        // The future ends here, before the pool is borrowed: its drop may run anything.
+        slot.as_mut().set(None);
+        let mut slot = Some(slot);
+        let _ = FUTURES.try_with(|pools| {
+            with_kind(pools, |idle: &mut Vec<Slot<F>>| {
+                if idle.len() < FUTURES_MAX {
+                    idle.extend(slot.take());
+                }
+            });
+        });
+        if slot.is_some() {
+            count(|c| c.freed += 1);
+        }
+    }
+}
+
+fn with_kind<F: 'static, R>(
+    pools: &RefCell<Vec<(TypeId, Box<dyn Any>)>>,
+    then: impl FnOnce(&mut Vec<Slot<F>>) -> R,
+) -> R {
+    let mut pools = pools.borrow_mut();
+    let id = TypeId::of::<Slot<F>>();
+    let at = pools
+        .iter()
+        .position(|(kind, _)| *kind == id)
+        .unwrap_or_else(|| {
+            pools.push((id, Box::new(Vec::<Slot<F>>::new())));
+            pools.len() - 1
+        });
+    match pools[at].1.downcast_mut() {
+        Some(idle) => then(idle),
+        None => unreachable!("a pool stands under the type it holds"),
+    }
+}
+
+/// What a request needs besides its future.
+#[derive(Default)]
+pub(crate) struct Buffers {
+    /// Where the parts of the head stand.
+    pub(crate) index: HeadIndex,
+    /// A head that spans several received buffers.
+    pub(crate) carry: Vec<u8>,
+    /// What is to be written.
+    pub(crate) output: Vec<u8>,
+}
+
+/// Takes a set of buffers, empty ones.
+pub(crate) fn take_buffers() -> Box<Buffers> {
+    let idle = BUFFERS
+        .try_with(|idle| idle.borrow_mut().pop())
+        .ok()
+        .flatten();
+    idle.unwrap_or_else(|| {
+        count(|c| c.buffers_allocated += 1);
+        let output = Vec::with_capacity(OUTPUT_BYTES);
+        Box::new(Buffers {
+            output,
+            ..Buffers::default()
+        })
+    })
+}
+
+/// Returns a set of buffers.
+pub(crate) fn put_buffers(mut buffers: Box<Buffers>) {
+    for buffer in [&mut buffers.carry, &mut buffers.output] {
+        if buffer.capacity() > BUFFER_BYTES_KEPT {
+            *buffer = Vec::new();
+        }
+        buffer.clear();
+    }
+    let mut buffers = Some(buffers);
+    let _ = BUFFERS.try_with(|idle| {
+        let mut idle = idle.borrow_mut();
+        if idle.len() < BUFFERS_MAX {
+            idle.extend(buffers.take());
+        }
+    });
+    if buffers.is_some() {
+        count(|c| c.freed += 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::rc::Rc;
+    use std::task::Waker;
+
+    #[test]
+    fn a_box_is_used_again_and_its_future_is_dropped_at_once() {
+        fn job(guard: Rc<()>) -> impl Future<Output = usize> {
+            async move { Rc::strong_count(&guard) }
+        }
+        let (guard, before) = (Rc::new(()), counters().futures_allocated);
+        let cx = &mut Context::from_waker(Waker::noop());
+        for _ in 0..10 {
+            let mut pooled = Pooled::new(job(guard.clone()));
+            assert_eq!(pooled.poll(cx), Poll::Ready(2));
+            drop(pooled);
+            assert_eq!(Rc::strong_count(&guard), 1);
+        }
+        drop(Pooled::new(job(guard.clone()))); // never polled
+        assert_eq!(Rc::strong_count(&guard), 1);
+        assert_eq!(counters().futures_allocated - before, 1);
+    }
+
+    #[test]
+    fn futures_may_nest_in_the_pool() {
+        let cx = &mut Context::from_waker(Waker::noop());
+        let inner = Pooled::new(core::future::ready(3));
+        let mut outer = Pooled::new(async move {
+            let mut inner = inner;
+            core::future::poll_fn(|cx| inner.poll(cx)).await
+        });
+        assert_eq!(outer.poll(cx), Poll::Ready(3));
+    }
+
+    #[test]
+    fn buffers_that_grew_too_large_are_not_kept() {
+        let mut buffers = take_buffers();
+        buffers.carry = vec![1; BUFFER_BYTES_KEPT + 1];
+        buffers.output.extend(b"left over");
+        put_buffers(buffers);
+        let buffers = take_buffers();
+        assert_eq!((buffers.carry.capacity(), buffers.output.len()), (0, 0));
+    }
+}

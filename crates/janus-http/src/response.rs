@@ -1,0 +1,468 @@
+//! Answers: the output that a connection gathers, and the types by which a handler writes exactly one response.
+//! Headers that decide where a message ends are written here and nowhere else.
+
+use std::cell::{Cell, RefCell};
+use std::task::{Context, Poll};
+
+use crate::transport::{self, Transport};
+use crate::{Error, Result, date, status};
+
+/// Output is handed to the transport once so much of it has gathered; larger bodies are not copied into it.
+pub(crate) const FLUSH_AT: usize = 4096;
+
+/// Responses on their way out. Those of pipelined requests leave together.
+#[derive(Default)]
+pub(crate) struct Output {
+    bytes: Vec<u8>,
+    /// So many of `bytes` are handed over.
+    written: usize,
+    /// Where in `bytes` the current response begins.
+    mark: usize,
+    /// Something of the current response is handed over.
+    begun: bool,
+    /// All of the current response is in `bytes` or handed over.
+    complete: bool,
+    /// The connection goes on after the current response.
+    pub(crate) keep_alive: bool,
+    minor: u8,
+    to_head: bool,
+    date: bool,
+}
+
+impl Output {
+    pub(crate) fn new(bytes: Vec<u8>, date: bool) -> Self {
+        Self {
+            bytes,
+            date,
+            minor: 1,
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn into_buffer(self) -> Vec<u8> {
+        self.bytes
+    }
+
+    /// A response begins here, to a request with this minor version.
+    pub(crate) fn begin(&mut self, minor: u8, to_head: bool, keep_alive: bool) {
+        self.mark = self.bytes.len();
+        self.begun = false;
+        self.complete = false;
+        (self.minor, self.to_head, self.keep_alive) = (minor, to_head, keep_alive);
+    }
+
+    pub(crate) const fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    /// Answers a refused request, or a failed handler with status 500, unless a part of an answer has left.
+    pub(crate) fn refuse(&mut self, status: u16, explanation: &str) {
+        self.keep_alive = false;
+        if self.begun {
+            return;
+        }
+        self.bytes.truncate(self.mark);
+        self.status_line(status);
+        self.header("content-type", b"text/plain");
+        self.close_head(Some(explanation.len() as u64 + 1), false);
+        if !self.to_head {
+            self.bytes.extend_from_slice(explanation.as_bytes());
+            self.bytes.push(b'\n');
+        }
+        self.complete = true;
+    }
+
+    fn status_line(&mut self, status: u16) {
+        // The version is ours, not the request's (RFC 9110 section 6.2).
+        if status == 200 {
+            self.bytes.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+            return;
+        }
+        let digits = [
+            b'0' + (status / 100 % 10) as u8,
+            b'0' + (status / 10 % 10) as u8,
+            b'0' + (status % 10) as u8,
+        ];
+        self.bytes.extend_from_slice(b"HTTP/1.1 ");
+        self.bytes.extend_from_slice(&digits);
+        self.bytes.push(b' ');
+        self.bytes
+            .extend_from_slice(status::reason(status).as_bytes());
+        self.bytes.extend_from_slice(b"\r\n");
+    }
+
+    fn header(&mut self, name: &str, value: &[u8]) {
+        self.bytes.extend_from_slice(name.as_bytes());
+        self.bytes.extend_from_slice(b": ");
+        self.bytes.extend_from_slice(value);
+        self.bytes.extend_from_slice(b"\r\n");
+    }
+
+    /// The headers that are ours to write, and the empty line.
+    fn close_head(&mut self, length: Option<u64>, chunked: bool) {
+        if let Some(length) = length {
+            self.bytes.extend_from_slice(b"content-length: ");
+            push_number(&mut self.bytes, length);
+            self.bytes.extend_from_slice(b"\r\n");
+        }
+        if chunked {
+            self.bytes
+                .extend_from_slice(b"transfer-encoding: chunked\r\n");
+        }
+        match (self.keep_alive, self.minor) {
+            (false, _) => self.bytes.extend_from_slice(b"connection: close\r\n"),
+            (true, 0) => self.bytes.extend_from_slice(b"connection: keep-alive\r\n"),
+            (true, _) => {}
+        }
+        if self.date {
+            self.header("date", &date::now());
+        }
+        self.bytes.extend_from_slice(b"\r\n");
+    }
+
+    /// Hands over the first `upto` bytes.
+    fn poll_flush_to<S: Transport>(
+        &mut self,
+        stream: &S,
+        cx: &mut Context<'_>,
+        upto: usize,
+    ) -> Poll<Result<()>> {
+        while self.written < upto {
+            match stream.poll_write(cx, &self.bytes[self.written..upto]) {
+                Poll::Ready(Ok(0)) => {
+                    return Poll::Ready(Err(Error::Io(std::io::ErrorKind::WriteZero.into())));
+                }
+                Poll::Ready(Ok(n)) => self.written += n.min(upto - self.written),
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
+                Poll::Pending => return Poll::Pending,
+            }
+            self.begun |= self.written > self.mark;
+        }
+        if self.written == self.bytes.len() {
+            self.bytes.clear();
+            (self.written, self.mark) = (0, 0);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Hands over everything.
+    pub(crate) fn poll_flush<S: Transport>(
+        &mut self,
+        stream: &S,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<()>> {
+        self.poll_flush_to(stream, cx, self.bytes.len())
+    }
+
+    /// Hands over the responses before the current one, which must not wait for it.
+    pub(crate) fn poll_flush_earlier<S: Transport>(
+        &mut self,
+        stream: &S,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<()>> {
+        self.poll_flush_to(stream, cx, self.mark)
+    }
+}
+
+/// Hands over everything in `output`.
+pub(crate) async fn flush<S: Transport>(stream: &S, output: &RefCell<Output>) -> Result<()> {
+    core::future::poll_fn(|cx| output.borrow_mut().poll_flush(stream, cx)).await
+}
+
+fn push_number(out: &mut Vec<u8>, mut number: u64) {
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+fn push_hex(out: &mut Vec<u8>, number: usize) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let nibbles = (usize::BITS - number.leading_zeros()).div_ceil(4).max(1);
+    for nibble in (0..nibbles).rev() {
+        out.push(DIGITS[number >> (4 * nibble) & 0xf]);
+    }
+}
+
+/// Proof that a response was sent; only sending one makes it.
+#[derive(Debug)]
+#[must_use = "a handler returns it"]
+pub struct Sent(());
+
+/// The one response that a handler owes.
+pub struct Responder<'a, S: Transport> {
+    stream: &'a S,
+    output: &'a RefCell<Output>,
+    waits_for_continue: &'a Cell<bool>,
+}
+
+impl<'a, S: Transport> Responder<'a, S> {
+    pub(crate) fn new(
+        stream: &'a S,
+        output: &'a RefCell<Output>,
+        waits_for_continue: &'a Cell<bool>,
+    ) -> Self {
+        Self {
+            stream,
+            output,
+            waits_for_continue,
+        }
+    }
+
+    /// Begins the response with a status from 200 to 599.
+    pub fn status(self, status: u16) -> ResponseHead<'a, S> {
+        let misuse =
+            (!(200..600).contains(&status)).then_some("a response has a status from 200 to 599");
+        self.output.borrow_mut().status_line(status);
+        ResponseHead {
+            responder: self,
+            status,
+            misuse,
+        }
+    }
+
+    /// Begins the response with status 200.
+    pub fn ok(self) -> ResponseHead<'a, S> {
+        self.status(200)
+    }
+}
+
+/// A response whose headers are being written.
+pub struct ResponseHead<'a, S: Transport> {
+    responder: Responder<'a, S>,
+    status: u16,
+    /// What was asked for and cannot be written; reported when the head is complete.
+    misuse: Option<&'static str>,
+}
+
+impl<'a, S: Transport> ResponseHead<'a, S> {
+    /// Adds a header. What would break the message is not written, and sending the response fails: a name that is no
+    /// token, a value with a line end, and the headers that frame the message, which are written by themselves.
+    pub fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
+        match check(name, value.as_ref()) {
+            Ok(()) => self
+                .responder
+                .output
+                .borrow_mut()
+                .header(name, value.as_ref()),
+            Err(misuse) => self.misuse = self.misuse.or(Some(misuse)),
+        }
+        self
+    }
+
+    /// Ends the connection after this response.
+    pub fn close(self) -> Self {
+        self.responder.output.borrow_mut().keep_alive = false;
+        self
+    }
+
+    /// Sends the response with this body.
+    pub async fn send(self, body: impl AsRef<[u8]>) -> Result<Sent> {
+        let body = body.as_ref();
+        let length = (!status::is_bodyless(self.status)).then_some(body.len() as u64);
+        self.finish_head(length, false)?;
+        let Responder { stream, output, .. } = self.responder;
+        let direct = {
+            let mut out = output.borrow_mut();
+            let wanted = length.is_some() && !out.to_head;
+            let fits = out.bytes.len() + body.len() <= FLUSH_AT;
+            if wanted && fits {
+                out.bytes.extend_from_slice(body);
+            }
+            out.complete = fits || !wanted;
+            wanted && !fits
+        };
+        if direct {
+            flush(stream, output).await?;
+            transport::write_all(stream, body).await?;
+            output.borrow_mut().complete = true;
+        } else if output.borrow().bytes.len() >= FLUSH_AT {
+            flush(stream, output).await?;
+        }
+        Ok(Sent(()))
+    }
+
+    /// Sends the head now and the body, of exactly `length` bytes, through the writer.
+    pub async fn send_sized(self, length: u64) -> Result<BodyWriter<'a, S>> {
+        if status::is_bodyless(self.status) {
+            return Err(Error::Misuse(
+                "a response with this status has no body: use send",
+            ));
+        }
+        self.finish_head(Some(length), false)?;
+        Ok(self.writer(Ending::Sized(length)))
+    }
+
+    /// Sends the head now and the body through the writer: in chunks, or to a client of HTTP/1.0 up to the end of the
+    /// connection.
+    pub async fn stream(self) -> Result<BodyWriter<'a, S>> {
+        if status::is_bodyless(self.status) {
+            return Err(Error::Misuse(
+                "a response with this status has no body: use send",
+            ));
+        }
+        let chunked = {
+            let mut out = self.responder.output.borrow_mut();
+            out.keep_alive &= out.minor >= 1;
+            out.minor >= 1
+        };
+        self.finish_head(None, chunked)?;
+        Ok(self.writer(if chunked {
+            Ending::Chunked
+        } else {
+            Ending::Close
+        }))
+    }
+
+    fn finish_head(&self, length: Option<u64>, chunked: bool) -> Result<()> {
+        if let Some(misuse) = self.misuse {
+            return Err(Error::Misuse(misuse));
+        }
+        let mut out = self.responder.output.borrow_mut();
+        // Without the 100 it waits for, nobody knows whether the client sends the body: the connection cannot go on
+        // (RFC 9110 section 10.1.1).
+        out.keep_alive &= !self.responder.waits_for_continue.replace(false);
+        out.close_head(length, chunked);
+        Ok(())
+    }
+
+    fn writer(self, ending: Ending) -> BodyWriter<'a, S> {
+        let Responder { stream, output, .. } = self.responder;
+        let discard = output.borrow().to_head;
+        BodyWriter {
+            stream,
+            output,
+            ending,
+            discard,
+        }
+    }
+}
+
+fn check(name: &str, value: &[u8]) -> Result<(), &'static str> {
+    const OURS: [&str; 4] = ["content-length", "transfer-encoding", "connection", "date"];
+    let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    if name.is_empty() || !name.bytes().all(token) {
+        return Err("a header name consists of letters, digits and a few signs");
+    }
+    if value.iter().any(|b| matches!(b, b'\r' | b'\n' | 0)) {
+        return Err("a header value contains no line end and no NUL");
+    }
+    if OURS.iter().any(|ours| name.eq_ignore_ascii_case(ours)) {
+        return Err(
+            "content-length, transfer-encoding, connection and date are written by themselves",
+        );
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy)]
+enum Ending {
+    Sized(u64),
+    Chunked,
+    Close,
+}
+
+/// Writes the body of a response piece by piece. Dropped before [`BodyWriter::finish`], it leaves the response
+/// incomplete, which the client notices because the connection ends.
+pub struct BodyWriter<'a, S: Transport> {
+    stream: &'a S,
+    output: &'a RefCell<Output>,
+    ending: Ending,
+    /// The request was HEAD.
+    discard: bool,
+}
+
+impl<S: Transport> BodyWriter<'_, S> {
+    /// Adds `bytes` to the body. They may wait in the output until more is there; see [`BodyWriter::flush`].
+    pub async fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        if let Ending::Sized(left) = &mut self.ending {
+            *left = left.checked_sub(bytes.len() as u64).ok_or(Error::Misuse(
+                "more was written than the length given for the body",
+            ))?;
+        }
+        if bytes.is_empty() || self.discard {
+            return Ok(());
+        }
+        let chunked = matches!(self.ending, Ending::Chunked);
+        if chunked {
+            let out = &mut self.output.borrow_mut().bytes;
+            push_hex(out, bytes.len());
+            out.extend_from_slice(b"\r\n");
+        }
+        if self.output.borrow().bytes.len() + bytes.len() <= FLUSH_AT {
+            self.output.borrow_mut().bytes.extend_from_slice(bytes);
+        } else {
+            self.flush().await?;
+            transport::write_all(self.stream, bytes).await?;
+        }
+        if chunked {
+            self.output.borrow_mut().bytes.extend_from_slice(b"\r\n");
+        }
+        Ok(())
+    }
+
+    /// Hands over everything written so far.
+    pub async fn flush(&mut self) -> Result<()> {
+        flush(self.stream, self.output).await
+    }
+
+    /// Ends the body.
+    pub async fn finish(self) -> Result<Sent> {
+        match self.ending {
+            Ending::Sized(left) if left > 0 && !self.discard => {
+                return Err(Error::Misuse(
+                    "less was written than the length given for the body",
+                ));
+            }
+            Ending::Chunked if !self.discard => {
+                self.output
+                    .borrow_mut()
+                    .bytes
+                    .extend_from_slice(b"0\r\n\r\n");
+            }
+            Ending::Sized(_) | Ending::Chunked | Ending::Close => {}
+        }
+        self.output.borrow_mut().complete = true;
+        Ok(Sent(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_as_the_standard_library_writes_them() {
+        for n in [0, 1, 9, 10, 99, 100, 4095, 4096, u64::MAX] {
+            let mut out = Vec::new();
+            push_number(&mut out, n);
+            assert_eq!(out, n.to_string().into_bytes());
+            out.clear();
+            push_hex(&mut out, n as usize);
+            assert_eq!(out, format!("{:x}", n as usize).into_bytes());
+        }
+    }
+
+    #[test]
+    fn headers_that_would_break_the_message_are_refused() {
+        assert!(check("x-ok", b"fine; v=\"1\"").is_ok());
+        for (name, value) in [
+            ("", &b"v"[..]),
+            ("a b", b"v"),
+            ("a:", b"v"),
+            ("a", b"v\r\nset-cookie: x"),
+            ("a", b"\0"),
+            ("Content-Length", b"5"),
+            ("transfer-encoding", b"chunked"),
+        ] {
+            assert!(check(name, value).is_err(), "{name}");
+        }
+    }
+}

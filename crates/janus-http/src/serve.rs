@@ -1,0 +1,351 @@
+//! One connection of a server, from its first byte to its last. Between requests it is a few words; the future that
+//! handles what arrives comes from the pool and goes back when all is answered.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+
+use crate::body::{Body, BodyState};
+use crate::framing::{self, Length};
+use crate::head::{self, HeadIndex, Progress};
+use crate::input::Input;
+use crate::options::Options;
+use crate::pool::{self, Buffers, Pooled};
+use crate::request::Request;
+use crate::response::{self, Output, Responder, Sent};
+use crate::transport::{self, Transport};
+use crate::{Error, Reject, Result};
+
+/// Bytes that are read and thrown away while a refused connection is being closed.
+const LINGER_BYTES_MAX: usize = 256 * 1024;
+
+static DEFAULT: Options = Options::DEFAULT;
+
+/// Serves the requests of one connection, one after the other, until either side ends it.
+///
+/// The handler gets each request with the one response it owes. An error it returns before anything of the response has
+/// left becomes an answer: the status that fits what the client sent wrong, else 500.
+pub fn serve<S, H>(stream: S, handler: H) -> impl Future<Output = Result<()>>
+where
+    S: Transport,
+    H: AsyncFn(Request<'_, S>, Responder<'_, S>) -> Result<Sent> + 'static,
+{
+    serve_with(&DEFAULT, stream, handler)
+}
+
+/// [`serve`] with limits of your own.
+pub fn serve_with<S, H>(
+    options: &'static Options,
+    stream: S,
+    handler: H,
+) -> impl Future<Output = Result<()>>
+where
+    S: Transport,
+    H: AsyncFn(Request<'_, S>, Responder<'_, S>) -> Result<Sent> + 'static,
+{
+    Serve {
+        state: State::Waiting(stream, handler),
+        options,
+        work: answer::<S, H>,
+    }
+}
+
+/// What becomes of a connection when everything received is answered.
+enum Next {
+    Wait,
+    Close,
+}
+
+/// The connection's future. `work` is a function of size zero that makes the handling future, whose type has no name.
+struct Serve<S, H, W, F: Future + 'static> {
+    state: State<S, H, F>,
+    options: &'static Options,
+    work: W,
+}
+
+enum State<S, H, F: Future + 'static> {
+    /// For the first bytes of the next request.
+    Waiting(S, H),
+    Handling(Pooled<F>),
+    Done,
+}
+
+// Nothing is pinned in place: the handling future is in a box of its own.
+impl<S, H, W, F: Future + 'static> Unpin for Serve<S, H, W, F> {}
+
+impl<S, H, W, F> Future for Serve<S, H, W, F>
+where
+    S: Transport,
+    W: Fn(S, H, &'static Options, S::Piece) -> F,
+    F: Future<Output = (S, H, Result<Next>)> + 'static,
+{
+    type Output = Result<()>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        let this = self.get_mut();
+        loop {
+            match &mut this.state {
+                State::Waiting(stream, _) => {
+                    let Poll::Ready(received) = stream.poll_recv(cx) else {
+                        return Poll::Pending;
+                    };
+                    let State::Waiting(stream, handler) =
+                        std::mem::replace(&mut this.state, State::Done)
+                    else {
+                        unreachable!("the state was just matched");
+                    };
+                    match received {
+                        Ok(Some(piece)) => {
+                            let work = (this.work)(stream, handler, this.options, piece);
+                            this.state = State::Handling(Pooled::new(work));
+                        }
+                        Ok(None) => return Poll::Ready(Ok(())),
+                        Err(error) => return Poll::Ready(Err(error.into())),
+                    }
+                }
+                State::Handling(work) => {
+                    let Poll::Ready((stream, handler, outcome)) = work.poll(cx) else {
+                        return Poll::Pending;
+                    };
+                    match outcome {
+                        Ok(Next::Wait) => this.state = State::Waiting(stream, handler),
+                        outcome => {
+                            this.state = State::Done;
+                            return Poll::Ready(outcome.map(|_| ()));
+                        }
+                    }
+                }
+                State::Done => return Poll::Pending,
+            }
+        }
+    }
+}
+
+/// Answers everything that has arrived, beginning with `first`.
+async fn answer<S, H>(
+    stream: S,
+    handler: H,
+    options: &'static Options,
+    first: S::Piece,
+) -> (S, H, Result<Next>)
+where
+    S: Transport,
+    H: AsyncFn(Request<'_, S>, Responder<'_, S>) -> Result<Sent>,
+{
+    let mut buffers = pool::take_buffers();
+    let Buffers {
+        index,
+        carry,
+        output,
+    } = &mut *buffers;
+    let mut connection = Conversation {
+        stream: &stream,
+        options,
+        input: Input::new(std::mem::take(carry)),
+        index,
+        output: RefCell::new(Output::new(std::mem::take(output), options.date)),
+    };
+    connection.input.push(first);
+    let outcome = connection.run(&handler).await;
+    let Conversation {
+        input, output: out, ..
+    } = connection;
+    *carry = input.into_carry();
+    *output = out.into_inner().into_buffer();
+    pool::put_buffers(buffers);
+    (stream, handler, outcome)
+}
+
+/// A connection while something is in hand.
+struct Conversation<'a, S: Transport> {
+    stream: &'a S,
+    options: &'static Options,
+    input: Input<S::Piece>,
+    index: &'a mut HeadIndex,
+    output: RefCell<Output>,
+}
+
+impl<S: Transport> Conversation<'_, S> {
+    async fn run<H>(&mut self, handler: &H) -> Result<Next>
+    where
+        H: AsyncFn(Request<'_, S>, Responder<'_, S>) -> Result<Sent>,
+    {
+        loop {
+            match self.next_head().await {
+                Ok(true) => {}
+                Ok(false) => return Ok(Next::Wait),
+                Err(error) => {
+                    self.output.borrow_mut().begin(1, false, false);
+                    return self.refuse(error).await;
+                }
+            }
+            match self.exchange(handler).await {
+                Ok(End::KeepAlive) => {}
+                Ok(End::Close) => {
+                    response::flush(self.stream, &self.output).await?;
+                    return Ok(Next::Close);
+                }
+                Ok(End::Linger) => {
+                    response::flush(self.stream, &self.output).await?;
+                    self.linger().await?;
+                    return Ok(Next::Close);
+                }
+                Err(error) => return self.refuse(error).await,
+            }
+        }
+    }
+
+    /// Sees to it that the next head is whole; false when nothing of one is there.
+    async fn next_head(&mut self) -> Result<bool> {
+        self.input.skip_empty_lines();
+        if self.input.bytes().is_empty() {
+            response::flush(self.stream, &self.output).await?;
+            return Ok(false);
+        }
+        match self
+            .index
+            .parse_request(self.input.bytes(), self.options.head_bytes)?
+        {
+            Progress::Whole => Ok(true),
+            Progress::Partial => {
+                response::flush(self.stream, &self.output).await?;
+                self.rest_of_head().await
+            }
+        }
+    }
+
+    /// Receives the rest of a head. It is parsed again only when its end has come, or it has become too long.
+    async fn rest_of_head(&mut self) -> Result<bool> {
+        let mut sleep = pin!(self.stream.sleep(self.options.head_timeout));
+        let mut looked = 0;
+        loop {
+            match transport::recv_or(self.stream, sleep.as_mut()).await {
+                None => return Err(Reject::HeadTimeout.into()),
+                Some(received) => self.input.push(received?.ok_or(Error::UnexpectedEnd)?),
+            }
+            let bytes = self.input.bytes();
+            let (ended, so_far) = head::find_end(bytes, looked);
+            looked = so_far;
+            if ended || bytes.len() >= self.options.head_bytes {
+                match self.index.parse_request(bytes, self.options.head_bytes)? {
+                    Progress::Whole => return Ok(true),
+                    Progress::Partial => looked = bytes.len(),
+                }
+            }
+        }
+    }
+
+    /// One request and its response.
+    async fn exchange<H>(&mut self, handler: &H) -> Result<End>
+    where
+        H: AsyncFn(Request<'_, S>, Responder<'_, S>) -> Result<Sent>,
+    {
+        let (stream, output, index) = (self.stream, &self.output, &*self.index);
+        let bytes = self.input.bytes();
+        let behind = bytes.get(index.len()..).unwrap_or_default();
+        let to_head = index.method(bytes) == "HEAD";
+        output.borrow_mut().begin(index.minor(), to_head, false);
+        let framing = framing::of_request(index, bytes)?;
+        if matches!(framing.length, Length::Sized(n) if n > self.options.body_bytes) {
+            return Err(Reject::BodyTooLarge.into());
+        }
+        output.borrow_mut().keep_alive = framing.keep_alive;
+
+        // A client that has begun the body does not wait for anything.
+        let waits = Cell::new(framing.expects_continue && behind.is_empty());
+        if waits.get() {
+            // The 100 is written past the output, so nothing may be left in there before it.
+            core::future::poll_fn(|cx| output.borrow_mut().poll_flush_earlier(stream, cx)).await?;
+        }
+        let mut state = BodyState::new(framing.length, self.options.body_bytes);
+        {
+            let request = Request::new(bytes, index, Body::new(stream, behind, &mut state, &waits));
+            let mut work = pin!(handler(request, Responder::new(stream, output, &waits)));
+            let _proof = core::future::poll_fn(|cx| {
+                let done = work.as_mut().poll(cx);
+                if done.is_pending() {
+                    // Earlier answers do not wait for this one. An error here comes back at the next write.
+                    let _ = output.borrow_mut().poll_flush_earlier(stream, cx);
+                }
+                done
+            })
+            .await?;
+        }
+        if !output.borrow().is_complete() {
+            return Err(Error::Misuse(
+                "the handler returned the proof of another response",
+            ));
+        }
+        if !output.borrow().keep_alive {
+            return Ok(if state.is_done() {
+                End::Close
+            } else {
+                End::Linger
+            });
+        }
+        if !state.is_done() {
+            response::flush(stream, output).await?;
+            state.allow(self.options.drain_bytes);
+            if Body::new(stream, behind, &mut state, &waits)
+                .skip()
+                .await
+                .is_err()
+            {
+                return Ok(End::Linger);
+            }
+        }
+        let head = index.len();
+        state.leave(&mut self.input, head);
+        Ok(End::KeepAlive)
+    }
+
+    /// Answers what went wrong, if an answer can still be given, and reports it.
+    async fn refuse(&mut self, error: Error) -> Result<Next> {
+        {
+            let mut output = self.output.borrow_mut();
+            match error {
+                Error::Rejected(reject) => output.refuse(reject.status(), reject.explanation()),
+                Error::UnexpectedEnd => return Err(error),
+                Error::Io(_) | Error::Misuse(_) | Error::Handler(_) => {
+                    output.refuse(500, "the server could not answer")
+                }
+            }
+            // A response that had begun cannot be completed: ending at once is the only way to say so.
+            if !output.is_complete() {
+                return Err(error);
+            }
+        }
+        response::flush(self.stream, &self.output).await?;
+        self.linger().await?;
+        Err(error)
+    }
+
+    /// Ends our direction and waits a little for the peer's end. Closing while the peer still sends would reset the
+    /// connection, and the reset may overtake our answer.
+    async fn linger(&mut self) -> Result<()> {
+        core::future::poll_fn(|cx| self.stream.poll_shutdown(cx)).await?;
+        let mut sleep = pin!(self.stream.sleep(self.options.linger));
+        let mut left = LINGER_BYTES_MAX;
+        while let Some(Ok(Some(piece))) = transport::recv_or(self.stream, sleep.as_mut()).await {
+            left = left.saturating_sub(piece.len().max(1));
+            if left == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How an exchange leaves the connection.
+enum End {
+    /// For the next request.
+    KeepAlive,
+    /// To be closed; the peer has nothing more to send.
+    Close,
+    /// To be closed while the peer may still be sending.
+    Linger,
+}
+
+#[cfg(test)]
+mod tests;

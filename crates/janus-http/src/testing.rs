@@ -1,0 +1,118 @@
+//! A transport in memory and an executor of one loop, for this crate's tests. No time passes but what a test says.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use crate::Transport;
+
+/// Both ends of one connection, as the code under test and the test see it.
+#[derive(Default)]
+pub(crate) struct Wire {
+    incoming: VecDeque<Box<[u8]>>,
+    ended: bool,
+    pub(crate) outgoing: Vec<u8>,
+    /// Bytes that the transport still takes.
+    pub(crate) room: Option<usize>,
+    pub(crate) shut: bool,
+    pub(crate) sleeps: Vec<Duration>,
+    expired: bool,
+}
+
+/// The end that the code under test holds.
+#[derive(Clone, Default)]
+pub(crate) struct Pipe(Rc<RefCell<Wire>>);
+
+impl Pipe {
+    /// The peer sends `bytes`, in one piece.
+    pub(crate) fn send(&self, bytes: &[u8]) {
+        self.0.borrow_mut().incoming.push_back(bytes.into());
+    }
+
+    /// The peer ends its direction.
+    pub(crate) fn end(&self) {
+        self.0.borrow_mut().ended = true;
+    }
+
+    /// Every timer ends.
+    pub(crate) fn expire(&self) {
+        self.0.borrow_mut().expired = true;
+    }
+
+    pub(crate) fn with<R>(&self, then: impl FnOnce(&mut Wire) -> R) -> R {
+        then(&mut self.0.borrow_mut())
+    }
+
+    /// What the peer has received since the last call.
+    pub(crate) fn received(&self) -> String {
+        String::from_utf8(std::mem::take(&mut self.0.borrow_mut().outgoing)).unwrap()
+    }
+}
+
+pub(crate) struct Alarm(Rc<RefCell<Wire>>);
+
+impl Future for Alarm {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        if self.0.borrow().expired {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    }
+}
+
+impl Transport for Pipe {
+    type Piece = Box<[u8]>;
+    type Sleep = Alarm;
+
+    fn poll_recv(&self, _: &mut Context<'_>) -> Poll<io::Result<Option<Box<[u8]>>>> {
+        let mut wire = self.0.borrow_mut();
+        match wire.incoming.pop_front() {
+            Some(piece) => Poll::Ready(Ok(Some(piece))),
+            None if wire.ended => Poll::Ready(Ok(None)),
+            None => Poll::Pending,
+        }
+    }
+
+    fn poll_write(&self, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let mut wire = self.0.borrow_mut();
+        assert!(!wire.shut, "written after the end");
+        let taken = bytes.len().min(wire.room.unwrap_or(usize::MAX));
+        if taken == 0 {
+            return Poll::Pending;
+        }
+        wire.room = wire.room.map(|room| room - taken);
+        wire.outgoing.extend_from_slice(&bytes[..taken]);
+        Poll::Ready(Ok(taken))
+    }
+
+    fn poll_shutdown(&self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.borrow_mut().shut = true;
+        Poll::Ready(Ok(()))
+    }
+
+    fn sleep(&self, duration: Duration) -> Alarm {
+        self.0.borrow_mut().sleeps.push(duration);
+        Alarm(self.0.clone())
+    }
+}
+
+/// Polls once. Nothing in these tests wakes, so a test polls after each thing it does.
+pub(crate) fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// Polls once and expects the end.
+pub(crate) fn finish<F: Future>(future: Pin<&mut F>) -> F::Output {
+    match poll(future) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("still waiting"),
+    }
+}
