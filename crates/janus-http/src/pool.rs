@@ -189,8 +189,8 @@ mod tests {
 
     #[test]
     fn a_box_is_used_again_and_its_future_is_dropped_at_once() {
-        fn job(guard: Rc<()>) -> impl Future<Output = usize> {
-            async move { Rc::strong_count(&guard) }
+        async fn job(guard: Rc<()>) -> usize {
+            Rc::strong_count(&guard)
         }
         let (guard, before) = (Rc::new(()), counters().futures_allocated);
         let cx = &mut Context::from_waker(Waker::noop());
