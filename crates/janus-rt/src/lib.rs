@@ -7,6 +7,10 @@
 mod clock;
 mod config;
 mod control;
+mod inbox;
 mod portal;
+mod task;
+pub mod time;
 
 pub use config::{CORES_MAX, ConfigError, Placement};
+pub use task::{JoinError, JoinHandle, spawn, yield_now};

@@ -1,0 +1,254 @@
+//! What other threads tell a shard: wake a task, close a handle that was dropped elsewhere, run a closure. A bounded
+//! lock-free ring carries the messages; when it is full they spill into a list under a lock, so none is lost and no
+//! sender waits. Packets never travel here.
+//!
+//! One sender's messages arrive in the order they were sent: while anything is spilled senders spill too, and the
+//! receiver takes the spilled ones only when the ring is empty.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use janus_io::mpsc::{self, SendError};
+use janus_tcp::ConnId;
+
+use crate::task::{WakeWord, inbox_of};
+
+/// Messages the ring holds before they spill.
+pub(crate) const RING: u32 = 1024;
+/// Wakes the spill holds before they become one "wake everything": a wake too many is legal, a lost one is not.
+pub(crate) const SPILLED_WAKES_MAX: usize = 1 << 16;
+/// Closures the spill holds before senders get theirs back.
+pub(crate) const SPILLED_RUNS_MAX: usize = 1 << 16;
+
+/// Code to run on the shard's thread.
+pub(crate) type Job = Box<dyn FnOnce() + Send>;
+
+/// One thing to do.
+pub(crate) enum Message {
+    /// Wake the task of this word, if it is still that task.
+    Wake(WakeWord),
+    /// Wake every task: more wakes came than the spill holds.
+    WakeAll,
+    /// The handle of a connection was dropped on another thread.
+    Close(ConnId),
+    /// Run this here.
+    Run(Job),
+}
+
+/// Why a closure came back.
+pub(crate) enum Refused {
+    /// The shard is gone.
+    Closed(Job),
+    /// [`SPILLED_RUNS_MAX`] closures wait already.
+    Full(Job),
+}
+
+/// How often something happened since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct InboxCounters {
+    /// Messages that found the ring full (or others spilled before them).
+    pub(crate) spilled: u64,
+    /// Wakes that were merged into "wake everything".
+    pub(crate) wakes_merged: u64,
+    /// Closures given back because too many waited.
+    pub(crate) runs_refused: u64,
+}
+
+#[derive(Default)]
+struct Spill {
+    messages: VecDeque<Message>,
+    wakes: usize,
+    runs: usize,
+    wake_all: bool,
+    closed: bool,
+}
+
+/// The senders' side; shared by all of them.
+pub(crate) struct Inbox {
+    ring: mpsc::Sender<Message>,
+    spill: Mutex<Spill>,
+    /// Something is in `spill`. Set and cleared under its lock.
+    spilling: AtomicBool,
+    /// Called after every message, when it can be seen: wakes the shard's thread if it sleeps.
+    unpark: Box<dyn Fn() + Send + Sync>,
+    spilled: AtomicU64,
+    wakes_merged: AtomicU64,
+    runs_refused: AtomicU64,
+}
+
+/// The shard's side.
+pub(crate) struct Mailbox {
+    ring: mpsc::Receiver<Message>,
+    shared: Arc<Inbox>,
+}
+
+impl Mailbox {
+    /// An inbox whose senders call `unpark` after each message. It must be cheap while the shard is awake.
+    pub(crate) fn new(unpark: impl Fn() + Send + Sync + 'static) -> Mailbox {
+        let (sender, ring) = mpsc::inbox(RING);
+        let shared = Arc::new(Inbox {
+            ring: sender,
+            spill: Mutex::default(),
+            spilling: AtomicBool::new(false),
+            unpark: Box::new(unpark),
+            spilled: AtomicU64::new(0),
+            wakes_merged: AtomicU64::new(0),
+            runs_refused: AtomicU64::new(0),
+        });
+        Mailbox { ring, shared }
+    }
+
+    /// The other side, for whoever sends.
+    pub(crate) fn inbox(&self) -> &Arc<Inbox> {
+        &self.shared
+    }
+
+    /// Nothing waits. Asked before going to sleep, after the unpark hook has been armed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ring.is_empty() && !self.shared.spilling.load(Ordering::Acquire)
+    }
+
+    /// Takes the next message.
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<Message> {
+        if let Some(message) = self.ring.pop() {
+            return Some(message);
+        }
+        if !self.shared.spilling.load(Ordering::Acquire) {
+            return None;
+        }
+        self.pop_spilled()
+    }
+
+    #[cold]
+    fn pop_spilled(&mut self) -> Option<Message> {
+        let mut spill = self.shared.lock();
+        // A message that entered the ring before the first one spilled may have become visible only now.
+        if let Some(message) = self.ring.pop() {
+            return Some(message);
+        }
+        if spill.wake_all {
+            spill.wake_all = false;
+            return Some(Message::WakeAll);
+        }
+        let message = spill.messages.pop_front();
+        match &message {
+            Some(Message::Wake(_)) => spill.wakes -= 1,
+            Some(Message::Run(_)) => spill.runs -= 1,
+            _ => {}
+        }
+        if spill.messages.is_empty() {
+            self.shared.spilling.store(false, Ordering::Release);
+        }
+        message
+    }
+}
+
+impl Drop for Mailbox {
+    fn drop(&mut self) {
+        let left = {
+            let mut spill = self.shared.lock();
+            spill.closed = true;
+            std::mem::take(&mut spill.messages)
+        };
+        // Outside the lock: closures that never ran are dropped, and may send.
+        drop(left);
+        while let Some(message) = self.ring.pop() {
+            drop(message);
+        }
+    }
+}
+
+impl Inbox {
+    /// Wakes a task of this shard.
+    pub(crate) fn wake(&self, word: WakeWord) {
+        // To a shard that is gone: nothing to wake.
+        let _ = self.send(Message::Wake(word));
+    }
+
+    /// Says that a handle was dropped on another thread.
+    pub(crate) fn close(&self, conn: ConnId) {
+        // A shard that is gone has closed everything.
+        let _ = self.send(Message::Close(conn));
+    }
+
+    /// Runs `job` on the shard's thread.
+    pub(crate) fn run(&self, job: Job) -> Result<(), Refused> {
+        match self.send(Message::Run(job)) {
+            Ok(()) => Ok(()),
+            Err(SendError::Closed(Message::Run(job))) => Err(Refused::Closed(job)),
+            Err(SendError::Full(Message::Run(job))) => Err(Refused::Full(job)),
+            Err(_) => unreachable!("a closure was sent, a closure comes back"),
+        }
+    }
+
+    pub(crate) fn counters(&self) -> InboxCounters {
+        InboxCounters {
+            spilled: self.spilled.load(Ordering::Relaxed),
+            wakes_merged: self.wakes_merged.load(Ordering::Relaxed),
+            runs_refused: self.runs_refused.load(Ordering::Relaxed),
+        }
+    }
+
+    fn send(&self, message: Message) -> Result<(), SendError<Message>> {
+        let message = if self.spilling.load(Ordering::Acquire) {
+            message
+        } else {
+            match self.ring.send(message) {
+                Ok(()) => {
+                    (self.unpark)();
+                    return Ok(());
+                }
+                Err(SendError::Full(message)) => message,
+                Err(closed) => return Err(closed),
+            }
+        };
+        self.spill(message)?;
+        (self.unpark)();
+        Ok(())
+    }
+
+    #[cold]
+    fn spill(&self, message: Message) -> Result<(), SendError<Message>> {
+        let mut spill = self.lock();
+        if spill.closed {
+            return Err(SendError::Closed(message));
+        }
+        match &message {
+            Message::Wake(_) if spill.wakes >= SPILLED_WAKES_MAX => {
+                self.wakes_merged.fetch_add(1, Ordering::Relaxed);
+                spill.wake_all = true;
+                return Ok(());
+            }
+            Message::Run(_) if spill.runs >= SPILLED_RUNS_MAX => {
+                self.runs_refused.fetch_add(1, Ordering::Relaxed);
+                return Err(SendError::Full(message));
+            }
+            Message::Wake(_) => spill.wakes += 1,
+            Message::Run(_) => spill.runs += 1,
+            // Each handle closes once, so closes are bounded by handles.
+            Message::Close(_) | Message::WakeAll => {}
+        }
+        spill.messages.push_back(message);
+        self.spilled.fetch_add(1, Ordering::Relaxed);
+        self.spilling.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Spill> {
+        self.spill.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Tells the shard called `identity` that the handle of `conn` was dropped here.
+pub(crate) fn close_on(identity: u16, conn: ConnId) {
+    if let Some(inbox) = inbox_of(identity) {
+        inbox.close(conn);
+    }
+}
+
+/// Runs `job` on the thread of the shard called `identity`. False when that shard is gone or has too much to do.
+pub(crate) fn run_on(identity: u16, job: impl FnOnce() + Send + 'static) -> bool {
+    inbox_of(identity).is_some_and(|inbox| inbox.run(Box::new(job)).is_ok())
+}

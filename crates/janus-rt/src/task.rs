@@ -1,0 +1,71 @@
+//! Tasks: stackless futures in an arena of size-classed slots, woken by a word instead of a counted pointer.
+//!
+//! [`executor`](self) polls what is ready; a waker is 64 bits ([`word`](self)) that say shard, slot and
+//! generation, so that cloning and dropping one is free and a stale one harmless.
+
+pub(crate) mod context;
+mod executor;
+mod header;
+mod identity;
+mod join;
+mod waker;
+mod word;
+
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+pub(crate) use executor::{Core, Executor, TaskCounters, TaskId};
+pub(crate) use identity::{ShardIdentity, TooManyShards, inbox_of};
+pub use join::{JoinError, JoinHandle};
+pub(crate) use word::WakeWord;
+
+/// Begins a task on this core. It need not be `Send`: it stays here.
+///
+/// # Panics
+/// When no Janus core runs on this thread.
+pub fn spawn<F: Future + 'static>(future: F) -> JoinHandle<F::Output> {
+    let Some(core) = context::current() else {
+        panic!(
+            "janus::spawn was called where no Janus core runs: call it from a runtime's main or its tasks"
+        );
+    };
+    Core::spawn(&core, future)
+}
+
+/// The id of the task that `waker` wakes, when it is a task of this thread's core: then the id says all.
+#[inline]
+pub(crate) fn local_id(waker: &Waker) -> Option<TaskId> {
+    context::with(|core| core.task_of(waker)).flatten()
+}
+
+/// Wakes a task of this thread's core by its id.
+#[inline]
+pub(crate) fn wake_local(task: TaskId) {
+    context::with(|core| core.wake_task(task));
+}
+
+/// Lets the other ready tasks have their turn.
+pub fn yield_now() -> impl Future<Output = ()> {
+    Yield { yielded: false }
+}
+
+struct Yield {
+    yielded: bool,
+}
+
+impl Future for Yield {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.yielded {
+            return Poll::Ready(());
+        }
+        self.yielded = true;
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}

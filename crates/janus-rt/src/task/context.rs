@@ -1,0 +1,71 @@
+//! Which executor this thread is running: set for as long as a shard's loop (or a test) drives it.
+
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::ptr;
+use std::rc::Rc;
+
+use super::executor::Core;
+use super::word::WakeWord;
+
+thread_local! {
+    static CURRENT: Cell<*const Core> = const { Cell::new(ptr::null()) };
+}
+
+/// While it lives, the thread runs this executor. Guards nest.
+pub(crate) struct Entered {
+    core: Rc<Core>,
+    before: *const Core,
+    /// Belongs to its thread.
+    not_send: PhantomData<*const ()>,
+}
+
+impl Entered {
+    pub(super) fn new(core: Rc<Core>) -> Entered {
+        let before = CURRENT.replace(Rc::as_ptr(&core));
+        Entered {
+            core,
+            before,
+            not_send: PhantomData,
+        }
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        debug_assert!(
+            ptr::eq(CURRENT.get(), Rc::as_ptr(&self.core)),
+            "guards end in reverse order"
+        );
+        CURRENT.set(self.before);
+    }
+}
+
+/// Calls `f` with the executor this thread runs, if it runs one.
+#[inline]
+pub(crate) fn with<R>(f: impl FnOnce(&Core) -> R) -> Option<R> {
+    // `try_with`: a waker may be used by another thread-local's destructor.
+    let core = CURRENT.try_with(Cell::get).unwrap_or(ptr::null());
+    // SAFETY: the pointer is set only while an `Entered` of this thread holds its `Rc`, and `f` cannot end that
+    // guard: it is owned by a frame below this one.
+    unsafe { core.as_ref() }.map(f)
+}
+
+/// The executor this thread runs.
+pub(crate) fn current() -> Option<Rc<Core>> {
+    with(|core| {
+        let core: *const Core = core;
+        // SAFETY: `with` gives the core that an `Entered` of this thread holds in an `Rc`, which is where the pointer
+        // came from (`Rc::as_ptr`); the count is raised before another owner is made.
+        unsafe {
+            Rc::increment_strong_count(core);
+            Rc::from_raw(core)
+        }
+    })
+}
+
+/// Wakes a task of this thread's executor. False when the word is not of this thread.
+#[inline]
+pub(super) fn wake_here(word: WakeWord) -> bool {
+    with(|core| core.wake_word(word)).unwrap_or(false)
+}

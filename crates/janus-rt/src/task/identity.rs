@@ -1,0 +1,105 @@
+//! Who a shard is, process-wide: a number below 4096 that its wakers carry, and the inbox that a wake from another
+//! thread goes to. Numbers are handed out round robin, so that one is used again as late as possible.
+
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use super::word::{SHARD_BITS, WakeWord};
+use crate::inbox::Inbox;
+
+/// Shards that can be alive at a time in one process.
+pub(crate) const SHARDS_MAX: usize = 1 << SHARD_BITS;
+
+/// The live shards. Readers are wakes from other threads; writers come and go with shards.
+static LIVE: [RwLock<Option<Arc<Inbox>>>; SHARDS_MAX] = [const { RwLock::new(None) }; SHARDS_MAX];
+
+static NEXT: Mutex<Next> = Mutex::new(Next {
+    number: 0,
+    incarnation: NonZeroU32::MIN,
+});
+
+struct Next {
+    number: usize,
+    incarnation: NonZeroU32,
+}
+
+/// All numbers are taken: the process runs 4096 shards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TooManyShards;
+
+impl std::fmt::Display for TooManyShards {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "this process already runs {SHARDS_MAX} shards; drop a runtime first"
+        )
+    }
+}
+
+impl std::error::Error for TooManyShards {}
+
+/// A shard's entry in the table of live shards; leaves it when dropped.
+pub(crate) struct ShardIdentity {
+    number: u16,
+    incarnation: NonZeroU32,
+}
+
+impl ShardIdentity {
+    /// Takes the next free number for the shard that reads `inbox`.
+    pub(crate) fn register(inbox: Arc<Inbox>) -> Result<ShardIdentity, TooManyShards> {
+        let mut next = NEXT.lock().unwrap_or_else(PoisonError::into_inner);
+        for ahead in 0..SHARDS_MAX {
+            let number = (next.number + ahead) % SHARDS_MAX;
+            let mut entry = LIVE[number].write().unwrap_or_else(PoisonError::into_inner);
+            if entry.is_some() {
+                continue;
+            }
+            *entry = Some(inbox);
+            let incarnation = next.incarnation;
+            next.number = (number + 1) % SHARDS_MAX;
+            next.incarnation = incarnation.checked_add(1).unwrap_or(NonZeroU32::MIN);
+            return Ok(ShardIdentity {
+                number: number as u16,
+                incarnation,
+            });
+        }
+        Err(TooManyShards)
+    }
+
+    /// What this shard's wakers carry.
+    #[inline]
+    pub(crate) fn number(&self) -> u16 {
+        self.number
+    }
+
+    /// Tells apart the shards that had the same number one after another.
+    #[inline]
+    pub(crate) fn incarnation(&self) -> NonZeroU32 {
+        self.incarnation
+    }
+}
+
+impl Drop for ShardIdentity {
+    fn drop(&mut self) {
+        let entry = &LIVE[usize::from(self.number)];
+        let inbox = entry.write().unwrap_or_else(PoisonError::into_inner).take();
+        // Outside the lock: the last owner of an inbox drops the closures left in it.
+        drop(inbox);
+    }
+}
+
+/// Brings a wake to the shard it is meant for, from any thread. A shard that is gone needs none.
+pub(crate) fn deliver(word: WakeWord) {
+    let entry = LIVE[usize::from(word.shard())]
+        .read()
+        .unwrap_or_else(PoisonError::into_inner);
+    if let Some(inbox) = entry.as_ref() {
+        inbox.wake(word);
+    }
+}
+
+/// The inbox of a live shard.
+pub(crate) fn inbox_of(number: u16) -> Option<Arc<Inbox>> {
+    let entry = LIVE.get(usize::from(number))?;
+    entry.read().unwrap_or_else(PoisonError::into_inner).clone()
+}

@@ -1,0 +1,91 @@
+//! Waiting for a moment.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use super::{Armed, Duration, Instant};
+use crate::task::context;
+
+/// Waits for `time`; at most a third of a millisecond longer. Never shorter.
+///
+/// # Panics
+/// When polled where no Janus core runs.
+pub fn sleep(time: Duration) -> Sleep {
+    Sleep {
+        until: Until::After(time),
+        armed: None,
+    }
+}
+
+/// Waits until the core's clock reads `deadline`.
+pub fn sleep_until(deadline: Instant) -> Sleep {
+    Sleep {
+        until: Until::At(deadline),
+        armed: None,
+    }
+}
+
+/// See [`sleep`].
+#[must_use = "a future does nothing until it is awaited"]
+pub struct Sleep {
+    until: Until,
+    armed: Option<Armed>,
+}
+
+enum Until {
+    /// Counted from the first poll: a `Sleep` may be made before any core runs.
+    After(Duration),
+    At(Instant),
+}
+
+impl Sleep {
+    /// Starts the wait anew, until `deadline`.
+    pub fn reset(&mut self, deadline: Instant) {
+        self.disarm();
+        self.until = Until::At(deadline);
+    }
+
+    fn disarm(&mut self) {
+        if let Some(armed) = self.armed.take() {
+            context::with(|core| core.timers.disarm(armed));
+        }
+    }
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let polled = context::with(|core| {
+            let now = core.now();
+            let deadline = match self.until {
+                Until::At(deadline) => deadline,
+                Until::After(time) => now + time,
+            };
+            self.until = Until::At(deadline);
+            if deadline <= now {
+                if let Some(armed) = self.armed.take() {
+                    core.timers.disarm(armed);
+                }
+                return Poll::Ready(());
+            }
+            let task = core.task_of(cx.waker());
+            if let Some(armed) = self.armed {
+                if core.timers.wakes(armed, task, cx.waker()) {
+                    return Poll::Pending;
+                }
+                core.timers.disarm(armed);
+            }
+            self.armed = Some(core.timers.arm(deadline, task, cx.waker()));
+            Poll::Pending
+        });
+        polled.expect("janus::time was used where no Janus core runs: await it in a runtime's main or its tasks")
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        self.disarm();
+    }
+}
