@@ -5,12 +5,13 @@ mod support;
 
 use janus_tcp::Config;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use support::Scale;
 use support::engine::Engine;
 use support::far::packet::Ends;
-use support::far::plan::{Counts, Kind, Mode, Phase, Plan};
+use support::far::plan::{Kind, Mode, Phase, Plan};
 use support::far::{App, Far};
+use support::meter::Meter;
 use support::report::Report;
 
 /// Short connections in progress at a time.
@@ -68,11 +69,11 @@ fn engine(report: &mut Report, held: u32, runs: usize, run_time: Duration) {
     let mut costs = Vec::new();
     let first = plan.counts();
     for _ in 0..runs {
-        let (before, start) = (plan.counts(), Instant::now());
+        let meter = Meter::start(&plan, 1);
         engine.run(run_time, |_| false);
-        let (rate, cost) = rate(&plan.counts().since(&before), start.elapsed());
-        rates.push(rate);
-        costs.push(cost);
+        let reading = meter.read();
+        rates.push(reading.per_core_second());
+        costs.push(reading.cost_ns());
     }
     let measured = plan.counts().since(&first);
     plan.set(Phase {
@@ -108,11 +109,4 @@ fn engine(report: &mut Report, held: u32, runs: usize, run_time: Duration) {
     if counts.bad() + unfinished > 0 {
         eprintln!("wrong: {counts:?}\n{:?}", engine.stack.counters());
     }
-}
-
-/// Connections a second of server time, and nanoseconds of it for each.
-fn rate(counts: &Counts, elapsed: Duration) -> (f64, f64) {
-    let connections = counts.get(Kind::Ended) as f64;
-    let server_ns = elapsed.as_nanos() as f64 - counts.get(Kind::InsideNs) as f64;
-    (connections * 1e9 / server_ns, server_ns / connections)
 }

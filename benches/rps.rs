@@ -6,12 +6,13 @@ mod support;
 
 use janus_tcp::Config;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use support::Scale;
 use support::engine::Engine;
 use support::far::packet::Ends;
 use support::far::plan::{Kind, Mode, Phase, Plan};
 use support::far::{App, Far};
+use support::meter::Meter;
 use support::report::Report;
 
 /// Requests in progress at a time.
@@ -64,12 +65,11 @@ fn engine(report: &mut Report, conns: u32, runs: usize, run_time: Duration) {
     let (mut rates, mut costs) = (Vec::new(), Vec::new());
     let first = plan.counts();
     for _ in 0..runs {
-        let (before, start) = (plan.counts(), Instant::now());
+        let meter = Meter::start(&plan, 1);
         engine.run(run_time, |_| false);
-        let delta = plan.counts().since(&before);
-        let server_ns = start.elapsed().as_nanos() as f64 - delta.get(Kind::InsideNs) as f64;
-        rates.push(delta.get(Kind::Ended) as f64 * 1e9 / server_ns);
-        costs.push(server_ns / delta.get(Kind::Ended) as f64);
+        let reading = meter.read();
+        rates.push(reading.per_core_second());
+        costs.push(reading.cost_ns());
     }
     let measured = plan.counts().since(&first);
     plan.set(Phase {

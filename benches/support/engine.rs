@@ -20,6 +20,7 @@ pub struct Engine {
     start: std::time::Instant,
     generations: Vec<u32>,
     frames: Vec<Frame>,
+    data: Box<[u8; 2048]>,
     turns: u64,
 }
 
@@ -58,6 +59,7 @@ impl Engine {
             start,
             generations: Vec::new(),
             frames: Vec::with_capacity(2 * BURST),
+            data: Box::new([0; 2048]),
             turns: 0,
         })
     }
@@ -112,12 +114,11 @@ impl Engine {
 
     /// Echoes what is there; closes when the peer has.
     fn serve(&mut self, now: Instant, id: ConnId) {
-        let mut data = [0; 2048];
         loop {
-            match self.stack.read(now, id, &mut data) {
+            match self.stack.read(now, id, &mut *self.data) {
                 Ok(0) => return self.stack.close(now, id),
                 Ok(n) => {
-                    if self.stack.write(now, id, &data[..n]) != Ok(n) {
+                    if self.stack.write(now, id, &self.data[..n]) != Ok(n) {
                         return self.stack.abort(now, id);
                     }
                 }

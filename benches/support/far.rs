@@ -2,6 +2,7 @@
 //! got: the acknowledgement number tells how far the client is, the timestamp echo where the server's sequence began.
 //! Every answer is validated. The time spent in here is measured, so that it can be taken off the server's account.
 
+pub mod device;
 pub mod packet;
 pub mod plan;
 
@@ -139,6 +140,11 @@ impl Far {
         self.clock_out(start);
     }
 
+    /// Whether the benchmark has switched the phase and this end has not followed yet.
+    pub fn is_told_something(&self) -> bool {
+        self.epoch != self.plan.epoch()
+    }
+
     /// Whether there is something to hand to the server.
     pub fn has_work(&self) -> bool {
         !self.due.is_empty()
@@ -194,7 +200,8 @@ impl Far {
     fn can_begin(&self) -> bool {
         self.credit > 0
             && match self.phase.mode {
-                Mode::Idle | Mode::Open => false,
+                Mode::Idle => false,
+                Mode::Open => self.plan.held_begun() < self.phase.held,
                 Mode::Short => true,
                 Mode::Requests | Mode::Close => !self.parked.is_empty(),
             }

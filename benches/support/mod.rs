@@ -7,6 +7,7 @@
 pub mod engine;
 pub mod far;
 pub mod memory;
+pub mod meter;
 pub mod report;
 
 /// How much a benchmark does.

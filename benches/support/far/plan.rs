@@ -179,6 +179,11 @@ impl Plan {
         (conn < limit).then_some(conn)
     }
 
+    /// How many connections to be held were begun.
+    pub fn held_begun(&self) -> u32 {
+        self.next_held.load(Ordering::Relaxed)
+    }
+
     /// The number of the next short connection.
     #[inline]
     pub fn take_short(&self) -> u32 {

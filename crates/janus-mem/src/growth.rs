@@ -7,7 +7,8 @@ use crossbeam::channel::{Receiver, Sender, bounded};
 use std::sync::Arc;
 use std::thread;
 
-/// First chunk of every growing structure: small, so that a runtime in a test costs little.
+/// First chunk of every growing structure: small, so that a runtime in a test costs little. That the hottest slots thus
+/// lie in ordinary pages was measured against a first chunk of one huge page: no difference in `accept_rate` and `rps`.
 const FIRST_CHUNK: usize = 64 << 10;
 /// Largest chunk: bounds both the memory held in spare and the time the toucher spends on one request.
 const CHUNK_MAX: usize = 32 << 20;

@@ -1,0 +1,84 @@
+//! What the server alone used between two moments: processor time of the process, less the share of it spent in the
+//! far ends. Time in which the machine ran something else is nobody's, so a busy machine disturbs the figures less.
+
+use super::far::plan::{Counts, Kind, Plan};
+use std::time::{Duration, Instant};
+
+/// A running measurement.
+pub struct Meter<'a> {
+    plan: &'a Plan,
+    threads: f64,
+    counts: Counts,
+    cpu: Duration,
+    wall: Instant,
+}
+
+/// What was measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Reading {
+    pub counts: Counts,
+    /// Nanoseconds of processor time used by the server.
+    pub server_ns: f64,
+    pub wall_ns: f64,
+}
+
+impl<'a> Meter<'a> {
+    /// With this many threads polling: shards and I/O cores.
+    pub fn start(plan: &'a Plan, threads: usize) -> Self {
+        Self {
+            plan,
+            threads: threads as f64,
+            counts: plan.counts(),
+            cpu: process_cpu(),
+            wall: Instant::now(),
+        }
+    }
+
+    pub fn read(&self) -> Reading {
+        let wall_ns = self.wall.elapsed().as_nanos() as f64;
+        let cpu_ns = process_cpu().saturating_sub(self.cpu).as_nanos() as f64;
+        let counts = self.plan.counts().since(&self.counts);
+        let inside_ns = counts.get(Kind::InsideNs) as f64;
+        // The far ends are timed by the wall clock. A polling thread never sleeps by itself, so what the threads got
+        // of the wall's time is also what the far ends got of theirs.
+        let share = (cpu_ns / (wall_ns * self.threads)).min(1.0);
+        let server_ns = cpu_ns - inside_ns * share;
+        Reading {
+            counts,
+            server_ns,
+            wall_ns,
+        }
+    }
+}
+
+impl Reading {
+    /// How many things ended.
+    pub fn ended(&self) -> f64 {
+        self.counts.get(Kind::Ended) as f64
+    }
+
+    /// Nanoseconds of server time for each.
+    pub fn cost_ns(&self) -> f64 {
+        self.server_ns / self.ended()
+    }
+
+    /// How many a core would do that did nothing but serve.
+    pub fn per_core_second(&self) -> f64 {
+        1e9 / self.cost_ns()
+    }
+}
+
+/// Processor time of all threads, exact to a scheduler tick.
+fn process_cpu() -> Duration {
+    let Ok(tasks) = std::fs::read_dir("/proc/self/task") else {
+        return Duration::ZERO;
+    };
+    let each = tasks.flatten().map(|task| {
+        let text = std::fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
+        text.split(' ')
+            .next()
+            .and_then(|ns| ns.parse::<u64>().ok())
+            .unwrap_or(0)
+    });
+    Duration::from_nanos(each.sum())
+}
