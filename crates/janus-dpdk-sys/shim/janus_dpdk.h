@@ -1,0 +1,122 @@
+/* What Janus needs of DPDK, as plain functions over opaque pointers and structs of fixed layout. The hot calls of DPDK
+ * are inline functions in its headers, and its structs change between releases: both stay on this side of the shim.
+ * `src/ffi.rs` mirrors this file line by line; the sizes are asserted on both sides.
+ *
+ * Functions that can fail answer 0 (or a count) or a negative errno value. */
+#ifndef JANUS_DPDK_H
+#define JANUS_DPDK_H
+
+#include <stdint.h>
+
+struct rte_mbuf;
+struct rte_mempool;
+
+/* Frames handled by one call of a burst function. */
+#define JD_BURST_MAX 64
+
+/* Flags of a frame. */
+#define JD_RX_IP_GOOD 0x0001
+#define JD_RX_IP_BAD 0x0002
+#define JD_RX_L4_GOOD 0x0004
+#define JD_RX_L4_BAD 0x0008
+#define JD_RX_HASH 0x0010
+#define JD_RX_CHAINED 0x0020 /* more segments follow: `len` counts only the first */
+#define JD_TX_IP_CHECKSUM 0x0100
+#define JD_TX_TCP_CHECKSUM 0x0200 /* the checksum field holds the folded pseudo header */
+#define JD_TX_IPV6 0x0400         /* with JD_TX_TCP_CHECKSUM: the packet is IPv6 */
+
+struct jd_frame {
+	struct rte_mbuf *mbuf;
+	uint8_t *data;
+	uint32_t hash;
+	uint16_t len;
+	uint16_t flags;
+	uint16_t room; /* bytes from `data` to the end of the buffer */
+	uint8_t l2_len; /* for JD_TX_*: bytes of each header */
+	uint8_t l3_len;
+	uint8_t l4_len;
+	uint8_t reserved[3];
+};
+
+/* Offloads, as capabilities and as wishes. */
+#define JD_OFFLOAD_RX_CHECKSUM 0x01
+#define JD_OFFLOAD_RX_HASH 0x02
+#define JD_OFFLOAD_TX_IP_CHECKSUM 0x04
+#define JD_OFFLOAD_TX_TCP_CHECKSUM 0x08
+#define JD_OFFLOAD_TX_TSO 0x10
+#define JD_OFFLOAD_RSS_TCP 0x20
+
+struct jd_port_info {
+	char driver[32];
+	uint8_t mac[6];
+	uint16_t rx_queues_max;
+	uint16_t tx_queues_max;
+	uint16_t mtu;
+	uint16_t mtu_max;
+	uint16_t hash_key_len;
+	uint16_t table_len; /* entries of the RSS redirection table */
+	int16_t socket;
+	uint32_t offloads;
+	uint32_t reserved;
+};
+
+struct jd_port_config {
+	const uint8_t *hash_key; /* NULL: the driver's */
+	uint32_t offloads;       /* those the port has not are left out; see jd_port_setup */
+	uint16_t hash_key_len;
+	uint16_t rx_queues;
+	uint16_t tx_queues;
+	uint16_t rx_descriptors; /* adjusted to what the driver takes */
+	uint16_t tx_descriptors;
+	uint16_t mtu; /* 0: as it is */
+	uint8_t promiscuous;
+	uint8_t reserved[7];
+};
+
+struct jd_stats {
+	uint64_t rx_packets;
+	uint64_t tx_packets;
+	uint64_t rx_bytes;
+	uint64_t tx_bytes;
+	uint64_t rx_missed;
+	uint64_t rx_errors;
+	uint64_t tx_errors;
+	uint64_t rx_no_buffer;
+};
+
+/* Environment. */
+int jd_eal_init(int argc, char **argv);
+int jd_eal_cleanup(void);
+int jd_thread_register(void);
+void jd_thread_unregister(void);
+const char *jd_version(void);
+const char *jd_error_text(int error);
+
+/* Pools. */
+struct rte_mempool *jd_pool_create(const char *name, uint32_t count, uint32_t cache, uint16_t data_room, int socket, int *error);
+void jd_pool_free(struct rte_mempool *pool);
+uint32_t jd_pool_available(const struct rte_mempool *pool);
+uint32_t jd_pool_in_use(const struct rte_mempool *pool);
+
+/* Frames. */
+int jd_frames_alloc(struct rte_mempool *pool, struct jd_frame *frames, uint16_t count);
+void jd_frames_free(const struct jd_frame *frames, uint16_t count);
+
+/* Ports. */
+uint16_t jd_port_count(void);
+int jd_port_by_name(const char *name, uint16_t *port);
+int jd_port_info(uint16_t port, struct jd_port_info *info);
+int jd_port_setup(uint16_t port, const struct jd_port_config *config, struct rte_mempool *const *pools, uint32_t *offloads);
+int jd_port_start(uint16_t port);
+int jd_port_stop(uint16_t port);
+int jd_port_close(uint16_t port);
+int jd_port_link(uint16_t port, uint32_t *mbit_per_s);
+int jd_port_stats(uint16_t port, struct jd_stats *stats);
+int jd_port_stats_reset(uint16_t port);
+int jd_port_table_set(uint16_t port, const uint16_t *queues, uint16_t count);
+
+/* The hot calls. */
+uint16_t jd_rx_burst(uint16_t port, uint16_t queue, struct jd_frame *frames, uint16_t count);
+uint16_t jd_tx_burst(uint16_t port, uint16_t queue, const struct jd_frame *frames, uint16_t count);
+
+#endif
