@@ -21,7 +21,8 @@ pub struct Engine {
     generations: Vec<u32>,
     frames: Vec<Frame>,
     data: Box<[u8; 2048]>,
-    turns: u64,
+    /// Applied to each frame the server sends: how a test makes wrong answers.
+    pub tamper: Option<fn(&mut [u8])>,
 }
 
 impl Engine {
@@ -60,7 +61,7 @@ impl Engine {
             generations: Vec::new(),
             frames: Vec::with_capacity(2 * BURST),
             data: Box::new([0; 2048]),
-            turns: 0,
+            tamper: None,
         })
     }
 
@@ -84,6 +85,11 @@ impl Engine {
         }
         self.stack.advance(now);
         self.stack.transmit(now, &mut self.frames, 2 * BURST);
+        if let Some(tamper) = self.tamper {
+            self.frames
+                .iter_mut()
+                .for_each(|frame| tamper(frame.data_mut()));
+        }
         self.far.take(self.frames.iter().map(Frame::data));
         for frame in self.frames.drain(..) {
             if frame.is_lent() {
@@ -92,7 +98,6 @@ impl Engine {
                 self.stack.pool().free(frame.buf);
             }
         }
-        self.turns += 1;
     }
 
     /// Bytes of what stands for tasks here: the generation of each connection.
