@@ -112,7 +112,7 @@ pub enum Message<'a> {
     },
     /// A datagram could not be delivered.
     Unreachable {
-        /// Why, see [`unreachable`].
+        /// Why, see [`mod@unreachable`].
         code: u8,
         /// Path MTU, with [`unreachable::FRAGMENTATION_NEEDED`]; 0 from old routers.
         mtu: u16,

@@ -128,7 +128,7 @@ pub enum Message<'a> {
     },
     /// A packet could not be delivered.
     Unreachable {
-        /// Why, see [`unreachable`].
+        /// Why, see [`mod@unreachable`].
         code: u8,
         /// The packet.
         quote: Quote,
