@@ -55,7 +55,6 @@ pub(crate) struct Partial {
     pub(crate) send_buffer: Option<u32>,
     pub(crate) packet_buffers: Option<u32>,
     pub(crate) backlog: Option<usize>,
-    pub(crate) idle_turns: Option<u32>,
     pub(crate) drain: Option<Duration>,
 }
 
@@ -85,7 +84,6 @@ impl Partial {
             send_buffer,
             packet_buffers,
             backlog,
-            idle_turns,
             drain,
         } = over;
         Partial {
@@ -103,7 +101,6 @@ impl Partial {
             send_buffer: send_buffer.or(self.send_buffer),
             packet_buffers: packet_buffers.or(self.packet_buffers),
             backlog: backlog.or(self.backlog),
-            idle_turns: idle_turns.or(self.idle_turns),
             drain: drain.or(self.drain),
         }
     }
@@ -143,10 +140,6 @@ impl Partial {
             Placement::Combined => cores,
             Placement::Split { io_cores } => cores + io_cores,
         };
-        // Spinning only pays where nobody else wants the processor.
-        let idle_turns = self
-            .idle_turns
-            .unwrap_or(if threads <= processors { 2_000 } else { 0 });
         Ok(Settings {
             cores,
             placement,
@@ -161,7 +154,6 @@ impl Partial {
             send_buffer: self.send_buffer,
             packet_buffers: self.packet_buffers.unwrap_or(64 * 1024),
             backlog: self.backlog.unwrap_or(1024),
-            idle_turns,
             drain: self.drain.unwrap_or(Duration::from_millis(500)),
             pin: threads <= processors && threads > 1,
         })
@@ -184,7 +176,6 @@ pub(crate) struct Settings {
     pub(crate) send_buffer: Option<u32>,
     pub(crate) packet_buffers: u32,
     pub(crate) backlog: usize,
-    pub(crate) idle_turns: u32,
     pub(crate) drain: Duration,
     pub(crate) pin: bool,
 }

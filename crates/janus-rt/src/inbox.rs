@@ -30,8 +30,9 @@ pub(crate) enum Message {
     Wake(WakeWord),
     /// Wake every task: more wakes came than the spill holds.
     WakeAll,
-    /// The handle of a connection was dropped on another thread.
-    Close(ConnId),
+    /// The handle of a connection was dropped on another thread. `life` tells this shard from earlier ones that had
+    /// its number.
+    Close { conn: ConnId, life: u16 },
     /// Run this here.
     Run(Job),
 }
@@ -168,9 +169,9 @@ impl Inbox {
     }
 
     /// Says that a handle was dropped on another thread.
-    pub(crate) fn close(&self, conn: ConnId) {
+    pub(crate) fn close(&self, conn: ConnId, life: u16) {
         // A shard that is gone has closed everything.
-        let _ = self.send(Message::Close(conn));
+        let _ = self.send(Message::Close { conn, life });
     }
 
     /// Runs `job` on the shard's thread.
@@ -228,7 +229,7 @@ impl Inbox {
             Message::Wake(_) => spill.wakes += 1,
             Message::Run(_) => spill.runs += 1,
             // Each handle closes once, so closes are bounded by handles.
-            Message::Close(_) | Message::WakeAll => {}
+            Message::Close { .. } | Message::WakeAll => {}
         }
         spill.messages.push_back(message);
         self.spilled.fetch_add(1, Ordering::Relaxed);
@@ -242,9 +243,9 @@ impl Inbox {
 }
 
 /// Tells the shard called `identity` that the handle of `conn` was dropped here.
-pub(crate) fn close_on(identity: u16, conn: ConnId) {
+pub(crate) fn close_on(identity: u16, life: u16, conn: ConnId) {
     if let Some(inbox) = inbox_of(identity) {
-        inbox.close(conn);
+        inbox.close(conn, life);
     }
 }
 

@@ -16,7 +16,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Once};
 use std::thread::JoinHandle;
 
-pub(crate) use carrier::Inner;
+pub(crate) use carrier::{BRIDGES_MAX, Inner};
 use carrier::{Carrier, Command};
 use events::Doorbell;
 

@@ -71,10 +71,6 @@ pub(super) const KEYS: &[Key] = &[
         set: |p, v| store(&mut p.backlog, number(v)),
     },
     Key {
-        name: "idle_turns",
-        set: |p, v| store(&mut p.idle_turns, number(v)),
-    },
-    Key {
         name: "drain_ms",
         set: |p, v| store(&mut p.drain, number(v).map(Duration::from_millis)),
     },

@@ -15,14 +15,14 @@ fn later_sources_win_key_by_key() {
     ])
     .unwrap();
     let builder = Partial {
-        idle_turns: Some(5),
+        backlog: Some(5),
         ..Partial::default()
     };
     let settings = file.overlay(env).overlay(builder).resolve().unwrap();
     assert_eq!(settings.cores, 2);
     assert_eq!(settings.seed, Some(7));
     assert_eq!(settings.tap_name.as_deref(), Some("janus0"));
-    assert_eq!(settings.idle_turns, 5);
+    assert_eq!(settings.backlog, 5);
 }
 
 #[test]

@@ -27,7 +27,11 @@ pub(crate) type TaskId = u32;
 /// No task.
 const NONE: TaskId = u32::MAX;
 /// Granules of the arena: 64 GiB of tasks (an interpreter that has no lazy memory gets a small one).
-const GRANULES: u32 = if cfg!(miri) { 1 << 12 } else { 1 << GRANULE_BITS };
+const GRANULES: u32 = if cfg!(miri) {
+    1 << 12
+} else {
+    1 << GRANULE_BITS
+};
 
 /// Rounds in which a dropped executor drops tasks that the drop of others spawned.
 const DROP_ROUNDS: usize = 16;

@@ -43,7 +43,7 @@ impl Core1 {
                     Message::Wake(word) => self.executor.wake_word(word),
                     Message::WakeAll => self.executor.wake_all(),
                     Message::Run(job) => job(),
-                    Message::Close(_) => {}
+                    Message::Close { .. } => {}
                 }
             }
             let _entered = self.executor.enter();

@@ -1,0 +1,42 @@
+//! Sockets as users see them: [`TcpListener`], [`TcpStream`], [`RecvBuf`]. They are plain handles (a core and a number);
+//! the connection is the stack's, and lives on the core that owns it. `std::io::Error` is made here and nowhere below.
+
+mod address;
+mod listener;
+mod recv_buf;
+mod stream;
+
+use std::io;
+
+use janus_tcp::Error;
+
+pub use address::ToAddress;
+pub use listener::{Accept, TcpListener};
+pub use recv_buf::RecvBuf;
+pub use stream::{Connect, Peek, Read, Recv, TcpStream, Write};
+
+/// The standard error for one of the stack's.
+pub(crate) fn io_error(error: Error) -> io::Error {
+    use io::ErrorKind as Kind;
+    let kind = match error {
+        Error::WouldBlock => Kind::WouldBlock,
+        Error::ConnectionRefused => Kind::ConnectionRefused,
+        Error::ConnectionReset => Kind::ConnectionReset,
+        Error::TimedOut => Kind::TimedOut,
+        Error::NotConnected | Error::Stale => Kind::NotConnected,
+        Error::BrokenPipe => Kind::BrokenPipe,
+        Error::AddrInUse => Kind::AddrInUse,
+        Error::AddrNotAvailable => Kind::AddrNotAvailable,
+        Error::InvalidAddress => Kind::InvalidInput,
+        Error::NoBuffers | Error::TooManyConnections => Kind::OutOfMemory,
+    };
+    io::Error::new(kind, error)
+}
+
+/// What to say when a handle is used away from its core.
+fn foreign_core() -> io::Error {
+    io::Error::other(
+        "this socket belongs to another core: use it on the core that accepted or connected it \
+         (dropping it anywhere closes it)",
+    )
+}

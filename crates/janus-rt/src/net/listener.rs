@@ -1,0 +1,141 @@
+//! Listening: binding through the one table of listeners, then accepting from this core's own queue.
+
+use std::future::Future;
+use std::io;
+use std::net::{SocketAddr, SocketAddrV4};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use janus_tcp::{Error, ListenerId, Token};
+
+use super::address::ToAddress;
+use super::stream::TcpStream;
+use super::{foreign_core, io_error};
+use crate::shard::Side;
+use crate::shard::here::{self, Here, Owner};
+
+/// A port this core accepts connections on.
+///
+/// `main` runs on every core, so each core has a listener of its own for the same port, and each accepts its share.
+pub struct TcpListener {
+    owner: Owner,
+    id: ListenerId,
+    local: SocketAddrV4,
+}
+
+impl TcpListener {
+    /// Binds `address` on this core and waits until the port serves: until every core has bound it, or has shown by
+    /// waiting for something else that it will not. A core that comes after that gets
+    /// [`AddrInUse`](io::ErrorKind::AddrInUse).
+    ///
+    /// Port 0 takes a free port, and the mains of all cores that bind port 0 before it serves share that one; a bind
+    /// after that takes another. [`local_addr`](TcpListener::local_addr) says which.
+    pub async fn bind(address: impl ToAddress) -> io::Result<TcpListener> {
+        let address = address.to_address()?;
+        let listener = here::with(|here| open(here, address)).ok_or_else(here::no_core)??;
+        Serving {
+            listener: &listener,
+        }
+        .await?;
+        Ok(listener)
+    }
+
+    /// The next connection and where it comes from.
+    pub fn accept(&self) -> Accept<'_> {
+        Accept { listener: self }
+    }
+
+    /// The address bound, with the port that port 0 became.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(SocketAddr::V4(self.local))
+    }
+
+    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
+        let side = Side::Accept(u32::from(self.local.port()));
+        let accepted = here::with_own(self.owner, |here| {
+            match here.on_stack(|stack, _| stack.accept(self.id)) {
+                Err(Error::WouldBlock) => {
+                    let token: Token = here.token(cx.waker(), side);
+                    here.on_stack(|stack, _| stack.wait_accept(self.id, Some(token)));
+                    Poll::Pending
+                }
+                done => Poll::Ready(done),
+            }
+        });
+        match accepted {
+            None => Poll::Ready(Err(foreign_core())),
+            Some(Poll::Pending) => Poll::Pending,
+            Some(Poll::Ready(Err(error))) => Poll::Ready(Err(io_error(error))),
+            Some(Poll::Ready(Ok((conn, peer)))) => {
+                Poll::Ready(Ok((TcpStream::new(self.owner, conn), SocketAddr::V4(peer))))
+            }
+        }
+    }
+}
+
+fn open(here: &Here, address: SocketAddrV4) -> io::Result<TcpListener> {
+    let port = here.control.bind(here.core, address)?;
+    let local = SocketAddrV4::new(*address.ip(), port);
+    // Listening before the port serves is safe: until then a SYN only reaches the shard that every later set of
+    // listeners with this one in it would choose too.
+    let listening = here.on_stack(|stack, _| stack.listen(local, here.backlog));
+    match listening {
+        Ok(id) => Ok(TcpListener {
+            owner: here.owner,
+            id,
+            local,
+        }),
+        Err(error) => {
+            here.control.release(here.core, port);
+            Err(io_error(error))
+        }
+    }
+}
+
+impl Drop for TcpListener {
+    fn drop(&mut self) {
+        let (id, port) = (self.id, self.local.port());
+        if here::with_own(self.owner, |here| here.unlisten(id, port)).is_none() {
+            self.owner.send_job(move |here| here.unlisten(id, port));
+        }
+    }
+}
+
+/// Waits until a bound port serves.
+struct Serving<'a> {
+    listener: &'a TcpListener,
+}
+
+impl Future for Serving<'_> {
+    type Output = io::Result<()>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let listener = self.listener;
+        let waited = here::with_own(listener.owner, |here| {
+            let from_main = here.in_main.get();
+            let port = listener.local.port();
+            let serving = here
+                .control
+                .poll_serving(here.core, port, from_main, cx.waker());
+            if serving.is_pending() && from_main {
+                here.main_in_bind.set(true);
+            }
+            serving
+        });
+        waited.map_or(Poll::Ready(Err(foreign_core())), |serving| serving.map(Ok))
+    }
+}
+
+/// See [`TcpListener::accept`].
+#[must_use = "futures do nothing unless awaited"]
+pub struct Accept<'a> {
+    listener: &'a TcpListener,
+}
+
+impl Future for Accept<'_> {
+    type Output = io::Result<(TcpStream, SocketAddr)>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.listener.poll_accept(cx)
+    }
+}

@@ -1,0 +1,289 @@
+//! A connection as a plain handle. Every call goes to the stack of the core that owns it; on another core it is an
+//! error that says so. The futures are written out so that each is a reference and its argument, nothing more.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::{Shutdown, SocketAddr};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use janus_tcp::{ConnId, Error, Instant, Stack, Token};
+
+use super::address::ToAddress;
+use super::recv_buf::RecvBuf;
+use super::{foreign_core, io_error};
+use crate::shard::Side;
+use crate::shard::here::{self, Owner};
+
+/// A TCP connection.
+///
+/// Reading and writing take `&self`, so one task can read while another writes; of two tasks that wait for the same
+/// thing, the one that asked last is woken. The handle may be sent anywhere: used on another core it answers an error,
+/// dropped there it closes the connection through a message to its own.
+pub struct TcpStream {
+    conn: ConnId,
+    owner: Owner,
+}
+
+impl TcpStream {
+    pub(super) fn new(owner: Owner, conn: ConnId) -> TcpStream {
+        TcpStream { conn, owner }
+    }
+
+    /// Opens a connection to `address` from this core.
+    pub fn connect(address: impl ToAddress) -> Connect {
+        let opening = address.to_address().and_then(|remote| {
+            let (owner, conn) =
+                here::with(|here| (here.owner, here.connect(remote))).ok_or_else(here::no_core)?;
+            Ok(TcpStream::new(owner, conn.map_err(io_error)?))
+        });
+        Connect {
+            opening: Some(opening),
+        }
+    }
+
+    /// Reads what is there, at least one byte; 0 is the peer's end.
+    pub fn read<'a>(&'a self, into: &'a mut [u8]) -> Read<'a> {
+        Read { stream: self, into }
+    }
+
+    /// Fills `into`; an end before that is [`UnexpectedEof`](io::ErrorKind::UnexpectedEof).
+    pub async fn read_exact(&self, mut into: &mut [u8]) -> io::Result<()> {
+        while !into.is_empty() {
+            match self.read(into).await? {
+                0 => {
+                    return Err(io::Error::new(
+                        io::ErrorKind::UnexpectedEof,
+                        "the peer ended before all was there",
+                    ));
+                }
+                n => into = &mut into[n..],
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies what is there without taking it.
+    pub fn peek<'a>(&'a self, into: &'a mut [u8]) -> Peek<'a> {
+        Peek { stream: self, into }
+    }
+
+    /// The next piece of the stream in the buffer it arrived in; `None` is the peer's end.
+    pub fn recv(&self) -> Recv<'_> {
+        Recv { stream: self }
+    }
+
+    /// Hands over at least one byte of `bytes`; answers how many.
+    pub fn write<'a>(&'a self, bytes: &'a [u8]) -> Write<'a> {
+        Write {
+            stream: self,
+            bytes,
+        }
+    }
+
+    /// Hands over all of `bytes`.
+    pub async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let n = self.write(bytes).await?;
+            bytes = &bytes[n..];
+        }
+        Ok(())
+    }
+
+    /// Says that nothing more will be written; reading goes on. Only the writing side can be shut:
+    /// what the peer sends after [`Shutdown::Read`] has no meaning in TCP but a reset.
+    pub async fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        if how == Shutdown::Read {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "only the writing side can be shut: stop reading instead",
+            ));
+        }
+        self.on_stack(Stack::shutdown_write)
+    }
+
+    /// Sends small writes at once instead of gathering them (Nagle's algorithm off).
+    pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
+        self.on_stack(|stack, _, conn| stack.set_nodelay(conn, on))
+    }
+
+    /// The other end's address.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.on_stack(|stack, _, conn| stack.peer_addr(conn))
+            .map(SocketAddr::V4)
+    }
+
+    /// This end's address.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.on_stack(|stack, _, conn| stack.local_addr(conn))
+            .map(SocketAddr::V4)
+    }
+
+    fn on_stack<R>(
+        &self,
+        call: impl FnOnce(&mut Stack, Instant, ConnId) -> Result<R, Error>,
+    ) -> io::Result<R> {
+        here::with_own(self.owner, |here| {
+            here.on_stack(|stack, now| call(stack, now, self.conn))
+        })
+        .ok_or_else(foreign_core)?
+        .map_err(io_error)
+    }
+
+    /// Tries `call`; when it would block, has `cx`'s task woken through `wait`.
+    #[inline]
+    fn poll_on_stack<R>(
+        &self,
+        cx: &mut Context<'_>,
+        side: Side,
+        wait: fn(&mut Stack, Instant, ConnId, Token),
+        call: impl FnOnce(&mut Stack, Instant, ConnId) -> Result<R, Error>,
+    ) -> Poll<io::Result<R>> {
+        let done = here::with_own(self.owner, |here| {
+            match here.on_stack(|stack, now| call(stack, now, self.conn)) {
+                Err(Error::WouldBlock) => {
+                    let token = here.token(cx.waker(), side);
+                    here.on_stack(|stack, now| wait(stack, now, self.conn, token));
+                    Poll::Pending
+                }
+                done => Poll::Ready(done.map_err(io_error)),
+            }
+        });
+        done.unwrap_or_else(|| Poll::Ready(Err(foreign_core())))
+    }
+
+    fn reader(&self) -> Side {
+        Side::Read(self.conn.index)
+    }
+}
+
+fn wait_read(stack: &mut Stack, _: Instant, conn: ConnId, who: Token) {
+    stack.wait_read(conn, Some(who));
+}
+
+fn wait_write(stack: &mut Stack, now: Instant, conn: ConnId, who: Token) {
+    stack.wait_write(now, conn, Some(who));
+}
+
+impl Drop for TcpStream {
+    fn drop(&mut self) {
+        let conn = self.conn;
+        if here::with_own(self.owner, |here| here.close(conn)).is_none() {
+            self.owner.send_close(conn);
+        }
+    }
+}
+
+impl fmt::Debug for TcpStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TcpStream({:?}, {:?})", self.owner, self.conn)
+    }
+}
+
+/// See [`TcpStream::connect`].
+#[must_use = "futures do nothing unless awaited"]
+pub struct Connect {
+    opening: Option<io::Result<TcpStream>>,
+}
+
+impl Future for Connect {
+    type Output = io::Result<TcpStream>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let stream = match self.opening.take() {
+            Some(Ok(stream)) => stream,
+            Some(Err(error)) => return Poll::Ready(Err(error)),
+            None => return Poll::Ready(Err(io_error(Error::NotConnected))),
+        };
+        let side = stream.reader();
+        let connected = stream.poll_on_stack(cx, side, wait_read, |stack, _, conn| {
+            match stack.is_connected(conn) {
+                Ok(true) => Ok(()),
+                Ok(false) => Err(Error::WouldBlock),
+                Err(error) => Err(error),
+            }
+        });
+        match connected {
+            Poll::Pending => {
+                self.opening = Some(Ok(stream));
+                Poll::Pending
+            }
+            Poll::Ready(result) => Poll::Ready(result.map(|()| stream)),
+        }
+    }
+}
+
+/// See [`TcpStream::read`].
+#[must_use = "futures do nothing unless awaited"]
+pub struct Read<'a> {
+    stream: &'a TcpStream,
+    into: &'a mut [u8],
+}
+
+impl Future for Read<'_> {
+    type Output = io::Result<usize>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Read { stream, into } = &mut *self;
+        stream.poll_on_stack(cx, stream.reader(), wait_read, |stack, now, conn| {
+            stack.read(now, conn, into)
+        })
+    }
+}
+
+/// See [`TcpStream::peek`].
+#[must_use = "futures do nothing unless awaited"]
+pub struct Peek<'a> {
+    stream: &'a TcpStream,
+    into: &'a mut [u8],
+}
+
+impl Future for Peek<'_> {
+    type Output = io::Result<usize>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Peek { stream, into } = &mut *self;
+        stream.poll_on_stack(cx, stream.reader(), wait_read, |stack, _, conn| {
+            stack.peek(conn, into)
+        })
+    }
+}
+
+/// See [`TcpStream::recv`].
+#[must_use = "futures do nothing unless awaited"]
+pub struct Recv<'a> {
+    stream: &'a TcpStream,
+}
+
+impl Future for Recv<'_> {
+    type Output = io::Result<Option<RecvBuf>>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let received =
+            self.stream
+                .poll_on_stack(cx, self.stream.reader(), wait_read, |stack, now, conn| {
+                    stack.recv(now, conn)
+                });
+        received.map_ok(|piece| piece.map(RecvBuf::new))
+    }
+}
+
+/// See [`TcpStream::write`].
+#[must_use = "futures do nothing unless awaited"]
+pub struct Write<'a> {
+    stream: &'a TcpStream,
+    bytes: &'a [u8],
+}
+
+impl Future for Write<'_> {
+    type Output = io::Result<usize>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Write { stream, bytes } = *self;
+        let side = Side::Write(stream.conn.index);
+        stream.poll_on_stack(cx, side, wait_write, |stack, now, conn| {
+            stack.write(now, conn, bytes)
+        })
+    }
+}

@@ -1,0 +1,225 @@
+//! What a user builds and runs: the builder, the runtime, and what a task may ask of the runtime it is in. Opening the
+//! device and starting the threads is `launch`; what the threads do is the shard's.
+
+mod choice;
+mod ending;
+mod launch;
+mod main_task;
+mod report;
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::config::{self, Cidr, ConfigError, Partial, Placement, PlacementName};
+use crate::shard::here;
+pub use choice::BackendChoice;
+pub(crate) use ending::Ending;
+use launch::Prepared;
+pub use main_task::MainResult;
+pub(crate) use main_task::MainTask;
+pub use report::{CoreReport, report};
+
+/// What a main, and the runtime, may fail with.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+/// A result with that error.
+pub type Result<T = (), E = BoxError> = std::result::Result<T, E>;
+
+/// One Janus runtime: its cores, its device, its part of memory. Several can be in one process.
+pub struct Runtime {
+    prepared: Prepared,
+}
+
+impl Runtime {
+    /// A builder whose silence is filled from `JANUS_*` variables, then `janus.toml`, then defaults.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Runs one copy of `main` on every core until all have ended, or one has failed or panicked, or
+    /// [`Handle::stop`] was called; then drops every task, lets connections end in order for a short while and returns
+    /// the first error.
+    pub fn run<M, F>(self, main: M) -> Result
+    where
+        M: Fn() -> F + Send + Sync + 'static,
+        F: Future + 'static,
+        F::Output: MainResult,
+    {
+        self.prepared.run(Arc::new(main))
+    }
+
+    /// Something that can stop the runtime from any thread.
+    pub fn handle(&self) -> Handle {
+        Handle {
+            ending: self.prepared.ending(),
+        }
+    }
+}
+
+/// Stops a runtime, from any thread.
+#[derive(Clone)]
+pub struct Handle {
+    ending: Arc<Ending>,
+}
+
+impl Handle {
+    /// Ends the runtime as if every main had returned.
+    pub fn stop(&self) {
+        self.ending.stop();
+    }
+}
+
+/// The handle of the runtime this task runs in; `None` outside of one.
+pub fn handle() -> Option<Handle> {
+    here::with(|here| Handle {
+        ending: here.ending.clone(),
+    })
+}
+
+/// Which of the runtime's cores this is, from 0; `None` on a thread that is none.
+pub fn core_id() -> Option<usize> {
+    here::with(|here| usize::from(here.core))
+}
+
+/// How many cores the runtime of this core has; `None` on a thread that is none.
+pub fn cores() -> Option<usize> {
+    here::with(|here| here.ending.cores())
+}
+
+/// For what must happen once although `main` runs on every core: the first core that comes to this line runs `what`,
+/// and gets its result; every other call from this line in the same runtime gets `None`.
+///
+/// It says nothing about when the others come by; give an `async` block back and await it for what takes time.
+#[track_caller]
+pub fn once<R>(what: impl FnOnce() -> R) -> Option<R> {
+    let place = std::panic::Location::caller();
+    let first = here::with(|here| here.ending.first_at(place)).unwrap_or(true);
+    first.then(what)
+}
+
+/// Collects what a runtime shall be; see [`Runtime::builder`].
+#[derive(Default)]
+pub struct Builder {
+    partial: Partial,
+    backend: Option<BackendChoice>,
+    tcp: Option<janus_tcp::Config>,
+    alone: bool,
+    /// The first thing said that could not be understood.
+    wrong: Option<ConfigError>,
+}
+
+impl Builder {
+    /// How many TCP cores; without it, as many as there are processors.
+    pub fn cores(mut self, cores: usize) -> Builder {
+        self.partial.cores = Some(cores);
+        self
+    }
+
+    /// Who polls the device.
+    pub fn placement(mut self, placement: Placement) -> Builder {
+        match placement {
+            Placement::Combined => {
+                self.partial.placement = Some(PlacementName::Combined);
+                self.partial.io_cores = None;
+            }
+            Placement::Split { io_cores } => {
+                self.partial.placement = Some(PlacementName::Split);
+                self.partial.io_cores = Some(io_cores);
+            }
+        }
+        self
+    }
+
+    /// The device.
+    pub fn backend(mut self, backend: BackendChoice) -> Builder {
+        self.backend = Some(backend);
+        self
+    }
+
+    /// One more address of the interface, such as `"192.0.2.1/24"`.
+    pub fn address(mut self, cidr: &str) -> Builder {
+        match cidr.parse::<Cidr>() {
+            Ok(cidr) => self.partial.addresses.get_or_insert_default().push(cidr),
+            Err(problem) => {
+                _ = self
+                    .wrong
+                    .get_or_insert(ConfigError::value("address", problem))
+            }
+        }
+        self
+    }
+
+    /// Where packets for other networks go.
+    pub fn gateway(mut self, gateway: std::net::Ipv4Addr) -> Builder {
+        self.partial.gateway = Some(gateway);
+        self
+    }
+
+    /// Makes every secret from this number, for runs that must be repeatable. Not for a server that faces strangers.
+    pub fn seed(mut self, seed: u64) -> Builder {
+        self.partial.seed = Some(seed);
+        self
+    }
+
+    /// Writes every frame that passes the device to this file (pcapng).
+    pub fn trace(mut self, file: impl Into<PathBuf>) -> Builder {
+        self.partial.trace = Some(file.into());
+        self
+    }
+
+    /// TCP's bounds and times, for each core. What the other methods and sources say of them goes before.
+    pub fn tcp(mut self, config: janus_tcp::Config) -> Builder {
+        self.tcp = Some(config);
+        self
+    }
+
+    /// Connections each core holds at most.
+    pub fn max_connections(mut self, connections: u32) -> Builder {
+        self.partial.max_connections = Some(connections);
+        self
+    }
+
+    /// Packet buffers of 2 KiB, for the whole runtime.
+    pub fn packet_buffers(mut self, buffers: u32) -> Builder {
+        self.partial.packet_buffers = Some(buffers);
+        self
+    }
+
+    /// Connections that may wait to be accepted, for each listener.
+    pub fn backlog(mut self, backlog: usize) -> Builder {
+        self.partial.backlog = Some(backlog);
+        self
+    }
+
+    /// How long connections may take to end in order when the runtime ends.
+    pub fn drain(mut self, time: Duration) -> Builder {
+        self.partial.drain = Some(time);
+        self
+    }
+
+    /// Reads neither `janus.toml` nor the environment: what is not said here has its default.
+    pub fn alone(mut self) -> Builder {
+        self.alone = true;
+        self
+    }
+
+    /// Decides everything and opens the device. No core runs before [`Runtime::run`].
+    pub fn build(self) -> Result<Runtime> {
+        if let Some(wrong) = self.wrong {
+            return Err(wrong.into());
+        }
+        let said = if self.alone {
+            Partial::default()
+        } else {
+            let file = std::env::var_os("JANUS_CONFIG").map(PathBuf::from);
+            // A name or value that is no text is no name of ours.
+            let variables = std::env::vars_os()
+                .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
+            config::from_file(file.as_deref())?.overlay(config::from_environment(variables)?)
+        };
+        let settings = said.overlay(self.partial).resolve()?;
+        let prepared = Prepared::open(settings, self.backend, self.tcp.unwrap_or_default())?;
+        Ok(Runtime { prepared })
+    }
+}

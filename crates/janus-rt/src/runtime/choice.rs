@@ -1,0 +1,28 @@
+//! The devices a runtime can be built on.
+
+use janus_io::Backend;
+
+/// Which device carries the packets.
+#[derive(Default)]
+pub enum BackendChoice {
+    /// What the configuration names, else the portal.
+    #[default]
+    Auto,
+    /// A kernel listener on 127.0.0.1 for each bound port; needs no privilege.
+    Portal,
+    /// A TAP device, whose other end is a network interface of the kernel. Needs `CAP_NET_ADMIN`, or a device that
+    /// was made for this user.
+    Tap {
+        /// The interface's name.
+        name: String,
+    },
+    /// A device that the program brings.
+    Custom(Box<dyn Backend>),
+}
+
+impl BackendChoice {
+    /// One end of an in-memory wire.
+    pub fn wire(end: janus_io::wire::End) -> BackendChoice {
+        BackendChoice::Custom(Box::new(end))
+    }
+}

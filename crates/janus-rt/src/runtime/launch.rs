@@ -1,0 +1,230 @@
+//! From settings to running threads: the device, the memory, the steering, one seed for each core; then the threads,
+//! and their end. What happens on a thread is the shard's, or the I/O core's.
+
+mod device;
+mod pin;
+mod seed;
+
+use std::future::Future;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Builder, JoinHandle};
+
+use janus_csb::{Publisher, Ring, Steering};
+use janus_io::park::Parker;
+use janus_io::steer::Steerer;
+use janus_io::{IoCore, Port, RING_DEPTH, combined, mpsc, split};
+use janus_mem::{Depot, Frame, Growth, Toucher};
+use janus_wire::{MICROSOFT_KEY, Toeplitz};
+
+use super::{BackendChoice, BoxError, Ending, MainResult, Result};
+use crate::clock::Clock;
+use crate::config::{Placement, Settings};
+use crate::control::{Control, Gate};
+use crate::shard::{Door, FORWARDS};
+use device::Device;
+use seed::{Common, Seed};
+
+/// Points on the ring for each shard: the share of the largest arc falls with their number.
+const POINTS: u16 = 128;
+
+/// A runtime that is ready: its device is open, its threads are not started.
+pub(super) struct Prepared {
+    seeds: Vec<Seed>,
+    io_cores: Vec<IoCore>,
+    ending: Arc<Ending>,
+    control: Arc<Control>,
+    settings: Settings,
+}
+
+impl Prepared {
+    pub(super) fn open(
+        settings: Settings,
+        backend: Option<BackendChoice>,
+        tcp: janus_tcp::Config,
+    ) -> Result<Prepared> {
+        let clock = Clock::start();
+        let growth = Growth::Ahead(Toucher::spawn()?);
+        let depot = Depot::new(settings.packet_buffers, &growth)?;
+        let secrets = seed::secrets(settings.seed)?;
+        let Device {
+            queues,
+            interface,
+            portal,
+        } = device::open(
+            &settings,
+            backend.unwrap_or_default(),
+            &depot,
+            &growth,
+            clock,
+        )?;
+
+        let ring = Ring::uniform(
+            settings.cores,
+            POINTS,
+            settings.seed.unwrap_or_default() as u32,
+        );
+        let publisher = Publisher::new(Steering::new(ring));
+        let reader = publisher.reader();
+        let toeplitz = Toeplitz::new(&MICROSOFT_KEY);
+        let steerer = Steerer::new(toeplitz.clone(), publisher.reader(), interface.link);
+
+        let parkers = (0..settings.cores)
+            .map(|_| Parker::new())
+            .collect::<io::Result<Vec<_>>>()?;
+        let bells: Vec<_> = parkers.iter().map(Parker::unparker).collect();
+        let ending = Arc::new(Ending::new(bells.clone()));
+        let control = Arc::new(Control::new(
+            settings.cores,
+            Box::new(Gate { publisher, portal }),
+        ));
+
+        let (io_cores, ports): (Vec<IoCore>, Vec<Port>) = match settings.placement {
+            Placement::Combined => (Vec::new(), combined(queues, &steerer, &bells, RING_DEPTH)),
+            Placement::Split { .. } => {
+                let pools = queues.iter().map(|_| depot.pool()).collect();
+                split(queues, pools, &steerer, &bells, RING_DEPTH)?
+            }
+        };
+        let (senders, receivers): (Vec<_>, Vec<_>) =
+            bells.iter().map(|_| mpsc::inbox::<Frame>(FORWARDS)).unzip();
+        let doors: Vec<Door> = senders
+            .into_iter()
+            .zip(&bells)
+            .map(|(frames, bell)| Door {
+                frames,
+                bell: bell.clone(),
+            })
+            .collect();
+
+        let common = Arc::new(Common {
+            tcp: seed::tcp_config(tcp, &settings),
+            interface,
+            secrets,
+            toeplitz: Arc::new(toeplitz),
+            growth,
+            control: control.clone(),
+            ending: ending.clone(),
+            doors,
+            backlog: settings.backlog,
+            drain: settings.drain,
+            clock,
+        });
+        let seeds = parkers
+            .into_iter()
+            .zip(ports)
+            .zip(receivers)
+            .enumerate()
+            .map(|(core, ((parker, port), forwarded))| Seed {
+                core: core as u8,
+                parker,
+                port,
+                forwarded,
+                reader: reader.clone(),
+                stack_pool: depot.pool(),
+                pool: depot.pool(),
+                common: common.clone(),
+            })
+            .collect();
+        Ok(Prepared {
+            seeds,
+            io_cores,
+            ending,
+            control,
+            settings,
+        })
+    }
+
+    pub(super) fn ending(&self) -> Arc<Ending> {
+        self.ending.clone()
+    }
+
+    /// Starts the threads, waits for their end.
+    pub(super) fn run<M, F>(self, main: Arc<M>) -> Result
+    where
+        M: Fn() -> F + Send + Sync + 'static,
+        F: Future + 'static,
+        F::Output: MainResult,
+    {
+        let Prepared {
+            seeds,
+            io_cores,
+            ending,
+            control,
+            settings,
+        } = self;
+        let stop = Arc::new(AtomicBool::new(false));
+        let pins = pin::plan(&settings, io_cores.len());
+        let mut polling = Vec::new();
+        for (index, mut io_core) in io_cores.into_iter().enumerate() {
+            let (stop, ending, pin) = (stop.clone(), ending.clone(), pins.io_core(index));
+            let bell = io_core.unparker();
+            let thread = start(format!("janus-io-{index}"), &ending.clone(), move || {
+                pin::pin(pin);
+                io_core
+                    .run(&stop)
+                    .map_err(BoxError::from)
+                    .unwrap_or_else(|error| ending.fail(error));
+            });
+            polling.extend(thread.map(|thread| (thread, bell)));
+        }
+        let mut shards = Vec::new();
+        for seed in seeds {
+            let (main, ending, pin) = (
+                main.clone(),
+                ending.clone(),
+                pins.shard(usize::from(seed.core)),
+            );
+            let name = format!("janus-shard-{}", seed.core);
+            shards.extend(start(name.clone(), &ending.clone(), move || {
+                pin::pin(pin);
+                let run = AssertUnwindSafe(|| seed.run(move || main()));
+                match catch_unwind(run) {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => ending.fail(error),
+                    // The other cores must not wait for this one.
+                    Err(_) => ending.fail(panicked(&name)),
+                }
+            }));
+        }
+        // A shard that could not be started will not report that it has drained.
+        for thread in shards {
+            join(thread, &ending);
+        }
+        stop.store(true, Ordering::Relaxed);
+        for (thread, bell) in polling {
+            bell.wake();
+            join(thread, &ending);
+        }
+        // Closes the portal's doors and joins its thread.
+        drop(control);
+        ending.take_error().map_or(Ok(()), Err)
+    }
+}
+
+fn start(
+    name: String,
+    ending: &Ending,
+    body: impl FnOnce() + Send + 'static,
+) -> Option<JoinHandle<()>> {
+    match Builder::new().name(name).spawn(body) {
+        Ok(thread) => Some(thread),
+        Err(error) => {
+            ending.fail(error.into());
+            None
+        }
+    }
+}
+
+fn join(thread: JoinHandle<()>, ending: &Ending) {
+    let name = thread.thread().name().unwrap_or("a thread").to_owned();
+    if thread.join().is_err() {
+        ending.fail(panicked(&name));
+    }
+}
+
+fn panicked(name: &str) -> BoxError {
+    format!("{name} panicked; its message is on stderr").into()
+}

@@ -1,0 +1,153 @@
+//! What a core's thread is started with, and what it becomes there: everything of a shard that may cross threads before
+//! its thread is running. The rest (its part of memory, its executor) is made on the thread.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::io::Read;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use janus_csb::{Reader, ShardId};
+use janus_io::Port;
+use janus_io::mpsc::Receiver;
+use janus_io::park::Parker;
+use janus_mem::{Frame, Growth, Pool};
+use janus_tcp::{Config, Interface, Secrets, Stack};
+use janus_wire::Toeplitz;
+
+use crate::clock::Clock;
+use crate::config::Settings;
+use crate::control::{Control, DYNAMIC_FIRST};
+use crate::inbox::Mailbox;
+use crate::runtime::{BoxError, Ending, MainResult, MainTask};
+use crate::shard::here::{self, Here, Owner};
+use crate::shard::{Door, Neighbours, Shard, Work};
+use crate::task::{Executor, ShardIdentity};
+
+/// Buffers a shard keeps back for what frees memory: acknowledgements, the refill of a receive queue.
+const RESERVE: usize = 32;
+
+/// What all cores of a runtime are started with.
+pub(super) struct Common {
+    pub(super) tcp: Config,
+    pub(super) interface: Interface,
+    pub(super) secrets: Secrets,
+    pub(super) toeplitz: Arc<Toeplitz>,
+    pub(super) growth: Growth,
+    pub(super) control: Arc<Control>,
+    pub(super) ending: Arc<Ending>,
+    pub(super) doors: Vec<Door>,
+    pub(super) backlog: usize,
+    pub(super) drain: Duration,
+    pub(super) clock: Clock,
+}
+
+/// What one core is started with.
+pub(super) struct Seed {
+    pub(super) core: u8,
+    pub(super) parker: Parker,
+    pub(super) port: Port,
+    pub(super) forwarded: Receiver<Frame>,
+    pub(super) reader: Reader,
+    pub(super) stack_pool: Pool,
+    pub(super) pool: Pool,
+    pub(super) common: Arc<Common>,
+}
+
+impl Seed {
+    /// Becomes a shard on this thread and runs it to the end.
+    pub(super) fn run<F>(self, main: impl FnOnce() -> F) -> Result<(), BoxError>
+    where
+        F: Future + 'static,
+        F::Output: MainResult,
+    {
+        let Seed {
+            core,
+            parker,
+            port,
+            forwarded,
+            reader,
+            mut stack_pool,
+            pool,
+            common,
+        } = self;
+        let unparker = parker.unparker();
+        let mailbox = Mailbox::new(move || _ = unparker.wake());
+        let identity = ShardIdentity::register(mailbox.inbox().clone())?;
+        stack_pool.set_reserve(RESERVE);
+        let mut interface = common.interface.clone();
+        // Every shard hears ARP; one answers.
+        interface.answers = core == 0;
+        let stack = Stack::new(
+            common.tcp.clone(),
+            interface.clone(),
+            common.secrets.clone(),
+            stack_pool,
+            &common.growth,
+        )?;
+        let here = Rc::new(Here {
+            owner: Owner {
+                number: identity.number(),
+                life: identity.incarnation().get() as u16,
+            },
+            core,
+            stack: RefCell::new(stack),
+            pool: RefCell::new(pool),
+            steering: RefCell::new(reader),
+            toeplitz: common.toeplitz.clone(),
+            interface,
+            control: common.control.clone(),
+            ending: common.ending.clone(),
+            backlog: common.backlog,
+            now: Cell::new(common.clock.now()),
+            waiters: RefCell::default(),
+            neighbours: RefCell::new(Neighbours::new(ShardId(core), common.doors.clone())),
+            next_source: Cell::new(DYNAMIC_FIRST + u16::from(core)),
+            in_main: Cell::new(false),
+            main_in_bind: Cell::new(false),
+        });
+        let mut shard = Shard {
+            work: Work::new(&port)?,
+            here: here.clone(),
+            port,
+            forwarded,
+            mailbox,
+            executor: None,
+            parker,
+            clock: common.clock,
+            drain: common.drain,
+        };
+        let _here = here::enter(here);
+        let executor = Executor::new(identity, &common.growth)?;
+        let _executor = executor.enter();
+        executor.spawn(MainTask::new(main()));
+        shard.executor = Some(executor);
+        shard.run()?;
+        Ok(())
+    }
+}
+
+/// Random secrets, or repeatable ones from a seed.
+pub(super) fn secrets(seed: Option<u64>) -> Result<Secrets, BoxError> {
+    if let Some(seed) = seed {
+        return Ok(Secrets::from_seed(seed));
+    }
+    let mut bytes = [0; 40];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(Secrets::from_bytes(bytes))
+}
+
+/// TCP's configuration with what the settings say of it.
+pub(super) fn tcp_config(mut config: Config, settings: &Settings) -> Config {
+    if let Some(connections) = settings.max_connections {
+        config.max_connections = connections;
+    }
+    if let Some(bytes) = settings.receive_buffer {
+        config.receive_buffer = bytes;
+    }
+    if let Some(bytes) = settings.send_buffer {
+        config.send_buffer = bytes;
+    }
+    config
+}

@@ -1,0 +1,290 @@
+//! The loop of one TCP core: take packets, run TCP, poll the tasks that became ready, serve timers, send what they
+//! wrote; sleep when nothing moves. It is the same in both placements: where packets come from is the port's business.
+//! Sockets are in `net`, tasks in `task`; nothing here knows a protocol or a future by name.
+
+pub(crate) mod here;
+mod neighbours;
+mod waiters;
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+use std::time::Duration;
+
+use janus_io::mpsc::Receiver;
+use janus_io::park::Parker;
+use janus_io::{BURST, Idle, Port};
+use janus_mem::Frame;
+use janus_tcp::Instant;
+
+use crate::clock::Clock;
+use crate::inbox::{Mailbox, Message};
+use crate::task::Executor;
+use here::Here;
+pub use neighbours::ForwardCounters;
+use neighbours::Walk;
+pub(crate) use neighbours::{Door, FORWARDS, Neighbours};
+pub(crate) use waiters::Side;
+
+/// Tasks polled in a turn before packets have theirs again.
+const TASK_BUDGET: usize = 256;
+/// Messages from other threads taken in a turn.
+const MESSAGE_BUDGET: usize = 256;
+/// Rounds of sending in a turn: with more to send than this, what arrives comes first.
+const SEND_ROUNDS: usize = 4;
+
+/// One core's loop, on its thread.
+pub(crate) struct Shard {
+    pub(crate) here: Rc<Here>,
+    pub(crate) port: Port,
+    pub(crate) forwarded: Receiver<Frame>,
+    pub(crate) mailbox: Mailbox,
+    /// Gone once the runtime is ending, and every task with it.
+    pub(crate) executor: Option<Executor>,
+    pub(crate) parker: Parker,
+    pub(crate) clock: Clock,
+    /// How long connections may take to end in order.
+    pub(crate) drain: Duration,
+    pub(crate) work: Work,
+}
+
+/// What the loop keeps for itself between turns.
+pub(crate) struct Work {
+    idle: Idle,
+    arrived: Vec<Frame>,
+    leaving: Vec<Frame>,
+    done: Vec<Frame>,
+    /// The port's descriptor, a second name of it: it is waited on while the port itself is asked for work.
+    wait_fd: Option<OwnedFd>,
+    phase: Phase,
+}
+
+/// Where the shard stands in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Serving,
+    /// Tasks are gone; connections end.
+    Draining {
+        until: Instant,
+    },
+    /// Nothing more of its own; packets still go through it to its neighbours.
+    Drained {
+        until: Instant,
+    },
+}
+
+impl Work {
+    pub(crate) fn new(port: &Port) -> std::io::Result<Work> {
+        Ok(Work {
+            idle: Idle::default(),
+            arrived: Vec::with_capacity(4 * BURST),
+            leaving: Vec::with_capacity(BURST),
+            done: Vec::with_capacity(2 * BURST),
+            wait_fd: port
+                .wait_fd()
+                .map(|fd| fd.try_clone_to_owned())
+                .transpose()?,
+            phase: Phase::Serving,
+        })
+    }
+}
+
+impl Shard {
+    /// Turns until the runtime has ended.
+    pub(crate) fn run(&mut self) -> std::io::Result<()> {
+        loop {
+            let worked = self.turn();
+            if self.here.ending.stopping() && self.ended() {
+                return Ok(());
+            }
+            if self.work.idle.should_sleep(worked) {
+                let before = self.clock.now();
+                self.sleep()?;
+                self.work
+                    .idle
+                    .slept(self.clock.now().saturating_since(before));
+            }
+        }
+    }
+
+    /// One pass over everything; answers whether anything moved.
+    fn turn(&mut self) -> bool {
+        let now = self.clock.now();
+        self.here.now.set(now);
+        let arrived = self.receive(now);
+        let messages = self.take_messages();
+        self.wake_ready();
+        let polled = self.run_tasks(now);
+        self.here.stack.borrow_mut().advance(now);
+        self.wake_ready();
+        let sent = self.send(now);
+        arrived | messages | polled | sent
+    }
+
+    fn receive(&mut self, now: Instant) -> bool {
+        let here = &*self.here;
+        let arrived = &mut self.work.arrived;
+        let mut pool = here.pool.borrow_mut();
+        self.port.receive(&mut pool, arrived);
+        while arrived.len() < 3 * BURST {
+            let Some(frame) = self.forwarded.pop() else {
+                break;
+            };
+            arrived.push(frame);
+        }
+        // After the packets were taken, so that the steering is at least as new as whatever made them come; and only
+        // here, between batches (rule 1).
+        let mut steering = here.steering.borrow_mut();
+        steering.refresh();
+        if arrived.is_empty() {
+            return false;
+        }
+        let mut neighbours = here.neighbours.borrow_mut();
+        let mut walk = Walk::new(steering.current(), &mut neighbours, &mut pool);
+        here.stack.borrow_mut().input(now, arrived, &mut walk);
+        neighbours.ring();
+        true
+    }
+
+    fn take_messages(&mut self) -> bool {
+        for taken in 0..MESSAGE_BUDGET {
+            match self.mailbox.pop() {
+                None => return taken > 0,
+                Some(Message::Wake(word)) => self.tasks(|tasks| tasks.wake_word(word)),
+                Some(Message::WakeAll) => self.tasks(Executor::wake_all),
+                Some(Message::Close { conn, life }) if life == self.here.owner.life => {
+                    self.here.close(conn)
+                }
+                // Of a shard that had this number before; its connections are long gone.
+                Some(Message::Close { .. }) => {}
+                Some(Message::Run(job)) => job(),
+            }
+        }
+        true
+    }
+
+    fn tasks(&self, call: impl FnOnce(&Executor)) {
+        if let Some(executor) = &self.executor {
+            call(executor);
+        }
+    }
+
+    /// Sleepers first: what they wait for may be this turn.
+    fn run_tasks(&mut self, now: Instant) -> bool {
+        let Some(executor) = &self.executor else {
+            return false;
+        };
+        executor.advance(now);
+        executor.run(TASK_BUDGET) > 0
+    }
+
+    fn wake_ready(&mut self) {
+        loop {
+            let ready = self.here.stack.borrow_mut().pop_ready();
+            let Some(token) = ready else { return };
+            self.here.wake(token);
+        }
+    }
+
+    fn send(&mut self, now: Instant) -> bool {
+        let here = &*self.here;
+        let (mut stack, mut pool) = (here.stack.borrow_mut(), here.pool.borrow_mut());
+        let Work { leaving, done, .. } = &mut self.work;
+        let mut any = false;
+        for _ in 0..SEND_ROUNDS {
+            let room = self.port.send_room().saturating_sub(leaving.len());
+            stack.transmit(now, leaving, room);
+            let before = leaving.len();
+            self.port.send(&mut pool, leaving, done);
+            let moved = before - leaving.len() + done.len();
+            for frame in done.drain(..) {
+                stack.completed(frame);
+            }
+            if moved == 0 {
+                break;
+            }
+            any = true;
+        }
+        any
+    }
+
+    /// Sleeps until a packet, a message, a timer or the end comes.
+    fn sleep(&mut self) -> std::io::Result<()> {
+        if self.executor.as_ref().is_some_and(Executor::has_ready)
+            || self.here.stack.borrow().wants_transmit()
+            || !self.port.arm()
+        {
+            return Ok(());
+        }
+        let timeout = self
+            .deadline()
+            .map(|at| at.saturating_since(self.clock.now()));
+        if timeout == Some(Duration::ZERO) {
+            return Ok(());
+        }
+        let Shard {
+            here,
+            port,
+            forwarded,
+            mailbox,
+            work,
+            parker,
+            ..
+        } = self;
+        let ending = &here.ending;
+        let fd = work.wait_fd.as_ref().map(AsFd::as_fd);
+        let news = |phase: Phase| match phase {
+            Phase::Serving => ending.stopping(),
+            Phase::Draining { .. } => false,
+            Phase::Drained { .. } => ending.all_drained(),
+        };
+        let has_work = || {
+            !mailbox.is_empty() || !forwarded.is_empty() || port.has_waiting() || news(work.phase)
+        };
+        parker.park(fd.as_slice(), timeout, has_work)?;
+        Ok(())
+    }
+
+    /// When something is due that nobody rings for.
+    fn deadline(&self) -> Option<Instant> {
+        let end = match self.work.phase {
+            Phase::Serving => None,
+            Phase::Draining { until } | Phase::Drained { until } => Some(until),
+        };
+        let stack = self.here.stack.borrow().next_deadline();
+        [
+            stack,
+            self.executor.as_ref().and_then(Executor::next_deadline),
+            end,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// The runtime is stopping: one step towards this shard's end. Answers whether it is reached.
+    fn ended(&mut self) -> bool {
+        let now = self.clock.now();
+        match self.work.phase {
+            Phase::Serving => {
+                // Dropping the tasks closes what they hold; the stack then says goodbye to the peers.
+                drop(self.executor.take());
+                self.work.phase = Phase::Draining {
+                    until: now + self.drain,
+                };
+                false
+            }
+            Phase::Draining { until } => {
+                let stack = self.here.stack.borrow();
+                let quiet = stack.hot_in_use() == 0
+                    && !stack.wants_transmit()
+                    && self.work.leaving.is_empty();
+                if quiet || now >= until {
+                    self.here.ending.drained();
+                    self.work.phase = Phase::Drained { until };
+                }
+                false
+            }
+            Phase::Drained { until } => now >= until || self.here.ending.all_drained(),
+        }
+    }
+}

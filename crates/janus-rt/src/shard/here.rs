@@ -1,0 +1,217 @@
+//! What the tasks of one core share with its loop: the stack, the time of this turn, the wakers that are not tasks.
+//! A task reaches it through a thread-local; the loop holds no borrow while it polls a task, and nothing in here drops
+//! a user's value while it holds one.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Waker;
+
+use janus_csb::{Reader, ShardId, Step, walk};
+use janus_mem::Pool;
+use janus_tcp::{ConnId, Error, Instant, Interface, ListenerId, Stack, Token};
+use janus_wire::Toeplitz;
+
+use super::neighbours::Neighbours;
+use super::waiters::{STORED, Side, Waiters};
+use crate::control::{Control, DYNAMIC_FIRST};
+use crate::inbox;
+use crate::runtime::Ending;
+
+/// Source ports there are to try for one connection (RFC 6335 section 6: the dynamic range).
+const SOURCE_TRIES: u16 = u16::MAX - DYNAMIC_FIRST;
+
+/// A shard, process-wide and over time: its number in the table of live shards, and the low half of the count that tells
+/// it from earlier ones of that number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) number: u16,
+    pub(crate) life: u16,
+}
+
+impl Owner {
+    /// Says to this shard, from another thread, that the handle of `conn` is gone. A shard that has ended has closed
+    /// everything itself.
+    #[cold]
+    pub(crate) fn send_close(self, conn: ConnId) {
+        inbox::close_on(self.number, self.life, conn);
+    }
+
+    /// Runs `job` on this shard, from another thread; nowhere when it has ended.
+    #[cold]
+    pub(crate) fn send_job(self, job: impl FnOnce(&Here) + Send + 'static) {
+        inbox::run_on(self.number, move || _ = with_own(self, job));
+    }
+}
+
+/// One core's shared part.
+pub(crate) struct Here {
+    /// This shard in the whole process: what a stream carries.
+    pub(crate) owner: Owner,
+    /// This shard within its runtime.
+    pub(crate) core: u8,
+    pub(crate) stack: RefCell<Stack>,
+    pub(crate) pool: RefCell<Pool>,
+    pub(crate) steering: RefCell<Reader>,
+    pub(crate) toeplitz: Arc<Toeplitz>,
+    pub(crate) interface: Interface,
+    pub(crate) control: Arc<Control>,
+    pub(crate) ending: Arc<Ending>,
+    pub(crate) backlog: usize,
+    pub(crate) now: Cell<Instant>,
+    pub(crate) waiters: RefCell<Waiters>,
+    pub(crate) neighbours: RefCell<Neighbours>,
+    pub(crate) next_source: Cell<u16>,
+    /// The main of this core is being polled.
+    pub(crate) in_main: Cell<bool>,
+    /// It waited in a bind during this poll.
+    pub(crate) main_in_bind: Cell<bool>,
+}
+
+thread_local! {
+    static HERE: RefCell<Option<Rc<Here>>> = const { RefCell::new(None) };
+}
+
+/// Makes `here` this thread's core until the guard is dropped.
+pub(crate) fn enter(here: Rc<Here>) -> Entered {
+    HERE.set(Some(here));
+    Entered(())
+}
+
+pub(crate) struct Entered(());
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        HERE.take();
+    }
+}
+
+/// Calls `f` with this thread's core, if the thread is one.
+#[inline]
+pub(crate) fn with<R>(f: impl FnOnce(&Here) -> R) -> Option<R> {
+    // `try_with`: a stream may be dropped by another thread-local's destructor.
+    HERE.try_with(|here| here.borrow().as_deref().map(f))
+        .ok()
+        .flatten()
+}
+
+/// Calls `f` when this thread is the core of `owner`.
+#[inline]
+pub(crate) fn with_own<R>(owner: Owner, f: impl FnOnce(&Here) -> R) -> Option<R> {
+    HERE.try_with(|here| {
+        here.borrow()
+            .as_deref()
+            .filter(|here| here.owner == owner)
+            .map(f)
+    })
+    .ok()
+    .flatten()
+}
+
+impl Here {
+    /// Runs `call` on the stack at this turn's time.
+    #[inline]
+    pub(crate) fn on_stack<R>(&self, call: impl FnOnce(&mut Stack, Instant) -> R) -> R {
+        call(&mut self.stack.borrow_mut(), self.now.get())
+    }
+
+    /// The token under which `waker` is woken when `side` is ready: the task's id, or a slot of the slab.
+    #[inline]
+    pub(crate) fn token(&self, waker: &Waker, side: Side) -> Token {
+        if let Some(task) = crate::task::local_id(waker) {
+            return Token(task);
+        }
+        let (token, replaced) = self.waiters.borrow_mut().store(side, waker.clone());
+        drop(replaced);
+        token
+    }
+
+    /// Wakes whoever stands behind a token the stack gave back.
+    #[inline]
+    pub(crate) fn wake(&self, token: Token) {
+        if token.0 & STORED == 0 {
+            crate::task::wake_local(token.0);
+            return;
+        }
+        let waker = self.waiters.borrow_mut().take(token.0);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// The handle of `conn` is gone: the stack ends the connection in order.
+    pub(crate) fn close(&self, conn: ConnId) {
+        self.on_stack(|stack, now| stack.close(now, conn));
+        for side in [Side::Read(conn.index), Side::Write(conn.index)] {
+            let forgotten = self.waiters.borrow_mut().forget(side);
+            drop(forgotten);
+        }
+    }
+
+    /// The handle of a listener is gone.
+    pub(crate) fn unlisten(&self, listener: ListenerId, port: u16) {
+        self.on_stack(|stack, now| stack.unlisten(now, listener));
+        let forgotten = self
+            .waiters
+            .borrow_mut()
+            .forget(Side::Accept(u32::from(port)));
+        drop(forgotten);
+        self.control.release(self.core, port);
+    }
+
+    /// Opens a connection from a source port with which every packet of it comes to this shard.
+    pub(crate) fn connect(&self, remote: SocketAddrV4) -> Result<ConnId, Error> {
+        let address = self
+            .source_address(*remote.ip())
+            .ok_or(Error::AddrNotAvailable)?;
+        for _ in 0..SOURCE_TRIES {
+            let local = SocketAddrV4::new(address, self.next_source_port());
+            if !self.owns(local, remote) {
+                continue;
+            }
+            match self.on_stack(|stack, now| stack.connect(now, local, remote)) {
+                Err(Error::AddrInUse) => {}
+                other => return other,
+            }
+        }
+        Err(Error::AddrInUse)
+    }
+
+    fn next_source_port(&self) -> u16 {
+        let port = self.next_source.get();
+        self.next_source.set(if port == u16::MAX {
+            DYNAMIC_FIRST
+        } else {
+            port + 1
+        });
+        port
+    }
+
+    fn source_address(&self, remote: Ipv4Addr) -> Option<Ipv4Addr> {
+        let addresses = &self.interface.addresses;
+        let near = addresses.iter().find(|own| own.contains(remote));
+        near.or(addresses.first()).map(|own| own.addr)
+    }
+
+    /// Rule 10 of the balancer's protocol: what I/O cores look up and every ring from theirs to the newest must name
+    /// this shard.
+    fn owns(&self, local: SocketAddrV4, remote: SocketAddrV4) -> bool {
+        let key = self
+            .toeplitz
+            .hash_v4(*remote.ip(), *local.ip(), remote.port(), local.port());
+        let me = ShardId(self.core);
+        let steering = self.steering.borrow();
+        let view = steering.current();
+        let (owner, tag) = view.look_up(key, local.port());
+        owner == me && matches!(walk(view, me, key, local.port(), tag), Step::Stay)
+    }
+}
+
+/// What to say where no core is.
+pub(crate) fn no_core() -> io::Error {
+    io::Error::other(
+        "no Janus core runs on this thread: call this inside a runtime's main or a task it spawned",
+    )
+}

@@ -1,0 +1,128 @@
+//! The other shards of a runtime, as one shard sees them: where a frame goes that is theirs. The ways are bounded;
+//! a full one drops and counts (rule 13 of the balancer's protocol), it never blocks: loss is safe, TCP repairs it.
+
+use janus_csb::{ShardId, Steering, Step, Tag, walk};
+use janus_io::mpsc::{SendError, Sender};
+use janus_io::park::Unparker;
+use janus_mem::{Frame, Pool};
+use janus_tcp::{Miss, Placement};
+
+/// Frames that can wait to be taken in by a shard from its neighbours.
+pub(crate) const FORWARDS: u32 = 4096;
+
+/// One neighbour's door: its ring for forwarded frames and its bell.
+#[derive(Clone)]
+pub(crate) struct Door {
+    pub(crate) frames: Sender<Frame>,
+    pub(crate) bell: Unparker,
+}
+
+/// What was handed over, and what was not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ForwardCounters {
+    /// Frames that went to another shard.
+    pub forwarded: u64,
+    /// Frames lost because the other shard's ring was full or gone.
+    pub dropped_full: u64,
+    /// Frames whose tag was older than any ring still known.
+    pub dropped_expired: u64,
+}
+
+/// All doors, the own one included: nobody knocks there.
+pub(crate) struct Neighbours {
+    me: ShardId,
+    doors: Vec<Door>,
+    /// Shards that got something in this batch and are to be rung at its end.
+    touched: Vec<ShardId>,
+    pub(crate) counters: ForwardCounters,
+}
+
+impl Neighbours {
+    pub(crate) fn new(me: ShardId, doors: Vec<Door>) -> Neighbours {
+        Neighbours {
+            me,
+            touched: Vec::with_capacity(doors.len()),
+            doors,
+            counters: ForwardCounters::default(),
+        }
+    }
+
+    /// Hands `frame` to `to`.
+    #[inline]
+    pub(crate) fn forward(&mut self, to: ShardId, frame: Frame, pool: &mut Pool) {
+        match self.doors[to.index()].frames.send(frame) {
+            Ok(()) => {
+                self.counters.forwarded += 1;
+                if !self.touched.contains(&to) {
+                    self.touched.push(to);
+                }
+            }
+            Err(SendError::Full(frame) | SendError::Closed(frame)) => {
+                self.counters.dropped_full += 1;
+                pool.free(frame.buf);
+            }
+        }
+    }
+
+    /// Rings for what was handed over since the last time.
+    #[inline]
+    pub(crate) fn ring(&mut self) {
+        for shard in self.touched.drain(..) {
+            self.doors[shard.index()].bell.wake();
+        }
+    }
+}
+
+/// Answers the stack for flows it does not know, by walking the rings.
+pub(crate) struct Walk<'a> {
+    view: &'a Steering,
+    neighbours: &'a mut Neighbours,
+    pool: &'a mut Pool,
+    /// What the last `place` decided; `None`: the packet is too old.
+    next: Option<(ShardId, Tag)>,
+}
+
+impl<'a> Walk<'a> {
+    pub(crate) fn new(
+        view: &'a Steering,
+        neighbours: &'a mut Neighbours,
+        pool: &'a mut Pool,
+    ) -> Walk<'a> {
+        Walk {
+            view,
+            neighbours,
+            pool,
+            next: None,
+        }
+    }
+}
+
+impl Miss for Walk<'_> {
+    fn place(&mut self, key: u32, port: u16, tag: u16) -> Placement {
+        self.next = match walk(
+            self.view,
+            self.neighbours.me,
+            key,
+            port,
+            Tag::from_bits(tag),
+        ) {
+            Step::Stay => return Placement::Here,
+            Step::Forward { to, tag } => Some((to, tag)),
+            Step::Expired => None,
+        };
+        Placement::Elsewhere
+    }
+
+    fn forward(&mut self, mut frame: Frame) {
+        match self.next.take() {
+            Some((to, tag)) => {
+                frame.tag = tag.bits();
+                self.neighbours.forward(to, frame, self.pool);
+            }
+            None => {
+                self.neighbours.counters.dropped_expired += 1;
+                self.pool.free(frame.buf);
+            }
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! An idle server sleeps: no turn of any thread while nothing comes. Alone in its file, and so in its process, because
+//! it looks at the whole process.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+
+use janus::BackendChoice;
+use support::*;
+
+#[test]
+fn an_idle_server_uses_no_processor() {
+    for case in [ONE_COMBINED, THREE_COMBINED, THREE_SPLIT] {
+        let (server, address, _) = serve(case.builder().backend(BackendChoice::Portal), 0, echo);
+        // With an open connection, after it has worked.
+        let mut client = std::net::TcpStream::connect(("127.0.0.1", address.port())).unwrap();
+        client.write_all(b"hello").unwrap();
+        client.read_exact(&mut [0; 5]).unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        let (begin, before) = (Instant::now(), processor_time());
+        std::thread::sleep(Duration::from_millis(700));
+        let share = (processor_time() - before).as_secs_f64() / begin.elapsed().as_secs_f64();
+        assert!(
+            share < 0.02,
+            "{case:?}: {:.2} % of a processor while idle",
+            share * 100.0
+        );
+        server.stop().unwrap();
+    }
+}
+
+/// Processor time of all threads so far.
+fn processor_time() -> Duration {
+    let mut nanos = 0;
+    for task in std::fs::read_dir("/proc/self/task").unwrap() {
+        let text =
+            std::fs::read_to_string(task.unwrap().path().join("schedstat")).unwrap_or_default();
+        nanos += text
+            .split(' ')
+            .next()
+            .and_then(|first| first.parse::<u64>().ok())
+            .unwrap_or(0);
+    }
+    Duration::from_nanos(nanos)
+}

@@ -1,0 +1,112 @@
+//! In steady state a core allocates nothing from the heap: not for a connection it accepts, not for the task that
+//! serves it, not for a request. Counted by the global allocator, on the server's thread only.
+
+mod support;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::net::{Shutdown, SocketAddr};
+use std::sync::mpsc::channel;
+
+use janus::BackendChoice;
+use janus::net::{TcpListener, TcpStream};
+use support::*;
+
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+fn count() {
+    // Not from a thread that is being taken down.
+    let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+}
+
+fn allocations() -> u64 {
+    ALLOCATIONS.with(Cell::get)
+}
+
+// SAFETY: every call is handed on unchanged to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise about `layout` is the system allocator's condition.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: as for `alloc`; `memory` came from the system's allocator.
+        unsafe { System.realloc(memory, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: `memory` came from the system's allocator with this layout.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const WARM: usize = 600;
+const COUNTED: usize = 2000;
+/// Connections that are open at a time.
+const ABREAST: usize = 8;
+const REQUESTS: usize = 5;
+
+#[test]
+fn neither_a_connection_nor_a_request_allocates() {
+    for case in [ONE_COMBINED, ONE_SPLIT] {
+        let (near, far) = wire_for(case);
+        let (results, result) = channel();
+        let builder = case
+            .builder()
+            .backend(BackendChoice::wire(near))
+            .address("192.0.2.1/24");
+        let server = Running::start(builder.build().unwrap(), move || {
+            let results = results.clone();
+            async move {
+                let listener = TcpListener::bind("0.0.0.0:80").await?;
+                accept(&listener, WARM).await?;
+                let before = allocations();
+                accept(&listener, COUNTED).await?;
+                results.send(allocations() - before)?;
+                accept(&listener, WARM).await?;
+                std::future::pending::<janus::Result>().await
+            }
+        });
+        run_clients(far, ABREAST, |_| async {
+            for _ in 0..(WARM + COUNTED + WARM) / ABREAST {
+                request().await;
+            }
+        });
+        let counted = result.recv_timeout(PATIENCE).unwrap();
+        server.stop().unwrap();
+        assert_eq!(
+            counted, 0,
+            "{case:?}: allocations over {COUNTED} connections of {REQUESTS} requests"
+        );
+    }
+}
+
+async fn accept(listener: &TcpListener, count: usize) -> std::io::Result<()> {
+    for _ in 0..count {
+        let (stream, _) = listener.accept().await?;
+        janus::spawn(echo(stream));
+    }
+    Ok(())
+}
+
+async fn request() {
+    let stream = TcpStream::connect(SocketAddr::from(([192, 0, 2, 1], 80)))
+        .await
+        .unwrap();
+    for _ in 0..REQUESTS {
+        stream.write_all(&[7; 100]).await.unwrap();
+        stream.read_exact(&mut [0; 100]).await.unwrap();
+    }
+    stream.shutdown(Shutdown::Write).await.unwrap();
+    assert_eq!(stream.read(&mut [0; 1]).await.unwrap(), 0);
+}
