@@ -27,6 +27,13 @@ pub struct Connection<S: Transport> {
     waits_for_continue: Cell<bool>,
 }
 
+impl Connection<janus::net::TcpStream> {
+    /// Connects to a server.
+    pub async fn connect(address: impl janus::net::ToAddress) -> Result<Self> {
+        Ok(Self::new(janus::net::TcpStream::connect(address).await?))
+    }
+}
+
 impl<S: Transport> Connection<S> {
     /// Uses a connection that is already there.
     pub fn new(stream: S) -> Self {

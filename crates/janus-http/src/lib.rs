@@ -1,5 +1,16 @@
 //! HTTP/1.1 (RFC 9110, RFC 9112) on Janus: a server for one connection and a small client. The protocol is plain
-//! functions over bytes ([`head`], [`framing`], [`chunked`]); a thin layer carries it over a [`Transport`]. Routing, TLS and everything above one connection live elsewhere.
+//! functions over bytes ([`head`], [`framing`], [`chunked`]); a thin layer carries it over a [`Transport`], of
+//! which `janus::net::TcpStream` is the one that matters. Routing, TLS and everything above one connection live elsewhere.
+//!
+//! ```no_run
+//! # async fn example(stream: janus::net::TcpStream) -> janus_http::Result<()> {
+//! janus_http::serve(stream, async |request, response| match request.path() {
+//!     "/" => response.ok().header("content-type", "text/plain").send(b"hello\n").await,
+//!     _ => response.status(404).send(b"not here\n").await,
+//! })
+//! .await
+//! # }
+//! ```
 //!
 //! A connection between requests is a future of a few words. When bytes arrive, the future that handles them is taken
 //! from a pool of its core, parses the head where it was received, and goes back when nothing is left to answer: in
@@ -15,6 +26,7 @@ pub mod framing;
 pub mod head;
 mod input;
 mod options;
+mod over_janus;
 mod pool;
 mod request;
 mod response;
