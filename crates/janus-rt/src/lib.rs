@@ -16,6 +16,8 @@ mod shard;
 mod task;
 pub mod time;
 
+pub use janus_macros::{main, test};
+
 pub use config::{CORES_MAX, ConfigError, Placement};
 pub use runtime::{
     BackendChoice, BoxError, Builder, CoreReport, Handle, MainResult, Result, Runtime, core_id,

@@ -50,6 +50,13 @@ impl TcpListener {
         Ok(SocketAddr::V4(self.local))
     }
 
+    /// Where a client outside finds it: behind the portal a port of 127.0.0.1 (port + 8000 below 1024), else the
+    /// interface's address.
+    pub fn reachable_at(&self) -> SocketAddr {
+        let at = here::with_own(self.owner, |here| here.reachable_at(self.local));
+        SocketAddr::V4(at.unwrap_or(self.local))
+    }
+
     fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
         let side = Side::Accept(u32::from(self.local.port()));
         let accepted = here::with_own(self.owner, |here| {

@@ -76,6 +76,7 @@ impl Prepared {
             .collect::<io::Result<Vec<_>>>()?;
         let bells: Vec<_> = parkers.iter().map(Parker::unparker).collect();
         let ending = Arc::new(Ending::new(bells.clone()));
+        let with_portal = portal.is_some();
         let control = Arc::new(Control::new(
             settings.cores,
             Box::new(Gate { publisher, portal }),
@@ -102,6 +103,7 @@ impl Prepared {
         let common = Arc::new(Common {
             tcp: seed::tcp_config(tcp, &settings),
             interface,
+            portal: with_portal,
             secrets,
             toeplitz: Arc::new(toeplitz),
             growth,

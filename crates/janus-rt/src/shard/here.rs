@@ -18,6 +18,7 @@ use super::neighbours::Neighbours;
 use super::waiters::{STORED, Side, Waiters};
 use crate::control::{Control, DYNAMIC_FIRST};
 use crate::inbox;
+use crate::portal::offered_port;
 use crate::runtime::Ending;
 
 /// Source ports there are to try for one connection (RFC 6335 section 6: the dynamic range).
@@ -57,6 +58,8 @@ pub(crate) struct Here {
     pub(crate) steering: RefCell<Reader>,
     pub(crate) toeplitz: Arc<Toeplitz>,
     pub(crate) interface: Interface,
+    /// The device is the portal.
+    pub(crate) portal: bool,
     pub(crate) control: Arc<Control>,
     pub(crate) ending: Arc<Ending>,
     pub(crate) backlog: usize,
@@ -177,6 +180,20 @@ impl Here {
             }
         }
         Err(Error::AddrInUse)
+    }
+
+    /// Where a client outside finds the listener on `local`.
+    pub(crate) fn reachable_at(&self, local: SocketAddrV4) -> SocketAddrV4 {
+        let port = if self.portal {
+            offered_port(local.port())
+        } else {
+            local.port()
+        };
+        let own = self.interface.addresses.first().map(|own| own.addr);
+        match own.filter(|_| local.ip().is_unspecified()) {
+            Some(own) => SocketAddrV4::new(own, port),
+            None => SocketAddrV4::new(*local.ip(), port),
+        }
     }
 
     fn next_source_port(&self) -> u16 {

@@ -32,6 +32,7 @@ const RESERVE: usize = 32;
 pub(super) struct Common {
     pub(super) tcp: Config,
     pub(super) interface: Interface,
+    pub(super) portal: bool,
     pub(super) secrets: Secrets,
     pub(super) toeplitz: Arc<Toeplitz>,
     pub(super) growth: Growth,
@@ -97,6 +98,7 @@ impl Seed {
             steering: RefCell::new(reader),
             toeplitz: common.toeplitz.clone(),
             interface,
+            portal: common.portal,
             control: common.control.clone(),
             ending: common.ending.clone(),
             backlog: common.backlog,

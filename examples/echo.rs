@@ -1,0 +1,23 @@
+//! Sends back what it gets. `cargo run --release --example echo`, then the printed line.
+
+use janus::net::{TcpListener, TcpStream};
+
+#[janus::main]
+async fn main() -> janus::Result<()> {
+    let listener = TcpListener::bind("0.0.0.0:7007").await?;
+    let at = listener.reachable_at();
+    janus::once(|| println!("nc {} {}", at.ip(), at.port()));
+    loop {
+        let (stream, _) = listener.accept().await?;
+        janus::spawn(echo(stream));
+    }
+}
+
+/// Ends when the peer does, or breaks off.
+async fn echo(stream: TcpStream) -> std::io::Result<()> {
+    // What arrived is sent from the buffer it arrived in; no buffer is held while nothing comes.
+    while let Some(piece) = stream.recv().await? {
+        stream.write_all(&piece).await?;
+    }
+    Ok(())
+}
