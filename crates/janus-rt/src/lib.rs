@@ -2,7 +2,7 @@
 //! One copy of `main` runs on every TCP core; each core's loop takes packets, runs TCP, polls the futures that
 //! became ready and sends what they wrote. This file only names the rooms of the crate.
 
-// What only reports and tests read yet.
+// Parts of the task room are read by its tests only, while it is being finished.
 #![allow(dead_code, unused_imports)]
 
 mod clock;

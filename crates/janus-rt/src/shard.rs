@@ -38,8 +38,6 @@ pub(crate) struct Shard {
     pub(crate) port: Port,
     pub(crate) forwarded: Receiver<Frame>,
     pub(crate) mailbox: Mailbox,
-    /// Gone once the runtime is ending, and every task with it.
-    pub(crate) executor: Option<Executor>,
     pub(crate) parker: Parker,
     pub(crate) clock: Clock,
     /// How long connections may take to end in order.
@@ -163,14 +161,16 @@ impl Shard {
     }
 
     fn tasks(&self, call: impl FnOnce(&Executor)) {
-        if let Some(executor) = &self.executor {
+        if let Some(executor) = &*self.here.executor.borrow() {
             call(executor);
         }
     }
 
     /// Sleepers first: what they wait for may be this turn.
     fn run_tasks(&mut self, now: Instant) -> bool {
-        let Some(executor) = &self.executor else {
+        // Held while tasks are polled; they can look, and only `ended` takes it away.
+        let executor = self.here.executor.borrow();
+        let Some(executor) = &*executor else {
             return false;
         };
         executor.advance(now);
@@ -209,10 +209,7 @@ impl Shard {
 
     /// Sleeps until a packet, a message, a timer or the end comes.
     fn sleep(&mut self) -> std::io::Result<()> {
-        if self.executor.as_ref().is_some_and(Executor::has_ready)
-            || self.here.stack.borrow().wants_transmit()
-            || !self.port.arm()
-        {
+        if self.has_ready() || self.here.stack.borrow().wants_transmit() || !self.port.arm() {
             return Ok(());
         }
         let timeout = self
@@ -244,6 +241,16 @@ impl Shard {
         Ok(())
     }
 
+    fn has_ready(&self) -> bool {
+        let executor = self.here.executor.borrow();
+        executor.as_ref().is_some_and(Executor::has_ready)
+    }
+
+    fn next_timer(&self) -> Option<Instant> {
+        let executor = self.here.executor.borrow();
+        executor.as_ref().and_then(Executor::next_deadline)
+    }
+
     /// When something is due that nobody rings for.
     fn deadline(&self) -> Option<Instant> {
         let end = match self.work.phase {
@@ -251,14 +258,7 @@ impl Shard {
             Phase::Draining { until } | Phase::Drained { until } => Some(until),
         };
         let stack = self.here.stack.borrow().next_deadline();
-        [
-            stack,
-            self.executor.as_ref().and_then(Executor::next_deadline),
-            end,
-        ]
-        .into_iter()
-        .flatten()
-        .min()
+        [stack, self.next_timer(), end].into_iter().flatten().min()
     }
 
     /// The runtime is stopping: one step towards this shard's end. Answers whether it is reached.
@@ -267,7 +267,8 @@ impl Shard {
         match self.work.phase {
             Phase::Serving => {
                 // Dropping the tasks closes what they hold; the stack then says goodbye to the peers.
-                drop(self.executor.take());
+                let executor = self.here.executor.take();
+                drop(executor);
                 self.work.phase = Phase::Draining {
                     until: now + self.drain,
                 };

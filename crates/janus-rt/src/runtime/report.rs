@@ -23,12 +23,31 @@ pub struct CoreReport {
     pub tcp: Counters,
     /// Frames handed to other cores because the flow was theirs.
     pub forwards: ForwardCounters,
+    /// Tasks alive, those included that ended and wait to be joined.
+    pub tasks: usize,
+    /// Bytes of memory committed for tasks.
+    pub task_bytes: usize,
+    /// Tasks begun since the start.
+    pub tasks_spawned: u64,
+    /// Polls of tasks.
+    pub task_polls: u64,
+    /// Tasks that ended by a panic.
+    pub tasks_panicked: u64,
+    /// Futures too large for a slot, kept in a box.
+    pub tasks_boxed: u64,
+    /// Messages from other threads that found the core's ring full; none is lost.
+    pub messages_spilled: u64,
 }
 
 /// A look at the core this is called on; `None` on a thread that is none.
 pub fn report() -> Option<CoreReport> {
     here::with(|here| {
         let stack = here.stack.borrow();
+        let executor = here.executor.borrow();
+        let executor = executor.as_ref();
+        let tasks = executor
+            .map(|executor| executor.counters())
+            .unwrap_or_default();
         CoreReport {
             core: usize::from(here.core),
             connections: stack.connections(),
@@ -38,6 +57,13 @@ pub fn report() -> Option<CoreReport> {
             memory: stack.memory(),
             tcp: *stack.counters(),
             forwards: here.neighbours.borrow().counters,
+            tasks: executor.map_or(0, |executor| executor.tasks()),
+            task_bytes: executor.map_or(0, |executor| executor.committed_bytes()),
+            tasks_spawned: tasks.spawned,
+            task_polls: tasks.polls,
+            tasks_panicked: tasks.panicked,
+            tasks_boxed: tasks.boxed,
+            messages_spilled: here.inbox.counters().spilled,
         }
     })
 }

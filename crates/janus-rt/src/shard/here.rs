@@ -17,9 +17,10 @@ use janus_wire::Toeplitz;
 use super::neighbours::Neighbours;
 use super::waiters::{STORED, Side, Waiters};
 use crate::control::{Control, DYNAMIC_FIRST};
-use crate::inbox;
+use crate::inbox::{self, Inbox};
 use crate::portal::offered_port;
 use crate::runtime::Ending;
+use crate::task::Executor;
 
 /// Source ports there are to try for one connection (RFC 6335 section 6: the dynamic range).
 const SOURCE_TRIES: u16 = u16::MAX - DYNAMIC_FIRST;
@@ -64,6 +65,9 @@ pub(crate) struct Here {
     pub(crate) ending: Arc<Ending>,
     pub(crate) backlog: usize,
     pub(crate) now: Cell<Instant>,
+    /// Gone once the runtime is ending, and every task with it.
+    pub(crate) executor: RefCell<Option<Executor>>,
+    pub(crate) inbox: Arc<Inbox>,
     pub(crate) waiters: RefCell<Waiters>,
     pub(crate) neighbours: RefCell<Neighbours>,
     pub(crate) next_source: Cell<u16>,

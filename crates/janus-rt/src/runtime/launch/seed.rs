@@ -103,6 +103,8 @@ impl Seed {
             ending: common.ending.clone(),
             backlog: common.backlog,
             now: Cell::new(common.clock.now()),
+            executor: RefCell::new(None),
+            inbox: mailbox.inbox().clone(),
             waiters: RefCell::default(),
             neighbours: RefCell::new(Neighbours::new(ShardId(core), common.doors.clone())),
             next_source: Cell::new(DYNAMIC_FIRST + u16::from(core)),
@@ -115,7 +117,6 @@ impl Seed {
             port,
             forwarded,
             mailbox,
-            executor: None,
             parker,
             clock: common.clock,
             drain: common.drain,
@@ -124,7 +125,7 @@ impl Seed {
         let executor = Executor::new(identity, &common.growth)?;
         let _executor = executor.enter();
         executor.spawn(MainTask::new(main()));
-        shard.executor = Some(executor);
+        shard.here.executor.replace(Some(executor));
         shard.run()?;
         Ok(())
     }
