@@ -70,6 +70,12 @@ impl Stack {
             self.acknowledge_at_once(conn, now);
             return;
         }
+        if self.answers_our_crossed_syn(conn, p) {
+            if self.ack_arrives(conn, p, now) {
+                self.acknowledge_at_once(conn, now);
+            }
+            return;
+        }
         // First, sequence number.
         let place = self.place_of(conn, p);
         if place == Place::Outside {
@@ -102,6 +108,17 @@ impl Stack {
         if p.payload_len > 0 || p.flags.contains(Flags::FIN) {
             self.text_arrives(conn, p, frame, now);
         }
+    }
+
+    /// The last line of figure 7 (section 3.5): SYNs crossed, and the peer's SYN-ACK repeats its SYN. To the first
+    /// check that is old, but its acknowledgement is the one that is waited for.
+    fn answers_our_crossed_syn(&self, conn: u32, p: &Parsed) -> bool {
+        let cold = &self.cold[conn];
+        cold.state == State::SynReceived
+            && p.flags.contains(Flags::SYN | Flags::ACK)
+            && !p.flags.contains(Flags::RST)
+            && p.seq + 1u32 == cold.rcv_nxt
+            && p.space() == 1
     }
 
     /// R1 of RFC 7323 section 5.3: a segment whose timestamp is older than the last one is a stray.

@@ -92,6 +92,7 @@ pub(crate) struct Cold {
     pub(crate) ts_recent: u32,
     /// Smoothed round trip and its variation in microseconds; 0 = not measured (RFC 6298).
     pub(crate) srtt_us: u32,
+    /// Its top bits are [`crate::rto::kept_backoff`].
     pub(crate) rttvar_us: u32,
     pub(crate) hot: u32,
     /// Who waits to read (or to be connected), as a token.

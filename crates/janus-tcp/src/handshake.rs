@@ -243,6 +243,8 @@ impl Stack {
         if record.tries == 1 {
             let rtt = now.saturating_since(record.sent_at).as_micros();
             rto::sample(cold, u32::try_from(rtt).unwrap_or(u32::MAX));
+        } else {
+            rto::handshake_lost(cold);
         }
         let hash = self.hash.v4(&p.key);
         self.table.replace(
@@ -286,13 +288,15 @@ impl Stack {
             block.clear(hot_flag::SYN);
             block.set(hot_flag::ACK_NOW);
             let first_try = block.backoff == 0;
-            block.backoff = 0;
+            (block.backoff, block.retries) = (0, 0);
             let sent_us = block.syn_sent_us;
             block.snd_una = p.ack;
             let cold = &mut self.cold[conn];
             cold.state = State::Established;
             if first_try {
                 rto::sample(cold, (now.as_micros() as u32).wrapping_sub(sent_us));
+            } else {
+                rto::handshake_lost(cold);
             }
             reno::wake(block, cold, false);
             block.max_snd_wnd = cold.snd_wnd;
@@ -437,11 +441,17 @@ impl Stack {
             return false;
         }
         cold.state = State::Established;
-        cold.snd_wnd = u32::from(p.window) << cold.send_scale();
+        // The window of a SYN is never scaled (RFC 7323 section 2.2).
+        let scale = if p.flags.contains(Flags::SYN) {
+            0
+        } else {
+            cold.send_scale()
+        };
+        cold.snd_wnd = u32::from(p.window) << scale;
         let block = &mut self.hot[hot];
         block.snd_una = p.ack;
         block.rto_at = Instant::ZERO;
-        block.backoff = 0;
+        (block.backoff, block.retries) = (0, 0);
         block.clear(hot_flag::SYN);
         block.max_snd_wnd = cold.snd_wnd;
         reno::wake(block, cold, false);

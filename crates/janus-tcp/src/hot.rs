@@ -33,8 +33,10 @@ pub(crate) struct Hot {
     /// Who waits for room to write, as a token.
     pub(crate) writer: u32,
     pub(crate) snd_una: SeqNum,
-    /// Highest sequence number sent when loss recovery began.
+    /// End of what was sent when loss recovery last began; before any, of what was acknowledged (RFC 6582).
     pub(crate) recover: SeqNum,
+    /// End of the last segment sent that was not full (Minshall's variant of Nagle's algorithm).
+    pub(crate) small_end: SeqNum,
     pub(crate) cwnd: u32,
     pub(crate) ssthresh: u32,
     /// Bytes believed to be in the network.
@@ -62,7 +64,10 @@ pub(crate) struct Hot {
     /// The block's entry in the wheel and when that fires.
     pub(crate) timer: Option<TimerId>,
     pub(crate) timer_at: Instant,
+    /// How often the timeout stands doubled; only a measured round trip ends it (Karn).
     pub(crate) backoff: u8,
+    /// Timeouts in a row without progress.
+    pub(crate) retries: u8,
     pub(crate) dup_acks: u8,
     /// Window probes since the peer last answered anything.
     pub(crate) probes: u8,
@@ -78,6 +83,7 @@ impl Default for Hot {
             writer: NONE,
             snd_una: SeqNum(0),
             recover: SeqNum(0),
+            small_end: SeqNum(0),
             cwnd: 0,
             ssthresh: 0,
             pipe: 0,
@@ -94,6 +100,7 @@ impl Default for Hot {
             timer: None,
             timer_at: Instant::ZERO,
             backoff: 0,
+            retries: 0,
             dup_acks: 0,
             probes: 0,
             flags: 0,

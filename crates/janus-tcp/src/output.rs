@@ -198,12 +198,17 @@ impl Stack {
             self.segments[at].seq = cold.snd_nxt;
             cold.snd_nxt = self.segments[at].end();
             self.segments.push_back(&mut hot.flight, at);
+            if self.segments[at].len < cold.payload_mss() {
+                hot.small_end = cold.snd_nxt;
+            }
             self.send_segment(conn, id, at, now, out);
         }
     }
 
     /// The sender's side of silly-window avoidance (MUST-38), Nagle (SHLD-7), and both windows. Starts the
-    /// persist timer when only the peer's window holds the segment back (MUST-36).
+    /// persist timer when only the peer's window holds the segment back (MUST-36). Nagle's algorithm is
+    /// Minshall's variant (RFC 9293 appendix A.3): a small segment waits for a small one only, so that the end
+    /// of a large write does not wait for a delayed acknowledgement.
     fn may_send(&mut self, conn: u32, id: u32, at: u32, now: Instant) -> bool {
         let (cold, seg) = (&self.cold[conn], &self.segments[at]);
         let hot = &mut self.hot[id];
@@ -220,7 +225,8 @@ impl Stack {
         }
         let full = seg.len >= cold.payload_mss();
         let last = seg.has(seg_flag::FIN);
-        full || last || cold.has(flag::NODELAY) || hot.flight.is_empty()
+        let small_in_flight = hot.small_end.gt(hot.snd_una);
+        full || last || cold.has(flag::NODELAY) || hot.flight.is_empty() || !small_in_flight
     }
 
     /// Hands a segment of `flight` out.

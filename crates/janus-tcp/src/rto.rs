@@ -7,6 +7,37 @@ use crate::config::Config;
 
 /// Clock granularity G: a millisecond is finer than any timeout here.
 const GRANULARITY_US: u32 = 1_000;
+/// RTO for the first data after a handshake whose own timer expired (section 5.7).
+const AFTER_LOST_SYN: Duration = Duration::from_secs(3);
+/// RTTVAR takes the low bits of its field; the backoff that an idle connection keeps, the others.
+const VARIATION_BITS: u32 = 28;
+
+/// RTTVAR in microseconds; 0 when nothing was measured.
+pub(crate) fn variation(cold: &Cold) -> u32 {
+    if cold.srtt_us == 0 {
+        return 0;
+    }
+    cold.rttvar_us & ((1 << VARIATION_BITS) - 1)
+}
+
+/// How far the timeout was backed off when the hot block was let go.
+#[inline]
+pub(crate) fn kept_backoff(cold: &Cold) -> u8 {
+    (cold.rttvar_us >> VARIATION_BITS) as u8
+}
+
+/// Keeps the backoff while there is no hot block: only a measurement may end it (Karn's algorithm).
+#[inline]
+pub(crate) fn keep_backoff(cold: &mut Cold, backoff: u8) {
+    let low = cold.rttvar_us & ((1 << VARIATION_BITS) - 1);
+    cold.rttvar_us = low | u32::from(backoff.min(15)) << VARIATION_BITS;
+}
+
+/// The handshake's timer expired, and no round trip was measured (section 5.7).
+pub(crate) fn handshake_lost(cold: &mut Cold) {
+    debug_assert_eq!(cold.srtt_us, 0);
+    cold.rttvar_us = 1;
+}
 
 /// Takes a measured round trip (section 2.2 and 2.3).
 #[inline]
@@ -18,7 +49,8 @@ pub(crate) fn sample(cold: &mut Cold, rtt_us: u32) {
         return;
     }
     let off = cold.srtt_us.abs_diff(rtt);
-    cold.rttvar_us = cold.rttvar_us - cold.rttvar_us / 4 + off / 4;
+    let variation = variation(cold);
+    cold.rttvar_us = variation - variation / 4 + off / 4;
     cold.srtt_us = (cold.srtt_us - cold.srtt_us / 8 + rtt / 8).max(1);
 }
 
@@ -26,9 +58,12 @@ pub(crate) fn sample(cold: &mut Cold, rtt_us: u32) {
 #[inline]
 pub(crate) fn timeout(cold: &Cold, config: &Config, backoff: u8) -> Duration {
     let base = if cold.srtt_us == 0 {
-        config.rto_initial
+        match cold.rttvar_us & ((1 << VARIATION_BITS) - 1) {
+            0 => config.rto_initial,
+            _ => config.rto_initial.max(AFTER_LOST_SYN),
+        }
     } else {
-        let us = u64::from(cold.srtt_us) + u64::from((4 * cold.rttvar_us).max(GRANULARITY_US));
+        let us = u64::from(cold.srtt_us) + u64::from((4 * variation(cold)).max(GRANULARITY_US));
         Duration::from_micros(us).max(config.rto_min)
     };
     let factor = 1u32 << backoff.min(16);
@@ -58,6 +93,34 @@ mod tests {
             timeout(&cold, &config, 1),
             Duration::from_micros(2 * (105_000 + 190_000))
         );
+    }
+
+    #[test]
+    fn the_backoff_is_kept_beside_the_variation_until_a_measurement() {
+        let mut cold = Cold::default();
+        sample(&mut cold, 100_000);
+        keep_backoff(&mut cold, 9);
+        assert_eq!((variation(&cold), kept_backoff(&cold)), (50_000, 9));
+        keep_backoff(&mut cold, 200);
+        assert_eq!((variation(&cold), kept_backoff(&cold)), (50_000, 15));
+        sample(&mut cold, 100_000);
+        assert_eq!((variation(&cold), kept_backoff(&cold)), (37_500, 0));
+        // The largest variation there can be still fits its bits.
+        for rtt in [120_000_000, 1, 120_000_000, 1, 120_000_000] {
+            sample(&mut cold, rtt);
+            assert_eq!(kept_backoff(&cold), 0);
+        }
+    }
+
+    #[test]
+    fn data_after_a_lost_handshake_waits_three_seconds() {
+        let config = Config::default();
+        let mut cold = Cold::default();
+        handshake_lost(&mut cold);
+        assert_eq!(timeout(&cold, &config, 0), Duration::from_secs(3));
+        assert_eq!(variation(&cold), 0);
+        sample(&mut cold, 100_000);
+        assert_eq!(timeout(&cold, &config, 0), Duration::from_millis(300));
     }
 
     #[test]

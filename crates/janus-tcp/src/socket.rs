@@ -14,6 +14,7 @@ use crate::listener::ListenerId;
 use crate::parse::may_be_peer;
 use crate::records::Record;
 use crate::reno::{self, INITIAL_SEGMENTS};
+use crate::rto;
 use crate::segment::seg_flag;
 use crate::stack::{ConnId, Stack, Token};
 use crate::time::Instant;
@@ -294,7 +295,9 @@ impl Stack {
         let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
         let offered = cold.receive_window();
         let buffer = self.config.receive_buffer;
-        let free = buffer.saturating_sub(hot.inbox.bytes);
+        // What the window field can say: a peer that does not scale never sees more than 65,535.
+        let most = 0xffff << cold.receive_scale();
+        let free = buffer.saturating_sub(hot.inbox.bytes).min(most);
         let step = (2 * u32::from(cold.mss)).min(buffer / 2);
         if cold.state.can_receive() && free >= offered.saturating_mul(2).max(offered + step) {
             hot.set(hot_flag::ACK_NOW);
@@ -600,7 +603,7 @@ impl Stack {
         Ok(Info {
             state: cold.state,
             srtt_us: cold.srtt_us,
-            rttvar_us: cold.rttvar_us,
+            rttvar_us: rto::variation(cold),
             cwnd: hot.map_or(idle_cwnd, |h| h.cwnd),
             ssthresh: hot.map_or(idle_ssthresh, |h| h.ssthresh),
             mss,

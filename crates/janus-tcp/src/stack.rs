@@ -221,9 +221,12 @@ impl Stack {
         let hot = &mut self.hot[id];
         hot.conn = conn;
         hot.snd_una = cold.snd_nxt;
+        hot.recover = cold.snd_nxt;
+        hot.small_end = cold.snd_nxt;
         hot.max_snd_wnd = cold.snd_wnd;
         hot.pipe = 0;
-        hot.backoff = 0;
+        hot.backoff = rto::kept_backoff(cold);
+        hot.retries = 0;
         hot.dup_acks = 0;
         hot.probes = 0;
         hot.unacked_bytes = 0;
@@ -249,6 +252,7 @@ impl Stack {
         let hot = &mut self.hot[id];
         hot.conn = NONE;
         reno::sleep(hot, cold);
+        rto::keep_backoff(cold, hot.backoff);
         cold.hot = NONE;
         self.hot.free(id);
         if self.cold[conn].has(flag::ORPHAN) {

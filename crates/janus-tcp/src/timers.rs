@@ -139,7 +139,7 @@ impl Stack {
         let tries = if probing && !cold.has(flag::ORPHAN) {
             hot.probes
         } else {
-            hot.backoff
+            hot.retries
         };
         if tries >= limit {
             self.end(conn, flag::TIMED_OUT);
@@ -156,7 +156,7 @@ impl Stack {
             hot.probes += 1;
         } else {
             let mss = u32::from(cold.payload_mss());
-            reno::on_timeout(hot, mss, hot.backoff == 0);
+            reno::on_timeout(hot, mss, hot.retries == 0);
             hot.recover = cold.snd_nxt;
             hot.pipe = 0;
             hot.dup_acks = 0;
@@ -167,6 +167,7 @@ impl Stack {
                 at = self.segments[at].next;
             }
         }
+        hot.retries = hot.retries.saturating_add(1);
         hot.backoff = hot.backoff.saturating_add(1).min(30);
         hot.rto_at = now + rto::timeout(cold, &self.config, hot.backoff);
         self.queue_output(id);

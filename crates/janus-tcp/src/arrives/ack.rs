@@ -76,6 +76,7 @@ impl Stack {
             // The persist timer has done its work.
             hot.rto_at = Instant::ZERO;
             hot.backoff = 0;
+            hot.retries = 0;
         }
     }
 
@@ -85,7 +86,7 @@ impl Stack {
         // The window was the limit when less than a segment of it was left.
         let was_limited = hot.pipe + mss > hot.cwnd || hot.has(hot_flag::RECOVERY);
         hot.snd_una = p.ack;
-        hot.backoff = 0;
+        hot.retries = 0;
         hot.dup_acks = 0;
         let fin_acked = self.drop_acked(conn, id, p, now);
         self.grow_or_recover(conn, id, p, acked, mss, was_limited);
@@ -93,7 +94,7 @@ impl Stack {
         hot.rto_at = if hot.flight.is_empty() {
             Instant::ZERO
         } else {
-            now + rto::timeout(cold, &self.config, 0)
+            now + rto::timeout(cold, &self.config, hot.backoff)
         };
         if hot.writer != NONE && self.send_room(id) >= self.config.send_buffer as usize / 3 {
             self.wake_writer(conn);
@@ -106,7 +107,7 @@ impl Stack {
     /// Takes what is acknowledged out of flight and measures the round trip. True when our FIN was in it.
     fn drop_acked(&mut self, conn: u32, id: u32, p: &Parsed, now: Instant) -> bool {
         let hot = &mut self.hot[id];
-        let (mut fin, mut sample) = (false, None);
+        let (mut fin, mut sample, mut ambiguous) = (false, None, false);
         while hot.flight.head != NONE {
             let at = hot.flight.head;
             let seg = &mut self.segments[at];
@@ -124,17 +125,16 @@ impl Stack {
             if !seg.has(seg_flag::LOST) {
                 hot.pipe = hot.pipe.saturating_sub(u32::from(seg.len));
             }
-            // Karn's algorithm: a segment that was sent twice does not measure anything.
-            sample = if seg.has(seg_flag::RESENT) {
-                sample
-            } else {
-                Some(seg.sent_us)
-            };
+            ambiguous |= seg.has(seg_flag::RESENT);
+            sample = Some(seg.sent_us);
             fin |= seg.has(seg_flag::FIN);
             self.segments.pop_front(&mut hot.flight);
             self.segments.free(at, &mut self.pool);
         }
-        if let Some(sent_us) = sample {
+        // Karn's algorithm: a segment that was sent twice does not measure anything, nor do those that may have
+        // waited for it at the peer. Only a measurement ends the backoff (RFC 6298 section 5).
+        if let (Some(sent_us), false) = (sample, ambiguous) {
+            hot.backoff = 0;
             rto::sample(
                 &mut self.cold[conn],
                 (now.as_micros() as u32).wrapping_sub(sent_us),
