@@ -1,7 +1,10 @@
-#![forbid(unsafe_code)]
 //! Tests of the stack that need no kernel and no clock: a runner for packetdrill-syntax scripts, and a virtual-time
 //! network of hosts with seeded loss, reordering, duplication, corruption, delay and rate.
 //! What never lives here: anything a program needs at run time.
 
+#![forbid(unsafe_code)]
+
+mod frames;
+pub mod run;
 pub mod script;
 pub mod segment;

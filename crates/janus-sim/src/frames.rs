@@ -1,0 +1,50 @@
+//! Whole packets into and out of a stack, as bytes: what a device's DMA does, without the device.
+//! What never lives here: a decision about what happens to a packet in between.
+
+use janus_mem::{Frame, HEADROOM, SLOT_SIZE};
+use janus_tcp::{Instant, Local, Stack};
+
+/// Frames taken from a stack at once.
+const BURST: usize = 64;
+/// Bursts a stack may hand out at one moment. A stack that has more to say says it for ever.
+const BURSTS_MAX: usize = 100_000;
+/// The largest packet that fits a buffer.
+pub(crate) const PACKET_MAX: usize = SLOT_SIZE - HEADROOM as usize;
+
+/// Hands `packet` to the stack. False when no buffer is free or it fits none: as on a real device, it is lost.
+pub(crate) fn deliver(stack: &mut Stack, now: Instant, packet: &[u8]) -> bool {
+    if packet.len() > PACKET_MAX {
+        return false;
+    }
+    let Some(mut buf) = stack.pool().alloc() else {
+        return false;
+    };
+    let at = usize::from(buf.off());
+    buf.bytes_mut()[at..at + packet.len()].copy_from_slice(packet);
+    let mut frames = vec![Frame::new(buf, packet.len() as u16)];
+    stack.input(now, &mut frames, &mut Local);
+    true
+}
+
+/// Takes all that the stack has to send now. Buffers that are lent go home at once.
+pub(crate) fn collect(stack: &mut Stack, now: Instant, mut each: impl FnMut(&[u8])) {
+    let mut frames = Vec::with_capacity(BURST);
+    for _ in 0..BURSTS_MAX {
+        if !stack.wants_transmit() {
+            return;
+        }
+        stack.transmit(now, &mut frames, BURST);
+        for frame in frames.drain(..) {
+            each(frame.data());
+            if frame.is_lent() {
+                stack.completed(frame);
+            } else {
+                stack.pool().free(frame.buf);
+            }
+        }
+    }
+    panic!(
+        "the stack wants to send without end, at {} ns",
+        now.as_nanos()
+    );
+}

@@ -1,0 +1,229 @@
+//! One connection as the script knows it and as the stack knows it, and the translation between the two: sequence
+//! numbers relative to either side's initial one, timestamps relative to the first. SYN segments carry absolute
+//! numbers in a script, as tcpdump prints them; all others relative ones.
+
+use crate::script::Packet;
+use crate::segment::{Flags, Segment, TcpOption};
+use std::collections::HashMap;
+use std::net::SocketAddrV4;
+
+/// Bytes an application may have written through one script; the payload of what the stack sends is compared to them.
+pub(super) const WRITTEN_MAX: usize = 16 << 20;
+
+#[derive(Clone, Debug)]
+pub(super) struct Flow {
+    /// The stack's end.
+    pub(super) local: SocketAddrV4,
+    /// The script's end.
+    pub(super) remote: SocketAddrV4,
+    /// The stack's initial sequence number: (as the script says, as the stack chose).
+    local_isn: Option<(u32, u32)>,
+    /// The script's own.
+    remote_isn: Option<u32>,
+    /// A SYN with another number: a new incarnation, should the stack answer it.
+    next_remote_isn: Option<u32>,
+    /// The first outbound TSval: (the script's, the stack's).
+    first_timestamp: Option<(u32, u32)>,
+    /// The stack's TSval for each that the script has named.
+    timestamps: HashMap<u32, u32>,
+    /// What the application has written.
+    pub(super) written: Vec<u8>,
+    /// How much it has read.
+    pub(super) read: u64,
+}
+
+impl Flow {
+    pub(super) fn new(local: SocketAddrV4, remote: SocketAddrV4) -> Flow {
+        Flow {
+            local,
+            remote,
+            local_isn: None,
+            remote_isn: None,
+            next_remote_isn: None,
+            first_timestamp: None,
+            timestamps: HashMap::new(),
+            written: Vec::new(),
+            read: 0,
+        }
+    }
+
+    /// Whether the stack sent this packet on this flow.
+    pub(super) fn sent(&self, segment: &Segment) -> bool {
+        let source = SocketAddrV4::new(segment.source, segment.source_port);
+        let destination = SocketAddrV4::new(segment.destination, segment.destination_port);
+        source == self.local && destination == self.remote
+    }
+
+    /// Learns the script's initial number from a packet it is about to send: the first one's, or where the stack opened
+    /// the connection, the first SYN's.
+    pub(super) fn learn_inbound(&mut self, packet: &Packet) {
+        let syn = packet.flags.contains(Flags::SYN);
+        let opened_here = self.local_isn.is_some();
+        match self.remote_isn {
+            None if opened_here && !syn => {}
+            None => self.remote_isn = Some(packet.seq),
+            Some(isn) if syn && packet.seq != isn => self.next_remote_isn = Some(packet.seq),
+            Some(_) => {}
+        }
+    }
+
+    /// Learns the stack's initial number from the SYN that the script expects and the one that came.
+    pub(super) fn learn_outbound(&mut self, expected: &Packet, actual: &Segment) {
+        let both = |flag| expected.flags.contains(flag) && actual.flags.contains(flag);
+        if !both(Flags::SYN) {
+            return;
+        }
+        let reopened = self
+            .next_remote_isn
+            .filter(|isn| expected.ack == Some(isn.wrapping_add(1)));
+        if self.local_isn.is_none() || reopened.is_some() {
+            self.local_isn = Some((expected.seq, actual.seq));
+        }
+        if let Some(isn) = reopened {
+            self.remote_isn = Some(isn);
+            self.next_remote_isn = None;
+        }
+    }
+
+    /// What to add to the script's numbers of the stack's sequence space.
+    fn local_offset(&self, flags: Flags) -> u32 {
+        let (script, live) = self.local_isn.unwrap_or((0, 0));
+        if flags.contains(Flags::SYN) {
+            live.wrapping_sub(script)
+        } else {
+            live
+        }
+    }
+
+    /// What to add to the script's numbers of its own sequence space.
+    fn remote_offset(&self, flags: Flags) -> u32 {
+        if flags.contains(Flags::SYN) {
+            0
+        } else {
+            self.remote_isn.unwrap_or(0)
+        }
+    }
+
+    /// The packet the script sends, in the stack's numbers. `scaled` lets an unknown TSecr be derived from the first.
+    pub(super) fn to_live(&self, packet: &Packet, scaled: bool) -> Result<Segment, String> {
+        let ack_offset = self.local_offset(packet.flags);
+        let options = packet.options.iter().flatten().map(|option| match option {
+            TcpOption::Sack(blocks) => Ok(TcpOption::Sack(
+                blocks
+                    .iter()
+                    .map(|(l, r)| (l.wrapping_add(ack_offset), r.wrapping_add(ack_offset)))
+                    .collect(),
+            )),
+            TcpOption::Timestamps { val, ecr } if packet.flags.contains(Flags::ACK) => {
+                Ok(TcpOption::Timestamps {
+                    val: *val,
+                    ecr: self.live_timestamp(*ecr, scaled)?,
+                })
+            }
+            other => Ok(other.clone()),
+        });
+        let options = options.collect::<Result<Vec<TcpOption>, String>>()?;
+        let offset = if packet.flags.contains(Flags::SYN) {
+            0
+        } else {
+            u64::from(packet.seq.wrapping_sub(1))
+        };
+        let (source_port, destination_port) = packet
+            .ports
+            .unwrap_or((self.remote.port(), self.local.port()));
+        Ok(Segment {
+            source: *self.remote.ip(),
+            destination: *self.local.ip(),
+            tos: packet.ip.tos.map_or(0, super::compare::tos_byte),
+            ttl: packet.ip.ttl.unwrap_or(64),
+            source_port,
+            destination_port,
+            seq: packet.seq.wrapping_add(self.remote_offset(packet.flags)),
+            ack: packet.ack.map_or(0, |ack| ack.wrapping_add(ack_offset)),
+            flags: packet.flags,
+            window: packet.window.unwrap_or(0),
+            urgent: packet.urgent.unwrap_or(0),
+            options,
+            payload: (offset..offset + u64::from(packet.len))
+                .map(inbound_byte)
+                .collect(),
+        })
+    }
+
+    fn live_timestamp(&self, ecr: u32, scaled: bool) -> Result<u32, String> {
+        if let Some(live) = self.timestamps.get(&ecr) {
+            return Ok(*live);
+        }
+        match self.first_timestamp {
+            Some((script, live)) if scaled => Ok(ecr.wrapping_sub(script).wrapping_add(live)),
+            _ => Err(format!(
+                "no outbound packet before this one had `TS val {ecr}`, so `ecr {ecr}` cannot be told in the stack's \
+                 clock (or say `--tcp_ts_ecr_scaled`)"
+            )),
+        }
+    }
+
+    /// A packet the stack sent, in the script's numbers. `expected` names TSval, which is learned from it.
+    pub(super) fn to_script(&self, live: &Segment) -> Segment {
+        let mut segment = live.clone();
+        segment.seq = live.seq.wrapping_sub(self.local_offset(live.flags));
+        let ack_offset = self.remote_offset(live.flags);
+        segment.ack = live.ack.wrapping_sub(ack_offset);
+        for option in &mut segment.options {
+            match option {
+                TcpOption::Sack(blocks) => {
+                    for (left, right) in blocks {
+                        *left = left.wrapping_sub(ack_offset);
+                        *right = right.wrapping_sub(ack_offset);
+                    }
+                }
+                TcpOption::Timestamps { val, .. } => {
+                    let (script, live) = self.first_timestamp.unwrap_or((*val, *val));
+                    *val = val.wrapping_sub(live).wrapping_add(script);
+                }
+                _ => {}
+            }
+        }
+        segment
+    }
+
+    /// A packet the script sent, back in its own numbers, for the report.
+    pub(super) fn echo_of_inbound(&self, live: &Segment) -> Segment {
+        let mut segment = live.clone();
+        segment.seq = live.seq.wrapping_sub(self.remote_offset(live.flags));
+        segment.ack = live.ack.wrapping_sub(self.local_offset(live.flags));
+        segment
+    }
+
+    /// Remembers which TSval of the stack stands for which of the script.
+    pub(super) fn learn_timestamp(&mut self, expected: &Packet, live: &Segment) {
+        let named = expected
+            .options
+            .iter()
+            .flatten()
+            .find_map(|option| match option {
+                TcpOption::Timestamps { val, .. } => Some(*val),
+                _ => None,
+            });
+        if let (Some(script), Some((live, _))) = (named, live.timestamps()) {
+            self.first_timestamp.get_or_insert((script, live));
+            self.timestamps.insert(script, live);
+        }
+    }
+
+    /// What the application wrote at this place of the stream, if it wrote that much.
+    pub(super) fn written_at(&self, script_seq: u32, len: usize) -> Option<&[u8]> {
+        let from = script_seq.wrapping_sub(1) as usize;
+        self.written.get(from..from.checked_add(len)?)
+    }
+}
+
+/// The byte that inbound data holds at an offset of its stream: a repeated or missing piece shows.
+pub(super) fn inbound_byte(offset: u64) -> u8 {
+    (offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
+}
+
+/// The byte an application writes at an offset of its stream.
+pub(super) fn outbound_byte(offset: u64) -> u8 {
+    !inbound_byte(offset ^ 0x5555)
+}

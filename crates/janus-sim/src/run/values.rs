@@ -1,0 +1,82 @@
+//! What a script's expressions mean to a system call: numbers, flags, and the byte layouts of the C interface.
+
+use crate::script::Expr;
+use janus_posix::{Errno, abi};
+
+/// A number, a name, or names joined by `|`.
+pub(super) fn int(expr: &Expr) -> Result<i64, String> {
+    match expr {
+        Expr::Int(number) => Ok(*number),
+        Expr::Word(name) => named(name),
+        Expr::Or(left, right) => Ok(int(left)? | int(right)?),
+        _ => Err(format!("`{expr}` is not a number")),
+    }
+}
+
+fn named(name: &str) -> Result<i64, String> {
+    let value = abi::by_name(name).or_else(|| Errno::by_name(name).map(|errno| errno.0));
+    value
+        .map(i64::from)
+        .ok_or_else(|| format!("`{name}` is not a name known here"))
+}
+
+/// The same, as a C `int`.
+pub(super) fn c_int(expr: &Expr) -> Result<i32, String> {
+    let number = int(expr)?;
+    i32::try_from(number).map_err(|_| format!("`{expr}` does not fit a C int"))
+}
+
+/// The same, where `...` leaves the choice.
+pub(super) fn c_int_or(expr: &Expr, default: i32) -> Result<i32, String> {
+    if *expr == Expr::Ellipsis {
+        Ok(default)
+    } else {
+        c_int(expr)
+    }
+}
+
+/// A length.
+pub(super) fn len(expr: &Expr) -> Result<usize, String> {
+    usize::try_from(int(expr)?).map_err(|_| format!("`{expr}` is not a length"))
+}
+
+/// A number by reference: `[1]`.
+pub(super) fn by_reference(expr: &Expr) -> Result<i32, String> {
+    match expr {
+        Expr::List(items) if items.len() == 1 => c_int(&items[0]),
+        _ => Err(format!(
+            "expected one number in brackets, such as `[1]`, found `{expr}`"
+        )),
+    }
+}
+
+/// An option's value as bytes: `[1]`, or `{onoff=1, linger=0}`.
+pub(super) fn option_bytes(expr: &Expr) -> Result<Vec<u8>, String> {
+    if let Expr::Struct(fields) = expr {
+        return match fields.as_slice() {
+            [(on, value), (linger, seconds)] if on == "onoff" && linger == "linger" => {
+                Ok([c_int(value)?.to_ne_bytes(), c_int(seconds)?.to_ne_bytes()].concat())
+            }
+            _ => Err(format!("`{expr}` is not a structure known here")),
+        };
+    }
+    Ok(by_reference(expr)?.to_ne_bytes().to_vec())
+}
+
+/// The lengths in a vector of buffers: `[{..., 100}, {..., 50}], 2`.
+pub(super) fn vector_len(vector: &Expr, count: &Expr) -> Result<usize, String> {
+    let Expr::List(items) = vector else {
+        return Err(format!("`{vector}` is not a vector of buffers"));
+    };
+    if items.len() != len(count)? {
+        return Err(format!(
+            "the vector has {} buffers, not {count}",
+            items.len()
+        ));
+    }
+    let each = items.iter().map(|item| match item {
+        Expr::Struct(fields) if fields.len() == 2 => len(&fields[1].1),
+        _ => Err(format!("`{item}` is not a buffer such as `{{..., 100}}`")),
+    });
+    each.sum()
+}
