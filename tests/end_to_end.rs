@@ -5,15 +5,18 @@ mod support;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr};
+use std::sync::mpsc::channel;
 
 use janus::BackendChoice;
-use janus::net::TcpStream;
+use janus::net::{TcpListener, TcpStream};
 use support::*;
 
 in_every_layout!(
     wire_echoes_many_connections,
     wire_carries_bulk_both_ways,
     wire_refuses_a_closed_port,
+    wire_connects_from_every_core,
+    wire_serves_a_port_of_one_core,
     portal_echoes_many_connections,
     portal_carries_bulk_and_half_close,
 );
@@ -87,6 +90,69 @@ fn wire_refuses_a_closed_port(case: Case) {
     run_clients(far, 8, |_| async {
         let error = TcpStream::connect(server_on_wire(81)).await.unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
+    });
+    server.stop().unwrap();
+}
+
+/// The source port is chosen so that the answers come to the core that asked.
+fn wire_connects_from_every_core(case: Case) {
+    let (near, far) = wire_for(case);
+    let far = ONE_COMBINED
+        .builder()
+        .backend(BackendChoice::wire(far))
+        .address("192.0.2.1/24");
+    let (server, _, _) = serve(far, 80, echo);
+    let near = case
+        .builder()
+        .backend(BackendChoice::wire(near))
+        .address("192.0.2.2/24");
+    let clients = Running::start(near.build().unwrap(), || async {
+        for round in 0..40 {
+            let stream = TcpStream::connect(server_on_wire(80)).await?;
+            let sent = pattern(3000, round);
+            stream.write_all(&sent).await?;
+            let mut got = vec![0; sent.len()];
+            stream.read_exact(&mut got).await?;
+            assert!(got == sent);
+        }
+        let report = janus::report().expect("this is a core");
+        assert_eq!(report.tcp.connected, 40);
+        assert_eq!(report.forwards, janus::ForwardCounters::default());
+        std::io::Result::Ok(())
+    });
+    clients.join().unwrap();
+    server.stop().unwrap();
+}
+
+/// Only the last core listens: it gets every connection, whatever queue it arrives in.
+fn wire_serves_a_port_of_one_core(case: Case) {
+    let (near, far) = wire_for(case);
+    let builder = case
+        .builder()
+        .backend(BackendChoice::wire(near))
+        .address("192.0.2.1/24");
+    let (ready, listening) = channel();
+    let server = Running::start(builder.build().unwrap(), move || {
+        let ready = ready.clone();
+        async move {
+            if janus::core_id() != Some(case.cores - 1) {
+                return std::future::pending::<janus::Result>().await;
+            }
+            let listener = TcpListener::bind("0.0.0.0:80").await?;
+            ready.send(())?;
+            loop {
+                let (stream, _) = listener.accept().await?;
+                janus::spawn(echo(stream));
+            }
+        }
+    });
+    listening.recv_timeout(PATIENCE).unwrap();
+    run_clients(far, 50, |index| async move {
+        let stream = TcpStream::connect(server_on_wire(80)).await.unwrap();
+        stream.write_all(&[index as u8]).await.unwrap();
+        let mut got = [0];
+        stream.read_exact(&mut got).await.unwrap();
+        assert_eq!(got, [index as u8]);
     });
     server.stop().unwrap();
 }

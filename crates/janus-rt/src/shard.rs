@@ -209,7 +209,11 @@ impl Shard {
 
     /// Sleeps until a packet, a message, a timer or the end comes.
     fn sleep(&mut self) -> std::io::Result<()> {
-        if self.has_ready() || self.here.stack.borrow().wants_transmit() || !self.port.arm() {
+        if self.has_ready()
+            || !self.work.leaving.is_empty()
+            || self.here.stack.borrow().wants_transmit()
+            || !self.port.arm()
+        {
             return Ok(());
         }
         let timeout = self

@@ -1,7 +1,7 @@
 //! The portal's thread: it accepts at the doors, opens the inner connections and lets every bridge move its bytes,
 //! then sleeps until the kernel, the wire, a timer or a command wants it. Bytes themselves are the bridge's business.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -67,7 +67,7 @@ pub(super) struct Carrier {
     bridges: Vec<Option<Bridge>>,
     free: Vec<u32>,
     /// Bridges with something to do; a slot stands here at most a few times.
-    work: Vec<u32>,
+    work: VecDeque<u32>,
     arrived: Batch,
     frames: Vec<Frame>,
     leaving: Batch,
@@ -98,7 +98,7 @@ impl Carrier {
             doors: HashMap::new(),
             bridges: Vec::new(),
             free: Vec::new(),
-            work: Vec::new(),
+            work: VecDeque::new(),
             arrived: Batch::new(),
             frames: Vec::with_capacity(BURST),
             leaving: Batch::new(),
@@ -125,7 +125,7 @@ impl Carrier {
         let now = self.inner.clock.now();
         let arrived = self.take_frames(now);
         while let Some(Token(slot)) = self.inner.stack.pop_ready() {
-            self.work.push(slot);
+            self.work.push_back(slot);
         }
         let accepted = self.open_doors(now);
         let moved = self.pump_bridges(now);
@@ -216,7 +216,7 @@ impl Carrier {
         match self.open_inside(now, client, port) {
             Ok(conn) if self.watch(&kernel, slot).is_ok() => {
                 self.bridges[slot as usize] = Some(Bridge::new(kernel, conn, Token(slot)));
-                self.work.push(slot);
+                self.work.push_back(slot);
             }
             Ok(conn) => {
                 self.inner.stack.abort(now, conn);
@@ -267,7 +267,9 @@ impl Carrier {
     fn pump_bridges(&mut self, now: Instant) -> bool {
         let mut any = false;
         for _ in 0..self.work.len() {
-            let Some(slot) = self.work.pop() else { break };
+            let Some(slot) = self.work.pop_front() else {
+                break;
+            };
             let Some(bridge) = self.bridges.get_mut(slot as usize).and_then(Option::as_mut) else {
                 continue;
             };
@@ -275,7 +277,7 @@ impl Carrier {
             match bridge.pump(now, &mut self.inner.stack, &mut self.scratch) {
                 Verdict::Wait => continue,
                 Verdict::Again => {
-                    self.work.insert(0, slot);
+                    self.work.push_back(slot);
                     continue;
                 }
                 Verdict::Finished => self.counters.finished += 1,
@@ -323,7 +325,7 @@ impl Carrier {
                 Source::Bridge(slot) => {
                     if let Some(bridge) = bridges.get_mut(slot as usize).and_then(Option::as_mut) {
                         bridge.changed(readable, writable, broken);
-                        work.push(slot);
+                        work.push_back(slot);
                     }
                 }
             },

@@ -126,3 +126,67 @@ impl Miss for Walk<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use janus_csb::{Publisher, Ring};
+    use janus_io::mpsc;
+    use janus_io::park::Parker;
+    use janus_mem::{Depot, Growth};
+
+    use super::*;
+
+    #[test]
+    fn a_frame_goes_on_to_the_next_owner_and_a_full_ring_counts() {
+        const PORT: u16 = 80;
+        let (me, other) = (ShardId(0), ShardId(1));
+        let mut publisher = Publisher::new(Steering::new(Ring::uniform(2, 16, 1)));
+        let mut reader = publisher.reader();
+        // A packet was steered here when nobody listened; since then only the other shard does.
+        let key = (0..).find(|key| publisher.current().look_up(*key, PORT).0 == me);
+        let key = key.expect("each shard owns keys");
+        let (_, tag) = publisher.current().look_up(key, PORT);
+        publisher.listen(PORT, other);
+        reader.refresh();
+
+        let parkers = [Parker::new().unwrap(), Parker::new().unwrap()];
+        let (senders, mut receivers): (Vec<_>, Vec<_>) =
+            parkers.iter().map(|_| mpsc::inbox::<Frame>(2)).unzip();
+        let doors = senders.into_iter().zip(&parkers);
+        let doors = doors.map(|(frames, parker)| Door {
+            frames,
+            bell: parker.unparker(),
+        });
+        let mut neighbours = Neighbours::new(me, doors.collect());
+        let mut pool = Depot::new(64, &Growth::Inline).unwrap().pool();
+
+        for _ in 0..3 {
+            let mut frame = Frame::new(pool.alloc().unwrap(), 60);
+            (frame.key, frame.tag) = (key, tag.bits());
+            let mut walk = Walk::new(reader.current(), &mut neighbours, &mut pool);
+            assert_eq!(walk.place(key, PORT, tag.bits()), Placement::Elsewhere);
+            walk.forward(frame);
+            // Its own port stays: nobody listens there, and the ring says it is this shard's.
+            let mut walk = Walk::new(reader.current(), &mut neighbours, &mut pool);
+            assert_eq!(walk.place(key, 81, tag.bits()), Placement::Here);
+        }
+        neighbours.ring();
+        let counted = ForwardCounters {
+            forwarded: 2,
+            dropped_full: 1,
+            dropped_expired: 0,
+        };
+        assert_eq!(neighbours.counters, counted);
+        assert!(receivers[0].pop().is_none());
+        let passed = receivers[1].pop().expect("it came");
+        // Tagged with the epoch that named the other shard: there it stays.
+        let there = walk(
+            reader.current(),
+            other,
+            passed.key,
+            PORT,
+            Tag::from_bits(passed.tag),
+        );
+        assert_eq!(there, Step::Stay);
+    }
+}
