@@ -50,11 +50,11 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-const WARM: usize = 600;
-const COUNTED: usize = 2000;
+const WARM: usize = 200;
+const COUNTED: usize = 800;
 /// Connections that are open at a time.
 const ABREAST: usize = 8;
-const REQUESTS: usize = 5;
+const REQUESTS: usize = 3;
 
 #[test]
 fn neither_a_connection_nor_a_request_allocates() {

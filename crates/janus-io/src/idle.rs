@@ -1,6 +1,7 @@
-//! When a polling core that finds nothing goes to sleep. Counts empty turns; knows no clock and no device.
+//! When a polling core that finds nothing goes to sleep. Counts empty turns, and notices when somebody else wants the
+//! processor; knows no device.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Turns without work before anything but spinning is tried.
 const SPINS: u32 = 32;
@@ -11,6 +12,9 @@ const LIMIT_MAX: u32 = 2048;
 const TOO_SHORT: Duration = Duration::from_micros(50);
 /// A sleep longer than this says that spinning before it was wasted.
 const LONG: Duration = Duration::from_millis(1);
+/// Letting others run took this long: they need the processor, and whoever wakes from sleep gets it back sooner than
+/// whoever asks by yielding.
+const CONTENDED: Duration = Duration::from_micros(200);
 
 /// The adaptive threshold between spinning and sleeping.
 #[derive(Debug)]
@@ -42,10 +46,11 @@ impl Idle {
         }
         if self.empty_turns <= SPINS {
             core::hint::spin_loop();
-        } else {
-            std::thread::yield_now();
+            return false;
         }
-        false
+        let before = Instant::now();
+        std::thread::yield_now();
+        before.elapsed() > CONTENDED
     }
 
     /// After a sleep: learns from how long it was.

@@ -12,6 +12,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddrV4;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
@@ -72,6 +73,8 @@ struct State {
 /// Shared by every shard of one runtime.
 pub(crate) struct Control {
     state: Mutex<State>,
+    /// Every main has been polled as far as it goes without waiting.
+    begun: AtomicBool,
 }
 
 impl Control {
@@ -84,6 +87,7 @@ impl Control {
         };
         Control {
             state: Mutex::new(state),
+            begun: AtomicBool::new(false),
         }
     }
 
@@ -176,9 +180,19 @@ impl Control {
             return;
         }
         *main = to;
+        if state.mains.iter().all(|main| *main != Main::Running) {
+            self.begun.store(true, Ordering::Release);
+        }
         let woken = state.settle();
         drop(state);
         woken.into_iter().for_each(Waker::wake);
+    }
+
+    /// Whether every main has had its first turn: what it binds at its start is bound. Before that a core takes no
+    /// packets, so that a client that is quicker than the server's start is not refused.
+    #[inline]
+    pub(crate) fn has_begun(&self) -> bool {
+        self.begun.load(Ordering::Acquire)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -31,6 +31,8 @@ const TASK_BUDGET: usize = 256;
 const MESSAGE_BUDGET: usize = 256;
 /// Rounds of sending in a turn: with more to send than this, what arrives comes first.
 const SEND_ROUNDS: usize = 4;
+/// How long packets wait for a main that has not had its first turn.
+const START_PATIENCE: Duration = Duration::from_secs(1);
 
 /// One core's loop, on its thread.
 pub(crate) struct Shard {
@@ -54,6 +56,9 @@ pub(crate) struct Work {
     /// The port's descriptor, a second name of it: it is waited on while the port itself is asked for work.
     wait_fd: Option<OwnedFd>,
     phase: Phase,
+    /// Packets are held back until the mains have begun, or until this moment (set in the first turn).
+    closed_until: Option<Instant>,
+    open: bool,
 }
 
 /// Where the shard stands in its life.
@@ -82,6 +87,8 @@ impl Work {
                 .map(|fd| fd.try_clone_to_owned())
                 .transpose()?,
             phase: Phase::Serving,
+            closed_until: None,
+            open: false,
         })
     }
 }
@@ -108,7 +115,7 @@ impl Shard {
     fn turn(&mut self) -> bool {
         let now = self.clock.now();
         self.here.now.set(now);
-        let arrived = self.receive(now);
+        let arrived = self.is_open(now) && self.receive(now);
         let messages = self.take_messages();
         self.wake_ready();
         let polled = self.run_tasks(now);
@@ -116,6 +123,16 @@ impl Shard {
         self.wake_ready();
         let sent = self.send(now);
         arrived | messages | polled | sent
+    }
+
+    /// Whether packets are taken yet: from when every main has bound what it binds at its start.
+    fn is_open(&mut self, now: Instant) -> bool {
+        let work = &mut self.work;
+        if !work.open {
+            let until = *work.closed_until.get_or_insert(now + START_PATIENCE);
+            work.open = self.here.control.has_begun() || now >= until;
+        }
+        work.open
     }
 
     fn receive(&mut self, now: Instant) -> bool {
