@@ -3,11 +3,10 @@
 //! the sender; nothing here blocks, allocates or wakes. Checked by loom.
 
 use std::mem::MaybeUninit;
-use std::sync::Arc;
 
 use crossbeam::utils::CachePadded;
 
-use crate::sync::{AtomicU32, Ordering, UnsafeCell};
+use crate::sync::{Arc, AtomicU32, Ordering, UnsafeCell};
 
 /// The largest inbox, in items.
 pub const MAX_CAPACITY: u32 = 1 << 24;

@@ -4,13 +4,12 @@
 //! of what the work is. Checked by loom.
 
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(not(loom))]
 use rustix::fd::{AsFd, BorrowedFd};
 
-use crate::sync::{AtomicU32, Ordering, fence};
+use crate::sync::{Arc, AtomicU32, Ordering, fence};
 
 /// Device descriptors one sleeper can wait for besides its own bell.
 pub const MAX_WAIT_FDS: usize = 15;

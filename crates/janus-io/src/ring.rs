@@ -8,12 +8,11 @@ use std::any::Any;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
-use std::sync::Arc;
 
 use crossbeam::utils::CachePadded;
 
 use crate::batch::Burst;
-use crate::sync::{AtomicU32, Ordering, UnsafeCell};
+use crate::sync::{Arc, AtomicU32, Ordering, UnsafeCell, keep_alive};
 
 /// The largest ring, in slots: far above any sensible queue, far below where index arithmetic would be ambiguous.
 pub const MAX_CAPACITY: u32 = 1 << 24;
@@ -225,7 +224,7 @@ pub fn ring<T: Send + 'static>(capacity: u32) -> (Producer<T>, Consumer<T>) {
     // SAFETY: fresh memory of that layout, freed by `HeapMemory` after both ends are gone.
     unsafe {
         init_at::<T>(base, capacity);
-        let memory: Arc<dyn Any + Send + Sync> = Arc::new(HeapMemory::<T> {
+        let memory = keep_alive(HeapMemory::<T> {
             base,
             layout,
             items: PhantomData,

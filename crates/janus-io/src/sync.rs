@@ -4,8 +4,11 @@
 #[cfg(loom)]
 pub(crate) use loom::{
     cell::UnsafeCell,
+    sync::Arc,
     sync::atomic::{AtomicU32, Ordering, fence},
 };
+#[cfg(not(loom))]
+pub(crate) use std::sync::Arc;
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicU32, Ordering, fence};
 
@@ -29,4 +32,14 @@ impl<T> UnsafeCell<T> {
     pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
         f(self.0.get())
     }
+}
+
+/// The owner of memory that somebody else looks at through pointers, its type forgotten.
+pub(crate) fn keep_alive(
+    memory: impl std::any::Any + Send + Sync,
+) -> Arc<dyn std::any::Any + Send + Sync> {
+    #[cfg(loom)]
+    return Arc::from_std(std::sync::Arc::new(memory));
+    #[cfg(not(loom))]
+    Arc::new(memory)
 }

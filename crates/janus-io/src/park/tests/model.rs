@@ -8,7 +8,10 @@ use loom::thread;
 
 #[test]
 fn no_wake_is_lost_with_two_who_bring_work() {
-    loom::model(|| {
+    // With three threads all interleavings take an hour; three preemptions find every loss the mutations make.
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
         let work = Arc::new(AtomicU32::new(0));
         let mut parker = Parker::new().unwrap();
         let bringers: Vec<_> = (0..2)
