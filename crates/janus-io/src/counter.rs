@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A number that only grows, written by one thread.
+/// A number that only grows, as a rule written by one thread.
 #[derive(Default)]
 pub struct Counter(AtomicU64);
 
@@ -18,6 +18,11 @@ impl Counter {
                 Ordering::Relaxed,
             );
         }
+    }
+
+    /// Adds; for what several threads count, rarely.
+    pub fn add_shared(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
     }
 
     /// What it stands at.

@@ -21,13 +21,19 @@ mod dispatch;
 #[cfg(not(loom))]
 mod idle;
 #[cfg(not(loom))]
+pub mod machine;
+#[cfg(not(loom))]
 mod port;
 #[cfg(not(loom))]
 mod queue;
 #[cfg(not(loom))]
 pub mod steer;
+#[cfg(not(loom))]
+pub mod tap;
 #[cfg(all(test, not(loom)))]
 mod testing;
+#[cfg(not(loom))]
+pub mod trace;
 #[cfg(not(loom))]
 pub mod wire;
 

@@ -1,0 +1,252 @@
+//! The TAP backend: an Ethernet interface of this machine's kernel, whose far end of the cable is this process. One
+//! `read` or `write` a frame, non-blocking, one descriptor a queue. Every error says what to do about it. Knows no
+//! addresses of ours: what the stack answers to is the runtime's business.
+
+mod interface;
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use janus_mem::{Frame, HEADROOM, Pool, SLOT_SIZE};
+use janus_wire::{Link, MacAddr};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::counter::Counter;
+use crate::queue::{Backend, Batch, Caps, Queue, check_queues, retire};
+pub use interface::{Interface, interface};
+
+/// The most queues the kernel gives one interface.
+pub const MAX_QUEUES: usize = 256;
+/// The device the kernel offers interfaces at.
+pub const DEVICE: &str = "/dev/net/tun";
+/// The longest MTU: a frame with a VLAN tag fits behind the headroom of one buffer.
+pub const MAX_MTU: u16 = SLOT_SIZE as u16 - HEADROOM - janus_wire::ethernet::LEN as u16 - 4;
+
+/// Which interface to open, and how to set up the kernel's side of it.
+#[derive(Clone, Debug)]
+pub struct Tap {
+    /// Name of the interface; made if it does not exist, and gone again with this process if so.
+    pub name: String,
+    /// The kernel's own address on it and the length of the network's prefix. `None` leaves addresses, MTU and state
+    /// as they are, for an interface that somebody else has set up.
+    pub kernel_address: Option<(Ipv4Addr, u8)>,
+    /// The MTU to set together with the address.
+    pub mtu: u16,
+    counters: Arc<TapCounters>,
+}
+
+/// What the queues of an interface could not deliver.
+#[derive(Debug, Default)]
+pub struct TapCounters {
+    /// Frames the kernel refused, for instance while the interface is down.
+    pub lost_refused: Counter,
+    /// Reads that failed with something else than "nothing there".
+    pub read_errors: Counter,
+    /// Times a frame was there and no buffer for it; it waits in the kernel's queue, which drops when full.
+    pub no_buffer: Counter,
+}
+
+impl Tap {
+    /// An interface that is set up already, or is to be made and set up by hand.
+    #[must_use]
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            kernel_address: None,
+            mtu: 1500,
+            counters: Arc::default(),
+        }
+    }
+
+    /// Gives the kernel's side this address and brings it up.
+    #[must_use]
+    pub fn with_kernel_address(mut self, address: Ipv4Addr, prefix: u8) -> Self {
+        self.kernel_address = Some((address, prefix));
+        self
+    }
+
+    /// What could not be delivered; stays readable after the interface is open.
+    #[must_use]
+    pub fn counters(&self) -> Arc<TapCounters> {
+        self.counters.clone()
+    }
+}
+
+impl Backend for Tap {
+    fn open(self: Box<Self>, queues: usize) -> io::Result<Vec<Box<dyn Queue>>> {
+        check_queues(
+            &format!("the TAP interface {}", self.name),
+            queues,
+            MAX_QUEUES,
+        )?;
+        let mut fds = Vec::with_capacity(queues);
+        for _ in 0..queues {
+            fds.push(attach(&self.name, queues)?);
+        }
+        if let Some((address, prefix)) = self.kernel_address {
+            interface::set_up(&self.name, address, prefix, self.mtu)
+                .map_err(|errno| explain(errno, Step::SetUp, &self.name, queues))?;
+        }
+        let found = interface(&self.name)?;
+        if found.mtu > u32::from(MAX_MTU) {
+            let text = format!(
+                "the TAP interface {} has an MTU of {}, at most {MAX_MTU} fits a buffer: \
+                 `ip link set dev {} mtu 1500`",
+                self.name, found.mtu, self.name
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        let caps = Caps {
+            link: Link::Ethernet,
+            mtu: found.mtu as u16,
+            mac: Some(found.far_mac()),
+            tx_checksum: false,
+            rx_checksum: false,
+            tso: false,
+            gro: false,
+            name: format!("tap {}", self.name),
+        };
+        let queue = |fd| -> Box<dyn Queue> {
+            Box::new(TapQueue {
+                caps: caps.clone(),
+                fd,
+                counters: self.counters.clone(),
+            })
+        };
+        Ok(fds.into_iter().map(queue).collect())
+    }
+}
+
+/// Opens one more queue of the interface.
+fn attach(name: &str, queues: usize) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(DEVICE, flags, Mode::empty())
+        .map_err(|errno| explain(errno, Step::OpenDevice, name, queues))?;
+    match interface::attach(&fd, name, true) {
+        // An interface made by hand without `multi_queue` serves one queue all the same.
+        Err(Errno::INVAL) if queues == 1 => interface::attach(&fd, name, false),
+        other => other,
+    }
+    .map_err(|errno| explain(errno, Step::Attach, name, queues))?;
+    Ok(fd)
+}
+
+/// Where opening an interface can fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    OpenDevice,
+    Attach,
+    SetUp,
+}
+
+/// The error with the step that would make it work.
+fn explain(errno: Errno, step: Step, name: &str, queues: usize) -> io::Error {
+    let by_hand = format!("`sudo ip tuntap add dev {name} mode tap user $USER multi_queue`");
+    let admin =
+        "run as root, or give the program the right: `sudo setcap cap_net_admin+ep PROGRAM`";
+    let what_to_do = match (step, errno) {
+        (Step::OpenDevice, Errno::NOENT | Errno::NODEV | Errno::NXIO) => format!(
+            "{DEVICE} is missing: `sudo modprobe tun`; in a container pass the device in (`--device {DEVICE}`)"
+        ),
+        (Step::OpenDevice, Errno::ACCESS | Errno::PERM) => {
+            format!("{DEVICE} may not be opened: `sudo chmod 666 {DEVICE}`, or run as root")
+        }
+        (Step::Attach, Errno::PERM | Errno::ACCESS) => {
+            format!(
+                "making the TAP interface {name} needs CAP_NET_ADMIN: {admin}, or make it once: {by_hand}"
+            )
+        }
+        (Step::Attach, Errno::BUSY) => format!(
+            "the TAP interface {name} is in use by another process, or was made for one queue: choose another name, \
+             or remove it with `sudo ip link del {name}` and make it with {by_hand}"
+        ),
+        (Step::Attach, Errno::INVAL) => format!(
+            "{name} is no TAP interface that takes {queues} queues: `sudo ip link del {name}`, then {by_hand}"
+        ),
+        (Step::Attach, Errno::TOOBIG) => {
+            format!("the TAP interface {name} takes no {queues} queues: use fewer I/O cores")
+        }
+        (Step::SetUp, Errno::PERM | Errno::ACCESS) => format!(
+            "setting the address of {name} needs CAP_NET_ADMIN: {admin}, or leave the address out of the \
+             configuration and set it by hand: `sudo ip addr add ADDRESS/PREFIX dev {name}; sudo ip link set {name} up`"
+        ),
+        (Step::OpenDevice, _) => format!("{DEVICE} cannot be opened"),
+        (Step::Attach, _) => format!("the TAP interface {name} cannot be attached to"),
+        (Step::SetUp, _) => format!("the TAP interface {name} cannot be set up"),
+    };
+    let cause = io::Error::from(errno);
+    io::Error::new(cause.kind(), format!("{what_to_do} ({cause})"))
+}
+
+struct TapQueue {
+    caps: Caps,
+    fd: OwnedFd,
+    counters: Arc<TapCounters>,
+}
+
+impl Queue for TapQueue {
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn rx_burst(&mut self, pool: &mut Pool, out: &mut Batch) {
+        while !out.is_full() {
+            let Some(mut buf) = pool.alloc_reserved() else {
+                self.counters.no_buffer.add_shared(1);
+                return;
+            };
+            let off = usize::from(buf.off());
+            match rustix::io::read(&self.fd, &mut buf.bytes_mut()[off..]) {
+                Ok(len) => {
+                    let _ = out.push(Frame::new(buf, len as u16));
+                }
+                Err(errno) => {
+                    if errno != Errno::AGAIN {
+                        self.counters.read_errors.add_shared(1);
+                    }
+                    return pool.free(buf);
+                }
+            }
+        }
+    }
+
+    fn tx_burst(&mut self, pool: &mut Pool, frames: &mut Batch, done: &mut Batch) {
+        let mut room = done.room();
+        while room > 0 {
+            let Some(frame) = frames.first() else { return };
+            match rustix::io::write(&self.fd, frame.data()) {
+                // The kernel's queue is full: the rest stays.
+                Err(Errno::AGAIN) => return,
+                Err(_) => self.counters.lost_refused.add_shared(1),
+                Ok(_) => {}
+            }
+            let Some(frame) = frames.pull().next() else {
+                return;
+            };
+            retire(frame, pool, done);
+            room -= 1;
+        }
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.fd.as_fd())
+    }
+}
+
+impl Interface {
+    /// An address for our end of the cable: unlike the kernel's, the same at every start for the same interface
+    /// address, unicast and locally administered.
+    #[must_use]
+    pub fn far_mac(&self) -> MacAddr {
+        let MacAddr(mut mac) = self.mac;
+        mac[0] = (mac[0] | 2) & !1;
+        mac[5] ^= 1;
+        MacAddr(mac)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,152 @@
+//! The ioctls that make and describe a network interface. The only place of this crate that speaks the kernel's
+//! `ifreq`; it decides nothing.
+
+use std::io;
+use std::net::Ipv4Addr;
+
+use janus_wire::MacAddr;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::ioctl::{Opcode, Updater, ioctl};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+const TUNSETIFF: Opcode = 0x4004_54ca;
+const SIOCGIFFLAGS: Opcode = 0x8913;
+const SIOCSIFFLAGS: Opcode = 0x8914;
+const SIOCSIFADDR: Opcode = 0x8916;
+const SIOCSIFNETMASK: Opcode = 0x891c;
+const SIOCGIFMTU: Opcode = 0x8921;
+const SIOCSIFMTU: Opcode = 0x8922;
+const SIOCGIFHWADDR: Opcode = 0x8927;
+
+const IFF_UP: u16 = 0x1;
+const IFF_TAP: u16 = 0x2;
+const IFF_NO_PI: u16 = 0x1000;
+const IFF_MULTI_QUEUE: u16 = 0x100;
+const AF_INET: u16 = 2;
+
+const NAME_SIZE: usize = 16;
+
+/// The kernel's `struct ifreq`: a name and a union, here as bytes.
+#[repr(C, align(8))]
+struct IfReq {
+    name: [u8; NAME_SIZE],
+    value: [u8; 24],
+}
+
+const _: () = assert!(size_of::<IfReq>() == 40);
+
+impl IfReq {
+    fn new(name: &str) -> Result<Self, Errno> {
+        // The kernel wants a terminating zero.
+        if name.is_empty() || name.len() >= NAME_SIZE || name.bytes().any(|b| b == 0) {
+            return Err(Errno::INVAL);
+        }
+        let mut req = Self {
+            name: [0; NAME_SIZE],
+            value: [0; 24],
+        };
+        req.name[..name.len()].copy_from_slice(name.as_bytes());
+        Ok(req)
+    }
+
+    fn with<const N: usize>(mut self, bytes: [u8; N]) -> Self {
+        self.value[..N].copy_from_slice(&bytes);
+        self
+    }
+
+    fn call<const OPCODE: Opcode>(mut self, fd: impl AsFd) -> Result<Self, Errno> {
+        // SAFETY: every opcode of this file takes a pointer to an `ifreq`, reads and writes only within it.
+        unsafe { ioctl(fd, Updater::<OPCODE, Self>::new(&mut self))? };
+        Ok(self)
+    }
+
+    fn u16(&self) -> u16 {
+        u16::from_ne_bytes([self.value[0], self.value[1]])
+    }
+}
+
+/// What the kernel says of an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// The kernel's own address on it.
+    pub mac: MacAddr,
+    /// The longest packet.
+    pub mtu: u32,
+    /// Whether it is up.
+    pub up: bool,
+}
+
+/// Reads address, MTU and state of an interface of this thread's network namespace.
+pub fn interface(name: &str) -> io::Result<Interface> {
+    let look = || -> Result<Interface, Errno> {
+        let socket = socket()?;
+        let mac = IfReq::new(name)?.call::<SIOCGIFHWADDR>(&socket)?.value;
+        let mtu = IfReq::new(name)?.call::<SIOCGIFMTU>(&socket)?.value;
+        let flags = IfReq::new(name)?.call::<SIOCGIFFLAGS>(&socket)?.u16();
+        Ok(Interface {
+            mac: MacAddr([mac[2], mac[3], mac[4], mac[5], mac[6], mac[7]]),
+            mtu: u32::from_ne_bytes([mtu[0], mtu[1], mtu[2], mtu[3]]),
+            up: flags & IFF_UP != 0,
+        })
+    };
+    look().map_err(|errno| {
+        let cause = io::Error::from(errno);
+        io::Error::new(
+            cause.kind(),
+            format!("no interface {name} can be read here; `ip link` lists them ({cause})"),
+        )
+    })
+}
+
+/// Makes `fd`, opened from the TUN device, a queue of the interface.
+pub(super) fn attach(fd: &OwnedFd, name: &str, multi_queue: bool) -> Result<(), Errno> {
+    let flags = IFF_TAP | IFF_NO_PI | if multi_queue { IFF_MULTI_QUEUE } else { 0 };
+    IfReq::new(name)?
+        .with(flags.to_ne_bytes())
+        .call::<TUNSETIFF>(fd)?;
+    Ok(())
+}
+
+/// Gives the interface an address, a prefix and an MTU, and brings it up.
+pub(super) fn set_up(name: &str, address: Ipv4Addr, prefix: u8, mtu: u16) -> Result<(), Errno> {
+    let mask = u32::MAX
+        .checked_shl(32 - u32::from(prefix.min(32)))
+        .unwrap_or(0);
+    let socket = socket()?;
+    IfReq::new(name)?
+        .with(u32::from(mtu).to_ne_bytes())
+        .call::<SIOCSIFMTU>(&socket)?;
+    IfReq::new(name)?
+        .with(sockaddr(address))
+        .call::<SIOCSIFADDR>(&socket)?;
+    IfReq::new(name)?
+        .with(sockaddr(Ipv4Addr::from_bits(mask)))
+        .call::<SIOCSIFNETMASK>(&socket)?;
+    bring_up(name, &socket)
+}
+
+fn bring_up(name: &str, socket: &OwnedFd) -> Result<(), Errno> {
+    let flags = IfReq::new(name)?.call::<SIOCGIFFLAGS>(socket)?.u16();
+    IfReq::new(name)?
+        .with((flags | IFF_UP).to_ne_bytes())
+        .call::<SIOCSIFFLAGS>(socket)?;
+    Ok(())
+}
+
+fn socket() -> Result<OwnedFd, Errno> {
+    socket_with(
+        AddressFamily::INET,
+        SocketType::DGRAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+}
+
+/// `struct sockaddr_in` with port 0.
+fn sockaddr(address: Ipv4Addr) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..2].copy_from_slice(&AF_INET.to_ne_bytes());
+    bytes[4..8].copy_from_slice(&address.octets());
+    bytes
+}
