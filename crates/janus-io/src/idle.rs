@@ -23,6 +23,13 @@ pub struct Idle {
     limit: u32,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Spin,
+    Yield,
+    Sleep,
+}
+
 impl Default for Idle {
     fn default() -> Self {
         Self {
@@ -40,17 +47,29 @@ impl Idle {
             self.empty_turns = 0;
             return false;
         }
+        match self.step() {
+            Step::Spin => core::hint::spin_loop(),
+            Step::Sleep => return true,
+            Step::Yield => {
+                let before = Instant::now();
+                std::thread::yield_now();
+                return before.elapsed() > CONTENDED;
+            }
+        }
+        false
+    }
+
+    /// What one more empty turn calls for.
+    #[inline]
+    fn step(&mut self) -> Step {
         self.empty_turns += 1;
         if self.empty_turns >= self.limit {
-            return true;
+            Step::Sleep
+        } else if self.empty_turns <= SPINS {
+            Step::Spin
+        } else {
+            Step::Yield
         }
-        if self.empty_turns <= SPINS {
-            core::hint::spin_loop();
-            return false;
-        }
-        let before = Instant::now();
-        std::thread::yield_now();
-        before.elapsed() > CONTENDED
     }
 
     /// After a sleep: learns from how long it was.
@@ -68,8 +87,9 @@ impl Idle {
 mod tests {
     use super::*;
 
+    /// Empty turns until it is time to sleep, however busy the machine of the test is.
     fn turns(idle: &mut Idle) -> u32 {
-        (1..).find(|_| idle.should_sleep(false)).unwrap()
+        (1..).find(|_| idle.step() == Step::Sleep).unwrap()
     }
 
     #[test]
