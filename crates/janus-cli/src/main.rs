@@ -1,2 +1,44 @@
-//! Placeholder while the room is being furnished.
-fn main() {}
+//! The `janus` command: look at a machine, serve a folder, run scripts. One file a subcommand; this one only reads the command line.
+
+#![forbid(unsafe_code)]
+
+mod doctor;
+mod serve;
+mod sim;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// An async runtime with its own TCP stack: tools around it.
+#[derive(Parser)]
+#[command(name = "janus", version, about)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Say what this machine can do for Janus, and how to enable what is missing.
+    Doctor,
+    /// Serve a folder (or a greeting) over HTTP, from memory.
+    Serve(serve::Args),
+    /// Run packetdrill-syntax scripts against the engine, in virtual time.
+    Sim(sim::Args),
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Doctor => Ok(doctor::run()),
+        Command::Serve(args) => serve::run(args),
+        Command::Sim(args) => sim::run(&args),
+    };
+    match done {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("janus: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
