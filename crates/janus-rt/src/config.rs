@@ -38,6 +38,16 @@ pub(crate) enum BackendName {
     Tap,
 }
 
+/// The kernel's own address on a TAP interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KernelAddress {
+    /// The first address of our network that is not ours.
+    Neighbour,
+    Given(Cidr),
+    /// Somebody else sets the interface up.
+    None,
+}
+
 /// What one source said; `None` where it was silent. Later sources win field by field.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Partial {
@@ -46,6 +56,7 @@ pub(crate) struct Partial {
     pub(crate) io_cores: Option<usize>,
     pub(crate) backend: Option<BackendName>,
     pub(crate) tap_name: Option<String>,
+    pub(crate) tap_kernel_address: Option<KernelAddress>,
     pub(crate) addresses: Option<Vec<Cidr>>,
     pub(crate) gateway: Option<Ipv4Addr>,
     pub(crate) trace: Option<PathBuf>,
@@ -75,6 +86,7 @@ impl Partial {
             io_cores,
             backend,
             tap_name,
+            tap_kernel_address,
             addresses,
             gateway,
             trace,
@@ -92,6 +104,7 @@ impl Partial {
             io_cores: io_cores.or(self.io_cores),
             backend: backend.or(self.backend),
             tap_name: tap_name.or(self.tap_name),
+            tap_kernel_address: tap_kernel_address.or(self.tap_kernel_address),
             addresses: addresses.or(self.addresses),
             gateway: gateway.or(self.gateway),
             trace: trace.or(self.trace),
@@ -145,6 +158,7 @@ impl Partial {
             placement,
             backend: self.backend.unwrap_or(BackendName::Auto),
             tap_name: self.tap_name,
+            tap_kernel_address: self.tap_kernel_address.unwrap_or(KernelAddress::Neighbour),
             addresses: self.addresses.unwrap_or_default(),
             gateway: self.gateway,
             trace: self.trace,
@@ -167,6 +181,7 @@ pub(crate) struct Settings {
     pub(crate) placement: Placement,
     pub(crate) backend: BackendName,
     pub(crate) tap_name: Option<String>,
+    pub(crate) tap_kernel_address: KernelAddress,
     pub(crate) addresses: Vec<Cidr>,
     pub(crate) gateway: Option<Ipv4Addr>,
     pub(crate) trace: Option<PathBuf>,

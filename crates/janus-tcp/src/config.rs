@@ -112,7 +112,7 @@ pub struct Interface {
     pub tx_checksum: bool,
     /// The device has verified checksums.
     pub rx_checksum: bool,
-    /// This stack answers ARP requests and pings. Of the stacks that share a device one does.
+    /// This stack answers ARP requests. Of the stacks that share a device, and all hear them, one does.
     pub answers: bool,
 }
 

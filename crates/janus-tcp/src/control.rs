@@ -103,7 +103,7 @@ impl Stack {
         else {
             return None;
         };
-        if !self.interface.answers || self.replies.len() >= MAX_REPLIES {
+        if self.replies.len() >= MAX_REPLIES {
             return None;
         }
         let mut buf = self.pool.alloc()?;

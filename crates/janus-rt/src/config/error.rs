@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// A key or value that was not understood.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ConfigError {
     /// The file or "environment" it stood in; empty for the builder.
     origin: String,
@@ -43,6 +43,13 @@ impl fmt::Display for ConfigError {
             write!(f, "{}: ", self.origin)?;
         }
         f.write_str(&self.message)
+    }
+}
+
+/// The same text: a `main` that returns the error prints it this way.
+impl fmt::Debug for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::{BackendName, Partial, PlacementName};
+use super::{BackendName, KernelAddress, Partial, PlacementName};
 
 /// One thing that can be configured.
 pub(super) struct Key {
@@ -33,6 +33,10 @@ pub(super) const KEYS: &[Key] = &[
     Key {
         name: "tap_name",
         set: |p, v| store(&mut p.tap_name, interface_name(v)),
+    },
+    Key {
+        name: "tap_kernel_address",
+        set: |p, v| store(&mut p.tap_kernel_address, kernel_address(v)),
     },
     Key {
         name: "address",
@@ -139,6 +143,13 @@ fn interface_name(text: &str) -> Result<String, String> {
         Err(format!(
             "`{text}` is not an interface name of at most 15 bytes"
         ))
+    }
+}
+
+fn kernel_address(text: &str) -> Result<KernelAddress, String> {
+    match text {
+        "none" => Ok(KernelAddress::None),
+        _ => text.parse().map(KernelAddress::Given),
     }
 }
 

@@ -4,13 +4,15 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use janus_io::tap::Tap;
+use janus_io::trace::{Trace, TracedBackend};
 use janus_io::{Backend, Queue, wire};
 use janus_mem::{Depot, Growth};
 use janus_tcp::{Config, Interface, Ipv4Cidr, Stack};
 use janus_wire::Link;
 
 use crate::clock::Clock;
-use crate::config::{BackendName, Cidr, Settings};
+use crate::config::{BackendName, Cidr, KernelAddress, Settings};
 use crate::portal::{self, Portal};
 use crate::runtime::{BackendChoice, BoxError};
 
@@ -19,6 +21,8 @@ const ADDRESS: Cidr = Cidr {
     address: Ipv4Addr::new(192, 0, 2, 1),
     prefix: 24,
 };
+/// The TAP interface of a configuration that names none.
+const TAP_NAME: &str = "janus0";
 /// Frames that can wait between two queues of the portal's wire.
 const PORTAL_DEPTH: u32 = 1024;
 /// On the portal's wire nothing is old: what a TIME-WAIT guards against cannot happen for longer than this.
@@ -43,29 +47,25 @@ pub(super) fn open(
         | (BackendChoice::Auto, BackendName::Auto | BackendName::Portal) => {
             open_portal(settings, depot, growth, clock)
         }
-        (BackendChoice::Tap { name }, _) => open_tap(settings, name),
+        (BackendChoice::Tap { name }, _) => open_outside(settings, Box::new(Tap::new(name))),
         (BackendChoice::Auto, BackendName::Tap) => {
-            let name = settings.tap_name.clone().unwrap_or_else(|| "janus0".into());
-            open_tap(settings, name)
+            open_outside(settings, Box::new(configured_tap(settings)))
         }
-        (BackendChoice::Custom(backend), _) => open_backend(settings, backend),
+        (BackendChoice::Custom(backend), _) => open_outside(settings, backend),
     }
 }
 
-fn open_backend(settings: &Settings, backend: Box<dyn Backend>) -> Result<Device, BoxError> {
-    let queues = backend.open(settings.queues())?;
+/// A device whose far end is not ours, with an interface of its own address.
+fn open_outside(settings: &Settings, backend: Box<dyn Backend>) -> Result<Device, BoxError> {
+    let queues = open_queues(settings, backend)?;
     let caps = queues
         .first()
         .ok_or("the backend opened without a queue")?
         .caps();
-    let mut addresses: Vec<Ipv4Cidr> = settings.addresses.iter().copied().map(cidr).collect();
-    if addresses.is_empty() {
-        addresses.push(cidr(ADDRESS));
-    }
     let interface = Interface {
         link: caps.link,
         mac: caps.mac.unwrap_or_default(),
-        addresses,
+        addresses: addresses(settings),
         any_local: false,
         gateway: settings.gateway,
         tx_checksum: caps.tx_checksum,
@@ -79,8 +79,58 @@ fn open_backend(settings: &Settings, backend: Box<dyn Backend>) -> Result<Device
     })
 }
 
-fn open_tap(_settings: &Settings, _name: String) -> Result<Device, BoxError> {
-    Err("TAP is not there yet".into())
+/// As many queues as are polled, traced if that is wanted.
+fn open_queues(
+    settings: &Settings,
+    backend: Box<dyn Backend>,
+) -> Result<Vec<Box<dyn Queue>>, BoxError> {
+    let backend = match &settings.trace {
+        Some(file) => Box::new(TracedBackend::new(backend, Trace::create(file)?)),
+        None => backend,
+    };
+    Ok(backend.open(settings.queues())?)
+}
+
+fn addresses(settings: &Settings) -> Vec<Ipv4Cidr> {
+    let given = settings.addresses.iter().copied().map(cidr);
+    let mut addresses: Vec<Ipv4Cidr> = given.collect();
+    if addresses.is_empty() {
+        addresses.push(cidr(ADDRESS));
+    }
+    addresses
+}
+
+/// The TAP device the configuration describes. Its kernel side gets an address too, so that two settings make a server
+/// that the machine itself can reach, unless `tap_kernel_address = "none"` says that somebody else sets it up.
+fn configured_tap(settings: &Settings) -> Tap {
+    let name = settings.tap_name.as_deref().unwrap_or(TAP_NAME);
+    let tap = Tap::new(name);
+    let kernel = match settings.tap_kernel_address {
+        KernelAddress::Neighbour => addresses(settings).first().copied().and_then(neighbour),
+        KernelAddress::Given(given) => Some(cidr(given)),
+        KernelAddress::None => None,
+    };
+    match kernel {
+        Some(Ipv4Cidr { addr, prefix }) => tap.with_kernel_address(addr, prefix),
+        None => tap,
+    }
+}
+
+/// The first address of the network that is not our own; none where the network has no room for two.
+fn neighbour(own: Ipv4Cidr) -> Option<Ipv4Cidr> {
+    let room = 32_u32.checked_sub(u32::from(own.prefix))?;
+    if !(2..32).contains(&room) {
+        return None;
+    }
+    let network = own.addr.to_bits() & (u32::MAX << room);
+    let addr = [network + 1, network + 2]
+        .map(Ipv4Addr::from_bits)
+        .into_iter()
+        .find(|addr| *addr != own.addr)?;
+    Some(Ipv4Cidr {
+        addr,
+        prefix: own.prefix,
+    })
 }
 
 fn open_portal(
@@ -123,7 +173,7 @@ fn open_portal(
         clock,
     };
     Ok(Device {
-        queues: Box::new(near).open(settings.queues())?,
+        queues: open_queues(settings, Box::new(near))?,
         interface,
         portal: Some(Portal::start(inner)?),
     })
@@ -133,5 +183,19 @@ fn cidr(cidr: Cidr) -> Ipv4Cidr {
     Ipv4Cidr {
         addr: cidr.address,
         prefix: cidr.prefix,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_is_the_first_neighbour() {
+        let near = |text: &str| neighbour(cidr(text.parse().unwrap())).map(|n| n.addr.to_string());
+        assert_eq!(near("192.0.2.1/24").as_deref(), Some("192.0.2.2"));
+        assert_eq!(near("192.0.2.7/24").as_deref(), Some("192.0.2.1"));
+        assert_eq!(near("192.0.2.1/32"), None);
+        assert_eq!(near("192.0.2.1/31"), None);
     }
 }
