@@ -1,5 +1,6 @@
 //! `#[janus::main]` and `#[janus::test]`: an `async fn` becomes a plain one that builds a runtime and runs it. This file
 //! holds the two doors only; what they make is in `expand`, what may stand in their brackets in `options`.
+#![forbid(unsafe_code)]
 
 mod expand;
 mod options;

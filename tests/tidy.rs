@@ -1,0 +1,145 @@
+//! What a reader may rely on everywhere in the repository, checked: files say what they are and stay short, unsafe code
+//! stays in its rooms, links in the prose lead somewhere, README opens with the two lines that start and test.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// "About 600".
+const LINES_MAX: usize = 650;
+/// The rooms that may hold unsafe code.
+const UNSAFE_ROOMS: &[&str] = &["janus-mem", "janus-io", "janus-rt", "janus-dpdk-sys"];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// All files below `dir` with this ending, without what was built.
+fn files(dir: &Path, ending: &str, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if path.is_dir() && name != "target" && !name.starts_with('.') {
+            files(&path, ending, found);
+        } else if name.ends_with(ending) {
+            found.push(path);
+        }
+    }
+}
+
+fn all(ending: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    files(root(), ending, &mut found);
+    assert!(!found.is_empty(), "no {ending} anywhere");
+    let read = |path: PathBuf| {
+        let name = path.strip_prefix(root()).unwrap().display().to_string();
+        (name, fs::read_to_string(path).unwrap())
+    };
+    found.into_iter().map(read).collect()
+}
+
+#[test]
+fn files_are_short_and_say_what_they_are() {
+    let mut wrong = Vec::new();
+    for (name, text) in all(".rs") {
+        let lines = text.lines().count();
+        if lines > LINES_MAX {
+            wrong.push(format!(
+                "{name} has {lines} lines: are there two things in it?"
+            ));
+        }
+        // A file of tests beside the code is explained by the code's file.
+        let explained = text.lines().take(4).any(|line| line.starts_with("//!"));
+        if !explained && !name.contains("/tests") {
+            wrong.push(format!(
+                "{name} does not open with a paragraph on what it is"
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn unsafe_code_stays_in_its_rooms() {
+    for room in fs::read_dir(root().join("crates")).unwrap() {
+        let room = room.unwrap();
+        let name = room.file_name().to_string_lossy().into_owned();
+        if UNSAFE_ROOMS.contains(&name.as_str()) {
+            continue;
+        }
+        let src = room.path().join("src");
+        let door = ["lib.rs", "main.rs"]
+            .map(|file| src.join(file))
+            .into_iter()
+            .find(|file| file.exists());
+        let text = fs::read_to_string(door.unwrap()).unwrap();
+        assert!(
+            text.contains("#![forbid(unsafe_code)]"),
+            "{name} must forbid unsafe code"
+        );
+    }
+}
+
+#[test]
+fn links_in_the_prose_lead_somewhere() {
+    let mut broken = Vec::new();
+    for (name, text) in all(".md") {
+        let here = root().join(&name);
+        for target in text
+            .split("](")
+            .skip(1)
+            .filter_map(|rest| rest.split(')').next())
+        {
+            let file = target.split('#').next().unwrap_or_default();
+            let local = !file.is_empty() && !target.contains("://");
+            if local && !here.parent().unwrap().join(file).exists() {
+                broken.push(format!("{name}: {target}"));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+/// Paths in backquotes go stale as silently as links do.
+#[test]
+fn files_named_in_the_prose_exist() {
+    let sources: Vec<String> = all(".rs").into_iter().map(|(name, _)| name).collect();
+    let mut missing = Vec::new();
+    for (name, text) in all(".md") {
+        let named = text
+            .split('`')
+            .skip(1)
+            .step_by(2)
+            .filter(|word| word.ends_with(".rs") && !word.contains(' '));
+        for word in named.filter(|word| !word.starts_with("foo")) {
+            let crate_path = word
+                .split_once('/')
+                .map(|(room, rest)| format!("crates/{room}/src/{rest}"));
+            let known = sources.iter().any(|source| {
+                source == word
+                    || source.ends_with(&format!("/{word}"))
+                    || Some(source) == crate_path.as_ref()
+            });
+            if !known {
+                missing.push(format!("{name}: {word}"));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+}
+
+#[test]
+fn readme_opens_with_the_two_lines_that_start_and_test() {
+    let text = fs::read_to_string(root().join("README.md")).unwrap();
+    let (before, rest) = text.split_once("```sh\n").unwrap();
+    let block = rest.split_once("```").unwrap().0;
+    assert_eq!(
+        block,
+        "cargo run --release --example hello\ncargo test --workspace\n"
+    );
+    assert_eq!(
+        before.lines().filter(|line| !line.is_empty()).count(),
+        2,
+        "title, one line, then the block"
+    );
+    assert!(root().join("examples/hello.rs").exists());
+}
