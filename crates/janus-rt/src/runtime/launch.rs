@@ -17,7 +17,7 @@ use janus_io::park::Parker;
 use janus_io::steer::Steerer;
 use janus_io::{IoCore, Port, RING_DEPTH, combined, mpsc, split};
 use janus_mem::{Depot, Frame, Growth, Toucher};
-use janus_wire::{MICROSOFT_KEY, Toeplitz};
+use janus_wire::Toeplitz;
 
 use super::{BackendChoice, BoxError, Ending, MainResult, Result};
 use crate::clock::Clock;
@@ -48,7 +48,7 @@ impl Prepared {
         let clock = Clock::start();
         let growth = Growth::Ahead(Toucher::spawn()?);
         let depot = Depot::new(settings.packet_buffers, &growth)?;
-        let secrets = seed::secrets(settings.seed)?;
+        let (secrets, steering_key) = seed::secrets(settings.seed)?;
         let Device {
             queues,
             interface,
@@ -68,7 +68,7 @@ impl Prepared {
         );
         let publisher = Publisher::new(Steering::new(ring));
         let reader = publisher.reader();
-        let toeplitz = Toeplitz::new(&MICROSOFT_KEY);
+        let toeplitz = Toeplitz::new(&steering_key);
         let steerer = Steerer::new(toeplitz.clone(), publisher.reader(), interface.link);
 
         let parkers = (0..settings.cores)

@@ -131,14 +131,26 @@ impl Seed {
     }
 }
 
-/// Random secrets, or repeatable ones from a seed.
-pub(super) fn secrets(seed: Option<u64>) -> Result<Secrets, BoxError> {
+/// Random secrets, or repeatable ones from a seed: the stack's keys, and the key of the hash that chooses the shard.
+/// That one is secret too, so that nobody can aim all of their connections at one core.
+pub(super) fn secrets(seed: Option<u64>) -> Result<(Secrets, [u8; 40]), BoxError> {
+    let mut key = [0; 40];
     if let Some(seed) = seed {
-        return Ok(Secrets::from_seed(seed));
+        let mut state = seed;
+        for byte in &mut key {
+            // Knuth's multiplier; the top byte is the one that varies well.
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            *byte = (state >> 56) as u8;
+        }
+        return Ok((Secrets::from_seed(seed), key));
     }
     let mut bytes = [0; 40];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(Secrets::from_bytes(bytes))
+    let mut random = std::fs::File::open("/dev/urandom")?;
+    random.read_exact(&mut bytes)?;
+    random.read_exact(&mut key)?;
+    Ok((Secrets::from_bytes(bytes), key))
 }
 
 /// TCP's configuration with what the settings say of it.
