@@ -164,7 +164,7 @@ fn open_portal(
         ..Config::default()
     };
     // Another seed than the server's: the two stacks know nothing of each other.
-    let secrets = super::seed::secrets(settings.seed.map(|seed| !seed))?;
+    let (secrets, _) = super::seed::secrets(settings.seed.map(|seed| !seed))?;
     let stack = Stack::new(tcp, interface.clone(), secrets, depot.pool(), growth)?;
     let inner = portal::Inner {
         queues: Box::new(far).open(1)?,
