@@ -5,6 +5,9 @@
 //! One sender's messages arrive in the order they were sent: while anything is spilled senders spill too, and the
 //! receiver takes the spilled ones only when the ring is empty.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -125,9 +128,10 @@ impl Mailbox {
     #[cold]
     fn pop_spilled(&mut self) -> Option<Message> {
         let mut spill = self.shared.lock();
-        // A message that entered the ring before the first one spilled may have become visible only now.
-        if let Some(message) = self.ring.pop() {
-            return Some(message);
+        // What entered the ring before the first message spilled comes first. A sender that is still writing hides
+        // it; that sender calls `unpark` when it is done, and `spilling` keeps this inbox from looking empty.
+        if self.ring.waiting() > 0 {
+            return self.ring.pop();
         }
         if spill.wake_all {
             spill.wake_all = false;
