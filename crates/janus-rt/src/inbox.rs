@@ -20,9 +20,9 @@ use crate::task::{WakeWord, inbox_of};
 /// Messages the ring holds before they spill.
 pub(crate) const RING: u32 = 1024;
 /// Wakes the spill holds before they become one "wake everything": a wake too many is legal, a lost one is not.
-pub(crate) const SPILLED_WAKES_MAX: usize = 1 << 16;
+pub(crate) const SPILLED_WAKES_MAX: usize = if cfg!(miri) { 1 << 8 } else { 1 << 16 };
 /// Closures the spill holds before senders get theirs back.
-pub(crate) const SPILLED_RUNS_MAX: usize = 1 << 16;
+pub(crate) const SPILLED_RUNS_MAX: usize = if cfg!(miri) { 1 << 8 } else { 1 << 16 };
 
 /// Code to run on the shard's thread.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;

@@ -1,14 +1,19 @@
 //! Tasks: stackless futures in an arena of size-classed slots, woken by a word instead of a counted pointer.
 //!
-//! [`executor`](self) polls what is ready; a waker is 64 bits ([`word`](self)) that say shard, slot and
-//! generation, so that cloning and dropping one is free and a stale one harmless.
+//! `executor` is what a core's loop drives, `core` a task's life; `header` and `arena` are its memory. A waker is 64
+//! bits (`word`) that say shard, slot and generation, so that cloning and dropping one is free and a stale one
+//! harmless. How packets or timers come to wake a task is not known here.
 
+mod arena;
 pub(crate) mod context;
+mod core;
 mod executor;
 mod header;
 mod identity;
 mod join;
+mod ready;
 mod waker;
+pub(crate) mod wakers;
 mod word;
 
 #[cfg(test)]
@@ -18,7 +23,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-pub(crate) use executor::{Core, Executor, TaskCounters, TaskId};
+pub(crate) use core::Core;
+pub(crate) use executor::{Executor, TaskCounters, TaskId, TaskMemory};
 pub(crate) use identity::{ShardIdentity, TooManyShards, inbox_of};
 pub use join::{JoinError, JoinHandle};
 pub(crate) use word::WakeWord;
@@ -33,7 +39,7 @@ pub fn spawn<F: Future + 'static>(future: F) -> JoinHandle<F::Output> {
             "janus::spawn was called where no Janus core runs: call it from a runtime's main or its tasks"
         );
     };
-    Core::spawn(&core, future)
+    core.spawn(future)
 }
 
 /// The id of the task that `waker` wakes, when it is a task of this thread's core: then the id says all.

@@ -9,6 +9,7 @@ mod timeout;
 mod tests;
 
 use std::cell::{Cell, RefCell};
+use std::num::NonZeroU32;
 use std::task::Waker;
 
 use janus_mem::{Growth, MemError};
@@ -21,6 +22,7 @@ pub use sleep::{Sleep, sleep, sleep_until};
 pub use timeout::{Elapsed, Timeout, timeout};
 
 use crate::task::TaskId;
+use crate::task::wakers::WakerTable;
 
 /// Timers a core can have at a time.
 const TIMERS_MAX: u32 = if cfg!(miri) { 1 << 10 } else { 1 << 26 };
@@ -29,10 +31,11 @@ const STORED: u32 = 1 << 31;
 
 /// The timers of one core.
 pub(crate) struct Timers {
+    /// The shard they belong to, among all there ever were: a `Sleep` may be moved to another.
+    owner: NonZeroU32,
     wheel: RefCell<Wheel>,
     /// Wakers that are no task of this core (a combinator's, another executor's).
-    stored: RefCell<Vec<Option<Waker>>>,
-    free: RefCell<Vec<u32>>,
+    stored: RefCell<WakerTable>,
     /// Payloads that fired in this turn; kept so that no turn allocates.
     fired: RefCell<Vec<u32>>,
     next: Cell<Option<Instant>>,
@@ -43,14 +46,15 @@ pub(crate) struct Timers {
 pub(crate) struct Armed {
     timer: TimerId,
     payload: u32,
+    owner: NonZeroU32,
 }
 
 impl Timers {
-    pub(crate) fn new(growth: &Growth) -> Result<Timers, MemError> {
+    pub(crate) fn new(owner: NonZeroU32, growth: &Growth) -> Result<Timers, MemError> {
         Ok(Timers {
+            owner,
             wheel: RefCell::new(Wheel::new(TIMERS_MAX, growth)?),
             stored: RefCell::default(),
-            free: RefCell::default(),
             fired: RefCell::default(),
             next: Cell::new(None),
         })
@@ -61,52 +65,49 @@ impl Timers {
     /// # Panics
     /// Beyond 67 million timers on one core.
     pub(crate) fn arm(&self, deadline: Instant, task: Option<TaskId>, waker: &Waker) -> Armed {
-        let payload = task.unwrap_or_else(|| self.store(waker.clone()));
+        let payload = task.unwrap_or_else(|| {
+            let waker = waker.clone();
+            self.stored.borrow_mut().insert(waker) | STORED
+        });
         let armed = self.wheel.borrow_mut().insert(deadline, payload);
         let Some(timer) = armed else {
             panic!("{TIMERS_MAX} timers wait on this core already")
         };
         self.next.set(self.wheel.borrow().next());
-        Armed { timer, payload }
-    }
-
-    fn store(&self, waker: Waker) -> u32 {
-        let mut stored = self.stored.borrow_mut();
-        let slot = self.free.borrow_mut().pop().unwrap_or_else(|| {
-            stored.push(None);
-            (stored.len() - 1) as u32
-        });
-        stored[slot as usize] = Some(waker);
-        slot | STORED
+        Armed {
+            timer,
+            payload,
+            owner: self.owner,
+        }
     }
 
     fn unstore(&self, payload: u32) -> Option<Waker> {
         if payload & STORED == 0 {
             return None;
         }
-        let slot = payload & !STORED;
-        let waker = self.stored.borrow_mut()[slot as usize].take();
-        self.free.borrow_mut().push(slot);
-        waker
+        self.stored.borrow_mut().remove(payload & !STORED)
     }
 
     /// Whether `armed` would wake what a poll with this task (or waker) wants woken.
     pub(crate) fn wakes(&self, armed: Armed, task: Option<TaskId>, waker: &Waker) -> bool {
+        if armed.owner != self.owner {
+            return false;
+        }
         match task {
             Some(task) => armed.payload == task,
             None if armed.payload & STORED == 0 => false,
             None => {
-                let slot = armed.payload & !STORED;
-                self.stored.borrow()[slot as usize]
-                    .as_ref()
-                    .is_some_and(|w| w.will_wake(waker))
+                let stored = self.stored.borrow();
+                let waiting = stored.get(armed.payload & !STORED);
+                waiting.is_some_and(|w| w.will_wake(waker))
             }
         }
     }
 
-    /// Takes a timer back; one that fired meanwhile is no matter.
+    /// Takes a timer back; one that fired meanwhile is no matter. One of another core stays there and will wake
+    /// somebody in vain, which is legal.
     pub(crate) fn disarm(&self, armed: Armed) {
-        if self.wheel.borrow_mut().cancel(armed.timer) {
+        if armed.owner == self.owner && self.wheel.borrow_mut().cancel(armed.timer) {
             let waker = self.unstore(armed.payload);
             drop(waker);
             self.next.set(self.wheel.borrow().next());
@@ -137,5 +138,10 @@ impl Timers {
     #[inline]
     pub(crate) fn next(&self) -> Option<Instant> {
         self.next.get()
+    }
+
+    /// Memory for timers.
+    pub(crate) fn bytes(&self) -> usize {
+        self.wheel.borrow().committed_bytes() + self.stored.borrow().bytes()
     }
 }

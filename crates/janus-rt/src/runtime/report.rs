@@ -25,7 +25,7 @@ pub struct CoreReport {
     pub forwards: ForwardCounters,
     /// Tasks alive, those included that ended and wait to be joined.
     pub tasks: usize,
-    /// Bytes of memory committed for tasks.
+    /// Bytes of memory committed for tasks, their queue and their timers.
     pub task_bytes: usize,
     /// Tasks begun since the start.
     pub tasks_spawned: u64,
@@ -35,6 +35,8 @@ pub struct CoreReport {
     pub tasks_panicked: u64,
     /// Futures too large for a slot, kept in a box.
     pub tasks_boxed: u64,
+    /// Task slots out of use because no waker of an earlier task there could be told from a new one's.
+    pub task_slots_retired: u64,
     /// Messages from other threads that found the core's ring full; none is lost.
     pub messages_spilled: u64,
 }
@@ -58,11 +60,12 @@ pub fn report() -> Option<CoreReport> {
             tcp: *stack.counters(),
             forwards: here.neighbours.borrow().counters,
             tasks: executor.map_or(0, |executor| executor.tasks()),
-            task_bytes: executor.map_or(0, |executor| executor.committed_bytes()),
+            task_bytes: executor.map_or(0, |executor| executor.memory().total()),
             tasks_spawned: tasks.spawned,
             task_polls: tasks.polls,
             tasks_panicked: tasks.panicked,
             tasks_boxed: tasks.boxed,
+            task_slots_retired: tasks.retired,
             messages_spilled: here.inbox.counters().spilled,
         }
     })

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::ptr;
 use std::rc::Rc;
 
-use super::executor::Core;
+use super::core::Core;
 use super::word::WakeWord;
 
 thread_local! {

@@ -1,140 +1,422 @@
-//! The memory of a task: a 16-byte header, then the future, or its output once it is done. All in one slot of
-//! the arena; an echo task (a 40-byte future) fits one cache line. Nothing here knows queues or wakers.
+//! What stands at the front of a task's slot: 16 bytes of header, then the future, which its output later replaces.
+//! With it a 40-byte future fits a 64-byte slot. Only the thread of the executor ever touches a slot, so nothing here
+//! is atomic. When a task is polled, woken or freed is the executor's.
 
+use std::any::Any;
 use std::cell::Cell;
 use std::future::Future;
-use std::mem::ManuallyDrop;
+use std::mem::{ManuallyDrop, offset_of};
 use std::pin::Pin;
 use std::ptr::NonNull;
 use std::task::{Context, Poll};
 
-/// Bits of [`Header::state`].
-pub(super) mod state {
-    /// The slot holds a task.
-    pub(crate) const LIVE: u8 = 1 << 0;
-    /// It stands in the ready queue.
-    pub(crate) const SCHEDULED: u8 = 1 << 1;
-    /// The future is gone, and what the slot holds is its output, or nothing any more.
-    pub(crate) const DONE: u8 = 1 << 2;
-    /// The output has not been taken.
-    pub(crate) const OUTPUT: u8 = 1 << 3;
-    /// A `JoinHandle` exists.
-    pub(crate) const JOINABLE: u8 = 1 << 4;
-    /// The future is to be dropped instead of polled.
-    pub(crate) const ABORT: u8 = 1 << 5;
+use janus_mem::{GRANULE, SizeClass};
+
+use super::word::GENERATION_MAX;
+
+/// What a panic left.
+pub(super) type PanicPayload = Box<dyn Any + Send>;
+
+const FLAG_BITS: u32 = 10;
+const FLAGS: u32 = (1 << FLAG_BITS) - 1;
+const STAGE: u32 = 0b111;
+/// One entry in the ready queue stands for this task. While RUNNING: it was woken
+/// during its poll and goes back to the queue.
+pub(super) const QUEUED: u32 = 1 << 3;
+/// Its future is being polled or dropped now.
+pub(super) const RUNNING: u32 = 1 << 4;
+/// A `JoinHandle` exists.
+pub(super) const HANDLE: u32 = 1 << 5;
+/// The future is to be dropped instead of polled.
+pub(super) const ABORT: u32 = 1 << 6;
+/// `link` names the waker of the task that awaits the `JoinHandle`.
+pub(super) const JOINED: u32 = 1 << 7;
+
+/// What the payload holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(super) enum Stage {
+    /// Nothing; the slot belongs to no task. All zero bytes mean this.
+    Vacant = 0,
+    /// The future.
+    Future = 1,
+    /// Its output.
+    Output = 2,
+    /// What it panicked with.
+    Panic = 3,
+    /// Nothing: the task was cancelled, or its end is being worked on.
+    Empty = 4,
 }
 
-/// What every slot begins with. A slot that never held a task is all zero.
+/// What is known of a future once its type is forgotten.
+pub(super) struct VTable {
+    /// Polls the future. When it is ready, drops it and puts the output in its place.
+    ///
+    /// # Safety
+    /// The slot is in stage `Future`, nothing else uses its payload until the call returns.
+    pub(super) poll: unsafe fn(NonNull<Header>, &mut Context<'_>) -> Poll<()>,
+    /// Drops the future.
+    ///
+    /// # Safety
+    /// The slot held the future, and its stage says no more that it does.
+    pub(super) drop_future: unsafe fn(NonNull<Header>),
+    /// Drops the output.
+    ///
+    /// # Safety
+    /// The slot held the output, and its stage says no more that it does.
+    pub(super) drop_output: unsafe fn(NonNull<Header>),
+    /// Moves the output to where the pointer points: a `T` of `JoinHandle<T>`.
+    ///
+    /// # Safety
+    /// As `drop_output`; the place is fit for a `T`, and `T` is the type the task was spawned with.
+    pub(super) take_output: unsafe fn(NonNull<Header>, *mut ()),
+    /// Where `Stage::Panic` keeps its payload.
+    ///
+    /// # Safety
+    /// The pointer is to a slot of this table's type.
+    pub(super) panic: unsafe fn(NonNull<Header>) -> NonNull<PanicPayload>,
+    /// Size of its slot.
+    pub(super) class: SizeClass,
+}
+
+/// The front of a slot. All zero bytes are a valid, vacant header.
 #[repr(C)]
 pub(super) struct Header {
-    pub(super) vtable: Cell<Option<&'static VTable>>,
-    pub(super) generation: Cell<u32>,
-    pub(super) state: Cell<u8>,
-    /// The arena's size class, as its index.
-    pub(super) class: Cell<u8>,
+    vtable: Cell<Option<&'static VTable>>,
+    /// Generation (22 bits), flags, stage.
+    meta: Cell<u32>,
+    /// Vacant: the next free slot of the class. Else with JOINED: a number in the table of join wakers.
+    link: Cell<u32>,
 }
 
 const _: () = assert!(size_of::<Header>() == 16);
+const _: () = assert!(JOINED < 1 << FLAG_BITS && GENERATION_MAX == u32::MAX >> FLAG_BITS);
 
 impl Header {
     #[inline]
-    pub(super) fn has(&self, bit: u8) -> bool {
-        self.state.get() & bit != 0
+    pub(super) fn vtable(&self) -> &'static VTable {
+        match self.vtable.get() {
+            Some(vtable) => vtable,
+            None => unreachable!("a slot that was never taken has no table"),
+        }
     }
 
     #[inline]
-    pub(super) fn set(&self, bit: u8) {
-        self.state.set(self.state.get() | bit);
+    pub(super) fn generation(&self) -> u32 {
+        self.meta.get() >> FLAG_BITS
     }
 
     #[inline]
-    pub(super) fn clear(&self, bit: u8) {
-        self.state.set(self.state.get() & !bit);
+    pub(super) fn stage(&self) -> Stage {
+        match self.meta.get() & STAGE {
+            1 => Stage::Future,
+            2 => Stage::Output,
+            3 => Stage::Panic,
+            4 => Stage::Empty,
+            _ => Stage::Vacant,
+        }
+    }
+
+    #[inline]
+    pub(super) fn set_stage(&self, stage: Stage) {
+        self.meta.set(self.meta.get() & !STAGE | stage as u32);
+    }
+
+    #[inline]
+    pub(super) fn has(&self, flag: u32) -> bool {
+        self.meta.get() & flag != 0
+    }
+
+    #[inline]
+    pub(super) fn set(&self, flag: u32) {
+        self.meta.set(self.meta.get() | flag);
+    }
+
+    #[inline]
+    pub(super) fn clear(&self, flag: u32) {
+        self.meta.set(self.meta.get() & !flag);
+    }
+
+    #[inline]
+    pub(super) fn link(&self) -> u32 {
+        self.link.get()
+    }
+
+    #[inline]
+    pub(super) fn set_link(&self, link: u32) {
+        self.link.set(link);
+    }
+
+    /// A wake came. True when the caller must put the task into the ready queue.
+    #[inline]
+    pub(super) fn wake(&self) -> bool {
+        let meta = self.meta.get();
+        if meta & (STAGE | QUEUED) != Stage::Future as u32 {
+            return false;
+        }
+        self.meta.set(meta | QUEUED);
+        meta & RUNNING == 0
+    }
+
+    /// From the queue into its poll.
+    #[inline]
+    pub(super) fn begin(&self) {
+        self.meta.set(self.meta.get() & !QUEUED | RUNNING);
+    }
+
+    /// Back from its poll, not finished. True when it was woken meanwhile: the caller queues it.
+    #[inline]
+    pub(super) fn pause(&self) -> bool {
+        let meta = self.meta.get();
+        self.meta.set(meta & !RUNNING);
+        meta & QUEUED != 0
+    }
+
+    /// The task is over: a new generation, no flags. False when this slot has had all its generations.
+    #[inline]
+    pub(super) fn vacate(&self) -> bool {
+        let generation = self.generation();
+        let next = if generation == GENERATION_MAX {
+            generation
+        } else {
+            generation + 1
+        };
+        self.meta.set(next << FLAG_BITS | Stage::Vacant as u32);
+        next != generation
+    }
+
+    #[cfg(test)]
+    pub(super) fn set_generation(&self, generation: u32) {
+        self.meta
+            .set(self.meta.get() & FLAGS | generation << FLAG_BITS);
     }
 }
 
-/// What can be done with a task whose type is forgotten.
-pub(super) struct VTable {
-    /// Polls the future; when it is done drops it and leaves the output in its place.
-    pub(super) poll: unsafe fn(NonNull<Header>, &mut Context<'_>) -> Poll<()>,
-    pub(super) drop_future: unsafe fn(NonNull<Header>),
-    pub(super) drop_output: unsafe fn(NonNull<Header>),
-    /// Moves the output to where the second pointer says.
-    pub(super) take_output: unsafe fn(NonNull<Header>, NonNull<u8>),
+/// What the task leaves in its slot and how the handle gets it: in place, or through a box.
+pub(super) trait Stored: Future {
+    /// What `JoinHandle` gives.
+    type Result;
+    fn unwrap(output: Self::Output) -> Self::Result;
 }
 
-/// A slot that holds a task of type `F`.
+/// A future that lives in its slot.
+pub(super) struct Inline<F>(F);
+
+/// A future too large for any slot.
+pub(super) struct Boxed<F>(Pin<Box<F>>);
+
+impl<F> Inline<F> {
+    pub(super) fn new(future: F) -> Inline<F> {
+        Inline(future)
+    }
+}
+
+impl<F> Boxed<F> {
+    pub(super) fn new(future: F) -> Boxed<F> {
+        Boxed(Box::pin(future))
+    }
+}
+
+impl<F: Future> Future for Inline<F> {
+    type Output = F::Output;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        // SAFETY: the field is pinned because the whole is: this is its only access, and there is no Drop impl.
+        unsafe { self.map_unchecked_mut(|inline| &mut inline.0) }.poll(cx)
+    }
+}
+
+impl<F: Future> Stored for Inline<F> {
+    type Result = F::Output;
+
+    #[inline]
+    fn unwrap(output: F::Output) -> F::Output {
+        output
+    }
+}
+
+impl<F: Future> Future for Boxed<F> {
+    type Output = Box<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Box<F::Output>> {
+        self.0.as_mut().poll(cx).map(Box::new)
+    }
+}
+
+impl<F: Future> Stored for Boxed<F> {
+    type Result = F::Output;
+
+    fn unwrap(output: Box<F::Output>) -> F::Output {
+        *output
+    }
+}
+
+/// A slot as its own future sees it. `header` is first, so a pointer to the one is a pointer to the other.
 #[repr(C)]
-pub(super) struct Task<F: Future> {
+struct Layout<S: Stored> {
     header: Header,
-    stage: Stage<F>,
+    payload: Payload<S>,
 }
 
 #[repr(C)]
-union Stage<F: Future> {
-    future: ManuallyDrop<F>,
-    output: ManuallyDrop<F::Output>,
+union Payload<S: Stored> {
+    future: ManuallyDrop<S>,
+    output: ManuallyDrop<S::Output>,
+    panic: ManuallyDrop<PanicPayload>,
 }
 
-impl<F: Future> Task<F> {
-    pub(super) const VTABLE: VTable = VTable {
+/// The slot that holds this future and its output; `None` when it must be boxed.
+pub(super) const fn class_of<S: Stored>() -> Option<SizeClass> {
+    if align_of::<Layout<S>>() > GRANULE {
+        return None;
+    }
+    SizeClass::of(size_of::<Layout<S>>())
+}
+
+impl<S: Stored> Layout<S> {
+    const VTABLE: &'static VTable = &VTable {
         poll: Self::poll,
         drop_future: Self::drop_future,
         drop_output: Self::drop_output,
         take_output: Self::take_output,
+        panic: Self::panic,
+        class: match class_of::<S>() {
+            Some(class) => class,
+            // Never used: without a class there is no slot to write to.
+            None => SizeClass::B4096,
+        },
     };
 
-    /// Puts `future` into a slot.
+    /// The payload's address. Made from the slot's pointer, never from a `&Header`, which may not reach so far.
     ///
     /// # Safety
-    /// `slot` is large and aligned enough for `Task<F>`, is the caller's alone, and holds no task.
+    /// `slot` points to a slot of this type.
     #[inline]
-    pub(super) unsafe fn write(slot: NonNull<Header>, future: F) {
-        // SAFETY: the caller's promise.
-        unsafe { Self::stage(slot).cast::<F>().write(future) };
-    }
-
-    /// # Safety
-    /// `task` is a slot for `Task<F>`.
-    #[inline]
-    unsafe fn stage(task: NonNull<Header>) -> *mut Stage<F> {
-        // SAFETY: the caller's promise: the field lies within the slot.
-        unsafe { &raw mut (*task.cast::<Task<F>>().as_ptr()).stage }
-    }
-
-    unsafe fn poll(task: NonNull<Header>, cx: &mut Context<'_>) -> Poll<()> {
-        // SAFETY: the executor polls only a slot of this type that holds a future, one at a time, and a slot
-        // never moves: so the future is pinned until it is dropped in place.
+    unsafe fn payload(slot: NonNull<Header>) -> *mut Payload<S> {
+        // SAFETY: the payload lies within the same slot.
         unsafe {
-            let stage = Self::stage(task);
-            let future = Pin::new_unchecked(&mut *stage.cast::<F>());
-            let Poll::Ready(output) = future.poll(cx) else {
-                return Poll::Pending;
-            };
-            // Marked before the drop: if the drop panics the future is gone all the same.
-            task.as_ref().set(state::DONE);
-            stage.cast::<F>().drop_in_place();
-            stage.cast::<F::Output>().write(output);
-            task.as_ref().set(state::OUTPUT);
+            slot.as_ptr()
+                .byte_add(offset_of!(Self, payload))
+                .cast::<Payload<S>>()
         }
+    }
+
+    unsafe fn poll(slot: NonNull<Header>, cx: &mut Context<'_>) -> Poll<()> {
+        // SAFETY: the caller says that the slot is of this type and holds the future, and that nothing else uses the
+        // payload meanwhile. Slots never move, and the future stays until it is dropped in place: it is pinned.
+        let output = unsafe {
+            let future = &mut *Self::payload(slot).cast::<S>();
+            match Pin::new_unchecked(future).poll(cx) {
+                Poll::Ready(output) => output,
+                Poll::Pending => return Poll::Pending,
+            }
+        };
+        // SAFETY: slots stay mapped as long as the executor; headers are only accessed by this thread.
+        unsafe { slot.as_ref() }.set_stage(Stage::Empty);
+        // SAFETY: held the future, as above; the stage says no more that it does, should this panic.
+        unsafe { Self::drop_future(slot) };
+        // SAFETY: the payload is empty now and has room for the output.
+        unsafe { Self::payload(slot).cast::<S::Output>().write(output) };
+        // SAFETY: as above.
+        unsafe { slot.as_ref() }.set_stage(Stage::Output);
         Poll::Ready(())
     }
 
-    unsafe fn drop_future(task: NonNull<Header>) {
-        // SAFETY: the executor calls this once, for a slot of this type that holds a future.
-        unsafe { Self::stage(task).cast::<F>().drop_in_place() }
+    unsafe fn drop_future(slot: NonNull<Header>) {
+        // SAFETY: the caller's promise.
+        unsafe { Self::payload(slot).cast::<S>().drop_in_place() };
     }
 
-    unsafe fn drop_output(task: NonNull<Header>) {
-        // SAFETY: the executor calls this once, for a slot of this type that holds an output.
-        unsafe { Self::stage(task).cast::<F::Output>().drop_in_place() }
+    unsafe fn drop_output(slot: NonNull<Header>) {
+        // SAFETY: the caller's promise.
+        unsafe { Self::payload(slot).cast::<S::Output>().drop_in_place() };
     }
 
-    unsafe fn take_output(task: NonNull<Header>, into: NonNull<u8>) {
-        // SAFETY: as for `drop_output`; the executor passes room for an `F::Output`.
+    unsafe fn take_output(slot: NonNull<Header>, to: *mut ()) {
+        // SAFETY: the caller's promise: the output is there and is read once; `to` is fit for it.
         unsafe {
-            into.cast::<F::Output>()
-                .write(Self::stage(task).cast::<F::Output>().read())
+            let output = Self::payload(slot).cast::<S::Output>().read();
+            to.cast::<S::Result>().write(S::unwrap(output));
         }
+    }
+
+    unsafe fn panic(slot: NonNull<Header>) -> NonNull<PanicPayload> {
+        // SAFETY: the caller's promise; a field of the slot is not null.
+        unsafe { NonNull::new_unchecked(Self::payload(slot).cast()) }
+    }
+}
+
+/// Makes a vacant slot a task's: table, future, flags.
+///
+/// # Safety
+/// `slot` is vacant, belongs to nobody else, and is at least `class_of::<S>()` large.
+#[inline]
+pub(super) unsafe fn write<S: Stored>(slot: NonNull<Header>, future: S, flags: u32) {
+    // SAFETY: the caller's promise: the slot has room for the payload, and nobody refers to it; its header is valid.
+    unsafe {
+        Layout::<S>::payload(slot).cast::<S>().write(future);
+        let header = slot.as_ref();
+        header.vtable.set(Some(Layout::<S>::VTABLE));
+        header
+            .meta
+            .set(header.meta.get() & !FLAGS | flags | Stage::Future as u32);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Sized40([u64; 5]);
+
+    impl Future for Sized40 {
+        type Output = ();
+        fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+            assert_eq!(self.0.len(), 5);
+            Poll::Ready(())
+        }
+    }
+
+    struct Of<T>(T);
+
+    impl<T> Future for Of<T> {
+        type Output = ();
+        fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+            let _ = &self.0;
+            Poll::Ready(())
+        }
+    }
+
+    #[repr(align(128))]
+    struct Aligned128;
+
+    #[test]
+    fn an_echo_task_of_forty_bytes_fits_one_line() {
+        assert_eq!(class_of::<Inline<Sized40>>(), Some(SizeClass::B64));
+        assert_eq!(class_of::<Inline<Of<[u64; 6]>>>(), Some(SizeClass::B64));
+        assert_eq!(class_of::<Inline<Of<[u64; 7]>>>(), Some(SizeClass::B128));
+    }
+
+    #[test]
+    fn what_does_not_fit_a_slot_is_boxed() {
+        assert_eq!(class_of::<Inline<Of<[u8; 4080]>>>(), Some(SizeClass::B4096));
+        assert_eq!(class_of::<Inline<Of<[u8; 4081]>>>(), None);
+        assert_eq!(class_of::<Inline<Of<Aligned128>>>(), None);
+        assert_eq!(class_of::<Boxed<Of<[u8; 9000]>>>(), Some(SizeClass::B64));
+    }
+
+    #[test]
+    fn the_last_generation_is_the_last() {
+        let header = Header {
+            vtable: Cell::new(None),
+            meta: Cell::new(0),
+            link: Cell::new(0),
+        };
+        assert_eq!(header.stage(), Stage::Vacant);
+        assert!(header.vacate());
+        assert_eq!(header.generation(), 1);
+        header.set_generation(GENERATION_MAX);
+        assert!(!header.vacate());
     }
 }

@@ -8,8 +8,8 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use super::executor::{Core, TaskId};
-use super::header::state;
+use super::arena::Slot;
+use super::core::{Core, End};
 
 /// Why a task gave no output.
 pub struct JoinError {
@@ -74,20 +74,18 @@ impl std::error::Error for JoinError {}
 /// A task's end, to be awaited. Dropping it lets the task go on alone.
 pub struct JoinHandle<T> {
     core: Rc<Core>,
-    task: TaskId,
-    generation: u32,
-    /// The output was taken: the slot is not this handle's any more.
-    taken: bool,
+    /// `None` once the output was taken: the slot is not this handle's any more.
+    slot: Option<Slot>,
     output: PhantomData<fn() -> T>,
 }
 
 impl<T> JoinHandle<T> {
-    pub(super) fn new(core: Rc<Core>, task: TaskId, generation: u32) -> JoinHandle<T> {
+    /// # Safety
+    /// The slot's task gives a `T`, has the flag HANDLE, and no other handle.
+    pub(super) unsafe fn new(core: Rc<Core>, slot: Slot) -> JoinHandle<T> {
         JoinHandle {
             core,
-            task,
-            generation,
-            taken: false,
+            slot: Some(slot),
             output: PhantomData,
         }
     }
@@ -95,19 +93,19 @@ impl<T> JoinHandle<T> {
     /// Ends the task at its next await: its future is dropped, and awaiting the handle gives an error. One that
     /// has ended already is not affected.
     pub fn abort(&self) {
-        if !self.taken {
-            self.core.abort(self.task);
+        if let Some(slot) = self.slot {
+            self.core.abort(slot);
         }
     }
 
     #[cfg(test)]
-    pub(super) fn task_id(&self) -> TaskId {
-        self.task
+    pub(super) fn slot(&self) -> Option<Slot> {
+        self.slot
     }
 
     /// The task has ended.
     pub fn is_finished(&self) -> bool {
-        self.taken || self.core.header(self.task).has(state::DONE)
+        self.slot.is_none_or(|slot| self.core.is_over(slot))
     }
 }
 
@@ -115,50 +113,37 @@ impl<T> Future for JoinHandle<T> {
     type Output = Result<T, JoinError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        assert!(
-            !self.taken,
-            "a JoinHandle was polled after it gave its output"
-        );
-        let (core, task) = (Rc::clone(&self.core), self.task);
-        debug_assert_eq!(core.header(task).generation.get(), self.generation);
-        if !core.header(task).has(state::DONE) {
-            let replaced = core.joiners.borrow_mut().insert(task, cx.waker().clone());
-            drop(replaced);
+        let Some(slot) = self.slot else {
+            panic!("a JoinHandle was polled after it gave its output");
+        };
+        if !self.core.is_over(slot) {
+            self.core.join(slot, cx.waker());
             return Poll::Pending;
         }
-        self.taken = true;
-        let failure = core.failures.borrow_mut().remove(&task);
-        let output = core.take_output(task);
-        Poll::Ready(match (output, failure) {
-            (Some(output), _) => Ok(output),
-            (None, Some(error)) => Err(error),
-            (None, None) => Err(JoinError::cancelled()),
+        self.slot = None;
+        // SAFETY: `T` is what the task gives (`new`), it is over, and this handle, the only one, lets go of the slot.
+        let end = unsafe { self.core.take_end::<T>(slot) };
+        Poll::Ready(match end {
+            End::Output(output) => Ok(output),
+            End::Panicked(payload) => Err(JoinError::panicked(payload)),
+            End::Cancelled => Err(JoinError::cancelled()),
         })
     }
 }
 
 impl<T> Drop for JoinHandle<T> {
     fn drop(&mut self) {
-        if self.taken {
-            return;
-        }
-        let header = self.core.header(self.task);
-        header.clear(state::JOINABLE);
-        let done = header.has(state::DONE);
-        if !self.core.joiners.borrow().is_empty() {
-            let joiner = self.core.joiners.borrow_mut().remove(&self.task);
-            drop(joiner);
-        }
-        if done {
-            let failure = self.core.failures.borrow_mut().remove(&self.task);
-            drop(failure);
-            self.core.discard(self.task);
+        if let Some(slot) = self.slot {
+            self.core.detach(slot);
         }
     }
 }
 
 impl<T> fmt::Debug for JoinHandle<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "JoinHandle(task {})", self.task)
+        match self.slot {
+            Some(slot) => write!(f, "JoinHandle(task {})", slot.granule()),
+            None => f.write_str("JoinHandle(joined)"),
+        }
     }
 }

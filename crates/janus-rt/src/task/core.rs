@@ -1,0 +1,455 @@
+//! A task's life: spawned, woken, polled, ended, joined. Everything that touches slots, on the executor's own thread.
+//! No borrow is held while a future, an output or a foreign waker runs, is cloned or dropped: a task may spawn, wake,
+//! abort and join freely. When tasks are polled is the executor's.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use janus_mem::{Growth, MemError};
+use janus_tcp::Instant;
+
+use super::arena::{Arena, Slot};
+use super::executor::{TaskCounters, TaskId, TaskMemory};
+use super::header::{
+    self, ABORT, Boxed, HANDLE, Header, Inline, JOINED, PanicPayload, QUEUED, RUNNING, Stage,
+    Stored,
+};
+use super::identity::ShardIdentity;
+use super::join::JoinHandle;
+use super::ready::ReadyQueue;
+use super::waker;
+use super::wakers::WakerTable;
+use super::word::WakeWord;
+use crate::time::Timers;
+
+/// How many turns before its poll a task's memory is fetched.
+const AHEAD: usize = 8;
+
+/// Rounds in which a closing core drops what the drop of others spawned. A drop that always spawns the same again is
+/// left alone then, its last future with it.
+const CLOSE_ROUNDS: usize = 16;
+
+/// What the tasks of a core share.
+pub(crate) struct Core {
+    pub(super) identity: ShardIdentity,
+    pub(super) arena: Arena,
+    ready: RefCell<ReadyQueue>,
+    /// Who waits for a task's end; the task's header has the number.
+    joiners: RefCell<WakerTable>,
+    tasks: Cell<usize>,
+    counters: Cell<TaskCounters>,
+    life: Cell<Life>,
+    pub(super) now: Cell<Instant>,
+    pub(crate) timers: Timers,
+}
+
+/// Whether what is spawned will be polled.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Life {
+    Open,
+    /// `close` is dropping what there is.
+    Closing,
+    Closed,
+}
+
+/// How a task ended.
+pub(super) enum End<T> {
+    Output(T),
+    Panicked(PanicPayload),
+    Cancelled,
+}
+
+/// Beginning and waking.
+impl Core {
+    pub(super) fn new(identity: ShardIdentity, growth: &Growth) -> Result<Core, MemError> {
+        let timers = Timers::new(identity.incarnation(), growth)?;
+        Ok(Core {
+            identity,
+            arena: Arena::new(growth)?,
+            ready: RefCell::new(ReadyQueue::new()),
+            joiners: RefCell::default(),
+            tasks: Cell::new(0),
+            counters: Cell::default(),
+            now: Cell::new(Instant::ZERO),
+            timers,
+            life: Cell::new(Life::Open),
+        })
+    }
+
+    #[inline]
+    pub(super) fn spawn<F: Future + 'static>(self: &Rc<Core>, future: F) -> JoinHandle<F::Output> {
+        if const { header::class_of::<Inline<F>>().is_some() } {
+            self.place(Inline::new(future))
+        } else {
+            self.count(|c| c.boxed += 1);
+            self.place(Boxed::new(future))
+        }
+    }
+
+    #[inline]
+    fn place<S: Stored + 'static>(self: &Rc<Core>, future: S) -> JoinHandle<S::Result> {
+        let Some(class) = (const { header::class_of::<S>() }) else {
+            unreachable!("a future without a class is boxed, and a box has one");
+        };
+        let Some(slot) = self.arena.alloc(class) else {
+            panic!("no memory for another task: {} live", self.tasks.get());
+        };
+        // SAFETY: the arena gave this slot to nobody else, it is vacant, and of the class that `S` needs.
+        unsafe { header::write(self.arena.pointer(slot), future, QUEUED | HANDLE) };
+        self.tasks.set(self.tasks.get() + 1);
+        self.count(|c| c.spawned += 1);
+        self.ready.borrow_mut().push(slot);
+        if self.life.get() == Life::Closed {
+            // A handle in another place keeps the core, but nobody polls any more.
+            self.close();
+        }
+        // SAFETY: the task gives an `S::Result`; HANDLE was set above, and this is the handle.
+        unsafe { JoinHandle::new(Rc::clone(self), slot) }
+    }
+
+    /// Wakes the task of `word`. False when it belongs to another shard.
+    #[inline]
+    pub(super) fn wake_word(&self, word: WakeWord) -> bool {
+        if word.shard() != self.identity.number() {
+            return false;
+        }
+        // Its number may have been another shard's before: the word may name what is no slot here.
+        if let Some(slot) = self.arena.check(word.granule())
+            && self.arena.header(slot).generation() == word.generation()
+        {
+            self.wake_slot(slot);
+        }
+        true
+    }
+
+    /// Wakes a task by the id it left with the stack or a timer. One that has ended is not woken; one that took
+    /// its place is, which is legal.
+    #[inline]
+    pub(crate) fn wake_task(&self, task: TaskId) {
+        if let Some(slot) = self.arena.check(task) {
+            self.wake_slot(slot);
+        }
+    }
+
+    #[inline]
+    fn wake_slot(&self, slot: Slot) {
+        if self.arena.header(slot).wake() {
+            self.ready.borrow_mut().push(slot);
+        }
+    }
+
+    pub(super) fn wake_all(&self) {
+        self.each(|slot| self.wake_slot(slot));
+    }
+
+    /// The task that `waker` wakes, when it is one of this core's.
+    #[inline]
+    pub(crate) fn task_of(&self, waker: &Waker) -> Option<TaskId> {
+        let word = waker::word_of(waker)?;
+        (word.shard() == self.identity.number()).then(|| word.granule())
+    }
+
+    fn each(&self, mut f: impl FnMut(Slot)) {
+        let mut at = 0;
+        while let Some(slot) = self.arena.slot_from(at) {
+            f(slot);
+            at = slot.granule() + 1;
+        }
+    }
+}
+
+/// Polling.
+impl Core {
+    /// The next ready task; the memory of a later one is fetched meanwhile.
+    #[inline]
+    pub(super) fn pop_ready(&self) -> Option<Slot> {
+        let mut ready = self.ready.borrow_mut();
+        let slot = ready.pop()?;
+        if let Some(later) = ready.ahead(AHEAD - 1) {
+            self.arena.prefetch(later);
+        }
+        Some(slot)
+    }
+
+    /// Fetches the memory of the first tasks of a round.
+    #[inline]
+    pub(super) fn prefetch_ready(&self) {
+        let ready = self.ready.borrow();
+        for slot in (0..AHEAD).map_while(|turns| ready.ahead(turns)) {
+            self.arena.prefetch(slot);
+        }
+    }
+
+    pub(super) fn has_ready(&self) -> bool {
+        !self.ready.borrow().is_empty()
+    }
+
+    /// Polls a task from the ready queue.
+    #[inline]
+    pub(super) fn poll(&self, slot: Slot) {
+        let header = self.arena.header(slot);
+        debug_assert!(header.has(QUEUED) && header.stage() == Stage::Future);
+        header.begin();
+        if header.has(ABORT) {
+            self.abandon(slot, None);
+            return;
+        }
+        let word = WakeWord::new(self.identity.number(), slot.granule(), header.generation());
+        // Not dropped: a waker owns nothing.
+        let waker = ManuallyDrop::new(waker::waker(word));
+        let mut cx = Context::from_waker(&waker);
+        self.count(|c| c.polls += 1);
+        let pointer = self.arena.pointer(slot);
+        // SAFETY: the stage is Future, so the slot holds the future its table was made for. RUNNING keeps everybody
+        // else from its payload: only `abandon`, `detach` and `take_end` touch one, and they look.
+        let polled = catch_unwind(AssertUnwindSafe(|| unsafe {
+            (header.vtable().poll)(pointer, &mut cx)
+        }));
+        match polled {
+            Ok(Poll::Pending) => {
+                if header.pause() {
+                    self.ready.borrow_mut().push(slot);
+                }
+            }
+            Ok(Poll::Ready(())) => self.ended(slot),
+            Err(payload) => {
+                self.count(|c| c.panicked += 1);
+                self.abandon(slot, Some(payload));
+            }
+        }
+    }
+
+    /// Drops the future of a task that is RUNNING, and ends it.
+    #[cold]
+    fn abandon(&self, slot: Slot, payload: Option<PanicPayload>) {
+        let header = self.arena.header(slot);
+        let pointer = self.arena.pointer(slot);
+        let vtable = header.vtable();
+        if header.stage() == Stage::Future {
+            header.set_stage(Stage::Empty);
+            // SAFETY: the slot held the future, and its stage says no more that it does, should this panic.
+            self.quietly(|| unsafe { (vtable.drop_future)(pointer) });
+        }
+        if let Some(payload) = payload {
+            if header.has(HANDLE) {
+                // SAFETY: the payload of the slot is empty (the future is gone and no output came), and every slot's
+                // has room for this.
+                unsafe { (vtable.panic)(pointer).write(payload) };
+                header.set_stage(Stage::Panic);
+            } else {
+                self.quietly(|| drop(payload));
+            }
+        }
+        self.ended(slot);
+    }
+
+    /// The future is gone: the slot waits for whoever joins, or goes.
+    #[inline]
+    fn ended(&self, slot: Slot) {
+        let header = self.arena.header(slot);
+        let joined = header.has(JOINED);
+        header.clear(RUNNING | QUEUED | JOINED);
+        if !header.has(HANDLE) {
+            self.discard(slot);
+        } else if joined {
+            let joiner = self.joiners.borrow_mut().remove(header.link());
+            // Last: a foreign waker may do anything, such as drop the handle.
+            self.quietly(|| joiner.map_or((), Waker::wake));
+        }
+    }
+
+    /// Drops what a task left and nobody will take, and frees the slot. There is no handle any more.
+    #[inline]
+    fn discard(&self, slot: Slot) {
+        let header = self.arena.header(slot);
+        let pointer = self.arena.pointer(slot);
+        let vtable = header.vtable();
+        match header.stage() {
+            Stage::Output => {
+                header.set_stage(Stage::Empty);
+                // SAFETY: the slot held the output, and its stage says no more that it does.
+                self.quietly(|| unsafe { (vtable.drop_output)(pointer) });
+            }
+            Stage::Panic => {
+                header.set_stage(Stage::Empty);
+                // SAFETY: the slot held the panic's payload; it is read once, the stage says so.
+                let payload = unsafe { (vtable.panic)(pointer).read() };
+                self.quietly(|| drop(payload));
+            }
+            Stage::Vacant | Stage::Future | Stage::Empty => {}
+        }
+        self.free(slot);
+    }
+
+    #[inline]
+    fn free(&self, slot: Slot) {
+        self.tasks.set(self.tasks.get() - 1);
+        let class = self.arena.header(slot).vtable().class;
+        self.arena.free(slot, class);
+    }
+
+    /// Runs foreign code whose panic must not end the core; it has been printed by the panic hook.
+    #[inline]
+    fn quietly(&self, f: impl FnOnce()) {
+        let Err(payload) = catch_unwind(AssertUnwindSafe(f)) else {
+            return;
+        };
+        self.count(|c| c.panicked += 1);
+        // The payload's own drop may panic, and that one's. It stops here.
+        if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+            std::mem::forget(second);
+        }
+    }
+
+    /// Drops every task; from now on, also what is spawned.
+    pub(super) fn close(&self) {
+        self.life.set(Life::Closing);
+        // What is dropped may spawn; that goes in the next round.
+        for _ in 0..CLOSE_ROUNDS {
+            if self.abandon_all() == 0 {
+                break;
+            }
+        }
+        self.life.set(Life::Closed);
+    }
+
+    /// Drops every future that is not being polled now; answers how many.
+    fn abandon_all(&self) -> usize {
+        let mut abandoned = 0;
+        self.each(|slot| {
+            let header = self.arena.header(slot);
+            if header.stage() == Stage::Future && !header.has(RUNNING) {
+                header.begin();
+                self.abandon(slot, None);
+                abandoned += 1;
+            }
+        });
+        // What stands there is gone, or never polled.
+        self.ready.borrow_mut().clear();
+        abandoned
+    }
+}
+
+/// What a `JoinHandle` asks for. All of it concerns a slot whose handle exists, so the slot is its task's still.
+impl Core {
+    pub(super) fn is_over(&self, slot: Slot) -> bool {
+        let header = self.arena.header(slot);
+        header.stage() != Stage::Future && !header.has(RUNNING)
+    }
+
+    pub(super) fn abort(&self, slot: Slot) {
+        let header = self.arena.header(slot);
+        if header.stage() == Stage::Future {
+            header.set(ABORT);
+            self.wake_slot(slot);
+        }
+    }
+
+    /// Has `waker` woken at the task's end, instead of the one before.
+    pub(super) fn join(&self, slot: Slot, waker: &Waker) {
+        let header = self.arena.header(slot);
+        if header.has(JOINED) {
+            let joiners = self.joiners.borrow();
+            if joiners
+                .get(header.link())
+                .is_some_and(|w| w.will_wake(waker))
+            {
+                return;
+            }
+        }
+        let waker = waker.clone();
+        self.unjoin(header);
+        header.set_link(self.joiners.borrow_mut().insert(waker));
+        header.set(JOINED);
+    }
+
+    fn unjoin(&self, header: &Header) {
+        if header.has(JOINED) {
+            header.clear(JOINED);
+            let joiner = self.joiners.borrow_mut().remove(header.link());
+            drop(joiner);
+        }
+    }
+
+    /// The handle is dropped: the task goes on alone, or what it left is dropped.
+    #[inline]
+    pub(super) fn detach(&self, slot: Slot) {
+        let header = self.arena.header(slot);
+        header.clear(HANDLE);
+        let over = self.is_over(slot);
+        if header.has(JOINED) {
+            self.unjoin(header);
+        }
+        if over {
+            self.discard(slot);
+        }
+    }
+
+    /// Takes what the task left, and frees the slot.
+    ///
+    /// # Safety
+    /// `T` is the type the task gives, it is over, and its handle lets go of the slot.
+    pub(super) unsafe fn take_end<T>(&self, slot: Slot) -> End<T> {
+        let header = self.arena.header(slot);
+        let pointer = self.arena.pointer(slot);
+        let vtable = header.vtable();
+        let stage = header.stage();
+        header.set_stage(Stage::Empty);
+        let end = match stage {
+            Stage::Output => {
+                let mut output = MaybeUninit::<T>::uninit();
+                // SAFETY: the slot held the output, a `T` by the caller's promise; the stage says no more that it does.
+                End::Output(unsafe {
+                    (vtable.take_output)(pointer, output.as_mut_ptr().cast());
+                    output.assume_init()
+                })
+            }
+            // SAFETY: the slot held the payload; it is read once, the stage says so.
+            Stage::Panic => End::Panicked(unsafe { (vtable.panic)(pointer).read() }),
+            Stage::Vacant | Stage::Future | Stage::Empty => End::Cancelled,
+        };
+        self.free(slot);
+        end
+    }
+}
+
+/// Figures.
+impl Core {
+    #[inline]
+    fn count(&self, change: impl FnOnce(&mut TaskCounters)) {
+        let mut counters = self.counters.get();
+        change(&mut counters);
+        self.counters.set(counters);
+    }
+
+    pub(super) fn tasks(&self) -> usize {
+        self.tasks.get()
+    }
+
+    pub(super) fn counters(&self) -> TaskCounters {
+        TaskCounters {
+            retired: self.arena.retired(),
+            ..self.counters.get()
+        }
+    }
+
+    pub(super) fn memory(&self) -> TaskMemory {
+        TaskMemory {
+            committed: self.arena.committed_bytes(),
+            used: self.arena.used_bytes(),
+            queue: self.ready.borrow().bytes(),
+            joiners: self.joiners.borrow().bytes(),
+            timers: self.timers.bytes(),
+        }
+    }
+
+    /// The time of this turn.
+    #[inline]
+    pub(crate) fn now(&self) -> Instant {
+        self.now.get()
+    }
+}
