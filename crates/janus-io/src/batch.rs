@@ -73,6 +73,35 @@ impl<T, const N: usize> Burst<T, N> {
         }
     }
 
+    /// Where the next items belong, [`room`](Self::room) of them.
+    #[inline]
+    pub(crate) fn spare(&mut self) -> *mut T {
+        self.items[self.len..].as_mut_ptr().cast()
+    }
+
+    /// # Safety
+    /// That many items were written to [`spare`](Self::spare).
+    #[inline]
+    pub(crate) unsafe fn count_more(&mut self, items: usize) {
+        debug_assert!(items <= self.room());
+        self.len += items;
+    }
+
+    /// Closes up over items that somebody else has taken.
+    ///
+    /// # Safety
+    /// The first `items` were moved out, and there were as many.
+    #[inline]
+    pub(crate) unsafe fn forget_front(&mut self, items: usize) {
+        debug_assert!(items <= self.len);
+        self.len -= items;
+        if self.len > 0 && items > 0 {
+            let base = self.items.as_mut_ptr();
+            // SAFETY: the slots behind the first `items` are initialised and move to the front.
+            unsafe { core::ptr::copy(base.add(items), base, self.len) };
+        }
+    }
+
     /// Drops all items.
     pub fn clear(&mut self) {
         while self.pop().is_some() {}

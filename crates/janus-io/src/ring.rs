@@ -56,17 +56,74 @@ impl<T> Shared<T> {
         unsafe { self.header.as_ref() }
     }
 
+    /// The first slot. Derived from the memory's own pointer, so it may reach all of them.
     #[inline(always)]
-    fn slot(&self, index: u32, mask: u32) -> &Slot<T> {
-        // SAFETY: `mask` is capacity − 1, so the slot is one of the `capacity` initialised cells behind the header.
+    fn slots(&self) -> *mut Slot<T> {
+        // SAFETY: the slots lie behind the header in the same piece of memory.
         unsafe {
-            let slots = self
-                .header
+            self.header
                 .as_ptr()
                 .cast::<u8>()
                 .add(Self::slots_offset())
-                .cast::<Slot<T>>();
-            &*slots.add((index & mask) as usize)
+                .cast()
+        }
+    }
+
+    #[inline(always)]
+    fn slot(&self, index: u32, mask: u32) -> &Slot<T> {
+        // SAFETY: `mask` is capacity − 1, so this is one of the `capacity` initialised cells.
+        unsafe { &*self.slots().add((index & mask) as usize) }
+    }
+
+    /// Moves `count` items from `source` into the slots from `index` on: two copies at most, one on each side of the wrap.
+    ///
+    /// # Safety
+    /// The slots are free and the caller's; `source` is valid for reads, and its items are no longer anybody else's.
+    #[inline]
+    unsafe fn fill(&self, index: u32, mask: u32, source: *const T, count: usize) {
+        #[cfg(loom)]
+        for i in 0..count {
+            // SAFETY: as asked of the caller.
+            let write =
+                |slot: *mut MaybeUninit<T>| unsafe { _ = (*slot).write(source.add(i).read()) };
+            self.slot(index.wrapping_add(i as u32), mask)
+                .with_mut(write);
+        }
+        #[cfg(not(loom))]
+        {
+            let (first, at) = (self.slots().cast::<T>(), (index & mask) as usize);
+            let run = count.min(mask as usize + 1 - at);
+            // SAFETY: cells are laid out like their items; `run` ends at the last slot, the rest begins at the first.
+            unsafe {
+                core::ptr::copy_nonoverlapping(source, first.add(at), run);
+                core::ptr::copy_nonoverlapping(source.add(run), first, count - run);
+            }
+        }
+    }
+
+    /// Moves `count` items out of the slots from `index` on; see [`fill`](Self::fill).
+    ///
+    /// # Safety
+    /// The slots hold items that are the caller's to take; `target` is valid for writes.
+    #[inline]
+    unsafe fn drain(&self, index: u32, mask: u32, target: *mut T, count: usize) {
+        #[cfg(loom)]
+        for i in 0..count {
+            // SAFETY: as asked of the caller.
+            let read = |slot: *const MaybeUninit<T>| unsafe {
+                target.add(i).write((*slot).assume_init_read())
+            };
+            self.slot(index.wrapping_add(i as u32), mask).with(read);
+        }
+        #[cfg(not(loom))]
+        {
+            let (first, at) = (self.slots().cast::<T>(), (index & mask) as usize);
+            let run = count.min(mask as usize + 1 - at);
+            // SAFETY: as in `fill`.
+            unsafe {
+                core::ptr::copy_nonoverlapping(first.add(at), target, run);
+                core::ptr::copy_nonoverlapping(first, target.add(run), count - run);
+            }
         }
     }
 
@@ -310,21 +367,51 @@ impl<T> Producer<T> {
     /// Moves what fits from the front of `burst`; the rest stays there.
     #[inline]
     pub fn push_batch<const N: usize>(&mut self, burst: &mut Burst<T, N>) -> usize {
-        if burst.is_empty() {
-            0
-        } else {
-            self.push_from(&mut burst.pull())
+        let count = self.room_for(burst.len());
+        // SAFETY: `count` of the burst's items move out of it, and it forgets them at once.
+        unsafe {
+            self.push_run(burst.as_ptr(), count);
+            burst.forget_front(count);
         }
+        count
     }
 
     /// Moves what fits from the front of `items`; the rest stays there.
     #[inline]
     pub fn push_vec(&mut self, items: &mut Vec<T>) -> usize {
-        let mut fits = self.room_seen();
-        if fits < items.len() {
-            fits = self.room();
+        let count = self.room_for(items.len());
+        let left = items.len() - count;
+        // SAFETY: `count` of the vector's items move out of it; the others move to its front and are all it counts.
+        unsafe {
+            self.push_run(items.as_ptr(), count);
+            items.set_len(left);
+            core::ptr::copy(items.as_ptr().add(count), items.as_mut_ptr(), left);
         }
-        self.push_from(&mut items.drain(..fits.min(items.len())))
+        count
+    }
+
+    /// How many of `wanted` items fit. Looks at the consumer's index only when it seems needed.
+    #[inline]
+    fn room_for(&mut self, wanted: usize) -> usize {
+        if self.room_seen() < wanted {
+            self.room();
+        }
+        self.room_seen().min(wanted)
+    }
+
+    /// # Safety
+    /// There is room for `count` items; they move out of `source`.
+    #[inline]
+    unsafe fn push_run(&mut self, source: *const T, count: usize) {
+        if count > 0 {
+            // SAFETY: room means that the consumer has given these slots back; the tail that gives them away follows.
+            unsafe { self.shared.fill(self.tail, self.mask, source, count) };
+            self.tail = self.tail.wrapping_add(count as u32);
+            self.shared
+                .header()
+                .tail
+                .store(self.tail, Ordering::Release);
+        }
     }
 
     /// Items the consumer has not taken yet.
@@ -400,11 +487,7 @@ impl<T> Consumer<T> {
     /// Takes up to `max` items, gives their slots back at once and returns how many there were.
     #[inline]
     pub fn pop_each(&mut self, max: usize, mut take: impl FnMut(T)) -> usize {
-        let mut waiting = self.waiting_seen();
-        if waiting < max {
-            waiting = self.waiting();
-        }
-        let count = waiting.min(max);
+        let count = self.waiting_for(max);
         if count == 0 {
             return 0;
         }
@@ -429,15 +512,50 @@ impl<T> Consumer<T> {
     /// Takes what fits into `burst`.
     #[inline]
     pub fn pop_batch<const N: usize>(&mut self, burst: &mut Burst<T, N>) -> usize {
-        self.pop_each(burst.room(), |item| {
-            let _ = burst.push(item);
-        })
+        let count = self.waiting_for(burst.room());
+        // SAFETY: the burst has room for `count` items behind those it holds, and counts them once they are there.
+        unsafe {
+            self.pop_run(burst.spare(), count);
+            burst.count_more(count);
+        }
+        count
     }
 
     /// Takes up to `max` items onto the end of `items`.
     #[inline]
     pub fn pop_vec(&mut self, items: &mut Vec<T>, max: usize) -> usize {
-        self.pop_each(max, |item| items.push(item))
+        let count = self.waiting_for(max);
+        items.reserve(count);
+        // SAFETY: there is room for `count` items behind those it holds, and they are counted once they are there.
+        unsafe {
+            self.pop_run(items.as_mut_ptr().add(items.len()), count);
+            items.set_len(items.len() + count);
+        }
+        count
+    }
+
+    /// How many items there are, up to `max`. Looks at the producer's index only when it seems needed.
+    #[inline]
+    fn waiting_for(&mut self, max: usize) -> usize {
+        if self.waiting_seen() < max {
+            self.waiting();
+        }
+        self.waiting_seen().min(max)
+    }
+
+    /// # Safety
+    /// `count` items wait; `target` has room for them.
+    #[inline]
+    unsafe fn pop_run(&mut self, target: *mut T, count: usize) {
+        if count > 0 {
+            // SAFETY: these slots hold items; the head that gives them back follows, so they are taken once.
+            unsafe { self.shared.drain(self.head, self.mask, target, count) };
+            self.head = self.head.wrapping_add(count as u32);
+            self.shared
+                .header()
+                .head
+                .store(self.head, Ordering::Release);
+        }
     }
 }
 
