@@ -83,3 +83,15 @@ fn io_cores_belong_to_split() {
     assert!(both.resolve().is_err());
     assert!(from_text("cores = 0").unwrap().resolve().is_err());
 }
+
+#[test]
+fn every_key_is_in_the_manual() {
+    let manual = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+    // The crate can be tested without the repository around it.
+    let Ok(manual) = std::fs::read_to_string(manual) else {
+        return;
+    };
+    for key in super::keys::KEYS {
+        assert!(manual.contains(&format!("`{}`", key.name)), "{}", key.name);
+    }
+}
