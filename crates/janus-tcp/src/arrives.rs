@@ -205,7 +205,7 @@ impl Stack {
     /// A bare ACK that needs no hot block.
     pub(crate) fn send_ack(&mut self, conn: u32, now: Instant) {
         let cold = &self.cold[conn];
-        let key = cold.key();
+        let key = cold.key;
         let segment = Segment4 {
             key,
             seq: cold.snd_nxt,
@@ -223,7 +223,7 @@ impl Stack {
             return Options::NONE;
         }
         Options::timestamps(
-            isn::timestamp(&self.secrets, &cold.key(), now),
+            isn::timestamp(&self.secrets, &cold.key, now),
             cold.ts_recent,
         )
     }

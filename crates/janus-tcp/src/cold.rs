@@ -5,7 +5,6 @@
 //! what outlives it is written back here when it is released.
 
 use janus_wire::{FlowKeyV4, SeqNum};
-use std::net::Ipv4Addr;
 
 use crate::reno;
 
@@ -78,10 +77,7 @@ pub(crate) mod flag {
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
 pub(crate) struct Cold {
-    pub(crate) peer_addr: u32,
-    pub(crate) local_addr: u32,
-    pub(crate) peer_port: u16,
-    pub(crate) local_port: u16,
+    pub(crate) key: FlowKeyV4,
     pub(crate) snd_nxt: SeqNum,
     pub(crate) rcv_nxt: SeqNum,
     /// The peer's window, scaled, counted from the acknowledgement that carried it.
@@ -119,10 +115,7 @@ const _: () = assert!(size_of::<Cold>() == 64);
 impl Default for Cold {
     fn default() -> Cold {
         Cold {
-            peer_addr: 0,
-            local_addr: 0,
-            peer_port: 0,
-            local_port: 0,
+            key: FlowKeyV4::default(),
             snd_nxt: SeqNum(0),
             rcv_nxt: SeqNum(0),
             snd_wnd: 0,
@@ -146,18 +139,8 @@ impl Default for Cold {
 
 impl Cold {
     #[inline]
-    pub(crate) fn key(&self) -> FlowKeyV4 {
-        FlowKeyV4 {
-            peer: Ipv4Addr::from_bits(self.peer_addr),
-            local: Ipv4Addr::from_bits(self.local_addr),
-            peer_port: self.peer_port,
-            local_port: self.local_port,
-        }
-    }
-
-    #[inline]
     pub(crate) fn is_for(&self, key: &FlowKeyV4) -> bool {
-        self.state != State::Closed && self.key() == *key
+        self.state != State::Closed && self.key == *key
     }
 
     #[inline]

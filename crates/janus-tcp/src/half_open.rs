@@ -6,9 +6,8 @@
 
 use janus_mem::{Growth, MemError, Slab};
 use janus_wire::{FlowKeyV4, SeqNum};
-use std::net::Ipv4Addr;
 
-use crate::cold::NONE;
+use crate::fifo::{Fifo, Linked, Links};
 use crate::time::Instant;
 
 /// How often a SYN-ACK is sent before the record is given up (about 63 s with a first wait of one second).
@@ -17,17 +16,13 @@ pub(crate) const MAX_TRIES: usize = 6;
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Default)]
 pub(crate) struct HalfOpen {
-    pub(crate) peer_addr: u32,
-    pub(crate) local_addr: u32,
-    pub(crate) peer_port: u16,
-    pub(crate) local_port: u16,
+    pub(crate) key: FlowKeyV4,
     /// The peer's initial sequence number and ours.
     pub(crate) irs: SeqNum,
     pub(crate) iss: SeqNum,
     pub(crate) ts_recent: u32,
     pub(crate) sent_at: Instant,
-    pub(crate) prev: u32,
-    pub(crate) next: u32,
+    pub(crate) links: Links,
     pub(crate) listener: u32,
     /// Largest payload the peer accepts.
     pub(crate) mss: u16,
@@ -36,7 +31,6 @@ pub(crate) struct HalfOpen {
     pub(crate) peer_scale: u8,
     pub(crate) timestamps: bool,
     pub(crate) tries: u8,
-    pub(crate) used: bool,
 }
 
 pub(crate) const NO_SCALE: u8 = 0xff;
@@ -45,36 +39,25 @@ const _: () = assert!(size_of::<HalfOpen>() == 64);
 
 impl HalfOpen {
     #[inline]
-    pub(crate) fn key(&self) -> FlowKeyV4 {
-        FlowKeyV4 {
-            peer: Ipv4Addr::from_bits(self.peer_addr),
-            local: Ipv4Addr::from_bits(self.local_addr),
-            peer_port: self.peer_port,
-            local_port: self.local_port,
-        }
-    }
-
-    #[inline]
     pub(crate) fn is_for(&self, key: &FlowKeyV4) -> bool {
-        self.used && self.key() == *key
+        self.key == *key
     }
 }
 
-#[derive(Clone, Copy)]
-struct Queue {
-    head: u32,
-    tail: u32,
-}
+impl Linked for HalfOpen {
+    fn links(&self) -> Links {
+        self.links
+    }
 
-const EMPTY: Queue = Queue {
-    head: NONE,
-    tail: NONE,
-};
+    fn links_mut(&mut self) -> &mut Links {
+        &mut self.links
+    }
+}
 
 /// The store.
 pub(crate) struct HalfOpens {
     slab: Slab<HalfOpen>,
-    queues: [Queue; MAX_TRIES],
+    queues: [Fifo; MAX_TRIES],
     max: u32,
 }
 
@@ -82,7 +65,7 @@ impl HalfOpens {
     pub(crate) fn new(max: u32, growth: &Growth) -> Result<HalfOpens, MemError> {
         Ok(HalfOpens {
             slab: Slab::new(max, growth)?,
-            queues: [EMPTY; MAX_TRIES],
+            queues: [Fifo::EMPTY; MAX_TRIES],
             max,
         })
     }
@@ -110,38 +93,29 @@ impl HalfOpens {
         if self.slab.len() < self.max as usize {
             return None;
         }
-        self.queues
-            .iter()
-            .rev()
-            .map(|q| q.head)
-            .find(|&head| head != NONE)
+        self.queues.iter().rev().find_map(Fifo::oldest)
     }
 
     #[inline]
     pub(crate) fn insert(&mut self, record: HalfOpen) -> Option<u32> {
         let id = self.slab.alloc()?;
-        self.slab[id] = HalfOpen {
-            used: true,
-            tries: 1,
-            ..record
-        };
-        self.push(id, 0);
+        self.slab[id] = HalfOpen { tries: 1, ..record };
+        self.queues[0].push(&mut self.slab, id);
         Some(id)
     }
 
     #[inline]
     pub(crate) fn remove(&mut self, id: u32) {
-        self.unlink(id);
-        self.slab[id].used = false;
+        let queue = usize::from(self.slab[id].tries) - 1;
+        self.queues[queue].unlink(&mut self.slab, id);
+        self.slab[id].key = FlowKeyV4::default();
         self.slab.free(id);
     }
 
     /// The record whose SYN-ACK has waited longest past its time, if any has.
     pub(crate) fn due(&self, now: Instant, first_wait_ns: u64) -> Option<u32> {
-        (0..MAX_TRIES).find_map(|try_| {
-            let head = self.queues[try_].head;
-            (head != NONE && self.deadline(head, first_wait_ns) <= now).then_some(head)
-        })
+        let mut oldest = self.queues.iter().filter_map(Fifo::oldest);
+        oldest.find(|&id| self.deadline(id, first_wait_ns) <= now)
     }
 
     /// The SYN-ACK of `id` goes out once more. False when it has been sent often enough.
@@ -150,57 +124,20 @@ impl HalfOpens {
         if tries >= MAX_TRIES {
             return false;
         }
-        self.unlink(id);
+        self.queues[tries - 1].unlink(&mut self.slab, id);
         self.slab[id].sent_at = now;
         self.slab[id].tries += 1;
-        self.push(id, tries);
+        self.queues[tries].push(&mut self.slab, id);
         true
     }
 
     pub(crate) fn next_deadline(&self, first_wait_ns: u64) -> Option<Instant> {
-        let heads = self
-            .queues
-            .iter()
-            .map(|q| q.head)
-            .filter(|&head| head != NONE);
-        heads.map(|head| self.deadline(head, first_wait_ns)).min()
+        let oldest = self.queues.iter().filter_map(Fifo::oldest);
+        oldest.map(|id| self.deadline(id, first_wait_ns)).min()
     }
 
     fn deadline(&self, id: u32, first_wait_ns: u64) -> Instant {
         let record = &self.slab[id];
         Instant::from_nanos(record.sent_at.as_nanos() + (first_wait_ns << (record.tries - 1)))
-    }
-
-    #[inline]
-    fn push(&mut self, id: u32, queue: usize) {
-        let tail = self.queues[queue].tail;
-        let record = &mut self.slab[id];
-        (record.prev, record.next) = (tail, NONE);
-        if tail == NONE {
-            self.queues[queue].head = id;
-        } else {
-            self.slab[tail].next = id;
-        }
-        self.queues[queue].tail = id;
-    }
-
-    #[inline]
-    fn unlink(&mut self, id: u32) {
-        let HalfOpen {
-            prev, next, tries, ..
-        } = self.slab[id];
-        let queue = &mut self.queues[usize::from(tries - 1)];
-        if prev == NONE {
-            queue.head = next;
-        }
-        if next == NONE {
-            queue.tail = prev;
-        }
-        if prev != NONE {
-            self.slab[prev].next = next;
-        }
-        if next != NONE {
-            self.slab[next].prev = prev;
-        }
     }
 }

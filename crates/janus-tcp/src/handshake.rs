@@ -57,10 +57,7 @@ impl Stack {
         let options = p.syn_options(frame);
         let timestamps = self.config.timestamps && options.timestamps.is_some();
         let record = HalfOpen {
-            peer_addr: p.key.peer.to_bits(),
-            local_addr: p.key.local.to_bits(),
-            peer_port: p.key.peer_port,
-            local_port: p.key.local_port,
+            key: p.key,
             irs: p.seq,
             iss: isn::initial(&self.secrets, &p.key, now),
             ts_recent: options.timestamps.map_or(0, |(value, _)| value),
@@ -91,7 +88,7 @@ impl Stack {
     pub(crate) fn send_syn_ack(&mut self, slot: u32, now: Instant) {
         let record = *self.half_open.get(slot);
         let scaled = record.peer_scale != NO_SCALE;
-        let key = record.key();
+        let key = record.key;
         let options = Options {
             mss: Some(self.interface.mss()),
             window_scale: scaled.then(|| self.config.window_scale()),
@@ -172,7 +169,7 @@ impl Stack {
     }
 
     fn half_open_ack(&mut self, record: &HalfOpen, now: Instant) {
-        let key = record.key();
+        let key = record.key;
         let timestamps = record
             .timestamps
             .then(|| (isn::timestamp(&self.secrets, &key, now), record.ts_recent));
@@ -195,7 +192,7 @@ impl Stack {
     /// The half-open record becomes a connection and stands in the accept queue.
     fn establish(&mut self, slot: u32, record: &HalfOpen, p: &Parsed, now: Instant) -> Option<u32> {
         let listener = self.listeners.get(ListenerId(record.listener))?;
-        if listener.local.port() != record.local_port {
+        if listener.local.port() != record.key.local_port {
             return None;
         }
         if listener.queue.len() >= listener.backlog {
@@ -218,10 +215,7 @@ impl Stack {
         let window = u32::from(self.first_window());
         let cold = &mut self.cold[conn];
         *cold = Cold {
-            peer_addr: record.peer_addr,
-            local_addr: record.local_addr,
-            peer_port: record.peer_port,
-            local_port: record.local_port,
+            key: record.key,
             snd_nxt: record.iss + 1,
             rcv_nxt: record.irs + 1,
             rcv_adv: record.irs + 1 + window,
@@ -387,7 +381,7 @@ impl Stack {
 
     fn time_wait_ack(&mut self, slot: u32, now: Instant) {
         let record = *self.time_wait.get(slot);
-        let key = record.key();
+        let key = record.key;
         let timestamps = record
             .timestamps
             .then(|| (isn::timestamp(&self.secrets, &key, now), record.ts_recent));

@@ -106,7 +106,7 @@ impl Stack {
         let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
         hot.clear(hot_flag::SYN);
         let answering = cold.state == State::SynReceived;
-        let key = cold.key();
+        let key = cold.key;
         let echo = if answering { cold.ts_recent } else { 0 };
         let timestamps = if answering {
             cold.has(flag::TIMESTAMPS)
@@ -339,7 +339,7 @@ impl Stack {
         let window = offer_window(cold, held, self.config.receive_buffer);
         let cold = &self.cold[conn];
         Segment4 {
-            key: cold.key(),
+            key: cold.key,
             seq: cold.snd_nxt,
             ack: cold.rcv_nxt,
             flags: Flags::ACK,

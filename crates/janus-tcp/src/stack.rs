@@ -302,7 +302,7 @@ impl Stack {
     /// The connection is over: no segment reaches it from now on. `why` is a flag the application will see.
     pub(crate) fn end(&mut self, conn: u32, why: u8) {
         if self.cold[conn].state != State::Closed {
-            let key = self.cold[conn].key();
+            let key = self.cold[conn].key;
             self.table
                 .remove(self.hash.v4(&key), Record::Connection(conn).encode());
         }
@@ -338,7 +338,7 @@ impl Stack {
     /// The flow goes on in a compact record: in TIME-WAIT, or orphaned in FIN-WAIT-2.
     pub(crate) fn enter_time_wait(&mut self, conn: u32, fin_wait_2: bool) {
         let cold = self.cold[conn];
-        let key = cold.key();
+        let key = cold.key;
         let hash = self.hash.v4(&key);
         let old = Record::Connection(conn).encode();
         match self.file_time_wait(&cold, fin_wait_2) {
@@ -359,10 +359,7 @@ impl Stack {
             self.drop_time_wait(oldest);
         }
         self.time_wait.insert(TimeWait {
-            peer_addr: cold.peer_addr,
-            local_addr: cold.local_addr,
-            peer_port: cold.peer_port,
-            local_port: cold.local_port,
+            key: cold.key,
             snd_nxt: cold.snd_nxt,
             rcv_nxt: cold.rcv_nxt,
             ts_recent: cold.ts_recent,
@@ -375,14 +372,14 @@ impl Stack {
     }
 
     pub(crate) fn drop_time_wait(&mut self, id: u32) {
-        let key = self.time_wait.get(id).key();
+        let key = self.time_wait.get(id).key;
         self.table
             .remove(self.hash.v4(&key), Record::TimeWait(id).encode());
         self.time_wait.remove(id);
     }
 
     pub(crate) fn drop_half_open(&mut self, id: u32) {
-        let key = self.half_open.get(id).key();
+        let key = self.half_open.get(id).key;
         self.table
             .remove(self.hash.v4(&key), Record::HalfOpen(id).encode());
         self.half_open.remove(id);
@@ -394,9 +391,9 @@ impl Stack {
         let (cold, half_open, time_wait) = (&self.cold, &self.half_open, &self.time_wait);
         let hash = &self.hash;
         let rehash = |index: u32| match Record::decode(index) {
-            Record::Connection(i) => hash.v4(&cold[i].key()),
-            Record::HalfOpen(i) => hash.v4(&half_open.get(i).key()),
-            Record::TimeWait(i) => hash.v4(&time_wait.get(i).key()),
+            Record::Connection(i) => hash.v4(&cold[i].key),
+            Record::HalfOpen(i) => hash.v4(&half_open.get(i).key),
+            Record::TimeWait(i) => hash.v4(&time_wait.get(i).key),
         };
         let filed = self
             .table

@@ -15,6 +15,18 @@ pub struct FlowKeyV4 {
     pub local_port: u16,
 }
 
+/// The key of no flow: all zero, which no packet that gets anywhere has.
+impl Default for FlowKeyV4 {
+    fn default() -> Self {
+        Self {
+            peer: Ipv4Addr::UNSPECIFIED,
+            local: Ipv4Addr::UNSPECIFIED,
+            peer_port: 0,
+            local_port: 0,
+        }
+    }
+}
+
 impl FlowKeyV4 {
     /// Both addresses, the peer's in the upper half.
     #[inline(always)]

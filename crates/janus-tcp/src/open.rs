@@ -1,0 +1,139 @@
+//! How connections begin, for the application: listening, accepting, and opening actively. What arrives in
+//! answer is in `handshake`.
+
+use std::net::SocketAddrV4;
+
+use janus_wire::FlowKeyV4;
+
+use crate::cold::{Cold, NONE, State};
+use crate::error::Error;
+use crate::hot::hot_flag;
+use crate::isn;
+use crate::listener::ListenerId;
+use crate::parse::may_be_peer;
+use crate::records::Record;
+use crate::reno::{self, INITIAL_SEGMENTS};
+use crate::stack::{ConnId, Stack, Token};
+use crate::time::Instant;
+
+impl Stack {
+    /// Listens on an address; `0.0.0.0` means all of ours.
+    pub fn listen(&mut self, local: SocketAddrV4, backlog: usize) -> Result<ListenerId, Error> {
+        let ip = *local.ip();
+        if !ip.is_unspecified() && !self.interface.is_ours(ip) {
+            return Err(Error::AddrNotAvailable);
+        }
+        self.listeners.add(local, backlog)
+    }
+
+    /// Stops listening; connections not yet accepted are reset.
+    pub fn unlisten(&mut self, now: Instant, id: ListenerId) {
+        let Some(gone) = self.listeners.remove(id) else {
+            return;
+        };
+        for conn in gone.queue {
+            self.abort_conn(conn, now);
+        }
+    }
+
+    /// The oldest connection that waits to be accepted.
+    pub fn accept(&mut self, id: ListenerId) -> Result<(ConnId, SocketAddrV4), Error> {
+        let listener = self.listeners.get(id).ok_or(Error::Stale)?;
+        let conn = listener.queue.pop_front().ok_or(Error::WouldBlock)?;
+        let cold = &self.cold[conn];
+        let peer = SocketAddrV4::new(cold.key.peer, cold.key.peer_port);
+        Ok((
+            ConnId {
+                index: conn,
+                generation: cold.generation,
+            },
+            peer,
+        ))
+    }
+
+    /// Connections that wait to be accepted.
+    pub fn accept_queue_len(&mut self, id: ListenerId) -> usize {
+        self.listeners.get(id).map_or(0, |l| l.queue.len())
+    }
+
+    /// Opens a connection. The local port is the caller's choice (it knows which shard a port leads to);
+    /// address `0.0.0.0` means the interface's own towards the peer.
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        local: SocketAddrV4,
+        remote: SocketAddrV4,
+    ) -> Result<ConnId, Error> {
+        self.now = now;
+        // MUST-46: not to a group, a broadcast address or nowhere.
+        if !may_be_peer(*remote.ip()) || remote.port() == 0 || local.port() == 0 {
+            return Err(Error::InvalidAddress);
+        }
+        let addr = match *local.ip() {
+            ip if ip.is_unspecified() => self
+                .interface
+                .source_for(*remote.ip())
+                .ok_or(Error::AddrNotAvailable)?,
+            ip if self.interface.is_ours(ip) => ip,
+            _ => return Err(Error::AddrNotAvailable),
+        };
+        let key = FlowKeyV4 {
+            peer: *remote.ip(),
+            local: addr,
+            peer_port: remote.port(),
+            local_port: local.port(),
+        };
+        if let Some(record) = self.find(&key, self.hash.v4(&key)) {
+            match record {
+                // A flow in TIME-WAIT makes room: our sequence numbers go on beyond its (RFC 9293 MAY-2).
+                Record::TimeWait(id) => self.drop_time_wait(id),
+                _ => return Err(Error::AddrInUse),
+            }
+        }
+        self.open(&key, now)
+    }
+
+    fn open(&mut self, key: &FlowKeyV4, now: Instant) -> Result<ConnId, Error> {
+        let iss = isn::initial(&self.secrets, key, now);
+        let conn = self.cold.alloc().ok_or(Error::TooManyConnections)?;
+        let cold = &mut self.cold[conn];
+        *cold = Cold {
+            key: *key,
+            snd_nxt: iss + 1u32,
+            mss: self.interface.mss(),
+            generation: cold.generation,
+            last_heard_ms: now.as_millis() as u32,
+            cwnd_code: reno::encode_window(INITIAL_SEGMENTS),
+            state: State::SynSent,
+            ..Cold::default()
+        };
+        let id = ConnId {
+            index: conn,
+            generation: cold.generation,
+        };
+        let hot = self.heat(conn, now);
+        let (Some(hot), true) = (hot, self.file(key, Record::Connection(conn))) else {
+            self.cold[conn].state = State::Closed;
+            if let Some(hot) = hot {
+                self.hot[hot].conn = NONE;
+                self.cold[conn].hot = NONE;
+                self.hot.free(hot);
+            }
+            self.release(conn);
+            return Err(Error::TooManyConnections);
+        };
+        let block = &mut self.hot[hot];
+        block.snd_una = iss;
+        block.set(hot_flag::SYN);
+        self.queue_output(hot);
+        Ok(id)
+    }
+
+    /// Who is told when a connection waits to be accepted.
+    #[inline]
+    pub fn wait_accept(&mut self, id: ListenerId, who: Option<Token>) {
+        if let Some(listener) = self.listeners.get(id) {
+            listener.acceptor = who.map_or(NONE, |t| t.0);
+        }
+    }
+}
