@@ -10,17 +10,6 @@ use proc_macro::TokenStream;
 /// Runs an `async fn main` on a Janus runtime: **one copy of it on every TCP core**, so that a plain accept loop scales
 /// by itself. The program ends when all copies have ended, or with the first error or panic of one.
 ///
-/// ```ignore
-/// #[janus::main]
-/// async fn main() -> janus::Result<()> {
-///     let listener = janus::net::TcpListener::bind("0.0.0.0:80").await?;
-///     loop {
-///         let (stream, peer) = listener.accept().await?;
-///         janus::spawn(async move { serve(stream, peer).await });
-///     }
-/// }
-/// ```
-///
 /// In brackets may stand:
 ///
 /// * `cores = 4`: so many TCP cores, whatever the configuration says; `cores = "auto"`: what the configuration says,
@@ -37,13 +26,6 @@ pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
 /// Runs an `async fn` as a test on a Janus runtime of its own, on one core unless `cores` says otherwise; then one copy
 /// of the test runs on each. Neither `janus.toml` nor the environment is read. An error or a panic in any copy fails
 /// the test; `#[should_panic]` and `#[ignore]` work as usual.
-///
-/// ```ignore
-/// #[janus::test(cores = 3)]
-/// async fn three_cores_sleep() {
-///     janus::time::sleep(std::time::Duration::from_millis(1)).await;
-/// }
-/// ```
 ///
 /// In brackets may stand `cores` and `crate`, as for `main`; `cores = "auto"` is one for each processor.
 #[proc_macro_attribute]

@@ -21,7 +21,7 @@ use crate::task::{WakeWord, inbox_of};
 pub(crate) const RING: u32 = 1024;
 /// Wakes the spill holds before they become one "wake everything": a wake too many is legal, a lost one is not.
 pub(crate) const SPILLED_WAKES_MAX: usize = if cfg!(miri) { 1 << 8 } else { 1 << 16 };
-/// Closures the spill holds before senders get theirs back.
+/// Closures the spill holds before it refuses more.
 pub(crate) const SPILLED_RUNS_MAX: usize = if cfg!(miri) { 1 << 8 } else { 1 << 16 };
 
 /// Code to run on the shard's thread.
@@ -40,12 +40,13 @@ pub(crate) enum Message {
     Run(Job),
 }
 
-/// Why a closure came back.
+/// Why a closure was not taken. It is dropped by the sender, so that whatever it holds knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     /// The shard is gone.
-    Closed(Job),
+    Closed,
     /// [`SPILLED_RUNS_MAX`] closures wait already.
-    Full(Job),
+    Full,
 }
 
 /// How often something happened since the start.
@@ -55,7 +56,7 @@ pub(crate) struct InboxCounters {
     pub(crate) spilled: u64,
     /// Wakes that were merged into "wake everything".
     pub(crate) wakes_merged: u64,
-    /// Closures given back because too many waited.
+    /// Closures refused because too many waited.
     pub(crate) runs_refused: u64,
 }
 
@@ -182,9 +183,8 @@ impl Inbox {
     pub(crate) fn run(&self, job: Job) -> Result<(), Refused> {
         match self.send(Message::Run(job)) {
             Ok(()) => Ok(()),
-            Err(SendError::Closed(Message::Run(job))) => Err(Refused::Closed(job)),
-            Err(SendError::Full(Message::Run(job))) => Err(Refused::Full(job)),
-            Err(_) => unreachable!("a closure was sent, a closure comes back"),
+            Err(SendError::Closed(_)) => Err(Refused::Closed),
+            Err(SendError::Full(_)) => Err(Refused::Full),
         }
     }
 

@@ -2,9 +2,6 @@
 //! One copy of `main` runs on every TCP core; each core's loop takes packets, runs TCP, polls the futures that
 //! became ready and sends what they wrote. This file only names the rooms of the crate.
 
-// Parts of the task room are read by its tests only, while it is being finished.
-#![allow(dead_code, unused_imports)]
-
 mod clock;
 mod config;
 mod control;
@@ -16,7 +13,49 @@ mod shard;
 mod task;
 pub mod time;
 
-pub use janus_macros::{main, test};
+/// ```no_run
+/// # async fn serve(stream: janus::net::TcpStream, peer: std::net::SocketAddr) {}
+/// #[janus::main]
+/// async fn main() -> janus::Result<()> {
+///     let listener = janus::net::TcpListener::bind("0.0.0.0:80").await?;
+///     loop {
+///         let (stream, peer) = listener.accept().await?;
+///         janus::spawn(async move { serve(stream, peer).await });
+///     }
+/// }
+/// ```
+///
+/// What cannot work is refused where it stands, with what would be right:
+///
+/// ```compile_fail
+/// #[janus::main] // needs an `async fn`
+/// fn main() {}
+/// ```
+///
+/// ```compile_fail
+/// #[janus::main] // takes a function without arguments
+/// async fn main(port: u16) {}
+/// ```
+///
+/// ```compile_fail
+/// #[janus::main(cores = 0)] // `cores` is 1 to 256, or "auto"
+/// async fn main() {}
+/// ```
+///
+/// ```compile_fail
+/// #[janus::main(threads = 4)] // unknown option
+/// async fn main() {}
+/// ```
+pub use janus_macros::main;
+
+/// ```
+/// # use std::time::Duration;
+/// #[janus::test(cores = 2)]
+/// async fn two_cores_sleep() {
+///     janus::time::sleep(Duration::from_millis(1)).await;
+/// }
+/// ```
+pub use janus_macros::test;
 
 pub use config::{CORES_MAX, ConfigError, Placement};
 pub use runtime::{

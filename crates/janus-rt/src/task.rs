@@ -23,9 +23,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-pub(crate) use core::Core;
-pub(crate) use executor::{Executor, TaskCounters, TaskId, TaskMemory};
-pub(crate) use identity::{ShardIdentity, TooManyShards, inbox_of};
+pub(crate) use executor::{Executor, TaskId};
+pub(crate) use identity::{ShardIdentity, inbox_of};
 pub use join::{JoinError, JoinHandle};
 pub(crate) use word::WakeWord;
 

@@ -111,7 +111,7 @@ fn too_many_wakes_become_one_for_all() {
 }
 
 #[test]
-fn closures_run_are_given_back_when_too_many_wait_and_when_the_shard_is_gone() {
+fn closures_run_or_are_refused_when_too_many_wait_or_the_shard_is_gone() {
     let (mut mailbox, _) = mailbox();
     let ran = Arc::new(AtomicUsize::new(0));
     let job = || {
@@ -124,7 +124,7 @@ fn closures_run_are_given_back_when_too_many_wait_and_when_the_shard_is_gone() {
     for _ in 0..RING as usize + SPILLED_RUNS_MAX {
         assert!(inbox.run(job()).is_ok());
     }
-    assert!(matches!(inbox.run(job()), Err(Refused::Full(_))));
+    assert_eq!(inbox.run(job()), Err(Refused::Full));
     assert_eq!(inbox.counters().runs_refused, 1);
     for _ in 0..10 {
         if let Some(Message::Run(job)) = mailbox.pop() {
@@ -133,7 +133,7 @@ fn closures_run_are_given_back_when_too_many_wait_and_when_the_shard_is_gone() {
     }
     assert_eq!(ran.load(Ordering::SeqCst), 10);
     drop(mailbox);
-    assert!(matches!(inbox.run(job()), Err(Refused::Closed(_))));
+    assert_eq!(inbox.run(job()), Err(Refused::Closed));
     assert_eq!(
         Arc::strong_count(&ran),
         1,

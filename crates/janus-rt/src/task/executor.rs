@@ -76,11 +76,6 @@ impl Executor {
         self.core.spawn(future)
     }
 
-    /// The number its wakers carry.
-    pub(crate) fn shard(&self) -> u16 {
-        self.core.identity.number()
-    }
-
     /// Serves a wake that came from another thread.
     pub(crate) fn wake_word(&self, word: WakeWord) {
         self.core.wake_word(word);
