@@ -1,5 +1,7 @@
 //! The executor driven by hand on the test's thread, as a shard's loop drives it.
 
+mod ends;
+
 use std::cell::{Cell, RefCell};
 use std::future::{pending, poll_fn};
 use std::rc::Rc;
