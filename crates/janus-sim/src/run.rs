@@ -2,33 +2,32 @@
 //! the same seed it takes the same course. See `docs/packetdrill.md` for what a script's author needs to know.
 //! What never lives here: the language (`script`), and what a correct stack does: that is in the scripts.
 
-use crate::script::{Action, Call, Event, Packet, Script, Settings, When, seconds};
-use crate::segment::Flags;
+use crate::script::{Action, Event, Script, Settings, When, seconds};
 use janus_tcp::Config;
-use std::net::SocketAddrV4;
 use std::path::Path;
 
 mod calls;
 mod compare;
 mod flow;
+mod packets;
 mod report;
 #[cfg(test)]
 mod tests;
 mod values;
+mod waiting;
 mod world;
 
-use calls::{Attempt, Fd, Returned};
+use calls::Fd;
 use flow::Flow;
 pub use report::Failure;
-use report::{History, confront};
+use report::History;
+use waiting::Pending;
 use world::{Sent, World};
 
 /// How long after its time an outbound packet is still waited for, so that a late one is reported as late.
 const GRACE_MICROS: u64 = 2_000_000;
 /// How long a packet with the time `*` is waited for.
 const PATIENCE_MICROS: u64 = 3_600_000_000;
-/// The script's port when it opens a connection to the stack without naming one.
-const REMOTE_PORT: u16 = 40_000;
 
 /// How scripts are run.
 #[derive(Clone, Debug, Default)]
@@ -105,17 +104,6 @@ pub fn run_script(name: &str, script: &Script, options: &Options) -> Result<Pass
         events: script.events.len(),
         micros,
     })
-}
-
-/// A call that has not returned yet.
-#[derive(Clone, Debug)]
-struct Pending<'s> {
-    line: u32,
-    call: &'s Call,
-    /// When it must return, in microseconds since the start.
-    due: u64,
-    started: u64,
-    progress: usize,
 }
 
 /// Why an event failed.
@@ -258,281 +246,6 @@ impl<'s> Runner<'s> {
                 Err(trouble)
             }
         }
-    }
-
-    /// The connection a packet belongs to: by its ports, else the current one; made when there is none.
-    fn flow_for(&mut self, ports: Option<(u16, u16)>, inbound: bool) -> Option<usize> {
-        let ports = ports.map(|(source, destination)| {
-            if inbound {
-                (source, destination)
-            } else {
-                (destination, source)
-            }
-        });
-        if let Some((remote, local)) = ports {
-            let known = self
-                .flows
-                .iter()
-                .rposition(|flow| (flow.remote.port(), flow.local.port()) == (remote, local));
-            if known.is_some() {
-                return known;
-            }
-        } else if self.current.is_some() {
-            return self.current;
-        }
-        if !inbound {
-            return None;
-        }
-        let settings = self.settings();
-        let next_port = REMOTE_PORT + self.flows.len() as u16;
-        let (remote, local) = ports.unwrap_or((next_port, settings.bind_port));
-        self.flows.push(Flow::new(
-            SocketAddrV4::new(settings.local_ip, local),
-            SocketAddrV4::new(settings.remote_ip, remote),
-        ));
-        if self.current.is_none() {
-            self.current = Some(self.flows.len() - 1);
-        }
-        Some(self.flows.len() - 1)
-    }
-
-    fn inbound(&mut self, line: u32, packet: &Packet) -> Result<(), Trouble> {
-        let Some(index) = self.flow_for(packet.ports, true) else {
-            return Err(Trouble::new(line, "no connection for this packet"));
-        };
-        let flow = &mut self.flows[index];
-        flow.learn_inbound(packet);
-        let live = flow.to_live(packet, self.script.settings.timestamp_ecr_scaled);
-        let live = live.map_err(|message| Trouble::new(line, message))?;
-        self.history
-            .inbound(self.world.micros(), index, live.clone());
-        if !self.world.deliver(&live) {
-            return Err(Trouble::new(
-                line,
-                "the packet does not fit a packet buffer",
-            ));
-        }
-        self.poll_pending()
-    }
-
-    fn outbound(
-        &mut self,
-        event: &Event,
-        packet: &Packet,
-        from: u64,
-        to: u64,
-    ) -> Result<(), Trouble> {
-        let Some(index) = self.flow_for(packet.ports, false) else {
-            return Err(Trouble::new(
-                event.line,
-                "no connection exists yet that could send this packet",
-            ));
-        };
-        let limit = if event.when == When::Any {
-            to
-        } else {
-            to + GRACE_MICROS
-        };
-        let due = event.when.to_string();
-        let Some(mut sent) = self.next_sent(event.line, index, limit)? else {
-            let mut trouble = Trouble::new(
-                event.line,
-                format!(
-                    "the packet expected was not sent, until {}",
-                    seconds(self.world.micros())
-                ),
-            );
-            trouble.details.push(format!("expected: {due} > {packet}"));
-            return Err(trouble);
-        };
-        self.assemble(event.line, index, packet, &mut sent, limit)?;
-        let flow = &mut self.flows[index];
-        flow.learn_outbound(packet, &sent.segment);
-        flow.learn_timestamp(packet, &sent.segment);
-        let actual = flow.to_script(&sent.segment);
-        let mut differences = compare::differences(packet, &actual, flow, &self.script.settings);
-        if event.when != When::Any {
-            let tolerance = self.tolerance(to);
-            if sent.at + tolerance < from || sent.at > to + tolerance {
-                differences.push(format!(
-                    "time: expected {}, actual {}, tolerance {}",
-                    if from == to {
-                        seconds(from)
-                    } else {
-                        format!("{}~{}", seconds(from), seconds(to))
-                    },
-                    seconds(sent.at),
-                    seconds(tolerance)
-                ));
-            }
-        }
-        if differences.is_empty() {
-            return Ok(());
-        }
-        let mut trouble = Trouble::new(event.line, "the packet sent is not the packet expected");
-        trouble
-            .details
-            .extend(confront(packet, &due, &actual, sent.at));
-        trouble.details.extend(differences);
-        Err(trouble)
-    }
-
-    /// The next packet of a connection that was sent or will be until `limit`.
-    fn next_sent(&mut self, line: u32, index: usize, limit: u64) -> Result<Option<Sent>, Trouble> {
-        loop {
-            self.check_sound(line)?;
-            while let Some(sent) = self.world.pop_sent() {
-                let owner = self.flows.iter().rposition(|flow| flow.sent(&sent.segment));
-                self.history.outbound(sent.at, owner, sent.segment.clone());
-                if owner == Some(index) {
-                    return Ok(Some(sent));
-                }
-                if owner.is_some() {
-                    let mut trouble =
-                        Trouble::new(line, "another connection of the script sent a packet first");
-                    trouble.details.push(format!(
-                        "actual:   {} > {}",
-                        seconds(sent.at),
-                        self.shown(&sent)
-                    ));
-                    return Err(trouble);
-                }
-            }
-            if !self.world.step(limit) {
-                return Ok(None);
-            }
-            self.poll_pending()?;
-        }
-    }
-
-    /// A script may write several full segments as one large one: they are put together, unless it says
-    /// `--strict_segments`.
-    fn assemble(
-        &mut self,
-        line: u32,
-        index: usize,
-        packet: &Packet,
-        sent: &mut Sent,
-        limit: u64,
-    ) -> Result<(), Trouble> {
-        let wanted = usize::from(packet.len);
-        while !self.settings().strict_segments && (1..wanted).contains(&sent.segment.payload.len())
-        {
-            let first = &sent.segment;
-            let end = first.seq.wrapping_add(first.payload.len() as u32);
-            let follows = |next: &Sent| next.segment.seq == end && next.segment.ack == first.ack;
-            if !self.world.peek_sent().is_none_or(follows) || first.flags.contains(Flags::FIN) {
-                return Ok(());
-            }
-            let Some(next) = self.next_sent(line, index, limit)? else {
-                return Ok(());
-            };
-            sent.segment.flags = next.segment.flags;
-            sent.segment.payload.extend(next.segment.payload);
-            sent.at = next.at;
-        }
-        Ok(())
-    }
-
-    fn call(&mut self, event: &Event, call: &'s Call) -> Result<(), Trouble> {
-        let mut pending = Pending {
-            line: event.line,
-            call,
-            due: 0,
-            started: self.world.micros(),
-            progress: 0,
-        };
-        if let Some(end) = call.end {
-            let relative = matches!(event.when, When::Relative(_));
-            let base = if let When::Relative(after) = event.when {
-                self.world.micros() - after.min(self.world.micros())
-            } else {
-                0
-            };
-            pending.due = if relative { base + end } else { end };
-        }
-        let attempt = self
-            .attempt(call, &mut pending.progress)
-            .map_err(|message| Trouble::new(event.line, message))?;
-        self.world.settle();
-        match attempt {
-            Attempt::Returned(returned) => self.call_returned(&pending, returned),
-            Attempt::Blocked if call.end.is_some() => {
-                self.history
-                    .call(self.world.micros(), format!("{call}  (waiting)"));
-                self.pending = Some(pending);
-                Ok(())
-            }
-            Attempt::Blocked => Err(Trouble::new(
-                event.line,
-                format!(
-                    "{} would block: make the socket nonblocking, or give the call a duration, such as `0...0.2 {}(..)`",
-                    call.name, call.name
-                ),
-            )),
-        }
-    }
-
-    fn call_returned(&mut self, pending: &Pending<'s>, returned: Returned) -> Result<(), Trouble> {
-        let (line, call, now) = (pending.line, pending.call, self.world.micros());
-        self.history
-            .call(now, format!("{} returned {returned}", call.name));
-        if let Some(message) =
-            calls::mismatch(call, returned).map_err(|message| Trouble::new(line, message))?
-        {
-            return Err(Trouble::new(line, message));
-        }
-        if call.end.is_some() {
-            let share = pending.due.saturating_sub(pending.started) as f64
-                * self.settings().tolerance_percent
-                / 100.0;
-            let tolerance = self.settings().tolerance_micros.max(share as u64);
-            if now.abs_diff(pending.due) > tolerance {
-                let message = format!(
-                    "{} returned at {}, expected at {}",
-                    call.name,
-                    seconds(now),
-                    seconds(pending.due)
-                );
-                return Err(Trouble::new(line, message));
-            }
-        }
-        Ok(())
-    }
-
-    /// Tries the waiting call again.
-    fn poll_pending(&mut self) -> Result<(), Trouble> {
-        let Some(mut pending) = self.pending.take() else {
-            return Ok(());
-        };
-        let attempt = self.attempt(pending.call, &mut pending.progress);
-        self.world.settle();
-        match attempt.map_err(|message| Trouble::new(pending.line, message))? {
-            Attempt::Returned(returned) => self.call_returned(&pending, returned),
-            Attempt::Blocked => {
-                self.pending = Some(pending);
-                Ok(())
-            }
-        }
-    }
-
-    /// One call waits at a time: the next one, and the end, wait for it.
-    fn finish_pending(&mut self) -> Result<(), Trouble> {
-        while let Some(pending) = &self.pending {
-            let (line, limit) = (
-                pending.line,
-                pending.due.max(self.world.micros()) + GRACE_MICROS,
-            );
-            let name = pending.call.name.clone();
-            if !self.world.step(limit) {
-                return Err(Trouble::new(
-                    line,
-                    format!("{name} has not returned, at {}", seconds(limit)),
-                ));
-            }
-            self.poll_pending()?;
-        }
-        Ok(())
     }
 
     /// A packet in the script's numbers.

@@ -11,7 +11,7 @@ use std::fmt;
 const HISTORY_MAX: usize = 24;
 
 /// Why a script failed.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
     /// The script's name.
     pub file: String,
