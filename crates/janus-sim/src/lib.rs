@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod frames;
+pub mod net;
 pub mod run;
 pub mod script;
 pub mod segment;

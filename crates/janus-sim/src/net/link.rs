@@ -1,0 +1,230 @@
+//! One direction between two hosts: what it does to a packet, decided packet by packet by a seeded generator.
+//! What never lives here: where packets wait (`net`).
+
+use super::random::Random;
+use janus_tcp::Instant;
+use std::time::Duration;
+
+/// How a direction treats packets. The default is a wire of one millisecond that does nothing else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkModel {
+    /// Time from one end to the other.
+    pub delay: Duration,
+    /// Up to this much more, differently for each packet: packets overtake each other when it is large.
+    pub jitter: Duration,
+    /// Of a thousand packets so many are lost.
+    pub loss: u16,
+    /// So many arrive twice, the copy with a delay of its own.
+    pub duplicate: u16,
+    /// So many are held back for three more delays, and so overtaken.
+    pub reorder: u16,
+    /// So many have one byte changed.
+    pub corrupt: u16,
+    /// Bits a second; `None`: no limit.
+    pub rate: Option<u64>,
+    /// With a rate: bytes that may wait; what finds no room is lost.
+    pub queue: usize,
+}
+
+impl Default for LinkModel {
+    fn default() -> LinkModel {
+        LinkModel {
+            delay: Duration::from_millis(1),
+            jitter: Duration::ZERO,
+            loss: 0,
+            duplicate: 0,
+            reorder: 0,
+            corrupt: 0,
+            rate: None,
+            queue: 64 << 10,
+        }
+    }
+}
+
+impl LinkModel {
+    /// Some link: everything from perfect to wretched, drawn from the generator.
+    pub fn draw(random: &mut Random) -> LinkModel {
+        let sometimes = |random: &mut Random, most: u64| match random.within(0..3) {
+            0 => 0,
+            _ => random.within(0..most + 1) as u16,
+        };
+        let delay = Duration::from_micros(random.within(10..80_000));
+        LinkModel {
+            delay,
+            jitter: delay.mul_f64(random.within(0..100) as f64 / 200.0),
+            loss: sometimes(random, 120),
+            duplicate: sometimes(random, 50),
+            reorder: sometimes(random, 80),
+            corrupt: sometimes(random, 30),
+            rate: (random.within(0..3) == 0).then(|| random.within(200_000..20_000_000)),
+            queue: random.within(6_000..100_000) as usize,
+        }
+    }
+}
+
+/// What becomes of a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    Lost,
+    /// It arrives then; with a byte changed, perhaps.
+    Arrives {
+        at: Instant,
+        /// Which byte, and what is XORed to it.
+        damage: Option<(usize, u8)>,
+    },
+}
+
+/// A direction at work.
+#[derive(Clone, Debug)]
+pub(super) struct Link {
+    pub(super) model: LinkModel,
+    /// Until when earlier packets take up the rate.
+    busy_until: Instant,
+}
+
+impl Link {
+    pub(super) fn new(model: LinkModel) -> Link {
+        Link {
+            model,
+            busy_until: Instant::ZERO,
+        }
+    }
+
+    /// The fate of a packet, and of its copy if it is duplicated.
+    pub(super) fn carry(
+        &mut self,
+        now: Instant,
+        len: usize,
+        random: &mut Random,
+    ) -> [Option<Fate>; 2] {
+        let Some(departure) = self.departure(now, len) else {
+            return [Some(Fate::Lost), None];
+        };
+        let first = if random.chance(self.model.loss) {
+            Fate::Lost
+        } else {
+            self.arrival(departure, len, random)
+        };
+        let copy = random
+            .chance(self.model.duplicate)
+            .then(|| self.arrival(departure, len, random));
+        [Some(first), copy]
+    }
+
+    /// When the last bit has left; `None` when the queue is full.
+    fn departure(&mut self, now: Instant, len: usize) -> Option<Instant> {
+        let Some(rate) = self.model.rate else {
+            return Some(now);
+        };
+        let time_for =
+            |bytes: u128| Duration::from_nanos((bytes * 8_000_000_000 / u128::from(rate)) as u64);
+        let start = self.busy_until.max(now);
+        if start.saturating_since(now) > time_for(self.model.queue as u128) {
+            return None;
+        }
+        self.busy_until = start + time_for(len as u128);
+        Some(self.busy_until)
+    }
+
+    fn arrival(&self, departure: Instant, len: usize, random: &mut Random) -> Fate {
+        let model = &self.model;
+        let jitter = Duration::from_nanos(random.within(0..model.jitter.as_nanos() as u64 + 1));
+        let held = if random.chance(model.reorder) {
+            3 * model.delay
+        } else {
+            Duration::ZERO
+        };
+        let damage = random.chance(model.corrupt).then(|| {
+            (
+                random.within(0..len as u64) as usize,
+                random.within(1..256) as u8,
+            )
+        });
+        Fate::Arrives {
+            at: departure + model.delay + jitter + held,
+            damage,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arrivals(model: LinkModel, packets: usize) -> Vec<Fate> {
+        let mut link = Link::new(model);
+        let mut random = Random::new(1);
+        (0..packets)
+            .flat_map(|_| link.carry(Instant::from_millis(1), 1_250, &mut random))
+            .flatten()
+            .collect()
+    }
+
+    #[test]
+    fn a_perfect_link_only_delays() {
+        let expected = Fate::Arrives {
+            at: Instant::from_millis(2),
+            damage: None,
+        };
+        assert!(
+            arrivals(LinkModel::default(), 100)
+                .iter()
+                .all(|fate| *fate == expected)
+        );
+    }
+
+    #[test]
+    fn a_rate_spaces_packets_and_its_queue_is_bounded() {
+        // 1,250 bytes at 10 Mbit/s take one millisecond.
+        let fates = arrivals(
+            LinkModel {
+                rate: Some(10_000_000),
+                queue: 5_000,
+                ..LinkModel::default()
+            },
+            10,
+        );
+        let arrived: Vec<u64> = fates
+            .iter()
+            .filter_map(|fate| match fate {
+                Fate::Arrives { at, .. } => Some(at.as_millis()),
+                Fate::Lost => None,
+            })
+            .collect();
+        assert_eq!(arrived, [3, 4, 5, 6, 7]);
+    }
+
+    #[test]
+    fn losses_and_copies_come_about_as_often_as_asked() {
+        let fates = arrivals(
+            LinkModel {
+                loss: 100,
+                duplicate: 200,
+                ..LinkModel::default()
+            },
+            10_000,
+        );
+        let lost = fates.iter().filter(|fate| **fate == Fate::Lost).count();
+        assert!((900..1_100).contains(&lost), "{lost} lost");
+        assert!(
+            (11_800..12_200).contains(&fates.len()),
+            "{} in all",
+            fates.len()
+        );
+    }
+
+    #[test]
+    fn no_drawn_link_is_out_of_its_bounds() {
+        let mut random = Random::new(7);
+        for _ in 0..1_000 {
+            let model = LinkModel::draw(&mut random);
+            assert!(
+                model.loss <= 120
+                    && model.duplicate <= 50
+                    && model.reorder <= 80
+                    && model.corrupt <= 30
+            );
+            assert!(model.queue >= 6_000 && model.rate.is_none_or(|rate| rate >= 200_000));
+        }
+    }
+}
