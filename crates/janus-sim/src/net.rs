@@ -88,6 +88,8 @@ pub struct Tally {
     pub duplicated: u64,
     /// Packets that arrived damaged.
     pub damaged: u64,
+    /// Packets cut in two.
+    pub split: u64,
 }
 
 /// Hosts and the links between them.
@@ -101,6 +103,8 @@ pub struct Network {
     /// What links of hosts to come will be like.
     model: LinkModel,
     under_way: BinaryHeap<Reverse<Packet>>,
+    /// When applications want to be asked again.
+    alarms: BinaryHeap<Reverse<Instant>>,
     order: u64,
     tally: Tally,
     capture: Capture,
@@ -117,6 +121,7 @@ impl Network {
             links: Vec::new(),
             model: LinkModel::default(),
             under_way: BinaryHeap::new(),
+            alarms: BinaryHeap::new(),
             order: 0,
             tally: Tally::default(),
             capture: Capture::default(),
@@ -223,6 +228,22 @@ impl Network {
             self.lose(bytes);
             return;
         };
+        let pieces = match self.random.chance(self.links[from][to].model.split) {
+            true => link::split(&bytes, &mut self.random),
+            false => None,
+        };
+        match pieces {
+            Some(pieces) => {
+                self.tally.split += 1;
+                pieces
+                    .into_iter()
+                    .for_each(|piece| self.carry(from, to, piece));
+            }
+            None => self.carry(from, to, bytes),
+        }
+    }
+
+    fn carry(&mut self, from: usize, to: usize, bytes: Vec<u8>) {
         let fates = self.links[from][to].carry(self.now, bytes.len(), &mut self.random);
         self.tally.duplicated += u64::from(fates[1].is_some());
         for fate in fates.into_iter().flatten() {
@@ -251,14 +272,20 @@ impl Network {
         self.capture.lost(self.now, &bytes);
     }
 
-    /// When something happens next: a packet arrives, or a stack's timer runs out.
+    /// Makes that moment an event, for an application that wants to do something then.
+    pub fn set_alarm(&mut self, at: Instant) {
+        self.alarms.push(Reverse(at));
+    }
+
+    /// When something happens next: a packet arrives, a stack's timer runs out, or an alarm was set for then.
     pub fn next_event(&self) -> Option<Instant> {
         let arrival = self.under_way.peek().map(|Reverse(packet)| packet.at);
         let deadlines = self
             .hosts
             .iter()
             .filter_map(|host| host.stack.next_deadline());
-        deadlines.chain(arrival).min()
+        let alarm = self.alarms.peek().map(|Reverse(at)| *at);
+        deadlines.chain(arrival).chain(alarm).min()
     }
 
     /// Moves to the next event, if there is one until `limit`, and lets it happen. Else moves to `limit` and says false.
@@ -279,6 +306,13 @@ impl Network {
             self.tally.arrived += 1;
             self.capture.arrived(self.now, packet.to, &packet.bytes);
             frames::deliver(&mut self.hosts[packet.to].stack, self.now, &packet.bytes);
+        }
+        while self
+            .alarms
+            .peek()
+            .is_some_and(|Reverse(at)| *at <= self.now)
+        {
+            self.alarms.pop();
         }
         for host in &mut self.hosts {
             host.stack.advance(self.now);

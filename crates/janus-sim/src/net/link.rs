@@ -2,6 +2,7 @@
 //! What never lives here: where packets wait (`net`).
 
 use super::random::Random;
+use crate::segment::{self, Flags};
 use janus_tcp::Instant;
 use std::time::Duration;
 
@@ -20,6 +21,8 @@ pub struct LinkModel {
     pub reorder: u16,
     /// So many have one byte changed.
     pub corrupt: u16,
+    /// So many with data are cut in two, as middleboxes do; the pieces may overlap.
+    pub split: u16,
     /// Bits a second; `None`: no limit.
     pub rate: Option<u64>,
     /// With a rate: bytes that may wait; what finds no room is lost.
@@ -35,6 +38,7 @@ impl Default for LinkModel {
             duplicate: 0,
             reorder: 0,
             corrupt: 0,
+            split: 0,
             rate: None,
             queue: 64 << 10,
         }
@@ -56,6 +60,7 @@ impl LinkModel {
             duplicate: sometimes(random, 50),
             reorder: sometimes(random, 80),
             corrupt: sometimes(random, 30),
+            split: sometimes(random, 100),
             rate: (random.within(0..3) == 0).then(|| random.within(200_000..20_000_000)),
             queue: random.within(6_000..100_000) as usize,
         }
@@ -72,6 +77,26 @@ pub(super) enum Fate {
         /// Which byte, and what is XORed to it.
         damage: Option<(usize, u8)>,
     },
+}
+
+/// The packet in two pieces that may overlap, if it is a TCP segment with data enough. The bits that belong to the end
+/// stay with the second one.
+pub(super) fn split(packet: &[u8], random: &mut Random) -> Option<[Vec<u8>; 2]> {
+    let whole = segment::decode(packet)
+        .ok()
+        .filter(|segment| segment.payload.len() > 1)?;
+    let len = whole.payload.len() as u64;
+    let start = random.within(1..len) as usize;
+    let end = match random.chance(500) {
+        true => start,
+        false => random.within(start as u64..len) as usize,
+    };
+    let (mut first, mut second) = (whole.clone(), whole);
+    first.payload.truncate(end);
+    first.flags = Flags(first.flags.0 & !(Flags::FIN.0 | Flags::PSH.0));
+    second.payload.drain(..start);
+    second.seq = second.seq.wrapping_add(start as u32);
+    Some([segment::encode(&first), segment::encode(&second)])
 }
 
 /// A direction at work.
@@ -223,6 +248,7 @@ mod tests {
                     && model.duplicate <= 50
                     && model.reorder <= 80
                     && model.corrupt <= 30
+                    && model.split <= 100
             );
             assert!(model.queue >= 6_000 && model.rate.is_none_or(|rate| rate >= 200_000));
         }

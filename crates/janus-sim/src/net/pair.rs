@@ -2,7 +2,7 @@
 //! checks every byte.
 
 use super::{HostId, LinkModel, Network};
-use janus_tcp::{Config, ConnId, Error, ListenerId};
+use janus_tcp::{Config, ConnId, Error, Instant, ListenerId};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
@@ -12,6 +12,10 @@ const PORT: u16 = 80;
 const FIRST_PORT: u16 = 40_000;
 /// Virtual time after which whatever is waited for will not come.
 const PATIENCE: Duration = Duration::from_secs(3_600);
+/// After so many of a thousand reads an application reads nothing for a while, and its peer's window fills.
+const PAUSES: u16 = 100;
+/// How long such a pause lasts at most.
+const PAUSE_MICROS_MAX: u64 = 3_000_000;
 /// The most an application reads or writes at once.
 const CHUNK_MAX: u64 = 5_000;
 
@@ -37,6 +41,8 @@ struct End {
     expects: usize,
     shut: bool,
     ended: bool,
+    /// Reads nothing until then.
+    pauses_until: Instant,
 }
 
 /// How the two ends part.
@@ -67,24 +73,31 @@ impl End {
             expects,
             shut: false,
             ended: false,
+            pauses_until: Instant::ZERO,
         }
     }
 
-    /// Reads and writes all that goes, in random pieces; `may_write` is whether it is this end's turn. True when all
-    /// is done.
-    fn work(&mut self, network: &mut Network, may_write: bool) -> bool {
-        while self.read(network) {}
-        if may_write {
-            while self.write(network) {}
-            if self.written == self.sends.len() && !self.shut {
-                let now = network.now();
-                let stack = &mut network.host(self.host).stack;
-                stack
-                    .shutdown_write(now, self.conn)
-                    .expect("an open connection");
-                self.shut = true;
-            }
+    /// Reads all there is, in random pieces, unless the application pauses.
+    fn read_all(&mut self, network: &mut Network) {
+        if network.now() >= self.pauses_until {
+            while self.read(network) {}
         }
+    }
+
+    /// Writes all that goes, in random pieces, and says when it was the last.
+    fn write_all(&mut self, network: &mut Network) {
+        while self.write(network) {}
+        if self.written == self.sends.len() && !self.shut {
+            let now = network.now();
+            let stack = &mut network.host(self.host).stack;
+            stack
+                .shutdown_write(now, self.conn)
+                .expect("an open connection");
+            self.shut = true;
+        }
+    }
+
+    fn is_done(&self) -> bool {
         self.shut && self.ended
     }
 
@@ -104,6 +117,12 @@ impl End {
             Ok(n) => self.received.extend_from_slice(&chunk[..n]),
             Err(Error::WouldBlock) => return false,
             Err(error) => panic!("read: {error}"),
+        }
+        if network.random().chance(PAUSES) {
+            self.pauses_until =
+                now + Duration::from_micros(network.random().within(1..PAUSE_MICROS_MAX));
+            network.set_alarm(self.pauses_until);
+            return false;
         }
         !self.ended
     }
@@ -200,16 +219,22 @@ impl<'n> Pair<'n> {
         (conn, accepted.expect("an accepted connection").0)
     }
 
-    /// Sends so many bytes each way over one connection, in random pieces, checks that exactly they arrive, and closes.
+    /// Sends so many bytes each way over one connection, in random pieces and with random pauses, checks that exactly
+    /// they arrive, and closes.
     pub fn exchange(&mut self, there: usize, back: usize, parting: Parting) {
         let (client, server) = self.open();
         let mut client = End::new(self.client, client, 1, there, back);
         let mut server = End::new(self.server, server, 2, back, there);
         let done = self.network.run_until(PATIENCE, |network| {
-            let client_writes = parting != Parting::ServerFirst || client.ended;
-            let client_done = client.work(network, client_writes);
-            let server_writes = parting != Parting::ClientFirst || server.ended;
-            server.work(network, server_writes) && client_done
+            client.read_all(network);
+            server.read_all(network);
+            if parting != Parting::ServerFirst || client.ended {
+                client.write_all(network);
+            }
+            if parting != Parting::ClientFirst || server.ended {
+                server.write_all(network);
+            }
+            client.is_done() && server.is_done()
         });
         assert!(
             done,

@@ -1,4 +1,5 @@
 use super::*;
+use std::net::SocketAddrV4;
 
 fn exchange(network: &mut Network, model: LinkModel) -> Tally {
     let mut pair = Pair::new(network, &Config::default(), model.clone(), model);
@@ -41,13 +42,14 @@ fn every_kind_of_trouble_happens_and_is_survived() {
         duplicate: 50,
         reorder: 50,
         corrupt: 50,
+        split: 50,
         jitter: Duration::from_millis(1),
         rate: Some(5_000_000),
         ..LinkModel::default()
     };
     let tally = exchange(&mut Network::new(5), model);
     assert!(
-        tally.lost > 0 && tally.duplicated > 0 && tally.damaged > 0,
+        tally.lost > 0 && tally.duplicated > 0 && tally.damaged > 0 && tally.split > 0,
         "{tally:?}"
     );
 }
@@ -71,4 +73,76 @@ fn the_capture_holds_each_packet_twice_and_losses_once_more() {
         at += word(at + 4) as usize;
     }
     assert_eq!(packets, tally.sent + tally.arrived + tally.lost);
+}
+
+#[test]
+fn four_hosts_all_talk_to_each_other() {
+    let mut network = Network::new(9);
+    network.set_model(LinkModel {
+        loss: 50,
+        reorder: 50,
+        duplicate: 20,
+        ..LinkModel::default()
+    });
+    let hosts: Vec<HostId> = (0..4)
+        .map(|_| network.add_host(&Config::default()))
+        .collect();
+    let any = |port| SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
+    let listeners: Vec<_> = hosts
+        .iter()
+        .map(|id| {
+            network
+                .host(*id)
+                .stack
+                .listen(any(80), 16)
+                .expect("a free port")
+        })
+        .collect();
+    let mut clients = Vec::new();
+    for from in &hosts {
+        for to in hosts.iter().filter(|to| *to != from) {
+            let (now, remote) = (
+                network.now(),
+                SocketAddrV4::new(network.host(*to).address, 80),
+            );
+            let local = any(5_000 + to.0 as u16);
+            clients.push((
+                *from,
+                network
+                    .host(*from)
+                    .stack
+                    .connect(now, local, remote)
+                    .expect("a connection"),
+            ));
+        }
+    }
+    let mut answered = vec![false; clients.len()];
+    let mut servers = Vec::new();
+    let done = network.run_until(Duration::from_secs(600), |network| {
+        let now = network.now();
+        for (host, listener) in hosts.iter().zip(&listeners) {
+            while let Ok((conn, peer)) = network.host(*host).stack.accept(*listener) {
+                // The server's answer says who it thinks the client is.
+                let hello = peer.ip().octets();
+                assert_eq!(network.host(*host).stack.write(now, conn, &hello), Ok(4));
+                servers.push((*host, conn));
+            }
+        }
+        for ((host, conn), answered) in clients.iter().zip(&mut answered) {
+            let mut hello = [0; 16];
+            let host = network.host(*host);
+            if host.stack.read(now, *conn, &mut hello) == Ok(4) {
+                assert_eq!(hello[..4], host.address.octets());
+                *answered = true;
+            }
+        }
+        answered.iter().all(|answered| *answered)
+    });
+    assert!(done, "{answered:?}");
+    let now = network.now();
+    for (host, conn) in clients.into_iter().chain(servers) {
+        network.host(host).stack.close(now, conn);
+    }
+    network.run_for(Duration::from_secs(3_600));
+    assert_eq!(network.leftovers(), Vec::<String>::new());
 }
