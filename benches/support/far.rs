@@ -12,6 +12,7 @@ use packet::{Answer, Crafter, Ends, Segment, Wrong};
 use plan::{Counts, Kind, Mode, Phase, Plan};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// What the server's application does, and so what a request and its response look like.
@@ -19,12 +20,66 @@ use std::time::Instant;
 pub enum App {
     /// Requests of 64 bytes that tell where they belong come back unchanged.
     Echo,
-    /// An HTTP/1.1 request and the start and length of its response.
+    /// An HTTP/1.1 request, and how its response starts and ends. Its length is learned from the first one, and every
+    /// other must have the same.
     Http {
         request: Vec<u8>,
-        response_start: Vec<u8>,
-        response_len: usize,
+        start: Vec<u8>,
+        end: Vec<u8>,
     },
+}
+
+impl App {
+    /// The HTTP request that is answered with `body`.
+    pub fn http(body: &[u8]) -> Self {
+        Self::Http {
+            request: b"GET / HTTP/1.1\r\nHost: 192.0.2.1\r\n\r\n".to_vec(),
+            start: b"HTTP/1.1 200 OK\r\n".to_vec(),
+            end: [b"\r\n\r\n", body].concat(),
+        }
+    }
+
+    /// Its name in reports.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Echo => "echo",
+            Self::Http { .. } => "http",
+        }
+    }
+
+    fn request_len(&self) -> u32 {
+        match self {
+            Self::Echo => ECHO_LEN as u32,
+            Self::Http { request, .. } => request.len() as u32,
+        }
+    }
+
+    /// How many whole requests there are in `bytes`.
+    #[inline]
+    fn requests_in(&self, bytes: u32) -> u32 {
+        match self {
+            // A constant, for the sake of the division.
+            Self::Echo => bytes / ECHO_LEN as u32,
+            Self::Http { request, .. } => bytes / request.len() as u32,
+        }
+    }
+
+    /// Whether `a` carries the response to request number `served`, counted from 1.
+    fn is_response(&self, a: &Answer<'_>, served: u32, len: u32) -> bool {
+        match self {
+            Self::Echo => {
+                let seq = first_seq(a.conn)
+                    .wrapping_add(1)
+                    .wrapping_add((served - 1) * ECHO_LEN as u32);
+                a.payload == echo_words(a.conn, seq, a.seq)
+            }
+            Self::Http { start, end, .. } => {
+                a.payload.len() == len as usize
+                    && a.payload.starts_with(start)
+                    && a.payload.ends_with(end)
+            }
+        }
+    }
 }
 
 /// Bytes of an echo request.
@@ -184,8 +239,7 @@ impl Far {
         if !acknowledged {
             // Responses that the next request would have acknowledged.
             for parked in core::mem::take(&mut self.parked) {
-                self.due
-                    .push_back(Self::from_parked(&parked, What::Ack, &self.app));
+                self.due.push_back(self.wake_up(&parked, What::Ack));
                 self.parked.push_back(parked);
             }
         }
@@ -228,7 +282,7 @@ impl Far {
                     } else {
                         What::Request
                     };
-                    Self::from_parked(&parked, what, &self.app)
+                    self.wake_up(&parked, what)
                 }
             };
             self.due.push_back(due);
@@ -253,8 +307,8 @@ impl Far {
         }
     }
 
-    fn from_parked(parked: &Parked, what: What, app: &App) -> Due {
-        let served = app.requests_in(
+    fn wake_up(&self, parked: &Parked, what: What) -> Due {
+        let served = self.app.requests_in(
             parked
                 .seq
                 .wrapping_sub(first_seq(parked.conn).wrapping_add(1)),
@@ -262,7 +316,7 @@ impl Far {
         let ts_val = ts_of(
             parked
                 .ack
-                .wrapping_sub(served.wrapping_mul(app.response_len())),
+                .wrapping_sub(served.wrapping_mul(self.response_len())),
         );
         Due {
             conn: parked.conn,
@@ -361,7 +415,7 @@ impl Far {
         let after_fin = done.wrapping_sub(served.wrapping_mul(self.app.request_len()));
         let before = served
             .wrapping_sub(u32::from(!a.payload.is_empty()))
-            .wrapping_mul(self.app.response_len());
+            .wrapping_mul(self.response_len());
         if ts_of(a.seq.wrapping_sub(before)) != ts_echo || after_fin > 1 {
             return Err(Kind::BadSequence);
         }
@@ -373,7 +427,7 @@ impl Far {
             if after_fin != 0 || served == 0 {
                 return Err(Kind::BadSequence);
             }
-            if !self.app.is_response(a, served) {
+            if !self.app.is_response(a, served, self.learn_response_len(a)) {
                 return Err(Kind::BadPayload);
             }
             if !a.flags.contains(Flags::FIN) {
@@ -386,6 +440,30 @@ impl Far {
         self.due.push_back(due(what, a.ack, next, ts_echo));
         self.end();
         Ok(())
+    }
+
+    fn response_len(&self) -> u32 {
+        match self.app {
+            App::Echo => ECHO_LEN as u32,
+            App::Http { .. } => self.plan.response_len.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The length of responses; that of this one when it is the first.
+    fn learn_response_len(&self, a: &Answer<'_>) -> u32 {
+        let known = self.response_len();
+        if known > 0 {
+            return known;
+        }
+        let len = a.payload.len() as u32;
+        match self
+            .plan
+            .response_len
+            .compare_exchange(0, len, Ordering::Relaxed, Ordering::Relaxed)
+        {
+            Ok(_) => len,
+            Err(known) => known,
+        }
     }
 
     /// A request was served: a held connection goes to rest, a short one is closed.
@@ -411,48 +489,6 @@ impl Far {
             self.end();
         } else {
             self.due.push_back(due(What::Fin));
-        }
-    }
-}
-
-impl App {
-    fn request_len(&self) -> u32 {
-        match self {
-            Self::Echo => ECHO_LEN as u32,
-            Self::Http { request, .. } => request.len() as u32,
-        }
-    }
-
-    fn response_len(&self) -> u32 {
-        match self {
-            Self::Echo => ECHO_LEN as u32,
-            Self::Http { response_len, .. } => *response_len as u32,
-        }
-    }
-
-    /// How many whole requests there are in `bytes`.
-    #[inline]
-    fn requests_in(&self, bytes: u32) -> u32 {
-        match self {
-            Self::Echo => bytes / ECHO_LEN as u32,
-            Self::Http { request, .. } => bytes / request.len() as u32,
-        }
-    }
-
-    /// Whether `a` carries the response to request number `served`, counted from 1.
-    fn is_response(&self, a: &Answer<'_>, served: u32) -> bool {
-        match self {
-            Self::Echo => {
-                let seq = first_seq(a.conn)
-                    .wrapping_add(1)
-                    .wrapping_add((served - 1) * ECHO_LEN as u32);
-                a.payload == echo_words(a.conn, seq, a.seq)
-            }
-            Self::Http {
-                response_start,
-                response_len,
-                ..
-            } => a.payload.len() == *response_len && a.payload.starts_with(response_start),
         }
     }
 }

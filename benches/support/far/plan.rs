@@ -40,6 +40,8 @@ pub struct Plan {
     short_first: u32,
     short_span: u32,
     pub ends: Vec<EndCounts>,
+    /// Bytes of a response where that must be learned; 0 while unknown.
+    pub response_len: AtomicU32,
     wake: Mutex<Vec<Box<dyn Fn() + Send>>>,
 }
 
@@ -141,6 +143,7 @@ impl Plan {
             short_first: held_max,
             short_span: left.min(4_000_000),
             ends: (0..ends).map(|_| EndCounts::default()).collect(),
+            response_len: AtomicU32::new(0),
             wake: Mutex::new(Vec::new()),
         }
     }
