@@ -1,24 +1,22 @@
 //! How many short connections a second one core serves: SYN, request, response, FIN, with none to many idle
-//! connections held open meanwhile. `placement=engine` is the TCP engine alone, without runtime and tasks.
+//! connections held open meanwhile. `placement=engine` is the TCP engine alone, without runtime and tasks; `split` has
+//! an I/O core beside the shard, and the time of both counts.
 
 mod support;
 
-use janus_tcp::Config;
-use std::sync::Arc;
 use std::time::Duration;
 use support::Scale;
 use support::engine::Engine;
-use support::far::packet::Ends;
-use support::far::plan::{Kind, Mode, Phase, Plan};
-use support::far::{App, Far};
-use support::meter::Meter;
+use support::far::App;
+use support::far::plan::{Counts, Kind, Mode, Phase};
+use support::meter::Series;
 use support::report::Report;
+use support::served::{Layout, Server};
 
 /// Short connections in progress at a time.
 const WINDOW: u32 = 256;
-/// Connections being opened at a time while the held ones are made.
-const OPEN_WINDOW: u32 = 1024;
-const OPEN_LIMIT: Duration = Duration::from_secs(600);
+/// Before the first measurement.
+const WARM: Duration = Duration::from_millis(300);
 
 fn main() {
     let scale = Scale::get();
@@ -28,85 +26,86 @@ fn main() {
     let run_time = Duration::from_millis(run_ms);
     let mut report = Report::new("accept_rate");
     for &held in held_counts {
+        served(&mut report, Layout::COMBINED, held, runs, run_time);
+        served(&mut report, Layout::SPLIT, held, runs, run_time);
         engine(&mut report, held, runs, run_time);
     }
     report.finish();
 }
 
-fn engine(report: &mut Report, held: u32, runs: usize, run_time: Duration) {
-    let plan = Arc::new(Plan::new(1, held));
-    let ends = Ends::default();
-    let far = Far::new(ends.clone(), App::Echo, Arc::clone(&plan), 0, held);
-    let config = Config {
-        max_connections: held + 65_536,
-        ..Config::default()
-    };
-    let mut engine =
-        Engine::new(far, config, ends.server, 65_536).expect("memory for the benchmark");
-    if held > 0 {
-        plan.set(Phase {
-            mode: Mode::Open,
-            window: OPEN_WINDOW,
-            held,
-        });
-        let opened = engine.run(OPEN_LIMIT, |_| {
-            plan.counts().get(Kind::Ended) >= u64::from(held)
-        });
-        assert!(
-            opened,
-            "held connections opened: {:?} {:?}",
-            plan.counts(),
-            engine.stack.counters()
-        );
+fn served(report: &mut Report, layout: Layout, held: u32, runs: usize, run_time: Duration) {
+    let server = Server::start(layout, App::Echo, held);
+    server.open(held);
+    server.plan.set(Phase {
+        mode: Mode::Short,
+        window: WINDOW,
+        held,
+    });
+    std::thread::sleep(WARM);
+    let series = Series::take(&server.plan, layout.threads(), runs, || {
+        std::thread::sleep(run_time)
+    });
+    let unfinished = server.quiesce(held);
+    if !rows(
+        report,
+        layout.name(),
+        held,
+        &series,
+        &server.plan.counts(),
+        unfinished,
+    ) {
+        eprintln!("{:?}", server.reports());
     }
+    server.stop();
+}
+
+fn engine(report: &mut Report, held: u32, runs: usize, run_time: Duration) {
+    let (mut engine, plan) = Engine::start(held);
+    engine.open(&plan, held);
     plan.set(Phase {
         mode: Mode::Short,
         window: WINDOW,
         held,
     });
-    engine.run(Duration::from_millis(300), |_| false);
-    let mut rates = Vec::new();
-    let mut costs = Vec::new();
-    let first = plan.counts();
-    for _ in 0..runs {
-        let meter = Meter::start(&plan, 1);
+    engine.run(WARM, |_| false);
+    let series = Series::take(&plan, 1, runs, || {
         engine.run(run_time, |_| false);
-        let reading = meter.read();
-        rates.push(reading.per_core_second());
-        costs.push(reading.cost_ns());
-    }
-    let measured = plan.counts().since(&first);
-    plan.set(Phase {
-        mode: Mode::Idle,
-        window: 0,
-        held,
     });
-    let ended = engine.run(Duration::from_secs(5), |_| plan.counts().in_progress() == 0);
-    let counts = plan.counts();
-    let params = [("held", held.into()), ("placement", "engine".into())];
-    report.median("conn_per_s", &rates, "1/s", &params);
-    report.median("server_ns_per_conn", &costs, "ns", &params);
-    let per_conn = |kind| measured.get(kind) as f64 / measured.get(Kind::Ended) as f64;
-    report.row(
-        "packets_per_conn",
-        per_conn(Kind::FramesIn),
-        "count",
-        &[("held", held.into()), ("dir", "rx".into())],
-    );
-    report.row(
-        "packets_per_conn",
-        per_conn(Kind::FramesOut),
-        "count",
-        &[("held", held.into()), ("dir", "tx".into())],
-    );
-    let unfinished = if ended { 0 } else { counts.in_progress() };
-    report.row(
-        "bad_answers",
-        (counts.bad() + unfinished) as f64,
-        "count",
-        &params,
-    );
-    if counts.bad() + unfinished > 0 {
-        eprintln!("wrong: {counts:?}\n{:?}", engine.stack.counters());
+    let unfinished = engine.quiesce(&plan, held);
+    if !rows(report, "engine", held, &series, &plan.counts(), unfinished) {
+        eprintln!("{:?}", engine.stack.counters());
     }
+}
+
+/// Reports one layout; false when answers were wrong.
+fn rows(
+    report: &mut Report,
+    placement: &str,
+    held: u32,
+    series: &Series,
+    counts: &Counts,
+    unfinished: u64,
+) -> bool {
+    let params = [("held", held.into()), ("placement", placement.into())];
+    report.median("conn_per_s", &series.rates, "1/s", &params);
+    report.median("server_ns_per_conn", &series.costs, "ns", &params);
+    let bad = counts.bad() + unfinished;
+    report.row("bad_answers", bad as f64, "count", &params);
+    let dir = |dir: &'static str| [params[0].clone(), params[1].clone(), ("dir", dir.into())];
+    report.row(
+        "packets_per_conn",
+        series.each(Kind::FramesIn),
+        "count",
+        &dir("rx"),
+    );
+    report.row(
+        "packets_per_conn",
+        series.each(Kind::FramesOut),
+        "count",
+        &dir("tx"),
+    );
+    if bad > 0 {
+        eprintln!("wrong answers ({placement}, {held} held): {counts:?}, unfinished {unfinished}");
+    }
+    bad == 0
 }

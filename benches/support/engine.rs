@@ -1,12 +1,16 @@
 //! The TCP engine alone behind the far end: no runtime, no tasks, one thread. What a benchmark measures here is the
 //! floor for what the runtime can reach.
 
-use super::far::Far;
+use super::far::packet::Ends;
+use super::far::plan::{Kind, Mode, Phase, Plan};
+use super::far::{App, Far};
+use super::served::OPEN_WINDOW;
 use janus_mem::{Depot, Frame, Growth, MemError, Toucher};
 use janus_tcp::{
     Config, ConnId, Error, Instant, Interface, Ipv4Cidr, ListenerId, Local, Secrets, Stack, Token,
 };
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::Arc;
 
 /// Frames exchanged at a time.
 const BURST: usize = 64;
@@ -26,6 +30,19 @@ pub struct Engine {
 }
 
 impl Engine {
+    /// With room for `held` connections that stay and as many short ones as a benchmark has at a time.
+    pub fn start(held: u32) -> (Self, Arc<Plan>) {
+        let plan = Arc::new(Plan::new(1, held));
+        let ends = Ends::default();
+        let far = Far::new(ends.clone(), App::Echo, Arc::clone(&plan), 0, held);
+        let config = Config {
+            max_connections: held + 65_536,
+            ..Config::default()
+        };
+        let engine = Self::new(far, config, ends.server, 65_536).expect("memory for the benchmark");
+        (engine, plan)
+    }
+
     pub fn new(
         far: Far,
         config: Config,
@@ -63,6 +80,40 @@ impl Engine {
             data: Box::new([0; 2048]),
             tamper: None,
         })
+    }
+
+    /// Opens connections up to `held`, one request on each.
+    pub fn open(&mut self, plan: &Plan, held: u32) {
+        if held == 0 {
+            return;
+        }
+        let before = plan.counts().get(Kind::Ended);
+        plan.set(Phase {
+            mode: Mode::Open,
+            window: OPEN_WINDOW,
+            held,
+        });
+        let all = |_: &Self| plan.counts().get(Kind::Ended) - before >= u64::from(held);
+        let opened = self.run(std::time::Duration::from_secs(900), all);
+        assert!(
+            opened,
+            "held connections opened: {:?} {:?}",
+            plan.counts(),
+            self.stack.counters()
+        );
+    }
+
+    /// Begins nothing more and lets end what is in progress; what never ended.
+    pub fn quiesce(&mut self, plan: &Plan, held: u32) -> u64 {
+        plan.set(Phase {
+            mode: Mode::Idle,
+            window: 0,
+            held,
+        });
+        self.run(std::time::Duration::from_secs(5), |_| {
+            plan.counts().in_progress() == 0
+        });
+        plan.counts().in_progress()
     }
 
     /// One turn of the loop: in, application, timers, out.

@@ -82,3 +82,36 @@ fn process_cpu() -> Duration {
     });
     Duration::from_nanos(each.sum())
 }
+
+/// Several measurements of the same thing.
+#[derive(Default)]
+pub struct Series {
+    /// How many a second of one core's time.
+    pub rates: Vec<f64>,
+    /// Nanoseconds of server time for each.
+    pub costs: Vec<f64>,
+    /// What was counted in all of them together.
+    pub counts: Counts,
+}
+
+impl Series {
+    /// Measures `runs` times; `run` lets the server work for a while.
+    pub fn take(plan: &Plan, threads: usize, runs: usize, mut run: impl FnMut()) -> Self {
+        let mut series = Self::default();
+        let first = plan.counts();
+        for _ in 0..runs {
+            let meter = Meter::start(plan, threads);
+            run();
+            let reading = meter.read();
+            series.rates.push(reading.per_core_second());
+            series.costs.push(reading.cost_ns());
+        }
+        series.counts = plan.counts().since(&first);
+        series
+    }
+
+    /// Frames, or whatever `kind` counts, for each of what was measured.
+    pub fn each(&self, kind: Kind) -> f64 {
+        self.counts.get(kind) as f64 / self.counts.get(Kind::Ended) as f64
+    }
+}

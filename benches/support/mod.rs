@@ -9,6 +9,7 @@ pub mod far;
 pub mod memory;
 pub mod meter;
 pub mod report;
+pub mod served;
 
 /// How much a benchmark does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! What a core can say about itself. Taken on the core, between packets; whoever wants all cores asks each.
 
+use janus_mem::DepotStats;
 use janus_tcp::{Counters, MemoryReport};
 
 use crate::shard::{ForwardCounters, here};
@@ -19,6 +20,8 @@ pub struct CoreReport {
     pub hot_in_use: usize,
     /// Bytes of memory TCP has committed, by purpose.
     pub memory: MemoryReport,
+    /// The packet buffers, which all cores of the runtime share.
+    pub buffers: DepotStats,
     /// What TCP counted.
     pub tcp: Counters,
     /// Frames handed to other cores because the flow was theirs.
@@ -57,6 +60,7 @@ pub fn report() -> Option<CoreReport> {
             in_time_wait: stack.in_time_wait(),
             hot_in_use: stack.hot_in_use(),
             memory: stack.memory(),
+            buffers: here.pool.borrow().depot().stats(),
             tcp: *stack.counters(),
             forwards: here.neighbours.borrow().counters,
             tasks: executor.map_or(0, |executor| executor.tasks()),

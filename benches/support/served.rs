@@ -1,0 +1,252 @@
+//! The whole server behind the far end: a Janus runtime with its tasks, on a thread of its own. What the application
+//! does with a connection is here; what is asked of it is the far end's.
+
+use super::far::App;
+use super::far::device::Device;
+use super::far::packet::Ends;
+use super::far::plan::{Counts, Kind, Mode, Phase, Plan};
+use janus::net::{TcpListener, TcpStream};
+use janus::{BackendChoice, CoreReport, Handle, Placement, Runtime};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// What every HTTP response carries.
+pub const BODY: &[u8] = b"Hello from Janus!\n";
+/// Connections being opened at a time. Each can have three packets on the way to the server, and all of them must fit
+/// the ring between an I/O core and a shard: the far end has no retransmission.
+pub const OPEN_WINDOW: u32 = 256;
+/// How often a core looks whether somebody wants its report.
+const REPORT_EVERY: Duration = Duration::from_millis(5);
+
+/// How a server is laid out.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout {
+    pub cores: usize,
+    pub placement: Placement,
+}
+
+impl Layout {
+    pub const COMBINED: Self = Self {
+        cores: 1,
+        placement: Placement::Combined,
+    };
+    pub const SPLIT: Self = Self {
+        cores: 1,
+        placement: Placement::Split { io_cores: 1 },
+    };
+
+    fn queues(self) -> usize {
+        match self.placement {
+            Placement::Combined => self.cores,
+            Placement::Split { io_cores } => io_cores,
+        }
+    }
+
+    /// Threads that poll.
+    pub fn threads(self) -> usize {
+        match self.placement {
+            Placement::Combined => self.cores,
+            Placement::Split { io_cores } => self.cores + io_cores,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self.placement {
+            Placement::Combined => "combined",
+            Placement::Split { .. } => "split",
+        }
+    }
+}
+
+/// Reports of the cores, made when asked for.
+struct Desk {
+    asked: AtomicU64,
+    answers: Mutex<Vec<(u64, CoreReport)>>,
+}
+
+/// A running server and the plan of its far ends.
+pub struct Server {
+    pub plan: Arc<Plan>,
+    pub layout: Layout,
+    desk: Arc<Desk>,
+    handle: Handle,
+    thread: JoinHandle<janus::Result>,
+}
+
+impl Server {
+    /// Starts a server for `app` that can hold `held` connections.
+    pub fn start(layout: Layout, app: App, held: u32) -> Self {
+        let plan = Arc::new(Plan::new(layout.queues(), held));
+        let ends = Ends::default();
+        let device = Device {
+            ends: ends.clone(),
+            app: app.clone(),
+            plan: Arc::clone(&plan),
+            held,
+        };
+        // A shard's share is not exactly its part; what is not used costs addresses only.
+        let each = held / layout.cores as u32 * 5 / 4 + 65_536;
+        let runtime = Runtime::builder()
+            .alone()
+            .cores(layout.cores)
+            .placement(layout.placement)
+            .backend(BackendChoice::Custom(Box::new(device)))
+            .address(&format!("{}/24", ends.server.ip()))
+            .gateway([192, 0, 2, 2].into())
+            .max_connections(each)
+            .packet_buffers(65_536)
+            .seed(7)
+            .drain(Duration::ZERO)
+            .build()
+            .expect("a runtime for the benchmark");
+        let handle = runtime.handle();
+        let desk = Arc::new(Desk {
+            asked: AtomicU64::new(0),
+            answers: Mutex::new(Vec::new()),
+        });
+        let at_desk = Arc::clone(&desk);
+        let main = move || serve(app.clone(), ends.server.port(), Arc::clone(&at_desk));
+        let thread = std::thread::spawn(move || runtime.run(main));
+        let server = Self {
+            plan,
+            layout,
+            desk,
+            handle,
+            thread,
+        };
+        // Every core answers once its main has begun, and binds before it answers.
+        server.reports();
+        server
+    }
+
+    /// A report of every core.
+    pub fn reports(&self) -> Vec<CoreReport> {
+        let number = self.desk.asked.fetch_add(1, Ordering::Relaxed) + 1;
+        let start = Instant::now();
+        loop {
+            std::thread::sleep(Duration::from_millis(1));
+            let answers = self.desk.answers.lock().expect("no holder panics");
+            let mine: Vec<CoreReport> = answers
+                .iter()
+                .filter(|(n, _)| *n == number)
+                .map(|(_, report)| *report)
+                .collect();
+            if mine.len() == self.layout.cores {
+                return mine;
+            }
+            assert!(!self.thread.is_finished(), "the server ended");
+            assert!(
+                start.elapsed() < Duration::from_secs(60),
+                "a core does not answer"
+            );
+        }
+    }
+
+    /// Waits until the counts satisfy `done`, at most `limit`. Whether they did.
+    pub fn wait(&self, limit: Duration, done: impl Fn(&Counts) -> bool) -> bool {
+        let start = Instant::now();
+        while !done(&self.plan.counts()) {
+            if start.elapsed() > limit || self.thread.is_finished() {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        true
+    }
+
+    /// Opens connections up to `held`, one request on each.
+    pub fn open(&self, held: u32) {
+        if held == 0 {
+            return;
+        }
+        let before = self.plan.counts().get(Kind::Ended);
+        // The first alone: the far end learns from it what a response looks like.
+        self.plan.set(Phase {
+            mode: Mode::Open,
+            window: 1,
+            held: 1,
+        });
+        self.wait(Duration::from_secs(5), |counts| {
+            counts.get(Kind::Ended) > before
+        });
+        self.plan.set(Phase {
+            mode: Mode::Open,
+            window: OPEN_WINDOW,
+            held,
+        });
+        let mut opened = 0;
+        while opened < u64::from(held) {
+            let more = |counts: &Counts| counts.get(Kind::Ended) - before > opened;
+            // A lost packet is never sent again: what is not answered now never will be.
+            let goes_on = self.wait(Duration::from_secs(5), more);
+            opened = self.plan.counts().get(Kind::Ended) - before;
+            assert!(
+                goes_on,
+                "{opened} of {held} opened: {:?} {:?}",
+                self.plan.counts(),
+                self.reports()
+            );
+        }
+    }
+
+    /// Begins nothing more and waits for what is in progress; what never ended.
+    pub fn quiesce(&self, held: u32) -> u64 {
+        self.plan.set(Phase {
+            mode: Mode::Idle,
+            window: 0,
+            held,
+        });
+        self.wait(Duration::from_secs(5), |counts| counts.in_progress() == 0);
+        self.plan.counts().in_progress()
+    }
+
+    pub fn stop(self) {
+        self.handle.stop();
+        if let Err(error) = self
+            .thread
+            .join()
+            .expect("the runtime's caller does not panic")
+        {
+            eprintln!("the server ended with: {error}");
+        }
+    }
+}
+
+/// The main of every core.
+async fn serve(app: App, port: u16, desk: Arc<Desk>) -> janus::Result {
+    let listener = TcpListener::bind(("0.0.0.0", port)).await?;
+    janus::spawn(answer_reports(desk));
+    loop {
+        let (stream, _) = listener.accept().await?;
+        match app {
+            App::Echo => drop(janus::spawn(async move {
+                // Inline, so that the task is as small as what it waits for.
+                while let Ok(Some(piece)) = stream.recv().await {
+                    if stream.write_all(&piece).await.is_err() {
+                        return;
+                    }
+                }
+            })),
+            App::Http { .. } => drop(janus::spawn(hello(stream))),
+        }
+    }
+}
+
+async fn hello(_stream: TcpStream) {}
+
+async fn answer_reports(desk: Arc<Desk>) {
+    let mut answered = 0;
+    loop {
+        let asked = desk.asked.load(Ordering::Relaxed);
+        if asked != answered {
+            answered = asked;
+            let report = janus::report().expect("this is a core");
+            let mut answers = desk.answers.lock().expect("no holder panics");
+            answers.retain(|(number, _)| number + 1 >= asked);
+            answers.push((asked, report));
+        }
+        janus::time::sleep(REPORT_EVERY).await;
+    }
+}
