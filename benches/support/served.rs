@@ -222,8 +222,11 @@ async fn serve(app: App, port: u16, desk: Arc<Desk>) -> janus::Result {
         let (stream, _) = listener.accept().await?;
         match app {
             App::Echo => drop(janus::spawn(async move {
-                // Inline, so that the task is as small as what it waits for.
-                while let Ok(Some(piece)) = stream.recv().await {
+                // Inline, and with `else` instead of `while let`: what a `while let` matches lives as long as its body.
+                loop {
+                    let Ok(Some(piece)) = stream.recv().await else {
+                        return;
+                    };
                     if stream.write_all(&piece).await.is_err() {
                         return;
                     }

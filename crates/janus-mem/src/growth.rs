@@ -11,7 +11,7 @@ use std::thread;
 /// lie in ordinary pages was measured against a first chunk of one huge page: no difference in `accept_rate` and `rps`.
 const FIRST_CHUNK: usize = 64 << 10;
 /// Largest chunk: bounds both the memory held in spare and the time the toucher spends on one request.
-const CHUNK_MAX: usize = 32 << 20;
+const CHUNK_MAX: usize = 16 << 20;
 /// Most growth requests waiting for the toucher; one more is dropped and its owner grows inline, counted as late.
 pub const TOUCH_QUEUE_MAX: usize = 1024;
 
@@ -151,13 +151,13 @@ impl Grown {
     }
 }
 
-/// Where the chunk after the first `ready` bytes ends: doubling up to one huge page, then an eighth more each time in
+/// Where the chunk after the first `ready` bytes ends: doubling up to one huge page, then a 32nd more each time in
 /// whole huge pages.
 fn next_chunk_end(ready: usize) -> usize {
     if ready < HUGE_PAGE {
         (ready * 2).clamp(FIRST_CHUNK, HUGE_PAGE)
     } else {
-        ready + (ready / 8).next_multiple_of(HUGE_PAGE).min(CHUNK_MAX)
+        ready + (ready / 32).next_multiple_of(HUGE_PAGE).min(CHUNK_MAX)
     }
 }
 

@@ -83,12 +83,11 @@ impl TcpStream {
     }
 
     /// Hands over all of `bytes`.
-    pub async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
-        while !bytes.is_empty() {
-            let n = self.write(bytes).await?;
-            bytes = &bytes[n..];
+    pub fn write_all<'a>(&'a self, bytes: &'a [u8]) -> WriteAll<'a> {
+        WriteAll {
+            stream: self,
+            bytes,
         }
-        Ok(())
     }
 
     /// Says that nothing more will be written; reading goes on. Only the writing side can be shut:
@@ -285,5 +284,28 @@ impl Future for Write<'_> {
         stream.poll_on_stack(cx, side, wait_write, |stack, now, conn| {
             stack.write(now, conn, bytes)
         })
+    }
+}
+
+/// See [`TcpStream::write_all`]. Written out because a task is as large as the largest thing it waits for: as an
+/// `async fn` this is three times the size.
+#[must_use = "futures do nothing unless awaited"]
+pub struct WriteAll<'a> {
+    stream: &'a TcpStream,
+    bytes: &'a [u8],
+}
+
+impl Future for WriteAll<'_> {
+    type Output = io::Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        while !self.bytes.is_empty() {
+            match Pin::new(&mut self.stream.write(self.bytes)).poll(cx) {
+                Poll::Ready(Ok(n)) => self.bytes = &self.bytes[n..],
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 }
