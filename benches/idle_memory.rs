@@ -12,7 +12,7 @@ use support::far::App;
 use support::far::plan::Plan;
 use support::memory;
 use support::report::{Report, Value};
-use support::served::{Layout, Server};
+use support::served::{BODY, Layout, Server};
 
 /// The parts must add up to the growth of resident memory within this share of it.
 const PARTS_WITHIN: f64 = 0.05;
@@ -25,6 +25,7 @@ fn main() {
     let mut report = Report::new("idle_memory");
     for &conns in conn_counts {
         served(&mut report, App::Echo, conns);
+        served(&mut report, App::http(BODY), conns);
         engine(&mut report, conns);
     }
     report.finish();

@@ -12,7 +12,7 @@ use support::far::App;
 use support::far::plan::{Counts, Kind, Mode, Phase};
 use support::meter::Series;
 use support::report::Report;
-use support::served::{Layout, Server};
+use support::served::{BODY, Layout, Server};
 
 /// Requests in progress at a time.
 const WINDOW: u32 = 256;
@@ -27,15 +27,50 @@ fn main() {
     let run_time = Duration::from_millis(run_ms);
     let mut report = Report::new("rps");
     for &conns in conn_counts {
-        served(&mut report, Layout::COMBINED, conns, runs, run_time);
-        served(&mut report, Layout::SPLIT, conns, runs, run_time);
+        served(
+            &mut report,
+            Layout::COMBINED,
+            App::Echo,
+            conns,
+            runs,
+            run_time,
+        );
+        served(
+            &mut report,
+            Layout::COMBINED,
+            App::http(BODY),
+            conns,
+            runs,
+            run_time,
+        );
+        served(&mut report, Layout::SPLIT, App::Echo, conns, runs, run_time);
         engine(&mut report, conns, runs, run_time);
     }
     report.finish();
 }
 
-fn served(report: &mut Report, layout: Layout, conns: u32, runs: usize, run_time: Duration) {
-    let server = Server::start(layout, App::Echo, conns);
+/// One case: what is reported with every figure.
+#[derive(Clone, Copy)]
+struct Case {
+    placement: &'static str,
+    app: &'static str,
+    conns: u32,
+}
+
+fn served(
+    report: &mut Report,
+    layout: Layout,
+    app: App,
+    conns: u32,
+    runs: usize,
+    run_time: Duration,
+) {
+    let case = Case {
+        placement: layout.name(),
+        app: app.name(),
+        conns,
+    };
+    let server = Server::start(layout, app, conns);
     server.open(conns);
     server.plan.set(Phase {
         mode: Mode::Requests,
@@ -47,20 +82,18 @@ fn served(report: &mut Report, layout: Layout, conns: u32, runs: usize, run_time
         std::thread::sleep(run_time)
     });
     let unfinished = server.quiesce(conns);
-    if !rows(
-        report,
-        layout.name(),
-        conns,
-        &series,
-        &server.plan.counts(),
-        unfinished,
-    ) {
+    if !rows(report, case, &series, &server.plan.counts(), unfinished) {
         eprintln!("{:?}", server.reports());
     }
     server.stop();
 }
 
 fn engine(report: &mut Report, conns: u32, runs: usize, run_time: Duration) {
+    let case = Case {
+        placement: "engine",
+        app: "echo",
+        conns,
+    };
     let (mut engine, plan) = Engine::start(conns);
     engine.open(&plan, conns);
     plan.set(Phase {
@@ -73,41 +106,41 @@ fn engine(report: &mut Report, conns: u32, runs: usize, run_time: Duration) {
         engine.run(run_time, |_| false);
     });
     let unfinished = engine.quiesce(&plan, conns);
-    if !rows(report, "engine", conns, &series, &plan.counts(), unfinished) {
+    if !rows(report, case, &series, &plan.counts(), unfinished) {
         eprintln!("{:?}", engine.stack.counters());
     }
 }
 
-/// Reports one layout; false when answers were wrong.
+/// Reports one case; false when answers were wrong.
 fn rows(
     report: &mut Report,
-    placement: &str,
-    conns: u32,
+    case: Case,
     series: &Series,
     counts: &Counts,
     unfinished: u64,
 ) -> bool {
-    let params = [("conns", conns.into()), ("placement", placement.into())];
+    let Case {
+        placement,
+        app,
+        conns,
+    } = case;
+    let params = [
+        ("conns", conns.into()),
+        ("placement", placement.into()),
+        ("app", app.into()),
+    ];
     report.median("req_per_s", &series.rates, "1/s", &params);
     report.median("server_ns_per_req", &series.costs, "ns", &params);
     let bad = counts.bad() + unfinished;
     report.row("bad_answers", bad as f64, "count", &params);
-    let dir = |dir: &'static str| [params[0].clone(), params[1].clone(), ("dir", dir.into())];
-    report.row(
-        "packets_per_req",
-        series.each(Kind::FramesIn),
-        "count",
-        &dir("rx"),
-    );
-    report.row(
-        "packets_per_req",
-        series.each(Kind::FramesOut),
-        "count",
-        &dir("tx"),
-    );
+    for (dir, kind) in [("rx", Kind::FramesIn), ("tx", Kind::FramesOut)] {
+        let mut params = params.to_vec();
+        params.push(("dir", dir.into()));
+        report.row("packets_per_req", series.each(kind), "count", &params);
+    }
     if bad > 0 {
         eprintln!(
-            "wrong answers ({placement}, {conns} connections): {counts:?}, unfinished {unfinished}"
+            "wrong answers ({placement}, {app}, {conns} connections): {counts:?}, unfinished {unfinished}"
         );
     }
     bad == 0

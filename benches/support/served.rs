@@ -5,7 +5,7 @@ use super::far::App;
 use super::far::device::Device;
 use super::far::packet::Ends;
 use super::far::plan::{Counts, Kind, Mode, Phase, Plan};
-use janus::net::{TcpListener, TcpStream};
+use janus::net::TcpListener;
 use janus::{BackendChoice, CoreReport, Handle, Placement, Runtime};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -232,12 +232,15 @@ async fn serve(app: App, port: u16, desk: Arc<Desk>) -> janus::Result {
                     }
                 }
             })),
-            App::Http { .. } => drop(janus::spawn(hello(stream))),
+            App::Http { .. } => {
+                drop(janus::spawn(janus_http::serve(
+                    stream,
+                    async |_, response| response.ok().send(BODY).await,
+                )));
+            }
         }
     }
 }
-
-async fn hello(_stream: TcpStream) {}
 
 async fn answer_reports(desk: Arc<Desk>) {
     let mut answered = 0;
