@@ -123,11 +123,13 @@ impl Flow {
             other => Ok(other.clone()),
         });
         let options = options.collect::<Result<Vec<TcpOption>, String>>()?;
+        // The stream's first byte is 1, whatever the SYN's own number is; what lies before it wraps around.
         let offset = if packet.flags.contains(Flags::SYN) {
             0
         } else {
-            u64::from(packet.seq.wrapping_sub(1))
+            packet.seq.wrapping_sub(1)
         };
+        let offsets = (0..u32::from(packet.len)).map(|byte| offset.wrapping_add(byte));
         let (source_port, destination_port) = packet
             .ports
             .unwrap_or((self.remote.port(), self.local.port()));
@@ -144,9 +146,7 @@ impl Flow {
             window: packet.window.unwrap_or(0),
             urgent: packet.urgent.unwrap_or(0),
             options,
-            payload: (offset..offset + u64::from(packet.len))
-                .map(inbound_byte)
-                .collect(),
+            payload: offsets.map(|offset| inbound_byte(offset.into())).collect(),
         })
     }
 

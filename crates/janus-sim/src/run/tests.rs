@@ -1,4 +1,5 @@
 use super::*;
+use proptest::prelude::*;
 
 const SERVER: &str = "
  0     socket(..., SOCK_STREAM, IPPROTO_TCP) = 3
@@ -191,4 +192,55 @@ fn the_time_of_an_event_that_has_gone_by() {
         text.contains("this event is due at 0.300000, and it is 0."),
         "{text}"
     );
+}
+
+/// A line of a script: some packet for an open connection, or some call on it.
+fn line() -> impl Strategy<Value = String> {
+    let near = prop_oneof![0u32..3_000, Just(u32::MAX), any::<u32>()];
+    let flags = prop_oneof![
+        Just("."),
+        Just("P."),
+        Just("F."),
+        Just("S"),
+        Just("S."),
+        Just("R"),
+        Just("R."),
+        Just("FPU.")
+    ];
+    let packet = (flags, near.clone(), 0u16..1_500, near, any::<u16>()).prop_map(
+        |(flags, seq, len, ack, window)| {
+            let ack = if flags.ends_with('.') {
+                format!("ack {ack}")
+            } else {
+                String::new()
+            };
+            format!(
+                "+.01 < {flags} {seq}:{}({len}) {ack} win {window}",
+                seq.wrapping_add(len.into())
+            )
+        },
+    );
+    let call = prop_oneof![
+        Just("+0 read(4, ..., 700) = ..."),
+        Just("+0 write(4, ..., 3000) = ..."),
+        Just("+1 write(4, ..., 10) = ..."),
+        Just("+0 shutdown(4, SHUT_WR) = ..."),
+        Just("+70 close(4) = ..."),
+    ];
+    prop_oneof![3 => packet, 1 => call.prop_map(str::to_owned)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Whatever a peer sends and an application does: no panic, and at the end nothing is left behind.
+    #[test]
+    fn no_course_of_events_leaves_anything_behind(lines in proptest::collection::vec(line(), 1..40)) {
+        let text = format!("{SERVER}+0 fcntl(4, F_SETFL, O_NONBLOCK) = 0\n{}", lines.join("\n"));
+        let options = Options { lenient_end: true, ..Options::default() };
+        let outcome = run_script("test.pkt", &Script::parse(&text).expect("a sound script"), &options);
+        if let Err(failure) = outcome {
+            prop_assert!(false, "{text}\n{failure}");
+        }
+    }
 }

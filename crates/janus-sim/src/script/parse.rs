@@ -3,6 +3,9 @@
 use super::token::{Spanned, Token, tokens};
 use super::{Action, EVENTS_MAX, Event, Script, ScriptError, Settings, When};
 
+/// The longest time a script can name.
+const TIME_MAX_MICROS: u64 = 1_000_000_000_000;
+
 pub(super) type Result<T> = std::result::Result<T, ScriptError>;
 
 pub(super) fn script(text: &str) -> Result<Script> {
@@ -251,11 +254,11 @@ impl Parser {
             _ => return self.unexpected("the time of an event"),
         };
         match micros.map(u64::try_from) {
-            Some(Ok(micros)) => {
+            Some(Ok(micros)) if micros <= TIME_MAX_MICROS => {
                 self.at += 1;
                 Ok(micros)
             }
-            _ => self.error("a time that is negative or too large"),
+            _ => self.error("a time that is negative or beyond a million seconds"),
         }
     }
 }

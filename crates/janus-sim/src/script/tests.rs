@@ -149,6 +149,7 @@ fn what_cannot_be_run_is_refused_with_its_line() {
             .starts_with("line 3: time runs backwards")
     );
     assert!(error("0 > R 1:1(0) * < R 1:1(0)").contains("for outbound packets only"));
+    assert!(error("0 > R 1:1(0) +1000000.1 > R 1:1(0)").contains("beyond a million seconds"));
     assert!(error("").contains("no events"));
     assert!(error("0 read(3, \"abc").contains("never closed"));
     assert!(error("0 > R 1:1(0) <mss 70000>").contains("out of range"));
