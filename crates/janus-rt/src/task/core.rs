@@ -33,6 +33,9 @@ const AHEAD: usize = 8;
 /// left alone then, its last future with it.
 const CLOSE_ROUNDS: usize = 16;
 
+/// Panics in a row, each in the drop of what the one before left, until the last is left alone.
+const PAYLOADS_MAX: usize = 8;
+
 /// What the tasks of a core share.
 pub(crate) struct Core {
     pub(super) identity: ShardIdentity,
@@ -295,14 +298,18 @@ impl Core {
     /// Runs foreign code whose panic must not end the core; it has been printed by the panic hook.
     #[inline]
     fn quietly(&self, f: impl FnOnce()) {
-        let Err(payload) = catch_unwind(AssertUnwindSafe(f)) else {
+        let Err(mut payload) = catch_unwind(AssertUnwindSafe(f)) else {
             return;
         };
         self.count(|c| c.panicked += 1);
-        // The payload's own drop may panic, and that one's. It stops here.
-        if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-            std::mem::forget(second);
+        // The payload's own drop may panic, and the drop of what that one leaves.
+        for _ in 0..PAYLOADS_MAX {
+            match catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+                Ok(()) => return,
+                Err(next) => payload = next,
+            }
         }
+        std::mem::forget(payload);
     }
 
     /// Drops every task; from now on, also what is spawned.
