@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// Where a crate might have put its copy of the library.
 mod elsewhere {
-    pub(crate) use janus;
+    pub(crate) use janus as library;
 }
 
 #[janus::test]
@@ -26,7 +26,7 @@ async fn a_copy_on_every_core() {
     panic!("not all copies ran");
 }
 
-#[janus::test(crate = "elsewhere::janus", cores = 1)]
+#[janus::test(crate = "elsewhere::library", cores = 1)]
 async fn questions_marks_work_and_the_library_may_be_elsewhere()
 -> Result<(), std::num::ParseIntError> {
     let n: u32 = "42".parse()?;
