@@ -76,6 +76,8 @@ pub(crate) struct SegList {
     pub(crate) tail: u32,
     /// Payload bytes in it.
     pub(crate) bytes: u32,
+    /// Segments in it.
+    pub(crate) count: u32,
 }
 
 impl Default for SegList {
@@ -84,6 +86,7 @@ impl Default for SegList {
             head: NONE,
             tail: NONE,
             bytes: 0,
+            count: 0,
         }
     }
 }
@@ -183,6 +186,7 @@ impl Segments {
         }
         list.tail = id;
         list.bytes += u32::from(self.slab[id].len);
+        list.count += 1;
     }
 
     #[inline]
@@ -196,6 +200,7 @@ impl Segments {
             list.tail = NONE;
         }
         list.bytes -= u32::from(self.slab[id].len);
+        list.count -= 1;
         Some(id)
     }
 
@@ -216,6 +221,7 @@ impl Segments {
             list.tail = id;
         }
         list.bytes += u32::from(self.slab[id].len);
+        list.count += 1;
     }
 
     /// Frees a whole queue.

@@ -1,6 +1,6 @@
 //! The seventh and eighth check of section 3.10.7.4: text and FIN, in order or kept until they are.
 
-use janus_mem::{Frame, SLOT_SIZE};
+use janus_mem::Frame;
 use janus_wire::SeqNum;
 use janus_wire::tcp::Flags;
 
@@ -15,7 +15,7 @@ use crate::time::Instant;
 /// bytes must not pin a packet buffer for each.
 const COPY_BELOW: usize = 512;
 /// Segments kept out of order for one connection.
-const MAX_REORDERED: usize = 256;
+const MAX_REORDERED: u32 = 256;
 
 /// What is left of a segment's text once what is not wanted is cut off.
 struct Text {
@@ -65,10 +65,11 @@ impl Stack {
             return;
         }
         let filled_a_gap = !self.hot[id].reordered.is_empty();
-        let mut fin = text.fin;
         self.cold[conn].rcv_nxt = text.seq + u32::from(text.len);
-        fin |= self.append_reordered(conn, id);
-        if fin {
+        // Nothing counts that claims to lie beyond the end of the stream.
+        if text.fin || self.append_reordered(conn, id) {
+            self.segments
+                .clear(&mut self.hot[id].reordered, &mut self.pool);
             self.fin_arrives(conn, now);
         } else {
             let at_once = filled_a_gap || self.answer_unlikely(conn, p);
@@ -112,21 +113,12 @@ impl Stack {
         let Some(arrived) = frame.take() else {
             return false;
         };
-        let hot = &mut self.hot[id];
-        let tail = hot.inbox.tail;
-        let (from, len) = (usize::from(text.off), usize::from(text.len));
-        if tail != NONE && len <= COPY_BELOW {
-            let last = &mut self.segments[tail];
-            let end = usize::from(last.off) + usize::from(last.len);
-            if let (Some(buf), true) = (&mut last.buf, end + len <= SLOT_SIZE) {
-                buf.bytes_mut()[end..end + len]
-                    .copy_from_slice(&arrived.buf.bytes()[from..from + len]);
-                last.len += text.len;
-                hot.inbox.bytes += u32::from(text.len);
-                self.pool.free(arrived.buf);
-                return true;
-            }
+        let from = usize::from(text.off);
+        if self.join_last(id, &arrived.buf.bytes()[from..from + usize::from(text.len)]) {
+            self.pool.free(arrived.buf);
+            return true;
         }
+        let hot = &mut self.hot[id];
         match self.segments.alloc(arrived.buf, text.off, text.len) {
             Ok(seg) => {
                 self.segments.push_back(&mut hot.inbox, seg);
@@ -140,12 +132,35 @@ impl Stack {
         }
     }
 
+    /// Copies a small payload behind the last unread one, when it fits there.
+    fn join_last(&mut self, id: u32, bytes: &[u8]) -> bool {
+        let inbox = &mut self.hot[id].inbox;
+        if inbox.tail == NONE || bytes.len() > COPY_BELOW {
+            return false;
+        }
+        let last = &mut self.segments[inbox.tail];
+        let end = usize::from(last.off) + usize::from(last.len);
+        let Some(place) = last
+            .buf
+            .as_mut()
+            .and_then(|buf| buf.bytes_mut().get_mut(end..end + bytes.len()))
+        else {
+            return false;
+        };
+        place.copy_from_slice(bytes);
+        last.len += bytes.len() as u16;
+        inbox.bytes += bytes.len() as u32;
+        true
+    }
+
     /// Text ahead of a gap waits in order of its numbers; a peer that sees the ACK repeated sends the gap.
+    /// Where texts that wait overlap and differ, the one that begins first counts; where one overlaps what fills
+    /// the gap, that does. Every byte is delivered once in any case.
     fn keep_for_later(&mut self, conn: u32, id: u32, text: &Text, frame: &mut Option<Frame>) {
         debug_assert_eq!(self.cold[conn].hot, id);
         let hot = &mut self.hot[id];
         hot.set(hot_flag::ACK_NOW);
-        let (mut after, mut at, mut kept) = (NONE, hot.reordered.head, 0);
+        let (mut after, mut at) = (NONE, hot.reordered.head);
         while at != NONE {
             let seg = &self.segments[at];
             let covered = (text.seq - seg.seq) >= 0
@@ -154,7 +169,6 @@ impl Stack {
                 self.queue_output(id);
                 return;
             }
-            kept += 1;
             if (seg.seq - text.seq) > 0 {
                 break;
             }
@@ -163,6 +177,7 @@ impl Stack {
         // A hostile peer may send a byte here and a byte there: both count and bytes are bounded.
         let bytes = hot.reordered.bytes + u32::from(text.len);
         // A bare FIN is not worth a buffer: the peer repeats it.
+        let kept = hot.reordered.count;
         if text.len > 0 && kept < MAX_REORDERED && bytes <= self.config.receive_buffer {
             if let Some(arrived) = frame.take() {
                 match self.segments.alloc(arrived.buf, text.off, text.len) {
@@ -184,28 +199,41 @@ impl Stack {
 
     /// What waited for the gap that has just been filled. True when the peer's FIN is reached.
     fn append_reordered(&mut self, conn: u32, id: u32) -> bool {
-        let mut fin = false;
         loop {
             let head = self.hot[id].reordered.head;
-            if head == NONE || (self.segments[head].seq - self.cold[conn].rcv_nxt) > 0 {
-                return fin;
+            let next = self.cold[conn].rcv_nxt;
+            if head == NONE || (self.segments[head].seq - next) > 0 {
+                return false;
             }
             self.segments.pop_front(&mut self.hot[id].reordered);
-            let next = self.cold[conn].rcv_nxt;
             let seg = &mut self.segments[head];
             let (old, has_fin) = ((next - seg.seq).max(0) as u32, seg.has(seg_flag::FIN));
             let reaches_end = old <= u32::from(seg.len);
             let cut = old.min(u32::from(seg.len)) as u16;
             seg.off += cut;
             seg.len -= cut;
-            let len = seg.len;
-            if len == 0 {
-                self.segments.free(head, &mut self.pool);
-            } else {
-                self.segments.push_back(&mut self.hot[id].inbox, head);
-                self.cold[conn].rcv_nxt = next + u32::from(len);
+            self.cold[conn].rcv_nxt = next + u32::from(seg.len);
+            self.append_kept(id, head);
+            if has_fin && reaches_end {
+                return true;
             }
-            fin |= has_fin && reaches_end;
+        }
+    }
+
+    /// A segment that waited joins what the application has not read: its bytes only, when they are few.
+    fn append_kept(&mut self, id: u32, seg: u32) {
+        let buf = self.segments[seg].buf.take();
+        let (off, len) = (self.segments[seg].off, self.segments[seg].len);
+        let joined = len == 0
+            || buf.as_ref().is_some_and(|buf| {
+                let from = usize::from(off);
+                self.join_last(id, &buf.bytes()[from..from + usize::from(len)])
+            });
+        self.segments[seg].buf = buf;
+        if joined {
+            self.segments.free(seg, &mut self.pool);
+        } else {
+            self.segments.push_back(&mut self.hot[id].inbox, seg);
         }
     }
 
