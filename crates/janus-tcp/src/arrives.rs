@@ -15,6 +15,9 @@ use crate::parse::Parsed;
 use crate::stack::Stack;
 use crate::time::Instant;
 
+/// How long TS.Recent is good for: 24 days (RFC 7323 section 5.5).
+const TS_RECENT_VALID_MS: u32 = 24 * 24 * 3_600 * 1_000;
+
 /// What the first check says of a segment's place.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
@@ -65,9 +68,9 @@ impl Stack {
     ) {
         let rst = p.flags.contains(Flags::RST);
         // Before the first check: PAWS (RFC 7323 section 5.3, R1).
-        if !rst && !self.passes_paws(conn, p) {
+        if !rst && !self.passes_paws(conn, p, now) {
             self.counters.dropped_paws += 1;
-            self.acknowledge_at_once(conn, now);
+            self.acknowledge_stray(conn, p, now);
             return;
         }
         if self.answers_our_crossed_syn(conn, p) {
@@ -81,11 +84,10 @@ impl Stack {
         if place == Place::Outside {
             self.counters.dropped_window += 1;
             if !rst {
-                self.acknowledge_at_once(conn, now);
+                self.acknowledge_stray(conn, p, now);
             }
             return;
         }
-        self.take_timestamp(conn, p);
         // Second, RST (RFC 5961 section 3.2).
         if rst {
             self.reset_arrives(conn, p, now);
@@ -97,7 +99,12 @@ impl Stack {
             return;
         }
         // Fifth, ACK.
-        if !p.flags.contains(Flags::ACK) || !self.ack_arrives(conn, p, now) {
+        if !p.flags.contains(Flags::ACK) || !self.ack_is_plausible(conn, p, now) {
+            return;
+        }
+        // Not before: one forged timestamp from the future would make all that the peer sends look old.
+        self.take_timestamp(conn, p);
+        if !self.ack_arrives(conn, p, now) {
             return;
         }
         if place == Place::AtClosedWindow {
@@ -122,14 +129,18 @@ impl Stack {
     }
 
     /// R1 of RFC 7323 section 5.3: a segment whose timestamp is older than the last one is a stray.
-    fn passes_paws(&self, conn: u32, p: &Parsed) -> bool {
+    fn passes_paws(&self, conn: u32, p: &Parsed, now: Instant) -> bool {
         let cold = &self.cold[conn];
         if !cold.has(flag::TIMESTAMPS) {
             return true;
         }
         // A segment without the option on a connection that uses it is dropped too (section 3.2).
-        p.timestamps
-            .is_some_and(|(value, _)| value.wrapping_sub(cold.ts_recent) as i32 >= 0)
+        let Some((value, _)) = p.timestamps else {
+            return false;
+        };
+        // After so long a silence the peer's clock may have gone half round: TS.Recent says nothing (section 5.5).
+        let silent_ms = (now.as_millis() as u32).wrapping_sub(cold.last_heard_ms);
+        value.wrapping_sub(cold.ts_recent) as i32 >= 0 || silent_ms > TS_RECENT_VALID_MS
     }
 
     /// R3: the timestamp of the segment that stands at the edge of what was acknowledged is remembered.
@@ -190,8 +201,20 @@ impl Stack {
         }
     }
 
-    /// Tells a peer that is out of step where we are. Bounded like a challenge when the segment was empty or
-    /// stale, so that two confused ends cannot keep each other busy.
+    /// Tells a peer that is out of step where we are. An empty segment is answered within the challenges' rate,
+    /// so that two confused ends cannot keep each other busy. A probe of our window or of our being alive is
+    /// answered always: a flood of strays must not make a peer believe us dead.
+    fn acknowledge_stray(&mut self, conn: u32, p: &Parsed, now: Instant) {
+        let is_probe = p.seq + 1u32 == self.cold[conn].rcv_nxt && p.payload_len <= 1;
+        if is_probe && self.cold[conn].hot == NONE {
+            self.send_ack(conn, now);
+        } else if is_probe || p.space() > 0 || self.may_challenge(now) {
+            self.acknowledge_at_once(conn, now);
+        }
+    }
+
+    /// An ACK now: with the output of this turn, or, for a connection without a hot block, within the challenges'
+    /// rate.
     fn acknowledge_at_once(&mut self, conn: u32, now: Instant) {
         let hot = self.cold[conn].hot;
         if hot == NONE {

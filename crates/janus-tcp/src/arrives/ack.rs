@@ -10,12 +10,14 @@ use crate::stack::Stack;
 use crate::time::Instant;
 
 impl Stack {
-    /// False when the segment is to be dropped.
-    pub(super) fn ack_arrives(&mut self, conn: u32, p: &Parsed, now: Instant) -> bool {
+    /// Whether the acknowledgement lies where one can lie (RFC 5961 section 5). If not, the peer is told where we
+    /// are and the segment is to be dropped.
+    pub(super) fn ack_is_plausible(&mut self, conn: u32, p: &Parsed, now: Instant) -> bool {
         let cold = &self.cold[conn];
         let id = cold.hot;
         if cold.state == State::SynReceived {
-            return id != NONE && self.syn_received_acked(conn, id, p);
+            // Its acknowledgement is judged, and answered with a reset, when it is taken.
+            return true;
         }
         let una = if id == NONE {
             cold.snd_nxt
@@ -33,8 +35,23 @@ impl Stack {
         let too_old = acked < 0 && acked.unsigned_abs() > oldest;
         if too_new || too_old {
             self.challenge(conn, now);
-            return false;
         }
+        !(too_new || too_old)
+    }
+
+    /// Takes an acknowledgement that is plausible. False when the segment is to be dropped.
+    pub(super) fn ack_arrives(&mut self, conn: u32, p: &Parsed, now: Instant) -> bool {
+        let cold = &self.cold[conn];
+        let id = cold.hot;
+        if cold.state == State::SynReceived {
+            return id != NONE && self.syn_received_acked(conn, id, p);
+        }
+        let una = if id == NONE {
+            cold.snd_nxt
+        } else {
+            self.hot[id].snd_una
+        };
+        let acked = p.ack - una;
         if acked < 0 {
             return true;
         }
