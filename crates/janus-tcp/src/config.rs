@@ -5,6 +5,8 @@ use std::net::Ipv4Addr;
 
 use janus_wire::{Link, MacAddr};
 
+use crate::parse::may_be_peer;
+
 /// Bounds and times of a stack. Every table has its bound here.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -39,7 +41,8 @@ pub struct Config {
     pub delayed_ack: Duration,
     /// Offer and use the timestamps option (RFC 7323).
     pub timestamps: bool,
-    /// Challenge ACKs per second over all connections (RFC 5961 section 7).
+    /// Most challenge ACKs in a second over all connections (RFC 5961 section 7). How many it is, from half of it,
+    /// changes from second to second.
     pub challenge_acks_per_second: u32,
 }
 
@@ -84,6 +87,15 @@ pub struct Ipv4Cidr {
 }
 
 impl Ipv4Cidr {
+    /// Whether `other` is the broadcast address of the network, or its obsolete form with all bits zero.
+    pub(crate) fn is_broadcast(&self, other: Ipv4Addr) -> bool {
+        let hosts = u32::MAX.checked_shr(u32::from(self.prefix)).unwrap_or(0);
+        // A network of one or two addresses has no broadcast (RFC 3021).
+        hosts > 1
+            && self.contains(other)
+            && matches!(other.to_bits() & hosts, host if host == 0 || host == hosts)
+    }
+
     /// Whether `other` is in the same network.
     pub fn contains(&self, other: Ipv4Addr) -> bool {
         let mask = u32::MAX
@@ -135,6 +147,19 @@ impl Interface {
     #[inline]
     pub(crate) fn is_ours(&self, addr: Ipv4Addr) -> bool {
         self.any_local || self.addresses.iter().any(|own| own.addr == addr)
+    }
+
+    /// Whether a packet may come from `addr`: not from a group, a broadcast, a loopback or our own address (MUST-63;
+    /// RFC 1122 section 3.2.1.3). Where every destination is ours, no source can be told from one of ours.
+    #[inline]
+    pub(crate) fn may_be_source(&self, addr: Ipv4Addr) -> bool {
+        may_be_peer(addr)
+            && (self.any_local
+                || !addr.is_loopback()
+                    && !self
+                        .addresses
+                        .iter()
+                        .any(|own| own.addr == addr || own.is_broadcast(addr)))
     }
 
     /// Our address towards `peer`.

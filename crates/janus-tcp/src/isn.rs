@@ -20,6 +20,11 @@ pub(crate) fn timestamp(secrets: &Secrets, key: &FlowKeyV4, now: Instant) -> u32
     (now.as_millis() as u32).wrapping_add(offset)
 }
 
+/// A number for `n` that nobody else can compute.
+pub(crate) fn keyed(secrets: &Secrets, n: u64) -> u64 {
+    siphash_1_3(secrets.isn, [n, u64::MAX])
+}
+
 #[inline]
 fn words(key: &FlowKeyV4) -> [u64; 2] {
     let addresses = u64::from(key.peer.to_bits()) << 32 | u64::from(key.local.to_bits());

@@ -59,7 +59,14 @@ pub(crate) fn read(frame: &Frame, interface: &Interface, counters: &mut Counters
     let packet = match interface.link {
         Link::Ip => data,
         Link::Ethernet => match ethernet::Header::parse(data) {
-            Ok((header, packet)) if header.ethertype == ethernet::ethertype::IPV4 => packet,
+            Ok((header, packet)) if header.ethertype == ethernet::ethertype::IPV4 => {
+                // RFC 1122 section 3.3.6: what the link layer spread to many is not for one of our addresses.
+                if header.dst.is_group() {
+                    counters.dropped_address += 1;
+                    return Kind::Drop;
+                }
+                packet
+            }
             Ok((header, _)) if header.ethertype == ethernet::ethertype::ARP => return Kind::Other,
             Ok(_) => {
                 counters.dropped_protocol += 1;
@@ -84,7 +91,7 @@ pub(crate) fn read(frame: &Frame, interface: &Interface, counters: &mut Counters
         return Kind::Drop;
     }
     // MUST-57 and MUST-63: nothing from or to a group or broadcast address.
-    if !interface.is_ours(ip.dst) || !may_be_peer(ip.src) || !may_be_peer(ip.dst) {
+    if !interface.is_ours(ip.dst) || !may_be_peer(ip.dst) || !interface.may_be_source(ip.src) {
         counters.dropped_address += 1;
         return Kind::Drop;
     }
@@ -129,7 +136,6 @@ pub(crate) fn read(frame: &Frame, interface: &Interface, counters: &mut Counters
 /// Whether an address can be an end of a TCP connection.
 #[inline]
 pub(crate) fn may_be_peer(addr: Ipv4Addr) -> bool {
-    // 224.0.0.0 and above: multicast, reserved, broadcast.
-    let bits = addr.to_bits();
-    bits != 0 && bits < 0xe000_0000
+    // 0.0.0.0/8 is "this network"; 224.0.0.0 and above: multicast, reserved, broadcast.
+    (1..224).contains(&addr.octets()[0])
 }

@@ -12,6 +12,7 @@ use crate::counters::Counters;
 use crate::half_open::HalfOpens;
 use crate::hot::{Hot, hot_flag};
 use crate::input::Scratch;
+use crate::isn;
 use crate::listener::Listeners;
 use crate::neighbor::Neighbors;
 use crate::records::Record;
@@ -122,7 +123,7 @@ impl Stack {
             scratch: Scratch::default(),
             now: Instant::ZERO,
             counters: Counters::default(),
-            challenge_second: 0,
+            challenge_second: u64::MAX,
             challenges: 0,
             ip_id: 0,
             config,
@@ -420,12 +421,15 @@ impl Stack {
         }
     }
 
-    /// Whether one more challenge ACK may be sent this second (RFC 5961 section 7).
+    /// Whether one more challenge ACK may be sent this second (RFC 5961 section 7). How many there are in a second
+    /// is nobody's to know: who can count them out learns whether a forged segment hit (CVE-2016-5696).
     pub(crate) fn may_challenge(&mut self, now: Instant) -> bool {
         let second = now.as_nanos() / 1_000_000_000;
         if second != self.challenge_second {
             self.challenge_second = second;
-            self.challenges = 0;
+            let most = self.config.challenge_acks_per_second;
+            let held_back = isn::keyed(&self.secrets, second) % (u64::from(most) / 2 + 1);
+            self.challenges = held_back as u32;
         }
         if self.challenges >= self.config.challenge_acks_per_second {
             self.counters.challenge_acks_limited += 1;
