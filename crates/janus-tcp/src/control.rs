@@ -71,6 +71,10 @@ impl Stack {
     }
 
     fn send_arp(&mut self, packet: &arp::Packet, to: MacAddr) {
+        if self.replies.len() >= MAX_REPLIES {
+            self.counters.dropped_reply_full += 1;
+            return;
+        }
         let Some(mut buf) = self.pool.alloc_reserved() else {
             self.counters.dropped_no_buffer += 1;
             return;

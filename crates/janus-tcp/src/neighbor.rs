@@ -93,9 +93,11 @@ impl Neighbors {
         }
     }
 
+    /// The place for a new entry. One that is only asked for goes before one that is known: packets to addresses
+    /// that nobody has must not make us forget the gateway.
     fn oldest(set: &mut [Entry; WAYS]) -> &mut Entry {
         let oldest = (0..WAYS)
-            .min_by_key(|&way| (set[way].addr != 0, set[way].stamp))
+            .min_by_key(|&way| (set[way].addr != 0, set[way].known, set[way].stamp))
             .unwrap_or(0);
         &mut set[oldest]
     }
