@@ -84,15 +84,15 @@ impl Stack {
         ((end - start) as u16, resolved)
     }
 
-    /// Queues a segment without payload that belongs to no output queue.
-    pub(crate) fn reply(&mut self, segment: &Segment4, now: Instant) {
+    /// Queues a segment without payload that belongs to no output queue. False when there was no place for it.
+    pub(crate) fn reply(&mut self, segment: &Segment4, now: Instant) -> bool {
         if self.replies.len() >= MAX_REPLIES {
             self.counters.dropped_reply_full += 1;
-            return;
+            return false;
         }
         let Some(mut buf) = self.pool.alloc_reserved() else {
             self.counters.dropped_no_buffer += 1;
-            return;
+            return false;
         };
         let (len, resolved) = self.write_headers(&mut buf, HEADROOM, 0, segment);
         self.counters.segments_out += 1;
@@ -101,6 +101,7 @@ impl Stack {
             Ok(()) => self.replies.push_back(frame),
             Err(Unresolved) => self.await_neighbor(segment.key, frame, now),
         }
+        true
     }
 
     /// Keeps a frame until its neighbour is known, and asks for it.

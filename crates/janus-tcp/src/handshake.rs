@@ -191,10 +191,15 @@ impl Stack {
 
     /// The half-open record becomes a connection and stands in the accept queue.
     fn establish(&mut self, slot: u32, record: &HalfOpen, p: &Parsed, now: Instant) -> Option<u32> {
-        let listener = self.listeners.get(ListenerId(record.listener))?;
-        if listener.local.port() != record.key.local_port {
+        // Its listener may have gone, and another one taken its place.
+        let key = &record.key;
+        let at = self.listeners.find(key.local, key.local_port);
+        let still = at.filter(|id| id.0 == record.listener);
+        let Some(listener) = still.and_then(|id| self.listeners.get(id)) else {
+            self.drop_half_open(slot);
+            self.reset_reply(p);
             return None;
-        }
+        };
         if listener.queue.len() >= listener.backlog {
             // The SYN-ACK will be repeated, and answered again when there may be room.
             self.counters.dropped_accept_full += 1;
@@ -358,7 +363,7 @@ impl Stack {
             self.time_wait_ack(slot, now);
             return false;
         }
-        let fin = p.flags.contains(Flags::FIN);
+        let fin = p.flags.contains(Flags::FIN | Flags::ACK);
         if record.fin_wait_2 && p.seq == record.rcv_nxt && p.payload_len == 0 && fin {
             let until = now + self.config.time_wait;
             let record = self.time_wait.get_mut(slot);
@@ -366,12 +371,13 @@ impl Stack {
             record.fin_wait_2 = false;
             self.time_wait.restart(slot, until);
             self.time_wait_ack(slot, now);
-        } else if record.fin_wait_2 && p.payload_len > 0 && (p.seq - record.rcv_nxt) >= 0 {
+        } else if record.fin_wait_2 && p.payload_len > 0 && p.seq == record.rcv_nxt {
             // Nobody is left to read it (RFC 1122 section 4.2.2.13).
             self.reset_reply(p);
             self.drop_time_wait(slot);
         } else if p.payload_len > 0 || fin {
-            if fin && !record.fin_wait_2 {
+            // Only the peer's own FIN, repeated, restarts the wait; a stranger's must not keep the record for ever.
+            if fin && !record.fin_wait_2 && p.seq + p.space() == record.rcv_nxt {
                 self.time_wait.restart(slot, now + self.config.time_wait);
             }
             self.time_wait_ack(slot, now);
@@ -411,10 +417,9 @@ impl Stack {
         } else {
             (SeqNum(0), p.seq + p.space(), Flags::RST | Flags::ACK)
         };
-        self.counters.resets_out += 1;
         let key = p.key;
         let now = self.now;
-        self.reply(
+        let sent = self.reply(
             &Segment4 {
                 key,
                 seq,
@@ -425,6 +430,7 @@ impl Stack {
             },
             now,
         );
+        self.counters.resets_out += u64::from(sent);
     }
 
     /// The peer's acknowledgement of our SYN in a simultaneous open.

@@ -17,6 +17,9 @@ use janus_wire::tcp::{Flags, Options};
 /// Payload a packet buffer holds behind its room for headers.
 const PAYLOAD_MAX: u16 = SLOT_SIZE as u16 - HEADROOM;
 
+/// What a segment counts in the send buffer at least, a quarter of what it holds.
+const LEAST_CHARGE: u32 = SLOT_SIZE as u32 / 4;
+
 /// Connections remembered as waiting for a packet buffer; those beyond it wait for their own traffic.
 const MAX_STARVED: usize = 1_024;
 
@@ -185,12 +188,13 @@ impl Stack {
         self.settle(conn);
     }
 
-    /// Bytes that may be written before the send buffer is full.
+    /// Bytes that may be written before the send buffer is full. A segment counts as [`LEAST_CHARGE`] at least: it
+    /// holds a packet buffer however few its bytes, and how few is the peer's choice (by its MSS).
     pub(crate) fn send_room(&self, hot: u32) -> usize {
-        let hot = &self.hot[hot];
-        self.config
-            .send_buffer
-            .saturating_sub(hot.unsent.bytes + hot.flight.bytes) as usize
+        let (unsent, flight) = (&self.hot[hot].unsent, &self.hot[hot].flight);
+        let charge = (unsent.count + flight.count) * LEAST_CHARGE;
+        let held = (unsent.bytes + flight.bytes).max(charge);
+        self.config.send_buffer.saturating_sub(held) as usize
     }
 
     /// Queues up to `bytes.len()` bytes for sending.
@@ -213,7 +217,7 @@ impl Stack {
         let room = self.send_room(hot).min(bytes.len());
         let mss = self.cold[conn].payload_mss().min(PAYLOAD_MAX);
         let mut done = self.fill_tail(hot, &bytes[..room], mss);
-        while done < room {
+        while done < room && self.send_room(hot) > 0 {
             let n = usize::from(mss).min(room - done);
             let Some(mut buf) = self.pool.alloc() else {
                 break;
@@ -334,7 +338,6 @@ impl Stack {
         cold.reader = NONE;
         cold.set(flag::ORPHAN);
         if cold.state.is_synchronized() {
-            self.counters.resets_out += 1;
             let cold = &self.cold[conn];
             let segment = Segment4 {
                 key: cold.key,
@@ -344,7 +347,8 @@ impl Stack {
                 window: 0,
                 options: Options::NONE,
             };
-            self.reply(&segment, now);
+            let sent = self.reply(&segment, now);
+            self.counters.resets_out += u64::from(sent);
         }
         let hot = self.cold[conn].hot;
         if hot != NONE {
