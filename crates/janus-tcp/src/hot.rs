@@ -25,6 +25,8 @@ pub(crate) mod hot_flag {
     pub(crate) const SYN: u8 = 1 << 4;
     /// Some segment in flight is marked lost.
     pub(crate) const LOSSES: u8 = 1 << 5;
+    /// Is in the queue of those that found no packet buffer.
+    pub(crate) const STARVED: u8 = 1 << 6;
 }
 
 pub(crate) struct Hot {

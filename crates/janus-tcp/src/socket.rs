@@ -20,9 +20,6 @@ const PAYLOAD_MAX: u16 = SLOT_SIZE as u16 - HEADROOM;
 /// What a segment counts in the send buffer at least, a quarter of what it holds.
 const LEAST_CHARGE: u32 = SLOT_SIZE as u32 / 4;
 
-/// Connections remembered as waiting for a packet buffer; those beyond it wait for their own traffic.
-const MAX_STARVED: usize = 1_024;
-
 /// Received bytes in the buffer they came in: `buf.bytes()[off..off + len]`.
 #[derive(Debug)]
 pub struct Received {
@@ -235,7 +232,7 @@ impl Stack {
         }
         if done == 0 {
             if self.send_room(hot) > 0 {
-                self.starve(conn);
+                self.starve(hot);
             }
             self.settle(conn);
             return Err(Error::WouldBlock);
@@ -385,7 +382,7 @@ impl Stack {
         } else {
             // Without a buffer the flag stays, and is tried again when there may be one.
             let Some(buf) = self.pool.alloc_reserved() else {
-                self.starve(conn);
+                self.starve(hot);
                 return;
             };
             match self.segments.alloc(buf, HEADROOM, 0) {
@@ -395,7 +392,7 @@ impl Stack {
                 }
                 Err(buf) => {
                     self.pool.free(buf);
-                    self.starve(conn);
+                    self.starve(hot);
                     return;
                 }
             }
@@ -403,11 +400,12 @@ impl Stack {
         self.cold[conn].clear(flag::FIN_QUEUED);
     }
 
-    /// Notes that a connection waits for a packet buffer.
-    fn starve(&mut self, conn: u32) {
+    /// Notes that a connection waits for a packet buffer. It keeps its hot block until one is there.
+    fn starve(&mut self, hot: u32) {
         self.counters.starved += 1;
-        if !self.starved.contains(&conn) && self.starved.len() < MAX_STARVED {
-            self.starved.push(conn);
+        if !self.hot[hot].has(hot_flag::STARVED) {
+            self.hot[hot].set(hot_flag::STARVED);
+            self.starved.push_back(hot);
         }
     }
 

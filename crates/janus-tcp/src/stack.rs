@@ -82,8 +82,8 @@ pub struct Stack {
     pub(crate) ready: VecDeque<Token>,
     /// Hot blocks whose timers fired, being served.
     pub(crate) fired: Vec<u32>,
-    /// Connections that could not write or say FIN for want of a packet buffer.
-    pub(crate) starved: Vec<u32>,
+    /// Hot blocks of connections that could not write or say FIN for want of a packet buffer, each once.
+    pub(crate) starved: VecDeque<u32>,
     pub(crate) scratch: Scratch,
     /// The latest time that was handed in.
     pub(crate) now: Instant,
@@ -119,7 +119,7 @@ impl Stack {
             replies: VecDeque::with_capacity(MAX_REPLIES),
             ready: VecDeque::with_capacity(1_024),
             fired: Vec::with_capacity(256),
-            starved: Vec::new(),
+            starved: VecDeque::new(),
             scratch: Scratch::default(),
             now: Instant::ZERO,
             counters: Counters::default(),
@@ -296,8 +296,8 @@ impl Stack {
         hot.pipe = 0;
         hot.rto_at = Instant::ZERO;
         hot.ack_at = Instant::ZERO;
-        // The place in the output queue is kept: the queue still names this block.
-        hot.flags &= hot_flag::QUEUED;
+        // The places in the queues are kept: they still name this block.
+        hot.flags &= hot_flag::QUEUED | hot_flag::STARVED;
     }
 
     /// The connection is over: no segment reaches it from now on. `why` is a flag the application will see.

@@ -61,9 +61,13 @@ impl Stack {
             return;
         };
         self.pool.free(buf);
-        for conn in core::mem::take(&mut self.starved) {
-            let hot = self.cold[conn].hot;
-            if hot != NONE {
+        for _ in 0..self.starved.len().min(MAX_PER_CALL) {
+            let Some(hot) = self.starved.pop_front() else {
+                return;
+            };
+            self.hot[hot].clear(hot_flag::STARVED);
+            let conn = self.hot[hot].conn;
+            if conn != NONE {
                 self.wake_writer(conn);
                 self.queue_output(hot);
             }
