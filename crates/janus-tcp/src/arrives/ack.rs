@@ -1,6 +1,6 @@
 //! The fifth check of section 3.10.7.4: what an acknowledgement frees, measures and lets out.
 
-use crate::cold::{NONE, State};
+use crate::cold::{NONE, State, flag};
 use crate::hot::hot_flag;
 use crate::parse::Parsed;
 use crate::reno::{self, DUP_THRESHOLD};
@@ -89,7 +89,8 @@ impl Stack {
         }
         let hot = &mut self.hot[id];
         hot.max_snd_wnd = hot.max_snd_wnd.max(window);
-        if reopened && hot.flight.is_empty() {
+        // An orphan's goes on until something is acknowledged: opening and shutting must not keep it alive.
+        if reopened && hot.flight.is_empty() && !self.cold[conn].has(flag::ORPHAN) {
             // The persist timer has done its work.
             hot.rto_at = Instant::ZERO;
             hot.backoff = 0;
