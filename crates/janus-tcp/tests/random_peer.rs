@@ -1,19 +1,16 @@
 //! A peer that sends any segment in any order against the engine's public face: it never panics, never holds
 //! more than its bounds, delivers a prefix of what was sent in order, and leaves nothing behind.
 
+mod support;
+
 use core::time::Duration;
-use std::net::{Ipv4Addr, SocketAddrV4};
-use std::sync::Arc;
 
-use janus_mem::{Depot, Frame, Growth, HEADROOM};
-use janus_tcp::{Config, ConnId, Instant, Interface, ListenerId, Local, Secrets, Stack};
-use janus_wire::tcp::{self, Flags, Options};
-use janus_wire::{SeqNum, ipv4, proto};
+use janus_tcp::{Config, ConnId, Interface};
+use janus_wire::SeqNum;
+use janus_wire::tcp::{Flags, Options};
 use proptest::prelude::*;
+use support::{Craft, Host, PEER};
 
-const PEER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
-const HERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
-const PORT: u16 = 80;
 const RECEIVE_BUFFER: u32 = 16_000;
 const BUFFERS: u32 = 2_048;
 
@@ -84,10 +81,7 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 struct Server {
-    now: Instant,
-    stack: Stack,
-    depot: Arc<Depot>,
-    listener: ListenerId,
+    host: Host,
     conn: Option<ConnId>,
     /// Where the peer's stream began, and where the engine says both stand.
     irs: SeqNum,
@@ -98,27 +92,15 @@ struct Server {
 
 impl Server {
     fn new(timestamps: bool) -> Server {
-        let depot = Depot::new(BUFFERS, &Growth::Inline).expect("memory");
         let config = Config {
             receive_buffer: RECEIVE_BUFFER,
             send_buffer: 32_000,
             timestamps,
             ..Config::default()
         };
-        let mut interface = Interface::ip(1_500);
-        interface.any_local = true;
-        let secrets = Secrets::from_seed(7);
-        let mut stack =
-            Stack::new(config, interface, secrets, depot.pool(), &Growth::Inline).expect("memory");
-        let listener = stack
-            .listen(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, PORT), 16)
-            .expect("a free port");
         let irs = SeqNum(u32::MAX - 500);
         Server {
-            now: Instant::from_millis(5_000),
-            stack,
-            depot,
-            listener,
+            host: Host::new(config, Interface::ip(1_500), BUFFERS),
             conn: None,
             irs,
             snd_nxt: SeqNum(0),
@@ -127,96 +109,30 @@ impl Server {
         }
     }
 
-    fn send(
-        &mut self,
-        (seq, ack): (SeqNum, SeqNum),
-        flags: Flags,
-        window: u16,
-        payload: &[u8],
-        options: &Options,
-        junk: &[u8],
-    ) {
-        let mut buf = self
-            .stack
-            .pool()
-            .alloc()
-            .expect("the engine holds fewer buffers than there are");
-        let start = usize::from(HEADROOM);
-        let bytes = &mut buf.bytes_mut()[start..];
-        let mut header_len = tcp::emit(
-            &mut bytes[ipv4::LEN..],
-            &tcp::Header {
-                src_port: 4_000,
-                dst_port: PORT,
-                seq,
-                ack,
-                flags,
-                window,
-                urgent: 0,
-                header_len: 0,
-            },
-            options,
-        );
-        // Options of every malformed kind, inside the header's claimed length.
-        let room = (60 - header_len).min(junk.len()) / 4 * 4;
-        bytes[ipv4::LEN + header_len..ipv4::LEN + header_len + room].copy_from_slice(&junk[..room]);
-        header_len += room;
-        bytes[ipv4::LEN + 12] = ((header_len / 4) as u8) << 4;
-        let total = ipv4::LEN + header_len + payload.len();
-        bytes[ipv4::LEN + header_len..total].copy_from_slice(payload);
-        let payload_len = (total - ipv4::LEN) as u16;
-        let repr = ipv4::Repr {
-            src: PEER,
-            dst: HERE,
-            proto: proto::TCP,
-            payload_len,
-            ttl: 64,
-            tos: 0,
-            id: 0,
-            dont_fragment: true,
-        };
-        ipv4::emit(bytes, &repr);
-        tcp::fill_checksum_v4(&mut bytes[ipv4::LEN..total], PEER, HERE);
-        self.stack.input(
-            self.now,
-            &mut vec![Frame::new(buf, total as u16)],
-            &mut Local,
-        );
+    fn segment(&self, (seq, ack): (SeqNum, SeqNum), flags: Flags, options: Options) -> Craft {
+        let mut craft = Craft::new((PEER, 4_000), flags);
+        (craft.seq, craft.ack, craft.options) = (seq, ack, options);
+        craft.window = 8_000;
+        craft
     }
 
-    /// Takes what the engine sends, checks it, and notes where it says the stream stands.
-    fn collect(&mut self) -> Result<(), TestCaseError> {
-        let mut out = Vec::new();
-        self.stack.transmit(self.now, &mut out, 1_000);
-        for frame in out {
-            let ip = ipv4::parse(frame.data()).expect("the engine's own header");
-            prop_assert!(ip.checksum_ok());
-            prop_assert_eq!(
-                janus_wire::checksum::tcp_v4(ip.src, ip.dst, ip.payload()),
-                0
-            );
-            let (header, _, payload) = tcp::parse(ip.payload()).expect("the engine's own header");
-            if !header.flags.contains(Flags::RST) {
-                let end = header.seq
-                    + payload.len() as u32
-                    + u32::from(header.flags.intersects(Flags::SYN | Flags::FIN));
-                if self.conn.is_none() || (end - self.snd_nxt) > 0 {
-                    self.snd_nxt = end;
-                }
-                if self.conn.is_none() || (header.ack - self.rcv_nxt) > 0 {
-                    self.rcv_nxt = header.ack;
-                }
+    /// Takes what the engine sends, and notes where it says the stream stands.
+    fn collect(&mut self) {
+        for seen in self.host.collect() {
+            if seen.has(Flags::RST) {
+                continue;
             }
-            if frame.is_lent() {
-                self.stack.completed(frame);
-            } else {
-                self.stack.pool().free(frame.buf);
+            if self.conn.is_none() || (seen.end() - self.snd_nxt) > 0 {
+                self.snd_nxt = seen.end();
+            }
+            if self.conn.is_none() || (seen.header.ack - self.rcv_nxt) > 0 {
+                self.rcv_nxt = seen.header.ack;
             }
         }
         if self.conn.is_none() {
-            self.conn = self.stack.accept(self.listener).ok().map(|(conn, _)| conn);
+            let listener = self.host.listener;
+            self.conn = self.host.stack.accept(listener).ok().map(|(conn, _)| conn);
         }
-        Ok(())
     }
 
     fn byte_at(&self, seq: SeqNum) -> u8 {
@@ -243,17 +159,23 @@ impl Server {
                 options.timestamps = timestamps.map(|(v, e)| {
                     (
                         1_000u32
-                            .wrapping_add(self.now.as_millis() as u32)
+                            .wrapping_add(self.host.now.as_millis() as u32)
                             .wrapping_add(v as u32),
                         e,
                     )
                 });
                 let ack = self.snd_nxt + *ack as u32;
-                self.send((seq, ack), Flags(*flags), *window, &payload, &options, junk);
+                let mut craft = self.segment((seq, ack), Flags(*flags), options);
+                (craft.window, craft.payload) = (*window, payload);
+                craft.junk.clone_from(junk);
+                self.host.send(&craft);
             }
             Act::Read(n) => {
                 let mut into = vec![0; *n];
-                if let Some(Ok(got)) = self.conn.map(|c| self.stack.read(self.now, c, &mut into)) {
+                if let Some(Ok(got)) = self
+                    .conn
+                    .map(|c| self.host.stack.read(self.host.now, c, &mut into))
+                {
                     for byte in &into[..got] {
                         let want = self.byte_at(self.irs + 1u32 + self.read);
                         prop_assert_eq!(*byte, want, "the stream is not what was sent");
@@ -263,45 +185,40 @@ impl Server {
             }
             Act::Write(n) => {
                 if let Some(conn) = self.conn {
-                    let _refused = self.stack.write(self.now, conn, &vec![1; *n]);
+                    let _refused = self.host.stack.write(self.host.now, conn, &vec![1; *n]);
                 }
             }
             Act::Shutdown => {
                 if let Some(conn) = self.conn {
-                    let _refused = self.stack.shutdown_write(self.now, conn);
+                    let _refused = self.host.stack.shutdown_write(self.host.now, conn);
                 }
             }
             Act::Wait(ms) => {
-                self.now = self.now + Duration::from_millis(*ms);
-                self.stack.advance(self.now);
+                self.host.wait(Duration::from_millis(*ms));
             }
         }
-        self.collect()
+        self.collect();
+        Ok(())
     }
 
-    fn open(&mut self, timestamps: bool) -> Result<(), TestCaseError> {
+    fn open(&mut self, timestamps: bool) {
         let mut options = Options {
             mss: Some(1_400),
             window_scale: Some(3),
             ..Options::NONE
         };
-        options.timestamps =
-            timestamps.then_some((1_000u32.wrapping_add(self.now.as_millis() as u32), 0));
-        self.send((self.irs, SeqNum(0)), Flags::SYN, 8_000, &[], &options, &[]);
-        self.collect()?;
+        let clock = 1_000u32.wrapping_add(self.host.now.as_millis() as u32);
+        options.timestamps = timestamps.then_some((clock, 0));
+        let syn = self.segment((self.irs, SeqNum(0)), Flags::SYN, options);
+        self.host.send(&syn);
+        self.collect();
         options = Options {
             timestamps: options.timestamps,
             ..Options::NONE
         };
-        self.send(
-            (self.rcv_nxt, self.snd_nxt),
-            Flags::ACK,
-            8_000,
-            &[],
-            &options,
-            &[],
-        );
-        self.collect()
+        let ack = self.segment((self.rcv_nxt, self.snd_nxt), Flags::ACK, options);
+        self.host.send(&ack);
+        self.collect();
     }
 }
 
@@ -311,47 +228,27 @@ proptest! {
     #[test]
     fn nothing_breaks_the_engine(acts in proptest::collection::vec(act(), 1..120), timestamps in any::<bool>()) {
         let mut server = Server::new(timestamps);
-        server.open(timestamps)?;
+        server.open(timestamps);
         prop_assert!(server.conn.is_some(), "the handshake is done");
         for act in &acts {
             server.act(act)?;
-            let info = server.conn.and_then(|c| server.stack.info(c).ok());
+            let info = server.conn.and_then(|c| server.host.stack.info(c).ok());
             if let Some(info) = info {
                 prop_assert!(info.unread <= RECEIVE_BUFFER + 0x80, "more unread than the window allowed");
                 prop_assert!(info.unsent + info.in_flight <= 32_000);
             }
-            prop_assert!(server.depot.stats().outstanding <= 600, "one connection holds too many buffers");
+            prop_assert!(server.host.held() <= 600, "one connection holds too many buffers");
         }
         // The application lets go, the peer falls silent: in time everything is gone.
-        if let Some(conn) = server.conn {
-            server.stack.close(server.now, conn);
-        }
-        server.stack.unlisten(server.now, server.listener);
-        for _ in 0..2_000 {
-            server.collect()?;
-            let Some(next) = server.stack.next_deadline() else { break };
-            server.now = server.now.max(next);
-            server.stack.advance(server.now);
-        }
-        server.collect()?;
-        prop_assert_eq!(server.stack.connections(), 0);
-        prop_assert_eq!(server.stack.hot_in_use(), 0);
-        prop_assert_eq!(server.stack.segments_in_use(), 0);
-        server.stack.pool().flush();
-        prop_assert_eq!(server.depot.stats().outstanding, 0);
+        server.host.end(server.conn.as_slice());
     }
 
     #[test]
     fn any_bytes_are_survived(frames in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..200), 1..50)) {
         let mut server = Server::new(true);
         for bytes in frames {
-            let mut buf = server.stack.pool().alloc().expect("a buffer");
-            let start = usize::from(HEADROOM);
-            buf.bytes_mut()[start..start + bytes.len()].copy_from_slice(&bytes);
-            server.stack.input(server.now, &mut vec![Frame::new(buf, bytes.len() as u16)], &mut Local);
+            server.host.feed(&bytes);
         }
-        prop_assert_eq!(server.stack.connections(), 0);
-        server.stack.pool().flush();
-        prop_assert_eq!(server.depot.stats().outstanding, 0);
+        server.host.end(&[]);
     }
 }
