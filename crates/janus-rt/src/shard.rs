@@ -14,11 +14,11 @@ use janus_io::mpsc::Receiver;
 use janus_io::park::Parker;
 use janus_io::{BURST, Idle, Port};
 use janus_mem::Frame;
-use janus_tcp::Instant;
+use janus_tcp::{Instant, Token};
 
 use crate::clock::Clock;
 use crate::inbox::{Mailbox, Message};
-use crate::task::Executor;
+use crate::task::{Executor, prefetch_local};
 use here::Here;
 pub use neighbours::ForwardCounters;
 use neighbours::Walk;
@@ -194,11 +194,26 @@ impl Shard {
         executor.run(TASK_BUDGET) > 0
     }
 
+    /// Batch by batch: the memory of all tasks of one is fetched before the first is woken.
     fn wake_ready(&mut self) {
+        let mut batch = [Token(0); BURST];
         loop {
-            let ready = self.here.stack.borrow_mut().pop_ready();
-            let Some(token) = ready else { return };
-            self.here.wake(token);
+            let mut ready = 0;
+            let mut stack = self.here.stack.borrow_mut();
+            while ready < BURST
+                && let Some(token) = stack.pop_ready()
+            {
+                prefetch_local(token.0);
+                batch[ready] = token;
+                ready += 1;
+            }
+            drop(stack);
+            for &token in &batch[..ready] {
+                self.here.wake(token);
+            }
+            if ready < BURST {
+                return;
+            }
         }
     }
 

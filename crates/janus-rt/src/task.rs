@@ -53,6 +53,12 @@ pub(crate) fn wake_local(task: TaskId) {
     context::with(|core| core.wake_task(task));
 }
 
+/// Fetches the memory of a task that will be woken soon; any number is allowed.
+#[inline]
+pub(crate) fn prefetch_local(task: TaskId) {
+    context::with(|core| core.arena.prefetch(task));
+}
+
 /// Lets the other ready tasks have their turn.
 pub fn yield_now() -> impl Future<Output = ()> {
     Yield { yielded: false }

@@ -83,7 +83,7 @@ impl Arena {
             let next = self.header(slot).link();
             list.free.set(next);
             // The one after is wanted at the next spawn, and its link is in that slot.
-            prefetch(self.address(next));
+            self.prefetch(next);
             slot
         } else {
             if list.fresh.get() == list.fresh_end.get() {
@@ -152,10 +152,10 @@ impl Arena {
         unsafe { self.base.byte_add(slot.0 as usize * GRANULE).cast() }
     }
 
-    /// Brings the beginning of a slot close.
+    /// Brings the beginning of a slot close; any number is allowed.
     #[inline]
-    pub(super) fn prefetch(&self, slot: Slot) {
-        prefetch(self.address(slot.0));
+    pub(super) fn prefetch(&self, granule: u32) {
+        prefetch(self.address(granule));
     }
 
     /// An address to prefetch from, for any number.

@@ -173,7 +173,7 @@ impl Core {
         let mut ready = self.ready.borrow_mut();
         let slot = ready.pop()?;
         if let Some(later) = ready.ahead(AHEAD - 1) {
-            self.arena.prefetch(later);
+            self.arena.prefetch(later.granule());
         }
         Some(slot)
     }
@@ -183,7 +183,7 @@ impl Core {
     pub(super) fn prefetch_ready(&self) {
         let ready = self.ready.borrow();
         for slot in (0..AHEAD).map_while(|turns| ready.ahead(turns)) {
-            self.arena.prefetch(slot);
+            self.arena.prefetch(slot.granule());
         }
     }
 
