@@ -107,7 +107,7 @@ impl Stack {
     /// Keeps a frame until its neighbour is known, and asks for it.
     pub(crate) fn await_neighbor(&mut self, key: FlowKeyV4, frame: Frame, now: Instant) {
         let hop = self.interface.next_hop(key.peer);
-        if let Some(pushed_out) = self.neighbors.wait(hop, frame) {
+        if let Some(pushed_out) = self.neighbors.wait(hop, frame, now) {
             self.counters.dropped_no_neighbor += 1;
             self.recycle(pushed_out);
         }

@@ -15,6 +15,8 @@ const WAYS: usize = 4;
 const MAX_WAITING: usize = 64;
 /// One request a second for an address (RFC 1122 section 2.3.2.1).
 const REQUEST_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a frame waits: then it counts as lost, so that its segment can be sent, and the question put, again.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Default)]
 struct Entry {
@@ -25,10 +27,17 @@ struct Entry {
     stamp: Instant,
 }
 
+struct Waiting {
+    hop: Ipv4Addr,
+    until: Instant,
+    frame: Frame,
+}
+
 /// The neighbour table.
 pub(crate) struct Neighbors {
     entries: Vec<[Entry; WAYS]>,
-    waiting: VecDeque<(Ipv4Addr, Frame)>,
+    /// Oldest first.
+    waiting: VecDeque<Waiting>,
 }
 
 impl Neighbors {
@@ -103,19 +112,32 @@ impl Neighbors {
     }
 
     /// Keeps a frame until `hop` answers; gives back the frame that must make room.
-    pub(crate) fn wait(&mut self, hop: Ipv4Addr, frame: Frame) -> Option<Frame> {
+    pub(crate) fn wait(&mut self, hop: Ipv4Addr, frame: Frame, now: Instant) -> Option<Frame> {
         let pushed_out = if self.waiting.len() >= MAX_WAITING {
             self.waiting.pop_front()
         } else {
             None
         };
-        self.waiting.push_back((hop, frame));
-        pushed_out.map(|(_, frame)| frame)
+        let until = now + PATIENCE;
+        self.waiting.push_back(Waiting { hop, until, frame });
+        pushed_out.map(|w| w.frame)
     }
 
     /// The next frame that waited for `hop`.
     pub(crate) fn pop_waiting(&mut self, hop: Ipv4Addr) -> Option<Frame> {
-        let at = self.waiting.iter().position(|(addr, _)| *addr == hop)?;
-        self.waiting.remove(at).map(|(_, frame)| frame)
+        let at = self.waiting.iter().position(|w| w.hop == hop)?;
+        self.waiting.remove(at).map(|w| w.frame)
+    }
+
+    /// The next frame that has waited long enough.
+    pub(crate) fn pop_overdue(&mut self, now: Instant) -> Option<Frame> {
+        self.waiting
+            .pop_front_if(|w| w.until <= now)
+            .map(|w| w.frame)
+    }
+
+    /// When the first frame will have waited long enough.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        self.waiting.front().map(|w| w.until)
     }
 }

@@ -30,6 +30,10 @@ impl Stack {
         self.fired = fired;
         self.repeat_syn_acks(now);
         self.feed_starved();
+        while let Some(frame) = self.neighbors.pop_overdue(now) {
+            self.counters.dropped_no_neighbor += 1;
+            self.recycle(frame);
+        }
         for _ in 0..MAX_PER_CALL {
             let Some(id) = self.time_wait.due(now) else {
                 break;
@@ -45,6 +49,7 @@ impl Stack {
             self.wheel.next(),
             self.half_open.next_deadline(first_wait),
             self.time_wait.next_deadline(),
+            self.neighbors.next_deadline(),
             (!self.starved.is_empty()).then(|| self.now + STARVED_RETRY),
         ]
         .into_iter()

@@ -13,7 +13,7 @@ use support::{Craft, HERE, Host, PEER, PORT, Peer, bytes_at};
 
 fn stranger(i: u32) -> (Ipv4Addr, u16) {
     let [_, _, a, b] = (i % 60_000).to_be_bytes();
-    (Ipv4Addr::new(203, 0, a, b), 1_024 + (i / 60_000) as u16)
+    (Ipv4Addr::new(198, 18, a, b), 1_024 + (i / 60_000) as u16)
 }
 
 #[test]

@@ -12,11 +12,12 @@ use janus_tcp::{
     Config, ConnId, Error, Instant, Interface, Ipv4Cidr, ListenerId, Local, Secrets, Stack,
 };
 use janus_wire::tcp::{self, Flags, Header, Options};
-use janus_wire::{SeqNum, ipv4, proto};
+use janus_wire::{Link, MacAddr, SeqNum, ethernet, ipv4, proto};
 
 pub(crate) const HERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 pub(crate) const PEER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
 pub(crate) const PORT: u16 = 80;
+pub(crate) const ROUTER: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 /// Buffers of the device that hands packets in.
 const DEVICE_BUFFERS: u32 = 16_384;
 
@@ -158,8 +159,23 @@ impl Host {
         Host::new(config, own_address(), 8_192)
     }
 
-    /// Hands a packet in, whatever it is.
+    /// Hands an IP packet in, whatever it is; on Ethernet, from the peers' router.
     pub(crate) fn feed(&mut self, packet: &[u8]) {
+        if self.stack.interface().link == Link::Ip {
+            return self.feed_frame(packet);
+        }
+        let mut frame = vec![0; ethernet::LEN];
+        let header = ethernet::Header {
+            dst: self.stack.interface().mac,
+            src: ROUTER,
+            ethertype: ethernet::ethertype::IPV4,
+        };
+        header.emit(&mut frame);
+        frame.extend_from_slice(packet);
+        self.feed_frame(&frame);
+    }
+
+    pub(crate) fn feed_frame(&mut self, packet: &[u8]) {
         let mut buf = self
             .device
             .alloc()
@@ -178,7 +194,10 @@ impl Host {
     pub(crate) fn collect(&mut self) -> Vec<Seen> {
         let mut out = Vec::new();
         self.stack.transmit(self.now, &mut out, 1_000_000);
-        let seen = out.iter().map(|frame| read(frame.data())).collect();
+        let link = self.stack.interface().link.header_len();
+        let is_ip = |frame: &&Frame| link == 0 || frame.data()[12..14] == [8, 0];
+        let packets = out.iter().filter(is_ip);
+        let seen = packets.map(|frame| read(&frame.data()[link..])).collect();
         for frame in out {
             if frame.is_lent() {
                 self.stack.completed(frame);
