@@ -85,7 +85,8 @@ impl Stack {
         };
         if let Some(record) = self.find(&key, self.hash.v4(&key)) {
             match record {
-                // A flow in TIME-WAIT makes room: our sequence numbers go on beyond its (RFC 9293 MAY-2).
+                // A flow in TIME-WAIT makes room (RFC 9293 MAY-2). The clock carries our numbers beyond the old ones
+                // unless those ran faster than it, 250 kB/s; then it is for the timestamps to tell them apart.
                 Record::TimeWait(id) => self.drop_time_wait(id),
                 _ => return Err(Error::AddrInUse),
             }
