@@ -188,12 +188,13 @@ impl Interface {
 pub struct Secrets {
     pub(crate) isn: (u64, u64),
     pub(crate) table: (u64, u64),
-    pub(crate) timestamps: u64,
+    /// Of its own: timestamps go out to everybody, and must tell nothing about the table's key.
+    pub(crate) timestamps: (u64, u64),
 }
 
 impl Secrets {
     /// Keys from random bytes.
-    pub fn from_bytes(bytes: [u8; 40]) -> Secrets {
+    pub fn from_bytes(bytes: [u8; 48]) -> Secrets {
         let word = |i: usize| {
             let mut w = [0; 8];
             w.copy_from_slice(&bytes[i * 8..i * 8 + 8]);
@@ -202,7 +203,7 @@ impl Secrets {
         Secrets {
             isn: (word(0), word(1)),
             table: (word(2), word(3)),
-            timestamps: word(4),
+            timestamps: (word(4), word(5)),
         }
     }
 
@@ -218,7 +219,7 @@ impl Secrets {
         Secrets {
             isn: (word(), word()),
             table: (word(), word()),
-            timestamps: word(),
+            timestamps: (word(), word()),
         }
     }
 }

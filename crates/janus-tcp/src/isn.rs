@@ -15,7 +15,8 @@ pub(crate) fn initial(secrets: &Secrets, key: &FlowKeyV4, now: Instant) -> SeqNu
 #[inline]
 pub(crate) fn timestamp(secrets: &Secrets, key: &FlowKeyV4, now: Instant) -> u32 {
     let [a, b] = words(key);
-    let mixed = u128::from(a ^ secrets.timestamps) * u128::from(b ^ secrets.table.1 | 1);
+    let (k0, k1) = secrets.timestamps;
+    let mixed = u128::from(a ^ k0) * u128::from(b ^ k1 | 1);
     let offset = (mixed >> 64) as u32 ^ mixed as u32;
     (now.as_millis() as u32).wrapping_add(offset)
 }
