@@ -64,12 +64,16 @@ pub(crate) mod flag {
     pub(crate) const ORPHAN: u8 = 1 << 2;
     /// The peer's FIN has come in order.
     pub(crate) const PEER_FIN: u8 = 1 << 3;
+    /// Why a connection ended badly: two bits, three reasons.
+    pub(crate) const FAILURE: u8 = 3 << 4;
     /// Ended by RST.
     pub(crate) const RESET: u8 = 1 << 4;
     /// Ended because the peer stopped answering.
-    pub(crate) const TIMED_OUT: u8 = 1 << 5;
+    pub(crate) const TIMED_OUT: u8 = 2 << 4;
     /// Ended by RST to our SYN.
-    pub(crate) const REFUSED: u8 = 1 << 6;
+    pub(crate) const REFUSED: u8 = 3 << 4;
+    /// Data has come in and nothing has been sent since.
+    pub(crate) const UNANSWERED: u8 = 1 << 6;
     /// A FIN is to follow the data that is queued.
     pub(crate) const FIN_QUEUED: u8 = 1 << 7;
 }
@@ -168,7 +172,7 @@ impl Cold {
         self.scales >> 4
     }
 
-    /// An answer of ours has carried an acknowledgement before: it is worth waiting for the next one.
+    /// An answer of ours has followed data soon enough to carry its acknowledgement: the next may be waited for.
     #[inline]
     pub(crate) fn is_interactive(&self) -> bool {
         self.cwnd_code & INTERACTIVE != 0

@@ -254,8 +254,12 @@ impl Stack {
         let (frame_len, resolved) = self.write_headers(&mut buf, off, len, &segment);
         self.counters.segments_out += 1;
         let (cold, hot) = (&mut self.cold[conn], &mut self.hot[id]);
-        if hot.unacked_bytes > 0 {
-            cold.set_interactive();
+        if cold.has(flag::UNANSWERED) {
+            cold.clear(flag::UNANSWERED);
+            let since_heard = (now.as_millis() as u32).wrapping_sub(cold.last_heard_ms);
+            if u128::from(since_heard) < self.config.delayed_ack.as_millis() {
+                cold.set_interactive();
+            }
         }
         hot.pipe += u32::from(len);
         acknowledged(hot);

@@ -69,14 +69,11 @@ impl Stack {
 
     /// Why a connection ended, if it did so badly.
     fn failure(cold: &Cold) -> Option<Error> {
-        if cold.has(flag::RESET) {
-            Some(Error::ConnectionReset)
-        } else if cold.has(flag::REFUSED) {
-            Some(Error::ConnectionRefused)
-        } else if cold.has(flag::TIMED_OUT) {
-            Some(Error::TimedOut)
-        } else {
-            None
+        match cold.flags & flag::FAILURE {
+            flag::RESET => Some(Error::ConnectionReset),
+            flag::REFUSED => Some(Error::ConnectionRefused),
+            flag::TIMED_OUT => Some(Error::TimedOut),
+            _ => None,
         }
     }
 

@@ -246,6 +246,7 @@ impl Stack {
     /// Acknowledge now or a little later (RFC 9293 section 3.8.6.3, RFC 5681 section 4.2).
     fn owe_ack(&mut self, conn: u32, id: u32, len: u32, at_once: bool, now: Instant) {
         let mss = u32::from(self.cold[conn].mss);
+        self.cold[conn].set(flag::UNANSWERED);
         let hot = &mut self.hot[id];
         hot.unacked_bytes += len;
         if at_once || hot.unacked_bytes >= 2 * mss.saturating_sub(12) {

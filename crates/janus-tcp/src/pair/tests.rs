@@ -88,6 +88,34 @@ fn acknowledgements_wait_only_where_answers_are_known_to_come() {
     assert!(delayed > Duration::ZERO && delayed <= most, "{delayed:?}");
 }
 
+#[test]
+fn an_application_that_answers_soon_is_learned_too() {
+    let mut pair = pair();
+    let (a, b) = pair.open(40_000);
+    let mut segments_of_b = |think: Duration| {
+        let before = pair.b.stack.counters().segments_out;
+        let mut got = [0; 16];
+        pair.a.stack.write(pair.now, a, b"request").expect("room");
+        while pair.b.stack.read(pair.now, b, &mut got).is_err() {
+            pair.step();
+        }
+        pair.run_for(think);
+        pair.b.stack.write(pair.now, b, b"answer").expect("room");
+        while pair.a.stack.read(pair.now, a, &mut got).is_err() {
+            pair.step();
+        }
+        pair.run_for(Duration::from_secs(1));
+        pair.b.stack.counters().segments_out - before
+    };
+    let soon = Duration::from_millis(10);
+    // The first answer cannot be foreseen; from then on it carries the acknowledgement.
+    assert_eq!(segments_of_b(soon), 2);
+    assert_eq!(segments_of_b(soon), 1);
+    assert_eq!(segments_of_b(soon), 1);
+    // One that comes too late has a bare acknowledgement in front, as the peer must not wait for it.
+    assert_eq!(segments_of_b(Duration::from_millis(200)), 2);
+}
+
 fn transfer(pair: &mut Pair, bytes: usize) {
     let (a, b) = pair.open(40_000);
     let sent: Vec<u8> = (0..bytes).map(|i| (i * 7 + i / 251) as u8).collect();
