@@ -2,8 +2,8 @@
 //! to our own SYN, and segments for flows in TIME-WAIT. RFC 9293 sections 3.10.7.1 to 3.10.7.4.
 
 use janus_mem::Frame;
-use janus_wire::SeqNum;
 use janus_wire::tcp::{Flags, Options};
+use janus_wire::{FlowKeyV4, SeqNum};
 
 use crate::cold::{Cold, NONE, State, flag};
 use crate::emit::Segment4;
@@ -169,24 +169,35 @@ impl Stack {
     }
 
     fn half_open_ack(&mut self, record: &HalfOpen, now: Instant) {
-        let key = record.key;
-        let timestamps = record
-            .timestamps
-            .then(|| (isn::timestamp(&self.secrets, &key, now), record.ts_recent));
-        self.reply(
-            &Segment4 {
-                key,
-                seq: record.iss + 1,
-                ack: record.irs + 1,
-                flags: Flags::ACK,
-                window: self.first_window(),
-                options: Options {
-                    timestamps,
-                    ..Options::NONE
-                },
-            },
-            now,
-        );
+        let echo = record.timestamps.then_some(record.ts_recent);
+        let (seq, ack) = (record.iss + 1, record.irs + 1);
+        self.ack_for_record(record.key, (seq, ack), self.first_window(), echo, now);
+    }
+
+    /// The acknowledgement of a flow that is only a record; `echo` is TS.Recent, if it uses timestamps.
+    fn ack_for_record(
+        &mut self,
+        key: FlowKeyV4,
+        (seq, ack): (SeqNum, SeqNum),
+        window: u16,
+        echo: Option<u32>,
+        now: Instant,
+    ) {
+        let timestamps = echo.map(|echo| (isn::timestamp(&self.secrets, &key, now), echo));
+        let options = Options {
+            timestamps,
+            ..Options::NONE
+        };
+        let flags = Flags::ACK;
+        let segment = Segment4 {
+            key,
+            seq,
+            ack,
+            flags,
+            window,
+            options,
+        };
+        self.reply(&segment, now);
     }
 
     /// The half-open record becomes a connection and stands in the accept queue.
@@ -387,24 +398,9 @@ impl Stack {
 
     fn time_wait_ack(&mut self, slot: u32, now: Instant) {
         let record = *self.time_wait.get(slot);
-        let key = record.key;
-        let timestamps = record
-            .timestamps
-            .then(|| (isn::timestamp(&self.secrets, &key, now), record.ts_recent));
-        self.reply(
-            &Segment4 {
-                key,
-                seq: record.snd_nxt,
-                ack: record.rcv_nxt,
-                flags: Flags::ACK,
-                window: record.window,
-                options: Options {
-                    timestamps,
-                    ..Options::NONE
-                },
-            },
-            now,
-        );
+        let echo = record.timestamps.then_some(record.ts_recent);
+        let numbers = (record.snd_nxt, record.rcv_nxt);
+        self.ack_for_record(record.key, numbers, record.window, echo, now);
     }
 
     /// RST for a segment that belongs to nothing (section 3.10.7.1).
