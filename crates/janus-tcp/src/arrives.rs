@@ -234,7 +234,7 @@ impl Stack {
             seq: cold.snd_nxt,
             ack: cold.rcv_nxt,
             flags: Flags::ACK,
-            window: (cold.receive_window() >> cold.receive_scale()).min(0xffff) as u16,
+            window: cold.window_field(),
             options: self.options_for(cold, now),
         };
         self.reply(&segment, now);

@@ -200,6 +200,12 @@ impl Cold {
         u32::try_from(self.rcv_adv - self.rcv_nxt).unwrap_or(0)
     }
 
+    /// The window we offered, as a header spells it.
+    #[inline]
+    pub(crate) fn window_field(&self) -> u16 {
+        (self.receive_window() >> self.receive_scale()).min(0xffff) as u16
+    }
+
     /// Payload per segment once the timestamps option has taken its twelve bytes.
     #[inline]
     pub(crate) fn payload_mss(&self) -> u16 {

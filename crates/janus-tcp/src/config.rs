@@ -163,7 +163,7 @@ impl Interface {
     }
 
     /// Our address towards `peer`.
-    pub(crate) fn source_for(&self, peer: Ipv4Addr) -> Option<Ipv4Addr> {
+    pub fn source_for(&self, peer: Ipv4Addr) -> Option<Ipv4Addr> {
         let near = self.addresses.iter().find(|own| own.contains(peer));
         near.or(self.addresses.first()).map(|own| own.addr)
     }

@@ -73,7 +73,7 @@ impl Stack {
             self.counters.dropped_table_full += 1;
             return;
         };
-        if !self.file(&p.key, Record::HalfOpen(slot)) {
+        if !self.file(p.hash, Record::HalfOpen(slot)) {
             self.half_open.remove(slot);
             return;
         }
@@ -256,9 +256,8 @@ impl Stack {
         } else {
             rto::handshake_lost(cold);
         }
-        let hash = self.hash.v4(&p.key);
         self.table.replace(
-            hash,
+            p.hash,
             Record::HalfOpen(slot).encode(),
             Record::Connection(conn).encode(),
         );

@@ -83,7 +83,8 @@ impl Stack {
             peer_port: remote.port(),
             local_port: local.port(),
         };
-        if let Some(record) = self.find(&key, self.hash.v4(&key)) {
+        let hash = self.hash.v4(&key);
+        if let Some(record) = self.find(&key, hash) {
             match record {
                 // A flow in TIME-WAIT makes room (RFC 9293 MAY-2). The clock carries our numbers beyond the old ones
                 // unless those ran faster than it, 250 kB/s; then it is for the timestamps to tell them apart.
@@ -91,10 +92,10 @@ impl Stack {
                 _ => return Err(Error::AddrInUse),
             }
         }
-        self.open(&key, now)
+        self.open(&key, hash, now)
     }
 
-    fn open(&mut self, key: &FlowKeyV4, now: Instant) -> Result<ConnId, Error> {
+    fn open(&mut self, key: &FlowKeyV4, hash: u64, now: Instant) -> Result<ConnId, Error> {
         let iss = isn::initial(&self.secrets, key, now);
         let conn = self.cold.alloc().ok_or(Error::TooManyConnections)?;
         let cold = &mut self.cold[conn];
@@ -113,7 +114,7 @@ impl Stack {
             generation: cold.generation,
         };
         let hot = self.heat(conn, now);
-        let (Some(hot), true) = (hot, self.file(key, Record::Connection(conn))) else {
+        let (Some(hot), true) = (hot, self.file(hash, Record::Connection(conn))) else {
             self.cold[conn].state = State::Closed;
             if let Some(hot) = hot {
                 self.hot[hot].conn = NONE;

@@ -3,8 +3,8 @@
 //! application's answer when it has one by then.
 
 use janus_mem::{Frame, HEADROOM, LENT};
-use janus_wire::SeqNum;
 use janus_wire::tcp::{Flags, Options};
+use janus_wire::{FlowKeyV4, SeqNum};
 
 use crate::cold::{Cold, NONE, State, flag};
 use crate::emit::{Segment4, Unresolved};
@@ -269,9 +269,22 @@ impl Stack {
         let mut frame = Frame::new(buf, frame_len);
         frame.tag = LENT;
         frame.key = at;
+        self.hand_out(segment.key, frame, resolved, now, out);
+    }
+
+    /// A written frame leaves, or waits for its neighbour.
+    #[inline]
+    fn hand_out(
+        &mut self,
+        key: FlowKeyV4,
+        frame: Frame,
+        resolved: Result<(), Unresolved>,
+        now: Instant,
+        out: &mut Vec<Frame>,
+    ) {
         match resolved {
             Ok(()) => out.push(frame),
-            Err(Unresolved) => self.await_neighbor(segment.key, frame, now),
+            Err(Unresolved) => self.await_neighbor(key, frame, now),
         }
     }
 
@@ -285,11 +298,7 @@ impl Stack {
         let (len, resolved) = self.write_headers(&mut buf, HEADROOM, 0, &segment);
         self.counters.segments_out += 1;
         acknowledged(&mut self.hot[id]);
-        let frame = Frame::new(buf, len);
-        match resolved {
-            Ok(()) => out.push(frame),
-            Err(Unresolved) => self.await_neighbor(segment.key, frame, now),
-        }
+        self.hand_out(segment.key, Frame::new(buf, len), resolved, now, out);
     }
 
     /// A window probe: an old sequence number, so that the peer must answer with where it is; or, when the
@@ -365,12 +374,12 @@ fn acknowledged(hot: &mut Hot) {
 /// in steps worth a segment (MUST-39).
 #[inline]
 fn offer_window(cold: &mut Cold, held: u32, buffer: u32) -> u16 {
+    if cold.has(flag::PEER_FIN) {
+        return cold.window_field();
+    }
     let scale = cold.receive_scale();
     let offered = cold.receive_window();
     let free = buffer.saturating_sub(held).min(0xffff << scale);
-    if cold.has(flag::PEER_FIN) {
-        return (offered >> scale).min(0xffff) as u16;
-    }
     let step = u32::from(cold.mss).min(buffer / 2);
     let wanted = if free >= offered + step {
         free

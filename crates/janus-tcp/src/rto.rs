@@ -11,13 +11,14 @@ const GRANULARITY_US: u32 = 1_000;
 const AFTER_LOST_SYN: Duration = Duration::from_secs(3);
 /// RTTVAR takes the low bits of its field; the backoff that an idle connection keeps, the others.
 const VARIATION_BITS: u32 = 28;
+const VARIATION: u32 = (1 << VARIATION_BITS) - 1;
 
 /// RTTVAR in microseconds; 0 when nothing was measured.
 pub(crate) fn variation(cold: &Cold) -> u32 {
     if cold.srtt_us == 0 {
         return 0;
     }
-    cold.rttvar_us & ((1 << VARIATION_BITS) - 1)
+    cold.rttvar_us & VARIATION
 }
 
 /// How far the timeout was backed off when the hot block was let go.
@@ -29,7 +30,7 @@ pub(crate) fn kept_backoff(cold: &Cold) -> u8 {
 /// Keeps the backoff while there is no hot block: only a measurement may end it (Karn's algorithm).
 #[inline]
 pub(crate) fn keep_backoff(cold: &mut Cold, backoff: u8) {
-    let low = cold.rttvar_us & ((1 << VARIATION_BITS) - 1);
+    let low = cold.rttvar_us & VARIATION;
     cold.rttvar_us = low | u32::from(backoff.min(15)) << VARIATION_BITS;
 }
 
@@ -58,7 +59,7 @@ pub(crate) fn sample(cold: &mut Cold, rtt_us: u32) {
 #[inline]
 pub(crate) fn timeout(cold: &Cold, config: &Config, backoff: u8) -> Duration {
     let base = if cold.srtt_us == 0 {
-        match cold.rttvar_us & ((1 << VARIATION_BITS) - 1) {
+        match cold.rttvar_us & VARIATION {
             0 => config.rto_initial,
             _ => config.rto_initial.max(AFTER_LOST_SYN),
         }

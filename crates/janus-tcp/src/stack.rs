@@ -364,7 +364,7 @@ impl Stack {
             snd_nxt: cold.snd_nxt,
             rcv_nxt: cold.rcv_nxt,
             ts_recent: cold.ts_recent,
-            window: (cold.receive_window() >> cold.receive_scale()).min(0xffff) as u16,
+            window: cold.window_field(),
             timestamps: cold.has(flag::TIMESTAMPS),
             fin_wait_2,
             expires: self.now + self.config.time_wait,
@@ -386,20 +386,17 @@ impl Stack {
         self.half_open.remove(id);
     }
 
-    /// Files a flow. False when the table is full.
+    /// Files a flow under the hash of its key. False when the table is full.
     #[inline]
-    pub(crate) fn file(&mut self, key: &FlowKeyV4, record: Record) -> bool {
+    pub(crate) fn file(&mut self, hash: u64, record: Record) -> bool {
         let (cold, half_open, time_wait) = (&self.cold, &self.half_open, &self.time_wait);
-        let hash = &self.hash;
+        let keyed = &self.hash;
         let rehash = |index: u32| match Record::decode(index) {
-            Record::Connection(i) => hash.v4(&cold[i].key),
-            Record::HalfOpen(i) => hash.v4(&half_open.get(i).key),
-            Record::TimeWait(i) => hash.v4(&time_wait.get(i).key),
+            Record::Connection(i) => keyed.v4(&cold[i].key),
+            Record::HalfOpen(i) => keyed.v4(&half_open.get(i).key),
+            Record::TimeWait(i) => keyed.v4(&time_wait.get(i).key),
         };
-        let filed = self
-            .table
-            .insert(hash.v4(key), record.encode(), rehash)
-            .is_ok();
+        let filed = self.table.insert(hash, record.encode(), rehash).is_ok();
         self.counters.dropped_table_full += u64::from(!filed);
         filed
     }

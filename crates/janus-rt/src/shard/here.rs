@@ -4,7 +4,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::SocketAddrV4;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
@@ -170,9 +170,8 @@ impl Here {
 
     /// Opens a connection from a source port with which every packet of it comes to this shard.
     pub(crate) fn connect(&self, remote: SocketAddrV4) -> Result<ConnId, Error> {
-        let address = self
-            .source_address(*remote.ip())
-            .ok_or(Error::AddrNotAvailable)?;
+        let source = self.interface.source_for(*remote.ip());
+        let address = source.ok_or(Error::AddrNotAvailable)?;
         for _ in 0..SOURCE_TRIES {
             let local = SocketAddrV4::new(address, self.next_source_port());
             if !self.owns(local, remote) {
@@ -208,12 +207,6 @@ impl Here {
             port + 1
         });
         port
-    }
-
-    fn source_address(&self, remote: Ipv4Addr) -> Option<Ipv4Addr> {
-        let addresses = &self.interface.addresses;
-        let near = addresses.iter().find(|own| own.contains(remote));
-        near.or(addresses.first()).map(|own| own.addr)
     }
 
     /// Rule 10 of the balancer's protocol: what I/O cores look up and every ring from theirs to the newest must name

@@ -1,5 +1,7 @@
 //! The fifth check of section 3.10.7.4: what an acknowledgement frees, measures and lets out.
 
+use janus_wire::SeqNum;
+
 use crate::cold::{NONE, State, flag};
 use crate::hot::hot_flag;
 use crate::parse::Parsed;
@@ -19,12 +21,7 @@ impl Stack {
             // Its acknowledgement is judged, and answered with a reset, when it is taken.
             return true;
         }
-        let una = if id == NONE {
-            cold.snd_nxt
-        } else {
-            self.hot[id].snd_una
-        };
-        let acked = p.ack - una;
+        let acked = p.ack - self.first_unacknowledged(conn);
         // Something not yet sent is acknowledged: say where we are, drop (RFC 9293, RFC 5961 section 5).
         let too_new = (p.ack - cold.snd_nxt) > 0;
         let oldest = if id == NONE {
@@ -46,12 +43,7 @@ impl Stack {
         if cold.state == State::SynReceived {
             return id != NONE && self.syn_received_acked(conn, id, p);
         }
-        let una = if id == NONE {
-            cold.snd_nxt
-        } else {
-            self.hot[id].snd_una
-        };
-        let acked = p.ack - una;
+        let acked = p.ack - self.first_unacknowledged(conn);
         if acked < 0 {
             return true;
         }
@@ -72,6 +64,15 @@ impl Stack {
             self.queue_output(id);
         }
         self.cold[conn].state != State::Closed
+    }
+
+    /// SND.UNA; without a hot block everything sent is acknowledged.
+    fn first_unacknowledged(&self, conn: u32) -> SeqNum {
+        let cold = &self.cold[conn];
+        match cold.hot {
+            NONE => cold.snd_nxt,
+            id => self.hot[id].snd_una,
+        }
     }
 
     /// SND.WND, from a segment that is not older than the last that set it.
