@@ -3,48 +3,35 @@
 /// Bytes resident: ordinary pages, transparent huge pages and reserved huge pages. Read from `smaps_rollup`, which
 /// walks the page tables; the figure in `statm` lags behind by a batch of pages for each core.
 pub fn resident_bytes() -> u64 {
-    let text = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
-    let kib = |name: &str| {
-        text.lines()
-            .find_map(|line| line.strip_prefix(name))
-            .and_then(|rest| {
-                rest.trim()
-                    .trim_end_matches(" kB")
-                    .trim()
-                    .parse::<u64>()
-                    .ok()
-            })
-            .unwrap_or(0)
-    };
-    (kib("Rss:") + kib("Private_Hugetlb:") + kib("Shared_Hugetlb:")) * 1024
+    let text = read(ROLLUP);
+    bytes(&text, "Rss:") + bytes(&text, "Private_Hugetlb:") + bytes(&text, "Shared_Hugetlb:")
 }
 
 /// Bytes of that in huge pages.
 pub fn huge_bytes() -> u64 {
-    let text = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("AnonHugePages:"))
-        .unwrap_or("");
-    line.trim()
-        .trim_end_matches(" kB")
-        .trim()
-        .parse::<u64>()
-        .unwrap_or(0)
-        * 1024
+    bytes(&read(ROLLUP), "AnonHugePages:")
 }
 
 /// Bytes the machine can still give without swapping.
 pub fn available_bytes() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))
-        .unwrap_or("");
-    line.trim()
-        .trim_end_matches(" kB")
-        .trim()
-        .parse::<u64>()
-        .unwrap_or(0)
-        * 1024
+    bytes(&read("/proc/meminfo"), "MemAvailable:")
+}
+
+const ROLLUP: &str = "/proc/self/smaps_rollup";
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+/// The figure on the line that begins with `name`, which the kernel gives in kB.
+fn bytes(text: &str, name: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    let kib = line.and_then(|rest| {
+        rest.trim()
+            .trim_end_matches(" kB")
+            .trim()
+            .parse::<u64>()
+            .ok()
+    });
+    kib.unwrap_or(0) * 1024
 }
