@@ -26,7 +26,6 @@ pub(crate) struct HalfOpen {
     pub(crate) listener: u32,
     /// Largest payload the peer accepts.
     pub(crate) mss: u16,
-    pub(crate) peer_window: u16,
     /// The peer's window scale; `NO_SCALE` when it sent none.
     pub(crate) peer_scale: u8,
     pub(crate) timestamps: bool,

@@ -64,7 +64,6 @@ impl Stack {
             sent_at: now,
             listener: id.0,
             mss: self.usable_mss(&options),
-            peer_window: p.window,
             peer_scale: options.window_scale.map_or(NO_SCALE, |scale| scale.min(14)),
             timestamps,
             ..HalfOpen::default()
