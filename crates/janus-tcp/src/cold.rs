@@ -64,8 +64,12 @@ pub(crate) mod flag {
     pub(crate) const ORPHAN: u8 = 1 << 2;
     /// The peer's FIN has come in order.
     pub(crate) const PEER_FIN: u8 = 1 << 3;
-    /// Why a connection ended badly: two bits, three reasons.
-    pub(crate) const FAILURE: u8 = 3 << 4;
+    /// Both sides sent SACK-permitted (RFC 2018). In a closed connection this bit is one of [`FAILURE`].
+    pub(crate) const SACK: u8 = 1 << 4;
+    /// Both sides speak ECN (RFC 3168). In a closed connection this bit is one of [`FAILURE`].
+    pub(crate) const ECN: u8 = 1 << 5;
+    /// Why a closed connection ended badly: two bits, three reasons. While it is open they are [`SACK`] and [`ECN`].
+    pub(crate) const FAILURE: u8 = SACK | ECN;
     /// Ended by RST.
     pub(crate) const RESET: u8 = 1 << 4;
     /// Ended because the peer stopped answering.
@@ -103,8 +107,10 @@ pub(crate) struct Cold {
     pub(crate) last_heard_ms: u32,
     /// The most payload a segment to the peer may carry, options not counted.
     pub(crate) mss: u16,
-    /// In segments; `u16::MAX` = not yet known.
-    pub(crate) ssthresh: u16,
+    /// The slow-start threshold in segments, coded by [`crate::reno::encode_window`]; `u8::MAX` = not yet known.
+    pub(crate) ssthresh_code: u8,
+    /// Which of the interned option profiles the connection has; 0 = the stack's defaults.
+    pub(crate) profile: u8,
     /// The congestion window, coded by [`crate::reno::encode_window`] in seven bits; the top bit is
     /// [`Cold::is_interactive`].
     pub(crate) cwnd_code: u8,
@@ -132,7 +138,8 @@ impl Default for Cold {
             generation: 0,
             last_heard_ms: 0,
             mss: 0,
-            ssthresh: u16::MAX,
+            ssthresh_code: u8::MAX,
+            profile: 0,
             cwnd_code: 0,
             state: State::Closed,
             flags: 0,
@@ -192,6 +199,33 @@ impl Cold {
     #[inline]
     pub(crate) fn set_idle_window(&mut self, segments: u32) {
         self.cwnd_code = self.cwnd_code & INTERACTIVE | reno::encode_window(segments);
+    }
+
+    /// The slow-start threshold while idle, in segments, if one is known.
+    #[inline]
+    pub(crate) fn idle_threshold(&self) -> Option<u32> {
+        (self.ssthresh_code != u8::MAX).then(|| reno::decode_window(self.ssthresh_code))
+    }
+
+    #[inline]
+    pub(crate) fn set_idle_threshold(&mut self, segments: Option<u32>) {
+        self.ssthresh_code = segments.map_or(u8::MAX, reno::encode_window);
+    }
+
+    /// Closes it. `why` is one of [`flag::FAILURE`], or 0 for a good end.
+    pub(crate) fn close(&mut self, why: u8) {
+        self.state = State::Closed;
+        self.clear(flag::FAILURE | flag::FIN_QUEUED);
+        self.set(why);
+    }
+
+    /// Why it ended, when it ended badly: a bit of [`flag::FAILURE`].
+    #[inline]
+    pub(crate) fn failure(&self) -> u8 {
+        match self.state {
+            State::Closed => self.flags & flag::FAILURE,
+            _ => 0,
+        }
     }
 
     /// What the peer may still send into the window we offered.

@@ -76,7 +76,7 @@ pub(crate) struct Hot {
     pub(crate) flags: u8,
 }
 
-const _: () = assert!(size_of::<Hot>() <= 192);
+const _: () = assert!(size_of::<Hot>() <= 256);
 
 impl Default for Hot {
     fn default() -> Hot {

@@ -42,11 +42,8 @@ pub(crate) fn wake(hot: &mut Hot, cold: &Cold, restarted: bool) {
         segments = segments.min(INITIAL_SEGMENTS);
     }
     hot.cwnd = segments * mss;
-    hot.ssthresh = if cold.ssthresh == u16::MAX {
-        u32::MAX
-    } else {
-        u32::from(cold.ssthresh) * mss
-    };
+    let threshold = cold.idle_threshold();
+    hot.ssthresh = threshold.map_or(u32::MAX, |segments| segments * mss);
     hot.cwnd_credit = 0;
 }
 
@@ -54,11 +51,7 @@ pub(crate) fn wake(hot: &mut Hot, cold: &Cold, restarted: bool) {
 pub(crate) fn sleep(hot: &Hot, cold: &mut Cold) {
     let mss = u32::from(cold.payload_mss());
     cold.set_idle_window(hot.cwnd / mss);
-    cold.ssthresh = if hot.ssthresh == u32::MAX {
-        u16::MAX
-    } else {
-        (hot.ssthresh / mss).min(65_534) as u16
-    };
+    cold.set_idle_threshold((hot.ssthresh != u32::MAX).then(|| hot.ssthresh / mss));
 }
 
 /// New data was acknowledged outside recovery (RFC 5681 section 3.1, byte counting by RFC 3465, L = 2).

@@ -69,7 +69,7 @@ impl Stack {
 
     /// Why a connection ended, if it did so badly.
     fn failure(cold: &Cold) -> Option<Error> {
-        match cold.flags & flag::FAILURE {
+        match cold.failure() {
             flag::RESET => Some(Error::ConnectionReset),
             flag::REFUSED => Some(Error::ConnectionRefused),
             flag::TIMED_OUT => Some(Error::TimedOut),
@@ -460,10 +460,8 @@ impl Stack {
         let mss = cold.payload_mss();
         let hot = (cold.hot != NONE).then(|| &self.hot[cold.hot]);
         let idle_cwnd = cold.idle_window() * u32::from(mss);
-        let idle_ssthresh = match cold.ssthresh {
-            u16::MAX => u32::MAX,
-            segments => u32::from(segments) * u32::from(mss),
-        };
+        let threshold = cold.idle_threshold();
+        let idle_ssthresh = threshold.map_or(u32::MAX, |segments| segments * u32::from(mss));
         Ok(Info {
             state: cold.state,
             srtt_us: cold.srtt_us,

@@ -307,9 +307,7 @@ impl Stack {
             self.table
                 .remove(self.hash.v4(&key), Record::Connection(conn).encode());
         }
-        self.cold[conn].state = State::Closed;
-        self.cold[conn].clear(flag::FIN_QUEUED);
-        self.cold[conn].set(why);
+        self.cold[conn].close(why);
         self.after_end(conn);
     }
 
@@ -350,7 +348,7 @@ impl Stack {
                 self.table.remove(hash, old);
             }
         }
-        self.cold[conn].state = State::Closed;
+        self.cold[conn].close(0);
         self.after_end(conn);
     }
 
