@@ -41,6 +41,8 @@ pub struct Config {
     pub delayed_ack: Duration,
     /// Offer and use the timestamps option (RFC 7323).
     pub timestamps: bool,
+    /// Offer and use selective acknowledgements (RFC 2018), and with them RACK-TLP (RFC 8985) and PRR (RFC 6937).
+    pub sack: bool,
     /// Most challenge ACKs in a second over all connections (RFC 5961 section 7). How many it is, from half of it,
     /// changes from second to second.
     pub challenge_acks_per_second: u32,
@@ -64,6 +66,7 @@ impl Default for Config {
             max_syn_retries: 7,
             delayed_ack: Duration::from_millis(40),
             timestamps: true,
+            sack: true,
             challenge_acks_per_second: 1_000,
         }
     }

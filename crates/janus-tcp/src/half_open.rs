@@ -28,7 +28,8 @@ pub(crate) struct HalfOpen {
     pub(crate) mss: u16,
     /// The peer's window scale; `NO_SCALE` when it sent none.
     pub(crate) peer_scale: u8,
-    pub(crate) timestamps: bool,
+    /// What both SYNs agreed on, as bits of [`crate::cold::flag`]: the connection begins with them.
+    pub(crate) flags: u8,
     pub(crate) tries: u8,
 }
 
@@ -40,6 +41,11 @@ impl HalfOpen {
     #[inline]
     pub(crate) fn is_for(&self, key: &FlowKeyV4) -> bool {
         self.key == *key
+    }
+
+    #[inline]
+    pub(crate) fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
     }
 }
 

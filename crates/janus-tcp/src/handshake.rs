@@ -55,7 +55,6 @@ impl Stack {
             self.drop_half_open(oldest);
         }
         let options = p.syn_options(frame);
-        let timestamps = self.config.timestamps && options.timestamps.is_some();
         let record = HalfOpen {
             key: p.key,
             irs: p.seq,
@@ -65,7 +64,7 @@ impl Stack {
             listener: id.0,
             mss: self.usable_mss(&options),
             peer_scale: options.window_scale.map_or(NO_SCALE, |scale| scale.min(14)),
-            timestamps,
+            flags: self.agreed(&options),
             ..HalfOpen::default()
         };
         let Some(slot) = self.half_open.insert(record) else {
@@ -77,6 +76,15 @@ impl Stack {
             return;
         }
         self.send_syn_ack(slot, now);
+    }
+
+    /// What both sides use of that which a SYN can offer: bits of [`flag`].
+    fn agreed(&self, offered: &Options) -> u8 {
+        let bit = |both: bool, bit: u8| if both { bit } else { 0 };
+        bit(
+            self.config.timestamps && offered.timestamps.is_some(),
+            flag::TIMESTAMPS,
+        ) | bit(self.config.sack && offered.sack_permitted, flag::SACK)
     }
 
     fn usable_mss(&self, options: &Options) -> u16 {
@@ -92,8 +100,9 @@ impl Stack {
             mss: Some(self.interface.mss()),
             window_scale: scaled.then(|| self.config.window_scale()),
             timestamps: record
-                .timestamps
+                .has(flag::TIMESTAMPS)
                 .then(|| (isn::timestamp(&self.secrets, &key, now), record.ts_recent)),
+            sack_permitted: record.has(flag::SACK),
             ..Options::NONE
         };
         self.reply(
@@ -157,7 +166,7 @@ impl Stack {
             self.reset_reply(p);
             return None;
         }
-        if record.timestamps
+        if record.has(flag::TIMESTAMPS)
             && p.timestamps
                 .is_none_or(|(v, _)| (v.wrapping_sub(record.ts_recent) as i32) < 0)
         {
@@ -168,7 +177,7 @@ impl Stack {
     }
 
     fn half_open_ack(&mut self, record: &HalfOpen, now: Instant) {
-        let echo = record.timestamps.then_some(record.ts_recent);
+        let echo = record.has(flag::TIMESTAMPS).then_some(record.ts_recent);
         let (seq, ack) = (record.iss + 1, record.irs + 1);
         self.ack_for_record(record.key, (seq, ack), self.first_window(), echo, now);
     }
@@ -241,11 +250,7 @@ impl Stack {
             mss: record.mss,
             cwnd_code: reno::encode_window(INITIAL_SEGMENTS),
             state: State::Established,
-            flags: if record.timestamps {
-                flag::TIMESTAMPS
-            } else {
-                0
-            },
+            flags: record.flags,
             scales,
             ..Cold::default()
         };
@@ -323,6 +328,7 @@ impl Stack {
     fn take_syn(&mut self, conn: u32, p: &Parsed, frame: &Frame) {
         let options = p.syn_options(frame);
         let mss = self.usable_mss(&options);
+        let agreed = self.agreed(&options);
         let scale = self.config.window_scale();
         let window = u32::from(self.first_window());
         let cold = &mut self.cold[conn];
@@ -333,12 +339,10 @@ impl Stack {
         cold.scales = options
             .window_scale
             .map_or(0, |peer| scale << 4 | peer.min(14));
-        match options.timestamps {
-            Some((value, _)) if self.config.timestamps => {
-                cold.set(flag::TIMESTAMPS);
-                cold.ts_recent = value;
-            }
-            _ => cold.clear(flag::TIMESTAMPS),
+        cold.clear(flag::TIMESTAMPS | flag::SACK);
+        cold.set(agreed);
+        if let (true, Some((value, _))) = (cold.has(flag::TIMESTAMPS), options.timestamps) {
+            cold.ts_recent = value;
         }
     }
 

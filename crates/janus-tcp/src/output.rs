@@ -113,6 +113,11 @@ impl Stack {
         } else {
             self.config.timestamps
         };
+        let sack_permitted = if answering {
+            cold.has(flag::SACK)
+        } else {
+            self.config.sack
+        };
         let scaled = !answering || cold.scales != 0;
         hot.syn_sent_us = now.as_micros() as u32;
         if hot.rto_at == Instant::ZERO {
@@ -132,6 +137,7 @@ impl Stack {
                 mss: Some(mss),
                 window_scale: scaled.then_some(scale),
                 timestamps: timestamps.then(|| (isn::timestamp(&self.secrets, &key, now), echo)),
+                sack_permitted,
                 ..Options::NONE
             },
         };
