@@ -1,6 +1,7 @@
 //! A network of hosts in virtual time. Packets take as long as their link says, get lost, overtaken, doubled and damaged
-//! as its model and the seed decide, and nothing sleeps: the clock jumps from one event to the next. The same seed takes
-//! the same course, so a failure can be replayed; the packets that led to it can be written as pcapng.
+//! as its model and the seed decide, partitions cut hosts off for a while, and nothing sleeps: the clock jumps from one
+//! event to the next. The same seed takes the same course, so a failure can be replayed; the packets that led to it can
+//! be written as pcapng.
 //! What never lives here: applications (those are the tests), and what a stack ought to do.
 
 use crate::frames;
@@ -8,13 +9,15 @@ use janus_mem::{Depot, Growth};
 use janus_tcp::{Config, Instant, Interface, Ipv4Cidr, Secrets, Stack};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
 mod capture;
 mod link;
+mod packet;
 mod pair;
+mod partition;
 mod random;
 mod seeds;
 #[cfg(test)]
@@ -23,7 +26,9 @@ mod tests;
 use capture::Capture;
 pub use link::LinkModel;
 use link::{Fate, Link};
+use packet::TooBig;
 pub use pair::{Pair, Parting};
+pub use partition::{Partition, Way};
 pub use random::Random;
 pub use seeds::for_each_seed;
 
@@ -90,6 +95,23 @@ pub struct Tally {
     pub damaged: u64,
     /// Packets cut in two.
     pub split: u64,
+    /// Packets marked with congestion experienced.
+    pub marked: u64,
+    /// Packets lost to a partition; they count as lost too.
+    pub cut_off: u64,
+    /// Packets too long for a link, whether lost, reported or cut in fragments.
+    pub too_big: u64,
+}
+
+/// Hears of every packet as it leaves a host and as it arrives at one: for rules that hold on the wire.
+pub trait Observer {
+    /// A host sent it.
+    fn sent(&mut self, now: Instant, from: HostId, packet: &[u8]);
+
+    /// A host gets it, perhaps damaged.
+    fn arrives(&mut self, now: Instant, to: HostId, packet: &[u8]) {
+        let _ = (now, to, packet);
+    }
 }
 
 /// Hosts and the links between them.
@@ -106,6 +128,8 @@ pub struct Network {
     /// When applications want to be asked again.
     alarms: BinaryHeap<Reverse<Instant>>,
     order: u64,
+    partitions: Vec<Partition>,
+    observer: Option<Box<dyn Observer>>,
     tally: Tally,
     capture: Capture,
 }
@@ -123,6 +147,8 @@ impl Network {
             under_way: BinaryHeap::new(),
             alarms: BinaryHeap::new(),
             order: 0,
+            partitions: Vec::new(),
+            observer: None,
             tally: Tally::default(),
             capture: Capture::default(),
         }
@@ -156,6 +182,16 @@ impl Network {
     /// What one direction is like from now on.
     pub fn set_link(&mut self, from: HostId, to: HostId, model: LinkModel) {
         self.links[from.0][to.0].model = model;
+    }
+
+    /// Cuts hosts off for a while. Several partitions may hold at once.
+    pub fn partition(&mut self, partition: Partition) {
+        self.partitions.push(partition);
+    }
+
+    /// Has somebody hear of every packet from now on.
+    pub fn observe(&mut self, observer: Box<dyn Observer>) {
+        self.observer = Some(observer);
     }
 
     /// One more host, linked to all others. Addresses are documentation addresses (RFC 5737).
@@ -217,18 +253,59 @@ impl Network {
     fn send(&mut self, from: usize, bytes: Vec<u8>) {
         self.tally.sent += 1;
         self.capture.sent(self.now, from, &bytes);
-        let destination = bytes
-            .get(16..20)
-            .map(|octets| Ipv4Addr::new(octets[0], octets[1], octets[2], octets[3]));
+        if let Some(observer) = &mut self.observer {
+            observer.sent(self.now, HostId(from), &bytes);
+        }
+        let destination = packet::destination(&bytes);
         let to = self
             .hosts
             .iter()
-            .position(|host| Some(host.address) == destination);
+            .position(|host| Some(IpAddr::V4(host.address)) == destination);
         let Some(to) = to.filter(|_| self.under_way.len() < IN_FLIGHT_MAX) else {
             self.lose(bytes);
             return;
         };
-        let pieces = match self.random.chance(self.links[from][to].model.split) {
+        let now = self.now;
+        if self.partitions.iter().any(|cut| cut.cuts(now, from, to)) {
+            self.tally.cut_off += 1;
+            self.lose(bytes);
+        } else if bytes.len() > self.links[from][to].model.mtu {
+            self.send_too_big(from, to, bytes);
+        } else {
+            self.send_marked_or_split(from, to, bytes);
+        }
+    }
+
+    /// A packet that is longer than the link takes.
+    fn send_too_big(&mut self, from: usize, to: usize, bytes: Vec<u8>) {
+        self.tally.too_big += 1;
+        let model = &self.links[from][to].model;
+        if model.black_hole {
+            self.lose(bytes);
+            return;
+        }
+        // The router stands half way: its error takes as long as a packet to the far end.
+        let at = self.now + model.delay;
+        match packet::too_big(&bytes, model.mtu) {
+            TooBig::Pieces(pieces) => pieces
+                .into_iter()
+                .for_each(|piece| self.carry(from, to, piece)),
+            TooBig::Error(error) => {
+                self.lose(bytes);
+                self.enqueue(at, from, error);
+            }
+        }
+    }
+
+    fn send_marked_or_split(&mut self, from: usize, to: usize, mut bytes: Vec<u8>) {
+        let (mark, split) = {
+            let model = &self.links[from][to].model;
+            (model.mark, model.split)
+        };
+        if self.random.chance(mark) && packet::mark(&mut bytes) {
+            self.tally.marked += 1;
+        }
+        let pieces = match self.random.chance(split) {
             true => link::split(&bytes, &mut self.random),
             false => None,
         };
@@ -255,16 +332,20 @@ impl Network {
                         bytes[place] ^= change;
                         self.tally.damaged += 1;
                     }
-                    self.order += 1;
-                    self.under_way.push(Reverse(Packet {
-                        at,
-                        order: self.order,
-                        to,
-                        bytes,
-                    }));
+                    self.enqueue(at, to, bytes);
                 }
             }
         }
+    }
+
+    fn enqueue(&mut self, at: Instant, to: usize, bytes: Vec<u8>) {
+        self.order += 1;
+        self.under_way.push(Reverse(Packet {
+            at,
+            order: self.order,
+            to,
+            bytes,
+        }));
     }
 
     fn lose(&mut self, bytes: Vec<u8>) {
@@ -305,6 +386,9 @@ impl Network {
             };
             self.tally.arrived += 1;
             self.capture.arrived(self.now, packet.to, &packet.bytes);
+            if let Some(observer) = &mut self.observer {
+                observer.arrives(self.now, HostId(packet.to), &packet.bytes);
+            }
             frames::deliver(&mut self.hosts[packet.to].stack, self.now, &packet.bytes);
         }
         while self

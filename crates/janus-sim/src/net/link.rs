@@ -27,6 +27,12 @@ pub struct LinkModel {
     pub rate: Option<u64>,
     /// With a rate: bytes that may wait; what finds no room is lost.
     pub queue: usize,
+    /// Of a thousand packets of ECN-capable transports so many are marked (RFC 3168).
+    pub mark: u16,
+    /// The longest packet it takes.
+    pub mtu: usize,
+    /// Of a longer packet the sender hears nothing. Else it is told by ICMP, or the packet is cut when it may be.
+    pub black_hole: bool,
 }
 
 impl Default for LinkModel {
@@ -41,6 +47,9 @@ impl Default for LinkModel {
             split: 0,
             rate: None,
             queue: 64 << 10,
+            mark: 0,
+            mtu: usize::MAX,
+            black_hole: false,
         }
     }
 }
@@ -63,6 +72,8 @@ impl LinkModel {
             split: sometimes(random, 100),
             rate: (random.within(0..3) == 0).then(|| random.within(200_000..20_000_000)),
             queue: random.within(6_000..100_000) as usize,
+            mark: sometimes(random, 100),
+            ..LinkModel::default()
         }
     }
 }

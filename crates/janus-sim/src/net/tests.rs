@@ -146,3 +146,61 @@ fn four_hosts_all_talk_to_each_other() {
     network.run_for(Duration::from_secs(3_600));
     assert_eq!(network.leftovers(), Vec::<String>::new());
 }
+
+#[test]
+fn a_partition_is_survived_when_it_ends() {
+    let mut network = Network::new(11);
+    let mut pair = Pair::new(
+        &mut network,
+        &Config::default(),
+        LinkModel::default(),
+        LinkModel::default(),
+    );
+    let from = pair.network.now() + Duration::from_millis(10);
+    let hosts = vec![pair.client];
+    pair.network.partition(Partition {
+        hosts,
+        during: from..from + Duration::from_secs(20),
+        way: Way::Out,
+    });
+    pair.exchange(200_000, 200_000, pair::Parting::ShutdownBoth);
+    pair.assert_clean();
+    let now = network.now();
+    assert!(network.tally().cut_off > 0 && now > from + Duration::from_secs(20));
+}
+
+#[test]
+fn what_is_too_long_for_a_link_is_reported_or_vanishes() {
+    struct Errors(Arc<std::sync::atomic::AtomicU64>);
+    impl Observer for Errors {
+        fn sent(&mut self, _now: Instant, _from: HostId, _packet: &[u8]) {}
+        fn arrives(&mut self, _now: Instant, _to: HostId, packet: &[u8]) {
+            let is_icmp = packet[9] == 1;
+            self.0
+                .fetch_add(u64::from(is_icmp), std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+    for black_hole in [false, true] {
+        let mut network = Network::new(12);
+        let model = LinkModel {
+            mtu: 1_000,
+            black_hole,
+            ..LinkModel::default()
+        };
+        let errors = Arc::default();
+        network.observe(Box::new(Errors(Arc::clone(&errors))));
+        let mut pair = Pair::new(&mut network, &Config::default(), model.clone(), model);
+        let (client, _) = pair.open();
+        let (host, now) = (pair.client, pair.network.now());
+        let written = pair
+            .network
+            .host(host)
+            .stack
+            .write(now, client, &[1; 2_000]);
+        assert_eq!(written, Ok(2_000));
+        network.run_for(Duration::from_millis(50));
+        assert!(network.tally().too_big > 0);
+        let told = errors.load(std::sync::atomic::Ordering::Relaxed) > 0;
+        assert_eq!(told, !black_hole);
+    }
+}
