@@ -6,7 +6,7 @@
 
 use janus_wire::{FlowKeyV4, SeqNum};
 
-use crate::reno;
+use crate::congestion;
 
 pub(crate) const NONE: u32 = u32::MAX;
 
@@ -107,11 +107,11 @@ pub(crate) struct Cold {
     pub(crate) last_heard_ms: u32,
     /// The most payload a segment to the peer may carry, options not counted.
     pub(crate) mss: u16,
-    /// The slow-start threshold in segments, coded by [`crate::reno::encode_window`]; `u8::MAX` = not yet known.
+    /// The slow-start threshold in segments, coded by [`crate::congestion::encode_window`]; `u8::MAX` = not yet known.
     pub(crate) ssthresh_code: u8,
     /// Which of the interned option profiles the connection has; 0 = the stack's defaults.
     pub(crate) profile: u8,
-    /// The congestion window, coded by [`crate::reno::encode_window`] in seven bits; the top bit is
+    /// The congestion window, coded by [`crate::congestion::encode_window`] in seven bits; the top bit is
     /// [`Cold::is_interactive`].
     pub(crate) cwnd_code: u8,
     pub(crate) state: State,
@@ -193,23 +193,23 @@ impl Cold {
     /// The congestion window while idle, in segments.
     #[inline]
     pub(crate) fn idle_window(&self) -> u32 {
-        reno::decode_window(self.cwnd_code & !INTERACTIVE)
+        congestion::decode_window(self.cwnd_code & !INTERACTIVE)
     }
 
     #[inline]
     pub(crate) fn set_idle_window(&mut self, segments: u32) {
-        self.cwnd_code = self.cwnd_code & INTERACTIVE | reno::encode_window(segments);
+        self.cwnd_code = self.cwnd_code & INTERACTIVE | congestion::encode_window(segments);
     }
 
     /// The slow-start threshold while idle, in segments, if one is known.
     #[inline]
     pub(crate) fn idle_threshold(&self) -> Option<u32> {
-        (self.ssthresh_code != u8::MAX).then(|| reno::decode_window(self.ssthresh_code))
+        (self.ssthresh_code != u8::MAX).then(|| congestion::decode_window(self.ssthresh_code))
     }
 
     #[inline]
     pub(crate) fn set_idle_threshold(&mut self, segments: Option<u32>) {
-        self.ssthresh_code = segments.map_or(u8::MAX, reno::encode_window);
+        self.ssthresh_code = segments.map_or(u8::MAX, congestion::encode_window);
     }
 
     /// Closes it. `why` is one of [`flag::FAILURE`], or 0 for a good end.

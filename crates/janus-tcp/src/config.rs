@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 
 use janus_wire::{Link, MacAddr};
 
+use crate::congestion::Algorithm;
 use crate::parse::may_be_peer;
 
 /// Bounds and times of a stack. Every table has its bound here.
@@ -43,6 +44,8 @@ pub struct Config {
     pub timestamps: bool,
     /// Offer and use selective acknowledgements (RFC 2018), and with them RACK-TLP (RFC 8985) and PRR (RFC 6937).
     pub sack: bool,
+    /// Congestion control.
+    pub congestion: Algorithm,
     /// Most challenge ACKs in a second over all connections (RFC 5961 section 7). How many it is, from half of it,
     /// changes from second to second.
     pub challenge_acks_per_second: u32,
@@ -67,6 +70,7 @@ impl Default for Config {
             delayed_ack: Duration::from_millis(40),
             timestamps: true,
             sack: true,
+            congestion: Algorithm::default(),
             challenge_acks_per_second: 1_000,
         }
     }

@@ -6,6 +6,7 @@ use janus_wire::tcp::{Flags, Options};
 use janus_wire::{FlowKeyV4, SeqNum};
 
 use crate::cold::{Cold, NONE, State, flag};
+use crate::congestion::{self, INITIAL_SEGMENTS};
 use crate::emit::Segment4;
 use crate::half_open::{HalfOpen, NO_SCALE};
 use crate::hot::hot_flag;
@@ -13,7 +14,6 @@ use crate::isn;
 use crate::listener::ListenerId;
 use crate::parse::Parsed;
 use crate::records::Record;
-use crate::reno::{self, INITIAL_SEGMENTS};
 use crate::rto;
 use crate::stack::Stack;
 use crate::time::Instant;
@@ -248,7 +248,7 @@ impl Stack {
             generation: cold.generation,
             last_heard_ms: now.as_millis() as u32,
             mss: record.mss,
-            cwnd_code: reno::encode_window(INITIAL_SEGMENTS),
+            cwnd_code: congestion::encode_window(INITIAL_SEGMENTS),
             state: State::Established,
             flags: record.flags,
             scales,
@@ -311,7 +311,7 @@ impl Stack {
             } else {
                 rto::handshake_lost(cold);
             }
-            reno::wake(block, cold, false);
+            congestion::wake(block, cold, &self.config, false);
             block.max_snd_wnd = cold.snd_wnd;
             self.counters.connected += 1;
             self.wake_reader(conn);
@@ -452,7 +452,7 @@ impl Stack {
         (block.backoff, block.retries) = (0, 0);
         block.clear(hot_flag::SYN);
         block.max_snd_wnd = cold.snd_wnd;
-        reno::wake(block, cold, false);
+        congestion::wake(block, cold, &self.config, false);
         self.counters.connected += 1;
         self.wake_reader(conn);
         self.wake_writer(conn);

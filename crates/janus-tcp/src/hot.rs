@@ -8,6 +8,7 @@
 use janus_wire::SeqNum;
 
 use crate::cold::NONE;
+use crate::congestion::Algorithm;
 use crate::segment::SegList;
 use crate::time::Instant;
 use crate::wheel::TimerId;
@@ -45,6 +46,10 @@ pub(crate) struct Hot {
     pub(crate) pipe: u32,
     /// Bytes acknowledged towards the next growth of `cwnd` in congestion avoidance.
     pub(crate) cwnd_credit: u32,
+    /// Who decides about `cwnd` ([`crate::congestion`]).
+    pub(crate) algorithm: Algorithm,
+    /// The window was what held the sender back.
+    pub(crate) cwnd_limited: bool,
     /// Sent and not acknowledged, in order.
     pub(crate) flight: SegList,
     /// Written and not sent.
@@ -90,6 +95,8 @@ impl Default for Hot {
             ssthresh: 0,
             pipe: 0,
             cwnd_credit: 0,
+            algorithm: Algorithm::default(),
+            cwnd_limited: false,
             flight: SegList::default(),
             unsent: SegList::default(),
             inbox: SegList::default(),

@@ -9,6 +9,7 @@
 mod arrives;
 mod cold;
 mod config;
+mod congestion;
 mod control;
 mod counters;
 mod emit;
@@ -41,6 +42,7 @@ mod pair;
 
 pub use cold::State;
 pub use config::{Config, Interface, Ipv4Cidr, Secrets};
+pub use congestion::Algorithm;
 pub use counters::Counters;
 pub use error::Error;
 pub use input::{Local, Miss, Placement};

@@ -6,13 +6,13 @@ use std::net::SocketAddrV4;
 use janus_wire::FlowKeyV4;
 
 use crate::cold::{Cold, NONE, State};
+use crate::congestion::{self, INITIAL_SEGMENTS};
 use crate::error::Error;
 use crate::hot::hot_flag;
 use crate::isn;
 use crate::listener::ListenerId;
 use crate::parse::may_be_peer;
 use crate::records::Record;
-use crate::reno::{self, INITIAL_SEGMENTS};
 use crate::stack::{ConnId, Stack, Token};
 use crate::time::Instant;
 
@@ -105,7 +105,7 @@ impl Stack {
             mss: self.interface.mss(),
             generation: cold.generation,
             last_heard_ms: now.as_millis() as u32,
-            cwnd_code: reno::encode_window(INITIAL_SEGMENTS),
+            cwnd_code: congestion::encode_window(INITIAL_SEGMENTS),
             state: State::SynSent,
             ..Cold::default()
         };

@@ -8,6 +8,7 @@ use janus_wire::{FlowKeyV4, TableHash};
 
 use crate::cold::{Cold, NONE, State, flag};
 use crate::config::{Config, Interface, Secrets};
+use crate::congestion;
 use crate::counters::Counters;
 use crate::half_open::HalfOpens;
 use crate::hot::{Hot, hot_flag};
@@ -16,7 +17,6 @@ use crate::isn;
 use crate::listener::Listeners;
 use crate::neighbor::Neighbors;
 use crate::records::Record;
-use crate::reno;
 use crate::rto;
 use crate::segment::Segments;
 use crate::table::FlowTable;
@@ -233,7 +233,7 @@ impl Stack {
         hot.unacked_bytes = 0;
         let idle_ms = (now.as_millis() as u32).wrapping_sub(cold.last_heard_ms);
         let rto_ms = rto::timeout(cold, &self.config, 0).as_millis();
-        reno::wake(hot, cold, u128::from(idle_ms) > rto_ms);
+        congestion::wake(hot, cold, &self.config, u128::from(idle_ms) > rto_ms);
         cold.hot = id;
         Some(id)
     }
@@ -252,7 +252,7 @@ impl Stack {
         }
         let hot = &mut self.hot[id];
         hot.conn = NONE;
-        reno::sleep(hot, cold);
+        congestion::sleep(hot, cold);
         rto::keep_backoff(cold, hot.backoff);
         cold.hot = NONE;
         self.hot.free(id);

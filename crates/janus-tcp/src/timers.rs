@@ -4,8 +4,8 @@
 use core::time::Duration;
 
 use crate::cold::{NONE, State, flag};
+use crate::congestion;
 use crate::hot::hot_flag;
-use crate::reno;
 use crate::rto;
 use crate::segment::seg_flag;
 use crate::stack::Stack;
@@ -164,8 +164,8 @@ impl Stack {
             hot.set(hot_flag::PROBE);
             hot.probes += 1;
         } else {
-            let mss = u32::from(cold.payload_mss());
-            reno::on_timeout(hot, mss, hot.retries == 0);
+            let first = hot.retries == 0;
+            congestion::on_timeout(hot, cold, first, now);
             hot.recover = cold.snd_nxt;
             hot.pipe = 0;
             hot.dup_acks = 0;

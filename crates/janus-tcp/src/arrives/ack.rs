@@ -3,6 +3,7 @@
 use janus_wire::SeqNum;
 
 use crate::cold::{NONE, State, flag};
+use crate::congestion;
 use crate::hot::hot_flag;
 use crate::parse::Parsed;
 use crate::reno::{self, DUP_THRESHOLD};
@@ -55,7 +56,7 @@ impl Stack {
         if acked > 0 {
             self.new_ack(conn, id, p, acked as u32, now);
         } else {
-            self.same_ack(conn, id, p);
+            self.same_ack(conn, id, p, now);
         }
         self.take_window(conn, p, acked);
         let hot = &self.hot[id];
@@ -101,14 +102,12 @@ impl Stack {
 
     fn new_ack(&mut self, conn: u32, id: u32, p: &Parsed, acked: u32, now: Instant) {
         let hot = &mut self.hot[id];
-        let mss = u32::from(self.cold[conn].payload_mss());
-        // The window was the limit when less than a segment of it was left.
-        let was_limited = hot.pipe + mss > hot.cwnd || hot.has(hot_flag::RECOVERY);
+        congestion::before_ack(hot, &self.cold[conn]);
         hot.snd_una = p.ack;
         hot.retries = 0;
         hot.dup_acks = 0;
         let fin_acked = self.drop_acked(conn, id, p, now);
-        self.grow_or_recover(conn, id, p, acked, mss, was_limited);
+        self.grow_or_recover(conn, id, p, acked, now);
         let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
         hot.rto_at = if hot.flight.is_empty() {
             Instant::ZERO
@@ -162,31 +161,23 @@ impl Stack {
         fin
     }
 
-    fn grow_or_recover(
-        &mut self,
-        conn: u32,
-        id: u32,
-        p: &Parsed,
-        acked: u32,
-        mss: u32,
-        was_limited: bool,
-    ) {
-        let hot = &mut self.hot[id];
+    fn grow_or_recover(&mut self, conn: u32, id: u32, p: &Parsed, acked: u32, now: Instant) {
+        let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
         if hot.flight.is_empty() {
             hot.clear(hot_flag::LOSSES);
         }
         if !hot.has(hot_flag::RECOVERY) {
-            reno::on_ack(hot, mss, acked, was_limited);
+            congestion::on_ack(hot, cold, acked, now);
         } else if p.ack.ge(hot.recover) {
-            reno::leave_recovery(hot, mss);
+            congestion::leave_recovery(hot, cold);
         } else {
-            reno::on_partial_ack(hot, mss, acked);
+            reno::on_partial_ack(hot, u32::from(cold.payload_mss()), acked);
             self.mark_first_lost(conn, id);
         }
     }
 
     /// An acknowledgement of nothing new: perhaps a duplicate (RFC 5681 section 2).
-    fn same_ack(&mut self, conn: u32, id: u32, p: &Parsed) {
+    fn same_ack(&mut self, conn: u32, id: u32, p: &Parsed, now: Instant) {
         let cold = &self.cold[conn];
         let mss = u32::from(cold.payload_mss());
         let same_window = u32::from(p.window) << cold.send_scale() == cold.snd_wnd;
@@ -200,6 +191,7 @@ impl Stack {
             hot.cwnd = hot.cwnd.saturating_add(mss);
         } else if hot.dup_acks == DUP_THRESHOLD && (p.ack - hot.recover) >= 0 {
             hot.recover = cold.snd_nxt;
+            hot.ssthresh = congestion::ssthresh_on_loss(hot, cold, now);
             reno::enter_recovery(hot, mss);
             self.counters.fast_retransmits += 1;
             self.mark_first_lost(conn, id);
