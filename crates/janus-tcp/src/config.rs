@@ -6,7 +6,21 @@ use std::net::Ipv4Addr;
 use janus_wire::{Link, MacAddr};
 
 use crate::congestion::Algorithm;
+use crate::cookie::Recent;
 use crate::parse::may_be_peer;
+
+/// When SYNs are answered with cookies: without keeping anything, at the price of a connection that knows less of its
+/// peer (RFC 4987 section 3.6).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SynCookies {
+    /// When as many handshakes are half done as the listener's backlog, or the stack, allows.
+    #[default]
+    Pressure,
+    /// To every SYN.
+    Always,
+    /// To none: under a flood the oldest half-open records make room.
+    Never,
+}
 
 /// Bounds and times of a stack. Every table has its bound here.
 #[derive(Clone, Debug)]
@@ -15,8 +29,11 @@ pub struct Config {
     pub max_connections: u32,
     /// Connections with something in flight, queued or unread at a time.
     pub max_hot: u32,
-    /// SYNs answered and not yet acknowledged; at the bound the oldest makes room.
+    /// SYNs answered and not yet acknowledged. At the bound newcomers get cookies; without cookies the oldest makes
+    /// room.
     pub max_half_open: u32,
+    /// When SYNs are answered with cookies (RFC 4987).
+    pub syn_cookies: SynCookies,
     /// Connections in TIME-WAIT; at the bound the oldest makes room.
     pub max_time_wait: u32,
     /// Segments queued, in flight or unread, over all connections.
@@ -57,6 +74,7 @@ impl Default for Config {
             max_connections: 1 << 24,
             max_hot: 1 << 22,
             max_half_open: 1 << 18,
+            syn_cookies: SynCookies::Pressure,
             max_time_wait: 1 << 18,
             max_segments: 1 << 22,
             receive_buffer: 256 << 10,
@@ -197,11 +215,14 @@ pub struct Secrets {
     pub(crate) table: (u64, u64),
     /// Of its own: timestamps go out to everybody, and must tell nothing about the table's key.
     pub(crate) timestamps: (u64, u64),
+    pub(crate) cookies: (u64, u64),
+    /// When a cookie was last sent by any stack that has these keys.
+    pub(crate) recent_cookies: Recent,
 }
 
 impl Secrets {
     /// Keys from random bytes.
-    pub fn from_bytes(bytes: [u8; 48]) -> Secrets {
+    pub fn from_bytes(bytes: [u8; 64]) -> Secrets {
         let word = |i: usize| {
             let mut w = [0; 8];
             w.copy_from_slice(&bytes[i * 8..i * 8 + 8]);
@@ -211,6 +232,8 @@ impl Secrets {
             isn: (word(0), word(1)),
             table: (word(2), word(3)),
             timestamps: (word(4), word(5)),
+            cookies: (word(6), word(7)),
+            recent_cookies: Recent::default(),
         }
     }
 
@@ -227,6 +250,8 @@ impl Secrets {
             isn: (word(), word()),
             table: (word(), word()),
             timestamps: (word(), word()),
+            cookies: (word(), word()),
+            recent_cookies: Recent::default(),
         }
     }
 }

@@ -71,6 +71,12 @@ counters! {
     half_open_evicted,
     /// Half-open records given up.
     half_open_expired,
+    /// SYNs answered with a cookie.
+    cookies_sent,
+    /// Connections opened by a cookie that came back.
+    cookies_accepted,
+    /// Acknowledgements whose cookie was forged, damaged or too old.
+    cookies_bad,
     /// TIME-WAIT records that made room for newer ones.
     time_wait_evicted,
     /// RSTs sent.

@@ -24,17 +24,19 @@ const SMALLEST_MSS: u16 = 48;
 
 impl Stack {
     /// A segment for which no flow exists: the LISTEN and CLOSED states (sections 3.10.7.1 and .2).
-    pub(crate) fn no_flow(&mut self, p: &Parsed, frame: &Frame, now: Instant) {
+    /// Gives the connection that a cookie opened, to which the segment's text still has to go.
+    pub(crate) fn no_flow(&mut self, p: &Parsed, frame: &Frame, now: Instant) -> Option<u32> {
         let listener = self.listeners.find(p.key.local, p.key.local_port);
         if p.flags.contains(Flags::RST) {
-            return;
+            return None;
         }
         match listener {
-            Some(_) if p.flags.contains(Flags::ACK) => self.reset_reply(p),
+            Some(id) if p.flags.contains(Flags::ACK) => return self.cookie_arrives(id, p, now),
             Some(id) if p.flags.contains(Flags::SYN) => self.syn_for_listener(id, p, frame, now),
             Some(_) => {}
             None => self.reset_reply(p),
         }
+        None
     }
 
     /// Second and third check of section 3.10.7.2: a SYN creates a half-open record.
@@ -50,10 +52,6 @@ impl Stack {
             self.counters.dropped_accept_full += 1;
             return;
         }
-        if let Some(oldest) = self.half_open.to_evict() {
-            self.counters.half_open_evicted += 1;
-            self.drop_half_open(oldest);
-        }
         let options = p.syn_options(frame);
         let record = HalfOpen {
             key: p.key,
@@ -67,6 +65,14 @@ impl Stack {
             flags: self.agreed(&options),
             ..HalfOpen::default()
         };
+        if self.wants_cookie(id) {
+            self.send_cookie(p, record, now);
+            return;
+        }
+        if let Some(oldest) = self.half_open.to_evict() {
+            self.counters.half_open_evicted += 1;
+            self.drop_half_open(oldest);
+        }
         let Some(slot) = self.half_open.insert(record) else {
             self.counters.dropped_table_full += 1;
             return;
@@ -75,6 +81,7 @@ impl Stack {
             self.half_open.remove(slot);
             return;
         }
+        self.listeners.half_opened(id);
         self.send_syn_ack(slot, now);
     }
 
@@ -94,6 +101,12 @@ impl Stack {
 
     pub(crate) fn send_syn_ack(&mut self, slot: u32, now: Instant) {
         let record = *self.half_open.get(slot);
+        let clock = isn::timestamp(&self.secrets, &record.key, now);
+        self.syn_ack(&record, clock, now);
+    }
+
+    /// The SYN-ACK that a record describes, with the timestamp `clock` if it has timestamps.
+    pub(crate) fn syn_ack(&mut self, record: &HalfOpen, clock: u32, now: Instant) {
         let scaled = record.peer_scale != NO_SCALE;
         let key = record.key;
         let options = Options {
@@ -101,7 +114,7 @@ impl Stack {
             window_scale: scaled.then(|| self.config.window_scale()),
             timestamps: record
                 .has(flag::TIMESTAMPS)
-                .then(|| (isn::timestamp(&self.secrets, &key, now), record.ts_recent)),
+                .then_some((clock, record.ts_recent)),
             sack_permitted: record.has(flag::SACK),
             ..Options::NONE
         };
@@ -213,12 +226,33 @@ impl Stack {
         // Its listener may have gone, and another one taken its place.
         let key = &record.key;
         let at = self.listeners.find(key.local, key.local_port);
-        let still = at.filter(|id| id.0 == record.listener);
-        let Some(listener) = still.and_then(|id| self.listeners.get(id)) else {
+        let Some(listener) = at.filter(|id| id.0 == record.listener) else {
             self.drop_half_open(slot);
             self.reset_reply(p);
             return None;
         };
+        let conn = self.make_accepted(listener, record, p, now)?;
+        self.table.replace(
+            p.hash,
+            Record::HalfOpen(slot).encode(),
+            Record::Connection(conn).encode(),
+        );
+        self.half_open.remove(slot);
+        self.listeners.half_open_gone(listener);
+        self.stand_in_queue(listener, conn);
+        Some(conn)
+    }
+
+    /// The connection that a finished handshake makes, if there is a place for it. It has still to be filed, and to be
+    /// told to its listener.
+    pub(crate) fn make_accepted(
+        &mut self,
+        id: ListenerId,
+        record: &HalfOpen,
+        p: &Parsed,
+        now: Instant,
+    ) -> Option<u32> {
+        let listener = self.listeners.get(id)?;
         if listener.queue.len() >= listener.backlog {
             // The SYN-ACK will be repeated, and answered again when there may be room.
             self.counters.dropped_accept_full += 1;
@@ -228,8 +262,6 @@ impl Stack {
             self.counters.dropped_table_full += 1;
             return None;
         };
-        listener.queue.push_back(conn);
-        Self::wake(&mut self.ready, &mut listener.acceptor);
         let scaled = record.peer_scale != NO_SCALE;
         let scales = if scaled {
             self.config.window_scale() << 4 | record.peer_scale
@@ -254,20 +286,31 @@ impl Stack {
             scales,
             ..Cold::default()
         };
-        if record.tries == 1 {
-            let rtt = now.saturating_since(record.sent_at).as_micros();
-            rto::sample(cold, u32::try_from(rtt).unwrap_or(u32::MAX));
-        } else {
-            rto::handshake_lost(cold);
+        match record.tries {
+            // Of a cookie nobody knows how often, or when, it was sent.
+            0 => {}
+            1 => {
+                let rtt = now.saturating_since(record.sent_at).as_micros();
+                rto::sample(cold, u32::try_from(rtt).unwrap_or(u32::MAX));
+            }
+            _ => rto::handshake_lost(cold),
         }
-        self.table.replace(
-            p.hash,
-            Record::HalfOpen(slot).encode(),
-            Record::Connection(conn).encode(),
-        );
-        self.half_open.remove(slot);
-        self.counters.accepted += 1;
         Some(conn)
+    }
+
+    /// A new connection waits to be accepted.
+    pub(crate) fn stand_in_queue(&mut self, id: ListenerId, conn: u32) {
+        if let Some(listener) = self.listeners.get(id) {
+            listener.queue.push_back(conn);
+            Self::wake(&mut self.ready, &mut listener.acceptor);
+        }
+        self.counters.accepted += 1;
+    }
+
+    /// Gives back a connection that could not be filed.
+    pub(crate) fn unmake(&mut self, conn: u32) {
+        self.cold[conn].state = State::Closed;
+        self.release(conn);
     }
 
     /// The SYN-SENT state (section 3.10.7.3).

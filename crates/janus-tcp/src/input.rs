@@ -148,7 +148,11 @@ impl Stack {
     ) {
         let Some(arrived) = frame else { return };
         match miss.place(arrived.key, parsed.key.local_port, arrived.tag) {
-            Placement::Here => self.no_flow(parsed, arrived, now),
+            Placement::Here => {
+                if let Some(conn) = self.no_flow(parsed, arrived, now) {
+                    self.arrives(conn, parsed, frame, now);
+                }
+            }
             Placement::Elsewhere => {
                 self.counters.forwarded += 1;
                 if let Some(frame) = frame.take() {

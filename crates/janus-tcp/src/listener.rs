@@ -22,6 +22,8 @@ pub(crate) struct Listener {
     pub(crate) queue: VecDeque<u32>,
     /// Who waits to accept, as a token.
     pub(crate) acceptor: u32,
+    /// Half-open records for it: the SYN queue's length.
+    pub(crate) half_open: u32,
 }
 
 /// All listeners of a stack. A port with several addresses has several; a lookup scans those few.
@@ -56,6 +58,7 @@ impl Listeners {
             backlog,
             queue: VecDeque::with_capacity(backlog),
             acceptor: NONE,
+            half_open: 0,
         };
         let slot = match self.slots.iter().position(Option::is_none) {
             Some(free) => free,
@@ -79,6 +82,26 @@ impl Listeners {
     #[inline]
     pub(crate) fn get(&mut self, id: ListenerId) -> Option<&mut Listener> {
         self.slots.get_mut(id.0 as usize)?.as_mut()
+    }
+
+    /// A SYN for it is answered and remembered.
+    pub(crate) fn half_opened(&mut self, id: ListenerId) {
+        if let Some(listener) = self.get(id) {
+            listener.half_open = listener.half_open.saturating_add(1);
+        }
+    }
+
+    /// Such a record is gone, whatever became of it.
+    pub(crate) fn half_open_gone(&mut self, id: ListenerId) {
+        if let Some(listener) = self.get(id) {
+            listener.half_open = listener.half_open.saturating_sub(1);
+        }
+    }
+
+    /// As many handshakes are half done as may wait to be accepted (Linux: inet_csk_reqsk_queue_is_full).
+    pub(crate) fn syn_queue_is_full(&mut self, id: ListenerId) -> bool {
+        self.get(id)
+            .is_some_and(|l| l.half_open as usize >= l.backlog)
     }
 
     /// The listener for a SYN to this address: one bound to just it before one bound to any.

@@ -14,7 +14,7 @@ use crate::half_open::HalfOpens;
 use crate::hot::{Hot, hot_flag};
 use crate::input::Scratch;
 use crate::isn;
-use crate::listener::Listeners;
+use crate::listener::{ListenerId, Listeners};
 use crate::neighbor::Neighbors;
 use crate::records::Record;
 use crate::rto;
@@ -378,6 +378,8 @@ impl Stack {
     }
 
     pub(crate) fn drop_half_open(&mut self, id: u32) {
+        let listener = self.half_open.get(id).listener;
+        self.listeners.half_open_gone(ListenerId(listener));
         let key = self.half_open.get(id).key;
         self.table
             .remove(self.hash.v4(&key), Record::HalfOpen(id).encode());

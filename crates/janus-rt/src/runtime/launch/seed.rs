@@ -146,7 +146,7 @@ pub(super) fn secrets(seed: Option<u64>) -> Result<(Secrets, [u8; 40]), BoxError
         }
         return Ok((Secrets::from_seed(seed), key));
     }
-    let mut bytes = [0; 48];
+    let mut bytes = [0; 64];
     let mut random = std::fs::File::open("/dev/urandom")?;
     random.read_exact(&mut bytes)?;
     random.read_exact(&mut key)?;

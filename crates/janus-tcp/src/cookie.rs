@@ -1,0 +1,210 @@
+//! SYN cookies (RFC 4987 section 3.6): when too many handshakes are half done, the SYN-ACK's own sequence number says
+//! what the SYN said, under a keyed hash, and nothing is kept. Here is the arithmetic; when cookies are sent and what
+//! comes of those that return is in `cookie/listen.rs`.
+//!
+//! The number's 32 bits are 28 of the hash, one that says in which of two periods it was made, and three that name one
+//! of eight segment sizes. The hash covers both ends, the peer's initial number, the period, the size and the options,
+//! so one computation judges a number, and a forger's chance is 2⁻²⁸ at each try.
+//!
+//! Of the options a sequence number has no room for, six bits lie in the lowest bits of the timestamp that the SYN-ACK
+//! carries, which the peer's first segment echoes: its window scale, SACK, ECN. So without timestamps a connection made
+//! by a cookie has none of these. Such a timestamp is up to [`TICKS_KEPT_BACK`] ticks older than the clock, never newer:
+//! the connection's later ones are not older than its first. No round trip is measured from it.
+
+mod listen;
+#[cfg(test)]
+mod tests;
+
+use core::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use janus_wire::{FlowKeyV4, SeqNum};
+
+use crate::cold::flag;
+use crate::config::Secrets;
+use crate::half_open::NO_SCALE;
+use crate::siphash::siphash_2_4;
+use crate::time::Instant;
+
+/// How long a cookie's period is. A cookie is good in its own and in the next one: for one to two of these.
+pub(crate) const PERIOD: Duration = Duration::from_secs(64);
+/// The sizes of segments that a cookie can name, by family; a SYN's is rounded down. What Ethernet gives, what common
+/// tunnels leave of it, what everybody must take, jumbo frames, and for the rest the least the stack works with.
+const SIZES_V4: [u16; 8] = [48, 536, 1_200, 1_300, 1_400, 1_440, 1_460, 8_960];
+/// Bits of a timestamp that say what the SYN offered.
+const TIMESTAMP_BITS: u32 = 6;
+/// How much older than the clock a timestamp with options in it can be.
+pub(crate) const TICKS_KEPT_BACK: u32 = (1 << TIMESTAMP_BITS) - 1;
+const SCALE_MASK: u32 = 0xf;
+/// In the place of a window scale, which is 14 at most.
+const SCALE_NONE: u32 = 0xf;
+const SACK_BIT: u32 = 1 << 4;
+const ECN_BIT: u32 = 1 << 5;
+/// In the hash in the place of option bits: the connection has no timestamps to carry any.
+const NO_OPTIONS: u32 = u32::MAX;
+
+/// What a SYN said, as far as a cookie keeps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Offer {
+    pub(crate) mss: u16,
+    /// The peer's window scale, or [`NO_SCALE`].
+    pub(crate) peer_scale: u8,
+    /// What both sides agreed on: bits of [`flag`].
+    pub(crate) flags: u8,
+}
+
+impl Offer {
+    /// What is left of an offer when a cookie has to carry it.
+    pub(crate) fn as_kept(self) -> Offer {
+        let mss = SIZES_V4[size_index(self.mss)];
+        if self.flags & flag::TIMESTAMPS != 0 {
+            return Offer { mss, ..self };
+        }
+        Offer {
+            mss,
+            peer_scale: NO_SCALE,
+            flags: 0,
+        }
+    }
+
+    /// As the timestamp carries it.
+    fn bits(self) -> u32 {
+        if self.flags & flag::TIMESTAMPS == 0 {
+            return NO_OPTIONS;
+        }
+        let bit = |flag: u8, bit: u32| if self.flags & flag != 0 { bit } else { 0 };
+        let scale = if self.peer_scale == NO_SCALE {
+            SCALE_NONE
+        } else {
+            u32::from(self.peer_scale.min(14))
+        };
+        scale | bit(flag::SACK, SACK_BIT) | bit(flag::ECN, ECN_BIT)
+    }
+
+    /// The inverse of [`Offer::bits`], from the timestamp that came back.
+    fn from_echo(mss: u16, echo: Option<u32>) -> Offer {
+        let Some(echo) = echo else {
+            return Offer {
+                mss,
+                peer_scale: NO_SCALE,
+                flags: 0,
+            };
+        };
+        let bit = |bit: u32, flag: u8| if echo & bit != 0 { flag } else { 0 };
+        let scale = echo & SCALE_MASK;
+        Offer {
+            mss,
+            peer_scale: if scale == SCALE_NONE {
+                NO_SCALE
+            } else {
+                scale as u8
+            },
+            flags: flag::TIMESTAMPS | bit(SACK_BIT, flag::SACK) | bit(ECN_BIT, flag::ECN),
+        }
+    }
+
+    /// A timestamp not newer than `clock` with the offer in its low bits.
+    pub(crate) fn timestamp(self, clock: u32) -> u32 {
+        let coded = clock & !TICKS_KEPT_BACK | self.bits() & TICKS_KEPT_BACK;
+        if coded & TICKS_KEPT_BACK > clock & TICKS_KEPT_BACK {
+            coded.wrapping_sub(TICKS_KEPT_BACK + 1)
+        } else {
+            coded
+        }
+    }
+}
+
+/// The cookie for a SYN: the initial sequence number of the SYN-ACK. `offer` is what [`Offer::as_kept`] gave.
+pub(crate) fn make(
+    secrets: &Secrets,
+    key: &FlowKeyV4,
+    irs: SeqNum,
+    offer: Offer,
+    now: Instant,
+) -> SeqNum {
+    let size = size_index(offer.mss) as u32;
+    number(secrets, key, irs, (size, offer.bits()), period(now))
+}
+
+/// What the SYN said for which `cookie` was made, if it was, and not too long ago. `echo` is the timestamp that came
+/// back.
+pub(crate) fn judge(
+    secrets: &Secrets,
+    key: &FlowKeyV4,
+    irs: SeqNum,
+    cookie: SeqNum,
+    echo: Option<u32>,
+    now: Instant,
+) -> Option<Offer> {
+    let size = cookie.0 & 7;
+    let this = period(now);
+    // The bit that tells apart this period and the one before.
+    let age = (this ^ (cookie.0 >> 3)) & 1;
+    let made = this.checked_sub(age)?;
+    let offer = Offer::from_echo(SIZES_V4[size as usize], echo);
+    // The scale of an offer is read tolerantly, so the bits are hashed as they came.
+    let bits = echo.map_or(NO_OPTIONS, |echo| echo & TICKS_KEPT_BACK);
+    (number(secrets, key, irs, (size, bits), made) == cookie).then_some(offer)
+}
+
+fn number(
+    secrets: &Secrets,
+    key: &FlowKeyV4,
+    irs: SeqNum,
+    (size, bits): (u32, u32),
+    period: u32,
+) -> SeqNum {
+    let [a, b, c, d, e] = words(key);
+    let said = u64::from(irs.0) << 32 | u64::from(size);
+    let when = u64::from(period) << 32 | u64::from(bits);
+    let hash = siphash_2_4(secrets.cookies, [a, b, c, d, e, said, when]);
+    SeqNum((hash as u32) << 4 | (period & 1) << 3 | size)
+}
+
+/// Both ends; an IPv4 address stands as IPv6 writes it.
+fn words(key: &FlowKeyV4) -> [u64; 5] {
+    let mapped = |bits: u32| 0xffff_0000_0000 | u64::from(bits);
+    let ports = u64::from(key.peer_port) << 16 | u64::from(key.local_port);
+    [
+        0,
+        mapped(key.peer.to_bits()),
+        0,
+        mapped(key.local.to_bits()),
+        ports,
+    ]
+}
+
+/// The largest size in the table that is not larger than `mss`.
+fn size_index(mss: u16) -> usize {
+    SIZES_V4
+        .partition_point(|&size| size <= mss)
+        .saturating_sub(1)
+}
+
+fn period(now: Instant) -> u32 {
+    (now.as_nanos() / PERIOD.as_nanos() as u64) as u32
+}
+
+/// When any shard last sent a cookie. A cookie's acknowledgement may reach another shard than its SYN did, so this
+/// goes with the keys, which all shards share; and it is what keeps a forged acknowledgement from being worth a try
+/// while there is no flood.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Recent(Arc<AtomicU32>);
+
+impl Recent {
+    /// A cookie is sent.
+    pub(crate) fn note(&self, now: Instant) {
+        // Counted from one: zero is never. All shards write the same, and seldom.
+        let this = period(now).wrapping_add(1);
+        if self.0.load(Ordering::Relaxed) != this {
+            self.0.store(this, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a cookie that was sent can still be good.
+    pub(crate) fn is_now(&self, now: Instant) -> bool {
+        let last = self.0.load(Ordering::Relaxed);
+        last != 0 && period(now).wrapping_add(1).wrapping_sub(last) < 2
+    }
+}

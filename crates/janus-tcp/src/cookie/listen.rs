@@ -1,0 +1,93 @@
+//! When a listener answers with cookies, and the acknowledgements that bring them back.
+//!
+//! Under [`SynCookies::Pressure`] a SYN gets a cookie when the stack's half-open records, or those of its listener, are
+//! at their bound: nobody is pushed out for it. What comes back is judged only while a cookie that some shard sent may
+//! still be good, so at other times a stray acknowledgement is not worth even a hash.
+
+use janus_wire::tcp::Flags;
+
+use super::{Offer, judge, make};
+use crate::config::SynCookies;
+use crate::half_open::HalfOpen;
+use crate::isn;
+use crate::listener::ListenerId;
+use crate::parse::Parsed;
+use crate::records::Record;
+use crate::stack::Stack;
+use crate::time::Instant;
+
+impl Stack {
+    /// Whether a SYN for this listener is to be answered without keeping anything.
+    pub(crate) fn wants_cookie(&mut self, id: ListenerId) -> bool {
+        match self.config.syn_cookies {
+            SynCookies::Always => true,
+            SynCookies::Never => false,
+            SynCookies::Pressure => {
+                self.half_open.to_evict().is_some() || self.listeners.syn_queue_is_full(id)
+            }
+        }
+    }
+
+    /// Answers a SYN with a cookie. `record` is what would have been kept.
+    pub(crate) fn send_cookie(&mut self, p: &Parsed, mut record: HalfOpen, now: Instant) {
+        let offer = Offer {
+            mss: record.mss,
+            peer_scale: record.peer_scale,
+            flags: record.flags,
+        }
+        .as_kept();
+        (record.peer_scale, record.flags) = (offer.peer_scale, offer.flags);
+        record.iss = make(&self.secrets, &p.key, p.seq, offer, now);
+        let clock = isn::timestamp(&self.secrets, &p.key, now);
+        self.secrets.recent_cookies.note(now);
+        self.counters.cookies_sent += 1;
+        self.syn_ack(&record, offer.timestamp(clock), now);
+    }
+
+    /// An acknowledgement for a listener that knows nothing of it. Gives the connection it opens, to which the
+    /// segment's text still has to go.
+    pub(crate) fn cookie_arrives(
+        &mut self,
+        id: ListenerId,
+        p: &Parsed,
+        now: Instant,
+    ) -> Option<u32> {
+        let expected = match self.config.syn_cookies {
+            SynCookies::Never => false,
+            SynCookies::Always => true,
+            SynCookies::Pressure => self.secrets.recent_cookies.is_now(now),
+        };
+        if !expected || p.flags.contains(Flags::SYN) {
+            self.reset_reply(p);
+            return None;
+        }
+        let (irs, iss) = (p.seq + u32::MAX, p.ack + u32::MAX);
+        let echo = p.timestamps.map(|(_, echo)| echo);
+        let Some(offer) = judge(&self.secrets, &p.key, irs, iss, echo, now) else {
+            self.counters.cookies_bad += 1;
+            self.reset_reply(p);
+            return None;
+        };
+        let record = HalfOpen {
+            key: p.key,
+            irs,
+            iss,
+            ts_recent: p.timestamps.map_or(0, |(value, _)| value),
+            sent_at: now,
+            listener: id.0,
+            mss: offer.mss.min(self.interface.mss()),
+            peer_scale: offer.peer_scale,
+            flags: offer.flags,
+            ..HalfOpen::default()
+        };
+        // Without a place for it the segment is dropped: the peer thinks it is connected and will say so again.
+        let conn = self.make_accepted(id, &record, p, now)?;
+        if !self.file(p.hash, Record::Connection(conn)) {
+            self.unmake(conn);
+            return None;
+        }
+        self.counters.cookies_accepted += 1;
+        self.stand_in_queue(id, conn);
+        Some(conn)
+    }
+}
