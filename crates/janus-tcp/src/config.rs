@@ -63,6 +63,9 @@ pub struct Config {
     pub sack: bool,
     /// Congestion control.
     pub congestion: Algorithm,
+    /// Segments by which one acknowledgement may widen the congestion window in slow start. With no limit, as in
+    /// Linux, all that is acknowledged counts; RFC 3465 says 2, RFC 9406 8.
+    pub slow_start_limit: Option<u8>,
     /// Most challenge ACKs in a second over all connections (RFC 5961 section 7). How many it is, from half of it,
     /// changes from second to second.
     pub challenge_acks_per_second: u32,
@@ -89,6 +92,7 @@ impl Default for Config {
             timestamps: true,
             sack: true,
             congestion: Algorithm::default(),
+            slow_start_limit: None,
             challenge_acks_per_second: 1_000,
         }
     }

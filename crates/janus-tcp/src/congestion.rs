@@ -1,5 +1,5 @@
 //! The one place that knows which congestion control a connection has: every hook is a small match on
-//! [`Algorithm`], and the arithmetic is in the algorithm's own file (`reno`). What they share is here too: what an
+//! [`Algorithm`], and the arithmetic is in the algorithm's own file (`cubic`, `reno`). What they share is here too: what an
 //! idle connection keeps of its windows, and when a window was really used. What never lives here: which
 //! segments are lost, and which go out.
 //!
@@ -9,8 +9,10 @@
 
 use crate::cold::Cold;
 use crate::config::Config;
+use crate::cubic::{self, Cubic};
 use crate::hot::{Hot, hot_flag};
 use crate::reno;
+use crate::rto;
 use crate::time::Instant;
 
 /// Initial window in segments (RFC 6928).
@@ -20,8 +22,10 @@ pub(crate) const INITIAL_SEGMENTS: u32 = 10;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Algorithm {
-    /// RFC 5681 and RFC 6582.
+    /// RFC 9438: grows by the time since the last loss, so that long fast paths are filled too.
     #[default]
+    Cubic,
+    /// RFC 5681 and RFC 6582: grows by a segment in each round trip.
     NewReno,
 }
 
@@ -51,18 +55,50 @@ pub(crate) fn decode_window(code: u8) -> u32 {
 
 /// Loads the hot block with what the cold TCB remembers.
 #[inline]
-pub(crate) fn wake(hot: &mut Hot, cold: &Cold, config: &Config, restarted: bool) {
+pub(crate) fn wake(hot: &mut Hot, cold: &Cold, config: &Config, now: Instant) {
     let mss = u32::from(cold.payload_mss());
-    let mut segments = cold.idle_window();
-    if restarted {
-        // RFC 5681 section 4.1: after an idle RTO the old window says nothing about the path.
-        segments = segments.min(INITIAL_SEGMENTS);
-    }
-    hot.cwnd = segments * mss;
+    hot.cwnd = cold.idle_window().saturating_mul(mss);
     let threshold = cold.idle_threshold();
-    hot.ssthresh = threshold.map_or(u32::MAX, |segments| segments * mss);
+    hot.ssthresh = threshold.map_or(u32::MAX, |segments| segments.saturating_mul(mss));
     hot.cwnd_credit = 0;
     hot.algorithm = config.congestion;
+    hot.slow_start_limit = config.slow_start_limit.unwrap_or(0);
+    hot.cubic = Cubic::default();
+    hot.acked_ms = now.as_millis() as u32;
+    hot.used_until = cold.snd_nxt;
+    hot.used_peak = 0;
+    hot.cwnd_limited = false;
+    let idle_ms = (now.as_millis() as u32).wrapping_sub(cold.last_heard_ms);
+    if u128::from(idle_ms) > rto::timeout(cold, config, 0).as_millis() {
+        restart(hot, mss);
+    }
+}
+
+/// RFC 5681 section 4.1: after an idle RTO the old window says nothing about the path; a new one is found by slow
+/// start, up to what the path has carried (RFC 2861 section 3.1: three quarters of the window it had).
+fn restart(hot: &mut Hot, mss: u32) {
+    let window = INITIAL_SEGMENTS * mss;
+    if hot.cwnd <= window {
+        return;
+    }
+    if hot.ssthresh != u32::MAX {
+        hot.ssthresh = hot.ssthresh.max(hot.cwnd - hot.cwnd / 4);
+    }
+    hot.cwnd = window;
+    hot.cwnd_credit = 0;
+    cubic::end_epoch(hot);
+}
+
+/// Data is about to go out while nothing is in flight: the time since the last acknowledgement was idle.
+#[inline]
+pub(crate) fn on_start(hot: &mut Hot, cold: &Cold, config: &Config, now: Instant) {
+    let now_ms = now.as_millis() as u32;
+    let idle_ms = now_ms.wrapping_sub(hot.acked_ms);
+    // Not a part of CUBIC's epoch (RFC 9438 section 5.8).
+    hot.acked_ms = now_ms;
+    if u128::from(idle_ms) > rto::timeout(cold, config, 0).as_millis() {
+        restart(hot, u32::from(cold.payload_mss()));
+    }
 }
 
 /// Stores in the cold TCB what outlives the hot block.
@@ -73,35 +109,58 @@ pub(crate) fn sleep(hot: &Hot, cold: &mut Cold) {
     cold.set_idle_threshold((hot.ssthresh != u32::MAX).then(|| hot.ssthresh / mss));
 }
 
-/// An acknowledgement of something new has come, and nothing was taken out of flight for it yet: notes whether the
-/// window was what held the sender back, that is, less than a segment of it was left.
+/// A segment with data has been sent. Notes whether the window holds the sender back, that is, whether less than a
+/// segment of it is left; if it does not, how much of it was used at most. Both hold for the data sent meanwhile.
 #[inline]
-pub(crate) fn before_ack(hot: &mut Hot, cold: &Cold) {
-    let mss = u32::from(cold.payload_mss());
-    hot.cwnd_limited = hot.pipe + mss > hot.cwnd || hot.has(hot_flag::RECOVERY);
+pub(crate) fn on_sent(hot: &mut Hot, cold: &Cold) {
+    let limited = hot.pipe + u32::from(cold.payload_mss()) > hot.cwnd;
+    let is_news = hot.snd_una.ge(hot.used_until)
+        || limited
+        || (!hot.cwnd_limited && hot.pipe > hot.used_peak);
+    if is_news {
+        hot.cwnd_limited = limited;
+        hot.used_peak = hot.pipe;
+        hot.used_until = cold.snd_nxt;
+    }
 }
 
 /// `acked` bytes were newly acknowledged, outside recovery.
 #[inline]
-pub(crate) fn on_ack(hot: &mut Hot, cold: &Cold, acked: u32, _now: Instant) {
-    // RFC 7661: a window that is not used is not tested either, and must not grow.
-    if !hot.cwnd_limited {
-        return;
-    }
+pub(crate) fn on_ack(hot: &mut Hot, cold: &Cold, acked: u32, now: Instant) {
+    let now_ms = now.as_millis() as u32;
+    let since_ms = now_ms.wrapping_sub(core::mem::replace(&mut hot.acked_ms, now_ms));
     let mss = u32::from(cold.payload_mss());
     if hot.cwnd < hot.ssthresh {
         slow_start(hot, mss, acked);
         return;
     }
+    // RFC 7661: a window that is not used is not tested either, and must not grow.
+    if !hot.cwnd_limited {
+        return;
+    }
     match hot.algorithm {
+        Algorithm::Cubic => cubic::on_ack(hot, mss, acked, cold.srtt_us, since_ms),
         Algorithm::NewReno => reno::on_ack(hot, mss, acked),
     }
 }
 
-/// RFC 5681 section 3.1, counting bytes as RFC 3465 with L = 2.
+/// RFC 5681 section 3.1, counting bytes (RFC 3465). How much of one acknowledgement counts is the configuration's
+/// to say (RFC 9406 section 4.3 recommends no limit or 8 segments, in place of RFC 3465's two), but while what was
+/// in flight at a timeout is being acknowledged, it is one segment: then much may be acknowledged at once that left
+/// the network long ago (RFC 3465 section 2.3).
 #[inline]
 fn slow_start(hot: &mut Hot, mss: u32, acked: u32) {
-    hot.cwnd = hot.cwnd.saturating_add(acked.min(2 * mss));
+    // A window half used has still to be found out (RFC 7661; Linux does the same).
+    if !hot.cwnd_limited && hot.cwnd >= hot.used_peak.saturating_mul(2) {
+        return;
+    }
+    let after_timeout = hot.recover.gt(hot.snd_una + 0u32.wrapping_sub(acked));
+    let limit = match hot.slow_start_limit {
+        _ if after_timeout => mss,
+        0 => u32::MAX,
+        segments => u32::from(segments) * mss,
+    };
+    hot.cwnd = hot.cwnd.saturating_add(acked.min(limit));
 }
 
 /// Something sent was lost for the first time in this window: the slow-start threshold from now on. The algorithm
@@ -109,8 +168,16 @@ fn slow_start(hot: &mut Hot, mss: u32, acked: u32) {
 pub(crate) fn ssthresh_on_loss(hot: &mut Hot, cold: &Cold, _now: Instant) -> u32 {
     let mss = u32::from(cold.payload_mss());
     hot.cwnd_credit = 0;
+    // What limited transmit sent on duplicate acknowledgements does not count (RFC 5681 section 3.2 step 2). In
+    // recovery, though, the window may be anything.
+    let flight = if hot.has(hot_flag::RECOVERY) {
+        hot.flight.bytes
+    } else {
+        hot.flight.bytes.min(hot.cwnd)
+    };
     match hot.algorithm {
-        Algorithm::NewReno => reno::threshold(hot, mss),
+        Algorithm::Cubic => cubic::threshold(hot, mss, flight),
+        Algorithm::NewReno => reno::threshold(mss, flight),
     }
 }
 
@@ -126,6 +193,7 @@ pub(crate) fn on_timeout(hot: &mut Hot, cold: &Cold, first: bool, now: Instant) 
     if first {
         hot.ssthresh = ssthresh_on_loss(hot, cold, now);
     }
+    cubic::on_timeout(hot);
     hot.cwnd = u32::from(cold.payload_mss());
     hot.cwnd_credit = 0;
     hot.clear(hot_flag::RECOVERY);

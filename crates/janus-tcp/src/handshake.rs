@@ -354,7 +354,7 @@ impl Stack {
             } else {
                 rto::handshake_lost(cold);
             }
-            congestion::wake(block, cold, &self.config, false);
+            congestion::wake(block, cold, &self.config, now);
             block.max_snd_wnd = cold.snd_wnd;
             self.counters.connected += 1;
             self.wake_reader(conn);
@@ -475,7 +475,13 @@ impl Stack {
     }
 
     /// The peer's acknowledgement of our SYN in a simultaneous open.
-    pub(crate) fn syn_received_acked(&mut self, conn: u32, hot: u32, p: &Parsed) -> bool {
+    pub(crate) fn syn_received_acked(
+        &mut self,
+        conn: u32,
+        hot: u32,
+        p: &Parsed,
+        now: Instant,
+    ) -> bool {
         let cold = &mut self.cold[conn];
         if p.ack != cold.snd_nxt {
             self.reset_reply(p);
@@ -495,7 +501,7 @@ impl Stack {
         (block.backoff, block.retries) = (0, 0);
         block.clear(hot_flag::SYN);
         block.max_snd_wnd = cold.snd_wnd;
-        congestion::wake(block, cold, &self.config, false);
+        congestion::wake(block, cold, &self.config, now);
         self.counters.connected += 1;
         self.wake_reader(conn);
         self.wake_writer(conn);

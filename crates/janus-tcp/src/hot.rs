@@ -9,6 +9,7 @@ use janus_wire::SeqNum;
 
 use crate::cold::NONE;
 use crate::congestion::Algorithm;
+use crate::cubic::Cubic;
 use crate::segment::SegList;
 use crate::time::Instant;
 use crate::wheel::TimerId;
@@ -48,8 +49,16 @@ pub(crate) struct Hot {
     pub(crate) cwnd_credit: u32,
     /// Who decides about `cwnd` ([`crate::congestion`]).
     pub(crate) algorithm: Algorithm,
-    /// The window was what held the sender back.
+    /// The window was what held the sender back, for what was sent until `used_until`.
     pub(crate) cwnd_limited: bool,
+    /// Segments that one acknowledgement may add to `cwnd` in slow start; 0 = no limit.
+    pub(crate) slow_start_limit: u8,
+    /// Milliseconds, wrapping, of the last acknowledgement of new data, or of the end of idleness.
+    pub(crate) acked_ms: u32,
+    /// What was in flight at most among what was sent until `used_until`.
+    pub(crate) used_peak: u32,
+    pub(crate) used_until: SeqNum,
+    pub(crate) cubic: Cubic,
     /// Sent and not acknowledged, in order.
     pub(crate) flight: SegList,
     /// Written and not sent.
@@ -97,6 +106,11 @@ impl Default for Hot {
             cwnd_credit: 0,
             algorithm: Algorithm::default(),
             cwnd_limited: false,
+            slow_start_limit: 0,
+            acked_ms: 0,
+            used_peak: 0,
+            used_until: SeqNum(0),
+            cubic: Cubic::default(),
             flight: SegList::default(),
             unsent: SegList::default(),
             inbox: SegList::default(),

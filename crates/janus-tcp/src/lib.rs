@@ -13,6 +13,7 @@ mod congestion;
 mod control;
 mod cookie;
 mod counters;
+mod cubic;
 mod emit;
 mod error;
 mod fifo;

@@ -7,6 +7,7 @@ use janus_wire::tcp::{Flags, Options};
 use janus_wire::{FlowKeyV4, SeqNum};
 
 use crate::cold::{Cold, NONE, State, flag};
+use crate::congestion;
 use crate::emit::{Segment4, Unresolved};
 use crate::hot::{Hot, hot_flag};
 use crate::isn;
@@ -200,6 +201,9 @@ impl Stack {
                 return Said::Part;
             }
             let (cold, hot) = (&mut self.cold[conn], &mut self.hot[id]);
+            if hot.flight.is_empty() {
+                congestion::on_start(hot, cold, &self.config, now);
+            }
             self.segments.pop_front(&mut hot.unsent);
             self.segments[at].seq = cold.snd_nxt;
             cold.snd_nxt = self.segments[at].end();
@@ -268,6 +272,7 @@ impl Stack {
             }
         }
         hot.pipe += u32::from(len);
+        congestion::on_sent(hot, cold);
         acknowledged(hot);
         if hot.rto_at == Instant::ZERO {
             hot.rto_at = now + rto::timeout(cold, &self.config, hot.backoff);

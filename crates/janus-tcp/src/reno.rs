@@ -17,8 +17,8 @@ pub(crate) fn on_ack(hot: &mut Hot, mss: u32, acked: u32) {
 }
 
 /// Half of what is in flight, two segments at least (RFC 5681 equation 4).
-pub(crate) fn threshold(hot: &Hot, mss: u32) -> u32 {
-    (hot.flight.bytes / 2).max(2 * mss)
+pub(crate) fn threshold(mss: u32, flight: u32) -> u32 {
+    (flight / 2).max(2 * mss)
 }
 
 /// The third duplicate acknowledgement (RFC 6582 section 3.2 step 2).

@@ -231,9 +231,7 @@ impl Stack {
         hot.dup_acks = 0;
         hot.probes = 0;
         hot.unacked_bytes = 0;
-        let idle_ms = (now.as_millis() as u32).wrapping_sub(cold.last_heard_ms);
-        let rto_ms = rto::timeout(cold, &self.config, 0).as_millis();
-        congestion::wake(hot, cold, &self.config, u128::from(idle_ms) > rto_ms);
+        congestion::wake(hot, cold, &self.config, now);
         cold.hot = id;
         Some(id)
     }

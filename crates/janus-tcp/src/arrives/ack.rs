@@ -42,7 +42,7 @@ impl Stack {
         let cold = &self.cold[conn];
         let id = cold.hot;
         if cold.state == State::SynReceived {
-            return id != NONE && self.syn_received_acked(conn, id, p);
+            return id != NONE && self.syn_received_acked(conn, id, p, now);
         }
         let acked = p.ack - self.first_unacknowledged(conn);
         if acked < 0 {
@@ -102,7 +102,6 @@ impl Stack {
 
     fn new_ack(&mut self, conn: u32, id: u32, p: &Parsed, acked: u32, now: Instant) {
         let hot = &mut self.hot[id];
-        congestion::before_ack(hot, &self.cold[conn]);
         hot.snd_una = p.ack;
         hot.retries = 0;
         hot.dup_acks = 0;

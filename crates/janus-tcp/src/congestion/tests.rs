@@ -1,11 +1,25 @@
 //! The windows' common rules.
 
 use super::*;
+use janus_wire::SeqNum;
+
+const MSS: u32 = 1_000;
 
 fn cold() -> Cold {
     Cold {
-        mss: 1_000,
+        mss: MSS as u16,
+        srtt_us: 100_000,
         ..Cold::default()
+    }
+}
+
+fn reno(cwnd: u32, ssthresh: u32) -> Hot {
+    Hot {
+        cwnd,
+        ssthresh,
+        cwnd_limited: true,
+        algorithm: Algorithm::NewReno,
+        ..Hot::default()
     }
 }
 
@@ -20,32 +34,144 @@ fn a_window_survives_its_code_within_an_eighth() {
     assert_eq!(decode_window(encode_window(3)), 3);
 }
 
+/// RFC 5681 section 3.1.
 #[test]
 fn slow_start_doubles_and_avoidance_adds_one_segment_per_window() {
-    let mut hot = Hot {
-        cwnd: 10_000,
-        ssthresh: 20_000,
-        cwnd_limited: true,
-        ..Hot::default()
-    };
+    let mut hot = reno(10_000, 20_000);
     for _ in 0..10 {
-        on_ack(&mut hot, &cold(), 1_000, Instant::ZERO);
+        on_ack(&mut hot, &cold(), MSS, Instant::ZERO);
     }
     assert_eq!(hot.cwnd, 20_000);
     for _ in 0..20 {
-        on_ack(&mut hot, &cold(), 1_000, Instant::ZERO);
+        on_ack(&mut hot, &cold(), MSS, Instant::ZERO);
     }
     assert_eq!(hot.cwnd, 21_000);
 }
 
+/// RFC 3465: bytes count, not acknowledgements, so that a receiver gains nothing by dividing them.
+#[test]
+fn many_small_acknowledgements_count_what_they_acknowledge() {
+    let mut hot = reno(10_000, u32::MAX);
+    for _ in 0..1_000 {
+        on_ack(&mut hot, &cold(), 1, Instant::ZERO);
+    }
+    assert_eq!(hot.cwnd, 11_000);
+}
+
+#[test]
+fn one_acknowledgement_widens_the_window_as_far_as_it_may() {
+    for (limit, after) in [(0, 20_000), (2, 12_000), (8, 18_000)] {
+        let mut hot = reno(10_000, u32::MAX);
+        hot.slow_start_limit = limit;
+        hot.snd_una = SeqNum(10_000);
+        on_ack(&mut hot, &cold(), 10_000, Instant::ZERO);
+        assert_eq!(hot.cwnd, after, "limit {limit}");
+    }
+}
+
+/// RFC 3465 section 2.3: what filled the hole after a timeout may acknowledge much that left the network before.
+#[test]
+fn after_a_timeout_an_acknowledgement_counts_for_one_segment() {
+    let mut hot = reno(1_000, 50_000);
+    (hot.snd_una, hot.recover) = (SeqNum(20_000), SeqNum(20_000));
+    on_ack(&mut hot, &cold(), 20_000, Instant::ZERO);
+    assert_eq!(hot.cwnd, 2_000);
+    // The next one was sent after the timeout.
+    hot.snd_una = SeqNum(22_000);
+    on_ack(&mut hot, &cold(), 2_000, Instant::ZERO);
+    assert_eq!(hot.cwnd, 4_000);
+}
+
+/// RFC 7661: what is not used is not known to be there.
 #[test]
 fn an_unused_window_does_not_grow() {
-    let mut hot = Hot {
-        cwnd: 10_000,
-        ssthresh: u32::MAX,
-        ..Hot::default()
-    };
-    before_ack(&mut hot, &cold());
-    on_ack(&mut hot, &cold(), 1_000, Instant::ZERO);
-    assert_eq!(hot.cwnd, 10_000);
+    let mut hot = reno(10_000, u32::MAX);
+    hot.pipe = 4_000;
+    on_sent(&mut hot, &cold());
+    on_ack(&mut hot, &cold(), MSS, Instant::ZERO);
+    assert_eq!(hot.cwnd, 10_000, "less than half was used");
+    let mut hot = reno(10_000, 10_000);
+    hot.pipe = 8_000;
+    on_sent(&mut hot, &cold());
+    for _ in 0..20 {
+        on_ack(&mut hot, &cold(), MSS, Instant::ZERO);
+    }
+    assert_eq!(hot.cwnd, 10_000, "less than all was used");
+}
+
+/// Several acknowledgements that come in one batch each count, although nothing is sent between them.
+#[test]
+fn a_full_window_stays_noted_until_its_data_is_acknowledged() {
+    let mut hot = reno(10_000, u32::MAX);
+    hot.cwnd_limited = false;
+    let mut cold = cold();
+    for sent in 1..=10 {
+        hot.pipe = sent * MSS;
+        cold.snd_nxt += MSS;
+        on_sent(&mut hot, &cold);
+    }
+    for _ in 0..10 {
+        hot.pipe -= MSS;
+        hot.snd_una += MSS;
+        on_ack(&mut hot, &cold, MSS, Instant::ZERO);
+    }
+    assert_eq!(hot.cwnd, 20_000);
+    // A little more is sent, then: the next round is not limited.
+    hot.pipe = MSS;
+    cold.snd_nxt += MSS;
+    on_sent(&mut hot, &cold);
+    hot.snd_una += MSS;
+    on_ack(&mut hot, &cold, MSS, Instant::ZERO);
+    assert_eq!(hot.cwnd, 20_000);
+}
+
+/// RFC 5681 equation 4, and section 3.2 step 2: limited transmit is not counted.
+#[test]
+fn a_loss_halves_what_was_in_flight() {
+    let mut hot = reno(10_000, u32::MAX);
+    hot.flight.bytes = 12_000;
+    assert_eq!(ssthresh_on_loss(&mut hot, &cold(), Instant::ZERO), 5_000);
+    hot.flight.bytes = 6_000;
+    assert_eq!(ssthresh_on_loss(&mut hot, &cold(), Instant::ZERO), 3_000);
+    hot.flight.bytes = 1_000;
+    assert_eq!(ssthresh_on_loss(&mut hot, &cold(), Instant::ZERO), 2_000);
+}
+
+/// RFC 5681 section 3.1: the threshold is not lowered again for the same segment, the window is one segment.
+#[test]
+fn a_timeout_starts_from_one_segment() {
+    let mut hot = reno(10_000, u32::MAX);
+    hot.flight.bytes = 10_000;
+    on_timeout(&mut hot, &cold(), true, Instant::ZERO);
+    assert_eq!((hot.cwnd, hot.ssthresh), (MSS, 5_000));
+    on_timeout(&mut hot, &cold(), false, Instant::ZERO);
+    assert_eq!((hot.cwnd, hot.ssthresh), (MSS, 5_000));
+}
+
+/// RFC 5681 section 4.1, and what RFC 2861 says of the threshold.
+#[test]
+fn an_idle_window_is_found_again_by_slow_start() {
+    let config = Config::default();
+    let mut idle = cold();
+    idle.set_idle_window(64);
+    idle.set_idle_threshold(Some(32));
+    let mut hot = Hot::default();
+    wake(&mut hot, &idle, &config, Instant::from_millis(150));
+    assert_eq!(
+        (hot.cwnd, hot.ssthresh),
+        (64_000, 32_000),
+        "shorter than an RTO"
+    );
+    wake(&mut hot, &idle, &config, Instant::from_millis(1_000));
+    assert_eq!((hot.cwnd, hot.ssthresh), (10_000, 48_000));
+    // The same without a release of the hot block: unread data may hold it.
+    let mut hot = reno(64_000, 32_000);
+    on_start(&mut hot, &cold(), &config, Instant::from_millis(150));
+    assert_eq!((hot.cwnd, hot.ssthresh), (64_000, 32_000));
+    on_start(&mut hot, &cold(), &config, Instant::from_millis(1_150));
+    assert_eq!((hot.cwnd, hot.ssthresh), (10_000, 48_000));
+    // A small window is not widened.
+    let mut hot = reno(2_000, 32_000);
+    on_start(&mut hot, &cold(), &config, Instant::from_millis(5_000));
+    assert_eq!((hot.cwnd, hot.ssthresh), (2_000, 32_000));
 }
