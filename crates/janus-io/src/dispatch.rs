@@ -24,8 +24,6 @@ pub struct IoCounters {
     pub dropped_full: Counter,
     /// Frames that were not what their headers claim.
     pub dropped_malformed: Counter,
-    /// Fragments: nothing puts them together yet.
-    pub dropped_fragment: Counter,
     /// Frames of a protocol nobody here speaks.
     pub dropped_unknown: Counter,
     /// Frames for a shard that this core has no ring to.
@@ -132,7 +130,6 @@ impl Dispatcher {
     fn refuse(&mut self, frame: Frame, cause: Cause, pool: &mut Pool) {
         match cause {
             Cause::Malformed => &self.counters.dropped_malformed,
-            Cause::Fragment => &self.counters.dropped_fragment,
             Cause::Unknown => &self.counters.dropped_unknown,
         }
         .add(1);

@@ -24,8 +24,6 @@ pub enum Route {
 pub enum Cause {
     /// Not what its headers claim.
     Malformed,
-    /// A fragment: its ports, and so its shard, are unknown until it is put together.
-    Fragment,
     /// A protocol nobody here speaks.
     Unknown,
 }
@@ -162,7 +160,17 @@ impl Steerer {
                 ..
             } => Ok((hash.hash_v6(src, dst, 0, 0), 0)),
             Class::Arp | Class::Icmp6 { .. } => Err(Route::Every),
-            Class::Fragment { .. } => Err(Route::Drop(Cause::Fragment)),
+            // All of one datagram to one shard, which puts it together and then asks whose the flow is.
+            Class::Fragment4 {
+                src,
+                dst,
+                id,
+                proto,
+                ..
+            } => Ok((hash.hash_v4(src, dst, id, u16::from(proto)), 0)),
+            Class::Fragment6 { src, dst, id, .. } => {
+                Ok((hash.hash_v6(src, dst, (id >> 16) as u16, id as u16), 0))
+            }
             Class::Other => Err(Route::Drop(Cause::Unknown)),
             Class::Malformed(_) => Err(Route::Drop(Cause::Malformed)),
         }

@@ -91,4 +91,16 @@ counters! {
     starved,
     /// Segments received out of order and kept.
     reordered,
+    /// Fragments of IP datagrams that came in.
+    fragments_in,
+    /// IP datagrams put together from fragments.
+    datagrams_reassembled,
+    /// Dropped: fragments that can be part of no datagram, or that leave a header in pieces (RFC 1858, RFC 3128).
+    dropped_fragment_invalid,
+    /// Dropped: fragments that overlap others, and those that belong to the same datagram as one that did (RFC 5722).
+    dropped_fragment_overlap,
+    /// IP datagrams in pieces that made room for newer ones.
+    reassembly_evicted,
+    /// IP datagrams whose missing fragments did not come in time.
+    reassembly_expired,
 }

@@ -27,6 +27,10 @@ mod neighbor;
 mod open;
 mod output;
 mod parse;
+#[allow(dead_code)]
+mod pmtu;
+#[allow(dead_code)]
+mod reassembly;
 mod records;
 mod reno;
 mod rto;

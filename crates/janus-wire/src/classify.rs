@@ -86,10 +86,29 @@ pub enum Class {
         /// The connection that an error message quotes.
         quoted: Option<FlowKeyV6>,
     },
-    /// A fragment of an IP datagram: reassembled before it can be steered by ports.
-    Fragment {
+    /// A fragment of an IPv4 datagram: put together before it can be steered by ports.
+    Fragment4 {
         /// Offset of the IP header in the frame.
         l3_offset: usize,
+        /// Sender.
+        src: Ipv4Addr,
+        /// Receiver.
+        dst: Ipv4Addr,
+        /// Which datagram of theirs, together with the protocol.
+        id: u16,
+        /// The protocol of the whole.
+        proto: u8,
+    },
+    /// A fragment of an IPv6 packet.
+    Fragment6 {
+        /// Offset of the IP header in the frame.
+        l3_offset: usize,
+        /// Sender.
+        src: Ipv6Addr,
+        /// Receiver.
+        dst: Ipv6Addr,
+        /// Which packet of theirs.
+        id: u32,
     },
     /// A protocol the stack does not speak.
     Other,
@@ -150,7 +169,13 @@ fn ip(packet: &[u8], l3_offset: usize) -> crate::Result<Class> {
 fn ip4(packet: &[u8], l3_offset: usize) -> crate::Result<Class> {
     let ip = ipv4::parse(packet)?;
     if ip.is_fragment() {
-        return Ok(Class::Fragment { l3_offset });
+        return Ok(Class::Fragment4 {
+            l3_offset,
+            src: ip.src,
+            dst: ip.dst,
+            id: ip.id,
+            proto: ip.proto,
+        });
     }
     match ip.proto {
         proto::TCP => {
@@ -181,8 +206,13 @@ fn ip4(packet: &[u8], l3_offset: usize) -> crate::Result<Class> {
 #[inline]
 fn ip6(packet: &[u8], l3_offset: usize) -> crate::Result<Class> {
     let ip = ipv6::parse(packet)?;
-    if ip.is_fragment() {
-        return Ok(Class::Fragment { l3_offset });
+    if let Some(fragment) = ip.fragment {
+        return Ok(Class::Fragment6 {
+            l3_offset,
+            src: ip.src,
+            dst: ip.dst,
+            id: fragment.id,
+        });
     }
     match ip.proto {
         proto::TCP => {

@@ -45,6 +45,8 @@ pub struct Quote {
     pub dst_port: u16,
     /// Next four bytes: TCP's sequence number, which RFC 5927 section 4 compares with the window.
     pub seq: SeqNum,
+    /// How long the datagram was, by its own header: what a router that names no MTU makes us guess from.
+    pub total_len: u16,
 }
 
 impl Quote {
@@ -74,6 +76,7 @@ impl Quote {
             src_port: be16(t, 0),
             dst_port: be16(t, 2),
             seq: SeqNum(be32(t, 4)),
+            total_len: be16(h, 2),
         })
     }
 
@@ -227,13 +230,26 @@ fn emit_echo(out: &mut [u8], kind: u8, ident: u16, sequence: u16, data: &[u8]) -
 /// # Panics
 /// When `out` is shorter than [`LEN`].
 pub fn emit_unreachable(out: &mut [u8], code: u8, mtu: u16, datagram: &[u8]) -> usize {
+    emit_error(out, UNREACHABLE, code, mtu, datagram)
+}
+
+/// Writes that the time of `datagram` is over, and returns the length: code 0 on its way, code 1 while it was put
+/// together. Otherwise as [`emit_unreachable`].
+///
+/// # Panics
+/// When `out` is shorter than [`LEN`].
+pub fn emit_time_exceeded(out: &mut [u8], code: u8, datagram: &[u8]) -> usize {
+    emit_error(out, TIME_EXCEEDED, code, 0, datagram)
+}
+
+fn emit_error(out: &mut [u8], kind: u8, code: u8, word: u16, datagram: &[u8]) -> usize {
     const QUOTE_MAX: usize = 576 - crate::ipv4::LEN - LEN;
     let (head, body) = out
         .split_first_chunk_mut::<LEN>()
         .expect("room for an ICMP header");
     let quoted = datagram.len().min(QUOTE_MAX).min(body.len());
-    let [high, low] = mtu.to_be_bytes();
-    *head = [UNREACHABLE, code, 0, 0, 0, 0, high, low];
+    let [high, low] = word.to_be_bytes();
+    *head = [kind, code, 0, 0, 0, 0, high, low];
     body[..quoted].copy_from_slice(&datagram[..quoted]);
     finish(&mut out[..LEN + quoted])
 }

@@ -51,6 +51,8 @@ pub struct Quote {
     pub dst_port: u16,
     /// Next four bytes: TCP's sequence number.
     pub seq: SeqNum,
+    /// How long the packet was, by its own header.
+    pub total_len: u16,
 }
 
 impl Quote {
@@ -79,6 +81,7 @@ impl Quote {
             src_port: be16(t, 0),
             dst_port: be16(t, 2),
             seq: SeqNum(be32(t, 4)),
+            total_len: be16(h, 4).saturating_add(ipv6::LEN as u16),
         })
     }
 
@@ -92,6 +95,32 @@ impl Quote {
             local_port: self.src_port,
         })
     }
+}
+
+/// What an error says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Problem {
+    /// Not delivered, see [`mod@unreachable`].
+    Unreachable(u8),
+    /// Larger than the next link's MTU.
+    TooBig(u32),
+    /// 0: the hop limit ended; 1: not put together in time.
+    TimeExceeded(u8),
+    /// A field that cannot be processed.
+    Parameter {
+        /// See [`mod@parameter`].
+        code: u8,
+        /// Where in the packet.
+        pointer: u32,
+    },
+}
+
+/// Codes of [`Problem::Parameter`].
+pub mod parameter {
+    /// A field has an impossible value.
+    pub const ERRONEOUS_FIELD: u8 = 0;
+    /// Nobody here knows the next header.
+    pub const NEXT_HEADER: u8 = 1;
 }
 
 /// The flags of a neighbour advertisement.
@@ -420,6 +449,35 @@ pub fn emit_advertisement(
         target,
         (TARGET_LINK_ADDRESS, mac),
     )
+}
+
+/// Writes an error about `packet` (from its IPv6 header on) at the start of `out` and returns its length. As many bytes
+/// are quoted as fit `out` and the smallest MTU (RFC 4443 section 2.4 c).
+///
+/// # Panics
+/// When `out` is shorter than [`LEN`].
+pub fn emit_error(
+    out: &mut [u8],
+    src: Ipv6Addr,
+    dst: Ipv6Addr,
+    problem: Problem,
+    packet: &[u8],
+) -> usize {
+    const QUOTE_MAX: usize = 1_280 - ipv6::LEN - LEN;
+    let (kind, code, word) = match problem {
+        Problem::Unreachable(code) => (UNREACHABLE, code, 0),
+        Problem::TooBig(mtu) => (PACKET_TOO_BIG, 0, mtu),
+        Problem::TimeExceeded(code) => (TIME_EXCEEDED, code, 0),
+        Problem::Parameter { code, pointer } => (PARAMETER_PROBLEM, code, pointer),
+    };
+    let (head, body) = out
+        .split_first_chunk_mut::<LEN>()
+        .expect("room for an ICMP header");
+    let quoted = packet.len().min(QUOTE_MAX).min(body.len());
+    head[..4].copy_from_slice(&[kind, code, 0, 0]);
+    head[4..].copy_from_slice(&word.to_be_bytes());
+    body[..quoted].copy_from_slice(&packet[..quoted]);
+    finish(&mut out[..LEN + quoted], (src, dst))
 }
 
 fn emit_neighbour(

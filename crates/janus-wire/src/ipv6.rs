@@ -81,6 +81,12 @@ pub fn parse(bytes: &[u8]) -> Result<Ipv6<'_>> {
     })
 }
 
+/// The protocol behind the extension headers that `bytes` begins with, the first of which is `first`, and where it
+/// begins: for a part of a packet that was put together by other means than [`parse`].
+pub fn upper_layer(first: u8, bytes: &[u8]) -> Result<(u8, usize)> {
+    walk(first, bytes).map(|upper| (upper.proto, upper.at))
+}
+
 /// Walks the extension headers that begin `bytes`. Ends at the first header it does not know and at a real fragment,
 /// whose payload is of no use before reassembly.
 #[inline]

@@ -91,9 +91,6 @@ fn what_is_no_segment() {
     let good = request(Link::Ethernet, 1, 1);
     assert_eq!(route(&good[..20]), Route::Drop(Cause::Malformed));
     assert_eq!(route(&[]), Route::Drop(Cause::Malformed));
-    let mut fragment = good.clone();
-    fragment[14 + 6] = 0x20;
-    assert_eq!(route(&fragment), Route::Drop(Cause::Fragment));
     let mut udp = good.clone();
     udp[14 + 9] = proto::UDP;
     assert_eq!(route(&udp), Route::Drop(Cause::Unknown));
@@ -101,6 +98,26 @@ fn what_is_no_segment() {
     let len = icmpv4::emit_echo_request(&mut ping, 1, 1, b"ping");
     let bytes = [&good[..14], &icmp(&ping[..len])[..]].concat();
     assert!(matches!(route(&bytes), Route::Shard(_)));
+}
+
+#[test]
+fn all_fragments_of_a_datagram_go_to_one_shard() {
+    let (_publisher, steerer) = steerer(4, Link::Ethernet);
+    let mut pool = pool(256);
+    let mut route = |id: u8, word: [u8; 2]| {
+        let mut fragment = request(Link::Ethernet, 1, 1);
+        fragment[14 + 5] = id;
+        fragment[14 + 6..14 + 8].copy_from_slice(&word);
+        steerer.route(&mut frame(&mut pool, &fragment))
+    };
+    let first: Vec<Route> = (0..32).map(|id| route(id, [0x20, 0])).collect();
+    for (id, first) in first.iter().enumerate() {
+        assert!(matches!(first, Route::Shard(_)));
+        // In the middle there are no ports, only whatever bytes of the payload.
+        assert_eq!(route(id as u8, [0x20, 185]), *first);
+        assert_eq!(route(id as u8, [0, 200]), *first);
+    }
+    assert!(first.iter().any(|other| *other != first[0]), "spread");
 }
 
 #[test]

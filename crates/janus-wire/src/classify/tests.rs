@@ -153,7 +153,12 @@ fn ipv6_over_each_link() {
     let fragment = [&[proto::TCP, 0, 0, 1, 0, 0, 0, 1][..], segment].concat();
     assert_eq!(
         classify(&six(44, &fragment), Link::Ip),
-        Class::Fragment { l3_offset: 0 }
+        Class::Fragment6 {
+            l3_offset: 0,
+            src,
+            dst,
+            id: 1
+        }
     );
 }
 
@@ -185,9 +190,16 @@ fn the_other_classes() {
     );
     let mut fragment = syn();
     fragment[6] = 0x20;
+    fragment[4..6].copy_from_slice(&[3, 4]);
     assert_eq!(
         classify(&fragment, Link::Ip),
-        Class::Fragment { l3_offset: 0 }
+        Class::Fragment4 {
+            l3_offset: 0,
+            src: SRC,
+            dst: DST,
+            id: 0x0304,
+            proto: proto::TCP,
+        }
     );
 }
 

@@ -1,0 +1,225 @@
+//! Path MTUs: which destinations take less than the interface does, learned from ICMP (RFC 1191, RFC 8201) or, where
+//! routers are silent, from full-sized segments that never arrive (RFC 4821).
+//!
+//! A bounded table of what deviates; most stacks have none. What ICMP said is forgotten after ten minutes, and the next
+//! full-sized segment finds out (RFC 1191 section 6.3). What only loss has taught is taken back one probe at a time,
+//! because nobody would tell. Which message is believed is decided in `icmp_errors`, who sends what size in `resize`.
+
+use core::time::Duration;
+use std::net::IpAddr;
+
+use crate::time::Instant;
+
+/// Destinations remembered: sets of ways.
+const SETS: usize = 256;
+const WAYS: usize = 4;
+/// No router makes us go below this (RFC 1191 would let 68 through, and a forger with it; Linux draws the same line).
+pub(crate) const SMALLEST_V4: u16 = 552;
+/// Every IPv6 link carries so much; a message that says less is discarded (RFC 8201 section 4).
+pub(crate) const SMALLEST_V6: u16 = 1_280;
+/// What a silent path is believed to carry at first: 1,024 bytes of payload (RFC 4821 section 7.2).
+const BASE_V4: u16 = 1_024 + 40;
+/// How long ICMP's word counts (RFC 1191 section 6.3).
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
+/// How long after a silent path was found the first probe goes out; failures double it, up to the time above.
+const FIRST_PROBE: Duration = Duration::from_secs(30);
+/// A silent path that nobody has probed for so long is forgotten.
+const SILENT_FORGOTTEN_AFTER: Duration = Duration::from_secs(3_600);
+/// Closer than this the search for a silent path's size is over.
+const CLOSE_ENOUGH: u16 = 32;
+/// Sizes that paths have, for routers that do not name one (RFC 1191 section 7.1).
+const PLATEAUS: [u16; 9] = [
+    65_535, 32_000, 17_914, 8_166, 4_352, 2_002, 1_492, 1_006, 552,
+];
+
+/// How a path's size was learned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    /// A router said so.
+    Told,
+    /// Only loss says so. What is `ceiling` or larger is known not to arrive.
+    Silent {
+        ceiling: u16,
+        probe_at: Instant,
+        wait: Duration,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Path {
+    to: IpAddr,
+    /// Largest IP packet that is believed to arrive.
+    mtu: u16,
+    known: Known,
+    forgotten_at: Instant,
+}
+
+/// The table.
+#[derive(Default)]
+pub(crate) struct Paths {
+    /// Made when there is something to put into it.
+    sets: Vec<[Option<Path>; WAYS]>,
+}
+
+/// The least a path to `to` can carry.
+pub(crate) fn smallest(to: IpAddr) -> u16 {
+    match to {
+        IpAddr::V4(_) => SMALLEST_V4,
+        IpAddr::V6(_) => SMALLEST_V6,
+    }
+}
+
+/// The size that a router which names none probably meant, for a packet of `len` bytes that did not fit.
+pub(crate) fn plateau_below(len: u16) -> u16 {
+    let below = PLATEAUS.into_iter().find(|&size| size < len);
+    below.unwrap_or(SMALLEST_V4)
+}
+
+impl Paths {
+    /// Nothing is known of any path: the common case, in which nobody looks further.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.sets.is_empty()
+    }
+
+    fn set_of(to: IpAddr) -> usize {
+        let word = match to {
+            IpAddr::V4(to) => u64::from(to.to_bits()),
+            IpAddr::V6(to) => (to.to_bits() >> 64) as u64 ^ to.to_bits() as u64,
+        };
+        (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize % SETS
+    }
+
+    fn find(&mut self, to: IpAddr, now: Instant) -> Option<&mut Path> {
+        let set = self.sets.get_mut(Self::set_of(to))?;
+        let way = set.iter_mut().flatten();
+        way.into_iter()
+            .find(|path| path.to == to && now < path.forgotten_at)
+    }
+
+    /// The largest packet that arrives at `to`, if that is known to be less than what the interface takes.
+    pub(crate) fn mtu(&mut self, to: IpAddr, now: Instant) -> Option<u16> {
+        self.find(to, now).map(|path| path.mtu)
+    }
+
+    /// A router says that no packet larger than `mtu` arrives at `to`. False when that is nothing new: such a message
+    /// never raises anything.
+    pub(crate) fn told(&mut self, to: IpAddr, mtu: u16, now: Instant) -> bool {
+        let mtu = mtu.max(smallest(to));
+        if self.find(to, now).is_some_and(|path| path.mtu <= mtu) {
+            return false;
+        }
+        self.file(Path {
+            to,
+            mtu,
+            known: Known::Told,
+            forgotten_at: now + FORGOTTEN_AFTER,
+        });
+        true
+    }
+
+    /// Packets of `lost` bytes go to `to` and nothing comes back, no error either. Gives the size to go on with, if
+    /// there is a smaller one.
+    pub(crate) fn silent(&mut self, to: IpAddr, lost: u16, now: Instant) -> Option<u16> {
+        let base = match to {
+            IpAddr::V4(_) if lost > BASE_V4 => BASE_V4,
+            _ => smallest(to),
+        };
+        let mtu = self.find(to, now).map_or(base, |path| path.mtu.min(base));
+        if mtu >= lost {
+            return None;
+        }
+        self.file(Path {
+            to,
+            mtu,
+            known: Known::Silent {
+                ceiling: u16::MAX,
+                probe_at: now + FIRST_PROBE,
+                wait: FIRST_PROBE,
+            },
+            forgotten_at: now + SILENT_FORGOTTEN_AFTER,
+        });
+        Some(mtu)
+    }
+
+    /// The size that a segment to `to` should now have to find out whether a silent path carries more; at most `full`.
+    pub(crate) fn probe_due(&mut self, to: IpAddr, full: u16, now: Instant) -> Option<u16> {
+        let path = self.find(to, now)?;
+        let Known::Silent {
+            ceiling, probe_at, ..
+        } = path.known
+        else {
+            return None;
+        };
+        if now < probe_at || full <= path.mtu {
+            return None;
+        }
+        // All at first: a peer that was only gone for a while is the common case. Then halfway.
+        let size = if ceiling > full {
+            full
+        } else {
+            path.mtu + (ceiling - path.mtu) / 2
+        };
+        (size > path.mtu).then_some(size)
+    }
+
+    /// A probe of `size` arrived: so much is safe, and the next may follow. At `full` the path is forgotten.
+    pub(crate) fn probe_arrived(&mut self, to: IpAddr, size: u16, full: u16, now: Instant) {
+        let Some(path) = self.find(to, now) else {
+            return;
+        };
+        path.mtu = path.mtu.max(size);
+        if path.mtu >= full {
+            path.forgotten_at = Instant::ZERO;
+        } else if let Known::Silent {
+            ceiling, probe_at, ..
+        } = &mut path.known
+        {
+            let close = ceiling.saturating_sub(path.mtu) < CLOSE_ENOUGH;
+            if close {
+                // Found. After a while it is worth asking again whether the path carries all.
+                *ceiling = u16::MAX;
+                *probe_at = now + FORGOTTEN_AFTER;
+            }
+        }
+    }
+
+    /// A probe of `size` did not arrive.
+    pub(crate) fn probe_lost(&mut self, to: IpAddr, size: u16, now: Instant) {
+        let Some(path) = self.find(to, now) else {
+            return;
+        };
+        if let Known::Silent {
+            ceiling,
+            probe_at,
+            wait,
+        } = &mut path.known
+        {
+            *wait = (*wait * 2).min(FORGOTTEN_AFTER);
+            *probe_at = now + *wait;
+            *ceiling = (*ceiling).min(size);
+            if ceiling.saturating_sub(path.mtu) < CLOSE_ENOUGH {
+                *ceiling = u16::MAX;
+                *probe_at = now + FORGOTTEN_AFTER;
+            }
+            path.forgotten_at = now + SILENT_FORGOTTEN_AFTER;
+        }
+    }
+
+    fn file(&mut self, path: Path) {
+        if self.sets.is_empty() {
+            self.sets.resize(SETS, [None; WAYS]);
+        }
+        let set = &mut self.sets[Self::set_of(path.to)];
+        let same = set
+            .iter()
+            .position(|way| way.is_some_and(|p| p.to == path.to));
+        // Else an empty way, else the one that would be forgotten first.
+        let first = || (0..WAYS).min_by_key(|&way| set[way].map(|p| p.forgotten_at));
+        let way = same.or_else(first).unwrap_or(0);
+        set[way] = Some(path);
+    }
+}
+
+#[cfg(test)]
+mod tests;
