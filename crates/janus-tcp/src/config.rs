@@ -191,6 +191,11 @@ impl Interface {
                         .any(|own| own.addr == addr || own.is_broadcast(addr)))
     }
 
+    /// Whether a connection can be opened to `addr`: not to a group, nowhere, or a broadcast of our networks (MUST-46).
+    pub(crate) fn may_be_destination(&self, addr: Ipv4Addr) -> bool {
+        may_be_peer(addr) && !self.addresses.iter().any(|own| own.is_broadcast(addr))
+    }
+
     /// Our address towards `peer`.
     pub fn source_for(&self, peer: Ipv4Addr) -> Option<Ipv4Addr> {
         let near = self.addresses.iter().find(|own| own.contains(peer));

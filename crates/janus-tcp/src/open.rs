@@ -11,7 +11,6 @@ use crate::error::Error;
 use crate::hot::hot_flag;
 use crate::isn;
 use crate::listener::ListenerId;
-use crate::parse::may_be_peer;
 use crate::records::Record;
 use crate::stack::{ConnId, Stack, Token};
 use crate::time::Instant;
@@ -65,8 +64,8 @@ impl Stack {
         remote: SocketAddrV4,
     ) -> Result<ConnId, Error> {
         self.now = now;
-        // MUST-46: not to a group, a broadcast address or nowhere.
-        if !may_be_peer(*remote.ip()) || remote.port() == 0 || local.port() == 0 {
+        let reachable = self.interface.may_be_destination(*remote.ip());
+        if !reachable || remote.port() == 0 || local.port() == 0 {
             return Err(Error::InvalidAddress);
         }
         let addr = match *local.ip() {

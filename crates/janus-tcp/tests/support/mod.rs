@@ -102,6 +102,7 @@ impl Craft {
 /// A segment the stack sent, found sound.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
+    pub(crate) from: (Ipv4Addr, u16),
     pub(crate) to: (Ipv4Addr, u16),
     pub(crate) header: Header,
     pub(crate) options: Options,
@@ -268,6 +269,7 @@ fn read(packet: &[u8]) -> Seen {
     assert_eq!(sum, 0, "the engine's own checksum");
     let (header, options, payload) = tcp::parse(ip.payload()).expect("the engine's own header");
     Seen {
+        from: (ip.src, header.src_port),
         to: (ip.dst, header.dst_port),
         header,
         options: tcp::options::parse(options),
