@@ -225,6 +225,11 @@ impl Stack {
         let in_flight = (cold.snd_nxt - hot.snd_una).max(0) as u32;
         let usable = cold.snd_wnd.saturating_sub(in_flight);
         if u32::from(seg.len) > usable {
+            // To a peer whose window was never as large as two segments, what half of it holds counts as a full
+            // segment (section 3.8.6.2.1, the second rule).
+            if usable > 0 && usable >= hot.max_snd_wnd / 2 {
+                return self.split_head(id, at, usable as u16);
+            }
             if hot.flight.is_empty() && hot.rto_at == Instant::ZERO {
                 hot.rto_at = now + rto::timeout(cold, &self.config, hot.backoff);
             }
@@ -331,10 +336,11 @@ impl Stack {
         self.reply(&segment, now);
     }
 
-    /// Cuts the first unsent segment in two, the first part `len` long. Copies the second: this is rare.
-    fn split_head(&mut self, id: u32, head: u32, len: u16) {
+    /// Cuts the first unsent segment in two, the first part `len` long. Copies the second: this is rare. False without
+    /// a buffer for it.
+    fn split_head(&mut self, id: u32, head: u32, len: u16) -> bool {
         let Some(mut rest) = self.pool.alloc() else {
-            return;
+            return false;
         };
         let tail_len = self.segments[head].len - len;
         let (to, n) = (usize::from(HEADROOM), usize::from(tail_len));
@@ -350,8 +356,12 @@ impl Stack {
                 let unsent = &mut self.hot[id].unsent;
                 unsent.bytes -= u32::from(tail_len);
                 self.segments.insert_after(unsent, head, second);
+                true
             }
-            Err(buf) => self.pool.free(buf),
+            Err(buf) => {
+                self.pool.free(buf);
+                false
+            }
         }
     }
 

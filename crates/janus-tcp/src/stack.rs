@@ -224,7 +224,11 @@ impl Stack {
         hot.snd_una = cold.snd_nxt;
         hot.recover = cold.snd_nxt;
         hot.small_end = cold.snd_nxt;
-        hot.max_snd_wnd = cold.snd_wnd;
+        // What a window that is shut was before it is not remembered: it is taken for one of full segments.
+        hot.max_snd_wnd = match cold.snd_wnd {
+            0 => 2 * u32::from(cold.mss),
+            window => window,
+        };
         hot.pipe = 0;
         hot.backoff = rto::kept_backoff(cold);
         hot.retries = 0;

@@ -144,8 +144,10 @@ impl Stack {
         } else {
             self.config.max_retries
         };
-        // A peer that answers probes may keep its window shut for ever (MUST-37), but not an orphan's.
-        let tries = if probing && !cold.has(flag::ORPHAN) {
+        // A peer that answers probes may keep its window shut for ever (MUST-37), but not an orphan's. What is sent
+        // again into a window that shrank to nothing is a probe too (MUST-35, SHLD-17).
+        let shut = !opening && cold.snd_wnd == 0;
+        let tries = if (probing || shut) && !cold.has(flag::ORPHAN) {
             hot.probes
         } else {
             hot.retries
@@ -164,19 +166,22 @@ impl Stack {
             hot.set(hot_flag::PROBE);
             hot.probes += 1;
         } else {
-            let first = hot.retries == 0;
+            let first = hot.retries == 0 && (hot.probes == 0 || !shut);
             congestion::on_timeout(hot, cold, first, now);
             hot.recover = cold.snd_nxt;
             hot.pipe = 0;
             hot.dup_acks = 0;
             hot.set(hot_flag::LOSSES);
+            hot.probes = hot.probes.saturating_add(u8::from(shut));
             let mut at = hot.flight.head;
             while at != NONE {
                 self.segments[at].flags |= seg_flag::LOST;
                 at = self.segments[at].next;
             }
         }
-        hot.retries = hot.retries.saturating_add(1);
+        if !shut || cold.has(flag::ORPHAN) {
+            hot.retries = hot.retries.saturating_add(1);
+        }
         hot.backoff = hot.backoff.saturating_add(1).min(30);
         hot.rto_at = now + rto::timeout(cold, &self.config, hot.backoff);
         self.queue_output(id);
