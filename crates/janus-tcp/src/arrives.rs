@@ -7,11 +7,13 @@ mod text;
 use janus_mem::Frame;
 use janus_wire::tcp::{Flags, Options};
 
+use crate::challenge::Kind;
 use crate::cold::{Cold, NONE, State, flag};
 use crate::emit::Segment4;
 use crate::hot::hot_flag;
 use crate::isn;
 use crate::parse::Parsed;
+use crate::records::Record;
 use crate::stack::Stack;
 use crate::time::Instant;
 
@@ -194,31 +196,42 @@ impl Stack {
         self.end(conn, why);
     }
 
-    /// A challenge ACK (RFC 5961), within its rate.
+    /// A challenge ACK (RFC 5961), within its limits.
     fn challenge(&mut self, conn: u32, now: Instant) {
-        if self.may_challenge(now) {
+        if self.may_challenge(Record::Connection(conn), now) {
             self.send_ack(conn, now);
         }
     }
 
-    /// Tells a peer that is out of step where we are. An empty segment is answered within the challenges' rate,
-    /// so that two confused ends cannot keep each other busy. A probe of our window or of our being alive is
-    /// answered always: a flood of strays must not make a peer believe us dead.
+    /// Tells a peer that is out of step where we are. Text is always answered: it cannot be part of a loop of
+    /// acknowledgements. An empty segment is answered within the challenges' limits, so that two confused ends cannot
+    /// keep each other busy; a probe of our window or of our being alive within limits of its own.
     fn acknowledge_stray(&mut self, conn: u32, p: &Parsed, now: Instant) {
+        let who = Record::Connection(conn);
         let is_probe = p.seq + 1u32 == self.cold[conn].rcv_nxt && p.payload_len <= 1;
-        if is_probe && self.cold[conn].hot == NONE {
-            self.send_ack(conn, now);
-        } else if is_probe || p.space() > 0 || self.may_challenge(now) {
+        if is_probe {
+            if self.may_answer_again(who, Kind::Probe, now) {
+                self.acknowledge(conn, now);
+            }
+        } else if p.space() > 0 {
             self.acknowledge_at_once(conn, now);
+        } else if self.may_challenge(who, now) {
+            self.acknowledge(conn, now);
         }
     }
 
-    /// An ACK now: with the output of this turn, or, for a connection without a hot block, within the challenges'
-    /// rate.
+    /// An ACK now: with the output of this turn, or, for a connection without a hot block, within the stack's limit.
     fn acknowledge_at_once(&mut self, conn: u32, now: Instant) {
+        if self.cold[conn].hot != NONE || self.may_acknowledge(now) {
+            self.acknowledge(conn, now);
+        }
+    }
+
+    /// An ACK now, which something has allowed already.
+    fn acknowledge(&mut self, conn: u32, now: Instant) {
         let hot = self.cold[conn].hot;
         if hot == NONE {
-            self.challenge(conn, now);
+            self.send_ack(conn, now);
         } else {
             self.hot[hot].set(hot_flag::ACK_NOW);
             self.queue_output(hot);

@@ -69,6 +69,9 @@ pub struct Config {
     /// Most challenge ACKs in a second over all connections (RFC 5961 section 7). How many it is, from half of it,
     /// changes from second to second.
     pub challenge_acks_per_second: u32,
+    /// Least time between two answers to segments of one flow that fit nothing: challenge ACKs, acknowledgements of empty
+    /// segments outside the window, SYN-ACKs for repeated SYNs. Zero: no such limit.
+    pub invalid_ack_interval: Duration,
 }
 
 impl Default for Config {
@@ -94,6 +97,7 @@ impl Default for Config {
             congestion: Algorithm::default(),
             slow_start_limit: None,
             challenge_acks_per_second: 1_000,
+            invalid_ack_interval: Duration::from_millis(500),
         }
     }
 }

@@ -5,6 +5,7 @@ use janus_mem::Frame;
 use janus_wire::tcp::{Flags, Options};
 use janus_wire::{FlowKeyV4, SeqNum};
 
+use crate::challenge::Kind;
 use crate::cold::{Cold, NONE, State, flag};
 use crate::congestion::{self, INITIAL_SEGMENTS};
 use crate::emit::Segment4;
@@ -17,6 +18,7 @@ use crate::records::Record;
 use crate::rto;
 use crate::stack::Stack;
 use crate::time::Instant;
+use crate::time_wait::TimeWait;
 
 /// MSS of a peer that names none (RFC 9293 MUST-15), and the smallest we let a peer force on us.
 const DEFAULT_MSS: u16 = 536;
@@ -24,15 +26,24 @@ const SMALLEST_MSS: u16 = 48;
 
 impl Stack {
     /// A segment for which no flow exists: the LISTEN and CLOSED states (sections 3.10.7.1 and .2).
-    /// Gives the connection that a cookie opened, to which the segment's text still has to go.
-    pub(crate) fn no_flow(&mut self, p: &Parsed, frame: &Frame, now: Instant) -> Option<u32> {
+    /// `old` is how far a connection in TIME-WAIT had sent that makes room for this one. Gives the connection that a
+    /// cookie opened, to which the segment's text still has to go.
+    pub(crate) fn no_flow(
+        &mut self,
+        p: &Parsed,
+        frame: &Frame,
+        old: Option<SeqNum>,
+        now: Instant,
+    ) -> Option<u32> {
         let listener = self.listeners.find(p.key.local, p.key.local_port);
         if p.flags.contains(Flags::RST) {
             return None;
         }
         match listener {
             Some(id) if p.flags.contains(Flags::ACK) => return self.cookie_arrives(id, p, now),
-            Some(id) if p.flags.contains(Flags::SYN) => self.syn_for_listener(id, p, frame, now),
+            Some(id) if p.flags.contains(Flags::SYN) => {
+                self.syn_for_listener(id, p, frame, old, now);
+            }
             Some(_) => {}
             None => self.reset_reply(p),
         }
@@ -40,7 +51,14 @@ impl Stack {
     }
 
     /// Second and third check of section 3.10.7.2: a SYN creates a half-open record.
-    fn syn_for_listener(&mut self, id: ListenerId, p: &Parsed, frame: &Frame, now: Instant) {
+    fn syn_for_listener(
+        &mut self,
+        id: ListenerId,
+        p: &Parsed,
+        frame: &Frame,
+        old: Option<SeqNum>,
+        now: Instant,
+    ) {
         let Some(listener) = self.listeners.get(id) else {
             return;
         };
@@ -56,7 +74,7 @@ impl Stack {
         let record = HalfOpen {
             key: p.key,
             irs: p.seq,
-            iss: isn::initial(&self.secrets, &p.key, now),
+            iss: isn::beyond(isn::initial(&self.secrets, &p.key, now), old),
             ts_recent: options.timestamps.map_or(0, |(value, _)| value),
             sent_at: now,
             listener: id.0,
@@ -65,7 +83,8 @@ impl Stack {
             flags: self.agreed(&options),
             ..HalfOpen::default()
         };
-        if self.wants_cookie(id) {
+        // A peer that had a connection is no forger; and a cookie's number knows nothing of the old ones.
+        if old.is_none() && self.wants_cookie(id) {
             self.send_cookie(p, record, now);
             return;
         }
@@ -141,15 +160,18 @@ impl Stack {
     pub(crate) fn half_open_arrives(&mut self, slot: u32, p: &Parsed, now: Instant) -> Option<u32> {
         let record = *self.half_open.get(slot);
         let next = record.irs + 1;
+        let who = Record::HalfOpen(slot);
         // First, sequence number; a repeated SYN is answered with the SYN-ACK again.
         if p.flags.contains(Flags::SYN) && !p.flags.contains(Flags::ACK) && p.seq == record.irs {
-            self.send_syn_ack(slot, now);
+            if self.may_answer_again(who, Kind::Repeat, now) {
+                self.send_syn_ack(slot, now);
+            }
             return None;
         }
         let ahead = p.seq - next;
         let in_window = ahead >= 0 && ahead < i32::from(self.first_window());
         if !in_window {
-            if !p.flags.contains(Flags::RST) && self.may_challenge(now) {
+            if !p.flags.contains(Flags::RST) && self.may_challenge(who, now) {
                 self.half_open_ack(&record, now);
             }
             return None;
@@ -159,14 +181,14 @@ impl Stack {
             if p.seq == next {
                 self.counters.resets_in += 1;
                 self.drop_half_open(slot);
-            } else if self.may_challenge(now) {
+            } else if self.may_challenge(who, now) {
                 self.half_open_ack(&record, now);
             }
             return None;
         }
         // Fourth, SYN in the window: challenge (RFC 5961 section 4).
         if p.flags.contains(Flags::SYN) {
-            if self.may_challenge(now) {
+            if self.may_challenge(who, now) {
                 self.half_open_ack(&record, now);
             }
             return None;
@@ -390,8 +412,13 @@ impl Stack {
     }
 
     /// A segment for a flow in TIME-WAIT, or orphaned in FIN-WAIT-2 (section 3.10.7.4).
-    /// True when the record is gone and the segment opens a new connection.
-    pub(crate) fn time_wait_arrives(&mut self, slot: u32, p: &Parsed, now: Instant) -> bool {
+    /// When the record is gone and the segment opens a new connection: how far the old one had sent.
+    pub(crate) fn time_wait_arrives(
+        &mut self,
+        slot: u32,
+        p: &Parsed,
+        now: Instant,
+    ) -> Option<SeqNum> {
         let record = *self.time_wait.get(slot);
         let older = |v: u32| (v.wrapping_sub(record.ts_recent) as i32) < 0;
         if p.flags.contains(Flags::RST) {
@@ -399,25 +426,22 @@ impl Stack {
             if record.fin_wait_2 && p.seq == record.rcv_nxt {
                 self.drop_time_wait(slot);
             }
-            return false;
+            return None;
         }
         if p.flags.contains(Flags::SYN) {
-            // RFC 9293 MAY-2 and RFC 6191: a SYN beyond all that was seen opens anew.
-            let newer = p.seq.gt(record.rcv_nxt)
-                || matches!(p.timestamps, Some((v, _)) if record.timestamps && v != record.ts_recent && !older(v));
-            if !record.fin_wait_2 && newer && !p.flags.contains(Flags::ACK) {
+            if !record.fin_wait_2 && !p.flags.contains(Flags::ACK) && self.reopens(&record, p) {
                 self.drop_time_wait(slot);
-                return true;
+                return Some(record.snd_nxt);
             }
-            if self.may_challenge(now) {
+            if self.may_challenge(Record::TimeWait(slot), now) {
                 self.time_wait_ack(slot, now);
             }
-            return false;
+            return None;
         }
         if record.timestamps && p.timestamps.is_some_and(|(v, _)| older(v)) {
             self.counters.dropped_paws += 1;
             self.time_wait_ack(slot, now);
-            return false;
+            return None;
         }
         let fin = p.flags.contains(Flags::FIN | Flags::ACK);
         if record.fin_wait_2 && p.seq == record.rcv_nxt && p.payload_len == 0 && fin {
@@ -438,7 +462,21 @@ impl Stack {
             }
             self.time_wait_ack(slot, now);
         }
-        false
+        None
+    }
+
+    /// RFC 9293 MAY-2 by the rules of RFC 6191 section 2: whether a SYN lies beyond all that the old connection saw.
+    fn reopens(&self, old: &TimeWait, p: &Parsed) -> bool {
+        let beyond = p.seq.gt(old.rcv_nxt);
+        match p.timestamps.filter(|_| self.config.timestamps) {
+            Some((value, _)) if old.timestamps => {
+                let newer = value.wrapping_sub(old.ts_recent) as i32;
+                newer > 0 || newer == 0 && beyond
+            }
+            // From now on timestamps tell old segments from new ones.
+            Some(_) => true,
+            None => beyond,
+        }
     }
 
     fn time_wait_ack(&mut self, slot: u32, now: Instant) {

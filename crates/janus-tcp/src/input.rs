@@ -3,6 +3,7 @@
 //! batch pays for them together. This is the main lever of the whole engine's speed.
 
 use janus_mem::Frame;
+use janus_wire::SeqNum;
 
 use crate::cold::NONE;
 use crate::parse::{self, Kind, Parsed};
@@ -127,29 +128,32 @@ impl Stack {
                 }
             }
             Some(Record::TimeWait(slot)) => {
-                if self.time_wait_arrives(slot, parsed, now) {
-                    self.unknown(parsed, &mut frame, miss, now);
+                let old = self.time_wait_arrives(slot, parsed, now);
+                if old.is_some() {
+                    self.unknown(parsed, &mut frame, old, miss, now);
                 }
             }
-            None => self.unknown(parsed, &mut frame, miss, now),
+            None => self.unknown(parsed, &mut frame, None, miss, now),
         }
         if let Some(frame) = frame {
             self.pool.free(frame.buf);
         }
     }
 
-    /// No flow here: perhaps at another shard.
+    /// No flow here: perhaps at another shard. (One that reopens there does not know how far the old connection had
+    /// sent; the clock that all shards share has to do.)
     fn unknown<M: Miss>(
         &mut self,
         parsed: &Parsed,
         frame: &mut Option<Frame>,
+        old: Option<SeqNum>,
         miss: &mut M,
         now: Instant,
     ) {
         let Some(arrived) = frame else { return };
         match miss.place(arrived.key, parsed.key.local_port, arrived.tag) {
             Placement::Here => {
-                if let Some(conn) = self.no_flow(parsed, arrived, now) {
+                if let Some(conn) = self.no_flow(parsed, arrived, old, now) {
                     self.arrives(conn, parsed, frame, now);
                 }
             }

@@ -11,6 +11,19 @@ pub(crate) fn initial(secrets: &Secrets, key: &FlowKeyV4, now: Instant) -> SeqNu
     SeqNum(clock.wrapping_add(siphash_1_3(secrets.isn, words(key)) as u32))
 }
 
+/// How far a connection that takes the place of one in TIME-WAIT begins beyond it: more than a window that is not
+/// scaled, as in Linux.
+const BEYOND_THE_OLD: u32 = 65_537;
+
+/// The initial number of a connection whose ends had another one, which has sent up to `old`: the clock's, or one beyond
+/// the old connection's numbers where those ran faster than the clock, 250 kB/s (RFC 1122 section 4.2.2.13).
+pub(crate) fn beyond(initial: SeqNum, old: Option<SeqNum>) -> SeqNum {
+    match old.map(|old| old + BEYOND_THE_OLD) {
+        Some(least) if least.gt(initial) => least,
+        _ => initial,
+    }
+}
+
 /// The connection's timestamp clock: milliseconds from an offset that only this host can compute.
 #[inline]
 pub(crate) fn timestamp(secrets: &Secrets, key: &FlowKeyV4, now: Instant) -> u32 {
@@ -87,6 +100,18 @@ mod tests {
         let secrets = Secrets::from_seed(1);
         let at = |us| initial(&secrets, &key(1), Instant::from_micros(us));
         assert_eq!(at(4_000) - at(0), 1_000);
+    }
+
+    #[test]
+    fn a_successor_begins_beyond_its_predecessor() {
+        for clock in [0, 1_000_000, u32::MAX - 10] {
+            let clock = SeqNum(clock);
+            assert_eq!(beyond(clock, None), clock);
+            let ahead = clock - 5;
+            assert_eq!(beyond(clock, Some(ahead)), ahead + 65_537);
+            assert_eq!(beyond(clock, Some(clock + 1_000u32)), clock + 66_537);
+            assert_eq!(beyond(clock, Some(clock - 70_000)), clock);
+        }
     }
 
     #[test]

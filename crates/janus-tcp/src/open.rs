@@ -3,7 +3,7 @@
 
 use std::net::SocketAddrV4;
 
-use janus_wire::FlowKeyV4;
+use janus_wire::{FlowKeyV4, SeqNum};
 
 use crate::cold::{Cold, NONE, State};
 use crate::congestion::{self, INITIAL_SEGMENTS};
@@ -83,19 +83,27 @@ impl Stack {
             local_port: local.port(),
         };
         let hash = self.hash.v4(&key);
-        if let Some(record) = self.find(&key, hash) {
-            match record {
-                // A flow in TIME-WAIT makes room (RFC 9293 MAY-2). The clock carries our numbers beyond the old ones
-                // unless those ran faster than it, 250 kB/s; then it is for the timestamps to tell them apart.
-                Record::TimeWait(id) => self.drop_time_wait(id),
-                _ => return Err(Error::AddrInUse),
+        let old = match self.find(&key, hash) {
+            None => None,
+            // A flow in TIME-WAIT makes room (RFC 9293 MAY-2), and ours begins beyond what it had sent.
+            Some(Record::TimeWait(id)) => {
+                let old = self.time_wait.get(id).snd_nxt;
+                self.drop_time_wait(id);
+                Some(old)
             }
-        }
-        self.open(&key, hash, now)
+            Some(_) => return Err(Error::AddrInUse),
+        };
+        let iss = isn::beyond(isn::initial(&self.secrets, &key, now), old);
+        self.open(&key, hash, iss, now)
     }
 
-    fn open(&mut self, key: &FlowKeyV4, hash: u64, now: Instant) -> Result<ConnId, Error> {
-        let iss = isn::initial(&self.secrets, key, now);
+    fn open(
+        &mut self,
+        key: &FlowKeyV4,
+        hash: u64,
+        iss: SeqNum,
+        now: Instant,
+    ) -> Result<ConnId, Error> {
         let conn = self.cold.alloc().ok_or(Error::TooManyConnections)?;
         let cold = &mut self.cold[conn];
         *cold = Cold {

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use janus_mem::{Frame, Growth, MemError, Pool, Slab};
 use janus_wire::{FlowKeyV4, TableHash};
 
+use crate::challenge::Limits;
 use crate::cold::{Cold, NONE, State, flag};
 use crate::config::{Config, Interface, Secrets};
 use crate::congestion;
@@ -13,7 +14,6 @@ use crate::counters::Counters;
 use crate::half_open::HalfOpens;
 use crate::hot::{Hot, hot_flag};
 use crate::input::Scratch;
-use crate::isn;
 use crate::listener::{ListenerId, Listeners};
 use crate::neighbor::Neighbors;
 use crate::records::Record;
@@ -88,9 +88,7 @@ pub struct Stack {
     /// The latest time that was handed in.
     pub(crate) now: Instant,
     pub(crate) counters: Counters,
-    /// The second (since the start) that `challenges` counts.
-    pub(crate) challenge_second: u64,
-    pub(crate) challenges: u32,
+    pub(crate) limits: Limits,
     pub(crate) ip_id: u16,
 }
 
@@ -123,8 +121,7 @@ impl Stack {
             scratch: Scratch::default(),
             now: Instant::ZERO,
             counters: Counters::default(),
-            challenge_second: u64::MAX,
-            challenges: 0,
+            limits: Limits::default(),
             ip_id: 0,
             config,
             interface,
@@ -418,25 +415,6 @@ impl Stack {
             Record::HalfOpen(i) => self.half_open.get(i).is_for(key),
             Record::TimeWait(i) => self.time_wait.get(i).is_for(key),
         }
-    }
-
-    /// Whether one more challenge ACK may be sent this second (RFC 5961 section 7). How many there are in a second
-    /// is nobody's to know: who can count them out learns whether a forged segment hit (CVE-2016-5696).
-    pub(crate) fn may_challenge(&mut self, now: Instant) -> bool {
-        let second = now.as_nanos() / 1_000_000_000;
-        if second != self.challenge_second {
-            self.challenge_second = second;
-            let most = self.config.challenge_acks_per_second;
-            let held_back = isn::keyed(&self.secrets, second) % (u64::from(most) / 2 + 1);
-            self.challenges = held_back as u32;
-        }
-        if self.challenges >= self.config.challenge_acks_per_second {
-            self.counters.challenge_acks_limited += 1;
-            return false;
-        }
-        self.challenges += 1;
-        self.counters.challenge_acks += 1;
-        true
     }
 
     /// A frame that was handed out as lent has left the device and comes home.

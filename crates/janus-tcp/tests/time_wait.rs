@@ -1,0 +1,153 @@
+//! A connection takes the place of one in TIME-WAIT: which SYNs may (RFC 9293 MAY-2, RFC 6191), and where the new one's
+//! numbers begin (RFC 1122 section 4.2.2.13).
+
+mod support;
+
+use std::net::SocketAddrV4;
+
+use janus_tcp::{Config, SynCookies};
+use janus_wire::SeqNum;
+use janus_wire::tcp::Flags;
+use support::{Craft, HERE, Host, PEER, PORT, Peer};
+
+/// Our side closes first and waits; the peer has all that was written.
+fn into_time_wait(host: &mut Host, peer: &mut Peer) {
+    host.stack.close(host.now, peer.conn);
+    peer.listen(host, true);
+    host.send(&peer.segment(Flags::FIN | Flags::ACK));
+    peer.snd += 1u32;
+    host.collect();
+    assert_eq!(host.stack.in_time_wait(), 1);
+}
+
+/// In no time, so faster than the clock of initial numbers.
+fn send_much(host: &mut Host, peer: &mut Peer, bytes: usize) {
+    let mut left = bytes;
+    while left > 0 {
+        left -= host
+            .stack
+            .write(host.now, peer.conn, &vec![7; left])
+            .unwrap_or(0);
+        while !peer.listen(host, true).is_empty() {}
+    }
+}
+
+fn reopening(peer: &Peer, ahead: u32, timestamp: Option<u32>) -> Craft {
+    let mut syn = Craft::syn(peer.at);
+    syn.seq = peer.snd + ahead;
+    syn.options.timestamps = timestamp.map(|value| (value, 0));
+    syn
+}
+
+#[test]
+fn the_successor_begins_beyond_what_its_predecessor_sent() {
+    for syn_cookies in [SynCookies::Pressure, SynCookies::Always] {
+        let mut host = Host::with(Config {
+            syn_cookies,
+            ..Config::default()
+        });
+        let mut peer = Peer::open(&mut host, 4_000);
+        send_much(&mut host, &mut peer, 300_000);
+        into_time_wait(&mut host, &mut peer);
+        let answers = host.ask(&reopening(&peer, 1, None));
+        assert!(answers[0].has(Flags::SYN | Flags::ACK));
+        assert!(
+            answers[0].header.seq.gt(peer.rcv),
+            "not beyond the old numbers"
+        );
+        assert_eq!((host.stack.in_time_wait(), host.stack.half_open()), (0, 1));
+        host.end(&[]);
+    }
+}
+
+#[test]
+fn so_does_one_that_we_open() {
+    let mut host = Host::plain();
+    let mut peer = Peer::open(&mut host, 4_000);
+    send_much(&mut host, &mut peer, 300_000);
+    into_time_wait(&mut host, &mut peer);
+    let (local, remote) = (
+        SocketAddrV4::new(HERE, PORT),
+        SocketAddrV4::new(PEER, 4_000),
+    );
+    let conn = host
+        .stack
+        .connect(host.now, local, remote)
+        .expect("TIME-WAIT makes room");
+    let syn = &host.collect()[0];
+    assert!(syn.has(Flags::SYN) && syn.header.seq.gt(peer.rcv));
+    host.end(&[conn]);
+}
+
+#[test]
+fn the_clock_carries_the_numbers_when_it_is_ahead() {
+    let mut host = Host::plain();
+    let mut peer = Peer::open(&mut host, 4_000);
+    into_time_wait(&mut host, &mut peer);
+    host.wait(core::time::Duration::from_secs(10));
+    let answers = host.ask(&reopening(&peer, 1, None));
+    // Ten seconds at four microseconds a number.
+    let gone = answers[0].header.seq - peer.irs;
+    assert_eq!(gone, 2_500_000);
+    host.end(&[]);
+}
+
+/// RFC 6191 section 2, case by case: did the old one use timestamps, the SYN's timestamp beside the last one seen, its
+/// sequence number beyond the last one seen or not.
+#[test]
+fn timestamps_decide_and_then_the_sequence_number() {
+    let cases: [(bool, Option<i32>, u32, bool); 10] = [
+        (true, Some(1), 0u32.wrapping_sub(1_000), true),
+        (true, Some(1), 1_000, true),
+        (true, Some(0), 1_000, true),
+        (true, Some(0), 0u32.wrapping_sub(1_000), false),
+        (true, Some(-1), 1_000, false),
+        (true, None, 1_000, true),
+        (true, None, 0u32.wrapping_sub(1_000), false),
+        (false, Some(0), 0u32.wrapping_sub(1_000), true),
+        (false, None, 1_000, true),
+        (false, None, 0u32.wrapping_sub(1_000), false),
+    ];
+    for case in cases {
+        let (old_has, timestamp, ahead, opens) = case;
+        let mut host = Host::plain();
+        let mut peer = if old_has {
+            Peer::open_with_timestamps(&mut host, 4_000)
+        } else {
+            Peer::open(&mut host, 4_000)
+        };
+        into_time_wait(&mut host, &mut peer);
+        let last = peer.clock.unwrap_or(1_000_000);
+        let timestamp = timestamp.map(|off| last.wrapping_add_signed(off));
+        let answers = host.ask(&reopening(&peer, ahead, timestamp));
+        let opened = answers[0].has(Flags::SYN);
+        assert_eq!(opened, opens, "{case:?}");
+        // Who may not is told where the old connection stands.
+        if !opens {
+            assert_eq!(answers[0].header.flags, Flags::ACK);
+            assert_eq!(
+                (answers[0].header.seq, answers[0].header.ack),
+                (peer.rcv, peer.snd)
+            );
+        }
+        assert_eq!(host.stack.in_time_wait(), usize::from(!opens));
+        host.end(&[]);
+    }
+}
+
+#[test]
+fn a_stranger_reopens_nothing() {
+    let mut host = Host::plain();
+    let mut peer = Peer::open(&mut host, 4_000);
+    into_time_wait(&mut host, &mut peer);
+    let mut syn = reopening(&peer, 1_000, None);
+    syn.flags |= Flags::ACK;
+    host.ask(&syn);
+    let mut rst = peer.segment(Flags::RST);
+    for seq in [peer.snd, peer.snd - 1, SeqNum(0)] {
+        rst.seq = seq;
+        assert!(host.ask(&rst).is_empty());
+    }
+    assert_eq!(host.stack.in_time_wait(), 1);
+    host.end(&[]);
+}
