@@ -67,6 +67,10 @@ pub(crate) struct Hot {
     pub(crate) inbox: SegList,
     /// Received out of order, by sequence number.
     pub(crate) reordered: SegList,
+    /// Round trips measured: the end of the flight in which RTTVAR may fall once ([`crate::rto`]), and the largest
+    /// deviation seen in it.
+    pub(crate) rtt_round: SeqNum,
+    pub(crate) rtt_off_max: u32,
     /// Bytes received since the last acknowledgement we sent.
     pub(crate) unacked_bytes: u32,
     /// The largest window the peer ever offered: for the sender's silly-window rule.
@@ -115,6 +119,8 @@ impl Default for Hot {
             unsent: SegList::default(),
             inbox: SegList::default(),
             reordered: SegList::default(),
+            rtt_round: SeqNum(0),
+            rtt_off_max: 0,
             unacked_bytes: 0,
             max_snd_wnd: 0,
             syn_sent_us: 0,

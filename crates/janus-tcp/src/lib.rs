@@ -35,6 +35,7 @@ mod reassembly;
 mod records;
 mod reno;
 mod rto;
+mod rttm;
 mod segment;
 mod siphash;
 mod socket;

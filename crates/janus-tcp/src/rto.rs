@@ -2,13 +2,18 @@
 
 use core::time::Duration;
 
+use janus_wire::SeqNum;
+
 use crate::cold::Cold;
 use crate::config::Config;
+use crate::hot::Hot;
 
 /// Clock granularity G: a millisecond is finer than any timeout here.
 const GRANULARITY_US: u32 = 1_000;
 /// RTO for the first data after a handshake whose own timer expired (section 5.7).
 const AFTER_LOST_SYN: Duration = Duration::from_secs(3);
+/// No round trip counts as longer.
+const LONGEST_US: u32 = 120_000_000;
 /// RTTVAR takes the low bits of its field; the backoff that an idle connection keeps, the others.
 const VARIATION_BITS: u32 = 28;
 const VARIATION: u32 = (1 << VARIATION_BITS) - 1;
@@ -43,7 +48,7 @@ pub(crate) fn handshake_lost(cold: &mut Cold) {
 /// Takes a measured round trip (section 2.2 and 2.3).
 #[inline]
 pub(crate) fn sample(cold: &mut Cold, rtt_us: u32) {
-    let rtt = rtt_us.clamp(1, 120_000_000);
+    let rtt = rtt_us.clamp(1, LONGEST_US);
     if cold.srtt_us == 0 {
         cold.srtt_us = rtt;
         cold.rttvar_us = rtt / 2;
@@ -55,7 +60,38 @@ pub(crate) fn sample(cold: &mut Cold, rtt_us: u32) {
     cold.srtt_us = (cold.srtt_us - cold.srtt_us / 8 + rtt / 8).max(1);
 }
 
-/// RTO = SRTT + max(G, 4 RTTVAR), doubled `backoff` times, within the configured bounds (2.3, 2.4, 5.5).
+/// Takes one of many round trips measured in a flight. At full weight each, they would make RTTVAR forget within
+/// a round trip what it has to remember for several (RFC 7323 section 4.2). Appendix G divides the weights by the
+/// expected number of samples; in whole microseconds, that would round them away. So, as Linux does it: SRTT follows every
+/// sample; RTTVAR rises with any, and falls once in a round trip, by the largest deviation there was in it. With one
+/// sample in a round trip this is section 2.3 to the letter.
+#[inline]
+pub(crate) fn sample_of_many(cold: &mut Cold, hot: &mut Hot, ack: SeqNum, rtt_us: u32) {
+    let before = variation(cold);
+    let off = if cold.srtt_us == 0 {
+        0
+    } else {
+        cold.srtt_us.abs_diff(rtt_us.clamp(1, LONGEST_US))
+    };
+    hot.rtt_off_max = hot.rtt_off_max.max(off);
+    let (is_first, round_is_over) = (cold.srtt_us == 0, ack.ge(hot.rtt_round));
+    sample(cold, rtt_us);
+    if !is_first {
+        cold.rttvar_us = if round_is_over {
+            before - before / 4 + hot.rtt_off_max / 4
+        } else {
+            before.max(before - before / 4 + off / 4)
+        };
+    }
+    if round_is_over {
+        hot.rtt_off_max = 0;
+        hot.rtt_round = cold.snd_nxt;
+    }
+}
+
+/// RTO = SRTT + max(G, 4 RTTVAR), doubled `backoff` times (2.3, 5.5), and no more than the configured bound (2.5). The
+/// configured least is added to SRTT, as in Linux, where section 2.4 would have the sum be no less than it: the path
+/// that never varies still has a peer at its end that may put acknowledgements off.
 #[inline]
 pub(crate) fn timeout(cold: &Cold, config: &Config, backoff: u8) -> Duration {
     let base = if cold.srtt_us == 0 {
@@ -64,8 +100,8 @@ pub(crate) fn timeout(cold: &Cold, config: &Config, backoff: u8) -> Duration {
             _ => config.rto_initial.max(AFTER_LOST_SYN),
         }
     } else {
-        let us = u64::from(cold.srtt_us) + u64::from((4 * variation(cold)).max(GRANULARITY_US));
-        Duration::from_micros(us).max(config.rto_min)
+        let spread = Duration::from_micros(u64::from((4 * variation(cold)).max(GRANULARITY_US)));
+        Duration::from_micros(u64::from(cold.srtt_us)) + spread.max(config.rto_min)
     };
     let factor = 1u32 << backoff.min(16);
     base.saturating_mul(factor).min(config.rto_max)
@@ -129,7 +165,8 @@ mod tests {
         let config = Config::default();
         let mut cold = Cold::default();
         sample(&mut cold, 10);
-        assert_eq!(timeout(&cold, &config, 0), config.rto_min);
+        let srtt = Duration::from_micros(10);
+        assert_eq!(timeout(&cold, &config, 0), srtt + config.rto_min);
         assert_eq!(timeout(&cold, &config, 255), config.rto_max);
     }
 }

@@ -232,6 +232,8 @@ impl Stack {
         hot.dup_acks = 0;
         hot.probes = 0;
         hot.unacked_bytes = 0;
+        hot.rtt_round = cold.snd_nxt;
+        hot.rtt_off_max = 0;
         congestion::wake(hot, cold, &self.config, now);
         cold.hot = id;
         Some(id)

@@ -8,6 +8,7 @@ use crate::hot::hot_flag;
 use crate::parse::Parsed;
 use crate::reno::{self, DUP_THRESHOLD};
 use crate::rto;
+use crate::rttm::Acked;
 use crate::segment::seg_flag;
 use crate::stack::Stack;
 use crate::time::Instant;
@@ -124,7 +125,8 @@ impl Stack {
     /// Takes what is acknowledged out of flight and measures the round trip. True when our FIN was in it.
     fn drop_acked(&mut self, conn: u32, id: u32, p: &Parsed, now: Instant) -> bool {
         let hot = &mut self.hot[id];
-        let (mut fin, mut sample, mut ambiguous) = (false, None, false);
+        let (mut fin, mut acked) = (false, Acked::default());
+        let now_us = now.as_micros() as u32;
         while hot.flight.head != NONE {
             let at = hot.flight.head;
             let seg = &mut self.segments[at];
@@ -142,21 +144,12 @@ impl Stack {
             if !seg.has(seg_flag::LOST) {
                 hot.pipe = hot.pipe.saturating_sub(u32::from(seg.len));
             }
-            ambiguous |= seg.has(seg_flag::RESENT);
-            sample = Some(seg.sent_us);
+            acked.add(now_us.wrapping_sub(seg.sent_us), seg.has(seg_flag::RESENT));
             fin |= seg.has(seg_flag::FIN);
             self.segments.pop_front(&mut hot.flight);
             self.segments.free(at, &mut self.pool);
         }
-        // Karn's algorithm: a segment that was sent twice does not measure anything, nor do those that may have
-        // waited for it at the peer. Only a measurement ends the backoff (RFC 6298 section 5).
-        if let (Some(sent_us), false) = (sample, ambiguous) {
-            hot.backoff = 0;
-            rto::sample(
-                &mut self.cold[conn],
-                (now.as_micros() as u32).wrapping_sub(sent_us),
-            );
-        }
+        self.measure(conn, id, p, &acked, now);
         fin
     }
 

@@ -1,0 +1,83 @@
+//! RTTM, round-trip time measurement: RFC 6298 section 3 and RFC 7323 section 4. Which of two clocks an
+//! acknowledgement is measured by, and when it is not believed. What is made of a measurement is in `rto`.
+//!
+//! The segment's own clock, microseconds since it was sent, is the better one, and counts whenever nothing that is
+//! acknowledged was sent twice. Else it cannot be told which of its transmissions arrived, and nothing may be
+//! measured by it (Karn's algorithm); but the peer echoes the timestamp of that transmission, so with the timestamps
+//! option a round trip is measured after a loss too, in milliseconds. Linux chooses the same way.
+
+use core::ops::RangeInclusive;
+
+use crate::cold::flag;
+use crate::isn;
+use crate::parse::Parsed;
+use crate::rto;
+use crate::stack::Stack;
+use crate::time::Instant;
+
+/// No echo is older. A peer that claims so has not echoed what it got.
+const OLDEST_ECHO_MS: u32 = 120_000;
+/// How far off a measurement in whole milliseconds can be.
+const TICK_US: u32 = 1_000;
+
+/// When the segments were sent that an acknowledgement takes out of flight.
+#[derive(Default)]
+pub(crate) struct Acked {
+    /// Microseconds since the last transmission of the oldest and of the newest.
+    ages: Option<RangeInclusive<u32>>,
+    /// One of them was sent more than once.
+    resent: bool,
+}
+
+impl Acked {
+    /// One more, whose last transmission is that old.
+    #[inline]
+    pub(crate) fn add(&mut self, age_us: u32, resent: bool) {
+        self.resent |= resent;
+        self.ages = Some(match self.ages.take() {
+            None => age_us..=age_us,
+            Some(ages) => age_us.min(*ages.start())..=age_us.max(*ages.end()),
+        });
+    }
+}
+
+impl Stack {
+    /// `p` acknowledges something new. Takes a round trip from it, if it gives one. Only that ends the backoff
+    /// (RFC 6298 section 5).
+    #[inline]
+    pub(crate) fn measure(&mut self, conn: u32, id: u32, p: &Parsed, acked: &Acked, now: Instant) {
+        let Some(ages) = &acked.ages else { return };
+        let rtt_us = if !acked.resent {
+            // Of several, the one that waited longest for this acknowledgement, as the timer will.
+            *ages.end()
+        } else {
+            let uses = self.cold[conn].has(flag::TIMESTAMPS);
+            let echo = p.timestamps.filter(|_| uses).map(|(_, echo)| echo);
+            let Some(rtt_us) = echo.and_then(|echo| self.echoed(conn, echo, *ages.start(), now))
+            else {
+                return;
+            };
+            rtt_us
+        };
+        let (cold, hot) = (&mut self.cold[conn], &mut self.hot[id]);
+        hot.backoff = 0;
+        rto::sample_of_many(cold, hot, p.ack, rtt_us);
+    }
+
+    /// The age of the timestamp that an acknowledgement echoes, in microseconds. It cannot be younger than the newest transmission
+    /// of what is acknowledged: the peer remembers the timestamps of what advances its stream only (RFC 7323
+    /// section 4.3). So the future and nearly all the past that a peer might claim are not believed.
+    fn echoed(&self, conn: u32, echo: u32, newest_us: u32, now: Instant) -> Option<u32> {
+        let cold = &self.cold[conn];
+        let age_ms = isn::timestamp(&self.secrets, &cold.key, now).wrapping_sub(echo);
+        if echo == 0 || age_ms > OLDEST_ECHO_MS {
+            return None;
+        }
+        // A round trip of no tick took less than one.
+        let age_us = age_ms.max(1) * TICK_US;
+        (age_us + TICK_US > newest_us).then_some(age_us)
+    }
+}
+
+#[cfg(test)]
+mod tests;
