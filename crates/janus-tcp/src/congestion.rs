@@ -18,6 +18,12 @@ use crate::time::Instant;
 /// Initial window in segments (RFC 6928).
 pub(crate) const INITIAL_SEGMENTS: u32 = 10;
 
+/// The first window, in segments: one when SYN or SYN-ACK had to be sent again more than once. A single repeat may have
+/// been the timer's fault (RFC 6928 section 2, as in Linux; RFC 5681 section 3.1 would have one for any).
+pub(crate) fn first_window(repeats: u8) -> u32 {
+    if repeats > 1 { 1 } else { INITIAL_SEGMENTS }
+}
+
 /// What decides how much a connection may have in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]

@@ -7,7 +7,7 @@ use janus_wire::{FlowKeyV4, SeqNum};
 
 use crate::challenge::Kind;
 use crate::cold::{Cold, NONE, State, flag};
-use crate::congestion::{self, INITIAL_SEGMENTS};
+use crate::congestion;
 use crate::emit::Segment4;
 use crate::half_open::{HalfOpen, NO_SCALE};
 use crate::hot::hot_flag;
@@ -302,7 +302,9 @@ impl Stack {
             generation: cold.generation,
             last_heard_ms: now.as_millis() as u32,
             mss: record.mss,
-            cwnd_code: congestion::encode_window(INITIAL_SEGMENTS),
+            cwnd_code: congestion::encode_window(congestion::first_window(
+                record.tries.saturating_sub(1),
+            )),
             state: State::Established,
             flags: record.flags,
             scales,
@@ -366,11 +368,13 @@ impl Stack {
             block.clear(hot_flag::SYN);
             block.set(hot_flag::ACK_NOW);
             let first_try = block.backoff == 0;
+            let window = congestion::first_window(block.backoff);
             (block.backoff, block.retries) = (0, 0);
             let sent_us = block.syn_sent_us;
             block.snd_una = p.ack;
             let cold = &mut self.cold[conn];
             cold.state = State::Established;
+            cold.set_idle_window(window);
             if first_try {
                 rto::sample(cold, (now.as_micros() as u32).wrapping_sub(sent_us));
             } else {
@@ -536,6 +540,7 @@ impl Stack {
         let block = &mut self.hot[hot];
         block.snd_una = p.ack;
         block.rto_at = Instant::ZERO;
+        cold.set_idle_window(congestion::first_window(block.backoff));
         (block.backoff, block.retries) = (0, 0);
         block.clear(hot_flag::SYN);
         block.max_snd_wnd = cold.snd_wnd;
