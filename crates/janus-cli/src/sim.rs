@@ -1,4 +1,5 @@
-//! `janus sim`: scripts against the engine, one line a script, the first difference of each that fails.
+//! `janus sim`: scripts against the engine, one line a script, the first difference of each that fails; and
+//! `janus sim hostile`: whole connections through hostile networks, from seeds.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -9,13 +10,42 @@ use janus_sim::run::{Options, run_file};
 const DEPTH_MAX: usize = 16;
 
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Args {
     /// Scripts, or folders of them (`*.pkt`).
     #[arg(required = true)]
     paths: Vec<PathBuf>,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Connections through networks that lose, reorder, damage and cut off, one network a seed.
+    Hostile {
+        /// How many.
+        #[arg(long, default_value_t = 10_000)]
+        runs: u64,
+        /// The first seed.
+        #[arg(long, default_value_t = 0)]
+        first: u64,
+    },
 }
 
 pub(crate) fn run(args: &Args) -> janus::Result<ExitCode> {
+    match args.command {
+        Some(Command::Hostile { runs, first }) => {
+            let tally = janus_sim::hostile::run_many(first..first.saturating_add(runs));
+            for (name, count) in tally.iter() {
+                println!("{count:>14} {name}");
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        None => run_scripts(args),
+    }
+}
+
+fn run_scripts(args: &Args) -> janus::Result<ExitCode> {
     let mut scripts = Vec::new();
     for path in &args.paths {
         collect(path, &mut scripts, DEPTH_MAX).map_err(|e| format!("{}: {e}", path.display()))?;

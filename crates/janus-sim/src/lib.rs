@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod frames;
+pub mod hostile;
 pub mod net;
 pub mod run;
 pub mod script;

@@ -27,6 +27,7 @@ use capture::Capture;
 pub use link::LinkModel;
 use link::{Fate, Link};
 use packet::TooBig;
+pub(crate) use pair::stream_byte;
 pub use pair::{Pair, Parting};
 pub use partition::{Partition, Way};
 pub use random::Random;
@@ -196,6 +197,11 @@ impl Network {
 
     /// One more host, linked to all others. Addresses are documentation addresses (RFC 5737).
     pub fn add_host(&mut self, config: &Config) -> HostId {
+        self.add_host_with_mtu(config, 1_500)
+    }
+
+    /// One more host whose interface takes packets up to `mtu` bytes.
+    pub fn add_host_with_mtu(&mut self, config: &Config, mtu: u16) -> HostId {
         let index = self.hosts.len();
         let address = Ipv4Addr::new(
             192,
@@ -204,7 +210,7 @@ impl Network {
             u8::try_from(index + 1).expect("a network has at most 254 hosts"),
         );
         let depot = Depot::new(BUFFERS, &Growth::Inline).expect("memory for packet buffers");
-        let mut interface = Interface::ip(1_500);
+        let mut interface = Interface::ip(mtu);
         interface.any_local = false;
         interface.addresses = vec![Ipv4Cidr {
             addr: address,

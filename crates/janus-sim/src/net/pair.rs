@@ -57,13 +57,15 @@ pub enum Parting {
 }
 
 /// The byte at an offset of a stream: by place and stream, so that a misplaced piece shows.
-fn byte(stream: u64, offset: usize) -> u8 {
+pub(crate) fn stream_byte(stream: u64, offset: usize) -> u8 {
     ((offset as u64 ^ stream << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
 
 impl End {
     fn new(host: HostId, conn: ConnId, stream: u64, sends: usize, expects: usize) -> End {
-        let sends = (0..sends).map(|offset| byte(stream, offset)).collect();
+        let sends = (0..sends)
+            .map(|offset| stream_byte(stream, offset))
+            .collect();
         End {
             host,
             conn,
@@ -155,7 +157,7 @@ impl End {
             .received
             .iter()
             .enumerate()
-            .find(|(offset, got)| **got != byte(stream, *offset));
+            .find(|(offset, got)| **got != stream_byte(stream, *offset));
         assert_eq!(wrong, None, "first wrong byte");
     }
 }

@@ -1,0 +1,286 @@
+//! What one hostile run consists of, all of it drawn from the seed: hosts and their settings, links, partitions, and the
+//! connections with what their applications do. What never lives here: carrying it out (`flow`, `side`).
+
+use crate::net::{LinkModel, Random, Way};
+use janus_tcp::Config;
+use std::ops::Range;
+use std::time::Duration;
+
+/// From this length on a partition may end a connection.
+pub(super) const FATAL_PARTITION: Duration = Duration::from_secs(15);
+/// Most connections of a run.
+pub(super) const FLOWS_MAX: u64 = 6;
+
+/// A run.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) hosts: Vec<HostPlan>,
+    /// By sender, then receiver.
+    pub(super) links: Vec<Vec<LinkModel>>,
+    pub(super) partitions: Vec<PartitionPlan>,
+    pub(super) flows: Vec<FlowPlan>,
+}
+
+/// A host.
+#[derive(Clone, Debug)]
+pub(super) struct HostPlan {
+    pub(super) config: Config,
+    pub(super) mtu: u16,
+}
+
+/// A partition, in time from the beginning.
+#[derive(Clone, Debug)]
+pub(super) struct PartitionPlan {
+    pub(super) hosts: Vec<usize>,
+    pub(super) during: Range<Duration>,
+    pub(super) way: Way,
+}
+
+/// How a connection begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Opening {
+    /// The second end listens.
+    Passive,
+    /// Both ends connect to each other at the same moment.
+    Simultaneous,
+}
+
+/// How it ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Parting {
+    /// Both ends shut their sending side at the same moment.
+    Together,
+    /// One shuts; the other sends so many bytes more after it has seen that, and shuts too.
+    HalfClose { first: usize, more: usize },
+    /// One lets go when all has come; the other follows.
+    Close { first: usize },
+    /// One lets go in the middle of everything, once it has written and read so many bytes: with a reset, or in good
+    /// order as far as it is concerned.
+    Rude {
+        who: usize,
+        after: usize,
+        abort: bool,
+    },
+}
+
+/// A stretch of a connection's life: so many bytes from each end, then silence.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Phase {
+    pub(super) bytes: [usize; 2],
+    pub(super) gap: Duration,
+}
+
+/// An application.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AppPlan {
+    pub(super) write_max: u64,
+    pub(super) read_max: u64,
+    /// After so many of a thousand reads it reads nothing for a while.
+    pub(super) pauses: u16,
+    pub(super) pause_max: Duration,
+    pub(super) nodelay: bool,
+}
+
+/// A connection.
+#[derive(Clone, Debug)]
+pub(super) struct FlowPlan {
+    pub(super) hosts: [usize; 2],
+    pub(super) opening: Opening,
+    pub(super) starts: Duration,
+    pub(super) phases: Vec<Phase>,
+    pub(super) parting: Parting,
+    pub(super) apps: [AppPlan; 2],
+}
+
+fn millis(random: &mut Random, range: Range<u64>) -> Duration {
+    Duration::from_millis(random.within(range))
+}
+
+impl Plan {
+    /// Some run.
+    pub(super) fn draw(random: &mut Random) -> Plan {
+        let count = match random.within(0..10) {
+            0..=6 => 2,
+            _ => random.within(3..5) as usize,
+        };
+        let hosts: Vec<HostPlan> = (0..count).map(|_| HostPlan::draw(random)).collect();
+        let links = (0..count).map(|_| (0..count).map(|_| link(random)).collect());
+        let links = links.collect();
+        let flows = (0..random.within(1..FLOWS_MAX + 1))
+            .map(|_| FlowPlan::draw(random, count))
+            .collect();
+        let partitions = match random.within(0..3) {
+            0 => (0..random.within(1..4))
+                .map(|_| PartitionPlan::draw(random, count))
+                .collect(),
+            _ => Vec::new(),
+        };
+        Plan {
+            hosts,
+            links,
+            partitions,
+            flows,
+        }
+    }
+
+    /// Whether some partition may end a connection between these hosts.
+    pub(super) fn may_lose(&self, hosts: [usize; 2]) -> bool {
+        let cut = |partition: &&PartitionPlan| {
+            partition.hosts.contains(&hosts[0]) != partition.hosts.contains(&hosts[1])
+        };
+        let total: Duration = self
+            .partitions
+            .iter()
+            .filter(cut)
+            .map(|partition| partition.during.end - partition.during.start)
+            .sum();
+        total >= FATAL_PARTITION
+    }
+}
+
+fn link(random: &mut Random) -> LinkModel {
+    match random.within(0..5) {
+        0 => LinkModel::default(),
+        _ => LinkModel::draw(random),
+    }
+}
+
+/// A buffer: tiny, small or ordinary.
+fn buffer(random: &mut Random) -> u32 {
+    let range = match random.within(0..8) {
+        0 => 1_000..3_000,
+        1 | 2 => 3_000..30_000,
+        3 => 256_000..1_500_000,
+        _ => 30_000..256_000,
+    };
+    random.within(range) as u32
+}
+
+impl HostPlan {
+    fn draw(random: &mut Random) -> HostPlan {
+        let mtu = match random.within(0..10) {
+            0 => random.within(120..576),
+            1 | 2 => random.within(576..1_500),
+            3 => random.within(1_501..1_900),
+            _ => 1_500,
+        };
+        HostPlan {
+            config: Config {
+                max_connections: 256,
+                max_hot: 256,
+                max_half_open: 64,
+                max_time_wait: 64,
+                max_segments: 1 << 16,
+                receive_buffer: buffer(random),
+                send_buffer: buffer(random),
+                timestamps: random.chance(750),
+                delayed_ack: millis(random, 1..200),
+                time_wait: millis(random, 1_000..60_000),
+                ..Config::default()
+            },
+            mtu: mtu as u16,
+        }
+    }
+}
+
+impl PartitionPlan {
+    fn draw(random: &mut Random, count: usize) -> PartitionPlan {
+        let from = millis(random, 0..20_000);
+        let lasts = match random.within(0..20) {
+            0 => millis(random, 15_000..2_000_000),
+            1..=4 => millis(random, 1_000..5_000),
+            _ => millis(random, 10..1_000),
+        };
+        let first = random.within(0..count as u64) as usize;
+        let second = random.within(0..count as u64) as usize;
+        PartitionPlan {
+            // Two of four hosts, perhaps; with two hosts, one.
+            hosts: if count > 2 {
+                vec![first, second]
+            } else {
+                vec![first]
+            },
+            during: from..from + lasts,
+            way: match random.within(0..4) {
+                0 => Way::In,
+                1 => Way::Out,
+                _ => Way::Both,
+            },
+        }
+    }
+}
+
+impl AppPlan {
+    fn draw(random: &mut Random) -> AppPlan {
+        let size = |random: &mut Random| match random.within(0..6) {
+            0 => random.within(2..40),
+            1 => random.within(40..600),
+            2 => random.within(20_000..70_000),
+            _ => random.within(600..8_000),
+        };
+        AppPlan {
+            write_max: size(random),
+            read_max: size(random),
+            pauses: if random.chance(400) { 30 } else { 0 },
+            pause_max: millis(random, 1..3_000),
+            nodelay: random.chance(300),
+        }
+    }
+
+    /// So that nobody writes a hundred thousand bytes one by one.
+    fn patience(&self) -> usize {
+        (self.write_max.min(self.read_max) * 400).min(60_000) as usize
+    }
+}
+
+impl FlowPlan {
+    fn draw(random: &mut Random, hosts: usize) -> FlowPlan {
+        let first = random.within(0..hosts as u64) as usize;
+        let second = (first + random.within(1..hosts as u64) as usize) % hosts;
+        let apps = [AppPlan::draw(random), AppPlan::draw(random)];
+        let most = apps[0].patience().min(apps[1].patience()) as u64;
+        let bytes = |random: &mut Random| match random.within(0..5) {
+            0 => 0,
+            1 => random.within(0..600.min(most)) as usize,
+            _ => random.within(0..most) as usize,
+        };
+        let phases: Vec<Phase> = (0..random.within(1..5))
+            .map(|_| Phase {
+                bytes: [bytes(random), bytes(random)],
+                gap: match random.within(0..4) {
+                    0 => millis(random, 1_000..400_000),
+                    _ => millis(random, 1..2_000),
+                },
+            })
+            .collect();
+        let total: usize = phases
+            .iter()
+            .map(|phase| phase.bytes[0] + phase.bytes[1])
+            .sum();
+        let side = random.within(0..2) as usize;
+        let parting = match random.within(0..10) {
+            0..=2 => Parting::Together,
+            3..=5 => Parting::HalfClose {
+                first: side,
+                more: bytes(random),
+            },
+            6 | 7 => Parting::Close { first: side },
+            _ => Parting::Rude {
+                who: side,
+                after: random.within(0..total as u64 + 1) as usize,
+                abort: random.chance(500),
+            },
+        };
+        FlowPlan {
+            hosts: [first, second],
+            opening: match random.within(0..6) {
+                0 => Opening::Simultaneous,
+                _ => Opening::Passive,
+            },
+            starts: millis(random, 0..8_000),
+            phases,
+            parting,
+            apps,
+        }
+    }
+}
