@@ -7,7 +7,7 @@ use super::far::{App, Far};
 use super::served::OPEN_WINDOW;
 use janus_mem::{Depot, Frame, Growth, MemError, Toucher};
 use janus_tcp::{
-    Config, ConnId, Error, Instant, Interface, Ipv4Cidr, ListenerId, Local, Secrets, Stack, Token,
+    Config, ConnId, Error, Instant, Interface, IpCidr, ListenerId, Local, Secrets, Stack, Token,
 };
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
@@ -56,12 +56,10 @@ impl Engine {
             link: janus_wire::Link::Ethernet,
             mac: janus_wire::MacAddr([2, 0, 0, 0, 0, 1]),
             mtu: 1500,
-            addresses: vec![Ipv4Cidr {
-                addr: *server.ip(),
-                prefix: 24,
-            }],
+            addresses: vec![IpCidr::new(*server.ip(), 24)],
             any_local: false,
             gateway: Some(Ipv4Addr::new(192, 0, 2, 2)),
+            gateway_v6: None,
             tx_checksum: false,
             rx_checksum: false,
             answers: true,

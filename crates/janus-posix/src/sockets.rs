@@ -3,7 +3,7 @@
 //! Options and fcntl are in `options`.
 
 use janus_tcp::{ConnId, Instant, Stack};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crate::abi;
 use crate::errno::Errno;
@@ -12,6 +12,9 @@ use crate::table::{Socket, State, Table};
 
 #[cfg(test)]
 mod tests;
+
+/// The wildcard of an AF_INET socket.
+const ANY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 type Result<T> = std::result::Result<T, Errno>;
 
@@ -61,19 +64,19 @@ impl Sockets {
     }
 
     /// `bind(2)`.
-    pub fn bind(&mut self, fd: i32, address: SocketAddrV4) -> Result<()> {
+    pub fn bind(&mut self, fd: i32, address: SocketAddr) -> Result<()> {
         let socket = *self.table.get(fd)?;
         if socket.state != State::Idle || socket.bound.is_some() {
             return Err(Errno::EINVAL);
         }
-        let ip = *address.ip();
+        let ip = address.ip();
         let interface = self.stack.interface();
         let ours = interface.any_local || interface.addresses.iter().any(|own| own.addr == ip);
         if !ip.is_unspecified() && !ours {
             return Err(Errno::EADDRNOTAVAIL);
         }
         let address = match address.port() {
-            0 => SocketAddrV4::new(ip, self.free_port(fd, ip)?),
+            0 => SocketAddr::new(ip, self.free_port(fd, ip)?),
             _ if self.bind_conflict(fd, address, socket.options.reuse_address) => {
                 return Err(Errno::EADDRINUSE);
             }
@@ -84,7 +87,7 @@ impl Sockets {
     }
 
     /// Two sockets on one port need SO_REUSEADDR on both, and neither listening (inet_csk_bind_conflict).
-    fn bind_conflict(&self, fd: i32, address: SocketAddrV4, reuse: bool) -> bool {
+    fn bind_conflict(&self, fd: i32, address: SocketAddr, reuse: bool) -> bool {
         self.table
             .iter()
             .filter(|(other, _)| *other != fd)
@@ -102,10 +105,10 @@ impl Sockets {
             })
     }
 
-    fn free_port(&mut self, fd: i32, ip: Ipv4Addr) -> Result<u16> {
+    fn free_port(&mut self, fd: i32, ip: IpAddr) -> Result<u16> {
         let mut candidates = self.ports.candidates();
         candidates
-            .find(|port| !self.bind_conflict(fd, SocketAddrV4::new(ip, *port), false))
+            .find(|port| !self.bind_conflict(fd, SocketAddr::new(ip, *port), false))
             .ok_or(Errno::EADDRINUSE)
     }
 
@@ -120,10 +123,7 @@ impl Sockets {
         }
         let local = match socket.bound {
             Some(local) => local,
-            None => SocketAddrV4::new(
-                Ipv4Addr::UNSPECIFIED,
-                self.free_port(fd, Ipv4Addr::UNSPECIFIED)?,
-            ),
+            None => SocketAddr::new(ANY, self.free_port(fd, ANY)?),
         };
         // The kernel's queue is full when it holds more than the backlog (sk_acceptq_is_full), and a negative
         // backlog is a huge one.
@@ -140,7 +140,7 @@ impl Sockets {
     }
 
     /// `accept(2)`. The new socket inherits the listener's options and blocks, whatever the listener does.
-    pub fn accept(&mut self, fd: i32) -> Result<(i32, SocketAddrV4)> {
+    pub fn accept(&mut self, fd: i32) -> Result<(i32, SocketAddr)> {
         let socket = *self.table.get(fd)?;
         let State::Listening(listener) = socket.state else {
             return Err(Errno::EINVAL);
@@ -160,7 +160,7 @@ impl Sockets {
 
     /// `connect(2)`. The first call always says `EINPROGRESS`, later ones `EALREADY` until the outcome is known, which
     /// is then told once: a caller that may block repeats the call until it says neither.
-    pub fn connect(&mut self, now: Instant, fd: i32, remote: SocketAddrV4) -> Result<()> {
+    pub fn connect(&mut self, now: Instant, fd: i32, remote: SocketAddr) -> Result<()> {
         let socket = *self.table.get(fd)?;
         match socket.state {
             State::Listening(_) | State::Connected(_) => Err(Errno::EISCONN),
@@ -182,8 +182,8 @@ impl Sockets {
         &mut self,
         now: Instant,
         fd: i32,
-        bound: Option<SocketAddrV4>,
-        remote: SocketAddrV4,
+        bound: Option<SocketAddr>,
+        remote: SocketAddr,
     ) -> Result<ConnId> {
         // The kernel takes 0.0.0.0 for this host; there is no loopback here.
         if let Some(local) = bound {
@@ -197,7 +197,7 @@ impl Sockets {
                 });
         }
         for port in self.ports.candidates() {
-            let local = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
+            let local = SocketAddr::new(ANY, port);
             if self.bind_conflict(fd, local, true) {
                 continue;
             }
@@ -380,9 +380,9 @@ impl Sockets {
     }
 
     /// `getsockname(2)`.
-    pub fn getsockname(&mut self, fd: i32) -> Result<SocketAddrV4> {
+    pub fn getsockname(&mut self, fd: i32) -> Result<SocketAddr> {
         let socket = *self.table.get(fd)?;
-        let nowhere = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+        let nowhere = SocketAddr::new(ANY, 0);
         match socket.state {
             State::Connecting(conn) | State::Connected(conn) => Ok(self.stack.local_addr(conn)?),
             State::Idle | State::Listening(_) => Ok(socket.bound.unwrap_or(nowhere)),
@@ -390,7 +390,7 @@ impl Sockets {
     }
 
     /// `getpeername(2)`.
-    pub fn getpeername(&mut self, fd: i32) -> Result<SocketAddrV4> {
+    pub fn getpeername(&mut self, fd: i32) -> Result<SocketAddr> {
         match self.flowing(fd, Errno::ENOTCONN)? {
             (conn, true) if self.stack.is_connected(conn).is_ok() => {
                 Ok(self.stack.peer_addr(conn)?)

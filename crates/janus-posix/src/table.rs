@@ -3,7 +3,7 @@
 use janus_tcp::{ConnId, ListenerId};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 
 use crate::errno::Errno;
 
@@ -38,7 +38,7 @@ pub(crate) struct SocketOptions {
 pub(crate) struct Socket {
     pub(crate) state: State,
     /// Where `bind` put it.
-    pub(crate) bound: Option<SocketAddrV4>,
+    pub(crate) bound: Option<SocketAddr>,
     pub(crate) options: SocketOptions,
     pub(crate) nonblocking: bool,
     pub(crate) close_on_exec: bool,

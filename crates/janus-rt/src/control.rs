@@ -11,7 +11,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
@@ -51,7 +51,7 @@ struct Waiter {
 }
 
 struct Port {
-    address: SocketAddrV4,
+    address: SocketAddr,
     /// Bound as port 0; another core's port 0 may join it until it serves.
     dynamic: bool,
     serving: bool,
@@ -92,7 +92,7 @@ impl Control {
     }
 
     /// Enters `core` as a listener on `address`; answers the port (chosen when `address` says 0).
-    pub(crate) fn bind(&self, core: u8, address: SocketAddrV4) -> io::Result<u16> {
+    pub(crate) fn bind(&self, core: u8, address: SocketAddr) -> io::Result<u16> {
         let mut state = self.lock();
         if address.port() == 0 {
             return state.bind_dynamic(core, address);
@@ -202,7 +202,7 @@ impl Control {
 }
 
 impl State {
-    fn bind_fixed(&mut self, core: u8, address: SocketAddrV4) -> io::Result<u16> {
+    fn bind_fixed(&mut self, core: u8, address: SocketAddr) -> io::Result<u16> {
         let port = address.port();
         if let Some(entry) = self.ports.get_mut(&port) {
             return entry.join(core, address).map(|()| port);
@@ -212,9 +212,9 @@ impl State {
 
     /// The n-th port 0 of every main shall be one port, so that a loop over it scales like any other: join the first
     /// one that waits for its cores and that this core has not joined; else take a new port.
-    fn bind_dynamic(&mut self, core: u8, address: SocketAddrV4) -> io::Result<u16> {
+    fn bind_dynamic(&mut self, core: u8, address: SocketAddr) -> io::Result<u16> {
         let waiting = self.ports.iter_mut().find(|(_, entry)| {
-            let same = *entry.address.ip() == *address.ip();
+            let same = entry.address.ip() == address.ip();
             entry.dynamic && !entry.serving && same && !entry.bound.contains(&core)
         });
         if let Some((port, entry)) = waiting {
@@ -227,7 +227,7 @@ impl State {
     fn insert(
         &mut self,
         core: u8,
-        address: SocketAddrV4,
+        address: SocketAddr,
         port: u16,
         dynamic: bool,
     ) -> io::Result<u16> {
@@ -242,7 +242,7 @@ impl State {
             taken => taken,
         };
         let entry = Port {
-            address: SocketAddrV4::new(*address.ip(), port),
+            address: SocketAddr::new(address.ip(), port),
             dynamic,
             serving: false,
             bound: vec![core],
@@ -310,7 +310,7 @@ impl State {
 }
 
 impl Port {
-    fn join(&mut self, core: u8, address: SocketAddrV4) -> io::Result<()> {
+    fn join(&mut self, core: u8, address: SocketAddr) -> io::Result<()> {
         let in_use = |message: String| Err(io::Error::new(io::ErrorKind::AddrInUse, message));
         let port = address.port();
         if self.bound.contains(&core) {

@@ -20,7 +20,7 @@ pub use many::run_many;
 use plan::Plan;
 use rules::{Rules, Watch};
 use std::cell::RefCell;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -230,8 +230,10 @@ impl<'n> World<'n> {
         for (host, listener) in self.hosts.iter().zip(&self.listeners) {
             while let Ok((conn, peer)) = self.network.host(*host).stack.accept(*listener) {
                 let mut flows = self.flows.iter_mut();
-                let flow = flows
-                    .find(|flow| flow.sides[1].host == *host && flow.ends(self.network)[0] == peer);
+                let flow = flows.find(|flow| {
+                    flow.sides[1].host == *host
+                        && SocketAddr::V4(flow.ends(self.network)[0]) == peer
+                });
                 let flow =
                     flow.unwrap_or_else(|| panic!("a connection from {peer}, who opened none"));
                 if flow.sides[1].conn.is_some() || flow.sides[1].gone {

@@ -6,7 +6,7 @@
 
 use crate::frames;
 use janus_mem::{Depot, Growth};
-use janus_tcp::{Config, Instant, Interface, Ipv4Cidr, Secrets, Stack};
+use janus_tcp::{Config, Instant, Interface, IpCidr, Secrets, Stack};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -212,10 +212,7 @@ impl Network {
         let depot = Depot::new(BUFFERS, &Growth::Inline).expect("memory for packet buffers");
         let mut interface = Interface::ip(mtu);
         interface.any_local = false;
-        interface.addresses = vec![Ipv4Cidr {
-            addr: address,
-            prefix: 24,
-        }];
+        interface.addresses = vec![IpCidr::new(address, 24)];
         let secrets = Secrets::from_seed(self.random.bits());
         let stack = Stack::new(
             config.clone(),

@@ -8,8 +8,8 @@ use janus_mem::Frame;
 use janus_wire::tcp::{Flags, Options};
 
 use crate::challenge::Kind;
-use crate::cold::{Cold, NONE, State, flag};
-use crate::emit::Segment4;
+use crate::cold::{NONE, State, flag};
+use crate::emit::Outgoing;
 use crate::hot::hot_flag;
 use crate::isn;
 use crate::parse::Parsed;
@@ -241,25 +241,25 @@ impl Stack {
     /// A bare ACK that needs no hot block.
     pub(crate) fn send_ack(&mut self, conn: u32, now: Instant) {
         let cold = &self.cold[conn];
-        let key = cold.key;
-        let segment = Segment4 {
-            key,
+        let segment = Outgoing {
+            key: self.cold.key(conn),
             seq: cold.snd_nxt,
             ack: cold.rcv_nxt,
             flags: Flags::ACK,
             window: cold.window_field(),
-            options: self.options_for(cold, now),
+            options: self.options_for(conn, now),
         };
         self.reply(&segment, now);
     }
 
     #[inline]
-    pub(crate) fn options_for(&self, cold: &Cold, now: Instant) -> Options {
+    pub(crate) fn options_for(&self, conn: u32, now: Instant) -> Options {
+        let cold = &self.cold[conn];
         if !cold.has(flag::TIMESTAMPS) {
             return Options::NONE;
         }
         Options::timestamps(
-            isn::timestamp(&self.secrets, &cold.key, now),
+            isn::timestamp(&self.secrets, &self.cold.key(conn), now),
             cold.ts_recent,
         )
     }

@@ -1,10 +1,11 @@
-//! The cold TCB: all that an idle connection is, in one cache line.
+//! The cold TCB: all that an idle connection is. Beside its flow key it fills one cache line for IPv4
+//! ([`crate::flows`]).
 //!
 //! What is only needed while something is in flight, queued or timed lives in the hot block ([`crate::hot`]);
 //! `hot` names it, or nothing. While a hot block is attached it is the authority on congestion state, and
 //! what outlives it is written back here when it is released.
 
-use janus_wire::{FlowKeyV4, SeqNum};
+use janus_wire::SeqNum;
 
 use crate::congestion;
 
@@ -54,7 +55,7 @@ impl State {
     }
 }
 
-/// Bits of [`Cold::flags`].
+/// Bits of [`Tcb::flags`].
 pub(crate) mod flag {
     /// Both sides sent the timestamps option.
     pub(crate) const TIMESTAMPS: u8 = 1 << 0;
@@ -82,10 +83,9 @@ pub(crate) mod flag {
     pub(crate) const FIN_QUEUED: u8 = 1 << 7;
 }
 
-#[repr(C, align(64))]
+#[repr(C)]
 #[derive(Clone, Copy)]
-pub(crate) struct Cold {
-    pub(crate) key: FlowKeyV4,
+pub(crate) struct Tcb {
     pub(crate) snd_nxt: SeqNum,
     pub(crate) rcv_nxt: SeqNum,
     /// The peer's window, scaled, counted from the acknowledgement that carried it.
@@ -112,7 +112,7 @@ pub(crate) struct Cold {
     /// Which of the interned option profiles the connection has; 0 = the stack's defaults.
     pub(crate) profile: u8,
     /// The congestion window, coded by [`crate::congestion::encode_window`] in seven bits; the top bit is
-    /// [`Cold::is_interactive`].
+    /// [`Tcb::is_interactive`].
     pub(crate) cwnd_code: u8,
     pub(crate) state: State,
     pub(crate) flags: u8,
@@ -120,12 +120,12 @@ pub(crate) struct Cold {
     pub(crate) scales: u8,
 }
 
-const _: () = assert!(size_of::<Cold>() == 64);
+// With the twelve bytes of an IPv4 key this is one cache line.
+const _: () = assert!(size_of::<Tcb>() == 52);
 
-impl Default for Cold {
-    fn default() -> Cold {
-        Cold {
-            key: FlowKeyV4::default(),
+impl Default for Tcb {
+    fn default() -> Tcb {
+        Tcb {
             snd_nxt: SeqNum(0),
             rcv_nxt: SeqNum(0),
             snd_wnd: 0,
@@ -148,12 +148,7 @@ impl Default for Cold {
     }
 }
 
-impl Cold {
-    #[inline]
-    pub(crate) fn is_for(&self, key: &FlowKeyV4) -> bool {
-        self.state != State::Closed && self.key == *key
-    }
-
+impl Tcb {
     #[inline]
     pub(crate) fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0

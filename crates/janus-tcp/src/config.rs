@@ -1,13 +1,9 @@
-//! What a stack is told once: its bounds and times, its interface, its secrets.
+//! What a stack is told once: its bounds and times, its secrets. Its device is in `interface`.
 
 use core::time::Duration;
-use std::net::Ipv4Addr;
-
-use janus_wire::{Link, MacAddr};
 
 use crate::congestion::Algorithm;
 use crate::cookie::Recent;
-use crate::parse::may_be_peer;
 
 /// When SYNs are answered with cookies: without keeping anything, at the price of a connection that knows less of its
 /// peer (RFC 4987 section 3.6).
@@ -107,117 +103,6 @@ impl Config {
     pub(crate) fn window_scale(&self) -> u8 {
         let bits = 32 - (self.receive_buffer >> 16).leading_zeros();
         bits.min(14) as u8
-    }
-}
-
-/// An address and the length of its network's prefix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ipv4Cidr {
-    /// The address.
-    pub addr: Ipv4Addr,
-    /// Bits of it that name the network.
-    pub prefix: u8,
-}
-
-impl Ipv4Cidr {
-    /// Whether `other` is the broadcast address of the network, or its obsolete form with all bits zero.
-    pub(crate) fn is_broadcast(&self, other: Ipv4Addr) -> bool {
-        let hosts = u32::MAX.checked_shr(u32::from(self.prefix)).unwrap_or(0);
-        // A network of one or two addresses has no broadcast (RFC 3021).
-        hosts > 1
-            && self.contains(other)
-            && matches!(other.to_bits() & hosts, host if host == 0 || host == hosts)
-    }
-
-    /// Whether `other` is in the same network.
-    pub fn contains(&self, other: Ipv4Addr) -> bool {
-        let mask = u32::MAX
-            .checked_shl(32 - u32::from(self.prefix.min(32)))
-            .unwrap_or(0);
-        (self.addr.to_bits() ^ other.to_bits()) & mask == 0
-    }
-}
-
-/// What the stack knows of the device its frames go through.
-#[derive(Clone, Debug)]
-pub struct Interface {
-    /// Whether frames begin with an Ethernet or an IP header.
-    pub link: Link,
-    /// Our hardware address (unused without Ethernet).
-    pub mac: MacAddr,
-    /// Largest IP packet.
-    pub mtu: u16,
-    /// Our addresses.
-    pub addresses: Vec<Ipv4Cidr>,
-    /// Take every unicast destination as ours: for wires that carry one server's traffic only.
-    pub any_local: bool,
-    /// Where packets for other networks go.
-    pub gateway: Option<Ipv4Addr>,
-    /// The device fills in checksums.
-    pub tx_checksum: bool,
-    /// The device has verified checksums.
-    pub rx_checksum: bool,
-    /// This stack answers ARP requests. Of the stacks that share a device, and all hear them, one does.
-    pub answers: bool,
-}
-
-impl Interface {
-    /// An interface without a link layer that takes every packet for its own.
-    pub fn ip(mtu: u16) -> Interface {
-        Interface {
-            link: Link::Ip,
-            mac: MacAddr::default(),
-            mtu,
-            addresses: Vec::new(),
-            any_local: true,
-            gateway: None,
-            tx_checksum: false,
-            rx_checksum: false,
-            answers: true,
-        }
-    }
-
-    #[inline]
-    pub(crate) fn is_ours(&self, addr: Ipv4Addr) -> bool {
-        self.any_local || self.addresses.iter().any(|own| own.addr == addr)
-    }
-
-    /// Whether a packet may come from `addr`: not from a group, a broadcast, a loopback or our own address (MUST-63;
-    /// RFC 1122 section 3.2.1.3). Where every destination is ours, no source can be told from one of ours.
-    #[inline]
-    pub(crate) fn may_be_source(&self, addr: Ipv4Addr) -> bool {
-        may_be_peer(addr)
-            && (self.any_local
-                || !addr.is_loopback()
-                    && !self
-                        .addresses
-                        .iter()
-                        .any(|own| own.addr == addr || own.is_broadcast(addr)))
-    }
-
-    /// Whether a connection can be opened to `addr`: not to a group, nowhere, or a broadcast of our networks (MUST-46).
-    pub(crate) fn may_be_destination(&self, addr: Ipv4Addr) -> bool {
-        may_be_peer(addr) && !self.addresses.iter().any(|own| own.is_broadcast(addr))
-    }
-
-    /// Our address towards `peer`.
-    pub fn source_for(&self, peer: Ipv4Addr) -> Option<Ipv4Addr> {
-        let near = self.addresses.iter().find(|own| own.contains(peer));
-        near.or(self.addresses.first()).map(|own| own.addr)
-    }
-
-    /// The neighbour that packets for `peer` are handed to.
-    #[inline]
-    pub(crate) fn next_hop(&self, peer: Ipv4Addr) -> Ipv4Addr {
-        match self.gateway {
-            Some(gateway) if !self.addresses.iter().any(|own| own.contains(peer)) => gateway,
-            _ => peer,
-        }
-    }
-
-    /// The payload of the largest segment that fits (RFC 9293 section 3.7.1).
-    pub(crate) fn mss(&self) -> u16 {
-        self.mtu.saturating_sub(40)
     }
 }
 

@@ -7,7 +7,7 @@
 //! [`Hot::ssthresh`] to it and decides about [`Hot::cwnd`] until [`leave_recovery`]; [`on_ack`] is not called
 //! meanwhile.
 
-use crate::cold::Cold;
+use crate::cold::Tcb;
 use crate::config::Config;
 use crate::cubic::{self, Cubic};
 use crate::hot::{Hot, hot_flag};
@@ -61,7 +61,7 @@ pub(crate) fn decode_window(code: u8) -> u32 {
 
 /// Loads the hot block with what the cold TCB remembers.
 #[inline]
-pub(crate) fn wake(hot: &mut Hot, cold: &Cold, config: &Config, now: Instant) {
+pub(crate) fn wake(hot: &mut Hot, cold: &Tcb, config: &Config, now: Instant) {
     let mss = u32::from(cold.payload_mss());
     hot.cwnd = cold.idle_window().saturating_mul(mss);
     let threshold = cold.idle_threshold();
@@ -97,7 +97,7 @@ fn restart(hot: &mut Hot, mss: u32) {
 
 /// Data is about to go out while nothing is in flight: the time since the last acknowledgement was idle.
 #[inline]
-pub(crate) fn on_start(hot: &mut Hot, cold: &Cold, config: &Config, now: Instant) {
+pub(crate) fn on_start(hot: &mut Hot, cold: &Tcb, config: &Config, now: Instant) {
     let now_ms = now.as_millis() as u32;
     let idle_ms = now_ms.wrapping_sub(hot.acked_ms);
     // Not a part of CUBIC's epoch (RFC 9438 section 5.8).
@@ -109,7 +109,7 @@ pub(crate) fn on_start(hot: &mut Hot, cold: &Cold, config: &Config, now: Instant
 
 /// Stores in the cold TCB what outlives the hot block.
 #[inline]
-pub(crate) fn sleep(hot: &Hot, cold: &mut Cold) {
+pub(crate) fn sleep(hot: &Hot, cold: &mut Tcb) {
     let mss = u32::from(cold.payload_mss());
     cold.set_idle_window(hot.cwnd / mss);
     cold.set_idle_threshold((hot.ssthresh != u32::MAX).then(|| hot.ssthresh / mss));
@@ -118,7 +118,7 @@ pub(crate) fn sleep(hot: &Hot, cold: &mut Cold) {
 /// A segment with data has been sent. Notes whether the window holds the sender back, that is, whether less than a
 /// segment of it is left; if it does not, how much of it was used at most. Both hold for the data sent meanwhile.
 #[inline]
-pub(crate) fn on_sent(hot: &mut Hot, cold: &Cold) {
+pub(crate) fn on_sent(hot: &mut Hot, cold: &Tcb) {
     let limited = hot.pipe + u32::from(cold.payload_mss()) > hot.cwnd;
     let is_news = hot.snd_una.ge(hot.used_until)
         || limited
@@ -132,7 +132,7 @@ pub(crate) fn on_sent(hot: &mut Hot, cold: &Cold) {
 
 /// `acked` bytes were newly acknowledged, outside recovery.
 #[inline]
-pub(crate) fn on_ack(hot: &mut Hot, cold: &Cold, acked: u32, now: Instant) {
+pub(crate) fn on_ack(hot: &mut Hot, cold: &Tcb, acked: u32, now: Instant) {
     let now_ms = now.as_millis() as u32;
     let since_ms = now_ms.wrapping_sub(core::mem::replace(&mut hot.acked_ms, now_ms));
     let mss = u32::from(cold.payload_mss());
@@ -171,7 +171,7 @@ fn slow_start(hot: &mut Hot, mss: u32, acked: u32) {
 
 /// Something sent was lost for the first time in this window: the slow-start threshold from now on. The algorithm
 /// learns of the loss by this call, so it is made once for each window.
-pub(crate) fn ssthresh_on_loss(hot: &mut Hot, cold: &Cold, _now: Instant) -> u32 {
+pub(crate) fn ssthresh_on_loss(hot: &mut Hot, cold: &Tcb, _now: Instant) -> u32 {
     let mss = u32::from(cold.payload_mss());
     hot.cwnd_credit = 0;
     // What limited transmit sent on duplicate acknowledgements does not count (RFC 5681 section 3.2 step 2). In
@@ -188,14 +188,14 @@ pub(crate) fn ssthresh_on_loss(hot: &mut Hot, cold: &Cold, _now: Instant) -> u32
 }
 
 /// Everything sent before the loss is acknowledged (RFC 6582 section 3.2 step 3, first option).
-pub(crate) fn leave_recovery(hot: &mut Hot, cold: &Cold) {
+pub(crate) fn leave_recovery(hot: &mut Hot, cold: &Tcb) {
     let mss = u32::from(cold.payload_mss());
     hot.cwnd = hot.ssthresh.min(hot.flight.bytes.max(mss) + mss);
     hot.clear(hot_flag::RECOVERY);
 }
 
 /// The retransmission timer went off (RFC 5681 section 3.1, last rules). `first`: not again for the same segment.
-pub(crate) fn on_timeout(hot: &mut Hot, cold: &Cold, first: bool, now: Instant) {
+pub(crate) fn on_timeout(hot: &mut Hot, cold: &Tcb, first: bool, now: Instant) {
     if first {
         hot.ssthresh = ssthresh_on_loss(hot, cold, now);
     }

@@ -2,7 +2,7 @@
 
 use janus_mem::{Frame, HEADROOM};
 use janus_wire::{Link, MacAddr, arp, ethernet, icmpv4, ipv4, proto};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use crate::stack::{MAX_REPLIES, Stack};
 use crate::time::Instant;
@@ -35,9 +35,10 @@ impl Stack {
 
     /// RFC 826. Every stack of the device learns, one of them answers.
     fn arp_arrives(&mut self, packet: &arp::Packet, now: Instant) {
-        let for_us = self.interface.is_ours(packet.target_ip) && !self.interface.any_local;
-        let sender = packet.sender_ip;
-        if packet.sender_mac.is_group() || sender.is_unspecified() || self.is_own(sender) {
+        let for_us = self.interface.is_ours(packet.target_ip.into()) && !self.interface.any_local;
+        let sender = IpAddr::V4(packet.sender_ip);
+        if packet.sender_mac.is_group() || sender.is_unspecified() || self.interface.is_own(sender)
+        {
             self.counters.dropped_address += 1;
             return;
         }
@@ -52,12 +53,15 @@ impl Stack {
         }
     }
 
-    fn is_own(&self, addr: Ipv4Addr) -> bool {
-        self.interface.addresses.iter().any(|own| own.addr == addr)
+    /// Asks for a neighbour's hardware address.
+    pub(crate) fn ask_for(&mut self, hop: IpAddr) {
+        if let IpAddr::V4(target) = hop {
+            self.send_arp_request(target);
+        }
     }
 
-    pub(crate) fn send_arp_request(&mut self, target: Ipv4Addr) {
-        let Some(source) = self.interface.source_for(target) else {
+    fn send_arp_request(&mut self, target: Ipv4Addr) {
+        let Some(IpAddr::V4(source)) = self.interface.source_for(target) else {
             return;
         };
         let request = arp::Packet {
@@ -136,7 +140,7 @@ impl Stack {
 
     fn push_reply(&mut self, mut frame: Frame, peer: Ipv4Addr) {
         if self.interface.link == Link::Ethernet {
-            let Some(mac) = self.neighbors.lookup(self.interface.next_hop(peer)) else {
+            let Some(mac) = self.neighbors.lookup(self.interface.next_hop(peer.into())) else {
                 self.counters.dropped_no_neighbor += 1;
                 self.pool.free(frame.buf);
                 return;

@@ -16,10 +16,11 @@ mod listen;
 mod tests;
 
 use core::time::Duration;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use janus_wire::{FlowKeyV4, SeqNum};
+use janus_wire::{FlowKey, SeqNum};
 
 use crate::cold::flag;
 use crate::config::Secrets;
@@ -32,6 +33,7 @@ pub(crate) const PERIOD: Duration = Duration::from_secs(64);
 /// The sizes of segments that a cookie can name, by family; a SYN's is rounded down. What Ethernet gives, what common
 /// tunnels leave of it, what everybody must take, jumbo frames, and for the rest the least the stack works with.
 const SIZES_V4: [u16; 8] = [48, 536, 1_200, 1_300, 1_400, 1_440, 1_460, 8_960];
+const SIZES_V6: [u16; 8] = [48, 536, 1_220, 1_300, 1_380, 1_420, 1_440, 8_940];
 /// Bits of a timestamp that say what the SYN offered.
 const TIMESTAMP_BITS: u32 = 6;
 /// How much older than the clock a timestamp with options in it can be.
@@ -56,8 +58,9 @@ pub(crate) struct Offer {
 
 impl Offer {
     /// What is left of an offer when a cookie has to carry it.
-    pub(crate) fn as_kept(self) -> Offer {
-        let mss = SIZES_V4[size_index(self.mss)];
+    pub(crate) fn as_kept(self, key: &FlowKey) -> Offer {
+        let sizes = sizes(key);
+        let mss = sizes[size_index(sizes, self.mss)];
         if self.flags & flag::TIMESTAMPS != 0 {
             return Offer { mss, ..self };
         }
@@ -118,12 +121,12 @@ impl Offer {
 /// The cookie for a SYN: the initial sequence number of the SYN-ACK. `offer` is what [`Offer::as_kept`] gave.
 pub(crate) fn make(
     secrets: &Secrets,
-    key: &FlowKeyV4,
+    key: &FlowKey,
     irs: SeqNum,
     offer: Offer,
     now: Instant,
 ) -> SeqNum {
-    let size = size_index(offer.mss) as u32;
+    let size = size_index(sizes(key), offer.mss) as u32;
     number(secrets, key, irs, (size, offer.bits()), period(now))
 }
 
@@ -131,7 +134,7 @@ pub(crate) fn make(
 /// back.
 pub(crate) fn judge(
     secrets: &Secrets,
-    key: &FlowKeyV4,
+    key: &FlowKey,
     irs: SeqNum,
     cookie: SeqNum,
     echo: Option<u32>,
@@ -142,7 +145,7 @@ pub(crate) fn judge(
     // The bit that tells apart this period and the one before.
     let age = (this ^ (cookie.0 >> 3)) & 1;
     let made = this.checked_sub(age)?;
-    let offer = Offer::from_echo(SIZES_V4[size as usize], echo);
+    let offer = Offer::from_echo(sizes(key)[size as usize], echo);
     // The scale of an offer is read tolerantly, so the bits are hashed as they came.
     let bits = echo.map_or(NO_OPTIONS, |echo| echo & TICKS_KEPT_BACK);
     (number(secrets, key, irs, (size, bits), made) == cookie).then_some(offer)
@@ -150,7 +153,7 @@ pub(crate) fn judge(
 
 fn number(
     secrets: &Secrets,
-    key: &FlowKeyV4,
+    key: &FlowKey,
     irs: SeqNum,
     (size, bits): (u32, u32),
     period: u32,
@@ -163,23 +166,29 @@ fn number(
 }
 
 /// Both ends; an IPv4 address stands as IPv6 writes it.
-fn words(key: &FlowKeyV4) -> [u64; 5] {
-    let mapped = |bits: u32| 0xffff_0000_0000 | u64::from(bits);
-    let ports = u64::from(key.peer_port) << 16 | u64::from(key.local_port);
-    [
-        0,
-        mapped(key.peer.to_bits()),
-        0,
-        mapped(key.local.to_bits()),
-        ports,
-    ]
+fn words(key: &FlowKey) -> [u64; 5] {
+    let halves = |addr: IpAddr| {
+        let bits = match addr {
+            IpAddr::V4(addr) => addr.to_ipv6_mapped().to_bits(),
+            IpAddr::V6(addr) => addr.to_bits(),
+        };
+        [(bits >> 64) as u64, bits as u64]
+    };
+    let ([p0, p1], [l0, l1]) = (halves(key.peer()), halves(key.local()));
+    let ports = u64::from(key.peer_port()) << 16 | u64::from(key.local_port());
+    [p0, p1, l0, l1, ports]
+}
+
+fn sizes(key: &FlowKey) -> &'static [u16; 8] {
+    match key {
+        FlowKey::V4(_) => &SIZES_V4,
+        FlowKey::V6(_) => &SIZES_V6,
+    }
 }
 
 /// The largest size in the table that is not larger than `mss`.
-fn size_index(mss: u16) -> usize {
-    SIZES_V4
-        .partition_point(|&size| size <= mss)
-        .saturating_sub(1)
+fn size_index(sizes: &[u16; 8], mss: u16) -> usize {
+    sizes.partition_point(|&size| size <= mss).saturating_sub(1)
 }
 
 fn period(now: Instant) -> u32 {

@@ -2,16 +2,18 @@
 
 use janus_mem::{Frame, HEADROOM, PacketBuf};
 use janus_wire::tcp::{self, Flags, Options};
-use janus_wire::{FlowKeyV4, Link, SeqNum, ethernet, ipv4, proto};
+use janus_wire::{FlowKey, Link, SeqNum, ethernet, ipv4, ipv6, proto};
 
+use crate::isn;
 use crate::stack::{MAX_REPLIES, Stack};
 use crate::time::Instant;
 
+/// Time to live, or hop limit.
 const TTL: u8 = 64;
 
-/// The fields of an IPv4 TCP segment that is to go out.
-pub(crate) struct Segment4 {
-    pub(crate) key: FlowKeyV4,
+/// The fields of a TCP segment that is to go out.
+pub(crate) struct Outgoing {
+    pub(crate) key: FlowKey,
     pub(crate) seq: SeqNum,
     pub(crate) ack: SeqNum,
     pub(crate) flags: Flags,
@@ -31,43 +33,36 @@ impl Stack {
         buf: &mut PacketBuf,
         off: u16,
         len: u16,
-        segment: &Segment4,
+        segment: &Outgoing,
     ) -> (u16, Result<(), Unresolved>) {
+        let key = &segment.key;
         let link = self.interface.link.header_len();
+        let ip = match key {
+            FlowKey::V4(_) => ipv4::LEN,
+            FlowKey::V6(_) => ipv6::LEN,
+        };
         let tcp_len = tcp::LEN + segment.options.emitted_len();
-        let headers = link + ipv4::LEN + tcp_len;
-        let start = usize::from(off) - headers;
+        let start = usize::from(off) - (link + ip + tcp_len);
         let end = usize::from(off) + usize::from(len);
         let bytes = &mut buf.bytes_mut()[start..end];
         let mut resolved = Ok(());
         if self.interface.link == Link::Ethernet {
-            let neighbor = self
-                .neighbors
-                .lookup(self.interface.next_hop(segment.key.peer));
+            let neighbor = self.neighbors.lookup(self.interface.next_hop(key.peer()));
             let header = ethernet::Header {
                 dst: neighbor.unwrap_or_default(),
                 src: self.interface.mac,
-                ethertype: ethernet::ethertype::IPV4,
+                ethertype: match key {
+                    FlowKey::V4(_) => ethernet::ethertype::IPV4,
+                    FlowKey::V6(_) => ethernet::ethertype::IPV6,
+                },
             };
             header.emit(bytes);
             resolved = neighbor.map(|_| ()).ok_or(Unresolved);
         }
-        self.ip_id = self.ip_id.wrapping_add(1);
-        let (src, dst) = (segment.key.local, segment.key.peer);
-        let ip = ipv4::Repr {
-            src,
-            dst,
-            proto: proto::TCP,
-            payload_len: tcp_len as u16 + len,
-            ttl: TTL,
-            tos: 0,
-            id: self.ip_id,
-            dont_fragment: true,
-        };
-        ipv4::emit(&mut bytes[link..], &ip);
+        let (ip_bytes, tcp_bytes) = bytes[link..].split_at_mut(ip);
         let header = tcp::Header {
-            src_port: segment.key.local_port,
-            dst_port: segment.key.peer_port,
+            src_port: key.local_port(),
+            dst_port: key.peer_port(),
             seq: segment.seq,
             ack: segment.ack,
             flags: segment.flags,
@@ -75,17 +70,53 @@ impl Stack {
             urgent: 0,
             header_len: 0,
         };
-        let tcp_bytes = &mut bytes[link + ipv4::LEN..];
         tcp::emit(tcp_bytes, &header, &segment.options);
-        if !self.interface.tx_checksum {
-            tcp::fill_checksum_v4(tcp_bytes, src, dst);
-        }
+        self.write_ip(ip_bytes, tcp_bytes, key, tcp_len as u16 + len);
         buf.set_off(start as u16);
         ((end - start) as u16, resolved)
     }
 
+    /// The IP header before a segment, and the checksum in it, which covers both addresses.
+    #[inline]
+    fn write_ip(&mut self, ip: &mut [u8], segment: &mut [u8], key: &FlowKey, payload_len: u16) {
+        match key {
+            FlowKey::V4(key) => {
+                self.ip_id = self.ip_id.wrapping_add(1);
+                let repr = ipv4::Repr {
+                    src: key.local,
+                    dst: key.peer,
+                    proto: proto::TCP,
+                    payload_len,
+                    ttl: TTL,
+                    tos: 0,
+                    id: self.ip_id,
+                    dont_fragment: true,
+                };
+                ipv4::emit(ip, &repr);
+                if !self.interface.tx_checksum {
+                    tcp::fill_checksum_v4(segment, key.local, key.peer);
+                }
+            }
+            FlowKey::V6(key) => {
+                let repr = ipv6::Repr {
+                    src: key.local,
+                    dst: key.peer,
+                    proto: proto::TCP,
+                    payload_len,
+                    hop_limit: TTL,
+                    traffic_class: 0,
+                    flow_label: isn::flow_label(&self.secrets, key),
+                };
+                ipv6::emit(ip, &repr);
+                if !self.interface.tx_checksum {
+                    tcp::fill_checksum_v6(segment, key.local, key.peer);
+                }
+            }
+        }
+    }
+
     /// Queues a segment without payload that belongs to no output queue. False when there was no place for it.
-    pub(crate) fn reply(&mut self, segment: &Segment4, now: Instant) -> bool {
+    pub(crate) fn reply(&mut self, segment: &Outgoing, now: Instant) -> bool {
         if self.replies.len() >= MAX_REPLIES {
             self.counters.dropped_reply_full += 1;
             return false;
@@ -105,14 +136,14 @@ impl Stack {
     }
 
     /// Keeps a frame until its neighbour is known, and asks for it.
-    pub(crate) fn await_neighbor(&mut self, key: FlowKeyV4, frame: Frame, now: Instant) {
-        let hop = self.interface.next_hop(key.peer);
+    pub(crate) fn await_neighbor(&mut self, key: FlowKey, frame: Frame, now: Instant) {
+        let hop = self.interface.next_hop(key.peer());
         if let Some(pushed_out) = self.neighbors.wait(hop, frame, now) {
             self.counters.dropped_no_neighbor += 1;
             self.recycle(pushed_out);
         }
         if self.neighbors.should_ask(hop, now) {
-            self.send_arp_request(hop);
+            self.ask_for(hop);
         }
     }
 

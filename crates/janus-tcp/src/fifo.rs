@@ -1,9 +1,8 @@
-//! Records in the order of their times: a doubly linked list through a slab, for stores in which all wait equally
+//! Records in the order of their times: a doubly linked list through a store, for stores in which all wait equally
 //! long. Taking out of the middle is as cheap as from the front, and no timer is needed.
 
-use janus_mem::Slab;
-
 use crate::cold::NONE;
+use crate::flows::Flows;
 
 /// A record's neighbours in its queue.
 #[derive(Clone, Copy, Debug)]
@@ -47,31 +46,31 @@ impl Fifo {
     }
 
     #[inline]
-    pub(crate) fn push<T: Linked>(&mut self, slab: &mut Slab<T>, id: u32) {
+    pub(crate) fn push<T: Linked>(&mut self, store: &mut Flows<T>, id: u32) {
         let tail = core::mem::replace(&mut self.tail, id);
-        *slab[id].links_mut() = Links {
+        *store[id].links_mut() = Links {
             prev: tail,
             next: NONE,
         };
         if tail == NONE {
             self.head = id;
         } else {
-            slab[tail].links_mut().next = id;
+            store[tail].links_mut().next = id;
         }
     }
 
     #[inline]
-    pub(crate) fn unlink<T: Linked>(&mut self, slab: &mut Slab<T>, id: u32) {
-        let Links { prev, next } = slab[id].links();
+    pub(crate) fn unlink<T: Linked>(&mut self, store: &mut Flows<T>, id: u32) {
+        let Links { prev, next } = store[id].links();
         if prev == NONE {
             self.head = next;
         } else {
-            slab[prev].links_mut().next = next;
+            store[prev].links_mut().next = next;
         }
         if next == NONE {
             self.tail = prev;
         } else {
-            slab[next].links_mut().prev = prev;
+            store[next].links_mut().prev = prev;
         }
     }
 }

@@ -4,19 +4,18 @@
 //! queue ordered by time, and no timer is needed. At the bound the oldest record makes room: a SYN flood costs
 //! memory up to the bound and never more.
 
-use janus_mem::{Growth, MemError, Slab};
-use janus_wire::{FlowKeyV4, SeqNum};
+use janus_mem::{Growth, MemError};
+use janus_wire::{FlowKey, SeqNum};
 
 use crate::fifo::{Fifo, Linked, Links};
+use crate::flows::Flows;
 use crate::time::Instant;
 
 /// How often a SYN-ACK is sent before the record is given up (about 63 s with a first wait of one second).
 pub(crate) const MAX_TRIES: usize = 6;
 
-#[repr(C, align(64))]
 #[derive(Clone, Copy, Default)]
 pub(crate) struct HalfOpen {
-    pub(crate) key: FlowKeyV4,
     /// The peer's initial sequence number and ours.
     pub(crate) irs: SeqNum,
     pub(crate) iss: SeqNum,
@@ -35,14 +34,7 @@ pub(crate) struct HalfOpen {
 
 pub(crate) const NO_SCALE: u8 = 0xff;
 
-const _: () = assert!(size_of::<HalfOpen>() == 64);
-
 impl HalfOpen {
-    #[inline]
-    pub(crate) fn is_for(&self, key: &FlowKeyV4) -> bool {
-        self.key == *key
-    }
-
     #[inline]
     pub(crate) fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
@@ -61,60 +53,67 @@ impl Linked for HalfOpen {
 
 /// The store.
 pub(crate) struct HalfOpens {
-    slab: Slab<HalfOpen>,
+    store: Flows<HalfOpen>,
     queues: [Fifo; MAX_TRIES],
-    max: u32,
 }
 
 impl HalfOpens {
     pub(crate) fn new(max: u32, growth: &Growth) -> Result<HalfOpens, MemError> {
         Ok(HalfOpens {
-            slab: Slab::new(max, growth)?,
+            store: Flows::new(max, growth)?,
             queues: [Fifo::EMPTY; MAX_TRIES],
-            max,
         })
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.slab.len()
+        self.store.len()
     }
 
     pub(crate) fn committed_bytes(&self) -> usize {
-        self.slab.committed_bytes()
+        self.store.committed_bytes()
     }
 
     #[inline]
     pub(crate) fn prefetch(&self, id: u32) {
-        self.slab.prefetch(id);
+        self.store.prefetch(id);
     }
 
     #[inline]
     pub(crate) fn get(&self, id: u32) -> &HalfOpen {
-        &self.slab[id]
+        &self.store[id]
+    }
+
+    #[inline]
+    pub(crate) fn key(&self, id: u32) -> FlowKey {
+        self.store.key(id)
+    }
+
+    #[inline]
+    pub(crate) fn is_for(&self, id: u32, key: &FlowKey) -> bool {
+        self.store.is_for(id, key)
     }
 
     /// The record that must go before another can come.
     pub(crate) fn to_evict(&self) -> Option<u32> {
-        if self.slab.len() < self.max as usize {
+        if !self.store.is_full() {
             return None;
         }
         self.queues.iter().rev().find_map(Fifo::oldest)
     }
 
     #[inline]
-    pub(crate) fn insert(&mut self, record: HalfOpen) -> Option<u32> {
-        let id = self.slab.alloc()?;
-        self.slab[id] = HalfOpen { tries: 1, ..record };
-        self.queues[0].push(&mut self.slab, id);
+    pub(crate) fn insert(&mut self, key: &FlowKey, record: HalfOpen) -> Option<u32> {
+        let id = self.store.alloc(key)?;
+        self.store[id] = HalfOpen { tries: 1, ..record };
+        self.queues[0].push(&mut self.store, id);
         Some(id)
     }
 
     #[inline]
     pub(crate) fn remove(&mut self, id: u32) {
-        let queue = usize::from(self.slab[id].tries) - 1;
-        self.queues[queue].unlink(&mut self.slab, id);
-        self.slab[id].key = FlowKeyV4::default();
-        self.slab.free(id);
+        let queue = usize::from(self.store[id].tries) - 1;
+        self.queues[queue].unlink(&mut self.store, id);
+        self.store.free(id);
     }
 
     /// The record whose SYN-ACK has waited longest past its time, if any has.
@@ -125,14 +124,14 @@ impl HalfOpens {
 
     /// The SYN-ACK of `id` goes out once more. False when it has been sent often enough.
     pub(crate) fn try_again(&mut self, id: u32, now: Instant) -> bool {
-        let tries = usize::from(self.slab[id].tries);
+        let tries = usize::from(self.store[id].tries);
         if tries >= MAX_TRIES {
             return false;
         }
-        self.queues[tries - 1].unlink(&mut self.slab, id);
-        self.slab[id].sent_at = now;
-        self.slab[id].tries += 1;
-        self.queues[tries].push(&mut self.slab, id);
+        self.queues[tries - 1].unlink(&mut self.store, id);
+        self.store[id].sent_at = now;
+        self.store[id].tries += 1;
+        self.queues[tries].push(&mut self.store, id);
         true
     }
 
@@ -142,7 +141,7 @@ impl HalfOpens {
     }
 
     fn deadline(&self, id: u32, first_wait_ns: u64) -> Instant {
-        let record = &self.slab[id];
+        let record = &self.store[id];
         Instant::from_nanos(record.sent_at.as_nanos() + (first_wait_ns << (record.tries - 1)))
     }
 }

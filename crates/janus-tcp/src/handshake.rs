@@ -3,12 +3,12 @@
 
 use janus_mem::Frame;
 use janus_wire::tcp::{Flags, Options};
-use janus_wire::{FlowKeyV4, SeqNum};
+use janus_wire::{FlowKey, SeqNum};
 
 use crate::challenge::Kind;
-use crate::cold::{Cold, NONE, State, flag};
+use crate::cold::{NONE, State, Tcb, flag};
 use crate::congestion;
-use crate::emit::Segment4;
+use crate::emit::Outgoing;
 use crate::half_open::{HalfOpen, NO_SCALE};
 use crate::hot::hot_flag;
 use crate::isn;
@@ -35,7 +35,7 @@ impl Stack {
         old: Option<SeqNum>,
         now: Instant,
     ) -> Option<u32> {
-        let listener = self.listeners.find(p.key.local, p.key.local_port);
+        let listener = self.listeners.find(p.key.local(), p.key.local_port());
         if p.flags.contains(Flags::RST) {
             return None;
         }
@@ -72,13 +72,12 @@ impl Stack {
         }
         let options = p.syn_options(frame);
         let record = HalfOpen {
-            key: p.key,
             irs: p.seq,
             iss: isn::beyond(isn::initial(&self.secrets, &p.key, now), old),
             ts_recent: options.timestamps.map_or(0, |(value, _)| value),
             sent_at: now,
             listener: id.0,
-            mss: self.usable_mss(&options),
+            mss: self.usable_mss(&p.key, &options),
             peer_scale: options.window_scale.map_or(NO_SCALE, |scale| scale.min(14)),
             flags: self.agreed(&options),
             ..HalfOpen::default()
@@ -92,7 +91,7 @@ impl Stack {
             self.counters.half_open_evicted += 1;
             self.drop_half_open(oldest);
         }
-        let Some(slot) = self.half_open.insert(record) else {
+        let Some(slot) = self.half_open.insert(&p.key, record) else {
             self.counters.dropped_table_full += 1;
             return;
         };
@@ -113,23 +112,25 @@ impl Stack {
         ) | bit(self.config.sack && offered.sack_permitted, flag::SACK)
     }
 
-    fn usable_mss(&self, options: &Options) -> u16 {
+    fn usable_mss(&self, key: &FlowKey, options: &Options) -> u16 {
         let offered = options.mss.unwrap_or(DEFAULT_MSS);
-        offered.max(SMALLEST_MSS).min(self.interface.mss())
+        offered
+            .max(SMALLEST_MSS)
+            .min(self.interface.mss(key.is_v6()))
     }
 
     pub(crate) fn send_syn_ack(&mut self, slot: u32, now: Instant) {
         let record = *self.half_open.get(slot);
-        let clock = isn::timestamp(&self.secrets, &record.key, now);
-        self.syn_ack(&record, clock, now);
+        let key = self.half_open.key(slot);
+        let clock = isn::timestamp(&self.secrets, &key, now);
+        self.syn_ack(key, &record, clock, now);
     }
 
     /// The SYN-ACK that a record describes, with the timestamp `clock` if it has timestamps.
-    pub(crate) fn syn_ack(&mut self, record: &HalfOpen, clock: u32, now: Instant) {
+    pub(crate) fn syn_ack(&mut self, key: FlowKey, record: &HalfOpen, clock: u32, now: Instant) {
         let scaled = record.peer_scale != NO_SCALE;
-        let key = record.key;
         let options = Options {
-            mss: Some(self.interface.mss()),
+            mss: Some(self.interface.mss(key.is_v6())),
             window_scale: scaled.then(|| self.config.window_scale()),
             timestamps: record
                 .has(flag::TIMESTAMPS)
@@ -138,7 +139,7 @@ impl Stack {
             ..Options::NONE
         };
         self.reply(
-            &Segment4 {
+            &Outgoing {
                 key,
                 seq: record.iss,
                 ack: record.irs + 1,
@@ -172,7 +173,7 @@ impl Stack {
         let in_window = ahead >= 0 && ahead < i32::from(self.first_window());
         if !in_window {
             if !p.flags.contains(Flags::RST) && self.may_challenge(who, now) {
-                self.half_open_ack(&record, now);
+                self.half_open_ack(p.key, &record, now);
             }
             return None;
         }
@@ -182,14 +183,14 @@ impl Stack {
                 self.counters.resets_in += 1;
                 self.drop_half_open(slot);
             } else if self.may_challenge(who, now) {
-                self.half_open_ack(&record, now);
+                self.half_open_ack(p.key, &record, now);
             }
             return None;
         }
         // Fourth, SYN in the window: challenge (RFC 5961 section 4).
         if p.flags.contains(Flags::SYN) {
             if self.may_challenge(who, now) {
-                self.half_open_ack(&record, now);
+                self.half_open_ack(p.key, &record, now);
             }
             return None;
         }
@@ -211,16 +212,16 @@ impl Stack {
         self.establish(slot, &record, p, now)
     }
 
-    fn half_open_ack(&mut self, record: &HalfOpen, now: Instant) {
+    fn half_open_ack(&mut self, key: FlowKey, record: &HalfOpen, now: Instant) {
         let echo = record.has(flag::TIMESTAMPS).then_some(record.ts_recent);
         let (seq, ack) = (record.iss + 1, record.irs + 1);
-        self.ack_for_record(record.key, (seq, ack), self.first_window(), echo, now);
+        self.ack_for_record(key, (seq, ack), self.first_window(), echo, now);
     }
 
     /// The acknowledgement of a flow that is only a record; `echo` is TS.Recent, if it uses timestamps.
     fn ack_for_record(
         &mut self,
-        key: FlowKeyV4,
+        key: FlowKey,
         (seq, ack): (SeqNum, SeqNum),
         window: u16,
         echo: Option<u32>,
@@ -232,7 +233,7 @@ impl Stack {
             ..Options::NONE
         };
         let flags = Flags::ACK;
-        let segment = Segment4 {
+        let segment = Outgoing {
             key,
             seq,
             ack,
@@ -246,8 +247,8 @@ impl Stack {
     /// The half-open record becomes a connection and stands in the accept queue.
     fn establish(&mut self, slot: u32, record: &HalfOpen, p: &Parsed, now: Instant) -> Option<u32> {
         // Its listener may have gone, and another one taken its place.
-        let key = &record.key;
-        let at = self.listeners.find(key.local, key.local_port);
+        let key = &p.key;
+        let at = self.listeners.find(key.local(), key.local_port());
         let Some(listener) = at.filter(|id| id.0 == record.listener) else {
             self.drop_half_open(slot);
             self.reset_reply(p);
@@ -280,7 +281,7 @@ impl Stack {
             self.counters.dropped_accept_full += 1;
             return None;
         }
-        let Some(conn) = self.cold.alloc() else {
+        let Some(conn) = self.cold.alloc(&p.key) else {
             self.counters.dropped_table_full += 1;
             return None;
         };
@@ -292,8 +293,7 @@ impl Stack {
         };
         let window = u32::from(self.first_window());
         let cold = &mut self.cold[conn];
-        *cold = Cold {
-            key: record.key,
+        *cold = Tcb {
             snd_nxt: record.iss + 1,
             rcv_nxt: record.irs + 1,
             rcv_adv: record.irs + 1 + window,
@@ -308,7 +308,7 @@ impl Stack {
             state: State::Established,
             flags: record.flags,
             scales,
-            ..Cold::default()
+            ..Tcb::default()
         };
         match record.tries {
             // Of a cookie nobody knows how often, or when, it was sent.
@@ -396,7 +396,7 @@ impl Stack {
     /// What the peer's SYN says of it.
     fn take_syn(&mut self, conn: u32, p: &Parsed, frame: &Frame) {
         let options = p.syn_options(frame);
-        let mss = self.usable_mss(&options);
+        let mss = self.usable_mss(&p.key, &options);
         let agreed = self.agreed(&options);
         let scale = self.config.window_scale();
         let window = u32::from(self.first_window());
@@ -487,7 +487,7 @@ impl Stack {
         let record = *self.time_wait.get(slot);
         let echo = record.timestamps.then_some(record.ts_recent);
         let numbers = (record.snd_nxt, record.rcv_nxt);
-        self.ack_for_record(record.key, numbers, record.window, echo, now);
+        self.ack_for_record(self.time_wait.key(slot), numbers, record.window, echo, now);
     }
 
     /// RST for a segment that belongs to nothing (section 3.10.7.1).
@@ -503,7 +503,7 @@ impl Stack {
         let key = p.key;
         let now = self.now;
         let sent = self.reply(
-            &Segment4 {
+            &Outgoing {
                 key,
                 seq,
                 ack,

@@ -82,7 +82,7 @@ impl Stack {
             let Some(frame) = frames.next() else { return };
             match parse::read(&frame, &self.interface, &mut self.counters) {
                 Kind::Segment(mut parsed) => {
-                    parsed.hash = self.hash.v4(&parsed.key);
+                    parsed.hash = self.hash.flow(&parsed.key);
                     self.table.prefetch(parsed.hash);
                     batch.push((frame, parsed));
                 }
@@ -151,7 +151,7 @@ impl Stack {
         now: Instant,
     ) {
         let Some(arrived) = frame else { return };
-        match miss.place(arrived.key, parsed.key.local_port, arrived.tag) {
+        match miss.place(arrived.key, parsed.key.local_port(), arrived.tag) {
             Placement::Here => {
                 if let Some(conn) = self.no_flow(parsed, arrived, old, now) {
                     self.arrives(conn, parsed, frame, now);

@@ -1,14 +1,19 @@
 //! Initial sequence numbers by RFC 6528, and the per-connection timestamp offset of RFC 7323 section 5.4.
 
-use janus_wire::{FlowKeyV4, SeqNum};
+use janus_wire::{FlowKey, FlowKeyV4, FlowKeyV6, SeqNum};
+use std::net::Ipv6Addr;
 
 use crate::config::Secrets;
 use crate::time::Instant;
 
 /// `ISN = M + F(addresses, ports, secret)`, M a clock that ticks every 4 µs.
-pub(crate) fn initial(secrets: &Secrets, key: &FlowKeyV4, now: Instant) -> SeqNum {
+pub(crate) fn initial(secrets: &Secrets, key: &FlowKey, now: Instant) -> SeqNum {
     let clock = (now.as_micros() / 4) as u32;
-    SeqNum(clock.wrapping_add(siphash_1_3(secrets.isn, words(key)) as u32))
+    let hash = match key {
+        FlowKey::V4(key) => siphash_1_3(secrets.isn, words_v4(key)),
+        FlowKey::V6(key) => siphash_1_3(secrets.isn, words_v6(key)),
+    };
+    SeqNum(clock.wrapping_add(hash as u32))
 }
 
 /// How far a connection that takes the place of one in TIME-WAIT begins beyond it: more than a window that is not
@@ -26,12 +31,23 @@ pub(crate) fn beyond(initial: SeqNum, old: Option<SeqNum>) -> SeqNum {
 
 /// The connection's timestamp clock: milliseconds from an offset that only this host can compute.
 #[inline]
-pub(crate) fn timestamp(secrets: &Secrets, key: &FlowKeyV4, now: Instant) -> u32 {
-    let [a, b] = words(key);
-    let (k0, k1) = secrets.timestamps;
-    let mixed = u128::from(a ^ k0) * u128::from(b ^ k1 | 1);
-    let offset = (mixed >> 64) as u32 ^ mixed as u32;
-    (now.as_millis() as u32).wrapping_add(offset)
+pub(crate) fn timestamp(secrets: &Secrets, key: &FlowKey, now: Instant) -> u32 {
+    let offset = match key {
+        FlowKey::V4(key) => {
+            let [a, b] = words_v4(key);
+            let (k0, k1) = secrets.timestamps;
+            fold(a ^ k0, b ^ k1 | 1)
+        }
+        FlowKey::V6(key) => mix_v6(secrets.timestamps, key),
+    };
+    (now.as_millis() as u32).wrapping_add(offset as u32)
+}
+
+/// The connection's flow label (RFC 6437): the same for all its packets, and nobody's to foresee. It comes from the
+/// bits that the timestamp offset leaves.
+#[inline]
+pub(crate) fn flow_label(secrets: &Secrets, key: &FlowKeyV6) -> u32 {
+    (mix_v6(secrets.timestamps, key) >> 32) as u32 & 0x000f_ffff
 }
 
 /// A number for `n` that nobody else can compute.
@@ -40,22 +56,40 @@ pub(crate) fn keyed(secrets: &Secrets, n: u64) -> u64 {
 }
 
 #[inline]
-fn words(key: &FlowKeyV4) -> [u64; 2] {
-    let addresses = u64::from(key.peer.to_bits()) << 32 | u64::from(key.local.to_bits());
-    let ports = u64::from(key.peer_port) << 16 | u64::from(key.local_port);
-    [addresses, ports]
+fn words_v4(key: &FlowKeyV4) -> [u64; 2] {
+    [key.addresses(), u64::from(key.ports())]
 }
 
-/// SipHash-1-3 of two words.
-fn siphash_1_3((k0, k1): (u64, u64), words: [u64; 2]) -> u64 {
+#[inline]
+fn words_v6(key: &FlowKeyV6) -> [u64; 5] {
+    let halves = |addr: Ipv6Addr| [(addr.to_bits() >> 64) as u64, addr.to_bits() as u64];
+    let ([p0, p1], [l0, l1]) = (halves(key.peer), halves(key.local));
+    [p0, p1, l0, l1, u64::from(key.ports())]
+}
+
+#[inline]
+fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    (product >> 64) as u64 ^ product as u64
+}
+
+#[inline]
+fn mix_v6((k0, k1): (u64, u64), key: &FlowKeyV6) -> u64 {
+    let [p0, p1, l0, l1, ports] = words_v6(key);
+    let (peer, local) = (fold(p0 ^ k0, p1 ^ k1), fold(l0 ^ k1, l1 ^ k0));
+    fold(peer ^ ports ^ k0, local.rotate_left(29) ^ k1)
+}
+
+/// SipHash-1-3 of some words.
+fn siphash_1_3<const N: usize>((k0, k1): (u64, u64), words: [u64; N]) -> u64 {
     let mut v = [
         k0 ^ 0x736f_6d65_7073_6575,
         k1 ^ 0x646f_7261_6e64_6f6d,
         k0 ^ 0x6c79_6765_6e65_7261,
         k1 ^ 0x7465_6462_7974_6573,
     ];
-    let length = 16u64 << 56;
-    for word in [words[0], words[1], length] {
+    let length = (8 * N as u64) << 56;
+    for word in words.into_iter().chain([length]) {
         v[3] ^= word;
         round(&mut v);
         v[0] ^= word;
@@ -86,13 +120,46 @@ mod tests {
     use super::*;
     use std::net::Ipv4Addr;
 
-    fn key(port: u16) -> FlowKeyV4 {
-        FlowKeyV4 {
+    fn key(port: u16) -> FlowKey {
+        FlowKey::V4(FlowKeyV4 {
             peer: Ipv4Addr::new(192, 0, 2, 1),
             local: Ipv4Addr::new(192, 0, 2, 2),
             peer_port: port,
             local_port: 80,
+        })
+    }
+
+    fn key_v6(peer: u128, port: u16) -> FlowKeyV6 {
+        FlowKeyV6 {
+            peer: Ipv6Addr::from_bits(peer),
+            local: Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1),
+            peer_port: port,
+            local_port: 80,
         }
+    }
+
+    #[test]
+    fn every_bit_of_a_v6_peer_counts() {
+        let secrets = Secrets::from_seed(1);
+        let now = Instant::from_millis(5);
+        let peer = 0x2001_0db8_u128 << 96 | 7;
+        let all = |key: FlowKeyV6| {
+            let flow = FlowKey::V6(key);
+            (
+                initial(&secrets, &flow, now),
+                timestamp(&secrets, &flow, now),
+                flow_label(&secrets, &key),
+            )
+        };
+        let one = all(key_v6(peer, 1));
+        for bit in 0..128 {
+            let other = all(key_v6(peer ^ 1 << bit, 1));
+            assert!(
+                one.0 != other.0 && one.1 != other.1 && one.2 != other.2,
+                "{bit}"
+            );
+        }
+        assert_ne!(one, all(key_v6(peer, 2)));
     }
 
     #[test]

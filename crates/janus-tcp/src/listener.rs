@@ -1,7 +1,7 @@
 //! Listening sockets: which of them a SYN is for, and the queue of connections waiting to be accepted.
 
 use std::collections::VecDeque;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 
 use crate::cold::NONE;
 use crate::error::Error;
@@ -16,7 +16,7 @@ pub(crate) const MAX_BACKLOG: usize = 1 << 16;
 const MAX_LISTENERS: usize = 4_096;
 
 pub(crate) struct Listener {
-    pub(crate) local: SocketAddrV4,
+    pub(crate) local: SocketAddr,
     pub(crate) backlog: usize,
     /// Connections established and not accepted, as TCB indices.
     pub(crate) queue: VecDeque<u32>,
@@ -24,6 +24,13 @@ pub(crate) struct Listener {
     pub(crate) acceptor: u32,
     /// Half-open records for it: the SYN queue's length.
     pub(crate) half_open: u32,
+}
+
+impl Listener {
+    /// Whether it is bound to any address of the family of `local`.
+    fn takes_any(&self, local: IpAddr) -> bool {
+        self.local.ip().is_unspecified() && self.local.is_ipv4() == local.is_ipv4()
+    }
 }
 
 /// All listeners of a stack. A port with several addresses has several; a lookup scans those few.
@@ -42,9 +49,10 @@ impl Listeners {
         }
     }
 
-    pub(crate) fn add(&mut self, local: SocketAddrV4, backlog: usize) -> Result<ListenerId, Error> {
+    pub(crate) fn add(&mut self, local: SocketAddr, backlog: usize) -> Result<ListenerId, Error> {
         let clash = |l: &Listener| {
             l.local.port() == local.port()
+                && l.local.is_ipv4() == local.is_ipv4()
                 && (l.local.ip() == local.ip()
                     || l.local.ip().is_unspecified()
                     || local.ip().is_unspecified())
@@ -106,7 +114,7 @@ impl Listeners {
 
     /// The listener for a SYN to this address: one bound to just it before one bound to any.
     #[inline]
-    pub(crate) fn find(&self, local: Ipv4Addr, port: u16) -> Option<ListenerId> {
+    pub(crate) fn find(&self, local: IpAddr, port: u16) -> Option<ListenerId> {
         if self.ports[usize::from(port) / 64] & (1 << (port % 64)) == 0 {
             return None;
         }
@@ -115,10 +123,10 @@ impl Listeners {
             let Some(listener) = listener.as_ref().filter(|l| l.local.port() == port) else {
                 continue;
             };
-            if *listener.local.ip() == local {
+            if listener.local.ip() == local {
                 return Some(ListenerId(slot as u32));
             }
-            if listener.local.ip().is_unspecified() {
+            if listener.takes_any(local) {
                 any = Some(ListenerId(slot as u32));
             }
         }

@@ -1,7 +1,7 @@
 //! Who has which hardware address: a bounded, four-way table, and the frames that wait for an answer.
 
 use std::collections::VecDeque;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use core::time::Duration;
 use janus_mem::Frame;
@@ -20,17 +20,27 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Default)]
 struct Entry {
-    /// 0.0.0.0 = empty.
-    addr: u32,
+    /// By [`spelled`]; 0 = empty.
+    addr: u128,
     mac: MacAddr,
     known: bool,
     stamp: Instant,
 }
 
 struct Waiting {
-    hop: Ipv4Addr,
+    hop: IpAddr,
     until: Instant,
     frame: Frame,
+}
+
+/// Both families in one number: an IPv4 address as the IPv6 address that stands for it in programs (RFC 4291 section
+/// 2.5.5.2), which no neighbour has.
+#[inline]
+fn spelled(addr: IpAddr) -> u128 {
+    match addr {
+        IpAddr::V4(addr) => 0xffff << 32 | u128::from(addr.to_bits()),
+        IpAddr::V6(addr) => addr.to_bits(),
+    }
 }
 
 /// The neighbour table.
@@ -49,14 +59,15 @@ impl Neighbors {
     }
 
     #[inline]
-    fn set(addr: u32) -> usize {
-        (addr.wrapping_mul(0x9e37_79b1) >> 22) as usize % SETS
+    fn set(addr: u128) -> usize {
+        let folded = (addr >> 96 ^ addr >> 64 ^ addr >> 32 ^ addr) as u32;
+        (folded.wrapping_mul(0x9e37_79b1) >> 22) as usize % SETS
     }
 
     /// The neighbour's hardware address, if known.
     #[inline]
-    pub(crate) fn lookup(&self, addr: Ipv4Addr) -> Option<MacAddr> {
-        let addr = addr.to_bits();
+    pub(crate) fn lookup(&self, addr: IpAddr) -> Option<MacAddr> {
+        let addr = spelled(addr);
         let set = &self.entries[Self::set(addr)];
         set.iter()
             .find(|e| e.addr == addr && e.known)
@@ -65,9 +76,9 @@ impl Neighbors {
 
     /// Takes what an ARP packet says. `solicited`: it was addressed to us, so an unknown sender is filed too
     /// (RFC 826's merge rule); otherwise only a known entry is brought up to date.
-    pub(crate) fn learn(&mut self, addr: Ipv4Addr, mac: MacAddr, solicited: bool, now: Instant) {
+    pub(crate) fn learn(&mut self, addr: IpAddr, mac: MacAddr, solicited: bool, now: Instant) {
         let fresh = Entry {
-            addr: addr.to_bits(),
+            addr: spelled(addr),
             mac,
             known: true,
             stamp: now,
@@ -81,8 +92,8 @@ impl Neighbors {
     }
 
     /// Whether a request for `addr` should go out now; if so, that is noted.
-    pub(crate) fn should_ask(&mut self, addr: Ipv4Addr, now: Instant) -> bool {
-        let addr = addr.to_bits();
+    pub(crate) fn should_ask(&mut self, addr: IpAddr, now: Instant) -> bool {
+        let addr = spelled(addr);
         let set = &mut self.entries[Self::set(addr)];
         let asked = Entry {
             addr,
@@ -112,7 +123,7 @@ impl Neighbors {
     }
 
     /// Keeps a frame until `hop` answers; gives back the frame that must make room.
-    pub(crate) fn wait(&mut self, hop: Ipv4Addr, frame: Frame, now: Instant) -> Option<Frame> {
+    pub(crate) fn wait(&mut self, hop: IpAddr, frame: Frame, now: Instant) -> Option<Frame> {
         let pushed_out = if self.waiting.len() >= MAX_WAITING {
             self.waiting.pop_front()
         } else {
@@ -124,7 +135,7 @@ impl Neighbors {
     }
 
     /// The next frame that waited for `hop`.
-    pub(crate) fn pop_waiting(&mut self, hop: Ipv4Addr) -> Option<Frame> {
+    pub(crate) fn pop_waiting(&mut self, hop: IpAddr) -> Option<Frame> {
         let at = self.waiting.iter().position(|w| w.hop == hop)?;
         self.waiting.remove(at).map(|w| w.frame)
     }

@@ -1,11 +1,11 @@
 //! How connections begin, for the application: listening, accepting, and opening actively. What arrives in
 //! answer is in `handshake`.
 
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 
-use janus_wire::{FlowKeyV4, SeqNum};
+use janus_wire::{FlowKey, SeqNum};
 
-use crate::cold::{Cold, NONE, State};
+use crate::cold::{NONE, State, Tcb};
 use crate::congestion::{self, INITIAL_SEGMENTS};
 use crate::error::Error;
 use crate::hot::hot_flag;
@@ -16,9 +16,14 @@ use crate::stack::{ConnId, Stack, Token};
 use crate::time::Instant;
 
 impl Stack {
-    /// Listens on an address; `0.0.0.0` means all of ours.
-    pub fn listen(&mut self, local: SocketAddrV4, backlog: usize) -> Result<ListenerId, Error> {
-        let ip = *local.ip();
+    /// Listens on an address; `0.0.0.0` means all of ours, `::` all of ours that are IPv6.
+    pub fn listen(
+        &mut self,
+        local: impl Into<SocketAddr>,
+        backlog: usize,
+    ) -> Result<ListenerId, Error> {
+        let local = local.into();
+        let ip = local.ip();
         if !ip.is_unspecified() && !self.interface.is_ours(ip) {
             return Err(Error::AddrNotAvailable);
         }
@@ -36,11 +41,11 @@ impl Stack {
     }
 
     /// The oldest connection that waits to be accepted.
-    pub fn accept(&mut self, id: ListenerId) -> Result<(ConnId, SocketAddrV4), Error> {
+    pub fn accept(&mut self, id: ListenerId) -> Result<(ConnId, SocketAddr), Error> {
         let listener = self.listeners.get(id).ok_or(Error::Stale)?;
         let conn = listener.queue.pop_front().ok_or(Error::WouldBlock)?;
         let cold = &self.cold[conn];
-        let peer = SocketAddrV4::new(cold.key.peer, cold.key.peer_port);
+        let peer = self.cold.key(conn).peer_addr();
         Ok((
             ConnId {
                 index: conn,
@@ -56,33 +61,30 @@ impl Stack {
     }
 
     /// Opens a connection. The local port is the caller's choice (it knows which shard a port leads to);
-    /// address `0.0.0.0` means the interface's own towards the peer.
+    /// address `0.0.0.0` or `::` means the interface's own towards the peer.
     pub fn connect(
         &mut self,
         now: Instant,
-        local: SocketAddrV4,
-        remote: SocketAddrV4,
+        local: impl Into<SocketAddr>,
+        remote: impl Into<SocketAddr>,
     ) -> Result<ConnId, Error> {
+        let (local, remote) = (local.into(), remote.into());
         self.now = now;
-        let reachable = self.interface.may_be_destination(*remote.ip());
+        let reachable = self.interface.may_be_destination(remote.ip());
         if !reachable || remote.port() == 0 || local.port() == 0 {
             return Err(Error::InvalidAddress);
         }
-        let addr = match *local.ip() {
+        let addr = match local.ip() {
             ip if ip.is_unspecified() => self
                 .interface
-                .source_for(*remote.ip())
+                .source_for(remote.ip())
                 .ok_or(Error::AddrNotAvailable)?,
             ip if self.interface.is_ours(ip) => ip,
             _ => return Err(Error::AddrNotAvailable),
         };
-        let key = FlowKeyV4 {
-            peer: *remote.ip(),
-            local: addr,
-            peer_port: remote.port(),
-            local_port: local.port(),
-        };
-        let hash = self.hash.v4(&key);
+        let local = SocketAddr::new(addr, local.port());
+        let key = FlowKey::new(remote, local).ok_or(Error::InvalidAddress)?;
+        let hash = self.hash.flow(&key);
         let old = match self.find(&key, hash) {
             None => None,
             // A flow in TIME-WAIT makes room (RFC 9293 MAY-2), and ours begins beyond what it had sent.
@@ -99,22 +101,21 @@ impl Stack {
 
     fn open(
         &mut self,
-        key: &FlowKeyV4,
+        key: &FlowKey,
         hash: u64,
         iss: SeqNum,
         now: Instant,
     ) -> Result<ConnId, Error> {
-        let conn = self.cold.alloc().ok_or(Error::TooManyConnections)?;
+        let conn = self.cold.alloc(key).ok_or(Error::TooManyConnections)?;
         let cold = &mut self.cold[conn];
-        *cold = Cold {
-            key: *key,
+        *cold = Tcb {
             snd_nxt: iss + 1u32,
-            mss: self.interface.mss(),
+            mss: self.interface.mss(key.is_v6()),
             generation: cold.generation,
             last_heard_ms: now.as_millis() as u32,
             cwnd_code: congestion::encode_window(INITIAL_SEGMENTS),
             state: State::SynSent,
-            ..Cold::default()
+            ..Tcb::default()
         };
         let id = ConnId {
             index: conn,

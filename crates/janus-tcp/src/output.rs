@@ -4,11 +4,11 @@
 
 use janus_mem::{Frame, HEADROOM, LENT};
 use janus_wire::tcp::{Flags, Options};
-use janus_wire::{FlowKeyV4, SeqNum};
+use janus_wire::{FlowKey, SeqNum};
 
-use crate::cold::{Cold, NONE, State, flag};
+use crate::cold::{NONE, State, Tcb, flag};
 use crate::congestion;
-use crate::emit::{Segment4, Unresolved};
+use crate::emit::{Outgoing, Unresolved};
 use crate::hot::{Hot, hot_flag};
 use crate::isn;
 use crate::rto;
@@ -102,12 +102,12 @@ impl Stack {
     /// The SYN, or the SYN-ACK of a simultaneous open.
     fn say_syn(&mut self, conn: u32, id: u32, now: Instant) {
         let window = self.first_window();
-        let mss = self.interface.mss();
+        let mss = self.interface.mss(self.cold.key(conn).is_v6());
         let scale = self.config.window_scale();
         let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
         hot.clear(hot_flag::SYN);
         let answering = cold.state == State::SynReceived;
-        let key = cold.key;
+        let key = self.cold.key(conn);
         let echo = if answering { cold.ts_recent } else { 0 };
         let timestamps = if answering {
             cold.has(flag::TIMESTAMPS)
@@ -124,7 +124,7 @@ impl Stack {
         if hot.rto_at == Instant::ZERO {
             hot.rto_at = now + rto::timeout(cold, &self.config, hot.backoff);
         }
-        let segment = Segment4 {
+        let segment = Outgoing {
             key,
             seq: cold.snd_nxt + u32::MAX,
             ack: if answering { cold.rcv_nxt } else { SeqNum(0) },
@@ -261,7 +261,7 @@ impl Stack {
         }
         seg.flags = (seg.flags | seg_flag::AWAY) & !seg_flag::LOST;
         seg.sent_us = now.as_micros() as u32;
-        let segment = Segment4 {
+        let segment = Outgoing {
             seq: seg.seq,
             flags,
             ..header
@@ -292,7 +292,7 @@ impl Stack {
     #[inline]
     fn hand_out(
         &mut self,
-        key: FlowKeyV4,
+        key: FlowKey,
         frame: Frame,
         resolved: Result<(), Unresolved>,
         now: Instant,
@@ -367,18 +367,18 @@ impl Stack {
 
     /// A pure acknowledgement from where the connection stands; data segments change what they need.
     #[inline]
-    fn header_for(&mut self, conn: u32, id: u32, now: Instant) -> Segment4 {
+    fn header_for(&mut self, conn: u32, id: u32, now: Instant) -> Outgoing {
         let held = self.hot[id].inbox.bytes;
         let cold = &mut self.cold[conn];
         let window = offer_window(cold, held, self.config.receive_buffer);
         let cold = &self.cold[conn];
-        Segment4 {
-            key: cold.key,
+        Outgoing {
+            key: self.cold.key(conn),
             seq: cold.snd_nxt,
             ack: cold.rcv_nxt,
             flags: Flags::ACK,
             window,
-            options: self.options_for(cold, now),
+            options: self.options_for(conn, now),
         }
     }
 }
@@ -394,7 +394,7 @@ fn acknowledged(hot: &mut Hot) {
 /// The window to offer, as the header spells it. Never takes back what was offered (SHLD-14), and moves only
 /// in steps worth a segment (MUST-39).
 #[inline]
-fn offer_window(cold: &mut Cold, held: u32, buffer: u32) -> u16 {
+fn offer_window(cold: &mut Tcb, held: u32, buffer: u32) -> u16 {
     if cold.has(flag::PEER_FIN) {
         return cold.window_field();
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use janus_mem::{Depot, Frame, Growth};
 
-use crate::{Config, ConnId, Instant, Interface, Ipv4Cidr, ListenerId, Local, Secrets, Stack};
+use crate::{Config, ConnId, Instant, Interface, IpCidr, ListenerId, Local, Secrets, Stack};
 
 pub(crate) const A: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 pub(crate) const B: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
@@ -37,7 +37,7 @@ fn host(addr: Ipv4Addr, config: &Config, seed: u64) -> Host {
     let depot = Depot::new(4_096, &Growth::Inline).expect("memory");
     let mut interface = Interface::ip(1_500);
     interface.any_local = false;
-    interface.addresses = vec![Ipv4Cidr { addr, prefix: 24 }];
+    interface.addresses = vec![IpCidr::new(addr, 24)];
     let secrets = Secrets::from_seed(seed);
     let stack = Stack::new(
         config.clone(),

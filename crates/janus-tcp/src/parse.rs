@@ -2,17 +2,19 @@
 
 use janus_mem::Frame;
 use janus_wire::tcp::{self, Flags, Options};
-use janus_wire::{FlowKeyV4, Link, SeqNum, checksum, ethernet, ipv4, proto};
+use janus_wire::{
+    FlowKey, FlowKeyV4, FlowKeyV6, Link, SeqNum, checksum, ethernet, ipv4, ipv6, proto,
+};
 
 use crate::cold::NONE;
-use crate::config::Interface;
 use crate::counters::Counters;
-use std::net::Ipv4Addr;
+use crate::interface::{Interface, may_be_peer};
+use std::net::IpAddr;
 
 /// A TCP segment, read and found sound.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parsed {
-    pub(crate) key: FlowKeyV4,
+    pub(crate) key: FlowKey,
     pub(crate) hash: u64,
     /// The record whose tag agreed in the second pass, as the table spells it, or `NONE`.
     pub(crate) candidate: u32,
@@ -55,67 +57,134 @@ pub(crate) enum Kind {
 /// Reads a frame.
 #[inline]
 pub(crate) fn read(frame: &Frame, interface: &Interface, counters: &mut Counters) -> Kind {
+    match look(frame, interface) {
+        Ok(kind) => kind,
+        Err(why) => {
+            match why {
+                Refused::Malformed => counters.dropped_malformed += 1,
+                Refused::Checksum => counters.dropped_checksum += 1,
+                Refused::Protocol => counters.dropped_protocol += 1,
+                Refused::Address => counters.dropped_address += 1,
+            }
+            Kind::Drop
+        }
+    }
+}
+
+/// Why a frame is dropped.
+enum Refused {
+    Malformed,
+    Checksum,
+    Protocol,
+    Address,
+}
+
+impl From<janus_wire::Malformed> for Refused {
+    fn from(_: janus_wire::Malformed) -> Refused {
+        Refused::Malformed
+    }
+}
+
+#[inline]
+fn look(frame: &Frame, interface: &Interface) -> Result<Kind, Refused> {
     let data = frame.data();
-    let packet = match interface.link {
-        Link::Ip => data,
-        Link::Ethernet => match ethernet::Header::parse(data) {
-            Ok((header, packet)) if header.ethertype == ethernet::ethertype::IPV4 => {
-                // RFC 1122 section 3.3.6: what the link layer spread to many is not for one of our addresses.
-                if header.dst.is_group() {
-                    counters.dropped_address += 1;
-                    return Kind::Drop;
-                }
-                packet
-            }
-            Ok((header, _)) if header.ethertype == ethernet::ethertype::ARP => return Kind::Other,
-            Ok(_) => {
-                counters.dropped_protocol += 1;
-                return Kind::Drop;
-            }
-            Err(_) => {
-                counters.dropped_malformed += 1;
-                return Kind::Drop;
-            }
+    match interface.link {
+        Link::Ip => match data.first().ok_or(Refused::Malformed)? >> 4 {
+            6 => look_v6(frame, data, interface),
+            _ => look_v4(frame, data, interface),
         },
-    };
-    let Ok(ip) = ipv4::parse(packet) else {
-        counters.dropped_malformed += 1;
-        return Kind::Drop;
-    };
+        Link::Ethernet => {
+            let (header, packet) = ethernet::Header::parse(data)?;
+            match header.ethertype {
+                // RFC 1122 section 3.3.6: what the link layer spread to many is not for one of our addresses.
+                ethernet::ethertype::IPV4 if header.dst.is_group() => Err(Refused::Address),
+                ethernet::ethertype::IPV4 => look_v4(frame, packet, interface),
+                ethernet::ethertype::ARP => Ok(Kind::Other),
+                ethernet::ethertype::IPV6 if header.dst.is_group() => Err(Refused::Address),
+                ethernet::ethertype::IPV6 => look_v6(frame, packet, interface),
+                _ => Err(Refused::Protocol),
+            }
+        }
+    }
+}
+
+#[inline]
+fn look_v4(frame: &Frame, packet: &[u8], interface: &Interface) -> Result<Kind, Refused> {
+    let ip = ipv4::parse(packet)?;
     if !interface.rx_checksum && !ip.checksum_ok() {
-        counters.dropped_checksum += 1;
-        return Kind::Drop;
+        return Err(Refused::Checksum);
     }
     if ip.is_fragment() || (ip.proto != proto::TCP && ip.proto != proto::ICMP) {
-        counters.dropped_protocol += 1;
-        return Kind::Drop;
+        return Err(Refused::Protocol);
     }
-    // MUST-57 and MUST-63: nothing from or to a group or broadcast address.
-    if !interface.is_ours(ip.dst) || !may_be_peer(ip.dst) || !interface.may_be_source(ip.src) {
-        counters.dropped_address += 1;
-        return Kind::Drop;
-    }
+    check_addresses(ip.src.into(), ip.dst.into(), interface)?;
     if ip.proto == proto::ICMP {
-        return Kind::Other;
+        return Ok(Kind::Other);
     }
     let segment = ip.payload();
-    let Ok((header, options, payload)) = tcp::parse(segment) else {
-        counters.dropped_malformed += 1;
-        return Kind::Drop;
-    };
     if !interface.rx_checksum && checksum::tcp_v4(ip.src, ip.dst, segment) != 0 {
-        counters.dropped_checksum += 1;
-        return Kind::Drop;
+        // A header that does not parse counts as such, whatever its checksum.
+        tcp::parse(segment)?;
+        return Err(Refused::Checksum);
     }
-    // The packet may be followed by link-layer padding, so offsets count from the front.
-    let segment_off = usize::from(frame.buf.off()) + (data.len() - packet.len()) + ip.header_len();
-    Kind::Segment(Parsed {
-        key: FlowKeyV4 {
+    let key = |peer_port, local_port| {
+        FlowKey::V4(FlowKeyV4 {
             peer: ip.src,
             local: ip.dst,
-            peer_port: header.src_port,
-            local_port: header.dst_port,
-        },
+            peer_port,
+            local_port,
+        })
+    };
+    read_segment(frame, packet, ip.header_len(), segment, key)
+}
+
+fn look_v6(frame: &Frame, packet: &[u8], interface: &Interface) -> Result<Kind, Refused> {
+    let ip = ipv6::parse(packet)?;
+    if ip.is_fragment() || ip.proto != proto::TCP {
+        return Err(Refused::Protocol);
+    }
+    check_addresses(ip.src.into(), ip.dst.into(), interface)?;
+    let segment = ip.payload();
+    if !interface.rx_checksum && checksum::tcp_v6(ip.src, ip.dst, segment) != 0 {
+        tcp::parse(segment)?;
+        return Err(Refused::Checksum);
+    }
+    let key = |peer_port, local_port| {
+        FlowKey::V6(FlowKeyV6 {
+            peer: ip.src,
+            local: ip.dst,
+            peer_port,
+            local_port,
+        })
+    };
+    read_segment(frame, packet, ip.header_len(), segment, key)
+}
+
+/// MUST-57 and MUST-63: nothing from or to a group or broadcast address, and nothing that is not for us.
+#[inline]
+fn check_addresses(src: IpAddr, dst: IpAddr, interface: &Interface) -> Result<(), Refused> {
+    if interface.is_ours(dst) && may_be_peer(dst) && interface.may_be_source(src) {
+        Ok(())
+    } else {
+        Err(Refused::Address)
+    }
+}
+
+/// The TCP segment that stands behind `headers` bytes of `packet`.
+#[inline]
+fn read_segment(
+    frame: &Frame,
+    packet: &[u8],
+    headers: usize,
+    segment: &[u8],
+    key: impl Fn(u16, u16) -> FlowKey,
+) -> Result<Kind, Refused> {
+    let (header, options, payload) = tcp::parse(segment)?;
+    // The packet may be followed by link-layer padding, so offsets count from the front.
+    let link = frame.data().len() - packet.len();
+    let segment_off = usize::from(frame.buf.off()) + link + headers;
+    Ok(Kind::Segment(Parsed {
+        key: key(header.src_port, header.dst_port),
         hash: 0,
         candidate: NONE,
         seq: header.seq,
@@ -130,12 +199,5 @@ pub(crate) fn read(frame: &Frame, interface: &Interface, counters: &mut Counters
         } else {
             tcp::options::parse(options).timestamps
         },
-    })
-}
-
-/// Whether an address can be an end of a TCP connection.
-#[inline]
-pub(crate) fn may_be_peer(addr: Ipv4Addr) -> bool {
-    // 0.0.0.0/8 is "this network"; 224.0.0.0 and above: multicast, reserved, broadcast.
-    (1..224).contains(&addr.octets()[0])
+    }))
 }

@@ -1,9 +1,8 @@
 //! What an index in the flow table names: which of the stack's stores holds the flow, and where.
-//!
-//! IPv6 connections will get a store, and a kind, of their own; two bits are enough for all four.
+//! Each store holds both families ([`crate::flows`]); the two bits above theirs say which store it is.
 
-/// The most records any one store can have.
-pub(crate) const MAX_RECORDS: u32 = 1 << 30;
+/// The most records any one store can have of one family; the bit beyond says which family it is.
+pub(crate) const MAX_RECORDS: u32 = 1 << 29;
 
 /// A flow's place, as the flow table's `u32` spells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +27,7 @@ impl Record {
 
     #[inline]
     pub(crate) fn decode(index: u32) -> Record {
-        let i = index & (MAX_RECORDS - 1);
+        let i = index & ((1 << 30) - 1);
         match index >> 30 {
             0 => Record::Connection(i),
             1 => Record::HalfOpen(i),

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use janus_wire::SeqNum;
 
-use crate::cold::Cold;
+use crate::cold::Tcb;
 use crate::config::Config;
 use crate::hot::Hot;
 
@@ -19,7 +19,7 @@ const VARIATION_BITS: u32 = 28;
 const VARIATION: u32 = (1 << VARIATION_BITS) - 1;
 
 /// RTTVAR in microseconds; 0 when nothing was measured.
-pub(crate) fn variation(cold: &Cold) -> u32 {
+pub(crate) fn variation(cold: &Tcb) -> u32 {
     if cold.srtt_us == 0 {
         return 0;
     }
@@ -28,26 +28,26 @@ pub(crate) fn variation(cold: &Cold) -> u32 {
 
 /// How far the timeout was backed off when the hot block was let go.
 #[inline]
-pub(crate) fn kept_backoff(cold: &Cold) -> u8 {
+pub(crate) fn kept_backoff(cold: &Tcb) -> u8 {
     (cold.rttvar_us >> VARIATION_BITS) as u8
 }
 
 /// Keeps the backoff while there is no hot block: only a measurement may end it (Karn's algorithm).
 #[inline]
-pub(crate) fn keep_backoff(cold: &mut Cold, backoff: u8) {
+pub(crate) fn keep_backoff(cold: &mut Tcb, backoff: u8) {
     let low = cold.rttvar_us & VARIATION;
     cold.rttvar_us = low | u32::from(backoff.min(15)) << VARIATION_BITS;
 }
 
 /// The handshake's timer expired, and no round trip was measured (section 5.7).
-pub(crate) fn handshake_lost(cold: &mut Cold) {
+pub(crate) fn handshake_lost(cold: &mut Tcb) {
     debug_assert_eq!(cold.srtt_us, 0);
     cold.rttvar_us = 1;
 }
 
 /// Takes a measured round trip (section 2.2 and 2.3).
 #[inline]
-pub(crate) fn sample(cold: &mut Cold, rtt_us: u32) {
+pub(crate) fn sample(cold: &mut Tcb, rtt_us: u32) {
     let rtt = rtt_us.clamp(1, LONGEST_US);
     if cold.srtt_us == 0 {
         cold.srtt_us = rtt;
@@ -66,7 +66,7 @@ pub(crate) fn sample(cold: &mut Cold, rtt_us: u32) {
 /// sample; RTTVAR rises with any, and falls once in a round trip, by the largest deviation there was in it. With one
 /// sample in a round trip this is section 2.3 to the letter.
 #[inline]
-pub(crate) fn sample_of_many(cold: &mut Cold, hot: &mut Hot, ack: SeqNum, rtt_us: u32) {
+pub(crate) fn sample_of_many(cold: &mut Tcb, hot: &mut Hot, ack: SeqNum, rtt_us: u32) {
     let before = variation(cold);
     let off = if cold.srtt_us == 0 {
         0
@@ -93,7 +93,7 @@ pub(crate) fn sample_of_many(cold: &mut Cold, hot: &mut Hot, ack: SeqNum, rtt_us
 /// configured least is added to SRTT, as in Linux, where section 2.4 would have the sum be no less than it: the path
 /// that never varies still has a peer at its end that may put acknowledgements off.
 #[inline]
-pub(crate) fn timeout(cold: &Cold, config: &Config, backoff: u8) -> Duration {
+pub(crate) fn timeout(cold: &Tcb, config: &Config, backoff: u8) -> Duration {
     let base = if cold.srtt_us == 0 {
         match cold.rttvar_us & VARIATION {
             0 => config.rto_initial,
@@ -117,7 +117,7 @@ mod tests {
             rto_min: Duration::from_millis(1),
             ..Config::default()
         };
-        let mut cold = Cold::default();
+        let mut cold = Tcb::default();
         assert_eq!(timeout(&cold, &config, 0), Duration::from_secs(1));
         sample(&mut cold, 100_000);
         assert_eq!(
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn the_backoff_is_kept_beside_the_variation_until_a_measurement() {
-        let mut cold = Cold::default();
+        let mut cold = Tcb::default();
         sample(&mut cold, 100_000);
         keep_backoff(&mut cold, 9);
         assert_eq!((variation(&cold), kept_backoff(&cold)), (50_000, 9));
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn data_after_a_lost_handshake_waits_three_seconds() {
         let config = Config::default();
-        let mut cold = Cold::default();
+        let mut cold = Tcb::default();
         handshake_lost(&mut cold);
         assert_eq!(timeout(&cold, &config, 0), Duration::from_secs(3));
         assert_eq!(variation(&cold), 0);
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn keeps_its_bounds() {
         let config = Config::default();
-        let mut cold = Cold::default();
+        let mut cold = Tcb::default();
         sample(&mut cold, 10);
         let srtt = Duration::from_micros(10);
         assert_eq!(timeout(&cold, &config, 0), srtt + config.rto_min);

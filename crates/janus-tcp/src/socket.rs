@@ -2,10 +2,10 @@
 //! cannot go on says [`Error::WouldBlock`], and a token left with `wait_*` comes back when it can.
 
 use janus_mem::{HEADROOM, PacketBuf, SLOT_SIZE};
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 
-use crate::cold::{Cold, NONE, State, flag};
-use crate::emit::Segment4;
+use crate::cold::{NONE, State, Tcb, flag};
+use crate::emit::Outgoing;
 use crate::error::Error;
 use crate::hot::hot_flag;
 use crate::rto;
@@ -68,7 +68,7 @@ impl Stack {
     }
 
     /// Why a connection ended, if it did so badly.
-    fn failure(cold: &Cold) -> Option<Error> {
+    fn failure(cold: &Tcb) -> Option<Error> {
         match cold.failure() {
             flag::RESET => Some(Error::ConnectionReset),
             flag::REFUSED => Some(Error::ConnectionRefused),
@@ -333,8 +333,8 @@ impl Stack {
         cold.set(flag::ORPHAN);
         if cold.state.is_synchronized() {
             let cold = &self.cold[conn];
-            let segment = Segment4 {
-                key: cold.key,
+            let segment = Outgoing {
+                key: self.cold.key(conn),
                 seq: cold.snd_nxt,
                 ack: cold.rcv_nxt,
                 flags: Flags::RST | Flags::ACK,
@@ -443,15 +443,13 @@ impl Stack {
     }
 
     /// The peer's address.
-    pub fn peer_addr(&self, id: ConnId) -> Result<SocketAddrV4, Error> {
-        let cold = &self.cold[self.conn(id)?];
-        Ok(SocketAddrV4::new(cold.key.peer, cold.key.peer_port))
+    pub fn peer_addr(&self, id: ConnId) -> Result<SocketAddr, Error> {
+        Ok(self.cold.key(self.conn(id)?).peer_addr())
     }
 
     /// Our address.
-    pub fn local_addr(&self, id: ConnId) -> Result<SocketAddrV4, Error> {
-        let cold = &self.cold[self.conn(id)?];
-        Ok(SocketAddrV4::new(cold.key.local, cold.key.local_port))
+    pub fn local_addr(&self, id: ConnId) -> Result<SocketAddr, Error> {
+        Ok(self.cold.key(self.conn(id)?).local_addr())
     }
 
     /// A look at the connection.

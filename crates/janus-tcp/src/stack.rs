@@ -4,16 +4,18 @@
 use std::collections::VecDeque;
 
 use janus_mem::{Frame, Growth, MemError, Pool, Slab};
-use janus_wire::{FlowKeyV4, TableHash};
+use janus_wire::{FlowKey, TableHash};
 
 use crate::challenge::Limits;
-use crate::cold::{Cold, NONE, State, flag};
-use crate::config::{Config, Interface, Secrets};
+use crate::cold::{NONE, State, Tcb, flag};
+use crate::config::{Config, Secrets};
 use crate::congestion;
 use crate::counters::Counters;
+use crate::flows::Flows;
 use crate::half_open::HalfOpens;
 use crate::hot::{Hot, hot_flag};
 use crate::input::Scratch;
+use crate::interface::Interface;
 use crate::listener::{ListenerId, Listeners};
 use crate::neighbor::Neighbors;
 use crate::records::Record;
@@ -68,7 +70,7 @@ pub struct Stack {
     pub(crate) hash: TableHash,
     pub(crate) pool: Pool,
     pub(crate) table: FlowTable,
-    pub(crate) cold: Slab<Cold>,
+    pub(crate) cold: Flows<Tcb>,
     pub(crate) hot: Slab<Hot>,
     pub(crate) segments: Segments,
     pub(crate) half_open: HalfOpens,
@@ -105,7 +107,7 @@ impl Stack {
         Ok(Stack {
             hash: TableHash::new(secrets.table.0, secrets.table.1),
             table: FlowTable::new(flows.saturating_add(config.max_time_wait), growth)?,
-            cold: Slab::new(config.max_connections, growth)?,
+            cold: Flows::new(config.max_connections, growth)?,
             hot: Slab::new(config.max_hot, growth)?,
             segments: Segments::new(config.max_segments, growth)?,
             half_open: HalfOpens::new(config.max_half_open, growth)?,
@@ -304,9 +306,9 @@ impl Stack {
     /// The connection is over: no segment reaches it from now on. `why` is a flag the application will see.
     pub(crate) fn end(&mut self, conn: u32, why: u8) {
         if self.cold[conn].state != State::Closed {
-            let key = self.cold[conn].key;
+            let key = self.cold.key(conn);
             self.table
-                .remove(self.hash.v4(&key), Record::Connection(conn).encode());
+                .remove(self.hash.flow(&key), Record::Connection(conn).encode());
         }
         self.cold[conn].close(why);
         self.after_end(conn);
@@ -338,10 +340,10 @@ impl Stack {
     /// The flow goes on in a compact record: in TIME-WAIT, or orphaned in FIN-WAIT-2.
     pub(crate) fn enter_time_wait(&mut self, conn: u32, fin_wait_2: bool) {
         let cold = self.cold[conn];
-        let key = cold.key;
-        let hash = self.hash.v4(&key);
+        let key = self.cold.key(conn);
+        let hash = self.hash.flow(&key);
         let old = Record::Connection(conn).encode();
-        match self.file_time_wait(&cold, fin_wait_2) {
+        match self.file_time_wait(&key, &cold, fin_wait_2) {
             Some(id) => {
                 self.table.replace(hash, old, Record::TimeWait(id).encode());
             }
@@ -353,13 +355,12 @@ impl Stack {
         self.after_end(conn);
     }
 
-    fn file_time_wait(&mut self, cold: &Cold, fin_wait_2: bool) -> Option<u32> {
+    fn file_time_wait(&mut self, key: &FlowKey, cold: &Tcb, fin_wait_2: bool) -> Option<u32> {
         if let Some(oldest) = self.time_wait.to_evict() {
             self.counters.time_wait_evicted += 1;
             self.drop_time_wait(oldest);
         }
-        self.time_wait.insert(TimeWait {
-            key: cold.key,
+        let record = TimeWait {
             snd_nxt: cold.snd_nxt,
             rcv_nxt: cold.rcv_nxt,
             ts_recent: cold.ts_recent,
@@ -368,22 +369,23 @@ impl Stack {
             fin_wait_2,
             expires: self.now + self.config.time_wait,
             ..TimeWait::default()
-        })
+        };
+        self.time_wait.insert(key, record)
     }
 
     pub(crate) fn drop_time_wait(&mut self, id: u32) {
-        let key = self.time_wait.get(id).key;
+        let key = self.time_wait.key(id);
         self.table
-            .remove(self.hash.v4(&key), Record::TimeWait(id).encode());
+            .remove(self.hash.flow(&key), Record::TimeWait(id).encode());
         self.time_wait.remove(id);
     }
 
     pub(crate) fn drop_half_open(&mut self, id: u32) {
         let listener = self.half_open.get(id).listener;
         self.listeners.half_open_gone(ListenerId(listener));
-        let key = self.half_open.get(id).key;
+        let key = self.half_open.key(id);
         self.table
-            .remove(self.hash.v4(&key), Record::HalfOpen(id).encode());
+            .remove(self.hash.flow(&key), Record::HalfOpen(id).encode());
         self.half_open.remove(id);
     }
 
@@ -393,9 +395,9 @@ impl Stack {
         let (cold, half_open, time_wait) = (&self.cold, &self.half_open, &self.time_wait);
         let keyed = &self.hash;
         let rehash = |index: u32| match Record::decode(index) {
-            Record::Connection(i) => keyed.v4(&cold[i].key),
-            Record::HalfOpen(i) => keyed.v4(&half_open.get(i).key),
-            Record::TimeWait(i) => keyed.v4(&time_wait.get(i).key),
+            Record::Connection(i) => keyed.flow(&cold.key(i)),
+            Record::HalfOpen(i) => keyed.flow(&half_open.key(i)),
+            Record::TimeWait(i) => keyed.flow(&time_wait.key(i)),
         };
         let filed = self.table.insert(hash, record.encode(), rehash).is_ok();
         self.counters.dropped_table_full += u64::from(!filed);
@@ -404,18 +406,20 @@ impl Stack {
 
     /// The record of a flow.
     #[inline]
-    pub(crate) fn find(&self, key: &FlowKeyV4, hash: u64) -> Option<Record> {
+    pub(crate) fn find(&self, key: &FlowKey, hash: u64) -> Option<Record> {
         self.table
             .find(hash, |i| self.is_record_of(i, key))
             .map(Record::decode)
     }
 
     #[inline]
-    pub(crate) fn is_record_of(&self, index: u32, key: &FlowKeyV4) -> bool {
+    pub(crate) fn is_record_of(&self, index: u32, key: &FlowKey) -> bool {
         match Record::decode(index) {
-            Record::Connection(i) => self.cold[i].is_for(key),
-            Record::HalfOpen(i) => self.half_open.get(i).is_for(key),
-            Record::TimeWait(i) => self.time_wait.get(i).is_for(key),
+            Record::Connection(i) => {
+                self.cold.is_for(i, key) && self.cold[i].state != State::Closed
+            }
+            Record::HalfOpen(i) => self.half_open.is_for(i, key),
+            Record::TimeWait(i) => self.time_wait.is_for(i, key),
         }
     }
 

@@ -2,16 +2,15 @@
 //! new SYN, nothing else. A connection whose owner let go while it waits for the peer's FIN (FIN-WAIT-2) is
 //! kept here too. All wait equally long, so one queue ordered by time serves; at the bound the oldest goes.
 
-use janus_mem::{Growth, MemError, Slab};
-use janus_wire::{FlowKeyV4, SeqNum};
+use janus_mem::{Growth, MemError};
+use janus_wire::{FlowKey, SeqNum};
 
 use crate::fifo::{Fifo, Linked, Links};
+use crate::flows::Flows;
 use crate::time::Instant;
 
-#[repr(C, align(64))]
 #[derive(Clone, Copy, Default)]
 pub(crate) struct TimeWait {
-    pub(crate) key: FlowKeyV4,
     pub(crate) snd_nxt: SeqNum,
     pub(crate) rcv_nxt: SeqNum,
     pub(crate) ts_recent: u32,
@@ -22,15 +21,6 @@ pub(crate) struct TimeWait {
     pub(crate) fin_wait_2: bool,
     pub(crate) expires: Instant,
     pub(crate) links: Links,
-}
-
-const _: () = assert!(size_of::<TimeWait>() == 64);
-
-impl TimeWait {
-    #[inline]
-    pub(crate) fn is_for(&self, key: &FlowKeyV4) -> bool {
-        self.key == *key
-    }
 }
 
 impl Linked for TimeWait {
@@ -45,46 +35,54 @@ impl Linked for TimeWait {
 
 /// The store.
 pub(crate) struct TimeWaits {
-    slab: Slab<TimeWait>,
+    store: Flows<TimeWait>,
     queue: Fifo,
-    max: u32,
 }
 
 impl TimeWaits {
     pub(crate) fn new(max: u32, growth: &Growth) -> Result<TimeWaits, MemError> {
         Ok(TimeWaits {
-            slab: Slab::new(max, growth)?,
+            store: Flows::new(max, growth)?,
             queue: Fifo::EMPTY,
-            max,
         })
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.slab.len()
+        self.store.len()
     }
 
     pub(crate) fn committed_bytes(&self) -> usize {
-        self.slab.committed_bytes()
+        self.store.committed_bytes()
     }
 
     #[inline]
     pub(crate) fn prefetch(&self, id: u32) {
-        self.slab.prefetch(id);
+        self.store.prefetch(id);
     }
 
     #[inline]
     pub(crate) fn get(&self, id: u32) -> &TimeWait {
-        &self.slab[id]
+        &self.store[id]
     }
 
     #[inline]
     pub(crate) fn get_mut(&mut self, id: u32) -> &mut TimeWait {
-        &mut self.slab[id]
+        &mut self.store[id]
+    }
+
+    #[inline]
+    pub(crate) fn key(&self, id: u32) -> FlowKey {
+        self.store.key(id)
+    }
+
+    #[inline]
+    pub(crate) fn is_for(&self, id: u32, key: &FlowKey) -> bool {
+        self.store.is_for(id, key)
     }
 
     /// The record that must go before another can come.
     pub(crate) fn to_evict(&self) -> Option<u32> {
-        let full = self.slab.len() >= self.max as usize;
+        let full = self.store.is_full();
         self.queue.oldest().filter(|_| full)
     }
 
@@ -92,33 +90,32 @@ impl TimeWaits {
     pub(crate) fn due(&self, now: Instant) -> Option<u32> {
         self.queue
             .oldest()
-            .filter(|&id| self.slab[id].expires <= now)
+            .filter(|&id| self.store[id].expires <= now)
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        self.queue.oldest().map(|id| self.slab[id].expires)
+        self.queue.oldest().map(|id| self.store[id].expires)
     }
 
     /// Files a record; `expires` must not lie before that of an earlier one.
     #[inline]
-    pub(crate) fn insert(&mut self, record: TimeWait) -> Option<u32> {
-        let id = self.slab.alloc()?;
-        self.slab[id] = record;
-        self.queue.push(&mut self.slab, id);
+    pub(crate) fn insert(&mut self, key: &FlowKey, record: TimeWait) -> Option<u32> {
+        let id = self.store.alloc(key)?;
+        self.store[id] = record;
+        self.queue.push(&mut self.store, id);
         Some(id)
     }
 
     #[inline]
     pub(crate) fn remove(&mut self, id: u32) {
-        self.queue.unlink(&mut self.slab, id);
-        self.slab[id].key = FlowKeyV4::default();
-        self.slab.free(id);
+        self.queue.unlink(&mut self.store, id);
+        self.store.free(id);
     }
 
     /// A repeated FIN restarts the wait.
     pub(crate) fn restart(&mut self, id: u32, expires: Instant) {
-        self.queue.unlink(&mut self.slab, id);
-        self.slab[id].expires = expires;
-        self.queue.push(&mut self.slab, id);
+        self.queue.unlink(&mut self.store, id);
+        self.store[id].expires = expires;
+        self.queue.push(&mut self.store, id);
     }
 }

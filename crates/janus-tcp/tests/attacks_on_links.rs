@@ -5,7 +5,7 @@ mod support;
 use core::time::Duration;
 use std::net::Ipv4Addr;
 
-use janus_tcp::{Config, Interface, Ipv4Cidr};
+use janus_tcp::{Config, Interface, IpCidr};
 use janus_wire::{Link, MacAddr, arp, ethernet};
 use support::{Craft, HERE, Host, Peer, ROUTER, own_address};
 
@@ -20,10 +20,9 @@ fn host() -> Host {
         gateway: Some(GATEWAY),
         ..own_address()
     };
-    interface.addresses.push(Ipv4Cidr {
-        addr: Ipv4Addr::new(198, 18, 0, 2),
-        prefix: 15,
-    });
+    interface
+        .addresses
+        .push(IpCidr::new(Ipv4Addr::new(198, 18, 0, 2), 15));
     let mut host = Host::new(Config::default(), interface, 8_192);
     introduce_router(&mut host);
     host

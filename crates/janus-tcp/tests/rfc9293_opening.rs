@@ -3,9 +3,9 @@
 mod support;
 
 use core::time::Duration;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use janus_tcp::{ConnId, Error, Interface, Ipv4Cidr, State};
+use janus_tcp::{ConnId, Error, Interface, IpCidr, State};
 use janus_wire::SeqNum;
 use janus_wire::tcp::Flags;
 use support::{Craft, HERE, Host, PEER, PORT, Peer, Seen, own_address};
@@ -13,16 +13,13 @@ use support::{Craft, HERE, Host, PEER, PORT, Peer, Seen, own_address};
 /// Our second address, in another network.
 const ALSO_HERE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 2);
 
-fn at(addr: Ipv4Addr, port: u16) -> SocketAddrV4 {
-    SocketAddrV4::new(addr, port)
+fn at(addr: Ipv4Addr, port: u16) -> SocketAddr {
+    SocketAddr::from((addr, port))
 }
 
 fn two_addresses() -> Host {
     let mut interface: Interface = own_address();
-    interface.addresses.push(Ipv4Cidr {
-        addr: ALSO_HERE,
-        prefix: 24,
-    });
+    interface.addresses.push(IpCidr::new(ALSO_HERE, 24));
     Host::new(janus_tcp::Config::default(), interface, 8_192)
 }
 
@@ -92,12 +89,15 @@ fn a_port_of_an_opening_connection_can_be_listened_on() {
 }
 
 /// All segments of a connection that we open, from its SYN to its FIN.
-fn a_whole_connection(host: &mut Host, local: SocketAddrV4) -> (Vec<(Ipv4Addr, u16)>, Vec<Seen>) {
+fn a_whole_connection(host: &mut Host, local: SocketAddr) -> (Vec<(Ipv4Addr, u16)>, Vec<Seen>) {
     let conn = host.stack.connect(host.now, local, at(PEER, 9_000));
     let conn = conn.expect("a connection");
     let mut seen = host.collect();
     let from = host.stack.local_addr(conn).expect("a connection");
-    let from = (*from.ip(), from.port());
+    let IpAddr::V4(ip) = from.ip() else {
+        panic!("not IPv4: {from}");
+    };
+    let from = (ip, from.port());
     let mut answer = Craft::syn((PEER, 9_000));
     answer.dst = from;
     (answer.flags, answer.ack) = (Flags::SYN | Flags::ACK, seen[0].end());

@@ -6,12 +6,12 @@ use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use janus_mem::{Depot, Frame, Growth, HEADROOM};
-use janus_tcp::{Config, ConnId, Instant, Interface, Ipv4Cidr, Local, Secrets, Stack};
+use janus_tcp::{Config, ConnId, Instant, Interface, IpCidr, Local, Secrets, Stack};
 use smoltcp::iface::{Config as SmolConfig, Interface as SmolInterface, SocketHandle, SocketSet};
 use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::socket::tcp::{Socket, SocketBuffer};
 use smoltcp::time::Instant as SmolInstant;
-use smoltcp::wire::{HardwareAddress, IpCidr};
+use smoltcp::wire::{self, HardwareAddress};
 
 const OURS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const THEIRS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
@@ -78,10 +78,7 @@ impl World {
         let depot = Depot::new(4_096, &Growth::Inline).expect("memory");
         let mut interface = Interface::ip(1_500);
         interface.any_local = false;
-        interface.addresses = vec![Ipv4Cidr {
-            addr: OURS,
-            prefix: 24,
-        }];
+        interface.addresses = vec![IpCidr::new(OURS, 24)];
         let secrets = Secrets::from_seed(seed);
         let stack = Stack::new(
             Config::default(),
@@ -96,7 +93,7 @@ impl World {
         let mut theirs = SmolInterface::new(config, &mut wire, SmolInstant::from_millis(1_000));
         theirs.update_ip_addrs(|addrs| {
             addrs
-                .push(IpCidr::new(THEIRS.into(), 24))
+                .push(wire::IpCidr::new(THEIRS.into(), 24))
                 .expect("room for an address");
         });
         let mut sockets = SocketSet::new(Vec::new());
@@ -231,7 +228,7 @@ fn smoltcp_connects_to_us() {
             world.stack.accept(listener).ok()
         });
         let (conn, peer) = conn.expect("accepted");
-        assert_eq!(peer, SocketAddrV4::new(THEIRS, 50_000));
+        assert_eq!(peer, (THEIRS, 50_000).into());
         world.exchange(conn);
     }
 }

@@ -23,7 +23,7 @@ use core::fmt;
 
 pub use classify::{Class, Link, classify};
 pub use ethernet::MacAddr;
-pub use flow::{FlowKeyV4, FlowKeyV6};
+pub use flow::{FlowKey, FlowKeyV4, FlowKeyV6};
 pub use seq::SeqNum;
 pub use table_hash::TableHash;
 pub use toeplitz::{MICROSOFT_KEY, Toeplitz};

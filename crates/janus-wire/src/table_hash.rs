@@ -1,7 +1,7 @@
 //! The keyed hash behind every flow table: a few multiplications, a secret per start. Steering uses
 //! [`crate::Toeplitz`]; cookies and initial sequence numbers need a cryptographic hash and do not come here.
 
-use crate::flow::{FlowKeyV4, FlowKeyV6};
+use crate::flow::{FlowKey, FlowKeyV4, FlowKeyV6};
 
 /// A keyed 64-bit hash of flow keys by folded multiplication. Without the key an attacker cannot choose tuples that
 /// collide; it is not meant to hide its key from one who can read hash values, so those never leave the process.
@@ -38,6 +38,15 @@ impl TableHash {
         let peer = fold(p as u64 ^ self.k1, (p >> 64) as u64 ^ self.k0);
         let local = fold(l as u64 ^ self.k2, (l >> 64) as u64 ^ self.k1);
         self.mix(peer ^ local.rotate_left(29), flow.ports())
+    }
+
+    /// Hash of a connection of either family.
+    #[inline(always)]
+    pub const fn flow(&self, flow: &FlowKey) -> u64 {
+        match flow {
+            FlowKey::V4(key) => self.v4(key),
+            FlowKey::V6(key) => self.v6(key),
+        }
     }
 
     #[inline(always)]

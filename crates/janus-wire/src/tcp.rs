@@ -187,5 +187,15 @@ pub fn fill_checksum_v4(segment: &mut [u8], src: core::net::Ipv4Addr, dst: core:
     segment[CHECKSUM_AT..CHECKSUM_AT + 2].copy_from_slice(&sum.to_be_bytes());
 }
 
+/// [`fill_checksum_v4`] for a segment over IPv6.
+///
+/// # Panics
+/// When `segment` is shorter than [`LEN`].
+#[inline]
+pub fn fill_checksum_v6(segment: &mut [u8], src: core::net::Ipv6Addr, dst: core::net::Ipv6Addr) {
+    let sum = crate::checksum::tcp_v6(src, dst, segment);
+    segment[CHECKSUM_AT..CHECKSUM_AT + 2].copy_from_slice(&sum.to_be_bytes());
+}
+
 #[cfg(test)]
 mod tests;

@@ -1,19 +1,19 @@
 use super::*;
 use janus_mem::{Depot, Frame, Growth};
-use janus_tcp::{Config, Interface, Ipv4Cidr, Local, Secrets};
+use janus_tcp::{Config, Interface, IpCidr, Local, Secrets};
 
-const A: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
-const B: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
-const SERVER: SocketAddrV4 = SocketAddrV4::new(B, 80);
-const ANY: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 80);
+const A: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+const B: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
+const SERVER: SocketAddr = SocketAddr::new(B, 80);
+const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 80);
 /// Turns an exchange may take; more means that two ends keep each other busy.
 const TURNS_MAX: usize = 100;
 
-fn sockets(addr: Ipv4Addr, seed: u64) -> Sockets {
+fn sockets(addr: IpAddr, seed: u64) -> Sockets {
     let depot = Depot::new(512, &Growth::Inline).expect("memory");
     let mut interface = Interface::ip(1_500);
     interface.any_local = false;
-    interface.addresses = vec![Ipv4Cidr { addr, prefix: 24 }];
+    interface.addresses = vec![IpCidr::new(addr, 24)];
     let secrets = Secrets::from_seed(seed);
     let stack = Stack::new(
         Config::default(),
@@ -156,13 +156,13 @@ fn binding_conflicts_as_in_the_kernel() {
     let mut two = Two::new();
     let (one, other) = (two.client(), two.client());
     assert_eq!(
-        two.a.bind(one, SocketAddrV4::new(B, 80)),
+        two.a.bind(one, SocketAddr::new(B, 80)),
         Err(Errno::EADDRNOTAVAIL)
     );
     assert_eq!(two.a.bind(one, ANY), Ok(()));
     assert_eq!(two.a.bind(one, ANY), Err(Errno::EINVAL));
     assert_eq!(
-        two.a.bind(other, SocketAddrV4::new(A, 80)),
+        two.a.bind(other, SocketAddr::new(A, 80)),
         Err(Errno::EADDRINUSE)
     );
     for fd in [one, other] {
@@ -170,11 +170,11 @@ fn binding_conflicts_as_in_the_kernel() {
             .setsockopt(fd, abi::SOL_SOCKET, abi::SO_REUSEADDR, &1i32.to_ne_bytes())
             .expect("an option");
     }
-    assert_eq!(two.a.bind(other, SocketAddrV4::new(A, 80)), Ok(()));
+    assert_eq!(two.a.bind(other, SocketAddr::new(A, 80)), Ok(()));
     assert_eq!(two.a.listen(one, 1), Ok(()));
     assert_eq!(two.a.listen(other, 1), Err(Errno::EADDRINUSE));
     let third = two.client();
-    assert_eq!(two.a.bind(third, SocketAddrV4::new(A, 0)), Ok(()));
+    assert_eq!(two.a.bind(third, SocketAddr::new(A, 0)), Ok(()));
     assert!(two.a.getsockname(third).expect("a name").port() >= 32_768);
 }
 
@@ -297,7 +297,7 @@ fn calls_out_of_place() {
         two.a.connect(
             two.now,
             fd,
-            SocketAddrV4::new(Ipv4Addr::new(224, 0, 0, 1), 80)
+            SocketAddr::from((Ipv4Addr::new(224, 0, 0, 1), 80))
         ),
         Err(Errno::ENETUNREACH)
     );

@@ -35,8 +35,8 @@ fn table(cores: usize) -> (Control, Arc<Mutex<Vec<String>>>) {
     (Control::new(cores, Box::new(log)), seen)
 }
 
-fn any(port: u16) -> SocketAddrV4 {
-    SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port)
+fn any(port: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))
 }
 
 /// What a main does in `bind(..).await`.
@@ -131,7 +131,7 @@ fn refusals_say_why() {
             .to_string()
             .contains("this core already")
     );
-    let other = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 80);
+    let other = SocketAddr::from((Ipv4Addr::LOCALHOST, 80));
     assert!(
         control
             .bind(1, other)

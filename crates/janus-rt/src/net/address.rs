@@ -6,19 +6,19 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 /// A socket address, or text or a pair that says one: `"0.0.0.0:80"`, `"localhost:8080"`, `("192.0.2.1", 80)`.
 pub trait ToAddress {
     /// The address meant.
-    fn to_address(&self) -> io::Result<SocketAddrV4>;
+    fn to_address(&self) -> io::Result<SocketAddr>;
 }
 
 impl ToAddress for SocketAddrV4 {
-    fn to_address(&self) -> io::Result<SocketAddrV4> {
-        Ok(*self)
+    fn to_address(&self) -> io::Result<SocketAddr> {
+        Ok(SocketAddr::V4(*self))
     }
 }
 
 impl ToAddress for SocketAddr {
-    fn to_address(&self) -> io::Result<SocketAddrV4> {
+    fn to_address(&self) -> io::Result<SocketAddr> {
         match self {
-            SocketAddr::V4(address) => Ok(*address),
+            SocketAddr::V4(_) => Ok(*self),
             SocketAddr::V6(_) => Err(io::Error::new(
                 io::ErrorKind::Unsupported,
                 format!("{self}: IPv6 is not carried yet; give an IPv4 address"),
@@ -28,25 +28,25 @@ impl ToAddress for SocketAddr {
 }
 
 impl ToAddress for (Ipv4Addr, u16) {
-    fn to_address(&self) -> io::Result<SocketAddrV4> {
-        Ok(SocketAddrV4::new(self.0, self.1))
+    fn to_address(&self) -> io::Result<SocketAddr> {
+        Ok(SocketAddr::from(*self))
     }
 }
 
 impl ToAddress for (IpAddr, u16) {
-    fn to_address(&self) -> io::Result<SocketAddrV4> {
+    fn to_address(&self) -> io::Result<SocketAddr> {
         SocketAddr::from(*self).to_address()
     }
 }
 
 impl ToAddress for (&str, u16) {
-    fn to_address(&self) -> io::Result<SocketAddrV4> {
+    fn to_address(&self) -> io::Result<SocketAddr> {
         host(self.0, self.1)
     }
 }
 
 impl ToAddress for str {
-    fn to_address(&self) -> io::Result<SocketAddrV4> {
+    fn to_address(&self) -> io::Result<SocketAddr> {
         if let Ok(address) = self.parse::<SocketAddr>() {
             return address.to_address();
         }
@@ -56,24 +56,24 @@ impl ToAddress for str {
 }
 
 impl ToAddress for String {
-    fn to_address(&self) -> io::Result<SocketAddrV4> {
+    fn to_address(&self) -> io::Result<SocketAddr> {
         self.as_str().to_address()
     }
 }
 
 impl<T: ToAddress + ?Sized> ToAddress for &T {
-    fn to_address(&self) -> io::Result<SocketAddrV4> {
+    fn to_address(&self) -> io::Result<SocketAddr> {
         (**self).to_address()
     }
 }
 
-fn host(name: &str, port: u16) -> io::Result<SocketAddrV4> {
+fn host(name: &str, port: u16) -> io::Result<SocketAddr> {
     let address = match name {
         // RFC 6761 section 6.3: this name may be answered without asking anyone.
         "localhost" => Ipv4Addr::LOCALHOST,
         _ => name.parse().map_err(|_| unclear(name))?,
     };
-    Ok(SocketAddrV4::new(address, port))
+    Ok(SocketAddr::from((address, port)))
 }
 
 fn unclear(text: &str) -> io::Error {
@@ -89,13 +89,13 @@ mod tests {
 
     #[test]
     fn every_form_says_the_same() {
-        let expected = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 80);
+        let expected = SocketAddr::from((Ipv4Addr::LOCALHOST, 80));
         let forms: [&dyn ToAddress; 6] = [
             &"127.0.0.1:80",
             &"localhost:80",
             &("localhost", 80),
             &(Ipv4Addr::LOCALHOST, 80),
-            &SocketAddr::V4(expected),
+            &expected,
             &String::from("127.0.0.1:80"),
         ];
         for form in forms {

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::io;
-use std::net::{SocketAddr, SocketAddrV4};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -20,7 +20,7 @@ use crate::shard::here::{self, Here, Owner};
 pub struct TcpListener {
     owner: Owner,
     id: ListenerId,
-    local: SocketAddrV4,
+    local: SocketAddr,
 }
 
 impl TcpListener {
@@ -47,14 +47,14 @@ impl TcpListener {
 
     /// The address bound, with the port that port 0 became.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        Ok(SocketAddr::V4(self.local))
+        Ok(self.local)
     }
 
     /// Where a client outside finds it: behind the portal a port of 127.0.0.1 (port + 8000 below 1024), else the
     /// interface's address.
     pub fn reachable_at(&self) -> SocketAddr {
         let at = here::with_own(self.owner, |here| here.reachable_at(self.local));
-        SocketAddr::V4(at.unwrap_or(self.local))
+        at.unwrap_or(self.local)
     }
 
     fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
@@ -74,15 +74,15 @@ impl TcpListener {
             Some(Poll::Pending) => Poll::Pending,
             Some(Poll::Ready(Err(error))) => Poll::Ready(Err(io_error(error))),
             Some(Poll::Ready(Ok((conn, peer)))) => {
-                Poll::Ready(Ok((TcpStream::new(self.owner, conn), SocketAddr::V4(peer))))
+                Poll::Ready(Ok((TcpStream::new(self.owner, conn), peer)))
             }
         }
     }
 }
 
-fn open(here: &Here, address: SocketAddrV4) -> io::Result<TcpListener> {
+fn open(here: &Here, address: SocketAddr) -> io::Result<TcpListener> {
     let port = here.control.bind(here.core, address)?;
-    let local = SocketAddrV4::new(*address.ip(), port);
+    let local = SocketAddr::new(address.ip(), port);
     // Listening before the port serves is safe: until then a SYN only reaches the shard that every later set of
     // listeners with this one in it would choose too.
     let listening = here.on_stack(|stack, _| stack.listen(local, here.backlog));

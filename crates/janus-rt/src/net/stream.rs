@@ -110,13 +110,11 @@ impl TcpStream {
     /// The other end's address.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.on_stack(|stack, _, conn| stack.peer_addr(conn))
-            .map(SocketAddr::V4)
     }
 
     /// This end's address.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.on_stack(|stack, _, conn| stack.local_addr(conn))
-            .map(SocketAddr::V4)
     }
 
     fn on_stack<R>(

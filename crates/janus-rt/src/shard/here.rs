@@ -4,7 +4,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::net::SocketAddrV4;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
@@ -12,7 +12,7 @@ use std::task::Waker;
 use janus_csb::{Reader, ShardId, Step, walk};
 use janus_mem::Pool;
 use janus_tcp::{ConnId, Error, Instant, Interface, ListenerId, Stack, Token};
-use janus_wire::Toeplitz;
+use janus_wire::{FlowKey, Toeplitz};
 
 use super::neighbours::Neighbours;
 use super::waiters::{STORED, Side, Waiters};
@@ -169,11 +169,11 @@ impl Here {
     }
 
     /// Opens a connection from a source port with which every packet of it comes to this shard.
-    pub(crate) fn connect(&self, remote: SocketAddrV4) -> Result<ConnId, Error> {
-        let source = self.interface.source_for(*remote.ip());
+    pub(crate) fn connect(&self, remote: SocketAddr) -> Result<ConnId, Error> {
+        let source = self.interface.source_for(remote.ip());
         let address = source.ok_or(Error::AddrNotAvailable)?;
         for _ in 0..SOURCE_TRIES {
-            let local = SocketAddrV4::new(address, self.next_source_port());
+            let local = SocketAddr::new(address, self.next_source_port());
             if !self.owns(local, remote) {
                 continue;
             }
@@ -186,16 +186,20 @@ impl Here {
     }
 
     /// Where a client outside finds the listener on `local`.
-    pub(crate) fn reachable_at(&self, local: SocketAddrV4) -> SocketAddrV4 {
+    pub(crate) fn reachable_at(&self, local: SocketAddr) -> SocketAddr {
         let port = if self.portal {
             offered_port(local.port())
         } else {
             local.port()
         };
-        let own = self.interface.addresses.first().map(|own| own.addr);
-        match own.filter(|_| local.ip().is_unspecified()) {
-            Some(own) => SocketAddrV4::new(own, port),
-            None => SocketAddrV4::new(*local.ip(), port),
+        let same_family = |own: &IpAddr| own.is_ipv4() == local.is_ipv4();
+        let own = self.interface.addresses.iter().map(|own| own.addr);
+        match own
+            .filter(|_| local.ip().is_unspecified())
+            .find(same_family)
+        {
+            Some(own) => SocketAddr::new(own, port),
+            None => SocketAddr::new(local.ip(), port),
         }
     }
 
@@ -211,10 +215,12 @@ impl Here {
 
     /// Rule 10 of the balancer's protocol: what I/O cores look up and every ring from theirs to the newest must name
     /// this shard.
-    fn owns(&self, local: SocketAddrV4, remote: SocketAddrV4) -> bool {
-        let key = self
-            .toeplitz
-            .hash_v4(*remote.ip(), *local.ip(), remote.port(), local.port());
+    fn owns(&self, local: SocketAddr, remote: SocketAddr) -> bool {
+        let key = match FlowKey::new(remote, local) {
+            Some(FlowKey::V4(flow)) => self.toeplitz.hash_arriving_v4(&flow),
+            Some(FlowKey::V6(flow)) => self.toeplitz.hash_arriving_v6(&flow),
+            None => return false,
+        };
         let me = ShardId(self.core);
         let steering = self.steering.borrow();
         let view = steering.current();

@@ -1,5 +1,5 @@
 use super::*;
-use std::net::SocketAddrV4;
+use std::net::{IpAddr, SocketAddrV4};
 
 fn exchange(network: &mut Network, model: LinkModel) -> Tally {
     let mut pair = Pair::new(network, &Config::default(), model.clone(), model);
@@ -123,7 +123,10 @@ fn four_hosts_all_talk_to_each_other() {
         for (host, listener) in hosts.iter().zip(&listeners) {
             while let Ok((conn, peer)) = network.host(*host).stack.accept(*listener) {
                 // The server's answer says who it thinks the client is.
-                let hello = peer.ip().octets();
+                let IpAddr::V4(ip) = peer.ip() else {
+                    panic!("not IPv4: {peer}");
+                };
+                let hello = ip.octets();
                 assert_eq!(network.host(*host).stack.write(now, conn, &hello), Ok(4));
                 servers.push((*host, conn));
             }

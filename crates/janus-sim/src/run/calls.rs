@@ -6,7 +6,7 @@ use super::flow::{Flow, WRITTEN_MAX, inbound_byte, outbound_byte};
 use super::values::{by_reference, c_int, c_int_or, int, len, option_bytes, vector_len};
 use crate::script::{Call, Expr};
 use janus_posix::{Errno, abi};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 /// A descriptor of the script.
 #[derive(Clone, Copy, Debug)]
@@ -73,7 +73,7 @@ impl Runner<'_> {
                 let any = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, self.settings().bind_port);
                 let address = address_or(address, any)?;
                 let fd = self.live(fd)?;
-                zero(self.world.sockets.bind(fd, address))
+                zero(self.world.sockets.bind(fd, address.into()))
             }
             ("listen", [fd, backlog]) => {
                 let fd = self.live(fd)?;
@@ -225,7 +225,10 @@ impl Runner<'_> {
                     // Of a descriptor that was made a moment ago.
                     let _ = self.world.sockets.fcntl(live, abi::F_SETFL, nonblocking);
                 }
-                let flow = self.flows.iter().rposition(|flow| flow.remote == peer);
+                let flow = self
+                    .flows
+                    .iter()
+                    .rposition(|flow| SocketAddr::V4(flow.remote) == peer);
                 self.opened(call, live, flow)
             }
             Err(errno) => Ok(self.unless_blocked(listener, Err(errno), 0)),
@@ -239,13 +242,16 @@ impl Runner<'_> {
             SocketAddrV4::new(settings.remote_ip, settings.connect_port),
         )?;
         let (live, now) = (self.live(fd)?, self.world.instant());
-        let outcome = self.world.sockets.connect(now, live, remote);
+        let outcome = self.world.sockets.connect(now, live, remote.into());
         if outcome == Err(Errno::EINPROGRESS) {
             let local = self
                 .world
                 .sockets
                 .getsockname(live)
                 .map_err(|errno| errno.to_string())?;
+            let SocketAddr::V4(local) = local else {
+                return Err(format!("{local} is no address of a script"));
+            };
             self.flows.push(Flow::new(local, remote));
             self.current = Some(self.flows.len() - 1);
             let script = int(fd)?;

@@ -6,7 +6,7 @@ use crate::script::Settings;
 use crate::segment::{self, Damage, Segment};
 use janus_mem::{Depot, Growth, MemError};
 use janus_posix::Sockets;
-use janus_tcp::{Config, Instant, Interface, Ipv4Cidr, Secrets, Stack};
+use janus_tcp::{Config, Instant, Interface, IpCidr, Secrets, Stack};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,10 +47,7 @@ impl World {
     pub(super) fn new(settings: &Settings, config: &Config, seed: u64) -> Result<World, MemError> {
         let depot = Depot::new(BUFFERS, &Growth::Inline)?;
         let mut interface = Interface::ip(settings.mtu);
-        interface.addresses = vec![Ipv4Cidr {
-            addr: settings.local_ip,
-            prefix: 16,
-        }];
+        interface.addresses = vec![IpCidr::new(settings.local_ip, 16)];
         let secrets = Secrets::from_seed(seed);
         let stack = Stack::new(
             config.clone(),

@@ -5,11 +5,11 @@ use janus_wire::SeqNum;
 
 const MSS: u32 = 1_000;
 
-fn cold() -> Cold {
-    Cold {
+fn cold() -> Tcb {
+    Tcb {
         mss: MSS as u16,
         srtt_us: 100_000,
-        ..Cold::default()
+        ..Tcb::default()
     }
 }
 

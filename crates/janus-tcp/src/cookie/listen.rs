@@ -35,13 +35,13 @@ impl Stack {
             peer_scale: record.peer_scale,
             flags: record.flags,
         }
-        .as_kept();
+        .as_kept(&p.key);
         (record.peer_scale, record.flags) = (offer.peer_scale, offer.flags);
         record.iss = make(&self.secrets, &p.key, p.seq, offer, now);
         let clock = isn::timestamp(&self.secrets, &p.key, now);
         self.secrets.recent_cookies.note(now);
         self.counters.cookies_sent += 1;
-        self.syn_ack(&record, offer.timestamp(clock), now);
+        self.syn_ack(p.key, &record, offer.timestamp(clock), now);
     }
 
     /// An acknowledgement for a listener that knows nothing of it. Gives the connection it opens, to which the
@@ -69,13 +69,12 @@ impl Stack {
             return None;
         };
         let record = HalfOpen {
-            key: p.key,
             irs,
             iss,
             ts_recent: p.timestamps.map_or(0, |(value, _)| value),
             sent_at: now,
             listener: id.0,
-            mss: offer.mss.min(self.interface.mss()),
+            mss: offer.mss.min(self.interface.mss(p.key.is_v6())),
             peer_scale: offer.peer_scale,
             flags: offer.flags,
             ..HalfOpen::default()

@@ -2,17 +2,19 @@
 
 use std::net::Ipv4Addr;
 
+use janus_wire::FlowKeyV4;
+
 use super::*;
 use crate::pair::Pair;
 use crate::{Config, SynCookies};
 
-fn key(port: u16) -> FlowKeyV4 {
-    FlowKeyV4 {
+fn key(port: u16) -> FlowKey {
+    FlowKey::V4(FlowKeyV4 {
         peer: Ipv4Addr::new(192, 0, 2, 1),
         local: Ipv4Addr::new(192, 0, 2, 2),
         peer_port: port,
         local_port: 80,
-    }
+    })
 }
 
 fn offer(mss: u16, peer_scale: u8, flags: u8) -> Offer {
@@ -28,7 +30,7 @@ const NOW: Instant = Instant::from_millis(1_000_000);
 /// A cookie made for `offer` at `made`, and what it says at `NOW`, when the peer echoes the timestamp.
 fn there_and_back(offer: Offer, made: Instant) -> Option<Offer> {
     let secrets = Secrets::from_seed(1);
-    let kept = offer.as_kept();
+    let kept = offer.as_kept(&key(1));
     let cookie = make(&secrets, &key(1), SeqNum(77), kept, made);
     let echo = (kept.flags & flag::TIMESTAMPS != 0).then(|| kept.timestamp(123_456));
     judge(&secrets, &key(1), SeqNum(77), cookie, echo, NOW)

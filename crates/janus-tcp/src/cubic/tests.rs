@@ -1,7 +1,7 @@
 //! The curve against its definition in floating point, and the rules around it.
 
 use super::*;
-use crate::cold::Cold;
+use crate::cold::Tcb;
 use crate::congestion::{self, Algorithm};
 use crate::time::Instant;
 use proptest::prelude::*;
@@ -178,9 +178,9 @@ fn a_loss_below_the_last_one_makes_room() {
 /// Section 4.8: after a timeout the curve's middle is where slow start ended.
 #[test]
 fn after_a_timeout_the_curve_begins_at_its_middle() {
-    let cold = Cold {
+    let cold = Tcb {
         mss: MSS as u16,
-        ..Cold::default()
+        ..Tcb::default()
     };
     let mut hot = hot(1_000_000);
     hot.flight.bytes = 1_000_000;
@@ -210,10 +210,10 @@ fn without_a_loss_the_curve_begins_at_its_middle() {
 /// Section 5.8: the time in which the window is not used does not count.
 #[test]
 fn the_epochs_clock_stands_while_the_window_is_not_used() {
-    let cold = Cold {
+    let cold = Tcb {
         mss: MSS as u16,
         srtt_us: RTT_US,
-        ..Cold::default()
+        ..Tcb::default()
     };
     let mut hot = hot(1_000_000);
     lose(&mut hot);

@@ -1,6 +1,6 @@
 //! Which measurements count, and how much.
 
-use crate::cold::Cold;
+use crate::cold::Tcb;
 use crate::config::Config;
 use crate::hot::Hot;
 use crate::isn;
@@ -16,8 +16,8 @@ fn an_echo_counts_from_the_newest_transmission_to_two_minutes_back() {
     let (conn, _) = pair.open(40_000);
     pair.run_for(Duration::from_secs(300));
     let (stack, now) = (&pair.a.stack, pair.now);
-    let cold = &stack.cold[conn.index];
-    let clock = isn::timestamp(&stack.secrets, &cold.key, now);
+    let key = stack.cold.key(conn.index);
+    let clock = isn::timestamp(&stack.secrets, &key, now);
     let echoed = |age_ms: u32, newest_us| {
         stack.echoed(conn.index, clock.wrapping_sub(age_ms), newest_us, now)
     };
@@ -46,8 +46,8 @@ fn the_oldest_of_what_is_acknowledged_is_measured() {
     assert_eq!((acked.ages, acked.resent), (Some(100..=300), true));
 }
 
-fn measured() -> (Cold, Hot) {
-    let mut cold = Cold::default();
+fn measured() -> (Tcb, Hot) {
+    let mut cold = Tcb::default();
     rto::sample(&mut cold, 100_000);
     assert_eq!((cold.srtt_us, rto::variation(&cold)), (100_000, 50_000));
     (cold, Hot::default())

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use janus_mem::{Depot, Frame, Growth, HEADROOM, Pool};
 use janus_tcp::{
-    Config, ConnId, Error, Instant, Interface, Ipv4Cidr, ListenerId, Local, Secrets, Stack,
+    Config, ConnId, Error, Instant, Interface, IpCidr, ListenerId, Local, Secrets, Stack,
 };
 use janus_wire::tcp::{self, Flags, Header, Options};
 use janus_wire::{Link, MacAddr, SeqNum, ethernet, ipv4, proto};
@@ -254,10 +254,7 @@ impl Host {
 pub(crate) fn own_address() -> Interface {
     Interface {
         any_local: false,
-        addresses: vec![Ipv4Cidr {
-            addr: HERE,
-            prefix: 24,
-        }],
+        addresses: vec![IpCidr::new(HERE, 24)],
         ..Interface::ip(1_500)
     }
 }
@@ -330,7 +327,7 @@ impl Peer {
         };
         host.send(&peer.segment(Flags::ACK));
         let (conn, from) = host.stack.accept(host.listener).ok()?;
-        assert_eq!((*from.ip(), from.port()), syn.src);
+        assert_eq!(from, syn.src.into());
         peer.conn = conn;
         Some(peer)
     }

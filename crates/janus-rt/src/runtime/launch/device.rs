@@ -1,6 +1,6 @@
 //! Opening the device: what the user chose, the interface that goes with it, and the far end where that is ours too.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use janus_io::tap::Tap;
 use janus_io::trace::{Trace, TracedBackend};
 use janus_io::{Backend, Queue, wire};
 use janus_mem::{Depot, Growth};
-use janus_tcp::{Config, Interface, Ipv4Cidr, Stack};
+use janus_tcp::{Config, Interface, IpCidr, Stack};
 use janus_wire::Link;
 
 use crate::clock::Clock;
@@ -91,9 +91,9 @@ fn open_queues(
     Ok(backend.open(settings.queues())?)
 }
 
-fn addresses(settings: &Settings) -> Vec<Ipv4Cidr> {
+fn addresses(settings: &Settings) -> Vec<IpCidr> {
     let given = settings.addresses.iter().copied().map(cidr);
-    let mut addresses: Vec<Ipv4Cidr> = given.collect();
+    let mut addresses: Vec<IpCidr> = given.collect();
     if addresses.is_empty() {
         addresses.push(cidr(ADDRESS));
     }
@@ -111,26 +111,29 @@ fn configured_tap(settings: &Settings) -> Tap {
         KernelAddress::None => None,
     };
     match kernel {
-        Some(Ipv4Cidr { addr, prefix }) => tap.with_kernel_address(addr, prefix),
-        None => tap,
+        Some(IpCidr {
+            addr: IpAddr::V4(addr),
+            prefix,
+        }) => tap.with_kernel_address(addr, prefix),
+        _ => tap,
     }
 }
 
 /// The first address of the network that is not our own; none where the network has no room for two.
-fn neighbour(own: Ipv4Cidr) -> Option<Ipv4Cidr> {
+fn neighbour(own: IpCidr) -> Option<IpCidr> {
+    let IpAddr::V4(addr) = own.addr else {
+        return None;
+    };
     let room = 32_u32.checked_sub(u32::from(own.prefix))?;
     if !(2..32).contains(&room) {
         return None;
     }
-    let network = own.addr.to_bits() & (u32::MAX << room);
-    let addr = [network + 1, network + 2]
+    let network = addr.to_bits() & (u32::MAX << room);
+    let near = [network + 1, network + 2]
         .map(Ipv4Addr::from_bits)
         .into_iter()
-        .find(|addr| *addr != own.addr)?;
-    Some(Ipv4Cidr {
-        addr,
-        prefix: own.prefix,
-    })
+        .find(|near| *near != addr)?;
+    Some(IpCidr::new(near, own.prefix))
 }
 
 fn open_portal(
@@ -148,10 +151,7 @@ fn open_portal(
     let mtu = config.mtu;
     let (near, far) = wire::pair(config)?;
     let interface = Interface {
-        addresses: vec![Ipv4Cidr {
-            addr: Ipv4Addr::LOCALHOST,
-            prefix: 8,
-        }],
+        addresses: vec![IpCidr::new(Ipv4Addr::LOCALHOST, 8)],
         ..Interface::ip(mtu)
     };
     let bridges = portal::BRIDGES_MAX as u32;
@@ -179,11 +179,8 @@ fn open_portal(
     })
 }
 
-fn cidr(cidr: Cidr) -> Ipv4Cidr {
-    Ipv4Cidr {
-        addr: cidr.address,
-        prefix: cidr.prefix,
-    }
+fn cidr(cidr: Cidr) -> IpCidr {
+    IpCidr::new(cidr.address, cidr.prefix)
 }
 
 #[cfg(test)]

@@ -1,0 +1,189 @@
+//! What a stack knows of the device its frames go through: the link, the addresses that are ours, and what follows
+//! from them for a packet: whether it is for us, whether it may come from where it says, where it goes next.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use janus_wire::{Link, MacAddr};
+
+/// An address and the length of its network's prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IpCidr {
+    /// The address.
+    pub addr: IpAddr,
+    /// Bits of it that name the network.
+    pub prefix: u8,
+}
+
+impl IpCidr {
+    /// An address in a network whose prefix has that many bits.
+    pub fn new(addr: impl Into<IpAddr>, prefix: u8) -> IpCidr {
+        let addr = addr.into();
+        IpCidr { addr, prefix }
+    }
+
+    /// Whether `other` is the broadcast address of the network, or its obsolete form with all bits zero.
+    pub(crate) fn is_broadcast(&self, other: IpAddr) -> bool {
+        let IpAddr::V4(other_v4) = other else {
+            return false;
+        };
+        let hosts = u32::MAX.checked_shr(u32::from(self.prefix)).unwrap_or(0);
+        // A network of one or two addresses has no broadcast (RFC 3021).
+        hosts > 1
+            && self.contains(other)
+            && matches!(other_v4.to_bits() & hosts, host if host == 0 || host == hosts)
+    }
+
+    /// Whether `other` is in the same network.
+    pub fn contains(&self, other: IpAddr) -> bool {
+        self.shared_bits(other)
+            .is_some_and(|shared| shared >= u32::from(self.prefix))
+    }
+
+    /// How many leading bits the address shares with another of its family.
+    fn shared_bits(&self, other: IpAddr) -> Option<u32> {
+        match (self.addr, other) {
+            (IpAddr::V4(a), IpAddr::V4(b)) => Some((a.to_bits() ^ b.to_bits()).leading_zeros()),
+            (IpAddr::V6(a), IpAddr::V6(b)) => Some((a.to_bits() ^ b.to_bits()).leading_zeros()),
+            _ => None,
+        }
+    }
+}
+
+/// What the stack knows of the device its frames go through.
+#[derive(Clone, Debug)]
+pub struct Interface {
+    /// Whether frames begin with an Ethernet or an IP header.
+    pub link: Link,
+    /// Our hardware address (unused without Ethernet).
+    pub mac: MacAddr,
+    /// Largest IP packet.
+    pub mtu: u16,
+    /// Our addresses, of both families.
+    pub addresses: Vec<IpCidr>,
+    /// Take every unicast destination as ours: for wires that carry one server's traffic only.
+    pub any_local: bool,
+    /// Where IPv4 packets for other networks go.
+    pub gateway: Option<Ipv4Addr>,
+    /// Where IPv6 packets for other networks go.
+    pub gateway_v6: Option<Ipv6Addr>,
+    /// The device fills in checksums.
+    pub tx_checksum: bool,
+    /// The device has verified checksums.
+    pub rx_checksum: bool,
+    /// This stack answers ARP requests and neighbour solicitations. Of the stacks that share a device, and all hear
+    /// them, one does.
+    pub answers: bool,
+}
+
+impl Interface {
+    /// An interface without a link layer that takes every packet for its own.
+    pub fn ip(mtu: u16) -> Interface {
+        Interface {
+            link: Link::Ip,
+            mac: MacAddr::default(),
+            mtu,
+            addresses: Vec::new(),
+            any_local: true,
+            gateway: None,
+            gateway_v6: None,
+            tx_checksum: false,
+            rx_checksum: false,
+            answers: true,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_ours(&self, addr: IpAddr) -> bool {
+        self.any_local || self.is_own(addr)
+    }
+
+    /// Whether it is one of the addresses we were given.
+    #[inline]
+    pub(crate) fn is_own(&self, addr: IpAddr) -> bool {
+        self.addresses.iter().any(|own| own.addr == addr)
+    }
+
+    /// Whether a packet may come from `addr`: not from a group, a broadcast, a loopback or our own address (MUST-63;
+    /// RFC 1122 section 3.2.1.3, RFC 4291 sections 2.5.2 and 2.7). Where every destination is ours, no source can be
+    /// told from one of ours.
+    #[inline]
+    pub(crate) fn may_be_source(&self, addr: IpAddr) -> bool {
+        may_be_peer(addr)
+            && (self.any_local
+                || !addr.is_loopback()
+                    && !self
+                        .addresses
+                        .iter()
+                        .any(|own| own.addr == addr || own.is_broadcast(addr)))
+    }
+
+    /// Whether a connection can be opened to `addr`: not to a group, nowhere, or a broadcast of our networks (MUST-46).
+    pub(crate) fn may_be_destination(&self, addr: IpAddr) -> bool {
+        may_be_peer(addr) && !self.addresses.iter().any(|own| own.is_broadcast(addr))
+    }
+
+    /// Our address towards `peer`: the one whose network it is in; else, for IPv6, one of the peer's scope that shares
+    /// most with it (RFC 6724 section 5, rules 2 and 8).
+    pub fn source_for(&self, peer: impl Into<IpAddr>) -> Option<IpAddr> {
+        let peer = peer.into();
+        let same_family = |own: &&IpCidr| own.addr.is_ipv4() == peer.is_ipv4();
+        let mut candidates = self.addresses.iter().filter(same_family);
+        let near = candidates.clone().find(|own| own.contains(peer));
+        let chosen = near.or_else(|| match peer {
+            IpAddr::V4(_) => candidates.next(),
+            IpAddr::V6(_) => {
+                // Of equals the first.
+                let fits = |own: &IpCidr| {
+                    (
+                        is_link_local(own.addr) == is_link_local(peer),
+                        own.shared_bits(peer),
+                    )
+                };
+                candidates.rev().max_by_key(|own| fits(own))
+            }
+        });
+        chosen.map(|own| own.addr)
+    }
+
+    /// The neighbour that packets for `peer` are handed to.
+    #[inline]
+    pub(crate) fn next_hop(&self, peer: IpAddr) -> IpAddr {
+        let gateway = match peer {
+            IpAddr::V4(_) => self.gateway.map(IpAddr::V4),
+            IpAddr::V6(_) => self.gateway_v6.map(IpAddr::V6),
+        };
+        let is_near = || is_link_local(peer) || self.addresses.iter().any(|own| own.contains(peer));
+        match gateway {
+            Some(gateway) if !is_near() => gateway,
+            _ => peer,
+        }
+    }
+
+    /// The payload of the largest segment that fits (RFC 9293 section 3.7.1).
+    pub(crate) fn mss(&self, v6: bool) -> u16 {
+        self.mtu.saturating_sub(if v6 { 60 } else { 40 })
+    }
+}
+
+/// An IPv6 address that is good on one link only. IPv4's 169.254.0.0/16 needs no such care: it is a network like others.
+fn is_link_local(addr: IpAddr) -> bool {
+    matches!(addr, IpAddr::V6(addr) if addr.is_unicast_link_local())
+}
+
+/// Whether an address can be an end of a TCP connection.
+#[inline]
+pub(crate) fn may_be_peer(addr: IpAddr) -> bool {
+    match addr {
+        // 0.0.0.0/8 is "this network"; 224.0.0.0 and above: multicast, reserved, broadcast.
+        IpAddr::V4(addr) => (1..224).contains(&addr.octets()[0]),
+        IpAddr::V6(addr) => may_be_peer_v6(addr),
+    }
+}
+
+/// No group, not `::`; and no IPv4 address in disguise: `::ffff:a.b.c.d` is for programs, never for the wire, where it
+/// would get round what is known of the IPv4 address (RFC 4038 section 4.2); the obsolete `::a.b.c.d` likewise.
+#[inline]
+fn may_be_peer_v6(addr: Ipv6Addr) -> bool {
+    let in_disguise = addr.to_bits() >> 48 == 0 && addr != Ipv6Addr::LOCALHOST;
+    !addr.is_multicast() && !in_disguise
+}
