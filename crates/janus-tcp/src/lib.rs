@@ -30,6 +30,7 @@ mod neighbor;
 mod open;
 mod output;
 mod parse;
+mod passive;
 #[allow(dead_code)]
 mod pmtu;
 #[allow(dead_code)]

@@ -2,6 +2,8 @@
 //! new SYN, nothing else. A connection whose owner let go while it waits for the peer's FIN (FIN-WAIT-2) is
 //! kept here too. All wait equally long, so one queue ordered by time serves; at the bound the oldest goes.
 
+mod arrives;
+
 use janus_mem::{Growth, MemError};
 use janus_wire::{FlowKey, SeqNum};
 

@@ -1,0 +1,88 @@
+//! Segments for a flow in TIME-WAIT, or orphaned in FIN-WAIT-2: repeats are acknowledged, a SYN beyond all that was seen
+//! opens anew. RFC 9293 section 3.10.7.4, RFC 1337, RFC 6191.
+
+use janus_wire::SeqNum;
+use janus_wire::tcp::Flags;
+
+use super::TimeWait;
+use crate::parse::Parsed;
+use crate::records::Record;
+use crate::stack::Stack;
+use crate::time::Instant;
+
+impl Stack {
+    /// A segment for a flow in TIME-WAIT, or orphaned in FIN-WAIT-2 (section 3.10.7.4).
+    /// When the record is gone and the segment opens a new connection: how far the old one had sent.
+    pub(crate) fn time_wait_arrives(
+        &mut self,
+        slot: u32,
+        p: &Parsed,
+        now: Instant,
+    ) -> Option<SeqNum> {
+        let record = *self.time_wait.get(slot);
+        let older = |v: u32| (v.wrapping_sub(record.ts_recent) as i32) < 0;
+        if p.flags.contains(Flags::RST) {
+            // RFC 1337: a RST does not end TIME-WAIT; orphaned FIN-WAIT-2 has nothing to protect.
+            if record.fin_wait_2 && p.seq == record.rcv_nxt {
+                self.drop_time_wait(slot);
+            }
+            return None;
+        }
+        if p.flags.contains(Flags::SYN) {
+            if !record.fin_wait_2 && !p.flags.contains(Flags::ACK) && self.reopens(&record, p) {
+                self.drop_time_wait(slot);
+                return Some(record.snd_nxt);
+            }
+            if self.may_challenge(Record::TimeWait(slot), now) {
+                self.time_wait_ack(slot, now);
+            }
+            return None;
+        }
+        if record.timestamps && p.timestamps.is_some_and(|(v, _)| older(v)) {
+            self.counters.dropped_paws += 1;
+            self.time_wait_ack(slot, now);
+            return None;
+        }
+        let fin = p.flags.contains(Flags::FIN | Flags::ACK);
+        if record.fin_wait_2 && p.seq == record.rcv_nxt && p.payload_len == 0 && fin {
+            let until = now + self.config.time_wait;
+            let record = self.time_wait.get_mut(slot);
+            record.rcv_nxt = p.seq + 1;
+            record.fin_wait_2 = false;
+            self.time_wait.restart(slot, until);
+            self.time_wait_ack(slot, now);
+        } else if record.fin_wait_2 && p.payload_len > 0 && p.seq == record.rcv_nxt {
+            // Nobody is left to read it (RFC 1122 section 4.2.2.13).
+            self.reset_reply(p);
+            self.drop_time_wait(slot);
+        } else if p.payload_len > 0 || fin {
+            // Only the peer's own FIN, repeated, restarts the wait; a stranger's must not keep the record for ever.
+            if fin && !record.fin_wait_2 && p.seq + p.space() == record.rcv_nxt {
+                self.time_wait.restart(slot, now + self.config.time_wait);
+            }
+            self.time_wait_ack(slot, now);
+        }
+        None
+    }
+
+    /// RFC 9293 MAY-2 by the rules of RFC 6191 section 2: whether a SYN lies beyond all that the old connection saw.
+    fn reopens(&self, old: &TimeWait, p: &Parsed) -> bool {
+        let beyond = p.seq.gt(old.rcv_nxt);
+        match p.timestamps.filter(|_| self.config.timestamps) {
+            Some((value, _)) if old.timestamps => {
+                let newer = value.wrapping_sub(old.ts_recent) as i32;
+                newer > 0 || newer == 0 && beyond
+            }
+            // From now on timestamps tell old segments from new ones.
+            Some(_) => true,
+            None => beyond,
+        }
+    }
+
+    fn time_wait_ack(&mut self, slot: u32, now: Instant) {
+        let record = *self.time_wait.get(slot);
+        let echo = record.timestamps.then_some(record.ts_recent);
+        let numbers = (record.snd_nxt, record.rcv_nxt);
+        self.ack_for_record(self.time_wait.key(slot), numbers, record.window, echo, now);
+    }
+}
