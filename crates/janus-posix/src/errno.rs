@@ -78,6 +78,9 @@ impl From<Error> for Errno {
         match error {
             Error::WouldBlock => Errno::EAGAIN,
             Error::ConnectionRefused => Errno::ECONNREFUSED,
+            Error::HostUnreachable => Errno::EHOSTUNREACH,
+            Error::NetworkUnreachable => Errno::ENETUNREACH,
+            Error::ProtocolUnreachable => Errno::ENOPROTOOPT,
             Error::ConnectionReset => Errno::ECONNRESET,
             Error::TimedOut => Errno::ETIMEDOUT,
             Error::NotConnected => Errno::ENOTCONN,

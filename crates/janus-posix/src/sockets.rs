@@ -311,7 +311,10 @@ impl Sockets {
             // peer's FIN is a broken pipe at once (tcp_reset).
             janus_tcp::Error::ConnectionReset
             | janus_tcp::Error::TimedOut
-            | janus_tcp::Error::ConnectionRefused => {
+            | janus_tcp::Error::ConnectionRefused
+            | janus_tcp::Error::HostUnreachable
+            | janus_tcp::Error::NetworkUnreachable
+            | janus_tcp::Error::ProtocolUnreachable => {
                 let told = std::mem::replace(&mut socket.error_told, true);
                 if told || socket.end_seen {
                     Errno::EPIPE

@@ -20,7 +20,9 @@ pub(crate) fn io_error(error: Error) -> io::Error {
     use io::ErrorKind as Kind;
     let kind = match error {
         Error::WouldBlock => Kind::WouldBlock,
-        Error::ConnectionRefused => Kind::ConnectionRefused,
+        Error::ConnectionRefused | Error::ProtocolUnreachable => Kind::ConnectionRefused,
+        Error::HostUnreachable => Kind::HostUnreachable,
+        Error::NetworkUnreachable => Kind::NetworkUnreachable,
         Error::ConnectionReset => Kind::ConnectionReset,
         Error::TimedOut => Kind::TimedOut,
         Error::NotConnected | Error::Stale => Kind::NotConnected,

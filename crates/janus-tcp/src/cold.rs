@@ -69,15 +69,22 @@ pub(crate) mod flag {
     pub(crate) const SACK: u8 = 1 << 4;
     /// Both sides speak ECN (RFC 3168). In a closed connection this bit is one of [`FAILURE`].
     pub(crate) const ECN: u8 = 1 << 5;
-    /// Why a closed connection ended badly: two bits, three reasons. While it is open they are [`SACK`] and [`ECN`].
-    pub(crate) const FAILURE: u8 = SACK | ECN;
+    /// Why a closed connection ended badly: three bits, up to seven reasons. While it is open they are [`SACK`],
+    /// [`ECN`] and [`UNANSWERED`].
+    pub(crate) const FAILURE: u8 = SACK | ECN | UNANSWERED;
     /// Ended by RST.
     pub(crate) const RESET: u8 = 1 << 4;
     /// Ended because the peer stopped answering.
     pub(crate) const TIMED_OUT: u8 = 2 << 4;
-    /// Ended by RST to our SYN.
+    /// Ended by RST to our SYN, or because a router or the peer said that nobody listens.
     pub(crate) const REFUSED: u8 = 3 << 4;
-    /// Data has come in and nothing has been sent since.
+    /// Ended because, as a router said, the peer cannot be reached.
+    pub(crate) const NO_HOST: u8 = 4 << 4;
+    /// Ended because, as a router said, its network cannot be reached.
+    pub(crate) const NO_NETWORK: u8 = 5 << 4;
+    /// Ended because the peer's host does not speak TCP.
+    pub(crate) const NO_PROTOCOL: u8 = 6 << 4;
+    /// Data has come in and nothing has been sent since. In a closed connection this bit is one of [`FAILURE`].
     pub(crate) const UNANSWERED: u8 = 1 << 6;
     /// A FIN is to follow the data that is queued.
     pub(crate) const FIN_QUEUED: u8 = 1 << 7;

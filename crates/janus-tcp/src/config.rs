@@ -53,6 +53,9 @@ pub struct Config {
     pub max_syn_retries: u8,
     /// Longest wait before in-order data is acknowledged.
     pub delayed_ack: Duration,
+    /// Suspect that a path silently drops large packets when only those vanish, and search for what it carries
+    /// (RFC 4821). What routers say of packets that do not fit is heeded in any case.
+    pub mtu_probing: bool,
     /// Offer and use the timestamps option (RFC 7323).
     pub timestamps: bool,
     /// Offer and use selective acknowledgements (RFC 2018), and with them RACK-TLP (RFC 8985) and PRR (RFC 6937).
@@ -88,6 +91,7 @@ impl Default for Config {
             max_retries: 15,
             max_syn_retries: 7,
             delayed_ack: Duration::from_millis(40),
+            mtu_probing: true,
             timestamps: true,
             sack: true,
             congestion: Algorithm::default(),

@@ -4,6 +4,7 @@ use janus_mem::{Frame, HEADROOM};
 use janus_wire::{Link, MacAddr, arp, ethernet, icmpv4, ipv4, proto};
 use std::net::{IpAddr, Ipv4Addr};
 
+use crate::icmp_errors::IcmpError;
 use crate::stack::{MAX_REPLIES, Stack};
 use crate::time::Instant;
 
@@ -103,12 +104,16 @@ impl Stack {
             self.counters.dropped_checksum += 1;
             return None;
         }
+        let message = icmpv4::parse(ip.payload()).ok()?;
         let icmpv4::Message::EchoRequest {
             ident,
             sequence,
             data,
-        } = icmpv4::parse(ip.payload()).ok()?
+        } = message
         else {
+            if let Some(error) = IcmpError::from_v4(&message) {
+                self.icmp_error_arrives(&error, self.now);
+            }
             return None;
         };
         if self.replies.len() >= MAX_REPLIES {

@@ -91,6 +91,18 @@ counters! {
     starved,
     /// Segments received out of order and kept.
     reordered,
+    /// ICMP errors about TCP that came in.
+    icmp_errors_in,
+    /// ICMP errors of them that nothing was done about: they quote nothing that is outstanding, or tell nothing new.
+    icmp_errors_ignored,
+    /// Attempts to connect, ours and peers', that ended because an ICMP error said that the other end cannot be reached.
+    icmp_refusals,
+    /// Paths found to carry less, because a router said so.
+    paths_shrunk,
+    /// Paths suspected to drop large packets without a word (RFC 4821).
+    black_holes,
+    /// Segments sent larger than a path was known to carry, to find out.
+    path_probes,
     /// Fragments of IP datagrams that came in.
     fragments_in,
     /// IP datagrams put together from fragments.

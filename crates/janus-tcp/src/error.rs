@@ -7,12 +7,18 @@ use core::fmt;
 pub enum Error {
     /// Nothing to do now; ask to be woken and try again.
     WouldBlock,
-    /// The peer answered the SYN with RST.
+    /// The peer answered the SYN with RST, or with an ICMP message that nobody listens.
     ConnectionRefused,
     /// The peer sent RST.
     ConnectionReset,
     /// The peer did not answer for as long as retransmission is tried.
     TimedOut,
+    /// A router says that the peer cannot be reached.
+    HostUnreachable,
+    /// A router says that the peer's network cannot be reached.
+    NetworkUnreachable,
+    /// The peer's host does not speak TCP.
+    ProtocolUnreachable,
     /// The connection is not (or no longer) open for this call.
     NotConnected,
     /// This side has already said that it sends no more.
@@ -38,6 +44,9 @@ impl fmt::Display for Error {
             Error::ConnectionRefused => "connection refused: nothing listens on the peer's port",
             Error::ConnectionReset => "connection reset by the peer",
             Error::TimedOut => "the peer stopped answering",
+            Error::HostUnreachable => "the peer's host cannot be reached: ask who runs the network",
+            Error::NetworkUnreachable => "the peer's network cannot be reached: look at the routes",
+            Error::ProtocolUnreachable => "the peer's host does not speak TCP",
             Error::NotConnected => "the connection is not open",
             Error::BrokenPipe => "this side of the connection has been shut down",
             Error::AddrInUse => "address and port are in use",

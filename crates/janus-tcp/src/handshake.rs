@@ -92,6 +92,7 @@ impl Stack {
             return;
         }
         self.take_syn(conn, p, frame);
+        self.size_agreed(conn, hot, now);
         let block = &mut self.hot[hot];
         if acked {
             block.rto_at = Instant::ZERO;

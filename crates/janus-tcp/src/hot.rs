@@ -92,6 +92,18 @@ pub(crate) struct Hot {
     /// Window probes since the peer last answered anything.
     pub(crate) probes: u8,
     pub(crate) flags: u8,
+    // The path ([`crate::resize`], [`crate::icmp_errors`]).
+    /// A bit of [`crate::cold::flag::FAILURE`]: what a router last complained of, told if the peer never answers again.
+    pub(crate) soft_error: u8,
+    /// A segment larger than the path is known to carry has been sent.
+    pub(crate) probe_out: bool,
+    /// The largest payload that was agreed on, options not counted; `Cold::mss` is what the path lets through of it.
+    pub(crate) mss_full: u16,
+    /// The IP packet that the probe is.
+    pub(crate) probe_size: u16,
+    /// The segment that probes the path, or `NONE`, and its end once it was sent.
+    pub(crate) probe: u32,
+    pub(crate) probe_end: SeqNum,
 }
 
 const _: () = assert!(size_of::<Hot>() <= 256);
@@ -133,6 +145,12 @@ impl Default for Hot {
             dup_acks: 0,
             probes: 0,
             flags: 0,
+            soft_error: 0,
+            probe_out: false,
+            mss_full: 0,
+            probe_size: 0,
+            probe: NONE,
+            probe_end: SeqNum(0),
         }
     }
 }

@@ -22,6 +22,7 @@ mod flows;
 mod half_open;
 mod handshake;
 mod hot;
+mod icmp_errors;
 mod input;
 mod interface;
 mod isn;
@@ -31,12 +32,12 @@ mod open;
 mod output;
 mod parse;
 mod passive;
-#[allow(dead_code)]
 mod pmtu;
 #[allow(dead_code)]
 mod reassembly;
 mod records;
 mod reno;
+mod resize;
 mod rto;
 mod rttm;
 mod segment;

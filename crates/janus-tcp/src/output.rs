@@ -157,12 +157,16 @@ impl Stack {
         out: &mut Vec<Frame>,
         end: usize,
     ) -> Said {
+        let most = self.cold[conn].payload_mss();
         let mut at = self.hot[id].flight.head;
         while at != NONE {
             let seg = &self.segments[at];
-            let next = seg.next;
             // One that is still on its way to the device is not sent again (it was never lost).
             if seg.has(seg_flag::LOST) && !seg.has(seg_flag::AWAY) {
+                if seg.len > most && !self.cut_before_resend(conn, id, at, now) {
+                    return Said::All;
+                }
+                let seg = &self.segments[at];
                 let hot = &self.hot[id];
                 if hot.pipe > 0 && hot.pipe + u32::from(seg.len) > hot.cwnd {
                     return Said::All;
@@ -174,7 +178,7 @@ impl Stack {
                 self.segments[at].flags |= seg_flag::RESENT;
                 self.send_segment(conn, id, at, now, out);
             }
-            at = next;
+            at = self.segments[at].next;
         }
         self.hot[id].clear(hot_flag::LOSSES);
         Said::All
@@ -194,6 +198,10 @@ impl Stack {
             if at == NONE {
                 return Said::All;
             }
+            let too_large = self.segments[at].len > self.cold[conn].payload_mss();
+            if too_large && !self.cut_before_send(conn, id, at) {
+                return Said::All;
+            }
             if !self.may_send(conn, id, at, now) {
                 return Said::All;
             }
@@ -208,8 +216,11 @@ impl Stack {
             self.segments[at].seq = cold.snd_nxt;
             cold.snd_nxt = self.segments[at].end();
             self.segments.push_back(&mut hot.flight, at);
-            if self.segments[at].len < cold.payload_mss() {
+            let (len, full) = (self.segments[at].len, cold.payload_mss());
+            if len < full {
                 hot.small_end = cold.snd_nxt;
+            } else if len > full {
+                hot.probe_leaves(cold.snd_nxt);
             }
             self.send_segment(conn, id, at, now, out);
         }
@@ -228,7 +239,11 @@ impl Stack {
             // To a peer whose window was never as large as two segments, what half of it holds counts as a full
             // segment (section 3.8.6.2.1, the second rule).
             if usable > 0 && usable >= hot.max_snd_wnd / 2 {
-                return self.split_head(id, at, usable as u16);
+                let unsent = &mut hot.unsent;
+                let cut = self
+                    .segments
+                    .split(unsent, at, usable as u16, &mut self.pool);
+                return cut.is_some();
             }
             if hot.flight.is_empty() && hot.rto_at == Instant::ZERO {
                 hot.rto_at = now + rto::timeout(cold, &self.config, hot.backoff);
@@ -327,42 +342,15 @@ impl Stack {
             return;
         }
         if window > 0 && window < u32::from(self.segments[head].len) {
-            self.split_head(id, head, window as u16);
+            let unsent = &mut self.hot[id].unsent;
+            self.segments
+                .split(unsent, head, window as u16, &mut self.pool);
             self.queue_output(id);
             return;
         }
         let mut segment = self.header_for(conn, id, now);
         segment.seq = self.hot[id].snd_una + u32::MAX;
         self.reply(&segment, now);
-    }
-
-    /// Cuts the first unsent segment in two, the first part `len` long. Copies the second: this is rare. False without
-    /// a buffer for it.
-    fn split_head(&mut self, id: u32, head: u32, len: u16) -> bool {
-        let Some(mut rest) = self.pool.alloc() else {
-            return false;
-        };
-        let tail_len = self.segments[head].len - len;
-        let (to, n) = (usize::from(HEADROOM), usize::from(tail_len));
-        rest.bytes_mut()[to..to + n]
-            .copy_from_slice(&self.segments[head].payload()[usize::from(len)..]);
-        match self.segments.alloc(rest, HEADROOM, tail_len) {
-            Ok(second) => {
-                let flags = self.segments[head].flags;
-                self.segments[second].flags = flags;
-                let first = &mut self.segments[head];
-                first.len = len;
-                first.flags &= !(seg_flag::PSH | seg_flag::FIN);
-                let unsent = &mut self.hot[id].unsent;
-                unsent.bytes -= u32::from(tail_len);
-                self.segments.insert_after(unsent, head, second);
-                true
-            }
-            Err(buf) => {
-                self.pool.free(buf);
-                false
-            }
-        }
     }
 
     /// A pure acknowledgement from where the connection stands; data segments change what they need.

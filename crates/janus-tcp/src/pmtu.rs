@@ -54,6 +54,12 @@ struct Path {
     forgotten_at: Instant,
 }
 
+impl Path {
+    fn is_of(&self, to: IpAddr, now: Instant) -> bool {
+        self.to == to && now < self.forgotten_at
+    }
+}
+
 /// The table.
 #[derive(Default)]
 pub(crate) struct Paths {
@@ -92,14 +98,14 @@ impl Paths {
 
     fn find(&mut self, to: IpAddr, now: Instant) -> Option<&mut Path> {
         let set = self.sets.get_mut(Self::set_of(to))?;
-        let way = set.iter_mut().flatten();
-        way.into_iter()
-            .find(|path| path.to == to && now < path.forgotten_at)
+        set.iter_mut().flatten().find(|path| path.is_of(to, now))
     }
 
     /// The largest packet that arrives at `to`, if that is known to be less than what the interface takes.
-    pub(crate) fn mtu(&mut self, to: IpAddr, now: Instant) -> Option<u16> {
-        self.find(to, now).map(|path| path.mtu)
+    pub(crate) fn mtu(&self, to: IpAddr, now: Instant) -> Option<u16> {
+        let set = self.sets.get(Self::set_of(to))?;
+        let path = set.iter().flatten().find(|path| path.is_of(to, now));
+        path.map(|path| path.mtu)
     }
 
     /// A router says that no packet larger than `mtu` arrives at `to`. False when that is nothing new: such a message

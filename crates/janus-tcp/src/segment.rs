@@ -6,7 +6,7 @@
 //! acknowledged while its buffer is away becomes an `ORPHAN` and is freed when the buffer returns; a segment
 //! whose buffer is away is not sent again. So there are no reference counts, and nothing is copied.
 
-use janus_mem::{Growth, MemError, PacketBuf, Pool, Slab};
+use janus_mem::{Growth, HEADROOM, MemError, PacketBuf, Pool, Slab};
 use janus_wire::SeqNum;
 
 use crate::cold::NONE;
@@ -222,6 +222,41 @@ impl Segments {
         }
         list.bytes += u32::from(self.slab[id].len);
         list.count += 1;
+    }
+
+    /// Cuts a segment of `list` in two, the first part `len` long; gives the second. Copies that: this is rare. `None`
+    /// when the buffer is on the wire, or none is free.
+    pub(crate) fn split(
+        &mut self,
+        list: &mut SegList,
+        id: u32,
+        len: u16,
+        pool: &mut Pool,
+    ) -> Option<u32> {
+        let first = &self.slab[id];
+        let (seq, flags, sent_us) = (first.seq, first.flags, first.sent_us);
+        let tail_len = first.len.checked_sub(len)?;
+        first.buf.as_ref()?;
+        let mut rest = pool.alloc()?;
+        let to = usize::from(HEADROOM);
+        rest.bytes_mut()[to..to + usize::from(tail_len)]
+            .copy_from_slice(&first.payload()[usize::from(len)..]);
+        let second = match self.alloc(rest, HEADROOM, tail_len) {
+            Ok(second) => second,
+            Err(buf) => {
+                pool.free(buf);
+                return None;
+            }
+        };
+        let tail = &mut self.slab[second];
+        (tail.seq, tail.flags, tail.sent_us) = (seq + u32::from(len), flags, sent_us);
+        let first = &mut self.slab[id];
+        first.len = len;
+        // What belongs to the end stays there.
+        first.flags &= !(seg_flag::PSH | seg_flag::FIN);
+        list.bytes -= u32::from(tail_len);
+        self.insert_after(list, id, second);
+        Some(second)
     }
 
     /// Frees a whole queue.

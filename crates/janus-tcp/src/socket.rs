@@ -15,7 +15,7 @@ use crate::time::Instant;
 use janus_wire::tcp::{Flags, Options};
 
 /// Payload a packet buffer holds behind its room for headers.
-const PAYLOAD_MAX: u16 = SLOT_SIZE as u16 - HEADROOM;
+pub(crate) const PAYLOAD_MAX: u16 = SLOT_SIZE as u16 - HEADROOM;
 
 /// What a segment counts in the send buffer at least, a quarter of what it holds.
 const LEAST_CHARGE: u32 = SLOT_SIZE as u32 / 4;
@@ -73,6 +73,9 @@ impl Stack {
             flag::RESET => Some(Error::ConnectionReset),
             flag::REFUSED => Some(Error::ConnectionRefused),
             flag::TIMED_OUT => Some(Error::TimedOut),
+            flag::NO_HOST => Some(Error::HostUnreachable),
+            flag::NO_NETWORK => Some(Error::NetworkUnreachable),
+            flag::NO_PROTOCOL => Some(Error::ProtocolUnreachable),
             _ => None,
         }
     }
@@ -211,19 +214,13 @@ impl Stack {
         let room = self.send_room(hot).min(bytes.len());
         let mss = self.cold[conn].payload_mss().min(PAYLOAD_MAX);
         let mut done = self.fill_tail(hot, &bytes[..room], mss);
+        if self.cold[conn].mss != self.hot[hot].mss_full {
+            done += self.write_probe(conn, hot, &bytes[done..room], now);
+        }
         while done < room && self.send_room(hot) > 0 {
             let n = usize::from(mss).min(room - done);
-            let Some(mut buf) = self.pool.alloc() else {
+            if self.queue_segment(hot, &bytes[done..done + n]).is_none() {
                 break;
-            };
-            let from = usize::from(HEADROOM);
-            buf.bytes_mut()[from..from + n].copy_from_slice(&bytes[done..done + n]);
-            match self.segments.alloc(buf, HEADROOM, n as u16) {
-                Ok(seg) => self.segments.push_back(&mut self.hot[hot].unsent, seg),
-                Err(buf) => {
-                    self.pool.free(buf);
-                    break;
-                }
             }
             done += n;
         }
@@ -239,6 +236,24 @@ impl Stack {
         self.segments[tail].flags |= seg_flag::PSH;
         self.queue_output(hot);
         Ok(done)
+    }
+
+    /// A new unsent segment with a copy of `bytes`, if there is a buffer for it.
+    #[inline]
+    pub(crate) fn queue_segment(&mut self, hot: u32, bytes: &[u8]) -> Option<u32> {
+        let mut buf = self.pool.alloc()?;
+        let from = usize::from(HEADROOM);
+        buf.bytes_mut()[from..from + bytes.len()].copy_from_slice(bytes);
+        match self.segments.alloc(buf, HEADROOM, bytes.len() as u16) {
+            Ok(seg) => {
+                self.segments.push_back(&mut self.hot[hot].unsent, seg);
+                Some(seg)
+            }
+            Err(buf) => {
+                self.pool.free(buf);
+                None
+            }
+        }
     }
 
     /// Small writes join the last unsent segment.
@@ -398,7 +413,7 @@ impl Stack {
     }
 
     /// Notes that a connection waits for a packet buffer. It keeps its hot block until one is there.
-    fn starve(&mut self, hot: u32) {
+    pub(crate) fn starve(&mut self, hot: u32) {
         self.counters.starved += 1;
         if !self.hot[hot].has(hot_flag::STARVED) {
             self.hot[hot].set(hot_flag::STARVED);
@@ -454,8 +469,10 @@ impl Stack {
 
     /// A look at the connection.
     pub fn info(&self, id: ConnId) -> Result<Info, Error> {
-        let cold = &self.cold[self.conn(id)?];
-        let mss = cold.payload_mss();
+        let conn = self.conn(id)?;
+        let cold = &self.cold[conn];
+        let options = cold.mss.saturating_sub(cold.payload_mss());
+        let mss = self.size_on_path(conn, cold.mss, self.now) - options;
         let hot = (cold.hot != NONE).then(|| &self.hot[cold.hot]);
         let idle_cwnd = cold.idle_window() * u32::from(mss);
         let threshold = cold.idle_threshold();

@@ -18,6 +18,7 @@ use crate::input::Scratch;
 use crate::interface::Interface;
 use crate::listener::{ListenerId, Listeners};
 use crate::neighbor::Neighbors;
+use crate::pmtu::Paths;
 use crate::records::Record;
 use crate::rto;
 use crate::segment::Segments;
@@ -77,6 +78,7 @@ pub struct Stack {
     pub(crate) time_wait: TimeWaits,
     pub(crate) listeners: Listeners,
     pub(crate) neighbors: Neighbors,
+    pub(crate) paths: Paths,
     pub(crate) wheel: Wheel,
     /// Hot blocks with something to send.
     pub(crate) output: VecDeque<u32>,
@@ -115,6 +117,7 @@ impl Stack {
             wheel: Wheel::new(config.max_hot, growth)?,
             listeners: Listeners::new(),
             neighbors: Neighbors::new(),
+            paths: Paths::default(),
             output: VecDeque::with_capacity(1_024),
             replies: VecDeque::with_capacity(MAX_REPLIES),
             ready: VecDeque::with_capacity(1_024),
@@ -236,8 +239,15 @@ impl Stack {
         hot.unacked_bytes = 0;
         hot.rtt_round = cold.snd_nxt;
         hot.rtt_off_max = 0;
-        congestion::wake(hot, cold, &self.config, now);
+        hot.soft_error = 0;
+        hot.forget_probe();
+        hot.mss_full = cold.mss;
         cold.hot = id;
+        if !self.paths.is_empty() {
+            self.fit_to_path(conn, id, now);
+        }
+        let (cold, hot) = (&mut self.cold[conn], &mut self.hot[id]);
+        congestion::wake(hot, cold, &self.config, now);
         Some(id)
     }
 
@@ -256,6 +266,7 @@ impl Stack {
         let hot = &mut self.hot[id];
         hot.conn = NONE;
         congestion::sleep(hot, cold);
+        cold.mss = hot.mss_full;
         rto::keep_backoff(cold, hot.backoff);
         cold.hot = NONE;
         self.hot.free(id);
@@ -299,12 +310,14 @@ impl Stack {
         hot.pipe = 0;
         hot.rto_at = Instant::ZERO;
         hot.ack_at = Instant::ZERO;
+        hot.forget_probe();
         // The places in the queues are kept: they still name this block.
         hot.flags &= hot_flag::QUEUED | hot_flag::STARVED;
     }
 
     /// The connection is over: no segment reaches it from now on. `why` is a flag the application will see.
     pub(crate) fn end(&mut self, conn: u32, why: u8) {
+        let why = self.reason(conn, why);
         if self.cold[conn].state != State::Closed {
             let key = self.cold.key(conn);
             self.table
@@ -312,6 +325,17 @@ impl Stack {
         }
         self.cold[conn].close(why);
         self.after_end(conn);
+    }
+
+    /// When the peer stopped answering after a router had complained, that is the better reason (RFC 1122 section
+    /// 4.2.3.9).
+    fn reason(&self, conn: u32, why: u8) -> u8 {
+        match self.cold[conn].hot {
+            id if id != NONE && why == flag::TIMED_OUT && self.hot[id].soft_error != 0 => {
+                self.hot[id].soft_error
+            }
+            _ => why,
+        }
     }
 
     /// The flow has left the table; whoever waits learns it, and what is not needed any more goes.

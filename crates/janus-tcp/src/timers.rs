@@ -178,7 +178,9 @@ impl Stack {
                 self.segments[at].flags |= seg_flag::LOST;
                 at = self.segments[at].next;
             }
+            self.suspect_path(conn, id, now);
         }
+        let (cold, hot) = (&mut self.cold[conn], &mut self.hot[id]);
         if !shut || cold.has(flag::ORPHAN) {
             hot.retries = hot.retries.saturating_add(1);
         }

@@ -106,6 +106,10 @@ impl Stack {
         hot.snd_una = p.ack;
         hot.retries = 0;
         hot.dup_acks = 0;
+        hot.soft_error = 0;
+        if hot.probe_out {
+            self.probe_acknowledged(conn, id, now);
+        }
         let fin_acked = self.drop_acked(conn, id, p, now);
         self.grow_or_recover(conn, id, p, acked, now);
         let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);

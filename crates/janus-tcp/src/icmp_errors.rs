@@ -1,0 +1,176 @@
+//! ICMP errors that come in: whether one is believed (RFC 5927), and what it then means for the connection it speaks of
+//! (RFC 9293 section 3.9.2.2, RFC 1122 section 4.2.3.9, RFC 5461).
+//!
+//! Anybody can send one, so it must quote a sequence number that we have outstanding, or it is dropped. An established
+//! connection is never ended by one: the network may recover, or the message be forged. What it said is remembered and
+//! told if the peer never answers again. An attempt to connect ends, as on Linux: the user can try the next address.
+//! That errors of the codes 0, 1 and 5 end an attempt is stricter than MUST-56 reads; RFC 5461 section 4 has the reasons.
+
+use janus_wire::{FlowKey, SeqNum, icmpv4};
+
+use crate::cold::{NONE, State, flag};
+use crate::pmtu;
+use crate::records::Record;
+use crate::stack::Stack;
+use crate::time::Instant;
+
+/// What an error says, whichever family it is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Complaint {
+    /// One of [`flag::FAILURE`]: why the peer cannot be reached.
+    Unreachable(u8),
+    /// Too large for some link, which takes so much; 0 when the router does not say.
+    TooBig(u32),
+    /// A hop limit that ended, a header that somebody did not like: never more than remembered (MUST-56).
+    Passing,
+}
+
+/// An error message, and what it quotes of our segment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct IcmpError {
+    complaint: Complaint,
+    pub(crate) key: FlowKey,
+    seq: SeqNum,
+    /// How long the quoted packet was, as far as the message tells.
+    packet_len: u16,
+}
+
+impl IcmpError {
+    /// An IPv4 message, if it is an error about a TCP segment. Source Quench and redirects are not (MUST-55, RFC 6633).
+    pub(crate) fn from_v4(message: &icmpv4::Message<'_>) -> Option<IcmpError> {
+        use icmpv4::Message;
+        let complaint = match *message {
+            Message::Unreachable { code, mtu, .. } => complaint_v4(code, mtu)?,
+            Message::TimeExceeded { .. } | Message::ParameterProblem { .. } => Complaint::Passing,
+            _ => return None,
+        };
+        let quote = message.quote()?;
+        Some(IcmpError {
+            complaint,
+            key: quote.flow()?.into(),
+            seq: quote.seq,
+            packet_len: quote.total_len,
+        })
+    }
+}
+
+fn complaint_v4(code: u8, mtu: u16) -> Option<Complaint> {
+    /// The last code there is (RFC 1812 section 5.2.7.1).
+    const LAST: u8 = 15;
+    use icmpv4::unreachable as codes;
+    Some(match code {
+        codes::FRAGMENTATION_NEEDED => Complaint::TooBig(u32::from(mtu)),
+        codes::PORT => Complaint::Unreachable(flag::REFUSED),
+        codes::PROTOCOL => Complaint::Unreachable(flag::NO_PROTOCOL),
+        // Networks: unreachable, unknown, prohibited, not for this type of service.
+        codes::NET | 6 | 9 | 11 => Complaint::Unreachable(flag::NO_NETWORK),
+        0..=LAST => Complaint::Unreachable(flag::NO_HOST),
+        _ => return None,
+    })
+}
+
+impl Stack {
+    /// An error whose checksum holds. False when it quotes a flow that is not known here.
+    pub(crate) fn icmp_error_arrives(&mut self, error: &IcmpError, now: Instant) -> bool {
+        self.counters.icmp_errors_in += 1;
+        let hash = self.hash.flow(&error.key);
+        let heeded = match self.find(&error.key, hash) {
+            None => return false,
+            Some(Record::Connection(conn)) => self.connection_blamed(conn, error, now),
+            Some(Record::HalfOpen(slot)) => self.half_open_blamed(slot, error),
+            // Nothing is asked of the peer any more.
+            Some(Record::TimeWait(_)) => false,
+        };
+        self.counters.icmp_errors_ignored += u64::from(!heeded);
+        true
+    }
+
+    /// RFC 5927 section 4.1: what it quotes must be something we have said and the peer has not acknowledged, or an
+    /// acknowledgement, which stands at SND.NXT. True when the error was taken seriously.
+    fn connection_blamed(&mut self, conn: u32, error: &IcmpError, now: Instant) -> bool {
+        let cold = &self.cold[conn];
+        let id = cold.hot;
+        if id == NONE {
+            // Nothing is on its way.
+            return false;
+        }
+        let una = self.hot[id].snd_una;
+        if (error.seq - una) < 0 || (error.seq - cold.snd_nxt) > 0 {
+            return false;
+        }
+        let opening = matches!(cold.state, State::SynSent | State::SynReceived);
+        match error.complaint {
+            Complaint::TooBig(_) if opening => false,
+            Complaint::TooBig(mtu) => self.packet_too_big(conn, id, error, mtu, now),
+            Complaint::Unreachable(why) if opening && error.seq == una => {
+                self.counters.icmp_refusals += 1;
+                self.end(conn, why);
+                true
+            }
+            Complaint::Unreachable(why) => {
+                self.hot[id].soft_error = why;
+                true
+            }
+            Complaint::Passing => {
+                self.hot[id].soft_error = flag::NO_HOST;
+                true
+            }
+        }
+    }
+
+    /// A SYN-ACK did not get through. Nobody waits for the answer, so the record goes as soon as it is clear that none
+    /// will come, to an address that cannot be reached; other errors change nothing.
+    fn half_open_blamed(&mut self, slot: u32, error: &IcmpError) -> bool {
+        let gone = matches!(
+            error.complaint,
+            Complaint::Unreachable(flag::NO_HOST | flag::NO_NETWORK)
+        );
+        let ours = self.half_open.get(slot).iss == error.seq;
+        if gone && ours {
+            self.counters.icmp_refusals += 1;
+            self.drop_half_open(slot);
+        }
+        gone && ours
+    }
+
+    /// RFC 1191 and RFC 8201, with RFC 5927 section 7's care: the quoted segment is in flight, and was really larger
+    /// than what the message says got through. The size never falls below what every host must take anyway, so that a
+    /// forger who guessed the sequence number gains little.
+    fn packet_too_big(
+        &mut self,
+        conn: u32,
+        id: u32,
+        error: &IcmpError,
+        mtu: u32,
+        now: Instant,
+    ) -> bool {
+        let Some(len) = self.segment_in_flight(id, error.seq) else {
+            return false;
+        };
+        let sent = self.packet_len(conn, len);
+        let peer = self.cold.key(conn).peer();
+        let mtu = match u16::try_from(mtu).unwrap_or(u16::MAX) {
+            0 => pmtu::plateau_below(error.packet_len.min(sent)),
+            mtu => mtu,
+        };
+        let v6_too_small = mtu < pmtu::SMALLEST_V6 && peer.is_ipv6();
+        if v6_too_small || mtu.max(pmtu::smallest(peer)) >= sent {
+            return false;
+        }
+        if self.paths.told(peer, mtu, now) {
+            self.counters.paths_shrunk += 1;
+        }
+        self.path_shrank(conn, id, now);
+        true
+    }
+
+    /// The payload of the segment in flight that begins at `seq`.
+    fn segment_in_flight(&self, id: u32, seq: SeqNum) -> Option<u16> {
+        let mut at = self.hot[id].flight.head;
+        while at != NONE && (self.segments[at].seq - seq) < 0 {
+            at = self.segments[at].next;
+        }
+        let seg = (at != NONE).then(|| &self.segments[at])?;
+        (seg.seq == seq).then_some(seg.len)
+    }
+}

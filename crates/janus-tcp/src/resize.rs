@@ -1,0 +1,207 @@
+//! Segment sizes when a path turns out to carry less, or more, than was agreed: the connection's size follows the path,
+//! segments already cut too large are cut again, and silent paths are tried with one larger segment at a time.
+//! What is known of paths is in `pmtu`. None of this is on the way of a segment that fits.
+//!
+//! While a connection has a hot block `Cold::mss` is the size it uses and `Hot::mss_full` what the peer agreed to; when
+//! the block goes the latter is put back, and the path is asked again when the next block comes.
+
+use std::net::IpAddr;
+
+use janus_wire::SeqNum;
+
+use crate::cold::NONE;
+use crate::hot::{Hot, hot_flag};
+use crate::segment::seg_flag;
+use crate::socket::PAYLOAD_MAX;
+use crate::stack::Stack;
+use crate::time::Instant;
+
+/// Timeouts in a row of a full-sized segment after which a silent path is suspected (RFC 4821 section 7.7).
+const SUSPICIOUS_TIMEOUTS: u8 = 2;
+
+/// What of an IP packet is not counted in an MSS: the fixed headers.
+fn fixed_headers(peer: IpAddr) -> u16 {
+    match peer {
+        IpAddr::V4(_) => 40,
+        IpAddr::V6(_) => 60,
+    }
+}
+
+impl Stack {
+    fn peer_of(&self, conn: u32) -> IpAddr {
+        self.cold.key(conn).peer()
+    }
+
+    /// The IP packet that a segment with so much payload is, as long as it carries no more options than usual.
+    pub(crate) fn packet_len(&self, conn: u32, payload: u16) -> u16 {
+        let cold = &self.cold[conn];
+        let options = cold.mss - cold.payload_mss().min(cold.mss);
+        let headers = fixed_headers(self.peer_of(conn)) + options;
+        payload.saturating_add(headers)
+    }
+
+    /// The peer's SYN has said what it takes, while the hot block is there already.
+    pub(crate) fn size_agreed(&mut self, conn: u32, id: u32, now: Instant) {
+        self.hot[id].mss_full = self.cold[conn].mss;
+        if !self.paths.is_empty() {
+            self.fit_to_path(conn, id, now);
+        }
+    }
+
+    /// The size in use is what was agreed, or less if the path is known to carry less.
+    pub(crate) fn fit_to_path(&mut self, conn: u32, id: u32, now: Instant) {
+        self.cold[conn].mss = self.size_on_path(conn, self.hot[id].mss_full, now);
+    }
+
+    /// How much of an MSS of `full` the path lets through, as far as is known.
+    pub(crate) fn size_on_path(&self, conn: u32, full: u16, now: Instant) -> u16 {
+        let peer = self.peer_of(conn);
+        match self.paths.mtu(peer, now) {
+            Some(mtu) => full.min(mtu.saturating_sub(fixed_headers(peer))),
+            None => full,
+        }
+    }
+
+    /// The path is known to carry less: all in flight that does not fit is cut and sent again. The congestion window
+    /// stays; the network is not congested (RFC 1191 section 6.4).
+    pub(crate) fn path_shrank(&mut self, conn: u32, id: u32, now: Instant) {
+        self.fit_to_path(conn, id, now);
+        let most = self.cold[conn].payload_mss();
+        let hot = &mut self.hot[id];
+        let mut at = hot.flight.head;
+        while at != NONE {
+            let seg = &mut self.segments[at];
+            if seg.len > most && !seg.has(seg_flag::LOST) {
+                seg.flags |= seg_flag::LOST;
+                hot.pipe = hot.pipe.saturating_sub(u32::from(seg.len));
+            }
+            at = seg.next;
+        }
+        hot.set(hot_flag::LOSSES);
+        self.queue_output(id);
+    }
+
+    /// Cuts a segment of `flight` that does not fit the path, before it is sent again. The rest is behind it and counts
+    /// as lost too. False when there is no buffer for that: then nothing is sent.
+    pub(crate) fn cut_before_resend(&mut self, conn: u32, id: u32, at: u32, now: Instant) -> bool {
+        if at == self.hot[id].probe {
+            self.probe_lost(conn, id, now);
+        }
+        let most = self.cold[conn].payload_mss();
+        let flight = &mut self.hot[id].flight;
+        let len = self.segments[at].len;
+        if len <= most {
+            return true;
+        }
+        // Whoever has the path shrink again and again by little must not leave us with a buffer for every few bytes.
+        let rest = len % most;
+        let first = match rest > 0 && rest < most / 4 {
+            true => len.div_ceil(len.div_ceil(most)),
+            false => most,
+        };
+        let cut = self.segments.split(flight, at, first, &mut self.pool);
+        if cut.is_none() {
+            self.starve(id);
+        }
+        cut.is_some()
+    }
+
+    /// Cuts the first unsent segment to what fits the path. A probe is meant to be too large. False when there is no
+    /// buffer for that: then nothing is sent.
+    pub(crate) fn cut_before_send(&mut self, conn: u32, id: u32, at: u32) -> bool {
+        let hot = &mut self.hot[id];
+        let most = self.cold[conn].payload_mss();
+        let fits = at == hot.probe
+            || self
+                .segments
+                .split(&mut hot.unsent, at, most, &mut self.pool)
+                .is_some();
+        if !fits {
+            self.starve(id);
+        }
+        fits
+    }
+
+    /// The retransmission timer has fired again. Full-sized segments that vanish, and no word from any router: perhaps
+    /// only their size is wrong (RFC 4821 section 7.7; RFC 8899's black hole).
+    pub(crate) fn suspect_path(&mut self, conn: u32, id: u32, now: Instant) {
+        let (cold, hot) = (&self.cold[conn], &self.hot[id]);
+        let head = hot.flight.head;
+        let suspicious = self.config.mtu_probing && hot.retries >= SUSPICIOUS_TIMEOUTS;
+        if !suspicious || head == NONE || self.segments[head].len < cold.payload_mss() {
+            return;
+        }
+        let lost = self.packet_len(conn, self.segments[head].len);
+        let peer = self.peer_of(conn);
+        if self.paths.silent(peer, lost, now).is_some() {
+            self.counters.black_holes += 1;
+            self.fit_to_path(conn, id, now);
+        }
+    }
+
+    /// A writer's connection uses less than was agreed: perhaps what was known of the path is forgotten by now; or a
+    /// probe is due, and there are bytes enough for one. Gives how many it took.
+    #[cold]
+    pub(crate) fn write_probe(&mut self, conn: u32, id: u32, bytes: &[u8], now: Instant) -> usize {
+        self.fit_to_path(conn, id, now);
+        let (cold, hot) = (&self.cold[conn], &self.hot[id]);
+        let busy = hot.probe != NONE || hot.retries > 0 || hot.has(hot_flag::RECOVERY);
+        if busy || cold.mss == hot.mss_full {
+            return 0;
+        }
+        let peer = self.peer_of(conn);
+        let full = hot.mss_full + fixed_headers(peer);
+        let Some(size) = self.paths.probe_due(peer, full, now) else {
+            return 0;
+        };
+        let headers = self.packet_len(conn, 0);
+        let len = usize::from(size.saturating_sub(headers).min(PAYLOAD_MAX));
+        let Some(payload) = bytes.get(..len).filter(|payload| !payload.is_empty()) else {
+            return 0;
+        };
+        let Some(seg) = self.queue_segment(id, payload) else {
+            return 0;
+        };
+        let hot = &mut self.hot[id];
+        (hot.probe, hot.probe_size, hot.probe_out) = (seg, size, false);
+        self.counters.path_probes += 1;
+        len
+    }
+
+    /// All before `ack` has arrived, and a probe is out: was it among that?
+    #[cold]
+    pub(crate) fn probe_acknowledged(&mut self, conn: u32, id: u32, now: Instant) {
+        let hot = &mut self.hot[id];
+        if (hot.snd_una - hot.probe_end) < 0 {
+            return;
+        }
+        let size = hot.probe_size;
+        hot.forget_probe();
+        let peer = self.peer_of(conn);
+        self.paths
+            .probe_arrived(peer, size, self.interface.mtu, now);
+        self.fit_to_path(conn, id, now);
+    }
+
+    fn probe_lost(&mut self, conn: u32, id: u32, now: Instant) {
+        let size = self.hot[id].probe_size;
+        self.hot[id].forget_probe();
+        let peer = self.peer_of(conn);
+        self.paths.probe_lost(peer, size, now);
+    }
+}
+
+impl Hot {
+    /// The segment before `end` goes out larger than the path is known to carry.
+    #[cold]
+    pub(crate) fn probe_leaves(&mut self, end: SeqNum) {
+        self.probe_end = end;
+        self.probe_out = true;
+    }
+
+    /// No probe of the path is on its way.
+    pub(crate) fn forget_probe(&mut self) {
+        self.probe = NONE;
+        self.probe_out = false;
+    }
+}
