@@ -2,9 +2,11 @@
 //! The fifth check (ACK) is in `arrives/ack.rs`, the seventh and eighth (text, FIN) in `arrives/text.rs`.
 
 mod ack;
+mod gaps;
 mod text;
 
 use janus_mem::Frame;
+use janus_wire::tcp::options::SackBlocks;
 use janus_wire::tcp::{Flags, Options};
 
 use crate::challenge::Kind;
@@ -14,6 +16,7 @@ use crate::hot::hot_flag;
 use crate::isn;
 use crate::parse::Parsed;
 use crate::records::Record;
+use crate::sack_blocks::repeated_part;
 use crate::stack::Stack;
 use crate::time::Instant;
 
@@ -214,14 +217,15 @@ impl Stack {
                 self.acknowledge(conn, now);
             }
         } else if p.space() > 0 {
-            self.acknowledge_at_once(conn, now);
+            let repeated = repeated_part(&self.cold[conn], p);
+            self.acknowledge_repeated(conn, repeated, now);
         } else if self.may_challenge(who, now) {
             self.acknowledge(conn, now);
         }
     }
 
     /// An ACK now: with the output of this turn, or, for a connection without a hot block, within the stack's limit.
-    fn acknowledge_at_once(&mut self, conn: u32, now: Instant) {
+    pub(crate) fn acknowledge_at_once(&mut self, conn: u32, now: Instant) {
         if self.cold[conn].hot != NONE || self.may_acknowledge(now) {
             self.acknowledge(conn, now);
         }
@@ -240,6 +244,10 @@ impl Stack {
 
     /// A bare ACK that needs no hot block.
     pub(crate) fn send_ack(&mut self, conn: u32, now: Instant) {
+        self.send_ack_with(conn, SackBlocks::NONE, now);
+    }
+
+    pub(crate) fn send_ack_with(&mut self, conn: u32, sack: SackBlocks, now: Instant) {
         let cold = &self.cold[conn];
         let segment = Outgoing {
             key: self.cold.key(conn),
@@ -247,7 +255,10 @@ impl Stack {
             ack: cold.rcv_nxt,
             flags: Flags::ACK,
             window: cold.window_field(),
-            options: self.options_for(conn, now),
+            options: Options {
+                sack,
+                ..self.options_for(conn, now)
+            },
         };
         self.reply(&segment, now);
     }

@@ -34,6 +34,9 @@ pub struct Config {
     pub max_time_wait: u32,
     /// Segments queued, in flight or unread, over all connections.
     pub max_segments: u32,
+    /// Packet buffers with out-of-order data, over all connections; a quarter of those there are at most. At the bound the
+    /// connection that has waited longest for a gap to be filled makes room.
+    pub max_reordered: u32,
     /// Unread bytes a connection may hold: the largest window offered.
     pub receive_buffer: u32,
     /// Unsent and unacknowledged bytes a connection may hold.
@@ -82,6 +85,7 @@ impl Default for Config {
             syn_cookies: SynCookies::Pressure,
             max_time_wait: 1 << 18,
             max_segments: 1 << 22,
+            max_reordered: 1 << 18,
             receive_buffer: 256 << 10,
             send_buffer: 256 << 10,
             time_wait: Duration::from_secs(60),

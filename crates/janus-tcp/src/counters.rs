@@ -115,4 +115,8 @@ counters! {
     reassembly_evicted,
     /// IP datagrams whose missing fragments did not come in time.
     reassembly_expired,
+    /// Packet buffers with out-of-order data that made room, before anything in them was acknowledged.
+    reordered_pruned,
+    /// Dropped: out-of-order data beyond a bound.
+    dropped_reordered,
 }

@@ -1,8 +1,9 @@
 //! Records in the order of their times: a doubly linked list through a store, for stores in which all wait equally
 //! long. Taking out of the middle is as cheap as from the front, and no timer is needed.
 
+use core::ops::IndexMut;
+
 use crate::cold::NONE;
-use crate::flows::Flows;
 
 /// A record's neighbours in its queue.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +47,10 @@ impl Fifo {
     }
 
     #[inline]
-    pub(crate) fn push<T: Linked>(&mut self, store: &mut Flows<T>, id: u32) {
+    pub(crate) fn push<S>(&mut self, store: &mut S, id: u32)
+    where
+        S: IndexMut<u32, Output: Linked>,
+    {
         let tail = core::mem::replace(&mut self.tail, id);
         *store[id].links_mut() = Links {
             prev: tail,
@@ -60,7 +64,10 @@ impl Fifo {
     }
 
     #[inline]
-    pub(crate) fn unlink<T: Linked>(&mut self, store: &mut Flows<T>, id: u32) {
+    pub(crate) fn unlink<S>(&mut self, store: &mut S, id: u32)
+    where
+        S: IndexMut<u32, Output: Linked>,
+    {
         let Links { prev, next } = store[id].links();
         if prev == NONE {
             self.head = next;

@@ -65,8 +65,8 @@ pub(crate) struct Hot {
     pub(crate) unsent: SegList,
     /// Received in order, not read.
     pub(crate) inbox: SegList,
-    /// Received out of order, by sequence number.
-    pub(crate) reordered: SegList,
+    /// What waits beyond a gap, a block of `reorder`, or `NONE`.
+    pub(crate) reorder: u32,
     /// Round trips measured: the end of the flight in which RTTVAR may fall once ([`crate::rto`]), and the largest
     /// deviation seen in it.
     pub(crate) rtt_round: SeqNum,
@@ -130,7 +130,7 @@ impl Default for Hot {
             flight: SegList::default(),
             unsent: SegList::default(),
             inbox: SegList::default(),
-            reordered: SegList::default(),
+            reorder: NONE,
             rtt_round: SeqNum(0),
             rtt_off_max: 0,
             unacked_bytes: 0,
@@ -177,7 +177,7 @@ impl Hot {
         self.flight.is_empty()
             && self.unsent.is_empty()
             && self.inbox.is_empty()
-            && self.reordered.is_empty()
+            && self.reorder == NONE
             && self.flags == 0
             && self.writer == NONE
             && self.rto_at == Instant::ZERO

@@ -3,6 +3,7 @@
 //! application's answer when it has one by then.
 
 use janus_mem::{Frame, HEADROOM, LENT};
+use janus_wire::tcp::options::SackBlocks;
 use janus_wire::tcp::{Flags, Options};
 use janus_wire::{FlowKey, SeqNum};
 
@@ -94,7 +95,11 @@ impl Stack {
             if out.len() >= end {
                 return Said::Part;
             }
-            self.say_ack(conn, id, now, out);
+            if self.hot[id].reorder != NONE {
+                self.say_untold(conn, id, now, out, end);
+            }
+            let sack = self.sack_blocks(conn);
+            self.say_ack_with(conn, id, sack, now, out);
         }
         Said::All
     }
@@ -261,7 +266,9 @@ impl Stack {
 
     /// Hands a segment of `flight` out.
     fn send_segment(&mut self, conn: u32, id: u32, at: u32, now: Instant, out: &mut Vec<Frame>) {
-        let header = self.header_for(conn, id, now);
+        let mut header = self.header_for(conn, id, now);
+        let len = self.segments[at].len;
+        let told = self.blocks_beside(conn, id, len, &mut header.options);
         let seg = &mut self.segments[at];
         let Some(mut buf) = seg.buf.take() else {
             return;
@@ -293,7 +300,9 @@ impl Stack {
         }
         hot.pipe += u32::from(len);
         congestion::on_sent(hot, cold);
-        acknowledged(hot);
+        if told {
+            acknowledged(hot);
+        }
         if hot.rto_at == Instant::ZERO {
             hot.rto_at = now + rto::timeout(cold, &self.config, hot.backoff);
         }
@@ -319,8 +328,16 @@ impl Stack {
         }
     }
 
-    fn say_ack(&mut self, conn: u32, id: u32, now: Instant, out: &mut Vec<Frame>) {
-        let segment = self.header_for(conn, id, now);
+    pub(crate) fn say_ack_with(
+        &mut self,
+        conn: u32,
+        id: u32,
+        sack: SackBlocks,
+        now: Instant,
+        out: &mut Vec<Frame>,
+    ) {
+        let mut segment = self.header_for(conn, id, now);
+        segment.options.sack = sack;
         let Some(mut buf) = self.pool.alloc_reserved() else {
             self.counters.dropped_no_buffer += 1;
             self.hot[id].clear(hot_flag::ACK_NOW);
@@ -355,7 +372,7 @@ impl Stack {
 
     /// A pure acknowledgement from where the connection stands; data segments change what they need.
     #[inline]
-    fn header_for(&mut self, conn: u32, id: u32, now: Instant) -> Outgoing {
+    pub(crate) fn header_for(&mut self, conn: u32, id: u32, now: Instant) -> Outgoing {
         let held = self.hot[id].inbox.bytes;
         let cold = &mut self.cold[conn];
         let window = offer_window(cold, held, self.config.receive_buffer);
@@ -373,7 +390,7 @@ impl Stack {
 
 /// An acknowledgement of everything received is on its way.
 #[inline]
-fn acknowledged(hot: &mut Hot) {
+pub(crate) fn acknowledged(hot: &mut Hot) {
     hot.clear(hot_flag::ACK_NOW);
     hot.ack_at = Instant::ZERO;
     hot.unacked_bytes = 0;

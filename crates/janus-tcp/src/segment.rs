@@ -6,6 +6,8 @@
 //! acknowledged while its buffer is away becomes an `ORPHAN` and is freed when the buffer returns; a segment
 //! whose buffer is away is not sent again. So there are no reference counts, and nothing is copied.
 
+mod chains;
+
 use janus_mem::{Growth, HEADROOM, MemError, PacketBuf, Pool, Slab};
 use janus_wire::SeqNum;
 

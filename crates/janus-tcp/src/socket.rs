@@ -305,10 +305,10 @@ impl Stack {
         cold.set(flag::ORPHAN);
         cold.reader = NONE;
         if cold.hot != NONE {
-            let hot = &mut self.hot[cold.hot];
-            hot.writer = NONE;
+            let hot = cold.hot;
+            self.hot[hot].writer = NONE;
             // Nobody will read what waits for a gap.
-            self.segments.clear(&mut hot.reordered, &mut self.pool);
+            self.forget_reordered(hot);
         }
         if self.cold[conn].state == State::Closed {
             self.let_go(conn);

@@ -20,6 +20,7 @@ use crate::listener::{ListenerId, Listeners};
 use crate::neighbor::Neighbors;
 use crate::pmtu::Paths;
 use crate::records::Record;
+use crate::reorder::Reorders;
 use crate::rto;
 use crate::segment::Segments;
 use crate::table::FlowTable;
@@ -53,7 +54,7 @@ pub struct MemoryReport {
     pub table: usize,
     /// Hot blocks.
     pub hot: usize,
-    /// Segment descriptors.
+    /// Segment descriptors, and what orders those that came out of order.
     pub segments: usize,
     /// Half-open records.
     pub half_open: usize,
@@ -74,6 +75,7 @@ pub struct Stack {
     pub(crate) cold: Flows<Tcb>,
     pub(crate) hot: Slab<Hot>,
     pub(crate) segments: Segments,
+    pub(crate) reorders: Reorders,
     pub(crate) half_open: HalfOpens,
     pub(crate) time_wait: TimeWaits,
     pub(crate) listeners: Listeners,
@@ -112,6 +114,7 @@ impl Stack {
             cold: Flows::new(config.max_connections, growth)?,
             hot: Slab::new(config.max_hot, growth)?,
             segments: Segments::new(config.max_segments, growth)?,
+            reorders: Reorders::new(reordered_max(&config, &pool), secrets.table.0, growth)?,
             half_open: HalfOpens::new(config.max_half_open, growth)?,
             time_wait: TimeWaits::new(config.max_time_wait, growth)?,
             wheel: Wheel::new(config.max_hot, growth)?,
@@ -146,7 +149,7 @@ impl Stack {
             tcb: self.cold.committed_bytes(),
             table: self.table.committed_bytes(),
             hot: self.hot.committed_bytes(),
-            segments: self.segments.committed_bytes(),
+            segments: self.segments.committed_bytes() + self.reorders.committed_bytes(),
             half_open: self.half_open.committed_bytes(),
             time_wait: self.time_wait.committed_bytes(),
             timers: self.wheel.committed_bytes(),
@@ -161,6 +164,11 @@ impl Stack {
     /// Segments queued, in flight or unread.
     pub fn segments_in_use(&self) -> usize {
         self.segments.len()
+    }
+
+    /// Packet buffers that hold what came out of order.
+    pub fn reordered_in_use(&self) -> usize {
+        self.reorders.slots() as usize
     }
 
     /// Connections, those not yet accepted and those let go but unfinished included.
@@ -303,10 +311,11 @@ impl Stack {
         let hot = &mut self.hot[id];
         self.segments.clear(&mut hot.flight, &mut self.pool);
         self.segments.clear(&mut hot.unsent, &mut self.pool);
-        self.segments.clear(&mut hot.reordered, &mut self.pool);
         if unread_too {
             self.segments.clear(&mut hot.inbox, &mut self.pool);
         }
+        self.forget_reordered(id);
+        let hot = &mut self.hot[id];
         hot.pipe = 0;
         hot.rto_at = Instant::ZERO;
         hot.ack_at = Instant::ZERO;
@@ -457,4 +466,10 @@ impl Stack {
             self.pool.free(frame.buf);
         }
     }
+}
+
+/// Packet buffers that may wait beyond gaps: of all there are, a quarter at most.
+fn reordered_max(config: &Config, pool: &Pool) -> u32 {
+    let all = pool.depot().stats().capacity as u32;
+    config.max_reordered.min(all / 4).max(1)
 }

@@ -423,6 +423,12 @@ impl Peer {
         }
     }
 
+    /// The application reads all there is, which ends at `end` of the stream or before.
+    pub(crate) fn expect_stream_at_most(&mut self, host: &mut Host, end: u32) {
+        self.expect_stream(host);
+        assert!(self.read <= end, "{} read of {end}", self.read);
+    }
+
     /// It is as if nothing had happened: bytes go both ways.
     pub(crate) fn expect_unharmed(&mut self, host: &mut Host) {
         self.say(host, 300);

@@ -1,0 +1,192 @@
+//! Text that meets a gap: what lies beyond one is kept, and what fills one takes along what waited behind it
+//! (RFC 9293 section 3.10.7.4, SHLD-31). The store is `reorder`; what is said of it to the peer, `sack_blocks`.
+
+use janus_mem::Frame;
+use janus_wire::SeqNum;
+
+use crate::cold::{NONE, flag};
+use crate::hot::hot_flag;
+use crate::reorder::{Memory, Text};
+use crate::stack::Stack;
+use crate::time::Instant;
+
+/// Bytes of the receive buffer for which one packet buffer may wait beyond a gap: small texts are copied together, so
+/// that a buffer holds this much unless it stands alone between two gaps.
+const BYTES_PER_BUFFER: u32 = 1_024;
+/// Packet buffers that may wait beyond a gap however small the receive buffer: about what Linux's initial one holds.
+const LEAST_BUFFERS: u32 = 64;
+
+impl Stack {
+    /// Text for a connection that misses something, or will now. `fin`: a FIN stands at its end. `repeated`: what of
+    /// it lay below what is expected.
+    pub(super) fn text_meets_gap(
+        &mut self,
+        conn: u32,
+        id: u32,
+        (mut text, fin): (Text, bool),
+        repeated: Option<(SeqNum, SeqNum)>,
+        frame: &mut Option<Frame>,
+        now: Instant,
+    ) {
+        let Some(block) = self.reorder_block(id, &text) else {
+            self.hot[id].set(hot_flag::ACK_NOW);
+            self.queue_output(id);
+            return;
+        };
+        let mut memory = Memory {
+            segments: &mut self.segments,
+            pool: &mut self.pool,
+        };
+        if fin {
+            self.reorders.note_fin(block, text.end(), &mut memory);
+        }
+        if let Some(end) = self.reorders.fin(block) {
+            let left = (end - text.seq).max(0) as u32;
+            text.len = left.min(u32::from(text.len)) as u16;
+        }
+        let in_order = text.seq == self.cold[conn].rcv_nxt;
+        let mut twice = None;
+        if let (Some(frame), true) = (frame.as_mut(), text.len > 0) {
+            twice = self.reorders.fit(block, &mut text, frame, &mut memory);
+        }
+        if in_order {
+            self.gap_filled(conn, id, &text, frame, now);
+        } else {
+            self.keep_for_later(id, &text, frame);
+        }
+        self.settle_reordered(id);
+        let repeated = repeated.or(twice);
+        if repeated.is_some() {
+            self.acknowledge_repeated(conn, repeated, now);
+        }
+    }
+
+    /// The block for what waits. A bare FIN beyond a gap is not worth one: the peer repeats it.
+    fn reorder_block(&mut self, id: u32, text: &Text) -> Option<u32> {
+        let hot = &mut self.hot[id];
+        if hot.reorder == NONE && text.len > 0 {
+            match self.reorders.attach(id) {
+                Some(block) => hot.reorder = block,
+                None => self.counters.dropped_reordered += 1,
+            }
+        }
+        (hot.reorder != NONE).then_some(hot.reorder)
+    }
+
+    /// Text in order, and what waited for it.
+    fn gap_filled(
+        &mut self,
+        conn: u32,
+        id: u32,
+        text: &Text,
+        frame: &mut Option<Frame>,
+        now: Instant,
+    ) {
+        if !self.append(id, text, frame) {
+            return;
+        }
+        let block = self.hot[id].reorder;
+        let mut next = text.end();
+        let mut memory = Memory {
+            segments: &mut self.segments,
+            pool: &mut self.pool,
+        };
+        let inbox = &mut self.hot[id].inbox;
+        if let Some(end) = self.reorders.deliver(block, next, inbox, &mut memory) {
+            next = end;
+        }
+        self.cold[conn].rcv_nxt = next;
+        self.cold[conn].set(flag::UNANSWERED);
+        self.hot[id].set(hot_flag::ACK_NOW);
+        self.queue_output(id);
+        if self.reorders.fin(block) == Some(next) {
+            self.forget_reordered(id);
+            self.fin_arrives(conn, now);
+        }
+        self.wake_reader(conn);
+    }
+
+    /// Text beyond a gap. The peer learns of it at once (RFC 5681 section 4.2).
+    fn keep_for_later(&mut self, id: u32, text: &Text, frame: &mut Option<Frame>) {
+        let block = self.hot[id].reorder;
+        self.reorders.count(block);
+        self.hot[id].set(hot_flag::ACK_NOW);
+        self.queue_output(id);
+        let Some(arrived) = frame.as_mut().filter(|_| text.len > 0) else {
+            return;
+        };
+        let mut memory = Memory {
+            segments: &mut self.segments,
+            pool: &mut self.pool,
+        };
+        let kept = self.reorders.join(block, text, arrived, &mut memory)
+            || self.room_for_reordered(id, text) && self.keep_frame(block, text, frame);
+        if kept {
+            self.counters.reordered += 1;
+        } else {
+            self.counters.dropped_reordered += 1;
+        }
+    }
+
+    fn keep_frame(&mut self, block: u32, text: &Text, frame: &mut Option<Frame>) -> bool {
+        let mut memory = Memory {
+            segments: &mut self.segments,
+            pool: &mut self.pool,
+        };
+        let taken = frame.take();
+        taken.is_some_and(|frame| self.reorders.keep(block, text, frame, &mut memory))
+    }
+
+    /// Makes room for one more packet buffer. At the connection's own bound what it holds highest goes; at that of all
+    /// together, all of the connection that has waited longest. Nothing goes that was acknowledged, for that has left;
+    /// what was only reported may (RFC 2018 section 8).
+    fn room_for_reordered(&mut self, id: u32, text: &Text) -> bool {
+        let block = self.hot[id].reorder;
+        let limit = self.config.receive_buffer / BYTES_PER_BUFFER + LEAST_BUFFERS;
+        if self.reorders.has_room(block, limit) {
+            return true;
+        }
+        if self.reorders.has_room(block, u32::MAX) || self.reorders.oldest() == Some(block) {
+            let mut memory = Memory {
+                segments: &mut self.segments,
+                pool: &mut self.pool,
+            };
+            let pruned = self.reorders.prune(block, text.seq, &mut memory);
+            self.counters.reordered_pruned += u64::from(pruned);
+        } else {
+            self.prune_oldest();
+        }
+        self.reorders.has_room(block, limit)
+    }
+
+    /// The connection that has waited longest for a gap to be filled loses what lies beyond it. False when none waits.
+    pub(crate) fn prune_oldest(&mut self) -> bool {
+        let Some(oldest) = self.reorders.oldest() else {
+            return false;
+        };
+        let before = self.reorders.slots();
+        self.forget_reordered(self.reorders.hot_of(oldest));
+        self.counters.reordered_pruned += u64::from(before - self.reorders.slots());
+        true
+    }
+
+    /// Gives the block back when nothing waits in it.
+    fn settle_reordered(&mut self, id: u32) {
+        let block = self.hot[id].reorder;
+        if block != NONE && self.reorders.is_empty(block) {
+            self.forget_reordered(id);
+        }
+    }
+
+    /// Lets go of all that waits beyond a gap.
+    pub(crate) fn forget_reordered(&mut self, id: u32) {
+        let block = core::mem::replace(&mut self.hot[id].reorder, NONE);
+        if block != NONE {
+            let mut memory = Memory {
+                segments: &mut self.segments,
+                pool: &mut self.pool,
+            };
+            self.reorders.detach(block, &mut memory);
+        }
+    }
+}

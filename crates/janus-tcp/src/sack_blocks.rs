@@ -1,0 +1,163 @@
+//! What an acknowledgement says of what waits beyond a gap: the blocks of RFC 2018 section 4, before them the stretch
+//! that came twice (D-SACK, RFC 2883). They are read from the store whenever an acknowledgement is written, so that they
+//! are always true. A pure acknowledgement has room for them; a segment with data carries them when it is short
+//! enough, and else a pure one goes beside it.
+
+use janus_mem::Frame;
+use janus_wire::SeqNum;
+use janus_wire::tcp::Options;
+use janus_wire::tcp::options::{LEN_MAX, SACK_BLOCKS_MAX, SackBlocks};
+
+use crate::cold::{NONE, State, Tcb, flag};
+use crate::output::acknowledged;
+use crate::parse::Parsed;
+use crate::stack::Stack;
+use crate::time::Instant;
+
+/// Blocks that fit the options of a connection.
+#[inline]
+pub(crate) fn blocks_max(cold: &Tcb) -> u8 {
+    let others = if cold.has(flag::TIMESTAMPS) { 12 } else { 0 };
+    (((LEN_MAX - others - 4) / 8) as u8).min(SACK_BLOCKS_MAX as u8)
+}
+
+/// What of a segment has been acknowledged before.
+#[inline]
+pub(crate) fn repeated_part(cold: &Tcb, p: &Parsed) -> Option<(SeqNum, SeqNum)> {
+    if p.seq.ge(cold.rcv_nxt) || p.payload_len == 0 {
+        return None;
+    }
+    Some((p.seq, (p.seq + p.space()).earlier(cold.rcv_nxt)))
+}
+
+/// Acknowledgements beside the first for one batch.
+const MORE_ACKS_MAX: u8 = 16;
+
+impl Stack {
+    /// The blocks for the next acknowledgement.
+    pub(crate) fn sack_blocks(&mut self, conn: u32) -> SackBlocks {
+        self.blocks_after(conn, SackBlocks::NONE)
+    }
+
+    /// Lets a segment with `len` bytes of data tell of what waits, if all of that fits beside them: the payload was cut
+    /// before. False when it does not, and an acknowledgement of its own has to.
+    #[inline]
+    pub(crate) fn blocks_beside(
+        &mut self,
+        conn: u32,
+        id: u32,
+        len: u16,
+        options: &mut Options,
+    ) -> bool {
+        if self.hot[id].reorder == NONE {
+            return true;
+        }
+        let sack = self.sack_blocks(conn);
+        let more = Options { sack, ..*options };
+        let fits = more.emitted_len() + usize::from(len) <= usize::from(self.cold[conn].mss);
+        if fits {
+            *options = more;
+        }
+        fits
+    }
+
+    fn blocks_after(&mut self, conn: u32, mut blocks: SackBlocks) -> SackBlocks {
+        let cold = &self.cold[conn];
+        if cold.hot == NONE || !cold.has(flag::SACK) {
+            return blocks;
+        }
+        let (block, most) = (self.hot[cold.hot].reorder, usize::from(blocks_max(cold)));
+        if block != NONE {
+            self.reorders.report(block, |left, right| {
+                blocks.push(left, right);
+                blocks.len() < most
+            });
+        }
+        blocks
+    }
+
+    /// Something came that was here already: the peer is told what (RFC 2883 section 4), which tells it that it need not
+    /// have sent it.
+    pub(crate) fn acknowledge_repeated(
+        &mut self,
+        conn: u32,
+        repeated: Option<(SeqNum, SeqNum)>,
+        now: Instant,
+    ) {
+        let cold = &self.cold[conn];
+        let closed = cold.state == State::Closed;
+        if closed || repeated.is_none() || !cold.has(flag::SACK) {
+            if !closed {
+                self.acknowledge_at_once(conn, now);
+            }
+            return;
+        }
+        if cold.hot != NONE || self.may_acknowledge(now) {
+            self.acknowledge_with_blocks(conn, repeated, now);
+        }
+    }
+
+    /// What one acknowledgement at the end of the turn cannot tell of a batch with gaps is told by more before it: to a
+    /// peer that reads SACK blocks, ranges that it could not name; to one that counts acknowledgements (RFC 5681 section
+    /// 3.2), one for each segment. All of them say what holds after the batch (MUST-59).
+    pub(crate) fn say_untold(
+        &mut self,
+        conn: u32,
+        id: u32,
+        now: Instant,
+        out: &mut Vec<Frame>,
+        end: usize,
+    ) {
+        let (cold, block) = (&self.cold[conn], self.hot[id].reorder);
+        let (fresh, arrivals) = self.reorders.untold(block);
+        let (permitted, most) = (cold.has(flag::SACK), blocks_max(cold));
+        let wanted = if permitted {
+            // Those that the last one names may not be the highest.
+            if fresh > most {
+                fresh.div_ceil(most)
+            } else {
+                0
+            }
+        } else {
+            arrivals.saturating_sub(1)
+        };
+        let mut from = None;
+        for _ in 0..wanted.min(MORE_ACKS_MAX) {
+            if out.len() + 1 >= end {
+                return;
+            }
+            let mut blocks = SackBlocks::NONE;
+            if permitted {
+                from = self.reorders.report_below(block, from, |left, right| {
+                    blocks.push(left, right);
+                    blocks.len() < usize::from(most)
+                });
+            }
+            self.say_ack_with(conn, id, blocks, now, out);
+        }
+        self.reorders.told(block);
+    }
+
+    /// An acknowledgement before the end of the turn.
+    pub(crate) fn acknowledge_with_blocks(
+        &mut self,
+        conn: u32,
+        repeated: Option<(SeqNum, SeqNum)>,
+        now: Instant,
+    ) {
+        let mut first = SackBlocks::NONE;
+        if let Some((left, right)) = repeated {
+            first.push(left, right);
+        }
+        let id = self.cold[conn].hot;
+        if id == NONE {
+            self.send_ack_with(conn, first, now);
+            return;
+        }
+        let mut segment = self.header_for(conn, id, now);
+        segment.options.sack = self.blocks_after(conn, first);
+        if self.reply(&segment, now) {
+            acknowledged(&mut self.hot[id]);
+        }
+    }
+}
