@@ -305,7 +305,8 @@ impl Network {
             let model = &self.links[from][to].model;
             (model.mark, model.split)
         };
-        if self.random.chance(mark) && packet::mark(&mut bytes) {
+        let congested = self.links[from][to].is_congested(self.now);
+        if (self.random.chance(mark) || congested) && packet::mark(&mut bytes) {
             self.tally.marked += 1;
         }
         let pieces = match self.random.chance(split) {

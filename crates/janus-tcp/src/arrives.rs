@@ -118,7 +118,13 @@ impl Stack {
         }
         // Sixth, URG: the data is delivered in line. Seventh, text. Eighth, FIN.
         if p.payload_len > 0 || p.flags.contains(Flags::FIN) {
+            let answer_now = self.cold[conn].has(flag::ECN) && self.marks_of(conn, p);
             self.text_arrives(conn, p, frame, now);
+            let hot = self.cold[conn].hot;
+            if answer_now && hot != NONE {
+                self.hot[hot].set(hot_flag::ACK_NOW);
+                self.queue_output(hot);
+            }
         }
     }
 
@@ -253,7 +259,7 @@ impl Stack {
             key: self.cold.key(conn),
             seq: cold.snd_nxt,
             ack: cold.rcv_nxt,
-            flags: Flags::ACK,
+            flags: Flags::ACK | cold.ece(),
             window: cold.window_field(),
             options: Options {
                 sack,

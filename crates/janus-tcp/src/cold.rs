@@ -12,6 +12,8 @@ use crate::congestion;
 pub(crate) const NONE: u32 = u32::MAX;
 
 const INTERACTIVE: u8 = 1 << 7;
+const OWES_ECE: u8 = 1 << 7;
+const NO_THRESHOLD: u8 = OWES_ECE - 1;
 
 /// The states of RFC 9293 section 3.3.2 that a TCB can be in. LISTEN is a listener, SYN-RECEIVED of a
 /// passive open a half-open record, and TIME-WAIT a record of its own.
@@ -114,7 +116,8 @@ pub(crate) struct Tcb {
     pub(crate) last_heard_ms: u32,
     /// The most payload a segment to the peer may carry, options not counted.
     pub(crate) mss: u16,
-    /// The slow-start threshold in segments, coded by [`crate::congestion::encode_window`]; `u8::MAX` = not yet known.
+    /// The slow-start threshold in segments, coded by [`crate::congestion::encode_window`] in seven bits;
+    /// [`NO_THRESHOLD`] = not yet known, or beyond all that a code can say. The top bit is [`Cold::owes_ece`].
     pub(crate) ssthresh_code: u8,
     /// Which of the interned option profiles the connection has; 0 = the stack's defaults.
     pub(crate) profile: u8,
@@ -145,7 +148,7 @@ impl Default for Tcb {
             generation: 0,
             last_heard_ms: 0,
             mss: 0,
-            ssthresh_code: u8::MAX,
+            ssthresh_code: NO_THRESHOLD,
             profile: 0,
             cwnd_code: 0,
             state: State::Closed,
@@ -206,12 +209,25 @@ impl Tcb {
     /// The slow-start threshold while idle, in segments, if one is known.
     #[inline]
     pub(crate) fn idle_threshold(&self) -> Option<u32> {
-        (self.ssthresh_code != u8::MAX).then(|| congestion::decode_window(self.ssthresh_code))
+        let code = self.ssthresh_code & NO_THRESHOLD;
+        (code != NO_THRESHOLD).then(|| congestion::decode_window(code))
     }
 
     #[inline]
     pub(crate) fn set_idle_threshold(&mut self, segments: Option<u32>) {
-        self.ssthresh_code = segments.map_or(u8::MAX, congestion::encode_window);
+        let code = segments.map_or(NO_THRESHOLD, congestion::encode_window);
+        self.ssthresh_code = self.ssthresh_code & OWES_ECE | code;
+    }
+
+    /// A congestion mark was seen, and the peer has not said that it knows (RFC 3168 section 6.1.3).
+    #[inline]
+    pub(crate) fn owes_ece(&self) -> bool {
+        self.ssthresh_code & OWES_ECE != 0
+    }
+
+    #[inline]
+    pub(crate) fn set_owes_ece(&mut self, owes: bool) {
+        self.ssthresh_code = self.ssthresh_code & NO_THRESHOLD | if owes { OWES_ECE } else { 0 };
     }
 
     /// Closes it. `why` is one of [`flag::FAILURE`], or 0 for a good end.

@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use crate::congestion::Algorithm;
 use crate::cookie::Recent;
+use crate::ecn::Ecn;
 
 /// When SYNs are answered with cookies: without keeping anything, at the price of a connection that knows less of its
 /// peer (RFC 4987 section 3.6).
@@ -65,6 +66,8 @@ pub struct Config {
     pub sack: bool,
     /// Congestion control.
     pub congestion: Algorithm,
+    /// Explicit congestion notification (RFC 3168).
+    pub ecn: Ecn,
     /// Segments by which one acknowledgement may widen the congestion window in slow start. With no limit, as in
     /// Linux, all that is acknowledged counts; RFC 3465 says 2, RFC 9406 8.
     pub slow_start_limit: Option<u8>,
@@ -99,6 +102,7 @@ impl Default for Config {
             timestamps: true,
             sack: true,
             congestion: Algorithm::default(),
+            ecn: Ecn::default(),
             slow_start_limit: None,
             challenge_acks_per_second: 1_000,
             invalid_ack_interval: Duration::from_millis(500),

@@ -7,7 +7,7 @@
 //! [`Hot::ssthresh`] to it and decides about [`Hot::cwnd`] until [`leave_recovery`]; [`on_ack`] is not called
 //! meanwhile.
 
-use crate::cold::Tcb;
+use crate::cold::{Tcb, flag};
 use crate::config::Config;
 use crate::cubic::{self, Cubic};
 use crate::hot::{Hot, hot_flag};
@@ -70,6 +70,8 @@ pub(crate) fn wake(hot: &mut Hot, cold: &Tcb, config: &Config, now: Instant) {
     hot.algorithm = config.congestion;
     hot.slow_start_limit = config.slow_start_limit.unwrap_or(0);
     hot.cubic = Cubic::default();
+    hot.cwr_end = cold.snd_nxt;
+    hot.cwr_due = cold.keeps_cwr();
     hot.acked_ms = now.as_millis() as u32;
     hot.used_until = cold.snd_nxt;
     hot.used_peak = 0;
@@ -113,6 +115,7 @@ pub(crate) fn sleep(hot: &Hot, cold: &mut Tcb) {
     let mss = u32::from(cold.payload_mss());
     cold.set_idle_window(hot.cwnd / mss);
     cold.set_idle_threshold((hot.ssthresh != u32::MAX).then(|| hot.ssthresh / mss));
+    cold.keep_cwr(hot.cwr_due);
 }
 
 /// A segment with data has been sent. Notes whether the window holds the sender back, that is, whether less than a
@@ -136,8 +139,18 @@ pub(crate) fn on_ack(hot: &mut Hot, cold: &Tcb, acked: u32, now: Instant) {
     let now_ms = now.as_millis() as u32;
     let since_ms = now_ms.wrapping_sub(core::mem::replace(&mut hot.acked_ms, now_ms));
     let mss = u32::from(cold.payload_mss());
+    let after_timeout = hot.recover.gt(hot.snd_una + 0u32.wrapping_sub(acked));
+    if (hot.snd_una - hot.recover) > 0 {
+        // Left behind, it would one day seem to lie ahead.
+        hot.recover = hot.snd_una;
+    }
+    if hot.cwr_end.ge(hot.snd_una) {
+        // This flight was sent before the window was lowered.
+        return;
+    }
+    hot.cwr_end = hot.snd_una;
     if hot.cwnd < hot.ssthresh {
-        slow_start(hot, mss, acked);
+        slow_start(hot, mss, acked, after_timeout);
         return;
     }
     // RFC 7661: a window that is not used is not tested either, and must not grow.
@@ -155,12 +168,11 @@ pub(crate) fn on_ack(hot: &mut Hot, cold: &Tcb, acked: u32, now: Instant) {
 /// in flight at a timeout is being acknowledged, it is one segment: then much may be acknowledged at once that left
 /// the network long ago (RFC 3465 section 2.3).
 #[inline]
-fn slow_start(hot: &mut Hot, mss: u32, acked: u32) {
+fn slow_start(hot: &mut Hot, mss: u32, acked: u32, after_timeout: bool) {
     // A window half used has still to be found out (RFC 7661; Linux does the same).
     if !hot.cwnd_limited && hot.cwnd >= hot.used_peak.saturating_mul(2) {
         return;
     }
-    let after_timeout = hot.recover.gt(hot.snd_una + 0u32.wrapping_sub(acked));
     let limit = match hot.slow_start_limit {
         _ if after_timeout => mss,
         0 => u32::MAX,
@@ -171,16 +183,45 @@ fn slow_start(hot: &mut Hot, mss: u32, acked: u32) {
 
 /// Something sent was lost for the first time in this window: the slow-start threshold from now on. The algorithm
 /// learns of the loss by this call, so it is made once for each window.
-pub(crate) fn ssthresh_on_loss(hot: &mut Hot, cold: &Tcb, _now: Instant) -> u32 {
-    let mss = u32::from(cold.payload_mss());
-    hot.cwnd_credit = 0;
-    // What limited transmit sent on duplicate acknowledgements does not count (RFC 5681 section 3.2 step 2). In
-    // recovery, though, the window may be anything.
-    let flight = if hot.has(hot_flag::RECOVERY) {
+pub(crate) fn ssthresh_on_loss(hot: &mut Hot, cold: &Tcb, now: Instant) -> u32 {
+    if hot.cwr_end.gt(hot.snd_una) {
+        // Lowered for a mark in this window already: RFC 3168 section 6.1.2.
+        return hot.ssthresh;
+    }
+    let flight = flight_at_loss(hot);
+    reduced(hot, cold, flight, now)
+}
+
+/// FlightSize for RFC 5681 equation 4. What limited transmit sent on duplicate acknowledgements does not count (section
+/// 3.2 step 2). In recovery, though, the window may be anything.
+fn flight_at_loss(hot: &Hot) -> u32 {
+    if hot.has(hot_flag::RECOVERY) {
         hot.flight.bytes
     } else {
         hot.flight.bytes.min(hot.cwnd)
-    };
+    }
+}
+
+/// The peer acknowledged `acked` bytes and says that a packet of ours was marked: the window falls as for a loss, once
+/// for each window of data, and not in one that a loss has lowered already (RFC 3168 section 6.1.2). True when it did.
+pub(crate) fn on_ecn(hot: &mut Hot, cold: &Tcb, acked: u32, now: Instant) -> bool {
+    let again =
+        hot.has(hot_flag::RECOVERY) || hot.cwr_end.ge(hot.snd_una) || hot.recover.ge(hot.snd_una);
+    if again {
+        return false;
+    }
+    let flight = hot.flight.bytes.saturating_add(acked).min(hot.cwnd);
+    hot.ssthresh = reduced(hot, cold, flight, now);
+    hot.cwnd = hot.cwnd.min(hot.ssthresh);
+    hot.cwr_end = cold.snd_nxt;
+    true
+}
+
+/// The threshold after a sign of congestion, of which the peer is told when it speaks ECN.
+fn reduced(hot: &mut Hot, cold: &Tcb, flight: u32, _now: Instant) -> u32 {
+    hot.cwr_due = cold.has(flag::ECN);
+    let mss = u32::from(cold.payload_mss());
+    hot.cwnd_credit = 0;
     match hot.algorithm {
         Algorithm::Cubic => cubic::threshold(hot, mss, flight),
         Algorithm::NewReno => reno::threshold(mss, flight),
@@ -197,7 +238,8 @@ pub(crate) fn leave_recovery(hot: &mut Hot, cold: &Tcb) {
 /// The retransmission timer went off (RFC 5681 section 3.1, last rules). `first`: not again for the same segment.
 pub(crate) fn on_timeout(hot: &mut Hot, cold: &Tcb, first: bool, now: Instant) {
     if first {
-        hot.ssthresh = ssthresh_on_loss(hot, cold, now);
+        let flight = flight_at_loss(hot);
+        hot.ssthresh = reduced(hot, cold, flight, now);
     }
     cubic::on_timeout(hot);
     hot.cwnd = u32::from(cold.payload_mss());

@@ -37,6 +37,10 @@ counters! {
     timeouts,
     /// Fast retransmissions begun.
     fast_retransmits,
+    /// Data that came with a router's congestion mark (RFC 3168).
+    marks_in,
+    /// Windows lowered because the peer saw such a mark.
+    mark_reductions,
     /// Connections opened by a peer.
     accepted,
     /// Connections opened by us.

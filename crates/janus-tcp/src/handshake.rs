@@ -8,6 +8,7 @@ use janus_wire::{FlowKey, SeqNum};
 
 use crate::cold::{NONE, State, flag};
 use crate::congestion;
+use crate::ecn;
 use crate::emit::Outgoing;
 use crate::hot::hot_flag;
 use crate::isn;
@@ -128,7 +129,7 @@ impl Stack {
     fn take_syn(&mut self, conn: u32, p: &Parsed, frame: &Frame) {
         let options = p.syn_options(frame);
         let mss = self.usable_mss(&p.key, &options);
-        let agreed = self.agreed(&options);
+        let agreed = self.agreed(&options) | ecn::agreed(&self.config, p);
         let scale = self.config.window_scale();
         let window = u32::from(self.first_window());
         let cold = &mut self.cold[conn];
@@ -139,7 +140,7 @@ impl Stack {
         cold.scales = options
             .window_scale
             .map_or(0, |peer| scale << 4 | peer.min(14));
-        cold.clear(flag::TIMESTAMPS | flag::SACK);
+        cold.clear(flag::TIMESTAMPS | flag::SACK | flag::ECN);
         cold.set(agreed);
         if let (true, Some((value, _))) = (cold.has(flag::TIMESTAMPS), options.timestamps) {
             cold.ts_recent = value;

@@ -59,6 +59,10 @@ pub(crate) struct Hot {
     pub(crate) used_peak: u32,
     pub(crate) used_until: SeqNum,
     pub(crate) cubic: Cubic,
+    /// End of what was sent when the window was last lowered for a congestion mark; later, of what was acknowledged.
+    pub(crate) cwr_end: SeqNum,
+    /// The next new data is to say that the window was lowered (RFC 3168 section 6.1.2).
+    pub(crate) cwr_due: bool,
     /// Sent and not acknowledged, in order.
     pub(crate) flight: SegList,
     /// Written and not sent.
@@ -127,6 +131,8 @@ impl Default for Hot {
             used_peak: 0,
             used_until: SeqNum(0),
             cubic: Cubic::default(),
+            cwr_end: SeqNum(0),
+            cwr_due: false,
             flight: SegList::default(),
             unsent: SegList::default(),
             inbox: SegList::default(),

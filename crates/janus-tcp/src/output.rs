@@ -9,6 +9,7 @@ use janus_wire::{FlowKey, SeqNum};
 
 use crate::cold::{NONE, State, Tcb, flag};
 use crate::congestion;
+use crate::ecn;
 use crate::emit::{Outgoing, Unresolved};
 use crate::hot::{Hot, hot_flag};
 use crate::isn;
@@ -134,9 +135,9 @@ impl Stack {
             seq: cold.snd_nxt + u32::MAX,
             ack: if answering { cold.rcv_nxt } else { SeqNum(0) },
             flags: if answering {
-                Flags::SYN | Flags::ACK
+                Flags::SYN | Flags::ACK | ecn::syn_ack_flags(cold.flags)
             } else {
-                Flags::SYN
+                Flags::SYN | ecn::syn_flags(&self.config, hot.backoff)
             },
             window,
             options: Options {
@@ -274,7 +275,7 @@ impl Stack {
             return;
         };
         let (off, len) = (seg.off, seg.len);
-        let mut flags = Flags::ACK;
+        let mut flags = header.flags;
         if seg.has(seg_flag::PSH) {
             flags |= Flags::PSH;
         }
@@ -283,12 +284,21 @@ impl Stack {
         }
         seg.flags = (seg.flags | seg_flag::AWAY) & !seg_flag::LOST;
         seg.sent_us = now.as_micros() as u32;
+        // Only new data may be marked: not what is sent again, nor what is empty (RFC 3168 sections 6.1.4 and 6.1.5).
+        let may_be_marked = self.cold[conn].has(flag::ECN) && len > 0 && !seg.has(seg_flag::RESENT);
+        if may_be_marked && core::mem::take(&mut self.hot[id].cwr_due) {
+            flags |= Flags::CWR;
+        }
         let segment = Outgoing {
             seq: seg.seq,
             flags,
             ..header
         };
         let (frame_len, resolved) = self.write_headers(&mut buf, off, len, &segment);
+        if may_be_marked {
+            let from = usize::from(buf.off()) + self.interface.link.header_len();
+            ecn::set_capable(&mut buf.bytes_mut()[from..]);
+        }
         self.counters.segments_out += 1;
         let (cold, hot) = (&mut self.cold[conn], &mut self.hot[id]);
         if cold.has(flag::UNANSWERED) {
@@ -381,7 +391,7 @@ impl Stack {
             key: self.cold.key(conn),
             seq: cold.snd_nxt,
             ack: cold.rcv_nxt,
-            flags: Flags::ACK,
+            flags: Flags::ACK | cold.ece(),
             window,
             options: self.options_for(conn, now),
         }

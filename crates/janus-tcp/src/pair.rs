@@ -152,6 +152,12 @@ impl Pair {
         }
     }
 
+    /// What is on its way to `a`, for a test to change.
+    pub(crate) fn under_way_to_a(&mut self) -> impl Iterator<Item = &mut Vec<u8>> {
+        self.flush();
+        self.a.arriving.iter_mut().map(|(_, bytes)| bytes)
+    }
+
     fn flush(&mut self) {
         for from_a in [true, false] {
             let mut out = Vec::new();

@@ -26,6 +26,8 @@ pub(crate) struct Parsed {
     pub(crate) payload_off: u16,
     pub(crate) payload_len: u16,
     options_len: u8,
+    /// The IP header's ECN bits.
+    pub(crate) ecn: u8,
     pub(crate) timestamps: Option<(u32, u32)>,
 }
 
@@ -135,7 +137,7 @@ fn look_v4(frame: &Frame, packet: &[u8], interface: &Interface) -> Result<Kind, 
             local_port,
         })
     };
-    read_segment(frame, packet, ip.header_len(), segment, key)
+    read_segment(frame, packet, ip.header_len(), ip.ecn(), segment, key)
 }
 
 fn look_v6(frame: &Frame, packet: &[u8], interface: &Interface) -> Result<Kind, Refused> {
@@ -157,7 +159,14 @@ fn look_v6(frame: &Frame, packet: &[u8], interface: &Interface) -> Result<Kind, 
             local_port,
         })
     };
-    read_segment(frame, packet, ip.header_len(), segment, key)
+    read_segment(
+        frame,
+        packet,
+        ip.header_len(),
+        ip.traffic_class & 0b11,
+        segment,
+        key,
+    )
 }
 
 /// MUST-57 and MUST-63: nothing from or to a group or broadcast address, and nothing that is not for us.
@@ -170,12 +179,13 @@ fn check_addresses(src: IpAddr, dst: IpAddr, interface: &Interface) -> Result<()
     }
 }
 
-/// The TCP segment that stands behind `headers` bytes of `packet`.
+/// The TCP segment that stands behind `headers` bytes of `packet`, whose ECN bits are `ecn`.
 #[inline]
 fn read_segment(
     frame: &Frame,
     packet: &[u8],
     headers: usize,
+    ecn: u8,
     segment: &[u8],
     key: impl Fn(u16, u16) -> FlowKey,
 ) -> Result<Kind, Refused> {
@@ -194,6 +204,7 @@ fn read_segment(
         payload_off: (segment_off + header.header_len) as u16,
         payload_len: payload.len() as u16,
         options_len: options.len() as u8,
+        ecn,
         timestamps: if options.is_empty() {
             None
         } else {

@@ -9,6 +9,7 @@ use janus_wire::{FlowKey, SeqNum};
 use crate::challenge::Kind;
 use crate::cold::{State, Tcb, flag};
 use crate::congestion;
+use crate::ecn;
 use crate::emit::Outgoing;
 use crate::half_open::{HalfOpen, NO_SCALE};
 use crate::isn;
@@ -49,7 +50,7 @@ impl Stack {
             listener: id.0,
             mss: self.usable_mss(&p.key, &options),
             peer_scale: options.window_scale.map_or(NO_SCALE, |scale| scale.min(14)),
-            flags: self.agreed(&options),
+            flags: self.agreed(&options) | ecn::agreed(&self.config, p),
             ..HalfOpen::default()
         };
         // A peer that had a connection is no forger; and a cookie's number knows nothing of the old ones.
@@ -97,7 +98,7 @@ impl Stack {
                 key,
                 seq: record.iss,
                 ack: record.irs + 1,
-                flags: Flags::SYN | Flags::ACK,
+                flags: Flags::SYN | Flags::ACK | ecn::syn_ack_flags(record.flags),
                 window: self.first_window(),
                 options,
             },

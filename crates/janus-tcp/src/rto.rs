@@ -14,9 +14,25 @@ const GRANULARITY_US: u32 = 1_000;
 const AFTER_LOST_SYN: Duration = Duration::from_secs(3);
 /// No round trip counts as longer.
 const LONGEST_US: u32 = 120_000_000;
-/// RTTVAR takes the low bits of its field; the backoff that an idle connection keeps, the others.
-const VARIATION_BITS: u32 = 28;
+/// RTTVAR takes the low bits of its field, which hold [`LONGEST_US`]; the backoff that an idle connection keeps, the
+/// next four; the last is [`Tcb::keeps_cwr`]'s.
+const VARIATION_BITS: u32 = 27;
 const VARIATION: u32 = (1 << VARIATION_BITS) - 1;
+const BACKOFF_MAX: u8 = 15;
+const CWR_DUE: u32 = 1 << 31;
+
+impl Tcb {
+    /// Whether the next new data is to carry CWR (RFC 3168), while there is no hot block to say so.
+    #[inline]
+    pub(crate) fn keeps_cwr(&self) -> bool {
+        self.rttvar_us & CWR_DUE != 0
+    }
+
+    #[inline]
+    pub(crate) fn keep_cwr(&mut self, due: bool) {
+        self.rttvar_us = self.rttvar_us & !CWR_DUE | if due { CWR_DUE } else { 0 };
+    }
+}
 
 /// RTTVAR in microseconds; 0 when nothing was measured.
 pub(crate) fn variation(cold: &Tcb) -> u32 {
@@ -29,14 +45,14 @@ pub(crate) fn variation(cold: &Tcb) -> u32 {
 /// How far the timeout was backed off when the hot block was let go.
 #[inline]
 pub(crate) fn kept_backoff(cold: &Tcb) -> u8 {
-    (cold.rttvar_us >> VARIATION_BITS) as u8
+    (cold.rttvar_us >> VARIATION_BITS) as u8 & BACKOFF_MAX
 }
 
 /// Keeps the backoff while there is no hot block: only a measurement may end it (Karn's algorithm).
 #[inline]
 pub(crate) fn keep_backoff(cold: &mut Tcb, backoff: u8) {
-    let low = cold.rttvar_us & VARIATION;
-    cold.rttvar_us = low | u32::from(backoff.min(15)) << VARIATION_BITS;
+    let others = cold.rttvar_us & (VARIATION | CWR_DUE);
+    cold.rttvar_us = others | u32::from(backoff.min(BACKOFF_MAX)) << VARIATION_BITS;
 }
 
 /// The handshake's timer expired, and no round trip was measured (section 5.7).

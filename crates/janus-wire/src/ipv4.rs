@@ -171,5 +171,17 @@ pub fn emit(out: &mut [u8], repr: &Repr) -> usize {
     LEN
 }
 
+/// Sets the two ECN bits (RFC 3168) of the written packet that `packet` begins with, and its checksum.
+///
+/// # Panics
+/// When `packet` is shorter than its header.
+pub fn set_ecn(packet: &mut [u8], codepoint: u8) {
+    let header = &mut packet[..LEN];
+    header[1] = header[1] & !0b11 | codepoint & 0b11;
+    header[10..12].fill(0);
+    let sum = checksum::ipv4_header(header);
+    header[10..12].copy_from_slice(&sum.to_be_bytes());
+}
+
 #[cfg(test)]
 mod tests;

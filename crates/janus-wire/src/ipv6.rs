@@ -237,5 +237,13 @@ pub fn emit(out: &mut [u8], repr: &Repr) -> usize {
     LEN
 }
 
+/// Sets the two ECN bits (RFC 3168) of the packet that `packet` begins with.
+///
+/// # Panics
+/// When `packet` is shorter than two bytes.
+pub fn set_ecn(packet: &mut [u8], codepoint: u8) {
+    packet[1] = packet[1] & !0x30 | (codepoint & 0b11) << 4;
+}
+
 #[cfg(test)]
 mod tests;

@@ -15,7 +15,9 @@ pub struct LinkModel {
     pub jitter: Duration,
     /// Of a thousand packets so many are lost.
     pub loss: u16,
-    /// So many arrive twice, the copy with a delay of its own.
+    /// Of a million packets so many more are lost: for links on which loss is rare.
+    pub rare_loss: u32,
+    /// Of a thousand packets so many arrive twice, the copy with a delay of its own.
     pub duplicate: u16,
     /// So many are held back for three more delays, and so overtaken.
     pub reorder: u16,
@@ -29,6 +31,8 @@ pub struct LinkModel {
     pub queue: usize,
     /// Of a thousand packets of ECN-capable transports so many are marked (RFC 3168).
     pub mark: u16,
+    /// With a rate: all of them that find more than so many bytes waiting are marked.
+    pub mark_above: usize,
     /// The longest packet it takes.
     pub mtu: usize,
     /// Of a longer packet the sender hears nothing. Else it is told by ICMP, or the packet is cut when it may be.
@@ -41,6 +45,7 @@ impl Default for LinkModel {
             delay: Duration::from_millis(1),
             jitter: Duration::ZERO,
             loss: 0,
+            rare_loss: 0,
             duplicate: 0,
             reorder: 0,
             corrupt: 0,
@@ -48,6 +53,7 @@ impl Default for LinkModel {
             rate: None,
             queue: 64 << 10,
             mark: 0,
+            mark_above: usize::MAX,
             mtu: usize::MAX,
             black_hole: false,
         }
@@ -110,6 +116,12 @@ pub(super) fn split(packet: &[u8], random: &mut Random) -> Option<[Vec<u8>; 2]> 
     Some([segment::encode(&first), segment::encode(&second)])
 }
 
+/// How long so many bytes take.
+fn time_for(bytes: usize, rate: u64) -> Duration {
+    let nanos = bytes as u128 * 8_000_000_000 / u128::from(rate);
+    Duration::from_nanos(nanos.min(u128::from(u64::MAX)) as u64)
+}
+
 /// A direction at work.
 #[derive(Clone, Debug)]
 pub(super) struct Link {
@@ -136,7 +148,9 @@ impl Link {
         let Some(departure) = self.departure(now, len) else {
             return [Some(Fate::Lost), None];
         };
-        let first = if random.chance(self.model.loss) {
+        let lost =
+            random.chance(self.model.loss) || random.chance_in_a_million(self.model.rare_loss);
+        let first = if lost {
             Fate::Lost
         } else {
             self.arrival(departure, len, random)
@@ -152,14 +166,24 @@ impl Link {
         let Some(rate) = self.model.rate else {
             return Some(now);
         };
-        let time_for =
-            |bytes: u128| Duration::from_nanos((bytes * 8_000_000_000 / u128::from(rate)) as u64);
-        let start = self.busy_until.max(now);
-        if start.saturating_since(now) > time_for(self.model.queue as u128) {
+        if self.has_waiting(now, self.model.queue) {
             return None;
         }
-        self.busy_until = start + time_for(len as u128);
+        self.busy_until = self.busy_until.max(now) + time_for(len, rate);
         Some(self.busy_until)
+    }
+
+    /// More than so many bytes wait for the rate.
+    fn has_waiting(&self, now: Instant, bytes: usize) -> bool {
+        let waiting = self.busy_until.saturating_since(now);
+        self.model
+            .rate
+            .is_some_and(|rate| waiting > time_for(bytes, rate))
+    }
+
+    /// The queue is long enough to mark what comes.
+    pub(super) fn is_congested(&self, now: Instant) -> bool {
+        self.has_waiting(now, self.model.mark_above)
     }
 
     fn arrival(&self, departure: Instant, len: usize, random: &mut Random) -> Fate {
@@ -228,6 +252,40 @@ mod tests {
             })
             .collect();
         assert_eq!(arrived, [3, 4, 5, 6, 7]);
+    }
+
+    #[test]
+    fn a_long_queue_is_congested() {
+        let mut link = Link::new(LinkModel {
+            rate: Some(10_000_000),
+            mark_above: 2_500,
+            ..LinkModel::default()
+        });
+        let (now, mut random) = (Instant::from_millis(1), Random::new(1));
+        let congested: Vec<bool> = (0..4)
+            .map(|_| {
+                let congested = link.is_congested(now);
+                link.carry(now, 1_250, &mut random);
+                congested
+            })
+            .collect();
+        assert_eq!(congested, [false, false, false, true]);
+        assert!(!link.is_congested(Instant::from_millis(4)));
+        link.model.rate = None;
+        assert!(!link.is_congested(now));
+    }
+
+    #[test]
+    fn rare_losses_come_about_as_often_as_asked() {
+        let fates = arrivals(
+            LinkModel {
+                rare_loss: 1_000,
+                ..LinkModel::default()
+            },
+            100_000,
+        );
+        let lost = fates.iter().filter(|fate| **fate == Fate::Lost).count();
+        assert!((70..130).contains(&lost), "{lost} lost");
     }
 
     #[test]

@@ -25,6 +25,11 @@ impl Random {
         range.start + self.bits() % (range.end - range.start)
     }
 
+    /// True `times` in a million.
+    pub fn chance_in_a_million(&mut self, times: u32) -> bool {
+        times > 0 && self.within(0..1_000_000) < u64::from(times)
+    }
+
     /// True `permille` times in a thousand.
     pub fn chance(&mut self, permille: u16) -> bool {
         permille > 0 && self.within(0..1_000) < u64::from(permille)

@@ -1,6 +1,7 @@
 //! The fifth check of section 3.10.7.4: what an acknowledgement frees, measures and lets out.
 
 use janus_wire::SeqNum;
+use janus_wire::tcp::Flags;
 
 use crate::cold::{NONE, State, flag};
 use crate::congestion;
@@ -161,6 +162,12 @@ impl Stack {
         let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
         if hot.flight.is_empty() {
             hot.clear(hot_flag::LOSSES);
+        }
+        if p.flags.contains(Flags::ECE)
+            && cold.has(flag::ECN)
+            && congestion::on_ecn(hot, cold, acked, now)
+        {
+            self.counters.mark_reductions += 1;
         }
         if !hot.has(hot_flag::RECOVERY) {
             congestion::on_ack(hot, cold, acked, now);

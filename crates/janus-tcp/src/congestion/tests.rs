@@ -23,6 +23,12 @@ fn reno(cwnd: u32, ssthresh: u32) -> Hot {
     }
 }
 
+/// So many bytes more are acknowledged.
+fn ack(hot: &mut Hot, cold: &Tcb, bytes: u32) {
+    hot.snd_una += bytes;
+    on_ack(hot, cold, bytes, Instant::ZERO);
+}
+
 #[test]
 fn a_window_survives_its_code_within_an_eighth() {
     for n in (1..61_440u32).step_by(7) {
@@ -39,11 +45,11 @@ fn a_window_survives_its_code_within_an_eighth() {
 fn slow_start_doubles_and_avoidance_adds_one_segment_per_window() {
     let mut hot = reno(10_000, 20_000);
     for _ in 0..10 {
-        on_ack(&mut hot, &cold(), MSS, Instant::ZERO);
+        ack(&mut hot, &cold(), MSS);
     }
     assert_eq!(hot.cwnd, 20_000);
     for _ in 0..20 {
-        on_ack(&mut hot, &cold(), MSS, Instant::ZERO);
+        ack(&mut hot, &cold(), MSS);
     }
     assert_eq!(hot.cwnd, 21_000);
 }
@@ -53,7 +59,7 @@ fn slow_start_doubles_and_avoidance_adds_one_segment_per_window() {
 fn many_small_acknowledgements_count_what_they_acknowledge() {
     let mut hot = reno(10_000, u32::MAX);
     for _ in 0..1_000 {
-        on_ack(&mut hot, &cold(), 1, Instant::ZERO);
+        ack(&mut hot, &cold(), 1);
     }
     assert_eq!(hot.cwnd, 11_000);
 }
@@ -63,8 +69,7 @@ fn one_acknowledgement_widens_the_window_as_far_as_it_may() {
     for (limit, after) in [(0, 20_000), (2, 12_000), (8, 18_000)] {
         let mut hot = reno(10_000, u32::MAX);
         hot.slow_start_limit = limit;
-        hot.snd_una = SeqNum(10_000);
-        on_ack(&mut hot, &cold(), 10_000, Instant::ZERO);
+        ack(&mut hot, &cold(), 10_000);
         assert_eq!(hot.cwnd, after, "limit {limit}");
     }
 }
@@ -73,12 +78,11 @@ fn one_acknowledgement_widens_the_window_as_far_as_it_may() {
 #[test]
 fn after_a_timeout_an_acknowledgement_counts_for_one_segment() {
     let mut hot = reno(1_000, 50_000);
-    (hot.snd_una, hot.recover) = (SeqNum(20_000), SeqNum(20_000));
-    on_ack(&mut hot, &cold(), 20_000, Instant::ZERO);
+    hot.recover = SeqNum(20_000);
+    ack(&mut hot, &cold(), 20_000);
     assert_eq!(hot.cwnd, 2_000);
     // The next one was sent after the timeout.
-    hot.snd_una = SeqNum(22_000);
-    on_ack(&mut hot, &cold(), 2_000, Instant::ZERO);
+    ack(&mut hot, &cold(), 2_000);
     assert_eq!(hot.cwnd, 4_000);
 }
 
@@ -88,13 +92,13 @@ fn an_unused_window_does_not_grow() {
     let mut hot = reno(10_000, u32::MAX);
     hot.pipe = 4_000;
     on_sent(&mut hot, &cold());
-    on_ack(&mut hot, &cold(), MSS, Instant::ZERO);
+    ack(&mut hot, &cold(), MSS);
     assert_eq!(hot.cwnd, 10_000, "less than half was used");
     let mut hot = reno(10_000, 10_000);
     hot.pipe = 8_000;
     on_sent(&mut hot, &cold());
     for _ in 0..20 {
-        on_ack(&mut hot, &cold(), MSS, Instant::ZERO);
+        ack(&mut hot, &cold(), MSS);
     }
     assert_eq!(hot.cwnd, 10_000, "less than all was used");
 }
@@ -112,16 +116,14 @@ fn a_full_window_stays_noted_until_its_data_is_acknowledged() {
     }
     for _ in 0..10 {
         hot.pipe -= MSS;
-        hot.snd_una += MSS;
-        on_ack(&mut hot, &cold, MSS, Instant::ZERO);
+        ack(&mut hot, &cold, MSS);
     }
     assert_eq!(hot.cwnd, 20_000);
     // A little more is sent, then: the next round is not limited.
     hot.pipe = MSS;
     cold.snd_nxt += MSS;
     on_sent(&mut hot, &cold);
-    hot.snd_una += MSS;
-    on_ack(&mut hot, &cold, MSS, Instant::ZERO);
+    ack(&mut hot, &cold, MSS);
     assert_eq!(hot.cwnd, 20_000);
 }
 

@@ -217,8 +217,10 @@ fn the_epochs_clock_stands_while_the_window_is_not_used() {
     };
     let mut hot = hot(1_000_000);
     lose(&mut hot);
-    let ack =
-        |hot: &mut Hot, at_ms| congestion::on_ack(hot, &cold, MSS, Instant::from_millis(at_ms));
+    let ack = |hot: &mut Hot, at_ms| {
+        hot.snd_una += MSS;
+        congestion::on_ack(hot, &cold, MSS, Instant::from_millis(at_ms));
+    };
     ack(&mut hot, 10_000);
     ack(&mut hot, 10_050);
     assert_eq!(hot.cubic.t_ms, 50);
