@@ -17,8 +17,9 @@ use crate::rto;
 use crate::stack::Stack;
 use crate::time::Instant;
 
-/// MSS of a peer that names none (RFC 9293 MUST-15), and the smallest we let a peer force on us.
+/// MSS of a peer that names none, over IPv4 and over IPv6 (RFC 9293 MUST-15), and the smallest we let a peer force on us.
 const DEFAULT_MSS: u16 = 536;
+const DEFAULT_MSS_V6: u16 = 1_220;
 const SMALLEST_MSS: u16 = 48;
 
 impl Stack {
@@ -57,7 +58,11 @@ impl Stack {
     }
 
     pub(crate) fn usable_mss(&self, key: &FlowKey, options: &Options) -> u16 {
-        let offered = options.mss.unwrap_or(DEFAULT_MSS);
+        let offered = options.mss.unwrap_or(if key.is_v6() {
+            DEFAULT_MSS_V6
+        } else {
+            DEFAULT_MSS
+        });
         offered
             .max(SMALLEST_MSS)
             .min(self.interface.mss(key.is_v6()))

@@ -6,6 +6,7 @@ mod support;
 use janus_tcp::{Error, State};
 use janus_wire::tcp::Flags;
 use janus_wire::{SeqNum, ipv4};
+use support::family::{is_v6, over_both, socket};
 use support::{Craft, HERE, Host, PEER, Peer, bytes_at};
 
 /// Fills an IPv4 header's checksum in.
@@ -45,7 +46,8 @@ fn a_segment_with_a_wrong_bit_is_not_taken() {
     let mut host = Host::plain();
     let mut peer = Peer::open(&mut host, 4_000);
     let sound = peer.ahead(0, 33).packet();
-    for at in ipv4::LEN..sound.len() {
+    let ip = sound.len() - 20 - 33;
+    for at in ip..sound.len() {
         for bit in 0..8 {
             let mut damaged = sound.clone();
             damaged[at] ^= 1 << bit;
@@ -54,7 +56,7 @@ fn a_segment_with_a_wrong_bit_is_not_taken() {
         }
     }
     let dropped = host.stack.counters().dropped_checksum + host.stack.counters().dropped_malformed;
-    assert_eq!(dropped as usize, 8 * (sound.len() - ipv4::LEN));
+    assert_eq!(dropped as usize, 8 * (sound.len() - ip));
     assert_eq!(host.stack.info(peer.conn).map(|info| info.unread), Ok(0));
     peer.expect_unharmed(&mut host);
     host.end(&[peer.conn]);
@@ -142,14 +144,15 @@ fn the_mss_is_offered_in_syns_only() {
     seen.extend(host.collect());
     host.stack.abort(host.now, conn);
     seen.extend(host.collect());
-    let local = std::net::SocketAddrV4::new(HERE, 5_000);
-    let remote = std::net::SocketAddrV4::new(PEER, 4_001);
+    let (local, remote) = (socket(HERE, 5_000), socket(PEER, 4_001));
     let ours = host.stack.connect(host.now, local, remote);
     seen.extend(host.collect());
     assert_eq!(seen.iter().filter(|s| s.has(Flags::SYN)).count(), 2);
     assert!(seen.iter().any(|s| s.has(Flags::FIN)) && seen.iter().any(|s| s.has(Flags::RST)));
+    // MUST-67: what fits into a packet behind both headers.
+    let mss = host.stack.interface().mtu - if is_v6() { 60 } else { 40 };
     for s in &seen {
-        assert_eq!(s.options.mss, s.has(Flags::SYN).then_some(1_460), "{s:?}");
+        assert_eq!(s.options.mss, s.has(Flags::SYN).then_some(mss), "{s:?}");
     }
     host.end(&[ours.expect("a connection")]);
 }
@@ -158,6 +161,9 @@ fn the_mss_is_offered_in_syns_only() {
 /// (RFC 7126 section 4.3 and 4.4), nothing is recorded.
 #[test]
 fn ip_options_are_passed_over() {
+    if is_v6() {
+        return;
+    }
     let routes: [&[u8]; 5] = [
         &[1, 1, 1, 1],
         // Record route and timestamp, both with room; a loose source route; something unknown.
@@ -207,4 +213,24 @@ fn a_reset_may_carry_data() {
     let read = host.stack.read(host.now, peer.conn, &mut into);
     assert_eq!(read, Err(Error::ConnectionReset));
     host.end(&[peer.conn]);
+}
+
+/// MUST-15: what a peer accepts that does not say so.
+#[test]
+fn a_peer_that_names_no_mss_gets_the_default() {
+    over_both(|| {
+        let mut host = Host::plain();
+        let mut syn = Craft::syn((PEER, 4_000));
+        syn.options.mss = None;
+        let peer = Peer::open_with(&mut host, &syn);
+        let default = if is_v6() { 1_220 } else { 536 };
+        let mss = host.stack.info(peer.conn).map(|info| info.mss);
+        assert_eq!(mss, Ok(default));
+        let data = bytes_at(0, 3_000);
+        host.stack.write(host.now, peer.conn, &data).expect("room");
+        let sent = host.collect();
+        assert_eq!(sent[0].payload.len(), usize::from(default));
+        host.stack.abort(host.now, peer.conn);
+        host.end(&[]);
+    });
 }

@@ -4,11 +4,11 @@
 mod support;
 
 use core::time::Duration;
-use std::net::SocketAddrV4;
 
 use janus_tcp::{Config, ConnId, State};
 use janus_wire::SeqNum;
 use janus_wire::tcp::Flags;
+use support::family::socket;
 use support::{Craft, HERE, Host, PEER, PORT, Peer, Seen, bytes_at};
 
 /// `answer` or `answer>STATE`; without a state the old one stays. `-` is silence, `.` says that there is no such segment in
@@ -62,10 +62,6 @@ struct Scene {
 /// The window the peer offers, and its scale, by [`Craft::syn`].
 const PEER_WINDOW: u32 = 0xffff << 3;
 
-fn local(port: u16) -> SocketAddrV4 {
-    SocketAddrV4::new(HERE, port)
-}
-
 impl Scene {
     fn bare(port: u16) -> Scene {
         let host = Host::with(Config {
@@ -93,11 +89,11 @@ impl Scene {
     /// Our own SYN is out.
     fn syn_sent() -> Scene {
         let mut scene = Scene::bare(5_000);
-        let remote = SocketAddrV4::new(scene.src.0, scene.src.1);
+        let remote = socket(scene.src.0, scene.src.1);
         let conn = scene
             .host
             .stack
-            .connect(scene.host.now, local(5_000), remote);
+            .connect(scene.host.now, socket(HERE, 5_000), remote);
         scene.conn = Some(conn.expect("a connection"));
         let answers = scene.host.collect();
         scene.take_numbers(&answers);

@@ -3,11 +3,10 @@
 
 mod support;
 
-use std::net::SocketAddrV4;
-
 use janus_tcp::{Config, SynCookies};
 use janus_wire::SeqNum;
 use janus_wire::tcp::Flags;
+use support::family::socket;
 use support::{Craft, HERE, Host, PEER, PORT, Peer};
 
 /// Our side closes first and waits; the peer has all that was written.
@@ -66,10 +65,7 @@ fn so_does_one_that_we_open() {
     let mut peer = Peer::open(&mut host, 4_000);
     send_much(&mut host, &mut peer, 300_000);
     into_time_wait(&mut host, &mut peer);
-    let (local, remote) = (
-        SocketAddrV4::new(HERE, PORT),
-        SocketAddrV4::new(PEER, 4_000),
-    );
+    let (local, remote) = (socket(HERE, PORT), socket(PEER, 4_000));
     let conn = host
         .stack
         .connect(host.now, local, remote)

@@ -3,8 +3,11 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub(crate) mod family;
+pub(crate) mod witness;
+
 use core::time::Duration;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use janus_mem::{Depot, Frame, Growth, HEADROOM, Pool};
@@ -12,7 +15,7 @@ use janus_tcp::{
     Config, ConnId, Error, Instant, Interface, IpCidr, ListenerId, Local, Secrets, Stack,
 };
 use janus_wire::tcp::{self, Flags, Header, Options};
-use janus_wire::{Link, MacAddr, SeqNum, ethernet, ipv4, proto};
+use janus_wire::{Link, MacAddr, SeqNum, checksum, ethernet, ipv4, ipv6, proto};
 
 pub(crate) const HERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 pub(crate) const PEER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
@@ -63,7 +66,17 @@ impl Craft {
 
     /// The IP packet.
     pub(crate) fn packet(&self) -> Vec<u8> {
-        let mut bytes = vec![0; ipv4::LEN + 60 + self.payload.len()];
+        let segment = self.segment();
+        if family::is_v6() {
+            self.in_v6(segment)
+        } else {
+            self.in_v4(segment)
+        }
+    }
+
+    /// The TCP segment, without its checksum.
+    fn segment(&self) -> Vec<u8> {
+        let mut bytes = vec![0; 60 + self.payload.len()];
         let header = Header {
             src_port: self.src.1,
             dst_port: self.dst.1,
@@ -74,27 +87,51 @@ impl Craft {
             urgent: self.urgent,
             header_len: 0,
         };
-        let mut header_len = tcp::emit(&mut bytes[ipv4::LEN..], &header, &self.options);
+        let mut header_len = tcp::emit(&mut bytes, &header, &self.options);
         let room = (60 - header_len).min(self.junk.len()) / 4 * 4;
-        let at = ipv4::LEN + header_len;
-        bytes[at..at + room].copy_from_slice(&self.junk[..room]);
+        bytes[header_len..header_len + room].copy_from_slice(&self.junk[..room]);
         header_len += room;
-        bytes[ipv4::LEN + 12] = ((header_len / 4) as u8) << 4;
-        let total = ipv4::LEN + header_len + self.payload.len();
-        bytes[ipv4::LEN + header_len..total].copy_from_slice(&self.payload);
+        bytes[12] = ((header_len / 4) as u8) << 4;
+        let total = header_len + self.payload.len();
+        bytes[header_len..total].copy_from_slice(&self.payload);
         bytes.truncate(total);
+        bytes
+    }
+
+    fn in_v4(&self, mut segment: Vec<u8>) -> Vec<u8> {
+        let (src, dst) = (self.src.0, self.dst.0);
+        tcp::fill_checksum_v4(&mut segment, src, dst);
+        let mut bytes = vec![0; ipv4::LEN];
         let repr = ipv4::Repr {
-            src: self.src.0,
-            dst: self.dst.0,
+            src,
+            dst,
             proto: proto::TCP,
-            payload_len: (total - ipv4::LEN) as u16,
+            payload_len: segment.len() as u16,
             ttl: 64,
             tos: 0,
             id: 0,
             dont_fragment: true,
         };
         ipv4::emit(&mut bytes, &repr);
-        tcp::fill_checksum_v4(&mut bytes[ipv4::LEN..], self.src.0, self.dst.0);
+        bytes.extend_from_slice(&segment);
+        bytes
+    }
+
+    fn in_v6(&self, mut segment: Vec<u8>) -> Vec<u8> {
+        let (src, dst) = (family::v6_of(self.src.0), family::v6_of(self.dst.0));
+        tcp::fill_checksum_v6(&mut segment, src, dst);
+        let mut bytes = vec![0; ipv6::LEN];
+        let repr = ipv6::Repr {
+            src,
+            dst,
+            proto: proto::TCP,
+            payload_len: segment.len() as u16,
+            hop_limit: 64,
+            traffic_class: 0,
+            flow_label: 0,
+        };
+        ipv6::emit(&mut bytes, &repr);
+        bytes.extend_from_slice(&segment);
         bytes
     }
 }
@@ -140,7 +177,7 @@ impl Host {
         let mut stack =
             Stack::new(config, interface, secrets, depot.pool(), &Growth::Inline).expect("memory");
         let listener = stack
-            .listen(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, PORT), 4_096)
+            .listen(family::socket(Ipv4Addr::UNSPECIFIED, PORT), 4_096)
             .expect("a free port");
         Host {
             now: Instant::from_millis(5_000),
@@ -169,7 +206,10 @@ impl Host {
         let header = ethernet::Header {
             dst: self.stack.interface().mac,
             src: ROUTER,
-            ethertype: ethernet::ethertype::IPV4,
+            ethertype: match packet.first() {
+                Some(first) if first >> 4 == 6 => ethernet::ethertype::IPV6,
+                _ => ethernet::ethertype::IPV4,
+            },
         };
         header.emit(&mut frame);
         frame.extend_from_slice(packet);
@@ -196,7 +236,10 @@ impl Host {
         let mut out = Vec::new();
         self.stack.transmit(self.now, &mut out, 1_000_000);
         let link = self.stack.interface().link.header_len();
-        let is_ip = |frame: &&Frame| link == 0 || frame.data()[12..14] == [8, 0];
+        let is_ip = |frame: &&Frame| {
+            let ip = [[8, 0], [0x86, 0xdd]];
+            link == 0 || ip.iter().any(|ip| frame.data()[12..14] == ip[..])
+        };
         let packets = out.iter().filter(is_ip);
         let seen = packets.map(|frame| read(&frame.data()[link..])).collect();
         for frame in out {
@@ -254,20 +297,27 @@ impl Host {
 pub(crate) fn own_address() -> Interface {
     Interface {
         any_local: false,
-        addresses: vec![IpCidr::new(HERE, 24)],
+        addresses: vec![IpCidr::new(HERE, 24), IpCidr::new(family::v6_of(HERE), 120)],
         ..Interface::ip(1_500)
     }
 }
 
 fn read(packet: &[u8]) -> Seen {
-    let ip = ipv4::parse(packet).expect("the engine's own header");
-    assert!(ip.checksum_ok());
-    let sum = janus_wire::checksum::tcp_v4(ip.src, ip.dst, ip.payload());
+    let (src, dst, segment, sum) = if packet[0] >> 4 == 6 {
+        let ip = ipv6::parse(packet).expect("the engine's own header");
+        let sum = checksum::tcp_v6(ip.src, ip.dst, ip.payload());
+        (ip.src.into(), ip.dst.into(), ip.payload(), sum)
+    } else {
+        let ip = ipv4::parse(packet).expect("the engine's own header");
+        assert!(ip.checksum_ok());
+        let sum = checksum::tcp_v4(ip.src, ip.dst, ip.payload());
+        (ip.src.into(), ip.dst.into(), ip.payload(), sum)
+    };
     assert_eq!(sum, 0, "the engine's own checksum");
-    let (header, options, payload) = tcp::parse(ip.payload()).expect("the engine's own header");
+    let (header, options, payload) = tcp::parse(segment).expect("the engine's own header");
     Seen {
-        from: (ip.src, header.src_port),
-        to: (ip.dst, header.dst_port),
+        from: (family::back(src), header.src_port),
+        to: (family::back(dst), header.dst_port),
         header,
         options: tcp::options::parse(options),
         payload: payload.to_vec(),
@@ -327,7 +377,7 @@ impl Peer {
         };
         host.send(&peer.segment(Flags::ACK));
         let (conn, from) = host.stack.accept(host.listener).ok()?;
-        assert_eq!(from, syn.src.into());
+        assert_eq!(from, family::socket(syn.src.0, syn.src.1));
         peer.conn = conn;
         Some(peer)
     }

@@ -1,0 +1,19 @@
+//! The attacks and the rules, which are written with IPv4 addresses, once more over IPv6 (`support/family.rs`). What is
+//! about IPv4 alone says so itself.
+
+#[path = "attacks.rs"]
+mod attacks;
+#[path = "attacks_on_streams.rs"]
+mod attacks_on_streams;
+#[path = "cookies.rs"]
+mod cookies;
+#[path = "rfc9293_header.rs"]
+mod rfc9293_header;
+#[path = "rfc9293_sending.rs"]
+mod rfc9293_sending;
+#[path = "rfc9293_windows.rs"]
+mod rfc9293_windows;
+#[path = "segment_arrives.rs"]
+mod segment_arrives;
+#[path = "time_wait.rs"]
+mod time_wait;
