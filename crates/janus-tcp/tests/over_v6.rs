@@ -1,6 +1,11 @@
 //! The attacks and the rules, which are written with IPv4 addresses, once more over IPv6 (`support/family.rs`). What is
 //! about IPv4 alone says so itself.
 
+#![allow(
+    clippy::duplicate_mod,
+    reason = "each of the files has the harness as a part of its own"
+)]
+
 #[path = "attacks.rs"]
 mod attacks;
 #[path = "attacks_on_streams.rs"]
