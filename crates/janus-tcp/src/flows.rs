@@ -93,7 +93,10 @@ impl<T> Flows<T> {
     pub(crate) fn key(&self, id: u32) -> FlowKey {
         match self.v4.get(id) {
             Some(slot) => FlowKey::V4(slot.key),
-            None => FlowKey::V6(self.v6[id ^ V6].key),
+            None => {
+                is_v6();
+                FlowKey::V6(self.v6[id ^ V6].key)
+            }
         }
     }
 
@@ -103,8 +106,13 @@ impl<T> Flows<T> {
         // The index of one family lies beyond the slots of the other.
         match key {
             FlowKey::V4(key) => self.v4.get(id).is_some_and(|slot| slot.key == *key),
-            FlowKey::V6(key) => self.v6.get(id ^ V6).is_some_and(|slot| slot.key == *key),
+            FlowKey::V6(key) => self.is_for_v6(id, key),
         }
+    }
+
+    #[inline(never)]
+    fn is_for_v6(&self, id: u32, key: &FlowKeyV6) -> bool {
+        self.v6.get(id ^ V6).is_some_and(|slot| slot.key == *key)
     }
 
     /// The record, if its slot was ever handed out.
@@ -147,24 +155,35 @@ impl<T> Flows<T> {
 impl<T> Index<u32> for Flows<T> {
     type Output = T;
 
-    #[inline]
+    #[inline(always)]
     fn index(&self, id: u32) -> &T {
         match self.v4.get(id) {
             Some(slot) => &slot.rest,
-            None => &self.v6[id ^ V6].rest,
+            None => {
+                is_v6();
+                &self.v6[id ^ V6].rest
+            }
         }
     }
 }
 
 impl<T> IndexMut<u32> for Flows<T> {
-    #[inline]
+    #[inline(always)]
     fn index_mut(&mut self, id: u32) -> &mut T {
         match self.v4.get_mut(id) {
             Some(slot) => &mut slot.rest,
-            None => &mut self.v6[id ^ V6].rest,
+            None => {
+                is_v6();
+                &mut self.v6[id ^ V6].rest
+            }
         }
     }
 }
+
+/// Tells the compiler which way to lay out straight.
+#[cold]
+#[inline(always)]
+fn is_v6() {}
 
 #[cfg(test)]
 mod tests;

@@ -73,7 +73,7 @@ fn fold(a: u64, b: u64) -> u64 {
     (product >> 64) as u64 ^ product as u64
 }
 
-#[inline]
+#[inline(never)]
 fn mix_v6((k0, k1): (u64, u64), key: &FlowKeyV6) -> u64 {
     let [p0, p1, l0, l1, ports] = words_v6(key);
     let (peer, local) = (fold(p0 ^ k0, p1 ^ k1), fold(l0 ^ k1, l1 ^ k0));

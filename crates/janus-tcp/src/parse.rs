@@ -57,7 +57,7 @@ pub(crate) enum Kind {
 }
 
 /// Reads a frame.
-#[inline]
+#[inline(always)]
 pub(crate) fn read(frame: &Frame, interface: &Interface, counters: &mut Counters) -> Kind {
     match look(frame, interface) {
         Ok(kind) => kind,
@@ -87,7 +87,7 @@ impl From<janus_wire::Malformed> for Refused {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn look(frame: &Frame, interface: &Interface) -> Result<Kind, Refused> {
     let data = frame.data();
     match interface.link {
@@ -110,7 +110,7 @@ fn look(frame: &Frame, interface: &Interface) -> Result<Kind, Refused> {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn look_v4(frame: &Frame, packet: &[u8], interface: &Interface) -> Result<Kind, Refused> {
     let ip = ipv4::parse(packet)?;
     if !interface.rx_checksum && !ip.checksum_ok() {
@@ -119,16 +119,15 @@ fn look_v4(frame: &Frame, packet: &[u8], interface: &Interface) -> Result<Kind, 
     if ip.is_fragment() || (ip.proto != proto::TCP && ip.proto != proto::ICMP) {
         return Err(Refused::Protocol);
     }
-    check_addresses(ip.src.into(), ip.dst.into(), interface)?;
+    // MUST-57 and MUST-63: nothing from or to a group or broadcast address, and nothing that is not for us.
+    if !interface.takes_v4(ip.src, ip.dst) {
+        return Err(Refused::Address);
+    }
     if ip.proto == proto::ICMP {
         return Ok(Kind::Other);
     }
     let segment = ip.payload();
-    if !interface.rx_checksum && checksum::tcp_v4(ip.src, ip.dst, segment) != 0 {
-        // A header that does not parse counts as such, whatever its checksum.
-        tcp::parse(segment)?;
-        return Err(Refused::Checksum);
-    }
+    let is_sound = || interface.rx_checksum || checksum::tcp_v4(ip.src, ip.dst, segment) == 0;
     let key = |peer_port, local_port| {
         FlowKey::V4(FlowKeyV4 {
             peer: ip.src,
@@ -137,20 +136,29 @@ fn look_v4(frame: &Frame, packet: &[u8], interface: &Interface) -> Result<Kind, 
             local_port,
         })
     };
-    read_segment(frame, packet, ip.header_len(), ip.ecn(), segment, key)
+    read_segment(
+        frame,
+        packet,
+        ip.header_len(),
+        ip.ecn(),
+        segment,
+        key,
+        is_sound,
+    )
 }
 
+#[inline(never)]
 fn look_v6(frame: &Frame, packet: &[u8], interface: &Interface) -> Result<Kind, Refused> {
     let ip = ipv6::parse(packet)?;
     if ip.is_fragment() || ip.proto != proto::TCP {
         return Err(Refused::Protocol);
     }
-    check_addresses(ip.src.into(), ip.dst.into(), interface)?;
-    let segment = ip.payload();
-    if !interface.rx_checksum && checksum::tcp_v6(ip.src, ip.dst, segment) != 0 {
-        tcp::parse(segment)?;
-        return Err(Refused::Checksum);
+    let (src, dst) = (IpAddr::V6(ip.src), IpAddr::V6(ip.dst));
+    if !interface.is_ours(dst) || !may_be_peer(dst) || !interface.may_be_source(src) {
+        return Err(Refused::Address);
     }
+    let segment = ip.payload();
+    let is_sound = || interface.rx_checksum || checksum::tcp_v6(ip.src, ip.dst, segment) == 0;
     let key = |peer_port, local_port| {
         FlowKey::V6(FlowKeyV6 {
             peer: ip.src,
@@ -163,33 +171,28 @@ fn look_v6(frame: &Frame, packet: &[u8], interface: &Interface) -> Result<Kind, 
         frame,
         packet,
         ip.header_len(),
-        ip.traffic_class & 0b11,
+        ip.ecn(),
         segment,
         key,
+        is_sound,
     )
 }
 
-/// MUST-57 and MUST-63: nothing from or to a group or broadcast address, and nothing that is not for us.
-#[inline]
-fn check_addresses(src: IpAddr, dst: IpAddr, interface: &Interface) -> Result<(), Refused> {
-    if interface.is_ours(dst) && may_be_peer(dst) && interface.may_be_source(src) {
-        Ok(())
-    } else {
-        Err(Refused::Address)
-    }
-}
-
 /// The TCP segment that stands behind `headers` bytes of `packet`, whose ECN bits are `ecn`.
-#[inline]
+#[inline(always)]
 fn read_segment(
     frame: &Frame,
     packet: &[u8],
     headers: usize,
     ecn: u8,
     segment: &[u8],
-    key: impl Fn(u16, u16) -> FlowKey,
+    key: impl FnOnce(u16, u16) -> FlowKey,
+    is_sound: impl FnOnce() -> bool,
 ) -> Result<Kind, Refused> {
     let (header, options, payload) = tcp::parse(segment)?;
+    if !is_sound() {
+        return Err(Refused::Checksum);
+    }
     // The packet may be followed by link-layer padding, so offsets count from the front.
     let link = frame.data().len() - packet.len();
     let segment_off = usize::from(frame.buf.off()) + link + headers;

@@ -445,7 +445,7 @@ impl Stack {
             .map(Record::decode)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_record_of(&self, index: u32, key: &FlowKey) -> bool {
         match Record::decode(index) {
             Record::Connection(i) => {

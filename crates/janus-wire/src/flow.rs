@@ -96,7 +96,8 @@ impl FlowKeyV6 {
     }
 }
 
-/// A TCP connection of either family.
+/// A TCP connection of either family. Aligned so that a copy takes whole words.
+#[repr(align(8))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FlowKey {
     /// Over IPv4.
