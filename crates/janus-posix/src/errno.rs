@@ -89,7 +89,10 @@ impl From<Error> for Errno {
             Error::AddrNotAvailable => Errno::EADDRNOTAVAIL,
             // What the kernel says of a group or broadcast address in tcp_v4_connect.
             Error::InvalidAddress => Errno::ENETUNREACH,
-            Error::NoBuffers | Error::TooManyConnections => Errno::ENOBUFS,
+            Error::NoBuffers | Error::TooManyConnections | Error::TooManyOptionSets => {
+                Errno::ENOBUFS
+            }
+            Error::InvalidOption => Errno::EINVAL,
             // Handles never outlive their descriptor here.
             Error::Stale => Errno::EBADF,
         }

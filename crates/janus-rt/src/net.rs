@@ -29,8 +29,10 @@ pub(crate) fn io_error(error: Error) -> io::Error {
         Error::BrokenPipe => Kind::BrokenPipe,
         Error::AddrInUse => Kind::AddrInUse,
         Error::AddrNotAvailable => Kind::AddrNotAvailable,
-        Error::InvalidAddress => Kind::InvalidInput,
-        Error::NoBuffers | Error::TooManyConnections => Kind::OutOfMemory,
+        Error::InvalidAddress | Error::InvalidOption => Kind::InvalidInput,
+        Error::NoBuffers | Error::TooManyConnections | Error::TooManyOptionSets => {
+            Kind::OutOfMemory
+        }
     };
     io::Error::new(kind, error)
 }

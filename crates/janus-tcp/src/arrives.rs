@@ -265,6 +265,23 @@ impl Stack {
                 sack,
                 ..self.options_for(conn, now)
             },
+            profile: cold.profile,
+        };
+        self.reply(&segment, now);
+    }
+
+    /// Asks the peer whether it is there: a number it has acknowledged, and no data, so that it must say where it is
+    /// (RFC 9293 section 3.8.4, SHLD-26).
+    pub(crate) fn ask_whether_alive(&mut self, conn: u32, now: Instant) {
+        let cold = &self.cold[conn];
+        let segment = Outgoing {
+            key: self.cold.key(conn),
+            seq: cold.snd_nxt + u32::MAX,
+            ack: cold.rcv_nxt,
+            flags: Flags::ACK,
+            window: cold.window_field(),
+            options: self.options_for(conn, now),
+            profile: cold.profile,
         };
         self.reply(&segment, now);
     }

@@ -61,13 +61,13 @@ pub(crate) fn decode_window(code: u8) -> u32 {
 
 /// Loads the hot block with what the cold TCB remembers.
 #[inline]
-pub(crate) fn wake(hot: &mut Hot, cold: &Tcb, config: &Config, now: Instant) {
+pub(crate) fn wake(hot: &mut Hot, cold: &Tcb, config: &Config, algorithm: Algorithm, now: Instant) {
     let mss = u32::from(cold.payload_mss());
     hot.cwnd = cold.idle_window().saturating_mul(mss);
     let threshold = cold.idle_threshold();
     hot.ssthresh = threshold.map_or(u32::MAX, |segments| segments.saturating_mul(mss));
     hot.cwnd_credit = 0;
-    hot.algorithm = config.congestion;
+    hot.algorithm = algorithm;
     hot.slow_start_limit = config.slow_start_limit.unwrap_or(0);
     hot.cubic = Cubic::default();
     hot.cwr_end = cold.snd_nxt;

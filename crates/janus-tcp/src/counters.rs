@@ -83,6 +83,10 @@ counters! {
     cookies_bad,
     /// TIME-WAIT records that made room for newer ones.
     time_wait_evicted,
+    /// Questions to idle peers whether they are there.
+    keepalives,
+    /// Connections ended because nothing was heard for too long.
+    idle_ended,
     /// RSTs sent.
     resets_out,
     /// Connections ended by the peer's RST.

@@ -8,9 +8,6 @@ use crate::isn;
 use crate::stack::{MAX_REPLIES, Stack};
 use crate::time::Instant;
 
-/// Time to live, or hop limit.
-const TTL: u8 = 64;
-
 /// The fields of a TCP segment that is to go out.
 pub(crate) struct Outgoing {
     pub(crate) key: FlowKey,
@@ -19,6 +16,8 @@ pub(crate) struct Outgoing {
     pub(crate) flags: Flags,
     pub(crate) window: u16,
     pub(crate) options: Options,
+    /// The set of socket options whose time to live and type of service the packet has.
+    pub(crate) profile: u8,
 }
 
 /// A frame is written, but the neighbour it goes to is not known yet.
@@ -71,15 +70,16 @@ impl Stack {
             header_len: 0,
         };
         tcp::emit(tcp_bytes, &header, &segment.options);
-        self.write_ip(ip_bytes, tcp_bytes, key, tcp_len as u16 + len);
+        self.write_ip(ip_bytes, tcp_bytes, segment, tcp_len as u16 + len);
         buf.set_off(start as u16);
         ((end - start) as u16, resolved)
     }
 
     /// The IP header before a segment, and the checksum in it, which covers both addresses.
     #[inline]
-    fn write_ip(&mut self, ip: &mut [u8], segment: &mut [u8], key: &FlowKey, payload_len: u16) {
-        match key {
+    fn write_ip(&mut self, ip: &mut [u8], tcp: &mut [u8], segment: &Outgoing, payload_len: u16) {
+        let (ttl, tos) = self.profiles.ip(segment.profile);
+        match &segment.key {
             FlowKey::V4(key) => {
                 self.ip_id = self.ip_id.wrapping_add(1);
                 let repr = ipv4::Repr {
@@ -87,14 +87,14 @@ impl Stack {
                     dst: key.peer,
                     proto: proto::TCP,
                     payload_len,
-                    ttl: TTL,
-                    tos: 0,
+                    ttl,
+                    tos,
                     id: self.ip_id,
                     dont_fragment: true,
                 };
                 ipv4::emit(ip, &repr);
                 if !self.interface.tx_checksum {
-                    tcp::fill_checksum_v4(segment, key.local, key.peer);
+                    tcp::fill_checksum_v4(tcp, key.local, key.peer);
                 }
             }
             FlowKey::V6(key) => {
@@ -103,13 +103,13 @@ impl Stack {
                     dst: key.peer,
                     proto: proto::TCP,
                     payload_len,
-                    hop_limit: TTL,
-                    traffic_class: 0,
+                    hop_limit: ttl,
+                    traffic_class: tos,
                     flow_label: isn::flow_label(&self.secrets, key),
                 };
                 ipv6::emit(ip, &repr);
                 if !self.interface.tx_checksum {
-                    tcp::fill_checksum_v6(segment, key.local, key.peer);
+                    tcp::fill_checksum_v6(tcp, key.local, key.peer);
                 }
             }
         }

@@ -35,6 +35,10 @@ pub enum Error {
     TooManyConnections,
     /// The handle names a connection or listener that is gone.
     Stale,
+    /// A socket option has a value that means nothing.
+    InvalidOption,
+    /// Too many different sets of socket options are in use.
+    TooManyOptionSets,
 }
 
 impl fmt::Display for Error {
@@ -54,6 +58,10 @@ impl fmt::Display for Error {
             Error::InvalidAddress => "not an address a connection can be opened to",
             Error::NoBuffers => "no packet buffer is free: raise the number of buffers",
             Error::TooManyConnections => "the connection table is full: raise max_connections",
+            Error::InvalidOption => "a socket option is out of its range",
+            Error::TooManyOptionSets => {
+                "255 different sets of socket options are in use: give connections the same ones"
+            }
             Error::Stale => "the handle belongs to a connection that is gone",
         })
     }

@@ -134,6 +134,11 @@ impl<T> Flows<T> {
         }
     }
 
+    /// The indices of all places that were ever used, of each family: every record is at one of them.
+    pub(crate) fn places(&self) -> [core::ops::Range<u32>; 2] {
+        [0..self.v4.high_water(), V6..V6 + self.v6.high_water()]
+    }
+
     /// Records held.
     #[inline]
     pub(crate) fn len(&self) -> usize {

@@ -13,6 +13,7 @@ use crate::emit::Outgoing;
 use crate::hot::hot_flag;
 use crate::isn;
 use crate::parse::Parsed;
+use crate::profile::DEFAULT;
 use crate::rto;
 use crate::stack::Stack;
 use crate::time::Instant;
@@ -57,7 +58,7 @@ impl Stack {
         ) | bit(self.config.sack && offered.sack_permitted, flag::SACK)
     }
 
-    pub(crate) fn usable_mss(&self, key: &FlowKey, options: &Options) -> u16 {
+    pub(crate) fn usable_mss(&self, key: &FlowKey, options: &Options, profile: u8) -> u16 {
         let offered = options.mss.unwrap_or(if key.is_v6() {
             DEFAULT_MSS_V6
         } else {
@@ -65,12 +66,21 @@ impl Stack {
         });
         offered
             .max(SMALLEST_MSS)
-            .min(self.interface.mss(key.is_v6()))
+            .min(self.largest_segment(key, profile))
+    }
+
+    /// The largest segment that a connection takes and sends.
+    pub(crate) fn largest_segment(&self, key: &FlowKey, profile: u8) -> u16 {
+        let wished = self.profiles.get(profile).max_segment;
+        self.interface
+            .mss(key.is_v6())
+            .min(wished.unwrap_or(u16::MAX))
     }
 
     /// The window of a SYN is never scaled (RFC 7323 section 2.2).
-    pub(crate) fn first_window(&self) -> u16 {
-        self.config.receive_buffer.min(0xffff) as u16
+    pub(crate) fn first_window(&self, profile: u8) -> u16 {
+        let buffer = self.profiles.receive_buffer(profile, &self.config);
+        buffer.min(0xffff) as u16
     }
 
     /// The SYN-SENT state (section 3.10.7.3).
@@ -117,7 +127,8 @@ impl Stack {
             } else {
                 rto::handshake_lost(cold);
             }
-            congestion::wake(block, cold, &self.config, now);
+            let algorithm = self.profiles.congestion(cold.profile, &self.config);
+            congestion::wake(block, cold, &self.config, algorithm, now);
             block.max_snd_wnd = cold.snd_wnd;
             self.counters.connected += 1;
             self.wake_reader(conn);
@@ -133,10 +144,11 @@ impl Stack {
     /// What the peer's SYN says of it.
     fn take_syn(&mut self, conn: u32, p: &Parsed, frame: &Frame) {
         let options = p.syn_options(frame);
-        let mss = self.usable_mss(&p.key, &options);
+        let profile = self.cold[conn].profile;
+        let mss = self.usable_mss(&p.key, &options, profile);
         let agreed = self.agreed(&options) | ecn::agreed(&self.config, p);
         let scale = self.config.window_scale();
-        let window = u32::from(self.first_window());
+        let window = u32::from(self.first_window(profile));
         let cold = &mut self.cold[conn];
         cold.rcv_nxt = p.seq + 1;
         cold.rcv_adv = p.seq + 1 + window;
@@ -174,6 +186,7 @@ impl Stack {
             flags,
             window,
             options,
+            profile: DEFAULT,
         };
         self.reply(&segment, now);
     }
@@ -198,6 +211,7 @@ impl Stack {
                 flags,
                 window: 0,
                 options: Options::NONE,
+                profile: DEFAULT,
             },
             now,
         );
@@ -232,7 +246,8 @@ impl Stack {
         (block.backoff, block.retries) = (0, 0);
         block.clear(hot_flag::SYN);
         block.max_snd_wnd = cold.snd_wnd;
-        congestion::wake(block, cold, &self.config, now);
+        let algorithm = self.profiles.congestion(cold.profile, &self.config);
+        congestion::wake(block, cold, &self.config, algorithm, now);
         self.counters.connected += 1;
         self.wake_reader(conn);
         self.wake_writer(conn);

@@ -24,6 +24,11 @@ pub(crate) struct Listener {
     pub(crate) acceptor: u32,
     /// Half-open records for it: the SYN queue's length.
     pub(crate) half_open: u32,
+    /// The socket options that its connections begin with.
+    pub(crate) profile: u8,
+    pub(crate) nodelay: bool,
+    /// SYN-ACKs sent before a connection without data is shown; 0 = at once.
+    pub(crate) defer_tries: u8,
 }
 
 impl Listener {
@@ -67,6 +72,9 @@ impl Listeners {
             queue: VecDeque::with_capacity(backlog),
             acceptor: NONE,
             half_open: 0,
+            profile: 0,
+            nodelay: false,
+            defer_tries: 0,
         };
         let slot = match self.slots.iter().position(Option::is_none) {
             Some(free) => free,
@@ -90,6 +98,12 @@ impl Listeners {
     #[inline]
     pub(crate) fn get(&mut self, id: ListenerId) -> Option<&mut Listener> {
         self.slots.get_mut(id.0 as usize)?.as_mut()
+    }
+
+    /// The socket options of a listener, or the defaults when there is none.
+    pub(crate) fn profile(&self, id: u32) -> u8 {
+        let listener = self.slots.get(id as usize).and_then(Option::as_ref);
+        listener.map_or(0, |listener| listener.profile)
     }
 
     /// A SYN for it is answered and remembered.

@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::hot::hot_flag;
 use crate::isn;
 use crate::listener::ListenerId;
+use crate::profile::SocketOptions;
 use crate::records::Record;
 use crate::stack::{ConnId, Stack, Token};
 use crate::time::Instant;
@@ -38,6 +39,7 @@ impl Stack {
         for conn in gone.queue {
             self.abort_conn(conn, now);
         }
+        self.profiles.let_go(gone.profile);
     }
 
     /// The oldest connection that waits to be accepted.
@@ -68,7 +70,19 @@ impl Stack {
         local: impl Into<SocketAddr>,
         remote: impl Into<SocketAddr>,
     ) -> Result<ConnId, Error> {
+        self.connect_with(now, local, remote, &SocketOptions::default())
+    }
+
+    /// The same, with socket options from the first segment on.
+    pub fn connect_with(
+        &mut self,
+        now: Instant,
+        local: impl Into<SocketAddr>,
+        remote: impl Into<SocketAddr>,
+        options: &SocketOptions,
+    ) -> Result<ConnId, Error> {
         let (local, remote) = (local.into(), remote.into());
+        options.check()?;
         self.now = now;
         let reachable = self.interface.may_be_destination(remote.ip());
         if !reachable || remote.port() == 0 || local.port() == 0 {
@@ -96,7 +110,7 @@ impl Stack {
             Some(_) => return Err(Error::AddrInUse),
         };
         let iss = isn::beyond(isn::initial(&self.secrets, &key, now), old);
-        self.open(&key, hash, iss, now)
+        self.open(&key, hash, iss, options, now)
     }
 
     fn open(
@@ -104,6 +118,7 @@ impl Stack {
         key: &FlowKey,
         hash: u64,
         iss: SeqNum,
+        options: &SocketOptions,
         now: Instant,
     ) -> Result<ConnId, Error> {
         let conn = self.cold.alloc(key).ok_or(Error::TooManyConnections)?;
@@ -117,9 +132,15 @@ impl Stack {
             state: State::SynSent,
             ..Tcb::default()
         };
+        let generation = cold.generation;
+        if let Err(error) = self.give_options(conn, options) {
+            self.cold[conn].state = State::Closed;
+            self.release(conn);
+            return Err(error);
+        }
         let id = ConnId {
             index: conn,
-            generation: cold.generation,
+            generation,
         };
         let hot = self.heat(conn, now);
         let (Some(hot), true) = (hot, self.file(hash, Record::Connection(conn))) else {

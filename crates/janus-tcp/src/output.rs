@@ -2,6 +2,8 @@
 //! that arrived in a batch is acknowledged by one segment (MUST-58, MUST-59), and that segment is the
 //! application's answer when it has one by then.
 
+use core::time::Duration;
+
 use janus_mem::{Frame, HEADROOM, LENT};
 use janus_wire::tcp::options::SackBlocks;
 use janus_wire::tcp::{Flags, Options};
@@ -13,10 +15,14 @@ use crate::ecn;
 use crate::emit::{Outgoing, Unresolved};
 use crate::hot::{Hot, hot_flag};
 use crate::isn;
+use crate::profile::DEFAULT;
 use crate::rto;
 use crate::segment::seg_flag;
 use crate::stack::Stack;
 use crate::time::Instant;
+
+/// How long a cork keeps a small segment at most (as Linux).
+const CORK_MOST: Duration = Duration::from_millis(200);
 
 /// Whether a connection has said all it can say now.
 #[derive(PartialEq, Eq)]
@@ -107,8 +113,8 @@ impl Stack {
 
     /// The SYN, or the SYN-ACK of a simultaneous open.
     fn say_syn(&mut self, conn: u32, id: u32, now: Instant) {
-        let window = self.first_window();
-        let mss = self.interface.mss(self.cold.key(conn).is_v6());
+        let window = self.first_window(self.cold[conn].profile);
+        let mss = self.largest_segment(&self.cold.key(conn), self.cold[conn].profile);
         let scale = self.config.window_scale();
         let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
         hot.clear(hot_flag::SYN);
@@ -147,6 +153,7 @@ impl Stack {
                 sack_permitted,
                 ..Options::NONE
             },
+            profile: cold.profile,
         };
         if answering {
             hot.clear(hot_flag::ACK_NOW);
@@ -262,7 +269,35 @@ impl Stack {
         let full = seg.len >= cold.payload_mss();
         let last = seg.has(seg_flag::FIN);
         let small_in_flight = hot.small_end.gt(hot.snd_una);
-        full || last || cold.has(flag::NODELAY) || hot.flight.is_empty() || !small_in_flight
+        if full || last {
+            return true;
+        }
+        if cold.profile != DEFAULT && self.profiles.get(cold.profile).cork {
+            return self.corked_long_enough(conn, id, at, now);
+        }
+        cold.has(flag::NODELAY) || hot.flight.is_empty() || !small_in_flight
+    }
+
+    /// A small segment under a cork waits for more, but not for ever (Linux: 200 ms).
+    fn corked_long_enough(&mut self, conn: u32, id: u32, at: u32, now: Instant) -> bool {
+        debug_assert_eq!(self.cold[conn].hot, id);
+        let now_us = now.as_micros() as u32;
+        let seg = &mut self.segments[at];
+        if !seg.has(seg_flag::CORKED) {
+            // Until it is sent this is when it was found to wait.
+            seg.sent_us = now_us;
+            seg.flags |= seg_flag::CORKED;
+        }
+        let waited = Duration::from_micros(now_us.wrapping_sub(seg.sent_us).into());
+        if waited >= CORK_MOST {
+            seg.flags &= !seg_flag::CORKED;
+            return true;
+        }
+        let hot = &mut self.hot[id];
+        if hot.flight.is_empty() && hot.rto_at == Instant::ZERO {
+            hot.rto_at = now + (CORK_MOST - waited);
+        }
+        false
     }
 
     /// Hands a segment of `flight` out.
@@ -385,7 +420,11 @@ impl Stack {
     pub(crate) fn header_for(&mut self, conn: u32, id: u32, now: Instant) -> Outgoing {
         let held = self.hot[id].inbox.bytes;
         let cold = &mut self.cold[conn];
-        let window = offer_window(cold, held, self.config.receive_buffer);
+        let window = offer_window(
+            cold,
+            held,
+            self.profiles.receive_buffer(cold.profile, &self.config),
+        );
         let cold = &self.cold[conn];
         Outgoing {
             key: self.cold.key(conn),
@@ -394,6 +433,7 @@ impl Stack {
             flags: Flags::ACK | cold.ece(),
             window,
             options: self.options_for(conn, now),
+            profile: cold.profile,
         }
     }
 }

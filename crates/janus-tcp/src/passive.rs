@@ -41,6 +41,7 @@ impl Stack {
             self.counters.dropped_accept_full += 1;
             return;
         }
+        let profile = listener.profile;
         let options = p.syn_options(frame);
         let record = HalfOpen {
             irs: p.seq,
@@ -48,7 +49,7 @@ impl Stack {
             ts_recent: options.timestamps.map_or(0, |(value, _)| value),
             sent_at: now,
             listener: id.0,
-            mss: self.usable_mss(&p.key, &options),
+            mss: self.usable_mss(&p.key, &options, profile),
             peer_scale: options.window_scale.map_or(NO_SCALE, |scale| scale.min(14)),
             flags: self.agreed(&options) | ecn::agreed(&self.config, p),
             ..HalfOpen::default()
@@ -84,8 +85,9 @@ impl Stack {
     /// The SYN-ACK that a record describes, with the timestamp `clock` if it has timestamps.
     pub(crate) fn syn_ack(&mut self, key: FlowKey, record: &HalfOpen, clock: u32, now: Instant) {
         let scaled = record.peer_scale != NO_SCALE;
+        let profile = self.listeners.profile(record.listener);
         let options = Options {
-            mss: Some(self.interface.mss(key.is_v6())),
+            mss: Some(self.largest_segment(&key, profile)),
             window_scale: scaled.then(|| self.config.window_scale()),
             timestamps: record
                 .has(flag::TIMESTAMPS)
@@ -99,8 +101,9 @@ impl Stack {
                 seq: record.iss,
                 ack: record.irs + 1,
                 flags: Flags::SYN | Flags::ACK | ecn::syn_ack_flags(record.flags),
-                window: self.first_window(),
+                window: self.first_window(profile),
                 options,
+                profile,
             },
             now,
         );
@@ -120,7 +123,8 @@ impl Stack {
             return None;
         }
         let ahead = p.seq - next;
-        let in_window = ahead >= 0 && ahead < i32::from(self.first_window());
+        let window = self.first_window(self.listeners.profile(record.listener));
+        let in_window = ahead >= 0 && ahead < i32::from(window);
         if !in_window {
             if !p.flags.contains(Flags::RST) && self.may_challenge(who, now) {
                 self.half_open_ack(p.key, &record, now);
@@ -165,7 +169,8 @@ impl Stack {
     fn half_open_ack(&mut self, key: FlowKey, record: &HalfOpen, now: Instant) {
         let echo = record.has(flag::TIMESTAMPS).then_some(record.ts_recent);
         let (seq, ack) = (record.iss + 1, record.irs + 1);
-        self.ack_for_record(key, (seq, ack), self.first_window(), echo, now);
+        let window = self.first_window(self.listeners.profile(record.listener));
+        self.ack_for_record(key, (seq, ack), window, echo, now);
     }
 
     /// The half-open record becomes a connection and stands in the accept queue.
@@ -205,6 +210,7 @@ impl Stack {
             self.counters.dropped_accept_full += 1;
             return None;
         }
+        let (profile, nodelay) = (listener.profile, listener.nodelay);
         let Some(conn) = self.cold.alloc(&p.key) else {
             self.counters.dropped_table_full += 1;
             return None;
@@ -215,7 +221,7 @@ impl Stack {
         } else {
             0
         };
-        let window = u32::from(self.first_window());
+        let window = u32::from(self.first_window(profile));
         let cold = &mut self.cold[conn];
         *cold = Tcb {
             snd_nxt: record.iss + 1,
@@ -243,6 +249,7 @@ impl Stack {
             }
             _ => rto::handshake_lost(cold),
         }
+        self.inherit_options(conn, profile, nodelay);
         Some(conn)
     }
 

@@ -26,6 +26,8 @@ pub(crate) mod seg_flag {
     pub(crate) const RESENT: u8 = 1 << 4;
     /// Believed lost, to be sent again.
     pub(crate) const LOST: u8 = 1 << 5;
+    /// Not sent yet, and kept back by a cork since `sent_us`.
+    pub(crate) const CORKED: u8 = 1 << 7;
 }
 
 /// One segment. Its payload is `buf[off..off + len]`.

@@ -58,7 +58,7 @@ pub struct Info {
 
 impl Stack {
     #[inline]
-    fn conn(&self, id: ConnId) -> Result<u32, Error> {
+    pub(crate) fn conn(&self, id: ConnId) -> Result<u32, Error> {
         match self.cold.get(id.index) {
             Some(cold) if cold.generation == id.generation && !cold.has(flag::ORPHAN) => {
                 Ok(id.index)
@@ -173,7 +173,7 @@ impl Stack {
         self.now = now;
         let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
         let offered = cold.receive_window();
-        let buffer = self.config.receive_buffer;
+        let buffer = self.profiles.receive_buffer(cold.profile, &self.config);
         // What the window field can say: a peer that does not scale never sees more than 65,535.
         let most = 0xffff << cold.receive_scale();
         let free = buffer.saturating_sub(hot.inbox.bytes).min(most);
@@ -191,7 +191,9 @@ impl Stack {
         let (unsent, flight) = (&self.hot[hot].unsent, &self.hot[hot].flight);
         let charge = (unsent.count + flight.count) * LEAST_CHARGE;
         let held = (unsent.bytes + flight.bytes).max(charge);
-        self.config.send_buffer.saturating_sub(held) as usize
+        let profile = self.cold[self.hot[hot].conn].profile;
+        let most = self.profiles.send_buffer(profile, &self.config);
+        most.saturating_sub(held) as usize
     }
 
     /// Queues up to `bytes.len()` bytes for sending.
@@ -297,7 +299,8 @@ impl Stack {
         let Ok(conn) = self.conn(id) else { return };
         let cold = &self.cold[conn];
         let unread = cold.hot != NONE && !self.hot[cold.hot].inbox.is_empty();
-        if unread || cold.state == State::SynSent {
+        let reset = self.profiles.get(cold.profile).reset_on_close;
+        if unread || reset || cold.state == State::SynSent {
             self.abort_conn(conn, now);
             return;
         }
@@ -346,24 +349,31 @@ impl Stack {
         let cold = &mut self.cold[conn];
         cold.reader = NONE;
         cold.set(flag::ORPHAN);
-        if cold.state.is_synchronized() {
-            let cold = &self.cold[conn];
-            let segment = Outgoing {
-                key: self.cold.key(conn),
-                seq: cold.snd_nxt,
-                ack: cold.rcv_nxt,
-                flags: Flags::RST | Flags::ACK,
-                window: 0,
-                options: Options::NONE,
-            };
-            let sent = self.reply(&segment, now);
-            self.counters.resets_out += u64::from(sent);
-        }
+        self.reset_peer(conn, now);
         let hot = self.cold[conn].hot;
         if hot != NONE {
             self.hot[hot].writer = NONE;
         }
         self.end(conn, 0);
+    }
+
+    /// Tells the peer that the connection is over, if it knows of it.
+    pub(crate) fn reset_peer(&mut self, conn: u32, now: Instant) {
+        let cold = &self.cold[conn];
+        if !cold.state.is_synchronized() {
+            return;
+        }
+        let segment = Outgoing {
+            key: self.cold.key(conn),
+            seq: cold.snd_nxt,
+            ack: cold.rcv_nxt,
+            flags: Flags::RST | Flags::ACK,
+            window: 0,
+            options: Options::NONE,
+            profile: cold.profile,
+        };
+        let sent = self.reply(&segment, now);
+        self.counters.resets_out += u64::from(sent);
     }
 
     /// Moves the state past the sending of our FIN and queues it. False when it was sent before.

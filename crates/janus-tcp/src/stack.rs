@@ -16,9 +16,11 @@ use crate::half_open::HalfOpens;
 use crate::hot::{Hot, hot_flag};
 use crate::input::Scratch;
 use crate::interface::Interface;
+use crate::keepalive::Sweep;
 use crate::listener::{ListenerId, Listeners};
 use crate::neighbor::Neighbors;
 use crate::pmtu::Paths;
+use crate::profile::Profiles;
 use crate::records::Record;
 use crate::reorder::Reorders;
 use crate::rto;
@@ -95,6 +97,9 @@ pub struct Stack {
     pub(crate) now: Instant,
     pub(crate) counters: Counters,
     pub(crate) limits: Limits,
+    /// Sets of socket options.
+    pub(crate) profiles: Profiles,
+    pub(crate) sweep: Sweep,
     pub(crate) ip_id: u16,
 }
 
@@ -130,6 +135,8 @@ impl Stack {
             now: Instant::ZERO,
             counters: Counters::default(),
             limits: Limits::default(),
+            profiles: Profiles::new(),
+            sweep: Sweep::default(),
             ip_id: 0,
             config,
             interface,
@@ -255,7 +262,8 @@ impl Stack {
             self.fit_to_path(conn, id, now);
         }
         let (cold, hot) = (&mut self.cold[conn], &mut self.hot[id]);
-        congestion::wake(hot, cold, &self.config, now);
+        let algorithm = self.profiles.congestion(cold.profile, &self.config);
+        congestion::wake(hot, cold, &self.config, algorithm, now);
         Some(id)
     }
 
@@ -362,6 +370,7 @@ impl Stack {
 
     /// Gives the slot of an ended connection back.
     pub(crate) fn release(&mut self, conn: u32) {
+        self.take_options(conn);
         let cold = &mut self.cold[conn];
         debug_assert!(cold.state == State::Closed && cold.hot == NONE);
         cold.generation = cold.generation.wrapping_add(1);

@@ -28,6 +28,7 @@ impl Stack {
         }
         fired.clear();
         self.fired = fired;
+        self.sweep(now);
         self.repeat_syn_acks(now);
         self.feed_starved();
         while let Some(frame) = self.neighbors.pop_overdue(now) {
@@ -50,6 +51,7 @@ impl Stack {
             self.half_open.next_deadline(first_wait),
             self.time_wait.next_deadline(),
             self.neighbors.next_deadline(),
+            self.next_sweep(),
             (!self.starved.is_empty()).then(|| self.now + STARVED_RETRY),
         ]
         .into_iter()
@@ -135,12 +137,23 @@ impl Stack {
 
     /// RFC 6298 section 5.4 to 5.7, the persist timer of RFC 9293 section 3.8.6.1, and their bounds.
     fn on_retransmission_timeout(&mut self, conn: u32, id: u32, now: Instant) {
+        let waiting = self.hot[id].unsent.head;
+        if waiting != NONE
+            && self.hot[id].flight.is_empty()
+            && self.segments[waiting].has(seg_flag::CORKED)
+        {
+            // No window is shut: a cork's time is up.
+            self.hot[id].rto_at = Instant::ZERO;
+            self.queue_output(id);
+            return;
+        }
         self.counters.timeouts += 1;
         let (cold, hot) = (&mut self.cold[conn], &mut self.hot[id]);
         let opening = matches!(cold.state, State::SynSent | State::SynReceived);
         let probing = !opening && hot.flight.is_empty();
         let limit = if opening {
-            self.config.max_syn_retries
+            let wished = self.profiles.get(cold.profile).syn_retries;
+            wished.unwrap_or(self.config.max_syn_retries)
         } else {
             self.config.max_retries
         };

@@ -119,7 +119,13 @@ impl Stack {
         } else {
             now + rto::timeout(cold, &self.config, hot.backoff)
         };
-        if hot.writer != NONE && self.send_room(id) >= self.config.send_buffer as usize / 3 {
+        if hot.writer != NONE
+            && self.send_room(id)
+                >= self
+                    .profiles
+                    .send_buffer(self.cold[conn].profile, &self.config) as usize
+                    / 3
+        {
             self.wake_writer(conn);
         }
         if fin_acked {

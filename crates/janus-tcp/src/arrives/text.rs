@@ -6,6 +6,7 @@ use janus_wire::tcp::Flags;
 use crate::cold::{NONE, State, flag};
 use crate::hot::hot_flag;
 use crate::parse::Parsed;
+use crate::profile::DEFAULT;
 use crate::reorder::Text;
 use crate::sack_blocks::repeated_part;
 use crate::stack::Stack;
@@ -59,7 +60,7 @@ impl Stack {
         if fin {
             self.fin_arrives(conn, now);
         } else {
-            let at_once = self.answer_unlikely(conn, p);
+            let at_once = self.answer_unlikely(conn, p) || self.is_quick(conn);
             self.owe_ack(conn, id, u32::from(text.len), at_once, now);
         }
         if repeated.is_some() {
@@ -145,6 +146,12 @@ impl Stack {
     /// answer comes soon enough to carry the acknowledgement. An answer in this very turn still carries it.
     fn answer_unlikely(&self, conn: u32, p: &Parsed) -> bool {
         p.flags.contains(Flags::PSH) && !self.cold[conn].is_interactive()
+    }
+
+    /// The application wants all data acknowledged at once.
+    fn is_quick(&self, conn: u32) -> bool {
+        let profile = self.cold[conn].profile;
+        profile != DEFAULT && self.profiles.get(profile).quick_ack
     }
 
     /// Acknowledge now or a little later (RFC 9293 section 3.8.6.3, RFC 5681 section 4.2).

@@ -158,13 +158,25 @@ fn an_idle_window_is_found_again_by_slow_start() {
     idle.set_idle_window(64);
     idle.set_idle_threshold(Some(32));
     let mut hot = Hot::default();
-    wake(&mut hot, &idle, &config, Instant::from_millis(150));
+    wake(
+        &mut hot,
+        &idle,
+        &config,
+        config.congestion,
+        Instant::from_millis(150),
+    );
     assert_eq!(
         (hot.cwnd, hot.ssthresh),
         (64_000, 32_000),
         "shorter than an RTO"
     );
-    wake(&mut hot, &idle, &config, Instant::from_millis(1_000));
+    wake(
+        &mut hot,
+        &idle,
+        &config,
+        config.congestion,
+        Instant::from_millis(1_000),
+    );
     assert_eq!((hot.cwnd, hot.ssthresh), (10_000, 48_000));
     // The same without a release of the hot block: unread data may hold it.
     let mut hot = reno(64_000, 32_000);

@@ -74,7 +74,9 @@ impl Stack {
             ts_recent: p.timestamps.map_or(0, |(value, _)| value),
             sent_at: now,
             listener: id.0,
-            mss: offer.mss.min(self.interface.mss(p.key.is_v6())),
+            mss: offer
+                .mss
+                .min(self.largest_segment(&p.key, self.listeners.profile(id.0))),
             peer_scale: offer.peer_scale,
             flags: offer.flags,
             ..HalfOpen::default()

@@ -117,7 +117,13 @@ fn an_idle_connection_keeps_what_it_owes() {
     rto::keep_backoff(&mut tcb, 3);
     assert_eq!((rto::variation(&tcb), rto::kept_backoff(&tcb)), (50_000, 3));
     hot.cwr_due = false;
-    congestion::wake(&mut hot, &tcb, &Config::default(), Instant::ZERO);
+    congestion::wake(
+        &mut hot,
+        &tcb,
+        &Config::default(),
+        congestion::Algorithm::default(),
+        Instant::ZERO,
+    );
     assert!(hot.cwr_due);
 }
 

@@ -1,0 +1,150 @@
+//! The calls that read and change socket options: of a connection, and of a listener, whose options those that it
+//! accepts begin with. How sets of options are kept is in `profile`.
+
+use core::time::Duration;
+
+use crate::cold::{NONE, flag};
+use crate::error::Error;
+use crate::hot::hot_flag;
+use crate::listener::ListenerId;
+use crate::profile::SocketOptions;
+use crate::stack::{ConnId, Stack};
+use crate::time::Instant;
+
+impl Stack {
+    /// A connection's options.
+    pub fn options(&self, id: ConnId) -> Result<SocketOptions, Error> {
+        let cold = &self.cold[self.conn(id)?];
+        Ok(SocketOptions {
+            nodelay: cold.has(flag::NODELAY),
+            ..*self.profiles.get(cold.profile)
+        })
+    }
+
+    /// Changes a connection's options. What counts in the handshake only (`max_segment`, `syn_retries`, `congestion`
+    /// while something is in flight) changes nothing afterwards.
+    pub fn set_options(
+        &mut self,
+        now: Instant,
+        id: ConnId,
+        options: &SocketOptions,
+    ) -> Result<(), Error> {
+        self.now = now;
+        let conn = self.conn(id)?;
+        self.give_options(conn, options)?;
+        // The time that keep-alive and idleness wait begins with the wish.
+        if options.wants_sweep() {
+            self.cold[conn].last_heard_ms = now.as_millis() as u32;
+        }
+        let hot = self.cold[conn].hot;
+        if hot == NONE {
+            return Ok(());
+        }
+        let block = &mut self.hot[hot];
+        if options.quick_ack && block.ack_at != Instant::ZERO {
+            block.set(hot_flag::ACK_NOW);
+        }
+        // What corks or Nagle's algorithm held back may go.
+        if !block.is_idle() {
+            self.queue_output(hot);
+        }
+        Ok(())
+    }
+
+    /// The options that a listener's connections begin with.
+    pub fn listener_options(&mut self, id: ListenerId) -> Result<SocketOptions, Error> {
+        let listener = self.listeners.get(id).ok_or(Error::Stale)?;
+        Ok(SocketOptions {
+            nodelay: listener.nodelay,
+            ..*self.profiles.get(listener.profile)
+        })
+    }
+
+    /// Changes the options that a listener's connections begin with; those that it has made already keep theirs.
+    pub fn set_listener_options(
+        &mut self,
+        id: ListenerId,
+        options: &SocketOptions,
+    ) -> Result<(), Error> {
+        self.listeners.get(id).ok_or(Error::Stale)?;
+        let profile = self.profiles.intern(options)?;
+        if let Some(listener) = self.listeners.get(id) {
+            listener.nodelay = options.nodelay;
+            let old = core::mem::replace(&mut listener.profile, profile);
+            self.profiles.let_go(old);
+        }
+        Ok(())
+    }
+
+    /// A listener gets to see a connection only when its first data is there, or after about this time (Linux:
+    /// TCP_DEFER_ACCEPT). `None`: as soon as the handshake is done.
+    pub fn set_defer_accept(
+        &mut self,
+        id: ListenerId,
+        time: Option<Duration>,
+    ) -> Result<(), Error> {
+        let listener = self.listeners.get(id).ok_or(Error::Stale)?;
+        listener.defer_tries = time.map_or(0, |time| tries_within(time, self.config.rto_initial));
+        Ok(())
+    }
+
+    /// A connection has these options from now on, and not those it had.
+    pub(crate) fn give_options(&mut self, conn: u32, options: &SocketOptions) -> Result<(), Error> {
+        let profile = self.profiles.intern(options)?;
+        self.take_options(conn);
+        let cold = &mut self.cold[conn];
+        cold.profile = profile;
+        if options.nodelay {
+            cold.set(flag::NODELAY);
+        } else {
+            cold.clear(flag::NODELAY);
+        }
+        self.profiles.joined(profile);
+        self.sweep_soon(conn);
+        Ok(())
+    }
+
+    /// A connection has the options of its listener.
+    pub(crate) fn inherit_options(&mut self, conn: u32, profile: u8, nodelay: bool) {
+        self.profiles.hold(profile);
+        self.profiles.joined(profile);
+        let cold = &mut self.cold[conn];
+        cold.profile = profile;
+        if nodelay {
+            cold.set(flag::NODELAY);
+        }
+        self.sweep_soon(conn);
+    }
+
+    /// A connection has the defaults from now on.
+    pub(crate) fn take_options(&mut self, conn: u32) {
+        let cold = &mut self.cold[conn];
+        let profile = core::mem::take(&mut cold.profile);
+        self.profiles.left(profile);
+        self.profiles.let_go(profile);
+    }
+}
+
+/// How many SYN-ACKs are sent in `time`, the first included (Linux: secs_to_retrans).
+fn tries_within(time: Duration, first_wait: Duration) -> u8 {
+    let (mut tries, mut wait, mut end) = (1u8, first_wait, first_wait);
+    while end < time && tries < u8::MAX {
+        wait = wait.saturating_mul(2);
+        end = end.saturating_add(wait);
+        tries += 1;
+    }
+    tries
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_become_tries_as_in_linux() {
+        let second = Duration::from_secs(1);
+        for (time, tries) in [(1, 1), (2, 2), (3, 2), (4, 3), (7, 3), (8, 4), (1_000, 10)] {
+            assert_eq!(tries_within(second * time, second), tries, "{time} s");
+        }
+    }
+}
