@@ -21,6 +21,8 @@ mod dispatch;
 #[cfg(not(loom))]
 mod idle;
 #[cfg(not(loom))]
+pub mod impair;
+#[cfg(not(loom))]
 pub mod machine;
 #[cfg(not(loom))]
 mod port;

@@ -1,0 +1,93 @@
+//! What tshark says of the segments we sent: their checksums, their form, and whether any repeated what the kernel had
+//! acknowledged long before. What the kernel sent is its own affair (and its checksums are filled in by no device here).
+
+use janus_io::impair::FaultCounters;
+
+use crate::space::{Captured, OURS, run};
+
+/// Repeats of acknowledged data that nothing in the faults explains: of a thousand data segments so many, and always a few.
+/// They come of an acknowledgement that the capture saw just before ours was sent.
+const SPURIOUS_PER_MILLE_MAX: u64 = 2;
+const SPURIOUS_ALWAYS: u64 = 4;
+
+/// Counts of our segments.
+#[derive(Debug, Default)]
+pub(crate) struct Verdict {
+    segments: u64,
+    data: u64,
+    repeats: u64,
+    /// Repeats of what the capture shows to be acknowledged.
+    spurious: u64,
+    bad_checksum: u64,
+    malformed: u64,
+    /// First lines of what is wrong.
+    examples: Vec<String>,
+}
+
+/// Fields asked for, in this order.
+const FIELDS: [&str; 7] = [
+    "frame.number",
+    "tcp.len",
+    "tcp.analysis.retransmission",
+    "tcp.analysis.spurious_retransmission",
+    "tcp.checksum.status",
+    "ip.checksum.status",
+    "_ws.malformed",
+];
+
+/// Has the capture read, and removes it.
+pub(crate) fn judge(capture: &Captured, faults: &FaultCounters) -> Verdict {
+    let file = capture.file.display().to_string();
+    let filter = format!("ip.src=={OURS}");
+    let check = if capture.whole { "TRUE" } else { "FALSE" };
+    let tcp_check = format!("tcp.check_checksum:{check}");
+    let mut arguments = vec!["-n", "-r", &file, "-Y", &filter, "-T", "fields"];
+    arguments.extend(["-o", "ip.check_checksum:TRUE", "-o", &tcp_check]);
+    arguments.extend(["-o", "tcp.desegment_tcp_streams:FALSE"]);
+    FIELDS
+        .iter()
+        .for_each(|field| arguments.extend(["-e", *field]));
+    let text = run("tshark", &arguments).expect("a capture that tshark reads");
+    let mut verdict = Verdict::default();
+    text.lines().for_each(|line| verdict.take(line));
+    // One that is not sound stays for whoever looks into it.
+    if verdict.is_sound(faults) {
+        let _ = std::fs::remove_file(&capture.file);
+    } else {
+        verdict.examples.insert(0, format!("capture: {file}"));
+    }
+    verdict
+}
+
+impl Verdict {
+    fn take(&mut self, line: &str) {
+        let fields: Vec<&str> = line.split('\t').collect();
+        let has = |index: usize| fields.get(index).is_some_and(|field| !field.is_empty());
+        let bad = |index: usize| fields.get(index).is_some_and(|status| *status == "0");
+        self.segments += 1;
+        self.data += u64::from(fields.get(1).is_some_and(|len| *len != "0"));
+        self.repeats += u64::from(has(2));
+        self.spurious += u64::from(has(3));
+        self.bad_checksum += u64::from(bad(4) || bad(5));
+        self.malformed += u64::from(has(6));
+        if (has(3) || bad(4) || bad(5) || has(6)) && self.examples.len() < 8 {
+            self.examples.push(line.to_owned());
+        }
+    }
+
+    fn is_sound(&self, faults: &FaultCounters) -> bool {
+        // Copies are the faults' own repeats; a lost acknowledgement makes a repeat right; a segment that was overtaken
+        // by three others looks lost.
+        let explained =
+            faults.sent.duplicated.get() + faults.received.lost.get() + faults.sent.reordered.get();
+        let spurious_max = explained + SPURIOUS_ALWAYS + self.data * SPURIOUS_PER_MILLE_MAX / 1_000;
+        self.data > 0
+            && self.bad_checksum == 0
+            && self.malformed == 0
+            && self.spurious <= spurious_max
+    }
+
+    pub(crate) fn assert_sound(&self, label: &str, faults: &FaultCounters) {
+        assert!(self.is_sound(faults), "{label}: {self:?} with {faults:?}");
+    }
+}

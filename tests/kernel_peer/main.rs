@@ -1,0 +1,156 @@
+//! The Linux kernel's TCP as the peer: a TAP device in a network namespace of the test's own, faults in between, bulk data
+//! both ways at once with the kernel as client and as server, and again with the kernel's options switched off and on.
+//! Every byte is compared with what was written; a capture taken on the kernel's side is judged by tshark.
+//! Needs root, tcpdump and tshark; without them the tests say so in one line and pass, unless `JANUS_PRIVILEGED=1` says
+//! that the machine must be able to. `JANUS_KERNEL_MB` is how much the long run moves each way.
+
+mod exchange;
+mod judge;
+mod space;
+#[path = "../support/mod.rs"]
+mod support;
+
+use exchange::{Job, Role};
+use janus_io::impair::Faults;
+use space::Space;
+use std::io::Write;
+
+/// Each way, in MB, without `JANUS_KERNEL_MB`.
+const BULK_MB: u64 = 16;
+
+/// And with each set of the kernel's options; a debug build takes its time.
+const OPTIONS_BYTES: u64 = if cfg!(debug_assertions) {
+    1_000_000
+} else {
+    4_000_000
+};
+
+/// Files below `/proc/sys/net`, and what is written into them.
+type Settings = &'static [(&'static str, &'static str)];
+
+/// One run against the kernel.
+struct Case {
+    name: &'static str,
+    role: Role,
+    settings: Settings,
+    /// The largest segment the kernel will take.
+    advertised_mss: Option<u16>,
+    job: Job,
+    faults: Faults,
+}
+
+#[test]
+fn much_data_goes_both_ways_at_once() {
+    let bytes = match std::env::var("JANUS_KERNEL_MB") {
+        Ok(megabytes) => megabytes.parse().expect("JANUS_KERNEL_MB is a number"),
+        Err(_) => BULK_MB,
+    } * 1_000_000;
+    let faults = |seed| Faults {
+        seed,
+        loss: 1,
+        duplicate: 1,
+        reorder: 2,
+        distance: 4,
+    };
+    let case = |name, role, bytes, seed| Case {
+        name,
+        role,
+        settings: &[],
+        advertised_mss: None,
+        job: Job {
+            to_janus: bytes,
+            to_kernel: bytes,
+        },
+        faults: faults(seed),
+    };
+    run_all(vec![
+        case("bulk, kernel connects", Role::KernelConnects, bytes, 1),
+        case("bulk, kernel listens", Role::KernelListens, bytes / 4, 2),
+    ]);
+}
+
+#[test]
+fn every_set_of_kernel_options_works_through_a_bad_link() {
+    const SETTINGS: [(&str, Settings, Option<u16>); 7] = [
+        ("defaults", &[], None),
+        ("no timestamps", &[("ipv4/tcp_timestamps", "0")], None),
+        ("no SACK", &[("ipv4/tcp_sack", "0")], None),
+        (
+            "no window scaling",
+            &[("ipv4/tcp_window_scaling", "0")],
+            None,
+        ),
+        ("ECN", &[("ipv4/tcp_ecn", "1")], None),
+        (
+            "nothing of it",
+            &[
+                ("ipv4/tcp_timestamps", "0"),
+                ("ipv4/tcp_sack", "0"),
+                ("ipv4/tcp_window_scaling", "0"),
+            ],
+            None,
+        ),
+        ("small segments", &[], Some(300)),
+    ];
+    let mut cases = Vec::new();
+    for (index, (name, settings, advertised_mss)) in SETTINGS.into_iter().enumerate() {
+        for role in [Role::KernelConnects, Role::KernelListens] {
+            cases.push(Case {
+                name,
+                role,
+                settings,
+                advertised_mss,
+                job: Job {
+                    to_janus: OPTIONS_BYTES,
+                    to_kernel: OPTIONS_BYTES,
+                },
+                faults: Faults {
+                    seed: 10 + index as u64,
+                    loss: 5,
+                    duplicate: 5,
+                    reorder: 10,
+                    distance: 5,
+                },
+            });
+        }
+    }
+    run_all(cases);
+}
+
+fn run_all(cases: Vec<Case>) {
+    for case in cases {
+        let label = format!("{} ({:?})", case.name, case.role);
+        if let Err(why) = space::in_own(move || run(&case)) {
+            let required = std::env::var("JANUS_PRIVILEGED").is_ok_and(|value| value == "1");
+            assert!(!required, "{label}: {why}");
+            // Not by `println!`: the test runner keeps what a passing test prints to itself.
+            let _ = writeln!(std::io::stderr(), "skipped: {why}");
+            return;
+        }
+    }
+}
+
+/// In a namespace of its own. An error is a want of privilege or tools; what fails after that panics.
+fn run(case: &Case) -> Result<(), String> {
+    let space = Space::new(case.settings)?;
+    let (runtime, counters) = space.runtime(case.faults);
+    if let Some(mss) = case.advertised_mss {
+        space.advertise_mss(mss);
+    }
+    let capture = space.capture(case.job)?;
+    let begin = std::time::Instant::now();
+    let captured = exchange::carry_out(runtime, case.role, case.job, || capture.stop());
+    let took = begin.elapsed().as_secs_f64();
+    let verdict = judge::judge(&captured, &counters);
+    let label = format!("{}, {:?}", case.name, case.role);
+    println!("{label}: {took:.1} s, {counters:?}, {verdict:?}");
+    verdict.assert_sound(&label, &counters);
+    assert_eq!(
+        space.checksum_errors(),
+        0,
+        "{label}: the kernel found bad checksums"
+    );
+    let lost = counters.sent.lost.get() + counters.received.lost.get();
+    assert!(lost > 0, "{label}: nothing was lost, so nothing was tried");
+    Ok(())
+}

@@ -1,0 +1,177 @@
+//! The place of a test: a network namespace of a thread's own, with a TAP device in it, its settings, and a capture of what
+//! goes over the device as the kernel sees it. All of it goes with the thread.
+
+use crate::exchange::Job;
+use crate::support::ONE_COMBINED;
+use janus::{BackendChoice, Runtime};
+use janus_io::impair::{FaultCounters, Faults, ImpairedBackend};
+use janus_io::tap::Tap;
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+use std::io::{BufRead, BufReader, Read};
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Our address, and the kernel's.
+pub(crate) const OURS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+pub(crate) const KERNELS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
+const PREFIX: u8 = 24;
+/// The device; no other is in the namespace.
+const DEVICE: &str = "jt0";
+/// Up to so many bytes of traffic packets are captured whole, beyond that their headers.
+const WHOLE_MAX: u64 = 40_000_000;
+const HEADERS: u32 = 96;
+
+/// Runs `test` on a thread that is alone in a fresh network namespace; it ends with the thread and what it started.
+pub(crate) fn in_own(
+    test: impl FnOnce() -> Result<(), String> + Send + 'static,
+) -> Result<(), String> {
+    let thread = std::thread::spawn(move || {
+        // SAFETY: a network namespace shares no memory or descriptors with anything, and this thread opened none.
+        if let Err(errno) = unsafe { unshare_unsafe(UnshareFlags::NEWNET) } {
+            return Err(format!(
+                "no network namespace of its own ({errno}); run as root"
+            ));
+        }
+        test()
+    });
+    match thread.join() {
+        Ok(result) => result,
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+/// A namespace with the tools there are.
+pub(crate) struct Space;
+
+impl Space {
+    pub(crate) fn new(settings: &[(&str, &str)]) -> Result<Space, String> {
+        for program in ["tcpdump", "tshark"] {
+            run(program, &["--version"])?;
+        }
+        run("ip", &["-V"])?;
+        if !Path::new(janus_io::tap::DEVICE).exists() {
+            return Err(format!("this machine has no {}", janus_io::tap::DEVICE));
+        }
+        for (name, value) in settings {
+            let file = format!("/proc/sys/net/{name}");
+            std::fs::write(&file, value).map_err(|error| format!("{file}: {error}"))?;
+        }
+        Ok(Space)
+    }
+
+    /// A runtime behind faults, the kernel at the other end of them.
+    pub(crate) fn runtime(&self, faults: Faults) -> (Runtime, Arc<FaultCounters>) {
+        let tap = Tap::new(DEVICE).with_kernel_address(KERNELS, PREFIX);
+        let backend = ImpairedBackend::new(Box::new(tap), faults);
+        let counters = backend.counters();
+        let runtime = ONE_COMBINED
+            .builder()
+            .backend(BackendChoice::Custom(Box::new(backend)))
+            .address(&format!("{OURS}/{PREFIX}"))
+            .build()
+            .expect("a runtime on a TAP device");
+        (runtime, counters)
+    }
+
+    pub(crate) fn advertise_mss(&self, mss: u16) {
+        let command = format!("route replace {OURS}/32 dev {DEVICE} advmss {mss}");
+        let words: Vec<&str> = command.split(' ').collect();
+        run("ip", &words).expect("a route");
+    }
+
+    /// Begins to capture.
+    pub(crate) fn capture(&self, job: Job) -> Result<Capture, String> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let whole = job.to_janus + job.to_kernel <= WHOLE_MAX;
+        let length = if whole { 0 } else { HEADERS };
+        let index = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("janus-kernel-{}-{index}.pcap", std::process::id());
+        let file = std::env::temp_dir().join(name);
+        let mut child = Command::new("tcpdump")
+            .args(["-i", DEVICE, "-n", "-Z", "root", "-B", "65536"])
+            .args(["-s", &length.to_string(), "-w"])
+            .arg(&file)
+            .args(["tcp"])
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("tcpdump: {error}"))?;
+        let mut said = BufReader::new(child.stderr.take().expect("a pipe"));
+        let mut line = String::new();
+        // The line that says it is listening, or why it is not.
+        let heard = said.read_line(&mut line);
+        assert!(
+            heard.is_ok() && line.contains("listening"),
+            "tcpdump: {line}"
+        );
+        Ok(Capture {
+            child,
+            said,
+            file,
+            whole,
+        })
+    }
+
+    /// Segments whose checksum the kernel found wrong.
+    pub(crate) fn checksum_errors(&self) -> u64 {
+        let text = std::fs::read_to_string("/proc/thread-self/net/snmp").expect("counters");
+        let mut lines = text.lines().filter(|line| line.starts_with("Tcp:"));
+        let (names, values) = (lines.next().expect("names"), lines.next().expect("values"));
+        let at = names.split(' ').position(|name| name == "InCsumErrors");
+        let value = values.split(' ').nth(at.expect("the counter"));
+        value.expect("its value").parse().expect("a number")
+    }
+}
+
+/// A capture under way.
+pub(crate) struct Capture {
+    child: Child,
+    said: BufReader<std::process::ChildStderr>,
+    file: PathBuf,
+    whole: bool,
+}
+
+/// A capture that is done.
+pub(crate) struct Captured {
+    pub(crate) file: PathBuf,
+    /// Packets are there to their end.
+    pub(crate) whole: bool,
+}
+
+impl Capture {
+    pub(crate) fn stop(mut self) -> Captured {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, Signal::INT).expect("tcpdump is still there");
+        let mut rest = String::new();
+        self.said.read_to_string(&mut rest).expect("its last words");
+        let status = self.child.wait().expect("its end");
+        assert!(status.success(), "tcpdump: {rest}");
+        assert!(
+            rest.contains("\n0 packets dropped by kernel"),
+            "the capture is not whole: {rest}"
+        );
+        Captured {
+            file: self.file,
+            whole: self.whole,
+        }
+    }
+}
+
+pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
+    let output = Command::new(program)
+        .args(arguments)
+        .output()
+        .map_err(|error| format!("{program}: {error}"))?;
+    if !output.status.success() {
+        let text = String::from_utf8_lossy(&output.stderr);
+        return Err(format!(
+            "{program} {}: {}",
+            arguments.join(" "),
+            text.trim()
+        ));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
