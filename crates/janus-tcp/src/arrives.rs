@@ -79,7 +79,7 @@ impl Stack {
             return;
         }
         if self.answers_our_crossed_syn(conn, p) {
-            if self.ack_arrives(conn, p, now) {
+            if self.ack_arrives(conn, p, frame.as_ref(), now) {
                 self.acknowledge_at_once(conn, now);
             }
             return;
@@ -109,7 +109,7 @@ impl Stack {
         }
         // Not before: one forged timestamp from the future would make all that the peer sends look old.
         self.take_timestamp(conn, p);
-        if !self.ack_arrives(conn, p, now) {
+        if !self.ack_arrives(conn, p, frame.as_ref(), now) {
             return;
         }
         if place == Place::AtClosedWindow {

@@ -33,6 +33,22 @@ counters! {
     segments_out,
     /// Segments sent again.
     retransmissions,
+    /// Tail loss probes sent (RFC 8985).
+    tail_probes,
+    /// Tail loss probes that repaired a loss.
+    tail_losses,
+    /// SACK blocks that cannot be true.
+    sack_invalid,
+    /// D-SACKs: segments that were sent again in vain (RFC 2883).
+    dsacks_in,
+    /// Acknowledgements whose SACK blocks were not all read, as the search for them took too long.
+    sack_searches_cut,
+    /// Looks for lost retransmissions that were given up as there were too many.
+    rack_walks_cut,
+    /// Peers that threw away what they had SACKed.
+    sack_reneged,
+    /// Segments in flight that were stepped over or marked for SACK and RACK: the work of loss recovery.
+    recovery_steps,
     /// Retransmission timeouts.
     timeouts,
     /// Fast retransmissions begun.

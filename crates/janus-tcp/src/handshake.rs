@@ -123,7 +123,9 @@ impl Stack {
             cold.state = State::Established;
             cold.set_idle_window(window);
             if first_try {
-                rto::sample(cold, (now.as_micros() as u32).wrapping_sub(sent_us));
+                let rtt_us = (now.as_micros() as u32).wrapping_sub(sent_us);
+                rto::sample(cold, rtt_us);
+                block.note_rtt(rtt_us, now);
             } else {
                 rto::handshake_lost(cold);
             }

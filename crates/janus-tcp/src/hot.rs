@@ -19,7 +19,7 @@ pub(crate) mod hot_flag {
     pub(crate) const QUEUED: u8 = 1 << 0;
     /// An acknowledgement is owed now.
     pub(crate) const ACK_NOW: u8 = 1 << 1;
-    /// In fast recovery (RFC 6582).
+    /// In fast recovery (RFC 6582; with SACK, RFC 8985 and 6937).
     pub(crate) const RECOVERY: u8 = 1 << 2;
     /// A zero-window or window probe is to go out.
     pub(crate) const PROBE: u8 = 1 << 3;
@@ -29,6 +29,20 @@ pub(crate) mod hot_flag {
     pub(crate) const LOSSES: u8 = 1 << 5;
     /// Is in the queue of those that found no packet buffer.
     pub(crate) const STARVED: u8 = 1 << 6;
+}
+
+/// What happens when [`Hot::rto_at`] comes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum TimerKind {
+    /// Retransmission timeout (RFC 6298), of the SYN too.
+    #[default]
+    Rto,
+    /// Tail loss probe (RFC 8985 section 7).
+    Tlp,
+    /// The reordering window has passed (RFC 8985 section 6.2).
+    Reorder,
+    /// A window probe (RFC 9293 section 3.8.6.1).
+    Persist,
 }
 
 pub(crate) struct Hot {
@@ -81,8 +95,10 @@ pub(crate) struct Hot {
     pub(crate) max_snd_wnd: u32,
     /// Microseconds, wrapping, of the SYN's last transmission.
     pub(crate) syn_sent_us: u32,
-    /// Retransmission or persist deadline; `ZERO` = off.
+    /// When what `timer_kind` says is due; `ZERO` = off.
     pub(crate) rto_at: Instant,
+    /// When the retransmission timeout is due, whatever comes before; `ZERO` = nothing is in flight.
+    pub(crate) rtx_at: Instant,
     /// Delayed-acknowledgement deadline; `ZERO` = off.
     pub(crate) ack_at: Instant,
     /// The block's entry in the wheel and when that fires.
@@ -108,6 +124,14 @@ pub(crate) struct Hot {
     /// The segment that probes the path, or `NONE`, and its end once it was sent.
     pub(crate) probe: u32,
     pub(crate) probe_end: SeqNum,
+    pub(crate) timer_kind: TimerKind,
+    /// The network was seen to reorder (RACK.reordering_seen of RFC 8985).
+    pub(crate) reordering_seen: bool,
+    /// The smallest round trip of late in microseconds, and the millisecond (wrapping) of its measurement; 0 = none.
+    pub(crate) min_rtt_us: u32,
+    pub(crate) min_rtt_ms: u32,
+    /// What is kept while something may be missing ([`crate::recovery`]), or `NONE`.
+    pub(crate) recovery: u32,
 }
 
 const _: () = assert!(size_of::<Hot>() <= 256);
@@ -143,6 +167,7 @@ impl Default for Hot {
             max_snd_wnd: 0,
             syn_sent_us: 0,
             rto_at: Instant::ZERO,
+            rtx_at: Instant::ZERO,
             ack_at: Instant::ZERO,
             timer: None,
             timer_at: Instant::ZERO,
@@ -157,6 +182,11 @@ impl Default for Hot {
             probe_size: 0,
             probe: NONE,
             probe_end: SeqNum(0),
+            timer_kind: TimerKind::Rto,
+            reordering_seen: false,
+            min_rtt_us: 0,
+            min_rtt_ms: 0,
+            recovery: NONE,
         }
     }
 }
@@ -188,6 +218,18 @@ impl Hot {
             && self.writer == NONE
             && self.rto_at == Instant::ZERO
             && self.ack_at == Instant::ZERO
+    }
+
+    /// A round trip was measured: the smallest is kept, for five minutes at most (RFC 8985 section 6.2 step 1; the
+    /// length is Linux's).
+    #[inline]
+    pub(crate) fn note_rtt(&mut self, rtt_us: u32, now: Instant) {
+        const WINDOW_MS: u32 = 300_000;
+        let now_ms = now.as_millis() as u32;
+        let stale = now_ms.wrapping_sub(self.min_rtt_ms) > WINDOW_MS;
+        if rtt_us <= self.min_rtt_us || self.min_rtt_us == 0 || stale {
+            (self.min_rtt_us, self.min_rtt_ms) = (rtt_us.max(1), now_ms);
+        }
     }
 
     /// The earliest of its deadlines; `ZERO` when there is none.

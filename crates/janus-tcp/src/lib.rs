@@ -37,14 +37,19 @@ mod parse;
 mod passive;
 mod pmtu;
 mod profile;
+mod prr;
+mod rack;
 #[allow(dead_code)]
 mod reassembly;
 mod records;
+mod recovery;
 mod reno;
 mod reorder;
+mod resend;
 mod resize;
 mod rto;
 mod rttm;
+mod sack;
 mod sack_blocks;
 mod segment;
 mod siphash;
@@ -54,6 +59,7 @@ mod table;
 mod time;
 mod time_wait;
 mod timers;
+mod tlp;
 pub mod wheel;
 
 #[cfg(test)]

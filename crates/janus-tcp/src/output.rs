@@ -13,9 +13,10 @@ use crate::cold::{NONE, State, Tcb, flag};
 use crate::congestion;
 use crate::ecn;
 use crate::emit::{Outgoing, Unresolved};
-use crate::hot::{Hot, hot_flag};
+use crate::hot::{Hot, TimerKind, hot_flag};
 use crate::isn;
 use crate::profile::DEFAULT;
+use crate::reno::DUP_THRESHOLD;
 use crate::rto;
 use crate::segment::seg_flag;
 use crate::stack::Stack;
@@ -26,7 +27,7 @@ const CORK_MOST: Duration = Duration::from_millis(200);
 
 /// Whether a connection has said all it can say now.
 #[derive(PartialEq, Eq)]
-enum Said {
+pub(crate) enum Said {
     All,
     /// `out` is full; the rest next time.
     Part,
@@ -54,8 +55,12 @@ impl Stack {
             if conn == NONE {
                 continue;
             }
+            let sent_to = self.cold[conn].snd_nxt;
             if self.say(conn, id, now, out, end) == Said::Part {
                 self.queue_output(id);
+            }
+            if self.cold[conn].snd_nxt != sent_to && self.hot[id].timer_kind != TimerKind::Reorder {
+                self.arm_retransmission(conn, id, false, now);
             }
             self.arm(id);
             self.settle(conn);
@@ -90,6 +95,9 @@ impl Stack {
         if self.hot[id].has(hot_flag::LOSSES)
             && self.resend_lost(conn, id, now, out, end) == Said::Part
         {
+            return Said::Part;
+        }
+        if self.has_probe_due(id) && self.send_probe(conn, id, now, out, end) == Said::Part {
             return Said::Part;
         }
         if self.send_new(conn, id, now, out, end) == Said::Part {
@@ -135,6 +143,7 @@ impl Stack {
         hot.syn_sent_us = now.as_micros() as u32;
         if hot.rto_at == Instant::ZERO {
             hot.rto_at = now + rto::timeout(cold, &self.config, hot.backoff);
+            hot.timer_kind = TimerKind::Rto;
         }
         let segment = Outgoing {
             key,
@@ -161,42 +170,6 @@ impl Stack {
         self.reply(&segment, now);
     }
 
-    /// Segments marked lost go out again, oldest first, as the congestion window lets them.
-    fn resend_lost(
-        &mut self,
-        conn: u32,
-        id: u32,
-        now: Instant,
-        out: &mut Vec<Frame>,
-        end: usize,
-    ) -> Said {
-        let most = self.cold[conn].payload_mss();
-        let mut at = self.hot[id].flight.head;
-        while at != NONE {
-            let seg = &self.segments[at];
-            // One that is still on its way to the device is not sent again (it was never lost).
-            if seg.has(seg_flag::LOST) && !seg.has(seg_flag::AWAY) {
-                if seg.len > most && !self.cut_before_resend(conn, id, at, now) {
-                    return Said::All;
-                }
-                let seg = &self.segments[at];
-                let hot = &self.hot[id];
-                if hot.pipe > 0 && hot.pipe + u32::from(seg.len) > hot.cwnd {
-                    return Said::All;
-                }
-                if out.len() >= end {
-                    return Said::Part;
-                }
-                self.counters.retransmissions += 1;
-                self.segments[at].flags |= seg_flag::RESENT;
-                self.send_segment(conn, id, at, now, out);
-            }
-            at = self.segments[at].next;
-        }
-        self.hot[id].clear(hot_flag::LOSSES);
-        Said::All
-    }
-
     /// New segments, as the peer's window, the congestion window and Nagle's algorithm let them.
     fn send_new(
         &mut self,
@@ -221,22 +194,41 @@ impl Stack {
             if out.len() >= end {
                 return Said::Part;
             }
-            let (cold, hot) = (&mut self.cold[conn], &mut self.hot[id]);
-            if hot.flight.is_empty() {
-                congestion::on_start(hot, cold, &self.config, now);
-            }
-            self.segments.pop_front(&mut hot.unsent);
-            self.segments[at].seq = cold.snd_nxt;
-            cold.snd_nxt = self.segments[at].end();
-            self.segments.push_back(&mut hot.flight, at);
-            let (len, full) = (self.segments[at].len, cold.payload_mss());
-            if len < full {
-                hot.small_end = cold.snd_nxt;
-            } else if len > full {
-                hot.probe_leaves(cold.snd_nxt);
-            }
-            self.send_segment(conn, id, at, now, out);
+            self.send_first_unsent(conn, id, now, out);
         }
+    }
+
+    /// The first unsent segment is sent.
+    pub(crate) fn send_first_unsent(
+        &mut self,
+        conn: u32,
+        id: u32,
+        now: Instant,
+        out: &mut Vec<Frame>,
+    ) {
+        let (cold, hot) = (&mut self.cold[conn], &mut self.hot[id]);
+        if hot.flight.is_empty() {
+            congestion::on_start(hot, cold, &self.config, now);
+        }
+        let Some(at) = self.segments.pop_front(&mut hot.unsent) else {
+            return;
+        };
+        let seg = &mut self.segments[at];
+        seg.seq = cold.snd_nxt;
+        cold.snd_nxt = seg.end();
+        hot.pipe += u32::from(seg.len);
+        let (len, full) = (seg.len, cold.payload_mss());
+        if len < full {
+            hot.small_end = cold.snd_nxt;
+        } else if len > full {
+            hot.probe_leaves(cold.snd_nxt);
+        }
+        if hot.has(hot_flag::RECOVERY) && hot.recovery != NONE {
+            let rec = &mut self.recovery[hot.recovery];
+            rec.prr_out = rec.prr_out.saturating_add(u32::from(len));
+        }
+        self.segments.push_back(&mut hot.flight, at);
+        self.send_segment(conn, id, at, now, out);
     }
 
     /// The sender's side of silly-window avoidance (MUST-38), Nagle (SHLD-7), and both windows. Starts the
@@ -260,10 +252,12 @@ impl Stack {
             }
             if hot.flight.is_empty() && hot.rto_at == Instant::ZERO {
                 hot.rto_at = now + rto::timeout(cold, &self.config, hot.backoff);
+                hot.timer_kind = TimerKind::Persist;
             }
             return false;
         }
-        if hot.pipe > 0 && hot.pipe + u32::from(seg.len) > hot.cwnd {
+        let beyond = hot.pipe > 0 && hot.pipe + u32::from(seg.len) > hot.cwnd;
+        if beyond && hot.pipe + u32::from(seg.len) > hot.cwnd + limited_transmit(cold, hot) {
             return false;
         }
         let full = seg.len >= cold.payload_mss();
@@ -301,7 +295,14 @@ impl Stack {
     }
 
     /// Hands a segment of `flight` out.
-    fn send_segment(&mut self, conn: u32, id: u32, at: u32, now: Instant, out: &mut Vec<Frame>) {
+    pub(crate) fn send_segment(
+        &mut self,
+        conn: u32,
+        id: u32,
+        at: u32,
+        now: Instant,
+        out: &mut Vec<Frame>,
+    ) {
         let mut header = self.header_for(conn, id, now);
         let len = self.segments[at].len;
         let told = self.blocks_beside(conn, id, len, &mut header.options);
@@ -343,13 +344,9 @@ impl Stack {
                 cold.set_interactive();
             }
         }
-        hot.pipe += u32::from(len);
         congestion::on_sent(hot, cold);
         if told {
             acknowledged(hot);
-        }
-        if hot.rto_at == Instant::ZERO {
-            hot.rto_at = now + rto::timeout(cold, &self.config, hot.backoff);
         }
         let mut frame = Frame::new(buf, frame_len);
         frame.tag = LENT;
@@ -436,6 +433,16 @@ impl Stack {
             profile: cold.profile,
         }
     }
+}
+
+/// Limited transmit (RFC 3042): the first two duplicate acknowledgements let out a new segment each, beyond the
+/// congestion window. Where the peer SACKs, what it SACKs has left the pipe, which comes to the same.
+#[inline]
+fn limited_transmit(cold: &Tcb, hot: &Hot) -> u32 {
+    if hot.has(hot_flag::RECOVERY) || hot.dup_acks >= DUP_THRESHOLD {
+        return 0;
+    }
+    u32::from(hot.dup_acks) * u32::from(cold.payload_mss())
 }
 
 /// An acknowledgement of everything received is on its way.

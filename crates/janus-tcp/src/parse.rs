@@ -1,7 +1,7 @@
 //! From a frame to what the engine wants to know of it. First pass of the batch: nothing here looks at a flow.
 
 use janus_mem::Frame;
-use janus_wire::tcp::{self, Flags, Options};
+use janus_wire::tcp::{self, Flags, Options, SackBlocks};
 use janus_wire::{
     FlowKey, FlowKeyV4, FlowKeyV6, Link, SeqNum, checksum, ethernet, ipv4, ipv6, proto,
 };
@@ -38,6 +38,18 @@ impl Parsed {
         u32::from(self.payload_len)
             + u32::from(self.flags.contains(Flags::SYN))
             + u32::from(self.flags.contains(Flags::FIN))
+    }
+
+    /// There are options beside timestamps, so perhaps SACK blocks. They are read when they are wanted.
+    #[inline]
+    pub(crate) fn has_more_options(&self) -> bool {
+        let timestamps = if self.timestamps.is_some() { 12 } else { 0 };
+        self.options_len > timestamps
+    }
+
+    /// The SACK blocks of the segment that `frame` is.
+    pub(crate) fn sack_blocks(&self, frame: &Frame) -> SackBlocks {
+        self.syn_options(frame).sack
     }
 
     /// The options of a SYN; other segments carry only what `timestamps` holds.

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use janus_wire::SeqNum;
 
-use crate::cold::NONE;
+use crate::cold::{NONE, flag};
 use crate::hot::{Hot, hot_flag};
 use crate::segment::seg_flag;
 use crate::socket::PAYLOAD_MAX;
@@ -67,17 +67,18 @@ impl Stack {
     pub(crate) fn path_shrank(&mut self, conn: u32, id: u32, now: Instant) {
         self.fit_to_path(conn, id, now);
         let most = self.cold[conn].payload_mss();
-        let hot = &mut self.hot[id];
-        let mut at = hot.flight.head;
-        while at != NONE {
-            let seg = &mut self.segments[at];
-            if seg.len > most && !seg.has(seg_flag::LOST) {
-                seg.flags |= seg_flag::LOST;
-                hot.pipe = hot.pipe.saturating_sub(u32::from(seg.len));
-            }
-            at = seg.next;
+        if self.cold[conn].has(flag::SACK) {
+            // No matter if there is no memory for it: what is lost is sent again all the same.
+            self.attach_recovery(id);
         }
-        hot.set(hot_flag::LOSSES);
+        let mut at = self.hot[id].flight.head;
+        while at != NONE {
+            let seg = &self.segments[at];
+            if seg.len > most && !seg.has(seg_flag::LOST | seg_flag::SACKED) {
+                self.mark_lost(id, at);
+            }
+            at = self.segments[at].next;
+        }
         self.queue_output(id);
     }
 
@@ -100,8 +101,9 @@ impl Stack {
             false => most,
         };
         let cut = self.segments.split(flight, at, first, &mut self.pool);
-        if cut.is_none() {
-            self.starve(id);
+        match cut {
+            None => self.starve(id),
+            Some(rest) => self.note_cut(id, rest),
         }
         cut.is_some()
     }

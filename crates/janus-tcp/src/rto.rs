@@ -15,10 +15,12 @@ const AFTER_LOST_SYN: Duration = Duration::from_secs(3);
 /// No round trip counts as longer.
 const LONGEST_US: u32 = 120_000_000;
 /// RTTVAR takes the low bits of its field, which hold [`LONGEST_US`]; the backoff that an idle connection keeps, the
-/// next four; the last is [`Tcb::keeps_cwr`]'s.
+/// next three; the last are [`Tcb::reorders`]' and [`Tcb::keeps_cwr`]'s.
 const VARIATION_BITS: u32 = 27;
 const VARIATION: u32 = (1 << VARIATION_BITS) - 1;
-const BACKOFF_MAX: u8 = 15;
+/// A timeout doubled seven times is long enough for one that nothing is in flight for.
+const BACKOFF_MAX: u8 = 7;
+const REORDERS: u32 = 1 << 30;
 const CWR_DUE: u32 = 1 << 31;
 
 impl Tcb {
@@ -26,6 +28,17 @@ impl Tcb {
     #[inline]
     pub(crate) fn keeps_cwr(&self) -> bool {
         self.rttvar_us & CWR_DUE != 0
+    }
+
+    /// Whether the network was seen to reorder (RFC 8985), while there is no hot block to say so.
+    #[inline]
+    pub(crate) fn reorders(&self) -> bool {
+        self.rttvar_us & REORDERS != 0
+    }
+
+    #[inline]
+    pub(crate) fn set_reorders(&mut self, seen: bool) {
+        self.rttvar_us = self.rttvar_us & !REORDERS | if seen { REORDERS } else { 0 };
     }
 
     #[inline]
@@ -51,7 +64,7 @@ pub(crate) fn kept_backoff(cold: &Tcb) -> u8 {
 /// Keeps the backoff while there is no hot block: only a measurement may end it (Karn's algorithm).
 #[inline]
 pub(crate) fn keep_backoff(cold: &mut Tcb, backoff: u8) {
-    let others = cold.rttvar_us & (VARIATION | CWR_DUE);
+    let others = cold.rttvar_us & (VARIATION | REORDERS | CWR_DUE);
     cold.rttvar_us = others | u32::from(backoff.min(BACKOFF_MAX)) << VARIATION_BITS;
 }
 
@@ -152,10 +165,12 @@ mod tests {
     fn the_backoff_is_kept_beside_the_variation_until_a_measurement() {
         let mut cold = Tcb::default();
         sample(&mut cold, 100_000);
-        keep_backoff(&mut cold, 9);
-        assert_eq!((variation(&cold), kept_backoff(&cold)), (50_000, 9));
+        cold.set_reorders(true);
+        keep_backoff(&mut cold, 5);
+        assert_eq!((variation(&cold), kept_backoff(&cold)), (50_000, 5));
+        assert!(cold.reorders() && !cold.keeps_cwr());
         keep_backoff(&mut cold, 200);
-        assert_eq!((variation(&cold), kept_backoff(&cold)), (50_000, 15));
+        assert_eq!((variation(&cold), kept_backoff(&cold)), (50_000, 7));
         sample(&mut cold, 100_000);
         assert_eq!((variation(&cold), kept_backoff(&cold)), (37_500, 0));
         // The largest variation there can be still fits its bits.

@@ -11,6 +11,7 @@ use core::ops::RangeInclusive;
 use crate::cold::flag;
 use crate::isn;
 use crate::parse::Parsed;
+use crate::recovery::News;
 use crate::rto;
 use crate::stack::Stack;
 use crate::time::Instant;
@@ -42,10 +43,25 @@ impl Acked {
 }
 
 impl Stack {
-    /// `p` acknowledges something new. Takes a round trip from it, if it gives one. Only that ends the backoff
+    /// `p` acknowledges or SACKs something new. Takes a round trip from it, if it gives one. Only that ends the backoff
     /// (RFC 6298 section 5).
     #[inline]
-    pub(crate) fn measure(&mut self, conn: u32, id: u32, p: &Parsed, acked: &Acked, now: Instant) {
+    pub(crate) fn measure(
+        &mut self,
+        conn: u32,
+        id: u32,
+        p: &Parsed,
+        acked: &Acked,
+        news: &News,
+        now: Instant,
+    ) {
+        let mut from_sack = Acked::default();
+        let mut acked = acked;
+        if let (true, Some(sent_us)) = (acked.resent || acked.ages.is_none(), news.sacked_sent_us) {
+            // What is SACKed at once and was sent once measures as well, and in microseconds.
+            from_sack.add((now.as_micros() as u32).wrapping_sub(sent_us), false);
+            acked = &from_sack;
+        }
         let Some(ages) = &acked.ages else { return };
         let rtt_us = if !acked.resent {
             // Of several, the one that waited longest for this acknowledgement, as the timer will.
@@ -61,6 +77,7 @@ impl Stack {
         };
         let (cold, hot) = (&mut self.cold[conn], &mut self.hot[id]);
         hot.backoff = 0;
+        hot.note_rtt(rtt_us, now);
         rto::sample_of_many(cold, hot, p.ack, rtt_us);
     }
 

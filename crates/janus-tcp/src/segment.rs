@@ -28,6 +28,8 @@ pub(crate) mod seg_flag {
     pub(crate) const LOST: u8 = 1 << 5;
     /// Not sent yet, and kept back by a cork since `sent_us`.
     pub(crate) const CORKED: u8 = 1 << 7;
+    /// The peer says that it has it (RFC 2018). Never together with `LOST`; kept until it is acknowledged.
+    pub(crate) const SACKED: u8 = 1 << 6;
 }
 
 /// One segment. Its payload is `buf[off..off + len]`.
@@ -38,6 +40,8 @@ pub(crate) struct Segment {
     pub(crate) next: u32,
     /// Microseconds, wrapping, of the last transmission.
     pub(crate) sent_us: u32,
+    /// Of a SACKED segment: one of the same run of SACKED segments, as far behind it as is known, or itself.
+    pub(crate) skip: u32,
     pub(crate) off: u16,
     pub(crate) len: u16,
     pub(crate) flags: u8,
@@ -261,6 +265,33 @@ impl Segments {
         list.bytes -= u32::from(tail_len);
         self.insert_after(list, id, second);
         Some(second)
+    }
+
+    /// The last of the SACKED segments that follow each other from `at`, itself one, and how many steps it took
+    /// to find it. The steps are taken once: what was walked over points to the end afterwards.
+    pub(crate) fn run_end(&mut self, at: u32) -> (u32, u32) {
+        let (mut end, mut steps) = (at, 0);
+        loop {
+            let seg = &self.slab[end];
+            let further = if seg.skip != end { seg.skip } else { seg.next };
+            if further == NONE || !self.slab[further].has(seg_flag::SACKED) {
+                break;
+            }
+            end = further;
+            steps += 1;
+        }
+        let mut walked = at;
+        while walked != end {
+            let seg = &mut self.slab[walked];
+            let further = if seg.skip != walked {
+                seg.skip
+            } else {
+                seg.next
+            };
+            seg.skip = end;
+            walked = further;
+        }
+        (end, steps)
     }
 
     /// Frees a whole queue.

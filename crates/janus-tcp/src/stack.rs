@@ -13,7 +13,7 @@ use crate::congestion;
 use crate::counters::Counters;
 use crate::flows::Flows;
 use crate::half_open::HalfOpens;
-use crate::hot::{Hot, hot_flag};
+use crate::hot::{Hot, TimerKind, hot_flag};
 use crate::input::Scratch;
 use crate::interface::Interface;
 use crate::keepalive::Sweep;
@@ -22,6 +22,7 @@ use crate::neighbor::Neighbors;
 use crate::pmtu::Paths;
 use crate::profile::Profiles;
 use crate::records::Record;
+use crate::recovery::Recovery;
 use crate::reorder::Reorders;
 use crate::rto;
 use crate::segment::Segments;
@@ -54,7 +55,7 @@ pub struct MemoryReport {
     pub tcb: usize,
     /// The flow table.
     pub table: usize,
-    /// Hot blocks.
+    /// Hot blocks, and what is kept beside them while something sent may be missing.
     pub hot: usize,
     /// Segment descriptors, and what orders those that came out of order.
     pub segments: usize,
@@ -76,6 +77,7 @@ pub struct Stack {
     pub(crate) table: FlowTable,
     pub(crate) cold: Flows<Tcb>,
     pub(crate) hot: Slab<Hot>,
+    pub(crate) recovery: Slab<Recovery>,
     pub(crate) segments: Segments,
     pub(crate) reorders: Reorders,
     pub(crate) half_open: HalfOpens,
@@ -118,6 +120,7 @@ impl Stack {
             table: FlowTable::new(flows.saturating_add(config.max_time_wait), growth)?,
             cold: Flows::new(config.max_connections, growth)?,
             hot: Slab::new(config.max_hot, growth)?,
+            recovery: Slab::new(config.max_hot, growth)?,
             segments: Segments::new(config.max_segments, growth)?,
             reorders: Reorders::new(reordered_max(&config, &pool), secrets.table.0, growth)?,
             half_open: HalfOpens::new(config.max_half_open, growth)?,
@@ -155,8 +158,8 @@ impl Stack {
         MemoryReport {
             tcb: self.cold.committed_bytes(),
             table: self.table.committed_bytes(),
-            hot: self.hot.committed_bytes(),
             segments: self.segments.committed_bytes() + self.reorders.committed_bytes(),
+            hot: self.hot.committed_bytes() + self.recovery.committed_bytes(),
             half_open: self.half_open.committed_bytes(),
             time_wait: self.time_wait.committed_bytes(),
             timers: self.wheel.committed_bytes(),
@@ -247,7 +250,12 @@ impl Stack {
             window => window,
         };
         hot.pipe = 0;
+        (hot.rto_at, hot.rtx_at) = (Instant::ZERO, Instant::ZERO);
+        // What is remembered of round trips is the best guess at the smallest, and too large at worst.
+        (hot.min_rtt_us, hot.min_rtt_ms) = (cold.srtt_us, now.as_millis() as u32);
+        hot.timer_kind = TimerKind::Rto;
         hot.backoff = rto::kept_backoff(cold);
+        hot.reordering_seen = cold.reorders();
         hot.retries = 0;
         hot.dup_acks = 0;
         hot.probes = 0;
@@ -279,11 +287,13 @@ impl Stack {
         if matches!(cold.state, State::SynSent | State::SynReceived) || cold.has(flag::FIN_QUEUED) {
             return;
         }
-        let hot = &mut self.hot[id];
+        self.detach_recovery(id);
+        let (cold, hot) = (&mut self.cold[conn], &mut self.hot[id]);
         hot.conn = NONE;
         congestion::sleep(hot, cold);
         cold.mss = hot.mss_full;
         rto::keep_backoff(cold, hot.backoff);
+        cold.set_reorders(hot.reordering_seen);
         cold.hot = NONE;
         self.hot.free(id);
         if self.cold[conn].has(flag::ORPHAN) {
@@ -316,6 +326,7 @@ impl Stack {
         if id == NONE {
             return;
         }
+        self.detach_recovery(id);
         let hot = &mut self.hot[id];
         self.segments.clear(&mut hot.flight, &mut self.pool);
         self.segments.clear(&mut hot.unsent, &mut self.pool);
@@ -325,7 +336,7 @@ impl Stack {
         self.forget_reordered(id);
         let hot = &mut self.hot[id];
         hot.pipe = 0;
-        hot.rto_at = Instant::ZERO;
+        (hot.rto_at, hot.rtx_at) = (Instant::ZERO, Instant::ZERO);
         hot.ack_at = Instant::ZERO;
         hot.forget_probe();
         // The places in the queues are kept: they still name this block.

@@ -4,8 +4,7 @@
 use core::time::Duration;
 
 use crate::cold::{NONE, State, flag};
-use crate::congestion;
-use crate::hot::hot_flag;
+use crate::hot::{TimerKind, hot_flag};
 use crate::rto;
 use crate::segment::seg_flag;
 use crate::stack::Stack;
@@ -127,7 +126,13 @@ impl Stack {
         let hot = &self.hot[id];
         let conn = hot.conn;
         if hot.rto_at != Instant::ZERO && hot.rto_at <= now {
-            self.on_retransmission_timeout(conn, id, now);
+            match hot.timer_kind {
+                TimerKind::Tlp => self.on_probe_timeout(conn, id, now),
+                TimerKind::Reorder => self.on_reordering_timeout(conn, id, now),
+                TimerKind::Rto | TimerKind::Persist => {
+                    self.on_retransmission_timeout(conn, id, now);
+                }
+            }
         }
         if self.cold[conn].hot == id {
             self.arm(id);
@@ -180,17 +185,8 @@ impl Stack {
             hot.probes += 1;
         } else {
             let first = hot.retries == 0 && (hot.probes == 0 || !shut);
-            congestion::on_timeout(hot, cold, first, now);
-            hot.recover = cold.snd_nxt;
-            hot.pipe = 0;
-            hot.dup_acks = 0;
-            hot.set(hot_flag::LOSSES);
             hot.probes = hot.probes.saturating_add(u8::from(shut));
-            let mut at = hot.flight.head;
-            while at != NONE {
-                self.segments[at].flags |= seg_flag::LOST;
-                at = self.segments[at].next;
-            }
+            self.on_data_timeout(conn, id, first, now);
             self.suspect_path(conn, id, now);
         }
         let (cold, hot) = (&mut self.cold[conn], &mut self.hot[id]);
@@ -199,6 +195,9 @@ impl Stack {
         }
         hot.backoff = hot.backoff.saturating_add(1).min(30);
         hot.rto_at = now + rto::timeout(cold, &self.config, hot.backoff);
+        if !hot.flight.is_empty() {
+            hot.rtx_at = hot.rto_at;
+        }
         self.queue_output(id);
     }
 }

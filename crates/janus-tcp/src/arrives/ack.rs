@@ -1,5 +1,6 @@
 //! The fifth check of section 3.10.7.4: what an acknowledgement frees, measures and lets out.
 
+use janus_mem::Frame;
 use janus_wire::SeqNum;
 use janus_wire::tcp::Flags;
 
@@ -7,8 +8,8 @@ use crate::cold::{NONE, State, flag};
 use crate::congestion;
 use crate::hot::hot_flag;
 use crate::parse::Parsed;
+use crate::recovery::News;
 use crate::reno::{self, DUP_THRESHOLD};
-use crate::rto;
 use crate::rttm::Acked;
 use crate::segment::seg_flag;
 use crate::stack::Stack;
@@ -40,27 +41,45 @@ impl Stack {
     }
 
     /// Takes an acknowledgement that is plausible. False when the segment is to be dropped.
-    pub(super) fn ack_arrives(&mut self, conn: u32, p: &Parsed, now: Instant) -> bool {
+    pub(super) fn ack_arrives(
+        &mut self,
+        conn: u32,
+        p: &Parsed,
+        frame: Option<&Frame>,
+        now: Instant,
+    ) -> bool {
         let cold = &self.cold[conn];
         let id = cold.hot;
         if cold.state == State::SynReceived {
             return id != NONE && self.syn_received_acked(conn, id, p, now);
         }
         let acked = p.ack - self.first_unacknowledged(conn);
-        if acked < 0 {
-            return true;
-        }
         if id == NONE {
-            self.take_window(conn, p, 0);
+            if acked >= 0 {
+                self.take_window(conn, p, 0);
+            }
             return true;
         }
-        self.hot[id].probes = 0;
-        if acked > 0 {
-            self.new_ack(conn, id, p, acked as u32, now);
-        } else {
-            self.same_ack(conn, id, p, now);
+        // Even an old acknowledgement may tell of what has come since (RFC 2018 section 5).
+        if acked < 0 && !p.has_more_options() {
+            return true;
         }
-        self.take_window(conn, p, acked);
+        let mut news = News {
+            advanced: acked > 0,
+            ..News::default()
+        };
+        self.take_sack(conn, id, p, frame, &mut news, now);
+        if acked >= 0 {
+            self.hot[id].probes = 0;
+        }
+        if acked > 0 {
+            self.new_ack(conn, id, p, acked as u32, &mut news, now);
+        } else {
+            self.same_ack(conn, id, p, acked, &news, now);
+        }
+        if acked >= 0 {
+            self.take_window(conn, p, acked);
+        }
         let hot = &self.hot[id];
         let sendable = !hot.unsent.is_empty() || hot.has(hot_flag::LOSSES);
         if self.cold[conn].hot == id && sendable {
@@ -102,23 +121,46 @@ impl Stack {
         }
     }
 
-    fn new_ack(&mut self, conn: u32, id: u32, p: &Parsed, acked: u32, now: Instant) {
+    fn new_ack(
+        &mut self,
+        conn: u32,
+        id: u32,
+        p: &Parsed,
+        acked: u32,
+        news: &mut News,
+        now: Instant,
+    ) {
+        let repairs = self.hot[id].recovery != NONE;
+        if repairs {
+            self.take_probe_ack(conn, id, p, news, now);
+            self.forget_places(id, p.ack);
+        }
         let hot = &mut self.hot[id];
         hot.snd_una = p.ack;
         hot.retries = 0;
-        hot.dup_acks = 0;
         hot.soft_error = 0;
+        let dup_acks = core::mem::take(&mut hot.dup_acks);
         if hot.probe_out {
             self.probe_acknowledged(conn, id, now);
         }
-        let fin_acked = self.drop_acked(conn, id, p, now);
-        self.grow_or_recover(conn, id, p, acked, now);
+        let fin_acked = self.drop_acked(conn, id, p, news, now);
         let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
-        hot.rto_at = if hot.flight.is_empty() {
-            Instant::ZERO
+        if hot.flight.is_empty() {
+            hot.clear(hot_flag::LOSSES);
+        }
+        if p.flags.contains(Flags::ECE)
+            && cold.has(flag::ECN)
+            && congestion::on_ecn(hot, cold, acked, now)
+        {
+            self.counters.mark_reductions += 1;
+        }
+        if repairs {
+            self.repair(conn, id, news, now);
         } else {
-            now + rto::timeout(cold, &self.config, hot.backoff)
-        };
+            self.grow_or_recover(conn, id, p, acked, dup_acks, now);
+            self.arm_retransmission(conn, id, true, now);
+        }
+        let hot = &self.hot[id];
         if hot.writer != NONE
             && self.send_room(id)
                 >= self
@@ -134,94 +176,136 @@ impl Stack {
     }
 
     /// Takes what is acknowledged out of flight and measures the round trip. True when our FIN was in it.
-    fn drop_acked(&mut self, conn: u32, id: u32, p: &Parsed, now: Instant) -> bool {
-        let hot = &mut self.hot[id];
+    fn drop_acked(
+        &mut self,
+        conn: u32,
+        id: u32,
+        p: &Parsed,
+        news: &mut News,
+        now: Instant,
+    ) -> bool {
         let (mut fin, mut acked) = (false, Acked::default());
         let now_us = now.as_micros() as u32;
-        while hot.flight.head != NONE {
+        loop {
+            let hot = &mut self.hot[id];
             let at = hot.flight.head;
-            let seg = &mut self.segments[at];
-            if (p.ack - seg.end()) < 0 {
-                let part = (p.ack - seg.seq).max(0) as u32;
-                if part > 0 {
-                    seg.seq += part;
-                    seg.off += part as u16;
-                    seg.len -= part as u16;
-                    hot.flight.bytes -= part;
-                    hot.pipe = hot.pipe.saturating_sub(part);
-                }
+            if at == NONE {
                 break;
             }
-            if !seg.has(seg_flag::LOST) {
-                hot.pipe = hot.pipe.saturating_sub(u32::from(seg.len));
+            let seg = &self.segments[at];
+            if (p.ack - seg.end()) < 0 {
+                self.trim_acked(id, at, p.ack, news);
+                break;
             }
-            acked.add(now_us.wrapping_sub(seg.sent_us), seg.has(seg_flag::RESENT));
             fin |= seg.has(seg_flag::FIN);
-            self.segments.pop_front(&mut hot.flight);
+            if hot.recovery != NONE {
+                self.acknowledge_marked(id, at, p, news, &mut acked, now);
+            } else {
+                if !seg.has(seg_flag::LOST) {
+                    hot.pipe = hot.pipe.saturating_sub(u32::from(seg.len));
+                }
+                acked.add(now_us.wrapping_sub(seg.sent_us), seg.has(seg_flag::RESENT));
+            }
+            self.segments.pop_front(&mut self.hot[id].flight);
             self.segments.free(at, &mut self.pool);
         }
-        self.measure(conn, id, p, &acked, now);
+        self.measure(conn, id, p, &acked, news, now);
         fin
     }
 
-    fn grow_or_recover(&mut self, conn: u32, id: u32, p: &Parsed, acked: u32, now: Instant) {
-        let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
-        if hot.flight.is_empty() {
-            hot.clear(hot_flag::LOSSES);
+    /// Part of the first segment in flight is acknowledged.
+    fn trim_acked(&mut self, id: u32, at: u32, ack: SeqNum, news: &mut News) {
+        let (hot, seg) = (&mut self.hot[id], &mut self.segments[at]);
+        let part = (ack - seg.seq).max(0) as u32;
+        if part == 0 {
+            return;
         }
-        if p.flags.contains(Flags::ECE)
-            && cold.has(flag::ECN)
-            && congestion::on_ecn(hot, cold, acked, now)
-        {
-            self.counters.mark_reductions += 1;
+        seg.seq += part;
+        seg.off += part as u16;
+        seg.len -= part as u16;
+        hot.flight.bytes -= part;
+        if seg.has(seg_flag::SACKED) {
+            self.recovery[hot.recovery].sacked_bytes -= part;
+            return;
         }
-        if !hot.has(hot_flag::RECOVERY) {
-            congestion::on_ack(hot, cold, acked, now);
-        } else if p.ack.ge(hot.recover) {
-            congestion::leave_recovery(hot, cold);
-        } else {
-            reno::on_partial_ack(hot, u32::from(cold.payload_mss()), acked);
-            self.mark_first_lost(conn, id);
+        news.delivered += part;
+        if !seg.has(seg_flag::LOST) {
+            hot.pipe = hot.pipe.saturating_sub(part);
         }
     }
 
-    /// An acknowledgement of nothing new: perhaps a duplicate (RFC 5681 section 2).
-    fn same_ack(&mut self, conn: u32, id: u32, p: &Parsed, now: Instant) {
+    /// What an acknowledgement of new data means for the window, where nothing is missing or the peer does not SACK.
+    fn grow_or_recover(
+        &mut self,
+        conn: u32,
+        id: u32,
+        p: &Parsed,
+        acked: u32,
+        dup_acks: u8,
+        now: Instant,
+    ) {
+        let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
+        let mss = u32::from(cold.payload_mss());
+        if !hot.has(hot_flag::RECOVERY) {
+            // Each duplicate has told of a segment before, and limited transmit has answered it.
+            let told = (u32::from(dup_acks) * mss).min(acked - acked.min(mss));
+            congestion::on_ack(hot, cold, acked - told, now);
+        } else if p.ack.ge(hot.recover) {
+            congestion::leave_recovery(hot, cold);
+        } else {
+            reno::on_partial_ack(hot, mss, acked);
+            self.mark_first_lost(id);
+        }
+    }
+
+    /// An acknowledgement of nothing new: perhaps a duplicate (RFC 5681 section 2), perhaps one that brings SACKs.
+    fn same_ack(&mut self, conn: u32, id: u32, p: &Parsed, acked: i32, news: &News, now: Instant) {
+        if self.hot[id].flight.is_empty() {
+            return;
+        }
+        if self.cold[conn].has(flag::SACK) {
+            // Duplicates are not counted, SACKs are (RFC 6675 section 5; RFC 8985 section 6).
+            if self.hot[id].recovery != NONE {
+                self.take_probe_ack(conn, id, p, news, now);
+                self.measure(conn, id, p, &Acked::default(), news, now);
+                self.repair(conn, id, news, now);
+            }
+        } else if acked == 0 {
+            self.duplicate_ack(conn, id, p, now);
+        }
+    }
+
+    /// NewReno (RFC 6582 section 3.2).
+    fn duplicate_ack(&mut self, conn: u32, id: u32, p: &Parsed, now: Instant) {
         let cold = &self.cold[conn];
         let mss = u32::from(cold.payload_mss());
         let same_window = u32::from(p.window) << cold.send_scale() == cold.snd_wnd;
         let hot = &mut self.hot[id];
-        if hot.flight.is_empty() || p.space() > 0 || !same_window {
+        if p.space() > 0 || !same_window {
             return;
         }
         hot.dup_acks = hot.dup_acks.saturating_add(1);
         if hot.has(hot_flag::RECOVERY) {
-            // Another segment has left the network (RFC 6582 section 3.2 step 3).
-            hot.cwnd = hot.cwnd.saturating_add(mss);
+            // Another segment has left the network (step 3). No more can than were there when recovery began: a peer
+            // that repeats itself beyond that lies.
+            let most = hot.ssthresh + (hot.recover - hot.snd_una).max(0) as u32;
+            hot.cwnd = hot.cwnd.saturating_add(mss).min(most.max(hot.cwnd));
         } else if hot.dup_acks == DUP_THRESHOLD && (p.ack - hot.recover) >= 0 {
             hot.recover = cold.snd_nxt;
             hot.ssthresh = congestion::ssthresh_on_loss(hot, cold, now);
             reno::enter_recovery(hot, mss);
             self.counters.fast_retransmits += 1;
-            self.mark_first_lost(conn, id);
+            self.mark_first_lost(id);
         }
         self.queue_output(id);
     }
 
     /// The first segment in flight is to be sent again.
-    fn mark_first_lost(&mut self, conn: u32, id: u32) {
-        let hot = &mut self.hot[id];
-        let head = hot.flight.head;
-        if head == NONE {
-            return;
+    fn mark_first_lost(&mut self, id: u32) {
+        let head = self.hot[id].flight.head;
+        if head != NONE && !self.segments[head].has(seg_flag::LOST) {
+            self.mark_lost(id, head);
         }
-        let seg = &mut self.segments[head];
-        if !seg.has(seg_flag::LOST) {
-            seg.flags |= seg_flag::LOST;
-            hot.pipe = hot.pipe.saturating_sub(u32::from(seg.len));
-        }
-        hot.set(hot_flag::LOSSES);
-        debug_assert_eq!(self.cold[conn].hot, id);
     }
 
     /// Our FIN is acknowledged: the state moves on.

@@ -1,0 +1,160 @@
+//! RFC 8985, the TLP half: when the end of a flight stays unacknowledged for two round trips, one segment more brings
+//! forth an acknowledgement from which RACK can tell what is lost, long before the retransmission timeout.
+
+use core::time::Duration;
+
+use janus_mem::Frame;
+
+use crate::cold::{NONE, Tcb, flag};
+use crate::congestion;
+use crate::hot::{Hot, TimerKind, hot_flag};
+use crate::output::Said;
+use crate::parse::Parsed;
+use crate::recovery::{News, rec_flag};
+use crate::rto;
+use crate::segment::seg_flag;
+use crate::stack::Stack;
+use crate::time::Instant;
+
+/// The longest a peer may hold back the acknowledgement of a single segment (TLP.max_ack_delay, section 7.2; as Linux).
+const MAX_ACK_DELAY: Duration = Duration::from_millis(200);
+/// A peer's scheduling and ours: where the round trip is microseconds, so much later is still soon (as Linux).
+const LEAST_SLACK: Duration = Duration::from_millis(2);
+/// PTO before a round trip was measured.
+const UNMEASURED: Duration = Duration::from_secs(1);
+
+/// PTO of section 7.2.
+fn probe_timeout(cold: &Tcb, hot: &Hot) -> Duration {
+    if cold.srtt_us == 0 {
+        return UNMEASURED;
+    }
+    let slack = if hot.flight.count == 1 {
+        MAX_ACK_DELAY
+    } else {
+        LEAST_SLACK
+    };
+    Duration::from_micros(2 * u64::from(cold.srtt_us)) + slack
+}
+
+impl Stack {
+    /// A probe waits to be sent.
+    #[inline]
+    pub(crate) fn has_probe_due(&self, id: u32) -> bool {
+        let block = self.hot[id].recovery;
+        block != NONE && self.recovery[block].has(rec_flag::PROBE_DUE)
+    }
+
+    /// When the probe is to go out, when one may (section 7.2): nothing is known to be missing, and none is out.
+    #[inline]
+    pub(crate) fn probe_at(&self, conn: u32, id: u32, now: Instant) -> Option<Instant> {
+        let (cold, hot) = (&self.cold[conn], &self.hot[id]);
+        if !cold.has(flag::SACK) || hot.has(hot_flag::RECOVERY) || hot.has(hot_flag::LOSSES) {
+            return None;
+        }
+        if hot.recovery != NONE {
+            let rec = &self.recovery[hot.recovery];
+            if rec.sacked > 0 || rec.has(rec_flag::TIMED_OUT | rec_flag::PROBED) {
+                return None;
+            }
+        }
+        Some(now + probe_timeout(cold, hot))
+    }
+
+    /// PTO has expired.
+    pub(crate) fn on_probe_timeout(&mut self, conn: u32, id: u32, now: Instant) {
+        let due = self.probe_at(conn, id, now).is_some() && !self.hot[id].flight.is_empty();
+        let block = due.then(|| self.attach_recovery(id)).flatten();
+        if let Some(block) = block {
+            self.recovery[block].set(rec_flag::PROBE_DUE);
+            self.queue_output(id);
+        }
+        // Whether or not the probe can go out, the timeout comes next (section 7.3).
+        let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
+        hot.rtx_at = now + rto::timeout(cold, &self.config, hot.backoff);
+        hot.rto_at = hot.rtx_at;
+        hot.timer_kind = TimerKind::Rto;
+    }
+
+    /// The probe (section 7.3): a new segment if there is one and the peer has room for it, whatever the congestion
+    /// window and Nagle's algorithm say; else the last one again, unless it is still on its way out.
+    pub(crate) fn send_probe(
+        &mut self,
+        conn: u32,
+        id: u32,
+        now: Instant,
+        out: &mut Vec<Frame>,
+        end: usize,
+    ) -> Said {
+        let block = self.hot[id].recovery;
+        if out.len() >= end {
+            return Said::Part;
+        }
+        self.recovery[block].clear(rec_flag::PROBE_DUE);
+        let (cold, hot) = (&self.cold[conn], &self.hot[id]);
+        let (new, tail) = (hot.unsent.head, hot.flight.tail);
+        let in_flight = (cold.snd_nxt - hot.snd_una).max(0) as u32;
+        let usable = cold.snd_wnd.saturating_sub(in_flight);
+        if new != NONE && u32::from(self.segments[new].len) <= usable {
+            self.send_first_unsent(conn, id, now, out);
+        } else if self.may_repeat(conn, tail) {
+            let seg = &mut self.segments[tail];
+            let rec = &mut self.recovery[block];
+            rec.resent += u32::from(!seg.has(seg_flag::RESENT));
+            rec.last_resent = seg.seq;
+            rec.set(rec_flag::PROBE_REPEATS);
+            seg.flags |= seg_flag::RESENT;
+            self.counters.retransmissions += 1;
+            self.send_segment(conn, id, tail, now, out);
+        } else {
+            return Said::All;
+        }
+        let rec = &mut self.recovery[block];
+        rec.set(rec_flag::PROBED);
+        rec.probe_end = self.cold[conn].snd_nxt;
+        self.counters.tail_probes += 1;
+        Said::All
+    }
+
+    /// Whether a segment can go out as it is: it is at home, and fits the path.
+    fn may_repeat(&self, conn: u32, at: u32) -> bool {
+        at != NONE
+            && !self.segments[at].has(seg_flag::AWAY)
+            && self.segments[at].len <= self.cold[conn].payload_mss()
+    }
+
+    /// What an acknowledgement says of the probe (section 7.4.2). Read before anything is taken out of flight.
+    pub(crate) fn take_probe_ack(
+        &mut self,
+        conn: u32,
+        id: u32,
+        p: &Parsed,
+        news: &News,
+        now: Instant,
+    ) {
+        let block = self.hot[id].recovery;
+        let rec = &mut self.recovery[block];
+        if !rec.has(rec_flag::PROBED) || p.ack.lt(rec.probe_end) {
+            return;
+        }
+        let end = rec.probe_end;
+        let repeats = rec.has(rec_flag::PROBE_REPEATS);
+        let twice = news.duplicate.is_some_and(|(_, right)| right == end);
+        let cold = &self.cold[conn];
+        let same_window = u32::from(p.window) << cold.send_scale() == cold.snd_wnd;
+        let bare = p.space() == 0 && same_window && !news.sacked && !news.advanced;
+        // Both copies came, or the probe was new data: nothing was lost.
+        let harmless = !repeats || twice;
+        let repaired = !harmless && p.ack.gt(end);
+        if !(harmless || repaired || bare) {
+            return;
+        }
+        rec.clear(rec_flag::PROBED | rec_flag::PROBE_REPEATS);
+        if repaired {
+            // The probe itself repaired a loss, which nobody noticed: the network was congested all the same.
+            self.counters.tail_losses += 1;
+            let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
+            hot.ssthresh = congestion::ssthresh_on_loss(hot, cold, now);
+            hot.cwnd = hot.ssthresh;
+        }
+    }
+}
