@@ -154,7 +154,12 @@ impl Shard {
             return false;
         }
         let mut neighbours = here.neighbours.borrow_mut();
-        let mut walk = Walk::new(steering.current(), &mut neighbours, &mut pool);
+        let mut walk = Walk::new(
+            steering.current(),
+            &here.toeplitz,
+            &mut neighbours,
+            &mut pool,
+        );
         here.stack.borrow_mut().input(now, arrived, &mut walk);
         neighbours.ring();
         true

@@ -57,6 +57,8 @@ pub struct Config {
     pub max_syn_retries: u8,
     /// Longest wait before in-order data is acknowledged.
     pub delayed_ack: Duration,
+    /// Most ICMP errors sent in a second, about: how many exactly is nobody's to know.
+    pub icmp_errors_per_second: u32,
     /// Suspect that a path silently drops large packets when only those vanish, and search for what it carries
     /// (RFC 4821). What routers say of packets that do not fit is heeded in any case.
     pub mtu_probing: bool,
@@ -98,6 +100,7 @@ impl Default for Config {
             max_retries: 15,
             max_syn_retries: 7,
             delayed_ack: Duration::from_millis(40),
+            icmp_errors_per_second: 1_000,
             mtu_probing: true,
             timestamps: true,
             sack: true,

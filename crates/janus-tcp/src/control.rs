@@ -1,10 +1,9 @@
-//! What is neither data nor a connection: ARP and ICMP echo. Off the fast path.
+//! What is neither data nor a connection, and the hardware addresses of neighbours: ARP. Off the fast path.
 
 use janus_mem::{Frame, HEADROOM};
-use janus_wire::{Link, MacAddr, arp, ethernet, icmpv4, ipv4, proto};
+use janus_wire::{Link, MacAddr, arp, ethernet};
 use std::net::{IpAddr, Ipv4Addr};
 
-use crate::icmp_errors::IcmpError;
 use crate::stack::{MAX_REPLIES, Stack};
 use crate::time::Instant;
 
@@ -27,10 +26,9 @@ impl Stack {
                 Err(_) => &[],
             },
         };
-        let reply = self.echo_reply_to(packet);
-        self.pool.free(frame.buf);
-        if let Some((peer, reply)) = reply {
-            self.push_reply(reply, peer);
+        match self.control_packet(packet, now) {
+            Some(port) => self.later.astray.push((port, frame)),
+            None => self.pool.free(frame.buf),
         }
     }
 
@@ -93,70 +91,5 @@ impl Stack {
         let link = header.emit(bytes);
         let len = link + packet.emit(&mut bytes[link..]);
         self.replies.push_back(Frame::new(buf, len as u16));
-    }
-
-    /// RFC 1122 section 3.2.2.6: the answer to a ping.
-    fn echo_reply_to(&mut self, packet: &[u8]) -> Option<(Ipv4Addr, Frame)> {
-        let ip = ipv4::parse(packet)
-            .ok()
-            .filter(|ip| ip.proto == proto::ICMP)?;
-        if !icmpv4::checksum_ok(ip.payload()) {
-            self.counters.dropped_checksum += 1;
-            return None;
-        }
-        let message = icmpv4::parse(ip.payload()).ok()?;
-        let icmpv4::Message::EchoRequest {
-            ident,
-            sequence,
-            data,
-        } = message
-        else {
-            if let Some(error) = IcmpError::from_v4(&message) {
-                self.icmp_error_arrives(&error, self.now);
-            }
-            return None;
-        };
-        if self.replies.len() >= MAX_REPLIES {
-            return None;
-        }
-        let mut buf = self.pool.alloc()?;
-        let link = self.interface.link.header_len();
-        let bytes = &mut buf.bytes_mut()[usize::from(HEADROOM)..];
-        let total = link + ipv4::LEN + icmpv4::LEN + data.len();
-        if total > bytes.len() {
-            self.pool.free(buf);
-            return None;
-        }
-        let message =
-            icmpv4::emit_echo_reply(&mut bytes[link + ipv4::LEN..], ident, sequence, data);
-        let repr = ipv4::Repr {
-            src: ip.dst,
-            dst: ip.src,
-            proto: proto::ICMP,
-            payload_len: message as u16,
-            ttl: 64,
-            tos: 0,
-            id: 0,
-            dont_fragment: true,
-        };
-        ipv4::emit(&mut bytes[link..], &repr);
-        Some((ip.src, Frame::new(buf, total as u16)))
-    }
-
-    fn push_reply(&mut self, mut frame: Frame, peer: Ipv4Addr) {
-        if self.interface.link == Link::Ethernet {
-            let Some(mac) = self.neighbors.lookup(self.interface.next_hop(peer.into())) else {
-                self.counters.dropped_no_neighbor += 1;
-                self.pool.free(frame.buf);
-                return;
-            };
-            let header = ethernet::Header {
-                dst: mac,
-                src: self.interface.mac,
-                ethertype: ethernet::ethertype::IPV4,
-            };
-            header.emit(frame.data_mut());
-        }
-        self.replies.push_back(frame);
     }
 }

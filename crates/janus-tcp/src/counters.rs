@@ -121,6 +121,10 @@ counters! {
     icmp_errors_ignored,
     /// Attempts to connect, ours and peers', that ended because an ICMP error said that the other end cannot be reached.
     icmp_refusals,
+    /// ICMP errors sent.
+    icmp_errors_out,
+    /// ICMP errors held back by the rate limit.
+    icmp_errors_limited,
     /// Paths found to carry less, because a router said so.
     paths_shrunk,
     /// Paths suspected to drop large packets without a word (RFC 4821).

@@ -3,6 +3,7 @@
 //! batch pays for them together. This is the main lever of the whole engine's speed.
 
 use janus_mem::Frame;
+use janus_wire::FlowKey;
 use janus_wire::SeqNum;
 
 use crate::cold::NONE;
@@ -30,6 +31,13 @@ pub trait Miss {
 
     /// Takes a frame that the last [`Miss::place`] sent elsewhere.
     fn forward(&mut self, frame: Frame);
+
+    /// A segment of `flow` that came in fragments, and so to a shard that was not chosen by its flow: gives it back,
+    /// with the key and tag that [`Miss::place`] decides by, if this shard is to have it, or takes it.
+    fn sort(&mut self, flow: &FlowKey, frame: Frame) -> Option<Frame> {
+        let _ = flow;
+        Some(frame)
+    }
 }
 
 /// A stack that stands alone: every flow is its own.
@@ -44,6 +52,23 @@ impl Miss for Local {
     fn forward(&mut self, _frame: Frame) {}
 }
 
+/// What is dealt with at the end of a batch; the queues are kept so that no call allocates.
+#[derive(Default)]
+pub(crate) struct Later {
+    /// Segments put together from fragments, with whose they are.
+    pub(crate) segments: Vec<(FlowKey, Frame)>,
+    /// ICMP errors about flows that are not known here, with the local port.
+    pub(crate) astray: Vec<(u16, Frame)>,
+    frames: Vec<Frame>,
+}
+
+impl Later {
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.segments.is_empty() && self.astray.is_empty()
+    }
+}
+
 /// The batch between its passes; kept so that no call allocates.
 #[derive(Default)]
 pub(crate) struct Scratch {
@@ -55,6 +80,13 @@ impl Stack {
     pub fn input<M: Miss>(&mut self, now: Instant, frames: &mut Vec<Frame>, miss: &mut M) {
         self.now = now;
         self.counters.frames_in += frames.len() as u64;
+        self.take_all(frames, miss, now);
+        if !self.later.is_empty() {
+            self.after_batch(miss, now);
+        }
+    }
+
+    fn take_all<M: Miss>(&mut self, frames: &mut Vec<Frame>, miss: &mut M, now: Instant) {
         let mut batch = core::mem::take(&mut self.scratch.batch);
         let mut frames = frames.drain(..);
         loop {
@@ -68,6 +100,36 @@ impl Stack {
             }
         }
         self.scratch.batch = batch;
+    }
+
+    /// What the batch left behind: segments put together from fragments, which may be another shard's, and ICMP errors
+    /// about connections that are not known here.
+    #[cold]
+    fn after_batch<M: Miss>(&mut self, miss: &mut M, now: Instant) {
+        let mut segments = core::mem::take(&mut self.later.segments);
+        let mut ours = core::mem::take(&mut self.later.frames);
+        ours.extend(
+            segments
+                .drain(..)
+                .filter_map(|(flow, frame)| miss.sort(&flow, frame)),
+        );
+        self.later.segments = segments;
+        self.take_all(&mut ours, miss, now);
+        self.later.frames = ours;
+        let mut astray = core::mem::take(&mut self.later.astray);
+        for (port, frame) in astray.drain(..) {
+            match miss.place(frame.key, port, frame.tag) {
+                Placement::Here => {
+                    self.counters.icmp_errors_ignored += 1;
+                    self.pool.free(frame.buf);
+                }
+                Placement::Elsewhere => {
+                    self.counters.forwarded += 1;
+                    miss.forward(frame);
+                }
+            }
+        }
+        self.later.astray = astray;
     }
 
     /// First pass: read, hash, fetch the table's group. What is no segment is dealt with on the way.
@@ -87,6 +149,7 @@ impl Stack {
                     batch.push((frame, parsed));
                 }
                 Kind::Other => self.control_arrives(frame, now),
+                Kind::Fragment => self.fragment_arrives(frame, now),
                 Kind::Drop => self.pool.free(frame.buf),
             }
         }

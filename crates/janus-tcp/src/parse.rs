@@ -62,8 +62,10 @@ impl Parsed {
 /// What a frame is.
 pub(crate) enum Kind {
     Segment(Parsed),
-    /// Something for `control`: ARP or ICMP.
+    /// Something for `control`: ARP, ICMP, or what nobody here speaks.
     Other,
+    /// A part of an IP datagram.
+    Fragment,
     /// Counted already.
     Drop,
 }
@@ -128,15 +130,15 @@ fn look_v4(frame: &Frame, packet: &[u8], interface: &Interface) -> Result<Kind, 
     if !interface.rx_checksum && !ip.checksum_ok() {
         return Err(Refused::Checksum);
     }
-    if ip.is_fragment() || (ip.proto != proto::TCP && ip.proto != proto::ICMP) {
-        return Err(Refused::Protocol);
-    }
     // MUST-57 and MUST-63: nothing from or to a group or broadcast address, and nothing that is not for us.
     if !interface.takes_v4(ip.src, ip.dst) {
         return Err(Refused::Address);
     }
-    if ip.proto == proto::ICMP {
-        return Ok(Kind::Other);
+    if ip.is_fragment() || ip.proto != proto::TCP {
+        return Ok(match ip.is_fragment() {
+            true => Kind::Fragment,
+            false => Kind::Other,
+        });
     }
     let segment = ip.payload();
     let is_sound = || interface.rx_checksum || checksum::tcp_v4(ip.src, ip.dst, segment) == 0;
@@ -162,12 +164,15 @@ fn look_v4(frame: &Frame, packet: &[u8], interface: &Interface) -> Result<Kind, 
 #[inline(never)]
 fn look_v6(frame: &Frame, packet: &[u8], interface: &Interface) -> Result<Kind, Refused> {
     let ip = ipv6::parse(packet)?;
-    if ip.is_fragment() || ip.proto != proto::TCP {
-        return Err(Refused::Protocol);
-    }
     let (src, dst) = (IpAddr::V6(ip.src), IpAddr::V6(ip.dst));
     if !interface.is_ours(dst) || !may_be_peer(dst) || !interface.may_be_source(src) {
         return Err(Refused::Address);
+    }
+    if ip.is_fragment() {
+        return Ok(Kind::Fragment);
+    }
+    if ip.proto != proto::TCP {
+        return Err(Refused::Protocol);
     }
     let segment = ip.payload();
     let is_sound = || interface.rx_checksum || checksum::tcp_v6(ip.src, ip.dst, segment) == 0;

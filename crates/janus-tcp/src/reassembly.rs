@@ -254,6 +254,7 @@ impl Reassembly {
     }
 
     /// Datagrams in pieces.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.datagrams.len()
     }

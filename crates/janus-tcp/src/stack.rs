@@ -12,9 +12,11 @@ use crate::config::{Config, Secrets};
 use crate::congestion;
 use crate::counters::Counters;
 use crate::flows::Flows;
+use crate::fragments::Fragments;
 use crate::half_open::HalfOpens;
 use crate::hot::{Hot, TimerKind, hot_flag};
-use crate::input::Scratch;
+use crate::icmp_out::Budget;
+use crate::input::{Later, Scratch};
 use crate::interface::Interface;
 use crate::keepalive::Sweep;
 use crate::listener::{ListenerId, Listeners};
@@ -85,6 +87,11 @@ pub struct Stack {
     pub(crate) listeners: Listeners,
     pub(crate) neighbors: Neighbors,
     pub(crate) paths: Paths,
+    pub(crate) fragments: Fragments,
+    pub(crate) icmp_budget: Budget,
+    /// Where the answer to a ping is written before it is sent, in parts if need be; kept so that this allocates once.
+    pub(crate) answer: Vec<u8>,
+    pub(crate) later: Later,
     pub(crate) wheel: Wheel,
     /// Hot blocks with something to send.
     pub(crate) output: VecDeque<u32>,
@@ -129,6 +136,10 @@ impl Stack {
             listeners: Listeners::new(),
             neighbors: Neighbors::new(),
             paths: Paths::default(),
+            fragments: Fragments::default(),
+            icmp_budget: Budget::default(),
+            answer: Vec::new(),
+            later: Later::default(),
             output: VecDeque::with_capacity(1_024),
             replies: VecDeque::with_capacity(MAX_REPLIES),
             ready: VecDeque::with_capacity(1_024),

@@ -30,6 +30,7 @@ impl Stack {
         self.sweep(now);
         self.repeat_syn_acks(now);
         self.feed_starved();
+        self.expire_fragments(now);
         while let Some(frame) = self.neighbors.pop_overdue(now) {
             self.counters.dropped_no_neighbor += 1;
             self.recycle(frame);
@@ -51,6 +52,7 @@ impl Stack {
             self.time_wait.next_deadline(),
             self.neighbors.next_deadline(),
             self.next_sweep(),
+            self.fragments.reassembly.next_deadline(),
             (!self.starved.is_empty()).then(|| self.now + STARVED_RETRY),
         ]
         .into_iter()

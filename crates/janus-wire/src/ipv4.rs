@@ -183,5 +183,20 @@ pub fn set_ecn(packet: &mut [u8], codepoint: u8) {
     header[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
+/// Writes the header of a fragment whose payload belongs `offset` bytes, a multiple of eight, into the datagram, and
+/// returns [`LEN`].
+///
+/// # Panics
+/// When `out` is shorter than [`LEN`].
+pub fn emit_fragment(out: &mut [u8], repr: &Repr, offset: u16, more: bool) -> usize {
+    emit(out, repr);
+    let word = (offset / 8) | if more { MORE_FRAGMENTS } else { 0 };
+    out[6..8].copy_from_slice(&word.to_be_bytes());
+    out[10..12].fill(0);
+    let sum = checksum::ipv4_header(&out[..LEN]);
+    out[10..12].copy_from_slice(&sum.to_be_bytes());
+    LEN
+}
+
 #[cfg(test)]
 mod tests;

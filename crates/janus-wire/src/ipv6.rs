@@ -245,5 +245,30 @@ pub fn set_ecn(packet: &mut [u8], codepoint: u8) {
     packet[1] = packet[1] & !0x30 | (codepoint & 0b11) << 4;
 }
 
+/// Bytes of a fragment header.
+pub const FRAGMENT_LEN: usize = 8;
+
+/// Writes the header of a fragment with its fragment header, and returns their length. `repr.payload_len` counts the
+/// latter.
+///
+/// # Panics
+/// When `out` is shorter than the two.
+pub fn emit_fragment(out: &mut [u8], repr: &Repr, fragment: Fragment) -> usize {
+    let proto = repr.proto;
+    emit(
+        out,
+        &Repr {
+            proto: FRAGMENT,
+            ..*repr
+        },
+    );
+    let word = fragment.offset & 0xfff8 | u16::from(fragment.more);
+    let h = &mut out[LEN..LEN + FRAGMENT_LEN];
+    h[..2].copy_from_slice(&[proto, 0]);
+    h[2..4].copy_from_slice(&word.to_be_bytes());
+    h[4..].copy_from_slice(&fragment.id.to_be_bytes());
+    LEN + FRAGMENT_LEN
+}
+
 #[cfg(test)]
 mod tests;

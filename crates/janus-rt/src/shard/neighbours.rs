@@ -6,6 +6,7 @@ use janus_io::mpsc::{SendError, Sender};
 use janus_io::park::Unparker;
 use janus_mem::{Frame, Pool};
 use janus_tcp::{Miss, Placement};
+use janus_wire::{FlowKey, Toeplitz};
 
 /// Frames that can wait to be taken in by a shard from its neighbours.
 pub(crate) const FORWARDS: u32 = 4096;
@@ -76,6 +77,7 @@ impl Neighbours {
 /// Answers the stack for flows it does not know, by walking the rings.
 pub(crate) struct Walk<'a> {
     view: &'a Steering,
+    toeplitz: &'a Toeplitz,
     neighbours: &'a mut Neighbours,
     pool: &'a mut Pool,
     /// What the last `place` decided; `None`: the packet is too old.
@@ -85,11 +87,13 @@ pub(crate) struct Walk<'a> {
 impl<'a> Walk<'a> {
     pub(crate) fn new(
         view: &'a Steering,
+        toeplitz: &'a Toeplitz,
         neighbours: &'a mut Neighbours,
         pool: &'a mut Pool,
     ) -> Walk<'a> {
         Walk {
             view,
+            toeplitz,
             neighbours,
             pool,
             next: None,
@@ -125,6 +129,21 @@ impl Miss for Walk<'_> {
             }
         }
     }
+
+    /// As a polling core would have done, had the segment come in one piece.
+    fn sort(&mut self, flow: &FlowKey, mut frame: Frame) -> Option<Frame> {
+        let key = match flow {
+            FlowKey::V4(flow) => self.toeplitz.hash_arriving_v4(flow),
+            FlowKey::V6(flow) => self.toeplitz.hash_arriving_v6(flow),
+        };
+        let (owner, tag) = self.view.look_up(key, flow.local_port());
+        (frame.key, frame.tag) = (key, tag.bits());
+        if owner == self.neighbours.me {
+            return Some(frame);
+        }
+        self.neighbours.forward(owner, frame, self.pool);
+        None
+    }
 }
 
 #[cfg(test)]
@@ -133,8 +152,23 @@ mod tests {
     use janus_io::mpsc;
     use janus_io::park::Parker;
     use janus_mem::{Depot, Growth};
+    use janus_wire::{FlowKeyV4, MICROSOFT_KEY};
 
     use super::*;
+
+    /// What shard `me` of two has of its neighbours, and where frames for them come out.
+    fn two_shards(me: ShardId) -> ([Parker; 2], Neighbours, Vec<mpsc::Receiver<Frame>>) {
+        let parkers = [Parker::new().unwrap(), Parker::new().unwrap()];
+        let (senders, receivers): (Vec<_>, Vec<_>) =
+            parkers.iter().map(|_| mpsc::inbox::<Frame>(2)).unzip();
+        let doors = senders.into_iter().zip(&parkers);
+        let doors = doors.map(|(frames, parker)| Door {
+            frames,
+            bell: parker.unparker(),
+        });
+        let neighbours = Neighbours::new(me, doors.collect());
+        (parkers, neighbours, receivers)
+    }
 
     #[test]
     fn a_frame_goes_on_to_the_next_owner_and_a_full_ring_counts() {
@@ -150,25 +184,18 @@ mod tests {
         publisher.listen(PORT, other);
         reader.refresh();
 
-        let parkers = [Parker::new().unwrap(), Parker::new().unwrap()];
-        let (senders, mut receivers): (Vec<_>, Vec<_>) =
-            parkers.iter().map(|_| mpsc::inbox::<Frame>(2)).unzip();
-        let doors = senders.into_iter().zip(&parkers);
-        let doors = doors.map(|(frames, parker)| Door {
-            frames,
-            bell: parker.unparker(),
-        });
-        let mut neighbours = Neighbours::new(me, doors.collect());
+        let (_parkers, mut neighbours, mut receivers) = two_shards(me);
         let mut pool = Depot::new(64, &Growth::Inline).unwrap().pool();
+        let toeplitz = Toeplitz::new(&MICROSOFT_KEY);
 
         for _ in 0..3 {
             let mut frame = Frame::new(pool.alloc().unwrap(), 60);
             (frame.key, frame.tag) = (key, tag.bits());
-            let mut walk = Walk::new(reader.current(), &mut neighbours, &mut pool);
+            let mut walk = Walk::new(reader.current(), &toeplitz, &mut neighbours, &mut pool);
             assert_eq!(walk.place(key, PORT, tag.bits()), Placement::Elsewhere);
             walk.forward(frame);
             // Its own port stays: nobody listens there, and the ring says it is this shard's.
-            let mut walk = Walk::new(reader.current(), &mut neighbours, &mut pool);
+            let mut walk = Walk::new(reader.current(), &toeplitz, &mut neighbours, &mut pool);
             assert_eq!(walk.place(key, 81, tag.bits()), Placement::Here);
         }
         neighbours.ring();
@@ -189,5 +216,35 @@ mod tests {
             Tag::from_bits(passed.tag),
         );
         assert_eq!(there, Step::Stay);
+    }
+
+    #[test]
+    fn a_segment_that_came_in_pieces_goes_where_a_whole_one_would_have_gone() {
+        let (me, other) = (ShardId(0), ShardId(1));
+        let publisher = Publisher::new(Steering::new(Ring::uniform(2, 16, 1)));
+        let reader = publisher.reader();
+        let (_parkers, mut neighbours, mut receivers) = two_shards(me);
+        let mut pool = Depot::new(64, &Growth::Inline).unwrap().pool();
+        let toeplitz = Toeplitz::new(&MICROSOFT_KEY);
+        let flows = (1..200).map(|port| FlowKeyV4 {
+            peer_port: port,
+            local_port: 81,
+            ..FlowKeyV4::default()
+        });
+        let (mut kept, mut sorted) = (0, 0);
+        for flow in flows {
+            let frame = Frame::new(pool.alloc().unwrap(), 60);
+            let key = toeplitz.hash_arriving_v4(&flow);
+            let (owner, tag) = reader.current().look_up(key, 81);
+            let mut walk = Walk::new(reader.current(), &toeplitz, &mut neighbours, &mut pool);
+            let (home, frame) = match walk.sort(&flow.into(), frame) {
+                Some(frame) => (me, frame),
+                None => (other, receivers[1].pop().expect("it came")),
+            };
+            assert_eq!((home, frame.key, frame.tag), (owner, key, tag.bits()));
+            (kept, sorted) = (kept + u32::from(home == me), sorted + 1);
+            pool.free(frame.buf);
+        }
+        assert!(kept > 0 && kept < sorted);
     }
 }

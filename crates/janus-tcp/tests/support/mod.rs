@@ -231,8 +231,19 @@ impl Host {
         self.feed(&craft.packet());
     }
 
-    /// Takes what the stack sends (one turn's worth), checked.
+    /// Takes the segments that the stack sends (one turn's worth), checked.
     pub(crate) fn collect(&mut self) -> Vec<Seen> {
+        let is_tcp = |packet: &&Vec<u8>| match packet[0] >> 4 {
+            4 => packet[9] == proto::TCP,
+            _ => packet[6] == proto::TCP,
+        };
+        let packets = self.packets();
+        let segments = packets.iter().filter(is_tcp);
+        segments.map(|packet| read(packet)).collect()
+    }
+
+    /// Takes the IP packets that the stack sends, whatever is in them.
+    pub(crate) fn packets(&mut self) -> Vec<Vec<u8>> {
         let mut out = Vec::new();
         self.stack.transmit(self.now, &mut out, 1_000_000);
         let link = self.stack.interface().link.header_len();
@@ -241,7 +252,7 @@ impl Host {
             link == 0 || ip.iter().any(|ip| frame.data()[12..14] == ip[..])
         };
         let packets = out.iter().filter(is_ip);
-        let seen = packets.map(|frame| read(&frame.data()[link..])).collect();
+        let packets = packets.map(|frame| frame.data()[link..].to_vec()).collect();
         for frame in out {
             if frame.is_lent() {
                 self.stack.completed(frame);
@@ -249,7 +260,7 @@ impl Host {
                 self.stack.pool().free(frame.buf);
             }
         }
-        seen
+        packets
     }
 
     /// Sends a segment and takes the answers.

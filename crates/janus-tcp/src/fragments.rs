@@ -1,0 +1,370 @@
+//! Fragments on their way through the stack: in, until a datagram is whole and its protocol's turn comes; and out, for
+//! the only datagrams of ours that may be longer than the MTU, answers to pings.
+//!
+//! A segment that came in pieces goes on as segments that each fit a packet buffer, as if the peer had sent those, so
+//! that nothing behind knows of fragments. How pieces are kept and matched is in `reassembly`.
+
+use std::net::IpAddr;
+
+use janus_mem::{Frame, HEADROOM, SLOT_SIZE};
+use janus_wire::tcp::{self, Flags};
+use janus_wire::{FlowKey, FlowKeyV4, FlowKeyV6, Link, checksum, ethernet, ipv4, ipv6, proto};
+
+use crate::icmp_out::Report;
+use crate::isn;
+use crate::reassembly::{Piece, Reassembly, Taken};
+use crate::stack::{MAX_REPLIES, Stack};
+use crate::time::Instant;
+
+/// Time to live, or hop limit, of what belongs to no connection.
+const TTL: u8 = 64;
+/// Datagrams given up in one call; the rest is served by the next.
+const MAX_EXPIRED: usize = 64;
+
+/// What the stack keeps for fragments.
+#[derive(Default)]
+pub(crate) struct Fragments {
+    pub(crate) reassembly: Reassembly,
+    /// Where a datagram is put together; kept, so that this allocates once.
+    whole: Vec<u8>,
+}
+
+/// A whole IP packet, as far as matters here.
+struct Whole<'a> {
+    src: IpAddr,
+    dst: IpAddr,
+    proto: u8,
+    tos: u8,
+    payload: &'a [u8],
+}
+
+impl<'a> Whole<'a> {
+    fn read(packet: &'a [u8]) -> Option<Whole<'a>> {
+        match packet.first()? >> 4 {
+            4 => ipv4::parse(packet).ok().map(|ip| Whole {
+                src: ip.src.into(),
+                dst: ip.dst.into(),
+                proto: ip.proto,
+                tos: ip.tos,
+                payload: ip.payload(),
+            }),
+            _ => ipv6::parse(packet).ok().map(|ip| Whole {
+                src: ip.src.into(),
+                dst: ip.dst.into(),
+                proto: ip.proto,
+                tos: ip.traffic_class,
+                payload: ip.payload(),
+            }),
+        }
+    }
+
+    fn flow(&self, header: &tcp::Header) -> Option<FlowKey> {
+        let (peer_port, local_port) = (header.src_port, header.dst_port);
+        match (self.src, self.dst) {
+            (IpAddr::V4(peer), IpAddr::V4(local)) => Some(FlowKey::V4(FlowKeyV4 {
+                peer,
+                local,
+                peer_port,
+                local_port,
+            })),
+            (IpAddr::V6(peer), IpAddr::V6(local)) => Some(FlowKey::V6(FlowKeyV6 {
+                peer,
+                local,
+                peer_port,
+                local_port,
+            })),
+            _ => None,
+        }
+    }
+
+    fn tcp_checksum(&self) -> u16 {
+        match (self.src, self.dst) {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => checksum::tcp_v4(src, dst, self.payload),
+            (IpAddr::V6(src), IpAddr::V6(dst)) => checksum::tcp_v6(src, dst, self.payload),
+            _ => 1,
+        }
+    }
+}
+
+impl Stack {
+    /// A fragment for one of our addresses.
+    pub(crate) fn fragment_arrives(&mut self, frame: Frame, now: Instant) {
+        let packet = match self.interface.link {
+            Link::Ip => Ok(frame.data()),
+            Link::Ethernet => ethernet::Header::parse(frame.data()).map(|(_, packet)| packet),
+        };
+        let piece = packet.ok().and_then(|packet| {
+            let link = frame.data().len() - packet.len();
+            Piece::read(packet, frame.buf.off() + link as u16)
+        });
+        let Some(piece) = piece else {
+            self.counters.dropped_malformed += 1;
+            self.pool.free(frame.buf);
+            return;
+        };
+        let Fragments { reassembly, whole } = &mut self.fragments;
+        let with = (&mut self.pool, &mut self.counters);
+        if reassembly.take(&piece, frame, now, whole, with) == Taken::Whole {
+            let whole = core::mem::take(&mut self.fragments.whole);
+            self.whole_arrives(&whole, now);
+            self.fragments.whole = whole;
+        }
+    }
+
+    fn whole_arrives(&mut self, packet: &[u8], now: Instant) {
+        match Whole::read(packet) {
+            Some(whole) if whole.proto == proto::TCP => self.cut_segment(&whole),
+            Some(_) => {
+                // An error too long for one packet says nothing that a shorter one would not.
+                let _unknown = self.control_packet(packet, now);
+            }
+            None => self.counters.dropped_malformed += 1,
+        }
+    }
+
+    /// A segment of any length becomes segments that fit a packet buffer. Its checksum is verified here, because the
+    /// device cannot have done it; the new ones get checksums of their own.
+    fn cut_segment(&mut self, whole: &Whole<'_>) {
+        let Ok((header, options, data)) = tcp::parse(whole.payload) else {
+            self.counters.dropped_malformed += 1;
+            return;
+        };
+        if whole.tcp_checksum() != 0 {
+            self.counters.dropped_checksum += 1;
+            return;
+        }
+        let Some(flow) = whole.flow(&header) else {
+            return;
+        };
+        let header_len = tcp::LEN + options.len();
+        let room = SLOT_SIZE - usize::from(HEADROOM) - ethernet::LEN - ipv6::LEN - header_len;
+        let mut at = 0;
+        loop {
+            let part = &data[at..data.len().min(at + room)];
+            let last = at + part.len() == data.len();
+            let mut segment = header;
+            if at > 0 {
+                let syn = u32::from(header.flags.contains(Flags::SYN));
+                segment.seq += at as u32 + syn;
+                segment.flags = without(segment.flags, Flags::SYN);
+            }
+            if !last {
+                segment.flags = without(segment.flags, Flags::FIN | Flags::PSH);
+            }
+            match usize::from(header.urgent).checked_sub(at) {
+                Some(urgent) if urgent > 0 => segment.urgent = urgent as u16,
+                _ => segment.flags = without(segment.flags, Flags::URG),
+            }
+            if !self.queue_part(whole, flow, &segment, options, part) {
+                return;
+            }
+            at += part.len();
+            if last {
+                return;
+            }
+        }
+    }
+
+    /// One part, as a frame that might have come from the device. False when there is no buffer for it.
+    fn queue_part(
+        &mut self,
+        whole: &Whole<'_>,
+        flow: FlowKey,
+        header: &tcp::Header,
+        options: &[u8],
+        data: &[u8],
+    ) -> bool {
+        let Some(mut buf) = self.pool.alloc() else {
+            self.counters.dropped_no_buffer += 1;
+            return false;
+        };
+        let bytes = &mut buf.bytes_mut()[usize::from(HEADROOM)..];
+        let ip_at = self.interface.link.header_len();
+        let header_len = tcp::LEN + options.len();
+        let payload_len = header_len + data.len();
+        let tcp_at = ip_at + write_ip(&mut bytes[ip_at..], whole, payload_len, IpExtra::None);
+        let segment = &mut bytes[tcp_at..tcp_at + payload_len];
+        tcp::emit(segment, header, &tcp::Options::NONE);
+        segment[12] = ((header_len / 4) as u8) << 4;
+        segment[tcp::LEN..header_len].copy_from_slice(options);
+        segment[header_len..].copy_from_slice(data);
+        match (whole.src, whole.dst) {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => tcp::fill_checksum_v4(segment, src, dst),
+            (IpAddr::V6(src), IpAddr::V6(dst)) => tcp::fill_checksum_v6(segment, src, dst),
+            _ => {}
+        }
+        let mut frame = Frame::new(buf, (tcp_at + payload_len) as u16);
+        if self.interface.link == Link::Ethernet {
+            let mac = self.interface.mac;
+            write_ethernet(&mut frame, mac, mac, whole.dst);
+        }
+        self.later.segments.push((flow, frame));
+        true
+    }
+
+    /// Sends a datagram of ours that belongs to no connection, in fragments if it is longer than what the path takes.
+    pub(crate) fn send_datagram(&mut self, ends: (IpAddr, IpAddr), proto: u8, payload: &[u8]) {
+        let (src, dst) = ends;
+        let now = self.now;
+        let mtu = self.paths.mtu(dst, now).unwrap_or(self.interface.mtu);
+        let mtu = usize::from(mtu.min(self.interface.mtu));
+        let whole = Whole {
+            src,
+            dst,
+            proto,
+            tos: 0,
+            payload,
+        };
+        let header = if dst.is_ipv4() { ipv4::LEN } else { ipv6::LEN };
+        self.ip_id = self.ip_id.wrapping_add(1);
+        if header + payload.len() <= mtu {
+            self.queue_datagram(&whole, payload, IpExtra::None);
+            return;
+        }
+        let room = SLOT_SIZE - usize::from(HEADROOM) - ethernet::LEN;
+        // In whole words of eight bytes, behind a fragment header of as many.
+        let step = (mtu.min(room).saturating_sub(header + 8) / 8 * 8).max(8);
+        // RFC 7739: not the number of what went before.
+        let id = isn::keyed(&self.secrets, u64::from(self.ip_id) << 32) as u32;
+        for (i, part) in payload.chunks(step).enumerate() {
+            let extra = IpExtra::Fragment {
+                id,
+                offset: (i * step) as u16,
+                more: i * step + part.len() < payload.len(),
+            };
+            if !self.queue_datagram(&whole, part, extra) {
+                return;
+            }
+        }
+    }
+
+    /// False when it could not be queued; then the rest of a datagram in pieces is of no use.
+    fn queue_datagram(&mut self, whole: &Whole<'_>, part: &[u8], extra: IpExtra) -> bool {
+        let mac = match self.interface.link {
+            Link::Ip => None,
+            Link::Ethernet => {
+                let hop = self.interface.next_hop(whole.dst);
+                let Some(mac) = self.neighbors.lookup(hop) else {
+                    self.counters.dropped_no_neighbor += 1;
+                    return false;
+                };
+                Some(mac)
+            }
+        };
+        if self.replies.len() >= MAX_REPLIES {
+            self.counters.dropped_reply_full += 1;
+            return false;
+        }
+        let Some(mut buf) = self.pool.alloc() else {
+            self.counters.dropped_no_buffer += 1;
+            return false;
+        };
+        let bytes = &mut buf.bytes_mut()[usize::from(HEADROOM)..];
+        let ip_at = self.interface.link.header_len();
+        let at = ip_at + write_ip(&mut bytes[ip_at..], whole, part.len(), extra);
+        bytes[at..at + part.len()].copy_from_slice(part);
+        let mut frame = Frame::new(buf, (at + part.len()) as u16);
+        if let Some(mac) = mac {
+            write_ethernet(&mut frame, mac, self.interface.mac, whole.dst);
+        }
+        self.replies.push_back(frame);
+        true
+    }
+
+    /// Gives up datagrams that did not become whole in time, and says so to who sent the first fragment (RFC 792,
+    /// RFC 8200 section 4.5).
+    pub(crate) fn expire_fragments(&mut self, now: Instant) {
+        if self.fragments.reassembly.is_empty() {
+            return;
+        }
+        for _ in 0..MAX_EXPIRED {
+            let with = (&mut self.pool, &mut self.counters);
+            let Some(first) = self.fragments.reassembly.pop_expired(now, with) else {
+                return;
+            };
+            if let Some((frame, packet_at)) = first {
+                let end = usize::from(frame.buf.off()) + usize::from(frame.len);
+                let packet = &frame.buf.bytes()[usize::from(packet_at)..end];
+                self.report(Report::ReassemblyTime, packet, now);
+                self.pool.free(frame.buf);
+            }
+        }
+    }
+}
+
+fn without(flags: Flags, those: Flags) -> Flags {
+    Flags(flags.0 & !those.0)
+}
+
+/// What an IP header says beyond the addresses.
+#[derive(Clone, Copy)]
+enum IpExtra {
+    None,
+    Fragment { id: u32, offset: u16, more: bool },
+}
+
+/// Writes the IP header for `len` bytes of payload, and gives its length.
+fn write_ip(out: &mut [u8], whole: &Whole<'_>, len: usize, extra: IpExtra) -> usize {
+    match (whole.src, whole.dst) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => {
+            let (id, dont_fragment) = match extra {
+                IpExtra::None => (0, true),
+                IpExtra::Fragment { id, .. } => (id as u16, false),
+            };
+            let repr = ipv4::Repr {
+                src,
+                dst,
+                proto: whole.proto,
+                payload_len: len as u16,
+                ttl: TTL,
+                tos: whole.tos,
+                id,
+                dont_fragment,
+            };
+            match extra {
+                IpExtra::None => ipv4::emit(out, &repr),
+                IpExtra::Fragment { offset, more, .. } => {
+                    ipv4::emit_fragment(out, &repr, offset, more)
+                }
+            }
+        }
+        (IpAddr::V6(src), IpAddr::V6(dst)) => {
+            let mut repr = ipv6::Repr {
+                src,
+                dst,
+                proto: whole.proto,
+                payload_len: len as u16,
+                hop_limit: TTL,
+                traffic_class: whole.tos,
+                flow_label: 0,
+            };
+            match extra {
+                IpExtra::None => ipv6::emit(out, &repr),
+                IpExtra::Fragment { id, offset, more } => {
+                    repr.payload_len += ipv6::FRAGMENT_LEN as u16;
+                    let fragment = ipv6::Fragment { offset, more, id };
+                    ipv6::emit_fragment(out, &repr, fragment)
+                }
+            }
+        }
+        // Nobody makes one of two families.
+        _ => 0,
+    }
+}
+
+fn write_ethernet(
+    frame: &mut Frame,
+    dst: janus_wire::MacAddr,
+    src: janus_wire::MacAddr,
+    to: IpAddr,
+) {
+    let header = ethernet::Header {
+        dst,
+        src,
+        ethertype: match to {
+            IpAddr::V4(_) => ethernet::ethertype::IPV4,
+            IpAddr::V6(_) => ethernet::ethertype::IPV6,
+        },
+    };
+    header.emit(frame.data_mut());
+}
