@@ -12,6 +12,8 @@ mod attacks;
 mod attacks_on_streams;
 #[path = "cookies.rs"]
 mod cookies;
+#[path = "rfc7323.rs"]
+mod rfc7323;
 #[path = "rfc9293_header.rs"]
 mod rfc9293_header;
 #[path = "rfc9293_sending.rs"]
