@@ -39,6 +39,11 @@ impl Witness {
         }
     }
 
+    /// The one that talks all the time.
+    pub(crate) fn busy(&self) -> &Peer {
+        &self.busy
+    }
+
     /// In the middle of it: the busy one's bytes come and go.
     pub(crate) fn goes_on(&mut self, host: &mut Host) {
         self.busy.clock = self.busy.clock.map(|value| value + 1);
