@@ -18,6 +18,7 @@ fn between(craft: &Craft, src: Ipv6Addr, dst: Ipv6Addr) -> Vec<u8> {
     packet[8..24].copy_from_slice(&src.octets());
     packet[24..40].copy_from_slice(&dst.octets());
     let segment = &mut packet[ipv6::LEN..];
+    segment[16..18].fill(0);
     tcp::fill_checksum_v6(segment, src, dst);
     assert_eq!(checksum::tcp_v6(src, dst, segment), 0);
     packet

@@ -34,6 +34,8 @@ pub(crate) struct Craft {
     pub(crate) flags: Flags,
     pub(crate) window: u16,
     pub(crate) urgent: u16,
+    /// The ECN field of the IP header.
+    pub(crate) ecn: u8,
     pub(crate) options: Options,
     /// Follows the options, whole words of it, as far as the header has room.
     pub(crate) junk: Vec<u8>,
@@ -50,6 +52,7 @@ impl Craft {
             flags,
             window: 0xffff,
             urgent: 0,
+            ecn: 0,
             options: Options::NONE,
             junk: Vec::new(),
             payload: Vec::new(),
@@ -108,7 +111,7 @@ impl Craft {
             proto: proto::TCP,
             payload_len: segment.len() as u16,
             ttl: 64,
-            tos: 0,
+            tos: self.ecn,
             id: 0,
             dont_fragment: true,
         };
@@ -127,7 +130,7 @@ impl Craft {
             proto: proto::TCP,
             payload_len: segment.len() as u16,
             hop_limit: 64,
-            traffic_class: 0,
+            traffic_class: self.ecn,
             flow_label: 0,
         };
         ipv6::emit(&mut bytes, &repr);
@@ -142,6 +145,8 @@ pub(crate) struct Seen {
     pub(crate) from: (Ipv4Addr, u16),
     pub(crate) to: (Ipv4Addr, u16),
     pub(crate) header: Header,
+    /// The ECN field of the IP header.
+    pub(crate) ecn: u8,
     pub(crate) options: Options,
     pub(crate) payload: Vec<u8>,
 }
@@ -314,15 +319,21 @@ pub(crate) fn own_address() -> Interface {
 }
 
 fn read(packet: &[u8]) -> Seen {
-    let (src, dst, segment, sum) = if packet[0] >> 4 == 6 {
+    let (src, dst, segment, sum, ecn) = if packet[0] >> 4 == 6 {
         let ip = ipv6::parse(packet).expect("the engine's own header");
         let sum = checksum::tcp_v6(ip.src, ip.dst, ip.payload());
-        (ip.src.into(), ip.dst.into(), ip.payload(), sum)
+        (
+            ip.src.into(),
+            ip.dst.into(),
+            ip.payload(),
+            sum,
+            ip.traffic_class & 3,
+        )
     } else {
         let ip = ipv4::parse(packet).expect("the engine's own header");
         assert!(ip.checksum_ok());
         let sum = checksum::tcp_v4(ip.src, ip.dst, ip.payload());
-        (ip.src.into(), ip.dst.into(), ip.payload(), sum)
+        (ip.src.into(), ip.dst.into(), ip.payload(), sum, ip.ecn())
     };
     assert_eq!(sum, 0, "the engine's own checksum");
     let (header, options, payload) = tcp::parse(segment).expect("the engine's own header");
@@ -330,6 +341,7 @@ fn read(packet: &[u8]) -> Seen {
         from: (family::back(src), header.src_port),
         to: (family::back(dst), header.dst_port),
         header,
+        ecn,
         options: tcp::options::parse(options),
         payload: payload.to_vec(),
     }
