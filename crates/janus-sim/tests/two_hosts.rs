@@ -36,6 +36,8 @@ fn small_buffers_deliver_exactly_too() {
         let config = Config {
             receive_buffer: network.random().within(1_000..8_000) as u32,
             send_buffer: network.random().within(1_000..8_000) as u32,
+            receive_buffer_max: 0,
+            send_buffer_max: 0,
             timestamps: network.random().chance(500),
             ..Config::default()
         };

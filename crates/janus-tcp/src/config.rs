@@ -38,10 +38,15 @@ pub struct Config {
     /// Packet buffers with out-of-order data, over all connections; a quarter of those there are at most. At the bound the
     /// connection that has waited longest for a gap to be filled makes room.
     pub max_reordered: u32,
-    /// Unread bytes a connection may hold: the largest window offered.
+    /// Unread bytes a connection may hold at first: the largest window offered.
     pub receive_buffer: u32,
-    /// Unsent and unacknowledged bytes a connection may hold.
+    /// What that grows to while the application reads all that comes, and more in each round trip. The window scale
+    /// is chosen by it. No more than [`Config::receive_buffer`]: no growth.
+    pub receive_buffer_max: u32,
+    /// Unsent and unacknowledged bytes a connection may hold at first.
     pub send_buffer: u32,
+    /// What that grows to with the congestion window, of which it is twice the size.
+    pub send_buffer_max: u32,
     /// How long TIME-WAIT lasts (two maximum segment lifetimes), and how long a connection whose owner let go
     /// waits for the peer's FIN.
     pub time_wait: Duration,
@@ -91,8 +96,10 @@ impl Default for Config {
             max_time_wait: 1 << 18,
             max_segments: 1 << 22,
             max_reordered: 1 << 18,
-            receive_buffer: 256 << 10,
-            send_buffer: 256 << 10,
+            receive_buffer: 64 << 10,
+            receive_buffer_max: 6 << 20,
+            send_buffer: 64 << 10,
+            send_buffer_max: 4 << 20,
             time_wait: Duration::from_secs(60),
             rto_initial: Duration::from_secs(1),
             rto_min: Duration::from_millis(200),
@@ -116,7 +123,8 @@ impl Default for Config {
 impl Config {
     /// The shift that lets a 16-bit window name the whole receive buffer (RFC 7323 section 2).
     pub(crate) fn window_scale(&self) -> u8 {
-        let bits = 32 - (self.receive_buffer >> 16).leading_zeros();
+        let most = self.receive_buffer.max(self.receive_buffer_max);
+        let bits = 32 - (most >> 16).leading_zeros();
         bits.min(14) as u8
     }
 }

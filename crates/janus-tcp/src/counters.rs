@@ -143,6 +143,8 @@ counters! {
     reassembly_evicted,
     /// IP datagrams whose missing fragments did not come in time.
     reassembly_expired,
+    /// Times a receive buffer grew, because its application read more in a round trip than before.
+    windows_grown,
     /// Packet buffers with out-of-order data that made room, before anything in them was acknowledged.
     reordered_pruned,
     /// Dropped: out-of-order data beyond a bound.

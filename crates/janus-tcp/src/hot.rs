@@ -85,6 +85,10 @@ pub(crate) struct Hot {
     pub(crate) inbox: SegList,
     /// What waits beyond a gap, a block of `reorder`, or `NONE`.
     pub(crate) reorder: u32,
+    /// What is measured of it while it receives in bulk, a record of `tuning`, or `NONE`; and until when it keeps
+    /// its hot block for that, `ZERO` = it does not.
+    pub(crate) tuning: u32,
+    pub(crate) keep_until: Instant,
     /// Round trips measured: the end of the flight in which RTTVAR may fall once ([`crate::rto`]), and the largest
     /// deviation seen in it.
     pub(crate) rtt_round: SeqNum,
@@ -161,6 +165,8 @@ impl Default for Hot {
             unsent: SegList::default(),
             inbox: SegList::default(),
             reorder: NONE,
+            tuning: NONE,
+            keep_until: Instant::ZERO,
             rtt_round: SeqNum(0),
             rtt_off_max: 0,
             unacked_bytes: 0,
@@ -218,6 +224,7 @@ impl Hot {
             && self.writer == NONE
             && self.rto_at == Instant::ZERO
             && self.ack_at == Instant::ZERO
+            && self.keep_until == Instant::ZERO
     }
 
     /// A round trip was measured: the smallest is kept, for five minutes at most (RFC 8985 section 6.2 step 1; the
@@ -235,9 +242,10 @@ impl Hot {
     /// The earliest of its deadlines; `ZERO` when there is none.
     #[inline]
     pub(crate) fn deadline(&self) -> Instant {
-        match (self.rto_at, self.ack_at) {
+        let sooner = |a: Instant, b: Instant| match (a, b) {
             (Instant::ZERO, at) | (at, Instant::ZERO) => at,
             (a, b) => a.min(b),
-        }
+        };
+        sooner(sooner(self.rto_at, self.ack_at), self.keep_until)
     }
 }

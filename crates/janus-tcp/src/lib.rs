@@ -62,6 +62,7 @@ mod time;
 mod time_wait;
 mod timers;
 mod tlp;
+mod tuning;
 pub mod wheel;
 
 #[cfg(test)]

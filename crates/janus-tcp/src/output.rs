@@ -415,13 +415,8 @@ impl Stack {
     /// A pure acknowledgement from where the connection stands; data segments change what they need.
     #[inline]
     pub(crate) fn header_for(&mut self, conn: u32, id: u32, now: Instant) -> Outgoing {
-        let held = self.hot[id].inbox.bytes;
-        let cold = &mut self.cold[conn];
-        let window = offer_window(
-            cold,
-            held,
-            self.profiles.receive_buffer(cold.profile, &self.config),
-        );
+        let (held, buffer) = (self.hot[id].inbox.bytes, self.receive_buffer(conn, id));
+        let window = offer_window(&mut self.cold[conn], held, buffer);
         let cold = &self.cold[conn];
         Outgoing {
             key: self.cold.key(conn),

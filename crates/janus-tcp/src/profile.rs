@@ -158,12 +158,6 @@ impl Profiles {
         wished.unwrap_or(config.receive_buffer)
     }
 
-    /// Unsent and unacknowledged bytes that a connection may hold.
-    #[inline]
-    pub(crate) fn send_buffer(&self, profile: u8, config: &Config) -> u32 {
-        self.get(profile).send_buffer.unwrap_or(config.send_buffer)
-    }
-
     /// Connections that the sweep is for.
     #[inline]
     pub(crate) fn swept(&self) -> usize {

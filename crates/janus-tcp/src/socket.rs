@@ -115,7 +115,7 @@ impl Stack {
                 inbox.bytes -= n as u32;
             }
         }
-        self.after_read(conn, hot, now);
+        self.after_read(conn, hot, done as u32, now);
         Ok(done)
     }
 
@@ -145,8 +145,9 @@ impl Stack {
         let Some(seg) = self.segments.pop_front(&mut self.hot[hot].inbox) else {
             return Err(Error::WouldBlock);
         };
+        let len = self.segments[seg].len;
         let taken = self.segments.take(seg);
-        self.after_read(conn, hot, now);
+        self.after_read(conn, hot, u32::from(len), now);
         let (buf, off, len) = taken.ok_or(Error::NoBuffers)?;
         Ok(Some(Received { buf, off, len }))
     }
@@ -169,11 +170,14 @@ impl Stack {
 
     /// Room was made: the peer is told when that doubles what it may send (RFC 9293 section 3.8.6.2.2).
     #[inline]
-    fn after_read(&mut self, conn: u32, id: u32, now: Instant) {
+    fn after_read(&mut self, conn: u32, id: u32, taken: u32, now: Instant) {
         self.now = now;
+        if self.hot[id].tuning != NONE {
+            self.tune_by_reading(conn, id, taken, now);
+        }
+        let buffer = self.receive_buffer(conn, id);
         let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
         let offered = cold.receive_window();
-        let buffer = self.profiles.receive_buffer(cold.profile, &self.config);
         // What the window field can say: a peer that does not scale never sees more than 65,535.
         let most = 0xffff << cold.receive_scale();
         let free = buffer.saturating_sub(hot.inbox.bytes).min(most);
@@ -191,9 +195,7 @@ impl Stack {
         let (unsent, flight) = (&self.hot[hot].unsent, &self.hot[hot].flight);
         let charge = (unsent.count + flight.count) * LEAST_CHARGE;
         let held = (unsent.bytes + flight.bytes).max(charge);
-        let profile = self.cold[self.hot[hot].conn].profile;
-        let most = self.profiles.send_buffer(profile, &self.config);
-        most.saturating_sub(held) as usize
+        self.send_buffer(&self.hot[hot]).saturating_sub(held) as usize
     }
 
     /// Queues up to `bytes.len()` bytes for sending.

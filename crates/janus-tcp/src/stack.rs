@@ -31,6 +31,7 @@ use crate::segment::Segments;
 use crate::table::FlowTable;
 use crate::time::Instant;
 use crate::time_wait::{TimeWait, TimeWaits};
+use crate::tuning::Tuning;
 use crate::wheel::Wheel;
 
 /// Replies (resets, SYN-ACKs, challenge ACKs, ARP, pings) waiting to be handed out; beyond it they are
@@ -57,7 +58,8 @@ pub struct MemoryReport {
     pub tcb: usize,
     /// The flow table.
     pub table: usize,
-    /// Hot blocks, and what is kept beside them while something sent may be missing.
+    /// Hot blocks, what is kept beside them while something sent may be missing, and what is measured of connections that
+    /// receive in bulk.
     pub hot: usize,
     /// Segment descriptors, and what orders those that came out of order.
     pub segments: usize,
@@ -82,6 +84,7 @@ pub struct Stack {
     pub(crate) recovery: Slab<Recovery>,
     pub(crate) segments: Segments,
     pub(crate) reorders: Reorders,
+    pub(crate) tunings: Slab<Tuning>,
     pub(crate) half_open: HalfOpens,
     pub(crate) time_wait: TimeWaits,
     pub(crate) listeners: Listeners,
@@ -129,6 +132,7 @@ impl Stack {
             hot: Slab::new(config.max_hot, growth)?,
             recovery: Slab::new(config.max_hot, growth)?,
             segments: Segments::new(config.max_segments, growth)?,
+            tunings: Slab::new(config.max_hot, growth)?,
             reorders: Reorders::new(reordered_max(&config, &pool), secrets.table.0, growth)?,
             half_open: HalfOpens::new(config.max_half_open, growth)?,
             time_wait: TimeWaits::new(config.max_time_wait, growth)?,
@@ -170,7 +174,9 @@ impl Stack {
             tcb: self.cold.committed_bytes(),
             table: self.table.committed_bytes(),
             segments: self.segments.committed_bytes() + self.reorders.committed_bytes(),
-            hot: self.hot.committed_bytes() + self.recovery.committed_bytes(),
+            hot: self.hot.committed_bytes()
+                + self.recovery.committed_bytes()
+                + self.tunings.committed_bytes(),
             half_open: self.half_open.committed_bytes(),
             time_wait: self.time_wait.committed_bytes(),
             timers: self.wheel.committed_bytes(),
@@ -345,6 +351,7 @@ impl Stack {
             self.segments.clear(&mut hot.inbox, &mut self.pool);
         }
         self.forget_reordered(id);
+        self.end_tuning(id);
         let hot = &mut self.hot[id];
         hot.pipe = 0;
         (hot.rto_at, hot.rtx_at) = (Instant::ZERO, Instant::ZERO);

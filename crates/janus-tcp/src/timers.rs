@@ -125,6 +125,10 @@ impl Stack {
             hot.set(hot_flag::ACK_NOW);
             self.queue_output(id);
         }
+        let keep_until = self.hot[id].keep_until;
+        if keep_until != Instant::ZERO && keep_until <= now {
+            self.end_tuning(id);
+        }
         let hot = &self.hot[id];
         let conn = hot.conn;
         if hot.rto_at != Instant::ZERO && hot.rto_at <= now {

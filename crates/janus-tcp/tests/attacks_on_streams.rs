@@ -15,6 +15,8 @@ fn small() -> Config {
     Config {
         receive_buffer: 60_000,
         send_buffer: 60_000,
+        receive_buffer_max: 0,
+        send_buffer_max: 0,
         ..Config::default()
     }
 }

@@ -95,6 +95,8 @@ impl Server {
         let config = Config {
             receive_buffer: RECEIVE_BUFFER,
             send_buffer: 32_000,
+            receive_buffer_max: 0,
+            send_buffer_max: 0,
             timestamps,
             ..Config::default()
         };

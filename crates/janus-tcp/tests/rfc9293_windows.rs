@@ -17,6 +17,8 @@ fn small() -> Config {
     Config {
         receive_buffer: BUFFER,
         send_buffer: BUFFER,
+        receive_buffer_max: 0,
+        send_buffer_max: 0,
         // These tests look at the window by probes that follow each other at once.
         invalid_ack_interval: Duration::ZERO,
         ..Config::default()

@@ -4,6 +4,8 @@
 
 mod support;
 
+use core::time::Duration;
+
 use janus_tcp::Config;
 use janus_wire::SeqNum;
 use janus_wire::tcp::Flags;
@@ -33,6 +35,8 @@ impl Receiver {
     fn new(timestamps: bool) -> Receiver {
         let mut host = Host::with(Config {
             receive_buffer: 60_000,
+            receive_buffer_max: 0,
+            send_buffer_max: 0,
             ..Config::default()
         });
         let peer = open(&mut host, timestamps);
@@ -192,6 +196,7 @@ fn a_late_duplicate_is_told_by_an_idle_connection() {
     let mut peer = open(&mut host, true);
     peer.say(&mut host, 1_000);
     peer.expect_stream(&mut host);
+    host.wait(Duration::from_millis(50));
     peer.listen(&mut host, true);
     assert_eq!(host.stack.hot_in_use(), 0);
     let mut told = 0;

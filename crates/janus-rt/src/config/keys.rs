@@ -63,8 +63,16 @@ pub(super) const KEYS: &[Key] = &[
         set: |p, v| store(&mut p.receive_buffer, number(v)),
     },
     Key {
+        name: "receive_buffer_max",
+        set: |p, v| store(&mut p.receive_buffer_max, number(v)),
+    },
+    Key {
         name: "send_buffer",
         set: |p, v| store(&mut p.send_buffer, number(v)),
+    },
+    Key {
+        name: "send_buffer_max",
+        set: |p, v| store(&mut p.send_buffer_max, number(v)),
     },
     Key {
         name: "packet_buffers",

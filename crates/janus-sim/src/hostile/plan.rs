@@ -173,6 +173,8 @@ impl HostPlan {
                 max_segments: 1 << 16,
                 receive_buffer: buffer(random),
                 send_buffer: buffer(random),
+                receive_buffer_max: 0,
+                send_buffer_max: 0,
                 timestamps: random.chance(750),
                 delayed_ack: millis(random, 1..200),
                 time_wait: millis(random, 1_000..60_000),

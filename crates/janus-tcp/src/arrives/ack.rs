@@ -161,13 +161,7 @@ impl Stack {
             self.arm_retransmission(conn, id, true, now);
         }
         let hot = &self.hot[id];
-        if hot.writer != NONE
-            && self.send_room(id)
-                >= self
-                    .profiles
-                    .send_buffer(self.cold[conn].profile, &self.config) as usize
-                    / 3
-        {
+        if hot.writer != NONE && self.send_room(id) >= self.send_buffer(hot) as usize / 3 {
             self.wake_writer(conn);
         }
         if fin_acked {

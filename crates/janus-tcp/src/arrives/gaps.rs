@@ -120,7 +120,8 @@ impl Stack {
             pool: &mut self.pool,
         };
         let kept = self.reorders.join(block, text, arrived, &mut memory)
-            || self.room_for_reordered(id, text) && self.keep_frame(block, text, frame);
+            || self.room_for_reordered(self.hot[id].conn, id, text)
+                && self.keep_frame(block, text, frame);
         if kept {
             self.counters.reordered += 1;
         } else {
@@ -140,9 +141,9 @@ impl Stack {
     /// Makes room for one more packet buffer. At the connection's own bound what it holds highest goes; at that of all
     /// together, all of the connection that has waited longest. Nothing goes that was acknowledged, for that has left;
     /// what was only reported may (RFC 2018 section 8).
-    fn room_for_reordered(&mut self, id: u32, text: &Text) -> bool {
+    fn room_for_reordered(&mut self, conn: u32, id: u32, text: &Text) -> bool {
         let block = self.hot[id].reorder;
-        let limit = self.config.receive_buffer / BYTES_PER_BUFFER + LEAST_BUFFERS;
+        let limit = self.receive_buffer(conn, id) / BYTES_PER_BUFFER + LEAST_BUFFERS;
         if self.reorders.has_room(block, limit) {
             return true;
         }

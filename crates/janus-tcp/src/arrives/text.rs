@@ -60,8 +60,7 @@ impl Stack {
         if fin {
             self.fin_arrives(conn, now);
         } else {
-            let at_once = self.answer_unlikely(conn, p) || self.is_quick(conn);
-            self.owe_ack(conn, id, u32::from(text.len), at_once, now);
+            self.owe_ack(conn, id, p, u32::from(text.len), now);
         }
         if repeated.is_some() {
             self.acknowledge_repeated(conn, repeated, now);
@@ -155,14 +154,20 @@ impl Stack {
     }
 
     /// Acknowledge now or a little later (RFC 9293 section 3.8.6.3, RFC 5681 section 4.2).
-    fn owe_ack(&mut self, conn: u32, id: u32, len: u32, at_once: bool, now: Instant) {
+    fn owe_ack(&mut self, conn: u32, id: u32, p: &Parsed, len: u32, now: Instant) {
+        let at_once = self.answer_unlikely(conn, p) || self.is_quick(conn);
         let mss = u32::from(self.cold[conn].mss);
         self.cold[conn].set(flag::UNANSWERED);
         let hot = &mut self.hot[id];
         hot.unacked_bytes += len;
-        if at_once || hot.unacked_bytes >= 2 * mss.saturating_sub(12) {
+        let two_full = hot.unacked_bytes >= 2 * mss.saturating_sub(12);
+        if at_once || two_full {
+            let first = !hot.has(hot_flag::ACK_NOW);
             hot.set(hot_flag::ACK_NOW);
             self.queue_output(id);
+            if two_full && first {
+                self.receives_in_bulk(conn, id, p, now);
+            }
         } else if hot.ack_at == Instant::ZERO {
             hot.ack_at = now + self.config.delayed_ack;
         }

@@ -171,6 +171,8 @@ fn a_small_receive_buffer_closes_and_opens_the_window() {
     let config = Config {
         receive_buffer: 4_000,
         send_buffer: 100_000,
+        receive_buffer_max: 0,
+        send_buffer_max: 0,
         ..Config::default()
     };
     let mut pair = Pair::new(&config, 3);

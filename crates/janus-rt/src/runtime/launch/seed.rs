@@ -161,8 +161,14 @@ pub(super) fn tcp_config(mut config: Config, settings: &Settings) -> Config {
     if let Some(bytes) = settings.receive_buffer {
         config.receive_buffer = bytes;
     }
+    if let Some(bytes) = settings.receive_buffer_max {
+        config.receive_buffer_max = bytes;
+    }
     if let Some(bytes) = settings.send_buffer {
         config.send_buffer = bytes;
+    }
+    if let Some(bytes) = settings.send_buffer_max {
+        config.send_buffer_max = bytes;
     }
     config
 }

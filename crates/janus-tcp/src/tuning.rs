@@ -1,0 +1,229 @@
+//! Buffers that follow what a path and an application take. Receiving: the window begins small and grows, for a
+//! connection whose application reads all that comes, to twice what it read in a round trip and more while that still
+//! grows (what Linux calls dynamic right-sizing), so that the sender is never held back by the window alone. It never
+//! shrinks by itself and is never taken back. Sending: twice the congestion window may be written ahead.
+//!
+//! A measurement lasts a round trip, and a hot block not that long; so a connection that gets full segments one after
+//! the other keeps its block until they cease. What it keeps, beside the block, is a record of this file. One that is
+//! idle keeps nothing: the window it was offered stands, and is where it begins again.
+
+use core::time::Duration;
+
+use crate::cold::{NONE, Tcb, flag};
+use crate::hot::Hot;
+use crate::isn;
+use crate::parse::Parsed;
+use crate::profile::DEFAULT;
+use crate::stack::Stack;
+use crate::time::Instant;
+
+/// What may come in the first round trip without the window growing: the initial window (RFC 6928).
+const FIRST_SEGMENTS: u32 = 10;
+/// How long a connection is taken to receive still after a full segment: two round trips, within these bounds.
+const KEEP_LEAST: Duration = Duration::from_millis(10);
+const KEEP_MOST: Duration = Duration::from_secs(4);
+
+/// What is known of a connection that receives.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Tuning {
+    /// Unread bytes it may hold.
+    pub(crate) buffer: u32,
+    /// Bytes read in this round trip, and in the one before.
+    copied: u32,
+    space: u32,
+    /// When this round trip began, in microseconds, wrapping.
+    round_us: u32,
+    /// A round trip as seen from here, in microseconds; 0 = not measured.
+    rtt_us: u32,
+    /// With timestamps, the echo last measured by; without, the number that ends the window being measured.
+    mark: u32,
+    /// When that began.
+    mark_us: u32,
+}
+
+impl Tuning {
+    /// The end of a round trip in which so much was read: how large the buffer should be.
+    fn wanted(&self, mss: u32) -> u64 {
+        let (copied, space) = (u64::from(self.copied), u64::from(self.space.max(1)));
+        // Twice, so that the sender may double; and room for what a loss holds up.
+        let wanted = 2 * copied + 16 * u64::from(mss);
+        // It still grows: by as much again, twice over.
+        wanted + 2 * (wanted * (copied - space) / space)
+    }
+
+    /// A round trip measured by timestamps: smoothed, as RFC 6298 does.
+    fn smooth(&mut self, rtt_us: u32) {
+        self.rtt_us = match self.rtt_us {
+            0 => rtt_us,
+            old => old - old / 8 + rtt_us / 8,
+        };
+    }
+}
+
+impl Stack {
+    /// Unread bytes that a connection may hold.
+    #[inline]
+    pub(crate) fn receive_buffer(&self, conn: u32, id: u32) -> u32 {
+        match self.hot[id].tuning {
+            NONE => self
+                .profiles
+                .receive_buffer(self.cold[conn].profile, &self.config),
+            tuning => self.tunings[tuning].buffer,
+        }
+    }
+
+    /// Bytes that a connection may have written ahead: twice what may be in flight, so that the next flight is there when
+    /// the last one is acknowledged.
+    #[inline]
+    pub(crate) fn send_buffer(&self, hot: &Hot) -> u32 {
+        let wished = self.profiles.get(self.cold[hot.conn].profile).send_buffer;
+        if let Some(bytes) = wished {
+            return bytes;
+        }
+        let least = self.config.send_buffer;
+        let most = self.config.send_buffer_max.max(least);
+        hot.cwnd.saturating_mul(2).clamp(least, most)
+    }
+
+    /// Full segments come one after the other: the connection is measured from now on, or still.
+    #[inline]
+    pub(crate) fn receives_in_bulk(&mut self, conn: u32, id: u32, p: &Parsed, now: Instant) {
+        // A size that the application gave is kept (and one that it gives later, from then on).
+        let profile = self.cold[conn].profile;
+        if profile != DEFAULT && self.profiles.get(profile).receive_buffer.is_some() {
+            self.end_tuning(id);
+            return;
+        }
+        if self.hot[id].tuning == NONE && !self.begin_tuning(conn, id, now) {
+            return;
+        }
+        self.measure_arrival(conn, id, p, now);
+        let rtt_us = self.receive_rtt_us(conn, id);
+        let keep = Duration::from_micros(2 * u64::from(rtt_us)).clamp(KEEP_LEAST, KEEP_MOST);
+        self.hot[id].keep_until = now + keep;
+    }
+
+    fn begin_tuning(&mut self, conn: u32, id: u32, now: Instant) -> bool {
+        let cold = &self.cold[conn];
+        if self.config.receive_buffer_max <= self.config.receive_buffer {
+            return false;
+        }
+        let Some(tuning) = self.tunings.alloc() else {
+            return false;
+        };
+        let now_us = now.as_micros() as u32;
+        let buffer = self.config.receive_buffer.max(cold.receive_window());
+        self.tunings[tuning] = Tuning {
+            buffer: buffer.min(self.config.receive_buffer_max),
+            space: (FIRST_SEGMENTS * u32::from(cold.mss)).min(buffer),
+            round_us: now_us,
+            mark_us: now_us,
+            mark: self.first_mark(cold),
+            ..Tuning::default()
+        };
+        self.hot[id].tuning = tuning;
+        true
+    }
+
+    fn first_mark(&self, cold: &Tcb) -> u32 {
+        if cold.has(flag::TIMESTAMPS) {
+            0
+        } else {
+            cold.rcv_adv.0
+        }
+    }
+
+    /// No full segments any more. Whoever calls settles the connection.
+    pub(crate) fn end_tuning(&mut self, id: u32) {
+        let hot = &mut self.hot[id];
+        hot.keep_until = Instant::ZERO;
+        let tuning = core::mem::replace(&mut hot.tuning, NONE);
+        if tuning != NONE {
+            self.tunings.free(tuning);
+        }
+    }
+
+    /// The round trip: our timestamp that a full segment echoes is as old as that; without timestamps, a window's worth
+    /// takes at least as long to come, so the shortest time is the best guess.
+    fn measure_arrival(&mut self, conn: u32, id: u32, p: &Parsed, now: Instant) {
+        let cold = &self.cold[conn];
+        let tuning = &mut self.tunings[self.hot[id].tuning];
+        let now_us = now.as_micros() as u32;
+        if cold.has(flag::TIMESTAMPS) {
+            let Some((_, echo)) = p.timestamps else {
+                return;
+            };
+            if echo == tuning.mark || p.payload_len < cold.payload_mss() {
+                return;
+            }
+            tuning.mark = echo;
+            let clock = isn::timestamp(&self.secrets, &self.cold.key(conn), now);
+            let age_ms = clock.wrapping_sub(echo);
+            // In a tick or two the handshake measured better; from hours ago or the future nothing was echoed.
+            if age_ms > 1 && age_ms < 120_000 {
+                tuning.smooth(age_ms * 1_000);
+            }
+        } else if (cold.rcv_nxt - janus_wire::SeqNum(tuning.mark)) >= 0 {
+            let took_us = now_us.wrapping_sub(tuning.mark_us).max(1);
+            if tuning.rtt_us == 0 || took_us < tuning.rtt_us {
+                tuning.rtt_us = took_us;
+            }
+            tuning.mark = cold.rcv_adv.0;
+            tuning.mark_us = now_us;
+        }
+    }
+
+    /// The round trip as the receiver sees it, else as the sender in us did; 0 when neither did.
+    #[inline]
+    fn receive_rtt_us(&self, conn: u32, id: u32) -> u32 {
+        match self.tunings[self.hot[id].tuning].rtt_us {
+            0 => self.cold[conn].srtt_us,
+            rtt_us => rtt_us,
+        }
+    }
+
+    /// The application has taken bytes. After each round trip in which it took more than in the one before, the buffer
+    /// grows.
+    pub(crate) fn tune_by_reading(&mut self, conn: u32, id: u32, taken: u32, now: Instant) {
+        let rtt_us = self.receive_rtt_us(conn, id);
+        let cold = &self.cold[conn];
+        let tuning = &mut self.tunings[self.hot[id].tuning];
+        tuning.copied = tuning.copied.saturating_add(taken);
+        let now_us = now.as_micros() as u32;
+        if rtt_us == 0 || now_us.wrapping_sub(tuning.round_us) < rtt_us {
+            return;
+        }
+        if tuning.copied > tuning.space {
+            let wanted = tuning.wanted(u32::from(cold.mss));
+            let most = self.config.receive_buffer_max;
+            if wanted > u64::from(tuning.buffer) && tuning.buffer < most {
+                tuning.buffer = wanted.min(u64::from(most)) as u32;
+                self.counters.windows_grown += 1;
+            }
+            tuning.space = tuning.copied;
+        }
+        tuning.copied = 0;
+        tuning.round_us = now_us;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_steady_rate_gets_twice_and_a_growing_one_more() {
+        let steady = Tuning {
+            copied: 100_000,
+            space: 100_000,
+            ..Tuning::default()
+        };
+        assert_eq!(steady.wanted(1_000), 216_000);
+        let doubling = Tuning {
+            copied: 100_000,
+            space: 50_000,
+            ..Tuning::default()
+        };
+        assert_eq!(doubling.wanted(1_000), 3 * 216_000);
+    }
+}
