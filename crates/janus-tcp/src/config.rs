@@ -60,6 +60,10 @@ pub struct Config {
     pub max_retries: u8,
     /// SYNs sent before an active open is given up: 7 wait 127 s, R2 must be 3 minutes at least (MUST-23).
     pub max_syn_retries: u8,
+    /// How long a connection that nobody owns any more may take to deliver what was written, however alive its peer.
+    pub orphan_timeout: Duration,
+    /// Connections that nobody owns any more and that are not finished; one more is reset.
+    pub max_orphans: u32,
     /// Longest wait before in-order data is acknowledged.
     pub delayed_ack: Duration,
     /// Most ICMP errors sent in a second, about: how many exactly is nobody's to know.
@@ -106,6 +110,8 @@ impl Default for Config {
             rto_max: Duration::from_secs(120),
             max_retries: 15,
             max_syn_retries: 7,
+            orphan_timeout: Duration::from_secs(900),
+            max_orphans: 1 << 16,
             delayed_ack: Duration::from_millis(40),
             icmp_errors_per_second: 1_000,
             mtu_probing: true,

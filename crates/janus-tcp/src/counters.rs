@@ -103,6 +103,10 @@ counters! {
     keepalives,
     /// Connections ended because nothing was heard for too long.
     idle_ended,
+    /// Connections without an owner that were reset: they took too long, or were too many.
+    orphans_aborted,
+    /// Handshakes finished by a peer of which the first data is waited for.
+    deferred,
     /// RSTs sent.
     resets_out,
     /// Connections ended by the peer's RST.

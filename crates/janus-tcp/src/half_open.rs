@@ -30,6 +30,8 @@ pub(crate) struct HalfOpen {
     /// What both SYNs agreed on, as bits of [`crate::cold::flag`]: the connection begins with them.
     pub(crate) flags: u8,
     pub(crate) tries: u8,
+    /// The peer has acknowledged, and its first data is waited for.
+    pub(crate) acked: bool,
 }
 
 pub(crate) const NO_SCALE: u8 = 0xff;
@@ -76,6 +78,11 @@ impl HalfOpens {
     #[inline]
     pub(crate) fn prefetch(&self, id: u32) {
         self.store.prefetch(id);
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, id: u32) -> &mut HalfOpen {
+        &mut self.store[id]
     }
 
     #[inline]

@@ -10,6 +10,7 @@ use janus_wire::SeqNum;
 use crate::cold::NONE;
 use crate::congestion::Algorithm;
 use crate::cubic::Cubic;
+use crate::patience::Stalled;
 use crate::segment::SegList;
 use crate::time::Instant;
 use crate::wheel::TimerId;
@@ -116,6 +117,10 @@ pub(crate) struct Hot {
     /// Window probes since the peer last answered anything.
     pub(crate) probes: u8,
     pub(crate) flags: u8,
+    // Patience ([`crate::patience`]).
+    pub(crate) stalled: Stalled,
+    /// Milliseconds, wrapping and odd, of an orphan's first timer; 0 = none yet.
+    pub(crate) orphaned_ms: u32,
     // The path ([`crate::resize`], [`crate::icmp_errors`]).
     /// A bit of [`crate::cold::flag::FAILURE`]: what a router last complained of, told if the peer never answers again.
     pub(crate) soft_error: u8,
@@ -182,6 +187,8 @@ impl Default for Hot {
             dup_acks: 0,
             probes: 0,
             flags: 0,
+            stalled: Stalled::default(),
+            orphaned_ms: 0,
             soft_error: 0,
             probe_out: false,
             mss_full: 0,

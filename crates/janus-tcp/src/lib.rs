@@ -38,6 +38,7 @@ mod options;
 mod output;
 mod parse;
 mod passive;
+mod patience;
 mod pmtu;
 mod profile;
 mod prr;

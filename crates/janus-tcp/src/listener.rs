@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::cold::NONE;
 use crate::error::Error;
+use crate::half_open::MAX_TRIES;
 
 /// A listening socket of one stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -12,6 +13,8 @@ pub struct ListenerId(pub(crate) u32);
 
 /// Largest backlog; a larger wish is cut to it.
 pub(crate) const MAX_BACKLOG: usize = 1 << 16;
+/// SYN-ACKs sent before a record is given up in a full SYN queue.
+const FEWEST_TRIES: u8 = 3;
 /// Listeners a stack holds.
 const MAX_LISTENERS: usize = 4_096;
 
@@ -24,6 +27,8 @@ pub(crate) struct Listener {
     pub(crate) acceptor: u32,
     /// Half-open records for it: the SYN queue's length.
     pub(crate) half_open: u32,
+    /// Those of them whose SYN-ACK was sent once only.
+    pub(crate) young: u32,
     /// The socket options that its connections begin with.
     pub(crate) profile: u8,
     pub(crate) nodelay: bool,
@@ -72,6 +77,7 @@ impl Listeners {
             queue: VecDeque::with_capacity(backlog),
             acceptor: NONE,
             half_open: 0,
+            young: 0,
             profile: 0,
             nodelay: false,
             defer_tries: 0,
@@ -106,18 +112,52 @@ impl Listeners {
         listener.map_or(0, |listener| listener.profile)
     }
 
+    /// SYN-ACKs that a listener waits for data, once the handshake is done.
+    pub(crate) fn defer_tries(&self, id: u32) -> u8 {
+        let listener = self.slots.get(id as usize).and_then(Option::as_ref);
+        listener.map_or(0, |listener| listener.defer_tries)
+    }
+
     /// A SYN for it is answered and remembered.
     pub(crate) fn half_opened(&mut self, id: ListenerId) {
         if let Some(listener) = self.get(id) {
             listener.half_open = listener.half_open.saturating_add(1);
+            listener.young = listener.young.saturating_add(1);
         }
     }
 
     /// Such a record is gone, whatever became of it.
-    pub(crate) fn half_open_gone(&mut self, id: ListenerId) {
+    pub(crate) fn half_open_gone(&mut self, id: ListenerId, tries: u8) {
         if let Some(listener) = self.get(id) {
             listener.half_open = listener.half_open.saturating_sub(1);
+            listener.young = listener.young.saturating_sub(u32::from(tries == 1));
         }
+    }
+
+    /// The first SYN-ACK of such a record was not answered in time.
+    pub(crate) fn half_open_aged(&mut self, id: ListenerId) {
+        if let Some(listener) = self.get(id) {
+            listener.young = listener.young.saturating_sub(1);
+        }
+    }
+
+    /// How often a SYN-ACK is sent. While more than half of the SYN queue is taken, the older records leave room for the
+    /// young ones sooner, the fewer of these there are (Linux: reqsk_timer_handler).
+    pub(crate) fn syn_ack_tries(&mut self, id: ListenerId) -> u8 {
+        let mut tries = MAX_TRIES as u8;
+        let Some(listener) = self.get(id) else {
+            return tries;
+        };
+        let taken = listener.half_open as usize;
+        if 2 * taken <= listener.backlog.max(8) {
+            return tries;
+        }
+        let mut young = 2 * listener.young as usize;
+        while tries > FEWEST_TRIES && taken >= young {
+            tries -= 1;
+            young *= 2;
+        }
+        tries
     }
 
     /// As many handshakes are half done as may wait to be accepted (Linux: inet_csk_reqsk_queue_is_full).

@@ -5,6 +5,7 @@ use core::time::Duration;
 
 use crate::cold::{NONE, flag};
 use crate::error::Error;
+use crate::half_open::MAX_TRIES;
 use crate::hot::hot_flag;
 use crate::listener::ListenerId;
 use crate::profile::SocketOptions;
@@ -76,15 +77,16 @@ impl Stack {
         Ok(())
     }
 
-    /// A listener gets to see a connection only when its first data is there, or after about this time (Linux:
-    /// TCP_DEFER_ACCEPT). `None`: as soon as the handshake is done.
+    /// A listener gets to see a connection only when its first data is there, or after about this time, a minute at most
+    /// (Linux: TCP_DEFER_ACCEPT). `None`: as soon as the handshake is done.
     pub fn set_defer_accept(
         &mut self,
         id: ListenerId,
         time: Option<Duration>,
     ) -> Result<(), Error> {
         let listener = self.listeners.get(id).ok_or(Error::Stale)?;
-        listener.defer_tries = time.map_or(0, |time| tries_within(time, self.config.rto_initial));
+        let tries = time.map_or(0, |time| tries_within(time, self.config.rto_initial));
+        listener.defer_tries = tries.min(MAX_TRIES as u8 - 1);
         Ok(())
     }
 

@@ -163,7 +163,36 @@ impl Stack {
             self.counters.dropped_paws += 1;
             return None;
         }
+        // Linux: tcp_check_req. The repeated SYN-ACKs, when data is waited for no longer, ask for another.
+        let defer = self.listeners.defer_tries(record.listener);
+        if record.tries <= defer && p.space() == 0 {
+            self.counters.deferred += u64::from(!record.acked);
+            self.half_open.get_mut(slot).acked = true;
+            return None;
+        }
         self.establish(slot, &record, p, now)
+    }
+
+    /// A SYN-ACK has not been answered in time: it is sent again, or the record given up. One that was answered, but by no
+    /// data yet, is left in peace until the listener's patience ends (Linux: syn_ack_recalc).
+    pub(crate) fn syn_ack_is_due(&mut self, slot: u32, now: Instant) {
+        let record = *self.half_open.get(slot);
+        let listener = ListenerId(record.listener);
+        let defer = self.listeners.defer_tries(record.listener);
+        let deferring = record.acked && record.tries <= defer;
+        let tired = record.tries >= self.listeners.syn_ack_tries(listener) && !deferring;
+        if tired || !self.half_open.try_again(slot, now) {
+            self.counters.half_open_expired += 1;
+            self.drop_half_open(slot);
+            return;
+        }
+        if record.tries == 1 {
+            self.listeners.half_open_aged(listener);
+        }
+        if !record.acked || record.tries >= defer {
+            self.counters.retransmissions += 1;
+            self.send_syn_ack(slot, now);
+        }
     }
 
     fn half_open_ack(&mut self, key: FlowKey, record: &HalfOpen, now: Instant) {
@@ -190,7 +219,7 @@ impl Stack {
             Record::Connection(conn).encode(),
         );
         self.half_open.remove(slot);
-        self.listeners.half_open_gone(listener);
+        self.listeners.half_open_gone(listener, record.tries);
         self.stand_in_queue(listener, conn);
         Some(conn)
     }
@@ -241,8 +270,9 @@ impl Stack {
             ..Tcb::default()
         };
         match record.tries {
-            // Of a cookie nobody knows how often, or when, it was sent.
+            // Of a cookie nobody knows how often, or when, it was sent; and data that was waited for measures nothing.
             0 => {}
+            1 if record.acked => {}
             1 => {
                 let rtt = now.saturating_since(record.sent_at).as_micros();
                 rto::sample(cold, u32::try_from(rtt).unwrap_or(u32::MAX));

@@ -205,7 +205,9 @@ impl Stack {
             if hot.timer_kind == TimerKind::Rto {
                 hot.rto_at = hot.rtx_at;
             }
+            self.hurry(conn, id, now);
         }
+        let (hot, seg) = (&self.hot[id], &mut self.segments[at]);
         if hot.recovery == NONE {
             return;
         }

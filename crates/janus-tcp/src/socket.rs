@@ -306,8 +306,10 @@ impl Stack {
             self.abort_conn(conn, now);
             return;
         }
+        if self.orphan(conn, now) {
+            return;
+        }
         let cold = &mut self.cold[conn];
-        cold.set(flag::ORPHAN);
         cold.reader = NONE;
         if cold.hot != NONE {
             let hot = cold.hot;
@@ -350,7 +352,10 @@ impl Stack {
     pub(crate) fn abort_conn(&mut self, conn: u32, now: Instant) {
         let cold = &mut self.cold[conn];
         cold.reader = NONE;
-        cold.set(flag::ORPHAN);
+        if !cold.has(flag::ORPHAN) {
+            cold.set(flag::ORPHAN);
+            self.orphans += 1;
+        }
         self.reset_peer(conn, now);
         let hot = self.cold[conn].hot;
         if hot != NONE {

@@ -21,6 +21,7 @@ use crate::interface::Interface;
 use crate::keepalive::Sweep;
 use crate::listener::{ListenerId, Listeners};
 use crate::neighbor::Neighbors;
+use crate::patience::Stalled;
 use crate::pmtu::Paths;
 use crate::profile::Profiles;
 use crate::records::Record;
@@ -112,6 +113,8 @@ pub struct Stack {
     /// Sets of socket options.
     pub(crate) profiles: Profiles,
     pub(crate) sweep: Sweep,
+    /// Connections whose owners have let go of them.
+    pub(crate) orphans: usize,
     pub(crate) ip_id: u16,
 }
 
@@ -155,6 +158,7 @@ impl Stack {
             limits: Limits::default(),
             profiles: Profiles::new(),
             sweep: Sweep::default(),
+            orphans: 0,
             ip_id: 0,
             config,
             interface,
@@ -201,6 +205,11 @@ impl Stack {
     /// Connections, those not yet accepted and those let go but unfinished included.
     pub fn connections(&self) -> usize {
         self.cold.len()
+    }
+
+    /// Connections that nobody owns any more and that are not finished.
+    pub fn orphans(&self) -> usize {
+        self.orphans
     }
 
     /// SYNs answered and not yet acknowledged.
@@ -277,6 +286,8 @@ impl Stack {
         hot.dup_acks = 0;
         hot.probes = 0;
         hot.unacked_bytes = 0;
+        hot.stalled = Stalled::default();
+        hot.orphaned_ms = 0;
         hot.rtt_round = cold.snd_nxt;
         hot.rtt_off_max = 0;
         hot.soft_error = 0;
@@ -400,6 +411,7 @@ impl Stack {
     /// Gives the slot of an ended connection back.
     pub(crate) fn release(&mut self, conn: u32) {
         self.take_options(conn);
+        self.orphans -= usize::from(self.cold[conn].has(flag::ORPHAN));
         let cold = &mut self.cold[conn];
         debug_assert!(cold.state == State::Closed && cold.hot == NONE);
         cold.generation = cold.generation.wrapping_add(1);
@@ -453,7 +465,8 @@ impl Stack {
 
     pub(crate) fn drop_half_open(&mut self, id: u32) {
         let listener = self.half_open.get(id).listener;
-        self.listeners.half_open_gone(ListenerId(listener));
+        let tries = self.half_open.get(id).tries;
+        self.listeners.half_open_gone(ListenerId(listener), tries);
         let key = self.half_open.key(id);
         self.table
             .remove(self.hash.flow(&key), Record::HalfOpen(id).encode());

@@ -88,13 +88,7 @@ impl Stack {
             let Some(id) = self.half_open.due(now, first_wait) else {
                 break;
             };
-            if self.half_open.try_again(id, now) {
-                self.counters.retransmissions += 1;
-                self.send_syn_ack(id, now);
-            } else {
-                self.counters.half_open_expired += 1;
-                self.drop_half_open(id);
-            }
+            self.syn_ack_is_due(id, now);
         }
     }
 
@@ -131,6 +125,10 @@ impl Stack {
         }
         let hot = &self.hot[id];
         let conn = hot.conn;
+        if self.cold[conn].has(flag::ORPHAN) && self.orphan_is_too_old(conn, id, now) {
+            return;
+        }
+        let hot = &self.hot[id];
         if hot.rto_at != Instant::ZERO && hot.rto_at <= now {
             match hot.timer_kind {
                 TimerKind::Tlp => self.on_probe_timeout(conn, id, now),
@@ -159,6 +157,10 @@ impl Stack {
             return;
         }
         self.counters.timeouts += 1;
+        if self.out_of_patience(conn, id, now) {
+            return;
+        }
+        let counted = !self.counts_time_only(conn);
         let (cold, hot) = (&mut self.cold[conn], &mut self.hot[id]);
         let opening = matches!(cold.state, State::SynSent | State::SynReceived);
         let probing = !opening && hot.flight.is_empty();
@@ -176,7 +178,7 @@ impl Stack {
         } else {
             hot.retries
         };
-        if tries >= limit {
+        if counted && tries >= limit {
             self.end(conn, flag::TIMED_OUT);
             return;
         }
@@ -188,7 +190,7 @@ impl Stack {
                 return;
             }
             hot.set(hot_flag::PROBE);
-            hot.probes += 1;
+            hot.probes = hot.probes.saturating_add(1);
         } else {
             let first = hot.retries == 0 && (hot.probes == 0 || !shut);
             hot.probes = hot.probes.saturating_add(u8::from(shut));
@@ -201,6 +203,8 @@ impl Stack {
         }
         hot.backoff = hot.backoff.saturating_add(1).min(30);
         hot.rto_at = now + rto::timeout(cold, &self.config, hot.backoff);
+        self.hurry(conn, id, now);
+        let hot = &mut self.hot[id];
         if !hot.flight.is_empty() {
             hot.rtx_at = hot.rto_at;
         }

@@ -73,6 +73,7 @@ impl Stack {
         hot.rtx_at = now + rto::timeout(cold, &self.config, hot.backoff);
         hot.rto_at = hot.rtx_at;
         hot.timer_kind = TimerKind::Rto;
+        self.hurry(conn, id, now);
     }
 
     /// The probe (section 7.3): a new segment if there is one and the peer has room for it, whatever the congestion
