@@ -9,6 +9,7 @@ use std::path::Path;
 mod calls;
 mod compare;
 mod flow;
+mod icmp;
 mod packets;
 mod report;
 #[cfg(test)]
@@ -172,6 +173,10 @@ impl<'s> Runner<'s> {
             Action::Inbound(packet) => {
                 self.wait_until(event.line, from)?;
                 self.inbound(event.line, packet)?;
+            }
+            Action::Icmp(error) => {
+                self.wait_until(event.line, from)?;
+                self.icmp_error(event.line, error)?;
             }
             Action::Call(call) => {
                 self.wait_until(event.line, from)?;

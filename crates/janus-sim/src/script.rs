@@ -7,6 +7,7 @@ use std::fmt;
 use std::net::Ipv4Addr;
 
 mod call;
+mod icmp;
 mod packet;
 mod parse;
 mod settings;
@@ -14,6 +15,7 @@ mod settings;
 mod tests;
 mod token;
 
+pub use icmp::IcmpError;
 pub use settings::Settings;
 
 /// Events a script may have; beyond that it is not a test but an accident.
@@ -59,6 +61,8 @@ pub enum When {
 pub enum Action {
     /// `<`: a packet for the stack.
     Inbound(Packet),
+    /// `< [..] icmp`: an ICMP error for the stack.
+    Icmp(IcmpError),
     /// `>`: a packet the stack must send.
     Outbound(Packet),
     /// A system call, and what it must return.

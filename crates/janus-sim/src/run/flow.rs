@@ -95,6 +95,12 @@ impl Flow {
         }
     }
 
+    /// The stack's number for one of the script's in its sequence space, once it is known.
+    pub(super) fn live_seq(&self, seq: u32) -> Option<u32> {
+        let (_, live) = self.local_isn?;
+        Some(seq.wrapping_add(live))
+    }
+
     /// What to add to the script's numbers of its own sequence space.
     fn remote_offset(&self, flags: Flags) -> u32 {
         if flags.contains(Flags::SYN) {

@@ -101,11 +101,12 @@ impl World {
 
     /// Hands the stack a packet.
     pub(super) fn deliver(&mut self, segment: &Segment) -> bool {
-        let taken = frames::deliver(
-            self.sockets.stack_mut(),
-            self.now,
-            &segment::encode(segment),
-        );
+        self.deliver_bytes(&segment::encode(segment))
+    }
+
+    /// Hands the stack an IP packet, whatever is in it.
+    pub(super) fn deliver_bytes(&mut self, packet: &[u8]) -> bool {
+        let taken = frames::deliver(self.sockets.stack_mut(), self.now, packet);
         self.settle();
         taken
     }

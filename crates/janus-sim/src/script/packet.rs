@@ -18,22 +18,15 @@ impl Parser {
             );
             if known {
                 return self.error(format!(
-                    "`{word}` packets are not supported; only TCP over one IP header is"
+                    "`{word}` packets are not supported; only TCP over one IP header is, and ICMP errors about a segment: \
+                     `< [1:1001(1000)] icmp unreachable frag_needed mtu 900`"
                 ));
             }
         }
         let ip = self.ip_info(inbound)?;
         let ports = self.ports()?;
         let flags = self.flags()?;
-        let seq = self.number("a sequence number", u32::MAX)?;
-        self.symbol(':')?;
-        let end = self.number("an end sequence number", u32::MAX)?;
-        self.symbol('(')?;
-        let len = self.number("a payload length", PAYLOAD_MAX as u32)? as u16;
-        self.symbol(')')?;
-        if seq.wrapping_add(len.into()) != end {
-            return self.error(format!("{seq}:{end}({len}) does not add up"));
-        }
+        let (seq, len) = self.sequence_range()?;
         let mut packet = Packet {
             ip,
             ports,
@@ -59,6 +52,20 @@ impl Parser {
         }
         self.check_ack(&packet)?;
         Ok(packet)
+    }
+
+    /// `1:1001(1000)`: the first number and the length.
+    pub(super) fn sequence_range(&mut self) -> Result<(u32, u16)> {
+        let seq = self.number("a sequence number", u32::MAX)?;
+        self.symbol(':')?;
+        let end = self.number("an end sequence number", u32::MAX)?;
+        self.symbol('(')?;
+        let len = self.number("a payload length", PAYLOAD_MAX as u32)? as u16;
+        self.symbol(')')?;
+        if seq.wrapping_add(len.into()) != end {
+            return self.error(format!("{seq}:{end}({len}) does not add up"));
+        }
+        Ok((seq, len))
     }
 
     fn check_ack(&self, packet: &Packet) -> Result<()> {

@@ -199,7 +199,11 @@ impl Parser {
         let action = match self.peek() {
             Some(Token::Symbol('<')) if end.is_none() => {
                 self.at += 1;
-                Action::Inbound(self.packet(true)?)
+                if self.at_icmp() {
+                    Action::Icmp(self.icmp()?)
+                } else {
+                    Action::Inbound(self.packet(true)?)
+                }
             }
             Some(Token::Symbol('>')) if end.is_none() => {
                 self.at += 1;

@@ -14,6 +14,7 @@ fn packet(text: &str) -> Packet {
     match events(&format!("0 {text}")).remove(0).action {
         Action::Inbound(packet) | Action::Outbound(packet) => packet,
         Action::Call(call) => panic!("{call} is no packet"),
+        Action::Icmp(error) => panic!("{error} is no packet"),
     }
 }
 
@@ -168,4 +169,23 @@ proptest::proptest! {
         let cut = cut.min(script.len());
         let _ = Script::parse(&format!("{}{put}{}", &script[..cut], &script[(cut + 1).min(script.len())..]));
     }
+}
+
+#[test]
+fn icmp_errors_read_back_as_written() {
+    for text in [
+        "[1:1461(1460)] icmp unreachable frag_needed mtu 1200",
+        "[0:0(0)] icmp unreachable port_unreachable",
+        "[1:11(10)] icmp unreachable 13",
+        "[1:11(10)] icmp time_exceeded",
+    ] {
+        // The number that begins the next event is no code.
+        let both = events(&format!("0 < {text}\n1 > . 1:1(0) ack 1"));
+        let Action::Icmp(error) = both[0].action else {
+            panic!("{:?} is no ICMP error", both[0].action);
+        };
+        assert_eq!((error.to_string().as_str(), both.len()), (text, 2));
+    }
+    assert!(error("0 < [1:2(3)] icmp unreachable").contains("does not add up"));
+    assert!(error("0 < [1:2(1)] icmp redirect").contains("time_exceeded"));
 }
