@@ -41,11 +41,7 @@ impl Stack {
             self.counters.dropped_address += 1;
             return;
         }
-        self.neighbors.learn(sender, packet.sender_mac, for_us, now);
-        while let Some(mut frame) = self.neighbors.pop_waiting(sender) {
-            frame.data_mut()[..6].copy_from_slice(&packet.sender_mac.0);
-            self.replies.push_back(frame);
-        }
+        self.neighbor_is(sender, packet.sender_mac, for_us, now);
         if for_us && self.interface.answers && packet.op == arp::Op::Request {
             let reply = packet.reply(self.interface.mac);
             self.send_arp(&reply, packet.sender_mac);
@@ -54,8 +50,9 @@ impl Stack {
 
     /// Asks for a neighbour's hardware address.
     pub(crate) fn ask_for(&mut self, hop: IpAddr) {
-        if let IpAddr::V4(target) = hop {
-            self.send_arp_request(target);
+        match hop {
+            IpAddr::V4(target) => self.send_arp_request(target),
+            IpAddr::V6(target) => self.solicit(target),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use janus_mem::{Frame, HEADROOM, PacketBuf};
 use janus_wire::tcp::{self, Flags, Options};
-use janus_wire::{FlowKey, Link, SeqNum, ethernet, ipv4, ipv6, proto};
+use janus_wire::{FlowKey, Link, MacAddr, SeqNum, ethernet, ipv4, ipv6, proto};
 
 use crate::isn;
 use crate::stack::{MAX_REPLIES, Stack};
@@ -46,9 +46,15 @@ impl Stack {
         let bytes = &mut buf.bytes_mut()[start..end];
         let mut resolved = Ok(());
         if self.interface.link == Link::Ethernet {
-            let neighbor = self.neighbors.lookup(self.interface.next_hop(key.peer()));
+            let hop = self.interface.next_hop(key.peer());
+            let neighbor = self.neighbors.lookup(hop);
+            if neighbor.is_some_and(|known| known.is_stale(self.now))
+                && self.neighbors.should_probe(hop, self.now)
+            {
+                self.ask_for(hop);
+            }
             let header = ethernet::Header {
-                dst: neighbor.unwrap_or_default(),
+                dst: neighbor.map_or(MacAddr::ZERO, |known| known.mac),
                 src: self.interface.mac,
                 ethertype: match key {
                     FlowKey::V4(_) => ethernet::ethertype::IPV4,

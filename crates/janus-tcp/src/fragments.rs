@@ -12,6 +12,7 @@ use janus_wire::{FlowKey, FlowKeyV4, FlowKeyV6, Link, checksum, ethernet, ipv4, 
 
 use crate::icmp_out::Report;
 use crate::isn;
+use crate::nd;
 use crate::reassembly::{Piece, Reassembly, Taken};
 use crate::stack::{MAX_REPLIES, Stack};
 use crate::time::Instant;
@@ -114,6 +115,10 @@ impl Stack {
     fn whole_arrives(&mut self, packet: &[u8], now: Instant) {
         match Whole::read(packet) {
             Some(whole) if whole.proto == proto::TCP => self.cut_segment(&whole),
+            Some(whole) if whole.proto == proto::ICMPV6 && nd::is_discovery(whole.payload) => {
+                // Nobody needs to send it in pieces, and who does means to get past a filter (RFC 6980).
+                self.counters.dropped_malformed += 1;
+            }
             Some(_) => {
                 // An error too long for one packet says nothing that a shorter one would not.
                 let _unknown = self.control_packet(packet, now);
@@ -244,11 +249,11 @@ impl Stack {
             Link::Ip => None,
             Link::Ethernet => {
                 let hop = self.interface.next_hop(whole.dst);
-                let Some(mac) = self.neighbors.lookup(hop) else {
+                let Some(known) = self.neighbors.lookup(hop) else {
                     self.counters.dropped_no_neighbor += 1;
                     return false;
                 };
-                Some(mac)
+                Some(known.mac)
             }
         };
         if self.replies.len() >= MAX_REPLIES {

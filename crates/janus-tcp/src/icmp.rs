@@ -18,6 +18,9 @@ impl Stack {
     /// An IP packet for one of our addresses, whole and no TCP. Gives the local port of the connection that an error
     /// speaks of, when that is not known here.
     pub(crate) fn control_packet(&mut self, packet: &[u8], now: Instant) -> Option<u16> {
+        if packet.first().is_some_and(|byte| byte >> 4 == 6) {
+            return self.control_packet_v6(packet, now);
+        }
         let ip = ipv4::parse(packet).ok()?;
         match ip.proto {
             proto::ICMP => return self.icmpv4_arrives(&ip, now),

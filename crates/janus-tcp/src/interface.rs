@@ -5,6 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use janus_wire::{Link, MacAddr};
 
+use crate::nd;
+
 /// An address and the length of its network's prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IpCidr {
@@ -96,6 +98,18 @@ impl Interface {
         }
     }
 
+    /// The same with a link-local address, which an Ethernet interface that speaks IPv6 must have (RFC 4291 section
+    /// 2.8), if it was given none.
+    pub(crate) fn with_link_local(mut self) -> Interface {
+        let speaks_v6 = self.addresses.iter().any(|own| own.addr.is_ipv6());
+        let has_one = self.addresses.iter().any(|own| is_link_local(own.addr));
+        if self.link == Link::Ethernet && speaks_v6 && !has_one {
+            let own = IpCidr::new(nd::link_local(self.mac), 64);
+            self.addresses.push(own);
+        }
+        self
+    }
+
     #[inline]
     pub(crate) fn is_ours(&self, addr: IpAddr) -> bool {
         self.any_local || self.is_own(addr)
@@ -147,6 +161,19 @@ impl Interface {
     /// Whether a connection can be opened to `addr`: not to a group, nowhere, or a broadcast of our networks (MUST-46).
     pub(crate) fn may_be_destination(&self, addr: IpAddr) -> bool {
         may_be_peer(addr) && !self.addresses.iter().any(|own| own.is_broadcast(addr))
+    }
+
+    /// Whether an ICMP message for IPv6 may come from `src` and is for us. Neighbour discovery speaks to groups, and one
+    /// who has no address yet from `::`.
+    pub(crate) fn takes_icmp_v6(&self, src: Ipv6Addr, dst: Ipv6Addr) -> bool {
+        let from = src.is_unspecified() || self.may_be_source(src.into());
+        let to = if dst.is_multicast() {
+            let mut own = self.addresses.iter().map(|own| own.addr);
+            own.any(|own| matches!(own, IpAddr::V6(own) if nd::is_in_group(own, dst)))
+        } else {
+            self.is_ours(dst.into()) && may_be_peer_v6(dst)
+        };
+        from && to
     }
 
     /// Our address towards `peer`: the one whose network it is in; else, for IPv6, one of the peer's scope that shares

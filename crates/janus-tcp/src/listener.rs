@@ -1,7 +1,8 @@
 //! Listening sockets: which of them a SYN is for, and the queue of connections waiting to be accepted.
 
-use std::collections::VecDeque;
-use std::net::{IpAddr, SocketAddr};
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, DefaultHasher};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::cold::NONE;
 use crate::error::Error;
@@ -20,6 +21,7 @@ const MAX_LISTENERS: usize = 4_096;
 
 pub(crate) struct Listener {
     pub(crate) local: SocketAddr,
+    v6_only: bool,
     pub(crate) backlog: usize,
     /// Connections established and not accepted, as TCB indices.
     pub(crate) queue: VecDeque<u32>,
@@ -37,16 +39,32 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Whether it is bound to any address of the family of `local`.
-    fn takes_any(&self, local: IpAddr) -> bool {
-        self.local.ip().is_unspecified() && self.local.is_ipv4() == local.is_ipv4()
+    /// Whether some address is both its own and one of `local`, which would be a listener on the same port.
+    fn clashes(&self, local: SocketAddr, v6_only: bool) -> bool {
+        let (own, other) = (places(self.local, self.v6_only), places(local, v6_only));
+        own.iter().flatten().any(|a| {
+            let same = |b: &IpAddr| {
+                a == b || (a.is_ipv4() == b.is_ipv4() && (a.is_unspecified() || b.is_unspecified()))
+            };
+            other.iter().flatten().any(same)
+        })
     }
 }
 
-/// All listeners of a stack. A port with several addresses has several; a lookup scans those few.
+/// The addresses a listener is looked up by. `::` stands for the whole of both families, unless it is for IPv6 only.
+fn places(local: SocketAddr, v6_only: bool) -> [Option<IpAddr>; 2] {
+    let any_v4 = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    let both = local.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) && !v6_only;
+    [Some(local.ip()), both.then_some(any_v4)]
+}
+
+/// All listeners of a stack.
 #[derive(Default)]
 pub(crate) struct Listeners {
     slots: Vec<Option<Listener>>,
+    /// Slots by address and port; one for `::` may stand under both families' wildcards. The hash has no key: what is in
+    /// here is the application's choice.
+    by_place: HashMap<(IpAddr, u16), u32, BuildHasherDefault<DefaultHasher>>,
     /// Bit set: some listener has this port. Most foreign SYNs end here.
     ports: Vec<u64>,
 }
@@ -54,25 +72,26 @@ pub(crate) struct Listeners {
 impl Listeners {
     pub(crate) fn new() -> Listeners {
         Listeners {
-            slots: Vec::new(),
             ports: vec![0; 65_536 / 64],
+            ..Listeners::default()
         }
     }
 
-    pub(crate) fn add(&mut self, local: SocketAddr, backlog: usize) -> Result<ListenerId, Error> {
-        let clash = |l: &Listener| {
-            l.local.port() == local.port()
-                && l.local.is_ipv4() == local.is_ipv4()
-                && (l.local.ip() == local.ip()
-                    || l.local.ip().is_unspecified()
-                    || local.ip().is_unspecified())
-        };
-        if self.slots.iter().flatten().any(clash) {
+    /// `v6_only`: of `::`, that IPv4 is not meant.
+    pub(crate) fn add(
+        &mut self,
+        local: SocketAddr,
+        v6_only: bool,
+        backlog: usize,
+    ) -> Result<ListenerId, Error> {
+        let mut on_port = self.slots.iter().flatten();
+        if on_port.any(|l| l.local.port() == local.port() && l.clashes(local, v6_only)) {
             return Err(Error::AddrInUse);
         }
         let backlog = backlog.clamp(1, MAX_BACKLOG);
         let listener = Listener {
             local,
+            v6_only,
             backlog,
             queue: VecDeque::with_capacity(backlog),
             acceptor: NONE,
@@ -91,12 +110,18 @@ impl Listeners {
             None => return Err(Error::TooManyConnections),
         };
         self.slots[slot] = Some(listener);
+        for place in places(local, v6_only).into_iter().flatten() {
+            self.by_place.insert((place, local.port()), slot as u32);
+        }
         self.mark(local.port());
         Ok(ListenerId(slot as u32))
     }
 
     pub(crate) fn remove(&mut self, id: ListenerId) -> Option<Listener> {
         let gone = self.slots.get_mut(id.0 as usize)?.take()?;
+        for place in places(gone.local, gone.v6_only).into_iter().flatten() {
+            self.by_place.remove(&(place, gone.local.port()));
+        }
         self.mark(gone.local.port());
         Some(gone)
     }
@@ -172,19 +197,13 @@ impl Listeners {
         if self.ports[usize::from(port) / 64] & (1 << (port % 64)) == 0 {
             return None;
         }
-        let mut any = None;
-        for (slot, listener) in self.slots.iter().enumerate() {
-            let Some(listener) = listener.as_ref().filter(|l| l.local.port() == port) else {
-                continue;
-            };
-            if listener.local.ip() == local {
-                return Some(ListenerId(slot as u32));
-            }
-            if listener.takes_any(local) {
-                any = Some(ListenerId(slot as u32));
-            }
-        }
-        any
+        let any = match local {
+            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        };
+        let slot = self.by_place.get(&(local, port));
+        let slot = slot.or_else(|| self.by_place.get(&(any, port)));
+        slot.map(|&slot| ListenerId(slot))
     }
 
     fn mark(&mut self, port: u16) {
@@ -194,3 +213,6 @@ impl Listeners {
         *word = if used { *word | bit } else { *word & !bit };
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,9 @@
-//! Who has which hardware address: a bounded, four-way table, and the frames that wait for an answer.
+//! Who has which hardware address, for both families: a bounded, four-way table, and the frames that wait for an
+//! answer. Asking and answering is ARP's (`control`) and neighbour discovery's (`nd`).
+//!
+//! An entry is unknown (there is none), asked for, or known. A known one is good for a while, then it is used on, and
+//! asked for again, until it is confirmed or three questions went unanswered: what RFC 4861 section 7.3 says with five
+//! states, and what RFC 1122 section 2.3.2.1 asks of ARP.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -17,6 +22,10 @@ const MAX_WAITING: usize = 64;
 const REQUEST_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a frame waits: then it counts as lost, so that its segment can be sent, and the question put, again.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How long an answer is believed without asking again.
+pub(crate) const BELIEVED: Duration = Duration::from_secs(60);
+/// Questions about a known neighbour that may go unanswered (RFC 4861 section 10: MAX_UNICAST_SOLICIT).
+const MAX_PROBES: u8 = 3;
 
 #[derive(Clone, Copy, Default)]
 struct Entry {
@@ -24,7 +33,25 @@ struct Entry {
     addr: u128,
     mac: MacAddr,
     known: bool,
-    stamp: Instant,
+    /// Questions put since it was last confirmed.
+    probes: u8,
+    /// When it was asked for; of a known one, when it is to be asked for again.
+    at: Instant,
+}
+
+/// A neighbour that is known.
+#[derive(Clone, Copy)]
+pub(crate) struct Neighbor {
+    pub(crate) mac: MacAddr,
+    ask_at: Instant,
+}
+
+impl Neighbor {
+    /// It was not heard of for long: to be used, and asked for.
+    #[inline]
+    pub(crate) fn is_stale(&self, now: Instant) -> bool {
+        self.ask_at <= now
+    }
 }
 
 struct Waiting {
@@ -48,42 +75,57 @@ pub(crate) struct Neighbors {
     entries: Vec<[Entry; WAYS]>,
     /// Oldest first.
     waiting: VecDeque<Waiting>,
+    /// Odd. Without it, whoever is on the link could choose addresses that push the gateway out of its set.
+    key: u64,
 }
 
 impl Neighbors {
-    pub(crate) fn new() -> Neighbors {
+    /// An empty table; `secret` decides which addresses share a set.
+    pub(crate) fn new(secret: u64) -> Neighbors {
         Neighbors {
             entries: vec![[Entry::default(); WAYS]; SETS],
             waiting: VecDeque::with_capacity(MAX_WAITING),
+            key: secret | 1,
         }
     }
 
     #[inline]
-    fn set(addr: u128) -> usize {
-        let folded = (addr >> 96 ^ addr >> 64 ^ addr >> 32 ^ addr) as u32;
-        (folded.wrapping_mul(0x9e37_79b1) >> 22) as usize % SETS
+    fn set(&self, addr: u128) -> usize {
+        let (high, low) = ((addr >> 64) as u64, addr as u64);
+        let mixed = (high ^ self.key.rotate_left(32)).wrapping_mul(self.key) ^ low;
+        (mixed.wrapping_mul(self.key) >> 54) as usize % SETS
+    }
+
+    fn entry(&mut self, addr: IpAddr) -> Option<&mut Entry> {
+        let addr = spelled(addr);
+        let set = self.set(addr);
+        self.entries[set].iter_mut().find(|e| e.addr == addr)
     }
 
     /// The neighbour's hardware address, if known.
     #[inline]
-    pub(crate) fn lookup(&self, addr: IpAddr) -> Option<MacAddr> {
+    pub(crate) fn lookup(&self, addr: IpAddr) -> Option<Neighbor> {
         let addr = spelled(addr);
-        let set = &self.entries[Self::set(addr)];
-        set.iter()
-            .find(|e| e.addr == addr && e.known)
-            .map(|e| e.mac)
+        let set = &self.entries[self.set(addr)];
+        let known = set.iter().find(|e| e.addr == addr && e.known);
+        known.map(|e| Neighbor {
+            mac: e.mac,
+            ask_at: e.at,
+        })
     }
 
-    /// Takes what an ARP packet says. `solicited`: it was addressed to us, so an unknown sender is filed too
-    /// (RFC 826's merge rule); otherwise only a known entry is brought up to date.
+    /// Takes what a neighbour says of itself. `solicited`: it was said to us, so an unknown sender is filed too
+    /// (RFC 826's merge rule, RFC 4861 section 7.2.3); otherwise only what we have is brought up to date.
     pub(crate) fn learn(&mut self, addr: IpAddr, mac: MacAddr, solicited: bool, now: Instant) {
         let fresh = Entry {
             addr: spelled(addr),
             mac,
             known: true,
-            stamp: now,
+            probes: 0,
+            at: now + BELIEVED,
         };
-        let set = &mut self.entries[Self::set(fresh.addr)];
+        let set = self.set(fresh.addr);
+        let set = &mut self.entries[set];
         match set.iter_mut().find(|e| e.addr == fresh.addr) {
             Some(entry) => *entry = fresh,
             None if solicited => *Self::oldest(set) = fresh,
@@ -91,33 +133,48 @@ impl Neighbors {
         }
     }
 
-    /// Whether a request for `addr` should go out now; if so, that is noted.
+    /// Whether a request for `addr`, which is not known, should go out now; if so, that is noted.
     pub(crate) fn should_ask(&mut self, addr: IpAddr, now: Instant) -> bool {
-        let addr = spelled(addr);
-        let set = &mut self.entries[Self::set(addr)];
         let asked = Entry {
-            addr,
-            stamp: now,
+            addr: spelled(addr),
+            at: now,
             ..Entry::default()
         };
-        match set.iter_mut().find(|e| e.addr == addr) {
-            Some(entry) if now.saturating_since(entry.stamp) < REQUEST_INTERVAL => false,
+        match self.entry(addr) {
+            Some(entry) if now.saturating_since(entry.at) < REQUEST_INTERVAL => false,
             Some(entry) => {
                 *entry = asked;
                 true
             }
             None => {
-                *Self::oldest(set) = asked;
+                let set = self.set(asked.addr);
+                *Self::oldest(&mut self.entries[set]) = asked;
                 true
             }
         }
+    }
+
+    /// Whether a request for `addr`, which is known and stale, should go out now; if so, that is noted. One that has
+    /// left too many unanswered is forgotten.
+    pub(crate) fn should_probe(&mut self, addr: IpAddr, now: Instant) -> bool {
+        let Some(entry) = self.entry(addr).filter(|e| e.known && e.at <= now) else {
+            return false;
+        };
+        entry.probes += 1;
+        if entry.probes > MAX_PROBES {
+            entry.known = false;
+            entry.at = now;
+        } else {
+            entry.at = now + REQUEST_INTERVAL;
+        }
+        true
     }
 
     /// The place for a new entry. One that is only asked for goes before one that is known: packets to addresses
     /// that nobody has must not make us forget the gateway.
     fn oldest(set: &mut [Entry; WAYS]) -> &mut Entry {
         let oldest = (0..WAYS)
-            .min_by_key(|&way| (set[way].addr != 0, set[way].known, set[way].stamp))
+            .min_by_key(|&way| (set[way].addr != 0, set[way].known, set[way].at))
             .unwrap_or(0);
         &mut set[oldest]
     }

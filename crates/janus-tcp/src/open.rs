@@ -17,18 +17,35 @@ use crate::stack::{ConnId, Stack, Token};
 use crate::time::Instant;
 
 impl Stack {
-    /// Listens on an address; `0.0.0.0` means all of ours, `::` all of ours that are IPv6.
+    /// Listens on an address; `0.0.0.0` means all of ours that are IPv4, `::` all of ours.
     pub fn listen(
         &mut self,
         local: impl Into<SocketAddr>,
         backlog: usize,
     ) -> Result<ListenerId, Error> {
-        let local = local.into();
+        self.listen_at(local.into(), false, backlog)
+    }
+
+    /// [`Stack::listen`] where `::` means all of our addresses that are IPv6.
+    pub fn listen_v6_only(
+        &mut self,
+        local: impl Into<SocketAddr>,
+        backlog: usize,
+    ) -> Result<ListenerId, Error> {
+        self.listen_at(local.into(), true, backlog)
+    }
+
+    fn listen_at(
+        &mut self,
+        local: SocketAddr,
+        v6_only: bool,
+        backlog: usize,
+    ) -> Result<ListenerId, Error> {
         let ip = local.ip();
         if !ip.is_unspecified() && !self.interface.is_ours(ip) {
             return Err(Error::AddrNotAvailable);
         }
-        self.listeners.add(local, backlog)
+        self.listeners.add(local, v6_only, backlog)
     }
 
     /// Stops listening; connections not yet accepted are reset.

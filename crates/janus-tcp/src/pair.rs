@@ -1,10 +1,11 @@
 //! Test harness: two stacks and a wire between them that delays and loses, in virtual time.
 
 mod tests;
+mod v6;
 
 use core::time::Duration;
 use std::collections::VecDeque;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use janus_mem::{Depot, Frame, Growth};
@@ -13,6 +14,8 @@ use crate::{Config, ConnId, Instant, Interface, IpCidr, ListenerId, Local, Secre
 
 pub(crate) const A: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 pub(crate) const B: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
+pub(crate) const A_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+pub(crate) const B_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
 const DELAY: Duration = Duration::from_millis(10);
 const PORT: u16 = 80;
 
@@ -29,15 +32,17 @@ pub(crate) struct Pair {
     pub(crate) b: Host,
     /// Frames lost of each thousand.
     pub(crate) loss: u64,
+    /// Connections are opened over IPv6.
+    pub(crate) v6: bool,
     seed: u64,
     pub(crate) listener: ListenerId,
 }
 
-fn host(addr: Ipv4Addr, config: &Config, seed: u64) -> Host {
+fn host(addr: Ipv4Addr, addr_v6: Ipv6Addr, config: &Config, seed: u64) -> Host {
     let depot = Depot::new(4_096, &Growth::Inline).expect("memory");
     let mut interface = Interface::ip(1_500);
     interface.any_local = false;
-    interface.addresses = vec![IpCidr::new(addr, 24)];
+    interface.addresses = vec![IpCidr::new(addr, 24), IpCidr::new(addr_v6, 64)];
     let secrets = Secrets::from_seed(seed);
     let stack = Stack::new(
         config.clone(),
@@ -55,23 +60,28 @@ fn host(addr: Ipv4Addr, config: &Config, seed: u64) -> Host {
 
 impl Pair {
     pub(crate) fn new(config: &Config, seed: u64) -> Pair {
-        let mut b = host(B, config, seed + 2);
-        let local = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, PORT);
+        let mut b = host(B, B_V6, config, seed + 2);
+        let local = (Ipv6Addr::UNSPECIFIED, PORT);
         let listener = b.stack.listen(local, 128).expect("a free port");
         let now = Instant::from_millis(1_000);
         Pair {
             now,
-            a: host(A, config, seed + 1),
+            a: host(A, A_V6, config, seed + 1),
             b,
             loss: 0,
+            v6: false,
             seed,
             listener,
         }
     }
 
     pub(crate) fn connect(&mut self, port: u16) -> ConnId {
-        let local = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
-        let remote = SocketAddrV4::new(B, PORT);
+        let (any, there) = match self.v6 {
+            false => (IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V4(B)),
+            true => (IpAddr::V6(Ipv6Addr::UNSPECIFIED), IpAddr::V6(B_V6)),
+        };
+        let local = SocketAddr::new(any, port);
+        let remote = SocketAddr::new(there, PORT);
         self.a
             .stack
             .connect(self.now, local, remote)

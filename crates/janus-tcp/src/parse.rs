@@ -106,7 +106,7 @@ fn look(frame: &Frame, interface: &Interface) -> Result<Kind, Refused> {
     let data = frame.data();
     match interface.link {
         Link::Ip => match data.first().ok_or(Refused::Malformed)? >> 4 {
-            6 => look_v6(frame, data, interface),
+            6 => look_v6(frame, data, false, interface),
             _ => look_v4(frame, data, interface),
         },
         Link::Ethernet => {
@@ -116,8 +116,9 @@ fn look(frame: &Frame, interface: &Interface) -> Result<Kind, Refused> {
                 ethernet::ethertype::IPV4 if header.dst.is_group() => Err(Refused::Address),
                 ethernet::ethertype::IPV4 => look_v4(frame, packet, interface),
                 ethernet::ethertype::ARP => Ok(Kind::Other),
-                ethernet::ethertype::IPV6 if header.dst.is_group() => Err(Refused::Address),
-                ethernet::ethertype::IPV6 => look_v6(frame, packet, interface),
+                ethernet::ethertype::IPV6 => {
+                    look_v6(frame, packet, header.dst.is_group(), interface)
+                }
                 _ => Err(Refused::Protocol),
             }
         }
@@ -161,9 +162,25 @@ fn look_v4(frame: &Frame, packet: &[u8], interface: &Interface) -> Result<Kind, 
     )
 }
 
+/// `to_group`: the link layer spread it to many, so it must not be for one of our addresses.
 #[inline(never)]
-fn look_v6(frame: &Frame, packet: &[u8], interface: &Interface) -> Result<Kind, Refused> {
+fn look_v6(
+    frame: &Frame,
+    packet: &[u8],
+    to_group: bool,
+    interface: &Interface,
+) -> Result<Kind, Refused> {
     let ip = ipv6::parse(packet)?;
+    if to_group && !ip.dst.is_multicast() {
+        return Err(Refused::Address);
+    }
+    if ip.proto == proto::ICMPV6 && !ip.is_fragment() {
+        // Neighbour discovery has addresses that nothing else may have.
+        return match interface.takes_icmp_v6(ip.src, ip.dst) {
+            true => Ok(Kind::Other),
+            false => Err(Refused::Address),
+        };
+    }
     let (src, dst) = (IpAddr::V6(ip.src), IpAddr::V6(ip.dst));
     if !interface.is_ours(dst) || !may_be_peer(dst) || !interface.may_be_source(src) {
         return Err(Refused::Address);
@@ -172,7 +189,7 @@ fn look_v6(frame: &Frame, packet: &[u8], interface: &Interface) -> Result<Kind, 
         return Ok(Kind::Fragment);
     }
     if ip.proto != proto::TCP {
-        return Err(Refused::Protocol);
+        return Ok(Kind::Other);
     }
     let segment = ip.payload();
     let is_sound = || interface.rx_checksum || checksum::tcp_v6(ip.src, ip.dst, segment) == 0;

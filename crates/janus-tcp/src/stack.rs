@@ -127,6 +127,7 @@ impl Stack {
         pool: Pool,
         growth: &Growth,
     ) -> Result<Stack, MemError> {
+        let interface = interface.with_link_local();
         let flows = config.max_connections.saturating_add(config.max_half_open);
         Ok(Stack {
             hash: TableHash::new(secrets.table.0, secrets.table.1),
@@ -141,7 +142,7 @@ impl Stack {
             time_wait: TimeWaits::new(config.max_time_wait, growth)?,
             wheel: Wheel::new(config.max_hot, growth)?,
             listeners: Listeners::new(),
-            neighbors: Neighbors::new(),
+            neighbors: Neighbors::new(secrets.table.0 ^ secrets.table.1.rotate_left(17)),
             paths: Paths::default(),
             fragments: Fragments::default(),
             icmp_budget: Budget::default(),

@@ -328,8 +328,8 @@ fn a_stale_handle_is_told() {
 #[test]
 fn simultaneous_open_makes_one_connection() {
     let mut pair = pair();
-    let there = SocketAddrV4::new(B, 5_000);
-    let here = SocketAddrV4::new(A, 4_000);
+    let there = SocketAddr::from((B, 5_000));
+    let here = SocketAddr::from((A, 4_000));
     let a = pair
         .a
         .stack

@@ -1,0 +1,99 @@
+//! IPv6 packets for us that carry no TCP (RFC 4443): pings are answered, neighbour messages go to `nd`, errors to the
+//! connection they speak of, everything else is nobody's and its sender may be told.
+
+use std::net::IpAddr;
+
+use janus_wire::icmpv6::{self, Message};
+use janus_wire::{Link, checksum, ipv6, proto};
+
+use crate::icmp_out::Report;
+use crate::nd::{self, Ends};
+use crate::stack::Stack;
+use crate::time::Instant;
+
+/// Bytes of a UDP header.
+const UDP_HEADER: usize = 8;
+
+impl Stack {
+    /// A packet from where one may come to where we listen, whole and no TCP. Gives the local port of the connection
+    /// that an error speaks of, when that is not known here.
+    pub(crate) fn control_packet_v6(&mut self, packet: &[u8], now: Instant) -> Option<u16> {
+        let ip = ipv6::parse(packet).ok()?;
+        match ip.proto {
+            proto::ICMPV6 => return self.icmpv6_arrives(&ip, now),
+            proto::UDP => {
+                self.counters.dropped_protocol += 1;
+                if udp_is_sound(&ip) {
+                    self.report(Report::Port, packet, now);
+                }
+            }
+            _ => {
+                self.counters.dropped_protocol += 1;
+                self.report(Report::Protocol, packet, now);
+            }
+        }
+        None
+    }
+
+    fn icmpv6_arrives(&mut self, ip: &ipv6::Ipv6<'_>, now: Instant) -> Option<u16> {
+        if !icmpv6::checksum_ok(ip.src, ip.dst, ip.payload()) {
+            self.counters.dropped_checksum += 1;
+            return None;
+        }
+        let Ok(message) = icmpv6::parse(ip.payload()) else {
+            self.counters.dropped_malformed += 1;
+            return None;
+        };
+        match message {
+            _ if message.is_neighbour() => self.neighbor_message(ip, &message, now),
+            // A ping to a group is not answered: the answers of all would meet at whoever was named as its sender.
+            Message::EchoRequest {
+                ident,
+                sequence,
+                data,
+            } if !ip.dst.is_multicast() && !ip.src.is_unspecified() => {
+                // Section 4.2: from the address that was asked, with all that was sent.
+                let mut reply = core::mem::take(&mut self.answer);
+                reply.resize(icmpv6::LEN + data.len(), 0);
+                icmpv6::emit_echo_reply(&mut reply, ip.dst, ip.src, ident, sequence, data);
+                let ends = (IpAddr::V6(ip.dst), IpAddr::V6(ip.src));
+                self.send_datagram(ends, proto::ICMPV6, &reply);
+                self.answer = reply;
+            }
+            _ => {}
+        }
+        None
+    }
+
+    fn neighbor_message(&mut self, ip: &ipv6::Ipv6<'_>, message: &Message<'_>, now: Instant) {
+        // The second byte is the code; neighbour messages have none but zero.
+        let code = ip.payload().get(1).copied();
+        let from_link = ip.hop_limit == nd::HOP_LIMIT && self.interface.link == Link::Ethernet;
+        if !from_link || code != Some(0) {
+            self.counters.dropped_malformed += 1;
+            return;
+        }
+        let ends = Ends {
+            src: ip.src,
+            dst: ip.dst,
+        };
+        match *message {
+            Message::NeighbourSolicitation { target, source } => {
+                self.solicited(ends, target, source, now);
+            }
+            Message::NeighbourAdvertisement { target, mac, flags } => {
+                self.advertised(ends, target, mac, flags, now);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The checksum holds; over IPv6 it must not be left out (RFC 8200 section 8.1).
+fn udp_is_sound(ip: &ipv6::Ipv6<'_>) -> bool {
+    let datagram = ip.payload();
+    datagram.len() >= UDP_HEADER && datagram[6..UDP_HEADER] != [0, 0] && {
+        let pseudo = checksum::pseudo_v6(ip.src, ip.dst, proto::UDP, datagram.len() as u32);
+        checksum::finish(checksum::sum(datagram, pseudo)) == 0
+    }
+}

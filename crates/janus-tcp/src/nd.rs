@@ -1,0 +1,192 @@
+//! Neighbour discovery (RFC 4861): who has which IPv6 address on the link, and that we have ours. The table is
+//! `neighbor`, shared with ARP; routers are configured, not discovered.
+//!
+//! Whatever did not come with hop limit 255 has crossed a router and is not from the link (section 11.2).
+
+use janus_mem::{Frame, HEADROOM};
+use janus_wire::icmpv6::{self, Advertised};
+use janus_wire::{Link, MacAddr, ethernet, ipv6, proto};
+use std::net::{IpAddr, Ipv6Addr};
+
+use crate::stack::{MAX_REPLIES, Stack};
+use crate::time::Instant;
+
+/// What a message from the link has, and what it must be sent with.
+pub(crate) const HOP_LIMIT: u8 = 255;
+/// Everybody on the link.
+const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+
+/// Whether a packet for `group` is for the owner of `own` (RFC 4291 section 2.8). The groups are not joined by MLD: no
+/// switch that snoops needs a report for what neighbour discovery lives on (RFC 4541 section 3 floods ff02::1, and a
+/// device in front of a stack like this one hears all).
+pub(crate) fn is_in_group(own: Ipv6Addr, group: Ipv6Addr) -> bool {
+    group == ALL_NODES || group == icmpv6::solicited_node(own)
+}
+
+/// Whether a message is one of neighbour discovery: types 133 to 137 (section 4).
+pub(crate) fn is_discovery(message: &[u8]) -> bool {
+    matches!(message.first(), Some(133..=137))
+}
+
+/// The address of `mac` on its link (RFC 4291 appendix A, RFC 2464 section 5).
+pub(crate) fn link_local(mac: MacAddr) -> Ipv6Addr {
+    let [a, b, c, d, e, f] = mac.0;
+    let id = u64::from_be_bytes([a ^ 0x02, b, c, 0xff, 0xfe, d, e, f]);
+    Ipv6Addr::from_bits(0xfe80 << 112 | u128::from(id))
+}
+
+/// A neighbour message's packet: whence, whither.
+#[derive(Clone, Copy)]
+pub(crate) struct Ends {
+    pub(crate) src: Ipv6Addr,
+    pub(crate) dst: Ipv6Addr,
+}
+
+impl Stack {
+    /// Somebody asks for one of our addresses, or wants to know whether it may have one (section 7.2.3).
+    pub(crate) fn solicited(
+        &mut self,
+        ends: Ends,
+        target: Ipv6Addr,
+        source: Option<MacAddr>,
+        now: Instant,
+    ) {
+        // Section 7.1.1: who has no address yet asks the group, and cannot say where it is.
+        let detecting = ends.src.is_unspecified();
+        let to_group = ends.dst == icmpv6::solicited_node(target);
+        let sound = !detecting || (to_group && source.is_none());
+        if !sound || source.is_some_and(MacAddr::is_group) {
+            self.counters.dropped_malformed += 1;
+            return;
+        }
+        if !self.interface.is_own(target.into()) {
+            return;
+        }
+        if let Some(mac) = source {
+            self.neighbor_is(ends.src.into(), mac, true, now);
+        }
+        if !self.interface.answers {
+            return;
+        }
+        // An asker that does not say where it is must be known, or cannot be answered.
+        let asker = IpAddr::V6(ends.src);
+        let (dst, mac) = if detecting {
+            (ALL_NODES, Some(icmpv6::multicast_mac(ALL_NODES)))
+        } else {
+            let known = self.neighbors.lookup(asker).map(|known| known.mac);
+            (ends.src, source.or(known))
+        };
+        let Some(mac) = mac else {
+            self.counters.dropped_no_neighbor += 1;
+            return;
+        };
+        let flags = Advertised {
+            router: false,
+            solicited: !detecting,
+            r#override: true,
+        };
+        let own = self.interface.mac;
+        self.send_neighbor_message(target, dst, mac, |out| {
+            icmpv6::emit_advertisement(out, target, dst, target, own, flags)
+        });
+    }
+
+    /// A neighbour says where it is (section 7.2.5). Nobody is filed who was not asked for.
+    pub(crate) fn advertised(
+        &mut self,
+        ends: Ends,
+        target: Ipv6Addr,
+        mac: Option<MacAddr>,
+        flags: Advertised,
+        now: Instant,
+    ) {
+        // Section 7.1.2.
+        let unsound = ends.dst.is_multicast() && flags.solicited;
+        if unsound || mac.is_some_and(MacAddr::is_group) {
+            self.counters.dropped_malformed += 1;
+            return;
+        }
+        // Somebody claims an address of ours: it was ours first, and is (RFC 4862 section 5.4.4 leaves it open).
+        if self.interface.is_own(target.into()) {
+            self.counters.dropped_address += 1;
+            return;
+        }
+        let addr = IpAddr::V6(target);
+        let known = self.neighbors.lookup(addr).map(|known| known.mac);
+        match (known, mac) {
+            // Without the override flag what is known is not changed.
+            (Some(known), Some(mac)) if known != mac && !flags.r#override => {}
+            (_, Some(mac)) => self.neighbor_is(addr, mac, false, now),
+            // It is still there, where we knew it.
+            (Some(known), None) if flags.solicited => self.neighbor_is(addr, known, false, now),
+            (_, None) => {}
+        }
+    }
+
+    /// Files where a neighbour is, and sends what has waited for it.
+    pub(crate) fn neighbor_is(
+        &mut self,
+        addr: IpAddr,
+        mac: MacAddr,
+        solicited: bool,
+        now: Instant,
+    ) {
+        self.neighbors.learn(addr, mac, solicited, now);
+        while let Some(mut frame) = self.neighbors.pop_waiting(addr) {
+            frame.data_mut()[..6].copy_from_slice(&mac.0);
+            self.replies.push_back(frame);
+        }
+    }
+
+    /// Asks everybody who might have `target` (section 7.2.2).
+    pub(crate) fn solicit(&mut self, target: Ipv6Addr) {
+        let Some(IpAddr::V6(src)) = self.interface.source_for(target) else {
+            return;
+        };
+        let dst = icmpv6::solicited_node(target);
+        let own = self.interface.mac;
+        self.send_neighbor_message(src, dst, icmpv6::multicast_mac(dst), |out| {
+            icmpv6::emit_solicitation(out, src, dst, target, own)
+        });
+    }
+
+    fn send_neighbor_message(
+        &mut self,
+        src: Ipv6Addr,
+        dst: Ipv6Addr,
+        mac: MacAddr,
+        emit: impl FnOnce(&mut [u8]) -> usize,
+    ) {
+        if self.interface.link != Link::Ethernet {
+            return;
+        }
+        if self.replies.len() >= MAX_REPLIES {
+            self.counters.dropped_reply_full += 1;
+            return;
+        }
+        let Some(mut buf) = self.pool.alloc_reserved() else {
+            self.counters.dropped_no_buffer += 1;
+            return;
+        };
+        let header = ethernet::Header {
+            dst: mac,
+            src: self.interface.mac,
+            ethertype: ethernet::ethertype::IPV6,
+        };
+        let bytes = &mut buf.bytes_mut()[usize::from(HEADROOM)..];
+        let link = header.emit(bytes);
+        let len = emit(&mut bytes[link + ipv6::LEN..]);
+        let repr = ipv6::Repr {
+            src,
+            dst,
+            proto: proto::ICMPV6,
+            payload_len: len as u16,
+            hop_limit: HOP_LIMIT,
+            traffic_class: 0,
+            flow_label: 0,
+        };
+        ipv6::emit(&mut bytes[link..], &repr);
+        let total = link + ipv6::LEN + len;
+        self.replies.push_back(Frame::new(buf, total as u16));
+    }
+}
