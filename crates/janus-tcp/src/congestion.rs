@@ -11,6 +11,7 @@ use crate::cold::{Tcb, flag};
 use crate::config::Config;
 use crate::cubic::{self, Cubic};
 use crate::hot::{Hot, hot_flag};
+use crate::hystart::{self, HyStart};
 use crate::reno;
 use crate::rto;
 use crate::time::Instant;
@@ -59,6 +60,37 @@ pub(crate) fn decode_window(code: u8) -> u32 {
     }
 }
 
+/// What the window's growth goes by; the two are never needed at the same time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Growth {
+    /// The first slow start, whose threshold is not known.
+    First(HyStart),
+    /// Whatever comes after a loss, or after the first slow start.
+    Later(Cubic),
+}
+
+const _: () = assert!(size_of::<Growth>() <= 24);
+
+impl Default for Growth {
+    fn default() -> Growth {
+        Growth::Later(Cubic::default())
+    }
+}
+
+impl Growth {
+    /// CUBIC's state; slow start is over.
+    #[inline]
+    pub(crate) fn cubic(&mut self) -> &mut Cubic {
+        if let Growth::First(_) = self {
+            *self = Growth::default();
+        }
+        match self {
+            Growth::Later(cubic) => cubic,
+            Growth::First(_) => unreachable!("it has just been replaced"),
+        }
+    }
+}
+
 /// Loads the hot block with what the cold TCB remembers.
 #[inline]
 pub(crate) fn wake(hot: &mut Hot, cold: &Tcb, config: &Config, algorithm: Algorithm, now: Instant) {
@@ -69,24 +101,31 @@ pub(crate) fn wake(hot: &mut Hot, cold: &Tcb, config: &Config, algorithm: Algori
     hot.cwnd_credit = 0;
     hot.algorithm = algorithm;
     hot.slow_start_limit = config.slow_start_limit.unwrap_or(0);
-    hot.cubic = Cubic::default();
+    hot.growth = match threshold {
+        None => Growth::First(HyStart::default()),
+        Some(_) => Growth::Later(Cubic::default()),
+    };
     hot.cwr_end = cold.snd_nxt;
     hot.cwr_due = cold.keeps_cwr();
     hot.acked_ms = now.as_millis() as u32;
     hot.used_until = cold.snd_nxt;
     hot.used_peak = 0;
     hot.cwnd_limited = false;
-    let idle_ms = (now.as_millis() as u32).wrapping_sub(cold.last_heard_ms);
-    if u128::from(idle_ms) > rto::timeout(cold, config, 0).as_millis() {
-        restart(hot, mss);
-    }
+    restart(
+        hot,
+        cold,
+        config,
+        hot.acked_ms.wrapping_sub(cold.last_heard_ms),
+    );
 }
 
 /// RFC 5681 section 4.1: after an idle RTO the old window says nothing about the path; a new one is found by slow
 /// start, up to what the path has carried (RFC 2861 section 3.1: three quarters of the window it had).
-fn restart(hot: &mut Hot, mss: u32) {
-    let window = INITIAL_SEGMENTS * mss;
-    if hot.cwnd <= window {
+#[inline]
+fn restart(hot: &mut Hot, cold: &Tcb, config: &Config, idle_ms: u32) {
+    let window = INITIAL_SEGMENTS * u32::from(cold.payload_mss());
+    // Most windows are no larger, and need not be compared with a timeout.
+    if hot.cwnd <= window || u128::from(idle_ms) <= rto::timeout(cold, config, 0).as_millis() {
         return;
     }
     if hot.ssthresh != u32::MAX {
@@ -101,12 +140,9 @@ fn restart(hot: &mut Hot, mss: u32) {
 #[inline]
 pub(crate) fn on_start(hot: &mut Hot, cold: &Tcb, config: &Config, now: Instant) {
     let now_ms = now.as_millis() as u32;
-    let idle_ms = now_ms.wrapping_sub(hot.acked_ms);
     // Not a part of CUBIC's epoch (RFC 9438 section 5.8).
-    hot.acked_ms = now_ms;
-    if u128::from(idle_ms) > rto::timeout(cold, config, 0).as_millis() {
-        restart(hot, u32::from(cold.payload_mss()));
-    }
+    let idle_ms = now_ms.wrapping_sub(core::mem::replace(&mut hot.acked_ms, now_ms));
+    restart(hot, cold, config, idle_ms);
 }
 
 /// Stores in the cold TCB what outlives the hot block.
@@ -139,7 +175,8 @@ pub(crate) fn on_ack(hot: &mut Hot, cold: &Tcb, acked: u32, now: Instant) {
     let now_ms = now.as_millis() as u32;
     let since_ms = now_ms.wrapping_sub(core::mem::replace(&mut hot.acked_ms, now_ms));
     let mss = u32::from(cold.payload_mss());
-    let after_timeout = hot.recover.gt(hot.snd_una + 0u32.wrapping_sub(acked));
+    // With SACK, what left the network long ago is not counted twice.
+    let after_timeout = !cold.has(flag::SACK) && hot.recover.ge(hot.snd_una);
     if (hot.snd_una - hot.recover) > 0 {
         // Left behind, it would one day seem to lie ahead.
         hot.recover = hot.snd_una;
@@ -178,7 +215,25 @@ fn slow_start(hot: &mut Hot, mss: u32, acked: u32, after_timeout: bool) {
         0 => u32::MAX,
         segments => u32::from(segments) * mss,
     };
-    hot.cwnd = hot.cwnd.saturating_add(acked.min(limit));
+    let mut growth = acked.min(limit);
+    if matches!(&hot.growth, Growth::First(hystart) if hystart.is_careful()) {
+        growth /= hystart::CSS_DIVISOR;
+    }
+    hot.cwnd = hot.cwnd.saturating_add(growth);
+}
+
+/// A round trip was measured; `round_is_over`: since the one that ended the round before, all that was then in flight has
+/// been acknowledged.
+#[inline]
+pub(crate) fn on_rtt(hot: &mut Hot, rtt_us: u32, round_is_over: bool) {
+    if let Growth::First(hystart) = &mut hot.growth
+        && hot.ssthresh == u32::MAX
+        && hystart.on_rtt(rtt_us, round_is_over)
+    {
+        // RFC 9438 section 4.10: slow start is over without a loss, and CUBIC's curve begins at its middle.
+        hot.ssthresh = hot.cwnd;
+        hot.growth = Growth::default();
+    }
 }
 
 /// Something sent was lost for the first time in this window: the slow-start threshold from now on. The algorithm
@@ -220,6 +275,9 @@ pub(crate) fn on_ecn(hot: &mut Hot, cold: &Tcb, acked: u32, now: Instant) -> boo
 /// The threshold after a sign of congestion, of which the peer is told when it speaks ECN.
 fn reduced(hot: &mut Hot, cold: &Tcb, flight: u32, _now: Instant) -> u32 {
     hot.cwr_due = cold.has(flag::ECN);
+    if let Growth::First(_) = hot.growth {
+        hot.growth = Growth::default();
+    }
     let mss = u32::from(cold.payload_mss());
     hot.cwnd_credit = 0;
     match hot.algorithm {

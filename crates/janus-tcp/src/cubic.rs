@@ -8,6 +8,8 @@
 //! that, the next epoch begins as the one after the first slow start does (section 4.10): on the plateau, at the
 //! window that is known to have worked, and from there never slower than Reno.
 
+use core::num::NonZeroU32;
+
 use crate::hot::Hot;
 
 /// C = 0.4 segments per cubic second (section 5.1), as a fraction.
@@ -21,7 +23,7 @@ const ALPHA: (u64, u64) = (9, 17);
 const REACH_MS: i64 = 1 << 19;
 
 /// What an epoch of congestion avoidance knows. Beginning and clock: section 4.2.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Cubic {
     /// The window at the middle of the curve; 0 = not known.
     w_max: u32,
@@ -33,8 +35,22 @@ pub(crate) struct Cubic {
     est_credit: u32,
     /// From the epoch's beginning to the middle of the curve.
     k_ms: u32,
-    /// How long the epoch has lasted, without the times in which the window was not used.
-    t_ms: u32,
+    /// One more than the milliseconds that the epoch has lasted, without the times in which the window was not used:
+    /// never zero, so that [`crate::congestion::Growth`] needs no word more to tell this from slow start.
+    t_ms_and_one: NonZeroU32,
+}
+
+impl Default for Cubic {
+    fn default() -> Cubic {
+        Cubic {
+            w_max: 0,
+            cwnd_prior: 0,
+            w_est: 0,
+            est_credit: 0,
+            k_ms: 0,
+            t_ms_and_one: NonZeroU32::MIN,
+        }
+    }
 }
 
 const _: () = assert!(size_of::<Cubic>() <= 24);
@@ -96,7 +112,7 @@ impl Cubic {
         }
         self.w_est = cwnd.max(1);
         self.est_credit = 0;
-        self.t_ms = 0;
+        self.t_ms_and_one = NonZeroU32::MIN;
     }
 
     /// Section 4.3: what Reno's window would be by now, had it the same mean as CUBIC's.
@@ -117,13 +133,13 @@ impl Cubic {
 /// `acked` bytes were acknowledged in congestion avoidance, and the window was in use since the acknowledgement
 /// before, `since_ms` ago.
 pub(crate) fn on_ack(hot: &mut Hot, mss: u32, acked: u32, srtt_us: u32, since_ms: u32) {
-    let cubic = &mut hot.cubic;
+    let cubic = hot.growth.cubic();
     if cubic.w_est == 0 {
         cubic.begin(hot.cwnd, mss);
     } else {
-        cubic.t_ms = cubic.t_ms.saturating_add(since_ms);
+        cubic.t_ms_and_one = cubic.t_ms_and_one.saturating_add(since_ms);
     }
-    let t = u64::from(cubic.t_ms);
+    let t = u64::from(cubic.t_ms_and_one.get() - 1);
     cubic.estimate(hot.cwnd, mss, acked);
     if cubic.window(mss, t) < cubic.w_est {
         // The Reno-friendly region.
@@ -154,7 +170,7 @@ pub(crate) fn on_ack(hot: &mut Hot, mss: u32, acked: u32, srtt_us: u32, since_ms
 /// Sections 4.6 and 4.7: a loss. The window at which it came is the middle of the next curve, or less when that has
 /// sunk since the last: another flow wants room then (fast convergence).
 pub(crate) fn threshold(hot: &mut Hot, mss: u32, flight: u32) -> u32 {
-    let cubic = &mut hot.cubic;
+    let cubic = hot.growth.cubic();
     cubic.w_max = if hot.cwnd < cubic.w_max {
         times(hot.cwnd, (BETA.0 + BETA.1, 2 * BETA.1))
     } else {
@@ -167,13 +183,13 @@ pub(crate) fn threshold(hot: &mut Hot, mss: u32, flight: u32) -> u32 {
 
 /// Section 4.8: after a timeout the curve starts from where slow start ends.
 pub(crate) fn on_timeout(hot: &mut Hot) {
-    hot.cubic.w_max = 0;
-    hot.cubic.w_est = 0;
+    let cubic = hot.growth.cubic();
+    (cubic.w_max, cubic.w_est) = (0, 0);
 }
 
 /// The window is not what it was for another reason than a loss: the epoch is over, its curve is kept.
 pub(crate) fn end_epoch(hot: &mut Hot) {
-    hot.cubic.w_est = 0;
+    hot.growth.cubic().w_est = 0;
 }
 
 #[cfg(test)]

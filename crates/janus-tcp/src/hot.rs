@@ -8,8 +8,7 @@
 use janus_wire::SeqNum;
 
 use crate::cold::NONE;
-use crate::congestion::Algorithm;
-use crate::cubic::Cubic;
+use crate::congestion::{Algorithm, Growth};
 use crate::patience::Stalled;
 use crate::segment::SegList;
 use crate::time::Instant;
@@ -73,7 +72,7 @@ pub(crate) struct Hot {
     /// What was in flight at most among what was sent until `used_until`.
     pub(crate) used_peak: u32,
     pub(crate) used_until: SeqNum,
-    pub(crate) cubic: Cubic,
+    pub(crate) growth: Growth,
     /// End of what was sent when the window was last lowered for a congestion mark; later, of what was acknowledged.
     pub(crate) cwr_end: SeqNum,
     /// The next new data is to say that the window was lowered (RFC 3168 section 6.1.2).
@@ -163,7 +162,7 @@ impl Default for Hot {
             acked_ms: 0,
             used_peak: 0,
             used_until: SeqNum(0),
-            cubic: Cubic::default(),
+            growth: Growth::default(),
             cwr_end: SeqNum(0),
             cwr_due: false,
             flight: SegList::default(),

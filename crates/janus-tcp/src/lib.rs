@@ -24,6 +24,7 @@ mod fragments;
 mod half_open;
 mod handshake;
 mod hot;
+mod hystart;
 mod icmp;
 mod icmp_errors;
 mod icmp_out;

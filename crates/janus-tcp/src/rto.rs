@@ -93,9 +93,9 @@ pub(crate) fn sample(cold: &mut Tcb, rtt_us: u32) {
 /// a round trip what it has to remember for several (RFC 7323 section 4.2). Appendix G divides the weights by the
 /// expected number of samples; in whole microseconds, that would round them away. So, as Linux does it: SRTT follows every
 /// sample; RTTVAR rises with any, and falls once in a round trip, by the largest deviation there was in it. With one
-/// sample in a round trip this is section 2.3 to the letter.
+/// sample in a round trip this is section 2.3 to the letter. True when this was the last of its round trip.
 #[inline]
-pub(crate) fn sample_of_many(cold: &mut Tcb, hot: &mut Hot, ack: SeqNum, rtt_us: u32) {
+pub(crate) fn sample_of_many(cold: &mut Tcb, hot: &mut Hot, ack: SeqNum, rtt_us: u32) -> bool {
     let before = variation(cold);
     let off = if cold.srtt_us == 0 {
         0
@@ -116,6 +116,7 @@ pub(crate) fn sample_of_many(cold: &mut Tcb, hot: &mut Hot, ack: SeqNum, rtt_us:
         hot.rtt_off_max = 0;
         hot.rtt_round = cold.snd_nxt;
     }
+    round_is_over
 }
 
 /// RTO = SRTT + max(G, 4 RTTVAR), doubled `backoff` times (2.3, 5.5), and no more than the configured bound (2.5). The

@@ -9,6 +9,7 @@
 use core::ops::RangeInclusive;
 
 use crate::cold::flag;
+use crate::congestion;
 use crate::isn;
 use crate::parse::Parsed;
 use crate::recovery::News;
@@ -78,12 +79,13 @@ impl Stack {
         let (cold, hot) = (&mut self.cold[conn], &mut self.hot[id]);
         hot.backoff = 0;
         hot.note_rtt(rtt_us, now);
-        rto::sample_of_many(cold, hot, p.ack, rtt_us);
+        let round_is_over = rto::sample_of_many(cold, hot, p.ack, rtt_us);
+        congestion::on_rtt(hot, rtt_us, round_is_over);
     }
 
-    /// The age of the timestamp that an acknowledgement echoes, in microseconds. It cannot be younger than the newest transmission
-    /// of what is acknowledged: the peer remembers the timestamps of what advances its stream only (RFC 7323
-    /// section 4.3). So the future and nearly all the past that a peer might claim are not believed.
+    /// The age of the timestamp that an acknowledgement echoes, in microseconds. It cannot be younger than the newest
+    /// transmission of what is acknowledged: the peer remembers the timestamps of what advances its stream only (RFC
+    /// 7323 section 4.3). So the future and nearly all the past that a peer might claim are not believed.
     fn echoed(&self, conn: u32, echo: u32, newest_us: u32, now: Instant) -> Option<u32> {
         let key = self.cold.key(conn);
         let age_ms = isn::timestamp(&self.secrets, &key, now).wrapping_sub(echo);

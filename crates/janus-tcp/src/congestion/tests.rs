@@ -189,3 +189,37 @@ fn an_idle_window_is_found_again_by_slow_start() {
     on_start(&mut hot, &cold(), &config, Instant::from_millis(5_000));
     assert_eq!((hot.cwnd, hot.ssthresh), (2_000, 32_000));
 }
+
+/// RFC 9406: a growing round trip slows slow start, and then ends it at the window that is there.
+#[test]
+fn a_growing_round_trip_ends_the_first_slow_start() {
+    let mut hot = reno(100_000, u32::MAX);
+    hot.growth = Growth::First(HyStart::default());
+    let rounds = |hot: &mut Hot, rtt_us, n| {
+        for _ in 0..n {
+            (0..10).for_each(|ack| on_rtt(hot, rtt_us, ack == 9));
+        }
+    };
+    rounds(&mut hot, 40_000, 2);
+    ack(&mut hot, &cold(), 8_000);
+    assert_eq!(hot.cwnd, 108_000);
+    rounds(&mut hot, 50_000, 1);
+    ack(&mut hot, &cold(), 8_000);
+    assert_eq!(hot.cwnd, 110_000, "a quarter");
+    rounds(&mut hot, 60_000, 4);
+    assert_eq!((hot.cwnd, hot.ssthresh), (110_000, 110_000));
+}
+
+/// RFC 9406 section 4.2: a loss ends it all.
+#[test]
+fn after_a_loss_slow_start_is_the_plain_one() {
+    let mut hot = reno(100_000, u32::MAX);
+    hot.growth = Growth::First(HyStart::default());
+    for rtt_us in [40_000, 60_000] {
+        (0..10).for_each(|ack| on_rtt(&mut hot, rtt_us, ack == 9));
+    }
+    hot.flight.bytes = 100_000;
+    on_timeout(&mut hot, &cold(), true, Instant::ZERO);
+    ack(&mut hot, &cold(), 1_000);
+    assert_eq!((hot.cwnd, hot.ssthresh), (2_000, 50_000));
+}
