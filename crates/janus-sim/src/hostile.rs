@@ -20,7 +20,7 @@ pub use many::run_many;
 use plan::Plan;
 use rules::{Rules, Watch};
 use std::cell::RefCell;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -80,6 +80,8 @@ tally! {
     gaps,
     /// Times at which no connection of a run was hot, and no hot block, segment or timer was in use.
     all_quiet,
+    /// Connections over IPv6.
+    over_v6,
     /// Bytes read.
     bytes,
     /// Packets sent.
@@ -105,7 +107,7 @@ tally! {
 struct World<'n> {
     network: &'n mut Network,
     hosts: Vec<HostId>,
-    listeners: Vec<ListenerId>,
+    listeners: Vec<(HostId, ListenerId)>,
     plan: Plan,
     flows: Vec<Flow>,
     tally: Tally,
@@ -127,6 +129,7 @@ pub fn run(network: &mut Network) -> Tally {
     Tally {
         runs: 1,
         connections: world.flows.len() as u64,
+        over_v6: world.plan.flows.iter().filter(|flow| flow.v6).count() as u64,
         packets: tally.sent,
         lost: tally.lost,
         cut_off: tally.cut_off,
@@ -161,20 +164,21 @@ impl<'n> World<'n> {
                 way: partition.way,
             });
         }
-        let any = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, flow::PORT);
-        let listeners = hosts
-            .iter()
-            .map(|host| {
-                network
-                    .host(*host)
-                    .stack
-                    .listen(any, BACKLOG)
-                    .expect("a free port")
-            })
-            .collect();
+        let mut listeners = Vec::new();
+        for host in &hosts {
+            let stack = &mut network.host(*host).stack;
+            let any: [SocketAddr; 2] = [
+                (Ipv4Addr::UNSPECIFIED, flow::PORT).into(),
+                (Ipv6Addr::UNSPECIFIED, flow::PORT).into(),
+            ];
+            listeners.extend(any.map(|any| {
+                let listener = stack.listen(any, BACKLOG).expect("a free port");
+                (*host, listener)
+            }));
+        }
         let flows = plan.flows.iter().enumerate().map(|(index, flow)| {
             network.set_alarm(begin + flow.starts);
-            let may_break = plan.may_lose(flow.hosts);
+            let may_break = plan.may_break(flow.hosts);
             Flow::new(index, flow.clone(), &hosts, begin, may_break)
         });
         World {
@@ -227,13 +231,11 @@ impl<'n> World<'n> {
     }
 
     fn accept(&mut self) {
-        for (host, listener) in self.hosts.iter().zip(&self.listeners) {
+        for (host, listener) in &self.listeners {
             while let Ok((conn, peer)) = self.network.host(*host).stack.accept(*listener) {
                 let mut flows = self.flows.iter_mut();
-                let flow = flows.find(|flow| {
-                    flow.sides[1].host == *host
-                        && SocketAddr::V4(flow.ends(self.network)[0]) == peer
-                });
+                let flow = flows
+                    .find(|flow| flow.sides[1].host == *host && flow.ends(self.network)[0] == peer);
                 let flow =
                     flow.unwrap_or_else(|| panic!("a connection from {peer}, who opened none"));
                 if flow.sides[1].conn.is_some() || flow.sides[1].gone {

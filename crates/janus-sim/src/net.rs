@@ -9,7 +9,7 @@ use janus_mem::{Depot, Growth};
 use janus_tcp::{Config, Instant, Interface, IpCidr, Secrets, Stack};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +27,7 @@ use capture::Capture;
 pub use link::LinkModel;
 use link::{Fate, Link};
 use packet::TooBig;
+pub(crate) use packet::over_v4;
 pub(crate) use pair::stream_byte;
 pub use pair::{Pair, Parting};
 pub use partition::{Partition, Way};
@@ -52,9 +53,15 @@ pub struct Host {
     pub depot: Arc<Depot>,
     /// Its address.
     pub address: Ipv4Addr,
+    /// And its other one.
+    pub address_v6: Ipv6Addr,
 }
 
 impl Host {
+    fn has(&self, address: IpAddr) -> bool {
+        address == self.address || address == self.address_v6
+    }
+
     /// What the stack still holds, by name; nothing when all is given back.
     pub fn leftovers(&mut self) -> Vec<String> {
         self.stack.pool().flush();
@@ -195,7 +202,7 @@ impl Network {
         self.observer = Some(observer);
     }
 
-    /// One more host, linked to all others. Addresses are documentation addresses (RFC 5737).
+    /// One more host, linked to all others. Addresses are documentation addresses (RFC 5737, RFC 3849).
     pub fn add_host(&mut self, config: &Config) -> HostId {
         self.add_host_with_mtu(config, 1_500)
     }
@@ -212,7 +219,8 @@ impl Network {
         let depot = Depot::new(BUFFERS, &Growth::Inline).expect("memory for packet buffers");
         let mut interface = Interface::ip(mtu);
         interface.any_local = false;
-        interface.addresses = vec![IpCidr::new(address, 24)];
+        let address_v6 = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, index as u16 + 1);
+        interface.addresses = vec![IpCidr::new(address, 24), IpCidr::new(address_v6, 64)];
         let secrets = Secrets::from_seed(self.random.bits());
         let stack = Stack::new(
             config.clone(),
@@ -225,6 +233,7 @@ impl Network {
             stack: stack.expect("memory for a stack"),
             depot,
             address,
+            address_v6,
         });
         let fresh = || Link::new(self.model.clone());
         for row in &mut self.links {
@@ -263,7 +272,7 @@ impl Network {
         let to = self
             .hosts
             .iter()
-            .position(|host| Some(IpAddr::V4(host.address)) == destination);
+            .position(|host| destination.is_some_and(|to| host.has(to)));
         let Some(to) = to.filter(|_| self.under_way.len() < IN_FLIGHT_MAX) else {
             self.lose(bytes);
             return;

@@ -87,6 +87,9 @@ impl Stack {
             return Said::All;
         }
         if self.cold[conn].state == State::Closed {
+            // The segment that ended it may have asked for an answer too (a mark that was answered, a repeat). What was
+            // to be said has been said in its place; a wish that stays would keep the block for ever.
+            self.hot[id].flags &= hot_flag::QUEUED | hot_flag::STARVED;
             return Said::All;
         }
         if self.cold[conn].has(flag::FIN_QUEUED) {

@@ -124,13 +124,14 @@ impl Stack {
         fits
     }
 
-    /// The retransmission timer has fired again. Full-sized segments that vanish, and no word from any router: perhaps
-    /// only their size is wrong (RFC 4821 section 7.7; RFC 8899's black hole).
+    /// The retransmission timer has fired again. Large segments that vanish, and no word from any router: perhaps only
+    /// their size is wrong (RFC 4821 section 7.7; RFC 8899's black hole). They need not be full: a piece of a write may
+    /// be too large for the path all the same.
     pub(crate) fn suspect_path(&mut self, conn: u32, id: u32, now: Instant) {
-        let (cold, hot) = (&self.cold[conn], &self.hot[id]);
+        let hot = &self.hot[id];
         let head = hot.flight.head;
         let suspicious = self.config.mtu_probing && hot.retries >= SUSPICIOUS_TIMEOUTS;
-        if !suspicious || head == NONE || self.segments[head].len < cold.payload_mss() {
+        if !suspicious || head == NONE {
             return;
         }
         let lost = self.packet_len(conn, self.segments[head].len);

@@ -7,7 +7,7 @@ use super::plan::{FlowPlan, Opening, Parting};
 use super::side::Side;
 use crate::net::{HostId, Network};
 use janus_tcp::{Error, Instant};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 /// Where servers listen.
@@ -48,7 +48,7 @@ pub(super) struct Flow {
     stage: Stage,
     ports: [u16; 2],
     starts: Instant,
-    /// A partition is long enough to break it.
+    /// Something in the run may break it.
     may_break: bool,
     /// Who parts late has seen the end of the other's stream.
     after_end: bool,
@@ -88,10 +88,14 @@ impl Flow {
     }
 
     /// The addresses of its two ends.
-    pub(super) fn ends(&self, network: &mut Network) -> [SocketAddrV4; 2] {
+    pub(super) fn ends(&self, network: &mut Network) -> [SocketAddr; 2] {
         [0, 1].map(|side| {
-            let address = network.host(self.sides[side].host).address;
-            SocketAddrV4::new(address, self.ports[side])
+            let host = network.host(self.sides[side].host);
+            let address = match self.plan.v6 {
+                true => IpAddr::V6(host.address_v6),
+                false => IpAddr::V4(host.address),
+            };
+            SocketAddr::new(address, self.ports[side])
         })
     }
 
@@ -178,7 +182,7 @@ impl Flow {
             Opening::Simultaneous => 2,
         };
         for side in 0..both {
-            let local = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, self.ports[side]);
+            let local = SocketAddr::new(self.unspecified(), self.ports[side]);
             let stack = &mut network.host(self.sides[side].host).stack;
             let conn = stack.connect(now, local, ends[1 - side]);
             let conn = conn.expect("room for a connection");
@@ -189,8 +193,20 @@ impl Flow {
         self.stage = Stage::Opening(limit);
     }
 
+    fn unspecified(&self) -> IpAddr {
+        match self.plan.v6 {
+            true => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+            false => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        }
+    }
+
     fn open(&mut self, network: &mut Network, limit: Instant, tally: &mut Tally) {
         let mut open = true;
+        // Who opened may speak at once; a listener that lost count of it, or never kept any, hears that.
+        if self.sides[0].is_connected(network) {
+            let first = self.target(0)[0];
+            self.sides[0].write_to(network, first);
+        }
         for side in &mut self.sides {
             let Some(conn) = side.conn else {
                 open = false;

@@ -2,12 +2,16 @@
 //! connections with what their applications do. What never lives here: carrying it out (`flow`, `side`).
 
 use crate::net::{LinkModel, Random, Way};
-use janus_tcp::Config;
+use janus_tcp::{Algorithm, Config, Ecn, SynCookies};
 use std::ops::Range;
 use std::time::Duration;
 
 /// From this length on a partition may end a connection.
 pub(super) const FATAL_PARTITION: Duration = Duration::from_secs(15);
+/// Of a thousand links so many take less than their hosts' interfaces.
+const PATH_MTU: u16 = 150;
+/// And of a thousand of those so many say nothing about it.
+const BLACK_HOLES: u16 = 300;
 /// Most connections of a run.
 pub(super) const FLOWS_MAX: u64 = 6;
 
@@ -85,6 +89,7 @@ pub(super) struct AppPlan {
 #[derive(Clone, Debug)]
 pub(super) struct FlowPlan {
     pub(super) hosts: [usize; 2],
+    pub(super) v6: bool,
     pub(super) opening: Opening,
     pub(super) starts: Duration,
     pub(super) phases: Vec<Phase>,
@@ -104,10 +109,12 @@ impl Plan {
             _ => random.within(3..5) as usize,
         };
         let hosts: Vec<HostPlan> = (0..count).map(|_| HostPlan::draw(random)).collect();
-        let links = (0..count).map(|_| (0..count).map(|_| link(random)).collect());
+        // IPv6 demands 1,280 bytes of every link (RFC 8200 section 5).
+        let v6 = hosts.iter().all(|host| host.mtu >= 1_280) && random.chance(500);
+        let links = (0..count).map(|_| (0..count).map(|_| link(random, v6)).collect());
         let links = links.collect();
         let flows = (0..random.within(1..FLOWS_MAX + 1))
-            .map(|_| FlowPlan::draw(random, count))
+            .map(|_| FlowPlan::draw(random, count, v6))
             .collect();
         let partitions = match random.within(0..3) {
             0 => (0..random.within(1..4))
@@ -123,8 +130,12 @@ impl Plan {
         }
     }
 
-    /// Whether some partition may end a connection between these hosts.
-    pub(super) fn may_lose(&self, hosts: [usize; 2]) -> bool {
+    /// Whether something in the run may end a connection between these hosts, the second of which listens.
+    pub(super) fn may_break(&self, hosts: [usize; 2]) -> bool {
+        // A listener that keeps nothing resets data that overtook the acknowledgement with the cookie, as Linux does.
+        if self.hosts[hosts[1]].config.syn_cookies == SynCookies::Always {
+            return true;
+        }
         let cut = |partition: &&PartitionPlan| {
             partition.hosts.contains(&hosts[0]) != partition.hosts.contains(&hosts[1])
         };
@@ -138,11 +149,17 @@ impl Plan {
     }
 }
 
-fn link(random: &mut Random) -> LinkModel {
-    match random.within(0..5) {
+fn link(random: &mut Random, v6: bool) -> LinkModel {
+    let mut model = match random.within(0..5) {
         0 => LinkModel::default(),
         _ => LinkModel::draw(random),
+    };
+    if random.chance(PATH_MTU) {
+        let least = if v6 { 1_280 } else { 576 };
+        model.mtu = random.within(least..1_500) as usize;
+        model.black_hole = random.chance(BLACK_HOLES);
     }
+    model
 }
 
 /// A buffer: tiny, small or ordinary.
@@ -176,6 +193,22 @@ impl HostPlan {
                 receive_buffer_max: 0,
                 send_buffer_max: 0,
                 timestamps: random.chance(750),
+                sack: random.chance(800),
+                congestion: match random.chance(300) {
+                    true => Algorithm::NewReno,
+                    false => Algorithm::Cubic,
+                },
+                ecn: match random.within(0..3) {
+                    0 => Ecn::Off,
+                    1 => Ecn::Passive,
+                    _ => Ecn::On,
+                },
+                syn_cookies: match random.within(0..12) {
+                    0 => SynCookies::Always,
+                    1 => SynCookies::Never,
+                    _ => SynCookies::Pressure,
+                },
+                max_reordered: if random.chance(100) { 20 } else { 1 << 12 },
                 delayed_ack: millis(random, 1..200),
                 time_wait: millis(random, 1_000..60_000),
                 ..Config::default()
@@ -236,7 +269,7 @@ impl AppPlan {
 }
 
 impl FlowPlan {
-    fn draw(random: &mut Random, hosts: usize) -> FlowPlan {
+    fn draw(random: &mut Random, hosts: usize, v6: bool) -> FlowPlan {
         let first = random.within(0..hosts as u64) as usize;
         let second = (first + random.within(1..hosts as u64) as usize) % hosts;
         let apps = [AppPlan::draw(random), AppPlan::draw(random)];
@@ -275,6 +308,7 @@ impl FlowPlan {
         };
         FlowPlan {
             hosts: [first, second],
+            v6: v6 && random.chance(600),
             opening: match random.within(0..6) {
                 0 => Opening::Simultaneous,
                 _ => Opening::Passive,

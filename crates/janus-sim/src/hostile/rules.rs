@@ -3,12 +3,12 @@
 //! Checked where a packet leaves its host, with this crate's own codec. What never lives here: any idea of when a segment
 //! should be sent.
 
-use crate::net::{HostId, Observer, stream_byte};
+use crate::net::{HostId, Observer, over_v4, stream_byte};
 use crate::segment::{self, Flags, Segment, TcpOption};
 use janus_tcp::Instant;
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::net::SocketAddrV4;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 
 /// Without the option a peer takes segments of this size (RFC 9293 MUST-15).
@@ -26,6 +26,8 @@ struct Line {
     scale: Option<u8>,
     mss: Option<u16>,
     sack: bool,
+    /// Its SYN offered ECN, or its SYN-ACK accepted it (RFC 3168 section 6.1.1).
+    ecn: bool,
     /// First place behind the data sent.
     end: i64,
     fin: Option<i64>,
@@ -39,7 +41,7 @@ struct Line {
 /// The rules, and what they know.
 #[derive(Default)]
 pub(super) struct Rules {
-    lines: HashMap<(SocketAddrV4, SocketAddrV4), Line>,
+    lines: HashMap<(SocketAddr, SocketAddr), Line>,
     /// Segments found to keep them.
     pub(super) checked: u64,
     /// Of those, repeats of data.
@@ -52,14 +54,36 @@ pub(super) struct Watch(pub(super) Rc<RefCell<Rules>>);
 
 impl Observer for Watch {
     fn sent(&mut self, _now: Instant, _from: HostId, packet: &[u8]) {
-        // An ICMP error is no segment.
-        if packet[0] >> 4 == 4 && packet[9] != 6 {
-            return;
+        if let Some((from, to, segment)) = read(packet) {
+            self.0
+                .borrow_mut()
+                .check((from, to), &segment, packet.len());
         }
-        let segment = segment::decode(packet)
-            .unwrap_or_else(|damage| panic!("a host sent a packet that is {damage}"));
-        self.0.borrow_mut().check(&segment, packet.len());
     }
+}
+
+/// The segment in a packet and the addresses it goes between; `None` for ICMP and fragments.
+fn read(packet: &[u8]) -> Option<(IpAddr, IpAddr, Segment)> {
+    let over_v6 = packet[0] >> 4 == 6;
+    let is_fragment = !over_v6 && (packet[6] & 0x3f, packet[7]) != (0, 0);
+    let next = if over_v6 { packet[6] } else { packet[9] };
+    if next != 6 || is_fragment {
+        return None;
+    }
+    let read = |bytes: &[u8]| match segment::decode(bytes) {
+        Ok(segment) => segment,
+        Err(damage) => panic!("a host sent a packet that is {damage}"),
+    };
+    if !over_v6 {
+        let segment = read(packet);
+        return Some((segment.source.into(), segment.destination.into(), segment));
+    }
+    let address = |at: usize| -> IpAddr {
+        let octets: [u8; 16] = packet[at..at + 16].try_into().unwrap_or_default();
+        Ipv6Addr::from(octets).into()
+    };
+    let inner = over_v4(packet).unwrap_or_else(|| panic!("a host sent a damaged IPv6 packet"));
+    Some((address(8), address(24), read(&inner)))
 }
 
 /// How far `number` is from `start`.
@@ -72,7 +96,7 @@ impl Rules {
     /// second the next one.
     pub(super) fn expect(
         &mut self,
-        ends: [SocketAddrV4; 2],
+        ends: [SocketAddr; 2],
         streams: [u64; 2],
         totals: [usize; 2],
         mtus: [usize; 2],
@@ -88,10 +112,10 @@ impl Rules {
         }
     }
 
-    fn check(&mut self, s: &Segment, packet_len: usize) {
+    fn check(&mut self, addresses: (IpAddr, IpAddr), s: &Segment, packet_len: usize) {
         self.checked += 1;
-        let from = SocketAddrV4::new(s.source, s.source_port);
-        let to = SocketAddrV4::new(s.destination, s.destination_port);
+        let from = SocketAddr::new(addresses.0, s.source_port);
+        let to = SocketAddr::new(addresses.1, s.destination_port);
         let Some(mut line) = self.lines.get(&(from, to)).cloned() else {
             panic!("{from} to {to}: a segment of no connection: {s}");
         };
@@ -112,6 +136,10 @@ impl Rules {
             {
                 self.lines.insert((from, to), line);
             }
+            return;
+        }
+        if line.reset || peer.reset {
+            // What follows a reset may be another connection of the same name and, with SYN cookies, the same numbers.
             return;
         }
         let before = line.end;
@@ -147,6 +175,10 @@ fn check_syn(s: &Segment, mut line: Line, peer: &Line) -> Result<Option<Line>, &
         };
     }
     line.start = Some(s.seq);
+    if s.flags.contains(Flags::ACK) {
+        // Where SYNs crossed, it offered these in a SYN before; the answer counts.
+        (line.scale, line.sack) = (None, false);
+    }
     for option in &s.options {
         match option {
             TcpOption::Mss(mss) => line.mss = Some(*mss),
@@ -154,6 +186,11 @@ fn check_syn(s: &Segment, mut line: Line, peer: &Line) -> Result<Option<Line>, &
             TcpOption::SackPermitted => line.sack = true,
             _ => {}
         }
+    }
+    let (ece, cwr) = (s.flags.contains(Flags::ECE), s.flags.contains(Flags::CWR));
+    line.ecn |= ece && cwr != s.flags.contains(Flags::ACK);
+    if s.tos & 3 != 0 {
+        return Err("a SYN that says its connection knows ECN (RFC 3168 section 6.1.1)");
     }
     if s.flags.contains(Flags::ACK) {
         let Some(start) = peer.start else {
@@ -179,6 +216,9 @@ fn check_segment(s: &Segment, mut line: Line, peer: &Line) -> Result<Line, &'sta
     }
     let first = place(s.seq, start.wrapping_add(1));
     let len = s.payload.len() as i64;
+    if s.tos & 3 != 0 && (!(line.ecn && peer.ecn) || len == 0 || first < line.end) {
+        return Err("an ECN codepoint on what may not carry it (RFC 3168 section 6.1.4 and on)");
+    }
     check_place(s, first, len, &mut line, peer)?;
     // A FIN takes a place too.
     let ack = place(s.ack, peer_start.wrapping_add(1));

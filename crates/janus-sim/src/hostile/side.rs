@@ -60,6 +60,12 @@ impl Side {
         }
     }
 
+    pub(super) fn is_connected(&self, network: &mut Network) -> bool {
+        let stack = &network.host(self.host).stack;
+        self.open()
+            .is_some_and(|conn| stack.is_connected(conn) == Ok(true))
+    }
+
     /// Writes until `target` bytes are written in all.
     pub(super) fn write_to(&mut self, network: &mut Network, target: usize) {
         for _ in 0..PIECES_MAX {

@@ -54,6 +54,33 @@ fn fill_header_checksum(packet: &mut [u8]) {
     packet[10..12].copy_from_slice(&sum);
 }
 
+/// An IPv6 packet with TCP directly behind its header as the IPv4 packet that would carry the same segment, between no
+/// addresses, so that one reader of segments serves both families. `None` when it is not sound.
+pub(crate) fn over_v4(packet: &[u8]) -> Option<Vec<u8>> {
+    const TCP: u8 = 6;
+    let (header, tcp) = packet.split_at_checked(V6_LEN)?;
+    if header[6] != TCP || be16(header, 4) != tcp.len() || tcp.len() < 20 {
+        return None;
+    }
+    let len = (tcp.len() as u32).to_be_bytes();
+    if checksum(&[&header[8..], &len, &[0, 0, 0, TCP], tcp]) != [0, 0] {
+        return None;
+    }
+    let total = (V4_LEN + tcp.len()) as u16;
+    let mut out = vec![0; V4_LEN];
+    out[0] = 0x45;
+    out[1] = header[0] << 4 | header[1] >> 4;
+    out[2..4].copy_from_slice(&total.to_be_bytes());
+    out[8] = header[7];
+    out[9] = TCP;
+    fill_header_checksum(&mut out);
+    out.extend_from_slice(tcp);
+    out[V4_LEN + 16..V4_LEN + 18].fill(0);
+    let sum = checksum(&[&len, &[0, TCP], &out[V4_LEN..]]);
+    out[V4_LEN + 16..V4_LEN + 18].copy_from_slice(&sum);
+    Some(out)
+}
+
 /// Marks a packet of an ECN-capable transport: congestion experienced (RFC 3168 section 5). False for any other.
 pub(super) fn mark(packet: &mut [u8]) -> bool {
     if is_v6(packet) {
