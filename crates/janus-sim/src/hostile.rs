@@ -254,10 +254,8 @@ impl<'n> World<'n> {
         self.events += 1;
         for flow in &self.flows {
             for (side, host) in flow.sides.iter().zip(flow.plan.hosts) {
-                let config = &self.plan.hosts[host].config;
-                // The window field counts in steps of up to 2^14.
-                let receive_max = config.receive_buffer + (config.receive_buffer >> 15);
-                side.check_bounds(self.network, receive_max, config.send_buffer);
+                let (receive_max, send_max) = self.plan.hosts[host].held_max();
+                side.check_bounds(self.network, receive_max, send_max);
             }
         }
         if self.events.is_multiple_of(COUNT_EVERY) {
@@ -276,10 +274,10 @@ impl<'n> World<'n> {
     fn buffers_max(&self, host: usize) -> usize {
         const OUT_OF_ORDER: usize = 256;
         const REPLIES: usize = 64;
-        let config = &self.plan.hosts[host].config;
+        let (receive_max, send_max) = self.plan.hosts[host].held_max();
         let ends = self.flows.iter().flat_map(|flow| flow.plan.hosts);
         let ends = ends.filter(|end| *end == host).count();
-        let each = (config.receive_buffer + config.send_buffer) as usize / 512;
+        let each = (receive_max + send_max) as usize / 512;
         ends * (each + OUT_OF_ORDER) + REPLIES
     }
 

@@ -173,7 +173,24 @@ fn buffer(random: &mut Random) -> u32 {
     random.within(range) as u32
 }
 
+/// How far a buffer of that size may grow: not at all, or several times.
+fn growth(random: &mut Random, size: u32) -> u32 {
+    match random.chance(500) {
+        true => 0,
+        false => size * random.within(2..6) as u32,
+    }
+}
+
 impl HostPlan {
+    /// Most bytes a connection may hold unread, and to send.
+    pub(super) fn held_max(&self) -> (u32, u32) {
+        let config = &self.config;
+        let receive = config.receive_buffer.max(config.receive_buffer_max);
+        let send = config.send_buffer.max(config.send_buffer_max);
+        // The window field counts in steps of up to 2^14.
+        (receive + (receive >> 15), send)
+    }
+
     fn draw(random: &mut Random) -> HostPlan {
         let mtu = match random.within(0..10) {
             0 => random.within(120..576),
@@ -181,6 +198,7 @@ impl HostPlan {
             3 => random.within(1_501..1_900),
             _ => 1_500,
         };
+        let (receive_buffer, send_buffer) = (buffer(random), buffer(random));
         HostPlan {
             config: Config {
                 max_connections: 256,
@@ -188,10 +206,10 @@ impl HostPlan {
                 max_half_open: 64,
                 max_time_wait: 64,
                 max_segments: 1 << 16,
-                receive_buffer: buffer(random),
-                send_buffer: buffer(random),
-                receive_buffer_max: 0,
-                send_buffer_max: 0,
+                receive_buffer,
+                receive_buffer_max: growth(random, receive_buffer),
+                send_buffer,
+                send_buffer_max: growth(random, send_buffer),
                 timestamps: random.chance(750),
                 sack: random.chance(800),
                 congestion: match random.chance(300) {
