@@ -152,6 +152,9 @@ impl Pair {
             }
             host.stack.input(self.now, &mut frames, &mut Local);
             host.stack.advance(self.now);
+            if self.loss > 0 {
+                host.stack.audit();
+            }
             while host.stack.pop_ready().is_some() {}
         }
     }

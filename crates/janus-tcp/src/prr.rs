@@ -40,3 +40,6 @@ impl Recovery {
         hot.cwnd = hot.pipe.saturating_add(room.max(least)).max(mss);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -65,7 +65,7 @@ pub(crate) struct Recovery {
     // RACK (RFC 8985 section 5.3).
     /// Of the delivered, the segment sent last (RACK.xmit_ts, RACK.end_seq).
     pub(crate) newest: Sent,
-    /// Its round trip in microseconds; 0 = not known (RACK.rtt).
+    /// Its round trip in microseconds, once it is known (RACK.rtt).
     pub(crate) rtt_us: u32,
     /// SND.NXT when a D-SACK last widened the reordering window (RACK.dsack_round).
     pub(crate) dsack_round: SeqNum,
@@ -282,3 +282,6 @@ impl Stack {
         }
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

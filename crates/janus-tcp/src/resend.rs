@@ -168,6 +168,7 @@ impl Stack {
                 self.send_segment(conn, id, at, now, out);
             } else if block != NONE {
                 steps += 1;
+                self.counters.recovery_steps += 1;
                 if steps > WALK_MAX {
                     return Said::All;
                 }
