@@ -26,7 +26,12 @@ struct Sender {
 
 impl Sender {
     fn with(config: Config, mss: u16, sack: bool) -> Sender {
-        let mut host = Host::with(config);
+        let buffer = config.send_buffer.max(1 << 20);
+        let mut host = Host::with(Config {
+            send_buffer: buffer,
+            send_buffer_max: buffer,
+            ..config
+        });
         let mut syn = Craft::syn((PEER, 4_000));
         syn.options.mss = Some(mss);
         syn.options.sack_permitted = sack;
