@@ -241,3 +241,18 @@ fn many_connections_are_all_asked_in_time() {
     }
     host.end(&conns);
 }
+
+/// MUST-28.
+#[test]
+fn the_first_question_comes_after_two_hours_unless_wished_otherwise() {
+    let mut host = Host::plain();
+    let peer = Peer::open(&mut host, 4_000);
+    let on = SocketOptions {
+        keepalive: true,
+        ..SocketOptions::default()
+    };
+    set(&mut host, &peer, &on);
+    let times = watch(&mut host, SECOND * 7_260, |_, _| {});
+    near(&times, &[7_200.0]);
+    host.end(&[peer.conn]);
+}

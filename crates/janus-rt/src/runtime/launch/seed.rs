@@ -172,3 +172,18 @@ pub(super) fn tcp_config(mut config: Config, settings: &Settings) -> Config {
     }
     config
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 6528 section 4, RFC 4086: unless runs must be repeatable, each start has keys of the system's randomness.
+    #[test]
+    fn two_starts_have_no_key_in_common() {
+        let key = |seed| secrets(seed).expect("the system's randomness").1;
+        assert_ne!(key(None), key(None));
+        assert_ne!(key(None), [0; 40]);
+        assert_eq!(key(Some(7)), key(Some(7)));
+        assert_ne!(key(Some(7)), key(Some(8)));
+    }
+}

@@ -1,0 +1,245 @@
+//! Loss recovery as a peer sees it, where scripts (`tests/packetdrill/{rack,tlp,sack}`) would be long: RFC 8985, RFC 6675
+//! section 5.1, RFC 2883.
+
+mod support;
+
+use core::time::Duration;
+
+use janus_tcp::{Config, Info};
+use janus_wire::SeqNum;
+use janus_wire::tcp::Flags;
+use support::{Craft, Host, PEER, Peer, Seen, bytes_at};
+
+const MSS: u32 = 1_400;
+const RTT: Duration = Duration::from_millis(100);
+
+fn open() -> (Host, Peer) {
+    let mut host = Host::with(Config {
+        send_buffer: 1 << 20,
+        ..Config::default()
+    });
+    let mut syn = Craft::syn((PEER, 4_000));
+    syn.options.sack_permitted = true;
+    let mut peer = Peer::open_with(&mut host, &syn);
+    for _ in 0..20 {
+        let sent = write(&mut host, &peer, 1);
+        host.wait(RTT);
+        peer.take(&sent);
+        host.ask(&peer.segment(Flags::ACK));
+    }
+    (host, peer)
+}
+
+fn info(host: &Host, peer: &Peer) -> Info {
+    host.stack.info(peer.conn).expect("a connection")
+}
+
+/// So many full segments.
+fn write(host: &mut Host, peer: &Peer, segments: u32) -> Vec<Seen> {
+    let data = bytes_at(0, (segments * MSS) as usize);
+    assert_eq!(host.stack.write(host.now, peer.conn, &data), Ok(data.len()));
+    let sent = host.collect();
+    assert_eq!(sent.len() as u32, segments);
+    sent
+}
+
+/// Data flows without loss until the window is a large one.
+fn grow(host: &mut Host, peer: &mut Peer) {
+    for _ in 0..6 {
+        let data = bytes_at(0, 30 * MSS as usize);
+        host.stack.write(host.now, peer.conn, &data).expect("room");
+        while info(host, peer).in_flight + info(host, peer).unsent > 0 {
+            let sent = host.collect();
+            host.wait(RTT);
+            peer.take(&sent);
+            host.send(&peer.segment(Flags::ACK));
+        }
+    }
+}
+
+fn sack(peer: &Peer, blocks: &[(SeqNum, SeqNum)]) -> Craft {
+    let mut ack = peer.segment(Flags::ACK);
+    for &(left, right) in blocks {
+        ack.options.sack.push(left, right);
+    }
+    ack
+}
+
+/// Time passes until something is sent.
+fn next_sent(host: &mut Host) -> Vec<Seen> {
+    for _ in 0..100 {
+        host.now = host.now.max(host.stack.next_deadline().expect("a timer"));
+        host.stack.advance(host.now);
+        let seen = host.collect();
+        if !seen.is_empty() {
+            return seen;
+        }
+    }
+    panic!("nothing is sent");
+}
+
+/// RFC 8985 section 3.3.2 and 6.2: each round in which a repeat was in vain widens the reordering window, and it is never
+/// wider than a round trip.
+#[test]
+fn the_reordering_window_is_bounded_by_a_round_trip() {
+    let (mut host, mut peer) = open();
+    // It is seen once that the network reorders: before, three segments beyond a gap are proof enough.
+    let sent = write(&mut host, &peer, 3);
+    host.wait(RTT);
+    host.ask(&sack(&peer, &[(sent[1].header.seq, sent[1].end())]));
+    peer.rcv = sent[2].end();
+    host.ask(&peer.segment(Flags::ACK));
+    let mut waits = Vec::new();
+    for _ in 0..12 {
+        let sent = write(&mut host, &peer, 5);
+        let (first, second) = (sent[0].header.seq, sent[1].header.seq);
+        host.wait(RTT);
+        // The first seems to be missing: when is it sent again?
+        let at = host.now;
+        let mut again = host.ask(&sack(&peer, &[(second, sent[4].end())]));
+        while !again
+            .iter()
+            .any(|s| s.header.seq == first && !s.payload.is_empty())
+        {
+            again = next_sent(&mut host);
+        }
+        waits.push(host.now.saturating_since(at));
+        // It was only late, and the repeat comes too.
+        host.wait(RTT);
+        peer.rcv = sent[4].end();
+        host.ask(&sack(&peer, &[(first, second)]));
+        host.wait(RTT);
+        grow(&mut host, &mut peer);
+    }
+    assert!(host.stack.counters().dsacks_in >= 12);
+    let srtt = Duration::from_micros(info(&host, &peer).srtt_us.into());
+    assert!(waits[0] < waits[5], "it widens: {waits:?}");
+    assert!(
+        waits.iter().all(|&w| w <= srtt + Duration::from_millis(10)),
+        "{waits:?}, {srtt:?}"
+    );
+    host.end(&[peer.conn]);
+}
+
+/// RFC 6675 section 5.1: a timeout in recovery ends it and notes how far had been sent; what is found lost below that is
+/// no new recovery and lowers nothing again; beyond it, it is.
+#[test]
+fn a_timeout_in_recovery_is_remembered() {
+    let (mut host, mut peer) = open();
+    let sent = write(&mut host, &peer, 10);
+    host.wait(RTT);
+    host.ask(&sack(&peer, &[(sent[1].header.seq, sent[5].end())]));
+    assert_eq!(host.stack.counters().fast_retransmits, 1);
+    let timeouts = host.stack.counters().timeouts;
+    while host.stack.counters().timeouts == timeouts {
+        next_sent(&mut host);
+    }
+    let lowered = info(&host, &peer);
+    assert!(lowered.cwnd <= 2 * MSS, "{lowered:?}");
+    // The first arrives in the end, then ever more, with gaps.
+    for n in [6, 7, 8] {
+        host.wait(RTT);
+        peer.rcv = sent[n].header.seq;
+        host.ask(&sack(&peer, &[(sent[9].header.seq, sent[9].end())]));
+        assert_eq!(host.stack.counters().fast_retransmits, 1, "no new recovery");
+        assert_eq!(info(&host, &peer).ssthresh, lowered.ssthresh);
+    }
+    peer.rcv = sent[9].end();
+    host.ask(&peer.segment(Flags::ACK));
+    while info(&host, &peer).in_flight > 0 {
+        peer.listen(&mut host, true);
+    }
+    // What is lost later is a new one.
+    for _ in 0..6 {
+        let sent = write(&mut host, &peer, 1);
+        host.wait(RTT);
+        peer.rcv = sent[0].end();
+        host.ask(&peer.segment(Flags::ACK));
+    }
+    let sent = write(&mut host, &peer, 5);
+    host.wait(RTT);
+    host.ask(&sack(&peer, &[(sent[1].header.seq, sent[4].end())]));
+    assert_eq!(host.stack.counters().fast_retransmits, 2);
+    host.stack.abort(host.now, peer.conn);
+    host.end(&[]);
+}
+
+/// RFC 8985 section 7.4.2: an acknowledgement beyond a probe that repeated the last segment, without a sign that both
+/// copies came, means that one was lost and repaired: congestion control is told. With the sign, it is not.
+#[test]
+fn a_probe_that_repaired_a_loss_lowers_the_window() {
+    for both_came in [false, true] {
+        let (mut host, mut peer) = open();
+        let sent = write(&mut host, &peer, 6);
+        let before = info(&host, &peer);
+        // The last is lost, nobody says so, and after two round trips it is sent again.
+        host.wait(RTT);
+        peer.rcv = sent[5].header.seq;
+        host.ask(&peer.segment(Flags::ACK));
+        let probe = next_sent(&mut host);
+        assert_eq!(probe[0].header.seq, sent[5].header.seq);
+        assert_eq!(host.stack.counters().tail_probes, 1);
+        let more = write(&mut host, &peer, 1);
+        host.wait(RTT);
+        if both_came {
+            peer.rcv = sent[5].end();
+            host.ask(&sack(&peer, &[(sent[5].header.seq, sent[5].end())]));
+        }
+        peer.rcv = more[0].end();
+        host.ask(&peer.segment(Flags::ACK));
+        let after = info(&host, &peer);
+        assert_eq!(host.stack.counters().tail_losses, u64::from(!both_came));
+        assert_eq!(after.cwnd < before.cwnd, !both_came, "{before:?} {after:?}");
+        host.end(&[peer.conn]);
+    }
+}
+
+/// RFC 2883 section 5: acknowledgements that come out of order. The block of the older one lies below SND.UNA by then, and
+/// above its own acknowledgement: nothing came twice.
+#[test]
+fn a_block_is_judged_by_its_own_acknowledgement() {
+    let (mut host, mut peer) = open();
+    let sent = write(&mut host, &peer, 6);
+    host.wait(RTT);
+    let old = sack(&peer, &[(sent[2].header.seq, sent[2].end())]);
+    peer.rcv = sent[4].end();
+    host.ask(&peer.segment(Flags::ACK));
+    host.ask(&old);
+    assert_eq!(host.stack.counters().dsacks_in, 0);
+    // The same block with an acknowledgement above it says that it came twice.
+    host.ask(&sack(&peer, &[(sent[2].header.seq, sent[2].end())]));
+    assert_eq!(host.stack.counters().dsacks_in, 1);
+    peer.rcv = sent[5].end();
+    host.ask(&peer.segment(Flags::ACK));
+    host.end(&[peer.conn]);
+}
+
+/// RFC 8985 section 7.3: a probe goes out when none is unanswered and nothing is known to be missing, and never holds the
+/// timeout up for longer than one more timeout.
+#[test]
+fn a_silent_peer_gets_one_probe_and_then_the_timeout() {
+    let (mut host, peer) = open();
+    let sent = write(&mut host, &peer, 4);
+    let start = host.now;
+    let probe = next_sent(&mut host);
+    assert_eq!((probe.len(), probe[0].header.seq), (1, sent[3].header.seq));
+    let probed = host.now.saturating_since(start);
+    let srtt = Duration::from_micros(info(&host, &peer).srtt_us.into());
+    assert!(
+        probed >= srtt * 2 && probed < srtt * 2 + RTT / 2,
+        "{probed:?}"
+    );
+    let again = next_sent(&mut host);
+    assert_eq!(
+        again[0].header.seq, sent[0].header.seq,
+        "the timeout's repeat"
+    );
+    assert_eq!(host.stack.counters().tail_probes, 1);
+    let timeout = host.now.saturating_since(start) - probed;
+    assert!(
+        timeout >= srtt + Duration::from_millis(190) && timeout < srtt * 4,
+        "{timeout:?}"
+    );
+    host.stack.abort(host.now, peer.conn);
+    host.end(&[]);
+}
