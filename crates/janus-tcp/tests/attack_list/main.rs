@@ -23,6 +23,9 @@ fn small() -> Config {
         max_segments: 8_000,
         receive_buffer: 60_000,
         send_buffer: 60_000,
+        // What the application lets grow is its own affair.
+        receive_buffer_max: 60_000,
+        send_buffer_max: 60_000,
         ..Config::default()
     }
 }
