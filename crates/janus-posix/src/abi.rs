@@ -71,5 +71,22 @@ numbers! {
     SOL_TCP = 6;
     TCP_NODELAY = 1;
     TCP_MAXSEG = 2;
+    TCP_CORK = 3;
+    TCP_KEEPIDLE = 4;
+    TCP_KEEPINTVL = 5;
+    TCP_KEEPCNT = 6;
+    TCP_SYNCNT = 7;
+    TCP_DEFER_ACCEPT = 9;
     TCP_INFO = 11;
+    TCP_QUICKACK = 12;
+    TCP_CONGESTION = 13;
+    TCP_USER_TIMEOUT = 18;
+
+    SOL_IP = 0;
+    IP_TOS = 1;
+    IP_TTL = 2;
+    IPPROTO_IPV6 = 41;
+    SOL_IPV6 = 41;
+    IPV6_UNICAST_HOPS = 16;
+    IPV6_TCLASS = 67;
 }

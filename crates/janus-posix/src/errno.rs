@@ -41,6 +41,7 @@ macro_rules! errnos {
 }
 
 errnos! {
+    ENOENT = 2, "No such file or directory";
     EINTR = 4, "Interrupted system call";
     EBADF = 9, "Bad file descriptor";
     EAGAIN = 11, "Resource temporarily unavailable";

@@ -13,6 +13,7 @@ mod options;
 mod ports;
 mod sockets;
 mod table;
+mod tcp_options;
 
 pub use errno::Errno;
 pub use sockets::Sockets;

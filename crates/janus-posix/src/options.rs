@@ -5,6 +5,9 @@ use crate::abi;
 use crate::errno::Errno;
 use crate::sockets::Sockets;
 use crate::table::State;
+use crate::tcp_options;
+use core::time::Duration;
+use janus_tcp::Instant;
 
 type Result<T> = std::result::Result<T, Errno>;
 
@@ -23,22 +26,61 @@ fn put(value: &[u8], into: &mut [u8]) -> usize {
 
 impl Sockets {
     /// `setsockopt(2)`; `value` in the layout of the C ABI.
-    pub fn setsockopt(&mut self, fd: i32, level: i32, name: i32, value: &[u8]) -> Result<()> {
+    pub fn setsockopt(
+        &mut self,
+        now: Instant,
+        fd: i32,
+        level: i32,
+        name: i32,
+        value: &[u8],
+    ) -> Result<()> {
         let socket = self.table.get(fd)?;
+        let mut tcp = socket.options.tcp;
         match (level, name) {
             (abi::SOL_SOCKET, abi::SO_REUSEADDR) => socket.options.reuse_address = int(value)? != 0,
             (abi::SOL_SOCKET, abi::SO_LINGER) => {
                 let (on, seconds) = (int(value)?, int(value.get(4..).unwrap_or(&[]))?);
                 socket.options.linger = (on != 0).then_some(seconds);
             }
-            (abi::SOL_TCP, abi::TCP_NODELAY) => {
-                let on = int(value)? != 0;
-                socket.options.nodelay = on;
-                if let State::Connecting(conn) | State::Connected(conn) = socket.state {
-                    self.stack.set_nodelay(conn, on)?;
-                }
+            (abi::SOL_TCP, abi::TCP_DEFER_ACCEPT) => {
+                socket.options.defer_accept = int(value)?.max(0);
+                self.apply_deferral(fd)?;
             }
-            _ => return Err(Errno::ENOPROTOOPT),
+            (abi::SOL_TCP, abi::TCP_CONGESTION) => {
+                tcp.congestion = Some(tcp_options::algorithm(value)?);
+                self.change_options(now, fd, tcp)?;
+            }
+            _ => {
+                tcp_options::change(&mut tcp, level, name, int(value)?)?
+                    .ok_or(Errno::ENOPROTOOPT)?;
+                self.change_options(now, fd, tcp)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The descriptor has these options from now on, unless the engine refuses them.
+    fn change_options(
+        &mut self,
+        now: Instant,
+        fd: i32,
+        tcp: janus_tcp::SocketOptions,
+    ) -> Result<()> {
+        let before = core::mem::replace(&mut self.table.get(fd)?.options.tcp, tcp);
+        let applied = self.apply_options(now, fd);
+        if applied.is_err() {
+            self.table.get(fd)?.options.tcp = before;
+        }
+        applied
+    }
+
+    /// TCP_DEFER_ACCEPT means something to a listener only.
+    pub(crate) fn apply_deferral(&mut self, fd: i32) -> Result<()> {
+        let socket = *self.table.get(fd)?;
+        if let State::Listening(listener) = socket.state {
+            let seconds = socket.options.defer_accept as u64;
+            let time = (seconds > 0).then(|| Duration::from_secs(seconds));
+            self.stack.set_defer_accept(listener, time)?;
         }
         Ok(())
     }
@@ -64,9 +106,23 @@ impl Sockets {
                 linger.extend(seconds.to_ne_bytes());
                 return Ok(put(&linger, into));
             }
-            (abi::SOL_TCP, abi::TCP_NODELAY) => i32::from(socket.options.nodelay),
-            (abi::SOL_TCP, abi::TCP_MAXSEG) => self.segment_size(socket.state)?,
-            _ => return Err(Errno::ENOPROTOOPT),
+            (abi::SOL_TCP, abi::TCP_MAXSEG) => match socket.options.tcp.max_segment {
+                Some(wished) if !matches!(socket.state, State::Connected(_)) => wished.into(),
+                _ => self.segment_size(socket.state)?,
+            },
+            (abi::SOL_TCP, abi::TCP_DEFER_ACCEPT) => socket.options.defer_accept,
+            (abi::SOL_TCP, abi::TCP_CONGESTION) => {
+                let algorithm = socket.options.tcp.congestion.unwrap_or_default();
+                return Ok(put(&tcp_options::algorithm_name(algorithm), into));
+            }
+            (abi::SOL_TCP, abi::TCP_INFO) => match socket.state {
+                State::Connecting(conn) | State::Connected(conn) => {
+                    let info = self.stack.info(conn)?;
+                    return Ok(put(&tcp_options::tcp_info(&info), into));
+                }
+                State::Idle | State::Listening(_) => return Err(Errno::EINVAL),
+            },
+            _ => tcp_options::value(&socket.options.tcp, level, name).ok_or(Errno::ENOPROTOOPT)?,
         };
         Ok(put(&value.to_ne_bytes(), into))
     }

@@ -136,7 +136,9 @@ impl Sockets {
         let socket = self.table.get(fd)?;
         socket.bound = Some(local);
         socket.state = State::Listening(listener);
-        Ok(())
+        let options = socket.options.tcp;
+        self.stack.set_listener_options(listener, &options)?;
+        self.apply_deferral(fd)
     }
 
     /// `accept(2)`. The new socket inherits the listener's options and blocks, whatever the listener does.
@@ -149,11 +151,9 @@ impl Sockets {
             return Err(Errno::EMFILE);
         }
         let (conn, peer) = self.stack.accept(listener)?;
-        if socket.options.nodelay {
-            self.stack.set_nodelay(conn, true)?;
-        }
         let mut accepted = Socket::new(State::Connected(conn));
         accepted.options = socket.options;
+        accepted.options.tcp = self.stack.options(conn)?;
         accepted.bound = self.stack.local_addr(conn).ok();
         Ok((self.table.insert(accepted)?, peer))
     }
@@ -167,9 +167,6 @@ impl Sockets {
             State::Connecting(conn) => self.connect_outcome(now, fd, conn),
             State::Idle => {
                 let conn = self.open(now, fd, socket.bound, remote)?;
-                if socket.options.nodelay {
-                    self.stack.set_nodelay(conn, true)?;
-                }
                 let socket = self.table.get(fd)?;
                 socket.state = State::Connecting(conn);
                 (socket.read_shut, socket.end_seen, socket.error_told) = (false, false, false);
@@ -185,12 +182,13 @@ impl Sockets {
         bound: Option<SocketAddr>,
         remote: SocketAddr,
     ) -> Result<ConnId> {
+        let options = self.table.get(fd)?.options.tcp;
         // The kernel takes 0.0.0.0 for this host; there is no loopback here.
         if let Some(local) = bound {
             // A tuple that is taken: what __inet_hash_connect says.
             return self
                 .stack
-                .connect(now, local, remote)
+                .connect_with(now, local, remote, &options)
                 .map_err(|error| match error {
                     janus_tcp::Error::AddrInUse => Errno::EADDRNOTAVAIL,
                     other => other.into(),
@@ -201,7 +199,7 @@ impl Sockets {
             if self.bind_conflict(fd, local, true) {
                 continue;
             }
-            match self.stack.connect(now, local, remote) {
+            match self.stack.connect_with(now, local, remote, &options) {
                 Err(janus_tcp::Error::AddrInUse) => continue,
                 outcome => return Ok(outcome?),
             }

@@ -29,7 +29,10 @@ pub(crate) enum State {
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct SocketOptions {
     pub(crate) reuse_address: bool,
-    pub(crate) nodelay: bool,
+    /// What the engine carries out.
+    pub(crate) tcp: janus_tcp::SocketOptions,
+    /// TCP_DEFER_ACCEPT: seconds.
+    pub(crate) defer_accept: i32,
     /// SO_LINGER: seconds, when on.
     pub(crate) linger: Option<i32>,
 }

@@ -8,7 +8,6 @@ use crate::cold::{NONE, State, Tcb, flag};
 use crate::emit::Outgoing;
 use crate::error::Error;
 use crate::hot::hot_flag;
-use crate::rto;
 use crate::segment::seg_flag;
 use crate::stack::{ConnId, Stack, Token};
 use crate::time::Instant;
@@ -29,31 +28,6 @@ pub struct Received {
     pub off: u16,
     /// How many there are.
     pub len: u16,
-}
-
-/// A look at a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Info {
-    /// Its state.
-    pub state: State,
-    /// Smoothed round trip in microseconds; 0 = not measured.
-    pub srtt_us: u32,
-    /// Its variation.
-    pub rttvar_us: u32,
-    /// Congestion window in bytes.
-    pub cwnd: u32,
-    /// Slow-start threshold in bytes; `u32::MAX` = not known.
-    pub ssthresh: u32,
-    /// Payload per segment.
-    pub mss: u16,
-    /// Bytes received and not read.
-    pub unread: u32,
-    /// Bytes written and not sent.
-    pub unsent: u32,
-    /// Bytes sent and not acknowledged.
-    pub in_flight: u32,
-    /// Holds a hot block.
-    pub hot: bool,
 }
 
 impl Stack {
@@ -482,29 +456,5 @@ impl Stack {
     /// Our address.
     pub fn local_addr(&self, id: ConnId) -> Result<SocketAddr, Error> {
         Ok(self.cold.key(self.conn(id)?).local_addr())
-    }
-
-    /// A look at the connection.
-    pub fn info(&self, id: ConnId) -> Result<Info, Error> {
-        let conn = self.conn(id)?;
-        let cold = &self.cold[conn];
-        let options = cold.mss.saturating_sub(cold.payload_mss());
-        let mss = self.size_on_path(conn, cold.mss, self.now) - options;
-        let hot = (cold.hot != NONE).then(|| &self.hot[cold.hot]);
-        let idle_cwnd = cold.idle_window() * u32::from(mss);
-        let threshold = cold.idle_threshold();
-        let idle_ssthresh = threshold.map_or(u32::MAX, |segments| segments * u32::from(mss));
-        Ok(Info {
-            state: cold.state,
-            srtt_us: cold.srtt_us,
-            rttvar_us: rto::variation(cold),
-            cwnd: hot.map_or(idle_cwnd, |h| h.cwnd),
-            ssthresh: hot.map_or(idle_ssthresh, |h| h.ssthresh),
-            mss,
-            unread: hot.map_or(0, |h| h.inbox.bytes),
-            unsent: hot.map_or(0, |h| h.unsent.bytes),
-            in_flight: hot.map_or(0, |h| h.flight.bytes),
-            hot: hot.is_some(),
-        })
     }
 }

@@ -167,7 +167,13 @@ fn binding_conflicts_as_in_the_kernel() {
     );
     for fd in [one, other] {
         two.a
-            .setsockopt(fd, abi::SOL_SOCKET, abi::SO_REUSEADDR, &1i32.to_ne_bytes())
+            .setsockopt(
+                two.now,
+                fd,
+                abi::SOL_SOCKET,
+                abi::SO_REUSEADDR,
+                &1i32.to_ne_bytes(),
+            )
             .expect("an option");
     }
     assert_eq!(two.a.bind(other, SocketAddr::new(A, 80)), Ok(()));
@@ -225,7 +231,7 @@ fn a_reset_is_told_once() {
     let (client, server) = two.open();
     let linger = [1i32.to_ne_bytes(), 0i32.to_ne_bytes()].concat();
     two.b
-        .setsockopt(server, abi::SOL_SOCKET, abi::SO_LINGER, &linger)
+        .setsockopt(two.now, server, abi::SOL_SOCKET, abi::SO_LINGER, &linger)
         .expect("an option");
     two.b.close(two.now, server).expect("open");
     two.exchange();
@@ -307,12 +313,12 @@ fn calls_out_of_place() {
     assert_eq!(two.a.shutdown(two.now, fd, 7), Err(Errno::EINVAL));
     assert_eq!(
         two.a
-            .setsockopt(fd, abi::SOL_SOCKET, abi::SO_KEEPALIVE, &[1, 0, 0, 0]),
+            .setsockopt(two.now, fd, abi::SOL_SOCKET, 12_345, &[1, 0, 0, 0]),
         Err(Errno::ENOPROTOOPT)
     );
     assert_eq!(
         two.a
-            .setsockopt(fd, abi::SOL_SOCKET, abi::SO_LINGER, &[1, 0, 0, 0]),
+            .setsockopt(two.now, fd, abi::SOL_SOCKET, abi::SO_LINGER, &[1, 0, 0, 0]),
         Err(Errno::EINVAL)
     );
 }
@@ -330,4 +336,95 @@ fn an_attempt_given_up_leaves_a_usable_socket() {
     two.a.close_all(two.now);
     two.exchange();
     assert_eq!(two.a.stack().connections(), 0);
+}
+
+/// Sets an option of four bytes and gives what is read back.
+fn set_and_get(two: &mut Two, fd: i32, (level, name): (i32, i32), value: i32) -> Result<i32> {
+    two.a
+        .setsockopt(two.now, fd, level, name, &value.to_ne_bytes())?;
+    let mut got = [0; 4];
+    two.a.getsockopt(fd, level, name, &mut got)?;
+    Ok(i32::from_ne_bytes(got))
+}
+
+#[test]
+fn options_are_kept_as_linux_keeps_them() {
+    let mut two = Two::new();
+    let fd = two.client();
+    let tcp = |name| (abi::SOL_TCP, name);
+    let same = [
+        ((abi::SOL_SOCKET, abi::SO_KEEPALIVE), 1),
+        (tcp(abi::TCP_NODELAY), 1),
+        (tcp(abi::TCP_CORK), 1),
+        (tcp(abi::TCP_KEEPIDLE), 30),
+        (tcp(abi::TCP_KEEPINTVL), 5),
+        (tcp(abi::TCP_KEEPCNT), 3),
+        (tcp(abi::TCP_SYNCNT), 4),
+        (tcp(abi::TCP_USER_TIMEOUT), 2_500),
+        (tcp(abi::TCP_MAXSEG), 1_000),
+        (tcp(abi::TCP_DEFER_ACCEPT), 3),
+        ((abi::IPPROTO_IP, abi::IP_TTL), 9),
+    ];
+    for (option, value) in same {
+        assert_eq!(
+            set_and_get(&mut two, fd, option, value),
+            Ok(value),
+            "{option:?}"
+        );
+    }
+    // Buffers are told doubled; the lower bits of the type of service are not ours to set.
+    let buffer = (abi::SOL_SOCKET, abi::SO_RCVBUF);
+    assert_eq!(set_and_get(&mut two, fd, buffer, 50_000), Ok(100_000));
+    let tos = (abi::IPPROTO_IP, abi::IP_TOS);
+    assert_eq!(set_and_get(&mut two, fd, tos, 0x13), Ok(0x10));
+    let wrong = [
+        (tcp(abi::TCP_KEEPIDLE), 0),
+        (tcp(abi::TCP_KEEPIDLE), 32_768),
+        (tcp(abi::TCP_KEEPCNT), 128),
+        (tcp(abi::TCP_USER_TIMEOUT), -1),
+        (tcp(abi::TCP_MAXSEG), 87),
+        ((abi::IPPROTO_IP, abi::IP_TTL), 256),
+    ];
+    for (option, value) in wrong {
+        assert_eq!(
+            set_and_get(&mut two, fd, option, value),
+            Err(Errno::EINVAL),
+            "{option:?}"
+        );
+    }
+    let (level, name) = tcp(abi::TCP_CONGESTION);
+    assert_eq!(
+        two.a.setsockopt(two.now, fd, level, name, b"reno\0"),
+        Ok(())
+    );
+    let mut got = [0; 16];
+    assert_eq!(two.a.getsockopt(fd, level, name, &mut got), Ok(16));
+    assert_eq!(&got[..5], b"reno\0");
+    let unknown = two.a.setsockopt(two.now, fd, level, name, b"vegas");
+    assert_eq!(unknown, Err(Errno::ENOENT));
+}
+
+#[test]
+fn a_connection_has_its_sockets_options_and_tells_of_itself() {
+    let mut two = Two::new();
+    two.listener();
+    let fd = two.client();
+    let option = (abi::SOL_TCP, abi::TCP_MAXSEG);
+    assert_eq!(set_and_get(&mut two, fd, option, 700), Ok(700));
+    let mut info = [0; 256];
+    let (level, name) = (abi::SOL_TCP, abi::TCP_INFO);
+    assert_eq!(
+        two.a.getsockopt(fd, level, name, &mut info),
+        Err(Errno::EINVAL)
+    );
+    assert_eq!(two.a.connect(two.now, fd, SERVER), Err(Errno::EINPROGRESS));
+    two.exchange();
+    assert_eq!(two.a.connect(two.now, fd, SERVER), Ok(()));
+    assert_eq!(two.a.getsockopt(fd, level, name, &mut info), Ok(104));
+    // TCP_ESTABLISHED; timestamps, SACK and window scaling; segments of 700 bytes less the timestamps.
+    assert_eq!((info[0], info[5]), (1, 7));
+    let word = |at: usize| u32::from_ne_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
+    assert_eq!((word(8 + 4 * 2), word(8 + 4 * 3)), (688, 700));
+    two.a.close_all(two.now);
+    two.exchange();
 }

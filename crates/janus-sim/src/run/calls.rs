@@ -105,11 +105,8 @@ impl Runner<'_> {
             ("setsockopt", [fd, level, name, value, _]) => {
                 let fd = self.live(fd)?;
                 let value = option_bytes(value)?;
-                zero(
-                    self.world
-                        .sockets
-                        .setsockopt(fd, c_int(level)?, c_int(name)?, &value),
-                )
+                let (level, name) = (c_int(level)?, c_int(name)?);
+                zero(self.world.sockets.setsockopt(now, fd, level, name, &value))
             }
             ("getsockopt", [fd, level, name, value, _]) => {
                 return self.getsockopt(fd, level, name, value);

@@ -52,6 +52,9 @@ pub(super) fn by_reference(expr: &Expr) -> Result<i32, String> {
 
 /// An option's value as bytes: `[1]`, or `{onoff=1, linger=0}`.
 pub(super) fn option_bytes(expr: &Expr) -> Result<Vec<u8>, String> {
+    if let Expr::Bytes(text) = expr {
+        return Ok(text.clone());
+    }
     if let Expr::Struct(fields) = expr {
         return match fields.as_slice() {
             [(on, value), (linger, seconds)] if on == "onoff" && linger == "linger" => {

@@ -1,0 +1,224 @@
+//! The options that the TCP engine carries out: their numbers, units and ranges in Linux's interface, and where they go:
+//! to the connection, to a listener for those it accepts, or, before either, into the descriptor.
+
+use core::time::Duration;
+
+use janus_tcp::{Algorithm, Info, Instant, SocketOptions};
+
+use crate::abi;
+use crate::errno::Errno;
+use crate::sockets::Sockets;
+use crate::table::State;
+
+type Result<T> = std::result::Result<T, Errno>;
+
+/// Largest values Linux takes (MAX_TCP_KEEPIDLE, MAX_TCP_KEEPINTVL; MAX_TCP_KEEPCNT, MAX_TCP_SYNCNT).
+const KEEP_SECONDS_MAX: i32 = 32_767;
+const COUNT_MAX: i32 = 127;
+/// The window that TCP_MAXSEG must stay below (MAX_TCP_WINDOW).
+const MAXSEG_MAX: i32 = 32_767;
+/// What Linux says of buffers that nobody has chosen (tcp_rmem, tcp_wmem).
+const RECEIVE_DEFAULT: i32 = 131_072;
+const SEND_DEFAULT: i32 = 16_384;
+/// IP_TTL and IPV6_UNICAST_HOPS of those who wish nothing.
+const TTL_DEFAULT: i32 = 64;
+
+fn ranged(value: i32, from: i32, to: i32) -> Result<u32> {
+    if (from..=to).contains(&value) {
+        Ok(value as u32)
+    } else {
+        Err(Errno::EINVAL)
+    }
+}
+
+fn seconds(value: i32) -> Result<Duration> {
+    Ok(Duration::from_secs(
+        ranged(value, 1, KEEP_SECONDS_MAX)?.into(),
+    ))
+}
+
+/// Changes the option that `name` is. `None`: it is none of these.
+pub(crate) fn change(
+    options: &mut SocketOptions,
+    level: i32,
+    name: i32,
+    value: i32,
+) -> Result<Option<()>> {
+    match (level, name) {
+        (abi::SOL_SOCKET, abi::SO_KEEPALIVE) => options.keepalive = value != 0,
+        // As Linux, half of what is counted is for what surrounds the bytes; told is the whole (sock_setsockopt).
+        (abi::SOL_SOCKET, abi::SO_RCVBUF) => options.receive_buffer = Some(value.max(1_152) as u32),
+        (abi::SOL_SOCKET, abi::SO_SNDBUF) => options.send_buffer = Some(value.max(2_304) as u32),
+        (abi::IPPROTO_IP, abi::IP_TTL) | (abi::IPPROTO_IPV6, abi::IPV6_UNICAST_HOPS) => {
+            options.ttl = match value {
+                -1 => None,
+                _ => Some(ranged(value, 1, 255)? as u8),
+            };
+        }
+        // The lower two bits are ECN's (__ip_sock_set_tos).
+        (abi::IPPROTO_IP, abi::IP_TOS) | (abi::IPPROTO_IPV6, abi::IPV6_TCLASS) => {
+            options.tos = value as u8 & !3;
+        }
+        (abi::SOL_TCP, abi::TCP_NODELAY) => options.nodelay = value != 0,
+        (abi::SOL_TCP, abi::TCP_CORK) => options.cork = value != 0,
+        (abi::SOL_TCP, abi::TCP_QUICKACK) => options.quick_ack = value != 0,
+        (abi::SOL_TCP, abi::TCP_KEEPIDLE) => options.keepalive_idle = seconds(value)?,
+        (abi::SOL_TCP, abi::TCP_KEEPINTVL) => options.keepalive_interval = seconds(value)?,
+        (abi::SOL_TCP, abi::TCP_KEEPCNT) => {
+            options.keepalive_count = ranged(value, 1, COUNT_MAX)? as u8;
+        }
+        (abi::SOL_TCP, abi::TCP_SYNCNT) => {
+            options.syn_retries = Some(ranged(value, 1, COUNT_MAX)? as u8);
+        }
+        (abi::SOL_TCP, abi::TCP_USER_TIMEOUT) => {
+            let ms = ranged(value, 0, i32::MAX)?;
+            options.user_timeout = (ms > 0).then(|| Duration::from_millis(ms.into()));
+        }
+        (abi::SOL_TCP, abi::TCP_MAXSEG) => {
+            options.max_segment = match value {
+                0 => None,
+                _ => Some(ranged(value, 88, MAXSEG_MAX)? as u16),
+            };
+        }
+        _ => return Ok(None),
+    }
+    Ok(Some(()))
+}
+
+/// The value of the option that `name` is, as `getsockopt` gives it.
+pub(crate) fn value(options: &SocketOptions, level: i32, name: i32) -> Option<i32> {
+    let doubled = |bytes: Option<u32>, default: i32| {
+        bytes.map_or(default, |n| {
+            i32::try_from(n.saturating_mul(2)).unwrap_or(i32::MAX)
+        })
+    };
+    Some(match (level, name) {
+        (abi::SOL_SOCKET, abi::SO_KEEPALIVE) => i32::from(options.keepalive),
+        (abi::SOL_SOCKET, abi::SO_RCVBUF) => doubled(options.receive_buffer, RECEIVE_DEFAULT),
+        (abi::SOL_SOCKET, abi::SO_SNDBUF) => doubled(options.send_buffer, SEND_DEFAULT),
+        (abi::IPPROTO_IP, abi::IP_TTL) | (abi::IPPROTO_IPV6, abi::IPV6_UNICAST_HOPS) => {
+            options.ttl.map_or(TTL_DEFAULT, i32::from)
+        }
+        (abi::IPPROTO_IP, abi::IP_TOS) | (abi::IPPROTO_IPV6, abi::IPV6_TCLASS) => {
+            i32::from(options.tos)
+        }
+        (abi::SOL_TCP, abi::TCP_NODELAY) => i32::from(options.nodelay),
+        (abi::SOL_TCP, abi::TCP_CORK) => i32::from(options.cork),
+        (abi::SOL_TCP, abi::TCP_QUICKACK) => i32::from(options.quick_ack),
+        (abi::SOL_TCP, abi::TCP_KEEPIDLE) => options.keepalive_idle.as_secs() as i32,
+        (abi::SOL_TCP, abi::TCP_KEEPINTVL) => options.keepalive_interval.as_secs() as i32,
+        (abi::SOL_TCP, abi::TCP_KEEPCNT) => i32::from(options.keepalive_count),
+        (abi::SOL_TCP, abi::TCP_SYNCNT) => options.syn_retries.map_or(6, i32::from),
+        (abi::SOL_TCP, abi::TCP_USER_TIMEOUT) => options.user_timeout.map_or(0, |time| {
+            i32::try_from(time.as_millis()).unwrap_or(i32::MAX)
+        }),
+        _ => return None,
+    })
+}
+
+/// TCP_CONGESTION by the names Linux uses.
+pub(crate) fn algorithm(name: &[u8]) -> Result<Algorithm> {
+    let end = name.iter().position(|&byte| byte == 0);
+    match &name[..end.unwrap_or(name.len())] {
+        b"cubic" => Ok(Algorithm::Cubic),
+        b"reno" => Ok(Algorithm::NewReno),
+        _ => Err(Errno::ENOENT),
+    }
+}
+
+/// The name of an algorithm, padded as Linux does (TCP_CA_NAME_MAX).
+pub(crate) fn algorithm_name(algorithm: Algorithm) -> [u8; 16] {
+    let name: &[u8] = match algorithm {
+        Algorithm::Cubic => b"cubic",
+        Algorithm::NewReno => b"reno",
+    };
+    let mut padded = [0; 16];
+    padded[..name.len()].copy_from_slice(name);
+    padded
+}
+
+impl Sockets {
+    /// Carries the descriptor's options to what it stands for.
+    pub(crate) fn apply_options(&mut self, now: Instant, fd: i32) -> Result<()> {
+        let socket = *self.table.get(fd)?;
+        match socket.state {
+            State::Idle => {}
+            State::Listening(listener) => self
+                .stack
+                .set_listener_options(listener, &socket.options.tcp)?,
+            State::Connecting(conn) | State::Connected(conn) => {
+                self.stack.set_options(now, conn, &socket.options.tcp)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `struct tcp_info` as far as Linux had it in 2.6.30, 104 bytes. What the engine does not keep is zero.
+pub(crate) fn tcp_info(info: &Info) -> Vec<u8> {
+    let mss = u32::from(info.mss).max(1);
+    let bit = |on: bool, bit: u8| if on { bit } else { 0 };
+    let options = bit(info.timestamps, 1)
+        | bit(info.sack, 2)
+        | bit(info.window_scaling, 4)
+        | bit(info.ecn, 8);
+    let mut bytes = vec![
+        kernel_state(info.state),
+        if info.recovering { 3 } else { 0 },
+        info.retries,
+        info.probes,
+        info.backoff,
+        options,
+        info.send_scale | info.receive_scale << 4,
+        0,
+    ];
+    let threshold = match info.ssthresh {
+        u32::MAX => 0x7fff_ffff,
+        bytes => bytes / mss,
+    };
+    let words = [
+        info.rto_us,
+        0,
+        mss,
+        u32::from(info.receive_mss),
+        info.unacked_segments,
+        info.sacked_segments,
+        info.lost_segments,
+        info.resent_segments,
+        0,
+        0,
+        0,
+        info.silent_ms,
+        info.silent_ms,
+        u32::from(info.path_mtu),
+        info.receive_window,
+        info.srtt_us,
+        info.rttvar_us,
+        threshold,
+        info.cwnd / mss,
+        u32::from(info.receive_mss),
+        3,
+        0,
+        info.receive_buffer,
+        0,
+    ];
+    bytes.extend(words.into_iter().flat_map(u32::to_ne_bytes));
+    bytes
+}
+
+/// The kernel's number of a state (include/net/tcp_states.h).
+fn kernel_state(state: janus_tcp::State) -> u8 {
+    use janus_tcp::State as S;
+    match state {
+        S::Established => 1,
+        S::SynSent => 2,
+        S::SynReceived => 3,
+        S::FinWait1 => 4,
+        S::FinWait2 => 5,
+        S::TimeWait => 6,
+        S::Closed => 7,
+        S::CloseWait => 8,
+        S::LastAck => 9,
+        S::Closing => 11,
+    }
+}
