@@ -13,14 +13,14 @@ mod plan;
 mod rules;
 mod side;
 
-use crate::net::{HostId, Network, Partition};
+use crate::net::{Host, HostId, Network, Partition};
 use flow::Flow;
 use janus_tcp::{Instant, ListenerId};
 pub use many::run_many;
 use plan::Plan;
 use rules::{Rules, Watch};
 use std::cell::RefCell;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -166,13 +166,18 @@ impl<'n> World<'n> {
         }
         let mut listeners = Vec::new();
         for host in &hosts {
-            let stack = &mut network.host(*host).stack;
-            let any: [SocketAddr; 2] = [
-                (Ipv4Addr::UNSPECIFIED, flow::PORT).into(),
-                (Ipv6Addr::UNSPECIFIED, flow::PORT).into(),
+            let Host {
+                stack,
+                address,
+                address_v6,
+                ..
+            } = network.host(*host);
+            let here: [SocketAddr; 2] = [
+                (*address, flow::PORT).into(),
+                (*address_v6, flow::PORT).into(),
             ];
-            listeners.extend(any.map(|any| {
-                let listener = stack.listen(any, BACKLOG).expect("a free port");
+            listeners.extend(here.map(|here| {
+                let listener = stack.listen(here, BACKLOG).expect("a free port");
                 (*host, listener)
             }));
         }
