@@ -76,6 +76,21 @@ impl Depot {
         }
     }
 
+    /// All buffers there can be.
+    #[inline]
+    pub fn capacity(&self) -> usize {
+        self.capacity as usize
+    }
+
+    /// Buffers alive as handles or cached in pools: what [`DepotStats::outstanding`] says, without the rest and cheaply. A
+    /// little out of date while other threads are at work.
+    #[inline]
+    pub fn in_use(&self) -> usize {
+        let fresh = self.entry.fresh.load(Ordering::Relaxed) as usize;
+        let home = self.entry.home.load(Ordering::Relaxed);
+        fresh.saturating_sub(usize::try_from(home).unwrap_or(0))
+    }
+
     #[inline(always)]
     pub(crate) fn region(&self) -> u16 {
         self.entry.id

@@ -112,6 +112,12 @@ impl Pool {
         self.held as usize
     }
 
+    /// Whether there is one above the reserve without asking the depot.
+    #[inline]
+    pub fn has_spare(&self) -> bool {
+        self.held > self.floor
+    }
+
     /// How often a buffer was wanted and the depot had none.
     pub fn refused(&self) -> u64 {
         self.refused

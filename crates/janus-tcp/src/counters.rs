@@ -151,6 +151,10 @@ counters! {
     windows_grown,
     /// Packet buffers with out-of-order data that made room, before anything in them was acknowledged.
     reordered_pruned,
+    /// Times memory became short, or shorter.
+    pressure_rises,
+    /// Dropped: data for which there was no memory, while others held it.
+    dropped_pressure,
     /// Dropped: out-of-order data beyond a bound.
     dropped_reordered,
 }

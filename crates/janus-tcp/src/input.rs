@@ -80,6 +80,7 @@ impl Stack {
     pub fn input<M: Miss>(&mut self, now: Instant, frames: &mut Vec<Frame>, miss: &mut M) {
         self.now = now;
         self.counters.frames_in += frames.len() as u64;
+        self.weigh();
         self.take_all(frames, miss, now);
         if !self.later.is_empty() {
             self.after_batch(miss, now);

@@ -141,6 +141,11 @@ impl Reorders {
         self.slots
     }
 
+    /// Buffers that may wait.
+    pub(crate) fn max_slots(&self) -> u32 {
+        self.max_slots
+    }
+
     /// The connection that has waited longest.
     pub(crate) fn oldest(&self) -> Option<u32> {
         self.queue.oldest()

@@ -219,6 +219,9 @@ impl Stack {
     /// A new unsent segment with a copy of `bytes`, if there is a buffer for it.
     #[inline]
     pub(crate) fn queue_segment(&mut self, hot: u32, bytes: &[u8]) -> Option<u32> {
+        if !self.may_take_buffer(hot) {
+            return None;
+        }
         let mut buf = self.pool.alloc()?;
         let from = usize::from(HEADROOM);
         buf.bytes_mut()[from..from + bytes.len()].copy_from_slice(bytes);
@@ -407,6 +410,9 @@ impl Stack {
     pub(crate) fn starve(&mut self, hot: u32) {
         self.counters.starved += 1;
         if !self.hot[hot].has(hot_flag::STARVED) {
+            if self.starved.is_empty() {
+                self.retry.begin(self.now);
+            }
             self.hot[hot].set(hot_flag::STARVED);
             self.starved.push_back(hot);
         }

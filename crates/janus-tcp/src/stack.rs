@@ -23,6 +23,7 @@ use crate::listener::{ListenerId, Listeners};
 use crate::neighbor::Neighbors;
 use crate::patience::Stalled;
 use crate::pmtu::Paths;
+use crate::pressure::{Pressure, Retry};
 use crate::profile::Profiles;
 use crate::records::Record;
 use crate::recovery::Recovery;
@@ -105,6 +106,10 @@ pub struct Stack {
     pub(crate) fired: Vec<u32>,
     /// Hot blocks of connections that could not write or say FIN for want of a packet buffer, each once.
     pub(crate) starved: VecDeque<u32>,
+    pub(crate) retry: Retry,
+    pub(crate) pressure: Pressure,
+    /// No buffer is left that data may keep.
+    pub(crate) exhausted: bool,
     pub(crate) scratch: Scratch,
     /// The latest time that was handed in.
     pub(crate) now: Instant,
@@ -153,6 +158,9 @@ impl Stack {
             ready: VecDeque::with_capacity(1_024),
             fired: Vec::with_capacity(256),
             starved: VecDeque::new(),
+            retry: Retry::default(),
+            pressure: Pressure::None,
+            exhausted: false,
             scratch: Scratch::default(),
             now: Instant::ZERO,
             counters: Counters::default(),

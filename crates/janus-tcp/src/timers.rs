@@ -1,8 +1,6 @@
 //! What time does: retransmission, persist and delayed-acknowledgement deadlines of hot blocks, repeated
 //! SYN-ACKs, and the end of TIME-WAIT. An idle connection has no timer.
 
-use core::time::Duration;
-
 use crate::cold::{NONE, State, flag};
 use crate::hot::{TimerKind, hot_flag};
 use crate::rto;
@@ -11,10 +9,7 @@ use crate::stack::Stack;
 use crate::time::Instant;
 
 /// Records given up or repeated in one call; the rest is served by the next.
-const MAX_PER_CALL: usize = 1_024;
-
-/// How long those who found no packet buffer wait before they try again.
-const STARVED_RETRY: Duration = Duration::from_millis(1);
+pub(crate) const MAX_PER_CALL: usize = 1_024;
 
 impl Stack {
     /// Serves every deadline that has passed.
@@ -29,7 +24,7 @@ impl Stack {
         self.fired = fired;
         self.sweep(now);
         self.repeat_syn_acks(now);
-        self.feed_starved();
+        self.feed_starved(now);
         self.expire_fragments(now);
         while let Some(frame) = self.neighbors.pop_overdue(now) {
             self.counters.dropped_no_neighbor += 1;
@@ -53,33 +48,11 @@ impl Stack {
             self.neighbors.next_deadline(),
             self.next_sweep(),
             self.fragments.reassembly.next_deadline(),
-            (!self.starved.is_empty()).then(|| self.now + STARVED_RETRY),
+            (!self.starved.is_empty()).then(|| self.retry.at()),
         ]
         .into_iter()
         .flatten()
         .min()
-    }
-
-    /// Those who found no packet buffer try again.
-    fn feed_starved(&mut self) {
-        if self.starved.is_empty() {
-            return;
-        }
-        let Some(buf) = self.pool.alloc() else {
-            return;
-        };
-        self.pool.free(buf);
-        for _ in 0..self.starved.len().min(MAX_PER_CALL) {
-            let Some(hot) = self.starved.pop_front() else {
-                return;
-            };
-            self.hot[hot].clear(hot_flag::STARVED);
-            let conn = self.hot[hot].conn;
-            if conn != NONE {
-                self.wake_writer(conn);
-                self.queue_output(hot);
-            }
-        }
     }
 
     fn repeat_syn_acks(&mut self, now: Instant) {

@@ -13,6 +13,7 @@ use crate::cold::{NONE, Tcb, flag};
 use crate::hot::Hot;
 use crate::isn;
 use crate::parse::Parsed;
+use crate::pressure::Pressure;
 use crate::profile::DEFAULT;
 use crate::stack::Stack;
 use crate::time::Instant;
@@ -64,11 +65,15 @@ impl Stack {
     /// Unread bytes that a connection may hold.
     #[inline]
     pub(crate) fn receive_buffer(&self, conn: u32, id: u32) -> u32 {
-        match self.hot[id].tuning {
+        let buffer = match self.hot[id].tuning {
             NONE => self
                 .profiles
                 .receive_buffer(self.cold[conn].profile, &self.config),
             tuning => self.tunings[tuning].buffer,
+        };
+        match self.pressure {
+            Pressure::None => buffer,
+            _ => self.pressed(buffer, self.cold[conn].mss),
         }
     }
 
@@ -81,7 +86,10 @@ impl Stack {
             return bytes;
         }
         let least = self.config.send_buffer;
-        let most = self.config.send_buffer_max.max(least);
+        let most = match self.pressure {
+            Pressure::None => self.config.send_buffer_max.max(least),
+            _ => least,
+        };
         hot.cwnd.saturating_mul(2).clamp(least, most)
     }
 
@@ -196,7 +204,10 @@ impl Stack {
         if tuning.copied > tuning.space {
             let wanted = tuning.wanted(u32::from(cold.mss));
             let most = self.config.receive_buffer_max;
-            if wanted > u64::from(tuning.buffer) && tuning.buffer < most {
+            if wanted > u64::from(tuning.buffer)
+                && tuning.buffer < most
+                && self.pressure == Pressure::None
+            {
                 tuning.buffer = wanted.min(u64::from(most)) as u32;
                 self.counters.windows_grown += 1;
             }

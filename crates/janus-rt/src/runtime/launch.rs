@@ -16,7 +16,7 @@ use janus_csb::{Publisher, Ring, Steering};
 use janus_io::park::Parker;
 use janus_io::steer::Steerer;
 use janus_io::{IoCore, Port, RING_DEPTH, combined, mpsc, split};
-use janus_mem::{Depot, Frame, Growth, Toucher};
+use janus_mem::{Depot, Frame, Growth, Pool, Toucher};
 use janus_wire::Toeplitz;
 
 use super::{BackendChoice, BoxError, Ending, MainResult, Result};
@@ -85,7 +85,7 @@ impl Prepared {
         let (io_cores, ports): (Vec<IoCore>, Vec<Port>) = match settings.placement {
             Placement::Combined => (Vec::new(), combined(queues, &steerer, &bells, RING_DEPTH)),
             Placement::Split { .. } => {
-                let pools = queues.iter().map(|_| depot.pool()).collect();
+                let pools = queues.iter().map(|_| device_pool(&depot)).collect();
                 split(queues, pools, &steerer, &bells, RING_DEPTH)?
             }
         };
@@ -126,7 +126,7 @@ impl Prepared {
                 forwarded,
                 reader: reader.clone(),
                 stack_pool: depot.pool(),
-                pool: depot.pool(),
+                pool: device_pool(&depot),
                 common: common.clone(),
             })
             .collect();
@@ -229,4 +229,12 @@ fn join(thread: JoinHandle<()>, ending: &Ending) {
 
 fn panicked(name: &str) -> BoxError {
     format!("{name} panicked; its message is on stderr").into()
+}
+
+/// The pool that a device receives into. Some of it is held back for that: when unread data fills memory, what frees it
+/// must still come in.
+fn device_pool(depot: &Arc<Depot>) -> Pool {
+    let mut pool = depot.pool();
+    pool.set_reserve(seed::RESERVE);
+    pool
 }

@@ -6,6 +6,7 @@ use janus_wire::SeqNum;
 
 use crate::cold::{NONE, flag};
 use crate::hot::hot_flag;
+use crate::pressure::Pressure;
 use crate::reorder::{Memory, Text};
 use crate::stack::Stack;
 use crate::time::Instant;
@@ -142,6 +143,10 @@ impl Stack {
     /// together, all of the connection that has waited longest. Nothing goes that was acknowledged, for that has left;
     /// what was only reported may (RFC 2018 section 8).
     fn room_for_reordered(&mut self, conn: u32, id: u32, text: &Text) -> bool {
+        if self.pressure() == Pressure::Critical {
+            self.counters.dropped_pressure += 1;
+            return false;
+        }
         let block = self.hot[id].reorder;
         let limit = self.receive_buffer(conn, id) / BYTES_PER_BUFFER + LEAST_BUFFERS;
         if self.reorders.has_room(block, limit) {

@@ -106,6 +106,13 @@ impl Stack {
             self.pool.free(arrived.buf);
             return true;
         }
+        if !self.may_keep_buffer(id) {
+            self.counters.dropped_pressure += 1;
+            self.hot[id].set(hot_flag::ACK_NOW);
+            self.queue_output(id);
+            self.pool.free(arrived.buf);
+            return false;
+        }
         let hot = &mut self.hot[id];
         match self.segments.alloc(arrived.buf, text.off, text.len) {
             Ok(seg) => {

@@ -224,7 +224,7 @@ impl Host {
     pub(crate) fn feed_frame(&mut self, packet: &[u8]) {
         let mut buf = self
             .device
-            .alloc()
+            .alloc_reserved()
             .expect("bounded use of received buffers");
         let start = usize::from(HEADROOM);
         buf.bytes_mut()[start..start + packet.len()].copy_from_slice(packet);
@@ -238,19 +238,28 @@ impl Host {
 
     /// Takes the segments that the stack sends (one turn's worth), checked.
     pub(crate) fn collect(&mut self) -> Vec<Seen> {
+        self.collect_some(1_000_000)
+    }
+
+    /// Takes at most so many of the frames it has to send.
+    pub(crate) fn collect_some(&mut self, room: usize) -> Vec<Seen> {
         let is_tcp = |packet: &&Vec<u8>| match packet[0] >> 4 {
             4 => packet[9] == proto::TCP,
             _ => packet[6] == proto::TCP,
         };
-        let packets = self.packets();
+        let packets = self.packets_some(room);
         let segments = packets.iter().filter(is_tcp);
         segments.map(|packet| read(packet)).collect()
     }
 
     /// Takes the IP packets that the stack sends, whatever is in them.
     pub(crate) fn packets(&mut self) -> Vec<Vec<u8>> {
+        self.packets_some(1_000_000)
+    }
+
+    fn packets_some(&mut self, room: usize) -> Vec<Vec<u8>> {
         let mut out = Vec::new();
-        self.stack.transmit(self.now, &mut out, 1_000_000);
+        self.stack.transmit(self.now, &mut out, room);
         let link = self.stack.interface().link.header_len();
         let is_ip = |frame: &&Frame| {
             let ip = [[8, 0], [0x86, 0xdd]];

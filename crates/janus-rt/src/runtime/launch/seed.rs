@@ -26,7 +26,7 @@ use crate::shard::{Door, Neighbours, Shard, Work};
 use crate::task::{Executor, ShardIdentity};
 
 /// Buffers a shard keeps back for what frees memory: acknowledgements, the refill of a receive queue.
-const RESERVE: usize = 32;
+pub(super) const RESERVE: usize = 32;
 
 /// What all cores of a runtime are started with.
 pub(super) struct Common {

@@ -1,0 +1,170 @@
+//! Memory running short, for all connections together: by the packet buffers of the depot that are in use, and by the
+//! segments of this stack. Under pressure nothing grows and what waits beyond gaps is given up; when it is critical the
+//! rest of the buffers is for what ends the shortage: the device's receiving, acknowledgements, and one segment for each
+//! connection that has nothing else, as long as a last few are left. A window is never taken back: it is only not offered again until there is room.
+
+use crate::cold::NONE;
+use crate::stack::Stack;
+use crate::time::Instant;
+use core::time::Duration;
+
+/// Of 32 buffers so many are in use.
+const HIGH: usize = 24;
+const CRITICAL: usize = 30;
+/// The last of 32 is never for data that is to be kept.
+const LAST: usize = 31;
+/// Connections that lose what waits beyond their gaps in one go.
+const PRUNED_AT_ONCE: usize = 8;
+/// Segments that a connection may still be offered when it is critical, as in Linux: so it goes on, slowly.
+const CRITICAL_SEGMENTS: u32 = 4;
+/// How long those who found no packet buffer wait before they try again, at first and at most.
+const RETRY_FIRST: Duration = Duration::from_millis(1);
+const RETRY_MOST: Duration = Duration::from_millis(128);
+/// Buffers taken from the pool until the next look at the depot.
+const LOOK_EVERY: usize = 16;
+
+/// How short packet buffers and segments are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pressure {
+    /// There are enough.
+    #[default]
+    None,
+    /// Three quarters are in use: nothing grows, and what came out of order makes room.
+    High,
+    /// Nearly all are in use: only what frees memory goes on.
+    Critical,
+}
+
+/// When those who found no packet buffer try again.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Retry {
+    at: Instant,
+    wait: Duration,
+}
+
+impl Retry {
+    /// The first of them waits from now on.
+    pub(crate) fn begin(&mut self, now: Instant) {
+        self.wait = RETRY_FIRST;
+        self.at = now + self.wait;
+    }
+
+    /// There was still none: twice as long.
+    fn again(&mut self, now: Instant) {
+        self.wait = (self.wait * 2).min(RETRY_MOST);
+        self.at = now + self.wait;
+    }
+
+    pub(crate) fn at(&self) -> Instant {
+        self.at
+    }
+}
+
+impl Stack {
+    /// How short memory is.
+    pub fn pressure(&self) -> Pressure {
+        self.pressure
+    }
+
+    /// Looks at what is in use. Once for each batch: the depot is shared with other threads.
+    #[inline]
+    pub(crate) fn weigh(&mut self) {
+        let depot = self.pool.depot();
+        let buffers = depot.in_use().saturating_sub(self.pool.cached()) * 32 / depot.capacity();
+        let segments = self.segments.len() * 32 / self.config.max_segments.max(1) as usize;
+        let used = buffers.max(segments);
+        let level = match used {
+            CRITICAL.. => Pressure::Critical,
+            HIGH.. => Pressure::High,
+            _ => Pressure::None,
+        };
+        self.exhausted = used >= LAST;
+        if level != self.pressure {
+            self.counters.pressure_rises += u64::from(level > self.pressure);
+            self.pressure = level;
+        }
+        if level != Pressure::None {
+            self.relieve();
+        }
+    }
+
+    /// What waits beyond gaps makes room, of those first who have waited longest.
+    #[cold]
+    fn relieve(&mut self) {
+        let enough = match self.pressure {
+            Pressure::Critical => 0,
+            _ => self.reorders.max_slots() / 4,
+        };
+        if self.pressure == Pressure::Critical {
+            // The device needs what this thread holds in stock.
+            self.pool.flush();
+        }
+        for _ in 0..PRUNED_AT_ONCE {
+            if self.reorders.slots() <= enough || !self.prune_oldest() {
+                return;
+            }
+        }
+    }
+
+    /// The receive buffer that `buffer` is while memory is short.
+    #[inline]
+    pub(crate) fn pressed(&self, buffer: u32, mss: u16) -> u32 {
+        match self.pressure {
+            Pressure::None => buffer,
+            Pressure::High => buffer.min(self.config.receive_buffer),
+            Pressure::Critical => buffer.min(CRITICAL_SEGMENTS * u32::from(mss)),
+        }
+    }
+
+    /// Whether a connection may take one more packet buffer for what it sends: when it is critical, only one that has
+    /// nothing there.
+    #[inline]
+    pub(crate) fn may_take_buffer(&mut self, id: u32) -> bool {
+        if self.pool.cached().is_multiple_of(LOOK_EVERY) {
+            self.weigh();
+        }
+        let hot = &self.hot[id];
+        let first = hot.unsent.is_empty() && hot.flight.is_empty();
+        self.pressure != Pressure::Critical || first && !self.exhausted
+    }
+
+    /// Whether a received segment may keep its packet buffer until it is read.
+    #[inline]
+    pub(crate) fn may_keep_buffer(&mut self, id: u32) -> bool {
+        self.pressure != Pressure::Critical || self.hot[id].inbox.is_empty() && !self.exhausted
+    }
+
+    /// Those who found no packet buffer try again, when it is time or one of our own has come back.
+    pub(crate) fn feed_starved(&mut self, now: Instant) {
+        if self.starved.is_empty() || now < self.retry.at && !self.pool.has_spare() {
+            return;
+        }
+        self.weigh();
+        let found = match self.pressure {
+            Pressure::Critical => None,
+            _ => self.pool.alloc(),
+        };
+        let Some(buf) = found else {
+            // A FIN takes one from the reserve, and may.
+            self.retry.again(now);
+            return;
+        };
+        self.pool.free(buf);
+        self.retry.begin(now);
+        self.wake_starved();
+    }
+
+    fn wake_starved(&mut self) {
+        for _ in 0..self.starved.len().min(crate::timers::MAX_PER_CALL) {
+            let Some(hot) = self.starved.pop_front() else {
+                return;
+            };
+            self.hot[hot].clear(crate::hot::hot_flag::STARVED);
+            let conn = self.hot[hot].conn;
+            if conn != NONE {
+                self.wake_writer(conn);
+                self.queue_output(hot);
+            }
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Memory runs out: a thousand peers fill all packet buffers there are, of the device too. Acknowledgements still leave,
+//! the device still receives, no window is taken back, and when the applications read, every stream is exact.
+
+mod support;
+
+use core::time::Duration;
+use std::collections::HashMap;
+
+use janus_tcp::{Config, Error, Pressure};
+use janus_wire::SeqNum;
+use janus_wire::tcp::Flags;
+use support::{Craft, Host, PEER, Peer, Seen};
+
+const BUFFERS: u32 = 4_096;
+const RESERVE: usize = 32;
+/// Frames a device hands in before the stack says what it has to.
+const TURN: usize = 32;
+
+/// A host whose device receives into the depot that the stack sends from, as in a runtime.
+fn host() -> Host {
+    let mut host = Host::new(Config::default(), support::own_address(), BUFFERS);
+    host.stack.pool().set_reserve(RESERVE);
+    host.device = host.depot.pool();
+    host.device.set_reserve(RESERVE);
+    host
+}
+
+fn open(host: &mut Host, i: u32) -> Peer {
+    let mut syn = Craft::syn((PEER, 4_000 + i as u16));
+    syn.seq = SeqNum(u32::MAX - 500 * i);
+    syn.options.sack_permitted = i.is_multiple_of(2);
+    Peer::open_with(host, &syn)
+}
+
+/// A turn of the device: what the stack sent, and its buffers, go.
+fn collect(host: &mut Host) -> HashMap<u16, Vec<Seen>> {
+    let mut by_port: HashMap<u16, Vec<Seen>> = HashMap::new();
+    while host.stack.wants_transmit() {
+        for seen in host.collect_some(16) {
+            by_port.entry(seen.to.1).or_default().push(seen);
+        }
+    }
+    by_port
+}
+
+/// Sends with the device's reserve, as drivers do. False when there is no buffer for it.
+fn feed(host: &mut Host, craft: &Craft) -> bool {
+    let Some(buf) = host.device.alloc_reserved() else {
+        return false;
+    };
+    host.device.free(buf);
+    host.send(craft);
+    true
+}
+
+#[test]
+fn a_thousand_peers_that_fill_everything_starve_nobody() {
+    let mut host = host();
+    let mut peers: Vec<Peer> = (0..1_000).map(|i| open(&mut host, i)).collect();
+    let mut acked = vec![0_u32; peers.len()];
+    let mut edge: Vec<Option<SeqNum>> = vec![None; peers.len()];
+    let mut take = |peers: &mut [Peer], acked: &mut [u32], seen: &HashMap<u16, Vec<Seen>>| {
+        for (i, peer) in peers.iter_mut().enumerate() {
+            for s in seen.get(&peer.at.1).into_iter().flatten() {
+                peer.take(std::slice::from_ref(s));
+                acked[i] = acked[i].max((s.header.ack - peer.snd) as u32);
+                let offered = s.header.ack + (u32::from(s.header.window) << 7);
+                let before = edge[i].unwrap_or(offered);
+                assert!(offered.ge(before - 128), "a window was taken back");
+                edge[i] = Some(before.later(offered));
+            }
+        }
+    };
+    // All send all they may, in order and beyond gaps; nobody reads. All applications write.
+    for round in 0..24 {
+        for i in 0..peers.len() {
+            let peer = &peers[i];
+            let gap = if i % 3 == 0 { 1_000 } else { 0 };
+            assert!(
+                feed(&mut host, &peer.ahead(acked[i] + gap, 1_000)),
+                "the device receives"
+            );
+            if round % 8 == 0 {
+                let _ = host.stack.write(host.now, peer.conn, &[7; 3_000]);
+            }
+            if i % TURN == 0 {
+                let seen = collect(&mut host);
+                take(&mut peers, &mut acked, &seen);
+            }
+        }
+    }
+    assert_eq!(host.stack.pressure(), Pressure::Critical);
+    assert!(host.stack.counters().dropped_pressure > 0);
+    assert_eq!(host.stack.reordered_in_use(), 0, "what could go has gone");
+    // Each that asks is answered.
+    for peer in peers.iter().step_by(97) {
+        let mut probe = peer.segment(Flags::ACK);
+        probe.seq = peer.snd - 1;
+        host.wait(Duration::from_secs(1));
+        assert!(feed(&mut host, &probe));
+        assert!(collect(&mut host).contains_key(&peer.at.1), "no answer");
+    }
+    assert_eq!(host.stack.counters().dropped_no_buffer, 0);
+    // The applications read, the peers go on from what was acknowledged.
+    for _ in 0..40 {
+        for i in 0..peers.len() {
+            let peer = &mut peers[i];
+            peer.expect_stream(&mut host);
+            if acked[i] < 30_000 {
+                feed(&mut host, &peer.ahead(acked[i], 1_000));
+            }
+            // What was sent to it is acknowledged.
+            feed(&mut host, &peer.segment(Flags::ACK));
+            if i % TURN == 0 {
+                let seen = collect(&mut host);
+                take(&mut peers, &mut acked, &seen);
+            }
+        }
+        host.wait(Duration::from_millis(200));
+        let seen = collect(&mut host);
+        take(&mut peers, &mut acked, &seen);
+    }
+    for (i, peer) in peers.iter_mut().enumerate() {
+        peer.expect_stream(&mut host);
+        assert!(peer.read >= 30_000, "{i}: {} read", peer.read);
+        assert_eq!(peer.read, acked[i]);
+    }
+    assert_eq!(host.stack.pressure(), Pressure::None);
+    for (i, peer) in peers.iter_mut().enumerate() {
+        peer.skip(acked[i]);
+    }
+    peers[5].expect_unharmed(&mut host);
+    for peer in &peers {
+        host.stack.abort(host.now, peer.conn);
+    }
+    host.stack.pool().set_reserve(0);
+    host.device.set_reserve(0);
+    host.end(&[]);
+}
+
+/// A pool that stays dry is not asked every millisecond, and those who wait are told soon after it is not.
+#[test]
+fn a_pool_that_stays_dry_is_asked_less_and_less() {
+    let mut host = Host::new(Config::default(), support::own_address(), 256);
+    let peer = Peer::open(&mut host, 4_000);
+    let hoard: Vec<_> = core::iter::from_fn(|| host.stack.pool().alloc()).collect();
+    let written = host.stack.write(host.now, peer.conn, b"x");
+    assert_eq!(written, Err(Error::WouldBlock));
+    let token = janus_tcp::Token(3);
+    host.stack.wait_write(host.now, peer.conn, Some(token));
+    let end = host.now + Duration::from_secs(2);
+    let mut turns = 0;
+    while let Some(next) = host.stack.next_deadline().filter(|at| *at < end) {
+        host.now = host.now.max(next);
+        host.stack.advance(host.now);
+        turns += 1;
+        assert!(turns < 100, "advance runs and runs");
+    }
+    assert!(turns >= 8, "{turns} turns");
+    drop(hoard);
+    host.wait(Duration::from_millis(200));
+    assert_eq!(host.stack.pop_ready(), Some(token));
+    host.stack.abort(host.now, peer.conn);
+    host.end(&[]);
+}
