@@ -60,6 +60,7 @@ impl Engine {
             any_local: false,
             gateway: Some(Ipv4Addr::new(192, 0, 2, 2)),
             gateway_v6: None,
+            routes: Vec::new(),
             tx_checksum: false,
             rx_checksum: false,
             answers: true,

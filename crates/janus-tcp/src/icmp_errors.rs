@@ -6,7 +6,7 @@
 //! told if the peer never answers again. An attempt to connect ends, as on Linux: the user can try the next address.
 //! That errors of the codes 0, 1 and 5 end an attempt is stricter than MUST-56 reads; RFC 5461 section 4 has the reasons.
 
-use janus_wire::{FlowKey, SeqNum, icmpv4};
+use janus_wire::{FlowKey, SeqNum, icmpv4, icmpv6};
 
 use crate::cold::{NONE, State, flag};
 use crate::pmtu;
@@ -41,6 +41,31 @@ impl IcmpError {
         use icmpv4::Message;
         let complaint = match *message {
             Message::Unreachable { code, mtu, .. } => complaint_v4(code, mtu)?,
+            Message::TimeExceeded { .. } | Message::ParameterProblem { .. } => Complaint::Passing,
+            _ => return None,
+        };
+        let quote = message.quote()?;
+        Some(IcmpError {
+            complaint,
+            key: quote.flow()?.into(),
+            seq: quote.seq,
+            packet_len: quote.total_len,
+        })
+    }
+
+    /// An IPv6 message, if it is an error about a TCP segment.
+    pub(crate) fn from_v6(message: &icmpv6::Message<'_>) -> Option<IcmpError> {
+        use icmpv6::{Message, parameter, unreachable};
+        let complaint = match *message {
+            Message::PacketTooBig { mtu, .. } => Complaint::TooBig(mtu),
+            Message::Unreachable { code, .. } => match code {
+                unreachable::PORT => Complaint::Unreachable(flag::REFUSED),
+                unreachable::NO_ROUTE => Complaint::Unreachable(flag::NO_NETWORK),
+                _ => Complaint::Unreachable(flag::NO_HOST),
+            },
+            Message::ParameterProblem { code, .. } if code == parameter::NEXT_HEADER => {
+                Complaint::Unreachable(flag::NO_PROTOCOL)
+            }
             Message::TimeExceeded { .. } | Message::ParameterProblem { .. } => Complaint::Passing,
             _ => return None,
         };

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use janus_wire::icmpv6::{self, Message};
 use janus_wire::{Link, checksum, ipv6, proto};
 
+use crate::icmp_errors::IcmpError;
 use crate::icmp_out::Report;
 use crate::nd::{self, Ends};
 use crate::stack::Stack;
@@ -60,7 +61,11 @@ impl Stack {
                 self.send_datagram(ends, proto::ICMPV6, &reply);
                 self.answer = reply;
             }
-            _ => {}
+            _ => {
+                let error = IcmpError::from_v6(&message)?;
+                let known = self.icmp_error_arrives(&error, now);
+                return (!known).then(|| error.key.local_port());
+            }
         }
         None
     }

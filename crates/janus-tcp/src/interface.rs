@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use janus_wire::{Link, MacAddr};
 
 use crate::nd;
+use crate::routes::Route;
 
 /// An address and the length of its network's prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +73,8 @@ pub struct Interface {
     pub gateway: Option<Ipv4Addr>,
     /// Where IPv6 packets for other networks go.
     pub gateway_v6: Option<Ipv6Addr>,
+    /// Other ways than the gateways', to single networks.
+    pub routes: Vec<Route>,
     /// The device fills in checksums.
     pub tx_checksum: bool,
     /// The device has verified checksums.
@@ -92,6 +95,7 @@ impl Interface {
             any_local: true,
             gateway: None,
             gateway_v6: None,
+            routes: Vec::new(),
             tx_checksum: false,
             rx_checksum: false,
             answers: true,
@@ -184,7 +188,12 @@ impl Interface {
         let mut candidates = self.addresses.iter().filter(same_family);
         let near = candidates.clone().find(|own| own.contains(peer));
         let chosen = near.or_else(|| match peer {
-            IpAddr::V4(_) => candidates.next(),
+            // The one that the next hop is a neighbour of.
+            IpAddr::V4(_) => {
+                let hop = self.next_hop(peer);
+                let mut all = candidates.clone();
+                all.find(|own| own.contains(hop)).or(candidates.next())
+            }
             IpAddr::V6(_) => {
                 // Of equals the first.
                 let fits = |own: &IpCidr| {
@@ -207,6 +216,12 @@ impl Interface {
             IpAddr::V6(_) => self.gateway_v6.map(IpAddr::V6),
         };
         let is_near = || is_link_local(peer) || self.addresses.iter().any(|own| own.contains(peer));
+        if !self.routes.is_empty()
+            && !is_link_local(peer)
+            && let Some(hop) = self.routed_hop(peer)
+        {
+            return hop;
+        }
         match gateway {
             Some(gateway) if !is_near() => gateway,
             _ => peer,
