@@ -175,7 +175,7 @@ impl Stack {
         let sent = self.packet_len(conn, len);
         let peer = self.cold.key(conn).peer();
         let mtu = match u16::try_from(mtu).unwrap_or(u16::MAX) {
-            0 => pmtu::plateau_below(error.packet_len.min(sent)),
+            0 if peer.is_ipv4() => pmtu::plateau_below(error.packet_len.min(sent)),
             mtu => mtu,
         };
         let v6_too_small = mtu < pmtu::SMALLEST_V6 && peer.is_ipv6();
