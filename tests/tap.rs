@@ -5,6 +5,7 @@
 mod support;
 
 use std::io::Write;
+use std::net::Ipv6Addr;
 use std::path::Path;
 use std::process::Command;
 
@@ -13,9 +14,12 @@ use janus::net::TcpStream;
 use support::*;
 
 const REQUESTS: usize = 10_000;
+const REQUESTS_V6: usize = 2_000;
 const CONNECTIONS: usize = 64;
 const SERVER: &str = "192.0.2.1";
 const CLIENT: &str = "192.0.2.2";
+const SERVER_V6: &str = "2001:db8::1";
+const CLIENT_V6: &str = "2001:db8::2";
 
 #[test]
 fn the_kernel_fetches_ten_thousand_requests() {
@@ -65,6 +69,7 @@ fn fetch(case: Case, names: &Names) -> Result<(), String> {
             name: names.device.clone(),
         })
         .address(&format!("{SERVER}/24"))
+        .address(&format!("{SERVER_V6}/64"))
         .build()
         .unwrap();
     // The device goes to the namespace with its kernel end; the runtime keeps the other by its descriptor.
@@ -77,17 +82,26 @@ fn fetch(case: Case, names: &Names) -> Result<(), String> {
     };
     run("ip", &["link", "set", &names.device, "netns", space.0]).unwrap();
     inside(&format!("ip address add {CLIENT}/24 dev {}", names.device));
+    // Without it the kernel would look for the same address on the link for a second first.
+    inside(&format!(
+        "ip -6 address add {CLIENT_V6}/64 dev {} nodad",
+        names.device
+    ));
     inside(&format!("ip link set {} up", names.device));
-    let (server, _, _) = serve_on(runtime, 80, hello);
+    let both = (Ipv6Addr::UNSPECIFIED, 80).into();
+    let (server, _, _) = serve_at(runtime, both, hello);
     if run("ping", &["-V"]).is_ok() {
         inside(&format!("ping -c 1 -W 5 {SERVER}"));
+        inside(&format!("ping -6 -c 1 -W 5 -s 3000 {SERVER_V6}"));
     }
-    let codes = inside(&format!(
-        "curl -sS --max-time 120 --parallel --parallel-max {CONNECTIONS} -o /dev/null \
-         -w %{{http_code}}:%{{size_download}}\\n http://{SERVER}/[1-{REQUESTS}]"
-    ));
-    let right = codes.lines().filter(|line| *line == "200:6").count();
-    assert_eq!(right, REQUESTS, "{case:?}");
+    for (host, requests) in [(SERVER, REQUESTS), (&format!("[{SERVER_V6}]"), REQUESTS_V6)] {
+        let codes = inside(&format!(
+            "curl -sS --max-time 120 --parallel --parallel-max {CONNECTIONS} -o /dev/null \
+             -w %{{http_code}}:%{{size_download}}\\n http://{host}/[1-{requests}]"
+        ));
+        let right = codes.lines().filter(|line| *line == "200:6").count();
+        assert_eq!(right, requests, "{case:?} {host}");
+    }
     server.stop().unwrap();
     Ok(())
 }

@@ -94,7 +94,7 @@ impl Server {
             .placement(layout.placement)
             .backend(BackendChoice::Custom(Box::new(device)))
             .address(&format!("{}/24", ends.server.ip()))
-            .gateway([192, 0, 2, 2].into())
+            .gateway([192, 0, 2, 2])
             .max_connections(each)
             .packet_buffers(65_536)
             .seed(7)

@@ -134,17 +134,30 @@ where
     S: Fn(TcpStream) -> F + Send + Sync + Copy + 'static,
     F: Future<Output = ()> + 'static,
 {
+    serve_at(runtime, SocketAddr::from(([0, 0, 0, 0], port)), serve)
+}
+
+/// [`serve_on`] a certain address.
+pub fn serve_at<S, F>(
+    runtime: Runtime,
+    at: SocketAddr,
+    serve: S,
+) -> (Running, SocketAddr, Receiver<usize>)
+where
+    S: Fn(TcpStream) -> F + Send + Sync + Copy + 'static,
+    F: Future<Output = ()> + 'static,
+{
     let (ready, address) = channel();
     let (accepted, cores) = channel();
     let server = Running::start(runtime, move || {
-        accept_all(port, serve, ready.clone(), accepted.clone())
+        accept_all(at, serve, ready.clone(), accepted.clone())
     });
     let address = address.recv_timeout(PATIENCE).expect("the server listens");
     (server, address, cores)
 }
 
 async fn accept_all<S, F>(
-    port: u16,
+    at: SocketAddr,
     serve: S,
     ready: Sender<SocketAddr>,
     accepted: Sender<usize>,
@@ -153,7 +166,7 @@ where
     S: Fn(TcpStream) -> F + 'static,
     F: Future<Output = ()> + 'static,
 {
-    let listener = TcpListener::bind(("0.0.0.0", port)).await?;
+    let listener = TcpListener::bind(at).await?;
     let _ = ready.send(listener.local_addr()?);
     loop {
         let (stream, _) = listener.accept().await?;

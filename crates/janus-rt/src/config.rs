@@ -7,7 +7,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ pub(crate) enum BackendName {
 pub(crate) enum KernelAddress {
     /// The first address of our network that is not ours.
     Neighbour,
-    Given(Cidr),
+    Given(Ipv4Addr, u8),
     /// Somebody else sets the interface up.
     None,
 }
@@ -59,6 +59,7 @@ pub(crate) struct Partial {
     pub(crate) tap_kernel_address: Option<KernelAddress>,
     pub(crate) addresses: Option<Vec<Cidr>>,
     pub(crate) gateway: Option<Ipv4Addr>,
+    pub(crate) gateway_v6: Option<Ipv6Addr>,
     pub(crate) trace: Option<PathBuf>,
     pub(crate) seed: Option<u64>,
     pub(crate) max_connections: Option<u32>,
@@ -91,6 +92,7 @@ impl Partial {
             tap_kernel_address,
             addresses,
             gateway,
+            gateway_v6,
             trace,
             seed,
             max_connections,
@@ -111,6 +113,7 @@ impl Partial {
             tap_kernel_address: tap_kernel_address.or(self.tap_kernel_address),
             addresses: addresses.or(self.addresses),
             gateway: gateway.or(self.gateway),
+            gateway_v6: gateway_v6.or(self.gateway_v6),
             trace: trace.or(self.trace),
             seed: seed.or(self.seed),
             max_connections: max_connections.or(self.max_connections),
@@ -167,6 +170,7 @@ impl Partial {
             tap_kernel_address: self.tap_kernel_address.unwrap_or(KernelAddress::Neighbour),
             addresses: self.addresses.unwrap_or_default(),
             gateway: self.gateway,
+            gateway_v6: self.gateway_v6,
             trace: self.trace,
             seed: self.seed,
             max_connections: self.max_connections,
@@ -192,6 +196,7 @@ pub(crate) struct Settings {
     pub(crate) tap_kernel_address: KernelAddress,
     pub(crate) addresses: Vec<Cidr>,
     pub(crate) gateway: Option<Ipv4Addr>,
+    pub(crate) gateway_v6: Option<Ipv6Addr>,
     pub(crate) trace: Option<PathBuf>,
     pub(crate) seed: Option<u64>,
     pub(crate) max_connections: Option<u32>,

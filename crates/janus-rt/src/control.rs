@@ -25,8 +25,8 @@ const PORTS_MAX: usize = 4096;
 
 /// What stands before the shards and must know which ports they serve: the steering, and the portal's kernel side.
 pub(crate) trait Front: Send {
-    /// Takes `port` outside (0: any) before anyone serves it. Answers the port taken, or 0 for "you choose".
-    fn open(&mut self, port: u16) -> io::Result<u16>;
+    /// Takes the port of `address` outside (0: any) before anyone serves it. Answers the port taken, or 0 for "you choose".
+    fn open(&mut self, address: SocketAddr) -> io::Result<u16>;
     /// From now on `port` belongs to `cores`.
     fn serve(&mut self, port: u16, cores: &[u8]);
     /// Nobody listens on `port` any more.
@@ -236,7 +236,7 @@ impl State {
                 "{PORTS_MAX} ports are bound already; drop a listener first"
             )));
         }
-        let port = match self.front.open(port)? {
+        let port = match self.front.open(SocketAddr::new(address.ip(), port))? {
             0 if port == 0 => self.free_dynamic()?,
             0 => port,
             taken => taken,

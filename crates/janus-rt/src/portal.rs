@@ -1,5 +1,5 @@
 //! The portal: how a program without any privilege is reached by the programs beside it. A kernel listener on
-//! 127.0.0.1 stands for each bound port; every connection it accepts is opened again, by a second Janus stack on the
+//! 127.0.0.1, on ::1, or on both stands for each bound port; every connection it accepts is opened again, by a second Janus stack on the
 //! client's side, over the in-memory wire into the shards. Both stacks do their whole work; no byte passes beside them.
 //! This file holds the doors (the kernel's listeners) and starts the thread; what runs on the thread is in `carrier`.
 
@@ -11,14 +11,14 @@ mod tests;
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Once};
 use std::thread::JoinHandle;
 
 pub(crate) use carrier::{BRIDGES_MAX, Inner};
 use carrier::{Carrier, Command};
-use events::Doorbell;
+use events::{DoorId, Doorbell};
 
 /// Ports below this need a privilege (`ip_unprivileged_port_start`).
 const PRIVILEGED_BELOW: u16 = 1024;
@@ -36,7 +36,7 @@ pub(crate) fn offered_port(port: u16) -> u16 {
 /// The shards' end of the portal: opens doors, hands them to the carrier, ends it when dropped.
 pub(crate) struct Portal {
     /// Opened but not yet serving: clients wait in the kernel's backlog.
-    waiting: HashMap<u16, TcpListener>,
+    waiting: HashMap<u16, Vec<TcpListener>>,
     commands: Sender<Command>,
     doorbell: Arc<Doorbell>,
     thread: Option<JoinHandle<()>>,
@@ -59,35 +59,43 @@ impl Portal {
         })
     }
 
-    /// Opens the kernel's listener for `port`; 0 takes any port the kernel has free. Answers the Janus port.
-    pub(crate) fn open(&mut self, port: u16) -> io::Result<u16> {
-        let offered = offered_port(port);
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, offered)).map_err(|error| {
-            let for_port = if offered == port {
-                String::new()
-            } else {
-                format!(" (for port {port})")
-            };
-            let text = format!("portal: the kernel refuses 127.0.0.1:{offered}{for_port}: {error}");
-            io::Error::new(error.kind(), text)
-        })?;
-        listener.set_nonblocking(true)?;
+    /// Opens the kernel's listeners for the port of `address`; 0 takes any port the kernel has free. Answers the Janus
+    /// port. An address of IPv6 is offered at ::1, and `::`, which means both families, at 127.0.0.1 too.
+    pub(crate) fn open(&mut self, address: SocketAddr) -> io::Result<u16> {
+        let port = address.port();
+        let mut listeners = Vec::new();
+        let mut offered = offered_port(port);
+        let both = address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+        if address.is_ipv4() || both {
+            let listener = listen(Ipv4Addr::LOCALHOST.into(), offered, port)?;
+            offered = listener.local_addr()?.port();
+            listeners.push(listener);
+        }
+        if address.is_ipv6() {
+            match listen(Ipv6Addr::LOCALHOST.into(), offered, port) {
+                Ok(listener) => {
+                    offered = listener.local_addr()?.port();
+                    listeners.push(listener);
+                }
+                // A machine without IPv6 is reached the other way.
+                Err(_) if both => {}
+                Err(error) => return Err(error),
+            }
+        }
         if offered != port && port != 0 {
             announce(port, offered);
         }
-        let port = if port == 0 {
-            listener.local_addr()?.port()
-        } else {
-            port
-        };
-        self.waiting.insert(port, listener);
+        let port = if port == 0 { offered } else { port };
+        self.waiting.insert(port, listeners);
         Ok(port)
     }
 
     /// Lets clients of `port` in.
     pub(crate) fn serve(&mut self, port: u16) {
-        if let Some(listener) = self.waiting.remove(&port) {
-            self.send(Command::Serve { port, listener });
+        for listener in self.waiting.remove(&port).unwrap_or_default() {
+            let v6 = listener.local_addr().is_ok_and(|at| at.is_ipv6());
+            let door = DoorId { port, v6 };
+            self.send(Command::Serve { door, listener });
         }
     }
 
@@ -113,6 +121,22 @@ impl Drop for Portal {
             let _ = thread.join();
         }
     }
+}
+
+/// The kernel's listener on `offered` for the Janus port `port`.
+fn listen(ip: IpAddr, offered: u16, port: u16) -> io::Result<TcpListener> {
+    let at = SocketAddr::new(ip, offered);
+    let listener = TcpListener::bind(at).map_err(|error| {
+        let for_port = if offered == port {
+            String::new()
+        } else {
+            format!(" (for port {port})")
+        };
+        let text = format!("portal: the kernel refuses {at}{for_port}: {error}");
+        io::Error::new(error.kind(), text)
+    })?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
 }
 
 /// Said once in the life of the process: it is about the machine, not about one runtime.

@@ -8,6 +8,7 @@ mod main_task;
 mod report;
 
 use std::future::Future;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -137,7 +138,7 @@ impl Builder {
         self
     }
 
-    /// One more address of the interface, such as `"192.0.2.1/24"`.
+    /// One more address of the interface, such as `"192.0.2.1/24"` or `"2001:db8::1/64"`.
     pub fn address(mut self, cidr: &str) -> Builder {
         match cidr.parse::<Cidr>() {
             Ok(cidr) => self.partial.addresses.get_or_insert_default().push(cidr),
@@ -150,9 +151,12 @@ impl Builder {
         self
     }
 
-    /// Where packets for other networks go.
-    pub fn gateway(mut self, gateway: std::net::Ipv4Addr) -> Builder {
-        self.partial.gateway = Some(gateway);
+    /// Where packets of its family for other networks go.
+    pub fn gateway(mut self, gateway: impl Into<IpAddr>) -> Builder {
+        match gateway.into() {
+            IpAddr::V4(gateway) => self.partial.gateway = Some(gateway),
+            IpAddr::V6(gateway) => self.partial.gateway_v6 = Some(gateway),
+        }
         self
     }
 

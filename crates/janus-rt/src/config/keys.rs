@@ -1,7 +1,7 @@
 //! The one table of keys. A key `tap_name` is `tap_name = …` or `[tap] name = …` in `janus.toml` and
 //! `JANUS_TAP_NAME` in the environment.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -47,6 +47,10 @@ pub(super) const KEYS: &[Key] = &[
         set: |p, v| store(&mut p.gateway, gateway(v)),
     },
     Key {
+        name: "gateway_v6",
+        set: |p, v| store(&mut p.gateway_v6, gateway_v6(v)),
+    },
+    Key {
         name: "trace",
         set: |p, v| store(&mut p.trace, Ok(v.into())),
     },
@@ -88,10 +92,10 @@ pub(super) const KEYS: &[Key] = &[
     },
 ];
 
-/// An IPv4 address with its prefix length.
+/// An address with its prefix length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cidr {
-    pub(crate) address: Ipv4Addr,
+    pub(crate) address: IpAddr,
     pub(crate) prefix: u8,
 }
 
@@ -99,14 +103,15 @@ impl FromStr for Cidr {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Cidr, String> {
-        let (address, prefix) = text.trim().split_once('/').unwrap_or((text.trim(), "32"));
-        let wrong = || format!("`{text}` is not an address like 192.0.2.1/24");
-        let address = address.parse().map_err(|_| wrong())?;
-        let prefix = prefix
-            .parse::<u8>()
-            .ok()
-            .filter(|p| *p <= 32)
-            .ok_or_else(wrong)?;
+        let (address, prefix) = text.trim().split_once('/').unwrap_or((text.trim(), ""));
+        let wrong = || format!("`{text}` is not an address like 192.0.2.1/24 or 2001:db8::1/64");
+        let address: IpAddr = address.parse().map_err(|_| wrong())?;
+        let whole = if address.is_ipv4() { 32 } else { 128 };
+        let prefix = match prefix {
+            "" => Some(whole),
+            bits => bits.parse::<u8>().ok().filter(|bits| *bits <= whole),
+        };
+        let prefix = prefix.ok_or_else(wrong)?;
         Ok(Cidr { address, prefix })
     }
 }
@@ -157,7 +162,15 @@ fn interface_name(text: &str) -> Result<String, String> {
 fn kernel_address(text: &str) -> Result<KernelAddress, String> {
     match text {
         "none" => Ok(KernelAddress::None),
-        _ => text.parse().map(KernelAddress::Given),
+        _ => match text.parse()? {
+            Cidr {
+                address: IpAddr::V4(address),
+                prefix,
+            } => Ok(KernelAddress::Given(address, prefix)),
+            _ => Err(format!(
+                "`{text}` is not IPv4; `ip -6 address add` gives the interface an IPv6 address"
+            )),
+        },
     }
 }
 
@@ -168,5 +181,11 @@ fn addresses(text: &str) -> Result<Vec<Cidr>, String> {
 fn gateway(text: &str) -> Result<Ipv4Addr, String> {
     text.trim()
         .parse()
-        .map_err(|_| format!("`{text}` is not an IPv4 address"))
+        .map_err(|_| format!("`{text}` is not an IPv4 address; IPv6 has `gateway_v6`"))
+}
+
+fn gateway_v6(text: &str) -> Result<Ipv6Addr, String> {
+    text.trim()
+        .parse()
+        .map_err(|_| format!("`{text}` is not an IPv6 address"))
 }

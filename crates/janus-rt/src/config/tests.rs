@@ -67,11 +67,28 @@ fn lists_and_groups() {
     assert_eq!(
         addresses[0],
         Cidr {
-            address: Ipv4Addr::new(192, 0, 2, 1),
+            address: Ipv4Addr::new(192, 0, 2, 1).into(),
             prefix: 24
         }
     );
     assert_eq!(addresses[1].prefix, 32);
+}
+
+#[test]
+fn both_families() {
+    let text = "address = [\"2001:db8::1/64\", \"2001:db8::2\"]\ngateway_v6 = \"fe80::1\"";
+    let settings = from_text(text).unwrap().resolve().unwrap();
+    let prefixes: Vec<u8> = settings.addresses.iter().map(|own| own.prefix).collect();
+    assert_eq!(prefixes, [64, 128]);
+    assert_eq!(settings.gateway_v6, "fe80::1".parse().ok());
+    for wrong in [
+        "address = \"2001:db8::1/129\"",
+        "address = \"192.0.2.1/33\"",
+        "gateway = \"fe80::1\"",
+        "tap_kernel_address = \"2001:db8::2/64\"",
+    ] {
+        assert!(from_text(wrong).is_err(), "{wrong}");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What a port that begins to serve means outside the table: one new steering for all cores, and a door in the portal.
 
 use std::io;
+use std::net::SocketAddr;
 
 use janus_csb::{Publisher, ShardId};
 
@@ -14,9 +15,9 @@ pub(crate) struct Gate {
 }
 
 impl Front for Gate {
-    fn open(&mut self, port: u16) -> io::Result<u16> {
+    fn open(&mut self, address: SocketAddr) -> io::Result<u16> {
         match &mut self.portal {
-            Some(portal) => portal.open(port),
+            Some(portal) => portal.open(address),
             None => Ok(0),
         }
     }

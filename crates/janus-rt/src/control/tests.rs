@@ -8,8 +8,8 @@ use std::task::Wake;
 struct Log(Arc<Mutex<Vec<String>>>);
 
 impl Front for Log {
-    fn open(&mut self, port: u16) -> io::Result<u16> {
-        if port == 13 {
+    fn open(&mut self, address: SocketAddr) -> io::Result<u16> {
+        if address.port() == 13 {
             return Err(io::Error::new(io::ErrorKind::AddrInUse, "taken outside"));
         }
         Ok(0)

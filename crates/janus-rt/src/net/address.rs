@@ -1,9 +1,10 @@
 //! What may be written where an address is wanted. No name is resolved here: that would block the core.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-/// A socket address, or text or a pair that says one: `"0.0.0.0:80"`, `"localhost:8080"`, `("192.0.2.1", 80)`.
+/// A socket address, or text or a pair that says one: `"0.0.0.0:80"`, `"[::]:80"` (which takes
+/// both families), `"localhost:8080"`, `("192.0.2.1", 80)`.
 pub trait ToAddress {
     /// The address meant.
     fn to_address(&self) -> io::Result<SocketAddr>;
@@ -15,15 +16,15 @@ impl ToAddress for SocketAddrV4 {
     }
 }
 
+impl ToAddress for SocketAddrV6 {
+    fn to_address(&self) -> io::Result<SocketAddr> {
+        Ok(SocketAddr::V6(*self))
+    }
+}
+
 impl ToAddress for SocketAddr {
     fn to_address(&self) -> io::Result<SocketAddr> {
-        match self {
-            SocketAddr::V4(_) => Ok(*self),
-            SocketAddr::V6(_) => Err(io::Error::new(
-                io::ErrorKind::Unsupported,
-                format!("{self}: IPv6 is not carried yet; give an IPv4 address"),
-            )),
-        }
+        Ok(*self)
     }
 }
 
@@ -33,9 +34,15 @@ impl ToAddress for (Ipv4Addr, u16) {
     }
 }
 
+impl ToAddress for (Ipv6Addr, u16) {
+    fn to_address(&self) -> io::Result<SocketAddr> {
+        Ok(SocketAddr::from(*self))
+    }
+}
+
 impl ToAddress for (IpAddr, u16) {
     fn to_address(&self) -> io::Result<SocketAddr> {
-        SocketAddr::from(*self).to_address()
+        Ok(SocketAddr::from(*self))
     }
 }
 
@@ -48,7 +55,7 @@ impl ToAddress for (&str, u16) {
 impl ToAddress for str {
     fn to_address(&self) -> io::Result<SocketAddr> {
         if let Ok(address) = self.parse::<SocketAddr>() {
-            return address.to_address();
+            return Ok(address);
         }
         let (name, port) = self.rsplit_once(':').ok_or_else(|| unclear(self))?;
         host(name, port.parse().map_err(|_| unclear(self))?)
@@ -70,7 +77,7 @@ impl<T: ToAddress + ?Sized> ToAddress for &T {
 fn host(name: &str, port: u16) -> io::Result<SocketAddr> {
     let address = match name {
         // RFC 6761 section 6.3: this name may be answered without asking anyone.
-        "localhost" => Ipv4Addr::LOCALHOST,
+        "localhost" => IpAddr::V4(Ipv4Addr::LOCALHOST),
         _ => name.parse().map_err(|_| unclear(name))?,
     };
     Ok(SocketAddr::from((address, port)))
@@ -104,11 +111,25 @@ mod tests {
     }
 
     #[test]
+    fn so_does_every_form_of_the_longer_kind() {
+        let expected = SocketAddr::from((Ipv6Addr::LOCALHOST, 80));
+        let forms: [&dyn ToAddress; 4] = [
+            &"[::1]:80",
+            &("::1", 80),
+            &(Ipv6Addr::LOCALHOST, 80),
+            &SocketAddrV6::new(Ipv6Addr::LOCALHOST, 80, 0, 0),
+        ];
+        for form in forms {
+            assert_eq!(form.to_address().unwrap(), expected);
+        }
+    }
+
+    #[test]
     fn the_rest_is_refused_with_a_reason() {
         for (text, part) in [
             ("example.com:80", "not resolved"),
             ("80", "not an address"),
-            ("[::1]:80", "IPv6"),
+            ("::1:80:x", "not an address"),
         ] {
             let error = text.to_address().unwrap_err().to_string();
             assert!(error.contains(part), "{error}");

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use janus_mem::{Frame, Pool};
 use janus_tcp::{ConnId, Error, Instant, Local, Stack, Token};
 
 use super::bridge::{Bridge, PIECE, Verdict, reset_on_drop};
-use super::events::{Change, Doorbell, Epoll, Source};
+use super::events::{Change, DoorId, Doorbell, Epoll, Source};
 use crate::clock::Clock;
 
 /// Most kernel connections inside at a time; further ones wait in the kernel's backlog.
@@ -27,7 +27,7 @@ const OTHER_PORTS: u16 = 64;
 
 /// What the shards' side asks for.
 pub(super) enum Command {
-    Serve { port: u16, listener: TcpListener },
+    Serve { door: DoorId, listener: TcpListener },
     Close { port: u16 },
     End,
 }
@@ -63,7 +63,7 @@ pub(super) struct Carrier {
     commands: Receiver<Command>,
     doorbell: Arc<Doorbell>,
     epoll: Epoll,
-    doors: HashMap<u16, Door>,
+    doors: HashMap<DoorId, Door>,
     bridges: Vec<Option<Bridge>>,
     free: Vec<u32>,
     /// Bridges with something to do; a slot stands here at most a few times.
@@ -167,15 +167,15 @@ impl Carrier {
 
     fn open_doors(&mut self, now: Instant) -> bool {
         let mut any = false;
-        let ready: Vec<u16> = self
+        let ready: Vec<DoorId> = self
             .doors
             .iter()
             .filter(|(_, door)| door.ready)
-            .map(|(port, _)| *port)
+            .map(|(id, _)| *id)
             .collect();
-        for port in ready {
+        for id in ready {
             for _ in 0..ACCEPTS_PER_TURN {
-                if !self.accept(now, port) {
+                if !self.accept(now, id) {
                     break;
                 }
                 any = true;
@@ -184,13 +184,13 @@ impl Carrier {
         any
     }
 
-    /// Takes one client in at `port`; answers whether there may be more.
-    fn accept(&mut self, now: Instant, port: u16) -> bool {
+    /// Takes one client in at a door; answers whether there may be more.
+    fn accept(&mut self, now: Instant, id: DoorId) -> bool {
         if self.free.is_empty() && self.bridges.len() == BRIDGES_MAX {
             self.counters.full += 1;
             return false;
         }
-        let Some(door) = self.doors.get_mut(&port) else {
+        let Some(door) = self.doors.get_mut(&id) else {
             return false;
         };
         let (kernel, client) = match door.listener.accept() {
@@ -206,14 +206,11 @@ impl Carrier {
             }
         };
         self.counters.accepted += 1;
-        let SocketAddr::V4(client) = client else {
-            return true;
-        };
         let slot = self.free.pop().unwrap_or_else(|| {
             self.bridges.push(None);
             (self.bridges.len() - 1) as u32
         });
-        match self.open_inside(now, client, port) {
+        match self.open_inside(now, client, id.port) {
             Ok(conn) if self.watch(&kernel, slot).is_ok() => {
                 self.bridges[slot as usize] = Some(Bridge::new(kernel, conn, Token(slot)));
                 self.work.push_back(slot);
@@ -242,10 +239,14 @@ impl Carrier {
     fn open_inside(
         &mut self,
         now: Instant,
-        client: SocketAddrV4,
+        client: SocketAddr,
         port: u16,
     ) -> Result<ConnId, Error> {
-        let server = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
+        let loopback = match client {
+            SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        };
+        let server = SocketAddr::new(loopback, port);
         let stack = &mut self.inner.stack;
         match stack.connect(now, client, server) {
             Err(Error::AddrInUse) => {}
@@ -256,7 +257,7 @@ impl Carrier {
             // The kernel hands out even and odd ports for different purposes, near each other: go far away.
             let other =
                 1024 + client.port().wrapping_add(step.wrapping_mul(12_289)) % (u16::MAX - 1024);
-            match stack.connect(now, SocketAddrV4::new(*client.ip(), other), server) {
+            match stack.connect(now, SocketAddr::new(client.ip(), other), server) {
                 Err(Error::AddrInUse) => {}
                 other => return other,
             }
@@ -316,8 +317,8 @@ impl Carrier {
              }| match source {
                 Source::Doorbell => rung = true,
                 Source::Wire => {}
-                Source::Door(port) => {
-                    if let Some(door) = doors.get_mut(&port) {
+                Source::Door(id) => {
+                    if let Some(door) = doors.get_mut(&id) {
                         door.ready = true;
                     }
                 }
@@ -351,24 +352,19 @@ impl Carrier {
     fn obey(&mut self) {
         while let Ok(command) = self.commands.try_recv() {
             match command {
-                Command::Serve { port, listener } => match self
-                    .epoll
-                    .watch_edge(&listener, Source::Door(port))
-                {
-                    Ok(()) => {
-                        self.doors.insert(
-                            port,
-                            Door {
-                                listener,
-                                ready: true,
-                            },
-                        );
+                Command::Serve { door: id, listener } => {
+                    let port = id.port;
+                    match self.epoll.watch_edge(&listener, Source::Door(id)) {
+                        Ok(()) => {
+                            let ready = true;
+                            self.doors.insert(id, Door { listener, ready });
+                        }
+                        Err(error) => {
+                            eprintln!("janus: the portal cannot serve port {port}: {error}");
+                        }
                     }
-                    Err(error) => eprintln!("janus: the portal cannot serve port {port}: {error}"),
-                },
-                Command::Close { port } => {
-                    self.doors.remove(&port);
                 }
+                Command::Close { port } => self.doors.retain(|id, _| id.port != port),
                 Command::End => self.ended = true,
             }
         }

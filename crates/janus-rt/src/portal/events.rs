@@ -38,14 +38,21 @@ impl AsFd for Doorbell {
     }
 }
 
+/// A Janus port as the kernel offers it: at 127.0.0.1, or at ::1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct DoorId {
+    pub(super) port: u16,
+    pub(super) v6: bool,
+}
+
 /// Who an event is for. Packed into epoll's 64 bits: kind above, number below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     Doorbell,
     /// A queue of the inner wire has frames.
     Wire,
-    /// The kernel's listener for this Janus port.
-    Door(u16),
+    /// One of the kernel's listeners for a Janus port.
+    Door(DoorId),
     /// The kernel's connection of this bridge.
     Bridge(u32),
 }
@@ -55,7 +62,7 @@ impl Source {
         match self {
             Source::Doorbell => 0,
             Source::Wire => 1 << 32,
-            Source::Door(port) => 2 << 32 | u64::from(port),
+            Source::Door(door) => 2 << 32 | u64::from(door.v6) << 16 | u64::from(door.port),
             Source::Bridge(slot) => 3 << 32 | u64::from(slot),
         }
     }
@@ -64,7 +71,10 @@ impl Source {
         match word >> 32 {
             0 => Source::Doorbell,
             1 => Source::Wire,
-            2 => Source::Door(word as u16),
+            2 => Source::Door(DoorId {
+                port: word as u16,
+                v6: word >> 16 & 1 != 0,
+            }),
             _ => Source::Bridge(word as u32),
         }
     }

@@ -1,5 +1,5 @@
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use janus_io::wire::{self, Config as WireConfig};
@@ -71,7 +71,7 @@ impl Server {
     }
 
     fn listen(&mut self) -> (ListenerId, SocketAddr) {
-        let port = self.portal.open(0).unwrap();
+        let port = self.portal.open((Ipv4Addr::UNSPECIFIED, 0).into()).unwrap();
         let id = self
             .stack
             .listen((Ipv4Addr::UNSPECIFIED, port).into_v4(), 16)
@@ -194,6 +194,35 @@ fn bytes_and_half_closes_pass_both_ways() {
     );
 }
 
+/// A listener on `[::]` is offered at both loopback addresses, and sees clients of either family.
+#[test]
+fn a_door_for_each_family() {
+    let mut server = Server::new();
+    let port = match server.portal.open((Ipv6Addr::UNSPECIFIED, 0).into()) {
+        Ok(port) => port,
+        Err(error) => panic!("{error}"),
+    };
+    let listener = server.stack.listen((Ipv6Addr::UNSPECIFIED, port), 16);
+    let listener = listener.unwrap();
+    server.portal.serve(port);
+    let mut doors = vec![SocketAddr::from((Ipv4Addr::LOCALHOST, port))];
+    // A machine may have no IPv6.
+    if std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok() {
+        doors.push(SocketAddr::from((Ipv6Addr::LOCALHOST, port)));
+    }
+    for door in doors {
+        let client = std::thread::spawn(move || {
+            let mut client = TcpStream::connect(door).unwrap();
+            client.write_all(b"ping").unwrap();
+            client.shutdown(Shutdown::Write).unwrap();
+            client.local_addr().unwrap()
+        });
+        let (conn, peer) = server.accept(listener);
+        assert_eq!(server.read_to_end(conn), b"ping");
+        assert_eq!(peer, client.join().unwrap(), "its own address and port");
+    }
+}
+
 #[test]
 fn a_reset_inside_is_a_reset_outside() {
     let mut server = Server::new();
@@ -263,10 +292,7 @@ fn a_closed_door_refuses() {
         std::thread::sleep(Duration::from_millis(1));
     }
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let error = server
-        .portal
-        .open(taken.local_addr().unwrap().port())
-        .unwrap_err();
+    let error = server.portal.open(taken.local_addr().unwrap()).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
 }
 

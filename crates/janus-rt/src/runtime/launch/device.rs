@@ -1,6 +1,6 @@
 //! Opening the device: what the user chose, the interface that goes with it, and the far end where that is ours too.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::runtime::{BackendChoice, BoxError};
 
 /// The address of an interface that was given none: the documentation network (RFC 5737).
 const ADDRESS: Cidr = Cidr {
-    address: Ipv4Addr::new(192, 0, 2, 1),
+    address: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
     prefix: 24,
 };
 /// The TAP interface of a configuration that names none.
@@ -68,6 +68,7 @@ fn open_outside(settings: &Settings, backend: Box<dyn Backend>) -> Result<Device
         addresses: addresses(settings),
         any_local: false,
         gateway: settings.gateway,
+        gateway_v6: settings.gateway_v6,
         tx_checksum: caps.tx_checksum,
         rx_checksum: caps.rx_checksum,
         ..Interface::ip(caps.mtu)
@@ -106,21 +107,18 @@ fn configured_tap(settings: &Settings) -> Tap {
     let name = settings.tap_name.as_deref().unwrap_or(TAP_NAME);
     let tap = Tap::new(name);
     let kernel = match settings.tap_kernel_address {
-        KernelAddress::Neighbour => addresses(settings).first().copied().and_then(neighbour),
-        KernelAddress::Given(given) => Some(cidr(given)),
+        KernelAddress::Neighbour => addresses(settings).into_iter().find_map(neighbour),
+        KernelAddress::Given(addr, prefix) => Some((addr, prefix)),
         KernelAddress::None => None,
     };
     match kernel {
-        Some(IpCidr {
-            addr: IpAddr::V4(addr),
-            prefix,
-        }) => tap.with_kernel_address(addr, prefix),
-        _ => tap,
+        Some((addr, prefix)) => tap.with_kernel_address(addr, prefix),
+        None => tap,
     }
 }
 
-/// The first address of the network that is not our own; none where the network has no room for two.
-fn neighbour(own: IpCidr) -> Option<IpCidr> {
+/// The first address of an IPv4 network that is not our own; none where the network has no room for two.
+fn neighbour(own: IpCidr) -> Option<(Ipv4Addr, u8)> {
     let IpAddr::V4(addr) = own.addr else {
         return None;
     };
@@ -133,7 +131,7 @@ fn neighbour(own: IpCidr) -> Option<IpCidr> {
         .map(Ipv4Addr::from_bits)
         .into_iter()
         .find(|near| *near != addr)?;
-    Some(IpCidr::new(near, own.prefix))
+    Some((near, own.prefix))
 }
 
 fn open_portal(
@@ -151,7 +149,10 @@ fn open_portal(
     let mtu = config.mtu;
     let (near, far) = wire::pair(config)?;
     let interface = Interface {
-        addresses: vec![IpCidr::new(Ipv4Addr::LOCALHOST, 8)],
+        addresses: vec![
+            IpCidr::new(Ipv4Addr::LOCALHOST, 8),
+            IpCidr::new(Ipv6Addr::LOCALHOST, 128),
+        ],
         ..Interface::ip(mtu)
     };
     let bridges = portal::BRIDGES_MAX as u32;
@@ -189,10 +190,12 @@ mod tests {
 
     #[test]
     fn the_kernel_is_the_first_neighbour() {
-        let near = |text: &str| neighbour(cidr(text.parse().unwrap())).map(|n| n.addr.to_string());
+        let near =
+            |text: &str| neighbour(cidr(text.parse().unwrap())).map(|(near, _)| near.to_string());
         assert_eq!(near("192.0.2.1/24").as_deref(), Some("192.0.2.2"));
         assert_eq!(near("192.0.2.7/24").as_deref(), Some("192.0.2.1"));
         assert_eq!(near("192.0.2.1/32"), None);
         assert_eq!(near("192.0.2.1/31"), None);
+        assert_eq!(near("2001:db8::1/64"), None);
     }
 }
