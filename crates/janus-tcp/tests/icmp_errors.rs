@@ -217,6 +217,7 @@ fn forged_fragmentation_needed_does_nothing_or_little() {
     ));
     assert!(host.collect().is_empty());
     assert_eq!(host.stack.info(peer.conn).unwrap().mss, 1_400);
+    assert_eq!(host.stack.counters().paths_shrunk, 0);
     // With everything guessed right a forger gets no further than what every host must take.
     host.feed(&error(
         UNREACHABLE,
@@ -287,6 +288,26 @@ fn an_established_connection_outlives_every_error_and_tells_the_last_one() {
         let conns = [peer.conn];
         host.end(&conns);
     }
+}
+
+#[test]
+fn a_complaint_about_what_is_not_outstanding_is_not_remembered() {
+    let mut host = Host::plain();
+    let (peer, sent) = with_flight(&mut host, 2);
+    let seq = sent[0].header.seq;
+    for wrong in [seq + u32::MAX, seq + 2_801u32, seq + 0x8000_0000u32] {
+        let quoted = quote(peer.at, PORT, wrong, 1_440);
+        host.feed(&error(UNREACHABLE, 1, 0, &quoted));
+    }
+    assert_eq!(host.stack.counters().icmp_errors_ignored, 3);
+    for _ in 0..40 {
+        host.wait(Duration::from_secs(60));
+        host.collect();
+    }
+    let outcome = host.stack.read(host.now, peer.conn, &mut [0; 10]);
+    assert_eq!(outcome, Err(Error::TimedOut));
+    let conns = [peer.conn];
+    host.end(&conns);
 }
 
 #[test]
