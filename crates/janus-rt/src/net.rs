@@ -3,6 +3,7 @@
 
 mod address;
 mod listener;
+mod options;
 mod recv_buf;
 mod stream;
 
@@ -11,6 +12,7 @@ use std::io;
 use janus_tcp::Error;
 
 pub use address::ToAddress;
+pub use janus_tcp::{Algorithm, Info, SocketOptions};
 pub use listener::{Accept, TcpListener};
 pub use recv_buf::RecvBuf;
 pub use stream::{Connect, Peek, Read, Recv, TcpStream, Write};

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use janus_tcp::{Error, ListenerId, Token};
+use janus_tcp::{Error, ListenerId, Stack, Token};
 
 use super::address::ToAddress;
 use super::stream::TcpStream;
@@ -55,6 +55,17 @@ impl TcpListener {
     pub fn reachable_at(&self) -> SocketAddr {
         let at = here::with_own(self.owner, |here| here.reachable_at(self.local));
         at.unwrap_or(self.local)
+    }
+
+    pub(super) fn on_stack<R>(
+        &self,
+        call: impl FnOnce(&mut Stack, ListenerId) -> Result<R, Error>,
+    ) -> io::Result<R> {
+        here::with_own(self.owner, |here| {
+            here.on_stack(|stack, _| call(stack, self.id))
+        })
+        .ok_or_else(foreign_core)?
+        .map_err(io_error)
     }
 
     fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {

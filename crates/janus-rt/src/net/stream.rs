@@ -117,7 +117,7 @@ impl TcpStream {
         self.on_stack(|stack, _, conn| stack.local_addr(conn))
     }
 
-    fn on_stack<R>(
+    pub(super) fn on_stack<R>(
         &self,
         call: impl FnOnce(&mut Stack, Instant, ConnId) -> Result<R, Error>,
     ) -> io::Result<R> {
