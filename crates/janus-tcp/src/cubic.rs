@@ -162,7 +162,9 @@ pub(crate) fn on_ack(hot: &mut Hot, mss: u32, acked: u32, srtt_us: u32, since_ms
         hot.cwnd_credit = credit as u32;
         return;
     }
-    let grown = (credit / per_segment) as u32;
+    // Credit that was gained where the curve was flatter must not carry the window beyond it.
+    let most = missing.div_ceil(u64::from(mss));
+    let grown = (credit / per_segment).min(most) as u32;
     hot.cwnd = hot.cwnd.saturating_add(grown.saturating_mul(mss));
     hot.cwnd_credit = (credit % per_segment).min(u64::from(u32::MAX)) as u32;
 }
