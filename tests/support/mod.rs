@@ -200,9 +200,18 @@ where
     C: Fn(usize) -> F + Send + Sync + Copy + 'static,
     F: Future<Output = ()> + 'static,
 {
+    run_clients_on(BackendChoice::wire(end), count, client);
+}
+
+/// [`run_clients`] on any device.
+pub fn run_clients_on<C, F>(device: BackendChoice, count: usize, client: C)
+where
+    C: Fn(usize) -> F + Send + Sync + Copy + 'static,
+    F: Future<Output = ()> + 'static,
+{
     let runtime = ONE_COMBINED
         .builder()
-        .backend(BackendChoice::wire(end))
+        .backend(device)
         .address("192.0.2.2/24")
         .build()
         .unwrap();
