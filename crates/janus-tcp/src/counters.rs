@@ -45,6 +45,8 @@ counters! {
     sack_searches_cut,
     /// Looks for lost retransmissions that were given up as there were too many.
     rack_walks_cut,
+    /// Recoveries that turned out to have been for nothing, and were undone (RFC 3522, RFC 3708).
+    recoveries_undone,
     /// Peers that threw away what they had SACKed.
     sack_reneged,
     /// Segments in flight that were stepped over or marked for SACK and RACK: the work of loss recovery.

@@ -70,6 +70,7 @@ mod time_wait;
 mod timers;
 mod tlp;
 mod tuning;
+mod undo;
 pub mod wheel;
 
 #[cfg(test)]

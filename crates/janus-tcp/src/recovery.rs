@@ -15,12 +15,12 @@ use janus_wire::SeqNum;
 use crate::cold::NONE;
 use crate::congestion;
 use crate::hot::hot_flag;
-use crate::parse::Parsed;
 use crate::rack::{self, Sent};
 use crate::rttm::Acked;
 use crate::segment::seg_flag;
 use crate::stack::Stack;
 use crate::time::Instant;
+use crate::undo::Undo;
 
 /// Bits of [`Recovery::flags`].
 pub(crate) mod rec_flag {
@@ -78,6 +78,9 @@ pub(crate) struct Recovery {
     pub(crate) prr_out: u32,
     pub(crate) prr_flight: u32,
 
+    /// What to do when it was for nothing.
+    pub(crate) undo: Undo,
+
     /// Quarters of the smallest round trip that the reordering window is wide (RACK.reo_wnd_mult), and for how many
     /// recoveries yet (RACK.reo_wnd_persist).
     pub(crate) reo_mult: u8,
@@ -85,7 +88,7 @@ pub(crate) struct Recovery {
     pub(crate) flags: u8,
 }
 
-const _: () = assert!(size_of::<Recovery>() <= 96);
+const _: () = assert!(size_of::<Recovery>() <= 128);
 
 impl Default for Recovery {
     fn default() -> Recovery {
@@ -106,6 +109,7 @@ impl Default for Recovery {
             prr_delivered: 0,
             prr_out: 0,
             prr_flight: 0,
+            undo: Undo::default(),
             reo_mult: 1,
             reo_persist: 0,
             flags: 0,
@@ -137,6 +141,8 @@ pub(crate) struct News {
     pub(crate) delivered: u32,
     /// SND.UNA has moved.
     pub(crate) advanced: bool,
+    /// Milliseconds since the timestamp was sent that it echoes.
+    pub(crate) echo_age_ms: Option<u32>,
     /// Something was SACKed anew.
     pub(crate) sacked: bool,
     /// What came twice, as the peer says (RFC 2883).
@@ -179,6 +185,7 @@ impl Stack {
     pub(crate) fn repair(&mut self, conn: u32, id: u32, news: &News, now: Instant) {
         let block = self.hot[id].recovery;
         self.recovery[block].advance(news, now);
+        self.undo_if_spurious(conn, id, news, now);
         let ended = self.end_recovery(conn, id);
         self.widen_reordering(conn, id, news);
         let lost = self.detect_losses(conn, id, now);
@@ -212,6 +219,7 @@ impl Stack {
     pub(crate) fn enter_recovery(&mut self, conn: u32, id: u32, delivered: u32, now: Instant) {
         let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
         let rec = &mut self.recovery[hot.recovery];
+        rec.undo = Undo::begin(hot, rec.resent);
         hot.recover = cold.snd_nxt;
         hot.ssthresh = congestion::ssthresh_on_loss(hot, cold, now);
         hot.set(hot_flag::RECOVERY);
@@ -244,12 +252,10 @@ impl Stack {
         &mut self,
         id: u32,
         at: u32,
-        p: &Parsed,
         news: &mut News,
         acked: &mut Acked,
         now: Instant,
     ) {
-        let echo_age = self.echo_age(self.hot[id].conn, p, now);
         let (hot, seg) = (&mut self.hot[id], &self.segments[at]);
         let rec = &mut self.recovery[hot.recovery];
         let len = u32::from(seg.len);
@@ -269,7 +275,7 @@ impl Stack {
         news.delivered += len;
         let age_us = (now.as_micros() as u32).wrapping_sub(seg.sent_us);
         acked.add(age_us, resent);
-        rack::deliver(rec, hot, seg, echo_age, now, news);
+        rack::deliver(rec, hot, seg, news.echo_age_ms, now, news);
     }
 
     /// Forgets places in the flight list that `ack` is about to free.

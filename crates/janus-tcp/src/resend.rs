@@ -15,6 +15,7 @@ use crate::rto;
 use crate::segment::seg_flag;
 use crate::stack::Stack;
 use crate::time::Instant;
+use crate::undo::Undo;
 
 /// Segments that are not lost stepped over in one turn in search of lost ones. The search goes on with the next
 /// acknowledgement, and there will be one: so many are in flight.
@@ -67,11 +68,18 @@ impl Stack {
     /// The timeout for data in flight: what is to be sent again, and the window for it. `first`: not again for the
     /// same segment.
     pub(crate) fn on_data_timeout(&mut self, conn: u32, id: u32, first: bool, now: Instant) {
+        let repairs = self.cold[conn].has(flag::SACK) && self.attach_recovery(id).is_some();
         let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
+        if repairs {
+            let rec = &mut self.recovery[hot.recovery];
+            if !hot.has(hot_flag::RECOVERY) && !rec.has(rec_flag::TIMED_OUT) {
+                rec.undo = Undo::begin(hot, rec.resent);
+            }
+        }
         congestion::on_timeout(hot, cold, first, now);
         hot.recover = cold.snd_nxt;
         hot.dup_acks = 0;
-        if cold.has(flag::SACK) && self.attach_recovery(id).is_some() {
+        if repairs {
             self.mark_timed_out(conn, id, now);
             return;
         }
@@ -221,6 +229,7 @@ impl Stack {
         }
         rec.resent += 1;
         rec.last_resent = seg.seq;
+        rec.undo.note_repair(now);
         if hot.has(hot_flag::RECOVERY) {
             rec.prr_out = rec.prr_out.saturating_add(u32::from(seg.len));
         }

@@ -68,7 +68,7 @@ impl Stack {
                 return;
             };
         }
-        let echo_age = self.echo_age(conn, p, now);
+        news.echo_age_ms = self.echo_age(conn, p, now);
         let mut budget = SEARCH_MAX;
         for (i, &(left, right)) in rest.iter().enumerate() {
             // One that begins where everything is acknowledged up to would have been acknowledged too.
@@ -80,7 +80,6 @@ impl Stack {
                 left,
                 right,
                 keeps_hint: i > 0,
-                echo_age,
                 now,
             };
             if !self.mark_sacked(id, &mark, &mut budget, news) {
@@ -155,7 +154,7 @@ impl Stack {
         let seg = &mut self.segments[at];
         let len = u32::from(seg.len);
         let resent = seg.has(seg_flag::RESENT);
-        rack::deliver(rec, hot, seg, mark.echo_age, mark.now, news);
+        rack::deliver(rec, hot, seg, news.echo_age_ms, mark.now, news);
         if seg.has(seg_flag::LOST) {
             seg.flags &= !seg_flag::LOST;
             rec.lost = rec.lost.saturating_sub(1);
@@ -209,7 +208,6 @@ struct Mark {
     right: SeqNum,
     /// It is not the acknowledgement's first: the next search begins elsewhere.
     keeps_hint: bool,
-    echo_age: Option<u32>,
     now: Instant,
 }
 

@@ -132,6 +132,7 @@ impl Stack {
     ) {
         let repairs = self.hot[id].recovery != NONE;
         if repairs {
+            news.echo_age_ms = self.echo_age(conn, p, now);
             self.take_probe_ack(conn, id, p, news, now);
             self.forget_places(id, p.ack);
         }
@@ -193,7 +194,7 @@ impl Stack {
             }
             fin |= seg.has(seg_flag::FIN);
             if hot.recovery != NONE {
-                self.acknowledge_marked(id, at, p, news, &mut acked, now);
+                self.acknowledge_marked(id, at, news, &mut acked, now);
             } else {
                 if !seg.has(seg_flag::LOST) {
                     hot.pipe = hot.pipe.saturating_sub(u32::from(seg.len));

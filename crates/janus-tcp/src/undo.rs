@@ -1,0 +1,140 @@
+//! A recovery that was for nothing: the network only delayed what was taken for lost, and the window is given back.
+//! Two signs are heeded, as in Linux. With timestamps the first acknowledgement that goes on after a repair tells by
+//! its echo which transmission it is for (Eifel, RFC 3522 section 3.2, response by RFC 4015). And when the peer has
+//! reported each repair as received twice (D-SACK, RFC 2883 section 5; RFC 3708), all of them were for nothing.
+//!
+//! F-RTO (RFC 5682) is not here: with timestamps, which nearly every peer has, Eifel tells the same sooner.
+
+use crate::cold::NONE;
+use crate::congestion::Growth;
+use crate::hot::{Hot, hot_flag};
+use crate::recovery::{News, rec_flag};
+use crate::segment::seg_flag;
+use crate::stack::Stack;
+use crate::time::Instant;
+
+use janus_wire::SeqNum;
+
+/// What the window was before it was lowered, and what has been sent again since.
+#[derive(Clone, Copy)]
+pub(crate) struct Undo {
+    /// 0 = there is nothing to undo.
+    cwnd: u32,
+    ssthresh: u32,
+    growth: Growth,
+    /// SND.UNA then: a D-SACK below it is about something earlier.
+    from: SeqNum,
+    /// Millisecond (wrapping) of the first repair.
+    repaired_ms: u32,
+    /// Repairs that the peer has not reported as received twice.
+    unreported: u32,
+    /// Something was sent again since.
+    repaired: bool,
+    /// No acknowledgement has gone on since the first repair.
+    first: bool,
+}
+
+impl Default for Undo {
+    fn default() -> Undo {
+        Undo {
+            cwnd: 0,
+            ssthresh: 0,
+            growth: Growth::default(),
+            from: SeqNum(0),
+            repaired_ms: 0,
+            unreported: 0,
+            repaired: false,
+            first: true,
+        }
+    }
+}
+
+impl Undo {
+    /// The window is about to be lowered, for the first time in this recovery.
+    pub(crate) fn begin(hot: &Hot, resent: u32) -> Undo {
+        Undo {
+            cwnd: hot.cwnd,
+            ssthresh: hot.ssthresh,
+            growth: hot.growth,
+            from: hot.snd_una,
+            // A probe that repeated something is a repair, too.
+            unreported: resent,
+            ..Undo::default()
+        }
+    }
+
+    /// A segment is sent again.
+    pub(crate) fn note_repair(&mut self, now: Instant) {
+        if !self.repaired {
+            self.repaired = true;
+            self.repaired_ms = now.as_millis() as u32;
+        }
+        self.unreported = self.unreported.saturating_add(1);
+    }
+
+    /// Whether the acknowledgement shows that nothing was lost of what was sent before `recover`.
+    fn is_due(&mut self, news: &News, recover: SeqNum, now: Instant) -> bool {
+        if self.cwnd == 0 || !self.repaired {
+            return false;
+        }
+        let reported = news
+            .duplicate
+            .is_some_and(|(left, right)| left.ge(self.from) && right.le(recover));
+        if reported {
+            self.unreported = self.unreported.saturating_sub(1);
+            if self.unreported == 0 {
+                return true;
+            }
+        }
+        if !news.advanced || !core::mem::replace(&mut self.first, false) {
+            return false;
+        }
+        // What advances SND.UNA is for the transmission whose timestamp it echoes: one before the first repair.
+        let since_repair_ms = (now.as_millis() as u32).wrapping_sub(self.repaired_ms);
+        news.echo_age_ms.is_some_and(|age| age > since_repair_ms)
+    }
+}
+
+impl Stack {
+    /// Gives the window back when an acknowledgement shows that nothing was lost.
+    pub(crate) fn undo_if_spurious(&mut self, conn: u32, id: u32, news: &News, now: Instant) {
+        let block = self.hot[id].recovery;
+        let recover = self.hot[id].recover;
+        if !self.recovery[block].undo.is_due(news, recover, now) {
+            return;
+        }
+        self.counters.recoveries_undone += 1;
+        let undo = core::mem::take(&mut self.recovery[block].undo);
+        let mss = u32::from(self.cold[conn].payload_mss());
+        let hot = &mut self.hot[id];
+        hot.cwnd = hot.cwnd.max(undo.cwnd).max(mss);
+        hot.ssthresh = undo.ssthresh.max(hot.ssthresh);
+        hot.growth = undo.growth;
+        hot.recover = hot.snd_una;
+        hot.clear(hot_flag::RECOVERY);
+        self.recovery[block].clear(rec_flag::TIMED_OUT);
+        self.unmark_lost(id);
+    }
+
+    /// What was believed lost is believed to be on its way again. It counts among what was sent again from now on, as
+    /// that is where RACK looks for what stands in no order of time.
+    fn unmark_lost(&mut self, id: u32) {
+        let hot = &mut self.hot[id];
+        let rec = &mut self.recovery[hot.recovery];
+        let mut at = hot.flight.head;
+        while rec.lost > 0 && at != NONE {
+            let seg = &mut self.segments[at];
+            if seg.has(seg_flag::LOST) {
+                seg.flags = seg.flags & !seg_flag::LOST | seg_flag::RESENT;
+                hot.pipe += u32::from(seg.len);
+                rec.lost -= 1;
+                rec.resent += 1;
+            }
+            at = seg.next;
+        }
+        rec.lost = 0;
+        rec.lost_from = NONE;
+        rec.set(rec_flag::UNSORTED);
+        hot.clear(hot_flag::LOSSES);
+    }
+}
