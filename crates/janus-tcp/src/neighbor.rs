@@ -26,6 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) const BELIEVED: Duration = Duration::from_secs(60);
 /// Questions about a known neighbour that may go unanswered (RFC 4861 section 10: MAX_UNICAST_SOLICIT).
 const MAX_PROBES: u8 = 3;
+/// How long after an answer no doubt is listened to.
+const BEYOND_DOUBT: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Default)]
 struct Entry {
@@ -168,6 +170,18 @@ impl Neighbors {
             entry.at = now + REQUEST_INTERVAL;
         }
         true
+    }
+
+    /// Nothing is heard of what goes through a neighbour (RFC 1122 section 3.3.1.4, negative advice): whether it is
+    /// there is asked with the next packet for it, unless it has said so a moment ago.
+    pub(crate) fn doubt(&mut self, addr: IpAddr, now: Instant) {
+        if let Some(entry) = self.entry(addr)
+            && entry.known
+            && entry.probes == 0
+            && entry.at + BEYOND_DOUBT <= now + BELIEVED
+        {
+            entry.at = entry.at.min(now);
+        }
     }
 
     /// The place for a new entry. One that is only asked for goes before one that is known: packets to addresses

@@ -11,6 +11,9 @@ use crate::time::Instant;
 /// Records given up or repeated in one call; the rest is served by the next.
 pub(crate) const MAX_PER_CALL: usize = 1_024;
 
+/// Timeouts in a row after which IP is told that the way may be dead: R1 of RFC 9293 section 3.8.3 (SHLD-10; as Linux).
+const R1: u8 = 3;
+
 impl Stack {
     /// Serves every deadline that has passed.
     pub fn advance(&mut self, now: Instant) {
@@ -174,12 +177,17 @@ impl Stack {
         if !shut || cold.has(flag::ORPHAN) {
             hot.retries = hot.retries.saturating_add(1);
         }
+        let in_doubt = hot.retries == R1;
         hot.backoff = hot.backoff.saturating_add(1).min(30);
         hot.rto_at = now + rto::timeout(cold, &self.config, hot.backoff);
         self.hurry(conn, id, now);
         let hot = &mut self.hot[id];
         if !hot.flight.is_empty() {
             hot.rtx_at = hot.rto_at;
+        }
+        if in_doubt {
+            let hop = self.interface.next_hop(self.cold.key(conn).peer());
+            self.neighbors.doubt(hop, now);
         }
         self.queue_output(id);
     }
