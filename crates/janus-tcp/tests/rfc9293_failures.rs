@@ -92,6 +92,9 @@ fn ip_is_told_when_three_repeats_brought_nothing() {
     next_timeout(&mut host);
     let (questions, others) = frames(&mut host);
     assert_eq!((questions, others), (1, 20), "asked, and still used");
+    // SHLD-9: whoever looks sees that there is trouble, long before the end.
+    let info = host.stack.info(peers[0].conn).expect("a connection");
+    assert_eq!((info.retries, info.backoff), (3, 3));
     // It is there, and the peers are after all.
     host.feed_frame(&arp_frame(arp::Op::Reply));
     for peer in &peers {
