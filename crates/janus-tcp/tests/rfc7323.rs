@@ -52,7 +52,11 @@ fn the_peers_shift_is_14_at_most() {
 /// edge they name is taken and none beyond.
 #[test]
 fn our_windows_are_shifted_as_we_said() {
-    let mut host = Host::plain();
+    let mut host = Host::with(Config {
+        receive_buffer: 256 << 10,
+        receive_buffer_max: 256 << 10,
+        ..Config::default()
+    });
     let syn = Craft::syn((PEER, 4_000));
     let first = host.ask(&syn).remove(0);
     let shift = first.options.window_scale.expect("it is scaled");

@@ -58,7 +58,7 @@ impl Arena {
             .random
             .wrapping_mul(1_664_525)
             .wrapping_add(1_013_904_223);
-        (u64::from(self.random) * u64::from(n) >> 32) as u32
+        ((u64::from(self.random) * u64::from(n)) >> 32) as u32
     }
 
     /// Someone who is not known; `i` tells them apart.
@@ -86,10 +86,10 @@ impl Arena {
     fn fed_one(&mut self) {
         self.fed += 1;
         self.allowed += 1;
-        if self.fed % 32 == 0 {
+        if self.fed.is_multiple_of(32) {
             self.collect();
         }
-        if self.fed % LOOK == 0 {
+        if self.fed.is_multiple_of(LOOK) {
             self.look();
         }
     }
