@@ -76,7 +76,8 @@ attacks! {
     /// Windows that stay shut, open by a byte, open and shut.
     flows::shut_windows, 2_500;
     flows::flapping_windows, 1_000;
-    /// Savage et al., "TCP congestion control with a misbehaving receiver": three ways. The first makes the send buffers grow, up to where memory pressure stops it: the pool has 8,192.
+    /// Savage et al., "TCP congestion control with a misbehaving receiver": three ways. The first makes
+    /// the send buffers grow, up to where memory pressure stops it: the pool has 8,192 packet buffers.
     flows::acknowledgements_of_the_future, 6_500;
     flows::acknowledgements_in_pieces, 1_000;
     flows::acknowledgements_repeated, 1_000;
