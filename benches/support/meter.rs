@@ -69,7 +69,7 @@ impl Reading {
 }
 
 /// Processor time of all threads, exact to a scheduler tick.
-fn process_cpu() -> Duration {
+pub fn process_cpu() -> Duration {
     let Ok(tasks) = std::fs::read_dir("/proc/self/task") else {
         return Duration::ZERO;
     };
