@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use error::ConfigError;
-pub(crate) use keys::Cidr;
+pub(crate) use keys::{Cidr, Via};
 pub(crate) use source::{from_environment, from_file};
 
 /// Most shards one runtime may have: a [`janus_csb::ShardId`] is one byte and one value is kept free.
@@ -60,6 +60,7 @@ pub(crate) struct Partial {
     pub(crate) addresses: Option<Vec<Cidr>>,
     pub(crate) gateway: Option<Ipv4Addr>,
     pub(crate) gateway_v6: Option<Ipv6Addr>,
+    pub(crate) routes: Option<Vec<Via>>,
     pub(crate) trace: Option<PathBuf>,
     pub(crate) seed: Option<u64>,
     pub(crate) max_connections: Option<u32>,
@@ -93,6 +94,7 @@ impl Partial {
             addresses,
             gateway,
             gateway_v6,
+            routes,
             trace,
             seed,
             max_connections,
@@ -114,6 +116,7 @@ impl Partial {
             addresses: addresses.or(self.addresses),
             gateway: gateway.or(self.gateway),
             gateway_v6: gateway_v6.or(self.gateway_v6),
+            routes: routes.or(self.routes),
             trace: trace.or(self.trace),
             seed: seed.or(self.seed),
             max_connections: max_connections.or(self.max_connections),
@@ -171,6 +174,7 @@ impl Partial {
             addresses: self.addresses.unwrap_or_default(),
             gateway: self.gateway,
             gateway_v6: self.gateway_v6,
+            routes: self.routes.unwrap_or_default(),
             trace: self.trace,
             seed: self.seed,
             max_connections: self.max_connections,
@@ -197,6 +201,7 @@ pub(crate) struct Settings {
     pub(crate) addresses: Vec<Cidr>,
     pub(crate) gateway: Option<Ipv4Addr>,
     pub(crate) gateway_v6: Option<Ipv6Addr>,
+    pub(crate) routes: Vec<Via>,
     pub(crate) trace: Option<PathBuf>,
     pub(crate) seed: Option<u64>,
     pub(crate) max_connections: Option<u32>,

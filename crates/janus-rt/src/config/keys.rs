@@ -5,6 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 use std::time::Duration;
 
+use janus_tcp::ROUTES_MAX;
+
 use super::{BackendName, KernelAddress, Partial, PlacementName};
 
 /// One thing that can be configured.
@@ -49,6 +51,10 @@ pub(super) const KEYS: &[Key] = &[
     Key {
         name: "gateway_v6",
         set: |p, v| store(&mut p.gateway_v6, gateway_v6(v)),
+    },
+    Key {
+        name: "route",
+        set: |p, v| store(&mut p.routes, routes(v)),
     },
     Key {
         name: "trace",
@@ -116,6 +122,29 @@ impl FromStr for Cidr {
     }
 }
 
+/// A way to another network than the gateways'.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Via {
+    pub(crate) to: Cidr,
+    pub(crate) gateway: IpAddr,
+}
+
+impl FromStr for Via {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Via, String> {
+        let wrong = || format!("`{text}` is not a route like 10.0.0.0/8 via 192.0.2.254");
+        let (to, gateway) = text.split_once(" via ").ok_or_else(wrong)?;
+        let to: Cidr = to.parse().map_err(|_| wrong())?;
+        let gateway: IpAddr = gateway.trim().parse().map_err(|_| wrong())?;
+        if to.address.is_ipv4() == gateway.is_ipv4() {
+            Ok(Via { to, gateway })
+        } else {
+            Err(wrong())
+        }
+    }
+}
+
 fn store<T>(field: &mut Option<T>, value: Result<T, String>) -> Result<(), String> {
     *field = Some(value?);
     Ok(())
@@ -176,6 +205,14 @@ fn kernel_address(text: &str) -> Result<KernelAddress, String> {
 
 fn addresses(text: &str) -> Result<Vec<Cidr>, String> {
     text.split(',').map(str::parse).collect()
+}
+
+fn routes(text: &str) -> Result<Vec<Via>, String> {
+    let routes: Vec<Via> = text.split(',').map(str::parse).collect::<Result<_, _>>()?;
+    if routes.len() > ROUTES_MAX {
+        return Err(format!("{} routes, of {ROUTES_MAX}", routes.len()));
+    }
+    Ok(routes)
 }
 
 fn gateway(text: &str) -> Result<Ipv4Addr, String> {

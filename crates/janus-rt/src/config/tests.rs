@@ -92,6 +92,28 @@ fn both_families() {
 }
 
 #[test]
+fn routes_name_a_network_and_a_neighbour() {
+    let text = "route = [\"10.0.0.0/8 via 192.0.2.254\", \"2001:db8:1::/48 via fe80::1\"]";
+    let settings = from_text(text).unwrap().resolve().unwrap();
+    assert_eq!(settings.routes.len(), 2);
+    assert_eq!(settings.routes[0].to.prefix, 8);
+    assert_eq!(
+        settings.routes[1].gateway,
+        "fe80::1".parse::<std::net::IpAddr>().unwrap()
+    );
+    for wrong in [
+        "route = \"10.0.0.0/8\"",
+        "route = \"10.0.0.0/33 via 192.0.2.254\"",
+        "route = \"10.0.0.0/8 via fe80::1\"",
+        "route = \"10.0.0.0/8 via router\"",
+    ] {
+        assert!(from_text(wrong).is_err(), "{wrong}");
+    }
+    let many = vec!["10.0.0.0/8 via 192.0.2.254"; 65].join(",");
+    assert!(from_text(&format!("route = \"{many}\"")).is_err());
+}
+
+#[test]
 fn io_cores_belong_to_split() {
     let split = from_text("io_cores = 2").unwrap().resolve().unwrap();
     assert_eq!(split.placement, Placement::Split { io_cores: 2 });

@@ -8,7 +8,7 @@ use janus_io::tap::Tap;
 use janus_io::trace::{Trace, TracedBackend};
 use janus_io::{Backend, Queue, wire};
 use janus_mem::{Depot, Growth};
-use janus_tcp::{Config, Interface, IpCidr, Stack};
+use janus_tcp::{Config, Interface, IpCidr, Route, Stack};
 use janus_wire::Link;
 
 use crate::clock::Clock;
@@ -69,6 +69,7 @@ fn open_outside(settings: &Settings, backend: Box<dyn Backend>) -> Result<Device
         any_local: false,
         gateway: settings.gateway,
         gateway_v6: settings.gateway_v6,
+        routes: routes(settings),
         tx_checksum: caps.tx_checksum,
         rx_checksum: caps.rx_checksum,
         ..Interface::ip(caps.mtu)
@@ -90,6 +91,13 @@ fn open_queues(
         None => backend,
     };
     Ok(backend.open(settings.queues())?)
+}
+
+fn routes(settings: &Settings) -> Vec<Route> {
+    let given = settings.routes.iter();
+    given
+        .map(|via| Route::new(cidr(via.to), via.gateway))
+        .collect()
 }
 
 fn addresses(settings: &Settings) -> Vec<IpCidr> {
