@@ -8,6 +8,7 @@ use std::net::Ipv4Addr;
 use janus_tcp::{Config, Interface};
 use janus_wire::tcp::Flags;
 use janus_wire::{icmpv4, ipv4, proto};
+use proptest::prelude::*;
 use support::{Craft, HERE, Host, PEER, Peer, own_address};
 
 /// An IPv4 packet cut into fragments with so much payload each.
@@ -359,4 +360,109 @@ fn errors_are_rationed_and_only_one_of_several_stacks_sends_them() {
     host.feed(&udp(HERE));
     assert!(host.packets().is_empty());
     host.end(&[]);
+}
+
+/// What a router, a peer or a forger might send, and what nobody would.
+#[derive(Clone, Debug)]
+enum Strange {
+    Fragment(Vec<u8>),
+    Icmp {
+        kind: u8,
+        code: u8,
+        mtu: u16,
+        /// The sequence number quoted, from the stream's begin.
+        offset: u32,
+        quoted: usize,
+        sound: bool,
+    },
+}
+
+impl Strange {
+    fn packet(&self, base: u32) -> Vec<u8> {
+        let (kind, code, mtu, offset, quoted, sound) = match *self {
+            Strange::Fragment(ref packet) => return packet.clone(),
+            Strange::Icmp {
+                kind,
+                code,
+                mtu,
+                offset,
+                quoted,
+                sound,
+            } => (kind, code, mtu, offset, quoted, sound),
+        };
+        let mut segment = [0, 80, 15, 160, 0, 0, 0, 0];
+        segment[4..].copy_from_slice(&base.wrapping_add(offset).to_be_bytes());
+        let mut quote = datagram(HERE, PEER, proto::TCP, &segment);
+        quote[2..4].copy_from_slice(&1_440u16.to_be_bytes());
+        quote.truncate(quoted);
+        let mut message = vec![0; 8 + quote.len()];
+        icmpv4::emit_unreachable(&mut message, code, mtu, &quote);
+        message[0] = kind;
+        message[2..4].fill(0);
+        let sum = janus_wire::checksum::finish(janus_wire::checksum::sum(&message, 0));
+        message[2..4].copy_from_slice(&(sum ^ u16::from(!sound)).to_be_bytes());
+        datagram(PEER, HERE, proto::ICMP, &message)
+    }
+}
+
+fn strange() -> impl Strategy<Value = Strange> {
+    let protocols = prop_oneof![
+        Just(proto::TCP),
+        Just(proto::ICMP),
+        Just(proto::UDP),
+        any::<u8>()
+    ];
+    let data = prop::collection::vec(any::<u8>(), 0..80);
+    let fragment = (0..4u16, protocols, 0..40usize, any::<bool>(), data).prop_map(
+        |(id, proto, at, more, payload)| {
+            Strange::Fragment(fragment(PEER, id, proto, at * 8, more, &payload))
+        },
+    );
+    let offsets = prop_oneof![Just(0), Just(1_400), Just(2_800), 0..4_000u32, any::<u32>()];
+    let kinds = prop_oneof![Just(3), 0..20u8];
+    let codes = prop_oneof![Just(4), 0..20u8];
+    let lens = prop_oneof![Just(28usize), 0..28usize];
+    let mtus = prop_oneof![Just(0), 500..1_600u16, any::<u16>()];
+    let icmp = (kinds, codes, mtus, offsets, lens, prop::bool::weighted(0.9)).prop_map(
+        |(kind, code, mtu, offset, quoted, sound)| Strange::Icmp {
+            kind,
+            code,
+            mtu,
+            offset,
+            quoted,
+            sound,
+        },
+    );
+    prop_oneof![fragment, icmp]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever comes, a connection's stream is what was sent, and nothing is left in the end.
+    #[test]
+    fn no_fragment_or_error_harms_a_stream(
+        strangers in prop::collection::vec(strange(), 1..120),
+        write in 1..4_000usize,
+    ) {
+        let mut host = Host::plain();
+        let mut peer = Peer::open(&mut host, 4_000);
+        let base = peer.rcv.0;
+        host.stack.write(host.now, peer.conn, &bytes(write)).unwrap();
+        for stranger in &strangers {
+            peer.listen(&mut host, false);
+            host.feed(&stranger.packet(base));
+        }
+        host.send(&peer.segment(Flags::ACK));
+        for _ in 0..20 {
+            host.wait(Duration::from_secs(1));
+            peer.listen(&mut host, true);
+        }
+        prop_assert_eq!(&peer.got, &bytes(write));
+        peer.expect_unharmed(&mut host);
+        host.wait(Duration::from_secs(31));
+        host.packets();
+        let conns = [peer.conn];
+        host.end(&conns);
+    }
 }
