@@ -50,6 +50,7 @@ numbers! {
     O_RDWR = 2;
     O_NONBLOCK = 0o4000;
 
+    SIOCATMARK = 0x8905;
     SIOCOUTQ = 0x5411;
     FIONREAD = 0x541b;
     SIOCINQ = 0x541b;
@@ -62,6 +63,7 @@ numbers! {
     SO_SNDBUF = 7;
     SO_RCVBUF = 8;
     SO_KEEPALIVE = 9;
+    SO_OOBINLINE = 10;
     SO_LINGER = 13;
     SO_REUSEPORT = 15;
     SO_ACCEPTCONN = 30;

@@ -42,6 +42,8 @@ impl Sockets {
                 let (on, seconds) = (int(value)?, int(value.get(4..).unwrap_or(&[]))?);
                 socket.options.linger = (on != 0).then_some(seconds);
             }
+            // Urgent data is always delivered in line (RFC 6093 section 5).
+            (abi::SOL_SOCKET, abi::SO_OOBINLINE) if int(value)? != 0 => {}
             (abi::SOL_TCP, abi::TCP_DEFER_ACCEPT) => {
                 socket.options.defer_accept = int(value)?.max(0);
                 self.apply_deferral(fd)?;
@@ -91,6 +93,7 @@ impl Sockets {
         let value = match (level, name) {
             (abi::SOL_SOCKET, abi::SO_ERROR) => self.take_error(fd)?,
             (abi::SOL_SOCKET, abi::SO_REUSEADDR) => i32::from(socket.options.reuse_address),
+            (abi::SOL_SOCKET, abi::SO_OOBINLINE) => 1,
             (abi::SOL_SOCKET, abi::SO_TYPE) => abi::SOCK_STREAM,
             (abi::SOL_SOCKET, abi::SO_DOMAIN) => abi::AF_INET,
             (abi::SOL_SOCKET, abi::SO_PROTOCOL) => abi::IPPROTO_TCP,
@@ -182,6 +185,10 @@ impl Sockets {
                 socket.nonblocking = argument != 0;
                 Ok(0)
             }
+            abi::SIOCATMARK => match state {
+                State::Connected(conn) => Ok(i32::from(self.stack.urgent(conn)? == Some(1))),
+                _ => Err(Errno::EINVAL),
+            },
             abi::FIONREAD | abi::SIOCOUTQ => match state {
                 State::Listening(_) => Err(Errno::EINVAL),
                 State::Idle | State::Connecting(_) => Ok(0),

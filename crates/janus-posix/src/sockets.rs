@@ -294,14 +294,14 @@ impl Sockets {
     /// `write(2)`, `send(2)`: how much was taken. A caller that may block goes on with the rest. SIGPIPE is the
     /// caller's affair.
     pub fn send(&mut self, now: Instant, fd: i32, bytes: &[u8], flags: i32) -> Result<usize> {
-        if flags & abi::MSG_OOB != 0 {
-            return Err(Errno::EOPNOTSUPP);
-        }
         let (conn, done) = self.flowing(fd, Errno::EPIPE)?;
         if !done {
             return Err(Errno::EAGAIN);
         }
-        let outcome = self.stack.write(now, conn, bytes);
+        let outcome = match flags & abi::MSG_OOB != 0 {
+            true => self.stack.write_urgent(now, conn, bytes),
+            false => self.stack.write(now, conn, bytes),
+        };
         let socket = self.table.get(fd)?;
         outcome.map_err(|error| match error {
             janus_tcp::Error::WouldBlock => Errno::EAGAIN,

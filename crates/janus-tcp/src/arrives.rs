@@ -112,11 +112,15 @@ impl Stack {
         if !self.ack_arrives(conn, p, frame.as_ref(), now) {
             return;
         }
+        // Sixth, URG: the data is delivered in line.
+        if let (true, Some(frame)) = (p.flags.contains(Flags::URG), &*frame) {
+            self.urgent_arrives(conn, p, frame, now);
+        }
         if place == Place::AtClosedWindow {
             self.acknowledge_at_once(conn, now);
             return;
         }
-        // Sixth, URG: the data is delivered in line. Seventh, text. Eighth, FIN.
+        // Seventh, text. Eighth, FIN.
         if p.payload_len > 0 || p.flags.contains(Flags::FIN) {
             let answer_now = self.cold[conn].has(flag::ECN) && self.marks_of(conn, p);
             self.text_arrives(conn, p, frame, now);

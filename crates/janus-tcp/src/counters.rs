@@ -109,6 +109,8 @@ counters! {
     orphans_aborted,
     /// Handshakes finished by a peer of which the first data is waited for.
     deferred,
+    /// Urgent pointers not heeded: on too many connections something is urgent.
+    urgent_ignored,
     /// RSTs sent.
     resets_out,
     /// Connections ended by the peer's RST.

@@ -29,6 +29,8 @@ pub(crate) mod hot_flag {
     pub(crate) const LOSSES: u8 = 1 << 5;
     /// Is in the queue of those that found no packet buffer.
     pub(crate) const STARVED: u8 = 1 << 6;
+    /// Something is urgent ([`crate::urgent`]). Does not keep the block.
+    pub(crate) const URGENT: u8 = 1 << 7;
 }
 
 /// What happens when [`Hot::rto_at`] comes.
@@ -226,7 +228,7 @@ impl Hot {
             && self.unsent.is_empty()
             && self.inbox.is_empty()
             && self.reorder == NONE
-            && self.flags == 0
+            && self.flags & !hot_flag::URGENT == 0
             && self.writer == NONE
             && self.rto_at == Instant::ZERO
             && self.ack_at == Instant::ZERO

@@ -71,6 +71,7 @@ mod timers;
 mod tlp;
 mod tuning;
 mod undo;
+mod urgent;
 pub mod wheel;
 
 #[cfg(test)]

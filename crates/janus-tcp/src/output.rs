@@ -338,6 +338,9 @@ impl Stack {
             let from = usize::from(buf.off()) + self.interface.link.header_len();
             ecn::set_capable(&mut buf.bytes_mut()[from..]);
         }
+        if self.hot[id].has(hot_flag::URGENT) {
+            self.mark_urgent(id, &segment.key, segment.seq, &mut buf, frame_len);
+        }
         self.counters.segments_out += 1;
         let (cold, hot) = (&mut self.cold[conn], &mut self.hot[id]);
         if cold.has(flag::UNANSWERED) {

@@ -52,6 +52,13 @@ impl Parsed {
         self.syn_options(frame).sack
     }
 
+    /// The urgent pointer, which counts only with [`Flags::URG`]: the last two bytes before the options.
+    pub(crate) fn urgent_pointer(&self, frame: &Frame) -> u16 {
+        let end = usize::from(self.payload_off) - usize::from(self.options_len);
+        let bytes = &frame.buf.bytes()[end - 2..end];
+        u16::from_be_bytes([bytes[0], bytes[1]])
+    }
+
     /// The options of a SYN; other segments carry only what `timestamps` holds.
     pub(crate) fn syn_options(&self, frame: &Frame) -> Options {
         let end = usize::from(self.payload_off);

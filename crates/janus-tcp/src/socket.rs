@@ -69,6 +69,12 @@ impl Stack {
         let Some(hot) = self.unread(conn)? else {
             return Ok(0);
         };
+        let into = if self.hot[hot].has(hot_flag::URGENT) {
+            let most = self.up_to_mark(conn, hot, into.len());
+            &mut into[..most]
+        } else {
+            into
+        };
         let mut done = 0;
         while done < into.len() {
             let inbox = &mut self.hot[hot].inbox;

@@ -34,6 +34,7 @@ use crate::table::FlowTable;
 use crate::time::Instant;
 use crate::time_wait::{TimeWait, TimeWaits};
 use crate::tuning::Tuning;
+use crate::urgent::Urgents;
 use crate::wheel::Wheel;
 
 /// Replies (resets, SYN-ACKs, challenge ACKs, ARP, pings) waiting to be handed out; beyond it they are
@@ -115,6 +116,7 @@ pub struct Stack {
     pub(crate) now: Instant,
     pub(crate) counters: Counters,
     pub(crate) limits: Limits,
+    pub(crate) urgents: Urgents,
     /// Sets of socket options.
     pub(crate) profiles: Profiles,
     pub(crate) sweep: Sweep,
@@ -165,6 +167,7 @@ impl Stack {
             now: Instant::ZERO,
             counters: Counters::default(),
             limits: Limits::default(),
+            urgents: Urgents::new(),
             profiles: Profiles::new(),
             sweep: Sweep::default(),
             orphans: 0,
@@ -325,6 +328,7 @@ impl Stack {
             return;
         }
         self.detach_recovery(id);
+        self.forget_urgent(id);
         let (cold, hot) = (&mut self.cold[conn], &mut self.hot[id]);
         hot.conn = NONE;
         congestion::sleep(hot, cold);
@@ -378,7 +382,7 @@ impl Stack {
         hot.ack_at = Instant::ZERO;
         hot.forget_probe();
         // The places in the queues are kept: they still name this block.
-        hot.flags &= hot_flag::QUEUED | hot_flag::STARVED;
+        hot.flags &= hot_flag::QUEUED | hot_flag::STARVED | hot_flag::URGENT;
     }
 
     /// The connection is over: no segment reaches it from now on. `why` is a flag the application will see.
