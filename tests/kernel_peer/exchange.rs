@@ -1,8 +1,8 @@
 //! Bulk data both ways at once between our stack and a kernel socket, every byte compared with what its place in the stream
 //! demands. The kernel's end runs on plain threads, ours on a runtime.
 
-use crate::space::{KERNELS, OURS};
-use crate::support::{PATIENCE, Running, serve_on};
+use crate::space::Family;
+use crate::support::{PATIENCE, Running, serve_at};
 use janus::Runtime;
 use janus::net::TcpStream;
 use std::io::{Read, Write};
@@ -95,11 +95,18 @@ impl Stream {
 }
 
 /// Carries out `job` and checks it at both ends, and does `then` while the device is still there.
-pub(crate) fn carry_out<T>(runtime: Runtime, role: Role, job: Job, then: impl FnOnce() -> T) -> T {
+pub(crate) fn carry_out<T>(
+    runtime: Runtime,
+    family: Family,
+    role: Role,
+    job: Job,
+    then: impl FnOnce() -> T,
+) -> T {
+    let (ours, kernels) = family.addresses();
     match role {
         Role::KernelConnects => {
-            let (server, _, _) = serve_on(runtime, PORT, answer);
-            let stream = kernel_connect();
+            let (server, _, _) = serve_at(runtime, (ours, PORT).into(), answer);
+            let stream = kernel_connect((ours, PORT).into());
             (&stream).write_all(&job.to_bytes()).expect("a connection");
             kernel_end(stream, job);
             let result = then();
@@ -107,19 +114,19 @@ pub(crate) fn carry_out<T>(runtime: Runtime, role: Role, job: Job, then: impl Fn
             result
         }
         Role::KernelListens => {
-            let listener = KernelListener::bind((KERNELS, PORT)).expect("a free port");
+            let listener = KernelListener::bind((kernels, PORT)).expect("a free port");
             let (done, verdict) = channel();
             let client = Running::start(runtime, move || {
                 let done = done.clone();
                 async move {
-                    let stream = TcpStream::connect((KERNELS, PORT)).await?;
+                    let stream = TcpStream::connect((kernels, PORT)).await?;
                     stream.write_all(&job.to_bytes()).await?;
                     let _ = done.send(our_end(stream, job).await);
                     std::future::pending::<std::io::Result<()>>().await
                 }
             });
             let (stream, peer) = listener.accept().expect("a connection");
-            assert_eq!(peer.ip(), OURS);
+            assert_eq!(peer.ip(), ours);
             let mut told = [0; 16];
             (&stream).read_exact(&mut told).expect("what is to be done");
             kernel_end(stream, Job::from_bytes(told));
@@ -132,8 +139,7 @@ pub(crate) fn carry_out<T>(runtime: Runtime, role: Role, job: Job, then: impl Fn
     }
 }
 
-fn kernel_connect() -> KernelStream {
-    let address = SocketAddr::from((OURS, PORT));
+fn kernel_connect(address: SocketAddr) -> KernelStream {
     KernelStream::connect_timeout(&address, PATIENCE).expect("a connection")
 }
 

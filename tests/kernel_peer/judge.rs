@@ -3,12 +3,18 @@
 
 use janus_io::impair::FaultCounters;
 
-use crate::space::{Captured, OURS, run};
+use crate::space::{Captured, Family, run};
 
-/// Repeats of acknowledged data that nothing in the faults explains: of a thousand data segments so many, and always a few.
-/// They come of an acknowledgement that the capture saw just before ours was sent.
-const SPURIOUS_PER_MILLE_MAX: u64 = 2;
-const SPURIOUS_ALWAYS: u64 = 4;
+/// Times that acknowledged data was repeated which nothing in the faults explains: of a thousand data segments so many, and
+/// always a few. They come of an acknowledgement that the capture saw just before ours was sent.
+const SPURIOUS_TIMES_PER_MILLE_MAX: u64 = 2;
+const SPURIOUS_TIMES_ALWAYS: u64 = 4;
+/// Repeats with fewer than so many other data segments between them are of one time: where the machine let our thread
+/// wait for longer than a retransmission timeout, a whole window may follow.
+const SAME_TIME: u64 = 8;
+/// But of all data segments no more are such repeats than this share, and a window's worth.
+const SPURIOUS_PER_MILLE_MAX: u64 = 50;
+const SPURIOUS_ALWAYS: u64 = 60;
 
 /// Counts of our segments.
 #[derive(Debug, Default)]
@@ -18,6 +24,10 @@ pub(crate) struct Verdict {
     repeats: u64,
     /// Repeats of what the capture shows to be acknowledged.
     spurious: u64,
+    /// At so many times.
+    spurious_times: u64,
+    /// Data segments since the last of them.
+    since_spurious: u64,
     bad_checksum: u64,
     malformed: u64,
     /// First lines of what is wrong.
@@ -36,9 +46,13 @@ const FIELDS: [&str; 7] = [
 ];
 
 /// Has the capture read, and removes it.
-pub(crate) fn judge(capture: &Captured, faults: &FaultCounters) -> Verdict {
+pub(crate) fn judge(capture: &Captured, family: Family, faults: &FaultCounters) -> Verdict {
     let file = capture.file.display().to_string();
-    let filter = format!("ip.src=={OURS}");
+    let ours = family.addresses().0;
+    let filter = match family {
+        Family::V4 => format!("ip.src=={ours}"),
+        Family::V6 => format!("ipv6.src=={ours}"),
+    };
     let check = if capture.whole { "TRUE" } else { "FALSE" };
     let tcp_check = format!("tcp.check_checksum:{check}");
     let mut arguments = vec!["-n", "-r", &file, "-Y", &filter, "-T", "fields"];
@@ -67,7 +81,13 @@ impl Verdict {
         self.segments += 1;
         self.data += u64::from(fields.get(1).is_some_and(|len| *len != "0"));
         self.repeats += u64::from(has(2));
-        self.spurious += u64::from(has(3));
+        self.since_spurious += 1;
+        if has(3) {
+            self.spurious += 1;
+            let first = self.spurious == 1;
+            self.spurious_times += u64::from(first || self.since_spurious > SAME_TIME);
+            self.since_spurious = 0;
+        }
         self.bad_checksum += u64::from(bad(4) || bad(5));
         self.malformed += u64::from(has(6));
         if (has(3) || bad(4) || bad(5) || has(6)) && self.examples.len() < 8 {
@@ -80,10 +100,15 @@ impl Verdict {
         // by three others looks lost.
         let explained =
             faults.sent.duplicated.get() + faults.received.lost.get() + faults.sent.reordered.get();
+        let times_max =
+            explained + SPURIOUS_TIMES_ALWAYS + self.data * SPURIOUS_TIMES_PER_MILLE_MAX / 1_000;
         let spurious_max = explained + SPURIOUS_ALWAYS + self.data * SPURIOUS_PER_MILLE_MAX / 1_000;
+        // A busy machine may lose packets for the capture; most must be there for the rest to mean anything.
         self.data > 0
+            && self.segments * 2 > faults.sent.passed.get()
             && self.bad_checksum == 0
             && self.malformed == 0
+            && self.spurious_times <= times_max
             && self.spurious <= spurious_max
     }
 

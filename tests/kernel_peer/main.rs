@@ -12,7 +12,7 @@ mod support;
 
 use exchange::{Job, Role};
 use janus_io::impair::Faults;
-use space::Space;
+use space::{Family, Space};
 use std::io::Write;
 
 /// Each way, in MB, without `JANUS_KERNEL_MB`.
@@ -31,6 +31,7 @@ type Settings = &'static [(&'static str, &'static str)];
 /// One run against the kernel.
 struct Case {
     name: &'static str,
+    family: Family,
     role: Role,
     settings: Settings,
     /// The largest segment the kernel will take.
@@ -52,8 +53,9 @@ fn much_data_goes_both_ways_at_once() {
         reorder: 2,
         distance: 4,
     };
-    let case = |name, role, bytes, seed| Case {
+    let case = |name, family, role, bytes, seed| Case {
         name,
+        family,
         role,
         settings: &[],
         advertised_mss: None,
@@ -64,8 +66,10 @@ fn much_data_goes_both_ways_at_once() {
         faults: faults(seed),
     };
     run_all(vec![
-        case("bulk, kernel connects", Role::KernelConnects, bytes, 1),
-        case("bulk, kernel listens", Role::KernelListens, bytes / 4, 2),
+        case("bulk", Family::V4, Role::KernelConnects, bytes, 1),
+        case("bulk", Family::V4, Role::KernelListens, bytes / 4, 2),
+        case("bulk", Family::V6, Role::KernelConnects, bytes / 4, 3),
+        case("bulk", Family::V6, Role::KernelListens, bytes / 4, 4),
     ]);
 }
 
@@ -97,6 +101,12 @@ fn every_set_of_kernel_options_works_through_a_bad_link() {
         for role in [Role::KernelConnects, Role::KernelListens] {
             cases.push(Case {
                 name,
+                // Each set over one of the families with each role, in turn.
+                family: if (index + usize::from(role == Role::KernelListens)).is_multiple_of(2) {
+                    Family::V4
+                } else {
+                    Family::V6
+                },
                 role,
                 settings,
                 advertised_mss,
@@ -135,14 +145,15 @@ fn run(case: &Case) -> Result<(), String> {
     let space = Space::new(case.settings)?;
     let (runtime, counters) = space.runtime(case.faults);
     if let Some(mss) = case.advertised_mss {
-        space.advertise_mss(mss);
+        space.advertise_mss(case.family, mss);
     }
     let capture = space.capture(case.job)?;
     let begin = std::time::Instant::now();
-    let captured = exchange::carry_out(runtime, case.role, case.job, || capture.stop());
+    let captured =
+        exchange::carry_out(runtime, case.family, case.role, case.job, || capture.stop());
     let took = begin.elapsed().as_secs_f64();
-    let verdict = judge::judge(&captured, &counters);
-    let label = format!("{}, {:?}", case.name, case.role);
+    let verdict = judge::judge(&captured, case.family, &counters);
+    let label = format!("{}, {:?}, {:?}", case.name, case.family, case.role);
     println!("{label}: {took:.1} s, {counters:?}, {verdict:?}");
     verdict.assert_sound(&label, &counters);
     assert_eq!(
