@@ -250,8 +250,8 @@ impl Bench {
 
     fn segment(&self, port: u16, flags: Flags, options: Vec<TcpOption>) -> Segment {
         Segment {
-            source: PEER,
-            destination: HERE,
+            source: PEER.into(),
+            destination: HERE.into(),
             tos: 0,
             ttl: 64,
             source_port: PEER_PORT,

@@ -27,6 +27,9 @@ numbers! {
     IPPROTO_IP = 0;
     IPPROTO_TCP = 6;
     IPPROTO_UDP = 17;
+    IPPROTO_IPV6 = 41;
+    SOL_IPV6 = 41;
+    IPV6_V6ONLY = 26;
 
     SHUT_RD = 0;
     SHUT_WR = 1;
@@ -87,8 +90,6 @@ numbers! {
     SOL_IP = 0;
     IP_TOS = 1;
     IP_TTL = 2;
-    IPPROTO_IPV6 = 41;
-    SOL_IPV6 = 41;
     IPV6_UNICAST_HOPS = 16;
     IPV6_TCLASS = 67;
 }

@@ -9,6 +9,7 @@
 
 pub mod abi;
 mod errno;
+mod family;
 mod options;
 mod ports;
 mod sockets;

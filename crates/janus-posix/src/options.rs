@@ -38,6 +38,13 @@ impl Sockets {
         let mut tcp = socket.options.tcp;
         match (level, name) {
             (abi::SOL_SOCKET, abi::SO_REUSEADDR) => socket.options.reuse_address = int(value)? != 0,
+            (abi::IPPROTO_IPV6, abi::IPV6_V6ONLY) if socket.family.v6 => {
+                // What is bound has said what it is for (do_ipv6_setsockopt).
+                if socket.state != State::Idle || socket.bound.is_some() {
+                    return Err(Errno::EINVAL);
+                }
+                socket.family.v6_only = int(value)? != 0;
+            }
             (abi::SOL_SOCKET, abi::SO_LINGER) => {
                 let (on, seconds) = (int(value)?, int(value.get(4..).unwrap_or(&[]))?);
                 socket.options.linger = (on != 0).then_some(seconds);
@@ -95,7 +102,11 @@ impl Sockets {
             (abi::SOL_SOCKET, abi::SO_REUSEADDR) => i32::from(socket.options.reuse_address),
             (abi::SOL_SOCKET, abi::SO_OOBINLINE) => 1,
             (abi::SOL_SOCKET, abi::SO_TYPE) => abi::SOCK_STREAM,
+            (abi::SOL_SOCKET, abi::SO_DOMAIN) if socket.family.v6 => abi::AF_INET6,
             (abi::SOL_SOCKET, abi::SO_DOMAIN) => abi::AF_INET,
+            (abi::IPPROTO_IPV6, abi::IPV6_V6ONLY) if socket.family.v6 => {
+                i32::from(socket.family.v6_only)
+            }
             (abi::SOL_SOCKET, abi::SO_PROTOCOL) => abi::IPPROTO_TCP,
             (abi::SOL_SOCKET, abi::SO_ACCEPTCONN) => {
                 i32::from(matches!(socket.state, State::Listening(_)))

@@ -3,18 +3,16 @@
 //! Options and fcntl are in `options`.
 
 use janus_tcp::{ConnId, Instant, Stack};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 use crate::abi;
 use crate::errno::Errno;
+use crate::family::Family;
 use crate::ports::Ports;
 use crate::table::{Socket, State, Table};
 
 #[cfg(test)]
 mod tests;
-
-/// The wildcard of an AF_INET socket.
-const ANY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 type Result<T> = std::result::Result<T, Errno>;
 
@@ -45,11 +43,16 @@ impl Sockets {
         &mut self.stack
     }
 
-    /// `socket(2)`: TCP over IPv4.
+    /// `socket(2)`: TCP over IPv4, or over both families.
     pub fn socket(&mut self, domain: i32, kind: i32, protocol: i32) -> Result<i32> {
-        if domain != abi::AF_INET {
-            return Err(Errno::EAFNOSUPPORT);
-        }
+        let family = match domain {
+            abi::AF_INET => Family::default(),
+            abi::AF_INET6 => Family {
+                v6: true,
+                v6_only: false,
+            },
+            _ => return Err(Errno::EAFNOSUPPORT),
+        };
         let flags = abi::SOCK_NONBLOCK | abi::SOCK_CLOEXEC;
         if kind & !flags != abi::SOCK_STREAM {
             return Err(Errno::ESOCKTNOSUPPORT);
@@ -57,7 +60,7 @@ impl Sockets {
         if protocol != 0 && protocol != abi::IPPROTO_TCP {
             return Err(Errno::EPROTONOSUPPORT);
         }
-        let mut socket = Socket::new(State::Idle);
+        let mut socket = Socket::new(State::Idle, family);
         socket.nonblocking = kind & abi::SOCK_NONBLOCK != 0;
         socket.close_on_exec = kind & abi::SOCK_CLOEXEC != 0;
         self.table.insert(socket)
@@ -69,6 +72,7 @@ impl Sockets {
         if socket.state != State::Idle || socket.bound.is_some() {
             return Err(Errno::EINVAL);
         }
+        let address = socket.family.inner(address, Errno::EINVAL)?;
         let ip = address.ip();
         let interface = self.stack.interface();
         let ours = interface.any_local || interface.addresses.iter().any(|own| own.addr == ip);
@@ -88,6 +92,8 @@ impl Sockets {
 
     /// Two sockets on one port need SO_REUSEADDR on both, and neither listening (inet_csk_bind_conflict).
     fn bind_conflict(&self, fd: i32, address: SocketAddr, reuse: bool) -> bool {
+        let family = self.table.peek(fd).map(|socket| socket.family);
+        let family = family.unwrap_or_default();
         self.table
             .iter()
             .filter(|(other, _)| *other != fd)
@@ -95,9 +101,7 @@ impl Sockets {
                 let Some(taken) = socket.bound else {
                     return false;
                 };
-                let same_ip = taken.ip() == address.ip()
-                    || taken.ip().is_unspecified()
-                    || address.ip().is_unspecified();
+                let same_ip = socket.family.overlaps(taken.ip(), family, address.ip());
                 let listening = matches!(socket.state, State::Listening(_));
                 taken.port() == address.port()
                     && same_ip
@@ -123,7 +127,10 @@ impl Sockets {
         }
         let local = match socket.bound {
             Some(local) => local,
-            None => SocketAddr::new(ANY, self.free_port(fd, ANY)?),
+            None => {
+                let any = socket.family.any();
+                SocketAddr::new(any, self.free_port(fd, any)?)
+            }
         };
         // The kernel's queue is full when it holds more than the backlog (sk_acceptq_is_full), and a negative
         // backlog is a huge one.
@@ -132,7 +139,11 @@ impl Sockets {
         } else {
             backlog.min(abi::SOMAXCONN)
         };
-        let listener = self.stack.listen(local, wished as usize + 1)?;
+        let backlog = wished as usize + 1;
+        let listener = match socket.family.v6_only {
+            true => self.stack.listen_v6_only(local, backlog)?,
+            false => self.stack.listen(local, backlog)?,
+        };
         let socket = self.table.get(fd)?;
         socket.bound = Some(local);
         socket.state = State::Listening(listener);
@@ -151,11 +162,11 @@ impl Sockets {
             return Err(Errno::EMFILE);
         }
         let (conn, peer) = self.stack.accept(listener)?;
-        let mut accepted = Socket::new(State::Connected(conn));
+        let mut accepted = Socket::new(State::Connected(conn), socket.family);
         accepted.options = socket.options;
         accepted.options.tcp = self.stack.options(conn)?;
         accepted.bound = self.stack.local_addr(conn).ok();
-        Ok((self.table.insert(accepted)?, peer))
+        Ok((self.table.insert(accepted)?, socket.family.outer(peer)))
     }
 
     /// `connect(2)`. The first call always says `EINPROGRESS`, later ones `EALREADY` until the outcome is known, which
@@ -166,6 +177,7 @@ impl Sockets {
             State::Listening(_) | State::Connected(_) => Err(Errno::EISCONN),
             State::Connecting(conn) => self.connect_outcome(now, fd, conn),
             State::Idle => {
+                let remote = socket.family.inner(remote, Errno::ENETUNREACH)?;
                 let conn = self.open(now, fd, socket.bound, remote)?;
                 let socket = self.table.get(fd)?;
                 socket.state = State::Connecting(conn);
@@ -182,7 +194,8 @@ impl Sockets {
         bound: Option<SocketAddr>,
         remote: SocketAddr,
     ) -> Result<ConnId> {
-        let options = self.table.get(fd)?.options.tcp;
+        let socket = self.table.get(fd)?;
+        let (options, any) = (socket.options.tcp, socket.family.any());
         // The kernel takes 0.0.0.0 for this host; there is no loopback here.
         if let Some(local) = bound {
             // A tuple that is taken: what __inet_hash_connect says.
@@ -195,7 +208,7 @@ impl Sockets {
                 });
         }
         for port in self.ports.candidates() {
-            let local = SocketAddr::new(ANY, port);
+            let local = SocketAddr::new(any, port);
             if self.bind_conflict(fd, local, true) {
                 continue;
             }
@@ -383,18 +396,20 @@ impl Sockets {
     /// `getsockname(2)`.
     pub fn getsockname(&mut self, fd: i32) -> Result<SocketAddr> {
         let socket = *self.table.get(fd)?;
-        let nowhere = SocketAddr::new(ANY, 0);
-        match socket.state {
-            State::Connecting(conn) | State::Connected(conn) => Ok(self.stack.local_addr(conn)?),
-            State::Idle | State::Listening(_) => Ok(socket.bound.unwrap_or(nowhere)),
-        }
+        let nowhere = SocketAddr::new(socket.family.any(), 0);
+        let name = match socket.state {
+            State::Connecting(conn) | State::Connected(conn) => self.stack.local_addr(conn)?,
+            State::Idle | State::Listening(_) => socket.bound.unwrap_or(nowhere),
+        };
+        Ok(socket.family.outer(name))
     }
 
     /// `getpeername(2)`.
     pub fn getpeername(&mut self, fd: i32) -> Result<SocketAddr> {
+        let family = self.table.get(fd)?.family;
         match self.flowing(fd, Errno::ENOTCONN)? {
             (conn, true) if self.stack.is_connected(conn).is_ok() => {
-                Ok(self.stack.peer_addr(conn)?)
+                Ok(family.outer(self.stack.peer_addr(conn)?))
             }
             _ => Err(Errno::ENOTCONN),
         }

@@ -6,6 +6,7 @@ use std::collections::BinaryHeap;
 use std::net::SocketAddr;
 
 use crate::errno::Errno;
+use crate::family::Family;
 
 /// Descriptors a table holds; beyond it `EMFILE`.
 pub const FDS_MAX: usize = 1 << 20;
@@ -40,7 +41,8 @@ pub(crate) struct SocketOptions {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Socket {
     pub(crate) state: State,
-    /// Where `bind` put it.
+    pub(crate) family: Family,
+    /// Where `bind` put it, as the stack knows it.
     pub(crate) bound: Option<SocketAddr>,
     pub(crate) options: SocketOptions,
     pub(crate) nonblocking: bool,
@@ -54,9 +56,10 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    pub(crate) fn new(state: State) -> Socket {
+    pub(crate) fn new(state: State, family: Family) -> Socket {
         Socket {
             state,
+            family,
             bound: None,
             options: SocketOptions::default(),
             nonblocking: false,
@@ -106,6 +109,10 @@ impl Table {
             .get_mut(slot)
             .and_then(Option::as_mut)
             .ok_or(Errno::EBADF)
+    }
+
+    pub(crate) fn peek(&self, fd: i32) -> Option<&Socket> {
+        self.sockets.get(slot_of(fd).ok()?)?.as_ref()
     }
 
     pub(crate) fn remove(&mut self, fd: i32) -> Result<Socket, Errno> {

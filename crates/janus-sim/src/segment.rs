@@ -4,7 +4,7 @@
 //! What never lives here: any notion of a connection, of time, or of what a segment should look like.
 
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 mod codec;
 #[cfg(test)]
@@ -164,9 +164,9 @@ pub(crate) fn write_options(f: &mut fmt::Formatter<'_>, options: &[TcpOption]) -
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Segment {
     /// IPv4 source.
-    pub source: Ipv4Addr,
+    pub source: IpAddr,
     /// IPv4 destination.
-    pub destination: Ipv4Addr,
+    pub destination: IpAddr,
     /// The type-of-service byte: DSCP and ECN.
     pub tos: u8,
     /// Time to live.

@@ -1,19 +1,25 @@
+mod v6;
+
 use super::*;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
 use janus_mem::{Depot, Frame, Growth};
 use janus_tcp::{Config, Interface, IpCidr, Local, Secrets};
 
 const A: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 const B: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
+const A_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
+const B_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2));
 const SERVER: SocketAddr = SocketAddr::new(B, 80);
 const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 80);
 /// Turns an exchange may take; more means that two ends keep each other busy.
 const TURNS_MAX: usize = 100;
 
-fn sockets(addr: IpAddr, seed: u64) -> Sockets {
+fn sockets(addr: IpAddr, addr_v6: IpAddr, seed: u64) -> Sockets {
     let depot = Depot::new(512, &Growth::Inline).expect("memory");
     let mut interface = Interface::ip(1_500);
     interface.any_local = false;
-    interface.addresses = vec![IpCidr::new(addr, 24)];
+    interface.addresses = vec![IpCidr::new(addr, 24), IpCidr::new(addr_v6, 64)];
     let secrets = Secrets::from_seed(seed);
     let stack = Stack::new(
         Config::default(),
@@ -36,8 +42,8 @@ impl Two {
     fn new() -> Two {
         Two {
             now: Instant::from_millis(5),
-            a: sockets(A, 1),
-            b: sockets(B, 2),
+            a: sockets(A, A_V6, 1),
+            b: sockets(B, B_V6, 2),
         }
     }
 
@@ -111,10 +117,10 @@ impl Two {
 }
 
 #[test]
-fn only_tcp_over_ipv4() {
+fn only_tcp() {
     let mut two = Two::new();
     assert_eq!(
-        two.a.socket(abi::AF_INET6, abi::SOCK_STREAM, 0),
+        two.a.socket(1, abi::SOCK_STREAM, 0),
         Err(Errno::EAFNOSUPPORT)
     );
     assert_eq!(

@@ -6,7 +6,7 @@ use super::flow::{Flow, WRITTEN_MAX, inbound_byte, outbound_byte};
 use super::values::{by_reference, c_int, c_int_or, int, len, option_bytes, vector_len};
 use crate::script::{Call, Expr};
 use janus_posix::{Errno, abi};
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// A descriptor of the script.
 #[derive(Clone, Copy, Debug)]
@@ -70,10 +70,10 @@ impl Runner<'_> {
                 return self.socket(call, domain, kind, protocol);
             }
             ("bind", [fd, address, _]) => {
-                let any = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, self.settings().bind_port);
+                let any = SocketAddr::new(self.any(), self.settings().bind_port);
                 let address = address_or(address, any)?;
                 let fd = self.live(fd)?;
-                zero(self.world.sockets.bind(fd, address.into()))
+                zero(self.world.sockets.bind(fd, address))
             }
             ("listen", [fd, backlog]) => {
                 let fd = self.live(fd)?;
@@ -195,6 +195,14 @@ impl Runner<'_> {
         }))
     }
 
+    /// The wildcard of the script's family.
+    fn any(&self) -> IpAddr {
+        match self.settings().local_ip {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        }
+    }
+
     fn socket(
         &mut self,
         call: &Call,
@@ -202,7 +210,10 @@ impl Runner<'_> {
         kind: &Expr,
         protocol: &Expr,
     ) -> Result<Attempt> {
-        let domain = c_int_or(domain, abi::AF_INET)?;
+        let domain = match self.any() {
+            IpAddr::V4(_) => c_int_or(domain, abi::AF_INET)?,
+            IpAddr::V6(_) => c_int_or(domain, abi::AF_INET6)?,
+        };
         match self
             .world
             .sockets
@@ -222,10 +233,7 @@ impl Runner<'_> {
                     // Of a descriptor that was made a moment ago.
                     let _ = self.world.sockets.fcntl(live, abi::F_SETFL, nonblocking);
                 }
-                let flow = self
-                    .flows
-                    .iter()
-                    .rposition(|flow| SocketAddr::V4(flow.remote) == peer);
+                let flow = self.flows.iter().rposition(|flow| flow.remote == peer);
                 self.opened(call, live, flow)
             }
             Err(errno) => Ok(self.unless_blocked(listener, Err(errno), 0)),
@@ -236,19 +244,16 @@ impl Runner<'_> {
         let settings = self.settings();
         let remote = address_or(
             address,
-            SocketAddrV4::new(settings.remote_ip, settings.connect_port),
+            SocketAddr::new(settings.remote_ip, settings.connect_port),
         )?;
         let (live, now) = (self.live(fd)?, self.world.instant());
-        let outcome = self.world.sockets.connect(now, live, remote.into());
+        let outcome = self.world.sockets.connect(now, live, remote);
         if outcome == Err(Errno::EINPROGRESS) {
             let local = self
                 .world
                 .sockets
                 .getsockname(live)
                 .map_err(|errno| errno.to_string())?;
-            let SocketAddr::V4(local) = local else {
-                return Err(format!("{local} is no address of a script"));
-            };
             self.flows.push(Flow::new(local, remote));
             self.current = Some(self.flows.len() - 1);
             let script = int(fd)?;
@@ -388,10 +393,10 @@ impl Runner<'_> {
     }
 }
 
-fn address_or(expr: &Expr, default: SocketAddrV4) -> Result<SocketAddrV4> {
+fn address_or(expr: &Expr, default: SocketAddr) -> Result<SocketAddr> {
     match expr {
         Expr::Ellipsis => Ok(default),
-        Expr::Address(ip, port) => Ok(SocketAddrV4::new(*ip, *port)),
+        Expr::Address(ip, port) => Ok(SocketAddr::from((*ip, *port))),
         _ => Err(format!("`{expr}` is not an address")),
     }
 }

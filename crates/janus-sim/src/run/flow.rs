@@ -5,7 +5,7 @@
 use crate::script::Packet;
 use crate::segment::{Flags, Segment, TcpOption};
 use std::collections::HashMap;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 
 /// Bytes an application may have written through one script; the payload of what the stack sends is compared to them.
 pub(super) const WRITTEN_MAX: usize = 16 << 20;
@@ -13,9 +13,9 @@ pub(super) const WRITTEN_MAX: usize = 16 << 20;
 #[derive(Clone, Debug)]
 pub(super) struct Flow {
     /// The stack's end.
-    pub(super) local: SocketAddrV4,
+    pub(super) local: SocketAddr,
     /// The script's end.
-    pub(super) remote: SocketAddrV4,
+    pub(super) remote: SocketAddr,
     /// The stack's initial sequence number: (as the script says, as the stack chose).
     local_isn: Option<(u32, u32)>,
     /// The script's own.
@@ -33,7 +33,7 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    pub(super) fn new(local: SocketAddrV4, remote: SocketAddrV4) -> Flow {
+    pub(super) fn new(local: SocketAddr, remote: SocketAddr) -> Flow {
         Flow {
             local,
             remote,
@@ -49,8 +49,8 @@ impl Flow {
 
     /// Whether the stack sent this packet on this flow.
     pub(super) fn sent(&self, segment: &Segment) -> bool {
-        let source = SocketAddrV4::new(segment.source, segment.source_port);
-        let destination = SocketAddrV4::new(segment.destination, segment.destination_port);
+        let source = SocketAddr::new(segment.source, segment.source_port);
+        let destination = SocketAddr::new(segment.destination, segment.destination_port);
         source == self.local && destination == self.remote
     }
 
@@ -140,8 +140,8 @@ impl Flow {
             .ports
             .unwrap_or((self.remote.port(), self.local.port()));
         Ok(Segment {
-            source: *self.remote.ip(),
-            destination: *self.local.ip(),
+            source: self.remote.ip(),
+            destination: self.local.ip(),
             tos: packet.ip.tos.map_or(0, super::compare::tos_byte),
             ttl: packet.ip.ttl.unwrap_or(64),
             source_port,

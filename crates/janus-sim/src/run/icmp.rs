@@ -2,7 +2,7 @@
 
 use super::{Runner, Trouble};
 use crate::script::IcmpError;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 const IP_LEN: usize = 20;
 const ICMP_LEN: usize = 8;
@@ -52,7 +52,9 @@ impl Runner<'_> {
                 "the stack has not sent a SYN yet that this message could count from",
             ));
         };
-        let (local, remote) = (flow.local, flow.remote);
+        let (SocketAddr::V4(local), SocketAddr::V4(remote)) = (flow.local, flow.remote) else {
+            return Err(Trouble::new(line, "ICMP errors are made for IPv4 only"));
+        };
         let quoted_len = IP_LEN + 20 + usize::from(error.len);
         let mut message = vec![error.kind, error.code, 0, 0, 0, 0, 0, 0];
         message[6..8].copy_from_slice(&error.mtu.to_be_bytes());

@@ -6,7 +6,7 @@ use super::report::confront;
 use super::world::Sent;
 use super::{GRACE_MICROS, Runner, Trouble, compare};
 use crate::script::{Event, Packet, When, seconds};
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 
 /// The script's port when it opens a connection to the stack without naming one.
 const REMOTE_PORT: u16 = 40_000;
@@ -39,8 +39,8 @@ impl Runner<'_> {
         let next_port = REMOTE_PORT + self.flows.len() as u16;
         let (remote, local) = ports.unwrap_or((next_port, settings.bind_port));
         self.flows.push(Flow::new(
-            SocketAddrV4::new(settings.local_ip, local),
-            SocketAddrV4::new(settings.remote_ip, remote),
+            SocketAddr::new(settings.local_ip, local),
+            SocketAddr::new(settings.remote_ip, remote),
         ));
         if self.current.is_none() {
             self.current = Some(self.flows.len() - 1);

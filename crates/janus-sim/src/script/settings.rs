@@ -2,15 +2,15 @@
 //! without a kernel (and listed as such), or refused.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The settings of one script.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Settings {
     /// The stack's own address.
-    pub local_ip: Ipv4Addr,
+    pub local_ip: IpAddr,
     /// The address the script plays.
-    pub remote_ip: Ipv4Addr,
+    pub remote_ip: IpAddr,
     /// The port `bind(.., ..., ...)` takes.
     pub bind_port: u16,
     /// The port `connect(.., ..., ...)` goes to.
@@ -35,8 +35,8 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
-            local_ip: Ipv4Addr::new(192, 168, 0, 1),
-            remote_ip: Ipv4Addr::new(192, 0, 2, 1),
+            local_ip: Ipv4Addr::new(192, 168, 0, 1).into(),
+            remote_ip: Ipv4Addr::new(192, 0, 2, 1).into(),
             bind_port: 8080,
             connect_port: 8080,
             mtu: 1500,
@@ -58,6 +58,25 @@ fn parse<T: std::str::FromStr>(name: &str, value: Option<&str>) -> Result<T, Str
 }
 
 impl Settings {
+    /// The addresses of IPv6 that the original tool takes.
+    fn over_v6(&mut self) {
+        self.local_ip = Ipv6Addr::new(0xfd3d, 0xfa7b, 0xd17d, 0, 0, 0, 0, 1).into();
+        self.remote_ip = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into();
+    }
+
+    /// The same script over IPv6, with segments of the same size: the MTU grows by what the header does. `None` when it
+    /// is over IPv6 already or names addresses.
+    pub fn moved_to_v6(&self) -> Option<Settings> {
+        let ours = Settings::default();
+        if (self.local_ip, self.remote_ip) != (ours.local_ip, ours.remote_ip) {
+            return None;
+        }
+        let mut moved = self.clone();
+        moved.over_v6();
+        moved.mtu += 20;
+        Some(moved)
+    }
+
     /// Sets one option; the error says what to do.
     pub(super) fn set(&mut self, name: &str, value: Option<&str>) -> Result<(), String> {
         match name {
@@ -80,7 +99,8 @@ impl Settings {
             }
             "ip_version" => match value {
                 Some("ipv4") => {}
-                _ => return Err("only `--ip_version=ipv4` is supported".into()),
+                Some("ipv6") => self.over_v6(),
+                _ => return Err("`--ip_version` is `ipv4` or `ipv6`".into()),
             },
             // The other host and the link are the runner itself: nothing to set up.
             "gateway_ip" | "netmask_ip" | "speed" | "mss" | "verbose" | "debug" => {}

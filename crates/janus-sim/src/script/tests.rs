@@ -1,4 +1,5 @@
 use super::*;
+use std::net::IpAddr;
 
 fn events(text: &str) -> Vec<Event> {
     Script::parse(text).expect("a sound script").events
@@ -115,7 +116,7 @@ fn comments_lines_and_definitions() {
     )
     .expect("sound");
     assert_eq!(script.settings.tolerance_micros, 100);
-    assert_eq!(script.settings.remote_ip, Ipv4Addr::new(198, 51, 100, 9));
+    assert_eq!(script.settings.remote_ip, IpAddr::from([198, 51, 100, 9]));
     assert_eq!(
         script
             .events

@@ -1,28 +1,29 @@
-//! Bytes of an IPv4 packet with TCP inside, from and to [`Segment`]. Strict where the stack must be right (both
+//! Bytes of an IP packet with TCP inside, from and to [`Segment`]. Strict where the stack must be right (both
 //! checksums, lengths) and literal with options, so that a comparison sees exactly what was sent.
 
 use super::{Flags, Segment, TcpOption};
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 const IPV4_LEN: usize = 20;
+const IPV6_LEN: usize = 40;
 const TCP_LEN: usize = 20;
 const OPTIONS_LEN_MAX: usize = 40;
 const PROTOCOL_TCP: u8 = 6;
 
 /// The largest headers [`encode`] writes.
-pub const HEADER_LEN_MAX: usize = IPV4_LEN + TCP_LEN + OPTIONS_LEN_MAX;
+pub const HEADER_LEN_MAX: usize = IPV6_LEN + TCP_LEN + OPTIONS_LEN_MAX;
 /// The most data a segment can carry: what an IPv4 length leaves.
 pub const PAYLOAD_MAX: usize = u16::MAX as usize - HEADER_LEN_MAX;
 
-/// Why bytes are not a sound IPv4 packet with a TCP segment.
+/// Why bytes are not a sound IP packet with a TCP segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Damage {
     /// Fewer bytes than the headers need.
     Short,
-    /// Not IPv4.
+    /// Neither IPv4 nor IPv6.
     Version,
-    /// An IPv4 total length that the bytes do not have, or trailing bytes.
+    /// An IP length that the bytes do not have, or trailing bytes.
     Length,
     /// A wrong IPv4 header checksum.
     Ipv4Checksum,
@@ -40,8 +41,8 @@ impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Damage::Short => "shorter than its headers",
-            Damage::Version => "not IPv4",
-            Damage::Length => "IPv4 total length differs from the packet's length",
+            Damage::Version => "neither IPv4 nor IPv6",
+            Damage::Length => "the IP header's length differs from the packet's",
             Damage::Ipv4Checksum => "wrong IPv4 header checksum",
             Damage::NotTcp => "not an unfragmented TCP segment",
             Damage::TcpChecksum => "wrong TCP checksum",
@@ -63,13 +64,18 @@ fn ones_sum(bytes: &[u8], initial: u32) -> u32 {
     sum
 }
 
-fn pseudo_header(source: Ipv4Addr, destination: Ipv4Addr, len: usize) -> u32 {
-    let mut bytes = [0; 12];
-    bytes[..4].copy_from_slice(&source.octets());
-    bytes[4..8].copy_from_slice(&destination.octets());
-    bytes[9] = PROTOCOL_TCP;
-    bytes[10..].copy_from_slice(&(len as u16).to_be_bytes());
-    ones_sum(&bytes, 0)
+/// RFC 9293 section 3.1, RFC 8200 section 8.1: in sum they differ in the addresses only.
+fn pseudo_header(source: IpAddr, destination: IpAddr, len: usize) -> u32 {
+    let addresses = [source, destination]
+        .into_iter()
+        .fold(0, |sum, addr| match addr {
+            IpAddr::V4(addr) => ones_sum(&addr.octets(), sum),
+            IpAddr::V6(addr) => ones_sum(&addr.octets(), sum),
+        });
+    let mut rest = [0; 8];
+    rest[..4].copy_from_slice(&(len as u32).to_be_bytes());
+    rest[7] = PROTOCOL_TCP;
+    ones_sum(&rest, addresses)
 }
 
 fn be16(bytes: &[u8], at: usize) -> u16 {
@@ -80,17 +86,49 @@ fn be32(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-fn address(bytes: &[u8], at: usize) -> Ipv4Addr {
-    Ipv4Addr::from(be32(bytes, at))
+fn address(bytes: &[u8], at: usize) -> IpAddr {
+    Ipv4Addr::from(be32(bytes, at)).into()
 }
 
-/// Reads one whole IPv4 packet. Both checksums are verified.
+fn address_v6(bytes: &[u8], at: usize) -> IpAddr {
+    let mut octets = [0; 16];
+    octets.copy_from_slice(&bytes[at..at + 16]);
+    Ipv6Addr::from(octets).into()
+}
+
+/// Reads one whole IP packet. All checksums are verified.
 pub fn decode(packet: &[u8]) -> Result<Segment, Damage> {
-    if packet.len() < IPV4_LEN {
+    match packet.first().map(|byte| byte >> 4) {
+        None => Err(Damage::Short),
+        Some(4) => decode_v4(packet),
+        Some(6) => decode_v6(packet),
+        Some(_) => Err(Damage::Version),
+    }
+}
+
+/// The stack sends no extension headers with a segment.
+fn decode_v6(packet: &[u8]) -> Result<Segment, Damage> {
+    if packet.len() < IPV6_LEN + TCP_LEN {
         return Err(Damage::Short);
     }
-    if packet[0] >> 4 != 4 {
-        return Err(Damage::Version);
+    if usize::from(be16(packet, 4)) != packet.len() - IPV6_LEN {
+        return Err(Damage::Length);
+    }
+    if packet[6] != PROTOCOL_TCP {
+        return Err(Damage::NotTcp);
+    }
+    decode_tcp(
+        &packet[IPV6_LEN..],
+        address_v6(packet, 8),
+        address_v6(packet, 24),
+        (be16(packet, 0) >> 4) as u8,
+        packet[7],
+    )
+}
+
+fn decode_v4(packet: &[u8]) -> Result<Segment, Damage> {
+    if packet.len() < IPV4_LEN {
+        return Err(Damage::Short);
     }
     let header_len = usize::from(packet[0] & 0xf) * 4;
     if header_len < IPV4_LEN || packet.len() < header_len + TCP_LEN {
@@ -117,8 +155,8 @@ pub fn decode(packet: &[u8]) -> Result<Segment, Damage> {
 
 fn decode_tcp(
     tcp: &[u8],
-    source: Ipv4Addr,
-    destination: Ipv4Addr,
+    source: IpAddr,
+    destination: IpAddr,
     tos: u8,
     ttl: u8,
 ) -> Result<Segment, Damage> {
@@ -215,7 +253,7 @@ fn encode_option(option: &TcpOption, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the whole IPv4 packet with both checksums. Options are padded to a word with end-of-list bytes; options
+/// Writes the whole IP packet with its checksums; both addresses must be of one family. Options are padded to a word with end-of-list bytes; options
 /// beyond 40 bytes or data beyond [`PAYLOAD_MAX`] are a mistake of the caller.
 pub fn encode(segment: &Segment) -> Vec<u8> {
     let mut options = Vec::new();
@@ -255,6 +293,26 @@ pub fn encode(segment: &Segment) -> Vec<u8> {
     );
     tcp[16..18].copy_from_slice(&(!sum as u16).to_be_bytes());
 
+    match (segment.source, segment.destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => in_v4(segment, &tcp, source, destination),
+        (IpAddr::V6(source), IpAddr::V6(destination)) => in_v6(segment, &tcp, source, destination),
+        (source, destination) => panic!("from {source} to {destination}: two families"),
+    }
+}
+
+fn in_v6(segment: &Segment, tcp: &[u8], source: Ipv6Addr, destination: Ipv6Addr) -> Vec<u8> {
+    let mut packet = vec![0; IPV6_LEN];
+    packet[..2].copy_from_slice(&(0x6000 | u16::from(segment.tos) << 4).to_be_bytes());
+    packet[4..6].copy_from_slice(&(tcp.len() as u16).to_be_bytes());
+    packet[6] = PROTOCOL_TCP;
+    packet[7] = segment.ttl;
+    packet[8..24].copy_from_slice(&source.octets());
+    packet[24..40].copy_from_slice(&destination.octets());
+    packet.extend_from_slice(tcp);
+    packet
+}
+
+fn in_v4(segment: &Segment, tcp: &[u8], source: Ipv4Addr, destination: Ipv4Addr) -> Vec<u8> {
     let mut packet = vec![0; IPV4_LEN];
     packet[0] = 0x45;
     packet[1] = segment.tos;
@@ -262,10 +320,10 @@ pub fn encode(segment: &Segment) -> Vec<u8> {
     packet[6] = 0x40; // Don't Fragment, as hosts that discover the path MTU send.
     packet[8] = segment.ttl;
     packet[9] = PROTOCOL_TCP;
-    packet[12..16].copy_from_slice(&segment.source.octets());
-    packet[16..20].copy_from_slice(&segment.destination.octets());
+    packet[12..16].copy_from_slice(&source.octets());
+    packet[16..20].copy_from_slice(&destination.octets());
     let sum = ones_sum(&packet, 0);
     packet[10..12].copy_from_slice(&(!sum as u16).to_be_bytes());
-    packet.extend_from_slice(&tcp);
+    packet.extend_from_slice(tcp);
     packet
 }
