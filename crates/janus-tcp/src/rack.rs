@@ -100,7 +100,9 @@ impl Recovery {
         if let Some(newest) = news.newest {
             // Where one acknowledgement is for a repair and for what stands behind it, the round trip is that of the
             // latter, as Linux has it: the longer one, so that less is taken for lost.
-            self.rtt_us = (now.as_micros() as u32).wrapping_sub(news.last_sent_us);
+            self.rtt_us = (now.as_micros() as u32)
+                .wrapping_sub(news.last_sent_us)
+                .max(1);
             if !self.has(rec_flag::TIMED) || newest.is_after(self.newest) {
                 self.newest = newest;
                 self.set(rec_flag::TIMED);
