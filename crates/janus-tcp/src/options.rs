@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::half_open::MAX_TRIES;
 use crate::hot::hot_flag;
 use crate::listener::ListenerId;
-use crate::profile::SocketOptions;
+use crate::profile::{DEFAULT, SocketOptions};
 use crate::stack::{ConnId, Stack};
 use crate::time::Instant;
 
@@ -108,13 +108,17 @@ impl Stack {
 
     /// A connection has the options of its listener.
     pub(crate) fn inherit_options(&mut self, conn: u32, profile: u8, nodelay: bool) {
-        self.profiles.hold(profile);
-        self.profiles.joined(profile);
         let cold = &mut self.cold[conn];
-        cold.profile = profile;
         if nodelay {
             cold.set(flag::NODELAY);
         }
+        // As for nearly all.
+        if profile == DEFAULT {
+            return;
+        }
+        cold.profile = profile;
+        self.profiles.hold(profile);
+        self.profiles.joined(profile);
         self.sweep_soon(conn);
     }
 
@@ -122,8 +126,10 @@ impl Stack {
     pub(crate) fn take_options(&mut self, conn: u32) {
         let cold = &mut self.cold[conn];
         let profile = core::mem::take(&mut cold.profile);
-        self.profiles.left(profile);
-        self.profiles.let_go(profile);
+        if profile != DEFAULT {
+            self.profiles.left(profile);
+            self.profiles.let_go(profile);
+        }
     }
 }
 

@@ -137,7 +137,7 @@ fn what_one_shard_sent_another_expects_for_two_periods() {
 /// bare acknowledgement before it is lost.
 #[test]
 fn engines_open_by_cookies_alone() {
-    for timestamps in [true, false] {
+    for (timestamps, v6) in [(true, false), (false, false), (true, true), (false, true)] {
         let mut pair = Pair::new(
             &Config {
                 syn_cookies: SynCookies::Always,
@@ -146,7 +146,14 @@ fn engines_open_by_cookies_alone() {
             },
             1,
         );
+        pair.v6 = v6;
         let (a, b) = pair.open(40_000);
+        // Ethernet's segment is in the table of each family; without timestamps it is all that is kept.
+        let info = pair.b.stack.info(b).expect("a connection");
+        let whole = if v6 { 1_440 } else { 1_460 };
+        let options = if timestamps { 12 } else { 0 };
+        assert_eq!(info.mss, whole - options);
+        assert_eq!((info.sack, info.window_scaling), (timestamps, timestamps));
         assert_eq!(pair.b.stack.half_open(), 0);
         assert_eq!(pair.b.stack.counters().cookies_accepted, 1);
         for round in 0..3u8 {
