@@ -365,10 +365,13 @@ fn a_neighbour_that_falls_silent_is_asked_for_and_then_forgotten() {
 fn neighbours_that_do_not_exist_do_not_push_out_the_gateway() {
     let mut host = host();
     let far = Ipv6Addr::new(0x2001, 0xdb8, 7, 0, 0, 0, 0, 1);
-    connect(&mut host, far, 5_000);
+    let first = connect(&mut host, far, 5_000);
     frames(&mut host);
     host.feed_frame(&answer(GATEWAY, THEIR_MAC, SOLICITED).frame());
     frames(&mut host);
+    host.stack.abort(host.now, first);
+    // Not even when nothing was heard of it for longer than of any of them.
+    host.wait(Duration::from_secs(61));
     for i in 0..20_000 {
         let nobody = Ipv6Addr::from_bits(OURS.to_bits() + 0x1_0000 + i);
         let mut syn = support::Craft::syn((support::PEER, 4_000));

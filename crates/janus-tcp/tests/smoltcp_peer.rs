@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 use std::collections::VecDeque;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use janus_mem::{Depot, Frame, Growth, HEADROOM};
 use janus_tcp::{Config, ConnId, Instant, Interface, IpCidr, Local, Secrets, Stack};
@@ -13,8 +13,37 @@ use smoltcp::socket::tcp::{Socket, SocketBuffer};
 use smoltcp::time::Instant as SmolInstant;
 use smoltcp::wire::{self, HardwareAddress};
 
-const OURS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
-const THEIRS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
+/// Addresses of one family.
+#[derive(Clone, Copy)]
+struct Family {
+    ours: IpAddr,
+    theirs: IpAddr,
+    any: IpAddr,
+    prefix: u8,
+}
+
+const V4: Family = Family {
+    ours: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
+    theirs: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2)),
+    any: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+    prefix: 24,
+};
+const V6: Family = Family {
+    ours: IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1)),
+    theirs: IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2)),
+    any: IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    prefix: 64,
+};
+/// Families, seeds, and frames lost of each thousand.
+const RUNS: [(Family, u64, u64); 7] = [
+    (V4, 1, 0),
+    (V4, 2, 10),
+    (V4, 3, 50),
+    (V4, 4, 100),
+    (V6, 1, 0),
+    (V6, 2, 10),
+    (V6, 3, 50),
+];
 const BYTES: usize = 200_000;
 
 #[derive(Default)]
@@ -74,11 +103,11 @@ struct World {
 }
 
 impl World {
-    fn new(seed: u64, loss: u64) -> World {
+    fn new(family: Family, seed: u64, loss: u64) -> World {
         let depot = Depot::new(4_096, &Growth::Inline).expect("memory");
         let mut interface = Interface::ip(1_500);
         interface.any_local = false;
-        interface.addresses = vec![IpCidr::new(OURS, 24)];
+        interface.addresses = vec![IpCidr::new(family.ours, family.prefix)];
         let secrets = Secrets::from_seed(seed);
         let stack = Stack::new(
             Config::default(),
@@ -93,7 +122,7 @@ impl World {
         let mut theirs = SmolInterface::new(config, &mut wire, SmolInstant::from_millis(1_000));
         theirs.update_ip_addrs(|addrs| {
             addrs
-                .push(wire::IpCidr::new(THEIRS.into(), 24))
+                .push(wire::IpCidr::new(family.theirs.into(), family.prefix))
                 .expect("room for an address");
         });
         let mut sockets = SocketSet::new(Vec::new());
@@ -214,34 +243,34 @@ impl World {
 
 #[test]
 fn smoltcp_connects_to_us() {
-    for (seed, loss) in [(1, 0), (2, 10), (3, 50), (4, 100)] {
-        let mut world = World::new(seed, loss);
-        let any = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 80);
+    for (family, seed, loss) in RUNS {
+        let mut world = World::new(family, seed, loss);
+        let any = SocketAddr::new(family.any, 80);
         let listener = world.stack.listen(any, 16).expect("a free port");
         let context = world.theirs.context();
         let socket = world.sockets.get_mut::<Socket<'_>>(world.socket);
         socket
-            .connect(context, (OURS, 80), 50_000)
+            .connect(context, (family.ours, 80), 50_000)
             .expect("a fresh socket");
         let conn = (0..100_000).find_map(|_| {
             world.step();
             world.stack.accept(listener).ok()
         });
         let (conn, peer) = conn.expect("accepted");
-        assert_eq!(peer, (THEIRS, 50_000).into());
+        assert_eq!(peer, SocketAddr::new(family.theirs, 50_000));
         world.exchange(conn);
     }
 }
 
 #[test]
 fn we_connect_to_smoltcp() {
-    for (seed, loss) in [(1, 0), (2, 10), (3, 50), (4, 100)] {
-        let mut world = World::new(seed, loss);
+    for (family, seed, loss) in RUNS {
+        let mut world = World::new(family, seed, loss);
         world.socket().listen(80).expect("a fresh socket");
-        let local = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 50_000);
+        let local = SocketAddr::new(family.any, 50_000);
         let conn = world
             .stack
-            .connect(world.now, local, SocketAddrV4::new(THEIRS, 80));
+            .connect(world.now, local, SocketAddr::new(family.theirs, 80));
         let conn = conn.expect("a connection");
         let opened = (0..100_000).any(|_| {
             world.step();
