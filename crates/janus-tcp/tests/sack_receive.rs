@@ -242,3 +242,40 @@ fn data_and_blocks_never_exceed_the_mtu() {
     assert_eq!(seen.iter().map(|s| s.payload.len()).sum::<usize>(), 5_000);
     host.end(&[peer.conn]);
 }
+
+/// Many connections with gaps that are never filled hold what all may hold together, and no more: the one that has waited
+/// longest makes room, so the latest are never refused, and all of them recover.
+#[test]
+fn all_gaps_together_are_bounded_oldest_first() {
+    const MOST: u32 = 100;
+    let mut host = Host::with(Config {
+        max_reordered: MOST,
+        ..Config::default()
+    });
+    let mut peers: Vec<Peer> = (0..50).map(|i| Peer::open(&mut host, 4_000 + i)).collect();
+    for peer in &peers {
+        for n in 0..10 {
+            host.ask(&peer.ahead(3_000 * n + 1_000, 1_200));
+        }
+        assert!(host.stack.reordered_in_use() <= MOST as usize);
+    }
+    let counters = host.stack.counters();
+    assert_eq!(counters.dropped_reordered, 0, "the latest are kept");
+    assert!(counters.reordered_pruned >= 400);
+    // What the last one sent is all there; the first one has to send all again.
+    for (which, there) in [(49, 2_200), (0, 1_000)] {
+        let peer = &mut peers[which];
+        host.send(&peer.ahead(0, 1_000));
+        host.wait(Duration::from_millis(100));
+        let answers = host.collect();
+        assert_eq!(answers[0].header.ack, peer.snd + there, "{which}");
+        peer.skip(there);
+        peer.expect_stream(&mut host);
+        assert_eq!(peer.read, there);
+    }
+    for peer in &peers {
+        host.stack.abort(host.now, peer.conn);
+    }
+    assert_eq!(host.stack.reordered_in_use(), 0);
+    host.end(&[]);
+}
