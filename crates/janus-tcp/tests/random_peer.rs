@@ -4,12 +4,13 @@
 mod support;
 
 use core::time::Duration;
+use std::net::Ipv4Addr;
 
 use janus_tcp::{Config, ConnId, Interface};
-use janus_wire::SeqNum;
 use janus_wire::tcp::{Flags, Options};
+use janus_wire::{SeqNum, checksum, ipv4};
 use proptest::prelude::*;
-use support::{Craft, Host, PEER};
+use support::{Craft, HERE, Host, PEER, PORT};
 
 const RECEIVE_BUFFER: u32 = 16_000;
 const BUFFERS: u32 = 2_048;
@@ -25,7 +26,19 @@ enum Act {
         window: u16,
         len: u16,
         timestamps: Option<(i32, u32)>,
+        /// Blocks, from so far behind what the engine sent, and so long.
+        sack: Vec<(u16, u16)>,
+        ecn: u8,
+        urgent: u16,
+        /// The packet comes in two fragments, the second first.
+        in_fragments: bool,
         junk: Vec<u8>,
+    },
+    /// An error about what the engine sent, or near it.
+    Icmp {
+        kind: (u8, u8),
+        mtu: u16,
+        seq: i32,
     },
     Read(usize),
     Write(usize),
@@ -51,6 +64,15 @@ fn act() -> impl Strategy<Value = Act> {
     ];
     let junk =
         prop_oneof![6 => Just(Vec::new()), 1 => proptest::collection::vec(any::<u8>(), 0..40)];
+    let sack = prop_oneof![
+        3 => Just(Vec::new()),
+        1 => proptest::collection::vec((0u16..8_000, 0u16..3_000), 1..4),
+    ];
+    let marks = (
+        prop_oneof![3 => Just(0u8), 1 => 0u8..4],
+        prop_oneof![8 => Just(0u16), 1 => any::<u16>()],
+        prop_oneof![8 => Just(false), 1 => Just(true)],
+    );
     let segment = (
         offset(),
         offset(),
@@ -58,26 +80,90 @@ fn act() -> impl Strategy<Value = Act> {
         any::<u16>(),
         0u16..1_400,
         timestamps,
+        sack,
+        marks,
         junk,
     )
         .prop_map(
-            |(seq, ack, flags, window, len, timestamps, junk)| Act::Segment {
+            |(seq, ack, flags, window, len, timestamps, sack, marks, junk)| Act::Segment {
                 seq,
                 ack,
                 flags,
                 window,
                 len,
                 timestamps,
+                sack,
+                ecn: marks.0,
+                urgent: marks.1,
+                in_fragments: marks.2,
                 junk,
             },
         );
+    let kind = prop_oneof![4 => Just((3u8, 4u8)), 1 => (3u8..4, 0u8..16), 1 => any::<(u8, u8)>()];
+    let icmp =
+        (kind, any::<u16>(), offset()).prop_map(|(kind, mtu, seq)| Act::Icmp { kind, mtu, seq });
     prop_oneof![
         12 => segment,
+        1 => icmp,
         2 => (0usize..5_000).prop_map(Act::Read),
         2 => (1usize..5_000).prop_map(Act::Write),
         1 => Just(Act::Shutdown),
         2 => (0u64..3_000).prop_map(Act::Wait),
     ]
+}
+
+fn ip_header(proto: u8, source: Ipv4Addr, destination: Ipv4Addr, body: usize) -> Vec<u8> {
+    let mut packet = vec![0; ipv4::LEN];
+    let repr = ipv4::Repr {
+        src: source,
+        dst: destination,
+        proto,
+        payload_len: body as u16,
+        ttl: 64,
+        tos: 0,
+        id: 0,
+        dont_fragment: true,
+    };
+    ipv4::emit(&mut packet, &repr);
+    packet
+}
+
+fn fill_ip_checksum(packet: &mut [u8]) {
+    packet[10..12].fill(0);
+    let sum = checksum::ipv4_header(&packet[..ipv4::LEN]);
+    packet[10..12].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// The packet in two fragments, the second first.
+fn fragments(packet: &[u8]) -> [Vec<u8>; 2] {
+    const FIRST: usize = 16;
+    let (header, body) = packet.split_at(ipv4::LEN);
+    let piece = |field: u16, body: &[u8]| {
+        let mut piece = header.to_vec();
+        piece.extend_from_slice(body);
+        let len = piece.len() as u16;
+        piece[2..4].copy_from_slice(&len.to_be_bytes());
+        piece[6..8].copy_from_slice(&field.to_be_bytes());
+        fill_ip_checksum(&mut piece);
+        piece
+    };
+    let (first, second) = body.split_at(FIRST);
+    [piece((FIRST / 8) as u16, second), piece(0x2000, first)]
+}
+
+/// An ICMP error about a segment of ours with that sequence number.
+fn icmp_error(kind: (u8, u8), mtu: u16, seq: SeqNum) -> Vec<u8> {
+    let mut message = vec![kind.0, kind.1, 0, 0, 0, 0];
+    message.extend_from_slice(&mtu.to_be_bytes());
+    message.extend_from_slice(&ip_header(6, HERE, PEER, 1_400));
+    message.extend_from_slice(&PORT.to_be_bytes());
+    message.extend_from_slice(&4_000u16.to_be_bytes());
+    message.extend_from_slice(&seq.0.to_be_bytes());
+    let sum = checksum::finish(checksum::sum(&message, 0));
+    message[2..4].copy_from_slice(&sum.to_be_bytes());
+    let mut packet = ip_header(1, PEER, HERE, message.len());
+    packet.extend_from_slice(&message);
+    packet
 }
 
 struct Server {
@@ -151,6 +237,10 @@ impl Server {
                 window,
                 len,
                 timestamps,
+                sack,
+                ecn,
+                urgent,
+                in_fragments,
                 junk,
             } => {
                 let seq = self.rcv_nxt + *seq as u32;
@@ -166,11 +256,25 @@ impl Server {
                         e,
                     )
                 });
+                for (behind, len) in sack {
+                    let left = self.snd_nxt + 0u32.wrapping_sub(u32::from(*behind));
+                    options.sack.push(left, left + u32::from(*len));
+                }
                 let ack = self.snd_nxt + *ack as u32;
                 let mut craft = self.segment((seq, ack), Flags(*flags), options);
                 (craft.window, craft.payload) = (*window, payload);
+                (craft.ecn, craft.urgent) = (*ecn, *urgent);
                 craft.junk.clone_from(junk);
-                self.host.send(&craft);
+                match in_fragments {
+                    true => fragments(&craft.packet())
+                        .iter()
+                        .for_each(|piece| self.host.feed(piece)),
+                    false => self.host.send(&craft),
+                }
+            }
+            Act::Icmp { kind, mtu, seq } => {
+                let packet = icmp_error(*kind, *mtu, self.snd_nxt + *seq as u32);
+                self.host.feed(&packet);
             }
             Act::Read(n) => {
                 let mut into = vec![0; *n];
@@ -207,6 +311,7 @@ impl Server {
         let mut options = Options {
             mss: Some(1_400),
             window_scale: Some(3),
+            sack_permitted: true,
             ..Options::NONE
         };
         let clock = 1_000u32.wrapping_add(self.host.now.as_millis() as u32);
