@@ -22,8 +22,9 @@ use crate::segment::seg_flag;
 use crate::stack::Stack;
 use crate::time::Instant;
 
-/// How long a cork keeps a small segment at most (as Linux).
-const CORK_MOST: Duration = Duration::from_millis(200);
+/// How long a cork keeps a small segment: so long, or a retransmission timeout if that is longer (as Linux, whose manual
+/// names the first only).
+const CORK_LEAST: Duration = Duration::from_millis(200);
 
 /// Whether a connection has said all it can say now.
 #[derive(PartialEq, Eq)]
@@ -277,7 +278,7 @@ impl Stack {
 
     /// A small segment under a cork waits for more, but not for ever (Linux: 200 ms).
     fn corked_long_enough(&mut self, conn: u32, id: u32, at: u32, now: Instant) -> bool {
-        debug_assert_eq!(self.cold[conn].hot, id);
+        let most = rto::timeout(&self.cold[conn], &self.config, 0).max(CORK_LEAST);
         let now_us = now.as_micros() as u32;
         let seg = &mut self.segments[at];
         if !seg.has(seg_flag::CORKED) {
@@ -286,13 +287,13 @@ impl Stack {
             seg.flags |= seg_flag::CORKED;
         }
         let waited = Duration::from_micros(now_us.wrapping_sub(seg.sent_us).into());
-        if waited >= CORK_MOST {
+        if waited >= most {
             seg.flags &= !seg_flag::CORKED;
             return true;
         }
         let hot = &mut self.hot[id];
         if hot.flight.is_empty() && hot.rto_at == Instant::ZERO {
-            hot.rto_at = now + (CORK_MOST - waited);
+            hot.rto_at = now + (most - waited);
         }
         false
     }

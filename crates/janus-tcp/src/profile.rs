@@ -25,7 +25,7 @@ const LONGEST: Duration = Duration::from_secs(24 * 24 * 3_600);
 pub struct SocketOptions {
     /// No waiting with small segments while others are unacknowledged: Nagle's algorithm is off (MUST-17).
     pub nodelay: bool,
-    /// Only full segments leave, until this is taken back, for 200 ms at most (Linux: TCP_CORK).
+    /// Only full segments leave, until this is taken back, for about 200 ms (Linux: TCP_CORK).
     pub cork: bool,
     /// All data is acknowledged at once.
     pub quick_ack: bool,
