@@ -1,8 +1,7 @@
-//! ICMP lines: `< [1:1461(1460)] icmp unreachable frag_needed mtu 1200`. Only errors about a segment that the stack has
-//! sent, and only to the stack; in brackets stands which one, in the script's numbers.
+//! ICMP lines: `< icmp unreachable frag_needed mtu 1200 [1:1461(1460)]`. Only errors about a segment that the stack has
+//! sent, and only to the stack; in brackets stands which one, in the script's numbers; nothing said, the SYN.
 
 use super::parse::{Parser, Result};
-use super::token::Token;
 use std::fmt;
 
 /// The name of a code.
@@ -20,6 +19,14 @@ const TYPES: [(&str, u8, &[Code]); 4] = [
             ("port_unreachable", 3),
             ("frag_needed", 4),
             ("source_route_failed", 5),
+            ("net_unknown", 6),
+            ("host_unknown", 7),
+            ("source_host_isolated", 8),
+            ("net_prohibited", 9),
+            ("host_prohibited", 10),
+            ("net_unreachable_for_tos", 11),
+            ("host_unreachable_for_tos", 12),
+            ("packet_filtered", 13),
         ],
     ),
     ("source_quench", 4, &[]),
@@ -44,69 +51,49 @@ pub struct IcmpError {
 
 impl fmt::Display for IcmpError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let end = self.seq.wrapping_add(self.len.into());
-        write!(f, "[{}:{end}({})] icmp", self.seq, self.len)?;
         let (name, _, codes) = TYPES
             .iter()
             .find(|(_, kind, _)| *kind == self.kind)
             .unwrap_or(&TYPES[0]);
-        write!(f, " {name}")?;
-        match codes.iter().find(|(_, code)| *code == self.code) {
-            Some((code, _)) => write!(f, " {code}")?,
-            None if self.code != 0 => write!(f, " {}", self.code)?,
-            None => {}
+        write!(f, "icmp {name}")?;
+        if let Some((code, _)) = codes.iter().find(|(_, code)| *code == self.code) {
+            write!(f, " {code}")?;
         }
-        match self.mtu {
-            0 => Ok(()),
-            mtu => write!(f, " mtu {mtu}"),
+        if self.mtu > 0 {
+            write!(f, " mtu {}", self.mtu)?;
         }
+        let end = self.seq.wrapping_add(self.len.into());
+        write!(f, " [{}:{end}({})]", self.seq, self.len)
     }
 }
 
 impl Parser {
-    /// Whether an ICMP line follows: `[`, a number and a colon.
-    pub(super) fn at_icmp(&self) -> bool {
-        self.peek() == Some(&Token::Symbol('[')) && self.peek_at(2) == Some(&Token::Symbol(':'))
-    }
-
-    /// What follows `<`.
+    /// What follows `< icmp`.
     pub(super) fn icmp(&mut self) -> Result<IcmpError> {
-        self.symbol('[')?;
-        let (seq, len) = self.sequence_range()?;
-        self.symbol(']')?;
-        if !self.take_word("icmp") {
-            return self.unexpected("`icmp`");
-        }
         let named = TYPES.iter().find(|(name, ..)| self.take_word(name));
         let Some((_, kind, codes)) = named else {
             return self
                 .unexpected("unreachable, source_quench, time_exceeded or parameter_problem");
         };
-        let code = match codes.iter().find(|(name, _)| self.take_word(name)) {
-            Some((_, code)) => *code,
-            None if matches!(self.peek(), Some(Token::Int(_))) && !self.at_next_event() => {
-                self.number("a code", 255)? as u8
-            }
-            None => 0,
-        };
+        let code = codes.iter().find(|(name, _)| self.take_word(name));
         let mtu = match self.take_word("mtu") {
             true => self.number("an MTU", u16::MAX.into())? as u16,
             false => 0,
+        };
+        let (seq, len) = match self.take_symbol('[') {
+            true => {
+                let range = self.sequence_range()?;
+                self.symbol(']')?;
+                range
+            }
+            false => (0, 0),
         };
         Ok(IcmpError {
             seq,
             len,
             kind: *kind,
-            code,
+            code: code.map_or(0, |(_, code)| *code),
             mtu,
         })
-    }
-
-    /// A bare number may be the time of the next event: what follows such a time is a packet or a call.
-    fn at_next_event(&self) -> bool {
-        matches!(
-            self.peek_at(1),
-            Some(Token::Symbol('<' | '>' | '~') | Token::Ellipsis | Token::Word(_))
-        ) && !matches!(self.peek_at(1), Some(Token::Word(word)) if word == "mtu")
     }
 }

@@ -19,7 +19,7 @@ impl Parser {
             if known {
                 return self.error(format!(
                     "`{word}` packets are not supported; only TCP over one IP header is, and ICMP errors about a segment: \
-                     `< [1:1001(1000)] icmp unreachable frag_needed mtu 900`"
+                     `< icmp unreachable frag_needed mtu 900 [1:1001(1000)]`"
                 ));
             }
         }

@@ -199,7 +199,7 @@ impl Parser {
         let action = match self.peek() {
             Some(Token::Symbol('<')) if end.is_none() => {
                 self.at += 1;
-                if self.at_icmp() {
+                if self.take_word("icmp") {
                     Action::Icmp(self.icmp()?)
                 } else {
                     Action::Inbound(self.packet(true)?)

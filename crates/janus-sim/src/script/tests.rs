@@ -175,18 +175,17 @@ proptest::proptest! {
 #[test]
 fn icmp_errors_read_back_as_written() {
     for text in [
-        "[1:1461(1460)] icmp unreachable frag_needed mtu 1200",
-        "[0:0(0)] icmp unreachable port_unreachable",
-        "[1:11(10)] icmp unreachable 13",
-        "[1:11(10)] icmp time_exceeded",
+        "icmp unreachable frag_needed mtu 1200 [1:1461(1460)]",
+        "icmp unreachable port_unreachable [0:0(0)]",
+        "icmp unreachable packet_filtered [1:11(10)]",
+        "icmp time_exceeded [1:11(10)]",
     ] {
-        // The number that begins the next event is no code.
         let both = events(&format!("0 < {text}\n1 > . 1:1(0) ack 1"));
         let Action::Icmp(error) = both[0].action else {
             panic!("{:?} is no ICMP error", both[0].action);
         };
         assert_eq!((error.to_string().as_str(), both.len()), (text, 2));
     }
-    assert!(error("0 < [1:2(3)] icmp unreachable").contains("does not add up"));
-    assert!(error("0 < [1:2(1)] icmp redirect").contains("time_exceeded"));
+    assert!(error("0 < icmp unreachable [1:2(3)]").contains("does not add up"));
+    assert!(error("0 < icmp redirect [1:2(1)]").contains("time_exceeded"));
 }
