@@ -44,7 +44,7 @@ const RUNS: [(Family, u64, u64); 7] = [
     (V6, 2, 10),
     (V6, 3, 50),
 ];
-const BYTES: usize = 200_000;
+const BYTES: usize = 1_000_000;
 
 #[derive(Default)]
 struct Wire {
@@ -153,13 +153,23 @@ impl World {
         (self.random >> 33) % 1_000 < self.loss
     }
 
+    /// As many as are lost are overtaken by the next one.
+    fn overtake(&mut self, packets: &mut [Vec<u8>]) {
+        for next in 1..packets.len() {
+            if self.lost() {
+                packets.swap(next - 1, next);
+            }
+        }
+    }
+
     /// A millisecond, in which each side hears what the other said before.
     fn step(&mut self) {
         let mut out = Vec::new();
         self.stack.transmit(self.now, &mut out, 1_000);
+        let mut packets = Vec::new();
         for frame in out {
             if !self.lost() {
-                self.wire.to_smoltcp.push_back(frame.data().to_vec());
+                packets.push(frame.data().to_vec());
             }
             if frame.is_lent() {
                 self.stack.completed(frame);
@@ -167,10 +177,14 @@ impl World {
                 self.stack.pool().free(frame.buf);
             }
         }
+        self.overtake(&mut packets);
+        self.wire.to_smoltcp.extend(packets);
         let now = SmolInstant::from_micros(self.now.as_micros() as i64);
         self.theirs.poll(now, &mut self.wire, &mut self.sockets);
         let mut frames = Vec::new();
-        for packet in core::mem::take(&mut self.wire.from_smoltcp) {
+        let mut packets = core::mem::take(&mut self.wire.from_smoltcp);
+        self.overtake(&mut packets);
+        for packet in packets {
             if self.lost() {
                 continue;
             }
