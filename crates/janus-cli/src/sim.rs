@@ -1,9 +1,12 @@
 //! `janus sim`: scripts against the engine, one line a script, the first difference of each that fails; and
-//! `janus sim hostile`: whole connections through hostile networks, from seeds.
+//! `janus sim hostile`: whole connections through hostile networks, from seeds; and `janus sim goodput`: how much of a link
+//! one transfer gets.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use janus_sim::goodput::{ALGORITHMS, Cell, Row, markdown, svg};
 use janus_sim::run::{Options, run_file};
 
 /// Folders inside folders are followed so deep.
@@ -30,11 +33,19 @@ enum Command {
         #[arg(long, default_value_t = 0)]
         first: u64,
     },
+    /// Goodput over loss, round trip and buffer, of each congestion control, beside theory. Build with `--release`: it is
+    /// hours of virtual time.
+    Goodput {
+        /// Where `goodput.md` and its plots go.
+        #[arg(long, default_value = "docs")]
+        into: PathBuf,
+    },
 }
 
 pub(crate) fn run(args: &Args) -> janus::Result<ExitCode> {
-    match args.command {
-        Some(Command::Hostile { runs, first }) => {
+    match &args.command {
+        Some(Command::Goodput { into }) => goodput(into),
+        &Some(Command::Hostile { runs, first }) => {
             let tally = janus_sim::hostile::run_many(first..first.saturating_add(runs));
             for (name, count) in tally.iter() {
                 println!("{count:>14} {name}");
@@ -43,6 +54,38 @@ pub(crate) fn run(args: &Args) -> janus::Result<ExitCode> {
         }
         None => run_scripts(args),
     }
+}
+
+fn goodput(into: &Path) -> janus::Result<ExitCode> {
+    let write = |name: &str, text: String| {
+        let path = into.join(name);
+        std::fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))
+    };
+    let cells: Vec<Cell> = Cell::all().collect();
+    let next = AtomicUsize::new(0);
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let mut rows = std::thread::scope(|scope| {
+        let measure_some = || {
+            let mut rows = Vec::new();
+            while let Some(&cell) = cells.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let measured = ALGORITHMS.map(|algorithm| cell.measure(algorithm));
+                println!("{cell:?}: {measured:.2?} Mbit/s");
+                rows.push(Row { cell, measured });
+            }
+            rows
+        };
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(measure_some)).collect();
+        let joined = workers.into_iter().map(|worker| worker.join());
+        joined.flatten().flatten().collect::<Vec<Row>>()
+    });
+    rows.sort_by_key(|row| cells.iter().position(|cell| *cell == row.cell));
+    if rows.len() < cells.len() {
+        return Err("some cells could not be measured".into());
+    }
+    write("goodput.md", markdown(&rows))?;
+    write("goodput-reno.svg", svg(&rows, ALGORITHMS[0]))?;
+    write("goodput-cubic.svg", svg(&rows, ALGORITHMS[1]))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn run_scripts(args: &Args) -> janus::Result<ExitCode> {

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod frames;
+pub mod goodput;
 pub mod hostile;
 pub mod net;
 pub mod run;

@@ -2,7 +2,7 @@
 //! checks every byte.
 
 use super::{HostId, LinkModel, Network};
-use janus_tcp::{Config, ConnId, Error, Instant, ListenerId};
+use janus_tcp::{Config, ConnId, Error, Instant, ListenerId, SocketOptions};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
@@ -190,6 +190,10 @@ impl<'n> Pair<'n> {
 
     /// Begins to connect.
     pub fn connect(&mut self) -> ConnId {
+        self.connect_with(&SocketOptions::default())
+    }
+
+    fn connect_with(&mut self, options: &SocketOptions) -> ConnId {
         let local = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, self.next_port);
         self.next_port += 1;
         let remote = SocketAddrV4::new(self.network.host(self.server).address, PORT);
@@ -197,14 +201,19 @@ impl<'n> Pair<'n> {
         self.network
             .host(self.client)
             .stack
-            .connect(now, local, remote)
+            .connect_with(now, local, remote, options)
             .expect("a connection")
     }
 
     /// An established connection: the client's end and the server's. The server may accept only once the client's
     /// acknowledgement or first data has come, so the client is established first.
     pub fn open(&mut self) -> (ConnId, ConnId) {
-        let conn = self.connect();
+        self.open_with(&SocketOptions::default())
+    }
+
+    /// The same, with the client's socket options.
+    pub fn open_with(&mut self, options: &SocketOptions) -> (ConnId, ConnId) {
+        let conn = self.connect_with(options);
         let (client, server, listener) = (self.client, self.server, self.listener);
         let mut accepted = None;
         let opened = self.network.run_until(PATIENCE, |network| {
