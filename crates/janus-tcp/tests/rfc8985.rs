@@ -43,20 +43,6 @@ fn write(host: &mut Host, peer: &Peer, segments: u32) -> Vec<Seen> {
     sent
 }
 
-/// Data flows without loss until the window is a large one.
-fn grow(host: &mut Host, peer: &mut Peer) {
-    for _ in 0..6 {
-        let data = bytes_at(0, 30 * MSS as usize);
-        host.stack.write(host.now, peer.conn, &data).expect("room");
-        while info(host, peer).in_flight + info(host, peer).unsent > 0 {
-            let sent = host.collect();
-            host.wait(RTT);
-            peer.take(&sent);
-            host.send(&peer.segment(Flags::ACK));
-        }
-    }
-}
-
 fn sack(peer: &Peer, blocks: &[(SeqNum, SeqNum)]) -> Craft {
     let mut ack = peer.segment(Flags::ACK);
     for &(left, right) in blocks {
@@ -90,13 +76,14 @@ fn the_reordering_window_is_bounded_by_a_round_trip() {
     peer.rcv = sent[2].end();
     host.ask(&peer.segment(Flags::ACK));
     let mut waits = Vec::new();
+    let mut sent = write(&mut host, &peer, 5);
     for _ in 0..12 {
-        let sent = write(&mut host, &peer, 5);
         let (first, second) = (sent[0].header.seq, sent[1].header.seq);
+        let end = sent.last().expect("segments").end();
         host.wait(RTT);
         // The first seems to be missing: when is it sent again?
         let at = host.now;
-        let mut again = host.ask(&sack(&peer, &[(second, sent[4].end())]));
+        let mut again = host.ask(&sack(&peer, &[(second, end)]));
         while !again
             .iter()
             .any(|s| s.header.seq == first && !s.payload.is_empty())
@@ -104,21 +91,26 @@ fn the_reordering_window_is_bounded_by_a_round_trip() {
             again = next_sent(&mut host);
         }
         waits.push(host.now.saturating_since(at));
-        // It was only late, and the repeat comes too.
+        // It was only late, and the repeat comes too. There is always something in flight: an idle connection forgets.
         host.wait(RTT);
-        peer.rcv = sent[4].end();
-        host.ask(&sack(&peer, &[(first, second)]));
-        host.wait(RTT);
-        grow(&mut host, &mut peer);
+        let data = bytes_at(0, 5 * MSS as usize);
+        host.stack.write(host.now, peer.conn, &data).expect("room");
+        let mut next = host.collect();
+        peer.rcv = end;
+        next.extend(host.ask(&sack(&peer, &[(first, second)])));
+        next.retain(|s| s.header.seq.ge(end) && !s.payload.is_empty());
+        assert!(next.len() >= 3, "{} new segments", next.len());
+        sent = next;
     }
     assert!(host.stack.counters().dsacks_in >= 12);
     let srtt = Duration::from_micros(info(&host, &peer).srtt_us.into());
-    assert!(waits[0] < waits[5], "it widens: {waits:?}");
+    assert!(waits[0] + RTT / 2 < waits[11], "it widens: {waits:?}");
     assert!(
         waits.iter().all(|&w| w <= srtt + Duration::from_millis(10)),
         "{waits:?}, {srtt:?}"
     );
-    host.end(&[peer.conn]);
+    host.stack.abort(host.now, peer.conn);
+    host.end(&[]);
 }
 
 /// RFC 6675 section 5.1: a timeout in recovery ends it and notes how far had been sent; what is found lost below that is
@@ -240,6 +232,53 @@ fn a_silent_peer_gets_one_probe_and_then_the_timeout() {
         timeout >= srtt + Duration::from_millis(190) && timeout < srtt * 4,
         "{timeout:?}"
     );
+    host.stack.abort(host.now, peer.conn);
+    host.end(&[]);
+}
+
+/// RFC 8985 section 9.3: what is marked lost goes out again only as congestion control lets it. Of seven that are lost
+/// at once no more go out than three delivered ones, and one, make room for.
+#[test]
+fn what_is_lost_waits_for_room() {
+    let (mut host, mut peer) = open();
+    let sent = write(&mut host, &peer, 10);
+    host.wait(RTT);
+    let out = host.ask(&sack(&peer, &[(sent[7].header.seq, sent[9].end())]));
+    assert_eq!(info(&host, &peer).lost_segments + out.len() as u32, 7);
+    assert!((1..=4).contains(&out.len()), "{} of 7", out.len());
+    assert!(
+        out.iter()
+            .zip(&sent)
+            .all(|(o, s)| o.header.seq == s.header.seq)
+    );
+    host.wait(RTT);
+    // Each that arrives makes room for the next.
+    let before = out.len();
+    peer.rcv = sent[before].header.seq;
+    let more = host.ask(&sack(&peer, &[(sent[7].header.seq, sent[9].end())]));
+    assert_eq!(
+        more.first().map(|s| s.header.seq),
+        Some(sent[before].header.seq)
+    );
+    host.stack.abort(host.now, peer.conn);
+    host.end(&[]);
+}
+
+/// RFC 8985 section 7.3: no second probe before the first is answered, though an acknowledgement comes between.
+#[test]
+fn one_probe_at_a_time() {
+    let (mut host, mut peer) = open();
+    let sent = write(&mut host, &peer, 6);
+    assert_eq!(next_sent(&mut host)[0].header.seq, sent[5].header.seq);
+    assert_eq!(host.stack.counters().tail_probes, 1);
+    // A part is acknowledged late, not the probe; then silence.
+    host.wait(Duration::from_millis(10));
+    peer.rcv = sent[2].header.seq;
+    host.ask(&peer.segment(Flags::ACK));
+    let timeouts = host.stack.counters().timeouts;
+    next_sent(&mut host);
+    assert_eq!(host.stack.counters().tail_probes, 1);
+    assert_eq!(host.stack.counters().timeouts, timeouts + 1);
     host.stack.abort(host.now, peer.conn);
     host.end(&[]);
 }
