@@ -4,8 +4,8 @@
 use super::{ALGORITHMS, Cell, Prediction, Row};
 use std::fmt::Write;
 
-const HEAD: &str = include_str!("head.md");
-const TAIL: &str = include_str!("tail.md");
+const HEAD: &str = include_str!("head.txt");
+const TAIL: &str = include_str!("tail.txt");
 
 /// The page: what was done, the table, and where theory and measurement part.
 pub fn markdown(rows: &[Row]) -> String {
