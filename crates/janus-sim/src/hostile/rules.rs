@@ -76,7 +76,7 @@ fn read(packet: &[u8]) -> Option<(IpAddr, IpAddr, Segment)> {
     };
     if !over_v6 {
         let segment = read(packet);
-        return Some((segment.source.into(), segment.destination.into(), segment));
+        return Some((segment.source, segment.destination, segment));
     }
     let address = |at: usize| -> IpAddr {
         let octets: [u8; 16] = packet[at..at + 16].try_into().unwrap_or_default();
