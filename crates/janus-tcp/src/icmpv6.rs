@@ -61,6 +61,8 @@ impl Stack {
                 self.send_datagram(ends, proto::ICMPV6, &reply);
                 self.answer = reply;
             }
+            // Who speaks of a segment of ours speaks to us.
+            _ if ip.dst.is_multicast() => {}
             _ => {
                 let error = IcmpError::from_v6(&message)?;
                 let known = self.icmp_error_arrives(&error, now);

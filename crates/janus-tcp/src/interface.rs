@@ -170,7 +170,8 @@ impl Interface {
     /// Whether an ICMP message for IPv6 may come from `src` and is for us. Neighbour discovery speaks to groups, and one
     /// who has no address yet from `::`.
     pub(crate) fn takes_icmp_v6(&self, src: Ipv6Addr, dst: Ipv6Addr) -> bool {
-        let from = src.is_unspecified() || self.may_be_source(src.into());
+        let detecting = src.is_unspecified() && dst.is_multicast();
+        let from = detecting || self.may_be_source(src.into());
         let to = if dst.is_multicast() {
             let mut own = self.addresses.iter().map(|own| own.addr);
             own.any(|own| matches!(own, IpAddr::V6(own) if nd::is_in_group(own, dst)))

@@ -506,3 +506,22 @@ fn a_question_in_fragments_is_not_heard() {
     assert_eq!(frames(&mut host).len(), 0);
     assert_eq!(host.stack.counters().dropped_malformed, 1);
 }
+
+/// From `::` comes nothing but the question whether an address is taken.
+#[test]
+fn nothing_else_comes_from_nowhere() {
+    let mut host = host();
+    let mut message = vec![0; icmpv6::LEN];
+    icmpv6::emit_echo_request(&mut message, Ipv6Addr::UNSPECIFIED, OURS, 7, 9, b"");
+    let ping = Sent {
+        from: THEIR_MAC,
+        to: MAC,
+        src: Ipv6Addr::UNSPECIFIED,
+        dst: OURS,
+        hop_limit: 64,
+        message,
+    };
+    host.feed_frame(&ping.frame());
+    assert_eq!(frames(&mut host).len(), 0);
+    assert_eq!(host.stack.counters().dropped_address, 1);
+}

@@ -1,3 +1,5 @@
+mod v6;
+
 use super::*;
 use crate::testing::{CLIENT, SERVER, arp, frame, pool, request, segment, steerer};
 use janus_csb::ShardId;
