@@ -13,7 +13,8 @@ const MS: Duration = Duration::from_millis(1);
 
 fn fine() -> Host {
     Host::with(Config {
-        rto_min: MS,
+        // Nothing but the RFC's own rule is to keep the timeout above the round trip.
+        rto_min: Duration::from_micros(1),
         ..Config::default()
     })
 }

@@ -5,7 +5,7 @@ mod support;
 
 use core::time::Duration;
 
-use janus_tcp::{Config, Error, State};
+use janus_tcp::{Config, Error, SocketOptions, State};
 use janus_wire::SeqNum;
 use janus_wire::tcp::Flags;
 use support::{Craft, Host, PEER, Peer, Seen, bytes_at};
@@ -110,7 +110,16 @@ fn our_window_never_shrinks() {
             (random >> 8) % below
         };
         let mut reached = peer.snd + BUFFER;
-        for _ in 0..400 {
+        for turn in 0..400 {
+            // In the middle the application wishes for less room: what was offered stands until it is used.
+            if turn == 200 {
+                let less = SocketOptions {
+                    receive_buffer: Some(8_000),
+                    ..SocketOptions::default()
+                };
+                let wished = host.stack.set_options(host.now, peer.conn, &less);
+                wished.expect("sound options");
+            }
             let room = (reached - peer.snd).max(0) as u32;
             let len = next(1_400).min(room);
             let seen = match next(5) {
