@@ -12,8 +12,16 @@ mod attacks;
 mod attacks_on_streams;
 #[path = "cookies.rs"]
 mod cookies;
+#[path = "keepalive.rs"]
+mod keepalive;
+#[path = "rfc5681.rs"]
+mod rfc5681;
+#[path = "rfc6298.rs"]
+mod rfc6298;
 #[path = "rfc7323.rs"]
 mod rfc7323;
+#[path = "rfc8985.rs"]
+mod rfc8985;
 #[path = "rfc9293_header.rs"]
 mod rfc9293_header;
 #[path = "rfc9293_sending.rs"]
@@ -24,3 +32,5 @@ mod rfc9293_windows;
 mod segment_arrives;
 #[path = "time_wait.rs"]
 mod time_wait;
+#[path = "urgent.rs"]
+mod urgent;
