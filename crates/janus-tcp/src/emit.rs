@@ -7,6 +7,7 @@ use janus_wire::{FlowKey, Link, MacAddr, SeqNum, ethernet, ipv4, ipv6, proto};
 use crate::isn;
 use crate::stack::{MAX_REPLIES, Stack};
 use crate::time::Instant;
+use std::net::IpAddr;
 
 /// The fields of a TCP segment that is to go out.
 pub(crate) struct Outgoing {
@@ -21,7 +22,7 @@ pub(crate) struct Outgoing {
 }
 
 /// A frame is written, but the neighbour it goes to is not known yet.
-pub(crate) struct Unresolved;
+pub(crate) struct Unresolved(pub(crate) IpAddr);
 
 impl Stack {
     /// Writes the headers of `segment` right before `off`, where `len` bytes of payload lie, and points the
@@ -62,7 +63,7 @@ impl Stack {
                 },
             };
             header.emit(bytes);
-            resolved = neighbor.map(|_| ()).ok_or(Unresolved);
+            resolved = neighbor.map(|_| ()).ok_or(Unresolved(hop));
         }
         let (ip_bytes, tcp_bytes) = bytes[link..].split_at_mut(ip);
         let header = tcp::Header {
@@ -136,14 +137,13 @@ impl Stack {
         let frame = Frame::new(buf, len);
         match resolved {
             Ok(()) => self.replies.push_back(frame),
-            Err(Unresolved) => self.await_neighbor(segment.key, frame, now),
+            Err(Unresolved(hop)) => self.await_neighbor(hop, frame, now),
         }
         true
     }
 
-    /// Keeps a frame until its neighbour is known, and asks for it.
-    pub(crate) fn await_neighbor(&mut self, key: FlowKey, frame: Frame, now: Instant) {
-        let hop = self.interface.next_hop(key.peer());
+    /// Keeps a frame until the neighbour `hop` is known, and asks for it.
+    pub(crate) fn await_neighbor(&mut self, hop: IpAddr, frame: Frame, now: Instant) {
         if let Some(pushed_out) = self.neighbors.wait(hop, frame, now) {
             self.counters.dropped_no_neighbor += 1;
             self.recycle(pushed_out);

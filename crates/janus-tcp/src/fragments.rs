@@ -8,7 +8,9 @@ use std::net::IpAddr;
 
 use janus_mem::{Frame, HEADROOM, SLOT_SIZE};
 use janus_wire::tcp::{self, Flags};
-use janus_wire::{FlowKey, FlowKeyV4, FlowKeyV6, Link, checksum, ethernet, ipv4, ipv6, proto};
+use janus_wire::{
+    FlowKey, FlowKeyV4, FlowKeyV6, Link, MacAddr, checksum, ethernet, ipv4, ipv6, proto,
+};
 
 use crate::icmp_out::Report;
 use crate::isn;
@@ -245,17 +247,6 @@ impl Stack {
 
     /// False when it could not be queued; then the rest of a datagram in pieces is of no use.
     fn queue_datagram(&mut self, whole: &Whole<'_>, part: &[u8], extra: IpExtra) -> bool {
-        let mac = match self.interface.link {
-            Link::Ip => None,
-            Link::Ethernet => {
-                let hop = self.interface.next_hop(whole.dst);
-                let Some(known) = self.neighbors.lookup(hop) else {
-                    self.counters.dropped_no_neighbor += 1;
-                    return false;
-                };
-                Some(known.mac)
-            }
-        };
         if self.replies.len() >= MAX_REPLIES {
             self.counters.dropped_reply_full += 1;
             return false;
@@ -269,8 +260,15 @@ impl Stack {
         let at = ip_at + write_ip(&mut bytes[ip_at..], whole, part.len(), extra);
         bytes[at..at + part.len()].copy_from_slice(part);
         let mut frame = Frame::new(buf, (at + part.len()) as u16);
-        if let Some(mac) = mac {
+        if self.interface.link == Link::Ethernet {
+            let hop = self.interface.next_hop(whole.dst);
+            let known = self.neighbors.lookup(hop).map(|known| known.mac);
+            let mac = known.unwrap_or(MacAddr::ZERO);
             write_ethernet(&mut frame, mac, self.interface.mac, whole.dst);
+            if known.is_none() {
+                self.await_neighbor(hop, frame, self.now);
+                return true;
+            }
         }
         self.replies.push_back(frame);
         true

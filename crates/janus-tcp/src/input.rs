@@ -69,10 +69,18 @@ impl Later {
     }
 }
 
+/// Segments between the passes: each stands where it was read until it is done.
+#[derive(Default)]
+struct Batch {
+    frames: Vec<Frame>,
+    /// [`BATCH`] places; the first of them are those of the frames.
+    parsed: Vec<Parsed>,
+}
+
 /// The batch between its passes; kept so that no call allocates.
 #[derive(Default)]
 pub(crate) struct Scratch {
-    batch: Vec<(Frame, Parsed)>,
+    batch: Batch,
 }
 
 impl Stack {
@@ -89,15 +97,17 @@ impl Stack {
 
     fn take_all<M: Miss>(&mut self, frames: &mut Vec<Frame>, miss: &mut M, now: Instant) {
         let mut batch = core::mem::take(&mut self.scratch.batch);
+        batch.parsed.resize(BATCH, Parsed::NONE);
         let mut frames = frames.drain(..);
         loop {
             self.read_batch(&mut frames, &mut batch, now);
-            if batch.is_empty() {
+            let count = batch.frames.len();
+            if count == 0 {
                 break;
             }
-            self.probe_batch(&mut batch);
-            for (frame, parsed) in batch.drain(..) {
-                self.segment(frame, &parsed, miss, now);
+            self.probe_batch(&mut batch.parsed[..count]);
+            for (frame, parsed) in batch.frames.drain(..).zip(&batch.parsed) {
+                self.segment(frame, parsed, miss, now);
             }
         }
         self.scratch.batch = batch;
@@ -138,16 +148,16 @@ impl Stack {
     fn read_batch(
         &mut self,
         frames: &mut impl Iterator<Item = Frame>,
-        batch: &mut Vec<(Frame, Parsed)>,
+        batch: &mut Batch,
         now: Instant,
     ) {
-        while batch.len() < BATCH {
+        while let Some(parsed) = batch.parsed.get_mut(batch.frames.len()) {
             let Some(frame) = frames.next() else { return };
-            match parse::read(&frame, &self.interface, &mut self.counters) {
-                Kind::Segment(mut parsed) => {
-                    parsed.hash = self.hash.flow(&parsed.key);
+            let (interface, counters) = (&self.interface, &mut self.counters);
+            match parse::read(&frame, interface, &self.hash, counters, parsed) {
+                Kind::Segment => {
                     self.table.prefetch(parsed.hash);
-                    batch.push((frame, parsed));
+                    batch.frames.push(frame);
                 }
                 Kind::Other => self.control_arrives(frame, now),
                 Kind::Fragment => self.fragment_arrives(frame, now),
@@ -158,8 +168,8 @@ impl Stack {
 
     /// Second pass: look at the tags, fetch the record that one of them names.
     #[inline]
-    fn probe_batch(&self, batch: &mut [(Frame, Parsed)]) {
-        for (_, parsed) in batch {
+    fn probe_batch(&self, batch: &mut [Parsed]) {
+        for parsed in batch {
             let Some(candidate) = self.table.candidate(parsed.hash) else {
                 continue;
             };

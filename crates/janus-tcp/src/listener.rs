@@ -1,7 +1,6 @@
 //! Listening sockets: which of them a SYN is for, and the queue of connections waiting to be accepted.
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, DefaultHasher};
+use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::cold::NONE;
@@ -22,6 +21,8 @@ const MAX_LISTENERS: usize = 4_096;
 pub(crate) struct Listener {
     pub(crate) local: SocketAddr,
     v6_only: bool,
+    /// One more than the slot of the next listener on the same port; 0 = none.
+    next: u16,
     pub(crate) backlog: usize,
     /// Connections established and not accepted, as TCB indices.
     pub(crate) queue: VecDeque<u32>,
@@ -59,21 +60,18 @@ fn places(local: SocketAddr, v6_only: bool) -> [Option<IpAddr>; 2] {
 }
 
 /// All listeners of a stack.
-#[derive(Default)]
 pub(crate) struct Listeners {
     slots: Vec<Option<Listener>>,
-    /// Slots by address and port; one for `::` may stand under both families' wildcards. The hash has no key: what is in
-    /// here is the application's choice.
-    by_place: HashMap<(IpAddr, u16), u32, BuildHasherDefault<DefaultHasher>>,
-    /// Bit set: some listener has this port. Most foreign SYNs end here.
-    ports: Vec<u64>,
+    /// For each port, one more than the slot of the first listener that has it; most foreign SYNs end here. The others
+    /// follow by [`Listener::next`]: there is mostly none, and how many there are is the application's choice.
+    by_port: Vec<u16>,
 }
 
 impl Listeners {
     pub(crate) fn new() -> Listeners {
         Listeners {
-            ports: vec![0; 65_536 / 64],
-            ..Listeners::default()
+            slots: Vec::new(),
+            by_port: vec![0; 1 << 16],
         }
     }
 
@@ -84,14 +82,17 @@ impl Listeners {
         v6_only: bool,
         backlog: usize,
     ) -> Result<ListenerId, Error> {
-        let mut on_port = self.slots.iter().flatten();
-        if on_port.any(|l| l.local.port() == local.port() && l.clashes(local, v6_only)) {
+        if self
+            .on_port(local.port())
+            .any(|(_, l)| l.clashes(local, v6_only))
+        {
             return Err(Error::AddrInUse);
         }
         let backlog = backlog.clamp(1, MAX_BACKLOG);
         let listener = Listener {
             local,
             v6_only,
+            next: self.by_port[usize::from(local.port())],
             backlog,
             queue: VecDeque::with_capacity(backlog),
             acceptor: NONE,
@@ -110,19 +111,22 @@ impl Listeners {
             None => return Err(Error::TooManyConnections),
         };
         self.slots[slot] = Some(listener);
-        for place in places(local, v6_only).into_iter().flatten() {
-            self.by_place.insert((place, local.port()), slot as u32);
-        }
-        self.mark(local.port());
+        self.by_port[usize::from(local.port())] = slot as u16 + 1;
         Ok(ListenerId(slot as u32))
     }
 
     pub(crate) fn remove(&mut self, id: ListenerId) -> Option<Listener> {
         let gone = self.slots.get_mut(id.0 as usize)?.take()?;
-        for place in places(gone.local, gone.v6_only).into_iter().flatten() {
-            self.by_place.remove(&(place, gone.local.port()));
+        let own = id.0 as u16 + 1;
+        let first = &mut self.by_port[usize::from(gone.local.port())];
+        if *first == own {
+            *first = gone.next;
+        } else {
+            let mut others = self.slots.iter_mut().flatten();
+            if let Some(before) = others.find(|l| l.next == own) {
+                before.next = gone.next;
+            }
         }
-        self.mark(gone.local.port());
         Some(gone)
     }
 
@@ -194,23 +198,31 @@ impl Listeners {
     /// The listener for a SYN to this address: one bound to just it before one bound to any.
     #[inline]
     pub(crate) fn find(&self, local: IpAddr, port: u16) -> Option<ListenerId> {
-        if self.ports[usize::from(port) / 64] & (1 << (port % 64)) == 0 {
-            return None;
+        let mut any = None;
+        for (id, listener) in self.on_port(port) {
+            match (listener.local.ip(), local) {
+                (own, _) if own == local => return Some(id),
+                (IpAddr::V4(own), IpAddr::V4(_)) if own.is_unspecified() => any = Some(id),
+                (IpAddr::V6(own), IpAddr::V6(_)) if own.is_unspecified() => any = Some(id),
+                (IpAddr::V6(own), IpAddr::V4(_)) if own.is_unspecified() && !listener.v6_only => {
+                    any = Some(id);
+                }
+                _ => {}
+            }
         }
-        let any = match local {
-            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-        };
-        let slot = self.by_place.get(&(local, port));
-        let slot = slot.or_else(|| self.by_place.get(&(any, port)));
-        slot.map(|&slot| ListenerId(slot))
+        any
     }
 
-    fn mark(&mut self, port: u16) {
-        let used = self.slots.iter().flatten().any(|l| l.local.port() == port);
-        let word = &mut self.ports[usize::from(port) / 64];
-        let bit = 1 << (port % 64);
-        *word = if used { *word | bit } else { *word & !bit };
+    /// The listeners on a port.
+    #[inline]
+    fn on_port(&self, port: u16) -> impl Iterator<Item = (ListenerId, &Listener)> {
+        let mut next = self.by_port[usize::from(port)];
+        core::iter::from_fn(move || {
+            let slot = usize::from(next).checked_sub(1)?;
+            let listener = self.slots[slot].as_ref()?;
+            next = listener.next;
+            Some((ListenerId(slot as u32), listener))
+        })
     }
 }
 

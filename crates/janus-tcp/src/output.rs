@@ -5,9 +5,9 @@
 use core::time::Duration;
 
 use janus_mem::{Frame, HEADROOM, LENT};
+use janus_wire::SeqNum;
 use janus_wire::tcp::options::SackBlocks;
 use janus_wire::tcp::{Flags, Options};
-use janus_wire::{FlowKey, SeqNum};
 
 use crate::cold::{NONE, State, Tcb, flag};
 use crate::congestion;
@@ -307,15 +307,15 @@ impl Stack {
         now: Instant,
         out: &mut Vec<Frame>,
     ) {
-        let mut header = self.header_for(conn, id, now);
+        let mut segment = self.header_for(conn, id, now);
         let len = self.segments[at].len;
-        let told = self.blocks_beside(conn, id, len, &mut header.options);
+        let told = self.blocks_beside(conn, id, len, &mut segment.options);
         let seg = &mut self.segments[at];
         let Some(mut buf) = seg.buf.take() else {
             return;
         };
         let (off, len) = (seg.off, seg.len);
-        let mut flags = header.flags;
+        let mut flags = segment.flags;
         if seg.has(seg_flag::PSH) {
             flags |= Flags::PSH;
         }
@@ -329,11 +329,8 @@ impl Stack {
         if may_be_marked && core::mem::take(&mut self.hot[id].cwr_due) {
             flags |= Flags::CWR;
         }
-        let segment = Outgoing {
-            seq: seg.seq,
-            flags,
-            ..header
-        };
+        segment.seq = seg.seq;
+        segment.flags = flags;
         let (frame_len, resolved) = self.write_headers(&mut buf, off, len, &segment);
         if may_be_marked {
             let from = usize::from(buf.off()) + self.interface.link.header_len();
@@ -358,14 +355,13 @@ impl Stack {
         let mut frame = Frame::new(buf, frame_len);
         frame.tag = LENT;
         frame.key = at;
-        self.hand_out(segment.key, frame, resolved, now, out);
+        self.hand_out(frame, resolved, now, out);
     }
 
     /// A written frame leaves, or waits for its neighbour.
     #[inline]
     fn hand_out(
         &mut self,
-        key: FlowKey,
         frame: Frame,
         resolved: Result<(), Unresolved>,
         now: Instant,
@@ -373,7 +369,7 @@ impl Stack {
     ) {
         match resolved {
             Ok(()) => out.push(frame),
-            Err(Unresolved) => self.await_neighbor(key, frame, now),
+            Err(Unresolved(hop)) => self.await_neighbor(hop, frame, now),
         }
     }
 
@@ -395,7 +391,7 @@ impl Stack {
         let (len, resolved) = self.write_headers(&mut buf, HEADROOM, 0, &segment);
         self.counters.segments_out += 1;
         acknowledged(&mut self.hot[id]);
-        self.hand_out(segment.key, Frame::new(buf, len), resolved, now, out);
+        self.hand_out(Frame::new(buf, len), resolved, now, out);
     }
 
     /// A window probe: an old sequence number, so that the peer must answer with where it is; or, when the

@@ -3,7 +3,7 @@
 use janus_mem::Frame;
 use janus_wire::tcp::{self, Flags, Options, SackBlocks};
 use janus_wire::{
-    FlowKey, FlowKeyV4, FlowKeyV6, Link, SeqNum, checksum, ethernet, ipv4, ipv6, proto,
+    FlowKey, FlowKeyV4, FlowKeyV6, Link, SeqNum, TableHash, checksum, ethernet, ipv4, ipv6, proto,
 };
 
 use crate::cold::NONE;
@@ -11,7 +11,8 @@ use crate::counters::Counters;
 use crate::interface::{Interface, may_be_peer};
 use std::net::IpAddr;
 
-/// A TCP segment, read and found sound.
+/// A TCP segment, read and found sound. It is written in the place where it is used: a copy would have to wait for the
+/// small stores that made it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parsed {
     pub(crate) key: FlowKey,
@@ -32,6 +33,22 @@ pub(crate) struct Parsed {
 }
 
 impl Parsed {
+    /// No segment.
+    pub(crate) const NONE: Parsed = Parsed {
+        key: FlowKey::V4(FlowKeyV4::NONE),
+        hash: 0,
+        candidate: NONE,
+        seq: SeqNum(0),
+        ack: SeqNum(0),
+        flags: Flags::NONE,
+        window: 0,
+        payload_off: 0,
+        payload_len: 0,
+        options_len: 0,
+        ecn: 0,
+        timestamps: None,
+    };
+
     /// Sequence space the segment takes.
     #[inline]
     pub(crate) fn space(&self) -> u32 {
@@ -67,8 +84,10 @@ impl Parsed {
 }
 
 /// What a frame is.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    Segment(Parsed),
+    /// A TCP segment; what it says is in its [`Parsed`].
+    Segment,
     /// Something for `control`: ARP, ICMP, or what nobody here speaks.
     Other,
     /// A part of an IP datagram.
@@ -77,10 +96,16 @@ pub(crate) enum Kind {
     Drop,
 }
 
-/// Reads a frame.
+/// Reads a frame. `parsed` holds something only if it is a segment.
 #[inline(always)]
-pub(crate) fn read(frame: &Frame, interface: &Interface, counters: &mut Counters) -> Kind {
-    match look(frame, interface) {
+pub(crate) fn read(
+    frame: &Frame,
+    interface: &Interface,
+    hash: &TableHash,
+    counters: &mut Counters,
+    parsed: &mut Parsed,
+) -> Kind {
+    match look(frame, interface, hash, parsed) {
         Ok(kind) => kind,
         Err(why) => {
             match why {
@@ -109,22 +134,28 @@ impl From<janus_wire::Malformed> for Refused {
 }
 
 #[inline(always)]
-fn look(frame: &Frame, interface: &Interface) -> Result<Kind, Refused> {
+fn look(
+    frame: &Frame,
+    interface: &Interface,
+    hash: &TableHash,
+    parsed: &mut Parsed,
+) -> Result<Kind, Refused> {
     let data = frame.data();
     match interface.link {
         Link::Ip => match data.first().ok_or(Refused::Malformed)? >> 4 {
-            6 => look_v6(frame, data, false, interface),
-            _ => look_v4(frame, data, interface),
+            6 => look_v6(frame, data, false, interface, hash, parsed),
+            _ => look_v4(frame, data, interface, hash, parsed),
         },
         Link::Ethernet => {
             let (header, packet) = ethernet::Header::parse(data)?;
             match header.ethertype {
                 // RFC 1122 section 3.3.6: what the link layer spread to many is not for one of our addresses.
                 ethernet::ethertype::IPV4 if header.dst.is_group() => Err(Refused::Address),
-                ethernet::ethertype::IPV4 => look_v4(frame, packet, interface),
+                ethernet::ethertype::IPV4 => look_v4(frame, packet, interface, hash, parsed),
                 ethernet::ethertype::ARP => Ok(Kind::Other),
                 ethernet::ethertype::IPV6 => {
-                    look_v6(frame, packet, header.dst.is_group(), interface)
+                    let to_group = header.dst.is_group();
+                    look_v6(frame, packet, to_group, interface, hash, parsed)
                 }
                 _ => Err(Refused::Protocol),
             }
@@ -133,7 +164,13 @@ fn look(frame: &Frame, interface: &Interface) -> Result<Kind, Refused> {
 }
 
 #[inline(always)]
-fn look_v4(frame: &Frame, packet: &[u8], interface: &Interface) -> Result<Kind, Refused> {
+fn look_v4(
+    frame: &Frame,
+    packet: &[u8],
+    interface: &Interface,
+    hash: &TableHash,
+    parsed: &mut Parsed,
+) -> Result<Kind, Refused> {
     let ip = ipv4::parse(packet)?;
     if !interface.rx_checksum && !ip.checksum_ok() {
         return Err(Refused::Checksum);
@@ -150,23 +187,22 @@ fn look_v4(frame: &Frame, packet: &[u8], interface: &Interface) -> Result<Kind, 
     }
     let segment = ip.payload();
     let is_sound = || interface.rx_checksum || checksum::tcp_v4(ip.src, ip.dst, segment) == 0;
-    let key = |peer_port, local_port| {
-        FlowKey::V4(FlowKeyV4 {
+    let file = |peer_port, local_port| {
+        let key = FlowKeyV4 {
             peer: ip.src,
             local: ip.dst,
             peer_port,
             local_port,
-        })
+        };
+        (FlowKey::V4(key), hash.v4(&key))
     };
-    read_segment(
-        frame,
+    let at = Place {
         packet,
-        ip.header_len(),
-        ip.ecn(),
+        headers: ip.header_len(),
+        ecn: ip.ecn(),
         segment,
-        key,
-        is_sound,
-    )
+    };
+    read_segment(frame, &at, file, is_sound, parsed)
 }
 
 /// `to_group`: the link layer spread it to many, so it must not be for one of our addresses.
@@ -176,6 +212,8 @@ fn look_v6(
     packet: &[u8],
     to_group: bool,
     interface: &Interface,
+    hash: &TableHash,
+    parsed: &mut Parsed,
 ) -> Result<Kind, Refused> {
     let ip = ipv6::parse(packet)?;
     if to_group && !ip.dst.is_multicast() {
@@ -200,59 +238,66 @@ fn look_v6(
     }
     let segment = ip.payload();
     let is_sound = || interface.rx_checksum || checksum::tcp_v6(ip.src, ip.dst, segment) == 0;
-    let key = |peer_port, local_port| {
-        FlowKey::V6(FlowKeyV6 {
+    let file = |peer_port, local_port| {
+        let key = FlowKeyV6 {
             peer: ip.src,
             local: ip.dst,
             peer_port,
             local_port,
-        })
+        };
+        (FlowKey::V6(key), hash.v6(&key))
     };
-    read_segment(
-        frame,
+    let at = Place {
         packet,
-        ip.header_len(),
-        ip.ecn(),
+        headers: ip.header_len(),
+        ecn: ip.ecn(),
         segment,
-        key,
-        is_sound,
-    )
+    };
+    read_segment(frame, &at, file, is_sound, parsed)
 }
 
-/// The TCP segment that stands behind `headers` bytes of `packet`, whose ECN bits are `ecn`.
+/// Where a TCP segment stands.
+struct Place<'a> {
+    /// From the IP header on.
+    packet: &'a [u8],
+    /// How long that header is, with all that extends it.
+    headers: usize,
+    /// The IP header's ECN bits.
+    ecn: u8,
+    segment: &'a [u8],
+}
+
+/// Reads a TCP segment. `file` makes the key of the flow with these ports, and its hash: while the addresses are still
+/// at hand.
 #[inline(always)]
 fn read_segment(
     frame: &Frame,
-    packet: &[u8],
-    headers: usize,
-    ecn: u8,
-    segment: &[u8],
-    key: impl FnOnce(u16, u16) -> FlowKey,
+    at: &Place,
+    file: impl FnOnce(u16, u16) -> (FlowKey, u64),
     is_sound: impl FnOnce() -> bool,
+    parsed: &mut Parsed,
 ) -> Result<Kind, Refused> {
-    let (header, options, payload) = tcp::parse(segment)?;
+    let (header, options, payload) = tcp::parse(at.segment)?;
     if !is_sound() {
         return Err(Refused::Checksum);
     }
     // The packet may be followed by link-layer padding, so offsets count from the front.
-    let link = frame.data().len() - packet.len();
-    let segment_off = usize::from(frame.buf.off()) + link + headers;
-    Ok(Kind::Segment(Parsed {
-        key: key(header.src_port, header.dst_port),
-        hash: 0,
-        candidate: NONE,
-        seq: header.seq,
-        ack: header.ack,
-        flags: header.flags,
-        window: header.window,
-        payload_off: (segment_off + header.header_len) as u16,
-        payload_len: payload.len() as u16,
-        options_len: options.len() as u8,
-        ecn,
-        timestamps: if options.is_empty() {
-            None
-        } else {
-            tcp::options::parse(options).timestamps
-        },
-    }))
+    let link = frame.data().len() - at.packet.len();
+    let segment_off = usize::from(frame.buf.off()) + link + at.headers;
+    (parsed.key, parsed.hash) = file(header.src_port, header.dst_port);
+    parsed.candidate = NONE;
+    parsed.seq = header.seq;
+    parsed.ack = header.ack;
+    parsed.flags = header.flags;
+    parsed.window = header.window;
+    parsed.payload_off = (segment_off + header.header_len) as u16;
+    parsed.payload_len = payload.len() as u16;
+    parsed.options_len = options.len() as u8;
+    parsed.ecn = at.ecn;
+    parsed.timestamps = if options.is_empty() {
+        None
+    } else {
+        tcp::options::parse(options).timestamps
+    };
+    Ok(Kind::Segment)
 }

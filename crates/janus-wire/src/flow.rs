@@ -4,6 +4,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// A TCP connection over IPv4. `peer` is always the remote end, whichever way a packet travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(C, align(4))]
 pub struct FlowKeyV4 {
     /// Address of the remote end.
     pub peer: Ipv4Addr,
@@ -18,16 +19,19 @@ pub struct FlowKeyV4 {
 /// The key of no flow: all zero, which no packet that gets anywhere has.
 impl Default for FlowKeyV4 {
     fn default() -> Self {
-        Self {
-            peer: Ipv4Addr::UNSPECIFIED,
-            local: Ipv4Addr::UNSPECIFIED,
-            peer_port: 0,
-            local_port: 0,
-        }
+        Self::NONE
     }
 }
 
 impl FlowKeyV4 {
+    /// The key of no flow.
+    pub const NONE: Self = Self {
+        peer: Ipv4Addr::UNSPECIFIED,
+        local: Ipv4Addr::UNSPECIFIED,
+        peer_port: 0,
+        local_port: 0,
+    };
+
     /// Both addresses, the peer's in the upper half.
     #[inline(always)]
     pub const fn addresses(&self) -> u64 {
@@ -54,6 +58,7 @@ impl FlowKeyV4 {
 
 /// A TCP connection over IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(C, align(4))]
 pub struct FlowKeyV6 {
     /// Address of the remote end.
     pub peer: Ipv6Addr,

@@ -82,3 +82,22 @@ fn one_that_is_gone_leaves_nothing() {
     assert!(one.add(at(ANY_V4), false, 1).is_ok());
     assert_eq!((found(&one, V4), found(&one, V6)), (Some(0), None));
 }
+
+#[test]
+fn of_three_on_a_port_any_can_go_and_the_others_stay() {
+    let addresses = ["192.0.2.1:80", "192.0.2.2:80", "192.0.2.3:80"];
+    for gone in 0..3u32 {
+        let mut three = listeners(&addresses.map(|address| (address, false)));
+        assert!(three.remove(ListenerId(gone)).is_some());
+        for (id, address) in (0..).zip(addresses) {
+            assert_eq!(found(&three, address), (id != gone).then_some(id));
+        }
+        assert_eq!(
+            three.add(at(addresses[gone as usize]), false, 1),
+            Ok(ListenerId(gone))
+        );
+        for (id, address) in (0..).zip(addresses) {
+            assert_eq!(found(&three, address), Some(id));
+        }
+    }
+}
