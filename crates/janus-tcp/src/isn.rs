@@ -4,6 +4,7 @@ use janus_wire::{FlowKey, FlowKeyV4, FlowKeyV6, SeqNum};
 use std::net::Ipv6Addr;
 
 use crate::config::Secrets;
+use crate::siphash::siphash_1_3;
 use crate::time::Instant;
 
 /// `ISN = M + F(addresses, ports, secret)`, M a clock that ticks every 4 µs.
@@ -78,41 +79,6 @@ fn mix_v6((k0, k1): (u64, u64), key: &FlowKeyV6) -> u64 {
     let [p0, p1, l0, l1, ports] = words_v6(key);
     let (peer, local) = (fold(p0 ^ k0, p1 ^ k1), fold(l0 ^ k1, l1 ^ k0));
     fold(peer ^ ports ^ k0, local.rotate_left(29) ^ k1)
-}
-
-/// SipHash-1-3 of some words.
-fn siphash_1_3<const N: usize>((k0, k1): (u64, u64), words: [u64; N]) -> u64 {
-    let mut v = [
-        k0 ^ 0x736f_6d65_7073_6575,
-        k1 ^ 0x646f_7261_6e64_6f6d,
-        k0 ^ 0x6c79_6765_6e65_7261,
-        k1 ^ 0x7465_6462_7974_6573,
-    ];
-    let length = (8 * N as u64) << 56;
-    for word in words.into_iter().chain([length]) {
-        v[3] ^= word;
-        round(&mut v);
-        v[0] ^= word;
-    }
-    v[2] ^= 0xff;
-    for _ in 0..3 {
-        round(&mut v);
-    }
-    v[0] ^ v[1] ^ v[2] ^ v[3]
-}
-
-#[inline]
-fn round(v: &mut [u64; 4]) {
-    v[0] = v[0].wrapping_add(v[1]);
-    v[1] = v[1].rotate_left(13) ^ v[0];
-    v[0] = v[0].rotate_left(32);
-    v[2] = v[2].wrapping_add(v[3]);
-    v[3] = v[3].rotate_left(16) ^ v[2];
-    v[0] = v[0].wrapping_add(v[3]);
-    v[3] = v[3].rotate_left(21) ^ v[0];
-    v[2] = v[2].wrapping_add(v[1]);
-    v[1] = v[1].rotate_left(17) ^ v[2];
-    v[2] = v[2].rotate_left(32);
 }
 
 #[cfg(test)]

@@ -1,8 +1,22 @@
-//! SipHash-2-4 of a few words: the keyed hash behind SYN cookies, where a forger gets as many tries as the line
-//! carries. (Initial sequence numbers use the lighter 1-3 in `isn`.)
+//! SipHash of a few words. 2-4 is behind SYN cookies, where a forger gets as many tries as the line carries; the
+//! lighter 1-3 behind initial sequence numbers.
 
 /// SipHash-2-4 of whole words.
-pub(crate) fn siphash_2_4<const N: usize>((k0, k1): (u64, u64), words: [u64; N]) -> u64 {
+pub(crate) fn siphash_2_4<const N: usize>(key: (u64, u64), words: [u64; N]) -> u64 {
+    siphash::<2, 4, N>(key, words)
+}
+
+/// SipHash-1-3 of whole words.
+pub(crate) fn siphash_1_3<const N: usize>(key: (u64, u64), words: [u64; N]) -> u64 {
+    siphash::<1, 3, N>(key, words)
+}
+
+/// With `C` rounds for each word and `D` at the end.
+#[inline(always)]
+fn siphash<const C: usize, const D: usize, const N: usize>(
+    (k0, k1): (u64, u64),
+    words: [u64; N],
+) -> u64 {
     let mut v = [
         k0 ^ 0x736f_6d65_7073_6575,
         k1 ^ 0x646f_7261_6e64_6f6d,
@@ -13,12 +27,13 @@ pub(crate) fn siphash_2_4<const N: usize>((k0, k1): (u64, u64), words: [u64; N])
     let length = ((N as u64) * 8) << 56;
     for word in words.into_iter().chain([length]) {
         v[3] ^= word;
-        round(&mut v);
-        round(&mut v);
+        for _ in 0..C {
+            round(&mut v);
+        }
         v[0] ^= word;
     }
     v[2] ^= 0xff;
-    for _ in 0..4 {
+    for _ in 0..D {
         round(&mut v);
     }
     v[0] ^ v[1] ^ v[2] ^ v[3]
@@ -51,5 +66,6 @@ mod tests {
         assert_eq!(siphash_2_4(key, [bytes(0)]), 0x93f5_f579_9a93_2462);
         let words = [bytes(0), bytes(8)];
         assert_eq!(siphash_2_4(key, words), 0x3f2a_cc7f_57c2_9bdb);
+        assert_eq!(siphash_1_3(key, []), 0xabac_0158_050f_c4dc);
     }
 }
