@@ -238,13 +238,13 @@ pub(crate) fn on_rtt(hot: &mut Hot, rtt_us: u32, round_is_over: bool) {
 
 /// Something sent was lost for the first time in this window: the slow-start threshold from now on. The algorithm
 /// learns of the loss by this call, so it is made once for each window.
-pub(crate) fn ssthresh_on_loss(hot: &mut Hot, cold: &Tcb, now: Instant) -> u32 {
+pub(crate) fn ssthresh_on_loss(hot: &mut Hot, cold: &Tcb) -> u32 {
     if hot.cwr_end.gt(hot.snd_una) {
         // Lowered for a mark in this window already: RFC 3168 section 6.1.2.
         return hot.ssthresh;
     }
     let flight = flight_at_loss(hot);
-    reduced(hot, cold, flight, now)
+    reduced(hot, cold, flight)
 }
 
 /// FlightSize for RFC 5681 equation 4. What limited transmit sent on duplicate acknowledgements does not count (section
@@ -259,21 +259,21 @@ fn flight_at_loss(hot: &Hot) -> u32 {
 
 /// The peer acknowledged `acked` bytes and says that a packet of ours was marked: the window falls as for a loss, once
 /// for each window of data, and not in one that a loss has lowered already (RFC 3168 section 6.1.2). True when it did.
-pub(crate) fn on_ecn(hot: &mut Hot, cold: &Tcb, acked: u32, now: Instant) -> bool {
+pub(crate) fn on_ecn(hot: &mut Hot, cold: &Tcb, acked: u32) -> bool {
     let again =
         hot.has(hot_flag::RECOVERY) || hot.cwr_end.ge(hot.snd_una) || hot.recover.ge(hot.snd_una);
     if again {
         return false;
     }
     let flight = hot.flight.bytes.saturating_add(acked).min(hot.cwnd);
-    hot.ssthresh = reduced(hot, cold, flight, now);
+    hot.ssthresh = reduced(hot, cold, flight);
     hot.cwnd = hot.cwnd.min(hot.ssthresh);
     hot.cwr_end = cold.snd_nxt;
     true
 }
 
 /// The threshold after a sign of congestion, of which the peer is told when it speaks ECN.
-fn reduced(hot: &mut Hot, cold: &Tcb, flight: u32, _now: Instant) -> u32 {
+fn reduced(hot: &mut Hot, cold: &Tcb, flight: u32) -> u32 {
     hot.cwr_due = cold.has(flag::ECN);
     if let Growth::First(_) = hot.growth {
         hot.growth = Growth::default();
@@ -294,10 +294,10 @@ pub(crate) fn leave_recovery(hot: &mut Hot, cold: &Tcb) {
 }
 
 /// The retransmission timer went off (RFC 5681 section 3.1, last rules). `first`: not again for the same segment.
-pub(crate) fn on_timeout(hot: &mut Hot, cold: &Tcb, first: bool, now: Instant) {
+pub(crate) fn on_timeout(hot: &mut Hot, cold: &Tcb, first: bool) {
     if first {
         let flight = flight_at_loss(hot);
-        hot.ssthresh = reduced(hot, cold, flight, now);
+        hot.ssthresh = reduced(hot, cold, flight);
     }
     cubic::on_timeout(hot);
     hot.cwnd = u32::from(cold.payload_mss());

@@ -4,7 +4,7 @@ use janus_mem::{Frame, HEADROOM};
 use janus_wire::{Link, MacAddr, arp, ethernet};
 use std::net::{IpAddr, Ipv4Addr};
 
-use crate::stack::{MAX_REPLIES, Stack};
+use crate::stack::Stack;
 use crate::time::Instant;
 
 impl Stack {
@@ -71,12 +71,7 @@ impl Stack {
     }
 
     fn send_arp(&mut self, packet: &arp::Packet, to: MacAddr) {
-        if self.replies.len() >= MAX_REPLIES {
-            self.counters.dropped_reply_full += 1;
-            return;
-        }
-        let Some(mut buf) = self.pool.alloc_reserved() else {
-            self.counters.dropped_no_buffer += 1;
+        let Some(mut buf) = self.reply_buffer() else {
             return;
         };
         let header = ethernet::Header {

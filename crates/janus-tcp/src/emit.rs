@@ -122,14 +122,20 @@ impl Stack {
         }
     }
 
-    /// Queues a segment without payload that belongs to no output queue. False when there was no place for it.
-    pub(crate) fn reply(&mut self, segment: &Outgoing, now: Instant) -> bool {
+    /// A buffer, of the reserve if need be, for a reply that there is still a place for.
+    pub(crate) fn reply_buffer(&mut self) -> Option<PacketBuf> {
         if self.replies.len() >= MAX_REPLIES {
             self.counters.dropped_reply_full += 1;
-            return false;
+            return None;
         }
-        let Some(mut buf) = self.pool.alloc_reserved() else {
-            self.counters.dropped_no_buffer += 1;
+        let buf = self.pool.alloc_reserved();
+        self.counters.dropped_no_buffer += u64::from(buf.is_none());
+        buf
+    }
+
+    /// Queues a segment without payload that belongs to no output queue. False when there was no place for it.
+    pub(crate) fn reply(&mut self, segment: &Outgoing, now: Instant) -> bool {
+        let Some(mut buf) = self.reply_buffer() else {
             return false;
         };
         let (len, resolved) = self.write_headers(&mut buf, HEADROOM, 0, segment);

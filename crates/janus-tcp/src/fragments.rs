@@ -4,13 +4,11 @@
 //! A segment that came in pieces goes on as segments that each fit a packet buffer, as if the peer had sent those, so
 //! that nothing behind knows of fragments. How pieces are kept and matched is in `reassembly`.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use janus_mem::{Frame, HEADROOM, SLOT_SIZE};
 use janus_wire::tcp::{self, Flags};
-use janus_wire::{
-    FlowKey, FlowKeyV4, FlowKeyV6, Link, MacAddr, checksum, ethernet, ipv4, ipv6, proto,
-};
+use janus_wire::{FlowKey, Link, MacAddr, checksum, ethernet, ipv4, ipv6, proto};
 
 use crate::icmp_out::Report;
 use crate::isn;
@@ -62,22 +60,8 @@ impl<'a> Whole<'a> {
     }
 
     fn flow(&self, header: &tcp::Header) -> Option<FlowKey> {
-        let (peer_port, local_port) = (header.src_port, header.dst_port);
-        match (self.src, self.dst) {
-            (IpAddr::V4(peer), IpAddr::V4(local)) => Some(FlowKey::V4(FlowKeyV4 {
-                peer,
-                local,
-                peer_port,
-                local_port,
-            })),
-            (IpAddr::V6(peer), IpAddr::V6(local)) => Some(FlowKey::V6(FlowKeyV6 {
-                peer,
-                local,
-                peer_port,
-                local_port,
-            })),
-            _ => None,
-        }
+        let peer = SocketAddr::new(self.src, header.src_port);
+        FlowKey::new(peer, SocketAddr::new(self.dst, header.dst_port))
     }
 
     fn tcp_checksum(&self) -> u16 {

@@ -7,7 +7,7 @@
 
 use janus_wire::SeqNum;
 
-use crate::cold::NONE;
+use crate::cold::{NONE, Tcb};
 use crate::congestion::{Algorithm, Growth};
 use crate::patience::Stalled;
 use crate::segment::SegList;
@@ -219,6 +219,13 @@ impl Hot {
     #[inline]
     pub(crate) fn clear(&mut self, flag: u8) {
         self.flags &= !flag;
+    }
+
+    /// What the peer's window has room for, beyond what is in flight.
+    #[inline]
+    pub(crate) fn usable_window(&self, cold: &Tcb) -> u32 {
+        let in_flight = (cold.snd_nxt - self.snd_una).max(0) as u32;
+        cold.snd_wnd.saturating_sub(in_flight)
     }
 
     /// Nothing is in flight, queued, out of order, owed or waited for.

@@ -11,8 +11,8 @@ use crate::stack::Stack;
 use crate::time::Instant;
 
 /// Bytes of a UDP header, and where the checksum stands in it.
-const UDP_HEADER: usize = 8;
-const UDP_CHECKSUM_AT: usize = 6;
+pub(crate) const UDP_HEADER: usize = 8;
+pub(crate) const UDP_CHECKSUM_AT: usize = 6;
 
 impl Stack {
     /// An IP packet for one of our addresses, whole and no TCP. Gives the local port of the connection that an error
@@ -24,18 +24,19 @@ impl Stack {
         let ip = ipv4::parse(packet).ok()?;
         match ip.proto {
             proto::ICMP => return self.icmpv4_arrives(&ip, now),
-            proto::UDP => {
-                self.counters.dropped_protocol += 1;
-                if udp_is_sound(&ip) {
-                    self.report(Report::Port, packet, now);
-                }
-            }
-            _ => {
-                self.counters.dropped_protocol += 1;
-                self.report(Report::Protocol, packet, now);
-            }
+            proto::UDP if udp_is_sound(&ip) => self.is_nobodys(Some(Report::Port), packet, now),
+            proto::UDP => self.is_nobodys(None, packet, now),
+            _ => self.is_nobodys(Some(Report::Protocol), packet, now),
         }
         None
+    }
+
+    /// A packet that nobody here takes; its sender is told by `report`.
+    pub(crate) fn is_nobodys(&mut self, report: Option<Report>, packet: &[u8], now: Instant) {
+        self.counters.dropped_protocol += 1;
+        if let Some(report) = report {
+            self.report(report, packet, now);
+        }
     }
 
     fn icmpv4_arrives(&mut self, ip: &ipv4::Ipv4<'_>, now: Instant) -> Option<u16> {

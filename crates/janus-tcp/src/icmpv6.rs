@@ -6,14 +6,12 @@ use std::net::IpAddr;
 use janus_wire::icmpv6::{self, Message};
 use janus_wire::{Link, checksum, ipv6, proto};
 
+use crate::icmp::{UDP_CHECKSUM_AT, UDP_HEADER};
 use crate::icmp_errors::IcmpError;
 use crate::icmp_out::Report;
 use crate::nd::{self, Ends};
 use crate::stack::Stack;
 use crate::time::Instant;
-
-/// Bytes of a UDP header.
-const UDP_HEADER: usize = 8;
 
 impl Stack {
     /// A packet from where one may come to where we listen, whole and no TCP. Gives the local port of the connection
@@ -22,16 +20,9 @@ impl Stack {
         let ip = ipv6::parse(packet).ok()?;
         match ip.proto {
             proto::ICMPV6 => return self.icmpv6_arrives(&ip, now),
-            proto::UDP => {
-                self.counters.dropped_protocol += 1;
-                if udp_is_sound(&ip) {
-                    self.report(Report::Port, packet, now);
-                }
-            }
-            _ => {
-                self.counters.dropped_protocol += 1;
-                self.report(Report::Protocol, packet, now);
-            }
+            proto::UDP if udp_is_sound(&ip) => self.is_nobodys(Some(Report::Port), packet, now),
+            proto::UDP => self.is_nobodys(None, packet, now),
+            _ => self.is_nobodys(Some(Report::Protocol), packet, now),
         }
         None
     }
@@ -99,7 +90,7 @@ impl Stack {
 /// The checksum holds; over IPv6 it must not be left out (RFC 8200 section 8.1).
 fn udp_is_sound(ip: &ipv6::Ipv6<'_>) -> bool {
     let datagram = ip.payload();
-    datagram.len() >= UDP_HEADER && datagram[6..UDP_HEADER] != [0, 0] && {
+    datagram.len() >= UDP_HEADER && datagram[UDP_CHECKSUM_AT..UDP_HEADER] != [0, 0] && {
         let pseudo = checksum::pseudo_v6(ip.src, ip.dst, proto::UDP, datagram.len() as u32);
         checksum::finish(checksum::sum(datagram, pseudo)) == 0
     }

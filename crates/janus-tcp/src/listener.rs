@@ -200,14 +200,14 @@ impl Listeners {
     pub(crate) fn find(&self, local: IpAddr, port: u16) -> Option<ListenerId> {
         let mut any = None;
         for (id, listener) in self.on_port(port) {
-            match (listener.local.ip(), local) {
-                (own, _) if own == local => return Some(id),
-                (IpAddr::V4(own), IpAddr::V4(_)) if own.is_unspecified() => any = Some(id),
-                (IpAddr::V6(own), IpAddr::V6(_)) if own.is_unspecified() => any = Some(id),
-                (IpAddr::V6(own), IpAddr::V4(_)) if own.is_unspecified() && !listener.v6_only => {
-                    any = Some(id);
-                }
-                _ => {}
+            let own = listener.local.ip();
+            if own == local {
+                return Some(id);
+            }
+            // `::` stands for both families, unless it is for IPv6 only.
+            let of_family = own.is_ipv4() == local.is_ipv4() || own.is_ipv6() && !listener.v6_only;
+            if own.is_unspecified() && of_family {
+                any = Some(id);
             }
         }
         any

@@ -8,7 +8,7 @@ use janus_wire::icmpv6::{self, Advertised};
 use janus_wire::{Link, MacAddr, ethernet, ipv6, proto};
 use std::net::{IpAddr, Ipv6Addr};
 
-use crate::stack::{MAX_REPLIES, Stack};
+use crate::stack::Stack;
 use crate::time::Instant;
 
 /// What a message from the link has, and what it must be sent with.
@@ -160,12 +160,7 @@ impl Stack {
         if self.interface.link != Link::Ethernet {
             return;
         }
-        if self.replies.len() >= MAX_REPLIES {
-            self.counters.dropped_reply_full += 1;
-            return;
-        }
-        let Some(mut buf) = self.pool.alloc_reserved() else {
-            self.counters.dropped_no_buffer += 1;
+        let Some(mut buf) = self.reply_buffer() else {
             return;
         };
         let header = ethernet::Header {

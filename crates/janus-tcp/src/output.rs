@@ -242,8 +242,7 @@ impl Stack {
     fn may_send(&mut self, conn: u32, id: u32, at: u32, now: Instant) -> bool {
         let (cold, seg) = (&self.cold[conn], &self.segments[at]);
         let hot = &mut self.hot[id];
-        let in_flight = (cold.snd_nxt - hot.snd_una).max(0) as u32;
-        let usable = cold.snd_wnd.saturating_sub(in_flight);
+        let usable = hot.usable_window(cold);
         if u32::from(seg.len) > usable {
             // To a peer whose window was never as large as two segments, what half of it holds counts as a full
             // segment (section 3.8.6.2.1, the second rule).

@@ -300,7 +300,7 @@ impl Stack {
         let block = self.hot[id].recovery;
         let calm = !self.hot[id].has(hot_flag::RECOVERY);
         if lost.bytes > 0 && calm && !self.recovery[block].has(rec_flag::TIMED_OUT) {
-            self.enter_recovery(conn, id, 0, now);
+            self.enter_recovery(conn, id, 0);
             // Nothing was delivered just now, but the first repair must not wait for something that is.
             let mss = u32::from(self.cold[conn].payload_mss());
             let (hot, rec) = (&mut self.hot[id], &mut self.recovery[block]);

@@ -193,7 +193,7 @@ impl Stack {
         // What is lost for another reason, as a path that has shrunk, is no sign of congestion.
         let found = lost.bytes > 0 || (ended && rec.lost > 0);
         if found && !hot.has(hot_flag::RECOVERY) && !rec.has(rec_flag::TIMED_OUT) {
-            self.enter_recovery(conn, id, news.delivered, now);
+            self.enter_recovery(conn, id, news.delivered);
         }
         let cold = &self.cold[conn];
         let (hot, rec) = (&mut self.hot[id], &mut self.recovery[block]);
@@ -216,12 +216,12 @@ impl Stack {
 
     /// Losses were found: recovery begins (RFC 6675 section 5, RFC 9293 3.8.2 by RFC 5681). `delivered` is what the
     /// acknowledgement that showed them has delivered.
-    pub(crate) fn enter_recovery(&mut self, conn: u32, id: u32, delivered: u32, now: Instant) {
+    pub(crate) fn enter_recovery(&mut self, conn: u32, id: u32, delivered: u32) {
         let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
         let rec = &mut self.recovery[hot.recovery];
         rec.undo = Undo::begin(hot, rec.resent);
         hot.recover = cold.snd_nxt;
-        hot.ssthresh = congestion::ssthresh_on_loss(hot, cold, now);
+        hot.ssthresh = congestion::ssthresh_on_loss(hot, cold);
         hot.set(hot_flag::RECOVERY);
         rec.clear(rec_flag::PROBED | rec_flag::PROBE_DUE);
         rec.prr_begin(hot.flight.bytes, delivered);

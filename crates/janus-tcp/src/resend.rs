@@ -76,7 +76,7 @@ impl Stack {
                 rec.undo = Undo::begin(hot, rec.resent);
             }
         }
-        congestion::on_timeout(hot, cold, first, now);
+        congestion::on_timeout(hot, cold, first);
         hot.recover = cold.snd_nxt;
         hot.dup_acks = 0;
         if repairs {

@@ -93,9 +93,7 @@ impl Stack {
         self.recovery[block].clear(rec_flag::PROBE_DUE);
         let (cold, hot) = (&self.cold[conn], &self.hot[id]);
         let (new, tail) = (hot.unsent.head, hot.flight.tail);
-        let in_flight = (cold.snd_nxt - hot.snd_una).max(0) as u32;
-        let usable = cold.snd_wnd.saturating_sub(in_flight);
-        if new != NONE && u32::from(self.segments[new].len) <= usable {
+        if new != NONE && u32::from(self.segments[new].len) <= hot.usable_window(cold) {
             self.send_first_unsent(conn, id, now, out);
         } else if self.may_repeat(conn, tail) {
             let seg = &mut self.segments[tail];
@@ -124,14 +122,7 @@ impl Stack {
     }
 
     /// What an acknowledgement says of the probe (section 7.4.2). Read before anything is taken out of flight.
-    pub(crate) fn take_probe_ack(
-        &mut self,
-        conn: u32,
-        id: u32,
-        p: &Parsed,
-        news: &News,
-        now: Instant,
-    ) {
+    pub(crate) fn take_probe_ack(&mut self, conn: u32, id: u32, p: &Parsed, news: &News) {
         let block = self.hot[id].recovery;
         let rec = &mut self.recovery[block];
         if !rec.has(rec_flag::PROBED) || p.ack.lt(rec.probe_end) {
@@ -154,7 +145,7 @@ impl Stack {
             // The probe itself repaired a loss, which nobody noticed: the network was congested all the same.
             self.counters.tail_losses += 1;
             let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
-            hot.ssthresh = congestion::ssthresh_on_loss(hot, cold, now);
+            hot.ssthresh = congestion::ssthresh_on_loss(hot, cold);
             hot.cwnd = hot.ssthresh;
         }
     }

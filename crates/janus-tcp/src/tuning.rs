@@ -71,10 +71,7 @@ impl Stack {
                 .receive_buffer(self.cold[conn].profile, &self.config),
             tuning => self.tunings[tuning].buffer,
         };
-        match self.pressure {
-            Pressure::None => buffer,
-            _ => self.pressed(buffer, self.cold[conn].mss),
-        }
+        self.pressed(buffer, self.cold[conn].mss)
     }
 
     /// Bytes that a connection may have written ahead: twice what may be in flight, so that the next flight is there when

@@ -133,7 +133,7 @@ impl Stack {
         let repairs = self.hot[id].recovery != NONE;
         if repairs {
             news.echo_age_ms = self.echo_age(conn, p, now);
-            self.take_probe_ack(conn, id, p, news, now);
+            self.take_probe_ack(conn, id, p, news);
             self.forget_places(id, p.ack);
         }
         let hot = &mut self.hot[id];
@@ -151,7 +151,7 @@ impl Stack {
         }
         if p.flags.contains(Flags::ECE)
             && cold.has(flag::ECN)
-            && congestion::on_ecn(hot, cold, acked, now)
+            && congestion::on_ecn(hot, cold, acked)
         {
             self.counters.mark_reductions += 1;
         }
@@ -261,17 +261,17 @@ impl Stack {
         if self.cold[conn].has(flag::SACK) {
             // Duplicates are not counted, SACKs are (RFC 6675 section 5; RFC 8985 section 6).
             if self.hot[id].recovery != NONE {
-                self.take_probe_ack(conn, id, p, news, now);
+                self.take_probe_ack(conn, id, p, news);
                 self.measure(conn, id, p, &Acked::default(), news, now);
                 self.repair(conn, id, news, now);
             }
         } else if acked == 0 {
-            self.duplicate_ack(conn, id, p, now);
+            self.duplicate_ack(conn, id, p);
         }
     }
 
     /// NewReno (RFC 6582 section 3.2).
-    fn duplicate_ack(&mut self, conn: u32, id: u32, p: &Parsed, now: Instant) {
+    fn duplicate_ack(&mut self, conn: u32, id: u32, p: &Parsed) {
         let cold = &self.cold[conn];
         let mss = u32::from(cold.payload_mss());
         let same_window = u32::from(p.window) << cold.send_scale() == cold.snd_wnd;
@@ -287,7 +287,7 @@ impl Stack {
             hot.cwnd = hot.cwnd.saturating_add(mss).min(most.max(hot.cwnd));
         } else if hot.dup_acks == DUP_THRESHOLD && (p.ack - hot.recover) >= 0 {
             hot.recover = cold.snd_nxt;
-            hot.ssthresh = congestion::ssthresh_on_loss(hot, cold, now);
+            hot.ssthresh = congestion::ssthresh_on_loss(hot, cold);
             reno::enter_recovery(hot, mss);
             self.counters.fast_retransmits += 1;
             self.mark_first_lost(id);

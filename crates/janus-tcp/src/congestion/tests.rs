@@ -132,11 +132,11 @@ fn a_full_window_stays_noted_until_its_data_is_acknowledged() {
 fn a_loss_halves_what_was_in_flight() {
     let mut hot = reno(10_000, u32::MAX);
     hot.flight.bytes = 12_000;
-    assert_eq!(ssthresh_on_loss(&mut hot, &cold(), Instant::ZERO), 5_000);
+    assert_eq!(ssthresh_on_loss(&mut hot, &cold()), 5_000);
     hot.flight.bytes = 6_000;
-    assert_eq!(ssthresh_on_loss(&mut hot, &cold(), Instant::ZERO), 3_000);
+    assert_eq!(ssthresh_on_loss(&mut hot, &cold()), 3_000);
     hot.flight.bytes = 1_000;
-    assert_eq!(ssthresh_on_loss(&mut hot, &cold(), Instant::ZERO), 2_000);
+    assert_eq!(ssthresh_on_loss(&mut hot, &cold()), 2_000);
 }
 
 /// RFC 5681 section 3.1: the threshold is not lowered again for the same segment, the window is one segment.
@@ -144,9 +144,9 @@ fn a_loss_halves_what_was_in_flight() {
 fn a_timeout_starts_from_one_segment() {
     let mut hot = reno(10_000, u32::MAX);
     hot.flight.bytes = 10_000;
-    on_timeout(&mut hot, &cold(), true, Instant::ZERO);
+    on_timeout(&mut hot, &cold(), true);
     assert_eq!((hot.cwnd, hot.ssthresh), (MSS, 5_000));
-    on_timeout(&mut hot, &cold(), false, Instant::ZERO);
+    on_timeout(&mut hot, &cold(), false);
     assert_eq!((hot.cwnd, hot.ssthresh), (MSS, 5_000));
 }
 
@@ -219,7 +219,7 @@ fn after_a_loss_slow_start_is_the_plain_one() {
         (0..10).for_each(|ack| on_rtt(&mut hot, rtt_us, ack == 9));
     }
     hot.flight.bytes = 100_000;
-    on_timeout(&mut hot, &cold(), true, Instant::ZERO);
+    on_timeout(&mut hot, &cold(), true);
     ack(&mut hot, &cold(), 1_000);
     assert_eq!((hot.cwnd, hot.ssthresh), (2_000, 50_000));
 }

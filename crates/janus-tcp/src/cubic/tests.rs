@@ -191,7 +191,7 @@ fn after_a_timeout_the_curve_begins_at_its_middle() {
     };
     let mut hot = hot(1_000_000);
     hot.flight.bytes = 1_000_000;
-    congestion::on_timeout(&mut hot, &cold, true, Instant::ZERO);
+    congestion::on_timeout(&mut hot, &cold, true);
     assert_eq!((hot.cwnd, hot.ssthresh), (MSS, 700_000));
     hot.cwnd = hot.ssthresh;
     round(&mut hot);

@@ -150,17 +150,17 @@ fn marked(cwnd: u32) -> (Hot, Tcb) {
 #[test]
 fn a_mark_lowers_the_window_once_for_each_flight() {
     let (mut hot, mut tcb) = marked(10_000);
-    assert!(congestion::on_ecn(&mut hot, &tcb, 1_000, Instant::ZERO));
+    assert!(congestion::on_ecn(&mut hot, &tcb, 1_000));
     assert_eq!((hot.cwnd, hot.ssthresh, hot.cwr_due), (5_000, 5_000, true));
     // The rest of this flight says the same, and makes nothing grow.
     hot.snd_una = SeqNum(10_000);
-    assert!(!congestion::on_ecn(&mut hot, &tcb, 9_000, Instant::ZERO));
+    assert!(!congestion::on_ecn(&mut hot, &tcb, 9_000));
     hot.cwnd_limited = true;
     congestion::on_ack(&mut hot, &tcb, 9_000, Instant::ZERO);
     assert_eq!(hot.cwnd, 5_000);
     // The next one speaks for itself.
     (tcb.snd_nxt, hot.snd_una, hot.flight.bytes) = (SeqNum(15_000), SeqNum(11_000), 4_000);
-    assert!(congestion::on_ecn(&mut hot, &tcb, 1_000, Instant::ZERO));
+    assert!(congestion::on_ecn(&mut hot, &tcb, 1_000));
     assert_eq!(hot.cwnd, 2_500);
 }
 
@@ -168,15 +168,12 @@ fn a_mark_lowers_the_window_once_for_each_flight() {
 #[test]
 fn a_mark_and_a_loss_in_one_flight_count_once() {
     let (mut hot, tcb) = marked(10_000);
-    assert!(congestion::on_ecn(&mut hot, &tcb, 1_000, Instant::ZERO));
-    assert_eq!(
-        congestion::ssthresh_on_loss(&mut hot, &tcb, Instant::ZERO),
-        5_000
-    );
+    assert!(congestion::on_ecn(&mut hot, &tcb, 1_000));
+    assert_eq!(congestion::ssthresh_on_loss(&mut hot, &tcb), 5_000);
     let (mut hot, tcb) = marked(10_000);
-    hot.ssthresh = congestion::ssthresh_on_loss(&mut hot, &tcb, Instant::ZERO);
+    hot.ssthresh = congestion::ssthresh_on_loss(&mut hot, &tcb);
     hot.recover = tcb.snd_nxt;
-    assert!(!congestion::on_ecn(&mut hot, &tcb, 1_000, Instant::ZERO));
+    assert!(!congestion::on_ecn(&mut hot, &tcb, 1_000));
     assert_eq!(hot.cwnd, 10_000);
     assert!(hot.cwr_due, "the window falls, and the peer is told");
 }
@@ -192,5 +189,5 @@ fn old_ends_follow_the_stream_round() {
         congestion::on_ack(&mut hot, &tcb, 1_000, Instant::ZERO);
     }
     hot.snd_una += 1_000u32;
-    assert!(congestion::on_ecn(&mut hot, &tcb, 1_000, Instant::ZERO));
+    assert!(congestion::on_ecn(&mut hot, &tcb, 1_000));
 }
