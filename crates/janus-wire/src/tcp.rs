@@ -7,7 +7,7 @@ use crate::{Malformed, Result, SeqNum, be16, be32};
 use core::fmt;
 use core::ops::{BitAnd, BitOr, BitOrAssign};
 
-pub use options::{Options, OptionsToSend, SackBlocks};
+pub use options::{Options, OptionsToSend, SackBlocks, UserTimeout};
 
 /// Bytes of a header without options.
 pub const LEN: usize = 20;

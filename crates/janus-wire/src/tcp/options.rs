@@ -1,5 +1,8 @@
-//! TCP options: maximum segment size (RFC 9293), window scale and timestamps (RFC 7323), SACK (RFC 2018). Reading is
-//! tolerant, writing keeps the order and padding that Linux uses, which middleboxes know and packet comparers expect.
+//! TCP options: maximum segment size (RFC 9293), window scale and timestamps (RFC 7323), SACK (RFC 2018), the user
+//! timeout (RFC 5482). Reading is tolerant, writing keeps the order and padding that Linux uses, which middleboxes know
+//! and packet comparers expect; what Linux does not send stands last.
+
+use core::num::NonZeroU16;
 
 use crate::SeqNum;
 
@@ -15,6 +18,7 @@ const WINDOW_SCALE: u8 = 3;
 const SACK_PERMITTED: u8 = 4;
 const SACK: u8 = 5;
 const TIMESTAMPS: u8 = 8;
+const USER_TIMEOUT: u8 = 28;
 
 /// The SACK blocks of one segment, in wire order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,6 +66,61 @@ impl SackBlocks {
     }
 }
 
+/// How long the sender keeps a connection alive that gets nowhere (RFC 5482 section 3.3): fifteen bits of seconds or, with
+/// the top bit, of minutes. Never zero, which is reserved (section 3.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct UserTimeout(NonZeroU16);
+
+impl UserTimeout {
+    /// The longest there is: 32,767 minutes.
+    pub const LONGEST_SECS: u32 = Self::NUMBER as u32 * 60;
+    const MINUTES: u16 = 1 << 15;
+    const NUMBER: u16 = Self::MINUTES - 1;
+
+    /// As on the wire. `None`: it is one of the reserved values.
+    #[inline]
+    pub const fn from_bits(bits: u16) -> Option<Self> {
+        if bits & Self::NUMBER == 0 {
+            return None;
+        }
+        match NonZeroU16::new(bits) {
+            Some(bits) => Some(Self(bits)),
+            None => None,
+        }
+    }
+
+    /// As it goes on the wire.
+    #[inline]
+    pub const fn bits(self) -> u16 {
+        self.0.get()
+    }
+
+    /// The shortest that is no shorter than `secs`, as far as there is one.
+    pub const fn from_secs(secs: u32) -> Self {
+        let bits = if secs <= Self::NUMBER as u32 {
+            secs as u16
+        } else if secs < Self::LONGEST_SECS {
+            Self::MINUTES | secs.div_ceil(60) as u16
+        } else {
+            u16::MAX
+        };
+        match NonZeroU16::new(bits) {
+            Some(bits) => Self(bits),
+            None => Self(NonZeroU16::MIN),
+        }
+    }
+
+    /// Seconds.
+    pub const fn as_secs(self) -> u32 {
+        let number = (self.bits() & Self::NUMBER) as u32;
+        if self.bits() & Self::MINUTES == 0 {
+            number
+        } else {
+            number * 60
+        }
+    }
+}
+
 /// The options of one segment, as read or to be written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
@@ -75,6 +134,8 @@ pub struct Options {
     pub sack_permitted: bool,
     /// SACK blocks.
     pub sack: SackBlocks,
+    /// User timeout.
+    pub user_timeout: Option<UserTimeout>,
 }
 
 /// What [`super::emit`] writes: the same record, filled by the sender.
@@ -88,6 +149,7 @@ impl Options {
         timestamps: None,
         sack_permitted: false,
         sack: SackBlocks::NONE,
+        user_timeout: None,
     };
 
     /// Only timestamps, what nearly every segment of an established connection carries.
@@ -114,6 +176,7 @@ impl Options {
             + self.timestamps.is_some() as usize * 12
             + sack_permitted_alone as usize * 4
             + self.window_scale.is_some() as usize * 4
+            + self.user_timeout.is_some() as usize * 4
     }
 
     /// How many of the blocks fit behind `used` bytes.
@@ -138,6 +201,7 @@ impl Options {
             window_scale: None,
             timestamps: Some(ts),
             sack_permitted: false,
+            user_timeout: None,
             sack,
         } = self
             && sack.is_empty()
@@ -174,6 +238,10 @@ impl Options {
                 put(&left.0.to_be_bytes());
                 put(&right.0.to_be_bytes());
             }
+        }
+        if let Some(timeout) = self.user_timeout {
+            let [high, low] = timeout.bits().to_be_bytes();
+            put(&[USER_TIMEOUT, 4, high, low]);
         }
         at
     }
@@ -245,6 +313,11 @@ fn read_one(options: &mut Options, kind: u8, body: &[u8]) {
             if let Ok(b) = <&[u8; 8]>::try_from(body) {
                 options.timestamps = Some((crate::be32(b, 0), crate::be32(b, 4)));
             }
+        }
+        // The reserved values are no values (RFC 5482 section 3.4).
+        (USER_TIMEOUT, &[high, low]) => {
+            let bits = u16::from_be_bytes([high, low]);
+            options.user_timeout = UserTimeout::from_bits(bits).or(options.user_timeout);
         }
         (SACK, body) => {
             let (blocks, odd) = body.as_chunks::<8>();

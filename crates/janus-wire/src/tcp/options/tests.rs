@@ -27,6 +27,7 @@ fn a_syn_looks_like_one_of_linux() {
         timestamps: Some((1, 0)),
         sack_permitted: true,
         sack: SackBlocks::NONE,
+        user_timeout: None,
     };
     assert_eq!(
         bytes_of(&syn),
@@ -80,6 +81,54 @@ fn blocks_beyond_the_room_are_left_out() {
     assert!(!full.push(SeqNum(9), SeqNum(10)));
 }
 
+/// RFC 5482 section 3.3, figure 1, and the reserved values of section 3.4.
+#[test]
+fn user_timeouts_count_seconds_or_minutes() {
+    let read = |high: u8, low: u8| parse(&[28, 4, high, low]).user_timeout;
+    let seconds = |high, low| read(high, low).map(UserTimeout::as_secs);
+    assert_eq!(seconds(0, 1), Some(1));
+    assert_eq!(seconds(0x7f, 0xff), Some(32_767));
+    assert_eq!(seconds(0x80, 1), Some(60));
+    assert_eq!(seconds(0xff, 0xff), Some(32_767 * 60));
+    assert_eq!((read(0, 0), read(0x80, 0)), (None, None));
+    assert_eq!(parse(&[28, 3, 1, 1]).user_timeout, None);
+    for (secs, written) in [
+        (0, 1),
+        (1, 1),
+        (300, 300),
+        (32_767, 32_767),
+        (32_768, 0x8000 | 547),
+        (32_767 * 60, 0xffff),
+        (u32::MAX, 0xffff),
+    ] {
+        assert_eq!(UserTimeout::from_secs(secs).bits(), written, "{secs} s");
+    }
+}
+
+#[test]
+fn a_user_timeout_stands_behind_what_linux_sends() {
+    let five_minutes = Some(UserTimeout::from_secs(300));
+    let syn = Options {
+        mss: Some(1460),
+        window_scale: Some(7),
+        timestamps: Some((1, 0)),
+        sack_permitted: true,
+        ..Options::NONE
+    };
+    let with = Options {
+        user_timeout: five_minutes,
+        ..syn
+    };
+    let tail = [28, 4, 1, 44];
+    assert_eq!(bytes_of(&with), [&bytes_of(&syn)[..], &tail].concat());
+    let ack = Options {
+        user_timeout: five_minutes,
+        ..Options::timestamps(5, 6)
+    };
+    let plain = bytes_of(&Options::timestamps(5, 6));
+    assert_eq!(bytes_of(&ack), [&plain[..], &tail].concat());
+}
+
 #[test]
 fn lengths_that_lie_end_the_walk_and_keep_what_was_read() {
     let mss = [2, 4, 5, 180];
@@ -118,7 +167,7 @@ proptest! {
 
     /// Noise made of plausible kinds and lengths reaches deeper than uniform bytes do.
     #[test]
-    fn plausible_noise_never_panics(parts in proptest::collection::vec((0u8..10, 0u8..20, any::<[u8; 4]>()), 0..8)) {
+    fn plausible_noise_never_panics(parts in proptest::collection::vec((0u8..30, 0u8..20, any::<[u8; 4]>()), 0..8)) {
         let bytes: Vec<u8> = parts.iter().flat_map(|(k, l, b)| [*k, *l, b[0], b[1], b[2], b[3]]).take(LEN_MAX).collect();
         let read = parse(&bytes);
         prop_assert!(read.sack.as_slice().len() <= SACK_BLOCKS_MAX);
@@ -130,12 +179,23 @@ proptest! {
         prop_assert_eq!(parse(&bytes), parse_any(&bytes));
     }
 
+    /// Never shorter than asked for, and by less than a minute longer.
+    #[test]
+    fn user_timeouts_are_rounded_up(secs in 1..=UserTimeout::LONGEST_SECS) {
+        let timeout = UserTimeout::from_secs(secs);
+        prop_assert!((secs..secs + 60).contains(&timeout.as_secs()));
+        prop_assert!(secs > 32_767 || timeout.as_secs() == secs);
+        prop_assert_eq!(UserTimeout::from_bits(timeout.bits()), Some(timeout));
+    }
+
     #[test]
     fn what_is_written_is_read_back(
         mss: Option<u16>, window_scale: Option<u8>, timestamps: Option<(u32, u32)>, sack_permitted: bool,
-        blocks in proptest::collection::vec(any::<(u32, u32)>(), 0..=SACK_BLOCKS_MAX),
+        blocks in proptest::collection::vec(any::<(u32, u32)>(), 0..=SACK_BLOCKS_MAX), user_timeout: Option<u16>,
     ) {
-        let sent = Options { mss, window_scale, timestamps, sack_permitted, sack: seq_blocks(&blocks) };
+        let user_timeout = user_timeout.and_then(UserTimeout::from_bits);
+        let sack = seq_blocks(&blocks);
+        let sent = Options { mss, window_scale, timestamps, sack_permitted, sack, user_timeout };
         let bytes = bytes_of(&sent);
         prop_assert!(bytes.len() <= LEN_MAX);
         let read = parse(&bytes);
@@ -143,6 +203,7 @@ proptest! {
         prop_assert_eq!(read.window_scale, window_scale);
         prop_assert_eq!(read.timestamps, timestamps);
         prop_assert_eq!(read.sack_permitted, sack_permitted);
+        prop_assert_eq!(read.user_timeout, user_timeout);
         let fit = read.sack.len();
         prop_assert_eq!(read.sack.as_slice(), &sent.sack.as_slice()[..fit]);
         prop_assert!(fit == blocks.len() || bytes.len() + 8 > LEN_MAX);
