@@ -10,6 +10,8 @@
 pub mod abi;
 mod errno;
 mod family;
+pub mod frames;
+mod host;
 mod options;
 mod ports;
 mod sockets;
@@ -17,5 +19,6 @@ mod table;
 mod tcp_options;
 
 pub use errno::Errno;
+pub use host::{Host, ORIGIN, Sent};
 pub use sockets::Sockets;
 pub use table::FDS_MAX;

@@ -7,7 +7,6 @@
 
 #![forbid(unsafe_code)]
 
-mod frames;
 pub mod goodput;
 pub mod hostile;
 pub mod net;

@@ -4,8 +4,8 @@
 //! be written as pcapng.
 //! What never lives here: applications (those are the tests), and what a stack ought to do.
 
-use crate::frames;
 use janus_mem::{Depot, Growth};
+use janus_posix::frames;
 use janus_tcp::{Config, Instant, Interface, IpCidr, Secrets, Stack};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

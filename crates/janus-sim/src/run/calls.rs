@@ -96,11 +96,10 @@ impl Runner<'_> {
             ("send", [fd, data, n, flags]) | ("sendto", [fd, data, n, flags, _, _]) => {
                 return self.send(fd, data, len(n)?, c_int(flags)?, progress);
             }
-            ("shutdown", [fd, how]) => zero(self.world.sockets.shutdown(
-                now,
-                self.live(fd)?,
-                c_int(how)?,
-            )),
+            ("shutdown", [fd, how]) => {
+                let (fd, how) = (self.live(fd)?, c_int(how)?);
+                zero(self.world.sockets.shutdown(now, fd, how))
+            }
             ("close", [fd]) => self.close(fd)?,
             ("setsockopt", [fd, level, name, value, _]) => {
                 let fd = self.live(fd)?;
@@ -341,7 +340,8 @@ impl Runner<'_> {
         let script = int(fd)?;
         let live = self.live(fd)?;
         self.fds.retain(|fd| fd.script != script);
-        Ok(zero(self.world.sockets.close(self.world.instant(), live)))
+        let now = self.world.instant();
+        Ok(zero(self.world.sockets.close(now, live)))
     }
 
     /// `getsockopt(4, SOL_SOCKET, SO_ERROR, [0], [4]) = 0`: the value in brackets is the one expected.

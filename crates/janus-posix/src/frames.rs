@@ -9,10 +9,10 @@ const BURST: usize = 64;
 /// Bursts a stack may hand out at one moment. A stack that has more to say says it for ever.
 const BURSTS_MAX: usize = 100_000;
 /// The largest packet that fits a buffer.
-pub(crate) const PACKET_MAX: usize = SLOT_SIZE - HEADROOM as usize;
+pub const PACKET_MAX: usize = SLOT_SIZE - HEADROOM as usize;
 
 /// Hands `packet` to the stack. False when no buffer is free or it fits none: as on a real device, it is lost.
-pub(crate) fn deliver(stack: &mut Stack, now: Instant, packet: &[u8]) -> bool {
+pub fn deliver(stack: &mut Stack, now: Instant, packet: &[u8]) -> bool {
     if packet.len() > PACKET_MAX {
         return false;
     }
@@ -27,7 +27,7 @@ pub(crate) fn deliver(stack: &mut Stack, now: Instant, packet: &[u8]) -> bool {
 }
 
 /// Takes all that the stack has to send now. Buffers that are lent go home at once.
-pub(crate) fn collect(stack: &mut Stack, now: Instant, mut each: impl FnMut(&[u8])) {
+pub fn collect(stack: &mut Stack, now: Instant, mut each: impl FnMut(&[u8])) {
     let mut frames = Vec::with_capacity(BURST);
     for _ in 0..BURSTS_MAX {
         if !stack.wants_transmit() {

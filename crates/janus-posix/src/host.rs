@@ -1,0 +1,131 @@
+//! A host with one stack, its sockets and its clock, and nothing else: no device, no thread. Time moves only here, from
+//! one deadline of the stack to the next, and every packet the stack sends is kept with the moment at which it was sent.
+//! The script runner and the packetdrill door are two ways to sit on one of these.
+//! What never lives here: a wait, and what anybody thinks of a packet.
+
+use crate::Sockets;
+use crate::frames;
+use janus_mem::{Depot, Growth, MemError};
+use janus_tcp::{Config, Instant, Interface, Secrets, Stack};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Packet buffers of the stack.
+const BUFFERS: u32 = 4_096;
+/// The stack's clock at the start; not zero, as no real clock is.
+pub const ORIGIN: Instant = Instant::from_millis(1_000_000);
+/// How long an abandoned stack is given to end everything by its own timers. TIME-WAIT and the retransmissions of an
+/// orphan are what takes longest.
+const AFTERMATH: Duration = Duration::from_secs(7_200);
+
+/// A packet that the stack sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// Microseconds since the start.
+    pub at: u64,
+    /// From the IP header on.
+    pub bytes: Vec<u8>,
+}
+
+/// A stack, its sockets, its clock, and what it has sent.
+pub struct Host {
+    /// The calls of its one process. Who makes one calls [`Host::settle`] after it.
+    pub sockets: Sockets,
+    depot: Arc<Depot>,
+    now: Instant,
+    outbox: VecDeque<Sent>,
+}
+
+impl Host {
+    /// A host without sockets, at time 0. The same seed gives the same initial sequence numbers, timestamps and ports.
+    pub fn new(config: Config, interface: Interface, seed: u64) -> Result<Host, MemError> {
+        let depot = Depot::new(BUFFERS, &Growth::Inline)?;
+        let secrets = Secrets::from_seed(seed);
+        let stack = Stack::new(config, interface, secrets, depot.pool(), &Growth::Inline)?;
+        Ok(Host {
+            sockets: Sockets::new(stack, seed),
+            depot,
+            now: ORIGIN,
+            outbox: VecDeque::new(),
+        })
+    }
+
+    /// The stack's clock.
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// Microseconds since the start.
+    pub fn micros(&self) -> u64 {
+        self.now.saturating_since(ORIGIN).as_micros() as u64
+    }
+
+    /// When the stack will do something by itself, in microseconds since the start; rounded up.
+    pub fn next_deadline(&self) -> Option<u64> {
+        let deadline = self.sockets.stack().next_deadline()?;
+        Some(deadline.saturating_since(ORIGIN).as_nanos().div_ceil(1_000) as u64)
+    }
+
+    /// Lets the stack say all it has to say at this moment.
+    pub fn settle(&mut self) {
+        let at = self.micros();
+        let outbox = &mut self.outbox;
+        let stack = self.sockets.stack_mut();
+        frames::collect(stack, self.now, |bytes| {
+            let bytes = bytes.to_vec();
+            outbox.push_back(Sent { at, bytes });
+        });
+        while stack.pop_ready().is_some() {}
+    }
+
+    /// Hands the stack an IP packet, whatever is in it. False when no buffer is free or it fits none.
+    pub fn deliver(&mut self, packet: &[u8]) -> bool {
+        let taken = frames::deliver(self.sockets.stack_mut(), self.now, packet);
+        self.settle();
+        taken
+    }
+
+    /// Moves on to the stack's next deadline, if that is not after `limit`; else to `limit`, and says false.
+    pub fn step(&mut self, limit: u64) -> bool {
+        let limit = ORIGIN + Duration::from_micros(limit);
+        let deadline = self
+            .sockets
+            .stack()
+            .next_deadline()
+            .filter(|at| *at <= limit);
+        self.now = self.now.max(deadline.unwrap_or(limit));
+        if deadline.is_some() {
+            self.sockets.stack_mut().advance(self.now);
+            self.settle();
+        }
+        deadline.is_some()
+    }
+
+    /// The oldest packet that was sent and not yet looked at.
+    pub fn pop_sent(&mut self) -> Option<Sent> {
+        self.outbox.pop_front()
+    }
+
+    /// Closes every socket, lets the peer be silent for ever, and says what the stack has not given back by then.
+    pub fn leftovers(mut self) -> Vec<String> {
+        self.sockets.close_all(self.now);
+        self.settle();
+        let limit = self.micros() + AFTERMATH.as_micros() as u64;
+        while self.step(limit) {}
+        let stack = self.sockets.stack_mut();
+        stack.pool().flush();
+        let outstanding = self.depot.stats().outstanding;
+        let counts = [
+            ("connections", stack.connections()),
+            ("hot blocks", stack.hot_in_use()),
+            ("segments", stack.segments_in_use()),
+            ("half-open records", stack.half_open()),
+            ("TIME-WAIT records", stack.in_time_wait()),
+            ("packet buffers", outstanding),
+        ];
+        let left = counts.into_iter().filter(|(_, count)| *count > 0);
+        left.map(|(what, count)| format!("{count} {what}"))
+            .collect()
+    }
+}
