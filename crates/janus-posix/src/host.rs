@@ -107,6 +107,11 @@ impl Host {
         self.outbox.pop_front()
     }
 
+    /// Whether there is one.
+    pub fn has_sent(&self) -> bool {
+        !self.outbox.is_empty()
+    }
+
     /// Closes every socket, lets the peer be silent for ever, and says what the stack has not given back by then.
     pub fn leftovers(mut self) -> Vec<String> {
         self.sockets.close_all(self.now);

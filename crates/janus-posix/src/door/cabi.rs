@@ -1,0 +1,13 @@
+//! What the C interface of sockets looks like in memory, and how to reach it safely: pointers of the caller, addresses,
+//! vectors of buffers, messages, polled descriptors. Nothing here knows of packetdrill or of a clock: a library that
+//! is preloaded into a program meets the same bytes.
+
+pub(crate) mod errno;
+#[allow(dead_code)] // until the sockets can be waited for
+pub(crate) mod events;
+pub(crate) mod iovec;
+pub(crate) mod memory;
+#[allow(dead_code)] // names and control bytes, until the sockets take them
+pub(crate) mod message;
+pub(crate) mod sockaddr;
+pub(crate) mod thread;

@@ -1,0 +1,109 @@
+//! Vectors of buffers, and one buffer as the shortest of them.
+
+use super::memory::UserPtr;
+use crate::Errno;
+
+/// `UIO_MAXIOV`.
+pub(crate) const IOV_MAX: usize = 1_024;
+/// `sizeof(struct iovec)`.
+const IOVEC_LEN: usize = 2 * size_of::<usize>();
+/// What one call moves at most; it is more than the largest buffer of a socket holds.
+pub(crate) const CHUNK: usize = 16 << 20;
+
+/// Buffers of the caller, one after the other.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Buffers {
+    spans: Vec<(UserPtr, usize)>,
+    len: usize,
+}
+
+impl Buffers {
+    pub(crate) fn one(pointer: UserPtr, len: usize) -> Buffers {
+        Buffers {
+            spans: vec![(pointer, len)],
+            len,
+        }
+    }
+
+    /// The vector at `pointer`, with the kernel's bounds (import_iovec).
+    pub(crate) fn read(pointer: UserPtr, count: usize) -> Result<Buffers, Errno> {
+        if count > IOV_MAX {
+            return Err(Errno::EINVAL);
+        }
+        let bytes = pointer.bytes(count * IOVEC_LEN)?;
+        let mut buffers = Buffers {
+            spans: Vec::with_capacity(count),
+            len: 0,
+        };
+        for entry in bytes.chunks_exact(IOVEC_LEN) {
+            let (base, len) = entry.split_at(IOVEC_LEN / 2);
+            let word = |bytes: &[u8]| usize::from_ne_bytes(*bytes.first_chunk().unwrap_or(&[0; 8]));
+            let (base, len) = (word(base), word(len));
+            if isize::try_from(len).is_err() {
+                return Err(Errno::EINVAL);
+            }
+            // SAFETY: the caller gave the vector away, and with it what it names.
+            buffers
+                .spans
+                .push((unsafe { UserPtr::from_address(base) }, len));
+            buffers.len = buffers.len.saturating_add(len);
+        }
+        if isize::try_from(buffers.len).is_err() {
+            return Err(Errno::EINVAL);
+        }
+        Ok(buffers)
+    }
+
+    /// Bytes in all of them.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The pieces that hold what begins at `from`, at most `len` bytes.
+    fn pieces(&self, from: usize, len: usize) -> impl Iterator<Item = (UserPtr, usize)> {
+        let mut skip = from;
+        let mut left = len;
+        self.spans.iter().filter_map(move |&(pointer, len)| {
+            let skipped = skip.min(len);
+            skip -= skipped;
+            let here = (len - skipped).min(left);
+            left -= here;
+            (here > 0).then(|| (pointer.offset(skipped), here))
+        })
+    }
+
+    /// At most `len` bytes from the place `from` on. What cannot be read ends it; if that is all, the address is bad.
+    pub(crate) fn gather(&self, from: usize, len: usize) -> Result<Vec<u8>, Errno> {
+        let wanted = len.min(self.len.saturating_sub(from));
+        let mut bytes = vec![0; wanted];
+        let mut done = 0;
+        for (pointer, len) in self.pieces(from, wanted) {
+            let n = pointer.read_some(&mut bytes[done..done + len]);
+            done += n;
+            if n < len {
+                break;
+            }
+        }
+        if done == 0 && wanted > 0 {
+            return Err(Errno::EFAULT);
+        }
+        bytes.truncate(done);
+        Ok(bytes)
+    }
+
+    /// Puts bytes at the place `from` and on; says how many found one, unless none did and that is because of an address.
+    pub(crate) fn scatter(&self, from: usize, bytes: &[u8]) -> Result<usize, Errno> {
+        let mut done = 0;
+        for (pointer, len) in self.pieces(from, bytes.len()) {
+            let n = pointer.write_some(&bytes[done..done + len]);
+            done += n;
+            if n < len {
+                break;
+            }
+        }
+        if done == 0 && !bytes.is_empty() && self.len > from {
+            return Err(Errno::EFAULT);
+        }
+        Ok(done)
+    }
+}

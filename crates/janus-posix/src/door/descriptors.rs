@@ -1,0 +1,59 @@
+//! Which descriptor of the process stands for what. They are real ones, of an event counter that nobody uses: the tool
+//! closes what a script left open by the C library's `close`, and wants to find a descriptor there.
+
+use crate::Errno;
+use std::collections::BTreeMap;
+
+/// What a descriptor stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    /// A socket, or what `epoll_create` gave: the number in [`crate::Sockets`].
+    Socket(i32),
+    /// The reading end of a pipe.
+    PipeOut(usize),
+    /// The writing end.
+    PipeIn(usize),
+}
+
+#[derive(Default)]
+pub(super) struct Descriptors {
+    open: BTreeMap<i32, Kind>,
+}
+
+impl Descriptors {
+    /// A new descriptor. What had the same number and was closed behind our back is given back.
+    pub(super) fn add(&mut self, kind: Kind) -> Result<(i32, Option<Kind>), Errno> {
+        let fd = reserve()?;
+        Ok((fd, self.open.insert(fd, kind)))
+    }
+
+    pub(super) fn get(&self, fd: i32) -> Result<Kind, Errno> {
+        self.open.get(&fd).copied().ok_or(Errno::EBADF)
+    }
+
+    /// The socket behind a descriptor.
+    pub(super) fn socket(&self, fd: i32) -> Result<i32, Errno> {
+        match self.get(fd)? {
+            Kind::Socket(socket) => Ok(socket),
+            Kind::PipeOut(_) | Kind::PipeIn(_) => Err(Errno::ENOTSOCK),
+        }
+    }
+
+    /// Closes it.
+    pub(super) fn remove(&mut self, fd: i32) -> Result<Kind, Errno> {
+        let kind = self.open.remove(&fd).ok_or(Errno::EBADF)?;
+        // SAFETY: it was made here, and nobody is told of it after this. If it was closed already the call says so.
+        unsafe { libc::close(fd) };
+        Ok(kind)
+    }
+}
+
+/// A number that nothing else in the process has.
+fn reserve() -> Result<i32, Errno> {
+    // SAFETY: the call takes no memory; who gets the number owns it.
+    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+    if fd < 0 {
+        return Err(Errno::EMFILE);
+    }
+    Ok(fd)
+}

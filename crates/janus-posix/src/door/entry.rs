@@ -1,0 +1,397 @@
+//! The functions themselves: from C's arguments to the calls, and from their outcome to a number and `errno`. A panic
+//! stops here: it becomes a message on standard error, and the host is out of order.
+
+use super::cabi::errno;
+use super::cabi::iovec::Buffers;
+use super::cabi::memory::UserPtr;
+use super::cabi::message::Message;
+use super::room::Room;
+use super::table::U;
+use super::{calls, netdev, transfer, wait};
+use crate::Errno;
+use core::ffi::{c_int, c_longlong, c_uint, c_ulong, c_void};
+use libc::{epoll_event, iovec, msghdr, nfds_t, pollfd, size_t, sockaddr, socklen_t, ssize_t};
+use libc::{loff_t, timeval};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What `userdata` points to.
+pub(super) struct User {
+    /// Without it, the settings were wrong.
+    room: Option<Room>,
+    out_of_order: AtomicBool,
+}
+
+impl User {
+    pub(super) fn new(room: Option<Room>) -> User {
+        User {
+            room,
+            out_of_order: AtomicBool::new(false),
+        }
+    }
+}
+
+/// Carries out a call.
+fn enter<T: Into<i64>>(user: U, name: &str, call: impl FnOnce(&Room) -> Result<T, Errno>) -> isize {
+    let outcome = match attend(user, |user| {
+        let room = match &user.room {
+            Some(room) if !user.out_of_order.load(Ordering::Relaxed) => room,
+            _ => return Err(Errno(libc::EIO)),
+        };
+        catch_unwind(AssertUnwindSafe(|| call(room))).unwrap_or_else(|_| {
+            eprintln!("janus: {name} panicked; every call fails from now on");
+            user.out_of_order.store(true, Ordering::Relaxed);
+            Err(Errno(libc::EIO))
+        })
+    }) {
+        Some(outcome) => outcome,
+        None => Err(Errno::EINVAL),
+    };
+    match outcome {
+        Ok(value) => value.into() as isize,
+        Err(reason) => {
+            errno::set(reason);
+            -1
+        }
+    }
+}
+
+/// Keeps what `userdata` points to alive for as long as the call lasts.
+fn attend<T>(user: U, call: impl FnOnce(&User) -> T) -> Option<T> {
+    let user = user.cast_const().cast::<User>();
+    if user.is_null() {
+        return None;
+    }
+    // SAFETY: `userdata` came from `Arc::into_raw` and `free`, which ends its life, was not called yet.
+    let user = unsafe {
+        Arc::increment_strong_count(user);
+        Arc::from_raw(user)
+    };
+    Some(call(&user))
+}
+
+/// A pointer of the caller.
+fn at<T>(pointer: *const T) -> UserPtr {
+    // SAFETY: these functions are called under the contracts of POSIX's, which give away what they point to.
+    unsafe { UserPtr::new(pointer) }
+}
+
+pub(super) unsafe extern "C" fn free(u: U) {
+    let ended = attend(u, |user| {
+        let end = || user.room.as_ref().map(Room::end);
+        catch_unwind(AssertUnwindSafe(end)).is_ok()
+    });
+    if ended.is_some() {
+        // SAFETY: it came from `Arc::into_raw`, and the caller lets go of it here. Whoever is still in a call has a
+        // share of his own.
+        drop(unsafe { Arc::from_raw(u.cast_const().cast::<User>()) });
+    }
+}
+
+pub(super) unsafe extern "C" fn socket(u: U, domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    enter(u, "socket", |room| {
+        calls::socket(room, domain, kind, protocol)
+    }) as c_int
+}
+
+pub(super) unsafe extern "C" fn bind(
+    u: U,
+    fd: c_int,
+    name: *const sockaddr,
+    len: socklen_t,
+) -> c_int {
+    enter(u, "bind", |room| calls::bind(room, fd, at(name), len)) as c_int
+}
+
+pub(super) unsafe extern "C" fn listen(u: U, fd: c_int, backlog: c_int) -> c_int {
+    enter(u, "listen", |room| calls::listen(room, fd, backlog)) as c_int
+}
+
+pub(super) unsafe extern "C" fn accept(
+    u: U,
+    fd: c_int,
+    name: *mut sockaddr,
+    len: *mut socklen_t,
+) -> c_int {
+    enter(u, "accept", |room| {
+        calls::accept(room, fd, at(name), at(len))
+    }) as c_int
+}
+
+pub(super) unsafe extern "C" fn connect(
+    u: U,
+    fd: c_int,
+    name: *const sockaddr,
+    len: socklen_t,
+) -> c_int {
+    enter(u, "connect", |room| calls::connect(room, fd, at(name), len)) as c_int
+}
+
+pub(super) unsafe extern "C" fn read(u: U, fd: c_int, into: *mut c_void, len: size_t) -> ssize_t {
+    enter(u, "read", |room| {
+        transfer::receive(room, fd, &Buffers::one(at(into), len), 0)
+    })
+}
+
+pub(super) unsafe extern "C" fn readv(
+    u: U,
+    fd: c_int,
+    vector: *const iovec,
+    count: c_int,
+) -> ssize_t {
+    enter(u, "readv", |room| {
+        calls::check(room, fd)?;
+        transfer::receive(room, fd, &buffers(vector, count)?, 0)
+    })
+}
+
+pub(super) unsafe extern "C" fn recv(
+    u: U,
+    fd: c_int,
+    into: *mut c_void,
+    len: size_t,
+    flags: c_int,
+) -> ssize_t {
+    enter(u, "recv", |room| {
+        transfer::receive(room, fd, &Buffers::one(at(into), len), flags)
+    })
+}
+
+pub(super) unsafe extern "C" fn recvfrom(
+    u: U,
+    fd: c_int,
+    into: *mut c_void,
+    len: size_t,
+    flags: c_int,
+    name: *mut sockaddr,
+    name_len: *mut socklen_t,
+) -> ssize_t {
+    enter(u, "recvfrom", |room| {
+        let buffers = Buffers::one(at(into), len);
+        transfer::receive_from(room, fd, &buffers, flags, at(name), at(name_len))
+    })
+}
+
+pub(super) unsafe extern "C" fn recvmsg(
+    u: U,
+    fd: c_int,
+    message: *mut msghdr,
+    flags: c_int,
+) -> ssize_t {
+    enter(u, "recvmsg", |room| {
+        calls::check(room, fd)?;
+        transfer::receive_message(room, fd, &Message::read(at(message))?, flags)
+    })
+}
+
+pub(super) unsafe extern "C" fn write(
+    u: U,
+    fd: c_int,
+    from: *const c_void,
+    len: size_t,
+) -> ssize_t {
+    enter(u, "write", |room| {
+        transfer::send(room, fd, &Buffers::one(at(from), len), 0)
+    })
+}
+
+pub(super) unsafe extern "C" fn writev(
+    u: U,
+    fd: c_int,
+    vector: *const iovec,
+    count: c_int,
+) -> ssize_t {
+    enter(u, "writev", |room| {
+        calls::check(room, fd)?;
+        transfer::send(room, fd, &buffers(vector, count)?, 0)
+    })
+}
+
+pub(super) unsafe extern "C" fn send(
+    u: U,
+    fd: c_int,
+    from: *const c_void,
+    len: size_t,
+    flags: c_int,
+) -> ssize_t {
+    enter(u, "send", |room| {
+        transfer::send(room, fd, &Buffers::one(at(from), len), flags)
+    })
+}
+
+pub(super) unsafe extern "C" fn sendto(
+    u: U,
+    fd: c_int,
+    from: *const c_void,
+    len: size_t,
+    flags: c_int,
+    name: *const sockaddr,
+    name_len: socklen_t,
+) -> ssize_t {
+    enter(u, "sendto", |room| {
+        let buffers = Buffers::one(at(from), len);
+        transfer::send_to(room, fd, &buffers, flags, at(name), name_len)
+    })
+}
+
+pub(super) unsafe extern "C" fn sendmsg(
+    u: U,
+    fd: c_int,
+    message: *const msghdr,
+    flags: c_int,
+) -> ssize_t {
+    enter(u, "sendmsg", |room| {
+        calls::check(room, fd)?;
+        transfer::send_message(room, fd, &Message::read(at(message))?, flags)
+    })
+}
+
+/// A vector of buffers whose length is a C `int`.
+fn buffers(vector: *const iovec, count: c_int) -> Result<Buffers, Errno> {
+    let count = usize::try_from(count).map_err(|_| Errno::EINVAL)?;
+    Buffers::read(at(vector), count)
+}
+
+pub(super) unsafe extern "C" fn fcntl(u: U, fd: c_int, command: c_int, argument: usize) -> c_int {
+    enter(u, "fcntl", |room| {
+        calls::fcntl(room, fd, command, argument as c_int)
+    }) as c_int
+}
+
+pub(super) unsafe extern "C" fn ioctl(
+    u: U,
+    fd: c_int,
+    request: c_ulong,
+    argument: *mut c_void,
+) -> c_int {
+    enter(u, "ioctl", |room| {
+        calls::ioctl(room, fd, request, at(argument))
+    }) as c_int
+}
+
+pub(super) unsafe extern "C" fn close(u: U, fd: c_int) -> c_int {
+    enter(u, "close", |room| calls::close(room, fd)) as c_int
+}
+
+pub(super) unsafe extern "C" fn shutdown(u: U, fd: c_int, how: c_int) -> c_int {
+    enter(u, "shutdown", |room| calls::shutdown(room, fd, how)) as c_int
+}
+
+pub(super) unsafe extern "C" fn getsockopt(
+    u: U,
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> c_int {
+    enter(u, "getsockopt", |room| {
+        calls::getsockopt(room, fd, (level, name), at(value), at(len))
+    }) as c_int
+}
+
+pub(super) unsafe extern "C" fn setsockopt(
+    u: U,
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) -> c_int {
+    enter(u, "setsockopt", |room| {
+        calls::setsockopt(room, fd, (level, name), at(value), len)
+    }) as c_int
+}
+
+pub(super) unsafe extern "C" fn poll(
+    u: U,
+    polled: *mut pollfd,
+    count: nfds_t,
+    timeout: c_int,
+) -> c_int {
+    enter(u, "poll", |room| {
+        wait::poll(room, at(polled), count as usize, timeout)
+    }) as c_int
+}
+
+pub(super) unsafe extern "C" fn epoll_create(u: U, size: c_int) -> c_int {
+    enter(u, "epoll_create", |room| wait::epoll_create(room, size)) as c_int
+}
+
+pub(super) unsafe extern "C" fn epoll_ctl(
+    u: U,
+    epoll: c_int,
+    op: c_int,
+    fd: c_int,
+    event: *mut epoll_event,
+) -> c_int {
+    enter(u, "epoll_ctl", |room| {
+        wait::epoll_ctl(room, epoll, op, fd, at(event))
+    }) as c_int
+}
+
+pub(super) unsafe extern "C" fn epoll_wait(
+    u: U,
+    epoll: c_int,
+    events: *mut epoll_event,
+    max: c_int,
+    timeout: c_int,
+) -> c_int {
+    enter(u, "epoll_wait", |room| {
+        wait::epoll_wait(room, epoll, at(events), max, timeout)
+    }) as c_int
+}
+
+pub(super) unsafe extern "C" fn pipe(u: U, ends: *mut c_int) -> c_int {
+    enter(u, "pipe", |room| calls::pipe(room, at(ends))) as c_int
+}
+
+pub(super) unsafe extern "C" fn splice(
+    u: U,
+    from: c_int,
+    from_at: *mut loff_t,
+    to: c_int,
+    to_at: *mut loff_t,
+    len: size_t,
+    flags: c_uint,
+) -> c_int {
+    enter(u, "splice", |room| {
+        transfer::splice(room, (from, at(from_at)), (to, at(to_at)), len, flags)
+    }) as c_int
+}
+
+pub(super) unsafe extern "C" fn netdev_send(u: U, packet: *const c_void, len: size_t) -> c_int {
+    enter(u, "netdev_send", |room| netdev::send(room, at(packet), len)) as c_int
+}
+
+pub(super) unsafe extern "C" fn netdev_receive(
+    u: U,
+    into: *mut c_void,
+    len: *mut size_t,
+    time: *mut c_longlong,
+) -> c_int {
+    let outcome = enter(u, "netdev_receive", |room| {
+        netdev::receive(room, at(into), at(len), at(time))
+    });
+    // The tool takes a failure for a reason to try again, for ever. A packet of no bytes ends the script.
+    if outcome < 0 {
+        let _ = at(len).write(&0_usize.to_ne_bytes());
+    }
+    0
+}
+
+pub(super) unsafe extern "C" fn usleep(u: U, micros: c_uint) -> c_int {
+    enter(u, "usleep", |room| {
+        room.sleep(micros.into());
+        Ok(0)
+    }) as c_int
+}
+
+pub(super) unsafe extern "C" fn gettimeofday(
+    u: U,
+    time: *mut timeval,
+    _zone: *mut c_void,
+) -> c_int {
+    enter(u, "gettimeofday", |room| netdev::time(room, at(time))) as c_int
+}
