@@ -18,6 +18,7 @@ mod host;
 mod options;
 mod ports;
 mod sockets;
+pub mod sysctl;
 mod table;
 mod tcp_options;
 

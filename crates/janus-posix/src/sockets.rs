@@ -21,6 +21,8 @@ pub struct Sockets {
     pub(crate) stack: Stack,
     pub(crate) table: Table,
     ports: Ports,
+    /// What every new socket begins with.
+    defaults: janus_tcp::SocketOptions,
 }
 
 impl Sockets {
@@ -30,7 +32,13 @@ impl Sockets {
             stack,
             table: Table::default(),
             ports: Ports::new(seed),
+            defaults: janus_tcp::SocketOptions::default(),
         }
+    }
+
+    /// What every socket made from now on begins with.
+    pub fn set_default_options(&mut self, options: janus_tcp::SocketOptions) {
+        self.defaults = options;
     }
 
     /// The stack underneath.
@@ -61,6 +69,7 @@ impl Sockets {
             return Err(Errno::EPROTONOSUPPORT);
         }
         let mut socket = Socket::new(State::Idle, family);
+        socket.options.tcp = self.defaults;
         socket.nonblocking = kind & abi::SOCK_NONBLOCK != 0;
         socket.close_on_exec = kind & abi::SOCK_CLOEXEC != 0;
         self.table.insert(socket)

@@ -3,7 +3,7 @@
 //! What never lives here: the language (`script`), and what a correct stack does: that is in the scripts.
 
 use crate::script::{Action, Event, Script, Settings, When, seconds};
-use janus_tcp::Config;
+use janus_posix::sysctl;
 use std::path::Path;
 
 mod calls;
@@ -33,8 +33,8 @@ const PATIENCE_MICROS: u64 = 3_600_000_000;
 /// How scripts are run.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The stack's configuration.
-    pub config: Config,
+    /// Settings of the stack beside those the script makes, as [`janus_posix::sysctl`] reads them.
+    pub so_flags: String,
     /// Decides the stack's secrets: initial sequence numbers, timestamps, ports.
     pub seed: u64,
     /// Packets after the last expected one are no failure.
@@ -67,13 +67,16 @@ pub fn run_file(path: &Path, options: &Options) -> Result<Passed, Failure> {
 
 /// Runs a parsed script; `name` is what a failure calls it.
 pub fn run_script(name: &str, script: &Script, options: &Options) -> Result<Passed, Failure> {
-    let world =
-        World::new(&script.settings, &options.config, options.seed).map_err(|error| Failure {
-            file: name.to_owned(),
-            line: 0,
-            message: format!("no memory for a stack: {error}"),
-            details: Vec::new(),
-        })?;
+    let fail = |message| Failure {
+        file: name.to_owned(),
+        line: 0,
+        message,
+        details: Vec::new(),
+    };
+    let flags = format!("{},{}", script.settings.so_flags, options.so_flags);
+    let stack = sysctl::parse(&flags).map_err(|error| fail(format!("the settings: {error}")))?;
+    let world = World::new(&script.settings, &stack, options.seed)
+        .map_err(|error| fail(format!("no memory for a stack: {error}")))?;
     let mut runner = Runner {
         script,
         world,

@@ -43,6 +43,8 @@ pub struct Config {
     /// What that grows to while the application reads all that comes, and more in each round trip. The window scale
     /// is chosen by it. No more than [`Config::receive_buffer`]: no growth.
     pub receive_buffer_max: u32,
+    /// Whether it grows at all.
+    pub tune_receive_buffer: bool,
     /// Unsent and unacknowledged bytes a connection may hold at first.
     pub send_buffer: u32,
     /// What that grows to with the congestion window, of which it is twice the size.
@@ -58,6 +60,10 @@ pub struct Config {
     pub rto_max: Duration,
     /// Retransmissions of data before a connection is given up.
     pub max_retries: u8,
+    /// The same for a connection that nobody owns any more.
+    pub max_orphan_retries: u8,
+    /// Repetitions of a SYN-ACK before a half-open record is given up; five at most.
+    pub max_syn_ack_retries: u8,
     /// SYNs sent before an active open is given up: 7 wait 127 s, R2 must be 3 minutes at least (MUST-23).
     pub max_syn_retries: u8,
     /// How long a connection that nobody owns any more may take to deliver what was written, however alive its peer.
@@ -73,8 +79,19 @@ pub struct Config {
     pub mtu_probing: bool,
     /// Offer and use the timestamps option (RFC 7323).
     pub timestamps: bool,
+    /// Offer and use window scaling (RFC 7323).
+    pub window_scaling: bool,
     /// Offer and use selective acknowledgements (RFC 2018), and with them RACK-TLP (RFC 8985) and PRR (RFC 6937).
     pub sack: bool,
+    /// Report what came twice (RFC 2883).
+    pub dsack: bool,
+    /// Take a segment for lost by the time that has gone by since one sent later was delivered (RFC 8985); without it,
+    /// when three segments beyond it are SACKed (RFC 6675).
+    pub rack: bool,
+    /// Probe for the loss of a flight's end before the retransmission timeout (RFC 8985 section 7).
+    pub tail_loss_probe: bool,
+    /// Find the congestion window anew after an idle retransmission timeout (RFC 5681 section 4.1).
+    pub slow_start_after_idle: bool,
     /// Congestion control.
     pub congestion: Algorithm,
     /// Explicit congestion notification (RFC 3168).
@@ -102,6 +119,7 @@ impl Default for Config {
             max_reordered: 1 << 18,
             receive_buffer: 64 << 10,
             receive_buffer_max: 6 << 20,
+            tune_receive_buffer: true,
             send_buffer: 64 << 10,
             send_buffer_max: 4 << 20,
             time_wait: Duration::from_secs(60),
@@ -109,6 +127,8 @@ impl Default for Config {
             rto_min: Duration::from_millis(200),
             rto_max: Duration::from_secs(120),
             max_retries: 15,
+            max_orphan_retries: 15,
+            max_syn_ack_retries: 5,
             max_syn_retries: 7,
             orphan_timeout: Duration::from_secs(900),
             max_orphans: 1 << 16,
@@ -116,7 +136,12 @@ impl Default for Config {
             icmp_errors_per_second: 1_000,
             mtu_probing: true,
             timestamps: true,
+            window_scaling: true,
             sack: true,
+            dsack: true,
+            rack: true,
+            tail_loss_probe: true,
+            slow_start_after_idle: true,
             congestion: Algorithm::default(),
             ecn: Ecn::default(),
             slow_start_limit: None,

@@ -125,7 +125,10 @@ pub(crate) fn wake(hot: &mut Hot, cold: &Tcb, config: &Config, algorithm: Algori
 fn restart(hot: &mut Hot, cold: &Tcb, config: &Config, idle_ms: u32) {
     let window = INITIAL_SEGMENTS * u32::from(cold.payload_mss());
     // Most windows are no larger, and need not be compared with a timeout.
-    if hot.cwnd <= window || u128::from(idle_ms) <= rto::timeout(cold, config, 0).as_millis() {
+    if hot.cwnd <= window
+        || !config.slow_start_after_idle
+        || u128::from(idle_ms) <= rto::timeout(cold, config, 0).as_millis()
+    {
         return;
     }
     if hot.ssthresh != u32::MAX {

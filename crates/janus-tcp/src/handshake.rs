@@ -158,6 +158,7 @@ impl Stack {
         cold.snd_wnd = u32::from(p.window);
         cold.scales = options
             .window_scale
+            .filter(|_| self.config.window_scaling)
             .map_or(0, |peer| scale << 4 | peer.min(14));
         cold.clear(flag::TIMESTAMPS | flag::SACK | flag::ECN);
         cold.set(agreed);

@@ -143,7 +143,11 @@ impl Stack {
         } else {
             self.config.sack
         };
-        let scaled = !answering || cold.scales != 0;
+        let scaled = if answering {
+            cold.scales != 0
+        } else {
+            self.config.window_scaling
+        };
         hot.syn_sent_us = now.as_micros() as u32;
         if hot.rto_at == Instant::ZERO {
             hot.rto_at = now + rto::timeout(cold, &self.config, hot.backoff);

@@ -50,7 +50,10 @@ impl Stack {
             sent_at: now,
             listener: id.0,
             mss: self.usable_mss(&p.key, &options, profile),
-            peer_scale: options.window_scale.map_or(NO_SCALE, |scale| scale.min(14)),
+            peer_scale: options
+                .window_scale
+                .filter(|_| self.config.window_scaling)
+                .map_or(NO_SCALE, |scale| scale.min(14)),
             flags: self.agreed(&options) | ecn::agreed(&self.config, p),
             ..HalfOpen::default()
         };
@@ -180,7 +183,9 @@ impl Stack {
         let listener = ListenerId(record.listener);
         let defer = self.listeners.defer_tries(record.listener);
         let deferring = record.acked && record.tries <= defer;
-        let tired = record.tries >= self.listeners.syn_ack_tries(listener) && !deferring;
+        let tries = self.listeners.syn_ack_tries(listener);
+        let tired = record.tries >= tries.min(self.config.max_syn_ack_retries.saturating_add(1))
+            && !deferring;
         if tired || !self.half_open.try_again(slot, now) {
             self.counters.half_open_expired += 1;
             self.drop_half_open(slot);

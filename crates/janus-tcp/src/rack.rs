@@ -183,6 +183,9 @@ impl Stack {
         if !rec.has(rec_flag::TIMED) || hot.flight.is_empty() {
             return Losses::default();
         }
+        if !self.config.rack {
+            return self.losses_by_count(id);
+        }
         let window_us = rec.reordering_window(hot, self.cold[conn].srtt_us);
         let patience_us = rec.rtt_us.saturating_add(window_us);
         let mut look = Look {
@@ -196,6 +199,24 @@ impl Stack {
         }
         self.look_at_sent_once(id, &mut look);
         look.found
+    }
+
+    /// Without RACK: what three segments beyond it were SACKed is lost, once (RFC 6675 section 4, IsLost).
+    fn losses_by_count(&mut self, id: u32) -> Losses {
+        let hot = &self.hot[id];
+        let mut beyond = self.recovery[hot.recovery].sacked;
+        let (mut at, mut found) = (hot.flight.head, Losses::default());
+        while at != NONE && beyond >= u32::from(DUP_THRESHOLD) {
+            let seg = &self.segments[at];
+            if seg.has(seg_flag::SACKED) {
+                beyond -= 1;
+            } else if !seg.has(seg_flag::LOST | seg_flag::RESENT) {
+                found.bytes += u32::from(seg.len);
+                self.mark_lost(id, at);
+            }
+            at = self.segments[at].next;
+        }
+        found
     }
 
     /// Those that were sent again, all at or before `decided`.

@@ -86,7 +86,8 @@ impl Stack {
     ) {
         let cold = &self.cold[conn];
         let closed = cold.state == State::Closed;
-        if closed || repeated.is_none() || !cold.has(flag::SACK) {
+        let told = self.config.dsack && cold.has(flag::SACK);
+        if closed || repeated.is_none() || !told {
             if !closed {
                 self.acknowledge_at_once(conn, now);
             }

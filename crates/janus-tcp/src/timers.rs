@@ -143,6 +143,8 @@ impl Stack {
         let limit = if opening {
             let wished = self.profiles.get(cold.profile).syn_retries;
             wished.unwrap_or(self.config.max_syn_retries)
+        } else if cold.has(flag::ORPHAN) {
+            self.config.max_orphan_retries
         } else {
             self.config.max_retries
         };

@@ -48,7 +48,11 @@ impl Stack {
     #[inline]
     pub(crate) fn probe_at(&self, conn: u32, id: u32, now: Instant) -> Option<Instant> {
         let (cold, hot) = (&self.cold[conn], &self.hot[id]);
-        if !cold.has(flag::SACK) || hot.has(hot_flag::RECOVERY) || hot.has(hot_flag::LOSSES) {
+        if !self.config.tail_loss_probe
+            || !cold.has(flag::SACK)
+            || hot.has(hot_flag::RECOVERY)
+            || hot.has(hot_flag::LOSSES)
+        {
             return None;
         }
         if hot.recovery != NONE {

@@ -110,7 +110,8 @@ impl Stack {
 
     fn begin_tuning(&mut self, conn: u32, id: u32, now: Instant) -> bool {
         let cold = &self.cold[conn];
-        if self.config.receive_buffer_max <= self.config.receive_buffer {
+        let grows = self.config.receive_buffer_max > self.config.receive_buffer;
+        if !grows || !self.config.tune_receive_buffer {
             return false;
         }
         let Some(tuning) = self.tunings.alloc() else {

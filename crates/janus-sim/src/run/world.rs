@@ -4,8 +4,8 @@
 use crate::script::Settings;
 use crate::segment::{self, Damage, Segment};
 use janus_mem::MemError;
-use janus_posix::Host;
-use janus_tcp::{Config, Instant, Interface, IpCidr};
+use janus_posix::{Host, sysctl};
+use janus_tcp::{Instant, Interface, IpCidr};
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 
@@ -32,11 +32,17 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn new(settings: &Settings, config: &Config, seed: u64) -> Result<World, MemError> {
-        let mut interface = Interface::ip(settings.mtu);
+    pub(super) fn new(
+        settings: &Settings,
+        stack: &sysctl::Settings,
+        seed: u64,
+    ) -> Result<World, MemError> {
+        let mut interface = Interface::ip(stack.mtu.unwrap_or(settings.mtu));
         interface.addresses = vec![IpCidr::new(settings.local_ip, 16)];
+        let mut host = Host::new(stack.config.clone(), interface, seed)?;
+        host.sockets.set_default_options(stack.socket);
         Ok(World {
-            host: Host::new(config.clone(), interface, seed)?,
+            host,
             outbox: VecDeque::new(),
             unsound: None,
         })

@@ -1,6 +1,7 @@
 //! What `--option` lines say. Every option of the original tool is either kept, ignored because it cannot matter
 //! without a kernel (and listed as such), or refused.
 
+use janus_posix::sysctl;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -28,6 +29,8 @@ pub struct Settings {
     pub timestamp_ecr_scaled: bool,
     /// An expected packet larger than the one sent is not put together from several.
     pub strict_segments: bool,
+    /// Settings of the stack, as [`janus_posix::sysctl`] reads them.
+    pub so_flags: String,
     /// `--define` symbols.
     pub defines: BTreeMap<String, String>,
 }
@@ -45,6 +48,7 @@ impl Default for Settings {
             timestamp_tick_micros: 0,
             timestamp_ecr_scaled: false,
             strict_segments: false,
+            so_flags: String::new(),
             defines: BTreeMap::new(),
         }
     }
@@ -90,6 +94,11 @@ impl Settings {
             "tcp_ts_tick_usecs" => self.timestamp_tick_micros = parse(name, value)?,
             "tcp_ts_ecr_scaled" => self.timestamp_ecr_scaled = true,
             "strict_segments" => self.strict_segments = true,
+            "so_flags" => {
+                let flags: String = parse(name, value)?;
+                sysctl::parse(&flags).map_err(|error| format!("`--so_flags`: {error}"))?;
+                self.so_flags = flags;
+            }
             "define" => {
                 let definition: String = parse(name, value)?;
                 let Some((symbol, value)) = definition.split_once('=') else {
