@@ -8,8 +8,8 @@ use std::path::Path;
 /// The numbered requirements of RFC 9293 (appendix B), first and last number of each kind without a gap.
 const RFC_9293: [(&str, u32); 4] = [("MUST", 69), ("SHLD", 31), ("MAY", 18), ("REC", 1)];
 /// The other RFCs whose every MUST and MUST NOT has a row.
-const OTHERS: [&str; 8] = [
-    "5681", "5961", "6298", "6528", "6675", "7323", "8985", "9438",
+const OTHERS: [&str; 9] = [
+    "5482", "5681", "5961", "6298", "6528", "6675", "7323", "8985", "9438",
 ];
 const COLUMNS: [&str; 6] = ["id", "section", "requirement", "kept", "where", "shown by"];
 /// Where a function's file is looked for when it names no crate.

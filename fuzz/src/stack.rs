@@ -66,6 +66,7 @@ fn config(choice: u8) -> Config {
         receive_buffer: 16_000,
         send_buffer: 16_000,
         timestamps: choice & 1 == 0,
+        uto: choice & 32 != 0,
         sack: choice & 2 == 0,
         ecn: if choice & 4 == 0 {
             janus_tcp::Ecn::On
@@ -339,7 +340,10 @@ impl Bench {
             options.push(TcpOption::WindowScale(input.byte()));
             options.push(TcpOption::SackPermitted);
             if form & 8 == 0 {
-                let (kind, data) = (input.byte() | 64, input.long().to_be_bytes().to_vec());
+                let (kind, mut data) = (input.byte() | 64, input.long().to_be_bytes().to_vec());
+                // One in four is a user timeout.
+                let kind = if kind & 48 == 48 { 28 } else { kind };
+                data.truncate(if kind == 28 { 2 } else { 4 });
                 options.push(TcpOption::Other { kind, data });
             }
         }

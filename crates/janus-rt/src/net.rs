@@ -12,7 +12,7 @@ use std::io;
 use janus_tcp::Error;
 
 pub use address::ToAddress;
-pub use janus_tcp::{Algorithm, Info, SocketOptions};
+pub use janus_tcp::{Algorithm, Info, SocketOptions, Uto};
 pub use listener::{Accept, TcpListener};
 pub use recv_buf::RecvBuf;
 pub use stream::{Connect, Peek, Read, Recv, TcpStream, Write};

@@ -109,6 +109,7 @@ impl Stack {
         }
         // Not before: one forged timestamp from the future would make all that the peer sends look old.
         self.take_timestamp(conn, p);
+        self.take_timeout(conn, p, frame.as_ref());
         if !self.ack_arrives(conn, p, frame.as_ref(), now) {
             return;
         }

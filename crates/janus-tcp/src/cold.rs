@@ -103,9 +103,9 @@ pub(crate) struct Tcb {
     pub(crate) rcv_adv: SeqNum,
     /// TS.Recent of RFC 7323.
     pub(crate) ts_recent: u32,
-    /// Smoothed round trip and its variation in microseconds; 0 = not measured (RFC 6298).
-    pub(crate) srtt_us: u32,
-    /// Its top bits are [`crate::rto::kept_backoff`].
+    /// [`Tcb::srtt_us`], and above it what [`crate::uto`] keeps.
+    pub(crate) srtt: u32,
+    /// The variation of the round trip in microseconds (RFC 6298). Its top bits are [`crate::rto::kept_backoff`].
     pub(crate) rttvar_us: u32,
     pub(crate) hot: u32,
     /// Who waits to read (or to be connected), as a token.
@@ -141,7 +141,7 @@ impl Default for Tcb {
             snd_wnd: 0,
             rcv_adv: SeqNum(0),
             ts_recent: 0,
-            srtt_us: 0,
+            srtt: 0,
             rttvar_us: 0,
             hot: NONE,
             reader: NONE,

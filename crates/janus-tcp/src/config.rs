@@ -66,6 +66,13 @@ pub struct Config {
     pub max_syn_ack_retries: u8,
     /// SYNs sent before an active open is given up: 7 wait 127 s, R2 must be 3 minutes at least (MUST-23).
     pub max_syn_retries: u8,
+    /// Send and heed the user timeout option (RFC 5482) on all connections whose socket options do not say otherwise.
+    pub uto: bool,
+    /// L_LIMIT: what a peer says shortens no connection's patience below this (RFC 9293 section 3.8.3: R2 is to be at
+    /// least 100 seconds).
+    pub uto_least: Duration,
+    /// U_LIMIT: nor does it make a connection wait longer than this; 128 times the least at most.
+    pub uto_most: Duration,
     /// How long a connection that nobody owns any more may take to deliver what was written, however alive its peer.
     pub orphan_timeout: Duration,
     /// Connections that nobody owns any more and that are not finished; one more is reset.
@@ -129,6 +136,9 @@ impl Default for Config {
             max_retries: 15,
             max_orphan_retries: 15,
             max_syn_ack_retries: 5,
+            uto: false,
+            uto_least: Duration::from_secs(100),
+            uto_most: Duration::from_secs(3_600),
             max_syn_retries: 7,
             orphan_timeout: Duration::from_secs(900),
             max_orphans: 1 << 16,

@@ -198,7 +198,7 @@ pub(crate) fn on_ack(hot: &mut Hot, cold: &Tcb, acked: u32, now: Instant) {
         return;
     }
     match hot.algorithm {
-        Algorithm::Cubic => cubic::on_ack(hot, mss, acked, cold.srtt_us, since_ms),
+        Algorithm::Cubic => cubic::on_ack(hot, mss, acked, cold.srtt_us(), since_ms),
         Algorithm::NewReno => reno::on_ack(hot, mss, acked),
     }
 }

@@ -5,6 +5,7 @@
 //! memory up to the bound and never more.
 
 use janus_mem::{Growth, MemError};
+use janus_wire::tcp::UserTimeout;
 use janus_wire::{FlowKey, SeqNum};
 
 use crate::fifo::{Fifo, Linked, Links};
@@ -30,6 +31,8 @@ pub(crate) struct HalfOpen {
     /// What both SYNs agreed on, as bits of [`crate::cold::flag`]: the connection begins with them.
     pub(crate) flags: u8,
     pub(crate) tries: u8,
+    /// What the peer's SYN said of its user timeout (RFC 5482).
+    pub(crate) user_timeout: Option<UserTimeout>,
     /// The peer has acknowledged, and its first data is waited for.
     pub(crate) acked: bool,
 }

@@ -132,6 +132,7 @@ impl Stack {
             let algorithm = self.profiles.congestion(cold.profile, &self.config);
             congestion::wake(block, cold, &self.config, algorithm, now);
             block.max_snd_wnd = cold.snd_wnd;
+            self.owe_timeout(conn);
             self.counters.connected += 1;
             self.wake_reader(conn);
             self.wake_writer(conn);
@@ -145,7 +146,7 @@ impl Stack {
 
     /// What the peer's SYN says of it.
     fn take_syn(&mut self, conn: u32, p: &Parsed, frame: &Frame) {
-        let options = p.syn_options(frame);
+        let options = p.all_options(frame);
         let profile = self.cold[conn].profile;
         let mss = self.usable_mss(&p.key, &options, profile);
         let agreed = self.agreed(&options) | ecn::agreed(&self.config, p);
@@ -165,6 +166,7 @@ impl Stack {
         if let (true, Some((value, _))) = (cold.has(flag::TIMESTAMPS), options.timestamps) {
             cold.ts_recent = value;
         }
+        self.hear_timeout(conn, options.user_timeout);
     }
 
     /// The acknowledgement of a flow that is only a record; `echo` is TS.Recent, if it uses timestamps.
@@ -251,6 +253,7 @@ impl Stack {
         block.max_snd_wnd = cold.snd_wnd;
         let algorithm = self.profiles.congestion(cold.profile, &self.config);
         congestion::wake(block, cold, &self.config, algorithm, now);
+        self.owe_timeout(conn);
         self.counters.connected += 1;
         self.wake_reader(conn);
         self.wake_writer(conn);

@@ -2,6 +2,8 @@
 //! in the hot block is as of now, and zero without one. Nothing is counted over a connection's whole life (bytes
 //! carried, segments sent again): an idle connection has no room for it.
 
+use core::time::Duration;
+
 use crate::cold::{NONE, State, flag};
 use crate::error::Error;
 use crate::hot::hot_flag;
@@ -74,6 +76,10 @@ pub struct Info {
     pub silent_ms: u32,
     /// Idle peers are asked whether they are there.
     pub keepalive: bool,
+    /// How long the connection is waited for when it gets nowhere. `None`: as long as retransmissions go on.
+    pub user_timeout: Option<Duration>,
+    /// What the peer has said of its own (RFC 5482), rounded up and within our limits.
+    pub peer_user_timeout: Option<Duration>,
     /// Holds a hot block.
     pub hot: bool,
 }
@@ -97,7 +103,7 @@ impl Stack {
         let live = cold.state != State::Closed;
         Ok(Info {
             state: cold.state,
-            srtt_us: cold.srtt_us,
+            srtt_us: cold.srtt_us(),
             rttvar_us: rto::variation(cold),
             rto_us: u32::try_from(timeout).unwrap_or(u32::MAX),
             backoff,
@@ -130,6 +136,8 @@ impl Stack {
             },
             silent_ms: (self.now.as_millis() as u32).wrapping_sub(cold.last_heard_ms),
             keepalive: self.profiles.get(cold.profile).keepalive,
+            user_timeout: self.user_timeout(conn),
+            peer_user_timeout: self.said_by_peer(conn),
             hot: hot.is_some(),
         })
     }

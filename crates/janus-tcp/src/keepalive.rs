@@ -132,6 +132,7 @@ impl Stack {
             !hot.flight.is_empty() || !hot.unsent.is_empty()
         };
         let now_ms = now.as_millis() as u32;
+        let options = &self.keepalive_options(conn);
         match judge(cold, options, busy, now_ms, looked_ms) {
             Verdict::Wait(ms) => self.sweep_at_latest(now + Duration::from_millis(ms.into())),
             Verdict::Ask(late_ms) => {

@@ -72,6 +72,7 @@ mod tlp;
 mod tuning;
 mod undo;
 mod urgent;
+mod uto;
 pub mod wheel;
 
 #[cfg(test)]
@@ -93,3 +94,4 @@ pub use routes::{ROUTES_MAX, Route};
 pub use socket::Received;
 pub use stack::{ConnId, MemoryReport, Stack, Token};
 pub use time::Instant;
+pub use uto::Uto;

@@ -93,6 +93,7 @@ impl Stack {
     /// A connection has these options from now on, and not those it had.
     pub(crate) fn give_options(&mut self, conn: u32, options: &SocketOptions) -> Result<(), Error> {
         let profile = self.profiles.intern(options)?;
+        let told = self.timeout_option(self.cold[conn].profile);
         self.take_options(conn);
         let cold = &mut self.cold[conn];
         cold.profile = profile;
@@ -102,6 +103,7 @@ impl Stack {
             cold.clear(flag::NODELAY);
         }
         self.profiles.joined(profile);
+        self.timeout_options_changed(conn, told);
         self.sweep_soon(conn);
         Ok(())
     }

@@ -104,6 +104,13 @@ impl Stack {
         if self.has_probe_due(id) && self.send_probe(conn, id, now, out, end) == Said::Part {
             return Said::Part;
         }
+        if self.cold[conn].owes_timeout() && self.timeout_needs_ack(conn, id) {
+            if out.len() >= end {
+                return Said::Part;
+            }
+            let sack = self.sack_blocks(conn);
+            self.say_ack_with(conn, id, sack, now, out);
+        }
         if self.send_new(conn, id, now, out, end) == Said::Part {
             return Said::Part;
         }
@@ -128,6 +135,7 @@ impl Stack {
         let window = self.first_window(self.cold[conn].profile);
         let mss = self.largest_segment(&self.cold.key(conn), self.cold[conn].profile);
         let scale = self.config.window_scale();
+        let user_timeout = self.timeout_in_syn(self.cold[conn].profile, self.hot[id].backoff);
         let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
         hot.clear(hot_flag::SYN);
         let answering = cold.state == State::SynReceived;
@@ -168,6 +176,7 @@ impl Stack {
                 window_scale: scaled.then_some(scale),
                 timestamps: timestamps.then(|| (isn::timestamp(&self.secrets, &key, now), echo)),
                 sack_permitted,
+                user_timeout,
                 ..Options::NONE
             },
             profile: cold.profile,
@@ -313,6 +322,9 @@ impl Stack {
         let mut segment = self.header_for(conn, id, now);
         let len = self.segments[at].len;
         let told = self.blocks_beside(conn, id, len, &mut segment.options);
+        if self.cold[conn].owes_timeout() {
+            self.tell_timeout(conn, len, &mut segment.options);
+        }
         let seg = &mut self.segments[at];
         let Some(mut buf) = seg.buf.take() else {
             return;
@@ -386,6 +398,9 @@ impl Stack {
     ) {
         let mut segment = self.header_for(conn, id, now);
         segment.options.sack = sack;
+        if self.cold[conn].owes_timeout() {
+            self.tell_timeout(conn, 0, &mut segment.options);
+        }
         let Some(mut buf) = self.pool.alloc_reserved() else {
             self.counters.dropped_no_buffer += 1;
             self.hot[id].clear(hot_flag::ACK_NOW);

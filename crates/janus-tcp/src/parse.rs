@@ -66,7 +66,7 @@ impl Parsed {
 
     /// The SACK blocks of the segment that `frame` is.
     pub(crate) fn sack_blocks(&self, frame: &Frame) -> SackBlocks {
-        self.syn_options(frame).sack
+        self.all_options(frame).sack
     }
 
     /// The urgent pointer, which counts only with [`Flags::URG`]: the last two bytes before the options.
@@ -76,8 +76,8 @@ impl Parsed {
         u16::from_be_bytes([bytes[0], bytes[1]])
     }
 
-    /// The options of a SYN; other segments carry only what `timestamps` holds.
-    pub(crate) fn syn_options(&self, frame: &Frame) -> Options {
+    /// All options: a SYN's, or those of a segment that has more than `timestamps` holds.
+    pub(crate) fn all_options(&self, frame: &Frame) -> Options {
         let end = usize::from(self.payload_off);
         tcp::options::parse(&frame.buf.bytes()[end - usize::from(self.options_len)..end])
     }

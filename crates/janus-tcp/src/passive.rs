@@ -42,7 +42,7 @@ impl Stack {
             return;
         }
         let profile = listener.profile;
-        let options = p.syn_options(frame);
+        let options = p.all_options(frame);
         let record = HalfOpen {
             irs: p.seq,
             iss: isn::beyond(isn::initial(&self.secrets, &p.key, now), old),
@@ -55,6 +55,7 @@ impl Stack {
                 .filter(|_| self.config.window_scaling)
                 .map_or(NO_SCALE, |scale| scale.min(14)),
             flags: self.agreed(&options) | ecn::agreed(&self.config, p),
+            user_timeout: options.user_timeout,
             ..HalfOpen::default()
         };
         // A peer that had a connection is no forger; and a cookie's number knows nothing of the old ones.
@@ -96,6 +97,7 @@ impl Stack {
                 .has(flag::TIMESTAMPS)
                 .then_some((clock, record.ts_recent)),
             sack_permitted: record.has(flag::SACK),
+            user_timeout: self.timeout_in_syn(profile, record.tries.saturating_sub(1)),
             ..Options::NONE
         };
         self.reply(
@@ -285,6 +287,8 @@ impl Stack {
             _ => rto::handshake_lost(cold),
         }
         self.inherit_options(conn, profile, nodelay);
+        self.hear_timeout(conn, record.user_timeout);
+        self.owe_timeout(conn);
         Some(conn)
     }
 

@@ -1,11 +1,10 @@
 //! How long a connection is waited for that gets nowhere: the user timeout (RFC 5482, RFC 9293 section 3.9.1), and the
 //! bounds of orphans, which have nobody to close them. Retransmissions are counted in `timers`; what is idle is
-//! looked after in `keepalive`.
+//! looked after in `keepalive`; how a peer can change the timeout is in `uto`.
 
 use core::time::Duration;
 
 use crate::cold::{State, flag};
-use crate::profile::DEFAULT;
 use crate::rto;
 use crate::stack::Stack;
 use crate::time::Instant;
@@ -23,11 +22,7 @@ pub(crate) struct Stalled {
 impl Stack {
     /// A timeout: whether the connection's user timeout is over, and it is ended for that.
     pub(crate) fn out_of_patience(&mut self, conn: u32, id: u32, now: Instant) -> bool {
-        let cold = &self.cold[conn];
-        if cold.profile == DEFAULT {
-            return false;
-        }
-        let Some(most) = self.profiles.get(cold.profile).user_timeout else {
+        let Some(most) = self.user_timeout(conn) else {
             return false;
         };
         let since_ms = self.stalled_since(conn, id, now);
@@ -43,19 +38,12 @@ impl Stack {
     pub(crate) fn counts_time_only(&self, conn: u32) -> bool {
         let cold = &self.cold[conn];
         let opening = matches!(cold.state, State::SynSent | State::SynReceived);
-        cold.profile != DEFAULT
-            && !opening
-            && !cold.has(flag::ORPHAN)
-            && self.profiles.get(cold.profile).user_timeout.is_some()
+        !opening && !cold.has(flag::ORPHAN) && self.user_timeout(conn).is_some()
     }
 
     /// The next timeout comes when the user timeout is over, if it would come later.
     pub(crate) fn hurry(&mut self, conn: u32, id: u32, now: Instant) {
-        let profile = self.cold[conn].profile;
-        if profile == DEFAULT {
-            return;
-        }
-        if let Some(most) = self.profiles.get(profile).user_timeout {
+        if let Some(most) = self.user_timeout(conn) {
             let since_ms = self.stalled_since(conn, id, now);
             let waited = (now.as_millis() as u32).wrapping_sub(since_ms);
             let latest = now + most.saturating_sub(Duration::from_millis(waited.into()));

@@ -7,6 +7,7 @@ use core::time::Duration;
 use crate::config::Config;
 use crate::congestion::Algorithm;
 use crate::error::Error;
+use crate::uto::Uto;
 
 /// The set of the stack's defaults, which every connection begins with and which is never counted.
 pub(crate) const DEFAULT: u8 = 0;
@@ -42,6 +43,8 @@ pub struct SocketOptions {
     /// How long data may stay unacknowledged, or the peer's window shut, before the connection is given up (RFC 5482);
     /// then the number of retransmissions does not count. `None`: it does.
     pub user_timeout: Option<Duration>,
+    /// The user timeout option, which tells the peer and hears from it (RFC 5482).
+    pub uto: Uto,
     /// A connection on which nothing came for so long is ended.
     pub idle_timeout: Option<Duration>,
     /// How often our SYN is repeated before an active open is given up. `None`: as configured.
@@ -72,6 +75,7 @@ impl Default for SocketOptions {
             keepalive_interval: Duration::from_secs(75),
             keepalive_count: 9,
             user_timeout: None,
+            uto: Uto::default(),
             idle_timeout: None,
             syn_retries: None,
             max_segment: None,
@@ -92,6 +96,7 @@ impl SocketOptions {
             && time(self.keepalive_interval)
             && self.keepalive_count > 0
             && self.user_timeout.is_none_or(time)
+            && self.uto.advertised.is_none_or(time)
             && self.idle_timeout.is_none_or(time)
             && self.syn_retries != Some(0)
             && self.max_segment.is_none_or(|mss| mss >= LEAST_MAX_SEGMENT)

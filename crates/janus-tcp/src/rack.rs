@@ -186,7 +186,7 @@ impl Stack {
         if !self.config.rack {
             return self.losses_by_count(id);
         }
-        let window_us = rec.reordering_window(hot, self.cold[conn].srtt_us);
+        let window_us = rec.reordering_window(hot, self.cold[conn].srtt_us());
         let patience_us = rec.rtt_us.saturating_add(window_us);
         let mut look = Look {
             newest: rec.newest,

@@ -58,7 +58,7 @@ impl Stack {
     /// The peer seems to have reneged. It may be the acknowledgement that is odd, so a little is waited, but not the
     /// whole timeout.
     pub(crate) fn hasten_timeout(&mut self, conn: u32, id: u32, now: Instant) {
-        let half = Duration::from_micros(u64::from(self.cold[conn].srtt_us / 2));
+        let half = Duration::from_micros(u64::from(self.cold[conn].srtt_us() / 2));
         let hot = &mut self.hot[id];
         hot.rtx_at = hot.rtx_at.min(now + half.max(RENEGED_WAIT));
         hot.rto_at = hot.rtx_at;
@@ -102,7 +102,7 @@ impl Stack {
         if self.has_reneged(id) {
             self.forget_sacked(id);
         }
-        let srtt_us = self.cold[conn].srtt_us;
+        let srtt_us = self.cold[conn].srtt_us();
         let rec = &mut self.recovery[block];
         rec.clear(rec_flag::PROBED | rec_flag::PROBE_REPEATS | rec_flag::PROBE_DUE);
         rec.set(rec_flag::TIMED_OUT);

@@ -49,7 +49,7 @@ impl Tcb {
 
 /// RTTVAR in microseconds; 0 when nothing was measured.
 pub(crate) fn variation(cold: &Tcb) -> u32 {
-    if cold.srtt_us == 0 {
+    if cold.srtt_us() == 0 {
         return 0;
     }
     cold.rttvar_us & VARIATION
@@ -70,7 +70,7 @@ pub(crate) fn keep_backoff(cold: &mut Tcb, backoff: u8) {
 
 /// The handshake's timer expired, and no round trip was measured (section 5.7).
 pub(crate) fn handshake_lost(cold: &mut Tcb) {
-    debug_assert_eq!(cold.srtt_us, 0);
+    debug_assert_eq!(cold.srtt_us(), 0);
     cold.rttvar_us = 1;
 }
 
@@ -78,15 +78,16 @@ pub(crate) fn handshake_lost(cold: &mut Tcb) {
 #[inline]
 pub(crate) fn sample(cold: &mut Tcb, rtt_us: u32) {
     let rtt = rtt_us.clamp(1, LONGEST_US);
-    if cold.srtt_us == 0 {
-        cold.srtt_us = rtt;
+    let srtt = cold.srtt_us();
+    if srtt == 0 {
+        cold.set_srtt_us(rtt);
         cold.rttvar_us = rtt / 2;
         return;
     }
-    let off = cold.srtt_us.abs_diff(rtt);
+    let off = srtt.abs_diff(rtt);
     let variation = variation(cold);
     cold.rttvar_us = variation - variation / 4 + off / 4;
-    cold.srtt_us = (cold.srtt_us - cold.srtt_us / 8 + rtt / 8).max(1);
+    cold.set_srtt_us((srtt - srtt / 8 + rtt / 8).max(1));
 }
 
 /// Takes one of many round trips measured in a flight. At full weight each, they would make RTTVAR forget within
@@ -97,13 +98,13 @@ pub(crate) fn sample(cold: &mut Tcb, rtt_us: u32) {
 #[inline]
 pub(crate) fn sample_of_many(cold: &mut Tcb, hot: &mut Hot, ack: SeqNum, rtt_us: u32) -> bool {
     let before = variation(cold);
-    let off = if cold.srtt_us == 0 {
+    let off = if cold.srtt_us() == 0 {
         0
     } else {
-        cold.srtt_us.abs_diff(rtt_us.clamp(1, LONGEST_US))
+        cold.srtt_us().abs_diff(rtt_us.clamp(1, LONGEST_US))
     };
     hot.rtt_off_max = hot.rtt_off_max.max(off);
-    let (is_first, round_is_over) = (cold.srtt_us == 0, ack.ge(hot.rtt_round));
+    let (is_first, round_is_over) = (cold.srtt_us() == 0, ack.ge(hot.rtt_round));
     sample(cold, rtt_us);
     if !is_first {
         cold.rttvar_us = if round_is_over {
@@ -124,14 +125,14 @@ pub(crate) fn sample_of_many(cold: &mut Tcb, hot: &mut Hot, ack: SeqNum, rtt_us:
 /// that never varies still has a peer at its end that may put acknowledgements off.
 #[inline]
 pub(crate) fn timeout(cold: &Tcb, config: &Config, backoff: u8) -> Duration {
-    let base = if cold.srtt_us == 0 {
+    let base = if cold.srtt_us() == 0 {
         match cold.rttvar_us & VARIATION {
             0 => config.rto_initial,
             _ => config.rto_initial.max(AFTER_LOST_SYN),
         }
     } else {
         let spread = Duration::from_micros(u64::from((4 * variation(cold)).max(GRANULARITY_US)));
-        Duration::from_micros(u64::from(cold.srtt_us)) + spread.max(config.rto_min)
+        Duration::from_micros(u64::from(cold.srtt_us())) + spread.max(config.rto_min)
     };
     let factor = 1u32 << backoff.min(16);
     base.saturating_mul(factor).min(config.rto_max)
@@ -155,7 +156,7 @@ mod tests {
             Duration::from_micros(100_000 + 4 * 50_000)
         );
         sample(&mut cold, 140_000);
-        assert_eq!((cold.srtt_us, cold.rttvar_us), (105_000, 47_500));
+        assert_eq!((cold.srtt_us(), cold.rttvar_us), (105_000, 47_500));
         assert_eq!(
             timeout(&cold, &config, 1),
             Duration::from_micros(2 * (105_000 + 190_000))

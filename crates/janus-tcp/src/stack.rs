@@ -290,7 +290,7 @@ impl Stack {
         hot.pipe = 0;
         (hot.rto_at, hot.rtx_at) = (Instant::ZERO, Instant::ZERO);
         // What is remembered of round trips is the best guess at the smallest, and too large at worst.
-        (hot.min_rtt_us, hot.min_rtt_ms) = (cold.srtt_us, now.as_millis() as u32);
+        (hot.min_rtt_us, hot.min_rtt_ms) = (cold.srtt_us(), now.as_millis() as u32);
         hot.timer_kind = TimerKind::Rto;
         hot.backoff = rto::kept_backoff(cold);
         hot.reordering_seen = cold.reorders();

@@ -25,7 +25,7 @@ const UNMEASURED: Duration = Duration::from_secs(1);
 
 /// PTO of section 7.2.
 fn probe_timeout(cold: &Tcb, hot: &Hot) -> Duration {
-    if cold.srtt_us == 0 {
+    if cold.srtt_us() == 0 {
         return UNMEASURED;
     }
     let slack = if hot.flight.count == 1 {
@@ -33,7 +33,7 @@ fn probe_timeout(cold: &Tcb, hot: &Hot) -> Duration {
     } else {
         LEAST_SLACK
     };
-    Duration::from_micros(2 * u64::from(cold.srtt_us)) + slack
+    Duration::from_micros(2 * u64::from(cold.srtt_us())) + slack
 }
 
 impl Stack {

@@ -183,7 +183,7 @@ impl Stack {
     #[inline]
     fn receive_rtt_us(&self, conn: u32, id: u32) -> u32 {
         match self.tunings[self.hot[id].tuning].rtt_us {
-            0 => self.cold[conn].srtt_us,
+            0 => self.cold[conn].srtt_us(),
             rtt_us => rtt_us,
         }
     }

@@ -14,6 +14,8 @@ mod attacks_on_streams;
 mod cookies;
 #[path = "keepalive.rs"]
 mod keepalive;
+#[path = "rfc5482.rs"]
+mod rfc5482;
 #[path = "rfc5681.rs"]
 mod rfc5681;
 #[path = "rfc6298.rs"]

@@ -62,8 +62,11 @@ fn act() -> impl Strategy<Value = Act> {
         1 => Just(None),
         1 => (any::<i32>(), any::<u32>()).prop_map(Some),
     ];
-    let junk =
-        prop_oneof![6 => Just(Vec::new()), 1 => proptest::collection::vec(any::<u8>(), 0..40)];
+    let junk = prop_oneof![
+        6 => Just(Vec::new()),
+        1 => any::<[u8; 2]>().prop_map(|[high, low]| vec![28, 4, high, low]),
+        1 => proptest::collection::vec(any::<u8>(), 0..40),
+    ];
     let sack = prop_oneof![
         3 => Just(Vec::new()),
         1 => proptest::collection::vec((0u16..8_000, 0u16..3_000), 1..4),
@@ -184,6 +187,7 @@ impl Server {
             receive_buffer_max: 0,
             send_buffer_max: 0,
             timestamps,
+            uto: timestamps,
             ..Config::default()
         };
         let irs = SeqNum(u32::MAX - 500);

@@ -4,7 +4,7 @@
 use std::io;
 use std::time::Duration;
 
-use janus_tcp::{Info, SocketOptions};
+use janus_tcp::{Info, SocketOptions, Uto};
 
 use super::listener::TcpListener;
 use super::stream::TcpStream;
@@ -41,6 +41,12 @@ impl TcpStream {
     /// Ends the connection when data stays unacknowledged for so long. `None`: when the retransmissions are used up.
     pub fn set_user_timeout(&self, time: Option<Duration>) -> io::Result<()> {
         self.change(|options| options.user_timeout = time)
+    }
+
+    /// Tells the peer how long this end waits when the connection gets nowhere, and heeds what it says (RFC 5482).
+    /// On a listener's connections, and with the configured default, it begins with the handshake.
+    pub fn set_uto(&self, uto: Uto) -> io::Result<()> {
+        self.change(|options| options.uto = uto)
     }
 
     /// Ends the connection when nothing comes for so long.

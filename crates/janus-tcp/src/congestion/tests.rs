@@ -8,7 +8,7 @@ const MSS: u32 = 1_000;
 fn cold() -> Tcb {
     Tcb {
         mss: MSS as u16,
-        srtt_us: 100_000,
+        srtt: 100_000,
         ..Tcb::default()
     }
 }

@@ -228,7 +228,7 @@ fn without_a_loss_the_curve_begins_at_its_middle() {
 fn the_epochs_clock_stands_while_the_window_is_not_used() {
     let cold = Tcb {
         mss: MSS as u16,
-        srtt_us: RTT_US,
+        srtt: RTT_US,
         ..Tcb::default()
     };
     let mut hot = hot(1_000_000);

@@ -49,7 +49,7 @@ fn the_oldest_of_what_is_acknowledged_is_measured() {
 fn measured() -> (Tcb, Hot) {
     let mut cold = Tcb::default();
     rto::sample(&mut cold, 100_000);
-    assert_eq!((cold.srtt_us, rto::variation(&cold)), (100_000, 50_000));
+    assert_eq!((cold.srtt_us(), rto::variation(&cold)), (100_000, 50_000));
     (cold, Hot::default())
 }
 
@@ -95,8 +95,8 @@ fn one_sample_a_round_trip_is_the_plain_formula() {
         rto::sample_of_many(&mut many, &mut hot, SeqNum(n as u32 * 10), rtt);
         rto::sample(&mut plain, rtt);
         assert_eq!(
-            (many.srtt_us, many.rttvar_us),
-            (plain.srtt_us, plain.rttvar_us)
+            (many.srtt_us(), many.rttvar_us),
+            (plain.srtt_us(), plain.rttvar_us)
         );
     }
 }

@@ -1,0 +1,276 @@
+//! The user timeout option (RFC 5482): either end says how long it keeps a connection that gets nowhere, so that the
+//! other can wait as long. Here: what is said and when (section 3), and what is made of what the peer says (section 3.1).
+//! What the resulting timeout does is in `patience`; the bytes of the option are in `janus-wire`.
+//!
+//! It is off unless switched on. Of what the peer last said a connection keeps one of fifteen steps, in four bits that a
+//! smoothed round trip leaves free, and a fifth says that the next segment is to carry the option. So a peer can
+//! make a stack hold nothing by it.
+
+use core::time::Duration;
+
+use janus_mem::Frame;
+use janus_wire::tcp::{Options, UserTimeout};
+
+use crate::cold::{NONE, Tcb};
+use crate::config::Config;
+use crate::parse::Parsed;
+use crate::profile::{DEFAULT, SocketOptions};
+use crate::stack::Stack;
+
+/// What is advertised by who has chosen nothing: the global default of RFC 9293 section 3.9.1.1.
+const ADVERTISED: Duration = Duration::from_secs(300);
+/// Above the smoothed round trip, which takes 27 bits: what the peer said, and that the option is to be sent.
+const SAID_SHIFT: u32 = 27;
+const SAID: u32 = STEPS << SAID_SHIFT;
+const DUE: u32 = 1 << 31;
+const SMOOTHED: u32 = (1 << SAID_SHIFT) - 1;
+/// Steps there are between the limits; 0 = the peer has said nothing.
+const STEPS: u32 = 15;
+
+/// What a connection does with the user timeout option. The names in capitals are those of RFC 5482 section 3.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Uto {
+    /// ENABLED: the option is sent, and heeded when it comes. `None`: as configured.
+    pub enabled: Option<bool>,
+    /// ADV_UTO: what the peer is told. `None`: the connection's user timeout or, when it has none, five minutes.
+    pub advertised: Option<Duration>,
+    /// CHANGEABLE: what the peer says may become the connection's user timeout. `None`: unless the application has chosen
+    /// one.
+    pub changeable: Option<bool>,
+}
+
+impl Tcb {
+    /// The smoothed round trip in microseconds; 0 = not measured (RFC 6298).
+    #[inline]
+    pub(crate) fn srtt_us(&self) -> u32 {
+        self.srtt & SMOOTHED
+    }
+
+    #[inline]
+    pub(crate) fn set_srtt_us(&mut self, srtt_us: u32) {
+        debug_assert!(srtt_us <= SMOOTHED);
+        self.srtt = self.srtt & !SMOOTHED | srtt_us;
+    }
+
+    /// The step that stands for REMOTE_UTO; 0 = the peer has said nothing.
+    #[inline]
+    fn peer_timeout(&self) -> u32 {
+        (self.srtt & SAID) >> SAID_SHIFT
+    }
+
+    fn set_peer_timeout(&mut self, step: u32) {
+        self.srtt = self.srtt & !SAID | step.min(STEPS) << SAID_SHIFT;
+    }
+
+    /// The next segment is to carry the option.
+    #[inline]
+    pub(crate) fn owes_timeout(&self) -> bool {
+        self.srtt & DUE != 0
+    }
+
+    fn set_owes_timeout(&mut self, owes: bool) {
+        self.srtt = self.srtt & !DUE | if owes { DUE } else { 0 };
+    }
+}
+
+/// How long a step is: L_LIMIT times 1, 1.5, 2, 3, 4, 6, 8 and so on to 128, and no more than U_LIMIT.
+fn step_time(step: u32, config: &Config) -> Duration {
+    let half_octaves = step.saturating_sub(1);
+    let least = config.uto_least.max(Duration::from_secs(1));
+    let octave = least.saturating_mul(1 << (half_octaves / 2));
+    let more = if half_octaves.is_multiple_of(2) {
+        Duration::ZERO
+    } else {
+        octave / 2
+    };
+    octave.saturating_add(more).min(config.uto_most)
+}
+
+/// The first step that is no shorter than what the peer said, or else the last: rounding up never ends a connection
+/// earlier than both ends wished.
+fn step_for(said: UserTimeout, config: &Config) -> u32 {
+    let said = Duration::from_secs(said.as_secs().into());
+    let mut steps = 1..STEPS;
+    steps
+        .find(|&step| step_time(step, config) >= said)
+        .unwrap_or(STEPS)
+}
+
+/// ADV_UTO.
+fn advertised(options: &SocketOptions) -> Duration {
+    let chosen = options.uto.advertised.or(options.user_timeout);
+    chosen.unwrap_or(ADVERTISED)
+}
+
+/// CHANGEABLE: a wish of the application's is not overridden by a peer (section 3).
+fn is_changeable(options: &SocketOptions) -> bool {
+    let wished = options.uto.changeable;
+    wished.unwrap_or(options.user_timeout.is_none())
+}
+
+impl Stack {
+    /// ENABLED, for connections with this set of options.
+    #[inline]
+    pub(crate) fn uses_uto(&self, profile: u8) -> bool {
+        if profile == DEFAULT {
+            return self.config.uto;
+        }
+        let wished = self.profiles.get(profile).uto.enabled;
+        wished.unwrap_or(self.config.uto)
+    }
+
+    /// The option as connections with this set of options send it, if they do.
+    pub(crate) fn timeout_option(&self, profile: u8) -> Option<UserTimeout> {
+        if !self.uses_uto(profile) {
+            return None;
+        }
+        let time = advertised(self.profiles.get(profile));
+        let secs = time.as_secs() + u64::from(time.subsec_nanos() > 0);
+        Some(UserTimeout::from_secs(
+            u32::try_from(secs).unwrap_or(u32::MAX),
+        ))
+    }
+
+    /// The option in the first SYN or SYN-ACK. A repeat goes without: some boxes on the way drop what they do not know
+    /// (section 4.1), and the first segment without SYN says it in any case.
+    pub(crate) fn timeout_in_syn(&self, profile: u8, repeats: u8) -> Option<UserTimeout> {
+        (repeats == 0)
+            .then(|| self.timeout_option(profile))
+            .flatten()
+    }
+
+    /// USER_TIMEOUT: how long the connection is waited for when it gets nowhere, if that is limited.
+    #[inline]
+    pub(crate) fn user_timeout(&self, conn: u32) -> Option<Duration> {
+        let cold = &self.cold[conn];
+        if cold.profile == DEFAULT && cold.peer_timeout() == 0 {
+            return None;
+        }
+        let options = self.profiles.get(cold.profile);
+        let adopts = cold.peer_timeout() != 0 && is_changeable(options);
+        if !adopts || !self.uses_uto(cold.profile) {
+            return options.user_timeout;
+        }
+        // Section 3.1: min(U_LIMIT, max(ADV_UTO, REMOTE_UTO, L_LIMIT)). A step is no less than L_LIMIT.
+        let remote = step_time(cold.peer_timeout(), &self.config);
+        Some(advertised(options).max(remote).min(self.config.uto_most))
+    }
+
+    /// REMOTE_UTO, rounded up and within the limits, as an application is told it.
+    pub(crate) fn said_by_peer(&self, conn: u32) -> Option<Duration> {
+        let step = self.cold[conn].peer_timeout();
+        (step != 0).then(|| step_time(step, &self.config))
+    }
+
+    /// The connection is open, or has a new timeout to tell of: the next segment says so (section 3).
+    pub(crate) fn owe_timeout(&mut self, conn: u32) {
+        if self.uses_uto(self.cold[conn].profile) {
+            self.cold[conn].set_owes_timeout(true);
+        }
+    }
+
+    /// The options of a connection, which were those of the set `old`, may tell the peer something else now.
+    pub(crate) fn timeout_options_changed(&mut self, conn: u32, old: Option<UserTimeout>) {
+        if self.timeout_option(self.cold[conn].profile) != old {
+            self.owe_timeout(conn);
+        }
+    }
+
+    /// The peer has said something, on opening or since.
+    pub(crate) fn hear_timeout(&mut self, conn: u32, said: Option<UserTimeout>) {
+        if let (Some(said), true) = (said, self.uses_uto(self.cold[conn].profile)) {
+            let step = step_for(said, &self.config);
+            self.cold[conn].set_peer_timeout(step);
+        }
+    }
+
+    /// An acceptable segment, which may carry the option.
+    #[inline]
+    pub(crate) fn take_timeout(&mut self, conn: u32, p: &Parsed, frame: Option<&Frame>) {
+        if !p.has_more_options() || !self.uses_uto(self.cold[conn].profile) {
+            return;
+        }
+        if let Some(frame) = frame {
+            self.hear_timeout(conn, p.all_options(frame).user_timeout);
+        }
+    }
+
+    /// A segment with `len` bytes of data is about to leave, and the option is due: it goes with it if it fits and
+    /// pushes out nothing else.
+    pub(crate) fn tell_timeout(&mut self, conn: u32, len: u16, options: &mut Options) {
+        let cold = &self.cold[conn];
+        let Some(timeout) = self.timeout_option(cold.profile) else {
+            self.cold[conn].set_owes_timeout(false);
+            return;
+        };
+        let more = Options {
+            user_timeout: Some(timeout),
+            ..*options
+        };
+        let pushes_out = more.emitted_len() != options.emitted_len() + 4;
+        if !pushes_out && more.emitted_len() + usize::from(len) <= usize::from(cold.mss) {
+            *options = more;
+            self.cold[conn].set_owes_timeout(false);
+        }
+    }
+
+    /// Whether the next data is too large to have the option beside it, so that an acknowledgement has to carry it.
+    pub(crate) fn timeout_needs_ack(&self, conn: u32, id: u32) -> bool {
+        let head = self.hot[id].unsent.head;
+        let full = self.cold[conn].payload_mss();
+        head != NONE && self.segments[head].len.saturating_add(4) > full
+    }
+
+    /// The options that keep-alive goes by: where the user timeout option is used, it must not end what the user timeout
+    /// would let live (section 4.2).
+    pub(crate) fn keepalive_options(&self, conn: u32) -> SocketOptions {
+        let profile = self.cold[conn].profile;
+        let options = *self.profiles.get(profile);
+        if !self.uses_uto(profile) {
+            return options;
+        }
+        let after = self.user_timeout(conn).unwrap_or(Duration::ZERO) + Duration::from_millis(1);
+        SocketOptions {
+            keepalive_idle: options.keepalive_idle.max(after),
+            user_timeout: None,
+            ..options
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_lie_between_the_limits() {
+        let config = Config::default();
+        let (least, most) = (config.uto_least, config.uto_most);
+        assert_eq!(step_time(1, &config), least);
+        assert_eq!(step_time(2, &config), least * 3 / 2);
+        assert_eq!(step_time(15, &config), most);
+        for secs in 1..=UserTimeout::LONGEST_SECS.min(10_000) {
+            let said = Duration::from_secs(secs.into());
+            let kept = step_time(step_for(UserTimeout::from_secs(secs), &config), &config);
+            assert!(kept >= said.clamp(least, most), "{secs} s become {kept:?}");
+            assert!(kept <= (said * 3 / 2).clamp(least, most), "{secs} s");
+        }
+        let most_said = UserTimeout::from_secs(u32::MAX);
+        assert_eq!(step_time(step_for(most_said, &config), &config), most);
+    }
+
+    #[test]
+    fn a_round_trip_and_what_the_peer_said_share_a_word() {
+        let mut cold = Tcb::default();
+        cold.set_srtt_us(120_000_000);
+        cold.set_peer_timeout(15);
+        cold.set_owes_timeout(true);
+        assert_eq!((cold.srtt_us(), cold.peer_timeout()), (120_000_000, 15));
+        cold.set_srtt_us(1);
+        cold.set_owes_timeout(false);
+        assert_eq!((cold.srtt_us(), cold.peer_timeout()), (1, 15));
+        assert!(!cold.owes_timeout());
+        cold.set_peer_timeout(3);
+        assert_eq!((cold.srtt_us(), cold.peer_timeout()), (1, 3));
+    }
+}
