@@ -4,35 +4,41 @@
 use super::cabi::memory::UserPtr;
 use super::room::Room;
 use crate::host::ORIGIN;
-use crate::{Errno, Sent};
-use janus_tcp::{Config, Instant, Interface, IpCidr};
-use std::net::{Ipv4Addr, Ipv6Addr};
+use crate::{Errno, Host, Sent, sysctl};
+use janus_tcp::{Instant, Interface, IpCidr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Decides initial sequence numbers, timestamps and ports: a script takes the same course each time.
-pub(super) const SEED: u64 = 1;
+const SEED: u64 = 1;
 /// How long a packet is waited for, in microseconds: longer than any retransmission timeout, and not for ever.
 const PATIENCE: u64 = 200_000_000;
+/// Of the interface, if nothing else is said.
+const MTU: u16 = 1_500;
+/// The addresses the tool gives this end when it is told none. Connections begin from these; any address is ours.
+const LOCAL: [IpAddr; 2] = [
+    IpAddr::V4(Ipv4Addr::new(192, 168, 0, 1)),
+    IpAddr::V6(Ipv6Addr::new(0xfd3d, 0xfa7b, 0xd17d, 0, 0, 0, 0, 0)),
+];
 /// The largest packet an IP header can speak of.
 const PACKET_MAX: usize = 65_575;
 /// The clock at the start, in microseconds.
 const EPOCH: u64 = ORIGIN.saturating_since(Instant::from_millis(0)).as_micros() as u64;
 
-/// The stack that `--so_flags` describe.
-pub(super) fn settings(flags: &str) -> Result<(Config, Interface), String> {
-    if !flags.is_empty() {
-        return Err(format!("`{flags}`: no flag is known here"));
-    }
-    let config = Config {
-        receive_buffer_max: 15_728_640,
-        ..Config::default()
+/// The host that `--so_flags` describe.
+pub(super) fn host(flags: &str) -> Result<Host, String> {
+    let settings = sysctl::parse(flags).map_err(|error| format!("--so_flags: {error}"))?;
+    let mut interface = Interface::ip(settings.mtu.unwrap_or(MTU));
+    interface.any_local = settings.local.is_empty();
+    let local = match interface.any_local {
+        true => LOCAL.to_vec(),
+        false => settings.local,
     };
-    let mut interface = Interface::ip(1_500);
-    // The addresses the tool gives this end when it is told none; others are as good.
-    interface.addresses = vec![
-        IpCidr::new(Ipv4Addr::new(192, 168, 0, 1), 16),
-        IpCidr::new(Ipv6Addr::new(0xfd3d, 0xfa7b, 0xd17d, 0, 0, 0, 0, 0), 48),
-    ];
-    Ok((config, interface))
+    let network = |ip: IpAddr| IpCidr::new(ip, if ip.is_ipv4() { 16 } else { 48 });
+    interface.addresses = local.into_iter().map(network).collect();
+    let mut host = Host::new(settings.config, interface, SEED)
+        .map_err(|error| format!("no memory for a stack: {error}"))?;
+    host.sockets.set_default_options(settings.socket);
+    Ok(host)
 }
 
 /// A packet for the stack. One that it has no room for is lost, as on a real device.

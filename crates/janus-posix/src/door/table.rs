@@ -4,7 +4,6 @@ use super::cabi::thread;
 use super::entry::{self, User};
 use super::netdev;
 use super::room::Room;
-use crate::Host;
 use core::ffi::{CStr, c_char, c_int, c_longlong, c_uint, c_ulong, c_void};
 use libc::{epoll_event, iovec, msghdr, nfds_t, pollfd, size_t, sockaddr, socklen_t, ssize_t};
 use libc::{loff_t, timeval};
@@ -118,7 +117,10 @@ pub unsafe extern "C" fn packetdrill_interface_init(flags: *const c_char, table:
         // SAFETY: it is a C string, as the contract of this function says.
         false => unsafe { CStr::from_ptr(flags) }.to_string_lossy(),
     };
-    let host = std::panic::catch_unwind(|| host(&flags));
+    let host = std::panic::catch_unwind(|| {
+        thread::unlock_memory();
+        netdev::host(&flags)
+    });
     let room = match host {
         Ok(Ok(host)) => Some(Room::new(host)),
         Ok(Err(message)) => {
@@ -131,11 +133,4 @@ pub unsafe extern "C" fn packetdrill_interface_init(flags: *const c_char, table:
     let table_of_ours = Interface::new(Arc::into_raw(user).cast_mut().cast());
     // SAFETY: there is room for it, as the contract of this function says.
     unsafe { table.write(table_of_ours) };
-}
-
-fn host(flags: &str) -> Result<Host, String> {
-    thread::unlock_memory();
-    let (config, interface) = netdev::settings(flags)?;
-    Host::new(config, interface, netdev::SEED)
-        .map_err(|error| format!("no memory for a stack: {error}"))
 }
