@@ -1,6 +1,7 @@
 //! Whole packets into and out of a stack, as bytes: what a device's DMA does, without the device.
 //! What never lives here: a decision about what happens to a packet in between.
 
+use crate::offload;
 use janus_mem::{Frame, HEADROOM, SLOT_SIZE};
 use janus_tcp::{Instant, Local, Stack};
 
@@ -11,19 +12,29 @@ const BURSTS_MAX: usize = 100_000;
 /// The largest packet that fits a buffer.
 pub const PACKET_MAX: usize = SLOT_SIZE - HEADROOM as usize;
 
-/// Hands `packet` to the stack. False when no buffer is free or it fits none: as on a real device, it is lost.
+/// Hands `packet` to the stack. False when no buffer is free or it fits none: as on a real device, it is lost. What comes
+/// in one packet and fits several is handed over at once.
 pub fn deliver(stack: &mut Stack, now: Instant, packet: &[u8]) -> bool {
-    if packet.len() > PACKET_MAX {
-        return false;
+    if packet.len() <= PACKET_MAX {
+        return input(stack, now, &[packet]);
     }
-    let Some(mut buf) = stack.pool().alloc() else {
-        return false;
-    };
-    let at = usize::from(buf.off());
-    buf.bytes_mut()[at..at + packet.len()].copy_from_slice(packet);
-    let mut frames = vec![Frame::new(buf, packet.len() as u16)];
+    offload::cut(packet, PACKET_MAX).is_some_and(|parts| input(stack, now, &parts))
+}
+
+fn input(stack: &mut Stack, now: Instant, packets: &[impl AsRef<[u8]>]) -> bool {
+    let mut frames = Vec::with_capacity(packets.len());
+    for packet in packets {
+        let packet = packet.as_ref();
+        let Some(mut buf) = stack.pool().alloc() else {
+            break;
+        };
+        let at = usize::from(buf.off());
+        buf.bytes_mut()[at..at + packet.len()].copy_from_slice(packet);
+        frames.push(Frame::new(buf, packet.len() as u16));
+    }
+    let all = frames.len() == packets.len();
     stack.input(now, &mut frames, &mut Local);
-    true
+    all
 }
 
 /// Takes all that the stack has to send now. Buffers that are lent go home at once.

@@ -15,6 +15,7 @@ mod errno;
 mod family;
 pub mod frames;
 mod host;
+mod offload;
 mod options;
 mod ports;
 mod sockets;
