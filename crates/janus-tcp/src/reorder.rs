@@ -175,9 +175,10 @@ impl Reorders {
         self.blocks.free(id);
     }
 
+    /// Whether nothing waits, not even the end of the stream.
     #[inline]
     pub(crate) fn is_empty(&self, id: u32) -> bool {
-        self.blocks[id].root == NONE
+        self.blocks[id].root == NONE && !self.blocks[id].has_fin
     }
 
     /// Where the stream ends, as far as is known.

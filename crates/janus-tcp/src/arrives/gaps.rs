@@ -29,7 +29,7 @@ impl Stack {
         frame: &mut Option<Frame>,
         now: Instant,
     ) {
-        let Some(block) = self.reorder_block(id, &text) else {
+        let Some(block) = self.reorder_block(id, text.len > 0 || fin) else {
             self.hot[id].set(hot_flag::ACK_NOW);
             self.queue_output(id);
             return;
@@ -62,10 +62,10 @@ impl Stack {
         }
     }
 
-    /// The block for what waits. A bare FIN beyond a gap is not worth one: the peer repeats it.
-    fn reorder_block(&mut self, id: u32, text: &Text) -> Option<u32> {
+    /// The block for what waits, made when something is to be kept.
+    fn reorder_block(&mut self, id: u32, keeps: bool) -> Option<u32> {
         let hot = &mut self.hot[id];
-        if hot.reorder == NONE && text.len > 0 {
+        if hot.reorder == NONE && keeps {
             match self.reorders.attach(id) {
                 Some(block) => hot.reorder = block,
                 None => self.counters.dropped_reordered += 1,
