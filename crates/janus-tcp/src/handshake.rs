@@ -2,6 +2,8 @@
 //! handshake share. RFC 9293 sections 3.10.7.1 to 3.10.7.4. The listening side is in `passive`, TIME-WAIT in
 //! `time_wait`.
 
+use core::time::Duration;
+
 use janus_mem::Frame;
 use janus_wire::tcp::{Flags, Options};
 use janus_wire::{FlowKey, SeqNum};
@@ -22,6 +24,9 @@ use crate::time::Instant;
 const DEFAULT_MSS: u16 = 536;
 const DEFAULT_MSS_V6: u16 = 1_220;
 const SMALLEST_MSS: u16 = 48;
+
+/// Between a reset that ends the peer's old connection and our SYN again; Linux waits about as long.
+const SYN_AFTER_RESET: Duration = Duration::from_millis(10);
 
 impl Stack {
     /// A segment for which no flow exists: the LISTEN and CLOSED states (sections 3.10.7.1 and .2).
@@ -92,6 +97,7 @@ impl Stack {
         if acked && p.ack != iss + 1 {
             if !p.flags.contains(Flags::RST) {
                 self.reset_reply(p);
+                self.repeat_syn_soon(hot, now);
             }
             return;
         }
@@ -142,6 +148,18 @@ impl Stack {
             block.set(hot_flag::SYN);
         }
         self.queue_output(hot);
+    }
+
+    /// The reset has ended what the peer still held under our numbers: the SYN that this stood in the way of goes out again
+    /// (figure 9 of section 3.5.1), once, and not so soon that it could overtake the reset.
+    fn repeat_syn_soon(&mut self, hot: u32, now: Instant) {
+        if hot == NONE || self.hot[hot].retries > 0 {
+            return;
+        }
+        let (hot, soon) = (&mut self.hot[hot], now + SYN_AFTER_RESET);
+        if hot.rto_at > soon {
+            hot.rto_at = soon;
+        }
     }
 
     /// What the peer's SYN says of it.
