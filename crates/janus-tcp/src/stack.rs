@@ -461,6 +461,7 @@ impl Stack {
             rcv_nxt: cold.rcv_nxt,
             ts_recent: cold.ts_recent,
             window: cold.window_field(),
+            scale: cold.receive_scale(),
             timestamps: cold.has(flag::TIMESTAMPS),
             fin_wait_2,
             expires: self.now + self.config.time_wait,

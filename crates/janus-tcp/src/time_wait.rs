@@ -18,11 +18,20 @@ pub(crate) struct TimeWait {
     pub(crate) ts_recent: u32,
     /// Our advertised window, scaled as on the wire.
     pub(crate) window: u16,
+    /// By how much.
+    pub(crate) scale: u8,
     pub(crate) timestamps: bool,
     /// The peer's FIN has not come yet.
     pub(crate) fin_wait_2: bool,
     pub(crate) expires: Instant,
     pub(crate) links: Links,
+}
+
+impl TimeWait {
+    /// Our window in bytes.
+    fn offered(&self) -> u32 {
+        u32::from(self.window) << self.scale
+    }
 }
 
 impl Linked for TimeWait {

@@ -43,7 +43,7 @@ data-beyond   rst    rst          -            ack         ack         ack      
 data-old      rst    rst          -            ack         ack         ack         ack          ack       ack   ack     ack      ack
 data-overlap  rst    rst          -            ack         ack+>ESTAB  ack+        ack+>FW2     ack+      ack   ->TW    ->CLOSED ack
 urgent        rst    rst          -            ack+>ESTAB  ack+>ESTAB  ack+        ack+>FW2     ack+      -     ->TW    ->CLOSED ack
-no-ack        rstack -            -            -           -           -           -            -         -     -       -        ack
+no-ack        rstack -            -            -           -           -           -            -         -     -       -        -
 ";
 
 /// A connection (or none) in some state, and the numbers of RFC 9293 section 3.3.1.

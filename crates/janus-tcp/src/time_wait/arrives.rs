@@ -5,6 +5,7 @@ use janus_wire::SeqNum;
 use janus_wire::tcp::Flags;
 
 use super::TimeWait;
+use crate::challenge::Kind;
 use crate::parse::Parsed;
 use crate::records::Record;
 use crate::stack::Stack;
@@ -20,49 +21,88 @@ impl Stack {
         now: Instant,
     ) -> Option<SeqNum> {
         let record = *self.time_wait.get(slot);
-        let older = |v: u32| (v.wrapping_sub(record.ts_recent) as i32) < 0;
-        if p.flags.contains(Flags::RST) {
+        let (rst, syn) = (p.flags.contains(Flags::RST), p.flags.contains(Flags::SYN));
+        if rst {
             // RFC 1337: a RST does not end TIME-WAIT; orphaned FIN-WAIT-2 has nothing to protect.
-            if record.fin_wait_2 && p.seq == record.rcv_nxt {
-                self.drop_time_wait(slot);
+            if record.fin_wait_2 {
+                self.reset_orphan(slot, &record, p, now);
             }
             return None;
         }
-        if p.flags.contains(Flags::SYN) {
+        if syn {
             if !record.fin_wait_2 && !p.flags.contains(Flags::ACK) && self.reopens(&record, p) {
                 self.drop_time_wait(slot);
                 return Some(record.snd_nxt);
             }
-            if self.may_challenge(Record::TimeWait(slot), now) {
-                self.time_wait_ack(slot, now);
-            }
+            self.challenge_for_record(slot, now);
             return None;
         }
+        let older = |v: u32| (v.wrapping_sub(record.ts_recent) as i32) < 0;
         if record.timestamps && p.timestamps.is_some_and(|(v, _)| older(v)) {
             self.counters.dropped_paws += 1;
             self.time_wait_ack(slot, now);
-            return None;
-        }
-        let fin = p.flags.contains(Flags::FIN | Flags::ACK);
-        if record.fin_wait_2 && p.seq == record.rcv_nxt && p.payload_len == 0 && fin {
-            let until = now + self.config.time_wait;
-            let record = self.time_wait.get_mut(slot);
-            record.rcv_nxt = p.seq + 1;
-            record.fin_wait_2 = false;
-            self.time_wait.restart(slot, until);
-            self.time_wait_ack(slot, now);
-        } else if record.fin_wait_2 && p.payload_len > 0 && p.seq == record.rcv_nxt {
-            // Nobody is left to read it (RFC 1122 section 4.2.2.13).
-            self.reset_reply(p);
-            self.drop_time_wait(slot);
-        } else if p.payload_len > 0 || fin {
+        } else if record.fin_wait_2 {
+            self.orphan_arrives(slot, &record, p, now);
+        } else if p.flags.contains(Flags::ACK) && p.space() > 0 {
             // Only the peer's own FIN, repeated, restarts the wait; a stranger's must not keep the record for ever.
-            if fin && !record.fin_wait_2 && p.seq + p.space() == record.rcv_nxt {
+            if p.flags.contains(Flags::FIN) && p.seq + p.space() == record.rcv_nxt {
                 self.time_wait.restart(slot, now + self.config.time_wait);
             }
             self.time_wait_ack(slot, now);
         }
         None
+    }
+
+    /// The second check for an orphan: RFC 5961 section 3.2.
+    fn reset_orphan(&mut self, slot: u32, record: &TimeWait, p: &Parsed, now: Instant) {
+        let ahead = p.seq - record.rcv_nxt;
+        if ahead == 0 {
+            self.counters.resets_in += 1;
+            self.drop_time_wait(slot);
+        } else if ahead > 0 && (ahead as u32) < record.offered() {
+            self.challenge_for_record(slot, now);
+        }
+    }
+
+    /// A connection whose owner let go waits for the peer's FIN.
+    fn orphan_arrives(&mut self, slot: u32, record: &TimeWait, p: &Parsed, now: Instant) {
+        let ahead = p.seq - record.rcv_nxt;
+        // First, sequence number. A peer with nothing to send may still ask whether we are there.
+        let probes = ahead == -1 && p.payload_len <= 1;
+        let end = ahead.wrapping_add(p.space() as i32);
+        let old = end < 0 || end == 0 && ahead < 0;
+        if old || ahead > 0 && ahead as u32 > record.offered() {
+            self.counters.dropped_window += 1;
+            let who = Record::TimeWait(slot);
+            if probes && self.may_answer_again(who, Kind::Probe, now) {
+                self.time_wait_ack(slot, now);
+            } else if !probes {
+                self.challenge_for_record(slot, now);
+            }
+            return;
+        }
+        // Fifth, ACK.
+        if !p.flags.contains(Flags::ACK) {
+            return;
+        }
+        if (p.ack - record.snd_nxt) > 0 {
+            self.challenge_for_record(slot, now);
+            return;
+        }
+        if p.payload_len > 0 {
+            // Nobody is left to read it (RFC 1122 section 4.2.2.13).
+            self.reset_reply(p);
+            self.drop_time_wait(slot);
+        } else if p.flags.contains(Flags::FIN) {
+            if ahead == 0 {
+                let until = now + self.config.time_wait;
+                let record = self.time_wait.get_mut(slot);
+                record.rcv_nxt = p.seq + 1;
+                record.fin_wait_2 = false;
+                self.time_wait.restart(slot, until);
+            }
+            self.time_wait_ack(slot, now);
+        }
     }
 
     /// RFC 9293 MAY-2 by the rules of RFC 6191 section 2: whether a SYN lies beyond all that the old connection saw.
@@ -76,6 +116,12 @@ impl Stack {
             // From now on timestamps tell old segments from new ones.
             Some(_) => true,
             None => beyond,
+        }
+    }
+
+    fn challenge_for_record(&mut self, slot: u32, now: Instant) {
+        if self.may_challenge(Record::TimeWait(slot), now) {
+            self.time_wait_ack(slot, now);
         }
     }
 
