@@ -85,7 +85,7 @@ pub(super) fn accept(room: &Room, fd: i32, name: UserPtr, len: UserPtr) -> Resul
                 Ok(fd)
             })()),
             Err(Errno::EAGAIN) if !is_nonblocking(state, fd) => {
-                Attempt::Blocked(Errno::EAGAIN, None)
+                Attempt::Blocked(Err(Errno::EAGAIN), None)
             }
             Err(errno) => Attempt::Done(Err(errno)),
         }
@@ -109,7 +109,7 @@ pub(super) fn connect(room: &Room, fd: i32, name: UserPtr, len: u32) -> Result<i
         })();
         match outcome {
             Err(Errno::EINPROGRESS | Errno::EALREADY) if !is_nonblocking(state, fd) => {
-                Attempt::Blocked(Errno::EAGAIN, None)
+                Attempt::Blocked(Err(Errno::EAGAIN), None)
             }
             outcome => Attempt::Done(outcome.map(|()| 0)),
         }

@@ -395,3 +395,25 @@ pub(super) unsafe extern "C" fn gettimeofday(
 ) -> c_int {
     enter(u, "gettimeofday", |room| netdev::time(room, at(time))) as c_int
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::door::netdev::host;
+
+    /// A panic that reached C would be undefined. After one, nobody knows what state the host is in.
+    #[test]
+    fn a_panic_becomes_a_failure_and_stays_one() {
+        let user = Arc::new(User::new(Some(Room::new(host("").unwrap()))));
+        let u: U = Arc::into_raw(Arc::clone(&user)).cast_mut().cast();
+        assert_eq!(enter(u, "fine", |_| Ok(7)), 7);
+        let call = |_: &Room| -> Result<i32, Errno> { panic!("of the test") };
+        assert_eq!(enter(u, "broken", call), -1);
+        let error = std::io::Error::last_os_error();
+        assert_eq!(error.raw_os_error(), Some(libc::EIO));
+        assert_eq!(enter(u, "fine", |_| Ok(7)), -1);
+        // SAFETY: it came from `into_raw` above and is not used after this.
+        unsafe { free(u) };
+        assert_eq!(Arc::strong_count(&user), 1);
+    }
+}

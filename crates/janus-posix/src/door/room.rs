@@ -29,8 +29,8 @@ const STEPS_MAX: u32 = 1_000_000;
 /// What came of an attempt to carry out a call.
 pub(super) enum Attempt<T> {
     Done(Result<T, Errno>),
-    /// It has to wait, at most until that microsecond; at that time it must be done. Who may not wait is told the error.
-    Blocked(Errno, Option<u64>),
+    /// It has to wait, at most until that microsecond. Who may not wait any longer is told this instead.
+    Blocked(Result<T, Errno>, Option<u64>),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -270,8 +270,7 @@ impl Room {
                     }
                     visit.changed = true;
                     return match outcome {
-                        Attempt::Done(outcome) => outcome,
-                        Attempt::Blocked(errno, _) => Err(errno),
+                        Attempt::Done(outcome) | Attempt::Blocked(outcome, _) => outcome,
                     };
                 }
             }

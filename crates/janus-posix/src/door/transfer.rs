@@ -1,6 +1,6 @@
 //! The calls that move data.
 
-use super::cabi::iovec::{Buffers, CHUNK};
+use super::cabi::iovec::{Buffers, READ_MAX, WRITE_MAX};
 use super::cabi::memory::UserPtr;
 use super::cabi::message::Message;
 use super::calls::is_nonblocking;
@@ -15,7 +15,7 @@ fn may_wait(state: &mut State, fd: i32, flags: i32) -> bool {
 }
 
 pub(super) fn receive(room: &Room, fd: i32, buffers: &Buffers, flags: i32) -> Result<i64> {
-    let mut bytes = vec![0; buffers.len().min(CHUNK)];
+    let mut bytes = vec![0; buffers.len().min(READ_MAX)];
     room.wait(|state| {
         let outcome = (|| {
             let socket = state.open.socket(fd)?;
@@ -24,13 +24,13 @@ pub(super) fn receive(room: &Room, fd: i32, buffers: &Buffers, flags: i32) -> Re
             let found = sockets.recv(now, socket, &mut bytes, flags | abi::MSG_PEEK)?;
             let taken = match found {
                 0 => bytes.len(),
-                n => buffers.scatter(0, &bytes[..n])?,
+                n => buffers.scatter(&bytes[..n])?,
             };
             sockets.recv(now, socket, &mut bytes[..taken], flags)
         })();
         match outcome {
             Err(Errno::EAGAIN) if may_wait(state, fd, flags) => {
-                Attempt::Blocked(Errno::EAGAIN, None)
+                Attempt::Blocked(Err(Errno::EAGAIN), None)
             }
             outcome => Attempt::Done(outcome.map(|n| n as i64)),
         }
@@ -60,27 +60,29 @@ pub(super) fn receive_message(room: &Room, fd: i32, message: &Message, flags: i3
 }
 
 pub(super) fn send(room: &Room, fd: i32, buffers: &Buffers, flags: i32) -> Result<i64> {
+    let bytes = buffers.gather(WRITE_MAX);
     let mut done = 0;
     room.wait(|state| {
         let outcome = (|| {
             let socket = state.open.socket(fd)?;
-            let bytes = buffers.gather(done, CHUNK);
             let (sockets, now) = state.sockets();
             // The state of the connection is asked before the address.
-            let n = sockets.send(now, socket, bytes.as_deref().unwrap_or(&[]), flags)?;
-            bytes.map(|_| n)
+            let rest = bytes.as_ref().map_or(&[][..], |bytes| &bytes[done..]);
+            let n = sockets.send(now, socket, rest, flags)?;
+            bytes.as_ref().map(|_| n).map_err(|errno| *errno)
         })();
         match outcome {
             Ok(n) => {
                 done += n;
-                if done < buffers.len() && may_wait(state, fd, flags) {
-                    return Attempt::Blocked(Errno::EAGAIN, None);
+                if done < bytes.as_ref().map_or(0, Vec::len) && may_wait(state, fd, flags) {
+                    return Attempt::Blocked(Ok(done as i64), None);
                 }
                 Attempt::Done(Ok(done as i64))
             }
-            Err(Errno::EAGAIN) if may_wait(state, fd, flags) => {
-                Attempt::Blocked(Errno::EAGAIN, None)
-            }
+            Err(Errno::EAGAIN) if may_wait(state, fd, flags) => match done {
+                0 => Attempt::Blocked(Err(Errno::EAGAIN), None),
+                _ => Attempt::Blocked(Ok(done as i64), None),
+            },
             // What was written before the error counts; the error is told by the next call.
             Err(_) if done > 0 => Attempt::Done(Ok(done as i64)),
             Err(errno) => Attempt::Done(Err(errno)),

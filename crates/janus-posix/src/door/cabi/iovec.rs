@@ -7,8 +7,10 @@ use crate::Errno;
 pub(crate) const IOV_MAX: usize = 1_024;
 /// `sizeof(struct iovec)`.
 const IOVEC_LEN: usize = 2 * size_of::<usize>();
-/// What one call moves at most; it is more than the largest buffer of a socket holds.
-pub(crate) const CHUNK: usize = 16 << 20;
+/// What one call reads at most; it is more than the largest buffer of a socket holds.
+pub(crate) const READ_MAX: usize = 16 << 20;
+/// What one call writes at most: half of Linux's MAX_RW_COUNT.
+pub(crate) const WRITE_MAX: usize = 1 << 30;
 
 /// Buffers of the caller, one after the other.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -59,25 +61,22 @@ impl Buffers {
         self.len
     }
 
-    /// The pieces that hold what begins at `from`, at most `len` bytes.
-    fn pieces(&self, from: usize, len: usize) -> impl Iterator<Item = (UserPtr, usize)> {
-        let mut skip = from;
+    /// The pieces that hold the first `len` bytes.
+    fn pieces(&self, len: usize) -> impl Iterator<Item = (UserPtr, usize)> {
         let mut left = len;
         self.spans.iter().filter_map(move |&(pointer, len)| {
-            let skipped = skip.min(len);
-            skip -= skipped;
-            let here = (len - skipped).min(left);
+            let here = len.min(left);
             left -= here;
-            (here > 0).then(|| (pointer.offset(skipped), here))
+            (here > 0).then_some((pointer, here))
         })
     }
 
-    /// At most `len` bytes from the place `from` on. What cannot be read ends it; if that is all, the address is bad.
-    pub(crate) fn gather(&self, from: usize, len: usize) -> Result<Vec<u8>, Errno> {
-        let wanted = len.min(self.len.saturating_sub(from));
+    /// The first bytes, at most `most`. What cannot be read ends them; if that is all, the address is bad.
+    pub(crate) fn gather(&self, most: usize) -> Result<Vec<u8>, Errno> {
+        let wanted = most.min(self.len);
         let mut bytes = vec![0; wanted];
         let mut done = 0;
-        for (pointer, len) in self.pieces(from, wanted) {
+        for (pointer, len) in self.pieces(wanted) {
             let n = pointer.read_some(&mut bytes[done..done + len]);
             done += n;
             if n < len {
@@ -91,17 +90,17 @@ impl Buffers {
         Ok(bytes)
     }
 
-    /// Puts bytes at the place `from` and on; says how many found one, unless none did and that is because of an address.
-    pub(crate) fn scatter(&self, from: usize, bytes: &[u8]) -> Result<usize, Errno> {
+    /// Puts bytes at the front; says how many found a place, unless none did and that is because of an address.
+    pub(crate) fn scatter(&self, bytes: &[u8]) -> Result<usize, Errno> {
         let mut done = 0;
-        for (pointer, len) in self.pieces(from, bytes.len()) {
+        for (pointer, len) in self.pieces(bytes.len()) {
             let n = pointer.write_some(&bytes[done..done + len]);
             done += n;
             if n < len {
                 break;
             }
         }
-        if done == 0 && !bytes.is_empty() && self.len > from {
+        if done == 0 && !bytes.is_empty() && self.len > 0 {
             return Err(Errno::EFAULT);
         }
         Ok(done)
