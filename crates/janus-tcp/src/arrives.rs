@@ -225,7 +225,11 @@ impl Stack {
         let is_probe = p.seq + 1u32 == self.cold[conn].rcv_nxt && p.payload_len <= 1;
         if is_probe {
             if self.may_answer_again(who, Kind::Probe, now) {
-                self.acknowledge(conn, now);
+                match repeated_part(&self.cold[conn], p) {
+                    None => self.acknowledge(conn, now),
+                    // The octet that some probes carry came before (RFC 2883 section 4).
+                    octet => self.acknowledge_repeated(conn, octet, now),
+                }
             }
         } else if p.space() > 0 {
             let repeated = repeated_part(&self.cold[conn], p);

@@ -32,6 +32,7 @@ impl Stack {
     ) -> Result<(), Error> {
         self.now = now;
         let conn = self.conn(id)?;
+        let pushes = options.nodelay && !self.cold[conn].has(flag::NODELAY);
         self.give_options(conn, options)?;
         // The time that keep-alive and idleness wait begins with the wish.
         if options.wants_sweep() {
@@ -45,6 +46,10 @@ impl Stack {
         if options.quick_ack && block.ack_at != Instant::ZERO {
             block.set(hot_flag::ACK_NOW);
         }
+        if pushes {
+            self.cork_is_over(hot, now);
+        }
+        let block = &self.hot[hot];
         // What corks or Nagle's algorithm held back may go.
         if !block.is_idle() {
             self.queue_output(hot);

@@ -26,6 +26,9 @@ use crate::time::Instant;
 /// names the first only).
 const CORK_LEAST: Duration = Duration::from_millis(200);
 
+/// Longer than any cork keeps anything.
+const LONG_AGO_US: u32 = 1 << 31;
+
 /// Whether a connection has said all it can say now.
 #[derive(PartialEq, Eq)]
 pub(crate) enum Said {
@@ -310,6 +313,17 @@ impl Stack {
         false
     }
 
+    /// What a cork holds back has waited long enough: switching Nagle's algorithm off pushes it (tcp(7)), though what is
+    /// written later waits again.
+    pub(crate) fn cork_is_over(&mut self, id: u32, now: Instant) {
+        let tail = self.hot[id].unsent.tail;
+        if tail != NONE {
+            let seg = &mut self.segments[tail];
+            seg.sent_us = (now.as_micros() as u32).wrapping_sub(LONG_AGO_US);
+            seg.flags |= seg_flag::CORKED;
+        }
+    }
+
     /// Hands a segment of `flight` out.
     pub(crate) fn send_segment(
         &mut self,
@@ -425,6 +439,8 @@ impl Stack {
             let unsent = &mut self.hot[id].unsent;
             self.segments
                 .split(unsent, head, window as u16, &mut self.pool);
+            // The peer is to do with it what it can: more will not come before it has.
+            self.segments[head].flags |= seg_flag::PSH;
             self.queue_output(id);
             return;
         }

@@ -197,7 +197,9 @@ impl Stack {
         let hot = self.heat(conn, now).ok_or(Error::TooManyConnections)?;
         let room = self.send_room(hot).min(bytes.len());
         let mss = self.cold[conn].payload_mss().min(PAYLOAD_MAX);
+        let before = self.hot[hot].unsent.tail;
         let mut done = self.fill_tail(hot, &bytes[..room], mss);
+        let joined = done > 0;
         if self.cold[conn].mss != self.hot[hot].mss_full {
             done += self.write_probe(conn, hot, &bytes[done..room], now);
         }
@@ -215,8 +217,11 @@ impl Stack {
             self.settle(conn);
             return Err(Error::WouldBlock);
         }
-        // MUST-61: the last segment of what is buffered pushes.
+        // MUST-61: the last segment of what is buffered pushes, and one that was the last before it no more (SHLD-27).
         let tail = self.hot[hot].unsent.tail;
+        if joined && before != tail {
+            self.segments[before].flags &= !seg_flag::PSH;
+        }
         self.segments[tail].flags |= seg_flag::PSH;
         self.queue_output(hot);
         Ok(done)
