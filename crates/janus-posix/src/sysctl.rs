@@ -309,6 +309,9 @@ impl Settings {
     fn set_surroundings(&mut self, setting: &Setting) -> Result<bool, String> {
         match setting.name {
             "mtu" => self.mtu = Some(setting.number(MTU_MIN.into(), u16::MAX.into())? as u16),
+            // No setting of TCP in Linux but of the device, `ip link set dev .. gso_max_segs`: with 1 a burst is so many
+            // segments, none of which knows of the others.
+            "gso_max_segs" => self.config.push_bursts = setting.number(1, 65_535)? > 1,
             "ip_default_ttl" => self.socket.ttl = Some(setting.tries(1, 255)?),
             "local_ip" => match setting.value.parse() {
                 Ok(address) => self.local.push(address),

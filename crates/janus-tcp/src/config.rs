@@ -99,6 +99,8 @@ pub struct Config {
     pub tail_loss_probe: bool,
     /// Find the congestion window anew after an idle retransmission timeout (RFC 5681 section 4.1).
     pub slow_start_after_idle: bool,
+    /// Tell the peer with PSH where a burst of segments ends, besides where what was written does.
+    pub push_bursts: bool,
     /// Congestion control.
     pub congestion: Algorithm,
     /// Explicit congestion notification (RFC 3168).
@@ -152,6 +154,7 @@ impl Default for Config {
             rack: true,
             tail_loss_probe: true,
             slow_start_after_idle: true,
+            push_bursts: true,
             congestion: Algorithm::default(),
             ecn: Ecn::default(),
             slow_start_limit: None,

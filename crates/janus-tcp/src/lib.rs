@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod arrives;
+mod bursts;
 mod challenge;
 mod cold;
 mod config;

@@ -9,6 +9,7 @@ use janus_wire::SeqNum;
 use janus_wire::tcp::options::SackBlocks;
 use janus_wire::tcp::{Flags, Options};
 
+use crate::bursts::Burst;
 use crate::cold::{NONE, State, Tcb, flag};
 use crate::congestion;
 use crate::ecn;
@@ -199,23 +200,30 @@ impl Stack {
         out: &mut Vec<Frame>,
         end: usize,
     ) -> Said {
-        loop {
+        let mut burst = Burst::default();
+        let said = loop {
             let at = self.hot[id].unsent.head;
             if at == NONE {
-                return Said::All;
+                break Said::All;
             }
             let too_large = self.segments[at].len > self.cold[conn].payload_mss();
             if too_large && !self.cut_before_send(conn, id, at) {
-                return Said::All;
+                break Said::All;
             }
             if !self.may_send(conn, id, at, now) {
-                return Said::All;
+                break Said::All;
             }
             if out.len() >= end {
-                return Said::Part;
+                break Said::Part;
             }
+            let full = self.segments[at].len >= self.cold[conn].payload_mss();
+            let before = out.len();
             self.send_first_unsent(conn, id, now, out);
-        }
+            let last = (out.len() > before).then(|| out.len() - 1);
+            burst.sent(self, (conn, id), last, full, out);
+        };
+        burst.end(self, conn, out);
+        said
     }
 
     /// The first unsent segment is sent.

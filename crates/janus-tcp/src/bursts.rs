@@ -1,0 +1,114 @@
+//! Where a burst ends, the peer is told with PSH that nothing follows at once (RFC 9293 section 3.9.1.2 lets a sender
+//! push wherever it likes). A receiver that gathers segments before it looks at them then does not wait for more, and one
+//! that delays acknowledgements sees the end of a burst. As in Linux, where a burst is what is handed to the device
+//! as one piece: about a millisecond's worth at the rate the congestion window allows, two segments at least, and a
+//! segment that leaves alone says nothing.
+
+use janus_mem::Frame;
+use janus_wire::tcp::Flags;
+use janus_wire::{FlowKey, checksum, ipv4, ipv6};
+
+use crate::cold::Tcb;
+use crate::hot::Hot;
+use crate::stack::Stack;
+
+/// The longest piece, in bytes.
+const PIECE_MAX: u64 = 65_536;
+/// The shortest, in segments.
+const PIECE_LEAST: u32 = 2;
+/// A piece is what leaves in a second divided by two to this power.
+const PIECE_SHIFT: u32 = 10;
+/// Round trips below about two milliseconds allow longer pieces: the longest, halved for each so many microseconds
+/// (as a power of two).
+const NEAR_SHIFT: u32 = 9;
+/// Where a TCP header has its flags, and the checksum that covers them.
+const FLAGS_AT: usize = 13;
+const CHECKSUM_AT: usize = 16;
+
+/// New segments of one connection that leave one behind the other.
+#[derive(Default)]
+pub(crate) struct Burst {
+    /// Segments of the piece so far.
+    sent: u32,
+    /// Segments that make a piece; 0 = not yet known.
+    piece: u32,
+    /// Where the last one lies among the frames handed out, if it does.
+    last: Option<usize>,
+}
+
+impl Burst {
+    /// A segment has left; `last` says where it is. A short one ends the piece, as what follows does not belong to the
+    /// same stretch of writing.
+    pub(crate) fn sent(
+        &mut self,
+        stack: &Stack,
+        (conn, id): (u32, u32),
+        last: Option<usize>,
+        full: bool,
+        out: &mut [Frame],
+    ) {
+        self.sent += 1;
+        self.last = last;
+        if self.sent < PIECE_LEAST && full {
+            return;
+        }
+        if self.piece == 0 {
+            self.piece = piece(&stack.cold[conn], &stack.hot[id]);
+        }
+        if self.sent >= self.piece || !full {
+            self.end(stack, conn, out);
+        }
+    }
+
+    /// Nothing more can be sent now.
+    pub(crate) fn end(&mut self, stack: &Stack, conn: u32, out: &mut [Frame]) {
+        let last = self.last.take();
+        let several = core::mem::take(&mut self.sent) >= PIECE_LEAST;
+        if several
+            && stack.config.push_bursts
+            && let Some(frame) = last.and_then(|at| out.get_mut(at))
+        {
+            let ip = match stack.cold.key(conn) {
+                FlowKey::V4(_) => ipv4::LEN,
+                FlowKey::V6(_) => ipv6::LEN,
+            };
+            let tcp = usize::from(frame.buf.off()) + stack.interface.link.header_len() + ip;
+            push(
+                &mut frame.buf.bytes_mut()[tcp..],
+                !stack.interface.tx_checksum,
+            );
+        }
+    }
+}
+
+/// Sets PSH in a written segment. The checksum is the device's, or is there already.
+fn push(tcp: &mut [u8], summed: bool) {
+    let old = u16::from_be_bytes([tcp[FLAGS_AT - 1], tcp[FLAGS_AT]]);
+    let new = old | u16::from(Flags::PSH.0);
+    tcp[FLAGS_AT] = new as u8;
+    if summed {
+        let field = u16::from_be_bytes([tcp[CHECKSUM_AT], tcp[CHECKSUM_AT + 1]]);
+        let field = checksum::update(field, old, new);
+        tcp[CHECKSUM_AT..CHECKSUM_AT + 2].copy_from_slice(&field.to_be_bytes());
+    }
+}
+
+/// How many segments make a piece.
+fn piece(cold: &Tcb, hot: &Hot) -> u32 {
+    let srtt_us = u64::from(cold.srtt_us());
+    let window = u64::from(hot.cwnd.max(hot.pipe));
+    // Twice the window a round trip while it grows fast, a fifth more than it afterwards.
+    let fifths = if hot.cwnd < hot.ssthresh / 2 { 10 } else { 6 };
+    let bytes = match (window * 1_000_000 / 5 * fifths).checked_div(srtt_us) {
+        Some(rate) => {
+            let near = PIECE_MAX.checked_shr((srtt_us >> NEAR_SHIFT).min(63) as u32);
+            (rate >> PIECE_SHIFT) + near.unwrap_or(0)
+        }
+        None => PIECE_MAX,
+    };
+    let mss = u64::from(cold.payload_mss()).max(1);
+    PIECE_LEAST.max((bytes.min(PIECE_MAX) / mss) as u32)
+}
+
+#[cfg(test)]
+mod tests;
