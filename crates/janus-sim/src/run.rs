@@ -20,8 +20,8 @@ mod world;
 
 use calls::Fd;
 use flow::Flow;
-pub use report::Failure;
 use report::History;
+pub use report::{Failure, Recorded, Recording};
 use waiting::Pending;
 use world::{Sent, World};
 
@@ -39,6 +39,10 @@ pub struct Options {
     pub seed: u64,
     /// Packets after the last expected one are no failure.
     pub lenient_end: bool,
+    /// Judge no more strictly than the original tool does: times may be off by an eighth of the time since the event
+    /// before, large segments may come in parts with time in between, echoed timestamps are not looked at, nor is what
+    /// comes or stays after the end.
+    pub as_packetdrill: bool,
 }
 
 /// What a script that passed did.
@@ -50,62 +54,90 @@ pub struct Passed {
     pub micros: u64,
 }
 
+/// The tolerance of the original tool, in percent of the time since the event before.
+const PACKETDRILL_PERCENT: f64 = 12.5;
+
 /// Reads, parses and runs a file.
 pub fn run_file(path: &Path, options: &Options) -> Result<Passed, Failure> {
-    let file = path.display().to_string();
-    let fail = |line, message| Failure {
-        file: file.clone(),
-        line,
-        message,
-        details: Vec::new(),
-    };
+    let script = read_file(path)?;
+    run_script(&path.display().to_string(), &script, options)
+}
+
+/// Reads and parses a file.
+pub fn read_file(path: &Path) -> Result<Script, Failure> {
+    let fail = |line, message| Failure::new(&path.display().to_string(), line, message);
     let text = std::fs::read_to_string(path)
         .map_err(|error| fail(0, format!("cannot be read: {error}")))?;
-    let script = Script::parse(&text).map_err(|error| fail(error.line, error.message))?;
-    run_script(&file, &script, options)
+    Script::parse(&text).map_err(|error| {
+        let message = format!("column {}: {}", error.column, error.message);
+        fail(error.line, message)
+    })
 }
 
 /// Runs a parsed script; `name` is what a failure calls it.
 pub fn run_script(name: &str, script: &Script, options: &Options) -> Result<Passed, Failure> {
-    let fail = |message| Failure {
-        file: name.to_owned(),
-        line: 0,
-        message,
-        details: Vec::new(),
+    run(name, script, options, false).outcome
+}
+
+/// The same, and keeps all that happens.
+pub fn record_script(name: &str, script: &Script, options: &Options) -> Recording {
+    run(name, script, options, true)
+}
+
+fn run(name: &str, script: &Script, options: &Options, recorded: bool) -> Recording {
+    let nothing = |message| Recording {
+        outcome: Err(Failure::new(name, 0, message)),
+        lines: Vec::new(),
+        packets: Vec::new(),
     };
     let flags = format!("{},{}", script.settings.so_flags, options.so_flags);
-    let stack = sysctl::parse(&flags).map_err(|error| fail(format!("the settings: {error}")))?;
-    let world = World::new(&script.settings, &stack, options.seed)
-        .map_err(|error| fail(format!("no memory for a stack: {error}")))?;
+    let stack = match sysctl::parse(&flags) {
+        Ok(stack) => stack,
+        Err(error) => return nothing(format!("the settings: {error}")),
+    };
+    let world = match World::new(&script.settings, &stack, options.seed, recorded) {
+        Ok(world) => world,
+        Err(error) => return nothing(format!("no memory for a stack: {error}")),
+    };
     let mut runner = Runner {
         script,
+        options,
         world,
         flows: Vec::new(),
         current: None,
         fds: Vec::new(),
         pending: None,
         previous_due: 0,
-        history: History::default(),
+        history: History::new(recorded),
     };
-    let end = runner.run(options.lenient_end);
+    let end = runner.run();
     let micros = runner.world.micros();
-    end.map_err(|trouble| runner.failure(name, trouble))?;
-    let left = runner.world.leftovers();
-    if !left.is_empty() {
-        return Err(Failure {
-            file: name.to_owned(),
-            line: script.events.last().map_or(0, |event| event.line),
-            message: format!(
-                "all sockets closed and all timers run down, the stack still holds {}",
-                left.join(", ")
-            ),
-            details: Vec::new(),
-        });
+    let outcome = end.map_err(|trouble| runner.failure(name, trouble));
+    let lines = runner.history.render(&runner.flows);
+    let packets = runner.world.take_recorded();
+    let outcome = outcome.and_then(|()| {
+        let left = match options.as_packetdrill {
+            true => Vec::new(),
+            false => runner.world.leftovers(),
+        };
+        if left.is_empty() {
+            return Ok(Passed {
+                events: script.events.len(),
+                micros,
+            });
+        }
+        let message = format!(
+            "all sockets closed and all timers run down, the stack still holds {}",
+            left.join(", ")
+        );
+        let last = script.events.last().map_or(0, |event| event.line);
+        Err(Failure::new(name, last, message))
+    });
+    Recording {
+        outcome,
+        lines,
+        packets,
     }
-    Ok(Passed {
-        events: script.events.len(),
-        micros,
-    })
 }
 
 /// Why an event failed.
@@ -128,6 +160,7 @@ impl Trouble {
 /// A script being run.
 struct Runner<'s> {
     script: &'s Script,
+    options: &'s Options,
     world: World,
     flows: Vec<Flow>,
     /// The connection that packets without ports belong to.
@@ -144,14 +177,21 @@ impl<'s> Runner<'s> {
         &self.script.settings
     }
 
-    fn run(&mut self, lenient_end: bool) -> Result<(), Trouble> {
+    fn run(&mut self) -> Result<(), Trouble> {
         for event in &self.script.events {
             self.event(event)?;
         }
         let line = self.script.events.last().map_or(0, |event| event.line);
         self.finish_pending()?;
-        if lenient_end {
+        if self.options.lenient_end || self.options.as_packetdrill {
             return Ok(());
+        }
+        if let Some(sent) = self.world.pop_icmp() {
+            let message = "the script ended, but the stack had sent an ICMP message";
+            let mut trouble = Trouble::new(line, message);
+            let actual = format!("actual:   {} > {sent}", seconds(sent.at));
+            trouble.details.push(actual);
+            return Err(trouble);
         }
         match self.world.peek_sent() {
             Some(sent) => {
@@ -177,9 +217,10 @@ impl<'s> Runner<'s> {
                 self.wait_until(event.line, from)?;
                 self.inbound(event.line, packet)?;
             }
-            Action::Icmp(error) => {
+            Action::OutboundIcmp(message) => self.outbound_icmp(event, message, (from, to))?,
+            Action::InboundIcmp(message) => {
                 self.wait_until(event.line, from)?;
-                self.icmp_error(event.line, error)?;
+                self.inbound_icmp(event.line, message)?;
             }
             Action::Call(call) => {
                 self.wait_until(event.line, from)?;
@@ -205,10 +246,44 @@ impl<'s> Runner<'s> {
 
     /// How far off an event may be that is due at `due`.
     fn tolerance(&self, due: u64) -> u64 {
+        self.tolerance_over(due.saturating_sub(self.previous_due))
+    }
+
+    /// The same for what takes so long.
+    fn tolerance_over(&self, micros: u64) -> u64 {
         let settings = self.settings();
-        let share =
-            due.saturating_sub(self.previous_due) as f64 * settings.tolerance_percent / 100.0;
+        let percent = match self.options.as_packetdrill {
+            true => settings.tolerance_percent.unwrap_or(PACKETDRILL_PERCENT),
+            false => settings.tolerance_percent.unwrap_or(0.0),
+        };
+        let share = micros as f64 * percent / 100.0;
         settings.tolerance_micros.max(share as u64)
+    }
+
+    /// What is wrong with the time at which something was sent.
+    fn lateness(&self, when: When, (from, to): (u64, u64), at: u64) -> Option<String> {
+        let tolerance = self.tolerance(to);
+        if when == When::Any || (at + tolerance >= from && at <= to + tolerance) {
+            return None;
+        }
+        let due = match from == to {
+            true => seconds(from),
+            false => format!("{}~{}", seconds(from), seconds(to)),
+        };
+        let (at, tolerance) = (seconds(at), seconds(tolerance));
+        Some(format!(
+            "time: expected {due}, actual {at}, tolerance {tolerance}"
+        ))
+    }
+
+    /// Moves on to what comes next, a deadline of the stack or the end of a call's patience, if that is not after
+    /// `limit`; else to `limit`, and says false.
+    fn step(&mut self, limit: u64) -> Result<bool, Trouble> {
+        let patience = self.pending.as_ref().and_then(Pending::deadline);
+        let until = patience.filter(|at| *at <= limit);
+        let stepped = self.world.step(until.unwrap_or(limit));
+        self.poll_pending()?;
+        Ok(stepped || until.is_some())
     }
 
     /// Lets time go by. What happens meanwhile lands in the outbox; a waiting call may return.
@@ -224,9 +299,7 @@ impl<'s> Runner<'s> {
                 ),
             ));
         }
-        while self.world.step(at) {
-            self.poll_pending()?;
-        }
+        while self.step(at)? {}
         self.check_sound(line)
     }
 
@@ -276,10 +349,8 @@ impl<'s> Runner<'s> {
         details.push("the last packets and calls:".into());
         details.extend(self.history.render(&self.flows));
         Failure {
-            file: name.to_owned(),
-            line: trouble.line,
-            message: trouble.message,
             details,
+            ..Failure::new(name, trouble.line, trouble.message)
         }
     }
 

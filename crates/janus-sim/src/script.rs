@@ -4,7 +4,7 @@
 
 use crate::segment::{Flags, TcpOption};
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::SocketAddr;
 
 mod call;
 mod icmp;
@@ -15,7 +15,8 @@ mod settings;
 mod tests;
 mod token;
 
-pub use icmp::IcmpError;
+pub(crate) use icmp::write_names as write_icmp_names;
+pub use icmp::{IcmpMessage, Quoted};
 pub use settings::Settings;
 
 /// Events a script may have; beyond that it is not a test but an accident.
@@ -61,10 +62,12 @@ pub enum When {
 pub enum Action {
     /// `<`: a packet for the stack.
     Inbound(Packet),
-    /// `< [..] icmp`: an ICMP error for the stack.
-    Icmp(IcmpError),
+    /// `< icmp`: an ICMP message for the stack.
+    InboundIcmp(IcmpMessage),
     /// `>`: a packet the stack must send.
     Outbound(Packet),
+    /// `> icmp`: an ICMP message it must send.
+    OutboundIcmp(IcmpMessage),
     /// A system call, and what it must return.
     Call(Call),
 }
@@ -99,6 +102,8 @@ pub struct IpInfo {
     pub tos: Option<TosSpec>,
     /// The time to live.
     pub ttl: Option<u8>,
+    /// IPv6's flow label. Outbound ones are compared among each other: the same where the script says the same.
+    pub flow_label: Option<u32>,
 }
 
 /// A demand on the type-of-service byte.
@@ -145,7 +150,7 @@ pub enum Expr {
     /// `{field=value, ..}`.
     Struct(Vec<(String, Expr)>),
     /// A socket address.
-    Address(Ipv4Addr, u16),
+    Address(SocketAddr),
 }
 
 /// Why a script cannot be run, and where.
@@ -153,13 +158,19 @@ pub enum Expr {
 pub struct ScriptError {
     /// The line.
     pub line: u32,
+    /// Where on it, in characters from 1.
+    pub column: u32,
     /// What is wrong, and where it helps, what to write instead.
     pub message: String,
 }
 
 impl fmt::Display for ScriptError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {}", self.line, self.message)
+        write!(
+            f,
+            "line {}, column {}: {}",
+            self.line, self.column, self.message
+        )
     }
 }
 
@@ -191,15 +202,18 @@ impl fmt::Display for When {
 
 impl fmt::Display for IpInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
         match self.tos {
-            Some(TosSpec::Ecn(bits)) => write!(
-                f,
-                "({}) ",
-                ["noecn", "ect1", "ect0", "ce"][usize::from(bits & 3)]
-            )?,
-            Some(TosSpec::Ect01) => f.write_str("(ect01) ")?,
-            Some(TosSpec::Tos(tos)) => write!(f, "(tos {tos:#x}) ")?,
+            Some(TosSpec::Ecn(bits)) => {
+                parts.push(["noecn", "ect1", "ect0", "ce"][usize::from(bits & 3)].to_owned());
+            }
+            Some(TosSpec::Ect01) => parts.push("ect01".into()),
+            Some(TosSpec::Tos(tos)) => parts.push(format!("tos {tos:#04x}")),
             None => {}
+        }
+        parts.extend(self.flow_label.map(|label| format!("flowlabel {label:#x}")));
+        if !parts.is_empty() {
+            write!(f, "({}) ", parts.join(","))?;
         }
         self.ttl.map_or(Ok(()), |ttl| write!(f, "[ttl {ttl}] "))
     }
@@ -249,10 +263,16 @@ impl fmt::Display for Expr {
                 write_separated(f, fields, |f, (name, value)| write!(f, "{name}={value}"))?;
                 f.write_str("}")
             }
-            Expr::Address(address, port) => {
+            Expr::Address(address) => {
+                let family = if address.is_ipv4() {
+                    "AF_INET"
+                } else {
+                    "AF_INET6"
+                };
+                let (port, ip) = (address.port(), address.ip());
                 write!(
                     f,
-                    "{{sa_family=AF_INET, sin_port=htons({port}), sin_addr=inet_addr(\"{address}\")}}"
+                    "{{sa_family={family}, sin_port=htons({port}), sin_addr=inet_addr(\"{ip}\")}}"
                 )
             }
         }

@@ -12,9 +12,9 @@ mod tests;
 
 pub use codec::{Damage, HEADER_LEN_MAX, PAYLOAD_MAX, decode, encode};
 
-/// The control bits of RFC 9293 section 3.1, and of RFC 3168.
+/// The control bits of RFC 9293 section 3.1, of RFC 3168 and of AccECN.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Flags(pub u8);
+pub struct Flags(pub u16);
 
 impl Flags {
     /// No more data from the sender.
@@ -34,8 +34,11 @@ impl Flags {
     /// Congestion window reduced.
     pub const CWR: Flags = Flags(0x80);
 
+    /// Accurate ECN's third bit; with CWR and ECE it is a counter there.
+    pub const AE: Flags = Flags(0x100);
+
     /// Letters in the order in which they are printed; `.` stands for ACK.
-    const LETTERS: [(Flags, char); 8] = [
+    const LETTERS: [(Flags, char); 9] = [
         (Flags::FIN, 'F'),
         (Flags::SYN, 'S'),
         (Flags::RST, 'R'),
@@ -43,8 +46,14 @@ impl Flags {
         (Flags::URG, 'U'),
         (Flags::ECE, 'E'),
         (Flags::CWR, 'W'),
+        (Flags::AE, 'A'),
         (Flags::ACK, '.'),
     ];
+
+    /// What AccECN's counter reads.
+    pub const fn ace(counter: u8) -> Flags {
+        Flags(((counter & 7) as u16) << 6)
+    }
 
     /// The flag a script's letter stands for.
     pub fn from_letter(letter: char) -> Option<Flags> {
@@ -143,7 +152,11 @@ impl fmt::Display for TcpOption {
             }
             TcpOption::Timestamps { val, ecr } => write!(f, "TS val {val} ecr {ecr}"),
             TcpOption::Other { kind, data } => {
-                write!(f, "kind {kind} 0x")?;
+                match kind {
+                    19 => f.write_str("md5 ")?,
+                    34 => f.write_str("FO ")?,
+                    _ => write!(f, "kind {kind} 0x")?,
+                }
                 data.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
             }
         }
@@ -160,17 +173,19 @@ pub(crate) fn write_options(f: &mut fmt::Formatter<'_>, options: &[TcpOption]) -
     f.write_str(">")
 }
 
-/// A TCP segment inside an IPv4 packet.
+/// A TCP segment inside an IP packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Segment {
-    /// IPv4 source.
+    /// IP source.
     pub source: IpAddr,
-    /// IPv4 destination.
+    /// IP destination.
     pub destination: IpAddr,
     /// The type-of-service byte: DSCP and ECN.
     pub tos: u8,
     /// Time to live.
     pub ttl: u8,
+    /// IPv6's flow label; 0 over IPv4.
+    pub flow_label: u32,
     /// TCP source port.
     pub source_port: u16,
     /// TCP destination port.

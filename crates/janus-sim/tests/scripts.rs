@@ -76,7 +76,8 @@ fn over_v6(path: &Path) -> Option<Script> {
     }
     // The other test tells what is wrong with one that does not parse.
     let mut script = Script::parse(&text).ok()?;
-    let is_icmp = |action: &Action| matches!(action, Action::Icmp(_));
+    let is_icmp =
+        |action: &Action| matches!(action, Action::InboundIcmp(_) | Action::OutboundIcmp(_));
     let names_v4 = ["AF_INET", "inet_addr", "IPPROTO_IP,"];
     if script.events.iter().any(|event| is_icmp(&event.action))
         || names_v4.iter().any(|name| text.contains(name))

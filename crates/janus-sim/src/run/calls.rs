@@ -197,8 +197,8 @@ impl Runner<'_> {
     /// The wildcard of the script's family.
     fn any(&self) -> IpAddr {
         match self.settings().local_ip {
-            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+            IpAddr::V4(_) if !self.settings().mapped => Ipv4Addr::UNSPECIFIED.into(),
+            _ => Ipv6Addr::UNSPECIFIED.into(),
         }
     }
 
@@ -232,6 +232,7 @@ impl Runner<'_> {
                     // Of a descriptor that was made a moment ago.
                     let _ = self.world.sockets.fcntl(live, abi::F_SETFL, nonblocking);
                 }
+                let peer = canonical(peer);
                 let flow = self.flows.iter().rposition(|flow| flow.remote == peer);
                 self.opened(call, live, flow)
             }
@@ -241,10 +242,11 @@ impl Runner<'_> {
 
     fn connect(&mut self, fd: &Expr, address: &Expr) -> Result<Attempt> {
         let settings = self.settings();
-        let remote = address_or(
-            address,
-            SocketAddr::new(settings.remote_ip, settings.connect_port),
-        )?;
+        let default = match (settings.mapped, settings.remote_ip) {
+            (true, IpAddr::V4(ip)) => ip.to_ipv6_mapped().into(),
+            (_, ip) => ip,
+        };
+        let remote = address_or(address, SocketAddr::new(default, settings.connect_port))?;
         let (live, now) = (self.live(fd)?, self.world.instant());
         let outcome = self.world.sockets.connect(now, live, remote);
         if outcome == Err(Errno::EINPROGRESS) {
@@ -253,7 +255,8 @@ impl Runner<'_> {
                 .sockets
                 .getsockname(live)
                 .map_err(|errno| errno.to_string())?;
-            self.flows.push(Flow::new(local, remote));
+            self.flows
+                .push(Flow::new(canonical(local), canonical(remote)));
             self.current = Some(self.flows.len() - 1);
             let script = int(fd)?;
             if let Some(fd) = self.fds.iter_mut().find(|fd| fd.script == script) {
@@ -393,10 +396,15 @@ impl Runner<'_> {
     }
 }
 
+/// As it is on the wire.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
 fn address_or(expr: &Expr, default: SocketAddr) -> Result<SocketAddr> {
     match expr {
         Expr::Ellipsis => Ok(default),
-        Expr::Address(ip, port) => Ok(SocketAddr::from((*ip, *port))),
+        Expr::Address(address) => Ok(*address),
         _ => Err(format!("`{expr}` is not an address")),
     }
 }

@@ -27,6 +27,7 @@ pub(super) fn differences(
     actual: &Segment,
     flow: &Flow,
     settings: &Settings,
+    as_packetdrill: bool,
 ) -> Vec<String> {
     let mut found = Vec::new();
     let mut field = |name: &str, expected: String, actual: String| {
@@ -49,7 +50,8 @@ pub(super) fn differences(
         expected.len.to_string(),
         actual.payload.len().to_string(),
     );
-    if let (Some(ack), true) = (expected.ack, actual.flags.contains(Flags::ACK)) {
+    if actual.flags.contains(Flags::ACK) {
+        let ack = expected.ack.unwrap_or(0);
         field("ack", ack.to_string(), actual.ack.to_string());
     }
     if let Some(window) = expected.window {
@@ -72,7 +74,8 @@ pub(super) fn differences(
         ));
     }
     if let Some(options) = &expected.options {
-        compare_options(options, &actual.options, settings, &mut found);
+        let echoes = !as_packetdrill;
+        compare_options(options, &actual.options, (settings, echoes), &mut found);
     }
     compare_payload(actual, flow, &mut found);
     found
@@ -87,7 +90,7 @@ fn list(options: &[TcpOption]) -> String {
 fn compare_options(
     expected: &[TcpOption],
     actual: &[TcpOption],
-    settings: &Settings,
+    (settings, echoes): (&Settings, bool),
     found: &mut Vec<String>,
 ) {
     let same = |pair: (&TcpOption, &TcpOption)| match pair {
@@ -96,7 +99,8 @@ fn compare_options(
             TcpOption::Timestamps { val: a, ecr: a_ecr },
         ) => {
             let off = u64::from((a.wrapping_sub(*e) as i32).unsigned_abs());
-            e_ecr == a_ecr && off * settings.timestamp_tick_micros <= settings.tolerance_micros
+            (e_ecr == a_ecr || !echoes)
+                && off * settings.timestamp_tick_micros <= settings.tolerance_micros
         }
         (expected, actual) => expected == actual,
     };

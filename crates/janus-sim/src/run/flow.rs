@@ -26,6 +26,8 @@ pub(super) struct Flow {
     first_timestamp: Option<(u32, u32)>,
     /// The stack's TSval for each that the script has named.
     timestamps: HashMap<u32, u32>,
+    /// The flow label that the script named last, and the stack's.
+    label: Option<(u32, u32)>,
     /// What the application has written.
     pub(super) written: Vec<u8>,
     /// How much it has read.
@@ -42,6 +44,7 @@ impl Flow {
             next_remote_isn: None,
             first_timestamp: None,
             timestamps: HashMap::new(),
+            label: None,
             written: Vec::new(),
             read: 0,
         }
@@ -144,6 +147,7 @@ impl Flow {
             destination: self.local.ip(),
             tos: packet.ip.tos.map_or(0, super::compare::tos_byte),
             ttl: packet.ip.ttl.unwrap_or(64),
+            flow_label: packet.ip.flow_label.unwrap_or(0),
             source_port,
             destination_port,
             seq: packet.seq.wrapping_add(self.remote_offset(packet.flags)),
@@ -215,6 +219,26 @@ impl Flow {
             self.first_timestamp.get_or_insert((script, live));
             self.timestamps.insert(script, live);
         }
+    }
+
+    /// What is wrong with an outbound packet's flow label: labels are random, so only whether one is the same as the one
+    /// before can be said.
+    pub(super) fn label_difference(
+        &mut self,
+        expected: &Packet,
+        actual: &Segment,
+    ) -> Option<String> {
+        let (script, live) = (expected.ip.flow_label?, actual.flow_label);
+        let fits = match self.label {
+            _ if live == 0 => return Some("flow label: the packet has none".into()),
+            None => true,
+            Some((before, live_before)) => (before == script) == (live_before == live),
+        };
+        let before = self.label.replace((script, live));
+        let (_, live_before) = before.unwrap_or_default();
+        (!fits).then(|| {
+            format!("flow label: {live:#x} after {live_before:#x}, the script says {script:#x}")
+        })
     }
 
     /// What the application wrote at this place of the stream, if it wrote that much.

@@ -97,27 +97,16 @@ impl Runner<'_> {
             trouble.details.push(format!("expected: {due} > {packet}"));
             return Err(trouble);
         };
-        self.assemble(index, packet, &mut sent);
+        self.assemble(event.line, index, packet, (&mut sent, limit))?;
         let flow = &mut self.flows[index];
         flow.learn_outbound(packet, &sent.segment);
         flow.learn_timestamp(packet, &sent.segment);
         let actual = flow.to_script(&sent.segment);
-        let mut differences = compare::differences(packet, &actual, flow, &self.script.settings);
-        if event.when != When::Any {
-            let tolerance = self.tolerance(to);
-            if sent.at + tolerance < from || sent.at > to + tolerance {
-                differences.push(format!(
-                    "time: expected {}, actual {}, tolerance {}",
-                    if from == to {
-                        seconds(from)
-                    } else {
-                        format!("{}~{}", seconds(from), seconds(to))
-                    },
-                    seconds(sent.at),
-                    seconds(tolerance)
-                ));
-            }
-        }
+        let settings = &self.script.settings;
+        let lenient = self.options.as_packetdrill;
+        let mut differences = compare::differences(packet, &actual, flow, settings, lenient);
+        differences.extend(flow.label_difference(packet, &actual));
+        differences.extend(self.lateness(event.when, (from, to), sent.at));
         if differences.is_empty() {
             return Ok(());
         }
@@ -150,37 +139,50 @@ impl Runner<'_> {
                     return Err(trouble);
                 }
             }
-            if !self.world.step(limit) {
+            if !self.step(limit)? {
                 return Ok(None);
             }
-            self.poll_pending()?;
         }
     }
 
     /// A script may write several full segments that leave together as one large one: they are put together, unless
     /// it says `--strict_segments`.
-    fn assemble(&mut self, index: usize, packet: &Packet, sent: &mut Sent) {
+    fn assemble(
+        &mut self,
+        line: u32,
+        index: usize,
+        packet: &Packet,
+        (sent, limit): (&mut Sent, u64),
+    ) -> Result<(), Trouble> {
         let wanted = usize::from(packet.len);
         while !self.settings().strict_segments && (1..wanted).contains(&sent.segment.payload.len())
         {
+            // The original tool waits for the rest.
+            while self.options.as_packetdrill && self.world.peek_sent().is_none() {
+                self.check_sound(line)?;
+                if !self.step(limit)? {
+                    return Ok(());
+                }
+            }
             let first = &sent.segment;
             let end = first.seq.wrapping_add(first.payload.len() as u32);
             let follows = |next: &Sent| {
-                next.at == sent.at
+                (next.at == sent.at || self.options.as_packetdrill)
                     && self.flows[index].sent(&next.segment)
                     && (next.segment.seq, next.segment.ack) == (end, first.ack)
                     && !next.segment.payload.is_empty()
             };
             if !self.world.peek_sent().is_some_and(follows) {
-                return;
+                return Ok(());
             }
             let Some(next) = self.world.pop_sent() else {
-                return;
+                return Ok(());
             };
             self.history
                 .outbound(next.at, Some(index), next.segment.clone());
             sent.segment.flags = next.segment.flags;
             sent.segment.payload.extend(next.segment.payload);
         }
+        Ok(())
     }
 }

@@ -1,11 +1,15 @@
 //! What a failed script says: where, what was expected, what came, the state of the connection, and the packets that
 //! led there, all in the script's own notation and numbers, so that a line can be copied into the script.
 
+use super::Passed;
 use super::flow::Flow;
 use crate::script::{Packet, seconds};
 use crate::segment::Segment;
+use janus_io::trace::{Flow as Direction, Writer};
+use janus_wire::Link;
 use std::collections::VecDeque;
 use std::fmt;
+use std::io;
 
 /// Packets and calls kept for the report.
 const HISTORY_MAX: usize = 24;
@@ -23,6 +27,17 @@ pub struct Failure {
     pub details: Vec<String>,
 }
 
+impl Failure {
+    pub(super) fn new(file: &str, line: u32, message: String) -> Failure {
+        Failure {
+            file: file.to_owned(),
+            line,
+            message,
+            details: Vec::new(),
+        }
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}: {}", self.file, self.line, self.message)?;
@@ -33,6 +48,44 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+/// A packet both of whose ends are known.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Recorded {
+    /// Microseconds since the start.
+    pub at: u64,
+    /// The stack sent it; else the script did.
+    pub sent: bool,
+    /// From the IP header on.
+    pub bytes: Vec<u8>,
+}
+
+/// A run with all that happened in it.
+#[derive(Clone, Debug)]
+pub struct Recording {
+    /// How it ended.
+    pub outcome: Result<Passed, Failure>,
+    /// Every packet and call as a line of a script would say it.
+    pub lines: Vec<String>,
+    /// Every packet both ways.
+    pub packets: Vec<Recorded>,
+}
+
+impl Recording {
+    /// The packets as a pcapng file.
+    pub fn pcapng(&self) -> io::Result<Vec<u8>> {
+        let mut writer = Writer::new(Vec::new())?;
+        let stack = writer.interface(Link::Ip, "stack")?;
+        for packet in &self.packets {
+            let flow = match packet.sent {
+                true => Direction::Sent,
+                false => Direction::Received,
+            };
+            writer.frame(stack, packet.at * 1_000, flow, &packet.bytes)?;
+        }
+        Ok(writer.into_inner())
+    }
+}
 
 #[derive(Clone, Debug)]
 enum What {
@@ -46,11 +99,20 @@ enum What {
 pub(super) struct History {
     lines: VecDeque<(u64, What)>,
     dropped: usize,
+    /// None is dropped.
+    whole: bool,
 }
 
 impl History {
+    pub(super) fn new(whole: bool) -> History {
+        History {
+            whole,
+            ..History::default()
+        }
+    }
+
     fn push(&mut self, at: u64, what: What) {
-        if self.lines.len() == HISTORY_MAX {
+        if self.lines.len() >= HISTORY_MAX && !self.whole {
             self.lines.pop_front();
             self.dropped += 1;
         }

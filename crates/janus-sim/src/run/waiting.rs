@@ -15,6 +15,13 @@ pub(super) struct Pending<'s> {
     progress: usize,
 }
 
+impl Pending<'_> {
+    /// When it gives up, in microseconds since the start.
+    pub(super) fn deadline(&self) -> Option<u64> {
+        None
+    }
+}
+
 impl<'s> Runner<'s> {
     pub(super) fn call(&mut self, event: &Event, call: &'s Call) -> Result<(), Trouble> {
         let mut pending = Pending {
@@ -65,10 +72,7 @@ impl<'s> Runner<'s> {
             return Err(Trouble::new(line, message));
         }
         if call.end.is_some() {
-            let share = pending.due.saturating_sub(pending.started) as f64
-                * self.settings().tolerance_percent
-                / 100.0;
-            let tolerance = self.settings().tolerance_micros.max(share as u64);
+            let tolerance = self.tolerance_over(pending.due.saturating_sub(pending.started));
             if now.abs_diff(pending.due) > tolerance {
                 let message = format!(
                     "{} returned at {}, expected at {}",
@@ -106,13 +110,12 @@ impl<'s> Runner<'s> {
                 pending.due.max(self.world.micros()) + GRACE_MICROS,
             );
             let name = pending.call.name.clone();
-            if !self.world.step(limit) {
+            if !self.step(limit)? {
                 return Err(Trouble::new(
                     line,
                     format!("{name} has not returned, at {}", seconds(limit)),
                 ));
             }
-            self.poll_pending()?;
         }
         Ok(())
     }

@@ -1,6 +1,8 @@
 //! The host under test, with what it sent read as segments. Time moves only here, and everything the stack sends is kept
 //! with the moment at which it was sent.
 
+use super::icmp::SentIcmp;
+use super::report::Recorded;
 use crate::script::Settings;
 use crate::segment::{self, Damage, Segment};
 use janus_mem::MemError;
@@ -28,7 +30,11 @@ pub(super) struct World {
     host: Host,
     /// Sent, and not yet looked at.
     outbox: VecDeque<Sent>,
+    /// ICMP messages, sent and not yet looked at.
+    icmp: VecDeque<SentIcmp>,
     unsound: Option<Unsound>,
+    /// All packets both ways with their times, when they are recorded.
+    recorded: Option<Vec<Recorded>>,
 }
 
 impl World {
@@ -36,6 +42,7 @@ impl World {
         settings: &Settings,
         stack: &sysctl::Settings,
         seed: u64,
+        recorded: bool,
     ) -> Result<World, MemError> {
         let mut interface = Interface::ip(stack.mtu.unwrap_or(settings.mtu));
         interface.addresses = vec![IpCidr::new(settings.local_ip, 16)];
@@ -44,7 +51,9 @@ impl World {
         Ok(World {
             host,
             outbox: VecDeque::new(),
+            icmp: VecDeque::new(),
             unsound: None,
+            recorded: recorded.then(Vec::new),
         })
     }
 
@@ -61,6 +70,17 @@ impl World {
 
     fn read_sent(&mut self) {
         while let Some(sent) = self.host.pop_sent() {
+            if let Some(recorded) = &mut self.recorded {
+                recorded.push(Recorded {
+                    at: sent.at,
+                    sent: true,
+                    bytes: sent.bytes.clone(),
+                });
+            }
+            if let Some(message) = SentIcmp::read(sent.at, &sent.bytes) {
+                self.icmp.push_back(message);
+                continue;
+            }
             match segment::decode(&sent.bytes) {
                 Ok(segment) => self.outbox.push_back(Sent {
                     at: sent.at,
@@ -83,6 +103,13 @@ impl World {
 
     /// Hands the stack an IP packet, whatever is in it.
     pub(super) fn deliver_bytes(&mut self, packet: &[u8]) -> bool {
+        if let Some(recorded) = &mut self.recorded {
+            recorded.push(Recorded {
+                at: self.host.micros(),
+                sent: false,
+                bytes: packet.to_vec(),
+            });
+        }
         let taken = self.host.deliver(packet);
         self.read_sent();
         taken
@@ -97,6 +124,16 @@ impl World {
 
     pub(super) fn pop_sent(&mut self) -> Option<Sent> {
         self.outbox.pop_front()
+    }
+
+    /// The oldest ICMP message that was sent and not yet looked at.
+    pub(super) fn pop_icmp(&mut self) -> Option<SentIcmp> {
+        self.icmp.pop_front()
+    }
+
+    /// All packets so far.
+    pub(super) fn take_recorded(&mut self) -> Vec<Recorded> {
+        self.recorded.take().unwrap_or_default()
     }
 
     pub(super) fn peek_sent(&self) -> Option<&Sent> {

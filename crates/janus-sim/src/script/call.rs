@@ -3,7 +3,7 @@
 use super::parse::{Parser, Result};
 use super::token::Token;
 use super::{Call, Expr};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, SocketAddr};
 
 /// How deep lists and structures may nest.
 const NESTING_MAX: u32 = 8;
@@ -24,6 +24,11 @@ impl Parser {
         let errno = match self.peek().cloned() {
             Some(Token::Word(word)) if word.starts_with('E') => {
                 self.next();
+                if self.peek() != Some(&Token::Symbol('(')) {
+                    return self.unexpected(
+                        "the errno's text in parentheses, such as `(Bad file descriptor)`",
+                    );
+                }
                 Some(word)
             }
             _ => None,
@@ -94,6 +99,10 @@ impl Parser {
                     text.extend(more);
                     self.next();
                 }
+                // `"abc"...`: what follows is not shown.
+                if self.peek() == Some(&Token::Ellipsis) {
+                    self.next();
+                }
                 Ok(Expr::Bytes(text))
             }
             Token::Word(word) if self.peek_at(1) == Some(&Token::Symbol('(')) => {
@@ -112,7 +121,7 @@ impl Parser {
     /// `htons(80)` and `inet_addr("..")` keep host order here; the address below puts them together.
     fn function(&mut self, name: &str) -> Result<Expr> {
         match name {
-            "htons" | "inet_addr" => {
+            "htons" | "inet_addr" | "inet6_addr" => {
                 self.next();
                 self.symbol('(')?;
                 let value = self.operand(1)?;
@@ -123,7 +132,8 @@ impl Parser {
         }
     }
 
-    /// After `{`: fields with names, or values without.
+    /// After `{`: fields with names, or values without. A message header's fields have their length in parentheses,
+    /// `msg_iov(2)=[..]`, which becomes a field `msg_iovlen` of its own.
     fn structure(&mut self, nesting: u32) -> Result<Expr> {
         let mut fields = Vec::new();
         loop {
@@ -131,6 +141,14 @@ impl Parser {
                 (Some(Token::Word(name)), Some(Token::Symbol('='))) => {
                     self.next();
                     self.next();
+                    name
+                }
+                (Some(Token::Word(name)), _) if name == "msg_name" || name == "msg_iov" => {
+                    self.next();
+                    self.symbol('(')?;
+                    fields.push((format!("{name}len"), self.expression(nesting)?));
+                    self.symbol(')')?;
+                    self.symbol('=')?;
                     name
                 }
                 _ => String::new(),
@@ -154,19 +172,22 @@ impl Parser {
                 .find(|(name, _)| name == wanted)
                 .map(|(_, value)| value)
         };
-        if field("sa_family") != Some(&Expr::Word("AF_INET".into())) {
-            return self.error("only AF_INET addresses are supported");
-        }
+        let v6 = match field("sa_family") {
+            Some(Expr::Word(family)) if family == "AF_INET" => false,
+            Some(Expr::Word(family)) if family == "AF_INET6" => true,
+            _ => return self.error("an address is of the family AF_INET or AF_INET6"),
+        };
         let address = match field("sin_addr") {
-            Some(Expr::Bytes(text)) => String::from_utf8_lossy(text).parse::<Ipv4Addr>().ok(),
+            Some(Expr::Bytes(text)) => String::from_utf8_lossy(text).parse::<IpAddr>().ok(),
             _ => None,
         };
+        let address = address.filter(|address| address.is_ipv6() == v6);
         let port = match field("sin_port") {
             Some(Expr::Int(port)) => u16::try_from(*port).ok(),
             _ => None,
         };
         match (address, port) {
-            (Some(address), Some(port)) => Ok(Expr::Address(address, port)),
+            (Some(address), Some(port)) => Ok(Expr::Address(SocketAddr::new(address, port))),
             _ => self.error("an address reads {sa_family=AF_INET, sin_port=htons(80), sin_addr=inet_addr(\"192.0.2.1\")}"),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::parse::{Parser, Result};
 use super::token::Token;
-use super::{IpInfo, Packet, TosSpec};
+use super::{Action, IpInfo, Packet, TosSpec};
 use crate::segment::{Flags, PAYLOAD_MAX, TcpOption};
 
 /// Bytes of options a TCP header can hold (RFC 9293 section 3.1: a data offset of at most 15 words).
@@ -10,21 +10,35 @@ const OPTIONS_LEN_MAX: usize = 40;
 
 impl Parser {
     /// What follows `<` or `>`.
-    pub(super) fn packet(&mut self, inbound: bool) -> Result<Packet> {
+    pub(super) fn packet_line(&mut self, inbound: bool) -> Result<Action> {
+        let ip = self.ip_info(inbound)?;
+        if self.take_word("icmp") {
+            let message = self.icmp(ip)?;
+            return Ok(match inbound {
+                true => Action::InboundIcmp(message),
+                false => Action::OutboundIcmp(message),
+            });
+        }
         if let Some(Token::Word(word)) = self.peek() {
-            let known = matches!(
-                word.as_str(),
-                "udp" | "icmp" | "gre" | "mpls" | "ipv4" | "ipv6" | "GREv0"
-            );
-            if known {
+            let known = ["udp", "gre", "mpls", "ipv4", "ipv6", "GREv0"];
+            if known.contains(&word.as_str()) {
                 return self.error(format!(
-                    "`{word}` packets are not supported; only TCP over one IP header is, and ICMP errors about a segment: \
-                     `< icmp unreachable frag_needed mtu 900 [1:1001(1000)]`"
+                    "`{word}` packets are not supported: only TCP and ICMP over one IP header are"
                 ));
             }
         }
-        let ip = self.ip_info(inbound)?;
+        let packet = self.packet(ip, inbound)?;
+        Ok(match inbound {
+            true => Action::Inbound(packet),
+            false => Action::Outbound(packet),
+        })
+    }
+
+    fn packet(&mut self, ip: IpInfo, inbound: bool) -> Result<Packet> {
         let ports = self.ports()?;
+        if self.take_word("encap") {
+            return self.error("`encap` is not supported: packets are TCP over one IP header");
+        }
         let flags = self.flags()?;
         let (seq, len) = self.sequence_range()?;
         let mut packet = Packet {
@@ -50,7 +64,9 @@ impl Parser {
         if self.take_symbol('<') {
             packet.options = self.options(inbound)?;
         }
-        self.check_ack(&packet)?;
+        if inbound && packet.window.is_none() {
+            return self.error("an inbound packet needs a window: `win 65535` behind its `ack`");
+        }
         Ok(packet)
     }
 
@@ -68,14 +84,6 @@ impl Parser {
         Ok((seq, len))
     }
 
-    fn check_ack(&self, packet: &Packet) -> Result<()> {
-        match (packet.flags.contains(Flags::ACK), packet.ack) {
-            (false, Some(ack)) => self.error(format!("`ack {ack}` without the flag `.`")),
-            (true, None) => self.error("the flag `.` without an `ack`"),
-            _ => Ok(()),
-        }
-    }
-
     /// `(ect0)`, `[tos 0x10]`, `[ttl 64]`.
     fn ip_info(&mut self, inbound: bool) -> Result<IpInfo> {
         let close = match self.peek() {
@@ -87,13 +95,23 @@ impl Parser {
         let mut info = IpInfo::default();
         if self.take_word("ttl") {
             info.ttl = Some(self.number("a time to live", 255)? as u8);
-        } else if self.take_word("tos") {
-            info.tos = Some(TosSpec::Tos(self.number("a type of service", 255)? as u8));
         } else {
-            info.tos = Some(self.ecn(inbound)?);
+            if self.take_word("tos") {
+                info.tos = Some(TosSpec::Tos(self.number("a type of service", 255)? as u8));
+            } else if !self.at_word("flowlabel") {
+                info.tos = Some(self.ecn(inbound)?);
+            }
+            if info.tos.is_none() || self.take_symbol(',') {
+                self.word("flowlabel")?;
+                info.flow_label = Some(self.number("a flow label", 0xf_ffff)?);
+            }
         }
         self.symbol(close)?;
         Ok(info)
+    }
+
+    fn at_word(&self, word: &str) -> bool {
+        matches!(self.peek(), Some(Token::Word(found)) if found == word)
     }
 
     fn ecn(&mut self, inbound: bool) -> Result<TosSpec> {
@@ -106,7 +124,7 @@ impl Parser {
         if !inbound && self.take_word("ect01") {
             return Ok(TosSpec::Ect01);
         }
-        self.unexpected("noecn, ect0, ect1, ect01 (outbound), ce, tos or ttl")
+        self.unexpected("noecn, ect0, ect1, ect01 (outbound), ce, tos, flowlabel or ttl")
     }
 
     /// `5000 > 8080`.
@@ -120,36 +138,50 @@ impl Parser {
         Ok(Some((source, destination)))
     }
 
-    /// Letters, a dot, letters and a dot, or `-` for none.
+    /// Letters and a dot, or `-` for none; AccECN's counter as a digit, behind the dot or among the letters.
     fn flags(&mut self) -> Result<Flags> {
         if self.take_symbol('-') {
             return Ok(Flags::default());
         }
-        let mut flags = Flags::default();
-        let mut any = false;
-        if let Some(Token::Word(word)) = self.peek().cloned() {
-            for letter in word.chars() {
-                match Flags::from_letter(letter) {
-                    Some(flag) => flags = flags | flag,
-                    None => {
-                        return self.error(format!(
-                            "`{letter}` is no TCP flag (F S R P U E W, `.` for ACK)"
-                        ));
-                    }
-                }
-            }
+        let mut text = String::new();
+        if matches!(self.peek(), Some(Token::Word(_))) {
+            text.push_str(self.text().unwrap_or_default());
             self.next();
-            any = true;
         }
-        if self.take_symbol('.') {
-            flags = flags | Flags::ACK;
-            any = true;
+        // `.5` reads as a number.
+        let dotted = self.text().filter(|dot| dot.starts_with('.'));
+        let counter = matches!(self.peek(), Some(Token::Fraction(_)));
+        if let Some(dot) = dotted.filter(|dot| counter || *dot == ".") {
+            text.push_str(dot);
+            self.next();
         }
-        if any {
-            Ok(flags)
-        } else {
-            self.unexpected("TCP flags")
+        if text.is_empty() {
+            return self.unexpected("TCP flags");
         }
+        let (mut flags, mut ecn) = (Flags::default(), 0);
+        for letter in text.chars() {
+            flags = match (Flags::from_letter(letter), letter.to_digit(8)) {
+                (Some(flag), _) => flags | flag,
+                (None, Some(counter)) => flags | Flags::ace(counter as u8),
+                (None, None) => {
+                    return self.error(format!(
+                        "`{letter}` is no TCP flag (F S R P U E W A, `.` for ACK, a digit for AccECN's counter)"
+                    ));
+                }
+            };
+            // A counter stands for all three letters; two of them say more than one thing.
+            ecn = match letter {
+                'E' | 'W' | 'A' if ecn < 8 => ecn + 1,
+                '0'..='7' if ecn == 0 => 8,
+                'E' | 'W' | 'A' | '0'..='7' => {
+                    return self.error(format!(
+                        "`{letter}` contradicts the flags before it in `{text}`"
+                    ));
+                }
+                _ => ecn,
+            };
+        }
+        Ok(flags)
     }
 
     /// After `<`: the list up to `>`, or `...`.
@@ -175,6 +207,11 @@ impl Parser {
                 "the options take {len} bytes, of {OPTIONS_LEN_MAX}"
             ));
         }
+        if !len.is_multiple_of(4) {
+            return self.error(format!(
+                "the options take {len} bytes, and a TCP header is made of words of four: fill up with `nop` or `eol`"
+            ));
+        }
         Ok(Some(options))
     }
 
@@ -182,7 +219,9 @@ impl Parser {
         let Some(Token::Word(name)) = self.peek().cloned() else {
             return self.unexpected("a TCP option");
         };
-        let at = self.line();
+        let here = self.error(format!(
+            "`{name}` is no TCP option known here (mss wscale sackOK sack TS nop eol md5 FO FOEXP ECN)"
+        ));
         self.next();
         Ok(match name.as_str() {
             "eol" => TcpOption::Eol,
@@ -200,13 +239,53 @@ impl Parser {
                     ecr: self.number("a timestamp echo", u32::MAX)?,
                 }
             }
-            _ => {
-                let message = format!(
-                    "`{name}` is no TCP option known here (mss sackOK sack TS nop wscale eol)"
-                );
-                return Err(super::ScriptError { line: at, message });
-            }
+            "md5" => self.hex(19, &[], 16)?,
+            "FO" => self.hex(34, &[], 16)?,
+            "FOEXP" => self.hex(254, &[0xf9, 0x89], 16)?,
+            "ECN" => self.counters()?,
+            _ => return here,
         })
+    }
+
+    /// An option that is only bytes here: its kind, what it begins with, and the hexadecimal digits that follow, if any.
+    fn hex(&mut self, kind: u8, prefix: &[u8], len_max: usize) -> Result<TcpOption> {
+        let mut data = prefix.to_vec();
+        if matches!(self.peek(), Some(Token::Word(_) | Token::Int(_))) {
+            let text = self.text().unwrap_or_default();
+            let digits: Option<Vec<u32>> = text.chars().map(|c| c.to_digit(16)).collect();
+            let bytes =
+                digits.filter(|digits| digits.len() % 2 == 0 && digits.len() <= 2 * len_max);
+            let Some(digits) = bytes else {
+                return self.unexpected(&format!(
+                    "at most {len_max} bytes as pairs of hexadecimal digits"
+                ));
+            };
+            data.extend(digits.chunks(2).map(|pair| (pair[0] << 4 | pair[1]) as u8));
+            self.next();
+        }
+        Ok(TcpOption::Other { kind, data })
+    }
+
+    /// AccECN's byte counters, `ECN e0b 1 ceb 0 e1b 1`, of 24 bits each; which comes first decides the kind.
+    fn counters(&mut self) -> Result<TcpOption> {
+        let order = if self.at_word("e1b") {
+            (174, ["e1b", "ceb", "e0b"])
+        } else {
+            (172, ["e0b", "ceb", "e1b"])
+        };
+        let (kind, names) = order;
+        let mut data = Vec::new();
+        for name in names {
+            if !self.take_word(name) {
+                break;
+            }
+            let counter = self.number("a byte counter", 0xff_ffff)?;
+            data.extend_from_slice(&counter.to_be_bytes()[1..]);
+        }
+        if data.is_empty() {
+            return self.unexpected("`e0b` or `e1b`");
+        }
+        Ok(TcpOption::Other { kind, data })
     }
 
     fn word(&mut self, word: &str) -> Result<()> {

@@ -12,17 +12,16 @@ pub(super) fn script(text: &str) -> Result<Script> {
     let mut parser = Parser {
         tokens: tokens(text)?,
         at: 0,
-        last_line: text.lines().count().max(1) as u32,
+        v6: false,
     };
     let mut settings = Settings::default();
-    while let Some(Token::Option(name)) = parser.peek().cloned() {
-        let line = parser.line();
-        parser.at += 1;
-        let value = parser.option_value()?;
+    while let Some(Token::Option(name, value)) = parser.peek().cloned() {
         if let Err(message) = settings.set(&name, value.as_deref()) {
-            return Err(ScriptError { line, message });
+            return parser.error(message);
         }
+        parser.at += 1;
     }
+    parser.v6 = settings.local_ip.is_ipv6();
     parser.substitute(&settings);
     let mut events = Vec::new();
     while parser.peek().is_some() {
@@ -35,17 +34,27 @@ pub(super) fn script(text: &str) -> Result<Script> {
     Ok(Script { settings, events })
 }
 
+/// A number as C writes it, decimal or `0x`.
+fn integer(text: &str) -> Option<i64> {
+    match text.strip_prefix("0x") {
+        Some(digits) => i64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
 /// The first event sets the origin of time; absolute times never run backwards.
 fn check_order(events: &[Event]) -> Result<()> {
     let Some(first) = events.first() else {
         return Err(ScriptError {
             line: 1,
+            column: 1,
             message: "the script has no events".into(),
         });
     };
     if !matches!(first.when, When::Absolute(0) | When::Relative(0)) {
         return Err(ScriptError {
             line: first.line,
+            column: 1,
             message: "the first event must be at time 0".into(),
         });
     }
@@ -59,6 +68,7 @@ fn check_order(events: &[Event]) -> Result<()> {
             );
             return Err(ScriptError {
                 line: pair[1].line,
+                column: 1,
                 message,
             });
         }
@@ -69,7 +79,8 @@ fn check_order(events: &[Event]) -> Result<()> {
 pub(super) struct Parser {
     tokens: Vec<Spanned>,
     at: usize,
-    last_line: u32,
+    /// The script is over IPv6.
+    pub(super) v6: bool,
 }
 
 impl Parser {
@@ -84,9 +95,23 @@ impl Parser {
     }
 
     pub(super) fn line(&self) -> u32 {
+        self.place().0
+    }
+
+    /// Line and column of the next token; at the end, where the last one ends.
+    fn place(&self) -> (u32, u32) {
+        match (self.tokens.get(self.at), self.tokens.last()) {
+            (Some(next), _) => (next.line, next.column),
+            (None, Some(last)) => (last.line, last.column + last.text.chars().count() as u32),
+            (None, None) => (1, 1),
+        }
+    }
+
+    /// The next token as it stands in the script.
+    pub(super) fn text(&self) -> Option<&str> {
         self.tokens
             .get(self.at)
-            .map_or(self.last_line, |spanned| spanned.line)
+            .map(|spanned| spanned.text.as_str())
     }
 
     pub(super) fn next(&mut self) -> Option<Token> {
@@ -97,7 +122,8 @@ impl Parser {
 
     pub(super) fn error<T>(&self, message: impl Into<String>) -> Result<T> {
         Err(ScriptError {
-            line: self.line(),
+            line: self.place().0,
+            column: self.place().1,
             message: message.into(),
         })
     }
@@ -144,44 +170,19 @@ impl Parser {
         }
     }
 
-    /// What follows `--name`: `=value`, where the value may itself be `symbol=value`.
-    fn option_value(&mut self) -> Result<Option<String>> {
-        if !self.take_symbol('=') {
-            return Ok(None);
-        }
-        let mut value = String::new();
-        loop {
-            match self.next() {
-                Some(Token::Int(number)) => value.push_str(&number.to_string()),
-                Some(Token::Hex(number)) => value.push_str(&number.to_string()),
-                Some(Token::Fraction(millionths)) => {
-                    value.push_str(&(millionths as f64 / 1e6).to_string())
-                }
-                Some(Token::Word(word)) => value.push_str(&word),
-                Some(Token::Address(address)) => value.push_str(&address.to_string()),
-                Some(Token::Text(text)) => value.push_str(&String::from_utf8_lossy(&text)),
-                _ => {
-                    self.at -= 1;
-                    return self.unexpected("a value after `=`");
-                }
-            }
-            if !self.take_symbol('=') {
-                return Ok(Some(value));
-            }
-            value.push('=');
-        }
-    }
-
     /// Puts the values of `--define` symbols where their names stand.
     fn substitute(&mut self, settings: &Settings) {
         for spanned in &mut self.tokens[self.at..] {
             if let Token::Word(word) = &spanned.token
                 && let Some(value) = settings.defines.get(word)
             {
-                spanned.token = match value.parse::<i64>() {
-                    Ok(number) => Token::Int(number),
-                    Err(_) => Token::Word(value.clone()),
+                let quoted = value.strip_prefix('"').and_then(|v| v.strip_suffix('"'));
+                spanned.token = match (quoted, integer(value)) {
+                    (Some(text), _) => Token::Text(text.into()),
+                    (None, Some(number)) => Token::Int(number),
+                    (None, None) => Token::Word(value.clone()),
                 };
+                spanned.text.clone_from(value);
             }
         }
     }
@@ -199,15 +200,11 @@ impl Parser {
         let action = match self.peek() {
             Some(Token::Symbol('<')) if end.is_none() => {
                 self.at += 1;
-                if self.take_word("icmp") {
-                    Action::Icmp(self.icmp()?)
-                } else {
-                    Action::Inbound(self.packet(true)?)
-                }
+                self.packet_line(true)?
             }
             Some(Token::Symbol('>')) if end.is_none() => {
                 self.at += 1;
-                Action::Outbound(self.packet(false)?)
+                self.packet_line(false)?
             }
             Some(Token::Word(_)) => Action::Call(self.call(end)?),
             _ => return self.unexpected("`<`, `>` or a system call after the time"),
@@ -216,9 +213,14 @@ impl Parser {
             when,
             When::Any | When::AbsoluteRange(..) | When::RelativeRange(..)
         );
-        if loose && !matches!(action, Action::Outbound(_)) {
+        let outbound = matches!(action, Action::Outbound(_) | Action::OutboundIcmp(_));
+        if loose && !outbound {
             let message = format!("the time `{when}` is for outbound packets only");
-            return Err(ScriptError { line, message });
+            return Err(ScriptError {
+                line,
+                column: 1,
+                message,
+            });
         }
         Ok(Event { line, when, action })
     }

@@ -12,6 +12,8 @@ pub struct Settings {
     pub local_ip: IpAddr,
     /// The address the script plays.
     pub remote_ip: IpAddr,
+    /// Sockets are IPv6's, packets IPv4's.
+    pub mapped: bool,
     /// The port `bind(.., ..., ...)` takes.
     pub bind_port: u16,
     /// The port `connect(.., ..., ...)` goes to.
@@ -20,9 +22,9 @@ pub struct Settings {
     pub mtu: u16,
     /// How far off the expected time an event may be, in microseconds.
     pub tolerance_micros: u64,
-    /// The same as a part of the time since the event before; the larger of the two counts. Zero here, since time is
-    /// virtual and nothing is late; the original tool says 12.5.
-    pub tolerance_percent: f64,
+    /// The same as a part of the time since the event before; the larger of the two counts. Nothing said is zero here,
+    /// since time is virtual and nothing is late, and 12.5 in the original tool.
+    pub tolerance_percent: Option<f64>,
     /// Length of a tick of the outbound timestamp clock; 0: TSval is not checked.
     pub timestamp_tick_micros: u64,
     /// An inbound TSecr that no outbound TSval of the script matches is scaled from the first one.
@@ -40,11 +42,12 @@ impl Default for Settings {
         Settings {
             local_ip: Ipv4Addr::new(192, 168, 0, 1).into(),
             remote_ip: Ipv4Addr::new(192, 0, 2, 1).into(),
+            mapped: false,
             bind_port: 8080,
             connect_port: 8080,
             mtu: 1500,
             tolerance_micros: 4_000,
-            tolerance_percent: 0.0,
+            tolerance_percent: None,
             timestamp_tick_micros: 0,
             timestamp_ecr_scaled: false,
             strict_segments: false,
@@ -64,7 +67,7 @@ fn parse<T: std::str::FromStr>(name: &str, value: Option<&str>) -> Result<T, Str
 impl Settings {
     /// The addresses of IPv6 that the original tool takes.
     fn over_v6(&mut self) {
-        self.local_ip = Ipv6Addr::new(0xfd3d, 0xfa7b, 0xd17d, 0, 0, 0, 0, 1).into();
+        self.local_ip = Ipv6Addr::new(0xfd3d, 0xfa7b, 0xd17d, 0, 0, 0, 0, 0).into();
         self.remote_ip = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into();
     }
 
@@ -72,7 +75,7 @@ impl Settings {
     /// is over IPv6 already or names addresses.
     pub fn moved_to_v6(&self) -> Option<Settings> {
         let ours = Settings::default();
-        if (self.local_ip, self.remote_ip) != (ours.local_ip, ours.remote_ip) {
+        if self.mapped || (self.local_ip, self.remote_ip) != (ours.local_ip, ours.remote_ip) {
             return None;
         }
         let mut moved = self.clone();
@@ -90,7 +93,7 @@ impl Settings {
             "connect_port" => self.connect_port = parse(name, value)?,
             "mtu" => self.mtu = parse(name, value)?,
             "tolerance_usecs" => self.tolerance_micros = parse(name, value)?,
-            "tolerance_percent" => self.tolerance_percent = parse(name, value)?,
+            "tolerance_percent" => self.tolerance_percent = Some(parse(name, value)?),
             "tcp_ts_tick_usecs" => self.timestamp_tick_micros = parse(name, value)?,
             "tcp_ts_ecr_scaled" => self.timestamp_ecr_scaled = true,
             "strict_segments" => self.strict_segments = true,
@@ -109,10 +112,20 @@ impl Settings {
             "ip_version" => match value {
                 Some("ipv4") => {}
                 Some("ipv6") => self.over_v6(),
-                _ => return Err("`--ip_version` is `ipv4` or `ipv6`".into()),
+                Some("ipv4-mapped-ipv6" | "ipv4_mapped_ipv6") => self.mapped = true,
+                _ => {
+                    return Err("`--ip_version` is `ipv4`, `ipv6` or `ipv4-mapped-ipv6`".into());
+                }
             },
             // The other host and the link are the runner itself: nothing to set up.
-            "gateway_ip" | "netmask_ip" | "speed" | "mss" | "verbose" | "debug" => {}
+            "gateway_ip" | "netmask_ip" | "speed" | "mss" | "verbose" | "debug"
+            | "init_scripts" | "is_anyip" | "send_omit_free" | "code_command" | "code_format"
+            | "code_sockopt" => {}
+            "wire_client" | "wire_server" | "so_filename" | "non_fatal" | "dry_run" => {
+                return Err(format!(
+                    "`--{name}` is not an option of this runner, which has one stack and runs it"
+                ));
+            }
             _ => return Err(format!("`--{name}` is not an option of this runner")),
         }
         Ok(())

@@ -15,7 +15,9 @@ fn packet(text: &str) -> Packet {
     match events(&format!("0 {text}")).remove(0).action {
         Action::Inbound(packet) | Action::Outbound(packet) => packet,
         Action::Call(call) => panic!("{call} is no packet"),
-        Action::Icmp(error) => panic!("{error} is no packet"),
+        Action::InboundIcmp(message) | Action::OutboundIcmp(message) => {
+            panic!("{message} is no packet")
+        }
     }
 }
 
@@ -30,23 +32,66 @@ fn call(text: &str) -> Call {
 fn packets_read_back_as_written() {
     for text in [
         "S 0:0(0) win 32792 <mss 1000,sackOK,nop,nop,nop,wscale 7>",
-        "S. 0:0(0) ack 1 <mss 1460,nop,nop,sackOK,nop,wscale 8>",
+        "S. 0:0(0) ack 1 win 7 <mss 1460,nop,nop,sackOK,nop,wscale 8>",
         "P. 1:1001(1000) ack 1 win 257",
+        "E. 1:1(0) ack 1",
+        "SEWA 0:0(0)",
         ". 1:1(0) ack 1 <nop,nop,sack 2001:3001 4001:5001>",
         "FP. 1:11(10) ack 4294967295 urg 7",
         ". 1:1(0) ack 1 <nop,nop,TS val 100 ecr 4294967295>",
         "- 1:1(0)",
         "R 1:1(0)",
-        "SEW 0:0(0) <mss 1460,eol>",
+        "SEW 0:0(0) <mss 1460,eol,eol,eol,eol>",
         "(ect0) . 1:1(0) ack 1",
         "[ttl 7] . 1:1(0) ack 1",
+        "(tos 0x10,flowlabel 0x1a2b3) . 1:1(0) ack 1",
+        "(flowlabel 0x5) . 1:1(0) ack 1",
+        ". 1:1(0) ack 1 <md5 00112233445566778899aabbccddeeff,nop,nop>",
+        "S 0:0(0) <FO 0001,nop,nop,nop,nop>",
         "(tos 0x10) 5000 > 8080 . 4294967290:4(10) ack 1",
     ] {
-        assert_eq!(packet(&format!("< {text}")).to_string(), text);
         assert_eq!(packet(&format!("> {text}")).to_string(), text);
+        if text.contains(" win ") {
+            assert_eq!(packet(&format!("< {text}")).to_string(), text);
+        }
     }
     assert_eq!(packet("> S 0:0(0) <...>").options, None);
     assert_eq!(packet("> S 0:0(0)").options, Some(vec![]));
+}
+
+/// AccECN's counter is three flags: its digit stands behind the dot or among the letters.
+#[test]
+fn flags_as_a_counter() {
+    let flags = |text: &str| packet(&format!("> {text} 1:1(0) ack 1")).flags;
+    assert_eq!(flags(".5"), Flags::ACK | Flags::AE | Flags::ECE);
+    assert_eq!(flags("P.2"), Flags::PSH | Flags::ACK | Flags::CWR);
+    assert_eq!(flags("S3"), Flags::SYN | Flags::CWR | Flags::ECE);
+    assert!(error("0 > E.5 1:1(0) ack 1").contains("`5` contradicts"));
+    assert!(error("0 > .8 1:1(0) ack 1").contains("`8` is no TCP flag"));
+}
+
+/// Options that mean nothing here are their bytes, with the kinds that IANA gives them.
+#[test]
+fn options_as_bytes() {
+    let option = |text: &str| {
+        let packet = packet(&format!("> S 0:0(0) <{text}>"));
+        packet.options.expect("options").remove(0)
+    };
+    let other = |kind, data: &[u8]| TcpOption::Other {
+        kind,
+        data: data.to_vec(),
+    };
+    assert_eq!(option("FO,nop,nop"), other(34, &[]));
+    assert_eq!(option("FO 0a0b,nop,nop,nop,nop"), other(34, &[10, 11]));
+    assert_eq!(option("FOEXP,nop,nop,nop,nop"), other(254, &[0xf9, 0x89]));
+    assert_eq!(option("ECN e0b 1,nop,nop,nop"), other(172, &[0, 0, 1]));
+    assert_eq!(
+        option("ECN e1b 1 ceb 2 e0b 65536,nop"),
+        other(174, &[0, 0, 1, 0, 0, 2, 1, 0, 0])
+    );
+    assert!(error("0 > S 0:0(0) <FO 0a0>").contains("pairs of hexadecimal digits"));
+    assert!(error("0 > S 0:0(0) <ECN>").contains("expected `e0b` or `e1b`"));
+    assert!(error("0 > S 0:0(0) <mss 1460,wscale 7>").contains("fill up with `nop`"));
 }
 
 #[test]
@@ -102,7 +147,7 @@ fn calls_with_their_outcome() {
     );
     assert_eq!(
         bind.arguments[1],
-        Expr::Address(Ipv4Addr::new(198, 51, 100, 1), 8080)
+        Expr::Address(SocketAddr::from(([198, 51, 100, 1], 8080)))
     );
 
     let write = call(" write(4, \"ab\\x00\" \"c\\n\", 5) = 5");
@@ -112,7 +157,7 @@ fn calls_with_their_outcome() {
 #[test]
 fn comments_lines_and_definitions() {
     let script = Script::parse(
-        "// one\n--tolerance_usecs=100 # two\n--define=LEN=10\n--remote_ip=198.51.100.9\n/* three\n four */\n0 > . 1:11(LEN) ack 1\n\n+0 > R 1:1(0)",
+        "// one\n--tolerance_usecs=100 // two\n--define=LEN=10\n--remote_ip=198.51.100.9\n/* three\n four */\n0 > . 1:11(LEN) ack 1\n\n+0 > R 1:1(0)",
     )
     .expect("sound");
     assert_eq!(script.settings.tolerance_micros, 100);
@@ -130,30 +175,34 @@ fn comments_lines_and_definitions() {
 #[test]
 fn what_cannot_be_run_is_refused_with_its_line() {
     assert!(
-        error("0 > R 1:1(0)\n`sysctl -q x`").starts_with("line 2: a shell command in backticks")
+        error("0 > R 1:1(0)\n`sysctl -q x`")
+            .starts_with("line 2, column 1: a shell command is not run")
     );
     assert!(
         error("0 > R 1:1(0)\n\n%{ assert tcpi_snd_cwnd == 10 }%")
-            .starts_with("line 3: a code block")
+            .starts_with("line 3, column 1: code in `%{ }%` is not run")
     );
     assert!(error("0 < udp (10)").contains("`udp` packets are not supported"));
     assert!(
-        error("--wire_client\n0 > R 1:1(0)").contains("line 1: `--wire_client` is not an option")
+        error("--wire_client\n0 > R 1:1(0)")
+            .contains("line 1, column 1: `--wire_client` is not an option")
     );
     assert!(error("0 > . 1:11(9) ack 1").contains("1:11(9) does not add up"));
     assert!(error("0 > X 1:1(0)").contains("`X` is no TCP flag"));
     assert!(error("0 < . 1:1(0) ack 1 <...>").contains("for outbound packets"));
-    assert!(error("0 > . 1:1(0)").contains("without an `ack`"));
-    assert!(error("0 > R 1:1(0) ack 1").contains("without the flag `.`"));
+    assert!(error("0 < . 1:1(0) ack 1").contains("needs a window"));
+    assert!(error("0 > . 1:1(0) ack 1 wine 5").starts_with("line 1, column 20: expected the time"));
+    assert!(error("# no comment\n0 > R 1:1(0)").contains("found `#`"));
     assert!(error("1 > R 1:1(0)").contains("first event must be at time 0"));
     assert!(
         error("0 > R 1:1(0)\n2 > R 1:1(0)\n1 > R 1:1(0)")
-            .starts_with("line 3: time runs backwards")
+            .starts_with("line 3, column 1: time runs backwards")
     );
-    assert!(error("0 > R 1:1(0) * < R 1:1(0)").contains("for outbound packets only"));
+    assert!(error("0 > R 1:1(0) * < R 1:1(0) win 0").contains("for outbound packets only"));
     assert!(error("0 > R 1:1(0) +1000000.1 > R 1:1(0)").contains("beyond a million seconds"));
     assert!(error("").contains("no events"));
     assert!(error("0 read(3, \"abc").contains("never closed"));
+    assert!(error("0 close(3) = -1 EBADF").contains("expected the errno's text"));
     assert!(error("0 > R 1:1(0) <mss 70000>").contains("out of range"));
 }
 
@@ -173,19 +222,59 @@ proptest::proptest! {
 }
 
 #[test]
-fn icmp_errors_read_back_as_written() {
+fn option_lines_are_those_of_the_original_grammar() {
+    let settings = |text: &str| {
+        Script::parse(&format!("{text}\n0 > R 1:1(0)"))
+            .expect("a sound script")
+            .settings
+    };
+    let flags = settings("--so_flags=\"tcp_sack=0,tcp_rmem=4096 131072 6291456\"").so_flags;
+    assert_eq!(flags, "tcp_sack=0,tcp_rmem=4096 131072 6291456");
+    let refused = |text: &str| error(&format!("{text}\n0 > R 1:1(0)"));
+    assert!(refused("--so_flags=tcp_sack=0,tcp_ecn=1").contains("stands in quotes"));
+    assert!(refused("--so_flags=\"tcp_sacks=0\"").contains("`tcp_sacks` is not a setting"));
+    assert!(refused("--mtu=").contains("expected a value after `=`"));
+    let v6 = settings("--ip_version=ipv6\n--local_ip=fd00::1\n--remote_ip=fd00::2");
+    assert_eq!(v6.local_ip.to_string(), "fd00::1");
+    assert!(settings("--ip_version=ipv4-mapped-ipv6").mapped);
+    let define = "--define=CC=\"reno\"\n0 setsockopt(3, SOL_TCP, TCP_CONGESTION, CC, 4) = 0";
+    let Action::Call(call) = events(define).remove(0).action else {
+        panic!("no call");
+    };
+    assert_eq!(call.arguments[3], Expr::Bytes(b"reno".to_vec()));
+}
+
+#[test]
+fn icmp_messages_read_back_as_written() {
+    let message = |header: &str, text: &str| {
+        let both = events(&format!("{header}0 < {text}\n1 > . 1:1(0) ack 1"));
+        match both[0].action {
+            Action::InboundIcmp(message) if both.len() == 2 => message.to_string(),
+            ref other => panic!("{other:?} is no ICMP message"),
+        }
+    };
     for text in [
+        "icmp packet_too_big mtu 1280 [1:1441(1440)]",
+        "icmp unreachable admin_prohibited [1:11(10)]",
+        "icmp time_exceeded exceeded_frag_time [1:11(10)]",
+        "icmp parameter_problem unknown_next_header [1:11(10)]",
+    ] {
+        assert_eq!(message("--ip_version=ipv6\n", text), text);
+    }
+    for text in [
+        "(ect0) icmp echo_request id 7 [raw (64)]",
+        "[ttl 1] icmp unreachable port_unreachable [udp (8)]",
+        "icmp type_99 code_3 [raw (8)]",
+        "icmp redirect code_1 [0:0(0)]",
         "icmp unreachable frag_needed mtu 1200 [1:1461(1460)]",
         "icmp unreachable port_unreachable [0:0(0)]",
         "icmp unreachable packet_filtered [1:11(10)]",
         "icmp time_exceeded [1:11(10)]",
     ] {
-        let both = events(&format!("0 < {text}\n1 > . 1:1(0) ack 1"));
-        let Action::Icmp(error) = both[0].action else {
-            panic!("{:?} is no ICMP error", both[0].action);
-        };
-        assert_eq!((error.to_string().as_str(), both.len()), (text, 2));
+        assert_eq!(message("", text), text);
     }
     assert!(error("0 < icmp unreachable [1:2(3)]").contains("does not add up"));
-    assert!(error("0 < icmp redirect [1:2(1)]").contains("time_exceeded"));
+    assert!(error("0 < icmp packet_too_big mtu 9").contains("time_exceeded"));
+    assert!(error("0 < icmp unreachable no_route").contains("net_unreachable"));
+    assert!(error("0 < icmp time_exceeded mtu 9").contains("carries an MTU"));
 }

@@ -1,8 +1,7 @@
-//! Characters to tokens, each with its line. Longest match decides, so `0...0.2` is a number, three dots and a number,
-//! and `192.0.2.1` is an address. What never lives here: grammar.
+//! Characters to tokens, each with its place. Longest match decides, so `0...0.2` is a number, three dots and a number.
+//! What never lives here: grammar, except that of an option line's value, which ends with the blank after it.
 
 use super::ScriptError;
-use std::net::Ipv4Addr;
 
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Token {
@@ -14,9 +13,8 @@ pub(super) enum Token {
     Hex(i64),
     Word(String),
     Text(Vec<u8>),
-    /// `--name`.
-    Option(String),
-    Address(Ipv4Addr),
+    /// `--name`, `--name=value`.
+    Option(String, Option<String>),
     Ellipsis,
     Symbol(char),
 }
@@ -29,8 +27,7 @@ impl Token {
             Token::Hex(number) => format!("`{number:#x}`"),
             Token::Word(word) => format!("`{word}`"),
             Token::Text(text) => format!("\"{}\"", text.escape_ascii()),
-            Token::Option(name) => format!("`--{name}`"),
-            Token::Address(address) => format!("`{address}`"),
+            Token::Option(name, _) => format!("`--{name}`"),
             Token::Ellipsis => "`...`".into(),
             Token::Symbol(symbol) => format!("`{symbol}`"),
         }
@@ -41,18 +38,28 @@ impl Token {
 pub(super) struct Spanned {
     pub(super) token: Token,
     pub(super) line: u32,
+    pub(super) column: u32,
+    /// As it stands in the script: `0012` and `12` are different cookies.
+    pub(super) text: String,
 }
 
 pub(super) fn tokens(text: &str) -> Result<Vec<Spanned>, ScriptError> {
     let mut lexer = Lexer {
         rest: text,
         line: 1,
+        column: 1,
     };
     let mut out = Vec::new();
     while lexer.skip_blank()? {
-        let line = lexer.line;
+        let (line, column, before) = (lexer.line, lexer.column, lexer.rest);
         let token = lexer.token()?;
-        out.push(Spanned { token, line });
+        let text = before[..before.len() - lexer.rest.len()].to_owned();
+        out.push(Spanned {
+            token,
+            line,
+            column,
+            text,
+        });
     }
     Ok(out)
 }
@@ -60,6 +67,7 @@ pub(super) fn tokens(text: &str) -> Result<Vec<Spanned>, ScriptError> {
 struct Lexer<'a> {
     rest: &'a str,
     line: u32,
+    column: u32,
 }
 
 fn is_word(byte: u8) -> bool {
@@ -77,6 +85,7 @@ impl<'a> Lexer<'a> {
     fn error<T>(&self, message: impl Into<String>) -> Result<T, ScriptError> {
         Err(ScriptError {
             line: self.line,
+            column: self.column,
             message: message.into(),
         })
     }
@@ -84,7 +93,13 @@ impl<'a> Lexer<'a> {
     /// Takes `len` bytes and counts the lines in them.
     fn take(&mut self, len: usize) -> &'a str {
         let (taken, rest) = self.rest.split_at(len);
-        self.line += taken.bytes().filter(|byte| *byte == b'\n').count() as u32;
+        match taken.rfind('\n') {
+            Some(last) => {
+                self.line += taken.bytes().filter(|byte| *byte == b'\n').count() as u32;
+                self.column = taken[last..].chars().count() as u32;
+            }
+            None => self.column += taken.chars().count() as u32,
+        }
         self.rest = rest;
         taken
     }
@@ -94,7 +109,7 @@ impl<'a> Lexer<'a> {
         loop {
             let blank = self.rest.len() - self.rest.trim_start().len();
             self.take(blank);
-            if self.rest.starts_with("//") || self.rest.starts_with('#') {
+            if self.rest.starts_with("//") {
                 self.take(self.rest.find('\n').unwrap_or(self.rest.len()));
             } else if self.rest.starts_with("/*") {
                 let Some(end) = self.rest.find("*/") else {
@@ -110,14 +125,14 @@ impl<'a> Lexer<'a> {
     fn token(&mut self) -> Result<Token, ScriptError> {
         if self.rest.starts_with("%{") {
             return self.error(
-                "a code block `%{ }%` cannot be run: it inspects the kernel's TCP_INFO from Python; remove it or state \
-                 what it checks as packets",
+                "code in `%{ }%` is not run: it is Python that reads a kernel's TCP_INFO; leave it out, or say what it \
+                 checks by the packets that show it, or by `getsockopt(4, SOL_TCP, TCP_.., [value], [4]) = 0`",
             );
         }
         if self.rest.starts_with('`') {
             return self.error(
-                "a shell command in backticks is not run here: it would configure the kernel's stack; remove it, or use \
-                 an `--option` line for what the script needs",
+                "a shell command is not run: it would set up a kernel, and there is none; give settings in a line at the \
+                 top, such as `--so_flags=\"tcp_sack=0,tcp_ecn=1\"`, and leave out the rest",
             );
         }
         if self.rest.starts_with("...") {
@@ -127,7 +142,9 @@ impl<'a> Lexer<'a> {
         if let Some(name) = self.rest.strip_prefix("--") {
             let len = run(name, is_word);
             if len > 0 {
-                return Ok(Token::Option(self.take(2 + len)[2..].to_owned()));
+                let name = self.take(2 + len)[2..].to_owned();
+                let value = self.option_value()?;
+                return Ok(Token::Option(name, value));
             }
         }
         if self.rest.starts_with('"') {
@@ -145,17 +162,46 @@ impl<'a> Lexer<'a> {
         Ok(Token::Symbol(symbol))
     }
 
-    /// A number, an address, or nothing: digits that run on into letters are a word.
+    /// `=value` behind an option's name: a quoted text, a word or number or address, or `SYMBOL=` and one of these.
+    fn option_value(&mut self) -> Result<Option<String>, ScriptError> {
+        let Some(value) = self.rest.strip_prefix('=') else {
+            return Ok(None);
+        };
+        let mut len = 0;
+        let mut quote = None;
+        for c in value.chars() {
+            match quote {
+                Some(open) if c == open => quote = None,
+                None if c == '"' || c == '`' => quote = Some(c),
+                None if c.is_whitespace() => break,
+                _ => {}
+            }
+            len += c.len_utf8();
+        }
+        if quote.is_some() {
+            return self.error("a quoted value is never closed");
+        }
+        let value = &value[..len];
+        let bare = value.split(['"', '`']).step_by(2).any(|part| {
+            let known = |c: char| c.is_ascii_alphanumeric() || "_=.:-".contains(c);
+            !part.chars().all(known)
+        });
+        if value.is_empty() || bare {
+            return self.error(format!(
+                "expected a value after `=`, found `{value}`; a value of several words or with commas stands in quotes: \
+                 `--so_flags=\"tcp_sack=0,tcp_ecn=1\"`"
+            ));
+        }
+        let unquoted = value.strip_prefix('"').and_then(|v| v.strip_suffix('"'));
+        let value = unquoted.unwrap_or(value).to_owned();
+        self.take(1 + len);
+        Ok(Some(value))
+    }
+
+    /// A number, or nothing: digits that run on into letters are a word.
     fn number(&mut self) -> Result<Option<Token>, ScriptError> {
         let negative = self.rest.starts_with('-');
         let body = &self.rest[usize::from(negative)..];
-        let dotted = run(body, |byte| byte.is_ascii_digit() || byte == b'.');
-        if let Ok(address) = body[..dotted].parse::<Ipv4Addr>()
-            && !negative
-        {
-            self.take(dotted);
-            return Ok(Some(Token::Address(address)));
-        }
         let whole = run(body, |byte| byte.is_ascii_digit());
         let fraction = match body[whole..].strip_prefix('.') {
             Some(after) => run(after, |byte| byte.is_ascii_digit()),

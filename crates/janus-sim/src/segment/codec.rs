@@ -10,6 +10,8 @@ const IPV6_LEN: usize = 40;
 const TCP_LEN: usize = 20;
 const OPTIONS_LEN_MAX: usize = 40;
 const PROTOCOL_TCP: u8 = 6;
+/// The flow label in an IPv6 header's first word.
+const FLOW_LABEL: u32 = 0xf_ffff;
 
 /// The largest headers [`encode`] writes.
 pub const HEADER_LEN_MAX: usize = IPV6_LEN + TCP_LEN + OPTIONS_LEN_MAX;
@@ -117,13 +119,15 @@ fn decode_v6(packet: &[u8]) -> Result<Segment, Damage> {
     if packet[6] != PROTOCOL_TCP {
         return Err(Damage::NotTcp);
     }
-    decode_tcp(
+    let mut segment = decode_tcp(
         &packet[IPV6_LEN..],
         address_v6(packet, 8),
         address_v6(packet, 24),
         (be16(packet, 0) >> 4) as u8,
         packet[7],
-    )
+    )?;
+    segment.flow_label = be32(packet, 0) & FLOW_LABEL;
+    Ok(segment)
 }
 
 fn decode_v4(packet: &[u8]) -> Result<Segment, Damage> {
@@ -172,11 +176,12 @@ fn decode_tcp(
         destination,
         tos,
         ttl,
+        flow_label: 0,
         source_port: be16(tcp, 0),
         destination_port: be16(tcp, 2),
         seq: be32(tcp, 4),
         ack: be32(tcp, 8),
-        flags: Flags(tcp[13]),
+        flags: Flags(u16::from(tcp[12] & 1) << 8 | u16::from(tcp[13])),
         window: be16(tcp, 14),
         urgent: be16(tcp, 18),
         options: decode_options(&tcp[TCP_LEN..data_offset])?,
@@ -279,8 +284,8 @@ pub fn encode(segment: &Segment) -> Vec<u8> {
     tcp.extend_from_slice(&segment.seq.to_be_bytes());
     tcp.extend_from_slice(&segment.ack.to_be_bytes());
     tcp.extend_from_slice(&[
-        (((TCP_LEN + options.len()) / 4) << 4) as u8,
-        segment.flags.0,
+        (((TCP_LEN + options.len()) / 4) << 4) as u8 | (segment.flags.0 >> 8) as u8 & 1,
+        segment.flags.0 as u8,
     ]);
     tcp.extend_from_slice(&segment.window.to_be_bytes());
     tcp.extend_from_slice(&[0, 0]);
@@ -302,7 +307,8 @@ pub fn encode(segment: &Segment) -> Vec<u8> {
 
 fn in_v6(segment: &Segment, tcp: &[u8], source: Ipv6Addr, destination: Ipv6Addr) -> Vec<u8> {
     let mut packet = vec![0; IPV6_LEN];
-    packet[..2].copy_from_slice(&(0x6000 | u16::from(segment.tos) << 4).to_be_bytes());
+    let word = 6 << 28 | u32::from(segment.tos) << 20 | segment.flow_label & FLOW_LABEL;
+    packet[..4].copy_from_slice(&word.to_be_bytes());
     packet[4..6].copy_from_slice(&(tcp.len() as u16).to_be_bytes());
     packet[6] = PROTOCOL_TCP;
     packet[7] = segment.ttl;

@@ -28,7 +28,8 @@ prop_compose! {
         v6 in any::<bool>(),
         ports in any::<(u16, u16)>(),
         (seq, ack) in any::<(u32, u32)>(),
-        (flags, window, urgent, tos, ttl) in any::<(u8, u16, u16, u8, u8)>(),
+        (flags, window, urgent, tos, ttl) in (0u16..0x200, any::<u16>(), any::<u16>(), any::<u8>(), any::<u8>()),
+        flow_label in 0u32..=0xf_ffff,
         options in proptest::collection::vec(option(), 0..4),
         payload in proptest::collection::vec(any::<u8>(), 0..200),
     ) -> Segment {
@@ -44,6 +45,7 @@ prop_compose! {
             source_port: ports.0,
             destination_port: ports.1,
             seq, ack, flags: Flags(flags), window, urgent, tos, ttl, options, payload,
+            flow_label: if v6 { flow_label } else { 0 },
         }
     }
 }
@@ -77,6 +79,7 @@ fn prints_as_a_script_would_write_it() {
         destination: Ipv4Addr::new(198, 51, 100, 1).into(),
         tos: 0,
         ttl: 64,
+        flow_label: 0,
         source_port: 1,
         destination_port: 2,
         seq: 1,
@@ -102,6 +105,7 @@ fn prints_as_a_script_would_write_it() {
 fn a_checksum_worked_by_hand() {
     // RFC 1071's example: 0001 f203 f4f5 f6f7 sums to ddf2.
     let mut segment = decode(&encode(&Segment {
+        flow_label: 0,
         source: Ipv4Addr::UNSPECIFIED.into(),
         destination: Ipv4Addr::UNSPECIFIED.into(),
         tos: 0,
