@@ -255,6 +255,7 @@ impl Bench {
             destination: HERE.into(),
             tos: 0,
             ttl: 64,
+            flow_label: 0,
             source_port: PEER_PORT,
             destination_port: PORT + port,
             seq: self.ours,
@@ -304,7 +305,7 @@ impl Bench {
             2 => u32::from_be_bytes([0, 0, 0, input.byte()]).wrapping_sub(128),
             _ => (input.word() as i16 as i32) as u32,
         };
-        let mut segment = self.segment(0, Flags(input.byte()), Vec::new());
+        let mut segment = self.segment(0, Flags(input.byte().into()), Vec::new());
         segment.destination_port += u16::from(what >> 7);
         segment.seq = segment.seq.wrapping_add(near(input, what >> 4));
         segment.ack = segment.ack.wrapping_add(near(input, what >> 6));
