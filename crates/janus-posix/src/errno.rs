@@ -41,6 +41,7 @@ macro_rules! errnos {
 }
 
 errnos! {
+    EPERM = 1, "Operation not permitted";
     ENOENT = 2, "No such file or directory";
     EINTR = 4, "Interrupted system call";
     EBADF = 9, "Bad file descriptor";
@@ -48,9 +49,14 @@ errnos! {
     ENOMEM = 12, "Cannot allocate memory";
     EACCES = 13, "Permission denied";
     EFAULT = 14, "Bad address";
+    EEXIST = 17, "File exists";
     EINVAL = 22, "Invalid argument";
     EMFILE = 24, "Too many open files";
+    ENOTTY = 25, "Inappropriate ioctl for device";
+    ESPIPE = 29, "Illegal seek";
     EPIPE = 32, "Broken pipe";
+    EDOM = 33, "Numerical argument out of domain";
+    ELOOP = 40, "Too many levels of symbolic links";
     ENOTSOCK = 88, "Socket operation on non-socket";
     EDESTADDRREQ = 89, "Destination address required";
     EMSGSIZE = 90, "Message too long";

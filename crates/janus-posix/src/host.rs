@@ -76,7 +76,7 @@ impl Host {
             let bytes = bytes.to_vec();
             outbox.push_back(Sent { at, bytes });
         });
-        while stack.pop_ready().is_some() {}
+        self.sockets.gather();
     }
 
     /// Hands the stack an IP packet, whatever is in it. False when no buffer is free or it fits none.

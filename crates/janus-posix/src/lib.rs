@@ -11,19 +11,30 @@
 pub mod abi;
 #[allow(unsafe_code)]
 pub mod door;
+mod epoll;
 mod errno;
 mod family;
 pub mod frames;
 mod host;
+mod kept;
+mod message;
 mod offload;
 mod options;
+mod poll;
+mod port_index;
 mod ports;
+mod shared;
 mod sockets;
 pub mod sysctl;
 mod table;
 mod tcp_options;
+mod transfer;
+mod watch;
 
+pub use epoll::EpollEvent;
 pub use errno::Errno;
 pub use host::{Host, ORIGIN, Sent};
-pub use sockets::Sockets;
+pub use poll::PollFd;
+pub use sockets::{Lingering, Sockets};
 pub use table::FDS_MAX;
+pub use transfer::Progress;

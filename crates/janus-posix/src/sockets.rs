@@ -1,18 +1,25 @@
-//! The calls: socket, bind, listen, accept, connect, receive, send, shutdown, close. Each answers what Linux answers
-//! in that state; where the kernel's source decides rather than POSIX, the comment names the function.
-//! Options and fcntl are in `options`.
+//! The life of a socket: socket, bind, listen, accept, connect, shutdown, close, and its names. Each call answers what Linux
+//! answers in that state; where the kernel's source decides rather than POSIX, the comment names the function.
+//! Bytes are in `transfer`, options in `options`, readiness in `poll`.
 
-use janus_tcp::{ConnId, Instant, Stack};
+use core::time::Duration;
+use janus_tcp::{ConnId, Instant, Stack, State as TcpState};
+use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use crate::abi;
+use crate::epoll::Items;
 use crate::errno::Errno;
 use crate::family::Family;
+use crate::port_index::{Place, PortIndex};
 use crate::ports::Ports;
-use crate::table::{Socket, State, Table};
+use crate::shared::SharedOptions;
+use crate::table::{Entry, Linger, Socket, SocketOptions, State, Table, slot_of};
+use crate::watch::{ALL, stage};
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 type Result<T> = std::result::Result<T, Errno>;
 
@@ -20,9 +27,14 @@ type Result<T> = std::result::Result<T, Errno>;
 pub struct Sockets {
     pub(crate) stack: Stack,
     pub(crate) table: Table,
+    pub(crate) items: Items,
+    /// Slots that were waited for and on which something happened.
+    pub(crate) woken: VecDeque<u32>,
+    pub(crate) shared: SharedOptions,
+    taken: PortIndex,
     ports: Ports,
     /// What every new socket begins with.
-    defaults: janus_tcp::SocketOptions,
+    defaults: SocketOptions,
 }
 
 impl Sockets {
@@ -31,14 +43,18 @@ impl Sockets {
         Sockets {
             stack,
             table: Table::default(),
+            items: Items::default(),
+            woken: VecDeque::new(),
+            shared: SharedOptions::default(),
+            taken: PortIndex::default(),
             ports: Ports::new(seed),
-            defaults: janus_tcp::SocketOptions::default(),
+            defaults: SocketOptions::default(),
         }
     }
 
     /// What every socket made from now on begins with.
     pub fn set_default_options(&mut self, options: janus_tcp::SocketOptions) {
-        self.defaults = options;
+        self.defaults.tcp = options;
     }
 
     /// The stack underneath.
@@ -53,6 +69,11 @@ impl Sockets {
 
     /// `socket(2)`: TCP over IPv4, or over both families.
     pub fn socket(&mut self, domain: i32, kind: i32, protocol: i32) -> Result<i32> {
+        let flags = abi::SOCK_NONBLOCK | abi::SOCK_CLOEXEC;
+        // The order of __sys_socket and inet_create.
+        if kind & !0xf & !flags != 0 {
+            return Err(Errno::EINVAL);
+        }
         let family = match domain {
             abi::AF_INET => Family::default(),
             abi::AF_INET6 => Family {
@@ -61,136 +82,196 @@ impl Sockets {
             },
             _ => return Err(Errno::EAFNOSUPPORT),
         };
-        let flags = abi::SOCK_NONBLOCK | abi::SOCK_CLOEXEC;
-        if kind & !flags != abi::SOCK_STREAM {
-            return Err(Errno::ESOCKTNOSUPPORT);
+        match kind & 0xf {
+            abi::SOCK_STREAM => {}
+            0 | 11.. => return Err(Errno::EINVAL),
+            _ => return Err(Errno::ESOCKTNOSUPPORT),
         }
         if protocol != 0 && protocol != abi::IPPROTO_TCP {
             return Err(Errno::EPROTONOSUPPORT);
         }
-        let mut socket = Socket::new(State::Idle, family);
-        socket.options.tcp = self.defaults;
+        let options = self.shared.share(&self.defaults);
+        let mut socket = Socket::new(State::Idle, family, options);
         socket.nonblocking = kind & abi::SOCK_NONBLOCK != 0;
         socket.close_on_exec = kind & abi::SOCK_CLOEXEC != 0;
-        self.table.insert(socket)
+        self.table.insert(Entry::Socket(socket))
     }
 
     /// `bind(2)`.
     pub fn bind(&mut self, fd: i32, address: SocketAddr) -> Result<()> {
-        let socket = *self.table.get(fd)?;
-        if socket.state != State::Idle || socket.bound.is_some() {
-            return Err(Errno::EINVAL);
-        }
-        let address = socket.family.inner(address, Errno::EINVAL)?;
+        let socket = self.table.peek(fd)?;
+        let family = socket.family;
+        let wrong_time = socket.state != State::Idle || socket.bound.is_some();
+        // The address is looked at first (__inet_bind).
+        let address = family.inner(address, Errno::EINVAL)?;
         let ip = address.ip();
         let interface = self.stack.interface();
         let ours = interface.any_local || interface.addresses.iter().any(|own| own.addr == ip);
         if !ip.is_unspecified() && !ours {
             return Err(Errno::EADDRNOTAVAIL);
         }
+        if wrong_time {
+            return Err(Errno::EINVAL);
+        }
         let address = match address.port() {
             0 => SocketAddr::new(ip, self.free_port(fd, ip)?),
-            _ if self.bind_conflict(fd, address, socket.options.reuse_address) => {
+            port if self.taken.conflict(port, &self.place(fd, ip)?, true) => {
                 return Err(Errno::EADDRINUSE);
             }
             _ => address,
         };
-        self.table.get(fd)?.bound = Some(address);
+        self.change(fd, |socket| socket.bound = Some(Box::new(address)))
+    }
+
+    /// What a socket would be to others at an address.
+    fn place(&self, fd: i32, ip: IpAddr) -> Result<Place> {
+        let socket = self.table.peek(fd)?;
+        Ok(Place {
+            ip,
+            family: socket.family,
+            reuse_address: socket.options.reuse_address,
+            reuse_port: socket.options.reuse_port,
+            listening: matches!(socket.state, State::Listening(_)),
+            chosen: true,
+        })
+    }
+
+    /// Where a socket is, if it has a port.
+    fn standing(&self, fd: i32) -> Option<(u16, Place)> {
+        let socket = self.table.peek(fd).ok()?;
+        let bound = socket.bound.as_deref().copied();
+        let chosen = bound.is_some();
+        let address = bound.or_else(|| self.stack.local_addr(socket.state.connection()?).ok())?;
+        let place = self.place(fd, address.ip()).ok()?;
+        Some((address.port(), Place { chosen, ..place }))
+    }
+
+    /// Changes something of a socket that others who want its port look at.
+    pub(crate) fn change(&mut self, fd: i32, change: impl FnOnce(&mut Socket)) -> Result<()> {
+        if let Some((port, place)) = self.standing(fd) {
+            self.taken.remove(port, &place);
+        }
+        change(self.table.get(fd)?);
+        if let Some((port, place)) = self.standing(fd) {
+            self.taken.add(port, place);
+        }
         Ok(())
     }
 
-    /// Two sockets on one port need SO_REUSEADDR on both, and neither listening (inet_csk_bind_conflict).
-    fn bind_conflict(&self, fd: i32, address: SocketAddr, reuse: bool) -> bool {
-        let family = self.table.peek(fd).map(|socket| socket.family);
-        let family = family.unwrap_or_default();
-        self.table
-            .iter()
-            .filter(|(other, _)| *other != fd)
-            .any(|(_, socket)| {
-                let Some(taken) = socket.bound else {
-                    return false;
-                };
-                let same_ip = socket.family.overlaps(taken.ip(), family, address.ip());
-                let listening = matches!(socket.state, State::Listening(_));
-                taken.port() == address.port()
-                    && same_ip
-                    && (listening || !reuse || !socket.options.reuse_address)
-            })
-    }
-
     fn free_port(&mut self, fd: i32, ip: IpAddr) -> Result<u16> {
+        let place = self.place(fd, ip)?;
         let mut candidates = self.ports.candidates();
         candidates
-            .find(|port| !self.bind_conflict(fd, SocketAddr::new(ip, *port), false))
+            .find(|port| !self.taken.conflict(*port, &place, false))
             .ok_or(Errno::EADDRINUSE)
     }
 
-    /// `listen(2)`. An unbound socket gets an ephemeral port.
+    /// `listen(2)`. An unbound socket gets an ephemeral port; one that listens gets another backlog.
     pub fn listen(&mut self, fd: i32, backlog: i32) -> Result<()> {
-        let socket = *self.table.get(fd)?;
+        let socket = self.table.peek(fd)?;
+        let (family, reuse_port) = (socket.family, socket.options.reuse_port);
+        // The kernel's queue is full when it holds more than the backlog (sk_acceptq_is_full), and a negative
+        // backlog is a huge one.
+        let wished = match backlog {
+            ..0 => abi::SOMAXCONN,
+            _ => backlog.min(abi::SOMAXCONN),
+        };
+        let backlog = wished as usize + 1;
         match socket.state {
             State::Idle => {}
-            // A second call may only change the backlog; the first one's stays.
-            State::Listening(_) => return Ok(()),
+            State::Listening(listener) => {
+                self.stack.set_backlog(listener, backlog)?;
+                return Ok(());
+            }
             State::Connecting(_) | State::Connected(_) => return Err(Errno::EINVAL),
         }
-        let local = match socket.bound {
-            Some(local) => local,
+        let local = match socket.bound.as_deref() {
+            Some(local) => *local,
             None => {
-                let any = socket.family.any();
+                let any = family.any();
                 SocketAddr::new(any, self.free_port(fd, any)?)
             }
         };
-        // The kernel's queue is full when it holds more than the backlog (sk_acceptq_is_full), and a negative
-        // backlog is a huge one.
-        let wished = if backlog < 0 {
-            abi::SOMAXCONN
-        } else {
-            backlog.min(abi::SOMAXCONN)
-        };
-        let backlog = wished as usize + 1;
-        let listener = match socket.family.v6_only {
-            true => self.stack.listen_v6_only(local, backlog)?,
-            false => self.stack.listen(local, backlog)?,
-        };
-        let socket = self.table.get(fd)?;
-        socket.bound = Some(local);
-        socket.state = State::Listening(listener);
-        let options = socket.options.tcp;
+        self.change(fd, |socket| socket.bound = Some(Box::new(local)))?;
+        // inet_csk_listen_start asks for the port again, as one that listens.
+        let (port, place) = self.standing(fd).ok_or(Errno::EINVAL)?;
+        self.taken.remove(port, &place);
+        let conflict = self.taken.conflict(port, &place, true);
+        self.taken.add(port, place);
+        if conflict {
+            return Err(Errno::EADDRINUSE);
+        }
+        let listener = self
+            .stack
+            .listen_as(local, family.v6_only, reuse_port, backlog)?;
+        self.change(fd, |socket| {
+            socket.state = State::Listening(listener);
+            // tcp_disconnect of a listener that stops resets it; until then what was shut stays.
+            socket.error = 0;
+        })?;
+        let options = self.table.peek(fd)?.options.tcp;
         self.stack.set_listener_options(listener, &options)?;
-        self.apply_deferral(fd)
+        self.apply_deferral(fd)?;
+        self.rearm(fd);
+        Ok(())
     }
 
     /// `accept(2)`. The new socket inherits the listener's options and blocks, whatever the listener does.
     pub fn accept(&mut self, fd: i32) -> Result<(i32, SocketAddr)> {
-        let socket = *self.table.get(fd)?;
+        self.accept4(fd, 0)
+    }
+
+    /// `accept4(2)`.
+    pub fn accept4(&mut self, fd: i32, flags: i32) -> Result<(i32, SocketAddr)> {
+        if flags & !(abi::SOCK_NONBLOCK | abi::SOCK_CLOEXEC) != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let socket = self.table.peek(fd)?;
         let State::Listening(listener) = socket.state else {
             return Err(Errno::EINVAL);
         };
+        let (family, options) = (socket.family, Arc::clone(&socket.options));
         if self.table.is_full() {
             return Err(Errno::EMFILE);
         }
         let (conn, peer) = self.stack.accept(listener)?;
-        let mut accepted = Socket::new(State::Connected(conn), socket.family);
-        accepted.options = socket.options;
-        accepted.options.tcp = self.stack.options(conn)?;
-        accepted.bound = self.stack.local_addr(conn).ok();
-        Ok((self.table.insert(accepted)?, socket.family.outer(peer)))
+        let tcp = self.stack.options(conn)?;
+        let options = match tcp == options.tcp {
+            true => options,
+            false => self.shared.share(&SocketOptions { tcp, ..*options }),
+        };
+        let mut accepted = Socket::new(State::Connected(conn), family, options);
+        accepted.nonblocking = flags & abi::SOCK_NONBLOCK != 0;
+        accepted.close_on_exec = flags & abi::SOCK_CLOEXEC != 0;
+        accepted.bound = None;
+        if let Ok(status) = self.stack.status(conn) {
+            accepted.seen = stage(status.state, status.peer_fin);
+        }
+        let new = self.table.insert(Entry::Socket(accepted))?;
+        if let Some((port, place)) = self.standing(new) {
+            self.taken.add(port, place);
+        }
+        Ok((new, family.outer(peer)))
     }
 
     /// `connect(2)`. The first call always says `EINPROGRESS`, later ones `EALREADY` until the outcome is known, which
     /// is then told once: a caller that may block repeats the call until it says neither.
     pub fn connect(&mut self, now: Instant, fd: i32, remote: SocketAddr) -> Result<()> {
-        let socket = *self.table.get(fd)?;
+        let socket = self.table.peek(fd)?;
         match socket.state {
             State::Listening(_) | State::Connected(_) => Err(Errno::EISCONN),
             State::Connecting(conn) => self.connect_outcome(now, fd, conn),
             State::Idle => {
                 let remote = socket.family.inner(remote, Errno::ENETUNREACH)?;
-                let conn = self.open(now, fd, socket.bound, remote)?;
-                let socket = self.table.get(fd)?;
-                socket.state = State::Connecting(conn);
-                (socket.read_shut, socket.end_seen, socket.error_told) = (false, false, false);
+                let bound = socket.bound.as_deref().copied();
+                let conn = self.open(now, fd, bound, remote)?;
+                self.change(fd, |socket| {
+                    socket.state = State::Connecting(conn);
+                    socket.seen = stage(TcpState::SynSent, false);
+                    // tcp_connect_init.
+                    (socket.error, socket.error_told) = (0, false);
+                })?;
+                self.rearm(fd);
                 Err(Errno::EINPROGRESS)
             }
         }
@@ -203,7 +284,7 @@ impl Sockets {
         bound: Option<SocketAddr>,
         remote: SocketAddr,
     ) -> Result<ConnId> {
-        let socket = self.table.get(fd)?;
+        let socket = self.table.peek(fd)?;
         let (options, any) = (socket.options.tcp, socket.family.any());
         // The kernel takes 0.0.0.0 for this host; there is no loopback here.
         if let Some(local) = bound {
@@ -217,10 +298,10 @@ impl Sockets {
                 });
         }
         for port in self.ports.candidates() {
-            let local = SocketAddr::new(any, port);
-            if self.bind_conflict(fd, local, true) {
+            if self.taken.is_chosen(port) {
                 continue;
             }
+            let local = SocketAddr::new(any, port);
             match self.stack.connect_with(now, local, remote, &options) {
                 Err(janus_tcp::Error::AddrInUse) => continue,
                 outcome => return Ok(outcome?),
@@ -230,214 +311,208 @@ impl Sockets {
     }
 
     fn connect_outcome(&mut self, now: Instant, fd: i32, conn: ConnId) -> Result<()> {
-        match self.stack.is_connected(conn) {
-            Ok(false) => Err(Errno::EALREADY),
-            Ok(true) => {
+        let status = self.stack.status(conn)?;
+        match status.state {
+            TcpState::SynSent | TcpState::SynReceived => Err(Errno::EALREADY),
+            TcpState::Closed => {
+                // __inet_stream_connect: an error that SO_ERROR has already fetched leaves this one.
+                let error = self.take_pending(fd).unwrap_or(Errno::ECONNABORTED);
+                self.fall_back_to_idle(now, fd, conn);
+                Err(error)
+            }
+            _ => {
                 self.table.get(fd)?.state = State::Connected(conn);
                 Ok(())
             }
-            Err(error) => {
-                let told = self.table.get(fd)?.error_told;
-                self.fall_back_to_idle(now, fd, conn);
-                // __inet_stream_connect: an error that SO_ERROR has already fetched leaves this one.
-                Err(if told {
-                    Errno::ECONNABORTED
-                } else {
-                    error.into()
-                })
-            }
         }
     }
 
-    /// A failed or abandoned attempt leaves a socket that may connect again.
+    /// A failed or abandoned attempt leaves a socket that may connect again (tcp_disconnect).
     fn fall_back_to_idle(&mut self, now: Instant, fd: i32, conn: ConnId) {
-        self.stack.close(now, conn);
-        if let Ok(socket) = self.table.get(fd) {
+        // Fails only for a descriptor that is not open.
+        let _ = self.change(fd, |socket| {
             socket.state = State::Idle;
-            socket.error_told = false;
-        }
+            (socket.read_shut, socket.write_shut) = (false, false);
+            (socket.error, socket.error_told) = (0, false);
+        });
+        self.stack.abort(now, conn);
     }
 
-    /// The connection of a socket on which bytes may flow; whether its handshake is done.
-    fn flowing(&mut self, fd: i32, unconnected: Errno) -> Result<(ConnId, bool)> {
-        let socket = *self.table.get(fd)?;
-        match socket.state {
-            State::Idle | State::Listening(_) => Err(unconnected),
-            State::Connected(conn) => Ok((conn, true)),
-            State::Connecting(conn) => match self.stack.is_connected(conn) {
-                Ok(done) => {
-                    if done {
-                        self.table.get(fd)?.state = State::Connected(conn);
-                    }
-                    Ok((conn, done))
-                }
-                Err(_) => Ok((conn, true)),
-            },
-        }
-    }
-
-    /// `read(2)`, `recv(2)`: 0 is the end of the peer's stream. Understands `MSG_PEEK`; `MSG_DONTWAIT` is how every
-    /// call behaves here.
-    pub fn recv(&mut self, now: Instant, fd: i32, into: &mut [u8], flags: i32) -> Result<usize> {
-        if flags & abi::MSG_OOB != 0 {
-            // tcp_recv_urg with no urgent data, or with it delivered in line.
-            return Err(Errno::EINVAL);
-        }
-        let (conn, done) = self.flowing(fd, Errno::ENOTCONN)?;
-        if !done {
-            return Err(Errno::EAGAIN);
-        }
-        let outcome = match flags & abi::MSG_PEEK != 0 {
-            true => self.stack.peek(conn, into),
-            false => self.stack.read(now, conn, into),
-        };
-        let socket = self.table.get(fd)?;
-        match outcome {
-            Ok(n) => {
-                socket.end_seen |= n == 0 && !into.is_empty();
-                Ok(n)
-            }
-            Err(janus_tcp::Error::WouldBlock) if socket.read_shut => Ok(0),
-            Err(janus_tcp::Error::WouldBlock) => Err(Errno::EAGAIN),
-            // SOCK_DONE in tcp_recvmsg_locked: after the end there is only the end.
-            Err(_) if socket.end_seen || socket.error_told => Ok(0),
-            Err(error) => {
-                socket.error_told = true;
-                Err(error.into())
-            }
-        }
-    }
-
-    /// `read(2)`.
-    pub fn read(&mut self, now: Instant, fd: i32, into: &mut [u8]) -> Result<usize> {
-        self.recv(now, fd, into, 0)
-    }
-
-    /// `write(2)`, `send(2)`: how much was taken. A caller that may block goes on with the rest. SIGPIPE is the
-    /// caller's affair.
-    pub fn send(&mut self, now: Instant, fd: i32, bytes: &[u8], flags: i32) -> Result<usize> {
-        let (conn, done) = self.flowing(fd, Errno::EPIPE)?;
-        if !done {
-            return Err(Errno::EAGAIN);
-        }
-        let outcome = match flags & abi::MSG_OOB != 0 {
-            true => self.stack.write_urgent(now, conn, bytes),
-            false => self.stack.write(now, conn, bytes),
-        };
-        let socket = self.table.get(fd)?;
-        outcome.map_err(|error| match error {
-            janus_tcp::Error::WouldBlock => Errno::EAGAIN,
-            // sk_stream_error: the connection's own error once, a broken pipe from then on. A reset after the
-            // peer's FIN is a broken pipe at once (tcp_reset).
-            janus_tcp::Error::ConnectionReset
-            | janus_tcp::Error::TimedOut
-            | janus_tcp::Error::ConnectionRefused
-            | janus_tcp::Error::HostUnreachable
-            | janus_tcp::Error::NetworkUnreachable
-            | janus_tcp::Error::ProtocolUnreachable => {
-                let told = std::mem::replace(&mut socket.error_told, true);
-                if told || socket.end_seen {
-                    Errno::EPIPE
-                } else {
-                    error.into()
-                }
-            }
-            other => other.into(),
-        })
-    }
-
-    /// `write(2)`.
-    pub fn write(&mut self, now: Instant, fd: i32, bytes: &[u8]) -> Result<usize> {
-        self.send(now, fd, bytes, 0)
-    }
-
-    /// `shutdown(2)`.
-    pub fn shutdown(&mut self, now: Instant, fd: i32, how: i32) -> Result<()> {
-        let socket = *self.table.get(fd)?;
-        let (read, write) = match how {
-            abi::SHUT_RD => (true, false),
-            abi::SHUT_WR => (false, true),
-            abi::SHUT_RDWR => (true, true),
-            _ => return Err(Errno::EINVAL),
-        };
-        match socket.state {
-            State::Idle => Err(Errno::ENOTCONN),
-            // inet_shutdown: a listener stops listening, an attempt is given up.
-            State::Listening(listener) => {
-                if read {
-                    self.stack.unlisten(now, listener);
-                    self.table.get(fd)?.state = State::Idle;
-                }
-                Ok(())
-            }
-            State::Connecting(conn) if self.stack.is_connected(conn) == Ok(false) => {
-                self.fall_back_to_idle(now, fd, conn);
-                Ok(())
-            }
-            State::Connecting(conn) | State::Connected(conn) => {
-                if self.stack.is_connected(conn).is_err() {
-                    return Err(Errno::ENOTCONN);
-                }
-                self.table.get(fd)?.read_shut |= read;
-                if write {
-                    self.stack.shutdown_write(now, conn)?;
-                }
-                Ok(())
-            }
-        }
-    }
-
-    /// `close(2)`. With SO_LINGER on and zero seconds the connection is reset; with more, it is finished in the
-    /// background: to wait for that is the caller's affair.
-    pub fn close(&mut self, now: Instant, fd: i32) -> Result<()> {
-        let socket = self.table.remove(fd)?;
-        match socket.state {
+    /// `connect(2)` to `AF_UNSPEC`: whatever the socket was, it is neither connected nor listening any more.
+    pub fn disconnect(&mut self, now: Instant, fd: i32) -> Result<()> {
+        match self.table.peek(fd)?.state {
             State::Idle => {}
-            State::Listening(listener) => self.stack.unlisten(now, listener),
-            State::Connecting(conn) | State::Connected(conn) => match socket.options.linger {
-                Some(0) => self.stack.abort(now, conn),
-                _ => self.stack.close(now, conn),
-            },
+            State::Listening(_) => self.stop_listening(now, fd)?,
+            State::Connecting(conn) | State::Connected(conn) => {
+                let status = self.stack.status(conn)?;
+                self.fall_back_to_idle(now, fd, conn);
+                // tcp_disconnect: an end that is not an orderly one.
+                let reset = !matches!(status.state, TcpState::Closed);
+                if reset {
+                    self.table.get(fd)?.error = Errno::ECONNRESET.0 as u8;
+                }
+            }
+        }
+        self.happened(slot_of(fd)?, ALL);
+        Ok(())
+    }
+
+    fn stop_listening(&mut self, now: Instant, fd: i32) -> Result<()> {
+        if let State::Listening(listener) = self.table.peek(fd)?.state {
+            self.stack.unlisten(now, listener);
+            self.change(fd, |socket| socket.state = State::Idle)?;
         }
         Ok(())
     }
 
+    /// The state of a socket's connection changed what the stack's wake-ups should reach.
+    fn rearm(&mut self, fd: i32) {
+        if let Ok(slot) = slot_of(fd) {
+            self.arm(slot);
+        }
+    }
+
+    /// `shutdown(2)`.
+    pub fn shutdown(&mut self, now: Instant, fd: i32, how: i32) -> Result<()> {
+        let (read, write) = match how {
+            abi::SHUT_RD => (true, false),
+            abi::SHUT_WR => (false, true),
+            abi::SHUT_RDWR => (true, true),
+            _ => {
+                self.table.peek(fd)?;
+                return Err(Errno::EINVAL);
+            }
+        };
+        let outcome = match self.table.peek(fd)?.state {
+            State::Idle => self.shut(fd, read, write).and(Err(Errno::ENOTCONN)),
+            // inet_shutdown: a listener stops listening, an attempt is given up.
+            State::Listening(_) if read => self.stop_listening(now, fd),
+            State::Listening(_) => Ok(()),
+            State::Connecting(conn) | State::Connected(conn) => {
+                match self.stack.status(conn)?.state {
+                    TcpState::SynSent => {
+                        self.fall_back_to_idle(now, fd, conn);
+                        Ok(())
+                    }
+                    TcpState::Closed => self.shut(fd, read, write).and(Err(Errno::ENOTCONN)),
+                    _ => {
+                        self.shut(fd, read, write)?;
+                        if write {
+                            self.stack.shutdown_write(now, conn)?;
+                        }
+                        Ok(())
+                    }
+                }
+            }
+        };
+        self.happened(slot_of(fd)?, ALL);
+        outcome
+    }
+
+    fn shut(&mut self, fd: i32, read: bool, write: bool) -> Result<()> {
+        let socket = self.table.get(fd)?;
+        socket.read_shut |= read;
+        socket.write_shut |= write;
+        Ok(())
+    }
+
+    /// `close(2)`. With SO_LINGER on and zero seconds the connection is reset; with more, it is finished in the
+    /// background: for how long to wait for that, [`Sockets::close_lingering`] says.
+    pub fn close(&mut self, now: Instant, fd: i32) -> Result<()> {
+        self.close_lingering(now, fd).map(|_| ())
+    }
+
+    /// `close(2)`, and what SO_LINGER wants waited for.
+    pub fn close_lingering(&mut self, now: Instant, fd: i32) -> Result<Option<Lingering>> {
+        let slot = slot_of(fd)?;
+        self.table.entry(slot).ok_or(Errno::EBADF)?;
+        self.unwatch(slot);
+        if let Some((port, place)) = self.standing(fd) {
+            self.taken.remove(port, &place);
+        }
+        let Entry::Socket(socket) = self.table.remove(fd)? else {
+            return Ok(None);
+        };
+        match socket.state {
+            State::Idle => {}
+            State::Listening(listener) => self.stack.unlisten(now, listener),
+            State::Connecting(conn) | State::Connected(conn) => {
+                let Linger { on, seconds } = socket.options.linger;
+                return Ok(self.let_go(now, conn, on.then_some(seconds)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn let_go(&mut self, now: Instant, conn: ConnId, linger: Option<i32>) -> Option<Lingering> {
+        let state = self.stack.status(conn).map(|status| status.state);
+        // tcp_need_reset: when both have said FIN there is nothing to reset.
+        let over = matches!(state, Ok(TcpState::Closing | TcpState::LastAck));
+        match linger {
+            Some(0) if !over => self.stack.abort(now, conn),
+            _ => self.stack.close(now, conn),
+        }
+        let seconds = linger.filter(|seconds| *seconds != 0)?;
+        let lingering = Lingering {
+            conn,
+            // It is taken without its sign (sk_setsockopt).
+            time: Duration::from_secs((seconds as u32).into()),
+        };
+        self.lingers(&lingering).then_some(lingering)
+    }
+
+    /// Whether what was written before a `close` has not all been acknowledged (sk_stream_closing).
+    pub fn lingers(&self, lingering: &Lingering) -> bool {
+        self.stack.is_closing(lingering.conn)
+    }
+
     /// `getsockname(2)`.
     pub fn getsockname(&mut self, fd: i32) -> Result<SocketAddr> {
-        let socket = *self.table.get(fd)?;
+        let socket = self.table.peek(fd)?;
         let nowhere = SocketAddr::new(socket.family.any(), 0);
-        let name = match socket.state {
-            State::Connecting(conn) | State::Connected(conn) => self.stack.local_addr(conn)?,
-            State::Idle | State::Listening(_) => socket.bound.unwrap_or(nowhere),
+        let bound = socket.bound.as_deref().copied();
+        let name = match socket.state.connection() {
+            Some(conn) => self.stack.local_addr(conn)?,
+            None => bound.unwrap_or(nowhere),
         };
         Ok(socket.family.outer(name))
     }
 
-    /// `getpeername(2)`.
+    /// `getpeername(2)`: nobody while the SYN is unanswered, and nobody after the end (inet_getname).
     pub fn getpeername(&mut self, fd: i32) -> Result<SocketAddr> {
-        let family = self.table.get(fd)?.family;
-        match self.flowing(fd, Errno::ENOTCONN)? {
-            (conn, true) if self.stack.is_connected(conn).is_ok() => {
-                Ok(family.outer(self.stack.peer_addr(conn)?))
-            }
-            _ => Err(Errno::ENOTCONN),
+        let socket = self.table.peek(fd)?;
+        let conn = socket.state.connection().ok_or(Errno::ENOTCONN)?;
+        match self.stack.status(conn)?.state {
+            TcpState::Closed | TcpState::SynSent => Err(Errno::ENOTCONN),
+            _ => Ok(socket.family.outer(self.stack.peer_addr(conn)?)),
         }
     }
 
     /// The connection of a socket, for those who look deeper than the socket interface lets them.
     pub fn connection(&mut self, fd: i32) -> Option<ConnId> {
-        match self.table.get(fd).ok()?.state {
-            State::Connecting(conn) | State::Connected(conn) => Some(conn),
-            State::Idle | State::Listening(_) => None,
-        }
+        self.table.peek(fd).ok()?.state.connection()
     }
 
-    /// Closes every socket, as the end of a process does.
+    /// Closes every descriptor, as the end of a process does.
     pub fn close_all(&mut self, now: Instant) {
-        let open: Vec<i32> = self.table.iter().map(|(fd, _)| fd).collect();
+        let open: Vec<i32> = self.table.open().collect();
         for fd in open {
             // Each was there a moment ago.
             let _ = self.close(now, fd);
         }
     }
+
+    /// Whether nothing is left of what closed sockets had here.
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.taken.is_empty() && self.table.open().next().is_none()
+    }
+}
+
+/// What a `close` with SO_LINGER waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lingering {
+    conn: ConnId,
+    /// How long.
+    pub time: Duration,
 }

@@ -17,11 +17,18 @@ const KEEP_SECONDS_MAX: i32 = 32_767;
 const COUNT_MAX: i32 = 127;
 /// The window that TCP_MAXSEG must stay below (MAX_TCP_WINDOW).
 const MAXSEG_MAX: i32 = 32_767;
-/// What Linux says of buffers that nobody has chosen (tcp_rmem, tcp_wmem).
-const RECEIVE_DEFAULT: i32 = 131_072;
-const SEND_DEFAULT: i32 = 16_384;
+/// Largest buffers that can be asked for (net.core.rmem_max, wmem_max).
+const BUFFER_MAX: u32 = 4 << 20;
+/// TCP_RTO_MAX in seconds.
+const RTO_MAX: i32 = 120;
+/// The least TCP_WINDOW_CLAMP (SOCK_MIN_RCVBUF / 2).
+const CLAMP_MIN: i32 = 1_152;
 /// IP_TTL and IPV6_UNICAST_HOPS of those who wish nothing.
 const TTL_DEFAULT: i32 = 64;
+
+/// What of `struct tcp_info` is told, and where tcpi_unacked stands in it.
+const INFO_LEN: usize = 104;
+const WAITING_AT: usize = 24;
 
 fn ranged(value: i32, from: i32, to: i32) -> Result<u32> {
     if (from..=to).contains(&value) {
@@ -37,6 +44,25 @@ fn seconds(value: i32) -> Result<Duration> {
     ))
 }
 
+/// A buffer's size within what Linux allows; a negative one is a huge one.
+fn half(value: i32, least: u32) -> u32 {
+    (value as u32).min(BUFFER_MAX).max(least)
+}
+
+/// TCP_DEFER_ACCEPT as Linux tells it: the seconds that so many SYN-ACKs take as are sent in the time asked for
+/// (secs_to_retrans, retrans_to_secs).
+pub(crate) fn deferral(seconds: i32) -> i32 {
+    let (mut wait, mut sum) = (1, 1);
+    if seconds <= 0 {
+        return 0;
+    }
+    while sum < seconds {
+        wait = (wait * 2).min(RTO_MAX);
+        sum += wait;
+    }
+    sum
+}
+
 /// Changes the option that `name` is. `None`: it is none of these.
 pub(crate) fn change(
     options: &mut SocketOptions,
@@ -47,8 +73,8 @@ pub(crate) fn change(
     match (level, name) {
         (abi::SOL_SOCKET, abi::SO_KEEPALIVE) => options.keepalive = value != 0,
         // As Linux, half of what is counted is for what surrounds the bytes; told is the whole (sock_setsockopt).
-        (abi::SOL_SOCKET, abi::SO_RCVBUF) => options.receive_buffer = Some(value.max(1_152) as u32),
-        (abi::SOL_SOCKET, abi::SO_SNDBUF) => options.send_buffer = Some(value.max(2_304) as u32),
+        (abi::SOL_SOCKET, abi::SO_RCVBUF) => options.receive_buffer = Some(half(value, 1_152)),
+        (abi::SOL_SOCKET, abi::SO_SNDBUF) => options.send_buffer = Some(half(value, 2_304)),
         (abi::IPPROTO_IP, abi::IP_TTL) | (abi::IPPROTO_IPV6, abi::IPV6_UNICAST_HOPS) => {
             options.ttl = match value {
                 -1 => None,
@@ -74,6 +100,10 @@ pub(crate) fn change(
             let ms = ranged(value, 0, i32::MAX)?;
             options.user_timeout = (ms > 0).then(|| Duration::from_millis(ms.into()));
         }
+        (abi::SOL_TCP, abi::TCP_NOTSENT_LOWAT) => options.not_sent_low = value as u32,
+        (abi::SOL_TCP, abi::TCP_WINDOW_CLAMP) => {
+            options.window_clamp = (value != 0).then(|| value.max(CLAMP_MIN) as u32);
+        }
         (abi::SOL_TCP, abi::TCP_MAXSEG) => {
             options.max_segment = match value {
                 0 => None,
@@ -87,15 +117,14 @@ pub(crate) fn change(
 
 /// The value of the option that `name` is, as `getsockopt` gives it.
 pub(crate) fn value(options: &SocketOptions, level: i32, name: i32) -> Option<i32> {
-    let doubled = |bytes: Option<u32>, default: i32| {
-        bytes.map_or(default, |n| {
-            i32::try_from(n.saturating_mul(2)).unwrap_or(i32::MAX)
-        })
+    let doubled = |bytes: Option<u32>| {
+        let whole = bytes.unwrap_or(0).saturating_mul(2);
+        i32::try_from(whole).unwrap_or(i32::MAX)
     };
     Some(match (level, name) {
         (abi::SOL_SOCKET, abi::SO_KEEPALIVE) => i32::from(options.keepalive),
-        (abi::SOL_SOCKET, abi::SO_RCVBUF) => doubled(options.receive_buffer, RECEIVE_DEFAULT),
-        (abi::SOL_SOCKET, abi::SO_SNDBUF) => doubled(options.send_buffer, SEND_DEFAULT),
+        (abi::SOL_SOCKET, abi::SO_RCVBUF) => doubled(options.receive_buffer),
+        (abi::SOL_SOCKET, abi::SO_SNDBUF) => doubled(options.send_buffer),
         (abi::IPPROTO_IP, abi::IP_TTL) | (abi::IPPROTO_IPV6, abi::IPV6_UNICAST_HOPS) => {
             options.ttl.map_or(TTL_DEFAULT, i32::from)
         }
@@ -109,6 +138,8 @@ pub(crate) fn value(options: &SocketOptions, level: i32, name: i32) -> Option<i3
         (abi::SOL_TCP, abi::TCP_KEEPINTVL) => options.keepalive_interval.as_secs() as i32,
         (abi::SOL_TCP, abi::TCP_KEEPCNT) => i32::from(options.keepalive_count),
         (abi::SOL_TCP, abi::TCP_SYNCNT) => options.syn_retries.map_or(6, i32::from),
+        (abi::SOL_TCP, abi::TCP_NOTSENT_LOWAT) => options.not_sent_low as i32,
+        (abi::SOL_TCP, abi::TCP_WINDOW_CLAMP) => options.window_clamp.map_or(0, |n| n as i32),
         (abi::SOL_TCP, abi::TCP_USER_TIMEOUT) => options.user_timeout.map_or(0, |time| {
             i32::try_from(time.as_millis()).unwrap_or(i32::MAX)
         }),
@@ -140,17 +171,34 @@ pub(crate) fn algorithm_name(algorithm: Algorithm) -> [u8; 16] {
 impl Sockets {
     /// Carries the descriptor's options to what it stands for.
     pub(crate) fn apply_options(&mut self, now: Instant, fd: i32) -> Result<()> {
-        let socket = *self.table.get(fd)?;
-        match socket.state {
+        let socket = self.table.peek(fd)?;
+        let (state, options) = (socket.state, socket.options.tcp);
+        match state {
             State::Idle => {}
-            State::Listening(listener) => self
-                .stack
-                .set_listener_options(listener, &socket.options.tcp)?,
+            State::Listening(listener) => self.stack.set_listener_options(listener, &options)?,
             State::Connecting(conn) | State::Connected(conn) => {
-                self.stack.set_options(now, conn, &socket.options.tcp)?;
+                self.stack.set_options(now, conn, &options)?;
             }
         }
         Ok(())
+    }
+
+    /// SO_RCVBUF that nobody has chosen: what the stack gives, told as Linux does, with what surrounds the bytes.
+    pub(crate) fn receive_budget(&self, state: State) -> Result<i32> {
+        let bytes = match state.connection() {
+            Some(conn) => self.stack.info(conn)?.receive_buffer,
+            None => self.stack.config().receive_buffer,
+        };
+        Ok(i32::try_from(bytes.saturating_mul(2)).unwrap_or(i32::MAX))
+    }
+
+    /// SO_SNDBUF that nobody has chosen.
+    pub(crate) fn send_budget(&self, state: State) -> Result<i32> {
+        let bytes = match state.connection() {
+            Some(conn) => self.stack.send_budget(conn)?,
+            None => self.stack.config().send_buffer,
+        };
+        Ok(i32::try_from(bytes).unwrap_or(i32::MAX))
     }
 }
 
@@ -203,6 +251,15 @@ pub(crate) fn tcp_info(info: &Info) -> Vec<u8> {
         0,
     ];
     bytes.extend(words.into_iter().flat_map(u32::to_ne_bytes));
+    bytes
+}
+
+/// The same of a socket without a connection: its state, and of a listener how many wait to be accepted and how many may.
+pub(crate) fn tcp_info_without(state: i32, waiting: u32, most: u32) -> Vec<u8> {
+    let mut bytes = vec![0; INFO_LEN];
+    bytes[0] = state as u8;
+    bytes[WAITING_AT..WAITING_AT + 4].copy_from_slice(&waiting.to_ne_bytes());
+    bytes[WAITING_AT + 4..WAITING_AT + 8].copy_from_slice(&most.to_ne_bytes());
     bytes
 }
 

@@ -49,6 +49,8 @@ pub struct Config {
     pub send_buffer: u32,
     /// What that grows to with the congestion window, of which it is twice the size.
     pub send_buffer_max: u32,
+    /// No more than so much unsent is taken from a writer; `u32::MAX`: as much as the send buffer holds.
+    pub not_sent_low: u32,
     /// How long TIME-WAIT lasts (two maximum segment lifetimes), and how long a connection whose owner let go
     /// waits for the peer's FIN.
     pub time_wait: Duration,
@@ -131,6 +133,7 @@ impl Default for Config {
             tune_receive_buffer: true,
             send_buffer: 64 << 10,
             send_buffer_max: 4 << 20,
+            not_sent_low: u32::MAX,
             time_wait: Duration::from_secs(60),
             rto_initial: Duration::from_secs(1),
             rto_min: Duration::from_millis(200),

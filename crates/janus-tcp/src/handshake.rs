@@ -39,7 +39,9 @@ impl Stack {
         old: Option<SeqNum>,
         now: Instant,
     ) -> Option<u32> {
-        let listener = self.listeners.find(p.key.local(), p.key.local_port());
+        let listener = self
+            .listeners
+            .find(p.key.local(), p.key.local_port(), p.hash);
         if p.flags.contains(Flags::RST) {
             return None;
         }

@@ -13,6 +13,7 @@ use crate::patience::Stalled;
 use crate::segment::SegList;
 use crate::time::Instant;
 use crate::wheel::TimerId;
+use crate::write::Ending;
 
 pub(crate) mod hot_flag {
     /// Is in the output queue.
@@ -135,6 +136,9 @@ pub(crate) struct Hot {
     pub(crate) probe: u32,
     pub(crate) probe_end: SeqNum,
     pub(crate) timer_kind: TimerKind,
+    /// How the end of what is unsent leaves, and that nothing may join it.
+    pub(crate) ending: Ending,
+    pub(crate) record_ended: bool,
     /// The network was seen to reorder (RACK.reordering_seen of RFC 8985).
     pub(crate) reordering_seen: bool,
     /// The smallest round trip of late in microseconds, and the millisecond (wrapping) of its measurement; 0 = none.
@@ -197,6 +201,8 @@ impl Default for Hot {
             probe: NONE,
             probe_end: SeqNum(0),
             timer_kind: TimerKind::Rto,
+            ending: Ending::Usual,
+            record_ended: false,
             reordering_seen: false,
             min_rtt_us: 0,
             min_rtt_ms: 0,

@@ -65,6 +65,7 @@ mod segment;
 mod siphash;
 mod socket;
 mod stack;
+mod status;
 mod table;
 mod time;
 mod time_wait;
@@ -75,6 +76,7 @@ mod undo;
 mod urgent;
 mod uto;
 pub mod wheel;
+mod write;
 
 #[cfg(test)]
 mod pair;
@@ -94,5 +96,7 @@ pub use profile::{MAX_OPTION_SETS, SocketOptions};
 pub use routes::{ROUTES_MAX, Route};
 pub use socket::Received;
 pub use stack::{ConnId, MemoryReport, Stack, Token};
+pub use status::Status;
 pub use time::Instant;
 pub use uto::Uto;
+pub use write::Manner;

@@ -21,6 +21,8 @@ const MAX_LISTENERS: usize = 4_096;
 pub(crate) struct Listener {
     pub(crate) local: SocketAddr,
     v6_only: bool,
+    /// Others that say so too may stand at the same place.
+    shared: bool,
     /// One more than the slot of the next listener on the same port; 0 = none.
     next: u16,
     pub(crate) backlog: usize,
@@ -40,6 +42,15 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
+    /// Whether a connection to this address may be for it.
+    #[inline]
+    fn serves(&self, local: IpAddr) -> bool {
+        let own = self.local.ip();
+        // `::` stands for both families, unless it is for IPv6 only.
+        let of_family = own.is_ipv4() == local.is_ipv4() || own.is_ipv6() && !self.v6_only;
+        own == local || own.is_unspecified() && of_family
+    }
+
     /// Whether some address is both its own and one of `local`, which would be a listener on the same port.
     fn clashes(&self, local: SocketAddr, v6_only: bool) -> bool {
         let (own, other) = (places(self.local, self.v6_only), places(local, v6_only));
@@ -80,11 +91,12 @@ impl Listeners {
         &mut self,
         local: SocketAddr,
         v6_only: bool,
+        shared: bool,
         backlog: usize,
     ) -> Result<ListenerId, Error> {
         if self
             .on_port(local.port())
-            .any(|(_, l)| l.clashes(local, v6_only))
+            .any(|(_, l)| !(shared && l.shared) && l.clashes(local, v6_only))
         {
             return Err(Error::AddrInUse);
         }
@@ -92,6 +104,7 @@ impl Listeners {
         let listener = Listener {
             local,
             v6_only,
+            shared,
             next: self.by_port[usize::from(local.port())],
             backlog,
             queue: VecDeque::with_capacity(backlog),
@@ -195,22 +208,46 @@ impl Listeners {
             .is_some_and(|l| l.half_open as usize >= l.backlog)
     }
 
-    /// The listener for a SYN to this address: one bound to just it before one bound to any.
+    /// The listener for a SYN to this address: one bound to just it before one bound to any. Of several that share a place,
+    /// `hash` says which.
     #[inline]
-    pub(crate) fn find(&self, local: IpAddr, port: u16) -> Option<ListenerId> {
+    pub(crate) fn find(&self, local: IpAddr, port: u16, hash: u64) -> Option<ListenerId> {
         let mut any = None;
         for (id, listener) in self.on_port(port) {
-            let own = listener.local.ip();
-            if own == local {
-                return Some(id);
+            if listener.local.ip() == local {
+                return Some(self.one_of(id, listener, local, hash));
             }
-            // `::` stands for both families, unless it is for IPv6 only.
-            let of_family = own.is_ipv4() == local.is_ipv4() || own.is_ipv6() && !listener.v6_only;
-            if own.is_unspecified() && of_family {
-                any = Some(id);
+            if listener.serves(local) {
+                any = Some((id, listener));
             }
         }
-        any
+        any.map(|(id, listener)| self.one_of(id, listener, local, hash))
+    }
+
+    #[inline]
+    fn one_of(&self, id: ListenerId, found: &Listener, local: IpAddr, hash: u64) -> ListenerId {
+        if found.shared {
+            self.among_sharers(found, local, hash).unwrap_or(id)
+        } else {
+            id
+        }
+    }
+
+    /// Of those that share the place of `found`, the one that the flow's hash chooses.
+    #[cold]
+    fn among_sharers(&self, found: &Listener, local: IpAddr, hash: u64) -> Option<ListenerId> {
+        let sharers = || {
+            self.on_port(found.local.port())
+                .filter(|(_, other)| other.local == found.local && other.serves(local))
+        };
+        let chosen = hash as usize % sharers().count().max(1);
+        sharers().nth(chosen).map(|(id, _)| id)
+    }
+
+    /// Whether a listener would take a connection to this address, if nobody stood nearer.
+    pub(crate) fn serves(&self, id: u32, local: IpAddr, port: u16) -> bool {
+        let listener = self.slots.get(id as usize).and_then(Option::as_ref);
+        listener.is_some_and(|l| l.local.port() == port && l.serves(local))
     }
 
     /// The listeners on a port.

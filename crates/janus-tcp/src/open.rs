@@ -10,7 +10,7 @@ use crate::congestion::{self, INITIAL_SEGMENTS};
 use crate::error::Error;
 use crate::hot::hot_flag;
 use crate::isn;
-use crate::listener::ListenerId;
+use crate::listener::{ListenerId, MAX_BACKLOG};
 use crate::profile::SocketOptions;
 use crate::records::Record;
 use crate::stack::{ConnId, Stack, Token};
@@ -23,7 +23,7 @@ impl Stack {
         local: impl Into<SocketAddr>,
         backlog: usize,
     ) -> Result<ListenerId, Error> {
-        self.listen_at(local.into(), false, backlog)
+        self.listen_as(local, false, false, backlog)
     }
 
     /// [`Stack::listen`] where `::` means all of our addresses that are IPv6.
@@ -32,20 +32,36 @@ impl Stack {
         local: impl Into<SocketAddr>,
         backlog: usize,
     ) -> Result<ListenerId, Error> {
-        self.listen_at(local.into(), true, backlog)
+        self.listen_as(local, true, false, backlog)
     }
 
-    fn listen_at(
+    /// [`Stack::listen`]; `v6_only`: `::` does not mean IPv4. `shared`: others that say so too may listen at the same place, and
+    /// connections are spread over them by their addresses and ports (Linux: SO_REUSEPORT).
+    pub fn listen_as(
         &mut self,
-        local: SocketAddr,
+        local: impl Into<SocketAddr>,
         v6_only: bool,
+        shared: bool,
         backlog: usize,
     ) -> Result<ListenerId, Error> {
+        let local = local.into();
         let ip = local.ip();
         if !ip.is_unspecified() && !self.interface.is_ours(ip) {
             return Err(Error::AddrNotAvailable);
         }
-        self.listeners.add(local, v6_only, backlog)
+        self.listeners.add(local, v6_only, shared, backlog)
+    }
+
+    /// How many connections may wait to be accepted from now on; those that wait stay.
+    pub fn set_backlog(&mut self, id: ListenerId, backlog: usize) -> Result<(), Error> {
+        let listener = self.listeners.get(id).ok_or(Error::Stale)?;
+        listener.backlog = backlog.clamp(1, MAX_BACKLOG);
+        Ok(())
+    }
+
+    /// How many connections may wait to be accepted.
+    pub fn backlog(&mut self, id: ListenerId) -> usize {
+        self.listeners.get(id).map_or(0, |l| l.backlog)
     }
 
     /// Stops listening; connections not yet accepted are reset.

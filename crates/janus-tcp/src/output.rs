@@ -22,6 +22,7 @@ use crate::rto;
 use crate::segment::seg_flag;
 use crate::stack::Stack;
 use crate::time::Instant;
+use crate::write::Ending;
 
 /// How long a cork keeps a small segment: so long, or a retransmission timeout if that is longer (as Linux, whose manual
 /// names the first only).
@@ -290,8 +291,11 @@ impl Stack {
         let full = seg.len >= cold.payload_mss();
         let last = seg.has(seg_flag::FIN);
         let small_in_flight = hot.small_end.gt(hot.snd_una);
-        if full || last {
+        if full || last || hot.ending == Ending::Push {
             return true;
+        }
+        if hot.ending == Ending::More && seg.next == NONE {
+            return self.corked_long_enough(conn, id, at, now);
         }
         if cold.profile != DEFAULT && self.profiles.get(cold.profile).cork {
             return self.corked_long_enough(conn, id, at, now);

@@ -212,13 +212,15 @@ impl Stack {
     /// The half-open record becomes a connection and stands in the accept queue.
     fn establish(&mut self, slot: u32, record: &HalfOpen, p: &Parsed, now: Instant) -> Option<u32> {
         // Its listener may have gone, and another one taken its place.
-        let key = &p.key;
-        let at = self.listeners.find(key.local(), key.local_port());
-        let Some(listener) = at.filter(|id| id.0 == record.listener) else {
+        let (key, listener) = (&p.key, ListenerId(record.listener));
+        if !self
+            .listeners
+            .serves(listener.0, key.local(), key.local_port())
+        {
             self.drop_half_open(slot);
             self.reset_reply(p);
             return None;
-        };
+        }
         let conn = self.make_accepted(listener, record, p, now)?;
         self.table.replace(
             p.hash,

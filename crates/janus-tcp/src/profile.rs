@@ -55,6 +55,10 @@ pub struct SocketOptions {
     pub receive_buffer: Option<u32>,
     /// Unsent and unacknowledged bytes the connection may hold. A size given here is kept: nothing tunes it.
     pub send_buffer: Option<u32>,
+    /// No more than so much unsent is taken; 0: as configured (Linux: TCP_NOTSENT_LOWAT).
+    pub not_sent_low: u32,
+    /// No larger window is offered than this (Linux: TCP_WINDOW_CLAMP).
+    pub window_clamp: Option<u32>,
     /// Congestion control. `None`: as configured.
     pub congestion: Option<Algorithm>,
     /// Time to live, or hop limit, of its packets. `None`: 64.
@@ -81,6 +85,8 @@ impl Default for SocketOptions {
             max_segment: None,
             receive_buffer: None,
             send_buffer: None,
+            not_sent_low: 0,
+            window_clamp: None,
             congestion: None,
             ttl: None,
             tos: 0,
@@ -101,6 +107,7 @@ impl SocketOptions {
             && self.syn_retries != Some(0)
             && self.max_segment.is_none_or(|mss| mss >= LEAST_MAX_SEGMENT)
             && self.receive_buffer != Some(0)
+            && self.window_clamp != Some(0)
             && self.send_buffer != Some(0)
             && self.ttl != Some(0)
             && self.tos & 3 == 0;

@@ -1,4 +1,4 @@
-//! What an application can ask of a connection that it has: read, write, close, look. Opening is in `open`. Nothing here waits; a call that
+//! What an application can ask of a connection that it has: read, close, look. Opening is in `open`, writing in `write`. Nothing here waits; a call that
 //! cannot go on says [`Error::WouldBlock`], and a token left with `wait_*` comes back when it can.
 
 use janus_mem::{HEADROOM, PacketBuf, SLOT_SIZE};
@@ -15,9 +15,6 @@ use janus_wire::tcp::{Flags, Options};
 
 /// Payload a packet buffer holds behind its room for headers.
 pub(crate) const PAYLOAD_MAX: u16 = SLOT_SIZE as u16 - HEADROOM;
-
-/// What a segment counts in the send buffer at least, a quarter of what it holds.
-const LEAST_CHARGE: u32 = SLOT_SIZE as u32 / 4;
 
 /// Received bytes in the buffer they came in: `buf.bytes()[off..off + len]`.
 #[derive(Debug)]
@@ -42,7 +39,7 @@ impl Stack {
     }
 
     /// Why a connection ended, if it did so badly.
-    fn failure(cold: &Tcb) -> Option<Error> {
+    pub(crate) fn failure(cold: &Tcb) -> Option<Error> {
         match cold.failure() {
             flag::RESET => Some(Error::ConnectionReset),
             flag::REFUSED => Some(Error::ConnectionRefused),
@@ -101,17 +98,40 @@ impl Stack {
 
     /// Looks at up to `into.len()` bytes without taking them.
     pub fn peek(&mut self, id: ConnId, into: &mut [u8]) -> Result<usize, Error> {
+        self.peek_at(id, 0, into)
+    }
+
+    /// The same, behind the first `skip` of them.
+    pub fn peek_at(&mut self, id: ConnId, skip: usize, into: &mut [u8]) -> Result<usize, Error> {
         let conn = self.conn(id)?;
         let Some(hot) = self.unread(conn)? else {
             return Ok(0);
         };
-        let (mut done, mut at) = (0, self.hot[hot].inbox.head);
+        let (mut done, mut skip, mut at) = (0, skip, self.hot[hot].inbox.head);
         while at != NONE && done < into.len() {
             let seg = &self.segments[at];
-            let n = usize::from(seg.len).min(into.len() - done);
-            into[done..done + n].copy_from_slice(&seg.payload()[..n]);
+            let payload = &seg.payload()[skip.min(usize::from(seg.len))..];
+            skip = skip.saturating_sub(usize::from(seg.len));
+            let n = payload.len().min(into.len() - done);
+            into[done..done + n].copy_from_slice(&payload[..n]);
             done += n;
             at = seg.next;
+        }
+        Ok(done)
+    }
+
+    /// Takes up to `most` received bytes and throws them away.
+    pub fn discard(&mut self, now: Instant, id: ConnId, most: usize) -> Result<usize, Error> {
+        let mut done = 0;
+        let mut scrap = [0; 512];
+        while done < most {
+            let n = scrap.len().min(most - done);
+            match self.read(now, id, &mut scrap[..n]) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
         }
         Ok(done)
     }
@@ -167,104 +187,6 @@ impl Stack {
             self.queue_output(id);
         }
         self.settle(conn);
-    }
-
-    /// Bytes that may be written before the send buffer is full. A segment counts as [`LEAST_CHARGE`] at least: it
-    /// holds a packet buffer however few its bytes, and how few is the peer's choice (by its MSS).
-    pub(crate) fn send_room(&self, hot: u32) -> usize {
-        let (unsent, flight) = (&self.hot[hot].unsent, &self.hot[hot].flight);
-        let charge = (unsent.count + flight.count) * LEAST_CHARGE;
-        let held = (unsent.bytes + flight.bytes).max(charge);
-        self.send_buffer(&self.hot[hot]).saturating_sub(held) as usize
-    }
-
-    /// Queues up to `bytes.len()` bytes for sending.
-    pub fn write(&mut self, now: Instant, id: ConnId, bytes: &[u8]) -> Result<usize, Error> {
-        self.now = now;
-        let conn = self.conn(id)?;
-        let cold = &self.cold[conn];
-        if let Some(error) = Self::failure(cold) {
-            return Err(error);
-        }
-        match cold.state {
-            State::SynSent | State::SynReceived => return Err(Error::WouldBlock),
-            State::Established | State::CloseWait if !cold.has(flag::FIN_QUEUED) => {}
-            _ => return Err(Error::BrokenPipe),
-        }
-        if bytes.is_empty() {
-            return Ok(0);
-        }
-        let hot = self.heat(conn, now).ok_or(Error::TooManyConnections)?;
-        let room = self.send_room(hot).min(bytes.len());
-        let mss = self.cold[conn].payload_mss().min(PAYLOAD_MAX);
-        let before = self.hot[hot].unsent.tail;
-        let mut done = self.fill_tail(hot, &bytes[..room], mss);
-        let joined = done > 0;
-        if self.cold[conn].mss != self.hot[hot].mss_full {
-            done += self.write_probe(conn, hot, &bytes[done..room], now);
-        }
-        while done < room && self.send_room(hot) > 0 {
-            let n = usize::from(mss).min(room - done);
-            if self.queue_segment(hot, &bytes[done..done + n]).is_none() {
-                break;
-            }
-            done += n;
-        }
-        if done == 0 {
-            if self.send_room(hot) > 0 {
-                self.starve(hot);
-            }
-            self.settle(conn);
-            return Err(Error::WouldBlock);
-        }
-        // MUST-61: the last segment of what is buffered pushes, and one that was the last before it no more (SHLD-27).
-        let tail = self.hot[hot].unsent.tail;
-        if joined && before != tail {
-            self.segments[before].flags &= !seg_flag::PSH;
-        }
-        self.segments[tail].flags |= seg_flag::PSH;
-        self.queue_output(hot);
-        Ok(done)
-    }
-
-    /// A new unsent segment with a copy of `bytes`, if there is a buffer for it.
-    #[inline]
-    pub(crate) fn queue_segment(&mut self, hot: u32, bytes: &[u8]) -> Option<u32> {
-        if !self.may_take_buffer(hot) {
-            return None;
-        }
-        let mut buf = self.pool.alloc()?;
-        let from = usize::from(HEADROOM);
-        buf.bytes_mut()[from..from + bytes.len()].copy_from_slice(bytes);
-        match self.segments.alloc(buf, HEADROOM, bytes.len() as u16) {
-            Ok(seg) => {
-                self.segments.push_back(&mut self.hot[hot].unsent, seg);
-                Some(seg)
-            }
-            Err(buf) => {
-                self.pool.free(buf);
-                None
-            }
-        }
-    }
-
-    /// Small writes join the last unsent segment.
-    fn fill_tail(&mut self, hot: u32, bytes: &[u8], mss: u16) -> usize {
-        let unsent = &mut self.hot[hot].unsent;
-        if unsent.tail == NONE {
-            return 0;
-        }
-        let seg = &mut self.segments[unsent.tail];
-        let end = usize::from(seg.off) + usize::from(seg.len);
-        let room = usize::from(mss.saturating_sub(seg.len)).min(SLOT_SIZE - end);
-        let n = room.min(bytes.len());
-        if let Some(buf) = &mut seg.buf {
-            buf.bytes_mut()[end..end + n].copy_from_slice(&bytes[..n]);
-            seg.len += n as u16;
-            unsent.bytes += n as u32;
-            return n;
-        }
-        0
     }
 
     /// Says that no more will be written: a FIN follows what is queued.

@@ -14,6 +14,7 @@ use crate::hot::hot_flag;
 use crate::parse::Parsed;
 use crate::stack::{ConnId, Stack};
 use crate::time::Instant;
+use crate::write::Manner;
 
 /// Where flags, checksum and urgent pointer stand in a TCP header.
 const FLAGS_AT: usize = 13;
@@ -38,16 +39,20 @@ pub(crate) struct Urgent {
 impl Stack {
     /// Writes as [`Stack::write`] does, and calls all that is queued up to here urgent.
     pub fn write_urgent(&mut self, now: Instant, id: ConnId, bytes: &[u8]) -> Result<usize, Error> {
-        let written = self.write(now, id, bytes)?;
-        let cold = &self.cold[id.index];
-        let hot = cold.hot;
-        if written > 0 && hot != NONE {
-            let end = cold.snd_nxt + self.hot[hot].unsent.bytes;
-            if let Some(urgent) = self.urgent_of(hot) {
-                urgent.sent = Some(end);
-            }
+        let urgent = Manner {
+            urgent: true,
+            ..Manner::default()
+        };
+        self.write_as(now, id, bytes, urgent)
+    }
+
+    /// All that is queued is urgent.
+    pub(crate) fn end_is_urgent(&mut self, id: u32) {
+        let hot = &self.hot[id];
+        let end = self.cold[hot.conn].snd_nxt + hot.unsent.bytes;
+        if let Some(urgent) = self.urgent_of(id) {
+            urgent.sent = Some(end);
         }
-        Ok(written)
     }
 
     /// How many bytes are still to be read until the urgent data ends (MUST-33): 1 says that the next byte is its last,

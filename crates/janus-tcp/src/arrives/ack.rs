@@ -14,6 +14,7 @@ use crate::rttm::Acked;
 use crate::segment::seg_flag;
 use crate::stack::Stack;
 use crate::time::Instant;
+use crate::write::Ending;
 
 impl Stack {
     /// Whether the acknowledgement lies where one can lie (RFC 5961 section 5). If not, the peer is told where we
@@ -80,7 +81,11 @@ impl Stack {
         if acked >= 0 {
             self.take_window(conn, p, acked);
         }
-        let hot = &self.hot[id];
+        let hot = &mut self.hot[id];
+        if hot.ending == Ending::More {
+            // The peer was heard first (Linux: tcp_data_snd_check goes by the socket's rules, not the call's).
+            hot.ending = Ending::Usual;
+        }
         let sendable = !hot.unsent.is_empty() || hot.has(hot_flag::LOSSES);
         if self.cold[conn].hot == id && sendable {
             self.queue_output(id);
@@ -162,7 +167,7 @@ impl Stack {
             self.arm_retransmission(conn, id, true, now);
         }
         let hot = &self.hot[id];
-        if hot.writer != NONE && self.send_room(id) >= self.send_buffer(hot) as usize / 3 {
+        if hot.writer != NONE && self.is_writable(id) {
             self.wake_writer(conn);
         }
         if fin_acked {

@@ -15,7 +15,7 @@ fn at(text: &str) -> SocketAddr {
 fn listeners(on: &[(&str, bool)]) -> Listeners {
     let mut listeners = Listeners::new();
     for &(local, v6_only) in on {
-        listeners.add(at(local), v6_only, 1).expect("free");
+        listeners.add(at(local), v6_only, false, 1).expect("free");
     }
     listeners
 }
@@ -23,7 +23,7 @@ fn listeners(on: &[(&str, bool)]) -> Listeners {
 /// The place in the list of the one that is found.
 fn found(listeners: &Listeners, local: &str) -> Option<u32> {
     let local = at(local);
-    listeners.find(local.ip(), local.port()).map(|id| id.0)
+    listeners.find(local.ip(), local.port(), 0).map(|id| id.0)
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn what_one_takes_no_other_can() {
     ] {
         for (a, b) in [(first, second), (second, first)] {
             let mut one = listeners(&[a]);
-            let added = one.add(at(b.0), b.1, 1);
+            let added = one.add(at(b.0), b.1, false, 1);
             assert_eq!(added.is_err(), clash, "{a:?} and {b:?}");
         }
     }
@@ -79,7 +79,7 @@ fn one_that_is_gone_leaves_nothing() {
     let mut one = listeners(&[(ANY, false)]);
     assert!(one.remove(ListenerId(0)).is_some());
     assert_eq!((found(&one, V4), found(&one, V6)), (None, None));
-    assert!(one.add(at(ANY_V4), false, 1).is_ok());
+    assert!(one.add(at(ANY_V4), false, false, 1).is_ok());
     assert_eq!((found(&one, V4), found(&one, V6)), (Some(0), None));
 }
 
@@ -93,11 +93,40 @@ fn of_three_on_a_port_any_can_go_and_the_others_stay() {
             assert_eq!(found(&three, address), (id != gone).then_some(id));
         }
         assert_eq!(
-            three.add(at(addresses[gone as usize]), false, 1),
+            three.add(at(addresses[gone as usize]), false, false, 1),
             Ok(ListenerId(gone))
         );
         for (id, address) in (0..).zip(addresses) {
             assert_eq!(found(&three, address), Some(id));
         }
+    }
+}
+
+#[test]
+fn those_that_share_a_place_share_the_flows() {
+    let mut listeners = Listeners::new();
+    let ids: Vec<u32> = (0..3)
+        .map(|_| listeners.add(at(V4), false, true, 1).expect("shared").0)
+        .collect();
+    assert!(listeners.add(at(V4), false, false, 1).is_err());
+    assert!(listeners.add(at(ANY_V4), false, true, 1).is_ok());
+    let mut counts = [0; 4];
+    for hash in 0..300u64 {
+        let found = listeners
+            .find(at(V4).ip(), at(V4).port(), hash)
+            .expect("one");
+        counts[found.0 as usize] += 1;
+    }
+    assert!(
+        ids.iter().all(|id| counts[*id as usize] == 100),
+        "{counts:?}"
+    );
+    // What one had goes to the others.
+    assert!(listeners.remove(ListenerId(ids[1])).is_some());
+    for hash in 0..300u64 {
+        let found = listeners
+            .find(at(V4).ip(), at(V4).port(), hash)
+            .expect("one");
+        assert!(found.0 != ids[1]);
     }
 }

@@ -1,0 +1,289 @@
+use super::*;
+use crate::sockets::tests::{SERVER, Two};
+
+const IN: u32 = abi::EPOLLIN as u32;
+const OUT: u32 = abi::EPOLLOUT as u32;
+const RDHUP: u32 = abi::EPOLLRDHUP as u32;
+const HUP: u32 = abi::EPOLLHUP as u32;
+const ERR: u32 = abi::EPOLLERR as u32;
+const ET: u32 = abi::EPOLLET as u32;
+const ONESHOT: u32 = abi::EPOLLONESHOT as u32;
+const EXCLUSIVE: u32 = abi::EPOLLEXCLUSIVE as u32;
+const ADD: i32 = abi::EPOLL_CTL_ADD;
+const MOD: i32 = abi::EPOLL_CTL_MOD;
+const DEL: i32 = abi::EPOLL_CTL_DEL;
+
+impl Two {
+    fn epoll(&mut self) -> i32 {
+        self.b.epoll_create(0).expect("a descriptor")
+    }
+
+    fn ctl(&mut self, epfd: i32, op: i32, fd: i32, events: u32) -> Result<()> {
+        self.b.epoll_ctl(self.now, epfd, op, fd, events, fd as u64)
+    }
+
+    /// What is told, as descriptor and events.
+    fn told(&mut self, epfd: i32) -> Vec<(i32, u32)> {
+        let mut events = [EpollEvent::default(); 8];
+        let n = self
+            .b
+            .epoll_wait(self.now, epfd, &mut events)
+            .expect("an epoll instance");
+        let told = events[..n].iter();
+        told.map(|event| (event.data as i32, event.events))
+            .collect()
+    }
+}
+
+#[test]
+fn level_tells_as_long_as_it_is_so_and_edge_once_for_each_arrival() {
+    let mut two = Two::new();
+    let (client, server) = two.open();
+    let (level, edge) = (two.epoll(), two.epoll());
+    assert_eq!(two.ctl(level, ADD, server, IN), Ok(()));
+    assert_eq!(two.ctl(edge, ADD, server, IN | OUT | ET), Ok(()));
+    assert_eq!(
+        (two.told(level), two.told(edge)),
+        (vec![], vec![(server, OUT)])
+    );
+    assert_eq!(two.told(edge), []);
+    for _ in 0..2 {
+        two.a.write(two.now, client, b"data").expect("room");
+        two.exchange();
+        assert_eq!(two.told(level), [(server, IN)]);
+        assert_eq!(two.told(level), [(server, IN)]);
+        assert_eq!(two.told(edge), [(server, IN | OUT)]);
+        assert_eq!(two.told(edge), []);
+    }
+    let mut got = [0; 16];
+    assert_eq!(two.b.read(two.now, server, &mut got), Ok(8));
+    assert_eq!((two.told(level), two.told(edge)), (vec![], vec![]));
+    two.a.shutdown(two.now, client, abi::SHUT_WR).expect("open");
+    two.exchange();
+    assert_eq!(two.told(level), [(server, IN)]);
+    assert_eq!(two.told(edge), [(server, IN | OUT)]);
+    assert_eq!(two.ctl(edge, MOD, server, RDHUP | ET), Ok(()));
+    assert_eq!(two.told(edge), [(server, RDHUP)]);
+}
+
+#[test]
+fn one_shot_is_silent_until_it_is_asked_for_again() {
+    let mut two = Two::new();
+    let (client, server) = two.open();
+    let epfd = two.epoll();
+    assert_eq!(two.ctl(epfd, ADD, server, IN | ONESHOT), Ok(()));
+    for _ in 0..2 {
+        two.a.write(two.now, client, b"data").expect("room");
+        two.exchange();
+        assert_eq!(two.told(epfd), [(server, IN)]);
+        two.a.write(two.now, client, b"data").expect("room");
+        two.exchange();
+        assert_eq!(two.told(epfd), []);
+        let mut got = [0; 16];
+        assert_eq!(two.b.read(two.now, server, &mut got), Ok(8));
+        assert_eq!(two.ctl(epfd, MOD, server, IN | ONESHOT), Ok(()));
+        assert_eq!(two.told(epfd), []);
+    }
+    // Not even the end is told, for what is asked for by itself goes too (EP_PRIVATE_BITS).
+    two.a.write(two.now, client, b"data").expect("room");
+    two.exchange();
+    assert_eq!(two.told(epfd), [(server, IN)]);
+    two.a.close(two.now, client).expect("open");
+    two.exchange();
+    assert_eq!(two.told(epfd), []);
+}
+
+#[test]
+fn a_listener_and_an_attempt_are_told() {
+    let mut two = Two::new();
+    let listener = two.listener();
+    let epfd = two.epoll();
+    assert_eq!(two.ctl(epfd, ADD, listener, IN), Ok(()));
+    assert_eq!(two.told(epfd), []);
+    let client = two.client();
+    let mine = two.a.epoll_create(0).expect("a descriptor");
+    two.a
+        .epoll_ctl(two.now, mine, ADD, client, OUT, 7)
+        .expect("watched");
+    let mut event = [EpollEvent::default(); 1];
+    // A socket that was never connected hangs.
+    assert_eq!(two.a.epoll_wait(two.now, mine, &mut event), Ok(1));
+    assert_eq!(event[0].events, OUT | HUP);
+    assert_eq!(
+        two.a.connect(two.now, client, SERVER),
+        Err(Errno::EINPROGRESS)
+    );
+    assert_eq!(two.a.epoll_wait(two.now, mine, &mut event), Ok(0));
+    two.exchange();
+    assert_eq!(two.a.epoll_wait(two.now, mine, &mut event), Ok(1));
+    assert_eq!((event[0].events, event[0].data), (OUT, 7));
+    assert_eq!(two.told(epfd), [(listener, IN)]);
+    assert_eq!(two.told(epfd), [(listener, IN)]);
+    let (server, _) = two.b.accept(listener).expect("a connection");
+    assert_eq!(two.told(epfd), []);
+    two.b.close(two.now, server).expect("open");
+}
+
+#[test]
+fn a_reset_is_told_with_all_that_it_means() {
+    let mut two = Two::new();
+    let (client, server) = two.open();
+    let epfd = two.epoll();
+    assert_eq!(two.ctl(epfd, ADD, server, RDHUP | ET), Ok(()));
+    assert_eq!(two.told(epfd), []);
+    let linger = [1i32.to_ne_bytes(), 0i32.to_ne_bytes()].concat();
+    two.a
+        .setsockopt(two.now, client, abi::SOL_SOCKET, abi::SO_LINGER, &linger)
+        .expect("an option");
+    two.a.close(two.now, client).expect("open");
+    two.exchange();
+    assert_eq!(two.told(epfd), [(server, RDHUP | HUP | ERR)]);
+    assert_eq!(two.told(epfd), []);
+    let all = IN | OUT | RDHUP | HUP | ERR;
+    let told = two.b.readiness(two.now, server).expect("open");
+    assert_eq!(told & all, all);
+}
+
+#[test]
+fn a_writer_is_told_when_a_third_is_free() {
+    let mut two = Two::new();
+    let (client, server) = two.open();
+    let epfd = two.epoll();
+    assert_eq!(two.ctl(epfd, ADD, server, OUT | ET), Ok(()));
+    assert_eq!(two.told(epfd), [(server, OUT)]);
+    let bytes = vec![0; 1 << 20];
+    let taken = two.b.write(two.now, server, &bytes).expect("some room");
+    assert!(taken < bytes.len());
+    assert_eq!(two.b.write(two.now, server, &bytes), Err(Errno::EAGAIN));
+    assert_eq!(two.told(epfd), []);
+    let mut got = vec![0; 1 << 20];
+    let mut read = 0;
+    while read < taken {
+        two.exchange();
+        read += two.a.read(two.now, client, &mut got).expect("data");
+        two.now = two.now + core::time::Duration::from_millis(50);
+        two.a.stack_mut().advance(two.now);
+        two.b.stack_mut().advance(two.now);
+    }
+    assert_eq!(two.told(epfd), [(server, OUT)]);
+    assert_eq!(two.told(epfd), []);
+}
+
+#[test]
+fn refusals_of_epoll_ctl() {
+    let mut two = Two::new();
+    let (_, server) = two.open();
+    let (one, other) = (two.epoll(), two.epoll());
+    assert_eq!(two.ctl(99, ADD, server, IN), Err(Errno::EBADF));
+    assert_eq!(two.ctl(one, ADD, 99, IN), Err(Errno::EBADF));
+    assert_eq!(two.ctl(server, ADD, one, IN), Err(Errno::EINVAL));
+    assert_eq!(two.ctl(one, ADD, one, IN), Err(Errno::EINVAL));
+    assert_eq!(two.ctl(one, 9, server, IN), Err(Errno::EINVAL));
+    assert_eq!(two.ctl(one, MOD, server, IN), Err(Errno::ENOENT));
+    assert_eq!(two.ctl(one, DEL, server, 0), Err(Errno::ENOENT));
+    assert_eq!(two.ctl(one, ADD, server, IN), Ok(()));
+    assert_eq!(two.ctl(one, ADD, server, IN), Err(Errno::EEXIST));
+    assert_eq!(two.ctl(one, DEL, server, 0), Ok(()));
+    let alone = IN | EXCLUSIVE;
+    assert_eq!(two.ctl(one, ADD, server, alone | RDHUP), Err(Errno::EINVAL));
+    assert_eq!(two.ctl(one, ADD, server, alone), Ok(()));
+    assert_eq!(two.ctl(one, MOD, server, IN), Err(Errno::EINVAL));
+    assert_eq!(two.ctl(other, ADD, one, alone), Err(Errno::EINVAL));
+    assert_eq!(two.ctl(other, ADD, one, IN), Ok(()));
+    assert_eq!(two.ctl(one, ADD, other, IN), Err(Errno::ELOOP));
+    let mut none: [EpollEvent; 0] = [];
+    let outcome = two.b.epoll_wait(two.now, one, &mut none);
+    assert_eq!(outcome, Err(Errno::EINVAL));
+    let mut event = [EpollEvent::default()];
+    let outcome = two.b.epoll_wait(two.now, server, &mut event);
+    assert_eq!(outcome, Err(Errno::EINVAL));
+    assert_eq!(two.b.epoll_create(1), Err(Errno::EINVAL));
+}
+
+#[test]
+fn chains_of_instances_have_an_end() {
+    let mut two = Two::new();
+    let chain: Vec<i32> = (0..NESTS_MAX + 1).map(|_| two.epoll()).collect();
+    for at in 1..NESTS_MAX {
+        assert_eq!(two.ctl(chain[at], ADD, chain[at - 1], IN), Ok(()), "{at}");
+    }
+    let last = two.ctl(chain[NESTS_MAX], ADD, chain[NESTS_MAX - 1], IN);
+    assert_eq!(last, Err(Errno::ELOOP));
+    // What happens at the bottom is seen at the top.
+    let (client, server) = two.open();
+    assert_eq!(two.ctl(chain[0], ADD, server, IN), Ok(()));
+    let top = chain[NESTS_MAX - 1];
+    assert_eq!(two.told(top), []);
+    two.a.write(two.now, client, b"x").expect("room");
+    two.exchange();
+    assert_eq!(two.told(top), [(chain[NESTS_MAX - 2], IN)]);
+    assert_eq!(
+        two.b.readiness(two.now, top),
+        Ok((abi::EPOLLIN | abi::EPOLLRDNORM) as u32)
+    );
+    assert_eq!(two.b.read(two.now, server, &mut [0; 4]), Ok(1));
+    assert_eq!(two.told(top), []);
+}
+
+#[test]
+fn of_those_who_want_to_be_woken_alone_one_is() {
+    let mut two = Two::new();
+    let listener = two.listener();
+    let workers: Vec<i32> = (0..3).map(|_| two.epoll()).collect();
+    for &epfd in &workers {
+        assert_eq!(two.ctl(epfd, ADD, listener, IN | EXCLUSIVE), Ok(()));
+        assert_eq!(two.told(epfd), []);
+        two.b.wait(two.now, epfd).expect("open");
+    }
+    let client = two.client();
+    let connecting = two.a.connect(two.now, client, SERVER);
+    assert_eq!(connecting, Err(Errno::EINPROGRESS));
+    two.exchange();
+    two.b.gather();
+    assert_eq!(two.b.next_woken(), Some(workers[0]));
+    assert_eq!(two.b.next_woken(), None);
+    assert_eq!(two.told(workers[1]), []);
+    assert_eq!(two.told(workers[0]), [(listener, IN)]);
+}
+
+#[test]
+fn closing_takes_a_descriptor_out_of_every_instance() {
+    let mut two = Two::new();
+    let (client, server) = two.open();
+    let (one, other) = (two.epoll(), two.epoll());
+    for epfd in [one, other] {
+        assert_eq!(two.ctl(epfd, ADD, server, IN | OUT), Ok(()));
+        assert_eq!(two.told(epfd), [(server, OUT)]);
+    }
+    two.b.close(two.now, other).expect("open");
+    two.b.close(two.now, server).expect("open");
+    two.exchange();
+    assert_eq!(two.told(one), []);
+    assert_eq!(two.ctl(one, DEL, server, 0), Err(Errno::EBADF));
+    two.a.close(two.now, client).expect("open");
+    two.exchange();
+    two.a.close_all(two.now);
+    two.b.close_all(two.now);
+    two.exchange();
+    assert!(two.a.is_empty() && two.b.is_empty());
+    assert!(two.b.items.free.len() == two.b.items.items.len());
+}
+
+#[test]
+fn who_waits_is_named_once() {
+    let mut two = Two::new();
+    let (client, server) = two.open();
+    assert_eq!(two.b.next_woken(), None);
+    two.b.wait(two.now, server).expect("open");
+    two.a.write(two.now, client, b"x").expect("room");
+    two.exchange();
+    two.b.gather();
+    assert_eq!(
+        (two.b.next_woken(), two.b.next_woken()),
+        (Some(server), None)
+    );
+    two.a.write(two.now, client, b"x").expect("room");
+    two.exchange();
+    two.b.gather();
+    assert_eq!(two.b.next_woken(), None);
+}

@@ -1,0 +1,85 @@
+//! What a socket interface asks of a connection before every answer: where it stands, in a few fields, without looking at
+//! anything that is outstanding ([`crate::Info`] looks at all of it).
+
+use crate::cold::{NONE, State, flag};
+use crate::config::Config;
+use crate::error::Error;
+use crate::segment::seg_flag;
+use crate::stack::{ConnId, Stack};
+
+/// Where a connection stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Its state; a connection in TIME-WAIT is told as closed, since all it could do is done.
+    pub state: State,
+    /// Why it ended, if it ended badly.
+    pub failure: Option<Error>,
+    /// The peer's FIN has come, in order.
+    pub peer_fin: bool,
+    /// Bytes received and not read.
+    pub unread: u32,
+    /// Bytes written and not sent.
+    pub unsent: u32,
+    /// Bytes sent and not acknowledged.
+    pub in_flight: u32,
+    /// Our FIN is to be sent behind what is unsent.
+    pub fin_unsent: bool,
+    /// Our FIN is sent and not acknowledged.
+    pub fin_in_flight: bool,
+    /// There is room to write, and enough of it that a writer should be told.
+    pub writable: bool,
+    /// What the peer may still send is less than about a segment: the reader should make room, however little there is.
+    pub window_low: bool,
+}
+
+impl Stack {
+    /// Where the connection stands.
+    #[inline]
+    pub fn status(&self, id: ConnId) -> Result<Status, Error> {
+        let conn = self.conn(id)?;
+        let cold = &self.cold[conn];
+        let hot = (cold.hot != NONE).then(|| &self.hot[cold.hot]);
+        let closing = is_closing(cold.state);
+        let tail = hot.map_or(NONE, |h| h.unsent.tail);
+        let fin_unsent = closing
+            && (cold.has(flag::FIN_QUEUED)
+                || tail != NONE && self.segments[tail].has(seg_flag::FIN));
+        Ok(Status {
+            state: cold.state,
+            failure: Self::failure(cold),
+            peer_fin: cold.has(flag::PEER_FIN),
+            unread: hot.map_or(0, |h| h.inbox.bytes),
+            unsent: hot.map_or(0, |h| h.unsent.bytes),
+            in_flight: hot.map_or(0, |h| h.flight.bytes),
+            fin_unsent,
+            fin_in_flight: closing && !fin_unsent,
+            writable: hot.is_none() || self.is_writable(cold.hot),
+            window_low: cold.receive_window() <= u32::from(cold.mss),
+        })
+    }
+
+    /// Whether a connection whose FIN was asked for still has to get it acknowledged, also when its owner has let go of it.
+    pub fn is_closing(&self, id: ConnId) -> bool {
+        let cold = self.cold.get(id.index);
+        cold.is_some_and(|cold| cold.generation == id.generation && is_closing(cold.state))
+    }
+
+    /// What the stack was told once.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// What the bytes that a connection may have written ahead may count.
+    pub fn send_budget(&self, id: ConnId) -> Result<u32, Error> {
+        let conn = self.conn(id)?;
+        Ok(match self.cold[conn].hot {
+            NONE => self.config.send_buffer,
+            hot => self.send_buffer(&self.hot[hot]),
+        })
+    }
+}
+
+/// Our FIN was asked for, and is not acknowledged.
+fn is_closing(state: State) -> bool {
+    matches!(state, State::FinWait1 | State::Closing | State::LastAck)
+}

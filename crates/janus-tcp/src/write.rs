@@ -1,0 +1,188 @@
+//! Writing: what an application gives goes into segments behind room for their headers, as far as the send buffer lets it.
+
+use janus_mem::{HEADROOM, SLOT_SIZE};
+
+use crate::cold::{NONE, State, flag};
+use crate::error::Error;
+use crate::segment::seg_flag;
+use crate::socket::PAYLOAD_MAX;
+use crate::stack::{ConnId, Stack};
+use crate::time::Instant;
+
+/// What a segment counts in the send buffer at least, a quarter of what it holds.
+const LEAST_CHARGE: u32 = SLOT_SIZE as u32 / 4;
+
+/// What a write says beside its bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Manner {
+    /// More will follow soon: a segment that is not full waits for it, for about 200 ms or until the peer says something
+    /// (Linux: MSG_MORE).
+    pub more: bool,
+    /// A record ends here: what is written later does not join its last segment (Linux: MSG_EOR).
+    pub end_of_record: bool,
+    /// All that is queued up to here is urgent (RFC 9293 section 3.8.5).
+    pub urgent: bool,
+}
+
+/// How the end of what is queued is to leave, when it is no full segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// As Nagle's algorithm and the cork say.
+    #[default]
+    Usual,
+    /// More was promised.
+    More,
+    /// At once.
+    Push,
+}
+
+impl Stack {
+    /// Bytes that may be written before the send buffer is full. A segment counts as [`LEAST_CHARGE`] at least: it
+    /// holds a packet buffer however few its bytes, and how few is the peer's choice (by its MSS).
+    pub(crate) fn send_room(&self, hot: u32) -> usize {
+        let (unsent, flight) = (&self.hot[hot].unsent, &self.hot[hot].flight);
+        let charge = (unsent.count + flight.count) * LEAST_CHARGE;
+        let held = (unsent.bytes + flight.bytes).max(charge);
+        self.send_buffer(&self.hot[hot]).saturating_sub(held) as usize
+    }
+
+    /// Whether a writer should be told that there is room: half as much as is taken is free, so that it is not woken for
+    /// every segment (Linux: sk_stream_is_writeable).
+    pub(crate) fn is_writable(&self, hot: u32) -> bool {
+        3 * self.send_room(hot) >= self.send_buffer(&self.hot[hot]) as usize
+    }
+
+    /// Queues up to `bytes.len()` bytes for sending.
+    #[inline]
+    pub fn write(&mut self, now: Instant, id: ConnId, bytes: &[u8]) -> Result<usize, Error> {
+        self.write_as(now, id, bytes, Manner::default())
+    }
+
+    /// The same, in a manner.
+    pub fn write_as(
+        &mut self,
+        now: Instant,
+        id: ConnId,
+        bytes: &[u8],
+        manner: Manner,
+    ) -> Result<usize, Error> {
+        self.now = now;
+        let conn = self.conn(id)?;
+        let cold = &self.cold[conn];
+        if let Some(error) = Self::failure(cold) {
+            return Err(error);
+        }
+        match cold.state {
+            State::SynSent | State::SynReceived => return Err(Error::WouldBlock),
+            State::Established | State::CloseWait if !cold.has(flag::FIN_QUEUED) => {}
+            _ => return Err(Error::BrokenPipe),
+        }
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        let hot = self.heat(conn, now).ok_or(Error::TooManyConnections)?;
+        let room = self.send_room(hot).min(bytes.len());
+        let mss = self.cold[conn].payload_mss().min(PAYLOAD_MAX);
+        let before = self.hot[hot].unsent.tail;
+        let mut done = self.fill_tail(hot, &bytes[..room], mss);
+        let joined = done > 0;
+        if self.cold[conn].mss != self.hot[hot].mss_full {
+            done += self.write_probe(conn, hot, &bytes[done..room], now);
+        }
+        while done < room && self.send_room(hot) > 0 {
+            let n = usize::from(mss).min(room - done);
+            if self.queue_segment(hot, &bytes[done..done + n]).is_none() {
+                break;
+            }
+            done += n;
+        }
+        if done == 0 {
+            if self.send_room(hot) > 0 {
+                self.starve(hot);
+            }
+            self.settle(conn);
+            return Err(Error::WouldBlock);
+        }
+        // One that was the last and is filled up pushes no more (SHLD-27).
+        if joined && before != self.hot[hot].unsent.tail {
+            self.segments[before].flags &= !seg_flag::PSH;
+        }
+        self.finish_write(hot, manner);
+        Ok(done)
+    }
+
+    /// What was written is at the end of the queue: how that is to leave.
+    #[inline]
+    fn finish_write(&mut self, id: u32, manner: Manner) {
+        let hot = &mut self.hot[id];
+        hot.ending = match manner {
+            Manner { more: true, .. } => Ending::More,
+            _ => Ending::Usual,
+        };
+        hot.record_ended = manner.end_of_record;
+        if !manner.more {
+            // MUST-61: the last segment of what is buffered pushes.
+            self.segments[hot.unsent.tail].flags |= seg_flag::PSH;
+        }
+        if manner.urgent {
+            self.end_is_urgent(id);
+        }
+        self.queue_output(id);
+    }
+
+    /// What is queued is to leave as soon as the windows let it, however small its end: no cork, no Nagle's algorithm, no
+    /// wait for more holds it (Linux: TCP_NAGLE_PUSH).
+    pub fn push(&mut self, now: Instant, id: ConnId) -> Result<(), Error> {
+        self.now = now;
+        let conn = self.conn(id)?;
+        let hot = self.cold[conn].hot;
+        if hot != NONE && !self.hot[hot].unsent.is_empty() {
+            self.hot[hot].ending = Ending::Push;
+            self.queue_output(hot);
+        }
+        Ok(())
+    }
+
+    /// A new unsent segment with a copy of `bytes`, if there is a buffer for it.
+    #[inline]
+    pub(crate) fn queue_segment(&mut self, hot: u32, bytes: &[u8]) -> Option<u32> {
+        if !self.may_take_buffer(hot) {
+            return None;
+        }
+        let mut buf = self.pool.alloc()?;
+        let from = usize::from(HEADROOM);
+        buf.bytes_mut()[from..from + bytes.len()].copy_from_slice(bytes);
+        match self.segments.alloc(buf, HEADROOM, bytes.len() as u16) {
+            Ok(seg) => {
+                let hot = &mut self.hot[hot];
+                self.segments.push_back(&mut hot.unsent, seg);
+                (hot.ending, hot.record_ended) = (Ending::Usual, false);
+                Some(seg)
+            }
+            Err(buf) => {
+                self.pool.free(buf);
+                None
+            }
+        }
+    }
+
+    /// Small writes join the last unsent segment.
+    fn fill_tail(&mut self, hot: u32, bytes: &[u8], mss: u16) -> usize {
+        let hot = &mut self.hot[hot];
+        let unsent = &mut hot.unsent;
+        if unsent.tail == NONE || hot.record_ended {
+            return 0;
+        }
+        let seg = &mut self.segments[unsent.tail];
+        let end = usize::from(seg.off) + usize::from(seg.len);
+        let room = usize::from(mss.saturating_sub(seg.len)).min(SLOT_SIZE - end);
+        let n = room.min(bytes.len());
+        if let Some(buf) = &mut seg.buf {
+            buf.bytes_mut()[end..end + n].copy_from_slice(&bytes[..n]);
+            seg.len += n as u16;
+            unsent.bytes += n as u32;
+            return n;
+        }
+        0
+    }
+}
