@@ -66,7 +66,9 @@ impl Stack {
     }
 
     pub(crate) fn usable_mss(&self, key: &FlowKey, options: &Options, profile: u8) -> u16 {
-        let offered = options.mss.unwrap_or(if key.is_v6() {
+        // An MSS of nothing is none (as on Linux).
+        let named = options.mss.filter(|&mss| mss > 0);
+        let offered = named.unwrap_or(if key.is_v6() {
             DEFAULT_MSS_V6
         } else {
             DEFAULT_MSS
