@@ -50,7 +50,7 @@ pub(crate) fn over_v6(path: &Path) -> Option<Script> {
     let mut script = Script::parse(&text).ok()?;
     let is_icmp =
         |action: &Action| matches!(action, Action::InboundIcmp(_) | Action::OutboundIcmp(_));
-    let names_v4 = ["AF_INET", "inet_addr", "IPPROTO_IP,"];
+    let names_v4 = ["AF_INET", "inet_addr", "IPPROTO_IP,", "--ip_version=ipv4"];
     if script.events.iter().any(|event| is_icmp(&event.action))
         || names_v4.iter().any(|name| text.contains(name))
     {
