@@ -13,6 +13,7 @@ pub(crate) const NONE: u32 = u32::MAX;
 
 const INTERACTIVE: u8 = 1 << 7;
 const OWES_ECE: u8 = 1 << 7;
+const WAS_WIDE: u32 = 1 << 31;
 const NO_THRESHOLD: u8 = OWES_ECE - 1;
 
 /// The states of RFC 9293 section 3.3.2 that a TCB can be in. LISTEN is a listener, SYN-RECEIVED of a
@@ -97,8 +98,8 @@ pub(crate) mod flag {
 pub(crate) struct Tcb {
     pub(crate) snd_nxt: SeqNum,
     pub(crate) rcv_nxt: SeqNum,
-    /// The peer's window, scaled, counted from the acknowledgement that carried it.
-    pub(crate) snd_wnd: u32,
+    /// [`Tcb::snd_wnd`], and in the top bit, which no window reaches, [`Tcb::was_wide`].
+    pub(crate) send_window: u32,
     /// Right edge of the window we last offered: it is never taken back (RFC 9293 3.8.6).
     pub(crate) rcv_adv: SeqNum,
     /// TS.Recent of RFC 7323.
@@ -138,7 +139,7 @@ impl Default for Tcb {
         Tcb {
             snd_nxt: SeqNum(0),
             rcv_nxt: SeqNum(0),
-            snd_wnd: 0,
+            send_window: 0,
             rcv_adv: SeqNum(0),
             ts_recent: 0,
             srtt: 0,
@@ -172,6 +173,26 @@ impl Tcb {
     #[inline]
     pub(crate) fn clear(&mut self, flag: u8) {
         self.flags &= !flag;
+    }
+
+    /// The peer's window, scaled, counted from the acknowledgement that carried it.
+    #[inline]
+    pub(crate) fn snd_wnd(&self) -> u32 {
+        self.send_window & !WAS_WIDE
+    }
+
+    #[inline]
+    pub(crate) fn set_snd_wnd(&mut self, window: u32) {
+        let wide = self.mss > 0 && window >= 2 * u32::from(self.mss);
+        let was = if wide { WAS_WIDE } else { self.send_window & WAS_WIDE };
+        self.send_window = window | was;
+    }
+
+    /// The peer's window has been as large as two segments: one that is small now is its silly window, not its nature
+    /// (RFC 9293 section 3.8.6.2.1).
+    #[inline]
+    pub(crate) fn was_wide(&self) -> bool {
+        self.send_window & WAS_WIDE != 0
     }
 
     #[inline]

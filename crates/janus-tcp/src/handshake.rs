@@ -141,7 +141,7 @@ impl Stack {
             }
             let algorithm = self.profiles.congestion(cold.profile, &self.config);
             congestion::wake(block, cold, &self.config, algorithm, now);
-            block.max_snd_wnd = cold.snd_wnd;
+            block.max_snd_wnd = cold.snd_wnd();
             self.owe_timeout(conn);
             self.counters.connected += 1;
             self.wake_reader(conn);
@@ -178,7 +178,7 @@ impl Stack {
         cold.rcv_nxt = p.seq + 1;
         cold.rcv_adv = p.seq + 1 + window;
         cold.mss = mss;
-        cold.snd_wnd = u32::from(p.window);
+        cold.set_snd_wnd(u32::from(p.window));
         cold.scales = options
             .window_scale
             .filter(|_| self.config.window_scaling)
@@ -265,14 +265,14 @@ impl Stack {
         } else {
             cold.send_scale()
         };
-        cold.snd_wnd = u32::from(p.window) << scale;
+        cold.set_snd_wnd(u32::from(p.window) << scale);
         let block = &mut self.hot[hot];
         block.snd_una = p.ack;
         block.rto_at = Instant::ZERO;
         cold.set_idle_window(congestion::first_window(block.backoff));
         (block.backoff, block.retries) = (0, 0);
         block.clear(hot_flag::SYN);
-        block.max_snd_wnd = cold.snd_wnd;
+        block.max_snd_wnd = cold.snd_wnd();
         let algorithm = self.profiles.congestion(cold.profile, &self.config);
         congestion::wake(block, cold, &self.config, algorithm, now);
         self.owe_timeout(conn);

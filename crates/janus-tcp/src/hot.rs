@@ -231,7 +231,7 @@ impl Hot {
     #[inline]
     pub(crate) fn usable_window(&self, cold: &Tcb) -> u32 {
         let in_flight = (cold.snd_nxt - self.snd_una).max(0) as u32;
-        cold.snd_wnd.saturating_sub(in_flight)
+        cold.snd_wnd().saturating_sub(in_flight)
     }
 
     /// Nothing is in flight, queued, out of order, owed or waited for.

@@ -129,7 +129,7 @@ impl Stack {
             send_scale: cold.send_scale(),
             receive_scale: cold.receive_scale(),
             receive_window: cold.receive_window(),
-            send_window: cold.snd_wnd,
+            send_window: cold.snd_wnd(),
             receive_buffer: match cold.hot {
                 NONE => self.profiles.receive_buffer(cold.profile, &self.config),
                 id => self.receive_buffer(conn, id),

@@ -442,7 +442,7 @@ impl Stack {
     /// window is open but too small for the segment, as much of the segment as fits.
     fn probe(&mut self, conn: u32, id: u32, now: Instant) {
         self.hot[id].clear(hot_flag::PROBE);
-        let window = self.cold[conn].snd_wnd;
+        let window = self.cold[conn].snd_wnd();
         let head = self.hot[id].unsent.head;
         if head == NONE {
             return;

@@ -265,7 +265,7 @@ impl Stack {
             snd_nxt: record.iss + 1,
             rcv_nxt: record.irs + 1,
             rcv_adv: record.irs + 1 + window,
-            snd_wnd: u32::from(p.window) << (scales & 0xf),
+            send_window: u32::from(p.window) << (scales & 0xf),
             ts_recent: record.ts_recent,
             generation: cold.generation,
             last_heard_ms: now.as_millis() as u32,
@@ -278,6 +278,7 @@ impl Stack {
             scales,
             ..Tcb::default()
         };
+        cold.set_snd_wnd(cold.snd_wnd());
         match record.tries {
             // Of a cookie nobody knows how often, or when, it was sent; and data that was waited for measures nothing.
             0 => {}

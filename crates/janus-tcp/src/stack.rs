@@ -282,11 +282,11 @@ impl Stack {
         hot.snd_una = cold.snd_nxt;
         hot.recover = cold.snd_nxt;
         hot.small_end = cold.snd_nxt;
-        // What a window that is shut was before it is not remembered: it is taken for one of full segments.
-        hot.max_snd_wnd = match cold.snd_wnd {
-            0 => 2 * u32::from(cold.mss),
-            window => window,
-        };
+        // Of what a window was before it is remembered whether it was two segments; one that is shut is taken for such.
+        hot.max_snd_wnd = cold.snd_wnd();
+        if cold.was_wide() || hot.max_snd_wnd == 0 {
+            hot.max_snd_wnd = hot.max_snd_wnd.max(2 * u32::from(cold.mss));
+        }
         hot.pipe = 0;
         (hot.rto_at, hot.rtx_at) = (Instant::ZERO, Instant::ZERO);
         // What is remembered of round trips is the best guess at the smallest, and too large at worst.

@@ -150,7 +150,7 @@ impl Stack {
         };
         // A peer that answers probes may keep its window shut for ever (MUST-37), but not an orphan's. What is sent
         // again into a window that shrank to nothing is a probe too (MUST-35, SHLD-17).
-        let shut = !opening && cold.snd_wnd == 0;
+        let shut = !opening && cold.snd_wnd() == 0;
         let tries = if (probing || shut) && !cold.has(flag::ORPHAN) {
             hot.probes
         } else {

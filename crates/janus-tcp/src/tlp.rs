@@ -136,7 +136,7 @@ impl Stack {
         let repeats = rec.has(rec_flag::PROBE_REPEATS);
         let twice = news.duplicate.is_some_and(|(_, right)| right == end);
         let cold = &self.cold[conn];
-        let same_window = u32::from(p.window) << cold.send_scale() == cold.snd_wnd;
+        let same_window = u32::from(p.window) << cold.send_scale() == cold.snd_wnd();
         let bare = p.space() == 0 && same_window && !news.sacked && !news.advanced;
         // Both copies came, or the probe was new data: nothing was lost.
         let harmless = !repeats || twice;

@@ -233,7 +233,7 @@ fn a_peer_with_a_small_window_need_not_wait() {
     for window in [60u16, 170] {
         let mut host = Host::with(small());
         let mut syn = Craft::syn((PEER, 4_000));
-        syn.window = window * 8;
+        syn.window = window;
         let mut peer = Peer::open_with(&mut host, &syn);
         peer.window = window;
         host.send(&peer.segment(Flags::ACK));

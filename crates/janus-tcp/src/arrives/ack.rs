@@ -30,7 +30,7 @@ impl Stack {
         // Something not yet sent is acknowledged: say where we are, drop (RFC 9293, RFC 5961 section 5).
         let too_new = (p.ack - cold.snd_nxt) > 0;
         let oldest = if id == NONE {
-            cold.snd_wnd
+            cold.snd_wnd()
         } else {
             self.hot[id].max_snd_wnd
         };
@@ -109,8 +109,8 @@ impl Stack {
             return;
         }
         let window = u32::from(p.window) << cold.send_scale();
-        let reopened = cold.snd_wnd == 0 && window > 0;
-        cold.snd_wnd = window;
+        let reopened = cold.snd_wnd() == 0 && window > 0;
+        cold.set_snd_wnd(window);
         let id = cold.hot;
         if id == NONE {
             return;
@@ -279,7 +279,7 @@ impl Stack {
     fn duplicate_ack(&mut self, conn: u32, id: u32, p: &Parsed) {
         let cold = &self.cold[conn];
         let mss = u32::from(cold.payload_mss());
-        let same_window = u32::from(p.window) << cold.send_scale() == cold.snd_wnd;
+        let same_window = u32::from(p.window) << cold.send_scale() == cold.snd_wnd();
         let hot = &mut self.hot[id];
         if p.space() > 0 || !same_window {
             return;

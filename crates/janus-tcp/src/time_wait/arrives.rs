@@ -49,6 +49,11 @@ impl Stack {
                 self.time_wait.restart(slot, now + self.config.time_wait);
             }
             self.time_wait_ack(slot, now);
+        } else if p.flags.contains(Flags::ACK) && p.seq != record.rcv_nxt {
+            // An empty segment that is not where the peer ought to be (section 3.10.7.4, first check, and Linux for one
+            // within the window): it is told where we are. What is in its place asks for nothing, so that two that wait
+            // do not talk for ever.
+            self.challenge_for_record(slot, now);
         }
         None
     }
