@@ -2,11 +2,15 @@
 //! A call that cannot go on says so; whether it may wait for that is decided in `run`.
 
 use super::Runner;
-use super::flow::{Flow, WRITTEN_MAX, inbound_byte, outbound_byte};
-use super::values::{by_reference, c_int, c_int_or, int, len, option_bytes, vector_len};
+use super::flow::Flow;
+use super::values::{by_reference, c_int, c_int_or, int, option_bytes, vector};
 use crate::script::{Call, Expr};
-use janus_posix::{Errno, abi};
+use janus_posix::{Errno, Lingering, abi};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+mod events;
+mod transfer;
 
 /// A descriptor of the script.
 #[derive(Clone, Copy, Debug)]
@@ -39,11 +43,60 @@ pub(super) enum Attempt {
     Blocked,
 }
 
+/// How far a call has come that is tried again and again.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Course {
+    /// Bytes it has moved.
+    done: usize,
+    /// Bytes of it that stand in the connection's record of what was written.
+    noted: usize,
+    /// What it has read.
+    buffer: Vec<u8>,
+    /// Its `close` waits for this.
+    lingering: Option<Lingering>,
+    /// When it gives up, in microseconds since the start.
+    pub(super) deadline: Option<u64>,
+    /// It has: this is the last try.
+    pub(super) timed_out: bool,
+}
+
 impl Attempt {
     fn value(value: i64) -> Attempt {
         Attempt::Returned(Returned { value, errno: None })
     }
 }
+
+/// The largest socket option there is room for.
+const OPTION_MAX: usize = 512;
+/// The calls there are, however often their arguments are wrong.
+const CALLS: [&str; 26] = [
+    "socket",
+    "bind",
+    "listen",
+    "accept",
+    "accept4",
+    "connect",
+    "read",
+    "readv",
+    "recv",
+    "recvfrom",
+    "recvmsg",
+    "write",
+    "writev",
+    "send",
+    "sendto",
+    "sendmsg",
+    "fcntl",
+    "ioctl",
+    "close",
+    "shutdown",
+    "getsockopt",
+    "setsockopt",
+    "poll",
+    "epoll_create",
+    "epoll_ctl",
+    "epoll_wait",
+];
 
 type Result<T> = std::result::Result<T, String>;
 
@@ -61,9 +114,45 @@ fn wrong_arguments<T>(call: &Call) -> Result<T> {
 }
 
 impl Runner<'_> {
-    /// Tries a call once. `progress` is how much a blocking write has written in earlier tries.
-    pub(super) fn attempt(&mut self, call: &Call, progress: &mut usize) -> Result<Attempt> {
+    /// Tries a call once. `course` is what earlier tries of it have left.
+    pub(super) fn attempt(&mut self, call: &Call, course: &mut Course) -> Result<Attempt> {
         use Expr::Ellipsis;
+        match (call.name.as_str(), call.arguments.as_slice()) {
+            ("read", [fd, data, n]) => self.receive(fd, data, (&Self::one(n)?, 0), course),
+            ("readv", [fd, buffers, count]) => {
+                self.receive(fd, &Ellipsis, (&vector(buffers, count)?, 0), course)
+            }
+            ("recv", [fd, data, n, flags]) | ("recvfrom", [fd, data, n, flags, _, _]) => {
+                self.receive(fd, data, (&Self::one(n)?, c_int(flags)?), course)
+            }
+            ("recvmsg", [fd, message, flags]) => {
+                self.receive_message(fd, message, c_int(flags)?, course)
+            }
+            ("write", [fd, data, n]) => self.transmit(fd, data, (&Self::one(n)?, 0), course),
+            ("writev", [fd, buffers, count]) => {
+                self.transmit(fd, &Ellipsis, (&vector(buffers, count)?, 0), course)
+            }
+            ("send", [fd, data, n, flags]) | ("sendto", [fd, data, n, flags, _, _]) => {
+                self.transmit(fd, data, (&Self::one(n)?, c_int(flags)?), course)
+            }
+            ("sendmsg", [fd, message, flags]) => {
+                self.transmit_message(fd, message, c_int(flags)?, course)
+            }
+            ("poll", [fds, count, timeout]) => self.poll(fds, count, timeout, course),
+            ("epoll_create", [size]) => self.epoll_create(call, size),
+            ("epoll_ctl", [epoll, op, fd, event]) => self.epoll_ctl(epoll, op, fd, event),
+            ("epoll_wait", [epoll, event, most, timeout]) => {
+                self.epoll_wait(epoll, event, (most, timeout), course)
+            }
+            ("connect", [fd, address, _]) => self.connect(fd, address, course),
+            ("accept", [fd, _, _]) | ("accept4", [fd, _, _, _]) => self.accept(call, fd, course),
+            ("close", [fd]) => self.close(fd, course),
+            _ => self.attempt_at_once(call),
+        }
+    }
+
+    /// The calls that never wait.
+    fn attempt_at_once(&mut self, call: &Call) -> Result<Attempt> {
         let now = self.world.instant();
         let outcome = match (call.name.as_str(), call.arguments.as_slice()) {
             ("socket", [domain, kind, protocol]) => {
@@ -80,35 +169,21 @@ impl Runner<'_> {
                 self.current = None;
                 zero(self.world.sockets.listen(fd, c_int(backlog)?))
             }
-            ("accept", [fd, _, _]) | ("accept4", [fd, _, _, _]) => return self.accept(call, fd),
-            ("connect", [fd, address, _]) => return self.connect(fd, address),
-            ("read", [fd, Ellipsis, n]) => return self.receive(fd, len(n)?, 0),
-            ("readv", [fd, vector, count]) => {
-                return self.receive(fd, vector_len(vector, count)?, 0);
-            }
-            ("recv", [fd, Ellipsis, n, flags]) | ("recvfrom", [fd, Ellipsis, n, flags, _, _]) => {
-                return self.receive(fd, len(n)?, c_int(flags)?);
-            }
-            ("write", [fd, data, n]) => return self.send(fd, data, len(n)?, 0, progress),
-            ("writev", [fd, vector, count]) => {
-                return self.send(fd, &Ellipsis, vector_len(vector, count)?, 0, progress);
-            }
-            ("send", [fd, data, n, flags]) | ("sendto", [fd, data, n, flags, _, _]) => {
-                return self.send(fd, data, len(n)?, c_int(flags)?, progress);
-            }
             ("shutdown", [fd, how]) => {
                 let (fd, how) = (self.live(fd)?, c_int(how)?);
                 zero(self.world.sockets.shutdown(now, fd, how))
             }
-            ("close", [fd]) => self.close(fd)?,
-            ("setsockopt", [fd, level, name, value, _]) => {
+            ("setsockopt", [fd, level, name, value, len]) => {
                 let fd = self.live(fd)?;
-                let value = option_bytes(value)?;
+                let mut value = option_bytes(value)?;
+                if *len != Expr::Ellipsis {
+                    value.truncate(super::values::len(len)?);
+                }
                 let (level, name) = (c_int(level)?, c_int(name)?);
                 zero(self.world.sockets.setsockopt(now, fd, level, name, &value))
             }
-            ("getsockopt", [fd, level, name, value, _]) => {
-                return self.getsockopt(fd, level, name, value);
+            ("getsockopt", [fd, level, name, value, len]) => {
+                return self.getsockopt(fd, (level, name), value, len);
             }
             ("fcntl", [fd, command]) => {
                 let fd = self.live(fd)?;
@@ -125,19 +200,16 @@ impl Runner<'_> {
                     .map(i64::from)
             }
             ("ioctl", [fd, request, value]) => return self.ioctl(fd, request, value),
-            (
-                "epoll_create" | "epoll_ctl" | "epoll_wait" | "poll" | "sendmsg" | "recvmsg"
-                | "sendfile" | "splice",
-                _,
-            ) => {
-                return Err(format!("`{}` is not supported yet", call.name));
+            ("open" | "sendfile" | "pipe" | "splice", _) => {
+                return Err(format!(
+                    "`{}` is not here: these are the sockets of one stack, without files and pipes; use `write` and `read`",
+                    call.name
+                ));
             }
-            (
-                "socket" | "bind" | "listen" | "accept" | "connect" | "read" | "write" | "recv"
-                | "send" | "sendto" | "shutdown" | "close" | "setsockopt" | "getsockopt" | "fcntl"
-                | "ioctl",
-                _,
-            ) => return wrong_arguments(call),
+            ("cap_set" | "psp_rx_assoc" | "psp_tx_assoc", _) => {
+                return Err(format!("`{}` is a kernel's affair and not here", call.name));
+            }
+            (name, _) if CALLS.contains(&name) => return wrong_arguments(call),
             _ => return Err(format!("`{}` is not a system call known here", call.name)),
         };
         Ok(self.returned(outcome))
@@ -153,19 +225,13 @@ impl Runner<'_> {
         })
     }
 
-    /// The outcome of a call that waits: `EAGAIN` on a blocking descriptor is no outcome yet.
-    fn unless_blocked(
-        &mut self,
-        fd: i32,
-        outcome: std::result::Result<i64, Errno>,
-        flags: i32,
-    ) -> Attempt {
-        let patient = flags & abi::MSG_DONTWAIT == 0 && !self.world.sockets.is_nonblocking(fd);
-        if outcome == Err(Errno::EAGAIN) && patient {
-            Attempt::Blocked
-        } else {
-            self.returned(outcome)
+    /// In the kernel the caller would sleep now, for so long at most.
+    fn blocked(&self, course: &mut Course, patience: Option<Duration>) -> Attempt {
+        if course.deadline.is_none() {
+            let micros = patience.map(|time| time.as_micros() as u64);
+            course.deadline = micros.map(|micros| self.world.micros().saturating_add(micros));
         }
+        Attempt::Blocked
     }
 
     fn fd(&self, expr: &Expr) -> Result<Option<Fd>> {
@@ -223,7 +289,7 @@ impl Runner<'_> {
         }
     }
 
-    fn accept(&mut self, call: &Call, fd: &Expr) -> Result<Attempt> {
+    fn accept(&mut self, call: &Call, fd: &Expr, course: &mut Course) -> Result<Attempt> {
         let listener = self.live(fd)?;
         match self.world.sockets.accept(listener) {
             Ok((live, peer)) => {
@@ -236,11 +302,17 @@ impl Runner<'_> {
                 let flow = self.flows.iter().rposition(|flow| flow.remote == peer);
                 self.opened(call, live, flow)
             }
-            Err(errno) => Ok(self.unless_blocked(listener, Err(errno), 0)),
+            Err(Errno::EAGAIN)
+                if !course.timed_out && !self.world.sockets.is_nonblocking(listener) =>
+            {
+                let patience = self.world.sockets.receive_timeout(listener);
+                Ok(self.blocked(course, patience))
+            }
+            Err(errno) => Ok(self.returned(Err(errno))),
         }
     }
 
-    fn connect(&mut self, fd: &Expr, address: &Expr) -> Result<Attempt> {
+    fn connect(&mut self, fd: &Expr, address: &Expr, course: &mut Course) -> Result<Attempt> {
         let settings = self.settings();
         let default = match (settings.mapped, settings.remote_ip) {
             (true, IpAddr::V4(ip)) => ip.to_ipv6_mapped().into(),
@@ -264,116 +336,77 @@ impl Runner<'_> {
             }
         }
         let waiting = matches!(outcome, Err(Errno::EINPROGRESS | Errno::EALREADY));
+        if waiting && course.timed_out {
+            // Whoever has waited is told that it goes on.
+            return Ok(self.returned(Err(Errno::EINPROGRESS)));
+        }
         if waiting && !self.world.sockets.is_nonblocking(live) {
-            return Ok(Attempt::Blocked);
+            let patience = self.world.sockets.send_timeout(live);
+            return Ok(self.blocked(course, patience));
         }
         Ok(self.returned(zero(outcome)))
     }
 
-    fn receive(&mut self, fd: &Expr, len: usize, flags: i32) -> Result<Attempt> {
+    /// With SO_LINGER on and time to wait, a `close` waits for the last acknowledgement.
+    fn close(&mut self, fd: &Expr, course: &mut Course) -> Result<Attempt> {
+        if let Some(lingering) = &course.lingering {
+            return Ok(
+                match self.world.sockets.lingers(lingering) && !course.timed_out {
+                    true => Attempt::Blocked,
+                    false => Attempt::value(0),
+                },
+            );
+        }
+        let script = int(fd)?;
         let (live, now) = (self.live(fd)?, self.world.instant());
-        let mut into = vec![0; len];
-        let outcome = self.world.sockets.recv(now, live, &mut into, flags);
-        if let (Ok(n), Some(flow)) = (outcome, self.fd(fd)?.and_then(|fd| fd.flow)) {
-            let flow = &mut self.flows[flow];
-            let wrong = into[..n]
-                .iter()
-                .zip(flow.read..)
-                .find(|(byte, offset)| **byte != inbound_byte(*offset));
-            if let Some((_, offset)) = wrong {
-                return Err(format!(
-                    "the byte read at sequence number {} is not the one sent there",
-                    offset + 1
-                ));
+        self.fds.retain(|fd| fd.script != script);
+        Ok(match self.world.sockets.close_lingering(now, live) {
+            Ok(Some(lingering)) => {
+                let patience = lingering.time;
+                course.lingering = Some(lingering);
+                self.blocked(course, Some(patience))
             }
-            if flags & abi::MSG_PEEK == 0 {
-                flow.read += n as u64;
-            }
-        }
-        Ok(self.unless_blocked(live, outcome.map(|n| n as i64), flags))
-    }
-
-    /// A blocking write is done when all is taken; it goes on where the try before ended.
-    fn send(
-        &mut self,
-        fd: &Expr,
-        data: &Expr,
-        len: usize,
-        flags: i32,
-        progress: &mut usize,
-    ) -> Result<Attempt> {
-        let (live, now) = (self.live(fd)?, self.world.instant());
-        let flow = self.fd(fd)?.and_then(|fd| fd.flow);
-        let written = flow.map_or(0, |flow| self.flows[flow].written.len());
-        if written + len > WRITTEN_MAX {
-            return Err(format!(
-                "a script may write {WRITTEN_MAX} bytes on a connection"
-            ));
-        }
-        let bytes = match data {
-            Expr::Ellipsis => (0..(len - *progress) as u64)
-                .map(|at| outbound_byte(written as u64 + at))
-                .collect(),
-            Expr::Bytes(text) if text.len() >= len => text[*progress..len].to_vec(),
-            _ => {
-                return Err(format!(
-                    "`{data}` is not {len} bytes; write `...` to leave them to the runner"
-                ));
-            }
-        };
-        let outcome = self.world.sockets.send(now, live, &bytes, flags);
-        if let (Ok(n), Some(flow)) = (outcome, flow) {
-            self.flows[flow].written.extend_from_slice(&bytes[..n]);
-        }
-        let patient = flags & abi::MSG_DONTWAIT == 0 && !self.world.sockets.is_nonblocking(live);
-        Ok(match outcome {
-            Ok(n) if *progress + n < len && patient => {
-                *progress += n;
-                Attempt::Blocked
-            }
-            Ok(n) => Attempt::value((*progress + n) as i64),
-            Err(Errno::EAGAIN) => self.unless_blocked(live, Err(Errno::EAGAIN), flags),
-            // What was written before the error counts; the error is told by the next call.
-            Err(_) if *progress > 0 => Attempt::value(*progress as i64),
+            Ok(None) => Attempt::value(0),
             Err(errno) => self.returned(Err(errno)),
         })
     }
 
-    fn close(&mut self, fd: &Expr) -> Result<std::result::Result<i64, Errno>> {
-        let script = int(fd)?;
-        let live = self.live(fd)?;
-        self.fds.retain(|fd| fd.script != script);
-        let now = self.world.instant();
-        Ok(zero(self.world.sockets.close(now, live)))
-    }
-
-    /// `getsockopt(4, SOL_SOCKET, SO_ERROR, [0], [4]) = 0`: the value in brackets is the one expected.
+    /// `getsockopt(4, SOL_SOCKET, SO_ERROR, [0], [4]) = 0`: the values in brackets are those expected.
     fn getsockopt(
         &mut self,
         fd: &Expr,
-        level: &Expr,
-        name: &Expr,
+        (level, name): (&Expr, &Expr),
         value: &Expr,
+        len: &Expr,
     ) -> Result<Attempt> {
         let live = self.live(fd)?;
-        let mut got = [0; 8];
-        let outcome = self
-            .world
-            .sockets
-            .getsockopt(live, c_int(level)?, c_int(name)?, &mut got);
-        if let (Ok(n), true) = (outcome, *value != Expr::Ellipsis) {
-            let expected = option_bytes(value)?;
-            let actual = &got[..n.min(expected.len())];
-            if actual != expected {
-                let number = |bytes: &[u8]| {
-                    bytes
-                        .first_chunk()
-                        .map_or(0, |int| i32::from_ne_bytes(*int))
+        let room = match len {
+            Expr::Ellipsis => OPTION_MAX,
+            _ => by_reference(len)? as usize,
+        };
+        let mut got = vec![0; room.min(OPTION_MAX)];
+        let (level, name) = (c_int(level)?, c_int(name)?);
+        let outcome = self.world.sockets.getsockopt(live, level, name, &mut got);
+        if let Ok(n) = outcome {
+            if *len != Expr::Ellipsis && n != room {
+                return Err(format!("the option's length: expected {room}, actual {n}"));
+            }
+            got.truncate(n);
+        }
+        if outcome.is_ok() && *value != Expr::Ellipsis {
+            let mut expected = option_bytes(value)?;
+            // A name may be given without the zeros behind it.
+            expected.resize(got.len().max(expected.len()), 0);
+            if got != expected {
+                let text = |bytes: &[u8]| match (value, bytes.first_chunk()) {
+                    (Expr::List(_), Some(int)) => i32::from_ne_bytes(*int).to_string(),
+                    (Expr::Bytes(_), _) => format!("\"{}\"", bytes.escape_ascii()),
+                    _ => format!("{bytes:02x?}"),
                 };
                 return Err(format!(
                     "the option's value: expected {}, actual {}",
-                    number(&expected),
-                    number(actual)
+                    text(&expected),
+                    text(&got)
                 ));
             }
         }

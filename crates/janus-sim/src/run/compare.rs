@@ -50,10 +50,8 @@ pub(super) fn differences(
         expected.len.to_string(),
         actual.payload.len().to_string(),
     );
-    if actual.flags.contains(Flags::ACK) {
-        let ack = expected.ack.unwrap_or(0);
-        field("ack", ack.to_string(), actual.ack.to_string());
-    }
+    let ack = expected.ack.unwrap_or(0);
+    field("ack", ack.to_string(), actual.ack.to_string());
     if let Some(window) = expected.window {
         field("window", window.to_string(), actual.window.to_string());
     }

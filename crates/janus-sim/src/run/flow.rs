@@ -151,7 +151,11 @@ impl Flow {
             source_port,
             destination_port,
             seq: packet.seq.wrapping_add(self.remote_offset(packet.flags)),
-            ack: packet.ack.map_or(0, |ack| ack.wrapping_add(ack_offset)),
+            // Without the flag the field means nothing and goes as it is.
+            ack: match packet.flags.contains(Flags::ACK) {
+                true => packet.ack.unwrap_or(0).wrapping_add(ack_offset),
+                false => packet.ack.unwrap_or(0),
+            },
             flags: packet.flags,
             window: packet.window.unwrap_or(0),
             urgent: packet.urgent.unwrap_or(0),
@@ -178,7 +182,10 @@ impl Flow {
         let mut segment = live.clone();
         segment.seq = live.seq.wrapping_sub(self.local_offset(live.flags));
         let ack_offset = self.remote_offset(live.flags);
-        segment.ack = live.ack.wrapping_sub(ack_offset);
+        // Without the flag the field means nothing and is as it is.
+        if live.flags.contains(Flags::ACK) {
+            segment.ack = live.ack.wrapping_sub(ack_offset);
+        }
         for option in &mut segment.options {
             match option {
                 TcpOption::Sack(blocks) => {
@@ -201,7 +208,25 @@ impl Flow {
     pub(super) fn echo_of_inbound(&self, live: &Segment) -> Segment {
         let mut segment = live.clone();
         segment.seq = live.seq.wrapping_sub(self.remote_offset(live.flags));
-        segment.ack = live.ack.wrapping_sub(self.local_offset(live.flags));
+        let ack_offset = self.local_offset(live.flags);
+        if live.flags.contains(Flags::ACK) {
+            segment.ack = live.ack.wrapping_sub(ack_offset);
+        }
+        for option in &mut segment.options {
+            match option {
+                TcpOption::Sack(blocks) => {
+                    for (left, right) in blocks {
+                        *left = left.wrapping_sub(ack_offset);
+                        *right = right.wrapping_sub(ack_offset);
+                    }
+                }
+                TcpOption::Timestamps { ecr, .. } => {
+                    let named = self.timestamps.iter().find(|(_, live)| *live == ecr);
+                    *ecr = named.map_or(*ecr, |(script, _)| *script);
+                }
+                _ => {}
+            }
+        }
         segment
     }
 

@@ -128,7 +128,10 @@ fn calls_that_do_not_exist_or_do_not_fit() {
     assert!(
         failure("+0 frobnicate(4) = 0").contains("`frobnicate` is not a system call known here")
     );
-    assert!(failure("+0 epoll_wait(4) = 0").contains("`epoll_wait` is not supported yet"));
+    assert!(
+        failure("+0 epoll_wait(4) = 0").contains("`epoll_wait` cannot be called with 1 arguments")
+    );
+    assert!(failure("+0 splice(4, 0, 5, 0, 1, 0) = 0").contains("without files and pipes"));
     assert!(failure("+0 read(4) = 0").contains("`read` cannot be called with 1 arguments"));
     assert!(
         failure("+0 shutdown(4, SHUT_SIDEWAYS) = 0")

@@ -67,7 +67,7 @@ pub(super) fn option_bytes(expr: &Expr) -> Result<Vec<u8>, String> {
 }
 
 /// The lengths in a vector of buffers: `[{..., 100}, {..., 50}], 2`.
-pub(super) fn vector_len(vector: &Expr, count: &Expr) -> Result<usize, String> {
+pub(super) fn vector(vector: &Expr, count: &Expr) -> Result<Vec<usize>, String> {
     let Expr::List(items) = vector else {
         return Err(format!("`{vector}` is not a vector of buffers"));
     };
@@ -81,5 +81,36 @@ pub(super) fn vector_len(vector: &Expr, count: &Expr) -> Result<usize, String> {
         Expr::Struct(fields) if fields.len() == 2 => len(&fields[1].1),
         _ => Err(format!("`{item}` is not a buffer such as `{{..., 100}}`")),
     });
-    each.sum()
+    each.collect()
+}
+
+/// A field of a structure.
+pub(super) fn field<'e>(structure: &'e Expr, name: &str) -> Result<&'e Expr, String> {
+    let Expr::Struct(fields) = structure else {
+        return Err(format!(
+            "`{structure}` is not a structure with a field `{name}`"
+        ));
+    };
+    let found = fields.iter().find(|(field, _)| field == name);
+    found
+        .map(|(_, value)| value)
+        .ok_or_else(|| format!("`{structure}` has no field `{name}`"))
+}
+
+/// Control messages as the C interface lays them out: each a header of two words, aligned to one.
+pub(super) fn control_bytes(list: &Expr) -> Result<Vec<u8>, String> {
+    let Expr::List(messages) = list else {
+        return Err(format!("`{list}` is not a list of control messages"));
+    };
+    let mut bytes = Vec::new();
+    for message in messages {
+        let data = c_int(field(message, "cmsg_data")?)?.to_ne_bytes();
+        let len = 2 * size_of::<usize>() + data.len();
+        bytes.extend(len.to_ne_bytes());
+        bytes.extend(c_int(field(message, "cmsg_level")?)?.to_ne_bytes());
+        bytes.extend(c_int(field(message, "cmsg_type")?)?.to_ne_bytes());
+        bytes.extend(data);
+        bytes.resize(bytes.len().next_multiple_of(size_of::<usize>()), 0);
+    }
+    Ok(bytes)
 }

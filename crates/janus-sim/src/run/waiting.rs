@@ -1,6 +1,6 @@
 //! Call events, and the one call that may be waiting while other events go by.
 
-use super::calls::{self, Attempt, Returned};
+use super::calls::{self, Attempt, Course, Returned};
 use super::{GRACE_MICROS, Runner, Trouble};
 use crate::script::{Call, Event, When, seconds};
 
@@ -12,13 +12,13 @@ pub(super) struct Pending<'s> {
     /// When it must return, in microseconds since the start.
     due: u64,
     started: u64,
-    progress: usize,
+    course: Course,
 }
 
 impl Pending<'_> {
     /// When it gives up, in microseconds since the start.
     pub(super) fn deadline(&self) -> Option<u64> {
-        None
+        self.course.deadline
     }
 }
 
@@ -29,7 +29,7 @@ impl<'s> Runner<'s> {
             call,
             due: 0,
             started: self.world.micros(),
-            progress: 0,
+            course: Course::default(),
         };
         if let Some(end) = call.end {
             let relative = matches!(event.when, When::Relative(_));
@@ -41,7 +41,7 @@ impl<'s> Runner<'s> {
             pending.due = if relative { base + end } else { end };
         }
         let attempt = self
-            .attempt(call, &mut pending.progress)
+            .attempt(call, &mut pending.course)
             .map_err(|message| Trouble::new(event.line, message))?;
         self.world.settle();
         match attempt {
@@ -91,7 +91,9 @@ impl<'s> Runner<'s> {
         let Some(mut pending) = self.pending.take() else {
             return Ok(());
         };
-        let attempt = self.attempt(pending.call, &mut pending.progress);
+        let now = self.world.micros();
+        pending.course.timed_out = pending.deadline().is_some_and(|at| at <= now);
+        let attempt = self.attempt(pending.call, &mut pending.course);
         self.world.settle();
         match attempt.map_err(|message| Trouble::new(pending.line, message))? {
             Attempt::Returned(returned) => self.call_returned(&pending, returned),
