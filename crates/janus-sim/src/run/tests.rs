@@ -1,6 +1,8 @@
 use super::*;
 use proptest::prelude::*;
 
+mod calls;
+
 const SERVER: &str = "
  0     socket(..., SOCK_STREAM, IPPROTO_TCP) = 3
 +0     bind(3, ..., ...) = 0
