@@ -3,7 +3,7 @@
 
 use super::flow::Flow;
 use crate::script::{Packet, Settings, TosSpec};
-use crate::segment::{Flags, Segment, TcpOption};
+use crate::segment::{Segment, TcpOption};
 
 /// The bits a demand on the type of service asks for, for a packet that is made from it.
 pub(super) fn tos_byte(spec: TosSpec) -> u8 {
