@@ -5,11 +5,12 @@
 
 mod cabi;
 mod calls;
-#[allow(dead_code)] // pipes are next
 mod descriptors;
 mod entry;
 mod netdev;
+mod pipe;
 mod room;
+mod splice;
 mod table;
 mod transfer;
 mod wait;

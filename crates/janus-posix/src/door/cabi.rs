@@ -3,11 +3,9 @@
 //! is preloaded into a program meets the same bytes.
 
 pub(crate) mod errno;
-#[allow(dead_code)] // until the sockets can be waited for
 pub(crate) mod events;
 pub(crate) mod iovec;
 pub(crate) mod memory;
-#[allow(dead_code)] // names and control bytes, until the sockets take them
 pub(crate) mod message;
 pub(crate) mod sockaddr;
 pub(crate) mod thread;

@@ -3,8 +3,9 @@
 use super::cabi::memory::UserPtr;
 use super::cabi::sockaddr::{self, Name};
 use super::descriptors::Kind;
-use super::room::{Attempt, Room, State};
-use crate::{Errno, abi};
+use super::room::{Attempt, Patience, Room, State};
+use crate::{Errno, Lingering, abi};
+use std::net::SocketAddr;
 
 type Result<T> = std::result::Result<T, Errno>;
 
@@ -12,8 +13,12 @@ type Result<T> = std::result::Result<T, Errno>;
 const OPTION_MAX: u32 = 4_096;
 
 /// Gives a socket a descriptor of the process.
-fn publish(state: &mut State, socket: i32) -> Result<i32> {
-    match state.open.add(Kind::Socket(socket)) {
+pub(super) fn publish(state: &mut State, socket: i32) -> Result<i32> {
+    publish_kind(state, Kind::Socket(socket))
+}
+
+fn publish_kind(state: &mut State, kind: Kind) -> Result<i32> {
+    match state.open.add(kind) {
         Ok((fd, forgotten)) => {
             // The tool closed it by the C library.
             if let Some(kind) = forgotten {
@@ -22,19 +27,23 @@ fn publish(state: &mut State, socket: i32) -> Result<i32> {
             Ok(fd)
         }
         Err(errno) => {
-            drop_kind(state, Kind::Socket(socket));
+            drop_kind(state, kind);
             Err(errno)
         }
     }
 }
 
-/// Closes what a descriptor stood for.
-fn drop_kind(state: &mut State, kind: Kind) {
-    if let Kind::Socket(socket) = kind {
-        let (sockets, now) = state.sockets();
-        // Whether it was still there does not matter any more.
-        let _ = sockets.close(now, socket);
+/// Closes what a descriptor stood for; what SO_LINGER wants waited for.
+fn drop_kind(state: &mut State, kind: Kind) -> Option<Lingering> {
+    if let Some(end) = state.open.end(kind) {
+        end.closed = true;
     }
+    let Kind::Socket(socket) = kind else {
+        return None;
+    };
+    let (sockets, now) = state.sockets();
+    // Whether it was still there does not matter any more.
+    sockets.close_lingering(now, socket).ok().flatten()
 }
 
 /// Whether there is such a descriptor: what the kernel asks before it looks at anything else.
@@ -69,27 +78,39 @@ pub(super) fn listen(room: &Room, fd: i32, backlog: i32) -> Result<i32> {
 }
 
 pub(super) fn accept(room: &Room, fd: i32, name: UserPtr, len: UserPtr) -> Result<i32> {
+    let mut patience = Patience::default();
     room.wait(|state| {
-        let attempt = state
+        let accepted = state
             .open
             .socket(fd)
             .and_then(|socket| Ok((socket, state.host.sockets.accept(socket)?)));
-        match attempt {
-            Ok((_, (socket, peer))) => Attempt::Done((|| {
-                let fd = publish(state, socket)?;
-                if let Err(errno) = sockaddr::write(peer, name, len) {
-                    let kind = state.open.remove(fd)?;
-                    drop_kind(state, kind);
-                    return Err(errno);
-                }
-                Ok(fd)
-            })()),
+        match accepted {
+            Ok((_, (socket, peer))) => Attempt::Done(hand_out(state, socket, peer, name, len)),
             Err(Errno::EAGAIN) if !is_nonblocking(state, fd) => {
-                Attempt::Blocked(Err(Errno::EAGAIN), None)
+                let socket = state.open.socket(fd).unwrap_or(-1);
+                let timeout = state.host.sockets.receive_timeout(socket);
+                Attempt::Blocked(Err(Errno::EAGAIN), patience.until(state, timeout))
             }
             Err(errno) => Attempt::Done(Err(errno)),
         }
     })
+}
+
+/// What was accepted is closed again when its name finds no place, as in the kernel.
+fn hand_out(
+    state: &mut State,
+    socket: i32,
+    peer: SocketAddr,
+    name: UserPtr,
+    len: UserPtr,
+) -> Result<i32> {
+    let fd = publish(state, socket)?;
+    if let Err(errno) = sockaddr::write(peer, name, len) {
+        let kind = state.open.remove(fd)?;
+        drop_kind(state, kind);
+        return Err(errno);
+    }
+    Ok(fd)
 }
 
 pub(super) fn is_nonblocking(state: &mut State, fd: i32) -> bool {
@@ -98,18 +119,28 @@ pub(super) fn is_nonblocking(state: &mut State, fd: i32) -> bool {
 }
 
 pub(super) fn connect(room: &Room, fd: i32, name: UserPtr, len: u32) -> Result<i32> {
+    let mut patience = Patience::default();
     room.wait(|state| {
         let outcome = (|| {
             let socket = state.open.socket(fd)?;
-            let Name::Address(address) = sockaddr::read(name, len)? else {
-                return Err(Errno::EAFNOSUPPORT);
-            };
+            let name = sockaddr::read(name, len)?;
             let (sockets, now) = state.sockets();
-            sockets.connect(now, socket, address)
+            match name {
+                Name::Address(address) => sockets.connect(now, socket, address),
+                Name::Nobody => sockets.disconnect(now, socket),
+            }
         })();
         match outcome {
             Err(Errno::EINPROGRESS | Errno::EALREADY) if !is_nonblocking(state, fd) => {
-                Attempt::Blocked(Err(Errno::EAGAIN), None)
+                let socket = state.open.socket(fd).unwrap_or(-1);
+                let timeout = state.host.sockets.send_timeout(socket);
+                let until = patience.until(state, timeout);
+                match until {
+                    Some(until) if until <= state.micros() => {
+                        Attempt::Done(Err(Errno::EINPROGRESS))
+                    }
+                    until => Attempt::Blocked(Err(Errno::EAGAIN), until),
+                }
             }
             outcome => Attempt::Done(outcome.map(|()| 0)),
         }
@@ -125,23 +156,62 @@ pub(super) fn shutdown(room: &Room, fd: i32, how: i32) -> Result<i32> {
     })
 }
 
+/// The descriptor is gone at once; with SO_LINGER the call lasts until all was acknowledged, or as long as that says.
 pub(super) fn close(room: &Room, fd: i32) -> Result<i32> {
-    room.call(|state| {
-        let kind = state.open.remove(fd)?;
-        drop_kind(state, kind);
-        Ok(0)
+    let mut closed: Option<Option<Lingering>> = None;
+    let mut patience = Patience::default();
+    room.wait(|state| {
+        let lingering = match &closed {
+            Some(lingering) => lingering,
+            None => {
+                let kind = match state.open.remove(fd) {
+                    Ok(kind) => kind,
+                    Err(errno) => return Attempt::Done(Err(errno)),
+                };
+                closed.insert(drop_kind(state, kind))
+            }
+        };
+        match lingering {
+            Some(lingering) if state.host.sockets.lingers(lingering) => {
+                Attempt::Blocked(Ok(0), patience.until(state, Some(lingering.time)))
+            }
+            _ => Attempt::Done(Ok(0)),
+        }
     })
 }
 
 pub(super) fn fcntl(room: &Room, fd: i32, command: i32, argument: i32) -> Result<i32> {
     room.call(|state| {
-        let socket = state.open.socket(fd)?;
-        state.host.sockets.fcntl(socket, command, argument)
+        let kind = state.open.get(fd)?;
+        if let Kind::Socket(socket) = kind {
+            return state.host.sockets.fcntl(socket, command, argument);
+        }
+        let access = match kind {
+            Kind::PipeIn(_) => libc::O_WRONLY,
+            _ => libc::O_RDONLY,
+        };
+        let end = state.open.end(kind).ok_or(Errno::EBADF)?;
+        match command {
+            abi::F_GETFL if end.nonblocking => Ok(access | abi::O_NONBLOCK),
+            abi::F_GETFL => Ok(access),
+            abi::F_SETFL => {
+                end.nonblocking = argument & abi::O_NONBLOCK != 0;
+                Ok(0)
+            }
+            _ => Err(Errno::EINVAL),
+        }
     })
 }
 
 pub(super) fn ioctl(room: &Room, fd: i32, request: u64, argument: UserPtr) -> Result<i32> {
     room.call(|state| {
+        if let Kind::PipeOut(pipe) | Kind::PipeIn(pipe) = state.open.get(fd)? {
+            let len = state.open.pipe(pipe).len() as i32;
+            return match request {
+                libc::FIONREAD => argument.write(&len.to_ne_bytes()).map(|()| 0),
+                _ => Err(Errno(libc::ENOTTY)),
+            };
+        }
         let socket = state.open.socket(fd)?;
         let request = i32::try_from(request).map_err(|_| Errno(libc::ENOTTY))?;
         if request == abi::FIONBIO {
@@ -191,6 +261,19 @@ pub(super) fn setsockopt(
     })
 }
 
-pub(super) fn pipe(_room: &Room, _ends: UserPtr) -> Result<i32> {
-    Err(Errno(libc::ENOSYS))
+pub(super) fn pipe(room: &Room, ends: UserPtr) -> Result<i32> {
+    room.call(|state| {
+        let pipe = state.open.new_pipe();
+        let out = publish_kind(state, Kind::PipeOut(pipe))?;
+        let into = publish_kind(state, Kind::PipeIn(pipe))?;
+        let both = [out.to_ne_bytes(), into.to_ne_bytes()].concat();
+        if let Err(errno) = ends.write(&both) {
+            for fd in [out, into] {
+                let kind = state.open.remove(fd)?;
+                drop_kind(state, kind);
+            }
+            return Err(errno);
+        }
+        Ok(0)
+    })
 }

@@ -1,6 +1,7 @@
 //! Which descriptor of the process stands for what. They are real ones, of an event counter that nobody uses: the tool
 //! closes what a script left open by the C library's `close`, and wants to find a descriptor there.
 
+use super::pipe::{End, Pipe};
 use crate::Errno;
 use std::collections::BTreeMap;
 
@@ -18,6 +19,8 @@ pub(super) enum Kind {
 #[derive(Default)]
 pub(super) struct Descriptors {
     open: BTreeMap<i32, Kind>,
+    /// As many as a script ever made.
+    pipes: Vec<Pipe>,
 }
 
 impl Descriptors {
@@ -45,6 +48,25 @@ impl Descriptors {
         // SAFETY: it was made here, and nobody is told of it after this. If it was closed already the call says so.
         unsafe { libc::close(fd) };
         Ok(kind)
+    }
+
+    /// A pipe that has no ends yet.
+    pub(super) fn new_pipe(&mut self) -> usize {
+        self.pipes.push(Pipe::default());
+        self.pipes.len() - 1
+    }
+
+    pub(super) fn pipe(&mut self, pipe: usize) -> &mut Pipe {
+        &mut self.pipes[pipe]
+    }
+
+    /// The end of a pipe that a descriptor is.
+    pub(super) fn end(&mut self, kind: Kind) -> Option<&mut End> {
+        match kind {
+            Kind::Socket(_) => None,
+            Kind::PipeOut(pipe) => Some(&mut self.pipes[pipe].reader),
+            Kind::PipeIn(pipe) => Some(&mut self.pipes[pipe].writer),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use super::cabi::memory::UserPtr;
 use super::cabi::message::Message;
 use super::room::Room;
 use super::table::U;
-use super::{calls, netdev, transfer, wait};
+use super::{calls, netdev, splice, transfer, wait};
 use crate::Errno;
 use core::ffi::{c_int, c_longlong, c_uint, c_ulong, c_void};
 use libc::{epoll_event, iovec, msghdr, nfds_t, pollfd, size_t, sockaddr, socklen_t, ssize_t};
@@ -130,7 +130,7 @@ pub(super) unsafe extern "C" fn connect(
 
 pub(super) unsafe extern "C" fn read(u: U, fd: c_int, into: *mut c_void, len: size_t) -> ssize_t {
     enter(u, "read", |room| {
-        transfer::receive(room, fd, &Buffers::one(at(into), len), 0)
+        transfer::read(room, fd, &Buffers::one(at(into), len))
     })
 }
 
@@ -142,7 +142,7 @@ pub(super) unsafe extern "C" fn readv(
 ) -> ssize_t {
     enter(u, "readv", |room| {
         calls::check(room, fd)?;
-        transfer::receive(room, fd, &buffers(vector, count)?, 0)
+        transfer::read(room, fd, &buffers(vector, count)?)
     })
 }
 
@@ -192,7 +192,7 @@ pub(super) unsafe extern "C" fn write(
     len: size_t,
 ) -> ssize_t {
     enter(u, "write", |room| {
-        transfer::send(room, fd, &Buffers::one(at(from), len), 0)
+        transfer::write(room, fd, &Buffers::one(at(from), len))
     })
 }
 
@@ -204,7 +204,7 @@ pub(super) unsafe extern "C" fn writev(
 ) -> ssize_t {
     enter(u, "writev", |room| {
         calls::check(room, fd)?;
-        transfer::send(room, fd, &buffers(vector, count)?, 0)
+        transfer::write(room, fd, &buffers(vector, count)?)
     })
 }
 
@@ -357,7 +357,7 @@ pub(super) unsafe extern "C" fn splice(
     flags: c_uint,
 ) -> c_int {
     enter(u, "splice", |room| {
-        transfer::splice(room, (from, at(from_at)), (to, at(to_at)), len, flags)
+        splice::splice(room, (from, at(from_at)), (to, at(to_at)), len, flags)
     }) as c_int
 }
 

@@ -33,6 +33,22 @@ pub(super) enum Attempt<T> {
     Blocked(Result<T, Errno>, Option<u64>),
 }
 
+/// How long a call waits, counted from its first try.
+#[derive(Default)]
+pub(super) struct Patience {
+    begun: Option<u64>,
+}
+
+impl Patience {
+    /// The microsecond at which it is over.
+    pub(super) fn until(&mut self, state: &State, timeout: Option<Duration>) -> Option<u64> {
+        let now = state.micros();
+        let begun = *self.begun.get_or_insert(now);
+        let micros = u64::try_from(timeout?.as_micros()).unwrap_or(u64::MAX);
+        Some(begun.saturating_add(micros))
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     Waiting,
@@ -164,6 +180,18 @@ impl Visit<'_> {
         }
     }
 
+    /// Lets time go by until the next thing that happens, at most until `limit`.
+    fn pass_one(&mut self, limit: u64) {
+        self.hand_over();
+        let now = self.micros();
+        let target = self
+            .first_until()
+            .unwrap_or(limit)
+            .clamp(now, limit.max(now));
+        self.host.step(target);
+        self.changed = true;
+    }
+
     /// Lets time go by until `limit`, or until there is a packet, if it is for packets that one waits.
     fn pass(&mut self, limit: u64, for_packet: bool) {
         let (mut moment, mut steps) = (self.micros(), 0);
@@ -241,7 +269,8 @@ impl Room {
         outcome
     }
 
-    /// A call that may wait, unless it is the main thread's.
+    /// A call that may wait. The main thread's does not wait for others: if there is a time at which it ends, the clock
+    /// moves on, at most until then; if there is none, it ends at once.
     pub(super) fn wait<T>(
         &self,
         mut attempt: impl FnMut(&mut State) -> Attempt<T>,
@@ -254,6 +283,10 @@ impl Room {
             visit.host.settle();
             let now = visit.micros();
             match outcome {
+                Attempt::Blocked(_, Some(until)) if own == self.main && until > now => {
+                    visit.changed = true;
+                    visit.pass_one(until);
+                }
                 Attempt::Blocked(_, until)
                     if own != self.main
                         && !visit.ended

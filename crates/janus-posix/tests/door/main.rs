@@ -7,6 +7,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+mod events;
 mod pointers;
 mod tool;
 mod waiting;

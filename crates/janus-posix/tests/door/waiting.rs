@@ -10,7 +10,7 @@ fn announce(to: &Sender<i32>) {
 }
 
 /// Makes a call on another thread; when it sleeps, `script` goes on. What the call gave, and when.
-fn while_waiting<T: Send>(
+pub(crate) fn while_waiting<T: Send>(
     tool: &Tool,
     call: impl FnOnce() -> T + Send,
     script: impl FnOnce(),

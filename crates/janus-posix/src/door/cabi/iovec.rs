@@ -90,6 +90,21 @@ impl Buffers {
         Ok(bytes)
     }
 
+    /// How many of the first `most` bytes may be written to. They are written to, with what is there.
+    pub(crate) fn writable(&self, most: usize) -> usize {
+        let mut done = 0;
+        for (pointer, len) in self.pieces(most) {
+            let mut there = vec![0; len];
+            let n = pointer.read_some(&mut there);
+            let n = pointer.write_some(&there[..n]);
+            done += n;
+            if n < len {
+                break;
+            }
+        }
+        done
+    }
+
     /// Puts bytes at the front; says how many found a place, unless none did and that is because of an address.
     pub(crate) fn scatter(&self, bytes: &[u8]) -> Result<usize, Errno> {
         let mut done = 0;

@@ -19,13 +19,18 @@ pub(crate) enum Name {
     Nobody,
 }
 
-/// The name at `pointer`, with the kernel's checks in the kernel's order (move_addr_to_kernel).
+/// The name at `pointer`.
 pub(crate) fn read(pointer: UserPtr, len: u32) -> Result<Name, Errno> {
+    decode(&copy(pointer, len)?)
+}
+
+/// Its bytes, with the kernel's checks in the kernel's order (move_addr_to_kernel).
+pub(crate) fn copy(pointer: UserPtr, len: u32) -> Result<Vec<u8>, Errno> {
     let len = len as i32;
     if !(0..=LEN_MAX).contains(&len) {
         return Err(Errno::EINVAL);
     }
-    decode(&pointer.bytes(len as usize)?)
+    pointer.bytes(len as usize)
 }
 
 fn decode(bytes: &[u8]) -> Result<Name, Errno> {
