@@ -93,9 +93,9 @@ struct Job {
     must_pass: bool,
 }
 
-/// The tool does not tell the library the MTU.
+/// The tool does not tell the library the MTU. What the script's own flags say of it comes last.
 fn flags(script: &Script) -> String {
-    format!("{},mtu={}", script.settings.so_flags, script.settings.mtu)
+    format!("mtu={},{}", script.settings.mtu, script.settings.so_flags)
 }
 
 fn jobs() -> Vec<Job> {
