@@ -115,6 +115,13 @@ impl Sockets {
             }
         }
         self.take_options(now, fd, &before, &options)?;
+        if (level, name) == (abi::SOL_TCP, abi::TCP_NODELAY)
+            && options.tcp.nodelay
+            && let Some(conn) = self.table.peek(fd)?.state.connection()
+        {
+            // Each time, what a cork or MSG_MORE holds back leaves (__tcp_sock_set_nodelay).
+            self.stack.push(now, conn)?;
+        }
         if let (abi::SOL_SOCKET, abi::SO_RCVLOWAT)
         | (abi::SOL_SOCKET, abi::SO_SNDBUF)
         | (abi::SOL_TCP, abi::TCP_NOTSENT_LOWAT) = (level, name)

@@ -64,10 +64,9 @@ const WITHOUT_EFFECT: [&str; 43] = [
 ];
 
 /// Names that this stack keeps at one value only, and that value.
-const FIXED: [(&str, &str); 13] = [
+const FIXED: [(&str, &str); 12] = [
     ("tcp_reordering", "3"),
     ("tcp_max_reordering", "300"),
-    ("tcp_notsent_lowat", "4294967295"),
     ("tcp_base_mss", "1024"),
     ("tcp_min_snd_mss", "48"),
     ("tcp_stdurg", "0"),
@@ -101,6 +100,7 @@ impl Default for Settings {
             receive_buffer_max: 15_728_640,
             send_buffer: 262_144,
             send_buffer_max: 4_194_304,
+            count_as_linux: true,
             max_syn_retries: 5,
             max_orphan_retries: ORPHAN_RETRIES,
             slow_start_after_idle: false,
@@ -216,6 +216,7 @@ impl Settings {
                 let [_, first, most] = setting.sizes()?;
                 (config.send_buffer, config.send_buffer_max) = (first, most);
             }
+            "tcp_notsent_lowat" => config.not_sent_low = setting.number(1, u32::MAX.into())? as u32,
             "tcp_moderate_rcvbuf" => config.tune_receive_buffer = setting.switch()?,
             // TIME-WAIT and FIN-WAIT-2 share one time here; in Linux the first is fixed at 60 seconds.
             "tcp_fin_timeout" => config.time_wait = setting.seconds()?,

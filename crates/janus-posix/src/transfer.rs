@@ -194,6 +194,10 @@ impl Sockets {
             Err(Errno::EAGAIN) if patient => return Ok(Progress::Blocked(done)),
             Err(error) => return self.cut_short(done, error),
         };
+        if done > 0 && !self.stack.status(conn)?.writable {
+            // One that sleeps is woken when there is room enough, not for every byte (sk_stream_write_space).
+            return Ok(Progress::Blocked(done));
+        }
         let wanted: usize = from.iter().map(|part| part.len()).sum();
         let sent = self.put(now, conn, from, flags, done)?;
         if sent == wanted {

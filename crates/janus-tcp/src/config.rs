@@ -49,6 +49,10 @@ pub struct Config {
     pub send_buffer: u32,
     /// What that grows to with the congestion window, of which it is twice the size.
     pub send_buffer_max: u32,
+    /// Count what is written ahead as Linux does, with what surrounds the bytes and in steps of large segments, so that
+    /// writes come out as short and writers are woken when they would be there. The send buffers are then budgets
+    /// for that. Otherwise bytes are counted.
+    pub count_as_linux: bool,
     /// No more than so much unsent is taken from a writer; `u32::MAX`: as much as the send buffer holds.
     pub not_sent_low: u32,
     /// How long TIME-WAIT lasts (two maximum segment lifetimes), and how long a connection whose owner let go
@@ -133,6 +137,7 @@ impl Default for Config {
             tune_receive_buffer: true,
             send_buffer: 64 << 10,
             send_buffer_max: 4 << 20,
+            count_as_linux: false,
             not_sent_low: u32::MAX,
             time_wait: Duration::from_secs(60),
             rto_initial: Duration::from_secs(1),

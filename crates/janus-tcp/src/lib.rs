@@ -62,6 +62,7 @@ mod rttm;
 mod sack;
 mod sack_blocks;
 mod segment;
+mod send_buffer;
 mod siphash;
 mod socket;
 mod stack;

@@ -68,6 +68,9 @@ impl Stack {
             if self.cold[conn].snd_nxt != sent_to && self.hot[id].timer_kind != TimerKind::Reorder {
                 self.arm_retransmission(conn, id, false, now);
             }
+            if self.hot[id].writer != NONE {
+                self.offer_room(conn, id);
+            }
             self.arm(id);
             self.settle(conn);
         }
@@ -291,10 +294,11 @@ impl Stack {
         let full = seg.len >= cold.payload_mss();
         let last = seg.has(seg_flag::FIN);
         let small_in_flight = hot.small_end.gt(hot.snd_una);
-        if full || last || hot.ending == Ending::Push {
+        // What has more behind it can grow no more (tcp_write_xmit asks only the last).
+        if full || last || seg.next != NONE || hot.ending == Ending::Push {
             return true;
         }
-        if hot.ending == Ending::More && seg.next == NONE {
+        if hot.ending == Ending::More {
             return self.corked_long_enough(conn, id, at, now);
         }
         if cold.profile != DEFAULT && self.profiles.get(cold.profile).cork {
@@ -316,6 +320,8 @@ impl Stack {
         let waited = Duration::from_micros(now_us.wrapping_sub(seg.sent_us).into());
         if waited >= most {
             seg.flags &= !seg_flag::CORKED;
+            // What a timer lets go is to be passed on (tcp_write_wakeup).
+            seg.flags |= seg_flag::PSH;
             return true;
         }
         let hot = &mut self.hot[id];

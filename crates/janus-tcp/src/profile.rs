@@ -166,8 +166,9 @@ impl Profiles {
     /// Unread bytes that a connection may hold.
     #[inline]
     pub(crate) fn receive_buffer(&self, profile: u8, config: &Config) -> u32 {
-        let wished = self.get(profile).receive_buffer;
-        wished.unwrap_or(config.receive_buffer)
+        let options = self.get(profile);
+        let buffer = options.receive_buffer.unwrap_or(config.receive_buffer);
+        buffer.min(options.window_clamp.unwrap_or(buffer))
     }
 
     /// Connections that the sweep is for.

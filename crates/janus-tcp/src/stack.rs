@@ -30,6 +30,7 @@ use crate::recovery::Recovery;
 use crate::reorder::Reorders;
 use crate::rto;
 use crate::segment::Segments;
+use crate::send_buffer::Account;
 use crate::table::FlowTable;
 use crate::time::Instant;
 use crate::time_wait::{TimeWait, TimeWaits};
@@ -117,6 +118,8 @@ pub struct Stack {
     pub(crate) counters: Counters,
     pub(crate) limits: Limits,
     pub(crate) urgents: Urgents,
+    /// By hot block, where send buffers are counted as in Linux.
+    pub(crate) accounts: Vec<Account>,
     /// Sets of socket options.
     pub(crate) profiles: Profiles,
     pub(crate) sweep: Sweep,
@@ -168,6 +171,7 @@ impl Stack {
             counters: Counters::default(),
             limits: Limits::default(),
             urgents: Urgents::new(),
+            accounts: Vec::new(),
             profiles: Profiles::new(),
             sweep: Sweep::default(),
             orphans: 0,
@@ -312,6 +316,9 @@ impl Stack {
         let (cold, hot) = (&mut self.cold[conn], &mut self.hot[id]);
         let algorithm = self.profiles.congestion(cold.profile, &self.config);
         congestion::wake(hot, cold, &self.config, algorithm, now);
+        if self.config.count_as_linux {
+            self.new_account(id);
+        }
         Some(id)
     }
 

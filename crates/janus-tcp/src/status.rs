@@ -74,7 +74,7 @@ impl Stack {
         let conn = self.conn(id)?;
         Ok(match self.cold[conn].hot {
             NONE => self.config.send_buffer,
-            hot => self.send_buffer(&self.hot[hot]),
+            hot => self.budget(hot),
         })
     }
 }

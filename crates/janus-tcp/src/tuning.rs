@@ -1,7 +1,7 @@
 //! Buffers that follow what a path and an application take. Receiving: the window begins small and grows, for a
 //! connection whose application reads all that comes, to twice what it read in a round trip and more while that still
 //! grows (what Linux calls dynamic right-sizing), so that the sender is never held back by the window alone. It never
-//! shrinks by itself and is never taken back. Sending: twice the congestion window may be written ahead.
+//! shrinks by itself and is never taken back. What may be written ahead is in `send_buffer`.
 //!
 //! A measurement lasts a round trip, and a hot block not that long; so a connection that gets full segments one after
 //! the other keeps its block until they cease. What it keeps, beside the block, is a record of this file. One that is
@@ -10,7 +10,6 @@
 use core::time::Duration;
 
 use crate::cold::{NONE, Tcb, flag};
-use crate::hot::Hot;
 use crate::isn;
 use crate::parse::Parsed;
 use crate::pressure::Pressure;
@@ -71,23 +70,12 @@ impl Stack {
                 .receive_buffer(self.cold[conn].profile, &self.config),
             tuning => self.tunings[tuning].buffer,
         };
-        self.pressed(buffer, self.cold[conn].mss)
-    }
-
-    /// Bytes that a connection may have written ahead: twice what may be in flight, so that the next flight is there when
-    /// the last one is acknowledged.
-    #[inline]
-    pub(crate) fn send_buffer(&self, hot: &Hot) -> u32 {
-        let wished = self.profiles.get(self.cold[hot.conn].profile).send_buffer;
-        if let Some(bytes) = wished {
-            return bytes;
-        }
-        let least = self.config.send_buffer;
-        let most = match self.pressure {
-            Pressure::None => self.config.send_buffer_max.max(least),
-            _ => least,
+        let profile = self.cold[conn].profile;
+        let buffer = match profile {
+            DEFAULT => buffer,
+            _ => buffer.min(self.profiles.get(profile).window_clamp.unwrap_or(buffer)),
         };
-        hot.cwnd.saturating_mul(2).clamp(least, most)
+        self.pressed(buffer, self.cold[conn].mss)
     }
 
     /// Full segments come one after the other: the connection is measured from now on, or still.

@@ -9,9 +9,6 @@ use crate::socket::PAYLOAD_MAX;
 use crate::stack::{ConnId, Stack};
 use crate::time::Instant;
 
-/// What a segment counts in the send buffer at least, a quarter of what it holds.
-const LEAST_CHARGE: u32 = SLOT_SIZE as u32 / 4;
-
 /// What a write says beside its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Manner {
@@ -37,21 +34,6 @@ pub(crate) enum Ending {
 }
 
 impl Stack {
-    /// Bytes that may be written before the send buffer is full. A segment counts as [`LEAST_CHARGE`] at least: it
-    /// holds a packet buffer however few its bytes, and how few is the peer's choice (by its MSS).
-    pub(crate) fn send_room(&self, hot: u32) -> usize {
-        let (unsent, flight) = (&self.hot[hot].unsent, &self.hot[hot].flight);
-        let charge = (unsent.count + flight.count) * LEAST_CHARGE;
-        let held = (unsent.bytes + flight.bytes).max(charge);
-        self.send_buffer(&self.hot[hot]).saturating_sub(held) as usize
-    }
-
-    /// Whether a writer should be told that there is room: half as much as is taken is free, so that it is not woken for
-    /// every segment (Linux: sk_stream_is_writeable).
-    pub(crate) fn is_writable(&self, hot: u32) -> bool {
-        3 * self.send_room(hot) >= self.send_buffer(&self.hot[hot]) as usize
-    }
-
     /// Queues up to `bytes.len()` bytes for sending.
     #[inline]
     pub fn write(&mut self, now: Instant, id: ConnId, bytes: &[u8]) -> Result<usize, Error> {
@@ -81,20 +63,20 @@ impl Stack {
             return Ok(0);
         }
         let hot = self.heat(conn, now).ok_or(Error::TooManyConnections)?;
-        let room = self.send_room(hot).min(bytes.len());
-        let mss = self.cold[conn].payload_mss().min(PAYLOAD_MAX);
         let before = self.hot[hot].unsent.tail;
-        let mut done = self.fill_tail(hot, &bytes[..room], mss);
-        let joined = done > 0;
-        if self.cold[conn].mss != self.hot[hot].mss_full {
-            done += self.write_probe(conn, hot, &bytes[done..room], now);
-        }
-        while done < room && self.send_room(hot) > 0 {
-            let n = usize::from(mss).min(room - done);
-            if self.queue_segment(hot, &bytes[done..done + n]).is_none() {
+        let (mut done, mut joined) = (0, false);
+        while done < bytes.len() {
+            let room = self.send_room(hot).min(bytes.len() - done);
+            if room == 0 {
                 break;
             }
-            done += n;
+            let (taken, by_last) = self.append_to(conn, hot, &bytes[done..done + room], now);
+            self.took_room(hot, taken as u32);
+            joined |= by_last && done == 0;
+            done += taken;
+            if taken < room {
+                break;
+            }
         }
         if done == 0 {
             if self.send_room(hot) > 0 {
@@ -109,6 +91,24 @@ impl Stack {
         }
         self.finish_write(hot, manner);
         Ok(done)
+    }
+
+    /// Puts bytes behind what is queued, as far as there are packet buffers; how many, and whether the last segment took some.
+    fn append_to(&mut self, conn: u32, id: u32, bytes: &[u8], now: Instant) -> (usize, bool) {
+        let mss = self.cold[conn].payload_mss().min(PAYLOAD_MAX);
+        let mut done = self.fill_tail(id, bytes, mss);
+        let joined = done > 0;
+        if self.cold[conn].mss != self.hot[id].mss_full {
+            done += self.write_probe(conn, id, &bytes[done..], now);
+        }
+        while done < bytes.len() && (self.config.count_as_linux || self.send_room(id) > 0) {
+            let n = usize::from(mss).min(bytes.len() - done);
+            if self.queue_segment(id, &bytes[done..done + n]).is_none() {
+                break;
+            }
+            done += n;
+        }
+        (done, joined)
     }
 
     /// What was written is at the end of the queue: how that is to leave.

@@ -167,8 +167,9 @@ impl Stack {
             self.arm_retransmission(conn, id, true, now);
         }
         let hot = &self.hot[id];
-        if hot.writer != NONE && self.is_writable(id) {
-            self.wake_writer(conn);
+        // Otherwise what is sent now counts too.
+        if hot.writer != NONE && (hot.unsent.is_empty() || !self.config.count_as_linux) {
+            self.offer_room(conn, id);
         }
         if fin_acked {
             self.fin_acknowledged(conn);

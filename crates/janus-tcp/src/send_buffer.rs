@@ -1,0 +1,189 @@
+//! How much may be written ahead, and when a writer who found no room is told that there is some. Two ways to count:
+//!
+//! * by bytes: twice what may be in flight, so that the next flight is there when the last one is acknowledged;
+//! * as Linux counts ([`crate::Config::count_as_linux`]): a budget for bytes and what surrounds them, which grows when a writer
+//!   waits while the congestion window is not full, and is looked at only where a new large segment begins. A program that
+//!   was written for Linux then sees the same short writes and is woken at the same moments.
+
+use crate::hot::Hot;
+use crate::pressure::Pressure;
+use crate::stack::Stack;
+
+/// What a segment counts at least, a quarter of what its buffer holds: how few bytes it has is the peer's choice (by its MSS).
+const LEAST_CHARGE: u32 = janus_mem::SLOT_SIZE as u32 / 4;
+/// What surrounds the bytes of a large segment (SKB_TRUESIZE of an empty one).
+const AROUND: u32 = 1_280;
+/// What Linux reckons for the headers and the structures of one packet (MAX_TCP_HEADER, skb_shared_info, sk_buff).
+const HEADERS: u32 = 320;
+const SHARED_INFO: u32 = 320;
+const STRUCTURE: u32 = 256;
+/// Segments of the first flight (TCP_INIT_CWND).
+const FIRST_FLIGHT: u32 = 10;
+/// The most that one large segment holds (GSO_LEGACY_MAX_SIZE less the headers).
+const LARGE: u32 = 65_536 - HEADERS - 1;
+/// Windows up to this size are not halved for the size of a large segment (TCP_MSS_DEFAULT).
+const WINDOW_SMALL: u32 = 536;
+
+/// What is known of a connection that counts as Linux does, beside its hot block.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Account {
+    /// What it may have written ahead, once that has grown; 0 = it has not.
+    budget: u32,
+    /// How much of the last large segment is filled.
+    tail: u32,
+}
+
+impl Stack {
+    /// A hot block begins to serve a connection.
+    #[cold]
+    pub(crate) fn new_account(&mut self, id: u32) {
+        let at = id as usize;
+        if at >= self.accounts.len() {
+            self.accounts.resize(at + 1, Account::default());
+        }
+        self.accounts[at] = Account::default();
+    }
+
+    fn account(&mut self, id: u32) -> &mut Account {
+        &mut self.accounts[id as usize]
+    }
+
+    /// What the bytes that a connection may have written ahead may count.
+    pub(crate) fn budget(&self, id: u32) -> u32 {
+        let hot = &self.hot[id];
+        let config = &self.config;
+        let wished = self.profiles.get(self.cold[hot.conn].profile).send_buffer;
+        let (least, most) = (config.send_buffer, config.send_buffer_max);
+        if !config.count_as_linux {
+            let most = match self.pressure {
+                Pressure::None => most.max(least),
+                _ => least,
+            };
+            return wished.unwrap_or_else(|| hot.cwnd.saturating_mul(2).clamp(least, most));
+        }
+        if let Some(bytes) = wished {
+            return bytes.saturating_mul(2);
+        }
+        match (self.accounts[id as usize].budget, self.pressure) {
+            (_, Pressure::High | Pressure::Critical) => least,
+            (0, Pressure::None) => for_flight(hot, FIRST_FLIGHT).min(most).max(least),
+            (grown, Pressure::None) => grown,
+        }
+    }
+
+    /// What the bytes that it has written ahead count.
+    fn charge(&self, id: u32) -> u32 {
+        let hot = &self.hot[id];
+        let bytes = hot.unsent.bytes + hot.flight.bytes;
+        let least = (hot.unsent.count + hot.flight.count) * LEAST_CHARGE;
+        if self.config.count_as_linux {
+            let goal = self.size_goal(hot);
+            least.max(bytes + AROUND * bytes.div_ceil(goal))
+        } else {
+            least.max(bytes)
+        }
+    }
+
+    /// Bytes that one large segment takes: a whole number of packets, no more than half of the largest window the peer ever
+    /// offered (tcp_xmit_size_goal, tcp_bound_to_half_wnd).
+    fn size_goal(&self, hot: &Hot) -> u32 {
+        let mss = u32::from(self.cold[hot.conn].payload_mss()).max(1);
+        if !self.config.push_bursts {
+            return mss;
+        }
+        let window = match hot.max_snd_wnd {
+            small @ 0..=WINDOW_SMALL => small,
+            large => large / 2,
+        };
+        (LARGE.min(window) / mss * mss).max(mss)
+    }
+
+    /// Bytes unsent at which a writer is stopped.
+    fn not_sent_low(&self, hot: &Hot) -> u32 {
+        match self.profiles.get(self.cold[hot.conn].profile).not_sent_low {
+            0 => self.config.not_sent_low,
+            low => low,
+        }
+    }
+
+    /// How many bytes may be put behind what is queued, before this is asked again. (Linux looks at its budget only where a
+    /// new large segment begins: sk_stream_memory_free.)
+    pub(crate) fn send_room(&mut self, id: u32) -> usize {
+        let hot = &self.hot[id];
+        if hot.unsent.bytes >= self.not_sent_low(hot) && !self.config.count_as_linux {
+            return 0;
+        }
+        if !self.config.count_as_linux {
+            return self.budget(id).saturating_sub(self.charge(id)) as usize;
+        }
+        let goal = self.size_goal(hot);
+        let tail = match hot.record_ended {
+            true => 0,
+            false => self.accounts[id as usize].tail.min(hot.unsent.bytes),
+        };
+        if tail > 0 && tail < goal {
+            self.account(id).tail = tail;
+            return (goal - tail) as usize;
+        }
+        let free = self.charge(id) < self.budget(id) && hot.unsent.bytes < self.not_sent_low(hot);
+        self.account(id).tail = 0;
+        if free { goal as usize } else { 0 }
+    }
+
+    /// Bytes were put behind what is queued, as many as there was room for, or the last of a write.
+    pub(crate) fn took_room(&mut self, id: u32, bytes: u32) {
+        if !self.config.count_as_linux {
+            return;
+        }
+        let (hot, goal) = (&self.hot[id], self.size_goal(&self.hot[id]));
+        let mut tail = self.accounts[id as usize].tail + bytes;
+        if tail >= goal {
+            // A full one is pushed, and what the windows cut off of it is joined by what follows (tcp_push_one).
+            let cold = &self.cold[hot.conn];
+            let mss = u32::from(cold.payload_mss()).max(1);
+            let leaves = hot
+                .cwnd
+                .saturating_sub(hot.pipe)
+                .min(hot.usable_window(cold));
+            tail = goal.min(hot.unsent.bytes.saturating_sub(leaves / mss * mss));
+        }
+        self.account(id).tail = tail;
+    }
+
+    /// Whether a writer should be told that there is room: half as much as is taken is free, so that it is not woken for
+    /// every segment, and little enough is unsent (Linux: sk_stream_is_writeable, tcp_stream_memory_free).
+    pub(crate) fn is_writable(&self, id: u32) -> bool {
+        let hot = &self.hot[id];
+        let (budget, charge) = (self.budget(id), self.charge(id));
+        let low = self.not_sent_low(hot);
+        charge < budget
+            && budget - charge >= charge / 2
+            && (low == u32::MAX || u64::from(hot.unsent.bytes) * 2 < low.into())
+    }
+
+    /// A writer waits, and something was acknowledged or sent: the budget grows unless the congestion window is what holds
+    /// the sender back (tcp_new_space), and the writer may be told.
+    #[cold]
+    pub(crate) fn offer_room(&mut self, conn: u32, id: u32) {
+        let hot = &self.hot[id];
+        let mss = u32::from(self.cold[conn].payload_mss()).max(1);
+        let grows = self.config.count_as_linux
+            && self.pressure == Pressure::None
+            && hot.pipe + mss <= hot.cwnd;
+        if grows {
+            let most = self.config.send_buffer_max.max(self.config.send_buffer);
+            let wanted = for_flight(hot, (hot.cwnd / mss).max(FIRST_FLIGHT)).min(most);
+            let least = self.budget(id);
+            self.account(id).budget = wanted.max(least);
+        }
+        if self.is_writable(id) {
+            self.wake_writer(conn);
+        }
+    }
+}
+
+/// What twice a flight of so many segments counts (tcp_sndbuf_expand).
+fn for_flight(hot: &Hot, segments: u32) -> u32 {
+    let packet = u32::from(hot.mss_full) + HEADERS + SHARED_INFO;
+    (packet.next_power_of_two() + STRUCTURE).saturating_mul(2 * segments)
+}
