@@ -9,7 +9,7 @@ use crate::table::{Entry, Linger, SocketOptions, State, slot_of};
 use crate::tcp_options;
 use crate::watch::OUTPUT;
 use core::time::Duration;
-use janus_tcp::{Instant, State as TcpState};
+use janus_tcp::{ConnId, Instant, State as TcpState};
 
 type Result<T> = std::result::Result<T, Errno>;
 
@@ -100,6 +100,10 @@ impl Sockets {
                     options.linger.seconds = seconds;
                 }
             }
+            (abi::SOL_TCP, abi::TCP_QUICKACK) => match socket.state.connection() {
+                Some(conn) => return self.set_quick_ack(conn, int(value)?),
+                None => options.waits_to_ack = int(value)? == 0,
+            },
             (abi::SOL_TCP, abi::TCP_CONGESTION) => {
                 options.tcp.congestion = Some(tcp_options::algorithm(value)?);
             }
@@ -155,6 +159,16 @@ impl Sockets {
             self.change(fd, |socket| socket.options = old)?;
         }
         applied
+    }
+
+    /// TCP_QUICKACK is no lasting wish but a mode, which the connection's own use changes. With an even number other than
+    /// zero only what waits now is acknowledged (__tcp_sock_set_quickack).
+    fn set_quick_ack(&mut self, conn: ConnId, value: i32) -> Result<()> {
+        self.stack.set_quick_ack(conn, value != 0)?;
+        if value % 2 == 0 && value != 0 {
+            self.stack.set_quick_ack(conn, false)?;
+        }
+        Ok(())
     }
 
     /// A mark was moved, and something may be beyond it now (sk_write_space, tcp_set_rcvlowat).
@@ -230,6 +244,10 @@ impl Sockets {
                 let algorithm = algorithm.unwrap_or(self.stack.config().congestion);
                 return Ok(put(&tcp_options::algorithm_name(algorithm), into));
             }
+            (abi::SOL_TCP, abi::TCP_QUICKACK) => i32::from(match state.connection() {
+                Some(conn) => self.stack.quick_ack(conn).unwrap_or(true),
+                None => !options.waits_to_ack,
+            }),
             (abi::SOL_TCP, abi::TCP_INFO) => return self.tcp_info(state, into),
             _ => number(&options, level, name).ok_or(Errno::ENOPROTOOPT)?,
         };

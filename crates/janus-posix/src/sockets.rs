@@ -235,6 +235,9 @@ impl Sockets {
             return Err(Errno::EMFILE);
         }
         let (conn, peer) = self.stack.accept(listener)?;
+        if options.waits_to_ack {
+            self.stack.set_quick_ack(conn, false)?;
+        }
         let tcp = self.stack.options(conn)?;
         let options = match tcp == options.tcp {
             true => options,
@@ -264,7 +267,11 @@ impl Sockets {
             State::Idle => {
                 let remote = socket.family.inner(remote, Errno::ENETUNREACH)?;
                 let bound = socket.bound.as_deref().copied();
+                let waits = socket.options.waits_to_ack;
                 let conn = self.open(now, fd, bound, remote)?;
+                if waits {
+                    self.stack.set_quick_ack(conn, false)?;
+                }
                 self.change(fd, |socket| {
                     socket.state = State::Connecting(conn);
                     socket.seen = stage(TcpState::SynSent, false);

@@ -57,6 +57,8 @@ pub(crate) struct SocketOptions {
     pub(crate) tcp: janus_tcp::SocketOptions,
     /// TCP_DEFER_ACCEPT: seconds.
     pub(crate) defer_accept: i32,
+    /// TCP_QUICKACK was switched off: connections begin by waiting with acknowledgements.
+    pub(crate) waits_to_ack: bool,
     /// SO_LINGER.
     pub(crate) linger: Linger,
     /// SO_RCVLOWAT.
@@ -77,6 +79,7 @@ impl Default for SocketOptions {
             reuse_port: false,
             tcp: janus_tcp::SocketOptions::default(),
             defer_accept: 0,
+            waits_to_ack: false,
             linger: Linger::default(),
             receive_low: 1,
             receive_timeout: None,

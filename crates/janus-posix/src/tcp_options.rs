@@ -87,7 +87,6 @@ pub(crate) fn change(
         }
         (abi::SOL_TCP, abi::TCP_NODELAY) => options.nodelay = value != 0,
         (abi::SOL_TCP, abi::TCP_CORK) => options.cork = value != 0,
-        (abi::SOL_TCP, abi::TCP_QUICKACK) => options.quick_ack = value != 0,
         (abi::SOL_TCP, abi::TCP_KEEPIDLE) => options.keepalive_idle = seconds(value)?,
         (abi::SOL_TCP, abi::TCP_KEEPINTVL) => options.keepalive_interval = seconds(value)?,
         (abi::SOL_TCP, abi::TCP_KEEPCNT) => {
@@ -133,7 +132,6 @@ pub(crate) fn value(options: &SocketOptions, level: i32, name: i32) -> Option<i3
         }
         (abi::SOL_TCP, abi::TCP_NODELAY) => i32::from(options.nodelay),
         (abi::SOL_TCP, abi::TCP_CORK) => i32::from(options.cork),
-        (abi::SOL_TCP, abi::TCP_QUICKACK) => i32::from(options.quick_ack),
         (abi::SOL_TCP, abi::TCP_KEEPIDLE) => options.keepalive_idle.as_secs() as i32,
         (abi::SOL_TCP, abi::TCP_KEEPINTVL) => options.keepalive_interval.as_secs() as i32,
         (abi::SOL_TCP, abi::TCP_KEEPCNT) => i32::from(options.keepalive_count),

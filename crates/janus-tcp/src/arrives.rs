@@ -11,6 +11,7 @@ use janus_wire::tcp::{Flags, Options};
 
 use crate::challenge::Kind;
 use crate::cold::{NONE, State, flag};
+use crate::delayed_ack::QUICK_AFTER_MARK;
 use crate::emit::Outgoing;
 use crate::hot::hot_flag;
 use crate::isn;
@@ -123,10 +124,14 @@ impl Stack {
         }
         // Seventh, text. Eighth, FIN.
         if p.payload_len > 0 || p.flags.contains(Flags::FIN) {
+            let echoed = self.cold[conn].owes_ece();
             let answer_now = self.cold[conn].has(flag::ECN) && self.marks_of(conn, p);
             self.text_arrives(conn, p, frame, now);
             let hot = self.cold[conn].hot;
             if answer_now && hot != NONE {
+                if self.cold[conn].owes_ece() && !echoed {
+                    self.acknowledge_quickly(conn, QUICK_AFTER_MARK);
+                }
                 self.hot[hot].set(hot_flag::ACK_NOW);
                 self.queue_output(hot);
             }

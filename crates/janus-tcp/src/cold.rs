@@ -212,8 +212,8 @@ impl Tcb {
     }
 
     #[inline]
-    pub(crate) fn set_interactive(&mut self) {
-        self.cwnd_code |= INTERACTIVE;
+    pub(crate) fn set_interactive(&mut self, is: bool) {
+        self.cwnd_code = self.cwnd_code & !INTERACTIVE | if is { INTERACTIVE } else { 0 };
     }
 
     /// The congestion window while idle, in segments.

@@ -77,13 +77,14 @@ pub struct Config {
     /// L_LIMIT: what a peer says shortens no connection's patience below this (RFC 9293 section 3.8.3: R2 is to be at
     /// least 100 seconds).
     pub uto_least: Duration,
-    /// U_LIMIT: nor does it make a connection wait longer than this; 128 times the least at most.
+    /// U_LIMIT: nor does it make a connection wait longer than this; 64 times the least at most.
     pub uto_most: Duration,
     /// How long a connection that nobody owns any more may take to deliver what was written, however alive its peer.
     pub orphan_timeout: Duration,
     /// Connections that nobody owns any more and that are not finished; one more is reset.
     pub max_orphans: u32,
-    /// Longest wait before in-order data is acknowledged.
+    /// How long the acknowledgement of data waits for an answer to carry it, at first; where segments come at longer
+    /// intervals it becomes longer, 200 ms at most.
     pub delayed_ack: Duration,
     /// Most ICMP errors sent in a second, about: how many exactly is nobody's to know.
     pub icmp_errors_per_second: u32,

@@ -127,7 +127,7 @@ impl Stack {
             let first_try = block.backoff == 0;
             let window = congestion::first_window(block.backoff);
             (block.backoff, block.retries) = (0, 0);
-            let sent_us = block.syn_sent_us;
+            let sent_us = core::mem::take(&mut block.rtt_off_max);
             block.snd_una = p.ack;
             let cold = &mut self.cold[conn];
             cold.state = State::Established;
@@ -269,6 +269,7 @@ impl Stack {
         let block = &mut self.hot[hot];
         block.snd_una = p.ack;
         block.rto_at = Instant::ZERO;
+        block.rtt_off_max = 0;
         cold.set_idle_window(congestion::first_window(block.backoff));
         (block.backoff, block.retries) = (0, 0);
         block.clear(hot_flag::SYN);

@@ -9,6 +9,7 @@ use janus_wire::SeqNum;
 
 use crate::cold::{NONE, Tcb};
 use crate::congestion::{Algorithm, Growth};
+use crate::delayed_ack::Arrivals;
 use crate::patience::Stalled;
 use crate::segment::SegList;
 use crate::time::Instant;
@@ -93,15 +94,14 @@ pub(crate) struct Hot {
     pub(crate) tuning: u32,
     pub(crate) keep_until: Instant,
     /// Round trips measured: the end of the flight in which RTTVAR may fall once ([`crate::rto`]), and the largest
-    /// deviation seen in it.
+    /// deviation seen in it; before, microseconds, wrapping, of the SYN's last transmission.
     pub(crate) rtt_round: SeqNum,
     pub(crate) rtt_off_max: u32,
     /// Bytes received since the last acknowledgement we sent.
     pub(crate) unacked_bytes: u32,
+    pub(crate) arrivals: Arrivals,
     /// The largest window the peer ever offered: for the sender's silly-window rule.
     pub(crate) max_snd_wnd: u32,
-    /// Microseconds, wrapping, of the SYN's last transmission.
-    pub(crate) syn_sent_us: u32,
     /// When what `timer_kind` says is due; `ZERO` = off.
     pub(crate) rto_at: Instant,
     /// When the retransmission timeout is due, whatever comes before; `ZERO` = nothing is in flight.
@@ -180,8 +180,8 @@ impl Default for Hot {
             rtt_round: SeqNum(0),
             rtt_off_max: 0,
             unacked_bytes: 0,
+            arrivals: Arrivals::default(),
             max_snd_wnd: 0,
-            syn_sent_us: 0,
             rto_at: Instant::ZERO,
             rtx_at: Instant::ZERO,
             ack_at: Instant::ZERO,

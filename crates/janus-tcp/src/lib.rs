@@ -16,6 +16,7 @@ mod control;
 mod cookie;
 mod counters;
 mod cubic;
+mod delayed_ack;
 mod ecn;
 mod emit;
 mod error;

@@ -12,6 +12,7 @@ use janus_wire::tcp::{Flags, Options};
 use crate::bursts::Burst;
 use crate::cold::{NONE, State, Tcb, flag};
 use crate::congestion;
+use crate::delayed_ack::acknowledged;
 use crate::ecn;
 use crate::emit::{Outgoing, Unresolved};
 use crate::hot::{Hot, TimerKind, hot_flag};
@@ -164,7 +165,7 @@ impl Stack {
         } else {
             self.config.window_scaling
         };
-        hot.syn_sent_us = now.as_micros() as u32;
+        hot.rtt_off_max = now.as_micros() as u32;
         if hot.rto_at == Instant::ZERO {
             hot.rto_at = now + rto::timeout(cold, &self.config, hot.backoff);
             hot.timer_kind = TimerKind::Rto;
@@ -387,14 +388,8 @@ impl Stack {
             self.mark_urgent(id, &segment.key, segment.seq, &mut buf, frame_len);
         }
         self.counters.segments_out += 1;
+        self.note_answer(conn, id, now);
         let (cold, hot) = (&mut self.cold[conn], &mut self.hot[id]);
-        if cold.has(flag::UNANSWERED) {
-            cold.clear(flag::UNANSWERED);
-            let since_heard = (now.as_millis() as u32).wrapping_sub(cold.last_heard_ms);
-            if u128::from(since_heard) < self.config.delayed_ack.as_millis() {
-                cold.set_interactive();
-            }
-        }
         congestion::on_sent(hot, cold);
         if told {
             acknowledged(hot);
@@ -493,14 +488,6 @@ fn limited_transmit(cold: &Tcb, hot: &Hot) -> u32 {
         return 0;
     }
     u32::from(hot.dup_acks) * u32::from(cold.payload_mss())
-}
-
-/// An acknowledgement of everything received is on its way.
-#[inline]
-pub(crate) fn acknowledged(hot: &mut Hot) {
-    hot.clear(hot_flag::ACK_NOW);
-    hot.ack_at = Instant::ZERO;
-    hot.unacked_bytes = 0;
 }
 
 /// The window to offer, as the header spells it. Never takes back what was offered (SHLD-14), and moves only

@@ -9,7 +9,7 @@ use janus_wire::tcp::Options;
 use janus_wire::tcp::options::{LEN_MAX, SACK_BLOCKS_MAX, SackBlocks};
 
 use crate::cold::{NONE, State, Tcb, flag};
-use crate::output::acknowledged;
+use crate::delayed_ack::acknowledged;
 use crate::parse::Parsed;
 use crate::stack::Stack;
 use crate::time::Instant;
@@ -84,6 +84,9 @@ impl Stack {
         repeated: Option<(SeqNum, SeqNum)>,
         now: Instant,
     ) {
+        if repeated.is_some() {
+            self.acknowledge_repeats_quickly(conn);
+        }
         let cold = &self.cold[conn];
         let closed = cold.state == State::Closed;
         let told = self.config.dsack && cold.has(flag::SACK);

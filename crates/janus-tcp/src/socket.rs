@@ -176,13 +176,15 @@ impl Stack {
             self.tune_by_reading(conn, id, taken, now);
         }
         let buffer = self.receive_buffer(conn, id);
+        let at_once = taken > 0 && self.read_acknowledges(conn, id);
         let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
         let offered = cold.receive_window();
         // What the window field can say: a peer that does not scale never sees more than 65,535.
         let most = 0xffff << cold.receive_scale();
         let free = buffer.saturating_sub(hot.inbox.bytes).min(most);
         let step = (2 * u32::from(cold.mss)).min(buffer / 2);
-        if cold.state.can_receive() && free >= offered.saturating_mul(2).max(offered + step) {
+        let opens = free >= offered.saturating_mul(2).max(offered + step);
+        if at_once || cold.state.can_receive() && opens {
             hot.set(hot_flag::ACK_NOW);
             self.queue_output(id);
         }

@@ -11,6 +11,7 @@ use crate::cold::{NONE, State, Tcb, flag};
 use crate::config::{Config, Secrets};
 use crate::congestion;
 use crate::counters::Counters;
+use crate::delayed_ack::Arrivals;
 use crate::flows::Flows;
 use crate::fragments::Fragments;
 use crate::half_open::HalfOpens;
@@ -302,6 +303,7 @@ impl Stack {
         hot.dup_acks = 0;
         hot.probes = 0;
         hot.unacked_bytes = 0;
+        hot.arrivals = Arrivals::of(cold);
         hot.stalled = Stalled::default();
         hot.orphaned_ms = 0;
         hot.rtt_round = cold.snd_nxt;

@@ -93,6 +93,8 @@ impl Stack {
         if hot.ack_at != Instant::ZERO && hot.ack_at <= now {
             hot.ack_at = Instant::ZERO;
             hot.set(hot_flag::ACK_NOW);
+            let conn = hot.conn;
+            self.delayed_in_vain(conn, id);
             self.queue_output(id);
         }
         let keep_until = self.hot[id].keep_until;

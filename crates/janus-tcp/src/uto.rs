@@ -2,8 +2,8 @@
 //! other can wait as long. Here: what is said and when (section 3), and what is made of what the peer says (section 3.1).
 //! What the resulting timeout does is in `patience`; the bytes of the option are in `janus-wire`.
 //!
-//! It is off unless switched on. Of what the peer last said a connection keeps one of fifteen steps, in four bits that a
-//! smoothed round trip leaves free, and a fifth says that the next segment is to carry the option. So a peer can
+//! It is off unless switched on. Of what the peer last said a connection keeps one of seven steps, in three bits that a
+//! smoothed round trip leaves free; another says that the next segment is to carry the option. So a peer can
 //! make a stack hold nothing by it.
 
 use core::time::Duration;
@@ -19,13 +19,15 @@ use crate::stack::Stack;
 
 /// What is advertised by who has chosen nothing: the global default of RFC 9293 section 3.9.1.1.
 const ADVERTISED: Duration = Duration::from_secs(300);
-/// Above the smoothed round trip, which takes 27 bits: what the peer said, and that the option is to be sent.
+/// Above the smoothed round trip, which takes 27 bits: what the peer said, whether data ever came
+/// ([`crate::delayed_ack`]), and that the option is to be sent.
 const SAID_SHIFT: u32 = 27;
 const SAID: u32 = STEPS << SAID_SHIFT;
+const RECEIVED: u32 = 1 << 30;
 const DUE: u32 = 1 << 31;
 const SMOOTHED: u32 = (1 << SAID_SHIFT) - 1;
 /// Steps there are between the limits; 0 = the peer has said nothing.
-const STEPS: u32 = 15;
+const STEPS: u32 = 7;
 
 /// What a connection does with the user timeout option. The names in capitals are those of RFC 5482 section 3.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,6 +54,17 @@ impl Tcb {
         self.srtt = self.srtt & !SMOOTHED | srtt_us;
     }
 
+    /// Data has come.
+    #[inline]
+    pub(crate) fn has_received(&self) -> bool {
+        self.srtt & RECEIVED != 0
+    }
+
+    #[inline]
+    pub(crate) fn set_received(&mut self) {
+        self.srtt |= RECEIVED;
+    }
+
     /// The step that stands for REMOTE_UTO; 0 = the peer has said nothing.
     #[inline]
     fn peer_timeout(&self) -> u32 {
@@ -73,17 +86,11 @@ impl Tcb {
     }
 }
 
-/// How long a step is: L_LIMIT times 1, 1.5, 2, 3, 4, 6, 8 and so on to 128, and no more than U_LIMIT.
+/// How long a step is: L_LIMIT, doubled from step to step, and no more than U_LIMIT.
 fn step_time(step: u32, config: &Config) -> Duration {
-    let half_octaves = step.saturating_sub(1);
     let least = config.uto_least.max(Duration::from_secs(1));
-    let octave = least.saturating_mul(1 << (half_octaves / 2));
-    let more = if half_octaves.is_multiple_of(2) {
-        Duration::ZERO
-    } else {
-        octave / 2
-    };
-    octave.saturating_add(more).min(config.uto_most)
+    let time = least.saturating_mul(1 << step.saturating_sub(1));
+    time.min(config.uto_most)
 }
 
 /// The first step that is no shorter than what the peer said, or else the last: rounding up never ends a connection
@@ -247,13 +254,13 @@ mod tests {
         let config = Config::default();
         let (least, most) = (config.uto_least, config.uto_most);
         assert_eq!(step_time(1, &config), least);
-        assert_eq!(step_time(2, &config), least * 3 / 2);
-        assert_eq!(step_time(15, &config), most);
+        assert_eq!(step_time(2, &config), least * 2);
+        assert_eq!(step_time(7, &config), most);
         for secs in 1..=UserTimeout::LONGEST_SECS.min(10_000) {
             let said = Duration::from_secs(secs.into());
             let kept = step_time(step_for(UserTimeout::from_secs(secs), &config), &config);
             assert!(kept >= said.clamp(least, most), "{secs} s become {kept:?}");
-            assert!(kept <= (said * 3 / 2).clamp(least, most), "{secs} s");
+            assert!(kept <= (said * 2).clamp(least, most), "{secs} s");
         }
         let most_said = UserTimeout::from_secs(u32::MAX);
         assert_eq!(step_time(step_for(most_said, &config), &config), most);
@@ -263,13 +270,14 @@ mod tests {
     fn a_round_trip_and_what_the_peer_said_share_a_word() {
         let mut cold = Tcb::default();
         cold.set_srtt_us(120_000_000);
-        cold.set_peer_timeout(15);
+        cold.set_peer_timeout(7);
+        cold.set_received();
         cold.set_owes_timeout(true);
-        assert_eq!((cold.srtt_us(), cold.peer_timeout()), (120_000_000, 15));
+        assert_eq!((cold.srtt_us(), cold.peer_timeout()), (120_000_000, 7));
         cold.set_srtt_us(1);
         cold.set_owes_timeout(false);
-        assert_eq!((cold.srtt_us(), cold.peer_timeout()), (1, 15));
-        assert!(!cold.owes_timeout());
+        assert_eq!((cold.srtt_us(), cold.peer_timeout()), (1, 7));
+        assert!(!cold.owes_timeout() && cold.has_received());
         cold.set_peer_timeout(3);
         assert_eq!((cold.srtt_us(), cold.peer_timeout()), (1, 3));
     }

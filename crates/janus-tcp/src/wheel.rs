@@ -4,6 +4,8 @@
 //! late. Used by the engine for its retransmission timers and by the runtime for `sleep`. Nothing here knows
 //! what a timer means: a payload goes in and comes out.
 
+use core::num::NonZeroU32;
+
 use janus_mem::{Growth, MemError, Slab};
 
 use crate::Instant;
@@ -20,7 +22,8 @@ const MAX_TICKS: u64 = (SLOTS as u64 - 1) << (SLOT_BITS as u64 * (LEVELS as u64 
 /// A timer that was inserted. Stale ids (fired, cancelled) are recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimerId {
-    index: u32,
+    /// Its place and one more, so that an option of an id is no larger.
+    place: NonZeroU32,
     generation: u32,
 }
 
@@ -102,21 +105,23 @@ impl Wheel {
         node.payload = payload;
         let generation = node.generation;
         self.link(index);
-        Some(TimerId { index, generation })
+        let place = NonZeroU32::MIN.saturating_add(index);
+        Some(TimerId { place, generation })
     }
 
     /// Disarms a timer. False when it has fired or was cancelled before.
     #[inline]
     pub fn cancel(&mut self, id: TimerId) -> bool {
-        if id.index >= self.nodes.high_water() {
+        let index = id.place.get() - 1;
+        if index >= self.nodes.high_water() {
             return false;
         }
-        let node = &self.nodes[id.index];
+        let node = &self.nodes[index];
         if node.generation != id.generation || node.place == FREE {
             return false;
         }
-        self.unlink(id.index);
-        self.release(id.index);
+        self.unlink(index);
+        self.release(index);
         true
     }
 

@@ -49,7 +49,7 @@ fn new_data_only_may_be_marked() {
         let mut peer = Peer::open_with(&mut host, &syn);
         let mut acks = peer.say(&mut host, MSS);
         acks.extend(peer.say(&mut host, MSS));
-        assert_eq!(ecn_of(&acks), [0], "an acknowledgement");
+        assert_eq!(ecn_of(&acks), [0, 0], "an acknowledgement");
         let sent = write(&mut host, &peer, 2 * MSS);
         assert_eq!(ecn_of(&sent), [ECT_0; 2], "new data");
         host.wait(Duration::from_secs(3));

@@ -4,8 +4,9 @@
 use janus_mem::Frame;
 use janus_wire::SeqNum;
 
-use crate::cold::{NONE, flag};
+use crate::cold::NONE;
 use crate::hot::hot_flag;
+use crate::parse::Parsed;
 use crate::pressure::Pressure;
 use crate::reorder::{Memory, Text};
 use crate::stack::Stack;
@@ -24,7 +25,7 @@ impl Stack {
         &mut self,
         conn: u32,
         id: u32,
-        (mut text, fin): (Text, bool),
+        (p, mut text, fin): (&Parsed, Text, bool),
         repeated: Option<(SeqNum, SeqNum)>,
         frame: &mut Option<Frame>,
         now: Instant,
@@ -51,7 +52,7 @@ impl Stack {
             twice = self.reorders.fit(block, &mut text, frame, &mut memory);
         }
         if in_order {
-            self.gap_filled(conn, id, &text, frame, now);
+            self.gap_filled(conn, id, (&text, p), frame, now);
         } else {
             self.keep_for_later(id, &text, frame);
         }
@@ -79,7 +80,7 @@ impl Stack {
         &mut self,
         conn: u32,
         id: u32,
-        text: &Text,
+        (text, p): (&Text, &Parsed),
         frame: &mut Option<Frame>,
         now: Instant,
     ) {
@@ -97,7 +98,7 @@ impl Stack {
             next = end;
         }
         self.cold[conn].rcv_nxt = next;
-        self.cold[conn].set(flag::UNANSWERED);
+        self.data_came(conn, id, p, now);
         self.hot[id].set(hot_flag::ACK_NOW);
         self.queue_output(id);
         if self.reorders.fin(block) == Some(next) {

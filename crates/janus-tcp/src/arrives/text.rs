@@ -6,7 +6,6 @@ use janus_wire::tcp::Flags;
 use crate::cold::{NONE, State, flag};
 use crate::hot::hot_flag;
 use crate::parse::Parsed;
-use crate::profile::DEFAULT;
 use crate::reorder::Text;
 use crate::sack_blocks::repeated_part;
 use crate::stack::Stack;
@@ -50,7 +49,7 @@ impl Stack {
             return;
         }
         if text.seq != next || self.hot[id].reorder != NONE {
-            self.text_meets_gap(conn, id, (text, fin), repeated, frame, now);
+            self.text_meets_gap(conn, id, (p, text, fin), repeated, frame, now);
             return;
         }
         if !self.append(id, &text, frame) {
@@ -146,38 +145,6 @@ impl Stack {
         last.len += bytes.len() as u16;
         inbox.bytes += bytes.len() as u32;
         true
-    }
-
-    /// The peer has pushed, so no second segment may follow, and this connection has not yet shown that an
-    /// answer comes soon enough to carry the acknowledgement. An answer in this very turn still carries it.
-    fn answer_unlikely(&self, conn: u32, p: &Parsed) -> bool {
-        p.flags.contains(Flags::PSH) && !self.cold[conn].is_interactive()
-    }
-
-    /// The application wants all data acknowledged at once.
-    fn is_quick(&self, conn: u32) -> bool {
-        let profile = self.cold[conn].profile;
-        profile != DEFAULT && self.profiles.get(profile).quick_ack
-    }
-
-    /// Acknowledge now or a little later (RFC 9293 section 3.8.6.3, RFC 5681 section 4.2).
-    fn owe_ack(&mut self, conn: u32, id: u32, p: &Parsed, len: u32, now: Instant) {
-        let at_once = self.answer_unlikely(conn, p) || self.is_quick(conn);
-        let mss = u32::from(self.cold[conn].mss);
-        self.cold[conn].set(flag::UNANSWERED);
-        let hot = &mut self.hot[id];
-        hot.unacked_bytes += len;
-        let two_full = hot.unacked_bytes >= 2 * mss.saturating_sub(12);
-        if at_once || two_full {
-            let first = !hot.has(hot_flag::ACK_NOW);
-            hot.set(hot_flag::ACK_NOW);
-            self.queue_output(id);
-            if two_full && first {
-                self.receives_in_bulk(conn, id, p, now);
-            }
-        } else if hot.ack_at == Instant::ZERO {
-            hot.ack_at = now + self.config.delayed_ack;
-        }
     }
 
     /// Eighth, FIN: the peer sends no more.

@@ -1,0 +1,289 @@
+//! When received data is acknowledged: at once, or a little later, so that an answer can carry it (RFC 9293 section
+//! 3.8.6.3, RFC 5681 section 4.2). The freedom that the rules leave is used as Linux does. What comes at the beginning, or
+//! after a silence, is acknowledged at once, so that a sender in slow start need not wait; so is what came twice, and
+//! what was marked. Where answers have followed data soon, the acknowledgement waits for the next.
+//!
+//! "At once" is at the end of the turn: an answer that the application gives by then carries the acknowledgement. What is
+//! counted is in the hot block, and gone with it; an idle connection keeps whether it is interactive, and whether
+//! data ever came. So a connection that is read to the end each time is judged as one that was silent: by whether
+//! more than a retransmission timeout has passed.
+
+use core::time::Duration;
+
+use crate::cold::{NONE, Tcb, flag};
+use crate::error::Error;
+use crate::hot::{Hot, hot_flag};
+use crate::parse::Parsed;
+use crate::profile::DEFAULT;
+use crate::rto;
+use crate::stack::{ConnId, Stack};
+use crate::time::Instant;
+use janus_wire::tcp::Flags;
+
+/// Acknowledgements that go at once, one for each segment, at the beginning (TCP_MAX_QUICKACKS).
+const QUICK_MAX: u32 = 16;
+/// The same after a congestion mark (tcp_ecn_check_ce).
+pub(crate) const QUICK_AFTER_MARK: u32 = 2;
+/// No acknowledgement waits longer (TCP_DELACK_MAX); half a second is MUST-40's.
+const LONGEST: Duration = Duration::from_millis(200);
+/// The estimate of the time between segments goes no higher, as nothing waits so long.
+const ESTIMATE_MAX_MS: u32 = 250;
+/// What the peer's segments are taken for before any came (TCP_MSS_DEFAULT, TCP_MIN_MSS).
+const UNSEEN_MSS: u16 = 536;
+const LEAST_MSS: u16 = 88;
+
+/// Of a hot block: what is known of the data that came.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Arrivals {
+    /// Milliseconds, wrapping, of the last data; of the last segment before the block was there.
+    last_ms: u32,
+    /// The largest segment of late, which is taken for the peer's size of full ones.
+    mss: u16,
+    /// About the time between segments in milliseconds (ATO); 0 = none has come since the block is there.
+    ato_ms: u8,
+    /// Acknowledgements that are still to go at once, and above them [`Arrivals::pushed`].
+    counts: u8,
+}
+
+/// Of [`Arrivals::counts`]: the first holds [`QUICK_MAX`].
+const QUICK: u8 = 0x1f;
+const PUSHED_SHIFT: u32 = 5;
+const PUSHED_ONE: u8 = 1 << PUSHED_SHIFT;
+const PUSHED_MORE: u8 = 2 << PUSHED_SHIFT;
+
+impl Arrivals {
+    /// Of a connection that gets a hot block.
+    #[inline]
+    pub(crate) fn of(cold: &Tcb) -> Arrivals {
+        Arrivals {
+            last_ms: cold.last_heard_ms,
+            ato_ms: 0,
+            mss: cold.mss.clamp(LEAST_MSS, UNSEEN_MSS),
+            counts: 0,
+        }
+    }
+
+    /// At least so many are acknowledged at once, as far as the window has room for them (tcp_incr_quickack).
+    fn hurry(&mut self, cold: &Tcb, most: u32) {
+        let fit = cold.receive_window() / (2 * u32::from(self.mss));
+        let fit = if fit == 0 { 2 } else { fit };
+        let quick = self.quick().max(fit.min(most) as u8);
+        self.counts = self.counts & !QUICK | quick;
+    }
+
+    #[inline]
+    fn quick(&self) -> u8 {
+        self.counts & QUICK
+    }
+
+    /// Segments that seemed to be the end of a write, since the last acknowledgement: none, one, or more.
+    #[inline]
+    fn pushed(&self) -> u8 {
+        self.counts & !QUICK
+    }
+
+    #[inline]
+    fn push(&mut self) {
+        let more = match self.pushed() {
+            0 => PUSHED_ONE,
+            _ => PUSHED_MORE,
+        };
+        self.counts = self.counts & QUICK | more;
+    }
+}
+
+/// An acknowledgement of everything received is on its way.
+#[inline]
+pub(crate) fn acknowledged(hot: &mut Hot) {
+    hot.clear(hot_flag::ACK_NOW);
+    hot.ack_at = Instant::ZERO;
+    if hot.unacked_bytes > 0 {
+        hot.unacked_bytes = 0;
+        hot.arrivals.counts = hot.arrivals.quick().saturating_sub(1);
+    }
+}
+
+impl Stack {
+    /// The shortest time that an acknowledgement waits for company (TCP_ATO_MIN).
+    #[inline]
+    fn ato_least_ms(&self) -> u32 {
+        (self.config.delayed_ack.as_millis() as u32).clamp(1, ESTIMATE_MAX_MS)
+    }
+
+    /// Data came in order: what it says of when the next will come (tcp_event_data_recv).
+    #[inline]
+    pub(crate) fn data_came(&mut self, conn: u32, id: u32, p: &Parsed, now: Instant) {
+        let least = self.ato_least_ms();
+        let (cold, hot) = (&mut self.cold[conn], &mut self.hot[id]);
+        cold.set(flag::UNANSWERED);
+        let (arrivals, now_ms) = (&mut hot.arrivals, now.as_millis() as u32);
+        arrivals.mss = arrivals.mss.max(p.payload_len);
+        if p.payload_len < arrivals.mss || p.flags.contains(Flags::PSH) {
+            arrivals.push();
+        }
+        let since = now_ms.wrapping_sub(arrivals.last_ms);
+        arrivals.last_ms = now_ms;
+        let ato = u32::from(arrivals.ato_ms);
+        let is_first = !cold.has_received();
+        if is_first || since > least {
+            let rto_ms = rto::timeout(cold, &self.config, hot.backoff).as_millis() as u32;
+            if is_first || since > rto_ms {
+                // The sender may have begun anew, with a small window.
+                arrivals.hurry(cold, QUICK_MAX);
+                cold.set_received();
+            }
+        }
+        if ato == 0 && p.flags.contains(Flags::PSH) {
+            // What was left of the beginning is not known any more. An end of a write gets the benefit of the doubt.
+            arrivals.hurry(cold, 1);
+        }
+        let ato = match ato {
+            0 => least,
+            _ if since <= least / 2 => ato / 2 + least / 2,
+            _ if since < ato => ato / 2 + since,
+            _ => ato,
+        };
+        arrivals.ato_ms = ato.min(ESTIMATE_MAX_MS) as u8;
+    }
+
+    /// Data is to be acknowledged: now, or a little later (tcp_ack_snd_check).
+    #[inline]
+    pub(crate) fn owe_ack(&mut self, conn: u32, id: u32, p: &Parsed, len: u32, now: Instant) {
+        self.data_came(conn, id, p, now);
+        let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
+        hot.unacked_bytes += len;
+        let full = u32::from(cold.mss.saturating_sub(12));
+        let quick = hot.arrivals.quick() > 0 && !cold.is_interactive();
+        let more_than_one = hot.unacked_bytes > u32::from(hot.arrivals.mss);
+        // What is pushed ends a write; after anything else that is full, more comes.
+        let in_bulk =
+            hot.unacked_bytes >= 2 * full || quick && len >= full && !p.flags.contains(Flags::PSH);
+        if quick || more_than_one || self.acknowledges_all(conn) {
+            let first = !self.hot[id].has(hot_flag::ACK_NOW);
+            self.hot[id].set(hot_flag::ACK_NOW);
+            self.queue_output(id);
+            if in_bulk && first {
+                self.receives_in_bulk(conn, id, p, now);
+            }
+        } else {
+            self.delay_ack(conn, id, now);
+        }
+    }
+
+    /// The application wants all data of the connection acknowledged at once.
+    #[inline]
+    fn acknowledges_all(&self, conn: u32) -> bool {
+        let profile = self.cold[conn].profile;
+        profile != DEFAULT && self.profiles.get(profile).quick_ack
+    }
+
+    /// The acknowledgement waits for company (tcp_send_delayed_ack).
+    fn delay_ack(&mut self, conn: u32, id: u32, now: Instant) {
+        let least = self.config.delayed_ack;
+        let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
+        let mut wait = least;
+        if u32::from(hot.arrivals.ato_ms) > self.config.delayed_ack.as_millis() as u32 {
+            wait = Duration::from_millis(hot.arrivals.ato_ms.into()).min(LONGEST);
+            let srtt = Duration::from_micros(cold.srtt_us().into());
+            if !srtt.is_zero() {
+                wait = wait.min(srtt.max(least));
+            }
+        }
+        if hot.ack_at == Instant::ZERO {
+            hot.ack_at = now + wait;
+        } else if hot.ack_at <= now + wait / 4 {
+            // It would be due at any moment.
+            hot.set(hot_flag::ACK_NOW);
+            self.queue_output(id);
+        } else {
+            hot.ack_at = hot.ack_at.min(now + wait);
+        }
+    }
+
+    /// The acknowledgement has waited in vain (tcp_delack_timer_handler): for longer next time, or, where answers used to
+    /// come, no more.
+    pub(crate) fn delayed_in_vain(&mut self, conn: u32, id: u32) {
+        let least = self.ato_least_ms() as u8;
+        let (cold, hot) = (&mut self.cold[conn], &mut self.hot[id]);
+        let arrivals = &mut hot.arrivals;
+        if cold.is_interactive() {
+            cold.set_interactive(false);
+            arrivals.ato_ms = least;
+        } else {
+            let rto_ms = rto::timeout(cold, &self.config, hot.backoff).as_millis() as u32;
+            let doubled = 2 * u32::from(arrivals.ato_ms);
+            arrivals.ato_ms = doubled.min(rto_ms).min(ESTIMATE_MAX_MS) as u8;
+        }
+    }
+
+    /// The application has read, which may be all that the peer waits for (tcp_cleanup_rbuf).
+    #[inline]
+    pub(crate) fn read_acknowledges(&self, conn: u32, id: u32) -> bool {
+        let (cold, hot) = (&self.cold[conn], &self.hot[id]);
+        if hot.unacked_bytes == 0 {
+            return false;
+        }
+        let pushed = match hot.arrivals.pushed() {
+            0 => false,
+            PUSHED_ONE => !cold.is_interactive(),
+            _ => true,
+        };
+        pushed && hot.inbox.is_empty()
+    }
+
+    /// New data leaves. When it follows what came soon enough, the connection is interactive (tcp_event_data_sent).
+    #[inline]
+    pub(crate) fn note_answer(&mut self, conn: u32, id: u32, now: Instant) {
+        let cold = &mut self.cold[conn];
+        if !cold.has(flag::UNANSWERED) {
+            return;
+        }
+        cold.clear(flag::UNANSWERED);
+        let arrivals = &self.hot[id].arrivals;
+        let since = (now.as_millis() as u32).wrapping_sub(arrivals.last_ms);
+        let soon = match arrivals.ato_ms {
+            0 => self.config.delayed_ack.as_millis() as u32,
+            ato => ato.into(),
+        };
+        if since < soon {
+            cold.set_interactive(true);
+        }
+    }
+
+    /// The next `most` segments, as far as the window goes, are acknowledged at once (tcp_enter_quickack_mode).
+    pub(crate) fn acknowledge_quickly(&mut self, conn: u32, most: u32) {
+        let least = self.ato_least_ms() as u8;
+        let cold = &mut self.cold[conn];
+        cold.set_interactive(false);
+        if cold.hot != NONE {
+            let arrivals = &mut self.hot[cold.hot].arrivals;
+            arrivals.hurry(cold, most);
+            arrivals.ato_ms = least;
+        }
+    }
+
+    /// Something came that had been acknowledged.
+    #[inline]
+    pub(crate) fn acknowledge_repeats_quickly(&mut self, conn: u32) {
+        self.acknowledge_quickly(conn, QUICK_MAX);
+    }
+
+    /// Whether the connection does not count on answers to carry its acknowledgements (Linux: TCP_QUICKACK, as read).
+    pub fn quick_ack(&self, id: ConnId) -> Result<bool, Error> {
+        Ok(!self.cold[self.conn(id)?].is_interactive())
+    }
+
+    /// Has acknowledgements go at once, or wait for answers, until the connection's own use shows otherwise (Linux:
+    /// TCP_QUICKACK, as set). For good: [`crate::SocketOptions::quick_ack`].
+    pub fn set_quick_ack(&mut self, id: ConnId, quick: bool) -> Result<(), Error> {
+        let conn = self.conn(id)?;
+        self.cold[conn].set_interactive(!quick);
+        let hot = self.cold[conn].hot;
+        if quick && hot != NONE && self.hot[hot].unacked_bytes > 0 && self.hot[hot].inbox.is_empty()
+        {
+            self.hot[hot].set(hot_flag::ACK_NOW);
+            self.queue_output(hot);
+        }
+        Ok(())
+    }
+}
