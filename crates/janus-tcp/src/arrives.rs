@@ -76,7 +76,10 @@ impl Stack {
         // Before the first check: PAWS (RFC 7323 section 5.3, R1).
         if !rst && !self.passes_paws(conn, p, now) {
             self.counters.dropped_paws += 1;
-            self.acknowledge_stray(conn, p, now);
+            // Without the option: silence (RFC 7323 section 3.2), but not towards a peer that has begun anew.
+            if p.timestamps.is_some() || p.flags.contains(Flags::SYN) {
+                self.acknowledge_stray(conn, p, now);
+            }
             return;
         }
         if self.answers_our_crossed_syn(conn, p) {

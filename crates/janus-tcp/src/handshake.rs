@@ -150,6 +150,8 @@ impl Stack {
             // SYNs crossed: answer with SYN-ACK and wait for the acknowledgement of ours.
             self.cold[conn].state = State::SynReceived;
             block.set(hot_flag::SYN);
+            // The timer runs from here (RFC 6298 section 5.1).
+            block.rto_at = Instant::ZERO;
         }
         self.queue_output(hot);
     }

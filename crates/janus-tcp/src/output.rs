@@ -272,7 +272,9 @@ impl Stack {
         let (cold, seg) = (&self.cold[conn], &self.segments[at]);
         let hot = &mut self.hot[id];
         let usable = hot.usable_window(cold);
-        if u32::from(seg.len) > usable {
+        // A FIN alone is outside a window that has no room at all.
+        let least = u32::from(seg.len.max(1));
+        if least > usable {
             // To a peer whose window was never as large as two segments, what half of it holds counts as a full
             // segment (section 3.8.6.2.1, the second rule).
             if usable > 0 && usable >= hot.max_snd_wnd / 2 {
