@@ -14,8 +14,8 @@ use janus_sim::script::Script;
 
 mod own;
 
-/// A comment that contains this line says why packetdrill cannot run the script.
-const RUNNER_ONLY: &str = "\n// runner of this repository only.";
+/// A comment with such a line says why packetdrill cannot run the script.
+const RUNNER_ONLY: &str = "\n// Not for the original tool: ";
 /// How long a script may take, in real time: some run for hours of their own.
 const PATIENCE: Duration = Duration::from_secs(60);
 
