@@ -184,7 +184,11 @@ impl Tcb {
     #[inline]
     pub(crate) fn set_snd_wnd(&mut self, window: u32) {
         let wide = self.mss > 0 && window >= 2 * u32::from(self.mss);
-        let was = if wide { WAS_WIDE } else { self.send_window & WAS_WIDE };
+        let was = if wide {
+            WAS_WIDE
+        } else {
+            self.send_window & WAS_WIDE
+        };
         self.send_window = window | was;
     }
 
