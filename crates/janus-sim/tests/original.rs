@@ -119,6 +119,15 @@ fn jobs() -> Vec<Job> {
                 must_pass,
             });
         }
+        // Sockets of AF_INET6 that reach IPv4.
+        if family == "ipv4" && must_pass {
+            jobs.push(Job {
+                path: path.clone(),
+                flags: flags(&script),
+                family: "ipv4-mapped-ipv6",
+                must_pass,
+            });
+        }
         jobs.push(Job {
             path,
             flags: flags(&script),
