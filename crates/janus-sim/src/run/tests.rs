@@ -249,3 +249,22 @@ proptest! {
         }
     }
 }
+
+/// What `autotune/grows_by_what_is_read.pkt` shows does not happen where it was forbidden.
+#[test]
+fn a_receive_buffer_that_is_told_to_stay_as_it_is() {
+    let text = include_str!("../../../../tests/packetdrill/autotune/grows_by_what_is_read.pkt");
+    let script = Script::parse(text).expect("sound");
+    assert!(run_script("test.pkt", &script, &Options::default()).is_ok());
+    let kept = Options {
+        so_flags: "tcp_moderate_rcvbuf=0".into(),
+        ..Options::default()
+    };
+    let failure = run_script("test.pkt", &script, &kept).expect_err("a window that stays");
+    assert!(
+        failure
+            .to_string()
+            .contains("window: expected 497, actual 249"),
+        "{failure}"
+    );
+}

@@ -20,10 +20,13 @@ fn named(name: &str) -> Result<i64, String> {
         .ok_or_else(|| format!("`{name}` is not a name known here"))
 }
 
-/// The same, as a C `int`.
+/// The same, as a C `int`; an unsigned one is the same bits.
 pub(super) fn c_int(expr: &Expr) -> Result<i32, String> {
     let number = int(expr)?;
-    i32::try_from(number).map_err(|_| format!("`{expr}` does not fit a C int"))
+    u32::try_from(number)
+        .map(u32::cast_signed)
+        .or_else(|_| i32::try_from(number))
+        .map_err(|_| format!("`{expr}` does not fit a C int"))
 }
 
 /// The same, where `...` leaves the choice.
