@@ -17,7 +17,7 @@ const FIRST_WINDOW_MAX: u32 = 64 << 10;
 const ORPHAN_RETRIES: u8 = 8;
 
 /// Names whose values change nothing that a peer or an application of this stack could see.
-const WITHOUT_EFFECT: [&str; 43] = [
+const WITHOUT_EFFECT: [&str; 42] = [
     "ip_default_ttl_update",
     "ip_forward",
     "ip_local_port_range",
@@ -45,7 +45,6 @@ const WITHOUT_EFFECT: [&str; 43] = [
     "tcp_mem",
     "tcp_migrate_req",
     "tcp_min_rtt_wlen",
-    "tcp_min_tso_segs",
     "tcp_mtu_probe_floor",
     "tcp_no_metrics_save",
     "tcp_no_ssthresh_metrics_save",
@@ -217,6 +216,7 @@ impl Settings {
                 (config.send_buffer, config.send_buffer_max) = (first, most);
             }
             "tcp_notsent_lowat" => config.not_sent_low = setting.number(1, u32::MAX.into())? as u32,
+            "tcp_min_tso_segs" => config.burst_least = setting.tries(1, 255)?,
             "tcp_moderate_rcvbuf" => config.tune_receive_buffer = setting.switch()?,
             // TIME-WAIT and FIN-WAIT-2 share one time here; in Linux the first is fixed at 60 seconds.
             "tcp_fin_timeout" => config.time_wait = setting.seconds()?,
@@ -312,7 +312,11 @@ impl Settings {
             "mtu" => self.mtu = Some(setting.number(MTU_MIN.into(), u16::MAX.into())? as u16),
             // No setting of TCP in Linux but of the device, `ip link set dev .. gso_max_segs`: with 1 a burst is so many
             // segments, none of which knows of the others.
-            "gso_max_segs" => self.config.push_bursts = setting.number(1, 65_535)? > 1,
+            "gso_max_segs" => {
+                if setting.number(1, 65_535)? == 1 {
+                    self.config.burst_least = 0;
+                }
+            }
             "ip_default_ttl" => self.socket.ttl = Some(setting.tries(1, 255)?),
             "local_ip" => match setting.value.parse() {
                 Ok(address) => self.local.push(address),

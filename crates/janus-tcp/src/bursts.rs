@@ -1,21 +1,17 @@
 //! Where a burst ends, the peer is told with PSH that nothing follows at once (RFC 9293 section 3.9.1.2 lets a sender
 //! push wherever it likes). A receiver that gathers segments before it looks at them then does not wait for more, and one
 //! that delays acknowledgements sees the end of a burst. As in Linux, where a burst is what is handed to the device
-//! as one piece: about a millisecond's worth at the rate the congestion window allows, two segments at least, and a
-//! segment that leaves alone says nothing.
+//! as one piece: about a millisecond's worth at the rate the congestion window allows, [`crate::Config::burst_least`] segments at least, half the
+//! window at most; and a segment that leaves alone says nothing.
 
 use janus_mem::Frame;
 use janus_wire::tcp::Flags;
 use janus_wire::{FlowKey, checksum, ipv4, ipv6};
 
-use crate::cold::Tcb;
-use crate::hot::Hot;
 use crate::stack::Stack;
 
 /// The longest piece, in bytes.
 const PIECE_MAX: u64 = 65_536;
-/// The shortest, in segments.
-const PIECE_LEAST: u32 = 2;
 /// A piece is what leaves in a second divided by two to this power.
 const PIECE_SHIFT: u32 = 10;
 /// Round trips below about two milliseconds allow longer pieces: the longest, halved for each so many microseconds
@@ -49,11 +45,8 @@ impl Burst {
     ) {
         self.sent += 1;
         self.last = last;
-        if self.sent < PIECE_LEAST && full {
-            return;
-        }
         if self.piece == 0 {
-            self.piece = piece(&stack.cold[conn], &stack.hot[id]);
+            self.piece = stack.piece(conn, id);
         }
         if self.sent >= self.piece || !full {
             self.end(stack, conn, out);
@@ -63,9 +56,9 @@ impl Burst {
     /// Nothing more can be sent now.
     pub(crate) fn end(&mut self, stack: &Stack, conn: u32, out: &mut [Frame]) {
         let last = self.last.take();
-        let several = core::mem::take(&mut self.sent) >= PIECE_LEAST;
+        let several = core::mem::take(&mut self.sent) > 1;
         if several
-            && stack.config.push_bursts
+            && stack.config.burst_least > 0
             && let Some(frame) = last.and_then(|at| out.get_mut(at))
         {
             let ip = match stack.cold.key(conn) {
@@ -93,21 +86,28 @@ fn push(tcp: &mut [u8], summed: bool) {
     }
 }
 
-/// How many segments make a piece.
-fn piece(cold: &Tcb, hot: &Hot) -> u32 {
-    let srtt_us = u64::from(cold.srtt_us());
-    let window = u64::from(hot.cwnd.max(hot.pipe));
-    // Twice the window a round trip while it grows fast, a fifth more than it afterwards.
-    let fifths = if hot.cwnd < hot.ssthresh / 2 { 10 } else { 6 };
-    let bytes = match (window * 1_000_000 / 5 * fifths).checked_div(srtt_us) {
-        Some(rate) => {
-            let near = PIECE_MAX.checked_shr((srtt_us >> NEAR_SHIFT).min(63) as u32);
-            (rate >> PIECE_SHIFT) + near.unwrap_or(0)
-        }
-        None => PIECE_MAX,
-    };
-    let mss = u64::from(cold.payload_mss()).max(1);
-    PIECE_LEAST.max((bytes.min(PIECE_MAX) / mss) as u32)
+impl Stack {
+    /// How many segments make a piece.
+    fn piece(&self, conn: u32, id: u32) -> u32 {
+        let (cold, hot) = (&self.cold[conn], &self.hot[id]);
+        let srtt_us = u64::from(cold.srtt_us());
+        let window = u64::from(hot.cwnd.max(hot.pipe));
+        // Twice the window a round trip while it grows fast, a fifth more than it afterwards.
+        let fifths = if hot.cwnd < hot.ssthresh / 2 { 10 } else { 6 };
+        let bytes = match (window * 1_000_000 / 5 * fifths).checked_div(srtt_us) {
+            Some(rate) => {
+                let near = PIECE_MAX.checked_shr((srtt_us >> NEAR_SHIFT).min(63) as u32);
+                (rate >> PIECE_SHIFT) + near.unwrap_or(0)
+            }
+            None => PIECE_MAX,
+        };
+        let mss = u64::from(cold.payload_mss()).max(1);
+        let worth = (bytes.min(PIECE_MAX) / mss) as u32;
+        let half = u64::from(hot.cwnd) / 2 / mss;
+        worth
+            .max(self.config.burst_least.into())
+            .min((half as u32).max(1))
+    }
 }
 
 #[cfg(test)]

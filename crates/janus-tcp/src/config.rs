@@ -106,8 +106,9 @@ pub struct Config {
     pub tail_loss_probe: bool,
     /// Find the congestion window anew after an idle retransmission timeout (RFC 5681 section 4.1).
     pub slow_start_after_idle: bool,
-    /// Tell the peer with PSH where a burst of segments ends, besides where what was written does.
-    pub push_bursts: bool,
+    /// Tell the peer with PSH where a burst of at least so many segments ends, besides where what was written does; 0: do
+    /// not.
+    pub burst_least: u8,
     /// Congestion control.
     pub congestion: Algorithm,
     /// Explicit congestion notification (RFC 3168).
@@ -163,7 +164,7 @@ impl Default for Config {
             rack: true,
             tail_loss_probe: true,
             slow_start_after_idle: true,
-            push_bursts: true,
+            burst_least: 2,
             congestion: Algorithm::default(),
             ecn: Ecn::default(),
             slow_start_limit: None,
@@ -176,10 +177,13 @@ impl Default for Config {
 impl Config {
     /// The shift that lets a 16-bit window name the whole receive buffer (RFC 7323 section 2).
     pub(crate) fn window_scale(&self) -> u8 {
-        let most = self.receive_buffer.max(self.receive_buffer_max);
-        let bits = 32 - (most >> 16).leading_zeros();
-        bits.min(14) as u8
+        scale_for(self.receive_buffer.max(self.receive_buffer_max))
     }
+}
+
+pub(crate) fn scale_for(buffer: u32) -> u8 {
+    let bits = 32 - (buffer >> 16).leading_zeros();
+    bits.min(14) as u8
 }
 
 /// Keys of the stack's hashes. All shards of one server share them, and each start makes new ones.

@@ -28,6 +28,8 @@ pub(crate) struct HalfOpen {
     pub(crate) mss: u16,
     /// The peer's window scale; `NO_SCALE` when it sent none.
     pub(crate) peer_scale: u8,
+    /// Ours, as the SYN-ACK offers it.
+    pub(crate) own_scale: u8,
     /// What both SYNs agreed on, as bits of [`crate::cold::flag`]: the connection begins with them.
     pub(crate) flags: u8,
     pub(crate) tries: u8,

@@ -9,6 +9,7 @@ use janus_wire::tcp::{Flags, Options};
 use janus_wire::{FlowKey, SeqNum};
 
 use crate::cold::{NONE, State, flag};
+use crate::config;
 use crate::congestion;
 use crate::ecn;
 use crate::emit::Outgoing;
@@ -90,6 +91,14 @@ impl Stack {
     pub(crate) fn first_window(&self, profile: u8) -> u16 {
         let buffer = self.profiles.receive_buffer(profile, &self.config);
         buffer.min(0xffff) as u16
+    }
+
+    /// The scale that a SYN offers. Where the application says how large the buffer is to be, it does not grow.
+    pub(crate) fn window_scale(&self, profile: u8) -> u8 {
+        match self.profiles.get(profile).receive_buffer {
+            Some(buffer) => config::scale_for(buffer),
+            None => self.config.window_scale(),
+        }
     }
 
     /// The SYN-SENT state (section 3.10.7.3).
@@ -174,7 +183,7 @@ impl Stack {
         let profile = self.cold[conn].profile;
         let mss = self.usable_mss(&p.key, &options, profile);
         let agreed = self.agreed(&options) | ecn::agreed(&self.config, p);
-        let scale = self.config.window_scale();
+        let scale = self.window_scale(profile);
         let window = u32::from(self.first_window(profile));
         let cold = &mut self.cold[conn];
         cold.rcv_nxt = p.seq + 1;

@@ -143,7 +143,7 @@ impl Stack {
     fn say_syn(&mut self, conn: u32, id: u32, now: Instant) {
         let window = self.first_window(self.cold[conn].profile);
         let mss = self.largest_segment(&self.cold.key(conn), self.cold[conn].profile);
-        let scale = self.config.window_scale();
+        let scale = self.window_scale(self.cold[conn].profile);
         let user_timeout = self.timeout_in_syn(self.cold[conn].profile, self.hot[id].backoff);
         let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
         hot.clear(hot_flag::SYN);

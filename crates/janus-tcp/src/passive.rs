@@ -50,6 +50,7 @@ impl Stack {
             sent_at: now,
             listener: id.0,
             mss: self.usable_mss(&p.key, &options, profile),
+            own_scale: self.window_scale(self.listeners.profile(id.0)),
             peer_scale: options
                 .window_scale
                 .filter(|_| self.config.window_scaling)
@@ -92,7 +93,7 @@ impl Stack {
         let profile = self.listeners.profile(record.listener);
         let options = Options {
             mss: Some(self.largest_segment(&key, profile)),
-            window_scale: scaled.then(|| self.config.window_scale()),
+            window_scale: scaled.then_some(record.own_scale),
             timestamps: record
                 .has(flag::TIMESTAMPS)
                 .then_some((clock, record.ts_recent)),
@@ -255,7 +256,7 @@ impl Stack {
         };
         let scaled = record.peer_scale != NO_SCALE;
         let scales = if scaled {
-            self.config.window_scale() << 4 | record.peer_scale
+            record.own_scale << 4 | record.peer_scale
         } else {
             0
         };

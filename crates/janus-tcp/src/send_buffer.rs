@@ -88,7 +88,7 @@ impl Stack {
     /// offered (tcp_xmit_size_goal, tcp_bound_to_half_wnd).
     fn size_goal(&self, hot: &Hot) -> u32 {
         let mss = u32::from(self.cold[hot.conn].payload_mss()).max(1);
-        if !self.config.push_bursts {
+        if self.config.burst_least == 0 {
             return mss;
         }
         let window = match hot.max_snd_wnd {

@@ -78,6 +78,7 @@ impl Stack {
                 .mss
                 .min(self.largest_segment(&p.key, self.listeners.profile(id.0))),
             peer_scale: offer.peer_scale,
+            own_scale: self.window_scale(self.listeners.profile(id.0)),
             flags: offer.flags,
             ..HalfOpen::default()
         };
