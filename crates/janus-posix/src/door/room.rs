@@ -292,7 +292,6 @@ impl Room {
                         && !visit.ended
                         && until.is_none_or(|until| until > now) =>
                 {
-                    visit.changed = false;
                     self.sleep_until_woken(&mut visit, own, until, &mut carried);
                 }
                 outcome => {
@@ -334,7 +333,8 @@ impl Room {
         while waits(visit) {
             let visits = self.visits.load(Ordering::SeqCst);
             visit.sleep(LOOK_AFTER);
-            if waits(visit) && self.is_waited_for(visits) && carried.step(visit) {
+            let nobody_moves = waits(visit) && !visit.is_woken() && self.is_waited_for(visits);
+            if nobody_moves && carried.step(visit, own) {
                 return;
             }
         }
@@ -409,8 +409,8 @@ struct Carried {
 }
 
 impl Carried {
-    /// Moves the clock to the next thing that happens, as far as that is allowed.
-    fn step(&mut self, visit: &mut Visit<'_>) -> bool {
+    /// Moves the clock to the next thing that happens, as far as that is allowed; the others look first.
+    fn step(&mut self, visit: &mut Visit<'_>, own: i32) -> bool {
         let now = visit.micros();
         let limit = *self.limit.get_or_insert(now + CARRY_MAX);
         if now >= limit {
@@ -418,7 +418,9 @@ impl Carried {
         }
         let target = visit.first_until().unwrap_or(limit).clamp(now, limit);
         visit.host.step(target);
+        visit.waiters.retain(|waiter| waiter.thread != own);
         visit.changed = true;
+        visit.hand_over();
         self.here = true;
         true
     }

@@ -1,6 +1,6 @@
 //! poll, epoll, timeouts of blocking calls, pipes and splice.
 
-use super::waiting::while_waiting;
+use super::waiting::{announce, while_waiting};
 use super::*;
 use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT};
 use std::ptr::null_mut;
@@ -74,6 +74,42 @@ fn a_waiting_call_carries_the_clock_when_it_is_waited_for() {
         "{} us",
         at - begun
     );
+}
+
+#[test]
+fn several_calls_wait_each_for_its_own() {
+    let (tool, fd, peer, next) = connected();
+    let begun = tool.time();
+    let (sender, receiver) = mpsc::channel();
+    let waits = |timeout: c_int| {
+        announce(&sender);
+        let told = poll(&tool, &mut [(fd, POLLIN)], timeout);
+        (told, tool.time() - begun)
+    };
+    let took = |(told, at): (tool::Outcome, i64), expected: i64| {
+        assert_eq!(told, Ok(0));
+        assert!((expected..expected + 20).contains(&at), "{at} us");
+    };
+    // One after the other ends, whoever moves the clock.
+    thread::scope(|scope| {
+        let patient = scope.spawn(|| waits(400));
+        let hasty = scope.spawn(|| waits(150));
+        until_asleep(&receiver);
+        until_asleep(&receiver);
+        tool.usleep(100_000);
+        took(hasty.join().unwrap(), 150_000);
+        took(patient.join().unwrap(), 400_000);
+    });
+    // What both wait for wakes both.
+    thread::scope(|scope| {
+        let both = [scope.spawn(|| waits(-1)), scope.spawn(|| waits(-1))];
+        until_asleep(&receiver);
+        until_asleep(&receiver);
+        tool.send(&peer.packet(PSH_ACK, 1_001, next, b"x")).unwrap();
+        for waiting in both {
+            assert_eq!(waiting.join().unwrap().0, Ok(1));
+        }
+    });
 }
 
 #[test]

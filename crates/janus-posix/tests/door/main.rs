@@ -212,17 +212,26 @@ fn wrong_flags_are_told_and_nothing_works() {
     assert!(said.contains("no_such_thing"), "{said}");
 }
 
-/// What a thread does that may wait: where it is, until it is asleep.
-fn until_asleep(thread: &mpsc::Receiver<i32>) -> i32 {
-    let thread = thread.recv().unwrap();
+/// Waits until a thread that said its number sleeps, and not only for a moment, in the lock of a channel.
+fn until_asleep(announced: &mpsc::Receiver<i32>) -> i32 {
+    // Not asleep itself as one is who waits for another thread: that would tell a waiting call to move the clock.
+    let thread = loop {
+        match announced.try_recv() {
+            Ok(thread) => break thread,
+            Err(_) => thread::sleep(Duration::from_millis(1)),
+        }
+    };
+    let mut asleep = 0;
     for _ in 0..5_000 {
         let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
         // The name may hold anything; the state comes after its closing bracket.
-        if stat
-            .rsplit(')')
-            .next()
-            .is_some_and(|rest| rest.starts_with(" S"))
-        {
+        let state = stat.rsplit(')').next().unwrap_or_default();
+        asleep = if state.starts_with(" S") {
+            asleep + 1
+        } else {
+            0
+        };
+        if asleep == 3 {
             return thread;
         }
         thread::sleep(Duration::from_millis(1));

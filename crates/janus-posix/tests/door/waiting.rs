@@ -4,7 +4,7 @@ use super::*;
 use std::sync::mpsc::Sender;
 
 /// Says which thread this is, just before a call that waits.
-fn announce(to: &Sender<i32>) {
+pub(crate) fn announce(to: &Sender<i32>) {
     // SAFETY: the call takes nothing and cannot fail.
     to.send(unsafe { libc::gettid() }).unwrap();
 }
