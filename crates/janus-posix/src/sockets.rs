@@ -452,11 +452,8 @@ impl Sockets {
     }
 
     fn let_go(&mut self, now: Instant, conn: ConnId, linger: Option<i32>) -> Option<Lingering> {
-        let state = self.stack.status(conn).map(|status| status.state);
-        // tcp_need_reset: when both have said FIN there is nothing to reset.
-        let over = matches!(state, Ok(TcpState::Closing | TcpState::LastAck));
         match linger {
-            Some(0) if !over => self.stack.abort(now, conn),
+            Some(0) => self.stack.abort(now, conn),
             _ => self.stack.close(now, conn),
         }
         let seconds = linger.filter(|seconds| *seconds != 0)?;

@@ -269,6 +269,7 @@ impl Stack {
     /// Minshall's variant (RFC 9293 appendix A.3): a small segment waits for a small one only, so that the end
     /// of a large write does not wait for a delayed acknowledgement.
     fn may_send(&mut self, conn: u32, id: u32, at: u32, now: Instant) -> bool {
+        let urgent = self.sends_urgent(conn, id);
         let (cold, seg) = (&self.cold[conn], &self.segments[at]);
         let hot = &mut self.hot[id];
         let usable = hot.usable_window(cold);
@@ -298,7 +299,7 @@ impl Stack {
         let last = seg.has(seg_flag::FIN);
         let small_in_flight = hot.small_end.gt(hot.snd_una);
         // What has more behind it can grow no more (tcp_write_xmit asks only the last).
-        if full || last || seg.next != NONE || hot.ending == Ending::Push {
+        if full || last || urgent || seg.next != NONE || hot.ending == Ending::Push {
             return true;
         }
         if hot.ending == Ending::More {

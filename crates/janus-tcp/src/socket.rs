@@ -214,8 +214,12 @@ impl Stack {
         let cold = &self.cold[conn];
         let unread = cold.hot != NONE && !self.hot[cold.hot].inbox.is_empty();
         let reset = self.profiles.get(cold.profile).reset_on_close;
-        if unread || reset || cold.state == State::SynSent {
+        if unread {
             self.abort_conn(conn, now);
+            return;
+        }
+        if reset || cold.state == State::SynSent {
+            self.abort(now, id);
             return;
         }
         if self.orphan(conn, now) {
@@ -253,22 +257,29 @@ impl Stack {
         }
     }
 
-    /// Ends a connection at once, with a reset.
+    /// Ends a connection at once, with a reset unless both sides have closed: then it is only forgotten (RFC 9293
+    /// section 3.10.5).
     pub fn abort(&mut self, now: Instant, id: ConnId) {
         self.now = now;
-        if let Ok(conn) = self.conn(id) {
-            self.abort_conn(conn, now);
+        let Ok(conn) = self.conn(id) else { return };
+        match self.cold[conn].state {
+            State::Closing | State::LastAck => self.forget(conn),
+            _ => self.abort_conn(conn, now),
         }
     }
 
     pub(crate) fn abort_conn(&mut self, conn: u32, now: Instant) {
+        self.reset_peer(conn, now);
+        self.forget(conn);
+    }
+
+    fn forget(&mut self, conn: u32) {
         let cold = &mut self.cold[conn];
         cold.reader = NONE;
         if !cold.has(flag::ORPHAN) {
             cold.set(flag::ORPHAN);
             self.orphans += 1;
         }
-        self.reset_peer(conn, now);
         let hot = self.cold[conn].hot;
         if hot != NONE {
             self.hot[hot].writer = NONE;

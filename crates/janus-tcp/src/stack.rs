@@ -336,6 +336,9 @@ impl Stack {
         if matches!(cold.state, State::SynSent | State::SynReceived) || cold.has(flag::FIN_QUEUED) {
             return;
         }
+        if self.hot[id].has(hot_flag::URGENT) && self.awaits_urgent(conn, id) {
+            return;
+        }
         self.detach_recovery(id);
         self.forget_urgent(id);
         let (cold, hot) = (&mut self.cold[conn], &mut self.hot[id]);

@@ -76,6 +76,23 @@ impl Stack {
         (end - read).max(0) as u32
     }
 
+    /// Whether the mark lies in what is still to come: it is remembered in the hot block.
+    pub(crate) fn awaits_urgent(&self, conn: u32, hot: u32) -> bool {
+        self.cold[conn].state.can_receive()
+            && !self.cold[conn].has(flag::ORPHAN)
+            && self.urgent_left(conn, hot) > 0
+    }
+
+    /// Whether the next segment to be sent is urgent. Such data waits for nothing but windows (Linux: tcp_nagle_test).
+    pub(crate) fn sends_urgent(&self, conn: u32, hot: u32) -> bool {
+        self.hot[hot].has(hot_flag::URGENT)
+            && self
+                .urgents
+                .get(&hot)
+                .and_then(|urgent| urgent.sent)
+                .is_some_and(|end| end.gt(self.cold[conn].snd_nxt))
+    }
+
     /// Sixth check of section 3.10.7.4: the pointer moves forward only, and the application is told when it does
     /// (MUST-32), also while our window is shut (MUST-66).
     pub(crate) fn urgent_arrives(&mut self, conn: u32, p: &Parsed, frame: &Frame, now: Instant) {
