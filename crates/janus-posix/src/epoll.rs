@@ -328,6 +328,9 @@ impl Sockets {
         if let Some(instance) = self.table.epoll(epoll) {
             self.items.push(&mut instance.own, own, id);
         }
+        if first == NO_ITEM {
+            self.note_stage(target);
+        }
         self.arm(target);
         self.look_at(now, id);
     }

@@ -101,7 +101,14 @@ impl Sockets {
     pub fn bind(&mut self, fd: i32, address: SocketAddr) -> Result<()> {
         let socket = self.table.peek(fd)?;
         let family = socket.family;
-        let wrong_time = socket.state != State::Idle || socket.bound.is_some();
+        // A connection that is over and had no port of its own has none any more (tcp_set_state).
+        let over = socket.state.connection().is_some_and(|conn| {
+            let status = self.stack.status(conn);
+            status.is_ok_and(|status| status.state == TcpState::Closed)
+        });
+        let has_port = socket.bound.is_some() && (socket.port_given || !over);
+        let wrong_time = !(socket.state == State::Idle || over) || has_port;
+        let port_given = address.port() != 0;
         // The address is looked at first (__inet_bind).
         let address = family.inner(address, Errno::EINVAL)?;
         let ip = address.ip();
@@ -120,7 +127,10 @@ impl Sockets {
             }
             _ => address,
         };
-        self.change(fd, |socket| socket.bound = Some(Box::new(address)))
+        self.change(fd, |socket| {
+            socket.bound = Some(Box::new(address));
+            socket.port_given = port_given;
+        })
     }
 
     /// What a socket would be to others at an address.
@@ -204,11 +214,7 @@ impl Sockets {
         let listener = self
             .stack
             .listen_as(local, family.v6_only, reuse_port, backlog)?;
-        self.change(fd, |socket| {
-            socket.state = State::Listening(listener);
-            // tcp_disconnect of a listener that stops resets it; until then what was shut stays.
-            socket.error = 0;
-        })?;
+        self.change(fd, |socket| socket.state = State::Listening(listener))?;
         let options = self.table.peek(fd)?.options.tcp;
         self.stack.set_listener_options(listener, &options)?;
         self.apply_deferral(fd)?;
@@ -263,6 +269,8 @@ impl Sockets {
         let socket = self.table.peek(fd)?;
         match socket.state {
             State::Listening(_) | State::Connected(_) => Err(Errno::EISCONN),
+            // SS_DISCONNECTING.
+            State::Connecting(_) if socket.disconnecting => Err(Errno::EINVAL),
             State::Connecting(conn) => self.connect_outcome(now, fd, conn),
             State::Idle => {
                 let remote = socket.family.inner(remote, Errno::ENETUNREACH)?;
@@ -339,7 +347,9 @@ impl Sockets {
         // Fails only for a descriptor that is not open.
         let _ = self.change(fd, |socket| {
             socket.state = State::Idle;
-            (socket.read_shut, socket.write_shut) = (false, false);
+            socket.forget_port();
+            socket.disconnecting = false;
+            (socket.read_shut, socket.write_shut, socket.fin_asked) = (false, false, false);
             (socket.error, socket.error_told) = (0, false);
         });
         self.stack.abort(now, conn);
@@ -348,16 +358,19 @@ impl Sockets {
     /// `connect(2)` to `AF_UNSPEC`: whatever the socket was, it is neither connected nor listening any more.
     pub fn disconnect(&mut self, now: Instant, fd: i32) -> Result<()> {
         match self.table.peek(fd)?.state {
-            State::Idle => {}
+            State::Idle => {
+                let socket = self.table.get(fd)?;
+                (socket.read_shut, socket.write_shut) = (false, false);
+            }
             State::Listening(_) => self.stop_listening(now, fd)?,
             State::Connecting(conn) | State::Connected(conn) => {
-                let status = self.stack.status(conn)?;
+                // tcp_disconnect: an end that is not an orderly one is an error, and one that is there stays.
+                let error = match self.stack.status(conn)?.state {
+                    TcpState::Closed => self.pending_error(fd).map_or(0, |error| error.0),
+                    _ => Errno::ECONNRESET.0,
+                };
                 self.fall_back_to_idle(now, fd, conn);
-                // tcp_disconnect: an end that is not an orderly one.
-                let reset = !matches!(status.state, TcpState::Closed);
-                if reset {
-                    self.table.get(fd)?.error = Errno::ECONNRESET.0 as u8;
-                }
+                self.table.get(fd)?.error = error as u8;
             }
         }
         self.happened(slot_of(fd)?, ALL);
@@ -367,7 +380,10 @@ impl Sockets {
     fn stop_listening(&mut self, now: Instant, fd: i32) -> Result<()> {
         if let State::Listening(listener) = self.table.peek(fd)?.state {
             self.stack.unlisten(now, listener);
-            self.change(fd, |socket| socket.state = State::Idle)?;
+            self.change(fd, |socket| {
+                socket.state = State::Idle;
+                socket.forget_port();
+            })?;
         }
         Ok(())
     }
@@ -399,11 +415,20 @@ impl Sockets {
                 match self.stack.status(conn)?.state {
                     TcpState::SynSent => {
                         self.fall_back_to_idle(now, fd, conn);
+                        self.table.get(fd)?.error = Errno::ECONNRESET.0 as u8;
                         Ok(())
                     }
-                    TcpState::Closed => self.shut(fd, read, write).and(Err(Errno::ENOTCONN)),
+                    TcpState::Closed => {
+                        self.shut(fd, read, write)?;
+                        let socket = self.table.get(fd)?;
+                        socket.disconnecting |= socket.state == State::Connecting(conn);
+                        Err(Errno::ENOTCONN)
+                    }
                     _ => {
                         self.shut(fd, read, write)?;
+                        let socket = self.table.get(fd)?;
+                        socket.state = State::Connected(conn);
+                        socket.fin_asked |= write;
                         if write {
                             self.stack.shutdown_write(now, conn)?;
                         }

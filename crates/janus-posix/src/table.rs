@@ -109,6 +109,12 @@ pub(crate) struct Socket {
     /// `shutdown` was called.
     pub(crate) read_shut: bool,
     pub(crate) write_shut: bool,
+    /// The program named the port, and keeps it whatever becomes of the socket (SOCK_BINDPORT_LOCK).
+    pub(crate) port_given: bool,
+    /// An attempt that failed was shut down before it was told (SS_DISCONNECTING).
+    pub(crate) disconnecting: bool,
+    /// It was while there was a connection whose end it could ask for.
+    pub(crate) fin_asked: bool,
     /// The connection's error was told once; from then on it is merely closed.
     pub(crate) error_told: bool,
     /// Somebody waits for it who is no epoll instance.
@@ -129,8 +135,20 @@ impl Socket {
             close_on_exec: false,
             read_shut: false,
             write_shut: false,
+            port_given: false,
+            disconnecting: false,
+            fin_asked: false,
             error_told: false,
             waited: false,
+        }
+    }
+}
+
+impl Socket {
+    /// A port that the program did not name goes when the socket is neither connected nor listening any more.
+    pub(crate) fn forget_port(&mut self) {
+        if !self.port_given {
+            self.bound = None;
         }
     }
 }

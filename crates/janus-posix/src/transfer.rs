@@ -298,7 +298,7 @@ impl Sockets {
         let status = self.stack.status(socket.state.connection()?).ok()?;
         let error = status.failure?;
         // tcp_reset: in CLOSE-WAIT a reset is a broken pipe.
-        let half_closed = status.peer_fin && !socket.write_shut;
+        let half_closed = status.peer_fin && !socket.fin_asked;
         Some(match error {
             janus_tcp::Error::ConnectionReset if half_closed => Errno::EPIPE,
             error => error.into(),

@@ -69,6 +69,16 @@ impl Sockets {
         }
     }
 
+    /// What is so already is no news to one who begins to watch.
+    pub(crate) fn note_stage(&mut self, slot: u32) {
+        if let Some(Entry::Socket(socket)) = self.table.entry_mut(slot)
+            && let Some(conn) = socket.state.connection()
+            && let Ok(status) = self.stack.status(conn)
+        {
+            socket.seen = stage(status.state, status.peer_fin);
+        }
+    }
+
     /// Leaves word that somebody would write and cannot (SOCK_NOSPACE).
     pub(crate) fn arm_writer(&mut self, now: Instant, slot: u32) {
         let Some(Entry::Socket(socket)) = self.table.entry(slot) else {
