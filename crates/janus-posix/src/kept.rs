@@ -1,7 +1,5 @@
 //! Options that are taken and told as Linux does, and that change nothing here: there is no queueing discipline, no routing by
-//! mark, no device to look at. A program that sets them goes on working; [`docs/sockets.md`] names each.
-//!
-//! [`docs/sockets.md`]: https://example.org/janus
+//! mark, no device to look at. A program that sets them goes on working; `docs/sockets.md` names each.
 
 use crate::abi;
 use crate::errno::Errno;

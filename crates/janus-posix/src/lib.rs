@@ -1,8 +1,13 @@
-//! BSD sockets with Linux's errno values over one [`janus_tcp::Stack`].
+//! BSD sockets, poll and epoll with Linux's errno values over one [`janus_tcp::Stack`].
 //!
-//! This is the layer that programs written for the kernel's sockets meet: the script runner today, a C interface
-//! tomorrow. It never waits: where the kernel would block, a call says `EAGAIN` (or `EINPROGRESS`, `EALREADY`), and
-//! whoever has a thread to block decides, by [`Sockets::is_nonblocking`], whether to call again or to pass the error on.
+//! This is the layer that programs written for the kernel's sockets meet: the script runner, a C interface, and what the
+//! runtime makes of it later. It never waits. Where the kernel would block, a call says so ([`Progress::Blocked`], or `EAGAIN`,
+//! `EINPROGRESS`, `EALREADY`); [`Sockets::wait`] leaves word, [`Sockets::next_woken`] names the descriptor once when the call
+//! should be tried again, and how long to wait is told by SO_RCVTIMEO, SO_SNDTIMEO and SO_LINGER. What is ready is learned
+//! from the stack's wake-ups, so that [`Sockets::epoll_wait`] costs what is ready and not what is watched: with ten million
+//! sockets no call looks at them all, and each is a record of 64 bytes at most.
+//!
+//! `docs/sockets.md` says of each call, flag and option what becomes of it; `tests/kernel_semantics` asks the kernel the same.
 //! What never lives here: threads, clocks, and anything of TCP itself.
 
 // Unsafe code is for C's pointers only, and those stay in `door`.

@@ -65,9 +65,13 @@ impl Janus {
         Ok((fd, host, address, now))
     }
 
-    fn add(&mut self, who: Who, fd: i32) {
+    fn add(&mut self, who: Who, fd: i32) -> Result<()> {
         self.open.retain(|(other, _)| *other != who);
         self.open.push((who, fd));
+        let (fd, host, _, now) = self.at(who)?;
+        let on = 1i32.to_ne_bytes();
+        host.sockets
+            .setsockopt(now, fd, abi::SOL_TCP, abi::TCP_NODELAY, &on)
     }
 
     fn number(&mut self, who: Who, level: i32, name: i32) -> Result<i64> {
@@ -105,8 +109,7 @@ impl Janus {
                 };
                 let kind = abi::SOCK_STREAM | abi::SOCK_NONBLOCK;
                 let fd = host.sockets.socket(abi::AF_INET, kind, 0)?;
-                self.add(who, fd);
-                Ok(0)
+                done(self.add(who, fd))
             }
             Op::Bind(who) => {
                 let (fd, host, address, _) = self.at(who)?;
@@ -124,8 +127,7 @@ impl Janus {
             Op::Accept(who, new) => {
                 let (fd, host, ..) = self.at(who)?;
                 let (accepted, _) = host.sockets.accept4(fd, abi::SOCK_NONBLOCK)?;
-                self.add(new, accepted);
-                Ok(0)
+                done(self.add(new, accepted))
             }
             Op::Connect(who) => {
                 let to = self.listener.unwrap_or(NOWHERE);

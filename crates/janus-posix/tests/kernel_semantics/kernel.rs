@@ -43,6 +43,8 @@ impl Kernel {
     }
 
     fn add(&mut self, who: Who, fd: OwnedFd) {
+        // Else a small segment waits for an acknowledgement that is delayed.
+        sockopt::set_tcp_nodelay(&fd, true).expect("an option");
         self.open.retain(|(other, _)| *other != who);
         self.open.push((who, fd));
     }

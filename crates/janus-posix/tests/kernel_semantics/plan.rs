@@ -110,7 +110,6 @@ const TRUNC: i32 = 0x20;
 const WAITALL: i32 = 0x100;
 const ERRQUEUE: i32 = 0x2000;
 const NOSIGNAL: i32 = 0x4000;
-const MORE: i32 = 0x8000;
 
 /// A listener and a client, connected and accepted.
 fn connected() -> Vec<Op> {
@@ -313,7 +312,6 @@ pub(crate) fn probes() -> Vec<Op> {
         ReadNothing(Client),
         Send(Client, 5, NOSIGNAL),
         Send(Client, 0, NOSIGNAL),
-        Send(Client, 5, NOSIGNAL | MORE),
         Shutdown(Client, RD),
         Shutdown(Client, WR),
         Shutdown(Client, RDWR),
