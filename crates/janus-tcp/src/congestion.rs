@@ -127,7 +127,7 @@ fn restart(hot: &mut Hot, cold: &Tcb, config: &Config, idle_ms: u32) {
     // Most windows are no larger, and need not be compared with a timeout.
     if hot.cwnd <= window
         || !config.slow_start_after_idle
-        || u128::from(idle_ms) <= rto::timeout(cold, config, 0).as_millis()
+        || u64::from(idle_ms) <= rto::timeout_ns(cold, config, 0) / 1_000_000
     {
         return;
     }

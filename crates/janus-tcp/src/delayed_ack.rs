@@ -126,7 +126,7 @@ impl Stack {
         let ato = u32::from(arrivals.ato_ms);
         let is_first = !cold.has_received();
         if is_first || since > least {
-            let rto_ms = rto::timeout(cold, &self.config, hot.backoff).as_millis() as u32;
+            let rto_ms = (rto::timeout_ns(cold, &self.config, hot.backoff) / 1_000_000) as u32;
             if is_first || since > rto_ms {
                 // The sender may have begun anew, with a small window.
                 arrivals.hurry(cold, QUICK_MAX);
@@ -210,7 +210,7 @@ impl Stack {
             cold.set_interactive(false);
             arrivals.ato_ms = least;
         } else {
-            let rto_ms = rto::timeout(cold, &self.config, hot.backoff).as_millis() as u32;
+            let rto_ms = (rto::timeout_ns(cold, &self.config, hot.backoff) / 1_000_000) as u32;
             let doubled = 2 * u32::from(arrivals.ato_ms);
             arrivals.ato_ms = doubled.min(rto_ms).min(ESTIMATE_MAX_MS) as u8;
         }

@@ -35,7 +35,7 @@ impl Stack {
             return;
         }
         if restart || hot.rtx_at == Instant::ZERO {
-            hot.rtx_at = now + rto::timeout(cold, &self.config, hot.backoff);
+            hot.rtx_at = now.after_nanos(rto::timeout_ns(cold, &self.config, hot.backoff));
         }
         hot.rto_at = hot.rtx_at;
         if let Some(at) = self.probe_at(conn, id, now) {
@@ -214,7 +214,7 @@ impl Stack {
         hot.pipe += u32::from(seg.len);
         if at == hot.flight.head {
             // What the acknowledgement waits for has a whole timeout again.
-            hot.rtx_at = now + rto::timeout(cold, &self.config, hot.backoff);
+            hot.rtx_at = now.after_nanos(rto::timeout_ns(cold, &self.config, hot.backoff));
             if hot.timer_kind == TimerKind::Rto {
                 hot.rto_at = hot.rtx_at;
             }

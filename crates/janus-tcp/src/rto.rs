@@ -7,6 +7,7 @@ use janus_wire::SeqNum;
 use crate::cold::Tcb;
 use crate::config::Config;
 use crate::hot::Hot;
+use crate::time::nanos;
 
 /// Clock granularity G: a millisecond is finer than any timeout here.
 const GRANULARITY_US: u32 = 1_000;
@@ -123,19 +124,26 @@ pub(crate) fn sample_of_many(cold: &mut Tcb, hot: &mut Hot, ack: SeqNum, rtt_us:
 /// RTO = SRTT + max(G, 4 RTTVAR), doubled `backoff` times (2.3, 5.5), and no more than the configured bound (2.5). The
 /// configured least is added to SRTT, as in Linux, where section 2.4 would have the sum be no less than it: the path
 /// that never varies still has a peer at its end that may put acknowledgements off.
-#[inline]
 pub(crate) fn timeout(cold: &Tcb, config: &Config, backoff: u8) -> Duration {
-    let base = if cold.srtt_us() == 0 {
+    Duration::from_nanos(timeout_ns(cold, config, backoff))
+}
+
+/// The same in nanoseconds, for those who ask with every segment.
+#[inline]
+pub(crate) fn timeout_ns(cold: &Tcb, config: &Config, backoff: u8) -> u64 {
+    let srtt_us = u64::from(cold.srtt_us());
+    let base = if srtt_us == 0 {
         match cold.rttvar_us & VARIATION {
-            0 => config.rto_initial,
-            _ => config.rto_initial.max(AFTER_LOST_SYN),
+            0 => nanos(config.rto_initial),
+            _ => nanos(config.rto_initial.max(AFTER_LOST_SYN)),
         }
     } else {
-        let spread = Duration::from_micros(u64::from((4 * variation(cold)).max(GRANULARITY_US)));
-        Duration::from_micros(u64::from(cold.srtt_us())) + spread.max(config.rto_min)
+        let variation = u64::from(cold.rttvar_us & VARIATION);
+        let spread = (4 * variation).max(GRANULARITY_US.into()) * 1_000;
+        srtt_us * 1_000 + spread.max(nanos(config.rto_min))
     };
-    let factor = 1u32 << backoff.min(16);
-    base.saturating_mul(factor).min(config.rto_max)
+    let factor = 1u64 << backoff.min(16);
+    base.saturating_mul(factor).min(nanos(config.rto_max))
 }
 
 #[cfg(test)]

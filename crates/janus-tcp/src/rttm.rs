@@ -6,8 +6,6 @@
 //! measured by it (Karn's algorithm); but the peer echoes the timestamp of that transmission, so with the timestamps
 //! option a round trip is measured after a loss too, in milliseconds. Linux chooses the same way.
 
-use core::ops::RangeInclusive;
-
 use crate::cold::flag;
 use crate::congestion;
 use crate::isn;
@@ -23,12 +21,23 @@ const OLDEST_ECHO_MS: u32 = 120_000;
 const TICK_US: u32 = 1_000;
 
 /// When the segments were sent that an acknowledgement takes out of flight.
-#[derive(Default)]
 pub(crate) struct Acked {
-    /// Microseconds since the last transmission of the oldest and of the newest.
-    ages: Option<RangeInclusive<u32>>,
+    /// Microseconds since the last transmission of the newest and of the oldest; the first is the greater where there is
+    /// none.
+    newest_us: u32,
+    oldest_us: u32,
     /// One of them was sent more than once.
     resent: bool,
+}
+
+impl Default for Acked {
+    fn default() -> Acked {
+        Acked {
+            newest_us: u32::MAX,
+            oldest_us: 0,
+            resent: false,
+        }
+    }
 }
 
 impl Acked {
@@ -36,10 +45,13 @@ impl Acked {
     #[inline]
     pub(crate) fn add(&mut self, age_us: u32, resent: bool) {
         self.resent |= resent;
-        self.ages = Some(match self.ages.take() {
-            None => age_us..=age_us,
-            Some(ages) => age_us.min(*ages.start())..=age_us.max(*ages.end()),
-        });
+        self.newest_us = self.newest_us.min(age_us);
+        self.oldest_us = self.oldest_us.max(age_us);
+    }
+
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.newest_us > self.oldest_us
     }
 }
 
@@ -58,19 +70,21 @@ impl Stack {
     ) {
         let mut from_sack = Acked::default();
         let mut acked = acked;
-        if let (true, Some(sent_us)) = (acked.resent || acked.ages.is_none(), news.sacked_sent_us) {
+        if let (true, Some(sent_us)) = (acked.resent || acked.is_empty(), news.sacked_sent_us) {
             // What is SACKed at once and was sent once measures as well, and in microseconds.
             from_sack.add((now.as_micros() as u32).wrapping_sub(sent_us), false);
             acked = &from_sack;
         }
-        let Some(ages) = &acked.ages else { return };
+        if acked.is_empty() {
+            return;
+        }
         let rtt_us = if !acked.resent {
             // Of several, the one that waited longest for this acknowledgement, as the timer will.
-            *ages.end()
+            acked.oldest_us
         } else {
             let uses = self.cold[conn].has(flag::TIMESTAMPS);
             let echo = p.timestamps.filter(|_| uses).map(|(_, echo)| echo);
-            let Some(rtt_us) = echo.and_then(|echo| self.echoed(conn, echo, *ages.start(), now))
+            let Some(rtt_us) = echo.and_then(|echo| self.echoed(conn, echo, acked.newest_us, now))
             else {
                 return;
             };

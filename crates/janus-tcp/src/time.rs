@@ -41,6 +41,12 @@ impl Instant {
         self.0 / 1_000_000
     }
 
+    /// The moment so many nanoseconds later.
+    #[inline]
+    pub(crate) const fn after_nanos(self, nanos: u64) -> Instant {
+        Instant(self.0.saturating_add(nanos))
+    }
+
     /// The time from `earlier` to here; zero when `earlier` is later.
     pub const fn saturating_since(self, earlier: Instant) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
@@ -50,8 +56,15 @@ impl Instant {
 impl Add<Duration> for Instant {
     type Output = Instant;
 
+    #[inline]
     fn add(self, after: Duration) -> Instant {
-        let nanos = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
-        Instant(self.0.saturating_add(nanos))
+        self.after_nanos(nanos(after))
     }
+}
+
+/// A time in whole nanoseconds, without the 128 bits that [`Duration`] would count them in.
+#[inline]
+pub(crate) fn nanos(time: Duration) -> u64 {
+    let whole = time.as_secs().saturating_mul(1_000_000_000);
+    whole.saturating_add(time.subsec_nanos().into())
 }

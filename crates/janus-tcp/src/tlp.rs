@@ -14,7 +14,7 @@ use crate::recovery::{News, rec_flag};
 use crate::rto;
 use crate::segment::seg_flag;
 use crate::stack::Stack;
-use crate::time::Instant;
+use crate::time::{Instant, nanos};
 
 /// The longest a peer may hold back the acknowledgement of a single segment (TLP.max_ack_delay, section 7.2; as Linux).
 const MAX_ACK_DELAY: Duration = Duration::from_millis(200);
@@ -23,17 +23,18 @@ const LEAST_SLACK: Duration = Duration::from_millis(2);
 /// PTO before a round trip was measured.
 const UNMEASURED: Duration = Duration::from_secs(1);
 
-/// PTO of section 7.2.
-fn probe_timeout(cold: &Tcb, hot: &Hot) -> Duration {
+/// PTO of section 7.2, in nanoseconds.
+#[inline]
+fn probe_timeout_ns(cold: &Tcb, hot: &Hot) -> u64 {
     if cold.srtt_us() == 0 {
-        return UNMEASURED;
+        return nanos(UNMEASURED);
     }
     let slack = if hot.flight.count == 1 {
         MAX_ACK_DELAY
     } else {
         LEAST_SLACK
     };
-    Duration::from_micros(2 * u64::from(cold.srtt_us())) + slack
+    2_000 * u64::from(cold.srtt_us()) + nanos(slack)
 }
 
 impl Stack {
@@ -61,7 +62,7 @@ impl Stack {
                 return None;
             }
         }
-        Some(now + probe_timeout(cold, hot))
+        Some(now.after_nanos(probe_timeout_ns(cold, hot)))
     }
 
     /// PTO has expired.
@@ -74,7 +75,7 @@ impl Stack {
         }
         // Whether or not the probe can go out, the timeout comes next (section 7.3).
         let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
-        hot.rtx_at = now + rto::timeout(cold, &self.config, hot.backoff);
+        hot.rtx_at = now.after_nanos(rto::timeout_ns(cold, &self.config, hot.backoff));
         hot.rto_at = hot.rtx_at;
         hot.timer_kind = TimerKind::Rto;
         self.hurry(conn, id, now);
