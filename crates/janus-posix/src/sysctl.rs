@@ -103,6 +103,7 @@ impl Default for Settings {
             max_syn_retries: 5,
             max_orphan_retries: ORPHAN_RETRIES,
             slow_start_after_idle: false,
+            require_timestamps: false,
             mtu_probing: false,
             ecn: Ecn::Off,
             ..Config::default()
@@ -317,6 +318,8 @@ impl Settings {
                     self.config.burst_least = 0;
                 }
             }
+            // None of Linux's, which never does.
+            "require_timestamps" => self.config.require_timestamps = setting.switch()?,
             "ip_default_ttl" => self.socket.ttl = Some(setting.tries(1, 255)?),
             "local_ip" => match setting.value.parse() {
                 Ok(address) => self.local.push(address),

@@ -158,9 +158,9 @@ impl Stack {
         if !cold.has(flag::TIMESTAMPS) {
             return true;
         }
-        // A segment without the option on a connection that uses it is dropped too (section 3.2).
+        // A segment without the option on a connection that uses it may be dropped too (section 3.2).
         let Some((value, _)) = p.timestamps else {
-            return false;
+            return !self.config.require_timestamps;
         };
         // After so long a silence the peer's clock may have gone half round: TS.Recent says nothing (section 5.5).
         let silent_ms = (now.as_millis() as u32).wrapping_sub(cold.last_heard_ms);

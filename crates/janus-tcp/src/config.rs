@@ -93,6 +93,9 @@ pub struct Config {
     pub mtu_probing: bool,
     /// Offer and use the timestamps option (RFC 7323).
     pub timestamps: bool,
+    /// Drop a segment without the option on a connection that uses it, as RFC 7323 section 3.2 says one should. Linux takes
+    /// it: what strips options on the way then costs PAWS, not the connection.
+    pub require_timestamps: bool,
     /// Offer and use window scaling (RFC 7323).
     pub window_scaling: bool,
     /// Offer and use selective acknowledgements (RFC 2018), and with them RACK-TLP (RFC 8985) and PRR (RFC 6937).
@@ -158,6 +161,7 @@ impl Default for Config {
             icmp_errors_per_second: 1_000,
             mtu_probing: true,
             timestamps: true,
+            require_timestamps: true,
             window_scaling: true,
             sack: true,
             dsack: true,

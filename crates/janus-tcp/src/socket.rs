@@ -11,7 +11,7 @@ use crate::hot::hot_flag;
 use crate::segment::seg_flag;
 use crate::stack::{ConnId, Stack, Token};
 use crate::time::Instant;
-use janus_wire::tcp::{Flags, Options};
+use janus_wire::tcp::Flags;
 
 /// Payload a packet buffer holds behind its room for headers.
 pub(crate) const PAYLOAD_MAX: u16 = SLOT_SIZE as u16 - HEADROOM;
@@ -299,7 +299,8 @@ impl Stack {
             ack: cold.rcv_nxt,
             flags: Flags::RST | Flags::ACK,
             window: 0,
-            options: Options::NONE,
+            // Section 3.2 of RFC 7323 would have them in a reset too.
+            options: self.options_for(conn, now),
             profile: cold.profile,
         };
         let sent = self.reply(&segment, now);
