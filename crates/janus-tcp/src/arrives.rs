@@ -288,7 +288,7 @@ impl Stack {
     }
 
     /// Asks the peer whether it is there: a number it has acknowledged, and no data, so that it must say where it is
-    /// (RFC 9293 section 3.8.4, SHLD-26).
+    /// (RFC 9293 section 3.8.4, SHLD-12).
     pub(crate) fn ask_whether_alive(&mut self, conn: u32, now: Instant) {
         let cold = &self.cold[conn];
         let segment = Outgoing {
