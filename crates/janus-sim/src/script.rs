@@ -279,11 +279,17 @@ impl fmt::Display for Expr {
     }
 }
 
+impl Call {
+    /// The call without its outcome.
+    pub(crate) fn invocation(&self) -> String {
+        let arguments: Vec<String> = self.arguments.iter().map(Expr::to_string).collect();
+        format!("{}({})", self.name, arguments.join(", "))
+    }
+}
+
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}(", self.name)?;
-        write_separated(f, &self.arguments, |f, argument| write!(f, "{argument}"))?;
-        write!(f, ") = {}", self.result)?;
+        write!(f, "{} = {}", self.invocation(), self.result)?;
         self.errno
             .as_ref()
             .map_or(Ok(()), |errno| write!(f, " {errno}"))

@@ -66,7 +66,7 @@ fn every_difference_is_named() {
         "time: expected 0.400000, actual 0.100000, tolerance 0.004000",
         "Established, 0 unsent, 10 in flight",
         "0.000000 < S 0:0(0) win 65535 <mss 1000>",
-        "0.100000 write returned 10",
+        "0.100000 write(4, ..., 10) = 10",
     ] {
         assert!(text.contains(part), "`{part}` is missing in:\n{text}");
     }

@@ -47,8 +47,10 @@ impl<'s> Runner<'s> {
         match attempt {
             Attempt::Returned(returned) => self.call_returned(&pending, returned),
             Attempt::Blocked if call.end.is_some() => {
-                self.history
-                    .call(self.world.micros(), format!("{call}  (waiting)"));
+                self.history.call(
+                    self.world.micros(),
+                    format!("{}  (waiting)", call.invocation()),
+                );
                 self.pending = Some(pending);
                 Ok(())
             }
@@ -65,7 +67,7 @@ impl<'s> Runner<'s> {
     fn call_returned(&mut self, pending: &Pending<'s>, returned: Returned) -> Result<(), Trouble> {
         let (line, call, now) = (pending.line, pending.call, self.world.micros());
         self.history
-            .call(now, format!("{} returned {returned}", call.name));
+            .call(now, format!("{} = {returned}", call.invocation()));
         if let Some(message) =
             calls::mismatch(call, returned).map_err(|message| Trouble::new(line, message))?
         {
