@@ -172,7 +172,9 @@ impl Stack {
                 let hot = &self.hot[id];
                 // NewReno's repair goes out whatever limited transmit has sent (RFC 6582 section 3.2 steps 2 and 3).
                 let exempt = block == NONE && hot.has(hot_flag::RECOVERY);
-                let held_back = !exempt && hot.pipe > 0 && hot.pipe + len > hot.cwnd;
+                // A bare FIN has no bytes, and is a packet all the same.
+                let room = if len == 0 { most.into() } else { len };
+                let held_back = !exempt && hot.pipe > 0 && hot.pipe + room > hot.cwnd;
                 if held_back || out.len() >= end {
                     return if held_back { Said::All } else { Said::Part };
                 }
