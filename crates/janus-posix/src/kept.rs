@@ -14,6 +14,7 @@ pub(crate) struct Kept {
     linger2: i32,
     receive_error: bool,
     broadcast: bool,
+    free_bind: bool,
     busy_poll: i32,
 }
 
@@ -27,6 +28,7 @@ impl Default for Kept {
             linger2: LINGER2,
             receive_error: false,
             broadcast: false,
+            free_bind: false,
             busy_poll: 0,
         }
     }
@@ -53,6 +55,7 @@ impl Kept {
             },
             (abi::SOL_SOCKET, abi::SO_MARK) => self.mark = value,
             (abi::SOL_SOCKET, abi::SO_BROADCAST) => self.broadcast = value != 0,
+            (abi::IPPROTO_IP, abi::IP_FREEBIND) => self.free_bind = value != 0,
             (abi::SOL_SOCKET, abi::SO_BUSY_POLL) => match value {
                 0.. => self.busy_poll = value,
                 _ => return Err(Errno::EINVAL),
@@ -83,6 +86,7 @@ impl Kept {
             (abi::SOL_SOCKET, abi::SO_PRIORITY) => self.priority,
             (abi::SOL_SOCKET, abi::SO_MARK) => self.mark,
             (abi::SOL_SOCKET, abi::SO_BROADCAST) => i32::from(self.broadcast),
+            (abi::IPPROTO_IP, abi::IP_FREEBIND) => i32::from(self.free_bind),
             (abi::SOL_SOCKET, abi::SO_BUSY_POLL) => self.busy_poll,
             (abi::IPPROTO_IP, abi::IP_MTU_DISCOVER)
             | (abi::IPPROTO_IPV6, abi::IPV6_MTU_DISCOVER) => self.discover,

@@ -287,3 +287,180 @@ fn who_waits_is_named_once() {
     two.b.gather();
     assert_eq!(two.b.next_woken(), None);
 }
+
+/// What happens to one of three connections, and when their instances are asked.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Arrive(usize, usize),
+    Read(usize, usize),
+    /// Written until nothing more is taken.
+    Fill(usize),
+    /// The peer reads and acknowledges all that was written.
+    Drain(usize),
+    End(usize),
+    Ask,
+}
+
+fn steps() -> impl proptest::strategy::Strategy<Value = Vec<Step>> {
+    use proptest::prelude::*;
+    let one = (0..12u8, 0..3usize, 1..3_000usize).prop_map(|(kind, which, n)| match kind {
+        0..3 => Step::Arrive(which, n),
+        3..5 => Step::Read(which, n),
+        5 => Step::Read(which, 1 << 20),
+        6 => Step::Fill(which),
+        7 => Step::Drain(which),
+        8 if n < 500 => Step::End(which),
+        _ => Step::Ask,
+    });
+    proptest::collection::vec(one, 1..60)
+}
+
+/// Three connections and what an edge is owed for each.
+struct Walk {
+    two: Two,
+    ends: Vec<(i32, i32)>,
+    level: i32,
+    edge: i32,
+    owed: [bool; 3],
+    full: [bool; 3],
+    ended: [bool; 3],
+}
+
+impl Walk {
+    fn new() -> Walk {
+        let mut two = Two::new();
+        let listener = two.listener();
+        let (level, edge) = (two.epoll(), two.epoll());
+        let mut ends = Vec::new();
+        for _ in 0..3 {
+            let client = two.client();
+            let outcome = two.a.connect(two.now, client, SERVER);
+            assert_eq!(outcome, Err(Errno::EINPROGRESS));
+            two.exchange();
+            let (server, _) = two.b.accept(listener).expect("a connection");
+            assert_eq!(two.ctl(level, ADD, server, IN | OUT | RDHUP), Ok(()));
+            assert_eq!(two.ctl(edge, ADD, server, IN | OUT | RDHUP | ET), Ok(()));
+            ends.push((client, server));
+        }
+        Walk {
+            two,
+            ends,
+            level,
+            edge,
+            owed: [true; 3],
+            full: [false; 3],
+            ended: [false; 3],
+        }
+    }
+
+    fn take(&mut self, step: Step) {
+        let now = self.two.now;
+        let two = &mut self.two;
+        match step {
+            Step::Arrive(i, _) | Step::End(i) if self.ended[i] => {}
+            Step::Arrive(i, n) => {
+                two.a
+                    .setsockopt(
+                        now,
+                        self.ends[i].0,
+                        abi::SOL_TCP,
+                        abi::TCP_NODELAY,
+                        &[1, 0, 0, 0],
+                    )
+                    .expect("an option");
+                // What the peer's window has no room for arrives later, which is no matter of this test.
+                let unread = two.b.ioctl(self.ends[i].1, abi::FIONREAD, 0).expect("open");
+                if unread < 20_000 && two.a.write(now, self.ends[i].0, &vec![0; n]).is_ok() {
+                    two.exchange();
+                    self.owed[i] = true;
+                }
+            }
+            Step::End(i) => {
+                two.a
+                    .shutdown(now, self.ends[i].0, abi::SHUT_WR)
+                    .expect("open");
+                two.exchange();
+                (self.owed[i], self.ended[i]) = (true, true);
+            }
+            Step::Read(i, n) => {
+                // Nothing there is no matter.
+                let _ = two.b.read(now, self.ends[i].1, &mut vec![0; n]);
+                two.exchange();
+            }
+            Step::Fill(i) => {
+                while two.b.write(now, self.ends[i].1, &[0; 4_096]).is_ok() {}
+                self.full[i] = true;
+            }
+            Step::Drain(i) => self.drain(i),
+            Step::Ask => self.ask(),
+        }
+    }
+
+    fn drain(&mut self, i: usize) {
+        let (client, server) = self.ends[i];
+        let two = &mut self.two;
+        for _ in 0..200 {
+            two.exchange();
+            let _ = two.a.read(two.now, client, &mut vec![0; 1 << 17]);
+            two.exchange();
+            if two.b.ioctl(server, abi::SIOCOUTQ, 0) == Ok(0) {
+                break;
+            }
+            two.now = two.now + core::time::Duration::from_millis(50);
+            two.a.stack_mut().advance(two.now);
+            two.b.stack_mut().advance(two.now);
+        }
+        assert_eq!(two.b.ioctl(server, abi::SIOCOUTQ, 0), Ok(0));
+    }
+
+    /// Room for one who found none is news.
+    fn note_room(&mut self) {
+        for (i, &(_, server)) in self.ends.iter().enumerate() {
+            let conn = self.two.b.connection(server).expect("one");
+            let status = self.two.b.stack().status(conn).expect("one");
+            if self.full[i] && status.writable {
+                (self.owed[i], self.full[i]) = (true, false);
+            }
+        }
+    }
+
+    fn ask(&mut self) {
+        let ready: Vec<u32> = (0..3)
+            .map(|i| {
+                let mask = self.two.b.readiness(self.two.now, self.ends[i].1);
+                mask.expect("open") & (IN | OUT | RDHUP | HUP | ERR)
+            })
+            .collect();
+        let told = |epfd: i32, two: &mut Two| {
+            let mut told = two.told(epfd);
+            told.sort_unstable();
+            told
+        };
+        let expected = |wanted: &dyn Fn(usize) -> bool| -> Vec<(i32, u32)> {
+            let some = (0..3).filter(|&i| ready[i] != 0 && wanted(i));
+            some.map(|i| (self.ends[i].1, ready[i])).collect()
+        };
+        let (by_level, by_edge) = (expected(&|_| true), expected(&|i| self.owed[i]));
+        assert_eq!(told(self.level, &mut self.two), by_level);
+        assert_eq!(told(self.edge, &mut self.two), by_edge);
+        self.owed = [false; 3];
+    }
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(150))]
+
+    /// Level tells what is ready, always; edge tells it once for each thing that happened.
+    #[test]
+    fn what_is_told_is_what_a_simple_model_says(steps in steps()) {
+        let mut walk = Walk::new();
+        walk.ask();
+        for step in steps {
+            walk.take(step);
+            // Who hands the stack frames gathers what they woke.
+            walk.two.b.gather();
+            walk.note_room();
+        }
+        walk.ask();
+    }
+}

@@ -1,3 +1,5 @@
+mod bytes;
+mod listeners;
 mod v6;
 
 use super::*;
@@ -16,18 +18,16 @@ pub(crate) const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIF
 const TURNS_MAX: usize = 100;
 
 fn sockets(addr: IpAddr, addr_v6: IpAddr, seed: u64) -> Sockets {
+    sockets_with(Config::default(), addr, addr_v6, seed)
+}
+
+fn sockets_with(config: Config, addr: IpAddr, addr_v6: IpAddr, seed: u64) -> Sockets {
     let depot = Depot::new(512, &Growth::Inline).expect("memory");
     let mut interface = Interface::ip(1_500);
     interface.any_local = false;
     interface.addresses = vec![IpCidr::new(addr, 24), IpCidr::new(addr_v6, 64)];
     let secrets = Secrets::from_seed(seed);
-    let stack = Stack::new(
-        Config::default(),
-        interface,
-        secrets,
-        depot.pool(),
-        &Growth::Inline,
-    );
+    let stack = Stack::new(config, interface, secrets, depot.pool(), &Growth::Inline);
     Sockets::new(stack.expect("memory"), seed)
 }
 
