@@ -9,9 +9,9 @@ fn sim(arguments: &[&str]) -> Output {
     command.output().expect("the command runs")
 }
 
-/// A file of a folder of its own.
+/// A file where Cargo keeps what tests leave behind.
 fn file(name: &str, text: &str) -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("janus-sim-{}", std::process::id()));
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("sim");
     std::fs::create_dir_all(&folder).expect("a folder");
     let path = folder.join(name);
     std::fs::write(&path, text).expect("a file");
