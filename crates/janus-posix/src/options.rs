@@ -197,7 +197,11 @@ impl Sockets {
     pub fn getsockopt(&mut self, fd: i32, level: i32, name: i32, into: &mut [u8]) -> Result<usize> {
         let socket = self.table.peek(fd)?;
         if !knows(socket.family, level) {
-            return Err(Errno::ENOPROTOOPT);
+            // do_ip_getsockopt and ipv6_getsockopt say different things.
+            return Err(match socket.family.v6 {
+                false => Errno::EOPNOTSUPP,
+                true => Errno::ENOPROTOOPT,
+            });
         }
         let (state, family) = (socket.state, socket.family);
         let options = *socket.options;

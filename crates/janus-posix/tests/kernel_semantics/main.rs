@@ -6,6 +6,7 @@
 
 mod janus;
 mod kernel;
+mod options;
 mod plan;
 
 use plan::{Op, Who};
