@@ -8,13 +8,15 @@
 //! answer may be stale or wrong; the shard that receives the packet finds out, and only the shard where the walk over
 //! the rings ends creates a flow or answers with a reset. See [`walk`](walk()) for the rules.
 //!
-//! What is there now: fixed rings by epoch, port sets, the walk, publishing. Not yet: `H_diff`, the Bloom filter,
+//! What is there now: fixed rings by epoch, port sets, the walk, publishing; beside them, for tests and the benchmark,
+//! the paper's algorithm to the letter ([`reference`](mod@reference)). Not yet: `H_diff`, the Bloom filter,
 //! `Set_fly`, the traversal of a live update and the balancing policies; `docs/csb.md` keeps the list.
 #![forbid(unsafe_code)]
 
 mod epoch;
 mod ports;
 mod publish;
+pub mod reference;
 mod ring;
 mod shard;
 mod steering;
