@@ -26,27 +26,28 @@ fn main() {
     let (runs, run_ms) = scale.pick((1, 50), (5, 600), (7, 2000));
     let run_time = Duration::from_millis(run_ms);
     let mut report = Report::new("rps");
+    let engine_only = std::env::args().any(|arg| arg == "engine");
     for &conns in conn_counts {
-        served(
-            &mut report,
-            Layout::COMBINED,
-            App::Echo,
-            conns,
-            runs,
-            run_time,
-        );
-        served(
-            &mut report,
-            Layout::COMBINED,
-            App::http(BODY),
-            conns,
-            runs,
-            run_time,
-        );
-        served(&mut report, Layout::SPLIT, App::Echo, conns, runs, run_time);
+        if !engine_only {
+            all_served(&mut report, conns, runs, run_time);
+        }
         engine(&mut report, conns, runs, run_time);
     }
     report.finish();
+}
+
+/// Every layout of the whole runtime.
+fn all_served(report: &mut Report, conns: u32, runs: usize, run_time: Duration) {
+    served(report, Layout::COMBINED, App::Echo, conns, runs, run_time);
+    served(
+        report,
+        Layout::COMBINED,
+        App::http(BODY),
+        conns,
+        runs,
+        run_time,
+    );
+    served(report, Layout::SPLIT, App::Echo, conns, runs, run_time);
 }
 
 /// One case: what is reported with every figure.
