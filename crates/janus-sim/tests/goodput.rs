@@ -7,7 +7,7 @@ use std::path::Path;
 /// How far a measurement may be from the table, as a part of it: it is rounded to hundredths, and nothing else differs.
 const TOLERANCE: f64 = 0.01;
 /// What a change of the engine that has nothing to do with this may shift, in Mbit/s, before the table must be made again.
-const TOLERANCE_MBIT: f64 = 0.1;
+const TOLERANCE_MBIT: f64 = 0.05;
 
 fn docs(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
