@@ -26,7 +26,7 @@ const CHECKSUM_AT: usize = 16;
 pub(crate) struct Burst {
     /// Segments of the piece so far.
     sent: u32,
-    /// Segments that make a piece; 0 = not yet known.
+    /// Segments that make a piece; 0 = nobody has asked yet.
     piece: u32,
     /// Where the last one lies among the frames handed out, if it does.
     last: Option<usize>,
@@ -35,6 +35,7 @@ pub(crate) struct Burst {
 impl Burst {
     /// A segment has left; `last` says where it is. A short one ends the piece, as what follows does not belong to the
     /// same stretch of writing.
+    #[inline]
     pub(crate) fn sent(
         &mut self,
         stack: &Stack,
@@ -45,15 +46,21 @@ impl Burst {
     ) {
         self.sent += 1;
         self.last = last;
-        if self.piece == 0 {
+        // One that leaves alone, as most answers do, need not know how long a piece is.
+        if self.sent > 1 && full && self.piece == 0 {
             self.piece = stack.piece(conn, id);
+            if self.piece == 1 {
+                // Then the one before was a piece of its own.
+                self.sent = 1;
+            }
         }
-        if self.sent >= self.piece || !full {
+        if !full || self.piece > 0 && self.sent >= self.piece {
             self.end(stack, conn, out);
         }
     }
 
     /// Nothing more can be sent now.
+    #[inline]
     pub(crate) fn end(&mut self, stack: &Stack, conn: u32, out: &mut [Frame]) {
         let last = self.last.take();
         let several = core::mem::take(&mut self.sent) > 1;
@@ -61,17 +68,22 @@ impl Burst {
             && stack.config.burst_least > 0
             && let Some(frame) = last.and_then(|at| out.get_mut(at))
         {
-            let ip = match stack.cold.key(conn) {
-                FlowKey::V4(_) => ipv4::LEN,
-                FlowKey::V6(_) => ipv6::LEN,
-            };
-            let tcp = usize::from(frame.buf.off()) + stack.interface.link.header_len() + ip;
-            push(
-                &mut frame.buf.bytes_mut()[tcp..],
-                !stack.interface.tx_checksum,
-            );
+            push_last(stack, conn, frame);
         }
     }
+}
+
+/// Tells the peer that nothing follows `frame` at once.
+fn push_last(stack: &Stack, conn: u32, frame: &mut Frame) {
+    let ip = match stack.cold.key(conn) {
+        FlowKey::V4(_) => ipv4::LEN,
+        FlowKey::V6(_) => ipv6::LEN,
+    };
+    let tcp = usize::from(frame.buf.off()) + stack.interface.link.header_len() + ip;
+    push(
+        &mut frame.buf.bytes_mut()[tcp..],
+        !stack.interface.tx_checksum,
+    );
 }
 
 /// Sets PSH in a written segment. The checksum is the device's, or is there already.
@@ -88,6 +100,7 @@ fn push(tcp: &mut [u8], summed: bool) {
 
 impl Stack {
     /// How many segments make a piece.
+    #[inline(never)]
     fn piece(&self, conn: u32, id: u32) -> u32 {
         let (cold, hot) = (&self.cold[conn], &self.hot[id]);
         let srtt_us = u64::from(cold.srtt_us());

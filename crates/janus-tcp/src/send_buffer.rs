@@ -7,6 +7,7 @@
 
 use crate::hot::Hot;
 use crate::pressure::Pressure;
+use crate::profile::DEFAULT;
 use crate::stack::Stack;
 
 /// What a segment counts at least, a quarter of what its buffer holds: how few bytes it has is the peer's choice (by its MSS).
@@ -52,15 +53,11 @@ impl Stack {
     pub(crate) fn budget(&self, id: u32) -> u32 {
         let hot = &self.hot[id];
         let config = &self.config;
+        if !config.count_as_linux {
+            return self.budget_in_bytes(hot);
+        }
         let wished = self.profiles.get(self.cold[hot.conn].profile).send_buffer;
         let (least, most) = (config.send_buffer, config.send_buffer_max);
-        if !config.count_as_linux {
-            let most = match self.pressure {
-                Pressure::None => most.max(least),
-                _ => least,
-            };
-            return wished.unwrap_or_else(|| hot.cwnd.saturating_mul(2).clamp(least, most));
-        }
         if let Some(bytes) = wished {
             return bytes.saturating_mul(2);
         }
@@ -71,17 +68,32 @@ impl Stack {
         }
     }
 
+    /// The same for one that does not count as Linux.
+    #[inline]
+    fn budget_in_bytes(&self, hot: &Hot) -> u32 {
+        let config = &self.config;
+        let profile = self.cold[hot.conn].profile;
+        if profile != DEFAULT
+            && let Some(wished) = self.profiles.get(profile).send_buffer
+        {
+            return wished;
+        }
+        let least = config.send_buffer;
+        let most = match self.pressure {
+            Pressure::None => config.send_buffer_max.max(least),
+            _ => least,
+        };
+        hot.cwnd.saturating_mul(2).clamp(least, most)
+    }
+
     /// What the bytes that it has written ahead count.
     fn charge(&self, id: u32) -> u32 {
         let hot = &self.hot[id];
-        let bytes = hot.unsent.bytes + hot.flight.bytes;
-        let least = (hot.unsent.count + hot.flight.count) * LEAST_CHARGE;
-        if self.config.count_as_linux {
-            let goal = self.size_goal(hot);
-            least.max(bytes + AROUND * bytes.div_ceil(goal))
-        } else {
-            least.max(bytes)
+        if !self.config.count_as_linux {
+            return charge_in_bytes(hot);
         }
+        let bytes = hot.unsent.bytes + hot.flight.bytes;
+        charge_in_bytes(hot).max(bytes + AROUND * bytes.div_ceil(self.size_goal(hot)))
     }
 
     /// Bytes that one large segment takes: a whole number of packets, no more than half of the largest window the peer ever
@@ -99,8 +111,14 @@ impl Stack {
     }
 
     /// Bytes unsent at which a writer is stopped.
+    #[inline]
     fn not_sent_low(&self, hot: &Hot) -> u32 {
-        match self.profiles.get(self.cold[hot.conn].profile).not_sent_low {
+        let profile = self.cold[hot.conn].profile;
+        let own = match profile {
+            DEFAULT => 0,
+            _ => self.profiles.get(profile).not_sent_low,
+        };
+        match own {
             0 => self.config.not_sent_low,
             low => low,
         }
@@ -108,14 +126,22 @@ impl Stack {
 
     /// How many bytes may be put behind what is queued, before this is asked again. (Linux looks at its budget only where a
     /// new large segment begins: sk_stream_memory_free.)
+    #[inline]
     pub(crate) fn send_room(&mut self, id: u32) -> usize {
+        if self.config.count_as_linux {
+            return self.send_room_as_linux(id);
+        }
         let hot = &self.hot[id];
-        if hot.unsent.bytes >= self.not_sent_low(hot) && !self.config.count_as_linux {
+        if hot.unsent.bytes >= self.not_sent_low(hot) {
             return 0;
         }
-        if !self.config.count_as_linux {
-            return self.budget(id).saturating_sub(self.charge(id)) as usize;
-        }
+        self.budget_in_bytes(hot)
+            .saturating_sub(charge_in_bytes(hot)) as usize
+    }
+
+    #[cold]
+    fn send_room_as_linux(&mut self, id: u32) -> usize {
+        let hot = &self.hot[id];
         let goal = self.size_goal(hot);
         let tail = match hot.record_ended {
             true => 0,
@@ -131,10 +157,15 @@ impl Stack {
     }
 
     /// Bytes were put behind what is queued, as many as there was room for, or the last of a write.
+    #[inline]
     pub(crate) fn took_room(&mut self, id: u32, bytes: u32) {
-        if !self.config.count_as_linux {
-            return;
+        if self.config.count_as_linux {
+            self.took_room_as_linux(id, bytes);
         }
+    }
+
+    #[cold]
+    fn took_room_as_linux(&mut self, id: u32, bytes: u32) {
         let (hot, goal) = (&self.hot[id], self.size_goal(&self.hot[id]));
         let mut tail = self.accounts[id as usize].tail + bytes;
         if tail >= goal {
@@ -180,6 +211,13 @@ impl Stack {
             self.wake_writer(conn);
         }
     }
+}
+
+/// What a connection has written ahead, by bytes.
+#[inline]
+fn charge_in_bytes(hot: &Hot) -> u32 {
+    let least = (hot.unsent.count + hot.flight.count) * LEAST_CHARGE;
+    least.max(hot.unsent.bytes + hot.flight.bytes)
 }
 
 /// What twice a flight of so many segments counts (tcp_sndbuf_expand).

@@ -98,15 +98,19 @@ impl Stack {
         let mss = self.cold[conn].payload_mss().min(PAYLOAD_MAX);
         let mut done = self.fill_tail(id, bytes, mss);
         let joined = done > 0;
+        // There was room for all of it by its bytes, but each new segment counts more than a few of those.
+        let mut room_known = true;
         if self.cold[conn].mss != self.hot[id].mss_full {
             done += self.write_probe(conn, id, &bytes[done..], now);
+            room_known = self.config.count_as_linux;
         }
-        while done < bytes.len() && (self.config.count_as_linux || self.send_room(id) > 0) {
+        while done < bytes.len() && (room_known || self.send_room(id) > 0) {
             let n = usize::from(mss).min(bytes.len() - done);
             if self.queue_segment(id, &bytes[done..done + n]).is_none() {
                 break;
             }
             done += n;
+            room_known = self.config.count_as_linux;
         }
         (done, joined)
     }
