@@ -5,10 +5,12 @@
 #include <errno.h>
 #include <string.h>
 
+#include <rte_dev.h>
 #include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
 #include <rte_lcore.h>
+#include <rte_memory.h>
 #include <rte_mbuf.h>
 #include <rte_mempool.h>
 #include <rte_version.h>
@@ -106,6 +108,63 @@ void jd_frames_free(const struct jd_frame *frames, uint16_t count)
 
 	for (i = 0; i < count; i++)
 		rte_pktmbuf_free(frames[i].mbuf);
+}
+
+int jd_iova_is_va(void)
+{
+	return rte_eal_iova_mode() == RTE_IOVA_VA;
+}
+
+int jd_memory_add(void *base, uint64_t len, uint64_t page)
+{
+	return rte_extmem_register(base, len, NULL, 0, page) < 0 ? failed() : 0;
+}
+
+int jd_memory_remove(void *base, uint64_t len)
+{
+	return rte_extmem_unregister(base, len) < 0 ? failed() : 0;
+}
+
+int jd_memory_map(uint16_t port, void *base, uint64_t len)
+{
+	struct rte_eth_dev_info dev;
+	int error = rte_eth_dev_info_get(port, &dev);
+
+	if (error != 0)
+		return error;
+	/* With physical addresses each mbuf has its own, and there is nothing to map. */
+	if (!jd_iova_is_va() || dev.device == NULL)
+		return 0;
+	if (rte_dev_dma_map(dev.device, base, (uint64_t)(uintptr_t)base, len) == 0 || rte_errno == ENOTSUP)
+		return 0;
+	return failed();
+}
+
+int jd_device_add(const char *name)
+{
+	return rte_dev_probe(name);
+}
+
+int jd_device_remove(uint16_t port)
+{
+	struct rte_eth_dev_info dev;
+	int error = rte_eth_dev_info_get(port, &dev);
+
+	if (error != 0)
+		return error;
+	(void)rte_eth_dev_stop(port);
+	error = rte_eth_dev_close(port);
+	return error != 0 ? error : rte_dev_remove(dev.device);
+}
+
+int jd_rx_wait_fd(uint16_t port, uint16_t queue)
+{
+	return rte_eth_dev_rx_intr_ctl_q_get_fd(port, queue);
+}
+
+int jd_rx_wait_arm(uint16_t port, uint16_t queue, int on)
+{
+	return on ? rte_eth_dev_rx_intr_enable(port, queue) : rte_eth_dev_rx_intr_disable(port, queue);
 }
 
 uint16_t jd_port_count(void)
@@ -217,6 +276,7 @@ int jd_port_setup(uint16_t port, const struct jd_port_config *config, struct rte
 		return -EINVAL;
 	*offloads = config->offloads & offloads_of(&dev);
 	conf = to_conf(config, &dev, *offloads);
+	conf.intr_conf.rxq = config->interrupts;
 	error = rte_eth_dev_configure(port, config->rx_queues, config->tx_queues, &conf);
 	if (error == 0 && config->mtu != 0)
 		error = rte_eth_dev_set_mtu(port, config->mtu);
@@ -293,9 +353,8 @@ int jd_port_table_set(uint16_t port, const uint16_t *queues, uint16_t count)
 	return rte_eth_dev_rss_reta_update(port, table, count);
 }
 
-static inline uint16_t rx_flags(const struct rte_mbuf *mbuf)
+uint16_t jd_rx_flags(uint64_t ol)
 {
-	const uint64_t ol = mbuf->ol_flags;
 	uint16_t flags = 0;
 
 	switch (ol & RTE_MBUF_F_RX_IP_CKSUM_MASK) {
@@ -308,8 +367,6 @@ static inline uint16_t rx_flags(const struct rte_mbuf *mbuf)
 	}
 	if (ol & RTE_MBUF_F_RX_RSS_HASH)
 		flags |= JD_RX_HASH;
-	if (mbuf->nb_segs > 1)
-		flags |= JD_RX_CHAINED;
 	return flags;
 }
 
@@ -325,7 +382,7 @@ uint16_t jd_rx_burst(uint16_t port, uint16_t queue, struct jd_frame *frames, uin
 			.data = rte_pktmbuf_mtod(mbufs[i], uint8_t *),
 			.hash = mbufs[i]->hash.rss,
 			.len = mbufs[i]->data_len,
-			.flags = rx_flags(mbufs[i]),
+			.flags = jd_rx_flags(mbufs[i]->ol_flags) | (mbufs[i]->nb_segs > 1 ? JD_RX_CHAINED : 0),
 			.room = (uint16_t)(mbufs[i]->data_len + rte_pktmbuf_tailroom(mbufs[i])),
 		};
 	}

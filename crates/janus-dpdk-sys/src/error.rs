@@ -47,6 +47,7 @@ mod tests {
 
     #[test]
     fn errors_have_words() {
+        crate::load().expect("the shim");
         assert_eq!(check(3), Ok(3));
         assert_eq!(check(-22).unwrap_err().to_string(), "Invalid argument");
         assert!(format!("{:?}", Error(-1001)).ends_with("(-1001)"));

@@ -4,7 +4,9 @@
 #![allow(non_camel_case_types)] // the names are C's
 
 use core::marker::{PhantomData, PhantomPinned};
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_void};
+
+use crate::shim::declare;
 
 /// Frames handled by one call of a burst function.
 pub const JD_BURST_MAX: usize = 64;
@@ -27,6 +29,9 @@ pub const JD_TX_IP_CHECKSUM: u16 = 0x0100;
 pub const JD_TX_TCP_CHECKSUM: u16 = 0x0200;
 /// With [`JD_TX_TCP_CHECKSUM`]: the packet is IPv6.
 pub const JD_TX_IPV6: u16 = 0x0400;
+
+/// Of a packet to send: its slot comes back by [`jd_hooks::finish`].
+pub const JD_LENT: u16 = 0x1000;
 
 /// IPv4 and TCP checksums are checked on receive.
 pub const JD_OFFLOAD_RX_CHECKSUM: u32 = 0x01;
@@ -53,6 +58,97 @@ pub struct rte_mbuf {
 pub struct rte_mempool {
     _opaque: [u8; 0],
     _not_ours: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+/// The mbufs of somebody's slots; only pointers to it exist here.
+#[repr(C)]
+pub struct jd_slots {
+    _opaque: [u8; 0],
+    _not_ours: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+/// A frame in a slot.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct jd_slot {
+    /// Which slot, counted from 1.
+    pub slot: u32,
+    /// The caller's.
+    pub region: u16,
+    /// Where the frame begins in the slot.
+    pub off: u16,
+    /// Its bytes.
+    pub len: u16,
+    /// The caller's.
+    pub tag: u16,
+    /// The caller's.
+    pub key: u32,
+}
+
+/// A frame in a slot, with what goes to and comes from the device.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct jd_packet {
+    /// The frame.
+    pub frame: jd_slot,
+    /// RSS hash, with [`JD_RX_HASH`].
+    pub hash: u32,
+    /// `JD_RX_*` from the port; `JD_TX_*` and [`JD_LENT`] for it.
+    pub flags: u16,
+    /// Bytes of the link header, for `JD_TX_*`.
+    pub l2_len: u8,
+    /// Bytes of the IP header.
+    pub l3_len: u8,
+}
+
+/// How slots are taken and given back, on whatever thread calls DPDK.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct jd_hooks {
+    /// First argument of all but `finish`.
+    pub context: *mut c_void,
+    /// Takes as many free slots, all (0) or none (a negative errno value).
+    pub take: unsafe extern "C" fn(context: *mut c_void, slots: *mut u32, count: u32) -> c_int,
+    /// Slots that a driver is finished with.
+    pub give: unsafe extern "C" fn(context: *mut c_void, slots: *const u32, count: u32),
+    /// A lent slot that a driver is finished with, as it was sent; `home` is what [`jd_slots_send`] was given.
+    pub finish: unsafe extern "C" fn(home: *mut c_void, loan: *const jd_slot),
+    /// About how many slots could be taken.
+    pub available: unsafe extern "C" fn(context: *mut c_void) -> u32,
+}
+
+/// Where slots are.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct jd_slots_config {
+    /// Who has them.
+    pub hooks: jd_hooks,
+    /// The first byte of slot 1.
+    pub base: *mut c_void,
+    /// How many.
+    pub count: u32,
+    /// Bytes of each.
+    pub slot_size: u16,
+    /// Put into each [`jd_slot`].
+    pub region: u16,
+    /// NUMA node, -1 for any.
+    pub socket: i32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// What receive calls did, added up.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct jd_received {
+    /// Frames that the driver gave.
+    pub frames: u64,
+    /// Copied, because the driver handed over somebody else's memory, or a lent slot by its pointer.
+    pub copied: u64,
+    /// Dropped: longer than one slot.
+    pub too_long: u64,
+    /// Dropped: no slot to copy to.
+    pub no_buffer: u64,
 }
 
 /// A frame and the buffer it lies in.
@@ -147,8 +243,10 @@ pub struct jd_port_config {
     pub mtu: u16,
     /// 1 to receive what is not for this port.
     pub promiscuous: u8,
+    /// 1 if receive queues shall be waited for, where the driver has it.
+    pub interrupts: u8,
     /// Zero.
-    pub reserved: [u8; 7],
+    pub reserved: [u8; 6],
 }
 
 /// Counters of a port.
@@ -178,9 +276,14 @@ const _: () = {
     assert!(size_of::<jd_port_info>() == 60);
     assert!(size_of::<jd_port_config>() == 32);
     assert!(size_of::<jd_stats>() == 64);
+    assert!(size_of::<jd_slot>() == 16);
+    assert!(size_of::<jd_packet>() == 24);
+    assert!(size_of::<jd_hooks>() == 40);
+    assert!(size_of::<jd_slots_config>() == 64);
+    assert!(size_of::<jd_received>() == 32);
 };
 
-unsafe extern "C" {
+declare! {
     /// Starts DPDK; the count of arguments it used.
     pub fn jd_eal_init(argc: c_int, argv: *mut *mut c_char) -> c_int;
     /// Ends DPDK. No port may be in use.
@@ -193,6 +296,15 @@ unsafe extern "C" {
     pub fn jd_version() -> *const c_char;
     /// Words for an error code of either sign.
     pub fn jd_error_text(error: c_int) -> *const c_char;
+
+    /// Whether devices see the addresses that the program sees.
+    pub fn jd_iova_is_va() -> c_int;
+    /// Registers memory of the caller's that devices read and write, in pages of `page` bytes.
+    pub fn jd_memory_add(base: *mut c_void, len: u64, page: u64) -> c_int;
+    /// The reverse.
+    pub fn jd_memory_remove(base: *mut c_void, len: u64) -> c_int;
+    /// Shows it to a port's device; 0 also where the device needs no map.
+    pub fn jd_memory_map(port: u16, base: *mut c_void, len: u64) -> c_int;
 
     /// Makes a pool of `count` buffers with `data_room` bytes each, headroom included; null and `error` on failure.
     pub fn jd_pool_create(
@@ -214,6 +326,22 @@ unsafe extern "C" {
     pub fn jd_frames_alloc(pool: *mut rte_mempool, frames: *mut jd_frame, count: u16) -> c_int;
     /// Gives frames back to their pools.
     pub fn jd_frames_free(frames: *const jd_frame, count: u16);
+
+    /// Makes the mbufs of slots; null and `error` on failure.
+    pub fn jd_slots_create(
+        name: *const c_char,
+        config: *const jd_slots_config,
+        error: *mut c_int,
+    ) -> *mut jd_slots;
+    /// Frees them. No driver may hold any.
+    pub fn jd_slots_free(slots: *mut jd_slots);
+    /// The pool that a port's receive queue is given.
+    pub fn jd_slots_pool(slots: *const jd_slots) -> *mut rte_mempool;
+
+    /// Finds a device and makes its port: a virtual one with its arguments, or a bus address.
+    pub fn jd_device_add(name: *const c_char) -> c_int;
+    /// Stops and closes the port and gives its device up.
+    pub fn jd_device_remove(port: u16) -> c_int;
 
     /// Ports that are there.
     pub fn jd_port_count() -> u16;
@@ -249,4 +377,29 @@ unsafe extern "C" {
     /// Sends frames with the length and flags they say; those beyond the answer are still the caller's. One thread per
     /// queue.
     pub fn jd_tx_burst(port: u16, queue: u16, frames: *const jd_frame, count: u16) -> u16;
+    /// Receives up to `count` frames into slots. One thread per queue.
+    pub fn jd_slots_receive(
+        port: u16,
+        queue: u16,
+        slots: *mut jd_slots,
+        packets: *mut jd_packet,
+        count: u16,
+        received: *mut jd_received,
+    ) -> u16;
+    /// Sends frames from slots: how many went; the others are still the caller's. `-EINVAL`: this device cannot send the
+    /// first one. One thread per queue.
+    pub fn jd_slots_send(
+        port: u16,
+        queue: u16,
+        slots: *mut jd_slots,
+        home: *mut c_void,
+        packets: *const jd_packet,
+        count: u16,
+    ) -> c_int;
+    /// Makes the driver give back what it has sent; `-ENOTSUP` where it does so by itself.
+    pub fn jd_tx_reclaim(port: u16, queue: u16) -> c_int;
+    /// A descriptor that is readable when a queue has frames, or -1.
+    pub fn jd_rx_wait_fd(port: u16, queue: u16) -> c_int;
+    /// Before and after a sleep on it.
+    pub fn jd_rx_wait_arm(port: u16, queue: u16, on: c_int) -> c_int;
 }

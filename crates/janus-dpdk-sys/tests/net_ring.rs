@@ -1,6 +1,8 @@
 //! Frames through a DPDK port: the `net_ring` device gives back what it is sent, so every frame can be checked. Runs
 //! without privileges, huge pages or a network card. One test, because DPDK can be started once in a process.
 
+#![cfg(any(feature = "dpdk", feature = "dpdk-dlopen"))]
+
 use std::ffi::{CString, c_char, c_int};
 
 use janus_dpdk_sys::ffi::{self, jd_frame};
@@ -60,7 +62,8 @@ fn open(pool: *mut ffi::rte_mempool) -> Result<u16, Error> {
         tx_descriptors: 1024,
         mtu: 0,
         promiscuous: 0,
-        reserved: [0; 7],
+        interrupts: 0,
+        reserved: [0; 6],
     };
     let mut info = ffi::jd_port_info::default();
     let mut on = u32::MAX;
@@ -162,6 +165,7 @@ fn receive(port: u16, expected: u64) -> u16 {
 
 #[test]
 fn ten_thousand_numbered_frames_come_back_in_order() {
+    janus_dpdk_sys::load().expect("the shim");
     start().expect("DPDK starts");
     let pool = make_pool().expect("a pool");
     let port = open(pool).expect("a port");

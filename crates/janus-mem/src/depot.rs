@@ -4,9 +4,10 @@
 use crate::frame::SLOT_SIZE;
 use crate::growth::{Grown, Growth};
 use crate::pool::{MAGAZINE, Pool};
-use crate::region::MemError;
+use crate::region::{MemError, RegionKind};
 use crate::registry::{self, Entry, NONE};
 use core::fmt;
+use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
@@ -34,6 +35,21 @@ pub struct DepotStats {
     pub late: u64,
     /// Bytes of buffers made ready.
     pub committed_bytes: usize,
+}
+
+/// The memory of a depot's buffers, for a device that must know it beforehand.
+#[derive(Clone, Copy, Debug)]
+pub struct Slots {
+    /// The first byte of slot 1.
+    pub base: NonNull<u8>,
+    /// How many slots of [`SLOT_SIZE`] bytes follow each other.
+    pub count: u32,
+    /// Bytes of memory from `base` on, in whole pages: the slots and what the last page has more.
+    pub len: usize,
+    /// The region's number, as handles have it.
+    pub region: u16,
+    /// What backs it.
+    pub kind: RegionKind,
 }
 
 impl Depot {
@@ -74,6 +90,19 @@ impl Depot {
             late: self.grown.late(),
             committed_bytes: self.grown.ready(),
         }
+    }
+
+    /// Makes the memory of every buffer ready and says where it is. It stays there as long as the depot lives.
+    pub fn ready_all(&self) -> Result<Slots, MemError> {
+        self.grown.grow_all()?;
+        let region = self.grown.region();
+        Ok(Slots {
+            base: region.base(),
+            count: self.capacity,
+            len: region.committed(),
+            region: self.entry.id,
+            kind: region.kind(),
+        })
     }
 
     /// All buffers there can be.

@@ -94,7 +94,8 @@ impl PacketBuf {
         registry::base(self.region).wrapping_add(self.slot.get() as usize * SLOT_SIZE)
     }
 
-    /// The handle as a number, for a ring shared with another process. Ownership goes along.
+    /// The handle as a number, for a ring shared with another process or for a device. Ownership goes along. The slot,
+    /// counted from 1, is in the low 32 bits, the region in the next 16, the offset in the topmost.
     #[inline]
     pub fn into_raw(self) -> u64 {
         let this = ManuallyDrop::new(self);

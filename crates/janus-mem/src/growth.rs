@@ -131,6 +131,18 @@ impl Grown {
         }
     }
 
+    /// Commits and touches all there can be, here and now.
+    pub(crate) fn grow_all(&self) -> Result<(), MemError> {
+        // Up to a whole huge page first: the rest can then be reserved ones.
+        for to in [HUGE_PAGE, self.region.reserved()] {
+            let from = self.ready();
+            let committed = self.region.commit(to)?;
+            self.region.touch(from, committed);
+            self.publish(committed);
+        }
+        Ok(())
+    }
+
     /// The toucher's side: the next chunk, made usable huge page by huge page.
     fn grow_ahead(&self) {
         let from = self.ready();
@@ -185,6 +197,15 @@ mod tests {
         while grown.grow_now() {}
         assert_eq!(grown.ready(), grown.region().reserved());
         assert_eq!(grown.late(), 0, "inline growth is not late growth");
+    }
+
+    #[test]
+    fn all_at_once_leaves_nothing_to_grow() {
+        let grown = Grown::new(5 << 20, &Growth::Inline).unwrap();
+        grown.grow_all().unwrap();
+        assert_eq!(grown.ready(), grown.region().reserved());
+        grown.grow_all().unwrap();
+        assert!(!grown.grow_now());
     }
 
     #[test]

@@ -20,7 +20,7 @@ mod registry;
 mod slab;
 
 pub use arena::{GRANULE, SizeClass, SlotArena};
-pub use depot::{Depot, DepotStats};
+pub use depot::{Depot, DepotStats, Slots};
 pub use frame::{Frame, HEADROOM, LENT, PacketBuf, SLOT_SIZE};
 pub use growth::{Growth, TOUCH_QUEUE_MAX, Toucher};
 pub use pool::{MAGAZINE, Pool, RESERVE_MAX};

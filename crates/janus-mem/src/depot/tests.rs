@@ -245,3 +245,24 @@ fn worker(
         }
     })
 }
+
+#[test]
+fn a_depot_made_ready_lies_slot_by_slot_where_it_says() {
+    let depot = Depot::new(3000, &Growth::Inline).unwrap();
+    let slots = depot.ready_all().unwrap();
+    assert_eq!(slots.count, 3000);
+    assert!(slots.len >= 3000 * SLOT_SIZE);
+    assert!(depot.stats().committed_bytes >= 3000 * SLOT_SIZE);
+    let mut pool = depot.pool();
+    for _ in 0..3 * MAGAZINE {
+        let buf = pool.alloc().unwrap();
+        let at = buf.bytes().as_ptr() as usize - slots.base.as_ptr() as usize;
+        let raw = buf.into_raw();
+        assert_eq!(at, (raw as u32 as usize - 1) * SLOT_SIZE);
+        assert_eq!((raw >> 32) as u16, slots.region);
+        assert_eq!((raw >> 48) as u16, HEADROOM);
+        // SAFETY: turned back once.
+        pool.free(unsafe { PacketBuf::from_raw(raw) });
+    }
+    assert_eq!(depot.stats().late, 0);
+}
