@@ -11,6 +11,7 @@
 #include <rte_ethdev.h>
 #include <rte_lcore.h>
 #include <rte_memory.h>
+#include <rte_log.h>
 #include <rte_mbuf.h>
 #include <rte_mempool.h>
 #include <rte_version.h>
@@ -159,7 +160,17 @@ int jd_device_remove(uint16_t port)
 
 int jd_rx_wait_fd(uint16_t port, uint16_t queue)
 {
-	return rte_eth_dev_rx_intr_ctl_q_get_fd(port, queue);
+	/* That a driver has none is an answer, not an error to print. */
+	const int type = rte_log_register("lib.ethdev");
+	const int level = type < 0 ? 0 : rte_log_get_level(type);
+	int fd;
+
+	if (level > 0)
+		rte_log_set_level(type, RTE_LOG_CRIT);
+	fd = rte_eth_dev_rx_intr_ctl_q_get_fd(port, queue);
+	if (level > 0)
+		rte_log_set_level(type, level);
+	return fd;
 }
 
 int jd_rx_wait_arm(uint16_t port, uint16_t queue, int on)
@@ -277,6 +288,7 @@ int jd_port_setup(uint16_t port, const struct jd_port_config *config, struct rte
 	*offloads = config->offloads & offloads_of(&dev);
 	conf = to_conf(config, &dev, *offloads);
 	conf.intr_conf.rxq = config->interrupts;
+	conf.intr_conf.lsc = (*dev.dev_flags & RTE_ETH_DEV_INTR_LSC) != 0;
 	error = rte_eth_dev_configure(port, config->rx_queues, config->tx_queues, &conf);
 	if (error == 0 && config->mtu != 0)
 		error = rte_eth_dev_set_mtu(port, config->mtu);

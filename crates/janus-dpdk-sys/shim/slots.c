@@ -101,6 +101,9 @@ static int ops_dequeue(struct rte_mempool *pool, void **objects, unsigned int co
 	uint32_t taken[JD_BURST_MAX];
 	unsigned int done = 0, i;
 
+	/* A pool that is freed is emptied first, but the slots are not its. */
+	if (!slots->filled)
+		return -ENOBUFS;
 	while (done < count) {
 		const unsigned int n = count - done < JD_BURST_MAX ? count - done : JD_BURST_MAX;
 
@@ -197,7 +200,7 @@ static int fill(struct jd_slots *slots)
 	if (pool->populated_size != slots->count)
 		return -ENOSPC;
 	/* Laid out one after the other: a slot's number leads to its mbuf. */
-	slots->first = (char *)STAILQ_FIRST(&pool->elt_list) + pool->header_size;
+	slots->first = (char *)(STAILQ_FIRST(&pool->elt_list) + 1);
 	if (rte_mempool_obj_iter(pool, init_mbuf, slots) != slots->count)
 		return -ENOSPC;
 	if (note_of(mbuf_of(slots, slots->count))->slot != slots->count)
@@ -249,6 +252,7 @@ struct jd_slots *jd_slots_create(const char *name, const struct jd_slots_config 
 
 void jd_slots_free(struct jd_slots *slots)
 {
+	slots->filled = 0;
 	rte_mempool_free(slots->pool);
 	if (slots->memory != NULL)
 		munmap(slots->memory, slots->memory_len);

@@ -18,6 +18,8 @@ mod core_loop;
 mod counter;
 #[cfg(not(loom))]
 mod dispatch;
+#[cfg(all(feature = "_dpdk", not(loom)))]
+pub mod dpdk;
 #[cfg(not(loom))]
 mod idle;
 #[cfg(not(loom))]

@@ -81,6 +81,12 @@ impl Machine {
     }
 }
 
+/// Huge pages that are free.
+#[cfg(feature = "_dpdk")]
+pub(crate) fn free_huge_pages() -> u64 {
+    huge_pages(&std::fs::read_to_string("/proc/meminfo").unwrap_or_default()).free
+}
+
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = self
