@@ -47,6 +47,18 @@ impl<F: Fn(Direction, &[u8]) + Send + Sync> Capture for F {
     }
 }
 
+/// Chooses the far queue of a frame.
+pub trait Spread: Send + Sync {
+    /// One of the `queues` that are open there, for a frame with these bytes. Called on the sender's thread.
+    fn queue(&self, bytes: &[u8], queues: usize) -> usize;
+}
+
+impl<F: Fn(&[u8], usize) -> usize + Send + Sync> Spread for F {
+    fn queue(&self, bytes: &[u8], queues: usize) -> usize {
+        self(bytes, queues)
+    }
+}
+
 /// How the wire is.
 #[derive(Clone)]
 pub struct Config {
@@ -60,6 +72,9 @@ pub struct Config {
     pub queues: [usize; 2],
     /// Sees every frame.
     pub capture: Option<Arc<dyn Capture>>,
+    /// Chooses queues otherwise than by the symmetric hash of the flow: as a device does whose rules change while
+    /// flows live, or that does not know TCP.
+    pub spread: Option<Arc<dyn Spread>>,
 }
 
 impl Default for Config {
@@ -70,6 +85,7 @@ impl Default for Config {
             depth: 512,
             queues: [1, 1],
             capture: None,
+            spread: None,
         }
     }
 }
@@ -106,6 +122,7 @@ pub struct End {
     far: Arc<Side>,
     parts: Vec<Parts>,
     capture: Option<Arc<dyn Capture>>,
+    spread: Option<Arc<dyn Spread>>,
 }
 
 /// The lanes of one queue.
@@ -184,6 +201,7 @@ pub fn pair(config: Config) -> io::Result<(End, End)> {
         far: sides[1 - index].clone(),
         parts,
         capture: config.capture.clone(),
+        spread: config.spread.clone(),
     };
     Ok((end(0, first), end(1, second)))
 }
@@ -211,6 +229,7 @@ impl Backend for End {
             far,
             parts,
             capture,
+            spread,
         } = *self;
         check_queues(&caps.name, queues, parts.len())?;
         near.open.store(queues, Ordering::Release);
@@ -228,6 +247,7 @@ impl Backend for End {
                 near: near.clone(),
                 far: far.clone(),
                 capture: capture.clone(),
+                spread: spread.clone(),
             })
         };
         Ok(parts
@@ -256,9 +276,20 @@ struct WireQueue {
     near: Arc<Side>,
     far: Arc<Side>,
     capture: Option<Arc<dyn Capture>>,
+    spread: Option<Arc<dyn Spread>>,
 }
 
 impl WireQueue {
+    /// The far queue of a frame, of `queues` that are open.
+    #[inline]
+    fn far_queue(&self, frame: &[u8], queues: usize) -> usize {
+        match &self.spread {
+            _ if queues == 1 => 0,
+            None => spread(frame, self.caps.link, queues),
+            Some(choice) => choice.queue(frame, queues).min(queues - 1),
+        }
+    }
+
     /// No more than a quarter of the depot lies posted, whatever depth was asked for.
     #[cold]
     fn first_post(&mut self, pool: &mut Pool) {
@@ -341,11 +372,7 @@ impl Queue for WireQueue {
                 self.counters.lost_no_link.add(1);
             } else {
                 let data = frame.data();
-                let to = if far_open == 1 {
-                    0
-                } else {
-                    spread(data, self.caps.link, far_open)
-                };
+                let to = self.far_queue(data, far_open);
                 match self.carry(data, to, pool) {
                     None => bytes += data.len() as u64,
                     Some(lost) => lost.add(1),

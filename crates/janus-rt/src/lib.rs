@@ -6,6 +6,8 @@ mod clock;
 mod config;
 mod control;
 mod inbox;
+#[cfg(test)]
+mod lockstep;
 pub mod net;
 mod portal;
 mod runtime;

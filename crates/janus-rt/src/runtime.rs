@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::clock::Clock;
 use crate::config::{self, Cidr, ConfigError, Partial, Placement, PlacementName};
 use crate::shard::here;
 pub use choice::BackendChoice;
@@ -210,6 +211,12 @@ impl Builder {
 
     /// Decides everything and opens the device. No core runs before [`Runtime::run`].
     pub fn build(self) -> Result<Runtime> {
+        let prepared = self.prepare(Clock::start())?;
+        Ok(Runtime { prepared })
+    }
+
+    /// What [`build`](Builder::build) makes, on any clock.
+    pub(crate) fn prepare(self, clock: Clock) -> Result<Prepared> {
         if let Some(wrong) = self.wrong {
             return Err(wrong.into());
         }
@@ -223,7 +230,7 @@ impl Builder {
             config::from_file(file.as_deref())?.overlay(config::from_environment(variables)?)
         };
         let settings = said.overlay(self.partial).resolve()?;
-        let prepared = Prepared::open(settings, self.backend, self.tcp.unwrap_or_default())?;
-        Ok(Runtime { prepared })
+        let tcp = self.tcp.unwrap_or_default();
+        Prepared::open(settings, self.backend, tcp, clock)
     }
 }

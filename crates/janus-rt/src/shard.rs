@@ -18,7 +18,7 @@ use janus_tcp::{Instant, Token};
 
 use crate::clock::Clock;
 use crate::inbox::{Mailbox, Message};
-use crate::task::{Executor, prefetch_local};
+use crate::task::{self, Executor, prefetch_local};
 use here::Here;
 pub use neighbours::ForwardCounters;
 use neighbours::Walk;
@@ -93,7 +93,22 @@ impl Work {
     }
 }
 
+/// While it lives, the thread is this shard's: tasks find its sockets, its timers and its executor.
+pub(crate) struct Entered {
+    _executor: Option<task::Entered>,
+    _here: here::Entered,
+}
+
 impl Shard {
+    /// Makes this thread the shard's until the guard is dropped.
+    pub(crate) fn enter(&self) -> Entered {
+        let executor = self.here.executor.borrow();
+        Entered {
+            _executor: executor.as_ref().map(Executor::enter),
+            _here: here::enter(self.here.clone()),
+        }
+    }
+
     /// Turns until the runtime has ended.
     pub(crate) fn run(&mut self) -> std::io::Result<()> {
         loop {
@@ -112,7 +127,7 @@ impl Shard {
     }
 
     /// One pass over everything; answers whether anything moved.
-    fn turn(&mut self) -> bool {
+    pub(crate) fn turn(&mut self) -> bool {
         let now = self.clock.now();
         self.here.now.set(now);
         let arrived = self.is_open(now) && self.receive(now);
@@ -182,7 +197,7 @@ impl Shard {
         true
     }
 
-    fn tasks(&self, call: impl FnOnce(&Executor)) {
+    pub(crate) fn tasks(&self, call: impl FnOnce(&Executor)) {
         if let Some(executor) = &*self.here.executor.borrow() {
             call(executor);
         }
@@ -293,7 +308,7 @@ impl Shard {
     }
 
     /// When something is due that nobody rings for.
-    fn deadline(&self) -> Option<Instant> {
+    pub(crate) fn deadline(&self) -> Option<Instant> {
         let end = match self.work.phase {
             Phase::Serving => None,
             Phase::Draining { until } | Phase::Drained { until } => Some(until),

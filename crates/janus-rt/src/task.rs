@@ -23,6 +23,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
+pub(crate) use context::Entered;
 pub(crate) use executor::{Executor, TaskId};
 pub(crate) use identity::{ShardIdentity, inbox_of};
 pub use join::{JoinError, JoinHandle};

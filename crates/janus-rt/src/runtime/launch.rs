@@ -31,7 +31,7 @@ use seed::{Common, Seed};
 const POINTS: u16 = 128;
 
 /// A runtime that is ready: its device is open, its threads are not started.
-pub(super) struct Prepared {
+pub(crate) struct Prepared {
     seeds: Vec<Seed>,
     io_cores: Vec<IoCore>,
     ending: Arc<Ending>,
@@ -44,8 +44,8 @@ impl Prepared {
         settings: Settings,
         backend: Option<BackendChoice>,
         tcp: janus_tcp::Config,
+        clock: Clock,
     ) -> Result<Prepared> {
-        let clock = Clock::start();
         let growth = Growth::Ahead(Toucher::spawn()?);
         let depot = Depot::new(settings.packet_buffers, &growth)?;
         let (secrets, steering_key) = seed::secrets(settings.seed)?;
@@ -141,6 +141,12 @@ impl Prepared {
 
     pub(super) fn ending(&self) -> Arc<Ending> {
         self.ending.clone()
+    }
+
+    /// What threads would be started with, for whoever drives it otherwise.
+    #[cfg(test)]
+    pub(crate) fn into_parts(self) -> (Vec<Seed>, Vec<IoCore>) {
+        (self.seeds, self.io_cores)
     }
 
     /// Starts the threads, waits for their end.

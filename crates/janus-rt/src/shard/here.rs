@@ -81,17 +81,22 @@ thread_local! {
     static HERE: RefCell<Option<Rc<Here>>> = const { RefCell::new(None) };
 }
 
-/// Makes `here` this thread's core until the guard is dropped.
+/// Makes `here` this thread's core until the guard is dropped. Guards nest.
 pub(crate) fn enter(here: Rc<Here>) -> Entered {
-    HERE.set(Some(here));
-    Entered(())
+    Entered {
+        before: HERE.replace(Some(here)),
+    }
 }
 
-pub(crate) struct Entered(());
+pub(crate) struct Entered {
+    before: Option<Rc<Here>>,
+}
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        HERE.take();
+        let left = HERE.replace(self.before.take());
+        // Outside of the cell's borrow: the last owner of a core drops what it holds.
+        drop(left);
     }
 }
 

@@ -21,7 +21,7 @@ use crate::config::Settings;
 use crate::control::{Control, DYNAMIC_FIRST};
 use crate::inbox::Mailbox;
 use crate::runtime::{BoxError, Ending, MainResult, MainTask};
-use crate::shard::here::{self, Here, Owner};
+use crate::shard::here::{Here, Owner};
 use crate::shard::{Door, Neighbours, Shard, Work};
 use crate::task::{Executor, ShardIdentity};
 
@@ -45,7 +45,7 @@ pub(super) struct Common {
 }
 
 /// What one core is started with.
-pub(super) struct Seed {
+pub(crate) struct Seed {
     pub(super) core: u8,
     pub(super) parker: Parker,
     pub(super) port: Port,
@@ -59,6 +59,18 @@ pub(super) struct Seed {
 impl Seed {
     /// Becomes a shard on this thread and runs it to the end.
     pub(super) fn run<F>(self, main: impl FnOnce() -> F) -> Result<(), BoxError>
+    where
+        F: Future + 'static,
+        F::Output: MainResult,
+    {
+        let mut shard = self.grow(main)?;
+        let _here = shard.enter();
+        shard.run()?;
+        Ok(())
+    }
+
+    /// Becomes a shard of this thread, its main spawned and not yet polled.
+    pub(crate) fn grow<F>(self, main: impl FnOnce() -> F) -> Result<Shard, BoxError>
     where
         F: Future + 'static,
         F::Output: MainResult,
@@ -111,9 +123,10 @@ impl Seed {
             in_main: Cell::new(false),
             main_in_bind: Cell::new(false),
         });
-        let mut shard = Shard {
+        let executor = Executor::new(identity, &common.growth)?;
+        let shard = Shard {
             work: Work::new(&port)?,
-            here: here.clone(),
+            here,
             port,
             forwarded,
             mailbox,
@@ -121,13 +134,11 @@ impl Seed {
             clock: common.clock,
             drain: common.drain,
         };
-        let _here = here::enter(here);
-        let executor = Executor::new(identity, &common.growth)?;
-        let _executor = executor.enter();
-        executor.spawn(MainTask::new(main()));
         shard.here.executor.replace(Some(executor));
-        shard.run()?;
-        Ok(())
+        let entered = shard.enter();
+        shard.tasks(|tasks| _ = tasks.spawn(MainTask::new(main())));
+        drop(entered);
+        Ok(shard)
     }
 }
 

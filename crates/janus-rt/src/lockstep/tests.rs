@@ -1,0 +1,74 @@
+//! What is shown on the lockstep world.
+
+mod collisions;
+mod server;
+
+use super::rng::Rng;
+use super::{Layout, World};
+use collisions::colliding;
+use server::{Ledger, serve};
+
+const SPLIT: Layout = Layout {
+    shards: 3,
+    io_cores: 2,
+};
+const COMBINED: Layout = Layout {
+    shards: 3,
+    io_cores: 0,
+};
+
+/// Tuples of the peer, in groups of equal keys.
+const GROUPS: usize = 60;
+const GROUP: usize = 4;
+
+/// A world with a server on every shard and a peer whose tuples collide in groups.
+fn world(seed: u64, layout: Layout) -> (World, Ledger) {
+    let ledger = Ledger::default();
+    let mut world = World::new(seed, layout, |builder| builder, || serve(ledger.clone()));
+    let toeplitz = world.shards[0].here.toeplitz.clone();
+    let mut rng = Rng::new(!seed);
+    for _ in 0..GROUPS {
+        for (address, port) in colliding(&toeplitz, &mut rng, GROUP) {
+            world.peer.add(address, port);
+        }
+    }
+    (world, ledger)
+}
+
+/// Runs to so many connections, and until all that were begun have ended.
+fn run(world: &mut World, connections: u64) {
+    world.run_until(|world| world.peer.tally.completed >= connections);
+    world.peer.closing = true;
+    world.run_until(|world| world.peer.live() == 0);
+}
+
+#[test]
+fn without_updates_every_connection_is_served_in_both_layouts() {
+    for layout in [SPLIT, COMBINED] {
+        let (mut world, ledger) = world(1, layout);
+        run(&mut world, 1_000);
+        let tally = &world.peer.tally;
+        assert_eq!(tally.broken, Vec::<String>::new());
+        assert_eq!(ledger.errors(), Vec::<String>::new());
+        assert!(tally.reused > 0 && tally.bytes > 1_000_000, "{tally:?}");
+        assert!(world.peer.out.duplicate_syns > 0);
+    }
+}
+
+/// The same seed is the same run, to the last packet's time.
+#[test]
+fn a_run_is_a_function_of_its_seed() {
+    let trace = |seed| {
+        let (mut world, ledger) = world(seed, SPLIT);
+        run(&mut world, 200);
+        (
+            world.steps,
+            world.now(),
+            world.peer.tally.bytes,
+            ledger.accepted(),
+        )
+    };
+    let first = trace(7);
+    assert_eq!(first, trace(7));
+    assert_ne!(first, trace(8));
+}
