@@ -17,7 +17,7 @@ impl Rng {
 
     /// Less than `bound`.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        (u128::from(self.next()) * u128::from(bound) >> 64) as u64
+        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
     pub(crate) fn one_in(&mut self, chances: u64) -> bool {
