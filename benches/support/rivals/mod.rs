@@ -1,0 +1,156 @@
+//! The other ways to decide which shard gets a packet, beside ours, behind one trait, so that they can be put under
+//! the same flows and the same changes ([`world`]). Each is written from its publication, as its authors would run it, and
+//! `tests/csb_rivals.rs` shows that it keeps a figure published for it. Measuring and printing is `benches/csb_compare.rs`.
+
+#![allow(dead_code, unreachable_pub, missing_docs)]
+
+pub mod anchor;
+pub mod control;
+pub mod exact;
+pub mod maglev;
+pub mod paper;
+pub mod pins;
+pub mod rss;
+pub mod rsspp;
+pub mod stamp;
+pub mod world;
+
+use janus_csb::ShardId;
+
+/// Packets that an I/O core looks up together.
+pub const BURST: usize = 64;
+/// Shards that a comparison may have.
+pub const SHARDS_MAX: usize = 32;
+
+/// What steering sees of a packet that is not a SYN.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Packet {
+    /// Equal for equal tuples only.
+    pub id: u64,
+    /// The Toeplitz hash.
+    pub key: u32,
+    /// The first twelve bytes of TCP options, where every stack puts its timestamps.
+    pub options: [u8; 12],
+}
+
+/// What a change of the shards has to know: who takes new flows, and the load measured.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// Whether each shard takes new flows.
+    pub active: Vec<bool>,
+    /// The load of each shard since the last change, in cycles.
+    pub load: Vec<f64>,
+    /// The same as [`load`](Change::load) by bucket of [`rsspp::BUCKETS`], low bits of the key.
+    pub bucket_load: Vec<f64>,
+}
+
+impl Change {
+    /// The shards that take new flows.
+    pub fn members(&self) -> impl Iterator<Item = usize> + '_ {
+        self.active
+            .iter()
+            .enumerate()
+            .filter_map(|(shard, &active)| active.then_some(shard))
+    }
+
+    /// What each of the active shards would bear if all bore the same.
+    pub fn fair(&self) -> f64 {
+        self.load.iter().sum::<f64>() / self.members().count() as f64
+    }
+}
+
+/// The flows that are held, as the owner of the tables sees them.
+pub trait Held {
+    /// All flows that are held and by whom.
+    fn visit(&self, see: &mut dyn FnMut(&Packet, ShardId));
+    /// Takes what a shard holds to another: everything that `moves` names a new home for. Only for those who can move
+    /// connections between shards; says how many moved.
+    fn migrate(&mut self, moves: &mut dyn FnMut(&Packet, ShardId) -> Option<ShardId>) -> usize;
+}
+
+/// What an update did to those who must not wait.
+#[derive(Default, Debug)]
+pub struct Cost {
+    /// Microseconds of thread time of each piece that a data-path thread had to do or wait for at one stretch.
+    pub pieces_us: Vec<f64>,
+    /// Flows whose state was moved.
+    pub migrated: usize,
+}
+
+impl Cost {
+    /// A visit of all flows begins.
+    pub fn slices(&mut self) -> Slices<'_> {
+        Slices {
+            cost: self,
+            begin: thread_time_us(),
+            left: Slices::LENGTH,
+        }
+    }
+
+    /// Does a piece of work that the data path waits for.
+    pub fn piece<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        let begin = thread_time_us();
+        let done = work();
+        self.pieces_us.push(thread_time_us() - begin);
+        done
+    }
+}
+
+/// Divides a visit of all flows into pieces as shards would do it between two batches.
+pub struct Slices<'a> {
+    cost: &'a mut Cost,
+    begin: f64,
+    left: usize,
+}
+
+impl Slices<'_> {
+    /// Flows in a piece.
+    const LENGTH: usize = 512;
+
+    /// One more flow was seen.
+    #[inline]
+    pub fn tick(&mut self) {
+        self.left -= 1;
+        if self.left == 0 {
+            let now = thread_time_us();
+            self.cost.pieces_us.push(now - self.begin);
+            (self.begin, self.left) = (thread_time_us(), Slices::LENGTH);
+        }
+    }
+}
+
+/// Microseconds that this thread has run: what others do on the machine does not count.
+pub fn thread_time_us() -> f64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    now.tv_sec as f64 * 1e6 + now.tv_nsec as f64 / 1e3
+}
+
+/// A way to steer packets.
+pub trait Rival {
+    /// What the tables call it.
+    fn name(&self) -> &'static str;
+    /// Where a SYN goes, by which the flow gets its holder.
+    fn open(&mut self, packet: &Packet) -> ShardId;
+    /// The options of every later packet of the flow: what its holder sent, echoed.
+    fn echo(&self, _packet: &Packet, _holder: ShardId) -> [u8; 12] {
+        [0; 12]
+    }
+    /// A flow is gone.
+    fn close(&mut self, _packet: &Packet, _holder: ShardId) {}
+    /// Where packets go, at most [`BURST`].
+    fn look_up(&mut self, packets: &[Packet], owners: &mut [ShardId]);
+    /// Where a packet that came to `shard`, and whose flow is not known there, goes on to. `None`: nowhere, it is reset.
+    fn forward(&mut self, _packet: &Packet, _shard: ShardId, _hops: usize) -> Option<ShardId> {
+        None
+    }
+    /// Begins a change.
+    fn begin(&mut self, change: &Change, held: &mut dyn Held, cost: &mut Cost);
+    /// Takes the change a step further, traffic going on between the steps; whether that was the last.
+    fn step(&mut self, _held: &mut dyn Held, _cost: &mut Cost) -> bool {
+        true
+    }
+    /// Where a new flow with this key would go, when that follows from the key.
+    fn placement(&self, key: u32) -> Option<ShardId>;
+    /// Bytes that steering needs on each I/O core.
+    fn bytes(&self) -> usize;
+}

@@ -1,0 +1,116 @@
+//! The stream balancer of the Janus paper, to the letter ([`janus_csb::reference`]), with traffic between its steps.
+
+use std::sync::Arc;
+
+use janus_csb::reference::{Bloom, Filter, IoCore, Tables, Update};
+use janus_csb::{Ring, ShardId};
+
+use super::{Change, Cost, Held, Packet, Rival, control};
+
+/// Points of a shard with an average weight.
+pub const POINTS: u16 = 64;
+/// Of the Bloom filter.
+const RATE: f64 = 1e-4;
+const SEED: u32 = 1;
+
+/// One I/O core and the update it takes part in.
+pub struct Paper {
+    io: IoCore<Bloom>,
+    tables: Arc<Tables<Bloom>>,
+    ring: Arc<Ring>,
+    update: Option<(Update<Bloom>, usize)>,
+    shards: usize,
+}
+
+/// The ring on which every shard has so many points.
+pub fn ring(points: &[u16]) -> Arc<Ring> {
+    Arc::new(Ring::weighted(points, SEED).expect("points within the bounds of a ring"))
+}
+
+impl Paper {
+    pub fn new(shards: usize) -> Paper {
+        let ring = ring(&vec![POINTS; shards]);
+        let tables = Arc::new(Tables::new(ring.clone(), Bloom::new(1, RATE, SEED)));
+        Paper {
+            io: IoCore::new(tables.clone()),
+            tables,
+            ring,
+            update: None,
+            shards,
+        }
+    }
+
+    /// Bytes of the filter and of `H_diff`.
+    pub fn parts(&self) -> (usize, usize) {
+        (self.tables.filter().bytes(), self.tables.diff().bytes())
+    }
+}
+
+impl Rival for Paper {
+    fn name(&self) -> &'static str {
+        "csb of the paper"
+    }
+
+    fn open(&mut self, packet: &Packet) -> ShardId {
+        self.io.steer_syn(packet.key)
+    }
+
+    fn look_up(&mut self, packets: &[Packet], owners: &mut [ShardId]) {
+        for (packet, owner) in packets.iter().zip(owners) {
+            *owner = self.io.steer(packet.key);
+        }
+    }
+
+    fn begin(&mut self, change: &Change, held: &mut dyn Held, _: &mut Cost) {
+        self.ring = ring(&control::parts(change, POINTS));
+        // The paper sizes the filter for what will move; it is told here, and not charged for asking.
+        let mut moved = 0;
+        held.visit(&mut |packet, holder| {
+            moved += usize::from(self.ring.owner(packet.key) != holder)
+        });
+        self.update = Some((
+            Update::new(self.ring.clone(), Bloom::new(moved, RATE, SEED)),
+            0,
+        ));
+        self.io.begin(self.ring.clone());
+    }
+
+    fn step(&mut self, held: &mut dyn Held, cost: &mut Cost) -> bool {
+        let Some((update, step)) = &mut self.update else {
+            return true;
+        };
+        *step += 1;
+        match *step {
+            1 | 2 => {
+                let second = *step == 2;
+                let mut slices = cost.slices();
+                held.visit(&mut |packet, holder| {
+                    let one = std::iter::once(packet.key);
+                    if second {
+                        update.pass_two(holder, one)
+                    } else {
+                        update.pass_one(holder, one)
+                    };
+                    slices.tick();
+                });
+                false
+            }
+            _ => {
+                if let Some((update, _)) = self.update.take() {
+                    self.tables = Arc::new(update.finish());
+                    cost.piece(|| self.io.swap(self.tables.clone()));
+                }
+                true
+            }
+        }
+    }
+
+    fn placement(&self, key: u32) -> Option<ShardId> {
+        Some(self.ring.owner(key))
+    }
+
+    fn bytes(&self) -> usize {
+        let (filter, diff) = self.parts();
+        self.ring.bytes() + filter + diff + self.io.fly().len() * size_of::<u32>() * 2
+    }
+}

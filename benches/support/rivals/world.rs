@@ -1,0 +1,375 @@
+//! The flows that all rivals are put under: how heavy they are, how they come and go, which changes of the shards happen
+//! meanwhile, and the judge of what becomes of them. Everything follows from a seed, and is the same for each rival; a
+//! flow that a rival broke is opened anew by its client, as clients do.
+
+use std::net::Ipv4Addr;
+use std::time::Instant;
+
+use janus_csb::ShardId;
+use janus_wire::{FlowKeyV4, MICROSOFT_KEY, Toeplitz};
+
+use super::rsspp::{BUCKETS, bucket};
+use super::stamp::syn_options;
+use super::{BURST, Change, Cost, Held, Packet, Rival, SHARDS_MAX};
+
+/// SplitMix64's last step: a bijection of 64 bits.
+#[inline]
+pub fn mix(z: u64) -> u64 {
+    let z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Numbers from a seed.
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(mix(seed))
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mix(self.0)
+    }
+
+    pub fn below(&mut self, bound: usize) -> usize {
+        (((self.next() >> 32) * bound as u64) >> 32) as usize
+    }
+
+    pub fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+/// How the load is spread over the flows.
+#[derive(Clone, Copy, Debug)]
+pub enum Sizes {
+    /// All the same.
+    Uniform,
+    /// The flow of rank r weighs r^-s.
+    Zipf(f64),
+    /// One in a thousand weighs a thousand: half of the load.
+    Elephants,
+}
+
+impl Sizes {
+    fn draw(self, random: &mut Random, flows: usize) -> f64 {
+        let u = random.unit();
+        match self {
+            Sizes::Uniform => 1.0,
+            Sizes::Zipf(s) => (u * flows as f64).ceil().max(1.0).powf(-s),
+            Sizes::Elephants => {
+                if u < 1e-3 {
+                    1_000.0
+                } else {
+                    1.0
+                }
+            }
+        }
+    }
+}
+
+/// What happens.
+#[derive(Clone, Copy, Debug)]
+pub struct Trace {
+    pub flows: usize,
+    pub shards: usize,
+    pub updates: usize,
+    /// The share of the flows that end, and are followed by others, between two updates.
+    pub churn: f64,
+    pub sizes: Sizes,
+    /// The share of the peers that use no TCP timestamps.
+    pub plain: f64,
+    pub seed: u64,
+}
+
+/// What became of it.
+#[derive(Clone, Debug, Default)]
+pub struct Verdict {
+    /// Live flows whose packets came to a shard that did not hold them, of all that went through an update.
+    pub broken: u64,
+    /// Repeated SYNs that came to another shard than their flow's.
+    pub second_flows: u64,
+    /// Flows that went through an update, summed over the updates.
+    pub exposed: u64,
+    pub forwards: u64,
+    pub looked_up: u64,
+    /// The share of the keys whose placement changed, and the least share that gives the same weights.
+    pub moved: f64,
+    pub moved_ideal: f64,
+    /// The fullest active shard over the mean, by flows and by cycles, at each update.
+    pub by_flows: Vec<f64>,
+    pub by_cycles: Vec<f64>,
+    pub bytes: usize,
+    pub migrated: usize,
+    pub update_ms: Vec<f64>,
+    pub pieces_us: Vec<f64>,
+}
+
+/// The flows and their holders.
+pub struct World {
+    trace: Trace,
+    pub packets: Vec<Packet>,
+    pub holder: Vec<ShardId>,
+    weight: Vec<f64>,
+    random: Random,
+    /// Apart, so that what a rival breaks does not change what comes after.
+    reopened: Random,
+    opened: u64,
+    toeplitz: Toeplitz,
+    active: Vec<bool>,
+}
+
+impl Held for World {
+    fn visit(&self, see: &mut dyn FnMut(&Packet, ShardId)) {
+        self.packets
+            .iter()
+            .zip(&self.holder)
+            .for_each(|(packet, &holder)| see(packet, holder));
+    }
+
+    fn migrate(&mut self, moves: &mut dyn FnMut(&Packet, ShardId) -> Option<ShardId>) -> usize {
+        let mut count = 0;
+        for (packet, holder) in self.packets.iter().zip(&mut self.holder) {
+            if let Some(to) = moves(packet, *holder).filter(|to| to != holder) {
+                *holder = to;
+                count += 1;
+            }
+        }
+        count
+    }
+}
+
+impl World {
+    /// A world in which `rival` has placed all flows.
+    pub fn new(trace: Trace, rival: &mut dyn Rival) -> World {
+        let mut world = World {
+            trace,
+            packets: vec![Packet::default(); trace.flows],
+            holder: vec![ShardId(0); trace.flows],
+            weight: vec![0.0; trace.flows],
+            random: Random::new(trace.seed),
+            reopened: Random::new(!trace.seed),
+            opened: 0,
+            toeplitz: Toeplitz::new(&MICROSOFT_KEY),
+            active: (0..trace.shards).map(|_| true).collect(),
+        };
+        assert!(trace.shards <= SHARDS_MAX, "at most {SHARDS_MAX} shards");
+        (0..trace.flows).for_each(|slot| world.open(slot, rival));
+        world
+    }
+
+    /// A new flow in this slot, by the next name and weight of the trace.
+    fn open(&mut self, slot: usize, rival: &mut dyn Rival) {
+        let name = self.random.next();
+        self.weight[slot] = self.trace.sizes.draw(&mut self.random, self.trace.flows);
+        self.place(slot, name, rival);
+    }
+
+    fn place(&mut self, slot: usize, name: u64, rival: &mut dyn Rival) {
+        self.opened += 1;
+        let tuple = FlowKeyV4 {
+            peer: Ipv4Addr::from((name >> 32) as u32),
+            local: Ipv4Addr::from(0x0a00_0000 | name as u32 & 0xffff),
+            peer_port: (name >> 16) as u16,
+            local_port: 80,
+        };
+        let timestamps = mix(name) >> 11 >= (self.trace.plain * (1u64 << 53) as f64) as u64;
+        let mut packet = Packet {
+            id: name,
+            key: self.toeplitz.hash_arriving_v4(&tuple),
+            options: syn_options(timestamps),
+        };
+        self.holder[slot] = rival.open(&packet);
+        packet.options = rival.echo(&packet, self.holder[slot]);
+        self.packets[slot] = packet;
+    }
+
+    fn end(&mut self, slot: usize, rival: &mut dyn Rival) {
+        rival.close(&self.packets[slot], self.holder[slot]);
+    }
+
+    /// `share` of the flows end and others come; some of those that live send their SYN again.
+    fn churn(&mut self, share: f64, rival: &mut dyn Rival, verdict: &mut Verdict) {
+        for _ in 0..(self.trace.flows as f64 * share) as usize {
+            let slot = self.random.below(self.trace.flows);
+            self.end(slot, rival);
+            self.open(slot, rival);
+        }
+        for _ in 0..(self.trace.flows as f64 * share / 50.0) as usize {
+            let slot = self.random.below(self.trace.flows);
+            let again = Packet {
+                options: syn_options(self.packets[slot].options[0] != 0),
+                ..self.packets[slot]
+            };
+            let mut shard = rival.open(&again);
+            self.follow(slot, &mut shard, rival, verdict);
+            verdict.second_flows += u64::from(shard != self.holder[slot]);
+        }
+    }
+
+    /// Where a packet of the flow ends that came to `shard` first; whether that is its holder.
+    fn follow(
+        &self,
+        slot: usize,
+        shard: &mut ShardId,
+        rival: &mut dyn Rival,
+        verdict: &mut Verdict,
+    ) -> bool {
+        let mut hops = 0;
+        while *shard != self.holder[slot] {
+            match rival.forward(&self.packets[slot], *shard, hops) {
+                Some(next) => *shard = next,
+                None => return false,
+            }
+            (hops, verdict.forwards) = (hops + 1, verdict.forwards + 1);
+        }
+        true
+    }
+
+    /// A packet of each of these flows; what is broken is opened anew.
+    fn packets_of(&mut self, slots: &[usize], rival: &mut dyn Rival, verdict: &mut Verdict) {
+        for slots in slots.chunks(BURST) {
+            let mut packets = [Packet::default(); BURST];
+            let mut owners = [ShardId(u8::MAX); BURST];
+            slots
+                .iter()
+                .zip(&mut packets)
+                .for_each(|(&slot, packet)| *packet = self.packets[slot]);
+            rival.look_up(&packets[..slots.len()], &mut owners[..slots.len()]);
+            verdict.looked_up += slots.len() as u64;
+            for (&slot, packet, mut owner) in slots
+                .iter()
+                .zip(&packets)
+                .zip(owners)
+                .map(|((s, p), o)| (s, p, o))
+            {
+                // A flow may be in the burst twice and already be another.
+                if packet.id == self.packets[slot].id
+                    && !self.follow(slot, &mut owner, rival, verdict)
+                {
+                    verdict.broken += 1;
+                    self.end(slot, rival);
+                    let name = self.reopened.next();
+                    self.place(slot, name, rival);
+                }
+            }
+        }
+    }
+
+    fn traffic(&mut self, rival: &mut dyn Rival, verdict: &mut Verdict) {
+        let slots: Vec<usize> = (0..self.trace.flows / 64)
+            .map(|_| self.random.below(self.trace.flows))
+            .collect();
+        self.packets_of(&slots, rival, verdict);
+        self.churn(self.trace.churn / 16.0, rival, verdict);
+    }
+
+    /// A packet of every flow.
+    fn audit(&mut self, rival: &mut dyn Rival, verdict: &mut Verdict) {
+        let all: Vec<usize> = (0..self.trace.flows).collect();
+        self.packets_of(&all, rival, verdict);
+        verdict.exposed += self.trace.flows as u64;
+    }
+
+    fn change(&mut self, update: usize) -> Change {
+        // A shard leaves, the load is evened out, it comes back, and so on with the next one.
+        let leaving = (update / 8 * 5) % self.trace.shards;
+        match update % 8 {
+            4 => self.active[leaving] = false,
+            7 => self.active[leaving] = true,
+            _ => {}
+        }
+        let mut load = vec![0.0; self.trace.shards];
+        let mut bucket_load = vec![0.0; BUCKETS];
+        for ((packet, holder), weight) in self.packets.iter().zip(&self.holder).zip(&self.weight) {
+            load[holder.index()] += weight;
+            bucket_load[bucket(packet.key)] += weight;
+        }
+        Change {
+            active: self.active.clone(),
+            load,
+            bucket_load,
+        }
+    }
+
+    fn weigh(&self, verdict: &mut Verdict) {
+        let (mut flows, mut cycles) = (vec![0.0; self.trace.shards], vec![0.0; self.trace.shards]);
+        for (holder, weight) in self.holder.iter().zip(&self.weight) {
+            flows[holder.index()] += 1.0;
+            cycles[holder.index()] += weight;
+        }
+        let fullest = |load: &[f64]| {
+            let active: Vec<f64> = load
+                .iter()
+                .zip(&self.active)
+                .filter(|(_, a)| **a)
+                .map(|(l, _)| *l)
+                .collect();
+            active.iter().copied().fold(0.0, f64::max)
+                / (active.iter().sum::<f64>() / active.len() as f64)
+        };
+        verdict.by_flows.push(fullest(&flows));
+        verdict.by_cycles.push(fullest(&cycles));
+    }
+
+    /// Lets it all happen.
+    pub fn run(&mut self, rival: &mut dyn Rival) -> Verdict {
+        const PROBES: usize = 1 << 15;
+        let probes: Vec<u32> = (0..PROBES as u64)
+            .map(|i| mix(i ^ 0x7072_6f62) as u32)
+            .collect();
+        let placed = |rival: &dyn Rival| -> Vec<Option<ShardId>> {
+            probes.iter().map(|&k| rival.placement(k)).collect()
+        };
+        let mut verdict = Verdict::default();
+        for update in 0..self.trace.updates {
+            self.churn(self.trace.churn, rival, &mut verdict);
+            let (change, before) = (self.change(update), placed(rival));
+            let mut cost = Cost::default();
+            let begin = Instant::now();
+            rival.begin(&change, self, &mut cost);
+            let mut working = begin.elapsed();
+            loop {
+                self.traffic(rival, &mut verdict);
+                let begin = Instant::now();
+                let done = rival.step(self, &mut cost);
+                working += begin.elapsed();
+                if done {
+                    break;
+                }
+            }
+            verdict.update_ms.push(working.as_secs_f64() * 1e3);
+            verdict.pieces_us.append(&mut cost.pieces_us);
+            verdict.migrated += cost.migrated;
+            self.audit(rival, &mut verdict);
+            self.weigh(&mut verdict);
+            let (moved, ideal) = moved(&before, &placed(rival));
+            (verdict.moved, verdict.moved_ideal) =
+                (verdict.moved + moved, verdict.moved_ideal + ideal);
+        }
+        verdict.bytes = rival.bytes();
+        verdict
+    }
+}
+
+/// The share of the probes that changed their shard, and how many must have, as the shards' shares are.
+fn moved(before: &[Option<ShardId>], after: &[Option<ShardId>]) -> (f64, f64) {
+    let mut shares = [0i64; 256];
+    let mut moved = 0;
+    for (before, after) in before.iter().zip(after) {
+        let (Some(before), Some(after)) = (before, after) else {
+            return (0.0, 0.0);
+        };
+        moved += usize::from(before != after);
+        shares[before.index()] -= 1;
+        shares[after.index()] += 1;
+    }
+    let ideal = shares.iter().map(|share| share.unsigned_abs()).sum::<u64>() as f64 / 2.0;
+    (
+        moved as f64 / before.len() as f64,
+        ideal / before.len() as f64,
+    )
+}
