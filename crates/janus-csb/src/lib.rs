@@ -8,24 +8,36 @@
 //! answer may be stale or wrong; the shard that receives the packet finds out, and only the shard where the walk over
 //! the rings ends creates a flow or answers with a reset. See [`walk`](walk()) for the rules.
 //!
-//! What is there now: fixed rings by epoch, port sets, the walk, publishing; beside them, for tests and the benchmark,
-//! the paper's algorithm to the letter ([`reference`](mod@reference)). Not yet: `H_diff`, the Bloom filter,
-//! `Set_fly`, the traversal of a live update and the balancing policies; `docs/csb.md` keeps the list.
+//! Three ends: [`Balancer`] drives updates, [`ShardEnd`] is a shard's part in them and its view for the walk, [`IoEnd`]
+//! looks packets up. Beside them, for tests and the benchmark, stands the paper's algorithm to the letter
+//! ([`reference`](mod@reference)). `docs/csb.md` explains the protocol.
 #![forbid(unsafe_code)]
 
+mod balancer;
+mod draft;
 mod epoch;
+mod exceptions;
+mod flow;
+mod fly;
+mod io_end;
 mod ports;
 mod publish;
 pub mod reference;
 mod ring;
 mod shard;
+mod shard_end;
 mod steering;
 mod walk;
 
+pub use balancer::{Balancer, Limits, Phase, Refused, UpdateReport};
+pub use draft::Draft;
 pub use epoch::{Epoch, Tag};
+pub use flow::{FlowId, Flows, Held, Sieve};
+pub use io_end::{IoEnd, Tags};
 pub use ports::PortTable;
 pub use publish::{Publisher, Reader};
 pub use ring::{MAX_POINTS, Ring, RingError};
 pub use shard::{ShardId, ShardSet};
-pub use steering::{Draft, HISTORY, Layout, Steering};
+pub use shard_end::{ShardEnd, Work};
+pub use steering::{HISTORY, Layout, Steering};
 pub use walk::{Step, walk};

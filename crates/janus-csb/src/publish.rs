@@ -4,8 +4,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
+use crate::draft::Draft;
+use crate::ring::RingError;
 use crate::shard::ShardId;
-use crate::steering::{Draft, Steering};
+use crate::steering::Steering;
 
 #[cfg(test)]
 mod tests;
@@ -26,6 +28,9 @@ struct Slot {
 /// On a line of its own: every reader writes its own one.
 #[repr(align(128))]
 struct Adopted(AtomicU64);
+
+/// In the place of a version: the reader sleeps between two batches and holds no steering.
+const PARKED: u64 = u64::MAX;
 
 /// The writing end. There is one; whoever lets several threads change the steering puts it behind a lock.
 pub struct Publisher {
@@ -65,27 +70,29 @@ impl Publisher {
     }
 
     /// Adds a pending layout: shards walk to it as soon as they have adopted it, I/O cores keep to the published one.
-    pub fn propose(&mut self, change: impl FnOnce(&mut Draft)) {
+    pub fn propose(&mut self, change: impl FnOnce(&mut Draft)) -> Result<(), RingError> {
         let mut draft = self.current.draft();
         change(&mut draft);
-        self.replace(self.current.proposed(draft));
+        self.replace(self.current.proposed(draft)?);
+        Ok(())
     }
 
     /// Publishes the newest layout: I/O cores look up in it from their next batch on. To be called when every shard
     /// has adopted it ([`settled`](Publisher::settled)) and holds no flow that it gives to another shard.
     pub fn publish(&mut self) {
         if self.current.is_pending() {
-            self.replace(self.current.swapped());
+            self.replace(self.current.swapped_as_it_is());
         }
     }
 
     /// Proposes and publishes in one stroke. Right where no flow can be in the way: at the start, and for a port on
     /// which nobody listened before. All changes made in one call are one epoch: when every shard binds the same port,
     /// collect the binds and make one update of them, else the ports' owners change with each.
-    pub fn update(&mut self, change: impl FnOnce(&mut Draft)) {
+    pub fn update(&mut self, change: impl FnOnce(&mut Draft)) -> Result<(), RingError> {
         let mut draft = self.current.draft();
         change(&mut draft);
-        self.replace(self.current.proposed(draft).swapped());
+        self.replace(self.current.proposed(draft)?.swapped_as_it_is());
+        Ok(())
     }
 
     /// [`update`](Publisher::update) for one more listener.
@@ -97,7 +104,8 @@ impl Publisher {
             .get(port)
             .is_some_and(|set| set.contains(shard))
         {
-            self.update(|draft| _ = draft.listen(port, shard));
+            // A ring that is not changed is not refused.
+            let _ = self.update(|draft| _ = draft.listen(port, shard));
         }
     }
 
@@ -110,21 +118,24 @@ impl Publisher {
             .get(port)
             .is_some_and(|set| set.contains(shard))
         {
-            self.update(|draft| _ = draft.unlisten(port, shard));
+            // A ring that is not changed is not refused.
+            let _ = self.update(|draft| _ = draft.unlisten(port, shard));
         }
     }
 
-    /// Whether every living reader has adopted the current steering.
+    /// Whether every living reader has adopted the current steering, or sleeps and will adopt it before anything else.
     pub fn settled(&self) -> bool {
         let version = self.shared.version.load(Ordering::Relaxed);
         self.shared
             .lock()
             .readers
             .iter()
-            .all(|reader| reader.0.load(Ordering::Acquire) == version)
+            .map(|reader| reader.0.load(Ordering::Acquire))
+            .all(|adopted| adopted == version || adopted == PARKED)
     }
 
-    fn replace(&mut self, next: Steering) {
+    /// Everybody adopts `next` from now on.
+    pub(crate) fn replace(&mut self, next: Steering) {
         let next = Arc::new(next);
         {
             let mut slot = self.shared.lock();
@@ -148,7 +159,9 @@ impl Shared {
 /// A reading end, one for each thread that looks up or walks.
 pub struct Reader {
     shared: Arc<Shared>,
-    current: Arc<Steering>,
+    /// None while parked: who sleeps holds no memory.
+    current: Option<Arc<Steering>>,
+    /// The version of `current`; [`PARKED`] without one.
     seen: u64,
     adopted: Arc<Adopted>,
 }
@@ -163,7 +176,7 @@ impl Reader {
         drop(slot);
         Reader {
             shared,
-            current,
+            current: Some(current),
             seen,
             adopted,
         }
@@ -181,23 +194,44 @@ impl Reader {
 
     #[cold]
     fn adopt(&mut self) -> bool {
-        let slot = match self.shared.slot.try_lock() {
-            Ok(slot) => slot,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return false,
+        let slot = if self.seen == PARKED {
+            // It has nothing to go on with, and slept: it can wait for the moment in which the writer swaps a pointer.
+            self.shared.lock()
+        } else {
+            match self.shared.slot.try_lock() {
+                Ok(slot) => slot,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => return false,
+            }
         };
-        self.current = slot.steering.clone();
+        self.current = Some(slot.steering.clone());
         self.seen = self.shared.version.load(Ordering::Relaxed);
-        drop(slot);
-        // The writer's Acquire pairs with it: when it sees this version, nothing of an older batch is to come.
+        // With the lock held, so that the writer never takes one that wakes for one that sleeps. Its Acquire pairs
+        // with this: when it sees the version, nothing of an older batch is to come.
         self.adopted.0.store(self.seen, Ordering::Release);
+        drop(slot);
         true
     }
 
+    /// Before the thread sleeps, between two batches: gives the steering back, so that nobody waits for this reader
+    /// and it keeps no old ring alive. The next [`refresh`](Reader::refresh) adopts the newest for certain, and must
+    /// come before anything is looked up.
+    pub fn park(&mut self) {
+        self.seen = PARKED;
+        self.current = None;
+        self.adopted.0.store(PARKED, Ordering::Release);
+    }
+
     /// The steering adopted last.
+    ///
+    /// # Panics
+    /// Between [`park`](Reader::park) and the next [`refresh`](Reader::refresh).
     #[inline]
     pub fn current(&self) -> &Steering {
-        &self.current
+        match &self.current {
+            Some(steering) => steering,
+            None => panic!("a parked reader refreshes before it looks up"),
+        }
     }
 }
 

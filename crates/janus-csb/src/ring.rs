@@ -21,7 +21,7 @@ const INDEX_BITS: core::ops::RangeInclusive<u32> = 8..=16;
 /// Positions looked at one by one before giving up on an uneven ring and halving instead.
 const SCAN_MAX: usize = 16;
 /// Keys resolved together by [`Ring::owners`].
-const BATCH: usize = 64;
+pub(crate) const BATCH: usize = 64;
 
 /// Why a ring could not be built.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,13 +49,14 @@ impl fmt::Display for RingError {
 
 impl std::error::Error for RingError {}
 
-/// One cell of the radix index: the owner at the cell's first key, the first point at or after that key, and whether
-/// a point lies inside the cell (then the owner is not the same for all its keys).
+/// One cell of the radix index: the owner at the cell's first key, the first point at or after that key, whether a
+/// point lies inside the cell (then the owner is not the same for all its keys), and the mark of [`Ring::marked`].
 #[derive(Clone, Copy, Default)]
 struct Cell(u32);
 
 impl Cell {
     const DIVIDED: u32 = 1 << 31;
+    const MARKED: u32 = 1 << 30;
 
     fn new(owner: ShardId, first: usize, divided: bool) -> Cell {
         debug_assert!(first <= MAX_POINTS);
@@ -69,12 +70,17 @@ impl Cell {
 
     #[inline]
     fn first(self) -> usize {
-        ((self.0 & !Cell::DIVIDED) >> 8) as usize
+        ((self.0 & !(Cell::DIVIDED | Cell::MARKED)) >> 8) as usize
     }
 
     #[inline]
     fn is_divided(self) -> bool {
         self.0 & Cell::DIVIDED != 0
+    }
+
+    #[inline]
+    fn is_marked(self) -> bool {
+        self.0 & Cell::MARKED != 0
     }
 }
 
@@ -196,6 +202,54 @@ impl Ring {
         }
     }
 
+    /// The same ring with a mark on the cells of its index in which one of `keys` lies, and on no other.
+    pub(crate) fn marked(&self, keys: &[u32]) -> Ring {
+        let mut ring = self.clone();
+        for cell in &mut ring.index {
+            cell.0 &= !Cell::MARKED;
+        }
+        for &key in keys {
+            ring.index[(key >> ring.shift) as usize].0 |= Cell::MARKED;
+        }
+        ring
+    }
+
+    /// How many cells are marked, of how many.
+    pub(crate) fn marks(&self) -> (usize, usize) {
+        let marked = self.index.iter().filter(|cell| cell.is_marked()).count();
+        (marked, self.index.len())
+    }
+
+    /// Whether the cell of `key` is marked.
+    #[inline]
+    pub(crate) fn is_marked(&self, key: u32) -> bool {
+        self.cell(key).is_marked()
+    }
+
+    /// [`owners`](Ring::owners) of at most 64 keys, and a bit for each key whose cell is marked.
+    #[inline]
+    pub(crate) fn owners_and_marks(&self, keys: &[u32], out: &mut [ShardId]) -> u64 {
+        assert!(
+            keys.len() == out.len() && keys.len() <= BATCH,
+            "one owner for each of at most {BATCH} keys"
+        );
+        let mut divided = [0u8; BATCH];
+        let mut count = 0;
+        let mut marks = 0;
+        for (i, (&key, owner)) in keys.iter().zip(out.iter_mut()).enumerate() {
+            let cell = self.cell(key);
+            *owner = cell.owner();
+            divided[count] = i as u8;
+            count += usize::from(cell.is_divided());
+            marks |= u64::from(cell.is_marked()) << i;
+        }
+        for &i in &divided[..count] {
+            let key = keys[usize::from(i)];
+            out[usize::from(i)] = self.owners[self.point_from(self.cell(key).first(), key)];
+        }
+        marks
+    }
+
     /// The owner of `key` when only the shards of `among` count: that of the first point at or after the key which
     /// belongs to one of them. `None` when none of them has a point.
     pub fn owner_among(&self, key: u32, among: &ShardSet) -> Option<ShardId> {
@@ -220,6 +274,33 @@ impl Ring {
             .iter()
             .copied()
             .zip(self.owners.iter().copied())
+    }
+
+    /// How many of the 2^32 keys have another owner on `other`.
+    pub fn moved_to(&self, other: &Ring) -> u64 {
+        // Between two neighbouring points of either ring both owners are constant.
+        let mut ends: Vec<u32> = self
+            .positions
+            .iter()
+            .chain(&other.positions)
+            .copied()
+            .collect();
+        ends.sort_unstable();
+        ends.dedup();
+        let mut from = 0;
+        let mut moved = 0;
+        for end in ends.into_iter().chain([u32::MAX]) {
+            if self.owner(end) != other.owner(end) {
+                moved += (u64::from(end) + 1).saturating_sub(from);
+            }
+            from = u64::from(end) + 1;
+        }
+        moved
+    }
+
+    /// Where the `point`th point of `shard` is placed under `seed`, if nothing is there already.
+    pub(crate) fn place(shard: ShardId, point: u16, attempt: u8, seed: u32) -> u32 {
+        place(shard.0, point, attempt, seed)
     }
 
     /// Bytes of memory the ring takes.

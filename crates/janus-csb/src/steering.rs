@@ -3,13 +3,17 @@
 
 use std::sync::Arc;
 
+use crate::draft::Draft;
 use crate::epoch::{Epoch, Tag};
+use crate::exceptions::Exceptions;
+use crate::flow::FlowId;
 use crate::ports::PortTable;
-use crate::ring::Ring;
+use crate::ring::{Ring, RingError};
 use crate::shard::ShardId;
 
-/// Layouts kept for the walk, the newest included. A packet whose tag is older than all of them is dropped and
-/// counted: loss is safe, a jump over an unknown ring is not.
+/// Most layouts kept for the walk, the newest included. Between two updates there is one; during an update the
+/// published and the pending one, and those it has superseded. A packet whose tag is older than all of them is dropped
+/// and counted: loss is safe, a jump over an unknown ring is not.
 pub const HISTORY: usize = 8;
 
 /// `H_e`: who owns a key in one epoch. The port table is part of it, because who listens decides who owns.
@@ -73,6 +77,12 @@ impl Layout {
     /// The owners of many flows; all slices have the same length.
     pub fn owners(&self, keys: &[u32], ports: &[u16], out: &mut [ShardId]) {
         self.ring.owners(keys, out);
+        self.correct_partial(keys, ports, out);
+    }
+
+    /// Corrects the ring's owners on ports where some shards only listen.
+    #[inline]
+    fn correct_partial(&self, keys: &[u32], ports: &[u16], out: &mut [ShardId]) {
         if self.partial {
             for ((&key, &port), owner) in keys.iter().zip(ports).zip(out) {
                 if let Some(among) = self
@@ -87,37 +97,19 @@ impl Layout {
     }
 }
 
-/// A change to the newest layout, in the making.
-#[derive(Clone, Debug)]
-pub struct Draft {
-    pub(crate) ring: Arc<Ring>,
-    pub(crate) ports: Arc<PortTable>,
-}
-
-impl Draft {
-    /// Uses another ring.
-    pub fn set_ring(&mut self, ring: Ring) {
-        self.ring = Arc::new(ring);
-    }
-
-    /// `shard` listens on `port` from this epoch on; says whether that is new.
-    pub fn listen(&mut self, port: u16, shard: ShardId) -> bool {
-        Arc::make_mut(&mut self.ports).insert(port, shard)
-    }
-
-    /// `shard` no longer listens on `port` from this epoch on; says whether it did.
-    pub fn unlisten(&mut self, port: u16, shard: ShardId) -> bool {
-        Arc::make_mut(&mut self.ports).remove(port, shard)
-    }
-}
-
 /// The layouts of the last epochs: which one I/O cores look up in, and which is the newest a shard walks to.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Steering {
     /// Oldest first, epochs without a gap, never empty, at most [`HISTORY`].
     history: Vec<Layout>,
     /// Where in `history` the published layout is; those after it are pending.
     published: usize,
+    /// What differs from the published layout; `None` when nothing does.
+    exceptions: Option<Arc<Exceptions>>,
+    /// The traversal that shards are to make while a layout is pending; each has another number.
+    pass: u64,
+    /// The last round of draining that shards are asked for; rounds are numbered through, from 1.
+    round: u32,
 }
 
 impl Steering {
@@ -127,13 +119,30 @@ impl Steering {
         Steering {
             history: vec![first],
             published: 0,
+            exceptions: None,
+            pass: 0,
+            round: 0,
         }
     }
 
-    /// Where an I/O core sends a packet with this key and local port, and the tag it gives it.
+    /// What the published ring says of this key and local port, and nothing else. Right for what has no flow; where
+    /// connections may live [`look_up_flow`](Steering::look_up_flow) must be asked.
     #[inline]
     pub fn look_up(&self, key: u32, port: u16) -> (ShardId, Tag) {
         let layout = self.published();
+        (layout.owner(key, port), Tag::new(layout.epoch, false))
+    }
+
+    /// Where a packet of this flow goes, and the tag it carries. `id` is asked for only under a contested key.
+    #[inline]
+    pub fn look_up_flow(&self, key: u32, port: u16, id: impl FnOnce() -> FlowId) -> (ShardId, Tag) {
+        let layout = self.published();
+        if let Some(exceptions) = &self.exceptions
+            && layout.ring.is_marked(key)
+            && let Some(shard) = exceptions.shard(key, id)
+        {
+            return (shard, Tag::new(layout.epoch, true));
+        }
         (layout.owner(key, port), Tag::new(layout.epoch, false))
     }
 
@@ -142,6 +151,25 @@ impl Steering {
         let layout = self.published();
         layout.owners(keys, ports, out);
         Tag::new(layout.epoch, false)
+    }
+
+    /// [`look_up_flow`](Steering::look_up_flow) for at most 64 packets: a bit for each whose owner is a hint.
+    #[inline]
+    pub(crate) fn look_up_flows(
+        &self,
+        keys: &[u32],
+        ports: &[u16],
+        id_of: &mut impl FnMut(usize) -> FlowId,
+        out: &mut [ShardId],
+    ) -> u64 {
+        let layout = self.published();
+        let Some(exceptions) = &self.exceptions else {
+            layout.owners(keys, ports, out);
+            return 0;
+        };
+        let marks = layout.ring.owners_and_marks(keys, out);
+        layout.correct_partial(keys, ports, out);
+        exceptions.answer(keys, marks, id_of, out)
     }
 
     /// The layout I/O cores look up in.
@@ -175,40 +203,108 @@ impl Steering {
     }
 
     pub(crate) fn draft(&self) -> Draft {
-        let Layout {
-            epoch: _,
-            ring,
-            ports,
-            partial: _,
-        } = self.newest();
-        Draft {
-            ring: ring.clone(),
-            ports: ports.clone(),
-        }
+        let newest = self.newest();
+        Draft::new(newest.ring.clone(), newest.ports.clone())
     }
 
-    /// A steering with one more, pending, layout.
-    pub(crate) fn proposed(&self, draft: Draft) -> Steering {
+    /// A draft that equals the published layout.
+    pub(crate) fn draft_of_published(&self) -> Draft {
+        let published = self.published();
+        Draft::new(published.ring.clone(), published.ports.clone())
+    }
+
+    /// The number of the traversal asked for, while one is.
+    pub(crate) fn pass(&self) -> Option<u64> {
+        self.is_pending().then_some(self.pass)
+    }
+
+    /// The last round of draining asked for.
+    pub(crate) fn round(&self) -> u32 {
+        self.round
+    }
+
+    pub(crate) fn exceptions(&self) -> Option<&Exceptions> {
+        self.exceptions.as_deref()
+    }
+
+    /// Whether every ring from the published to the newest, and what I/O cores look up, names `shard`.
+    pub(crate) fn all_name(&self, shard: ShardId, key: u32, port: u16, id: FlowId) -> bool {
+        self.look_up_flow(key, port, || id).0 == shard
+            && self.history[self.published..]
+                .iter()
+                .all(|layout| layout.owner(key, port) == shard)
+    }
+
+    /// A steering with one more, pending, layout, and a traversal of its own.
+    pub(crate) fn proposed(&self, draft: Draft) -> Result<Steering, RingError> {
+        let (ring, ports) = draft.finish()?;
         let mut next = self.clone();
-        next.history.push(Layout::new(
-            self.newest().epoch.next(),
-            draft.ring,
-            draft.ports,
-        ));
+        next.history
+            .push(Layout::new(self.newest().epoch.next(), ring, ports));
         if next.history.len() > HISTORY {
             next.history.remove(0);
             // What falls out may be the published one: then the oldest kept takes its place. Only a control plane
             // that goes on proposing without publishing gets here.
             next.published = next.published.saturating_sub(1);
         }
+        next.pass += 1;
+        Ok(next)
+    }
+
+    /// The same, and every shard traverses once more.
+    pub(crate) fn passed_again(&self) -> Steering {
+        Steering {
+            pass: self.pass + 1,
+            ..self.clone()
+        }
+    }
+
+    /// A steering whose newest layout is published, with these exceptions; `keys` are all that differ.
+    pub(crate) fn swapped(&self, exceptions: Option<Exceptions>, keys: &[u32]) -> Steering {
+        let mut next = self.clone();
+        next.published = next.history.len() - 1;
+        let layout = &mut next.history[next.published];
+        if exceptions.is_some() || layout.ring.marks().0 > 0 {
+            layout.ring = Arc::new(layout.ring.marked(keys));
+        }
+        next.exceptions = exceptions.map(Arc::new);
         next
     }
 
-    /// A steering whose newest layout is published.
-    pub(crate) fn swapped(&self) -> Steering {
+    /// A steering whose newest layout is published, and what differed from the one before differs from it.
+    pub(crate) fn swapped_as_it_is(&self) -> Steering {
         Steering {
-            history: self.history.clone(),
             published: self.history.len() - 1,
+            ..self.clone()
         }
+    }
+
+    /// The same, and shards are asked for one more round of draining.
+    pub(crate) fn drained_again(&self) -> Steering {
+        Steering {
+            round: self.round + 1,
+            ..self.clone()
+        }
+    }
+
+    /// The same without the layouts before the published one: no packet speaks of them any more.
+    pub(crate) fn trimmed(&self) -> Steering {
+        Steering {
+            history: self.history[self.published..].to_vec(),
+            published: 0,
+            ..self.clone()
+        }
+    }
+}
+
+impl core::fmt::Debug for Steering {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Steering")
+            .field("history", &self.history)
+            .field("published", &self.published().epoch)
+            .field("exceptions", &self.exceptions.is_some())
+            .field("pass", &self.pass)
+            .field("round", &self.round)
+            .finish()
     }
 }

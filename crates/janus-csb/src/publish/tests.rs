@@ -41,7 +41,9 @@ fn a_reader_sees_a_change_only_when_it_refreshes() {
 fn pending_layouts_are_walked_to_but_not_looked_up_in() {
     let mut publisher = publisher();
     let mut reader = publisher.reader();
-    publisher.propose(|draft| draft.set_ring(Ring::uniform(1, 1, 1)));
+    publisher
+        .propose(|draft| draft.set_ring(Ring::uniform(1, 1, 1)))
+        .unwrap();
     reader.refresh();
     assert!(reader.current().is_pending());
     assert_eq!(reader.current().look_up(1, 80).1.epoch(), Epoch::new(0));

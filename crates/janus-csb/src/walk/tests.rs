@@ -13,7 +13,7 @@ fn steering(owners: &[u8]) -> Steering {
         .fold(Steering::new(one(owners[0])), |steering, &owner| {
             let mut draft = steering.draft();
             draft.set_ring(one(owner));
-            steering.proposed(draft)
+            steering.proposed(draft).unwrap()
         })
 }
 

@@ -211,7 +211,8 @@ impl World {
 
     pub(crate) fn propose(&mut self, owner: u8) {
         self.publisher
-            .propose(|draft| draft.set_ring(constant(owner)));
+            .propose(|draft| draft.set_ring(constant(owner)))
+            .unwrap();
     }
 
     pub(crate) fn is_pending(&self) -> bool {

@@ -32,7 +32,7 @@ impl Front for Gate {
             .copied()
             .unwrap_or_default();
         // One update for all cores: an owner must not change with each listener that is entered.
-        self.publisher.update(|draft| {
+        let updated = self.publisher.update(|draft| {
             for &core in cores {
                 draft.listen(port, ShardId(core));
             }
@@ -40,6 +40,7 @@ impl Front for Gate {
                 draft.unlisten(port, gone);
             }
         });
+        debug_assert!(updated.is_ok(), "a ring that is not changed is not refused");
         // Clients come in only now: whatever they send is looked up in the new steering.
         if let Some(portal) = &mut self.portal {
             portal.serve(port);

@@ -1,0 +1,337 @@
+//! The control side of an update: one writer, which proposes a layout, gathers what the shards find, builds the
+//! exceptions, publishes, and sees to it that nothing of the old epoch is left before the next update begins. It never
+//! waits: each [`Balancer::poll`] makes one step if it can be made.
+//!
+//! ```text
+//!   begin ──► shards adopt, traverse, report ──► exceptions built, layout published
+//!                                                             │
+//!   idle ◄── older layouts forgotten ◄── two rounds of draining ◄── every core has adopted it
+//! ```
+//!
+//! **Why two rounds.** When every core has adopted epoch n + 1, no core tags a packet with n any more, and rule 9 for
+//! the update before says that nothing older than n exists. What is left of n waits in rings: as an I/O core sent it,
+//! or passed on by a shard with stage n, which happens once, to a packet with a hint (the walk asks ring n first; a
+//! packet without a hint goes on with n + 1). A shard that sees a round notes how far the producers of its rings have
+//! come, and reports when it has taken everything up to there. So after the first round all that I/O cores sent under n
+//! is taken, and what was passed on with stage n has been put into a ring; all shards note that, and take it, in the
+//! second. Shards count as cores here, because one of them looks up what was put together from fragments.
+
+mod limits;
+pub(crate) mod reports;
+
+#[cfg(test)]
+mod tests;
+
+pub use limits::{Limits, Phase, Refused, UpdateReport};
+use reports::Inbox;
+
+use crate::draft::Draft;
+use crate::exceptions;
+use crate::flow::Diverged;
+use crate::io_end::IoEnd;
+use crate::publish::{Publisher, Reader};
+use crate::ring::Ring;
+use crate::shard::{ShardId, ShardSet};
+use crate::shard_end::ShardEnd;
+use crate::steering::{HISTORY, Steering};
+
+/// Rounds of draining after an update.
+const ROUNDS: u32 = 2;
+
+/// The writing end of the whole balancer.
+pub struct Balancer {
+    publisher: Publisher,
+    limits: Limits,
+    shards: Vec<Member>,
+    stage: Stage,
+    last: UpdateReport,
+    /// Of the update under way.
+    passes: u32,
+    overflows: u32,
+}
+
+/// One shard, as the control side knows it.
+struct Member {
+    inbox: Inbox,
+    /// What it has reported in the current traversal.
+    kept: Vec<Diverged>,
+    finished: bool,
+}
+
+/// Where an update is; what of [`Phase`] must be remembered.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Idle,
+    Traversing,
+    Building,
+    Publishing,
+    /// This round of draining, counted from 1, has been asked for.
+    Grace(u32),
+}
+
+impl Balancer {
+    /// A balancer on this ring. Its shards are those that get an end by [`shard_end`](Balancer::shard_end).
+    pub fn new(ring: Ring, limits: Limits) -> Balancer {
+        Balancer {
+            publisher: Publisher::new(Steering::new(ring)),
+            limits,
+            shards: Vec::new(),
+            stage: Stage::Idle,
+            last: UpdateReport::default(),
+            passes: 0,
+            overflows: 0,
+        }
+    }
+
+    /// The end of one more shard, for its thread. The shard gets flows once a ring names it.
+    pub fn shard_end(&mut self, shard: ShardId) -> ShardEnd {
+        let (outbox, inbox) = reports::channel(shard);
+        self.shards.push(Member {
+            inbox,
+            kept: Vec::new(),
+            finished: false,
+        });
+        ShardEnd::new(shard, self.publisher.reader(), outbox)
+    }
+
+    /// The end of one more core that polls a device, for its thread.
+    pub fn io_end(&mut self) -> IoEnd {
+        IoEnd::new(self.publisher.reader(), self.limits.fly)
+    }
+
+    /// A reader that only looks on. It holds up updates like any other, so it must refresh.
+    pub fn reader(&self) -> Reader {
+        self.publisher.reader()
+    }
+
+    /// The steering as the writer last left it.
+    pub fn current(&self) -> &Steering {
+        self.publisher.current()
+    }
+
+    /// What the last published update came to.
+    pub fn last(&self) -> &UpdateReport {
+        &self.last
+    }
+
+    /// Flows held by all shards, as far as they have said.
+    pub fn held(&self) -> usize {
+        self.shards.iter().map(|member| member.inbox.held()).sum()
+    }
+
+    /// Begins an update to another layout. Refused while the last one is not over, and when more flows might differ
+    /// than the limits allow: then nobody has seen anything of it.
+    pub fn begin(&mut self, change: impl FnOnce(&mut Draft)) -> Result<(), Refused> {
+        if self.stage != Stage::Idle {
+            return Err(Refused::Busy);
+        }
+        let next = self.next(change)?;
+        let moved = self
+            .current()
+            .newest()
+            .ring()
+            .moved_to(next.newest().ring());
+        let expected =
+            ((self.held() as u128 * u128::from(moved)) >> 32) as usize + self.last.diverged;
+        if expected > self.limits.diverged {
+            return Err(Refused::Capacity {
+                expected,
+                limit: self.limits.diverged,
+            });
+        }
+        (self.passes, self.overflows) = (0, 0);
+        self.traverse(next);
+        Ok(())
+    }
+
+    /// Takes up another layout in the place of the pending one, which the walk goes on to include (rule 8): a pending
+    /// layout is never rolled back.
+    pub fn supersede(&mut self, change: impl FnOnce(&mut Draft)) -> Result<(), Refused> {
+        // One place is kept for the layout that is taken up when too many flows differ.
+        if !self.current().is_pending() || self.current().history_len() + 1 >= HISTORY {
+            return Err(Refused::NotPending);
+        }
+        let next = self.next(change)?;
+        self.traverse(next);
+        Ok(())
+    }
+
+    /// Publishes a change at once. Right where no flow can be in the way: at the start, and for a port on which nobody
+    /// listened before. The ring stays as it is once flows differ from it.
+    pub fn start(&mut self, change: impl FnOnce(&mut Draft)) -> Result<(), Refused> {
+        if self.current().is_pending() {
+            return Err(Refused::Busy);
+        }
+        let next = self.next(change)?;
+        let moved = self
+            .current()
+            .newest()
+            .ring()
+            .moved_to(next.newest().ring());
+        if moved > 0 && self.current().exceptions().is_some() {
+            return Err(Refused::Flows);
+        }
+        self.publisher.replace(next.swapped_as_it_is());
+        self.stage = Stage::Publishing;
+        Ok(())
+    }
+
+    fn next(&self, change: impl FnOnce(&mut Draft)) -> Result<Steering, Refused> {
+        let mut draft = self.current().draft();
+        change(&mut draft);
+        let next = self.current().proposed(draft)?;
+        let there: ShardSet = self.living().map(|member| member.inbox.shard).collect();
+        let mut named = next.newest().ring().members().iter();
+        match named.find(|&shard| !there.contains(shard)) {
+            Some(missing) => Err(Refused::NoShard(missing)),
+            None => {
+                drop(named);
+                Ok(next)
+            }
+        }
+    }
+
+    fn living(&self) -> impl Iterator<Item = &Member> {
+        self.shards.iter().filter(|member| !member.inbox.is_gone())
+    }
+
+    /// Every shard traverses, by the newest layout of `next`.
+    fn traverse(&mut self, next: Steering) {
+        for member in &mut self.shards {
+            member.kept = Vec::new();
+            member.finished = false;
+        }
+        self.passes += 1;
+        self.publisher.replace(next);
+        self.stage = Stage::Traversing;
+    }
+
+    /// Makes one step of the update if it can be made, and says where it is then. Never waits.
+    pub fn poll(&mut self) -> Phase {
+        match self.stage {
+            Stage::Idle => {}
+            Stage::Traversing => self.gather(),
+            Stage::Building => self.publish(),
+            Stage::Publishing if self.publisher.settled() => self.drain(1),
+            Stage::Publishing => {}
+            Stage::Grace(round) if self.is_drained() => match round {
+                ROUNDS => {
+                    self.publisher.replace(self.current().trimmed());
+                    self.stage = Stage::Idle;
+                }
+                _ => self.drain(round + 1),
+            },
+            Stage::Grace(_) => {}
+        }
+        self.phase()
+    }
+
+    /// Where the update is.
+    pub fn phase(&self) -> Phase {
+        match self.stage {
+            Stage::Idle => Phase::Idle,
+            Stage::Traversing if !self.publisher.settled() => Phase::Proposed,
+            Stage::Traversing => Phase::Traversing,
+            Stage::Building => Phase::Building,
+            Stage::Publishing => Phase::Publishing,
+            Stage::Grace(round) => Phase::Grace(round),
+        }
+    }
+
+    /// Takes what the shards have reported.
+    fn gather(&mut self) {
+        // The flows of a shard that is gone are gone with it.
+        self.shards.retain(|member| !member.inbox.is_gone());
+        let pass = self.current().pass();
+        for member in &mut self.shards {
+            while let Some(chunk) = member.inbox.take() {
+                if Some(chunk.pass) == pass {
+                    member.kept.extend(chunk.kept);
+                    member.finished |= chunk.last;
+                }
+            }
+        }
+        if self
+            .shards
+            .iter()
+            .map(|member| member.kept.len())
+            .sum::<usize>()
+            > self.limits.diverged
+        {
+            self.overflow();
+        } else if self.living().all(|member| member.finished) {
+            self.stage = Stage::Building;
+        }
+    }
+
+    /// Too many flows differ. The published ring is taken up again: only what was created since the update began can
+    /// differ from it beside what differed before. Where even that is too much the shards traverse until enough of
+    /// those flows have ended; I/O cores keep to the published layout meanwhile, and the walk repairs.
+    fn overflow(&mut self) {
+        self.overflows += 1;
+        let again = self.current().draft_of_published();
+        let next = match self.overflows {
+            1 => self.current().proposed(again).ok(),
+            _ => None,
+        };
+        let next = next.unwrap_or_else(|| self.current().passed_again());
+        self.traverse(next);
+    }
+
+    /// Rule 7: every shard has finished.
+    fn publish(&mut self) {
+        let reports: Vec<_> = self
+            .shards
+            .iter_mut()
+            .map(|member| (member.inbox.shard, std::mem::take(&mut member.kept)))
+            .collect();
+        let diverged = reports.iter().map(|(_, kept)| kept.len()).sum();
+        let (exceptions, keys) = exceptions::build(&reports, self.limits.seed);
+        let held = self.held();
+        self.last = UpdateReport {
+            updates: self.last.updates + 1,
+            held,
+            diverged,
+            keys: keys.len(),
+            transient_bytes: diverged * (size_of::<Diverged>() + size_of::<u64>())
+                + keys.len() * size_of::<u32>(),
+            passes: self.passes,
+            overflows: self.overflows,
+            ..UpdateReport::default()
+        };
+        if let Some(made) = &exceptions {
+            self.last.exact = made.exact_len();
+            self.last.runs = made.runs();
+            self.last.diff_bytes = made.diff_bytes();
+            self.last.filter_bytes = made.filter_bytes();
+            self.last.exact_bytes = made.exact_bytes();
+        }
+        let next = self.current().swapped(exceptions, &keys);
+        (self.last.marked_cells, self.last.cells) = next.published().ring().marks();
+        self.publisher.replace(next);
+        self.stage = Stage::Publishing;
+    }
+
+    fn drain(&mut self, round: u32) {
+        self.publisher.replace(self.current().drained_again());
+        self.stage = Stage::Grace(round);
+    }
+
+    fn is_drained(&self) -> bool {
+        let round = self.current().round();
+        self.living().all(|member| member.inbox.drained() == round)
+    }
+
+    /// Rule 12: whether a shard that a ring has left out may go. It holds no flow that anybody is led to, and no packet
+    /// is on its way there. If it still held flows when the last update was published, another one is needed that
+    /// finds none: an update may change nothing (`begin(|_| {})`).
+    pub fn may_go(&self, shard: ShardId) -> bool {
+        let steering = self.current();
+        self.stage == Stage::Idle
+            && steering.history_len() == 1
+            && !steering.published().ring().members().contains(shard)
+            && !steering
+                .exceptions()
+                .is_some_and(|made| made.holders().contains(shard))
+    }
+}

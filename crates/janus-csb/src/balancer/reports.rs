@@ -1,0 +1,104 @@
+//! The way from the shards to the control side: bounded channels of chunks, one for each shard, and a few numbers that
+//! a shard leaves for who asks. A shard never waits here: what does not fit stays with it until the next slice.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+
+use crate::flow::Diverged;
+use crate::shard::ShardId;
+
+/// Flows in a chunk; 12 KiB.
+pub(crate) const CHUNK: usize = 512;
+/// Chunks of a shard that the control side has not taken yet.
+const CHUNKS_WAITING: usize = 64;
+
+/// Part of what a traversal found.
+pub(crate) struct Chunk {
+    /// The traversal it belongs to.
+    pub(crate) pass: u64,
+    pub(crate) kept: Vec<Diverged>,
+    /// The last of its traversal.
+    pub(crate) last: bool,
+}
+
+/// What a shard says of itself.
+#[derive(Default)]
+struct Board {
+    held: AtomicU64,
+    drained: AtomicU32,
+    /// The end is dropped: nobody waits for it any more.
+    gone: AtomicBool,
+}
+
+/// The shard's side.
+pub(crate) struct Outbox {
+    chunks: SyncSender<Chunk>,
+    board: Arc<Board>,
+}
+
+/// The control side.
+pub(crate) struct Inbox {
+    pub(crate) shard: ShardId,
+    chunks: Receiver<Chunk>,
+    board: Arc<Board>,
+}
+
+pub(crate) fn channel(shard: ShardId) -> (Outbox, Inbox) {
+    let (sender, receiver) = sync_channel(CHUNKS_WAITING);
+    let board = Arc::<Board>::default();
+    let outbox = Outbox {
+        chunks: sender,
+        board: board.clone(),
+    };
+    let inbox = Inbox {
+        shard,
+        chunks: receiver,
+        board,
+    };
+    (outbox, inbox)
+}
+
+impl Outbox {
+    /// Gives the chunk away, or back when there is no room.
+    pub(crate) fn send(&self, chunk: Chunk) -> Result<(), Chunk> {
+        match self.chunks.try_send(chunk) {
+            // Without a control side there is nobody to report to.
+            Ok(()) | Err(TrySendError::Disconnected(_)) => Ok(()),
+            Err(TrySendError::Full(chunk)) => Err(chunk),
+        }
+    }
+
+    pub(crate) fn held(&self, flows: usize) {
+        self.board.held.store(flows as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn drained(&self, round: u32) {
+        // What was passed on before the round's end is passed on before the writer sees its end.
+        self.board.drained.store(round, Ordering::Release);
+    }
+}
+
+impl Drop for Outbox {
+    fn drop(&mut self) {
+        self.board.gone.store(true, Ordering::Release);
+    }
+}
+
+impl Inbox {
+    pub(crate) fn take(&self) -> Option<Chunk> {
+        self.chunks.try_recv().ok()
+    }
+
+    pub(crate) fn held(&self) -> usize {
+        self.board.held.load(Ordering::Relaxed) as usize
+    }
+
+    pub(crate) fn drained(&self) -> u32 {
+        self.board.drained.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.board.gone.load(Ordering::Acquire)
+    }
+}

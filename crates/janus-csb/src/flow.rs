@@ -1,0 +1,85 @@
+//! What the balancer knows of a flow: its key, its local port, its name. How a shard keeps flows is behind [`Flows`].
+
+use crate::shard::ShardId;
+use crate::steering::Layout;
+
+/// The name of a flow, equal for equal tuples and for no others that live at the same time: an IPv4 tuple as it is
+/// (96 bits), an IPv6 tuple as a 128-bit keyed hash. Needed only where several flows have one key.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct FlowId(pub u128);
+
+/// A flow that a shard holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Held {
+    /// The 32-bit Toeplitz hash of its tuple.
+    pub key: u32,
+    /// Its local port.
+    pub port: u16,
+    /// Its name.
+    pub id: FlowId,
+}
+
+/// What a shard holds, visited in bounded slices while an update is pending. Half-open and TIME-WAIT records are flows
+/// like any other, and so is the stub that redirects a tuple to another shard.
+pub trait Flows {
+    /// Visits on from `cursor` (0: the beginning), at most about `budget` records, and gives the new cursor, or `None`
+    /// at the end. A flow that is in place from the first visit to the last is shown to the sieve at least once.
+    ///
+    /// A visit from 0 begins anew, whether or not an earlier traversal came to its end. From then until a visit gives
+    /// `None`, flows that change their place are kept for [`take_moved`](Flows::take_moved).
+    fn visit(&mut self, cursor: u64, budget: usize, sieve: &mut Sieve<'_>) -> Option<u64>;
+
+    /// Shows the sieve the flows that changed their place since the last call (half-open → connection → TIME-WAIT, or
+    /// moved within a store to where the traversal has been): the mover reports them. Called after every visit.
+    fn take_moved(&mut self, sieve: &mut Sieve<'_>);
+
+    /// How many flows there are now.
+    fn held(&self) -> usize;
+}
+
+/// Keeps those flows of a shard that the newest ring gives to another.
+pub struct Sieve<'a> {
+    layout: &'a Layout,
+    me: ShardId,
+    kept: &'a mut Vec<Diverged>,
+}
+
+/// A flow that stays where it is while the ring says otherwise. The name in halves, which packs it into 24 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Diverged {
+    id: [u64; 2],
+    pub(crate) key: u32,
+}
+
+impl Diverged {
+    pub(crate) fn new(key: u32, id: FlowId) -> Diverged {
+        Diverged {
+            id: [id.0 as u64, (id.0 >> 64) as u64],
+            key,
+        }
+    }
+
+    pub(crate) fn id(&self) -> FlowId {
+        FlowId(u128::from(self.id[0]) | u128::from(self.id[1]) << 64)
+    }
+}
+
+impl<'a> Sieve<'a> {
+    pub(crate) fn new(layout: &'a Layout, me: ShardId, kept: &'a mut Vec<Diverged>) -> Sieve<'a> {
+        Sieve { layout, me, kept }
+    }
+
+    /// The shard holds a flow with this key and local port; its name is asked for only if it must be kept.
+    #[inline]
+    pub fn flow(&mut self, key: u32, port: u16, id: impl FnOnce() -> FlowId) {
+        if self.layout.owner(key, port) != self.me {
+            self.kept.push(Diverged::new(key, id()));
+        }
+    }
+
+    /// [`flow`](Sieve::flow) of one whose name is known.
+    #[inline]
+    pub fn held(&mut self, held: Held) {
+        self.flow(held.key, held.port, || held.id);
+    }
+}
