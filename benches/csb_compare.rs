@@ -13,6 +13,7 @@ use janus_csb::ShardId;
 use rivals::anchor::Jet;
 use rivals::exact::FullTable;
 use rivals::maglev::MaglevOnly;
+use rivals::ours::Ours;
 use rivals::paper::Paper;
 use rivals::rss::StaticRss;
 use rivals::rsspp::RssPlusPlus;
@@ -51,6 +52,7 @@ const RIVALS: &[(Make, f64)] = &[
         PLAIN,
     ),
     (|trace| Box::new(Paper::new(trace.shards)), 0.0),
+    (|trace| Box::new(Ours::new(trace.shards, trace.flows)), 0.0),
 ];
 
 fn main() {
@@ -79,6 +81,14 @@ fn main() {
             let verdict = world.run(&mut *rival);
             let ns = look_up_ns(&mut *rival, &world.packets, scale.pick(1, 5, 15));
             tell(&mut report, rival.name(), label, &trace, &verdict, &ns);
+            let params: [(&str, Value); 3] = [
+                ("rival", rival.name().into()),
+                ("sizes", label.into()),
+                ("flows", trace.flows.into()),
+            ];
+            for (metric, value, unit) in rival.notes() {
+                report.row(metric, value, unit, &params);
+            }
         }
     }
     report.finish();

@@ -8,6 +8,7 @@ use janus_csb::ShardId;
 use rivals::anchor::{Anchor, Jet};
 use rivals::exact::FullTable;
 use rivals::maglev::{Maglev, MaglevOnly, SLOTS};
+use rivals::ours::Ours;
 use rivals::paper::Paper;
 use rivals::pins::Pins;
 use rivals::rss::StaticRss;
@@ -240,6 +241,23 @@ fn the_papers_balancer_breaks_some() {
         "{} broken",
         verdict.broken
     );
+}
+
+/// Under the very flows and updates under which the paper's balancer breaks some, ours breaks none, and it is work that it
+/// gets: a good part of the flows differ from the ring, and packets are forwarded.
+#[test]
+fn ours_breaks_nothing() {
+    for sizes in [Sizes::Uniform, Sizes::Elephants] {
+        let mut ours = Ours::new(16, TRACE.flows);
+        let verdict = run(&mut ours, Trace { sizes, ..TRACE });
+        assert_eq!((verdict.broken, verdict.second_flows), (0, 0), "{sizes:?}");
+        let last = ours.balancer().last();
+        assert!(
+            last.diverged > last.held / 100 && verdict.forwards > 0,
+            "{last:?}, {} forwards",
+            verdict.forwards
+        );
+    }
 }
 
 /// The table that the exact rivals rest on, against a plain map, through growth, overflowing lines and removal.

@@ -189,7 +189,7 @@ impl Rival for Jet {
         "anchorhash + jet"
     }
 
-    fn open(&mut self, packet: &Packet) -> ShardId {
+    fn open(&mut self, packet: &Packet, _: Option<ShardId>) -> ShardId {
         if let Some(shard) = self.tracked.get(packet) {
             return shard;
         }

@@ -56,7 +56,7 @@ impl Rival for FullTable {
         "full table"
     }
 
-    fn open(&mut self, packet: &Packet) -> ShardId {
+    fn open(&mut self, packet: &Packet, _: Option<ShardId>) -> ShardId {
         if let Some(shard) = self.flows.get(packet) {
             return shard;
         }

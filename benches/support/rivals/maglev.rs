@@ -87,7 +87,7 @@ impl Rival for MaglevOnly {
         "maglev 65537"
     }
 
-    fn open(&mut self, packet: &Packet) -> ShardId {
+    fn open(&mut self, packet: &Packet, _: Option<ShardId>) -> ShardId {
         self.0.owner(packet.key)
     }
 

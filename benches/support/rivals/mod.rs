@@ -8,6 +8,7 @@ pub mod anchor;
 pub mod control;
 pub mod exact;
 pub mod maglev;
+pub mod ours;
 pub mod paper;
 pub mod pins;
 pub mod rss;
@@ -63,6 +64,14 @@ impl Change {
 pub trait Held {
     /// All flows that are held and by whom.
     fn visit(&self, see: &mut dyn FnMut(&Packet, ShardId));
+    /// Those at some of the places, for who visits in slices; `None` past the last place.
+    fn visit_at(
+        &self,
+        places: std::ops::Range<usize>,
+        see: &mut dyn FnMut(&Packet, ShardId),
+    ) -> Option<()>;
+    /// How many there are.
+    fn count(&self) -> usize;
     /// Takes what a shard holds to another: everything that `moves` names a new home for. Only for those who can move
     /// connections between shards; says how many moved.
     fn migrate(&mut self, moves: &mut dyn FnMut(&Packet, ShardId) -> Option<ShardId>) -> usize;
@@ -129,8 +138,9 @@ pub fn thread_time_us() -> f64 {
 pub trait Rival {
     /// What the tables call it.
     fn name(&self) -> &'static str;
-    /// Where a SYN goes, by which the flow gets its holder.
-    fn open(&mut self, packet: &Packet) -> ShardId;
+    /// Where a SYN ends: the shard that holds the flow from then on. A repeated SYN has a `holder` already, which would
+    /// recognize it; only a rival that asks the shards on the way may look at that.
+    fn open(&mut self, packet: &Packet, holder: Option<ShardId>) -> ShardId;
     /// The options of every later packet of the flow: what its holder sent, echoed.
     fn echo(&self, _packet: &Packet, _holder: ShardId) -> [u8; 12] {
         [0; 12]
@@ -151,6 +161,10 @@ pub trait Rival {
     }
     /// Where a new flow with this key would go, when that follows from the key.
     fn placement(&self, key: u32) -> Option<ShardId>;
+    /// Figures of its own about the last update.
+    fn notes(&self) -> Vec<(&'static str, f64, &'static str)> {
+        Vec::new()
+    }
     /// Bytes that steering needs on each I/O core.
     fn bytes(&self) -> usize;
 }

@@ -51,7 +51,7 @@ impl Rival for Paper {
         "csb of the paper"
     }
 
-    fn open(&mut self, packet: &Packet) -> ShardId {
+    fn open(&mut self, packet: &Packet, _: Option<ShardId>) -> ShardId {
         self.io.steer_syn(packet.key)
     }
 

@@ -91,7 +91,7 @@ impl Rival for StaticRss {
         "rss 128"
     }
 
-    fn open(&mut self, packet: &Packet) -> ShardId {
+    fn open(&mut self, packet: &Packet, _: Option<ShardId>) -> ShardId {
         self.at(packet.key)
     }
 

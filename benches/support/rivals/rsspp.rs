@@ -90,7 +90,7 @@ impl Rival for RssPlusPlus {
         }
     }
 
-    fn open(&mut self, packet: &Packet) -> ShardId {
+    fn open(&mut self, packet: &Packet, _: Option<ShardId>) -> ShardId {
         self.table[bucket(packet.key)]
     }
 

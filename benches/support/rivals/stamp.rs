@@ -48,7 +48,7 @@ impl Rival for Stamp {
         self.name
     }
 
-    fn open(&mut self, packet: &Packet) -> ShardId {
+    fn open(&mut self, packet: &Packet, _: Option<ShardId>) -> ShardId {
         self.placement.owner(packet.key)
     }
 

@@ -3,6 +3,7 @@
 //! flow that a rival broke is opened anew by its client, as clients do.
 
 use std::net::Ipv4Addr;
+use std::ops::Range;
 use std::time::Instant;
 
 use janus_csb::ShardId;
@@ -130,6 +131,21 @@ impl Held for World {
             .for_each(|(packet, &holder)| see(packet, holder));
     }
 
+    fn visit_at(&self, places: Range<usize>, see: &mut dyn FnMut(&Packet, ShardId)) -> Option<()> {
+        let packets = self
+            .packets
+            .get(places.start..places.end.min(self.packets.len()))?;
+        packets
+            .iter()
+            .zip(&self.holder[places.start..])
+            .for_each(|(packet, &holder)| see(packet, holder));
+        Some(())
+    }
+
+    fn count(&self) -> usize {
+        self.packets.len()
+    }
+
     fn migrate(&mut self, moves: &mut dyn FnMut(&Packet, ShardId) -> Option<ShardId>) -> usize {
         let mut count = 0;
         for (packet, holder) in self.packets.iter().zip(&mut self.holder) {
@@ -182,7 +198,7 @@ impl World {
             key: self.toeplitz.hash_arriving_v4(&tuple),
             options: syn_options(timestamps),
         };
-        self.holder[slot] = rival.open(&packet);
+        self.holder[slot] = rival.open(&packet, None);
         packet.options = rival.echo(&packet, self.holder[slot]);
         self.packets[slot] = packet;
     }
@@ -204,8 +220,7 @@ impl World {
                 options: syn_options(self.packets[slot].options[0] != 0),
                 ..self.packets[slot]
             };
-            let mut shard = rival.open(&again);
-            self.follow(slot, &mut shard, rival, verdict);
+            let shard = rival.open(&again, Some(self.holder[slot]));
             verdict.second_flows += u64::from(shard != self.holder[slot]);
         }
     }
