@@ -9,7 +9,7 @@
 //! the rings ends creates a flow or answers with a reset. See [`walk`](walk()) for the rules.
 //!
 //! Three ends: [`Balancer`] drives updates, [`ShardEnd`] is a shard's part in them and its view for the walk, [`IoEnd`]
-//! looks packets up. Beside them, for tests and the benchmark, stands the paper's algorithm to the letter
+//! looks packets up. Which points an update moves, and when one is worth it, [`policy`] decides. Beside them, for tests and the benchmark, stands the paper's algorithm to the letter
 //! ([`reference`](mod@reference)). `docs/csb.md` explains the protocol.
 #![forbid(unsafe_code)]
 
@@ -20,6 +20,7 @@ mod exceptions;
 mod flow;
 mod fly;
 mod io_end;
+pub mod policy;
 mod ports;
 mod publish;
 pub mod reference;

@@ -1,0 +1,151 @@
+//! What will come of a plan: who will have how much to do, how many flows will be with a shard that the ring no longer
+//! names, what the tables for them weigh, and whether all that is worth it.
+
+use core::time::Duration;
+
+use crate::ring::Ring;
+
+use super::heat::Density;
+use super::plan::{Planned, Shares, Targets};
+use super::sample::ShardSample;
+
+#[cfg(test)]
+mod tests;
+
+/// What an update costs. The times were measured by `cargo bench --bench csb`, and need not be exact: an update that pays
+/// only by a hair is none that anybody misses.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Costs {
+    /// A held flow that the traversal visits.
+    pub visit: Duration,
+    /// A flow that is diverged: reported, sorted, put into the tables.
+    pub diverge: Duration,
+    /// Bytes of `H_diff` for a run of keys that one shard holds.
+    pub run_bytes: u64,
+    /// Bits of the filter for a diverged flow.
+    pub filter_bits: u64,
+    /// For how long an update should be good: its gain is counted for this time.
+    pub horizon: Duration,
+    /// Flows that may be diverged by one update: the update machine refuses more.
+    pub diverged_max: u64,
+}
+
+impl Default for Costs {
+    fn default() -> Costs {
+        Costs {
+            visit: Duration::from_nanos(5),
+            diverge: Duration::from_nanos(100),
+            run_bytes: 8,
+            filter_bits: 20,
+            horizon: Duration::from_secs(10),
+            diverged_max: 8 << 20,
+        }
+    }
+}
+
+/// What the planner expects of an update.
+#[derive(Clone, Copy, Debug, PartialEq, Default)]
+pub struct Forecast {
+    /// The largest share over what it should be, before: 1 is as it should be.
+    pub spread_before: f64,
+    /// The same once flows have turned over.
+    pub spread_after: f64,
+    /// How busy the busiest shard is.
+    pub busiest_before: f64,
+    /// How busy the busiest shard will be once flows have turned over.
+    pub busiest_after: f64,
+    /// The part of the circle that changes hands.
+    pub moved: f64,
+    /// Live flows that will be with a shard which the ring no longer names.
+    pub diverged: u64,
+    /// Bytes of `H_diff` for them.
+    pub diff_bytes: u64,
+    /// Bytes of the filter for them.
+    pub filter_bytes: u64,
+    /// Time that the update takes from the shard it takes most from.
+    pub cost: Duration,
+    /// Time that the shard with too much saves within the horizon.
+    pub gain: Duration,
+}
+
+impl Forecast {
+    /// Whether the update saves more than it costs.
+    pub fn pays(&self) -> bool {
+        self.gain > self.cost
+    }
+}
+
+/// What to expect of `planned`, given what the shards say now.
+pub(super) fn forecast(
+    ring: &Ring,
+    targets: &Targets,
+    planned: &Planned,
+    density: &Density,
+    shards: &[ShardSample],
+    costs: &Costs,
+) -> Forecast {
+    let before = Shares::on_ring(ring, density);
+    let after = planned.shares();
+    // Flows lie evenly even where load does not: the hash spreads them, what they send is theirs.
+    let lengths = Shares::of(ring, None);
+    let length = |after: u32, end: u32| Density::Even.between(after, end);
+
+    let (mut moved, mut lost) = (0.0, Shares::default());
+    for part in planned.moved() {
+        let part_length = length(part.after, part.end);
+        moved += part_length;
+        lost[part.from] += part_length;
+    }
+    let (mut diverged, mut cost) = (0.0, Duration::ZERO);
+    for sample in shards {
+        // A shard with flows and no keys has diverged ones only, and they stay that.
+        let part = lost[sample.shard] / lengths[sample.shard].max(f64::MIN_POSITIVE);
+        let of_it = sample.flows as f64 * part;
+        diverged += of_it;
+        let takes = costs.visit.mul_f64(sample.flows as f64) + costs.diverge.mul_f64(of_it);
+        cost = cost.max(takes);
+    }
+
+    // Whole flows: what follows is bounds, and a part of a flow takes the room of one.
+    let diverged = diverged.ceil() as u64;
+    let spread = |shares: &Shares| largest_over_target(targets, &before, shares);
+    let (spread_before, spread_after) = (spread(&before), spread(after));
+    let busy = mean(shards.iter().map(|sample| sample.busy));
+    let saved = busy * (spread_before - spread_after).max(0.0);
+    Forecast {
+        spread_before,
+        spread_after,
+        busiest_before: busiest(shards, |_| 1.0),
+        busiest_after: busiest(shards, |sample| {
+            let had = before[sample.shard];
+            if had > 0.0 {
+                after[sample.shard] / had
+            } else {
+                1.0
+            }
+        }),
+        moved,
+        diverged,
+        diff_bytes: (planned.moved().len() as u64).min(diverged) * costs.run_bytes,
+        filter_bytes: (diverged * costs.filter_bits).div_ceil(8),
+        cost,
+        gain: costs.horizon.mul_f64(saved.clamp(0.0, 1e3)),
+    }
+}
+
+fn largest_over_target(targets: &Targets, have: &Shares, shares: &Shares) -> f64 {
+    let wanted = targets.shares(have).unwrap_or_default();
+    let over = wanted.iter().filter(|&&(_, share)| share > 0.0);
+    over.map(|&(shard, share)| shares[shard] / share)
+        .fold(1.0, f64::max)
+}
+
+fn busiest(shards: &[ShardSample], times: impl Fn(&ShardSample) -> f64) -> f64 {
+    let busy = shards.iter().map(|sample| sample.busy * times(sample));
+    busy.fold(0.0, f64::max)
+}
+
+fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
+    let count = values.len().max(1) as f64;
+    values.sum::<f64>() / count
+}
