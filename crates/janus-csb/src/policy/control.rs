@@ -69,7 +69,7 @@ pub enum Decision {
     /// Nothing.
     Keep(Why),
     /// Begin an update to this ring.
-    Change(Plan),
+    Change(Box<Plan>),
 }
 
 /// An update worth making.
@@ -130,15 +130,17 @@ pub struct Control {
     gate: Gate,
     updating: bool,
     busy: Smooth,
+    /// What part of the live flows each shard was given: follows the ring as flows turn over.
+    placed: Option<Shares>,
     review: Option<Review>,
     tally: Tally,
 }
 
 impl Control {
-    /// A change of weight in one update, at most: half or double.
-    const STEP_MAX: f64 = 2.0;
     /// A shard that leaves loses this part of a mean share in an update.
     const LEAVES_BY: f64 = 0.25;
+    /// Of a mean share, what an update must move at least to be worth the name.
+    const LEAST: f64 = 0.04;
     /// Plans tried until one diverges few enough flows.
     const TRIES: u32 = 8;
     /// What of a shard's busy time counts as how busy it is.
@@ -152,6 +154,7 @@ impl Control {
             gate: Gate::new(settings.pace),
             updating: false,
             busy: Smooth::new(Control::BUSY_MEMORY),
+            placed: None,
             review: None,
             tally: Tally::default(),
         }
@@ -209,6 +212,7 @@ impl Control {
         });
         let sum = |of: fn(&ShardSample) -> u64| shards.iter().map(of).sum::<u64>();
         let (opened, flows) = (sum(|sample| sample.opened), sum(|sample| sample.flows));
+        self.follow(&shares, opened, flows);
         let verdict = self.gate.judge(at, wish.strain, opened, flows);
         if let Some(review) = &mut self.review {
             review.busiest = shards.iter().map(|sample| sample.busy).fold(0.0, f64::max);
@@ -230,6 +234,11 @@ impl Control {
             self.gate.rest(at);
             return Decision::Keep(Why::NothingToMove);
         };
+        let mean = serving.len().max(1) as f64;
+        if !(must || wish.firm) && planned.load_moved() * mean < Control::LEAST {
+            self.gate.rest(at);
+            return Decision::Keep(Why::NothingToMove);
+        }
         if !(must || wish.firm || forecast.pays()) {
             self.tally.too_dear += 1;
             self.gate.rest(at);
@@ -249,11 +258,11 @@ impl Control {
             turned_over: 0.0,
         });
         let (ring, changes) = planned.into_parts();
-        Decision::Change(Plan {
+        Decision::Change(Box::new(Plan {
             ring,
             changes,
             forecast,
-        })
+        }))
     }
 
     /// The update that was asked for is over.
@@ -267,6 +276,12 @@ impl Control {
         self.updating = false;
         self.tally.refused += 1;
         self.gate.rest(at);
+    }
+
+    /// Flows that begin are placed by the ring as it is.
+    fn follow(&mut self, shares: &Shares, opened: u64, flows: u64) {
+        let placed = self.placed.get_or_insert_with(|| shares.clone());
+        placed.approach(shares, (opened as f64 / flows.max(1) as f64).min(1.0));
     }
 
     /// What each shard should have after this update: a step towards the wish where there is strain, what it has
@@ -296,8 +311,7 @@ impl Control {
             let target = if has == 0.0 || wish.firm {
                 wants
             } else if strained {
-                let step = ratio.powf(self.gate.gain());
-                has * step.clamp(1.0 / Control::STEP_MAX, Control::STEP_MAX)
+                has * ratio.powf(self.gate.gain())
             } else {
                 has
             };
@@ -332,7 +346,8 @@ impl Control {
             if planned.moved().is_empty() {
                 return None;
             }
-            let forecast = forecast(ring, targets, &planned, density, shards, costs);
+            let placed = self.placed.as_ref().unwrap_or(planned.shares());
+            let forecast = forecast(ring, targets, &planned, density, shards, placed, costs);
             if forecast.diverged <= costs.diverged_max {
                 return Some((planned, forecast));
             }

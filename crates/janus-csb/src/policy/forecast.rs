@@ -75,13 +75,15 @@ impl Forecast {
     }
 }
 
-/// What to expect of `planned`, given what the shards say now.
+/// What to expect of `planned`, given what the shards say now. `placed` is what part of the live flows each was given: not
+/// what the ring says when that has changed of late.
 pub(super) fn forecast(
     ring: &Ring,
     targets: &Targets,
     planned: &Planned,
     density: &Density,
     shards: &[ShardSample],
+    placed: &Shares,
     costs: &Costs,
 ) -> Forecast {
     let before = Shares::on_ring(ring, density);
@@ -117,7 +119,7 @@ pub(super) fn forecast(
         spread_after,
         busiest_before: busiest(shards, |_| 1.0),
         busiest_after: busiest(shards, |sample| {
-            let had = before[sample.shard];
+            let had = placed[sample.shard];
             if had > 0.0 {
                 after[sample.shard] / had
             } else {

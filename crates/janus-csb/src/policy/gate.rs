@@ -24,6 +24,9 @@ pub struct Pace {
     pub hold_max: Duration,
     /// How long an update may be without effect before the next one.
     pub patience: Duration,
+    /// For how long an update is remembered that another goes back on, and for how long none must go back on another
+    /// until the hold is halved again. Loads that go to and fro more slowly than this are followed.
+    pub memory: Duration,
 }
 
 impl Default for Pace {
@@ -33,6 +36,7 @@ impl Default for Pace {
             hold: Duration::from_secs(2),
             hold_max: Duration::from_secs(300),
             patience: Duration::from_secs(30),
+            memory: Duration::from_secs(600),
         }
     }
 }
@@ -73,17 +77,13 @@ pub(super) struct Gate {
     in_vain: u32,
     /// Nothing before this.
     not_before: Duration,
-    calm_since: Duration,
+    unforgiven_since: Duration,
     reversals: u64,
 }
 
 impl Gate {
     const GAIN_LEAST: f64 = 1.0 / 8.0;
     const DOUBLINGS_MAX: u32 = 5;
-    /// Holds after which an update is no longer undone by another, only followed by it.
-    const MEMORY: u32 = 20;
-    /// Holds of calm after which a hold is halved.
-    const FORGIVES: u32 = 10;
 
     pub(super) fn new(pace: Pace) -> Gate {
         Gate {
@@ -94,7 +94,7 @@ impl Gate {
             gain: 1.0,
             in_vain: 0,
             not_before: Duration::ZERO,
-            calm_since: Duration::ZERO,
+            unforgiven_since: Duration::ZERO,
             reversals: 0,
         }
     }
@@ -127,12 +127,11 @@ impl Gate {
         if let Some(last) = &mut self.last {
             last.opened += opened;
         }
+        self.forgive(at);
         if strain < 1.0 || strain.is_nan() {
             self.strained_since = None;
-            self.forgive(at);
             return Verdict::Calm;
         }
-        self.calm_since = at;
         let since = *self.strained_since.get_or_insert(at);
         if at.saturating_sub(since) < self.pace.confirm {
             return Verdict::Unconfirmed;
@@ -153,13 +152,12 @@ impl Gate {
         age >= self.hold && (showed || age >= patience)
     }
 
-    /// Calm that lasts halves the hold again.
+    /// When no update has gone back on another for long, the hold is halved again.
     fn forgive(&mut self, at: Duration) {
-        if at.saturating_sub(self.calm_since) >= self.hold * Gate::FORGIVES {
-            self.calm_since = at;
+        if at.saturating_sub(self.unforgiven_since) >= self.pace.memory {
+            self.unforgiven_since = at;
             self.hold = (self.hold / 2).max(self.pace.hold);
             self.gain = (self.gain * 2.0).min(1.0);
-            self.in_vain = 0;
         }
     }
 
@@ -172,9 +170,10 @@ impl Gate {
             } else {
                 (self.in_vain + 1).min(Gate::DOUBLINGS_MAX)
             };
-            let recent = at.saturating_sub(last.at) < self.hold * Gate::MEMORY;
+            let recent = at.saturating_sub(last.at) < self.pace.memory;
             if recent && change.goes_against(&last.change) {
                 self.reversals += 1;
+                self.unforgiven_since = at;
                 self.hold = (self.hold * 2).min(self.pace.hold_max);
                 self.gain = (self.gain / 2.0).max(Gate::GAIN_LEAST);
             }

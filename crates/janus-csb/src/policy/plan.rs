@@ -34,6 +34,13 @@ impl Shares {
         Shares::on(&Circle::new(ring.points(), density.clone()))
     }
 
+    /// Goes this part of the way to `other`.
+    pub(super) fn approach(&mut self, other: &Shares, part: f64) {
+        for (mine, theirs) in self.0.iter_mut().zip(other.0.iter()) {
+            *mine += (theirs - *mine) * part;
+        }
+    }
+
     /// What each shard has more, or less, than in `other`.
     pub(super) fn minus(&self, other: &Shares) -> Shares {
         let mut change = self.clone();

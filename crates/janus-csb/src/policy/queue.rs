@@ -31,6 +31,8 @@ impl Default for Queue {
 impl Queue {
     /// Of the distance from the mean, in logarithms, the part that a step corrects.
     const GAIN: f64 = 0.4;
+    /// The most that a step changes, in powers of e: half or double. Depth says little about how far to go.
+    const STEP_MAX: f64 = core::f64::consts::LN_2;
     /// No shard gets less than this part of the mean: who gets no flows cannot show that it is well again.
     const LEAST: f64 = 1.0 / 16.0;
     const MEMORY: Duration = Duration::from_secs(1);
@@ -70,7 +72,8 @@ impl Policy for Queue {
                     0.0 => even,
                     share => share,
                 };
-                share * (Queue::GAIN * (mean - pressure)).exp()
+                let step = Queue::GAIN * (mean - pressure);
+                share * step.clamp(-Queue::STEP_MAX, Queue::STEP_MAX).exp()
             })
             .collect();
         // In parts of the mean, so that the least of it means the same however far others went.

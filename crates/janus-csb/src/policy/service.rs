@@ -1,6 +1,6 @@
 //! The policy after PIKA: who serves a connection twice as fast gets twice as many. Weights are the inverse of the median
 //! service time of the last 128 connections; a tariff is added for shards that are dearer to reach than their own time
-//! says; and a filter takes a shard out whose queue passes the high watermark, until it is below the low one.
+//! says; and a filter halves what a shard gets whose queue passes the high watermark, until it is below the low one.
 //!
 //! The times must be those of service, without the wait before it. With the wait in them the measure depends on what it
 //! decides; the loop's damping holds that too (see `gate.rs`), but finds the balance slowly.
@@ -20,7 +20,7 @@ mod tests;
 pub struct Service {
     /// How far what a shard has may be from what it should have, as a part of it.
     band: f64,
-    /// Packets in the queue at which a shard is taken out, and at which it comes back.
+    /// Packets in the queue at which the filter takes hold of a shard, and at which it lets go.
     high: u32,
     low: u32,
     tariffs: Vec<(ShardId, u64)>,
@@ -36,12 +36,13 @@ impl Default for Service {
 }
 
 impl Service {
-    /// What a shard that was taken out still gets, as a part of the mean: enough to see that it is well again.
-    const LEAST: f64 = 1.0 / 16.0;
+    /// What a shard whose queue is too deep gets of what its speed says. A place on a ring is not left by one connection
+    /// more or less: without any new ones its queue would run dry and stay so, long after the shard was let back.
+    const FILTERED: f64 = 0.5;
     const MEMORY: Duration = Duration::from_secs(2);
 
-    /// A share may be off by `band` as a part of what it should be; a queue of `high` packets takes a shard out, one of
-    /// `low` brings it back.
+    /// A share may be off by `band` as a part of what it should be; the filter takes hold of a shard with a queue of
+    /// `high` packets and lets go at `low`.
     pub fn new(band: f64, high: u32, low: u32) -> Service {
         Service {
             band: band.max(0.02),
@@ -60,12 +61,12 @@ impl Service {
         self
     }
 
-    /// Shards that are taken out now because their queues are too deep.
+    /// Shards that the filter holds because their queues are too deep.
     pub fn filtered(&self) -> &ShardSet {
         &self.filtered
     }
 
-    /// The watermarks: out at the high one, back at the low one, in between as it was.
+    /// The watermarks: held from the high one, let go at the low one, in between as it was.
     fn filter(&mut self, round: &Round<'_>) {
         for sample in round.shards {
             let depth = self
@@ -111,12 +112,9 @@ impl Policy for Service {
             return round.as_it_is();
         }
         let weigh = |(sample, &speed): (&super::ShardSample, &Option<f64>)| {
-            let weight = if self.filtered.contains(sample.shard) {
-                mean * Service::LEAST
-            } else {
-                speed.unwrap_or(mean)
-            };
-            (sample.shard, weight)
+            let filtered = self.filtered.contains(sample.shard);
+            let part = if filtered { Service::FILTERED } else { 1.0 };
+            (sample.shard, speed.unwrap_or(mean) * part)
         };
         let weights: Vec<(ShardId, f64)> = round.shards.iter().zip(&speeds).map(weigh).collect();
         Wish {

@@ -26,8 +26,16 @@ fn half_for_one(shards: &[ShardSample]) -> (Ring, Planned, Forecast) {
         targets.set(ShardId(shard), weight);
     }
     let planned = plan_by(&ring, &targets, &Density::Even, &BOUNDS).unwrap();
-    let costs = Costs::default();
-    let forecast = forecast(&ring, &targets, &planned, &Density::Even, shards, &costs);
+    let (placed, costs) = (Shares::of(&ring, None), Costs::default());
+    let forecast = forecast(
+        &ring,
+        &targets,
+        &planned,
+        &Density::Even,
+        shards,
+        &placed,
+        &costs,
+    );
     (ring, planned, forecast)
 }
 
