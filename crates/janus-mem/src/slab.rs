@@ -152,6 +152,13 @@ impl<T> Slab<T> {
         (id < self.fresh).then(|| unsafe { &mut *self.base.as_ptr().add(id as usize) })
     }
 
+    /// All slots ever handed out, in order, those that are free meanwhile included.
+    #[inline]
+    pub fn slots(&self) -> &[T] {
+        // SAFETY: below the high-water mark every slot holds a valid `T`, and they lie side by side in ready memory.
+        unsafe { core::slice::from_raw_parts(self.base.as_ptr(), self.fresh as usize) }
+    }
+
     /// Slots in use.
     #[inline]
     pub fn len(&self) -> usize {

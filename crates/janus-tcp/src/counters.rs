@@ -65,6 +65,10 @@ counters! {
     connected,
     /// Flows handed to another shard.
     forwarded,
+    /// Flows that changed store while that was asked for.
+    moves_told,
+    /// Flows that changed store when too many had to be told; the traversal meets them where they went.
+    moves_untold,
     /// Dropped: headers that do not parse.
     dropped_malformed,
     /// Dropped: a wrong checksum.

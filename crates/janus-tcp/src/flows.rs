@@ -7,7 +7,7 @@
 
 use core::ops::{Index, IndexMut};
 
-use janus_mem::{Growth, MemError, Slab};
+use janus_mem::{Growth, MemError, Slab, prefetch};
 use janus_wire::{FlowKey, FlowKeyV4, FlowKeyV6};
 
 use crate::records::MAX_RECORDS;
@@ -139,6 +139,44 @@ impl<T> Flows<T> {
         [0..self.v4.high_water(), V6..V6 + self.v6.high_water()]
     }
 
+    /// Sees the flows of one family at the places `from` to `to` for whose records `counts` holds; those beyond the last
+    /// place are nobody's. Gives the place where it ended.
+    #[inline]
+    pub(crate) fn see(
+        &self,
+        family: Family,
+        (from, to): (u32, u32),
+        counts: impl Fn(&T) -> bool,
+        mut see: impl FnMut(&FlowKey),
+    ) -> u32 {
+        match family {
+            Family::V4 => {
+                let none = FlowKeyV4::NONE;
+                each(self.v4.slots(), from, to, |slot| {
+                    if slot.key != none && counts(&slot.rest) {
+                        see(&FlowKey::V4(slot.key));
+                    }
+                })
+            }
+            Family::V6 => {
+                let none = FlowKeyV6::default();
+                each(self.v6.slots(), from, to, |slot| {
+                    if slot.key != none && counts(&slot.rest) {
+                        see(&FlowKey::V6(slot.key));
+                    }
+                })
+            }
+        }
+    }
+
+    /// Places of one family that were ever used.
+    pub(crate) fn places_of(&self, family: Family) -> u32 {
+        match family {
+            Family::V4 => self.v4.high_water(),
+            Family::V6 => self.v6.high_water(),
+        }
+    }
+
     /// Records held.
     #[inline]
     pub(crate) fn len(&self) -> usize {
@@ -183,6 +221,28 @@ impl<T> IndexMut<u32> for Flows<T> {
             }
         }
     }
+}
+
+/// Which half of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Family {
+    V4,
+    V6,
+}
+
+/// Slots that are asked for before they are looked at: about what memory takes to answer.
+const AHEAD: usize = 16;
+
+/// Looks at the slots `from` to `to`, as far as there are any, and gives the place where it ended.
+#[inline(always)]
+fn each<S>(slots: &[S], from: u32, to: u32, mut look: impl FnMut(&S)) -> u32 {
+    let to = slots.len().min(to as usize);
+    let from = to.min(from as usize);
+    for (at, slot) in slots[from..to].iter().enumerate() {
+        prefetch(slots.as_ptr().wrapping_add(from + at + AHEAD));
+        look(slot);
+    }
+    to as u32
 }
 
 /// Tells the compiler which way to lay out straight.

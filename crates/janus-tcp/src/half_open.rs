@@ -76,6 +76,10 @@ impl HalfOpens {
         self.store.len()
     }
 
+    pub(crate) fn store(&self) -> &Flows<HalfOpen> {
+        &self.store
+    }
+
     pub(crate) fn committed_bytes(&self) -> usize {
         self.store.committed_bytes()
     }

@@ -135,7 +135,7 @@ impl Stack {
         let old = match self.find(&key, hash) {
             None => None,
             // A flow in TIME-WAIT makes room (RFC 9293 MAY-2), and ours begins beyond what it had sent.
-            Some(Record::TimeWait(id)) => {
+            Some(Record::TimeWait(id)) if self.moves.has_room() => {
                 let old = self.time_wait.get(id).snd_nxt;
                 self.drop_time_wait(id);
                 Some(old)
@@ -143,7 +143,11 @@ impl Stack {
             Some(_) => return Err(Error::AddrInUse),
         };
         let iss = isn::beyond(isn::initial(&self.secrets, &key, now), old);
-        self.open(&key, hash, iss, options, now)
+        let opened = self.open(&key, hash, iss, options, now)?;
+        if old.is_some() {
+            self.moved(&key);
+        }
+        Ok(opened)
     }
 
     fn open(

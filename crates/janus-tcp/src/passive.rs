@@ -76,6 +76,9 @@ impl Stack {
             self.half_open.remove(slot);
             return;
         }
+        if old.is_some() {
+            self.moved(&p.key);
+        }
         self.listeners.half_opened(id);
         self.send_syn_ack(slot, now);
     }
@@ -229,6 +232,7 @@ impl Stack {
             Record::Connection(conn).encode(),
         );
         self.half_open.remove(slot);
+        self.moved(key);
         self.listeners.half_open_gone(listener, record.tries);
         self.stand_in_queue(listener, conn);
         Some(conn)

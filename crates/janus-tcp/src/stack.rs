@@ -21,6 +21,7 @@ use crate::input::{Later, Scratch};
 use crate::interface::Interface;
 use crate::keepalive::Sweep;
 use crate::listener::{ListenerId, Listeners};
+use crate::moves::Moves;
 use crate::neighbor::Neighbors;
 use crate::patience::Stalled;
 use crate::pmtu::Paths;
@@ -92,6 +93,7 @@ pub struct Stack {
     pub(crate) tunings: Slab<Tuning>,
     pub(crate) half_open: HalfOpens,
     pub(crate) time_wait: TimeWaits,
+    pub(crate) moves: Moves,
     pub(crate) listeners: Listeners,
     pub(crate) neighbors: Neighbors,
     pub(crate) paths: Paths,
@@ -152,6 +154,7 @@ impl Stack {
             half_open: HalfOpens::new(config.max_half_open, growth)?,
             time_wait: TimeWaits::new(config.max_time_wait, growth)?,
             wheel: Wheel::new(config.max_hot, growth)?,
+            moves: Moves::default(),
             listeners: Listeners::new(),
             neighbors: Neighbors::new(secrets.table.0 ^ secrets.table.1.rotate_left(17)),
             paths: Paths::default(),
@@ -454,6 +457,7 @@ impl Stack {
         match self.file_time_wait(&key, &cold, fin_wait_2) {
             Some(id) => {
                 self.table.replace(hash, old, Record::TimeWait(id).encode());
+                self.moved(&key);
             }
             None => {
                 self.table.remove(hash, old);

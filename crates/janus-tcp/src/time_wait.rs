@@ -62,6 +62,10 @@ impl TimeWaits {
         self.store.len()
     }
 
+    pub(crate) fn store(&self) -> &Flows<TimeWait> {
+        &self.store
+    }
+
     pub(crate) fn committed_bytes(&self) -> usize {
         self.store.committed_bytes()
     }

@@ -171,6 +171,8 @@ proptest! {
                 slab.free(id);
             }
             prop_assert_eq!(slab.len(), model.len());
+            prop_assert_eq!(slab.slots().len(), slab.high_water() as usize);
+            prop_assert!(model.iter().all(|&(id, value)| slab.slots()[id as usize].value == value));
         }
     }
 }

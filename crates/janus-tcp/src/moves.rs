@@ -1,0 +1,70 @@
+//! Flows that change store while an update of the balancer is on: half-open to connection, connection to TIME-WAIT, and
+//! from there to a new beginning. The visit of `traverse` might miss one that goes back, so whoever moves a record
+//! says so here (rule 6 of the balancer's protocol). While nobody asks, that is one look at a bool.
+//!
+//! What is told is bounded. When there is no room, a flow that goes on is met by the visit, and none goes back except
+//! by an open in the place of a flow in TIME-WAIT, which is then refused; or by a SYN, which opens only where the newest
+//! ring has the flow, so that nobody need hear of it.
+
+use janus_wire::FlowKey;
+
+use crate::stack::Stack;
+
+/// Moves that can wait to be taken.
+pub const MOVES_MAX: usize = 4_096;
+
+/// What moved since it was last asked.
+#[derive(Default)]
+pub(crate) struct Moves {
+    on: bool,
+    flows: Vec<FlowKey>,
+}
+
+impl Moves {
+    /// Another move can be told, or need not be.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.on || self.flows.len() < MOVES_MAX
+    }
+}
+
+impl Stack {
+    /// From now on, or no longer, flows that change store are remembered for [`Stack::take_moved`]. To be on from before
+    /// the first slice of [`Stack::visit_flows`] until after the last.
+    pub fn track_moves(&mut self, on: bool) {
+        if on && !self.moves.on {
+            self.moves.flows.reserve_exact(MOVES_MAX);
+        }
+        if !on {
+            self.moves.flows = Vec::new();
+        }
+        self.moves.on = on;
+    }
+
+    /// Sees the flows that have changed store since the last call. To be called every turn: no more than [`MOVES_MAX`]
+    /// are remembered.
+    pub fn take_moved(&mut self, see: impl FnMut(&FlowKey)) {
+        self.moves.flows.iter().for_each(see);
+        self.moves.flows.clear();
+    }
+
+    /// The flow's record is in another store now.
+    #[inline]
+    pub(crate) fn moved(&mut self, key: &FlowKey) {
+        if self.moves.on {
+            self.note_move(key);
+        }
+    }
+
+    #[cold]
+    fn note_move(&mut self, key: &FlowKey) {
+        if self.moves.has_room() {
+            self.moves.flows.push(*key);
+            self.counters.moves_told += 1;
+        } else {
+            self.counters.moves_untold += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
