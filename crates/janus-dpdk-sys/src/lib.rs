@@ -1,7 +1,7 @@
 //! DPDK for Janus: a C shim of some forty functions and its declarations. Only translation lives here; the backend
 //! that drives it is `janus-io`'s.
 //!
-//! With the feature `dpdk` the shim and DPDK are linked; with `dpdk-dlopen` they are loaded by [`load`], which says what
+//! With the feature `dpdk` the shim and DPDK are linked; with `dpdk-dlopen` they are loaded by `load`, which says what
 //! is missing where they are not. Without either the crate is empty and its build needs neither a C compiler nor DPDK.
 //! With both they are linked.
 //!

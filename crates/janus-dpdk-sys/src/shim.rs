@@ -11,7 +11,7 @@ macro_rules! declare {
     };
 }
 
-/// Declares the shim's functions. Loaded, each goes through a table that [`load`] fills.
+/// Declares the shim's functions. Loaded, each goes through a table that `load` fills.
 #[cfg(not(feature = "dpdk"))]
 macro_rules! declare {
     ($($(#[$doc:meta])* pub fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $answer:ty)?;)*) => {
