@@ -11,7 +11,7 @@ mod queue;
 mod slots;
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use janus_mem::Depot;
@@ -32,6 +32,7 @@ pub struct Dpdk {
     hash_key: [u8; 40],
     promiscuous: bool,
     sleep: Duration,
+    facts: Arc<OnceLock<PortFacts>>,
     status: Arc<PortStatus>,
     counters: Arc<DpdkCounters>,
 }
@@ -92,6 +93,33 @@ impl DpdkCounters {
     }
 }
 
+/// A device that is open in this process.
+#[derive(Clone, Debug)]
+pub struct OpenPort {
+    /// Its name, without arguments.
+    pub name: String,
+    /// What it can do.
+    pub facts: PortFacts,
+    /// Its link.
+    pub status: Arc<PortStatus>,
+    /// What its queues do.
+    pub counters: Arc<DpdkCounters>,
+}
+
+/// All devices that are open in this process: for who has not opened them himself, such as what shows statistics.
+#[must_use]
+pub fn open_ports() -> Vec<OpenPort> {
+    port::all()
+        .iter()
+        .map(|port| OpenPort {
+            name: port.caps.name.trim_start_matches("dpdk ").to_owned(),
+            facts: port.facts.clone(),
+            status: port.status.clone(),
+            counters: port.counters.clone(),
+        })
+        .collect()
+}
+
 impl std::fmt::Debug for Port {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} (port {})", self.caps.name, self.id)
@@ -111,6 +139,7 @@ impl Dpdk {
             hash_key: janus_wire::MICROSOFT_KEY,
             promiscuous: false,
             sleep: SLEEP,
+            facts: Arc::default(),
             status: Arc::default(),
             counters: Arc::default(),
         }
@@ -156,24 +185,25 @@ impl Dpdk {
         self.status.clone()
     }
 
-    /// Opens the device and tells what its driver can do.
-    pub fn open_port(self, queues: usize) -> io::Result<(Vec<Box<dyn Queue>>, PortFacts)> {
-        let port = Arc::new(Port::open(&self, queues)?);
-        self.counters
-            .port
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .now = Some(Arc::downgrade(&port));
-        let facts = port.facts.clone();
-        let queues = (0..queues)
-            .map(|index| queue::open(&port, index as u16, self.sleep))
-            .collect::<io::Result<_>>()?;
-        Ok((queues, facts))
+    /// What the device can do; known once it is open.
+    #[must_use]
+    pub fn facts(&self) -> Arc<OnceLock<PortFacts>> {
+        self.facts.clone()
     }
 }
 
 impl Backend for Dpdk {
     fn open(self: Box<Self>, queues: usize) -> io::Result<Vec<Box<dyn Queue>>> {
-        Ok(self.open_port(queues)?.0)
+        let port = Arc::new(Port::open(&self, queues)?);
+        port::announce(&port);
+        self.counters
+            .port
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .now = Some(Arc::downgrade(&port));
+        let _ = self.facts.set(port.facts.clone());
+        (0..queues)
+            .map(|index| queue::open(&port, index as u16, self.sleep))
+            .collect()
     }
 }

@@ -35,8 +35,9 @@ fn open(
     queues: usize,
 ) -> (Vec<Box<dyn Queue>>, Arc<DpdkCounters>) {
     let backend = Dpdk::new(device, depot.clone());
-    let (counters, status) = (backend.counters(), backend.status());
-    let (opened, facts) = backend.open_port(queues).unwrap();
+    let (counters, status, facts) = (backend.counters(), backend.status(), backend.facts());
+    let opened = Box::new(backend).open(queues).unwrap();
+    let facts = facts.get().unwrap();
     assert!(facts.driver.starts_with("net_"), "{facts:?}");
     assert!(status.is_up(), "{status:?}");
     assert_eq!(opened.len(), queues);

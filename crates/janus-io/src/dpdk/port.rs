@@ -3,8 +3,8 @@
 
 use std::ffi::CString;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use janus_dpdk_sys::{Error, check, ffi, version};
@@ -294,6 +294,20 @@ impl Drop for Port {
         let held = self.homes.iter().map(Home::held).sum();
         slots.end(held);
     }
+}
+
+/// The ports of this process. Those that are closed go when another opens.
+static PORTS: Mutex<Vec<Weak<Port>>> = Mutex::new(Vec::new());
+
+pub(super) fn announce(port: &Arc<Port>) {
+    let mut ports = PORTS.lock().unwrap_or_else(PoisonError::into_inner);
+    ports.retain(|port| port.strong_count() > 0);
+    ports.push(Arc::downgrade(port));
+}
+
+pub(super) fn all() -> Vec<Arc<Port>> {
+    let ports = PORTS.lock().unwrap_or_else(PoisonError::into_inner);
+    ports.iter().filter_map(Weak::upgrade).collect()
 }
 
 /// The port of a device, which is made if it is not there.

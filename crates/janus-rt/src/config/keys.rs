@@ -41,6 +41,18 @@ pub(super) const KEYS: &[Key] = &[
         set: |p, v| store(&mut p.tap_kernel_address, kernel_address(v)),
     },
     Key {
+        name: "dpdk_device",
+        set: |p, v| store(&mut p.dpdk_device, Ok(v.trim().to_owned())),
+    },
+    Key {
+        name: "dpdk_eal",
+        set: |p, v| store(&mut p.dpdk_eal, Ok(words(v))),
+    },
+    Key {
+        name: "dpdk_sleep_us",
+        set: |p, v| store(&mut p.dpdk_sleep, number(v).map(Duration::from_micros)),
+    },
+    Key {
         name: "address",
         set: |p, v| store(&mut p.addresses, addresses(v)),
     },
@@ -170,7 +182,10 @@ fn backend(text: &str) -> Result<BackendName, String> {
         "auto" => Ok(BackendName::Auto),
         "portal" => Ok(BackendName::Portal),
         "tap" => Ok(BackendName::Tap),
-        _ => Err(format!("`{text}` is not one of `auto`, `portal`, `tap`")),
+        "dpdk" => Ok(BackendName::Dpdk),
+        _ => Err(format!(
+            "`{text}` is not one of `auto`, `portal`, `tap`, `dpdk`"
+        )),
     }
 }
 
@@ -201,6 +216,11 @@ fn kernel_address(text: &str) -> Result<KernelAddress, String> {
             )),
         },
     }
+}
+
+/// One line of arguments. A list would come joined by commas, which are part of some: it is not offered.
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
 }
 
 fn addresses(text: &str) -> Result<Vec<Cidr>, String> {

@@ -10,6 +10,8 @@ const FILE_NAME: &str = "janus.toml";
 const PREFIX: &str = "JANUS_";
 /// `JANUS_CONFIG` names the file itself, so it is no key of it.
 const FILE_VARIABLE: &str = "JANUS_CONFIG";
+/// Where the library is that a program built with `dpdk-dlopen` loads; read there.
+const SHIM_VARIABLE: &str = "JANUS_DPDK_SHIM";
 /// First words of variables that other parts of the project read (benches, tests, tools).
 const FOREIGN: &[&str] = &["BENCH", "PRIVILEGED", "TEST", "SIM", "FUZZ", "CI", "LOG"];
 
@@ -23,7 +25,7 @@ pub(crate) fn from_environment(
             continue;
         };
         let foreign = FOREIGN.contains(&rest.split('_').next().unwrap_or(rest));
-        if foreign || name == FILE_VARIABLE {
+        if foreign || name == FILE_VARIABLE || name == SHIM_VARIABLE {
             continue;
         }
         let Some(key) = KEYS.iter().find(|key| key.name.to_uppercase() == rest) else {

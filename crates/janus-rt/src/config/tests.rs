@@ -52,7 +52,7 @@ fn values_are_checked() {
         ("address = \"192.0.2.1/33\"", "192.0.2.1/24"),
         ("cores = -1", "number"),
         ("trace = true", "a word"),
-        ("backend = \"dpdk\"", "not one of"),
+        ("backend = \"dpdq\"", "not one of"),
         ("tap_name = \"a-name-that-is-too-long\"", "15 bytes"),
     ] {
         let error = from_text(text).unwrap_err().to_string();
@@ -111,6 +111,18 @@ fn routes_name_a_network_and_a_neighbour() {
     }
     let many = vec!["10.0.0.0/8 via 192.0.2.254"; 65].join(",");
     assert!(from_text(&format!("route = \"{many}\"")).is_err());
+}
+
+#[test]
+fn dpdk_has_a_device_and_arguments() {
+    let text = "backend = \"dpdk\"\n[dpdk]\ndevice = \"net_tap0,iface=jt0\"\neal = \"-m 64 --log-level=8\"\nsleep_us = 0";
+    let settings = from_text(text).unwrap().resolve().unwrap();
+    assert_eq!(settings.backend, BackendName::Dpdk);
+    assert_eq!(settings.dpdk_device.as_deref(), Some("net_tap0,iface=jt0"));
+    assert_eq!(settings.dpdk_eal, ["-m", "64", "--log-level=8"]);
+    assert_eq!(settings.dpdk_sleep, Some(Duration::ZERO));
+    // Names a file for the loader, not a setting.
+    environment(&[("JANUS_DPDK_SHIM", "/x.so")]).unwrap();
 }
 
 #[test]

@@ -16,6 +16,12 @@ pub enum BackendChoice {
         /// The interface's name.
         name: String,
     },
+    /// A device that DPDK has a driver for: a virtual one with its arguments (`net_tap0,iface=jt0`) or a place on a bus
+    /// (`0000:03:00.0`). Needs the feature `dpdk` or `dpdk-dlopen`.
+    Dpdk {
+        /// The device.
+        device: String,
+    },
     /// A device that the program brings.
     Custom(Box<dyn Backend>),
 }

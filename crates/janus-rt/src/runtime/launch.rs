@@ -2,6 +2,7 @@
 //! and their end. What happens on a thread is the shard's, or the I/O core's.
 
 mod device;
+mod dpdk;
 mod pin;
 mod seed;
 
@@ -58,6 +59,7 @@ impl Prepared {
             backend.unwrap_or_default(),
             &depot,
             &growth,
+            &steering_key,
             clock,
         )?;
 

@@ -11,6 +11,7 @@ use janus_mem::{Depot, Growth};
 use janus_tcp::{Config, Interface, IpCidr, Route, Stack};
 use janus_wire::Link;
 
+use super::dpdk;
 use crate::clock::Clock;
 use crate::config::{BackendName, Cidr, KernelAddress, Settings};
 use crate::portal::{self, Portal};
@@ -40,6 +41,7 @@ pub(super) fn open(
     choice: BackendChoice,
     depot: &Arc<Depot>,
     growth: &Growth,
+    steering_key: &[u8; 40],
     clock: Clock,
 ) -> Result<Device, BoxError> {
     match (choice, settings.backend) {
@@ -50,6 +52,17 @@ pub(super) fn open(
         (BackendChoice::Tap { name }, _) => open_outside(settings, Box::new(Tap::new(name))),
         (BackendChoice::Auto, BackendName::Tap) => {
             open_outside(settings, Box::new(configured_tap(settings)))
+        }
+        (BackendChoice::Dpdk { device }, _) => {
+            dpdk::open(settings, &device, depot, steering_key, |backend| {
+                open_outside(settings, backend)
+            })
+        }
+        (BackendChoice::Auto, BackendName::Dpdk) => {
+            let device = settings.dpdk_device.as_deref().ok_or(dpdk::NO_DEVICE)?;
+            dpdk::open(settings, device, depot, steering_key, |backend| {
+                open_outside(settings, backend)
+            })
         }
         (BackendChoice::Custom(backend), _) => open_outside(settings, backend),
     }

@@ -1,0 +1,55 @@
+//! The DPDK device of a configuration. Without the features `dpdk` and `dpdk-dlopen` there is none, and that is said.
+
+use std::sync::Arc;
+
+use janus_io::Backend;
+use janus_mem::Depot;
+
+use super::device::Device;
+use crate::config::Settings;
+use crate::runtime::BoxError;
+
+/// What a configuration without a device is told.
+pub(super) const NO_DEVICE: &str = "`backend = \"dpdk\"` wants a device in `dpdk_device`: a virtual one with its arguments \
+     (net_tap0,iface=jt0) or a place on a bus (0000:03:00.0)";
+
+#[cfg(feature = "_dpdk")]
+pub(super) fn open(
+    settings: &Settings,
+    device: &str,
+    depot: &Arc<Depot>,
+    steering_key: &[u8; 40],
+    open: impl FnOnce(Box<dyn Backend>) -> Result<Device, BoxError>,
+) -> Result<Device, BoxError> {
+    use janus_io::dpdk::{Dpdk, SLEEP};
+
+    let backend = Dpdk::new(device, depot.clone())
+        .with_eal(settings.dpdk_eal.iter().cloned())
+        .with_hash_key(*steering_key)
+        .with_sleep(settings.dpdk_sleep.unwrap_or(SLEEP));
+    let facts = backend.facts();
+    let device = open(Box::new(backend))?;
+    if facts.get().is_some_and(|facts| facts.without_huge_pages) {
+        eprintln!(
+            "janus: DPDK runs without huge pages, because none are free: `sudo sysctl -w vm.nr_hugepages=512` reserves 1 GiB"
+        );
+    }
+    Ok(device)
+}
+
+#[cfg(not(feature = "_dpdk"))]
+pub(super) fn open(
+    settings: &Settings,
+    device: &str,
+    _: &Arc<Depot>,
+    _: &[u8; 40],
+    _: impl FnOnce(Box<dyn Backend>) -> Result<Device, BoxError>,
+) -> Result<Device, BoxError> {
+    // What was said for it is understood all the same.
+    let _ = (&settings.dpdk_eal, settings.dpdk_sleep);
+    Err(format!(
+        "this program has no DPDK in it to open {device}: build it with the feature `dpdk` of janus-rt (needs libdpdk-dev), or \
+         with `dpdk-dlopen`, which loads DPDK where it runs"
+    )
+    .into())
+}

@@ -1,0 +1,340 @@
+//! The runtime over DPDK: the kernel as the client through `net_tap`, in a namespace made for the test, in every layout;
+//! and two processes, a runtime in each, joined by `net_memif`. Needs the feature `dpdk` or `dpdk-dlopen`, and root for the
+//! first: without them a test says so in one line and passes, unless `JANUS_PRIVILEGED=1` says that the machine must be
+//! able to.
+
+mod support;
+
+use std::io::Write;
+
+/// A test that cannot run, past what the test runner keeps to itself.
+fn skip(why: &str) {
+    let required = std::env::var("JANUS_PRIVILEGED").is_ok_and(|value| value == "1");
+    let built = cfg!(any(feature = "dpdk", feature = "dpdk-dlopen"));
+    assert!(!(required && built), "JANUS_PRIVILEGED=1, but {why}");
+    let _ = writeln!(std::io::stderr(), "skipped: {why}");
+}
+
+#[cfg(not(any(feature = "dpdk", feature = "dpdk-dlopen")))]
+#[test]
+fn a_program_without_dpdk_says_so() {
+    use janus::BackendChoice;
+
+    let device = "net_ring0".to_owned();
+    let refused = support::ONE_COMBINED
+        .builder()
+        .backend(BackendChoice::Dpdk { device })
+        .build();
+    let text = refused.err().expect("it cannot be").to_string();
+    assert!(text.contains("the feature `dpdk`"), "{text}");
+    skip("DPDK tests: built without the features `dpdk` and `dpdk-dlopen`");
+}
+
+#[cfg(any(feature = "dpdk", feature = "dpdk-dlopen"))]
+mod over {
+    use std::io::{Read, Write};
+    use std::net::{Ipv4Addr, Ipv6Addr, TcpStream as Kernel};
+    use std::path::{Path, PathBuf};
+    use std::process::{Command, Stdio};
+    use std::sync::{Mutex, PoisonError};
+    use std::time::{Duration, Instant};
+
+    use janus::net::TcpStream;
+    use janus::{BackendChoice, Runtime};
+    use janus_io::dpdk::{OpenPort, open_ports};
+    use rustix::thread::{UnshareFlags, unshare_unsafe};
+
+    use super::skip;
+    use super::support::*;
+
+    const REQUESTS: usize = 2_000;
+    const CONNECTIONS: usize = 64;
+    const MEGABYTES: usize = 32;
+    const SERVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+    const SERVER_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+    /// Where the second process of `two_processes_over_memif` finds the first one's socket.
+    const SOCKET: &str = "JANUS_TEST_MEMIF";
+    /// DPDK leaves its descriptors to programs that are started: an interface would outlive its test in another's.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+    fn run(program: &str, arguments: &str) -> Result<String, String> {
+        let output = Command::new(program)
+            .args(arguments.split(' '))
+            .output()
+            .map_err(|error| format!("{program}: {error}"))?;
+        if !output.status.success() {
+            let text = String::from_utf8_lossy(&output.stderr);
+            return Err(format!("{program} {arguments}: {}", text.trim()));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Opens the device; `None`, said, where DPDK is not to be had.
+    fn build(builder: janus::Builder, device: String) -> Option<Runtime> {
+        match builder.backend(BackendChoice::Dpdk { device }).build() {
+            Ok(runtime) => Some(runtime),
+            Err(error) if error.to_string().contains("not to be had") => {
+                skip(&format!("DPDK tests: {error}"));
+                None
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn port(name: &str) -> OpenPort {
+        let found = open_ports().into_iter().find(|port| port.name == name);
+        found.unwrap_or_else(|| panic!("{name} is open"))
+    }
+
+    /// The byte at `at` of what is echoed.
+    fn byte(at: usize) -> u8 {
+        (at.wrapping_mul(0x9e37_79b9) >> 13) as u8
+    }
+
+    /// Sends and gets back numbered bytes, both ways at once.
+    fn echo_from_the_kernel(mut stream: Kernel, bytes: usize) {
+        let limit = Some(PATIENCE);
+        stream.set_read_timeout(limit).unwrap();
+        stream.set_write_timeout(limit).unwrap();
+        let mut writer = stream.try_clone().unwrap();
+        let sender = std::thread::spawn(move || {
+            let mut piece = vec![0; 65_536];
+            for start in (0..bytes).step_by(piece.len()) {
+                for (at, place) in piece.iter_mut().enumerate() {
+                    *place = byte(start + at);
+                }
+                writer.write_all(&piece).unwrap();
+            }
+            writer.shutdown(std::net::Shutdown::Write).unwrap();
+        });
+        let (mut got, mut piece) = (0, vec![0; 65_536]);
+        loop {
+            // `net_tap` has the kernel signal this process at every frame.
+            let n = match stream.read(&mut piece) {
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                other => other.unwrap(),
+            };
+            if n == 0 {
+                break;
+            }
+            let right = piece[..n]
+                .iter()
+                .zip(got..)
+                .all(|(read, at)| *read == byte(at));
+            assert!(right, "between bytes {got} and {}", got + n);
+            got += n;
+        }
+        assert_eq!(got, bytes);
+        sender.join().unwrap();
+    }
+
+    /// Answers a request, or echoes what is none: the first byte tells.
+    async fn either(stream: TcpStream) {
+        const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello\n";
+        let mut tail = [0; 4];
+        let mut http = None;
+        while let Ok(Some(piece)) = stream.recv().await {
+            if !*http.get_or_insert(piece.starts_with(b"GET")) {
+                if stream.write_all(&piece).await.is_err() {
+                    return;
+                }
+                continue;
+            }
+            for &byte in piece.iter() {
+                tail = [tail[1], tail[2], tail[3], byte];
+                if &tail == b"\r\n\r\n" && stream.write_all(ANSWER).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// One layout against the kernel, on a thread that is alone in its namespace.
+    fn against_the_kernel(case: Case, index: usize) {
+        let (name, interface) = (format!("net_tap{index}"), format!("jd{index}"));
+        let builder = case
+            .builder()
+            .address(&format!("{SERVER}/24"))
+            .address(&format!("{SERVER_V6}/64"));
+        let Some(runtime) = build(builder, format!("{name},iface={interface}")) else {
+            return;
+        };
+        let device = port(&name);
+        assert!(device.status.is_up() && device.facts.driver == "net_tap");
+        assert!(device.facts.tx_checksum && device.facts.rx_checksum && device.facts.interrupts);
+        let ip = |arguments: &str| run("ip", arguments).unwrap();
+        ip(&format!("address add 192.0.2.2/24 dev {interface}"));
+        ip(&format!(
+            "-6 address add 2001:db8::2/64 dev {interface} nodad"
+        ));
+        ip(&format!("link set {interface} up"));
+        let both = (Ipv6Addr::UNSPECIFIED, 80).into();
+        let (server, _, _) = serve_at(runtime, both, either);
+
+        run("ping", &format!("-c 3 -i 0.2 -W 5 {SERVER}")).unwrap();
+        run("ping", &format!("-6 -c 1 -W 5 -s 3000 {SERVER_V6}")).unwrap();
+        for host in [SERVER.to_string(), format!("[{SERVER_V6}]")] {
+            let codes = run(
+                "curl",
+                &format!(
+                    "-sS --max-time 120 --parallel --parallel-max {CONNECTIONS} -o /dev/null \
+                     -w %{{http_code}}:%{{size_download}}\\n http://{host}/[1-{REQUESTS}]"
+                ),
+            );
+            let codes = codes.unwrap_or_else(|error| panic!("{case:?}: {error}"));
+            let right = codes.lines().filter(|line| *line == "200:6").count();
+            assert_eq!(right, REQUESTS, "{case:?} {host}");
+        }
+        for stream in [
+            Kernel::connect((SERVER, 80)),
+            Kernel::connect((SERVER_V6, 80)),
+        ] {
+            echo_from_the_kernel(stream.unwrap(), MEGABYTES << 20);
+        }
+        no_copies(&device, case, (4 * MEGABYTES) << 20);
+        server.stop().unwrap();
+        let (counters, statistics) = (&device.counters, device.counters.statistics());
+        // The last frames may have come while it was closed.
+        assert!(statistics.rx_frames >= counters.received.get());
+        assert_eq!(statistics.tx_frames, counters.sent.get());
+        assert_eq!(statistics.rx_no_buffer, 0);
+        assert!(
+            run("ip", &format!("link show {interface}")).is_err(),
+            "gone"
+        );
+    }
+
+    /// After at least `bytes` both ways together: as many frames as carry them, and none of them copied.
+    fn no_copies(device: &OpenPort, case: Case, bytes: usize) {
+        let counters = &device.counters;
+        let frames = (bytes / 2 / 1500) as u64;
+        println!("{case:?} {counters:?}");
+        assert!(counters.received.get() > frames && counters.sent.get() > frames);
+        assert_eq!(
+            (counters.rx_copied.get(), counters.tx_copied.get()),
+            (0, 0),
+            "not one payload was copied"
+        );
+        assert!(counters.completed.get() > frames, "lent frames came back");
+        assert_eq!(counters.dropped_checksum.get(), 0);
+    }
+
+    #[test]
+    fn the_kernel_is_served_over_net_tap() {
+        let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(why) = run("curl", "--version").and(run("ip", "-V")) {
+            return skip(&format!("DPDK over net_tap: {why}"));
+        }
+        if !Path::new("/dev/net/tun").exists() {
+            return skip("DPDK over net_tap: this machine has no /dev/net/tun");
+        }
+        let cases = [ONE_COMBINED, THREE_COMBINED, ONE_SPLIT, THREE_SPLIT];
+        for (index, case) in cases.into_iter().enumerate() {
+            let alone = std::thread::spawn(move || {
+                // SAFETY: a network namespace shares no memory or descriptors with anything, and this thread opened none.
+                unsafe { unshare_unsafe(UnshareFlags::NEWNET) }
+                    .map_err(|errno| format!("no network namespace of its own ({errno})"))?;
+                against_the_kernel(case, index);
+                Ok::<(), String>(())
+            });
+            if let Err(why) = alone.join().expect("the test itself passes") {
+                return skip(&format!("DPDK over net_tap: {why}; run as root"));
+            }
+        }
+    }
+
+    fn memif(role: &str, socket: &Path) -> String {
+        format!(
+            "net_memif0,role={role},socket={},socket-abstract=no,bsize=2048",
+            socket.display()
+        )
+    }
+
+    /// A folder that goes with the value.
+    struct Folder(PathBuf);
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn two_processes_over_memif() {
+        let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let folder = std::env::temp_dir().join(format!("janus-memif-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let folder = Folder(folder);
+        let socket = folder.0.join("wire.sock");
+        let builder = ONE_COMBINED.builder().address(&format!("{SERVER}/24"));
+        let Some(runtime) = build(builder, memif("server", &socket)) else {
+            return;
+        };
+        let (server, _, _) = serve_on(runtime, 7007, echo);
+        let mut second = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "over::the_second_process_of_memif", "--ignored"])
+            .env(SOCKET, &socket)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .unwrap();
+        let deadline = Instant::now() + 3 * PATIENCE;
+        let status = loop {
+            if let Some(status) = second.try_wait().unwrap() {
+                break status;
+            }
+            if Instant::now() > deadline {
+                second.kill().unwrap();
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        let mut said = String::new();
+        let out = second.stdout.as_mut().unwrap();
+        out.read_to_string(&mut said).unwrap();
+        assert!(status.success() && said.contains("1 passed"), "{said}");
+        let device = port("net_memif0");
+        assert!(device.status.is_up(), "{:?}", device.status);
+        no_copies(&device, ONE_COMBINED, (2 * MEGABYTES) << 20);
+        server.stop().unwrap();
+    }
+
+    #[test]
+    #[ignore = "the other half of `two_processes_over_memif`, which starts it"]
+    fn the_second_process_of_memif() {
+        let Some(socket) = std::env::var_os(SOCKET) else {
+            return;
+        };
+        let builder = ONE_COMBINED.builder().address("192.0.2.2/24");
+        let Some(runtime) = build(builder, memif("client", Path::new(&socket))) else {
+            return;
+        };
+        let device = port("net_memif0");
+        runtime
+            .run(|| async {
+                let stream = TcpStream::connect((SERVER, 7007)).await?;
+                let stream = std::rc::Rc::new(stream);
+                let sending = stream.clone();
+                let sender = janus::spawn(async move {
+                    let mut piece = vec![0; 65_536];
+                    for start in (0..MEGABYTES << 20).step_by(piece.len()) {
+                        for (at, place) in piece.iter_mut().enumerate() {
+                            *place = byte(start + at);
+                        }
+                        sending.write_all(&piece).await?;
+                    }
+                    sending.shutdown(std::net::Shutdown::Write).await
+                });
+                let mut got = 0;
+                while let Some(piece) = stream.recv().await? {
+                    let right = piece.iter().zip(got..).all(|(read, at)| *read == byte(at));
+                    assert!(right, "between bytes {got} and {}", got + piece.len());
+                    got += piece.len();
+                }
+                assert_eq!(got, MEGABYTES << 20);
+                sender.await.unwrap()?;
+                Ok::<(), janus::BoxError>(())
+            })
+            .unwrap();
+        no_copies(&device, ONE_COMBINED, (2 * MEGABYTES) << 20);
+    }
+}
