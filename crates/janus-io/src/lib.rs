@@ -40,6 +40,8 @@ mod testing;
 pub mod trace;
 #[cfg(not(loom))]
 pub mod wire;
+#[cfg(not(loom))]
+pub mod xdp;
 
 #[cfg(not(loom))]
 pub use core_loop::IoCore;

@@ -1,0 +1,527 @@
+//! The AF_XDP backend on a pair of veth interfaces, in namespaces of its own. Needs root: it says `skipped: …` where it has
+//! not, and fails instead with JANUS_PRIVILEGED=1.
+
+#![cfg(not(loom))]
+
+#[path = "support/veth.rs"]
+mod veth;
+
+use std::net::UdpSocket;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use janus_io::park::{Parker, Woken};
+use janus_io::xdp::{MAX_MTU, Mode, Xdp};
+use janus_io::{Backend, Batch, Queue};
+use janus_mem::{Depot, Frame, Growth, LENT, Pool};
+use janus_wire::{MacAddr, arp, ethernet, ipv4, proto};
+use veth::*;
+
+const BUFFERS: u32 = 4096;
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn depot() -> Arc<Depot> {
+    Depot::new(BUFFERS, &Growth::Inline).unwrap()
+}
+
+fn xdp(depot: &Arc<Depot>) -> Box<Xdp> {
+    let both = [OURS, OURS_V6].map(|address| address.parse().unwrap());
+    let xdp = Xdp::new(NEAR, depot.clone());
+    Box::new(both.into_iter().fold(xdp, Xdp::with_address))
+}
+
+fn v4(text: &str) -> std::net::Ipv4Addr {
+    text.parse().unwrap()
+}
+
+/// Polls until a frame comes that `wanted` makes something of.
+fn receive<T>(
+    queue: &mut dyn Queue,
+    pool: &mut Pool,
+    wanted: impl Fn(ethernet::Header, &[u8]) -> Option<T>,
+) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        let mut batch = Batch::new();
+        queue.rx_burst(pool, &mut batch);
+        let found = batch.iter().find_map(|frame| {
+            let (header, payload) = ethernet::Header::parse(frame.data()).unwrap();
+            wanted(header, payload)
+        });
+        batch.pull().for_each(|frame| pool.free(frame.buf));
+        if let Some(found) = found {
+            return found;
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    panic!("nothing like it came");
+}
+
+fn frame(pool: &mut Pool, header: ethernet::Header, payload: &[u8]) -> Frame {
+    let len = ethernet::LEN + payload.len();
+    let mut frame = Frame::new(pool.alloc().unwrap(), len as u16);
+    header.emit(frame.data_mut());
+    frame.data_mut()[ethernet::LEN..].copy_from_slice(payload);
+    frame
+}
+
+/// Sends frames; what was LENT and came back.
+fn send(queue: &mut dyn Queue, pool: &mut Pool, frames: Vec<Frame>) -> Vec<Frame> {
+    let (mut batch, mut done) = (Batch::new(), Batch::new());
+    let mut back = Vec::new();
+    let lent = frames.iter().filter(|frame| frame.is_lent()).count();
+    let mut frames = frames.into_iter();
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        batch.extend(frames.by_ref().take(batch.room()));
+        queue.tx_burst(pool, &mut batch, &mut done);
+        back.extend(done.pull());
+        if batch.is_empty() && frames.len() == 0 && back.len() >= lent {
+            return back;
+        }
+        assert!(Instant::now() < deadline, "{} of {lent} back", back.len());
+    }
+}
+
+/// The far kernel's question for our address, answered.
+fn resolve(queue: &mut dyn Queue, pool: &mut Pool) -> MacAddr {
+    let mac = queue.caps().mac.unwrap();
+    let question = receive(queue, pool, |header, payload| {
+        let packet = (header.ethertype == ethernet::ethertype::ARP)
+            .then(|| arp::Packet::parse(payload).unwrap())?;
+        (packet.op == arp::Op::Request && packet.target_ip == v4(OURS)).then_some(packet)
+    });
+    let mut bytes = [0; arp::LEN];
+    question.reply(mac).emit(&mut bytes);
+    let header = ethernet::Header {
+        dst: question.sender_mac,
+        src: mac,
+        ethertype: ethernet::ethertype::ARP,
+    };
+    let answer = frame(pool, header, &bytes);
+    send(queue, pool, vec![answer]);
+    question.sender_mac
+}
+
+/// A datagram of `port` to the far kernel, without a checksum, and its header.
+fn datagram(to: MacAddr, from: MacAddr, port: u16, text: &[u8]) -> (ethernet::Header, Vec<u8>) {
+    let mut packet = vec![0; ipv4::LEN];
+    let repr = ipv4::Repr {
+        src: v4(OURS),
+        dst: v4(FAR_KERNEL),
+        proto: proto::UDP,
+        payload_len: 8 + text.len() as u16,
+        ttl: 64,
+        tos: 0,
+        id: 0,
+        dont_fragment: true,
+    };
+    ipv4::emit(&mut packet, &repr);
+    packet.extend(5000_u16.to_be_bytes());
+    packet.extend(port.to_be_bytes());
+    packet.extend((8 + text.len() as u16).to_be_bytes());
+    packet.extend([0, 0]);
+    packet.extend(text);
+    let header = ethernet::Header {
+        dst: to,
+        src: from,
+        ethertype: ethernet::ethertype::IPV4,
+    };
+    (header, packet)
+}
+
+fn far_socket(veth: &Veth) -> UdpSocket {
+    let socket = veth.far(|| UdpSocket::bind((FAR_KERNEL, 0)).unwrap());
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
+/// Whether the kernel at the near end still answers on its own address of the same interface.
+fn kernel_answers(veth: &Veth) {
+    let server = UdpSocket::bind((NEAR_KERNEL, 0)).unwrap();
+    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    let client = far_socket(veth);
+    client
+        .send_to(b"are you there", server.local_addr().unwrap())
+        .unwrap();
+    let mut buf = [0; 64];
+    let (len, from) = server.recv_from(&mut buf).expect("the kernel's packet");
+    server.send_to(&buf[..len], from).unwrap();
+    let (len, _) = client.recv_from(&mut buf).expect("the kernel's answer");
+    assert_eq!(&buf[..len], b"are you there");
+}
+
+/// There and back over one queue while the kernel keeps what is its own; in the end everything is as before.
+fn there_and_back(mode: Mode, name: &'static str) {
+    in_veth(1, move |veth| {
+        kernel_answers(veth);
+        let depot = depot();
+        let backend = Box::new(xdp(&depot).with_mode(mode));
+        let counters = backend.counters();
+        let mut queues = backend.open(1).unwrap();
+        let queue = &mut *queues[0];
+        assert!(is_attached());
+        let caps = queue.caps().clone();
+        assert_eq!((caps.mtu, caps.name.as_str()), (1500, name));
+        assert!(!caps.tx_checksum && !caps.rx_checksum);
+        let mut pool = depot.pool();
+        // Buffers are there before the first packet.
+        queue.rx_burst(&mut pool, &mut Batch::new());
+
+        let socket = far_socket(veth);
+        let port = socket.local_addr().unwrap().port();
+        socket.send_to(b"there", (OURS, 5000)).unwrap();
+        let far = resolve(queue, &mut pool);
+        let header = receive(queue, &mut pool, |header, payload| {
+            let ip = ipv4::parse(payload).ok()?;
+            (ip.proto == proto::UDP && ip.payload().ends_with(b"there")).then_some(header)
+        });
+        assert_eq!((header.dst, header.src), (caps.mac.unwrap(), far));
+
+        let (header, packet) = datagram(far, caps.mac.unwrap(), port, b"hence");
+        let answer = frame(&mut pool, header, &packet);
+        send(queue, &mut pool, vec![answer]);
+        let mut text = [0; 64];
+        let (len, from) = socket.recv_from(&mut text).unwrap();
+        assert_eq!(
+            (&text[..len], from),
+            (&b"hence"[..], (v4(OURS), 5000).into())
+        );
+
+        kernel_answers(veth);
+        drop(queues);
+        assert!(!is_attached());
+        kernel_answers(veth);
+        drop(pool);
+        assert_eq!(depot.stats().outstanding, 0, "every buffer is home");
+        for lost in [
+            &counters.strange,
+            &counters.send_errors,
+            &counters.foreign_pool,
+        ] {
+            assert_eq!(lost.get(), 0, "{counters:?}");
+        }
+    });
+}
+
+#[test]
+fn there_and_back_by_the_driver() {
+    there_and_back(Mode::Auto, "xdp xnear (native, copy)");
+}
+
+#[test]
+fn there_and_back_by_the_kernel_for_any_driver() {
+    there_and_back(Mode::Generic, "xdp xnear (generic, copy)");
+}
+
+/// Where the driver refuses (a veth with fewer receive queues than its peer sends to), the kernel does it.
+#[test]
+fn generic_where_the_driver_refuses() {
+    in_veth(2, |veth| {
+        ip(&format!("link set {NEAR} down")).unwrap();
+        run("ethtool --version").expect("ethtool, which makes the veth lopsided");
+        run(&format!("ethtool -L {NEAR} rx 1 tx 1")).unwrap();
+        ip(&format!("link set {NEAR} up")).unwrap();
+        let depot = depot();
+        let native = Box::new(xdp(&depot).with_mode(Mode::Native));
+        let refused = native.open(1).err().unwrap().to_string();
+        assert!(refused.contains("xdp_mode = \"generic\""), "{refused}");
+        let mut queues = xdp(&depot).open(1).unwrap();
+        assert_eq!(queues[0].caps().name, "xdp xnear (generic, copy)");
+        let mut pool = depot.pool();
+        queues[0].rx_burst(&mut pool, &mut Batch::new());
+        far_socket(veth).send_to(b"there", (OURS, 5000)).unwrap();
+        resolve(&mut *queues[0], &mut pool);
+    });
+}
+
+#[test]
+fn lent_frames_come_back_once_each_and_as_they_were() {
+    in_veth(1, |veth| {
+        let depot = depot();
+        let mut queues = xdp(&depot).open(1).unwrap();
+        let queue = &mut *queues[0];
+        let mut pool = depot.pool();
+        queue.rx_burst(&mut pool, &mut Batch::new());
+        let socket = far_socket(veth);
+        let port = socket.local_addr().unwrap().port();
+        socket.send_to(b"there", (OURS, 5000)).unwrap();
+        let far = resolve(queue, &mut pool);
+        let mac = queue.caps().mac.unwrap();
+        // Not more at a time than the far socket's buffer holds, as nobody reads there meanwhile.
+        let mut seen = 0_u32;
+        for round in 0..40_u32 {
+            let frames = (0..100).map(|n| {
+                let key = round * 100 + n;
+                let (header, packet) = datagram(far, mac, port, &key.to_be_bytes());
+                let mut frame = frame(&mut pool, header, &packet);
+                frame.key = key;
+                frame.tag = if n % 3 == 0 { 0 } else { LENT | 5 << 8 };
+                frame
+            });
+            let frames: Vec<Frame> = frames.collect();
+            let back = send(queue, &mut pool, frames);
+            let mut keys: Vec<u32> = back.iter().map(|frame| frame.key).collect();
+            keys.sort_unstable();
+            let lent = (round * 100..round * 100 + 100).filter(|key| key % 100 % 3 != 0);
+            assert_eq!(keys, lent.collect::<Vec<u32>>());
+            for frame in back {
+                assert_eq!(frame.tag, LENT | 5 << 8);
+                assert!(frame.data().ends_with(&frame.key.to_be_bytes()));
+                pool.free(frame.buf);
+            }
+            for _ in 0..100 {
+                let mut text = [0; 16];
+                let (len, _) = socket.recv_from(&mut text).expect("each arrives");
+                assert_eq!(text[..len], seen.to_be_bytes(), "in order");
+                seen += 1;
+            }
+        }
+        drop((queues, pool));
+        assert_eq!(depot.stats().outstanding, 0);
+    });
+}
+
+/// Frames in memory that the kernel was not told of still get there, by a copy that is counted.
+#[test]
+fn frames_of_another_depot_are_copied() {
+    in_veth(1, |veth| {
+        let (depot, other) = (depot(), depot());
+        let backend = xdp(&depot);
+        let counters = backend.counters();
+        let mut queues = backend.open(1).unwrap();
+        let (mut pool, mut strange) = (depot.pool(), other.pool());
+        queues[0].rx_burst(&mut pool, &mut Batch::new());
+        let socket = far_socket(veth);
+        let port = socket.local_addr().unwrap().port();
+        socket.send_to(b"there", (OURS, 5000)).unwrap();
+        let far = resolve(&mut *queues[0], &mut pool);
+        let mac = queues[0].caps().mac.unwrap();
+        let (header, packet) = datagram(far, mac, port, b"hence");
+        let mut lent = frame(&mut strange, header, &packet);
+        lent.tag = LENT;
+        assert_eq!(send(&mut *queues[0], &mut pool, vec![lent]).len(), 1);
+        let mut text = [0; 16];
+        assert_eq!(socket.recv_from(&mut text).unwrap().0, 5);
+        assert_eq!(counters.copied.get(), 1);
+        drop((queues, pool, strange));
+        assert_eq!(
+            (depot.stats().outstanding, other.stats().outstanding),
+            (0, 0)
+        );
+    });
+}
+
+#[test]
+fn the_descriptor_wakes_a_sleeper_and_arm_sees_what_is_there() {
+    in_veth(1, |veth| {
+        let depot = depot();
+        let mut queues = xdp(&depot).open(1).unwrap();
+        let queue = &mut *queues[0];
+        let mut pool = depot.pool();
+        queue.rx_burst(&mut pool, &mut Batch::new());
+        let mut parker = Parker::new().unwrap();
+        let socket = far_socket(veth);
+        for _ in 0..20 {
+            // Whatever chatter there is, until nothing is left.
+            while !queue.arm() {
+                let mut batch = Batch::new();
+                queue.rx_burst(&mut pool, &mut batch);
+                batch.pull().for_each(|frame| pool.free(frame.buf));
+            }
+            let fds = [queue.wait_fd().unwrap()];
+            let sender = socket.try_clone().unwrap();
+            let sending = std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(2));
+                sender.send_to(b"wake", (OURS, 5000)).unwrap();
+            });
+            let woken = parker.park(&fds, Some(PATIENCE), || false).unwrap();
+            assert_eq!(woken, Woken::Event);
+            sending.join().unwrap();
+            assert!(!queue.arm(), "what woke it is still there");
+            // Once the far kernel knows the way each datagram arrives.
+            resolve_if_asked(queue, &mut pool);
+        }
+    });
+}
+
+fn resolve_if_asked(queue: &mut dyn Queue, pool: &mut Pool) {
+    let mut batch = Batch::new();
+    queue.rx_burst(pool, &mut batch);
+    for frame in batch.pull() {
+        let (header, payload) = ethernet::Header::parse(frame.data()).unwrap();
+        if header.ethertype == ethernet::ethertype::ARP {
+            let packet = arp::Packet::parse(payload).unwrap();
+            let mut bytes = [0; arp::LEN];
+            packet.reply(queue.caps().mac.unwrap()).emit(&mut bytes);
+            let header = ethernet::Header {
+                dst: header.src,
+                src: queue.caps().mac.unwrap(),
+                ethertype: header.ethertype,
+            };
+            let answer = self::frame(pool, header, &bytes);
+            send(queue, pool, vec![answer]);
+        }
+        pool.free(frame.buf);
+    }
+}
+
+/// Two queues with one memory: each gets a share of the flows, and a buffer received by one is sent by the other.
+#[test]
+fn two_queues_share_the_memory() {
+    in_veth(2, |veth| {
+        let depot = depot();
+        let mut queues = xdp(&depot).open(2).unwrap();
+        let mut pool = depot.pool();
+        queues
+            .iter_mut()
+            .for_each(|queue| queue.rx_burst(&mut pool, &mut Batch::new()));
+        veth.far_run(&format!(
+            "ip neighbour add {OURS} lladdr {} dev {FAR}",
+            queues[0].caps().mac.unwrap()
+        ))
+        .unwrap();
+        let sockets: Vec<UdpSocket> = (0..64).map(|_| far_socket(veth)).collect();
+        for socket in &sockets {
+            socket.send_to(b"there", (OURS, 5000)).unwrap();
+        }
+        let (mut counts, deadline) = ([0; 2], Instant::now() + PATIENCE);
+        let mut held = Vec::new();
+        while counts[0] + counts[1] < 64 {
+            assert!(Instant::now() < deadline, "{counts:?}");
+            for (queue, count) in queues.iter_mut().zip(&mut counts) {
+                let mut batch = Batch::new();
+                queue.rx_burst(&mut pool, &mut batch);
+                for frame in batch.pull() {
+                    if frame.data().ends_with(b"there") {
+                        *count += 1;
+                        held.push(frame);
+                    } else {
+                        pool.free(frame.buf);
+                    }
+                }
+            }
+        }
+        assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
+        // Turned round in place, with no checksum, and back by the other queue.
+        for (n, mut frame) in held.into_iter().enumerate() {
+            let bytes = frame.data_mut();
+            let (dst, rest) = bytes.split_at_mut(6);
+            dst.swap_with_slice(&mut rest[..6]);
+            let (src, dst) = bytes[26..34].split_at_mut(4);
+            src.swap_with_slice(dst);
+            let (from, to) = bytes[34..38].split_at_mut(2);
+            from.swap_with_slice(to);
+            bytes[40..42].fill(0);
+            send(&mut *queues[n % 2], &mut pool, vec![frame]);
+        }
+        for socket in &sockets {
+            let mut text = [0; 16];
+            assert_eq!(socket.recv_from(&mut text).unwrap().0, 5);
+        }
+        drop((queues, pool));
+        assert_eq!(depot.stats().outstanding, 0);
+    });
+}
+
+#[test]
+fn refusals_say_what_to_do() {
+    in_veth(2, |_| {
+        let depot = depot();
+        let error = |xdp: Box<Xdp>, queues| xdp.open(queues).err().unwrap().to_string();
+        let says = |found: String, words: &str| assert!(found.contains(words), "{found}");
+        says(error(xdp(&depot), 1), "ethtool -L xnear combined 1");
+        says(error(xdp(&depot), 0), "queues");
+        let elsewhere = Box::new(Xdp::new("no-such-if", depot.clone()));
+        says(error(elsewhere, 1), "`ip link` lists them");
+        let nothing = Box::new(Xdp::new(NEAR, depot.clone()));
+        says(error(nothing, 2), "needs an address");
+        let kernels = || Box::new(xdp(&depot).with_address(NEAR_KERNEL.parse().unwrap()));
+        says(error(kernels(), 2), "xdp_ports");
+        assert!(Box::new(kernels().with_ports(80..=80)).open(2).is_ok());
+        let tiny = Depot::new(64, &Growth::Inline).unwrap();
+        says(error(xdp(&tiny), 2), "packet_buffers = 512");
+        let open = xdp(&depot).open(2).unwrap();
+        says(error(xdp(&depot), 2), "xdp off");
+        drop(open);
+        ip(&format!("link set {NEAR} mtu 9000")).unwrap();
+        says(error(xdp(&depot), 2), &format!("at most {MAX_MTU}"));
+        ip(&format!("link set {NEAR} mtu 1500 down")).unwrap();
+        says(error(xdp(&depot), 2), "link set dev xnear up");
+        assert!(!is_attached(), "nothing is left behind by what failed");
+    });
+}
+
+#[test]
+fn without_the_rights_the_error_names_them() {
+    in_veth(1, |_| {
+        let depot = depot();
+        use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+        let mut sets = capabilities(None).unwrap();
+        // Of this thread only; it ends with the test.
+        sets.effective = CapabilitySet::empty();
+        sets.permitted = CapabilitySet::empty();
+        set_capabilities(None, sets).unwrap();
+        let error = xdp(&depot).open(1).err().unwrap();
+        assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
+        assert!(error.to_string().contains("setcap"), "{error}");
+    });
+}
+
+#[test]
+fn the_program_goes_with_a_panic() {
+    in_veth(1, |veth| {
+        let depot = depot();
+        let queues = xdp(&depot).open(1).unwrap();
+        assert!(is_attached());
+        let panicking = std::thread::spawn(move || {
+            let _held = queues;
+            // Without the hook, so that the test's output stays readable.
+            std::panic::resume_unwind(Box::new("as if the program had a fault"));
+        });
+        assert!(panicking.join().is_err());
+        assert!(!is_attached());
+        kernel_answers(veth);
+        assert_eq!(depot.stats().outstanding, 0);
+    });
+}
+
+/// The variable that makes [`a_process_that_is_killed`] one.
+const HOLDER: &str = "JANUS_TEST_XDP_HOLDER";
+
+/// Started by the test below in its namespace: opens the interface, says so and waits to be killed.
+#[test]
+fn a_process_that_is_killed() {
+    if std::env::var_os(HOLDER).is_some() {
+        let depot = depot();
+        let _queues = xdp(&depot).open(1).unwrap();
+        eprintln!("open");
+        std::thread::sleep(Duration::from_secs(60));
+    }
+}
+
+#[test]
+fn the_program_goes_with_a_process_that_is_killed() {
+    in_veth(1, |veth| {
+        let mut holder = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "a_process_that_is_killed", "--nocapture"])
+            .env(HOLDER, "1")
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let said = std::io::BufReader::new(holder.stderr.take().unwrap());
+        let mut lines = std::io::BufRead::lines(said);
+        assert!(lines.any(|line| line.unwrap() == "open"));
+        assert!(is_attached());
+        holder.kill().unwrap();
+        holder.wait().unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        while is_attached() {
+            assert!(Instant::now() < deadline, "it is still there");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        kernel_answers(veth);
+    });
+}
