@@ -20,7 +20,9 @@ pub struct Costs {
     pub visit: Duration,
     /// A flow that is diverged: reported, sorted, put into the tables.
     pub diverge: Duration,
-    /// Bytes of `H_diff` for a run of keys that one shard holds.
+    /// Bytes of `H_diff` however little is in it, and for each run of keys that one shard holds.
+    pub diff_bytes: u64,
+    /// See [`diff_bytes`](Costs::diff_bytes).
     pub run_bytes: u64,
     /// Bits of the filter for a diverged flow.
     pub filter_bits: u64,
@@ -35,8 +37,9 @@ impl Default for Costs {
         Costs {
             visit: Duration::from_nanos(5),
             diverge: Duration::from_nanos(100),
-            run_bytes: 8,
-            filter_bits: 20,
+            diff_bytes: 73,
+            run_bytes: 13,
+            filter_bits: 24,
             horizon: Duration::from_secs(10),
             diverged_max: 8 << 20,
         }
@@ -56,7 +59,7 @@ pub struct Forecast {
     pub busiest_after: f64,
     /// The part of the circle that changes hands.
     pub moved: f64,
-    /// Live flows that will be with a shard which the ring no longer names.
+    /// Live flows that will be with a shard which the ring no longer names, those of earlier updates not counted.
     pub diverged: u64,
     /// Bytes of `H_diff` for them.
     pub diff_bytes: u64,
@@ -98,6 +101,12 @@ pub(super) fn forecast(
         moved += part_length;
         lost[part.from] += part_length;
     }
+    // What moves away from one shard is one run, wherever on the circle it is, until something of another lies between.
+    let parts = planned.moved();
+    let runs = 1 + parts
+        .windows(2)
+        .filter(|pair| pair[0].from != pair[1].from)
+        .count() as u64;
     let (mut diverged, mut cost) = (0.0, Duration::ZERO);
     for sample in shards {
         // A shard with flows and no keys has diverged ones only, and they stay that.
@@ -128,7 +137,7 @@ pub(super) fn forecast(
         }),
         moved,
         diverged,
-        diff_bytes: (planned.moved().len() as u64).min(diverged) * costs.run_bytes,
+        diff_bytes: costs.diff_bytes + runs.min(diverged) * costs.run_bytes,
         filter_bytes: (diverged * costs.filter_bits).div_ceil(8),
         cost,
         gain: costs.horizon.mul_f64(saved.clamp(0.0, 1e3)),

@@ -3,7 +3,7 @@
 //!
 //! Three times are kept apart. A strain must last to be believed (`confirm`). After an update nothing happens for a
 //! while (`hold`), which doubles when an update goes back on the last one. And the next correction waits until the last
-//! one has had its effect: half of the flows have begun since, or the strain has gone down, or `patience` is over;
+//! one has had its effect: as many flows have begun since as there are, or the strain has gone down, or `patience` is over;
 //! patience that was in vain is doubled too.
 
 use core::time::Duration;
@@ -83,6 +83,9 @@ pub(super) struct Gate {
 
 impl Gate {
     const GAIN_LEAST: f64 = 1.0 / 8.0;
+    /// Flows that have begun, as a part of those there are, when a ring has had its effect. With lives of all lengths two
+    /// thirds are new then; at half as many, five updates did what three do.
+    const TURNED_OVER: f64 = 1.0;
     const DOUBLINGS_MAX: u32 = 5;
 
     pub(super) fn new(pace: Pace) -> Gate {
@@ -148,7 +151,7 @@ impl Gate {
         };
         let age = at.saturating_sub(last.at);
         let patience = self.pace.patience * (1 << self.in_vain);
-        let showed = self.turned_over(flows) >= 0.5 || strain <= last.strain * 0.75;
+        let showed = self.turned_over(flows) >= Gate::TURNED_OVER || strain <= last.strain * 0.75;
         age >= self.hold && (showed || age >= patience)
     }
 
@@ -164,7 +167,8 @@ impl Gate {
     /// An update was begun that changes shares by `change`.
     pub(super) fn acted(&mut self, at: Duration, strain: f64, flows: u64, change: Shares) {
         if let Some(last) = &self.last {
-            let showed = self.turned_over(flows) >= 0.5 || strain <= last.strain * 0.75;
+            let showed =
+                self.turned_over(flows) >= Gate::TURNED_OVER || strain <= last.strain * 0.75;
             self.in_vain = if showed {
                 0
             } else {

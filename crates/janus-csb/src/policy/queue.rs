@@ -1,13 +1,13 @@
 //! The policy of the Janus paper: a shard whose receive queue is deep gets less. It knows nothing of why.
 //!
 //! A queue is short until its shard is nearly overloaded and then grows without end, so depth is compared by its
-//! logarithm, above a floor below which it does not matter. What a shard gets is stepped down from what it has: depth
-//! says in which direction, not how far.
+//! logarithm, above a floor below which it does not matter; and depth says who has too much, not how much. That is taken
+//! from how busy the shards are: who has too much goes down to the mean, and what it gives goes to where there is room.
 
 use core::time::Duration;
 
 use super::smooth::Smooth;
-use super::{Policy, Round, Wish};
+use super::{Policy, Round, ShardSample, Wish};
 
 #[cfg(test)]
 mod tests;
@@ -29,10 +29,11 @@ impl Default for Queue {
 }
 
 impl Queue {
-    /// Of the distance from the mean, in logarithms, the part that a step corrects.
-    const GAIN: f64 = 0.4;
-    /// The most that a step changes, in powers of e: half or double. Depth says little about how far to go.
-    const STEP_MAX: f64 = core::f64::consts::LN_2;
+    /// What a shard with too much keeps, at least and at most. One that is overloaded does not look busier than one that
+    /// is just full: it takes a second step. And where nobody seems busy, as when all poll, a step must still be one.
+    const KEEPS: (f64, f64) = (0.5, 0.9);
+    /// Room that every shard is taken to have: when all are full somebody must get what one gives.
+    const ROOM_LEAST: f64 = 0.02;
     /// No shard gets less than this part of the mean: who gets no flows cannot show that it is well again.
     const LEAST: f64 = 1.0 / 16.0;
     const MEMORY: Duration = Duration::from_secs(1);
@@ -63,25 +64,36 @@ impl Policy for Queue {
         let mean = pressures.iter().sum::<f64>() / pressures.len().max(1) as f64;
         let most = pressures.iter().copied().fold(0.0, f64::max);
         let even = round.mean_share();
-        let stepped: Vec<f64> = round
-            .shards
-            .iter()
-            .zip(&pressures)
-            .map(|(sample, pressure)| {
-                let share = match round.shares[sample.shard] {
-                    0.0 => even,
-                    share => share,
-                };
-                let step = Queue::GAIN * (mean - pressure);
-                share * step.clamp(-Queue::STEP_MAX, Queue::STEP_MAX).exp()
-            })
-            .collect();
-        // In parts of the mean, so that the least of it means the same however far others went.
-        let unit = stepped.iter().sum::<f64>() / stepped.len().max(1) as f64;
-        let shards = round.shards.iter().map(|sample| sample.shard);
-        let least = |share: &f64| (share / unit).max(Queue::LEAST);
+        let busy = round.shards.iter().map(|sample| sample.busy).sum::<f64>()
+            / pressures.len().max(1) as f64;
+        let has = |sample: &ShardSample| match round.shares[sample.shard] {
+            0.0 => even,
+            share => share,
+        };
+        // What each keeps, and the room it has for what others give.
+        let (mut weights, mut rooms) = (Vec::new(), Vec::new());
+        let mut given = 0.0;
+        for (sample, &pressure) in round.shards.iter().zip(&pressures) {
+            let share = has(sample);
+            let deep = pressure - mean >= self.band;
+            let (least, most) = Queue::KEEPS;
+            let keeps = if deep {
+                (busy / sample.busy).clamp(least, most)
+            } else {
+                1.0
+            };
+            let kept = share.min((share * keeps).max(even * Queue::LEAST));
+            given += share - kept;
+            weights.push((sample.shard, kept));
+            let room = (1.0 - sample.busy).max(Queue::ROOM_LEAST);
+            rooms.push(if deep { 0.0 } else { share * room });
+        }
+        let all: f64 = rooms.iter().sum();
+        for ((_, weight), room) in weights.iter_mut().zip(rooms) {
+            *weight += if all > 0.0 { given * room / all } else { 0.0 };
+        }
         Wish {
-            weights: shards.zip(stepped.iter().map(least)).collect(),
+            weights,
             strain: (most - mean) / self.band,
             firm: false,
         }

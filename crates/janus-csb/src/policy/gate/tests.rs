@@ -55,9 +55,9 @@ fn the_next_update_waits_for_the_effect_of_the_last() {
         gate.finished(secs(now));
         (gate, now)
     };
-    // Half of the flows are new after ten seconds.
+    // As many flows as there are have begun after twenty seconds.
     let (mut gate, mut now) = acted();
-    assert_eq!(rounds_until_act(&mut gate, &mut now, 4.0, FLOWS / 20), 10);
+    assert_eq!(rounds_until_act(&mut gate, &mut now, 4.0, FLOWS / 20), 20);
     // Or the strain has gone down, though not enough.
     let (mut gate, mut now) = acted();
     assert_eq!(rounds_until_act(&mut gate, &mut now, 2.9, 0), 3);
