@@ -218,7 +218,7 @@ impl World {
             let total: f64 = self.shards.iter().map(|shard| shard.queue).sum();
             self.queues.push(total / self.shards.len() as f64);
             self.update();
-            if self.step() % 10 == 0 {
+            if self.step().is_multiple_of(10) {
                 self.round();
             }
         }

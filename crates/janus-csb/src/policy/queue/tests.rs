@@ -31,7 +31,7 @@ fn weight(wish: &Wish, shard: usize) -> f64 {
 fn a_deep_queue_gets_less_and_only_depth_above_the_floor_counts() {
     let wish = weigh(&[2000, 4, 4, 4], &[0.25; 4]);
     assert!(
-        wish.strain > 1.0 && (weight(&wish, 0) - 0.125).abs() < 0.001,
+        wish.strain > 1.0 && (weight(&wish, 0) - 0.25 * 0.625).abs() < 0.001,
         "{wish:?}"
     );
     assert!(weight(&wish, 1) > 0.25);
