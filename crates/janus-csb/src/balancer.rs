@@ -5,16 +5,19 @@
 //! ```text
 //!   begin ──► shards adopt, traverse, report ──► exceptions built, layout published
 //!                                                             │
-//!   idle ◄── older layouts forgotten ◄── two rounds of draining ◄── every core has adopted it
+//!   idle ◄── older layouts forgotten ◄── rounds of draining ◄── every core has adopted it
 //! ```
 //!
-//! **Why two rounds.** When every core has adopted epoch n + 1, no core tags a packet with n any more, and rule 9 for
-//! the update before says that nothing older than n exists. What is left of n waits in rings: as an I/O core sent it,
-//! or passed on by a shard with stage n, which happens once, to a packet with a hint (the walk asks ring n first; a
-//! packet without a hint goes on with n + 1). A shard that sees a round notes how far the producers of its rings have
-//! come, and reports when it has taken everything up to there. So after the first round all that I/O cores sent under n
-//! is taken, and what was passed on with stage n has been put into a ring; all shards note that, and take it, in the
-//! second. Shards count as cores here, because one of them looks up what was put together from fragments.
+//! **Why rounds.** When every core has adopted epoch n + 1, no core tags a packet with n any more, and rule 9 for the
+//! update before says that nothing older than n exists. What is left of n waits in rings: as an I/O core sent it, or
+//! passed on by a shard with stage n, which happens once, to a packet with a hint (the walk asks ring n first; a packet
+//! without a hint goes on with n + 1). A shard that sees a round notes how far the producers of its rings have come,
+//! and reports when it has taken everything up to there. So after the first round all that I/O cores sent under n is
+//! taken, and what was passed on with stage n has been put into a ring; all shards note that, and take it, in the
+//! second. Nothing tagged n is left, as rule 9 asks. But what was tagged n may now wait, once or twice passed on, under
+//! n + 1, and the next update would pass it on once more; so there is a third round, and one for each superseded layout.
+//! Then two hops are the most a packet makes. Shards count as cores, because one of them looks up what was put together
+//! from fragments.
 
 mod limits;
 pub(crate) mod reports;
@@ -23,7 +26,7 @@ pub(crate) mod reports;
 mod tests;
 
 pub use limits::{Limits, Phase, Refused, UpdateReport};
-use reports::Inbox;
+use reports::{Inbox, Stamps};
 
 use crate::draft::Draft;
 use crate::exceptions;
@@ -35,9 +38,6 @@ use crate::shard::{ShardId, ShardSet};
 use crate::shard_end::ShardEnd;
 use crate::steering::{HISTORY, Steering};
 
-/// Rounds of draining after an update.
-const ROUNDS: u32 = 2;
-
 /// The writing end of the whole balancer.
 pub struct Balancer {
     publisher: Publisher,
@@ -48,6 +48,7 @@ pub struct Balancer {
     /// Of the update under way.
     passes: u32,
     overflows: u32,
+    stamps: Stamps,
 }
 
 /// One shard, as the control side knows it.
@@ -80,12 +81,13 @@ impl Balancer {
             last: UpdateReport::default(),
             passes: 0,
             overflows: 0,
+            stamps: Stamps::default(),
         }
     }
 
     /// The end of one more shard, for its thread. The shard gets flows once a ring names it.
     pub fn shard_end(&mut self, shard: ShardId) -> ShardEnd {
-        let (outbox, inbox) = reports::channel(shard);
+        let (outbox, inbox) = reports::channel(shard, self.stamps.clone());
         self.shards.push(Member {
             inbox,
             kept: Vec::new(),
@@ -214,13 +216,14 @@ impl Balancer {
             Stage::Building => self.publish(),
             Stage::Publishing if self.publisher.settled() => self.drain(1),
             Stage::Publishing => {}
-            Stage::Grace(round) if self.is_drained() => match round {
-                ROUNDS => {
+            Stage::Grace(round) if self.is_drained() => {
+                if round as usize <= self.current().history_len() {
+                    self.drain(round + 1);
+                } else {
                     self.publisher.replace(self.current().trimmed());
                     self.stage = Stage::Idle;
                 }
-                _ => self.drain(round + 1),
-            },
+            }
             Stage::Grace(_) => {}
         }
         self.phase()

@@ -41,6 +41,7 @@ pub trait Flows {
 pub struct Sieve<'a> {
     layout: &'a Layout,
     me: ShardId,
+    stamp: u32,
     kept: &'a mut Vec<Diverged>,
 }
 
@@ -49,14 +50,23 @@ pub struct Sieve<'a> {
 pub(crate) struct Diverged {
     id: [u64; 2],
     pub(crate) key: u32,
+    /// Which slice saw it, of all shards' slices in turn. Of two reports of one flow the later one is of its later
+    /// life: a flow that ends at one shard and is opened again at another is seen there in a later slice.
+    stamp: u32,
 }
 
 impl Diverged {
-    pub(crate) fn new(key: u32, id: FlowId) -> Diverged {
+    pub(crate) fn new(key: u32, id: FlowId, stamp: u32) -> Diverged {
         Diverged {
             id: [id.0 as u64, (id.0 >> 64) as u64],
             key,
+            stamp,
         }
+    }
+
+    /// Whether this was seen after `other`. Stamps wrap; those of one update are close together.
+    pub(crate) fn is_later(&self, other: &Diverged) -> bool {
+        (self.stamp.wrapping_sub(other.stamp) as i32) > 0
     }
 
     pub(crate) fn id(&self) -> FlowId {
@@ -65,15 +75,25 @@ impl Diverged {
 }
 
 impl<'a> Sieve<'a> {
-    pub(crate) fn new(layout: &'a Layout, me: ShardId, kept: &'a mut Vec<Diverged>) -> Sieve<'a> {
-        Sieve { layout, me, kept }
+    pub(crate) fn new(
+        layout: &'a Layout,
+        me: ShardId,
+        stamp: u32,
+        kept: &'a mut Vec<Diverged>,
+    ) -> Sieve<'a> {
+        Sieve {
+            layout,
+            me,
+            stamp,
+            kept,
+        }
     }
 
     /// The shard holds a flow with this key and local port; its name is asked for only if it must be kept.
     #[inline]
     pub fn flow(&mut self, key: u32, port: u16, id: impl FnOnce() -> FlowId) {
         if self.layout.owner(key, port) != self.me {
-            self.kept.push(Diverged::new(key, id()));
+            self.kept.push(Diverged::new(key, id(), self.stamp));
         }
     }
 

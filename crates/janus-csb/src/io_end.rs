@@ -107,12 +107,16 @@ impl IoEnd {
         }
     }
 
-    /// A SYN-ACK left on behalf of `owner`: only the owner of a flow sends one. Remembered while an update is pending,
-    /// if the published ring does not say so itself.
+    /// A SYN-ACK left on behalf of `owner`: only the owner of a flow sends one. Remembered while an update is pending
+    /// and if the pending ring names the owner, which the published one does not. Others need no help, or may be late
+    /// words of a shard that has gone meanwhile.
     #[inline]
     pub fn learn(&mut self, held: Held, owner: ShardId) {
         let steering = self.reader.current();
-        if steering.is_pending() && steering.published().owner(held.key, held.port) != owner {
+        if steering.is_pending()
+            && steering.newest().owner(held.key, held.port) == owner
+            && steering.published().owner(held.key, held.port) != owner
+        {
             self.fly.insert(held.key, held.id, owner);
         }
     }

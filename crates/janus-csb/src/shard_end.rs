@@ -106,7 +106,8 @@ impl ShardEnd {
             return false;
         }
         if let Some(cursor) = self.cursor {
-            let mut sieve = Sieve::new(self.reader.current().newest(), self.me, &mut self.kept);
+            let layout = self.reader.current().newest();
+            let mut sieve = Sieve::new(layout, self.me, self.outbox.stamp(), &mut self.kept);
             self.cursor = flows.visit(cursor, budget, &mut sieve);
             flows.take_moved(&mut sieve);
             self.outbox.held(flows.held());

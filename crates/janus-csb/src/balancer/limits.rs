@@ -87,7 +87,7 @@ pub enum Phase {
     Building,
     /// Not every core has adopted the published layout.
     Publishing,
-    /// Rule 9: packets tagged by an older epoch leave the rings, in two rounds.
+    /// Rule 9: packets tagged by an older epoch leave the rings, round by round.
     Grace(u32),
 }
 

@@ -31,9 +31,13 @@ struct Board {
     gone: AtomicBool,
 }
 
+/// Numbers the slices of all shards.
+pub(crate) type Stamps = Arc<AtomicU32>;
+
 /// The shard's side.
 pub(crate) struct Outbox {
     chunks: SyncSender<Chunk>,
+    stamps: Stamps,
     board: Arc<Board>,
 }
 
@@ -44,11 +48,12 @@ pub(crate) struct Inbox {
     board: Arc<Board>,
 }
 
-pub(crate) fn channel(shard: ShardId) -> (Outbox, Inbox) {
+pub(crate) fn channel(shard: ShardId, stamps: Stamps) -> (Outbox, Inbox) {
     let (sender, receiver) = sync_channel(CHUNKS_WAITING);
     let board = Arc::<Board>::default();
     let outbox = Outbox {
         chunks: sender,
+        stamps,
         board: board.clone(),
     };
     let inbox = Inbox {
@@ -67,6 +72,12 @@ impl Outbox {
             Ok(()) | Err(TrySendError::Disconnected(_)) => Ok(()),
             Err(TrySendError::Full(chunk)) => Err(chunk),
         }
+    }
+
+    /// The number of a slice that begins now. A slice that happens after another, in whatever threads, has a later one,
+    /// by the order of changes to one atomic.
+    pub(crate) fn stamp(&self) -> u32 {
+        self.stamps.fetch_add(1, Ordering::Relaxed)
     }
 
     pub(crate) fn held(&self, flows: usize) {

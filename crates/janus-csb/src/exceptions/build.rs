@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::Exceptions;
 use super::diff::Runs;
 use super::filter::Filter;
-use crate::flow::Diverged;
+use crate::flow::{Diverged, FlowId};
 use crate::shard::ShardId;
 
 /// What all shards reported, each with its name; the keys that differ, each once and rising. No exceptions when
@@ -56,22 +56,24 @@ pub(crate) fn build(
     (Some(exceptions), keys)
 }
 
-/// The flows whose key is contested.
-fn exact(
-    reports: &[(ShardId, Vec<Diverged>)],
-    contested: &[u32],
-) -> HashMap<crate::flow::FlowId, ShardId> {
-    let mut exact = HashMap::new();
+/// The flows whose key is contested. One name may come from two shards, when a flow ended at one of them after it was
+/// seen and was opened again at the other: the later report is of the one that lives.
+fn exact(reports: &[(ShardId, Vec<Diverged>)], contested: &[u32]) -> HashMap<FlowId, ShardId> {
     if contested.is_empty() {
-        return exact;
+        return HashMap::new();
     }
+    let mut seen: HashMap<FlowId, (ShardId, &Diverged)> = HashMap::new();
     for (shard, kept) in reports {
         for flow in kept {
             if contested.binary_search(&flow.key).is_ok() {
-                exact.insert(flow.id(), *shard);
+                let known = seen.entry(flow.id()).or_insert((*shard, flow));
+                if flow.is_later(known.1) {
+                    *known = (*shard, flow);
+                }
             }
         }
     }
-    exact.shrink_to_fit();
-    exact
+    seen.into_iter()
+        .map(|(id, (shard, _))| (id, shard))
+        .collect()
 }
