@@ -382,13 +382,12 @@ impl<'a> Settling<'a> {
         };
         let surplus = |shard: ShardId| self.surplus(shard).unwrap_or(0.0);
         let stays = |shard: ShardId| self.target[shard.index()] > Some(0.0);
-        let taker = most(&|shard| -surplus(shard), &stays)?;
+        let lacks = |shard: ShardId| stays(shard) && -surplus(shard) > self.slack(shard);
+        let lacking = most(&|shard| -surplus(shard), &lacks);
+        let taker = lacking.or_else(|| most(&|shard| -surplus(shard), &stays))?;
         let giver = most(&surplus, &|shard| self.is_leaving(shard))
             .or_else(|| most(&surplus, &|shard| surplus(shard) > self.slack(shard)))
-            .or_else(|| {
-                let lacks = -surplus(taker) > self.slack(taker);
-                most(&|shard| self.spare(shard), &|_| lacks)
-            })?;
+            .or_else(|| most(&|shard| self.spare(shard), &|_| lacking.is_some()))?;
         (giver != taker).then_some((giver, taker))
     }
 

@@ -280,3 +280,24 @@ proptest! {
         }
     }
 }
+#[test]
+fn a_small_shard_that_lacks_much_is_seen_behind_a_large_one_that_lacks_little() {
+    // Shard 0 lacks 1.5 percent of a large share; shard 1 three of a small one, which is less; shard 2 has too much,
+    // but not by more than is tolerated.
+    let at = |part: f64| (part * 4_294_967_296.0) as u32;
+    let points = [
+        (at(0.394), ShardId(0)),
+        (at(0.491), ShardId(1)),
+        (u32::MAX, ShardId(2)),
+    ];
+    let ring = Ring::from_points(&points).unwrap();
+    let planned = plan(
+        &ring,
+        &targets(&[(0, 4.0), (1, 1.0), (2, 5.0)]),
+        None,
+        &LIVE,
+    )
+    .unwrap();
+    let share = planned.shares()[ShardId(1)];
+    assert!((share - 0.1).abs() <= 0.002, "{share}");
+}
