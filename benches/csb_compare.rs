@@ -24,6 +24,8 @@ use support::Scale;
 use support::report::{Report, Value};
 
 const SHARDS: usize = 16;
+/// Of each shard on a ring.
+const POINTS: u16 = 64;
 /// Peers without timestamps, where there are any.
 const PLAIN: f64 = 0.05;
 
@@ -51,8 +53,11 @@ const RIVALS: &[(Make, f64)] = &[
         |trace| Box::new(Stamp::new(trace.shards, "owner bits, 5 % without")),
         PLAIN,
     ),
-    (|trace| Box::new(Paper::new(trace.shards)), 0.0),
-    (|trace| Box::new(Ours::new(trace.shards, trace.flows)), 0.0),
+    (|trace| Box::new(Paper::new(trace.shards, POINTS)), 0.0),
+    (
+        |trace| Box::new(Ours::new(trace.shards, POINTS, trace.flows)),
+        0.0,
+    ),
 ];
 
 fn main() {

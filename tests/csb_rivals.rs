@@ -235,7 +235,7 @@ fn a_full_table_breaks_nothing_and_deals_evenly() {
 
 #[test]
 fn the_papers_balancer_breaks_some() {
-    let verdict = run(&mut Paper::new(16), TRACE);
+    let verdict = run(&mut Paper::new(16, 64), TRACE);
     assert!(
         verdict.broken > 0 && broken_share(&verdict) < 0.01,
         "{} broken",
@@ -248,7 +248,7 @@ fn the_papers_balancer_breaks_some() {
 #[test]
 fn ours_breaks_nothing() {
     for sizes in [Sizes::Uniform, Sizes::Elephants] {
-        let mut ours = Ours::new(16, TRACE.flows);
+        let mut ours = Ours::new(16, 64, TRACE.flows);
         let verdict = run(&mut ours, Trace { sizes, ..TRACE });
         assert_eq!((verdict.broken, verdict.second_flows), (0, 0), "{sizes:?}");
         let last = ours.balancer().last();

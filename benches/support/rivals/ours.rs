@@ -2,16 +2,16 @@
 //! update and views that lag behind.
 
 use janus_csb::{
-    Balancer, FlowId, Flows, Held as Flow, IoEnd, Limits, Phase, Ring, ShardEnd, ShardId, Sieve,
-    Step, Tag, Work, walk,
+    Balancer, FlowId, Flows, Held as Flow, IoEnd, Limits, Phase, ShardEnd, ShardId, Sieve, Step,
+    Tag, Work, walk,
 };
 
-use super::paper::{POINTS, ring};
-use super::{BURST, Change, Cost, Held, Packet, Rival, control};
+use super::paper::{first_ring, next_ring};
+use super::{BURST, Change, Cost, Held, Packet, Rival};
 
 const PORT: u16 = 80;
 /// Places looked at in one slice of a shard; one in sixteen is its own.
-const SLICE: usize = 8192;
+const SLICE: usize = 2048;
 
 /// The whole balancer on one thread.
 pub struct Ours {
@@ -63,15 +63,11 @@ fn flow(packet: &Packet) -> Flow {
 }
 
 impl Ours {
-    pub fn new(shards: usize, flows: usize) -> Ours {
-        Ours::with_ring(Ring::clone(&ring(&vec![POINTS; shards])), shards, flows)
-    }
-
-    /// On another ring.
-    pub fn with_ring(ring: Ring, shards: usize, flows: usize) -> Ours {
+    /// With so many points of each shard, for so many flows.
+    pub fn new(shards: usize, points: u16, flows: usize) -> Ours {
         // No update is refused here: what they cost at worst is to be seen.
         let mut balancer = Balancer::new(
-            ring,
+            first_ring(shards, points),
             Limits {
                 diverged: flows,
                 ..Limits::default()
@@ -194,7 +190,7 @@ impl Rival for Ours {
     }
 
     fn begin(&mut self, change: &Change, _: &mut dyn Held, _: &mut Cost) {
-        let next = Ring::clone(&ring(&control::parts(change, POINTS)));
+        let next = next_ring(self.balancer.current().newest().ring(), change);
         self.balancer
             .begin(|draft| draft.set_ring(next))
             .expect("the last update is over, and nothing is refused");

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
+use janus_csb::policy::{Bounds, Targets, level, plan};
 use janus_csb::reference::{Bloom, Filter, IoCore, Tables, Update};
 use janus_csb::{Ring, ShardId};
 
 use super::{Change, Cost, Held, Packet, Rival, control};
 
-/// Points of a shard with an average weight.
-pub const POINTS: u16 = 64;
 /// Of the Bloom filter.
 const RATE: f64 = 1e-4;
 const SEED: u32 = 1;
@@ -19,24 +18,39 @@ pub struct Paper {
     tables: Arc<Tables<Bloom>>,
     ring: Arc<Ring>,
     update: Option<(Update<Bloom>, usize)>,
-    shards: usize,
 }
 
-/// The ring on which every shard has so many points.
-pub fn ring(points: &[u16]) -> Arc<Ring> {
-    Arc::new(Ring::weighted(points, SEED).expect("points within the bounds of a ring"))
+/// The ring both balancers begin with: so many points of each shard, evened out.
+pub fn first_ring(shards: usize, points: u16) -> Ring {
+    level(&Ring::uniform(shards, points, SEED), &[])
+}
+
+/// The ring both go on to: the planner moves points until the shards have the shares that the common controller wants.
+pub fn next_ring(ring: &Ring, change: &Change) -> Ring {
+    let mut targets = Targets::default();
+    for (shard, weight) in control::weights(change).into_iter().enumerate() {
+        targets.set(ShardId(shard as u8), weight);
+    }
+    let bounds = Bounds {
+        tolerance: 0.01,
+        steps: 1_000,
+        moved: 1.0,
+        points: 256,
+    };
+    let planned = plan(ring, &targets, None, &bounds).expect("points of a ring make a ring");
+    planned.ring().clone()
 }
 
 impl Paper {
-    pub fn new(shards: usize) -> Paper {
-        let ring = ring(&vec![POINTS; shards]);
+    /// With so many points of each shard.
+    pub fn new(shards: usize, points: u16) -> Paper {
+        let ring = Arc::new(first_ring(shards, points));
         let tables = Arc::new(Tables::new(ring.clone(), Bloom::new(1, RATE, SEED)));
         Paper {
             io: IoCore::new(tables.clone()),
             tables,
             ring,
             update: None,
-            shards,
         }
     }
 
@@ -62,7 +76,7 @@ impl Rival for Paper {
     }
 
     fn begin(&mut self, change: &Change, held: &mut dyn Held, _: &mut Cost) {
-        self.ring = ring(&control::parts(change, POINTS));
+        self.ring = Arc::new(next_ring(&self.ring, change));
         // The paper sizes the filter for what will move; it is told here, and not charged for asking.
         let mut moved = 0;
         held.visit(&mut |packet, holder| {
