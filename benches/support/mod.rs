@@ -6,6 +6,7 @@
 
 pub mod engine;
 pub mod far;
+pub mod fleet;
 pub mod memory;
 pub mod meter;
 pub mod report;

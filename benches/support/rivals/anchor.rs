@@ -8,7 +8,7 @@
 use janus_csb::ShardId;
 
 use super::pins::Pins;
-use super::{Change, Cost, Held, Packet, Rival, control};
+use super::{Change, Cost, Held, Packet, Rival, Sent, control};
 use crate::rivals::world::mix;
 
 /// Buckets, working or removed, and which of them a key belongs to.
@@ -189,15 +189,22 @@ impl Rival for Jet {
         "anchorhash + jet"
     }
 
-    fn open(&mut self, packet: &Packet, _: Option<ShardId>) -> ShardId {
+    fn open(&mut self, packet: &Packet) -> Sent {
         if let Some(shard) = self.tracked.get(packet) {
-            return shard;
+            return shard.into();
         }
+        let (shard, _) = self.owner(packet.key);
+        self.tracked.insert(packet, shard);
+        shard.into()
+    }
+
+    fn opened(&mut self, packet: &Packet, sent: Sent, _: Option<ShardId>) -> ShardId {
+        // While it was on its way nobody could have visited it; from now on only those are tracked that must be.
         let (shard, unsafe_) = self.owner(packet.key);
-        if unsafe_ {
-            self.tracked.insert(packet, shard);
+        if !unsafe_ && shard == sent.to {
+            self.tracked.remove(packet);
         }
-        shard
+        sent.to
     }
 
     fn close(&mut self, packet: &Packet, _: ShardId) {

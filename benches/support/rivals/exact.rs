@@ -5,7 +5,7 @@
 use janus_csb::ShardId;
 
 use super::pins::Pins;
-use super::{Change, Cost, Held, Packet, Rival, control};
+use super::{Change, Cost, Held, Packet, Rival, Sent, control};
 
 /// Deals flows to shards in turn, in proportion to weights, as evenly as whole flows allow.
 pub struct Dealer {
@@ -56,13 +56,13 @@ impl Rival for FullTable {
         "full table"
     }
 
-    fn open(&mut self, packet: &Packet, _: Option<ShardId>) -> ShardId {
+    fn open(&mut self, packet: &Packet) -> Sent {
         if let Some(shard) = self.flows.get(packet) {
-            return shard;
+            return shard.into();
         }
         let shard = self.dealer.deal();
         self.flows.insert(packet, shard);
-        shard
+        shard.into()
     }
 
     fn close(&mut self, packet: &Packet, _: ShardId) {

@@ -5,7 +5,7 @@
 
 use janus_csb::ShardId;
 
-use super::{Change, Cost, Held, Packet, Rival, control};
+use super::{Change, Cost, Held, Packet, Rival, Sent, control};
 use crate::rivals::world::mix;
 
 /// The paper's smaller table, a prime.
@@ -87,8 +87,8 @@ impl Rival for MaglevOnly {
         "maglev 65537"
     }
 
-    fn open(&mut self, packet: &Packet, _: Option<ShardId>) -> ShardId {
-        self.0.owner(packet.key)
+    fn open(&mut self, packet: &Packet) -> Sent {
+        self.0.owner(packet.key).into()
     }
 
     fn look_up(&mut self, packets: &[Packet], owners: &mut [ShardId]) {

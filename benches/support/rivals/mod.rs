@@ -16,7 +16,7 @@ pub mod rsspp;
 pub mod stamp;
 pub mod world;
 
-use janus_csb::ShardId;
+use janus_csb::{Epoch, ShardId, Tag};
 
 /// Packets that an I/O core looks up together.
 pub const BURST: usize = 64;
@@ -32,6 +32,23 @@ pub struct Packet {
     pub key: u32,
     /// The first twelve bytes of TCP options, where every stack puts its timestamps.
     pub options: [u8; 12],
+}
+
+/// A SYN on its way.
+#[derive(Clone, Copy, Debug)]
+pub struct Sent {
+    pub to: ShardId,
+    /// What else travels with it.
+    pub tag: Tag,
+}
+
+impl From<ShardId> for Sent {
+    fn from(to: ShardId) -> Sent {
+        Sent {
+            to,
+            tag: Tag::new(Epoch::default(), false),
+        }
+    }
 }
 
 /// What a change of the shards has to know: who takes new flows, and the load measured.
@@ -138,9 +155,13 @@ pub fn thread_time_us() -> f64 {
 pub trait Rival {
     /// What the tables call it.
     fn name(&self) -> &'static str;
-    /// Where a SYN ends: the shard that holds the flow from then on. A repeated SYN has a `holder` already, which would
-    /// recognize it; only a rival that asks the shards on the way may look at that.
-    fn open(&mut self, packet: &Packet, holder: Option<ShardId>) -> ShardId;
+    /// Where a SYN goes when it comes.
+    fn open(&mut self, packet: &Packet) -> Sent;
+    /// Where that SYN ends, which may have waited since: the shard that holds the flow from then on. A repeated SYN has a
+    /// `holder`, which recognizes it.
+    fn opened(&mut self, _packet: &Packet, sent: Sent, _holder: Option<ShardId>) -> ShardId {
+        sent.to
+    }
     /// The options of every later packet of the flow: what its holder sent, echoed.
     fn echo(&self, _packet: &Packet, _holder: ShardId) -> [u8; 12] {
         [0; 12]

@@ -7,7 +7,7 @@ use janus_csb::{
 };
 
 use super::paper::{first_ring, next_ring};
-use super::{BURST, Change, Cost, Held, Packet, Rival};
+use super::{BURST, Change, Cost, Held, Packet, Rival, Sent};
 
 const PORT: u16 = 80;
 /// Places looked at in one slice of a shard; one in sixteen is its own.
@@ -92,24 +92,6 @@ impl Ours {
         &mut self.balancer
     }
 
-    /// One packet, from the I/O core to where it ends. `holder` recognizes it.
-    fn route(&mut self, packet: &Packet, holder: Option<ShardId>) -> ShardId {
-        let mut owner = [ShardId(0)];
-        let mut tag = self
-            .io
-            .look_up_batch(&[packet.key], &[PORT], |_| id(packet), &mut owner)
-            .get(0);
-        let [mut at] = owner;
-        while Some(at) != holder {
-            match walk(self.ends[at.index()].steering(), at, packet.key, PORT, tag) {
-                Step::Forward { to, tag: next } => (at, tag) = (to, next),
-                Step::Stay => break,
-                Step::Expired => panic!("a packet that was steered just now is too old"),
-            }
-        }
-        at
-    }
-
     /// The part of each shard in the update; some see it later than others.
     fn shards(&mut self, held: &dyn Held, cost: &mut Cost) {
         let slices = held.count() / SLICE / 4 + 1;
@@ -144,12 +126,32 @@ impl Rival for Ours {
         "csb, ours"
     }
 
-    fn open(&mut self, packet: &Packet, holder: Option<ShardId>) -> ShardId {
-        let owner = self.route(packet, holder);
-        if self.balancer.phase() != Phase::Idle {
-            self.io.learn(flow(packet), owner);
+    fn open(&mut self, packet: &Packet) -> Sent {
+        let mut owner = [ShardId(0)];
+        let tags = self
+            .io
+            .look_up_batch(&[packet.key], &[PORT], |_| id(packet), &mut owner);
+        Sent {
+            to: owner[0],
+            tag: tags.get(0),
         }
-        owner
+    }
+
+    fn opened(&mut self, packet: &Packet, sent: Sent, holder: Option<ShardId>) -> ShardId {
+        let Sent {
+            to: mut at,
+            mut tag,
+        } = sent;
+        while Some(at) != holder {
+            match walk(self.ends[at.index()].steering(), at, packet.key, PORT, tag) {
+                Step::Forward { to, tag: next } => (at, tag) = (to, next),
+                Step::Stay => break,
+                Step::Expired => panic!("a packet waited for longer than an update may take"),
+            }
+        }
+        // Its SYN-ACK leaves.
+        self.io.learn(flow(packet), at);
+        at
     }
 
     fn look_up(&mut self, packets: &[Packet], owners: &mut [ShardId]) {

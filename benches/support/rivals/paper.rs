@@ -6,7 +6,7 @@ use janus_csb::policy::{Bounds, Targets, level, plan};
 use janus_csb::reference::{Bloom, Filter, IoCore, Tables, Update};
 use janus_csb::{Ring, ShardId};
 
-use super::{Change, Cost, Held, Packet, Rival, control};
+use super::{Change, Cost, Held, Packet, Rival, Sent, control};
 
 /// Of the Bloom filter.
 const RATE: f64 = 1e-4;
@@ -65,8 +65,8 @@ impl Rival for Paper {
         "csb of the paper"
     }
 
-    fn open(&mut self, packet: &Packet, _: Option<ShardId>) -> ShardId {
-        self.io.steer_syn(packet.key)
+    fn open(&mut self, packet: &Packet) -> Sent {
+        self.io.steer_syn(packet.key).into()
     }
 
     fn look_up(&mut self, packets: &[Packet], owners: &mut [ShardId]) {

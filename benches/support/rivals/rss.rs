@@ -4,7 +4,7 @@
 
 use janus_csb::ShardId;
 
-use super::{Change, Cost, Held, Packet, Rival};
+use super::{Change, Cost, Held, Packet, Rival, Sent};
 
 /// The indirection table.
 pub struct StaticRss {
@@ -91,8 +91,8 @@ impl Rival for StaticRss {
         "rss 128"
     }
 
-    fn open(&mut self, packet: &Packet, _: Option<ShardId>) -> ShardId {
-        self.at(packet.key)
+    fn open(&mut self, packet: &Packet) -> Sent {
+        self.at(packet.key).into()
     }
 
     fn look_up(&mut self, packets: &[Packet], owners: &mut [ShardId]) {

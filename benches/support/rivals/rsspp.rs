@@ -8,7 +8,7 @@
 
 use janus_csb::ShardId;
 
-use super::{Change, Cost, Held, Packet, Rival};
+use super::{Change, Cost, Held, Packet, Rival, Sent};
 
 /// Buckets of the table.
 pub const BUCKETS: usize = 4096;
@@ -90,8 +90,17 @@ impl Rival for RssPlusPlus {
         }
     }
 
-    fn open(&mut self, packet: &Packet, _: Option<ShardId>) -> ShardId {
-        self.table[bucket(packet.key)]
+    fn open(&mut self, packet: &Packet) -> Sent {
+        self.table[bucket(packet.key)].into()
+    }
+
+    fn opened(&mut self, packet: &Packet, sent: Sent, _: Option<ShardId>) -> ShardId {
+        // The new core takes a bucket over when the old one's queue is empty: what waited there comes along.
+        if self.migrates {
+            self.table[bucket(packet.key)]
+        } else {
+            sent.to
+        }
     }
 
     fn look_up(&mut self, packets: &[Packet], owners: &mut [ShardId]) {

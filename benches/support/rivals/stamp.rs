@@ -7,7 +7,7 @@
 use janus_csb::ShardId;
 
 use super::maglev::{Maglev, SLOTS};
-use super::{Change, Cost, Held, Packet, Rival, control};
+use super::{Change, Cost, Held, Packet, Rival, Sent, control};
 use crate::rivals::world::mix;
 
 /// Two no-operations, kind and length of the timestamps option: how all common stacks begin their options.
@@ -48,8 +48,8 @@ impl Rival for Stamp {
         self.name
     }
 
-    fn open(&mut self, packet: &Packet, _: Option<ShardId>) -> ShardId {
-        self.placement.owner(packet.key)
+    fn open(&mut self, packet: &Packet) -> Sent {
+        self.placement.owner(packet.key).into()
     }
 
     fn echo(&self, packet: &Packet, holder: ShardId) -> [u8; 12] {

@@ -11,7 +11,7 @@ use janus_wire::{FlowKeyV4, MICROSOFT_KEY, Toeplitz};
 
 use super::rsspp::{BUCKETS, bucket};
 use super::stamp::syn_options;
-use super::{BURST, Change, Cost, Held, Packet, Rival, SHARDS_MAX};
+use super::{BURST, Change, Cost, Held, Packet, Rival, SHARDS_MAX, Sent};
 
 /// SplitMix64's last step: a bijection of 64 bits.
 #[inline]
@@ -109,6 +109,13 @@ pub struct Verdict {
     pub pieces_us: Vec<f64>,
 }
 
+/// Whether a SYN begins a flow, or repeats what began it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Syn {
+    First,
+    Again,
+}
+
 /// The flows and their holders.
 pub struct World {
     trace: Trace,
@@ -118,28 +125,26 @@ pub struct World {
     random: Random,
     /// Apart, so that what a rival breaks does not change what comes after.
     reopened: Random,
-    opened: u64,
     toeplitz: Toeplitz,
     active: Vec<bool>,
+    /// SYNs on their way: of new flows, whose slots are empty meanwhile, and repeated ones.
+    under_way: Vec<(usize, Packet, Sent, Syn)>,
+    live: Vec<bool>,
 }
 
 impl Held for World {
     fn visit(&self, see: &mut dyn FnMut(&Packet, ShardId)) {
-        self.packets
-            .iter()
-            .zip(&self.holder)
-            .for_each(|(packet, &holder)| see(packet, holder));
+        self.visit_at(0..self.packets.len(), see);
     }
 
     fn visit_at(&self, places: Range<usize>, see: &mut dyn FnMut(&Packet, ShardId)) -> Option<()> {
-        let packets = self
-            .packets
-            .get(places.start..places.end.min(self.packets.len()))?;
-        packets
-            .iter()
-            .zip(&self.holder[places.start..])
-            .for_each(|(packet, &holder)| see(packet, holder));
-        Some(())
+        (places.start < self.packets.len()).then(|| {
+            for slot in places.start..places.end.min(self.packets.len()) {
+                if self.live[slot] {
+                    see(&self.packets[slot], self.holder[slot]);
+                }
+            }
+        })
     }
 
     fn count(&self) -> usize {
@@ -148,7 +153,11 @@ impl Held for World {
 
     fn migrate(&mut self, moves: &mut dyn FnMut(&Packet, ShardId) -> Option<ShardId>) -> usize {
         let mut count = 0;
-        for (packet, holder) in self.packets.iter().zip(&mut self.holder) {
+        let live = self.live.iter();
+        for ((packet, holder), live) in self.packets.iter().zip(&mut self.holder).zip(live) {
+            if !live {
+                continue;
+            }
             if let Some(to) = moves(packet, *holder).filter(|to| to != holder) {
                 *holder = to;
                 count += 1;
@@ -168,24 +177,36 @@ impl World {
             weight: vec![0.0; trace.flows],
             random: Random::new(trace.seed),
             reopened: Random::new(!trace.seed),
-            opened: 0,
             toeplitz: Toeplitz::new(&MICROSOFT_KEY),
             active: (0..trace.shards).map(|_| true).collect(),
+            under_way: Vec::new(),
+            live: vec![false; trace.flows],
         };
         assert!(trace.shards <= SHARDS_MAX, "at most {SHARDS_MAX} shards");
-        (0..trace.flows).for_each(|slot| world.open(slot, rival));
+        for slot in 0..trace.flows {
+            let flow = world.draw();
+            world.open(slot, flow, rival);
+        }
+        world.arrive(rival, &mut Verdict::default());
         world
     }
 
-    /// A new flow in this slot, by the next name and weight of the trace.
-    fn open(&mut self, slot: usize, rival: &mut dyn Rival) {
+    /// The next flow of the trace: its name and weight.
+    fn draw(&mut self) -> (u64, f64) {
         let name = self.random.next();
-        self.weight[slot] = self.trace.sizes.draw(&mut self.random, self.trace.flows);
+        (
+            name,
+            self.trace.sizes.draw(&mut self.random, self.trace.flows),
+        )
+    }
+
+    /// A new flow in this slot.
+    fn open(&mut self, slot: usize, (name, weight): (u64, f64), rival: &mut dyn Rival) {
+        self.weight[slot] = weight;
         self.place(slot, name, rival);
     }
 
     fn place(&mut self, slot: usize, name: u64, rival: &mut dyn Rival) {
-        self.opened += 1;
         let tuple = FlowKeyV4 {
             peer: Ipv4Addr::from((name >> 32) as u32),
             local: Ipv4Addr::from(0x0a00_0000 | name as u32 & 0xffff),
@@ -193,35 +214,56 @@ impl World {
             local_port: 80,
         };
         let timestamps = mix(name) >> 11 >= (self.trace.plain * (1u64 << 53) as f64) as u64;
-        let mut packet = Packet {
+        let packet = Packet {
             id: name,
             key: self.toeplitz.hash_arriving_v4(&tuple),
             options: syn_options(timestamps),
         };
-        self.holder[slot] = rival.open(&packet, None);
-        packet.options = rival.echo(&packet, self.holder[slot]);
-        self.packets[slot] = packet;
+        let sent = rival.open(&packet);
+        self.live[slot] = false;
+        self.under_way.push((slot, packet, sent, Syn::First));
+    }
+
+    /// What was on its way is taken in.
+    fn arrive(&mut self, rival: &mut dyn Rival, verdict: &mut Verdict) {
+        for (slot, mut packet, sent, syn) in std::mem::take(&mut self.under_way) {
+            if syn == Syn::First {
+                self.holder[slot] = rival.opened(&packet, sent, None);
+                packet.options = rival.echo(&packet, self.holder[slot]);
+                self.packets[slot] = packet;
+                self.live[slot] = true;
+            } else if self.live[slot] && self.packets[slot].id == packet.id {
+                let at = rival.opened(&packet, sent, Some(self.holder[slot]));
+                verdict.second_flows += u64::from(at != self.holder[slot]);
+            }
+        }
     }
 
     fn end(&mut self, slot: usize, rival: &mut dyn Rival) {
         rival.close(&self.packets[slot], self.holder[slot]);
     }
 
-    /// `share` of the flows end and others come; some of those that live send their SYN again.
-    fn churn(&mut self, share: f64, rival: &mut dyn Rival, verdict: &mut Verdict) {
+    /// `share` of the flows end and others come; one SYN in fifty is sent again, by a flow that lives.
+    fn churn(&mut self, share: f64, rival: &mut dyn Rival) {
         for _ in 0..(self.trace.flows as f64 * share) as usize {
             let slot = self.random.below(self.trace.flows);
-            self.end(slot, rival);
-            self.open(slot, rival);
-        }
-        for _ in 0..(self.trace.flows as f64 * share / 50.0) as usize {
-            let slot = self.random.below(self.trace.flows);
-            let again = Packet {
-                options: syn_options(self.packets[slot].options[0] != 0),
-                ..self.packets[slot]
-            };
-            let shard = rival.open(&again, Some(self.holder[slot]));
-            verdict.second_flows += u64::from(shard != self.holder[slot]);
+            let repeats = self.random.below(50) == 0;
+            let next = self.draw();
+            if !self.live[slot] {
+                continue;
+            }
+            if repeats {
+                let options = syn_options(self.packets[slot].options[0] != 0);
+                let again = Packet {
+                    options,
+                    ..self.packets[slot]
+                };
+                let sent = rival.open(&again);
+                self.under_way.push((slot, again, sent, Syn::Again));
+            } else {
+                self.end(slot, rival);
+                self.open(slot, next, rival);
+            }
         }
     }
 
@@ -262,7 +304,8 @@ impl World {
                 .map(|((s, p), o)| (s, p, o))
             {
                 // A flow may be in the burst twice and already be another.
-                if packet.id == self.packets[slot].id
+                if self.live[slot]
+                    && packet.id == self.packets[slot].id
                     && !self.follow(slot, &mut owner, rival, verdict)
                 {
                     verdict.broken += 1;
@@ -275,17 +318,21 @@ impl World {
     }
 
     fn traffic(&mut self, rival: &mut dyn Rival, verdict: &mut Verdict) {
+        self.arrive(rival, verdict);
         let slots: Vec<usize> = (0..self.trace.flows / 64)
             .map(|_| self.random.below(self.trace.flows))
             .collect();
         self.packets_of(&slots, rival, verdict);
-        self.churn(self.trace.churn / 16.0, rival, verdict);
+        // Their SYNs wait while the update takes its next step.
+        self.churn(self.trace.churn / 16.0, rival);
     }
 
     /// A packet of every flow.
     fn audit(&mut self, rival: &mut dyn Rival, verdict: &mut Verdict) {
+        self.arrive(rival, verdict);
         let all: Vec<usize> = (0..self.trace.flows).collect();
         self.packets_of(&all, rival, verdict);
+        self.arrive(rival, verdict);
         verdict.exposed += self.trace.flows as u64;
     }
 
@@ -341,7 +388,10 @@ impl World {
         };
         let mut verdict = Verdict::default();
         for update in 0..self.trace.updates {
-            self.churn(self.trace.churn, rival, &mut verdict);
+            self.churn(self.trace.churn, rival);
+            self.arrive(rival, &mut verdict);
+            // Some SYNs are on their way whenever a change begins.
+            self.churn(self.trace.churn / 16.0, rival);
             let (change, before) = (self.change(update), placed(rival));
             let mut cost = Cost::default();
             let begin = Instant::now();
