@@ -42,7 +42,10 @@ mod over {
     use janus::net::TcpStream;
     use janus::{BackendChoice, Runtime};
     use janus_io::dpdk::{OpenPort, open_ports};
-    use rustix::thread::{UnshareFlags, unshare_unsafe};
+    use rustix::fd::AsFd;
+    use rustix::thread::{
+        LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe,
+    };
 
     use super::skip;
     use super::support::*;
@@ -219,27 +222,131 @@ mod over {
         assert_eq!(counters.dropped_checksum.get(), 0);
     }
 
+    /// Whether the tools and devices are there; says what is not.
+    fn can_reach_the_kernel() -> bool {
+        let tools = ["curl --version", "ip -V", "ping -V"];
+        let missing = tools.iter().find_map(|tool| {
+            let (program, argument) = tool.split_once(' ')?;
+            run(program, argument).err()
+        });
+        let tun = Path::new("/dev/net/tun").exists();
+        match missing.or((!tun).then(|| "no /dev/net/tun".into())) {
+            Some(why) => skip(&format!("DPDK over net_tap: {why}")),
+            None => return true,
+        }
+        false
+    }
+
+    /// Runs a test on a thread that is alone in a network namespace; an error is a want of privilege.
+    fn in_a_namespace(test: impl FnOnce() + Send + 'static) -> Result<(), String> {
+        let alone = std::thread::spawn(move || {
+            // SAFETY: a network namespace shares no memory or descriptors with anything, and this thread opened none.
+            unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.map_err(|errno| {
+                format!("no network namespace of its own ({errno}); run as root")
+            })?;
+            test();
+            Ok(())
+        });
+        alone.join().expect("the test itself passes")
+    }
+
     #[test]
     fn the_kernel_is_served_over_net_tap() {
         let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(why) = run("curl", "--version").and(run("ip", "-V")) {
-            return skip(&format!("DPDK over net_tap: {why}"));
-        }
-        if !Path::new("/dev/net/tun").exists() {
-            return skip("DPDK over net_tap: this machine has no /dev/net/tun");
+        if !can_reach_the_kernel() {
+            return;
         }
         let cases = [ONE_COMBINED, THREE_COMBINED, ONE_SPLIT, THREE_SPLIT];
         for (index, case) in cases.into_iter().enumerate() {
-            let alone = std::thread::spawn(move || {
-                // SAFETY: a network namespace shares no memory or descriptors with anything, and this thread opened none.
-                unsafe { unshare_unsafe(UnshareFlags::NEWNET) }
-                    .map_err(|errno| format!("no network namespace of its own ({errno})"))?;
-                against_the_kernel(case, index);
-                Ok::<(), String>(())
-            });
-            if let Err(why) = alone.join().expect("the test itself passes") {
-                return skip(&format!("DPDK over net_tap: {why}; run as root"));
+            if let Err(why) = in_a_namespace(move || against_the_kernel(case, index)) {
+                return skip(&format!("DPDK over net_tap: {why}"));
             }
+        }
+    }
+
+    /// A kernel's listener in a namespace, which answers one connection with its name.
+    fn host_listens(space: &str, address: &'static str) -> std::thread::JoinHandle<()> {
+        let file = std::fs::File::open(format!("/run/netns/{space}")).unwrap();
+        let (ready, listens) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let network = Some(LinkNameSpaceType::Network);
+            move_into_link_name_space(file.as_fd(), network).unwrap();
+            let listener = std::net::TcpListener::bind(address).unwrap();
+            ready.send(()).unwrap();
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(b"kernel").unwrap();
+        });
+        listens.recv_timeout(PATIENCE).unwrap();
+        thread
+    }
+
+    /// Outside is this thread's namespace; the host, whose device we have taken, is `space`. Both the host and we are
+    /// reached over the one device.
+    fn beside_the_kernel(space: &str) {
+        let case = Case {
+            cores: 2,
+            placement: janus::Placement::Combined,
+        };
+        let builder = case
+            .builder()
+            .address("192.0.2.1/24")
+            .address("2001:db8::1/64")
+            .dpdk_exception("jdx8");
+        let Some(runtime) = build(builder, "net_tap8,iface=jd8".into()) else {
+            return;
+        };
+        let ip = |arguments: &str| run("ip", arguments).unwrap();
+        ip("address add 192.0.2.2/24 dev jd8");
+        ip("-6 address add 2001:db8::2/64 dev jd8 nodad");
+        ip("link set jd8 up");
+        ip(&format!("link set jdx8 netns {space}"));
+        ip(&format!("-n {space} address add 192.0.2.7/24 dev jdx8"));
+        ip(&format!(
+            "-n {space} -6 address add 2001:db8::7/64 dev jdx8 nodad"
+        ));
+        ip(&format!("-n {space} link set jdx8 up"));
+        let (server, _, _) = serve_at(runtime, (Ipv6Addr::UNSPECIFIED, 80).into(), either);
+        for address in ["192.0.2.1", "192.0.2.7"] {
+            run("ping", &format!("-c 2 -i 0.2 -W 5 {address}")).unwrap();
+        }
+        for address in ["2001:db8::1", "2001:db8::7"] {
+            run("ping", &format!("-6 -c 2 -i 0.2 -W 5 {address}")).unwrap();
+        }
+        // The host's way out: its own question for a neighbour, and a connection to it and from it on the same port.
+        ip(&format!(
+            "netns exec {space} ping -c 2 -i 0.2 -W 5 192.0.2.2"
+        ));
+        let host = host_listens(space, "192.0.2.7:80");
+        let mut stream = Kernel::connect("192.0.2.7:80").unwrap();
+        let mut said = String::new();
+        stream.read_to_string(&mut said).unwrap();
+        assert_eq!(said, "kernel");
+        host.join().unwrap();
+        assert_eq!(
+            run("curl", "-sS --max-time 10 http://192.0.2.1/").unwrap(),
+            "hello\n"
+        );
+        echo_from_the_kernel(Kernel::connect((SERVER, 80)).unwrap(), 1 << 20);
+        server.stop().unwrap();
+        let left = run("ip", &format!("-n {space} link show jdx8"));
+        assert!(left.is_err(), "the interface goes with the device");
+    }
+
+    #[test]
+    fn the_kernel_keeps_its_addresses_on_the_device() {
+        let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        if !can_reach_the_kernel() {
+            return;
+        }
+        let space = format!("janus-dpdk-{}", std::process::id());
+        if let Err(why) = run("ip", &format!("netns add {space}")) {
+            return skip(&format!("DPDK's exception path: {why}; run as root"));
+        }
+        let inside = space.clone();
+        let alone = in_a_namespace(move || beside_the_kernel(&inside));
+        run("ip", &format!("netns del {space}")).unwrap();
+        if let Err(why) = alone {
+            skip(&format!("DPDK's exception path: {why}"));
         }
     }
 
@@ -293,7 +400,6 @@ mod over {
         out.read_to_string(&mut said).unwrap();
         assert!(status.success() && said.contains("1 passed"), "{said}");
         let device = port("net_memif0");
-        assert!(device.status.is_up(), "{:?}", device.status);
         no_copies(&device, ONE_COMBINED, (2 * MEGABYTES) << 20);
         server.stop().unwrap();
     }
@@ -309,6 +415,7 @@ mod over {
             return;
         };
         let device = port("net_memif0");
+        assert!(device.status.is_up(), "{:?}", device.status);
         runtime
             .run(|| async {
                 let stream = TcpStream::connect((SERVER, 7007)).await?;

@@ -1,4 +1,4 @@
-//! The DPDK backend: any port that DPDK has a driver for, virtual ones too, one queue of [`Queue`](crate::Queue) for
+//! The DPDK backend: any port that DPDK has a driver for, virtual ones too, one [`Queue`] for
 //! each pair of its queues, in bursts and without copying a payload. A driver receives into our packet buffers and sends
 //! out of them (`slots.rs`); a lent buffer comes back when the driver has freed it. Without huge pages it runs on
 //! ordinary memory, for virtual devices. Knows no addresses of ours.

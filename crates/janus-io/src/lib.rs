@@ -21,6 +21,8 @@ mod dispatch;
 #[cfg(all(feature = "_dpdk", not(loom)))]
 pub mod dpdk;
 #[cfg(not(loom))]
+pub mod exception;
+#[cfg(not(loom))]
 mod idle;
 #[cfg(not(loom))]
 pub mod impair;

@@ -120,6 +120,23 @@ impl Backend for Tap {
     }
 }
 
+/// Opens an interface that stands for a device of ours before the kernel: with that device's link address and MTU, up,
+/// without an IP address. One descriptor for each queue.
+pub(crate) fn open_for_kernel(
+    name: &str,
+    queues: usize,
+    mac: MacAddr,
+    mtu: u16,
+) -> io::Result<Vec<OwnedFd>> {
+    check_queues(&format!("the TAP interface {name}"), queues, MAX_QUEUES)?;
+    let fds = (0..queues)
+        .map(|_| attach(name, queues))
+        .collect::<io::Result<_>>()?;
+    interface::stand_for(name, mac, mtu)
+        .map_err(|errno| explain(errno, Step::SetUp, name, queues))?;
+    Ok(fds)
+}
+
 /// Opens one more queue of the interface.
 fn attach(name: &str, queues: usize) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;

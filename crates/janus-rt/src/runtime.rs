@@ -139,6 +139,12 @@ impl Builder {
         self
     }
 
+    /// For a device of DPDK's: the interface, made for it, on which traffic for other addresses than ours is the kernel's.
+    pub fn dpdk_exception(mut self, interface: impl Into<String>) -> Builder {
+        self.partial.dpdk_exception = Some(interface.into());
+        self
+    }
+
     /// One more address of the interface, such as `"192.0.2.1/24"` or `"2001:db8::1/64"`.
     pub fn address(mut self, cidr: &str) -> Builder {
         match cidr.parse::<Cidr>() {

@@ -18,12 +18,16 @@ const SIOCSIFNETMASK: Opcode = 0x891c;
 const SIOCGIFMTU: Opcode = 0x8921;
 const SIOCSIFMTU: Opcode = 0x8922;
 const SIOCGIFHWADDR: Opcode = 0x8927;
+const SIOCSIFHWADDR: Opcode = 0x8924;
 
 const IFF_UP: u16 = 0x1;
 const IFF_TAP: u16 = 0x2;
 const IFF_NO_PI: u16 = 0x1000;
 const IFF_MULTI_QUEUE: u16 = 0x100;
 const AF_INET: u16 = 2;
+const ARPHRD_ETHER: u16 = 1;
+/// The kernel makes its link-local address at random.
+const ADDR_GEN_RANDOM: &str = "3";
 
 const NAME_SIZE: usize = 16;
 
@@ -123,6 +127,25 @@ pub(super) fn set_up(name: &str, address: Ipv4Addr, prefix: u8, mtu: u16) -> Res
     IfReq::new(name)?
         .with(sockaddr(Ipv4Addr::from_bits(mask)))
         .call::<SIOCSIFNETMASK>(&socket)?;
+    bring_up(name, &socket)
+}
+
+/// Gives the interface a device's link address and MTU and brings it up. Its IPv6 link-local address is not made of the link
+/// address, as that one is the device's owner's.
+pub(super) fn stand_for(name: &str, mac: MacAddr, mtu: u16) -> Result<(), Errno> {
+    let socket = socket()?;
+    let mut address = [0; 16];
+    address[..2].copy_from_slice(&ARPHRD_ETHER.to_ne_bytes());
+    address[2..8].copy_from_slice(&mac.0);
+    IfReq::new(name)?
+        .with(address)
+        .call::<SIOCSIFHWADDR>(&socket)?;
+    IfReq::new(name)?
+        .with(u32::from(mtu).to_ne_bytes())
+        .call::<SIOCSIFMTU>(&socket)?;
+    // Without IPv6 in the kernel there is no such file.
+    let how = format!("/proc/sys/net/ipv6/conf/{name}/addr_gen_mode");
+    let _ = std::fs::write(how, ADDR_GEN_RANDOM);
     bring_up(name, &socket)
 }
 

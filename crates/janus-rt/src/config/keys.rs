@@ -49,6 +49,10 @@ pub(super) const KEYS: &[Key] = &[
         set: |p, v| store(&mut p.dpdk_eal, Ok(words(v))),
     },
     Key {
+        name: "dpdk_exception",
+        set: |p, v| store(&mut p.dpdk_exception, interface_name(v)),
+    },
+    Key {
         name: "dpdk_sleep_us",
         set: |p, v| store(&mut p.dpdk_sleep, number(v).map(Duration::from_micros)),
     },

@@ -115,11 +115,12 @@ fn routes_name_a_network_and_a_neighbour() {
 
 #[test]
 fn dpdk_has_a_device_and_arguments() {
-    let text = "backend = \"dpdk\"\n[dpdk]\ndevice = \"net_tap0,iface=jt0\"\neal = \"-m 64 --log-level=8\"\nsleep_us = 0";
+    let text = "backend = \"dpdk\"\n[dpdk]\ndevice = \"net_tap0,iface=jt0\"\neal = \"-m 64 --log-level=8\"\nsleep_us = 0\nexception = \"jx0\"";
     let settings = from_text(text).unwrap().resolve().unwrap();
     assert_eq!(settings.backend, BackendName::Dpdk);
     assert_eq!(settings.dpdk_device.as_deref(), Some("net_tap0,iface=jt0"));
     assert_eq!(settings.dpdk_eal, ["-m", "64", "--log-level=8"]);
+    assert_eq!(settings.dpdk_exception.as_deref(), Some("jx0"));
     assert_eq!(settings.dpdk_sleep, Some(Duration::ZERO));
     // Names a file for the loader, not a setting.
     environment(&[("JANUS_DPDK_SHIM", "/x.so")]).unwrap();

@@ -113,7 +113,7 @@ fn routes(settings: &Settings) -> Vec<Route> {
         .collect()
 }
 
-fn addresses(settings: &Settings) -> Vec<IpCidr> {
+pub(super) fn addresses(settings: &Settings) -> Vec<IpCidr> {
     let given = settings.addresses.iter().copied().map(cidr);
     let mut addresses: Vec<IpCidr> = given.collect();
     if addresses.is_empty() {

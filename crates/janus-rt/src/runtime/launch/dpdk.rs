@@ -22,13 +22,20 @@ pub(super) fn open(
     open: impl FnOnce(Box<dyn Backend>) -> Result<Device, BoxError>,
 ) -> Result<Device, BoxError> {
     use janus_io::dpdk::{Dpdk, SLEEP};
+    use janus_io::exception::ExceptionBackend;
 
     let backend = Dpdk::new(device, depot.clone())
         .with_eal(settings.dpdk_eal.iter().cloned())
         .with_hash_key(*steering_key)
         .with_sleep(settings.dpdk_sleep.unwrap_or(SLEEP));
     let facts = backend.facts();
-    let device = open(Box::new(backend))?;
+    let mut backend: Box<dyn Backend> = Box::new(backend);
+    if let Some(interface) = &settings.dpdk_exception {
+        let ours = super::device::addresses(settings);
+        let ours = ours.into_iter().map(|own| own.addr);
+        backend = Box::new(ExceptionBackend::new(backend, interface, ours));
+    }
+    let device = open(backend)?;
     if facts.get().is_some_and(|facts| facts.without_huge_pages) {
         eprintln!(
             "janus: DPDK runs without huge pages, because none are free: `sudo sysctl -w vm.nr_hugepages=512` reserves 1 GiB"
@@ -46,7 +53,11 @@ pub(super) fn open(
     _: impl FnOnce(Box<dyn Backend>) -> Result<Device, BoxError>,
 ) -> Result<Device, BoxError> {
     // What was said for it is understood all the same.
-    let _ = (&settings.dpdk_eal, settings.dpdk_sleep);
+    let _ = (
+        &settings.dpdk_eal,
+        &settings.dpdk_exception,
+        settings.dpdk_sleep,
+    );
     Err(format!(
         "this program has no DPDK in it to open {device}: build it with the feature `dpdk` of janus-rt (needs libdpdk-dev), or \
          with `dpdk-dlopen`, which loads DPDK where it runs"

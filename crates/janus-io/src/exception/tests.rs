@@ -1,0 +1,118 @@
+use std::net::Ipv4Addr;
+
+use super::*;
+
+const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+const OURS: [&str; 2] = ["192.0.2.1", "2001:db8::1"];
+
+fn ours() -> Vec<IpAddr> {
+    let named = OURS.iter().map(|text| text.parse().unwrap());
+    named.chain([IpAddr::V6(link_local(MAC))]).collect()
+}
+
+fn frame(ethertype: u16, packet: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0; ethernet::LEN];
+    let header = ethernet::Header {
+        dst: MAC,
+        src: MacAddr([2, 0, 0, 0, 0, 9]),
+        ethertype,
+    };
+    header.emit(&mut bytes);
+    bytes.extend_from_slice(packet);
+    bytes
+}
+
+fn v4(dst: &str, proto: u8) -> Vec<u8> {
+    let mut packet = vec![0; ipv4::LEN + 8];
+    let repr = ipv4::Repr {
+        src: Ipv4Addr::new(192, 0, 2, 9),
+        dst: dst.parse().unwrap(),
+        proto,
+        payload_len: 8,
+        ttl: 64,
+        tos: 0,
+        id: 0,
+        dont_fragment: true,
+    };
+    ipv4::emit(&mut packet, &repr);
+    frame(ethernet::ethertype::IPV4, &packet)
+}
+
+fn v6(dst: &str, proto: u8, payload: &[u8]) -> Vec<u8> {
+    let mut packet = vec![0; ipv6::LEN + payload.len()];
+    let repr = ipv6::Repr {
+        src: "2001:db8::9".parse().unwrap(),
+        dst: dst.parse().unwrap(),
+        proto,
+        payload_len: payload.len() as u16,
+        hop_limit: 255,
+        traffic_class: 0,
+        flow_label: 0,
+    };
+    ipv6::emit(&mut packet, &repr);
+    packet[ipv6::LEN..].copy_from_slice(payload);
+    frame(ethernet::ethertype::IPV6, &packet)
+}
+
+fn ask(op: arp::Op, sender: &str, target: &str) -> Vec<u8> {
+    let packet = arp::Packet {
+        op,
+        sender_mac: MacAddr([2, 0, 0, 0, 0, 9]),
+        sender_ip: sender.parse().unwrap(),
+        target_mac: MAC,
+        target_ip: target.parse().unwrap(),
+    };
+    let mut bytes = [0; arp::LEN];
+    packet.emit(&mut bytes);
+    frame(ethernet::ethertype::ARP, &bytes)
+}
+
+fn solicit(target: &str) -> Vec<u8> {
+    let target: Ipv6Addr = target.parse().unwrap();
+    let mut message = vec![135, 0, 0, 0, 0, 0, 0, 0];
+    message.extend_from_slice(&target.octets());
+    v6("ff02::1:ff00:1", proto::ICMPV6, &message)
+}
+
+#[test]
+fn the_address_decides() {
+    let cases = [
+        (v4("192.0.2.1", proto::TCP), Whose::Ours),
+        (v4("192.0.2.1", proto::UDP), Whose::Ours),
+        (v4("192.0.2.2", proto::TCP), Whose::Kernels),
+        (v4("255.255.255.255", proto::UDP), Whose::Kernels),
+        (v6("2001:db8::1", proto::TCP, &[0; 20]), Whose::Ours),
+        (v6("fe80::ff:fe00:1", proto::TCP, &[0; 20]), Whose::Ours),
+        (v6("2001:db8::2", proto::TCP, &[0; 20]), Whose::Kernels),
+        (v6("ff02::fb", proto::UDP, &[0; 8]), Whose::Kernels),
+        // A router's advertisement.
+        (v6("ff02::1", proto::ICMPV6, &[134, 0, 0, 0]), Whose::Both),
+        (solicit("2001:db8::1"), Whose::Ours),
+        (solicit("2001:db8::2"), Whose::Kernels),
+        (ask(arp::Op::Request, "192.0.2.9", "192.0.2.1"), Whose::Ours),
+        (ask(arp::Op::Reply, "192.0.2.9", "192.0.2.1"), Whose::Ours),
+        (
+            ask(arp::Op::Request, "192.0.2.9", "192.0.2.2"),
+            Whose::Kernels,
+        ),
+        (
+            ask(arp::Op::Reply, "192.0.2.9", "192.0.2.2"),
+            Whose::Kernels,
+        ),
+        (ask(arp::Op::Request, "192.0.2.9", "192.0.2.9"), Whose::Both),
+        (frame(0x88cc, &[0; 30]), Whose::Kernels),
+        (frame(ethernet::ethertype::IPV4, &[0x45, 0]), Whose::Kernels),
+        (vec![0; 6], Whose::Kernels),
+    ];
+    for (number, (bytes, whose)) in cases.iter().enumerate() {
+        assert_eq!(judge(bytes, &ours()), *whose, "case {number}");
+    }
+}
+
+#[test]
+fn a_device_without_link_addresses_is_refused() {
+    let (near, _far) = crate::wire::pair(crate::wire::Config::default()).unwrap();
+    let backend = ExceptionBackend::new(Box::new(near), "jnx0", ours());
+    let error = Box::new(backend).open(1).err().unwrap();
+    assert!(error.to_string().contains("link addresses"), "{error}");
+}
