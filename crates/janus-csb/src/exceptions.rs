@@ -2,9 +2,9 @@
 //! all shards reported, and never changed. In the order in which they are asked:
 //!
 //! 1. the *marks* in the ring's index: in a cell without one no flow differs, and nothing else is asked;
-//! 2. the Bloom filter over all differing keys;
-//! 3. the exact map, for keys under which flows differ on two or more shards;
-//! 4. `H_diff`, for all others.
+//! 2. the filter over all differing keys;
+//! 3. `H_diff`, which names the shard of a key, or says that flows differ on two or more under it;
+//! 4. for those the exact map.
 
 mod build;
 mod diff;
@@ -13,10 +13,12 @@ mod filter;
 use std::collections::HashMap;
 
 pub(crate) use build::build;
-use diff::Diff;
+use diff::{Diff, Whose};
 use filter::Filter;
+pub use filter::FilterKind;
 
 use crate::flow::FlowId;
+use crate::ring::BATCH;
 use crate::shard::{ShardId, ShardSet};
 
 /// Filter, exact map and `H_diff` of one published layout.
@@ -25,8 +27,6 @@ pub(crate) struct Exceptions {
     diff: Diff,
     /// Keyed by a hash with a secret of its own: who collides keys on purpose gains no long chains here.
     exact: HashMap<FlowId, ShardId>,
-    /// The keys of `exact`, rising: for them `H_diff` has nothing to say.
-    contested: Box<[u32]>,
     /// The shards that hold a differing flow.
     holders: ShardSet,
 }
@@ -38,40 +38,35 @@ impl Exceptions {
         self.may_hold(key).then(|| self.resolve(key, id)).flatten()
     }
 
-    #[inline]
-    pub(crate) fn may_hold(&self, key: u32) -> bool {
+    fn may_hold(&self, key: u32) -> bool {
         self.filter.may_hold(key)
     }
 
     /// After the filter said yes.
-    #[inline]
-    pub(crate) fn resolve(&self, key: u32, id: impl FnOnce() -> FlowId) -> Option<ShardId> {
-        if !self.contested.is_empty() && self.contested.binary_search(&key).is_ok() {
-            return self.exact.get(&id()).copied();
+    fn resolve(&self, key: u32, id: impl FnOnce() -> FlowId) -> Option<ShardId> {
+        match self.diff.whose(key) {
+            Whose::Shard(shard) => Some(shard),
+            Whose::Contested => self.exact.get(&id()).copied(),
         }
-        self.diff.shard(key)
     }
 
-    /// Answers for those of a batch whose bit is set in `marks`, where it has an answer; a bit for each that it had.
-    ///
-    /// In passes, so that the cache misses of a batch overlap: no question waits for the answer of another.
+    /// Answers for those of a batch that `marked` names, where it has an answer; a bit for each that it had.
+    #[inline]
     pub(crate) fn answer(
         &self,
         keys: &[u32],
-        marks: u64,
+        marked: &[u8],
         id_of: &mut impl FnMut(usize) -> FlowId,
         out: &mut [ShardId],
     ) -> u64 {
-        let mut positive = 0;
-        let mut rest = marks;
-        while rest != 0 {
-            let i = rest.trailing_zeros();
-            rest &= rest - 1;
-            positive |= u64::from(self.filter.may_hold(keys[i as usize])) << i;
+        let mut asked = [0; BATCH];
+        for (asked, &i) in asked.iter_mut().zip(marked) {
+            *asked = keys[usize::from(i)];
         }
+        let mut positive = self.filter.ask(&asked[..marked.len()]);
         let mut answered = 0;
         while positive != 0 {
-            let i = positive.trailing_zeros() as usize;
+            let i = usize::from(marked[positive.trailing_zeros() as usize]);
             positive &= positive - 1;
             if let Some(shard) = self.resolve(keys[i], || id_of(i)) {
                 out[i] = shard;
@@ -103,6 +98,6 @@ impl Exceptions {
     }
 
     pub(crate) fn exact_bytes(&self) -> usize {
-        self.exact.capacity() * (size_of::<(FlowId, ShardId)>() + 1) + size_of_val(&*self.contested)
+        self.exact.capacity() * (size_of::<(FlowId, ShardId)>() + 1)
     }
 }

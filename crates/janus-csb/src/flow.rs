@@ -30,7 +30,8 @@ pub trait Flows {
     fn visit(&mut self, cursor: u64, budget: usize, sieve: &mut Sieve<'_>) -> Option<u64>;
 
     /// Shows the sieve the flows that changed their place since the last call (half-open → connection → TIME-WAIT, or
-    /// moved within a store to where the traversal has been): the mover reports them. Called after every visit.
+    /// moved within a store to where the traversal has been): the mover reports them. Called after every visit. One
+    /// that has ended meanwhile must not be shown: it may live again at another shard, which has said so already.
     fn take_moved(&mut self, sieve: &mut Sieve<'_>);
 
     /// How many flows there are now.

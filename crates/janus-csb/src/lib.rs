@@ -34,6 +34,7 @@ mod walk;
 pub use balancer::{Balancer, Limits, Phase, Refused, UpdateReport};
 pub use draft::Draft;
 pub use epoch::{Epoch, Tag};
+pub use exceptions::FilterKind;
 pub use flow::{FlowId, Flows, Held, Sieve};
 pub use io_end::{IoEnd, Tags};
 pub use ports::PortTable;

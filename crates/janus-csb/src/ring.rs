@@ -226,9 +226,14 @@ impl Ring {
         self.cell(key).is_marked()
     }
 
-    /// [`owners`](Ring::owners) of at most 64 keys, and a bit for each key whose cell is marked.
+    /// [`owners`](Ring::owners) of at most 64 keys, and which of them lie in a marked cell, in rising order.
     #[inline]
-    pub(crate) fn owners_and_marks(&self, keys: &[u32], out: &mut [ShardId]) -> u64 {
+    pub(crate) fn owners_and_marked<'a>(
+        &self,
+        keys: &[u32],
+        out: &mut [ShardId],
+        marked: &'a mut [u8; BATCH],
+    ) -> &'a [u8] {
         assert!(
             keys.len() == out.len() && keys.len() <= BATCH,
             "one owner for each of at most {BATCH} keys"
@@ -241,13 +246,14 @@ impl Ring {
             *owner = cell.owner();
             divided[count] = i as u8;
             count += usize::from(cell.is_divided());
-            marks |= u64::from(cell.is_marked()) << i;
+            marked[marks] = i as u8;
+            marks += usize::from(cell.is_marked());
         }
         for &i in &divided[..count] {
             let key = keys[usize::from(i)];
             out[usize::from(i)] = self.owners[self.point_from(self.cell(key).first(), key)];
         }
-        marks
+        &marked[..marks]
     }
 
     /// The owner of `key` when only the shards of `among` count: that of the first point at or after the key which

@@ -8,7 +8,7 @@ use crate::epoch::{Epoch, Tag};
 use crate::exceptions::Exceptions;
 use crate::flow::FlowId;
 use crate::ports::PortTable;
-use crate::ring::{Ring, RingError};
+use crate::ring::{BATCH, Ring, RingError};
 use crate::shard::ShardId;
 
 /// Most layouts kept for the walk, the newest included. Between two updates there is one; during an update the
@@ -167,9 +167,13 @@ impl Steering {
             layout.owners(keys, ports, out);
             return 0;
         };
-        let marks = layout.ring.owners_and_marks(keys, out);
+        let mut marked = [0; BATCH];
+        let marked = layout.ring.owners_and_marked(keys, out, &mut marked);
         layout.correct_partial(keys, ports, out);
-        exceptions.answer(keys, marks, id_of, out)
+        if marked.is_empty() {
+            return 0;
+        }
+        exceptions.answer(keys, marked, id_of, out)
     }
 
     /// The layout I/O cores look up in.

@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use crate::exceptions::FilterKind;
 use crate::ring::RingError;
 use crate::shard::ShardId;
 
@@ -13,7 +14,9 @@ pub struct Limits {
     pub diverged: usize,
     /// Most flows an I/O core remembers in its fly set, 48 bytes each, and only while an update is pending.
     pub fly: usize,
-    /// Seed of the filter's hash.
+    /// Which filter stands before `H_diff`.
+    pub filter: FilterKind,
+    /// Seed of the filter's hash. To be drawn where strangers choose the keys.
     pub seed: u64,
 }
 
@@ -23,6 +26,7 @@ impl Default for Limits {
         Limits {
             diverged: 4 << 20,
             fly: 1 << 14,
+            filter: FilterKind::default(),
             seed: 0x6a61_6e75_7320_6373,
         }
     }

@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 
 use super::Exceptions;
-use super::diff::Runs;
-use super::filter::Filter;
+use super::diff::{Runs, Whose};
+use super::filter::{Filter, FilterKind};
 use crate::flow::{Diverged, FlowId};
 use crate::shard::ShardId;
+
+mod radix;
 
 /// What all shards reported, each with its name; the keys that differ, each once and rising. No exceptions when
 /// nothing differs.
@@ -14,39 +16,34 @@ use crate::shard::ShardId;
 /// A flow may be reported twice (visited, and then moved): that changes nothing.
 pub(crate) fn build(
     reports: &[(ShardId, Vec<Diverged>)],
+    kind: FilterKind,
     seed: u64,
 ) -> (Option<Exceptions>, Vec<u32>) {
-    let mut sorted: Vec<u64> = Vec::with_capacity(reports.iter().map(|(_, kept)| kept.len()).sum());
+    let mut sorted = Vec::with_capacity(reports.iter().map(|(_, kept)| kept.len()).sum());
     for (shard, kept) in reports {
-        sorted.extend(
-            kept.iter()
-                .map(|flow| u64::from(flow.key) << 8 | u64::from(shard.0)),
-        );
+        sorted.extend(kept.iter().map(|flow| radix::entry(flow.key, *shard)));
     }
-    sorted.sort_unstable();
-    sorted.dedup();
     if sorted.is_empty() {
         return (None, Vec::new());
     }
+    let sorted = radix::sort(sorted);
     let mut runs = Runs::default();
     let mut contested = Vec::new();
     let mut keys = Vec::with_capacity(sorted.len());
-    for same_key in sorted.chunk_by(|a, b| a >> 8 == b >> 8) {
-        let key = (same_key[0] >> 8) as u32;
+    for same in sorted.chunk_by(|&a, &b| radix::key(a) == radix::key(b)) {
+        let (key, shard) = (radix::key(same[0]), radix::shard(same[0]));
         keys.push(key);
-        match same_key {
-            [one] => runs.push(key, ShardId(*one as u8)),
-            _ => contested.push(key),
+        if same.iter().all(|&entry| radix::shard(entry) == shard) {
+            runs.push(key, Whose::Shard(shard));
+        } else {
+            runs.push(key, Whose::Contested);
+            contested.push(key);
         }
     }
-    let mut filter = Filter::for_keys(keys.len(), seed);
-    keys.iter().for_each(|&key| filter.insert(key));
-    let exact = exact(reports, &contested);
     let exceptions = Exceptions {
-        filter,
+        filter: Filter::of(kind, &keys, seed),
         diff: runs.finish(),
-        exact,
-        contested: contested.into_boxed_slice(),
+        exact: exact(reports, &contested),
         holders: reports
             .iter()
             .filter(|(_, kept)| !kept.is_empty())
@@ -62,14 +59,23 @@ fn exact(reports: &[(ShardId, Vec<Diverged>)], contested: &[u32]) -> HashMap<Flo
     if contested.is_empty() {
         return HashMap::new();
     }
+    // By far most reports are told apart by one bit.
+    let mut bits = vec![0u64; 1 << 10];
+    let bit = |key: u32| ((key >> 6 & 0x3ff) as usize, 1u64 << (key & 63));
+    for &key in contested {
+        let (word, bit) = bit(key);
+        bits[word] |= bit;
+    }
     let mut seen: HashMap<FlowId, (ShardId, &Diverged)> = HashMap::new();
     for (shard, kept) in reports {
         for flow in kept {
-            if contested.binary_search(&flow.key).is_ok() {
-                let known = seen.entry(flow.id()).or_insert((*shard, flow));
-                if flow.is_later(known.1) {
-                    *known = (*shard, flow);
-                }
+            let (word, bit) = bit(flow.key);
+            if bits[word] & bit == 0 || contested.binary_search(&flow.key).is_err() {
+                continue;
+            }
+            let known = seen.entry(flow.id()).or_insert((*shard, flow));
+            if flow.is_later(known.1) {
+                *known = (*shard, flow);
             }
         }
     }

@@ -4,72 +4,98 @@
 
 use crate::shard::ShardId;
 
+#[cfg(test)]
+mod tests;
+
 /// The runs, found through a radix index on the top bits.
 pub(crate) struct Diff {
     /// Rising; the last key of each run.
     last: Box<[u32]>,
-    /// The shard of each run, and that of run 0 once more for keys after the last.
-    shards: Box<[ShardId]>,
+    /// Whose each run is, and [`CONTESTED`] for keys after the last.
+    whose: Box<[u16]>,
     /// Where in `last` a cell begins; one more at the end.
     index: Box<[u32]>,
     shift: u32,
 }
 
-/// Most cells of the index: 2^20, 4 MiB, for as many runs.
-const INDEX_BITS_MAX: u32 = 20;
+/// In the place of a shard: flows of the key differ on several.
+const CONTESTED: u16 = 1 << 8;
+
+/// Cells for each run, so that nearly none has two of them.
+const CELLS_PER_RUN: usize = 8;
+/// Bounds of the index: 4 KiB, and 4 MiB for a million runs.
+const INDEX_BITS: core::ops::RangeInclusive<u32> = 10..=20;
+
+/// Whose the flows of a key are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Whose {
+    /// One shard's.
+    Shard(ShardId),
+    /// Several shards', or nobody's: the exact map knows.
+    Contested,
+}
 
 /// Takes the differing keys in rising order and keeps the runs.
 #[derive(Default)]
 pub(crate) struct Runs {
     last: Vec<u32>,
-    shards: Vec<ShardId>,
+    whose: Vec<u16>,
 }
 
 impl Runs {
-    /// The next key; not below the one before.
+    /// The next key; above the one before.
     #[inline]
-    pub(crate) fn push(&mut self, key: u32, shard: ShardId) {
-        debug_assert!(self.last.last().is_none_or(|&last| last <= key));
-        if self.shards.last() == Some(&shard) {
-            let at = self.last.len() - 1;
-            self.last[at] = key;
-        } else {
-            self.last.push(key);
-            self.shards.push(shard);
+    pub(crate) fn push(&mut self, key: u32, whose: Whose) {
+        debug_assert!(self.last.last().is_none_or(|&last| last < key));
+        let whose = match whose {
+            Whose::Shard(shard) => u16::from(shard.0),
+            Whose::Contested => CONTESTED,
+        };
+        match self.last.last_mut() {
+            Some(last) if self.whose.last() == Some(&whose) => *last = key,
+            _ => {
+                self.last.push(key);
+                self.whose.push(whose);
+            }
         }
     }
 
     pub(crate) fn finish(mut self) -> Diff {
-        let bits = (self.last.len().max(1) as u32 * 2)
+        let bits = (self.last.len().max(1) * CELLS_PER_RUN)
             .next_power_of_two()
             .trailing_zeros()
-            .clamp(4, INDEX_BITS_MAX);
+            .clamp(*INDEX_BITS.start(), *INDEX_BITS.end());
         let shift = u32::BITS - bits;
-        let mut index = vec![0; (1 << bits) + 1];
+        let mut index = vec![0; (1 << bits) + 1].into_boxed_slice();
         for &key in &self.last {
             index[(key >> shift) as usize + 1] += 1;
         }
-        for cell in 0..1 << bits {
-            index[cell + 1] += index[cell];
+        let mut sum = 0;
+        for first in &mut index {
+            sum += *first;
+            *first = sum;
         }
-        self.shards.extend(self.shards.first().copied());
+        self.whose.push(CONTESTED);
         Diff {
             last: self.last.into_boxed_slice(),
-            shards: self.shards.into_boxed_slice(),
-            index: index.into_boxed_slice(),
+            whose: self.whose.into_boxed_slice(),
+            index,
             shift,
         }
     }
 }
 
 impl Diff {
-    /// The shard that holds the flows of `key`, if that differs from the ring; `None` when nothing does.
+    /// Whose the flows of `key` are, if that differs from the ring.
     #[inline]
-    pub(crate) fn shard(&self, key: u32) -> Option<ShardId> {
+    pub(crate) fn whose(&self, key: u32) -> Whose {
         let cell = (key >> self.shift) as usize;
         let (from, to) = (self.index[cell] as usize, self.index[cell + 1] as usize);
         let run = from + self.last[from..to].partition_point(|&last| last < key);
-        self.shards.get(run).copied()
+        match self.whose[run] {
+            CONTESTED => Whose::Contested,
+            shard => Whose::Shard(ShardId(shard as u8)),
+        }
     }
 
     /// How many runs there are.
@@ -78,9 +104,6 @@ impl Diff {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        size_of_val(&*self.last) + size_of_val(&*self.shards) + size_of_val(&*self.index)
+        size_of_val(&*self.last) + size_of_val(&*self.whose) + size_of_val(&*self.index)
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,93 +1,80 @@
-//! The Bloom filter over the keys that differ from the ring. Blocked: a key's bits lie in one cache line, one in each
-//! of its eight words, so that a question costs one miss whatever the answer.
-//!
-//! Keys are hashed with the finalizer of murmur3 (64 bit) under a seed.
+//! The filter before `H_diff`: which keys differ from the ring. It says yes to all of them, and to at most about one in
+//! ten thousand others. Two kinds, both hashed by murmur3 under a seed: remainders in cells, which is faster and mostly
+//! exact, and a blocked Bloom filter, which is the paper's. `benches/filters.rs` compares them with others.
 
-/// One cache line; eight bits of a key, one in each word.
-#[derive(Clone, Copy)]
-#[repr(align(64))]
-struct Block([u64; WORDS]);
+mod bloom;
+mod cells;
+pub(crate) mod murmur;
 
-const WORDS: usize = 8;
-/// Bits for each key. Measured: 1e-4 of the keys that are not in are taken for such (`tests.rs`).
-const BITS_PER_KEY: usize = 24;
+use bloom::Bloom;
+use cells::Cells;
 
-/// Odd constants that spread one hash over the eight words.
-const SALTS: [u32; WORDS] = [
-    0x47b6_137b,
-    0x4497_4d91,
-    0x8824_ad5b,
-    0xa2b7_289d,
-    0x7054_95c7,
-    0x2df1_424b,
-    0x9efc_4947,
-    0x5c6b_fb31,
-];
+use crate::ring::BATCH;
 
-/// A set of keys with about one false positive in ten thousand questions, and no false negative.
-pub(crate) struct Filter {
-    blocks: Box<[Block]>,
-    seed: u64,
+#[cfg(test)]
+mod tests;
+
+/// Which kind of filter stands before `H_diff`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FilterKind {
+    /// Cells of 16-bit remainders: 20 to 37 bits a key, exact from some 400,000 keys on.
+    #[default]
+    Cells,
+    /// A blocked Bloom filter of 24 bits a key, with 1e-4 false positives.
+    Bloom,
+}
+
+/// The filter over the keys that differ.
+pub(crate) enum Filter {
+    Cells(Cells),
+    Bloom(Bloom),
 }
 
 impl Filter {
-    /// An empty filter for `keys` keys.
-    pub(crate) fn for_keys(keys: usize, seed: u64) -> Filter {
-        let bits = size_of::<Block>() * 8;
-        // The block is chosen by 32 bits of the hash.
-        let count = (keys * BITS_PER_KEY).div_ceil(bits).clamp(1, 1 << 31);
-        Filter {
-            blocks: vec![Block([0; WORDS]); count].into_boxed_slice(),
-            seed,
-        }
-    }
-
-    #[inline]
-    pub(crate) fn insert(&mut self, key: u32) {
-        let hash = mix(u64::from(key) ^ self.seed);
-        let block = &mut self.blocks[place(hash, self.blocks.len())];
-        for (word, salt) in block.0.iter_mut().zip(SALTS) {
-            *word |= bit(hash, salt);
+    /// A filter of these keys, each once.
+    pub(crate) fn of(kind: FilterKind, keys: &[u32], seed: u64) -> Filter {
+        match kind {
+            FilterKind::Cells => Filter::Cells(Cells::of(keys, seed)),
+            FilterKind::Bloom => Filter::Bloom(Bloom::of(keys, seed)),
         }
     }
 
     /// Whether `key` may be in; `false` is certain.
     #[inline]
     pub(crate) fn may_hold(&self, key: u32) -> bool {
-        let hash = mix(u64::from(key) ^ self.seed);
-        let block = &self.blocks[place(hash, self.blocks.len())];
-        let missing = block.0.iter().zip(SALTS).fold(0, |missing, (word, salt)| {
-            missing | (bit(hash, salt) & !word)
-        });
-        missing == 0
+        match self {
+            Filter::Cells(cells) => cells.has(cells.place(key)),
+            Filter::Bloom(bloom) => bloom.may_hold(key),
+        }
+    }
+
+    /// [`may_hold`](Filter::may_hold) of at most 64 keys, a bit each. In passes without branches on what is found, so
+    /// that the cache misses of the batch overlap.
+    #[inline]
+    pub(crate) fn ask(&self, keys: &[u32]) -> u64 {
+        match self {
+            Filter::Cells(cells) => {
+                let mut places = [(0, 0, 0); BATCH];
+                for (place, &key) in places.iter_mut().zip(keys) {
+                    *place = cells.place(key);
+                }
+                bits(places[..keys.len()].iter().map(|&place| cells.has(place)))
+            }
+            Filter::Bloom(bloom) => bits(keys.iter().map(|&key| bloom.may_hold(key))),
+        }
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        size_of_val(&*self.blocks)
+        match self {
+            Filter::Cells(cells) => cells.bytes(),
+            Filter::Bloom(bloom) => bloom.bytes(),
+        }
     }
 }
 
-/// Upper half of the hash: the block.
 #[inline]
-fn place(hash: u64, blocks: usize) -> usize {
-    (((hash >> 32) * blocks as u64) >> 32) as usize
+fn bits(answers: impl Iterator<Item = bool>) -> u64 {
+    answers
+        .enumerate()
+        .fold(0, |bits, (i, yes)| bits | u64::from(yes) << i)
 }
-
-/// Lower half: the bit within a word.
-#[inline]
-fn bit(hash: u64, salt: u32) -> u64 {
-    1 << ((hash as u32).wrapping_mul(salt) >> 26)
-}
-
-/// murmur3's `fmix64`.
-#[inline]
-fn mix(mut hash: u64) -> u64 {
-    hash ^= hash >> 33;
-    hash = hash.wrapping_mul(0xff51_afd7_ed55_8ccd);
-    hash ^= hash >> 33;
-    hash = hash.wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-    hash ^ (hash >> 33)
-}
-
-#[cfg(test)]
-mod tests;

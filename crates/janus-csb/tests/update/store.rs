@@ -109,7 +109,9 @@ impl Flows for Store {
 
     fn take_moved(&mut self, sieve: &mut Sieve<'_>) {
         for flow in std::mem::take(&mut self.moved) {
-            show(flow, sieve);
+            if self.places.contains_key(&flow) {
+                show(flow, sieve);
+            }
         }
     }
 

@@ -1,0 +1,97 @@
+//! A set that keeps what identifies a key instead of bits that many keys share. The top bits of the mixed key choose a
+//! cell; the cell keeps the low 16 bits of each of its keys. With 2^16 cells and more, which some 400,000 keys need,
+//! that is the whole key (the mixing is a bijection of 32 bits) and nothing is taken for another; below that a stranger
+//! meets an equal remainder in less than one of ten thousand questions.
+
+use super::murmur::mix_32;
+
+/// Cells of consecutive remainders, found through one offset each.
+pub(crate) struct Cells {
+    offsets: Box<[u32]>,
+    /// And [`WIDE`] more, so that a whole vector can be read at any cell.
+    rest: Box<[u16]>,
+    shift: u32,
+    seed: u32,
+}
+
+/// Remainders compared at once.
+const WIDE: usize = 16;
+/// Keys to a cell on average, at most: with 16-bit remainders 6 in 65,536 strangers are taken for one of them.
+const LOAD: usize = 6;
+/// Bounds of the number of cells: 16 KiB to 64 MiB of offsets.
+const BITS: core::ops::RangeInclusive<u32> = 12..=24;
+
+impl Cells {
+    /// The set of these keys, each once.
+    pub(crate) fn of(keys: &[u32], seed: u64) -> Cells {
+        let seed = (seed ^ (seed >> 32)) as u32;
+        let bits = keys
+            .len()
+            .div_ceil(LOAD)
+            .next_power_of_two()
+            .trailing_zeros()
+            .clamp(*BITS.start(), *BITS.end());
+        let shift = u32::BITS - bits;
+        let cell = |key: u32| (mix_32(key ^ seed) >> shift) as usize;
+        let mut offsets = vec![0u32; (1 << bits) + 1].into_boxed_slice();
+        keys.iter().for_each(|&key| offsets[cell(key)] += 1);
+        let mut sum = 0;
+        for offset in &mut offsets {
+            sum += *offset;
+            *offset = sum;
+        }
+        let mut rest = vec![0; keys.len() + WIDE].into_boxed_slice();
+        for &key in keys {
+            let offset = &mut offsets[cell(key)];
+            *offset -= 1;
+            rest[*offset as usize] = mix_32(key ^ seed) as u16;
+        }
+        Cells {
+            offsets,
+            rest,
+            shift,
+            seed,
+        }
+    }
+
+    /// Where to look for `key`: from, how many, and the remainder.
+    #[inline]
+    pub(crate) fn place(&self, key: u32) -> (u32, u32, u16) {
+        let mixed = mix_32(key ^ self.seed);
+        let cell = (mixed >> self.shift) as usize;
+        let [from, to] = [self.offsets[cell], self.offsets[cell + 1]];
+        (from, to - from, mixed as u16)
+    }
+
+    /// Whether it is there. No branch depends on the answer.
+    #[inline]
+    pub(crate) fn has(&self, (from, len, rest): (u32, u32, u16)) -> bool {
+        let (from, len) = (from as usize, len as usize);
+        let mut found = any(&self.rest[from..from + WIDE], len, rest);
+        let mut done = WIDE;
+        while done < len {
+            found |= any(
+                &self.rest[from + done..from + done + WIDE],
+                len - done,
+                rest,
+            );
+            done += WIDE;
+        }
+        found
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(&*self.offsets) + size_of_val(&*self.rest)
+    }
+}
+
+#[inline]
+fn any(wide: &[u16], len: usize, rest: u16) -> bool {
+    let len = len.min(WIDE) as u16;
+    let hit = wide.iter().zip(0u16..).fold(0, |hit, (&r, i)| {
+        let equal = if r == rest { u16::MAX } else { 0 };
+        let within = if i < len { u16::MAX } else { 0 };
+        hit | (equal & within)
+    });
+    hit != 0
+}
