@@ -58,6 +58,7 @@ impl Parts {
             segments,
             half_open,
             time_wait,
+            stubs,
             timers,
         } = *stack;
         Self {
@@ -65,7 +66,7 @@ impl Parts {
             table,
             task,
             buffers,
-            other: hot + segments + half_open + time_wait + timers,
+            other: hot + segments + half_open + time_wait + stubs + timers,
         }
     }
 

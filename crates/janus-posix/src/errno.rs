@@ -93,7 +93,7 @@ impl From<Error> for Errno {
             Error::NotConnected => Errno::ENOTCONN,
             Error::BrokenPipe => Errno::EPIPE,
             Error::AddrInUse => Errno::EADDRINUSE,
-            Error::AddrNotAvailable => Errno::EADDRNOTAVAIL,
+            Error::AddrNotAvailable | Error::NoSourcePort => Errno::EADDRNOTAVAIL,
             // What the kernel says of a group or broadcast address in tcp_v4_connect.
             Error::InvalidAddress => Errno::ENETUNREACH,
             Error::NoBuffers | Error::TooManyConnections | Error::TooManyOptionSets => {

@@ -30,7 +30,7 @@ pub(crate) fn io_error(error: Error) -> io::Error {
         Error::NotConnected | Error::Stale => Kind::NotConnected,
         Error::BrokenPipe => Kind::BrokenPipe,
         Error::AddrInUse => Kind::AddrInUse,
-        Error::AddrNotAvailable => Kind::AddrNotAvailable,
+        Error::AddrNotAvailable | Error::NoSourcePort => Kind::AddrNotAvailable,
         Error::InvalidAddress | Error::InvalidOption => Kind::InvalidInput,
         Error::NoBuffers | Error::TooManyConnections | Error::TooManyOptionSets => {
             Kind::OutOfMemory

@@ -27,7 +27,7 @@ impl Stack {
             },
         };
         match self.control_packet(packet, now) {
-            Some(port) => self.later.astray.push((port, frame)),
+            Some(flow) => self.later.astray.push((flow, frame)),
             None => self.pool.free(frame.buf),
         }
     }

@@ -65,6 +65,10 @@ counters! {
     connected,
     /// Flows handed to another shard.
     forwarded,
+    /// Packets of other shards' flows that were handed on because a record here says whose they are.
+    redirected,
+    /// Source ports passed over because their packets would come to another shard.
+    ports_elsewhere,
     /// Flows that changed store while that was asked for.
     moves_told,
     /// Flows that changed store when too many had to be told; the traversal meets them where they went.

@@ -25,6 +25,8 @@ pub enum Error {
     BrokenPipe,
     /// The address and port are taken.
     AddrInUse,
+    /// No source port leads back to the shard that asks.
+    NoSourcePort,
     /// The address is not one of this interface's.
     AddrNotAvailable,
     /// The destination is not one a connection can be opened to.
@@ -54,6 +56,9 @@ impl fmt::Display for Error {
             Error::NotConnected => "the connection is not open",
             Error::BrokenPipe => "this side of the connection has been shut down",
             Error::AddrInUse => "address and port are in use",
+            Error::NoSourcePort => {
+                "no source port leads back to this core: the balancer gives it too small a part of the ring, or none"
+            }
             Error::AddrNotAvailable => "the address is not configured on this interface",
             Error::InvalidAddress => "not an address a connection can be opened to",
             Error::NoBuffers => "no packet buffer is free: raise the number of buffers",

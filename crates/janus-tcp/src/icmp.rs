@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use janus_wire::{checksum, icmpv4, ipv4, proto};
+use janus_wire::{FlowKey, checksum, icmpv4, ipv4, proto};
 
 use crate::icmp_errors::IcmpError;
 use crate::icmp_out::Report;
@@ -15,9 +15,9 @@ pub(crate) const UDP_HEADER: usize = 8;
 pub(crate) const UDP_CHECKSUM_AT: usize = 6;
 
 impl Stack {
-    /// An IP packet for one of our addresses, whole and no TCP. Gives the local port of the connection that an error
-    /// speaks of, when that is not known here.
-    pub(crate) fn control_packet(&mut self, packet: &[u8], now: Instant) -> Option<u16> {
+    /// An IP packet for one of our addresses, whole and no TCP. Gives the flow that an error
+    /// speaks of, when that is not here.
+    pub(crate) fn control_packet(&mut self, packet: &[u8], now: Instant) -> Option<FlowKey> {
         if packet.first().is_some_and(|byte| byte >> 4 == 6) {
             return self.control_packet_v6(packet, now);
         }
@@ -39,7 +39,7 @@ impl Stack {
         }
     }
 
-    fn icmpv4_arrives(&mut self, ip: &ipv4::Ipv4<'_>, now: Instant) -> Option<u16> {
+    fn icmpv4_arrives(&mut self, ip: &ipv4::Ipv4<'_>, now: Instant) -> Option<FlowKey> {
         if !icmpv4::checksum_ok(ip.payload()) {
             self.counters.dropped_checksum += 1;
             return None;
@@ -62,7 +62,7 @@ impl Stack {
         }
         let error = IcmpError::from_v4(&message)?;
         let known = self.icmp_error_arrives(&error, now);
-        (!known).then(|| error.key.local_port())
+        (!known).then_some(error.key)
     }
 }
 

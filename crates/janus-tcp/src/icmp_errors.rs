@@ -95,12 +95,12 @@ fn complaint_v4(code: u8, mtu: u16) -> Option<Complaint> {
 }
 
 impl Stack {
-    /// An error whose checksum holds. False when it quotes a flow that is not known here.
+    /// An error whose checksum holds. False when it quotes a flow that is not here.
     pub(crate) fn icmp_error_arrives(&mut self, error: &IcmpError, now: Instant) -> bool {
         self.counters.icmp_errors_in += 1;
         let hash = self.hash.flow(&error.key);
         let heeded = match self.find(&error.key, hash) {
-            None => return false,
+            None | Some(Record::Stub(_)) => return false,
             Some(Record::Connection(conn)) => self.connection_blamed(conn, error, now),
             Some(Record::HalfOpen(slot)) => self.half_open_blamed(slot, error),
             // Nothing is asked of the peer any more.

@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use janus_wire::icmpv6::{self, Message};
-use janus_wire::{Link, checksum, ipv6, proto};
+use janus_wire::{FlowKey, Link, checksum, ipv6, proto};
 
 use crate::icmp::{UDP_CHECKSUM_AT, UDP_HEADER};
 use crate::icmp_errors::IcmpError;
@@ -14,9 +14,9 @@ use crate::stack::Stack;
 use crate::time::Instant;
 
 impl Stack {
-    /// A packet from where one may come to where we listen, whole and no TCP. Gives the local port of the connection
-    /// that an error speaks of, when that is not known here.
-    pub(crate) fn control_packet_v6(&mut self, packet: &[u8], now: Instant) -> Option<u16> {
+    /// A packet from where one may come to where we listen, whole and no TCP. Gives the flow
+    /// that an error speaks of, when that is not here.
+    pub(crate) fn control_packet_v6(&mut self, packet: &[u8], now: Instant) -> Option<FlowKey> {
         let ip = ipv6::parse(packet).ok()?;
         match ip.proto {
             proto::ICMPV6 => return self.icmpv6_arrives(&ip, now),
@@ -27,7 +27,7 @@ impl Stack {
         None
     }
 
-    fn icmpv6_arrives(&mut self, ip: &ipv6::Ipv6<'_>, now: Instant) -> Option<u16> {
+    fn icmpv6_arrives(&mut self, ip: &ipv6::Ipv6<'_>, now: Instant) -> Option<FlowKey> {
         if !icmpv6::checksum_ok(ip.src, ip.dst, ip.payload()) {
             self.counters.dropped_checksum += 1;
             return None;
@@ -57,7 +57,7 @@ impl Stack {
             _ => {
                 let error = IcmpError::from_v6(&message)?;
                 let known = self.icmp_error_arrives(&error, now);
-                return (!known).then(|| error.key.local_port());
+                return (!known).then_some(error.key);
             }
         }
         None

@@ -32,6 +32,14 @@ pub trait Miss {
     /// Takes a frame that the last [`Miss::place`] sent elsewhere.
     fn forward(&mut self, frame: Frame);
 
+    /// Takes a frame of a flow that lives at shard `to` by [`Stack::add_stub`], and sees to it that the frame goes no
+    /// further should the flow be over there: its tag is to say that the newest ring known here chose `to`. Or gives
+    /// it back, and it is dropped.
+    fn redirect(&mut self, to: u16, frame: Frame) -> Option<Frame> {
+        let _ = to;
+        Some(frame)
+    }
+
     /// A segment of `flow` that came in fragments, and so to a shard that was not chosen by its flow: gives it back,
     /// with the key and tag that [`Miss::place`] decides by, if this shard is to have it, or takes it.
     fn sort(&mut self, flow: &FlowKey, frame: Frame) -> Option<Frame> {
@@ -57,8 +65,8 @@ impl Miss for Local {
 pub(crate) struct Later {
     /// Segments put together from fragments, with whose they are.
     pub(crate) segments: Vec<(FlowKey, Frame)>,
-    /// ICMP errors about flows that are not known here, with the local port.
-    pub(crate) astray: Vec<(u16, Frame)>,
+    /// ICMP errors about flows that are not here.
+    pub(crate) astray: Vec<(FlowKey, Frame)>,
     frames: Vec<Frame>,
 }
 
@@ -128,8 +136,12 @@ impl Stack {
         self.take_all(&mut ours, miss, now);
         self.later.frames = ours;
         let mut astray = core::mem::take(&mut self.later.astray);
-        for (port, frame) in astray.drain(..) {
-            match miss.place(frame.key, port, frame.tag) {
+        for (flow, frame) in astray.drain(..) {
+            if let Some(shard) = self.stub_of(&flow) {
+                self.redirect(shard, frame, miss);
+                continue;
+            }
+            match miss.place(frame.key, flow.local_port(), frame.tag) {
                 Placement::Here => {
                     self.counters.icmp_errors_ignored += 1;
                     self.pool.free(frame.buf);
@@ -178,6 +190,7 @@ impl Stack {
                 Record::Connection(i) => self.cold.prefetch(i),
                 Record::HalfOpen(i) => self.half_open.prefetch(i),
                 Record::TimeWait(i) => self.time_wait.prefetch(i),
+                Record::Stub(i) => self.stubs.prefetch(i),
             }
         }
     }
@@ -205,6 +218,11 @@ impl Stack {
                 let old = self.time_wait_arrives(slot, parsed, now);
                 if old.is_some() {
                     self.unknown(parsed, &mut frame, old, miss, now);
+                }
+            }
+            Some(Record::Stub(slot)) => {
+                if let Some(frame) = frame.take() {
+                    self.redirect(self.stubs.shard(slot), frame, miss);
                 }
             }
             None => self.unknown(parsed, &mut frame, None, miss, now),

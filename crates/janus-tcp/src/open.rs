@@ -95,7 +95,8 @@ impl Stack {
         self.listeners.get(id).map_or(0, |l| l.queue.len())
     }
 
-    /// Opens a connection. The local port is the caller's choice (it knows which shard a port leads to);
+    /// Opens a connection. The local port is the caller's choice (it knows which shard a port leads to; where any will do,
+    /// [`Stack::connect_from`] asks it);
     /// address `0.0.0.0` or `::` means the interface's own towards the peer.
     pub fn connect(
         &mut self,
@@ -121,14 +122,7 @@ impl Stack {
         if !reachable || remote.port() == 0 || local.port() == 0 {
             return Err(Error::InvalidAddress);
         }
-        let addr = match local.ip() {
-            ip if ip.is_unspecified() => self
-                .interface
-                .source_for(remote.ip())
-                .ok_or(Error::AddrNotAvailable)?,
-            ip if self.interface.is_ours(ip) => ip,
-            _ => return Err(Error::AddrNotAvailable),
-        };
+        let addr = self.own_address(local.ip(), remote.ip())?;
         let local = SocketAddr::new(addr, local.port());
         let key = FlowKey::new(remote, local).ok_or(Error::InvalidAddress)?;
         let hash = self.hash.flow(&key);

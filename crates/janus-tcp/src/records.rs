@@ -13,6 +13,8 @@ pub(crate) enum Record {
     HalfOpen(u32),
     /// A connection that is over, or whose owner is gone, waiting for its last segments to die.
     TimeWait(u32),
+    /// Another shard's flow, whose packets come here.
+    Stub(u32),
 }
 
 impl Record {
@@ -22,6 +24,7 @@ impl Record {
             Record::Connection(i) => i,
             Record::HalfOpen(i) => i | 1 << 30,
             Record::TimeWait(i) => i | 2 << 30,
+            Record::Stub(i) => i | 3 << 30,
         }
     }
 
@@ -31,7 +34,8 @@ impl Record {
         match index >> 30 {
             0 => Record::Connection(i),
             1 => Record::HalfOpen(i),
-            _ => Record::TimeWait(i),
+            2 => Record::TimeWait(i),
+            _ => Record::Stub(i),
         }
     }
 }

@@ -33,6 +33,7 @@ use crate::reorder::Reorders;
 use crate::rto;
 use crate::segment::Segments;
 use crate::send_buffer::Account;
+use crate::stub::{STUBS_MAX, Stubs};
 use crate::table::FlowTable;
 use crate::time::Instant;
 use crate::time_wait::{TimeWait, TimeWaits};
@@ -73,6 +74,8 @@ pub struct MemoryReport {
     pub half_open: usize,
     /// TIME-WAIT records.
     pub time_wait: usize,
+    /// Records of other shards' flows.
+    pub stubs: usize,
     /// Timers.
     pub timers: usize,
 }
@@ -93,6 +96,7 @@ pub struct Stack {
     pub(crate) tunings: Slab<Tuning>,
     pub(crate) half_open: HalfOpens,
     pub(crate) time_wait: TimeWaits,
+    pub(crate) stubs: Stubs,
     pub(crate) moves: Moves,
     pub(crate) listeners: Listeners,
     pub(crate) neighbors: Neighbors,
@@ -142,9 +146,12 @@ impl Stack {
     ) -> Result<Stack, MemError> {
         let interface = interface.with_link_local();
         let flows = config.max_connections.saturating_add(config.max_half_open);
+        let flows = flows
+            .saturating_add(config.max_time_wait)
+            .saturating_add(STUBS_MAX);
         Ok(Stack {
             hash: TableHash::new(secrets.table.0, secrets.table.1),
-            table: FlowTable::new(flows.saturating_add(config.max_time_wait), growth)?,
+            table: FlowTable::new(flows, growth)?,
             cold: Flows::new(config.max_connections, growth)?,
             hot: Slab::new(config.max_hot, growth)?,
             recovery: Slab::new(config.max_hot, growth)?,
@@ -154,6 +161,7 @@ impl Stack {
             half_open: HalfOpens::new(config.max_half_open, growth)?,
             time_wait: TimeWaits::new(config.max_time_wait, growth)?,
             wheel: Wheel::new(config.max_hot, growth)?,
+            stubs: Stubs::default(),
             moves: Moves::default(),
             listeners: Listeners::new(),
             neighbors: Neighbors::new(secrets.table.0 ^ secrets.table.1.rotate_left(17)),
@@ -203,6 +211,7 @@ impl Stack {
                 + self.tunings.committed_bytes(),
             half_open: self.half_open.committed_bytes(),
             time_wait: self.time_wait.committed_bytes(),
+            stubs: self.stubs.committed_bytes(),
             timers: self.wheel.committed_bytes(),
         }
     }
@@ -507,11 +516,13 @@ impl Stack {
     #[inline]
     pub(crate) fn file(&mut self, hash: u64, record: Record) -> bool {
         let (cold, half_open, time_wait) = (&self.cold, &self.half_open, &self.time_wait);
+        let stubs = &self.stubs;
         let keyed = &self.hash;
         let rehash = |index: u32| match Record::decode(index) {
             Record::Connection(i) => keyed.flow(&cold.key(i)),
             Record::HalfOpen(i) => keyed.flow(&half_open.key(i)),
             Record::TimeWait(i) => keyed.flow(&time_wait.key(i)),
+            Record::Stub(i) => keyed.flow(&stubs.key(i)),
         };
         let filed = self.table.insert(hash, record.encode(), rehash).is_ok();
         self.counters.dropped_table_full += u64::from(!filed);
@@ -534,6 +545,7 @@ impl Stack {
             }
             Record::HalfOpen(i) => self.half_open.is_for(i, key),
             Record::TimeWait(i) => self.time_wait.is_for(i, key),
+            Record::Stub(i) => self.stubs.is_for(i, key),
         }
     }
 

@@ -13,13 +13,15 @@ use crate::flows::Family;
 use crate::stack::Stack;
 
 /// The parts of the visit, in order. A cursor is a part's number above the place in it.
-const PARTS: [(Store, Family); 6] = [
+const PARTS: [(Store, Family); 8] = [
     (Store::HalfOpen, Family::V4),
     (Store::HalfOpen, Family::V6),
     (Store::Connections, Family::V4),
     (Store::Connections, Family::V6),
     (Store::TimeWait, Family::V4),
     (Store::TimeWait, Family::V6),
+    (Store::Stubs, Family::V4),
+    (Store::Stubs, Family::V6),
 ];
 
 #[derive(Clone, Copy)]
@@ -27,6 +29,7 @@ enum Store {
     HalfOpen,
     Connections,
     TimeWait,
+    Stubs,
 }
 
 impl Stack {
@@ -53,6 +56,7 @@ impl Stack {
                     self.cold.see(family, range, open, &mut see)
                 }
                 Store::TimeWait => self.time_wait.store().see(family, range, any, &mut see),
+                Store::Stubs => self.stubs.see(family, range, &mut see),
             };
             if end < self.places_in(store, family) {
                 return Some((part as u64) << 32 | u64::from(end));
@@ -71,12 +75,13 @@ impl Stack {
             Store::HalfOpen => self.half_open.store().places_of(family),
             Store::Connections => self.cold.places_of(family),
             Store::TimeWait => self.time_wait.store().places_of(family),
+            Store::Stubs => self.stubs.places_of(family),
         }
     }
 
     /// Flows held; connections that are over and have not been let go of are counted too.
     pub fn flows_held(&self) -> usize {
-        let records = self.half_open.len() + self.time_wait.len();
+        let records = self.half_open.len() + self.time_wait.len() + self.stubs();
         records + self.cold.len()
     }
 }

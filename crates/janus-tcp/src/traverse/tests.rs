@@ -26,6 +26,7 @@ fn stage_of(stack: &Stack, key: &FlowKey) -> Option<u8> {
             Record::HalfOpen(_) => 0,
             Record::Connection(_) => 1,
             Record::TimeWait(_) => 2,
+            Record::Stub(_) => unreachable!("nobody made one"),
         })
 }
 

@@ -1,0 +1,101 @@
+//! How long a shard takes to look at all its flows for an update of the balancer, over the engine's real stores: IPv4
+//! connections that were opened by a handshake, served one request and are idle since. `see=nothing` is the visit alone,
+//! `see=key` adds the Toeplitz hash of each flow, `see=owner` the look-up of its shard, and keeps those of others. The
+//! visit is made of slices, as in the loop; the longest is told too.
+
+mod support;
+
+use janus_csb::{Ring, ShardId};
+use janus_tcp::Stack;
+use janus_wire::{FlowKey, MICROSOFT_KEY, Toeplitz};
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+use support::Scale;
+use support::engine::Engine;
+use support::report::Report;
+
+/// Places looked at in a slice.
+const SLICE: usize = 4_096;
+const ME: ShardId = ShardId(0);
+/// Points of this shard and of another: one flow in sixteen or so is to be reported.
+const WEIGHTS: [u16; 2] = [240, 16];
+
+fn main() {
+    let scale = Scale::get();
+    let held_counts: &[u32] = scale.pick(
+        &[1_000],
+        &[1_000_000],
+        &[1_000_000, 4_000_000, 10_000_000, 20_000_000],
+    );
+    let runs = scale.pick(1, 5, 9);
+    let mut report = Report::new("traverse");
+    let toeplitz = Toeplitz::new(&MICROSOFT_KEY);
+    let ring = Ring::weighted(&WEIGHTS, 7).expect("points enough");
+    for &held in held_counts {
+        let (mut engine, plan) = Engine::start(held);
+        engine.open(&plan, held);
+        engine.quiesce(&plan, held);
+        let stack = &engine.stack;
+        let hash = |flow: &FlowKey| match flow {
+            FlowKey::V4(flow) => toeplitz.hash_arriving_v4(flow),
+            FlowKey::V6(flow) => toeplitz.hash_arriving_v6(flow),
+        };
+        let mut kept: Vec<(u32, u128)> = Vec::with_capacity(held as usize / 8);
+        let mut passes = [const { Vec::new() }; 3];
+        for _ in 0..runs {
+            passes[0].push(pass(stack, held, |flow| {
+                black_box(flow.local_port());
+            }));
+            let mut sum = 0;
+            passes[1].push(pass(stack, held, |flow| sum ^= hash(flow)));
+            black_box(sum);
+            kept.clear();
+            passes[2].push(pass(stack, held, |flow| {
+                let key = hash(flow);
+                if ring.owner(key) != ME {
+                    kept.push((key, name(flow)));
+                }
+            }));
+        }
+        for (see, passes) in ["nothing", "key", "owner"].into_iter().zip(&passes) {
+            let params = [("flows", held.into()), ("see", see.into())];
+            let times: Vec<f64> = passes.iter().map(|p| p.0.as_secs_f64() * 1e3).collect();
+            report.median("visit_ms", &times, "ms", &params);
+            // Of the longest slices the median: on a machine that others use, one in thousands waits for them.
+            let longest: Vec<f64> = passes.iter().map(|p| p.1.as_secs_f64() * 1e6).collect();
+            report.median("slice_us_max", &longest, "us", &params);
+        }
+        report.row(
+            "kept",
+            kept.len() as f64,
+            "count",
+            &[("flows", held.into())],
+        );
+    }
+    report.finish();
+}
+
+fn name(flow: &FlowKey) -> u128 {
+    match flow {
+        FlowKey::V4(flow) => u128::from(flow.addresses()) << 32 | u128::from(flow.ports()),
+        FlowKey::V6(_) => unreachable!("the far end speaks IPv4"),
+    }
+}
+
+/// One visit: how long it took, and its longest slice.
+fn pass(stack: &Stack, held: u32, mut see: impl FnMut(&FlowKey)) -> (Duration, Duration) {
+    let (mut cursor, mut longest, mut flows) = (Some(0), Duration::ZERO, 0u32);
+    let start = Instant::now();
+    let mut before = start;
+    while let Some(from) = cursor {
+        cursor = stack.visit_flows(from, SLICE, |flow| {
+            flows += 1;
+            see(flow);
+        });
+        let now = Instant::now();
+        longest = longest.max(now - before);
+        before = now;
+    }
+    assert_eq!(flows, held, "all that are held, and no others");
+    (start.elapsed(), longest)
+}
