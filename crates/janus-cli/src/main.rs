@@ -1,7 +1,8 @@
-//! The `janus` command: look at a machine, serve a folder, run scripts. One file a subcommand; this one only reads the command line.
+//! The `janus` command: look at a machine, serve a folder, run scripts, ask the balancer. One file a subcommand; this one only reads the command line.
 
 #![forbid(unsafe_code)]
 
+mod csb;
 mod doctor;
 mod serve;
 mod sim;
@@ -20,6 +21,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Ask the balancer's planner what it would do.
+    Csb(csb::Args),
     /// Say what this machine can do for Janus, and how to enable what is missing.
     Doctor,
     /// Serve a folder (or a greeting) over HTTP, from memory.
@@ -30,6 +33,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
+        Command::Csb(args) => csb::run(&args),
         Command::Doctor => Ok(doctor::run()),
         Command::Serve(args) => serve::run(args),
         Command::Sim(args) => sim::run(&args),

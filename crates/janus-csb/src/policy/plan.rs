@@ -156,7 +156,7 @@ impl Planned {
     }
 
     /// The part of the load that changes hands.
-    pub(super) fn load_moved(&self) -> f64 {
+    pub fn load_moved(&self) -> f64 {
         self.load_moved
     }
 
