@@ -25,7 +25,8 @@ fn main() {
     let held_counts: &[u32] = scale.pick(
         &[1_000],
         &[1_000_000],
-        &[1_000_000, 4_000_000, 10_000_000, 20_000_000],
+        // The far end has tuples for a little more.
+        &[1_000_000, 4_000_000, 10_000_000, 15_000_000],
     );
     let runs = scale.pick(1, 5, 9);
     let mut report = Report::new("traverse");

@@ -69,9 +69,9 @@ counters! {
     redirected,
     /// Source ports passed over because their packets would come to another shard.
     ports_elsewhere,
-    /// Flows that changed store while that was asked for.
+    /// Flows that changed store while an update was on, and were remembered.
     moves_told,
-    /// Flows that changed store when too many had to be told; the traversal meets them where they went.
+    /// Flows that changed store when too many were remembered; the visit meets them where they went.
     moves_untold,
     /// Dropped: headers that do not parse.
     dropped_malformed,

@@ -40,11 +40,16 @@ impl Stack {
         self.moves.on = on;
     }
 
-    /// Sees the flows that have changed store since the last call. To be called every turn: no more than [`MOVES_MAX`]
-    /// are remembered.
-    pub fn take_moved(&mut self, see: impl FnMut(&FlowKey)) {
-        self.moves.flows.iter().for_each(see);
-        self.moves.flows.clear();
+    /// Sees the flows that have changed store since the last call and are still held: one that has ended meanwhile may
+    /// have begun anew at another shard. To be called every turn: no more than [`MOVES_MAX`] are remembered.
+    pub fn take_moved(&mut self, mut see: impl FnMut(&FlowKey)) {
+        let mut flows = core::mem::take(&mut self.moves.flows);
+        for flow in flows.drain(..) {
+            if self.find(&flow, self.hash.flow(&flow)).is_some() {
+                see(&flow);
+            }
+        }
+        self.moves.flows = flows;
     }
 
     /// The flow's record is in another store now.

@@ -41,6 +41,17 @@ fn each_way_from_store_to_store_is_told_once() {
 }
 
 #[test]
+fn what_has_ended_meanwhile_is_not_told() {
+    let mut pair = Pair::new(&Config::default(), 1);
+    pair.b.stack.track_moves(true);
+    let (_, first) = pair.open(40_000);
+    pair.open(40_001);
+    pair.b.stack.abort(pair.now, first);
+    assert_eq!(told(&mut pair.b.stack), [40_001]);
+    assert_eq!(pair.b.stack.counters().moves_told, 2);
+}
+
+#[test]
 fn nothing_is_kept_while_nobody_asks() {
     let mut pair = Pair::new(&Config::default(), 1);
     pair.open(40_000);
