@@ -60,6 +60,12 @@ impl IoEnd {
         }
     }
 
+    /// Whether there is a newer steering to adopt.
+    #[inline]
+    pub fn is_behind(&self) -> bool {
+        self.reader.is_behind()
+    }
+
     /// Before the thread sleeps: see [`Reader::park`].
     pub fn park(&mut self) {
         self.reader.park();

@@ -186,10 +186,7 @@ impl Reader {
     /// batch began with it ends with. One relaxed load when nothing is new, and never a wait.
     #[inline]
     pub fn refresh(&mut self) -> bool {
-        if self.shared.version.load(Ordering::Relaxed) == self.seen {
-            return false;
-        }
-        self.adopt()
+        self.is_behind() && self.adopt()
     }
 
     #[cold]
@@ -211,6 +208,13 @@ impl Reader {
         self.adopted.0.store(self.seen, Ordering::Release);
         drop(slot);
         true
+    }
+
+    /// Whether [`refresh`](Reader::refresh) has something to adopt: asked before a thread sleeps, when whoever publishes
+    /// rings it already.
+    #[inline]
+    pub fn is_behind(&self) -> bool {
+        self.shared.version.load(Ordering::Relaxed) != self.seen
     }
 
     /// Before the thread sleeps, between two batches: gives the steering back, so that nobody waits for this reader

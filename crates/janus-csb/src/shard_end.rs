@@ -58,6 +58,12 @@ impl ShardEnd {
         self.reader.refresh()
     }
 
+    /// Whether there is a newer steering to adopt.
+    #[inline]
+    pub fn is_behind(&self) -> bool {
+        self.reader.is_behind()
+    }
+
     /// Before the thread sleeps: see [`Reader::park`]. An update that wants something of this shard waits until it
     /// wakes, so whoever drives the balancer rings its bell.
     pub fn park(&mut self) {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use janus_csb::ShardId;
 use janus_mem::{Frame, LENT, Pool};
 
 use crate::batch::BURST;
@@ -24,6 +25,7 @@ pub(crate) const LINKS_MAX: usize = 256;
 
 /// A shard's sending side, as its I/O core sees it.
 pub(crate) struct ShardLink {
+    shard: ShardId,
     pub(crate) tx: Consumer<Frame>,
     pub(crate) done: Producer<Frame>,
     pub(crate) bell: Unparker,
@@ -35,8 +37,14 @@ pub(crate) struct ShardLink {
 }
 
 impl ShardLink {
-    pub(crate) fn new(tx: Consumer<Frame>, done: Producer<Frame>, bell: Unparker) -> Self {
+    pub(crate) fn new(
+        shard: ShardId,
+        tx: Consumer<Frame>,
+        done: Producer<Frame>,
+        bell: Unparker,
+    ) -> Self {
         Self {
+            shard,
             tx,
             done,
             bell,
@@ -94,6 +102,7 @@ impl IoCore {
 
     /// One burst each way. How many frames moved.
     pub fn turn(&mut self) -> usize {
+        self.dispatcher.steerer.refresh();
         self.queue.rx_burst(&mut self.pool, &mut self.burst);
         let received = self.burst.len();
         self.dispatcher
@@ -119,12 +128,18 @@ impl IoCore {
         self.dispatcher.counters.slept.add(1);
         let ready = !self.queue.arm();
         let fd = self.queue.wait_fd();
+        let (links, steerer) = (&self.links, &mut self.dispatcher.steerer);
         let has_work = || {
-            ready
+            let waits = ready
                 || stop.load(Ordering::Relaxed)
-                || self.links.iter().any(|link| {
+                || steerer.is_behind()
+                || links.iter().any(|link| {
                     !link.tx.is_empty() || !link.backlog.is_empty() || !link.owed.is_empty()
-                })
+                });
+            if !waits {
+                steerer.park();
+            }
+            waits
         };
         self.parker.park(fd.as_slice(), Some(SLEEP_MAX), has_work)?;
         Ok(())
@@ -136,11 +151,13 @@ impl IoCore {
             let link = &mut self.links[index];
             if link.owed.is_empty() {
                 let backlog = &mut link.backlog;
+                let kept = backlog.len();
                 link.tx.pop_each(backlog.room(), |mut frame| {
                     // The device may finish frames of several shards together: the tag says whose they are.
                     frame.tag = frame.tag & LENT | u16::from(index as u8) << 8;
                     let _ = backlog.push(frame);
                 });
+                self.dispatcher.steerer.learn(&backlog[kept..], link.shard);
             }
             let before = link.backlog.len();
             // Also with nothing to send: the device may have finished earlier frames.

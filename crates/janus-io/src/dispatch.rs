@@ -57,7 +57,7 @@ impl Lane {
 
 /// Sorts bursts by shard.
 pub(crate) struct Dispatcher {
-    steerer: Steerer,
+    pub(crate) steerer: Steerer,
     /// By shard; `None` for the one that keeps its own frames.
     lanes: Vec<Option<Lane>>,
     pub(crate) counters: Arc<IoCounters>,
@@ -72,12 +72,11 @@ impl Dispatcher {
         }
     }
 
-    /// Hands a burst over; frames of the shard without a lane go to `mine`.
+    /// Hands a burst over, steered by what was adopted last; frames of the shard without a lane go to `mine`.
     pub(crate) fn dispatch(&mut self, burst: &mut Batch, pool: &mut Pool, mine: &mut Vec<Frame>) {
         if burst.is_empty() {
             return;
         }
-        self.steerer.refresh();
         self.counters.received.add(burst.len() as u64);
         let mut routes = [Route::Every; BURST];
         self.steerer.route_burst(burst, &mut routes);

@@ -167,6 +167,19 @@ impl<T: Send> Receiver<T> {
         slot.turn.load(Ordering::Acquire) != self.head.wrapping_add(1)
     }
 
+    /// How far the senders have come, those included that are still writing: a mark for
+    /// [`has_passed`](Self::has_passed). What a sender had put in before it said so in another way is before the mark.
+    #[must_use]
+    pub fn mark(&self) -> u32 {
+        self.shared.tail.load(Ordering::Relaxed)
+    }
+
+    /// Whether everything before `mark` has been taken.
+    #[must_use]
+    pub fn has_passed(&self, mark: u32) -> bool {
+        self.head.wrapping_sub(mark).cast_signed() >= 0
+    }
+
     /// Items claimed and not yet taken: an upper bound of what waits.
     #[must_use]
     pub fn waiting(&self) -> usize {

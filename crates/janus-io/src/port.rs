@@ -36,6 +36,7 @@ enum Kind {
 
 /// Combined placement: the shard polls a queue.
 struct Own {
+    shard: ShardId,
     queue: Box<dyn Queue>,
     dispatcher: Dispatcher,
     burst: Batch,
@@ -76,6 +77,9 @@ impl Port {
     /// to the neighbours. Less than two bursts in all.
     pub fn receive(&mut self, pool: &mut Pool, frames: &mut Vec<Frame>) {
         let before = frames.len();
+        if let Kind::Own(own) = &mut self.kind {
+            own.dispatcher.steerer.refresh();
+        }
         // A ring may give at most its share, so that it starves neither the others nor the own queue.
         let own = usize::from(matches!(self.kind, Kind::Own(_)));
         let share = BURST / (self.from.len() + own).clamp(1, 4);
@@ -152,6 +156,43 @@ impl Port {
         completions || self.from.iter().any(|ring| !ring.is_empty())
     }
 
+    /// Between two calls of [`receive`](Self::receive): adopts a newer steering, where this shard steers. `receive` does
+    /// it too.
+    pub fn refresh(&mut self) {
+        if let Kind::Own(own) = &mut self.kind {
+            own.dispatcher.steerer.refresh();
+        }
+    }
+
+    /// Whether this shard steers and there is a newer steering to adopt.
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        match &self.kind {
+            Kind::Own(own) => own.dispatcher.steerer.is_behind(),
+            Kind::Remote(_) => false,
+        }
+    }
+
+    /// The shard sleeps now: nobody waits until it adopts a newer steering.
+    pub fn park(&mut self) {
+        if let Kind::Own(own) = &mut self.kind {
+            own.dispatcher.steerer.park();
+        }
+    }
+
+    /// How far other cores have come in the rings to this shard.
+    pub fn mark(&self, marks: &mut Vec<u32>) {
+        marks.clear();
+        marks.extend(self.from.iter().map(Consumer::mark));
+    }
+
+    /// Whether everything has been received that was in the rings when these marks were taken.
+    #[must_use]
+    pub fn has_passed(&self, marks: &[u32]) -> bool {
+        let mut rings = self.from.iter().zip(marks);
+        rings.all(|(ring, &mark)| ring.has_passed(mark))
+    }
+
     /// Frames waiting in the rings to this shard: the queue depth a balancer looks at.
     pub fn depth(&mut self) -> usize {
         self.from.iter_mut().map(Consumer::waiting).sum()
@@ -163,6 +204,7 @@ impl Own {
         // At least one turn, so that a device that finishes later is asked.
         loop {
             let fits = self.backlog.room().min(frames.len());
+            self.dispatcher.steerer.learn(&frames[..fits], self.shard);
             self.backlog.extend(frames.drain(..fits));
             let before = self.backlog.len();
             self.queue.tx_burst(pool, &mut self.backlog, &mut self.done);
@@ -185,13 +227,13 @@ impl Own {
 pub fn split(
     queues: Vec<Box<dyn Queue>>,
     pools: Vec<Pool>,
-    steerer: &Steerer,
+    steerers: Vec<Steerer>,
     shards: &[Unparker],
     depth: u32,
 ) -> io::Result<(Vec<IoCore>, Vec<Port>)> {
     assert!(
-        !queues.is_empty() && queues.len() == pools.len(),
-        "each I/O core has one queue and one pool"
+        !queues.is_empty() && queues.len() == pools.len() && queues.len() == steerers.len(),
+        "each I/O core has one queue, one pool and one steerer"
     );
     assert!(
         (1..=LINKS_MAX).contains(&shards.len()),
@@ -201,7 +243,8 @@ pub fn split(
     let mut from: Vec<Vec<Consumer<Frame>>> = shards.iter().map(|_| Vec::new()).collect();
     let mut remotes: Vec<Option<Remote>> = shards.iter().map(|_| None).collect();
     let mut io_cores = Vec::new();
-    for (core, (queue, pool)) in queues.into_iter().zip(pools).enumerate() {
+    let polled = queues.into_iter().zip(pools).zip(steerers);
+    for (core, ((queue, pool), steerer)) in polled.enumerate() {
         let parker = Parker::new()?;
         let mut lanes = Vec::new();
         let mut links = Vec::new();
@@ -213,7 +256,8 @@ pub fn split(
                 let (tx, tx_here) = ring(depth);
                 // All that the shard's sending ring and the core's backlog hold can come back before it looks.
                 let (done_here, done) = ring(2 * depth);
-                links.push(ShardLink::new(tx_here, done_here, bell.clone()));
+                let id = ShardId(shard as u8);
+                links.push(ShardLink::new(id, tx_here, done_here, bell.clone()));
                 remotes[shard] = Some(Remote {
                     caps: queue.caps().clone(),
                     tx,
@@ -225,7 +269,7 @@ pub fn split(
         io_cores.push(IoCore::new(
             queue,
             pool,
-            Dispatcher::new(steerer.clone(), lanes),
+            Dispatcher::new(steerer, lanes),
             links,
             parker,
         ));
@@ -243,13 +287,13 @@ pub fn split(
 #[must_use]
 pub fn combined(
     queues: Vec<Box<dyn Queue>>,
-    steerer: &Steerer,
+    steerers: Vec<Steerer>,
     shards: &[Unparker],
     depth: u32,
 ) -> Vec<Port> {
     assert!(
-        !queues.is_empty() && queues.len() == shards.len(),
-        "each shard has one queue"
+        !queues.is_empty() && queues.len() == shards.len() && queues.len() == steerers.len(),
+        "each shard has one queue and one steerer"
     );
     assert!(
         shards.len() <= 1 + usize::from(u8::MAX),
@@ -258,7 +302,7 @@ pub fn combined(
     );
     let mut from: Vec<Vec<Consumer<Frame>>> = shards.iter().map(|_| Vec::new()).collect();
     let mut ports = Vec::new();
-    for (me, queue) in queues.into_iter().enumerate() {
+    for (me, (queue, steerer)) in queues.into_iter().zip(steerers).enumerate() {
         let lane = |(shard, bell): (usize, &Unparker)| {
             (shard != me).then(|| {
                 let (producer, consumer) = ring(depth);
@@ -267,8 +311,9 @@ pub fn combined(
             })
         };
         let lanes = shards.iter().enumerate().map(lane).collect();
-        let dispatcher = Dispatcher::new(steerer.clone(), lanes);
+        let dispatcher = Dispatcher::new(steerer, lanes);
         let own = Own {
+            shard: ShardId(me as u8),
             queue,
             dispatcher,
             burst: Batch::new(),

@@ -464,6 +464,19 @@ impl<T> Consumer<T> {
         self.waiting_seen()
     }
 
+    /// How far the producer has come: a mark for [`has_passed`](Self::has_passed).
+    #[inline]
+    pub fn mark(&self) -> u32 {
+        self.shared.header().tail.load(Ordering::Acquire)
+    }
+
+    /// Whether everything that had been put in when `mark` was taken has been taken out.
+    #[inline]
+    #[must_use]
+    pub fn has_passed(&self, mark: u32) -> bool {
+        self.head.wrapping_sub(mark).cast_signed() >= 0
+    }
+
     #[inline]
     fn waiting_seen(&self) -> usize {
         (self.tail_seen.wrapping_sub(self.head) as usize).min(self.capacity())

@@ -2,11 +2,14 @@
 //! names for it. It decides and marks the frame; it moves nothing. What a shard does with a flow it does not know is
 //! the walk, in `janus-csb`.
 
-use janus_csb::{Reader, ShardId, Tag};
+mod flow;
+
+use janus_csb::{FlowId, Held, IoEnd, ShardId, Steering};
 use janus_mem::Frame;
-use janus_wire::{Class, Link, Toeplitz, classify};
+use janus_wire::{Class, FlowNames, Link, Toeplitz, classify};
 
 use crate::batch::BURST;
+use flow::{answered, flow_of};
 
 /// Where a frame goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,12 +31,14 @@ pub enum Cause {
     Unknown,
 }
 
-/// Decides for one core. Each has its own: the hash tables stay in its cache and the reader is for one thread.
-#[derive(Clone)]
+/// Decides for one core. Each has its own: the hash tables stay in its cache and the balancer's end is for one thread.
 pub struct Steerer {
     toeplitz: Toeplitz,
-    reader: Reader,
+    names: FlowNames,
+    end: IoEnd,
     link: Link,
+    /// Called when a newer steering was adopted: who drives the balancer may wait for that.
+    control: Option<Box<dyn Fn() + Send>>,
 }
 
 /// What the passes over a burst keep for each frame.
@@ -44,26 +49,73 @@ struct Scratch {
 }
 
 impl Steerer {
-    /// Steers frames of `link` by what `reader` sees published; `toeplitz` must be the one the NIC and the stacks use.
+    /// Steers frames of `link` by what `end` sees published; `toeplitz` must be the one the NIC and the stacks use, and
+    /// `names` the ones of the shards.
     #[must_use]
-    pub fn new(toeplitz: Toeplitz, reader: Reader, link: Link) -> Self {
+    pub fn new(toeplitz: Toeplitz, names: FlowNames, end: IoEnd, link: Link) -> Self {
         Self {
             toeplitz,
-            reader,
+            names,
+            end,
             link,
+            control: None,
         }
+    }
+
+    /// Calls `control` whenever a newer steering was adopted.
+    #[must_use]
+    pub fn telling(mut self, control: Box<dyn Fn() + Send>) -> Self {
+        self.control = Some(control);
+        self
     }
 
     /// Between bursts: adopts a newer steering if there is one. Never waits.
     #[inline]
     pub fn refresh(&mut self) -> bool {
-        self.reader.refresh()
+        let adopted = self.end.refresh();
+        if adopted && let Some(control) = &self.control {
+            control();
+        }
+        adopted
+    }
+
+    /// Whether there is a newer steering to adopt.
+    #[inline]
+    pub(crate) fn is_behind(&self) -> bool {
+        self.end.is_behind()
+    }
+
+    /// Before the core sleeps: nobody waits for it then. It must [`refresh`](Self::refresh) before it decides again.
+    pub(crate) fn park(&mut self) {
+        self.end.park();
     }
 
     /// The steering in use.
     #[must_use]
-    pub fn reader(&self) -> &Reader {
-        &self.reader
+    pub fn steering(&self) -> &Steering {
+        self.end.steering()
+    }
+
+    /// `owner` sends these: while an update is pending, the flows whose SYN-ACKs are among them are known to be its.
+    #[inline]
+    pub(crate) fn learn(&mut self, frames: &[Frame], owner: ShardId) {
+        if !frames.is_empty() && self.end.steering().is_pending() {
+            self.learn_pending(frames, owner);
+        }
+    }
+
+    #[cold]
+    fn learn_pending(&mut self, frames: &[Frame], owner: ShardId) {
+        for frame in frames {
+            if let Some(flow) = answered(frame.data(), self.link) {
+                let held = Held {
+                    key: self.toeplitz.hash_arriving(&flow),
+                    port: flow.local_port(),
+                    id: FlowId(self.names.of(&flow)),
+                };
+                self.end.learn(held, owner);
+            }
+        }
     }
 
     /// Decides for one frame and puts key and tag into it.
@@ -99,15 +151,17 @@ impl Steerer {
             ports,
             owners,
         } = &mut scratch;
-        let tag: Tag = self.reader.current().look_up_batch(
-            &keys[..count],
-            &ports[..count],
-            &mut owners[..count],
-        );
-        for ((frame, route), owner) in frames.iter_mut().zip(routes).zip(owners) {
+        let name = |i: usize| {
+            let frame: &Frame = &frames[i];
+            let flow = flow_of(frame.data(), self.link);
+            FlowId(flow.map_or(0, |flow| self.names.of(&flow)))
+        };
+        let (keys, ports, owners) = (&keys[..count], &ports[..count], &mut owners[..count]);
+        let tags = self.end.look_up_batch(keys, ports, name, owners);
+        for (i, ((frame, route), owner)) in frames.iter_mut().zip(routes).zip(owners).enumerate() {
             if let Route::Shard(shard) = route {
                 *shard = *owner;
-                frame.tag = tag.bits();
+                frame.tag = tags.get(i).bits();
             }
         }
     }

@@ -2,9 +2,11 @@
 
 use std::net::Ipv4Addr;
 
-use janus_csb::{Publisher, Ring, Steering};
+use janus_csb::{Balancer, Limits, Ring};
 use janus_mem::{Depot, Frame, Growth, Pool};
-use janus_wire::{Link, MICROSOFT_KEY, MacAddr, SeqNum, Toeplitz, arp, ethernet, ipv4, proto, tcp};
+use janus_wire::{
+    FlowNames, Link, MICROSOFT_KEY, MacAddr, SeqNum, Toeplitz, arp, ethernet, ipv4, proto, tcp,
+};
 
 use crate::steer::Steerer;
 
@@ -111,9 +113,20 @@ pub(crate) fn mark(bytes: &[u8], link: Link) -> u32 {
     tcp::parse(ip.payload()).unwrap().0.seq.0
 }
 
+/// A balancer over `shards` shards.
+pub(crate) fn balancer(shards: usize) -> Balancer {
+    Balancer::new(Ring::uniform(shards, 64, 1), Limits::default())
+}
+
+/// A steerer of this balancer.
+pub(crate) fn steerer_of(balancer: &mut Balancer, link: Link) -> Steerer {
+    let toeplitz = Toeplitz::new(&MICROSOFT_KEY);
+    Steerer::new(toeplitz, FlowNames::new([1, 2]), balancer.io_end(), link)
+}
+
 /// A steerer over `shards` shards, and the writer of its steering.
-pub(crate) fn steerer(shards: usize, link: Link) -> (Publisher, Steerer) {
-    let publisher = Publisher::new(Steering::new(Ring::uniform(shards, 64, 1)));
-    let steerer = Steerer::new(Toeplitz::new(&MICROSOFT_KEY), publisher.reader(), link);
-    (publisher, steerer)
+pub(crate) fn steerer(shards: usize, link: Link) -> (Balancer, Steerer) {
+    let mut balancer = balancer(shards);
+    let steerer = steerer_of(&mut balancer, link);
+    (balancer, steerer)
 }

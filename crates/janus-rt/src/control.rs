@@ -3,8 +3,12 @@
 //!
 //! `main` runs once per core, so the same `bind` is met once per core, at slightly different moments. A port begins to
 //! serve when it is known who listens: every core has bound it, or has shown by waiting for something else that it
-//! will not. Until then `bind(..).await` waits; so a bind that returned means that connections arrive.
+//! will not. Until then `bind(..).await` waits; so a bind that returned means that connections arrive. A core may bind a
+//! port that serves already, and let go of it while others go on: each is an update of the steering, which moves no
+//! living connection.
 
+pub(crate) mod conductor;
+pub(crate) mod desk;
 mod front;
 #[cfg(test)]
 mod tests;
@@ -27,8 +31,11 @@ const PORTS_MAX: usize = 4096;
 pub(crate) trait Front: Send {
     /// Takes the port of `address` outside (0: any) before anyone serves it. Answers the port taken, or 0 for "you choose".
     fn open(&mut self, address: SocketAddr) -> io::Result<u16>;
-    /// From now on `port` belongs to `cores`.
-    fn serve(&mut self, port: u16, cores: &[u8]);
+    /// `port` is to belong to `cores`, and to nobody if there are none. True: it does; false: [`Control::served`] will
+    /// be told. `no_flows` says that no connection can be in the way.
+    fn steer(&mut self, port: u16, cores: &[u8], no_flows: bool) -> bool;
+    /// Clients may come to `port`.
+    fn serve(&mut self, port: u16);
     /// Nobody listens on `port` any more.
     fn close(&mut self, port: u16);
 }
@@ -52,13 +59,14 @@ struct Waiter {
 
 struct Port {
     address: SocketAddr,
-    /// Bound as port 0; another core's port 0 may join it until it serves.
+    /// Bound as port 0; another core's port 0 may join it until it is announced.
     dynamic: bool,
-    serving: bool,
     /// Cores with a listener now.
     bound: Vec<u8>,
-    /// Cores the steering was told of; a listener may leave and come back among them.
-    published: Vec<u8>,
+    /// Cores the steering was told of, or is being told; empty until it is known who listens.
+    announced: Vec<u8>,
+    /// Cores among which new connections are shared out.
+    served: Vec<u8>,
     /// At most one per bind in flight, so bounded by cores.
     waiters: Vec<Waiter>,
 }
@@ -75,6 +83,8 @@ pub(crate) struct Control {
     state: Mutex<State>,
     /// Every main has been polled as far as it goes without waiting.
     begun: AtomicBool,
+    /// A connection has been opened, or may have been.
+    opened: AtomicBool,
 }
 
 impl Control {
@@ -88,7 +98,23 @@ impl Control {
         Control {
             state: Mutex::new(state),
             begun: AtomicBool::new(false),
+            opened: AtomicBool::new(false),
         }
+    }
+
+    /// A core is about to open a connection: from now on flows may be in the way of a change.
+    #[inline]
+    pub(crate) fn opens(&self) {
+        if !self.opened.load(Ordering::Relaxed) {
+            // Under the lock: a change that found no flows is made before the first of them.
+            let _state = self.lock();
+            self.opened.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// To be asked with the lock held.
+    fn no_flows(&self) -> bool {
+        !self.begun.load(Ordering::Relaxed) && !self.opened.load(Ordering::Relaxed)
     }
 
     /// Enters `core` as a listener on `address`; answers the port (chosen when `address` says 0).
@@ -109,7 +135,8 @@ impl Control {
         waker: &Waker,
     ) -> Poll<()> {
         let mut state = self.lock();
-        let Some(entry) = state.ports.get_mut(&port).filter(|entry| !entry.serving) else {
+        let waits = |entry: &&mut Port| !entry.served.contains(&core);
+        let Some(entry) = state.ports.get_mut(&port).filter(waits) else {
             return Poll::Ready(());
         };
         match entry
@@ -125,8 +152,9 @@ impl Control {
             }),
         }
         // The caller's own main reports itself through `main_waits`; a bind in a spawned task changes nothing there.
-        let woken = state.settle();
-        let serves = state.ports.get(&port).is_none_or(|entry| entry.serving);
+        let woken = state.settle(self.no_flows());
+        let entry = state.ports.get(&port);
+        let serves = entry.is_none_or(|entry| entry.served.contains(&core));
         drop(state);
         woken.into_iter().for_each(Waker::wake);
         if serves {
@@ -136,20 +164,37 @@ impl Control {
         }
     }
 
-    /// `core`'s listener on `port` is gone. The steering keeps its shape while others listen, so that no living
-    /// connection is moved; that core's share of new connections is refused meanwhile.
+    /// The steering says that these ports belong to these cores.
+    pub(crate) fn served(&self, ports: &desk::PortSets) {
+        let mut state = self.lock();
+        let mut woken = Vec::new();
+        for (&port, cores) in ports {
+            woken.extend(state.served(port, cores));
+        }
+        drop(state);
+        woken.into_iter().for_each(Waker::wake);
+    }
+
+    /// `core`'s listener on `port` is gone. Its connections live on; until the others have its share of new ones, those
+    /// are refused.
     pub(crate) fn release(&self, core: u8, port: u16) {
         let mut state = self.lock();
         let Some(entry) = state.ports.get_mut(&port) else {
             return;
         };
         entry.bound.retain(|c| *c != core);
+        entry.served.retain(|c| *c != core);
         entry.waiters.retain(|w| w.core != core);
+        let no_flows = self.no_flows();
         if entry.bound.is_empty() {
+            let announced = !entry.announced.is_empty();
             state.ports.remove(&port);
             state.front.close(port);
+            if announced {
+                state.front.steer(port, &[], no_flows);
+            }
         }
-        let woken = state.settle();
+        let woken = state.settle(no_flows);
         drop(state);
         woken.into_iter().for_each(Waker::wake);
     }
@@ -180,10 +225,12 @@ impl Control {
             return;
         }
         *main = to;
-        if state.mains.iter().all(|main| *main != Main::Running) {
+        let begins = state.mains.iter().all(|main| *main != Main::Running);
+        let woken = state.settle(self.no_flows());
+        if begins {
+            // With what has just been settled: whoever takes packets knows of it.
             self.begun.store(true, Ordering::Release);
         }
-        let woken = state.settle();
         drop(state);
         woken.into_iter().for_each(Waker::wake);
     }
@@ -215,7 +262,7 @@ impl State {
     fn bind_dynamic(&mut self, core: u8, address: SocketAddr) -> io::Result<u16> {
         let waiting = self.ports.iter_mut().find(|(_, entry)| {
             let same = entry.address.ip() == address.ip();
-            entry.dynamic && !entry.serving && same && !entry.bound.contains(&core)
+            entry.dynamic && entry.announced.is_empty() && same && !entry.bound.contains(&core)
         });
         if let Some((port, entry)) = waiting {
             entry.bound.push(core);
@@ -244,9 +291,9 @@ impl State {
         let entry = Port {
             address: SocketAddr::new(address.ip(), port),
             dynamic,
-            serving: false,
             bound: vec![core],
-            published: Vec::new(),
+            announced: Vec::new(),
+            served: Vec::new(),
             waiters: Vec::new(),
         };
         self.ports.insert(port, entry);
@@ -272,40 +319,64 @@ impl State {
     }
 
     fn main_awaits_bind(&self, core: u8) -> bool {
-        let mut waiters = self.ports.values().flat_map(|entry| &entry.waiters);
+        // Of a port that is announced already the answer is on its way.
+        let waiting = self.ports.values();
+        let waiting = waiting.filter(|entry| !entry.announced.contains(&core));
+        let mut waiters = waiting.flat_map(|entry| &entry.waiters);
         waiters.any(|waiter| waiter.core == core && waiter.from_main)
     }
 
-    /// Serves every port whose listeners are known; answers who is to be woken, outside the lock.
-    fn settle(&mut self) -> Vec<Waker> {
-        let mut woken = Vec::new();
+    /// Announces every port whose listeners are known, or have changed; answers who is to be woken, outside the lock.
+    fn settle(&mut self, no_flows: bool) -> Vec<Waker> {
         // Nobody can bind before something is answered: then all waiting ports are as complete as they get.
         let stuck = self.mains.iter().all(|main| *main != Main::Running);
-        let State {
-            front,
-            mains,
-            ports,
-            ..
-        } = self;
-        for (port, entry) in ports.iter_mut().filter(|(_, entry)| !entry.serving) {
+        let mut at_once = Vec::new();
+        for (&port, entry) in &mut self.ports {
+            entry.bound.sort_unstable();
+            let mains = &mut self.mains;
             let known =
                 |core: usize| mains[core] == Main::Settled || entry.bound.contains(&(core as u8));
-            if !stuck && !(0..mains.len()).all(known) {
+            let complete = stuck || !entry.announced.is_empty() || (0..mains.len()).all(known);
+            if entry.announced == entry.bound || !complete {
                 continue;
             }
-            entry.serving = true;
-            entry.bound.sort_unstable();
-            entry.published.clone_from(&entry.bound);
-            front.serve(*port, &entry.published);
-            for waiter in entry.waiters.drain(..) {
+            entry.announced.clone_from(&entry.bound);
+            for waiter in &entry.waiters {
                 let main = &mut mains[usize::from(waiter.core)];
                 if waiter.from_main && *main == Main::Binding {
                     *main = Main::Running;
                 }
-                woken.push(waiter.waker);
+            }
+            if self.front.steer(port, &entry.announced, no_flows) {
+                at_once.push(port);
             }
         }
+        let mut woken = Vec::new();
+        for port in at_once {
+            let cores = self.ports[&port].announced.clone();
+            woken.extend(self.served(port, &cores));
+        }
         woken
+    }
+
+    /// `port` belongs to `cores`; answers who is to be woken.
+    fn served(&mut self, port: u16, cores: &[u8]) -> Vec<Waker> {
+        let Some(entry) = self.ports.get_mut(&port) else {
+            return Vec::new();
+        };
+        let first = entry.served.is_empty();
+        let still = |core: &&u8| entry.announced.contains(core);
+        entry.served = cores.iter().filter(still).copied().collect();
+        if first && !entry.served.is_empty() {
+            self.front.serve(port);
+        }
+        let waiters = std::mem::take(&mut entry.waiters);
+        let (answered, waiting) = waiters
+            .into_iter()
+            .partition(|waiter| entry.served.contains(&waiter.core));
+        entry.waiters = waiting;
+        let answered: Vec<Waiter> = answered;
+        answered.into_iter().map(|waiter| waiter.waker).collect()
     }
 }
 
@@ -320,12 +391,6 @@ impl Port {
             return in_use(format!(
                 "port {port} is bound as {} on another core",
                 self.address
-            ));
-        }
-        if self.serving && !self.published.contains(&core) {
-            return in_use(format!(
-                "port {port} already serves on cores {:?}; core {core} came too late: bind before main first waits",
-                self.published
             ));
         }
         self.bound.push(core);

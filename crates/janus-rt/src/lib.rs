@@ -2,6 +2,7 @@
 //! One copy of `main` runs on every TCP core; each core's loop takes packets, runs TCP, polls the futures that
 //! became ready and sends what they wrote. This file only names the rooms of the crate.
 
+pub mod balance;
 mod clock;
 mod config;
 mod control;

@@ -2,6 +2,7 @@
 //! clock that only moves when told: a run is a function of its seed. Compiled for tests only. What the peers do is
 //! `peer`, what the network between does to packets is `net`; no claim is made here, those are in `tests`.
 
+pub(crate) mod hops;
 mod net;
 mod peer;
 mod rng;
@@ -14,6 +15,7 @@ use janus_io::{IoCore, wire};
 use janus_tcp::Instant;
 
 use crate::clock::Clock;
+use crate::control::conductor::Conductor;
 use crate::runtime::{BackendChoice, Builder, MainResult, Runtime};
 use crate::shard::Shard;
 use crate::{Placement, Result};
@@ -38,6 +40,7 @@ pub(crate) struct Layout {
 enum Actor {
     Shard(usize),
     IoCore(usize),
+    Control,
     Peer,
 }
 
@@ -48,6 +51,7 @@ pub(crate) struct World {
     clock: Clock,
     pub(crate) shards: Vec<Shard>,
     pub(crate) io_cores: Vec<IoCore>,
+    pub(crate) conductor: Conductor,
     pub(crate) peer: Peer,
     actors: Vec<Actor>,
     /// An actor whose turn does not come before this step: a thread that the kernel does not run.
@@ -93,14 +97,14 @@ impl World {
             .address("192.0.2.1/24")
             .backend(BackendChoice::wire(near));
         let prepared = builder.prepare(clock).expect("a runtime");
-        let (seeds, io_cores) = prepared.into_parts();
+        let (seeds, io_cores, conductor) = prepared.into_parts();
         let shards = seeds.into_iter().map(|seed| seed.grow(&main));
         let shards: Vec<Shard> = shards.collect::<Result<_>>().expect("shards");
         let peer = Peer::new(rng.next(), far);
         let actors: Vec<Actor> = (0..shards.len())
             .map(Actor::Shard)
             .chain((0..io_cores.len()).map(Actor::IoCore))
-            .chain([Actor::Peer])
+            .chain([Actor::Control, Actor::Peer])
             .collect();
         World {
             lags_until: vec![0; actors.len()],
@@ -110,6 +114,7 @@ impl World {
             clock,
             shards,
             io_cores,
+            conductor,
             peer,
             steps: 0,
             idle: 0,
@@ -159,6 +164,7 @@ impl World {
                 self.shards[at].turn()
             }
             Actor::IoCore(at) => self.io_cores[at].turn() > 0,
+            Actor::Control => self.conductor.step(),
             Actor::Peer => self.peer.turn(now),
         }
     }

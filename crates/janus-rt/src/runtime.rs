@@ -13,8 +13,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::balance::Balance;
 use crate::clock::Clock;
 use crate::config::{self, Cidr, ConfigError, Partial, Placement, PlacementName};
+use crate::control::desk::Desk;
 use crate::shard::here;
 pub use choice::BackendChoice;
 pub(crate) use ending::Ending;
@@ -55,14 +57,16 @@ impl Runtime {
     pub fn handle(&self) -> Handle {
         Handle {
             ending: self.prepared.ending(),
+            desk: self.prepared.desk(),
         }
     }
 }
 
-/// Stops a runtime, from any thread.
+/// Stops a runtime, or changes how its cores share connections, from any thread.
 #[derive(Clone)]
 pub struct Handle {
     ending: Arc<Ending>,
+    desk: Arc<Desk>,
 }
 
 impl Handle {
@@ -70,12 +74,18 @@ impl Handle {
     pub fn stop(&self) {
         self.ending.stop();
     }
+
+    /// How the cores share new connections.
+    pub fn balance(&self) -> Balance {
+        Balance::new(self.desk.clone())
+    }
 }
 
 /// The handle of the runtime this task runs in; `None` outside of one.
 pub fn handle() -> Option<Handle> {
     here::with(|here| Handle {
         ending: here.ending.clone(),
+        desk: here.desk.clone(),
     })
 }
 

@@ -4,6 +4,8 @@
 
 pub(crate) mod here;
 mod neighbours;
+mod traversal;
+mod update;
 mod waiters;
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,6 +25,7 @@ use here::Here;
 pub use neighbours::ForwardCounters;
 use neighbours::Walk;
 pub(crate) use neighbours::{Door, FORWARDS, Neighbours};
+use update::UpdateWork;
 pub(crate) use waiters::Side;
 
 /// Tasks polled in a turn before packets have theirs again.
@@ -59,6 +62,7 @@ pub(crate) struct Work {
     /// Packets are held back until the mains have begun, or until this moment (set in the first turn).
     closed_until: Option<Instant>,
     open: bool,
+    pub(crate) update: UpdateWork,
 }
 
 /// Where the shard stands in its life.
@@ -89,6 +93,7 @@ impl Work {
             phase: Phase::Serving,
             closed_until: None,
             open: false,
+            update: UpdateWork::default(),
         })
     }
 }
@@ -130,14 +135,15 @@ impl Shard {
     pub(crate) fn turn(&mut self) -> bool {
         let now = self.clock.now();
         self.here.now.set(now);
-        let arrived = self.is_open(now) && self.receive(now);
+        let arrived = self.receive(now);
+        let updating = self.serve_update();
         let messages = self.take_messages();
         self.wake_ready();
         let polled = self.run_tasks(now);
         self.here.stack.borrow_mut().advance(now);
         self.wake_ready();
         let sent = self.send(now);
-        arrived | messages | polled | sent
+        arrived | updating | messages | polled | sent
     }
 
     /// Whether packets are taken yet: from when every main has bound what it binds at its start.
@@ -146,38 +152,57 @@ impl Shard {
         if !work.open {
             let until = *work.closed_until.get_or_insert(now + START_PATIENCE);
             work.open = self.here.control.has_begun() || now >= until;
+            if work.open {
+                self.here.opens();
+            }
         }
         work.open
     }
 
     fn receive(&mut self, now: Instant) -> bool {
-        let here = &*self.here;
-        let arrived = &mut self.work.arrived;
-        let mut pool = here.pool.borrow_mut();
-        self.port.receive(&mut pool, arrived);
-        while arrived.len() < 3 * BURST {
-            let Some(frame) = self.forwarded.pop() else {
-                break;
-            };
-            arrived.push(frame);
+        if self.is_open(now) {
+            self.collect();
+        } else {
+            self.port.refresh();
         }
+        let here = &*self.here;
         // After the packets were taken, so that the steering is at least as new as whatever made them come; and only
         // here, between batches (rule 1).
         let mut steering = here.steering.borrow_mut();
-        steering.refresh();
+        if steering.refresh() {
+            here.desk.ring();
+        }
+        let arrived = &mut self.work.arrived;
         if arrived.is_empty() {
             return false;
         }
+        let mut pool = here.pool.borrow_mut();
         let mut neighbours = here.neighbours.borrow_mut();
         let mut walk = Walk::new(
-            steering.current(),
+            steering.steering(),
             &here.toeplitz,
+            &here.names,
             &mut neighbours,
             &mut pool,
         );
         here.stack.borrow_mut().input(now, arrived, &mut walk);
         neighbours.ring();
         true
+    }
+
+    /// What waits in the port and for this shard at its neighbours.
+    fn collect(&mut self) {
+        let arrived = &mut self.work.arrived;
+        let mut pool = self.here.pool.borrow_mut();
+        self.port.receive(&mut pool, arrived);
+        #[cfg(test)]
+        crate::lockstep::hops::arrived(arrived);
+        while arrived.len() < 3 * BURST {
+            let Some(frame) = self.forwarded.pop() else {
+                break;
+            };
+            arrived.push(frame);
+        }
     }
 
     fn take_messages(&mut self) -> bool {
@@ -291,7 +316,19 @@ impl Shard {
             Phase::Drained { .. } => ending.all_drained(),
         };
         let has_work = || {
-            !mailbox.is_empty() || !forwarded.is_empty() || port.has_waiting() || news(work.phase)
+            let mut steering = here.steering.borrow_mut();
+            let waits = !mailbox.is_empty()
+                || !forwarded.is_empty()
+                || port.has_waiting()
+                || news(work.phase)
+                || steering.is_behind()
+                || port.is_behind();
+            if !waits {
+                // Nobody waits for a sleeper; its first turn refreshes.
+                steering.park();
+                port.park();
+            }
+            waits
         };
         parker.park(fd.as_slice(), timeout, has_work)?;
         Ok(())

@@ -2,7 +2,7 @@
 //! It spreads flows over cores. It is linear in its input, so it must never be the only hash that protects a table
 //! from chosen keys: that is [`crate::TableHash`].
 
-use crate::flow::{FlowKeyV4, FlowKeyV6};
+use crate::flow::{FlowKey, FlowKeyV4, FlowKeyV6};
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 /// The key of Microsoft's RSS verification suite, the default of most NICs.
@@ -67,6 +67,15 @@ impl Toeplitz {
         input[32..34].copy_from_slice(&src_port.to_be_bytes());
         input[34..].copy_from_slice(&dst_port.to_be_bytes());
         self.hash(input)
+    }
+
+    /// The hash of the packets of `flow` that arrive.
+    #[must_use]
+    pub fn hash_arriving(&self, flow: &FlowKey) -> u32 {
+        match flow {
+            FlowKey::V4(flow) => self.hash_arriving_v4(flow),
+            FlowKey::V6(flow) => self.hash_arriving_v6(flow),
+        }
     }
 
     /// Hash of the packets of a connection that arrive at us.

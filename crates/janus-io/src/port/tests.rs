@@ -2,9 +2,11 @@
 
 use super::*;
 use crate::queue::Backend;
-use crate::testing::{CLIENT, SERVER, arp, frame, mark, pool, request, segment, steerer};
+use crate::testing::{
+    CLIENT, SERVER, arp, balancer, frame, mark, pool, request, segment, steerer, steerer_of,
+};
 use crate::wire::{self, Config};
-use janus_csb::Publisher;
+use janus_csb::Balancer;
 use janus_mem::{Depot, Growth, LENT};
 use janus_wire::Link;
 use std::collections::HashMap;
@@ -15,7 +17,7 @@ const LINK: Link = Link::Ethernet;
 
 /// A fabric of shards, driven by one thread, and the far end of its wire.
 struct Fabric {
-    publisher: Publisher,
+    balancer: Balancer,
     depot: Arc<Depot>,
     io_cores: Vec<IoCore>,
     ports: Vec<(Port, Pool)>,
@@ -34,7 +36,9 @@ fn fabric(io_cores: Option<usize>, shards: usize, depth: u32) -> Fabric {
     let (near, far) = wire::pair(config).unwrap();
     let near = Box::new(near).open(queues).unwrap();
     let far = Box::new(far).open(1).unwrap().pop().unwrap();
-    let (publisher, steerer) = steerer(shards, LINK);
+    let mut balancer = balancer(shards);
+    let steerers = (0..queues).map(|_| steerer_of(&mut balancer, LINK));
+    let steerers = steerers.collect();
     let depot = Depot::new(16 * 1024, &Growth::Inline).unwrap();
     let parkers: Vec<_> = (0..shards).map(|_| Parker::new().unwrap()).collect();
     let bells: Vec<_> = parkers.iter().map(Parker::unparker).collect();
@@ -42,16 +46,16 @@ fn fabric(io_cores: Option<usize>, shards: usize, depth: u32) -> Fabric {
         Some(_) => split(
             near,
             (0..queues).map(|_| depot.pool()).collect(),
-            &steerer,
+            steerers,
             &bells,
             depth,
         )
         .unwrap(),
-        None => (Vec::new(), combined(near, &steerer, &bells, depth)),
+        None => (Vec::new(), combined(near, steerers, &bells, depth)),
     };
     let ports = ports.into_iter().map(|port| (port, depot.pool())).collect();
     Fabric {
-        publisher,
+        balancer,
         depot,
         io_cores,
         ports,
@@ -159,7 +163,7 @@ fn every_frame_reaches_the_shard_the_steering_names() {
             for (shard, frames) in got.into_iter().enumerate() {
                 for frame in frames {
                     assert_eq!(
-                        fabric.publisher.current().look_up(frame.key, 80).0.index(),
+                        fabric.balancer.current().look_up(frame.key, 80).0.index(),
                         shard
                     );
                     assert_eq!(
@@ -297,11 +301,11 @@ fn a_device_that_finishes_late_still_brings_frames_home() {
         calls: 0,
     });
     let depot = Depot::new(1024, &Growth::Inline).unwrap();
-    let (_publisher, steerer) = steerer(2, LINK);
+    let (_balancer, steerer) = steerer(2, LINK);
     let parkers = [Parker::new().unwrap(), Parker::new().unwrap()];
     let bells = parkers.each_ref().map(Parker::unparker);
     let (mut cores, mut ports) =
-        split(vec![slow], vec![depot.pool()], &steerer, &bells, 8).unwrap();
+        split(vec![slow], vec![depot.pool()], vec![steerer], &bells, 8).unwrap();
     let mut pool = depot.pool();
     let mut left: Vec<Vec<Frame>> = (0..2u32)
         .map(|shard| {
@@ -338,7 +342,7 @@ fn a_sleeping_shard_and_a_sleeping_core_are_rung() {
             mut parkers,
             mut far,
             mut far_pool,
-            publisher,
+            balancer,
             ..
         } = fabric(io_cores, 2, 64);
         let stop = Arc::new(AtomicBool::new(false));
@@ -400,6 +404,6 @@ fn a_sleeping_shard_and_a_sleeping_core_are_rung() {
         for core in cores {
             assert!(core.join().unwrap() > 0, "an idle core sleeps");
         }
-        drop(publisher);
+        drop(balancer);
     }
 }

@@ -2,7 +2,7 @@ mod v6;
 
 use super::*;
 use crate::testing::{CLIENT, SERVER, arp, frame, pool, request, segment, steerer};
-use janus_csb::ShardId;
+use janus_csb::{ShardId, Tag};
 use janus_wire::arp::Op;
 use janus_wire::{MICROSOFT_KEY, icmpv4, ipv4, proto};
 
@@ -27,7 +27,7 @@ fn icmp(payload: &[u8]) -> Vec<u8> {
 fn segments_carry_the_nics_hash_and_the_published_epoch() {
     let mut pool = pool(256);
     for link in [Link::Ip, Link::Ethernet] {
-        let (mut publisher, mut steerer) = steerer(3, link);
+        let (mut balancer, mut steerer) = steerer(3, link);
         let mut used = [0; 3];
         for port in 1000..1050 {
             let mut frame = frame(&mut pool, &request(link, port, 1));
@@ -37,17 +37,19 @@ fn segments_carry_the_nics_hash_and_the_published_epoch() {
             };
             assert_eq!(
                 (shard, frame.key),
-                (publisher.current().published().owner(key, 80), key)
+                (balancer.current().published().owner(key, 80), key)
             );
             assert_eq!(
                 Tag::from_bits(frame.tag),
-                Tag::new(publisher.current().published().epoch(), false)
+                Tag::new(balancer.current().published().epoch(), false)
             );
             used[shard.index()] += 1;
         }
         assert!(used.iter().all(|n| *n > 5), "{used:?}");
         // Only shard 2 listens from now on.
-        publisher.listen(80, ShardId(2));
+        let _ends = [0, 1, 2].map(|shard| balancer.shard_end(ShardId(shard)));
+        let change = balancer.start(|draft| _ = draft.listen(80, ShardId(2)));
+        change.unwrap();
         let mut frame = frame(&mut pool, &request(link, 1000, 1));
         steerer.route(&mut frame);
         assert_eq!(
@@ -63,7 +65,7 @@ fn segments_carry_the_nics_hash_and_the_published_epoch() {
 
 #[test]
 fn an_icmp_error_goes_to_the_shard_it_speaks_of() {
-    let (_publisher, steerer) = steerer(8, Link::Ip);
+    let (_balancer, steerer) = steerer(8, Link::Ip);
     let mut pool = pool(64);
     for port in 1000..1020 {
         let sent_by_us = segment(Link::Ip, (SERVER, 80), (CLIENT, port), 1, 0);
@@ -83,7 +85,7 @@ fn an_icmp_error_goes_to_the_shard_it_speaks_of() {
 
 #[test]
 fn what_is_no_segment() {
-    let (_publisher, steerer) = steerer(3, Link::Ethernet);
+    let (_balancer, steerer) = steerer(3, Link::Ethernet);
     let mut pool = pool(64);
     let mut route = |bytes: &[u8]| steerer.route(&mut frame(&mut pool, bytes));
     assert_eq!(
@@ -104,7 +106,7 @@ fn what_is_no_segment() {
 
 #[test]
 fn all_fragments_of_a_datagram_go_to_one_shard() {
-    let (_publisher, steerer) = steerer(4, Link::Ethernet);
+    let (_balancer, steerer) = steerer(4, Link::Ethernet);
     let mut pool = pool(256);
     let mut route = |id: u8, word: [u8; 2]| {
         let mut fragment = request(Link::Ethernet, 1, 1);
@@ -124,7 +126,7 @@ fn all_fragments_of_a_datagram_go_to_one_shard() {
 
 #[test]
 fn a_burst_is_decided_like_its_frames_one_by_one() {
-    let (_publisher, steerer) = steerer(5, Link::Ethernet);
+    let (_balancer, steerer) = steerer(5, Link::Ethernet);
     let mut pool = pool(256);
     let bytes = |i: u16| {
         if i.is_multiple_of(7) {

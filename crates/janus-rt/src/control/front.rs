@@ -1,16 +1,20 @@
-//! What a port that begins to serve means outside the table: one new steering for all cores, and a door in the portal.
+//! What a port's change means outside the table: another steering for all cores, and a door in the portal.
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
 
-use janus_csb::{Publisher, ShardId};
+use janus_csb::Balancer;
 
 use super::Front;
+use super::conductor::{enter_port, lock};
+use super::desk::Desk;
 use crate::portal::Portal;
 
-/// The steering's writer, and the portal where the runtime has one.
+/// The balancer, the way to whoever drives it, and the portal where the runtime has one.
 pub(crate) struct Gate {
-    pub(crate) publisher: Publisher,
+    pub(crate) balancer: Arc<Mutex<Balancer>>,
+    pub(crate) desk: Arc<Desk>,
     pub(crate) portal: Option<Portal>,
 }
 
@@ -22,32 +26,26 @@ impl Front for Gate {
         }
     }
 
-    fn serve(&mut self, port: u16, cores: &[u8]) {
-        let before = self
-            .publisher
-            .current()
-            .newest()
-            .ports()
-            .get(port)
-            .copied()
-            .unwrap_or_default();
+    fn steer(&mut self, port: u16, cores: &[u8], no_flows: bool) -> bool {
         // One update for all cores: an owner must not change with each listener that is entered.
-        let updated = self.publisher.update(|draft| {
-            for &core in cores {
-                draft.listen(port, ShardId(core));
-            }
-            for gone in before.iter().filter(|shard| !cores.contains(&shard.0)) {
-                draft.unlisten(port, gone);
-            }
-        });
-        debug_assert!(updated.is_ok(), "a ring that is not changed is not refused");
-        // Clients come in only now: whatever they send is looked up in the new steering.
+        let at_once = no_flows
+            && lock(&self.balancer)
+                .start(|draft| enter_port(draft, port, cores))
+                .is_ok();
+        if at_once {
+            self.desk.ring();
+        } else {
+            self.desk.want_port(port, cores);
+        }
+        at_once
+    }
+
+    fn serve(&mut self, port: u16) {
         if let Some(portal) = &mut self.portal {
             portal.serve(port);
         }
     }
 
-    /// The steering stays as it is: connections of the port may live on, and their owner must not change.
     fn close(&mut self, port: u16) {
         if let Some(portal) = &mut self.portal {
             portal.close(port);

@@ -2,9 +2,11 @@
 
 mod collisions;
 mod server;
+mod updates;
 
 use super::rng::Rng;
 use super::{Layout, World};
+use crate::runtime::Builder;
 use collisions::colliding;
 use server::{Ledger, serve};
 
@@ -23,8 +25,16 @@ const GROUP: usize = 4;
 
 /// A world with a server on every shard and a peer whose tuples collide in groups.
 fn world(seed: u64, layout: Layout) -> (World, Ledger) {
+    world_with(seed, layout, |builder| builder)
+}
+
+fn world_with(
+    seed: u64,
+    layout: Layout,
+    configure: impl FnOnce(Builder) -> Builder,
+) -> (World, Ledger) {
     let ledger = Ledger::default();
-    let mut world = World::new(seed, layout, |builder| builder, || serve(ledger.clone()));
+    let mut world = World::new(seed, layout, configure, || serve(ledger.clone()));
     let toeplitz = world.shards[0].here.toeplitz.clone();
     let mut rng = Rng::new(!seed);
     for _ in 0..GROUPS {
@@ -37,9 +47,21 @@ fn world(seed: u64, layout: Layout) -> (World, Ledger) {
 
 /// Runs to so many connections, and until all that were begun have ended.
 fn run(world: &mut World, connections: u64) {
-    world.run_until(|world| world.peer.tally.completed >= connections);
+    run_with(world, connections, |_| true);
+}
+
+/// The same, with something done between two steps; false ends the run.
+fn run_with(world: &mut World, connections: u64, mut between: impl FnMut(&mut World) -> bool) {
+    let mut good = true;
+    world.run_until(|world| {
+        good = good && between(world);
+        !good || world.peer.tally.completed >= connections
+    });
     world.peer.closing = true;
-    world.run_until(|world| world.peer.live() == 0);
+    world.run_until(|world| {
+        good = good && between(world);
+        !good || world.peer.live() == 0
+    });
 }
 
 #[test]

@@ -25,8 +25,8 @@ pub struct TcpListener {
 
 impl TcpListener {
     /// Binds `address` on this core and waits until the port serves: until every core has bound it, or has shown by
-    /// waiting for something else that it will not. A core that comes after that gets
-    /// [`AddrInUse`](io::ErrorKind::AddrInUse).
+    /// waiting for something else that it will not. A core that comes after that waits until it has its share of
+    /// new connections; those that live stay where they are.
     ///
     /// Port 0 takes a free port, and the mains of all cores that bind port 0 before it serves share that one; a bind
     /// after that takes another. [`local_addr`](TcpListener::local_addr) says which.

@@ -9,11 +9,11 @@ mod seed;
 use std::future::Future;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 
-use janus_csb::{Publisher, Ring, Steering};
+use janus_csb::{Balancer, Limits, Phase, Ring, ShardId};
 use janus_io::park::Parker;
 use janus_io::steer::Steerer;
 use janus_io::{IoCore, Port, RING_DEPTH, combined, mpsc, split};
@@ -23,6 +23,8 @@ use janus_wire::Toeplitz;
 use super::{BackendChoice, BoxError, Ending, MainResult, Result};
 use crate::clock::Clock;
 use crate::config::{Placement, Settings};
+use crate::control::conductor::Conductor;
+use crate::control::desk::Desk;
 use crate::control::{Control, Gate};
 use crate::shard::{Door, FORWARDS};
 use device::Device;
@@ -36,7 +38,7 @@ pub(crate) struct Prepared {
     seeds: Vec<Seed>,
     io_cores: Vec<IoCore>,
     ending: Arc<Ending>,
-    control: Arc<Control>,
+    conductor: Conductor,
     settings: Settings,
 }
 
@@ -63,15 +65,24 @@ impl Prepared {
             clock,
         )?;
 
-        let ring = Ring::uniform(
-            settings.cores,
-            POINTS,
-            settings.seed.unwrap_or_default() as u32,
-        );
-        let publisher = Publisher::new(Steering::new(ring));
-        let reader = publisher.reader();
+        let points_seed = settings.seed.unwrap_or_default() as u32;
+        let ring = Ring::uniform(settings.cores, POINTS, points_seed);
+        let mut balancer = Balancer::new(ring, Limits::default());
+        let ends: Vec<_> = (0..settings.cores)
+            .map(|core| balancer.shard_end(ShardId(core as u8)))
+            .collect();
+        let parker = Parker::new()?;
+        let desk = Arc::new(Desk::new(settings.cores, points_seed, parker.unparker()));
         let toeplitz = Toeplitz::new(&steering_key);
-        let steerer = Steerer::new(toeplitz.clone(), publisher.reader(), interface.link);
+        let names = seed::names(settings.seed)?;
+        let steerers = (0..settings.queues()).map(|_| {
+            let end = balancer.io_end();
+            let desk = desk.clone();
+            Steerer::new(toeplitz.clone(), names, end, interface.link)
+                .telling(Box::new(move || desk.ring()))
+        });
+        let steerers = steerers.collect();
+        let balancer = Arc::new(Mutex::new(balancer));
 
         let parkers = (0..settings.cores)
             .map(|_| Parker::new())
@@ -81,14 +92,18 @@ impl Prepared {
         let with_portal = portal.is_some();
         let control = Arc::new(Control::new(
             settings.cores,
-            Box::new(Gate { publisher, portal }),
+            Box::new(Gate {
+                balancer: balancer.clone(),
+                desk: desk.clone(),
+                portal,
+            }),
         ));
 
         let (io_cores, ports): (Vec<IoCore>, Vec<Port>) = match settings.placement {
-            Placement::Combined => (Vec::new(), combined(queues, &steerer, &bells, RING_DEPTH)),
+            Placement::Combined => (Vec::new(), combined(queues, steerers, &bells, RING_DEPTH)),
             Placement::Split { .. } => {
                 let pools = queues.iter().map(|_| device_pool(&depot)).collect();
-                split(queues, pools, &steerer, &bells, RING_DEPTH)?
+                split(queues, pools, steerers, &bells, RING_DEPTH)?
             }
         };
         let (senders, receivers): (Vec<_>, Vec<_>) =
@@ -102,14 +117,17 @@ impl Prepared {
             })
             .collect();
 
+        let polling = io_cores.iter().map(IoCore::unparker);
         let common = Arc::new(Common {
             tcp: seed::tcp_config(tcp, &settings),
             interface,
             portal: with_portal,
             secrets,
             toeplitz: Arc::new(toeplitz),
+            names,
             growth,
             control: control.clone(),
+            desk: desk.clone(),
             ending: ending.clone(),
             doors,
             backlog: settings.backlog,
@@ -120,23 +138,34 @@ impl Prepared {
             .into_iter()
             .zip(ports)
             .zip(receivers)
+            .zip(ends)
             .enumerate()
-            .map(|(core, ((parker, port), forwarded))| Seed {
+            .map(|(core, (((parker, port), forwarded), end))| Seed {
                 core: core as u8,
                 parker,
                 port,
                 forwarded,
-                reader: reader.clone(),
+                end,
                 stack_pool: depot.pool(),
                 pool: device_pool(&depot),
                 common: common.clone(),
             })
             .collect();
+        let conductor = Conductor {
+            balancer,
+            desk,
+            control,
+            ending: ending.clone(),
+            bells: polling.chain(bells).collect(),
+            parker,
+            under_way: None,
+            rung_for: Phase::Idle,
+        };
         Ok(Prepared {
             seeds,
             io_cores,
             ending,
-            control,
+            conductor,
             settings,
         })
     }
@@ -145,10 +174,14 @@ impl Prepared {
         self.ending.clone()
     }
 
+    pub(super) fn desk(&self) -> Arc<Desk> {
+        self.conductor.desk.clone()
+    }
+
     /// What threads would be started with, for whoever drives it otherwise.
     #[cfg(test)]
-    pub(crate) fn into_parts(self) -> (Vec<Seed>, Vec<IoCore>) {
-        (self.seeds, self.io_cores)
+    pub(crate) fn into_parts(self) -> (Vec<Seed>, Vec<IoCore>, Conductor) {
+        (self.seeds, self.io_cores, self.conductor)
     }
 
     /// Starts the threads, waits for their end.
@@ -162,11 +195,19 @@ impl Prepared {
             seeds,
             io_cores,
             ending,
-            control,
+            mut conductor,
             settings,
         } = self;
         let stop = Arc::new(AtomicBool::new(false));
         let pins = pin::plan(&settings, io_cores.len());
+        let (control, desk) = (conductor.control.clone(), conductor.desk.clone());
+        let failed = ending.clone();
+        let conducting = start("janus-control".into(), &ending, move || {
+            conductor
+                .run()
+                .map_err(BoxError::from)
+                .unwrap_or_else(|error| failed.fail(error));
+        });
         let mut polling = Vec::new();
         for (index, mut io_core) in io_cores.into_iter().enumerate() {
             let (stop, ending, pin) = (stop.clone(), ending.clone(), pins.io_core(index));
@@ -206,6 +247,10 @@ impl Prepared {
         stop.store(true, Ordering::Relaxed);
         for (thread, bell) in polling {
             bell.wake();
+            join(thread, &ending);
+        }
+        desk.stop();
+        if let Some(thread) = conducting {
             join(thread, &ending);
         }
         // Closes the portal's doors and joins its thread.

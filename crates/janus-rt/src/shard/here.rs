@@ -9,13 +9,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
 
-use janus_csb::{Reader, ShardId, Step, walk};
+use janus_csb::{FlowId, ShardEnd};
 use janus_mem::Pool;
 use janus_tcp::{ConnId, Error, Instant, Interface, ListenerId, Stack, Token};
-use janus_wire::{FlowKey, Toeplitz};
+use janus_wire::{FlowKey, FlowNames, Toeplitz};
 
 use super::neighbours::Neighbours;
 use super::waiters::{STORED, Side, Waiters};
+use crate::control::desk::Desk;
 use crate::control::{Control, DYNAMIC_FIRST};
 use crate::inbox::{self, Inbox};
 use crate::portal::offered_port;
@@ -56,12 +57,14 @@ pub(crate) struct Here {
     pub(crate) core: u8,
     pub(crate) stack: RefCell<Stack>,
     pub(crate) pool: RefCell<Pool>,
-    pub(crate) steering: RefCell<Reader>,
+    pub(crate) steering: RefCell<ShardEnd>,
     pub(crate) toeplitz: Arc<Toeplitz>,
+    pub(crate) names: FlowNames,
     pub(crate) interface: Interface,
     /// The device is the portal.
     pub(crate) portal: bool,
     pub(crate) control: Arc<Control>,
+    pub(crate) desk: Arc<Desk>,
     pub(crate) ending: Arc<Ending>,
     pub(crate) backlog: usize,
     pub(crate) now: Cell<Instant>,
@@ -71,6 +74,8 @@ pub(crate) struct Here {
     pub(crate) waiters: RefCell<Waiters>,
     pub(crate) neighbours: RefCell<Neighbours>,
     pub(crate) next_source: Cell<u16>,
+    /// A connection was opened from here.
+    pub(crate) has_opened: Cell<bool>,
     /// The main of this core is being polled.
     pub(crate) in_main: Cell<bool>,
     /// It waited in a bind during this poll.
@@ -177,6 +182,9 @@ impl Here {
     pub(crate) fn connect(&self, remote: SocketAddr) -> Result<ConnId, Error> {
         let source = self.interface.source_for(remote.ip());
         let address = source.ok_or(Error::AddrNotAvailable)?;
+        if !self.has_opened.replace(true) {
+            self.opens();
+        }
         for _ in 0..SOURCE_TRIES {
             let local = SocketAddr::new(address, self.next_source_port());
             if !self.owns(local, remote) {
@@ -221,16 +229,22 @@ impl Here {
     /// Rule 10 of the balancer's protocol: what I/O cores look up and every ring from theirs to the newest must name
     /// this shard.
     fn owns(&self, local: SocketAddr, remote: SocketAddr) -> bool {
-        let key = match FlowKey::new(remote, local) {
-            Some(FlowKey::V4(flow)) => self.toeplitz.hash_arriving_v4(&flow),
-            Some(FlowKey::V6(flow)) => self.toeplitz.hash_arriving_v6(&flow),
-            None => return false,
+        let Some(flow) = FlowKey::new(remote, local) else {
+            return false;
         };
-        let me = ShardId(self.core);
+        let key = self.toeplitz.hash_arriving(&flow);
         let steering = self.steering.borrow();
-        let view = steering.current();
-        let (owner, tag) = view.look_up(key, local.port());
-        owner == me && matches!(walk(view, me, key, local.port(), tag), Step::Stay)
+        steering.may_open(key, local.port(), FlowId(self.names.of(&flow)))
+    }
+
+    /// This shard is about to open connections, or to take packets: by the rings that were made before there were any.
+    pub(crate) fn opens(&self) {
+        self.control.opens();
+        let mut steering = self.steering.borrow_mut();
+        // Short: others hold the steering's lock for as long as it takes to copy a pointer.
+        while steering.is_behind() && !steering.refresh() {
+            std::hint::spin_loop();
+        }
     }
 }
 

@@ -1,12 +1,12 @@
 //! The other shards of a runtime, as one shard sees them: where a frame goes that is theirs. The ways are bounded;
 //! a full one drops and counts (rule 13 of the balancer's protocol), it never blocks: loss is safe, TCP repairs it.
 
-use janus_csb::{ShardId, Steering, Step, Tag, walk};
+use janus_csb::{FlowId, ShardId, Steering, Step, Tag, walk};
 use janus_io::mpsc::{SendError, Sender};
 use janus_io::park::Unparker;
 use janus_mem::{Frame, Pool};
 use janus_tcp::{Miss, Placement};
-use janus_wire::{FlowKey, Toeplitz};
+use janus_wire::{FlowKey, FlowNames, Toeplitz};
 
 /// Frames that can wait to be taken in by a shard from its neighbours.
 pub(crate) const FORWARDS: u32 = 4096;
@@ -51,6 +51,8 @@ impl Neighbours {
     /// Hands `frame` to `to`.
     #[inline]
     pub(crate) fn forward(&mut self, to: ShardId, frame: Frame, pool: &mut Pool) {
+        #[cfg(test)]
+        crate::lockstep::hops::forwarded(&frame);
         match self.doors[to.index()].frames.send(frame) {
             Ok(()) => {
                 self.counters.forwarded += 1;
@@ -78,6 +80,7 @@ impl Neighbours {
 pub(crate) struct Walk<'a> {
     view: &'a Steering,
     toeplitz: &'a Toeplitz,
+    names: &'a FlowNames,
     neighbours: &'a mut Neighbours,
     pool: &'a mut Pool,
     /// What the last `place` decided; `None`: the packet is too old.
@@ -88,12 +91,14 @@ impl<'a> Walk<'a> {
     pub(crate) fn new(
         view: &'a Steering,
         toeplitz: &'a Toeplitz,
+        names: &'a FlowNames,
         neighbours: &'a mut Neighbours,
         pool: &'a mut Pool,
     ) -> Walk<'a> {
         Walk {
             view,
             toeplitz,
+            names,
             neighbours,
             pool,
             next: None,
@@ -132,11 +137,9 @@ impl Miss for Walk<'_> {
 
     /// As a polling core would have done, had the segment come in one piece.
     fn sort(&mut self, flow: &FlowKey, mut frame: Frame) -> Option<Frame> {
-        let key = match flow {
-            FlowKey::V4(flow) => self.toeplitz.hash_arriving_v4(flow),
-            FlowKey::V6(flow) => self.toeplitz.hash_arriving_v6(flow),
-        };
-        let (owner, tag) = self.view.look_up(key, flow.local_port());
+        let key = self.toeplitz.hash_arriving(flow);
+        let name = || FlowId(self.names.of(flow));
+        let (owner, tag) = self.view.look_up_flow(key, flow.local_port(), name);
         (frame.key, frame.tag) = (key, tag.bits());
         if owner == self.neighbours.me {
             return Some(frame);
@@ -155,6 +158,8 @@ mod tests {
     use janus_wire::{FlowKeyV4, MICROSOFT_KEY};
 
     use super::*;
+
+    const NAMES: FlowNames = FlowNames::new([1, 2]);
 
     /// What shard `me` of two has of its neighbours, and where frames for them come out.
     fn two_shards(me: ShardId) -> ([Parker; 2], Neighbours, Vec<mpsc::Receiver<Frame>>) {
@@ -191,11 +196,23 @@ mod tests {
         for _ in 0..3 {
             let mut frame = Frame::new(pool.alloc().unwrap(), 60);
             (frame.key, frame.tag) = (key, tag.bits());
-            let mut walk = Walk::new(reader.current(), &toeplitz, &mut neighbours, &mut pool);
+            let mut walk = Walk::new(
+                reader.current(),
+                &toeplitz,
+                &NAMES,
+                &mut neighbours,
+                &mut pool,
+            );
             assert_eq!(walk.place(key, PORT, tag.bits()), Placement::Elsewhere);
             walk.forward(frame);
             // Its own port stays: nobody listens there, and the ring says it is this shard's.
-            let mut walk = Walk::new(reader.current(), &toeplitz, &mut neighbours, &mut pool);
+            let mut walk = Walk::new(
+                reader.current(),
+                &toeplitz,
+                &NAMES,
+                &mut neighbours,
+                &mut pool,
+            );
             assert_eq!(walk.place(key, 81, tag.bits()), Placement::Here);
         }
         neighbours.ring();
@@ -236,7 +253,13 @@ mod tests {
             let frame = Frame::new(pool.alloc().unwrap(), 60);
             let key = toeplitz.hash_arriving_v4(&flow);
             let (owner, tag) = reader.current().look_up(key, 81);
-            let mut walk = Walk::new(reader.current(), &toeplitz, &mut neighbours, &mut pool);
+            let mut walk = Walk::new(
+                reader.current(),
+                &toeplitz,
+                &NAMES,
+                &mut neighbours,
+                &mut pool,
+            );
             let (home, frame) = match walk.sort(&flow.into(), frame) {
                 Some(frame) => (me, frame),
                 None => (other, receivers[1].pop().expect("it came")),

@@ -44,7 +44,7 @@ fn segment(from: (Ipv6Addr, u16), to: (Ipv6Addr, u16)) -> Vec<u8> {
 
 #[test]
 fn segments_and_the_errors_about_them_go_to_one_shard() {
-    let (publisher, steerer) = steerer(8, Link::Ip);
+    let (balancer, steerer) = steerer(8, Link::Ip);
     let mut pool = pool(256);
     let mut used = [0; 8];
     for port in 1_000..1_100 {
@@ -53,7 +53,7 @@ fn segments_and_the_errors_about_them_go_to_one_shard() {
         let Route::Shard(shard) = steerer.route(&mut segment_in) else {
             panic!("a segment has a shard")
         };
-        let owner = publisher.current().published().owner(key, 80);
+        let owner = balancer.current().published().owner(key, 80);
         assert_eq!((shard, segment_in.key), (owner, key));
         used[shard.index()] += 1;
         // A router far away says that what we sent back was too large.
@@ -71,7 +71,7 @@ fn segments_and_the_errors_about_them_go_to_one_shard() {
 
 #[test]
 fn every_shard_hears_of_neighbours() {
-    let (_publisher, steerer) = steerer(3, Link::Ip);
+    let (_balancer, steerer) = steerer(3, Link::Ip);
     let mut pool = pool(64);
     let group = icmpv6::solicited_node(SERVER);
     let mac = janus_wire::MacAddr([2, 0, 0, 0, 0, 9]);

@@ -8,16 +8,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use janus_csb::{Reader, ShardId};
+use janus_csb::{ShardEnd, ShardId};
 use janus_io::Port;
 use janus_io::mpsc::Receiver;
 use janus_io::park::Parker;
 use janus_mem::{Frame, Growth, Pool};
 use janus_tcp::{Config, Interface, Secrets, Stack};
-use janus_wire::Toeplitz;
+use janus_wire::{FlowNames, Toeplitz};
 
 use crate::clock::Clock;
 use crate::config::Settings;
+use crate::control::desk::Desk;
 use crate::control::{Control, DYNAMIC_FIRST};
 use crate::inbox::Mailbox;
 use crate::runtime::{BoxError, Ending, MainResult, MainTask};
@@ -35,8 +36,10 @@ pub(super) struct Common {
     pub(super) portal: bool,
     pub(super) secrets: Secrets,
     pub(super) toeplitz: Arc<Toeplitz>,
+    pub(super) names: FlowNames,
     pub(super) growth: Growth,
     pub(super) control: Arc<Control>,
+    pub(super) desk: Arc<Desk>,
     pub(super) ending: Arc<Ending>,
     pub(super) doors: Vec<Door>,
     pub(super) backlog: usize,
@@ -50,7 +53,7 @@ pub(crate) struct Seed {
     pub(super) parker: Parker,
     pub(super) port: Port,
     pub(super) forwarded: Receiver<Frame>,
-    pub(super) reader: Reader,
+    pub(super) end: ShardEnd,
     pub(super) stack_pool: Pool,
     pub(super) pool: Pool,
     pub(super) common: Arc<Common>,
@@ -80,7 +83,7 @@ impl Seed {
             parker,
             port,
             forwarded,
-            reader,
+            end,
             mut stack_pool,
             pool,
             common,
@@ -107,11 +110,13 @@ impl Seed {
             core,
             stack: RefCell::new(stack),
             pool: RefCell::new(pool),
-            steering: RefCell::new(reader),
+            steering: RefCell::new(end),
             toeplitz: common.toeplitz.clone(),
+            names: common.names,
             interface,
             portal: common.portal,
             control: common.control.clone(),
+            desk: common.desk.clone(),
             ending: common.ending.clone(),
             backlog: common.backlog,
             now: Cell::new(common.clock.now()),
@@ -120,6 +125,7 @@ impl Seed {
             waiters: RefCell::default(),
             neighbours: RefCell::new(Neighbours::new(ShardId(core), common.doors.clone())),
             next_source: Cell::new(DYNAMIC_FIRST + u16::from(core)),
+            has_opened: Cell::new(false),
             in_main: Cell::new(false),
             main_in_bind: Cell::new(false),
         });
@@ -162,6 +168,17 @@ pub(super) fn secrets(seed: Option<u64>) -> Result<(Secrets, [u8; 40]), BoxError
     random.read_exact(&mut bytes)?;
     random.read_exact(&mut key)?;
     Ok((Secrets::from_bytes(bytes), key))
+}
+
+/// Names of flows under a secret of their own: who could make two flows of one name could have one of them led astray.
+pub(super) fn names(seed: Option<u64>) -> Result<FlowNames, BoxError> {
+    if let Some(seed) = seed {
+        return Ok(FlowNames::new([seed, !seed]));
+    }
+    let mut bytes = [0; 16];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    let number = u128::from_ne_bytes(bytes);
+    Ok(FlowNames::new([number as u64, (number >> 64) as u64]))
 }
 
 /// TCP's configuration with what the settings say of it.

@@ -1,0 +1,92 @@
+//! Which core gets how many of the connections, changed while they live: weights for the cores, and what came of it.
+//! How a change is made without losing a connection is the balancer's (`janus-csb`, `docs/csb.md`); it is carried out
+//! by a thread of its own, and none of the calls here waits for it.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+pub use janus_csb::UpdateReport;
+use janus_csb::{MAX_POINTS, Ring};
+
+use crate::control::desk::Desk;
+
+/// The balancer of one runtime; from [`Handle::balance`](crate::Handle::balance), usable on any thread.
+#[derive(Clone)]
+pub struct Balance {
+    desk: Arc<Desk>,
+}
+
+/// What updates have come to since the start.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BalanceReport {
+    /// Updates carried out.
+    pub updates: u64,
+    /// Times one was put off, because too many flows would have differed from the new ring.
+    pub refused: u64,
+    /// Flows that stayed on their core while a new ring gave them to another, over all updates.
+    pub diverged: u64,
+    /// Flows that were looked at, over all updates.
+    pub held: u64,
+    /// Of the diverged, flows that had to be told apart by more than their key.
+    pub exact: u64,
+    /// Slices in which cores looked through their flows.
+    pub slices: u64,
+    /// The longest of them, as the clock saw it: that of the core's thread, whether it ran or not.
+    pub slice_ns_max: u64,
+    /// The last update.
+    pub last: UpdateReport,
+}
+
+impl Balance {
+    pub(crate) fn new(desk: Arc<Desk>) -> Balance {
+        Balance { desk }
+    }
+
+    /// From now on new connections are shared out among the cores in proportion to these points, one number for each
+    /// core; a core with none gets no new connection. Connections that live stay where they are. The runtime starts with
+    /// 128 points for each.
+    ///
+    /// The change is carried out soon; [`report`](Balance::report) counts it then. Of two changes that wait the later
+    /// counts.
+    pub fn set_weights(&self, points: &[u16]) -> io::Result<()> {
+        let invalid = |text: String| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        let cores = self.desk.shards();
+        if points.len() != cores {
+            return invalid(format!(
+                "{} weights for {cores} cores: give one for each",
+                points.len()
+            ));
+        }
+        let sum: usize = points.iter().map(|&points| usize::from(points)).sum();
+        if sum == 0 || sum > MAX_POINTS {
+            return invalid(format!(
+                "the weights' sum must be 1 to {MAX_POINTS}, not {sum}"
+            ));
+        }
+        match Ring::weighted(points, self.desk.seed()) {
+            Ok(ring) => self.desk.want_ring(ring),
+            Err(error) => return invalid(error.to_string()),
+        }
+        Ok(())
+    }
+
+    /// What updates have come to.
+    pub fn report(&self) -> BalanceReport {
+        let done = self.desk.done();
+        let boards = self.desk.boards();
+        let longest = boards
+            .iter()
+            .map(|b| b.slice_ns_max.load(Ordering::Relaxed));
+        BalanceReport {
+            updates: done.updates,
+            refused: done.refused,
+            diverged: done.diverged,
+            held: done.held,
+            exact: done.exact,
+            slices: boards.iter().map(|board| board.slices.get()).sum(),
+            slice_ns_max: longest.max().unwrap_or_default(),
+            last: done.last,
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The control thread: it carries what is wanted through the balancer's update protocol, one step at a time, and wakes
+//! who has a part in the next. Asleep while nothing is wanted. A shard that does not answer (blocked in a task) delays
+//! an update and nothing else; one that has ended is not waited for.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use janus_csb::{Balancer, Draft, Phase, ShardId};
+use janus_io::park::{Parker, Unparker};
+
+use super::Control;
+use super::desk::{Desk, PortSets, Wanted};
+use crate::runtime::Ending;
+
+/// How soon an unanswered call is repeated, at first and at last. Everybody rings who has done a part, so this is for
+/// what cannot ring: a refused update that may be taken later.
+const PATIENCE_MIN: Duration = Duration::from_millis(1);
+const PATIENCE_MAX: Duration = Duration::from_millis(50);
+
+/// Drives the updates of one runtime.
+pub(crate) struct Conductor {
+    pub(crate) balancer: Arc<Mutex<Balancer>>,
+    pub(crate) desk: Arc<Desk>,
+    pub(crate) control: Arc<Control>,
+    pub(crate) ending: Arc<Ending>,
+    /// Of all shards and I/O cores.
+    pub(crate) bells: Vec<Unparker>,
+    pub(crate) parker: Parker,
+    pub(crate) under_way: Option<PortSets>,
+    pub(crate) rung_for: Phase,
+}
+
+impl Conductor {
+    /// Until the desk says stop.
+    pub(crate) fn run(&mut self) -> io::Result<()> {
+        let mut patience = PATIENCE_MIN;
+        while !self.desk.stopping() {
+            self.desk.read_news();
+            if self.step() {
+                patience = PATIENCE_MIN;
+                continue;
+            }
+            let waits = self.is_busy() || self.wants();
+            let desk = &self.desk;
+            self.parker
+                .park(&[], waits.then_some(patience), || desk.has_news())?;
+            patience = (patience * 2).min(PATIENCE_MAX);
+            if waits && !self.desk.has_news() {
+                self.ring();
+            }
+        }
+        Ok(())
+    }
+
+    /// One step, if one can be made. Never waits.
+    pub(crate) fn step(&mut self) -> bool {
+        let mut balancer = lock(&self.balancer);
+        let before = balancer.phase();
+        let after = if before == Phase::Idle && self.wants() {
+            Self::begin(&mut balancer, &self.desk, &mut self.under_way)
+        } else {
+            balancer.poll()
+        };
+        if after == Phase::Idle && before != Phase::Idle {
+            self.desk.finished(*balancer.last());
+        }
+        drop(balancer);
+        // Everybody acts by the new layout once it is published: what lags behind is led there by the walk.
+        let published = matches!(after, Phase::Publishing | Phase::Grace(_) | Phase::Idle);
+        if published && let Some(ports) = self.under_way.take() {
+            self.control.served(&ports);
+        }
+        if after != self.rung_for {
+            self.rung_for = after;
+            self.ring();
+        }
+        after != before
+    }
+
+    /// Whether there is something to begin. At the end of the runtime every listener goes, and nobody need be told.
+    fn wants(&self) -> bool {
+        !self.ending.stopping() && !self.desk.is_empty()
+    }
+
+    fn begin(balancer: &mut Balancer, desk: &Desk, under_way: &mut Option<PortSets>) -> Phase {
+        let wanted = desk.take();
+        match balancer.begin(|draft| wanted.enter(draft)) {
+            Ok(()) => *under_way = Some(wanted.ports),
+            Err(_) => desk.put_back(wanted),
+        }
+        balancer.phase()
+    }
+
+    pub(crate) fn is_busy(&self) -> bool {
+        lock(&self.balancer).phase() != Phase::Idle
+    }
+
+    fn ring(&self) {
+        for bell in &self.bells {
+            bell.wake();
+        }
+    }
+}
+
+impl Wanted {
+    fn enter(&self, draft: &mut Draft) {
+        if let Some(ring) = &self.ring {
+            draft.set_ring(ring.clone());
+        }
+        for (&port, cores) in &self.ports {
+            enter_port(draft, port, cores);
+        }
+    }
+}
+
+/// `port` belongs to `cores` and to nobody else.
+pub(crate) fn enter_port(draft: &mut Draft, port: u16, cores: &[u8]) {
+    let before = draft.ports().get(port).copied().unwrap_or_default();
+    for &core in cores {
+        draft.listen(port, ShardId(core));
+    }
+    for gone in before.iter().filter(|shard| !cores.contains(&shard.0)) {
+        draft.unlisten(port, gone);
+    }
+}
+
+pub(crate) fn lock(balancer: &Mutex<Balancer>) -> MutexGuard<'_, Balancer> {
+    // The balancer's steps are whole or not made.
+    balancer.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,162 @@
+//! What other threads leave for the control thread, and what it leaves for them: ports and weights that are wanted, the
+//! bell, what the last update came to. Locks are held for a few moves of memory; no shard comes here in its loop but
+//! to ring.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use janus_csb::{Ring, UpdateReport};
+use janus_io::Counter;
+use janus_io::park::Unparker;
+
+/// Listeners by port; an empty set for a port on which nobody listens any more.
+pub(crate) type PortSets = BTreeMap<u16, Vec<u8>>;
+
+/// One for each runtime.
+pub(crate) struct Desk {
+    wanted: Mutex<Wanted>,
+    /// Something was left, or a core has done its part of an update.
+    news: AtomicBool,
+    stopping: AtomicBool,
+    bell: Unparker,
+    done: Mutex<Done>,
+    boards: Vec<Board>,
+    seed: u32,
+}
+
+/// What the next update is to bring. Of two wishes for one thing the later counts.
+#[derive(Default)]
+pub(crate) struct Wanted {
+    pub(crate) ports: PortSets,
+    pub(crate) ring: Option<Ring>,
+}
+
+impl Wanted {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ports.is_empty() && self.ring.is_none()
+    }
+}
+
+/// What has become of updates.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Done {
+    pub(crate) updates: u64,
+    pub(crate) refused: u64,
+    pub(crate) diverged: u64,
+    pub(crate) held: u64,
+    pub(crate) exact: u64,
+    pub(crate) last: UpdateReport,
+}
+
+/// What one shard says of its part in updates. On a line of its own, written by that shard.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Board {
+    pub(crate) slices: Counter,
+    pub(crate) slice_ns_max: AtomicU64,
+}
+
+impl Desk {
+    pub(crate) fn new(shards: usize, seed: u32, bell: Unparker) -> Desk {
+        Desk {
+            wanted: Mutex::default(),
+            news: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            bell,
+            done: Mutex::default(),
+            boards: (0..shards).map(|_| Board::default()).collect(),
+            seed,
+        }
+    }
+
+    pub(crate) fn shards(&self) -> usize {
+        self.boards.len()
+    }
+
+    /// Where the points of a ring of this runtime are placed.
+    pub(crate) fn seed(&self) -> u32 {
+        self.seed
+    }
+
+    pub(crate) fn board(&self, shard: u8) -> &Board {
+        &self.boards[usize::from(shard)]
+    }
+
+    pub(crate) fn boards(&self) -> &[Board] {
+        &self.boards
+    }
+
+    /// There is something to look at.
+    pub(crate) fn ring(&self) {
+        self.news.store(true, Ordering::Release);
+        self.bell.wake();
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.ring();
+    }
+
+    pub(crate) fn want_port(&self, port: u16, cores: &[u8]) {
+        lock(&self.wanted).ports.insert(port, cores.to_vec());
+        self.ring();
+    }
+
+    pub(crate) fn want_ring(&self, ring: Ring) {
+        lock(&self.wanted).ring = Some(ring);
+        self.ring();
+    }
+
+    pub(crate) fn done(&self) -> Done {
+        *lock(&self.done)
+    }
+
+    // What follows is for the control thread.
+
+    pub(crate) fn stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn has_news(&self) -> bool {
+        self.news.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn read_news(&self) {
+        self.news.store(false, Ordering::Release);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        lock(&self.wanted).is_empty()
+    }
+
+    pub(crate) fn take(&self) -> Wanted {
+        std::mem::take(&mut lock(&self.wanted))
+    }
+
+    /// What could not be done now. What was wanted since counts.
+    pub(crate) fn put_back(&self, refused: Wanted) {
+        let mut wanted = lock(&self.wanted);
+        for (port, cores) in refused.ports {
+            wanted.ports.entry(port).or_insert(cores);
+        }
+        if wanted.ring.is_none() {
+            wanted.ring = refused.ring;
+        }
+        lock(&self.done).refused += 1;
+    }
+
+    pub(crate) fn finished(&self, report: UpdateReport) {
+        let mut done = lock(&self.done);
+        done.updates += 1;
+        done.diverged += report.diverged as u64;
+        done.held += report.held as u64;
+        done.exact += report.exact as u64;
+        done.last = report;
+    }
+}
+
+fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing in a lock's scope can be left half done.
+    what.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,162 @@
+//! Rings and listeners change while connections live: the claims of the balancer's protocol, on real shards. Traffic,
+//! updates and the order of everything come from a seed; `JANUS_LOCKSTEP_SEED` runs one again.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use janus_csb::Ring;
+use janus_tcp::{Config, SynCookies};
+use janus_wire::FlowKey;
+
+use super::{COMBINED, SPLIT, run_with, world_with};
+use crate::lockstep::rng::Rng;
+use crate::lockstep::{Layout, World, hops};
+
+/// Connections in one run.
+const CONNECTIONS: u64 = 1_500;
+/// Steps between two looks at who holds what.
+const LOOK: u64 = 997;
+/// Updates begin this far apart at most.
+const PAUSE_NS: u64 = 4_000_000;
+
+/// What a run came to.
+#[derive(Debug, Default)]
+struct Seen {
+    updates: u64,
+    diverged: u64,
+    held: u64,
+    exact: u64,
+    forwards: u64,
+    hops: u32,
+    cookies: u64,
+    reused: u64,
+    duplicate_syns: u64,
+    dropped: u64,
+    problems: Vec<String>,
+}
+
+/// Wants another ring or other listeners from time to time.
+struct Changes {
+    rng: Rng,
+    next_ns: u64,
+}
+
+impl Changes {
+    fn go_on(&mut self, world: &World) {
+        let now_ns = world.now().as_nanos();
+        if now_ns < self.next_ns || world.conductor.is_busy() {
+            return;
+        }
+        self.next_ns = now_ns + self.rng.below(PAUSE_NS);
+        let shards = world.shards.len() as u64;
+        let desk = &world.conductor.desk;
+        if self.rng.one_in(4) {
+            let left_out = self.rng.below(shards + 2) as u8;
+            let cores = (0..shards as u8).filter(|core| *core != left_out);
+            desk.want_port(80, &cores.collect::<Vec<_>>());
+        } else {
+            let points: Vec<u16> = (0..shards)
+                .map(|_| 16 + self.rng.below(64) as u16)
+                .collect();
+            // Sometimes the points of all shards move, at most times their number changes.
+            let seed = u32::from(self.rng.one_in(8));
+            desk.want_ring(Ring::weighted(&points, seed).expect("a ring"));
+        }
+    }
+}
+
+/// The tuples that more than one shard holds.
+fn held_twice(world: &World) -> Vec<String> {
+    let mut holders: HashMap<FlowKey, usize> = HashMap::new();
+    let mut twice = Vec::new();
+    for (at, shard) in world.shards.iter().enumerate() {
+        let stack = shard.here.stack.borrow();
+        stack.visit_flows(0, usize::MAX, |flow| {
+            if let Some(other) = holders.insert(*flow, at)
+                && other != at
+            {
+                twice.push(format!("{flow:?} at shards {other} and {at}"));
+            }
+        });
+    }
+    twice
+}
+
+fn one_run(seed: u64, layout: Layout, cookies: SynCookies) -> Seen {
+    let tcp = Config {
+        syn_cookies: cookies,
+        time_wait: Duration::from_millis(30),
+        ..Config::default()
+    };
+    hops::take();
+    let (mut world, ledger) = world_with(seed, layout, |builder| builder.tcp(tcp));
+    for shard in &mut world.shards {
+        // Short slices, so that much happens between two of them.
+        (shard.work.update.places, shard.work.update.places_max) = (16, 16);
+    }
+    let mut changes = Changes {
+        rng: Rng::new(seed ^ 0x5eed),
+        next_ns: 0,
+    };
+    let mut seen = Seen::default();
+    run_with(&mut world, CONNECTIONS, |world| {
+        changes.go_on(world);
+        if world.steps % LOOK == 0 {
+            seen.problems.extend(held_twice(world));
+        }
+        seen.problems.is_empty() && world.peer.tally.broken.is_empty()
+    });
+    let done = world.conductor.desk.done();
+    seen.updates = done.updates;
+    seen.diverged = done.diverged;
+    seen.held = done.held;
+    seen.exact = done.exact;
+    (seen.hops, seen.forwards) = hops::take();
+    for shard in &world.shards {
+        seen.cookies += shard.here.stack.borrow().counters().cookies_sent;
+        let forwards = shard.here.neighbours.borrow().counters;
+        seen.dropped += forwards.dropped_full + forwards.dropped_expired;
+    }
+    seen.reused = world.peer.tally.reused;
+    seen.duplicate_syns = world.peer.out.duplicate_syns;
+    seen.problems.extend(world.peer.tally.broken.clone());
+    seen.problems.extend(ledger.errors());
+    seen
+}
+
+fn seeds(first: u64, count: u64) -> Vec<u64> {
+    let given = std::env::var("JANUS_LOCKSTEP_SEED").ok();
+    match given.and_then(|seed| seed.parse().ok()) {
+        Some(seed) => vec![seed],
+        None => (first..first + count).collect(),
+    }
+}
+
+fn hold(layout: Layout, cookies: SynCookies, first: u64, count: u64) {
+    for seed in seeds(first, count) {
+        let seen = one_run(seed, layout, cookies);
+        println!("JANUS_LOCKSTEP_SEED={seed} {layout:?} {cookies:?}: {seen:?}");
+        assert_eq!(seen.problems, Vec::<String>::new(), "seed {seed}");
+        assert!(seen.hops <= 2, "seed {seed}: {} hops", seen.hops);
+        assert!(seen.updates > 10 && seen.forwards > 0, "{seen:?}");
+        assert!(seen.exact > 0, "flows of one key on two shards: {seen:?}");
+        assert!(
+            seen.diverged * 100 > seen.held,
+            "1 % of the flows: {seen:?}"
+        );
+        assert!(seen.reused > 100 && seen.duplicate_syns > 100, "{seen:?}");
+        assert_eq!(seen.dropped, 0, "{seen:?}");
+        let always = cookies == SynCookies::Always;
+        assert_eq!(always, seen.cookies > 100, "{seen:?}");
+    }
+}
+
+#[test]
+fn no_connection_is_lost_by_updates_with_io_cores() {
+    hold(SPLIT, SynCookies::Pressure, 100, 3);
+}
+
+#[test]
+fn no_connection_is_lost_by_updates_where_every_shard_polls() {
+    hold(COMBINED, SynCookies::Pressure, 200, 3);
+}

@@ -1,0 +1,62 @@
+//! The stack as the balancer's traversal sees it: flows by key, local port and name.
+
+use janus_csb::{FlowId, Flows, Sieve};
+use janus_tcp::Stack;
+use janus_wire::{FlowKey, FlowNames, Toeplitz};
+
+/// The flows of one shard, for one slice.
+pub(crate) struct StackFlows<'a> {
+    stack: &'a mut Stack,
+    toeplitz: &'a Toeplitz,
+    names: &'a FlowNames,
+    /// The last visit came to the end.
+    ended: bool,
+}
+
+impl<'a> StackFlows<'a> {
+    pub(crate) fn new(
+        stack: &'a mut Stack,
+        toeplitz: &'a Toeplitz,
+        names: &'a FlowNames,
+    ) -> StackFlows<'a> {
+        StackFlows {
+            stack,
+            toeplitz,
+            names,
+            ended: false,
+        }
+    }
+}
+
+impl Flows for StackFlows<'_> {
+    fn visit(&mut self, cursor: u64, budget: usize, sieve: &mut Sieve<'_>) -> Option<u64> {
+        if cursor == 0 {
+            self.stack.track_moves(true);
+        }
+        let (toeplitz, names) = (self.toeplitz, self.names);
+        let next = self
+            .stack
+            .visit_flows(cursor, budget, |flow| show(flow, toeplitz, names, sieve));
+        self.ended = next.is_none();
+        next
+    }
+
+    fn take_moved(&mut self, sieve: &mut Sieve<'_>) {
+        let (toeplitz, names) = (self.toeplitz, self.names);
+        self.stack
+            .take_moved(|flow| show(flow, toeplitz, names, sieve));
+        if self.ended {
+            self.stack.track_moves(false);
+        }
+    }
+
+    fn held(&self) -> usize {
+        self.stack.flows_held()
+    }
+}
+
+#[inline]
+fn show(flow: &FlowKey, toeplitz: &Toeplitz, names: &FlowNames, sieve: &mut Sieve<'_>) {
+    let key = toeplitz.hash_arriving(flow);
+    sieve.flow(key, flow.local_port(), || FlowId(names.of(flow)));
+}
