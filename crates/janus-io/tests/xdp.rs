@@ -16,6 +16,7 @@ use janus_io::xdp::{MAX_MTU, Mode, Xdp};
 use janus_io::{Backend, Batch, Queue};
 use janus_mem::{Depot, Frame, Growth, LENT, Pool};
 use janus_wire::{MacAddr, arp, ethernet, ipv4, proto};
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use veth::*;
 
 const BUFFERS: u32 = 4096;
@@ -453,19 +454,66 @@ fn refusals_say_what_to_do() {
     });
 }
 
+/// From here on this thread has these rights only; it ends with the test.
+fn keep(rights: CapabilitySet) {
+    let mut sets = capabilities(None).unwrap();
+    (sets.effective, sets.permitted) = (rights, rights);
+    set_capabilities(None, sets).unwrap();
+}
+
+/// Whatever the rules, the verifier finds every instruction reachable and every load inside the packet.
+#[test]
+fn every_kind_of_rules_makes_a_program() {
+    in_veth(1, |_| {
+        let depot = depot();
+        let addresses = [OURS, OURS_V6, NEAR_KERNEL, NEAR_KERNEL_V6];
+        for chosen in 1..16_u32 {
+            let bare = Xdp::new(NEAR, depot.clone());
+            let named = addresses.into_iter().enumerate();
+            let named = named.filter(|(bit, _)| chosen >> bit & 1 == 1);
+            let with = named.fold(bare, |xdp, (_, own)| xdp.with_address(own.parse().unwrap()));
+            if chosen < 4 {
+                drop(Box::new(with.clone()).open(1).unwrap());
+            }
+            let with = with.with_ports(80..=80).with_ports(8000..=8080);
+            drop(Box::new(with).open(1).unwrap());
+        }
+    });
+}
+
 #[test]
 fn without_the_rights_the_error_names_them() {
     in_veth(1, |_| {
         let depot = depot();
-        use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
-        let mut sets = capabilities(None).unwrap();
-        // Of this thread only; it ends with the test.
-        sets.effective = CapabilitySet::empty();
-        sets.permitted = CapabilitySet::empty();
-        set_capabilities(None, sets).unwrap();
+        keep(CapabilitySet::empty());
         let error = xdp(&depot).open(1).err().unwrap();
         assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
         assert!(error.to_string().contains("setcap"), "{error}");
+    });
+}
+
+#[test]
+fn the_rights_it_asks_for_are_enough() {
+    in_veth(1, |_| {
+        let depot = depot();
+        keep(
+            CapabilitySet::NET_ADMIN
+                | CapabilitySet::NET_RAW
+                | CapabilitySet::BPF
+                | CapabilitySet::IPC_LOCK,
+        );
+        drop(xdp(&depot).open(1).unwrap());
+        // The longest program: ports, and addresses of both families and kinds.
+        let shared = [NEAR_KERNEL, NEAR_KERNEL_V6].map(|address| address.parse().unwrap());
+        let full = shared.into_iter().fold(*xdp(&depot), Xdp::with_address);
+        let full = (0..28).fold(full, |xdp, n| xdp.with_address([198, 51, 100, n].into()));
+        let full = (0..32).fold(full, |xdp, n| xdp.with_ports(100 * n + 1..=100 * n + 50));
+        drop(Box::new(full.clone()).open(1).unwrap());
+        let over = Box::new(full.with_ports(80..=80)).open(1).err().unwrap();
+        assert!(
+            over.to_string().contains("at most 32 ranges of ports"),
+            "{over}"
+        );
     });
 }
 

@@ -8,8 +8,11 @@ mod source;
 mod tests;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
+
+use janus_io::xdp;
 
 pub use error::ConfigError;
 pub(crate) use keys::{Cidr, Via};
@@ -37,6 +40,7 @@ pub(crate) enum BackendName {
     Portal,
     Tap,
     Dpdk,
+    Xdp,
 }
 
 /// The kernel's own address on a TAP interface.
@@ -62,6 +66,9 @@ pub(crate) struct Partial {
     pub(crate) dpdk_eal: Option<Vec<String>>,
     pub(crate) dpdk_exception: Option<String>,
     pub(crate) dpdk_sleep: Option<Duration>,
+    pub(crate) xdp_interface: Option<String>,
+    pub(crate) xdp_ports: Option<Vec<RangeInclusive<u16>>>,
+    pub(crate) xdp_mode: Option<xdp::Mode>,
     pub(crate) addresses: Option<Vec<Cidr>>,
     pub(crate) gateway: Option<Ipv4Addr>,
     pub(crate) gateway_v6: Option<Ipv6Addr>,
@@ -100,6 +107,9 @@ impl Partial {
             dpdk_eal,
             dpdk_exception,
             dpdk_sleep,
+            xdp_interface,
+            xdp_ports,
+            xdp_mode,
             addresses,
             gateway,
             gateway_v6,
@@ -126,6 +136,9 @@ impl Partial {
             dpdk_eal: dpdk_eal.or(self.dpdk_eal),
             dpdk_exception: dpdk_exception.or(self.dpdk_exception),
             dpdk_sleep: dpdk_sleep.or(self.dpdk_sleep),
+            xdp_interface: xdp_interface.or(self.xdp_interface),
+            xdp_ports: xdp_ports.or(self.xdp_ports),
+            xdp_mode: xdp_mode.or(self.xdp_mode),
             addresses: addresses.or(self.addresses),
             gateway: gateway.or(self.gateway),
             gateway_v6: gateway_v6.or(self.gateway_v6),
@@ -188,6 +201,9 @@ impl Partial {
             dpdk_eal: self.dpdk_eal.unwrap_or_default(),
             dpdk_exception: self.dpdk_exception,
             dpdk_sleep: self.dpdk_sleep,
+            xdp_interface: self.xdp_interface,
+            xdp_ports: self.xdp_ports.unwrap_or_default(),
+            xdp_mode: self.xdp_mode.unwrap_or_default(),
             addresses: self.addresses.unwrap_or_default(),
             gateway: self.gateway,
             gateway_v6: self.gateway_v6,
@@ -219,6 +235,9 @@ pub(crate) struct Settings {
     pub(crate) dpdk_eal: Vec<String>,
     pub(crate) dpdk_exception: Option<String>,
     pub(crate) dpdk_sleep: Option<Duration>,
+    pub(crate) xdp_interface: Option<String>,
+    pub(crate) xdp_ports: Vec<RangeInclusive<u16>>,
+    pub(crate) xdp_mode: xdp::Mode,
     pub(crate) addresses: Vec<Cidr>,
     pub(crate) gateway: Option<Ipv4Addr>,
     pub(crate) gateway_v6: Option<Ipv6Addr>,

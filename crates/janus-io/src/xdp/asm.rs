@@ -65,7 +65,6 @@ const DOUBLE: u8 = 0x18;
 const BY_REG: u8 = 0x08;
 const ADD: u8 = 0x00;
 const AND: u8 = 0x50;
-const SHIFT_LEFT: u8 = 0x60;
 const MOVE: u8 = 0xb0;
 const END: u8 = 0xd0;
 /// Of a change of byte order: to or from big-endian, which is the same.
@@ -124,19 +123,9 @@ impl Assembler {
         self.push(ALU64 | ADD, dst as u8, 0, imm);
     }
 
-    /// `dst += src`
-    pub(crate) fn add_reg(&mut self, dst: Reg, src: Reg) {
-        self.push(ALU64 | ADD | BY_REG, dst as u8 | (src as u8) << 4, 0, 0);
-    }
-
     /// `dst &= imm`
     pub(crate) fn and(&mut self, dst: Reg, imm: i32) {
         self.push(ALU64 | AND, dst as u8, 0, imm);
-    }
-
-    /// `dst <<= bits`
-    pub(crate) fn shift_left(&mut self, dst: Reg, bits: i32) {
-        self.push(ALU64 | SHIFT_LEFT, dst as u8, 0, bits);
     }
 
     /// The low 16 bits of `dst` from the network's byte order to the machine's, the rest zero

@@ -103,12 +103,14 @@ pub(crate) fn filter(rules: &Rules, maps: Maps) -> Vec<Insn> {
     let pass = asm.label();
     let redirect = asm.label();
     let ask = asm.label();
+    let port = asm.label();
     let writer = Writer {
         asm,
         rules,
         pass,
         redirect,
         ask,
+        port,
     };
     writer.write(maps)
 }
@@ -122,6 +124,8 @@ struct Writer<'a> {
     redirect: Label,
     /// It is ours if the address at the end of the stack is one we asked for.
     ask: Label,
+    /// It is ours if the port in R1 is.
+    port: Label,
 }
 
 impl Writer<'_> {
@@ -131,7 +135,7 @@ impl Writer<'_> {
         self.asm.copy(R6, R1);
         self.asm.load(Size::Word, R7, R6, CTX_DATA);
         self.asm.load(Size::Word, R8, R6, CTX_DATA_END);
-        self.need(R7, i32::from(IP), self.pass);
+        self.need(i32::from(IP), self.pass);
         self.asm.load(Size::Half, R1, R7, ETHERTYPE);
         if self.rules.addresses.iter().any(|own| own.addr.is_ipv4()) {
             self.asm
@@ -147,6 +151,7 @@ impl Writer<'_> {
         self.arp(arp);
         self.v4(v4);
         self.v6(v6);
+        self.block(self.port, Self::ports);
         self.block(self.ask, |this| {
             this.asm.load_map(R1, maps.questions);
             this.asm.copy(R2, Fp);
@@ -177,9 +182,9 @@ impl Writer<'_> {
         }
     }
 
-    /// Goes on only if `len` bytes from `from` on are in the packet. Uses R4.
-    fn need(&mut self, from: Reg, len: i32, otherwise: Label) {
-        self.asm.copy(R4, from);
+    /// Goes on only if the packet has `len` bytes. Uses R4.
+    fn need(&mut self, len: i32, otherwise: Label) {
+        self.asm.copy(R4, R7);
         self.asm.add(R4, len);
         self.asm.jump_if_reg(R4, When::Above, R8, otherwise);
     }
@@ -187,7 +192,7 @@ impl Writer<'_> {
     fn arp(&mut self, at: Label) {
         let shared = self.asm.label();
         self.block(at, |this| {
-            this.need(R7, ARP_END, this.pass);
+            this.need(ARP_END, this.pass);
             this.match_v4(ARP_TARGET, this.redirect, shared);
         });
         self.block(shared, |this| {
@@ -213,7 +218,7 @@ impl Writer<'_> {
             limited
         };
         self.block(at, |this| {
-            this.need(R7, IP4_END, this.pass);
+            this.need(IP4_END, this.pass);
             this.match_v4(IP4_DST, own, shared);
         });
         self.block(limited, |this| {
@@ -235,11 +240,7 @@ impl Writer<'_> {
                 .jump_if(R1, When::Equal, u32::from(proto::ICMP), icmp);
             this.asm.jump(this.pass);
         });
-        self.block(tcp, |this| {
-            this.asm.copy(R2, R7);
-            this.skip_ip4(IP);
-            this.ports(R2, IP + 2);
-        });
+        self.block(tcp, |this| this.port_behind(IP, 2));
         self.block(icmp, Self::quoted_v4);
     }
 
@@ -249,35 +250,49 @@ impl Writer<'_> {
         self.asm.jump_if(R1, When::Different, 0, to);
     }
 
-    /// An ICMP message: ours if it is an error about a segment from one of our ports.
+    /// An ICMP message: ours if it is an error about a segment from one of our ports. With options in its own header, which
+    /// none has, it is the kernel's.
     fn quoted_v4(&mut self) {
-        const QUOTED: i16 = IP + 8;
-        self.asm.copy(R2, R7);
-        self.skip_ip4(IP);
-        self.need(R2, i32::from(QUOTED) + 20, self.pass);
+        const ICMP: i16 = IP + 20;
+        const QUOTED: i16 = ICMP + 8;
+        self.asm.load(Size::Byte, R1, R7, IP);
+        self.asm.jump_if(R1, When::Different, 0x45, self.pass);
+        self.need(i32::from(QUOTED) + 20, self.pass);
         let error = self.asm.label();
-        self.asm.load(Size::Byte, R1, R2, IP);
+        self.asm.load(Size::Byte, R1, R7, ICMP);
         for kind in ERRORS {
             self.asm.jump_if(R1, When::Equal, kind, error);
         }
         self.asm.jump(self.pass);
         self.asm.bind(error);
-        self.asm.load(Size::Byte, R1, R2, QUOTED + 9);
+        self.asm.load(Size::Byte, R1, R7, QUOTED + 9);
         self.asm
             .jump_if(R1, When::Different, u32::from(proto::TCP), self.pass);
-        self.asm.load(Size::Half, R1, R2, QUOTED + 6);
+        self.asm.load(Size::Half, R1, R7, QUOTED + 6);
         self.asm.and(R1, net16(LATER_FRAGMENT) as i32);
         self.asm.jump_if(R1, When::Different, 0, self.pass);
-        self.skip_ip4(QUOTED);
-        self.ports(R2, QUOTED);
+        self.port_behind(QUOTED, 0);
     }
 
-    /// Moves R2 on by the length of the IPv4 header at `at` from it. Uses R3.
-    fn skip_ip4(&mut self, at: i16) {
-        self.asm.load(Size::Byte, R3, R2, at);
+    /// Checks the port `off` bytes behind the IPv4 header at `at`. Its length is one of eleven, each with a place of its own
+    /// to load from: a place that is calculated the verifier allows only to those who may see kernel memory (CAP_PERFMON).
+    fn port_behind(&mut self, at: i16, off: i16) {
+        self.asm.load(Size::Byte, R3, R7, at);
         self.asm.and(R3, 0xf);
-        self.asm.shift_left(R3, 2);
-        self.asm.add_reg(R2, R3);
+        for words in 5..=15_i16 {
+            let next = self.asm.label();
+            self.asm.jump_if(R3, When::Different, words as u32, next);
+            self.port_at(at + 4 * words + off);
+            self.asm.bind(next);
+        }
+        self.asm.jump(self.pass);
+    }
+
+    /// Checks the port at `at`.
+    fn port_at(&mut self, at: i16) {
+        self.need(i32::from(at) + 2, self.pass);
+        self.asm.load(Size::Half, R1, R7, at);
+        self.asm.jump(self.port);
     }
 
     fn v6(&mut self, at: Label) {
@@ -288,12 +303,12 @@ impl Writer<'_> {
             limited
         };
         self.block(at, |this| {
-            this.need(R7, IP6_END, this.pass);
+            this.need(IP6_END, this.pass);
             this.asm.load(Size::Byte, R9, R7, IP6_NEXT);
             // A question comes to a group; whom it is for stands inside.
             this.asm
                 .jump_if(R9, When::Different, u32::from(proto::ICMPV6), by_address);
-            this.need(R7, ND_END, by_address);
+            this.need(ND_END, by_address);
             this.asm.load(Size::Byte, R1, R7, IP6_PAYLOAD);
             this.asm
                 .jump_if(R1, When::Different, SOLICITATION, by_address);
@@ -315,7 +330,7 @@ impl Writer<'_> {
                 .jump_if(R9, When::Equal, u32::from(proto::ICMPV6), icmp);
             this.asm.jump(this.pass);
         });
-        self.block(tcp, |this| this.ports(R7, IP6_PAYLOAD + 2));
+        self.block(tcp, |this| this.port_at(IP6_PAYLOAD + 2));
         self.block(icmp, Self::message_v6);
     }
 
@@ -323,7 +338,7 @@ impl Writer<'_> {
     fn message_v6(&mut self) {
         const QUOTED: i16 = IP6_PAYLOAD + 8;
         let answer = self.asm.label();
-        self.need(R7, ND_END, self.pass);
+        self.need(ND_END, self.pass);
         self.asm.load(Size::Byte, R1, R7, IP6_PAYLOAD);
         self.asm.jump_if(R1, When::Equal, ADVERTISEMENT, answer);
         self.asm
@@ -331,7 +346,7 @@ impl Writer<'_> {
         self.asm.load(Size::Byte, R1, R7, QUOTED + 6);
         self.asm
             .jump_if(R1, When::Different, u32::from(proto::TCP), self.pass);
-        self.ports(R7, QUOTED + 40);
+        self.port_at(QUOTED + 40);
         self.asm.bind(answer);
         for word in 0..4 {
             self.asm.load(Size::Word, R1, R7, ND_TARGET + 4 * word);
@@ -376,10 +391,8 @@ impl Writer<'_> {
         self.asm.jump(self.pass);
     }
 
-    /// The packet is ours if the port at `off` from `from` is, else the kernel's.
-    fn ports(&mut self, from: Reg, off: i16) {
-        self.need(from, i32::from(off) + 2, self.pass);
-        self.asm.load(Size::Half, R1, from, off);
+    /// The packet is ours if the port in R1, as the packet has it, is.
+    fn ports(&mut self) {
         self.asm.swap_16_if_little(R1);
         for range in &self.rules.ports {
             let (first, last) = (u32::from(*range.start()), u32::from(*range.end()));

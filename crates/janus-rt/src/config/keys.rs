@@ -2,9 +2,11 @@
 //! `JANUS_TAP_NAME` in the environment.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
+use janus_io::xdp;
 use janus_tcp::ROUTES_MAX;
 
 use super::{BackendName, KernelAddress, Partial, PlacementName};
@@ -55,6 +57,18 @@ pub(super) const KEYS: &[Key] = &[
     Key {
         name: "dpdk_sleep_us",
         set: |p, v| store(&mut p.dpdk_sleep, number(v).map(Duration::from_micros)),
+    },
+    Key {
+        name: "xdp_interface",
+        set: |p, v| store(&mut p.xdp_interface, interface_name(v)),
+    },
+    Key {
+        name: "xdp_ports",
+        set: |p, v| store(&mut p.xdp_ports, v.split(',').map(ports).collect()),
+    },
+    Key {
+        name: "xdp_mode",
+        set: |p, v| store(&mut p.xdp_mode, xdp_mode(v)),
     },
     Key {
         name: "address",
@@ -187,8 +201,9 @@ fn backend(text: &str) -> Result<BackendName, String> {
         "portal" => Ok(BackendName::Portal),
         "tap" => Ok(BackendName::Tap),
         "dpdk" => Ok(BackendName::Dpdk),
+        "xdp" => Ok(BackendName::Xdp),
         _ => Err(format!(
-            "`{text}` is not one of `auto`, `portal`, `tap`, `dpdk`"
+            "`{text}` is not one of `auto`, `portal`, `tap`, `dpdk`, `xdp`"
         )),
     }
 }
@@ -219,6 +234,27 @@ fn kernel_address(text: &str) -> Result<KernelAddress, String> {
                 "`{text}` is not IPv4; `ip -6 address add` gives the interface an IPv6 address"
             )),
         },
+    }
+}
+
+/// A port, or the first and the last of several.
+fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let text = text.trim();
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    match (first.trim().parse(), last.trim().parse()) {
+        (Ok(first), Ok(last)) if 0 < first && first <= last => Ok(first..=last),
+        _ => Err(format!("`{text}` is not a port, or a range like 8000-8080")),
+    }
+}
+
+fn xdp_mode(text: &str) -> Result<xdp::Mode, String> {
+    match text {
+        "auto" => Ok(xdp::Mode::Auto),
+        "native" => Ok(xdp::Mode::Native),
+        "generic" => Ok(xdp::Mode::Generic),
+        _ => Err(format!(
+            "`{text}` is not one of `auto`, `native`, `generic`"
+        )),
     }
 }
 

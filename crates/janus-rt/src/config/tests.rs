@@ -127,6 +127,25 @@ fn dpdk_has_a_device_and_arguments() {
 }
 
 #[test]
+fn xdp_has_an_interface_ports_and_a_mode() {
+    let text = "backend = \"xdp\"\n[xdp]\ninterface = \"eth0\"\nports = \"80, 8000-8080\"\nmode = \"generic\"";
+    let settings = from_text(text).unwrap().resolve().unwrap();
+    assert_eq!(settings.backend, BackendName::Xdp);
+    assert_eq!(settings.xdp_interface.as_deref(), Some("eth0"));
+    assert_eq!(settings.xdp_ports, [80..=80, 8000..=8080]);
+    assert_eq!(settings.xdp_mode, janus_io::xdp::Mode::Generic);
+    let list = from_text("xdp_ports = [80, 443]").unwrap();
+    assert_eq!(list.xdp_ports.unwrap(), [80..=80, 443..=443]);
+    for wrong in ["0", "80-", "90-80", "65536", "http", ""] {
+        assert!(
+            from_text(&format!("xdp_ports = \"{wrong}\"")).is_err(),
+            "{wrong}"
+        );
+    }
+    assert!(from_text("xdp_mode = \"fast\"").is_err());
+}
+
+#[test]
 fn io_cores_belong_to_split() {
     let split = from_text("io_cores = 2").unwrap().resolve().unwrap();
     assert_eq!(split.placement, Placement::Split { io_cores: 2 });

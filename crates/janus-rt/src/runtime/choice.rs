@@ -1,5 +1,7 @@
 //! The devices a runtime can be built on.
 
+use std::ops::RangeInclusive;
+
 use janus_io::Backend;
 
 /// Which device carries the packets.
@@ -21,6 +23,14 @@ pub enum BackendChoice {
     Dpdk {
         /// The device.
         device: String,
+    },
+    /// An interface of this machine whose packets for our addresses the kernel hands over before its own stack sees them
+    /// (AF_XDP); all others stay the kernel's. Needs root, or `CAP_NET_ADMIN`, `CAP_NET_RAW` and `CAP_BPF`.
+    Xdp {
+        /// The interface's name.
+        interface: String,
+        /// TCP ports that are ours; none: all packets for our addresses are.
+        ports: Vec<RangeInclusive<u16>>,
     },
     /// A device that the program brings.
     Custom(Box<dyn Backend>),

@@ -18,9 +18,7 @@ fn instructions_are_written_as_the_standard_has_them() {
     asm.copy(Reg::R6, Reg::R1);
     asm.set(Reg::R0, 2);
     asm.add(Reg::R2, -16);
-    asm.add_reg(Reg::R2, Reg::R3);
     asm.and(Reg::R3, 0xf);
-    asm.shift_left(Reg::R3, 2);
     asm.swap_16_if_little(Reg::R1);
     asm.load(Size::Word, Reg::R7, Reg::R6, 4);
     asm.load(Size::Half, Reg::R1, Reg::R7, 12);
@@ -37,9 +35,7 @@ fn instructions_are_written_as_the_standard_has_them() {
             [0xbf, 0x16, 0, 0, 0, 0, 0, 0],
             [0xb7, 0x00, 0, 0, 2, 0, 0, 0],
             [0x07, 0x02, 0, 0, 0xf0, 0xff, 0xff, 0xff],
-            [0x0f, 0x32, 0, 0, 0, 0, 0, 0],
             [0x57, 0x03, 0, 0, 0xf, 0, 0, 0],
-            [0x67, 0x03, 0, 0, 2, 0, 0, 0],
             [0xdc, 0x01, 0, 0, 16, 0, 0, 0],
             [0x61, 0x67, 4, 0, 0, 0, 0, 0],
             [0x69, 0x71, 12, 0, 0, 0, 0, 0],

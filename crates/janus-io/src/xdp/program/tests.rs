@@ -108,7 +108,6 @@ impl Machine<'_> {
                 (7, 0xb0) => self.regs[dst] = operand,
                 (7, 0x00) => self.regs[dst] = self.regs[dst].wrapping_add(operand),
                 (7, 0x50) => self.regs[dst] &= operand,
-                (7, 0x60) => self.regs[dst] <<= operand,
                 (0, _) => {
                     self.regs[dst] = imm as u64;
                     at += 1;

@@ -1,11 +1,13 @@
 //! Opening the device: what the user chose, the interface that goes with it, and the far end where that is ours too.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
 use janus_io::tap::Tap;
 use janus_io::trace::{Trace, TracedBackend};
+use janus_io::xdp::Xdp;
 use janus_io::{Backend, Queue, wire};
 use janus_mem::{Depot, Growth};
 use janus_tcp::{Config, Interface, IpCidr, Route, Stack};
@@ -24,6 +26,8 @@ const ADDRESS: Cidr = Cidr {
 };
 /// The TAP interface of a configuration that names none.
 const TAP_NAME: &str = "janus0";
+/// What a configuration without an interface is told.
+const NO_INTERFACE: &str = "`backend = \"xdp\"` wants the interface to take packets from in `xdp_interface`; `ip link` lists them";
 /// Frames that can wait between two queues of the portal's wire.
 const PORTAL_DEPTH: u32 = 1024;
 /// On the portal's wire nothing is old: what a TIME-WAIT guards against cannot happen for longer than this.
@@ -63,6 +67,14 @@ pub(super) fn open(
             dpdk::open(settings, device, depot, steering_key, |backend| {
                 open_outside(settings, backend)
             })
+        }
+        (BackendChoice::Xdp { interface, ports }, _) => {
+            open_outside(settings, xdp(settings, &interface, &ports, depot))
+        }
+        (BackendChoice::Auto, BackendName::Xdp) => {
+            let interface = settings.xdp_interface.as_deref().ok_or(NO_INTERFACE)?;
+            let ports = &settings.xdp_ports;
+            open_outside(settings, xdp(settings, interface, ports, depot))
         }
         (BackendChoice::Custom(backend), _) => open_outside(settings, backend),
     }
@@ -136,6 +148,19 @@ fn configured_tap(settings: &Settings) -> Tap {
         Some((addr, prefix)) => tap.with_kernel_address(addr, prefix),
         None => tap,
     }
+}
+
+/// The AF_XDP device on an interface: packets for our addresses, received into our buffers.
+fn xdp(
+    settings: &Settings,
+    interface: &str,
+    ports: &[RangeInclusive<u16>],
+    depot: &Arc<Depot>,
+) -> Box<Xdp> {
+    let xdp = Xdp::new(interface, depot.clone()).with_mode(settings.xdp_mode);
+    let own = addresses(settings).into_iter().map(|own| own.addr);
+    let xdp = own.fold(xdp, Xdp::with_address);
+    Box::new(ports.iter().cloned().fold(xdp, Xdp::with_ports))
 }
 
 /// The first address of an IPv4 network that is not our own; none where the network has no room for two.

@@ -78,7 +78,7 @@ pub(super) fn neighbour(kind: u8, dst: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
 pub(super) fn icmp_error(dst: Ipv4Addr, kind: u8, port: u16) -> Vec<u8> {
     let quoted = header4(Ipv4Addr::new(198, 51, 100, 1), 6, 0, 8);
     let parts = [&[kind, 0, 0, 0, 0, 0, 0, 0], &quoted[..], &ports(port, 443)].concat();
-    frame(0x0800, &[&header4(dst, 1, 0, 4), &parts])
+    frame(0x0800, &[&header4(dst, 1, 0, 0), &parts])
 }
 
 pub(super) fn icmp_error_v6(dst: Ipv6Addr, kind: u8, port: u16) -> Vec<u8> {

@@ -1,0 +1,218 @@
+//! A server over AF_XDP and the kernel's own TCP as its client, over a pair of veth interfaces between namespaces made for
+//! the test; and the kernel at the server's end, which keeps all that is not the server's. Needs root; without it the tests
+//! say so in one line and pass, unless `JANUS_PRIVILEGED=1` says that the machine must be able to.
+
+mod support;
+#[path = "../crates/janus-io/tests/support/veth.rs"]
+mod veth;
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream as KernelStream};
+use std::ops::RangeInclusive;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use janus::net::TcpStream;
+use janus::{BackendChoice, Runtime};
+use support::*;
+use veth::{FAR_KERNEL, NEAR, NEAR_KERNEL, NEAR_KERNEL_V6, OURS, OURS_V6, Veth, in_veth};
+
+/// Bytes each way.
+const BULK: usize = 64_000_000;
+const FEW: usize = 4_000_000;
+const PORT: u16 = 8080;
+
+/// A runtime on the near interface.
+fn runtime(case: Case, addresses: &[&str], ports: &[RangeInclusive<u16>]) -> Runtime {
+    let backend = BackendChoice::Xdp {
+        interface: NEAR.to_owned(),
+        ports: ports.to_vec(),
+    };
+    let builder = case.builder().backend(backend);
+    let add = |builder: janus::Builder, address: &&str| {
+        let prefix = if address.contains(':') { 64 } else { 24 };
+        builder.address(&format!("{address}/{prefix}"))
+    };
+    addresses.iter().fold(builder, add).build().unwrap()
+}
+
+/// A sum over bytes in which each one's place counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Sum {
+    hash: u64,
+    bytes: usize,
+}
+
+impl Sum {
+    const NONE: Sum = Sum { hash: 7, bytes: 0 };
+
+    fn add(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.hash = (self.hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+        self.bytes += bytes.len();
+    }
+}
+
+/// Sends `len` bytes that do not repeat and reads until the peer's end: the sums of both.
+fn exchange(stream: KernelStream, len: usize) -> [Sum; 2] {
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    let mut writer = stream.try_clone().unwrap();
+    let writing = std::thread::spawn(move || {
+        let (mut sum, mut word, mut chunk) = (Sum::NONE, 1_u64, vec![0; 64 << 10]);
+        while sum.bytes < len {
+            for piece in chunk.chunks_exact_mut(8) {
+                word = word.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(11);
+                piece.copy_from_slice(&(word >> 7).to_le_bytes());
+            }
+            let part = chunk.len().min(len - sum.bytes);
+            writer.write_all(&chunk[..part]).unwrap();
+            sum.add(&chunk[..part]);
+        }
+        writer.shutdown(Shutdown::Write).unwrap();
+        sum
+    });
+    let (mut sum, mut reader, mut chunk) = (Sum::NONE, stream, vec![0; 64 << 10]);
+    loop {
+        match reader.read(&mut chunk).unwrap() {
+            0 => return [writing.join().unwrap(), sum],
+            got => sum.add(&chunk[..got]),
+        }
+    }
+}
+
+/// From the far end to our server and back.
+fn echoed(veth: &Veth, to: &str, len: usize) {
+    let address: SocketAddr = (to.parse::<IpAddr>().unwrap(), PORT).into();
+    let sums = veth.far(move || {
+        let stream = KernelStream::connect_timeout(&address, PATIENCE).expect("our server");
+        exchange(stream, len)
+    });
+    assert_eq!(sums[0], sums[1]);
+    assert_eq!(sums[0].bytes, len);
+}
+
+/// A listener of the near kernel, reached from the far end: what SSH would be.
+fn kernel_serves(veth: &Veth, at: &str, port: u16) {
+    let listener = TcpListener::bind((at, port)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let serving = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"SSH-2.0-as-before").unwrap();
+    });
+    let said = veth.far(move || {
+        let mut stream = KernelStream::connect_timeout(&address, PATIENCE).expect("the kernel");
+        let mut said = String::new();
+        stream.read_to_string(&mut said).unwrap();
+        said
+    });
+    assert_eq!(said, "SSH-2.0-as-before");
+    serving.join().unwrap();
+}
+
+/// An address of our own beside the kernel's, in every layout: pings, ARP and neighbour discovery both ways, and bytes.
+fn beside_the_kernel(case: Case) {
+    in_veth(case.queues(), move |veth| {
+        let runtime = runtime(case, &[OURS, OURS_V6], &[]);
+        let both = (Ipv6Addr::UNSPECIFIED, PORT).into();
+        let (server, _, _) = serve_at(runtime, both, echo);
+        // Nobody knows anybody yet: each side asks for the other.
+        for ping in ["ping", "ping -6 -s 3000"] {
+            let to = if ping == "ping" { OURS } else { OURS_V6 };
+            veth.far_run(&format!("{ping} -c 2 -i 0.2 -W 5 {to}"))
+                .unwrap();
+        }
+        let found = veth.far_run("ip neighbour").unwrap();
+        let mac = janus_io::tap::interface(NEAR).unwrap().mac.to_string();
+        for address in [OURS, OURS_V6] {
+            let known = |line: &str| line.starts_with(address) && line.contains(&mac);
+            assert!(found.lines().any(known), "{address} has {mac}: {found}");
+        }
+        echoed(veth, OURS, FEW);
+        echoed(veth, OURS_V6, FEW);
+        kernel_serves(veth, NEAR_KERNEL, 22);
+        // The same port as ours, on the kernel's address.
+        kernel_serves(veth, NEAR_KERNEL, PORT);
+        kernel_serves(veth, NEAR_KERNEL_V6, PORT);
+        for address in [NEAR_KERNEL, NEAR_KERNEL_V6] {
+            veth.far_run(&format!("ping -c 1 -W 5 {address}")).unwrap();
+        }
+        server.stop().unwrap();
+        assert!(!veth::is_attached());
+        kernel_serves(veth, NEAR_KERNEL, PORT);
+    });
+}
+
+in_every_layout!(beside_the_kernel);
+
+#[test]
+fn much_data_both_ways_and_the_kernel_meanwhile() {
+    in_veth(1, |veth| {
+        let runtime = runtime(ONE_COMBINED, &[OURS, OURS_V6], &[]);
+        let both = (Ipv6Addr::UNSPECIFIED, PORT).into();
+        let (server, _, _) = serve_at(runtime, both, echo);
+        let address: SocketAddr = (OURS.parse::<IpAddr>().unwrap(), PORT).into();
+        let (done, sums) = channel();
+        veth.far(move || {
+            let stream = KernelStream::connect_timeout(&address, PATIENCE).expect("our server");
+            // On a thread of the far end's, so that there is room for more beside it.
+            std::thread::spawn(move || done.send(exchange(stream, BULK)));
+        });
+        let mut served = 0;
+        let sums = loop {
+            match sums.recv_timeout(Duration::from_millis(50)) {
+                Ok(sums) => break sums,
+                Err(_) => {
+                    kernel_serves(veth, NEAR_KERNEL, 22);
+                    served += 1;
+                }
+            }
+        };
+        assert!(served > 0, "too quick to see the kernel meanwhile");
+        assert_eq!((sums[0], sums[0].bytes), (sums[1], BULK));
+        server.stop().unwrap();
+    });
+}
+
+/// One address for both: our ports are ours, SSH's is the kernel's, and each finds its neighbours.
+#[test]
+fn one_address_shared_with_the_kernel() {
+    in_veth(1, |veth| {
+        let addresses = [NEAR_KERNEL, NEAR_KERNEL_V6];
+        let runtime = runtime(ONE_COMBINED, &addresses, &[80..=80, 8000..=8080]);
+        let both = (Ipv6Addr::UNSPECIFIED, PORT).into();
+        let (server, _, _) = serve_at(runtime, both, echo);
+        for _ in 0..3 {
+            for address in addresses {
+                kernel_serves(veth, address, 22);
+                echoed(veth, address, FEW / 4);
+                veth.far_run(&format!("ping -c 1 -W 5 {address}")).unwrap();
+            }
+            // All forgotten, at the kernel's near end too.
+            veth.far_run(&format!("ip neighbour flush dev {}", veth::FAR))
+                .unwrap();
+            veth::ip(&format!("neighbour flush dev {NEAR}")).unwrap();
+        }
+        server.stop().unwrap();
+        kernel_serves(veth, NEAR_KERNEL, PORT);
+    });
+}
+
+#[test]
+fn outwards_to_a_kernel() {
+    in_veth(1, |veth| {
+        let runtime = runtime(ONE_COMBINED, &[OURS], &[]);
+        let listener = veth.far(|| TcpListener::bind((FAR_KERNEL, PORT)).unwrap());
+        let client = Running::start(runtime, || async {
+            let stream = TcpStream::connect((FAR_KERNEL, PORT)).await?;
+            echo(stream).await;
+            std::future::pending::<std::io::Result<()>>().await
+        });
+        let (stream, peer) = listener.accept().unwrap();
+        assert_eq!(peer.ip(), OURS.parse::<IpAddr>().unwrap());
+        let sums = exchange(stream, FEW);
+        assert_eq!((sums[0], sums[0].bytes), (sums[1], FEW));
+        client.stop().unwrap();
+    });
+}
