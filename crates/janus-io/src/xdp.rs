@@ -29,7 +29,7 @@ use rustix::net::netdevice::name_to_index;
 
 use crate::counter::Counter;
 use crate::queue::{Backend, Caps, Queue, check_queues};
-use crate::tap::interface;
+use crate::tap::{Interface, interface};
 use attached::Attached;
 use bpf::Attach;
 use program::{Address, Rules};
@@ -286,46 +286,54 @@ impl Backend for Xdp {
             let first = sockets.first().map(Socket::fd);
             sockets.push(opening.socket(queue, first)?);
         }
-        for (queue, socket) in (0..).zip(&sockets) {
-            attached
-                .serve(queue, socket.fd())
-                .map_err(|errno| Refusal::Socket(Step::Bind, errno, queue).on(name))?;
-        }
         let shares = rules.addresses.iter().any(|own| own.shared);
-        let mode = match attached.attach() {
-            Attach::Native => "native",
-            Attach::Generic => "generic",
-        };
         let attached = Arc::new(attached);
-        let queue = |socket: Socket| -> Box<dyn Queue> {
-            let way = if socket.is_zero_copy() {
-                "zero copy"
-            } else {
-                "copy"
-            };
-            let caps = Caps {
-                link: Link::Ethernet,
-                mtu: found.mtu as u16,
-                mac: Some(found.mac),
-                tx_checksum: false,
-                rx_checksum: false,
-                tso: false,
-                gro: false,
-                name: format!("xdp {name} ({mode}, {way})"),
-            };
-            Box::new(XdpQueue {
-                caps,
-                socket: Some(socket),
-                held: Held::new(&slots),
-                filled: depth,
-                questions: shares.then(|| attached.questions()),
-                counters: self.counters.clone(),
-                kept_awake: 0,
-                attached: attached.clone(),
-                _depot: self.depot.clone(),
-            })
+        let queue = |socket: Socket| XdpQueue {
+            caps: caps(name, &found, &attached, &socket),
+            socket: Some(socket),
+            held: Held::new(&slots),
+            filled: depth,
+            questions: shares.then(|| attached.questions()),
+            counters: self.counters.clone(),
+            kept_awake: 0,
+            attached: attached.clone(),
+            _depot: self.depot.clone(),
         };
-        Ok(sockets.into_iter().map(queue).collect())
+        let mut queues: Vec<XdpQueue> = sockets.into_iter().map(queue).collect();
+        let mut pool = self.depot.pool();
+        for (number, queue) in (0..).zip(&mut queues) {
+            // Before the first packet can come.
+            queue.refill(&mut pool);
+            let socket = queue.socket.as_ref().map(Socket::fd);
+            socket
+                .map_or(Ok(()), |fd| attached.serve(number, fd))
+                .map_err(|errno| Refusal::Socket(Step::Bind, errno, number).on(name))?;
+        }
+        let boxed = |queue| -> Box<dyn Queue> { Box::new(queue) };
+        Ok(queues.into_iter().map(boxed).collect())
+    }
+}
+
+/// What a queue can do: nothing that hardware would.
+fn caps(name: &str, found: &Interface, attached: &Attached, socket: &Socket) -> Caps {
+    let mode = match attached.attach() {
+        Attach::Native => "native",
+        Attach::Generic => "generic",
+    };
+    let way = if socket.is_zero_copy() {
+        "zero copy"
+    } else {
+        "copy"
+    };
+    Caps {
+        link: Link::Ethernet,
+        mtu: found.mtu as u16,
+        mac: Some(found.mac),
+        tx_checksum: false,
+        rx_checksum: false,
+        tso: false,
+        gro: false,
+        name: format!("xdp {name} ({mode}, {way})"),
     }
 }
 

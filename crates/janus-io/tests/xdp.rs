@@ -167,9 +167,6 @@ fn there_and_back(mode: Mode, name: &'static str) {
         assert_eq!((caps.mtu, caps.name.as_str()), (1500, name));
         assert!(!caps.tx_checksum && !caps.rx_checksum);
         let mut pool = depot.pool();
-        // Buffers are there before the first packet.
-        queue.rx_burst(&mut pool, &mut Batch::new());
-
         let socket = far_socket(veth);
         let port = socket.local_addr().unwrap().port();
         socket.send_to(b"there", (OURS, 5000)).unwrap();
@@ -231,7 +228,6 @@ fn generic_where_the_driver_refuses() {
         let mut queues = xdp(&depot).open(1).unwrap();
         assert_eq!(queues[0].caps().name, "xdp xnear (generic, copy)");
         let mut pool = depot.pool();
-        queues[0].rx_burst(&mut pool, &mut Batch::new());
         far_socket(veth).send_to(b"there", (OURS, 5000)).unwrap();
         resolve(&mut *queues[0], &mut pool);
     });
@@ -244,7 +240,6 @@ fn lent_frames_come_back_once_each_and_as_they_were() {
         let mut queues = xdp(&depot).open(1).unwrap();
         let queue = &mut *queues[0];
         let mut pool = depot.pool();
-        queue.rx_burst(&mut pool, &mut Batch::new());
         let socket = far_socket(veth);
         let port = socket.local_addr().unwrap().port();
         socket.send_to(b"there", (OURS, 5000)).unwrap();
@@ -293,7 +288,6 @@ fn frames_of_another_depot_are_copied() {
         let counters = backend.counters();
         let mut queues = backend.open(1).unwrap();
         let (mut pool, mut strange) = (depot.pool(), other.pool());
-        queues[0].rx_burst(&mut pool, &mut Batch::new());
         let socket = far_socket(veth);
         let port = socket.local_addr().unwrap().port();
         socket.send_to(b"there", (OURS, 5000)).unwrap();
@@ -321,7 +315,6 @@ fn the_descriptor_wakes_a_sleeper_and_arm_sees_what_is_there() {
         let mut queues = xdp(&depot).open(1).unwrap();
         let queue = &mut *queues[0];
         let mut pool = depot.pool();
-        queue.rx_burst(&mut pool, &mut Batch::new());
         let mut parker = Parker::new().unwrap();
         let socket = far_socket(veth);
         for _ in 0..20 {
@@ -368,6 +361,54 @@ fn resolve_if_asked(queue: &mut dyn Queue, pool: &mut Pool) {
     }
 }
 
+/// Spares the far kernel the question for our address.
+fn far_knows(veth: &Veth, queue: &dyn Queue) {
+    let mac = queue.caps().mac.unwrap();
+    let command = format!("ip neighbour add {OURS} lladdr {mac} dev {FAR}");
+    veth.far_run(&command).unwrap();
+}
+
+/// With every buffer in use elsewhere the kernel has none to receive into, so nothing would wake a sleeper: there is no
+/// sleep then, and packets come again as soon as there are buffers.
+#[test]
+fn memory_that_runs_out_leaves_nobody_deaf() {
+    in_veth(1, |veth| {
+        let depot = Depot::new(512, &Growth::Inline).unwrap();
+        let backend = xdp(&depot);
+        let counters = backend.counters();
+        let mut queues = backend.open(1).unwrap();
+        let queue = &mut *queues[0];
+        far_knows(veth, queue);
+        let mut pool = depot.pool();
+        let mut hoard: Vec<_> = std::iter::from_fn(|| pool.alloc_reserved()).collect();
+        assert!(queue.arm(), "it has its buffers still");
+        let socket = far_socket(veth);
+        let mut held: Vec<Frame> = Vec::new();
+        let deadline = Instant::now() + PATIENCE;
+        while queue.arm() || counters.no_buffer.get() == 0 {
+            assert!(Instant::now() < deadline, "{} taken", held.len());
+            socket.send_to(b"more", (OURS, 5000)).unwrap();
+            let mut batch = Batch::new();
+            queue.rx_burst(&mut pool, &mut batch);
+            held.extend(batch.pull());
+        }
+        hoard.drain(..).for_each(|buf| pool.free(buf));
+        held.drain(..).for_each(|frame| pool.free(frame.buf));
+        let deadline = Instant::now() + PATIENCE;
+        while !queue.arm() {
+            assert!(Instant::now() < deadline, "{counters:?}");
+            let mut batch = Batch::new();
+            queue.rx_burst(&mut pool, &mut batch);
+            batch.pull().for_each(|frame| pool.free(frame.buf));
+        }
+        socket.send_to(b"again", (OURS, 5000)).unwrap();
+        let is_it = |_, packet: &[u8]| packet.ends_with(b"again").then_some(());
+        receive(queue, &mut pool, is_it);
+        drop((queues, pool));
+        assert_eq!(depot.stats().outstanding, 0);
+    });
+}
+
 /// Two queues with one memory: each gets a share of the flows, and a buffer received by one is sent by the other.
 #[test]
 fn two_queues_share_the_memory() {
@@ -375,14 +416,7 @@ fn two_queues_share_the_memory() {
         let depot = depot();
         let mut queues = xdp(&depot).open(2).unwrap();
         let mut pool = depot.pool();
-        queues
-            .iter_mut()
-            .for_each(|queue| queue.rx_burst(&mut pool, &mut Batch::new()));
-        veth.far_run(&format!(
-            "ip neighbour add {OURS} lladdr {} dev {FAR}",
-            queues[0].caps().mac.unwrap()
-        ))
-        .unwrap();
+        far_knows(veth, &*queues[0]);
         let sockets: Vec<UdpSocket> = (0..64).map(|_| far_socket(veth)).collect();
         for socket in &sockets {
             socket.send_to(b"there", (OURS, 5000)).unwrap();

@@ -40,7 +40,7 @@ pub(super) struct XdpQueue {
 impl XdpQueue {
     /// Gives the kernel buffers up to what it should have.
     #[inline]
-    fn refill(&mut self, pool: &mut Pool) {
+    pub(super) fn refill(&mut self, pool: &mut Pool) {
         let Some(socket) = &mut self.socket else {
             return;
         };
@@ -208,7 +208,7 @@ impl Queue for XdpQueue {
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.socket.as_ref().map(Socket::fd)
+        self.socket.as_ref().map(Socket::wait_fd)
     }
 
     fn arm(&mut self) -> bool {
@@ -217,6 +217,10 @@ impl Queue for XdpQueue {
             return true;
         };
         if socket.rx.waiting() > 0 || socket.completed.waiting() > 0 {
+            return false;
+        }
+        // Without a buffer the kernel takes nothing in, and wakes nobody: there must be one first.
+        if self.held.filling == 0 {
             return false;
         }
         // A completion wakes nobody, so it is waited for awake.
@@ -250,8 +254,13 @@ impl Drop for XdpQueue {
             let _ = socket.kick_tx();
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
+        let zero_copy = socket.is_zero_copy();
         drop(socket);
-        // SAFETY: the socket is closed, and closing waits until no packet is on its way into its memory.
-        unsafe { self.held.bring_home() };
+        // A driver that writes into our memory itself lets go of it at a time of its own: those buffers are never used again.
+        if !zero_copy {
+            // SAFETY: nobody else has a descriptor of the socket, so it is closed, and closing waits until no packet is on its
+            // way into its memory.
+            unsafe { self.held.bring_home() };
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! One AF_XDP socket: made, given its memory and its four rings, bound to a queue of an interface, and kicked when the
 //! kernel wants to be told. What travels in the rings is `queue.rs`.
 
+use rustix::event::epoll;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::io::Errno;
 
@@ -41,6 +42,8 @@ pub(super) struct Socket {
     pub(super) completed: Inward<u64>,
     pub(super) rx: Inward<Desc>,
     pub(super) tx: Outward<Desc>,
+    /// Readable when the socket is. Whoever waits may keep copies of this one: of the socket itself they would keep it open.
+    waiting: OwnedFd,
     fd: OwnedFd,
 }
 
@@ -86,17 +89,24 @@ impl Socket {
             sxdp_shared_umem_fd: shared.map_or(0, |fd| fd.as_raw_fd() as u32),
         };
         bind(&fd, &address).map_err(|e| (Step::Bind, e))?;
+        let waiting = watch(&fd).map_err(|e| (Step::Rings, e))?;
         Ok(Self {
             fill,
             completed,
             rx,
             tx,
+            waiting,
             fd,
         })
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+
+    /// What to sleep on.
+    pub(super) fn wait_fd(&self) -> BorrowedFd<'_> {
+        self.waiting.as_fd()
     }
 
     /// Whether the driver reads and writes our memory itself.
@@ -133,6 +143,18 @@ impl Socket {
         let nothing: &mut [u8] = &mut [];
         let _ = rustix::net::recv(&self.fd, nothing, rustix::net::RecvFlags::DONTWAIT);
     }
+}
+
+/// A descriptor that is readable when `fd` is, and does not hold it open.
+fn watch(fd: &OwnedFd) -> Result<OwnedFd, Errno> {
+    let waiting = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    epoll::add(
+        &waiting,
+        fd,
+        epoll::EventData::new_u64(0),
+        epoll::EventFlags::IN,
+    )?;
+    Ok(waiting)
 }
 
 type Rings = (Outward<u64>, Inward<u64>, Inward<Desc>, Outward<Desc>);
