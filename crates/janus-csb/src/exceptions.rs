@@ -14,8 +14,8 @@ use std::collections::HashMap;
 
 pub(crate) use build::build;
 use diff::{Diff, Whose};
-use filter::Filter;
 pub use filter::FilterKind;
+use filter::{Cells, Filter};
 
 use crate::flow::FlowId;
 use crate::ring::BATCH;
@@ -29,6 +29,11 @@ pub(crate) struct Exceptions {
     exact: HashMap<FlowId, ShardId>,
     /// The shards that hold a differing flow.
     holders: ShardSet,
+}
+
+/// The bytes that the filter of so many keys takes, and `H_diff` of so many runs: for whoever plans an update.
+pub(crate) fn bytes_for(keys: usize, runs: usize) -> (usize, usize) {
+    (Cells::bytes_for(keys), Diff::bytes_for(runs))
 }
 
 impl Exceptions {

@@ -61,10 +61,7 @@ impl Runs {
     }
 
     pub(crate) fn finish(mut self) -> Diff {
-        let bits = (self.last.len().max(1) * CELLS_PER_RUN)
-            .next_power_of_two()
-            .trailing_zeros()
-            .clamp(*INDEX_BITS.start(), *INDEX_BITS.end());
+        let bits = index_bits(self.last.len());
         let shift = u32::BITS - bits;
         let mut index = vec![0; (1 << bits) + 1].into_boxed_slice();
         for &key in &self.last {
@@ -85,7 +82,21 @@ impl Runs {
     }
 }
 
+/// As many top bits of a key choose the cell of the index when there are so many runs.
+fn index_bits(runs: usize) -> u32 {
+    let bits = (runs.max(1) * CELLS_PER_RUN)
+        .next_power_of_two()
+        .trailing_zeros();
+    bits.clamp(*INDEX_BITS.start(), *INDEX_BITS.end())
+}
+
 impl Diff {
+    /// The bytes that so many runs take.
+    pub(crate) fn bytes_for(runs: usize) -> usize {
+        let index = (1 << index_bits(runs)) + 1;
+        index * size_of::<u32>() + runs * size_of::<u32>() + (runs + 1) * size_of::<u16>()
+    }
+
     /// Whose the flows of `key` are, if that differs from the ring.
     #[inline]
     pub(crate) fn whose(&self, key: u32) -> Whose {

@@ -7,7 +7,7 @@ mod cells;
 pub(crate) mod murmur;
 
 use bloom::Bloom;
-use cells::Cells;
+pub(crate) use cells::Cells;
 
 use crate::ring::BATCH;
 

@@ -132,6 +132,8 @@ pub struct Control {
     busy: Smooth,
     /// What part of the live flows each shard was given: follows the ring as flows turn over.
     placed: Option<Shares>,
+    /// The part of what an update may move that it does: halved when one is refused.
+    part: f64,
     review: Option<Review>,
     tally: Tally,
 }
@@ -141,6 +143,8 @@ impl Control {
     const LEAVES_BY: f64 = 0.25;
     /// Of a mean share, what an update must move at least to be worth the name.
     const LEAST: f64 = 0.04;
+    /// However often updates are refused, this part of one is tried.
+    const PART_LEAST: f64 = 1.0 / 64.0;
     /// Plans tried until one diverges few enough flows.
     const TRIES: u32 = 8;
     /// What of a shard's busy time counts as how busy it is.
@@ -155,6 +159,7 @@ impl Control {
             updating: false,
             busy: Smooth::new(Control::BUSY_MEMORY),
             placed: None,
+            part: 1.0,
             review: None,
             tally: Tally::default(),
         }
@@ -268,12 +273,14 @@ impl Control {
     /// The update that was asked for is over.
     pub fn finished(&mut self, at: Duration) {
         self.updating = false;
+        self.part = (self.part * 2.0).min(1.0);
         self.gate.finished(at);
     }
 
-    /// The update that was asked for could not be begun, or was given up. It is planned anew after a while.
+    /// The update that was asked for could not be begun, or was given up. After a while half of it is planned.
     pub fn refused(&mut self, at: Duration) {
         self.updating = false;
+        self.part = (self.part / 2.0).max(Control::PART_LEAST);
         self.tally.refused += 1;
         self.gate.rest(at);
     }
@@ -341,6 +348,7 @@ impl Control {
     ) -> Option<(Planned, Forecast)> {
         let costs = &self.settings.costs;
         let mut bounds = self.settings.bounds;
+        bounds.moved *= self.part;
         for _ in 0..Control::TRIES {
             let planned = plan_by(ring, targets, density, &bounds).ok()?;
             if planned.moved().is_empty() {

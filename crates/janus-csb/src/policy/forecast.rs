@@ -3,6 +3,7 @@
 
 use core::time::Duration;
 
+use crate::exceptions::bytes_for;
 use crate::ring::Ring;
 
 use super::heat::Density;
@@ -20,15 +21,9 @@ pub struct Costs {
     pub visit: Duration,
     /// A flow that is diverged: reported, sorted, put into the tables.
     pub diverge: Duration,
-    /// Bytes of `H_diff` however little is in it, and for each run of keys that one shard holds.
-    pub diff_bytes: u64,
-    /// See [`diff_bytes`](Costs::diff_bytes).
-    pub run_bytes: u64,
-    /// Bits of the filter for a diverged flow.
-    pub filter_bits: u64,
     /// For how long an update should be good: its gain is counted for this time.
     pub horizon: Duration,
-    /// Flows that may be diverged by one update: the update machine refuses more.
+    /// Flows that may be diverged by one update: [`Limits::diverged`](crate::Limits::diverged), or less.
     pub diverged_max: u64,
 }
 
@@ -37,11 +32,8 @@ impl Default for Costs {
         Costs {
             visit: Duration::from_nanos(5),
             diverge: Duration::from_nanos(100),
-            diff_bytes: 73,
-            run_bytes: 13,
-            filter_bits: 24,
             horizon: Duration::from_secs(10),
-            diverged_max: 8 << 20,
+            diverged_max: 4 << 20,
         }
     }
 }
@@ -106,7 +98,7 @@ pub(super) fn forecast(
     let runs = 1 + parts
         .windows(2)
         .filter(|pair| pair[0].from != pair[1].from)
-        .count() as u64;
+        .count();
     let (mut diverged, mut cost) = (0.0, Duration::ZERO);
     for sample in shards {
         // A shard with flows and no keys has diverged ones only, and they stay that.
@@ -119,6 +111,7 @@ pub(super) fn forecast(
 
     // Whole flows: what follows is bounds, and a part of a flow takes the room of one.
     let diverged = diverged.ceil() as u64;
+    let (filter_bytes, diff_bytes) = bytes_for(diverged as usize, runs.min(diverged as usize));
     let spread = |shares: &Shares| largest_over_target(targets, &before, shares);
     let (spread_before, spread_after) = (spread(&before), spread(after));
     let busy = mean(shards.iter().map(|sample| sample.busy));
@@ -137,8 +130,8 @@ pub(super) fn forecast(
         }),
         moved,
         diverged,
-        diff_bytes: costs.diff_bytes + runs.min(diverged) * costs.run_bytes,
-        filter_bytes: (diverged * costs.filter_bits).div_ceil(8),
+        diff_bytes: diff_bytes as u64,
+        filter_bytes: filter_bytes as u64,
         cost,
         gain: costs.horizon.mul_f64(saved.clamp(0.0, 1e3)),
     }

@@ -21,16 +21,22 @@ const LOAD: usize = 6;
 /// Bounds of the number of cells: 16 KiB to 64 MiB of offsets.
 const BITS: core::ops::RangeInclusive<u32> = 12..=24;
 
+/// As many top bits of a key choose the cell when there are so many keys.
+fn cell_bits(keys: usize) -> u32 {
+    let bits = keys.div_ceil(LOAD).next_power_of_two().trailing_zeros();
+    bits.clamp(*BITS.start(), *BITS.end())
+}
+
 impl Cells {
+    /// The bytes that a set of so many keys takes.
+    pub(crate) fn bytes_for(keys: usize) -> usize {
+        ((1 << cell_bits(keys)) + 1) * size_of::<u32>() + (keys + WIDE) * size_of::<u16>()
+    }
+
     /// The set of these keys, each once.
     pub(crate) fn of(keys: &[u32], seed: u64) -> Cells {
         let seed = (seed ^ (seed >> 32)) as u32;
-        let bits = keys
-            .len()
-            .div_ceil(LOAD)
-            .next_power_of_two()
-            .trailing_zeros()
-            .clamp(*BITS.start(), *BITS.end());
+        let bits = cell_bits(keys.len());
         let shift = u32::BITS - bits;
         let cell = |key: u32| (mix_32(key ^ seed) >> shift) as usize;
         let mut offsets = vec![0u32; (1 << bits) + 1].into_boxed_slice();

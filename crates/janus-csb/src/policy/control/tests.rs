@@ -289,9 +289,15 @@ fn nothing_is_asked_while_an_update_is_under_way_or_was_just_refused() {
     }
     let now = round(&mut plant, &mut asked).unwrap().0;
     plant.control.refused(now);
+    let before = plant.control.review().unwrap().forecast.moved;
     while asked.len() < 2 {
         round(&mut plant, &mut asked);
     }
+    let after = plant.control.review().unwrap().forecast.moved;
+    assert!(
+        after < before * 0.6 && after > before * 0.4,
+        "half of it: {before}, then {after}"
+    );
     assert!(
         asked[1] >= now + Pace::default().hold,
         "asked again {:?} after {now:?}",
@@ -320,4 +326,20 @@ fn an_update_diverges_no_more_flows_than_are_bearable() {
         (share - 4.0 / 6.0).abs() < 0.03,
         "it got there all the same: {share}"
     );
+}
+
+#[test]
+fn among_256_shards_one_that_slows_down_is_relieved() {
+    let mut plant = Plant::new(policy(1), 256, 0.6, 0.05, 8);
+    plant.run(10);
+    assert_eq!(plant.updates, []);
+    plant.capacity[200] *= 0.5;
+    plant.run(60);
+    println!("{:?}, busiest {:.2}", plant.control, plant.busiest());
+    assert!(
+        (1..=4).contains(&plant.updates.len()),
+        "{:?}",
+        plant.control
+    );
+    assert!(plant.busiest() < 0.85, "{}", plant.busiest());
 }
