@@ -148,6 +148,10 @@ impl Desk {
 
     pub(crate) fn finished(&self, report: UpdateReport) {
         let mut done = lock(&self.done);
+        // What was done in one stroke, before there were flows, is no update.
+        if report.updates == done.last.updates {
+            return;
+        }
         done.updates += 1;
         done.diverged += report.diverged as u64;
         done.held += report.held as u64;
