@@ -266,6 +266,8 @@ impl Adjusted {
                 .copied()
                 .unwrap_or(0.0)
         };
+        report.row("slice_us_p50", at(0.5), "us", &params);
+        report.row("slice_us_p99", at(0.99), "us", &params);
         report.row("slice_us_p999", at(0.999), "us", &params);
         report.row("slice_us_max", at(1.0), "us", &params);
     }
