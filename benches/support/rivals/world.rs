@@ -186,8 +186,8 @@ impl World {
         for slot in 0..trace.flows {
             let flow = world.draw();
             world.open(slot, flow, rival);
+            world.arrive(rival, &mut Verdict::default());
         }
-        world.arrive(rival, &mut Verdict::default());
         world
     }
 
