@@ -7,7 +7,6 @@ mod support;
 mod rivals;
 
 use std::hint::black_box;
-use std::time::Instant;
 
 use janus_csb::ShardId;
 use rivals::anchor::Jet;
@@ -18,8 +17,9 @@ use rivals::paper::Paper;
 use rivals::rss::StaticRss;
 use rivals::rsspp::RssPlusPlus;
 use rivals::stamp::Stamp;
+use rivals::stamped::Stamped;
 use rivals::world::{Random, Sizes, Trace, Verdict, World};
-use rivals::{BURST, Packet, Rival};
+use rivals::{BURST, Packet, Rival, thread_time_us};
 use support::Scale;
 use support::report::{Report, Value};
 
@@ -57,6 +57,10 @@ const RIVALS: &[(Make, f64)] = &[
     (
         |trace| Box::new(Ours::new(trace.shards, POINTS, trace.flows)),
         0.0,
+    ),
+    (
+        |trace| Box::new(Stamped::new(trace.shards, POINTS, trace.flows)),
+        PLAIN,
     ),
 ];
 
@@ -108,12 +112,12 @@ fn look_up_ns(rival: &mut dyn Rival, flows: &[Packet], runs: usize) -> Vec<f64> 
     let mut owners = [ShardId(0); BURST];
     (0..runs)
         .map(|_| {
-            let begin = Instant::now();
+            let begin = thread_time_us();
             for burst in packets.chunks(BURST) {
                 rival.look_up(black_box(burst), &mut owners[..burst.len()]);
                 black_box(&owners);
             }
-            begin.elapsed().as_nanos() as f64 / packets.len() as f64
+            (thread_time_us() - begin) * 1e3 / packets.len() as f64
         })
         .collect()
 }

@@ -14,6 +14,7 @@ use rivals::pins::Pins;
 use rivals::rss::StaticRss;
 use rivals::rsspp::RssPlusPlus;
 use rivals::stamp::Stamp;
+use rivals::stamped::Stamped;
 use rivals::world::{Sizes, Trace, Verdict, World, mix};
 use rivals::{Packet, Rival};
 
@@ -224,6 +225,24 @@ fn owner_bits_break_nothing_that_is_echoed() {
         some.broken > 0 && broken_share(&some) < 0.05,
         "at most those without timestamps: {}",
         some.broken
+    );
+}
+
+/// As a hint in front of our balancer they break nothing either way, and need no forwards for those who echo.
+#[test]
+fn owner_bits_as_a_hint_break_nothing_at_all() {
+    let plain = Trace {
+        plain: 0.05,
+        ..TRACE
+    };
+    let behind = run(&mut Stamped::new(16, 64, TRACE.flows), plain);
+    let alone = run(&mut Ours::new(16, 64, TRACE.flows), plain);
+    assert_eq!((behind.broken, behind.second_flows), (0, 0));
+    assert!(
+        behind.forwards < alone.forwards,
+        "{} and {}",
+        behind.forwards,
+        alone.forwards
     );
 }
 

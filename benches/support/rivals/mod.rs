@@ -14,6 +14,7 @@ pub mod pins;
 pub mod rss;
 pub mod rsspp;
 pub mod stamp;
+pub mod stamped;
 pub mod world;
 
 use janus_csb::{Epoch, ShardId, Tag};

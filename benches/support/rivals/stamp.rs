@@ -22,10 +22,34 @@ pub fn syn_options(timestamps: bool) -> [u8; 12] {
     options
 }
 
+/// What a shard's number is hidden under: who does not know the secret cannot aim at a shard.
+const SECRET: u64 = 0x6368_6565_7461_6821;
+
+fn veil(key: u32) -> u8 {
+    mix(u64::from(key) ^ SECRET) as u8
+}
+
+/// The options of a flow's packets, once its holder has sent its number.
+pub fn stamped(packet: &Packet, holder: ShardId) -> [u8; 12] {
+    let mut options = packet.options;
+    if options.starts_with(&LAYOUT) {
+        // The rest of the echo is the clock of the holder.
+        options[8..].copy_from_slice(&(packet.id as u32).to_be_bytes());
+        options[11] = holder.0 ^ veil(packet.key);
+    }
+    options
+}
+
+/// The holder, if the packet echoes it.
+#[inline]
+pub fn echoed(packet: &Packet) -> Option<ShardId> {
+    let echoes = packet.options.starts_with(&LAYOUT);
+    echoes.then(|| ShardId(packet.options[11] ^ veil(packet.key)))
+}
+
 /// Owner bits in the echoed timestamp.
 pub struct Stamp {
     placement: Maglev,
-    secret: u64,
     name: &'static str,
 }
 
@@ -33,13 +57,8 @@ impl Stamp {
     pub fn new(shards: usize, name: &'static str) -> Stamp {
         Stamp {
             placement: Maglev::fill(SLOTS, &vec![1.0; shards]),
-            secret: 0x6368_6565_7461_6821,
             name,
         }
-    }
-
-    fn veil(&self, key: u32) -> u8 {
-        mix(u64::from(key) ^ self.secret) as u8
     }
 }
 
@@ -53,22 +72,12 @@ impl Rival for Stamp {
     }
 
     fn echo(&self, packet: &Packet, holder: ShardId) -> [u8; 12] {
-        let mut options = packet.options;
-        if options.starts_with(&LAYOUT) {
-            // The rest of the echo is the clock of the holder.
-            options[8..].copy_from_slice(&(packet.id as u32).to_be_bytes());
-            options[11] = holder.0 ^ self.veil(packet.key);
-        }
-        options
+        stamped(packet, holder)
     }
 
     fn look_up(&mut self, packets: &[Packet], owners: &mut [ShardId]) {
         for (packet, owner) in packets.iter().zip(owners) {
-            let stamped = packet.options.starts_with(&LAYOUT);
-            *owner = match stamped {
-                true => ShardId(packet.options[11] ^ self.veil(packet.key)),
-                false => self.placement.owner(packet.key),
-            };
+            *owner = echoed(packet).unwrap_or_else(|| self.placement.owner(packet.key));
         }
     }
 
