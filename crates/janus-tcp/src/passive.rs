@@ -133,7 +133,8 @@ impl Stack {
         }
         let ahead = p.seq - next;
         let window = self.first_window(self.listeners.profile(record.listener));
-        let in_window = ahead >= 0 && ahead < i32::from(window);
+        let reaches_in = ahead < 0 && ahead + p.space() as i32 > 0;
+        let in_window = ahead >= 0 && ahead < i32::from(window) || reaches_in;
         if !in_window {
             if !p.flags.contains(Flags::RST) && self.may_challenge(who, now) {
                 self.half_open_ack(p.key, &record, now);

@@ -41,7 +41,7 @@ data          rst    rst          -            ack+>ESTAB  ack+>ESTAB  ack+     
 data-ahead    rst    rst          -            ack>ESTAB   ack>ESTAB   ack         ack>FW2      ack       -     ->TW    ->CLOSED ack
 data-beyond   rst    rst          -            ack         ack         ack         ack          ack       ack   ack     ack      ack
 data-old      rst    rst          -            ack         ack         ack         ack          ack       ack   ack     ack      ack
-data-overlap  rst    rst          -            ack         ack+>ESTAB  ack+        ack+>FW2     ack+      ack   ->TW    ->CLOSED ack
+data-overlap  rst    rst          -            ack+>ESTAB  ack+>ESTAB  ack+        ack+>FW2     ack+      ack   ->TW    ->CLOSED ack
 urgent        rst    rst          -            ack+>ESTAB  ack+>ESTAB  ack+        ack+>FW2     ack+      -     ->TW    ->CLOSED ack
 no-ack        rstack -            -            -           -           -           -            -         -     -       -        -
 ";
