@@ -61,7 +61,8 @@ impl Stack {
         } else {
             self.owe_ack(conn, id, p, u32::from(text.len), now);
         }
-        if repeated.is_some() {
+        // The end of the peer's stream is acknowledged without a word on what came twice before it (as Linux: tcp_fin).
+        if repeated.is_some() && !fin {
             self.acknowledge_repeated(conn, repeated, now);
         }
         self.wake_reader(conn);
