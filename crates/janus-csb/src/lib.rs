@@ -29,6 +29,7 @@ mod ring;
 mod shard;
 mod shard_end;
 mod steering;
+mod sync;
 mod walk;
 
 pub use balancer::{Balancer, Limits, Phase, Refused, UpdateReport};

@@ -1,13 +1,14 @@
 //! Publishing: one writer replaces the steering, many readers adopt it between batches. A reader never waits: when
 //! the writer holds the lock at that moment, the reader goes on with what it has and looks again next time.
+//! Checked by loom.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{PoisonError, TryLockError};
 
 use crate::draft::Draft;
 use crate::ring::RingError;
 use crate::shard::ShardId;
 use crate::steering::Steering;
+use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering};
 
 #[cfg(test)]
 mod tests;
