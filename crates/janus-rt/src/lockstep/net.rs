@@ -31,6 +31,8 @@ pub(crate) struct Net {
     rng: Rng,
     under_way: BinaryHeap<Reverse<(Instant, u64, Vec<u8>)>>,
     count: u64,
+    /// Nothing is late, and only SYNs come twice.
+    pub(crate) calm: bool,
     pub(crate) duplicate_syns: u64,
 }
 
@@ -40,6 +42,7 @@ impl Net {
             rng: Rng::new(seed),
             under_way: BinaryHeap::new(),
             count: 0,
+            calm: false,
             duplicate_syns: 0,
         }
     }
@@ -49,14 +52,14 @@ impl Net {
         if syn && self.rng.one_in(3) {
             self.duplicate_syns += 1;
             self.send_once(now, packet);
-        } else if self.rng.one_in(50) {
+        } else if !self.calm && self.rng.one_in(50) {
             self.send_once(now, packet);
         }
         self.send_once(now, packet);
     }
 
     fn send_once(&mut self, now: Instant, packet: &[u8]) {
-        let late = self.rng.one_in(20);
+        let late = !self.calm && self.rng.one_in(20);
         let delay = self.rng.below(if late { LATE_NS } else { DELAY_NS });
         self.count += 1;
         let due = now + Duration::from_nanos(delay);

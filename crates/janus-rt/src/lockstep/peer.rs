@@ -23,6 +23,9 @@ const FRAMES_A_TURN: usize = 32;
 /// How long a connection may stand between two writes.
 const PAUSE_NS: u64 = 2_000_000;
 
+/// From when it stands to the first write: longer than most packets take.
+const FIRST_PAUSE: Duration = Duration::from_micros(300);
+
 /// What came of the connections.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
@@ -110,6 +113,11 @@ impl Peer {
             serial: 0,
             state: State::Idle { until },
         });
+    }
+
+    /// From now on no packet is under way for longer than its connection lives.
+    pub(crate) fn calm(&mut self) {
+        (self.out.calm, self.back.calm) = (true, true);
     }
 
     /// Connections that stand or are being opened.
@@ -260,7 +268,7 @@ fn talk(conn: ConnId, seed: u64, now: Instant) -> Talk {
         sent: 0,
         received: 0,
         server_ends,
-        speaks_at: now,
+        speaks_at: now + FIRST_PAUSE,
     }
 }
 
