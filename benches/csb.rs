@@ -48,7 +48,7 @@ fn main() {
         &[1_000_000, 4_000_000, 10_000_000, 20_000_000],
     );
     let mut report = Report::new("csb");
-    let runs = scale.pick(1, 3, 5);
+    let runs = scale.pick(1, 2, 5);
     for &streams in streams {
         table(&mut report, streams, runs);
     }

@@ -77,7 +77,7 @@ fn main() {
         let trace = Trace {
             flows: scale.pick(5_000, 100_000, 1_000_000),
             shards: SHARDS,
-            updates: scale.pick(10, 24, 96),
+            updates: scale.pick(10, 16, 16),
             churn: 0.1,
             sizes,
             plain: 0.0,

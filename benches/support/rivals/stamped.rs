@@ -46,20 +46,20 @@ impl Rival for Stamped {
     }
 
     fn look_up(&mut self, packets: &[Packet], owners: &mut [ShardId]) {
-        let mut plain = [Packet::default(); BURST];
         let mut at = [0u8; BURST];
         let mut count = 0;
+        // No branch on who echoes and who does not.
         for (i, (packet, owner)) in packets.iter().zip(owners.iter_mut()).enumerate() {
-            match self.named(packet) {
-                Some(shard) => *owner = shard,
-                None => {
-                    (plain[count], at[count]) = (*packet, i as u8);
-                    count += 1;
-                }
-            }
+            let named = self.named(packet);
+            *owner = named.unwrap_or(ShardId(0));
+            at[count] = i as u8;
+            count += usize::from(named.is_none());
         }
         if count > 0 {
-            let mut found = [ShardId(0); BURST];
+            let (mut plain, mut found) = ([Packet::default(); BURST], [ShardId(0); BURST]);
+            for (&i, packet) in at[..count].iter().zip(&mut plain) {
+                *packet = packets[usize::from(i)];
+            }
             self.ours.look_up(&plain[..count], &mut found[..count]);
             for (&i, &shard) in at[..count].iter().zip(&found) {
                 owners[usize::from(i)] = shard;
