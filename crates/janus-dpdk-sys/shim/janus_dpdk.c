@@ -401,6 +401,21 @@ uint16_t jd_rx_burst(uint16_t port, uint16_t queue, struct jd_frame *frames, uin
 	return got;
 }
 
+uint64_t jd_raw_loop(uint16_t port, uint16_t queue, uint64_t bursts)
+{
+	struct rte_mbuf *mbufs[JD_BURST_MAX];
+	uint64_t moved = 0;
+
+	while (bursts-- > 0) {
+		uint16_t got = rte_eth_rx_burst(port, queue, mbufs, JD_BURST_MAX);
+		uint16_t sent = rte_eth_tx_burst(port, queue, mbufs, got);
+
+		rte_pktmbuf_free_bulk(mbufs + sent, got - sent);
+		moved += sent;
+	}
+	return moved;
+}
+
 static inline void tx_prepare(struct rte_mbuf *mbuf, const struct jd_frame *frame)
 {
 	uint64_t ol = 0;

@@ -196,6 +196,9 @@ int jd_slots_send(uint16_t port, uint16_t queue, struct jd_slots *slots, void *h
 /* Makes the driver give back what it has sent; -ENOTSUP where it does so by itself. */
 int jd_tx_reclaim(uint16_t port, uint16_t queue);
 
+/* For benchmarks: receives and sends what was received, as many bursts, with nothing in between. How many frames went. */
+uint64_t jd_raw_loop(uint16_t port, uint16_t queue, uint64_t bursts);
+
 /* Sleeping: a descriptor that is readable when a queue has frames, or -1. Armed before each sleep. */
 int jd_rx_wait_fd(uint16_t port, uint16_t queue);
 int jd_rx_wait_arm(uint16_t port, uint16_t queue, int on);

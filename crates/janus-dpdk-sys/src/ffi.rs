@@ -396,6 +396,8 @@ declare! {
         packets: *const jd_packet,
         count: u16,
     ) -> c_int;
+    /// For benchmarks: as many bursts received and sent back, with nothing in between; how many frames went.
+    pub fn jd_raw_loop(port: u16, queue: u16, bursts: u64) -> u64;
     /// Makes the driver give back what it has sent; `-ENOTSUP` where it does so by itself.
     pub fn jd_tx_reclaim(port: u16, queue: u16) -> c_int;
     /// A descriptor that is readable when a queue has frames, or -1.

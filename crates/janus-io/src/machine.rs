@@ -66,6 +66,7 @@ impl Machine {
             find_locked(getrlimit(Resource::Memlock).current, capabilities),
             find_tun(device),
             find_net_admin(capabilities),
+            find_dpdk(dpdk()),
         ];
         Self {
             cores,
@@ -239,6 +240,27 @@ fn find_net_admin(capabilities: u64) -> Finding {
          or make the interface once: `sudo ip tuntap add dev jns0 mode tap user $USER multi_queue`"
             .into(),
     )
+}
+
+/// The DPDK that this program can use; an error is the step that would bring one.
+#[cfg(feature = "_dpdk")]
+fn dpdk() -> Result<&'static str, String> {
+    janus_dpdk_sys::load().map_err(|error| error.to_string())?;
+    Ok(janus_dpdk_sys::version())
+}
+
+/// The DPDK that this program can use; an error is the step that would bring one.
+#[cfg(not(feature = "_dpdk"))]
+fn dpdk() -> Result<&'static str, String> {
+    Err("`apt install libdpdk-dev pkg-config`, then build with the feature `dpdk`".into())
+}
+
+fn find_dpdk(found: Result<&str, String>) -> Finding {
+    let what = "DPDK";
+    match found {
+        Ok(version) => good(what, version.into()),
+        Err(remedy) => missing(what, "not in this program".into(), remedy),
+    }
 }
 
 fn has(capabilities: u64, which: u32) -> bool {

@@ -5,10 +5,12 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use janus_io::dpdk::{Dpdk, DpdkCounters};
 use janus_io::{Backend, Batch, Queue};
 use janus_mem::{Depot, Frame, Growth, LENT, Pool};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 const FRAMES: u64 = 200_000;
 const BUFFERS: u32 = 8192;
@@ -42,6 +44,12 @@ fn open(
     assert!(status.is_up(), "{status:?}");
     assert_eq!(opened.len(), queues);
     (opened, counters)
+}
+
+/// Every buffer is home, and the device has let go of the depot.
+fn all_home(depot: Arc<Depot>) {
+    assert_eq!(depot.stats().outstanding, 0);
+    assert_eq!(Arc::strong_count(&depot), 1);
 }
 
 /// A frame whose length and bytes follow from its number.
@@ -153,7 +161,7 @@ fn frames_pass_in_order_and_are_not_copied() {
     drop(queues);
     assert_eq!(counters.statistics(), statistics, "kept after the end");
     drop(pool);
-    assert_eq!(depot.stats().outstanding, 0, "every buffer is home");
+    all_home(depot);
 }
 
 #[test]
@@ -166,7 +174,7 @@ fn a_lent_frame_that_comes_round_by_its_pointer_is_copied_and_comes_back_too() {
     assert_eq!(counters.rx_copied.get(), run.lent, "and no other");
     assert_eq!(counters.completed.get(), run.lent);
     drop((queues, pool));
-    assert_eq!(depot.stats().outstanding, 0, "every buffer is home");
+    all_home(depot);
 }
 
 #[test]
@@ -196,7 +204,7 @@ fn what_a_device_has_sent_comes_back_uncopied() {
         (0, 5_000)
     );
     drop((queues, pool));
-    assert_eq!(depot.stats().outstanding, 0, "every buffer is home");
+    all_home(depot);
 }
 
 #[test]
@@ -226,6 +234,40 @@ fn frames_of_another_depot_are_copied_and_counted() {
         (ours.stats().outstanding, other.stats().outstanding),
         (0, 0)
     );
+}
+
+#[test]
+fn a_device_that_cannot_wake_us_is_waited_for_by_time() {
+    let depot = depot();
+    let (mut queues, _) = open("net_ring4", &depot, 1);
+    let queue = &mut queues[0];
+    let mut pool = depot.pool();
+    let mut slept = Duration::ZERO;
+    for sleep in 0..10 {
+        let mut out = Batch::new();
+        queue.rx_burst(&mut pool, &mut out);
+        assert!(out.is_empty() && queue.arm(), "nothing to do");
+        let fd = queue.wait_fd().expect("a timer");
+        let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+        let begin = Instant::now();
+        let limit = Timespec {
+            tv_sec: 10,
+            tv_nsec: 0,
+        };
+        assert_eq!(poll(&mut fds, Some(&limit)).unwrap(), 1, "sleep {sleep}");
+        slept = begin.elapsed();
+    }
+    assert!(
+        slept >= janus_io::dpdk::SLEEP,
+        "longer and longer: {slept:?}"
+    );
+    drop((queues, pool));
+
+    let backend = Dpdk::new("net_ring5", depot.clone()).with_sleep(Duration::ZERO);
+    let mut queues = Box::new(backend).open(1).unwrap();
+    assert!(queues[0].wait_fd().is_none() && !queues[0].arm(), "never");
+    drop(queues);
+    all_home(depot);
 }
 
 #[test]

@@ -69,3 +69,6 @@ fn verify(frame: &[u8]) -> bool {
         _ => true,
     }
 }
+
+#[cfg(test)]
+mod tests;
