@@ -159,7 +159,8 @@ mod over {
                     ours.prime(len);
                 }
                 // Both once, unmeasured.
-                (ours.run(bursts / 10 + 1), plain.run(bursts / 10 + 1));
+                ours.run(bursts / 10 + 1);
+                plain.run(bursts / 10 + 1);
                 let (mut here, mut there, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
                 for _ in 0..rounds {
                     let (us, them) = (ours.run(bursts), plain.run(bursts));
