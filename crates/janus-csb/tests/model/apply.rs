@@ -41,7 +41,10 @@ impl World {
                 }
             }
             Action::Propose => self.propose(&mut next)?,
-            Action::Publish => self.publish(&mut next),
+            Action::Publish => {
+                next.published = next.newest;
+                next.phase = Phase::Published;
+            }
             Action::RollBack => {
                 // What some shards have seen is taken back: their view is the published ring again.
                 next.phase = Phase::Idle;
@@ -175,7 +178,7 @@ impl World {
         }
     }
 
-    /// Rule 6, for whoever moves a record: noted, and told with the next slice.
+    /// Rule 6, for whoever moves a record: noted, and told with the next slice if the flow is still there.
     fn moved(&self, state: &mut State, s: u8, flow: u8) {
         let traversing = state.shards[usize::from(s)].visited < STORES;
         if traversing && !self.is(Weak::SilentMover) {
@@ -190,10 +193,12 @@ impl World {
         for flow in 0..FLOWS as u8 {
             let it = &state.flows[usize::from(flow)];
             let bit = found_bit(flow, s);
-            let seen = it.holder == Some(s) && it.store as u8 == store;
-            if self.owner(view) != s && (seen || state.moved & bit != 0) {
+            let held = it.holder == Some(s);
+            let moved = state.moved & bit != 0 && (held || self.is(Weak::TellTheDead));
+            if self.owner(view) != s && (moved || held && it.store as u8 == store) {
                 let found = &mut state.found[usize::from(view)];
-                if self.is(Weak::LatestReport) {
+                // Of one tuple at two shards the later report is of the later life.
+                if !self.is(Weak::AnyReport) {
                     *found &= !found_bits(flow);
                 }
                 *found |= bit;
@@ -219,22 +224,6 @@ impl World {
         state.shards.iter_mut().for_each(|shard| shard.round = 0);
         state.rings.unmark();
         Ok(())
-    }
-
-    /// Rule 7. A tuple that two shards have reported ended at one and began at the other, and nobody knows which is
-    /// which: every shard looks again. By then all have adopted the ring, and what differs is no longer created.
-    fn publish(&self, state: &mut State) {
-        let newest = usize::from(state.newest);
-        let found = state.found[newest];
-        let tuples = (0..FLOWS as u8).map(|flow| found & found_bits(flow));
-        let twice = tuples.into_iter().any(|shards| shards.count_ones() > 1);
-        if twice && !self.is(Weak::AnyReport) {
-            state.found[newest] = 0;
-            state.shards.iter_mut().for_each(|shard| shard.visited = 0);
-            return;
-        }
-        state.published = state.newest;
-        state.phase = Phase::Published;
     }
 
     fn learn(&self, state: &mut State, io: u8, flow: u8, owner: u8) {

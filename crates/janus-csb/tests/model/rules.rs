@@ -15,10 +15,10 @@ pub(crate) enum Weak {
     PublishEarly,
     /// 7: a key that differs on two shards goes into `H_diff` like any other.
     NoExactMap,
-    /// 7: of two shards that report one tuple, because it ended at one and began at the other, either is believed.
+    /// 7: of two shards that report one tuple, because it ended at one and began at the other, either is believed, not the later.
     AnyReport,
-    /// 7: of two shards that report one tuple the later report counts. A move may be told after the flow has ended.
-    LatestReport,
+    /// 6: a move is told though the flow has ended since.
+    TellTheDead,
     /// 8: a pending ring is withdrawn.
     RollBack,
     /// 9: the next update begins as soon as the last is published.

@@ -1,7 +1,6 @@
 //! What is shown on the lockstep world.
 
 mod collisions;
-mod rounds;
 mod server;
 mod updates;
 
