@@ -5,14 +5,19 @@
 use crate::flow::FlowId;
 use crate::shard::ShardId;
 
+#[cfg(test)]
+mod tests;
+
 /// Entries that a key may be in.
 const WAYS: usize = 4;
 
 /// Learned owners, by key.
 pub(crate) struct Fly {
-    /// [`WAYS`] after one another for each set. Allocated with the first entry.
-    entries: Vec<Entry>,
+    /// [`WAYS`] after one another for each set. Made at the start: a core in its loop allocates nothing.
+    entries: Box<[Entry]>,
     sets: usize,
+    /// Entries of another generation are vacant; so forgetting all takes no time.
+    generation: u32,
     len: usize,
     /// Which way of a full set is overwritten next: whoever floods pushes out its like, and only here.
     victim: usize,
@@ -22,25 +27,27 @@ pub(crate) struct Fly {
 struct Entry {
     id: FlowId,
     key: u32,
-    owner: Option<ShardId>,
+    generation: u32,
+    owner: ShardId,
 }
 
-const VACANT: Entry = Entry {
-    id: FlowId(0),
-    key: 0,
-    owner: None,
-};
-
 impl Fly {
-    /// A set of at most about `entries` flows; 0: it learns nothing.
+    /// A set of at most `entries` flows, rounded up to a power of two; 0: it learns nothing.
     pub(crate) fn new(entries: usize) -> Fly {
+        let sets = match entries {
+            0 => 0,
+            _ => entries.div_ceil(WAYS).next_power_of_two(),
+        };
+        let vacant = Entry {
+            id: FlowId(0),
+            key: 0,
+            generation: 0,
+            owner: ShardId(0),
+        };
         Fly {
-            entries: Vec::new(),
-            sets: if entries == 0 {
-                0
-            } else {
-                (entries / WAYS).max(1).next_power_of_two()
-            },
+            entries: vec![vacant; sets * WAYS].into_boxed_slice(),
+            sets,
+            generation: 1,
             len: 0,
             victim: 0,
         }
@@ -55,51 +62,64 @@ impl Fly {
         self.len
     }
 
+    /// The owner learned for the flow; its name is asked for only where the key is known.
     #[inline]
     pub(crate) fn get(&self, key: u32, id: impl FnOnce() -> FlowId) -> Option<ShardId> {
         let set = self.set(key);
         let ways = self.entries.get(set..set + WAYS)?;
-        if !ways
-            .iter()
-            .any(|entry| entry.key == key && entry.owner.is_some())
-        {
+        if !ways.iter().any(|entry| self.holds(entry, key)) {
             return None;
         }
         let id = id();
-        ways.iter()
-            .find(|entry| entry.key == key && entry.id == id)?
-            .owner
+        let known = ways
+            .iter()
+            .find(|entry| self.holds(entry, key) && entry.id == id);
+        known.map(|entry| entry.owner)
     }
 
     pub(crate) fn insert(&mut self, key: u32, id: FlowId, owner: ShardId) {
         if self.sets == 0 {
             return;
         }
-        if self.entries.is_empty() {
-            self.entries.resize(self.sets * WAYS, VACANT);
-        }
+        let generation = self.generation;
         let set = self.set(key);
         let ways = &mut self.entries[set..set + WAYS];
-        let known = ways
+        let known =
+            |entry: &Entry| entry.generation == generation && entry.key == key && entry.id == id;
+        let vacant = |entry: &Entry| entry.generation != generation;
+        let way = ways
             .iter()
-            .position(|entry| entry.owner.is_some() && entry.key == key && entry.id == id);
-        let way = known.or_else(|| ways.iter().position(|entry| entry.owner.is_none()));
+            .position(known)
+            .or_else(|| ways.iter().position(vacant));
         let way = way.unwrap_or_else(|| {
             self.victim = (self.victim + 1) % WAYS;
             self.victim
         });
-        self.len += usize::from(ways[way].owner.is_none());
+        self.len += usize::from(vacant(&ways[way]));
         ways[way] = Entry {
             id,
             key,
-            owner: Some(owner),
+            generation,
+            owner,
         };
     }
 
-    /// Forgets everything, memory included.
+    /// Forgets everything.
     pub(crate) fn clear(&mut self) {
-        self.entries = Vec::new();
         self.len = 0;
+        self.generation = self.generation.wrapping_add(1);
+        if self.generation == 0 {
+            // Once in four billion epochs: what is older than that must not come to life again.
+            self.entries
+                .iter_mut()
+                .for_each(|entry| entry.generation = 0);
+            self.generation = 1;
+        }
+    }
+
+    #[inline]
+    fn holds(&self, entry: &Entry, key: u32) -> bool {
+        entry.key == key && entry.generation == self.generation
     }
 
     /// Where the ways of `key` begin. Flows under way are crowded where the ring changes, so the bits are spread.

@@ -129,8 +129,8 @@ impl ShardEnd {
 
     /// Gives at most a chunk of what was found to the control side; false: there is no room.
     fn send(&mut self, last: bool) -> bool {
-        let rest = self.kept.split_off(self.kept.len().min(CHUNK));
-        let kept = std::mem::replace(&mut self.kept, rest);
+        // From the end, where nothing must be moved up: the order of reports means nothing.
+        let kept = self.kept.split_off(self.kept.len().saturating_sub(CHUNK));
         let chunk = Chunk {
             pass: self.pass,
             kept,
@@ -139,8 +139,7 @@ impl ShardEnd {
         match self.outbox.send(chunk) {
             Ok(()) => true,
             Err(mut back) => {
-                back.kept.append(&mut self.kept);
-                self.kept = back.kept;
+                self.kept.append(&mut back.kept);
                 false
             }
         }

@@ -12,7 +12,7 @@ pub struct Limits {
     /// Most flows that may differ from a ring when it is published. While the reports come in each takes 24 bytes, and
     /// 16 more while they are sorted; afterwards about 3 in the filter, and less in `H_diff`.
     pub diverged: usize,
-    /// Most flows an I/O core remembers in its fly set, 48 bytes each, and only while an update is pending.
+    /// Most flows an I/O core remembers in its fly set, 32 bytes each.
     pub fly: usize,
     /// Which filter stands before `H_diff`.
     pub filter: FilterKind,

@@ -1,5 +1,7 @@
 use std::collections::BTreeMap;
 
+mod bounds;
+
 use super::*;
 use crate::{FlowId, Flows, Held, ShardId, Sieve, Step, Work, walk};
 
@@ -67,19 +69,24 @@ impl Bench {
         }
     }
 
-    /// Everybody does its part until the update is over.
+    /// Everybody does a part of what it has to.
+    fn turn(&mut self) -> Phase {
+        for (end, table) in &mut self.shards {
+            end.refresh();
+            match end.work() {
+                Work::Nothing => {}
+                Work::Traverse => _ = end.slice(table, 100),
+                Work::Drain(round) => end.drained(round),
+            }
+        }
+        self.io.refresh();
+        self.balancer.poll()
+    }
+
+    /// Until the update is over.
     fn run(&mut self) {
         for _ in 0..10_000 {
-            for (end, table) in &mut self.shards {
-                end.refresh();
-                match end.work() {
-                    Work::Nothing => {}
-                    Work::Traverse => _ = end.slice(table, 100),
-                    Work::Drain(round) => end.drained(round),
-                }
-            }
-            self.io.refresh();
-            if self.balancer.poll() == Phase::Idle {
+            if self.turn() == Phase::Idle {
                 return;
             }
         }

@@ -1,6 +1,7 @@
 //! What is shown on the lockstep world.
 
 mod collisions;
+mod rounds;
 mod server;
 mod updates;
 
