@@ -45,6 +45,9 @@ const DEVICE: &str = "jt0";
 /// Up to so many bytes of traffic packets are captured whole, beyond that their headers.
 const WHOLE_MAX: u64 = 40_000_000;
 const HEADERS: u32 = 96;
+/// What a whole packet may have. The kernel keeps room for that much for each packet that waits, whatever its length: without
+/// a limit a busy machine soon has none left.
+const LONGEST: u32 = 2_048;
 
 /// Runs `test` on a thread that is alone in a fresh network namespace; it ends with the thread and what it started.
 pub(crate) fn in_own(
@@ -114,7 +117,7 @@ impl Space {
     pub(crate) fn capture(&self, job: Job) -> Result<Capture, String> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let whole = job.to_janus + job.to_kernel <= WHOLE_MAX;
-        let length = if whole { 0 } else { HEADERS };
+        let length = if whole { LONGEST } else { HEADERS };
         let index = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("janus-kernel-{}-{index}.pcap", std::process::id());
         let file = std::env::temp_dir().join(name);
@@ -179,9 +182,8 @@ pub(crate) struct Captured {
 
 impl Capture {
     pub(crate) fn stop(mut self) -> Captured {
-        // What has come last is handed over within a second; what has not when tcpdump ends is lost.
-        std::thread::sleep(Duration::from_millis(1_200));
         let pid = Pid::from_child(&self.child);
+        self.catch_up(pid);
         kill_process(pid, Signal::INT).expect("tcpdump is still there");
         let mut rest = String::new();
         self.said.read_to_string(&mut rest).expect("its last words");
@@ -190,6 +192,32 @@ impl Capture {
         Captured {
             file: self.file,
             whole: self.whole,
+        }
+    }
+
+    /// What the kernel holds for tcpdump when it ends is lost, and on a busy machine that is much. So it is asked how far
+    /// it is until it has all, or has written nothing more for a second.
+    fn catch_up(&mut self, pid: Pid) {
+        let (mut written, mut unchanged) = (None, 0);
+        for _ in 0..200 {
+            std::thread::sleep(Duration::from_millis(100));
+            kill_process(pid, Signal::USR1).expect("tcpdump is still there");
+            let mut line = String::new();
+            self.said.read_line(&mut line).expect("how far it is");
+            // "tcpdump: 2 packets captured, 3 packets received by filter, 1 packets dropped by kernel"
+            let numbers: Vec<u64> = line
+                .split([' ', ','])
+                .filter_map(|word| word.parse().ok())
+                .collect();
+            let has_all = matches!(numbers[..], [now, came, lost] if now + lost >= came);
+            unchanged = match written == numbers.first().copied() {
+                true => unchanged + 1,
+                false => 0,
+            };
+            written = numbers.first().copied();
+            if written.is_none() || unchanged >= 10 || has_all && unchanged >= 2 {
+                return;
+            }
         }
     }
 }
