@@ -246,21 +246,21 @@ impl Balancer {
         // The flows of a shard that is gone are gone with it.
         self.shards.retain(|member| !member.inbox.is_gone());
         let pass = self.current().pass();
+        let limit = self.limits.diverged;
+        let mut diverged = 0;
         for member in &mut self.shards {
-            while let Some(chunk) = member.inbox.take() {
+            // No more than the limit and a chunk is ever taken in.
+            while diverged + member.kept.len() <= limit
+                && let Some(chunk) = member.inbox.take()
+            {
                 if Some(chunk.pass) == pass {
                     member.kept.extend(chunk.kept);
                     member.finished |= chunk.last;
                 }
             }
+            diverged += member.kept.len();
         }
-        if self
-            .shards
-            .iter()
-            .map(|member| member.kept.len())
-            .sum::<usize>()
-            > self.limits.diverged
-        {
+        if diverged > limit {
             self.overflow();
         } else if self.living().all(|member| member.finished) {
             self.stage = Stage::Building;

@@ -21,9 +21,7 @@ pub(crate) struct Diff {
 /// In the place of a shard: flows of the key differ on several.
 const CONTESTED: u16 = 1 << 8;
 
-/// Cells for each run, so that nearly none has two of them.
-const CELLS_PER_RUN: usize = 8;
-/// Bounds of the index: 4 KiB, and 4 MiB for a million runs.
+/// Bounds of the index: 4 KiB, which leaves few runs alone in their cells, and 4 MiB for a million runs.
 const INDEX_BITS: core::ops::RangeInclusive<u32> = 10..=20;
 
 /// Whose the flows of a key are.
@@ -82,11 +80,9 @@ impl Runs {
     }
 }
 
-/// As many top bits of a key choose the cell of the index when there are so many runs.
+/// As many top bits of a key choose the cell of the index when there are so many runs: about one run to a cell.
 fn index_bits(runs: usize) -> u32 {
-    let bits = (runs.max(1) * CELLS_PER_RUN)
-        .next_power_of_two()
-        .trailing_zeros();
+    let bits = runs.next_power_of_two().trailing_zeros();
     bits.clamp(*INDEX_BITS.start(), *INDEX_BITS.end())
 }
 
