@@ -11,7 +11,7 @@ use std::task::Waker;
 
 use janus_csb::{FlowId, ShardEnd};
 use janus_mem::Pool;
-use janus_tcp::{ConnId, Error, Instant, Interface, ListenerId, Stack, Token};
+use janus_tcp::{ConnId, Error, Instant, Interface, ListenerId, SocketOptions, Stack, Token};
 use janus_wire::{FlowKey, FlowNames, Toeplitz};
 
 use super::neighbours::Neighbours;
@@ -185,17 +185,13 @@ impl Here {
         if !self.has_opened.replace(true) {
             self.opens();
         }
-        for _ in 0..SOURCE_TRIES {
-            let local = SocketAddr::new(address, self.next_source_port());
-            if !self.owns(local, remote) {
-                continue;
-            }
-            match self.on_stack(|stack, now| stack.connect(now, local, remote)) {
-                Err(Error::AddrInUse) => {}
-                other => return other,
-            }
-        }
-        Err(Error::AddrInUse)
+        let ports = std::iter::repeat_with(|| self.next_source_port()).take(SOURCE_TRIES.into());
+        let options = SocketOptions::default();
+        self.on_stack(|stack, now| {
+            stack.connect_from(now, address, remote, &options, ports, |flow| {
+                self.owns(flow)
+            })
+        })
     }
 
     /// Where a client outside finds the listener on `local`.
@@ -228,13 +224,10 @@ impl Here {
 
     /// Rule 10 of the balancer's protocol: what I/O cores look up and every ring from theirs to the newest must name
     /// this shard.
-    fn owns(&self, local: SocketAddr, remote: SocketAddr) -> bool {
-        let Some(flow) = FlowKey::new(remote, local) else {
-            return false;
-        };
-        let key = self.toeplitz.hash_arriving(&flow);
+    fn owns(&self, flow: &FlowKey) -> bool {
+        let key = self.toeplitz.hash_arriving(flow);
         let steering = self.steering.borrow();
-        steering.may_open(key, local.port(), FlowId(self.names.of(&flow)))
+        steering.may_open(key, flow.local_port(), FlowId(self.names.of(flow)))
     }
 
     /// This shard is about to open connections, or to take packets: by the rings that were made before there were any.
