@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A number that only grows, as a rule written by one thread.
+/// A number, as a rule one that only grows and is written by one thread.
 #[derive(Default)]
 pub struct Counter(AtomicU64);
 
@@ -18,6 +18,12 @@ impl Counter {
                 Ordering::Relaxed,
             );
         }
+    }
+
+    /// For what goes up and down: stands at `n` from now on; to be called by the one writer only.
+    #[inline]
+    pub fn set(&self, n: u64) {
+        self.0.store(n, Ordering::Relaxed);
     }
 
     /// Adds; for what several threads count, rarely.

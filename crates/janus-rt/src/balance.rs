@@ -10,6 +10,7 @@ pub use janus_csb::UpdateReport;
 use janus_csb::{MAX_POINTS, Ring};
 
 use crate::control::desk::Desk;
+pub use crate::control::watch::PolicyName as Policy;
 
 /// The balancer of one runtime; from [`Handle::balance`](crate::Handle::balance), usable on any thread.
 #[derive(Clone)]
@@ -22,6 +23,8 @@ pub struct Balance {
 pub struct BalanceReport {
     /// Updates carried out.
     pub updates: u64,
+    /// Those among them that the policy planned.
+    pub planned: u64,
     /// Times one was put off, because too many flows would have differed from the new ring.
     pub refused: u64,
     /// Flows that stayed on their core while a new ring gave them to another, over all updates.
@@ -45,7 +48,7 @@ impl Balance {
 
     /// From now on new connections are shared out among the cores in proportion to these points, one number for each
     /// core; a core with none gets no new connection. Connections that live stay where they are. The runtime starts with
-    /// 128 points for each.
+    /// 128 points for each. Where a policy watches the load (the key `balance`), it goes on from there.
     ///
     /// The change is carried out soon; [`report`](Balance::report) counts it then. Of two changes that wait the later
     /// counts.
@@ -80,6 +83,7 @@ impl Balance {
             .map(|b| b.slice_ns_max.load(Ordering::Relaxed));
         BalanceReport {
             updates: done.updates,
+            planned: done.planned,
             refused: done.refused,
             diverged: done.diverged,
             held: done.held,

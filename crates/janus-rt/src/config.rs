@@ -14,12 +14,17 @@ use std::time::Duration;
 
 use janus_io::xdp;
 
+use crate::control::watch::PolicyName;
+
 pub use error::ConfigError;
 pub(crate) use keys::{Cidr, Via};
 pub(crate) use source::{from_environment, from_file};
 
 /// Most shards one runtime may have: a [`janus_csb::ShardId`] is one byte and one value is kept free.
 pub const CORES_MAX: usize = 255;
+
+/// Between two looks of a balancing policy.
+const BALANCE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Who polls the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +88,8 @@ pub(crate) struct Partial {
     pub(crate) packet_buffers: Option<u32>,
     pub(crate) backlog: Option<usize>,
     pub(crate) drain: Option<Duration>,
+    pub(crate) balance: Option<PolicyName>,
+    pub(crate) balance_interval: Option<Duration>,
 }
 
 /// `placement = "…"` before the number of I/O cores is known.
@@ -124,6 +131,8 @@ impl Partial {
             packet_buffers,
             backlog,
             drain,
+            balance,
+            balance_interval,
         } = over;
         Partial {
             cores: cores.or(self.cores),
@@ -153,6 +162,8 @@ impl Partial {
             packet_buffers: packet_buffers.or(self.packet_buffers),
             backlog: backlog.or(self.backlog),
             drain: drain.or(self.drain),
+            balance: balance.or(self.balance),
+            balance_interval: balance_interval.or(self.balance_interval),
         }
     }
 
@@ -218,6 +229,8 @@ impl Partial {
             packet_buffers: self.packet_buffers.unwrap_or(64 * 1024),
             backlog: self.backlog.unwrap_or(1024),
             drain: self.drain.unwrap_or(Duration::from_millis(500)),
+            balance: self.balance.unwrap_or_default(),
+            balance_interval: self.balance_interval.unwrap_or(BALANCE_INTERVAL),
             pin: threads <= processors && threads > 1,
         })
     }
@@ -252,6 +265,8 @@ pub(crate) struct Settings {
     pub(crate) packet_buffers: u32,
     pub(crate) backlog: usize,
     pub(crate) drain: Duration,
+    pub(crate) balance: PolicyName,
+    pub(crate) balance_interval: Duration,
     pub(crate) pin: bool,
 }
 

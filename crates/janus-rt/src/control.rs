@@ -12,6 +12,7 @@ pub(crate) mod desk;
 mod front;
 #[cfg(test)]
 mod tests;
+pub(crate) mod watch;
 
 use std::collections::BTreeMap;
 use std::io;

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::balance::Balance;
+use crate::balance::{Balance, Policy};
 use crate::clock::Clock;
 use crate::config::{self, Cidr, ConfigError, Partial, Placement, PlacementName};
 use crate::control::desk::Desk;
@@ -216,6 +216,12 @@ impl Builder {
     /// How long connections may take to end in order when the runtime ends.
     pub fn drain(mut self, time: Duration) -> Builder {
         self.partial.drain = Some(time);
+        self
+    }
+
+    /// Who says how new connections are shared out among the cores; fixed weights if nobody does.
+    pub fn balance(mut self, policy: Policy) -> Builder {
+        self.partial.balance = Some(policy);
         self
     }
 

@@ -4,6 +4,7 @@
 
 pub(crate) mod here;
 mod neighbours;
+mod sampling;
 mod traversal;
 mod update;
 mod waiters;
@@ -25,6 +26,7 @@ use here::Here;
 pub use neighbours::ForwardCounters;
 use neighbours::Walk;
 pub(crate) use neighbours::{Door, FORWARDS, Neighbours};
+use sampling::Sampling;
 use update::UpdateWork;
 pub(crate) use waiters::Side;
 
@@ -63,6 +65,8 @@ pub(crate) struct Work {
     closed_until: Option<Instant>,
     open: bool,
     pub(crate) update: UpdateWork,
+    /// `None`: no policy wants to know.
+    sampling: Option<Sampling>,
 }
 
 /// Where the shard stands in its life.
@@ -80,7 +84,8 @@ enum Phase {
 }
 
 impl Work {
-    pub(crate) fn new(port: &Port) -> std::io::Result<Work> {
+    /// `sampled`: a policy watches the load.
+    pub(crate) fn new(port: &Port, sampled: bool) -> std::io::Result<Work> {
         Ok(Work {
             idle: Idle::default(),
             arrived: Vec::with_capacity(4 * BURST),
@@ -94,6 +99,7 @@ impl Work {
             closed_until: None,
             open: false,
             update: UpdateWork::default(),
+            sampling: sampled.then(Sampling::new),
         })
     }
 }
@@ -122,6 +128,7 @@ impl Shard {
                 return Ok(());
             }
             if self.work.idle.should_sleep(worked) {
+                self.sample_before_sleep();
                 let before = self.clock.now();
                 self.sleep()?;
                 self.work
@@ -143,7 +150,9 @@ impl Shard {
         self.here.stack.borrow_mut().advance(now);
         self.wake_ready();
         let sent = self.send(now);
-        arrived | updating | messages | polled | sent
+        let worked = arrived | updating | messages | polled | sent;
+        self.sample(now, worked);
+        worked
     }
 
     /// Whether packets are taken yet: from when every main has bound what it binds at its start.
@@ -175,6 +184,9 @@ impl Shard {
         let arrived = &mut self.work.arrived;
         if arrived.is_empty() {
             return false;
+        }
+        if let Some(sampling) = &mut self.work.sampling {
+            sampling.packets(arrived.len());
         }
         let mut pool = here.pool.borrow_mut();
         let mut neighbours = here.neighbours.borrow_mut();

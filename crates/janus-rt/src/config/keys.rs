@@ -9,6 +9,8 @@ use std::time::Duration;
 use janus_io::xdp;
 use janus_tcp::ROUTES_MAX;
 
+use crate::control::watch::PolicyName;
+
 use super::{BackendName, KernelAddress, Partial, PlacementName};
 
 /// One thing that can be configured.
@@ -123,6 +125,14 @@ pub(super) const KEYS: &[Key] = &[
         set: |p, v| store(&mut p.backlog, number(v)),
     },
     Key {
+        name: "balance",
+        set: |p, v| store(&mut p.balance, policy(v)),
+    },
+    Key {
+        name: "balance_interval_ms",
+        set: |p, v| store(&mut p.balance_interval, interval(v)),
+    },
+    Key {
         name: "drain_ms",
         set: |p, v| store(&mut p.drain, number(v).map(Duration::from_millis)),
     },
@@ -185,6 +195,22 @@ fn number<N: FromStr>(text: &str) -> Result<N, String> {
         .replace('_', "")
         .parse()
         .map_err(|_| format!("`{text}` is not a number that fits"))
+}
+
+fn policy(text: &str) -> Result<PolicyName, String> {
+    match text.trim() {
+        "fixed" => Ok(PolicyName::Fixed),
+        "queue" => Ok(PolicyName::Queue),
+        "service" => Ok(PolicyName::Service),
+        _ => Err(format!("`{text}` is none of `fixed`, `queue`, `service`")),
+    }
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    match number::<u64>(text)? {
+        0 => Err("must be 1 at least".into()),
+        ms => Ok(Duration::from_millis(ms)),
+    }
 }
 
 fn placement(text: &str) -> Result<PlacementName, String> {

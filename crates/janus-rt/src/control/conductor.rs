@@ -11,6 +11,7 @@ use janus_io::park::{Parker, Unparker};
 
 use super::Control;
 use super::desk::{Desk, PortSets, Wanted};
+use super::watch::Watch;
 use crate::runtime::Ending;
 
 /// How soon an unanswered call is repeated, at first and at last. Everybody rings who has done a part, so this is for
@@ -28,6 +29,9 @@ pub(crate) struct Conductor {
     pub(crate) bells: Vec<Unparker>,
     pub(crate) parker: Parker,
     pub(crate) under_way: Option<PortSets>,
+    /// The update under way is to a ring of the policy.
+    pub(crate) planned: bool,
+    pub(crate) watch: Option<Watch>,
     pub(crate) rung_for: Phase,
 }
 
@@ -41,10 +45,12 @@ impl Conductor {
                 patience = PATIENCE_MIN;
                 continue;
             }
+            self.look();
             let waits = self.is_busy() || self.wants();
+            let look = self.watch.as_ref().map(Watch::wait);
+            let timeout = waits.then_some(patience).into_iter().chain(look).min();
             let desk = &self.desk;
-            self.parker
-                .park(&[], waits.then_some(patience), || desk.has_news())?;
+            self.parker.park(&[], timeout, || desk.has_news())?;
             patience = (patience * 2).min(PATIENCE_MAX);
             if waits && !self.desk.has_news() {
                 self.ring();
@@ -53,17 +59,45 @@ impl Conductor {
         Ok(())
     }
 
+    /// Asks the policy, where there is one.
+    fn look(&mut self) {
+        let Some(watch) = &mut self.watch else { return };
+        let wanted = watch.look(&self.desk, lock(&self.balancer).current().newest().ring());
+        if let Some(ring) = wanted
+            && !self.desk.plan_ring(ring)
+        {
+            watch.refused();
+        }
+    }
+
     /// One step, if one can be made. Never waits.
     pub(crate) fn step(&mut self) -> bool {
         let mut balancer = lock(&self.balancer);
         let before = balancer.phase();
         let after = if before == Phase::Idle && self.wants() {
-            Self::begin(&mut balancer, &self.desk, &mut self.under_way)
+            let wanted = self.desk.take();
+            match balancer.begin(|draft| wanted.enter(draft)) {
+                Ok(()) => {
+                    self.planned = wanted.planned;
+                    self.under_way = Some(wanted.ports);
+                }
+                Err(_) => {
+                    if let Some(watch) = self.watch.as_mut().filter(|_| wanted.planned) {
+                        watch.refused();
+                    }
+                    self.desk.put_back(wanted);
+                }
+            }
+            balancer.phase()
         } else {
             balancer.poll()
         };
         if after == Phase::Idle && before != Phase::Idle {
-            self.desk.finished(*balancer.last());
+            let planned = std::mem::take(&mut self.planned);
+            self.desk.finished(*balancer.last(), planned);
+            if let Some(watch) = self.watch.as_mut().filter(|_| planned) {
+                watch.finished();
+            }
         }
         drop(balancer);
         // Everybody acts by the new layout once it is published: what lags behind is led there by the walk.
@@ -81,15 +115,6 @@ impl Conductor {
     /// Whether there is something to begin. At the end of the runtime every listener goes, and nobody need be told.
     fn wants(&self) -> bool {
         !self.ending.stopping() && !self.desk.is_empty()
-    }
-
-    fn begin(balancer: &mut Balancer, desk: &Desk, under_way: &mut Option<PortSets>) -> Phase {
-        let wanted = desk.take();
-        match balancer.begin(|draft| wanted.enter(draft)) {
-            Ok(()) => *under_way = Some(wanted.ports),
-            Err(_) => desk.put_back(wanted),
-        }
-        balancer.phase()
     }
 
     pub(crate) fn is_busy(&self) -> bool {

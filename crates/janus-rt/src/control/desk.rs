@@ -30,6 +30,8 @@ pub(crate) struct Desk {
 pub(crate) struct Wanted {
     pub(crate) ports: PortSets,
     pub(crate) ring: Option<Ring>,
+    /// The ring is the policy's.
+    pub(crate) planned: bool,
 }
 
 impl Wanted {
@@ -43,6 +45,7 @@ impl Wanted {
 pub(crate) struct Done {
     pub(crate) updates: u64,
     pub(crate) refused: u64,
+    pub(crate) planned: u64,
     pub(crate) diverged: u64,
     pub(crate) held: u64,
     pub(crate) exact: u64,
@@ -55,6 +58,18 @@ pub(crate) struct Done {
 pub(crate) struct Board {
     pub(crate) slices: Counter,
     pub(crate) slice_ns_max: AtomicU64,
+    /// Packets taken in.
+    pub(crate) packets: Counter,
+    /// Time in turns in which something moved.
+    pub(crate) busy_ns: Counter,
+    /// Connections begun.
+    pub(crate) opened: Counter,
+    /// Flows held.
+    pub(crate) flows: Counter,
+    /// Packets that waited in the rings.
+    pub(crate) queue: Counter,
+    /// Time of work for a connection, the median of the last; 0 before that is known.
+    pub(crate) service_ns: Counter,
 }
 
 impl Desk {
@@ -104,8 +119,20 @@ impl Desk {
     }
 
     pub(crate) fn want_ring(&self, ring: Ring) {
-        lock(&self.wanted).ring = Some(ring);
+        let mut wanted = lock(&self.wanted);
+        (wanted.ring, wanted.planned) = (Some(ring), false);
+        drop(wanted);
         self.ring();
+    }
+
+    /// The policy wants this ring, unless somebody has set one meanwhile.
+    pub(crate) fn plan_ring(&self, ring: Ring) -> bool {
+        let mut wanted = lock(&self.wanted);
+        let free = wanted.ring.is_none();
+        if free {
+            (wanted.ring, wanted.planned) = (Some(ring), true);
+        }
+        free
     }
 
     pub(crate) fn done(&self) -> Done {
@@ -140,19 +167,21 @@ impl Desk {
         for (port, cores) in refused.ports {
             wanted.ports.entry(port).or_insert(cores);
         }
-        if wanted.ring.is_none() {
+        // A plan is made anew from what is then.
+        if wanted.ring.is_none() && !refused.planned {
             wanted.ring = refused.ring;
         }
         lock(&self.done).refused += 1;
     }
 
-    pub(crate) fn finished(&self, report: UpdateReport) {
+    pub(crate) fn finished(&self, report: UpdateReport, planned: bool) {
         let mut done = lock(&self.done);
         // What was done in one stroke, before there were flows, is no update.
         if report.updates == done.last.updates {
             return;
         }
         done.updates += 1;
+        done.planned += u64::from(planned);
         done.diverged += report.diverged as u64;
         done.held += report.held as u64;
         done.exact += report.exact as u64;

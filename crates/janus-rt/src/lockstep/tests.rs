@@ -7,6 +7,8 @@ mod updates;
 
 use super::rng::Rng;
 use super::{Layout, World};
+use crate::balance::Policy;
+use crate::control::desk::Board;
 use crate::runtime::Builder;
 use collisions::colliding;
 use server::{Ledger, serve};
@@ -94,4 +96,27 @@ fn a_run_is_a_function_of_its_seed() {
     let first = trace(7);
     assert_eq!(first, trace(7));
     assert_ne!(first, trace(8));
+}
+
+/// Where a policy watches, shards say what they do; where none does, nothing.
+#[test]
+fn what_shards_say_of_themselves_is_what_happened() {
+    for policy in [Policy::Fixed, Policy::Service] {
+        let (mut world, ledger) = world_with(3, SPLIT, |builder| builder.balance(policy));
+        run(&mut world, 300);
+        for shard in &mut world.shards {
+            shard.sample_before_sleep();
+        }
+        let boards = world.conductor.desk.boards();
+        let sum = |of: fn(&Board) -> u64| boards.iter().map(of).sum::<u64>();
+        let opened = sum(|board| board.opened.get());
+        if policy == Policy::Fixed {
+            assert_eq!((opened, sum(|board| board.packets.get())), (0, 0));
+            continue;
+        }
+        assert_eq!(opened, ledger.accepted());
+        assert!(sum(|board| board.packets.get()) > 5 * opened);
+        assert!(sum(|board| board.busy_ns.get()) > 0);
+        assert!(boards.iter().all(|board| board.service_ns.get() > 0));
+    }
 }

@@ -25,6 +25,7 @@ use crate::clock::Clock;
 use crate::config::{Placement, Settings};
 use crate::control::conductor::Conductor;
 use crate::control::desk::Desk;
+use crate::control::watch::Watch;
 use crate::control::{Control, Gate};
 use crate::shard::{Door, FORWARDS};
 use device::Device;
@@ -117,6 +118,12 @@ impl Prepared {
             })
             .collect();
 
+        let watch = Watch::new(
+            settings.balance,
+            settings.balance_interval,
+            settings.cores,
+            clock,
+        );
         let polling = io_cores.iter().map(IoCore::unparker);
         let common = Arc::new(Common {
             tcp: seed::tcp_config(tcp, &settings),
@@ -132,6 +139,7 @@ impl Prepared {
             doors,
             backlog: settings.backlog,
             drain: settings.drain,
+            sampled: watch.is_some(),
             clock,
         });
         let seeds = parkers
@@ -159,6 +167,8 @@ impl Prepared {
             bells: polling.chain(bells).collect(),
             parker,
             under_way: None,
+            planned: false,
+            watch,
             rung_for: Phase::Idle,
         };
         Ok(Prepared {

@@ -44,6 +44,8 @@ pub(super) struct Common {
     pub(super) doors: Vec<Door>,
     pub(super) backlog: usize,
     pub(super) drain: Duration,
+    /// A policy watches the load.
+    pub(super) sampled: bool,
     pub(super) clock: Clock,
 }
 
@@ -131,7 +133,7 @@ impl Seed {
         });
         let executor = Executor::new(identity, &common.growth)?;
         let shard = Shard {
-            work: Work::new(&port)?,
+            work: Work::new(&port, common.sampled)?,
             here,
             port,
             forwarded,

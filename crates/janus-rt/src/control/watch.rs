@@ -1,0 +1,137 @@
+//! The control thread's look at the load: samples of the shards go into the balancer's policy, and the rings that it
+//! plans become wishes like any other.
+
+use std::time::Duration;
+
+use janus_csb::policy::{Control, Decision, Policy, Queue, Role, Service, Settings, ShardSample};
+use janus_csb::{Ring, ShardId};
+use janus_tcp::Instant;
+
+use super::desk::Desk;
+use crate::clock::Clock;
+
+#[cfg(test)]
+mod tests;
+
+/// While nothing comes in, looks are so much rarer.
+const IDLE: u32 = 10;
+
+/// Who says how new connections are shared out among the cores.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PolicyName {
+    /// The weights that were set, and no others.
+    #[default]
+    Fixed,
+    /// By the depth of receive queues.
+    Queue,
+    /// By the time a connection takes to serve.
+    Service,
+}
+
+/// A policy at work.
+pub(crate) struct Watch {
+    control: Control,
+    clock: Clock,
+    interval: Duration,
+    next: Instant,
+    last: Instant,
+    before: Vec<Seen>,
+}
+
+/// A shard's counts at the last look.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    packets: u64,
+    busy_ns: u64,
+    opened: u64,
+}
+
+impl Watch {
+    /// `None` where weights are fixed: then nobody need look.
+    pub(crate) fn new(
+        name: PolicyName,
+        interval: Duration,
+        cores: usize,
+        clock: Clock,
+    ) -> Option<Watch> {
+        let policy: Box<dyn Policy + Send> = match name {
+            PolicyName::Fixed => return None,
+            PolicyName::Queue => Box::new(Queue::default()),
+            PolicyName::Service => Box::new(Service::default()),
+        };
+        let settings = Settings {
+            interval,
+            ..Settings::default()
+        };
+        let now = clock.now();
+        Some(Watch {
+            control: Control::new(policy, settings),
+            clock,
+            interval,
+            next: now + interval,
+            last: now,
+            before: vec![Seen::default(); cores],
+        })
+    }
+
+    /// How long until the next look.
+    pub(crate) fn wait(&self) -> Duration {
+        self.next.saturating_since(self.clock.now())
+    }
+
+    /// A look, if it is time for one; a ring if the policy wants another.
+    pub(crate) fn look(&mut self, desk: &Desk, ring: &Ring) -> Option<Ring> {
+        let now = self.clock.now();
+        if now < self.next {
+            return None;
+        }
+        let samples = self.sample(desk, now);
+        let idle = samples.iter().all(|sample| sample.packets == 0);
+        self.next = now + self.interval * if idle { IDLE } else { 1 };
+        match self.control.round(since_start(now), ring, &samples, None) {
+            Decision::Keep(_) => None,
+            Decision::Change(plan) => Some(plan.ring().clone()),
+        }
+    }
+
+    fn sample(&mut self, desk: &Desk, now: Instant) -> Vec<ShardSample> {
+        let passed_ns = now.saturating_since(self.last).as_nanos() as u64;
+        self.last = now;
+        let boards = desk.boards().iter().zip(&mut self.before).enumerate();
+        let sample = |(shard, (board, before)): (usize, (&super::desk::Board, &mut Seen))| {
+            let seen = Seen {
+                packets: board.packets.get(),
+                busy_ns: board.busy_ns.get(),
+                opened: board.opened.get(),
+            };
+            let last = std::mem::replace(before, seen);
+            let busy_ns = seen.busy_ns - last.busy_ns;
+            ShardSample {
+                shard: ShardId(shard as u8),
+                role: Role::Serving,
+                queue: board.queue.get() as u32,
+                packets: seen.packets - last.packets,
+                busy: (busy_ns as f64 / passed_ns.max(1) as f64).min(1.0),
+                service_ns: Some(board.service_ns.get()).filter(|ns| *ns > 0),
+                flows: board.flows.get(),
+                opened: seen.opened - last.opened,
+            }
+        };
+        boards.map(sample).collect()
+    }
+
+    /// The update to its ring is over.
+    pub(crate) fn finished(&mut self) {
+        self.control.finished(since_start(self.clock.now()));
+    }
+
+    /// The update to its ring could not be begun.
+    pub(crate) fn refused(&mut self) {
+        self.control.refused(since_start(self.clock.now()));
+    }
+}
+
+fn since_start(at: Instant) -> Duration {
+    at.saturating_since(Instant::ZERO)
+}
