@@ -6,7 +6,7 @@ mod rivals;
 
 use janus_csb::ShardId;
 use rivals::anchor::{Anchor, Jet};
-use rivals::exact::FullTable;
+use rivals::exact::{Dealer, FullTable};
 use rivals::maglev::{Maglev, MaglevOnly, SLOTS};
 use rivals::ours::Ours;
 use rivals::paper::Paper;
@@ -250,6 +250,10 @@ fn owner_bits_as_a_hint_break_nothing_at_all() {
 fn a_full_table_breaks_nothing_and_deals_evenly() {
     let verdict = run(&mut FullTable::new(16, TRACE.flows), TRACE);
     assert_eq!((verdict.broken, verdict.second_flows), (0, 0));
+    let mut dealer = Dealer::new(vec![1.0, 2.0, 0.0, 1.0]);
+    let mut dealt = [0; 4];
+    (0..400).for_each(|_| dealt[dealer.deal().index()] += 1);
+    assert_eq!(dealt, [100, 200, 0, 100], "as the weights say, to a flow");
 }
 
 #[test]
