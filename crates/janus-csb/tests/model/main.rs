@@ -7,7 +7,7 @@
 //! layouts are the crate's own; what a shard holds, what an I/O core looks up and what the control side waits for are
 //! written out here by the rules of `docs/csb.md`, each with a switch that weakens it (`rules.rs`).
 //!
-//! `JANUS_MODEL=full` searches everything that is listed, 69 million states, a few minutes in release; without it a
+//! `JANUS_MODEL=full` searches everything that is listed, some seventy million states, minutes in release; without it a
 //! choice of it, six hundred thousand. A violation is printed as the shortest trace that leads to it.
 
 mod apply;
