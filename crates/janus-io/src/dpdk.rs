@@ -21,7 +21,7 @@ use crate::queue::{Backend, Queue};
 use port::Port;
 pub use port::{PortFacts, PortStatistics, PortStatus};
 
-/// How long an idle queue may sleep between two looks where its driver cannot wake it.
+/// How long an idle queue may sleep between two looks where its driver cannot wake it; longer after long idleness.
 pub const SLEEP: Duration = Duration::from_millis(2);
 
 /// A device of DPDK's, not opened yet.

@@ -14,6 +14,10 @@ use rustix::time::{
 /// The first sleep after something came.
 const FIRST: Duration = Duration::from_micros(50);
 
+/// After so many sleeps in vain they become longer still, so that an idle server costs next to nothing.
+const IN_VAIN: u32 = 256;
+const LONGER: u32 = 8;
+
 /// A queue's way to wait.
 pub(super) enum Pause {
     /// Looks all the time.
@@ -36,6 +40,7 @@ pub(super) struct Timer {
     fd: OwnedFd,
     next: Duration,
     most: Duration,
+    in_vain: u32,
 }
 
 impl Pause {
@@ -65,12 +70,7 @@ impl Pause {
         if most.is_zero() {
             return Ok(Pause::Never);
         }
-        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
-        Ok(Pause::Timer(Timer {
-            fd: timerfd_create(TimerfdClockId::Monotonic, flags)?,
-            next: FIRST,
-            most: most.max(FIRST),
-        }))
+        Ok(Pause::Timer(Timer::new(most)?))
     }
 
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
@@ -96,7 +96,7 @@ impl Pause {
         match self {
             Pause::Never => {}
             Pause::Interrupt(interrupt) if something && interrupt.armed => interrupt.disarm(),
-            Pause::Timer(timer) if something => timer.next = FIRST,
+            Pause::Timer(timer) if something => timer.reset(),
             Pause::Interrupt(_) | Pause::Timer(_) => {}
         }
     }
@@ -128,6 +128,22 @@ impl Interrupt {
 }
 
 impl Timer {
+    fn new(most: Duration) -> io::Result<Timer> {
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        Ok(Timer {
+            fd: timerfd_create(TimerfdClockId::Monotonic, flags)?,
+            next: FIRST,
+            most: most.max(FIRST),
+            in_vain: 0,
+        })
+    }
+
+    #[inline]
+    fn reset(&mut self) {
+        self.next = FIRST;
+        self.in_vain = 0;
+    }
+
     fn arm(&mut self) -> bool {
         let value = Timespec::try_from(self.next).unwrap_or(Timespec {
             tv_sec: 0,
@@ -142,7 +158,12 @@ impl Timer {
         };
         // Setting it anew also takes back that it had expired.
         let set = timerfd_settime(&self.fd, TimerfdTimerFlags::empty(), &once).is_ok();
-        self.next = (2 * self.next).min(self.most);
+        self.in_vain = self.in_vain.saturating_add(1);
+        let most = match self.in_vain > IN_VAIN {
+            true => LONGER * self.most,
+            false => self.most,
+        };
+        self.next = (2 * self.next).min(most);
         set
     }
 }
@@ -151,4 +172,26 @@ impl Timer {
 fn is_eventfd(fd: i32) -> bool {
     std::fs::read_link(format!("/proc/self/fd/{fd}"))
         .is_ok_and(|name| name.to_string_lossy().contains("eventfd"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sleeps_grow_while_they_are_in_vain_and_begin_anew_after_work() {
+        let most = Duration::from_millis(2);
+        let mut timer = Timer::new(most).unwrap();
+        let next = |timer: &mut Timer, sleeps: u32| {
+            (0..sleeps).for_each(|_| assert!(timer.arm()));
+            timer.next
+        };
+        assert_eq!(next(&mut timer, 1), 2 * FIRST);
+        assert_eq!(next(&mut timer, 20), most);
+        assert_eq!(next(&mut timer, IN_VAIN - 21), most);
+        assert_eq!(next(&mut timer, 20), LONGER * most);
+        timer.reset();
+        assert_eq!(timer.next, FIRST);
+        assert_eq!(next(&mut timer, 20), most);
+    }
 }
