@@ -25,7 +25,7 @@ fn next(publisher: &mut Publisher) {
 fn batch(reader: &mut Reader, old: &UnsafeCell<u32>) {
     reader.refresh();
     if reader.current().published().epoch() == OLD {
-        old.with(|_| thread::yield_now());
+        old.with(|_| ());
     }
 }
 
@@ -34,7 +34,7 @@ fn retire(publisher: &mut Publisher, old: &UnsafeCell<u32>) {
     next(publisher);
     for _ in 0..2 {
         if publisher.settled() {
-            old.with_mut(|_| thread::yield_now());
+            old.with_mut(|_| ());
             return;
         }
         thread::yield_now();
