@@ -19,6 +19,7 @@ in_every_layout!(
     wire_echoes_under_updates,
     portal_echoes_under_updates,
     weights_are_kept,
+    a_blocked_core_delays_updates_and_no_more,
 );
 
 /// Between two changes.
@@ -163,4 +164,40 @@ fn weights_are_kept(case: Case) {
     server.stop().unwrap();
     let accepted: Vec<usize> = cores.iter().collect();
     assert_eq!(accepted, vec![case.cores - 1; 50]);
+}
+
+/// A task that keeps its thread from the loop holds up an update; the others serve on, and when it lets go the update
+/// is carried out.
+fn a_blocked_core_delays_updates_and_no_more(case: Case) {
+    const BLOCKED: Duration = Duration::from_millis(400);
+    let runtime = case
+        .builder()
+        .backend(BackendChoice::Portal)
+        .build()
+        .unwrap();
+    let balance = runtime.handle().balance();
+    let (blocks, blocked) = std::sync::mpsc::channel();
+    let server = Running::start(runtime, move || {
+        let blocks = blocks.clone();
+        async move {
+            janus::time::sleep(Duration::from_millis(20)).await;
+            if janus::core_id() == Some(0) {
+                blocks.send(()).unwrap();
+                std::thread::sleep(BLOCKED);
+            }
+            std::future::pending::<()>().await;
+        }
+    });
+    blocked.recv_timeout(PATIENCE).unwrap();
+    let begin = std::time::Instant::now();
+    balance.set_weights(&vec![64; case.cores]).unwrap();
+    while balance.report().updates == 0 {
+        assert!(begin.elapsed() < PATIENCE, "the update does not end");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let took = begin.elapsed();
+    assert!(took > BLOCKED / 2, "{took:?}: it did not wait for the core");
+    // And a runtime ends with an update under way.
+    balance.set_weights(&vec![32; case.cores]).unwrap();
+    server.stop().unwrap();
 }
