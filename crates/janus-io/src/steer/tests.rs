@@ -1,3 +1,4 @@
+mod learned;
 mod v6;
 
 use super::*;
