@@ -6,8 +6,8 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use janus_csb::MAX_POINTS;
 pub use janus_csb::UpdateReport;
-use janus_csb::{MAX_POINTS, Ring};
 
 use crate::control::desk::Desk;
 pub use crate::control::watch::PolicyName as Policy;
@@ -46,9 +46,9 @@ impl Balance {
         Balance { desk }
     }
 
-    /// From now on new connections are shared out among the cores in proportion to these points, one number for each
+    /// From now on new connections are shared out among the cores in proportion to these weights, one number for each
     /// core; a core with none gets no new connection. Connections that live stay where they are. The runtime starts with
-    /// 128 points for each. Where a policy watches the load (the key `balance`), it goes on from there.
+    /// equal shares. Where a policy watches the load (the key `balance`), it goes on from there.
     ///
     /// The change is carried out soon; [`report`](Balance::report) counts it then. Of two changes that wait the later
     /// counts.
@@ -67,10 +67,7 @@ impl Balance {
                 "the weights' sum must be 1 to {MAX_POINTS}, not {sum}"
             ));
         }
-        match Ring::weighted(points, self.desk.seed()) {
-            Ok(ring) => self.desk.want_ring(ring),
-            Err(error) => return invalid(error.to_string()),
-        }
+        self.desk.want_weights(points);
         Ok(())
     }
 

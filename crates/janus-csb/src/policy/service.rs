@@ -39,6 +39,8 @@ impl Service {
     /// What a shard whose queue is too deep gets of what its speed says. A place on a ring is not left by one connection
     /// more or less: without any new ones its queue would run dry and stay so, long after the shard was let back.
     const FILTERED: f64 = 0.5;
+    /// No shard gets less than this part of the mean: who gets no flows cannot show that it is well again.
+    const LEAST: f64 = 1.0 / 16.0;
     const MEMORY: Duration = Duration::from_secs(2);
 
     /// A share may be off by `band` as a part of what it should be; the filter takes hold of a shard with a queue of
@@ -114,7 +116,8 @@ impl Policy for Service {
         let weigh = |(sample, &speed): (&super::ShardSample, &Option<f64>)| {
             let filtered = self.filtered.contains(sample.shard);
             let part = if filtered { Service::FILTERED } else { 1.0 };
-            (sample.shard, speed.unwrap_or(mean) * part)
+            let weight = speed.unwrap_or(mean) * part;
+            (sample.shard, weight.max(mean * Service::LEAST))
         };
         let weights: Vec<(ShardId, f64)> = round.shards.iter().zip(&speeds).map(weigh).collect();
         Wish {

@@ -6,7 +6,8 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use janus_csb::{Balancer, Draft, Phase, ShardId};
+use janus_csb::policy::{Bounds, Targets, plan};
+use janus_csb::{Balancer, Draft, Phase, Ring, ShardId};
 use janus_io::park::{Parker, Unparker};
 
 use super::Control;
@@ -47,7 +48,7 @@ impl Conductor {
             }
             self.look();
             let waits = self.is_busy() || self.wants();
-            let look = self.watch.as_ref().map(Watch::wait);
+            let look = self.watch.as_ref().filter(|_| !waits).map(Watch::wait);
             let timeout = waits.then_some(patience).into_iter().chain(look).min();
             let desk = &self.desk;
             self.parker.park(&[], timeout, || desk.has_news())?;
@@ -61,6 +62,9 @@ impl Conductor {
 
     /// Asks the policy, where there is one.
     fn look(&mut self) {
+        if self.is_busy() || self.wants() {
+            return;
+        }
         let Some(watch) = &mut self.watch else { return };
         let wanted = watch.look(&self.desk, lock(&self.balancer).current().newest().ring());
         if let Some(ring) = wanted
@@ -95,7 +99,8 @@ impl Conductor {
         if after == Phase::Idle && before != Phase::Idle {
             let planned = std::mem::take(&mut self.planned);
             self.desk.finished(*balancer.last(), planned);
-            if let Some(watch) = self.watch.as_mut().filter(|_| planned) {
+            // Also when what it had planned gave way to weights that somebody set.
+            if let Some(watch) = &mut self.watch {
                 watch.finished();
             }
         }
@@ -133,10 +138,31 @@ impl Wanted {
         if let Some(ring) = &self.ring {
             draft.set_ring(ring.clone());
         }
+        if let Some(weights) = &self.weights
+            && let Ok(old) = Ring::from_points(&draft.points())
+        {
+            draft.set_ring(weighed(&old, weights));
+        }
         for (&port, cores) in &self.ports {
             enter_port(draft, port, cores);
         }
     }
+}
+
+/// The ring on which each core has a share in proportion to its weight, made from `old` with few changes.
+fn weighed(old: &Ring, weights: &[u16]) -> Ring {
+    let mut targets = Targets::default();
+    for (shard, &weight) in (0..=u8::MAX).map(ShardId).zip(weights) {
+        targets.set(shard, f64::from(weight));
+    }
+    let bounds = Bounds {
+        tolerance: 0.01,
+        steps: 1 << 14,
+        moved: 1.0,
+        points: 256,
+    };
+    plan(old, &targets, None, &bounds)
+        .map_or_else(|_| old.clone(), |planned| planned.ring().clone())
 }
 
 /// `port` belongs to `cores` and to nobody else.

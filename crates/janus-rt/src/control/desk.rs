@@ -22,7 +22,6 @@ pub(crate) struct Desk {
     bell: Unparker,
     done: Mutex<Done>,
     boards: Vec<Board>,
-    seed: u32,
 }
 
 /// What the next update is to bring. Of two wishes for one thing the later counts.
@@ -30,13 +29,15 @@ pub(crate) struct Desk {
 pub(crate) struct Wanted {
     pub(crate) ports: PortSets,
     pub(crate) ring: Option<Ring>,
+    /// Of each core: the ring for them is made from the one there is by then.
+    pub(crate) weights: Option<Vec<u16>>,
     /// The ring is the policy's.
     pub(crate) planned: bool,
 }
 
 impl Wanted {
     pub(crate) fn is_empty(&self) -> bool {
-        self.ports.is_empty() && self.ring.is_none()
+        self.ports.is_empty() && self.ring.is_none() && self.weights.is_none()
     }
 }
 
@@ -73,7 +74,7 @@ pub(crate) struct Board {
 }
 
 impl Desk {
-    pub(crate) fn new(shards: usize, seed: u32, bell: Unparker) -> Desk {
+    pub(crate) fn new(shards: usize, bell: Unparker) -> Desk {
         Desk {
             wanted: Mutex::default(),
             news: AtomicBool::new(false),
@@ -81,17 +82,11 @@ impl Desk {
             bell,
             done: Mutex::default(),
             boards: (0..shards).map(|_| Board::default()).collect(),
-            seed,
         }
     }
 
     pub(crate) fn shards(&self) -> usize {
         self.boards.len()
-    }
-
-    /// Where the points of a ring of this runtime are placed.
-    pub(crate) fn seed(&self) -> u32 {
-        self.seed
     }
 
     pub(crate) fn board(&self, shard: u8) -> &Board {
@@ -118,6 +113,7 @@ impl Desk {
         self.ring();
     }
 
+    #[cfg(test)]
     pub(crate) fn want_ring(&self, ring: Ring) {
         let mut wanted = lock(&self.wanted);
         (wanted.ring, wanted.planned) = (Some(ring), false);
@@ -125,10 +121,18 @@ impl Desk {
         self.ring();
     }
 
+    pub(crate) fn want_weights(&self, weights: &[u16]) {
+        let mut wanted = lock(&self.wanted);
+        wanted.weights = Some(weights.to_vec());
+        (wanted.ring, wanted.planned) = (None, false);
+        drop(wanted);
+        self.ring();
+    }
+
     /// The policy wants this ring, unless somebody has set one meanwhile.
     pub(crate) fn plan_ring(&self, ring: Ring) -> bool {
         let mut wanted = lock(&self.wanted);
-        let free = wanted.ring.is_none();
+        let free = wanted.ring.is_none() && wanted.weights.is_none();
         if free {
             (wanted.ring, wanted.planned) = (Some(ring), true);
         }
@@ -168,8 +172,8 @@ impl Desk {
             wanted.ports.entry(port).or_insert(cores);
         }
         // A plan is made anew from what is then.
-        if wanted.ring.is_none() && !refused.planned {
-            wanted.ring = refused.ring;
+        if wanted.ring.is_none() && wanted.weights.is_none() && !refused.planned {
+            (wanted.ring, wanted.weights) = (refused.ring, refused.weights);
         }
         lock(&self.done).refused += 1;
     }

@@ -37,6 +37,8 @@ pub(crate) struct Watch {
     next: Instant,
     last: Instant,
     before: Vec<Seen>,
+    /// It has planned a ring, and has not been told what became of it.
+    asked: bool,
 }
 
 /// A shard's counts at the last look.
@@ -72,6 +74,7 @@ impl Watch {
             next: now + interval,
             last: now,
             before: vec![Seen::default(); cores],
+            asked: false,
         })
     }
 
@@ -91,7 +94,10 @@ impl Watch {
         self.next = now + self.interval * if idle { IDLE } else { 1 };
         match self.control.round(since_start(now), ring, &samples, None) {
             Decision::Keep(_) => None,
-            Decision::Change(plan) => Some(plan.ring().clone()),
+            Decision::Change(plan) => {
+                self.asked = true;
+                Some(plan.ring().clone())
+            }
         }
     }
 
@@ -121,13 +127,16 @@ impl Watch {
         boards.map(sample).collect()
     }
 
-    /// The update to its ring is over.
+    /// An update is over.
     pub(crate) fn finished(&mut self) {
-        self.control.finished(since_start(self.clock.now()));
+        if std::mem::take(&mut self.asked) {
+            self.control.finished(since_start(self.clock.now()));
+        }
     }
 
     /// The update to its ring could not be begun.
     pub(crate) fn refused(&mut self) {
+        self.asked = false;
         self.control.refused(since_start(self.clock.now()));
     }
 }

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 
+use janus_csb::policy::level;
 use janus_csb::{Balancer, Limits, Phase, Ring, ShardId};
 use janus_io::park::Parker;
 use janus_io::steer::Steerer;
@@ -31,8 +32,9 @@ use crate::shard::{Door, FORWARDS};
 use device::Device;
 use seed::{Common, Seed};
 
-/// Points on the ring for each shard: the share of the largest arc falls with their number.
-const POINTS: u16 = 128;
+/// Points on the ring for each shard. Their places are chosen so that shares are even; with more of them what a shard
+/// gives up goes to more others.
+const POINTS: u16 = 32;
 
 /// A runtime that is ready: its device is open, its threads are not started.
 pub(crate) struct Prepared {
@@ -67,13 +69,13 @@ impl Prepared {
         )?;
 
         let points_seed = settings.seed.unwrap_or_default() as u32;
-        let ring = Ring::uniform(settings.cores, POINTS, points_seed);
+        let ring = level(&Ring::uniform(settings.cores, POINTS, points_seed), &[]);
         let mut balancer = Balancer::new(ring, Limits::default());
         let ends: Vec<_> = (0..settings.cores)
             .map(|core| balancer.shard_end(ShardId(core as u8)))
             .collect();
         let parker = Parker::new()?;
-        let desk = Arc::new(Desk::new(settings.cores, points_seed, parker.unparker()));
+        let desk = Arc::new(Desk::new(settings.cores, parker.unparker()));
         let toeplitz = Toeplitz::new(&steering_key);
         let names = seed::names(settings.seed)?;
         let steerers = (0..settings.queues()).map(|_| {

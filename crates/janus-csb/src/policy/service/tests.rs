@@ -63,6 +63,9 @@ fn weights_are_the_inverse_of_the_time() {
         near(&weights(&wish), &[1.0 / 3.0; 3]),
         "who has served too few counts as the mean"
     );
+    let slow = [Some(1_000_000), Some(1), Some(1)];
+    let wish = round(&mut Service::default(), 0, &slow, &[0; 3]);
+    assert!(weights(&wish)[0] > 0.02, "nobody starves: {wish:?}");
     assert_eq!(
         round(&mut Service::default(), 0, &[None, None], &[0; 2]).strain,
         0.0
