@@ -6,7 +6,7 @@ use std::io;
 
 use rustix::process::{Resource, getrlimit};
 
-use crate::tap;
+use crate::{tap, xdp};
 
 /// The capability that TAP, AF_XDP and addresses need.
 const CAP_NET_ADMIN: u32 = 12;
@@ -66,6 +66,7 @@ impl Machine {
             find_locked(getrlimit(Resource::Memlock).current, capabilities),
             find_tun(device),
             find_net_admin(capabilities),
+            find_xdp(xdp::available()),
             find_dpdk(dpdk()),
         ];
         Self {
@@ -260,6 +261,23 @@ fn find_dpdk(found: Result<&str, String>) -> Finding {
     match found {
         Ok(version) => good(what, version.into()),
         Err(remedy) => missing(what, "not in this program".into(), remedy),
+    }
+}
+
+fn find_xdp(tried: io::Result<()>) -> Finding {
+    let what = "AF_XDP";
+    match tried {
+        Ok(()) => good(what, "sockets and maps can be made".into()),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => missing(
+            what,
+            "in this kernel, not permitted".into(),
+            xdp::RIGHTS.into(),
+        ),
+        Err(error) => missing(
+            what,
+            format!("not in this kernel ({error})"),
+            xdp::KERNEL.into(),
+        ),
     }
 }
 

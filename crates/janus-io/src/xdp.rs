@@ -35,6 +35,7 @@ use bpf::Attach;
 use program::{Address, Rules};
 use queue::XdpQueue;
 use refusal::Refusal;
+pub(crate) use refusal::{LINUX as KERNEL, RIGHTS};
 use slots::Held;
 use socket::{Place, Socket, Step, Umem};
 
@@ -101,6 +102,13 @@ pub struct XdpCounters {
     pub lost_no_buffer: Counter,
     /// Packets the kernel dropped for other reasons, for instance their length. Known when the queues are closed.
     pub lost_other: Counter,
+}
+
+/// Whether this kernel has AF_XDP and lets us use it: makes a socket and a map, and drops them.
+pub(crate) fn available() -> io::Result<()> {
+    socket::raw_socket(libc::AF_XDP, libc::SOCK_RAW, 0)?;
+    bpf::socket_map(1)?;
+    Ok(())
 }
 
 impl XdpCounters {

@@ -42,6 +42,10 @@ fn what_is_missing_comes_with_the_step_that_brings_it() {
     assert!(remedy(find_locked(Some(65536), 0)).contains("ulimit"));
     assert!(remedy(find_dpdk(Err("install it".into()))).contains("install it"));
     assert!(remedy(find_cores(1)).contains("combined"));
+    assert!(remedy(find_xdp(Err(io::ErrorKind::PermissionDenied.into()))).contains("cap_bpf"));
+    assert!(
+        remedy(find_xdp(Err(io::ErrorKind::Unsupported.into()))).contains("CONFIG_XDP_SOCKETS")
+    );
 }
 
 #[test]
@@ -54,6 +58,7 @@ fn what_is_there_needs_nothing() {
         find_locked(None, 0),
         find_tun(Ok(())),
         find_net_admin(1 << CAP_NET_ADMIN),
+        find_xdp(Ok(())),
         find_dpdk(Ok("DPDK 22.11.11")),
     ] {
         assert!(finding.good && finding.remedy.is_none(), "{finding:?}");

@@ -39,9 +39,9 @@ pub(super) enum Refusal<'a> {
     Groups(Errno),
 }
 
-const RIGHTS: &str = "run as root, or give the program the rights: \
+pub(crate) const RIGHTS: &str = "run as root, or give the program the rights: \
      `sudo setcap cap_net_admin,cap_net_raw,cap_bpf,cap_ipc_lock+ep PROGRAM`";
-const LINUX: &str = "AF_XDP as Janus uses it needs Linux 5.9 or newer with CONFIG_XDP_SOCKETS and CONFIG_BPF_SYSCALL; \
+pub(crate) const LINUX: &str = "AF_XDP as Janus uses it needs Linux 5.9 or newer with CONFIG_XDP_SOCKETS and CONFIG_BPF_SYSCALL; \
      `backend = \"tap\"` works with any";
 
 impl Refusal<'_> {
