@@ -194,8 +194,7 @@ impl Dpdk {
 
 impl Backend for Dpdk {
     fn open(self: Box<Self>, queues: usize) -> io::Result<Vec<Box<dyn Queue>>> {
-        let port = Arc::new(Port::open(&self, queues)?);
-        port::announce(&port);
+        let port = port::open(&self, queues)?;
         self.counters
             .port
             .lock()

@@ -283,6 +283,11 @@ fn what_cannot_be_opened_says_why() {
     );
     let text = open("net_ring3", 1000);
     assert!(text.contains("queues"), "{text}");
+    let first = Box::new(Dpdk::new("net_ring6", depot())).open(1).unwrap();
+    assert!(open("net_ring6", 1).contains("already"));
+    drop(first);
+    let again = Box::new(Dpdk::new("net_ring6", depot())).open(1);
+    assert!(again.is_ok(), "free again");
     let other_arguments = Dpdk::new("net_ring3", depot()).with_eal(["-l", "0,1"]);
     let text = Box::new(other_arguments).open(1).err().unwrap().to_string();
     assert!(text.contains("once in a process"), "{text}");

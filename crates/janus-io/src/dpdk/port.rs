@@ -114,9 +114,18 @@ pub(super) struct Port {
 
 impl Port {
     /// Starts DPDK if need be, finds the device, sets it up and starts it.
-    pub(super) fn open(config: &Dpdk, queues: usize) -> io::Result<Port> {
+    fn open(config: &Dpdk, queues: usize, taken: &[u16]) -> io::Result<Port> {
         let eal = eal::start(&config.eal, &config.device)?;
         let (id, info) = find(&config.device)?;
+        if taken.contains(&id) {
+            return Err(io::Error::new(
+                io::ErrorKind::ResourceBusy,
+                format!(
+                    "the DPDK device {} is open in this process already",
+                    config.device
+                ),
+            ));
+        }
         let most = info.rx_queues_max.min(info.tx_queues_max);
         check_queues(
             &format!("the DPDK device {}", config.device),
@@ -299,10 +308,15 @@ impl Drop for Port {
 /// The ports of this process. Those that are closed go when another opens.
 static PORTS: Mutex<Vec<Weak<Port>>> = Mutex::new(Vec::new());
 
-pub(super) fn announce(port: &Arc<Port>) {
+/// Opens a port that nobody else here has open.
+pub(super) fn open(config: &Dpdk, queues: usize) -> io::Result<Arc<Port>> {
     let mut ports = PORTS.lock().unwrap_or_else(PoisonError::into_inner);
     ports.retain(|port| port.strong_count() > 0);
-    ports.push(Arc::downgrade(port));
+    let others = ports.iter().filter_map(Weak::upgrade);
+    let taken: Vec<u16> = others.map(|port| port.id).collect();
+    let port = Arc::new(Port::open(config, queues, &taken)?);
+    ports.push(Arc::downgrade(&port));
+    Ok(port)
 }
 
 pub(super) fn all() -> Vec<Arc<Port>> {
