@@ -32,9 +32,9 @@ pub trait Miss {
     /// Takes a frame that the last [`Miss::place`] sent elsewhere.
     fn forward(&mut self, frame: Frame);
 
-    /// Takes a frame of a flow that lives at shard `to` by [`Stack::add_stub`], and sees to it that the frame goes no
-    /// further should the flow be over there: its tag is to say that the newest ring known here chose `to`. Or gives
-    /// it back, and it is dropped.
+    /// Takes a frame of a flow that lives at shard `to` by [`Stack::add_stub`], or gives it back, and it is dropped.
+    /// Should the flow be over there, the frame must not go round in circles: its tag is to say that a ring chose `to`, the
+    /// newest known here, or the one that the tag names if that is newer.
     fn redirect(&mut self, to: u16, frame: Frame) -> Option<Frame> {
         let _ = to;
         Some(frame)

@@ -135,6 +135,25 @@ impl Miss for Walk<'_> {
         }
     }
 
+    /// The tag's epoch never goes back: a shard at which the flow is over walks on from there, so that a packet which comes
+    /// by the same stub again comes with a newer one, until there is none.
+    fn redirect(&mut self, to: u16, mut frame: Frame) -> Option<Frame> {
+        let Ok(to) = u8::try_from(to).map(ShardId) else {
+            return Some(frame);
+        };
+        if to == self.neighbours.me || to.index() >= self.neighbours.doors.len() {
+            return Some(frame);
+        }
+        let (own, newest) = (
+            Tag::from_bits(frame.tag).epoch(),
+            self.view.newest().epoch(),
+        );
+        let epoch = if own.since(newest) > 0 { own } else { newest };
+        frame.tag = Tag::new(epoch, false).bits();
+        self.neighbours.forward(to, frame, self.pool);
+        None
+    }
+
     /// As a polling core would have done, had the segment come in one piece.
     fn sort(&mut self, flow: &FlowKey, mut frame: Frame) -> Option<Frame> {
         let key = self.toeplitz.hash_arriving(flow);
@@ -269,5 +288,55 @@ mod tests {
             pool.free(frame.buf);
         }
         assert!(kept > 0 && kept < sorted);
+    }
+
+    #[test]
+    fn what_a_stub_hands_on_never_goes_back_an_epoch() {
+        let me = ShardId(0);
+        let mut publisher = Publisher::new(Steering::new(Ring::uniform(2, 16, 1)));
+        let mut reader = publisher.reader();
+        let before = reader.current().newest().epoch();
+        publisher.listen(80, ShardId(1));
+        reader.refresh();
+        let newest = reader.current().newest().epoch();
+        assert!(newest.since(before) > 0);
+        let (_parkers, mut neighbours, mut receivers) = two_shards(me);
+        let mut pool = Depot::new(64, &Growth::Inline).unwrap().pool();
+        let toeplitz = Toeplitz::new(&MICROSOFT_KEY);
+        for (came, leaves) in [
+            (before, newest),
+            (newest, newest),
+            (newest.next(), newest.next()),
+        ] {
+            for hint in [false, true] {
+                let mut frame = Frame::new(pool.alloc().unwrap(), 60);
+                frame.tag = Tag::new(came, hint).bits();
+                let mut walk = Walk::new(
+                    reader.current(),
+                    &toeplitz,
+                    &NAMES,
+                    &mut neighbours,
+                    &mut pool,
+                );
+                assert!(walk.redirect(1, frame).is_none());
+                let frame = receivers[1].pop().expect("it came");
+                assert_eq!(Tag::from_bits(frame.tag), Tag::new(leaves, false));
+                pool.free(frame.buf);
+            }
+        }
+        // To oneself, or to nobody, nothing goes.
+        for to in [0, 2, 256, u16::MAX] {
+            let frame = Frame::new(pool.alloc().unwrap(), 60);
+            let mut walk = Walk::new(
+                reader.current(),
+                &toeplitz,
+                &NAMES,
+                &mut neighbours,
+                &mut pool,
+            );
+            let back = walk.redirect(to, frame).expect("given back");
+            pool.free(back.buf);
+        }
+        assert!(receivers.iter_mut().all(|r| r.pop().is_none()));
     }
 }
