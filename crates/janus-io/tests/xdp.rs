@@ -81,7 +81,15 @@ fn send(queue: &mut dyn Queue, pool: &mut Pool, frames: Vec<Frame>) -> Vec<Frame
         if batch.is_empty() && frames.len() == 0 && back.len() >= lent {
             return back;
         }
-        assert!(Instant::now() < deadline, "{} of {lent} back", back.len());
+        if Instant::now() > deadline {
+            let counts = ip(&format!("-s link show {NEAR}")).unwrap_or_default();
+            let softirqs = std::fs::read_to_string("/proc/net/softnet_stat").unwrap_or_default();
+            let left = batch.len() + frames.len();
+            panic!(
+                "{} of {lent} back, {left} not taken\n{counts}\n{softirqs}",
+                back.len()
+            );
+        }
     }
 }
 

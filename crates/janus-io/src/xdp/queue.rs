@@ -45,9 +45,6 @@ impl XdpQueue {
             return;
         };
         let wanted = self.filled.saturating_sub(self.held.filling) as usize;
-        if wanted == 0 {
-            return;
-        }
         let mut pushed = 0;
         for _ in 0..wanted.min(socket.fill.room()) {
             let Some(buf) = pool.alloc_reserved() else {
@@ -222,6 +219,10 @@ impl Queue for XdpQueue {
         // Without a buffer the kernel takes nothing in, and wakes nobody: there must be one first.
         if self.held.filling == 0 {
             return false;
+        }
+        // Not left to the descriptor: it asks the driver only when something has come.
+        if socket.fill.needs_wakeup() {
+            socket.kick_rx();
         }
         // A completion wakes nobody, so it is waited for awake.
         if self.held.sending > 0 && self.kept_awake < AWAKE_FOR_SENDING_MAX {
