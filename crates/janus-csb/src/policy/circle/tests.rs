@@ -95,3 +95,15 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn an_arc_that_is_given_to_a_neighbour_becomes_part_of_its_arc() {
+    let points = [(100, 0), (200, 1), (300, 0), (400, 2)];
+    let points = points.map(|(at, shard)| (at, ShardId(shard)));
+    let mut circle = Circle::new(points.into_iter(), Density::Even);
+    circle.give(1, ShardId(0));
+    assert_eq!(points_of(&circle), [(300, ShardId(0)), (400, ShardId(2))]);
+    circle.cut(1, circle.arcs()[1].load / 2.0, ShardId(0));
+    assert_eq!(points_of(&circle).len(), 2, "what is cut off beside it too");
+    check(&circle);
+}

@@ -165,8 +165,12 @@ proptest! {
         let (all, late) = (plant.since(0), plant.since(330));
         prop_assert!(late == 0, "{late} updates in the second half, {all} in all");
         if which == 1 || overloaded > 1.02 {
-            // The filter of `service` takes a shard out whose queue is deep, and lets it back once: two more.
-            prop_assert!((1..=4 + 2 * usize::from(which)).contains(&all), "{all} updates, {overloaded} before");
+            // Where flows live for a minute the steps of `queue` are taken before the last has shown all it did; the
+            // filter of `service` takes hold of a shard, and lets it go again.
+            prop_assert!(
+                (1..=8).contains(&all),
+                "{all} updates, {overloaded} before"
+            );
             prop_assert!(plant.busiest() < 1.0, "{} from {}", plant.busiest(), overloaded);
             let deepest = plant.queue.iter().copied().fold(0.0, f64::max);
             prop_assert!(deepest < 100.0, "a queue of {deepest} is left");

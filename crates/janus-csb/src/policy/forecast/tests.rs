@@ -94,3 +94,27 @@ fn a_busy_shard_gains_and_an_idle_one_does_not() {
     let loaded: Vec<_> = (0..4).map(|s| sample(s, 5_000_000, 0.5)).collect();
     assert!(half_for_one(&loaded).2.pays());
 }
+
+#[test]
+fn who_is_how_busy_goes_by_what_the_flows_were_placed_by() {
+    // A ring of a moment ago gave shard 0 twice as much as it has now; its flows are still there.
+    let ring = level(&Ring::uniform(2, 16, 3), &[]);
+    let mut targets = Targets::default();
+    targets.set(ShardId(0), 1.0);
+    targets.set(ShardId(1), 3.0);
+    let planned = plan_by(&ring, &targets, &Density::Even, &BOUNDS).unwrap();
+    let mut placed = Shares::of(&ring, None);
+    (placed[ShardId(0)], placed[ShardId(1)]) = (0.8, 0.2);
+    let shards = [sample(0, 1000, 0.8), sample(1, 1000, 0.2)];
+    let costs = Costs::default();
+    let forecast = forecast(
+        &ring,
+        &targets,
+        &planned,
+        &Density::Even,
+        &shards,
+        &placed,
+        &costs,
+    );
+    assert!((forecast.busiest_after - 0.75).abs() < 0.02, "{forecast:?}");
+}
