@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 
 use janus_csb::policy::level;
-use janus_csb::{Balancer, Limits, Phase, Ring, ShardId};
+use janus_csb::{Balancer, Phase, Ring, ShardId};
 use janus_io::park::Parker;
 use janus_io::steer::Steerer;
 use janus_io::{IoCore, Port, RING_DEPTH, combined, mpsc, split};
@@ -70,7 +70,7 @@ impl Prepared {
 
         let points_seed = settings.seed.unwrap_or_default() as u32;
         let ring = level(&Ring::uniform(settings.cores, POINTS, points_seed), &[]);
-        let mut balancer = Balancer::new(ring, Limits::default());
+        let mut balancer = Balancer::new(ring, seed::limits(settings.seed)?);
         let ends: Vec<_> = (0..settings.cores)
             .map(|core| balancer.shard_end(ShardId(core as u8)))
             .collect();

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use janus_csb::{ShardEnd, ShardId};
+use janus_csb::{Limits, ShardEnd, ShardId};
 use janus_io::Port;
 use janus_io::mpsc::Receiver;
 use janus_io::park::Parker;
@@ -177,10 +177,25 @@ pub(super) fn names(seed: Option<u64>) -> Result<FlowNames, BoxError> {
     if let Some(seed) = seed {
         return Ok(FlowNames::new([seed, !seed]));
     }
-    let mut bytes = [0; 16];
+    Ok(FlowNames::new([drawn()?, drawn()?]))
+}
+
+/// Bounds of the balancer's updates. Strangers have a say in the keys, so the filter's seed is not to be guessed.
+pub(super) fn limits(seed: Option<u64>) -> Result<Limits, BoxError> {
+    let seed = match seed {
+        Some(seed) => seed,
+        None => drawn()?,
+    };
+    Ok(Limits {
+        seed,
+        ..Limits::default()
+    })
+}
+
+fn drawn() -> Result<u64, BoxError> {
+    let mut bytes = [0; 8];
     std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    let number = u128::from_ne_bytes(bytes);
-    Ok(FlowNames::new([number as u64, (number >> 64) as u64]))
+    Ok(u64::from_ne_bytes(bytes))
 }
 
 /// TCP's configuration with what the settings say of it.
