@@ -13,8 +13,8 @@ use super::sample::ShardSample;
 #[cfg(test)]
 mod tests;
 
-/// What an update costs. The times were measured by `cargo bench --bench csb`, and need not be exact: an update that pays
-/// only by a hair is none that anybody misses.
+/// What an update costs. The times are of the order that `cargo bench --bench csb` shows and need not be exact: an update
+/// that pays only by a hair is none that anybody misses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
     /// A held flow that the traversal visits.
