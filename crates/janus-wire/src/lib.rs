@@ -19,6 +19,7 @@ pub mod seq;
 pub mod table_hash;
 pub mod tcp;
 pub mod toeplitz;
+pub mod udp;
 
 use core::fmt;
 
