@@ -26,6 +26,9 @@ pub const CORES_MAX: usize = 255;
 /// Between two looks of a balancing policy.
 const BALANCE_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Threads for blocking calls, at most. They wait rather than work, so there may be more of them than processors.
+const BLOCKING_THREADS: usize = 256;
+
 /// Who polls the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
@@ -87,6 +90,7 @@ pub(crate) struct Partial {
     pub(crate) send_buffer_max: Option<u32>,
     pub(crate) packet_buffers: Option<u32>,
     pub(crate) backlog: Option<usize>,
+    pub(crate) blocking_threads: Option<usize>,
     pub(crate) drain: Option<Duration>,
     pub(crate) balance: Option<PolicyName>,
     pub(crate) balance_interval: Option<Duration>,
@@ -130,6 +134,7 @@ impl Partial {
             send_buffer_max,
             packet_buffers,
             backlog,
+            blocking_threads,
             drain,
             balance,
             balance_interval,
@@ -161,6 +166,7 @@ impl Partial {
             send_buffer_max: send_buffer_max.or(self.send_buffer_max),
             packet_buffers: packet_buffers.or(self.packet_buffers),
             backlog: backlog.or(self.backlog),
+            blocking_threads: blocking_threads.or(self.blocking_threads),
             drain: drain.or(self.drain),
             balance: balance.or(self.balance),
             balance_interval: balance_interval.or(self.balance_interval),
@@ -198,6 +204,10 @@ impl Partial {
                 format!("{io_cores} is not between 1 and {CORES_MAX}"),
             ));
         }
+        if self.blocking_threads == Some(0) {
+            let problem = "must be 1 at least".into();
+            return Err(ConfigError::value("blocking_threads", problem));
+        }
         let threads = match placement {
             Placement::Combined => cores,
             Placement::Split { io_cores } => cores + io_cores,
@@ -228,6 +238,7 @@ impl Partial {
             send_buffer_max: self.send_buffer_max,
             packet_buffers: self.packet_buffers.unwrap_or(64 * 1024),
             backlog: self.backlog.unwrap_or(1024),
+            blocking_threads: self.blocking_threads.unwrap_or(BLOCKING_THREADS),
             drain: self.drain.unwrap_or(Duration::from_millis(500)),
             balance: self.balance.unwrap_or_default(),
             balance_interval: self.balance_interval.unwrap_or(BALANCE_INTERVAL),
@@ -264,6 +275,7 @@ pub(crate) struct Settings {
     pub(crate) send_buffer_max: Option<u32>,
     pub(crate) packet_buffers: u32,
     pub(crate) backlog: usize,
+    pub(crate) blocking_threads: usize,
     pub(crate) drain: Duration,
     pub(crate) balance: PolicyName,
     pub(crate) balance_interval: Duration,

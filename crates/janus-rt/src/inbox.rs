@@ -8,14 +8,14 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use janus_io::mpsc::{self, SendError};
 use janus_tcp::ConnId;
 
-use crate::task::{WakeWord, inbox_of};
+use crate::task::{TaskRef, WakeWord, inbox_of};
 
 /// Messages the ring holds before they spill.
 pub(crate) const RING: u32 = 1024;
@@ -36,6 +36,10 @@ pub(crate) enum Message {
     /// The handle of a connection was dropped on another thread. `life` tells this shard from earlier ones that had
     /// its number.
     Close { conn: ConnId, life: u16 },
+    /// The handle of a task was dropped on another thread.
+    Detach(TaskRef),
+    /// A task is to end.
+    Abort(TaskRef),
     /// Run this here.
     Run(Job),
 }
@@ -63,6 +67,8 @@ pub(crate) struct InboxCounters {
 #[derive(Default)]
 struct Spill {
     messages: VecDeque<Message>,
+    /// A set, as one task may be aborted any number of times.
+    aborts: BTreeSet<TaskRef>,
     wakes: usize,
     runs: usize,
     wake_all: bool,
@@ -138,13 +144,14 @@ impl Mailbox {
             spill.wake_all = false;
             return Some(Message::WakeAll);
         }
-        let message = spill.messages.pop_front();
+        let abort = spill.aborts.pop_first().map(Message::Abort);
+        let message = abort.or_else(|| spill.messages.pop_front());
         match &message {
             Some(Message::Wake(_)) => spill.wakes -= 1,
             Some(Message::Run(_)) => spill.runs -= 1,
             _ => {}
         }
-        if spill.messages.is_empty() {
+        if spill.messages.is_empty() && spill.aborts.is_empty() {
             self.shared.spilling.store(false, Ordering::Release);
         }
         message
@@ -177,6 +184,18 @@ impl Inbox {
     pub(crate) fn close(&self, conn: ConnId, life: u16) {
         // A shard that is gone has closed everything.
         let _ = self.send(Message::Close { conn, life });
+    }
+
+    /// Says that the handle of a task was dropped on another thread.
+    pub(crate) fn detach(&self, task: TaskRef) {
+        // A shard that is gone has dropped every task.
+        let _ = self.send(Message::Detach(task));
+    }
+
+    /// Has a task end.
+    pub(crate) fn abort(&self, task: TaskRef) {
+        // As above.
+        let _ = self.send(Message::Abort(task));
     }
 
     /// Runs `job` on the shard's thread.
@@ -233,9 +252,14 @@ impl Inbox {
             Message::Wake(_) => spill.wakes += 1,
             Message::Run(_) => spill.runs += 1,
             // Each handle closes once, so closes are bounded by handles.
-            Message::Close { .. } | Message::WakeAll => {}
+            Message::Close { .. } | Message::Detach(_) | Message::Abort(_) | Message::WakeAll => {}
         }
-        spill.messages.push_back(message);
+        match message {
+            // Is there already.
+            Message::Abort(task) if !spill.aborts.insert(task) => return Ok(()),
+            Message::Abort(_) => {}
+            message => spill.messages.push_back(message),
+        }
         self.spilled.fetch_add(1, Ordering::Relaxed);
         self.spilling.store(true, Ordering::Release);
         Ok(())

@@ -66,4 +66,8 @@ pub use runtime::{
     cores, handle, once, report,
 };
 pub use shard::ForwardCounters;
-pub use task::{JoinError, JoinHandle, spawn, yield_now};
+pub use task::blocking::BlockingReport;
+pub use task::{
+    AbortHandle, JoinError, JoinHandle, JoinSet, Unconstrained, consume_budget, spawn,
+    spawn_blocking, spawn_on, unconstrained, yield_now,
+};

@@ -18,6 +18,8 @@ use crate::clock::Clock;
 use crate::config::{self, Cidr, ConfigError, Partial, Placement, PlacementName};
 use crate::control::desk::Desk;
 use crate::shard::here;
+use crate::task::blocking::Blocking;
+use crate::task::{Cores, JoinHandle};
 pub use choice::BackendChoice;
 pub(crate) use ending::Ending;
 use launch::Prepared;
@@ -58,21 +60,48 @@ impl Runtime {
         Handle {
             ending: self.prepared.ending(),
             desk: self.prepared.desk(),
+            cores: self.prepared.cores(),
+            blocking: self.prepared.blocking(),
         }
     }
 }
 
-/// Stops a runtime, or changes how its cores share connections, from any thread.
+/// Stops a runtime, gives it something to do, or changes how its cores share connections, from any thread.
 #[derive(Clone)]
 pub struct Handle {
     ending: Arc<Ending>,
     desk: Arc<Desk>,
+    cores: Arc<Cores>,
+    blocking: Arc<Blocking>,
 }
 
 impl Handle {
     /// Ends the runtime as if every main had returned.
     pub fn stop(&self) {
         self.ending.stop();
+    }
+
+    /// Begins a task on a core, from any thread; see [`spawn_on`](crate::spawn_on). What is sent before the runtime runs
+    /// waits for that.
+    ///
+    /// # Panics
+    /// When the runtime has no such core.
+    pub fn spawn_on<M, F>(&self, core: usize, make: M) -> JoinHandle<F::Output>
+    where
+        M: FnOnce() -> F + Send + 'static,
+        F: Future + 'static,
+        F::Output: Send + 'static,
+    {
+        self.cores.spawn_on(core, make)
+    }
+
+    /// Runs a call that may block, from any thread; see [`spawn_blocking`](crate::spawn_blocking).
+    pub fn spawn_blocking<F, R>(&self, call: F) -> JoinHandle<R>
+    where
+        F: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        self.blocking.spawn(call)
     }
 
     /// How the cores share new connections.
@@ -86,6 +115,8 @@ pub fn handle() -> Option<Handle> {
     here::with(|here| Handle {
         ending: here.ending.clone(),
         desk: here.desk.clone(),
+        cores: here.cores.clone(),
+        blocking: here.blocking.clone(),
     })
 }
 
@@ -210,6 +241,12 @@ impl Builder {
     /// Connections that may wait to be accepted, for each listener.
     pub fn backlog(mut self, backlog: usize) -> Builder {
         self.partial.backlog = Some(backlog);
+        self
+    }
+
+    /// Threads for blocking calls ([`spawn_blocking`](crate::spawn_blocking)); more calls than these wait.
+    pub fn blocking_threads(mut self, threads: usize) -> Builder {
+        self.partial.blocking_threads = Some(threads);
         self
     }
 

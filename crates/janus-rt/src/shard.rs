@@ -20,7 +20,7 @@ use janus_mem::Frame;
 use janus_tcp::{Instant, Token};
 
 use crate::clock::Clock;
-use crate::inbox::{Mailbox, Message};
+use crate::inbox::{Job, Mailbox, Message};
 use crate::task::{self, Executor, prefetch_local};
 use here::Here;
 pub use neighbours::ForwardCounters;
@@ -228,10 +228,21 @@ impl Shard {
                 }
                 // Of a shard that had this number before; its connections are long gone.
                 Some(Message::Close { .. }) => {}
-                Some(Message::Run(job)) => job(),
+                Some(Message::Detach(task)) => self.tasks(|tasks| tasks.detach(task)),
+                Some(Message::Abort(task)) => self.tasks(|tasks| tasks.abort(task)),
+                Some(Message::Run(job)) => self.run_job(job),
             }
         }
         true
+    }
+
+    /// Also when the tasks are gone: what is sent then must be told so.
+    fn run_job(&self, job: Job) {
+        let executor = self.here.executor.borrow();
+        match &*executor {
+            Some(executor) => executor.run_job(job),
+            None => job(),
+        }
     }
 
     pub(crate) fn tasks(&self, call: impl FnOnce(&Executor)) {

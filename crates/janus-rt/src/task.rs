@@ -2,16 +2,22 @@
 //!
 //! `executor` is what a core's loop drives, `core` a task's life; `header` and `arena` are its memory. A waker is 64
 //! bits (`word`) that say shard, slot and generation, so that cloning and dropping one is free and a stale one
-//! harmless. How packets or timers come to wake a task is not known here.
+//! harmless. `join` waits for a task's end from anywhere, `spawn_on` and `blocking` run things elsewhere and `parcel` brings
+//! what they give, `join_set` waits for many; `coop` keeps a task from going on forever. How packets or timers come to wake a task is not known here.
 
 mod arena;
+pub(crate) mod blocking;
 pub(crate) mod context;
+pub(crate) mod coop;
 mod core;
 mod executor;
 mod header;
 mod identity;
 mod join;
+mod join_set;
+mod parcel;
 mod ready;
+mod spawn_on;
 mod waker;
 pub(crate) mod wakers;
 mod word;
@@ -23,10 +29,16 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
+pub use blocking::spawn_blocking;
 pub(crate) use context::Entered;
+pub use coop::{Unconstrained, consume_budget, unconstrained};
 pub(crate) use executor::{Executor, TaskId};
 pub(crate) use identity::{ShardIdentity, inbox_of};
-pub use join::{JoinError, JoinHandle};
+pub(crate) use join::TaskRef;
+pub use join::{AbortHandle, JoinError, JoinHandle};
+pub use join_set::JoinSet;
+pub(crate) use spawn_on::Cores;
+pub use spawn_on::spawn_on;
 pub(crate) use word::WakeWord;
 
 /// Begins a task on this core. It need not be `Send`: it stays here.
@@ -34,12 +46,12 @@ pub(crate) use word::WakeWord;
 /// # Panics
 /// When no Janus core runs on this thread.
 pub fn spawn<F: Future + 'static>(future: F) -> JoinHandle<F::Output> {
-    let Some(core) = context::current() else {
+    let Some(handle) = context::with(|core| core.spawn(future)) else {
         panic!(
             "janus::spawn was called where no Janus core runs: call it from a runtime's main or its tasks"
         );
     };
-    core.spawn(future)
+    handle
 }
 
 /// The id of the task that `waker` wakes, when it is a task of this thread's core: then the id says all.

@@ -125,6 +125,10 @@ pub(super) const KEYS: &[Key] = &[
         set: |p, v| store(&mut p.backlog, number(v)),
     },
     Key {
+        name: "blocking_threads",
+        set: |p, v| store(&mut p.blocking_threads, at_least_one(v)),
+    },
+    Key {
         name: "balance",
         set: |p, v| store(&mut p.balance, policy(v)),
     },
@@ -203,6 +207,13 @@ fn policy(text: &str) -> Result<PolicyName, String> {
         "queue" => Ok(PolicyName::Queue),
         "service" => Ok(PolicyName::Service),
         _ => Err(format!("`{text}` is none of `fixed`, `queue`, `service`")),
+    }
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match number(text)? {
+        0 => Err("must be 1 at least".into()),
+        count => Ok(count),
     }
 }
 

@@ -13,6 +13,7 @@ use super::stream::TcpStream;
 use super::{foreign_core, io_error};
 use crate::shard::Side;
 use crate::shard::here::{self, Here, Owner};
+use crate::task::coop;
 
 /// A port this core accepts connections on.
 ///
@@ -69,6 +70,9 @@ impl TcpListener {
     }
 
     fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
+        if coop::proceed(cx).is_pending() {
+            return Poll::Pending;
+        }
         let side = Side::Accept(u32::from(self.local.port()));
         let accepted = here::with_own(self.owner, |here| {
             match here.on_stack(|stack, _| stack.accept(self.id)) {
@@ -77,7 +81,10 @@ impl TcpListener {
                     here.on_stack(|stack, _| stack.wait_accept(self.id, Some(token)));
                     Poll::Pending
                 }
-                done => Poll::Ready(done),
+                done => {
+                    coop::spend();
+                    Poll::Ready(done)
+                }
             }
         });
         match accepted {

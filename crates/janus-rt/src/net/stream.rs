@@ -15,6 +15,7 @@ use super::recv_buf::RecvBuf;
 use super::{foreign_core, io_error};
 use crate::shard::Side;
 use crate::shard::here::{self, Owner};
+use crate::task::coop;
 
 /// A TCP connection.
 ///
@@ -128,7 +129,8 @@ impl TcpStream {
         .map_err(io_error)
     }
 
-    /// Tries `call`; when it would block, has `cx`'s task woken through `wait`.
+    /// Tries `call`; when it would block, has `cx`'s task woken through `wait`. What succeeds at once takes from the
+    /// task's budget.
     #[inline]
     fn poll_on_stack<R>(
         &self,
@@ -137,6 +139,9 @@ impl TcpStream {
         wait: fn(&mut Stack, Instant, ConnId, Token),
         call: impl FnOnce(&mut Stack, Instant, ConnId) -> Result<R, Error>,
     ) -> Poll<io::Result<R>> {
+        if coop::proceed(cx).is_pending() {
+            return Poll::Pending;
+        }
         let done = here::with_own(self.owner, |here| {
             match here.on_stack(|stack, now| call(stack, now, self.conn)) {
                 Err(Error::WouldBlock) => {
@@ -144,7 +149,10 @@ impl TcpStream {
                     here.on_stack(|stack, now| wait(stack, now, self.conn, token));
                     Poll::Pending
                 }
-                done => Poll::Ready(done.map_err(io_error)),
+                done => {
+                    coop::spend();
+                    Poll::Ready(done.map_err(io_error))
+                }
             }
         });
         done.unwrap_or_else(|| Poll::Ready(Err(foreign_core())))

@@ -28,7 +28,10 @@ use crate::control::conductor::Conductor;
 use crate::control::desk::Desk;
 use crate::control::watch::Watch;
 use crate::control::{Control, Gate};
+use crate::inbox::Mailbox;
 use crate::shard::{Door, FORWARDS};
+use crate::task::Cores;
+use crate::task::blocking::Blocking;
 use device::Device;
 use seed::{Common, Seed};
 
@@ -41,6 +44,8 @@ pub(crate) struct Prepared {
     seeds: Vec<Seed>,
     io_cores: Vec<IoCore>,
     ending: Arc<Ending>,
+    cores: Arc<Cores>,
+    blocking: Arc<Blocking>,
     conductor: Conductor,
     settings: Settings,
 }
@@ -91,6 +96,16 @@ impl Prepared {
             .map(|_| Parker::new())
             .collect::<io::Result<Vec<_>>>()?;
         let bells: Vec<_> = parkers.iter().map(Parker::unparker).collect();
+        let mailboxes: Vec<_> = bells
+            .iter()
+            .map(|bell| {
+                let bell = bell.clone();
+                Mailbox::new(move || _ = bell.wake())
+            })
+            .collect();
+        let inboxes = mailboxes.iter().map(|mailbox| mailbox.inbox().clone());
+        let cores = Arc::new(Cores::new(inboxes.collect()));
+        let blocking = Blocking::new(settings.blocking_threads);
         let ending = Arc::new(Ending::new(bells.clone()));
         let with_portal = portal.is_some();
         let control = Arc::new(Control::new(
@@ -138,6 +153,8 @@ impl Prepared {
             control: control.clone(),
             desk: desk.clone(),
             ending: ending.clone(),
+            cores: cores.clone(),
+            blocking: blocking.clone(),
             doors,
             backlog: settings.backlog,
             drain: settings.drain,
@@ -146,20 +163,24 @@ impl Prepared {
         });
         let seeds = parkers
             .into_iter()
+            .zip(mailboxes)
             .zip(ports)
             .zip(receivers)
             .zip(ends)
             .enumerate()
-            .map(|(core, (((parker, port), forwarded), end))| Seed {
-                core: core as u8,
-                parker,
-                port,
-                forwarded,
-                end,
-                stack_pool: depot.pool(),
-                pool: device_pool(&depot),
-                common: common.clone(),
-            })
+            .map(
+                |(core, ((((parker, mailbox), port), forwarded), end))| Seed {
+                    core: core as u8,
+                    parker,
+                    mailbox,
+                    port,
+                    forwarded,
+                    end,
+                    stack_pool: depot.pool(),
+                    pool: device_pool(&depot),
+                    common: common.clone(),
+                },
+            )
             .collect();
         let conductor = Conductor {
             balancer,
@@ -177,9 +198,19 @@ impl Prepared {
             seeds,
             io_cores,
             ending,
+            cores,
+            blocking,
             conductor,
             settings,
         })
+    }
+
+    pub(super) fn cores(&self) -> Arc<Cores> {
+        self.cores.clone()
+    }
+
+    pub(super) fn blocking(&self) -> Arc<Blocking> {
+        self.blocking.clone()
     }
 
     pub(super) fn ending(&self) -> Arc<Ending> {
@@ -207,6 +238,8 @@ impl Prepared {
             seeds,
             io_cores,
             ending,
+            cores: _,
+            blocking,
             mut conductor,
             settings,
         } = self;
@@ -255,6 +288,10 @@ impl Prepared {
         // A shard that could not be started will not report that it has drained.
         for thread in shards {
             join(thread, &ending);
+        }
+        let behind = blocking.close(settings.drain);
+        if behind > 0 {
+            eprintln!("janus: {behind} blocking calls go on although their runtime has ended");
         }
         stop.store(true, Ordering::Relaxed);
         for (thread, bell) in polling {

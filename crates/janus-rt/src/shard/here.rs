@@ -21,7 +21,8 @@ use crate::control::{Control, DYNAMIC_FIRST};
 use crate::inbox::{self, Inbox};
 use crate::portal::offered_port;
 use crate::runtime::Ending;
-use crate::task::Executor;
+use crate::task::blocking::Blocking;
+use crate::task::{Cores, Executor};
 
 /// Source ports there are to try for one connection (RFC 6335 section 6: the dynamic range).
 const SOURCE_TRIES: u16 = u16::MAX - DYNAMIC_FIRST;
@@ -71,6 +72,9 @@ pub(crate) struct Here {
     /// Gone once the runtime is ending, and every task with it.
     pub(crate) executor: RefCell<Option<Executor>>,
     pub(crate) inbox: Arc<Inbox>,
+    /// All of the runtime's, this one among them.
+    pub(crate) cores: Arc<Cores>,
+    pub(crate) blocking: Arc<Blocking>,
     pub(crate) waiters: RefCell<Waiters>,
     pub(crate) neighbours: RefCell<Neighbours>,
     pub(crate) next_source: Cell<u16>,

@@ -25,8 +25,8 @@ const GRANULES_MAX: u32 = if cfg!(miri) {
 };
 
 /// The number of a slot of this arena. Only the arena makes one, so to have one is to know that there is a header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Slot(u32);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Slot(u32);
 
 impl Slot {
     /// The number that goes into wakers, tokens and timers.

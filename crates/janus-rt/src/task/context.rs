@@ -51,20 +51,6 @@ pub(crate) fn with<R>(f: impl FnOnce(&Core) -> R) -> Option<R> {
     unsafe { core.as_ref() }.map(f)
 }
 
-/// The executor this thread runs.
-pub(crate) fn current() -> Option<Rc<Core>> {
-    let core = CURRENT.try_with(Cell::get).unwrap_or(ptr::null());
-    if core.is_null() {
-        return None;
-    }
-    // SAFETY: the pointer came from `Rc::as_ptr` of an `Rc` that an `Entered` of this thread still holds; the count
-    // is raised before another owner is made.
-    unsafe {
-        Rc::increment_strong_count(core);
-        Some(Rc::from_raw(core))
-    }
-}
-
 /// Wakes a task of this thread's executor. False when the word is not of this thread.
 #[inline]
 pub(super) fn wake_here(word: WakeWord) -> bool {

@@ -6,20 +6,20 @@ use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use janus_mem::{Growth, MemError};
 use janus_tcp::Instant;
 
 use super::arena::{Arena, Slot};
+use super::coop;
 use super::executor::{TaskCounters, TaskId, TaskMemory};
 use super::header::{
     self, ABORT, Boxed, HANDLE, Header, Inline, JOINED, PanicPayload, QUEUED, RUNNING, Stage,
     Stored,
 };
 use super::identity::ShardIdentity;
-use super::join::JoinHandle;
+use super::join::{JoinHandle, TaskRef};
 use super::ready::ReadyQueue;
 use super::waker;
 use super::wakers::WakerTable;
@@ -84,7 +84,7 @@ impl Core {
     }
 
     #[inline]
-    pub(super) fn spawn<F: Future + 'static>(self: &Rc<Core>, future: F) -> JoinHandle<F::Output> {
+    pub(super) fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
         if const { header::class_of::<Inline<F>>().is_some() } {
             self.place(Inline::new(future))
         } else {
@@ -94,7 +94,7 @@ impl Core {
     }
 
     #[inline]
-    fn place<S: Stored + 'static>(self: &Rc<Core>, future: S) -> JoinHandle<S::Result> {
+    fn place<S: Stored + 'static>(&self, future: S) -> JoinHandle<S::Result> {
         let Some(class) = (const { header::class_of::<S>() }) else {
             unreachable!("a future without a class is boxed, and a box has one");
         };
@@ -106,12 +106,13 @@ impl Core {
         self.tasks.set(self.tasks.get() + 1);
         self.count(|c| c.spawned += 1);
         self.ready.borrow_mut().push(slot);
+        let task = TaskRef::new(&self.identity, slot, self.arena.header(slot).generation());
         if self.life.get() == Life::Closed {
-            // A handle in another place keeps the core, but nobody polls any more.
+            // The thread is still this core's, but nobody polls any more.
             self.close();
         }
         // SAFETY: the task gives an `S::Result`; HANDLE was set above, and this is the handle.
-        unsafe { JoinHandle::new(Rc::clone(self), slot) }
+        unsafe { JoinHandle::here(task) }
     }
 
     /// Wakes the task of `word`. False when it belongs to another shard.
@@ -207,6 +208,7 @@ impl Core {
         let mut cx = Context::from_waker(&waker);
         self.count(|c| c.polls += 1);
         let pointer = self.arena.pointer(slot);
+        coop::refill();
         // SAFETY: the stage is Future, so the slot holds the future its table was made for. RUNNING keeps everybody
         // else from its payload: only `abandon`, `detach` and `take_end` touch one, and they look.
         let polled = catch_unwind(AssertUnwindSafe(|| unsafe {
@@ -297,7 +299,7 @@ impl Core {
 
     /// Runs foreign code whose panic must not end the core; it has been printed by the panic hook.
     #[inline]
-    fn quietly(&self, f: impl FnOnce()) {
+    pub(super) fn quietly(&self, f: impl FnOnce()) {
         let Err(mut payload) = catch_unwind(AssertUnwindSafe(f)) else {
             return;
         };
@@ -312,16 +314,30 @@ impl Core {
         std::mem::forget(payload);
     }
 
-    /// Drops every task; from now on, also what is spawned.
+    /// Drops every task, and what those left that have ended; from now on, also what is spawned.
     pub(super) fn close(&self) {
         self.life.set(Life::Closing);
         // What is dropped may spawn; that goes in the next round.
         for _ in 0..CLOSE_ROUNDS {
-            if self.abandon_all() == 0 {
+            if self.abandon_all() + self.discard_all() == 0 {
                 break;
             }
         }
         self.life.set(Life::Closed);
+    }
+
+    /// Drops what waits for its handle: it must not outlive its thread. Answers how many.
+    fn discard_all(&self) -> usize {
+        let mut discarded = 0;
+        self.each(|slot| {
+            let header = self.arena.header(slot);
+            if header.has(HANDLE) && self.is_over(slot) {
+                header.clear(HANDLE);
+                self.discard(slot);
+                discarded += 1;
+            }
+        });
+        discarded
     }
 
     /// Drops every future that is not being polled now; answers how many.
@@ -343,6 +359,13 @@ impl Core {
 
 /// What a `JoinHandle` asks for. All of it concerns a slot whose handle exists, so the slot is its task's still.
 impl Core {
+    /// The slot of `task`, if it is of this core and there still.
+    #[inline]
+    pub(super) fn slot_of(&self, task: TaskRef) -> Option<Slot> {
+        let slot = task.slot_in(&self.identity)?;
+        (self.arena.header(slot).generation() == task.generation()).then_some(slot)
+    }
+
     pub(super) fn is_over(&self, slot: Slot) -> bool {
         let header = self.arena.header(slot);
         header.stage() != Stage::Future && !header.has(RUNNING)
@@ -382,7 +405,7 @@ impl Core {
         }
     }
 
-    /// The handle is dropped: the task goes on alone, or what it left is dropped.
+    /// The handle is dropped: the task goes on alone, or what it left is dropped. A handle says so once.
     #[inline]
     pub(super) fn detach(&self, slot: Slot) {
         let header = self.arena.header(slot);
@@ -426,6 +449,11 @@ impl Core {
 
 /// Figures.
 impl Core {
+    /// A panic was caught where this core does not see it.
+    pub(super) fn count_panic(&self) {
+        self.count(|c| c.panicked += 1);
+    }
+
     #[inline]
     fn count(&self, change: impl FnOnce(&mut TaskCounters)) {
         let mut counters = self.counters.get();

@@ -7,10 +7,13 @@ use std::rc::Rc;
 use janus_mem::{Growth, MemError};
 use janus_tcp::Instant;
 
+use crate::inbox::Job;
+
 use super::context::Entered;
+use super::coop;
 use super::core::Core;
 use super::identity::ShardIdentity;
-use super::join::JoinHandle;
+use super::join::{JoinHandle, TaskRef};
 use super::word::WakeWord;
 
 /// A task of this core: the granule its slot begins at. Fits the stack's token (30 bits).
@@ -81,6 +84,25 @@ impl Executor {
         self.core.wake_word(word);
     }
 
+    /// Aborts a task for another thread.
+    pub(crate) fn abort(&self, task: TaskRef) {
+        if let Some(slot) = self.core.slot_of(task) {
+            self.core.abort(slot);
+        }
+    }
+
+    /// The handle of a task was dropped on another thread.
+    pub(crate) fn detach(&self, task: TaskRef) {
+        if let Some(slot) = self.core.slot_of(task) {
+            self.core.detach(slot);
+        }
+    }
+
+    /// Runs what another thread sent. Its panic is counted, and ends nothing.
+    pub(crate) fn run_job(&self, job: Job) {
+        self.core.quietly(job);
+    }
+
     /// Wakes every task.
     pub(crate) fn wake_all(&self) {
         self.core.wake_all();
@@ -110,13 +132,15 @@ impl Executor {
     /// Polls at most `budget` ready tasks; gives how many. The executor must be entered.
     pub(crate) fn run(&self, budget: usize) -> usize {
         self.core.prefetch_ready();
-        for polled in 0..budget {
-            let Some(slot) = self.core.pop_ready() else {
-                return polled;
-            };
+        let mut polled = 0;
+        while polled < budget
+            && let Some(slot) = self.core.pop_ready()
+        {
             self.core.poll(slot);
+            polled += 1;
         }
-        budget
+        coop::lift();
+        polled
     }
 
     /// Tasks alive, those included that ended and wait to be joined.

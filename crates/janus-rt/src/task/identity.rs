@@ -11,7 +11,12 @@ use crate::inbox::Inbox;
 pub(crate) const SHARDS_MAX: usize = 1 << SHARD_BITS;
 
 /// The live shards. Readers are wakes from other threads; writers come and go with shards.
-static LIVE: [RwLock<Option<Arc<Inbox>>>; SHARDS_MAX] = [const { RwLock::new(None) }; SHARDS_MAX];
+static LIVE: [RwLock<Option<Live>>; SHARDS_MAX] = [const { RwLock::new(None) }; SHARDS_MAX];
+
+struct Live {
+    inbox: Arc<Inbox>,
+    incarnation: NonZeroU32,
+}
 
 static NEXT: Mutex<Next> = Mutex::new(Next {
     number: 0,
@@ -54,8 +59,8 @@ impl ShardIdentity {
             if entry.is_some() {
                 continue;
             }
-            *entry = Some(inbox);
             let incarnation = next.incarnation;
+            *entry = Some(Live { inbox, incarnation });
             next.number = (number + 1) % SHARDS_MAX;
             next.incarnation = incarnation.checked_add(1).unwrap_or(NonZeroU32::MIN);
             return Ok(ShardIdentity {
@@ -82,9 +87,9 @@ impl ShardIdentity {
 impl Drop for ShardIdentity {
     fn drop(&mut self) {
         let entry = &LIVE[usize::from(self.number)];
-        let inbox = entry.write().unwrap_or_else(PoisonError::into_inner).take();
+        let live = entry.write().unwrap_or_else(PoisonError::into_inner).take();
         // Outside the lock: the last owner of an inbox drops the closures left in it.
-        drop(inbox);
+        drop(live);
     }
 }
 
@@ -93,13 +98,24 @@ pub(crate) fn deliver(word: WakeWord) {
     let entry = LIVE[usize::from(word.shard())]
         .read()
         .unwrap_or_else(PoisonError::into_inner);
-    if let Some(inbox) = entry.as_ref() {
-        inbox.wake(word);
+    if let Some(live) = entry.as_ref() {
+        live.inbox.wake(word);
     }
 }
 
 /// The inbox of a live shard.
 pub(crate) fn inbox_of(number: u16) -> Option<Arc<Inbox>> {
     let entry = LIVE.get(usize::from(number))?;
-    entry.read().unwrap_or_else(PoisonError::into_inner).clone()
+    let entry = entry.read().unwrap_or_else(PoisonError::into_inner);
+    entry.as_ref().map(|live| live.inbox.clone())
+}
+
+/// The inbox of this very shard, not of another that has its number now.
+pub(super) fn inbox_of_life(number: u16, incarnation: NonZeroU32) -> Option<Arc<Inbox>> {
+    let entry = LIVE.get(usize::from(number))?;
+    let entry = entry.read().unwrap_or_else(PoisonError::into_inner);
+    let live = entry
+        .as_ref()
+        .filter(|live| live.incarnation == incarnation);
+    live.map(|live| live.inbox.clone())
 }

@@ -1,149 +1,322 @@
-//! Waiting for a task's end.
+//! Waiting for a task's end, and bringing it about. A handle is a plain name of a task (its core, its slot), or a share
+//! in the parcel in which a result comes from elsewhere; so it may go wherever its result may.
 
-use std::any::Any;
+mod error;
+
 use std::fmt;
 use std::future::Future;
-use std::marker::PhantomData;
+use std::num::NonZeroU32;
 use std::pin::Pin;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
+
+pub use error::JoinError;
 
 use super::arena::Slot;
 use super::core::{Core, End};
+use super::identity::{ShardIdentity, inbox_of_life};
+use super::parcel::{self, Delivery, Order, Parcel};
+use super::{context, coop, spawn};
 
-/// Why a task gave no output.
-pub struct JoinError {
-    /// The panic's payload; `None`: cancelled.
-    payload: Option<Box<dyn Any + Send>>,
+/// A task, named from anywhere: which shard of all there ever were, which slot there, which of the slot's tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TaskRef {
+    incarnation: NonZeroU32,
+    slot: Slot,
+    generation: u32,
+    shard: u16,
 }
 
-impl JoinError {
-    pub(super) fn panicked(payload: Box<dyn Any + Send>) -> JoinError {
-        JoinError {
-            payload: Some(payload),
+impl TaskRef {
+    #[inline]
+    pub(super) fn new(of: &ShardIdentity, slot: Slot, generation: u32) -> TaskRef {
+        TaskRef {
+            incarnation: of.incarnation(),
+            slot,
+            generation,
+            shard: of.number(),
         }
     }
 
-    pub(super) fn cancelled() -> JoinError {
-        JoinError { payload: None }
+    /// The slot, if this is a task of the shard called `identity`.
+    #[inline]
+    pub(super) fn slot_in(self, identity: &ShardIdentity) -> Option<Slot> {
+        (self.incarnation == identity.incarnation()).then_some(self.slot)
     }
 
-    /// The task was aborted, or its runtime ended.
-    pub fn is_cancelled(&self) -> bool {
-        self.payload.is_none()
+    #[inline]
+    pub(super) fn generation(self) -> u32 {
+        self.generation
     }
 
-    /// The task panicked.
-    pub fn is_panic(&self) -> bool {
-        self.payload.is_some()
+    fn inbox(self) -> Option<Arc<crate::inbox::Inbox>> {
+        inbox_of_life(self.shard, self.incarnation)
     }
 
-    /// What the task panicked with, for `std::panic::resume_unwind`.
-    ///
-    /// # Errors
-    /// The error itself, when the task did not panic.
-    pub fn try_into_panic(self) -> Result<Box<dyn Any + Send>, JoinError> {
-        match self.payload {
-            Some(payload) => Ok(payload),
-            None => Err(self),
+    fn abort(self) {
+        let here = on_own_core(self, |core, slot| slot.map_or((), |slot| core.abort(slot)));
+        if here.is_none()
+            && let Some(inbox) = self.inbox()
+        {
+            inbox.abort(self);
         }
     }
-}
 
-impl fmt::Display for JoinError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(payload) = &self.payload else {
-            return f.write_str("the task was cancelled");
-        };
-        let text = payload.downcast_ref::<&str>().copied();
-        match text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)) {
-            Some(text) => write!(f, "the task panicked: {text}"),
-            None => f.write_str("the task panicked"),
-        }
+    /// Away from its core a task that has ended cannot be told from one that has not, while the core lives.
+    fn is_finished(self) -> bool {
+        let here = on_own_core(self, |core, slot| {
+            slot.is_none_or(|slot| core.is_over(slot))
+        });
+        here.unwrap_or_else(|| self.inbox().is_none())
     }
 }
 
-impl fmt::Debug for JoinError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
+/// Calls `f` with the core of `task` and its slot, while it has one; `None` where the thread is not that core's.
+#[inline]
+fn on_own_core<R>(task: TaskRef, f: impl FnOnce(&Core, Option<Slot>) -> R) -> Option<R> {
+    context::with(|core| {
+        task.slot_in(&core.identity)?;
+        Some(f(core, core.slot_of(task)))
+    })
+    .flatten()
 }
-
-impl std::error::Error for JoinError {}
 
 /// A task's end, to be awaited. Dropping it lets the task go on alone.
+///
+/// It may be awaited and dropped on any core, if its result may go there; best is where the task is, which costs no
+/// message.
 pub struct JoinHandle<T> {
-    core: Rc<Core>,
-    /// `None` once the output was taken: the slot is not this handle's any more.
-    slot: Option<Slot>,
-    output: PhantomData<fn() -> T>,
+    of: Of<T>,
 }
+
+enum Of<T> {
+    /// A task of a core, whose output waits in its slot.
+    Core(TaskRef),
+    /// What runs elsewhere (on a core, on a thread for blocking calls), and whose output is sent; `None` once the output
+    /// was taken, wherever it came from.
+    Parcel(Option<Arc<Parcel<T>>>),
+}
+
+const _: () = assert!(size_of::<JoinHandle<String>>() == 16);
 
 impl<T> JoinHandle<T> {
     /// # Safety
-    /// The slot's task gives a `T`, has the flag HANDLE, and no other handle.
-    pub(super) unsafe fn new(core: Rc<Core>, slot: Slot) -> JoinHandle<T> {
+    /// The task gives a `T`, has the flag HANDLE, and no other handle.
+    #[inline]
+    pub(super) unsafe fn here(task: TaskRef) -> JoinHandle<T> {
+        JoinHandle { of: Of::Core(task) }
+    }
+
+    pub(super) fn elsewhere(parcel: Arc<Parcel<T>>) -> JoinHandle<T> {
         JoinHandle {
-            core,
-            slot: Some(slot),
-            output: PhantomData,
+            of: Of::Parcel(Some(parcel)),
         }
     }
 
     /// Ends the task at its next await: its future is dropped, and awaiting the handle gives an error. One that
-    /// has ended already is not affected.
+    /// has ended already is not affected. A blocking call that has begun goes on; one that waits for its thread does not
+    /// begin.
     pub fn abort(&self) {
-        if let Some(slot) = self.slot {
-            self.core.abort(slot);
+        match &self.of {
+            Of::Core(task) => task.abort(),
+            Of::Parcel(Some(parcel)) => parcel.order().abort(),
+            Of::Parcel(None) => {}
         }
     }
 
     #[cfg(test)]
     pub(super) fn slot(&self) -> Option<Slot> {
-        self.slot
+        match self.of {
+            Of::Core(task) => Some(task.slot),
+            _ => None,
+        }
     }
 
-    /// The task has ended.
+    #[cfg(test)]
+    pub(super) fn task(&self) -> Option<TaskRef> {
+        match self.of {
+            Of::Core(task) => Some(task),
+            _ => None,
+        }
+    }
+
+    /// The task has ended. On another core than that of a task that was begun by [`spawn`] it is not known before the
+    /// handle was awaited there.
     pub fn is_finished(&self) -> bool {
-        self.slot.is_none_or(|slot| self.core.is_over(slot))
+        match &self.of {
+            Of::Core(task) => task.is_finished(),
+            Of::Parcel(Some(parcel)) => parcel.order().is_finished(),
+            Of::Parcel(None) => true,
+        }
+    }
+
+    /// What [`abort`](JoinHandle::abort) does, without the handle and as often as wanted.
+    pub fn abort_handle(&self) -> AbortHandle {
+        AbortHandle {
+            of: match &self.of {
+                Of::Core(task) => Abortable::Core(*task),
+                Of::Parcel(Some(parcel)) => Abortable::Parcel(parcel.order().clone()),
+                Of::Parcel(None) => Abortable::Over,
+            },
+        }
     }
 }
 
-impl<T> Future for JoinHandle<T> {
+impl<T: 'static> Future for JoinHandle<T> {
     type Output = Result<T, JoinError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(slot) = self.slot else {
-            panic!("a JoinHandle was polled after it gave its output");
-        };
-        if !self.core.is_over(slot) {
-            self.core.join(slot, cx.waker());
+        if coop::proceed(cx).is_pending() {
             return Poll::Pending;
         }
-        self.slot = None;
-        // SAFETY: `T` is what the task gives (`new`), it is over, and this handle, the only one, lets go of the slot.
-        let end = unsafe { self.core.take_end::<T>(slot) };
+        let polled = match &self.of {
+            Of::Core(task) => poll_here(*task, cx).unwrap_or_else(|| self.send_for(cx)),
+            Of::Parcel(Some(parcel)) => parcel.poll(cx),
+            Of::Parcel(None) => panic!("a JoinHandle was polled after it gave its output"),
+        };
+        if polled.is_ready() {
+            self.of = Of::Parcel(None);
+            coop::spend();
+        }
+        polled
+    }
+}
+
+/// Polls for the end of a task of this thread's core; `None`: it is of another.
+fn poll_here<T>(task: TaskRef, cx: &mut Context<'_>) -> Option<Poll<Result<T, JoinError>>> {
+    on_own_core(task, |core, slot| {
+        let Some(slot) = slot else {
+            // Its core has ended.
+            return Poll::Ready(Err(JoinError::cancelled()));
+        };
+        if !core.is_over(slot) {
+            core.join(slot, cx.waker());
+            return Poll::Pending;
+        }
+        // SAFETY: `T` is what the task gives (`here`), it is over, and its handle, the only one, lets go of the slot.
+        let end = unsafe { core.take_end::<T>(slot) };
         Poll::Ready(match end {
             End::Output(output) => Ok(output),
             End::Panicked(payload) => Err(JoinError::panicked(payload)),
             End::Cancelled => Err(JoinError::cancelled()),
         })
+    })
+}
+
+impl<T: 'static> JoinHandle<T> {
+    /// Has the output of another core's task sent here: there, a task awaits it.
+    #[cold]
+    fn send_for(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, JoinError>> {
+        /// What only goes to the task's own thread.
+        struct There<T>(T);
+        // SAFETY: made by this function only. What it holds is a way for a `T` to come to this thread. That is allowed: a
+        // `JoinHandle<T>` may only be sent where its `T` may (by `Of::Parcel` the compiler knows), and this thread,
+        // which is not the task's, has one.
+        unsafe impl<T> Send for There<T> {}
+
+        let (parcel, delivery) = parcel::pair();
+        let task = std::mem::replace(self, JoinHandle::elsewhere(parcel.clone()));
+        let inbox = match &task.of {
+            Of::Core(task) => task.inbox(),
+            _ => None,
+        };
+        let there = There(Relay {
+            task,
+            delivery: Some(delivery),
+        });
+        let relay = move || {
+            // Whole, or only its parts would be moved in.
+            let there: There<Relay<T>> = there;
+            drop(spawn(there.0));
+        };
+        // Where it cannot run it is dropped, and has said so.
+        let _ = inbox.map(|inbox| inbox.run(Box::new(relay)));
+        parcel.poll(cx)
+    }
+}
+
+/// Awaits a task on its own core for somebody elsewhere.
+struct Relay<T: 'static> {
+    task: JoinHandle<T>,
+    /// Gone when the output is.
+    delivery: Option<Delivery<T>>,
+}
+
+impl<T> Future for Relay<T> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.delivery.as_ref().is_some_and(|d| d.is_aborted(cx)) {
+            self.task.abort();
+        }
+        let Poll::Ready(end) = Pin::new(&mut self.task).poll(cx) else {
+            return Poll::Pending;
+        };
+        if let Some(delivery) = self.delivery.take() {
+            delivery.deliver(end);
+        }
+        Poll::Ready(())
     }
 }
 
 impl<T> Drop for JoinHandle<T> {
+    #[inline]
     fn drop(&mut self) {
-        if let Some(slot) = self.slot {
-            self.core.detach(slot);
+        let Of::Core(task) = self.of else { return };
+        let here = on_own_core(task, |core, slot| slot.map_or((), |slot| core.detach(slot)));
+        if here.is_none()
+            && let Some(inbox) = task.inbox()
+        {
+            inbox.detach(task);
         }
     }
 }
 
 impl<T> fmt::Debug for JoinHandle<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.slot {
-            Some(slot) => write!(f, "JoinHandle(task {})", slot.granule()),
-            None => f.write_str("JoinHandle(joined)"),
+        match &self.of {
+            Of::Core(task) => write!(f, "JoinHandle(task {})", task.slot.granule()),
+            Of::Parcel(Some(_)) => f.write_str("JoinHandle(elsewhere)"),
+            Of::Parcel(None) => f.write_str("JoinHandle(joined)"),
         }
+    }
+}
+
+/// Ends a task from anywhere; see [`JoinHandle::abort_handle`].
+#[derive(Clone)]
+pub struct AbortHandle {
+    of: Abortable,
+}
+
+#[derive(Clone)]
+enum Abortable {
+    Core(TaskRef),
+    Parcel(Arc<Order>),
+    Over,
+}
+
+impl AbortHandle {
+    /// As [`JoinHandle::abort`].
+    pub fn abort(&self) {
+        match &self.of {
+            Abortable::Core(task) => task.abort(),
+            Abortable::Parcel(order) => order.abort(),
+            Abortable::Over => {}
+        }
+    }
+
+    /// As [`JoinHandle::is_finished`].
+    pub fn is_finished(&self) -> bool {
+        match &self.of {
+            Abortable::Core(task) => task.is_finished(),
+            Abortable::Parcel(order) => order.is_finished(),
+            Abortable::Over => true,
+        }
+    }
+}
+
+impl fmt::Debug for AbortHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AbortHandle(finished: {})", self.is_finished())
     }
 }

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::{Armed, Duration, Instant};
-use crate::task::context;
+use crate::task::{context, coop};
 
 /// Waits for `time`; at most a third of a millisecond longer. Never shorter.
 ///
@@ -57,6 +57,9 @@ impl Future for Sleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if coop::proceed(cx).is_pending() {
+            return Poll::Pending;
+        }
         let polled = context::with(|core| {
             let now = core.now();
             let deadline = match self.until {
@@ -68,6 +71,7 @@ impl Future for Sleep {
                 if let Some(armed) = self.armed.take() {
                     core.timers.disarm(armed);
                 }
+                coop::spend();
                 return Poll::Ready(());
             }
             let task = core.task_of(cx.waker());

@@ -113,3 +113,37 @@ fn a_sleep_moved_to_another_task_wakes_that_one() {
     at(&mut core, 11);
     assert!(done.get());
 }
+
+/// What is due already gives the others their turn, and a bound ends what never waits.
+#[test]
+fn a_loop_over_what_is_due_starves_nobody_and_has_a_bound() {
+    let mut core = core();
+    let (rounds, other) = (Rc::new(Cell::new(0u32)), Rc::new(Cell::new(0)));
+    let to = Rc::clone(&rounds);
+    let end = Rc::new(Cell::new(None));
+    let ended = Rc::clone(&end);
+    drop(core.executor.spawn(async move {
+        let forever = async {
+            loop {
+                sleep(Duration::ZERO).await;
+                to.set(to.get() + 1);
+            }
+        };
+        ended.set(Some(
+            timeout(Duration::from_millis(10), forever).await.is_err(),
+        ));
+    }));
+    let (seen, to) = (Rc::clone(&rounds), Rc::clone(&other));
+    drop(core.executor.spawn(async move { to.set(seen.get()) }));
+    for ms in [0, 5] {
+        core.executor.advance(Instant::from_millis(ms));
+        let entered = core.executor.enter();
+        core.executor.run(10);
+        drop(entered);
+    }
+    assert_eq!(other.get(), 128);
+    assert_eq!(end.get(), None);
+    at(&mut core, 11);
+    assert_eq!(end.get(), Some(true));
+    assert!(rounds.get() > 1000);
+}

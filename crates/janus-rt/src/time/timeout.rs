@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::{Duration, Sleep, sleep};
+use crate::task::coop;
 
 /// Gives `future` at most `time` to finish; it is dropped with the [`Timeout`] when it has not.
 pub fn timeout<F: Future>(time: Duration, future: F) -> Timeout<F> {
@@ -53,6 +54,7 @@ impl<F: Future> Future for Timeout<F> {
         if let Poll::Ready(output) = future.poll(cx) {
             return Poll::Ready(Ok(output));
         }
-        Pin::new(sleep).poll(cx).map(|()| Err(Elapsed))
+        // Also when the future has used up the task's budget: one that always finds something to do has a bound too.
+        coop::without_limit(|| Pin::new(sleep).poll(cx)).map(|()| Err(Elapsed))
     }
 }

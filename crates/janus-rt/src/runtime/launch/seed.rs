@@ -24,7 +24,8 @@ use crate::inbox::Mailbox;
 use crate::runtime::{BoxError, Ending, MainResult, MainTask};
 use crate::shard::here::{Here, Owner};
 use crate::shard::{Door, Neighbours, Shard, Work};
-use crate::task::{Executor, ShardIdentity};
+use crate::task::blocking::Blocking;
+use crate::task::{Cores, Executor, ShardIdentity};
 
 /// Buffers a shard keeps back for what frees memory: acknowledgements, the refill of a receive queue.
 pub(super) const RESERVE: usize = 32;
@@ -41,6 +42,8 @@ pub(super) struct Common {
     pub(super) control: Arc<Control>,
     pub(super) desk: Arc<Desk>,
     pub(super) ending: Arc<Ending>,
+    pub(super) cores: Arc<Cores>,
+    pub(super) blocking: Arc<Blocking>,
     pub(super) doors: Vec<Door>,
     pub(super) backlog: usize,
     pub(super) drain: Duration,
@@ -53,6 +56,8 @@ pub(super) struct Common {
 pub(crate) struct Seed {
     pub(super) core: u8,
     pub(super) parker: Parker,
+    /// Made before the thread, so that what is sent to the core meanwhile waits.
+    pub(super) mailbox: Mailbox,
     pub(super) port: Port,
     pub(super) forwarded: Receiver<Frame>,
     pub(super) end: ShardEnd,
@@ -83,6 +88,7 @@ impl Seed {
         let Seed {
             core,
             parker,
+            mailbox,
             port,
             forwarded,
             end,
@@ -90,8 +96,6 @@ impl Seed {
             pool,
             common,
         } = self;
-        let unparker = parker.unparker();
-        let mailbox = Mailbox::new(move || _ = unparker.wake());
         let identity = ShardIdentity::register(mailbox.inbox().clone())?;
         stack_pool.set_reserve(RESERVE);
         let mut interface = common.interface.clone();
@@ -124,6 +128,8 @@ impl Seed {
             now: Cell::new(common.clock.now()),
             executor: RefCell::new(None),
             inbox: mailbox.inbox().clone(),
+            cores: common.cores.clone(),
+            blocking: common.blocking.clone(),
             waiters: RefCell::default(),
             neighbours: RefCell::new(Neighbours::new(ShardId(core), common.doors.clone())),
             next_source: Cell::new(DYNAMIC_FIRST + u16::from(core)),

@@ -57,7 +57,7 @@ fn a_future_that_panics_in_its_drop_ends_alone() {
     aborted.abort();
     core.run();
     assert_eq!(drops.get(), 2);
-    assert!(done.is_finished() && aborted.is_finished());
+    assert!(core.here(|| done.is_finished() && aborted.is_finished()));
     drop((done, aborted));
     still_serves(&mut core);
     assert_eq!(core.executor.counters().panicked, 2);
@@ -73,7 +73,7 @@ fn an_output_that_panics_in_its_drop_is_dropped_once() {
     let output = bomb(&drops, true);
     let handle = core.executor.spawn(async move { output });
     core.run();
-    drop(handle);
+    core.here(|| drop(handle));
     assert_eq!(drops.get(), 2);
     still_serves(&mut core);
 }
@@ -118,13 +118,10 @@ fn a_waker_that_panics_does_not_end_the_core() {
     let mut handle = core.executor.spawn(async {});
     let waker = Waker::from(Arc::new(Panics));
     let mut cx = Context::from_waker(&waker);
-    assert!(Pin::new(&mut handle).poll(&mut cx).is_pending());
+    assert!(core.here(|| Pin::new(&mut handle).poll(&mut cx).is_pending()));
     core.run();
-    assert!(
-        Pin::new(&mut handle)
-            .poll(&mut cx)
-            .ready_and(|end| end.is_ok())
-    );
+    let end = core.here(|| Pin::new(&mut handle).poll(&mut cx));
+    assert!(end.ready_and(|end| end.is_ok()));
     still_serves(&mut core);
 }
 
@@ -135,11 +132,12 @@ fn an_output_larger_than_any_slot_comes_through_its_box() {
     let unclaimed = core.executor.spawn(async { [8u8; 20_000] });
     core.run();
     let mut cx = Context::from_waker(Waker::noop());
+    let entered = core.executor.enter();
     let Poll::Ready(Ok(output)) = Pin::new(&mut handle).poll(&mut cx) else {
         panic!("it has ended")
     };
     assert!(output.iter().all(|&byte| byte == 7));
-    drop(unclaimed);
+    drop((unclaimed, entered));
     let polled_again = catch_unwind(AssertUnwindSafe(|| {
         let _ = Pin::new(&mut handle).poll(&mut cx);
     }));
@@ -164,7 +162,7 @@ fn only_the_last_who_joins_is_woken() {
     for count in [&first, &second, &second] {
         let waker = Waker::from(Arc::clone(count));
         let mut cx = Context::from_waker(&waker);
-        assert!(Pin::new(&mut handle).poll(&mut cx).is_pending());
+        assert!(core.here(|| Pin::new(&mut handle).poll(&mut cx).is_pending()));
     }
     assert_eq!(Arc::strong_count(&first), 1, "the one before is not kept");
     core.run();

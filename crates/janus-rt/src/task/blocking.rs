@@ -1,0 +1,222 @@
+//! Threads for calls that block: files, name servers, long computations. They are made when a call waits and none is
+//! free, up to a bound, and go again when they have had nothing to do for a while. A call has no core: it gives its result
+//! and that is all.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::Builder;
+use std::time::{Duration, Instant};
+
+use super::join::{JoinError, JoinHandle};
+use super::parcel;
+use crate::shard::here;
+
+/// Calls that may wait for a thread.
+const WAITING_MAX: usize = 1 << 16;
+/// How long a thread with nothing to do stays.
+const KEEP: Duration = Duration::from_secs(10);
+
+/// Runs `call` on a thread on which it may block, and gives its result.
+///
+/// Aborting the handle keeps a call from beginning; one that has begun goes on to its end. When the runtime ends, it waits
+/// for those for as long as its connections may take (`drain_ms`), and leaves the rest behind.
+///
+/// # Panics
+/// When no Janus core runs on this thread; [`Handle::spawn_blocking`](crate::Handle::spawn_blocking) is for others.
+pub fn spawn_blocking<F, R>(call: F) -> JoinHandle<R>
+where
+    F: FnOnce() -> R + Send + 'static,
+    R: Send + 'static,
+{
+    let Some(blocking) = here::with(|here| here.blocking.clone()) else {
+        panic!(
+            "janus::spawn_blocking was called where no Janus core runs: use Handle::spawn_blocking, or call it from a \
+             runtime's main or its tasks"
+        );
+    };
+    blocking.spawn(call)
+}
+
+/// What the threads for blocking calls of a runtime are doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlockingReport {
+    /// Threads there are.
+    pub threads: usize,
+    /// Of these, such as have nothing to do.
+    pub idle: usize,
+    /// Calls that wait for a thread.
+    pub waiting: usize,
+    /// Calls that came to their end.
+    pub done: u64,
+    /// Calls that were refused because too many waited, or no thread could be made.
+    pub refused: u64,
+}
+
+type Call = Box<dyn FnOnce() + Send>;
+
+/// The threads of one runtime.
+pub(crate) struct Blocking {
+    state: Mutex<State>,
+    /// A call waits, or it is over.
+    bell: Condvar,
+    /// A thread has ended.
+    left: Condvar,
+    threads_max: usize,
+}
+
+#[derive(Default)]
+struct State {
+    calls: VecDeque<Call>,
+    threads: usize,
+    idle: usize,
+    /// Ever made, for their names.
+    made: u64,
+    done: u64,
+    refused: u64,
+    closed: bool,
+}
+
+impl Blocking {
+    pub(crate) fn new(threads_max: usize) -> Arc<Blocking> {
+        Arc::new(Blocking {
+            state: Mutex::default(),
+            bell: Condvar::new(),
+            left: Condvar::new(),
+            threads_max,
+        })
+    }
+
+    pub(crate) fn spawn<F, R>(self: &Arc<Blocking>, call: F) -> JoinHandle<R>
+    where
+        F: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        let (parcel, delivery) = parcel::pair();
+        let run = move || {
+            if delivery.was_aborted() {
+                return;
+            }
+            let end = catch_unwind(AssertUnwindSafe(call)).map_err(JoinError::panicked);
+            delivery.deliver(end);
+        };
+        if let Err(why) = self.enter(Box::new(run)) {
+            parcel.refuse(why);
+        }
+        JoinHandle::elsewhere(parcel)
+    }
+
+    /// Puts a call in the queue, and makes a thread if none is free for it.
+    fn enter(self: &Arc<Blocking>, call: Call) -> Result<(), &'static str> {
+        let mut state = self.lock();
+        if state.closed {
+            return Err("the runtime has ended");
+        }
+        if state.calls.len() >= WAITING_MAX {
+            state.refused += 1;
+            drop(state);
+            // After the lock: what it holds is the user's.
+            drop(call);
+            return Err("too many blocking calls wait for a thread");
+        }
+        state.calls.push_back(call);
+        if state.idle >= state.calls.len() {
+            self.bell.notify_one();
+            return Ok(());
+        }
+        if state.threads >= self.threads_max {
+            return Ok(());
+        }
+        state.threads += 1;
+        state.made += 1;
+        let name = format!("janus-blocking-{}", state.made);
+        drop(state);
+        let pool = self.clone();
+        if Builder::new().name(name).spawn(move || pool.work()).is_ok() {
+            return Ok(());
+        }
+        let mut state = self.lock();
+        state.threads -= 1;
+        if state.threads > 0 {
+            // Those there are will come to it.
+            return Ok(());
+        }
+        state.refused += 1;
+        let calls = std::mem::take(&mut state.calls);
+        drop(state);
+        drop(calls);
+        Err("no thread could be made for blocking calls")
+    }
+
+    /// One thread's life.
+    fn work(&self) {
+        while let Some(call) = self.next() {
+            // The call's own panic is caught in it; this is for what its result does when nobody wants it.
+            let ended = catch_unwind(AssertUnwindSafe(call));
+            // And a panic's payload may panic in its drop, which nothing can be done about.
+            ended.unwrap_or_else(std::mem::forget);
+            self.lock().done += 1;
+        }
+    }
+
+    /// The next call; `None`: this thread is counted out, and ends.
+    fn next(&self) -> Option<Call> {
+        let mut state = self.lock();
+        let until = Instant::now() + KEEP;
+        loop {
+            if let Some(call) = state.calls.pop_front() {
+                return Some(call);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if state.closed || left.is_zero() {
+                state.threads -= 1;
+                self.left.notify_all();
+                return None;
+            }
+            state.idle += 1;
+            let waited = self.bell.wait_timeout(state, left);
+            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            state.idle -= 1;
+        }
+    }
+
+    /// Drops the calls that wait, and waits at most `patience` for those under way. Answers how many go on.
+    pub(crate) fn close(&self, patience: Duration) -> usize {
+        let until = Instant::now() + patience;
+        let mut state = self.lock();
+        state.closed = true;
+        let calls = std::mem::take(&mut state.calls);
+        self.bell.notify_all();
+        drop(state);
+        drop(calls);
+        let mut state = self.lock();
+        while state.threads > 0 {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let waited = self.left.wait_timeout(state, left);
+            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        state.threads
+    }
+
+    pub(crate) fn report(&self) -> BlockingReport {
+        let state = self.lock();
+        BlockingReport {
+            threads: state.threads,
+            idle: state.idle,
+            waiting: state.calls.len(),
+            done: state.done,
+            refused: state.refused,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing in a lock's scope can be left half done.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

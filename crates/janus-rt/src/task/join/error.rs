@@ -1,0 +1,99 @@
+//! Why awaiting a task gave no output.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+/// Why a task gave no output.
+pub struct JoinError {
+    cause: Cause,
+}
+
+enum Cause {
+    /// Aborted, or its runtime ended.
+    Cancelled,
+    /// It was never begun; why.
+    Refused(&'static str),
+    /// What it panicked with. Locked only so that the error may be shared as most are.
+    Panic(Mutex<Box<dyn Any + Send>>),
+}
+
+impl JoinError {
+    pub(in crate::task) fn panicked(payload: Box<dyn Any + Send>) -> JoinError {
+        let cause = Cause::Panic(Mutex::new(payload));
+        JoinError { cause }
+    }
+
+    pub(in crate::task) fn cancelled() -> JoinError {
+        let cause = Cause::Cancelled;
+        JoinError { cause }
+    }
+
+    pub(in crate::task) fn refused(why: &'static str) -> JoinError {
+        let cause = Cause::Refused(why);
+        JoinError { cause }
+    }
+
+    /// The task was aborted, its runtime ended, or it was never begun because there was too much to do.
+    pub fn is_cancelled(&self) -> bool {
+        !self.is_panic()
+    }
+
+    /// The task panicked.
+    pub fn is_panic(&self) -> bool {
+        matches!(self.cause, Cause::Panic(_))
+    }
+
+    /// What the task panicked with, for `std::panic::resume_unwind`.
+    ///
+    /// # Panics
+    /// When the task did not panic.
+    pub fn into_panic(self) -> Box<dyn Any + Send> {
+        match self.try_into_panic() {
+            Ok(payload) => payload,
+            Err(error) => panic!("into_panic was called on a task that did not panic: {error}"),
+        }
+    }
+
+    /// What the task panicked with, for `std::panic::resume_unwind`.
+    ///
+    /// # Errors
+    /// The error itself, when the task did not panic.
+    pub fn try_into_panic(self) -> Result<Box<dyn Any + Send>, JoinError> {
+        match self.cause {
+            Cause::Panic(payload) => {
+                Ok(payload.into_inner().unwrap_or_else(PoisonError::into_inner))
+            }
+            cause => Err(JoinError { cause }),
+        }
+    }
+}
+
+impl fmt::Display for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let payload = match &self.cause {
+            Cause::Cancelled => return f.write_str("the task was cancelled"),
+            Cause::Refused(why) => return write!(f, "the task was not begun: {why}"),
+            Cause::Panic(payload) => payload.lock().unwrap_or_else(PoisonError::into_inner),
+        };
+        let text = payload.downcast_ref::<&str>().copied();
+        match text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)) {
+            Some(text) => write!(f, "the task panicked: {text}"),
+            None => f.write_str("the task panicked"),
+        }
+    }
+}
+
+impl fmt::Debug for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for JoinError {}
+
+impl From<JoinError> for std::io::Error {
+    fn from(error: JoinError) -> std::io::Error {
+        std::io::Error::other(error)
+    }
+}

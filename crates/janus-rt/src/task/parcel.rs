@@ -1,0 +1,149 @@
+//! A result on its way from another thread: one side runs something and delivers, the other waits. Whoever goes away
+//! without having delivered has said by that that the task was cancelled. Slow path only: locks are held for a move of
+//! memory, and nothing of a user's is cloned, woken or dropped under one.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use super::join::JoinError;
+
+/// What both sides know of a task that runs elsewhere, whatever it gives.
+#[derive(Default)]
+pub(super) struct Order {
+    aborted: AtomicBool,
+    finished: AtomicBool,
+    /// Who runs it, to be told when it is aborted.
+    worker: Mutex<Option<Waker>>,
+}
+
+/// Where the result arrives.
+pub(super) struct Parcel<T> {
+    order: Arc<Order>,
+    state: Mutex<State<T>>,
+}
+
+enum State<T> {
+    Waiting(Option<Waker>),
+    Here(Result<T, JoinError>),
+    Taken,
+}
+
+/// The duty to deliver.
+pub(super) struct Delivery<T> {
+    /// `None` once it is done.
+    parcel: Option<Arc<Parcel<T>>>,
+}
+
+/// Both sides.
+pub(super) fn pair<T>() -> (Arc<Parcel<T>>, Delivery<T>) {
+    let parcel = Arc::new(Parcel {
+        order: Arc::default(),
+        state: Mutex::new(State::Waiting(None)),
+    });
+    let delivery = Delivery {
+        parcel: Some(parcel.clone()),
+    };
+    (parcel, delivery)
+}
+
+impl Order {
+    /// The task is to end, if it has not.
+    pub(super) fn abort(&self) {
+        self.aborted.store(true, Ordering::Release);
+        // After the flag, and under the same lock as `is_aborted` enters it: one of the two sees the other.
+        let worker = lock(&self.worker).take();
+        if let Some(worker) = worker {
+            worker.wake();
+        }
+    }
+
+    pub(super) fn is_finished(&self) -> bool {
+        self.finished.load(Ordering::Acquire)
+    }
+}
+
+impl<T> Parcel<T> {
+    pub(super) fn order(&self) -> &Arc<Order> {
+        &self.order
+    }
+
+    /// It was never begun; says why. Nobody has looked yet.
+    pub(super) fn refuse(&self, why: &'static str) {
+        let before = std::mem::replace(
+            &mut *lock(&self.state),
+            State::Here(Err(JoinError::refused(why))),
+        );
+        drop(before);
+    }
+
+    pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<T, JoinError>> {
+        let waker = cx.waker().clone();
+        let mut state = lock(&self.state);
+        match &mut *state {
+            State::Waiting(waiter) => {
+                let before = waiter.replace(waker);
+                drop(state);
+                drop(before);
+                Poll::Pending
+            }
+            State::Here(_) => {
+                let there = std::mem::replace(&mut *state, State::Taken);
+                drop(state);
+                match there {
+                    State::Here(result) => Poll::Ready(result),
+                    State::Waiting(_) | State::Taken => unreachable!("it was there"),
+                }
+            }
+            State::Taken => Poll::Ready(Err(JoinError::cancelled())),
+        }
+    }
+}
+
+impl<T> Delivery<T> {
+    /// Whether nobody wants it any more; if that changes, `cx`'s task is woken.
+    pub(super) fn is_aborted(&self, cx: &Context<'_>) -> bool {
+        let Some(parcel) = &self.parcel else {
+            return false;
+        };
+        let order = &parcel.order;
+        let waker = cx.waker().clone();
+        let before = lock(&order.worker).replace(waker);
+        drop(before);
+        order.aborted.load(Ordering::Acquire)
+    }
+
+    /// Whether nobody wants it any more, for who cannot be interrupted.
+    pub(super) fn was_aborted(&self) -> bool {
+        let order = self.parcel.as_ref().map(|parcel| &parcel.order);
+        order.is_some_and(|order| order.aborted.load(Ordering::Acquire))
+    }
+
+    pub(super) fn deliver(mut self, result: Result<T, JoinError>) {
+        self.finish(result);
+    }
+
+    fn finish(&mut self, result: Result<T, JoinError>) {
+        let Some(parcel) = self.parcel.take() else {
+            return;
+        };
+        let worker = lock(&parcel.order.worker).take();
+        drop(worker);
+        let before = std::mem::replace(&mut *lock(&parcel.state), State::Here(result));
+        parcel.order.finished.store(true, Ordering::Release);
+        if let State::Waiting(Some(waiter)) = before {
+            waiter.wake();
+        }
+    }
+}
+
+impl<T> Drop for Delivery<T> {
+    fn drop(&mut self) {
+        self.finish(Err(JoinError::cancelled()));
+    }
+}
+
+fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing in a lock's scope can be left half done.
+    what.lock().unwrap_or_else(PoisonError::into_inner)
+}

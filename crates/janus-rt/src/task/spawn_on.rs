@@ -1,0 +1,124 @@
+//! Tasks for other cores: a closure goes there by the core's inbox, makes the future, and that runs there to its end;
+//! only what it gives comes back. Which task it becomes is that core's business.
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::join::{JoinError, JoinHandle};
+use super::parcel::{self, Delivery};
+use super::{context, spawn};
+use crate::inbox::{Inbox, Refused};
+use crate::shard::here;
+
+/// Begins a task on a core of this runtime: `make` is sent there, and the future it makes stays there, so it need not be
+/// `Send`. The handle may be awaited here.
+///
+/// When the core has ended, or 65,536 tasks wait for it to take them, awaiting the handle gives an error.
+///
+/// # Panics
+/// When no Janus core runs on this thread ([`Handle::spawn_on`](crate::Handle::spawn_on) is for others), or the runtime
+/// has no such core.
+pub fn spawn_on<M, F>(core: usize, make: M) -> JoinHandle<F::Output>
+where
+    M: FnOnce() -> F + Send + 'static,
+    F: Future + 'static,
+    F::Output: Send + 'static,
+{
+    let Some(cores) = here::with(|here| here.cores.clone()) else {
+        panic!(
+            "janus::spawn_on was called where no Janus core runs: use Handle::spawn_on, or call it from a runtime's main \
+             or its tasks"
+        );
+    };
+    cores.spawn_on(core, make)
+}
+
+/// The inboxes of a runtime's cores.
+pub(crate) struct Cores {
+    inboxes: Vec<Arc<Inbox>>,
+}
+
+impl Cores {
+    pub(crate) fn new(inboxes: Vec<Arc<Inbox>>) -> Cores {
+        Cores { inboxes }
+    }
+
+    pub(crate) fn spawn_on<M, F>(&self, core: usize, make: M) -> JoinHandle<F::Output>
+    where
+        M: FnOnce() -> F + Send + 'static,
+        F: Future + 'static,
+        F::Output: Send + 'static,
+    {
+        let Some(inbox) = self.inboxes.get(core) else {
+            panic!(
+                "there is no core {core}: this runtime's cores are 0 to {}",
+                self.inboxes.len().saturating_sub(1)
+            );
+        };
+        let (parcel, delivery) = parcel::pair();
+        let begin = move || {
+            // `make` is the user's: it runs where its panic is caught.
+            drop(spawn(Sent {
+                future: Some(Box::pin(async move { make().await })),
+                delivery: Some(delivery),
+            }));
+        };
+        let handle = JoinHandle::elsewhere(parcel.clone());
+        if inbox.run(Box::new(begin)) == Err(Refused::Full) {
+            // The closure is gone, and with it the delivery, which said "cancelled".
+            parcel.refuse("too many tasks wait for that core");
+        }
+        handle
+    }
+}
+
+/// A task that came from elsewhere. Its output is delivered when its future is gone.
+struct Sent<F: Future> {
+    /// Gone when it is done.
+    future: Option<Pin<Box<F>>>,
+    /// Gone when the output is.
+    delivery: Option<Delivery<F::Output>>,
+}
+
+impl<F: Future> Sent<F> {
+    fn step(&mut self, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let Some(future) = &mut self.future else {
+            return Poll::Pending;
+        };
+        let polled = future.as_mut().poll(cx);
+        if polled.is_ready() {
+            self.future = None;
+        }
+        polled
+    }
+}
+
+impl<F: Future> Future for Sent<F> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.delivery.as_ref().is_none_or(|d| d.is_aborted(cx)) {
+            // The future is dropped first, then the delivery, which says so.
+            return Poll::Ready(());
+        }
+        let end = match catch_unwind(AssertUnwindSafe(|| self.step(cx))) {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(output)) => Ok(output),
+            Err(payload) => {
+                let future = self.future.take();
+                context::with(|core| {
+                    core.count_panic();
+                    core.quietly(|| drop(future));
+                });
+                Err(JoinError::panicked(payload))
+            }
+        };
+        if let Some(delivery) = self.delivery.take() {
+            delivery.deliver(end);
+        }
+        Poll::Ready(())
+    }
+}
