@@ -4,6 +4,7 @@
 //! Needs root, tcpdump and tshark; without them the tests say so in one line and pass, unless `JANUS_PRIVILEGED=1` says
 //! that the machine must be able to. `JANUS_KERNEL_MB` is how much the long run moves each way.
 
+mod bridge;
 mod exchange;
 mod judge;
 mod space;
@@ -12,11 +13,15 @@ mod support;
 
 use exchange::{Job, Role};
 use janus_io::impair::Faults;
+use janus_io::tap::TapCounters;
 use space::{Family, Space};
 use std::io::Write;
+use support::{ONE_COMBINED, THREE_COMBINED, THREE_SPLIT};
 
 /// Each way, in MB, without `JANUS_KERNEL_MB`.
 const BULK_MB: u64 = 16;
+/// The same for what crosses joined.
+const OFFLOADED_MB: u64 = 64;
 
 /// And with each set of the kernel's options; a debug build takes its time.
 const OPTIONS_BYTES: u64 = if cfg!(debug_assertions) {
@@ -42,10 +47,7 @@ struct Case {
 
 #[test]
 fn much_data_goes_both_ways_at_once() {
-    let bytes = match std::env::var("JANUS_KERNEL_MB") {
-        Ok(megabytes) => megabytes.parse().expect("JANUS_KERNEL_MB is a number"),
-        Err(_) => BULK_MB,
-    } * 1_000_000;
+    let bytes = megabytes(BULK_MB) * 1_000_000;
     let faults = |seed| Faults {
         seed,
         loss: 1,
@@ -127,16 +129,112 @@ fn every_set_of_kernel_options_works_through_a_bad_link() {
     run_all(cases);
 }
 
+/// The kernel joins what it sends into frames of up to 64 KiB, takes ours so, and nobody computes a checksum.
+#[test]
+fn much_data_goes_joined_both_ways_at_once() {
+    let bytes = megabytes(OFFLOADED_MB) * 1_000_000;
+    for (layout, family, role, bytes) in [
+        (ONE_COMBINED, Family::V4, Role::KernelConnects, bytes),
+        (ONE_COMBINED, Family::V6, Role::KernelListens, bytes / 4),
+        (THREE_SPLIT, Family::V4, Role::KernelListens, bytes / 4),
+        (THREE_COMBINED, Family::V6, Role::KernelConnects, bytes / 4),
+    ] {
+        let job = Job {
+            to_janus: bytes,
+            to_kernel: bytes,
+        };
+        let label = format!("offloads, {layout:?}, {family:?}, {role:?}");
+        if !done_or_skipped(&label.clone(), move || {
+            let space = Space::new(&[])?;
+            let (runtime, counters) = space.runtime_with_offloads(layout);
+            run_joined(&label, (runtime, &counters), family, role, job);
+            assert_eq!(space.checksum_errors(), 0, "{label}");
+            Ok(())
+        }) {
+            return;
+        }
+    }
+}
+
+#[test]
+fn what_is_forwarded_crosses_joined_too() {
+    for (family, role) in [
+        (Family::V4, Role::KernelConnects),
+        (Family::V6, Role::KernelListens),
+    ] {
+        let job = Job {
+            to_janus: megabytes(OFFLOADED_MB) * 1_000_000,
+            to_kernel: megabytes(OFFLOADED_MB) * 1_000_000,
+        };
+        let label = format!("bridged, {family:?}, {role:?}");
+        if !done_or_skipped(&label.clone(), move || {
+            let space = Space::new(&[])?;
+            let (bridge, runtime, counters) = space.bridged(ONE_COMBINED)?;
+            run_joined(&label, (runtime, &counters), family, role, job);
+            assert_eq!(space.checksum_errors(), 0, "{label}");
+            drop(bridge);
+            Ok(())
+        }) {
+            return;
+        }
+    }
+}
+
+fn run_joined(
+    label: &str,
+    (runtime, counters): (janus::Runtime, &TapCounters),
+    family: Family,
+    role: Role,
+    job: Job,
+) {
+    let begin = std::time::Instant::now();
+    exchange::carry_out(runtime, family, role, job, || ());
+    let took = begin.elapsed().as_secs_f64();
+    println!("{label}: {took:.1} s, {counters:?}");
+    for (way, joined) in [("in", &counters.joined_in), ("out", &counters.joined_out)] {
+        assert!(joined.get() > 0, "{label}: nothing crossed joined, {way}");
+    }
+    let lost = [
+        &counters.lost_refused,
+        &counters.lost_checksum,
+        &counters.lost_uncut,
+        &counters.read_errors,
+    ];
+    assert!(
+        lost.iter().all(|lost| lost.get() == 0),
+        "{label}: {counters:?}"
+    );
+}
+
 fn run_all(cases: Vec<Case>) {
     for case in cases {
         let label = format!("{} ({:?})", case.name, case.role);
-        if let Err(why) = space::in_own(move || run(&case)) {
-            let required = std::env::var("JANUS_PRIVILEGED").is_ok_and(|value| value == "1");
-            assert!(!required, "{label}: {why}");
-            // Not by `println!`: the test runner keeps what a passing test prints to itself.
-            let _ = writeln!(std::io::stderr(), "skipped: {why}");
+        if !done_or_skipped(&label, move || run(&case)) {
             return;
         }
+    }
+}
+
+/// Runs it in a namespace of its own. False where the machine cannot, and need not.
+fn done_or_skipped(
+    label: &str,
+    test: impl FnOnce() -> Result<(), String> + Send + 'static,
+) -> bool {
+    let Err(why) = space::in_own(test) else {
+        return true;
+    };
+    let required = std::env::var("JANUS_PRIVILEGED").is_ok_and(|value| value == "1");
+    assert!(!required, "{label}: {why}");
+    // Not by `println!`: the test runner keeps what a passing test prints to itself.
+    let _ = writeln!(std::io::stderr(), "skipped: {why}");
+    false
+}
+
+/// Each way; the environment may want more.
+fn megabytes(usually: u64) -> u64 {
+    match std::env::var("JANUS_KERNEL_MB") {
+        Ok(megabytes) => megabytes.parse().expect("JANUS_KERNEL_MB is a number"),
+        Err(_) => usually,
     }
 }
 

@@ -1,11 +1,13 @@
 //! The place of a test: a network namespace of a thread's own, with a TAP device in it, its settings, and a capture of what
 //! goes over the device as the kernel sees it. All of it goes with the thread.
 
+use crate::bridge::Bridge;
 use crate::exchange::Job;
-use crate::support::ONE_COMBINED;
+use crate::support::{Case, ONE_COMBINED};
 use janus::{BackendChoice, Runtime};
+use janus_io::Backend;
 use janus_io::impair::{FaultCounters, Faults, ImpairedBackend};
-use janus_io::tap::Tap;
+use janus_io::tap::{Tap, TapCounters};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use std::io::{BufRead, BufReader, Read};
@@ -41,7 +43,7 @@ impl Family {
 }
 
 /// The device; no other is in the namespace.
-const DEVICE: &str = "jt0";
+pub(crate) const DEVICE: &str = "jt0";
 /// Up to so many bytes of traffic packets are captured whole, beyond that their headers.
 const WHOLE_MAX: u64 = 40_000_000;
 const HEADERS: u32 = 96;
@@ -89,21 +91,48 @@ impl Space {
 
     /// A runtime behind faults, the kernel at the other end of them.
     pub(crate) fn runtime(&self, faults: Faults) -> (Runtime, Arc<FaultCounters>) {
-        let tap = Tap::new(DEVICE).with_kernel_address(KERNELS, PREFIX);
+        // Without offloads, so that there are checksums and single segments to be judged.
+        let tap = Tap::new(DEVICE)
+            .with_kernel_address(KERNELS, PREFIX)
+            .without_offloads();
         let backend = ImpairedBackend::new(Box::new(tap), faults);
         let counters = backend.counters();
-        let runtime = ONE_COMBINED
-            .builder()
-            .backend(BackendChoice::Custom(Box::new(backend)))
-            .address(&format!("{OURS}/{PREFIX}"))
-            .address(&format!("{OURS_V6}/{PREFIX_V6}"))
-            .build()
-            .expect("a runtime on a TAP device");
+        (self.runtime_on(ONE_COMBINED, Box::new(backend)), counters)
+    }
+
+    /// A runtime whose segments cross joined.
+    pub(crate) fn runtime_with_offloads(&self, case: Case) -> (Runtime, Arc<TapCounters>) {
+        let tap = Tap::new(DEVICE).with_kernel_address(KERNELS, PREFIX);
+        let counters = tap.counters();
+        (self.runtime_on(case, Box::new(tap)), counters)
+    }
+
+    /// The same with the kernel behind a cable and a bridge.
+    pub(crate) fn bridged(
+        &self,
+        case: Case,
+    ) -> Result<(Bridge, Runtime, Arc<TapCounters>), String> {
+        const CABLE: &str = "peer";
+        let tap = Tap::new(DEVICE);
+        let counters = tap.counters();
+        let (bridge, runtime) = Bridge::new(CABLE, move || build_on(case, Box::new(tap)))?;
+        for command in [
+            format!("address add {KERNELS}/{PREFIX} dev {CABLE}"),
+            format!("-6 address add {KERNELS_V6}/{PREFIX_V6} dev {CABLE} nodad"),
+            format!("link set {CABLE} up"),
+        ] {
+            run("ip", &command.split(' ').collect::<Vec<_>>())?;
+        }
+        Ok((bridge, runtime, counters))
+    }
+
+    fn runtime_on(&self, case: Case, backend: Box<dyn Backend>) -> Runtime {
+        let runtime = build_on(case, backend);
         // Without `nodad` the kernel would first ask for a second whether somebody else has it.
         let command = format!("-6 address add {KERNELS_V6}/{PREFIX_V6} dev {DEVICE} nodad");
         let words: Vec<&str> = command.split(' ').collect();
         run("ip", &words).expect("an IPv6 address");
-        (runtime, counters)
+        runtime
     }
 
     pub(crate) fn advertise_mss(&self, family: Family, mss: u16) {
@@ -163,6 +192,15 @@ impl Space {
         let value = values.split(' ').nth(at.expect("the counter"));
         value.expect("its value").parse().expect("a number")
     }
+}
+
+fn build_on(case: Case, backend: Box<dyn Backend>) -> Runtime {
+    case.builder()
+        .backend(BackendChoice::Custom(backend))
+        .address(&format!("{OURS}/{PREFIX}"))
+        .address(&format!("{OURS_V6}/{PREFIX_V6}"))
+        .build()
+        .expect("a runtime on a TAP device")
 }
 
 /// A capture under way.

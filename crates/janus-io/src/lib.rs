@@ -27,11 +27,15 @@ mod idle;
 #[cfg(not(loom))]
 pub mod impair;
 #[cfg(not(loom))]
+mod large;
+#[cfg(not(loom))]
 pub mod machine;
 #[cfg(not(loom))]
 mod port;
 #[cfg(not(loom))]
 mod queue;
+#[cfg(not(loom))]
+mod sound;
 #[cfg(not(loom))]
 pub mod steer;
 #[cfg(not(loom))]

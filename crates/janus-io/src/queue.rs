@@ -21,13 +21,13 @@ pub struct Caps {
     pub mtu: u16,
     /// The address our end of the link should use, where the link has addresses.
     pub mac: Option<MacAddr>,
-    /// The device fills in TCP and IP checksums of what is sent.
+    /// The device fills in the TCP checksums of what is sent. Those of IP and UDP are the sender's in any case.
     pub tx_checksum: bool,
-    /// The device has checked TCP and IP checksums of what is received.
+    /// The device has checked the checksums of IP, TCP and UDP in what is received.
     pub rx_checksum: bool,
-    /// The device cuts long segments into packets.
+    /// Segments of a flow that follow each other in a burst cross to the device as one, which it cuts again.
     pub tso: bool,
-    /// The device joins received segments.
+    /// Received segments that the device has joined come as one; the queue cuts them, so a frame is a packet all the same.
     pub gro: bool,
     /// For people: which device this is.
     pub name: String,

@@ -1,8 +1,12 @@
 //! The TAP backend: an Ethernet interface of this machine's kernel, whose far end of the cable is this process. One
-//! `read` or `write` a frame, non-blocking, one descriptor a queue. Every error says what to do about it. Knows no
-//! addresses of ours: what the stack answers to is the runtime's business.
+//! `read` or `write` a frame, non-blocking, one descriptor a queue; with the kernel's offloads (`offload.rs`), one for many
+//! segments. Every error says what to do about it. Knows no addresses of ours: what the stack answers to is the runtime's
+//! business.
 
 mod interface;
+mod landing;
+mod offload;
+mod vnet;
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -17,6 +21,7 @@ use rustix::io::Errno;
 use crate::counter::Counter;
 use crate::queue::{Backend, Batch, Caps, Queue, check_queues, retire};
 pub use interface::{Interface, interface};
+use offload::OffloadQueue;
 
 /// The most queues the kernel gives one interface.
 pub const MAX_QUEUES: usize = 256;
@@ -35,10 +40,12 @@ pub struct Tap {
     pub kernel_address: Option<(Ipv4Addr, u8)>,
     /// The MTU to set together with the address.
     pub mtu: u16,
+    /// Leave checksums to the kernel, and let segments of a flow cross joined, where the kernel offers it.
+    pub offloads: bool,
     counters: Arc<TapCounters>,
 }
 
-/// What the queues of an interface could not deliver.
+/// What the queues of an interface could not deliver, and how much crossed joined.
 #[derive(Debug, Default)]
 pub struct TapCounters {
     /// Frames the kernel refused, for instance while the interface is down.
@@ -47,6 +54,16 @@ pub struct TapCounters {
     pub read_errors: Counter,
     /// Times a frame was there and no buffer for it; it waits in the kernel's queue, which drops when full.
     pub no_buffer: Counter,
+    /// Frames whose checksum does not hold. Without offloads the stack counts them.
+    pub lost_checksum: Counter,
+    /// Joined frames that are none of TCP, or cannot be cut into packets of this link.
+    pub lost_uncut: Counter,
+    /// Joined frames that were received.
+    pub joined_in: Counter,
+    /// Segments of those that did not fall into place and were copied.
+    pub copied_in: Counter,
+    /// Joined frames that were sent.
+    pub joined_out: Counter,
 }
 
 impl Tap {
@@ -57,6 +74,7 @@ impl Tap {
             name: name.into(),
             kernel_address: None,
             mtu: 1500,
+            offloads: true,
             counters: Arc::default(),
         }
     }
@@ -65,6 +83,13 @@ impl Tap {
     #[must_use]
     pub fn with_kernel_address(mut self, address: Ipv4Addr, prefix: u8) -> Self {
         self.kernel_address = Some((address, prefix));
+        self
+    }
+
+    /// Every segment crosses by itself, with its checksum.
+    #[must_use]
+    pub fn without_offloads(mut self) -> Self {
+        self.offloads = false;
         self
     }
 
@@ -83,8 +108,11 @@ impl Backend for Tap {
             MAX_QUEUES,
         )?;
         let mut fds = Vec::with_capacity(queues);
+        let mut offloads = self.offloads;
         for _ in 0..queues {
-            fds.push(attach(&self.name, queues)?);
+            let (fd, offered) = attach(&self.name, queues, offloads)?;
+            offloads = offered;
+            fds.push(fd);
         }
         if let Some((address, prefix)) = self.kernel_address {
             interface::set_up(&self.name, address, prefix, self.mtu)
@@ -103,13 +131,17 @@ impl Backend for Tap {
             link: Link::Ethernet,
             mtu: found.mtu as u16,
             mac: Some(found.far_mac()),
-            tx_checksum: false,
-            rx_checksum: false,
-            tso: false,
-            gro: false,
+            tx_checksum: offloads,
+            rx_checksum: offloads,
+            tso: offloads,
+            gro: offloads,
             name: format!("tap {}", self.name),
         };
         let queue = |fd| -> Box<dyn Queue> {
+            if offloads {
+                let counters = self.counters.clone();
+                return Box::new(OffloadQueue::new(caps.clone(), fd, counters));
+            }
             Box::new(TapQueue {
                 caps: caps.clone(),
                 fd,
@@ -130,25 +162,30 @@ pub(crate) fn open_for_kernel(
 ) -> io::Result<Vec<OwnedFd>> {
     check_queues(&format!("the TAP interface {name}"), queues, MAX_QUEUES)?;
     let fds = (0..queues)
-        .map(|_| attach(name, queues))
+        .map(|_| Ok(attach(name, queues, false)?.0))
         .collect::<io::Result<_>>()?;
     interface::stand_for(name, mac, mtu)
         .map_err(|errno| explain(errno, Step::SetUp, name, queues))?;
     Ok(fds)
 }
 
-/// Opens one more queue of the interface.
-fn attach(name: &str, queues: usize) -> io::Result<OwnedFd> {
+/// Opens one more queue of the interface, with offloads if they are wanted and offered.
+fn attach(name: &str, queues: usize, offloads: bool) -> io::Result<(OwnedFd, bool)> {
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let fd = rustix::fs::open(DEVICE, flags, Mode::empty())
         .map_err(|errno| explain(errno, Step::OpenDevice, name, queues))?;
-    match interface::attach(&fd, name, true) {
+    let offloads = offloads && interface::knows_offloads(&fd);
+    match interface::attach(&fd, name, true, offloads) {
         // An interface made by hand without `multi_queue` serves one queue all the same.
-        Err(Errno::INVAL) if queues == 1 => interface::attach(&fd, name, false),
+        Err(Errno::INVAL) if queues == 1 => interface::attach(&fd, name, false, offloads),
         other => other,
     }
     .map_err(|errno| explain(errno, Step::Attach, name, queues))?;
-    Ok(fd)
+    let told = interface::take_large(&fd, offloads);
+    if offloads {
+        told.map_err(|errno| explain(errno, Step::Attach, name, queues))?;
+    }
+    Ok((fd, offloads))
 }
 
 /// Where opening an interface can fail.

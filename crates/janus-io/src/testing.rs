@@ -1,5 +1,7 @@
 //! Frames for the tests of this crate. Compiled for tests only.
 
+pub(crate) mod stream;
+
 use std::net::Ipv4Addr;
 
 use janus_csb::{Balancer, Limits, Ring};

@@ -2,7 +2,9 @@
 //! frames: which frames the device shall fill in, and what to make of those that it did not check.
 
 use janus_dpdk_sys::ffi;
-use janus_wire::{checksum, ethernet, ipv4, ipv6, proto};
+use janus_wire::{ethernet, ipv4, ipv6, proto};
+
+use crate::sound;
 
 /// What a frame that is sent needs: flags and the lengths of its link and IP headers. A frame that is no TCP segment, or a
 /// part of one only, has its checksum already.
@@ -37,37 +39,15 @@ pub(super) fn offload(frame: &[u8]) -> (u16, u8, u8) {
 #[inline]
 pub(super) fn is_sound(flags: u16, frame: &[u8]) -> bool {
     const GOOD: u16 = ffi::JD_RX_IP_GOOD | ffi::JD_RX_L4_GOOD;
-    flags & GOOD == GOOD || flags & ffi::JD_RX_L4_GOOD != 0 && is_v6(frame) || verify(frame)
+    flags & GOOD == GOOD
+        || flags & ffi::JD_RX_L4_GOOD != 0 && is_v6(frame)
+        || sound::is_sound(frame)
 }
 
 /// IPv6 has no checksum of its own, so no device speaks of it.
 fn is_v6(frame: &[u8]) -> bool {
     ethernet::Header::parse(frame)
         .is_ok_and(|(header, _)| header.ethertype == ethernet::ethertype::IPV6)
-}
-
-#[cold]
-#[inline(never)]
-fn verify(frame: &[u8]) -> bool {
-    let Ok((header, packet)) = ethernet::Header::parse(frame) else {
-        return true;
-    };
-    match header.ethertype {
-        ethernet::ethertype::IPV4 => match ipv4::parse(packet) {
-            Ok(ip) if ip.proto == proto::TCP && !ip.is_fragment() => {
-                ip.checksum_ok() && checksum::tcp_v4(ip.src, ip.dst, ip.payload()) == 0
-            }
-            Ok(ip) => ip.checksum_ok(),
-            Err(_) => true,
-        },
-        ethernet::ethertype::IPV6 => match ipv6::parse(packet) {
-            Ok(ip) if ip.proto == proto::TCP && !ip.is_fragment() => {
-                checksum::tcp_v6(ip.src, ip.dst, ip.payload()) == 0
-            }
-            _ => true,
-        },
-        _ => true,
-    }
 }
 
 #[cfg(test)]

@@ -7,10 +7,12 @@ use std::net::Ipv4Addr;
 use janus_wire::MacAddr;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::ioctl::{Opcode, Updater, ioctl};
+use rustix::ioctl::{IntegerSetter, Opcode, Updater, ioctl};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 const TUNSETIFF: Opcode = 0x4004_54ca;
+const TUNGETFEATURES: Opcode = 0x8004_54cf;
+const TUNSETOFFLOAD: Opcode = 0x4004_54d0;
 const SIOCGIFFLAGS: Opcode = 0x8913;
 const SIOCSIFFLAGS: Opcode = 0x8914;
 const SIOCSIFADDR: Opcode = 0x8916;
@@ -24,6 +26,12 @@ const IFF_UP: u16 = 0x1;
 const IFF_TAP: u16 = 0x2;
 const IFF_NO_PI: u16 = 0x1000;
 const IFF_MULTI_QUEUE: u16 = 0x100;
+const IFF_VNET_HDR: u16 = 0x4000;
+/// We take frames whose checksum is not filled in, and joined ones of TCP over either family, also with ECN.
+const TUN_F_CSUM: usize = 1;
+const TUN_F_TSO4: usize = 2;
+const TUN_F_TSO6: usize = 4;
+const TUN_F_TSO_ECN: usize = 8;
 const AF_INET: u16 = 2;
 const ARPHRD_ETHER: u16 = 1;
 /// The kernel makes its link-local address at random.
@@ -103,13 +111,40 @@ pub fn interface(name: &str) -> io::Result<Interface> {
     })
 }
 
-/// Makes `fd`, opened from the TUN device, a queue of the interface.
-pub(super) fn attach(fd: &OwnedFd, name: &str, multi_queue: bool) -> Result<(), Errno> {
-    let flags = IFF_TAP | IFF_NO_PI | if multi_queue { IFF_MULTI_QUEUE } else { 0 };
+/// Makes `fd`, opened from the TUN device, a queue of the interface. With `headers`, a header that speaks of offloads stands
+/// before every frame; all queues of an interface must have it, or none.
+pub(super) fn attach(
+    fd: &OwnedFd,
+    name: &str,
+    multi_queue: bool,
+    headers: bool,
+) -> Result<(), Errno> {
+    let mut flags = IFF_TAP | IFF_NO_PI;
+    flags |= if multi_queue { IFF_MULTI_QUEUE } else { 0 };
+    flags |= if headers { IFF_VNET_HDR } else { 0 };
     IfReq::new(name)?
         .with(flags.to_ne_bytes())
         .call::<TUNSETIFF>(fd)?;
     Ok(())
+}
+
+/// Whether this kernel's TUN device can speak of offloads.
+pub(super) fn knows_offloads(fd: &OwnedFd) -> bool {
+    let mut features = 0_u32;
+    // SAFETY: the opcode writes one `unsigned int` where the pointer says.
+    let asked = unsafe { ioctl(fd, Updater::<TUNGETFEATURES, u32>::new(&mut features)) };
+    asked.is_ok() && features & u32::from(IFF_VNET_HDR) != 0
+}
+
+/// Tells the kernel what the frames it hands over may be: with `large`, joined segments and checksums not filled in; else
+/// packets only. It holds for the interface, and longer than this process where the interface does.
+pub(super) fn take_large(fd: &OwnedFd, large: bool) -> Result<(), Errno> {
+    let offloads = match large {
+        true => TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN,
+        false => 0,
+    };
+    // SAFETY: the opcode takes its argument by value, which is no pointer.
+    unsafe { ioctl(fd, IntegerSetter::<TUNSETOFFLOAD>::new_usize(offloads)) }
 }
 
 /// Gives the interface an address, a prefix and an MTU, and brings it up.
