@@ -45,6 +45,10 @@ pub(super) const KEYS: &[Key] = &[
         set: |p, v| store(&mut p.tap_kernel_address, kernel_address(v)),
     },
     Key {
+        name: "tap_offloads",
+        set: |p, v| store(&mut p.tap_offloads, switch(v)),
+    },
+    Key {
         name: "dpdk_device",
         set: |p, v| store(&mut p.dpdk_device, Ok(v.trim().to_owned())),
     },
@@ -199,6 +203,14 @@ fn number<N: FromStr>(text: &str) -> Result<N, String> {
         .replace('_', "")
         .parse()
         .map_err(|_| format!("`{text}` is not a number that fits"))
+}
+
+fn switch(text: &str) -> Result<bool, String> {
+    match text.trim() {
+        "on" | "true" => Ok(true),
+        "off" | "false" => Ok(false),
+        _ => Err(format!("`{text}` is neither `on` nor `off`")),
+    }
 }
 
 fn policy(text: &str) -> Result<PolicyName, String> {

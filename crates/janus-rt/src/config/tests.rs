@@ -54,10 +54,18 @@ fn values_are_checked() {
         ("trace = true", "a word"),
         ("backend = \"dpdq\"", "not one of"),
         ("tap_name = \"a-name-that-is-too-long\"", "15 bytes"),
+        ("tap_offloads = \"maybe\"", "neither"),
     ] {
         let error = from_text(text).unwrap_err().to_string();
         assert!(error.contains(part), "{text}: {error}");
     }
+}
+
+#[test]
+fn switches_are_on_or_off() {
+    let offloads = |text| from_text(text).unwrap().resolve().unwrap().tap_offloads;
+    assert!(offloads("") && offloads("tap_offloads = \"on\""));
+    assert!(!offloads("[tap]\noffloads = \"off\""));
 }
 
 #[test]

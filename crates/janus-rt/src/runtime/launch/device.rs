@@ -138,7 +138,8 @@ pub(super) fn addresses(settings: &Settings) -> Vec<IpCidr> {
 /// that the machine itself can reach, unless `tap_kernel_address = "none"` says that somebody else sets it up.
 fn configured_tap(settings: &Settings) -> Tap {
     let name = settings.tap_name.as_deref().unwrap_or(TAP_NAME);
-    let tap = Tap::new(name);
+    let mut tap = Tap::new(name);
+    tap.offloads = settings.tap_offloads;
     let kernel = match settings.tap_kernel_address {
         KernelAddress::Neighbour => addresses(settings).into_iter().find_map(neighbour),
         KernelAddress::Given(addr, prefix) => Some((addr, prefix)),
