@@ -2,20 +2,31 @@
 //! the connection is the stack's, and lives on the core that owns it. `std::io::Error` is made here and nowhere below.
 
 mod address;
+mod buffered;
+#[cfg(feature = "futures-io")]
+mod futures_io;
 mod listener;
 mod options;
+mod readiness;
 mod recv_buf;
+mod socket;
 mod stream;
+pub mod tcp;
+#[cfg(feature = "tokio-io")]
+mod tokio_io;
 
 use std::io;
 
 use janus_tcp::Error;
 
 pub use address::ToAddress;
+pub use buffered::BufferedStream;
 pub use janus_tcp::{Algorithm, Info, SocketOptions, Uto};
 pub use listener::{Accept, TcpListener};
+pub use readiness::{Interest, Ready};
 pub use recv_buf::RecvBuf;
-pub use stream::{Connect, Peek, Read, Recv, TcpStream, Write};
+pub use socket::TcpSocket;
+pub use stream::{Connect, Peek, Read, Recv, TcpStream, Write, WriteAll};
 
 /// The standard error for one of the stack's.
 pub(crate) fn io_error(error: Error) -> io::Error {

@@ -1,4 +1,4 @@
-//! Time for tasks: [`sleep`], [`sleep_until`], [`timeout`] and [`interval`], over the engine's timing wheel.
+//! Time for tasks: [`sleep`], [`timeout`], [`interval`] and their like, over the engine's timing wheel.
 //! The time is the shard's, taken once a turn, so a test may run it at any speed.
 
 mod interval;
@@ -16,18 +16,27 @@ use janus_mem::{Growth, MemError};
 use janus_tcp::wheel::{TimerId, Wheel};
 
 pub use core::time::Duration;
-pub use interval::{Interval, interval};
+pub use interval::{Interval, MissedTickBehavior, interval, interval_at};
 pub use janus_tcp::Instant;
 pub use sleep::{Sleep, sleep, sleep_until};
-pub use timeout::{Elapsed, Timeout, timeout};
+pub use timeout::{Elapsed, Timeout, timeout, timeout_at};
 
 use crate::task::TaskId;
+use crate::task::context;
 use crate::task::wakers::WakerTable;
 
 /// Timers a core can have at a time.
 const TIMERS_MAX: u32 = if cfg!(miri) { 1 << 10 } else { 1 << 26 };
 /// Set in a timer's payload that names a stored waker; task ids have 30 bits.
 const STORED: u32 = 1 << 31;
+
+/// The time of the core's present turn: it stands still while tasks run, and is the same for all of them.
+///
+/// # Panics
+/// Where no Janus core runs.
+pub fn now() -> Instant {
+    context::with(|core| core.now()).expect("janus::time was asked where no Janus core runs")
+}
 
 /// The timers of one core.
 pub(crate) struct Timers {

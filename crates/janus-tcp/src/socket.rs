@@ -61,27 +61,44 @@ impl Stack {
     }
 
     /// Reads up to `into.len()` bytes; 0 is the peer's FIN.
+    #[inline]
     pub fn read(&mut self, now: Instant, id: ConnId, into: &mut [u8]) -> Result<usize, Error> {
+        let mut done = 0;
+        self.read_each(now, id, into.len(), |piece| {
+            into[done..done + piece.len()].copy_from_slice(piece);
+            done += piece.len();
+        })
+    }
+
+    /// Reads up to `most` bytes, which are given to `take` piece by piece as they lie in the buffers they came in; answers how
+    /// many there were, and 0 at the peer's FIN.
+    #[inline]
+    pub fn read_each(
+        &mut self,
+        now: Instant,
+        id: ConnId,
+        most: usize,
+        mut take: impl FnMut(&[u8]),
+    ) -> Result<usize, Error> {
         let conn = self.conn(id)?;
         let Some(hot) = self.unread(conn)? else {
             return Ok(0);
         };
-        let into = if self.hot[hot].has(hot_flag::URGENT) {
-            let most = self.up_to_mark(conn, hot, into.len());
-            &mut into[..most]
+        let most = if self.hot[hot].has(hot_flag::URGENT) {
+            self.up_to_mark(conn, hot, most)
         } else {
-            into
+            most
         };
         let mut done = 0;
-        while done < into.len() {
+        while done < most {
             let inbox = &mut self.hot[hot].inbox;
             let head = inbox.head;
             if head == NONE {
                 break;
             }
             let seg = &mut self.segments[head];
-            let n = usize::from(seg.len).min(into.len() - done);
-            into[done..done + n].copy_from_slice(&seg.payload()[..n]);
+            let n = usize::from(seg.len).min(most - done);
+            take(&seg.payload()[..n]);
             done += n;
             if n == usize::from(seg.len) {
                 self.segments.pop_front(inbox);

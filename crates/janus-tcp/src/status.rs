@@ -4,6 +4,7 @@
 use crate::cold::{NONE, State, flag};
 use crate::config::Config;
 use crate::error::Error;
+use crate::hot::hot_flag;
 use crate::segment::seg_flag;
 use crate::stack::{ConnId, Stack};
 
@@ -28,6 +29,8 @@ pub struct Status {
     pub fin_in_flight: bool,
     /// There is room to write, and enough of it that a writer should be told.
     pub writable: bool,
+    /// The last write, or the FIN, found no packet buffer: the writer is told when it is worth another try.
+    pub starved: bool,
     /// What the peer may still send is less than about a segment: the reader should make room, however little there is.
     pub window_low: bool,
 }
@@ -54,6 +57,7 @@ impl Stack {
             fin_unsent,
             fin_in_flight: closing && !fin_unsent,
             writable: hot.is_none() || self.is_writable(cold.hot),
+            starved: hot.is_some_and(|h| h.has(hot_flag::STARVED)),
             window_low: cold.receive_window() <= u32::from(cold.mss),
         })
     }

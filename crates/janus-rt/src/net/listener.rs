@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use janus_tcp::{Error, ListenerId, Stack, Token};
+use janus_tcp::{Error, ListenerId, SocketOptions, Stack, Token};
 
 use super::address::ToAddress;
 use super::stream::TcpStream;
@@ -32,8 +32,11 @@ impl TcpListener {
     /// Port 0 takes a free port, and the mains of all cores that bind port 0 before it serves share that one; a bind
     /// after that takes another. [`local_addr`](TcpListener::local_addr) says which.
     pub async fn bind(address: impl ToAddress) -> io::Result<TcpListener> {
-        let address = address.to_address()?;
-        let listener = here::with(|here| open(here, address)).ok_or_else(here::no_core)??;
+        TcpListener::bind_as(address.to_address()?, Opening::default()).await
+    }
+
+    pub(super) async fn bind_as(address: SocketAddr, how: Opening) -> io::Result<TcpListener> {
+        let listener = here::with(|here| open(here, address, &how)).ok_or_else(here::no_core)??;
         Serving {
             listener: &listener,
         }
@@ -69,7 +72,8 @@ impl TcpListener {
         .map_err(io_error)
     }
 
-    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
+    /// The poll of [`accept`](TcpListener::accept).
+    pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
         if coop::proceed(cx).is_pending() {
             return Poll::Pending;
         }
@@ -98,12 +102,30 @@ impl TcpListener {
     }
 }
 
-fn open(here: &Here, address: SocketAddr) -> io::Result<TcpListener> {
+/// What a listener is opened with, besides its address.
+#[derive(Default)]
+pub(super) struct Opening {
+    /// `None`: as configured.
+    pub(super) backlog: Option<usize>,
+    /// What accepted connections begin with.
+    pub(super) options: Option<SocketOptions>,
+}
+
+fn open(here: &Here, address: SocketAddr, how: &Opening) -> io::Result<TcpListener> {
     let port = here.control.bind(here.core, address)?;
     let local = SocketAddr::new(address.ip(), port);
     // Listening before the port serves is safe: until then a SYN only reaches the shard that every later set of
     // listeners with this one in it would choose too.
-    let listening = here.on_stack(|stack, _| stack.listen(local, here.backlog));
+    let listening = here.on_stack(|stack, now| {
+        let id = stack.listen(local, how.backlog.unwrap_or(here.backlog))?;
+        if let Some(options) = &how.options
+            && let Err(error) = stack.set_listener_options(id, options)
+        {
+            stack.unlisten(now, id);
+            return Err(error);
+        }
+        Ok(id)
+    });
     match listening {
         Ok(id) => Ok(TcpListener {
             owner: here.owner,

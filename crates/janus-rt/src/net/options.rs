@@ -9,6 +9,9 @@ use janus_tcp::{Info, SocketOptions, Uto};
 use super::listener::TcpListener;
 use super::stream::TcpStream;
 
+/// Of those who wish nothing.
+const TTL: u8 = 64;
+
 impl TcpStream {
     /// All of the connection's options.
     pub fn options(&self) -> io::Result<SocketOptions> {
@@ -57,13 +60,55 @@ impl TcpStream {
     /// With a time of zero, dropping the stream resets the connection. `None`: what was written is still delivered.
     /// Other times are refused: nothing waits here for a connection that was let go.
     pub fn set_linger(&self, time: Option<Duration>) -> io::Result<()> {
-        if time.is_some_and(|time| !time.is_zero()) {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "only a linger time of zero, or none: to wait for the peer, shut down and read to the end",
-            ));
-        }
-        self.change(|options| options.reset_on_close = time.is_some())
+        let resets = resets(time)?;
+        self.change(|options| options.reset_on_close = resets)
+    }
+
+    /// [`set_linger`](TcpStream::set_linger) with a time of zero: dropping the stream resets the connection.
+    pub fn set_zero_linger(&self) -> io::Result<()> {
+        self.change(|options| options.reset_on_close = true)
+    }
+
+    /// A time of zero when dropping the stream resets the connection.
+    pub fn linger(&self) -> io::Result<Option<Duration>> {
+        let options = self.options()?;
+        Ok(options.reset_on_close.then_some(Duration::ZERO))
+    }
+
+    /// Whether small writes are sent at once.
+    pub fn nodelay(&self) -> io::Result<bool> {
+        Ok(self.options()?.nodelay)
+    }
+
+    /// Acknowledges all data at once, from now on; unlike Linux's option of that name it stays set.
+    pub fn set_quickack(&self, on: bool) -> io::Result<()> {
+        self.change(|options| options.quick_ack = on)
+    }
+
+    /// Whether all data is acknowledged at once.
+    pub fn quickack(&self) -> io::Result<bool> {
+        Ok(self.options()?.quick_ack)
+    }
+
+    /// How long the peer may be silent before it is asked whether it is there; `None`: it is not asked.
+    pub fn keepalive(&self) -> io::Result<Option<Duration>> {
+        let options = self.options()?;
+        Ok(options.keepalive.then_some(options.keepalive_idle))
+    }
+
+    /// Bytes that may be written ahead; the size is kept, nothing tunes it. `None`: as configured.
+    pub fn set_send_buffer_size(&self, bytes: Option<u32>) -> io::Result<()> {
+        self.change(|options| options.send_buffer = bytes)
+    }
+
+    /// Bytes that may be received ahead; the size is kept, nothing tunes it. `None`: as configured.
+    pub fn set_recv_buffer_size(&self, bytes: Option<u32>) -> io::Result<()> {
+        self.change(|options| options.receive_buffer = bytes)
+    }
+
+    /// The time to live, or hop limit, of the connection's packets.
+    pub fn ttl(&self) -> io::Result<u8> {
+        Ok(self.options()?.ttl.unwrap_or(TTL))
     }
 
     /// The time to live, or hop limit, of the connection's packets.
@@ -83,8 +128,48 @@ impl TcpListener {
         self.on_stack(|stack, id| stack.set_listener_options(id, options))
     }
 
+    /// The options that accepted connections begin with.
+    pub fn options(&self) -> io::Result<SocketOptions> {
+        self.on_stack(|stack, id| stack.listener_options(id))
+    }
+
+    /// The time to live, or hop limit, that accepted connections begin with.
+    pub fn set_ttl(&self, hops: u8) -> io::Result<()> {
+        self.on_stack(|stack, id| {
+            let options = stack.listener_options(id)?;
+            let ttl = Some(hops);
+            stack.set_listener_options(id, &SocketOptions { ttl, ..options })
+        })
+    }
+
+    /// The time to live, or hop limit, that accepted connections begin with.
+    pub fn ttl(&self) -> io::Result<u8> {
+        Ok(self.options()?.ttl.unwrap_or(TTL))
+    }
+
+    /// How many connections may wait to be accepted on this core; those that wait stay.
+    pub fn set_backlog(&self, backlog: usize) -> io::Result<()> {
+        self.on_stack(|stack, id| stack.set_backlog(id, backlog))
+    }
+
+    /// How many connections may wait to be accepted on this core.
+    pub fn backlog(&self) -> io::Result<usize> {
+        self.on_stack(|stack, id| Ok(stack.backlog(id)))
+    }
+
     /// Shows a connection only when its first data is there, or after about this time.
     pub fn set_defer_accept(&self, time: Option<Duration>) -> io::Result<()> {
         self.on_stack(|stack, id| stack.set_defer_accept(id, time))
     }
+}
+
+/// Whether a linger time means that dropping resets.
+pub(super) fn resets(time: Option<Duration>) -> io::Result<bool> {
+    if time.is_some_and(|time| !time.is_zero()) {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "only a linger time of zero, or none: to wait for the peer, shut down and read to the end",
+        ));
+    }
+    Ok(time.is_some())
 }

@@ -1,14 +1,17 @@
 //! A connection as a plain handle. Every call goes to the stack of the core that owns it; on another core it is an
 //! error that says so. The futures are written out so that each is a reference and its argument, nothing more.
+//! What does not wait, and readiness, is in `ready`; the halves are in `tcp`, the traits of other crates in files of their own.
+
+mod ready;
 
 use std::fmt;
 use std::future::Future;
-use std::io;
-use std::net::{Shutdown, SocketAddr};
+use std::io::{self, IoSlice};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use janus_tcp::{ConnId, Error, Instant, Stack, Token};
+use janus_tcp::{ConnId, Error, Instant, SocketOptions, Stack, Token};
 
 use super::address::ToAddress;
 use super::recv_buf::RecvBuf;
@@ -34,14 +37,39 @@ impl TcpStream {
 
     /// Opens a connection to `address` from this core.
     pub fn connect(address: impl ToAddress) -> Connect {
-        let opening = address.to_address().and_then(|remote| {
-            let (owner, conn) =
-                here::with(|here| (here.owner, here.connect(remote))).ok_or_else(here::no_core)?;
-            Ok(TcpStream::new(owner, conn.map_err(io_error)?))
-        });
+        let opening = address
+            .to_address()
+            .and_then(|remote| TcpStream::begin(any_of(remote), remote, &SocketOptions::default()));
         Connect {
             opening: Some(opening),
         }
+    }
+
+    /// Opens a connection from `local`, whose address and port may be left open, with these options.
+    pub(super) fn open(
+        local: SocketAddr,
+        remote: SocketAddr,
+        options: &SocketOptions,
+    ) -> io::Result<Connect> {
+        let opening = TcpStream::begin(local, remote, options)?;
+        Ok(Connect {
+            opening: Some(Ok(opening)),
+        })
+    }
+
+    fn begin(
+        local: SocketAddr,
+        remote: SocketAddr,
+        options: &SocketOptions,
+    ) -> io::Result<TcpStream> {
+        let begun = here::with(|here| {
+            let conn = match local.port() {
+                0 => here.connect(local.ip(), remote, options),
+                _ => here.connect_fixed(local, remote, options),
+            };
+            Ok(TcpStream::new(here.owner, conn?))
+        });
+        begun.ok_or_else(here::no_core)?.map_err(io_error)
     }
 
     /// Reads what is there, at least one byte; 0 is the peer's end.
@@ -100,7 +128,24 @@ impl TcpStream {
                 "only the writing side can be shut: stop reading instead",
             ));
         }
+        self.shut()
+    }
+
+    /// Says that nothing more will be written; nothing is waited for.
+    pub(super) fn shut(&self) -> io::Result<()> {
         self.on_stack(Stack::shutdown_write)
+    }
+
+    /// [`shut`](Self::shut) from wherever the handle is; elsewhere than on its core it is asked of that.
+    pub(super) fn shut_anywhere(&self) {
+        let conn = self.conn;
+        let shut = move |here: &here::Here| {
+            // A connection that is over needs no end.
+            let _ = here.on_stack(|stack, now| stack.shutdown_write(now, conn));
+        };
+        if here::with_own(self.owner, shut).is_none() {
+            self.owner.send_job(shut);
+        }
     }
 
     /// Sends small writes at once instead of gathering them (Nagle's algorithm off).
@@ -158,9 +203,99 @@ impl TcpStream {
         done.unwrap_or_else(|| Poll::Ready(Err(foreign_core())))
     }
 
+    /// The stream itself: what is written for halves too asks for it by this name.
+    #[cfg(any(feature = "futures-io", feature = "tokio-io"))]
+    pub(super) fn stream(&self) -> &TcpStream {
+        self
+    }
+
     fn reader(&self) -> Side {
         Side::Read(self.conn.index)
     }
+
+    fn writer(&self) -> Side {
+        Side::Write(self.conn.index)
+    }
+
+    /// Received bytes, up to `most` of them, as they lie in their buffers; answers how many, 0 at the peer's end.
+    #[cfg(any(feature = "futures-io", feature = "tokio-io"))]
+    #[inline]
+    pub(super) fn poll_read_each(
+        &self,
+        cx: &mut Context<'_>,
+        most: usize,
+        take: impl FnMut(&[u8]),
+    ) -> Poll<io::Result<usize>> {
+        self.poll_on_stack(cx, self.reader(), wait_read, |stack, now, conn| {
+            stack.read_each(now, conn, most, take)
+        })
+    }
+
+    /// The poll of [`TcpStream::recv`].
+    pub fn poll_recv(&self, cx: &mut Context<'_>) -> Poll<io::Result<Option<RecvBuf>>> {
+        Pin::new(&mut self.recv()).poll(cx)
+    }
+
+    /// The poll of [`TcpStream::peek`].
+    pub fn poll_peek(&self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
+        self.poll_on_stack(cx, self.reader(), wait_read, |stack, _, conn| {
+            stack.peek(conn, into)
+        })
+    }
+
+    #[inline]
+    pub(super) fn poll_write_some(
+        &self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_on_stack(cx, self.writer(), wait_write, |stack, now, conn| {
+            stack.write(now, conn, bytes)
+        })
+    }
+
+    #[cfg(any(feature = "futures-io", feature = "tokio-io"))]
+    pub(super) fn poll_write_slices(
+        &self,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_on_stack(cx, self.writer(), wait_write, |stack, now, conn| {
+            write_slices(stack, now, conn, slices)
+        })
+    }
+}
+
+/// Any address of ours of the same family.
+fn any_of(remote: SocketAddr) -> SocketAddr {
+    let any: IpAddr = match remote {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    SocketAddr::new(any, 0)
+}
+
+/// Hands over one slice after the other, as far as there is room.
+fn write_slices(
+    stack: &mut Stack,
+    now: Instant,
+    conn: ConnId,
+    slices: &[IoSlice<'_>],
+) -> Result<usize, Error> {
+    let mut done = 0;
+    for slice in slices.iter().filter(|slice| !slice.is_empty()) {
+        match stack.write(now, conn, slice) {
+            Ok(taken) => {
+                done += taken;
+                if taken < slice.len() {
+                    break;
+                }
+            }
+            Err(_) if done > 0 => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
 }
 
 fn wait_read(stack: &mut Stack, _: Instant, conn: ConnId, who: Token) {
@@ -249,9 +384,7 @@ impl Future for Peek<'_> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Peek { stream, into } = &mut *self;
-        stream.poll_on_stack(cx, stream.reader(), wait_read, |stack, _, conn| {
-            stack.peek(conn, into)
-        })
+        stream.poll_peek(cx, into)
     }
 }
 
@@ -286,10 +419,7 @@ impl Future for Write<'_> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Write { stream, bytes } = *self;
-        let side = Side::Write(stream.conn.index);
-        stream.poll_on_stack(cx, side, wait_write, |stack, now, conn| {
-            stack.write(now, conn, bytes)
-        })
+        stream.poll_write_some(cx, bytes)
     }
 }
 

@@ -182,20 +182,41 @@ impl Here {
         self.control.release(self.core, port);
     }
 
-    /// Opens a connection from a source port with which every packet of it comes to this shard.
-    pub(crate) fn connect(&self, remote: SocketAddr) -> Result<ConnId, Error> {
-        let source = self.interface.source_for(remote.ip());
-        let address = source.ok_or(Error::AddrNotAvailable)?;
-        if !self.has_opened.replace(true) {
-            self.opens();
-        }
+    /// Opens a connection from a source port with which every packet of it comes to this shard. `address` may be unspecified.
+    pub(crate) fn connect(
+        &self,
+        address: IpAddr,
+        remote: SocketAddr,
+        options: &SocketOptions,
+    ) -> Result<ConnId, Error> {
+        self.begins_to_open();
         let ports = std::iter::repeat_with(|| self.next_source_port()).take(SOURCE_TRIES.into());
-        let options = SocketOptions::default();
         self.on_stack(|stack, now| {
-            stack.connect_from(now, address, remote, &options, ports, |flow| {
+            stack.connect_from(now, address, remote, options, ports, |flow| self.owns(flow))
+        })
+    }
+
+    /// Opens a connection from a port that somebody else chose, if its packets come to this shard. `local`'s address may be
+    /// unspecified.
+    pub(crate) fn connect_fixed(
+        &self,
+        local: SocketAddr,
+        remote: SocketAddr,
+        options: &SocketOptions,
+    ) -> Result<ConnId, Error> {
+        self.begins_to_open();
+        let port = [local.port()];
+        self.on_stack(|stack, now| {
+            stack.connect_from(now, local.ip(), remote, options, port, |flow| {
                 self.owns(flow)
             })
         })
+    }
+
+    fn begins_to_open(&self) {
+        if !self.has_opened.replace(true) {
+            self.opens();
+        }
     }
 
     /// Where a client outside finds the listener on `local`.

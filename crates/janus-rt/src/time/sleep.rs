@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::{Armed, Duration, Instant};
+use super::{Armed, Duration, Instant, now};
 use crate::task::{context, coop};
 
 /// Waits for `time`; at most a third of a millisecond longer. Never shorter.
@@ -44,6 +44,22 @@ impl Sleep {
     pub fn reset(&mut self, deadline: Instant) {
         self.disarm();
         self.until = Until::At(deadline);
+    }
+
+    /// When it ends; `None` for one that counts from its first poll, before that.
+    pub fn deadline(&self) -> Option<Instant> {
+        match self.until {
+            Until::After(_) => None,
+            Until::At(deadline) => Some(deadline),
+        }
+    }
+
+    /// The time it ends at has come.
+    ///
+    /// # Panics
+    /// Where no Janus core runs.
+    pub fn is_elapsed(&self) -> bool {
+        self.deadline().is_some_and(|deadline| deadline <= now())
     }
 
     fn disarm(&mut self) {

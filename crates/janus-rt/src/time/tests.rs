@@ -147,3 +147,92 @@ fn a_loop_over_what_is_due_starves_nobody_and_has_a_bound() {
     assert_eq!(end.get(), Some(true));
     assert!(rounds.get() > 1000);
 }
+
+#[test]
+fn an_interval_begins_where_it_is_told_and_can_be_set_anew() {
+    let mut core = core();
+    let ticks = Rc::new(RefCell::new(Vec::new()));
+    let to = Rc::clone(&ticks);
+    at(&mut core, 100);
+    drop(core.executor.spawn(async move {
+        let mut every = interval_at(Instant::from_millis(150), Duration::from_millis(10));
+        assert_eq!(every.period(), Duration::from_millis(10));
+        for _ in 0..2 {
+            let tick = every.tick().await;
+            to.borrow_mut().push(tick.as_millis());
+        }
+        every.reset_after(Duration::from_millis(100));
+        let tick = every.tick().await;
+        to.borrow_mut().push(tick.as_millis());
+        every.reset();
+        let tick = every.tick().await;
+        to.borrow_mut().push(tick.as_millis());
+        every.reset_immediately();
+        let tick = every.tick().await;
+        to.borrow_mut().push(tick.as_millis());
+        every.reset_at(Instant::from_millis(500));
+        let tick = every.tick().await;
+        to.borrow_mut().push(tick.as_millis());
+    }));
+    core.run();
+    for now in [149, 151, 161, 200, 262, 273, 499, 501] {
+        at(&mut core, now);
+    }
+    assert_eq!(*ticks.borrow(), [150, 160, 261, 272, 273, 500]);
+}
+
+#[test]
+fn a_tick_that_is_not_waited_for_to_its_end_is_not_lost() {
+    let mut core = core();
+    let ticks = Rc::new(RefCell::new(Vec::new()));
+    let to = Rc::clone(&ticks);
+    drop(core.executor.spawn(async move {
+        let mut every = interval_at(Instant::from_millis(30), Duration::from_millis(30));
+        for _ in 0..4 {
+            if let Ok(tick) = timeout(Duration::from_millis(20), every.tick()).await {
+                to.borrow_mut().push(tick.as_millis());
+            }
+        }
+    }));
+    for now in [0, 21, 31, 52, 61, 80] {
+        at(&mut core, now);
+    }
+    assert_eq!(*ticks.borrow(), [30, 60]);
+}
+
+#[test]
+fn a_bound_by_the_clock_holds_from_the_start() {
+    let mut core = core();
+    let seen = Rc::new(Cell::new(None));
+    let to = Rc::clone(&seen);
+    at(&mut core, 10);
+    drop(core.executor.spawn(async move {
+        let bound = timeout_at(Instant::from_millis(30), pending::<()>());
+        sleep_until(Instant::from_millis(20)).await;
+        to.set(Some((bound.await, now().as_millis())));
+    }));
+    core.run();
+    for now in [21, 29, 31] {
+        at(&mut core, now);
+    }
+    assert_eq!(seen.get(), Some((Err(Elapsed), 31)));
+}
+
+#[test]
+fn a_sleep_says_when_it_ends() {
+    let mut core = core();
+    let seen = Rc::new(Cell::new(false));
+    let to = Rc::clone(&seen);
+    drop(core.executor.spawn(async move {
+        let mut sleep = sleep_until(Instant::from_millis(5));
+        assert!(!sleep.is_elapsed());
+        assert_eq!(sleep.deadline(), Some(Instant::from_millis(5)));
+        (&mut sleep).await;
+        assert!(sleep.is_elapsed());
+        assert_eq!(super::sleep(Duration::from_millis(1)).deadline(), None);
+        to.set(true);
+    }));
+    at(&mut core, 0);
+    at(&mut core, 6);
+    assert!(seen.get());
+}

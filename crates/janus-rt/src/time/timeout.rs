@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::{Duration, Sleep, sleep};
+use super::{Duration, Instant, Sleep, sleep, sleep_until};
 use crate::task::coop;
 
 /// Gives `future` at most `time` to finish; it is dropped with the [`Timeout`] when it has not.
@@ -16,11 +16,36 @@ pub fn timeout<F: Future>(time: Duration, future: F) -> Timeout<F> {
     }
 }
 
+/// Gives `future` until `deadline` to finish.
+pub fn timeout_at<F: Future>(deadline: Instant, future: F) -> Timeout<F> {
+    Timeout {
+        future,
+        sleep: sleep_until(deadline),
+    }
+}
+
 /// See [`timeout`].
 #[must_use = "a future does nothing until it is awaited"]
 pub struct Timeout<F> {
     future: F,
     sleep: Sleep,
+}
+
+impl<F> Timeout<F> {
+    /// The future that is waited for.
+    pub fn get_ref(&self) -> &F {
+        &self.future
+    }
+
+    /// The future that is waited for.
+    pub fn get_mut(&mut self) -> &mut F {
+        &mut self.future
+    }
+
+    /// The future, without a bound.
+    pub fn into_inner(self) -> F {
+        self.future
+    }
 }
 
 /// The time was up first.

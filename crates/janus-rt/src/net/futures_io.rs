@@ -1,0 +1,152 @@
+//! The traits of `futures-io` for streams and their halves, and for shared references to a stream, which both sides of a
+//! copy can hold. Nothing is buffered on the way out, so there is nothing to flush.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use futures_io::{AsyncBufRead, AsyncRead, AsyncWrite};
+
+use super::buffered::BufferedStream;
+use super::stream::TcpStream;
+use super::tcp::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
+
+/// Copies pieces into slices, one after the other.
+struct Filler<'a, 'b> {
+    slices: &'a mut [IoSliceMut<'b>],
+    slice: usize,
+    at: usize,
+}
+
+impl Filler<'_, '_> {
+    fn put(&mut self, mut piece: &[u8]) {
+        while !piece.is_empty() {
+            let into = &mut self.slices[self.slice][self.at..];
+            let count = piece.len().min(into.len());
+            into[..count].copy_from_slice(&piece[..count]);
+            piece = &piece[count..];
+            self.at += count;
+            if self.at == self.slices[self.slice].len() {
+                (self.slice, self.at) = (self.slice + 1, 0);
+            }
+        }
+    }
+}
+
+fn poll_read_slices(
+    stream: &TcpStream,
+    cx: &mut Context<'_>,
+    slices: &mut [IoSliceMut<'_>],
+) -> Poll<io::Result<usize>> {
+    let room = slices.iter().map(|slice| slice.len()).sum();
+    let mut filler = Filler {
+        slices,
+        slice: 0,
+        at: 0,
+    };
+    poll_read(stream, cx, room, |piece| filler.put(piece))
+}
+
+#[inline]
+fn poll_read(
+    stream: &TcpStream,
+    cx: &mut Context<'_>,
+    room: usize,
+    take: impl FnMut(&[u8]),
+) -> Poll<io::Result<usize>> {
+    if room == 0 {
+        return Poll::Ready(Ok(0));
+    }
+    stream.poll_read_each(cx, room, take)
+}
+
+macro_rules! reads {
+    ($($reader:ty),+) => { $(
+        impl AsyncRead for $reader {
+            #[inline]
+            fn poll_read(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                into: &mut [u8],
+            ) -> Poll<io::Result<usize>> {
+                let mut filled = 0;
+                poll_read(self.stream(), cx, into.len(), |piece| {
+                    into[filled..filled + piece.len()].copy_from_slice(piece);
+                    filled += piece.len();
+                })
+            }
+
+            fn poll_read_vectored(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                into: &mut [IoSliceMut<'_>],
+            ) -> Poll<io::Result<usize>> {
+                poll_read_slices(self.stream(), cx, into)
+            }
+        }
+    )+ };
+}
+
+macro_rules! writes {
+    ($($writer:ty),+) => { $(
+        impl AsyncWrite for $writer {
+            #[inline]
+            fn poll_write(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                bytes: &[u8],
+            ) -> Poll<io::Result<usize>> {
+                self.stream().poll_write_some(cx, bytes)
+            }
+
+            fn poll_write_vectored(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                slices: &[IoSlice<'_>],
+            ) -> Poll<io::Result<usize>> {
+                self.stream().poll_write_slices(cx, slices)
+            }
+
+            #[inline]
+            fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Poll::Ready(Ok(()))
+            }
+
+            fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Poll::Ready(self.stream().shut())
+            }
+        }
+    )+ };
+}
+
+reads!(TcpStream, &TcpStream, ReadHalf<'_>, OwnedReadHalf);
+writes!(
+    TcpStream,
+    &TcpStream,
+    WriteHalf<'_>,
+    OwnedWriteHalf,
+    BufferedStream
+);
+
+impl AsyncRead for BufferedStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        let room = into.len();
+        self.poll_take(cx, room, |bytes| into[..bytes.len()].copy_from_slice(bytes))
+    }
+}
+
+impl AsyncBufRead for BufferedStream {
+    fn poll_fill_buf(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
+        let this = self.get_mut();
+        ready!(this.poll_fill(cx))?;
+        Poll::Ready(Ok(this.at_hand()))
+    }
+
+    fn consume(mut self: Pin<&mut Self>, count: usize) {
+        BufferedStream::consume(&mut self, count);
+    }
+}

@@ -1,0 +1,204 @@
+//! A socket that is neither a listener nor a connection yet: options and a local address, chosen before the first packet.
+//! It is a description only. Nothing is taken from the stack before [`connect`](TcpSocket::connect) or
+//! [`listen`](TcpSocket::listen).
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use janus_tcp::SocketOptions;
+
+use super::listener::{Opening, TcpListener};
+use super::stream::TcpStream;
+use crate::shard::here;
+
+/// A connection or a listener to be, of one family.
+///
+/// ```no_run
+/// # async fn open() -> std::io::Result<()> {
+/// let mut socket = janus::net::TcpSocket::new_v4()?;
+/// socket.set_recv_buffer_size(1 << 20)?;
+/// let stream = socket.connect("192.0.2.2:80".parse().unwrap()).await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct TcpSocket {
+    local: SocketAddr,
+    options: SocketOptions,
+    reuse_address: bool,
+    reuse_port: bool,
+}
+
+impl TcpSocket {
+    /// For IPv4.
+    pub fn new_v4() -> io::Result<TcpSocket> {
+        Ok(TcpSocket::at(Ipv4Addr::UNSPECIFIED.into()))
+    }
+
+    /// For IPv6. Listening on `[::]` takes both families.
+    pub fn new_v6() -> io::Result<TcpSocket> {
+        Ok(TcpSocket::at(Ipv6Addr::UNSPECIFIED.into()))
+    }
+
+    fn at(address: IpAddr) -> TcpSocket {
+        TcpSocket {
+            local: SocketAddr::new(address, 0),
+            options: SocketOptions::default(),
+            reuse_address: true,
+            reuse_port: true,
+        }
+    }
+
+    /// Chooses the local address; port 0 leaves the port open. Whether it is free is found out by
+    /// [`connect`](TcpSocket::connect) and [`listen`](TcpSocket::listen).
+    pub fn bind(&mut self, address: SocketAddr) -> io::Result<()> {
+        if address.is_ipv4() != self.local.is_ipv4() {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{address} is of another family than the socket"),
+            ));
+        }
+        self.local = address;
+        Ok(())
+    }
+
+    /// The address chosen; unspecified, with port 0, before [`bind`](TcpSocket::bind).
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.local)
+    }
+
+    /// Opens a connection to `remote` with these options from the first segment on.
+    ///
+    /// Without a local port one is chosen whose packets come to this core. With one, they come where the balancer says: where
+    /// that is another core, the error is [`AddrNotAvailable`](io::ErrorKind::AddrNotAvailable).
+    pub async fn connect(self, remote: SocketAddr) -> io::Result<TcpStream> {
+        if remote.is_ipv4() != self.local.is_ipv4() {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{remote} is of another family than the socket"),
+            ));
+        }
+        TcpStream::open(self.local, remote, &self.options)?.await
+    }
+
+    /// Listens; at most `backlog` connections wait to be accepted. Ready when the port serves, as
+    /// [`TcpListener::bind`] is.
+    pub async fn listen(self, backlog: u32) -> io::Result<TcpListener> {
+        let backlog = usize::try_from(backlog).unwrap_or(usize::MAX);
+        let how = Opening {
+            backlog: Some(backlog),
+            options: Some(self.options),
+        };
+        TcpListener::bind_as(self.local, how).await
+    }
+
+    /// All options.
+    pub fn options(&self) -> &SocketOptions {
+        &self.options
+    }
+
+    /// All options, to be changed.
+    pub fn options_mut(&mut self) -> &mut SocketOptions {
+        &mut self.options
+    }
+
+    /// Kept for programs that set it: an address whose last connection waits in TIME-WAIT can always be bound here.
+    pub fn set_reuseaddr(&mut self, on: bool) -> io::Result<()> {
+        self.reuse_address = on;
+        Ok(())
+    }
+
+    /// What [`set_reuseaddr`](TcpSocket::set_reuseaddr) said; at first, that it can be bound.
+    pub fn reuseaddr(&self) -> io::Result<bool> {
+        Ok(self.reuse_address)
+    }
+
+    /// Kept for programs that set it: the cores of a runtime always share a port, a core binds it once.
+    pub fn set_reuseport(&mut self, on: bool) -> io::Result<()> {
+        self.reuse_port = on;
+        Ok(())
+    }
+
+    /// What [`set_reuseport`](TcpSocket::set_reuseport) said; at first, that it is shared.
+    pub fn reuseport(&self) -> io::Result<bool> {
+        Ok(self.reuse_port)
+    }
+
+    /// Sends small writes at once (Nagle's algorithm off).
+    pub fn set_nodelay(&mut self, on: bool) -> io::Result<()> {
+        self.options.nodelay = on;
+        Ok(())
+    }
+
+    /// Whether Nagle's algorithm is off.
+    pub fn nodelay(&self) -> io::Result<bool> {
+        Ok(self.options.nodelay)
+    }
+
+    /// Asks an idle peer whether it is there.
+    pub fn set_keepalive(&mut self, on: bool) -> io::Result<()> {
+        self.options.keepalive = on;
+        Ok(())
+    }
+
+    /// Whether idle peers are asked.
+    pub fn keepalive(&self) -> io::Result<bool> {
+        Ok(self.options.keepalive)
+    }
+
+    /// Bytes that may be written ahead. A size given here is kept: nothing tunes it.
+    pub fn set_send_buffer_size(&mut self, bytes: u32) -> io::Result<()> {
+        self.options.send_buffer = Some(bytes);
+        Ok(())
+    }
+
+    /// What was given; the configured size when nothing was.
+    pub fn send_buffer_size(&self) -> io::Result<u32> {
+        let configured = || configured(|config| config.send_buffer);
+        self.options.send_buffer.map_or_else(configured, Ok)
+    }
+
+    /// Bytes that may be received ahead. A size given here is kept: nothing tunes it.
+    pub fn set_recv_buffer_size(&mut self, bytes: u32) -> io::Result<()> {
+        self.options.receive_buffer = Some(bytes);
+        Ok(())
+    }
+
+    /// What was given; the configured size when nothing was.
+    pub fn recv_buffer_size(&self) -> io::Result<u32> {
+        let configured = || configured(|config| config.receive_buffer);
+        self.options.receive_buffer.map_or_else(configured, Ok)
+    }
+
+    /// With a time of zero, dropping the stream resets the connection; see [`TcpStream::set_linger`].
+    pub fn set_linger(&mut self, time: Option<Duration>) -> io::Result<()> {
+        self.options.reset_on_close = super::options::resets(time)?;
+        Ok(())
+    }
+
+    /// What was set.
+    pub fn linger(&self) -> io::Result<Option<Duration>> {
+        Ok(self.options.reset_on_close.then_some(Duration::ZERO))
+    }
+
+    /// The time to live, or hop limit, of the packets.
+    pub fn set_ttl(&mut self, hops: u8) -> io::Result<()> {
+        self.options.ttl = Some(hops);
+        Ok(())
+    }
+
+    /// The type of service, or traffic class, of the packets. Its lower two bits are ECN's and must be zero.
+    pub fn set_tos(&mut self, tos: u8) -> io::Result<()> {
+        self.options.tos = tos;
+        Ok(())
+    }
+
+    /// What was set.
+    pub fn tos(&self) -> io::Result<u8> {
+        Ok(self.options.tos)
+    }
+}
+
+fn configured(what: impl FnOnce(&janus_tcp::Config) -> u32) -> io::Result<u32> {
+    here::with(|here| here.on_stack(|stack, _| what(stack.config()))).ok_or_else(here::no_core)
+}

@@ -1,0 +1,187 @@
+//! What a stream is ready for, and the calls that do not wait. Readiness is asked of the stack each time and never
+//! remembered, so nothing can be stale: a call that would block says so, and waiting again really waits.
+
+use std::future::poll_fn;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::task::{Context, Poll};
+
+use janus_tcp::{ConnId, Error, Instant, Stack, State, Status};
+
+use super::{TcpStream, wait_read, wait_write, write_slices};
+use crate::net::recv_buf::RecvBuf;
+use crate::net::{Interest, Ready, foreign_core, io_error};
+use crate::shard::here;
+
+impl TcpStream {
+    /// Waits until there is something to read: bytes, the peer's end, or an error.
+    pub async fn readable(&self) -> io::Result<()> {
+        poll_fn(|cx| self.poll_read_ready(cx)).await
+    }
+
+    /// Waits until there is room to write, or the connection is over.
+    pub async fn writable(&self) -> io::Result<()> {
+        poll_fn(|cx| self.poll_write_ready(cx)).await
+    }
+
+    /// Waits until the stream is ready for something of `interest`; answers for what of it.
+    pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
+        poll_fn(|cx| self.poll_ready(cx, interest)).await
+    }
+
+    /// The poll of [`readable`](TcpStream::readable).
+    pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_ready(cx, Interest::READABLE).map_ok(|_ready| ())
+    }
+
+    /// The poll of [`writable`](TcpStream::writable).
+    pub fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_ready(cx, Interest::WRITABLE).map_ok(|_ready| ())
+    }
+
+    fn poll_ready(&self, cx: &mut Context<'_>, interest: Interest) -> Poll<io::Result<Ready>> {
+        let looked = here::with_own(self.owner, |here| {
+            let status = here.on_stack(|stack, _| stack.status(self.conn))?;
+            let ready = ready_of(&status, interest);
+            if !ready.is_empty() {
+                return Ok(Some(ready));
+            }
+            // Who waits for errors only is woken by what comes in, too, and looks again.
+            if interest.is_readable() || interest.is_error() {
+                let token = here.token(cx.waker(), self.reader());
+                here.on_stack(|stack, now| wait_read(stack, now, self.conn, token));
+            }
+            if interest.is_writable() {
+                let token = here.token(cx.waker(), self.writer());
+                here.on_stack(|stack, now| wait_write(stack, now, self.conn, token));
+            }
+            Ok(None)
+        });
+        match looked {
+            None => Poll::Ready(Err(foreign_core())),
+            Some(Ok(None)) => Poll::Pending,
+            Some(Ok(Some(ready))) => Poll::Ready(Ok(ready)),
+            Some(Err(error)) => Poll::Ready(Err(io_error(error))),
+        }
+    }
+
+    /// Reads what is there; [`WouldBlock`](io::ErrorKind::WouldBlock) when nothing is, 0 at the peer's end.
+    pub fn try_read(&self, into: &mut [u8]) -> io::Result<usize> {
+        self.on_stack(|stack, now, conn| stack.read(now, conn, into))
+    }
+
+    /// [`try_read`](TcpStream::try_read) into several slices, one after the other.
+    pub fn try_read_vectored(&self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.on_stack(|stack, now, conn| read_slices(stack, now, conn, into))
+    }
+
+    /// The next piece of the stream in the buffer it arrived in, if there is one; `None` is the peer's end.
+    pub fn try_recv(&self) -> io::Result<Option<RecvBuf>> {
+        let piece = self.on_stack(|stack, now, conn| stack.recv(now, conn))?;
+        Ok(piece.map(RecvBuf::new))
+    }
+
+    /// Copies what is there without taking it, or says that nothing is.
+    pub fn try_peek(&self, into: &mut [u8]) -> io::Result<usize> {
+        self.on_stack(|stack, _, conn| stack.peek(conn, into))
+    }
+
+    /// Hands over as much of `bytes` as there is room for; [`WouldBlock`](io::ErrorKind::WouldBlock) when there is none.
+    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.on_stack(|stack, now, conn| stack.write(now, conn, bytes))
+    }
+
+    /// [`try_write`](TcpStream::try_write) of several slices, one after the other.
+    pub fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.on_stack(|stack, now, conn| write_slices(stack, now, conn, slices))
+    }
+
+    /// Calls `call` once, which is to use the stream without waiting. For code that was written for readiness that is
+    /// remembered: here none is, so nothing is cleared when `call` says [`WouldBlock`](io::ErrorKind::WouldBlock).
+    pub fn try_io<R>(
+        &self,
+        interest: Interest,
+        call: impl FnOnce() -> io::Result<R>,
+    ) -> io::Result<R> {
+        let _ = interest;
+        call()
+    }
+
+    /// Calls `call` whenever the stream is ready for `interest`, until it says something else than
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock).
+    pub async fn async_io<R>(
+        &self,
+        interest: Interest,
+        mut call: impl FnMut() -> io::Result<R>,
+    ) -> io::Result<R> {
+        loop {
+            self.ready(interest).await?;
+            match call() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    // What `call` waits for is not what the stream says it has: others must not starve for that.
+                    crate::task::yield_now().await;
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// Why the connection broke, if it did. It may be asked more than once: the answer is not forgotten.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        let status = self.on_stack(|stack, _, conn| stack.status(conn))?;
+        Ok(status.failure.map(io_error))
+    }
+}
+
+/// What of `interest` a connection that stands so is ready for.
+fn ready_of(status: &Status, interest: Interest) -> Ready {
+    let mut ready = Ready::EMPTY;
+    let opening = matches!(status.state, State::SynSent | State::SynReceived);
+    if opening {
+        return ready;
+    }
+    let over = status.state == State::Closed || status.failure.is_some();
+    let ended = over || status.peer_fin;
+    if interest.is_readable() {
+        if status.unread > 0 || ended {
+            ready = ready | Ready::READABLE;
+        }
+        if ended {
+            ready = ready | Ready::READ_CLOSED;
+        }
+    }
+    let shut = over || !matches!(status.state, State::Established | State::CloseWait);
+    if interest.is_writable() {
+        if shut || status.writable && !status.starved {
+            ready = ready | Ready::WRITABLE;
+        }
+        if shut {
+            ready = ready | Ready::WRITE_CLOSED;
+        }
+    }
+    if status.failure.is_some() && (interest.is_error() || !ready.is_empty()) {
+        ready = ready | Ready::ERROR;
+    }
+    ready
+}
+
+fn read_slices(
+    stack: &mut Stack,
+    now: Instant,
+    conn: ConnId,
+    slices: &mut [IoSliceMut<'_>],
+) -> Result<usize, Error> {
+    let mut done = 0;
+    for slice in slices.iter_mut().filter(|slice| !slice.is_empty()) {
+        match stack.read(now, conn, slice) {
+            Ok(taken) => {
+                done += taken;
+                if taken < slice.len() {
+                    break;
+                }
+            }
+            Err(_) if done > 0 => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}

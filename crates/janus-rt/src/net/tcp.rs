@@ -1,0 +1,270 @@
+//! A stream as two halves, one to read and one to write: borrowed from it ([`ReadHalf`], [`WriteHalf`]), or owning it
+//! together ([`OwnedReadHalf`], [`OwnedWriteHalf`]), so that two tasks of a core can have one each. Everything a half does
+//! is the stream's.
+
+use std::error::Error;
+use std::fmt;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::{Shutdown, SocketAddr};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::recv_buf::RecvBuf;
+use super::stream::{Peek, Read, Recv, TcpStream, Write, WriteAll};
+use super::{Interest, Ready};
+
+/// The reading half of a borrowed stream; see [`TcpStream::split`].
+#[derive(Debug)]
+pub struct ReadHalf<'a>(&'a TcpStream);
+
+/// The writing half of a borrowed stream; see [`TcpStream::split`].
+#[derive(Debug)]
+pub struct WriteHalf<'a>(&'a TcpStream);
+
+/// The reading half that owns the stream together with its other half; see [`TcpStream::into_split`].
+#[derive(Debug)]
+pub struct OwnedReadHalf {
+    stream: Arc<TcpStream>,
+}
+
+/// The writing half that owns the stream together with its other half; see [`TcpStream::into_split`]. Dropping it says
+/// that nothing more will be written; reading goes on.
+#[derive(Debug)]
+pub struct OwnedWriteHalf {
+    stream: Arc<TcpStream>,
+    shuts: bool,
+}
+
+impl TcpStream {
+    /// Two halves that borrow the stream.
+    pub fn split(&mut self) -> (ReadHalf<'_>, WriteHalf<'_>) {
+        (ReadHalf(self), WriteHalf(self))
+    }
+
+    /// Two halves that own the stream: it closes when both are gone.
+    pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
+        let stream = Arc::new(self);
+        let reading = OwnedReadHalf {
+            stream: stream.clone(),
+        };
+        let writing = OwnedWriteHalf {
+            stream,
+            shuts: true,
+        };
+        (reading, writing)
+    }
+}
+
+impl ReadHalf<'_> {
+    pub(super) fn stream(&self) -> &TcpStream {
+        self.0
+    }
+}
+
+impl WriteHalf<'_> {
+    pub(super) fn stream(&self) -> &TcpStream {
+        self.0
+    }
+}
+
+impl OwnedReadHalf {
+    pub(super) fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// The stream again.
+    ///
+    /// # Errors
+    /// Both halves, when they are not of one stream.
+    pub fn reunite(self, other: OwnedWriteHalf) -> Result<TcpStream, ReuniteError> {
+        reunite(self, other)
+    }
+}
+
+impl OwnedWriteHalf {
+    pub(super) fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// The stream again.
+    ///
+    /// # Errors
+    /// Both halves, when they are not of one stream.
+    pub fn reunite(self, other: OwnedReadHalf) -> Result<TcpStream, ReuniteError> {
+        reunite(other, self)
+    }
+
+    /// Lets go of this half without saying that nothing more will be written: that is said when the other half goes too.
+    pub fn forget(mut self) {
+        self.shuts = false;
+    }
+}
+
+impl Drop for OwnedWriteHalf {
+    fn drop(&mut self) {
+        if self.shuts {
+            self.stream.shut_anywhere();
+        }
+    }
+}
+
+fn reunite(reading: OwnedReadHalf, mut writing: OwnedWriteHalf) -> Result<TcpStream, ReuniteError> {
+    if !Arc::ptr_eq(&reading.stream, &writing.stream) {
+        return Err(ReuniteError(reading, writing));
+    }
+    writing.shuts = false;
+    drop(writing);
+    match Arc::try_unwrap(reading.stream) {
+        Ok(stream) => Ok(stream),
+        // There are two owners at most, and the other one is gone.
+        Err(_) => unreachable!("a stream has two halves"),
+    }
+}
+
+/// Two halves of different streams, given back by `reunite`.
+#[derive(Debug)]
+pub struct ReuniteError(pub OwnedReadHalf, pub OwnedWriteHalf);
+
+impl fmt::Display for ReuniteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the two halves are not of one stream")
+    }
+}
+
+impl Error for ReuniteError {}
+
+macro_rules! reads {
+    ($($half:ty),+) => { $(
+        impl $half {
+            /// Reads what is there, at least one byte; 0 is the peer's end.
+            pub fn read<'a>(&'a mut self, into: &'a mut [u8]) -> Read<'a> {
+                self.stream().read(into)
+            }
+
+            /// Fills `into`; an end before that is [`UnexpectedEof`](io::ErrorKind::UnexpectedEof).
+            pub async fn read_exact(&mut self, into: &mut [u8]) -> io::Result<()> {
+                self.stream().read_exact(into).await
+            }
+
+            /// The next piece of the stream in the buffer it arrived in; `None` is the peer's end.
+            pub fn recv(&mut self) -> Recv<'_> {
+                self.stream().recv()
+            }
+
+            /// Copies what is there without taking it.
+            pub fn peek<'a>(&'a mut self, into: &'a mut [u8]) -> Peek<'a> {
+                self.stream().peek(into)
+            }
+
+            /// The poll of [`peek`](Self::peek).
+            pub fn poll_peek(
+                &mut self,
+                cx: &mut Context<'_>,
+                into: &mut [u8],
+            ) -> Poll<io::Result<usize>> {
+                self.stream().poll_peek(cx, into)
+            }
+
+            /// Waits until there is something to read.
+            pub async fn readable(&self) -> io::Result<()> {
+                self.stream().readable().await
+            }
+
+            /// Waits until the stream is ready for something of `interest`.
+            pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
+                self.stream().ready(interest).await
+            }
+
+            /// Reads what is there, or says that nothing is.
+            pub fn try_read(&self, into: &mut [u8]) -> io::Result<usize> {
+                self.stream().try_read(into)
+            }
+
+            /// [`try_read`](Self::try_read) into several slices.
+            pub fn try_read_vectored(&self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+                self.stream().try_read_vectored(into)
+            }
+
+            /// The next piece of the stream, if there is one.
+            pub fn try_recv(&self) -> io::Result<Option<RecvBuf>> {
+                self.stream().try_recv()
+            }
+
+            /// The other end's address.
+            pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+                self.stream().peer_addr()
+            }
+
+            /// This end's address.
+            pub fn local_addr(&self) -> io::Result<SocketAddr> {
+                self.stream().local_addr()
+            }
+        }
+    )+ };
+}
+
+macro_rules! writes {
+    ($($half:ty),+) => { $(
+        impl $half {
+            /// Hands over at least one byte of `bytes`; answers how many.
+            pub fn write<'a>(&'a mut self, bytes: &'a [u8]) -> Write<'a> {
+                self.stream().write(bytes)
+            }
+
+            /// Hands over all of `bytes`.
+            pub fn write_all<'a>(&'a mut self, bytes: &'a [u8]) -> WriteAll<'a> {
+                self.stream().write_all(bytes)
+            }
+
+            /// Says that nothing more will be written.
+            pub async fn shutdown(&mut self) -> io::Result<()> {
+                self.stream().shutdown(Shutdown::Write).await
+            }
+
+            /// Waits until there is room to write.
+            pub async fn writable(&self) -> io::Result<()> {
+                self.stream().writable().await
+            }
+
+            /// Waits until the stream is ready for something of `interest`.
+            pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
+                self.stream().ready(interest).await
+            }
+
+            /// Hands over as much of `bytes` as there is room for, or says that there is none.
+            pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+                self.stream().try_write(bytes)
+            }
+
+            /// [`try_write`](Self::try_write) of several slices.
+            pub fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+                self.stream().try_write_vectored(slices)
+            }
+
+            /// The other end's address.
+            pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+                self.stream().peer_addr()
+            }
+
+            /// This end's address.
+            pub fn local_addr(&self) -> io::Result<SocketAddr> {
+                self.stream().local_addr()
+            }
+        }
+    )+ };
+}
+
+reads!(ReadHalf<'_>, OwnedReadHalf);
+writes!(WriteHalf<'_>, OwnedWriteHalf);
+
+impl AsRef<TcpStream> for OwnedReadHalf {
+    fn as_ref(&self) -> &TcpStream {
+        &self.stream
+    }
+}
+
+impl AsRef<TcpStream> for OwnedWriteHalf {
+    fn as_ref(&self) -> &TcpStream {
+        &self.stream
+    }
+}
