@@ -109,6 +109,12 @@ impl Parker {
         }
     }
 
+    /// The bell itself, for an owner that waits elsewhere on its descriptor: it arms, looks for work, waits, disarms.
+    #[must_use]
+    pub fn bell(&self) -> &Bell {
+        &self.bell
+    }
+
     /// Sleeps until rung, until one of `fds` is readable, or until the time is up; not at all when `has_work` (asked
     /// after the owner has said that it listens) is true. Descriptors beyond [`MAX_WAIT_FDS`] are refused.
     #[cfg(not(loom))]

@@ -95,6 +95,7 @@ pub(crate) struct Partial {
     pub(crate) drain: Option<Duration>,
     pub(crate) balance: Option<PolicyName>,
     pub(crate) balance_interval: Option<Duration>,
+    pub(crate) tokio: Option<bool>,
 }
 
 /// `placement = "…"` before the number of I/O cores is known.
@@ -140,6 +141,7 @@ impl Partial {
             drain,
             balance,
             balance_interval,
+            tokio,
         } = over;
         Partial {
             cores: cores.or(self.cores),
@@ -173,6 +175,7 @@ impl Partial {
             drain: drain.or(self.drain),
             balance: balance.or(self.balance),
             balance_interval: balance_interval.or(self.balance_interval),
+            tokio: tokio.or(self.tokio),
         }
     }
 
@@ -211,6 +214,12 @@ impl Partial {
             let problem = "must be 1 at least".into();
             return Err(ConfigError::value("blocking_threads", problem));
         }
+        // Where it can be, it is unless told otherwise: who asks for the feature has code that needs it.
+        if self.tokio == Some(true) && !cfg!(feature = "tokio") {
+            let problem =
+                "this program has no tokio in it: build it with the feature `tokio` of janus-rt";
+            return Err(ConfigError::value("tokio", problem.into()));
+        }
         let threads = match placement {
             Placement::Combined => cores,
             Placement::Split { io_cores } => cores + io_cores,
@@ -246,6 +255,8 @@ impl Partial {
             drain: self.drain.unwrap_or(Duration::from_millis(500)),
             balance: self.balance.unwrap_or_default(),
             balance_interval: self.balance_interval.unwrap_or(BALANCE_INTERVAL),
+            #[cfg(feature = "tokio")]
+            tokio: self.tokio.unwrap_or(true),
             pin: threads <= processors && threads > 1,
         })
     }
@@ -284,6 +295,8 @@ pub(crate) struct Settings {
     pub(crate) drain: Duration,
     pub(crate) balance: PolicyName,
     pub(crate) balance_interval: Duration,
+    #[cfg(feature = "tokio")]
+    pub(crate) tokio: bool,
     pub(crate) pin: bool,
 }
 

@@ -4,6 +4,7 @@
 
 pub mod balance;
 mod clock;
+pub mod compat;
 mod config;
 mod control;
 mod inbox;

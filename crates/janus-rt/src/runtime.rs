@@ -262,6 +262,14 @@ impl Builder {
         self
     }
 
+    /// Whether each core's loop runs inside a tokio runtime of its thread, so that tasks can use tokio's timers, sockets
+    /// and `tokio::spawn`; see [`compat`](crate::compat). Needs the feature `tokio`, and is then what happens unless told
+    /// otherwise.
+    pub fn tokio(mut self, on: bool) -> Builder {
+        self.partial.tokio = Some(on);
+        self
+    }
+
     /// Reads neither `janus.toml` nor the environment: what is not said here has its default.
     pub fn alone(mut self) -> Builder {
         self.alone = true;

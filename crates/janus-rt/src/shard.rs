@@ -2,6 +2,8 @@
 //! wrote; sleep when nothing moves. It is the same in both placements: where packets come from is the port's business.
 //! Sockets are in `net`, tasks in `task`; nothing here knows a protocol or a future by name.
 
+#[cfg(feature = "tokio")]
+mod elsewhere;
 pub(crate) mod here;
 mod neighbours;
 mod sampling;
@@ -104,6 +106,19 @@ impl Work {
     }
 }
 
+/// What a turn says about the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Something moved.
+    Worked,
+    /// Nothing did; not long enough for a sleep.
+    Empty,
+    /// It is time to sleep.
+    Idle,
+    /// The runtime has ended.
+    Ended,
+}
+
 /// While it lives, the thread is this shard's: tasks find its sockets, its timers and its executor.
 pub(crate) struct Entered {
     _executor: Option<task::Entered>,
@@ -123,19 +138,38 @@ impl Shard {
     /// Turns until the runtime has ended.
     pub(crate) fn run(&mut self) -> std::io::Result<()> {
         loop {
-            let worked = self.turn();
-            if self.here.ending.stopping() && self.ended() {
-                return Ok(());
-            }
-            if self.work.idle.should_sleep(worked) {
-                self.sample_before_sleep();
-                let before = self.clock.now();
-                self.sleep()?;
-                self.work
-                    .idle
-                    .slept(self.clock.now().saturating_since(before));
+            match self.step() {
+                Step::Worked | Step::Empty => {}
+                Step::Idle => {
+                    self.sample_before_sleep();
+                    let before = self.clock.now();
+                    self.sleep()?;
+                    self.slept_since(before);
+                }
+                Step::Ended => return Ok(()),
             }
         }
+    }
+
+    /// One turn, and what it says about the next. Whoever drives the loop otherwise than [`run`](Shard::run) calls this.
+    pub(crate) fn step(&mut self) -> Step {
+        let worked = self.turn();
+        if self.here.ending.stopping() && self.ended() {
+            return Step::Ended;
+        }
+        if self.work.idle.should_sleep(worked) {
+            Step::Idle
+        } else if worked {
+            Step::Worked
+        } else {
+            Step::Empty
+        }
+    }
+
+    /// After a sleep that began at `before`.
+    pub(crate) fn slept_since(&mut self, before: Instant) {
+        let slept = self.clock.now().saturating_since(before);
+        self.work.idle.slept(slept);
     }
 
     /// One pass over everything; answers whether anything moved.
@@ -309,19 +343,9 @@ impl Shard {
 
     /// Sleeps until a packet, a message, a timer or the end comes.
     fn sleep(&mut self) -> std::io::Result<()> {
-        if self.has_ready()
-            || !self.work.leaving.is_empty()
-            || self.here.stack.borrow().wants_transmit()
-            || !self.port.arm()
-        {
+        let Some(timeout) = self.may_sleep() else {
             return Ok(());
-        }
-        let timeout = self
-            .deadline()
-            .map(|at| at.saturating_since(self.clock.now()));
-        if timeout == Some(Duration::ZERO) {
-            return Ok(());
-        }
+        };
         let Shard {
             here,
             port,
@@ -331,33 +355,29 @@ impl Shard {
             parker,
             ..
         } = self;
-        let ending = &here.ending;
         let fd = work.wait_fd.as_ref().map(AsFd::as_fd);
-        let news = |phase: Phase| match phase {
-            Phase::Serving => ending.stopping(),
-            Phase::Draining { .. } => false,
-            Phase::Drained { .. } => ending.all_drained(),
-        };
-        let has_work = || {
-            let mut steering = here.steering.borrow_mut();
-            let waits = !mailbox.is_empty()
-                || !forwarded.is_empty()
-                || port.has_waiting()
-                || news(work.phase)
-                || steering.is_behind()
-                || port.is_behind();
-            if !waits {
-                // Nobody waits for a sleeper; its first turn refreshes.
-                steering.park();
-                port.park();
-            }
-            waits
-        };
-        parker.park(fd.as_slice(), timeout, has_work)?;
+        let has_news = || news(here, port, forwarded, mailbox, work.phase);
+        parker.park(fd.as_slice(), timeout, has_news)?;
         Ok(())
     }
 
-    fn has_ready(&self) -> bool {
+    /// Before a sleep: for how long at most (`Some(None)`: for ever), unless there is something to do. The device knows
+    /// of it from here on.
+    pub(crate) fn may_sleep(&mut self) -> Option<Option<Duration>> {
+        if self.has_ready()
+            || !self.work.leaving.is_empty()
+            || self.here.stack.borrow().wants_transmit()
+            || !self.port.arm()
+        {
+            return None;
+        }
+        let timeout = self
+            .deadline()
+            .map(|at| at.saturating_since(self.clock.now()));
+        (timeout != Some(Duration::ZERO)).then_some(timeout)
+    }
+
+    pub(crate) fn has_ready(&self) -> bool {
         let executor = self.here.executor.borrow();
         executor.as_ref().is_some_and(Executor::has_ready)
     }
@@ -404,4 +424,32 @@ impl Shard {
             Phase::Drained { until } => now >= until || self.here.ending.all_drained(),
         }
     }
+}
+
+/// Asked when whoever brings something rings already: whether it has come. If not, others are told that this core sleeps.
+fn news(
+    here: &Here,
+    port: &mut Port,
+    forwarded: &Receiver<Frame>,
+    mailbox: &Mailbox,
+    phase: Phase,
+) -> bool {
+    let of_the_end = match phase {
+        Phase::Serving => here.ending.stopping(),
+        Phase::Draining { .. } => false,
+        Phase::Drained { .. } => here.ending.all_drained(),
+    };
+    let mut steering = here.steering.borrow_mut();
+    let waits = !mailbox.is_empty()
+        || !forwarded.is_empty()
+        || port.has_waiting()
+        || of_the_end
+        || steering.is_behind()
+        || port.is_behind();
+    if !waits {
+        // Nobody waits for a sleeper; its first turn refreshes.
+        steering.park();
+        port.park();
+    }
+    waits
 }

@@ -141,6 +141,10 @@ pub(super) const KEYS: &[Key] = &[
         set: |p, v| store(&mut p.balance_interval, interval(v)),
     },
     Key {
+        name: "tokio",
+        set: |p, v| store(&mut p.tokio, switch(v)),
+    },
+    Key {
         name: "drain_ms",
         set: |p, v| store(&mut p.drain, number(v).map(Duration::from_millis)),
     },

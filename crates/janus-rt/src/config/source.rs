@@ -79,8 +79,12 @@ fn walk(table: &toml::Table, prefix: &str, partial: &mut Partial) -> Result<(), 
             let valid: Vec<String> = KEYS.iter().map(|k| k.name.to_owned()).collect();
             return Err(ConfigError::unknown(&full, &valid));
         };
-        let text = scalar(value)
-            .ok_or_else(|| ConfigError::value(&full, "needs a word, a number or a list".into()))?;
+        let text = scalar(value).ok_or_else(|| {
+            ConfigError::value(
+                &full,
+                "needs a word, a number, `true` or `false`, or a list".into(),
+            )
+        })?;
         (key.set)(partial, &text).map_err(|problem| ConfigError::value(&full, problem))?;
     }
     Ok(())
@@ -90,6 +94,7 @@ fn scalar(value: &toml::Value) -> Option<String> {
     match value {
         toml::Value::String(text) => Some(text.clone()),
         toml::Value::Integer(number) => Some(number.to_string()),
+        toml::Value::Boolean(switch) => Some(switch.to_string()),
         toml::Value::Array(items) => items
             .iter()
             .map(scalar)

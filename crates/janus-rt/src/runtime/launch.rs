@@ -159,6 +159,8 @@ impl Prepared {
             backlog: settings.backlog,
             drain: settings.drain,
             sampled: watch.is_some(),
+            #[cfg(feature = "tokio")]
+            tokio: settings.tokio,
             clock,
         });
         let seeds = parkers

@@ -49,6 +49,9 @@ pub(super) struct Common {
     pub(super) drain: Duration,
     /// A policy watches the load.
     pub(super) sampled: bool,
+    /// The cores' loops run inside of tokio.
+    #[cfg(feature = "tokio")]
+    pub(super) tokio: bool,
     pub(super) clock: Clock,
 }
 
@@ -73,9 +76,30 @@ impl Seed {
         F: Future + 'static,
         F::Output: MainResult,
     {
+        #[cfg(feature = "tokio")]
+        if self.common.tokio {
+            return self.run_in_tokio(main);
+        }
         let mut shard = self.grow(main)?;
         let _here = shard.enter();
         shard.run()?;
+        Ok(())
+    }
+
+    #[cfg(feature = "tokio")]
+    fn run_in_tokio<F>(self, main: impl FnOnce() -> F) -> Result<(), BoxError>
+    where
+        F: Future + 'static,
+        F::Output: MainResult,
+    {
+        let tokio = crate::compat::bridge::Tokio::new(self.core)?;
+        let shard = {
+            // For a main that spawns before it is a future.
+            let _context = tokio.enter();
+            self.grow(main)?
+        };
+        let _here = shard.enter();
+        tokio.run(shard)?;
         Ok(())
     }
 

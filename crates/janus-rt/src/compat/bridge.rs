@@ -1,0 +1,277 @@
+//! A core's loop as the main future of a tokio runtime on the same thread. Inside of it a task of ours finds tokio's
+//! timers, sockets and `spawn`, and a task of tokio's finds this core's streams. When tokio has its turn is `rounds`,
+//! how the core sleeps for both `alarm` and here. No task, of either side, is known here by name.
+//!
+//! While there is something to do, the main future keeps the thread, turn after turn, and gives tokio a *round* now and
+//! then: it wakes itself and waits, so that tokio runs what is ready, looks at its sockets and timers without blocking,
+//! and polls it again. When the shard has nothing left, the main future *rests*: it waits without waking itself. As soon
+//! as tokio has nothing left either, it says so (`on_thread_park`): only then is it known that both may sleep. The shard looks
+//! once more (tasks of tokio's may have written to its streams), says that it sleeps, and tokio sleeps for both, in its
+//! `epoll_wait`, on the descriptors of both.
+
+mod alarm;
+mod rounds;
+
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use janus_tcp::Instant;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::runtime::{Builder, EnterGuard, LocalOptions, LocalRuntime, RuntimeMetrics};
+use tokio::task::coop::has_budget_remaining;
+use tokio::time::Sleep;
+
+use crate::shard::{Shard, Step};
+use alarm::Alarm;
+use rounds::Rounds;
+
+/// How long a shard at rest waits for tokio to come to an end of what is ready.
+const PATIENCE: Duration = Duration::from_millis(1);
+/// How long the shard does not rest, but takes its turn after every round, when tokio had not come to an end by then.
+const RESTLESS_MIN: Duration = Duration::from_millis(4);
+const RESTLESS_MAX: Duration = Duration::from_millis(64);
+
+/// The tokio runtime of one core.
+pub(crate) struct Tokio {
+    runtime: LocalRuntime,
+}
+
+impl Tokio {
+    pub(crate) fn new(core: u8) -> io::Result<Tokio> {
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .name(format!("janus-{core}"))
+            .thread_name(format!("janus-{core}-blocking"))
+            .on_thread_park(|| with_bridge(Bridge::before_park))
+            .on_thread_unpark(|| with_bridge(Bridge::after_park))
+            .build_local(LocalOptions::default())?;
+        Ok(Tokio { runtime })
+    }
+
+    /// While it lives, this thread finds the runtime.
+    pub(crate) fn enter(&self) -> EnterGuard<'_> {
+        self.runtime.enter()
+    }
+
+    /// Runs `shard`, whose thread this is, to its end.
+    pub(crate) fn run(self, shard: Shard) -> io::Result<()> {
+        let bridge = {
+            let _context = self.enter();
+            Rc::new(RefCell::new(Bridge::new(shard, self.runtime.metrics())?))
+        };
+        let driven = Driven::new(bridge.clone());
+        let result = self
+            .runtime
+            .block_on(poll_fn(|cx| bridge.borrow_mut().poll(cx)));
+        drop(driven);
+        let bridge = Rc::into_inner(bridge).map(RefCell::into_inner);
+        // The descriptors that tokio waited on go before it does.
+        let shard = bridge.map(|bridge| bridge.shard);
+        // Its tasks end here, and what they hold of ours is closed. What runs on its blocking threads is not waited for.
+        self.runtime.shutdown_background();
+        result?;
+        // The shard's tasks are gone, its connections may still have something to say.
+        shard.map_or(Ok(()), |mut shard| shard.run())
+    }
+}
+
+thread_local! {
+    static BRIDGE: RefCell<Option<Rc<RefCell<Bridge>>>> = const { RefCell::new(None) };
+}
+
+/// While it lives, tokio's hooks on this thread find the bridge.
+struct Driven;
+
+impl Driven {
+    fn new(bridge: Rc<RefCell<Bridge>>) -> Driven {
+        BRIDGE.set(Some(bridge));
+        Driven
+    }
+}
+
+impl Drop for Driven {
+    fn drop(&mut self) {
+        BRIDGE.set(None);
+    }
+}
+
+fn with_bridge(call: impl FnOnce(&mut Bridge)) {
+    BRIDGE.with_borrow(|bridge| {
+        // Tokio calls its hooks between two polls: nobody else holds it.
+        if let Some(bridge) = bridge {
+            call(&mut bridge.borrow_mut());
+        }
+    });
+}
+
+/// Where the main future is when it is not being polled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// It has woken itself: tokio has one round.
+    Round,
+    /// It waits until tokio has nothing left to do.
+    Resting,
+    /// The thread sleeps since then.
+    Asleep(Instant),
+    /// The thread has slept.
+    Awoken,
+}
+
+struct Bridge {
+    shard: Shard,
+    metrics: RuntimeMetrics,
+    /// Wakes the main future.
+    main: Waker,
+    place: Place,
+    rounds: Rounds,
+    alarm: Alarm,
+    patience: Pin<Box<Option<Sleep>>>,
+    /// Tokio was busy when the shard was not: no rest before this, and how long it was the last time.
+    restless: (Instant, Duration),
+    /// What tokio's wait ends on, besides its own. They are registered, no more: that it ended is all that matters.
+    _ends_on: Vec<AsyncFd<OwnedFd>>,
+    failed: Option<io::Error>,
+}
+
+impl Bridge {
+    /// To be called in the runtime's context.
+    fn new(shard: Shard, metrics: RuntimeMetrics) -> io::Result<Bridge> {
+        let alarm = Alarm::new()?;
+        let mut ends_on = shard.wakes_by()?;
+        ends_on.push(alarm.descriptor()?);
+        let registered = ends_on.into_iter().map(|fd| {
+            // SAFETY: an `OwnedFd` names one open descriptor for as long as it lives, and `AsyncFd` owns it.
+            unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }
+                .map_err(io::Error::from)
+        });
+        let now = shard.clock.now();
+        Ok(Bridge {
+            _ends_on: registered.collect::<io::Result<_>>()?,
+            metrics,
+            main: Waker::noop().clone(),
+            place: Place::Round,
+            rounds: Rounds::new(now),
+            alarm,
+            patience: Box::pin(None),
+            restless: (now, RESTLESS_MIN),
+            failed: None,
+            shard,
+        })
+    }
+
+    /// The main future: turns, until tokio is to have a round or the core can rest. Ready when the shard's tasks are gone.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Some(error) = self.failed.take() {
+            return Poll::Ready(Err(error));
+        }
+        if !self.main.will_wake(cx.waker()) {
+            self.main.clone_from(cx.waker());
+        }
+        self.resume();
+        loop {
+            let step = self.shard.step();
+            if step == Step::Ended || !self.shard.has_tasks() {
+                return Poll::Ready(Ok(()));
+            }
+            let idle = step == Step::Idle;
+            if idle && self.may_rest() {
+                self.rest(cx);
+                return Poll::Pending;
+            }
+            let now = self.shard.here.now.get();
+            // Less than a poll's budget is left for what tasks ask of tokio: it begins anew with the next round.
+            if idle
+                || !has_budget_remaining()
+                || self.rounds.due(now, step == Step::Worked, &self.metrics)
+            {
+                self.place = Place::Round;
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// The main future has its turn again.
+    fn resume(&mut self) {
+        let now = self.shard.clock.now();
+        match self.place {
+            Place::Round => {
+                let found = self.shard.has_ready() || self.metrics.num_alive_tasks() > 0;
+                self.rounds.had_one(now, found);
+            }
+            Place::Resting => {
+                // Tokio's tasks have kept the thread all the while.
+                let (_, pause) = self.restless;
+                self.restless = (now + pause, (pause * 2).min(RESTLESS_MAX));
+                self.patience.set(None);
+            }
+            // What woke the thread may be tokio's: after one turn it has its round.
+            Place::Asleep(_) | Place::Awoken => self.rounds.owe(),
+        }
+    }
+
+    fn may_rest(&self) -> bool {
+        self.shard.here.now.get() >= self.restless.0
+    }
+
+    fn rest(&mut self, cx: &mut Context<'_>) {
+        self.place = Place::Resting;
+        if self.metrics.num_alive_tasks() == 0 {
+            // Nothing can keep tokio from coming to its end at once.
+            return;
+        }
+        self.patience.set(Some(tokio::time::sleep(PATIENCE)));
+        if let Some(patience) = self.patience.as_mut().as_pin_mut()
+            && patience.poll(cx).is_ready()
+        {
+            cx.waker().wake_by_ref();
+        }
+    }
+
+    /// Tokio has nothing left to do and is about to sleep.
+    fn before_park(&mut self) {
+        if self.place != Place::Resting {
+            return;
+        }
+        self.patience.set(None);
+        self.restless.1 = RESTLESS_MIN;
+        match self.fall_asleep() {
+            Ok(true) => self.place = Place::Asleep(self.shard.clock.now()),
+            Ok(false) => self.refuse(),
+            Err(error) => {
+                self.failed = Some(error);
+                self.refuse();
+            }
+        }
+    }
+
+    /// Tokio's sleep becomes a look: the main future is woken before it begins.
+    fn refuse(&mut self) {
+        self.place = Place::Round;
+        self.main.wake_by_ref();
+    }
+
+    fn fall_asleep(&mut self) -> io::Result<bool> {
+        let Some(timeout) = self.shard.fall_asleep()? else {
+            return Ok(false);
+        };
+        self.alarm.set(timeout)?;
+        Ok(true)
+    }
+
+    /// The thread has slept, or was kept from it.
+    fn after_park(&mut self) {
+        if let Place::Asleep(since) = self.place {
+            self.shard.wake_up(since);
+            self.place = Place::Awoken;
+            self.main.wake_by_ref();
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! A shard whose thread sleeps in somebody else's wait: what wakes it, and both ends of such a sleep. What else that
+//! wait is for is not known here.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use janus_tcp::Instant;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::{Shard, news};
+
+const AT_ONCE: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
+
+impl Shard {
+    /// Other names of the descriptors that become readable when the shard must wake: its bell, and its device's.
+    pub(crate) fn wakes_by(&self) -> io::Result<Vec<OwnedFd>> {
+        let mut all = vec![self.parker.bell().fd().try_clone_to_owned()?];
+        if let Some(device) = &self.work.wait_fd {
+            all.push(device.try_clone()?);
+        }
+        Ok(all)
+    }
+
+    /// Says that this core sleeps, for as long as is answered (`Some(None)`: for ever) or until a descriptor of
+    /// [`wakes_by`](Shard::wakes_by) *becomes* readable; `None`: it must not, there is work. What happens to it on this
+    /// thread from here on nobody notices: the wait is next, then [`wake_up`](Shard::wake_up), then a turn.
+    pub(crate) fn fall_asleep(&mut self) -> io::Result<Option<Option<Duration>>> {
+        self.sample_before_sleep();
+        let Some(timeout) = self.may_sleep() else {
+            return Ok(None);
+        };
+        let bell = self.parker.bell();
+        bell.arm();
+        let waits = news(
+            &self.here,
+            &mut self.port,
+            &self.forwarded,
+            &self.mailbox,
+            self.work.phase,
+        );
+        // Whoever waits for a change must not begin after it: what is readable already is work.
+        if waits || self.device_is_readable()? {
+            self.parker.bell().disarm();
+            return Ok(None);
+        }
+        Ok(Some(timeout))
+    }
+
+    fn device_is_readable(&self) -> io::Result<bool> {
+        let Some(device) = &self.work.wait_fd else {
+            return Ok(false);
+        };
+        match poll(&mut [PollFd::new(device, PollFlags::IN)], Some(&AT_ONCE)) {
+            Ok(ready) => Ok(ready > 0),
+            Err(rustix::io::Errno::INTR) => Ok(true),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The sleep that began at `since` is over.
+    pub(crate) fn wake_up(&mut self, since: Instant) {
+        self.parker.bell().disarm();
+        self.slept_since(since);
+    }
+
+    /// Whether its tasks live: until the runtime is ending.
+    pub(crate) fn has_tasks(&self) -> bool {
+        self.here.executor.borrow().is_some()
+    }
+}
