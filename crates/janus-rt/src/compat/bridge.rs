@@ -10,13 +10,13 @@
 //! `epoll_wait`, on the descriptors of both.
 
 mod alarm;
+mod nudge;
 mod rounds;
 
 use std::cell::RefCell;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -26,17 +26,15 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::{Builder, EnterGuard, LocalOptions, LocalRuntime, RuntimeMetrics};
 use tokio::task::coop::has_budget_remaining;
-use tokio::time::Sleep;
 
 use crate::shard::{Shard, Step};
 use alarm::Alarm;
+use nudge::Nudge;
 use rounds::Rounds;
 
-/// How long a shard at rest waits for tokio to come to an end of what is ready.
-const PATIENCE: Duration = Duration::from_millis(1);
-/// How long the shard does not rest, but takes its turn after every round, when tokio had not come to an end by then.
-const RESTLESS_MIN: Duration = Duration::from_millis(4);
-const RESTLESS_MAX: Duration = Duration::from_millis(64);
+/// How long the shard does not rest, but takes its turn after every round, when tokio has not come to an end of what is
+/// ready in one.
+const RESTLESS: Duration = Duration::from_millis(1);
 
 /// The tokio runtime of one core.
 pub(crate) struct Tokio {
@@ -111,6 +109,12 @@ fn with_bridge(call: impl FnOnce(&mut Bridge)) {
     });
 }
 
+/// Makes tokio's wait end when `fd` becomes readable.
+fn registered(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an `OwnedFd` names one open descriptor for as long as it lives, and `AsyncFd` owns it.
+    Ok(unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }?)
+}
+
 /// Where the main future is when it is not being polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
@@ -132,9 +136,9 @@ struct Bridge {
     place: Place,
     rounds: Rounds,
     alarm: Alarm,
-    patience: Pin<Box<Option<Sleep>>>,
-    /// Tokio was busy when the shard was not: no rest before this, and how long it was the last time.
-    restless: (Instant, Duration),
+    nudge: Nudge,
+    /// Tokio was busy when the shard was not: no rest before this.
+    restless_until: Instant,
     /// What tokio's wait ends on, besides its own. They are registered, no more: that it ended is all that matters.
     _ends_on: Vec<AsyncFd<OwnedFd>>,
     failed: Option<io::Error>,
@@ -146,21 +150,19 @@ impl Bridge {
         let alarm = Alarm::new()?;
         let mut ends_on = shard.wakes_by()?;
         ends_on.push(alarm.descriptor()?);
-        let registered = ends_on.into_iter().map(|fd| {
-            // SAFETY: an `OwnedFd` names one open descriptor for as long as it lives, and `AsyncFd` owns it.
-            unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }
-                .map_err(io::Error::from)
-        });
         let now = shard.clock.now();
         Ok(Bridge {
-            _ends_on: registered.collect::<io::Result<_>>()?,
+            _ends_on: ends_on
+                .into_iter()
+                .map(registered)
+                .collect::<io::Result<_>>()?,
             metrics,
             main: Waker::noop().clone(),
             place: Place::Round,
             rounds: Rounds::new(now),
             alarm,
-            patience: Box::pin(None),
-            restless: (now, RESTLESS_MIN),
+            nudge: Nudge::new()?,
+            restless_until: now,
             failed: None,
             shard,
         })
@@ -182,7 +184,11 @@ impl Bridge {
             }
             let idle = step == Step::Idle;
             if idle && self.may_rest() {
-                self.rest(cx);
+                self.place = Place::Resting;
+                // With no task of tokio's, nothing can keep it from coming to its end at once.
+                if self.metrics.num_alive_tasks() > 0 {
+                    self.nudge.set(cx)?;
+                }
                 return Poll::Pending;
             }
             let now = self.shard.here.now.get();
@@ -207,10 +213,9 @@ impl Bridge {
                 self.rounds.had_one(now, found);
             }
             Place::Resting => {
-                // Tokio's tasks have kept the thread all the while.
-                let (_, pause) = self.restless;
-                self.restless = (now + pause, (pause * 2).min(RESTLESS_MAX));
-                self.patience.set(None);
+                // A whole batch of tokio's tasks was ready, and it may not have been the last.
+                self.restless_until = now + RESTLESS;
+                self.nudge.clear();
             }
             // What woke the thread may be tokio's: after one turn it has its round.
             Place::Asleep(_) | Place::Awoken => self.rounds.owe(),
@@ -218,21 +223,7 @@ impl Bridge {
     }
 
     fn may_rest(&self) -> bool {
-        self.shard.here.now.get() >= self.restless.0
-    }
-
-    fn rest(&mut self, cx: &mut Context<'_>) {
-        self.place = Place::Resting;
-        if self.metrics.num_alive_tasks() == 0 {
-            // Nothing can keep tokio from coming to its end at once.
-            return;
-        }
-        self.patience.set(Some(tokio::time::sleep(PATIENCE)));
-        if let Some(patience) = self.patience.as_mut().as_pin_mut()
-            && patience.poll(cx).is_ready()
-        {
-            cx.waker().wake_by_ref();
-        }
+        self.shard.here.now.get() >= self.restless_until
     }
 
     /// Tokio has nothing left to do and is about to sleep.
@@ -240,8 +231,7 @@ impl Bridge {
         if self.place != Place::Resting {
             return;
         }
-        self.patience.set(None);
-        self.restless.1 = RESTLESS_MIN;
+        self.nudge.clear();
         match self.fall_asleep() {
             Ok(true) => self.place = Place::Asleep(self.shard.clock.now()),
             Ok(false) => self.refuse(),

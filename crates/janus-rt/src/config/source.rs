@@ -10,6 +10,8 @@ const FILE_NAME: &str = "janus.toml";
 const PREFIX: &str = "JANUS_";
 /// `JANUS_CONFIG` names the file itself, so it is no key of it.
 const FILE_VARIABLE: &str = "JANUS_CONFIG";
+/// Keys that are on or off: the only ones for which TOML's own `true` and `false` mean something.
+const SWITCHES: &[&str] = &["tap_offloads", "tokio"];
 /// Where the library is that a program built with `dpdk-dlopen` loads; read there.
 const SHIM_VARIABLE: &str = "JANUS_DPDK_SHIM";
 /// First words of variables that other parts of the project read (benches, tests, tools).
@@ -79,12 +81,10 @@ fn walk(table: &toml::Table, prefix: &str, partial: &mut Partial) -> Result<(), 
             let valid: Vec<String> = KEYS.iter().map(|k| k.name.to_owned()).collect();
             return Err(ConfigError::unknown(&full, &valid));
         };
-        let text = scalar(value).ok_or_else(|| {
-            ConfigError::value(
-                &full,
-                "needs a word, a number, `true` or `false`, or a list".into(),
-            )
-        })?;
+        let switch = value.as_bool().filter(|_| SWITCHES.contains(&key.name));
+        let text = switch.map(|on| on.to_string()).or_else(|| scalar(value));
+        let text = text
+            .ok_or_else(|| ConfigError::value(&full, "needs a word, a number or a list".into()))?;
         (key.set)(partial, &text).map_err(|problem| ConfigError::value(&full, problem))?;
     }
     Ok(())
@@ -94,7 +94,6 @@ fn scalar(value: &toml::Value) -> Option<String> {
     match value {
         toml::Value::String(text) => Some(text.clone()),
         toml::Value::Integer(number) => Some(number.to_string()),
-        toml::Value::Boolean(switch) => Some(switch.to_string()),
         toml::Value::Array(items) => items
             .iter()
             .map(scalar)

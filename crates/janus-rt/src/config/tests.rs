@@ -66,6 +66,13 @@ fn switches_are_on_or_off() {
     let offloads = |text| from_text(text).unwrap().resolve().unwrap().tap_offloads;
     assert!(offloads("") && offloads("tap_offloads = \"on\""));
     assert!(!offloads("[tap]\noffloads = \"off\""));
+    // In the file TOML's own words will do.
+    assert!(!offloads("[tap]\noffloads = false"));
+    for text in ["tokio = false", "tokio = \"off\""] {
+        assert_eq!(from_text(text).unwrap().tokio, Some(false), "{text}");
+    }
+    let error = from_text("tokio = 1").unwrap_err().to_string();
+    assert!(error.contains("neither `on` nor `off`"), "{error}");
 }
 
 #[test]
