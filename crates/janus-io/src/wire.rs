@@ -4,12 +4,14 @@
 //! hash of the flow. A receiver that sleeps is rung. Delay, loss and order are not its business: it loses only what
 //! does not fit, and keeps the order of a flow.
 
+mod inlet;
 mod lane;
+pub mod switch;
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use janus_mem::{HEADROOM, Pool, SLOT_SIZE};
 use janus_wire::{Class, Link, MacAddr, classify};
@@ -17,8 +19,8 @@ use rustix::fd::BorrowedFd;
 
 use crate::batch::BURST;
 use crate::counter::Counter;
-use crate::park::Bell;
 use crate::queue::{Backend, Batch, Caps, Queue, check_queues, retire};
+use inlet::{Inlet, Side};
 use lane::{LaneRx, LaneTx};
 
 /// The most queues a side can have.
@@ -105,15 +107,6 @@ pub struct WireCounters {
     pub lost_too_long: Counter,
 }
 
-/// What both ends know of one side.
-struct Side {
-    /// Queues it was opened with; 0 = not open.
-    open: AtomicUsize,
-    /// One for each receiving queue.
-    bells: Vec<Bell>,
-    counters: Vec<Arc<WireCounters>>,
-}
-
 /// One end of the wire, not opened yet.
 pub struct End {
     caps: Caps,
@@ -134,26 +127,11 @@ struct Parts {
 /// Makes a wire and gives its two ends.
 pub fn pair(config: Config) -> io::Result<(End, End)> {
     let [near, far] = config.queues;
-    if config.mtu > MAX_MTU || config.mtu < 68 {
-        let text = format!(
-            "the wire carries packets of 68 to {MAX_MTU} bytes: an MTU of {} cannot be",
-            config.mtu
-        );
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-    }
+    check_mtu(config.mtu)?;
     for queues in config.queues {
         check_queues("an end of the wire", queues, MAX_QUEUES)?;
     }
-    let side = |queues| -> io::Result<Arc<Side>> {
-        Ok(Arc::new(Side {
-            open: AtomicUsize::new(0),
-            bells: (0..queues)
-                .map(|_| Bell::new())
-                .collect::<io::Result<_>>()?,
-            counters: (0..queues).map(|_| Arc::default()).collect(),
-        }))
-    };
-    let sides = [side(near)?, side(far)?];
+    let sides = [Side::new(near)?, Side::new(far)?];
     let parts = |queues: usize| -> Vec<Parts> {
         (0..queues)
             .map(|_| Parts {
@@ -206,6 +184,15 @@ pub fn pair(config: Config) -> io::Result<(End, End)> {
     Ok((end(0, first), end(1, second)))
 }
 
+fn check_mtu(mtu: u16) -> io::Result<()> {
+    if (68..=MAX_MTU).contains(&mtu) {
+        return Ok(());
+    }
+    let text =
+        format!("the wire carries packets of 68 to {MAX_MTU} bytes: an MTU of {mtu} cannot be");
+    Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+}
+
 impl End {
     /// What the device can do, before it is open.
     #[must_use]
@@ -237,14 +224,9 @@ impl Backend for End {
             Box::new(WireQueue {
                 caps: caps.clone(),
                 direction,
-                index,
                 tx,
-                rx,
-                next_rx: 0,
-                post_max: 0,
-                armed: false,
+                inlet: Inlet::new(rx, near.clone(), index),
                 counters: near.counters[index].clone(),
-                near: near.clone(),
                 far: far.clone(),
                 capture: capture.clone(),
                 spread: spread.clone(),
@@ -262,18 +244,10 @@ impl Backend for End {
 struct WireQueue {
     caps: Caps,
     direction: Direction,
-    index: usize,
     /// One for each queue of the far side.
     tx: Vec<LaneTx>,
-    /// One for each queue of the far side.
-    rx: Vec<LaneRx>,
-    /// Where the next burst begins to look: no lane starves another.
-    next_rx: usize,
-    /// Buffers kept posted per lane; 0 until the first call shows the pool.
-    post_max: u32,
-    armed: bool,
+    inlet: Inlet,
     counters: Arc<WireCounters>,
-    near: Arc<Side>,
     far: Arc<Side>,
     capture: Option<Arc<dyn Capture>>,
     spread: Option<Arc<dyn Spread>>,
@@ -287,18 +261,6 @@ impl WireQueue {
             _ if queues == 1 => 0,
             None => spread(frame, self.caps.link, queues),
             Some(choice) => choice.queue(frame, queues).min(queues - 1),
-        }
-    }
-
-    /// No more than a quarter of the depot lies posted, whatever depth was asked for.
-    #[cold]
-    fn first_post(&mut self, pool: &mut Pool) {
-        let lanes = self.rx.len() * self.near.open.load(Ordering::Relaxed).max(1);
-        let share = pool.depot().stats().capacity / (4 * lanes);
-        self.post_max = (share as u32).clamp(4, u32::MAX);
-        for lane in &mut self.rx {
-            lane.post(pool, self.post_max);
-            lane.prime();
         }
     }
 
@@ -337,29 +299,7 @@ impl Queue for WireQueue {
     }
 
     fn rx_burst(&mut self, pool: &mut Pool, out: &mut Batch) {
-        if self.armed {
-            self.armed = false;
-            self.near.bells[self.index].disarm();
-        }
-        if self.post_max == 0 {
-            self.first_post(pool);
-        }
-        let lanes = self.rx.len();
-        for step in 0..lanes {
-            if out.is_full() {
-                self.next_rx = (self.next_rx + step) % lanes;
-                return;
-            }
-            let at = self.next_rx + step;
-            let lane = &mut self.rx[if at < lanes { at } else { at - lanes }];
-            lane.receive(out);
-            lane.post(pool, self.post_max);
-        }
-        self.next_rx = if self.next_rx + 1 < lanes {
-            self.next_rx + 1
-        } else {
-            0
-        };
+        self.inlet.receive(pool, out);
     }
 
     fn tx_burst(&mut self, pool: &mut Pool, frames: &mut Batch, done: &mut Batch) {
@@ -386,13 +326,11 @@ impl Queue for WireQueue {
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.near.bells[self.index].fd())
+        Some(self.inlet.fd())
     }
 
     fn arm(&mut self) -> bool {
-        self.armed = true;
-        self.near.bells[self.index].arm();
-        !self.rx.iter().any(LaneRx::has_frames)
+        self.inlet.arm()
     }
 }
 
