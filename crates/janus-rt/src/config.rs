@@ -29,6 +29,11 @@ const BALANCE_INTERVAL: Duration = Duration::from_millis(100);
 /// Threads for blocking calls, at most. They wait rather than work, so there may be more of them than processors.
 const BLOCKING_THREADS: usize = 256;
 
+/// Four times what fits a slot of the tasks' arena: such a future costs more than its connection.
+const WARN_FUTURE_BYTES: usize = 16 * 1024;
+/// Packets that came meanwhile have filled their ring by then.
+const WARN_BLOCKED: Duration = Duration::from_millis(100);
+
 /// Who polls the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
@@ -92,6 +97,8 @@ pub(crate) struct Partial {
     pub(crate) packet_buffers: Option<u32>,
     pub(crate) backlog: Option<usize>,
     pub(crate) blocking_threads: Option<usize>,
+    pub(crate) warn_future_bytes: Option<usize>,
+    pub(crate) warn_blocked: Option<Duration>,
     pub(crate) drain: Option<Duration>,
     pub(crate) balance: Option<PolicyName>,
     pub(crate) balance_interval: Option<Duration>,
@@ -138,6 +145,8 @@ impl Partial {
             packet_buffers,
             backlog,
             blocking_threads,
+            warn_future_bytes,
+            warn_blocked,
             drain,
             balance,
             balance_interval,
@@ -172,6 +181,8 @@ impl Partial {
             packet_buffers: packet_buffers.or(self.packet_buffers),
             backlog: backlog.or(self.backlog),
             blocking_threads: blocking_threads.or(self.blocking_threads),
+            warn_future_bytes: warn_future_bytes.or(self.warn_future_bytes),
+            warn_blocked: warn_blocked.or(self.warn_blocked),
             drain: drain.or(self.drain),
             balance: balance.or(self.balance),
             balance_interval: balance_interval.or(self.balance_interval),
@@ -252,6 +263,8 @@ impl Partial {
             packet_buffers: self.packet_buffers.unwrap_or(64 * 1024),
             backlog: self.backlog.unwrap_or(1024),
             blocking_threads: self.blocking_threads.unwrap_or(BLOCKING_THREADS),
+            warn_future_bytes: self.warn_future_bytes.unwrap_or(WARN_FUTURE_BYTES),
+            warn_blocked: self.warn_blocked.unwrap_or(WARN_BLOCKED),
             drain: self.drain.unwrap_or(Duration::from_millis(500)),
             balance: self.balance.unwrap_or_default(),
             balance_interval: self.balance_interval.unwrap_or(BALANCE_INTERVAL),
@@ -292,6 +305,10 @@ pub(crate) struct Settings {
     pub(crate) packet_buffers: u32,
     pub(crate) backlog: usize,
     pub(crate) blocking_threads: usize,
+    /// 0: never.
+    pub(crate) warn_future_bytes: usize,
+    /// Zero: never.
+    pub(crate) warn_blocked: Duration,
     pub(crate) drain: Duration,
     pub(crate) balance: PolicyName,
     pub(crate) balance_interval: Duration,

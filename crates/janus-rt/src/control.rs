@@ -13,6 +13,7 @@ mod front;
 #[cfg(test)]
 mod tests;
 pub(crate) mod watch;
+pub(crate) mod watchdog;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -198,6 +199,21 @@ impl Control {
         let woken = state.settle(no_flows);
         drop(state);
         woken.into_iter().for_each(Waker::wake);
+    }
+
+    /// `core` has lost its tasks: it serves nothing any more.
+    pub(crate) fn fell(&self, core: u8) {
+        let state = self.lock();
+        let bound = state
+            .ports
+            .iter()
+            .filter(|(_, entry)| entry.bound.contains(&core));
+        let ports: Vec<u16> = bound.map(|(port, _)| *port).collect();
+        drop(state);
+        for port in ports {
+            self.release(core, port);
+        }
+        self.main_ended(core);
     }
 
     /// `core`'s main returned Pending: in a bind, or waiting for something else.

@@ -16,6 +16,7 @@ mod runtime;
 mod shard;
 mod task;
 pub mod time;
+mod warning;
 
 /// ```no_run
 /// # async fn serve(stream: janus::net::TcpStream, peer: std::net::SocketAddr) {}
@@ -66,9 +67,10 @@ pub use runtime::{
     BackendChoice, BoxError, Builder, CoreReport, Handle, MainResult, Result, Runtime, core_id,
     cores, handle, once, report,
 };
-pub use shard::ForwardCounters;
+pub use shard::{BATCH_CLASSES, ForwardCounters, LoopReport};
 pub use task::blocking::BlockingReport;
 pub use task::{
     AbortHandle, JoinError, JoinHandle, JoinSet, Unconstrained, consume_budget, spawn,
     spawn_blocking, spawn_on, unconstrained, yield_now,
 };
+pub use warning::Warning;

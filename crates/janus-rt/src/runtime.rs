@@ -20,6 +20,7 @@ use crate::control::desk::Desk;
 use crate::shard::here;
 use crate::task::blocking::Blocking;
 use crate::task::{Cores, JoinHandle};
+use crate::warning::{Hook, Warning, Warnings};
 pub use choice::BackendChoice;
 pub(crate) use ending::Ending;
 use launch::Prepared;
@@ -148,6 +149,7 @@ pub struct Builder {
     backend: Option<BackendChoice>,
     tcp: Option<janus_tcp::Config>,
     alone: bool,
+    on_warning: Option<Hook>,
     /// The first thing said that could not be understood.
     wrong: Option<ConfigError>,
 }
@@ -250,6 +252,24 @@ impl Builder {
         self
     }
 
+    /// Warns of tasks whose future takes so many bytes or more (at least 1,024 are looked at); 0: never. See [`Warning`].
+    pub fn warn_future_bytes(mut self, bytes: usize) -> Builder {
+        self.partial.warn_future_bytes = Some(bytes);
+        self
+    }
+
+    /// Warns of a task that has kept its core for so long without an await; zero: never. See [`Warning`].
+    pub fn warn_blocked(mut self, time: Duration) -> Builder {
+        self.partial.warn_blocked = Some(time);
+        self
+    }
+
+    /// Where warnings go, instead of to stderr. Each comes once for each kind of task, on the thread that noticed.
+    pub fn on_warning(mut self, hook: impl Fn(&Warning) + Send + Sync + 'static) -> Builder {
+        self.on_warning = Some(Box::new(hook));
+        self
+    }
+
     /// How long connections may take to end in order when the runtime ends.
     pub fn drain(mut self, time: Duration) -> Builder {
         self.partial.drain = Some(time);
@@ -298,6 +318,7 @@ impl Builder {
         };
         let settings = said.overlay(self.partial).resolve()?;
         let tcp = self.tcp.unwrap_or_default();
-        Prepared::open(settings, self.backend, tcp, clock)
+        let warnings = Arc::new(Warnings::new(self.on_warning));
+        Prepared::open(settings, self.backend, tcp, warnings, clock)
     }
 }

@@ -4,9 +4,11 @@
 
 #[cfg(feature = "tokio")]
 mod elsewhere;
+mod fall;
 pub(crate) mod here;
 mod neighbours;
 mod sampling;
+mod statistics;
 mod traversal;
 mod update;
 mod waiters;
@@ -24,16 +26,28 @@ use janus_tcp::{Instant, Token};
 use crate::clock::Clock;
 use crate::inbox::{Job, Mailbox, Message};
 use crate::task::{self, Executor, prefetch_local};
+pub(crate) use fall::Renew;
 use here::Here;
 pub use neighbours::ForwardCounters;
 use neighbours::Walk;
 pub(crate) use neighbours::{Door, FORWARDS, Neighbours};
 use sampling::Sampling;
+pub(crate) use statistics::LoopStatistics;
+pub use statistics::{BATCH_CLASSES, LoopReport};
 use update::UpdateWork;
 pub(crate) use waiters::Side;
 
 /// Tasks polled in a turn before packets have theirs again.
 const TASK_BUDGET: usize = 256;
+/// Tasks polled before the first look at the clock: most turns have no more.
+const TASKS_FIRST: usize = 8;
+/// If the turn has lasted so long then, the others wait for the next.
+const TURN_LONG: Duration = Duration::from_millis(1);
+/// Tasks polled between two looks after that.
+const TASKS_ROUND: usize = 32;
+/// How long these rounds may take: what comes meanwhile is a few batches. A single task that takes longer cannot be
+/// helped, and is warned of.
+const TASKS_TIME: Duration = Duration::from_micros(200);
 /// Messages from other threads taken in a turn.
 const MESSAGE_BUDGET: usize = 256;
 /// Rounds of sending in a turn: with more to send than this, what arrives comes first.
@@ -52,6 +66,7 @@ pub(crate) struct Shard {
     /// How long connections may take to end in order.
     pub(crate) drain: Duration,
     pub(crate) work: Work,
+    pub(crate) renew: Renew,
 }
 
 /// What the loop keeps for itself between turns.
@@ -168,14 +183,16 @@ impl Shard {
 
     /// After a sleep that began at `before`.
     pub(crate) fn slept_since(&mut self, before: Instant) {
-        let slept = self.clock.now().saturating_since(before);
-        self.work.idle.slept(slept);
+        let after = self.clock.now();
+        self.here.statistics.slept(before, after);
+        self.work.idle.slept(after.saturating_since(before));
     }
 
     /// One pass over everything; answers whether anything moved.
     pub(crate) fn turn(&mut self) -> bool {
         let now = self.clock.now();
         self.here.now.set(now);
+        self.here.statistics.turn(now);
         let arrived = self.receive(now);
         let updating = self.serve_update();
         let messages = self.take_messages();
@@ -185,6 +202,9 @@ impl Shard {
         self.wake_ready();
         let sent = self.send(now);
         let worked = arrived | updating | messages | polled | sent;
+        if worked {
+            self.here.statistics.worked(now);
+        }
         self.sample(now, worked);
         worked
     }
@@ -216,6 +236,7 @@ impl Shard {
             here.desk.ring();
         }
         let arrived = &mut self.work.arrived;
+        here.statistics.took(arrived.len());
         if arrived.is_empty() {
             return false;
         }
@@ -293,7 +314,21 @@ impl Shard {
             return false;
         };
         executor.advance(now);
-        executor.run(TASK_BUDGET) > 0
+        executor.fetch();
+        let mut polled = executor.run(TASKS_FIRST);
+        if polled < TASKS_FIRST || !executor.has_ready() {
+            return polled > 0;
+        }
+        let begun = self.clock.now();
+        let mut late = begun.saturating_since(now) >= TURN_LONG;
+        while !late && polled < TASK_BUDGET && executor.has_ready() {
+            polled += executor.run(TASKS_ROUND.min(TASK_BUDGET - polled));
+            late = self.clock.now().saturating_since(begun) >= TASKS_TIME;
+        }
+        if executor.has_ready() {
+            self.here.statistics.budget_used_up();
+        }
+        true
     }
 
     /// Batch by batch: the memory of all tasks of one is fetched before the first is woken.

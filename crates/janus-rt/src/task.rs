@@ -16,6 +16,7 @@ mod identity;
 mod join;
 mod join_set;
 mod parcel;
+mod pulse;
 mod ready;
 mod spawn_on;
 mod waker;
@@ -37,6 +38,7 @@ pub(crate) use identity::{ShardIdentity, inbox_of};
 pub(crate) use join::TaskRef;
 pub use join::{AbortHandle, JoinError, JoinHandle};
 pub use join_set::JoinSet;
+pub(crate) use pulse::{Beat, Pulse};
 pub(crate) use spawn_on::Cores;
 pub use spawn_on::spawn_on;
 pub(crate) use word::WakeWord;
@@ -64,6 +66,11 @@ pub(crate) fn local_id(waker: &Waker) -> Option<TaskId> {
 #[inline]
 pub(crate) fn wake_local(task: TaskId) {
     context::with(|core| core.wake_task(task));
+}
+
+/// Wakes by a waker that somebody else made. If that panics, it is that waker's affair only.
+pub(crate) fn wake_foreign(waker: Waker) {
+    context::with(|core| core.quietly(|| waker.wake()));
 }
 
 /// Fetches the memory of a task that will be woken soon; any number is allowed.

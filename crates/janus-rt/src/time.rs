@@ -137,7 +137,7 @@ impl Timers {
             if payload & STORED == 0 {
                 wake(payload);
             } else if let Some(waker) = self.unstore(payload) {
-                waker.wake();
+                crate::task::wake_foreign(waker);
             }
         }
         self.fired.replace(fired);

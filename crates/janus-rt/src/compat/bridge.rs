@@ -17,6 +17,7 @@ use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -178,7 +179,10 @@ impl Bridge {
         }
         self.resume();
         loop {
-            let step = self.shard.step();
+            let Ok(step) = catch_unwind(AssertUnwindSafe(|| self.shard.step())) else {
+                // Without its tasks it goes on outside of tokio.
+                return Poll::Ready(self.shard.fall().map_err(io::Error::other));
+            };
             if step == Step::Ended || !self.shard.has_tasks() {
                 return Poll::Ready(Ok(()));
             }

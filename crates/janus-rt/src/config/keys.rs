@@ -133,6 +133,14 @@ pub(super) const KEYS: &[Key] = &[
         set: |p, v| store(&mut p.blocking_threads, at_least_one(v)),
     },
     Key {
+        name: "warn_future_bytes",
+        set: |p, v| store(&mut p.warn_future_bytes, number(v)),
+    },
+    Key {
+        name: "warn_blocked_ms",
+        set: |p, v| store(&mut p.warn_blocked, number(v).map(Duration::from_millis)),
+    },
+    Key {
         name: "balance",
         set: |p, v| store(&mut p.balance, policy(v)),
     },

@@ -13,6 +13,7 @@ use janus_io::park::{Parker, Unparker};
 use super::Control;
 use super::desk::{Desk, PortSets, Wanted};
 use super::watch::Watch;
+use super::watchdog::Watchdog;
 use crate::runtime::Ending;
 
 /// How soon an unanswered call is repeated, at first and at last. Everybody rings who has done a part, so this is for
@@ -33,6 +34,7 @@ pub(crate) struct Conductor {
     /// The update under way is to a ring of the policy.
     pub(crate) planned: bool,
     pub(crate) watch: Option<Watch>,
+    pub(crate) watchdog: Option<Watchdog>,
     pub(crate) rung_for: Phase,
 }
 
@@ -47,9 +49,14 @@ impl Conductor {
                 continue;
             }
             self.look();
+            if let Some(watchdog) = &mut self.watchdog {
+                watchdog.look();
+            }
             let waits = self.is_busy() || self.wants();
             let look = self.watch.as_ref().filter(|_| !waits).map(Watch::wait);
-            let timeout = waits.then_some(patience).into_iter().chain(look).min();
+            let guard = self.watchdog.as_ref().map(Watchdog::wait);
+            let timeout = [waits.then_some(patience), look, guard];
+            let timeout = timeout.into_iter().flatten().min();
             let desk = &self.desk;
             self.parker.park(&[], timeout, || desk.has_news())?;
             patience = (patience * 2).min(PATIENCE_MAX);

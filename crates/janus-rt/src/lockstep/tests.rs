@@ -1,6 +1,8 @@
 //! What is shown on the lockstep world.
 
+mod budget;
 mod collisions;
+mod fall;
 mod rounds;
 mod server;
 mod updates;

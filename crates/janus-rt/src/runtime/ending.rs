@@ -14,6 +14,8 @@ use super::BoxError;
 pub(crate) struct Ending {
     stopping: AtomicBool,
     mains: AtomicUsize,
+    /// Cores that have not fallen.
+    standing: AtomicUsize,
     /// Cores that still have something to send or to hear.
     undrained: AtomicUsize,
     first_error: Mutex<Option<BoxError>>,
@@ -27,6 +29,7 @@ impl Ending {
         Ending {
             stopping: AtomicBool::new(false),
             mains: AtomicUsize::new(bells.len()),
+            standing: AtomicUsize::new(bells.len()),
             undrained: AtomicUsize::new(bells.len()),
             first_error: Mutex::default(),
             bells,
@@ -61,11 +64,27 @@ impl Ending {
 
     /// Something that ends the runtime with an error.
     pub(crate) fn fail(&self, error: BoxError) {
+        self.remember(error);
+        self.stop();
+    }
+
+    /// A core has lost its tasks. The others go on, and the runtime ends with the error when they have; with the last
+    /// core it ends at once.
+    pub(crate) fn fell(&self, main_over: bool, error: BoxError) {
+        self.remember(error);
+        if !main_over {
+            self.main_ended(Ok(()));
+        }
+        if self.standing.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.stop();
+        }
+    }
+
+    fn remember(&self, error: BoxError) {
         self.first_error
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .get_or_insert(error);
-        self.stop();
     }
 
     /// This core has nothing more to say; it goes on only for what its neighbours receive through it.

@@ -27,11 +27,13 @@ use crate::config::{Placement, Settings};
 use crate::control::conductor::Conductor;
 use crate::control::desk::Desk;
 use crate::control::watch::Watch;
+use crate::control::watchdog::Watchdog;
 use crate::control::{Control, Gate};
 use crate::inbox::Mailbox;
 use crate::shard::{Door, FORWARDS};
-use crate::task::Cores;
 use crate::task::blocking::Blocking;
+use crate::task::{Cores, Pulse};
+use crate::warning::Warnings;
 use device::Device;
 use seed::{Common, Seed};
 
@@ -55,6 +57,7 @@ impl Prepared {
         settings: Settings,
         backend: Option<BackendChoice>,
         tcp: janus_tcp::Config,
+        warnings: Arc<Warnings>,
         clock: Clock,
     ) -> Result<Prepared> {
         let growth = Growth::Ahead(Toucher::spawn()?);
@@ -135,6 +138,8 @@ impl Prepared {
             })
             .collect();
 
+        let pulses: Vec<Arc<Pulse>> = bells.iter().map(|_| Arc::default()).collect();
+        let watchdog = Watchdog::new(pulses.clone(), warnings.clone(), settings.warn_blocked);
         let watch = Watch::new(
             settings.balance,
             settings.balance_interval,
@@ -161,6 +166,12 @@ impl Prepared {
             sampled: watch.is_some(),
             #[cfg(feature = "tokio")]
             tokio: settings.tokio,
+            pulses,
+            warnings,
+            large_from: match settings.warn_future_bytes {
+                0 => usize::MAX,
+                bytes => bytes,
+            },
             clock,
         });
         let seeds = parkers
@@ -194,6 +205,7 @@ impl Prepared {
             under_way: None,
             planned: false,
             watch,
+            watchdog,
             rung_for: Phase::Idle,
         };
         Ok(Prepared {

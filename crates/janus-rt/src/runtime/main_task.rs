@@ -67,6 +67,7 @@ impl<F: Future<Output: MainResult>> Future for MainTask<F> {
         // What main held is closed before its end is known: a listener's port, a stream's connection.
         self.main = None;
         here::with(|here| {
+            here.main_over.set(true);
             here.control.main_ended(here.core);
             here.ending.main_ended(result);
         });

@@ -3,7 +3,7 @@
 use janus_mem::DepotStats;
 use janus_tcp::{Counters, MemoryReport};
 
-use crate::shard::{ForwardCounters, here};
+use crate::shard::{ForwardCounters, LoopReport, here};
 use crate::task::blocking::BlockingReport;
 
 /// A look at one core.
@@ -41,6 +41,8 @@ pub struct CoreReport {
     pub tasks_boxed: u64,
     /// Task slots out of use because no waker of an earlier task there could be told from a new one's.
     pub task_slots_retired: u64,
+    /// What the core's loop did.
+    pub turns: LoopReport,
     /// The threads for blocking calls, which all cores of the runtime share.
     pub blocking: BlockingReport,
     /// Messages from other threads that found the core's ring full; none is lost.
@@ -73,6 +75,7 @@ pub fn report() -> Option<CoreReport> {
             tasks_panicked: tasks.panicked,
             tasks_boxed: tasks.boxed,
             task_slots_retired: tasks.retired,
+            turns: here.statistics.report(),
             blocking: here.blocking.report(),
             messages_spilled: here.inbox.counters().spilled,
         }

@@ -15,6 +15,7 @@ use janus_tcp::{ConnId, Error, Instant, Interface, ListenerId, SocketOptions, St
 use janus_wire::{FlowKey, FlowNames, Toeplitz};
 
 use super::neighbours::Neighbours;
+use super::statistics::LoopStatistics;
 use super::waiters::{STORED, Side, Waiters};
 use crate::control::desk::Desk;
 use crate::control::{Control, DYNAMIC_FIRST};
@@ -84,6 +85,11 @@ pub(crate) struct Here {
     pub(crate) in_main: Cell<bool>,
     /// It waited in a bind during this poll.
     pub(crate) main_in_bind: Cell<bool>,
+    /// Its main has ended.
+    pub(crate) main_over: Cell<bool>,
+    /// Its loop has panicked.
+    pub(crate) fallen: Cell<bool>,
+    pub(crate) statistics: LoopStatistics,
 }
 
 thread_local! {
@@ -158,7 +164,7 @@ impl Here {
         }
         let waker = self.waiters.borrow_mut().take(token.0);
         if let Some(waker) = waker {
-            waker.wake();
+            crate::task::wake_foreign(waker);
         }
     }
 

@@ -6,6 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use janus_mem::{Growth, MemError};
@@ -20,14 +21,19 @@ use super::header::{
 };
 use super::identity::ShardIdentity;
 use super::join::{JoinHandle, TaskRef};
+use super::pulse::Pulse;
 use super::ready::ReadyQueue;
 use super::waker;
 use super::wakers::WakerTable;
 use super::word::WakeWord;
 use crate::time::Timers;
+use crate::warning::{Warning, Warnings};
 
 /// How many turns before its poll a task's memory is fetched.
 const AHEAD: usize = 8;
+
+/// Smaller futures are never warned of: for them spawning does not even ask.
+pub(crate) const LARGE_LEAST: usize = 1024;
 
 /// Rounds in which a closing core drops what the drop of others spawned. A drop that always spawns the same again is
 /// left alone then, its last future with it.
@@ -48,6 +54,10 @@ pub(crate) struct Core {
     life: Cell<Life>,
     pub(super) now: Cell<Instant>,
     pub(crate) timers: Timers,
+    pub(super) pulse: Arc<Pulse>,
+    /// Futures of so many bytes are warned of.
+    pub(super) large_from: usize,
+    pub(super) warnings: Option<Arc<Warnings>>,
 }
 
 /// Whether what is spawned will be polled.
@@ -80,11 +90,27 @@ impl Core {
             now: Cell::new(Instant::ZERO),
             timers,
             life: Cell::new(Life::Open),
+            pulse: Arc::default(),
+            large_from: usize::MAX,
+            warnings: None,
         })
+    }
+
+    #[cold]
+    fn warn_large<F>(&self) {
+        if let Some(warnings) = &self.warnings {
+            warnings.tell(&Warning::LargeFuture {
+                task: std::any::type_name::<F>(),
+                bytes: size_of::<F>(),
+            });
+        }
     }
 
     #[inline]
     pub(super) fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
+        if const { size_of::<F>() >= LARGE_LEAST } && size_of::<F>() >= self.large_from {
+            self.warn_large::<F>();
+        }
         if const { header::class_of::<Inline<F>>().is_some() } {
             self.place(Inline::new(future))
         } else {
@@ -208,6 +234,7 @@ impl Core {
         let mut cx = Context::from_waker(&waker);
         self.count(|c| c.polls += 1);
         let pointer = self.arena.pointer(slot);
+        self.pulse.polls(header.vtable());
         coop::refill();
         // SAFETY: the stage is Future, so the slot holds the future its table was made for. RUNNING keeps everybody
         // else from its payload: only `abandon`, `detach` and `take_end` touch one, and they look.
@@ -317,6 +344,7 @@ impl Core {
     /// Drops every task, and what those left that have ended; from now on, also what is spawned.
     pub(super) fn close(&self) {
         self.life.set(Life::Closing);
+        self.pulse.rests();
         // What is dropped may spawn; that goes in the next round.
         for _ in 0..CLOSE_ROUNDS {
             if self.abandon_all() + self.discard_all() == 0 {

@@ -3,17 +3,20 @@
 
 use std::future::Future;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use janus_mem::{Growth, MemError};
 use janus_tcp::Instant;
 
 use crate::inbox::Job;
+use crate::warning::Warnings;
 
 use super::context::Entered;
 use super::coop;
 use super::core::Core;
 use super::identity::ShardIdentity;
 use super::join::{JoinHandle, TaskRef};
+use super::pulse::Pulse;
 use super::word::WakeWord;
 
 /// A task of this core: the granule its slot begins at. Fits the stack's token (30 bits).
@@ -69,6 +72,21 @@ impl Executor {
         })
     }
 
+    /// Shows from now on what it does in `pulse`, and warns of futures of `large_from` bytes and more.
+    pub(crate) fn watched(
+        mut self,
+        pulse: Arc<Pulse>,
+        warnings: Arc<Warnings>,
+        large_from: usize,
+    ) -> Executor {
+        if let Some(core) = Rc::get_mut(&mut self.core) {
+            core.pulse = pulse;
+            core.large_from = large_from;
+            core.warnings = Some(warnings);
+        }
+        self
+    }
+
     /// Makes this the thread's executor until the guard is dropped: `spawn`, `sleep` and wakes find it.
     pub(crate) fn enter(&self) -> Entered {
         Entered::new(Rc::clone(&self.core))
@@ -118,6 +136,7 @@ impl Executor {
     #[inline]
     pub(crate) fn advance(&self, now: Instant) {
         self.core.now.set(now);
+        self.core.pulse.turns();
         self.core
             .timers
             .advance(now, |task| self.core.wake_task(task));
@@ -129,9 +148,14 @@ impl Executor {
         self.core.timers.next()
     }
 
+    /// Fetches the memory of the tasks that are polled first.
+    #[inline]
+    pub(crate) fn fetch(&self) {
+        self.core.prefetch_ready();
+    }
+
     /// Polls at most `budget` ready tasks; gives how many. The executor must be entered.
     pub(crate) fn run(&self, budget: usize) -> usize {
-        self.core.prefetch_ready();
         let mut polled = 0;
         while polled < budget
             && let Some(slot) = self.core.pop_ready()
@@ -139,6 +163,7 @@ impl Executor {
             self.core.poll(slot);
             polled += 1;
         }
+        self.core.pulse.rests();
         coop::lift();
         polled
     }

@@ -2,7 +2,7 @@
 //! With it a 40-byte future fits a 64-byte slot. Only the thread of the executor ever touches a slot, so nothing here
 //! is atomic. When a task is polled, woken or freed is the executor's.
 
-use std::any::Any;
+use std::any::{Any, type_name};
 use std::cell::Cell;
 use std::future::Future;
 use std::mem::{ManuallyDrop, offset_of};
@@ -49,7 +49,7 @@ pub(super) enum Stage {
 }
 
 /// What is known of a future once its type is forgotten.
-pub(super) struct VTable {
+pub(crate) struct VTable {
     /// Polls the future. When it is ready, drops it and puts the output in its place.
     ///
     /// # Safety
@@ -77,6 +77,8 @@ pub(super) struct VTable {
     pub(super) panic: unsafe fn(NonNull<Header>) -> NonNull<PanicPayload>,
     /// Size of its slot.
     pub(super) class: SizeClass,
+    /// The future's type.
+    pub(super) name: fn() -> &'static str,
 }
 
 /// The front of a slot. All zero bytes are a valid, vacant header.
@@ -197,6 +199,8 @@ pub(super) trait Stored: Future {
     /// What `JoinHandle` gives.
     type Result;
     fn unwrap(output: Self::Output) -> Self::Result;
+    /// The type of the future that was spawned.
+    fn name() -> &'static str;
 }
 
 /// A future that lives in its slot.
@@ -234,6 +238,10 @@ impl<F: Future> Stored for Inline<F> {
     fn unwrap(output: F::Output) -> F::Output {
         output
     }
+
+    fn name() -> &'static str {
+        type_name::<F>()
+    }
 }
 
 impl<F: Future> Future for Boxed<F> {
@@ -249,6 +257,10 @@ impl<F: Future> Stored for Boxed<F> {
 
     fn unwrap(output: Box<F::Output>) -> F::Output {
         *output
+    }
+
+    fn name() -> &'static str {
+        type_name::<F>()
     }
 }
 
@@ -286,6 +298,7 @@ impl<S: Stored> Layout<S> {
             // Never used: without a class there is no slot to write to.
             None => SizeClass::B4096,
         },
+        name: S::name,
     };
 
     /// The payload's address. Made from the slot's pointer, never from a `&Header`, which may not reach so far.

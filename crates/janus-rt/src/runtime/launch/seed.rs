@@ -4,6 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::io::Read;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use janus_csb::{Limits, ShardEnd, ShardId};
 use janus_io::Port;
 use janus_io::mpsc::Receiver;
 use janus_io::park::Parker;
-use janus_mem::{Frame, Growth, Pool};
+use janus_mem::{Depot, Frame, Growth, Pool};
 use janus_tcp::{Config, Interface, Secrets, Stack};
 use janus_wire::{FlowNames, Toeplitz};
 
@@ -23,9 +24,10 @@ use crate::control::{Control, DYNAMIC_FIRST};
 use crate::inbox::Mailbox;
 use crate::runtime::{BoxError, Ending, MainResult, MainTask};
 use crate::shard::here::{Here, Owner};
-use crate::shard::{Door, Neighbours, Shard, Work};
+use crate::shard::{Door, LoopStatistics, Neighbours, Renew, Shard, Work};
 use crate::task::blocking::Blocking;
-use crate::task::{Cores, Executor, ShardIdentity};
+use crate::task::{Cores, Executor, Pulse, ShardIdentity};
+use crate::warning::Warnings;
 
 /// Buffers a shard keeps back for what frees memory: acknowledgements, the refill of a receive queue.
 pub(super) const RESERVE: usize = 32;
@@ -52,6 +54,11 @@ pub(super) struct Common {
     /// The cores' loops run inside of tokio.
     #[cfg(feature = "tokio")]
     pub(super) tokio: bool,
+    /// Of each core.
+    pub(super) pulses: Vec<Arc<Pulse>>,
+    pub(super) warnings: Arc<Warnings>,
+    /// Futures of so many bytes are warned of.
+    pub(super) large_from: usize,
     pub(super) clock: Clock,
 }
 
@@ -82,8 +89,12 @@ impl Seed {
         }
         let mut shard = self.grow(main)?;
         let _here = shard.enter();
-        shard.run()?;
-        Ok(())
+        loop {
+            match catch_unwind(AssertUnwindSafe(|| shard.run())) {
+                Ok(ended) => return Ok(ended?),
+                Err(_printed) => shard.fall()?,
+            }
+        }
     }
 
     #[cfg(feature = "tokio")]
@@ -132,6 +143,7 @@ impl Seed {
             stack_pool,
             &common.growth,
         )?;
+        let renew = renew(&common, interface.clone(), pool.depot().clone());
         let here = Rc::new(Here {
             owner: Owner {
                 number: identity.number(),
@@ -160,8 +172,15 @@ impl Seed {
             has_opened: Cell::new(false),
             in_main: Cell::new(false),
             main_in_bind: Cell::new(false),
+            main_over: Cell::new(false),
+            fallen: Cell::new(false),
+            statistics: LoopStatistics::default(),
         });
-        let executor = Executor::new(identity, &common.growth)?;
+        let executor = Executor::new(identity, &common.growth)?.watched(
+            common.pulses[usize::from(core)].clone(),
+            common.warnings.clone(),
+            common.large_from,
+        );
         let shard = Shard {
             work: Work::new(&port, common.sampled)?,
             here,
@@ -171,6 +190,7 @@ impl Seed {
             parker,
             clock: common.clock,
             drain: common.drain,
+            renew,
         };
         shard.here.executor.replace(Some(executor));
         let entered = shard.enter();
@@ -178,6 +198,17 @@ impl Seed {
         drop(entered);
         Ok(shard)
     }
+}
+
+/// How to make an empty stack in place of one that cannot be trusted any more.
+fn renew(common: &Arc<Common>, interface: Interface, depot: Arc<Depot>) -> Renew {
+    let common = common.clone();
+    Box::new(move || {
+        let mut pool = depot.pool();
+        pool.set_reserve(RESERVE);
+        let (tcp, secrets) = (common.tcp.clone(), common.secrets.clone());
+        Stack::new(tcp, interface.clone(), secrets, pool, &common.growth)
+    })
 }
 
 /// Random secrets, or repeatable ones from a seed: the stack's keys, and the key of the hash that chooses the shard.

@@ -1,0 +1,90 @@
+//! Watches that no task keeps a core for long, and names the one that does while it does it: one that never returns would
+//! never be named otherwise. Looks twice in the time that is allowed, seldom while nothing happens anywhere.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::task::{Beat, Pulse};
+use crate::warning::{Warning, Warnings};
+
+/// While no core takes a turn, looks are so much rarer.
+const IDLE: u32 = 20;
+
+/// Of one runtime.
+pub(crate) struct Watchdog {
+    cores: Vec<Core>,
+    warnings: Arc<Warnings>,
+    /// What is too long.
+    limit: Duration,
+    next: Instant,
+}
+
+struct Core {
+    pulse: Arc<Pulse>,
+    last: Beat,
+    /// When that was first seen.
+    since: Instant,
+}
+
+impl Watchdog {
+    /// `None` where no time is too long.
+    pub(crate) fn new(
+        pulses: Vec<Arc<Pulse>>,
+        warnings: Arc<Warnings>,
+        limit: Duration,
+    ) -> Option<Watchdog> {
+        if limit.is_zero() {
+            return None;
+        }
+        let now = Instant::now();
+        let cores = pulses.into_iter().map(|pulse| Core {
+            pulse,
+            last: Beat::default(),
+            since: now,
+        });
+        Some(Watchdog {
+            cores: cores.collect(),
+            warnings,
+            limit,
+            next: now,
+        })
+    }
+
+    /// How long until the next look.
+    pub(crate) fn wait(&self) -> Duration {
+        self.next.saturating_duration_since(Instant::now())
+    }
+
+    /// A look, if it is time for one.
+    pub(crate) fn look(&mut self) {
+        let now = Instant::now();
+        if now >= self.next {
+            let idle = self.look_at(now);
+            self.next = now + self.limit / 2 * if idle { IDLE } else { 1 };
+        }
+    }
+
+    /// Answers whether nothing has happened since the last look, and nothing is being polled.
+    fn look_at(&mut self, now: Instant) -> bool {
+        let mut idle = true;
+        for (number, core) in self.cores.iter_mut().enumerate() {
+            let beat = core.pulse.look();
+            idle &= beat.task.is_none() && beat.turn == core.last.turn;
+            if beat != core.last {
+                (core.last, core.since) = (beat, now);
+                continue;
+            }
+            let time = now.saturating_duration_since(core.since);
+            if let Some(task) = beat.task
+                && time >= self.limit
+            {
+                self.warnings.tell(&Warning::CoreBlocked {
+                    core: number,
+                    task,
+                    time,
+                });
+            }
+        }
+        idle
+    }
+}

@@ -1,0 +1,57 @@
+//! What becomes of a core whose loop panicked, which is an error of ours or of a device, not of a task's (those are
+//! caught one by one). Its tasks and connections are lost: nothing of that state can be trusted. The thread goes on with
+//! an empty stack, so that in the combined placement its queue is polled for the neighbours, and so that peers get
+//! resets instead of silence; its listeners' share of new connections goes to the others. The runtime gives the error at
+//! its end.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use janus_mem::MemError;
+use janus_tcp::Stack;
+
+use super::Shard;
+use crate::runtime::BoxError;
+
+/// Makes a core's stack anew.
+pub(crate) type Renew = Box<dyn Fn() -> Result<Stack, MemError>>;
+
+impl Shard {
+    /// To be called when a turn has panicked, before the next.
+    ///
+    /// # Errors
+    /// When it happens for the second time: then the thread, and the runtime, must end.
+    #[cold]
+    pub(crate) fn fall(&mut self) -> Result<(), BoxError> {
+        let here = &*self.here;
+        let error = format!(
+            "the loop of core {} panicked, and its connections are lost; its message is on stderr",
+            here.core
+        );
+        if here.fallen.replace(true) {
+            return Err(format!("{error} (again)").into());
+        }
+        // Every drop below is of things that may be half changed, and may panic in turn.
+        let executor = here.executor.take();
+        attempt(|| drop(executor));
+        let waiters = here.waiters.take();
+        attempt(|| drop(waiters));
+        let work = &mut self.work;
+        work.arrived.clear();
+        work.leaving.clear();
+        work.done.clear();
+        // Nobody opens a connection here any more, so this one lends no buffer, and what still comes home was lent by the
+        // one before.
+        let stack = here.stack.replace((self.renew)()?);
+        attempt(|| drop(stack));
+        here.control.fell(here.core);
+        here.ending.fell(here.main_over.get(), error.into());
+        Ok(())
+    }
+}
+
+fn attempt(f: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
+        // Its drop might panic too.
+        std::mem::forget(payload);
+    }
+}
