@@ -9,6 +9,7 @@ use janus_mem::{Frame, Pool};
 use crate::batch::BURST;
 use crate::counter::Counter;
 use crate::park::Unparker;
+use crate::policy::Stage;
 use crate::queue::Batch;
 use crate::ring::Producer;
 use crate::steer::{Cause, Route, Steerer};
@@ -26,6 +27,12 @@ pub struct IoCounters {
     pub dropped_malformed: Counter,
     /// Frames of a protocol nobody here speaks.
     pub dropped_unknown: Counter,
+    /// Frames from an address that nobody can have, or for one.
+    pub dropped_martian: Counter,
+    /// Frames from an address that is not let in.
+    pub dropped_denied: Counter,
+    /// SYNs beyond what one network may send.
+    pub dropped_syn_rate: Counter,
     /// Frames for a shard that this core has no ring to.
     pub dropped_no_shard: Counter,
     /// Copies for every shard that found no buffer.
@@ -61,11 +68,13 @@ pub(crate) struct Dispatcher {
     /// By shard; `None` for the one that keeps its own frames.
     lanes: Vec<Option<Lane>>,
     pub(crate) counters: Arc<IoCounters>,
+    stage: Option<Box<Stage>>,
 }
 
 impl Dispatcher {
-    pub(crate) fn new(steerer: Steerer, lanes: Vec<Option<Lane>>) -> Self {
+    pub(crate) fn new(mut steerer: Steerer, lanes: Vec<Option<Lane>>) -> Self {
         Self {
+            stage: steerer.stage.take(),
             steerer,
             lanes,
             counters: Arc::default(),
@@ -79,12 +88,12 @@ impl Dispatcher {
         }
         self.counters.received.add(burst.len() as u64);
         let mut routes = [Route::Every; BURST];
-        self.steerer.route_burst(burst, &mut routes);
+        self.route(burst, &mut routes);
         let kept = mine.len();
         for (frame, route) in burst.pull().zip(routes) {
             match route {
-                Route::Shard(shard) => self.stage(frame, shard, pool, mine),
-                Route::Every => self.stage_every(frame, pool, mine),
+                Route::Shard(shard) => self.put(frame, shard, pool, mine),
+                Route::Every => self.put_every(frame, pool, mine),
                 Route::Drop(cause) => self.refuse(frame, cause, pool),
             }
         }
@@ -92,8 +101,20 @@ impl Dispatcher {
         self.counters.delivered.add(delivered);
     }
 
+    /// Decides where each frame goes; before that, whether it is let in.
     #[inline]
-    fn stage(&mut self, frame: Frame, shard: ShardId, pool: &mut Pool, mine: &mut Vec<Frame>) {
+    fn route(&mut self, burst: &mut Batch, routes: &mut [Route; BURST]) {
+        if let Some(stage) = &mut self.stage {
+            stage.refresh();
+            if !stage.is_open() {
+                return route_watched(&self.steerer, stage, burst, routes);
+            }
+        }
+        self.steerer.route_burst(burst, routes);
+    }
+
+    #[inline]
+    fn put(&mut self, frame: Frame, shard: ShardId, pool: &mut Pool, mine: &mut Vec<Frame>) {
         match self.lanes.get_mut(shard.index()) {
             Some(Some(lane)) => {
                 let refused = lane.staged.push(frame);
@@ -111,7 +132,7 @@ impl Dispatcher {
     }
 
     #[cold]
-    fn stage_every(&mut self, frame: Frame, pool: &mut Pool, mine: &mut Vec<Frame>) {
+    fn put_every(&mut self, frame: Frame, pool: &mut Pool, mine: &mut Vec<Frame>) {
         let last = self.lanes.len().saturating_sub(1);
         for shard in 0..last {
             let Some(buf) = pool.alloc() else {
@@ -120,9 +141,9 @@ impl Dispatcher {
             };
             let mut copy = Frame::new(buf, frame.len);
             copy.data_mut().copy_from_slice(frame.data());
-            self.stage(copy, ShardId(shard as u8), pool, mine);
+            self.put(copy, ShardId(shard as u8), pool, mine);
         }
-        self.stage(frame, ShardId(last as u8), pool, mine);
+        self.put(frame, ShardId(last as u8), pool, mine);
     }
 
     #[cold]
@@ -130,6 +151,9 @@ impl Dispatcher {
         match cause {
             Cause::Malformed => &self.counters.dropped_malformed,
             Cause::Unknown => &self.counters.dropped_unknown,
+            Cause::Martian => &self.counters.dropped_martian,
+            Cause::Denied => &self.counters.dropped_denied,
+            Cause::TooManySyns => &self.counters.dropped_syn_rate,
         }
         .add(1);
         pool.free(frame.buf);
@@ -154,4 +178,15 @@ impl Dispatcher {
         }
         delivered
     }
+}
+
+/// On its own, so that a core without rules runs past no code of theirs.
+#[inline(never)]
+fn route_watched(
+    steerer: &Steerer,
+    stage: &mut Stage,
+    burst: &mut Batch,
+    routes: &mut [Route; BURST],
+) {
+    steerer.route_past(&mut stage.burst(), burst, routes);
 }

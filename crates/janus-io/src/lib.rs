@@ -31,6 +31,8 @@ mod large;
 #[cfg(not(loom))]
 pub mod machine;
 #[cfg(not(loom))]
+pub mod policy;
+#[cfg(not(loom))]
 mod port;
 #[cfg(not(loom))]
 mod queue;

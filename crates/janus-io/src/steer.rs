@@ -9,6 +9,7 @@ use janus_mem::Frame;
 use janus_wire::{Class, FlowNames, Link, Toeplitz, classify};
 
 use crate::batch::BURST;
+use crate::policy::{Gate, Open, Stage};
 use flow::{answered, flow_of};
 
 /// Where a frame goes.
@@ -29,6 +30,12 @@ pub enum Cause {
     Malformed,
     /// A protocol nobody here speaks.
     Unknown,
+    /// From an address that nobody can have, or for one.
+    Martian,
+    /// From an address that is on a list.
+    Denied,
+    /// One SYN too many from its network.
+    TooManySyns,
 }
 
 /// Decides for one core. Each has its own: the hash tables stay in its cache and the balancer's end is for one thread.
@@ -39,6 +46,8 @@ pub struct Steerer {
     link: Link,
     /// Called when a newer steering was adopted: who drives the balancer may wait for that.
     control: Option<Box<dyn Fn() + Send>>,
+    /// Goes to the core with its steerer.
+    pub(crate) stage: Option<Box<Stage>>,
 }
 
 /// What the passes over a burst keep for each frame.
@@ -59,7 +68,15 @@ impl Steerer {
             end,
             link,
             control: None,
+            stage: None,
         }
+    }
+
+    /// Lets in what `stage` lets in, on the core that gets this steerer.
+    #[must_use]
+    pub fn behind(mut self, stage: Stage) -> Self {
+        self.stage = Some(Box::new(stage));
+        self
     }
 
     /// Calls `control` whenever a newer steering was adopted.
@@ -129,6 +146,17 @@ impl Steerer {
     /// the keys up, so that the cache misses of a burst overlap.
     #[inline]
     pub fn route_burst(&self, frames: &mut [Frame], routes: &mut [Route; BURST]) {
+        self.route_past(&mut Open, frames, routes);
+    }
+
+    /// The same for what `gate` lets in.
+    #[inline]
+    pub(crate) fn route_past(
+        &self,
+        gate: &mut impl Gate,
+        frames: &mut [Frame],
+        routes: &mut [Route; BURST],
+    ) {
         assert!(frames.len() <= BURST, "a burst is at most {BURST} frames");
         let count = frames.len();
         let mut scratch = Scratch {
@@ -137,7 +165,7 @@ impl Steerer {
             owners: [ShardId(0); BURST],
         };
         for (i, frame) in frames.iter_mut().enumerate() {
-            match self.key(frame.data()) {
+            match self.key(frame.data(), gate) {
                 Ok((key, port)) => {
                     (scratch.keys[i], scratch.ports[i]) = (key, port);
                     routes[i] = Route::Shard(ShardId(0));
@@ -168,8 +196,12 @@ impl Steerer {
 
     /// Key and local port of the flow a frame belongs to, or where it goes without one.
     #[inline]
-    fn key(&self, bytes: &[u8]) -> Result<(u32, u16), Route> {
-        match classify(bytes, self.link) {
+    fn key(&self, bytes: &[u8], gate: &mut impl Gate) -> Result<(u32, u16), Route> {
+        let class = classify(bytes, self.link);
+        if let Some(cause) = gate.refuses(&class) {
+            return Err(Route::Drop(cause));
+        }
+        match class {
             Class::Tcp4 {
                 src,
                 dst,

@@ -3,6 +3,7 @@
 
 mod error;
 mod keys;
+mod policy;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -15,9 +16,11 @@ use std::time::Duration;
 use janus_io::xdp;
 
 use crate::control::watch::PolicyName;
+use crate::portal::Reach;
 
 pub use error::ConfigError;
 pub(crate) use keys::{Cidr, Via};
+use policy::{PolicyPartial, PolicySettings};
 pub(crate) use source::{from_environment, from_file};
 
 /// Most shards one runtime may have: a [`janus_csb::ShardId`] is one byte and one value is kept free.
@@ -103,6 +106,8 @@ pub(crate) struct Partial {
     pub(crate) balance: Option<PolicyName>,
     pub(crate) balance_interval: Option<Duration>,
     pub(crate) tokio: Option<bool>,
+    pub(crate) policy: PolicyPartial,
+    pub(crate) portal_reach: Option<Reach>,
 }
 
 /// `placement = "…"` before the number of I/O cores is known.
@@ -151,6 +156,8 @@ impl Partial {
             balance,
             balance_interval,
             tokio,
+            policy,
+            portal_reach,
         } = over;
         Partial {
             cores: cores.or(self.cores),
@@ -187,6 +194,8 @@ impl Partial {
             balance: balance.or(self.balance),
             balance_interval: balance_interval.or(self.balance_interval),
             tokio: tokio.or(self.tokio),
+            policy: self.policy.overlay(policy),
+            portal_reach: portal_reach.or(self.portal_reach),
         }
     }
 
@@ -270,6 +279,8 @@ impl Partial {
             balance_interval: self.balance_interval.unwrap_or(BALANCE_INTERVAL),
             #[cfg(feature = "tokio")]
             tokio: self.tokio.unwrap_or(true),
+            policy: self.policy.resolve()?,
+            portal_reach: self.portal_reach.unwrap_or_default(),
             pin: threads <= processors && threads > 1,
         })
     }
@@ -314,6 +325,8 @@ pub(crate) struct Settings {
     pub(crate) balance_interval: Duration,
     #[cfg(feature = "tokio")]
     pub(crate) tokio: bool,
+    pub(crate) policy: PolicySettings,
+    pub(crate) portal_reach: Reach,
     pub(crate) pin: bool,
 }
 

@@ -11,6 +11,7 @@ mod inbox;
 #[cfg(test)]
 mod lockstep;
 pub mod net;
+pub mod policy;
 mod portal;
 mod runtime;
 mod shard;

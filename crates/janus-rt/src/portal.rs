@@ -1,11 +1,15 @@
 //! The portal: how a program without any privilege is reached by the programs beside it. A kernel listener on
 //! 127.0.0.1, on ::1, or on both stands for each bound port; every connection it accepts is opened again, by a second Janus stack on the
-//! client's side, over the in-memory wire into the shards. Both stacks do their whole work; no byte passes beside them.
+//! client's side, over the in-memory wire into the shards. The other way, what a shard opens is opened again by the kernel.
+//! Both stacks do their whole work; no byte passes beside them.
 //! This file holds the doors (the kernel's listeners) and starts the thread; what runs on the thread is in `carrier`.
 
 mod bridge;
 mod carrier;
 mod events;
+mod exits;
+mod outgoing;
+mod reach;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +23,8 @@ use std::thread::JoinHandle;
 pub(crate) use carrier::{BRIDGES_MAX, Inner};
 use carrier::{Carrier, Command};
 use events::{DoorId, Doorbell};
+pub(crate) use exits::answers_all;
+pub(crate) use reach::Reach;
 
 /// Ports below this need a privilege (`ip_unprivileged_port_start`).
 const PRIVILEGED_BELOW: u16 = 1024;

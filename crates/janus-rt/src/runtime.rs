@@ -13,10 +13,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::balance::{Balance, Policy};
+use crate::balance::{self, Balance};
 use crate::clock::Clock;
 use crate::config::{self, Cidr, ConfigError, Partial, Placement, PlacementName};
 use crate::control::desk::Desk;
+use crate::policy::{Entrance, IoCounters, Policy, Rules};
 use crate::shard::here;
 use crate::task::blocking::Blocking;
 use crate::task::{Cores, JoinHandle};
@@ -63,6 +64,7 @@ impl Runtime {
             desk: self.prepared.desk(),
             cores: self.prepared.cores(),
             blocking: self.prepared.blocking(),
+            entrance: self.prepared.entrance(),
         }
     }
 }
@@ -74,6 +76,7 @@ pub struct Handle {
     desk: Arc<Desk>,
     cores: Arc<Cores>,
     blocking: Arc<Blocking>,
+    entrance: Arc<Entrance>,
 }
 
 impl Handle {
@@ -109,6 +112,16 @@ impl Handle {
     pub fn balance(&self) -> Balance {
         Balance::new(self.desk.clone())
     }
+
+    /// What the polling cores let in. What is set there counts from each core's next burst on.
+    pub fn policy(&self) -> Policy {
+        self.entrance.policy.clone()
+    }
+
+    /// What each core that polls a queue has done, and dropped for which cause.
+    pub fn io_counters(&self) -> &[Arc<IoCounters>] {
+        &self.entrance.counters
+    }
 }
 
 /// The handle of the runtime this task runs in; `None` outside of one.
@@ -118,6 +131,7 @@ pub fn handle() -> Option<Handle> {
         desk: here.desk.clone(),
         cores: here.cores.clone(),
         blocking: here.blocking.clone(),
+        entrance: here.entrance.clone(),
     })
 }
 
@@ -270,6 +284,12 @@ impl Builder {
         self
     }
 
+    /// What the polling cores let in, instead of what the keys `policy_…` say.
+    pub fn policy(mut self, rules: Rules) -> Builder {
+        self.partial.policy.given = Some(rules);
+        self
+    }
+
     /// How long connections may take to end in order when the runtime ends.
     pub fn drain(mut self, time: Duration) -> Builder {
         self.partial.drain = Some(time);
@@ -277,7 +297,7 @@ impl Builder {
     }
 
     /// Who says how new connections are shared out among the cores; fixed weights if nobody does.
-    pub fn balance(mut self, policy: Policy) -> Builder {
+    pub fn balance(mut self, policy: balance::Policy) -> Builder {
         self.partial.balance = Some(policy);
         self
     }

@@ -11,6 +11,7 @@ use janus_tcp::ROUTES_MAX;
 
 use crate::control::watch::PolicyName;
 
+use super::policy::{bits, martians, prefixes};
 use super::{BackendName, KernelAddress, Partial, PlacementName};
 
 /// One thing that can be configured.
@@ -151,6 +152,38 @@ pub(super) const KEYS: &[Key] = &[
     Key {
         name: "tokio",
         set: |p, v| store(&mut p.tokio, switch(v)),
+    },
+    Key {
+        name: "portal_reach",
+        set: |p, v| store(&mut p.portal_reach, v.parse()),
+    },
+    Key {
+        name: "policy_martians",
+        set: |p, v| store(&mut p.policy.martians, martians(v)),
+    },
+    Key {
+        name: "policy_allow",
+        set: |p, v| store(&mut p.policy.allow, prefixes(v)),
+    },
+    Key {
+        name: "policy_deny",
+        set: |p, v| store(&mut p.policy.deny, prefixes(v)),
+    },
+    Key {
+        name: "policy_syn_rate",
+        set: |p, v| store(&mut p.policy.syn_rate, number(v)),
+    },
+    Key {
+        name: "policy_syn_burst",
+        set: |p, v| store(&mut p.policy.syn_burst, number(v)),
+    },
+    Key {
+        name: "policy_syn_prefix",
+        set: |p, v| store(&mut p.policy.syn_prefix, bits(v, 32)),
+    },
+    Key {
+        name: "policy_syn_prefix_v6",
+        set: |p, v| store(&mut p.policy.syn_prefix_v6, bits(v, 128)),
     },
     Key {
         name: "drain_ms",

@@ -161,6 +161,54 @@ fn xdp_has_an_interface_ports_and_a_mode() {
 }
 
 #[test]
+fn the_policy_has_lists_and_a_limit() {
+    let text = "[policy]\nallow = \"10.0.0.0/8, 192.0.2.7\"\ndeny = [\"10.1.0.0/16\", \"::/0\"]\nsyn_rate = 1_000\nsyn_prefix = 16";
+    let settings = from_text(text).unwrap().resolve().unwrap();
+    let rules = settings.policy.rules(true, Vec::new());
+    let listed = |list: &[janus_io::policy::Prefix]| {
+        list.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(&rules.allow), ["10.0.0.0/8", "192.0.2.7/32"]);
+    assert_eq!(listed(&rules.deny), ["10.1.0.0/16", "::/0"]);
+    let limit = rules.syn_limit.unwrap();
+    assert_eq!((limit.per_second, limit.burst), (1000, 1000));
+    assert_eq!((limit.prefix_v4, limit.prefix_v6), (16, 56));
+    for wrong in [
+        "policy_allow = \"10.0.0.1/8\"",
+        "policy_deny = \"example\"",
+        "policy_syn_rate = -1",
+        "policy_syn_prefix = 33",
+        "policy_syn_prefix_v6 = 129",
+        "policy_martians = \"maybe\"",
+    ] {
+        assert!(from_text(wrong).is_err(), "{wrong}");
+    }
+    let lonely = from_text("policy_syn_burst = 5").unwrap().resolve();
+    let error = lonely.unwrap_err().to_string();
+    assert!(error.contains("`policy_syn_rate`"), "{error}");
+    // Who leads outside has no martians, unless it is said.
+    let martians = |text: &str, outside| {
+        let settings = from_text(text).unwrap().resolve().unwrap();
+        settings.policy.rules(outside, Vec::new()).drop_martians
+    };
+    assert!(martians("", true) && !martians("", false));
+    assert!(martians("policy_martians = \"drop\"", false));
+    assert!(!martians("policy_martians = \"pass\"", true));
+}
+
+#[test]
+fn the_portal_reaches_as_far_as_said() {
+    use crate::portal::Reach;
+    let reach = |text: &str| from_text(text).unwrap().resolve().unwrap().portal_reach;
+    assert_eq!(reach(""), Reach::Loopback);
+    assert_eq!(reach("[portal]\nreach = \"any\""), Reach::Anywhere);
+    assert!(
+        matches!(reach("portal_reach = \"10.0.0.0/8\""), Reach::Networks(list) if list.len() == 1)
+    );
+    assert!(from_text("portal_reach = \"everywhere\"").is_err());
+}
+
+#[test]
 fn io_cores_belong_to_split() {
     let split = from_text("io_cores = 2").unwrap().resolve().unwrap();
     assert_eq!(split.placement, Placement::Split { io_cores: 2 });

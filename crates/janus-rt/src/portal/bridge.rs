@@ -1,4 +1,4 @@
-//! One accepted kernel connection and the Janus connection that carries it: bytes, half closes, resets and
+//! One kernel connection and the Janus connection that carries it, or that it carries: bytes, half closes, resets and
 //! back-pressure, each way. Bounded: at most one piece of [`PIECE`] bytes waits in either direction, everything else
 //! waits in one of the two windows. Who accepts and who sleeps is the carrier's business.
 
@@ -68,7 +68,7 @@ enum Flow {
 }
 
 impl Bridge {
-    /// Pairs an accepted kernel connection with an inner one that is being opened.
+    /// Pairs a kernel connection that stands with an inner one that does, or is being opened.
     pub(super) fn new(kernel: TcpStream, conn: ConnId, token: Token) -> Bridge {
         Bridge {
             kernel,
@@ -106,7 +106,11 @@ impl Bridge {
         }
         if !self.connected {
             match stack.is_connected(self.conn) {
-                Ok(true) => self.connected = true,
+                Ok(true) => {
+                    self.connected = true;
+                    // Whoever writes gathers already, on one side of the bridge or the other.
+                    let _ = stack.set_nodelay(self.conn, true);
+                }
                 Ok(false) => {
                     stack.wait_read(self.conn, Some(self.token));
                     return Verdict::Wait;

@@ -1,5 +1,5 @@
-//! The portal's thread: it accepts at the doors, opens the inner connections and lets every bridge move its bytes,
-//! then sleeps until the kernel, the wire, a timer or a command wants it. Bytes themselves are the bridge's business.
+//! The portal's thread: it accepts at the doors, opens the inner connections and lets every bridge move its bytes
+//! (what shards open is in `exits`), then sleeps until the kernel, the wire, a timer or a command wants it. Bytes themselves are the bridge's business.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -11,9 +11,13 @@ use std::time::Duration;
 use janus_io::{BURST, Batch, Queue};
 use janus_mem::{Frame, Pool};
 use janus_tcp::{ConnId, Error, Instant, Local, Stack, Token};
+use janus_wire::FlowKey;
 
 use super::bridge::{Bridge, PIECE, Verdict, reset_on_drop};
 use super::events::{Change, DoorId, Doorbell, Epoll, Source};
+use super::exits::Exits;
+use super::outgoing::Opening;
+use super::reach::Reach;
 use crate::clock::Clock;
 
 /// Most kernel connections inside at a time; further ones wait in the kernel's backlog.
@@ -22,6 +26,8 @@ pub(crate) const BRIDGES_MAX: usize = 16 * 1024;
 const ACCEPTS_PER_TURN: usize = 64;
 /// How soon a door is tried again that failed for want of something (file descriptors, as a rule).
 const RETRY: Duration = Duration::from_millis(100);
+/// Turns at the end in which what is on its way is passed on.
+const LAST_TURNS: usize = 1000;
 /// Source ports tried when the client's own still rests in TIME_WAIT inside.
 const OTHER_PORTS: u16 = 64;
 
@@ -38,10 +44,12 @@ pub(crate) struct Inner {
     pub(crate) stack: Stack,
     pub(crate) pool: Pool,
     pub(crate) clock: Clock,
+    /// Whom shards may open connections to.
+    pub(crate) reach: Reach,
 }
 
-struct Door {
-    listener: TcpListener,
+pub(super) struct Door {
+    pub(super) listener: TcpListener,
     /// Somebody may be waiting there.
     ready: bool,
 }
@@ -56,24 +64,43 @@ pub(super) struct Counters {
     pub(super) other_source_port: u64,
     pub(super) accept_failed: u64,
     pub(super) full: u64,
+    /// Connections that shards opened.
+    pub(super) opened: u64,
+    /// Those that the kernel could not open.
+    pub(super) failed_outside: u64,
+    /// Those beyond the portal's reach.
+    pub(super) out_of_reach: u64,
+    /// Those that the shard did not wait for.
+    pub(super) given_up: u64,
+}
+
+/// What has a kernel connection.
+pub(super) enum Passage {
+    /// Bytes move. With the flow, where a shard opened it.
+    Open(Bridge, Option<FlowKey>),
+    /// A shard opens it, and one of its two ends does not stand yet.
+    Opening(Opening),
 }
 
 pub(super) struct Carrier {
-    inner: Inner,
+    pub(super) inner: Inner,
     commands: Receiver<Command>,
     doorbell: Arc<Doorbell>,
     epoll: Epoll,
-    doors: HashMap<DoorId, Door>,
-    bridges: Vec<Option<Bridge>>,
-    free: Vec<u32>,
-    /// Bridges with something to do; a slot stands here at most a few times.
-    work: VecDeque<u32>,
+    pub(super) doors: HashMap<DoorId, Door>,
+    pub(super) passages: Vec<Option<Passage>>,
+    pub(super) free: Vec<u32>,
+    /// Passages with something to do; a slot stands here at most a few times.
+    pub(super) work: VecDeque<u32>,
+    pub(super) exits: Exits,
     arrived: Batch,
-    frames: Vec<Frame>,
+    pub(super) frames: Vec<Frame>,
+    /// Empty; kept so that no call allocates.
+    pub(super) sifted: Vec<Frame>,
     leaving: Batch,
     done: Batch,
     scratch: Box<[u8; PIECE]>,
-    counters: Counters,
+    pub(super) counters: Counters,
     ended: bool,
 }
 
@@ -91,16 +118,18 @@ impl Carrier {
             }
         }
         Ok(Carrier {
+            exits: Exits::new(inner.reach.clone()),
             inner,
             commands,
             doorbell,
             epoll,
             doors: HashMap::new(),
-            bridges: Vec::new(),
+            passages: Vec::new(),
             free: Vec::new(),
             work: VecDeque::new(),
             arrived: Batch::new(),
             frames: Vec::with_capacity(BURST),
+            sifted: Vec::with_capacity(BURST),
             leaving: Batch::new(),
             done: Batch::new(),
             scratch: Box::new([0; PIECE]),
@@ -118,17 +147,26 @@ impl Carrier {
                 return;
             }
         }
+        // The shards are gone; what they said last, a reset above all, is still on the wire.
+        for _ in 0..LAST_TURNS {
+            if !self.turn() {
+                return;
+            }
+        }
     }
 
     /// One pass over everything; answers whether anything moved.
     fn turn(&mut self) -> bool {
         let now = self.inner.clock.now();
         let arrived = self.take_frames(now);
-        while let Some(Token(slot)) = self.inner.stack.pop_ready() {
-            self.work.push_back(slot);
+        while let Some(token) = self.inner.stack.pop_ready() {
+            if !self.admit(token, now) {
+                self.work.push_back(token.0);
+            }
         }
+        self.give_up_overdue(now);
         let accepted = self.open_doors(now);
-        let moved = self.pump_bridges(now);
+        let moved = self.pump_passages(now);
         self.inner.stack.advance(now);
         let sent = self.send_frames(now);
         arrived || accepted || moved || sent
@@ -140,8 +178,9 @@ impl Carrier {
             queue.rx_burst(&mut self.inner.pool, &mut self.arrived);
             any |= !self.arrived.is_empty();
             self.frames.extend(self.arrived.pull());
-            self.inner.stack.input(now, &mut self.frames, &mut Local);
         }
+        self.sift();
+        self.inner.stack.input(now, &mut self.frames, &mut Local);
         any
     }
 
@@ -152,6 +191,9 @@ impl Carrier {
             pool,
             ..
         } = &mut self.inner;
+        let complaints = &mut self.exits.complaints;
+        let fit = complaints.len().min(self.leaving.room());
+        self.leaving.extend(complaints.drain(..fit));
         stack.transmit(now, &mut self.frames, self.leaving.room());
         self.leaving.extend(self.frames.drain(..));
         if self.leaving.is_empty() {
@@ -162,7 +204,7 @@ impl Carrier {
         for frame in self.done.pull() {
             stack.completed(frame);
         }
-        self.leaving.len() < before || stack.wants_transmit()
+        self.leaving.len() < before || stack.wants_transmit() || !complaints.is_empty()
     }
 
     fn open_doors(&mut self, now: Instant) -> bool {
@@ -186,10 +228,27 @@ impl Carrier {
 
     /// Takes one client in at a door; answers whether there may be more.
     fn accept(&mut self, now: Instant, id: DoorId) -> bool {
-        if self.free.is_empty() && self.bridges.len() == BRIDGES_MAX {
+        let Some(slot) = self.free_slot() else {
             self.counters.full += 1;
             return false;
+        };
+        let accepted = self.accept_into(now, id, slot);
+        if self.passages[slot as usize].is_none() {
+            self.free.push(slot);
         }
+        accepted
+    }
+
+    /// A slot for one more passage, empty, for the caller to fill or to give back; `None` when all are in use.
+    pub(super) fn free_slot(&mut self) -> Option<u32> {
+        if self.free.is_empty() && self.passages.len() < BRIDGES_MAX {
+            self.passages.push(None);
+            self.free.push((self.passages.len() - 1) as u32);
+        }
+        self.free.pop()
+    }
+
+    fn accept_into(&mut self, now: Instant, id: DoorId, slot: u32) -> bool {
         let Some(door) = self.doors.get_mut(&id) else {
             return false;
         };
@@ -206,29 +265,22 @@ impl Carrier {
             }
         };
         self.counters.accepted += 1;
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.bridges.push(None);
-            (self.bridges.len() - 1) as u32
-        });
         match self.open_inside(now, client, id.port) {
             Ok(conn) if self.watch(&kernel, slot).is_ok() => {
-                self.bridges[slot as usize] = Some(Bridge::new(kernel, conn, Token(slot)));
+                let bridge = Bridge::new(kernel, conn, Token(slot));
+                self.passages[slot as usize] = Some(Passage::Open(bridge, None));
                 self.work.push_back(slot);
             }
-            Ok(conn) => {
-                self.inner.stack.abort(now, conn);
-                self.free.push(slot);
-            }
+            Ok(conn) => self.inner.stack.abort(now, conn),
             Err(_) => {
                 self.counters.refused_inside += 1;
                 reset_on_drop(&kernel);
-                self.free.push(slot);
             }
         }
         true
     }
 
-    fn watch(&self, kernel: &TcpStream, slot: u32) -> io::Result<()> {
+    pub(super) fn watch(&self, kernel: &TcpStream, slot: u32) -> io::Result<()> {
         kernel.set_nonblocking(true)?;
         // Bytes are passed on as they come; the kernel need not hold them back a second time.
         kernel.set_nodelay(true)?;
@@ -265,16 +317,20 @@ impl Carrier {
         Err(Error::AddrInUse)
     }
 
-    fn pump_bridges(&mut self, now: Instant) -> bool {
+    fn pump_passages(&mut self, now: Instant) -> bool {
         let mut any = false;
         for _ in 0..self.work.len() {
             let Some(slot) = self.work.pop_front() else {
                 break;
             };
-            let Some(bridge) = self.bridges.get_mut(slot as usize).and_then(Option::as_mut) else {
+            let Some(Some(passage)) = self.passages.get_mut(slot as usize) else {
                 continue;
             };
             any = true;
+            let Passage::Open(bridge, flow) = passage else {
+                self.advance_opening(slot, now);
+                continue;
+            };
             match bridge.pump(now, &mut self.inner.stack, &mut self.scratch) {
                 Verdict::Wait => continue,
                 Verdict::Again => {
@@ -284,7 +340,10 @@ impl Carrier {
                 Verdict::Finished => self.counters.finished += 1,
                 Verdict::Broken => self.counters.broken += 1,
             }
-            self.bridges[slot as usize] = None;
+            if let Some(flow) = flow {
+                self.exits.forget(flow);
+            }
+            self.passages[slot as usize] = None;
             self.free.push(slot);
         }
         any
@@ -300,7 +359,7 @@ impl Carrier {
         };
         let Carrier {
             epoll,
-            bridges,
+            passages,
             doors,
             work,
             doorbell,
@@ -324,8 +383,10 @@ impl Carrier {
                 }
                 // Only marked here: no slot changes hands while events of one call are read.
                 Source::Bridge(slot) => {
-                    if let Some(bridge) = bridges.get_mut(slot as usize).and_then(Option::as_mut) {
-                        bridge.changed(readable, writable, broken);
+                    if let Some(Some(passage)) = passages.get_mut(slot as usize) {
+                        if let Passage::Open(bridge, _) = passage {
+                            bridge.changed(readable, writable, broken);
+                        }
                         work.push_back(slot);
                     }
                 }
@@ -339,11 +400,9 @@ impl Carrier {
     }
 
     fn until_deadline(&self) -> Option<Duration> {
-        let timer = self
-            .inner
-            .stack
-            .next_deadline()
-            .map(|at| at.saturating_since(self.inner.clock.now()));
+        let stack = self.inner.stack.next_deadline();
+        let timer = stack.into_iter().chain(self.exits.deadline()).min();
+        let timer = timer.map(|at| at.saturating_since(self.inner.clock.now()));
         // A door that could not be passed has no event of its own.
         let retry = self.doors.values().any(|door| door.ready).then_some(RETRY);
         timer.into_iter().chain(retry).min()

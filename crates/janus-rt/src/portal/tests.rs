@@ -57,6 +57,7 @@ impl Server {
             stack: stack(depot.pool(), 1),
             pool: depot.pool(),
             clock,
+            reach: Reach::Loopback,
         };
         Server {
             stack: stack(depot.pool(), 2),

@@ -16,6 +16,7 @@ use std::thread::{Builder, JoinHandle};
 use janus_csb::policy::level;
 use janus_csb::{Balancer, Phase, Ring, ShardId};
 use janus_io::park::Parker;
+use janus_io::policy::ClockFn;
 use janus_io::steer::Steerer;
 use janus_io::{IoCore, Port, RING_DEPTH, combined, mpsc, split};
 use janus_mem::{Depot, Frame, Growth, Pool, Toucher};
@@ -30,6 +31,7 @@ use crate::control::watch::Watch;
 use crate::control::watchdog::Watchdog;
 use crate::control::{Control, Gate};
 use crate::inbox::Mailbox;
+use crate::policy::{Entrance, Policy};
 use crate::shard::{Door, FORWARDS};
 use crate::task::blocking::Blocking;
 use crate::task::{Cores, Pulse};
@@ -45,6 +47,7 @@ const POINTS: u16 = 32;
 pub(crate) struct Prepared {
     seeds: Vec<Seed>,
     io_cores: Vec<IoCore>,
+    entrance: Arc<Entrance>,
     ending: Arc<Ending>,
     cores: Arc<Cores>,
     blocking: Arc<Blocking>,
@@ -67,6 +70,7 @@ impl Prepared {
             queues,
             interface,
             portal,
+            leads_outside,
         } = device::open(
             &settings,
             backend.unwrap_or_default(),
@@ -86,11 +90,16 @@ impl Prepared {
         let desk = Arc::new(Desk::new(settings.cores, parker.unparker()));
         let toeplitz = Toeplitz::new(&steering_key);
         let names = seed::names(settings.seed)?;
+        let own = interface.addresses.iter().map(|own| own.addr).collect();
+        let rules = settings.policy.rules(leads_outside, own);
+        let policy = Policy::new(rules, seed::rates_secret(settings.seed)?);
+        let nanoseconds: Arc<ClockFn> = Arc::new(move || clock.now().as_nanos());
         let steerers = (0..settings.queues()).map(|_| {
             let end = balancer.io_end();
             let desk = desk.clone();
             Steerer::new(toeplitz.clone(), names, end, interface.link)
                 .telling(Box::new(move || desk.ring()))
+                .behind(policy.stage(settings.queues(), nanoseconds.clone()))
         });
         let steerers = steerers.collect();
         let balancer = Arc::new(Mutex::new(balancer));
@@ -110,7 +119,7 @@ impl Prepared {
         let cores = Arc::new(Cores::new(inboxes.collect()));
         let blocking = Blocking::new(settings.blocking_threads);
         let ending = Arc::new(Ending::new(bells.clone()));
-        let with_portal = portal.is_some();
+        let reach = portal.as_ref().map(|_| settings.portal_reach.clone());
         let control = Arc::new(Control::new(
             settings.cores,
             Box::new(Gate {
@@ -147,16 +156,23 @@ impl Prepared {
             clock,
         );
         let polling = io_cores.iter().map(IoCore::unparker);
+        let counters = io_cores.iter().map(IoCore::counters);
+        let counters = counters.chain(ports.iter().filter_map(Port::counters));
+        let entrance = Arc::new(Entrance {
+            counters: counters.cloned().collect(),
+            policy,
+        });
         let common = Arc::new(Common {
             tcp: seed::tcp_config(tcp, &settings),
             interface,
-            portal: with_portal,
+            portal: reach,
             secrets,
             toeplitz: Arc::new(toeplitz),
             names,
             growth,
             control: control.clone(),
             desk: desk.clone(),
+            entrance: entrance.clone(),
             ending: ending.clone(),
             cores: cores.clone(),
             blocking: blocking.clone(),
@@ -211,6 +227,7 @@ impl Prepared {
         Ok(Prepared {
             seeds,
             io_cores,
+            entrance,
             ending,
             cores,
             blocking,
@@ -229,6 +246,10 @@ impl Prepared {
 
     pub(super) fn ending(&self) -> Arc<Ending> {
         self.ending.clone()
+    }
+
+    pub(super) fn entrance(&self) -> Arc<Entrance> {
+        self.entrance.clone()
     }
 
     pub(super) fn desk(&self) -> Arc<Desk> {
@@ -256,6 +277,7 @@ impl Prepared {
             blocking,
             mut conductor,
             settings,
+            entrance: _,
         } = self;
         let stop = Arc::new(AtomicBool::new(false));
         let pins = pin::plan(&settings, io_cores.len());

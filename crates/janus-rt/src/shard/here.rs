@@ -20,7 +20,8 @@ use super::waiters::{STORED, Side, Waiters};
 use crate::control::desk::Desk;
 use crate::control::{Control, DYNAMIC_FIRST};
 use crate::inbox::{self, Inbox};
-use crate::portal::offered_port;
+use crate::policy::Entrance;
+use crate::portal::{Reach, offered_port};
 use crate::runtime::Ending;
 use crate::task::blocking::Blocking;
 use crate::task::{Cores, Executor};
@@ -63,10 +64,11 @@ pub(crate) struct Here {
     pub(crate) toeplitz: Arc<Toeplitz>,
     pub(crate) names: FlowNames,
     pub(crate) interface: Interface,
-    /// The device is the portal.
-    pub(crate) portal: bool,
+    /// The device is the portal, which opens connections so far.
+    pub(crate) portal: Option<Reach>,
     pub(crate) control: Arc<Control>,
     pub(crate) desk: Arc<Desk>,
+    pub(crate) entrance: Arc<Entrance>,
     pub(crate) ending: Arc<Ending>,
     pub(crate) backlog: usize,
     pub(crate) now: Cell<Instant>,
@@ -195,7 +197,7 @@ impl Here {
         remote: SocketAddr,
         options: &SocketOptions,
     ) -> Result<ConnId, Error> {
-        self.begins_to_open();
+        self.begins_to_open(remote.ip())?;
         let ports = std::iter::repeat_with(|| self.next_source_port()).take(SOURCE_TRIES.into());
         self.on_stack(|stack, now| {
             stack.connect_from(now, address, remote, options, ports, |flow| self.owns(flow))
@@ -210,7 +212,7 @@ impl Here {
         remote: SocketAddr,
         options: &SocketOptions,
     ) -> Result<ConnId, Error> {
-        self.begins_to_open();
+        self.begins_to_open(remote.ip())?;
         let port = [local.port()];
         self.on_stack(|stack, now| {
             stack.connect_from(now, local.ip(), remote, options, port, |flow| {
@@ -219,15 +221,20 @@ impl Here {
         })
     }
 
-    fn begins_to_open(&self) {
+    fn begins_to_open(&self, remote: IpAddr) -> Result<(), Error> {
+        let reach = self.portal.as_ref();
+        if reach.is_some_and(|reach| !reach.admits(remote)) {
+            return Err(Error::NetworkUnreachable);
+        }
         if !self.has_opened.replace(true) {
             self.opens();
         }
+        Ok(())
     }
 
     /// Where a client outside finds the listener on `local`.
     pub(crate) fn reachable_at(&self, local: SocketAddr) -> SocketAddr {
-        let port = if self.portal {
+        let port = if self.portal.is_some() {
             offered_port(local.port())
         } else {
             local.port()

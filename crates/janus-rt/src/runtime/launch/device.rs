@@ -38,6 +38,8 @@ pub(super) struct Device {
     pub(super) queues: Vec<Box<dyn Queue>>,
     pub(super) interface: Interface,
     pub(super) portal: Option<Portal>,
+    /// Strangers' packets come in here.
+    pub(super) leads_outside: bool,
 }
 
 pub(super) fn open(
@@ -76,7 +78,14 @@ pub(super) fn open(
             let ports = &settings.xdp_ports;
             open_outside(settings, xdp(settings, interface, ports, depot))
         }
-        (BackendChoice::Custom(backend), _) => open_outside(settings, backend),
+        (BackendChoice::Custom(backend), _) => {
+            let device = open_outside(settings, backend)?;
+            // Only the program knows; what it brings may be a wire in memory.
+            Ok(Device {
+                leads_outside: false,
+                ..device
+            })
+        }
     }
 }
 
@@ -103,6 +112,7 @@ fn open_outside(settings: &Settings, backend: Box<dyn Backend>) -> Result<Device
         queues,
         interface,
         portal: None,
+        leads_outside: true,
     })
 }
 
@@ -203,14 +213,14 @@ fn open_portal(
         ..Interface::ip(mtu)
     };
     let bridges = portal::BRIDGES_MAX as u32;
-    let tcp = Config {
+    let mut tcp = Config {
         max_connections: bridges,
         max_hot: bridges,
-        max_half_open: 1,
         max_time_wait: bridges,
         time_wait: PORTAL_TIME_WAIT,
         ..Config::default()
     };
+    portal::answers_all(&mut tcp, bridges);
     // Another seed than the server's: the two stacks know nothing of each other.
     let (secrets, _) = super::seed::secrets(settings.seed.map(|seed| !seed))?;
     let stack = Stack::new(tcp, interface.clone(), secrets, depot.pool(), growth)?;
@@ -219,11 +229,13 @@ fn open_portal(
         stack,
         pool: depot.pool(),
         clock,
+        reach: settings.portal_reach.clone(),
     };
     Ok(Device {
         queues: open_queues(settings, Box::new(near))?,
         interface,
         portal: Some(Portal::start(inner)?),
+        leads_outside: false,
     })
 }
 

@@ -22,6 +22,8 @@ use crate::config::Settings;
 use crate::control::desk::Desk;
 use crate::control::{Control, DYNAMIC_FIRST};
 use crate::inbox::Mailbox;
+use crate::policy::Entrance;
+use crate::portal::Reach;
 use crate::runtime::{BoxError, Ending, MainResult, MainTask};
 use crate::shard::here::{Here, Owner};
 use crate::shard::{Door, LoopStatistics, Neighbours, Renew, Shard, Work};
@@ -36,13 +38,14 @@ pub(super) const RESERVE: usize = 32;
 pub(super) struct Common {
     pub(super) tcp: Config,
     pub(super) interface: Interface,
-    pub(super) portal: bool,
+    pub(super) portal: Option<Reach>,
     pub(super) secrets: Secrets,
     pub(super) toeplitz: Arc<Toeplitz>,
     pub(super) names: FlowNames,
     pub(super) growth: Growth,
     pub(super) control: Arc<Control>,
     pub(super) desk: Arc<Desk>,
+    pub(super) entrance: Arc<Entrance>,
     pub(super) ending: Arc<Ending>,
     pub(super) cores: Arc<Cores>,
     pub(super) blocking: Arc<Blocking>,
@@ -156,9 +159,10 @@ impl Seed {
             toeplitz: common.toeplitz.clone(),
             names: common.names,
             interface,
-            portal: common.portal,
+            portal: common.portal.clone(),
             control: common.control.clone(),
             desk: common.desk.clone(),
+            entrance: common.entrance.clone(),
             ending: common.ending.clone(),
             backlog: common.backlog,
             now: Cell::new(common.clock.now()),
@@ -239,6 +243,14 @@ pub(super) fn names(seed: Option<u64>) -> Result<FlowNames, BoxError> {
         return Ok(FlowNames::new([seed, !seed]));
     }
     Ok(FlowNames::new([drawn()?, drawn()?]))
+}
+
+/// The secret of the table of SYN rates.
+pub(super) fn rates_secret(seed: Option<u64>) -> Result<[u64; 2], BoxError> {
+    match seed {
+        Some(seed) => Ok([!seed, seed]),
+        None => Ok([drawn()?, drawn()?]),
+    }
 }
 
 /// Bounds of the balancer's updates. Strangers have a say in the keys, so the filter's seed is not to be guessed.

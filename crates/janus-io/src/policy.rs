@@ -1,0 +1,282 @@
+//! What an I/O core lets in: the stage between a received burst and the steering. Sources that cannot be (martians),
+//! that are on a list, or that open connections too fast are dropped here, each for a counted cause, before they cost a
+//! place in a ring. It looks at the class of a frame, which the steering needs anyway; where no rule is set it is not in the
+//! code that runs. Never here: what TCP thinks of a segment.
+
+mod martian;
+mod prefix;
+mod syn_rate;
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use janus_wire::tcp::Flags;
+use janus_wire::{Class, TableHash};
+
+use crate::steer::Cause;
+use martian::Sieve;
+use prefix::Lists;
+pub use prefix::{LIST_MAX, Prefix};
+pub use syn_rate::SynLimit;
+use syn_rate::{SYN_SETS, SynRates};
+
+/// Nanoseconds since whatever a clock calls its beginning; it never goes back.
+pub type ClockFn = dyn Fn() -> u64 + Send + Sync;
+
+/// What is let in. The default lets everything in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// Drop what claims to come from an address that nobody on this side can have: loopback, groups, `0.0.0.0/8`, reserved
+    /// ones, [`own`](Self::own); and what is for an address that no packet can be for. For devices that lead outside.
+    pub drop_martians: bool,
+    /// Our own addresses, from which nothing comes in.
+    pub own: Vec<IpAddr>,
+    /// Sources that are let in. Of all prefixes in both lists the longest that holds a source decides; a source that none
+    /// holds is let in, unless there is only this list.
+    pub allow: Vec<Prefix>,
+    /// Sources that are not.
+    pub deny: Vec<Prefix>,
+    /// How fast connections may be opened from one network.
+    pub syn_limit: Option<SynLimit>,
+}
+
+impl Rules {
+    fn is_empty(&self) -> bool {
+        !self.drop_martians
+            && self.allow.is_empty()
+            && self.deny.is_empty()
+            && self.syn_limit.is_none()
+    }
+}
+
+/// The rules of a runtime. Clones are the same; what is set through one counts for all cores from their next burst on.
+#[derive(Clone)]
+pub struct Policy {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    /// Grows with each change.
+    version: AtomicU64,
+    compiled: Mutex<Arc<Compiled>>,
+    /// Of the table of SYN rates.
+    hash: TableHash,
+}
+
+impl Policy {
+    /// Rules under a secret: who does not know it cannot make networks share a counter.
+    #[must_use]
+    pub fn new(rules: Rules, secret: [u64; 2]) -> Policy {
+        let [k0, k1] = secret;
+        Policy {
+            shared: Arc::new(Shared {
+                version: AtomicU64::new(1),
+                compiled: Mutex::new(Arc::new(Compiled::new(rules))),
+                hash: TableHash::new(k0, k1),
+            }),
+        }
+    }
+
+    /// Other rules from now on. The rates measured so far are kept while the limit stays as it is.
+    pub fn set(&self, rules: Rules) {
+        let compiled = Arc::new(Compiled::new(rules));
+        *lock(&self.shared.compiled) = compiled;
+        self.shared.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// The rules that count now.
+    #[must_use]
+    pub fn rules(&self) -> Rules {
+        lock(&self.shared.compiled).rules.clone()
+    }
+
+    /// The stage of one core of `cores`, over which a device spreads what comes in: each measures SYNs for itself, by its
+    /// share of the limit.
+    #[must_use]
+    pub fn stage(&self, cores: usize, clock: Arc<ClockFn>) -> Stage {
+        let mut stage = Stage {
+            shared: self.shared.clone(),
+            version: 0,
+            compiled: Arc::default(),
+            open: true,
+            rates: None,
+            cores,
+            clock,
+        };
+        stage.refresh();
+        stage
+    }
+}
+
+fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Only a pointer is ever replaced under the lock.
+    what.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Rules as they are asked.
+#[derive(Default)]
+struct Compiled {
+    rules: Rules,
+    sieve: Option<Sieve>,
+    lists: Option<Lists>,
+}
+
+impl Compiled {
+    fn new(rules: Rules) -> Compiled {
+        Compiled {
+            sieve: rules.drop_martians.then(|| Sieve::new(&rules.own)),
+            lists: Lists::new(&rules.allow, &rules.deny),
+            rules,
+        }
+    }
+}
+
+/// The rules on one core.
+pub struct Stage {
+    shared: Arc<Shared>,
+    version: u64,
+    compiled: Arc<Compiled>,
+    /// No rule is set.
+    open: bool,
+    rates: Option<SynRates>,
+    cores: usize,
+    clock: Arc<ClockFn>,
+}
+
+impl Stage {
+    /// Between bursts: adopts other rules if there are any.
+    #[inline]
+    pub fn refresh(&mut self) {
+        if self.shared.version.load(Ordering::Relaxed) != self.version {
+            self.adopt();
+        }
+    }
+
+    #[cold]
+    fn adopt(&mut self) {
+        // Read before the rules: newer ones that are taken with an old number are taken once more.
+        self.version = self.shared.version.load(Ordering::Acquire);
+        self.compiled = lock(&self.shared.compiled).clone();
+        let rules = &self.compiled.rules;
+        self.open = rules.is_empty();
+        let limit = rules.syn_limit.map(|limit| limit.share_of(self.cores));
+        if self.rates.as_ref().map(SynRates::limit) != limit.as_ref() {
+            self.rates = limit.map(|limit| SynRates::new(limit, SYN_SETS, self.shared.hash));
+        }
+    }
+
+    /// Whether everything is let in.
+    #[inline]
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.open
+    }
+
+    /// A stage for the frames of one burst, which came at the same time.
+    #[inline]
+    pub(crate) fn burst(&mut self) -> Watched<'_> {
+        Watched {
+            compiled: &self.compiled,
+            rates: self.rates.as_mut(),
+            clock: &*self.clock,
+            now: None,
+        }
+    }
+}
+
+/// What is asked about each frame of a burst.
+pub(crate) trait Gate {
+    /// Why a frame of this class is dropped.
+    fn refuses(&mut self, class: &Class) -> Option<Cause>;
+}
+
+/// Lets everything in, at no cost.
+pub(crate) struct Open;
+
+impl Gate for Open {
+    #[inline(always)]
+    fn refuses(&mut self, _: &Class) -> Option<Cause> {
+        None
+    }
+}
+
+/// The rules for one burst.
+pub(crate) struct Watched<'a> {
+    compiled: &'a Compiled,
+    rates: Option<&'a mut SynRates>,
+    clock: &'a ClockFn,
+    /// Read when the first SYN of the burst needs it.
+    now: Option<u64>,
+}
+
+/// What kind of traffic a packet is: may it be for a group?
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// TCP: both ends are single hosts.
+    Single,
+    /// What may be for a group or a broadcast.
+    Any,
+}
+
+impl Gate for Watched<'_> {
+    #[inline]
+    fn refuses(&mut self, class: &Class) -> Option<Cause> {
+        let opens = |flags: &Flags| flags.0 & (Flags::SYN.0 | Flags::ACK.0) == Flags::SYN.0;
+        match class {
+            Class::Tcp4 {
+                src, dst, flags, ..
+            } => {
+                let (from, to) = ((*src).into(), (*dst).into());
+                let refused = self.address(from, to, Reach::Single);
+                refused.or_else(|| self.rate(from, opens(flags)))
+            }
+            Class::Tcp6 {
+                src, dst, flags, ..
+            } => {
+                let (from, to) = ((*src).into(), (*dst).into());
+                let refused = self.address(from, to, Reach::Single);
+                refused.or_else(|| self.rate(from, opens(flags)))
+            }
+            // Neighbours must be able to find us, whatever the lists say of them; the stack looks closely at what they send.
+            Class::Icmp6 {
+                neighbour: true, ..
+            } => None,
+            Class::Icmp4 { src, dst, .. } | Class::Fragment4 { src, dst, .. } => {
+                self.address((*src).into(), (*dst).into(), Reach::Any)
+            }
+            Class::Icmp6 { src, dst, .. } | Class::Fragment6 { src, dst, .. } => {
+                self.address((*src).into(), (*dst).into(), Reach::Any)
+            }
+            Class::Arp | Class::Other | Class::Malformed(_) => None,
+        }
+    }
+}
+
+impl Watched<'_> {
+    #[inline]
+    fn address(&self, src: IpAddr, dst: IpAddr, reach: Reach) -> Option<Cause> {
+        let sieve = self.compiled.sieve.as_ref();
+        if sieve.is_some_and(|sieve| sieve.is_martian(src, dst, reach)) {
+            return Some(Cause::Martian);
+        }
+        let lists = self.compiled.lists.as_ref();
+        lists
+            .is_some_and(|lists| !lists.lets_in(src))
+            .then_some(Cause::Denied)
+    }
+
+    #[inline]
+    fn rate(&mut self, src: IpAddr, opens: bool) -> Option<Cause> {
+        match &mut self.rates {
+            Some(rates) if opens => {
+                let now = *self.now.get_or_insert_with(self.clock);
+                (!rates.admits(src, now)).then_some(Cause::TooManySyns)
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

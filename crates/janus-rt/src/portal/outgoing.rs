@@ -1,0 +1,281 @@
+//! A connection that a shard opens, from its SYN to the moment when bytes can move. The SYN is held back until the
+//! kernel's connection stands; only then the inner stack sees it, so the shard's `connect` succeeds when the kernel's has,
+//! and what the kernel says instead reaches the shard as the ICMP message that a router would have sent. Who keeps the table of
+//! these is the carrier.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+
+use janus_mem::{Frame, Pool};
+use janus_wire::tcp::Flags;
+use janus_wire::{
+    Class, FlowKey, FlowKeyV4, FlowKeyV6, Link, classify, icmpv4, icmpv6, ipv4, ipv6, proto,
+};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+
+/// What a frame from a shard may have to do with an opening.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sign {
+    /// A SYN that opens.
+    Opens,
+    /// The shard has given up.
+    Resets,
+}
+
+/// The sign in a frame, and the flow as the inner stack names it; most frames have none.
+#[inline]
+pub(super) fn sign(frame: &[u8]) -> Option<(FlowKey, Sign)> {
+    let (flow, flags): (FlowKey, Flags) = match classify(frame, Link::Ip) {
+        Class::Tcp4 {
+            src,
+            dst,
+            sport,
+            dport,
+            flags,
+            ..
+        } => {
+            let flow = FlowKeyV4 {
+                peer: src,
+                local: dst,
+                peer_port: sport,
+                local_port: dport,
+            };
+            (flow.into(), flags)
+        }
+        Class::Tcp6 {
+            src,
+            dst,
+            sport,
+            dport,
+            flags,
+            ..
+        } => {
+            let flow = FlowKeyV6 {
+                peer: src,
+                local: dst,
+                peer_port: sport,
+                local_port: dport,
+            };
+            (FlowKey::V6(flow), flags)
+        }
+        _ => return None,
+    };
+    if flags.contains(Flags::RST) {
+        return Some((flow, Sign::Resets));
+    }
+    let opens = flags.contains(Flags::SYN) && !flags.contains(Flags::ACK);
+    opens.then_some((flow, Sign::Opens))
+}
+
+/// Why a connection could not be opened, as far as it is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    Refused,
+    NoHost,
+    NoNetwork,
+    /// Not told: the shard asks again, or gives up by its own clock.
+    Silence,
+}
+
+impl Why {
+    pub(super) fn of(errno: Option<Errno>) -> Why {
+        match errno {
+            Some(Errno::CONNREFUSED | Errno::CONNRESET) => Why::Refused,
+            Some(
+                Errno::NETUNREACH
+                | Errno::NETDOWN
+                | Errno::ADDRNOTAVAIL
+                | Errno::AFNOSUPPORT
+                | Errno::ACCESS
+                | Errno::PERM
+                | Errno::INVAL,
+            ) => Why::NoNetwork,
+            // Nobody answered, or something is short here that may be there with the next SYN.
+            Some(
+                Errno::TIMEDOUT
+                | Errno::MFILE
+                | Errno::NFILE
+                | Errno::NOBUFS
+                | Errno::NOMEM
+                | Errno::AGAIN,
+            ) => Why::Silence,
+            _ => Why::NoHost,
+        }
+    }
+}
+
+/// How far an opening is.
+pub(super) enum Progress {
+    /// The kernel still tries.
+    Waits,
+    /// The kernel's connection stands: the SYN goes on.
+    Stands(Frame),
+    /// It never will.
+    Failed(Frame, Why),
+}
+
+/// A connection that a shard opens.
+pub(super) struct Opening {
+    pub(super) kernel: TcpStream,
+    pub(super) flow: FlowKey,
+    /// The last SYN, until the inner stack has it.
+    syn: Option<Frame>,
+}
+
+impl Opening {
+    pub(super) fn new(kernel: TcpStream, flow: FlowKey, syn: Frame) -> Opening {
+        Opening {
+            kernel,
+            flow,
+            syn: Some(syn),
+        }
+    }
+
+    /// The inner stack has the SYN.
+    pub(super) fn is_answered(&self) -> bool {
+        self.syn.is_none()
+    }
+
+    /// Another SYN of the same flow. It counts in place of the one before, which may be that of an attempt given up; gives
+    /// back the frame that is not needed, or, once the inner stack answers, the new one.
+    pub(super) fn hold(&mut self, syn: Frame) -> Frame {
+        match &mut self.syn {
+            Some(held) => std::mem::replace(held, syn),
+            None => syn,
+        }
+    }
+
+    pub(super) fn into_syn(self) -> Option<Frame> {
+        self.syn
+    }
+
+    /// Asks the kernel.
+    pub(super) fn look(&mut self) -> Progress {
+        let outcome = match self.kernel.take_error() {
+            Ok(None) => rustix::net::getpeername(&self.kernel).map(drop),
+            Ok(Some(error)) | Err(error) => {
+                Err(Errno::from_io_error(&error).unwrap_or(Errno::HOSTUNREACH))
+            }
+        };
+        if outcome == Err(Errno::NOTCONN) {
+            return Progress::Waits;
+        }
+        let Some(syn) = self.syn.take() else {
+            return Progress::Waits;
+        };
+        match outcome {
+            // Where nobody listens, the kernel's port can have been the target itself: that is nobody all the same.
+            Ok(()) if meets_itself(&self.kernel) => Progress::Failed(syn, Why::Refused),
+            Ok(()) => Progress::Stands(syn),
+            Err(errno) => Progress::Failed(syn, Why::of(Some(errno))),
+        }
+    }
+}
+
+fn meets_itself(kernel: &TcpStream) -> bool {
+    matches!((kernel.local_addr(), kernel.peer_addr()), (Ok(here), Ok(there)) if here == there)
+}
+
+/// Begins a connection of the kernel's to `to`. On this machine it comes from the shard's own address and port, so that the
+/// server knows its client by the name that the client has; where the kernel has that port in use, from another: then the second
+/// value is true.
+pub(super) fn connect(from: SocketAddr, to: SocketAddr) -> Result<(TcpStream, bool), Errno> {
+    if to.ip().is_loopback() && from.port() != to.port() {
+        if let Ok(kernel) = connect_from(Some(from), to) {
+            return Ok((kernel, false));
+        }
+        return Ok((connect_from(None, to)?, true));
+    }
+    Ok((connect_from(None, to)?, false))
+}
+
+fn connect_from(from: Option<SocketAddr>, to: SocketAddr) -> Result<TcpStream, Errno> {
+    let family = match to {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    if let Some(from) = from {
+        // The port may rest in TIME-WAIT towards somebody else.
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        rustix::net::bind(&socket, &from)?;
+    }
+    match rustix::net::connect(&socket, &to) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(TcpStream::from(socket)),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// The ICMP message that says why `syn` leads nowhere; `None` when nothing is said, or no buffer is there for it.
+pub(super) fn complaint(syn: &[u8], why: Why, pool: &mut Pool) -> Option<Frame> {
+    if why == Why::Silence {
+        return None;
+    }
+    let mut frame = Frame::new(pool.alloc()?, 0);
+    let at = usize::from(frame.buf.off());
+    let room = &mut frame.buf.bytes_mut()[at..];
+    let len = match (ipv4::parse(syn), ipv6::parse(syn)) {
+        (Ok(ip), _) => complaint_v4(room, syn, (ip.dst, ip.src), why),
+        (_, Ok(ip)) => complaint_v6(room, syn, (ip.dst, ip.src), why),
+        _ => return None,
+    };
+    frame.len = len as u16;
+    Some(frame)
+}
+
+fn complaint_v4(
+    room: &mut [u8],
+    syn: &[u8],
+    (src, dst): (std::net::Ipv4Addr, std::net::Ipv4Addr),
+    why: Why,
+) -> usize {
+    let code = match why {
+        Why::Refused => icmpv4::unreachable::PORT,
+        Why::NoNetwork => icmpv4::unreachable::NET,
+        Why::NoHost | Why::Silence => icmpv4::unreachable::HOST,
+    };
+    let len = icmpv4::emit_unreachable(&mut room[ipv4::LEN..], code, 0, syn);
+    let header = ipv4::Repr {
+        src,
+        dst,
+        proto: proto::ICMP,
+        payload_len: len as u16,
+        ttl: 64,
+        tos: 0,
+        id: 0,
+        dont_fragment: true,
+    };
+    ipv4::emit(room, &header) + len
+}
+
+fn complaint_v6(
+    room: &mut [u8],
+    syn: &[u8],
+    (src, dst): (std::net::Ipv6Addr, std::net::Ipv6Addr),
+    why: Why,
+) -> usize {
+    let code = match why {
+        Why::Refused => icmpv6::unreachable::PORT,
+        Why::NoNetwork => icmpv6::unreachable::NO_ROUTE,
+        Why::NoHost | Why::Silence => icmpv6::unreachable::ADDRESS,
+    };
+    let problem = icmpv6::Problem::Unreachable(code);
+    let len = icmpv6::emit_error(&mut room[ipv6::LEN..], src, dst, problem, syn);
+    let header = ipv6::Repr {
+        src,
+        dst,
+        proto: proto::ICMPV6,
+        payload_len: len as u16,
+        hop_limit: 64,
+        traffic_class: 0,
+        flow_label: 0,
+    };
+    ipv6::emit(room, &header) + len
+}
+
+/// The errno in an error of the standard library's.
+pub(super) fn errno(error: &io::Error) -> Option<Errno> {
+    Errno::from_io_error(error)
+}

@@ -1,0 +1,90 @@
+//! How far connections opened through the portal go: to this machine only, unless the user says otherwise. A program that
+//! runs behind the portal to be tried out must not reach into the network by accident.
+
+use std::net::IpAddr;
+use std::str::FromStr;
+use std::sync::{Arc, Once};
+
+use janus_io::policy::Prefix;
+
+/// The addresses that the portal opens connections to. Loopback is always among them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Reach {
+    #[default]
+    Loopback,
+    Anywhere,
+    Networks(Arc<[Prefix]>),
+}
+
+impl Reach {
+    pub(crate) fn takes_in(&self, address: IpAddr) -> bool {
+        address.is_loopback()
+            || match self {
+                Reach::Loopback => false,
+                Reach::Anywhere => true,
+                Reach::Networks(networks) => networks.iter().any(|net| net.contains(address)),
+            }
+    }
+
+    /// Whether `address` is within; says once in the life of the process what would bring it there.
+    pub(crate) fn admits(&self, address: IpAddr) -> bool {
+        static SAID: Once = Once::new();
+        let within = self.takes_in(address);
+        if !within {
+            SAID.call_once(|| {
+                eprintln!(
+                    "janus: the portal opens no connection to {address}: \
+                     `portal_reach = \"{address}\"` (or a network, or \"any\") lets it"
+                );
+            });
+        }
+        within
+    }
+}
+
+impl FromStr for Reach {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Reach, String> {
+        match text.trim() {
+            "loopback" => Ok(Reach::Loopback),
+            "any" => Ok(Reach::Anywhere),
+            list => {
+                let networks: Result<Vec<Prefix>, String> =
+                    list.split(',').map(str::parse).collect();
+                let networks = networks
+                    .map_err(|error| format!("neither `loopback` nor `any`, and {error}"))?;
+                Ok(Reach::Networks(networks.into()))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_always_within() {
+        let takes = |reach: &str, address: &str| {
+            let reach: Reach = reach.parse().unwrap();
+            reach.takes_in(address.parse().unwrap())
+        };
+        for reach in [
+            "loopback",
+            "any",
+            "203.0.113.0/24",
+            "2001:db8::/32, 198.51.100.7",
+        ] {
+            assert!(takes(reach, "127.0.0.1") && takes(reach, "127.9.9.9") && takes(reach, "::1"));
+        }
+        assert!(!takes("loopback", "192.0.2.1") && !takes("loopback", "2001:db8::1"));
+        assert!(takes("any", "192.0.2.1") && takes("any", "2001:db8::1"));
+        let some = "2001:db8::/32, 198.51.100.7";
+        assert!(takes(some, "198.51.100.7") && !takes(some, "198.51.100.8"));
+        assert!(takes(some, "2001:db8::1") && !takes(some, "2001:db9::1"));
+        for wrong in ["", "all", "10.0.0.0/33", "10.0.0.1/8"] {
+            assert!(wrong.parse::<Reach>().is_err(), "{wrong}");
+        }
+    }
+}
