@@ -125,12 +125,12 @@ fn by_hand(allow: &[Prefix], deny: &[Prefix], source: IpAddr) -> bool {
 /// Prefixes in few places, so that they hold each other often.
 fn any_prefix() -> impl Strategy<Value = Prefix> {
     let v4 = (0..8_u32, 0..=32_u8, any::<bool>()).prop_map(|(place, bits, low)| {
-        let address = place << 29 | u32::from(low) * 0x0103_0307;
+        let address = (place << 29) | (u32::from(low) * 0x0103_0307);
         let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
         Prefix::new(Ipv4Addr::from_bits(address & mask).into(), bits).unwrap()
     });
     let v6 = (0..8_u128, 0..=128_u8, any::<bool>()).prop_map(|(place, bits, low)| {
-        let address = place << 125 | u128::from(low) * 0x0103_0307_0000_0000_0000_0001;
+        let address = (place << 125) | (u128::from(low) * 0x0103_0307_0000_0000_0000_0001);
         let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
         Prefix::new(Ipv6Addr::from_bits(address & mask).into(), bits).unwrap()
     });
