@@ -5,70 +5,24 @@ mod support;
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use janus::balance::{Balance, BalanceReport};
+use janus::BackendChoice;
 use janus::net::TcpStream;
-use janus::{BackendChoice, Runtime};
+use janus_http::Connection;
+use support::changing::Changing;
+use support::content::{self, content, hash, target};
 use support::*;
 
 in_every_layout!(
     wire_echoes_under_updates,
+    wire_answers_http_under_updates,
     portal_echoes_under_updates,
+    portal_answers_http_under_updates,
     weights_are_kept,
     a_blocked_core_delays_updates_and_no_more,
 );
-
-/// Between two changes.
-const INTERVAL: Duration = Duration::from_millis(10);
-
-/// Changes the weights until told to stop.
-struct Changing {
-    stop: Arc<AtomicBool>,
-    balance: Balance,
-    thread: JoinHandle<()>,
-}
-
-impl Changing {
-    fn start(runtime: &Runtime, cores: usize) -> Changing {
-        let stop = Arc::new(AtomicBool::new(false));
-        let balance = runtime.handle().balance();
-        let (stopped, changed) = (stop.clone(), balance.clone());
-        let thread = std::thread::spawn(move || {
-            for round in 0.. {
-                if stopped.load(Ordering::Relaxed) {
-                    return;
-                }
-                // Each core in turn has a quarter of the others' share.
-                let points = |core| if core == round % cores { 32 } else { 128 };
-                let points: Vec<u16> = (0..cores).map(points).collect();
-                changed.set_weights(&points).unwrap();
-                std::thread::sleep(INTERVAL);
-            }
-        });
-        Changing {
-            stop,
-            balance,
-            thread,
-        }
-    }
-
-    /// Stops, and says what the updates came to.
-    fn stop(self, case: Case) {
-        self.stop.store(true, Ordering::Relaxed);
-        self.thread.join().unwrap();
-        let report: BalanceReport = self.balance.report();
-        println!("{case:?}: {report:?}");
-        assert!(report.updates > 10, "{report:?}");
-        assert!(report.held > 0, "{report:?}");
-        if case.cores > 1 {
-            assert!(report.diverged * 100 > report.held, "1 %: {report:?}");
-        }
-    }
-}
 
 fn wire_echoes_under_updates(case: Case) {
     const CLIENTS: usize = 100;
@@ -108,10 +62,15 @@ fn portal_echoes_under_updates(case: Case) {
         .unwrap();
     let changing = Changing::start(&runtime, case.cores);
     let (server, address, _) = serve_on(runtime, 0, echo);
+    let enough = changing.enough(case);
     let clients: Vec<_> = (0..40)
         .map(|client| {
+            let enough = enough.clone();
             std::thread::spawn(move || {
-                for connection in 0..2 {
+                for connection in 0.. {
+                    if connection >= 2 && enough() {
+                        break;
+                    }
                     let address = ("127.0.0.1", address.port());
                     let mut stream = std::net::TcpStream::connect(address).unwrap();
                     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -132,6 +91,111 @@ fn portal_echoes_under_updates(case: Case) {
     changing.stop(case);
     server.stop().unwrap();
     assert!(ended.iter().all(Result::is_ok), "no client was let down");
+}
+
+/// Connections that ask for one content after the other, and new ones in between.
+fn wire_answers_http_under_updates(case: Case) {
+    const CLIENTS: usize = 60;
+    let (near, far) = wire_for(case);
+    let runtime = case
+        .builder()
+        .backend(BackendChoice::wire(near))
+        .address("192.0.2.1/24")
+        .build()
+        .unwrap();
+    let changing = Changing::start(&runtime, case.cores);
+    let (server, ..) = serve_on(runtime, 80, content::serve);
+    run_clients(far, CLIENTS, |client| async move {
+        for connection in 0..3 {
+            let address = SocketAddr::from(([192, 0, 2, 1], 80));
+            let mut server = Connection::connect(address).await.unwrap();
+            for round in 0..6 {
+                let (len, seed) = asked(client, connection, round);
+                let mut response = server.get("janus", &target(len, seed)).await.unwrap();
+                assert_eq!(response.status(), 200);
+                let mut got = Vec::new();
+                while let Some(piece) = response.next().await.unwrap() {
+                    got.extend_from_slice(piece);
+                }
+                let right = hash(&got) == hash(&content(len, seed));
+                assert!(right, "client {client}: {} of {len} bytes", got.len());
+                let pause = (client * 7 + round * 13) % 30;
+                janus::time::sleep(Duration::from_millis(pause as u64)).await;
+            }
+        }
+    });
+    changing.stop(case);
+    server.stop().unwrap();
+}
+
+/// Which content a client asks for: from a few bytes to some dozen segments.
+fn asked(client: usize, connection: usize, round: usize) -> (usize, u64) {
+    let len = 1 + (client * 911 + connection * 7919 + round * 5077) % 30_000;
+    (len, (client + connection) as u64)
+}
+
+/// Kernel sockets; a connection for every second request.
+fn portal_answers_http_under_updates(case: Case) {
+    let runtime = case
+        .builder()
+        .backend(BackendChoice::Portal)
+        .build()
+        .unwrap();
+    let changing = Changing::start(&runtime, case.cores);
+    let (server, address, _) = serve_on(runtime, 0, content::serve);
+    let enough = changing.enough(case);
+    let clients: Vec<_> = (0..24)
+        .map(|client| {
+            let enough = enough.clone();
+            std::thread::spawn(move || {
+                for connection in 0.. {
+                    if connection >= 4 && enough() {
+                        break;
+                    }
+                    let address = ("127.0.0.1", address.port());
+                    let mut stream = std::net::TcpStream::connect(address).unwrap();
+                    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                    let asks: Vec<_> = (0..2).map(|n| asked(client, connection, n)).collect();
+                    for (at, (len, seed)) in asks.iter().enumerate() {
+                        let end = if at == 1 { "close" } else { "keep-alive" };
+                        let request = format!(
+                            "GET {} HTTP/1.1\r\nhost: janus\r\nconnection: {end}\r\n\r\n",
+                            target(*len, *seed)
+                        );
+                        stream.write_all(request.as_bytes()).unwrap();
+                        std::thread::sleep(Duration::from_millis(30));
+                    }
+                    let mut got = Vec::new();
+                    stream.read_to_end(&mut got).unwrap();
+                    let bodies = bodies(&got);
+                    let hashes: Vec<u64> = bodies.iter().map(|body| hash(body)).collect();
+                    let expected = asks.iter().map(|(len, seed)| hash(&content(*len, *seed)));
+                    assert_eq!(hashes, expected.collect::<Vec<u64>>(), "client {client}");
+                }
+            })
+        })
+        .collect();
+    let ended: Vec<_> = clients.into_iter().map(JoinHandle::join).collect();
+    changing.stop(case);
+    server.stop().unwrap();
+    assert!(ended.iter().all(Result::is_ok), "no client was let down");
+}
+
+/// The bodies of answers that follow one another.
+fn bodies(mut answers: &[u8]) -> Vec<&[u8]> {
+    let mut found = Vec::new();
+    while !answers.is_empty() {
+        let end = answers.windows(4).position(|four| four == b"\r\n\r\n");
+        let (head, rest) = answers.split_at(end.expect("a head with an end") + 4);
+        let head = std::str::from_utf8(head).unwrap().to_lowercase();
+        assert!(head.starts_with("http/1.1 200 "), "{head}");
+        let length = head.split("content-length: ").nth(1).expect("a length");
+        let length = length.lines().next().and_then(|n| n.parse().ok());
+        let (body, next) = rest.split_at(length.expect("a number"));
+        found.push(body);
+        answers = next;
+    }
+    found
 }
 
 /// A core without weight gets no new connection.

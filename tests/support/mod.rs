@@ -2,6 +2,11 @@
 //! end of the wire. No test lives here.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
+pub mod changing;
+pub mod content;
+pub mod privileged;
+pub mod reports;
+
 use std::cell::Cell;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -103,9 +108,14 @@ impl Running {
 
     /// Waits until it ends by itself.
     pub fn join(self) -> janus::Result {
+        self.join_within(PATIENCE)
+    }
+
+    /// The same, for what takes longer.
+    pub fn join_within(self, limit: Duration) -> janus::Result {
         let begin = std::time::Instant::now();
         while !self.thread.is_finished() {
-            assert!(begin.elapsed() < PATIENCE, "the runtime did not end");
+            assert!(begin.elapsed() < limit, "the runtime did not end");
             std::thread::sleep(Duration::from_millis(1));
         }
         self.thread

@@ -1,0 +1,68 @@
+//! Weights of the cores that change every ten milliseconds while a test runs, and what the updates came to.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use janus::Runtime;
+use janus::balance::{Balance, BalanceReport};
+
+use super::{Case, PATIENCE};
+
+/// Between two changes.
+const INTERVAL: Duration = Duration::from_millis(10);
+/// With fewer updates than this nothing was tried.
+const UPDATES_LEAST: u64 = 10;
+
+/// Changes the weights until told to stop.
+pub struct Changing {
+    stop: Arc<AtomicBool>,
+    balance: Balance,
+    thread: JoinHandle<()>,
+}
+
+impl Changing {
+    pub fn start(runtime: &Runtime, cores: usize) -> Changing {
+        let stop = Arc::new(AtomicBool::new(false));
+        let balance = runtime.handle().balance();
+        let (stopped, changed) = (stop.clone(), balance.clone());
+        let thread = std::thread::spawn(move || {
+            for round in 0.. {
+                if stopped.load(Ordering::Relaxed) {
+                    return;
+                }
+                // Each core in turn has a quarter of the others' share.
+                let points = |core| if core == round % cores { 32 } else { 128 };
+                let points: Vec<u16> = (0..cores).map(points).collect();
+                changed.set_weights(&points).unwrap();
+                std::thread::sleep(INTERVAL);
+            }
+        });
+        Changing {
+            stop,
+            balance,
+            thread,
+        }
+    }
+
+    /// For clients: whether enough has been changed, or the test's time is over and nothing more is to be waited for.
+    pub fn enough(&self, case: Case) -> impl Fn() -> bool + Clone + Send + 'static {
+        let (balance, begin) = (self.balance.clone(), Instant::now());
+        move || is_enough(&balance.report(), case) || begin.elapsed() > PATIENCE
+    }
+
+    /// Stops, and says what the updates came to: they were many, and really gave living flows to other cores' shares.
+    pub fn stop(self, case: Case) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap();
+        let report = self.balance.report();
+        println!("{case:?}: {report:?}");
+        assert!(is_enough(&report, case), "{report:?}");
+    }
+}
+
+fn is_enough(report: &BalanceReport, case: Case) -> bool {
+    let more_than_a_percent = report.diverged * 100 > report.held;
+    report.updates > UPDATES_LEAST && report.held > 0 && (case.cores == 1 || more_than_a_percent)
+}
