@@ -4,12 +4,11 @@
 
 use std::sync::{PoisonError, TryLockError};
 
-use crate::draft::Draft;
-use crate::ring::RingError;
-use crate::shard::ShardId;
 use crate::steering::Steering;
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering};
 
+#[cfg(test)]
+mod at_once;
 #[cfg(test)]
 mod tests;
 
@@ -33,8 +32,8 @@ struct Adopted(AtomicU64);
 /// In the place of a version: the reader sleeps between two batches and holds no steering.
 const PARKED: u64 = u64::MAX;
 
-/// The writing end. There is one; whoever lets several threads change the steering puts it behind a lock.
-pub struct Publisher {
+/// The writing end: the balancer's, of which there is one.
+pub(crate) struct Publisher {
     shared: Arc<Shared>,
     current: Arc<Steering>,
     /// Replaced steerings that a reader may still hold: kept so that the last drop, and the freeing of a ring, never
@@ -44,7 +43,7 @@ pub struct Publisher {
 
 impl Publisher {
     /// Starts with this steering.
-    pub fn new(steering: Steering) -> Publisher {
+    pub(crate) fn new(steering: Steering) -> Publisher {
         let current = Arc::new(steering);
         let slot = Mutex::new(Slot {
             steering: current.clone(),
@@ -61,71 +60,17 @@ impl Publisher {
     }
 
     /// A new reader, for an I/O core or a shard. It has adopted what is current.
-    pub fn reader(&self) -> Reader {
+    pub(crate) fn reader(&self) -> Reader {
         Reader::new(self.shared.clone())
     }
 
     /// The steering as the writer last left it.
-    pub fn current(&self) -> &Steering {
+    pub(crate) fn current(&self) -> &Steering {
         &self.current
     }
 
-    /// Adds a pending layout: shards walk to it as soon as they have adopted it, I/O cores keep to the published one.
-    pub fn propose(&mut self, change: impl FnOnce(&mut Draft)) -> Result<(), RingError> {
-        let mut draft = self.current.draft();
-        change(&mut draft);
-        self.replace(self.current.proposed(draft)?);
-        Ok(())
-    }
-
-    /// Publishes the newest layout: I/O cores look up in it from their next batch on. To be called when every shard
-    /// has adopted it ([`settled`](Publisher::settled)) and holds no flow that it gives to another shard.
-    pub fn publish(&mut self) {
-        if self.current.is_pending() {
-            self.replace(self.current.swapped_as_it_is());
-        }
-    }
-
-    /// Proposes and publishes in one stroke. Right where no flow can be in the way: at the start, and for a port on
-    /// which nobody listened before. All changes made in one call are one epoch: when every shard binds the same port,
-    /// collect the binds and make one update of them, else the ports' owners change with each.
-    pub fn update(&mut self, change: impl FnOnce(&mut Draft)) -> Result<(), RingError> {
-        let mut draft = self.current.draft();
-        change(&mut draft);
-        self.replace(self.current.proposed(draft)?.swapped_as_it_is());
-        Ok(())
-    }
-
-    /// [`update`](Publisher::update) for one more listener.
-    pub fn listen(&mut self, port: u16, shard: ShardId) {
-        if !self
-            .current
-            .newest()
-            .ports()
-            .get(port)
-            .is_some_and(|set| set.contains(shard))
-        {
-            // A ring that is not changed is not refused.
-            let _ = self.update(|draft| _ = draft.listen(port, shard));
-        }
-    }
-
-    /// [`update`](Publisher::update) for one listener less.
-    pub fn unlisten(&mut self, port: u16, shard: ShardId) {
-        if self
-            .current
-            .newest()
-            .ports()
-            .get(port)
-            .is_some_and(|set| set.contains(shard))
-        {
-            // A ring that is not changed is not refused.
-            let _ = self.update(|draft| _ = draft.unlisten(port, shard));
-        }
-    }
-
     /// Whether every living reader has adopted the current steering, or sleeps and will adopt it before anything else.
-    pub fn settled(&self) -> bool {
+    pub(crate) fn settled(&self) -> bool {
         let version = self.shared.version.load(Ordering::Relaxed);
         self.shared
             .lock()

@@ -69,6 +69,8 @@ struct Port {
     announced: Vec<u8>,
     /// Cores among which new connections are shared out.
     served: Vec<u8>,
+    /// Cores that have let go of it since the steering last named them. They may be back.
+    leaving: Vec<u8>,
     /// At most one per bind in flight, so bounded by cores.
     waiters: Vec<Waiter>,
 }
@@ -177,13 +179,16 @@ impl Control {
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// `core`'s listener on `port` is gone. Its connections live on; until the others have its share of new ones, those
-    /// are refused.
-    pub(crate) fn release(&self, core: u8, port: u16) {
+    /// `core` lets go of `port`. Its connections live on. True: others listen on, and have its share of new connections
+    /// once it [is no longer leaving](Control::is_leaving).
+    pub(crate) fn release(&self, core: u8, port: u16) -> bool {
         let mut state = self.lock();
         let Some(entry) = state.ports.get_mut(&port) else {
-            return;
+            return false;
         };
+        if entry.announced.contains(&core) && !entry.leaving.contains(&core) {
+            entry.leaving.push(core);
+        }
         entry.bound.retain(|c| *c != core);
         entry.served.retain(|c| *c != core);
         entry.waiters.retain(|w| w.core != core);
@@ -197,8 +202,15 @@ impl Control {
             }
         }
         let woken = state.settle(no_flows);
+        let leaves = state.is_leaving(core, port);
         drop(state);
         woken.into_iter().for_each(Waker::wake);
+        leaves
+    }
+
+    /// Whether `core` has let go of `port`, others have not, and the steering may still send new connections to it.
+    pub(crate) fn is_leaving(&self, core: u8, port: u16) -> bool {
+        self.lock().is_leaving(core, port)
     }
 
     /// `core` has lost its tasks: it serves nothing any more.
@@ -311,6 +323,7 @@ impl State {
             bound: vec![core],
             announced: Vec::new(),
             served: Vec::new(),
+            leaving: Vec::new(),
             waiters: Vec::new(),
         };
         self.ports.insert(port, entry);
@@ -333,6 +346,11 @@ impl State {
             io::ErrorKind::AddrInUse,
             "every dynamic port is bound",
         ))
+    }
+
+    fn is_leaving(&self, core: u8, port: u16) -> bool {
+        let entry = self.ports.get(&port);
+        entry.is_some_and(|entry| entry.leaving.contains(&core) && !entry.bound.contains(&core))
     }
 
     fn main_awaits_bind(&self, core: u8) -> bool {
@@ -384,6 +402,7 @@ impl State {
         let first = entry.served.is_empty();
         let still = |core: &&u8| entry.announced.contains(core);
         entry.served = cores.iter().filter(still).copied().collect();
+        entry.leaving.retain(|core| cores.contains(core));
         if first && !entry.served.is_empty() {
             self.front.serve(port);
         }

@@ -6,6 +6,7 @@
 mod elsewhere;
 mod fall;
 pub(crate) mod here;
+mod leaving;
 mod neighbours;
 mod sampling;
 mod statistics;
@@ -232,11 +233,16 @@ impl Shard {
         // After the packets were taken, so that the steering is at least as new as whatever made them come; and only
         // here, between batches (rule 1).
         let mut steering = here.steering.borrow_mut();
-        if steering.refresh() {
+        let adopted = steering.refresh();
+        if adopted {
             here.desk.ring();
         }
         let arrived = &mut self.work.arrived;
         here.statistics.took(arrived.len());
+        let mut neighbours = here.neighbours.borrow_mut();
+        if !neighbours.leaving.is_empty() {
+            here.go_on_leaving(&mut neighbours.leaving, adopted, arrived);
+        }
         if arrived.is_empty() {
             return false;
         }
@@ -244,7 +250,6 @@ impl Shard {
             sampling.packets(arrived.len());
         }
         let mut pool = here.pool.borrow_mut();
-        let mut neighbours = here.neighbours.borrow_mut();
         let mut walk = Walk::new(
             steering.steering(),
             &here.toeplitz,

@@ -1,3 +1,7 @@
+mod schedules;
+mod traces;
+mod world;
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,9 +1,6 @@
-//! The walk over the rings, tried in a small world: named traces and random schedules. Then traces of whole updates,
-//! which the paper's protocol, or a tempting repair of it, does not survive.
+//! Traces of whole updates, which the paper's protocol, or a tempting repair of it, does not survive. The walk alone is
+//! tried in a small world of its own, beside it (`src/walk/tests`).
 
-mod schedules;
+mod paper;
+mod repairs;
 mod stage;
-mod traces;
-mod traces_paper;
-mod traces_repairs;
-mod world;

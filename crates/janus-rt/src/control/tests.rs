@@ -199,6 +199,34 @@ fn a_listener_may_leave_and_come_back() {
     assert_eq!(*seen.lock().unwrap(), told);
 }
 
+/// Until the steering no longer names it, or everybody has gone.
+#[test]
+fn a_core_that_lets_go_is_leaving_until_the_others_have_its_share() {
+    let (control, _) = table(3);
+    for core in 0..3 {
+        control.bind(core, any(80)).unwrap();
+        waits(&control, core, 80);
+        assert!(!control.is_leaving(core, 80));
+    }
+    for core in 0..3 {
+        control.main_waits(core, false);
+    }
+    assert!(control.release(0, 80) && control.is_leaving(0, 80));
+    // Not by an update that was under way, which still names it.
+    control.served(&[(80, vec![0, 1, 2])].into());
+    assert!(control.is_leaving(0, 80) && !control.is_leaving(1, 80));
+    control.served(&[(80, vec![1, 2])].into());
+    assert!(!control.is_leaving(0, 80));
+    // Nor one that is back.
+    assert!(control.release(1, 80));
+    control.bind(1, any(80)).unwrap();
+    assert!(!control.is_leaving(1, 80));
+    // The last one leaves nobody behind.
+    assert!(control.release(1, 80));
+    assert!(!control.release(2, 80));
+    assert!(!control.is_leaving(1, 80) && !control.is_leaving(2, 80));
+}
+
 #[test]
 fn a_bind_in_a_task_serves_without_its_main() {
     let (control, _) = table(1);

@@ -3,6 +3,7 @@
 mod budget;
 mod collisions;
 mod fall;
+mod leaving;
 mod rounds;
 mod server;
 mod updates;

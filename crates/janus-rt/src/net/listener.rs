@@ -17,7 +17,8 @@ use crate::task::coop;
 
 /// A port this core accepts connections on.
 ///
-/// `main` runs on every core, so each core has a listener of its own for the same port, and each accepts its share.
+/// `main` runs on every core, so each core has a listener of its own for the same port, and each accepts its share. When
+/// one is dropped, new connections go to the others; those that it had not accepted yet are reset.
 pub struct TcpListener {
     owner: Owner,
     id: ListenerId,

@@ -187,7 +187,10 @@ impl Here {
             .borrow_mut()
             .forget(Side::Accept(u32::from(port)));
         drop(forgotten);
-        self.control.release(self.core, port);
+        // At the end of the runtime nobody takes over.
+        if self.control.release(self.core, port) && !self.ending.stopping() {
+            self.neighbours.borrow_mut().leaving.add(port);
+        }
     }
 
     /// Opens a connection from a source port with which every packet of it comes to this shard. `address` may be unspecified.

@@ -8,6 +8,8 @@ use janus_mem::{Frame, Pool};
 use janus_tcp::{Miss, Placement};
 use janus_wire::{FlowKey, FlowNames, Toeplitz};
 
+use super::leaving::Leaving;
+
 /// Frames that can wait to be taken in by a shard from its neighbours.
 pub(crate) const FORWARDS: u32 = 4096;
 
@@ -27,6 +29,10 @@ pub struct ForwardCounters {
     pub dropped_full: u64,
     /// Frames whose tag was older than any ring still known.
     pub dropped_expired: u64,
+    /// Frames that waited for an update which gives a port to the other shards that listen on it.
+    pub waited: u64,
+    /// Frames lost because too many waited so.
+    pub dropped_waiting: u64,
 }
 
 /// All doors, the own one included: nobody knocks there.
@@ -35,6 +41,7 @@ pub(crate) struct Neighbours {
     doors: Vec<Door>,
     /// Shards that got something in this batch and are to be rung at its end.
     touched: Vec<ShardId>,
+    pub(crate) leaving: Leaving,
     pub(crate) counters: ForwardCounters,
 }
 
@@ -44,6 +51,7 @@ impl Neighbours {
             me,
             touched: Vec::with_capacity(doors.len()),
             doors,
+            leaving: Leaving::default(),
             counters: ForwardCounters::default(),
         }
     }
@@ -67,6 +75,18 @@ impl Neighbours {
         }
     }
 
+    /// Keeps `frame` until an update says whose it is.
+    #[cold]
+    fn wait(&mut self, frame: Frame, pool: &mut Pool) {
+        match self.leaving.hold(frame) {
+            Ok(()) => self.counters.waited += 1,
+            Err(frame) => {
+                self.counters.dropped_waiting += 1;
+                pool.free(frame.buf);
+            }
+        }
+    }
+
     /// Rings for what was handed over since the last time.
     #[inline]
     pub(crate) fn ring(&mut self) {
@@ -83,8 +103,18 @@ pub(crate) struct Walk<'a> {
     names: &'a FlowNames,
     neighbours: &'a mut Neighbours,
     pool: &'a mut Pool,
-    /// What the last `place` decided; `None`: the packet is too old.
-    next: Option<(ShardId, Tag)>,
+    /// What the last `place` decided.
+    next: Next,
+}
+
+/// Where a packet goes that is not for this shard.
+#[derive(Clone, Copy, Debug)]
+enum Next {
+    To(ShardId, Tag),
+    /// Nowhere yet: its port is about to be the others'.
+    Wait,
+    /// It is too old.
+    Expired,
 }
 
 impl<'a> Walk<'a> {
@@ -101,8 +131,16 @@ impl<'a> Walk<'a> {
             names,
             neighbours,
             pool,
-            next: None,
+            next: Next::Expired,
         }
+    }
+
+    /// The tag of a frame whose walk has ended here: the newest ring chose, or the one the frame has seen if that is newer.
+    fn walked(&self, frame: &Frame) -> Tag {
+        let own = Tag::from_bits(frame.tag).epoch();
+        let newest = self.view.newest().epoch();
+        let epoch = if own.since(newest) > 0 { own } else { newest };
+        Tag::new(epoch, false)
     }
 }
 
@@ -115,20 +153,25 @@ impl Miss for Walk<'_> {
             port,
             Tag::from_bits(tag),
         ) {
+            Step::Stay if self.neighbours.leaving.has(port) => Next::Wait,
             Step::Stay => return Placement::Here,
-            Step::Forward { to, tag } => Some((to, tag)),
-            Step::Expired => None,
+            Step::Forward { to, tag } => Next::To(to, tag),
+            Step::Expired => Next::Expired,
         };
         Placement::Elsewhere
     }
 
     fn forward(&mut self, mut frame: Frame) {
-        match self.next.take() {
-            Some((to, tag)) => {
+        match std::mem::replace(&mut self.next, Next::Expired) {
+            Next::To(to, tag) => {
                 frame.tag = tag.bits();
                 self.neighbours.forward(to, frame, self.pool);
             }
-            None => {
+            Next::Wait => {
+                frame.tag = self.walked(&frame).bits();
+                self.neighbours.wait(frame, self.pool);
+            }
+            Next::Expired => {
                 self.neighbours.counters.dropped_expired += 1;
                 self.pool.free(frame.buf);
             }
@@ -144,12 +187,7 @@ impl Miss for Walk<'_> {
         if to == self.neighbours.me || to.index() >= self.neighbours.doors.len() {
             return Some(frame);
         }
-        let (own, newest) = (
-            Tag::from_bits(frame.tag).epoch(),
-            self.view.newest().epoch(),
-        );
-        let epoch = if own.since(newest) > 0 { own } else { newest };
-        frame.tag = Tag::new(epoch, false).bits();
+        frame.tag = self.walked(&frame).bits();
         self.neighbours.forward(to, frame, self.pool);
         None
     }
@@ -170,15 +208,23 @@ impl Miss for Walk<'_> {
 
 #[cfg(test)]
 mod tests {
-    use janus_csb::{Publisher, Ring};
+    use janus_csb::{Balancer, Limits, Ring, ShardEnd};
     use janus_io::mpsc;
     use janus_io::park::Parker;
     use janus_mem::{Depot, Growth};
     use janus_wire::{FlowKeyV4, MICROSOFT_KEY};
 
+    use super::super::leaving::WAITING_MAX;
     use super::*;
 
     const NAMES: FlowNames = FlowNames::new([1, 2]);
+
+    /// A balancer of two shards, which must have their ends.
+    fn balancer() -> (Balancer, [ShardEnd; 2]) {
+        let mut balancer = Balancer::new(Ring::uniform(2, 16, 1), Limits::default());
+        let ends = [0, 1].map(|shard| balancer.shard_end(ShardId(shard)));
+        (balancer, ends)
+    }
 
     /// What shard `me` of two has of its neighbours, and where frames for them come out.
     fn two_shards(me: ShardId) -> ([Parker; 2], Neighbours, Vec<mpsc::Receiver<Frame>>) {
@@ -198,14 +244,15 @@ mod tests {
     fn a_frame_goes_on_to_the_next_owner_and_a_full_ring_counts() {
         const PORT: u16 = 80;
         let (me, other) = (ShardId(0), ShardId(1));
-        let mut publisher = Publisher::new(Steering::new(Ring::uniform(2, 16, 1)));
-        let mut reader = publisher.reader();
+        let (mut balancer, _ends) = balancer();
+        let mut reader = balancer.reader();
         // A packet was steered here when nobody listened; since then only the other shard does.
         let mut keys = (0..1000u32).map(|i| i.wrapping_mul(0x9e37_79b9));
-        let key = keys.find(|key| publisher.current().look_up(*key, PORT).0 == me);
+        let key = keys.find(|key| balancer.current().look_up(*key, PORT).0 == me);
         let key = key.expect("each shard owns keys");
-        let (_, tag) = publisher.current().look_up(key, PORT);
-        publisher.listen(PORT, other);
+        let (_, tag) = balancer.current().look_up(key, PORT);
+        let listens = balancer.start(|draft| _ = draft.listen(PORT, other));
+        listens.expect("nothing is pending");
         reader.refresh();
 
         let (_parkers, mut neighbours, mut receivers) = two_shards(me);
@@ -238,7 +285,7 @@ mod tests {
         let counted = ForwardCounters {
             forwarded: 2,
             dropped_full: 1,
-            dropped_expired: 0,
+            ..ForwardCounters::default()
         };
         assert_eq!(neighbours.counters, counted);
         assert!(receivers[0].pop().is_none());
@@ -257,8 +304,8 @@ mod tests {
     #[test]
     fn a_segment_that_came_in_pieces_goes_where_a_whole_one_would_have_gone() {
         let (me, other) = (ShardId(0), ShardId(1));
-        let publisher = Publisher::new(Steering::new(Ring::uniform(2, 16, 1)));
-        let reader = publisher.reader();
+        let (balancer, _ends) = balancer();
+        let reader = balancer.reader();
         let (_parkers, mut neighbours, mut receivers) = two_shards(me);
         let mut pool = Depot::new(64, &Growth::Inline).unwrap().pool();
         let toeplitz = Toeplitz::new(&MICROSOFT_KEY);
@@ -290,13 +337,68 @@ mod tests {
         assert!(kept > 0 && kept < sorted);
     }
 
+    /// As if the walk had ended only now, once there is somebody else to go to; no more than there is room for.
+    #[test]
+    fn what_ends_at_a_port_that_is_being_left_waits() {
+        let (me, other) = (ShardId(0), ShardId(1));
+        let (mut balancer, _ends) = balancer();
+        let listens = balancer.start(|draft| _ = draft.listen(80, me));
+        listens.expect("nothing is pending");
+        let mut reader = balancer.reader();
+        let (_parkers, mut neighbours, mut receivers) = two_shards(me);
+        neighbours.leaving.add(80);
+        let mut pool = Depot::new(1024, &Growth::Inline).unwrap().pool();
+        let toeplitz = Toeplitz::new(&MICROSOFT_KEY);
+        let epoch = reader.current().newest().epoch();
+        for i in 0..WAITING_MAX as u64 + 1 {
+            let mut frame = Frame::new(pool.alloc().unwrap(), 60);
+            // A hint, or a ring before this one, sent it here.
+            frame.tag = Tag::new(epoch, i % 2 == 0).bits();
+            let mut walk = Walk::new(
+                reader.current(),
+                &toeplitz,
+                &NAMES,
+                &mut neighbours,
+                &mut pool,
+            );
+            assert_eq!(walk.place(7, 80, frame.tag), Placement::Elsewhere);
+            walk.forward(frame);
+        }
+        assert_eq!(neighbours.counters.waited, WAITING_MAX as u64);
+        assert_eq!(neighbours.counters.dropped_waiting, 1);
+        let moves = balancer.start(|draft| {
+            draft.listen(80, other);
+            draft.unlisten(80, me);
+        });
+        moves.expect("nothing is pending");
+        reader.refresh();
+        let waited: Vec<Frame> = neighbours.leaving.take().collect();
+        for frame in waited {
+            assert_eq!(Tag::from_bits(frame.tag), Tag::new(epoch, false));
+            let mut walk = Walk::new(
+                reader.current(),
+                &toeplitz,
+                &NAMES,
+                &mut neighbours,
+                &mut pool,
+            );
+            assert_eq!(walk.place(7, 80, frame.tag), Placement::Elsewhere);
+            walk.forward(frame);
+            if let Some(frame) = receivers[other.index()].pop() {
+                pool.free(frame.buf);
+            }
+        }
+        assert_eq!(neighbours.counters.forwarded, WAITING_MAX as u64);
+    }
+
     #[test]
     fn what_a_stub_hands_on_never_goes_back_an_epoch() {
         let me = ShardId(0);
-        let mut publisher = Publisher::new(Steering::new(Ring::uniform(2, 16, 1)));
-        let mut reader = publisher.reader();
+        let (mut balancer, _ends) = balancer();
+        let mut reader = balancer.reader();
         let before = reader.current().newest().epoch();
-        publisher.listen(80, ShardId(1));
+        let listens = balancer.start(|draft| _ = draft.listen(80, ShardId(1)));
+        listens.expect("nothing is pending");
         reader.refresh();
         let newest = reader.current().newest().epoch();
         assert!(newest.since(before) > 0);

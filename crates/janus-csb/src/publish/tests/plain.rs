@@ -1,7 +1,7 @@
 use std::thread;
 
 use crate::publish::*;
-use crate::{Epoch, Ring, ShardSet};
+use crate::{Epoch, Ring, ShardId, ShardSet};
 
 fn publisher() -> Publisher {
     Publisher::new(Steering::new(Ring::uniform(4, 16, 1)))

@@ -2,7 +2,7 @@
 //! keeps what went wrong.
 
 use std::cell::RefCell;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 
 use crate::lockstep::peer::{HEADER, SERVER};
@@ -29,18 +29,26 @@ impl Ledger {
 }
 
 pub(super) async fn serve(ledger: Ledger) -> crate::Result {
-    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, SERVER.1)).await?;
+    let listener = listener().await?;
     loop {
-        let (stream, peer) = listener.accept().await?;
-        ledger.0.borrow_mut().accepted += 1;
-        let ledger = ledger.clone();
-        crate::spawn(async move {
-            if let Err(error) = echo(&stream).await {
-                let text = format!("{peer} on core {:?}: {error}", crate::core_id());
-                ledger.0.borrow_mut().errors.push(text);
-            }
-        });
+        accepted(&ledger, listener.accept().await?);
     }
+}
+
+pub(super) async fn listener() -> std::io::Result<TcpListener> {
+    TcpListener::bind((Ipv4Addr::UNSPECIFIED, SERVER.1)).await
+}
+
+/// One more connection, to be served by a task of its own.
+pub(super) fn accepted(ledger: &Ledger, (stream, peer): (TcpStream, SocketAddr)) {
+    ledger.0.borrow_mut().accepted += 1;
+    let ledger = ledger.clone();
+    crate::spawn(async move {
+        if let Err(error) = echo(&stream).await {
+            let text = format!("{peer} on core {:?}: {error}", crate::core_id());
+            ledger.0.borrow_mut().errors.push(text);
+        }
+    });
 }
 
 async fn echo(stream: &TcpStream) -> std::io::Result<()> {

@@ -1,8 +1,8 @@
 //! The known ways to lose a connection while the steering changes, each as a trace. The walk passes every one; where
 //! a trace belongs to a tempting shortcut, the shortcut is run too and must fail, so that the trace is known to bite.
 
-use crate::world::Kind::{Data, Syn};
-use crate::world::{Broken, Strategy, World};
+use super::world::Kind::{Data, Syn};
+use super::world::{Broken, Strategy, World};
 
 type Trace = fn(&mut World) -> Result<(), Broken>;
 

@@ -1,7 +1,7 @@
 //! Random schedules of the small world, many seeds, each replayable: whatever the order of sends, updates and views,
 //! the walk breaks no flow. The wrong strategies go through the same schedules and must be caught.
 
-use crate::world::{Broken, Kind, Strategy, World};
+use super::world::{Broken, Kind, Strategy, World};
 
 const SEEDS: u64 = 3000;
 const STEPS: usize = 120;

@@ -5,7 +5,8 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use janus_csb::{HISTORY, Publisher, Reader, Ring, ShardId, Steering, Step, Tag, walk};
+use crate::publish::{Publisher, Reader};
+use crate::{HISTORY, Ring, ShardId, Steering, Step, Tag, walk};
 
 /// The key of every flow: the hardest case, and the only one that matters (keys do not touch each other).
 const KEY: u32 = 0x5eed;
