@@ -1,14 +1,15 @@
 //! How long a shard takes to look at all its flows for an update of the balancer, over the engine's real stores: IPv4
 //! connections that were opened by a handshake, served one request and are idle since. `see=nothing` is the visit alone,
 //! `see=key` adds the Toeplitz hash of each flow, `see=owner` the look-up of its shard, and keeps those of others. The
-//! visit is made of slices, as in the loop; the longest is told too. Time is this thread's: what others take of the
-//! machine does not count.
+//! visit is made of slices, as in the loop; the longest is told too. `sieve=alone` and `sieve=batch` are the balancer's
+//! own slices, which report what differs: owners asked for one by one, and 64 together as the runtime does. Time is this
+//! thread's: what others take of the machine does not count.
 
 mod support;
 
-use janus_csb::{Ring, ShardId};
+use janus_csb::{Balancer, FlowId, Flows, Limits, Ring, ShardId, Sieve, SieveBatch};
 use janus_tcp::Stack;
-use janus_wire::{FlowKey, MICROSOFT_KEY, Toeplitz};
+use janus_wire::{FlowKey, FlowKeyV4, MICROSOFT_KEY, Toeplitz};
 use std::hint::black_box;
 use std::time::Duration;
 use support::Scale;
@@ -59,6 +60,22 @@ fn main() {
                 }
             }));
         }
+        let mut sifted = [const { Vec::new() }; 2];
+        for _ in 0..runs {
+            let (alone, batch) = (Alone(stack, &toeplitz), InBatches(stack, &toeplitz));
+            sifted[0].push(sift(alone, &ring, held));
+            sifted[1].push(sift(batch, &ring, held));
+        }
+        for (how, times) in ["alone", "batch"].into_iter().zip(&sifted) {
+            let params = [("flows", held.into()), ("sieve", how.into())];
+            report.median("visit_ms", times, "ms", &params);
+        }
+        let ratios: Vec<f64> = sifted[0]
+            .iter()
+            .zip(&sifted[1])
+            .map(|(a, b)| a / b)
+            .collect();
+        report.median("alone_over_batch", &ratios, "", &[("flows", held.into())]);
         for (see, passes) in ["nothing", "key", "owner"].into_iter().zip(&passes) {
             let params = [("flows", held.into()), ("see", see.into())];
             let times: Vec<f64> = passes.iter().map(|p| p.0.as_secs_f64() * 1e3).collect();
@@ -80,6 +97,75 @@ fn name(flow: &FlowKey) -> u128 {
     match flow {
         FlowKey::V4(flow) => u128::from(flow.addresses()) << 32 | u128::from(flow.ports()),
         FlowKey::V6(_) => unreachable!("the far end speaks IPv4"),
+    }
+}
+
+/// A shard's flows, shown to the sieve one by one.
+struct Alone<'a>(&'a Stack, &'a Toeplitz);
+
+impl Flows for Alone<'_> {
+    #[inline(never)]
+    fn visit(&mut self, cursor: u64, budget: usize, sieve: &mut Sieve<'_>) -> Option<u64> {
+        self.0.visit_flows(cursor, budget, |flow| {
+            let key = self.1.hash_arriving(flow);
+            sieve.flow(key, flow.local_port(), || FlowId(name(flow)));
+        })
+    }
+
+    fn take_moved(&mut self, _: &mut Sieve<'_>) {}
+
+    fn held(&self) -> usize {
+        self.0.flows_held()
+    }
+}
+
+/// The same, 64 together.
+struct InBatches<'a>(&'a Stack, &'a Toeplitz);
+
+impl Flows for InBatches<'_> {
+    #[inline(never)]
+    fn visit(&mut self, cursor: u64, budget: usize, sieve: &mut Sieve<'_>) -> Option<u64> {
+        let mut batch = SieveBatch::new(FlowKeyV4::NONE);
+        let named = |flow: &FlowKeyV4| FlowId(name(&FlowKey::V4(*flow)));
+        let next = self.0.visit_flows(cursor, budget, |flow| {
+            if let FlowKey::V4(flow) = flow
+                && batch.add(self.1.hash_arriving_v4(flow), flow.local_port, *flow)
+            {
+                sieve.sift(&mut batch, named);
+            }
+        });
+        sieve.sift(&mut batch, named);
+        next
+    }
+
+    fn take_moved(&mut self, _: &mut Sieve<'_>) {}
+
+    fn held(&self) -> usize {
+        self.0.flows_held()
+    }
+}
+
+/// One traversal for an update to `ring`, in milliseconds: the shard's slices, not what the control side does with them.
+fn sift(mut flows: impl Flows, ring: &Ring, held: u32) -> f64 {
+    let even = Ring::uniform(2, 16, 1);
+    let limits = Limits {
+        diverged: held as usize,
+        ..Limits::default()
+    };
+    let mut balancer = Balancer::new(even, limits);
+    let mut ends = [ME, ShardId(1)].map(|shard| balancer.shard_end(shard));
+    let begun = balancer.begin(|draft| draft.set_ring(ring.clone()));
+    begun.expect("an update");
+    ends[0].refresh();
+    let mut took = Duration::ZERO;
+    loop {
+        let before = thread_time();
+        let finished = ends[0].slice(&mut flows, SLICE);
+        took += thread_time() - before;
+        balancer.poll();
+        if finished {
+            return took.as_secs_f64() * 1e3;
+        }
     }
 }
 

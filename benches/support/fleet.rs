@@ -2,7 +2,9 @@
 //! has to traverse. Connections are opened by hand-made handshakes and held by the stack that the newest ring names,
 //! as SYNs are. Measuring is done elsewhere.
 
-use janus_csb::{Balancer, FlowId, Flows, IoEnd, Phase, ShardEnd, ShardId, Sieve, Work};
+use janus_csb::{
+    Balancer, FlowId, Flows, IoEnd, Phase, ShardEnd, ShardId, Sieve, SieveBatch, Work,
+};
 use janus_mem::{Depot, Frame, Growth, HEADROOM, MemError, Pool};
 use janus_tcp::{
     Config, ConnId, Instant, Interface, IpCidr, ListenerId, Local, Secrets, Stack, Token,
@@ -108,9 +110,18 @@ pub struct Held<'a> {
 impl Flows for Held<'_> {
     fn visit(&mut self, cursor: u64, budget: usize, sieve: &mut Sieve<'_>) -> Option<u64> {
         let hash = self.hash;
-        self.stack.visit_flows(cursor, budget, |flow| {
-            sieve.flow(hash.key(flow), PORT, || hash.id(flow));
-        })
+        let name = |flow: &FlowKeyV4| hash.id(&FlowKey::V4(*flow));
+        let mut batch = SieveBatch::new(FlowKeyV4::NONE);
+        let next = self.stack.visit_flows(cursor, budget, |flow| match flow {
+            FlowKey::V4(v4) => {
+                if batch.add(hash.key(flow), PORT, *v4) {
+                    sieve.sift(&mut batch, name);
+                }
+            }
+            FlowKey::V6(_) => sieve.flow(hash.key(flow), PORT, || hash.id(flow)),
+        });
+        sieve.sift(&mut batch, name);
+        next
     }
 
     fn take_moved(&mut self, sieve: &mut Sieve<'_>) {

@@ -1,7 +1,11 @@
 //! What the balancer knows of a flow: its key, its local port, its name. How a shard keeps flows is behind [`Flows`].
 
+use crate::ring::BATCH;
 use crate::shard::ShardId;
 use crate::steering::Layout;
+
+#[cfg(test)]
+mod tests;
 
 /// The name of a flow, equal for equal tuples and for no others that live at the same time: an IPv4 tuple as it is
 /// (96 bits), an IPv6 tuple as a 128-bit keyed hash. Needed only where several flows have one key.
@@ -98,9 +102,62 @@ impl<'a> Sieve<'a> {
         }
     }
 
+    /// [`flow`](Sieve::flow) of all that `batch` holds, which is empty then. Their owners are asked for together.
+    pub fn sift<F: Copy>(&mut self, batch: &mut SieveBatch<F>, name: impl Fn(&F) -> FlowId) {
+        let count = std::mem::take(&mut batch.count);
+        let (keys, ports) = (&batch.keys[..count], &batch.ports[..count]);
+        let mut owners = [self.me; BATCH];
+        self.layout.owners(keys, ports, &mut owners[..count]);
+        // Which of them are another's is as random as the keys, so they are noted without a branch.
+        let mut others = [0u8; BATCH];
+        let mut found = 0;
+        for (i, owner) in owners[..count].iter().enumerate() {
+            others[found] = i as u8;
+            found += usize::from(*owner != self.me);
+        }
+        for &i in &others[..found] {
+            let i = usize::from(i);
+            let id = name(&batch.flows[i]);
+            self.kept.push(Diverged::new(keys[i], id, self.stamp));
+        }
+    }
+
     /// [`flow`](Sieve::flow) of one whose name is known.
     #[inline]
     pub fn held(&mut self, held: Held) {
         self.flow(held.key, held.port, || held.id);
+    }
+}
+
+/// Up to 64 flows on their way to [`Sieve::sift`]; `F` is what they are named by.
+pub struct SieveBatch<F> {
+    keys: [u32; BATCH],
+    ports: [u16; BATCH],
+    flows: [F; BATCH],
+    count: usize,
+}
+
+impl<F: Copy> SieveBatch<F> {
+    /// No flow; `any` stands in the empty places.
+    pub fn new(any: F) -> SieveBatch<F> {
+        SieveBatch {
+            keys: [0; BATCH],
+            ports: [0; BATCH],
+            flows: [any; BATCH],
+            count: 0,
+        }
+    }
+
+    /// One more flow with this key and local port. True: now it is full, and must be sifted before the next.
+    ///
+    /// # Panics
+    /// When it was full.
+    #[inline]
+    #[must_use]
+    pub fn add(&mut self, key: u32, port: u16, flow: F) -> bool {
+        let at = self.count;
+        (self.keys[at], self.ports[at], self.flows[at]) = (key, port, flow);
+        self.count += 1;
+        self.count == BATCH
     }
 }

@@ -1,8 +1,8 @@
 //! The stack as the balancer's traversal sees it: flows by key, local port and name.
 
-use janus_csb::{FlowId, Flows, Sieve};
+use janus_csb::{FlowId, Flows, Sieve, SieveBatch};
 use janus_tcp::Stack;
-use janus_wire::{FlowKey, FlowNames, Toeplitz};
+use janus_wire::{FlowKey, FlowKeyV4, FlowKeyV6, FlowNames, Toeplitz};
 
 /// The flows of one shard, for one slice.
 pub(crate) struct StackFlows<'a> {
@@ -34,9 +34,24 @@ impl Flows for StackFlows<'_> {
             self.stack.track_moves(true);
         }
         let (toeplitz, names) = (self.toeplitz, self.names);
-        let next = self
-            .stack
-            .visit_flows(cursor, budget, |flow| show(flow, toeplitz, names, sieve));
+        let mut v4 = SieveBatch::new(FlowKeyV4::NONE);
+        let mut v6 = SieveBatch::new(FlowKeyV6::default());
+        let v4_name = |flow: &FlowKeyV4| FlowId(names.v4(flow));
+        let v6_name = |flow: &FlowKeyV6| FlowId(names.v6(flow));
+        let next = self.stack.visit_flows(cursor, budget, |flow| match flow {
+            FlowKey::V4(flow) => {
+                if v4.add(toeplitz.hash_arriving_v4(flow), flow.local_port, *flow) {
+                    sieve.sift(&mut v4, v4_name);
+                }
+            }
+            FlowKey::V6(flow) => {
+                if v6.add(toeplitz.hash_arriving_v6(flow), flow.local_port, *flow) {
+                    sieve.sift(&mut v6, v6_name);
+                }
+            }
+        });
+        sieve.sift(&mut v4, v4_name);
+        sieve.sift(&mut v6, v6_name);
         self.ended = next.is_none();
         next
     }
