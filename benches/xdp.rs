@@ -7,7 +7,6 @@
 mod plain_xdp;
 mod support;
 
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -17,6 +16,7 @@ use janus_mem::{Depot, Frame, Growth, Pool};
 use plain_xdp::Plain;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use support::Scale;
+use support::link::{datagram, ip};
 use support::report::Report;
 
 /// Bytes of a frame.
@@ -25,18 +25,6 @@ const OURS: [u8; 4] = [192, 0, 2, 7];
 const BURST: usize = 64;
 /// A pair for the backend, and one for the plain loop: each near end, then its far one.
 const PAIRS: [[&str; 2]; 2] = [["xbjanus0", "xbjanus1"], ["xbplain0", "xbplain1"]];
-
-fn ip(arguments: &str) -> Result<(), String> {
-    let output = Command::new("ip").args(arguments.split(' ')).output();
-    let output = output.map_err(|error| format!("ip: {error}"))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    Err(format!(
-        "ip {arguments}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    ))
-}
 
 /// This process's own namespace, with the pairs in it; both end with it.
 fn pairs() -> Result<(), String> {
@@ -52,18 +40,6 @@ fn pairs() -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-/// A UDP datagram for us, to a hardware address that nobody has: what the far kernel gets of it, it drops at once.
-fn datagram(len: usize) -> Vec<u8> {
-    let mut frame = vec![0; len];
-    frame[..12].copy_from_slice(&[2, 9, 9, 9, 9, 9, 2, 8, 8, 8, 8, 8]);
-    frame[12..14].copy_from_slice(&[8, 0]);
-    frame[14..34].copy_from_slice(&[
-        0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0, 192, 0, 2, 9, 192, 0, 2, 7,
-    ]);
-    frame[16..18].copy_from_slice(&((len - 14) as u16).to_be_bytes());
-    frame
 }
 
 /// The backend on its pair.

@@ -17,12 +17,12 @@ fn an_idle_server_uses_no_processor() {
         let mut client = std::net::TcpStream::connect(("127.0.0.1", address.port())).unwrap();
         client.write_all(b"hello").unwrap();
         client.read_exact(&mut [0; 5]).unwrap();
-        std::thread::sleep(Duration::from_millis(300));
+        std::thread::sleep(Duration::from_millis(500));
         let (begin, before) = (Instant::now(), processor_time());
-        std::thread::sleep(Duration::from_millis(700));
+        std::thread::sleep(Duration::from_millis(1500));
         let share = (processor_time() - before).as_secs_f64() / begin.elapsed().as_secs_f64();
         assert!(
-            share < 0.02,
+            share < 0.01,
             "{case:?}: {:.2} % of a processor while idle",
             share * 100.0
         );

@@ -1,5 +1,5 @@
-//! What the benchmarks share: the report writer, the reader of memory figures, and the far end of the wire (the load
-//! generator). No benchmark's own procedure lives here.
+//! What the benchmarks share: the report writer, the reader of memory figures, the kernel's interfaces, and the far end of
+//! the wire (the load generator). No benchmark's own procedure lives here.
 
 // Each benchmark is a crate of its own and uses a part of this.
 #![allow(dead_code, unreachable_pub, missing_docs)]
@@ -7,6 +7,7 @@
 pub mod engine;
 pub mod far;
 pub mod fleet;
+pub mod link;
 pub mod memory;
 pub mod meter;
 pub mod report;

@@ -87,6 +87,11 @@ impl Report {
         self.row(metric, median(&sorted), unit, &all);
     }
 
+    /// Adds the rows of another report, made elsewhere.
+    pub fn append(&mut self, mut other: Report) {
+        self.rows.append(&mut other.rows);
+    }
+
     /// Prints the table and writes the file.
     pub fn finish(self) {
         print!("{}", self.table());

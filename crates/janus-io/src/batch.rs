@@ -10,6 +10,8 @@ pub const BURST: usize = 64;
 /// Up to `N` items in order, on the stack.
 pub struct Burst<T, const N: usize = BURST> {
     len: usize,
+    /// At most `N`.
+    limit: usize,
     items: [MaybeUninit<T>; N],
 }
 
@@ -19,22 +21,29 @@ impl<T, const N: usize> Burst<T, N> {
     pub const fn new() -> Self {
         Self {
             len: 0,
+            limit: N,
             items: [const { MaybeUninit::uninit() }; N],
         }
+    }
+
+    /// From now on it takes only so many items, at most `N`; those it holds stay.
+    #[inline]
+    pub fn set_limit(&mut self, items: usize) {
+        self.limit = if items < N { items } else { N };
     }
 
     /// Items that still fit.
     #[inline]
     #[must_use]
     pub const fn room(&self) -> usize {
-        N - self.len
+        self.limit.saturating_sub(self.len)
     }
 
     /// Whether nothing more fits.
     #[inline]
     #[must_use]
     pub const fn is_full(&self) -> bool {
-        self.len == N
+        self.len >= self.limit
     }
 
     /// Appends one item, or hands it back when the burst is full.

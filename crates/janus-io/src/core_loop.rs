@@ -11,6 +11,7 @@ use janus_csb::ShardId;
 use janus_mem::{Frame, LENT, Pool};
 
 use crate::batch::BURST;
+use crate::batching::{Batching, Share};
 use crate::dispatch::{Dispatcher, IoCounters};
 use crate::idle::Idle;
 use crate::park::{Parker, Unparker};
@@ -62,6 +63,7 @@ pub struct IoCore {
     /// The shards that send through this core.
     links: Vec<ShardLink>,
     parker: Parker,
+    share: Share,
     burst: Batch,
     done: Batch,
     /// Stays empty: an I/O core keeps no frame.
@@ -82,10 +84,16 @@ impl IoCore {
             dispatcher,
             links,
             parker,
+            share: Share::new(Batching::default()),
             burst: Batch::new(),
             done: Batch::new(),
             none: Vec::new(),
         }
+    }
+
+    /// How it chooses the size of its batches from now on.
+    pub fn set_batching(&mut self, batching: Batching) {
+        self.share = Share::new(batching);
     }
 
     /// What this core did.
@@ -103,8 +111,10 @@ impl IoCore {
     /// One burst each way. How many frames moved.
     pub fn turn(&mut self) -> usize {
         self.dispatcher.steerer.refresh();
+        self.burst.set_limit(self.share.get());
         self.queue.rx_burst(&mut self.pool, &mut self.burst);
         let received = self.burst.len();
+        self.share.took(received);
         self.dispatcher
             .dispatch(&mut self.burst, &mut self.pool, &mut self.none);
         received + self.transmit()

@@ -13,6 +13,8 @@ mod sync;
 pub use batch::{BURST, Burst, Pull};
 
 #[cfg(not(loom))]
+mod batching;
+#[cfg(not(loom))]
 mod core_loop;
 #[cfg(not(loom))]
 mod counter;
@@ -51,6 +53,8 @@ pub mod wire;
 #[cfg(not(loom))]
 pub mod xdp;
 
+#[cfg(not(loom))]
+pub use batching::Batching;
 #[cfg(not(loom))]
 pub use core_loop::IoCore;
 #[cfg(not(loom))]

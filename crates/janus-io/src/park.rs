@@ -213,36 +213,60 @@ impl Signal {
     }
 }
 
+/// In the model: a bit on a line that several signals can share, as `poll` waits for several descriptors.
 #[cfg(loom)]
 struct Signal {
-    set: loom::sync::Mutex<bool>,
+    line: Arc<Line>,
+    bit: u32,
+}
+
+#[cfg(loom)]
+struct Line {
+    set: loom::sync::Mutex<u32>,
     changed: loom::sync::Condvar,
 }
 
 #[cfg(loom)]
 impl Signal {
     fn new() -> io::Result<Self> {
-        Ok(Self {
-            set: loom::sync::Mutex::new(false),
+        let line = Arc::new(Line {
+            set: loom::sync::Mutex::new(0),
             changed: loom::sync::Condvar::new(),
-        })
+        });
+        Ok(Self { line, bit: 1 })
     }
 
     fn set(&self) {
-        *self.set.lock().unwrap() = true;
-        self.changed.notify_one();
+        *self.line.set.lock().unwrap() |= self.bit;
+        self.line.changed.notify_one();
     }
 
     fn clear(&self) {
-        *self.set.lock().unwrap() = false;
+        *self.line.set.lock().unwrap() &= !self.bit;
     }
 
+    /// For any signal on the line.
     fn wait(&self, _: &[()], _: Option<Duration>) -> io::Result<Woken> {
-        let mut set = self.set.lock().unwrap();
-        while !*set {
-            set = self.changed.wait(set).unwrap();
+        let mut set = self.line.set.lock().unwrap();
+        while *set == 0 {
+            set = self.line.changed.wait(set).unwrap();
         }
         Ok(Woken::Event)
+    }
+}
+
+#[cfg(loom)]
+impl Parker {
+    /// A device's bell, that this parker sleeps on too.
+    fn device_bell(&self) -> Bell {
+        let signal = Signal {
+            line: self.bell.signal.line.clone(),
+            bit: 2,
+        };
+        Bell {
+            state: AtomicU32::new(AWAKE),
+            signal,
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use janus_mem::{Frame, Pool};
 use rustix::fd::BorrowedFd;
 
 use crate::batch::BURST;
+use crate::batching::{Batching, Share};
 use crate::core_loop::{IoCore, LINKS_MAX, ShardLink};
 use crate::dispatch::{Dispatcher, IoCounters, Lane};
 use crate::park::{Parker, Unparker};
@@ -26,6 +27,7 @@ pub struct Port {
     from: Vec<Consumer<Frame>>,
     /// Which of them has its turn first.
     next: usize,
+    share: Share,
     kind: Kind,
 }
 
@@ -72,37 +74,56 @@ impl Port {
         }
     }
 
-    /// Appends frames for this shard, tagged and keyed: first up to [`BURST`] that other cores steered here, then (in
-    /// combined placement, and if those were fewer) what is its own of a burst of its queue; the rest of that burst goes
-    /// to the neighbours. Less than two bursts in all.
-    pub fn receive(&mut self, pool: &mut Pool, frames: &mut Vec<Frame>) {
+    /// How it chooses the size of its batches from now on.
+    pub fn set_batching(&mut self, batching: Batching) {
+        self.share = Share::new(batching);
+    }
+
+    /// Appends frames for this shard, tagged and keyed: first a batch of those that other cores steered here, then (in
+    /// combined placement, and if those were fewer) what is its own of a batch of its queue; the rest of that batch goes
+    /// to the neighbours. A batch is [`BURST`] frames at most, so less than two bursts come in all.
+    ///
+    /// How many came, those that were for others or for nobody among them.
+    pub fn receive(&mut self, pool: &mut Pool, frames: &mut Vec<Frame>) -> usize {
         let before = frames.len();
+        let most = self.share.get();
         if let Kind::Own(own) = &mut self.kind {
             own.dispatcher.steerer.refresh();
         }
         // A ring may give at most its share, so that it starves neither the others nor the own queue.
         let own = usize::from(matches!(self.kind, Kind::Own(_)));
-        let share = BURST / (self.from.len() + own).clamp(1, 4);
+        let share = (most / (self.from.len() + own).clamp(1, 4)).max(1);
         let rings = self.from.len();
+        // One long queue is reason enough for larger batches.
+        let mut there_is_more = false;
         for step in 0..rings {
-            let room = BURST - (frames.len() - before);
+            let asked = share.min(most - (frames.len() - before));
             let at = (self.next + step) % rings;
-            self.from[at].pop_each(room.min(share), |frame| {
+            let got = self.from[at].pop_each(asked, |frame| {
                 frame.buf.prefetch();
                 frames.push(frame);
             });
+            there_is_more |= got == asked;
         }
         self.next = if self.next + 1 < rings {
             self.next + 1
         } else {
             0
         };
+        let (from_rings, mut from_queue) = (frames.len() - before, 0);
         if let Kind::Own(own) = &mut self.kind
-            && frames.len() - before < BURST
+            && from_rings < most
         {
+            own.burst.set_limit(most);
             own.queue.rx_burst(pool, &mut own.burst);
+            from_queue = own.burst.len();
             own.dispatcher.dispatch(&mut own.burst, pool, frames);
         }
+        self.share.took(match there_is_more {
+            true => most,
+            false => from_rings.max(from_queue),
+        });
+        from_rings + from_queue
     }
 
     /// Frames that [`send`](Self::send) takes now: what the stack may make.
@@ -277,6 +298,7 @@ pub fn split(
     let port = |(from, remote): (Vec<Consumer<Frame>>, Option<Remote>)| Port {
         from,
         next: 0,
+        share: Share::new(Batching::default()),
         kind: Kind::Remote(remote.expect("every shard sends through one core")),
     };
     Ok((io_cores, from.into_iter().zip(remotes).map(port).collect()))
@@ -323,6 +345,7 @@ pub fn combined(
         ports.push(Port {
             from: Vec::new(),
             next: 0,
+            share: Share::new(Batching::default()),
             kind: Kind::Own(Box::new(own)),
         });
     }

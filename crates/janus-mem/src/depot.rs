@@ -5,7 +5,8 @@ use crate::frame::SLOT_SIZE;
 use crate::growth::{Grown, Growth};
 use crate::pool::{MAGAZINE, Pool};
 use crate::region::{MemError, RegionKind};
-use crate::registry::{self, Entry, NONE};
+use crate::registry::{self, Entry};
+use crate::stacks::NONE;
 use core::fmt;
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
@@ -76,12 +77,9 @@ impl Depot {
 
     /// Where the buffers are. Exact while no other thread is at work.
     pub fn stats(&self) -> DepotStats {
-        let fresh = self.entry.fresh.load(Ordering::SeqCst) as usize;
-        let home = self
-            .entry
-            .home
-            .load(Ordering::SeqCst)
-            .clamp(0, fresh as isize) as usize;
+        let coming = &self.entry.coming;
+        let fresh = coming.fresh().load(Ordering::Acquire) as usize;
+        let home = coming.home().clamp(0, fresh as isize) as usize;
         DepotStats {
             capacity: self.capacity as usize,
             free: self.capacity as usize - fresh + home,
@@ -115,9 +113,8 @@ impl Depot {
     /// little out of date while other threads are at work.
     #[inline]
     pub fn in_use(&self) -> usize {
-        let fresh = self.entry.fresh.load(Ordering::Relaxed) as usize;
-        let home = self.entry.home.load(Ordering::Relaxed);
-        fresh.saturating_sub(usize::try_from(home).unwrap_or(0))
+        let fresh = self.entry.coming.fresh().load(Ordering::Relaxed) as usize;
+        fresh.saturating_sub(usize::try_from(self.entry.coming.home_about()).unwrap_or(0))
     }
 
     #[inline(always)]
@@ -146,9 +143,7 @@ impl Depot {
     /// Gives back a magazine of free slots the caller owns.
     pub(crate) fn put(&self, slots: &[u32]) {
         self.push_magazine(slots);
-        self.entry
-            .home
-            .fetch_add(slots.len() as isize, Ordering::SeqCst);
+        self.entry.coming.came(slots.len());
     }
 
     fn push_magazine(&self, slots: &[u32]) {
@@ -161,53 +156,29 @@ impl Depot {
             list.write(slots.len() as u32);
             core::ptr::copy_nonoverlapping(slots.as_ptr(), list.add(1), slots.len());
         }
-        let stack = &self.entry.magazines;
-        let mut head = stack.load(Ordering::Relaxed);
-        loop {
-            self.entry.link(name).store(head as u32, Ordering::Relaxed);
-            let new = (head & !u64::from(NONE)) | u64::from(name);
-            match stack.compare_exchange_weak(head, new, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) => return,
-                Err(now) => head = now,
-            }
-        }
+        self.entry
+            .magazines
+            .push(name, |slot| self.entry.link(slot));
     }
 
     fn pop_magazine(&self, out: &mut [u32; MAGAZINE]) -> usize {
-        let stack = &self.entry.magazines;
-        let mut head = stack.load(Ordering::Acquire);
-        let name = loop {
-            let name = head as u32;
-            if name == NONE {
-                return 0;
-            }
-            let next = self.entry.link(name).load(Ordering::Relaxed);
-            // The tag in the high half makes a head that went away and came back look different.
-            let tag = (head >> 32).wrapping_add(1) << 32;
-            match stack.compare_exchange_weak(
-                head,
-                tag | u64::from(next),
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            ) {
-                Ok(_) => break name,
-                Err(now) => head = now,
-            }
+        let Some(name) = self.entry.magazines.pop(|slot| self.entry.link(slot)) else {
+            return 0;
         };
-        // SAFETY: the exchange made the magazine ours alone, and its Acquire shows what `push_magazine` wrote.
+        // SAFETY: the magazine is ours alone now, and what `push_magazine` wrote can be seen.
         let n = unsafe {
             let list = self.slot_words(name);
             let n = (list.read() as usize).min(MAGAZINE);
             core::ptr::copy_nonoverlapping(list.add(1), out.as_mut_ptr(), n);
             n
         };
-        self.entry.home.fetch_sub(n as isize, Ordering::SeqCst);
+        self.entry.coming.went(n);
         n
     }
 
     /// Takes the chain of single returns: a magazine for the caller, the rest into magazines for others.
     fn take_strays(&self, out: &mut [u32; MAGAZINE]) -> usize {
-        let mut at = self.entry.take_returned();
+        let mut at = self.entry.returned.take_all();
         let mut taken = 0;
         while at != NONE && taken < MAGAZINE {
             out[taken] = at;
@@ -227,12 +198,12 @@ impl Depot {
             }
             at = next;
         }
-        self.entry.home.fetch_sub(taken as isize, Ordering::SeqCst);
+        self.entry.coming.went(taken);
         taken
     }
 
     fn take_fresh(&self, out: &mut [u32; MAGAZINE]) -> usize {
-        let fresh = &self.entry.fresh;
+        let fresh = self.entry.coming.fresh();
         let mut from = fresh.load(Ordering::Relaxed);
         loop {
             let limit = self.fresh_limit();

@@ -9,22 +9,46 @@
 //! [`Growth::Ahead`] a background thread (the [`Toucher`]) commits and touches the next chunk before it is needed.
 //! When the thread is late the owner grows the range itself and a counter says so.
 
-mod arena;
-mod depot;
-mod frame;
-mod growth;
-mod pool;
-mod prefetch;
-mod region;
-mod registry;
-mod slab;
+// Under the model checker only the lock-free parts are there.
+#![cfg_attr(loom, allow(dead_code))]
 
+#[cfg(not(loom))]
+mod arena;
+#[cfg(not(loom))]
+mod depot;
+#[cfg(not(loom))]
+mod frame;
+#[cfg(not(loom))]
+mod growth;
+mod homecoming;
+#[cfg(not(loom))]
+mod pool;
+#[cfg(not(loom))]
+mod prefetch;
+#[cfg(not(loom))]
+mod region;
+#[cfg(not(loom))]
+mod registry;
+#[cfg(not(loom))]
+mod slab;
+mod stacks;
+mod sync;
+
+#[cfg(not(loom))]
 pub use arena::{GRANULE, SizeClass, SlotArena};
+#[cfg(not(loom))]
 pub use depot::{Depot, DepotStats, Slots};
+#[cfg(not(loom))]
 pub use frame::{Frame, HEADROOM, LENT, PacketBuf, SLOT_SIZE};
+#[cfg(not(loom))]
 pub use growth::{Growth, TOUCH_QUEUE_MAX, Toucher};
+#[cfg(not(loom))]
 pub use pool::{MAGAZINE, Pool, RESERVE_MAX};
+#[cfg(not(loom))]
 pub use prefetch::prefetch;
+#[cfg(not(loom))]
 pub use region::{HUGE_PAGE, MemError, Region, RegionKind};
+#[cfg(not(loom))]
 pub use registry::orphaned_depots;
+#[cfg(not(loom))]
 pub use slab::Slab;

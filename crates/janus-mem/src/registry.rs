@@ -4,19 +4,15 @@
 
 use crate::frame::SLOT_SIZE;
 use crate::growth::Grown;
+use crate::homecoming::{Homecoming, Last};
 use crate::region::MemError;
+use crate::stacks::{Magazines, Strays};
 use core::ptr::null_mut;
-use core::sync::atomic::{
-    AtomicBool, AtomicIsize, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
-};
-use crossbeam::utils::CachePadded;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Region numbers are 16 bits wide.
 const REGIONS_MAX: usize = 1 << 16;
-/// No slot.
-pub(crate) const NONE: u32 = u32::MAX;
-
 /// Where slot 0 of each region would be (slots are counted from 1, so it lies before the region): all that the hot
 /// path needs. Half a megabyte of zero pages, touched as used.
 static BASES: [AtomicPtr<u8>; REGIONS_MAX] = [const { AtomicPtr::new(null_mut()) }; REGIONS_MAX];
@@ -36,23 +32,18 @@ struct Numbers {
 /// What the handles of one region share. Lives for ever; serves one depot after another.
 pub(crate) struct Entry {
     pub(crate) id: u16,
-    /// Stack of full magazines: each is named by one of its buffers, which holds the list. Tag in the high half.
-    pub(crate) magazines: CachePadded<AtomicU64>,
-    /// Buffers dropped one by one, chained through `links`.
-    returned: CachePadded<AtomicU32>,
-    /// Slots ever handed out: those numbered 1 to this.
-    pub(crate) fresh: CachePadded<AtomicU32>,
-    /// Buffers in `magazines` and in `returned`; may be off for a moment, never too high while a pool lives.
-    pub(crate) home: AtomicIsize,
+    pub(crate) magazines: Magazines,
+    /// Buffers dropped one by one.
+    pub(crate) returned: Strays,
+    /// Those in `magazines` and in `returned` are home.
+    pub(crate) coming: Homecoming<Mapping>,
     /// Buffers that came back one by one, ever.
     pub(crate) strays: AtomicU64,
-    orphaned: AtomicBool,
     links: AtomicPtr<AtomicU32>,
-    mapping: Mutex<Option<Mapping>>,
 }
 
 /// What is given back to the system when a depot is gone and its last buffer is home.
-struct Mapping {
+pub(crate) struct Mapping {
     grown: Arc<Grown>,
     links: *mut [AtomicU32],
 }
@@ -78,13 +69,11 @@ pub(crate) fn bring_home(region: u16, slot: u32) {
     let entry = ENTRIES[region as usize].load(Ordering::Acquire);
     // SAFETY: a handle exists only for a registered region, and entries are never freed.
     let entry = unsafe { &*entry };
-    entry.push_returned(slot);
+    entry.returned.push(slot, |slot| entry.link(slot));
     entry.strays.fetch_add(1, Ordering::Relaxed);
     // From here on the slot is no longer ours, and with it any claim on the mapping: only the entry may be touched.
-    // SeqCst pairs with `orphan`: either we see the flag or the depot's owner sees our buffer.
-    entry.home.fetch_add(1, Ordering::SeqCst);
-    if entry.orphaned.load(Ordering::SeqCst) {
-        entry.try_reap();
+    if let Some(last) = entry.coming.came_alone() {
+        entry.reap(last);
     }
 }
 
@@ -114,7 +103,7 @@ pub(crate) fn register(grown: &Arc<Grown>, slots: u32) -> Result<&'static Entry,
         .store(links.cast::<AtomicU32>(), Ordering::Release);
     let slot_zero = grown.region().base().as_ptr().wrapping_sub(SLOT_SIZE);
     BASES[id as usize].store(slot_zero, Ordering::Release);
-    *entry.mapping.lock().unwrap_or_else(PoisonError::into_inner) = Some(Mapping {
+    entry.coming.begin(Mapping {
         grown: Arc::clone(grown),
         links,
     });
@@ -132,14 +121,11 @@ impl Entry {
     fn new(id: u16) -> Self {
         Self {
             id,
-            magazines: CachePadded::new(AtomicU64::new(u64::from(NONE))),
-            returned: CachePadded::new(AtomicU32::new(NONE)),
-            fresh: CachePadded::new(AtomicU32::new(0)),
-            home: AtomicIsize::new(0),
+            magazines: Magazines::new(),
+            returned: Strays::new(),
+            coming: Homecoming::new(),
             strays: AtomicU64::new(0),
-            orphaned: AtomicBool::new(false),
             links: AtomicPtr::new(null_mut()),
-            mapping: Mutex::new(None),
         }
     }
 
@@ -151,57 +137,25 @@ impl Entry {
         unsafe { &*self.links.load(Ordering::Relaxed).add(slot as usize) }
     }
 
-    fn push_returned(&self, slot: u32) {
-        let mut head = self.returned.load(Ordering::Relaxed);
-        loop {
-            self.link(slot).store(head, Ordering::Relaxed);
-            match self.returned.compare_exchange_weak(
-                head,
-                slot,
-                Ordering::AcqRel,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return,
-                Err(now) => head = now,
-            }
-        }
-    }
-
-    /// Takes the whole chain of returned slots; follow it with `link`. Taking all at once leaves no room for ABA.
-    pub(crate) fn take_returned(&self) -> u32 {
-        if self.returned.load(Ordering::Relaxed) == NONE {
-            return NONE;
-        }
-        self.returned.swap(NONE, Ordering::AcqRel)
-    }
-
     /// The depot and all its pools are gone: unmaps now, or when the last buffer comes home.
     pub(crate) fn orphan(&self) {
-        self.orphaned.store(true, Ordering::SeqCst);
         ORPHANED.fetch_add(1, Ordering::Relaxed);
-        self.try_reap();
+        if let Some(last) = self.coming.orphan() {
+            self.reap(last);
+        }
     }
 
-    fn try_reap(&self) {
-        let mut mapping = self.mapping.lock().unwrap_or_else(PoisonError::into_inner);
-        let all_home =
-            self.home.load(Ordering::SeqCst) == self.fresh.load(Ordering::SeqCst) as isize;
-        if !all_home || !self.orphaned.load(Ordering::SeqCst) {
-            return;
-        }
-        let Some(old) = mapping.take() else { return };
-        self.orphaned.store(false, Ordering::SeqCst);
+    fn reap(&self, last: Last<'_, Mapping>) {
         BASES[self.id as usize].store(null_mut(), Ordering::Release);
         self.links.store(null_mut(), Ordering::Release);
-        self.magazines.store(u64::from(NONE), Ordering::Release);
-        self.returned.store(NONE, Ordering::Release);
-        self.fresh.store(0, Ordering::Release);
-        self.home.store(0, Ordering::Release);
+        self.magazines.clear();
+        self.returned.clear();
         self.strays.store(0, Ordering::Release);
+        let Mapping { grown, links } = last.finish();
         // SAFETY: made by Box::into_raw in `register`; every slot is home and no pool is left, so nobody follows a
-        // link any more, and `take` lets this happen once.
-        drop(unsafe { Box::from_raw(old.links) });
-        drop(old.grown);
+        // link any more, and a mapping is handed out once.
+        drop(unsafe { Box::from_raw(links) });
+        drop(grown);
         ORPHANED.fetch_sub(1, Ordering::Relaxed);
         NUMBERS
             .lock()

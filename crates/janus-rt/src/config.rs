@@ -13,7 +13,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use janus_io::xdp;
+use janus_io::{Batching, xdp};
 
 use crate::control::watch::PolicyName;
 use crate::portal::Reach;
@@ -98,6 +98,7 @@ pub(crate) struct Partial {
     pub(crate) send_buffer: Option<u32>,
     pub(crate) send_buffer_max: Option<u32>,
     pub(crate) packet_buffers: Option<u32>,
+    pub(crate) batch: Option<Batching>,
     pub(crate) backlog: Option<usize>,
     pub(crate) blocking_threads: Option<usize>,
     pub(crate) warn_future_bytes: Option<usize>,
@@ -148,6 +149,7 @@ impl Partial {
             send_buffer,
             send_buffer_max,
             packet_buffers,
+            batch,
             backlog,
             blocking_threads,
             warn_future_bytes,
@@ -186,6 +188,7 @@ impl Partial {
             send_buffer: send_buffer.or(self.send_buffer),
             send_buffer_max: send_buffer_max.or(self.send_buffer_max),
             packet_buffers: packet_buffers.or(self.packet_buffers),
+            batch: batch.or(self.batch),
             backlog: backlog.or(self.backlog),
             blocking_threads: blocking_threads.or(self.blocking_threads),
             warn_future_bytes: warn_future_bytes.or(self.warn_future_bytes),
@@ -270,6 +273,7 @@ impl Partial {
             send_buffer: self.send_buffer,
             send_buffer_max: self.send_buffer_max,
             packet_buffers: self.packet_buffers.unwrap_or(64 * 1024),
+            batch: self.batch.unwrap_or_default(),
             backlog: self.backlog.unwrap_or(1024),
             blocking_threads: self.blocking_threads.unwrap_or(BLOCKING_THREADS),
             warn_future_bytes: self.warn_future_bytes.unwrap_or(WARN_FUTURE_BYTES),
@@ -314,6 +318,7 @@ pub(crate) struct Settings {
     pub(crate) send_buffer: Option<u32>,
     pub(crate) send_buffer_max: Option<u32>,
     pub(crate) packet_buffers: u32,
+    pub(crate) batch: Batching,
     pub(crate) backlog: usize,
     pub(crate) blocking_threads: usize,
     /// 0: never.

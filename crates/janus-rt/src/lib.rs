@@ -64,6 +64,7 @@ pub use janus_macros::main;
 pub use janus_macros::test;
 
 pub use config::{CORES_MAX, ConfigError, Placement};
+pub use janus_io::Batching;
 pub use runtime::{
     BackendChoice, BoxError, Builder, CoreReport, Handle, MainResult, Result, Runtime, core_id,
     cores, handle, once, report,

@@ -13,6 +13,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use janus_io::Batching;
+
 use crate::balance::{self, Balance};
 use crate::clock::Clock;
 use crate::config::{self, Cidr, ConfigError, Partial, Placement, PlacementName};
@@ -251,6 +253,12 @@ impl Builder {
     /// Packet buffers of 2 KiB, for the whole runtime.
     pub fn packet_buffers(mut self, buffers: u32) -> Builder {
         self.partial.packet_buffers = Some(buffers);
+        self
+    }
+
+    /// How many packets a core takes at a time: by the length of its queue, unless said otherwise.
+    pub fn batching(mut self, batching: Batching) -> Builder {
+        self.partial.batch = Some(batching);
         self
     }
 

@@ -224,11 +224,12 @@ impl Shard {
     }
 
     fn receive(&mut self, now: Instant) -> bool {
-        if self.is_open(now) {
-            self.collect();
+        let moved = if self.is_open(now) {
+            self.collect()
         } else {
             self.port.refresh();
-        }
+            false
+        };
         let here = &*self.here;
         // After the packets were taken, so that the steering is at least as new as whatever made them come; and only
         // here, between batches (rule 1).
@@ -244,7 +245,7 @@ impl Shard {
             here.go_on_leaving(&mut neighbours.leaving, adopted, arrived);
         }
         if arrived.is_empty() {
-            return false;
+            return moved;
         }
         if let Some(sampling) = &mut self.work.sampling {
             sampling.packets(arrived.len());
@@ -262,11 +263,11 @@ impl Shard {
         true
     }
 
-    /// What waits in the port and for this shard at its neighbours.
-    fn collect(&mut self) {
+    /// What waits in the port and for this shard at its neighbours. Whether anything came, be it for others.
+    fn collect(&mut self) -> bool {
         let arrived = &mut self.work.arrived;
         let mut pool = self.here.pool.borrow_mut();
-        self.port.receive(&mut pool, arrived);
+        let moved = self.port.receive(&mut pool, arrived) > 0;
         #[cfg(test)]
         crate::lockstep::hops::arrived(arrived);
         while arrived.len() < 3 * BURST {
@@ -275,6 +276,7 @@ impl Shard {
             };
             arrived.push(frame);
         }
+        moved || !arrived.is_empty()
     }
 
     fn take_messages(&mut self) -> bool {

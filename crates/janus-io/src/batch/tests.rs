@@ -37,3 +37,22 @@ fn every_item_is_dropped_once() {
     drop(burst);
     assert_eq!(Rc::strong_count(&item), 4);
 }
+
+#[test]
+fn a_limit_bounds_what_comes_in_and_keeps_what_is_there() {
+    let mut burst: Burst<u32, 8> = Burst::new();
+    burst.set_limit(3);
+    burst.extend(0..8);
+    assert_eq!(
+        (&burst[..], burst.room(), burst.is_full()),
+        (&[0, 1, 2][..], 0, true)
+    );
+    assert_eq!(burst.push(9), Err(9));
+    burst.set_limit(1);
+    assert_eq!((burst.len(), burst.room(), burst.is_full()), (3, 0, true));
+    assert_eq!(burst.pull().next(), Some(0));
+    assert_eq!(&burst[..], [1, 2]);
+    burst.set_limit(1000);
+    burst.extend(3..100);
+    assert_eq!(&burst[..], [1, 2, 3, 4, 5, 6, 7, 8]);
+}

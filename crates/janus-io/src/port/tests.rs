@@ -407,3 +407,40 @@ fn a_sleeping_shard_and_a_sleeping_core_are_rung() {
         drop(balancer);
     }
 }
+
+#[test]
+fn one_long_queue_among_many_is_taken_in_growing_batches() {
+    // Four polling cores, of which one has a lot for the only shard.
+    let mut fabric = fabric(Some(4), 1, 1024);
+    let _ = fabric.settle();
+    let (port, pool) = &mut fabric.ports[0];
+    port.set_batching(Batching::Adaptive);
+    let mut rings = Vec::new();
+    for ring in &mut port.from {
+        let (producer, consumer) = crate::ring::ring(1024);
+        *ring = consumer;
+        rings.push(producer);
+    }
+    for _ in 0..300 {
+        assert!(rings[2].push(frame(pool, &[0; 40])).is_ok());
+    }
+    let mut sizes = Vec::new();
+    loop {
+        let mut got = Vec::new();
+        if port.receive(pool, &mut got) == 0 {
+            break;
+        }
+        sizes.push(got.len());
+        got.into_iter().for_each(|frame| pool.free(frame.buf));
+    }
+    // A quarter of 8, of 16, of 32, of 64: others could have come in between.
+    assert_eq!(sizes[..5], [2, 4, 8, 16, 16]);
+    assert_eq!(sizes.iter().sum::<usize>(), 300);
+    port.set_batching(Batching::Fixed(64));
+    assert!(rings[0].push(frame(pool, &[0; 40])).is_ok());
+    let mut got = Vec::new();
+    assert_eq!(port.receive(pool, &mut got), 1);
+    got.into_iter().for_each(|frame| pool.free(frame.buf));
+    drop(rings);
+    fabric.finish();
+}

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
-use janus_io::xdp;
+use janus_io::{BURST, Batching, xdp};
 use janus_tcp::ROUTES_MAX;
 
 use crate::control::watch::PolicyName;
@@ -124,6 +124,10 @@ pub(super) const KEYS: &[Key] = &[
     Key {
         name: "packet_buffers",
         set: |p, v| store(&mut p.packet_buffers, number(v)),
+    },
+    Key {
+        name: "batch",
+        set: |p, v| store(&mut p.batch, batch(v)),
     },
     Key {
         name: "backlog",
@@ -278,6 +282,16 @@ fn interval(text: &str) -> Result<Duration, String> {
     match number::<u64>(text)? {
         0 => Err("must be 1 at least".into()),
         ms => Ok(Duration::from_millis(ms)),
+    }
+}
+
+fn batch(text: &str) -> Result<Batching, String> {
+    match (text.trim(), number(text)) {
+        ("adaptive", _) => Ok(Batching::Adaptive),
+        (_, Ok(frames)) if (1..=BURST).contains(&frames) => Ok(Batching::Fixed(frames)),
+        _ => Err(format!(
+            "`{text}` is neither `adaptive` nor a number from 1 to {BURST}"
+        )),
     }
 }
 

@@ -53,6 +53,9 @@ fn values_are_checked() {
         ("cores = -1", "number"),
         ("trace = true", "a word"),
         ("backend = \"dpdq\"", "not one of"),
+        ("batch = 65", "1 to 64"),
+        ("batch = 0", "1 to 64"),
+        ("batch = \"small\"", "adaptive"),
         ("tap_name = \"a-name-that-is-too-long\"", "15 bytes"),
         ("tap_offloads = \"maybe\"", "neither"),
     ] {
@@ -73,6 +76,14 @@ fn switches_are_on_or_off() {
     }
     let error = from_text("tokio = 1").unwrap_err().to_string();
     assert!(error.contains("neither `on` nor `off`"), "{error}");
+}
+
+#[test]
+fn batches_are_adaptive_or_of_a_size() {
+    let batch = |text: &str| from_text(text).unwrap().resolve().unwrap().batch;
+    assert_eq!(batch(""), Batching::Adaptive);
+    assert_eq!(batch("batch = \"adaptive\""), Batching::Adaptive);
+    assert_eq!(batch("batch = 16"), Batching::Fixed(16));
 }
 
 #[test]

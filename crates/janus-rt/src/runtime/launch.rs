@@ -129,13 +129,19 @@ impl Prepared {
             }),
         ));
 
-        let (io_cores, ports): (Vec<IoCore>, Vec<Port>) = match settings.placement {
+        let (mut io_cores, mut ports): (Vec<IoCore>, Vec<Port>) = match settings.placement {
             Placement::Combined => (Vec::new(), combined(queues, steerers, &bells, RING_DEPTH)),
             Placement::Split { .. } => {
                 let pools = queues.iter().map(|_| device_pool(&depot)).collect();
                 split(queues, pools, steerers, &bells, RING_DEPTH)?
             }
         };
+        io_cores
+            .iter_mut()
+            .for_each(|core| core.set_batching(settings.batch));
+        ports
+            .iter_mut()
+            .for_each(|port| port.set_batching(settings.batch));
         let (senders, receivers): (Vec<_>, Vec<_>) =
             bells.iter().map(|_| mpsc::inbox::<Frame>(FORWARDS)).unzip();
         let doors: Vec<Door> = senders

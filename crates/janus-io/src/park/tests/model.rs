@@ -59,3 +59,40 @@ fn no_wake_is_lost_over_the_ring() {
         producer.join().unwrap();
     });
 }
+
+/// As an I/O core sleeps: it arms the device, looks at it, and then sleeps on the device's bell and on its own, looking
+/// only at the shard's ring once more.
+#[test]
+fn no_wake_is_lost_between_two_bells() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let mut parker = Parker::new().unwrap();
+        let device = Arc::new(parker.device_bell());
+        let unparker = parker.unparker();
+        let (mut from_device, mut received) = ring::<u32>(2);
+        let (mut from_shard, mut sent) = ring::<u32>(2);
+        let bell = device.clone();
+        let nic = thread::spawn(move || {
+            from_device.push(1).unwrap();
+            bell.ring();
+        });
+        let shard = thread::spawn(move || {
+            from_shard.push(2).unwrap();
+            unparker.wake();
+        });
+        let mut moved = 0;
+        loop {
+            device.disarm();
+            moved += received.pop_each(2, |_| ()) + sent.pop_each(2, |_| ());
+            if moved == 2 {
+                break;
+            }
+            device.arm();
+            let ready = !received.is_empty();
+            parker.park(|| ready || !sent.is_empty()).unwrap();
+        }
+        nic.join().unwrap();
+        shard.join().unwrap();
+    });
+}

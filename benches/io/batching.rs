@@ -1,0 +1,409 @@
+//! Latency against load, with batches that follow the queue's length (`adaptive`) and with batches as large as can be
+//! (`64`): an echo server of one core, the whole runtime, whose device gives requests at moments that are drawn
+//! beforehand (exponential gaps) and not held up by answers. A request's time runs from that moment until its answer is
+//! given to the device. Load is the share of what the server with large batches answers at most. Answers are checked.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use janus::net::TcpListener;
+use janus::{BackendChoice, Batching, Handle, Placement, Runtime};
+use janus_io::{Backend, Batch, Caps, Queue};
+use janus_mem::Pool;
+use janus_wire::{Link, ethernet, ipv4};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use crate::support::Scale;
+use crate::support::far::packet::{Ends, connection};
+use crate::support::far::plan::{Kind, Mode, Phase, Plan};
+use crate::support::far::{App, Far};
+use crate::support::report::{Report, Value};
+use crate::wake::quantile;
+
+/// Open connections: more than are ever in use at a time, except in overload.
+const CONNECTIONS: u32 = 2048;
+/// Requests that can wait at the device; more than these have nowhere to wait, and the load is too much.
+const WAITING_MAX: usize = 1 << 16;
+/// A frame no longer than this carries no request and no answer.
+const BARE_MAX: u16 = 100;
+/// The gap that stands for "as fast as it goes".
+const AT_ONCE: u64 = 0;
+
+/// What the benchmark tells the device, and what the device tells.
+struct Pace {
+    /// Off: the far end does as its plan says.
+    on: AtomicBool,
+    /// Nanoseconds between two arrivals on average.
+    gap_ns: AtomicU64,
+    /// Requests that come together.
+    together: AtomicU64,
+    /// Counts the orders given.
+    order: AtomicU64,
+    times: Mutex<Vec<f64>>,
+    bell: OwnedFd,
+}
+
+/// A device whose requests come when they are due.
+struct Paced {
+    ends: Ends,
+    plan: Arc<Plan>,
+    pace: Arc<Pace>,
+}
+
+struct PacedQueue {
+    far: Far,
+    caps: Caps,
+    pace: Arc<Pace>,
+    order: u64,
+    on: bool,
+    base: Instant,
+    next: u64,
+    random: u64,
+    /// When the requests that have not been given yet were due.
+    waiting: std::collections::VecDeque<u64>,
+    /// When each connection's request was due; 0: none is open.
+    due: Vec<u64>,
+    times: Vec<f64>,
+}
+
+impl Backend for Paced {
+    fn open(self: Box<Self>, _: usize) -> io::Result<Vec<Box<dyn Queue>>> {
+        let Paced { ends, plan, pace } = *self;
+        let caps = Caps {
+            link: Link::Ethernet,
+            mtu: 1500,
+            mac: Some(ends.server_mac),
+            tx_checksum: false,
+            rx_checksum: false,
+            tso: false,
+            gro: false,
+            name: "paced load".to_owned(),
+        };
+        Ok(vec![Box::new(PacedQueue {
+            far: Far::new(ends, App::Echo, plan, 0, CONNECTIONS),
+            caps,
+            pace,
+            order: 0,
+            on: false,
+            base: Instant::now(),
+            next: 0,
+            random: 0x9e37_79b9_7f4a_7c15,
+            waiting: std::collections::VecDeque::with_capacity(WAITING_MAX),
+            due: vec![0; CONNECTIONS as usize],
+            times: Vec::with_capacity(1 << 20),
+        })])
+    }
+}
+
+impl PacedQueue {
+    fn now(&self) -> u64 {
+        self.base.elapsed().as_nanos() as u64
+    }
+
+    #[cold]
+    fn follow(&mut self, order: u64) {
+        self.order = order;
+        self.on = self.pace.on.load(Ordering::Relaxed);
+        self.next = self.now();
+        self.waiting.clear();
+        self.pace
+            .times
+            .lock()
+            .expect("no holder panics")
+            .append(&mut self.times);
+        let _ = rustix::io::read(&self.pace.bell, &mut [0; 8]);
+    }
+
+    /// What is due by now.
+    fn draw(&mut self) {
+        let (gap, now) = (self.pace.gap_ns.load(Ordering::Relaxed), self.now());
+        let together = self.pace.together.load(Ordering::Relaxed);
+        if gap == AT_ONCE {
+            self.waiting.resize(CONNECTIONS as usize, now);
+            return;
+        }
+        while self.next <= now && self.waiting.len() < WAITING_MAX {
+            for _ in 0..together {
+                self.waiting.push_back(self.next);
+            }
+            self.random ^= self.random << 13;
+            self.random ^= self.random >> 7;
+            self.random ^= self.random << 17;
+            let uniform = ((self.random >> 11) + 1) as f64 / (1u64 << 53) as f64;
+            self.next += (-uniform.ln() * (gap * together) as f64) as u64;
+        }
+    }
+}
+
+/// The connection that a frame to (or from, `back`) the server belongs to.
+fn conn_of(frame: &[u8], back: bool) -> Option<usize> {
+    let ip = ipv4::parse(frame.get(ethernet::LEN..)?).ok()?;
+    let ports = ip.payload().first_chunk::<4>()?;
+    let (address, port) = match back {
+        false => (ip.src, [ports[0], ports[1]]),
+        true => (ip.dst, [ports[2], ports[3]]),
+    };
+    let conn = connection(address.to_bits(), u16::from_be_bytes(port))?;
+    (conn < CONNECTIONS).then_some(conn as usize)
+}
+
+impl Queue for PacedQueue {
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn rx_burst(&mut self, pool: &mut Pool, out: &mut Batch) {
+        let order = self.pace.order.load(Ordering::Acquire);
+        if order != self.order {
+            self.follow(order);
+        }
+        if !self.on {
+            let room = out.room();
+            return self.far.give(pool, room, |frame| drop(out.push(frame)));
+        }
+        self.draw();
+        let room = self.waiting.len().min(out.room());
+        let (waiting, due) = (&mut self.waiting, &mut self.due);
+        self.far.give(pool, room, |frame| {
+            if let Some(conn) = conn_of(frame.data(), false).filter(|_| frame.len > BARE_MAX) {
+                due[conn] = waiting.pop_front().unwrap_or_default();
+            }
+            let _ = out.push(frame);
+        });
+    }
+
+    fn tx_burst(&mut self, pool: &mut Pool, frames: &mut Batch, done: &mut Batch) {
+        let lent = frames.iter().filter(|frame| frame.is_lent()).count();
+        if frames.is_empty() || lent > done.room() {
+            return;
+        }
+        if self.on {
+            let now = self.now();
+            for frame in frames.iter() {
+                if let Some(conn) = conn_of(frame.data(), true).filter(|_| frame.len > BARE_MAX) {
+                    let due = std::mem::take(&mut self.due[conn]);
+                    if due != 0 && self.times.len() < self.times.capacity() {
+                        self.times.push(now.saturating_sub(due) as f64);
+                    }
+                }
+            }
+        }
+        self.far.take(frames.iter().map(|frame| frame.data()));
+        for frame in frames.pull() {
+            if frame.is_lent() {
+                let _ = done.push(frame);
+            } else {
+                pool.free(frame.buf);
+            }
+        }
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.pace.bell.as_fd())
+    }
+
+    fn arm(&mut self) -> bool {
+        // Paced, the next request is due before any sleep would end.
+        !self.on && !self.far.has_work() && self.order == self.pace.order.load(Ordering::Acquire)
+    }
+}
+
+/// An echo server of one core behind a paced device.
+struct Server {
+    plan: Arc<Plan>,
+    pace: Arc<Pace>,
+    handle: Handle,
+    thread: JoinHandle<janus::Result>,
+}
+
+impl Server {
+    fn start(batching: Batching) -> Self {
+        let plan = Arc::new(Plan::new(1, CONNECTIONS));
+        let pace = Arc::new(Pace {
+            on: AtomicBool::new(false),
+            gap_ns: AtomicU64::new(AT_ONCE),
+            together: AtomicU64::new(1),
+            order: AtomicU64::new(0),
+            times: Mutex::new(Vec::new()),
+            bell: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).expect("an eventfd"),
+        });
+        let ends = Ends::default();
+        let device = Paced {
+            ends: ends.clone(),
+            plan: plan.clone(),
+            pace: pace.clone(),
+        };
+        let runtime = Runtime::builder()
+            .alone()
+            .cores(1)
+            .placement(Placement::Combined)
+            .backend(BackendChoice::Custom(Box::new(device)))
+            .batching(batching)
+            .address(&format!("{}/24", ends.server.ip()))
+            .gateway([192, 0, 2, 2])
+            .max_connections(2 * CONNECTIONS)
+            .packet_buffers(16_384)
+            .seed(7)
+            .drain(Duration::ZERO)
+            .build()
+            .expect("a runtime for the benchmark");
+        let handle = runtime.handle();
+        let port = ends.server.port();
+        let thread = std::thread::spawn(move || runtime.run(move || echo(port)));
+        let server = Self {
+            plan,
+            pace,
+            handle,
+            thread,
+        };
+        server.open();
+        server
+    }
+
+    fn phase(&self, mode: Mode, window: u32) {
+        self.plan.set(Phase {
+            mode,
+            window,
+            held: CONNECTIONS,
+        });
+        self.order();
+    }
+
+    fn order(&self) {
+        self.pace.order.fetch_add(1, Ordering::Release);
+        let _ = rustix::io::write(&self.pace.bell, &1u64.to_ne_bytes());
+    }
+
+    fn ended(&self) -> u64 {
+        self.plan.counts().get(Kind::Ended)
+    }
+
+    fn open(&self) {
+        self.phase(Mode::Open, 64);
+        let begin = Instant::now();
+        while self.ended() < u64::from(CONNECTIONS) {
+            assert!(
+                begin.elapsed() < Duration::from_secs(20),
+                "{:?}",
+                self.plan.counts()
+            );
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.phase(Mode::Idle, 0);
+    }
+
+    /// Serves at this pace for a while: requests a second, and the times they took.
+    fn serve(&self, gap_ns: u64, together: u64, time: Duration) -> (f64, Vec<f64>) {
+        self.pace.gap_ns.store(gap_ns, Ordering::Relaxed);
+        self.pace.together.store(together, Ordering::Relaxed);
+        self.pace.on.store(true, Ordering::Relaxed);
+        self.phase(Mode::Requests, CONNECTIONS);
+        std::thread::sleep(time / 10);
+        // Hands over, and so forgets, the times of the beginning.
+        self.order();
+        let (begin, before) = (Instant::now(), self.ended());
+        std::thread::sleep(time);
+        let rate = (self.ended() - before) as f64 / begin.elapsed().as_secs_f64();
+        self.pace.times.lock().expect("no holder panics").clear();
+        self.pace.on.store(false, Ordering::Relaxed);
+        self.phase(Mode::Idle, 0);
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(self.plan.counts().bad(), 0, "{:?}", self.plan.counts());
+        let times = std::mem::take(&mut *self.pace.times.lock().expect("no holder panics"));
+        (rate, times)
+    }
+
+    fn stop(self) {
+        self.handle.stop();
+        let ended = self
+            .thread
+            .join()
+            .expect("the runtime's caller does not panic");
+        ended.expect("the server ends well");
+    }
+}
+
+async fn echo(port: u16) -> janus::Result {
+    let listener = TcpListener::bind(("0.0.0.0", port)).await?;
+    loop {
+        let (stream, _) = listener.accept().await?;
+        drop(janus::spawn(async move {
+            loop {
+                let Ok(Some(piece)) = stream.recv().await else {
+                    return;
+                };
+                if stream.write_all(&piece).await.is_err() {
+                    return;
+                }
+            }
+        }));
+    }
+}
+
+/// The ways to choose a batch, by name.
+const WAYS: [(&str, Batching); 2] = [
+    ("adaptive", Batching::Adaptive),
+    ("64", Batching::Fixed(64)),
+];
+
+pub(crate) fn run(scale: Scale, report: &mut Report) {
+    let (rounds, time) = scale.pick((1, 10), (5, 80), (15, 500));
+    let time = Duration::from_millis(time);
+    let servers = WAYS.map(|(_, batching)| Server::start(batching));
+    let mut most: [Vec<f64>; 2] = Default::default();
+    for _ in 0..rounds {
+        for (server, most) in servers.iter().zip(&mut most) {
+            most.push(server.serve(AT_ONCE, 1, time).0);
+        }
+    }
+    for ((way, _), most) in WAYS.iter().zip(&most) {
+        report.median(
+            "batching_req_per_s",
+            most,
+            "1/s",
+            &[("batching", (*way).into())],
+        );
+    }
+    let mut sorted = most[1].clone();
+    sorted.sort_by(f64::total_cmp);
+    let capacity = quantile(&sorted, 50.0);
+    for together in [1u64, 32] {
+        for load in [10u32, 30, 50, 70, 80, 90] {
+            let gap = 1e9 / (capacity * f64::from(load) / 100.0);
+            let mut times: [Vec<f64>; 2] = Default::default();
+            for _ in 0..rounds {
+                for (server, times) in servers.iter().zip(&mut times) {
+                    times.extend(server.serve(gap as u64, together, time).1);
+                }
+            }
+            for ((way, _), times) in WAYS.iter().zip(&mut times) {
+                times.sort_by(f64::total_cmp);
+                let mean = times.iter().sum::<f64>() / times.len() as f64;
+                let params = |q: Value| -> [(&'static str, Value); 5] {
+                    [
+                        ("batching", (*way).into()),
+                        ("load_percent", load.into()),
+                        ("together", together.into()),
+                        ("requests", times.len().into()),
+                        ("q", q),
+                    ]
+                };
+                report.row(
+                    "batching_latency_us",
+                    mean / 1e3,
+                    "us",
+                    &params("mean".into()),
+                );
+                for q in [50.0, 90.0, 99.0] {
+                    let at = quantile(times, q) / 1e3;
+                    report.row("batching_latency_us", at, "us", &params(q.into()));
+                }
+            }
+        }
+    }
+    servers.into_iter().for_each(Server::stop);
+}

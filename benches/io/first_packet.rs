@@ -1,0 +1,339 @@
+//! The first packet after idleness: from the moment a device has something until the server's answer is given to the
+//! device, with every thread of the server asleep before. Beside it a thread that only waits in `poll` for the same
+//! signal: what the machine takes to wake anybody. Several servers of each kind take turns, so that each has been idle
+//! long enough although a trial begins much more often; the first answer (a SYN-ACK) is what is timed, and every
+//! connection opened so also gets its request answered and checked.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use janus::net::TcpListener;
+use janus::{BackendChoice, Handle, Placement, Runtime};
+use janus_io::{Backend, Batch, Caps, Queue};
+use janus_mem::Pool;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::fd::{BorrowedFd, OwnedFd};
+
+use crate::pin::pin;
+use crate::support::Scale;
+use crate::support::far::App;
+use crate::support::far::device::Device;
+use crate::support::far::packet::Ends;
+use crate::support::far::plan::{Kind, Mode, Phase, Plan};
+use crate::support::report::{Report, Value};
+use crate::wake::quantile;
+
+/// Sleepers of each kind that take turns.
+const SLEEPERS: usize = 20;
+/// A trial that takes longer is a lost packet.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// When something happened, in nanoseconds since this was made; 0 = not yet.
+struct Stamp {
+    base: Instant,
+    at: AtomicU64,
+}
+
+impl Stamp {
+    fn new(base: Instant) -> Arc<Self> {
+        Arc::new(Self {
+            base,
+            at: AtomicU64::new(0),
+        })
+    }
+
+    fn now(&self) -> u64 {
+        self.base.elapsed().as_nanos() as u64
+    }
+
+    /// The first time since it was cleared counts.
+    fn set(&self) {
+        let _ = self
+            .at
+            .compare_exchange(0, self.now(), Ordering::Release, Ordering::Relaxed);
+    }
+
+    fn wait(&self) -> u64 {
+        let begin = Instant::now();
+        loop {
+            match self.at.load(Ordering::Acquire) {
+                0 => std::thread::sleep(Duration::from_micros(200)),
+                at => return at,
+            }
+            assert!(begin.elapsed() < PATIENCE, "no answer came");
+        }
+    }
+}
+
+/// A device that says when it was first given something to send.
+struct Stamped {
+    inner: Device,
+    stamp: Arc<Stamp>,
+}
+
+struct StampedQueue {
+    inner: Box<dyn Queue>,
+    stamp: Arc<Stamp>,
+}
+
+impl Backend for Stamped {
+    fn open(self: Box<Self>, queues: usize) -> io::Result<Vec<Box<dyn Queue>>> {
+        let Stamped { inner, stamp } = *self;
+        let wrap = |inner| -> Box<dyn Queue> {
+            Box::new(StampedQueue {
+                inner,
+                stamp: stamp.clone(),
+            })
+        };
+        Ok(Box::new(inner)
+            .open(queues)?
+            .into_iter()
+            .map(wrap)
+            .collect())
+    }
+}
+
+impl Queue for StampedQueue {
+    fn caps(&self) -> &Caps {
+        self.inner.caps()
+    }
+
+    fn rx_burst(&mut self, pool: &mut Pool, out: &mut Batch) {
+        self.inner.rx_burst(pool, out);
+    }
+
+    fn tx_burst(&mut self, pool: &mut Pool, frames: &mut Batch, done: &mut Batch) {
+        if !frames.is_empty() {
+            self.stamp.set();
+        }
+        self.inner.tx_burst(pool, frames, done);
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.wait_fd()
+    }
+
+    fn arm(&mut self) -> bool {
+        self.inner.arm()
+    }
+}
+
+/// Somebody who sleeps until prodded.
+trait Sleeper {
+    /// Nanoseconds from the signal until the first sign of life.
+    fn prod(&mut self) -> u64;
+}
+
+struct Server {
+    plan: Arc<Plan>,
+    stamp: Arc<Stamp>,
+    opened: u32,
+    handle: Handle,
+    thread: Option<JoinHandle<janus::Result>>,
+}
+
+impl Server {
+    fn start(placement: Placement, trials: u32, base: Instant) -> Self {
+        let plan = Arc::new(Plan::new(1, trials));
+        let stamp = Stamp::new(base);
+        let ends = Ends::default();
+        let inner = Device {
+            ends: ends.clone(),
+            app: App::Echo,
+            plan: plan.clone(),
+            held: trials,
+        };
+        let device = Stamped {
+            inner,
+            stamp: stamp.clone(),
+        };
+        let runtime = Runtime::builder()
+            .alone()
+            .cores(1)
+            .placement(placement)
+            .backend(BackendChoice::Custom(Box::new(device)))
+            .address(&format!("{}/24", ends.server.ip()))
+            .gateway([192, 0, 2, 2])
+            .max_connections(trials + 1024)
+            .packet_buffers(4096)
+            .seed(7)
+            .drain(Duration::ZERO)
+            .build()
+            .expect("a runtime for the benchmark");
+        let handle = runtime.handle();
+        let port = ends.server.port();
+        let thread = std::thread::spawn(move || runtime.run(move || echo(port)));
+        Self {
+            plan,
+            stamp,
+            opened: 0,
+            handle,
+            thread: Some(thread),
+        }
+    }
+}
+
+/// Echoes, and has no timer of its own.
+async fn echo(port: u16) -> janus::Result {
+    let listener = TcpListener::bind(("0.0.0.0", port)).await?;
+    loop {
+        let (stream, _) = listener.accept().await?;
+        drop(janus::spawn(async move {
+            loop {
+                let Ok(Some(piece)) = stream.recv().await else {
+                    return;
+                };
+                if stream.write_all(&piece).await.is_err() {
+                    return;
+                }
+            }
+        }));
+    }
+}
+
+impl Sleeper for Server {
+    fn prod(&mut self) -> u64 {
+        self.opened += 1;
+        self.stamp.at.store(0, Ordering::Relaxed);
+        let before = self.stamp.now();
+        self.plan.set(Phase {
+            mode: Mode::Open,
+            window: 1,
+            held: self.opened,
+        });
+        let answered = self.stamp.wait();
+        let begin = Instant::now();
+        while self.plan.counts().get(Kind::Ended) < u64::from(self.opened) {
+            assert!(begin.elapsed() < PATIENCE, "{:?}", self.plan.counts());
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        assert_eq!(self.plan.counts().bad(), 0, "{:?}", self.plan.counts());
+        answered.saturating_sub(before)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.handle.stop();
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join().expect("the runtime's caller does not panic");
+            ended.expect("the server ends well");
+        }
+    }
+}
+
+/// A thread that waits in `poll` and says when it runs.
+struct Plain {
+    fd: Arc<OwnedFd>,
+    stamp: Arc<Stamp>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Plain {
+    fn start(base: Instant) -> Self {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let fd = Arc::new(eventfd(0, flags).expect("an eventfd"));
+        let (stamp, stop) = (Stamp::new(base), Arc::new(AtomicBool::new(false)));
+        let (there, stamped, stopped) = (fd.clone(), stamp.clone(), stop.clone());
+        let thread = std::thread::spawn(move || {
+            // Where a runtime of one core is pinned too.
+            let _there = pin(0);
+            while !stopped.load(Ordering::Relaxed) {
+                let mut polled = [PollFd::new(&*there, PollFlags::IN)];
+                let _ = poll(&mut polled, None);
+                stamped.set();
+                let _ = rustix::io::read(&*there, &mut [0; 8]);
+            }
+        });
+        Self {
+            fd,
+            stamp,
+            stop,
+            thread: Some(thread),
+        }
+    }
+
+    fn ring(&self) {
+        rustix::io::write(&*self.fd, &1u64.to_ne_bytes()).expect("an eventfd");
+    }
+}
+
+impl Sleeper for Plain {
+    fn prod(&mut self) -> u64 {
+        self.stamp.at.store(0, Ordering::Relaxed);
+        let before = self.stamp.now();
+        self.ring();
+        self.stamp.wait().saturating_sub(before)
+    }
+}
+
+impl Drop for Plain {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.ring();
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("it only waits");
+        }
+    }
+}
+
+/// Those of one kind, and what they took.
+struct Sleepers {
+    name: &'static str,
+    all: Vec<Box<dyn Sleeper>>,
+    times: Vec<f64>,
+}
+
+pub(crate) fn run(scale: Scale, report: &mut Report) {
+    // `gap`: between two trials of different sleepers.
+    let (trials, gap) = scale.pick((20, 1), (1000, 5), (1000, 500));
+    let (gap, each) = (Duration::from_millis(gap), trials / SLEEPERS + 2);
+    let base = Instant::now();
+    let mut kinds: Vec<Sleepers> = Vec::new();
+    for (name, placement) in [
+        ("combined", Some(Placement::Combined)),
+        ("split", Some(Placement::Split { io_cores: 1 })),
+        ("a thread in poll", None),
+    ] {
+        let sleepers = (0..SLEEPERS).map(|_| -> Box<dyn Sleeper> {
+            match placement {
+                Some(placement) => Box::new(Server::start(placement, each as u32, base)),
+                None => Box::new(Plain::start(base)),
+            }
+        });
+        kinds.push(Sleepers {
+            name,
+            all: sleepers.collect(),
+            times: Vec::new(),
+        });
+    }
+    let _here = pin(1);
+    for trial in 0..trials + SLEEPERS {
+        let begin = Instant::now();
+        for Sleepers { all, times, .. } in &mut kinds {
+            let time = all[trial % SLEEPERS].prod();
+            // The first of each resolves addresses.
+            if trial >= SLEEPERS {
+                times.push(time as f64);
+            }
+        }
+        std::thread::sleep(gap.saturating_sub(begin.elapsed()));
+    }
+    let idle = gap.as_secs_f64() * SLEEPERS as f64;
+    for Sleepers { name, times, .. } in &mut kinds {
+        times.sort_by(f64::total_cmp);
+        for q in [50.0, 90.0, 99.0, 99.9] {
+            let params: [(&str, Value); 4] = [
+                ("who", (*name).into()),
+                ("q", q.into()),
+                ("idle_s", idle.into()),
+                ("trials", times.len().into()),
+            ];
+            report.row("first_packet_us", quantile(times, q) / 1e3, "us", &params);
+        }
+    }
+}
