@@ -5,8 +5,8 @@ use super::far::App;
 use super::far::device::Device;
 use super::far::packet::Ends;
 use super::far::plan::{Counts, Kind, Mode, Phase, Plan};
-use janus::net::TcpListener;
-use janus::{BackendChoice, CoreReport, Handle, Placement, Runtime};
+use janus::net::{TcpListener, TcpStream};
+use janus::{BackendChoice, Builder, CoreReport, Handle, Placement, Runtime};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -78,17 +78,30 @@ pub struct Server {
 impl Server {
     /// Starts a server for `app` that can hold `held` connections.
     pub fn start(layout: Layout, app: App, held: u32) -> Self {
+        let kind = app.clone();
+        let begin = move |stream| begin(&kind, stream);
+        Self::start_with(layout, app, held, |builder| builder, begin)
+    }
+
+    /// The same on a runtime that `configure` has a say in; what the application does with a connection is `begin`'s.
+    pub fn start_with(
+        layout: Layout,
+        app: App,
+        held: u32,
+        configure: impl FnOnce(Builder) -> Builder,
+        begin: impl Fn(TcpStream) + Clone + Send + Sync + 'static,
+    ) -> Self {
         let plan = Arc::new(Plan::new(layout.queues(), held));
         let ends = Ends::default();
         let device = Device {
             ends: ends.clone(),
-            app: app.clone(),
+            app,
             plan: Arc::clone(&plan),
             held,
         };
         // A shard's share is not exactly its part; what is not used costs addresses only.
         let each = held / layout.cores as u32 * 5 / 4 + 65_536;
-        let runtime = Runtime::builder()
+        let builder = Runtime::builder()
             .alone()
             .cores(layout.cores)
             .placement(layout.placement)
@@ -98,7 +111,8 @@ impl Server {
             .max_connections(each)
             .packet_buffers(65_536)
             .seed(7)
-            .drain(Duration::ZERO)
+            .drain(Duration::ZERO);
+        let runtime = configure(builder)
             .build()
             .expect("a runtime for the benchmark");
         let handle = runtime.handle();
@@ -107,7 +121,7 @@ impl Server {
             answers: Mutex::new(Vec::new()),
         });
         let at_desk = Arc::clone(&desk);
-        let main = move || serve(app.clone(), ends.server.port(), Arc::clone(&at_desk));
+        let main = move || serve(begin.clone(), ends.server.port(), Arc::clone(&at_desk));
         let thread = std::thread::spawn(move || runtime.run(main));
         let server = Self {
             plan,
@@ -215,29 +229,34 @@ impl Server {
 }
 
 /// The main of every core.
-async fn serve(app: App, port: u16, desk: Arc<Desk>) -> janus::Result {
+async fn serve(begin: impl Fn(TcpStream), port: u16, desk: Arc<Desk>) -> janus::Result {
     let listener = TcpListener::bind(("0.0.0.0", port)).await?;
     janus::spawn(answer_reports(desk));
     loop {
         let (stream, _) = listener.accept().await?;
-        match app {
-            App::Echo => drop(janus::spawn(async move {
-                // Inline, and with `else` instead of `while let`: what a `while let` matches lives as long as its body.
-                loop {
-                    let Ok(Some(piece)) = stream.recv().await else {
-                        return;
-                    };
-                    if stream.write_all(&piece).await.is_err() {
-                        return;
-                    }
+        begin(stream);
+    }
+}
+
+/// Begins the task of a connection.
+fn begin(app: &App, stream: TcpStream) {
+    match app {
+        App::Echo => drop(janus::spawn(async move {
+            // Inline, and with `else` instead of `while let`: what a `while let` matches lives as long as its body.
+            loop {
+                let Ok(Some(piece)) = stream.recv().await else {
+                    return;
+                };
+                if stream.write_all(&piece).await.is_err() {
+                    return;
                 }
-            })),
-            App::Http { .. } => {
-                drop(janus::spawn(janus_http::serve(
-                    stream,
-                    async |_, response| response.ok().send(BODY).await,
-                )));
             }
+        })),
+        App::Http { .. } => {
+            drop(janus::spawn(janus_http::serve(
+                stream,
+                async |_, response| response.ok().send(BODY).await,
+            )));
         }
     }
 }

@@ -4,11 +4,14 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use janus::{BackendChoice, Builder, Handle, MainResult, Placement, Runtime};
+use janus::net::TcpListener;
+use janus::{BackendChoice, BoxError, Builder, Handle, MainResult, Placement, Runtime};
+use janus_io::wire;
 
 /// How long anything may take before a test gives up.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -120,4 +123,48 @@ pub fn dial(address: SocketAddr) -> std::net::TcpStream {
         .set_read_timeout(Some(PATIENCE))
         .expect("a time is set");
     stream
+}
+
+/// Two runtimes with a wire between them: the first is 192.0.2.1 and listens on port 80 on every core, the second has
+/// one core and connects. Runs `client` to its end, then stops the other.
+///
+/// # Panics
+/// When either does not end well.
+pub fn over_a_wire<S, A, C, F>(cores: usize, serve: S, client: C)
+where
+    S: Fn(TcpListener) -> A + Send + Sync + 'static,
+    A: Future<Output = ()> + 'static,
+    C: Fn(SocketAddr) -> F + Send + Sync + 'static,
+    F: Future<Output = ()> + 'static,
+{
+    let (near, far) = wire::pair(wire::Config {
+        queues: [cores, 1],
+        ..wire::Config::default()
+    })
+    .expect("a wire");
+    let server = builder(cores)
+        .address("192.0.2.1/24")
+        .backend(BackendChoice::wire(near));
+    let (tell, told) = told();
+    let serve = Arc::new(serve);
+    let server = Running::start(server, move || {
+        let (tell, serve) = (tell.clone(), serve.clone());
+        async move {
+            let listener = TcpListener::bind("0.0.0.0:80").await?;
+            tell.send(())?;
+            serve(listener).await;
+            Ok::<(), BoxError>(())
+        }
+    });
+    for _ in 0..cores {
+        told.next();
+    }
+    let other = builder(1)
+        .address("192.0.2.2/24")
+        .backend(BackendChoice::wire(far));
+    Running::start(other, move || {
+        client(SocketAddr::from(([192, 0, 2, 1], 80)))
+    })
+    .join();
+    server.stop();
 }

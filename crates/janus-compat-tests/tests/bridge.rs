@@ -349,3 +349,58 @@ fn without_the_setting_there_is_no_tokio() {
     let main = || async { assert!(tokio::runtime::Handle::try_current().is_ok()) };
     Running::start(portal(2).tokio(true), main).join();
 }
+
+/// Counts that it is dropped.
+struct Guard(Arc<AtomicU64>);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Tasks of tokio's go with the runtime, the connections they held end in order, and nobody waits for a thread of
+/// tokio's that does not come back.
+#[test]
+fn at_the_end_tasks_of_tokios_are_dropped() {
+    use std::io::Read;
+    let (tell, address) = told();
+    let dropped = Arc::new(AtomicU64::new(0));
+    let counter = dropped.clone();
+    let (never, waits) = std::sync::mpsc::channel::<()>();
+    let waits = Arc::new(std::sync::Mutex::new(Some(waits)));
+    let server = Running::start(portal(1), move || {
+        let (tell, counter, waits) = (tell.clone(), counter.clone(), waits.clone());
+        async move {
+            let blocked = waits.lock().unwrap().take().unwrap();
+            tokio::task::spawn_blocking(move || blocked.recv());
+            let listener = TcpListener::bind("0.0.0.0:0").await?;
+            tell.send(listener.reachable_at())?;
+            let (stream, _) = listener.accept().await?;
+            let guard = Guard(counter.clone());
+            let ours = Guard(counter.clone());
+            janus::spawn(async move {
+                let _ours = ours;
+                std::future::pending::<()>().await;
+            });
+            tokio::spawn(async move {
+                let _guard = guard;
+                stream.write_all(b"last words").await.unwrap();
+                std::future::pending::<()>().await;
+            });
+            std::future::pending::<()>().await;
+            Ok::<(), janus::BoxError>(())
+        }
+    });
+    let mut client = dial(address.next());
+    let mut got = [0; 10];
+    client.read_exact(&mut got).unwrap();
+    assert_eq!(&got, b"last words");
+    assert_eq!(dropped.load(Ordering::Relaxed), 0);
+    server.stop();
+    assert_eq!(dropped.load(Ordering::Relaxed), 2);
+    let mut rest = Vec::new();
+    client.read_to_end(&mut rest).expect("an end, not a reset");
+    assert!(rest.is_empty());
+    drop(never);
+}

@@ -17,6 +17,8 @@
 //! steady state a request allocates nothing.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "axum")]
+pub mod axum;
 mod body;
 pub mod chunked;
 mod client;
@@ -24,6 +26,8 @@ mod date;
 mod error;
 pub mod framing;
 pub mod head;
+#[cfg(feature = "hyper")]
+pub mod hyper;
 mod input;
 mod options;
 mod over_janus;

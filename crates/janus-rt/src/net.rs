@@ -5,6 +5,8 @@ mod address;
 mod buffered;
 #[cfg(feature = "futures-io")]
 mod futures_io;
+#[cfg(feature = "hyper")]
+mod hyper_io;
 mod listener;
 mod options;
 mod readiness;

@@ -218,7 +218,7 @@ impl TcpStream {
     }
 
     /// Received bytes, up to `most` of them, as they lie in their buffers; answers how many, 0 at the peer's end.
-    #[cfg(any(feature = "futures-io", feature = "tokio-io"))]
+    #[cfg(any(feature = "futures-io", feature = "tokio-io", feature = "hyper"))]
     #[inline]
     pub(super) fn poll_read_each(
         &self,
@@ -254,7 +254,7 @@ impl TcpStream {
         })
     }
 
-    #[cfg(any(feature = "futures-io", feature = "tokio-io"))]
+    #[cfg(any(feature = "futures-io", feature = "tokio-io", feature = "hyper"))]
     pub(super) fn poll_write_slices(
         &self,
         cx: &mut Context<'_>,

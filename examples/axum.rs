@@ -1,0 +1,64 @@
+//! An axum server on Janus's TCP: a page, a WebSocket that echoes, a stream of events, a bound on the time of a request.
+//! `cargo run --release --features axum --example axum`, then the printed line.
+//!
+//! `axum::serve` runs connections by `tokio::spawn`, on the core that accepted them. `--tasks-of-ours` as an argument serves the
+//! same router in Janus's own tasks.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::http::StatusCode;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::routing::get;
+use futures_util::{Stream, stream};
+use janus::net::TcpListener;
+use tower_http::timeout::TimeoutLayer;
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+#[janus::main]
+async fn main() -> janus::Result<()> {
+    let app = Router::new()
+        .route("/", get(|| async { "hello from axum on Janus\n" }))
+        .layer(TimeoutLayer::with_status_code(
+            StatusCode::REQUEST_TIMEOUT,
+            PATIENCE,
+        ))
+        .route(
+            "/ws",
+            get(|upgrade: WebSocketUpgrade| async { upgrade.on_upgrade(echo) }),
+        )
+        .route(
+            "/ticks",
+            get(|| async { Sse::new(ticks()).keep_alive(KeepAlive::default()) }),
+        );
+    let listener = TcpListener::bind("0.0.0.0:8080").await?;
+    let at = listener.reachable_at();
+    janus::once(|| println!("curl http://{at}/    curl -N http://{at}/ticks    ws://{at}/ws"));
+    if std::env::args().any(|argument| argument == "--tasks-of-ours") {
+        janus_http::hyper::serve(listener, move |_peer| app.clone()).await?;
+    } else {
+        axum::serve(janus_http::axum::Listener::new(listener), app).await?;
+    }
+    Ok(())
+}
+
+async fn echo(mut socket: WebSocket) {
+    while let Some(Ok(message)) = socket.recv().await {
+        // A close is answered by the library, when it is asked for what comes after.
+        if !matches!(message, Message::Close(_)) && socket.send(message).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// One event a second, by tokio's clock.
+fn ticks() -> impl Stream<Item = Result<Event, Infallible>> {
+    stream::unfold(0, |number| async move {
+        let event = Event::default().data(format!("tick {number}"));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        Some((Ok(event), number + 1))
+    })
+}
