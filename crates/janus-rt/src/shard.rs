@@ -5,6 +5,7 @@
 #[cfg(feature = "tokio")]
 mod elsewhere;
 mod fall;
+mod fixed;
 pub(crate) mod here;
 mod leaving;
 mod neighbours;
@@ -200,6 +201,10 @@ impl Shard {
         self.wake_ready();
         let polled = self.run_tasks(now);
         self.here.stack.borrow_mut().advance(now);
+        let looks = self.here.fixed.borrow().deadline();
+        if looks.is_some_and(|at| now >= at) {
+            self.here.look_after_stubs(now);
+        }
         self.wake_ready();
         let sent = self.send(now);
         let worked = arrived | updating | messages | polled | sent;
@@ -436,7 +441,9 @@ impl Shard {
             Phase::Draining { until } | Phase::Drained { until } => Some(until),
         };
         let stack = self.here.stack.borrow().next_deadline();
-        [stack, self.next_timer(), end].into_iter().flatten().min()
+        let stubs = self.here.fixed.borrow().deadline();
+        let all = [stack, self.next_timer(), end, stubs];
+        all.into_iter().flatten().min()
     }
 
     /// The runtime is stopping: one step towards this shard's end. Answers whether it is reached.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use janus_io::{Backend, Batch, Queue, wire};
 use janus_mem::{Depot, Frame, Growth, Pool};
-use janus_tcp::{Config, ConnId, Error, Instant, Interface, Local, Secrets, Stack};
+use janus_tcp::{Config, ConnId, Error, Instant, Interface, ListenerId, Local, Secrets, Stack};
 
 use super::net::Net;
 use super::rng::Rng;
@@ -45,6 +45,9 @@ pub(crate) struct Peer {
     queue: Box<dyn Queue>,
     pub(crate) out: Net,
     back: Net,
+    /// Sends back what connections from the runtime say.
+    listener: Option<ListenerId>,
+    echoes: Vec<(ConnId, Vec<u8>)>,
     slots: Vec<Slot>,
     next_slot: usize,
     /// No new connections are begun.
@@ -95,6 +98,8 @@ impl Peer {
             queue,
             out: Net::new(rng.next()),
             back: Net::new(rng.next()),
+            listener: None,
+            echoes: Vec::new(),
             slots: Vec::new(),
             next_slot: 0,
             closing: false,
@@ -113,6 +118,12 @@ impl Peer {
             serial: 0,
             state: State::Idle { until },
         });
+    }
+
+    /// From now on connections to `port` of any address get back what they say.
+    pub(crate) fn serve(&mut self, port: u16) {
+        let listener = self.stack.listen((Ipv4Addr::UNSPECIFIED, port), 1024);
+        self.listener = Some(listener.expect("a free port"));
     }
 
     /// From now on no packet is under way for longer than its connection lives.
@@ -147,10 +158,43 @@ impl Peer {
             acted |= self.serve_slot(self.next_slot, now);
             self.next_slot = (self.next_slot + 1) % self.slots.len();
         }
+        acted |= self.echo(now);
         while self.stack.pop_ready().is_some() {}
         self.stack.advance(now);
         let sent = self.send(now);
         received | acted | sent
+    }
+
+    fn echo(&mut self, now: Instant) -> bool {
+        let Some(listener) = self.listener else {
+            return false;
+        };
+        let (stack, mut acted) = (&mut self.stack, false);
+        while let Ok((conn, _)) = stack.accept(listener) {
+            self.echoes.push((conn, Vec::new()));
+        }
+        self.echoes.retain_mut(|(conn, waits)| {
+            let mut into = [0; 1024];
+            match stack.read(now, *conn, &mut into) {
+                Ok(0) => {
+                    stack.close(now, *conn);
+                    acted = true;
+                    return false;
+                }
+                Ok(read) => waits.extend(&into[..read]),
+                Err(Error::WouldBlock) => {}
+                Err(_) => {
+                    stack.close(now, *conn);
+                    return false;
+                }
+            }
+            if let Ok(written) = stack.write(now, *conn, waits) {
+                waits.drain(..written);
+                acted |= written > 0;
+            }
+            true
+        });
+        acted
     }
 
     fn receive(&mut self, now: Instant) -> bool {

@@ -3,6 +3,7 @@
 mod budget;
 mod collisions;
 mod fall;
+mod fixed;
 mod leaving;
 mod rounds;
 mod server;

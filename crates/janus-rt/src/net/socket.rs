@@ -69,8 +69,9 @@ impl TcpSocket {
 
     /// Opens a connection to `remote` with these options from the first segment on.
     ///
-    /// Without a local port one is chosen whose packets come to this core. With one, they come where the balancer says: where
-    /// that is another core, the error is [`AddrNotAvailable`](io::ErrorKind::AddrNotAvailable).
+    /// Without a local port one is chosen whose packets come to this core. With one they may come to another core: that is
+    /// asked first, and hands them on while the connection lives. [`AddrInUse`](io::ErrorKind::AddrInUse): there is a
+    /// connection of these addresses and ports on some core, in TIME-WAIT perhaps.
     pub async fn connect(self, remote: SocketAddr) -> io::Result<TcpStream> {
         if remote.is_ipv4() != self.local.is_ipv4() {
             return Err(io::Error::new(
@@ -78,7 +79,7 @@ impl TcpSocket {
                 format!("{remote} is of another family than the socket"),
             ));
         }
-        TcpStream::open(self.local, remote, &self.options)?.await
+        TcpStream::open(self.local, remote, &self.options).await
     }
 
     /// Listens; at most `backlog` connections wait to be accepted. Ready when the port serves, as

@@ -17,7 +17,7 @@ use super::address::ToAddress;
 use super::recv_buf::RecvBuf;
 use super::{foreign_core, io_error};
 use crate::shard::Side;
-use crate::shard::here::{self, Owner};
+use crate::shard::here::{self, Here, Owner};
 use crate::task::coop;
 
 /// A TCP connection.
@@ -37,36 +37,37 @@ impl TcpStream {
 
     /// Opens a connection to `address` from this core.
     pub fn connect(address: impl ToAddress) -> Connect {
-        let opening = address
-            .to_address()
-            .and_then(|remote| TcpStream::begin(any_of(remote), remote, &SocketOptions::default()));
+        let opening = address.to_address().and_then(|remote| {
+            TcpStream::begin(any_of(remote).ip(), remote, &SocketOptions::default())
+        });
         Connect {
             opening: Some(opening),
         }
     }
 
     /// Opens a connection from `local`, whose address and port may be left open, with these options.
-    pub(super) fn open(
-        local: SocketAddr,
-        remote: SocketAddr,
-        options: &SocketOptions,
-    ) -> io::Result<Connect> {
-        let opening = TcpStream::begin(local, remote, options)?;
-        Ok(Connect {
-            opening: Some(Ok(opening)),
-        })
-    }
-
-    fn begin(
+    pub(super) async fn open(
         local: SocketAddr,
         remote: SocketAddr,
         options: &SocketOptions,
     ) -> io::Result<TcpStream> {
+        let opening = if local.port() == 0 {
+            TcpStream::begin(local.ip(), remote, options)?
+        } else {
+            let asking = |here: &Here| (here.owner, here.open_fixed(local, remote, options));
+            let (owner, asking) = here::with(asking).ok_or_else(here::no_core)?;
+            let conn = asking.await.ok_or_else(foreign_core)?;
+            TcpStream::new(owner, conn.map_err(io_error)?)
+        };
+        let connect = Connect {
+            opening: Some(Ok(opening)),
+        };
+        connect.await
+    }
+
+    fn begin(local: IpAddr, remote: SocketAddr, options: &SocketOptions) -> io::Result<TcpStream> {
         let begun = here::with(|here| {
-            let conn = match local.port() {
-                0 => here.connect(local.ip(), remote, options),
-                _ => here.connect_fixed(local, remote, options),
-            };
+            let conn = here.connect(local, remote, options);
             Ok(TcpStream::new(here.owner, conn?))
         });
         begun.ok_or_else(here::no_core)?.map_err(io_error)

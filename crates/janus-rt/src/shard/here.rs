@@ -14,6 +14,7 @@ use janus_mem::Pool;
 use janus_tcp::{ConnId, Error, Instant, Interface, ListenerId, SocketOptions, Stack, Token};
 use janus_wire::{FlowKey, FlowNames, Toeplitz};
 
+use super::fixed::Fixed;
 use super::neighbours::Neighbours;
 use super::statistics::LoopStatistics;
 use super::waiters::{STORED, Side, Waiters};
@@ -80,6 +81,7 @@ pub(crate) struct Here {
     pub(crate) blocking: Arc<Blocking>,
     pub(crate) waiters: RefCell<Waiters>,
     pub(crate) neighbours: RefCell<Neighbours>,
+    pub(crate) fixed: RefCell<Fixed>,
     pub(crate) next_source: Cell<u16>,
     /// A connection was opened from here.
     pub(crate) has_opened: Cell<bool>,
@@ -207,24 +209,7 @@ impl Here {
         })
     }
 
-    /// Opens a connection from a port that somebody else chose, if its packets come to this shard. `local`'s address may be
-    /// unspecified.
-    pub(crate) fn connect_fixed(
-        &self,
-        local: SocketAddr,
-        remote: SocketAddr,
-        options: &SocketOptions,
-    ) -> Result<ConnId, Error> {
-        self.begins_to_open(remote.ip())?;
-        let port = [local.port()];
-        self.on_stack(|stack, now| {
-            stack.connect_from(now, local.ip(), remote, options, port, |flow| {
-                self.owns(flow)
-            })
-        })
-    }
-
-    fn begins_to_open(&self, remote: IpAddr) -> Result<(), Error> {
+    pub(super) fn begins_to_open(&self, remote: IpAddr) -> Result<(), Error> {
         let reach = self.portal.as_ref();
         if reach.is_some_and(|reach| !reach.admits(remote)) {
             return Err(Error::NetworkUnreachable);
@@ -265,7 +250,7 @@ impl Here {
 
     /// Rule 10 of the balancer's protocol: what I/O cores look up and every ring from theirs to the newest must name
     /// this shard.
-    fn owns(&self, flow: &FlowKey) -> bool {
+    pub(super) fn owns(&self, flow: &FlowKey) -> bool {
         let key = self.toeplitz.hash_arriving(flow);
         let steering = self.steering.borrow();
         steering.may_open(key, flow.local_port(), FlowId(self.names.of(flow)))

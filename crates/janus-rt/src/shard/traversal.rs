@@ -1,5 +1,6 @@
 //! The stack as the balancer's traversal sees it: flows by key, local port and name.
 
+use super::fixed::Fixed;
 use janus_csb::{FlowId, Flows, Sieve, SieveBatch};
 use janus_tcp::Stack;
 use janus_wire::{FlowKey, FlowKeyV4, FlowKeyV6, FlowNames, Toeplitz};
@@ -9,6 +10,7 @@ pub(crate) struct StackFlows<'a> {
     stack: &'a mut Stack,
     toeplitz: &'a Toeplitz,
     names: &'a FlowNames,
+    fixed: &'a Fixed,
     /// The last visit came to the end.
     ended: bool,
 }
@@ -18,11 +20,13 @@ impl<'a> StackFlows<'a> {
         stack: &'a mut Stack,
         toeplitz: &'a Toeplitz,
         names: &'a FlowNames,
+        fixed: &'a Fixed,
     ) -> StackFlows<'a> {
         StackFlows {
             stack,
             toeplitz,
             names,
+            fixed,
             ended: false,
         }
     }
@@ -34,11 +38,13 @@ impl Flows for StackFlows<'_> {
             self.stack.track_moves(true);
         }
         let (toeplitz, names) = (self.toeplitz, self.names);
+        let fixed = self.fixed;
         let mut v4 = SieveBatch::new(FlowKeyV4::NONE);
         let mut v6 = SieveBatch::new(FlowKeyV6::default());
         let v4_name = |flow: &FlowKeyV4| FlowId(names.v4(flow));
         let v6_name = |flow: &FlowKeyV6| FlowId(names.v6(flow));
         let next = self.stack.visit_flows(cursor, budget, |flow| match flow {
+            flow if fixed.stands_elsewhere(flow) => {}
             FlowKey::V4(flow) => {
                 if v4.add(toeplitz.hash_arriving_v4(flow), flow.local_port, *flow) {
                     sieve.sift(&mut v4, v4_name);
@@ -57,9 +63,12 @@ impl Flows for StackFlows<'_> {
     }
 
     fn take_moved(&mut self, sieve: &mut Sieve<'_>) {
-        let (toeplitz, names) = (self.toeplitz, self.names);
-        self.stack
-            .take_moved(|flow| show(flow, toeplitz, names, sieve));
+        let (toeplitz, names, fixed) = (self.toeplitz, self.names, self.fixed);
+        self.stack.take_moved(|flow| {
+            if !fixed.stands_elsewhere(flow) {
+                show(flow, toeplitz, names, sieve);
+            }
+        });
         if self.ended {
             self.stack.track_moves(false);
         }

@@ -57,7 +57,8 @@ impl Shard {
         let before = self.clock.now();
         let finished = {
             let mut stack = here.stack.borrow_mut();
-            let mut flows = StackFlows::new(&mut stack, &here.toeplitz, &here.names);
+            let fixed = here.fixed.borrow();
+            let mut flows = StackFlows::new(&mut stack, &here.toeplitz, &here.names, &fixed);
             here.steering.borrow_mut().slice(&mut flows, update.places)
         };
         let took = self.clock.now().saturating_since(before);

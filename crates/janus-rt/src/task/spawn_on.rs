@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use super::join::{JoinError, JoinHandle};
 use super::parcel::{self, Delivery};
 use super::{context, spawn};
-use crate::inbox::{Inbox, Refused};
+use crate::inbox::{Inbox, Job, Refused};
 use crate::shard::here;
 
 /// Begins a task on a core of this runtime: `make` is sent there, and the future it makes stays there, so it need not be
@@ -44,6 +44,12 @@ pub(crate) struct Cores {
 impl Cores {
     pub(crate) fn new(inboxes: Vec<Arc<Inbox>>) -> Cores {
         Cores { inboxes }
+    }
+
+    /// Runs `job` on the thread of a core.
+    pub(crate) fn run(&self, core: u8, job: Job) -> Result<(), Refused> {
+        let inbox = self.inboxes.get(usize::from(core)).ok_or(Refused::Closed)?;
+        inbox.run(job)
     }
 
     pub(crate) fn spawn_on<M, F>(&self, core: usize, make: M) -> JoinHandle<F::Output>

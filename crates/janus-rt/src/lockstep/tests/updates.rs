@@ -36,13 +36,20 @@ struct Seen {
 }
 
 /// Wants another ring or other listeners from time to time.
-struct Changes {
+pub(super) struct Changes {
     rng: Rng,
     next_ns: u64,
 }
 
 impl Changes {
-    fn go_on(&mut self, world: &World) {
+    pub(super) fn new(seed: u64) -> Changes {
+        Changes {
+            rng: Rng::new(seed),
+            next_ns: 0,
+        }
+    }
+
+    pub(super) fn go_on(&mut self, world: &World) {
         let now_ns = world.now().as_nanos();
         if now_ns < self.next_ns || world.conductor.is_busy() {
             return;
@@ -66,12 +73,15 @@ impl Changes {
 }
 
 /// The tuples that more than one shard holds.
-fn held_twice(world: &World) -> Vec<String> {
+pub(super) fn held_twice(world: &World) -> Vec<String> {
     let mut holders: HashMap<FlowKey, usize> = HashMap::new();
     let mut twice = Vec::new();
     for (at, shard) in world.shards.iter().enumerate() {
         let stack = shard.here.stack.borrow();
         stack.visit_flows(0, usize::MAX, |flow| {
+            if !stack.holds(flow) {
+                return; // A stub of what lives elsewhere.
+            }
             if let Some(other) = holders.insert(*flow, at)
                 && other != at
             {
@@ -99,10 +109,7 @@ fn one_run(seed: u64, layout: Layout, cookies: SynCookies) -> Seen {
         // Short slices, so that much happens between two of them.
         (shard.work.update.places, shard.work.update.places_max) = (16, 16);
     }
-    let mut changes = Changes {
-        rng: Rng::new(seed ^ 0x5eed),
-        next_ns: 0,
-    };
+    let mut changes = Changes::new(seed ^ 0x5eed);
     let mut seen = Seen::default();
     run_with(&mut world, CONNECTIONS, |world| {
         changes.go_on(world);
@@ -129,7 +136,7 @@ fn one_run(seed: u64, layout: Layout, cookies: SynCookies) -> Seen {
     seen
 }
 
-fn seeds(first: u64, count: u64) -> Vec<u64> {
+pub(super) fn seeds(first: u64, count: u64) -> Vec<u64> {
     let given = std::env::var("JANUS_LOCKSTEP_SEED").ok();
     match given.and_then(|seed| seed.parse().ok()) {
         Some(seed) => vec![seed],

@@ -172,6 +172,7 @@ impl Seed {
             blocking: common.blocking.clone(),
             waiters: RefCell::default(),
             neighbours: RefCell::new(Neighbours::new(ShardId(core), common.doors.clone())),
+            fixed: RefCell::default(),
             next_source: Cell::new(DYNAMIC_FIRST + u16::from(core)),
             has_opened: Cell::new(false),
             in_main: Cell::new(false),
