@@ -25,6 +25,8 @@ pub mod dpdk;
 #[cfg(not(loom))]
 pub mod exception;
 #[cfg(not(loom))]
+pub mod filter;
+#[cfg(not(loom))]
 mod idle;
 #[cfg(not(loom))]
 pub mod impair;

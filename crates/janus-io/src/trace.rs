@@ -1,6 +1,7 @@
 //! What goes over a device, written down for Wireshark: a pcapng writer, and [`Traced`], which wraps any queue and
 //! writes every frame it receives and every frame the device takes. For looking, not for load: all queues of a trace
-//! share one file behind a lock. A trace that cannot be written is counted, and never stops a packet.
+//! share one file behind a lock. A filter says which frames are written, and can be changed meanwhile: so one flow can be
+//! watched in a server that serves many. A trace that cannot be written is counted, and never stops a packet.
 
 mod pcapng;
 
@@ -11,9 +12,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use janus_mem::Pool;
+use janus_wire::Link;
 use rustix::fd::BorrowedFd;
 
 use crate::counter::Counter;
+use crate::filter::Filter;
 use crate::queue::{Backend, Batch, Caps, Queue};
 use crate::wire;
 pub use pcapng::{Flow, Writer};
@@ -28,9 +31,18 @@ pub struct Trace {
 }
 
 struct Shared {
-    writer: Mutex<Writer<Box<dyn Write + Send>>>,
+    inner: Mutex<Inner>,
     clock: Box<ClockFn>,
     failed: Counter,
+    left_out: Counter,
+}
+
+/// What is behind the lock.
+struct Inner {
+    writer: Writer<Box<dyn Write + Send>>,
+    /// Of each interface, by its number.
+    links: Vec<Link>,
+    filter: Option<Filter>,
 }
 
 impl Trace {
@@ -49,14 +61,30 @@ impl Trace {
         out: impl Write + Send + 'static,
         clock: impl Fn() -> u64 + Send + Sync + 'static,
     ) -> io::Result<Self> {
-        let writer = Mutex::new(Writer::new(Box::new(out) as Box<dyn Write + Send>)?);
+        let inner = Inner {
+            writer: Writer::new(Box::new(out) as Box<dyn Write + Send>)?,
+            links: Vec::new(),
+            filter: None,
+        };
         Ok(Self {
             shared: Arc::new(Shared {
-                writer,
+                inner: Mutex::new(inner),
                 clock: Box::new(clock),
                 failed: Counter::default(),
+                left_out: Counter::default(),
             }),
         })
+    }
+
+    /// From now on only frames that `filter` matches are written; all of them without one.
+    pub fn set_filter(&self, filter: Option<Filter>) {
+        self.lock().filter = filter;
+    }
+
+    /// Frames that the filter left out.
+    #[must_use]
+    pub fn left_out(&self) -> u64 {
+        self.shared.left_out.get()
     }
 
     /// A trace in a file, which is made or overwritten.
@@ -72,9 +100,12 @@ impl Trace {
 
     /// Adds a device to the trace; the number is for [`hook`](Self::hook).
     pub fn add_interface(&self, caps: &Caps) -> u32 {
-        let mut writer = self.lock();
-        let added = writer.interface(caps.link, &caps.name);
+        let mut inner = self.lock();
+        let added = inner.writer.interface(caps.link, &caps.name);
         self.shared.failed.add_shared(u64::from(added.is_err()));
+        if added.is_ok() {
+            inner.links.push(caps.link);
+        }
         added.unwrap_or(0)
     }
 
@@ -105,23 +136,40 @@ impl Trace {
         flow: Flow,
         frames: impl IntoIterator<Item = &'a [u8]>,
     ) {
-        let mut writer = self.lock();
+        let mut inner = self.lock();
+        let Inner {
+            writer,
+            links,
+            filter,
+        } = &mut *inner;
+        let link = links.get(interface as usize).copied();
+        let wanted = |bytes: &[u8]| match (&*filter, link) {
+            (Some(filter), Some(link)) => filter.matches(bytes, link),
+            _ => true,
+        };
         // Asked inside the lock, so that the times in the file never go back.
         let now = (self.shared.clock)();
+        let (mut written, mut left_out) = (false, 0);
         let write = || {
             for bytes in frames {
+                if !wanted(bytes) {
+                    left_out += 1;
+                    continue;
+                }
                 writer.frame(interface, now, flow, bytes)?;
+                written = true;
             }
             // Whoever watches the file sees each burst at once; whoever loses the process loses nothing.
-            writer.flush()
+            if written { writer.flush() } else { Ok(()) }
         };
         let failed = write().is_err();
+        self.shared.left_out.add_shared(left_out);
         self.shared.failed.add_shared(u64::from(failed));
     }
 
-    fn lock(&self) -> MutexGuard<'_, Writer<Box<dyn Write + Send>>> {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
         self.shared
-            .writer
+            .inner
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }

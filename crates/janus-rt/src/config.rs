@@ -13,6 +13,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use janus_io::filter::Filter;
 use janus_io::{Batching, xdp};
 
 use crate::control::watch::PolicyName;
@@ -91,6 +92,7 @@ pub(crate) struct Partial {
     pub(crate) gateway_v6: Option<Ipv6Addr>,
     pub(crate) routes: Option<Vec<Via>>,
     pub(crate) trace: Option<PathBuf>,
+    pub(crate) trace_filter: Option<Filter>,
     pub(crate) seed: Option<u64>,
     pub(crate) max_connections: Option<u32>,
     pub(crate) receive_buffer: Option<u32>,
@@ -142,6 +144,7 @@ impl Partial {
             gateway_v6,
             routes,
             trace,
+            trace_filter,
             seed,
             max_connections,
             receive_buffer,
@@ -181,6 +184,7 @@ impl Partial {
             gateway_v6: gateway_v6.or(self.gateway_v6),
             routes: routes.or(self.routes),
             trace: trace.or(self.trace),
+            trace_filter: trace_filter.or(self.trace_filter),
             seed: seed.or(self.seed),
             max_connections: max_connections.or(self.max_connections),
             receive_buffer: receive_buffer.or(self.receive_buffer),
@@ -243,6 +247,10 @@ impl Partial {
                 "this program has no tokio in it: build it with the feature `tokio` of janus-rt";
             return Err(ConfigError::value("tokio", problem.into()));
         }
+        if self.trace_filter.is_some() && self.trace.is_none() {
+            let problem = "means something only with a file in `trace`";
+            return Err(ConfigError::value("trace_filter", problem.into()));
+        }
         let threads = match placement {
             Placement::Combined => cores,
             Placement::Split { io_cores } => cores + io_cores,
@@ -266,6 +274,7 @@ impl Partial {
             gateway_v6: self.gateway_v6,
             routes: self.routes.unwrap_or_default(),
             trace: self.trace,
+            trace_filter: self.trace_filter,
             seed: self.seed,
             max_connections: self.max_connections,
             receive_buffer: self.receive_buffer,
@@ -311,6 +320,7 @@ pub(crate) struct Settings {
     pub(crate) gateway_v6: Option<Ipv6Addr>,
     pub(crate) routes: Vec<Via>,
     pub(crate) trace: Option<PathBuf>,
+    pub(crate) trace_filter: Option<Filter>,
     pub(crate) seed: Option<u64>,
     pub(crate) max_connections: Option<u32>,
     pub(crate) receive_buffer: Option<u32>,

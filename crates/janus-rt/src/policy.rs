@@ -1,14 +1,17 @@
-//! What the polling cores let in, while the runtime lives: rules that can be changed, and counters of what they did. The
-//! rules themselves, and where they stand on a packet's way, are `janus-io`'s.
+//! What the polling cores let in, while the runtime lives: rules that can be changed, counters of what they did, and the trace
+//! of what passes. The rules themselves, and where they stand on a packet's way, are `janus-io`'s.
 
 use std::sync::Arc;
 
 pub use janus_io::IoCounters;
+pub use janus_io::filter::{Filter, FilterError};
 pub use janus_io::policy::{Policy, Prefix, Rules, SynLimit};
+use janus_io::trace::Trace;
 
 /// Where packets come in, for whoever has a handle of the runtime.
 pub(crate) struct Entrance {
     pub(crate) policy: Policy,
     /// Of each core that polls a queue.
     pub(crate) counters: Vec<Arc<IoCounters>>,
+    pub(crate) trace: Option<Trace>,
 }

@@ -19,7 +19,7 @@ use crate::balance::{self, Balance};
 use crate::clock::Clock;
 use crate::config::{self, Cidr, ConfigError, Partial, Placement, PlacementName};
 use crate::control::desk::Desk;
-use crate::policy::{Entrance, IoCounters, Policy, Rules};
+use crate::policy::{Entrance, Filter, IoCounters, Policy, Rules};
 use crate::shard::here;
 use crate::task::blocking::Blocking;
 use crate::task::{Cores, JoinHandle};
@@ -118,6 +118,13 @@ impl Handle {
     /// What the polling cores let in. What is set there counts from each core's next burst on.
     pub fn policy(&self) -> Policy {
         self.entrance.policy.clone()
+    }
+
+    /// From now on the trace, if there is one, has only frames that `filter` matches, or all of them: so one flow can be
+    /// watched in a server that serves many. False when the runtime writes none.
+    pub fn set_trace_filter(&self, filter: Option<Filter>) -> bool {
+        let trace = self.entrance.trace.as_ref();
+        trace.map(|trace| trace.set_filter(filter)).is_some()
     }
 
     /// What each core that polls a queue has done, and dropped for which cause.
@@ -235,6 +242,19 @@ impl Builder {
     /// Writes every frame that passes the device to this file (pcapng).
     pub fn trace(mut self, file: impl Into<PathBuf>) -> Builder {
         self.partial.trace = Some(file.into());
+        self
+    }
+
+    /// Of those frames, only the ones that an expression in the manner of tcpdump matches, such as `"host 192.0.2.7 and tcp port 80"`:
+    /// see `trace_filter` in `docs/configuration.md`.
+    pub fn trace_filter(mut self, expression: &str) -> Builder {
+        match expression.parse() {
+            Ok(filter) => self.partial.trace_filter = Some(filter),
+            Err(problem) => {
+                let problem = ConfigError::value("trace_filter", problem.to_string());
+                _ = self.wrong.get_or_insert(problem);
+            }
+        }
         self
     }
 

@@ -1,7 +1,6 @@
 use super::*;
 use crate::testing::{frame, pool, request};
 use crate::wire::{Config, pair};
-use janus_wire::Link;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A sink that stays readable.
@@ -154,4 +153,37 @@ fn a_sink_that_fails_is_counted_and_stops_nothing() {
         .unwrap()
         .to_string();
     assert!(error.contains("/no/such/directory/x.pcapng"), "{error}");
+}
+
+/// Only what the filter matches is in the file, in both directions, and the filter can be another meanwhile.
+#[test]
+fn a_filter_says_what_is_written() {
+    let sink = Sink::default();
+    let trace = Trace::with_clock(sink.clone(), ticking()).unwrap();
+    let (a, b) = pair(Config::default()).unwrap();
+    let mut a = Traced::new(Box::new(a).open(1).unwrap().remove(0), trace.clone());
+    let mut b = Box::new(b).open(1).unwrap().remove(0);
+    let mut pool = pool(512);
+    let mut exchange = |trace_to: &str| {
+        trace.set_filter(Some(trace_to.parse().unwrap()));
+        let before = blocks(&sink.0.lock().unwrap()).len();
+        let (mut batch, mut done) = (Batch::new(), Batch::new());
+        for port in [1000, 2000] {
+            batch.extend([frame(&mut pool, &request(Link::Ip, port, 1))]);
+        }
+        a.tx_burst(&mut pool, &mut batch, &mut done);
+        for port in [1000, 2000, 3000] {
+            batch.extend([frame(&mut pool, &request(Link::Ip, port, 1))]);
+        }
+        b.tx_burst(&mut pool, &mut batch, &mut done);
+        a.rx_burst(&mut pool, &mut batch);
+        assert_eq!(batch.len(), 3, "what passes is the same");
+        batch.clear();
+        blocks(&sink.0.lock().unwrap()).len() - before
+    };
+    assert_eq!(exchange("port 1000"), 2);
+    assert_eq!(exchange("port 3000 or 2000"), 3);
+    assert_eq!(exchange("udp"), 0);
+    assert_eq!(exchange(""), 5);
+    assert_eq!((trace.left_out(), trace.failed()), (3 + 2 + 5, 0));
 }

@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
+use janus_io::filter::FilterError;
 use janus_io::{BURST, Batching, xdp};
 use janus_tcp::ROUTES_MAX;
 
@@ -96,6 +97,15 @@ pub(super) const KEYS: &[Key] = &[
     Key {
         name: "trace",
         set: |p, v| store(&mut p.trace, Ok(v.into())),
+    },
+    Key {
+        name: "trace_filter",
+        set: |p, v| {
+            store(
+                &mut p.trace_filter,
+                v.parse().map_err(|e: FilterError| e.to_string()),
+            )
+        },
     },
     Key {
         name: "seed",

@@ -208,6 +208,23 @@ fn the_policy_has_lists_and_a_limit() {
 }
 
 #[test]
+fn a_trace_can_have_a_filter() {
+    let text = "[trace]\nfilter = \"tcp port 80 and not syn\"";
+    let said = from_text(text).unwrap();
+    let error = said.clone().resolve().unwrap_err().to_string();
+    assert!(error.contains("only with a file in `trace`"), "{error}");
+    let file = from_text("trace = \"x.pcapng\"").unwrap();
+    let settings = said.overlay(file).resolve().unwrap();
+    let filter = settings.trace_filter.unwrap();
+    assert_eq!(filter.to_string(), "tcp port 80 and not syn");
+    let error = from_text("trace_filter = \"hots 192.0.2.1\"").unwrap_err();
+    assert!(
+        error.to_string().contains("did you mean `host`?"),
+        "{error}"
+    );
+}
+
+#[test]
 fn the_portal_reaches_as_far_as_said() {
     use crate::portal::Reach;
     let reach = |text: &str| from_text(text).unwrap().resolve().unwrap().portal_reach;

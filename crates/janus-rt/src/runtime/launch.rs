@@ -71,6 +71,7 @@ impl Prepared {
             interface,
             portal,
             leads_outside,
+            trace,
         } = device::open(
             &settings,
             backend.unwrap_or_default(),
@@ -167,6 +168,7 @@ impl Prepared {
         let entrance = Arc::new(Entrance {
             counters: counters.cloned().collect(),
             policy,
+            trace,
         });
         let common = Arc::new(Common {
             tcp: seed::tcp_config(tcp, &settings),

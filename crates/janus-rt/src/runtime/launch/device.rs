@@ -33,6 +33,9 @@ const PORTAL_DEPTH: u32 = 1024;
 /// On the portal's wire nothing is old: what a TIME-WAIT guards against cannot happen for longer than this.
 const PORTAL_TIME_WAIT: Duration = Duration::from_millis(20);
 
+/// Queues, and the trace of what passes them.
+type Traced = (Vec<Box<dyn Queue>>, Option<Trace>);
+
 /// An open device.
 pub(super) struct Device {
     pub(super) queues: Vec<Box<dyn Queue>>,
@@ -40,6 +43,8 @@ pub(super) struct Device {
     pub(super) portal: Option<Portal>,
     /// Strangers' packets come in here.
     pub(super) leads_outside: bool,
+    /// What passes is written down.
+    pub(super) trace: Option<Trace>,
 }
 
 pub(super) fn open(
@@ -91,7 +96,7 @@ pub(super) fn open(
 
 /// A device whose far end is not ours, with an interface of its own address.
 fn open_outside(settings: &Settings, backend: Box<dyn Backend>) -> Result<Device, BoxError> {
-    let queues = open_queues(settings, backend)?;
+    let (queues, trace) = open_queues(settings, backend)?;
     let caps = queues
         .first()
         .ok_or("the backend opened without a queue")?
@@ -113,19 +118,19 @@ fn open_outside(settings: &Settings, backend: Box<dyn Backend>) -> Result<Device
         interface,
         portal: None,
         leads_outside: true,
+        trace,
     })
 }
 
-/// As many queues as are polled, traced if that is wanted.
-fn open_queues(
-    settings: &Settings,
-    backend: Box<dyn Backend>,
-) -> Result<Vec<Box<dyn Queue>>, BoxError> {
-    let backend = match &settings.trace {
-        Some(file) => Box::new(TracedBackend::new(backend, Trace::create(file)?)),
-        None => backend,
+/// As many queues as are polled, and the trace of what passes them if that is wanted.
+fn open_queues(settings: &Settings, backend: Box<dyn Backend>) -> Result<Traced, BoxError> {
+    let Some(file) = &settings.trace else {
+        return Ok((backend.open(settings.queues())?, None));
     };
-    Ok(backend.open(settings.queues())?)
+    let trace = Trace::create(file)?;
+    trace.set_filter(settings.trace_filter.clone());
+    let backend = Box::new(TracedBackend::new(backend, trace.clone()));
+    Ok((backend.open(settings.queues())?, Some(trace)))
 }
 
 fn routes(settings: &Settings) -> Vec<Route> {
@@ -231,11 +236,13 @@ fn open_portal(
         clock,
         reach: settings.portal_reach.clone(),
     };
+    let (queues, trace) = open_queues(settings, Box::new(near))?;
     Ok(Device {
-        queues: open_queues(settings, Box::new(near))?,
+        queues,
         interface,
         portal: Some(Portal::start(inner)?),
         leads_outside: false,
+        trace,
     })
 }
 
