@@ -287,6 +287,11 @@ impl Stack {
         block.max_snd_wnd = cold.snd_wnd();
         let algorithm = self.profiles.congestion(cold.profile, &self.config);
         congestion::wake(block, cold, &self.config, algorithm, now);
+        if self.cold[conn].has(flag::FIN_QUEUED) {
+            // It was closed while it opened.
+            self.cold[conn].state = State::FinWait1;
+            self.queue_output(hot);
+        }
         self.owe_timeout(conn);
         self.counters.connected += 1;
         self.wake_reader(conn);

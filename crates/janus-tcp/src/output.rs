@@ -102,7 +102,8 @@ impl Stack {
             self.hot[id].flags &= hot_flag::QUEUED | hot_flag::STARVED;
             return Said::All;
         }
-        if self.cold[conn].has(flag::FIN_QUEUED) {
+        let opening = self.cold[conn].state == State::SynReceived;
+        if self.cold[conn].has(flag::FIN_QUEUED) && !opening {
             self.queue_fin(conn, id);
         }
         if self.hot[id].has(hot_flag::LOSSES)

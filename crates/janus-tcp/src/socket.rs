@@ -327,8 +327,14 @@ impl Stack {
     /// Moves the state past the sending of our FIN and queues it. False when it was sent before.
     fn send_fin(&mut self, conn: u32, now: Instant) -> bool {
         let next = match self.cold[conn].state {
-            State::Established | State::SynReceived => State::FinWait1,
+            State::Established => State::FinWait1,
             State::CloseWait => State::LastAck,
+            State::SynReceived if !self.cold[conn].has(flag::FIN_QUEUED) => {
+                // Our SYN may be lost and has to be repeated: the FIN waits for its acknowledgement
+                // (`syn_received_acked`), where section 3.10.4 of RFC 9293 would have it at once.
+                self.cold[conn].set(flag::FIN_QUEUED);
+                return true;
+            }
             _ => return false,
         };
         let Some(hot) = self.heat(conn, now) else {

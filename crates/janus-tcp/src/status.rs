@@ -44,9 +44,8 @@ impl Stack {
         let hot = (cold.hot != NONE).then(|| &self.hot[cold.hot]);
         let closing = is_closing(cold.state);
         let tail = hot.map_or(NONE, |h| h.unsent.tail);
-        let fin_unsent = closing
-            && (cold.has(flag::FIN_QUEUED)
-                || tail != NONE && self.segments[tail].has(seg_flag::FIN));
+        let fin_unsent = cold.has(flag::FIN_QUEUED)
+            || closing && tail != NONE && self.segments[tail].has(seg_flag::FIN);
         Ok(Status {
             state: cold.state,
             failure: Self::failure(cold),
@@ -65,7 +64,10 @@ impl Stack {
     /// Whether a connection whose FIN was asked for still has to get it acknowledged, also when its owner has let go of it.
     pub fn is_closing(&self, id: ConnId) -> bool {
         let cold = self.cold.get(id.index);
-        cold.is_some_and(|cold| cold.generation == id.generation && is_closing(cold.state))
+        cold.is_some_and(|cold| {
+            let closing = is_closing(cold.state) || cold.has(flag::FIN_QUEUED);
+            cold.generation == id.generation && closing
+        })
     }
 
     /// What the stack was told once.

@@ -88,6 +88,44 @@ fn a_port_of_an_opening_connection_can_be_listened_on() {
     }
 }
 
+/// A connection closed before our SYN is acknowledged: the SYN-ACK is repeated for as long as the peer lacks it, and the FIN
+/// follows its acknowledgement.
+#[test]
+fn what_closes_while_it_opens_opens_first() {
+    for owned in [true, false] {
+        let mut host = Host::plain();
+        let conn = host
+            .stack
+            .connect(host.now, at(HERE, 81), at(PEER, 9_000))
+            .expect("a connection");
+        let syn = host.collect().remove(0);
+        let mut theirs = Craft::syn((PEER, 9_000));
+        theirs.dst.1 = 81;
+        assert!(host.ask(&theirs)[0].has(Flags::SYN | Flags::ACK));
+        if owned {
+            host.stack.shutdown_write(host.now, conn).expect("open");
+        }
+        host.stack.close(host.now, conn);
+        assert!(host.stack.is_closing(conn));
+        assert_eq!(host.collect().len(), 0, "no FIN before the SYN is there");
+        for _ in 0..2 {
+            host.wait(Duration::from_secs(3));
+            let again = host.collect();
+            assert!(again[0].has(Flags::SYN | Flags::ACK) && again[0].header.seq == syn.header.seq);
+        }
+        let mut ack = Craft::new((PEER, 9_000), Flags::ACK);
+        (ack.dst.1, ack.seq, ack.ack) = (81, SeqNum(1), syn.end());
+        let fin = host.ask(&ack).remove(0);
+        assert!(fin.has(Flags::FIN | Flags::ACK) && fin.header.seq == syn.end());
+        ack.flags = Flags::FIN | Flags::ACK;
+        ack.ack = fin.end();
+        let last = host.ask(&ack).remove(0);
+        assert_eq!(last.header.ack, SeqNum(2));
+        assert_eq!(host.stack.connections(), 0, "TIME-WAIT at most");
+        host.end(&[]);
+    }
+}
+
 /// All segments of a connection that we open, from its SYN to its FIN.
 fn a_whole_connection(host: &mut Host, local: SocketAddr) -> (Vec<(Ipv4Addr, u16)>, Vec<Seen>) {
     let conn = host.stack.connect(host.now, local, at(PEER, 9_000));

@@ -203,10 +203,6 @@ impl World {
             true => (&mut self.on_a, &mut self.pair.a.stack),
             false => (&mut self.on_b, &mut self.pair.b.stack),
         };
-        let state = stack.info(conns[at]).map(|info| info.state);
-        if state == Ok(State::SynReceived) {
-            return;
-        }
         let conn = conns.swap_remove(at);
         if abort {
             stack.abort(now, conn);
