@@ -8,9 +8,9 @@ use std::net::Ipv4Addr;
 
 use janus_tcp::{Config, ConnId, Interface};
 use janus_wire::tcp::{Flags, Options};
-use janus_wire::{SeqNum, checksum, ipv4};
+use janus_wire::{SeqNum, checksum, ipv4, ipv6, proto};
 use proptest::prelude::*;
-use support::{Craft, HERE, Host, PEER, PORT};
+use support::{Craft, HERE, Host, PEER, PORT, family};
 
 const RECEIVE_BUFFER: u32 = 16_000;
 const BUFFERS: u32 = 2_048;
@@ -115,13 +115,29 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-fn ip_header(proto: u8, source: Ipv4Addr, destination: Ipv4Addr, body: usize) -> Vec<u8> {
+/// A header from one side to the other, of the family that is being tried.
+fn ip_header(next: u8, from: Ipv4Addr, to: Ipv4Addr, body: usize) -> Vec<u8> {
+    let payload_len = body as u16;
+    if family::is_v6() {
+        let mut packet = vec![0; ipv6::LEN];
+        let repr = ipv6::Repr {
+            src: family::v6_of(from),
+            dst: family::v6_of(to),
+            proto: next,
+            payload_len,
+            hop_limit: 64,
+            traffic_class: 0,
+            flow_label: 0,
+        };
+        ipv6::emit(&mut packet, &repr);
+        return packet;
+    }
     let mut packet = vec![0; ipv4::LEN];
     let repr = ipv4::Repr {
-        src: source,
-        dst: destination,
-        proto,
-        payload_len: body as u16,
+        src: from,
+        dst: to,
+        proto: next,
+        payload_len,
         ttl: 64,
         tos: 0,
         id: 0,
@@ -131,14 +147,11 @@ fn ip_header(proto: u8, source: Ipv4Addr, destination: Ipv4Addr, body: usize) ->
     packet
 }
 
-fn fill_ip_checksum(packet: &mut [u8]) {
-    packet[10..12].fill(0);
-    let sum = checksum::ipv4_header(&packet[..ipv4::LEN]);
-    packet[10..12].copy_from_slice(&sum.to_be_bytes());
-}
-
 /// The packet in two fragments, the second first.
 fn fragments(packet: &[u8]) -> [Vec<u8>; 2] {
+    if family::is_v6() {
+        return fragments_v6(packet);
+    }
     const FIRST: usize = 16;
     let (header, body) = packet.split_at(ipv4::LEN);
     let piece = |field: u16, body: &[u8]| {
@@ -147,24 +160,65 @@ fn fragments(packet: &[u8]) -> [Vec<u8>; 2] {
         let len = piece.len() as u16;
         piece[2..4].copy_from_slice(&len.to_be_bytes());
         piece[6..8].copy_from_slice(&field.to_be_bytes());
-        fill_ip_checksum(&mut piece);
+        piece[10..12].fill(0);
+        let sum = checksum::ipv4_header(&piece[..ipv4::LEN]);
+        piece[10..12].copy_from_slice(&sum.to_be_bytes());
         piece
     };
     let (first, second) = body.split_at(FIRST);
     [piece((FIRST / 8) as u16, second), piece(0x2000, first)]
 }
 
-/// An ICMP error about a segment of ours with that sequence number.
-fn icmp_error(kind: (u8, u8), mtu: u16, seq: SeqNum) -> Vec<u8> {
-    let mut message = vec![kind.0, kind.1, 0, 0, 0, 0];
-    message.extend_from_slice(&mtu.to_be_bytes());
-    message.extend_from_slice(&ip_header(6, HERE, PEER, 1_400));
+/// The first has the whole TCP header where that is possible: without it the engine takes none (RFC 7112).
+fn fragments_v6(packet: &[u8]) -> [Vec<u8>; 2] {
+    let body = &packet[ipv6::LEN..];
+    let (first, second) = body.split_at((body.len() - 1).min(64) / 8 * 8);
+    let piece = |offset: usize, more: bool, body: &[u8]| {
+        let repr = ipv6::Repr {
+            src: family::v6_of(PEER),
+            dst: family::v6_of(HERE),
+            proto: proto::TCP,
+            payload_len: (ipv6::FRAGMENT_LEN + body.len()) as u16,
+            hop_limit: 64,
+            traffic_class: 0,
+            flow_label: 0,
+        };
+        let fragment = ipv6::Fragment {
+            offset: offset as u16,
+            more,
+            id: 7,
+        };
+        let mut piece = vec![0; ipv6::LEN + ipv6::FRAGMENT_LEN];
+        ipv6::emit_fragment(&mut piece, &repr, fragment);
+        piece.extend_from_slice(body);
+        piece
+    };
+    [piece(first.len(), false, second), piece(0, true, first)]
+}
+
+/// An ICMP error about a segment of ours with that sequence number. Over IPv6, the kind that says the same, or any.
+fn icmp_error((kind, code): (u8, u8), mtu: u16, seq: SeqNum) -> Vec<u8> {
+    let v6 = family::is_v6();
+    let too_big = (kind, code) == (3, 4);
+    let mut message = match (v6, kind) {
+        (true, _) if too_big => vec![2, 0, 0, 0],
+        (true, 3) => vec![1, code, 0, 0],
+        _ => vec![kind, code, 0, 0],
+    };
+    message.extend_from_slice(&u32::from(mtu).to_be_bytes());
+    message.extend_from_slice(&ip_header(proto::TCP, HERE, PEER, 1_400));
     message.extend_from_slice(&PORT.to_be_bytes());
     message.extend_from_slice(&4_000u16.to_be_bytes());
     message.extend_from_slice(&seq.0.to_be_bytes());
-    let sum = checksum::finish(checksum::sum(&message, 0));
+    let (src, dst) = (family::v6_of(PEER), family::v6_of(HERE));
+    let pseudo = match v6 {
+        true => checksum::pseudo_v6(src, dst, proto::ICMPV6, message.len() as u32),
+        false => 0,
+    };
+    let sum = checksum::finish(checksum::sum(&message, pseudo));
     message[2..4].copy_from_slice(&sum.to_be_bytes());
-    let mut packet = ip_header(1, PEER, HERE, message.len());
+    let of = if v6 { proto::ICMPV6 } else { proto::ICMP };
+    let mut packet = ip_header(of, PEER, HERE, message.len());
     packet.extend_from_slice(&message);
     packet
 }
@@ -333,25 +387,41 @@ impl Server {
     }
 }
 
+/// A connection's whole life.
+fn live(acts: &[Act], timestamps: bool) -> Result<(), TestCaseError> {
+    let mut server = Server::new(timestamps);
+    server.open(timestamps);
+    prop_assert!(server.conn.is_some(), "the handshake is done");
+    for act in acts {
+        server.act(act)?;
+        let info = server.conn.and_then(|c| server.host.stack.info(c).ok());
+        if let Some(info) = info {
+            prop_assert!(
+                info.unread <= RECEIVE_BUFFER + 0x80,
+                "more unread than the window allowed"
+            );
+            prop_assert!(info.unsent + info.in_flight <= 32_000);
+        }
+        prop_assert!(
+            server.host.held() <= 600,
+            "one connection holds too many buffers"
+        );
+    }
+    // The application lets go, the peer falls silent: in time everything is gone.
+    server.host.end(server.conn.as_slice());
+    Ok(())
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_breaks_the_engine(acts in proptest::collection::vec(act(), 1..120), timestamps in any::<bool>()) {
-        let mut server = Server::new(timestamps);
-        server.open(timestamps);
-        prop_assert!(server.conn.is_some(), "the handshake is done");
-        for act in &acts {
-            server.act(act)?;
-            let info = server.conn.and_then(|c| server.host.stack.info(c).ok());
-            if let Some(info) = info {
-                prop_assert!(info.unread <= RECEIVE_BUFFER + 0x80, "more unread than the window allowed");
-                prop_assert!(info.unsent + info.in_flight <= 32_000);
-            }
-            prop_assert!(server.host.held() <= 600, "one connection holds too many buffers");
-        }
-        // The application lets go, the peer falls silent: in time everything is gone.
-        server.host.end(server.conn.as_slice());
+    fn nothing_breaks_the_engine(
+        acts in proptest::collection::vec(act(), 1..120),
+        timestamps in any::<bool>(),
+        v6 in any::<bool>(),
+    ) {
+        family::over(v6, || live(&acts, timestamps))?;
     }
 
     #[test]

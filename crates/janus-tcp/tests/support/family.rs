@@ -18,13 +18,19 @@ pub(crate) fn is_v6() -> bool {
     V6.get()
 }
 
+/// Runs a test over one family.
+pub(crate) fn over<T>(v6: bool, test: impl FnOnce() -> T) -> T {
+    V6.set(v6);
+    let result = test();
+    V6.set(ALWAYS_V6);
+    result
+}
+
 /// Runs a test over IPv4, then over IPv6.
 pub(crate) fn over_both(test: impl Fn()) {
     for v6 in [false, true] {
-        V6.set(v6);
-        test();
+        over(v6, &test);
     }
-    V6.set(ALWAYS_V6);
 }
 
 pub(crate) fn v6_of(addr: Ipv4Addr) -> Ipv6Addr {
