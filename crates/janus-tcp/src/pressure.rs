@@ -1,7 +1,8 @@
 //! Memory running short, for all connections together: by the packet buffers of the depot that are in use, and by the
 //! segments of this stack. Under pressure nothing grows and what waits beyond gaps is given up; when it is critical the
 //! rest of the buffers is for what ends the shortage: the device's receiving, acknowledgements, and one segment for each
-//! connection that has nothing else, as long as a last few are left. A window is never taken back: it is only not offered again until there is room.
+//! connection that has nothing else and whose peer will take it, as long as a last few are left; so those who do not read
+//! cannot fill that too. A window is never taken back: it is only not offered again until there is room.
 
 use crate::cold::NONE;
 use crate::stack::Stack;
@@ -43,8 +44,14 @@ pub(crate) struct Retry {
 }
 
 impl Retry {
-    /// The first of them waits from now on.
-    pub(crate) fn begin(&mut self, now: Instant) {
+    /// The first of them waits from now on; or comes back, and waits as long as was said.
+    pub(crate) fn first(&mut self, now: Instant) {
+        if self.at <= now {
+            self.begin(now);
+        }
+    }
+
+    fn begin(&mut self, now: Instant) {
         self.wait = RETRY_FIRST;
         self.at = now + self.wait;
     }
@@ -117,7 +124,7 @@ impl Stack {
     }
 
     /// Whether a connection may take one more packet buffer for what it sends: when it is critical, only one that has
-    /// nothing there.
+    /// nothing there, and a window to send it into.
     #[inline]
     pub(crate) fn may_take_buffer(&mut self, id: u32) -> bool {
         if self.pool.cached().is_multiple_of(LOOK_EVERY) {
@@ -125,32 +132,41 @@ impl Stack {
         }
         let hot = &self.hot[id];
         let first = hot.unsent.is_empty() && hot.flight.is_empty();
-        self.pressure != Pressure::Critical || first && !self.exhausted
+        let open = first && self.cold[hot.conn].snd_wnd() > 0;
+        self.pressure != Pressure::Critical || open && !self.exhausted
     }
 
-    /// Whether a received segment may keep its packet buffer until it is read.
+    /// Whether a received segment may keep its packet buffer until it is read. Somebody who waits for it will read it at
+    /// once: that much is there to the last.
     #[inline]
     pub(crate) fn may_keep_buffer(&mut self, id: u32) -> bool {
-        self.pressure != Pressure::Critical || self.hot[id].inbox.is_empty() && !self.exhausted
+        if self.pressure != Pressure::Critical {
+            return true;
+        }
+        let hot = &self.hot[id];
+        let awaited = self.cold[hot.conn].reader != NONE;
+        hot.inbox.is_empty() && (awaited || !self.exhausted)
     }
 
     /// Those who found no packet buffer try again, when it is time or one of our own has come back.
     pub(crate) fn feed_starved(&mut self, now: Instant) {
-        if self.starved.is_empty() || now < self.retry.at && !self.pool.has_spare() {
+        // What this thread has in stock is for everybody only while it is not critical.
+        let spare = self.pressure != Pressure::Critical && self.pool.has_spare();
+        if self.starved.is_empty() || now < self.retry.at && !spare {
             return;
         }
         self.weigh();
-        let found = match self.pressure {
-            Pressure::Critical => None,
-            _ => self.pool.alloc(),
-        };
-        let Some(buf) = found else {
+        let Some(buf) = (!self.exhausted).then(|| self.pool.alloc()).flatten() else {
             // A FIN takes one from the reserve, and may.
             self.retry.again(now);
             return;
         };
         self.pool.free(buf);
-        self.retry.begin(now);
+        match self.pressure {
+            // Some of them may go on; who may not comes back, and is asked less and less often.
+            Pressure::Critical => self.retry.again(now),
+            _ => self.retry.begin(now),
+        }
         self.wake_starved();
     }
 

@@ -381,7 +381,7 @@ impl Stack {
         self.counters.starved += 1;
         if !self.hot[hot].has(hot_flag::STARVED) {
             if self.starved.is_empty() {
-                self.retry.begin(self.now);
+                self.retry.first(self.now);
             }
             self.hot[hot].set(hot_flag::STARVED);
             self.starved.push_back(hot);

@@ -1,0 +1,60 @@
+//! A port whose connections nobody accepts: as many wait as its backlog says, the rest stay outside and are counted.
+//! The others are served, and when somebody accepts at last, those inside and outside are.
+
+use janus::net::TcpStream;
+
+use crate::others;
+use crate::scene::{DESERTED, Scene, Stage, at, builders};
+use crate::support::reports::sum;
+use crate::support::{Case, pattern};
+
+/// Connections that may wait on each core.
+const BACKLOG: usize = 8;
+/// Times what may wait on all cores.
+const OVERLOAD: usize = 5;
+
+pub(crate) fn connections_that_nobody_accepts(case: Case) {
+    let (server, clients) = builders(case, 256);
+    let server = server.backlog(BACKLOG).build().unwrap();
+    let cores = Scene::start(case, server).play(clients, script);
+    let refused = sum(&cores, |core| core.tcp.dropped_accept_full);
+    println!("{case:?}: {refused} times there was no place left to wait");
+    assert!(refused > 0, "{cores:?}");
+    assert_eq!(
+        sum(&cores, |core| core.tcp.resets_out),
+        0,
+        "nobody was sent away"
+    );
+}
+
+async fn script(stage: Stage) {
+    let before = stage.warm_up().await;
+    let waiting: Vec<_> = (0..OVERLOAD * BACKLOG * stage.cores)
+        .map(|client| {
+            janus::spawn(async move {
+                let stream = TcpStream::connect(at(DESERTED)).await.unwrap();
+                let sent = pattern(500, client);
+                stream.write_all(&sent).await.unwrap();
+                let mut got = vec![0; sent.len()];
+                stream.read_exact(&mut got).await.unwrap();
+                assert!(got == sent, "client {client}");
+            })
+        })
+        .collect();
+    stage
+        .until("every core's backlog full", |cores| {
+            cores.iter().all(|core| core.tcp.dropped_accept_full > 0)
+        })
+        .await;
+    others::are_served().await;
+    let bound = |core: &janus::CoreReport| {
+        core.connections <= BACKLOG + others::OTHERS && core.half_open <= BACKLOG + others::OTHERS
+    };
+    let cores = stage.reports.last();
+    assert!(cores.iter().all(bound), "{cores:?}");
+    stage.gate.open();
+    for client in waiting {
+        client.await.expect("it is served in the end");
+    }
+    stage.recovers(before).await;
+}

@@ -1,0 +1,216 @@
+//! The server of these tests: an echo, for the others, beside whatever is overloaded; and a gate behind which the
+//! trouble ends.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use janus::net::{TcpListener, TcpStream};
+use janus::{BackendChoice, Builder, CoreReport, Runtime};
+
+use janus_io::wire;
+
+use crate::others;
+use crate::support::reports::Reports;
+use crate::support::{Case, ONE_COMBINED, PATIENCE, Running, content, echo};
+
+/// Where the others' echo is.
+pub(crate) const ECHO: u16 = 7;
+/// Where each connection is written a content of [`WRITTEN`] bytes.
+pub(crate) const WRITER: u16 = 100;
+/// Where all that comes is read once the gate is open, and hashed.
+pub(crate) const READER: u16 = 101;
+/// Where nobody accepts until the gate is open.
+pub(crate) const DESERTED: u16 = 102;
+/// What [`WRITER`] writes.
+pub(crate) const WRITTEN: usize = 128 << 10;
+
+/// Packet buffers that a core may have in stock.
+const STOCK: usize = 512;
+/// How often those who wait for the gate look.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Shut at first.
+#[derive(Clone, Default)]
+pub(crate) struct Gate(Arc<AtomicBool>);
+
+impl Gate {
+    pub(crate) fn open(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    pub(crate) async fn opened(&self) {
+        while !self.0.load(Ordering::Acquire) {
+            janus::time::sleep(LOOK).await;
+        }
+    }
+}
+
+pub(crate) fn at(port: u16) -> SocketAddr {
+    SocketAddr::from(([192, 0, 2, 1], port))
+}
+
+/// What the clients know of the server.
+#[derive(Clone)]
+pub(crate) struct Stage {
+    pub(crate) cores: usize,
+    pub(crate) reports: Reports,
+    pub(crate) gate: Gate,
+}
+
+impl Stage {
+    /// Waits, among the clients, until the cores' reports are such.
+    pub(crate) async fn until(&self, what: &str, such: impl Fn(&[CoreReport]) -> bool) {
+        let begin = Instant::now();
+        loop {
+            let last = self.reports.last();
+            if last.len() == self.cores && such(&last) {
+                return;
+            }
+            assert!(begin.elapsed() < PATIENCE, "{what} never: {last:?}");
+            janus::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Serves the others once, and says how many packet buffers are in use then.
+    pub(crate) async fn warm_up(&self) -> usize {
+        others::are_served().await;
+        self.until("an idle server", |cores| {
+            cores.iter().all(|core| core.connections == 0)
+        })
+        .await;
+        self.reports.last()[0].buffers.outstanding
+    }
+
+    /// All is as before: no connection, nothing half done, and the packet buffers are where they were, but for what
+    /// threads have in stock.
+    pub(crate) async fn recovers(&self, outstanding: usize) {
+        let stock = STOCK * self.cores;
+        self.until("a server as before the trouble", |cores| {
+            cores.iter().all(|core| {
+                core.connections == 0
+                    && core.half_open == 0
+                    && core.hot_in_use == 0
+                    && core.buffers.outstanding <= outstanding + stock
+            })
+        })
+        .await;
+        others::are_served().await;
+    }
+}
+
+/// A running server.
+pub(crate) struct Scene {
+    pub(crate) stage: Stage,
+    running: Running,
+}
+
+impl Scene {
+    pub(crate) fn start(case: Case, runtime: Runtime) -> Scene {
+        let (ready, listens) = channel();
+        let stage = Stage {
+            cores: case.cores,
+            reports: Reports::default(),
+            gate: Gate::default(),
+        };
+        let of_server = stage.clone();
+        let running = Running::start(runtime, move || {
+            let (ready, stage) = (ready.clone(), of_server.clone());
+            async move {
+                let bind = |port| TcpListener::bind(SocketAddr::from(([0, 0, 0, 0], port)));
+                let deserted = bind(DESERTED).await?;
+                accept(bind(WRITER).await?, write);
+                accept(bind(READER).await?, read_behind(stage.gate.clone()));
+                accept(bind(ECHO).await?, echo);
+                ready.send(())?;
+                janus::spawn(stage.reports.keep());
+                stage.gate.opened().await;
+                accept(deserted, echo);
+                std::future::pending::<janus::Result>().await
+            }
+        });
+        for _ in 0..case.cores {
+            listens.recv_timeout(PATIENCE).expect("every core listens");
+        }
+        Scene { stage, running }
+    }
+
+    /// Runs the clients' script at the other end to its end, and stops the server. Gives the last reports.
+    pub(crate) fn play<F>(
+        self,
+        clients: Builder,
+        script: impl Fn(Stage) -> F + Send + Sync + 'static,
+    ) -> Vec<CoreReport>
+    where
+        F: Future<Output = ()> + 'static,
+    {
+        let clients = clients.address("192.0.2.2/24").build().unwrap();
+        let stage = self.stage.clone();
+        let clients = Running::start(clients, move || {
+            let play = script(stage.clone());
+            async move {
+                play.await;
+                std::io::Result::Ok(())
+            }
+        });
+        clients.join_within(8 * PATIENCE).unwrap();
+        let reports = self.stage.reports.fresh(self.stage.cores);
+        self.running.stop().unwrap();
+        reports
+    }
+}
+
+/// Serves every connection in a task of its own.
+fn accept<F>(listener: TcpListener, serve: impl Fn(TcpStream) -> F + 'static)
+where
+    F: Future<Output = ()> + 'static,
+{
+    janus::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            janus::spawn(serve(stream));
+        }
+    });
+}
+
+/// The content that the first byte names.
+async fn write(stream: TcpStream) {
+    let mut seed = [0; 8];
+    if stream.read_exact(&mut seed).await.is_ok() {
+        let text = content::content(WRITTEN, u64::from_le_bytes(seed));
+        let _ = stream.write_all(&text).await;
+    }
+}
+
+/// Reads nothing until the gate is open, then all; answers its hash.
+fn read_behind(gate: Gate) -> impl Fn(TcpStream) -> std::pin::Pin<Box<dyn Future<Output = ()>>> {
+    let gate = Rc::new(gate);
+    move |stream| {
+        let gate = gate.clone();
+        Box::pin(async move {
+            gate.opened().await;
+            let mut all = Vec::new();
+            while let Ok(Some(piece)) = stream.recv().await {
+                all.extend_from_slice(&piece);
+            }
+            let _ = stream.write_all(&content::hash(&all).to_le_bytes()).await;
+        })
+    }
+}
+
+/// Server and clients, on a wire of this depth.
+pub(crate) fn builders(case: Case, depth: u32) -> (Builder, Builder) {
+    let (near, far) = wire::pair(wire::Config {
+        queues: [case.queues(), 1],
+        depth,
+        ..wire::Config::default()
+    })
+    .unwrap();
+    let server = case.builder().address("192.0.2.1/24");
+    (
+        server.backend(BackendChoice::wire(near)),
+        ONE_COMBINED.builder().backend(BackendChoice::wire(far)),
+    )
+}
