@@ -7,6 +7,7 @@ use crate::region::MemError;
 use core::fmt;
 use core::ops::{Index, IndexMut};
 use core::ptr::NonNull;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Slots of `T` indexed by `u32`.
@@ -24,6 +25,8 @@ pub struct Slab<T> {
     kick: u32,
     max: u32,
     free: FreeStack,
+    /// Freed slots in the order they came, where they are reused so; the stack is empty then.
+    rested: Option<VecDeque<u32>>,
     grown: Arc<Grown>,
     #[cfg(debug_assertions)]
     live: Vec<u64>,
@@ -52,6 +55,7 @@ impl<T: Default> Slab<T> {
             kick: 0,
             max,
             free: FreeStack::new(max)?,
+            rested: None,
             grown,
             #[cfg(debug_assertions)]
             live: Vec::new(),
@@ -66,11 +70,18 @@ impl<T: Default> Slab<T> {
     pub fn alloc(&mut self) -> Option<u32> {
         let id = match self.free.pop() {
             Some(id) => id,
-            None => self.alloc_fresh()?,
+            None => self.alloc_other()?,
         };
         #[cfg(debug_assertions)]
         self.mark(id, true);
         Some(id)
+    }
+
+    /// No slot was freed lately.
+    #[inline]
+    fn alloc_other(&mut self) -> Option<u32> {
+        let rested = self.rested.as_mut().and_then(VecDeque::pop_front);
+        rested.or_else(|| self.alloc_fresh())
     }
 
     #[inline]
@@ -125,7 +136,20 @@ impl<T> Slab<T> {
         assert!(id < self.fresh, "slab: free of a slot never handed out");
         #[cfg(debug_assertions)]
         self.mark(id, false);
-        self.free.push(id);
+        match &mut self.rested {
+            None => self.free.push(id),
+            Some(rested) => rested.push_back(id),
+        }
+    }
+
+    /// From now on the slot that has been free for longest is handed out first, cold: what warm reuse is worth is seen
+    /// beside this.
+    ///
+    /// # Panics
+    /// When slots are free already.
+    pub fn reuse_oldest_first(&mut self) {
+        assert!(self.free.len == 0, "slab: set before anything is freed");
+        self.rested = Some(VecDeque::new());
     }
 
     /// Brings the slot's cache lines (the first two) close; any number is allowed.
@@ -162,7 +186,8 @@ impl<T> Slab<T> {
     /// Slots in use.
     #[inline]
     pub fn len(&self) -> usize {
-        (self.fresh - self.free.len - self.free.lost) as usize
+        let rested = self.rested.as_ref().map_or(0, VecDeque::len);
+        (self.fresh - self.free.len - self.free.lost) as usize - rested
     }
 
     /// Whether no slot is in use.
@@ -185,7 +210,8 @@ impl<T> Slab<T> {
 
     /// Memory made ready for slots, plus the part of the free list ever used.
     pub fn committed_bytes(&self) -> usize {
-        self.grown.ready() + self.free.deepest as usize * size_of::<u32>()
+        let rested = self.rested.as_ref().map_or(0, VecDeque::capacity);
+        self.grown.ready() + (self.free.deepest as usize + rested) * size_of::<u32>()
     }
 
     /// How often a chunk was not there in time although a toucher grows this slab.

@@ -112,6 +112,12 @@ pub struct Config {
     /// Tell the peer with PSH where a burst of at least so many segments ends, besides where what was written does; 0: do
     /// not.
     pub burst_least: u8,
+    /// What a connection has learned of its path, its round trip and slow-start threshold, serves the next one to the
+    /// same peer (RFC 9040).
+    pub share_path_facts: bool,
+    /// The memory of a connection that is over serves the next one while it is still in cache; false: the memory that has
+    /// rested longest does. For comparing the two.
+    pub warm_reuse: bool,
     /// Congestion control.
     pub congestion: Algorithm,
     /// Explicit congestion notification (RFC 3168).
@@ -169,6 +175,8 @@ impl Default for Config {
             tail_loss_probe: true,
             slow_start_after_idle: true,
             burst_least: 2,
+            share_path_facts: true,
+            warm_reuse: true,
             congestion: Algorithm::default(),
             ecn: Ecn::default(),
             slow_start_limit: None,

@@ -63,6 +63,10 @@ counters! {
     accepted,
     /// Connections opened by us.
     connected,
+    /// Connections whose path was worth remembering when they ended (RFC 9040).
+    paths_learned,
+    /// Connections that began with what another one had learned of their path.
+    paths_recalled,
     /// Flows handed to another shard.
     forwarded,
     /// Packets of other shards' flows that were handed on because a record here says whose they are.

@@ -74,6 +74,12 @@ impl<T: Copy + Default> Flows<T> {
         }
     }
 
+    /// From now on the slot that has been free for longest is handed out first.
+    pub(crate) fn reuse_oldest_first(&mut self) {
+        self.v4.reuse_oldest_first();
+        self.v6.reuse_oldest_first();
+    }
+
     /// Gives a slot back. It is nobody's from now on; its contents stay.
     #[inline]
     pub(crate) fn free(&mut self, id: u32) {

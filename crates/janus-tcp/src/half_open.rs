@@ -72,6 +72,11 @@ impl HalfOpens {
         })
     }
 
+    /// From now on the place that has been free for longest is taken first.
+    pub(crate) fn reuse_oldest_first(&mut self) {
+        self.store.reuse_oldest_first();
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.store.len()
     }

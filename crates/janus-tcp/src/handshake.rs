@@ -148,6 +148,8 @@ impl Stack {
             } else {
                 rto::handshake_lost(cold);
             }
+            self.recall_path(conn, now);
+            let (block, cold) = (&mut self.hot[hot], &mut self.cold[conn]);
             let algorithm = self.profiles.congestion(cold.profile, &self.config);
             congestion::wake(block, cold, &self.config, algorithm, now);
             block.max_snd_wnd = cold.snd_wnd();

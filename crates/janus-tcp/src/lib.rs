@@ -65,6 +65,7 @@ mod sack;
 mod sack_blocks;
 mod segment;
 mod send_buffer;
+mod sharing;
 mod siphash;
 mod socket;
 mod source_port;

@@ -296,6 +296,7 @@ impl Stack {
             _ => rto::handshake_lost(cold),
         }
         self.inherit_options(conn, profile, nodelay);
+        self.recall_path(conn, now);
         self.hear_timeout(conn, record.user_timeout);
         self.owe_timeout(conn);
         Some(conn)

@@ -130,10 +130,12 @@ impl Stack {
         if self.pool.cached().is_multiple_of(LOOK_EVERY) {
             self.weigh();
         }
+        if self.pressure != Pressure::Critical {
+            return true;
+        }
         let hot = &self.hot[id];
         let first = hot.unsent.is_empty() && hot.flight.is_empty();
-        let open = first && self.cold[hot.conn].snd_wnd() > 0;
-        self.pressure != Pressure::Critical || open && !self.exhausted
+        first && !self.exhausted && self.cold[hot.conn].snd_wnd() > 0
     }
 
     /// Whether a received segment may keep its packet buffer until it is read. Somebody who waits for it will read it at

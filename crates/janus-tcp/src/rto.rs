@@ -75,6 +75,20 @@ pub(crate) fn handshake_lost(cold: &mut Tcb) {
     cold.rttvar_us = 1;
 }
 
+/// A connection that is just open goes on from what another one knew of its path (RFC 9040): the round trip of its own
+/// handshake, if there is one, is one more sample. Where the handshake's timer expired, nothing is taken for granted.
+pub(crate) fn resume(cold: &mut Tcb, srtt_us: u32, variation_us: u32) {
+    let own = cold.srtt_us();
+    if own == 0 && cold.rttvar_us & VARIATION != 0 {
+        return;
+    }
+    cold.set_srtt_us(srtt_us.max(1));
+    cold.rttvar_us = variation_us.min(VARIATION);
+    if own != 0 {
+        sample(cold, own);
+    }
+}
+
 /// Takes a measured round trip (section 2.2 and 2.3).
 #[inline]
 pub(crate) fn sample(cold: &mut Tcb, rtt_us: u32) {

@@ -122,6 +122,11 @@ impl Segments {
         self.slab.committed_bytes()
     }
 
+    /// From now on the descriptor that has been free for longest is handed out first.
+    pub(crate) fn reuse_oldest_first(&mut self) {
+        self.slab.reuse_oldest_first();
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.slab.len()
     }

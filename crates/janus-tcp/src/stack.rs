@@ -33,6 +33,7 @@ use crate::reorder::Reorders;
 use crate::rto;
 use crate::segment::Segments;
 use crate::send_buffer::Account;
+use crate::sharing::PathFacts;
 use crate::stub::{STUBS_MAX, Stubs};
 use crate::table::FlowTable;
 use crate::time::Instant;
@@ -101,6 +102,7 @@ pub struct Stack {
     pub(crate) listeners: Listeners,
     pub(crate) neighbors: Neighbors,
     pub(crate) paths: Paths,
+    pub(crate) path_facts: PathFacts,
     pub(crate) fragments: Fragments,
     pub(crate) icmp_budget: Budget,
     /// Where the answer to a ping is written before it is sent, in parts if need be; kept so that this allocates once.
@@ -149,7 +151,7 @@ impl Stack {
         let flows = flows
             .saturating_add(config.max_time_wait)
             .saturating_add(STUBS_MAX);
-        Ok(Stack {
+        let mut stack = Stack {
             hash: TableHash::new(secrets.table.0, secrets.table.1),
             table: FlowTable::new(flows, growth)?,
             cold: Flows::new(config.max_connections, growth)?,
@@ -166,6 +168,7 @@ impl Stack {
             listeners: Listeners::new(),
             neighbors: Neighbors::new(secrets.table.0 ^ secrets.table.1.rotate_left(17)),
             paths: Paths::default(),
+            path_facts: PathFacts::default(),
             fragments: Fragments::default(),
             icmp_budget: Budget::default(),
             answer: Vec::new(),
@@ -192,7 +195,20 @@ impl Stack {
             interface,
             secrets,
             pool,
-        })
+        };
+        if !stack.config.warm_reuse {
+            stack.reuse_oldest_first();
+        }
+        Ok(stack)
+    }
+
+    /// No connection gets memory that is warm from another one.
+    fn reuse_oldest_first(&mut self) {
+        self.cold.reuse_oldest_first();
+        self.hot.reuse_oldest_first();
+        self.segments.reuse_oldest_first();
+        self.half_open.reuse_oldest_first();
+        self.time_wait.reuse_oldest_first();
     }
 
     /// What happened so far.
@@ -412,6 +428,9 @@ impl Stack {
     /// The connection is over: no segment reaches it from now on. `why` is a flag the application will see.
     pub(crate) fn end(&mut self, conn: u32, why: u8) {
         let why = self.reason(conn, why);
+        if why == 0 {
+            self.learn_path(conn);
+        }
         if self.cold[conn].state != State::Closed {
             let key = self.cold.key(conn);
             self.table
@@ -459,6 +478,7 @@ impl Stack {
 
     /// The flow goes on in a compact record: in TIME-WAIT, or orphaned in FIN-WAIT-2.
     pub(crate) fn enter_time_wait(&mut self, conn: u32, fin_wait_2: bool) {
+        self.learn_path(conn);
         let cold = self.cold[conn];
         let key = self.cold.key(conn);
         let hash = self.hash.flow(&key);

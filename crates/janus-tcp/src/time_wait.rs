@@ -58,6 +58,11 @@ impl TimeWaits {
         })
     }
 
+    /// From now on the place that has been free for longest is taken first.
+    pub(crate) fn reuse_oldest_first(&mut self) {
+        self.store.reuse_oldest_first();
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.store.len()
     }

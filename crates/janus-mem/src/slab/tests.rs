@@ -176,3 +176,23 @@ proptest! {
         }
     }
 }
+
+/// Where the oldest comes first, every slot has rested as long as any other before it is used again.
+#[test]
+fn the_slot_that_has_rested_longest_can_come_first() {
+    let mut slab: Slab<u64> = Slab::new(1_000, &Growth::Inline).unwrap();
+    slab.reuse_oldest_first();
+    let ids: Vec<u32> = (0..10).map(|_| slab.alloc().unwrap()).collect();
+    for &id in ids.iter().rev() {
+        slab.free(id);
+    }
+    assert!(slab.is_empty());
+    let again: Vec<u32> = (0..10).map(|_| slab.alloc().unwrap()).collect();
+    assert!(again.iter().eq(ids.iter().rev()));
+    assert_eq!((slab.len(), slab.high_water()), (10, 10));
+    slab.free(again[3]);
+    slab.free(again[0]);
+    assert_eq!(slab.alloc(), Some(again[3]));
+    assert_eq!(slab.alloc(), Some(again[0]));
+    assert_eq!(slab.alloc(), Some(10), "a fresh one when none has rested");
+}

@@ -1,0 +1,167 @@
+//! RFC 9040: what one connection learned of the path to a peer, for the next one to the same peer: the smoothed round
+//! trip, its variation, the slow-start threshold. What a path carries (its MTU) all connections share while they live
+//! already (`pmtu`), and the congestion window is found anew each time. Never shared: sequence numbers, the offset of
+//! timestamps, what was sent or received.
+//!
+//! A bounded table of what is worth knowing: a path whose timeout is the configured least whatever is remembered of it,
+//! and on which nothing was lost, is not in it. On a server whose peers are all near it stays empty, and then costs a
+//! connection one comparison at its beginning and one at its end.
+
+use core::time::Duration;
+use std::net::IpAddr;
+
+use crate::cold::NONE;
+use crate::congestion::INITIAL_SEGMENTS;
+use crate::rto;
+use crate::siphash::siphash_1_3;
+use crate::stack::Stack;
+use crate::time::{Instant, nanos};
+
+/// Paths remembered: sets of ways.
+const SETS: usize = 256;
+const WAYS: usize = 4;
+/// What is older says little of a path as it is now.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
+
+/// What is known of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Facts {
+    pub(crate) srtt_us: u32,
+    pub(crate) variation_us: u32,
+    /// In segments.
+    pub(crate) threshold: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Path {
+    to: IpAddr,
+    facts: Facts,
+    learned_at: Instant,
+}
+
+/// The table.
+#[derive(Default)]
+pub(crate) struct PathFacts {
+    /// Made when there is something to put into it.
+    sets: Vec<[Option<Path>; WAYS]>,
+}
+
+impl PathFacts {
+    /// Nothing is known of any path: nobody looks further.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.sets.is_empty()
+    }
+
+    /// Which paths share a set is keyed, so that nobody can choose whom to push out.
+    fn set_of(&mut self, key: (u64, u64), to: IpAddr) -> Option<&mut [Option<Path>; WAYS]> {
+        let words = match to {
+            IpAddr::V4(to) => [u64::from(to.to_bits()), 0],
+            IpAddr::V6(to) => [(to.to_bits() >> 64) as u64, to.to_bits() as u64],
+        };
+        self.sets.get_mut(siphash_1_3(key, words) as usize % SETS)
+    }
+
+    fn of(&mut self, key: (u64, u64), to: IpAddr, now: Instant) -> Option<Facts> {
+        let set = self.set_of(key, to)?;
+        let path = set.iter().flatten().find(|path| path.to == to)?;
+        (now.saturating_since(path.learned_at) < FORGOTTEN_AFTER).then_some(path.facts)
+    }
+
+    fn learn(&mut self, key: (u64, u64), to: IpAddr, facts: Facts, now: Instant) {
+        if self.sets.is_empty() {
+            self.sets.resize(SETS, [None; WAYS]);
+        }
+        let Some(set) = self.set_of(key, to) else {
+            return;
+        };
+        let same = set.iter().position(|way| way.is_some_and(|p| p.to == to));
+        // Else an empty way, else what was learned first.
+        let first = || (0..WAYS).min_by_key(|&way| set[way].map(|p| p.learned_at));
+        let way = same.or_else(first).unwrap_or(0);
+        set[way] = Some(Path {
+            to,
+            facts,
+            learned_at: now,
+        });
+    }
+
+    fn forget(&mut self, key: (u64, u64), to: IpAddr) {
+        if let Some(set) = self.set_of(key, to) {
+            set.iter_mut()
+                .filter(|way| way.is_some_and(|path| path.to == to))
+                .for_each(|way| *way = None);
+        }
+    }
+}
+
+impl Stack {
+    /// A connection is open: it begins with what is known of its path.
+    #[inline]
+    pub(crate) fn recall_path(&mut self, conn: u32, now: Instant) {
+        if !self.path_facts.is_empty() {
+            self.recall_known_path(conn, now);
+        }
+    }
+
+    #[cold]
+    fn recall_known_path(&mut self, conn: u32, now: Instant) {
+        let to = self.cold.key(conn).peer();
+        let Some(facts) = self.path_facts.of(self.secrets.table, to, now) else {
+            return;
+        };
+        self.counters.paths_recalled += 1;
+        let cold = &mut self.cold[conn];
+        rto::resume(cold, facts.srtt_us, facts.variation_us);
+        if facts.threshold.is_some() {
+            cold.set_idle_threshold(facts.threshold);
+        }
+    }
+
+    /// A connection has come to a good end: what it knows of its path is kept, if that is worth it.
+    #[inline]
+    pub(crate) fn learn_path(&mut self, conn: u32) {
+        if !self.config.share_path_facts {
+            return;
+        }
+        let cold = &self.cold[conn];
+        let threshold = match cold.hot {
+            NONE => cold.idle_threshold(),
+            id => {
+                let ssthresh = self.hot[id].ssthresh;
+                let mss = u32::from(cold.payload_mss());
+                (ssthresh != u32::MAX).then(|| ssthresh / mss)
+            }
+        };
+        let variation_us = rto::variation(cold);
+        // Below this the timeout is the round trip and the configured least, whatever the variation (`rto`).
+        let varies = 4_000 * u64::from(variation_us) > nanos(self.config.rto_min);
+        if varies || threshold.is_some() {
+            self.keep_path(conn, variation_us, threshold);
+        } else if !self.path_facts.is_empty() {
+            let to = self.cold.key(conn).peer();
+            self.path_facts.forget(self.secrets.table, to);
+        }
+    }
+
+    #[cold]
+    fn keep_path(&mut self, conn: u32, variation_us: u32, threshold: Option<u32>) {
+        let srtt_us = self.cold[conn].srtt_us();
+        if srtt_us == 0 {
+            return;
+        }
+        let facts = Facts {
+            srtt_us,
+            variation_us,
+            // A connection that met a bad moment should not keep the next ones from their first window.
+            threshold: threshold.map(|segments| segments.max(INITIAL_SEGMENTS)),
+        };
+        let to = self.cold.key(conn).peer();
+        self.counters.paths_learned += 1;
+        self.path_facts
+            .learn(self.secrets.table, to, facts, self.now);
+    }
+}
+
+#[cfg(test)]
+mod tests;
