@@ -161,6 +161,12 @@ impl Unparker {
     pub fn wake(&self) -> bool {
         self.bell.ring()
     }
+
+    /// Whether a wake would end a sleep: the parker sleeps, or is about to, and nobody has woken it.
+    #[must_use]
+    pub fn would_wake(&self) -> bool {
+        self.bell.state.load(Ordering::Acquire) == LISTENING
+    }
 }
 
 /// The part that really sleeps.

@@ -9,7 +9,7 @@ use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Error, ItemFn, ReturnType};
 
-use crate::options::{Cores, Options};
+use crate::options::Options;
 
 /// Which attribute it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,11 +146,7 @@ fn generate(door: Door, options: &Options, function: ItemFn) -> TokenStream {
     let inner = quote! { async fn #name() #output #block };
     match door {
         Door::Main => {
-            let cores = match options.cores {
-                Some(Cores::Fixed(cores)) => quote! { .cores(#cores) },
-                Some(Cores::Auto) | None => TokenStream::new(),
-            };
-            let run = run(&krate, &cores, &sig.output, name);
+            let run = run(&krate, &options.calls(None), &sig.output, name);
             quote! {
                 #(#attrs)*
                 #vis fn #name() -> #krate::Result<()> {
@@ -160,13 +156,8 @@ fn generate(door: Door, options: &Options, function: ItemFn) -> TokenStream {
             }
         }
         Door::Test => {
-            let cores = match options.cores {
-                Some(Cores::Fixed(cores)) => quote! { .cores(#cores) },
-                Some(Cores::Auto) => TokenStream::new(),
-                None => quote! { .cores(1usize) },
-            };
-            let cores = quote! { .alone() #cores };
-            let run = run(&krate, &cores, &sig.output, name);
+            let calls = options.calls(Some(1));
+            let run = run(&krate, &quote! { .alone() #calls }, &sig.output, name);
             quote! {
                 #[::core::prelude::v1::test]
                 #(#attrs)*
@@ -186,7 +177,7 @@ fn generate(door: Door, options: &Options, function: ItemFn) -> TokenStream {
 /// the return type, not at the attribute.
 fn run(
     krate: &TokenStream,
-    cores: &TokenStream,
+    calls: &TokenStream,
     output: &ReturnType,
     name: &syn::Ident,
 ) -> TokenStream {
@@ -194,5 +185,5 @@ fn run(
         ReturnType::Default => name.span(),
         ReturnType::Type(_, ty) => ty.span(),
     };
-    quote_spanned! { span => #krate::Runtime::builder() #cores .build()?.run(#name) }
+    quote_spanned! { span => #krate::Runtime::builder() #calls .build()?.run(#name) }
 }

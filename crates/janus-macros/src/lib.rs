@@ -12,8 +12,11 @@ use proc_macro::TokenStream;
 ///
 /// In brackets may stand:
 ///
-/// * `cores = 4`: so many TCP cores, whatever the configuration says; `cores = "auto"`: what the configuration says,
-///   else one for each processor (the same as saying nothing);
+/// * `cores = 4`: so many TCP cores, whatever the configuration says; `cores = "0-3"`: one on each of these processors
+///   (a list such as `"0,2,4-7"`), whose threads stay there; `cores = "auto"`: what the configuration says, else one for
+///   each processor (the same as saying nothing);
+/// * `config = "server.toml"`: the file to read, instead of `janus.toml` or the one `JANUS_CONFIG` names;
+/// * `start_paused = true`: time stands still while anything can be done, and jumps to the next timer when nothing can;
 /// * `crate = "path"`: where the `janus` crate is found, when it was renamed.
 ///
 /// The function takes no arguments and returns nothing or a `Result<(), E>`. Everything else about the runtime is
@@ -27,7 +30,8 @@ pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
 /// of the test runs on each. Neither `janus.toml` nor the environment is read. An error or a panic in any copy fails
 /// the test; `#[should_panic]` and `#[ignore]` work as usual.
 ///
-/// In brackets may stand `cores` and `crate`, as for `main`; `cores = "auto"` is one for each processor.
+/// In brackets may stand the same as for `main`; `cores = "auto"` is one for each processor, and a file that `config`
+/// names is read. `start_paused = true` is what a test of timeouts, retries and backoff wants: a day takes no time.
 #[proc_macro_attribute]
 pub fn test(options: TokenStream, item: TokenStream) -> TokenStream {
     expand::expand(expand::Door::Test, options.into(), item.into()).into()

@@ -74,6 +74,8 @@ pub(crate) enum KernelAddress {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Partial {
     pub(crate) cores: Option<usize>,
+    /// Where the cores run, one for each; said together with `cores`.
+    pub(crate) processors: Option<Vec<usize>>,
     pub(crate) placement: Option<PlacementName>,
     pub(crate) io_cores: Option<usize>,
     pub(crate) backend: Option<BackendName>,
@@ -126,6 +128,7 @@ impl Partial {
         // Destructured whole: a new field does not compile until it is laid over too.
         let Partial {
             cores,
+            processors,
             placement,
             io_cores,
             backend,
@@ -165,6 +168,11 @@ impl Partial {
             portal_reach,
         } = over;
         Partial {
+            // Who says how many says where, or that it does not matter.
+            processors: match cores {
+                Some(_) => processors,
+                None => self.processors,
+            },
             cores: cores.or(self.cores),
             placement: placement.or(self.placement),
             io_cores: io_cores.or(self.io_cores),
@@ -257,6 +265,7 @@ impl Partial {
         };
         Ok(Settings {
             cores,
+            on: self.processors,
             placement,
             backend: self.backend.unwrap_or(BackendName::Auto),
             tap_name: self.tap_name,
@@ -303,6 +312,8 @@ impl Partial {
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) cores: usize,
+    /// The processor of each core, if it was said.
+    pub(crate) on: Option<Vec<usize>>,
     pub(crate) placement: Placement,
     pub(crate) backend: BackendName,
     pub(crate) tap_name: Option<String>,

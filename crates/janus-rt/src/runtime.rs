@@ -173,6 +173,8 @@ pub struct Builder {
     tcp: Option<janus_tcp::Config>,
     alone: bool,
     on_warning: Option<Hook>,
+    config_file: Option<PathBuf>,
+    paused: bool,
     /// The first thing said that could not be understood.
     wrong: Option<ConfigError>,
 }
@@ -181,6 +183,29 @@ impl Builder {
     /// How many TCP cores; without it, as many as there are processors.
     pub fn cores(mut self, cores: usize) -> Builder {
         self.partial.cores = Some(cores);
+        self.partial.processors = None;
+        self
+    }
+
+    /// One TCP core on each of these processors, whose threads stay there. [`build`](Builder::build) fails where this process
+    /// may not run on one of them.
+    pub fn processors(mut self, processors: &[usize]) -> Builder {
+        self.partial.cores = Some(processors.len());
+        self.partial.processors = Some(processors.to_vec());
+        self
+    }
+
+    /// Reads this file instead of `janus.toml` or the one that `JANUS_CONFIG` names. It must be there.
+    pub fn config_file(mut self, file: impl Into<PathBuf>) -> Builder {
+        self.config_file = Some(file.into());
+        self
+    }
+
+    /// Time that stands still while anything can be done, and jumps to the next timer when nothing can: for tests of what
+    /// takes long. It is the time of this runtime's tasks and of its TCP; who is at the other end of a device has another,
+    /// and packets under way do not hold this one. A blocking call under way does.
+    pub fn start_paused(mut self, paused: bool) -> Builder {
+        self.paused = paused;
         self
     }
 
@@ -338,7 +363,8 @@ impl Builder {
         self
     }
 
-    /// Reads neither `janus.toml` nor the environment: what is not said here has its default.
+    /// Reads neither `janus.toml` nor the environment: what is said neither here nor in a
+    /// [`config_file`](Builder::config_file) has its default.
     pub fn alone(mut self) -> Builder {
         self.alone = true;
         self
@@ -346,7 +372,12 @@ impl Builder {
 
     /// Decides everything and opens the device. No core runs before [`Runtime::run`].
     pub fn build(self) -> Result<Runtime> {
-        let prepared = self.prepare(Clock::start())?;
+        let clock = if self.paused {
+            Clock::paused()
+        } else {
+            Clock::start()
+        };
+        let prepared = self.prepare(clock)?;
         Ok(Runtime { prepared })
     }
 
@@ -355,10 +386,12 @@ impl Builder {
         if let Some(wrong) = self.wrong {
             return Err(wrong.into());
         }
+        let file = self.config_file;
         let said = if self.alone {
-            Partial::default()
+            let file = file.map(|file| config::from_file(Some(&file)));
+            file.transpose()?.unwrap_or_default()
         } else {
-            let file = std::env::var_os("JANUS_CONFIG").map(PathBuf::from);
+            let file = file.or_else(|| std::env::var_os("JANUS_CONFIG").map(PathBuf::from));
             // A name or value that is no text is no name of ours.
             let variables = std::env::vars_os()
                 .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));

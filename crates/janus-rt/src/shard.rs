@@ -9,6 +9,7 @@ mod fixed;
 pub(crate) mod here;
 mod leaving;
 mod neighbours;
+mod paused;
 mod sampling;
 mod statistics;
 mod traversal;
@@ -390,6 +391,9 @@ impl Shard {
 
     /// Sleeps until a packet, a message, a timer or the end comes.
     fn sleep(&mut self) -> std::io::Result<()> {
+        if let Some(clock) = self.clock.jumps() {
+            return self.sleep_paused(clock);
+        }
         let Some(timeout) = self.may_sleep() else {
             return Ok(());
         };

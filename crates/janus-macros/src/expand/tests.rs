@@ -78,6 +78,30 @@ fn a_test_stands_alone_on_one_core_unless_told_otherwise() {
 }
 
 #[test]
+fn processors_a_file_and_a_clock_are_heard() {
+    let out = made(
+        Door::Main,
+        quote! { cores = "0-2, 5", config = "server.toml" },
+        quote! { async fn main() {} },
+    );
+    assert!(
+        out.contains(
+            "builder () . processors (& [0usize , 1usize , 2usize , 5usize]) . config_file (\"server.toml\") . build ()"
+        ),
+        "{out}"
+    );
+    let out = made(
+        Door::Test,
+        quote! { start_paused = true },
+        quote! { async fn t() {} },
+    );
+    assert!(
+        out.contains(". alone () . cores (1usize) . start_paused (true) . build ()"),
+        "{out}"
+    );
+}
+
+#[test]
 fn mistakes_say_what_would_be_right() {
     let main = |options, item| errors(Door::Main, options, item).join("; ");
     assert!(main(quote! {}, quote! { fn main() {} }).contains("write `async fn main()`"));
@@ -86,8 +110,24 @@ fn mistakes_say_what_would_be_right() {
     assert!(main(quote! {}, quote! { async fn start() {} }).contains("not `start`"));
     assert!(main(quote! {}, quote! { struct Main; }).contains("before an `async fn`"));
     let good = quote! { async fn main() {} };
-    assert!(main(quote! { cores = 0 }, good.clone()).contains("1 to 256"));
-    assert!(main(quote! { cores = "many" }, good.clone()).contains("auto"));
+    assert!(main(quote! { cores = 0 }, good.clone()).contains("1 to 255"));
+    assert!(main(quote! { cores = 256 }, good.clone()).contains("1 to 255"));
+    assert!(main(quote! { cores = "many" }, good.clone()).contains("`many` is neither"));
+    assert!(main(quote! { cores = "3-1" }, good.clone()).contains("`3-1` is neither"));
+    assert!(main(quote! { cores = "" }, good.clone()).contains("a list of processors"));
+    assert!(main(quote! { cores = "0-1000000" }, good.clone()).contains("is neither"));
+    assert!(main(quote! { cores = "0-3,2" }, good.clone()).contains("processor 2 is named twice"));
+    assert!(main(quote! { cores = 1.5 }, good.clone()).contains("`cores` is a number"));
+    assert!(main(quote! { config = 4 }, good.clone()).contains("path of a file"));
+    assert!(main(quote! { config = "" }, good.clone()).contains("path of a file"));
+    assert!(main(quote! { start_paused = "yes" }, good.clone()).contains("`true` or `false`"));
+    assert!(
+        main(
+            quote! { start_paused = true, start_paused = true },
+            good.clone()
+        )
+        .contains("twice")
+    );
     assert!(main(quote! { cores = 1, cores = 2 }, good.clone()).contains("twice"));
     assert!(main(quote! { threads = 4 }, good.clone()).contains("unknown option `threads`"));
     assert!(main(quote! { crate = "no path" }, good).contains("path of the janus crate"));

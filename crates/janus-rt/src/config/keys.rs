@@ -13,7 +13,7 @@ use janus_tcp::ROUTES_MAX;
 use crate::control::watch::PolicyName;
 
 use super::policy::{bits, martians, prefixes};
-use super::{BackendName, KernelAddress, Partial, PlacementName};
+use super::{BackendName, CORES_MAX, KernelAddress, Partial, PlacementName};
 
 /// One thing that can be configured.
 pub(super) struct Key {
@@ -24,7 +24,7 @@ pub(super) struct Key {
 pub(super) const KEYS: &[Key] = &[
     Key {
         name: "cores",
-        set: |p, v| store(&mut p.cores, number(v)),
+        set: cores,
     },
     Key {
         name: "placement",
@@ -279,6 +279,45 @@ fn policy(text: &str) -> Result<PolicyName, String> {
         "service" => Ok(PolicyName::Service),
         _ => Err(format!("`{text}` is none of `fixed`, `queue`, `service`")),
     }
+}
+
+/// How many, or on which processors: `4`, `0-3`, `0,2,4-7`.
+fn cores(partial: &mut Partial, text: &str) -> Result<(), String> {
+    let text = text.trim();
+    if text == "auto" {
+        (partial.cores, partial.processors) = (None, None);
+        return Ok(());
+    }
+    // A minus at the front is a number that does not fit.
+    if text.starts_with('-') || !text.contains(['-', ',']) {
+        partial.processors = None;
+        return store(&mut partial.cores, number(text));
+    }
+    let list = processors(text)?;
+    (partial.cores, partial.processors) = (Some(list.len()), Some(list));
+    Ok(())
+}
+
+/// A list of processors such as `0,2,4-7`, each at most once.
+pub(crate) fn processors(text: &str) -> Result<Vec<usize>, String> {
+    let mut list = Vec::new();
+    for piece in text.split(',') {
+        let piece = piece.trim();
+        let wrong = || format!("`{piece}` is not a processor, or a range like 0-3");
+        let (first, last) = piece.split_once('-').unwrap_or((piece, piece));
+        let first: usize = first.trim().parse().map_err(|_| wrong())?;
+        let last: usize = last.trim().parse().map_err(|_| wrong())?;
+        if first > last || last - first >= CORES_MAX {
+            return Err(wrong());
+        }
+        for processor in first..=last {
+            if list.contains(&processor) {
+                return Err(format!("processor {processor} is named twice"));
+            }
+            list.push(processor);
+        }
+    }
+    Ok(list)
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {

@@ -257,3 +257,38 @@ fn every_key_is_in_the_manual() {
         assert!(manual.contains(&format!("`{}`", key.name)), "{}", key.name);
     }
 }
+
+#[test]
+fn cores_are_a_number_or_processors_and_the_later_word_counts() {
+    let said = |text: &str| from_text(text).map_err(|error| error.to_string());
+    let list = said("cores = \"0, 2,4-6\"").expect("a list");
+    assert_eq!(list.cores, Some(5));
+    assert_eq!(list.processors, Some(vec![0, 2, 4, 5, 6]));
+    let number = said("cores = 3").expect("a number");
+    assert_eq!((number.cores, &number.processors), (Some(3), &None));
+    let silent = Partial::default();
+    let settings = |partial: Partial| {
+        let settings = partial.resolve().expect("it makes sense");
+        (settings.cores, settings.on)
+    };
+    assert_eq!(
+        settings(list.clone().overlay(number.clone())),
+        (3, None),
+        "three, anywhere"
+    );
+    let five = Some(vec![0, 2, 4, 5, 6]);
+    assert_eq!(settings(number.overlay(list.clone())), (5, five.clone()));
+    assert_eq!(settings(list.overlay(silent)), (5, five));
+    for (text, problem) in [
+        ("0-", "not a processor"),
+        ("a-b", "not a processor"),
+        ("3-1", "not a processor"),
+        ("0-3,3", "named twice"),
+        ("0-100000", "not a processor"),
+    ] {
+        let error = said(&format!("cores = \"{text}\""))
+            .map(|_| ())
+            .expect_err(text);
+        assert!(error.contains(problem), "{text}: {error}");
+    }
+}

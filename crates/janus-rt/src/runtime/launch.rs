@@ -63,6 +63,7 @@ impl Prepared {
         warnings: Arc<Warnings>,
         clock: Clock,
     ) -> Result<Prepared> {
+        pin::check(&settings)?;
         let growth = Growth::Ahead(Toucher::spawn()?);
         let depot = Depot::new(settings.packet_buffers, &growth)?;
         let (secrets, steering_key) = seed::secrets(settings.seed)?;
@@ -78,7 +79,7 @@ impl Prepared {
             &depot,
             &growth,
             &steering_key,
-            clock,
+            clock.outside(),
         )?;
 
         let points_seed = settings.seed.unwrap_or_default() as u32;
@@ -119,6 +120,9 @@ impl Prepared {
         let inboxes = mailboxes.iter().map(|mailbox| mailbox.inbox().clone());
         let cores = Arc::new(Cores::new(inboxes.collect()));
         let blocking = Blocking::new(settings.blocking_threads);
+        if let Some(clock) = clock.jumps() {
+            clock.governs(&bells);
+        }
         let ending = Arc::new(Ending::new(bells.clone()));
         let reach = portal.as_ref().map(|_| settings.portal_reach.clone());
         let control = Arc::new(Control::new(

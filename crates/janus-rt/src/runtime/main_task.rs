@@ -10,6 +10,10 @@ use super::BoxError;
 use crate::shard::here;
 
 /// What a main may return: nothing, or a result.
+#[diagnostic::on_unimplemented(
+    message = "a main gives nothing or a `Result<(), E>`, not `{Self}`",
+    note = "`E` is anything that `?` turns into a boxed error: `janus::Result` is a good choice"
+)]
 pub trait MainResult {
     /// The error, if it is one.
     fn into_result(self) -> Result<(), BoxError>;

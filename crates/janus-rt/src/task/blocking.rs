@@ -204,6 +204,12 @@ impl Blocking {
         state.threads
     }
 
+    /// A call is under way, or waits.
+    pub(crate) fn is_busy(&self) -> bool {
+        let state = self.lock();
+        state.threads > state.idle || !state.calls.is_empty()
+    }
+
     pub(crate) fn report(&self) -> BlockingReport {
         let state = self.lock();
         BlockingReport {

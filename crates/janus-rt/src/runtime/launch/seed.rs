@@ -87,7 +87,8 @@ impl Seed {
         F::Output: MainResult,
     {
         #[cfg(feature = "tokio")]
-        if self.common.tokio {
+        // Time that jumps is not tokio's.
+        if self.common.tokio && self.common.clock.jumps().is_none() {
             return self.run_in_tokio(main);
         }
         let mut shard = self.grow(main)?;

@@ -1,0 +1,41 @@
+//! How a core sleeps under a clock that jumps: no time is waited for, it comes.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use super::{Shard, news};
+use crate::clock::{Paused, Verdict};
+
+/// While a blocking call holds the clock nobody rings for its end.
+const HELD: Duration = Duration::from_millis(1);
+
+impl Shard {
+    pub(super) fn sleep_paused(&mut self, clock: &'static Paused) -> io::Result<()> {
+        if self.may_sleep().is_none() {
+            return Ok(());
+        }
+        let deadline = self.deadline();
+        let Shard {
+            here,
+            port,
+            forwarded,
+            mailbox,
+            work,
+            parker,
+            ..
+        } = self;
+        let core = usize::from(here.core);
+        let fd = work.wait_fd.as_ref().map(AsFd::as_fd);
+        let held = here.blocking.is_busy().then_some(HELD);
+        let has_news = || {
+            news(here, port, forwarded, mailbox, work.phase) || {
+                let holds = held.is_some() || here.blocking.is_busy();
+                clock.falls_asleep(core, deadline, holds) == Verdict::Due
+            }
+        };
+        parker.park(fd.as_slice(), held, has_news)?;
+        clock.wakes(core);
+        Ok(())
+    }
+}
