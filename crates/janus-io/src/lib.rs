@@ -13,6 +13,8 @@ mod sync;
 pub use batch::{BURST, Burst, Pull};
 
 #[cfg(not(loom))]
+pub mod aside;
+#[cfg(not(loom))]
 mod batching;
 #[cfg(not(loom))]
 mod core_loop;

@@ -8,6 +8,7 @@
 pub mod arp;
 pub mod checksum;
 pub mod classify;
+pub mod dhcp;
 pub mod ethernet;
 pub mod flow;
 mod flow_name;

@@ -216,6 +216,12 @@ fn what_nobody_vouches_for_is_looked_at() {
         receive(&datagram(joined.with_checksum(34, 16), &good)),
         (2, 3)
     );
+    // Nor one that is not what it is said to be.
+    let other = none.with_segments(true, s.headers(), 50);
+    assert_eq!(
+        receive(&datagram(other.with_checksum(34, 16), &good)),
+        (0, 3)
+    );
 }
 
 #[test]

@@ -1,0 +1,343 @@
+//! The client's state machine (RFC 2131 section 4.4, figure 5) over frames: time and randomness are inputs, so that a lease of
+//! days passes in a test. Who reads and writes the frames is `keeper.rs`.
+//!
+//! Beyond the RFC's states: an address is asked for by ARP before it is used (RFC 5227, in less time than that gives, as a
+//! server should be up soon), and one who gives us addresses and takes them away again makes us wait longer each time.
+
+mod frames;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use janus_tcp::Instant;
+use janus_wire::dhcp::{self, Kind, Message, Op};
+use janus_wire::{MacAddr, arp};
+
+use super::lease::Lease;
+use frames::Heard;
+
+/// The first wait for an answer; each is twice the one before, up to [`WAIT_MAX`] (RFC 2131 section 4.1).
+const WAIT: Duration = Duration::from_secs(4);
+const WAIT_MAX: Duration = Duration::from_secs(64);
+/// Each wait is longer or shorter by up to so much.
+const WAIT_SPREAD: Duration = Duration::from_secs(1);
+/// Requests for an offer before it is given up.
+const REQUESTS_MAX: u32 = 4;
+/// Between two requests to prolong a lease (section 4.4.5).
+const PROLONG_WAIT_MIN: Duration = Duration::from_secs(60);
+/// After an address was found to be somebody else's (section 3.1, step 5).
+const AFTER_DECLINE: Duration = Duration::from_secs(10);
+/// Questions by ARP for an address before it is used, and the time between them.
+const PROBES: u32 = 3;
+const PROBE_EVERY: Duration = Duration::from_millis(150);
+/// What goes wrong once more makes us wait twice as long, up to [`WAIT_MAX`].
+const SETBACK: Duration = Duration::from_secs(1);
+
+/// What has become of the address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    /// It is ours, or still ours.
+    Ours(Lease),
+    /// It must not be used any more.
+    Gone(Why),
+}
+
+/// Why an address is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// Nobody prolonged the lease.
+    Expired,
+    /// A server says no.
+    Refused,
+}
+
+/// A lease, since when, and from which neighbour it came.
+#[derive(Clone, Debug)]
+struct Held {
+    lease: Lease,
+    since: Instant,
+    via: MacAddr,
+}
+
+impl Held {
+    fn at(&self, after: Duration) -> Instant {
+        self.since + after
+    }
+
+    fn end(&self) -> Instant {
+        self.at(self.lease.time.unwrap_or(Duration::MAX))
+    }
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    /// Nobody is asked before it is time.
+    Init,
+    /// Servers are asked who has an address.
+    Selecting,
+    /// One offer is taken, its server has not confirmed it.
+    Requesting(Lease),
+    /// It is ours, if nobody else has it.
+    Checking(Held),
+    Bound(Held),
+    Renewing(Held),
+    Rebinding(Held),
+}
+
+/// One interface's client.
+pub(crate) struct Client {
+    mac: MacAddr,
+    random: u64,
+    state: State,
+    xid: u32,
+    /// When the present attempt began: what the servers are told.
+    began: Instant,
+    /// When the last request was sent: a lease counts from there.
+    asked: Instant,
+    tries: u32,
+    setbacks: u32,
+    due: Instant,
+    frames: VecDeque<Vec<u8>>,
+    news: VecDeque<News>,
+}
+
+impl Client {
+    pub(crate) fn new(mac: MacAddr, seed: u64, now: Instant) -> Client {
+        Client {
+            mac,
+            random: seed,
+            state: State::Init,
+            xid: 0,
+            began: now,
+            asked: now,
+            tries: 0,
+            setbacks: 0,
+            due: now,
+            frames: VecDeque::new(),
+            news: VecDeque::new(),
+        }
+    }
+
+    /// When [`turn`](Self::turn) has something to do.
+    pub(crate) fn due(&self) -> Instant {
+        self.due
+    }
+
+    /// The next frame to send.
+    pub(crate) fn frame(&mut self) -> Option<Vec<u8>> {
+        self.frames.pop_front()
+    }
+
+    /// What has happened.
+    pub(crate) fn news(&mut self) -> Option<News> {
+        self.news.pop_front()
+    }
+
+    /// SplitMix64.
+    fn bits(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// The wait after so many tries, a little longer or shorter.
+    fn wait(&mut self) -> Duration {
+        let whole = WAIT_MAX.min(WAIT * (1 << self.tries.saturating_sub(1).min(8)));
+        let spread = self.bits() % (2 * WAIT_SPREAD.as_nanos() as u64);
+        whole - WAIT_SPREAD + Duration::from_nanos(spread)
+    }
+
+    /// Does what is due.
+    pub(crate) fn turn(&mut self, now: Instant) {
+        if now < self.due {
+            return;
+        }
+        match std::mem::replace(&mut self.state, State::Init) {
+            State::Init => self.begin(now),
+            State::Selecting => {
+                self.state = State::Selecting;
+                self.discover(now);
+            }
+            State::Requesting(offer) if self.tries < REQUESTS_MAX => self.request(offer, now),
+            State::Requesting(_) => self.set_back(now),
+            State::Checking(held) if self.tries < PROBES => {
+                self.frames.push_back(frames::probe(self.mac, held.lease.address));
+                self.tries += 1;
+                self.due = now + PROBE_EVERY;
+                self.state = State::Checking(held);
+            }
+            State::Checking(held) => {
+                self.frames.push_back(frames::announcement(self.mac, held.lease.address));
+                self.bind(held);
+            }
+            State::Bound(held) => {
+                self.xid = self.bits() as u32;
+                self.began = now;
+                self.renew(held, now);
+            }
+            State::Renewing(held) => self.renew(held, now),
+            State::Rebinding(held) => self.rebind(held, now),
+        }
+    }
+
+    /// From the beginning, at once.
+    fn begin(&mut self, now: Instant) {
+        self.xid = self.bits() as u32;
+        self.began = now;
+        self.tries = 0;
+        self.state = State::Selecting;
+        self.discover(now);
+    }
+
+    /// From the beginning, after a while that grows with each time.
+    fn set_back(&mut self, now: Instant) {
+        self.state = State::Init;
+        self.due = now + WAIT_MAX.min(SETBACK * (1 << self.setbacks.min(8)));
+        self.setbacks = self.setbacks.saturating_add(1);
+    }
+
+    fn discover(&mut self, now: Instant) {
+        let message = self.message(Kind::Discover, now);
+        self.frames.push_back(message.broadcast());
+        self.tries += 1;
+        self.due = now + self.wait();
+    }
+
+    fn request(&mut self, offer: Lease, now: Instant) {
+        let message = self.message(Kind::Request, now);
+        let message = message.asks_for(offer.address).of(offer.server);
+        self.frames.push_back(message.broadcast());
+        self.tries += 1;
+        self.asked = now;
+        self.due = now + self.wait();
+        self.state = State::Requesting(offer);
+    }
+
+    fn bind(&mut self, held: Held) {
+        self.setbacks = 0;
+        self.news.push_back(News::Ours(held.lease.clone()));
+        self.due = held.at(held.lease.renew_after);
+        self.state = State::Bound(held);
+    }
+
+    /// The server that gave the lease is asked, until any is.
+    fn renew(&mut self, held: Held, now: Instant) {
+        let until = held.at(held.lease.rebind_after);
+        if now >= until {
+            return self.rebind(held, now);
+        }
+        let message = self.message(Kind::Request, now).from(held.lease.address);
+        self.frames.push_back(message.to(held.lease.server, held.via));
+        self.asked = now;
+        self.due = prolong_at(now, until);
+        self.state = State::Renewing(held);
+    }
+
+    /// All servers are asked, until the lease is over.
+    fn rebind(&mut self, held: Held, now: Instant) {
+        let end = held.end();
+        if now >= end {
+            return self.lose(Why::Expired, now);
+        }
+        let message = self.message(Kind::Request, now).from(held.lease.address);
+        self.frames.push_back(message.broadcast());
+        self.asked = now;
+        self.due = prolong_at(now, end);
+        self.state = State::Rebinding(held);
+    }
+
+    fn lose(&mut self, why: Why, now: Instant) {
+        self.news.push_back(News::Gone(why));
+        self.set_back(now);
+    }
+
+    fn message(&self, kind: Kind, now: Instant) -> frames::Outgoing {
+        let secs = now.saturating_since(self.began).as_secs();
+        let secs = u16::try_from(secs).unwrap_or(u16::MAX);
+        frames::Outgoing::new(kind, self.xid, secs, self.mac)
+    }
+
+    /// Takes a frame that may concern the client. `checked`: the device vouches for its checksums.
+    pub(crate) fn hear(&mut self, frame: &[u8], checked: bool, now: Instant) {
+        match frames::read(frame, checked) {
+            Some(Heard::Arp(packet)) => self.hear_arp(&packet, now),
+            Some(Heard::Dhcp(payload, via)) => {
+                if let Ok(message) = dhcp::parse(payload)
+                    && message.op == Op::Reply
+                    && message.xid == self.xid
+                    && message.mac == self.mac
+                {
+                    self.hear_message(&message, via, now);
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// Somebody has the address we are about to take, or asks for it as we do.
+    fn hear_arp(&mut self, packet: &arp::Packet, now: Instant) {
+        let State::Checking(held) = &self.state else {
+            return;
+        };
+        let address = held.lease.address;
+        let probes = packet.sender_ip == Ipv4Addr::UNSPECIFIED && packet.target_ip == address;
+        if packet.sender_mac == self.mac || !(packet.sender_ip == address || probes) {
+            return;
+        }
+        let message = self.message(Kind::Decline, now);
+        let message = message.asks_for(address).of(held.lease.server);
+        self.frames.push_back(message.broadcast());
+        self.state = State::Init;
+        self.due = now + AFTER_DECLINE;
+    }
+
+    fn hear_message(&mut self, message: &Message<'_>, via: MacAddr, now: Instant) {
+        let server = message.address(dhcp::option::SERVER);
+        let by = |lease: &Lease| server.is_none_or(|server| server == lease.server);
+        match (message.kind(), &self.state) {
+            (Some(Kind::Offer), State::Selecting) => {
+                if let Ok(offer) = Lease::read(message) {
+                    self.tries = 0;
+                    self.request(offer, now);
+                }
+            }
+            (Some(Kind::Ack), State::Requesting(offer)) => {
+                if let Some(lease) = confirmed(message, offer)
+                    && lease.server == offer.server
+                {
+                    let since = self.asked;
+                    (self.tries, self.due) = (0, now);
+                    self.state = State::Checking(Held { lease, since, via });
+                }
+            }
+            (Some(Kind::Nak), State::Requesting(offer)) if by(offer) => self.set_back(now),
+            (Some(Kind::Ack), State::Renewing(held) | State::Rebinding(held)) => {
+                if let Some(lease) = confirmed(message, &held.lease) {
+                    let since = self.asked;
+                    self.bind(Held { lease, since, via });
+                }
+            }
+            (Some(Kind::Nak), State::Renewing(held)) if by(&held.lease) => {
+                self.lose(Why::Refused, now);
+            }
+            (Some(Kind::Nak), State::Rebinding(_)) => self.lose(Why::Refused, now),
+            _ => {}
+        }
+    }
+}
+
+/// The lease that an answer confirms: one for the same address.
+fn confirmed(message: &Message<'_>, asked: &Lease) -> Option<Lease> {
+    let lease = Lease::read(message).ok()?;
+    (lease.address == asked.address).then_some(lease)
+}
+
+/// When to ask again that a lease be prolonged: after half of the time that is left (RFC 2131 section 4.4.5).
+fn prolong_at(now: Instant, until: Instant) -> Instant {
+    let half = until.saturating_since(now) / 2;
+    (now + half.max(PROLONG_WAIT_MIN)).min(until)
+}
