@@ -5,7 +5,7 @@
 mod stack;
 
 use janus_http::head::HeadIndex;
-use janus_wire::{arp, ethernet, icmpv4, icmpv6, ipv4, ipv6, tcp};
+use janus_wire::{arp, dhcp, ethernet, icmpv4, icmpv6, ipv4, ipv6, tcp, udp};
 
 pub use stack::{frames, segments};
 
@@ -21,6 +21,10 @@ pub fn wire(data: &[u8]) {
         let _ = message.quote();
     }
     let _ = icmpv6::parse(data);
+    lease(data);
+    if let Ok(datagram) = udp::parse(data) {
+        lease(datagram.payload());
+    }
     segment(data);
     if let Ok(packet) = ipv4::parse(data) {
         let _ = packet.checksum_ok();
@@ -38,6 +42,22 @@ pub fn wire(data: &[u8]) {
         };
         assert_eq!((header.seq.0, header.ack.0), (theirs.seq, theirs.ack));
         assert_eq!(payload, theirs.payload);
+    }
+}
+
+/// A message of DHCP, and all that can be asked of it.
+fn lease(bytes: &[u8]) {
+    let Ok(message) = dhcp::parse(bytes) else {
+        return;
+    };
+    let _ = (message.kind(), message.prefix(), message.mtu());
+    let mut into = [0; dhcp::OPTION_MAX];
+    for code in 0..=u8::MAX {
+        let _ = message.word(code);
+        if let Some(value) = message.option(code, &mut into) {
+            assert!(value.len() <= dhcp::OPTION_MAX);
+            let _ = dhcp::routes(value).count() + dhcp::addresses(value).count();
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! A way past the stack, for the little traffic of a device that is no shard's: [`AsideBackend`] wraps a device, hands over what a
+//! A way past the stack, for the little traffic of a device that is no shard's: [`wrap`] goes around a device's queues, hands over what a
 //! filter picks out of the received frames, and sends what is given to it. The other end, [`Aside`], is for any thread. Both ways
 //! are bounded: it is for protocols of a message now and then, such as DHCP. What frames mean is the filter's business.
 
@@ -14,7 +14,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::counter::Counter;
 use crate::park::Bell;
-use crate::queue::{Backend, Batch, Caps, Queue};
+use crate::queue::{Batch, Caps, Queue};
 
 /// Frames that wait, each way.
 pub const DEPTH: usize = 64;
@@ -91,15 +91,13 @@ impl Aside {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gone;
 
-/// Opens a device with a way past the stack.
-pub fn open(
-    backend: Box<dyn Backend>,
-    queues: usize,
+/// The queues of a device, with a way past the stack.
+pub fn wrap(
+    opened: Vec<Box<dyn Queue>>,
     filter: Filter,
 ) -> io::Result<(Vec<Box<dyn Queue>>, Aside)> {
-    let opened = backend.open(queues)?;
     let caps = opened.first().map(|queue| queue.caps().clone());
-    let caps = caps.ok_or_else(|| io::Error::other("the backend opened without a queue"))?;
+    let caps = caps.ok_or_else(|| io::Error::other("a device without a queue has no way past it"))?;
     let (to, received) = bounded(DEPTH);
     let (send, from) = bounded(DEPTH);
     let shared = Arc::new(Shared {
@@ -107,7 +105,7 @@ pub fn open(
         sending: AtomicBool::new(false),
         counters: AsideCounters::default(),
     });
-    let wrap = |(index, inner): (usize, Box<dyn Queue>)| -> io::Result<Box<dyn Queue>> {
+    let around = |(index, inner): (usize, Box<dyn Queue>)| -> io::Result<Box<dyn Queue>> {
         // One queue sends; it wakes for that too.
         let outlet = match index {
             0 => Some(Outlet {
@@ -130,7 +128,7 @@ pub fn open(
             shared: shared.clone(),
         }))
     };
-    let queues = opened.into_iter().enumerate().map(wrap);
+    let queues = opened.into_iter().enumerate().map(around);
     let queues = queues.collect::<io::Result<_>>()?;
     let aside = Aside {
         received,

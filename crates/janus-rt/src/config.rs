@@ -20,7 +20,7 @@ use crate::control::watch::PolicyName;
 use crate::portal::Reach;
 
 pub use error::ConfigError;
-pub(crate) use keys::{Cidr, Via};
+pub(crate) use keys::{Cidr, DHCP, Via};
 use policy::{PolicyPartial, PolicySettings};
 pub(crate) use source::{from_environment, from_file};
 
@@ -37,6 +37,9 @@ const BLOCKING_THREADS: usize = 256;
 const WARN_FUTURE_BYTES: usize = 16 * 1024;
 /// Packets that came meanwhile have filled their ring by then.
 const WARN_BLOCKED: Duration = Duration::from_millis(100);
+
+/// How long a DHCP server is waited for before the start is given up.
+const DHCP_WAIT: Duration = Duration::from_secs(30);
 
 /// Who polls the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +93,8 @@ pub(crate) struct Partial {
     pub(crate) xdp_ports: Option<Vec<RangeInclusive<u16>>>,
     pub(crate) xdp_mode: Option<xdp::Mode>,
     pub(crate) addresses: Option<Vec<Cidr>>,
+    pub(crate) dhcp: Option<bool>,
+    pub(crate) dhcp_wait: Option<Duration>,
     pub(crate) gateway: Option<Ipv4Addr>,
     pub(crate) gateway_v6: Option<Ipv6Addr>,
     pub(crate) routes: Option<Vec<Via>>,
@@ -143,6 +148,8 @@ impl Partial {
             xdp_ports,
             xdp_mode,
             addresses,
+            dhcp,
+            dhcp_wait,
             gateway,
             gateway_v6,
             routes,
@@ -188,6 +195,8 @@ impl Partial {
             xdp_ports: xdp_ports.or(self.xdp_ports),
             xdp_mode: xdp_mode.or(self.xdp_mode),
             addresses: addresses.or(self.addresses),
+            dhcp: dhcp.or(self.dhcp),
+            dhcp_wait: dhcp_wait.or(self.dhcp_wait),
             gateway: gateway.or(self.gateway),
             gateway_v6: gateway_v6.or(self.gateway_v6),
             routes: routes.or(self.routes),
@@ -279,6 +288,8 @@ impl Partial {
             xdp_ports: self.xdp_ports.unwrap_or_default(),
             xdp_mode: self.xdp_mode.unwrap_or_default(),
             addresses: self.addresses.unwrap_or_default(),
+            dhcp: self.dhcp.unwrap_or(false),
+            dhcp_wait: self.dhcp_wait.unwrap_or(DHCP_WAIT),
             gateway: self.gateway,
             gateway_v6: self.gateway_v6,
             routes: self.routes.unwrap_or_default(),
@@ -327,6 +338,8 @@ pub(crate) struct Settings {
     pub(crate) xdp_ports: Vec<RangeInclusive<u16>>,
     pub(crate) xdp_mode: xdp::Mode,
     pub(crate) addresses: Vec<Cidr>,
+    pub(crate) dhcp: bool,
+    pub(crate) dhcp_wait: Duration,
     pub(crate) gateway: Option<Ipv4Addr>,
     pub(crate) gateway_v6: Option<Ipv6Addr>,
     pub(crate) routes: Vec<Via>,

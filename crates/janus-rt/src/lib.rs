@@ -7,6 +7,7 @@ mod clock;
 pub mod compat;
 mod config;
 mod control;
+mod dhcp;
 mod inbox;
 #[cfg(test)]
 mod lockstep;
@@ -64,6 +65,7 @@ pub use janus_macros::main;
 pub use janus_macros::test;
 
 pub use config::{CORES_MAX, ConfigError, Placement};
+pub use dhcp::Lease;
 pub use janus_io::Batching;
 pub use runtime::{
     BackendChoice, BoxError, Builder, CoreReport, Handle, MainResult, Result, Runtime, core_id,

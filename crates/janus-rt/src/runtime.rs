@@ -17,8 +17,9 @@ use janus_io::Batching;
 
 use crate::balance::{self, Balance};
 use crate::clock::Clock;
-use crate::config::{self, Cidr, ConfigError, Partial, Placement, PlacementName};
+use crate::config::{self, Cidr, ConfigError, DHCP, Partial, Placement, PlacementName};
 use crate::control::desk::Desk;
+use crate::dhcp::{Lease, Shown};
 use crate::policy::{Entrance, Filter, IoCounters, Policy, Rules};
 use crate::shard::here;
 use crate::task::blocking::Blocking;
@@ -67,6 +68,7 @@ impl Runtime {
             cores: self.prepared.cores(),
             blocking: self.prepared.blocking(),
             entrance: self.prepared.entrance(),
+            lease: self.prepared.lease(),
         }
     }
 }
@@ -79,6 +81,7 @@ pub struct Handle {
     cores: Arc<Cores>,
     blocking: Arc<Blocking>,
     entrance: Arc<Entrance>,
+    lease: Shown,
 }
 
 impl Handle {
@@ -108,6 +111,12 @@ impl Handle {
         R: Send + 'static,
     {
         self.blocking.spawn(call)
+    }
+
+    /// The address that a DHCP server gave, and what it told with it; `None` while there is none, or where none is asked for
+    /// (`address = "dhcp"`).
+    pub fn lease(&self) -> Option<Lease> {
+        self.lease.lease()
     }
 
     /// How the cores share new connections.
@@ -141,6 +150,7 @@ pub fn handle() -> Option<Handle> {
         cores: here.cores.clone(),
         blocking: here.blocking.clone(),
         entrance: here.entrance.clone(),
+        lease: here.lease.clone(),
     })
 }
 
@@ -236,8 +246,14 @@ impl Builder {
         self
     }
 
-    /// One more address of the interface, such as `"192.0.2.1/24"` or `"2001:db8::1/64"`.
+    /// One more address of the interface, such as `"192.0.2.1/24"` or `"2001:db8::1/64"`; `"dhcp"`: one that a server gives.
     pub fn address(mut self, cidr: &str) -> Builder {
+        if cidr.trim() == DHCP {
+            self.partial.dhcp = Some(true);
+            self.partial.addresses.get_or_insert_default();
+            return self;
+        }
+        self.partial.dhcp.get_or_insert(false);
         match cidr.parse::<Cidr>() {
             Ok(cidr) => self.partial.addresses.get_or_insert_default().push(cidr),
             Err(problem) => {
@@ -246,6 +262,12 @@ impl Builder {
                     .get_or_insert(ConfigError::value("address", problem))
             }
         }
+        self
+    }
+
+    /// How long a server is waited for that gives the address.
+    pub fn dhcp_wait(mut self, time: Duration) -> Builder {
+        self.partial.dhcp_wait = Some(time);
         self
     }
 

@@ -4,6 +4,7 @@ use janus_wire::{Link, ethernet};
 
 use super::*;
 use crate::testing::{frame, pool, request};
+use crate::queue::Backend;
 use crate::wire::{self, End};
 
 /// Even last bytes are for the way past, 7 for both.
@@ -22,7 +23,8 @@ fn wired(queues: usize) -> (Vec<Box<dyn Queue>>, Aside, Box<dyn Queue>) {
         ..wire::Config::default()
     };
     let (near, far): (End, End) = wire::pair(config).unwrap();
-    let (queues, aside) = open(Box::new(near), queues, by_last).unwrap();
+    let opened = Box::new(near).open(queues).unwrap();
+    let (queues, aside) = wrap(opened, by_last).unwrap();
     let far = Box::new(far).open(1).unwrap().remove(0);
     (queues, aside, far)
 }

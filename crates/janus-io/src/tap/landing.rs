@@ -167,12 +167,11 @@ impl Landing {
         }
     }
 
-    /// A joined frame was made so: the next will be too.
+    /// A joined frame was made so, of segments that fit a buffer: the next will be too.
     pub(super) fn expect(&mut self, shape: Shape) {
         self.small = 0;
-        if shape.headers + shape.size <= BUFFER_ROOM {
-            self.shape = Some(shape);
-        }
+        debug_assert!(shape.headers + shape.size <= BUFFER_ROOM);
+        self.shape = Some(shape);
     }
 
     /// A frame came that was not joined.

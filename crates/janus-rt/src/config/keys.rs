@@ -80,7 +80,11 @@ pub(super) const KEYS: &[Key] = &[
     },
     Key {
         name: "address",
-        set: |p, v| store(&mut p.addresses, addresses(v)),
+        set: set_addresses,
+    },
+    Key {
+        name: "dhcp_wait_ms",
+        set: |p, v| store(&mut p.dhcp_wait, number(v).map(Duration::from_millis)),
     },
     Key {
         name: "gateway",
@@ -204,6 +208,9 @@ pub(super) const KEYS: &[Key] = &[
         set: |p, v| store(&mut p.drain, number(v).map(Duration::from_millis)),
     },
 ];
+
+/// In the place of an address: a server is asked for it.
+pub(crate) const DHCP: &str = "dhcp";
 
 /// An address with its prefix length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -420,8 +427,15 @@ fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-fn addresses(text: &str) -> Result<Vec<Cidr>, String> {
-    text.split(',').map(str::parse).collect()
+/// Addresses, of which one may be `dhcp`: that one a server gives.
+fn set_addresses(partial: &mut Partial, text: &str) -> Result<(), String> {
+    let (asked, given): (Vec<&str>, Vec<&str>) =
+        text.split(',').partition(|part| part.trim() == DHCP);
+    partial.dhcp = Some(!asked.is_empty());
+    store(
+        &mut partial.addresses,
+        given.into_iter().map(str::parse).collect(),
+    )
 }
 
 fn routes(text: &str) -> Result<Vec<Via>, String> {

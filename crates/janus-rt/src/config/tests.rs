@@ -101,6 +101,24 @@ fn lists_and_groups() {
 }
 
 #[test]
+fn an_address_may_be_asked_for() {
+    let settings = |text| from_text(text).unwrap().resolve().unwrap();
+    let asked = settings("address = \"dhcp\"\ndhcp_wait_ms = 500");
+    assert!(asked.dhcp && asked.addresses.is_empty());
+    assert_eq!(asked.dhcp_wait, Duration::from_millis(500));
+    let both = settings("address = [\"dhcp\", \"2001:db8::1/64\"]");
+    assert!(both.dhcp && both.addresses.len() == 1);
+    let given = settings("address = \"192.0.2.1/24\"");
+    assert!(!given.dhcp && !settings("").dhcp);
+    // A later source that names one asks no more.
+    let file = from_text("address = \"dhcp\"").unwrap();
+    let env = environment(&[("JANUS_ADDRESS", "192.0.2.1/24")]).unwrap();
+    assert!(!file.overlay(env).resolve().unwrap().dhcp);
+    let error = from_text("address = \"dhpc\"").unwrap_err().to_string();
+    assert!(error.contains("192.0.2.1/24"), "{error}");
+}
+
+#[test]
 fn both_families() {
     let text = "address = [\"2001:db8::1/64\", \"2001:db8::2\"]\ngateway_v6 = \"fe80::1\"";
     let settings = from_text(text).unwrap().resolve().unwrap();

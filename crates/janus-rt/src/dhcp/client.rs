@@ -165,13 +165,15 @@ impl Client {
             State::Requesting(offer) if self.tries < REQUESTS_MAX => self.request(offer, now),
             State::Requesting(_) => self.set_back(now),
             State::Checking(held) if self.tries < PROBES => {
-                self.frames.push_back(frames::probe(self.mac, held.lease.address));
+                self.frames
+                    .push_back(frames::probe(self.mac, held.lease.address));
                 self.tries += 1;
                 self.due = now + PROBE_EVERY;
                 self.state = State::Checking(held);
             }
             State::Checking(held) => {
-                self.frames.push_back(frames::announcement(self.mac, held.lease.address));
+                self.frames
+                    .push_back(frames::announcement(self.mac, held.lease.address));
                 self.bind(held);
             }
             State::Bound(held) => {
@@ -231,7 +233,8 @@ impl Client {
             return self.rebind(held, now);
         }
         let message = self.message(Kind::Request, now).from(held.lease.address);
-        self.frames.push_back(message.to(held.lease.server, held.via));
+        self.frames
+            .push_back(message.to(held.lease.server, held.via));
         self.asked = now;
         self.due = prolong_at(now, until);
         self.state = State::Renewing(held);

@@ -116,7 +116,11 @@ fn times(message: &Message<'_>) -> Result<(Option<Duration>, Duration, Duration)
         return Ok((None, Duration::MAX, Duration::MAX));
     }
     let time = Duration::from_secs(secs.into());
-    let said = |code| message.word(code).map(|secs| Duration::from_secs(secs.into()));
+    let said = |code| {
+        message
+            .word(code)
+            .map(|secs| Duration::from_secs(secs.into()))
+    };
     let rebind = said(option::REBIND).filter(|rebind| *rebind < time && !rebind.is_zero());
     let rebind = rebind.unwrap_or(time * 7 / 8);
     let renew = said(option::RENEW).filter(|renew| *renew < rebind && !renew.is_zero());

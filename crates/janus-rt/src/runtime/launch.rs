@@ -30,6 +30,7 @@ use crate::control::desk::Desk;
 use crate::control::watch::Watch;
 use crate::control::watchdog::Watchdog;
 use crate::control::{Control, Gate};
+use crate::dhcp::{self, Keeper, Shown};
 use crate::inbox::Mailbox;
 use crate::policy::{Entrance, Policy};
 use crate::shard::{Door, FORWARDS};
@@ -48,6 +49,8 @@ pub(crate) struct Prepared {
     seeds: Vec<Seed>,
     io_cores: Vec<IoCore>,
     entrance: Arc<Entrance>,
+    keeper: Option<Keeper>,
+    lease: Shown,
     ending: Arc<Ending>,
     cores: Arc<Cores>,
     blocking: Arc<Blocking>,
@@ -68,11 +71,12 @@ impl Prepared {
         let depot = Depot::new(settings.packet_buffers, &growth)?;
         let (secrets, steering_key) = seed::secrets(settings.seed)?;
         let Device {
-            queues,
-            interface,
+            mut queues,
+            mut interface,
             portal,
             leads_outside,
             trace,
+            aside,
         } = device::open(
             &settings,
             backend.unwrap_or_default(),
@@ -81,6 +85,14 @@ impl Prepared {
             &steering_key,
             clock.outside(),
         )?;
+
+        let keeper = aside.map(|aside| {
+            let with = (seed::lease_seed(settings.seed)?, clock, settings.dhcp_wait);
+            let pool = &mut depot.pool();
+            dhcp::acquire(aside, &mut queues, pool, &mut interface, with)
+        });
+        let keeper = keeper.transpose()?;
+        let lease = keeper.as_ref().map(Keeper::shown).unwrap_or_default();
 
         let points_seed = settings.seed.unwrap_or_default() as u32;
         let ring = level(&Ring::uniform(settings.cores, POINTS, points_seed), &[]);
@@ -118,7 +130,11 @@ impl Prepared {
             })
             .collect();
         let inboxes = mailboxes.iter().map(|mailbox| mailbox.inbox().clone());
-        let cores = Arc::new(Cores::new(inboxes.collect()));
+        let inboxes: Vec<_> = inboxes.collect();
+        if let Some(keeper) = &keeper {
+            keeper.tell(inboxes.clone());
+        }
+        let cores = Arc::new(Cores::new(inboxes));
         let blocking = Blocking::new(settings.blocking_threads);
         if let Some(clock) = clock.jumps() {
             clock.governs(&bells);
@@ -185,6 +201,7 @@ impl Prepared {
             control: control.clone(),
             desk: desk.clone(),
             entrance: entrance.clone(),
+            lease: lease.clone(),
             ending: ending.clone(),
             cores: cores.clone(),
             blocking: blocking.clone(),
@@ -240,6 +257,8 @@ impl Prepared {
             seeds,
             io_cores,
             entrance,
+            keeper,
+            lease,
             ending,
             cores,
             blocking,
@@ -262,6 +281,10 @@ impl Prepared {
 
     pub(super) fn entrance(&self) -> Arc<Entrance> {
         self.entrance.clone()
+    }
+
+    pub(super) fn lease(&self) -> Shown {
+        self.lease.clone()
     }
 
     pub(super) fn desk(&self) -> Arc<Desk> {
@@ -290,6 +313,8 @@ impl Prepared {
             mut conductor,
             settings,
             entrance: _,
+            keeper,
+            lease: _,
         } = self;
         let stop = Arc::new(AtomicBool::new(false));
         let pins = pin::plan(&settings, io_cores.len());
@@ -349,6 +374,12 @@ impl Prepared {
         desk.stop();
         if let Some(thread) = conducting {
             join(thread, &ending);
+        }
+        // Its device is closed, as the cores have ended.
+        if let Some(keeper) = keeper
+            && keeper.join().is_err()
+        {
+            ending.fail(panicked("janus-dhcp"));
         }
         // Closes the portal's doors and joins its thread.
         drop(control);

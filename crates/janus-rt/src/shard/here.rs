@@ -11,7 +11,7 @@ use std::task::Waker;
 
 use janus_csb::{FlowId, ShardEnd};
 use janus_mem::Pool;
-use janus_tcp::{ConnId, Error, Instant, Interface, ListenerId, SocketOptions, Stack, Token};
+use janus_tcp::{ConnId, Error, Instant, ListenerId, SocketOptions, Stack, Token};
 use janus_wire::{FlowKey, FlowNames, Toeplitz};
 
 use super::fixed::Fixed;
@@ -20,6 +20,7 @@ use super::statistics::LoopStatistics;
 use super::waiters::{STORED, Side, Waiters};
 use crate::control::desk::Desk;
 use crate::control::{Control, DYNAMIC_FIRST};
+use crate::dhcp::Shown;
 use crate::inbox::{self, Inbox};
 use crate::policy::Entrance;
 use crate::portal::{Reach, offered_port};
@@ -64,13 +65,14 @@ pub(crate) struct Here {
     pub(crate) steering: RefCell<ShardEnd>,
     pub(crate) toeplitz: Arc<Toeplitz>,
     pub(crate) names: FlowNames,
-    pub(crate) interface: Interface,
     /// The device is the portal, which opens connections so far.
     pub(crate) portal: Option<Reach>,
     pub(crate) control: Arc<Control>,
     pub(crate) desk: Arc<Desk>,
     pub(crate) entrance: Arc<Entrance>,
     pub(crate) ending: Arc<Ending>,
+    /// What a DHCP server gave, where one was asked.
+    pub(crate) lease: Shown,
     pub(crate) backlog: usize,
     pub(crate) now: Cell<Instant>,
     /// Gone once the runtime is ending, and every task with it.
@@ -228,7 +230,8 @@ impl Here {
             local.port()
         };
         let same_family = |own: &IpAddr| own.is_ipv4() == local.is_ipv4();
-        let own = self.interface.addresses.iter().map(|own| own.addr);
+        let stack = self.stack.borrow();
+        let own = stack.interface().addresses.iter().map(|own| own.addr);
         match own
             .filter(|_| local.ip().is_unspecified())
             .find(same_family)

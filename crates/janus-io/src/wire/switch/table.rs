@@ -111,6 +111,24 @@ mod tests {
     }
 
     #[test]
+    fn one_that_moves_about_pushes_out_nobody() {
+        let table = Table::new();
+        let same_place =
+            |number: &u32| std::ptr::eq(table.set(bits(mac(*number))), table.set(bits(mac(0))));
+        let neighbours: Vec<u32> = (0..).filter(same_place).take(WAYS).collect();
+        for number in &neighbours {
+            table.learn(mac(*number), 1);
+        }
+        for port in 0..20 {
+            table.learn(mac(neighbours[0]), port);
+            let known = neighbours
+                .iter()
+                .filter_map(|number| table.find(mac(*number)));
+            assert_eq!(known.count(), WAYS, "{port}");
+        }
+    }
+
+    #[test]
     fn a_flood_of_addresses_pushes_out_those_that_are_silent() {
         let table = Table::new();
         table.learn(mac(0), 1);

@@ -95,6 +95,20 @@ fn what_is_not_known_is_flooded_and_then_learned() {
 }
 
 #[test]
+fn who_sleeps_is_rung() {
+    let mut bench = Bench::new(2);
+    let (a, b) = (bench.mac(0), bench.mac(1));
+    assert!(bench.queues[1].arm());
+    let mut parker = crate::park::Parker::new().unwrap();
+    bench.send(0, a, b, b"wake");
+    let fds = [bench.queues[1].wait_fd().unwrap()];
+    let patience = Some(std::time::Duration::from_secs(10));
+    let woken = parker.park(&fds, patience, || false).unwrap();
+    assert_eq!(woken, crate::park::Woken::Event);
+    assert!(!bench.queues[1].arm(), "there is work");
+}
+
+#[test]
 fn one_that_claims_a_group_is_not_believed() {
     let mut bench = Bench::new(3);
     let group = MacAddr([3, 0, 0, 0, 0, 1]);

@@ -82,7 +82,11 @@ impl Outgoing {
         let server = self.server.map(|address| address.octets());
         let longest = MESSAGE_MAX.to_be_bytes();
         let mut options: Vec<(u8, &[u8])> = vec![(option::CLIENT, &identity)];
-        options.extend(requested.iter().map(|octets| (option::REQUESTED, &octets[..])));
+        options.extend(
+            requested
+                .iter()
+                .map(|octets| (option::REQUESTED, &octets[..])),
+        );
         options.extend(server.iter().map(|octets| (option::SERVER, &octets[..])));
         if self.kind != Kind::Decline {
             options.extend([(option::WANTED, &WANTED[..]), (option::LONGEST, &longest)]);

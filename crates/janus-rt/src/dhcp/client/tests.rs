@@ -65,7 +65,8 @@ impl World {
     }
 
     fn answer(&mut self, kind: Kind, asked: &Asked, options: &[(u8, &[u8])]) {
-        self.client.hear(&answer(kind, asked.xid, MAC, options), false, self.now);
+        self.client
+            .hear(&answer(kind, asked.xid, MAC, options), false, self.now);
     }
 
     /// Answers well, with a lease of so many seconds.
@@ -107,7 +108,11 @@ fn answer(kind: Kind, xid: u32, mac: MacAddr, options: &[(u8, &[u8])]) -> Vec<u8
         secs: 0,
         broadcast: false,
         client: Ipv4Addr::UNSPECIFIED,
-        yours: if kind == Kind::Nak { Ipv4Addr::UNSPECIFIED } else { YOURS },
+        yours: if kind == Kind::Nak {
+            Ipv4Addr::UNSPECIFIED
+        } else {
+            YOURS
+        },
         mac,
         options,
     };
@@ -150,7 +155,10 @@ fn message_in(frame: &[u8]) -> Option<Asked> {
     assert_eq!((message.op, message.mac), (Op::Request, MAC));
     assert_eq!(ip.src, message.client);
     let mut into = [0; OPTION_MAX];
-    assert_eq!(message.option(option::CLIENT, &mut into), Some(&[1, 2, 0, 0, 0, 0, 7][..]));
+    assert_eq!(
+        message.option(option::CLIENT, &mut into),
+        Some(&[1, 2, 0, 0, 0, 0, 7][..])
+    );
     Some(Asked {
         kind: message.kind().unwrap(),
         xid: message.xid,
@@ -174,20 +182,37 @@ fn an_address_is_asked_for_taken_and_looked_for_before_it_is_used() {
     let mut world = World::new();
     let discover = world.next();
     assert_eq!((discover.kind, discover.to), (Kind::Discover, TO_ALL));
-    assert_eq!((discover.client, discover.server), (Ipv4Addr::UNSPECIFIED, None));
+    assert_eq!(
+        (discover.client, discover.server),
+        (Ipv4Addr::UNSPECIFIED, None)
+    );
     world.lease(Kind::Offer, &discover, HOUR);
     let request = world.next();
     assert_eq!((request.kind, request.to), (Kind::Request, TO_ALL));
-    assert_eq!((request.requested, request.server), (Some(YOURS), Some(SERVER)));
-    assert_eq!((request.xid, request.client), (discover.xid, Ipv4Addr::UNSPECIFIED));
+    assert_eq!(
+        (request.requested, request.server),
+        (Some(YOURS), Some(SERVER))
+    );
+    assert_eq!(
+        (request.xid, request.client),
+        (discover.xid, Ipv4Addr::UNSPECIFIED)
+    );
     world.lease(Kind::Ack, &request, HOUR);
     for _ in 0..PROBES {
         world.go_to(world.client.due());
     }
     let probes = world.arps();
     assert_eq!(probes.len() as u32, PROBES);
-    assert!(probes.iter().all(|probe| probe.sender_ip.is_unspecified() && probe.target_ip == YOURS));
-    assert_eq!(world.client.news(), None, "not before it is known to be free");
+    assert!(
+        probes
+            .iter()
+            .all(|probe| probe.sender_ip.is_unspecified() && probe.target_ip == YOURS)
+    );
+    assert_eq!(
+        world.client.news(),
+        None,
+        "not before it is known to be free"
+    );
     world.go_to(world.client.due());
     assert!(world.arps().iter().any(|packet| packet.sender_ip == YOURS));
     let Some(News::Ours(lease)) = world.client.news() else {
@@ -196,8 +221,15 @@ fn an_address_is_asked_for_taken_and_looked_for_before_it_is_used() {
     assert_eq!((lease.address, lease.prefix), (YOURS, 24));
     assert_eq!(lease.gateway, Some(Ipv4Addr::new(192, 0, 2, 254)));
     assert_eq!(lease.time, Some(Duration::from_secs(3600)));
-    assert_eq!(world.client.due(), Instant::ZERO + Duration::from_secs(1800));
-    assert!(lease.to_string().starts_with("192.0.2.77/24 from 192.0.2.1, gateway"));
+    assert_eq!(
+        world.client.due(),
+        Instant::ZERO + Duration::from_secs(1800)
+    );
+    assert!(
+        lease
+            .to_string()
+            .starts_with("192.0.2.77/24 from 192.0.2.1, gateway")
+    );
 }
 
 #[test]
@@ -219,7 +251,10 @@ fn silence_makes_the_questions_rarer() {
     for (gap, expected) in gaps.iter().zip([4, 8, 16, 32, 64, 64, 64]) {
         assert!(gap.abs_diff(expected * 1000) <= 1000, "{gaps:?}");
     }
-    assert!(gaps.iter().any(|gap| gap % 1000 != 0), "all clients at once");
+    assert!(
+        gaps.iter().any(|gap| gap % 1000 != 0),
+        "all clients at once"
+    );
     xids.dedup();
     assert_eq!(xids.len(), 1);
 }
@@ -243,8 +278,14 @@ fn a_lease_is_renewed_by_its_server_at_half_of_its_time() {
     world.bound(HOUR);
     let renew = world.next();
     assert_eq!(world.now, secs(1800));
-    assert_eq!((renew.kind, renew.to), (Kind::Request, (SERVER, SERVER_MAC)));
-    assert_eq!((renew.client, renew.requested, renew.server), (YOURS, None, None));
+    assert_eq!(
+        (renew.kind, renew.to),
+        (Kind::Request, (SERVER, SERVER_MAC))
+    );
+    assert_eq!(
+        (renew.client, renew.requested, renew.server),
+        (YOURS, None, None)
+    );
     world.lease(Kind::Ack, &renew, HOUR);
     assert!(matches!(world.client.news(), Some(News::Ours(_))));
     // It counts from when it was asked for.
@@ -268,7 +309,12 @@ fn then_by_anybody_and_in_the_end_it_is_gone() {
     let (near, far): (Vec<_>, Vec<_>) = asked.iter().partition(|(at, _)| *at < 3150);
     assert!(near.len() >= 4 && near.iter().all(|(_, to)| *to == (SERVER, SERVER_MAC)));
     assert!(far.len() >= 3 && far.iter().all(|(_, to)| *to == TO_ALL));
-    assert!(asked.windows(2).all(|two| two[1].0 - two[0].0 >= 60 || two[1].0 == 3150), "{asked:?}");
+    assert!(
+        asked
+            .windows(2)
+            .all(|two| two[1].0 - two[0].0 >= 60 || two[1].0 == 3150),
+        "{asked:?}"
+    );
     assert_eq!(world.client.news(), Some(News::Gone(Why::Expired)));
     assert_eq!(world.now, secs(3600));
     assert_eq!(world.next().kind, Kind::Discover);
@@ -298,7 +344,10 @@ fn no_is_no() {
     world.lease(Kind::Offer, &asked, HOUR);
     let asked = world.next();
     world.answer(Kind::Nak, &asked, &[(option::SERVER, &OTHER.octets())]);
-    assert!(matches!(world.client.state, State::Requesting(_)), "not another's");
+    assert!(
+        matches!(world.client.state, State::Requesting(_)),
+        "not another's"
+    );
     world.answer(Kind::Nak, &asked, &[(option::SERVER, &SERVER.octets())]);
     assert_eq!(world.client.news(), None);
     assert_eq!(world.next().kind, Kind::Discover);
@@ -338,7 +387,9 @@ fn somebody_else_has_it() {
         world.go_to(world.client.due());
         let packet = world.arps().remove(0);
         // Our own question comes back to us: nothing.
-        world.client.hear(&frames::probe(MAC, YOURS), false, world.now);
+        world
+            .client
+            .hear(&frames::probe(MAC, YOURS), false, world.now);
         assert!(matches!(world.client.state, State::Checking(_)));
         let theirs = MacAddr([2, 0, 0, 0, 0, 0x99]);
         let frame = match probing {
@@ -348,7 +399,10 @@ fn somebody_else_has_it() {
         world.client.hear(&frame, false, world.now);
         let decline = world.next();
         assert_eq!((decline.kind, decline.to), (Kind::Decline, TO_ALL));
-        assert_eq!((decline.requested, decline.server), (Some(YOURS), Some(SERVER)));
+        assert_eq!(
+            (decline.requested, decline.server),
+            (Some(YOURS), Some(SERVER))
+        );
         let before = world.now;
         assert_eq!(world.next().kind, Kind::Discover);
         assert!(world.now.saturating_since(before) >= AFTER_DECLINE);
@@ -373,12 +427,26 @@ fn what_is_not_for_us_or_makes_no_sense_changes_nothing() {
         answer(Kind::Offer, asked.xid, MAC, &good(&[0; 4])),
         answer(Kind::Discover, asked.xid, MAC, &options),
     ];
-    for (at, value) in [(42, 1), (41, 9), (60, 200), (13, 1), (23, 6), (37, 69), (35, 68)] {
+    for (at, value) in [
+        (42, 1),
+        (41, 9),
+        (60, 200),
+        (13, 1),
+        (23, 6),
+        (37, 69),
+        (35, 68),
+    ] {
         let mut bytes = offer(asked.xid, MAC);
         bytes[at] = value;
         wrong.push(bytes);
     }
-    for address in [[0, 0, 0, 0], [127, 0, 0, 1], [224, 0, 0, 1], [255; 4], [192, 0, 2, 255]] {
+    for address in [
+        [0, 0, 0, 0],
+        [127, 0, 0, 1],
+        [224, 0, 0, 1],
+        [255; 4],
+        [192, 0, 2, 255],
+    ] {
         let mut bytes = offer(asked.xid, MAC);
         bytes[58..62].copy_from_slice(&address);
         bytes[40..42].fill(0);
@@ -420,7 +488,11 @@ fn odd_times_are_put_right() {
     ] {
         let mut world = World::new();
         let asked = world.next();
-        let (time, renew, rebind) = (HOUR.to_be_bytes(), u32::to_be_bytes(renew), u32::to_be_bytes(rebind));
+        let (time, renew, rebind) = (
+            HOUR.to_be_bytes(),
+            u32::to_be_bytes(renew),
+            u32::to_be_bytes(rebind),
+        );
         let mut options = good(&time).to_vec();
         options.extend([(option::RENEW, &renew[..]), (option::REBIND, &rebind[..])]);
         world.answer(Kind::Offer, &asked, &options);

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
+use janus_io::aside::{self, Aside};
 use janus_io::tap::Tap;
 use janus_io::trace::{Trace, TracedBackend};
 use janus_io::xdp::Xdp;
@@ -16,6 +17,7 @@ use janus_wire::Link;
 use super::dpdk;
 use crate::clock::Clock;
 use crate::config::{BackendName, Cidr, KernelAddress, Settings};
+use crate::dhcp;
 use crate::portal::{self, Portal};
 use crate::runtime::{BackendChoice, BoxError};
 
@@ -45,6 +47,8 @@ pub(super) struct Device {
     pub(super) leads_outside: bool,
     /// What passes is written down.
     pub(super) trace: Option<Trace>,
+    /// For the client of DHCP, where the address is to be asked for.
+    pub(super) aside: Option<Aside>,
 }
 
 pub(super) fn open(
@@ -55,6 +59,9 @@ pub(super) fn open(
     steering_key: &[u8; 40],
     clock: Clock,
 ) -> Result<Device, BoxError> {
+    if settings.dhcp {
+        may_ask(settings, &choice)?;
+    }
     match (choice, settings.backend) {
         (BackendChoice::Portal, _)
         | (BackendChoice::Auto, BackendName::Auto | BackendName::Portal) => {
@@ -94,9 +101,28 @@ pub(super) fn open(
     }
 }
 
+/// Whether a server can be asked for an address over what is chosen: not where addresses decide what reaches us at all.
+fn may_ask(settings: &Settings, choice: &BackendChoice) -> Result<(), BoxError> {
+    let by_name = matches!(choice, BackendChoice::Auto);
+    if matches!(choice, BackendChoice::Xdp { .. })
+        || by_name && settings.backend == BackendName::Xdp
+    {
+        return Err("AF_XDP takes packets for addresses that are known beforehand: name the address instead of `dhcp`".into());
+    }
+    if settings.dpdk_exception.is_some() {
+        return Err("`dpdk_exception` hands over packets by addresses that are known beforehand: name the address instead of `dhcp`".into());
+    }
+    Ok(())
+}
+
 /// A device whose far end is not ours, with an interface of its own address.
 fn open_outside(settings: &Settings, backend: Box<dyn Backend>) -> Result<Device, BoxError> {
-    let (queues, trace) = open_queues(settings, backend)?;
+    let (mut queues, trace) = open_queues(settings, backend)?;
+    let mut aside = None;
+    if settings.dhcp {
+        let (wrapped, way) = aside::wrap(queues, dhcp::whose)?;
+        (queues, aside) = (wrapped, Some(way));
+    }
     let caps = queues
         .first()
         .ok_or("the backend opened without a queue")?
@@ -119,6 +145,7 @@ fn open_outside(settings: &Settings, backend: Box<dyn Backend>) -> Result<Device
         portal: None,
         leads_outside: true,
         trace,
+        aside,
     })
 }
 
@@ -143,7 +170,7 @@ fn routes(settings: &Settings) -> Vec<Route> {
 pub(super) fn addresses(settings: &Settings) -> Vec<IpCidr> {
     let given = settings.addresses.iter().copied().map(cidr);
     let mut addresses: Vec<IpCidr> = given.collect();
-    if addresses.is_empty() {
+    if addresses.is_empty() && !settings.dhcp {
         addresses.push(cidr(ADDRESS));
     }
     addresses
@@ -243,6 +270,7 @@ fn open_portal(
         portal: Some(Portal::start(inner)?),
         leads_outside: false,
         trace,
+        aside: None,
     })
 }
 

@@ -21,6 +21,7 @@ use crate::clock::Clock;
 use crate::config::Settings;
 use crate::control::desk::Desk;
 use crate::control::{Control, DYNAMIC_FIRST};
+use crate::dhcp::Shown;
 use crate::inbox::Mailbox;
 use crate::policy::Entrance;
 use crate::portal::Reach;
@@ -47,6 +48,7 @@ pub(super) struct Common {
     pub(super) desk: Arc<Desk>,
     pub(super) entrance: Arc<Entrance>,
     pub(super) ending: Arc<Ending>,
+    pub(super) lease: Shown,
     pub(super) cores: Arc<Cores>,
     pub(super) blocking: Arc<Blocking>,
     pub(super) doors: Vec<Door>,
@@ -159,11 +161,11 @@ impl Seed {
             steering: RefCell::new(end),
             toeplitz: common.toeplitz.clone(),
             names: common.names,
-            interface,
             portal: common.portal.clone(),
             control: common.control.clone(),
             desk: common.desk.clone(),
             entrance: common.entrance.clone(),
+            lease: common.lease.clone(),
             ending: common.ending.clone(),
             backlog: common.backlog,
             now: Cell::new(common.clock.now()),
@@ -265,6 +267,11 @@ pub(super) fn limits(seed: Option<u64>) -> Result<Limits, BoxError> {
         seed,
         ..Limits::default()
     })
+}
+
+/// What the client of DHCP draws its numbers from: strangers must not guess them.
+pub(super) fn lease_seed(seed: Option<u64>) -> Result<u64, BoxError> {
+    seed.map_or_else(drawn, |seed| Ok(seed.rotate_left(32)))
 }
 
 fn drawn() -> Result<u64, BoxError> {

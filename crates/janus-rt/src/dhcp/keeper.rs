@@ -1,0 +1,316 @@
+//! The thread `janus-dhcp`: it speaks for the client through the way past the stack, and tells the cores when the address has
+//! changed or is gone. The first address is waited for before any core runs; until then who waits polls the device.
+
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant as Deadline};
+
+use janus_io::aside::{Aside, Whose};
+use janus_io::{Batch, Queue};
+use janus_mem::Pool;
+use janus_tcp::{Addressing, Interface};
+use janus_wire::{Link, dhcp, ethernet, ipv4, proto};
+
+use super::client::{Client, News};
+use super::lease::Lease;
+use crate::clock::Clock;
+use crate::inbox::Inbox;
+use crate::runtime::BoxError;
+use crate::shard::here;
+
+/// The thread looks around at least this often.
+const WAIT_MAX: Duration = Duration::from_secs(1);
+/// Between two looks at the device while nobody else polls it.
+const POLL_EVERY: Duration = Duration::from_millis(1);
+/// Places a core looks at before it goes on with its packets, when an address has gone.
+const SLICE: usize = 4096;
+
+/// What this device receives for the client: messages for clients are nobody else's, ARP is also the cores'.
+pub(crate) fn whose(frame: &[u8]) -> Whose {
+    let Some(head) = frame.first_chunk::<{ ethernet::LEN + ipv4::LEN }>() else {
+        return Whose::Shards;
+    };
+    match u16::from_be_bytes([head[12], head[13]]) {
+        ethernet::ethertype::ARP => Whose::Both,
+        ethernet::ethertype::IPV4 if head[ethernet::LEN + 9] == proto::UDP => {
+            let ports = ethernet::LEN + usize::from(head[ethernet::LEN] & 0x0f) * 4;
+            let fragment = u16::from_be_bytes([head[20], head[21]]) & 0x3fff != 0;
+            let [server, client] = [dhcp::SERVER_PORT, dhcp::CLIENT_PORT].map(u16::to_be_bytes);
+            match frame.get(ports..ports + 4) {
+                Some(at) if !fragment && *at == *[server, client].as_flattened() => Whose::Aside,
+                _ => Whose::Shards,
+            }
+        }
+        _ => Whose::Shards,
+    }
+}
+
+/// What others may ask.
+#[derive(Clone, Default)]
+pub(crate) struct Shown(Arc<Mutex<Option<Lease>>>);
+
+impl Shown {
+    /// The lease there is now.
+    pub(crate) fn lease(&self) -> Option<Lease> {
+        let lease = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        lease.clone()
+    }
+
+    fn set(&self, lease: Option<Lease>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = lease;
+    }
+}
+
+/// The thread, and what it is told.
+pub(crate) struct Keeper {
+    thread: JoinHandle<()>,
+    shown: Shown,
+    inboxes: Arc<OnceLock<Vec<Arc<Inbox>>>>,
+}
+
+impl Keeper {
+    pub(crate) fn shown(&self) -> Shown {
+        self.shown.clone()
+    }
+
+    /// From now on these learn of changes.
+    pub(crate) fn tell(&self, inboxes: Vec<Arc<Inbox>>) {
+        let _once = self.inboxes.set(inboxes);
+    }
+
+    /// Waits for the thread, which ends when the device is closed.
+    pub(crate) fn join(self) -> std::thread::Result<()> {
+        self.thread.join()
+    }
+}
+
+/// What is configured beside the lease, and goes before it.
+#[derive(Clone)]
+pub(crate) struct Base {
+    interface: Interface,
+    mtu: u16,
+}
+
+impl Base {
+    /// The interface as it is with a lease, or without.
+    fn addressing(&self, lease: Option<&Lease>) -> Addressing {
+        let Interface {
+            addresses,
+            gateway,
+            gateway_v6,
+            routes,
+            ..
+        } = self.interface.clone();
+        let mut all = Addressing {
+            addresses,
+            gateway,
+            gateway_v6,
+            routes,
+            mtu: self.mtu,
+        };
+        if let Some(lease) = lease {
+            // First: what a connection to far away comes from.
+            all.addresses.insert(0, lease.cidr());
+            all.gateway = all.gateway.or(lease.gateway);
+            let room = janus_tcp::ROUTES_MAX.saturating_sub(all.routes.len());
+            all.routes
+                .extend(lease.stack_routes().into_iter().take(room));
+            all.mtu = lease.mtu.unwrap_or(self.mtu).min(self.mtu);
+        }
+        all
+    }
+}
+
+/// Gets the first lease, and leaves a thread behind that keeps it. `interface` is what is configured; it comes back with the
+/// lease's address and ways. While this waits it polls `queues`, and what arrives for others is lost.
+pub(crate) fn acquire(
+    aside: Aside,
+    queues: &mut [Box<dyn Queue>],
+    pool: &mut Pool,
+    interface: &mut Interface,
+    (seed, clock, patience): (u64, Clock, Duration),
+) -> Result<Keeper, BoxError> {
+    if interface.link != Link::Ethernet {
+        let name = &aside.caps.name;
+        return Err(format!("`address = \"dhcp\"` wants a device of Ethernet frames, which {name} is not: name the address").into());
+    }
+    let base = Base {
+        interface: interface.clone(),
+        mtu: interface.mtu,
+    };
+    let name = aside.caps.name.clone();
+    let (first, told) = sync_channel(1);
+    let shown = Shown::default();
+    let inboxes = Arc::<OnceLock<Vec<Arc<Inbox>>>>::default();
+    let mut keeping = Keeping {
+        client: Client::new(interface.mac, seed, clock.now()),
+        checked: aside.caps.rx_checksum,
+        aside,
+        clock,
+        base: base.clone(),
+        first: Some(first),
+        applied: None,
+        shown: shown.clone(),
+        inboxes: inboxes.clone(),
+    };
+    let thread = std::thread::Builder::new()
+        .name("janus-dhcp".into())
+        .spawn(move || while keeping.turn() {})?;
+    let deadline = Deadline::now() + patience;
+    loop {
+        poll(queues, pool);
+        match told.recv_timeout(POLL_EVERY) {
+            Ok(lease) => {
+                let addressing = base.addressing(Some(&lease));
+                interface.addresses = addressing.addresses;
+                interface.gateway = addressing.gateway;
+                interface.routes = addressing.routes;
+                interface.mtu = addressing.mtu;
+                return Ok(Keeper {
+                    thread,
+                    shown,
+                    inboxes,
+                });
+            }
+            Err(RecvTimeoutError::Timeout) if Deadline::now() < deadline => {}
+            Err(_) => {
+                return Err(format!(
+                    "no DHCP server gave an address on {name} within {} ms: is there one, and the link up? Else name the \
+                     address: `address = \"192.0.2.1/24\"`; to wait longer: `dhcp_wait_ms`",
+                    patience.as_millis()
+                )
+                .into());
+            }
+        }
+    }
+}
+
+/// One turn of a device whose frames nobody wants yet.
+fn poll(queues: &mut [Box<dyn Queue>], pool: &mut Pool) {
+    let (mut batch, mut done) = (Batch::new(), Batch::new());
+    for queue in queues {
+        queue.rx_burst(pool, &mut batch);
+        batch.pull().for_each(|frame| pool.free(frame.buf));
+        queue.tx_burst(pool, &mut batch, &mut done);
+    }
+}
+
+/// What the thread has.
+struct Keeping {
+    client: Client,
+    aside: Aside,
+    /// The device vouches for checksums.
+    checked: bool,
+    clock: Clock,
+    base: Base,
+    /// Who waits for the first lease.
+    first: Option<SyncSender<Lease>>,
+    /// What the cores work with.
+    applied: Option<Addressing>,
+    shown: Shown,
+    inboxes: Arc<OnceLock<Vec<Arc<Inbox>>>>,
+}
+
+impl Keeping {
+    /// False when it is over: the device is closed.
+    fn turn(&mut self) -> bool {
+        let now = self.clock.now();
+        self.client.turn(now);
+        while let Some(frame) = self.client.frame() {
+            // One that finds no place is asked again.
+            self.aside.send(frame);
+        }
+        while let Some(news) = self.client.news() {
+            self.learn(news);
+        }
+        self.tell_cores();
+        let wait = self.client.due().saturating_since(self.clock.now());
+        match self.aside.receive(wait.min(WAIT_MAX)) {
+            Err(_) => return false,
+            Ok(None) => {}
+            Ok(Some(frame)) => self.client.hear(&frame, self.checked, self.clock.now()),
+        }
+        true
+    }
+
+    fn learn(&mut self, news: News) {
+        let lease = match news {
+            News::Ours(lease) => Some(lease),
+            News::Gone(_) => None,
+        };
+        self.shown.set(lease.clone());
+        if let (Some(lease), Some(first)) = (lease, self.first.take()) {
+            self.applied = Some(self.base.addressing(Some(&lease)));
+            let _ = first.try_send(lease);
+        }
+    }
+
+    /// Has the cores take over what has changed.
+    fn tell_cores(&mut self) {
+        let (Some(inboxes), Some(applied)) = (self.inboxes.get(), &self.applied) else {
+            return;
+        };
+        let wanted = self.base.addressing(self.shown.lease().as_ref());
+        if wanted == *applied {
+            return;
+        }
+        for inbox in inboxes {
+            let wanted = wanted.clone();
+            // Refused only by a core that has ended.
+            let _ = inbox.run(Box::new(move || readdress(wanted)));
+        }
+        self.applied = Some(wanted);
+    }
+}
+
+/// On a core: from now on these are our addresses.
+fn readdress(wanted: Addressing) {
+    here::with(|here| here.stack.borrow_mut().readdress(wanted));
+    end_homeless(0);
+}
+
+/// On a core: ends what is of other addresses, a slice at a time between which its packets come.
+fn end_homeless(cursor: u64) {
+    here::with(|here| {
+        let mut cursor = Some(cursor);
+        while let Some(from) = cursor {
+            cursor = here.on_stack(|stack, now| stack.end_homeless(now, from, SLICE));
+            if let Some(next) = cursor
+                && here.inbox.run(Box::new(move || end_homeless(next))).is_ok()
+            {
+                return;
+            }
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_for_clients_and_arp_are_picked_out() {
+        let mut frame = vec![0; 60];
+        frame[12..14].copy_from_slice(&[8, 0]);
+        frame[14] = 0x45;
+        frame[23] = proto::UDP;
+        frame[34..38].copy_from_slice(&[0, 67, 0, 68]);
+        assert_eq!(whose(&frame), Whose::Aside);
+        // Behind an option of four bytes.
+        let mut with_option = frame.clone();
+        with_option[14] = 0x46;
+        assert_eq!(whose(&with_option), Whose::Shards);
+        with_option[38..42].copy_from_slice(&[0, 67, 0, 68]);
+        assert_eq!(whose(&with_option), Whose::Aside);
+        for (at, value) in [(37, 67), (35, 68), (23, 6), (20, 0x20), (21, 1), (13, 1)] {
+            let mut other = frame.clone();
+            other[at] = value;
+            assert_eq!(whose(&other), Whose::Shards, "byte {at}");
+        }
+        assert_eq!(whose(&frame[..36]), Whose::Shards);
+        assert_eq!(whose(&[]), Whose::Shards);
+        frame[12..14].copy_from_slice(&[8, 6]);
+        assert_eq!(whose(&frame), Whose::Both);
+    }
+}

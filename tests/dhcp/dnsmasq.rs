@@ -1,0 +1,149 @@
+//! dnsmasq as the server, in a network namespace with a bridge that our TAP device is a port of; the kernel pings the address that
+//! it gave.
+
+use std::io::Write;
+use std::net::Ipv4Addr;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use janus::BackendChoice;
+use janus_io::tap::Tap;
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+
+use crate::support::*;
+
+const BRIDGE: &str = "jbr0";
+const DEVICE: &str = "jt0";
+
+#[test]
+fn dnsmasq_gives_an_address_that_the_kernel_reaches() {
+    // A thread of its own: the namespace goes with it.
+    let thread = std::thread::spawn(|| -> Result<(), String> {
+        run("dnsmasq", &["--version"])?;
+        // SAFETY: a network namespace shares no memory or descriptors with anything, and this thread opened none.
+        unsafe { unshare_unsafe(UnshareFlags::NEWNET) }
+            .map_err(|errno| format!("no network namespace of its own ({errno}); run as root"))?;
+        lease_of_dnsmasq()
+    });
+    let outcome = thread
+        .join()
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    if let Err(why) = outcome {
+        let required = std::env::var("JANUS_PRIVILEGED").is_ok_and(|value| value == "1");
+        assert!(!required, "{why}");
+        // Not by `println!`: the test runner keeps what a passing test prints to itself.
+        let _ = writeln!(std::io::stderr(), "skipped: {why}");
+    }
+}
+
+/// Stops with the value.
+struct Program(Child);
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn lease_of_dnsmasq() -> Result<(), String> {
+    ip(&format!("link add {BRIDGE} type bridge"))?;
+    ip(&format!("address add 192.0.2.1/24 dev {BRIDGE}"))?;
+    ip(&format!("link set {BRIDGE} up"))?;
+    ip("link set lo up")?;
+    // Made beforehand, so that it is a port of the bridge when the first question leaves.
+    ip(&format!("tuntap add dev {DEVICE} mode tap multi_queue"))?;
+    ip(&format!("link set {DEVICE} master {BRIDGE} up"))?;
+    let server = Command::new("dnsmasq")
+        .args([
+            "--keep-in-foreground",
+            "--conf-file=/dev/null",
+            "--port=0",
+            "--bind-interfaces",
+        ])
+        .args([
+            "--user=root",
+            "--group=root",
+            "--pid-file=",
+            "--leasefile-ro",
+            "--no-ping",
+        ])
+        .arg(format!("--interface={BRIDGE}"))
+        .arg("--dhcp-range=192.0.2.100,192.0.2.120,255.255.255.0,2m")
+        .args([
+            "--dhcp-option=option:router,192.0.2.1",
+            "--dhcp-option=option:dns-server,192.0.2.53",
+        ])
+        .args([
+            "--dhcp-option=option:mtu,1400",
+            "--dhcp-option=121,198.51.100.0/24,192.0.2.7,0.0.0.0/0,192.0.2.1",
+        ])
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|error| format!("dnsmasq: {error}"))?;
+    let _server = Program(server);
+    for case in [ONE_COMBINED, THREE_SPLIT] {
+        let runtime = case
+            .builder()
+            .backend(BackendChoice::Custom(Box::new(Tap::new(DEVICE))))
+            .address("dhcp")
+            .build()
+            .expect("an address");
+        let lease = runtime.handle().lease().expect("a lease");
+        println!("{case:?}: {lease}");
+        let range = Ipv4Addr::new(192, 0, 2, 100)..=Ipv4Addr::new(192, 0, 2, 120);
+        assert!(range.contains(&lease.address), "{lease:?}");
+        assert_eq!((lease.prefix, lease.mtu), (24, Some(1400)));
+        assert_eq!(lease.gateway, Some(Ipv4Addr::new(192, 0, 2, 1)));
+        let route = (
+            Ipv4Addr::new(198, 51, 100, 0),
+            24,
+            Ipv4Addr::new(192, 0, 2, 7),
+        );
+        assert_eq!(lease.routes, [route]);
+        assert_eq!(lease.time, Some(Duration::from_secs(120)));
+        let (running, _, _) = serve_on(runtime, 80, echo);
+        reached(lease.address);
+        running.stop().unwrap();
+    }
+    Ok(())
+}
+
+/// A connection of the kernel's to the address.
+fn reached(address: Ipv4Addr) {
+    let begin = Instant::now();
+    let stream = loop {
+        match std::net::TcpStream::connect((address, 80)) {
+            Ok(stream) => break stream,
+            Err(error) => assert!(begin.elapsed() < PATIENCE, "{address}: {error}"),
+        }
+    };
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let said = pattern(100_000, 5);
+    let heard = std::thread::scope(|scope| {
+        scope.spawn(|| (&stream).write_all(&said).unwrap());
+        let mut heard = vec![0; said.len()];
+        std::io::Read::read_exact(&mut &stream, &mut heard).unwrap();
+        heard
+    });
+    assert!(heard == said);
+}
+
+fn ip(command: &str) -> Result<(), String> {
+    run("ip", &command.split(' ').collect::<Vec<_>>())
+}
+
+fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
+    let output = Command::new(program)
+        .args(arguments)
+        .output()
+        .map_err(|error| format!("{program}: {error}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!(
+            "{program} {}: {}",
+            arguments.join(" "),
+            String::from_utf8_lossy(&output.stderr).trim()
+        )),
+    }
+}
