@@ -1,4 +1,4 @@
-//! A way past the stack, for the little traffic of a device that is no shard's: [`wrap`] goes around a device's queues, hands over what a
+//! A way past the stack, for the little traffic of a device that is no shard's: [`wrap`] goes around its queues, hands over what a
 //! filter picks out of the received frames, and sends what is given to it. The other end, [`Aside`], is for any thread. Both ways
 //! are bounded: it is for protocols of a message now and then, such as DHCP. What frames mean is the filter's business.
 
@@ -97,7 +97,8 @@ pub fn wrap(
     filter: Filter,
 ) -> io::Result<(Vec<Box<dyn Queue>>, Aside)> {
     let caps = opened.first().map(|queue| queue.caps().clone());
-    let caps = caps.ok_or_else(|| io::Error::other("a device without a queue has no way past it"))?;
+    let caps =
+        caps.ok_or_else(|| io::Error::other("a device without a queue has no way past it"))?;
     let (to, received) = bounded(DEPTH);
     let (send, from) = bounded(DEPTH);
     let shared = Arc::new(Shared {

@@ -3,8 +3,8 @@
 use janus_wire::{Link, ethernet};
 
 use super::*;
-use crate::testing::{frame, pool, request};
 use crate::queue::Backend;
+use crate::testing::{frame, pool, request};
 use crate::wire::{self, End};
 
 /// Even last bytes are for the way past, 7 for both.

@@ -152,9 +152,10 @@ impl Here {
 
     fn own_address(&self, local: IpAddr, remote: IpAddr) -> Option<IpAddr> {
         if local.is_unspecified() {
-            return self.interface.source_for(remote);
+            return self.stack.borrow().interface().source_for(remote);
         }
-        let mut own = self.interface.addresses.iter().map(|own| own.addr);
+        let stack = self.stack.borrow();
+        let mut own = stack.interface().addresses.iter().map(|own| own.addr);
         own.any(|own| own == local).then_some(local)
     }
 
