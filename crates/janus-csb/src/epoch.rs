@@ -2,22 +2,24 @@
 
 use core::fmt;
 
-const EPOCH_BITS: u32 = 15;
+const EPOCH_BITS: u32 = 14;
 const EPOCH_MASK: u16 = (1 << EPOCH_BITS) - 1;
 const HINT: u16 = 1 << EPOCH_BITS;
+/// Above the hint, which it implies.
+const CLAIM: u16 = HINT << 1;
 
-/// The number of a steering state, 15 bits and wrapping: only the distance between two epochs means anything, and it
-/// is right as long as they are less than 16,384 apart. Packets live for a few epochs at most.
+/// The number of a steering state, 14 bits and wrapping: only the distance between two epochs means anything, and it
+/// is right as long as they are less than 8,192 apart. Packets live for a few epochs at most.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Epoch(u16);
 
 impl Epoch {
-    /// The epoch with these low 15 bits.
+    /// The epoch with these low 14 bits.
     pub const fn new(number: u16) -> Epoch {
         Epoch(number & EPOCH_MASK)
     }
 
-    /// The number, below 2^15.
+    /// The number, below 2^14.
     pub const fn number(self) -> u16 {
         self.0
     }
@@ -60,6 +62,12 @@ impl Tag {
         Tag(epoch.0 | if hint { HINT } else { 0 })
     }
 
+    /// The tag of a packet that went where the packet itself says, which is no word of the balancer's: a shard that does not
+    /// know its flow looks it up, as an I/O core would have done, before anything else.
+    pub const fn claim(epoch: Epoch) -> Tag {
+        Tag(epoch.0 | HINT | CLAIM)
+    }
+
     /// The tag as it travels in a frame.
     pub const fn bits(self) -> u16 {
         self.0
@@ -78,6 +86,11 @@ impl Tag {
     /// Whether something other than the ring of the epoch chose the shard.
     pub const fn is_hint(self) -> bool {
         self.0 & HINT != 0
+    }
+
+    /// Whether the packet itself chose the shard.
+    pub const fn is_claim(self) -> bool {
+        self.0 & CLAIM != 0
     }
 }
 
@@ -104,7 +117,7 @@ mod tests {
         assert_eq!(Epoch::new(2).since(last), 3);
         assert_eq!(last.since(Epoch::new(2)), -3);
         assert_eq!(last.since(last), 0);
-        for number in [0, 1, 16_383, 16_384, EPOCH_MASK] {
+        for number in [0, 1, 8_191, 8_192, EPOCH_MASK] {
             let epoch = Epoch::new(number);
             assert_eq!(epoch.next().since(epoch), 1);
             assert_eq!(epoch.previous().since(epoch), -1);
@@ -115,7 +128,13 @@ mod tests {
     fn a_tag_carries_both_parts() {
         for bits in 0..=u16::MAX {
             let tag = Tag::from_bits(bits);
-            assert_eq!(Tag::new(tag.epoch(), tag.is_hint()).bits(), bits);
+            let made = match tag.is_claim() {
+                true => Tag::claim(tag.epoch()),
+                false => Tag::new(tag.epoch(), tag.is_hint()),
+            };
+            assert_eq!(made.epoch(), tag.epoch());
+            // A claim is always a hint.
+            assert!(made.bits() == bits || tag.is_claim() && !tag.is_hint());
         }
     }
 }

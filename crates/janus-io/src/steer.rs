@@ -2,11 +2,12 @@
 //! names for it. It decides and marks the frame; it moves nothing. What a shard does with a flow it does not know is
 //! the walk, in `janus-csb`.
 
+mod echo;
 mod flow;
 
 use janus_csb::{FlowId, Held, IoEnd, ShardId, Steering};
 use janus_mem::Frame;
-use janus_wire::{Class, FlowNames, Link, Toeplitz, classify};
+use janus_wire::{Class, FlowNames, Link, Stamps, Toeplitz, classify};
 
 use crate::batch::BURST;
 use crate::policy::{Gate, Open, Stage};
@@ -44,6 +45,8 @@ pub struct Steerer {
     names: FlowNames,
     end: IoEnd,
     link: Link,
+    /// Names the owners in the timestamps that peers echo.
+    stamps: Option<Stamps>,
     /// Called when a newer steering was adopted: who drives the balancer may wait for that.
     control: Option<Box<dyn Fn() + Send>>,
     /// Goes to the core with its steerer.
@@ -67,6 +70,7 @@ impl Steerer {
             names,
             end,
             link,
+            stamps: None,
             control: None,
             stage: None,
         }
@@ -83,6 +87,13 @@ impl Steerer {
     #[must_use]
     pub fn telling(mut self, control: Box<dyn Fn() + Send>) -> Self {
         self.control = Some(control);
+        self
+    }
+
+    /// Sends what echoes a timestamp to the owner whom that names by `stamps`, and asks nothing else about it.
+    #[must_use]
+    pub fn by_echoes(mut self, stamps: Stamps) -> Self {
+        self.stamps = Some(stamps);
         self
     }
 
@@ -158,6 +169,9 @@ impl Steerer {
         routes: &mut [Route; BURST],
     ) {
         assert!(frames.len() <= BURST, "a burst is at most {BURST} frames");
+        if let Some(stamps) = &self.stamps {
+            return self.route_by_echoes(stamps, gate, frames, routes);
+        }
         let count = frames.len();
         let mut scratch = Scratch {
             keys: [0; BURST],

@@ -6,6 +6,7 @@ pub(crate) mod hops;
 mod net;
 mod peer;
 mod rng;
+mod stamps;
 mod tests;
 
 use std::future::Future;

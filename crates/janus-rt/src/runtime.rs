@@ -385,6 +385,14 @@ impl Builder {
         self
     }
 
+    /// Whether our timestamps name the core a connection lives on, so that polling cores read it back instead of looking the
+    /// packet up. Off by default: it makes the clock of timestamps coarser, a millisecond for each core and up to the next
+    /// power of two.
+    pub fn owner_bits(mut self, on: bool) -> Builder {
+        self.partial.owner_bits = Some(on);
+        self
+    }
+
     /// Reads neither `janus.toml` nor the environment: what is said neither here nor in a
     /// [`config_file`](Builder::config_file) has its default.
     pub fn alone(mut self) -> Builder {

@@ -6,6 +6,8 @@ use crate::congestion::Algorithm;
 use crate::cookie::Recent;
 use crate::ecn::Ecn;
 
+use janus_wire::Stamps;
+
 /// When SYNs are answered with cookies: without keeping anything, at the price of a connection that knows less of its
 /// peer (RFC 4987 section 3.6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -204,7 +206,7 @@ pub struct Secrets {
     pub(crate) isn: (u64, u64),
     pub(crate) table: (u64, u64),
     /// Of its own: timestamps go out to everybody, and must tell nothing about the table's key.
-    pub(crate) timestamps: (u64, u64),
+    pub(crate) timestamps: Stamps,
     pub(crate) cookies: (u64, u64),
     /// When a cookie was last sent by any stack that has these keys.
     pub(crate) recent_cookies: Recent,
@@ -221,10 +223,25 @@ impl Secrets {
         Secrets {
             isn: (word(0), word(1)),
             table: (word(2), word(3)),
-            timestamps: (word(4), word(5)),
+            timestamps: Stamps::new((word(4), word(5))),
             cookies: (word(6), word(7)),
             recent_cookies: Recent::default(),
         }
+    }
+
+    /// The same keys for one of so many shards, whose timestamps name it in their lowest bits. What echoes them can be led
+    /// to it without asking anybody; [`Secrets::stamps`] reads them.
+    #[must_use]
+    pub fn naming(&self, shard: u8, shards: u16) -> Secrets {
+        Secrets {
+            timestamps: self.timestamps.naming(shard, shards),
+            ..self.clone()
+        }
+    }
+
+    /// What timestamps are made by.
+    pub fn stamps(&self) -> &Stamps {
+        &self.timestamps
     }
 
     /// Keys from a seed, for runs that must be repeatable. Not for a server that faces strangers.
@@ -239,7 +256,7 @@ impl Secrets {
         Secrets {
             isn: (word(), word()),
             table: (word(), word()),
-            timestamps: (word(), word()),
+            timestamps: Stamps::new((word(), word())),
             cookies: (word(), word()),
             recent_cookies: Recent::default(),
         }

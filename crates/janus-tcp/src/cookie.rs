@@ -107,11 +107,12 @@ impl Offer {
         }
     }
 
-    /// A timestamp not newer than `clock` with the offer in its low bits.
-    pub(crate) fn timestamp(self, clock: u32) -> u32 {
-        let coded = clock & !TICKS_KEPT_BACK | self.bits() & TICKS_KEPT_BACK;
-        if coded & TICKS_KEPT_BACK > clock & TICKS_KEPT_BACK {
-            coded.wrapping_sub(TICKS_KEPT_BACK + 1)
+    /// A timestamp not newer than `clock` with the offer in its low bits, above the `owner_bits` lowest, which stay.
+    pub(crate) fn timestamp(self, clock: u32, owner_bits: u32) -> u32 {
+        let place = TICKS_KEPT_BACK << owner_bits;
+        let coded = clock & !place | (self.bits() & TICKS_KEPT_BACK) << owner_bits;
+        if coded & place > clock & place {
+            coded.wrapping_sub((TICKS_KEPT_BACK + 1) << owner_bits)
         } else {
             coded
         }
@@ -145,6 +146,7 @@ pub(crate) fn judge(
     // The bit that tells apart this period and the one before.
     let age = (this ^ (cookie.0 >> 3)) & 1;
     let made = this.checked_sub(age)?;
+    let echo = echo.map(|echo| echo >> secrets.timestamps.bits());
     let offer = Offer::from_echo(sizes(key)[size as usize], echo);
     // The scale of an offer is read tolerantly, so the bits are hashed as they came.
     let bits = echo.map_or(NO_OPTIONS, |echo| echo & TICKS_KEPT_BACK);

@@ -40,7 +40,14 @@ pub trait Miss {
         Some(frame)
     }
 
-    /// A segment of `flow` that came in fragments, and so to a shard that was not chosen by its flow: gives it back,
+    /// Whether a frame with this tag came to this shard for another reason than its flow's place: then it goes through
+    /// [`Miss::sort`] before [`Miss::place`] is asked.
+    fn is_unsorted(&self, tag: u16) -> bool {
+        let _ = tag;
+        false
+    }
+
+    /// A segment of `flow` that came to a shard which was not chosen by its flow, in fragments for instance: gives it back,
     /// with the key and tag that [`Miss::place`] decides by, if this shard is to have it, or takes it.
     fn sort(&mut self, flow: &FlowKey, frame: Frame) -> Option<Frame> {
         let _ = flow;
@@ -242,6 +249,10 @@ impl Stack {
         miss: &mut M,
         now: Instant,
     ) {
+        if frame.as_ref().is_some_and(|f| miss.is_unsorted(f.tag)) {
+            *frame = frame.take().and_then(|f| miss.sort(&parsed.key, f));
+            self.counters.forwarded += u64::from(frame.is_none());
+        }
         let Some(arrived) = frame else { return };
         match miss.place(arrived.key, parsed.key.local_port(), arrived.tag) {
             Placement::Here => {

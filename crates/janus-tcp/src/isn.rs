@@ -30,25 +30,24 @@ pub(crate) fn beyond(initial: SeqNum, old: Option<SeqNum>) -> SeqNum {
     }
 }
 
-/// The connection's timestamp clock: milliseconds from an offset that only this host can compute.
+/// The connection's timestamp: milliseconds from an offset that only this host can compute, and who owns the connection
+/// if timestamps are to say so.
 #[inline]
 pub(crate) fn timestamp(secrets: &Secrets, key: &FlowKey, now: Instant) -> u32 {
-    let offset = match key {
-        FlowKey::V4(key) => {
-            let [a, b] = words_v4(key);
-            let (k0, k1) = secrets.timestamps;
-            fold(a ^ k0, b ^ k1 | 1)
-        }
-        FlowKey::V6(key) => mix_v6(secrets.timestamps, key),
-    };
-    (now.as_millis() as u32).wrapping_add(offset as u32)
+    secrets.timestamps.stamp(key, now.as_millis() as u32)
+}
+
+/// How long ago, in milliseconds and at most, the timestamp was sent that is echoed; large for one from the future.
+#[inline]
+pub(crate) fn age_ms(secrets: &Secrets, key: &FlowKey, now: Instant, echo: u32) -> u32 {
+    secrets.timestamps.age_ms(key, now.as_millis() as u32, echo)
 }
 
 /// The connection's flow label (RFC 6437): the same for all its packets, and nobody's to foresee. It comes from the
-/// bits that the timestamp offset leaves.
+/// bits that the timestamp leaves.
 #[inline]
 pub(crate) fn flow_label(secrets: &Secrets, key: &FlowKeyV6) -> u32 {
-    (mix_v6(secrets.timestamps, key) >> 32) as u32 & 0x000f_ffff
+    (secrets.timestamps.hash_v6(key) >> 32) as u32 & 0x000f_ffff
 }
 
 /// A number for `n` that nobody else can compute.
@@ -66,19 +65,6 @@ fn words_v6(key: &FlowKeyV6) -> [u64; 5] {
     let halves = |addr: Ipv6Addr| [(addr.to_bits() >> 64) as u64, addr.to_bits() as u64];
     let ([p0, p1], [l0, l1]) = (halves(key.peer), halves(key.local));
     [p0, p1, l0, l1, u64::from(key.ports())]
-}
-
-#[inline]
-fn fold(a: u64, b: u64) -> u64 {
-    let product = u128::from(a) * u128::from(b);
-    (product >> 64) as u64 ^ product as u64
-}
-
-#[inline(never)]
-fn mix_v6((k0, k1): (u64, u64), key: &FlowKeyV6) -> u64 {
-    let [p0, p1, l0, l1, ports] = words_v6(key);
-    let (peer, local) = (fold(p0 ^ k0, p1 ^ k1), fold(l0 ^ k1, l1 ^ k0));
-    fold(peer ^ ports ^ k0, local.rotate_left(29) ^ k1)
 }
 
 #[cfg(test)]

@@ -151,14 +151,14 @@ impl Recovery {
 }
 
 impl Stack {
-    /// Milliseconds since the timestamp was sent that the segment echoes.
+    /// Milliseconds since the timestamp was sent that the segment echoes, at least: it may be older by less than a tick, so
+    /// that of two transmissions in one tick the later is believed to have arrived.
     pub(crate) fn echo_age(&self, conn: u32, p: &Parsed, now: Instant) -> Option<u32> {
         let cold = &self.cold[conn];
         let (_, echo) = p.timestamps.filter(|_| cold.has(flag::TIMESTAMPS))?;
-        let clock = isn::timestamp(&self.secrets, &self.cold.key(conn), now);
-        let age = clock.wrapping_sub(echo);
+        let age = isn::age_ms(&self.secrets, &self.cold.key(conn), now, echo);
         // One from the future is no echo of ours.
-        (age as i32 >= 0).then_some(age)
+        (age as i32 >= 0).then(|| age.saturating_sub(self.secrets.timestamps.slack_ms()))
     }
 
     /// A D-SACK says that something was sent again in vain: the window widens, once in a round trip.

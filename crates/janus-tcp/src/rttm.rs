@@ -102,7 +102,7 @@ impl Stack {
     /// 7323 section 4.3). So the future and nearly all the past that a peer might claim are not believed.
     fn echoed(&self, conn: u32, echo: u32, newest_us: u32, now: Instant) -> Option<u32> {
         let key = self.cold.key(conn);
-        let age_ms = isn::timestamp(&self.secrets, &key, now).wrapping_sub(echo);
+        let age_ms = isn::age_ms(&self.secrets, &key, now, echo);
         if echo == 0 || age_ms > OLDEST_ECHO_MS {
             return None;
         }

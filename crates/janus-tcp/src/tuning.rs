@@ -151,10 +151,10 @@ impl Stack {
                 return;
             }
             tuning.mark = echo;
-            let clock = isn::timestamp(&self.secrets, &self.cold.key(conn), now);
-            let age_ms = clock.wrapping_sub(echo);
+            let age_ms = isn::age_ms(&self.secrets, &self.cold.key(conn), now, echo);
             // In a tick or two the handshake measured better; from hours ago or the future nothing was echoed.
-            if age_ms > 1 && age_ms < 120_000 {
+            let tick_ms = 1 + self.secrets.timestamps.slack_ms();
+            if age_ms > tick_ms && age_ms < 120_000 {
                 tuning.smooth(age_ms * 1_000);
             }
         } else if (cold.rcv_nxt - janus_wire::SeqNum(tuning.mark)) >= 0 {

@@ -17,6 +17,7 @@ pub mod icmpv6;
 pub mod ipv4;
 pub mod ipv6;
 pub mod seq;
+pub mod stamps;
 pub mod table_hash;
 pub mod tcp;
 pub mod toeplitz;
@@ -29,6 +30,7 @@ pub use ethernet::MacAddr;
 pub use flow::{FlowKey, FlowKeyV4, FlowKeyV6};
 pub use flow_name::FlowNames;
 pub use seq::SeqNum;
+pub use stamps::Stamps;
 pub use table_hash::TableHash;
 pub use toeplitz::{MICROSOFT_KEY, Toeplitz};
 

@@ -20,7 +20,8 @@ pub(super) fn answered(bytes: &[u8], link: Link) -> Option<FlowKey> {
     (flags.0 & syn_ack == syn_ack).then(|| flow.reversed())
 }
 
-fn segment(class: Class) -> Option<(FlowKey, Flags)> {
+#[inline]
+pub(super) fn segment(class: Class) -> Option<(FlowKey, Flags)> {
     match class {
         Class::Tcp4 {
             src,

@@ -1,3 +1,4 @@
+mod echoes;
 mod learned;
 mod v6;
 

@@ -164,6 +164,10 @@ pub(super) const KEYS: &[Key] = &[
         set: |p, v| store(&mut p.balance, policy(v)),
     },
     Key {
+        name: "owner_bits",
+        set: |p, v| store(&mut p.owner_bits, switch(v)),
+    },
+    Key {
         name: "balance_interval_ms",
         set: |p, v| store(&mut p.balance_interval, interval(v)),
     },

@@ -11,6 +11,7 @@ use janus_tcp::Instant;
 use janus_wire::tcp::Flags;
 
 use super::rng::Rng;
+use super::stamps;
 
 /// Packets are usually no longer under way than this.
 const DELAY_NS: u64 = 100_000;
@@ -34,6 +35,10 @@ pub(crate) struct Net {
     /// Nothing is late, and only SYNs come twice.
     pub(crate) calm: bool,
     pub(crate) duplicate_syns: u64,
+    /// Every third source port is of a peer without timestamps, and one echo in ten is a lie.
+    pub(crate) odd_stamps: bool,
+    pub(crate) stripped: u64,
+    pub(crate) lies: u64,
 }
 
 impl Net {
@@ -44,6 +49,9 @@ impl Net {
             count: 0,
             calm: false,
             duplicate_syns: 0,
+            odd_stamps: false,
+            stripped: 0,
+            lies: 0,
         }
     }
 
@@ -62,9 +70,18 @@ impl Net {
         let late = !self.calm && self.rng.one_in(20);
         let delay = self.rng.below(if late { LATE_NS } else { DELAY_NS });
         self.count += 1;
+        let mut packet = packet.to_vec();
+        if self.odd_stamps && packet[0] == 0x45 {
+            if u16::from_be_bytes([packet[20], packet[21]]) % 3 == 0 {
+                self.stripped += u64::from(stamps::strip(&mut packet));
+            }
+            if self.rng.one_in(10) {
+                let bits = 1 + self.rng.below(3) as u16;
+                self.lies += u64::from(stamps::lie(&mut packet, bits));
+            }
+        }
         let due = now + Duration::from_nanos(delay);
-        self.under_way
-            .push(Reverse((due, self.count, packet.to_vec())));
+        self.under_way.push(Reverse((due, self.count, packet)));
     }
 
     /// The next packet that has arrived.

@@ -108,12 +108,20 @@ impl Prepared {
         let rules = settings.policy.rules(leads_outside, own);
         let policy = Policy::new(rules, seed::rates_secret(settings.seed)?);
         let nanoseconds: Arc<ClockFn> = Arc::new(move || clock.now().as_nanos());
+        // One core need not be named.
+        let named = settings.owner_bits && settings.cores > 1;
+        let stamps = secrets.naming(0, settings.cores as u16);
         let steerers = (0..settings.queues()).map(|_| {
             let end = balancer.io_end();
             let desk = desk.clone();
-            Steerer::new(toeplitz.clone(), names, end, interface.link)
+            let steerer = Steerer::new(toeplitz.clone(), names, end, interface.link)
                 .telling(Box::new(move || desk.ring()))
-                .behind(policy.stage(settings.queues(), nanoseconds.clone()))
+                .behind(policy.stage(settings.queues(), nanoseconds.clone()));
+            if named {
+                steerer.by_echoes(*stamps.stamps())
+            } else {
+                steerer
+            }
         });
         let steerers = steerers.collect();
         let balancer = Arc::new(Mutex::new(balancer));
@@ -195,6 +203,7 @@ impl Prepared {
             interface,
             portal: reach,
             secrets,
+            named: named.then_some(settings.cores as u16),
             toeplitz: Arc::new(toeplitz),
             names,
             growth,

@@ -192,7 +192,12 @@ impl Miss for Walk<'_> {
         None
     }
 
-    /// As a polling core would have done, had the segment come in one piece.
+    #[inline]
+    fn is_unsorted(&self, tag: u16) -> bool {
+        Tag::from_bits(tag).is_claim()
+    }
+
+    /// As a polling core would have done, had the segment come in one piece, or without a claim.
     fn sort(&mut self, flow: &FlowKey, mut frame: Frame) -> Option<Frame> {
         let key = self.toeplitz.hash_arriving(flow);
         let name = || FlowId(self.names.of(flow));

@@ -41,7 +41,12 @@ impl Stack {
         let clock = isn::timestamp(&self.secrets, &p.key, now);
         self.secrets.recent_cookies.note(now);
         self.counters.cookies_sent += 1;
-        self.syn_ack(p.key, &record, offer.timestamp(clock), now);
+        self.syn_ack(
+            p.key,
+            &record,
+            offer.timestamp(clock, self.secrets.timestamps.bits()),
+            now,
+        );
     }
 
     /// An acknowledgement for a listener that knows nothing of it. Gives the connection it opens, to which the

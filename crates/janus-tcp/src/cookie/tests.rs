@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use janus_wire::FlowKeyV4;
 
 use super::*;
+use crate::isn;
 use crate::pair::Pair;
 use crate::{Config, SynCookies};
 
@@ -32,7 +33,7 @@ fn there_and_back(offer: Offer, made: Instant) -> Option<Offer> {
     let secrets = Secrets::from_seed(1);
     let kept = offer.as_kept(&key(1));
     let cookie = make(&secrets, &key(1), SeqNum(77), kept, made);
-    let echo = (kept.flags & flag::TIMESTAMPS != 0).then(|| kept.timestamp(123_456));
+    let echo = (kept.flags & flag::TIMESTAMPS != 0).then(|| kept.timestamp(123_456, 0));
     judge(&secrets, &key(1), SeqNum(77), cookie, echo, NOW)
 }
 
@@ -81,7 +82,7 @@ fn a_cookie_is_for_one_connection_and_one_offer() {
     let secrets = Secrets::from_seed(1);
     let kept = offer(1_460, 7, flag::TIMESTAMPS | flag::SACK);
     let cookie = make(&secrets, &key(1), SeqNum(77), kept, NOW);
-    let echo = Some(kept.timestamp(640));
+    let echo = Some(kept.timestamp(640, 0));
     let judged = |secrets: &Secrets, port, irs, cookie: SeqNum, echo| {
         judge(secrets, &key(port), SeqNum(irs), cookie, echo, NOW)
     };
@@ -116,9 +117,30 @@ fn a_timestamp_with_options_is_never_newer_than_the_clock() {
     for clock in [0, 1, 62, 63, 64, 1_000_000, u32::MAX] {
         for scale in (0..=14).chain([NO_SCALE]) {
             let kept = offer(1_460, scale, flag::TIMESTAMPS | flag::SACK | flag::ECN);
-            let behind = clock.wrapping_sub(kept.timestamp(clock));
-            assert!(behind <= TICKS_KEPT_BACK, "{behind} behind");
+            for owner_bits in 0..=8 {
+                let stamp = kept.timestamp(clock, owner_bits);
+                let behind = clock.wrapping_sub(stamp);
+                let most = TICKS_KEPT_BACK << owner_bits;
+                assert!(behind <= most, "{behind} behind");
+                // The owner's bits are not touched.
+                assert_eq!((stamp ^ clock) & ((1 << owner_bits) - 1), 0);
+            }
         }
+    }
+}
+
+/// Whoever owns the connection then, and whatever number it has: what the SYN said comes back.
+#[test]
+fn a_cookie_goes_beside_the_owners_bits() {
+    let kept = offer(1_460, 7, flag::TIMESTAMPS | flag::SACK);
+    for shards in [2, 3, 16, 256] {
+        let of = |shard| Secrets::from_seed(1).naming(shard, shards);
+        let sent = make(&of(1), &key(1), SeqNum(77), kept, NOW);
+        let clock = isn::timestamp(&of(1), &key(1), NOW);
+        let echo = kept.timestamp(clock, of(1).stamps().bits());
+        assert_eq!(of(1).stamps().owner(&key(1), echo), Some(1));
+        let judged = judge(&of(0), &key(1), SeqNum(77), sent, Some(echo), NOW);
+        assert_eq!(judged, Some(kept));
     }
 }
 

@@ -31,6 +31,8 @@ struct Seen {
     cookies: u64,
     reused: u64,
     duplicate_syns: u64,
+    lies: u64,
+    stripped: u64,
     dropped: u64,
     problems: Vec<String>,
 }
@@ -92,14 +94,17 @@ pub(super) fn held_twice(world: &World) -> Vec<String> {
     twice
 }
 
-fn one_run(seed: u64, layout: Layout, cookies: SynCookies) -> Seen {
+fn one_run(seed: u64, layout: Layout, cookies: SynCookies, owner_bits: bool) -> Seen {
     let tcp = Config {
         syn_cookies: cookies,
         time_wait: Duration::from_millis(30),
         ..Config::default()
     };
     hops::take();
-    let (mut world, ledger) = world_with(seed, layout, |builder| builder.tcp(tcp));
+    let (mut world, ledger) = world_with(seed, layout, |builder| {
+        builder.tcp(tcp).owner_bits(owner_bits)
+    });
+    world.peer.out.odd_stamps = owner_bits && cookies != SynCookies::Always;
     if cookies == SynCookies::Always {
         // A cookie is as good the second time: an acknowledgement that comes after the end of its connection opens it
         // anew, update or not. So none does.
@@ -118,6 +123,7 @@ fn one_run(seed: u64, layout: Layout, cookies: SynCookies) -> Seen {
         }
         seen.problems.is_empty() && world.peer.tally.broken.is_empty()
     });
+    (seen.lies, seen.stripped) = (world.peer.out.lies, world.peer.out.stripped);
     let done = world.conductor.desk.done();
     seen.updates = done.updates;
     seen.diverged = done.diverged;
@@ -146,7 +152,7 @@ pub(super) fn seeds(first: u64, count: u64) -> Vec<u64> {
 
 fn hold(layout: Layout, cookies: SynCookies, first: u64, count: u64) {
     for seed in seeds(first, count) {
-        let seen = one_run(seed, layout, cookies);
+        let seen = one_run(seed, layout, cookies, false);
         println!("JANUS_LOCKSTEP_SEED={seed} {layout:?} {cookies:?}: {seen:?}");
         assert_eq!(seen.problems, Vec::<String>::new(), "seed {seed}");
         assert!(seen.hops <= 2, "seed {seed}: {} hops", seen.hops);
@@ -160,6 +166,29 @@ fn hold(layout: Layout, cookies: SynCookies, first: u64, count: u64) {
         assert_eq!(seen.dropped, 0, "{seen:?}");
         let always = cookies == SynCookies::Always;
         assert_eq!(always, seen.cookies > 100, "{seen:?}");
+    }
+}
+
+/// Peers with timestamps, peers without, and lies among the echoes. A claim that is wrong costs a hop before the two that the
+/// walk may take.
+#[test]
+fn owner_bits_lose_no_connection_whatever_peers_echo() {
+    let runs = [
+        (SPLIT, SynCookies::Pressure),
+        (COMBINED, SynCookies::Pressure),
+        (SPLIT, SynCookies::Always),
+    ];
+    for (at, (layout, cookies)) in runs.into_iter().enumerate() {
+        for seed in seeds(800 + 10 * at as u64, 2) {
+            let seen = one_run(seed, layout, cookies, true);
+            println!("JANUS_LOCKSTEP_SEED={seed} {layout:?} {cookies:?}, owner bits: {seen:?}");
+            assert_eq!(seen.problems, Vec::<String>::new(), "seed {seed}");
+            assert!(seen.hops <= 3, "seed {seed}: {} hops", seen.hops);
+            assert!(seen.updates > 10 && seen.forwards > 0, "{seen:?}");
+            let odd = cookies != SynCookies::Always;
+            assert!(!odd || seen.lies > 500 && seen.stripped > 100, "{seen:?}");
+            assert_eq!(seen.dropped, 0, "{seen:?}");
+        }
     }
 }
 

@@ -41,6 +41,8 @@ pub(super) struct Common {
     pub(super) interface: Interface,
     pub(super) portal: Option<Reach>,
     pub(super) secrets: Secrets,
+    /// Timestamps name the core, one of so many.
+    pub(super) named: Option<u16>,
     pub(super) toeplitz: Arc<Toeplitz>,
     pub(super) names: FlowNames,
     pub(super) growth: Growth,
@@ -142,10 +144,14 @@ impl Seed {
         let mut interface = common.interface.clone();
         // Every shard hears ARP; one answers.
         interface.answers = core == 0;
+        let secrets = match common.named {
+            Some(cores) => common.secrets.naming(core, cores),
+            None => common.secrets.clone(),
+        };
         let stack = Stack::new(
             common.tcp.clone(),
             interface.clone(),
-            common.secrets.clone(),
+            secrets,
             stack_pool,
             &common.growth,
         )?;

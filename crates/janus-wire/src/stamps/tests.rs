@@ -1,0 +1,74 @@
+use core::net::Ipv4Addr;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn flow(peer: u32, port: u16) -> FlowKey {
+    FlowKey::V4(FlowKeyV4 {
+        peer: Ipv4Addr::from_bits(peer),
+        local: Ipv4Addr::new(192, 0, 2, 1),
+        peer_port: port,
+        local_port: 80,
+    })
+}
+
+proptest! {
+    /// Whoever is named is read back; the stamps of a connection never go back, and their age is known to a tick.
+    #[test]
+    fn an_echo_names_its_owner_and_its_age(
+        keys in any::<(u64, u64)>(),
+        owners in 1u16..=256,
+        owner in any::<u8>(),
+        peer in any::<u32>(),
+        port in any::<u16>(),
+        sent in any::<u32>(),
+        later in 0u32..1_000_000,
+    ) {
+        let owner = (u16::from(owner) % owners) as u8;
+        let stamps = Stamps::new(keys).naming(owner, owners);
+        let flow = flow(peer, port);
+        let echo = stamps.stamp(&flow, sent);
+        let named = (owners > 1).then_some(owner);
+        prop_assert_eq!(stamps.owner(&flow, echo), named);
+        // Read by a core that is nobody's owner, too.
+        prop_assert_eq!(Stamps::new(keys).naming(0, owners).owner(&flow, echo), named);
+        let now = sent.wrapping_add(later);
+        prop_assert!(stamps.stamp(&flow, now).wrapping_sub(echo) as i32 >= 0);
+        let age = stamps.age_ms(&flow, now, echo);
+        prop_assert!(age >= later && age - stamps.slack_ms() <= later, "{age} for {later}");
+        prop_assert!(stamps.slack_ms() < 2 * u32::from(owners));
+    }
+
+    /// A lie names somebody there is, or nobody.
+    #[test]
+    fn a_lie_names_nobody_that_there_is_not(owners in 1u16..=256, echo in any::<u32>(), port in any::<u16>()) {
+        let stamps = Stamps::new((1, 2)).naming(0, owners);
+        let named = stamps.owner(&flow(7, port), echo);
+        prop_assert!(named.is_none_or(|named| u16::from(named) < owners));
+    }
+}
+
+#[test]
+fn without_owners_every_bit_is_the_clocks() {
+    let stamps = Stamps::new((3, 4));
+    let first = stamps.stamp(&flow(1, 1), 0);
+    for now in 0..5_000 {
+        assert_eq!(stamps.stamp(&flow(1, 1), now), first.wrapping_add(now));
+        assert_eq!(stamps.age_ms(&flow(1, 1), now, first), now);
+    }
+    assert_eq!((stamps.bits(), stamps.owner(&flow(1, 1), first)), (0, None));
+}
+
+#[test]
+fn the_bits_tell_strangers_nothing_of_who_shares_an_owner() {
+    let stamps = Stamps::new((0x9e37_79b9_7f4a_7c15, 0xd1b5_4a32_d192_ed03)).naming(3, 16);
+    let mut seen = [0; 16];
+    for port in 0..1_600 {
+        seen[(stamps.stamp(&flow(1, port), 0) & 15) as usize] += 1;
+    }
+    assert!(
+        seen.iter().all(|count| (50..200).contains(count)),
+        "{seen:?}"
+    );
+}
