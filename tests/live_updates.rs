@@ -5,6 +5,7 @@ mod support;
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ in_every_layout!(
     portal_echoes_under_updates,
     portal_answers_http_under_updates,
     weights_are_kept,
+    a_core_is_drained_and_restored,
     a_blocked_core_delays_updates_and_no_more,
 );
 
@@ -228,6 +230,80 @@ fn weights_are_kept(case: Case) {
     server.stop().unwrap();
     let accepted: Vec<usize> = cores.iter().collect();
     assert_eq!(accepted, vec![case.cores - 1; 50]);
+}
+
+/// A core that is drained keeps what it has and gets nothing new, until it is restored.
+fn a_core_is_drained_and_restored(case: Case) {
+    let (near, far) = wire_for(case);
+    let runtime = case
+        .builder()
+        .backend(BackendChoice::wire(near))
+        .address("192.0.2.1/24")
+        .build()
+        .unwrap();
+    let balance = runtime.handle().balance();
+    assert!(balance.drain(case.cores).is_err(), "no such core");
+    if case.cores == 1 {
+        assert!(balance.drain(0).is_err() && balance.drained().is_empty());
+        return;
+    }
+    let (server, _, cores) = serve_on(runtime, 80, echo);
+    // Twice: one that had begun before may be the first to end.
+    let carried_out = |wish: &dyn Fn() -> std::io::Result<()>| {
+        for _ in 0..2 {
+            let (before, begin) = (balance.report().updates, std::time::Instant::now());
+            wish().unwrap();
+            while balance.report().updates == before {
+                assert!(begin.elapsed() < PATIENCE, "the update does not end");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    };
+    let last = case.cores - 1;
+    let stage: &AtomicUsize = Box::leak(Box::default());
+    let clients = std::thread::spawn(move || {
+        run_clients(far, 60, move |index| async move {
+            let open = || TcpStream::connect(SocketAddr::from(([192, 0, 2, 1], 80)));
+            let stays = open().await.unwrap();
+            stays.write_all(&[index as u8]).await.unwrap();
+            stays.read_exact(&mut [0]).await.unwrap();
+            for next in 1..=2 {
+                while stage.load(Ordering::Relaxed) < next {
+                    janus::time::sleep(Duration::from_millis(1)).await;
+                }
+                let new = open().await.unwrap();
+                new.write_all(&[7]).await.unwrap();
+                new.read_exact(&mut [0]).await.unwrap();
+                stays.write_all(&[9]).await.unwrap();
+                stays.read_exact(&mut [0]).await.unwrap();
+            }
+        });
+    });
+    let accepted = || -> Vec<usize> {
+        let each = (0..60).map(|_| cores.recv_timeout(PATIENCE));
+        each.map(Result::unwrap).collect()
+    };
+    assert!(accepted().contains(&last));
+    carried_out(&|| balance.drain(last));
+    assert_eq!(balance.drained(), [last]);
+    for core in 0..last - 1 {
+        balance.drain(core).unwrap();
+    }
+    assert!(balance.drain(last - 1).is_err(), "somebody must stay");
+    for core in 0..last - 1 {
+        balance.restore(core).unwrap();
+    }
+    // What weights say they say of the others.
+    carried_out(&|| balance.set_weights(&vec![8; case.cores]));
+    stage.store(1, Ordering::Relaxed);
+    let new = accepted();
+    assert!(!new.contains(&last), "it is drained: {new:?}");
+    assert!(new.contains(&0) && balance.drained() == [last]);
+    carried_out(&|| balance.restore(last));
+    stage.store(2, Ordering::Relaxed);
+    assert!(accepted().contains(&last), "it is restored");
+    clients.join().unwrap();
+    server.stop().unwrap();
 }
 
 /// A task that keeps its thread from the loop holds up an update; the others serve on, and when it lets go the update

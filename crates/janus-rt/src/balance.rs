@@ -67,7 +67,45 @@ impl Balance {
                 "the weights' sum must be 1 to {MAX_POINTS}, not {sum}"
             ));
         }
-        self.desk.want_weights(points);
+        if !self.desk.want_weights(points) {
+            return invalid("every core that has a weight is drained: restore one first".into());
+        }
+        Ok(())
+    }
+
+    /// From now on `core` gets no new connections, and the others have its share; those that live there stay until they end.
+    /// What its main and its tasks do goes on. The change is carried out soon, as with
+    /// [`set_weights`](Balance::set_weights), which changes nothing for a core that is drained; nor does a policy. A port on
+    /// which this core alone listens is refused then.
+    pub fn drain(&self, core: usize) -> io::Result<()> {
+        self.cast(core, true)
+    }
+
+    /// `core` gets new connections again: a share by its weight beside the others'.
+    pub fn restore(&self, core: usize) -> io::Result<()> {
+        self.cast(core, false)
+    }
+
+    /// The cores that [`drain`](Balance::drain) was said of last.
+    pub fn drained(&self) -> Vec<usize> {
+        let drained = self.desk.drained().into_iter().enumerate();
+        drained
+            .filter_map(|(core, drained)| drained.then_some(core))
+            .collect()
+    }
+
+    fn cast(&self, core: usize, drained: bool) -> io::Result<()> {
+        let invalid = |text: String| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        let cores = self.desk.shards();
+        if core >= cores {
+            return invalid(format!(
+                "there is no core {core}: they are 0 to {}",
+                cores - 1
+            ));
+        }
+        if !self.desk.want_drained(core, drained) {
+            return invalid("no other core would have new connections: restore one first".into());
+        }
         Ok(())
     }
 

@@ -6,12 +6,12 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use janus_csb::policy::{Bounds, Targets, plan};
+use janus_csb::policy::{Bounds, Shares, Targets, plan};
 use janus_csb::{Balancer, Draft, Phase, Ring, ShardId};
 use janus_io::park::{Parker, Unparker};
 
 use super::Control;
-use super::desk::{Desk, PortSets, Wanted};
+use super::desk::{Desk, PortSets, Roles, Wanted};
 use super::watch::Watch;
 use super::watchdog::Watchdog;
 use crate::runtime::Ending;
@@ -150,10 +150,43 @@ impl Wanted {
         {
             draft.set_ring(weighed(&old, weights));
         }
+        if let Some(roles) = &self.roles
+            && let Ok(old) = Ring::from_points(&draft.points())
+        {
+            draft.set_ring(cast(&old, roles));
+        }
         for (&port, cores) in &self.ports {
             enter_port(draft, port, cores);
         }
     }
+}
+
+/// The ring on which those that are drained have nothing, those that have something keep it in proportion, and those that
+/// are back get a share by their weight.
+fn cast(old: &Ring, roles: &Roles) -> Ring {
+    let shares = Shares::of(old, None);
+    let each = || (0..=u8::MAX).map(ShardId).zip(&roles.weights);
+    let drained = |shard: ShardId| roles.drained[shard.index()];
+    let staying = each().filter(|&(shard, _)| !drained(shard) && shares[shard] > 0.0);
+    let (held, weight) = staying.fold((0.0, 0.0), |(held, sum), (shard, &weight)| {
+        (held + shares[shard], sum + f64::from(weight))
+    });
+    // Where nobody stays who has anything, the weights are all there is to go by.
+    let per_weight = if weight > 0.0 && held > 0.0 {
+        held / weight
+    } else {
+        1.0
+    };
+    let mut targets = Targets::default();
+    for (shard, &weight) in each() {
+        let share = match shares[shard] {
+            _ if drained(shard) => 0.0,
+            share if share > 0.0 => share,
+            _ => f64::from(weight) * per_weight,
+        };
+        targets.set(shard, share);
+    }
+    planned(old, &targets)
 }
 
 /// The ring on which each core has a share in proportion to its weight, made from `old` with few changes.
@@ -162,14 +195,17 @@ fn weighed(old: &Ring, weights: &[u16]) -> Ring {
     for (shard, &weight) in (0..=u8::MAX).map(ShardId).zip(weights) {
         targets.set(shard, f64::from(weight));
     }
+    planned(old, &targets)
+}
+
+fn planned(old: &Ring, targets: &Targets) -> Ring {
     let bounds = Bounds {
         tolerance: 0.01,
         steps: 1 << 14,
         moved: 1.0,
         points: 256,
     };
-    plan(old, &targets, None, &bounds)
-        .map_or_else(|_| old.clone(), |planned| planned.ring().clone())
+    plan(old, targets, None, &bounds).map_or_else(|_| old.clone(), |planned| planned.ring().clone())
 }
 
 /// `port` belongs to `cores` and to nobody else.

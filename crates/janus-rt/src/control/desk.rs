@@ -21,6 +21,7 @@ pub(crate) struct Desk {
     stopping: AtomicBool,
     bell: Unparker,
     done: Mutex<Done>,
+    roles: Mutex<Roles>,
     boards: Vec<Board>,
 }
 
@@ -33,11 +34,34 @@ pub(crate) struct Wanted {
     pub(crate) weights: Option<Vec<u16>>,
     /// The ring is the policy's.
     pub(crate) planned: bool,
+    /// Other cores are to have new connections than before: on top of all that.
+    pub(crate) roles: Option<Roles>,
+}
+
+/// Who is to have new connections, and how many in proportion to the others where nothing else says so.
+#[derive(Clone, Debug)]
+pub(crate) struct Roles {
+    pub(crate) weights: Vec<u16>,
+    pub(crate) drained: Vec<bool>,
+}
+
+impl Roles {
+    /// The weights, and none for cores that are drained.
+    fn effective(&self) -> Vec<u16> {
+        let each = self.weights.iter().zip(&self.drained);
+        each.map(|(&weight, &drained)| if drained { 0 } else { weight })
+            .collect()
+    }
+
+    fn serves(&self) -> bool {
+        self.effective().iter().any(|&weight| weight > 0)
+    }
 }
 
 impl Wanted {
     pub(crate) fn is_empty(&self) -> bool {
-        self.ports.is_empty() && self.ring.is_none() && self.weights.is_none()
+        let rings = self.ring.is_none() && self.weights.is_none() && self.roles.is_none();
+        self.ports.is_empty() && rings
     }
 }
 
@@ -81,6 +105,10 @@ impl Desk {
             stopping: AtomicBool::new(false),
             bell,
             done: Mutex::default(),
+            roles: Mutex::new(Roles {
+                weights: vec![1; shards],
+                drained: vec![false; shards],
+            }),
             boards: (0..shards).map(|_| Board::default()).collect(),
         }
     }
@@ -121,18 +149,48 @@ impl Desk {
         self.ring();
     }
 
-    pub(crate) fn want_weights(&self, weights: &[u16]) {
+    /// False, and nothing wanted: then no core would have new connections.
+    pub(crate) fn want_weights(&self, weights: &[u16]) -> bool {
+        let mut roles = lock(&self.roles);
+        let next = Roles {
+            weights: weights.to_vec(),
+            drained: roles.drained.clone(),
+        };
+        if !next.serves() {
+            return false;
+        }
+        *roles = next;
         let mut wanted = lock(&self.wanted);
-        wanted.weights = Some(weights.to_vec());
+        wanted.weights = Some(roles.effective());
         (wanted.ring, wanted.planned) = (None, false);
-        drop(wanted);
+        drop((wanted, roles));
         self.ring();
+        true
+    }
+
+    /// A core is to have no new connections any more, or some again. False, and nothing wanted: then none would have.
+    pub(crate) fn want_drained(&self, core: usize, drained: bool) -> bool {
+        let mut roles = lock(&self.roles);
+        let mut next = roles.clone();
+        next.drained[core] = drained;
+        if !next.serves() {
+            return false;
+        }
+        *roles = next;
+        lock(&self.wanted).roles = Some(roles.clone());
+        drop(roles);
+        self.ring();
+        true
+    }
+
+    pub(crate) fn drained(&self) -> Vec<bool> {
+        lock(&self.roles).drained.clone()
     }
 
     /// The policy wants this ring, unless somebody has set one meanwhile.
     pub(crate) fn plan_ring(&self, ring: Ring) -> bool {
         let mut wanted = lock(&self.wanted);
-        let free = wanted.ring.is_none() && wanted.weights.is_none();
+        let free = wanted.ring.is_none() && wanted.weights.is_none() && wanted.roles.is_none();
         if free {
             (wanted.ring, wanted.planned) = (Some(ring), true);
         }
@@ -171,6 +229,7 @@ impl Desk {
         for (port, cores) in refused.ports {
             wanted.ports.entry(port).or_insert(cores);
         }
+        wanted.roles = wanted.roles.take().or(refused.roles);
         // A plan is made anew from what is then.
         if wanted.ring.is_none() && wanted.weights.is_none() && !refused.planned {
             (wanted.ring, wanted.weights) = (refused.ring, refused.weights);

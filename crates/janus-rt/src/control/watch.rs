@@ -104,6 +104,7 @@ impl Watch {
     fn sample(&mut self, desk: &Desk, now: Instant) -> Vec<ShardSample> {
         let passed_ns = now.saturating_since(self.last).as_nanos() as u64;
         self.last = now;
+        let drained = desk.drained();
         let boards = desk.boards().iter().zip(&mut self.before).enumerate();
         let sample = |(shard, (board, before)): (usize, (&super::desk::Board, &mut Seen))| {
             let seen = Seen {
@@ -115,7 +116,10 @@ impl Watch {
             let busy_ns = seen.busy_ns - last.busy_ns;
             ShardSample {
                 shard: ShardId(shard as u8),
-                role: Role::Serving,
+                role: match drained[shard] {
+                    true => Role::Draining,
+                    false => Role::Serving,
+                },
                 queue: board.queue.get() as u32,
                 packets: seen.packets - last.packets,
                 busy: (busy_ns as f64 / passed_ns.max(1) as f64).min(1.0),

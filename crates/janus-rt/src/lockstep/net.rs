@@ -72,7 +72,7 @@ impl Net {
         self.count += 1;
         let mut packet = packet.to_vec();
         if self.odd_stamps && packet[0] == 0x45 {
-            if u16::from_be_bytes([packet[20], packet[21]]) % 3 == 0 {
+            if u16::from_be_bytes([packet[20], packet[21]]).is_multiple_of(3) {
                 self.stripped += u64::from(stamps::strip(&mut packet));
             }
             if self.rng.one_in(10) {
