@@ -196,6 +196,49 @@ fn packets_wake_it() {
     }
 }
 
+/// A task of tokio's keeps it busy for a while, in which the shard comes to rest, and then writes.
+#[test]
+fn what_is_written_while_it_goes_to_rest_is_sent() {
+    let _alone = alone();
+    let (tell, address) = told();
+    let running = Running::start(portal(1), move || {
+        let tell = tell.clone();
+        async move {
+            let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
+            tell.send(listener.reachable_at()).unwrap();
+            let (stream, _) = listener.accept().await.unwrap();
+            let serve = async move {
+                let mut round = 0u64;
+                while let Some(piece) = stream.recv().await.unwrap() {
+                    round += 1;
+                    for _ in 0..round * 977 % 4_000 {
+                        at_once_again().await;
+                    }
+                    stream.write_all(&piece).await.unwrap();
+                }
+            };
+            tokio::spawn(serve).await.unwrap();
+        }
+    });
+    let mut stream = dial(address.next());
+    ping(&mut stream);
+    drop(stream);
+    running.join();
+}
+
+/// Goes back to the end of the queue, and no further.
+async fn at_once_again() {
+    let mut yielded = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
 /// Each timer is the only one there is when the core falls asleep.
 #[test]
 fn timers_of_both_kinds_wake_it() {

@@ -70,6 +70,7 @@ pub(crate) fn wake_local(task: TaskId) {
 
 /// Wakes by a waker that somebody else made. If that panics, it is that waker's affair only.
 pub(crate) fn wake_foreign(waker: Waker) {
+    crate::compat::foreign::woken();
     context::with(|core| core.quietly(|| waker.wake()));
 }
 

@@ -136,6 +136,8 @@ struct Bridge {
     main: Waker,
     place: Place,
     rounds: Rounds,
+    /// Tasks of ours that were ready when tokio's round began.
+    ready_before: usize,
     alarm: Alarm,
     nudge: Nudge,
     /// Tokio was busy when the shard was not: no rest before this.
@@ -161,6 +163,7 @@ impl Bridge {
             main: Waker::noop().clone(),
             place: Place::Round,
             rounds: Rounds::new(now),
+            ready_before: 0,
             alarm,
             nudge: Nudge::new()?,
             restless_until: now,
@@ -202,6 +205,7 @@ impl Bridge {
                 || self.rounds.due(now, step == Step::Worked, &self.metrics)
             {
                 self.place = Place::Round;
+                self.ready_before = self.shard.ready_tasks();
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
@@ -213,8 +217,8 @@ impl Bridge {
         let now = self.shard.clock.now();
         match self.place {
             Place::Round => {
-                let found = self.shard.has_ready() || self.metrics.num_alive_tasks() > 0;
-                self.rounds.had_one(now, found);
+                let found = self.shard.ready_tasks() > self.ready_before;
+                self.rounds.had_one(now, found, &self.metrics);
             }
             Place::Resting => {
                 // A whole batch of tokio's tasks was ready, and it may not have been the last.

@@ -67,6 +67,12 @@ impl Shard {
         self.slept_since(since);
     }
 
+    /// Tasks that want to be polled.
+    pub(crate) fn ready_tasks(&self) -> usize {
+        let executor = self.here.executor.borrow();
+        executor.as_ref().map_or(0, |executor| executor.ready())
+    }
+
     /// Whether its tasks live: until the runtime is ending.
     pub(crate) fn has_tasks(&self) -> bool {
         self.here.executor.borrow().is_some()

@@ -3,6 +3,7 @@
 //! task polling with its own waker, never comes here: its id is the token.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::task::Waker;
 
 use janus_tcp::Token;
@@ -18,12 +19,43 @@ pub(crate) enum Side {
     Accept(u32),
 }
 
+/// Few bits, all of them our own numbers: nobody outside could choose them to collide, and a stream in a task of another
+/// executor's comes here for every wait.
+#[derive(Default)]
+struct Mixed(u64);
+
+impl Hasher for Mixed {
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.write_u64(u64::from(number));
+    }
+
+    fn write_isize(&mut self, number: isize) {
+        self.write_u64(number as u64);
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        // An odd number near 2^64 divided by the golden ratio.
+        self.0 = (self.0.rotate_left(29) ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+
+    fn finish(&self) -> u64 {
+        // The table takes its bits from both ends; the upper ones are the well mixed.
+        self.0 ^ (self.0 >> 32)
+    }
+}
+
 /// The slab. Bounded by what can be waited for: two slots a connection, one a listener.
 #[derive(Default)]
 pub(crate) struct Waiters {
     slots: Vec<Option<(Side, Waker)>>,
     free: Vec<u32>,
-    by_side: HashMap<Side, u32>,
+    by_side: HashMap<Side, u32, BuildHasherDefault<Mixed>>,
 }
 
 impl Waiters {
@@ -82,5 +114,20 @@ mod tests {
         assert!(waiters.forget(Side::Write(7)).is_some());
         assert!(waiters.take(other.0).is_none());
         assert_eq!(waiters.free.len(), 2);
+    }
+
+    #[test]
+    fn many_interests_are_told_apart() {
+        let mut waiters = Waiters::default();
+        let sides = |conn| [Side::Read(conn), Side::Write(conn), Side::Accept(conn)];
+        let mut tokens = std::collections::HashSet::new();
+        for side in (0..1000).flat_map(sides) {
+            let (token, old) = waiters.store(side, Waker::noop().clone());
+            assert!(old.is_none() && tokens.insert(token.0));
+        }
+        for side in (0..1000).flat_map(sides) {
+            assert!(waiters.forget(side).is_some());
+        }
+        assert_eq!(waiters.free.len(), 3000);
     }
 }

@@ -214,6 +214,11 @@ impl Core {
         }
     }
 
+    #[cfg(feature = "tokio")]
+    pub(super) fn ready(&self) -> usize {
+        self.ready.borrow().len()
+    }
+
     pub(super) fn has_ready(&self) -> bool {
         !self.ready.borrow().is_empty()
     }

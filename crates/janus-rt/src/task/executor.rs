@@ -126,6 +126,12 @@ impl Executor {
         self.core.wake_all();
     }
 
+    /// Tasks ready to be polled.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn ready(&self) -> usize {
+        self.core.ready()
+    }
+
     /// Whether a task is ready to be polled.
     #[inline]
     pub(crate) fn has_ready(&self) -> bool {

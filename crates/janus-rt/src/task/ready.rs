@@ -40,7 +40,7 @@ impl ReadyQueue {
         self.blocks.len() == 1 && self.blocks[0].len() == self.head
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, feature = "tokio"))]
     pub(super) fn len(&self) -> usize {
         self.blocks.iter().map(Vec::len).sum::<usize>() - self.head
     }

@@ -7,6 +7,8 @@ use std::time::Duration;
 use janus_tcp::Instant;
 use tokio::runtime::RuntimeMetrics;
 
+use crate::compat::foreign::take_woken;
+
 /// Between two rounds, if anything may have become ready.
 const SOON: Duration = Duration::from_micros(10);
 /// Between two rounds, at most: so long after one that found something, and at last so long while none does.
@@ -17,6 +19,10 @@ pub(super) struct Rounds {
     last: Instant,
     every: Duration,
     owed: bool,
+    /// Tokio's tasks when it had its last round.
+    alive: usize,
+    /// Something moved since: our tasks may have woken tokio's.
+    moved: bool,
 }
 
 impl Rounds {
@@ -25,25 +31,29 @@ impl Rounds {
             last: now,
             every: EVERY_MIN,
             owed: true,
+            alive: 0,
+            moved: false,
         }
     }
 
     /// After a turn at `now` in which something moved or not.
     #[inline]
-    pub(super) fn due(&self, now: Instant, worked: bool, tokio: &RuntimeMetrics) -> bool {
-        if self.owed || tokio.global_queue_depth() > 0 {
+    pub(super) fn due(&mut self, now: Instant, worked: bool, tokio: &RuntimeMetrics) -> bool {
+        let alive = tokio.num_alive_tasks();
+        if self.owed || take_woken() || alive > self.alive || tokio.global_queue_depth() > 0 {
+            return true;
+        }
+        self.moved |= worked;
+        let has_time = !worked;
+        if has_time && self.moved && alive > 0 {
             return true;
         }
         let since = now.saturating_since(self.last);
-        if since < SOON {
-            return false;
-        }
-        // In a turn that moved something, our tasks may have woken tokio's; one that moved nothing leaves time.
-        !worked || since >= self.every || tokio.num_alive_tasks() > 0
+        since >= self.every || since >= SOON && (has_time || alive > 0)
     }
 
-    /// A round was at `now`; `found`: something came of it, or may.
-    pub(super) fn had_one(&mut self, now: Instant, found: bool) {
+    /// A round was at `now`; `found`: it made tasks of ours ready.
+    pub(super) fn had_one(&mut self, now: Instant, found: bool, tokio: &RuntimeMetrics) {
         self.every = if found {
             EVERY_MIN
         } else {
@@ -51,6 +61,8 @@ impl Rounds {
         };
         self.last = now;
         self.owed = false;
+        self.alive = tokio.num_alive_tasks();
+        self.moved = false;
     }
 
     /// One is due after the next turn, whatever the clock says.
