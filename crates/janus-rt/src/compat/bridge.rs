@@ -59,8 +59,8 @@ impl Tokio {
         self.runtime.enter()
     }
 
-    /// Runs `shard`, whose thread this is, to its end.
-    pub(crate) fn run(self, shard: Shard) -> io::Result<()> {
+    /// Runs `shard`, whose thread this is, for as long as it has tasks. Its connections may still have something to say then.
+    pub(crate) fn run(self, shard: Shard) -> io::Result<Shard> {
         let bridge = {
             let _context = self.enter();
             Rc::new(RefCell::new(Bridge::new(shard, self.runtime.metrics())?))
@@ -76,8 +76,7 @@ impl Tokio {
         // Its tasks end here, and what they hold of ours is closed. What runs on its blocking threads is not waited for.
         self.runtime.shutdown_background();
         result?;
-        // The shard's tasks are gone, its connections may still have something to say.
-        shard.map_or(Ok(()), |mut shard| shard.run())
+        shard.ok_or_else(|| io::Error::other("tokio keeps the loop it has run"))
     }
 }
 

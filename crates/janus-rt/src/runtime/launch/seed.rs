@@ -95,14 +95,9 @@ impl Seed {
         if self.common.tokio && self.common.clock.jumps().is_none() {
             return self.run_in_tokio(main);
         }
-        let mut shard = self.grow(main)?;
+        let shard = self.grow(main)?;
         let _here = shard.enter();
-        loop {
-            match catch_unwind(AssertUnwindSafe(|| shard.run())) {
-                Ok(ended) => return Ok(ended?),
-                Err(_printed) => shard.fall()?,
-            }
-        }
+        to_its_end(shard)
     }
 
     #[cfg(feature = "tokio")]
@@ -118,8 +113,7 @@ impl Seed {
             self.grow(main)?
         };
         let _here = shard.enter();
-        tokio.run(shard)?;
-        Ok(())
+        to_its_end(tokio.run(shard)?)
     }
 
     /// Becomes a shard of this thread, its main spawned and not yet polled.
@@ -223,6 +217,16 @@ fn renew(common: &Arc<Common>, interface: Interface, depot: Arc<Depot>) -> Renew
         let (tcp, secrets) = (common.tcp.clone(), common.secrets.clone());
         Stack::new(tcp, interface.clone(), secrets, pool, &common.growth)
     })
+}
+
+/// Whatever happens on the way.
+fn to_its_end(mut shard: Shard) -> Result<(), BoxError> {
+    loop {
+        match catch_unwind(AssertUnwindSafe(|| shard.run())) {
+            Ok(ended) => return Ok(ended?),
+            Err(_printed) => shard.fall()?,
+        }
+    }
 }
 
 /// Random secrets, or repeatable ones from a seed: the stack's keys, and the key of the hash that chooses the shard.
