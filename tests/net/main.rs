@@ -6,10 +6,12 @@ mod support;
 
 mod buffered;
 mod futures_traits;
+mod names;
 mod ready;
 mod socket;
 mod split;
 mod tokio_traits;
+mod udp;
 mod vectored;
 
 use std::future::Future;

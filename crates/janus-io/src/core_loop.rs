@@ -21,6 +21,9 @@ use crate::ring::{Consumer, Producer};
 /// An idle core looks around at least this often, whatever its bells say.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 
+/// Turns after the end in which it still sends what the shards left.
+const LAST_TURNS: usize = 1_000;
+
 /// The most shards that can send through one core: what fits the upper byte of a frame's tag.
 pub(crate) const LINKS_MAX: usize = 256;
 
@@ -131,7 +134,20 @@ impl IoCore {
                 idle.slept(before.elapsed());
             }
         }
+        self.send_rest();
         Ok(())
+    }
+
+    /// What the shards said last (that their connections are over) still leaves. A device that takes nothing more is not
+    /// waited for.
+    fn send_rest(&mut self) {
+        for _ in 0..LAST_TURNS {
+            let waits = |link: &ShardLink| !link.tx.is_empty() || !link.backlog.is_empty();
+            if !self.links.iter().any(waits) {
+                return;
+            }
+            self.turn();
+        }
     }
 
     fn sleep(&mut self, stop: &AtomicBool) -> io::Result<()> {

@@ -92,7 +92,7 @@ impl Dispatcher {
         let kept = mine.len();
         for (frame, route) in burst.pull().zip(routes) {
             match route {
-                Route::Shard(shard) => self.put(frame, shard, pool, mine),
+                Route::Shard(shard) | Route::Socket(shard) => self.put(frame, shard, pool, mine),
                 Route::Every => self.put_every(frame, pool, mine),
                 Route::Drop(cause) => self.refuse(frame, cause, pool),
             }

@@ -242,10 +242,14 @@ impl Gate for Watched<'_> {
             Class::Icmp6 {
                 neighbour: true, ..
             } => None,
-            Class::Icmp4 { src, dst, .. } | Class::Fragment4 { src, dst, .. } => {
+            Class::Icmp4 { src, dst, .. }
+            | Class::Udp4 { src, dst, .. }
+            | Class::Fragment4 { src, dst, .. } => {
                 self.address((*src).into(), (*dst).into(), Reach::Any)
             }
-            Class::Icmp6 { src, dst, .. } | Class::Fragment6 { src, dst, .. } => {
+            Class::Icmp6 { src, dst, .. }
+            | Class::Udp6 { src, dst, .. }
+            | Class::Fragment6 { src, dst, .. } => {
                 self.address((*src).into(), (*dst).into(), Reach::Any)
             }
             Class::Arp | Class::Other | Class::Malformed(_) => None,

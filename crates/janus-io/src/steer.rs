@@ -4,6 +4,9 @@
 
 mod echo;
 mod flow;
+mod sockets;
+
+use std::sync::Arc;
 
 use janus_csb::{FlowId, Held, IoEnd, ShardId, Steering};
 use janus_mem::Frame;
@@ -12,12 +15,15 @@ use janus_wire::{Class, FlowNames, Link, Stamps, Toeplitz, classify};
 use crate::batch::BURST;
 use crate::policy::{Gate, Open, Stage};
 use flow::{answered, flow_of};
+pub use sockets::SocketPorts;
 
 /// Where a frame goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     /// To this shard.
     Shard(ShardId),
+    /// To this shard, which has the UDP port, or says that nobody has it.
+    Socket(ShardId),
     /// A copy to each: every shard resolves link addresses for itself.
     Every,
     /// Nowhere.
@@ -47,6 +53,8 @@ pub struct Steerer {
     link: Link,
     /// Names the owners in the timestamps that peers echo.
     stamps: Option<Stamps>,
+    /// Whose UDP ports are whose; `None`: nobody speaks UDP.
+    sockets: Option<Arc<SocketPorts>>,
     /// Called when a newer steering was adopted: who drives the balancer may wait for that.
     control: Option<Box<dyn Fn() + Send>>,
     /// Goes to the core with its steerer.
@@ -71,6 +79,7 @@ impl Steerer {
             end,
             link,
             stamps: None,
+            sockets: None,
             control: None,
             stage: None,
         }
@@ -95,6 +104,21 @@ impl Steerer {
     pub fn by_echoes(mut self, stamps: Stamps) -> Self {
         self.stamps = Some(stamps);
         self
+    }
+
+    /// Steers UDP by this table. Without one, nobody here speaks it.
+    #[must_use]
+    pub fn with_sockets(mut self, sockets: Arc<SocketPorts>) -> Self {
+        self.sockets = Some(sockets);
+        self
+    }
+
+    /// To whoever has the UDP port `port` of ours. One that nobody has is answered by the first shard, as a ping is by one.
+    fn socket(&self, port: u16) -> Route {
+        match &self.sockets {
+            Some(sockets) => Route::Socket(sockets.owner(port).unwrap_or(ShardId(0))),
+            None => Route::Drop(Cause::Unknown),
+        }
     }
 
     /// Between bursts: adopts a newer steering if there is one. Never waits.
@@ -252,6 +276,13 @@ impl Steerer {
             Class::Icmp6 {
                 quoted: Some(flow), ..
             } => Ok((hash.hash_arriving_v6(&flow), flow.local_port)),
+            Class::Udp4 { dport, .. } | Class::Udp6 { dport, .. } => Err(self.socket(dport)),
+            Class::Icmp4 {
+                socket: Some(port), ..
+            }
+            | Class::Icmp6 {
+                socket: Some(port), ..
+            } => Err(self.socket(port)),
             Class::Icmp4 { src, dst, .. } => Ok((hash.hash_v4(src, dst, 0, 0), 0)),
             Class::Icmp6 {
                 neighbour: false,

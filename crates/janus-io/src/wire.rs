@@ -353,6 +353,20 @@ pub fn spread(frame: &[u8], link: Link, queues: usize) -> usize {
             dport,
             ..
         } => (fold6(src, dst), sport ^ dport),
+        Class::Udp4 {
+            src,
+            dst,
+            sport,
+            dport,
+            ..
+        } => (fold4(src, dst), sport ^ dport),
+        Class::Udp6 {
+            src,
+            dst,
+            sport,
+            dport,
+            ..
+        } => (fold6(src, dst), sport ^ dport),
         // An ICMP error goes where the flow it speaks of goes.
         Class::Icmp4 {
             quoted: Some(flow), ..

@@ -100,6 +100,7 @@ impl From<Error> for Errno {
                 Errno::ENOBUFS
             }
             Error::InvalidOption => Errno::EINVAL,
+            Error::MessageTooLong => Errno::EMSGSIZE,
             // Handles never outlive their descriptor here.
             Error::Stale => Errno::EBADF,
         }

@@ -3,12 +3,13 @@
 
 mod error;
 mod keys;
+mod live;
 mod policy;
 mod source;
 #[cfg(test)]
 mod tests;
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,6 +22,7 @@ use crate::portal::Reach;
 
 pub use error::ConfigError;
 pub(crate) use keys::{Cidr, DHCP, Via};
+pub(crate) use live::Live;
 use policy::{PolicyPartial, PolicySettings};
 pub(crate) use source::{from_environment, from_file};
 
@@ -98,6 +100,7 @@ pub(crate) struct Partial {
     pub(crate) gateway: Option<Ipv4Addr>,
     pub(crate) gateway_v6: Option<Ipv6Addr>,
     pub(crate) routes: Option<Vec<Via>>,
+    pub(crate) name_servers: Option<Vec<SocketAddr>>,
     pub(crate) trace: Option<PathBuf>,
     pub(crate) trace_filter: Option<Filter>,
     pub(crate) seed: Option<u64>,
@@ -154,6 +157,7 @@ impl Partial {
             gateway,
             gateway_v6,
             routes,
+            name_servers,
             trace,
             trace_filter,
             seed,
@@ -202,6 +206,7 @@ impl Partial {
             gateway: gateway.or(self.gateway),
             gateway_v6: gateway_v6.or(self.gateway_v6),
             routes: routes.or(self.routes),
+            name_servers: name_servers.or(self.name_servers),
             trace: trace.or(self.trace),
             trace_filter: trace_filter.or(self.trace_filter),
             seed: seed.or(self.seed),
@@ -296,6 +301,7 @@ impl Partial {
             gateway: self.gateway,
             gateway_v6: self.gateway_v6,
             routes: self.routes.unwrap_or_default(),
+            name_servers: self.name_servers.unwrap_or_default(),
             trace: self.trace,
             trace_filter: self.trace_filter,
             seed: self.seed,
@@ -347,6 +353,7 @@ pub(crate) struct Settings {
     pub(crate) gateway: Option<Ipv4Addr>,
     pub(crate) gateway_v6: Option<Ipv6Addr>,
     pub(crate) routes: Vec<Via>,
+    pub(crate) name_servers: Vec<SocketAddr>,
     pub(crate) trace: Option<PathBuf>,
     pub(crate) trace_filter: Option<Filter>,
     pub(crate) seed: Option<u64>,

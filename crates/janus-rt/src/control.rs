@@ -8,8 +8,10 @@
 //! living connection.
 
 pub(crate) mod conductor;
+pub(crate) mod datagrams;
 pub(crate) mod desk;
 mod front;
+pub(crate) mod signals;
 #[cfg(test)]
 mod tests;
 pub(crate) mod watch;
@@ -226,6 +228,13 @@ impl Control {
             self.release(core, port);
         }
         self.main_ended(core);
+    }
+
+    /// Nobody new comes in from outside; what is inside stays.
+    pub(crate) fn close_doors(&self) {
+        let mut state = self.lock();
+        let ports: Vec<u16> = state.ports.keys().copied().collect();
+        ports.into_iter().for_each(|port| state.front.close(port));
     }
 
     /// `core`'s main returned Pending: in a bind, or waiting for something else.

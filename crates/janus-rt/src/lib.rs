@@ -16,6 +16,7 @@ pub mod policy;
 mod portal;
 mod runtime;
 mod shard;
+pub mod signal;
 mod task;
 pub mod time;
 mod warning;
@@ -68,8 +69,8 @@ pub use config::{CORES_MAX, ConfigError, Placement};
 pub use dhcp::Lease;
 pub use janus_io::Batching;
 pub use runtime::{
-    BackendChoice, BoxError, Builder, CoreReport, Handle, MainResult, Result, Runtime, core_id,
-    cores, handle, once, report,
+    BackendChoice, BoxError, Builder, CoreReport, Handle, MainResult, Result, Runtime,
+    ShuttingDown, core_id, cores, handle, once, report, shutting_down,
 };
 pub use shard::{BATCH_CLASSES, ForwardCounters, LoopReport};
 pub use task::blocking::BlockingReport;

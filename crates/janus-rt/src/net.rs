@@ -11,24 +11,28 @@ mod listener;
 mod options;
 mod readiness;
 mod recv_buf;
+mod resolver;
 mod socket;
 mod stream;
 pub mod tcp;
 #[cfg(feature = "tokio-io")]
 mod tokio_io;
+mod udp;
 
 use std::io;
 
 use janus_tcp::Error;
 
-pub use address::ToAddress;
+pub use address::{Target, ToAddress};
 pub use buffered::BufferedStream;
-pub use janus_tcp::{Algorithm, Info, SocketOptions, Uto};
+pub use janus_tcp::{Algorithm, Datagram, Info, SocketOptions, Uto};
 pub use listener::{Accept, TcpListener};
 pub use readiness::{Interest, Ready};
 pub use recv_buf::RecvBuf;
+pub use resolver::lookup_host;
 pub use socket::TcpSocket;
 pub use stream::{Connect, Peek, Read, Recv, TcpStream, Write, WriteAll};
+pub use udp::UdpSocket;
 
 /// The standard error for one of the stack's.
 pub(crate) fn io_error(error: Error) -> io::Error {
@@ -44,7 +48,7 @@ pub(crate) fn io_error(error: Error) -> io::Error {
         Error::BrokenPipe => Kind::BrokenPipe,
         Error::AddrInUse => Kind::AddrInUse,
         Error::AddrNotAvailable | Error::NoSourcePort => Kind::AddrNotAvailable,
-        Error::InvalidAddress | Error::InvalidOption => Kind::InvalidInput,
+        Error::InvalidAddress | Error::InvalidOption | Error::MessageTooLong => Kind::InvalidInput,
         Error::NoBuffers | Error::TooManyConnections | Error::TooManyOptionSets => {
             Kind::OutOfMemory
         }

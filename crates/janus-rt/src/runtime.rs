@@ -6,9 +6,10 @@ mod ending;
 mod launch;
 mod main_task;
 mod report;
+mod shutdown;
 
 use std::future::Future;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +19,7 @@ use janus_io::Batching;
 use crate::balance::{self, Balance};
 use crate::clock::Clock;
 use crate::config::{self, Cidr, ConfigError, DHCP, Partial, Placement, PlacementName};
+use crate::control::Control;
 use crate::control::desk::Desk;
 use crate::dhcp::{Lease, Shown};
 use crate::policy::{Entrance, Filter, IoCounters, Policy, Rules};
@@ -26,11 +28,12 @@ use crate::task::blocking::Blocking;
 use crate::task::{Cores, JoinHandle};
 use crate::warning::{Hook, Warning, Warnings};
 pub use choice::BackendChoice;
-pub(crate) use ending::Ending;
+pub(crate) use ending::{Ending, Stage};
 use launch::Prepared;
 pub use main_task::MainResult;
 pub(crate) use main_task::MainTask;
 pub use report::{CoreReport, report};
+pub use shutdown::{ShuttingDown, shutting_down};
 
 /// What a main, and the runtime, may fail with.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -69,6 +72,7 @@ impl Runtime {
             blocking: self.prepared.blocking(),
             entrance: self.prepared.entrance(),
             lease: self.prepared.lease(),
+            control: self.prepared.control(),
         }
     }
 }
@@ -82,12 +86,29 @@ pub struct Handle {
     blocking: Arc<Blocking>,
     entrance: Arc<Entrance>,
     lease: Shown,
+    control: Arc<Control>,
 }
 
 impl Handle {
     /// Ends the runtime as if every main had returned.
     pub fn stop(&self) {
         self.ending.stop();
+    }
+
+    /// Ends the runtime in order. It takes no new connections from here on: ports are closed, a bind is an error, and
+    /// `accept` gives what waits and then nothing more. [`shutting_down`] tells tasks, so that they need not wait for another
+    /// request. When no connection is left, or after `within`, the rest is as after [`stop`](Handle::stop): tasks are
+    /// dropped, what they wrote is delivered and connections end with FIN for as long as `drain_ms` says; what is still there
+    /// then is reset. Mains may end meanwhile; of several calls the first counts.
+    pub fn shutdown(&self, within: Duration) {
+        if self.ending.close(within) {
+            self.control.close_doors();
+        }
+    }
+
+    /// [`shutdown`](Handle::shutdown) or [`stop`](Handle::stop) was called, or the runtime ends by itself.
+    pub fn is_shutting_down(&self) -> bool {
+        self.ending.stage() != Stage::Serving
     }
 
     /// Begins a task on a core, from any thread; see [`spawn_on`](crate::spawn_on). What is sent before the runtime runs
@@ -151,6 +172,7 @@ pub fn handle() -> Option<Handle> {
         blocking: here.blocking.clone(),
         entrance: here.entrance.clone(),
         lease: here.lease.clone(),
+        control: here.control.clone(),
     })
 }
 
@@ -277,6 +299,16 @@ impl Builder {
             IpAddr::V4(gateway) => self.partial.gateway = Some(gateway),
             IpAddr::V6(gateway) => self.partial.gateway_v6 = Some(gateway),
         }
+        self
+    }
+
+    /// One more name server to ask for names; without any, those of `/etc/resolv.conf` that the device reaches, else the
+    /// system's resolver.
+    pub fn name_server(mut self, server: SocketAddr) -> Builder {
+        self.partial
+            .name_servers
+            .get_or_insert_default()
+            .push(server);
         self
     }
 

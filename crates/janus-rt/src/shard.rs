@@ -4,6 +4,7 @@
 
 #[cfg(feature = "tokio")]
 mod elsewhere;
+mod end;
 mod fall;
 mod fixed;
 pub(crate) mod here;
@@ -28,7 +29,9 @@ use janus_tcp::{Instant, Token};
 
 use crate::clock::Clock;
 use crate::inbox::{Job, Mailbox, Message};
+use crate::runtime::Stage;
 use crate::task::{self, Executor, prefetch_local};
+use end::Phase;
 pub(crate) use fall::Renew;
 use here::Here;
 pub use neighbours::ForwardCounters;
@@ -66,8 +69,6 @@ pub(crate) struct Shard {
     pub(crate) mailbox: Mailbox,
     pub(crate) parker: Parker,
     pub(crate) clock: Clock,
-    /// How long connections may take to end in order.
-    pub(crate) drain: Duration,
     pub(crate) work: Work,
     pub(crate) renew: Renew,
 }
@@ -87,20 +88,6 @@ pub(crate) struct Work {
     pub(crate) update: UpdateWork,
     /// `None`: no policy wants to know.
     sampling: Option<Sampling>,
-}
-
-/// Where the shard stands in its life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Serving,
-    /// Tasks are gone; connections end.
-    Draining {
-        until: Instant,
-    },
-    /// Nothing more of its own; packets still go through it to its neighbours.
-    Drained {
-        until: Instant,
-    },
 }
 
 impl Work {
@@ -172,7 +159,7 @@ impl Shard {
     /// One turn, and what it says about the next. Whoever drives the loop otherwise than [`run`](Shard::run) calls this.
     pub(crate) fn step(&mut self) -> Step {
         let worked = self.turn();
-        if self.here.ending.stopping() && self.ended() {
+        if self.here.ending.stage() != Stage::Serving && self.ended() {
             return Step::Ended;
         }
         if self.work.idle.should_sleep(worked) {
@@ -264,8 +251,13 @@ impl Shard {
             &mut neighbours,
             &mut pool,
         );
-        here.stack.borrow_mut().input(now, arrived, &mut walk);
+        let mut stack = here.stack.borrow_mut();
+        stack.input(now, arrived, &mut walk);
         neighbours.ring();
+        if let Some(astray) = stack.udp_astray() {
+            drop(stack);
+            here.carry_datagrams(astray);
+        }
         true
     }
 
@@ -440,42 +432,11 @@ impl Shard {
 
     /// When something is due that nobody rings for.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let end = match self.work.phase {
-            Phase::Serving => None,
-            Phase::Draining { until } | Phase::Drained { until } => Some(until),
-        };
+        let end = self.work.phase.deadline();
         let stack = self.here.stack.borrow().next_deadline();
         let stubs = self.here.fixed.borrow().deadline();
         let all = [stack, self.next_timer(), end, stubs];
         all.into_iter().flatten().min()
-    }
-
-    /// The runtime is stopping: one step towards this shard's end. Answers whether it is reached.
-    fn ended(&mut self) -> bool {
-        let now = self.clock.now();
-        match self.work.phase {
-            Phase::Serving => {
-                // Dropping the tasks closes what they hold; the stack then says goodbye to the peers.
-                let executor = self.here.executor.take();
-                drop(executor);
-                self.work.phase = Phase::Draining {
-                    until: now + self.drain,
-                };
-                false
-            }
-            Phase::Draining { until } => {
-                let stack = self.here.stack.borrow();
-                let quiet = stack.hot_in_use() == 0
-                    && !stack.wants_transmit()
-                    && self.work.leaving.is_empty();
-                if quiet || now >= until {
-                    self.here.ending.drained();
-                    self.work.phase = Phase::Drained { until };
-                }
-                false
-            }
-            Phase::Drained { until } => now >= until || self.here.ending.all_drained(),
-        }
     }
 }
 
@@ -487,16 +448,11 @@ fn news(
     mailbox: &Mailbox,
     phase: Phase,
 ) -> bool {
-    let of_the_end = match phase {
-        Phase::Serving => here.ending.stopping(),
-        Phase::Draining { .. } => false,
-        Phase::Drained { .. } => here.ending.all_drained(),
-    };
     let mut steering = here.steering.borrow_mut();
     let waits = !mailbox.is_empty()
         || !forwarded.is_empty()
         || port.has_waiting()
-        || of_the_end
+        || phase.has_news(&here.ending)
         || steering.is_behind()
         || port.is_behind();
     if !waits {

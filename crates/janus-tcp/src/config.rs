@@ -133,6 +133,11 @@ pub struct Config {
     /// Least time between two answers to segments of one flow that fit nothing: challenge ACKs, acknowledgements of empty
     /// segments outside the window, SYN-ACKs for repeated SYNs. Zero: no such limit.
     pub invalid_ack_interval: Duration,
+    /// A UDP datagram that came in pieces and has no socket here may have one in another stack: [`Stack::udp_astray`] gives it
+    /// to be carried there.
+    ///
+    /// [`Stack::udp_astray`]: crate::Stack::udp_astray
+    pub datagrams_elsewhere: bool,
 }
 
 impl Default for Config {
@@ -184,6 +189,7 @@ impl Default for Config {
             slow_start_limit: None,
             challenge_acks_per_second: 1_000,
             invalid_ack_interval: Duration::from_millis(500),
+            datagrams_elsewhere: false,
         }
     }
 }

@@ -26,6 +26,11 @@ impl Stack {
                 Err(_) => &[],
             },
         };
+        if let Some(found) = self.udp_find(packet) {
+            let packet_at = frame.data().len() - packet.len();
+            self.udp_frame(found, frame, packet_at);
+            return;
+        }
         match self.control_packet(packet, now) {
             Some(flow) => self.later.astray.push((flow, frame)),
             None => self.pool.free(frame.buf),

@@ -173,4 +173,12 @@ counters! {
     dropped_pressure,
     /// Dropped: out-of-order data beyond a bound.
     dropped_reordered,
+    /// Connections reset because the stack came to its end before they did.
+    reset_at_end,
+    /// UDP datagrams that a socket took.
+    datagrams_in,
+    /// UDP datagrams sent.
+    datagrams_out,
+    /// Dropped: UDP datagrams for which the socket's queue, or the memory for all of them, had no room.
+    dropped_datagrams_full,
 }

@@ -31,6 +31,8 @@ pub enum Error {
     AddrNotAvailable,
     /// The destination is not one a connection can be opened to.
     InvalidAddress,
+    /// A datagram longer than a packet can be.
+    MessageTooLong,
     /// No packet buffer is free.
     NoBuffers,
     /// A table of the stack is at its configured bound.
@@ -61,6 +63,7 @@ impl fmt::Display for Error {
             }
             Error::AddrNotAvailable => "the address is not configured on this interface",
             Error::InvalidAddress => "not an address a connection can be opened to",
+            Error::MessageTooLong => "the datagram is longer than a packet can be",
             Error::NoBuffers => "no packet buffer is free: raise the number of buffers",
             Error::TooManyConnections => "the connection table is full: raise max_connections",
             Error::InvalidOption => "a socket option is out of its range",

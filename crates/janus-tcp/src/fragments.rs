@@ -105,6 +105,7 @@ impl Stack {
                 // Nobody needs to send it in pieces, and who does means to get past a filter (RFC 6980).
                 self.counters.dropped_malformed += 1;
             }
+            Some(whole) if whole.proto == proto::UDP && self.udp_whole(packet) => {}
             Some(_) => {
                 // An error too long for one packet says nothing that a shorter one would not.
                 let _unknown = self.control_packet(packet, now);

@@ -60,6 +60,9 @@ impl Stack {
             self.answer = reply;
             return None;
         }
+        if self.udp_blamed_v4(&message, now) {
+            return None;
+        }
         let error = IcmpError::from_v4(&message)?;
         let known = self.icmp_error_arrives(&error, now);
         (!known).then_some(error.key)

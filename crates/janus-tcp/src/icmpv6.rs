@@ -54,6 +54,7 @@ impl Stack {
             }
             // Who speaks of a segment of ours speaks to us.
             _ if ip.dst.is_multicast() => {}
+            _ if self.udp_blamed_v6(&message, now) => {}
             _ => {
                 let error = IcmpError::from_v6(&message)?;
                 let known = self.icmp_error_arrives(&error, now);

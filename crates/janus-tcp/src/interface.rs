@@ -229,6 +229,13 @@ impl Interface {
         }
     }
 
+    /// Whether there is a way to `peer`: it is a neighbour, or somebody hands packets on to it. Whether anybody is there is not known.
+    pub fn reaches(&self, peer: IpAddr) -> bool {
+        let hop = self.next_hop(peer);
+        self.source_for(peer).is_some()
+            && (is_link_local(hop) || self.addresses.iter().any(|own| own.contains(hop)))
+    }
+
     /// The payload of the largest segment that fits (RFC 9293 section 3.7.1).
     pub(crate) fn mss(&self, v6: bool) -> u16 {
         self.mtu.saturating_sub(if v6 { 60 } else { 40 })

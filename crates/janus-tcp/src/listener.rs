@@ -143,6 +143,11 @@ impl Listeners {
         Some(gone)
     }
 
+    /// No SYN finds a listener any more. They stay, with what waits in their queues.
+    pub(crate) fn hide(&mut self) {
+        self.by_port.fill(0);
+    }
+
     #[inline]
     pub(crate) fn get(&mut self, id: ListenerId) -> Option<&mut Listener> {
         self.slots.get_mut(id.0 as usize)?.as_mut()

@@ -77,6 +77,7 @@ impl Stack {
         }
         // SYNs and probes took the way of the replies.
         self.hand_out_replies(out, end);
+        self.udp_may_send();
         self.counters.frames_out += (out.len() - before) as u64;
     }
 

@@ -19,6 +19,7 @@ use crate::hot::{Hot, TimerKind, hot_flag};
 use crate::icmp_out::Budget;
 use crate::input::{Later, Scratch};
 use crate::interface::Interface;
+use crate::isn;
 use crate::keepalive::Sweep;
 use crate::listener::{ListenerId, Listeners};
 use crate::moves::Moves;
@@ -39,6 +40,7 @@ use crate::table::FlowTable;
 use crate::time::Instant;
 use crate::time_wait::{TimeWait, TimeWaits};
 use crate::tuning::Tuning;
+use crate::udp::Sockets;
 use crate::urgent::Urgents;
 use crate::wheel::Wheel;
 
@@ -134,6 +136,9 @@ pub struct Stack {
     pub(crate) sweep: Sweep,
     /// Connections whose owners have let go of them.
     pub(crate) orphans: usize,
+    pub(crate) udp: Sockets,
+    /// Numbers drawn so far.
+    drawn: u64,
     pub(crate) ip_id: u16,
 }
 
@@ -190,6 +195,8 @@ impl Stack {
             profiles: Profiles::new(),
             sweep: Sweep::default(),
             orphans: 0,
+            udp: Sockets::default(),
+            drawn: 0,
             ip_id: 0,
             config,
             interface,
@@ -270,6 +277,14 @@ impl Stack {
     /// The interface the stack was made with.
     pub fn interface(&self) -> &Interface {
         &self.interface
+    }
+
+    /// A number that nobody else can foresee; another each time, and for each `of`, where several stacks have the same secrets.
+    pub fn draw(&mut self, of: u64) -> u64 {
+        /// What else the key is used for has small numbers.
+        const DRAWS: u64 = 1 << 63;
+        self.drawn += 1;
+        isn::keyed(&self.secrets, DRAWS | of << 48 | self.drawn)
     }
 
     /// The packet buffers the stack works with.

@@ -57,6 +57,21 @@ pub enum Class {
         dst: Ipv4Addr,
         /// The connection that an error message quotes.
         quoted: Option<FlowKeyV4>,
+        /// The port of ours of the UDP datagram that it quotes instead.
+        socket: Option<u16>,
+    },
+    /// A whole UDP datagram over IPv4.
+    Udp4 {
+        /// Offset of the IP header in the frame.
+        l3_offset: usize,
+        /// Sender.
+        src: Ipv4Addr,
+        /// Receiver, us.
+        dst: Ipv4Addr,
+        /// Port of the sender.
+        sport: u16,
+        /// Port of the receiver.
+        dport: u16,
     },
     /// A whole TCP segment over IPv6.
     Tcp6 {
@@ -85,6 +100,21 @@ pub enum Class {
         neighbour: bool,
         /// The connection that an error message quotes.
         quoted: Option<FlowKeyV6>,
+        /// The port of ours of the UDP datagram that it quotes instead.
+        socket: Option<u16>,
+    },
+    /// A whole UDP datagram over IPv6.
+    Udp6 {
+        /// Offset of the IP header in the frame.
+        l3_offset: usize,
+        /// Sender.
+        src: Ipv6Addr,
+        /// Receiver, us.
+        dst: Ipv6Addr,
+        /// Port of the sender.
+        sport: u16,
+        /// Port of the receiver.
+        dport: u16,
     },
     /// A fragment of an IPv4 datagram: put together before it can be steered by ports.
     Fragment4 {
@@ -191,12 +221,23 @@ fn ip4(packet: &[u8], l3_offset: usize) -> crate::Result<Class> {
         }
         proto::ICMP => {
             let message = icmpv4::parse(ip.payload())?;
-            let quoted = message.quote().and_then(icmpv4::Quote::flow);
+            let quote = message.quote();
             Ok(Class::Icmp4 {
                 l3_offset,
                 src: ip.src,
                 dst: ip.dst,
-                quoted,
+                quoted: quote.and_then(icmpv4::Quote::flow),
+                socket: quote.and_then(icmpv4::Quote::socket),
+            })
+        }
+        proto::UDP => {
+            let (sport, dport) = udp_ports(ip.payload())?;
+            Ok(Class::Udp4 {
+                l3_offset,
+                src: ip.src,
+                dst: ip.dst,
+                sport,
+                dport,
             })
         }
         _ => Ok(Class::Other),
@@ -228,13 +269,24 @@ fn ip6(packet: &[u8], l3_offset: usize) -> crate::Result<Class> {
         }
         proto::ICMPV6 => {
             let message = icmpv6::parse(ip.payload())?;
-            let quoted = message.quote().and_then(icmpv6::Quote::flow);
+            let quote = message.quote();
             Ok(Class::Icmp6 {
                 l3_offset,
                 src: ip.src,
                 dst: ip.dst,
                 neighbour: message.is_neighbour(),
-                quoted,
+                quoted: quote.and_then(icmpv6::Quote::flow),
+                socket: quote.and_then(icmpv6::Quote::socket),
+            })
+        }
+        proto::UDP => {
+            let (sport, dport) = udp_ports(ip.payload())?;
+            Ok(Class::Udp6 {
+                l3_offset,
+                src: ip.src,
+                dst: ip.dst,
+                sport,
+                dport,
             })
         }
         _ => Ok(Class::Other),
@@ -246,6 +298,14 @@ fn ip6(packet: &[u8], l3_offset: usize) -> crate::Result<Class> {
 fn ports(segment: &[u8]) -> crate::Result<(u16, u16, Flags)> {
     let t = segment.first_chunk::<20>().ok_or(Malformed::Truncated)?;
     Ok((be16(t, 0), be16(t, 2), Flags(t[13])))
+}
+
+/// Ports of a datagram.
+fn udp_ports(datagram: &[u8]) -> crate::Result<(u16, u16)> {
+    let h = datagram
+        .first_chunk::<{ crate::udp::LEN }>()
+        .ok_or(Malformed::Truncated)?;
+    Ok((be16(h, 0), be16(h, 2)))
 }
 
 #[cfg(test)]

@@ -90,6 +90,12 @@ impl Quote {
             local_port: self.src_port,
         })
     }
+
+    /// The port of the UDP socket that sent the quoted datagram.
+    #[inline]
+    pub fn socket(&self) -> Option<u16> {
+        (self.proto == crate::proto::UDP).then_some(self.src_port)
+    }
 }
 
 /// A message.

@@ -443,6 +443,7 @@ fn neighbours_are_heard_though_denied() {
         dst,
         neighbour,
         quoted: None,
+        socket: None,
     };
     assert_eq!(watched.refuses(&icmp(true)), None);
     assert_eq!(watched.refuses(&icmp(false)), Some(Cause::Denied));

@@ -4,6 +4,7 @@ mod v6;
 
 use super::*;
 use crate::testing::{CLIENT, SERVER, arp, frame, pool, request, segment, steerer};
+use core::net::Ipv4Addr;
 use janus_csb::{ShardId, Tag};
 use janus_wire::arp::Op;
 use janus_wire::{MICROSOFT_KEY, icmpv4, ipv4, proto};
@@ -148,4 +149,54 @@ fn a_burst_is_decided_like_its_frames_one_by_one() {
         assert_eq!((alone.key, alone.tag), (in_burst.key, in_burst.tag));
         pool.free(alone.buf);
     }
+}
+
+/// A datagram of ours or for us, with these ports.
+fn datagram(src: Ipv4Addr, dst: Ipv4Addr, sport: u16, dport: u16) -> Vec<u8> {
+    let mut bytes = vec![0; ipv4::LEN + 8];
+    let repr = ipv4::Repr {
+        src,
+        dst,
+        proto: proto::UDP,
+        payload_len: 8,
+        ttl: 64,
+        tos: 0,
+        id: 0,
+        dont_fragment: false,
+    };
+    ipv4::emit(&mut bytes, &repr);
+    let udp = &mut bytes[ipv4::LEN..];
+    udp[..2].copy_from_slice(&sport.to_be_bytes());
+    udp[2..4].copy_from_slice(&dport.to_be_bytes());
+    udp[5] = 8;
+    bytes
+}
+
+#[test]
+fn a_datagram_goes_to_whoever_has_its_port() {
+    let mut pool = pool(16);
+    let (_balancer, steerer) = steerer(3, Link::Ip);
+    let mut route = |steerer: &Steerer, bytes: &[u8]| {
+        let mut frame = frame(&mut pool, bytes);
+        let route = steerer.route(&mut frame);
+        pool.free(frame.buf);
+        route
+    };
+    let question = datagram(CLIENT, SERVER, 4_000, 53);
+    // Nobody speaks UDP where there is no table.
+    assert_eq!(route(&steerer, &question), Route::Drop(Cause::Unknown));
+    let sockets = Arc::new(SocketPorts::default());
+    let steerer = steerer.with_sockets(sockets.clone());
+    // Nobody has the port: somebody must say so, and always the same.
+    assert_eq!(route(&steerer, &question), Route::Socket(ShardId(0)));
+    sockets.give(53, ShardId(2));
+    assert_eq!(route(&steerer, &question), Route::Socket(ShardId(2)));
+    // What a router says of a datagram that was sent from that port.
+    let sent = datagram(SERVER, CLIENT, 53, 4_000);
+    let mut message = [0; 64];
+    let len = icmpv4::emit_unreachable(&mut message, icmpv4::unreachable::PORT, 0, &sent);
+    let complaint = icmp(&message[..len]);
+    assert_eq!(route(&steerer, &complaint), Route::Socket(ShardId(2)));
+    sockets.take(53);
+    assert_eq!(route(&steerer, &question), Route::Socket(ShardId(0)));
 }

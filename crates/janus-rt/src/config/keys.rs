@@ -1,7 +1,7 @@
 //! The one table of keys. A key `tap_name` is `tap_name = …` or `[tap] name = …` in `janus.toml` and
 //! `JANUS_TAP_NAME` in the environment.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
@@ -97,6 +97,10 @@ pub(super) const KEYS: &[Key] = &[
     Key {
         name: "route",
         set: |p, v| store(&mut p.routes, routes(v)),
+    },
+    Key {
+        name: "dns",
+        set: |p, v| store(&mut p.name_servers, v.split(',').map(name_server).collect()),
     },
     Key {
         name: "trace",
@@ -454,6 +458,18 @@ fn gateway(text: &str) -> Result<Ipv4Addr, String> {
     text.trim()
         .parse()
         .map_err(|_| format!("`{text}` is not an IPv4 address; IPv6 has `gateway_v6`"))
+}
+
+/// An address, or one with a port.
+fn name_server(text: &str) -> Result<SocketAddr, String> {
+    const PORT: u16 = 53;
+    let text = text.trim();
+    let alone = text.parse().map(|ip: IpAddr| SocketAddr::new(ip, PORT));
+    alone.or_else(|_| text.parse()).map_err(|_| {
+        format!(
+            "`{text}` is not the address of a name server, like 192.0.2.53 or [2001:db8::53]:5353"
+        )
+    })
 }
 
 fn gateway_v6(text: &str) -> Result<Ipv6Addr, String> {

@@ -12,6 +12,7 @@ use janus_io::park::{Parker, Unparker};
 
 use super::Control;
 use super::desk::{Desk, PortSets, Roles, Wanted};
+use super::signals::Signals;
 use super::watch::Watch;
 use super::watchdog::Watchdog;
 use crate::runtime::Ending;
@@ -36,6 +37,7 @@ pub(crate) struct Conductor {
     pub(crate) watch: Option<Watch>,
     pub(crate) watchdog: Option<Watchdog>,
     pub(crate) rung_for: Phase,
+    pub(crate) signals: Arc<Signals>,
 }
 
 impl Conductor {
@@ -44,6 +46,7 @@ impl Conductor {
         let mut patience = PATIENCE_MIN;
         while !self.desk.stopping() {
             self.desk.read_news();
+            self.signals.deliver();
             if self.step() {
                 patience = PATIENCE_MIN;
                 continue;

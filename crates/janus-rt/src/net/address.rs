@@ -1,61 +1,79 @@
-//! What may be written where an address is wanted. No name is resolved here: that would block the core.
+//! What may be written where an address is wanted: the address itself, text that says one, or a name. Names are looked up
+//! elsewhere (`resolver`); nothing here asks anybody.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-/// A socket address, or text or a pair that says one: `"0.0.0.0:80"`, `"[::]:80"` (which takes
-/// both families), `"localhost:8080"`, `("192.0.2.1", 80)`.
+/// What was meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// An address.
+    Address(SocketAddr),
+    /// Several, to be tried in order.
+    Addresses(Vec<SocketAddr>),
+    /// A name to be looked up.
+    Name {
+        /// Of the host.
+        host: String,
+        /// On it.
+        port: u16,
+    },
+}
+
+/// A socket address, or text or a pair that says one or a name: `"0.0.0.0:80"`, `"[::]:80"` (which takes both families),
+/// `"localhost:8080"`, `("192.0.2.1", 80)`, `"example.com:443"`; or several addresses.
 pub trait ToAddress {
-    /// The address meant.
-    fn to_address(&self) -> io::Result<SocketAddr>;
+    /// What is meant.
+    fn to_target(&self) -> io::Result<Target>;
 }
 
-impl ToAddress for SocketAddrV4 {
-    fn to_address(&self) -> io::Result<SocketAddr> {
-        Ok(SocketAddr::V4(*self))
+macro_rules! addresses {
+    ($($address:ty),+) => { $(
+        impl ToAddress for $address {
+            fn to_target(&self) -> io::Result<Target> {
+                Ok(Target::Address(SocketAddr::from(*self)))
+            }
+        }
+    )+ };
+}
+
+addresses!(
+    SocketAddr,
+    SocketAddrV4,
+    SocketAddrV6,
+    (IpAddr, u16),
+    (Ipv4Addr, u16),
+    (Ipv6Addr, u16)
+);
+
+impl ToAddress for [SocketAddr] {
+    fn to_target(&self) -> io::Result<Target> {
+        Ok(Target::Addresses(self.to_vec()))
     }
 }
 
-impl ToAddress for SocketAddrV6 {
-    fn to_address(&self) -> io::Result<SocketAddr> {
-        Ok(SocketAddr::V6(*self))
-    }
-}
-
-impl ToAddress for SocketAddr {
-    fn to_address(&self) -> io::Result<SocketAddr> {
-        Ok(*self)
-    }
-}
-
-impl ToAddress for (Ipv4Addr, u16) {
-    fn to_address(&self) -> io::Result<SocketAddr> {
-        Ok(SocketAddr::from(*self))
-    }
-}
-
-impl ToAddress for (Ipv6Addr, u16) {
-    fn to_address(&self) -> io::Result<SocketAddr> {
-        Ok(SocketAddr::from(*self))
-    }
-}
-
-impl ToAddress for (IpAddr, u16) {
-    fn to_address(&self) -> io::Result<SocketAddr> {
-        Ok(SocketAddr::from(*self))
+impl ToAddress for Vec<SocketAddr> {
+    fn to_target(&self) -> io::Result<Target> {
+        self.as_slice().to_target()
     }
 }
 
 impl ToAddress for (&str, u16) {
-    fn to_address(&self) -> io::Result<SocketAddr> {
+    fn to_target(&self) -> io::Result<Target> {
         host(self.0, self.1)
     }
 }
 
+impl ToAddress for (String, u16) {
+    fn to_target(&self) -> io::Result<Target> {
+        host(&self.0, self.1)
+    }
+}
+
 impl ToAddress for str {
-    fn to_address(&self) -> io::Result<SocketAddr> {
+    fn to_target(&self) -> io::Result<Target> {
         if let Ok(address) = self.parse::<SocketAddr>() {
-            return Ok(address);
+            return Ok(Target::Address(address));
         }
         let (name, port) = self.rsplit_once(':').ok_or_else(|| unclear(self))?;
         host(name, port.parse().map_err(|_| unclear(self))?)
@@ -63,30 +81,43 @@ impl ToAddress for str {
 }
 
 impl ToAddress for String {
-    fn to_address(&self) -> io::Result<SocketAddr> {
-        self.as_str().to_address()
+    fn to_target(&self) -> io::Result<Target> {
+        self.as_str().to_target()
     }
 }
 
 impl<T: ToAddress + ?Sized> ToAddress for &T {
-    fn to_address(&self) -> io::Result<SocketAddr> {
-        (**self).to_address()
+    fn to_target(&self) -> io::Result<Target> {
+        (**self).to_target()
     }
 }
 
-fn host(name: &str, port: u16) -> io::Result<SocketAddr> {
-    let address = match name {
+fn host(name: &str, port: u16) -> io::Result<Target> {
+    if name == "localhost" {
         // RFC 6761 section 6.3: this name may be answered without asking anyone.
-        "localhost" => IpAddr::V4(Ipv4Addr::LOCALHOST),
-        _ => name.parse().map_err(|_| unclear(name))?,
-    };
-    Ok(SocketAddr::from((address, port)))
+        let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        return Ok(Target::Address(SocketAddr::from((address, port))));
+    }
+    if let Ok(address) = name.parse::<IpAddr>() {
+        return Ok(Target::Address(SocketAddr::from((address, port))));
+    }
+    let in_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    // A last part of digits only is an address that has a mistake in it, and no name (RFC 3696 section 2).
+    let last = name.trim_end_matches('.').rsplit('.').next();
+    let numeric = last.is_some_and(|last| last.bytes().all(|byte| byte.is_ascii_digit()));
+    if name.is_empty() || !name.bytes().all(in_name) || numeric {
+        return Err(unclear(name));
+    }
+    Ok(Target::Name {
+        host: name.to_owned(),
+        port,
+    })
 }
 
 fn unclear(text: &str) -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidInput,
-        format!("`{text}` is not an address like 192.0.2.1:80; names are not resolved here"),
+        format!("`{text}` is neither an address like 192.0.2.1:80 nor a name like example.com:80"),
     )
 }
 
@@ -106,7 +137,7 @@ mod tests {
             &String::from("127.0.0.1:80"),
         ];
         for form in forms {
-            assert_eq!(form.to_address().unwrap(), expected);
+            assert_eq!(form.to_target().unwrap(), Target::Address(expected));
         }
     }
 
@@ -120,19 +151,41 @@ mod tests {
             &SocketAddrV6::new(Ipv6Addr::LOCALHOST, 80, 0, 0),
         ];
         for form in forms {
-            assert_eq!(form.to_address().unwrap(), expected);
+            assert_eq!(form.to_target().unwrap(), Target::Address(expected));
         }
     }
 
     #[test]
+    fn names_and_lists_are_what_they_are() {
+        let name = |host: &str, port| Target::Name {
+            host: host.to_owned(),
+            port,
+        };
+        let target = "example.com:80".to_target().unwrap();
+        assert_eq!(target, name("example.com", 80));
+        let target = ("a-b_c.example.", 1).to_target().unwrap();
+        assert_eq!(target, name("a-b_c.example.", 1));
+        let both = [
+            SocketAddr::from((Ipv4Addr::LOCALHOST, 80)),
+            SocketAddr::from((Ipv6Addr::LOCALHOST, 80)),
+        ];
+        let target = both.as_slice().to_target().unwrap();
+        assert_eq!(target, Target::Addresses(both.to_vec()));
+    }
+
+    #[test]
     fn the_rest_is_refused_with_a_reason() {
-        for (text, part) in [
-            ("example.com:80", "not resolved"),
-            ("80", "not an address"),
-            ("::1:80:x", "not an address"),
+        for text in [
+            "80",
+            "::1:80:x",
+            "example.com",
+            ":80",
+            "a b:80",
+            "192.0.2.256:80",
+            "x:99999",
         ] {
-            let error = text.to_address().unwrap_err().to_string();
-            assert!(error.contains(part), "{error}");
+            let error = text.to_target().unwrap_err().to_string();
+            assert!(error.contains("neither an address"), "{text}: {error}");
         }
     }
 }

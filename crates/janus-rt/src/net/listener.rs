@@ -10,7 +10,8 @@ use janus_tcp::{Error, ListenerId, SocketOptions, Stack, Token};
 
 use super::address::ToAddress;
 use super::stream::TcpStream;
-use super::{foreign_core, io_error};
+use super::{foreign_core, io_error, resolver};
+use crate::runtime::Stage;
 use crate::shard::Side;
 use crate::shard::here::{self, Here, Owner};
 use crate::task::coop;
@@ -33,7 +34,14 @@ impl TcpListener {
     /// Port 0 takes a free port, and the mains of all cores that bind port 0 before it serves share that one; a bind
     /// after that takes another. [`local_addr`](TcpListener::local_addr) says which.
     pub async fn bind(address: impl ToAddress) -> io::Result<TcpListener> {
-        TcpListener::bind_as(address.to_address()?, Opening::default()).await
+        let mut last = None;
+        for address in resolver::addresses(address.to_target()?).await? {
+            match TcpListener::bind_as(address, Opening::default()).await {
+                Ok(listener) => return Ok(listener),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or_else(resolver::no_address))
     }
 
     pub(super) async fn bind_as(address: SocketAddr, how: Opening) -> io::Result<TcpListener> {
@@ -113,12 +121,16 @@ pub(super) struct Opening {
 }
 
 fn open(here: &Here, address: SocketAddr, how: &Opening) -> io::Result<TcpListener> {
+    if here.ending.stage() != Stage::Serving {
+        let text = "the runtime is shutting down: it takes no new connections";
+        return Err(io::Error::new(io::ErrorKind::ConnectionAborted, text));
+    }
     let port = here.control.bind(here.core, address)?;
     let local = SocketAddr::new(address.ip(), port);
     // Listening before the port serves is safe: until then a SYN only reaches the shard that every later set of
     // listeners with this one in it would choose too.
     let listening = here.on_stack(|stack, now| {
-        let id = stack.listen(local, how.backlog.unwrap_or(here.backlog))?;
+        let id = stack.listen(local, how.backlog.unwrap_or(here.live.backlog()))?;
         if let Some(options) = &how.options
             && let Err(error) = stack.set_listener_options(id, options)
         {

@@ -13,9 +13,9 @@ use std::task::{Context, Poll};
 
 use janus_tcp::{ConnId, Error, Instant, SocketOptions, Stack, Token};
 
-use super::address::ToAddress;
+use super::address::{Target, ToAddress};
 use super::recv_buf::RecvBuf;
-use super::{foreign_core, io_error};
+use super::{foreign_core, io_error, resolver};
 use crate::shard::Side;
 use crate::shard::here::{self, Here, Owner};
 use crate::task::coop;
@@ -35,14 +35,20 @@ impl TcpStream {
         TcpStream { conn, owner }
     }
 
-    /// Opens a connection to `address` from this core.
+    /// Opens a connection to `address` from this core. A name is looked up first, and its addresses are tried one after the
+    /// other; see [`lookup_host`](super::lookup_host).
     pub fn connect(address: impl ToAddress) -> Connect {
-        let opening = address.to_address().and_then(|remote| {
-            TcpStream::begin(any_of(remote).ip(), remote, &SocketOptions::default())
-        });
-        Connect {
-            opening: Some(opening),
-        }
+        let opening = match address.to_target() {
+            Ok(Target::Address(remote)) => {
+                TcpStream::begin(any_of(remote).ip(), remote, &SocketOptions::default())
+            }
+            Ok(target) => {
+                let named = Box::new(Box::pin(connect_in_turn(target)) as Named);
+                return Connect(Opening::Named(named));
+            }
+            Err(error) => Err(error),
+        };
+        Connect(Opening::Begun(Some(opening)))
     }
 
     /// Opens a connection from `local`, whose address and port may be left open, with these options.
@@ -59,10 +65,7 @@ impl TcpStream {
             let conn = asking.await.ok_or_else(foreign_core)?;
             TcpStream::new(owner, conn.map_err(io_error)?)
         };
-        let connect = Connect {
-            opening: Some(Ok(opening)),
-        };
-        connect.await
+        Connect(Opening::Begun(Some(Ok(opening)))).await
     }
 
     fn begin(local: IpAddr, remote: SocketAddr, options: &SocketOptions) -> io::Result<TcpStream> {
@@ -324,15 +327,38 @@ impl fmt::Debug for TcpStream {
 
 /// See [`TcpStream::connect`].
 #[must_use = "futures do nothing unless awaited"]
-pub struct Connect {
-    opening: Option<io::Result<TcpStream>>,
+pub struct Connect(Opening);
+
+type Named = Pin<Box<dyn Future<Output = io::Result<TcpStream>> + Send>>;
+
+enum Opening {
+    /// Taken when it is over.
+    Begun(Option<io::Result<TcpStream>>),
+    /// Rare enough to be in a box of its own, so that the other is small.
+    Named(Box<Named>),
+}
+
+/// Tries one address after the other; the error is the last one's.
+async fn connect_in_turn(target: Target) -> io::Result<TcpStream> {
+    let mut last = None;
+    for remote in resolver::addresses(target).await? {
+        match TcpStream::connect(remote).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.unwrap_or_else(resolver::no_address))
 }
 
 impl Future for Connect {
     type Output = io::Result<TcpStream>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let stream = match self.opening.take() {
+        let opening = match &mut self.0 {
+            Opening::Begun(opening) => opening,
+            Opening::Named(named) => return named.as_mut().as_mut().poll(cx),
+        };
+        let stream = match opening.take() {
             Some(Ok(stream)) => stream,
             Some(Err(error)) => return Poll::Ready(Err(error)),
             None => return Poll::Ready(Err(io_error(Error::NotConnected))),
@@ -347,7 +373,7 @@ impl Future for Connect {
         });
         match connected {
             Poll::Pending => {
-                self.opening = Some(Ok(stream));
+                *opening = Some(Ok(stream));
                 Poll::Pending
             }
             Poll::Ready(result) => Poll::Ready(result.map(|()| stream)),

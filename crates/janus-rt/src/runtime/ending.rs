@@ -3,16 +3,31 @@
 
 use std::collections::HashSet;
 use std::panic::Location;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use janus_io::park::Unparker;
 
 use super::BoxError;
 
+/// Where a runtime stands on the way to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Stage {
+    Serving = 0,
+    /// It takes no new connections, and ends when those it has are done.
+    Closing = 1,
+    Stopping = 2,
+}
+
 /// Shared by the cores of one runtime and its handles.
 pub(crate) struct Ending {
-    stopping: AtomicBool,
+    stage: AtomicU8,
+    /// How long connections may go on after the runtime was told to shut down.
+    within_ns: AtomicU64,
+    /// Cores with connections that may go on.
+    unfinished: AtomicUsize,
     mains: AtomicUsize,
     /// Cores that have not fallen.
     standing: AtomicUsize,
@@ -27,7 +42,9 @@ pub(crate) struct Ending {
 impl Ending {
     pub(crate) fn new(bells: Vec<Unparker>) -> Ending {
         Ending {
-            stopping: AtomicBool::new(false),
+            stage: AtomicU8::new(Stage::Serving as u8),
+            within_ns: AtomicU64::new(0),
+            unfinished: AtomicUsize::new(bells.len()),
             mains: AtomicUsize::new(bells.len()),
             standing: AtomicUsize::new(bells.len()),
             undrained: AtomicUsize::new(bells.len()),
@@ -42,14 +59,57 @@ impl Ending {
     }
 
     pub(crate) fn stop(&self) {
-        if !self.stopping.swap(true, Ordering::AcqRel) {
+        if self.stage.swap(Stage::Stopping as u8, Ordering::AcqRel) != Stage::Stopping as u8 {
             self.ring();
         }
     }
 
+    /// No new connections; those there are may go on for so long. False when that was said before.
+    pub(crate) fn close(&self, within: Duration) -> bool {
+        let within_ns = u64::try_from(within.as_nanos()).unwrap_or(u64::MAX);
+        // The first to say so decides; whoever sees the stage sees the time too.
+        let first = self.within_ns.compare_exchange(
+            0,
+            within_ns.max(1),
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
+        let (serving, closing) = (Stage::Serving as u8, Stage::Closing as u8);
+        let begins = first.is_ok()
+            && self
+                .stage
+                .compare_exchange(serving, closing, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok();
+        if begins {
+            self.ring();
+        }
+        begins
+    }
+
+    /// What was said with [`close`](Ending::close).
+    pub(crate) fn within(&self) -> Duration {
+        Duration::from_nanos(self.within_ns.load(Ordering::Acquire))
+    }
+
     #[inline]
+    pub(crate) fn stage(&self) -> Stage {
+        match self.stage.load(Ordering::Acquire) {
+            0 => Stage::Serving,
+            1 => Stage::Closing,
+            _ => Stage::Stopping,
+        }
+    }
+
+    /// The runtime ends.
     pub(crate) fn stopping(&self) -> bool {
-        self.stopping.load(Ordering::Relaxed)
+        self.stage() == Stage::Stopping
+    }
+
+    /// This core's connections are done, or had their time; with the last core the runtime stops.
+    pub(crate) fn finished(&self) {
+        if self.unfinished.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.stop();
+        }
     }
 
     /// One main has ended; the last one, or the first with an error, ends the runtime.
@@ -57,7 +117,8 @@ impl Ending {
         let last = self.mains.fetch_sub(1, Ordering::AcqRel) == 1;
         match result {
             Err(error) => self.fail(error),
-            Ok(()) if last => self.stop(),
+            // While connections finish, mains may end.
+            Ok(()) if last && self.stage() == Stage::Serving => self.stop(),
             Ok(()) => {}
         }
     }

@@ -17,16 +17,18 @@ use janus_csb::policy::level;
 use janus_csb::{Balancer, Phase, Ring, ShardId};
 use janus_io::park::Parker;
 use janus_io::policy::ClockFn;
-use janus_io::steer::Steerer;
+use janus_io::steer::{SocketPorts, Steerer};
 use janus_io::{IoCore, Port, RING_DEPTH, combined, mpsc, split};
 use janus_mem::{Depot, Frame, Growth, Pool, Toucher};
 use janus_wire::Toeplitz;
 
 use super::{BackendChoice, BoxError, Ending, MainResult, Result};
 use crate::clock::Clock;
-use crate::config::{Placement, Settings};
+use crate::config::{Live, Placement, Settings};
 use crate::control::conductor::Conductor;
+use crate::control::datagrams::Datagrams;
 use crate::control::desk::Desk;
+use crate::control::signals::Signals;
 use crate::control::watch::Watch;
 use crate::control::watchdog::Watchdog;
 use crate::control::{Control, Gate};
@@ -55,6 +57,7 @@ pub(crate) struct Prepared {
     cores: Arc<Cores>,
     blocking: Arc<Blocking>,
     conductor: Conductor,
+    live: Arc<Live>,
     settings: Settings,
 }
 
@@ -108,6 +111,7 @@ impl Prepared {
         let rules = settings.policy.rules(leads_outside, own);
         let policy = Policy::new(rules, seed::rates_secret(settings.seed)?);
         let nanoseconds: Arc<ClockFn> = Arc::new(move || clock.now().as_nanos());
+        let sockets: Arc<SocketPorts> = Arc::default();
         // One core need not be named.
         let named = settings.owner_bits && settings.cores > 1;
         let stamps = secrets.naming(0, settings.cores as u16);
@@ -115,6 +119,7 @@ impl Prepared {
             let end = balancer.io_end();
             let desk = desk.clone();
             let steerer = Steerer::new(toeplitz.clone(), names, end, interface.link)
+                .with_sockets(sockets.clone())
                 .telling(Box::new(move || desk.ring()))
                 .behind(policy.stage(settings.queues(), nanoseconds.clone()));
             if named {
@@ -198,6 +203,8 @@ impl Prepared {
             policy,
             trace,
         });
+        let live = Arc::new(Live::new(settings.drain, settings.backlog));
+        let signals = Arc::new(Signals::new(desk.clone()));
         let common = Arc::new(Common {
             tcp: seed::tcp_config(tcp, &settings),
             interface,
@@ -215,8 +222,10 @@ impl Prepared {
             cores: cores.clone(),
             blocking: blocking.clone(),
             doors,
-            backlog: settings.backlog,
-            drain: settings.drain,
+            live: live.clone(),
+            signals: signals.clone(),
+            datagrams: Arc::new(Datagrams::new(sockets)),
+            name_servers: settings.name_servers.as_slice().into(),
             sampled: watch.is_some(),
             #[cfg(feature = "tokio")]
             tokio: settings.tokio,
@@ -261,6 +270,7 @@ impl Prepared {
             watch,
             watchdog,
             rung_for: Phase::Idle,
+            signals,
         };
         Ok(Prepared {
             seeds,
@@ -272,6 +282,7 @@ impl Prepared {
             cores,
             blocking,
             conductor,
+            live,
             settings,
         })
     }
@@ -294,6 +305,10 @@ impl Prepared {
 
     pub(super) fn lease(&self) -> Shown {
         self.lease.clone()
+    }
+
+    pub(super) fn control(&self) -> Arc<Control> {
+        self.conductor.control.clone()
     }
 
     pub(super) fn desk(&self) -> Arc<Desk> {
@@ -320,6 +335,7 @@ impl Prepared {
             cores: _,
             blocking,
             mut conductor,
+            live,
             settings,
             entrance: _,
             keeper,
@@ -371,7 +387,7 @@ impl Prepared {
         for thread in shards {
             join(thread, &ending);
         }
-        let behind = blocking.close(settings.drain);
+        let behind = blocking.close(live.drain());
         if behind > 0 {
             eprintln!("janus: {behind} blocking calls go on although their runtime has ended");
         }

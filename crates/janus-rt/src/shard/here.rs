@@ -3,6 +3,7 @@
 //! a user's value while it holds one.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -18,7 +19,10 @@ use super::fixed::Fixed;
 use super::neighbours::Neighbours;
 use super::statistics::LoopStatistics;
 use super::waiters::{STORED, Side, Waiters};
+use crate::config::Live;
+use crate::control::datagrams::Datagrams;
 use crate::control::desk::Desk;
+use crate::control::signals::Signals;
 use crate::control::{Control, DYNAMIC_FIRST};
 use crate::dhcp::Shown;
 use crate::inbox::{self, Inbox};
@@ -73,7 +77,13 @@ pub(crate) struct Here {
     pub(crate) ending: Arc<Ending>,
     /// What a DHCP server gave, where one was asked.
     pub(crate) lease: Shown,
-    pub(crate) backlog: usize,
+    /// Settings that may change.
+    pub(crate) live: Arc<Live>,
+    pub(crate) signals: Arc<Signals>,
+    /// Whose UDP ports are whose.
+    pub(crate) datagrams: Arc<Datagrams>,
+    /// Name servers that were configured.
+    pub(crate) name_servers: Arc<[SocketAddr]>,
     pub(crate) now: Cell<Instant>,
     /// Gone once the runtime is ending, and every task with it.
     pub(crate) executor: RefCell<Option<Executor>>,
@@ -87,6 +97,9 @@ pub(crate) struct Here {
     pub(crate) next_source: Cell<u16>,
     /// A connection was opened from here.
     pub(crate) has_opened: Cell<bool>,
+    /// Wakers that are no task's and wait for the runtime's shutdown, by a number each.
+    pub(crate) closing: RefCell<BTreeMap<u64, Waker>>,
+    pub(crate) places: Cell<u64>,
     /// The main of this core is being polled.
     pub(crate) in_main: Cell<bool>,
     /// It waited in a bind during this poll.
@@ -220,6 +233,29 @@ impl Here {
             self.opens();
         }
         Ok(())
+    }
+
+    /// A number that nothing else here has.
+    pub(crate) fn next_place(&self) -> u64 {
+        let place = self.places.get();
+        self.places.set(place + 1);
+        place
+    }
+
+    /// Datagrams that came here in pieces, which no port steers, go to the cores that have their ports.
+    #[cold]
+    pub(crate) fn carry_datagrams(&self, first: (u16, Box<[u8]>)) {
+        let mut next = Some(first);
+        while let Some((port, packet)) = next {
+            let take = move |here: &Here| {
+                here.on_stack(|stack, now| stack.udp_take_astray(now, &packet));
+            };
+            match self.datagrams.owner(port) {
+                Some(owner) if owner != self.owner => owner.send_job(take),
+                _ => take(self),
+            }
+            next = self.on_stack(|stack, _| stack.udp_astray());
+        }
     }
 
     /// Where a client outside finds the listener on `local`.

@@ -17,6 +17,9 @@ pub(crate) enum Side {
     Read(u32),
     Write(u32),
     Accept(u32),
+    /// Of a UDP socket, by its place.
+    DatagramIn(u32),
+    DatagramOut(u32),
 }
 
 /// Few bits, all of them our own numbers: nobody outside could choose them to collide, and a stream in a task of another

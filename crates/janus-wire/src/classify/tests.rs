@@ -130,7 +130,8 @@ fn ipv6_over_each_link() {
             src,
             dst,
             neighbour: true,
-            quoted: None
+            quoted: None,
+            socket: None,
         }
     );
     // Address unreachable, about a segment that dst sent to src.
@@ -150,6 +151,26 @@ fn ipv6_over_each_link() {
             local_port: 40_000
         }
     );
+    let datagram = [0x14, 0xe9, 0, 53, 0, 8, 0, 0];
+    assert_eq!(
+        classify(&six(proto::UDP, &datagram), Link::Ip),
+        Class::Udp6 {
+            l3_offset: 0,
+            src,
+            dst,
+            sport: 5_353,
+            dport: 53,
+        }
+    );
+    let error = [&[1, 4, 0, 0, 0, 0, 0, 0][..], &six(proto::UDP, &datagram)].concat();
+    assert!(matches!(
+        classify(&six(proto::ICMPV6, &error), Link::Ip),
+        Class::Icmp6 {
+            quoted: None,
+            socket: Some(5_353),
+            ..
+        }
+    ));
     let fragment = [&[proto::TCP, 0, 0, 1, 0, 0, 0, 1][..], segment].concat();
     assert_eq!(
         classify(&six(44, &fragment), Link::Ip),
@@ -172,10 +193,7 @@ fn the_other_classes() {
         classify(&framed(0x88cc, &[0; 28]), Link::Ethernet),
         Class::Other
     );
-    assert_eq!(
-        classify(&packet(proto::UDP, &[0; 8]), Link::Ip),
-        Class::Other
-    );
+    assert_eq!(classify(&packet(132, &[0; 8]), Link::Ip), Class::Other);
     assert_eq!(
         classify(&packet(proto::TCP, &[0; 19]), Link::Ip),
         Class::Malformed(Malformed::Truncated)
@@ -231,9 +249,41 @@ fn an_icmp_error_is_steered_by_what_it_quotes() {
             l3_offset: 0,
             src: SRC,
             dst: DST,
-            quoted: None
+            quoted: None,
+            socket: None,
         }
     );
+}
+
+#[test]
+fn a_datagram_has_ports_and_an_error_about_one_names_its_socket() {
+    // From port 5,353 to 53, empty.
+    let datagram = [0x14, 0xe9, 0, 53, 0, 8, 0, 0];
+    let whole = packet(proto::UDP, &datagram);
+    assert_eq!(
+        classify(&whole, Link::Ip),
+        Class::Udp4 {
+            l3_offset: 0,
+            src: SRC,
+            dst: DST,
+            sport: 5_353,
+            dport: 53,
+        }
+    );
+    let mut message = [0; 64];
+    let len = icmpv4::emit_unreachable(&mut message, icmpv4::unreachable::PORT, 0, &whole);
+    let Class::Icmp4 {
+        quoted: None,
+        socket: Some(5_353),
+        ..
+    } = classify(&packet(proto::ICMP, &message[..len]), Link::Ip)
+    else {
+        panic!("not an error about the datagram");
+    };
+    assert!(matches!(
+        classify(&packet(proto::UDP, &datagram[..7]), Link::Ip),
+        Class::Malformed(_)
+    ));
 }
 
 proptest! {

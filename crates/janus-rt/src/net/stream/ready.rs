@@ -11,6 +11,7 @@ use super::{TcpStream, wait_read, wait_write, write_slices};
 use crate::net::recv_buf::RecvBuf;
 use crate::net::{Interest, Ready, foreign_core, io_error};
 use crate::shard::here;
+use crate::task::coop;
 
 impl TcpStream {
     /// Waits until there is something to read: bytes, the peer's end, or an error.
@@ -39,10 +40,14 @@ impl TcpStream {
     }
 
     fn poll_ready(&self, cx: &mut Context<'_>, interest: Interest) -> Poll<io::Result<Ready>> {
+        if coop::proceed(cx).is_pending() {
+            return Poll::Pending;
+        }
         let looked = here::with_own(self.owner, |here| {
             let status = here.on_stack(|stack, _| stack.status(self.conn))?;
             let ready = ready_of(&status, interest);
             if !ready.is_empty() {
+                coop::spend();
                 return Ok(Some(ready));
             }
             // Who waits for errors only is woken by what comes in, too, and looks again.

@@ -4,10 +4,10 @@
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::io::Read;
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use janus_csb::{Limits, ShardEnd, ShardId};
 use janus_io::Port;
@@ -18,8 +18,10 @@ use janus_tcp::{Config, Interface, Secrets, Stack};
 use janus_wire::{FlowNames, Toeplitz};
 
 use crate::clock::Clock;
-use crate::config::Settings;
+use crate::config::{Live, Settings};
+use crate::control::datagrams::Datagrams;
 use crate::control::desk::Desk;
+use crate::control::signals::Signals;
 use crate::control::{Control, DYNAMIC_FIRST};
 use crate::dhcp::Shown;
 use crate::inbox::Mailbox;
@@ -54,8 +56,10 @@ pub(super) struct Common {
     pub(super) cores: Arc<Cores>,
     pub(super) blocking: Arc<Blocking>,
     pub(super) doors: Vec<Door>,
-    pub(super) backlog: usize,
-    pub(super) drain: Duration,
+    pub(super) live: Arc<Live>,
+    pub(super) signals: Arc<Signals>,
+    pub(super) datagrams: Arc<Datagrams>,
+    pub(super) name_servers: Arc<[SocketAddr]>,
     /// A policy watches the load.
     pub(super) sampled: bool,
     /// The cores' loops run inside of tokio.
@@ -167,7 +171,10 @@ impl Seed {
             entrance: common.entrance.clone(),
             lease: common.lease.clone(),
             ending: common.ending.clone(),
-            backlog: common.backlog,
+            live: common.live.clone(),
+            signals: common.signals.clone(),
+            datagrams: common.datagrams.clone(),
+            name_servers: common.name_servers.clone(),
             now: Cell::new(common.clock.now()),
             executor: RefCell::new(None),
             inbox: mailbox.inbox().clone(),
@@ -178,6 +185,8 @@ impl Seed {
             fixed: RefCell::default(),
             next_source: Cell::new(DYNAMIC_FIRST + u16::from(core)),
             has_opened: Cell::new(false),
+            closing: RefCell::default(),
+            places: Cell::new(0),
             in_main: Cell::new(false),
             main_in_bind: Cell::new(false),
             main_over: Cell::new(false),
@@ -197,7 +206,6 @@ impl Seed {
             mailbox,
             parker,
             clock: common.clock,
-            drain: common.drain,
             renew,
         };
         shard.here.executor.replace(Some(executor));
@@ -307,6 +315,8 @@ pub(super) fn tcp_config(mut config: Config, settings: &Settings) -> Config {
     if let Some(bytes) = settings.send_buffer_max {
         config.send_buffer_max = bytes;
     }
+    // A datagram in pieces comes to whichever core; its port may be another's.
+    config.datagrams_elsewhere = settings.cores > 1;
     config
 }
 

@@ -1,0 +1,64 @@
+//! Whose UDP port is whose: a table that polling cores read for each datagram, and that the control plane writes when a socket is
+//! bound or closed. A datagram in flight while that happens goes to the old or to the new owner; who has no socket for it says
+//! so.
+
+use core::sync::atomic::{AtomicU8, Ordering};
+
+use janus_csb::ShardId;
+
+/// One more than the number of the shard; 0: nobody's.
+type Entry = AtomicU8;
+
+/// UDP port → the shard whose sockets have it.
+pub struct SocketPorts {
+    owners: Box<[Entry]>,
+}
+
+impl SocketPorts {
+    /// The port is `shard`'s.
+    ///
+    /// # Panics
+    /// For shard 255, which there is none of.
+    pub fn give(&self, port: u16, shard: ShardId) {
+        let entry = shard.0.checked_add(1).expect("a shard below 255");
+        self.owners[usize::from(port)].store(entry, Ordering::Relaxed);
+    }
+
+    /// The port is nobody's.
+    pub fn take(&self, port: u16) {
+        self.owners[usize::from(port)].store(0, Ordering::Relaxed);
+    }
+
+    /// Whose it is.
+    #[inline]
+    #[must_use]
+    pub fn owner(&self, port: u16) -> Option<ShardId> {
+        let entry = self.owners[usize::from(port)].load(Ordering::Relaxed);
+        entry.checked_sub(1).map(ShardId)
+    }
+}
+
+impl Default for SocketPorts {
+    fn default() -> Self {
+        Self {
+            owners: (0..=u16::MAX).map(|_| Entry::new(0)).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_have_one_owner_or_none() {
+        let ports = SocketPorts::default();
+        assert_eq!(ports.owner(53), None);
+        ports.give(53, ShardId(0));
+        ports.give(u16::MAX, ShardId(254));
+        assert_eq!(ports.owner(53), Some(ShardId(0)));
+        assert_eq!(ports.owner(u16::MAX), Some(ShardId(254)));
+        ports.take(53);
+        assert_eq!(ports.owner(53), None);
+    }
+}

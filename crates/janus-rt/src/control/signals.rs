@@ -1,0 +1,119 @@
+//! The process's signals, for one runtime. A handler writes down that its signal came and rings the control thread, which
+//! wakes the tasks that wait for it: all that is done inside a handler is two stores and the bell's write. The bell's own
+//! descriptor is the pipe to oneself that others keep for this.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+use signal_hook_registry::SigId;
+
+use super::desk::Desk;
+
+/// Signal numbers there are (SIGRTMAX is 64).
+const SIGNALS: usize = 65;
+
+/// One for each runtime.
+pub(crate) struct Signals {
+    board: Arc<Board>,
+    desk: Arc<Desk>,
+    state: Mutex<State>,
+    next_listener: AtomicU64,
+}
+
+/// What handlers write.
+struct Board {
+    /// How often each signal came.
+    came: [AtomicU32; SIGNALS],
+    news: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    /// Signals whose handlers are in place.
+    handled: BTreeMap<i32, SigId>,
+    /// Who waits, by listener: at most one waker for each.
+    waiting: BTreeMap<u64, Waker>,
+}
+
+impl Signals {
+    pub(crate) fn new(desk: Arc<Desk>) -> Signals {
+        Signals {
+            board: Arc::new(Board {
+                came: [const { AtomicU32::new(0) }; SIGNALS],
+                news: AtomicBool::new(false),
+            }),
+            desk,
+            state: Mutex::default(),
+            next_listener: AtomicU64::new(0),
+        }
+    }
+
+    /// From now on `number` is counted here instead of doing what it does by default. Answers a number for the listener.
+    pub(crate) fn listen(&self, number: i32) -> io::Result<u64> {
+        let at = usize::try_from(number).ok().filter(|at| *at < SIGNALS);
+        let Some(at) = at.filter(|_| !signal_hook_registry::FORBIDDEN.contains(&number)) else {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("signal {number} cannot be waited for"),
+            ));
+        };
+        let mut state = self.lock();
+        if let Entry::Vacant(place) = state.handled.entry(number) {
+            let (board, desk) = (self.board.clone(), self.desk.clone());
+            let handler = move || {
+                board.came[at].fetch_add(1, Ordering::AcqRel);
+                board.news.store(true, Ordering::Release);
+                desk.ring();
+            };
+            // SAFETY: the handler only does what a signal handler may: atomic stores, and at most one write to an eventfd by a
+            // system call of its own. It allocates, frees and locks nothing, and leaves `errno` alone.
+            let id = unsafe { signal_hook_registry::register(number, handler) }?;
+            place.insert(id);
+        }
+        Ok(self.next_listener.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// How often `number`, which is listened for, has come.
+    pub(crate) fn came(&self, number: i32) -> u32 {
+        self.board.came[number as usize].load(Ordering::Acquire)
+    }
+
+    /// Wakes `waker` at the next signal, whichever it is. To be followed by a look at [`came`](Signals::came).
+    pub(crate) fn wait(&self, listener: u64, waker: &Waker) {
+        let old = self.lock().waiting.insert(listener, waker.clone());
+        // Outside the lock: it may be anybody's.
+        drop(old);
+    }
+
+    /// The listener is gone.
+    pub(crate) fn forget(&self, listener: u64) {
+        let old = self.lock().waiting.remove(&listener);
+        drop(old);
+    }
+
+    /// For the control thread: wakes who waits, if a signal came.
+    pub(crate) fn deliver(&self) {
+        if !self.board.news.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let waiting = std::mem::take(&mut self.lock().waiting);
+        waiting.into_values().for_each(Waker::wake);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing in a lock's scope can be left half done.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        for id in self.lock().handled.values() {
+            signal_hook_registry::unregister(*id);
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! From names to addresses. In order: what the text says itself, `localhost`, the hosts file; then name servers, asked over our
+//! own device, where it can reach any; else the system's resolver on a thread of its own. The last is how it is behind the
+//! portal, and where `/etc/resolv.conf` only names a server on the kernel's loopback.
+
+mod ask;
+mod files;
+mod message;
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+
+use super::address::Target;
+use crate::shard::here::{self, Here};
+use crate::task::spawn_blocking;
+use files::Conf;
+use message::Family;
+
+const HOSTS: &str = "/etc/hosts";
+const RESOLV_CONF: &str = "/etc/resolv.conf";
+
+/// Looks up what a name, or anything else that says where to, stands for.
+///
+/// ```no_run
+/// # async fn look() -> std::io::Result<()> {
+/// for address in janus::net::lookup_host("example.com:443").await? {
+///     println!("{address}");
+/// }
+/// # Ok(()) }
+/// ```
+pub async fn lookup_host(
+    host: impl super::ToAddress,
+) -> io::Result<impl Iterator<Item = SocketAddr>> {
+    Ok(addresses(host.to_target()?).await?.into_iter())
+}
+
+/// The addresses meant, in the order in which they are to be tried; none only when none were given.
+pub(super) async fn addresses(target: Target) -> io::Result<Vec<SocketAddr>> {
+    match target {
+        Target::Address(address) => Ok(vec![address]),
+        Target::Addresses(addresses) => Ok(addresses),
+        Target::Name { host, port } => {
+            let found = resolve(host).await?;
+            Ok(found
+                .into_iter()
+                .map(|ip| SocketAddr::new(ip, port))
+                .collect())
+        }
+    }
+}
+
+/// What there is to say when no address was given.
+pub(super) fn no_address() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "no address was given")
+}
+
+/// There is no such name.
+fn unknown(name: &str) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::NotFound,
+        format!("`{name}` is no name of a host"),
+    )
+}
+
+/// What a core knows of whom it can ask.
+#[derive(Clone)]
+struct Ways {
+    /// Configured servers; these and no others.
+    configured: Vec<SocketAddr>,
+    families: Vec<Family>,
+    /// The device carries UDP.
+    own: bool,
+}
+
+/// What the files said.
+enum Local {
+    Addresses(Vec<IpAddr>),
+    Ask(Conf),
+    System,
+}
+
+async fn resolve(host: String) -> io::Result<Vec<IpAddr>> {
+    if is_localhost(&host) {
+        // RFC 6761 section 6.3: this name may be answered without asking anyone.
+        return Ok(vec![Ipv4Addr::LOCALHOST.into()]);
+    }
+    let ways = here::with(ways).ok_or_else(here::no_core)?;
+    let (name, configured, own) = (host.clone(), ways.configured.clone(), ways.own);
+    let files = spawn_blocking(move || look_in_files(&name, configured, own));
+    match files.await.map_err(io::Error::other)? {
+        Local::Addresses(found) => Ok(found),
+        Local::Ask(mut conf) => {
+            let reachable = |server: &SocketAddr| {
+                let ip = server.ip();
+                let reached = here::with(|here| here.stack.borrow().interface().reaches(ip));
+                !ip.is_loopback() && reached == Some(true)
+            };
+            conf.servers.retain(reachable);
+            if conf.servers.is_empty() && ways.configured.is_empty() {
+                return ask_system(host).await;
+            }
+            ask::addresses(&conf, &ways.families, &host).await
+        }
+        Local::System => ask_system(host).await,
+    }
+}
+
+fn is_localhost(host: &str) -> bool {
+    let host = host.strip_suffix('.').unwrap_or(host);
+    let tail = host.len().checked_sub("localhost".len());
+    tail.and_then(|at| host.get(at..).map(|tail| (at, tail)))
+        .is_some_and(|(at, tail)| {
+            tail.eq_ignore_ascii_case("localhost") && (at == 0 || host.as_bytes()[at - 1] == b'.')
+        })
+}
+
+fn ways(here: &Here) -> Ways {
+    let stack = here.stack.borrow();
+    let own = &stack.interface().addresses;
+    let speaks = |v4: bool| own.iter().any(|own| own.addr.is_ipv4() == v4);
+    let mut families = Vec::new();
+    // RFC 6724 section 2.1: IPv6 goes first where there is both.
+    families.extend(speaks(false).then_some(Family::V6));
+    families.extend(speaks(true).then_some(Family::V4));
+    Ways {
+        configured: here.name_servers.to_vec(),
+        families,
+        own: here.portal.is_none(),
+    }
+}
+
+/// On a thread that may block.
+fn look_in_files(name: &str, configured: Vec<SocketAddr>, own: bool) -> Local {
+    let found = files::in_hosts(&text_of(HOSTS), name);
+    if !found.is_empty() {
+        return Local::Addresses(found);
+    }
+    if !own {
+        return Local::System;
+    }
+    let mut conf = Conf::read(&text_of(RESOLV_CONF));
+    if !configured.is_empty() {
+        conf.servers = configured;
+    }
+    Local::Ask(conf)
+}
+
+/// A file that is not there, or no text, says nothing.
+fn text_of(path: &str) -> String {
+    let mut text = Vec::new();
+    if let Ok(file) = File::open(path) {
+        let _ = file.take(files::FILE_MAX).read_to_end(&mut text);
+    }
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+async fn ask_system(host: String) -> io::Result<Vec<IpAddr>> {
+    let name = host.clone();
+    let asked = spawn_blocking(move || {
+        let found = (name.as_str(), 0).to_socket_addrs()?;
+        io::Result::Ok(found.map(|address| address.ip()).collect::<Vec<_>>())
+    });
+    let mut found = asked.await.map_err(io::Error::other)??;
+    let mut seen = Vec::new();
+    found.retain(|ip| {
+        !seen.contains(ip) && {
+            seen.push(*ip);
+            true
+        }
+    });
+    if found.is_empty() {
+        return Err(unknown(&host));
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn localhost_is_known_in_every_spelling() {
+        for yes in ["localhost", "LocalHost.", "a.localhost", "x.y.localhost."] {
+            assert!(is_localhost(yes), "{yes}");
+        }
+        for no in [
+            "",
+            "host",
+            "notlocalhost",
+            "localhost.example",
+            "älocalhost",
+        ] {
+            assert!(!is_localhost(no), "{no}");
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! Questions and answers of the domain name system (RFC 1035 section 4), as far as addresses of names need them. What comes
+//! from a server is a stranger's: every length is checked, a pointer in a name leads backwards only, and records are counted.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Bytes of the header.
+const HEADER: usize = 12;
+/// Longest name on the wire, and longest label (RFC 1035 section 2.3.4).
+const NAME_MAX: usize = 255;
+const LABEL_MAX: usize = 63;
+/// Records of an answer that are looked at.
+const RECORDS_MAX: usize = 64;
+/// Aliases that lead to an address.
+const ALIASES_MAX: usize = 8;
+/// What we say an answer over UDP may be long (RFC 6891): what fits one packet on every path (the DNS flag day of 2020).
+const PAYLOAD_MAX: u16 = 1_232;
+
+const CLASS_IN: u16 = 1;
+const CNAME: u16 = 5;
+const OPT: u16 = 41;
+
+/// Which addresses are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    fn record(self) -> u16 {
+        match self {
+            Family::V4 => 1,
+            Family::V6 => 28,
+        }
+    }
+}
+
+/// A name that can be asked for, in small letters, as it goes over the wire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Name(Vec<u8>);
+
+impl Name {
+    /// `None` for what is no name of a host: an empty or too long label, letters beyond ASCII.
+    pub(super) fn new(text: &str) -> Option<Name> {
+        let mut wire = Vec::with_capacity(text.len() + 2);
+        for label in text.strip_suffix('.').unwrap_or(text).split('.') {
+            let sound = (1..=LABEL_MAX).contains(&label.len())
+                && label.bytes().all(|byte| byte.is_ascii_graphic());
+            if !sound {
+                return None;
+            }
+            wire.push(label.len() as u8);
+            wire.extend(label.bytes().map(|byte| byte.to_ascii_lowercase()));
+        }
+        wire.push(0);
+        (wire.len() <= NAME_MAX).then_some(Name(wire))
+    }
+}
+
+/// What an answer came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// Its addresses, perhaps none of this family.
+    Addresses(Vec<IpAddr>),
+    /// There is no such name.
+    NoName,
+    /// It did not fit: to be asked over TCP.
+    Truncated,
+    /// The server cannot or will not say.
+    Refused(u8),
+}
+
+/// A question as a whole message.
+pub(super) fn question(id: u16, name: &Name, family: Family) -> Vec<u8> {
+    let mut out = Vec::with_capacity(HEADER + name.0.len() + 15);
+    out.extend(id.to_be_bytes());
+    // Recursion desired; one question, one additional record.
+    out.extend([0x01, 0x00, 0, 1, 0, 0, 0, 0, 0, 1]);
+    out.extend(&name.0);
+    out.extend(family.record().to_be_bytes());
+    out.extend(CLASS_IN.to_be_bytes());
+    out.push(0);
+    out.extend(OPT.to_be_bytes());
+    out.extend(PAYLOAD_MAX.to_be_bytes());
+    out.extend([0; 6]);
+    out
+}
+
+/// What `message` answers to the question with this number; `None` when it is no answer to it.
+pub(super) fn read(message: &[u8], id: u16, name: &Name, family: Family) -> Option<Answer> {
+    let header = message.first_chunk::<HEADER>()?;
+    let word = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
+    let is_answer = header[2] & 0xf8 == 0x80;
+    if word(0) != id || !is_answer || word(4) != 1 {
+        return None;
+    }
+    let (asked, at) = read_name(message, HEADER)?;
+    let fixed = message.get(at..at + 4)?;
+    let of_type = u16::from_be_bytes([fixed[0], fixed[1]]);
+    let of_class = u16::from_be_bytes([fixed[2], fixed[3]]);
+    if asked != *name || of_type != family.record() || of_class != CLASS_IN {
+        return None;
+    }
+    if header[2] & 0x02 != 0 {
+        return Some(Answer::Truncated);
+    }
+    match header[3] & 0x0f {
+        0 => {}
+        3 => return Some(Answer::NoName),
+        code => return Some(Answer::Refused(code)),
+    }
+    let records = usize::from(word(6)).min(RECORDS_MAX);
+    let records = read_records(message, at + 4, records);
+    Some(Answer::Addresses(follow(&records, name, family)))
+}
+
+struct Record<'a> {
+    owner: Name,
+    of_type: u16,
+    data: &'a [u8],
+    /// Where `data` stands in the message: names in it may point back.
+    at: usize,
+    message: &'a [u8],
+}
+
+/// As many records as can be read; what comes behind a broken one is not looked at.
+fn read_records(message: &[u8], mut at: usize, count: usize) -> Vec<Record<'_>> {
+    let mut records = Vec::new();
+    for _ in 0..count {
+        let Some((owner, behind)) = read_name(message, at) else {
+            break;
+        };
+        let Some(fixed) = message.get(behind..behind + 10) else {
+            break;
+        };
+        let len = usize::from(u16::from_be_bytes([fixed[8], fixed[9]]));
+        let data_at = behind + 10;
+        let Some(data) = message.get(data_at..data_at + len) else {
+            break;
+        };
+        at = data_at + len;
+        if u16::from_be_bytes([fixed[2], fixed[3]]) == CLASS_IN {
+            records.push(Record {
+                owner,
+                of_type: u16::from_be_bytes([fixed[0], fixed[1]]),
+                data,
+                at: data_at,
+                message,
+            });
+        }
+    }
+    records
+}
+
+/// The addresses of `name`, or of what it is an alias of. Records of other names, which nobody asked for, count for nothing.
+fn follow(records: &[Record<'_>], name: &Name, family: Family) -> Vec<IpAddr> {
+    let mut name = name.clone();
+    for _ in 0..=ALIASES_MAX {
+        let own = || records.iter().filter(|record| record.owner == name);
+        let addresses: Vec<IpAddr> = own().filter_map(|record| record.address(family)).collect();
+        if !addresses.is_empty() {
+            return addresses;
+        }
+        let alias = own().find(|record| record.of_type == CNAME);
+        match alias.and_then(|alias| read_name(alias.message, alias.at)) {
+            Some((target, _)) => name = target,
+            None => break,
+        }
+    }
+    Vec::new()
+}
+
+impl Record<'_> {
+    fn address(&self, family: Family) -> Option<IpAddr> {
+        if self.of_type != family.record() {
+            return None;
+        }
+        Some(match family {
+            Family::V4 => Ipv4Addr::from(<[u8; 4]>::try_from(self.data).ok()?).into(),
+            Family::V6 => Ipv6Addr::from(<[u8; 16]>::try_from(self.data).ok()?).into(),
+        })
+    }
+}
+
+/// A name that begins at `at`, and where what follows it begins.
+fn read_name(message: &[u8], at: usize) -> Option<(Name, usize)> {
+    let (mut wire, mut at, mut behind) = (Vec::new(), at, None);
+    loop {
+        let len = *message.get(at)?;
+        match len {
+            0 => {
+                wire.push(0);
+                return Some((Name(wire), behind.unwrap_or(at + 1)));
+            }
+            1..=63 => {
+                let label = message.get(at + 1..at + 1 + usize::from(len))?;
+                wire.push(len);
+                wire.extend(label.iter().map(u8::to_ascii_lowercase));
+                if wire.len() >= NAME_MAX {
+                    return None;
+                }
+                at += 1 + label.len();
+            }
+            0xc0.. => {
+                let to = usize::from(len & 0x3f) << 8 | usize::from(*message.get(at + 1)?);
+                behind = behind.or(Some(at + 2));
+                // Only backwards, so that it ends.
+                if to >= at {
+                    return None;
+                }
+                at = to;
+            }
+            _ => return None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An answer with these records: owner, type, data.
+    fn answer(id: u16, name: &Name, family: Family, records: &[(&[u8], u16, &[u8])]) -> Vec<u8> {
+        let mut out = question(id, name, family);
+        out.truncate(HEADER + name.0.len() + 4);
+        out[2] |= 0x80;
+        out[6..8].copy_from_slice(&(records.len() as u16).to_be_bytes());
+        out[10..12].copy_from_slice(&[0, 0]);
+        for (owner, of_type, data) in records {
+            out.extend(*owner);
+            out.extend(of_type.to_be_bytes());
+            out.extend(CLASS_IN.to_be_bytes());
+            out.extend([0, 0, 0, 60]);
+            out.extend((data.len() as u16).to_be_bytes());
+            out.extend(*data);
+        }
+        out
+    }
+
+    fn name(text: &str) -> Name {
+        Name::new(text).expect("a name")
+    }
+
+    /// Points at the question's name.
+    const ASKED: &[u8] = &[0xc0, 12];
+
+    #[test]
+    fn addresses_come_out_of_an_answer_through_its_aliases() {
+        let asked = name("www.Example.com.");
+        let target = name("a.example.net").0;
+        let records: [(&[u8], u16, &[u8]); 4] = [
+            (&target, 1, &[192, 0, 2, 7]),
+            (ASKED, CNAME, &target),
+            // Of somebody else: not asked for.
+            (&name("b.example.net").0, 1, &[192, 0, 2, 66]),
+            (&target, 1, &[192, 0, 2, 8]),
+        ];
+        let message = answer(5, &asked, Family::V4, &records);
+        let got = read(&message, 5, &asked, Family::V4).unwrap();
+        let expected = ["192.0.2.7", "192.0.2.8"].map(|text| text.parse().unwrap());
+        assert_eq!(got, Answer::Addresses(expected.to_vec()));
+    }
+
+    #[test]
+    fn both_families_have_their_records() {
+        let asked = name("six.example");
+        let address = "2001:db8::7".parse::<Ipv6Addr>().unwrap();
+        let records: [(&[u8], u16, &[u8]); 2] =
+            [(ASKED, 28, &address.octets()), (ASKED, 1, &[192, 0, 2, 1])];
+        let message = answer(1, &asked, Family::V6, &records);
+        let got = read(&message, 1, &asked, Family::V6).unwrap();
+        assert_eq!(got, Answer::Addresses(vec![address.into()]));
+    }
+
+    #[test]
+    fn what_is_no_answer_to_the_question_is_not_believed() {
+        let asked = name("a.example");
+        let records: [(&[u8], u16, &[u8]); 1] = [(ASKED, 1, &[192, 0, 2, 1])];
+        let good = answer(7, &asked, Family::V4, &records);
+        assert!(read(&good, 7, &asked, Family::V4).is_some());
+        assert!(read(&good, 8, &asked, Family::V4).is_none());
+        assert!(read(&good, 7, &name("b.example"), Family::V4).is_none());
+        assert!(read(&good, 7, &asked, Family::V6).is_none());
+        let mut a_question = good.clone();
+        a_question[2] &= 0x7f;
+        assert!(read(&a_question, 7, &asked, Family::V4).is_none());
+        for len in 0..good.len() {
+            // Cut anywhere: no panic, and never an address.
+            let cut = read(&good[..len], 7, &asked, Family::V4);
+            assert!(cut.is_none_or(|got| got == Answer::Addresses(Vec::new())));
+        }
+    }
+
+    #[test]
+    fn failures_say_which() {
+        let asked = name("a.example");
+        let mut message = answer(7, &asked, Family::V4, &[]);
+        for (code, expected) in [(3, Answer::NoName), (2, Answer::Refused(2))] {
+            message[3] = code;
+            assert_eq!(read(&message, 7, &asked, Family::V4), Some(expected));
+        }
+        message[2] |= 0x02;
+        let truncated = read(&message, 7, &asked, Family::V4);
+        assert_eq!(truncated, Some(Answer::Truncated));
+    }
+
+    #[test]
+    fn circles_end() {
+        let asked = name("a.example");
+        // An alias of itself, and names whose pointers lead to themselves or forwards.
+        let own = asked.0.clone();
+        let looping: [(&[u8], u16, &[u8]); 1] = [(ASKED, CNAME, &own)];
+        let message = answer(7, &asked, Family::V4, &looping);
+        let got = read(&message, 7, &asked, Family::V4);
+        assert_eq!(got, Some(Answer::Addresses(Vec::new())));
+        let end = HEADER + asked.0.len() + 4;
+        for pointer in [[0xc0, end as u8], [0xc0, end as u8 + 2], [0xff, 0xff]] {
+            let mut message = message.clone();
+            message[end..end + 2].copy_from_slice(&pointer);
+            let got = read(&message, 7, &asked, Family::V4);
+            assert_eq!(got, Some(Answer::Addresses(Vec::new())));
+        }
+    }
+
+    #[test]
+    fn names_are_checked() {
+        for wrong in [
+            "",
+            ".",
+            "a..b",
+            "ä.example",
+            "a b",
+            &"x".repeat(64),
+            &"abc.".repeat(70),
+        ] {
+            assert!(Name::new(wrong).is_none(), "{wrong}");
+        }
+        assert_eq!(name("A.b."), name("a.B"));
+    }
+}

@@ -1,0 +1,360 @@
+//! Datagrams: a socket of one core, over the engine's. The port belongs to the core that bound it first, whichever core the
+//! device gives its packets to.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::task::{Context, Poll};
+
+use janus_tcp::{Datagram, Error, Instant, Stack, Token, UdpId};
+
+use super::address::ToAddress;
+use super::{Interest, Ready, foreign_core, io_error, resolver};
+use crate::shard::Side;
+use crate::shard::here::{self, Here, Owner};
+use crate::task::coop;
+
+/// A UDP socket. Its calls take `&self`; of two tasks that wait for the same thing, the one that asked last is woken. Used on
+/// another core it answers an error, dropped there it closes.
+///
+/// Datagrams that arrive while 256 of them, or 256 KiB, wait unread are lost, as on any host.
+pub struct UdpSocket {
+    owner: Owner,
+    id: UdpId,
+    local: SocketAddr,
+}
+
+impl UdpSocket {
+    /// A socket at `address`; port 0 takes a free one that nobody can foresee. `[::]` takes both families.
+    ///
+    /// # Errors
+    /// [`AddrInUse`](io::ErrorKind::AddrInUse) when another socket or another core has the port,
+    /// [`Unsupported`](io::ErrorKind::Unsupported) behind the portal, which carries TCP only.
+    pub async fn bind(address: impl ToAddress) -> io::Result<UdpSocket> {
+        let mut last = None;
+        for address in resolver::addresses(address.to_target()?).await? {
+            match UdpSocket::open(address) {
+                Ok(socket) => return Ok(socket),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or_else(resolver::no_address))
+    }
+
+    /// From now on datagrams come from `peer` only, and [`send`](UdpSocket::send) sends there. What ICMP says of those is an error
+    /// of the next call.
+    pub async fn connect(&self, peer: impl ToAddress) -> io::Result<()> {
+        let mut last = None;
+        for peer in resolver::addresses(peer.to_target()?).await? {
+            match self.connect_to(peer) {
+                Ok(()) => return Ok(()),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or_else(resolver::no_address))
+    }
+
+    /// [`bind`](UdpSocket::bind) without names.
+    pub(super) fn open(address: SocketAddr) -> io::Result<UdpSocket> {
+        here::with(|here| open(here, address)).ok_or_else(here::no_core)?
+    }
+
+    /// [`connect`](UdpSocket::connect) without names.
+    pub(super) fn connect_to(&self, peer: SocketAddr) -> io::Result<()> {
+        self.on_stack(|stack, _, id| stack.udp_connect(id, Some(peer)))
+    }
+
+    /// The address bound, with the port that port 0 became.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.local)
+    }
+
+    /// The peer that it is connected to.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        let peer = self.on_stack(|stack, _, id| stack.udp_peer(id))?;
+        peer.ok_or_else(|| io_error(Error::NotConnected))
+    }
+
+    /// Sends a datagram to the peer that the socket is connected to.
+    pub async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
+        poll_fn(|cx| self.poll_send(cx, bytes)).await
+    }
+
+    /// Sends a datagram to `to`; of several addresses to the first that it can be sent to.
+    pub async fn send_to(&self, bytes: &[u8], to: impl ToAddress) -> io::Result<usize> {
+        let mut last = None;
+        for to in resolver::addresses(to.to_target()?).await? {
+            match poll_fn(|cx| self.poll_send_to(cx, bytes, to)).await {
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => last = Some(error),
+                sent => return sent,
+            }
+        }
+        Err(last.unwrap_or_else(resolver::no_address))
+    }
+
+    /// Receives a datagram; what does not fit `into` of it is lost.
+    pub async fn recv(&self, into: &mut [u8]) -> io::Result<usize> {
+        Ok(self.recv_from(into).await?.0)
+    }
+
+    /// [`recv`](UdpSocket::recv), and who sent it.
+    pub async fn recv_from(&self, into: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        poll_fn(|cx| self.poll_recv_from(cx, into)).await
+    }
+
+    /// Receives a datagram in the packet buffer it arrived in.
+    pub async fn recv_datagram(&self) -> io::Result<Datagram> {
+        poll_fn(|cx| self.poll_recv_datagram(cx)).await
+    }
+
+    /// Copies the next datagram without taking it.
+    pub async fn peek(&self, into: &mut [u8]) -> io::Result<usize> {
+        Ok(self.peek_from(into).await?.0)
+    }
+
+    /// [`peek`](UdpSocket::peek), and who sent it.
+    pub async fn peek_from(&self, into: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        poll_fn(|cx| {
+            self.poll_on_stack(cx, self.reader(), wait_read, |stack, _, id| {
+                let datagram = stack.udp_peek(id)?;
+                Ok(copy(datagram, into))
+            })
+        })
+        .await
+    }
+
+    /// The poll of [`send`](UdpSocket::send).
+    pub fn poll_send(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_on_stack(cx, self.writer(), wait_write, |stack, now, id| {
+            stack.udp_send(now, id, None, bytes)
+        })
+    }
+
+    /// The poll of [`send_to`](UdpSocket::send_to).
+    pub fn poll_send_to(
+        &self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+        to: SocketAddr,
+    ) -> Poll<io::Result<usize>> {
+        self.poll_on_stack(cx, self.writer(), wait_write, |stack, now, id| {
+            stack.udp_send(now, id, Some(to), bytes)
+        })
+    }
+
+    /// The poll of [`recv_from`](UdpSocket::recv_from).
+    pub fn poll_recv_from(
+        &self,
+        cx: &mut Context<'_>,
+        into: &mut [u8],
+    ) -> Poll<io::Result<(usize, SocketAddr)>> {
+        self.poll_on_stack(cx, self.reader(), wait_read, |stack, _, id| {
+            take(stack, id, into)
+        })
+    }
+
+    /// The poll of [`recv_datagram`](UdpSocket::recv_datagram).
+    pub fn poll_recv_datagram(&self, cx: &mut Context<'_>) -> Poll<io::Result<Datagram>> {
+        self.poll_on_stack(cx, self.reader(), wait_read, |stack, _, id| {
+            stack.udp_receive(id)
+        })
+    }
+
+    /// Sends to the connected peer, or says that there is no room now.
+    pub fn try_send(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.on_stack(|stack, now, id| stack.udp_send(now, id, None, bytes))
+    }
+
+    /// Sends to `to`, or says that there is no room now.
+    pub fn try_send_to(&self, bytes: &[u8], to: SocketAddr) -> io::Result<usize> {
+        self.on_stack(|stack, now, id| stack.udp_send(now, id, Some(to), bytes))
+    }
+
+    /// Receives what is there, or says that nothing is.
+    pub fn try_recv(&self, into: &mut [u8]) -> io::Result<usize> {
+        Ok(self.try_recv_from(into)?.0)
+    }
+
+    /// [`try_recv`](UdpSocket::try_recv), and who sent it.
+    pub fn try_recv_from(&self, into: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.on_stack(|stack, _, id| take(stack, id, into))
+    }
+
+    /// Waits until there is a datagram, or an error.
+    pub async fn readable(&self) -> io::Result<()> {
+        self.ready(Interest::READABLE).await.map(|_ready| ())
+    }
+
+    /// Waits until a datagram can be sent.
+    pub async fn writable(&self) -> io::Result<()> {
+        self.ready(Interest::WRITABLE).await.map(|_ready| ())
+    }
+
+    /// Waits until the socket is ready for something of `interest`; answers for what of it.
+    pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
+        poll_fn(|cx| self.poll_ready(cx, interest)).await
+    }
+
+    /// What ICMP said of a datagram to the connected peer; told once.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        let error = self.on_stack(|stack, _, id| stack.udp_take_error(id))?;
+        Ok(error.map(io_error))
+    }
+
+    /// The poll of [`ready`](UdpSocket::ready).
+    pub fn poll_ready(&self, cx: &mut Context<'_>, interest: Interest) -> Poll<io::Result<Ready>> {
+        let (reads, writes) = (
+            interest.is_readable() || interest.is_error(),
+            interest.is_writable(),
+        );
+        if coop::proceed(cx).is_pending() {
+            return Poll::Pending;
+        }
+        let looked = here::with_own(self.owner, |here| {
+            let mut ready = Ready::EMPTY;
+            let id = self.id;
+            if reads && here.on_stack(|stack, _| stack.udp_is_readable(id))? {
+                ready = ready | Ready::READABLE;
+            }
+            if writes && here.on_stack(|stack, _| stack.udp_is_writable(id))? {
+                ready = ready | Ready::WRITABLE;
+            }
+            if ready.is_empty() && reads {
+                let token = here.token(cx.waker(), self.reader());
+                here.on_stack(|stack, now| wait_read(stack, now, id, token));
+            }
+            if ready.is_empty() && writes {
+                let token = here.token(cx.waker(), self.writer());
+                here.on_stack(|stack, now| wait_write(stack, now, id, token));
+            }
+            Ok(ready)
+        });
+        match looked {
+            None => Poll::Ready(Err(foreign_core())),
+            Some(Err(error)) => Poll::Ready(Err(io_error(error))),
+            Some(Ok(ready)) if ready.is_empty() => Poll::Pending,
+            Some(Ok(ready)) => {
+                coop::spend();
+                Poll::Ready(Ok(ready))
+            }
+        }
+    }
+
+    fn reader(&self) -> Side {
+        Side::DatagramIn(self.id.index())
+    }
+
+    fn writer(&self) -> Side {
+        Side::DatagramOut(self.id.index())
+    }
+
+    fn on_stack<R>(
+        &self,
+        call: impl FnOnce(&mut Stack, Instant, UdpId) -> Result<R, Error>,
+    ) -> io::Result<R> {
+        here::with_own(self.owner, |here| {
+            here.on_stack(|stack, now| call(stack, now, self.id))
+        })
+        .ok_or_else(foreign_core)?
+        .map_err(io_error)
+    }
+
+    fn poll_on_stack<R>(
+        &self,
+        cx: &mut Context<'_>,
+        side: Side,
+        wait: fn(&mut Stack, Instant, UdpId, Token),
+        call: impl FnOnce(&mut Stack, Instant, UdpId) -> Result<R, Error>,
+    ) -> Poll<io::Result<R>> {
+        if coop::proceed(cx).is_pending() {
+            return Poll::Pending;
+        }
+        let done = here::with_own(self.owner, |here| {
+            match here.on_stack(|stack, now| call(stack, now, self.id)) {
+                Err(Error::WouldBlock) => {
+                    let token = here.token(cx.waker(), side);
+                    here.on_stack(|stack, now| wait(stack, now, self.id, token));
+                    Poll::Pending
+                }
+                done => {
+                    coop::spend();
+                    Poll::Ready(done.map_err(io_error))
+                }
+            }
+        });
+        done.unwrap_or_else(|| Poll::Ready(Err(foreign_core())))
+    }
+}
+
+fn open(here: &Here, address: SocketAddr) -> io::Result<UdpSocket> {
+    if here.portal.is_some() {
+        return Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "the portal carries TCP only: for UDP choose another backend, such as `backend = \"tap\"`",
+        ));
+    }
+    let core = u64::from(here.core);
+    let draw = || here.on_stack(|stack, _| stack.draw(core));
+    let port = here
+        .datagrams
+        .claim(here.owner, here.core, address.port(), draw)?;
+    let local = SocketAddr::new(address.ip(), port);
+    match here.on_stack(|stack, _| stack.udp_bind(local)) {
+        Ok(id) => Ok(UdpSocket {
+            owner: here.owner,
+            id,
+            local,
+        }),
+        Err(error) => {
+            here.datagrams.release(port);
+            Err(io_error(error))
+        }
+    }
+}
+
+fn wait_read(stack: &mut Stack, _: Instant, id: UdpId, who: Token) {
+    stack.udp_wait_read(id, Some(who));
+}
+
+fn wait_write(stack: &mut Stack, _: Instant, id: UdpId, who: Token) {
+    stack.udp_wait_write(id, Some(who));
+}
+
+fn copy(datagram: &Datagram, into: &mut [u8]) -> (usize, SocketAddr) {
+    let bytes = datagram.bytes();
+    let count = bytes.len().min(into.len());
+    into[..count].copy_from_slice(&bytes[..count]);
+    (count, datagram.peer)
+}
+
+fn take(stack: &mut Stack, id: UdpId, into: &mut [u8]) -> Result<(usize, SocketAddr), Error> {
+    let datagram = stack.udp_receive(id)?;
+    let copied = copy(&datagram, into);
+    stack.udp_done(datagram);
+    Ok(copied)
+}
+
+impl Drop for UdpSocket {
+    fn drop(&mut self) {
+        let (id, port) = (self.id, self.local.port());
+        let close = move |here: &Here| {
+            here.on_stack(|stack, _| stack.udp_close(id));
+            let index = id.index();
+            for side in [Side::DatagramIn(index), Side::DatagramOut(index)] {
+                let forgotten = here.waiters.borrow_mut().forget(side);
+                drop(forgotten);
+            }
+            here.datagrams.release(port);
+        };
+        if here::with_own(self.owner, close).is_none() {
+            self.owner.send_job(close);
+        }
+    }
+}
+
+impl fmt::Debug for UdpSocket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "UdpSocket({})", self.local)
+    }
+}

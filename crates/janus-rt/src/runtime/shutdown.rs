@@ -1,0 +1,56 @@
+//! What tasks learn of the runtime's end before it comes.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use super::Stage;
+use crate::shard::here;
+use crate::task;
+
+/// Waits until the runtime is told to shut down ([`Handle::shutdown`](crate::Handle::shutdown)): for a server's tasks, a
+/// reason not to wait for the next request.
+///
+/// # Panics
+/// When polled where no Janus core runs.
+pub fn shutting_down() -> ShuttingDown {
+    ShuttingDown { place: None }
+}
+
+/// See [`shutting_down`].
+#[must_use = "futures do nothing unless awaited"]
+#[derive(Debug)]
+pub struct ShuttingDown {
+    /// Under which a waker that is no task's stands with the core.
+    place: Option<u64>,
+}
+
+impl Future for ShuttingDown {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let polled = here::with(|here| {
+            if here.ending.stage() != Stage::Serving {
+                return Poll::Ready(());
+            }
+            // All tasks are woken when it begins; who is none leaves a waker.
+            if task::local_id(cx.waker()).is_none() {
+                let place = *self.place.get_or_insert_with(|| here.next_place());
+                let waker = cx.waker().clone();
+                let old = here.closing.borrow_mut().insert(place, waker);
+                drop(old);
+            }
+            Poll::Pending
+        });
+        polled.expect("janus::shutting_down was awaited where no Janus core runs")
+    }
+}
+
+impl Drop for ShuttingDown {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            let old = here::with(|here| here.closing.borrow_mut().remove(&place));
+            drop(old);
+        }
+    }
+}

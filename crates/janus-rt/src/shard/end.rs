@@ -1,0 +1,140 @@
+//! How a shard comes to its end. Told that the runtime shuts down, it takes no new connections and goes on until those it has
+//! are done, or the time for that is over; told that the runtime stops, it drops its tasks, lets what they wrote arrive and
+//! their connections end in order for a while, and resets what is left.
+
+use std::time::Duration;
+
+use janus_tcp::Instant;
+
+use super::Shard;
+use crate::runtime::{Ending, Stage};
+use crate::task::Executor;
+
+/// Rounds in which resets leave at the very end: a device that takes nothing more is not waited for.
+const RESET_ROUNDS: usize = 1_000;
+
+/// How long handshakes are waited for that were half done when the doors closed: with what a flood leaves there is no end.
+const HANDSHAKES: Duration = Duration::from_secs(1);
+
+/// Where the shard stands in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Serving,
+    /// No new connections; those there are go on, and handshakes that are half done are waited for a little.
+    Finishing {
+        until: Instant,
+        handshakes: Option<Instant>,
+    },
+    /// It has nothing more to do, or no more time; others may.
+    Finished,
+    /// Tasks are gone; connections end.
+    Draining {
+        until: Instant,
+    },
+    /// Nothing more of its own; packets still go through it to its neighbours.
+    Drained {
+        until: Instant,
+    },
+}
+
+impl Phase {
+    /// When the next step is due, whatever happens.
+    pub(super) fn deadline(self) -> Option<Instant> {
+        match self {
+            Phase::Serving | Phase::Finished => None,
+            Phase::Finishing { until, handshakes } => Some(handshakes.unwrap_or(until).min(until)),
+            Phase::Draining { until } | Phase::Drained { until } => Some(until),
+        }
+    }
+
+    /// Whether the runtime has gone on to what this phase waits for.
+    pub(super) fn has_news(self, ending: &Ending) -> bool {
+        match self {
+            Phase::Serving => ending.stage() != Stage::Serving,
+            Phase::Finishing { .. } | Phase::Finished => ending.stage() == Stage::Stopping,
+            Phase::Draining { .. } => false,
+            Phase::Drained { .. } => ending.all_drained(),
+        }
+    }
+}
+
+impl Shard {
+    /// The runtime is on its way to its end: a step of this shard's. Answers whether that is reached.
+    #[cold]
+    pub(super) fn ended(&mut self) -> bool {
+        let now = self.clock.now();
+        let stopping = self.here.ending.stage() == Stage::Stopping;
+        match self.work.phase {
+            Phase::Serving | Phase::Finishing { .. } | Phase::Finished if stopping => {
+                // Dropping the tasks closes what they hold; the stack then says goodbye to the peers.
+                let executor = self.here.executor.take();
+                drop(executor);
+                let until = now + self.here.live.drain();
+                self.work.phase = Phase::Draining { until };
+            }
+            Phase::Serving => {
+                let until = self.close_doors(now);
+                self.finish(now, until, Some(now + HANDSHAKES));
+            }
+            Phase::Finishing { until, handshakes } => self.finish(now, until, handshakes),
+            Phase::Finished => {}
+            Phase::Draining { until } => self.drain(now, until),
+            Phase::Drained { until } => return now >= until || self.here.ending.all_drained(),
+        }
+        false
+    }
+
+    fn close_doors(&mut self, now: Instant) -> Instant {
+        self.here.stack.borrow_mut().close_doors();
+        // Whoever wants to know looks again.
+        self.tasks(Executor::wake_all);
+        let waiting = self.here.closing.take();
+        waiting.into_values().for_each(std::task::Waker::wake);
+        now + self.here.ending.within()
+    }
+
+    fn finish(&mut self, now: Instant, until: Instant, handshakes: Option<Instant>) {
+        let handshakes = handshakes.filter(|at| *at > now);
+        let done = {
+            let stack = self.here.stack.borrow();
+            stack.connections() == 0 && (stack.half_open() == 0 || handshakes.is_none())
+        };
+        self.work.phase = if done || now >= until {
+            self.here.ending.finished();
+            Phase::Finished
+        } else {
+            Phase::Finishing { until, handshakes }
+        };
+    }
+
+    fn drain(&mut self, now: Instant, until: Instant) {
+        let quiet = {
+            let stack = self.here.stack.borrow();
+            stack.hot_in_use() == 0 && !stack.wants_transmit() && self.work.leaving.is_empty()
+        };
+        if !quiet && now < until {
+            return;
+        }
+        if !quiet {
+            self.reset_rest(now);
+        }
+        self.here.ending.drained();
+        // Those of others take no longer than this, wherever their drain began.
+        let until = until.max(now + Duration::from_millis(1));
+        self.work.phase = Phase::Drained { until };
+    }
+
+    /// The peers of what is left learn that it is over.
+    fn reset_rest(&mut self, now: Instant) {
+        let mut from = Some(0);
+        for _ in 0..RESET_ROUNDS {
+            if let Some(place) = from {
+                from = self.here.stack.borrow_mut().reset_from(now, place);
+            }
+            let sent = self.send(now);
+            if !sent && from.is_none() {
+                return;
+            }
+        }
+    }
+}

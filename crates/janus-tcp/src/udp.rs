@@ -1,0 +1,377 @@
+//! Datagrams (RFC 768, RFC 1122 section 4.1): sockets with bounded queues, for what a host of TCP connections needs beside
+//! them, such as asking a name server. A datagram that came in one packet stays in its buffer until it is read. What has no
+//! socket is answered by `icmp_out`; which stack of several gets a port's datagrams is decided before they come here.
+
+mod arrives;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+
+use janus_mem::PacketBuf;
+use janus_wire::{proto, udp};
+
+use crate::cold::NONE;
+use crate::error::Error;
+use crate::interface::may_be_peer;
+use crate::stack::{MAX_REPLIES, Stack, Token};
+use crate::time::Instant;
+
+/// Sockets of a stack.
+const SOCKETS_MAX: usize = 4_096;
+/// Datagrams that wait in one socket, and their bytes.
+const QUEUE_MAX: usize = 256;
+const QUEUE_BYTES_MAX: usize = 256 << 10;
+/// Packet buffers in all queues together; an eighth of those there are at most.
+const BUFFERS_MAX: usize = 4_096;
+/// While so many frames wait to be handed out, datagrams are not taken: the other half is for answers.
+const REPLIES_FULL: usize = MAX_REPLIES / 2;
+/// The longest IP packet.
+const PACKET_MAX: usize = u16::MAX as usize;
+/// Of an IPv4 packet its header counts in its length.
+const HEADER_V4: usize = janus_wire::ipv4::LEN;
+
+/// A socket of one stack. It stays recognisable as stale when its place is another's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct UdpId {
+    pub(crate) index: u32,
+    generation: u32,
+}
+
+impl UdpId {
+    /// Its place among the stack's sockets.
+    pub fn index(self) -> u32 {
+        self.index
+    }
+}
+
+/// A datagram that came in.
+#[derive(Debug)]
+pub struct Datagram {
+    /// Who sent it.
+    pub peer: SocketAddr,
+    /// The address of ours it was sent to.
+    pub local: IpAddr,
+    carried: Carried,
+}
+
+/// Where its bytes are.
+#[derive(Debug)]
+enum Carried {
+    /// In the packet buffer it came in.
+    Packet { buf: PacketBuf, off: u16, len: u16 },
+    /// It came in pieces.
+    Whole(Box<[u8]>),
+}
+
+impl Datagram {
+    /// What it carries.
+    pub fn bytes(&self) -> &[u8] {
+        match &self.carried {
+            Carried::Packet { buf, off, len } => {
+                let at = usize::from(*off);
+                &buf.bytes()[at..at + usize::from(*len)]
+            }
+            Carried::Whole(bytes) => bytes,
+        }
+    }
+}
+
+/// One socket.
+#[derive(Default)]
+struct Socket {
+    generation: u32,
+    /// `None`: the place is free.
+    local: Option<SocketAddr>,
+    peer: Option<SocketAddr>,
+    queue: VecDeque<Datagram>,
+    queued_bytes: usize,
+    /// What an ICMP message said of a datagram to `peer`; told once.
+    error: Option<Error>,
+    /// Who waits, as tokens.
+    reader: u32,
+    writer: u32,
+}
+
+/// All sockets of a stack.
+#[derive(Default)]
+pub(crate) struct Sockets {
+    places: Vec<Socket>,
+    free: Vec<u32>,
+    by_port: BTreeMap<u16, Vec<u32>>,
+    /// Packet buffers in queues.
+    buffers: usize,
+    /// Somebody waits for room to send.
+    blocked: bool,
+    /// Datagrams that came in pieces, for ports of which no socket is here.
+    astray: VecDeque<(u16, Box<[u8]>)>,
+}
+
+/// Whether a socket bound to `own` takes what is sent to `local`. `::` stands for both families.
+fn takes(own: IpAddr, local: IpAddr) -> bool {
+    let any = own.is_unspecified() && (own.is_ipv6() || local.is_ipv4());
+    any || own == local
+}
+
+impl Sockets {
+    fn get(&mut self, id: UdpId) -> Result<&mut Socket, Error> {
+        let socket = self.places.get_mut(id.index as usize);
+        socket
+            .filter(|socket| socket.generation == id.generation && socket.local.is_some())
+            .ok_or(Error::Stale)
+    }
+
+    /// The socket for a datagram from `peer` to `local`: one that is connected to the peer before one that is bound to the
+    /// address, before one that is bound to all of them.
+    fn find(&self, peer: SocketAddr, local: SocketAddr) -> Option<u32> {
+        let on_port = self.by_port.get(&local.port())?;
+        let rank = |&&index: &&u32| {
+            let socket = &self.places[index as usize];
+            let own = socket.local?.ip();
+            if !takes(own, local.ip()) || socket.peer.is_some_and(|only| only != peer) {
+                return None;
+            }
+            Some((socket.peer.is_some(), !own.is_unspecified()))
+        };
+        let fitting = on_port.iter().filter(|index| rank(index).is_some());
+        fitting.max_by_key(rank).copied()
+    }
+
+    fn place(&mut self) -> Result<u32, Error> {
+        if let Some(index) = self.free.pop() {
+            return Ok(index);
+        }
+        if self.places.len() >= SOCKETS_MAX {
+            return Err(Error::TooManyConnections);
+        }
+        self.places.push(Socket::default());
+        Ok((self.places.len() - 1) as u32)
+    }
+}
+
+impl Stack {
+    /// A socket at `local`, whose port is the caller's choice (it knows which stack a port leads to); `0.0.0.0` means all of our
+    /// addresses that are IPv4, `::` all of ours.
+    pub fn udp_bind(&mut self, local: SocketAddr) -> Result<UdpId, Error> {
+        let ip = local.ip();
+        if local.port() == 0 {
+            return Err(Error::InvalidAddress);
+        }
+        if !ip.is_unspecified() && !self.interface.is_ours(ip) {
+            return Err(Error::AddrNotAvailable);
+        }
+        let sockets = &mut self.udp;
+        let on_port = sockets.by_port.get(&local.port());
+        let mut others = on_port.into_iter().flatten();
+        let clashes = |&index: &u32| {
+            let own = sockets.places[index as usize].local.map(|own| own.ip());
+            own.is_some_and(|own| takes(own, ip) || takes(ip, own))
+        };
+        if others.any(clashes) {
+            return Err(Error::AddrInUse);
+        }
+        let index = sockets.place()?;
+        let socket = &mut sockets.places[index as usize];
+        *socket = Socket {
+            generation: socket.generation,
+            local: Some(local),
+            reader: NONE,
+            writer: NONE,
+            ..Socket::default()
+        };
+        let generation = socket.generation;
+        sockets.by_port.entry(local.port()).or_default().push(index);
+        Ok(UdpId { index, generation })
+    }
+
+    /// The socket is gone, and what waited in it.
+    pub fn udp_close(&mut self, id: UdpId) {
+        let Ok(socket) = self.udp.get(id) else { return };
+        let gone = core::mem::take(socket);
+        socket.generation = gone.generation.wrapping_add(1);
+        for datagram in gone.queue {
+            self.udp_forget(datagram);
+        }
+        let port = gone.local.map_or(0, |local| local.port());
+        if let Some(on_port) = self.udp.by_port.get_mut(&port) {
+            on_port.retain(|index| *index != id.index);
+            if on_port.is_empty() {
+                self.udp.by_port.remove(&port);
+            }
+        }
+        self.udp.free.push(id.index);
+    }
+
+    /// From now on the socket takes datagrams from `peer` only, and hears what ICMP says of those it sends there. `None`: from
+    /// everybody again.
+    pub fn udp_connect(&mut self, id: UdpId, peer: Option<SocketAddr>) -> Result<(), Error> {
+        let local = self.udp_local(id)?;
+        if let Some(peer) = peer {
+            self.udp_source(local.ip(), peer)?;
+        }
+        let socket = self.udp.get(id)?;
+        (socket.peer, socket.error) = (peer, None);
+        // What came from others before is theirs no more to read.
+        let old = core::mem::take(&mut socket.queue);
+        socket.queued_bytes = 0;
+        for datagram in old {
+            if peer.is_none_or(|only| only == datagram.peer) {
+                let socket = self.udp.get(id)?;
+                socket.queued_bytes += datagram.bytes().len();
+                socket.queue.push_back(datagram);
+            } else {
+                self.udp_forget(datagram);
+            }
+        }
+        Ok(())
+    }
+
+    /// The address it was bound to.
+    pub fn udp_local(&mut self, id: UdpId) -> Result<SocketAddr, Error> {
+        self.udp.get(id)?.local.ok_or(Error::Stale)
+    }
+
+    /// The only peer it has, if it is connected.
+    pub fn udp_peer(&mut self, id: UdpId) -> Result<Option<SocketAddr>, Error> {
+        Ok(self.udp.get(id)?.peer)
+    }
+
+    /// Sends a datagram to `to`, or to the socket's only peer; in fragments if it is longer than what the path takes. Who loses it
+    /// on the way tells nobody.
+    pub fn udp_send(
+        &mut self,
+        now: Instant,
+        id: UdpId,
+        to: Option<SocketAddr>,
+        bytes: &[u8],
+    ) -> Result<usize, Error> {
+        self.now = now;
+        let socket = self.udp.get(id)?;
+        if let Some(error) = socket.error.take() {
+            return Err(error);
+        }
+        let (local, peer) = (socket.local.ok_or(Error::Stale)?, socket.peer);
+        let to = to.or(peer).ok_or(Error::NotConnected)?;
+        let source = self.udp_source(local.ip(), to)?;
+        let header = if to.is_ipv4() { HEADER_V4 } else { 0 };
+        if header + udp::LEN + bytes.len() > PACKET_MAX {
+            return Err(Error::MessageTooLong);
+        }
+        if self.replies.len() >= REPLIES_FULL {
+            return Err(Error::WouldBlock);
+        }
+        let mut datagram = core::mem::take(&mut self.answer);
+        datagram.resize(udp::LEN + bytes.len(), 0);
+        udp::emit(&mut datagram, local.port(), to.port(), bytes.len());
+        datagram[udp::LEN..].copy_from_slice(bytes);
+        match (source, to.ip()) {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => udp::fill_checksum_v4(&mut datagram, src, dst),
+            (IpAddr::V6(src), IpAddr::V6(dst)) => udp::fill_checksum_v6(&mut datagram, src, dst),
+            _ => {}
+        }
+        self.counters.datagrams_out += 1;
+        self.send_datagram((source, to.ip()), proto::UDP, &datagram);
+        self.answer = datagram;
+        Ok(bytes.len())
+    }
+
+    /// The address that a datagram from a socket at `own` to `to` has.
+    fn udp_source(&self, own: IpAddr, to: SocketAddr) -> Result<IpAddr, Error> {
+        let same_family = own.is_ipv4() == to.is_ipv4();
+        let any = own.is_unspecified() && (own.is_ipv6() || to.is_ipv4());
+        let reachable = may_be_peer(to.ip()) && self.interface.may_be_destination(to.ip());
+        if to.port() == 0 || !reachable || !(same_family || any) {
+            return Err(Error::InvalidAddress);
+        }
+        let source = if any { None } else { Some(own) };
+        let chosen = source.or_else(|| self.interface.source_for(to.ip()));
+        chosen.ok_or(Error::AddrNotAvailable)
+    }
+
+    /// The oldest datagram that waits.
+    pub fn udp_receive(&mut self, id: UdpId) -> Result<Datagram, Error> {
+        let socket = self.udp.get(id)?;
+        if let Some(error) = socket.error.take() {
+            return Err(error);
+        }
+        let datagram = socket.queue.pop_front().ok_or(Error::WouldBlock)?;
+        socket.queued_bytes -= datagram.bytes().len();
+        self.udp.buffers -= usize::from(matches!(datagram.carried, Carried::Packet { .. }));
+        Ok(datagram)
+    }
+
+    /// A look at the oldest datagram that waits.
+    pub fn udp_peek(&mut self, id: UdpId) -> Result<&Datagram, Error> {
+        let socket = self.udp.get(id)?;
+        if let Some(error) = socket.error.take() {
+            return Err(error);
+        }
+        socket.queue.front().ok_or(Error::WouldBlock)
+    }
+
+    /// Gives a datagram's buffer back by the short way; it may also just be dropped.
+    pub fn udp_done(&mut self, datagram: Datagram) {
+        if let Carried::Packet { buf, .. } = datagram.carried {
+            self.pool.free(buf);
+        }
+    }
+
+    /// Something waits to be read: a datagram, or an error.
+    pub fn udp_is_readable(&mut self, id: UdpId) -> Result<bool, Error> {
+        let socket = self.udp.get(id)?;
+        Ok(!socket.queue.is_empty() || socket.error.is_some())
+    }
+
+    /// A datagram would be taken now.
+    pub fn udp_is_writable(&mut self, id: UdpId) -> Result<bool, Error> {
+        self.udp.get(id)?;
+        Ok(self.replies.len() < REPLIES_FULL)
+    }
+
+    /// What ICMP said of a datagram to the socket's only peer; told once.
+    pub fn udp_take_error(&mut self, id: UdpId) -> Result<Option<Error>, Error> {
+        Ok(self.udp.get(id)?.error.take())
+    }
+
+    /// Who is told when a datagram comes.
+    pub fn udp_wait_read(&mut self, id: UdpId, who: Option<Token>) {
+        if let Ok(socket) = self.udp.get(id) {
+            socket.reader = who.map_or(NONE, |token| token.0);
+        }
+    }
+
+    /// Who is told when datagrams are taken again.
+    pub fn udp_wait_write(&mut self, id: UdpId, who: Option<Token>) {
+        if let Ok(socket) = self.udp.get(id) {
+            socket.writer = who.map_or(NONE, |token| token.0);
+            self.udp.blocked |= who.is_some();
+        }
+    }
+
+    /// Frames have been handed out: whoever waits to send may try again.
+    #[inline]
+    pub(crate) fn udp_may_send(&mut self) {
+        if self.udp.blocked && self.replies.len() < REPLIES_FULL {
+            self.udp_wake_writers();
+        }
+    }
+
+    #[cold]
+    fn udp_wake_writers(&mut self) {
+        self.udp.blocked = false;
+        for socket in &mut self.udp.places {
+            Stack::wake(&mut self.ready, &mut socket.writer);
+        }
+    }
+
+    /// Datagrams that wait to be read, over all sockets: how many packet buffers hold them.
+    pub fn udp_buffers(&self) -> usize {
+        self.udp.buffers
+    }
+
+    fn udp_forget(&mut self, datagram: Datagram) {
+        self.udp.buffers -= usize::from(matches!(datagram.carried, Carried::Packet { .. }));
+        self.udp_done(datagram);
+    }
+}

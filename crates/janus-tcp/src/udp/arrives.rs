@@ -1,0 +1,239 @@
+//! Datagrams and what ICMP says of ours, on their way to a socket.
+
+use std::net::{IpAddr, SocketAddr};
+
+use janus_mem::Frame;
+use janus_wire::{icmpv4, icmpv6, ipv4, ipv6, proto, udp};
+
+use crate::cold::NONE;
+use crate::error::Error;
+use crate::stack::Stack;
+use crate::time::Instant;
+
+use super::{BUFFERS_MAX, Carried, Datagram, QUEUE_BYTES_MAX, QUEUE_MAX, takes};
+
+/// Datagrams in one piece that are kept for another stack; beyond it they are dropped.
+const ASTRAY_MAX: usize = 64;
+
+/// Where a datagram that a socket takes stands in its packet.
+pub(crate) struct Found {
+    socket: u32,
+    peer: SocketAddr,
+    local: IpAddr,
+    off: usize,
+    len: usize,
+}
+
+/// The parts of a packet that are the same in both families.
+struct Read<'a> {
+    peer: SocketAddr,
+    local: SocketAddr,
+    payload: &'a [u8],
+}
+
+/// A UDP packet whose checksum holds, or is left out where it may be.
+fn read(packet: &[u8]) -> Option<Read<'_>> {
+    let (src, dst, datagram): (IpAddr, IpAddr, _) = match packet.first()? >> 4 {
+        6 => {
+            let ip = ipv6::parse(packet).ok()?;
+            let datagram = udp::parse((ip.proto == proto::UDP).then(|| ip.payload())?).ok()?;
+            let sound = datagram.checksum_ok_v6(ip.src, ip.dst);
+            (ip.src.into(), ip.dst.into(), sound.then_some(datagram)?)
+        }
+        _ => {
+            let ip = ipv4::parse(packet).ok()?;
+            let datagram = udp::parse((ip.proto == proto::UDP).then(|| ip.payload())?).ok()?;
+            let sound = datagram.checksum_ok_v4(ip.src, ip.dst);
+            (ip.src.into(), ip.dst.into(), sound.then_some(datagram)?)
+        }
+    };
+    Some(Read {
+        peer: SocketAddr::new(src, datagram.src_port),
+        local: SocketAddr::new(dst, datagram.dst_port),
+        payload: datagram.payload(),
+    })
+}
+
+impl Stack {
+    /// Where in `packet` lies what is for one of our sockets, if it is.
+    pub(crate) fn udp_find(&self, packet: &[u8]) -> Option<Found> {
+        if self.udp.by_port.is_empty() {
+            return None;
+        }
+        let read = read(packet)?;
+        // Port 0 wants no answer, so it is no address to answer to; the datagram is as good as any.
+        Some(Found {
+            socket: self.udp.find(read.peer, read.local)?,
+            peer: read.peer,
+            local: read.local.ip(),
+            off: read.payload.as_ptr() as usize - packet.as_ptr() as usize,
+            len: read.payload.len(),
+        })
+    }
+
+    /// The datagram of a frame whose packet begins at `packet_at` of its data.
+    pub(crate) fn udp_frame(&mut self, found: Found, frame: Frame, packet_at: usize) {
+        let off = usize::from(frame.buf.off()) + packet_at + found.off;
+        let capacity = self.pool.depot().stats().capacity;
+        if self.udp.buffers >= BUFFERS_MAX.min(capacity / 8).max(1) {
+            self.counters.dropped_datagrams_full += 1;
+            self.pool.free(frame.buf);
+            return;
+        }
+        let carried = Carried::Packet {
+            buf: frame.buf,
+            off: off as u16,
+            len: found.len as u16,
+        };
+        self.udp_put(&found, carried);
+    }
+
+    /// A datagram that came in pieces. One for a port without a socket here is kept for whoever has it: its pieces were not
+    /// steered by a port. False when that cannot be: nobody asks, or it makes no sense.
+    pub(crate) fn udp_whole(&mut self, packet: &[u8]) -> bool {
+        if let Some(found) = self.udp_find(packet) {
+            let bytes = &packet[found.off..found.off + found.len];
+            self.udp_put(&found, Carried::Whole(bytes.into()));
+            return true;
+        }
+        let port = read(packet).map(|read| read.local.port());
+        let Some(port) = port.filter(|_| self.config.datagrams_elsewhere) else {
+            return false;
+        };
+        if self.udp.astray.len() >= ASTRAY_MAX {
+            self.counters.dropped_datagrams_full += 1;
+        } else {
+            self.udp.astray.push_back((port, packet.into()));
+        }
+        true
+    }
+
+    /// A datagram that came here in pieces, an IP packet, and its port, of which no socket is here.
+    pub fn udp_astray(&mut self) -> Option<(u16, Box<[u8]>)> {
+        self.udp.astray.pop_front()
+    }
+
+    /// Takes what [`Stack::udp_astray`] of another stack gave. What nobody waits for here is nobody's.
+    pub fn udp_take_astray(&mut self, now: Instant, packet: &[u8]) {
+        self.now = now;
+        if let Some(found) = self.udp_find(packet) {
+            let bytes = &packet[found.off..found.off + found.len];
+            self.udp_put(&found, Carried::Whole(bytes.into()));
+        } else {
+            let report = crate::icmp_out::Report::Port;
+            self.is_nobodys(Some(report), packet, now);
+        }
+    }
+
+    fn udp_put(&mut self, found: &Found, carried: Carried) {
+        let socket = &mut self.udp.places[found.socket as usize];
+        let full = socket.queue.len() >= QUEUE_MAX
+            || socket.queued_bytes + found.len > QUEUE_BYTES_MAX && !socket.queue.is_empty();
+        if full {
+            self.counters.dropped_datagrams_full += 1;
+            if let Carried::Packet { buf, .. } = carried {
+                self.pool.free(buf);
+            }
+            return;
+        }
+        self.counters.datagrams_in += 1;
+        self.udp.buffers += usize::from(matches!(carried, Carried::Packet { .. }));
+        socket.queued_bytes += found.len;
+        socket.queue.push_back(Datagram {
+            peer: found.peer,
+            local: found.local,
+            carried,
+        });
+        Stack::wake(&mut self.ready, &mut socket.reader);
+    }
+
+    /// An ICMPv4 error about a datagram of ours; false when it is about something else.
+    pub(crate) fn udp_blamed_v4(&mut self, message: &icmpv4::Message<'_>, now: Instant) -> bool {
+        use icmpv4::{Message, unreachable};
+        let Some(quote) = message.quote().filter(|quote| quote.proto == proto::UDP) else {
+            return false;
+        };
+        let local = SocketAddr::new(quote.src.into(), quote.src_port);
+        let peer = SocketAddr::new(quote.dst.into(), quote.dst_port);
+        let error = match *message {
+            Message::Unreachable { code, mtu, .. } => match code {
+                unreachable::FRAGMENTATION_NEEDED => {
+                    self.udp_too_big(local, peer, mtu, now);
+                    return true;
+                }
+                unreachable::PORT | unreachable::PROTOCOL => Error::ConnectionRefused,
+                unreachable::NET | 6 | 9 | 11 => Error::NetworkUnreachable,
+                _ => Error::HostUnreachable,
+            },
+            // Never more than a hint, and nothing a program could do about.
+            _ => return true,
+        };
+        self.udp_unreachable(local, peer, error);
+        true
+    }
+
+    /// The same of ICMPv6.
+    pub(crate) fn udp_blamed_v6(&mut self, message: &icmpv6::Message<'_>, now: Instant) -> bool {
+        use icmpv6::{Message, unreachable};
+        let Some(quote) = message.quote().filter(|quote| quote.proto == proto::UDP) else {
+            return false;
+        };
+        let local = SocketAddr::new(quote.src.into(), quote.src_port);
+        let peer = SocketAddr::new(quote.dst.into(), quote.dst_port);
+        let error = match *message {
+            Message::PacketTooBig { mtu, .. } => {
+                let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
+                self.udp_too_big(local, peer, mtu, now);
+                return true;
+            }
+            Message::Unreachable { code, .. } => match code {
+                unreachable::PORT => Error::ConnectionRefused,
+                unreachable::NO_ROUTE => Error::NetworkUnreachable,
+                _ => Error::HostUnreachable,
+            },
+            _ => return true,
+        };
+        self.udp_unreachable(local, peer, error);
+        true
+    }
+
+    /// The socket that may have sent a datagram from `local` to `peer`.
+    fn udp_sender(&self, peer: SocketAddr, local: SocketAddr) -> Option<u32> {
+        let found = self.udp.find(peer, local)?;
+        let own = self.udp.places[found as usize].local?.ip();
+        takes(own, local.ip()).then_some(found)
+    }
+
+    /// Only a socket that is connected to the peer hears of it (RFC 1122 section 4.1.3.3; as Linux): any other could not tell which
+    /// of its datagrams it is about.
+    fn udp_unreachable(&mut self, local: SocketAddr, peer: SocketAddr, error: Error) {
+        self.counters.icmp_errors_in += 1;
+        let connected = self
+            .udp_sender(peer, local)
+            .filter(|&socket| self.udp.places[socket as usize].peer == Some(peer));
+        let Some(index) = connected else {
+            self.counters.icmp_errors_ignored += 1;
+            return;
+        };
+        let socket = &mut self.udp.places[index as usize];
+        socket.error = Some(error);
+        if socket.reader != NONE {
+            Stack::wake(&mut self.ready, &mut socket.reader);
+        }
+    }
+
+    /// A router says what its next link takes; heeded where a socket of ours may have sent the packet, and never below what
+    /// every host must take.
+    fn udp_too_big(&mut self, local: SocketAddr, peer: SocketAddr, mtu: u16, now: Instant) {
+        self.counters.icmp_errors_in += 1;
+        let least = crate::pmtu::smallest(peer.ip());
+        let smaller = mtu >= least && mtu < self.interface.mtu;
+        if smaller && self.udp_sender(peer, local).is_some() {
+            if self.paths.told(peer.ip(), mtu, now) {
+                self.counters.paths_shrunk += 1;
+            }
+        } else {
+            self.counters.icmp_errors_ignored += 1;
+        }
+    }
+}

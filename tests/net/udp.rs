@@ -1,0 +1,196 @@
+//! Datagrams between two runtimes: whichever core has the socket, it gets them.
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::sync::mpsc::channel;
+
+use futures::FutureExt;
+use janus::BackendChoice;
+use janus::net::{Interest, UdpSocket};
+use janus::time::timeout;
+use janus_io::wire;
+
+use crate::support::*;
+
+/// A server on `case` whose last core answers on port 53, and a client that may say something.
+fn with_echo<F: Future<Output = ()> + 'static>(case: Case, client: fn() -> F) {
+    let (near, far) = wire_for(case);
+    let builder = case
+        .builder()
+        .backend(BackendChoice::wire(near))
+        .address("192.0.2.1/24")
+        .address("2001:db8::1/64");
+    let (ready, bound) = channel();
+    let server = Running::start(builder.build().unwrap(), move || {
+        let ready = ready.clone();
+        async move {
+            if janus::core_id() != Some(case.cores - 1) {
+                return std::future::pending::<janus::Result>().await;
+            }
+            let socket = UdpSocket::bind("[::]:53").await?;
+            ready.send(())?;
+            loop {
+                let datagram = socket.recv_datagram().await?;
+                socket.send_to(datagram.bytes(), datagram.peer).await?;
+            }
+        }
+    });
+    bound.recv_timeout(PATIENCE).unwrap();
+    run_client(far, client);
+    server.stop().unwrap();
+}
+
+fn run_client<F: Future<Output = ()> + 'static>(far: wire::End, client: fn() -> F) {
+    let builder = ONE_COMBINED
+        .builder()
+        .backend(BackendChoice::wire(far))
+        .address("192.0.2.2/24")
+        .address("2001:db8::2/64");
+    let running = Running::start(builder.build().unwrap(), move || async move {
+        timeout(PATIENCE, client()).await
+    });
+    running.join().unwrap();
+}
+
+fn server(v6: bool, port: u16) -> SocketAddr {
+    if v6 {
+        format!("[2001:db8::1]:{port}").parse().unwrap()
+    } else {
+        SocketAddr::from(([192, 0, 2, 1], port))
+    }
+}
+
+async fn questions_and_answers() {
+    for v6 in [false, true] {
+        // Each from a port of its own, so from another place of every hash.
+        for round in 0..20 {
+            let socket = UdpSocket::bind(if v6 { "[::]:0" } else { "0.0.0.0:0" });
+            let socket = socket.await.unwrap();
+            assert!(socket.local_addr().unwrap().port() >= 49_152);
+            let question = pattern(1 + round * 60, round);
+            socket.send_to(&question, server(v6, 53)).await.unwrap();
+            let mut into = [0; 2_000];
+            let (count, from) = socket.recv_from(&mut into).await.unwrap();
+            assert_eq!((&into[..count], from), (&question[..], server(v6, 53)));
+        }
+    }
+}
+
+#[test]
+fn a_socket_of_any_core_gets_what_is_for_its_port() {
+    for case in [ONE_COMBINED, THREE_COMBINED, THREE_SPLIT] {
+        with_echo(case, questions_and_answers);
+    }
+}
+
+#[test]
+fn long_ones_are_put_together_wherever_their_pieces_come() {
+    for case in [ONE_COMBINED, THREE_COMBINED, THREE_SPLIT] {
+        with_echo(case, || async {
+            let socket = UdpSocket::bind("0.0.0.0:0").await.unwrap();
+            socket.connect(server(false, 53)).await.unwrap();
+            for round in 0..12 {
+                let question = pattern(2_000 + round * 3_000, round);
+                assert_eq!(socket.send(&question).await.unwrap(), question.len());
+                let mut into = vec![0; 60_000];
+                let count = socket.recv(&mut into).await.unwrap();
+                assert!(into[..count] == question, "round {round}");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_port_that_nobody_has_is_an_error_of_the_connected_socket() {
+    for case in [ONE_COMBINED, THREE_COMBINED] {
+        with_echo(case, || async {
+            for v6 in [false, true] {
+                let any = if v6 { "[::]:0" } else { "0.0.0.0:0" };
+                let socket = UdpSocket::bind(any).await.unwrap();
+                socket.connect(server(v6, 99)).await.unwrap();
+                assert_eq!(socket.peer_addr().unwrap(), server(v6, 99));
+                socket.send(b"x").await.unwrap();
+                let refused = socket.recv(&mut [0; 8]).await.unwrap_err();
+                assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+                socket.send(b"x").await.unwrap();
+                socket.readable().await.unwrap();
+                let told = socket.take_error().unwrap().unwrap();
+                assert_eq!(told.kind(), ErrorKind::ConnectionRefused);
+                assert!(socket.take_error().unwrap().is_none());
+            }
+        });
+    }
+}
+
+#[test]
+fn what_does_not_wait_says_so() {
+    with_echo(ONE_COMBINED, || async {
+        let socket = UdpSocket::bind("0.0.0.0:0").await.unwrap();
+        let mut into = [0; 8];
+        let nothing = socket.try_recv(&mut into).unwrap_err();
+        assert_eq!(nothing.kind(), ErrorKind::WouldBlock);
+        assert!(socket.readable().now_or_never().is_none());
+        let not_connected = socket.try_send(b"x").unwrap_err();
+        assert_eq!(not_connected.kind(), ErrorKind::NotConnected);
+        let both = Interest::READABLE | Interest::WRITABLE;
+        let ready = socket.ready(both).await.unwrap();
+        assert!(ready.is_writable() && !ready.is_readable());
+        assert_eq!(socket.try_send_to(b"abc", server(false, 53)).unwrap(), 3);
+        socket.readable().await.unwrap();
+        assert_eq!(socket.peek(&mut into).await.unwrap(), 3);
+        // What does not fit is lost, as with every datagram socket.
+        assert_eq!(socket.try_recv(&mut into[..2]).unwrap(), 2);
+        assert!(socket.try_recv(&mut into).is_err());
+        let too_long = socket.send_to(&[0; 65_508], server(false, 53)).await;
+        assert_eq!(too_long.unwrap_err().kind(), ErrorKind::InvalidInput);
+    });
+}
+
+/// Two cores want the same port: the first has it, and it is free when its socket is gone, wherever that was dropped.
+#[test]
+fn a_port_is_of_the_core_that_bound_it_first() {
+    let (near, _far) = wire_for(THREE_COMBINED);
+    let builder = THREE_COMBINED
+        .builder()
+        .backend(BackendChoice::wire(near))
+        .address("192.0.2.1/24");
+    let (bound, first) = channel();
+    let first = std::sync::Arc::new(std::sync::Mutex::new(first));
+    let running = Running::start(builder.build().unwrap(), move || {
+        let (bound, first) = (bound.clone(), first.clone());
+        async move {
+            match janus::core_id().unwrap() {
+                0 => bound.send(UdpSocket::bind("0.0.0.0:53").await?)?,
+                1 => {
+                    let socket = loop {
+                        if let Ok(socket) = first.lock().unwrap().try_recv() {
+                            break socket;
+                        }
+                        janus::yield_now().await;
+                    };
+                    let taken = UdpSocket::bind("0.0.0.0:53").await.unwrap_err();
+                    assert_eq!(taken.kind(), ErrorKind::AddrInUse);
+                    let foreign = socket.try_recv(&mut [0]).unwrap_err();
+                    assert!(foreign.to_string().contains("another core"));
+                    drop(socket);
+                    while UdpSocket::bind("0.0.0.0:53").await.is_err() {
+                        janus::yield_now().await;
+                    }
+                }
+                _ => {}
+            }
+            janus::Result::<()>::Ok(())
+        }
+    });
+    running.join().unwrap();
+}
+
+#[test]
+fn the_portal_has_none_and_says_so() {
+    let runtime = ONE_COMBINED.builder().backend(BackendChoice::Portal);
+    let running = Running::start(runtime.build().unwrap(), || async {
+        let refused = UdpSocket::bind("0.0.0.0:0").await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unsupported);
+    });
+    running.join().unwrap();
+}
