@@ -7,6 +7,7 @@ mod fixed;
 mod leaving;
 mod rounds;
 mod server;
+mod timing;
 mod updates;
 
 use super::rng::Rng;
