@@ -3,11 +3,13 @@
 //! Every answer is validated. The time spent in here is measured, so that it can be taken off the server's account.
 
 pub mod device;
+pub mod pace;
 pub mod packet;
 pub mod plan;
 
 use janus_mem::{Frame, HEADROOM, Pool};
 use janus_wire::tcp::Flags;
+use pace::Pace;
 use packet::{Answer, Crafter, Ends, Segment, Wrong};
 use plan::{Counts, Kind, Mode, Phase, Plan};
 use std::collections::VecDeque;
@@ -133,6 +135,8 @@ pub struct Far {
     due: VecDeque<Due>,
     parked: VecDeque<Parked>,
     arp: VecDeque<[u8; 64]>,
+    /// Short connections come at a rate.
+    pace: Option<Pace>,
     counts: Counts,
 }
 
@@ -166,12 +170,14 @@ impl Far {
             due: VecDeque::with_capacity(1 << 16),
             parked,
             arp: VecDeque::with_capacity(16),
+            pace: None,
             counts: Counts::default(),
             plan,
         }
     }
 
     /// Hands the server up to `room` frames.
+    #[inline(never)]
     pub fn give(&mut self, pool: &mut Pool, room: usize, mut out: impl FnMut(Frame)) {
         let start = Instant::now();
         self.follow_plan();
@@ -205,10 +211,12 @@ impl Far {
         !self.due.is_empty()
             || !self.arp.is_empty()
             || self.epoch != self.plan.epoch()
+            || self.pace.is_some()
             || self.can_begin()
     }
 
     /// Takes frames that the server sent; they stay the caller's.
+    #[inline(never)]
     pub fn take<'a>(&mut self, frames: impl Iterator<Item = &'a [u8]>) {
         let start = Instant::now();
         let mut n = 0;
@@ -234,6 +242,7 @@ impl Far {
         let acknowledged = self.acknowledges_at_once();
         self.epoch = epoch;
         self.phase = self.plan.phase();
+        self.follow_pace();
         let share = self.phase.window / self.queues;
         self.credit = share + u32::from((self.index as u32) < self.phase.window % self.queues);
         if !acknowledged {
@@ -242,6 +251,32 @@ impl Far {
                 self.due.push_back(self.wake_up(&parked, What::Ack));
                 self.parked.push_back(parked);
             }
+        }
+    }
+
+    fn follow_pace(&mut self) {
+        if let Some(pace) = self.pace.take() {
+            self.plan.hand_in(pace.samples);
+        }
+        let rate = self.plan.rate() / f64::from(self.queues);
+        if rate > 0.0 && self.phase.mode == Mode::Short {
+            self.pace = Some(Pace::new(self.plan.origin, rate, self.index as u64 + 1));
+        }
+    }
+
+    /// Short connections whose time has come.
+    fn begin_by_pace(&mut self, mut left: usize) {
+        let Some(pace) = &mut self.pace else { return };
+        while left > 0 && self.credit > 0 {
+            let Some(due_ns) = pace.next_due() else {
+                return;
+            };
+            let conn = self.plan.take_short();
+            pace.began(conn, due_ns);
+            self.due.push_back(Self::syn(conn));
+            self.credit -= 1;
+            self.counts.add(Kind::Begun, 1);
+            left -= 1;
         }
     }
 
@@ -264,6 +299,9 @@ impl Far {
     /// Begins what the phase asks for, as far as the window allows.
     fn begin(&mut self, room: usize) {
         let mut left = room.saturating_sub(self.due.len());
+        if self.pace.is_some() {
+            return self.begin_by_pace(left);
+        }
         while left > 0 && self.credit > 0 {
             left -= 1;
             let due = match self.phase.mode {
@@ -400,6 +438,9 @@ impl Far {
         if a.flags.contains(Flags::SYN) {
             if done != 0 || ts_echo != TS_SYN || !a.payload.is_empty() {
                 return Err(Kind::BadSequence);
+            }
+            if let Some(pace) = &mut self.pace {
+                pace.answered(a.conn);
             }
             let next = a.seq.wrapping_add(1);
             self.due.push_back(due(What::Ack, a.ack, next, ts_of(next)));

@@ -70,10 +70,20 @@ impl Reading {
 
 /// Processor time of all threads, exact to a scheduler tick.
 pub fn process_cpu() -> Duration {
+    thread_cpu("")
+}
+
+/// Processor time of the threads whose names begin so.
+pub fn thread_cpu(name: &str) -> Duration {
     let Ok(tasks) = std::fs::read_dir("/proc/self/task") else {
         return Duration::ZERO;
     };
-    let each = tasks.flatten().map(|task| {
+    let is_meant = |path: &std::path::Path| {
+        let read = |file| std::fs::read_to_string(path.join(file)).unwrap_or_default();
+        name.is_empty() || read("comm").starts_with(name)
+    };
+    let meant = tasks.flatten().filter(|task| is_meant(&task.path()));
+    let each = meant.map(|task| {
         let text = std::fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
         text.split(' ')
             .next()

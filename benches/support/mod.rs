@@ -12,6 +12,7 @@ pub mod memory;
 pub mod meter;
 pub mod report;
 pub mod served;
+pub mod steal;
 
 /// How much a benchmark does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! What the benchmark tells its far ends, and what they tell it: a phase that is switched, and counts. One writer
 //! each, so that nothing here waits.
 
+use super::pace::Sample;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -40,6 +41,13 @@ pub struct Plan {
     short_first: u32,
     short_span: u32,
     pub ends: Vec<EndCounts>,
+    /// What the moments of paced connections count from.
+    pub origin: Instant,
+    /// Bits of the rate at which short connections come; nothing: as soon as others have ended.
+    rate: AtomicU64,
+    samples: Mutex<Vec<Sample>>,
+    /// Far ends that have handed in what they measured of a paced phase.
+    handed_in: AtomicU32,
     /// Bytes of a response where that must be learned; 0 while unknown.
     pub response_len: AtomicU32,
     wake: Mutex<Vec<Box<dyn Fn() + Send>>>,
@@ -143,6 +151,10 @@ impl Plan {
             short_first: held_max,
             short_span: left.min(4_000_000),
             ends: (0..ends).map(|_| EndCounts::default()).collect(),
+            origin: Instant::now(),
+            rate: AtomicU64::new(0),
+            samples: Mutex::new(Vec::new()),
+            handed_in: AtomicU32::new(0),
             response_len: AtomicU32::new(0),
             wake: Mutex::new(Vec::new()),
         }
@@ -155,6 +167,35 @@ impl Plan {
         for wake in self.wake.lock().expect("no holder panics").iter() {
             wake();
         }
+    }
+
+    /// From the next phase on, short connections come at this rate, over all far ends; at 0.0 as soon as others have ended.
+    pub fn set_rate(&self, per_second: f64) {
+        self.rate.store(per_second.to_bits(), Ordering::Relaxed);
+    }
+
+    pub fn rate(&self) -> f64 {
+        f64::from_bits(self.rate.load(Ordering::Relaxed))
+    }
+
+    /// The handshakes of a paced phase at one far end, when it is over.
+    pub fn hand_in(&self, samples: Vec<Sample>) {
+        self.samples
+            .lock()
+            .expect("no holder panics")
+            .extend(samples);
+        self.handed_in.fetch_add(1, Ordering::Release);
+    }
+
+    /// Waits until every far end has handed in what the paced phase before this one gave; what that was.
+    pub fn take_samples(&self, limit: Duration) -> Vec<Sample> {
+        let start = Instant::now();
+        while (self.handed_in.load(Ordering::Acquire) as usize) < self.ends.len() {
+            assert!(start.elapsed() < limit, "a far end does not hand in");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.handed_in.store(0, Ordering::Relaxed);
+        std::mem::take(&mut self.samples.lock().expect("no holder panics"))
     }
 
     /// Something to do when the phase changes.

@@ -1,0 +1,75 @@
+//! Connections begun when their time has come, not when others have ended: an offered rate, at random distances. How long
+//! a handshake took counts from the moment at which it was due, so that a server which stands still cannot hide what
+//! it kept waiting.
+
+use std::time::Instant;
+
+/// Handshakes whose beginning is remembered at a time; more are never under way.
+const UNDER_WAY: usize = 1 << 17;
+/// Samples kept of one phase.
+const SAMPLES_MAX: usize = 4_000_000;
+
+/// A handshake that was finished.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// When it was due, in nanoseconds from the plan's beginning.
+    pub due_ns: u64,
+    pub took_ns: u64,
+}
+
+/// The schedule of one far end.
+pub struct Pace {
+    origin: Instant,
+    mean_ns: f64,
+    next_ns: f64,
+    random: u64,
+    due: Vec<u64>,
+    pub samples: Vec<Sample>,
+}
+
+impl Pace {
+    /// `rate` connections a second from now on.
+    pub fn new(origin: Instant, rate: f64, seed: u64) -> Self {
+        let now_ns = origin.elapsed().as_nanos() as f64;
+        Self {
+            origin,
+            mean_ns: 1e9 / rate,
+            next_ns: now_ns,
+            random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            due: vec![0; UNDER_WAY],
+            samples: Vec::with_capacity(1 << 16),
+        }
+    }
+
+    /// The moment at which the next one was due, if it has come.
+    pub fn next_due(&mut self) -> Option<u64> {
+        let due = self.next_ns;
+        if due > self.now_ns() as f64 {
+            return None;
+        }
+        // Exponential distances: arrivals of strangers who do not know of each other.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        let uniform = ((self.random >> 11) as f64 + 1.0) / (1u64 << 53) as f64;
+        self.next_ns += -uniform.ln() * self.mean_ns;
+        Some(due as u64)
+    }
+
+    pub fn began(&mut self, conn: u32, due_ns: u64) {
+        self.due[conn as usize % UNDER_WAY] = due_ns;
+    }
+
+    /// The server's half of the handshake is here.
+    pub fn answered(&mut self, conn: u32) {
+        let due_ns = self.due[conn as usize % UNDER_WAY];
+        let took_ns = self.now_ns().saturating_sub(due_ns);
+        if self.samples.len() < SAMPLES_MAX {
+            self.samples.push(Sample { due_ns, took_ns });
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.origin.elapsed().as_nanos() as u64
+    }
+}
