@@ -156,6 +156,42 @@ fn much_data_goes_joined_both_ways_at_once() {
     }
 }
 
+/// A figure, for whoever wants one: `cargo test --release --test kernel_peer -- --ignored --nocapture`. Both sides in turn.
+#[test]
+#[ignore = "compares speeds; nothing in it can be right or wrong"]
+fn with_offloads_and_without() {
+    const TURNS: usize = 5;
+    let (tell, told) = std::sync::mpsc::channel();
+    for turn in 0..2 * TURNS {
+        let (tell, offloads) = (tell.clone(), turn % 2 == 0);
+        let bytes = megabytes(OFFLOADED_MB) * 1_000_000;
+        let job = Job {
+            to_janus: bytes,
+            to_kernel: bytes,
+        };
+        if !done_or_skipped("speed", move || {
+            let space = Space::new(&[])?;
+            let (runtime, _) = space.runtime_on_tap(ONE_COMBINED, offloads);
+            let begin = std::time::Instant::now();
+            exchange::carry_out(runtime, Family::V4, Role::KernelConnects, job, || ());
+            let _ = tell.send((offloads, begin.elapsed().as_secs_f64()));
+            Ok(())
+        }) {
+            return;
+        }
+    }
+    let (mut with, mut without): (Vec<_>, Vec<_>) = told.try_iter().partition(|(on, _)| *on);
+    let middle = |times: &mut Vec<(bool, f64)>| {
+        times.sort_by(|a, b| a.1.total_cmp(&b.1));
+        times[times.len() / 2].1
+    };
+    let (with, without) = (middle(&mut with), middle(&mut without));
+    println!(
+        "offloads: {with:.2} s, none: {without:.2} s, ratio {:.2}",
+        without / with
+    );
+}
+
 #[test]
 fn what_is_forwarded_crosses_joined_too() {
     for (family, role) in [

@@ -102,7 +102,12 @@ impl Space {
 
     /// A runtime whose segments cross joined.
     pub(crate) fn runtime_with_offloads(&self, case: Case) -> (Runtime, Arc<TapCounters>) {
-        let tap = Tap::new(DEVICE).with_kernel_address(KERNELS, PREFIX);
+        self.runtime_on_tap(case, true)
+    }
+
+    pub(crate) fn runtime_on_tap(&self, case: Case, offloads: bool) -> (Runtime, Arc<TapCounters>) {
+        let mut tap = Tap::new(DEVICE).with_kernel_address(KERNELS, PREFIX);
+        tap.offloads = offloads;
         let counters = tap.counters();
         (self.runtime_on(case, Box::new(tap)), counters)
     }

@@ -135,6 +135,12 @@ fn options_in_the_fields_of_names_count_when_it_is_said() {
         (message.word(option::LEASE), message.prefix()),
         (Some(60), None)
     );
+    bytes[245] = 2;
+    let message = parse(&bytes).unwrap();
+    assert_eq!(
+        (message.word(option::LEASE), message.prefix()),
+        (None, Some(8))
+    );
     bytes[245] = 0;
     assert_eq!(parse(&bytes).unwrap().word(option::LEASE), None);
     // One that leads beyond its field.

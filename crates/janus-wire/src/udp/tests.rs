@@ -71,6 +71,20 @@ fn a_sum_of_zero_is_written_as_the_other_zero() {
 }
 
 #[test]
+fn over_ipv6_a_field_of_zero_is_wrong_even_where_the_sum_is_right() {
+    let (src, dst) = v6();
+    for last in 0..=u16::MAX {
+        let bytes = datagram(7, 9, &last.to_be_bytes());
+        let pseudo = pseudo_v6(src, dst, proto::UDP, bytes.len() as u32);
+        if finish(sum(&bytes, pseudo)) == 0 {
+            assert!(!parse(&bytes).unwrap().checksum_ok_v6(src, dst));
+            return;
+        }
+    }
+    panic!("some word makes the sum zero");
+}
+
+#[test]
 fn the_longest_datagram_is_written_and_read() {
     let bytes = datagram(1, 2, &vec![0x5a; PAYLOAD_MAX]);
     assert_eq!(parse(&bytes).unwrap().payload().len(), PAYLOAD_MAX);
