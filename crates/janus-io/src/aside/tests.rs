@@ -125,6 +125,7 @@ fn frames_given_leave_by_one_queue_and_wake_it() {
     assert!(queues[0].arm());
     // Longer than the link carries: not sent, and not in the way.
     assert!(aside.send(vec![1; ethernet::LEN + 1501]));
+    assert!(aside.send(vec![1; 4000]));
     assert!(aside.send(marked(9, 5)));
     sent(&mut *queues[0], &mut pool, &[]);
     assert_eq!(all(&mut *far, &mut pool).len(), 1);

@@ -9,6 +9,7 @@ mod frames;
 mod tests;
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
@@ -52,6 +53,15 @@ pub(crate) enum Why {
     Expired,
     /// A server says no.
     Refused,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Why::Expired => "as nobody prolonged the lease",
+            Why::Refused => "as a server has said",
+        })
+    }
 }
 
 /// A lease, since when, and from which neighbour it came.

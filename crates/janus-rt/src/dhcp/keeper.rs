@@ -235,9 +235,19 @@ impl Keeping {
     }
 
     fn learn(&mut self, news: News) {
+        let before = self.shown.lease().map(|lease| lease.address);
         let lease = match news {
-            News::Ours(lease) => Some(lease),
-            News::Gone(_) => None,
+            News::Ours(lease) => {
+                // Nobody configured it, so nobody else can say where the server is.
+                if before != Some(lease.address) {
+                    eprintln!("janus: the address is {lease}");
+                }
+                Some(lease)
+            }
+            News::Gone(why) => {
+                eprintln!("janus: the address is ours no more, {why}; another is asked for");
+                None
+            }
         };
         self.shown.set(lease.clone());
         if let (Some(lease), Some(first)) = (lease, self.first.take()) {
