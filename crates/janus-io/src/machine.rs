@@ -1,5 +1,8 @@
-//! What this machine offers to a packet engine: cores, huge pages, the TUN device, privileges. It looks and reports,
+//! What this machine offers to a packet engine: cores, huge pages, the TUN device, privileges; what holds it back is in
+//! `limits`. It looks and reports,
 //! and for what is missing names the step that would bring it; it changes nothing. `janus doctor` prints it.
+
+mod limits;
 
 use std::fmt;
 use std::io;
@@ -59,11 +62,15 @@ impl Machine {
             .open(tap::DEVICE)
             .map(drop);
         let transparent = chosen(&read("/sys/kernel/mm/transparent_hugepage/enabled")).to_owned();
+        let files = getrlimit(Resource::Nofile);
         let findings = vec![
-            find_cores(cores),
+            find_cores(cores, &read("/sys/devices/system/cpu/online")),
+            limits::find_isolated(&read("/sys/devices/system/cpu/isolated"), cores),
+            limits::find_quota(limits::quota(&read("/proc/self/cgroup")), cores),
             find_huge_pages(huge),
             find_transparent(&transparent),
             find_locked(getrlimit(Resource::Memlock).current, capabilities),
+            limits::find_files(files.current, files.maximum),
             find_tun(device),
             find_net_admin(capabilities),
             find_xdp(xdp::available()),
@@ -135,13 +142,19 @@ fn missing(what: &'static str, state: String, remedy: String) -> Finding {
     }
 }
 
-fn find_cores(cores: usize) -> Finding {
+/// `online`: the cores of the machine, as the kernel writes them.
+fn find_cores(cores: usize, online: &str) -> Finding {
     let what = "cores";
     match cores {
         1 => missing(
             what,
             "1: I/O and TCP take turns".into(),
-            "give the process more cores (`taskset`, the container's CPU limit), or use combined placement".into(),
+            match online.trim() {
+                "" | "0" => "the machine has no more: use combined placement".into(),
+                all => format!(
+                    "start it with `taskset -c {all}` (in a container, raise its set of CPUs), or use combined placement"
+                ),
+            },
         ),
         _ => good(what, format!("{cores} for this process")),
     }

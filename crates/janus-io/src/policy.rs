@@ -7,7 +7,7 @@ mod martian;
 mod prefix;
 mod syn_rate;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -187,7 +187,10 @@ impl Stage {
 
 /// What is asked about each frame of a burst.
 pub(crate) trait Gate {
-    /// Why a frame of this class is dropped.
+    /// Why a segment over IPv4 is dropped: most frames are such, and only these three things of them are asked.
+    fn refuses_v4(&mut self, src: Ipv4Addr, dst: Ipv4Addr, flags: Flags) -> Option<Cause>;
+
+    /// Why a frame of another class is dropped.
     fn refuses(&mut self, class: &Class) -> Option<Cause>;
 }
 
@@ -195,6 +198,11 @@ pub(crate) trait Gate {
 pub(crate) struct Open;
 
 impl Gate for Open {
+    #[inline(always)]
+    fn refuses_v4(&mut self, _: Ipv4Addr, _: Ipv4Addr, _: Flags) -> Option<Cause> {
+        None
+    }
+
     #[inline(always)]
     fn refuses(&mut self, _: &Class) -> Option<Cause> {
         None
@@ -221,22 +229,27 @@ pub(crate) enum Reach {
 
 impl Gate for Watched<'_> {
     #[inline]
+    fn refuses_v4(&mut self, src: Ipv4Addr, dst: Ipv4Addr, flags: Flags) -> Option<Cause> {
+        if let Some(cause) = self.v4(src, dst, Reach::Single) {
+            return Some(cause);
+        }
+        if opens(flags) && self.rates.is_some() {
+            return self.rate(src.into());
+        }
+        None
+    }
+
+    #[inline(never)]
     fn refuses(&mut self, class: &Class) -> Option<Cause> {
-        let opens = |flags: &Flags| flags.0 & (Flags::SYN.0 | Flags::ACK.0) == Flags::SYN.0;
         match class {
             Class::Tcp4 {
                 src, dst, flags, ..
-            } => {
-                let (from, to) = ((*src).into(), (*dst).into());
-                let refused = self.address(from, to, Reach::Single);
-                refused.or_else(|| self.rate(from, opens(flags)))
-            }
+            } => self.refuses_v4(*src, *dst, *flags),
             Class::Tcp6 {
                 src, dst, flags, ..
             } => {
-                let (from, to) = ((*src).into(), (*dst).into());
-                let refused = self.address(from, to, Reach::Single);
-                refused.or_else(|| self.rate(from, opens(flags)))
+                let refused = self.v6(*src, *dst, Reach::Single);
+                refused.or_else(|| opens(*flags).then(|| self.rate((*src).into()))?)
             }
             // Neighbours must be able to find us, whatever the lists say of them; the stack looks closely at what they send.
             Class::Icmp6 {
@@ -244,41 +257,51 @@ impl Gate for Watched<'_> {
             } => None,
             Class::Icmp4 { src, dst, .. }
             | Class::Udp4 { src, dst, .. }
-            | Class::Fragment4 { src, dst, .. } => {
-                self.address((*src).into(), (*dst).into(), Reach::Any)
-            }
+            | Class::Fragment4 { src, dst, .. } => self.v4(*src, *dst, Reach::Any),
             Class::Icmp6 { src, dst, .. }
             | Class::Udp6 { src, dst, .. }
-            | Class::Fragment6 { src, dst, .. } => {
-                self.address((*src).into(), (*dst).into(), Reach::Any)
-            }
+            | Class::Fragment6 { src, dst, .. } => self.v6(*src, *dst, Reach::Any),
             Class::Arp | Class::Other | Class::Malformed(_) => None,
         }
     }
 }
 
+/// Whether a segment with these flags opens a connection.
+#[inline]
+fn opens(flags: Flags) -> bool {
+    flags.0 & (Flags::SYN.0 | Flags::ACK.0) == Flags::SYN.0
+}
+
 impl Watched<'_> {
     #[inline]
-    fn address(&self, src: IpAddr, dst: IpAddr, reach: Reach) -> Option<Cause> {
-        let sieve = self.compiled.sieve.as_ref();
-        if sieve.is_some_and(|sieve| sieve.is_martian(src, dst, reach)) {
+    fn v4(&self, src: Ipv4Addr, dst: Ipv4Addr, reach: Reach) -> Option<Cause> {
+        if let Some(sieve) = &self.compiled.sieve
+            && sieve.is_martian_v4(src, dst, reach)
+        {
             return Some(Cause::Martian);
         }
         let lists = self.compiled.lists.as_ref();
-        lists
-            .is_some_and(|lists| !lists.lets_in(src))
-            .then_some(Cause::Denied)
+        let denied = lists.is_some_and(|lists| !lists.lets_in_v4(src));
+        denied.then_some(Cause::Denied)
     }
 
-    #[inline]
-    fn rate(&mut self, src: IpAddr, opens: bool) -> Option<Cause> {
-        match &mut self.rates {
-            Some(rates) if opens => {
-                let now = *self.now.get_or_insert_with(self.clock);
-                (!rates.admits(src, now)).then_some(Cause::TooManySyns)
-            }
-            _ => None,
+    fn v6(&self, src: Ipv6Addr, dst: Ipv6Addr, reach: Reach) -> Option<Cause> {
+        if let Some(sieve) = &self.compiled.sieve
+            && sieve.is_martian_v6(src, dst, reach)
+        {
+            return Some(Cause::Martian);
         }
+        let lists = self.compiled.lists.as_ref();
+        let denied = lists.is_some_and(|lists| !lists.lets_in_v6(src));
+        denied.then_some(Cause::Denied)
+    }
+
+    /// A connection is opened from here.
+    #[inline(never)]
+    fn rate(&mut self, src: IpAddr) -> Option<Cause> {
+        let rates = self.rates.as_mut()?;
+        let now = *self.now.get_or_insert_with(self.clock);
+        (!rates.admits(src, now)).then_some(Cause::TooManySyns)
     }
 }
 

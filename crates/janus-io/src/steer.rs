@@ -235,19 +235,22 @@ impl Steerer {
     /// Key and local port of the flow a frame belongs to, or where it goes without one.
     #[inline]
     fn key(&self, bytes: &[u8], gate: &mut impl Gate) -> Result<(u32, u16), Route> {
-        let class = classify(bytes, self.link);
-        if let Some(cause) = gate.refuses(&class) {
-            return Err(Route::Drop(cause));
-        }
-        match class {
+        match classify(bytes, self.link) {
             Class::Tcp4 {
                 src,
                 dst,
                 sport,
                 dport,
+                flags,
                 ..
-            } => Ok((self.toeplitz.hash_v4(src, dst, sport, dport), dport)),
-            other => self.key_of_rest(other),
+            } => match gate.refuses_v4(src, dst, flags) {
+                Some(cause) => Err(Route::Drop(cause)),
+                None => Ok((self.toeplitz.hash_v4(src, dst, sport, dport), dport)),
+            },
+            other => match gate.refuses(&other) {
+                Some(cause) => Err(Route::Drop(cause)),
+                None => self.key_of_rest(other),
+            },
         }
     }
 

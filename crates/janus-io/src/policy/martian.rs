@@ -53,25 +53,22 @@ impl Sieve {
     }
 
     #[inline]
-    pub(super) fn is_martian(&self, src: IpAddr, dst: IpAddr, reach: Reach) -> bool {
-        match (src, dst) {
-            (IpAddr::V4(src), IpAddr::V4(dst)) => {
-                let no_destination = match reach {
-                    Reach::Single => &NO_HOST,
-                    Reach::Any => &NOBODY,
-                };
-                is_in(&NO_SOURCE, src) || is_in(no_destination, dst) || self.own_v4.contains(&src)
-            }
-            (IpAddr::V6(src), IpAddr::V6(dst)) => {
-                let group = dst.is_multicast() && reach == Reach::Single;
-                is_no_host(src)
-                    || src.is_multicast()
-                    || is_no_host(dst)
-                    || group
-                    || self.own_v6.contains(&src)
-            }
-            _ => true,
-        }
+    pub(super) fn is_martian_v4(&self, src: Ipv4Addr, dst: Ipv4Addr, reach: Reach) -> bool {
+        let no_destination = match reach {
+            Reach::Single => &NO_HOST,
+            Reach::Any => &NOBODY,
+        };
+        is_in(&NO_SOURCE, src) || is_in(no_destination, dst) || self.own_v4.contains(&src)
+    }
+
+    #[inline]
+    pub(super) fn is_martian_v6(&self, src: Ipv6Addr, dst: Ipv6Addr, reach: Reach) -> bool {
+        let group = dst.is_multicast() && reach == Reach::Single;
+        is_no_host(src)
+            || src.is_multicast()
+            || is_no_host(dst)
+            || group
+            || self.own_v6.contains(&src)
     }
 }
 
