@@ -10,11 +10,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::time::{Duration, Instant};
 
 use janus_mem::{Depot, Frame, Growth, LENT, PacketBuf, Pool, RESERVE_MAX, Toucher};
 
 const THREADS: usize = 4;
 const STEPS: usize = if cfg!(miri) { 200 } else { 60_000 };
+/// Until all is settled, on a machine that is busy with something else.
+const PATIENCE: Duration = Duration::from_secs(120);
 /// Frames that can wait for a thread; what does not fit comes back to the sender, as from a ring.
 const INBOX: usize = 64;
 
@@ -274,8 +277,14 @@ impl Worker {
     /// Steps, then takes what is its own until nobody waits for anything.
     fn run(mut self, settled: &AtomicUsize) -> Counts {
         (0..STEPS).for_each(|_| self.step());
-        let mut announced = false;
+        let (mut announced, begin) = (false, Instant::now());
         loop {
+            // When a thread has failed the others must not wait for it.
+            assert!(
+                begin.elapsed() < PATIENCE,
+                "{} lent and not back",
+                self.lent
+            );
             // Before the inbox is looked at: what was sent before the last one said so is in it.
             let over = settled.load(Ordering::Acquire) == THREADS;
             while let Ok(parcel) = self.inbox.try_recv() {
