@@ -56,7 +56,7 @@ pub use control::{Control, Decision, Plan, Review, Settings, Tally, Why};
 pub use fixed::Fixed;
 pub use forecast::{Costs, Forecast};
 pub use gate::Pace;
-pub use heat::Heat;
+pub use heat::{Heat, HeatBoard, HeatSampler};
 pub use plan::{Bounds, Change, Planned, Shares, Targets, level, plan};
 pub use queue::Queue;
 pub use sample::{Role, ServiceWindow, ShardSample};

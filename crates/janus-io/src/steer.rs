@@ -8,6 +8,7 @@ mod sockets;
 
 use std::sync::Arc;
 
+use janus_csb::policy::HeatSampler;
 use janus_csb::{FlowId, Held, IoEnd, ShardId, Steering};
 use janus_mem::Frame;
 use janus_wire::{Class, FlowNames, Link, Stamps, Toeplitz, classify};
@@ -55,6 +56,8 @@ pub struct Steerer {
     stamps: Option<Stamps>,
     /// Whose UDP ports are whose; `None`: nobody speaks UDP.
     sockets: Option<Arc<SocketPorts>>,
+    /// Where the load is, for whoever plans.
+    heat: Option<HeatSampler>,
     /// Called when a newer steering was adopted: who drives the balancer may wait for that.
     control: Option<Box<dyn Fn() + Send>>,
     /// Goes to the core with its steerer.
@@ -80,6 +83,7 @@ impl Steerer {
             link,
             stamps: None,
             sockets: None,
+            heat: None,
             control: None,
             stage: None,
         }
@@ -119,6 +123,13 @@ impl Steerer {
             Some(sockets) => Route::Socket(sockets.owner(port).unwrap_or(ShardId(0))),
             None => Route::Drop(Cause::Unknown),
         }
+    }
+
+    /// Leaves one key in 64 for the planner.
+    #[must_use]
+    pub fn sampled(mut self, heat: HeatSampler) -> Self {
+        self.heat = Some(heat);
+        self
     }
 
     /// Between bursts: adopts a newer steering if there is one. Never waits.
@@ -194,7 +205,8 @@ impl Steerer {
     ) {
         assert!(frames.len() <= BURST, "a burst is at most {BURST} frames");
         if let Some(stamps) = &self.stamps {
-            return self.route_by_echoes(stamps, gate, frames, routes);
+            self.route_by_echoes(stamps, gate, frames, routes);
+            return self.sample(frames, routes);
         }
         let count = frames.len();
         let mut scratch = Scratch {
@@ -224,11 +236,35 @@ impl Steerer {
         };
         let (keys, ports, owners) = (&keys[..count], &ports[..count], &mut owners[..count]);
         let tags = self.end.look_up_batch(keys, ports, name, owners);
-        for (i, ((frame, route), owner)) in frames.iter_mut().zip(routes).zip(owners).enumerate() {
+        for (i, ((frame, route), owner)) in frames
+            .iter_mut()
+            .zip(routes.iter_mut())
+            .zip(owners)
+            .enumerate()
+        {
             if let Route::Shard(shard) = route {
                 *shard = *owner;
                 frame.tag = tags.get(i).bits();
             }
+        }
+        self.sample(frames, routes);
+    }
+
+    #[inline]
+    fn sample(&self, frames: &[Frame], routes: &[Route; BURST]) {
+        if let Some(heat) = &self.heat
+            && let Some(at) = heat.due(frames.len())
+            && matches!(routes[at], Route::Shard(_))
+        {
+            self.sample_one(heat, &frames[at]);
+        }
+    }
+
+    /// By its flow, whichever way it went.
+    #[cold]
+    fn sample_one(&self, heat: &HeatSampler, frame: &Frame) {
+        if let Some(flow) = flow_of(frame.data(), self.link) {
+            heat.sample(self.toeplitz.hash_arriving(&flow));
         }
     }
 

@@ -2,8 +2,11 @@
 //! the planner cuts the circle by. Without a histogram the load is taken to lie evenly, which the hash sees to as long
 //! as no flow is much heavier than the others.
 
+mod board;
 #[cfg(test)]
 mod tests;
+
+pub use board::{HeatBoard, HeatSampler};
 
 const BUCKET_BITS: u32 = 12;
 const BUCKETS: usize = 1 << BUCKET_BITS;
@@ -44,6 +47,14 @@ impl Heat {
         for (count, more) in self.counts.iter_mut().zip(&other.counts) {
             *count = count.saturating_add(*more);
         }
+    }
+
+    /// Adds what cores have put on a board since the last time.
+    pub fn take(&mut self, board: &HeatBoard) {
+        board.take(|bucket, seen| {
+            let count = &mut self.counts[bucket];
+            *count = count.saturating_add(seen);
+        });
     }
 
     /// Halves all counts, so that what is past fades.

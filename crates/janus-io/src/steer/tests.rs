@@ -5,6 +5,7 @@ mod v6;
 use super::*;
 use crate::testing::{CLIENT, SERVER, arp, frame, pool, request, segment, steerer};
 use core::net::Ipv4Addr;
+use janus_csb::policy::{Heat, HeatBoard};
 use janus_csb::{ShardId, Tag};
 use janus_wire::arp::Op;
 use janus_wire::{MICROSOFT_KEY, icmpv4, ipv4, proto};
@@ -199,4 +200,32 @@ fn a_datagram_goes_to_whoever_has_its_port() {
     assert_eq!(route(&steerer, &complaint), Route::Socket(ShardId(2)));
     sockets.take(53);
     assert_eq!(route(&steerer, &question), Route::Socket(ShardId(0)));
+}
+
+/// One flow's packets among others' copies and refuse: what is sampled are the flow's.
+#[test]
+fn what_is_sampled_is_what_goes_to_a_shard() {
+    let mut pool = pool(256);
+    let link = Link::Ethernet;
+    let toeplitz = Toeplitz::new(&MICROSOFT_KEY);
+    let key = toeplitz.hash_v4(CLIENT, SERVER, 1000, 80);
+    let stamps = janus_wire::Stamps::new((1, 2)).naming(0, 3);
+    for by_echoes in [false, true] {
+        let board = std::sync::Arc::new(HeatBoard::new());
+        let (_balancer, steerer) = steerer(3, link);
+        let mut steerer = steerer.sampled(HeatSampler::new(board.clone()));
+        if by_echoes {
+            steerer = steerer.by_echoes(stamps);
+        }
+        let segments = (0..640).map(|_| request(link, 1000, 1));
+        for bytes in segments.chain((0..640).map(|_| arp(Op::Reply))) {
+            let mut frame = frame(&mut pool, &bytes);
+            steerer.route(&mut frame);
+            pool.free(frame.buf);
+        }
+        let (mut heat, mut alike) = (Heat::new(), Heat::new());
+        heat.take(&board);
+        (0..10).for_each(|_| alike.record(key));
+        assert_eq!(format!("{heat:?}"), format!("{alike:?}"));
+    }
 }

@@ -4,8 +4,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use janus_csb::policy::HeatBoard;
 use janus_csb::{Ring, UpdateReport};
 use janus_io::Counter;
 use janus_io::park::Unparker;
@@ -22,6 +23,7 @@ pub(crate) struct Desk {
     bell: Unparker,
     done: Mutex<Done>,
     roles: Mutex<Roles>,
+    heat: Arc<HeatBoard>,
     boards: Vec<Board>,
 }
 
@@ -109,6 +111,7 @@ impl Desk {
                 weights: vec![1; shards],
                 drained: vec![false; shards],
             }),
+            heat: Arc::default(),
             boards: (0..shards).map(|_| Board::default()).collect(),
         }
     }
@@ -181,6 +184,11 @@ impl Desk {
         drop(roles);
         self.ring();
         true
+    }
+
+    /// Where polling cores leave samples of keys, if a policy watches.
+    pub(crate) fn heat(&self) -> &Arc<HeatBoard> {
+        &self.heat
     }
 
     pub(crate) fn drained(&self) -> Vec<bool> {

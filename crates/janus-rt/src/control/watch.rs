@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use janus_csb::policy::{Control, Decision, Policy, Queue, Role, Service, Settings, ShardSample};
+use janus_csb::policy::{
+    Control, Decision, Heat, Policy, Queue, Role, Service, Settings, ShardSample,
+};
 use janus_csb::{Ring, ShardId};
 use janus_tcp::Instant;
 
@@ -15,6 +17,9 @@ mod tests;
 
 /// While nothing comes in, looks are so much rarer.
 const IDLE: u32 = 10;
+
+/// Looks after which what was seen of the load's place counts half.
+const FADES: u32 = 100;
 
 /// Who says how new connections are shared out among the cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,6 +42,10 @@ pub(crate) struct Watch {
     next: Instant,
     last: Instant,
     before: Vec<Seen>,
+    /// Where the load is, as the polling cores sample it.
+    heat: Heat,
+    /// Looks until half of that is forgotten.
+    fades: u32,
     /// It has planned a ring, and has not been told what became of it.
     asked: bool,
 }
@@ -74,6 +83,8 @@ impl Watch {
             next: now + interval,
             last: now,
             before: vec![Seen::default(); cores],
+            heat: Heat::new(),
+            fades: FADES,
             asked: false,
         })
     }
@@ -92,7 +103,14 @@ impl Watch {
         let samples = self.sample(desk, now);
         let idle = samples.iter().all(|sample| sample.packets == 0);
         self.next = now + self.interval * if idle { IDLE } else { 1 };
-        match self.control.round(since_start(now), ring, &samples, None) {
+        self.heat.take(desk.heat());
+        self.fades -= 1;
+        if self.fades == 0 {
+            self.fades = FADES;
+            self.heat.age();
+        }
+        let heat = Some(&self.heat);
+        match self.control.round(since_start(now), ring, &samples, heat) {
             Decision::Keep(_) => None,
             Decision::Change(plan) => {
                 self.asked = true;

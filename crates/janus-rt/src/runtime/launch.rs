@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 
-use janus_csb::policy::level;
+use janus_csb::policy::{HeatSampler, level};
 use janus_csb::{Balancer, Phase, Ring, ShardId};
 use janus_io::park::Parker;
 use janus_io::policy::ClockFn;
@@ -29,7 +29,7 @@ use crate::control::conductor::Conductor;
 use crate::control::datagrams::Datagrams;
 use crate::control::desk::Desk;
 use crate::control::signals::Signals;
-use crate::control::watch::Watch;
+use crate::control::watch::{PolicyName, Watch};
 use crate::control::watchdog::Watchdog;
 use crate::control::{Control, Gate};
 use crate::dhcp::{self, Keeper, Shown};
@@ -115,6 +115,7 @@ impl Prepared {
         // One core need not be named.
         let named = settings.owner_bits && settings.cores > 1;
         let stamps = secrets.naming(0, settings.cores as u16);
+        let heat = desk.heat().clone();
         let steerers = (0..settings.queues()).map(|_| {
             let end = balancer.io_end();
             let desk = desk.clone();
@@ -122,10 +123,14 @@ impl Prepared {
                 .with_sockets(sockets.clone())
                 .telling(Box::new(move || desk.ring()))
                 .behind(policy.stage(settings.queues(), nanoseconds.clone()));
-            if named {
+            let steerer = if named {
                 steerer.by_echoes(*stamps.stamps())
             } else {
                 steerer
+            };
+            match settings.balance {
+                PolicyName::Fixed => steerer,
+                _ => steerer.sampled(HeatSampler::new(heat.clone())),
             }
         });
         let steerers = steerers.collect();

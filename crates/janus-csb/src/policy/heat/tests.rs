@@ -60,3 +60,39 @@ proptest! {
         }
     }
 }
+
+/// Whatever the bursts: every 64th packet, and what is taken is gone.
+#[test]
+fn a_sampler_takes_one_packet_in_sixty_four() {
+    let board = std::sync::Arc::new(HeatBoard::new());
+    let sampler = HeatSampler::new(board.clone());
+    let mut heat = Heat::new();
+    let (mut at, mut sampled) = (0u32, Vec::new());
+    for round in 0..4_000u32 {
+        let count = [1, 64, 7, 0, 63, 33][(round % 6) as usize];
+        if let Some(due) = sampler.due(count) {
+            assert!(due < count);
+            sampled.push(at + due as u32);
+            sampler.sample((at + due as u32) << 20);
+        }
+        at += count as u32;
+    }
+    assert!(
+        sampled
+            .iter()
+            .enumerate()
+            .all(|(i, at)| *at == 64 * i as u32 + 63)
+    );
+    assert_eq!(sampled.len() as u32, at / 64);
+    let sum = |heat: &Heat| {
+        heat.counts
+            .iter()
+            .map(|&count| count as usize)
+            .sum::<usize>()
+    };
+    heat.take(&board);
+    assert_eq!(sum(&heat), sampled.len());
+    heat.take(&board);
+    assert_eq!(sum(&heat), sampled.len());
+    assert!(heat.counts[(sampled[0] & 0xfff) as usize] > 0);
+}
