@@ -23,6 +23,8 @@ struct Cli {
 enum Command {
     /// Ask the balancer's planner what it would do.
     Csb(csb::Args),
+    /// Print what file and environment say, key by key, as a `janus.toml`.
+    Config,
     /// Say what this machine can do for Janus, and how to enable what is missing.
     Doctor,
     /// Serve a folder (or a greeting) over HTTP, from memory.
@@ -34,6 +36,10 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Csb(args) => csb::run(&args),
+        Command::Config => janus::Runtime::builder().effective().map(|effective| {
+            print!("{effective}");
+            ExitCode::SUCCESS
+        }),
         Command::Doctor => Ok(doctor::run()),
         Command::Serve(args) => serve::run(args),
         Command::Sim(args) => sim::run(&args),

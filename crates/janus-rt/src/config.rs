@@ -1,6 +1,7 @@
 //! What a runtime can be told: defaults, then `janus.toml`, then `JANUS_*` variables, then the builder.
 //! One table names every key for all three; nothing here opens a device or starts a thread.
 
+mod effective;
 mod error;
 mod keys;
 mod live;
@@ -20,6 +21,8 @@ use janus_io::{Batching, xdp};
 use crate::control::watch::PolicyName;
 use crate::portal::Reach;
 
+pub(crate) use effective::Said;
+pub use effective::{Effective, Origin};
 pub use error::ConfigError;
 pub(crate) use keys::{Cidr, DHCP, Via};
 pub(crate) use live::Live;
@@ -78,6 +81,8 @@ pub(crate) enum KernelAddress {
 /// What one source said; `None` where it was silent. Later sources win field by field.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Partial {
+    /// File and environment, word by word, in order: of two the later counts.
+    pub(crate) said: Vec<Said>,
     pub(crate) cores: Option<usize>,
     /// Where the cores run, one for each; said together with `cores`.
     pub(crate) processors: Option<Vec<usize>>,
@@ -136,6 +141,7 @@ impl Partial {
     pub(crate) fn overlay(self, over: Partial) -> Partial {
         // Destructured whole: a new field does not compile until it is laid over too.
         let Partial {
+            said,
             cores,
             processors,
             placement,
@@ -181,6 +187,7 @@ impl Partial {
             portal_reach,
         } = over;
         Partial {
+            said: [self.said, said].concat(),
             // Who says how many says where, or that it does not matter.
             processors: match cores {
                 Some(_) => processors,

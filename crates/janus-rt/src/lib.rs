@@ -65,11 +65,11 @@ pub use janus_macros::main;
 /// ```
 pub use janus_macros::test;
 
-pub use config::{CORES_MAX, ConfigError, Placement};
+pub use config::{CORES_MAX, ConfigError, Effective, Origin, Placement};
 pub use dhcp::Lease;
 pub use janus_io::Batching;
 pub use runtime::{
-    BackendChoice, BoxError, Builder, CoreReport, Handle, MainResult, Result, Runtime,
+    BackendChoice, BoxError, Builder, CoreReport, Handle, MainResult, Reloaded, Result, Runtime,
     ShuttingDown, core_id, cores, handle, once, report, shutting_down,
 };
 pub use shard::{BATCH_CLASSES, ForwardCounters, LoopReport};

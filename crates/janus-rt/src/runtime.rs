@@ -5,6 +5,7 @@ mod choice;
 mod ending;
 mod launch;
 mod main_task;
+mod reload;
 mod report;
 mod shutdown;
 
@@ -18,7 +19,7 @@ use janus_io::Batching;
 
 use crate::balance::{self, Balance};
 use crate::clock::Clock;
-use crate::config::{self, Cidr, ConfigError, DHCP, Partial, Placement, PlacementName};
+use crate::config::{Cidr, ConfigError, DHCP, Effective, Partial, Placement, PlacementName};
 use crate::control::Control;
 use crate::control::desk::Desk;
 use crate::dhcp::{Lease, Shown};
@@ -32,6 +33,8 @@ pub(crate) use ending::{Ending, Stage};
 use launch::Prepared;
 pub use main_task::MainResult;
 pub(crate) use main_task::MainTask;
+pub use reload::Reloaded;
+use reload::{Reloading, Sources};
 pub use report::{CoreReport, report};
 pub use shutdown::{ShuttingDown, shutting_down};
 
@@ -103,6 +106,19 @@ impl Handle {
     pub fn shutdown(&self, within: Duration) {
         if self.ending.close(within) {
             self.control.close_doors();
+        }
+    }
+
+    /// Reads file and environment again. What can change while the runtime runs (`drain_ms`, and `backlog` for listeners bound from
+    /// then on) does; the other keys that say something new are named. It reads a file: not to be called by a task that serves
+    /// others, but by [`spawn_blocking`](crate::spawn_blocking) or another thread.
+    ///
+    /// # Errors
+    /// When what is read is not understood; then nothing changes.
+    pub fn reload(&self) -> std::io::Result<Reloaded> {
+        match self.ending.reloading.get() {
+            Some(reloading) => reloading.reload(),
+            None => Ok(Reloaded::default()),
         }
     }
 
@@ -443,25 +459,39 @@ impl Builder {
         Ok(Runtime { prepared })
     }
 
+    /// What file and environment say, key by key; what this builder was told goes before that. Nothing is opened.
+    ///
+    /// # Errors
+    /// For whatever [`build`](Builder::build) would not understand.
+    pub fn effective(self) -> Result<Effective> {
+        if let Some(wrong) = self.wrong {
+            return Err(wrong.into());
+        }
+        let sources = Sources {
+            alone: self.alone,
+            file: self.config_file,
+            builder: self.partial,
+        };
+        Ok(sources.read()?.1)
+    }
+
     /// What [`build`](Builder::build) makes, on any clock.
     pub(crate) fn prepare(self, clock: Clock) -> Result<Prepared> {
         if let Some(wrong) = self.wrong {
             return Err(wrong.into());
         }
-        let file = self.config_file;
-        let said = if self.alone {
-            let file = file.map(|file| config::from_file(Some(&file)));
-            file.transpose()?.unwrap_or_default()
-        } else {
-            let file = file.or_else(|| std::env::var_os("JANUS_CONFIG").map(PathBuf::from));
-            // A name or value that is no text is no name of ours.
-            let variables = std::env::vars_os()
-                .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
-            config::from_file(file.as_deref())?.overlay(config::from_environment(variables)?)
+        let sources = Sources {
+            alone: self.alone,
+            file: self.config_file,
+            builder: self.partial,
         };
-        let settings = said.overlay(self.partial).resolve()?;
+        let (settings, effective) = sources.read()?;
         let tcp = self.tcp.unwrap_or_default();
         let warnings = Arc::new(Warnings::new(self.on_warning));
-        Prepared::open(settings, self.backend, tcp, warnings, clock)
+        let prepared = Prepared::open(settings, self.backend, tcp, warnings, clock)?;
+        let reloading = Reloading::new(sources, effective, prepared.live());
+        // The first and only one to set it.
+        let _ = prepared.ending().reloading.set(reloading);
+        Ok(prepared)
     }
 }

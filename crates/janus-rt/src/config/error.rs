@@ -58,7 +58,14 @@ impl std::error::Error for ConfigError {}
 /// The closest valid name, unless none is close enough to be a slip of the finger.
 pub(super) fn nearest<'a>(name: &str, valid: &'a [String]) -> Option<&'a str> {
     let (distance, best) = valid.iter().map(|v| (edit_distance(name, v), v)).min()?;
-    (distance <= 2.max(name.len() / 3)).then_some(best.as_str())
+    if distance <= 2.max(name.len() / 3) {
+        return Some(best.as_str());
+    }
+    // Cut short, as `drain` for `drain_ms`.
+    let longer = valid
+        .iter()
+        .filter(|v| name.len() >= 3 && v.starts_with(name));
+    longer.min_by_key(|v| v.len()).map(String::as_str)
 }
 
 /// Levenshtein distance; both names are short (a key or a variable), a longer one is cut.

@@ -33,4 +33,8 @@ impl Live {
     pub(crate) fn backlog(&self) -> usize {
         self.backlog.load(Ordering::Relaxed)
     }
+
+    pub(crate) fn set_backlog(&self, backlog: usize) {
+        self.backlog.store(backlog, Ordering::Relaxed);
+    }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::keys::KEYS;
-use super::{ConfigError, Partial};
+use super::{ConfigError, Origin, Partial, Said};
 
 /// Read when it is there and `JANUS_CONFIG` names no other file.
 const FILE_NAME: &str = "janus.toml";
@@ -40,6 +40,11 @@ pub(crate) fn from_environment(
         };
         (key.set)(&mut partial, &value)
             .map_err(|problem| ConfigError::value(&name, problem).within("environment"))?;
+        partial.said.push(Said {
+            key: key.name,
+            value,
+            origin: Origin::Environment(name),
+        });
     }
     Ok(partial)
 }
@@ -57,7 +62,18 @@ pub(crate) fn from_file(explicit: Option<&Path>) -> Result<Partial, ConfigError>
             return Err(ConfigError::new(format!("cannot be read: {error}")).within(&origin));
         }
     };
-    from_text(&text).map_err(|error| error.within(&origin))
+    let partial = from_text(&text).map_err(|error| error.within(&origin))?;
+    Ok(partial.within(&origin))
+}
+
+impl Partial {
+    /// The file that all of it stood in.
+    pub(super) fn within(mut self, path: &str) -> Partial {
+        for said in &mut self.said {
+            said.origin = Origin::File(path.to_owned());
+        }
+        self
+    }
 }
 
 pub(super) fn from_text(text: &str) -> Result<Partial, ConfigError> {
@@ -86,6 +102,11 @@ fn walk(table: &toml::Table, prefix: &str, partial: &mut Partial) -> Result<(), 
         let text = text
             .ok_or_else(|| ConfigError::value(&full, "needs a word, a number or a list".into()))?;
         (key.set)(partial, &text).map_err(|problem| ConfigError::value(&full, problem))?;
+        partial.said.push(Said {
+            key: key.name,
+            value: text,
+            origin: Origin::File(String::new()),
+        });
     }
     Ok(())
 }

@@ -4,12 +4,13 @@
 use std::collections::HashSet;
 use std::panic::Location;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use janus_io::park::Unparker;
 
 use super::BoxError;
+use super::reload::Reloading;
 
 /// Where a runtime stands on the way to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +38,8 @@ pub(crate) struct Ending {
     bells: Vec<Unparker>,
     /// Lines that [`once`](super::once) was called from: bounded by the program's text.
     once: Mutex<HashSet<&'static Location<'static>>>,
+    /// How the settings are read again.
+    pub(crate) reloading: OnceLock<Reloading>,
 }
 
 impl Ending {
@@ -51,6 +54,7 @@ impl Ending {
             first_error: Mutex::default(),
             bells,
             once: Mutex::default(),
+            reloading: OnceLock::new(),
         }
     }
 

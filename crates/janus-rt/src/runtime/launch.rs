@@ -312,6 +312,10 @@ impl Prepared {
         self.lease.clone()
     }
 
+    pub(super) fn live(&self) -> Arc<Live> {
+        self.live.clone()
+    }
+
     pub(super) fn control(&self) -> Arc<Control> {
         self.conductor.control.clone()
     }
