@@ -114,6 +114,7 @@ fn every_primitive_asks_what_it_says() {
         "net ::/0",
         "tcp port 443 or 8080",
         "src port 80 or 443",
+        "src port 443 or 80",
     ] {
         assert!(!matches(no, &frame), "{no}");
     }
