@@ -1,7 +1,8 @@
 //! What the executor costs, measured from inside a task of a running runtime, with its loop around it: an await of
 //! something that is ready (`call`), letting the others go first (`yield`), waking a task that waits until it has been
 //! polled (`wake`; `waker=task` is the task's own, one of a random order; `waker=thread` wakes it from another thread),
-//! a task from its spawn to its end (`spawn`; `join` with its output awaited), and a timer armed and disarmed. `tasks`
+//! a task from its spawn to its end (`spawn`; `join` with its output awaited; `spawn_on` by the core's inbox; `spawn_blocking`
+//! what it costs the core), a timer armed, disarmed, and fired until its task was polled; memory for a task. `tasks`
 //! are alive at a time, timers likewise. Processor time of the core's own thread, so a busy machine disturbs it less.
 
 mod support;
@@ -16,8 +17,8 @@ use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use janus::time::{Sleep, sleep};
-use janus::{BackendChoice, Placement, Runtime, spawn, yield_now};
+use janus::time::{Sleep, sleep, sleep_until};
+use janus::{BackendChoice, JoinSet, Placement, Runtime, spawn, yield_now};
 use support::Scale;
 use support::report::{Report, Value};
 
@@ -69,7 +70,10 @@ fn main() {
         let mut params: Vec<(&str, Value)> =
             vec![("op", figure.op.into()), ("tasks", figure.tasks.into())];
         params.extend(figure.waker.map(|waker| ("waker", waker.into())));
-        report.median("ns", &figure.runs, "ns", &params);
+        match figure.op {
+            "bytes" => report.median("bytes_per_task", &figure.runs, "B", &params[1..]),
+            _ => report.median("ns", &figure.runs, "ns", &params),
+        }
     }
     report.finish();
 }
@@ -86,6 +90,10 @@ async fn measure(plan: Plan, figures: &Sender<Figure>) {
     };
     send("call", 1, None, repeat(plan, || call(plan.ops)).await);
     send("join", 1, None, repeat(plan, || join(plan.ops / 10)).await);
+    let sent = repeat(plan, || sending(plan.ops / 10)).await;
+    send("spawn_on", CHUNK, None, sent);
+    let called = repeat(plan, || calling(plan.ops / 100)).await;
+    send("spawn_blocking", CHUNK, None, called);
     for &tasks in plan.tasks {
         send(
             "spawn",
@@ -109,6 +117,9 @@ async fn measure(plan: Plan, figures: &Sender<Figure>) {
         let foreign = repeat(plan, || waiting.wake_from_thread(plan.ops / 10)).await;
         send("wake", tasks, Some("thread"), foreign);
         waiting.end().await;
+        send("bytes", tasks, None, vec![bytes(tasks).await]);
+        let fired = repeat(plan, || firing(tasks, plan.ops)).await;
+        send("timer_fire", tasks, None, fired);
         let (mut inserted, mut cancelled) = (Vec::new(), Vec::new());
         for _ in 0..=plan.runs {
             let (insert, cancel) = timers(tasks, plan.ops).await;
@@ -162,6 +173,90 @@ async fn join(ops: usize) -> f64 {
     }
     each(start, ops)
 }
+
+/// Tasks sent to this very core by its inbox, and their outputs awaited: what both ways cost without the sleep of another.
+async fn sending(ops: usize) -> f64 {
+    let rounds = ops.div_ceil(CHUNK);
+    let start = now();
+    for _ in 0..rounds {
+        let mut set = JoinSet::new();
+        for n in 0..CHUNK {
+            set.spawn_on(0, move || async move { black_box(n) });
+        }
+        assert_eq!(set.join_all().await.len(), CHUNK);
+    }
+    each(start, rounds * CHUNK)
+}
+
+/// What a blocking call costs the core that asks; the other thread's time is its own.
+async fn calling(ops: usize) -> f64 {
+    let rounds = ops.div_ceil(CHUNK);
+    let start = now();
+    for _ in 0..rounds {
+        let mut set = JoinSet::new();
+        for n in 0..CHUNK {
+            set.spawn_blocking(move || black_box(n));
+        }
+        assert_eq!(set.join_all().await.len(), CHUNK);
+    }
+    each(start, rounds * CHUNK)
+}
+
+/// Memory made ready for so many tasks of the size of an echo.
+async fn bytes(tasks: usize) -> f64 {
+    let stop = Rc::new(Cell::new(false));
+    let wakers: Rc<RefCell<Vec<Waker>>> = Rc::new(RefCell::new(Vec::with_capacity(tasks)));
+    for _ in 0..tasks {
+        let (stop, wakers) = (Rc::clone(&stop), Rc::clone(&wakers));
+        let state = [0u64; 2];
+        drop(spawn(poll_fn(move |cx| {
+            if black_box(&state)[0] == 0 && !stop.get() {
+                wakers.borrow_mut().push(cx.waker().clone());
+                return Poll::Pending;
+            }
+            Poll::Ready(())
+        })));
+    }
+    while wakers.borrow().len() < tasks {
+        yield_now().await;
+    }
+    let held = janus::report().expect("this core").task_bytes;
+    stop.set(true);
+    let woken = wakers.take();
+    woken.iter().for_each(Waker::wake_by_ref);
+    while janus::report().expect("this core").tasks > 1 {
+        yield_now().await;
+    }
+    held as f64 / tasks as f64
+}
+
+/// Timers that are due together: from the first that fires to the last task polled.
+async fn firing(timers: usize, ops: usize) -> f64 {
+    let rounds = ops.div_ceil(timers).min(ROUNDS_FIRING_MAX);
+    let mut spent = Duration::ZERO;
+    for _ in 0..rounds {
+        let fired = Rc::new(Cell::new(0));
+        let at = janus::time::now() + Duration::from_millis(2 + timers as u64 / 2_000);
+        for _ in 0..timers {
+            let fired = Rc::clone(&fired);
+            drop(spawn(async move {
+                sleep_until(at).await;
+                fired.set(fired.get() + 1);
+            }));
+        }
+        // This one is armed last, and wakes with the first.
+        sleep_until(at).await;
+        let start = now();
+        while fired.get() < timers {
+            yield_now().await;
+        }
+        spent += now() - start;
+    }
+    spent.as_nanos() as f64 / (rounds * timers) as f64
+}
+
+/// Each waits for its timers.
+const ROUNDS_FIRING_MAX: usize = 20;
 
 async fn spawning(tasks: usize, ops: usize) -> f64 {
     let rounds = ops.div_ceil(tasks);

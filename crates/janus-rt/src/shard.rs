@@ -50,7 +50,7 @@ const TASKS_FIRST: usize = 8;
 /// If the turn has lasted so long then, the others wait for the next.
 const TURN_LONG: Duration = Duration::from_millis(1);
 /// Tasks polled between two looks after that.
-const TASKS_ROUND: usize = 32;
+const TASKS_ROUND: usize = 64;
 /// How long these rounds may take: what comes meanwhile is a few batches. A single task that takes longer cannot be
 /// helped, and is warned of.
 const TASKS_TIME: Duration = Duration::from_micros(200);

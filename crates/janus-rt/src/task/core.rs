@@ -237,14 +237,14 @@ impl Core {
         // Not dropped: a waker owns nothing.
         let waker = ManuallyDrop::new(waker::waker(word));
         let mut cx = Context::from_waker(&waker);
-        self.count(|c| c.polls += 1);
         let pointer = self.arena.pointer(slot);
-        self.pulse.polls(header.vtable());
+        let vtable = header.vtable();
+        self.pulse.polls(vtable);
         coop::refill();
         // SAFETY: the stage is Future, so the slot holds the future its table was made for. RUNNING keeps everybody
         // else from its payload: only `abandon`, `detach` and `take_end` touch one, and they look.
         let polled = catch_unwind(AssertUnwindSafe(|| unsafe {
-            (header.vtable().poll)(pointer, &mut cx)
+            (vtable.poll)(pointer, &mut cx)
         }));
         match polled {
             Ok(Poll::Pending) => {
@@ -482,6 +482,12 @@ impl Core {
 
 /// Figures.
 impl Core {
+    /// Of a round: one count for many.
+    #[inline]
+    pub(super) fn count_polls(&self, polls: usize) {
+        self.count(|c| c.polls += polls as u64);
+    }
+
     /// A panic was caught where this core does not see it.
     pub(super) fn count_panic(&self) {
         self.count(|c| c.panicked += 1);

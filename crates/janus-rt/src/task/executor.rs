@@ -162,14 +162,16 @@ impl Executor {
 
     /// Polls at most `budget` ready tasks; gives how many. The executor must be entered.
     pub(crate) fn run(&self, budget: usize) -> usize {
+        let core = &*self.core;
         let mut polled = 0;
         while polled < budget
-            && let Some(slot) = self.core.pop_ready()
+            && let Some(slot) = core.pop_ready()
         {
-            self.core.poll(slot);
+            core.poll(slot);
             polled += 1;
         }
-        self.core.pulse.rests();
+        core.count_polls(polled);
+        core.pulse.rests();
         coop::lift();
         polled
     }

@@ -65,10 +65,10 @@ fn slow_tasks_have_a_time() {
     let (mut world, polls) = busy(1000, 10_000);
     let took_ns = turn(&mut world);
     // Some before the clock is looked at, then rounds for 200 µs, the last of which may go beyond it.
-    assert_eq!((polls.get(), took_ns), (8 + 32, 400_000));
+    assert_eq!((polls.get(), took_ns), (8 + 64, 720_000));
     let (mut world, polls) = busy(1000, 2_000);
     turn(&mut world);
-    assert_eq!(polls.get(), 8 + 4 * 32);
+    assert_eq!(polls.get(), 8 + 2 * 64);
 }
 
 #[test]

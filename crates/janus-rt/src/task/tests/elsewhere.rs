@@ -346,8 +346,17 @@ fn an_output_is_delivered_when_its_future_is_gone() {
             Poll::Ready(output.take())
         })
     });
+    struct Told(Arc<Mutex<Vec<&'static str>>>);
+    impl Wake for Told {
+        fn wake(self: Arc<Self>) {
+            self.0.lock().expect("whole").push("told");
+        }
+    }
+    let waker = Waker::from(Arc::new(Told(Arc::clone(&order))));
+    let mut cx = Context::from_waker(&waker);
+    assert!(Pin::new(&mut handle).poll(&mut cx).is_pending());
     core.run();
-    assert_eq!(*order.lock().expect("whole"), ["future"]);
+    assert_eq!(*order.lock().expect("whole"), ["future", "told"]);
     drop(poll_once(&mut handle));
-    assert_eq!(*order.lock().expect("whole"), ["future", "output"]);
+    assert_eq!(*order.lock().expect("whole"), ["future", "told", "output"]);
 }
