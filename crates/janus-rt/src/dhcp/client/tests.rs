@@ -286,6 +286,7 @@ fn a_lease_is_renewed_by_its_server_at_half_of_its_time() {
         (renew.client, renew.requested, renew.server),
         (YOURS, None, None)
     );
+    world.now = world.now + Duration::from_secs(10);
     world.lease(Kind::Ack, &renew, HOUR);
     assert!(matches!(world.client.news(), Some(News::Ours(_))));
     // It counts from when it was asked for.
@@ -356,6 +357,8 @@ fn no_is_no() {
     let mut world = World::new();
     world.bound(HOUR);
     let asked = world.next();
+    world.answer(Kind::Nak, &asked, &[(option::SERVER, &OTHER.octets())]);
+    assert_eq!(world.client.news(), None, "not another's");
     world.answer(Kind::Nak, &asked, &[(option::SERVER, &SERVER.octets())]);
     assert_eq!(world.client.news(), Some(News::Gone(Why::Refused)));
     assert_eq!(world.next().kind, Kind::Discover);
@@ -457,6 +460,14 @@ fn what_is_not_for_us_or_makes_no_sense_changes_nothing() {
         assert!(matches!(world.client.state, State::Selecting), "{index}");
         assert!(world.client.frame().is_none());
     }
+    for (at, value) in [(42, 1), (37, 69), (35, 68)] {
+        let mut bytes = offer(asked.xid, MAC);
+        bytes[at] = value;
+        // Without a checksum, so that it is this that is wrong.
+        bytes[40..42].fill(0);
+        world.client.hear(&bytes, false, world.now);
+        assert!(matches!(world.client.state, State::Selecting), "byte {at}");
+    }
     // A device that vouches for checksums is believed.
     let mut unchecked = offer(asked.xid, MAC);
     unchecked[40] ^= 1;
@@ -469,6 +480,11 @@ fn what_is_not_for_us_or_makes_no_sense_changes_nothing() {
     other[40..42].fill(0);
     world.client.hear(&other, false, world.now);
     assert!(matches!(world.client.state, State::Requesting(_)));
+    // And another server's.
+    let (mut others, octets) = (options, OTHER.octets());
+    others[0].1 = &octets;
+    world.answer(Kind::Ack, &request, &others);
+    assert!(matches!(world.client.state, State::Requesting(_)));
 }
 
 #[test]
@@ -476,6 +492,20 @@ fn a_lease_for_ever_is_asked_for_once() {
     let mut world = World::new();
     world.bound(u32::MAX);
     assert!(world.client.due() > secs(100 * 365 * 86_400));
+}
+
+#[test]
+fn where_there_are_routes_the_routers_do_not_count() {
+    let mut world = World::new();
+    let asked = world.next();
+    let time = HOUR.to_be_bytes();
+    let mut options = good(&time).to_vec();
+    options.push((option::ROUTES, &[24, 10, 0, 7, 192, 0, 2, 3]));
+    world.answer(Kind::Offer, &asked, &options);
+    let State::Requesting(lease) = &world.client.state else {
+        panic!("an offer is an offer");
+    };
+    assert_eq!((lease.gateway, lease.routes.len()), (None, 1));
 }
 
 #[test]
