@@ -310,7 +310,7 @@ fn live_anyhow(host: &mut Host, draw: &mut Draw, port: u16) {
             5 => host.wait(Duration::from_millis(draw.below(3_000))),
             6 => {
                 let mut urgent = peer.ahead(0, 20);
-                urgent.flags = urgent.flags | Flags::URG;
+                urgent.flags |= Flags::URG;
                 (urgent.urgent, urgent.ecn) = (11, 3);
                 host.ask(&urgent);
             }
