@@ -71,6 +71,10 @@ fn switches_are_on_or_off() {
     assert!(!offloads("[tap]\noffloads = \"off\""));
     // In the file TOML's own words will do.
     assert!(!offloads("[tap]\noffloads = false"));
+    assert_eq!(
+        from_text("owner_bits = true").unwrap().owner_bits,
+        Some(true)
+    );
     for text in ["tokio = false", "tokio = \"off\""] {
         assert_eq!(from_text(text).unwrap().tokio, Some(false), "{text}");
     }
