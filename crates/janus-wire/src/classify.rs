@@ -2,7 +2,7 @@
 //! every packet on the core that feeds all others; checksums and everything TCP are left to the shard.
 
 use crate::ethernet::{self, ethertype};
-use crate::flow::{FlowKeyV4, FlowKeyV6};
+use crate::flow::{FlowKey, FlowKeyV4, FlowKeyV6};
 use crate::tcp::Flags;
 use crate::{Malformed, be16, icmpv4, icmpv6, ipv4, ipv6, proto};
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -144,6 +144,48 @@ pub enum Class {
     Other,
     /// Not what its headers claim.
     Malformed(Malformed),
+}
+
+impl Class {
+    /// The flow of a TCP segment, as its receiver names it, and its control bits.
+    #[inline]
+    pub fn segment(self) -> Option<(FlowKey, Flags)> {
+        match self {
+            Class::Tcp4 {
+                src,
+                dst,
+                sport,
+                dport,
+                flags,
+                ..
+            } => {
+                let flow = FlowKeyV4 {
+                    peer: src,
+                    local: dst,
+                    peer_port: sport,
+                    local_port: dport,
+                };
+                Some((FlowKey::V4(flow), flags))
+            }
+            Class::Tcp6 {
+                src,
+                dst,
+                sport,
+                dport,
+                flags,
+                ..
+            } => {
+                let flow = FlowKeyV6 {
+                    peer: src,
+                    local: dst,
+                    peer_port: sport,
+                    local_port: dport,
+                };
+                Some((FlowKey::V6(flow), flags))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// Looks at a frame.

@@ -7,7 +7,7 @@ use janus_mem::Frame;
 use janus_wire::tcp::Flags;
 use janus_wire::{Class, Stamps, classify, proto};
 
-use super::flow::{flow_of, segment};
+use super::flow::flow_of;
 use super::{Route, Scratch, Steerer};
 use crate::batch::BURST;
 use crate::policy::Gate;
@@ -81,7 +81,7 @@ fn claimed(bytes: &[u8], class: Class, stamps: &Stamps) -> Option<ShardId> {
         Class::Tcp6 { l3_offset, .. } if bytes[l3_offset + 6] == proto::TCP => l3_offset + 40,
         _ => return None,
     };
-    let (flow, flags) = segment(class)?;
+    let (flow, flags) = class.segment()?;
     let tcp = bytes.get(at..at + ECHO + 4)?;
     let syn_or_ack = flags.0 & (Flags::SYN.0 | Flags::ACK.0);
     let has_room = tcp[12] >> 4 >= 8;

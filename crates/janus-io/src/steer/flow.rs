@@ -1,7 +1,7 @@
 //! Which flow a frame belongs to, for the few that must be told apart by more than their key. Decides nothing.
 
 use janus_wire::tcp::Flags;
-use janus_wire::{Class, FlowKey, FlowKeyV4, FlowKeyV6, Link, classify};
+use janus_wire::{Class, FlowKey, Link, classify};
 
 /// The flow of a frame that came in; `None` for what has none: fragments, questions, other protocols.
 #[cold]
@@ -9,52 +9,13 @@ pub(super) fn flow_of(bytes: &[u8], link: Link) -> Option<FlowKey> {
     match classify(bytes, link) {
         Class::Icmp4 { quoted, .. } => quoted.map(FlowKey::V4),
         Class::Icmp6 { quoted, .. } => quoted.map(FlowKey::V6),
-        class => segment(class).map(|(flow, _)| flow),
+        class => class.segment().map(|(flow, _)| flow),
     }
 }
 
 /// The flow, as its arriving packets name it, that a frame which goes out answers the SYN of.
 pub(super) fn answered(bytes: &[u8], link: Link) -> Option<FlowKey> {
-    let (flow, flags) = segment(classify(bytes, link))?;
+    let (flow, flags) = classify(bytes, link).segment()?;
     let syn_ack = Flags::SYN.0 | Flags::ACK.0;
     (flags.0 & syn_ack == syn_ack).then(|| flow.reversed())
-}
-
-#[inline]
-pub(super) fn segment(class: Class) -> Option<(FlowKey, Flags)> {
-    match class {
-        Class::Tcp4 {
-            src,
-            dst,
-            sport,
-            dport,
-            flags,
-            ..
-        } => {
-            let flow = FlowKeyV4 {
-                peer: src,
-                local: dst,
-                peer_port: sport,
-                local_port: dport,
-            };
-            Some((FlowKey::V4(flow), flags))
-        }
-        Class::Tcp6 {
-            src,
-            dst,
-            sport,
-            dport,
-            flags,
-            ..
-        } => {
-            let flow = FlowKeyV6 {
-                peer: src,
-                local: dst,
-                peer_port: sport,
-                local_port: dport,
-            };
-            Some((FlowKey::V6(flow), flags))
-        }
-        _ => None,
-    }
 }

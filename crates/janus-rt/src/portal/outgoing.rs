@@ -8,9 +8,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use janus_mem::{Frame, Pool};
 use janus_wire::tcp::Flags;
-use janus_wire::{
-    Class, FlowKey, FlowKeyV4, FlowKeyV6, Link, classify, icmpv4, icmpv6, ipv4, ipv6, proto,
-};
+use janus_wire::{FlowKey, Link, classify, icmpv4, icmpv6, ipv4, ipv6, proto};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
@@ -26,41 +24,7 @@ pub(super) enum Sign {
 /// The sign in a frame, and the flow as the inner stack names it; most frames have none.
 #[inline]
 pub(super) fn sign(frame: &[u8]) -> Option<(FlowKey, Sign)> {
-    let (flow, flags): (FlowKey, Flags) = match classify(frame, Link::Ip) {
-        Class::Tcp4 {
-            src,
-            dst,
-            sport,
-            dport,
-            flags,
-            ..
-        } => {
-            let flow = FlowKeyV4 {
-                peer: src,
-                local: dst,
-                peer_port: sport,
-                local_port: dport,
-            };
-            (flow.into(), flags)
-        }
-        Class::Tcp6 {
-            src,
-            dst,
-            sport,
-            dport,
-            flags,
-            ..
-        } => {
-            let flow = FlowKeyV6 {
-                peer: src,
-                local: dst,
-                peer_port: sport,
-                local_port: dport,
-            };
-            (FlowKey::V6(flow), flags)
-        }
-        _ => return None,
-    };
+    let (flow, flags) = classify(frame, Link::Ip).segment()?;
     if flags.contains(Flags::RST) {
         return Some((flow, Sign::Resets));
     }
