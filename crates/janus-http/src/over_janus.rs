@@ -32,4 +32,9 @@ impl Transport for janus::net::TcpStream {
     fn sleep(&self, duration: Duration) -> Self::Sleep {
         janus::time::sleep(duration)
     }
+
+    #[inline]
+    fn is_leaving(&self) -> bool {
+        janus::is_shutting_down()
+    }
 }

@@ -88,6 +88,10 @@ where
             match &mut this.state {
                 State::Waiting(stream, _) => {
                     let Poll::Ready(received) = stream.poll_recv(cx) else {
+                        if stream.is_leaving() {
+                            this.state = State::Done;
+                            return Poll::Ready(Ok(()));
+                        }
                         return Poll::Pending;
                     };
                     let State::Waiting(stream, handler) =
@@ -250,7 +254,7 @@ impl<S: Transport> Conversation<'_, S> {
         if matches!(framing.length, Length::Sized(n) if n > self.options.body_bytes) {
             return Err(Reject::BodyTooLarge.into());
         }
-        output.borrow_mut().keep_alive = framing.keep_alive;
+        output.borrow_mut().keep_alive = framing.keep_alive && !stream.is_leaving();
 
         // A client that has begun the body does not wait for anything.
         let waits = Cell::new(framing.expects_continue && behind.is_empty());

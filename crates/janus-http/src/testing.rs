@@ -22,6 +22,7 @@ pub(crate) struct Wire {
     pub(crate) shut: bool,
     pub(crate) sleeps: Vec<Duration>,
     expired: bool,
+    leaving: bool,
 }
 
 /// The end that the code under test holds.
@@ -42,6 +43,11 @@ impl Pipe {
     /// Every timer ends.
     pub(crate) fn expire(&self) {
         self.0.borrow_mut().expired = true;
+    }
+
+    /// The server is about to end.
+    pub(crate) fn leave(&self) {
+        self.0.borrow_mut().leaving = true;
     }
 
     pub(crate) fn with<R>(&self, then: impl FnOnce(&mut Wire) -> R) -> R {
@@ -101,6 +107,10 @@ impl Transport for Pipe {
     fn sleep(&self, duration: Duration) -> Alarm {
         self.0.borrow_mut().sleeps.push(duration);
         Alarm(self.0.clone())
+    }
+
+    fn is_leaving(&self) -> bool {
+        self.0.borrow().leaving
     }
 }
 

@@ -177,6 +177,30 @@ fn kernel_clients_through_the_portal() {
     }
 }
 
+/// A server that is told to end waits for no further request of the connections that are kept.
+#[test]
+fn kept_connections_do_not_hold_up_the_end() {
+    for (cores, placement) in LAYOUTS {
+        let (server, address) =
+            Running::server(builder(cores, placement).backend(BackendChoice::Portal), 0);
+        let address = SocketAddr::from(([127, 0, 0, 1], address.port()));
+        let mut kept = std::net::TcpStream::connect(address).unwrap();
+        kept.set_read_timeout(Some(PATIENCE)).unwrap();
+        kept.write_all(b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n")
+            .unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\n/a") {
+            let mut piece = [0; 1024];
+            let count = kept.read(&mut piece).unwrap();
+            assert!(count > 0, "the server keeps the connection");
+            answer.extend_from_slice(&piece[..count]);
+        }
+        server.handle.shutdown(10 * PATIENCE);
+        assert_eq!(kept.read(&mut [0]).unwrap(), 0, "ended in order");
+        server.thread.join().unwrap().unwrap();
+    }
+}
+
 /// Runs `client` `count` times at once at the far end of the wire, each in a task, until all have ended.
 fn run_clients<F: Future<Output = ()> + 'static>(
     end: wire::End,

@@ -70,7 +70,7 @@ pub use dhcp::Lease;
 pub use janus_io::Batching;
 pub use runtime::{
     BackendChoice, BoxError, Builder, CoreReport, Handle, MainResult, Reloaded, Result, Runtime,
-    ShuttingDown, core_id, cores, handle, once, report, shutting_down,
+    ShuttingDown, core_id, cores, handle, is_shutting_down, once, report, shutting_down,
 };
 pub use shard::{BATCH_CLASSES, ForwardCounters, LoopReport};
 pub use task::blocking::BlockingReport;

@@ -36,7 +36,7 @@ pub(crate) use main_task::MainTask;
 pub use reload::Reloaded;
 use reload::{Reloading, Sources};
 pub use report::{CoreReport, report};
-pub use shutdown::{ShuttingDown, shutting_down};
+pub use shutdown::{ShuttingDown, is_shutting_down, shutting_down};
 
 /// What a main, and the runtime, may fail with.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -424,3 +424,31 @@ fn a_waiting_connection_is_a_few_words_and_requests_reuse_what_is_there() {
     assert_eq!(after.buffers_allocated - before.buffers_allocated, 1);
     assert!(pipes[3].received().contains("\r\ndate: "));
 }
+
+#[test]
+fn a_server_that_is_about_to_end_answers_what_is_begun_and_waits_for_no_more() {
+    let idle = Pipe::default();
+    let mut serving = pin!(serve_with(&PLAIN, idle.clone(), mirror));
+    idle.send(b"GET /close-to HTTP/1.1\r\nhost: a\r\n\r\n");
+    assert!(poll(serving.as_mut()).is_pending());
+    assert!(!idle.received().contains("close\r\n"));
+    idle.leave();
+    assert!(finish(serving.as_mut()).is_ok());
+
+    let begun = Pipe::default();
+    let mut serving = pin!(serve_with(&PLAIN, begun.clone(), mirror));
+    begun.send(b"POST /a HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\nx");
+    assert!(poll(serving.as_mut()).is_pending());
+    begun.leave();
+    assert!(poll(serving.as_mut()).is_pending(), "the body is awaited");
+    begun.send(b"y");
+    assert!(finish(serving.as_mut()).is_ok());
+    assert!(begun.received().ends_with("POST /a\nxy"));
+
+    let last = Pipe::default();
+    last.leave();
+    let mut serving = pin!(serve_with(&PLAIN, last.clone(), mirror));
+    last.send(b"GET /b HTTP/1.1\r\nhost: a\r\n\r\n");
+    assert!(finish(serving.as_mut()).is_ok());
+    assert!(last.received().contains("connection: close\r\n"));
+}

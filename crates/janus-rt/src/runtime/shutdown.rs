@@ -17,6 +17,12 @@ pub fn shutting_down() -> ShuttingDown {
     ShuttingDown { place: None }
 }
 
+/// Whether the runtime of this core is shutting down; false where no Janus core runs.
+#[inline]
+pub fn is_shutting_down() -> bool {
+    here::with(|here| here.ending.stage() != Stage::Serving).unwrap_or(false)
+}
+
 /// See [`shutting_down`].
 #[must_use = "futures do nothing unless awaited"]
 #[derive(Debug)]
