@@ -7,7 +7,8 @@ use std::task::{Context, Poll};
 use super::{Armed, Duration, Instant, now};
 use crate::task::{context, coop};
 
-/// Waits for `time`; at most a third of a millisecond longer. Never shorter.
+/// Waits for `time` by the core's clock; at most a third of a millisecond longer, never shorter. That clock stands still while
+/// tasks run ([`now`]), so what a task has computed in its turn before it sleeps is part of the time.
 ///
 /// # Panics
 /// When polled where no Janus core runs.
