@@ -163,8 +163,7 @@ impl Stack {
             return None;
         }
         if p.ack != record.iss + 1 {
-            self.reset_reply(p);
-            return None;
+            return self.cookie_beside(slot, p, now);
         }
         if record.has(flag::TIMESTAMPS)
             && p.timestamps

@@ -101,6 +101,39 @@ fn honest_clients_connect_in_the_middle_of_a_flood() {
     host.end(&conns);
 }
 
+/// A SYN answered by a cookie is repeated when there is room for a record again; the peer acknowledges the cookie.
+#[test]
+fn a_cookie_is_good_although_its_syn_was_repeated() {
+    let mut host = host(SynCookies::Pressure);
+    flood(&mut host, HALF_OPEN * 2);
+    let syn = linux_syn(3_000, 1_460, 7);
+    let mut ack = acknowledgement(&mut host, &syn);
+    // The first of the flood gives up, and its place is the repeated SYN's.
+    let first = std::net::Ipv4Addr::from_bits(0x0b00_0000);
+    let mut reset = Craft::new((first, 1_024), Flags::RST);
+    reset.seq = SeqNum(1);
+    host.send(&reset);
+    let room = HALF_OPEN as usize - 1;
+    assert_eq!(host.stack.half_open(), room);
+    let repeated = host.ask(&syn);
+    assert_eq!(host.stack.half_open(), room + 1);
+    assert!(repeated[0].end() != ack.ack, "another number");
+    // What forges a cookie is reset, and the record stays.
+    let mut forged = ack.clone();
+    forged.ack = ack.ack + 1u32;
+    assert!(host.ask(&forged)[0].has(Flags::RST));
+    assert_eq!(host.stack.half_open(), room + 1);
+    ack.payload = bytes_at(0, 10);
+    let answers = host.ask(&ack);
+    assert!(answers.iter().all(|answer| !answer.has(Flags::RST)));
+    assert_eq!(host.stack.half_open(), room);
+    let (conn, _) = host.stack.accept(host.listener).expect("a connection");
+    let mut got = [0; 10];
+    assert_eq!(host.stack.read(host.now, conn, &mut got), Ok(10));
+    assert_eq!(got, bytes_at(0, 10)[..]);
+    host.end(&[conn]);
+}
+
 #[test]
 fn without_timestamps_a_cookie_keeps_the_segment_size_only() {
     let mut host = host(SynCookies::Always);

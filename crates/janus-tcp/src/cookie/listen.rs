@@ -49,6 +49,38 @@ impl Stack {
         );
     }
 
+    /// What the acknowledgement brings back, if it is that of a cookie.
+    fn cookie_in(&mut self, p: &Parsed, now: Instant) -> Option<Offer> {
+        let expected = match self.config.syn_cookies {
+            SynCookies::Never => false,
+            SynCookies::Always => true,
+            SynCookies::Pressure => self.secrets.recent_cookies.is_now(now),
+        };
+        if !expected || p.flags.contains(Flags::SYN) {
+            return None;
+        }
+        let (irs, iss) = (p.seq + u32::MAX, p.ack + u32::MAX);
+        let echo = p.timestamps.map(|(_, echo)| echo);
+        let offer = judge(&self.secrets, &p.key, irs, iss, echo, now);
+        self.counters.cookies_bad += u64::from(offer.is_none());
+        offer
+    }
+
+    /// An acknowledgement of something else than the SYN-ACK of this half-open record. When a SYN was answered by a cookie and,
+    /// repeated, found room for a record, the peer may have the cookie's number, and its connection must not be reset: the record
+    /// makes way.
+    pub(crate) fn cookie_beside(&mut self, slot: u32, p: &Parsed, now: Instant) -> Option<u32> {
+        if self.cookie_in(p, now).is_none() {
+            self.reset_reply(p);
+            return None;
+        }
+        let listener = ListenerId(self.half_open.get(slot).listener);
+        self.drop_half_open(slot);
+        let conn = self.cookie_arrives(listener, p, now);
+        self.moved(&p.key);
+        conn
+    }
+
     /// An acknowledgement for a listener that knows nothing of it. Gives the connection it opens, to which the
     /// segment's text still has to go.
     pub(crate) fn cookie_arrives(
@@ -57,22 +89,11 @@ impl Stack {
         p: &Parsed,
         now: Instant,
     ) -> Option<u32> {
-        let expected = match self.config.syn_cookies {
-            SynCookies::Never => false,
-            SynCookies::Always => true,
-            SynCookies::Pressure => self.secrets.recent_cookies.is_now(now),
-        };
-        if !expected || p.flags.contains(Flags::SYN) {
+        let Some(offer) = self.cookie_in(p, now) else {
             self.reset_reply(p);
             return None;
-        }
+        };
         let (irs, iss) = (p.seq + u32::MAX, p.ack + u32::MAX);
-        let echo = p.timestamps.map(|(_, echo)| echo);
-        let Some(offer) = judge(&self.secrets, &p.key, irs, iss, echo, now) else {
-            self.counters.cookies_bad += 1;
-            self.reset_reply(p);
-            return None;
-        };
         let record = HalfOpen {
             irs,
             iss,
