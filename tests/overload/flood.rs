@@ -123,8 +123,10 @@ impl Queue for Flooding {
         if self.runs() {
             self.flood(pool);
         }
+        // No more than there is room for.
         let mut burst = Batch::new();
-        while burst.len() < out.room() {
+        burst.set_limit(out.room());
+        while !burst.is_full() {
             let before = burst.len();
             self.inner.rx_burst(pool, &mut burst);
             if burst.len() == before {
@@ -135,7 +137,8 @@ impl Queue for Flooding {
             if self.is_for_a_stranger(frame.data()) {
                 pool.free(frame.buf);
             } else {
-                let _ = out.push(frame);
+                let refused = out.push(frame);
+                assert!(refused.is_ok(), "no more were taken than there was room");
             }
         }
     }
