@@ -70,13 +70,13 @@ impl Stack {
     /// repeated, found room for a record, the peer may have the cookie's number, and its connection must not be reset: the record
     /// makes way.
     pub(crate) fn cookie_beside(&mut self, slot: u32, p: &Parsed, now: Instant) -> Option<u32> {
-        if self.cookie_in(p, now).is_none() {
+        let Some(offer) = self.cookie_in(p, now) else {
             self.reset_reply(p);
             return None;
-        }
+        };
         let listener = ListenerId(self.half_open.get(slot).listener);
         self.drop_half_open(slot);
-        let conn = self.cookie_arrives(listener, p, now);
+        let conn = self.open_by_cookie(listener, offer, p, now);
         self.moved(&p.key);
         conn
     }
@@ -93,6 +93,17 @@ impl Stack {
             self.reset_reply(p);
             return None;
         };
+        self.open_by_cookie(id, offer, p, now)
+    }
+
+    /// The connection that a cookie found good opens, if there is a place for it.
+    fn open_by_cookie(
+        &mut self,
+        id: ListenerId,
+        offer: Offer,
+        p: &Parsed,
+        now: Instant,
+    ) -> Option<u32> {
         let (irs, iss) = (p.seq + u32::MAX, p.ack + u32::MAX);
         let record = HalfOpen {
             irs,
