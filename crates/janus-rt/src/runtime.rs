@@ -29,7 +29,7 @@ use crate::task::blocking::Blocking;
 use crate::task::{Cores, JoinHandle};
 use crate::warning::{Hook, Warning, Warnings};
 pub use choice::BackendChoice;
-pub(crate) use ending::{Ending, Stage};
+pub(crate) use ending::Ending;
 use launch::Prepared;
 pub use main_task::MainResult;
 pub(crate) use main_task::MainTask;
@@ -124,7 +124,7 @@ impl Handle {
 
     /// [`shutdown`](Handle::shutdown) or [`stop`](Handle::stop) was called, or the runtime ends by itself.
     pub fn is_shutting_down(&self) -> bool {
-        self.ending.stage() != Stage::Serving
+        !self.ending.serving()
     }
 
     /// Begins a task on a core, from any thread; see [`spawn_on`](crate::spawn_on). What is sent before the runtime runs

@@ -29,7 +29,6 @@ use janus_tcp::{Instant, Token};
 
 use crate::clock::Clock;
 use crate::inbox::{Job, Mailbox, Message};
-use crate::runtime::Stage;
 use crate::task::{self, Executor, prefetch_local};
 use end::Phase;
 pub(crate) use fall::Renew;
@@ -159,7 +158,7 @@ impl Shard {
     /// One turn, and what it says about the next. Whoever drives the loop otherwise than [`run`](Shard::run) calls this.
     pub(crate) fn step(&mut self) -> Step {
         let worked = self.turn();
-        if self.here.ending.stage() != Stage::Serving && self.ended() {
+        if !self.here.ending.serving() && self.ended() {
             return Step::Ended;
         }
         if self.work.idle.should_sleep(worked) {

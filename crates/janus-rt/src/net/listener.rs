@@ -11,7 +11,6 @@ use janus_tcp::{Error, ListenerId, SocketOptions, Stack, Token};
 use super::address::ToAddress;
 use super::stream::TcpStream;
 use super::{foreign_core, io_error, resolver};
-use crate::runtime::Stage;
 use crate::shard::Side;
 use crate::shard::here::{self, Here, Owner};
 use crate::task::coop;
@@ -121,7 +120,7 @@ pub(super) struct Opening {
 }
 
 fn open(here: &Here, address: SocketAddr, how: &Opening) -> io::Result<TcpListener> {
-    if here.ending.stage() != Stage::Serving {
+    if !here.ending.serving() {
         let text = "the runtime is shutting down: it takes no new connections";
         return Err(io::Error::new(io::ErrorKind::ConnectionAborted, text));
     }

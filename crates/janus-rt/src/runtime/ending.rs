@@ -15,7 +15,7 @@ use super::reload::Reloading;
 /// Where a runtime stands on the way to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Stage {
+enum Stage {
     Serving = 0,
     /// It takes no new connections, and ends when those it has are done.
     Closing = 1,
@@ -96,12 +96,18 @@ impl Ending {
     }
 
     #[inline]
-    pub(crate) fn stage(&self) -> Stage {
+    fn stage(&self) -> Stage {
         match self.stage.load(Ordering::Acquire) {
             0 => Stage::Serving,
             1 => Stage::Closing,
             _ => Stage::Stopping,
         }
+    }
+
+    /// Nobody has said that it ends.
+    #[inline]
+    pub(crate) fn serving(&self) -> bool {
+        self.stage() == Stage::Serving
     }
 
     /// The runtime ends.
@@ -122,7 +128,7 @@ impl Ending {
         match result {
             Err(error) => self.fail(error),
             // While connections finish, mains may end.
-            Ok(()) if last && self.stage() == Stage::Serving => self.stop(),
+            Ok(()) if last && self.serving() => self.stop(),
             Ok(()) => {}
         }
     }

@@ -4,7 +4,6 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::Stage;
 use crate::shard::here;
 use crate::task;
 
@@ -20,7 +19,7 @@ pub fn shutting_down() -> ShuttingDown {
 /// Whether the runtime of this core is shutting down; false where no Janus core runs.
 #[inline]
 pub fn is_shutting_down() -> bool {
-    here::with(|here| here.ending.stage() != Stage::Serving).unwrap_or(false)
+    here::with(|here| !here.ending.serving()).unwrap_or(false)
 }
 
 /// See [`shutting_down`].
@@ -36,7 +35,7 @@ impl Future for ShuttingDown {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let polled = here::with(|here| {
-            if here.ending.stage() != Stage::Serving {
+            if !here.ending.serving() {
                 return Poll::Ready(());
             }
             // All tasks are woken when it begins; who is none leaves a waker.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use janus_tcp::Instant;
 
 use super::Shard;
-use crate::runtime::{Ending, Stage};
+use crate::runtime::Ending;
 use crate::task::Executor;
 
 /// Rounds in which resets leave at the very end: a device that takes nothing more is not waited for.
@@ -50,8 +50,8 @@ impl Phase {
     /// Whether the runtime has gone on to what this phase waits for.
     pub(super) fn has_news(self, ending: &Ending) -> bool {
         match self {
-            Phase::Serving => ending.stage() != Stage::Serving,
-            Phase::Finishing { .. } | Phase::Finished => ending.stage() == Stage::Stopping,
+            Phase::Serving => !ending.serving(),
+            Phase::Finishing { .. } | Phase::Finished => ending.stopping(),
             Phase::Draining { .. } => false,
             Phase::Drained { .. } => ending.all_drained(),
         }
@@ -63,7 +63,7 @@ impl Shard {
     #[cold]
     pub(super) fn ended(&mut self) -> bool {
         let now = self.clock.now();
-        let stopping = self.here.ending.stage() == Stage::Stopping;
+        let stopping = self.here.ending.stopping();
         match self.work.phase {
             Phase::Serving | Phase::Finishing { .. } | Phase::Finished if stopping => {
                 // Dropping the tasks closes what they hold; the stack then says goodbye to the peers.
