@@ -28,12 +28,13 @@ impl Changing {
         let balance = runtime.handle().balance();
         let (stopped, changed) = (stop.clone(), balance.clone());
         let thread = std::thread::spawn(move || {
-            for round in 0.. {
-                if stopped.load(Ordering::Relaxed) {
-                    return;
-                }
-                // Each core in turn has a quarter of the others' share.
-                let points = |core| if core == round % cores { 32 } else { 128 };
+            let mut drawn = 1_u32;
+            while !stopped.load(Ordering::Relaxed) {
+                // One core has a quarter of the others' share. It is drawn: of weights wanted while an update runs only
+                // the last count, and with the cores in turn an update of as many intervals would meet the same one again.
+                drawn = drawn.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                let small = (drawn >> 16) as usize % cores;
+                let points = |core| if core == small { 32 } else { 128 };
                 let points: Vec<u16> = (0..cores).map(points).collect();
                 changed.set_weights(&points).unwrap();
                 std::thread::sleep(INTERVAL);
