@@ -17,7 +17,7 @@ async fn main() -> janus::Result<()> {
 async fn echo(stream: TcpStream) -> std::io::Result<()> {
     // What arrived is sent from the buffer it arrived in; no buffer is held while nothing comes.
     while let Some(piece) = stream.recv().await? {
-        stream.write_all(&piece).await?;
+        stream.send_buf(piece).await?;
     }
     Ok(())
 }

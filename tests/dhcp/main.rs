@@ -2,6 +2,7 @@
 //! as root, over TAP with dnsmasq as the server. `JANUS_PRIVILEGED=1` makes skipping that a failure.
 
 mod dnsmasq;
+mod names;
 mod server;
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,16 +1,33 @@
 //! Names instead of addresses: a name server that runs on Janus itself, asked over the wire.
 
+use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Mutex;
+use std::time::Duration;
 
 use janus::BackendChoice;
 use janus::net::{TcpListener, TcpStream, UdpSocket, lookup_host};
-use janus::time::timeout;
+use janus::time::{sleep, timeout};
 
 use crate::support::*;
 
 const A: u16 = 1;
 const CNAME: u16 = 5;
+const SOA: u16 = 6;
+const AAAA: u16 = 28;
+
+/// How often each name was asked for. Tests that count have names of their own.
+static ASKED: Mutex<Option<HashMap<String, usize>>> = Mutex::new(None);
+
+fn asked(name: &str) -> usize {
+    let asked = ASKED.lock().unwrap();
+    asked
+        .as_ref()
+        .and_then(|asked| asked.get(name))
+        .copied()
+        .unwrap_or(0)
+}
 
 /// The answer to a question, as a name server would give it; `None`: it says nothing. `whole`: over TCP.
 fn answer(question: &[u8], whole: bool) -> Option<Vec<u8>> {
@@ -22,7 +39,20 @@ fn answer(question: &[u8], whole: bool) -> Option<Vec<u8>> {
     }
     let end = at + 5;
     let of_type = u16::from_be_bytes([question[at + 1], question[at + 2]]);
-    let records: &[(u16, &[u8])] = match (labels.join(".").as_str(), of_type) {
+    let name = labels.join(".");
+    *ASKED
+        .lock()
+        .unwrap()
+        .get_or_insert_default()
+        .entry(name.clone())
+        .or_default() += 1;
+    let ttl = if name == "brief.example" { 1 } else { 60 };
+    let records: &[(u16, &[u8])] = match (name.as_str(), of_type) {
+        ("counted.example" | "brief.example", A) => &[(A, &[192, 0, 2, 1])],
+        // Nobody has the first.
+        ("silent-first.example", A) => &[(A, &[192, 0, 2, 99]), (A, &[192, 0, 2, 1])],
+        ("half.example", A) => &[(A, &[192, 0, 2, 1])],
+        ("half.example", AAAA) => return None,
         ("web.example", A) => &[(A, &[192, 0, 2, 1])],
         ("alias.example", A) => &[(CNAME, &[3, b'w', b'e', b'b', 0xc0, 18])],
         ("two.example", A) => &[(A, &[192, 0, 2, 1]), (A, &[192, 0, 2, 3])],
@@ -33,6 +63,7 @@ fn answer(question: &[u8], whole: bool) -> Option<Vec<u8>> {
             return Some(cut);
         }
         ("silent.example", _) => return None,
+        ("never.example", _) => return Some(never(&question[..end])),
         ("broken.example", _) => {
             let mut failed = question[..end].to_vec();
             failed[2] |= 0x80;
@@ -52,7 +83,7 @@ fn answer(question: &[u8], whole: bool) -> Option<Vec<u8>> {
     out[7] = records.len() as u8 + u8::from(alias);
     out[11] = 0;
     for (of_type, data) in records {
-        put(&mut out, &[0xc0, 12], *of_type, data);
+        put(&mut out, &[0xc0, 12], *of_type, data, ttl);
     }
     if alias {
         // "web", and behind it what follows the first label of the question's name.
@@ -61,15 +92,27 @@ fn answer(question: &[u8], whole: bool) -> Option<Vec<u8>> {
             &[3, b'w', b'e', b'b', 0xc0, 18],
             A,
             &[192, 0, 2, 1],
+            ttl,
         );
     }
     Some(out)
 }
 
-fn put(out: &mut Vec<u8>, owner: &[u8], of_type: u16, data: &[u8]) {
+/// There is no such name, and its zone says that this holds for a minute.
+fn never(question: &[u8]) -> Vec<u8> {
+    let mut out = question.to_vec();
+    (out[2], out[3]) = (out[2] | 0x80, 3);
+    (out[9], out[11]) = (1, 0);
+    let mut zone = [0; 22];
+    zone[21] = 60;
+    put(&mut out, &[0xc0, 12], SOA, &zone, 60);
+    out
+}
+
+fn put(out: &mut Vec<u8>, owner: &[u8], of_type: u16, data: &[u8], ttl: u8) {
     out.extend(owner);
     out.extend(of_type.to_be_bytes());
-    out.extend([0, 1, 0, 0, 0, 60]);
+    out.extend([0, 1, 0, 0, 0, ttl]);
     out.extend((data.len() as u16).to_be_bytes());
     out.extend(data);
 }
@@ -106,6 +149,11 @@ async fn name_server() -> janus::Result {
 
 /// A client whose name server is the far runtime, which also echoes on port 80, and on 81 of another address only.
 fn with_names<F: Future<Output = ()> + 'static>(client: fn() -> F) {
+    with_names_at(&["192.0.2.2/24"], client);
+}
+
+/// The same for a client with these addresses.
+fn with_names_at<F: Future<Output = ()> + 'static>(addresses: &[&str], client: fn() -> F) {
     let (near, far) = wire_for(ONE_COMBINED);
     let builder = ONE_COMBINED
         .builder()
@@ -126,8 +174,10 @@ fn with_names<F: Future<Output = ()> + 'static>(client: fn() -> F) {
     let builder = ONE_COMBINED
         .builder()
         .backend(BackendChoice::wire(far))
-        .name_server("192.0.2.1:53".parse().unwrap())
-        .address("192.0.2.2/24");
+        .name_server("192.0.2.1:53".parse().unwrap());
+    let builder = addresses
+        .iter()
+        .fold(builder, |builder, own| builder.address(own));
     let running = Running::start(builder.build().unwrap(), move || async move {
         timeout(PATIENCE, client()).await
     });
@@ -185,6 +235,51 @@ fn a_connection_is_opened_to_the_first_address_that_answers() {
             socket.peer_addr().unwrap().ip(),
             Ipv4Addr::new(192, 0, 2, 1)
         );
+    });
+}
+
+#[test]
+fn what_was_answered_is_not_asked_for_again_while_it_holds() {
+    with_names(|| async {
+        for _ in 0..3 {
+            assert_eq!(look_up("counted.example").await.unwrap().len(), 1);
+            TcpStream::connect("Counted.Example:80").await.unwrap();
+            let never = look_up("never.example.").await.unwrap_err();
+            assert_eq!(never.kind(), ErrorKind::NotFound);
+            // Nobody said how long this one is nothing.
+            assert!(look_up("gone.example.").await.is_err());
+        }
+        assert_eq!((asked("counted.example"), asked("never.example")), (1, 1));
+        assert_eq!(asked("gone.example"), 3);
+        // A second later it is asked for anew.
+        while asked("brief.example") < 2 {
+            assert_eq!(look_up("brief.example").await.unwrap().len(), 1);
+            sleep(Duration::from_millis(20)).await;
+        }
+    });
+}
+
+#[test]
+fn an_address_that_says_nothing_is_not_waited_for() {
+    with_names(|| async {
+        let stream = TcpStream::connect("silent-first.example:80").await.unwrap();
+        let peer = stream.peer_addr().unwrap().ip();
+        assert_eq!(peer, IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)));
+        // The other attempt is over.
+        assert_eq!(janus::report().unwrap().connections, 1);
+        stream.write_all(b"by the second").await.unwrap();
+        let mut got = [0; 13];
+        stream.read_exact(&mut got).await.unwrap();
+        assert_eq!(&got, b"by the second");
+    });
+}
+
+/// The server never says whether the name has an IPv6 address.
+#[test]
+fn an_answer_for_one_family_is_enough_to_connect() {
+    with_names_at(&["192.0.2.2/24", "2001:db8::2/64"], || async {
+        let stream = TcpStream::connect("half.example:80").await.unwrap();
+        assert!(stream.peer_addr().unwrap().is_ipv4());
     });
 }
 

@@ -123,6 +123,12 @@ impl Pool {
         self.refused
     }
 
+    /// Whether this is one of the buffers that all pools of its depot share.
+    #[inline]
+    pub fn shares(&self, buf: &PacketBuf) -> bool {
+        buf.region() == self.region
+    }
+
     /// The depot behind this pool.
     pub fn depot(&self) -> &Arc<Depot> {
         &self.depot

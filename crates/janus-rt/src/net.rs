@@ -1,4 +1,4 @@
-//! Sockets as users see them: [`TcpListener`], [`TcpStream`], [`RecvBuf`]. They are plain handles (a core and a number);
+//! Sockets as users see them: [`TcpListener`], [`TcpStream`], [`RecvBuf`], [`SendBuf`]. They are plain handles (a core and a number);
 //! the connection is the stack's, and lives on the core that owns it. `std::io::Error` is made here and nowhere below.
 
 mod address;
@@ -12,6 +12,7 @@ mod options;
 mod readiness;
 mod recv_buf;
 mod resolver;
+mod send_buf;
 mod socket;
 mod stream;
 pub mod tcp;
@@ -29,9 +30,13 @@ pub use janus_tcp::{Algorithm, Datagram, Info, SocketOptions, Uto};
 pub use listener::{Accept, TcpListener};
 pub use readiness::{Interest, Ready};
 pub use recv_buf::RecvBuf;
+pub(crate) use resolver::NameCache;
 pub use resolver::lookup_host;
+pub use send_buf::SendBuf;
 pub use socket::TcpSocket;
-pub use stream::{Connect, Peek, Read, Recv, TcpStream, Write, WriteAll};
+pub use stream::{
+    AllocBuf, Connect, Give, Peek, Read, Recv, TcpStream, TrySendBufError, Write, WriteAll,
+};
 pub use udp::UdpSocket;
 
 /// The standard error for one of the stack's.

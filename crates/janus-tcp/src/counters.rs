@@ -51,6 +51,13 @@ counters! {
     sack_reneged,
     /// Segments in flight that were stepped over or marked for SACK and RACK: the work of loss recovery.
     recovery_steps,
+    /// Packet buffers sent as they were given, their bytes not copied.
+    buffers_given,
+    /// Packet buffers given to be sent whose bytes were copied: too short to go alone, without room for headers in front, or
+    /// of another runtime.
+    buffers_copied,
+    /// Segments cut in two before they went, as the peer's window or the path took less; the second part is copied.
+    segments_cut,
     /// Retransmission timeouts.
     timeouts,
     /// Fast retransmissions begun.

@@ -285,6 +285,7 @@ impl Stack {
                 let cut = self
                     .segments
                     .split(unsent, at, usable as u16, &mut self.pool);
+                self.counters.segments_cut += u64::from(cut.is_some());
                 return cut.is_some();
             }
             if hot.flight.is_empty() && hot.rto_at == Instant::ZERO {
@@ -455,8 +456,10 @@ impl Stack {
         }
         if window > 0 && window < u32::from(self.segments[head].len) {
             let unsent = &mut self.hot[id].unsent;
-            self.segments
+            let cut = self
+                .segments
                 .split(unsent, head, window as u16, &mut self.pool);
+            self.counters.segments_cut += u64::from(cut.is_some());
             // The peer is to do with it what it can: more will not come before it has.
             self.segments[head].flags |= seg_flag::PSH;
             self.queue_output(id);

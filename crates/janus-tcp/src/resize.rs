@@ -103,7 +103,10 @@ impl Stack {
         let cut = self.segments.split(flight, at, first, &mut self.pool);
         match cut {
             None => self.starve(id),
-            Some(rest) => self.note_cut(id, rest),
+            Some(rest) => {
+                self.counters.segments_cut += 1;
+                self.note_cut(id, rest);
+            }
         }
         cut.is_some()
     }
@@ -113,15 +116,17 @@ impl Stack {
     pub(crate) fn cut_before_send(&mut self, conn: u32, id: u32, at: u32) -> bool {
         let hot = &mut self.hot[id];
         let most = self.cold[conn].payload_mss();
-        let fits = at == hot.probe
-            || self
-                .segments
-                .split(&mut hot.unsent, at, most, &mut self.pool)
-                .is_some();
-        if !fits {
-            self.starve(id);
+        if at == hot.probe {
+            return true;
         }
-        fits
+        let cut = self
+            .segments
+            .split(&mut hot.unsent, at, most, &mut self.pool);
+        match cut {
+            None => self.starve(id),
+            Some(_) => self.counters.segments_cut += 1,
+        }
+        cut.is_some()
     }
 
     /// The retransmission timer has fired again. Large segments that vanish, and no word from any router: perhaps only

@@ -1,12 +1,13 @@
 //! What an application can ask of a connection that it has: read, close, look. Opening is in `open`, writing in `write`. Nothing here waits; a call that
 //! cannot go on says [`Error::WouldBlock`], and a token left with `wait_*` comes back when it can.
 
-use janus_mem::{HEADROOM, PacketBuf, SLOT_SIZE};
+use janus_mem::{HEADROOM, SLOT_SIZE};
 use std::net::SocketAddr;
 
 use crate::cold::{NONE, State, Tcb, flag};
 use crate::emit::Outgoing;
 use crate::error::Error;
+use crate::given::Piece;
 use crate::hot::hot_flag;
 use crate::segment::seg_flag;
 use crate::stack::{ConnId, Stack, Token};
@@ -15,17 +16,6 @@ use janus_wire::tcp::Flags;
 
 /// Payload a packet buffer holds behind its room for headers.
 pub(crate) const PAYLOAD_MAX: u16 = SLOT_SIZE as u16 - HEADROOM;
-
-/// Received bytes in the buffer they came in: `buf.bytes()[off..off + len]`.
-#[derive(Debug)]
-pub struct Received {
-    /// The buffer.
-    pub buf: PacketBuf,
-    /// Where the bytes begin.
-    pub off: u16,
-    /// How many there are.
-    pub len: u16,
-}
 
 impl Stack {
     #[inline]
@@ -154,7 +144,7 @@ impl Stack {
     }
 
     /// Takes the next received bytes in the buffer they came in; `None` is the peer's FIN.
-    pub fn recv(&mut self, now: Instant, id: ConnId) -> Result<Option<Received>, Error> {
+    pub fn recv(&mut self, now: Instant, id: ConnId) -> Result<Option<Piece>, Error> {
         let conn = self.conn(id)?;
         let Some(hot) = self.unread(conn)? else {
             return Ok(None);
@@ -166,7 +156,7 @@ impl Stack {
         let taken = self.segments.take(seg);
         self.after_read(conn, hot, u32::from(len), now);
         let (buf, off, len) = taken.ok_or(Error::NoBuffers)?;
-        Ok(Some(Received { buf, off, len }))
+        Ok(Some(Piece { buf, off, len }))
     }
 
     /// The hot block that holds unread bytes; `None` at the end of the stream.

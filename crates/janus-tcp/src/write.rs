@@ -49,16 +49,7 @@ impl Stack {
         manner: Manner,
     ) -> Result<usize, Error> {
         self.now = now;
-        let conn = self.conn(id)?;
-        let cold = &self.cold[conn];
-        if let Some(error) = Self::failure(cold) {
-            return Err(error);
-        }
-        match cold.state {
-            State::SynSent | State::SynReceived => return Err(Error::WouldBlock),
-            State::Established | State::CloseWait if !cold.has(flag::FIN_QUEUED) => {}
-            _ => return Err(Error::BrokenPipe),
-        }
+        let conn = self.may_write(id)?;
         if bytes.is_empty() {
             return Ok(0);
         }
@@ -93,6 +84,21 @@ impl Stack {
         Ok(done)
     }
 
+    /// The connection, if its state lets anything be written.
+    #[inline]
+    pub(crate) fn may_write(&self, id: ConnId) -> Result<u32, Error> {
+        let conn = self.conn(id)?;
+        let cold = &self.cold[conn];
+        if let Some(error) = Self::failure(cold) {
+            return Err(error);
+        }
+        match cold.state {
+            State::SynSent | State::SynReceived => Err(Error::WouldBlock),
+            State::Established | State::CloseWait if !cold.has(flag::FIN_QUEUED) => Ok(conn),
+            _ => Err(Error::BrokenPipe),
+        }
+    }
+
     /// Puts bytes behind what is queued, as far as there are packet buffers; how many, and whether the last segment took some.
     fn append_to(&mut self, conn: u32, id: u32, bytes: &[u8], now: Instant) -> (usize, bool) {
         let mss = self.cold[conn].payload_mss().min(PAYLOAD_MAX);
@@ -117,7 +123,7 @@ impl Stack {
 
     /// What was written is at the end of the queue: how that is to leave.
     #[inline]
-    fn finish_write(&mut self, id: u32, manner: Manner) {
+    pub(crate) fn finish_write(&mut self, id: u32, manner: Manner) {
         let hot = &mut self.hot[id];
         hot.ending = match manner {
             Manner { more: true, .. } => Ending::More,

@@ -4,10 +4,12 @@ use std::fmt;
 use std::ops::Deref;
 
 use janus_mem::PacketBuf;
+use janus_tcp::Piece;
 
 use crate::shard::here;
 
-/// A piece of the stream, in the packet buffer it came in. Dropping it, on any thread, returns the buffer.
+/// A piece of the stream, in the packet buffer it came in. Dropping it, on any thread, returns the buffer; given to
+/// [`TcpStream::send_buf`](super::TcpStream::send_buf) it goes out again as it is.
 pub struct RecvBuf {
     /// Taken only while being dropped.
     buf: Option<PacketBuf>,
@@ -16,13 +18,22 @@ pub struct RecvBuf {
 }
 
 impl RecvBuf {
-    pub(super) fn new(received: janus_tcp::Received) -> RecvBuf {
-        let janus_tcp::Received { buf, off, len } = received;
+    pub(super) fn new(received: Piece) -> RecvBuf {
+        let Piece { buf, off, len } = received;
         RecvBuf {
             buf: Some(buf),
             off,
             len,
         }
+    }
+
+    pub(super) fn into_piece(mut self) -> Option<Piece> {
+        let buf = self.buf.take()?;
+        Some(Piece {
+            buf,
+            off: self.off,
+            len: self.len,
+        })
     }
 
     /// Passes over the first `count` bytes (at most all that are there).
@@ -59,13 +70,18 @@ impl fmt::Debug for RecvBuf {
 
 impl Drop for RecvBuf {
     fn drop(&mut self) {
-        let Some(buf) = self.buf.take() else { return };
-        // On a core the buffer goes to its own magazine; elsewhere the handle's own drop takes the longer way.
-        let mut buf = Some(buf);
-        here::with(|here| {
-            if let (Ok(mut pool), Some(buf)) = (here.pool.try_borrow_mut(), buf.take()) {
-                pool.free(buf);
-            }
-        });
+        if let Some(buf) = self.buf.take() {
+            give_back(buf);
+        }
     }
+}
+
+/// On a core a buffer goes to its own magazine; elsewhere the handle's own drop takes the longer way.
+pub(super) fn give_back(buf: PacketBuf) {
+    let mut buf = Some(buf);
+    here::with(|here| {
+        if let (Ok(mut pool), Some(buf)) = (here.pool.try_borrow_mut(), buf.take()) {
+            pool.free(buf);
+        }
+    });
 }

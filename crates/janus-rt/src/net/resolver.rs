@@ -1,8 +1,10 @@
 //! From names to addresses. In order: what the text says itself, `localhost`, the hosts file; then name servers, asked over our
 //! own device, where it can reach any; else the system's resolver on a thread of its own. The last is how it is behind the
-//! portal, and where `/etc/resolv.conf` only names a server on the kernel's loopback.
+//! portal, and where `/etc/resolv.conf` only names a server on the kernel's loopback. What servers answered is remembered for as
+//! long as they said.
 
 mod ask;
+mod cache;
 mod files;
 mod message;
 
@@ -13,7 +15,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use super::address::Target;
 use crate::shard::here::{self, Here};
 use crate::task::spawn_blocking;
-use files::Conf;
+use ask::Wanted;
+pub(crate) use cache::NameCache;
+use files::{Conf, DNS_PORT};
 use message::Family;
 
 const HOSTS: &str = "/etc/hosts";
@@ -39,14 +43,20 @@ pub(super) async fn addresses(target: Target) -> io::Result<Vec<SocketAddr>> {
     match target {
         Target::Address(address) => Ok(vec![address]),
         Target::Addresses(addresses) => Ok(addresses),
-        Target::Name { host, port } => {
-            let found = resolve(host).await?;
-            Ok(found
-                .into_iter()
-                .map(|ip| SocketAddr::new(ip, port))
-                .collect())
-        }
+        Target::Name { host, port } => Ok(with_port(resolve(host, Wanted::All).await?, port)),
     }
+}
+
+/// Addresses of a host to connect to, as soon as there are any; of one family only when the other's are late.
+pub(super) async fn addresses_soon(host: String, port: u16) -> io::Result<Vec<SocketAddr>> {
+    Ok(with_port(resolve(host, Wanted::Soon).await?, port))
+}
+
+fn with_port(found: Vec<IpAddr>, port: u16) -> Vec<SocketAddr> {
+    found
+        .into_iter()
+        .map(|ip| SocketAddr::new(ip, port))
+        .collect()
 }
 
 /// What there is to say when no address was given.
@@ -63,10 +73,12 @@ fn unknown(name: &str) -> io::Error {
 }
 
 /// What a core knows of whom it can ask.
-#[derive(Clone)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Ways {
     /// Configured servers; these and no others.
     configured: Vec<SocketAddr>,
+    /// Those that a DHCP server named; the system's do not count then.
+    leased: Vec<SocketAddr>,
     families: Vec<Family>,
     /// The device carries UDP.
     own: bool,
@@ -79,29 +91,45 @@ enum Local {
     System,
 }
 
-async fn resolve(host: String) -> io::Result<Vec<IpAddr>> {
+async fn resolve(host: String, wanted: Wanted) -> io::Result<Vec<IpAddr>> {
     if is_localhost(&host) {
         // RFC 6761 section 6.3: this name may be answered without asking anyone.
         return Ok(vec![Ipv4Addr::LOCALHOST.into()]);
     }
-    let ways = here::with(ways).ok_or_else(here::no_core)?;
-    let (name, configured, own) = (host.clone(), ways.configured.clone(), ways.own);
-    let files = spawn_blocking(move || look_in_files(&name, configured, own));
-    match files.await.map_err(io::Error::other)? {
-        Local::Addresses(found) => Ok(found),
-        Local::Ask(mut conf) => {
-            let reachable = |server: &SocketAddr| {
-                let ip = server.ip();
-                let reached = here::with(|here| here.stack.borrow().interface().reaches(ip));
-                !ip.is_loopback() && reached == Some(true)
-            };
-            conf.servers.retain(reachable);
-            if conf.servers.is_empty() && ways.configured.is_empty() {
-                return ask_system(host).await;
-            }
-            ask::addresses(&conf, &ways.families, &host).await
-        }
-        Local::System => ask_system(host).await,
+    let known = |here: &Here| {
+        let ways = ways(here);
+        (here.answers.get(&ways, &host, here.now.get()), ways)
+    };
+    let (known, ways) = here::with(known).ok_or_else(here::no_core)?;
+    if let Some(known) = known {
+        return some_of(known, &host);
+    }
+    let (name, asked) = (host.clone(), ways.clone());
+    let files = spawn_blocking(move || look_in_files(&name, &asked));
+    let mut conf = match files.await.map_err(io::Error::other)? {
+        Local::Addresses(found) => return Ok(found),
+        Local::Ask(conf) => conf,
+        Local::System => return ask_system(host).await,
+    };
+    let reachable = |server: &SocketAddr| {
+        let ip = server.ip();
+        let reached = here::with(|here| here.stack.borrow().interface().reaches(ip));
+        !ip.is_loopback() && reached == Some(true)
+    };
+    conf.servers.retain(reachable);
+    if conf.servers.is_empty() && ways.configured.is_empty() {
+        return ask_system(host).await;
+    }
+    let found = ask::addresses(&conf, &ways.families, &host, wanted).await?;
+    here::with(|here| here.answers.put(&ways, &host, &found, here.now.get()));
+    some_of(found.addresses, &host)
+}
+
+/// Addresses of `host`, or that there is no such name.
+fn some_of(found: Vec<IpAddr>, host: &str) -> io::Result<Vec<IpAddr>> {
+    match found.is_empty() {
+        true => Err(unknown(host)),
+        false => Ok(found),
     }
 }
 
@@ -122,25 +150,31 @@ fn ways(here: &Here) -> Ways {
     // RFC 6724 section 2.1: IPv6 goes first where there is both.
     families.extend(speaks(false).then_some(Family::V6));
     families.extend(speaks(true).then_some(Family::V4));
+    let leased = here.lease.lease().map(|lease| lease.name_servers);
+    let leased = leased.into_iter().flatten();
     Ways {
         configured: here.name_servers.to_vec(),
+        leased: leased
+            .map(|server| SocketAddr::from((server, DNS_PORT)))
+            .collect(),
         families,
         own: here.portal.is_none(),
     }
 }
 
 /// On a thread that may block.
-fn look_in_files(name: &str, configured: Vec<SocketAddr>, own: bool) -> Local {
+fn look_in_files(name: &str, ways: &Ways) -> Local {
     let found = files::in_hosts(&text_of(HOSTS), name);
     if !found.is_empty() {
         return Local::Addresses(found);
     }
-    if !own {
+    if !ways.own {
         return Local::System;
     }
     let mut conf = Conf::read(&text_of(RESOLV_CONF));
-    if !configured.is_empty() {
-        conf.servers = configured;
+    let told = [&ways.configured, &ways.leased];
+    if let Some(servers) = told.into_iter().find(|servers| !servers.is_empty()) {
+        conf.servers.clone_from(servers);
     }
     Local::Ask(conf)
 }
@@ -168,10 +202,7 @@ async fn ask_system(host: String) -> io::Result<Vec<IpAddr>> {
             true
         }
     });
-    if found.is_empty() {
-        return Err(unknown(&host));
-    }
-    Ok(found)
+    some_of(found, &host)
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! A connection as a plain handle. Every call goes to the stack of the core that owns it; on another core it is an
 //! error that says so. The futures are written out so that each is a reference and its argument, nothing more.
-//! What does not wait, and readiness, is in `ready`; the halves are in `tcp`, the traits of other crates in files of their own.
+//! What does not wait, and readiness, is in `ready`, packet buffers sent as they are in `given`; the halves are in `tcp`, the traits of other crates in files of their own.
 
+mod given;
+mod race;
 mod ready;
 
 use std::fmt;
@@ -19,6 +21,8 @@ use super::{foreign_core, io_error, resolver};
 use crate::shard::Side;
 use crate::shard::here::{self, Here, Owner};
 use crate::task::coop;
+pub use given::{AllocBuf, Give, TrySendBufError};
+use race::connect_by_name;
 
 /// A TCP connection.
 ///
@@ -35,17 +39,16 @@ impl TcpStream {
         TcpStream { conn, owner }
     }
 
-    /// Opens a connection to `address` from this core. A name is looked up first, and its addresses are tried one after the
-    /// other; see [`lookup_host`](super::lookup_host).
+    /// Opens a connection to `address` from this core. A name is looked up first ([`lookup_host`](super::lookup_host)), and the
+    /// first of its addresses to answer is taken: of both families in turn, the next is tried when one has failed or said
+    /// nothing for a quarter of a second (RFC 8305). Of several addresses that are given the next is tried when one has failed.
     pub fn connect(address: impl ToAddress) -> Connect {
         let opening = match address.to_target() {
             Ok(Target::Address(remote)) => {
                 TcpStream::begin(any_of(remote).ip(), remote, &SocketOptions::default())
             }
-            Ok(target) => {
-                let named = Box::new(Box::pin(connect_in_turn(target)) as Named);
-                return Connect(Opening::Named(named));
-            }
+            Ok(Target::Name { host, port }) => return Connect::boxed(connect_by_name(host, port)),
+            Ok(Target::Addresses(several)) => return Connect::boxed(connect_in_turn(several)),
             Err(error) => Err(error),
         };
         Connect(Opening::Begun(Some(opening)))
@@ -338,10 +341,16 @@ enum Opening {
     Named(Box<Named>),
 }
 
+impl Connect {
+    fn boxed(future: impl Future<Output = io::Result<TcpStream>> + Send + 'static) -> Connect {
+        Connect(Opening::Named(Box::new(Box::pin(future))))
+    }
+}
+
 /// Tries one address after the other; the error is the last one's.
-async fn connect_in_turn(target: Target) -> io::Result<TcpStream> {
+async fn connect_in_turn(addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
     let mut last = None;
-    for remote in resolver::addresses(target).await? {
+    for remote in addresses {
         match TcpStream::connect(remote).await {
             Ok(stream) => return Ok(stream),
             Err(error) => last = Some(error),

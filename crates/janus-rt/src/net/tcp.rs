@@ -10,7 +10,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::recv_buf::RecvBuf;
-use super::stream::{Peek, Read, Recv, TcpStream, Write, WriteAll};
+use super::send_buf::SendBuf;
+use super::stream::{
+    AllocBuf, Give, Peek, Read, Recv, TcpStream, TrySendBufError, Write, WriteAll,
+};
 use super::{Interest, Ready};
 
 /// The reading half of a borrowed stream; see [`TcpStream::split`].
@@ -214,6 +217,21 @@ macro_rules! writes {
             /// Hands over all of `bytes`.
             pub fn write_all<'a>(&'a mut self, bytes: &'a [u8]) -> WriteAll<'a> {
                 self.stream().write_all(bytes)
+            }
+
+            /// A packet buffer to be filled and sent.
+            pub fn alloc_buf(&mut self) -> AllocBuf<'_> {
+                self.stream().alloc_buf()
+            }
+
+            /// Hands over a packet buffer, which is sent as it is.
+            pub fn send_buf(&mut self, buf: impl Into<SendBuf>) -> Give<'_> {
+                self.stream().send_buf(buf)
+            }
+
+            /// [`send_buf`](Self::send_buf), or the buffer back when there is no room for it.
+            pub fn try_send_buf(&self, buf: impl Into<SendBuf>) -> Result<(), TrySendBufError> {
+                self.stream().try_send_buf(buf)
             }
 
             /// Says that nothing more will be written.

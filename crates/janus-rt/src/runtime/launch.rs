@@ -230,6 +230,7 @@ impl Prepared {
             live: live.clone(),
             signals: signals.clone(),
             datagrams: Arc::new(Datagrams::new(sockets)),
+            answers: Arc::default(),
             name_servers: settings.name_servers.as_slice().into(),
             sampled: watch.is_some(),
             #[cfg(feature = "tokio")]

@@ -26,6 +26,7 @@ use crate::control::signals::Signals;
 use crate::control::{Control, DYNAMIC_FIRST};
 use crate::dhcp::Shown;
 use crate::inbox::{self, Inbox};
+use crate::net::NameCache;
 use crate::policy::Entrance;
 use crate::portal::{Reach, offered_port};
 use crate::runtime::Ending;
@@ -84,6 +85,8 @@ pub(crate) struct Here {
     pub(crate) datagrams: Arc<Datagrams>,
     /// Name servers that were configured.
     pub(crate) name_servers: Arc<[SocketAddr]>,
+    /// What they answered.
+    pub(crate) answers: Arc<NameCache>,
     pub(crate) now: Cell<Instant>,
     /// Gone once the runtime is ending, and every task with it.
     pub(crate) executor: RefCell<Option<Executor>>,

@@ -10,16 +10,30 @@ use super::message::{Answer, Family, Name, question, read};
 use crate::net::stream::TcpStream;
 use crate::net::udp::UdpSocket;
 use crate::shard::here;
-use crate::time::timeout;
+use crate::time::{now, timeout, timeout_at};
 
 /// Datagrams on one socket that are no answer to what was asked: beyond it somebody is guessing, and another server is asked.
 const STRANGERS_MAX: usize = 32;
 
+/// How long the second family's answer is waited for when the first is there (RFC 8305 section 3).
+const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// Every address.
+    All,
+    /// What is there soon, to begin with.
+    Soon,
+}
+
 /// What is known of a name.
-enum Known {
-    Addresses(Vec<IpAddr>),
-    /// That there is no such name, or that it has no address.
-    Nothing,
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Known {
+    /// None: there is no such name, or it has no address.
+    pub(super) addresses: Vec<IpAddr>,
+    /// For how many seconds; `None`: it is not to be remembered.
+    pub(super) ttl: Option<u32>,
 }
 
 /// The addresses of `name`, which may be short of its domain.
@@ -27,23 +41,41 @@ pub(super) async fn addresses(
     conf: &Conf,
     families: &[Family],
     name: &str,
-) -> io::Result<Vec<IpAddr>> {
+    wanted: Wanted,
+) -> io::Result<Known> {
+    let mut nothing = Known {
+        addresses: Vec::new(),
+        ttl: Some(u32::MAX),
+    };
     for candidate in conf.candidates(name) {
         let Some(candidate) = Name::new(&candidate) else {
             continue;
         };
-        if let Known::Addresses(found) = ask_in_turn(conf, families, &candidate).await? {
-            return Ok(found);
+        let known = ask_in_turn(conf, families, &candidate, wanted).await?;
+        // That there is nothing before it is part of why this is what was meant.
+        let ttl = known
+            .ttl
+            .zip(nothing.ttl)
+            .map(|(own, others)| own.min(others));
+        if !known.addresses.is_empty() {
+            return Ok(Known { ttl, ..known });
         }
+        nothing.ttl = ttl;
     }
-    Err(super::unknown(name))
+    Ok(nothing)
 }
 
-async fn ask_in_turn(conf: &Conf, families: &[Family], name: &Name) -> io::Result<Known> {
+async fn ask_in_turn(
+    conf: &Conf,
+    families: &[Family],
+    name: &Name,
+    wanted: Wanted,
+) -> io::Result<Known> {
     let mut last = None;
     for _ in 0..conf.attempts {
         for &server in &conf.servers {
-            let asked = timeout(conf.timeout, ask(server, families, name, conf.timeout)).await;
+            let asked = ask(server, families, name, wanted, conf.timeout);
+            let asked = timeout(conf.timeout, asked).await;
             match asked.map_err(io::Error::from).flatten() {
                 Ok(known) => return Ok(known),
                 Err(error) => last = Some(error),
@@ -53,11 +85,19 @@ async fn ask_in_turn(conf: &Conf, families: &[Family], name: &Name) -> io::Resul
     Err(last.unwrap_or_else(|| io::Error::other("no name server is known")))
 }
 
+/// A question under way.
+struct Open {
+    id: u16,
+    family: Family,
+    answer: Option<Answer>,
+}
+
 /// All questions to one server, each under a number of its own; the answers in the order of the questions.
 async fn ask(
     server: SocketAddr,
     families: &[Family],
     name: &Name,
+    wanted: Wanted,
     patience: Duration,
 ) -> io::Result<Known> {
     let any: IpAddr = match server {
@@ -66,21 +106,55 @@ async fn ask(
     };
     let socket = UdpSocket::open(SocketAddr::new(any, 0))?;
     socket.connect_to(server)?;
-    let mut open: Vec<(u16, Family, Option<Answer>)> = Vec::new();
+    let mut open = Vec::new();
     for &family in families {
         let id = draw()?;
         socket.send(&question(id, name, family)).await?;
-        open.push((id, family, None));
-    }
-    let mut strangers = 0;
-    while open.iter().any(|(_, _, answer)| answer.is_none()) {
-        let datagram = socket.recv_datagram().await?;
-        let mut waiting = open.iter_mut().filter(|(_, _, answer)| answer.is_none());
-        let taken = waiting.find_map(|(id, family, place)| {
-            let answer = read(datagram.bytes(), *id, name, *family)?;
-            *place = Some(answer);
-            Some(())
+        open.push(Open {
+            id,
+            family,
+            answer: None,
         });
+    }
+    collect(&socket, server, name, wanted, &mut open).await?;
+    let mut answers = Vec::new();
+    for Open { family, answer, .. } in open {
+        answers.push(match answer {
+            Some(Answer::Truncated) => {
+                let whole = timeout(patience, ask_whole(server, family, name));
+                Some(whole.await??)
+            }
+            answer => answer,
+        });
+    }
+    conclude(server, answers)
+}
+
+/// Takes what comes until every question is answered, or as many as are waited for.
+async fn collect(
+    socket: &UdpSocket,
+    server: SocketAddr,
+    name: &Name,
+    wanted: Wanted,
+    open: &mut [Open],
+) -> io::Result<()> {
+    let (mut strangers, mut until) = (0, None);
+    while open.iter().any(|open| open.answer.is_none()) {
+        let datagram = match until {
+            None => socket.recv_datagram().await?,
+            Some(until) => match timeout_at(until, socket.recv_datagram()).await {
+                Ok(datagram) => datagram?,
+                Err(_) => break,
+            },
+        };
+        let mut waiting = open.iter_mut().filter(|open| open.answer.is_none());
+        let taken = waiting.find_map(|open| {
+            let answer = read(datagram.bytes(), open.id, name, open.family)?;
+            Some(open.answer.insert(answer))
+        });
+        if matches!(taken, Some(Answer::Addresses(..))) && wanted == Wanted::Soon {
+            until = until.or(Some(now() + RESOLUTION_DELAY));
+        }
         strangers += usize::from(taken.is_none());
         if strangers > STRANGERS_MAX {
             return Err(io::Error::new(
@@ -89,16 +163,7 @@ async fn ask(
             ));
         }
     }
-    let mut answers = Vec::new();
-    for (_, family, answer) in open {
-        answers.push(match answer {
-            Some(Answer::Truncated) | None => {
-                timeout(patience, ask_whole(server, family, name)).await??
-            }
-            Some(answer) => answer,
-        });
-    }
-    conclude(server, answers)
+    Ok(())
 }
 
 /// The same question over TCP (RFC 7766).
@@ -122,22 +187,30 @@ async fn ask_whole(server: SocketAddr, family: Family, name: &Name) -> io::Resul
 }
 
 /// All addresses together. A server that will not say is none that says no.
-fn conclude(server: SocketAddr, answers: Vec<Answer>) -> io::Result<Known> {
-    let mut found = Vec::new();
+fn conclude(server: SocketAddr, answers: Vec<Option<Answer>>) -> io::Result<Known> {
+    let mut addresses = Vec::new();
+    let mut ttl = Some(u32::MAX);
     let mut refused = None;
     for answer in answers {
-        match answer {
-            Answer::Addresses(addresses) => found.extend(addresses),
-            Answer::NoName | Answer::Truncated => {}
-            Answer::Refused(code) => refused = Some(code),
-        }
+        let own = match answer {
+            Some(Answer::Addresses(found, own)) => {
+                addresses.extend(found);
+                Some(own)
+            }
+            Some(Answer::Nothing(own)) => own,
+            Some(Answer::Refused(code)) => {
+                refused = Some(code);
+                None
+            }
+            Some(Answer::Truncated) | None => None,
+        };
+        ttl = ttl.zip(own).map(|(others, own)| others.min(own));
     }
-    match (found.is_empty(), refused) {
-        (false, _) => Ok(Known::Addresses(found)),
-        (true, None) => Ok(Known::Nothing),
-        (true, Some(code)) => Err(io::Error::other(format!(
+    match refused {
+        Some(code) if addresses.is_empty() => Err(io::Error::other(format!(
             "name server {server} refuses with code {code}"
         ))),
+        _ => Ok(Known { addresses, ttl }),
     }
 }
 

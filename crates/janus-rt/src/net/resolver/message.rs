@@ -17,7 +17,10 @@ const PAYLOAD_MAX: u16 = 1_232;
 
 const CLASS_IN: u16 = 1;
 const CNAME: u16 = 5;
+const SOA: u16 = 6;
 const OPT: u16 = 41;
+/// A zone's two names and five numbers at least.
+const SOA_LEAST: usize = 22;
 
 /// Which addresses are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,10 +63,10 @@ impl Name {
 /// What an answer came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// Its addresses, perhaps none of this family.
-    Addresses(Vec<IpAddr>),
-    /// There is no such name.
-    NoName,
+    /// Its addresses, and for how many seconds they hold.
+    Addresses(Vec<IpAddr>, u32),
+    /// There is no such name, or no address of this family; and for how many seconds that holds, if its zone says so.
+    Nothing(Option<u32>),
     /// It did not fit: to be asked over TCP.
     Truncated,
     /// The server cannot or will not say.
@@ -104,70 +107,103 @@ pub(super) fn read(message: &[u8], id: u16, name: &Name, family: Family) -> Opti
     if header[2] & 0x02 != 0 {
         return Some(Answer::Truncated);
     }
-    match header[3] & 0x0f {
-        0 => {}
-        3 => return Some(Answer::NoName),
+    let no_name = match header[3] & 0x0f {
+        0 => false,
+        3 => true,
         code => return Some(Answer::Refused(code)),
+    };
+    let (answers, zones) = (usize::from(word(6)), usize::from(word(8)));
+    let records = read_records(message, at + 4, answers);
+    if !no_name && let Some((addresses, ttl)) = follow(&records.found, name, family) {
+        return Some(Answer::Addresses(addresses, ttl));
     }
-    let records = usize::from(word(6)).min(RECORDS_MAX);
-    let records = read_records(message, at + 4, records);
-    Some(Answer::Addresses(follow(&records, name, family)))
+    let zones = records.end.map(|end| read_records(message, end, zones));
+    Some(Answer::Nothing(
+        zones.and_then(|zones| negative(&zones.found)),
+    ))
+}
+
+/// How long nothing is nothing (RFC 2308 section 5).
+fn negative(zones: &[Record<'_>]) -> Option<u32> {
+    let zone = zones.iter().find(|record| record.of_type == SOA)?;
+    let least = zone.data.last_chunk::<4>()?;
+    let sound = zone.data.len() >= SOA_LEAST;
+    sound.then(|| zone.ttl.min(seconds(*least)))
+}
+
+/// A time to live; one that is too long to be one is none (RFC 2181 section 8).
+fn seconds(bytes: [u8; 4]) -> u32 {
+    let ttl = u32::from_be_bytes(bytes);
+    if ttl > i32::MAX as u32 { 0 } else { ttl }
 }
 
 struct Record<'a> {
     owner: Name,
     of_type: u16,
+    ttl: u32,
     data: &'a [u8],
     /// Where `data` stands in the message: names in it may point back.
     at: usize,
     message: &'a [u8],
 }
 
-/// As many records as can be read; what comes behind a broken one is not looked at.
-fn read_records(message: &[u8], mut at: usize, count: usize) -> Vec<Record<'_>> {
-    let mut records = Vec::new();
-    for _ in 0..count {
-        let Some((owner, behind)) = read_name(message, at) else {
-            break;
-        };
-        let Some(fixed) = message.get(behind..behind + 10) else {
-            break;
-        };
-        let len = usize::from(u16::from_be_bytes([fixed[8], fixed[9]]));
-        let data_at = behind + 10;
-        let Some(data) = message.get(data_at..data_at + len) else {
-            break;
-        };
-        at = data_at + len;
-        if u16::from_be_bytes([fixed[2], fixed[3]]) == CLASS_IN {
-            records.push(Record {
-                owner,
-                of_type: u16::from_be_bytes([fixed[0], fixed[1]]),
-                data,
-                at: data_at,
-                message,
-            });
-        }
-    }
-    records
+/// Records of the Internet's class, and where the next one begins, if all could be read.
+struct Records<'a> {
+    found: Vec<Record<'a>>,
+    end: Option<usize>,
 }
 
-/// The addresses of `name`, or of what it is an alias of. Records of other names, which nobody asked for, count for nothing.
-fn follow(records: &[Record<'_>], name: &Name, family: Family) -> Vec<IpAddr> {
-    let mut name = name.clone();
-    for _ in 0..=ALIASES_MAX {
-        let own = || records.iter().filter(|record| record.owner == name);
-        let addresses: Vec<IpAddr> = own().filter_map(|record| record.address(family)).collect();
-        if !addresses.is_empty() {
-            return addresses;
-        }
-        let alias = own().find(|record| record.of_type == CNAME);
-        match alias.and_then(|alias| read_name(alias.message, alias.at)) {
-            Some((target, _)) => name = target,
-            None => break,
+/// As many records as can be read; what comes behind a broken one is not looked at.
+fn read_records(message: &[u8], mut at: usize, count: usize) -> Records<'_> {
+    let mut found = Vec::new();
+    for _ in 0..count.min(RECORDS_MAX) {
+        let Some((record, of_class, behind)) = read_record(message, at) else {
+            return Records { found, end: None };
+        };
+        at = behind;
+        if of_class == CLASS_IN {
+            found.push(record);
         }
     }
-    Vec::new()
+    let end = (count <= RECORDS_MAX).then_some(at);
+    Records { found, end }
+}
+
+fn read_record(message: &[u8], at: usize) -> Option<(Record<'_>, u16, usize)> {
+    let (owner, behind) = read_name(message, at)?;
+    let fixed = message.get(behind..)?.first_chunk::<10>()?;
+    let at = behind + fixed.len();
+    let end = at + usize::from(u16::from_be_bytes([fixed[8], fixed[9]]));
+    let record = Record {
+        owner,
+        of_type: u16::from_be_bytes([fixed[0], fixed[1]]),
+        ttl: seconds([fixed[4], fixed[5], fixed[6], fixed[7]]),
+        data: message.get(at..end)?,
+        at,
+        message,
+    };
+    Some((record, u16::from_be_bytes([fixed[2], fixed[3]]), end))
+}
+
+/// The addresses of `name`, or of what it is an alias of, and how long all of that holds. Records of other names, which nobody
+/// asked for, count for nothing.
+fn follow(records: &[Record<'_>], name: &Name, family: Family) -> Option<(Vec<IpAddr>, u32)> {
+    let (mut name, mut ttl) = (name.clone(), u32::MAX);
+    for _ in 0..=ALIASES_MAX {
+        let own = || records.iter().filter(|record| record.owner == name);
+        let mut addresses = Vec::new();
+        for (record, address) in own().filter_map(|own| Some((own, own.address(family)?))) {
+            addresses.push(address);
+            ttl = ttl.min(record.ttl);
+        }
+        if !addresses.is_empty() {
+            return Some((addresses, ttl));
+        }
+        let alias = own().find(|record| record.of_type == CNAME)?;
+        ttl = ttl.min(alias.ttl);
+        (name, _) = read_name(alias.message, alias.at)?;
+    }
+    None
 }
 
 impl Record<'_> {
@@ -243,6 +279,49 @@ mod tests {
 
     /// Points at the question's name.
     const ASKED: &[u8] = &[0xc0, 12];
+    const NOTHING: Answer = Answer::Nothing(None);
+    /// Where the time to live of an answer's first record stands behind the question.
+    const FIRST_TTL: usize = 6;
+
+    #[test]
+    fn an_answer_holds_as_long_as_what_led_to_it() {
+        let asked = name("www.example.com");
+        let target = name("a.example.net").0;
+        let records: [(&[u8], u16, &[u8]); 2] =
+            [(ASKED, CNAME, &target), (&target, 1, &[192, 0, 2, 7])];
+        let mut message = answer(5, &asked, Family::V4, &records);
+        let addresses = vec![IpAddr::from([192, 0, 2, 7])];
+        let at = HEADER + asked.0.len() + 4 + FIRST_TTL;
+        for (ttl, holds) in [(600, 60), (7, 7), (0, 0), (1 << 31, 0)] {
+            message[at..at + 4].copy_from_slice(&u32::to_be_bytes(ttl));
+            let got = read(&message, 5, &asked, Family::V4);
+            assert_eq!(got, Some(Answer::Addresses(addresses.clone(), holds)));
+        }
+    }
+
+    #[test]
+    fn nothing_holds_as_long_as_its_zone_says() {
+        let asked = name("none.example");
+        // An alias of something without addresses, and behind it, among the authorities, the zone.
+        let mut zone = [0; SOA_LEAST];
+        zone[SOA_LEAST - 1] = 40;
+        let elsewhere = name("x.example").0;
+        let records: [(&[u8], u16, &[u8]); 2] = [(ASKED, CNAME, &elsewhere), (ASKED, SOA, &zone)];
+        let mut message = answer(5, &asked, Family::V4, &records);
+        (message[7], message[9]) = (1, 1);
+        let nothing = |message: &[u8]| read(message, 5, &asked, Family::V4);
+        assert_eq!(nothing(&message), Some(Answer::Nothing(Some(40))));
+        message[3] = 3;
+        assert_eq!(nothing(&message), Some(Answer::Nothing(Some(40))));
+        let len = message.len();
+        // The record's own time, where that is shorter: 60 seconds here.
+        message[len - 1] = 200;
+        assert_eq!(nothing(&message), Some(Answer::Nothing(Some(60))));
+        // Cut short, or not among the authorities, it says nothing.
+        assert_eq!(nothing(&message[..len - 1]), Some(NOTHING));
+        (message[7], message[9]) = (2, 0);
+        assert_eq!(nothing(&message), Some(NOTHING));
+    }
 
     #[test]
     fn addresses_come_out_of_an_answer_through_its_aliases() {
@@ -258,7 +337,7 @@ mod tests {
         let message = answer(5, &asked, Family::V4, &records);
         let got = read(&message, 5, &asked, Family::V4).unwrap();
         let expected = ["192.0.2.7", "192.0.2.8"].map(|text| text.parse().unwrap());
-        assert_eq!(got, Answer::Addresses(expected.to_vec()));
+        assert_eq!(got, Answer::Addresses(expected.to_vec(), 60));
     }
 
     #[test]
@@ -269,7 +348,7 @@ mod tests {
             [(ASKED, 28, &address.octets()), (ASKED, 1, &[192, 0, 2, 1])];
         let message = answer(1, &asked, Family::V6, &records);
         let got = read(&message, 1, &asked, Family::V6).unwrap();
-        assert_eq!(got, Answer::Addresses(vec![address.into()]));
+        assert_eq!(got, Answer::Addresses(vec![address.into()], 60));
     }
 
     #[test]
@@ -287,7 +366,7 @@ mod tests {
         for len in 0..good.len() {
             // Cut anywhere: no panic, and never an address.
             let cut = read(&good[..len], 7, &asked, Family::V4);
-            assert!(cut.is_none_or(|got| got == Answer::Addresses(Vec::new())));
+            assert!(cut.is_none_or(|got| got == NOTHING));
         }
     }
 
@@ -295,7 +374,7 @@ mod tests {
     fn failures_say_which() {
         let asked = name("a.example");
         let mut message = answer(7, &asked, Family::V4, &[]);
-        for (code, expected) in [(3, Answer::NoName), (2, Answer::Refused(2))] {
+        for (code, expected) in [(3, NOTHING), (2, Answer::Refused(2))] {
             message[3] = code;
             assert_eq!(read(&message, 7, &asked, Family::V4), Some(expected));
         }
@@ -312,13 +391,13 @@ mod tests {
         let looping: [(&[u8], u16, &[u8]); 1] = [(ASKED, CNAME, &own)];
         let message = answer(7, &asked, Family::V4, &looping);
         let got = read(&message, 7, &asked, Family::V4);
-        assert_eq!(got, Some(Answer::Addresses(Vec::new())));
+        assert_eq!(got, Some(NOTHING));
         let end = HEADER + asked.0.len() + 4;
         for pointer in [[0xc0, end as u8], [0xc0, end as u8 + 2], [0xff, 0xff]] {
             let mut message = message.clone();
             message[end..end + 2].copy_from_slice(&pointer);
             let got = read(&message, 7, &asked, Family::V4);
-            assert_eq!(got, Some(Answer::Addresses(Vec::new())));
+            assert_eq!(got, Some(NOTHING));
         }
     }
 

@@ -25,6 +25,7 @@ use crate::control::signals::Signals;
 use crate::control::{Control, DYNAMIC_FIRST};
 use crate::dhcp::Shown;
 use crate::inbox::Mailbox;
+use crate::net::NameCache;
 use crate::policy::Entrance;
 use crate::portal::Reach;
 use crate::runtime::{BoxError, Ending, MainResult, MainTask};
@@ -60,6 +61,8 @@ pub(super) struct Common {
     pub(super) signals: Arc<Signals>,
     pub(super) datagrams: Arc<Datagrams>,
     pub(super) name_servers: Arc<[SocketAddr]>,
+    /// What name servers answered.
+    pub(super) answers: Arc<NameCache>,
     /// A policy watches the load.
     pub(super) sampled: bool,
     /// The cores' loops run inside of tokio.
@@ -175,6 +178,7 @@ impl Seed {
             signals: common.signals.clone(),
             datagrams: common.datagrams.clone(),
             name_servers: common.name_servers.clone(),
+            answers: common.answers.clone(),
             now: Cell::new(common.clock.now()),
             executor: RefCell::new(None),
             inbox: mailbox.inbox().clone(),

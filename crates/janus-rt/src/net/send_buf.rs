@@ -1,0 +1,179 @@
+//! Bytes to be sent in the packet buffer they lie in. Where an application gets such a buffer, and how it is sent, is the stream's
+//! business (`stream/given.rs`). What was in the buffer before never shows.
+
+use std::fmt;
+use std::io;
+use std::ops::{Deref, DerefMut};
+
+use janus_mem::{PacketBuf, SLOT_SIZE};
+use janus_tcp::Piece;
+
+use super::recv_buf::{self, RecvBuf};
+
+/// A packet buffer of the application's, to be filled and given to [`TcpStream::send_buf`](super::TcpStream::send_buf), which
+/// sends it without copying it. [`TcpStream::alloc_buf`](super::TcpStream::alloc_buf) makes one, and what
+/// [`recv`](super::TcpStream::recv) gave is one too. Dropped, on any thread, it returns to where it came from, unsent.
+///
+/// It is a `[u8]` of what has been filled in, and a [`Write`](io::Write) that takes what fits.
+pub struct SendBuf {
+    /// Taken only at its end.
+    buf: Option<PacketBuf>,
+    off: u16,
+    len: u16,
+    /// Bytes it may hold.
+    capacity: u16,
+    /// So many of them may be seen: they were written here, or set to zero.
+    seen: u16,
+}
+
+impl SendBuf {
+    pub(super) fn new(buf: PacketBuf, capacity: u16) -> SendBuf {
+        SendBuf {
+            off: buf.off(),
+            buf: Some(buf),
+            len: 0,
+            capacity,
+            seen: 0,
+        }
+    }
+
+    /// One whose room ends at `end` of the buffer.
+    pub(super) fn from_piece(piece: Piece, end: u16) -> SendBuf {
+        let Piece { buf, off, len } = piece;
+        SendBuf {
+            buf: Some(buf),
+            off,
+            len,
+            capacity: end - off,
+            seen: len,
+        }
+    }
+
+    /// Where its room ends in the buffer.
+    pub(super) fn end(&self) -> u16 {
+        self.off + self.capacity
+    }
+
+    pub(super) fn into_piece(mut self) -> Option<Piece> {
+        let buf = self.buf.take()?;
+        Some(Piece {
+            buf,
+            off: self.off,
+            len: self.len,
+        })
+    }
+
+    /// Bytes it can hold: as many as make a full segment of the connection it was made for. (One that was received may hold more
+    /// than that; then it is cut when it is sent, and the rest is copied.)
+    pub fn capacity(&self) -> usize {
+        self.capacity.into()
+    }
+
+    /// Bytes that can still be added.
+    pub fn spare(&self) -> usize {
+        usize::from(self.capacity - self.len)
+    }
+
+    /// Appends as many of `bytes` as there is room for; answers how many.
+    pub fn put(&mut self, bytes: &[u8]) -> usize {
+        let count = bytes.len().min(self.spare());
+        let at = usize::from(self.off + self.len);
+        if let Some(buf) = &mut self.buf {
+            buf.bytes_mut()[at..at + count].copy_from_slice(&bytes[..count]);
+            self.len += count as u16;
+            self.seen = self.seen.max(self.len);
+        }
+        count
+    }
+
+    /// The room behind what is filled, for what fills slices itself; [`commit`](Self::commit) says how much it filled.
+    /// Zeros, or what has been cut off again.
+    pub fn spare_mut(&mut self) -> &mut [u8] {
+        let (off, seen) = (usize::from(self.off), usize::from(self.seen));
+        let (len, end) = (usize::from(self.len), off + usize::from(self.capacity));
+        let Some(buf) = &mut self.buf else {
+            return &mut [];
+        };
+        buf.bytes_mut()[off + seen..end].fill(0);
+        self.seen = self.capacity;
+        &mut buf.bytes_mut()[off + len..end]
+    }
+
+    /// The first `count` bytes of the room behind are filled (at most as many as [`spare_mut`](Self::spare_mut) has shown).
+    pub fn commit(&mut self, count: usize) {
+        let count = count.min(usize::from(self.seen - self.len));
+        self.len += count as u16;
+    }
+
+    /// Keeps the first `len` bytes, when there are more.
+    pub fn truncate(&mut self, len: usize) {
+        self.len = len.min(usize::from(self.len)) as u16;
+    }
+}
+
+impl From<RecvBuf> for SendBuf {
+    fn from(received: RecvBuf) -> SendBuf {
+        match received.into_piece() {
+            Some(piece) => SendBuf::from_piece(piece, SLOT_SIZE as u16),
+            None => SendBuf {
+                buf: None,
+                off: 0,
+                len: 0,
+                capacity: 0,
+                seen: 0,
+            },
+        }
+    }
+}
+
+impl Deref for SendBuf {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        let at = usize::from(self.off);
+        match &self.buf {
+            Some(buf) => &buf.bytes()[at..at + usize::from(self.len)],
+            None => &[],
+        }
+    }
+}
+
+impl DerefMut for SendBuf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        let at = usize::from(self.off);
+        match &mut self.buf {
+            Some(buf) => &mut buf.bytes_mut()[at..at + usize::from(self.len)],
+            None => &mut [],
+        }
+    }
+}
+
+impl AsRef<[u8]> for SendBuf {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl io::Write for SendBuf {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(self.put(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl fmt::Debug for SendBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SendBuf({} of {} bytes)", self.len, self.capacity)
+    }
+}
+
+impl Drop for SendBuf {
+    fn drop(&mut self) {
+        if let Some(buf) = self.buf.take() {
+            recv_buf::give_back(buf);
+        }
+    }
+}
