@@ -3,6 +3,7 @@
 //! is `port.rs`. Never runs TCP.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -58,6 +59,14 @@ impl ShardLink {
     }
 }
 
+/// Who is told when an I/O core sleeps: a clock that jumps when nobody has anything to do.
+pub trait Vigil: Send {
+    /// It listens to its bell, and has seen that nothing waits for it but what may have come to this descriptor.
+    fn falls_asleep(&self, fd: Option<BorrowedFd<'_>>);
+    /// Something woke it.
+    fn wakes(&self);
+}
+
 /// One I/O core with its queue.
 pub struct IoCore {
     queue: Box<dyn Queue>,
@@ -66,6 +75,7 @@ pub struct IoCore {
     /// The shards that send through this core.
     links: Vec<ShardLink>,
     parker: Parker,
+    vigil: Option<Box<dyn Vigil>>,
     share: Share,
     burst: Batch,
     done: Batch,
@@ -87,6 +97,7 @@ impl IoCore {
             dispatcher,
             links,
             parker,
+            vigil: None,
             share: Share::new(Batching::default()),
             burst: Batch::new(),
             done: Batch::new(),
@@ -97,6 +108,11 @@ impl IoCore {
     /// How it chooses the size of its batches from now on.
     pub fn set_batching(&mut self, batching: Batching) {
         self.share = Share::new(batching);
+    }
+
+    /// Has its sleeps told from now on.
+    pub fn set_vigil(&mut self, vigil: Box<dyn Vigil>) {
+        self.vigil = Some(vigil);
     }
 
     /// What this core did.
@@ -155,6 +171,7 @@ impl IoCore {
         let ready = !self.queue.arm();
         let fd = self.queue.wait_fd();
         let (links, steerer) = (&self.links, &mut self.dispatcher.steerer);
+        let vigil = self.vigil.as_deref();
         let has_work = || {
             let waits = ready
                 || stop.load(Ordering::Relaxed)
@@ -164,10 +181,16 @@ impl IoCore {
                 });
             if !waits {
                 steerer.park();
+                if let Some(vigil) = vigil {
+                    vigil.falls_asleep(fd);
+                }
             }
             waits
         };
         self.parker.park(fd.as_slice(), Some(SLEEP_MAX), has_work)?;
+        if let Some(vigil) = vigil {
+            vigil.wakes();
+        }
         Ok(())
     }
 

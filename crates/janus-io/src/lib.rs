@@ -60,7 +60,7 @@ pub mod xdp;
 #[cfg(not(loom))]
 pub use batching::Batching;
 #[cfg(not(loom))]
-pub use core_loop::IoCore;
+pub use core_loop::{IoCore, Vigil};
 #[cfg(not(loom))]
 pub use counter::Counter;
 #[cfg(not(loom))]

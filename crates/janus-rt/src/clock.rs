@@ -4,14 +4,14 @@ mod paused;
 
 use janus_tcp::Instant;
 
-pub(crate) use paused::{Paused, Verdict};
+pub(crate) use paused::{Paused, Polling, Verdict};
 
 /// Nanoseconds since a start that all threads of a runtime share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Clock {
     /// The machine's.
     Real { start: std::time::Instant },
-    /// One that jumps when all cores sleep.
+    /// One that jumps when all sleep.
     Paused(&'static Paused),
     /// One that stands still until a test moves it.
     #[cfg(test)]
@@ -31,6 +31,12 @@ impl Clock {
     /// For tests of programs, so it is not given back: a clock is copied to wherever time is asked for.
     pub(crate) fn paused() -> Clock {
         Clock::Paused(Box::leak(Box::default()))
+    }
+
+    /// For another runtime: the same, if it is one that jumps.
+    pub(crate) fn shared(self) -> Option<Clock> {
+        let paused = self.jumps()?.shared();
+        Some(Clock::Paused(Box::leak(Box::new(paused))))
     }
 
     /// For who has no part in a jump: the machine's, where this one jumps.

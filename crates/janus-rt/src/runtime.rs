@@ -76,6 +76,7 @@ impl Runtime {
             entrance: self.prepared.entrance(),
             lease: self.prepared.lease(),
             control: self.prepared.control(),
+            clock: self.prepared.clock(),
         }
     }
 }
@@ -90,6 +91,7 @@ pub struct Handle {
     entrance: Arc<Entrance>,
     lease: Shown,
     control: Arc<Control>,
+    clock: Clock,
 }
 
 impl Handle {
@@ -189,6 +191,7 @@ pub fn handle() -> Option<Handle> {
         entrance: here.entrance.clone(),
         lease: here.lease.clone(),
         control: here.control.clone(),
+        clock: here.clock,
     })
 }
 
@@ -223,6 +226,7 @@ pub struct Builder {
     on_warning: Option<Hook>,
     config_file: Option<PathBuf>,
     paused: bool,
+    time: Option<Clock>,
     /// The first thing said that could not be understood.
     wrong: Option<ConfigError>,
 }
@@ -250,10 +254,18 @@ impl Builder {
     }
 
     /// Time that stands still while anything can be done, and jumps to the next timer when nothing can: for tests of what
-    /// takes long. It is the time of this runtime's tasks and of its TCP; who is at the other end of a device has another,
-    /// and packets under way do not hold this one. A blocking call under way does.
+    /// takes long. It is the time of this runtime's tasks and of its TCP. A blocking call holds it, and so do packets that
+    /// are in the runtime or have come to its device; who is at the other end has a time of his own, unless it is a
+    /// runtime that [shares](Builder::time_of) this one.
     pub fn start_paused(mut self, paused: bool) -> Builder {
         self.paused = paused;
+        self
+    }
+
+    /// The time of another runtime in this process, which was [started paused](Builder::start_paused): it jumps when nothing can
+    /// be done in either, nor is under way between them. Both must run, as one that never does holds the time for ever.
+    pub fn time_of(mut self, other: &Handle) -> Builder {
+        self.time = Some(other.clock);
         self
     }
 
@@ -450,10 +462,12 @@ impl Builder {
 
     /// Decides everything and opens the device. No core runs before [`Runtime::run`].
     pub fn build(self) -> Result<Runtime> {
-        let clock = if self.paused {
-            Clock::paused()
-        } else {
-            Clock::start()
+        let clock = match self.time {
+            Some(clock) => clock.shared().ok_or(
+                "`time_of` a runtime that was not started paused: each has the machine's time",
+            )?,
+            None if self.paused => Clock::paused(),
+            None => Clock::start(),
         };
         let prepared = self.prepare(clock)?;
         Ok(Runtime { prepared })

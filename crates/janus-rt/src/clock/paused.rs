@@ -1,31 +1,52 @@
-//! A clock for tests: it stands still while a core has something to do, and jumps to the next timer when all sleep. So a
-//! test of a day's work takes no time, and a timer never fires because the machine was slow.
+//! A clock for tests: it stands still while anybody has something to do, and jumps to the next timer when all sleep. So a
+//! test of a day's work takes no time, and a timer never fires because the machine was slow. Several runtimes may have one
+//! such time: then what travels between them holds it too.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use janus_io::Vigil;
 use janus_io::park::Unparker;
 use janus_tcp::Instant;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::OFFSET_NS;
 
-/// Of one runtime.
+/// One runtime's part in a time.
 #[derive(Debug, Default)]
 pub(crate) struct Paused {
+    time: Arc<Time>,
+    /// Where its sleepers begin among all.
+    first: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Time {
     elapsed_ns: AtomicU64,
-    /// One for each core.
     sleepers: Mutex<Vec<Sleeper>>,
 }
 
+/// A thread that may do something: a core, one that polls a device, the one that carries out changes.
 struct Sleeper {
     bell: Unparker,
-    /// When it is awake: `None`. Else when it is to be woken, if ever.
-    asleep: Option<Option<Instant>>,
+    /// What it also sleeps on: readable when something came for it that nobody rang for. Its own copy, since others look at it.
+    fd: Option<OwnedFd>,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Awake,
+    /// To be woken then, if ever.
+    Asleep(Option<Instant>),
+    /// Its thread has ended.
+    Gone,
 }
 
 impl std::fmt::Debug for Sleeper {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:?}", self.asleep)
+        write!(f, "{:?}", self.state)
     }
 }
 
@@ -38,48 +59,58 @@ pub(crate) enum Verdict {
 }
 
 impl Paused {
+    /// For another runtime with the same time.
+    pub(super) fn shared(&self) -> Paused {
+        Paused {
+            time: self.time.clone(),
+            first: AtomicUsize::new(0),
+        }
+    }
+
     pub(super) fn elapsed_ns(&self) -> u64 {
-        self.elapsed_ns.load(Ordering::Acquire)
+        self.time.elapsed_ns.load(Ordering::Acquire)
     }
 
-    /// These are the cores that must sleep before it jumps.
-    pub(crate) fn governs(&self, bells: &[Unparker]) {
-        let sleepers = bells.iter().map(|bell| Sleeper {
-            bell: bell.clone(),
-            asleep: None,
-        });
-        *self.lock() = sleepers.collect();
+    /// These threads of the runtime must sleep before it jumps: the cores, and then the others.
+    pub(crate) fn governs(&self, bells: impl IntoIterator<Item = Unparker>) {
+        let mut sleepers = self.lock();
+        self.first.store(sleepers.len(), Ordering::Relaxed);
+        sleepers.extend(bells.into_iter().map(|bell| Sleeper {
+            bell,
+            fd: None,
+            state: State::Awake,
+        }));
     }
 
-    /// `core` has nothing to do, and listens to its bell already. If that goes for all, and nothing else `holds` the
-    /// clock, it jumps.
+    /// `number` has nothing to do, listens to its bell already, and sleeps on `fd` too. If that goes for all, the clock
+    /// jumps.
     pub(crate) fn falls_asleep(
         &self,
-        core: usize,
+        number: usize,
         deadline: Option<Instant>,
-        holds: bool,
+        fd: Option<BorrowedFd<'_>>,
     ) -> Verdict {
         let mut sleepers = self.lock();
-        sleepers[core].asleep = Some(deadline);
-        // One whose bell was rung is as good as awake: whatever this core has left for others, it has rung for.
-        let sleeps = |(other, sleeper): (usize, &Sleeper)| {
-            other == core || sleeper.asleep.is_some() && sleeper.bell.would_wake()
-        };
-        if holds || !sleepers.iter().enumerate().all(sleeps) {
+        let own = self.first.load(Ordering::Relaxed) + number;
+        let sleeper = &mut sleepers[own];
+        if let (None, Some(fd)) = (&sleeper.fd, fd) {
+            // Without a copy what comes by it is not seen, and does not hold the clock.
+            sleeper.fd = fd.try_clone_to_owned().ok();
+        }
+        sleeper.state = State::Asleep(deadline);
+        let rests = |(other, sleeper): (usize, &Sleeper)| sleeper.rests(other == own);
+        if !sleepers.iter().enumerate().all(rests) {
             return Verdict::Sleep;
         }
-        let deadlines = sleepers
-            .iter()
-            .filter_map(|sleeper| sleeper.asleep.flatten());
-        let Some(next) = deadlines.min() else {
+        let Some(next) = sleepers.iter().filter_map(Sleeper::deadline).min() else {
             return Verdict::Sleep;
         };
         let elapsed_ns = next.as_nanos().saturating_sub(OFFSET_NS);
-        self.elapsed_ns.fetch_max(elapsed_ns, Ordering::AcqRel);
+        self.time.elapsed_ns.fetch_max(elapsed_ns, Ordering::AcqRel);
         let mut verdict = Verdict::Sleep;
-        for (number, sleeper) in sleepers.iter_mut().enumerate() {
-            let due = sleeper.asleep.flatten().is_some_and(|at| at <= next);
-            if due && number == core {
+        for (number, sleeper) in sleepers.iter().enumerate() {
+            let due = sleeper.deadline().is_some_and(|at| at <= next);
+            if due && number == own {
                 verdict = Verdict::Due;
             } else if due {
                 sleeper.bell.wake();
@@ -88,12 +119,68 @@ impl Paused {
         verdict
     }
 
-    pub(crate) fn wakes(&self, core: usize) {
-        self.lock()[core].asleep = None;
+    pub(crate) fn wakes(&self, number: usize) {
+        self.is(number, State::Awake);
+    }
+
+    /// Its thread ends, and is waited for no more.
+    pub(crate) fn leaves(&self, number: usize) {
+        self.is(number, State::Gone);
+    }
+
+    fn is(&self, number: usize, state: State) {
+        let own = self.first.load(Ordering::Relaxed) + number;
+        self.lock()[own].state = state;
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Sleeper>> {
         // Nothing in a lock's scope can be left half done.
-        self.sleepers.lock().unwrap_or_else(PoisonError::into_inner)
+        let locked = self.time.sleepers.lock();
+        locked.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Sleeper {
+    fn deadline(&self) -> Option<Instant> {
+        match self.state {
+            State::Asleep(deadline) => deadline,
+            State::Awake | State::Gone => None,
+        }
+    }
+
+    /// One whose bell was rung is as good as awake: whatever somebody has left for others, he has rung for. So is one to
+    /// whom something has come. Who asks has not been rung for, as far as he knows.
+    fn rests(&self, asks: bool) -> bool {
+        match self.state {
+            State::Gone => true,
+            State::Awake => false,
+            State::Asleep(_) => (asks || self.bell.would_wake()) && !self.has_mail(),
+        }
+    }
+
+    fn has_mail(&self) -> bool {
+        let Some(fd) = &self.fd else { return false };
+        let mut fds = [PollFd::new(fd, PollFlags::IN)];
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
+    }
+}
+
+/// The part of a thread that polls a device: it waits for no time, but while it is awake none passes.
+pub(crate) struct Polling {
+    pub(crate) clock: &'static Paused,
+    pub(crate) number: usize,
+}
+
+impl Vigil for Polling {
+    fn falls_asleep(&self, fd: Option<BorrowedFd<'_>>) {
+        let _ = self.clock.falls_asleep(self.number, None, fd);
+    }
+
+    fn wakes(&self) {
+        self.clock.wakes(self.number);
     }
 }

@@ -15,6 +15,7 @@ use super::desk::{Desk, PortSets, Roles, Wanted};
 use super::signals::Signals;
 use super::watch::Watch;
 use super::watchdog::Watchdog;
+use crate::clock::Clock;
 use crate::runtime::Ending;
 
 /// How soon an unanswered call is repeated, at first and at last. Everybody rings who has done a part, so this is for
@@ -38,6 +39,7 @@ pub(crate) struct Conductor {
     pub(crate) watchdog: Option<Watchdog>,
     pub(crate) rung_for: Phase,
     pub(crate) signals: Arc<Signals>,
+    pub(crate) clock: Clock,
 }
 
 impl Conductor {
@@ -61,7 +63,19 @@ impl Conductor {
             let timeout = [waits.then_some(patience), look, guard];
             let timeout = timeout.into_iter().flatten().min();
             let desk = &self.desk;
-            self.parker.park(&[], timeout, || desk.has_news())?;
+            // What is under way here holds a clock that jumps: cores wait for it.
+            let paused = self.clock.jumps().filter(|_| !waits);
+            let number = self.bells.len();
+            let has_news = || {
+                desk.has_news() || {
+                    let _ = paused.map(|clock| clock.falls_asleep(number, None, None));
+                    false
+                }
+            };
+            self.parker.park(&[], timeout, has_news)?;
+            if let Some(clock) = paused {
+                clock.wakes(number);
+            }
             patience = (patience * 2).min(PATIENCE_MAX);
             if waits && !self.desk.has_news() {
                 self.ring();

@@ -15,7 +15,7 @@ use std::thread::{Builder, JoinHandle};
 
 use janus_csb::policy::{HeatSampler, level};
 use janus_csb::{Balancer, Phase, Ring, ShardId};
-use janus_io::park::Parker;
+use janus_io::park::{Parker, Unparker};
 use janus_io::policy::ClockFn;
 use janus_io::steer::{SocketPorts, Steerer};
 use janus_io::{IoCore, Port, RING_DEPTH, combined, mpsc, split};
@@ -23,7 +23,7 @@ use janus_mem::{Depot, Frame, Growth, Pool, Toucher};
 use janus_wire::Toeplitz;
 
 use super::{BackendChoice, BoxError, Ending, MainResult, Result};
-use crate::clock::Clock;
+use crate::clock::{Clock, Paused, Polling};
 use crate::config::{Live, Placement, Settings};
 use crate::control::conductor::Conductor;
 use crate::control::datagrams::Datagrams;
@@ -154,9 +154,6 @@ impl Prepared {
         }
         let cores = Arc::new(Cores::new(inboxes));
         let blocking = Blocking::new(settings.blocking_threads);
-        if let Some(clock) = clock.jumps() {
-            clock.governs(&bells);
-        }
         let ending = Arc::new(Ending::new(bells.clone()));
         let reach = portal.as_ref().map(|_| settings.portal_reach.clone());
         let control = Arc::new(Control::new(
@@ -178,6 +175,9 @@ impl Prepared {
         io_cores
             .iter_mut()
             .for_each(|core| core.set_batching(settings.batch));
+        if let Some(clock) = clock.jumps() {
+            govern(clock, &bells, &mut io_cores, &parker);
+        }
         ports
             .iter_mut()
             .for_each(|port| port.set_batching(settings.batch));
@@ -277,6 +277,7 @@ impl Prepared {
             watchdog,
             rung_for: Phase::Idle,
             signals,
+            clock,
         };
         Ok(Prepared {
             seeds,
@@ -321,6 +322,10 @@ impl Prepared {
         self.conductor.control.clone()
     }
 
+    pub(super) fn clock(&self) -> Clock {
+        self.conductor.clock
+    }
+
     pub(super) fn desk(&self) -> Arc<Desk> {
         self.conductor.desk.clone()
     }
@@ -351,15 +356,23 @@ impl Prepared {
             keeper,
             lease: _,
         } = self;
+        let (paused, shards_count) = (conductor.clock.jumps(), seeds.len());
+        let leaves = move |number| {
+            if let Some(clock) = paused {
+                clock.leaves(number);
+            }
+        };
         let stop = Arc::new(AtomicBool::new(false));
         let pins = pin::plan(&settings, io_cores.len());
         let (control, desk) = (conductor.control.clone(), conductor.desk.clone());
         let failed = ending.clone();
+        let last = shards_count + io_cores.len();
         let conducting = start("janus-control".into(), &ending, move || {
             conductor
                 .run()
                 .map_err(BoxError::from)
                 .unwrap_or_else(|error| failed.fail(error));
+            leaves(last);
         });
         let mut polling = Vec::new();
         for (index, mut io_core) in io_cores.into_iter().enumerate() {
@@ -371,6 +384,7 @@ impl Prepared {
                     .run(&stop)
                     .map_err(BoxError::from)
                     .unwrap_or_else(|error| ending.fail(error));
+                leaves(shards_count + index);
             });
             polling.extend(thread.map(|thread| (thread, bell)));
         }
@@ -381,7 +395,7 @@ impl Prepared {
                 ending.clone(),
                 pins.shard(usize::from(seed.core)),
             );
-            let name = format!("janus-shard-{}", seed.core);
+            let (name, core) = (format!("janus-shard-{}", seed.core), usize::from(seed.core));
             shards.extend(start(name.clone(), &ending.clone(), move || {
                 pin::pin(pin);
                 let run = AssertUnwindSafe(|| seed.run(move || main()));
@@ -391,6 +405,7 @@ impl Prepared {
                     // The other cores must not wait for this one.
                     Err(_) => ending.fail(panicked(&name)),
                 }
+                leaves(core);
             }));
         }
         // A shard that could not be started will not report that it has drained.
@@ -419,6 +434,22 @@ impl Prepared {
         // Closes the portal's doors and joins its thread.
         drop(control);
         ending.take_error().map_or(Ok(()), Err)
+    }
+}
+
+/// Who must sleep before a clock jumps, in the order of their numbers.
+fn govern(clock: &'static Paused, cores: &[Unparker], polling: &mut [IoCore], control: &Parker) {
+    let bells = polling.iter().map(IoCore::unparker);
+    clock.governs(
+        cores
+            .iter()
+            .cloned()
+            .chain(bells)
+            .chain([control.unparker()]),
+    );
+    for (index, core) in polling.iter_mut().enumerate() {
+        let number = cores.len() + index;
+        core.set_vigil(Box::new(Polling { clock, number }));
     }
 }
 

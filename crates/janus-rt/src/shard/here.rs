@@ -19,6 +19,7 @@ use super::fixed::Fixed;
 use super::neighbours::Neighbours;
 use super::statistics::LoopStatistics;
 use super::waiters::{STORED, Side, Waiters};
+use crate::clock::Clock;
 use crate::config::Live;
 use crate::control::datagrams::Datagrams;
 use crate::control::desk::Desk;
@@ -78,6 +79,8 @@ pub(crate) struct Here {
     pub(crate) ending: Arc<Ending>,
     /// What a DHCP server gave, where one was asked.
     pub(crate) lease: Shown,
+    /// For another runtime that shall have the same.
+    pub(crate) clock: Clock,
     /// Settings that may change.
     pub(crate) live: Arc<Live>,
     pub(crate) signals: Arc<Signals>,

@@ -31,7 +31,7 @@ impl Shard {
         let has_news = || {
             news(here, port, forwarded, mailbox, work.phase) || {
                 let holds = held.is_some() || here.blocking.is_busy();
-                clock.falls_asleep(core, deadline, holds) == Verdict::Due
+                !holds && clock.falls_asleep(core, deadline, fd) == Verdict::Due
             }
         };
         parker.park(fd.as_slice(), held, has_news)?;

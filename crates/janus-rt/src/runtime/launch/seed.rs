@@ -173,6 +173,7 @@ impl Seed {
             desk: common.desk.clone(),
             entrance: common.entrance.clone(),
             lease: common.lease.clone(),
+            clock: common.clock,
             ending: common.ending.clone(),
             live: common.live.clone(),
             signals: common.signals.clone(),
