@@ -174,13 +174,13 @@ mod over {
         let both = (Ipv6Addr::UNSPECIFIED, 80).into();
         let (server, _, _) = serve_at(runtime, both, either);
 
-        run("ping", &format!("-c 3 -i 0.2 -W 5 {SERVER}")).unwrap();
-        run("ping", &format!("-6 -c 1 -W 5 -s 3000 {SERVER_V6}")).unwrap();
+        run("ping", &format!("-c 3 -i 0.2 -W 60 {SERVER}")).unwrap();
+        run("ping", &format!("-6 -c 1 -W 60 -s 3000 {SERVER_V6}")).unwrap();
         for host in [SERVER.to_string(), format!("[{SERVER_V6}]")] {
             let codes = run(
                 "curl",
                 &format!(
-                    "-sS --max-time 120 --parallel --parallel-max {CONNECTIONS} -o /dev/null \
+                    "-sS --max-time 300 --parallel --parallel-max {CONNECTIONS} -o /dev/null \
                      -w %{{http_code}}:%{{size_download}}\\n http://{host}/[1-{REQUESTS}]"
                 ),
             );
@@ -307,14 +307,14 @@ mod over {
         ip(&format!("-n {space} link set jdx8 up"));
         let (server, _, _) = serve_at(runtime, (Ipv6Addr::UNSPECIFIED, 80).into(), either);
         for address in ["192.0.2.1", "192.0.2.7"] {
-            run("ping", &format!("-c 2 -i 0.2 -W 5 {address}")).unwrap();
+            run("ping", &format!("-c 2 -i 0.2 -W 60 {address}")).unwrap();
         }
         for address in ["2001:db8::1", "2001:db8::7"] {
-            run("ping", &format!("-6 -c 2 -i 0.2 -W 5 {address}")).unwrap();
+            run("ping", &format!("-6 -c 2 -i 0.2 -W 60 {address}")).unwrap();
         }
         // The host's way out: its own question for a neighbour, and a connection to it and from it on the same port.
         ip(&format!(
-            "netns exec {space} ping -c 2 -i 0.2 -W 5 192.0.2.2"
+            "netns exec {space} ping -c 2 -i 0.2 -W 60 192.0.2.2"
         ));
         let host = host_listens(space, "192.0.2.7:80");
         let mut stream = Kernel::connect("192.0.2.7:80").unwrap();
@@ -323,7 +323,7 @@ mod over {
         assert_eq!(said, "kernel");
         host.join().unwrap();
         assert_eq!(
-            run("curl", "-sS --max-time 10 http://192.0.2.1/").unwrap(),
+            run("curl", "-sS --max-time 120 http://192.0.2.1/").unwrap(),
             "hello\n"
         );
         echo_from_the_kernel(Kernel::connect((SERVER, 80)).unwrap(), 1 << 20);

@@ -140,8 +140,8 @@ fn a_task_dropped_at_any_await_leaves_nothing(case: Case) {
                 let ended = spawn(Dropped { future, polls }).await?;
                 settled(before, polls).await;
                 if ended {
-                    // How often it is polled depends on the machine; there are that many awaits at least.
-                    assert!(polls > 12, "{polls} polls to its end");
+                    // How often it is polled depends on the machine; so many awaits cannot be ready at once.
+                    assert!(polls > 9, "{polls} polls to its end");
                     break;
                 }
                 ready.send(None)?;

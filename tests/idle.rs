@@ -17,15 +17,18 @@ fn an_idle_server_uses_no_processor() {
         let mut client = std::net::TcpStream::connect(("127.0.0.1", address.port())).unwrap();
         client.write_all(b"hello").unwrap();
         client.read_exact(&mut [0; 5]).unwrap();
-        std::thread::sleep(Duration::from_millis(500));
-        let (begin, before) = (Instant::now(), processor_time());
-        std::thread::sleep(Duration::from_millis(1500));
-        let share = (processor_time() - before).as_secs_f64() / begin.elapsed().as_secs_f64();
-        assert!(
-            share < 0.01,
-            "{case:?}: {:.2} % of a processor while idle",
-            share * 100.0
-        );
+        let (start, mut shares) = (Instant::now(), Vec::new());
+        // Coming to rest takes a busy machine longer; one that never does is not idle.
+        while shares.last().is_none_or(|share| *share >= 0.01) {
+            assert!(
+                start.elapsed() < PATIENCE / 4,
+                "{case:?}: parts of a processor while idle: {shares:?}"
+            );
+            let (begin, before) = (Instant::now(), processor_time());
+            std::thread::sleep(Duration::from_millis(1500));
+            let used = processor_time() - before;
+            shares.push(used.as_secs_f64() / begin.elapsed().as_secs_f64());
+        }
         server.stop().unwrap();
     }
 }

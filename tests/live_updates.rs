@@ -37,8 +37,12 @@ fn wire_echoes_under_updates(case: Case) {
         .unwrap();
     let changing = Changing::start(&runtime, case.cores);
     let (server, ..) = serve_on(runtime, 80, echo);
-    run_clients(far, CLIENTS, |index| async move {
-        for connection in 0..4 {
+    let enough: &'static _ = Box::leak(Box::new(changing.enough(case)));
+    run_clients(far, CLIENTS, move |index| async move {
+        for connection in 0.. {
+            if connection >= 4 && enough() {
+                break;
+            }
             let server = SocketAddr::from(([192, 0, 2, 1], 80));
             let stream = TcpStream::connect(server).await.unwrap();
             for round in 0..8 {
@@ -107,8 +111,12 @@ fn wire_answers_http_under_updates(case: Case) {
         .unwrap();
     let changing = Changing::start(&runtime, case.cores);
     let (server, ..) = serve_on(runtime, 80, content::serve);
-    run_clients(far, CLIENTS, |client| async move {
-        for connection in 0..3 {
+    let enough: &'static _ = Box::leak(Box::new(changing.enough(case)));
+    run_clients(far, CLIENTS, move |client| async move {
+        for connection in 0.. {
+            if connection >= 3 && enough() {
+                break;
+            }
             let address = SocketAddr::from(([192, 0, 2, 1], 80));
             let mut server = Connection::connect(address).await.unwrap();
             for round in 0..6 {
@@ -309,7 +317,8 @@ fn a_core_is_drained_and_restored(case: Case) {
 /// A task that keeps its thread from the loop holds up an update; the others serve on, and when it lets go the update
 /// is carried out.
 fn a_blocked_core_delays_updates_and_no_more(case: Case) {
-    const BLOCKED: Duration = Duration::from_millis(400);
+    /// How long the update is looked for in vain.
+    const WATCHED: Duration = Duration::from_millis(200);
     let runtime = case
         .builder()
         .backend(BackendChoice::Portal)
@@ -317,26 +326,30 @@ fn a_blocked_core_delays_updates_and_no_more(case: Case) {
         .unwrap();
     let balance = runtime.handle().balance();
     let (blocks, blocked) = std::sync::mpsc::channel();
+    let (lets_go, waits) = std::sync::mpsc::channel::<()>();
+    let waits = std::sync::Mutex::new(waits);
+    let waits: &'static _ = Box::leak(Box::new(waits));
     let server = Running::start(runtime, move || {
         let blocks = blocks.clone();
         async move {
             janus::time::sleep(Duration::from_millis(20)).await;
             if janus::core_id() == Some(0) {
                 blocks.send(()).unwrap();
-                std::thread::sleep(BLOCKED);
+                let _ = waits.lock().unwrap().recv();
             }
             std::future::pending::<()>().await;
         }
     });
     blocked.recv_timeout(PATIENCE).unwrap();
-    let begin = std::time::Instant::now();
     balance.set_weights(&vec![64; case.cores]).unwrap();
+    std::thread::sleep(WATCHED);
+    assert_eq!(balance.report().updates, 0, "it did not wait for the core");
+    lets_go.send(()).unwrap();
+    let begin = std::time::Instant::now();
     while balance.report().updates == 0 {
         assert!(begin.elapsed() < PATIENCE, "the update does not end");
         std::thread::sleep(Duration::from_millis(1));
     }
-    let took = begin.elapsed();
-    assert!(took > BLOCKED / 2, "{took:?}: it did not wait for the core");
     // And a runtime ends with an update under way.
     balance.set_weights(&vec![32; case.cores]).unwrap();
     server.stop().unwrap();

@@ -13,6 +13,8 @@ use support::far::packet::{Crafter, Ends, Segment, connection, endpoint};
 use support::far::plan::{Kind, Mode, Phase, Plan};
 use support::far::{App, Far};
 
+/// On a machine with much else to do.
+const LIMIT: Duration = Duration::from_secs(120);
 const ETH: usize = 14;
 const IP: usize = 20;
 
@@ -37,7 +39,7 @@ fn count(kind: Kind, tamper: fn(&mut [u8])) -> (u64, u64) {
         window: 8,
         held: 0,
     });
-    engine.run(Duration::from_secs(10), |_| plan.counts().bad() > 0);
+    engine.run(LIMIT, |_| plan.counts().bad() > 0);
     (plan.counts().get(kind), plan.counts().bad())
 }
 
@@ -70,7 +72,7 @@ fn sum_again(frame: &mut [u8]) {
 #[test]
 fn an_honest_server_has_no_wrong_answers_and_keeps_nothing() {
     let (mut engine, plan) = engine(100);
-    let limit = Duration::from_secs(20);
+    let limit = LIMIT;
     plan.set(Phase {
         mode: Mode::Open,
         window: 16,
@@ -81,11 +83,9 @@ fn an_honest_server_has_no_wrong_answers_and_keeps_nothing() {
         "{:?}",
         plan.counts()
     );
-    engine.run(Duration::from_millis(100), |_| false);
-    assert_eq!(
-        (engine.stack.connections(), engine.stack.hot_in_use()),
-        (100, 0)
-    );
+    // The last acknowledgements are still to come.
+    assert!(engine.run(limit, |e| e.stack.hot_in_use() == 0));
+    assert_eq!(engine.stack.connections(), 100);
     plan.set(Phase {
         mode: Mode::Requests,
         window: 200,

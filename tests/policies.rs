@@ -12,18 +12,18 @@ use janus::balance::{Balance, Policy};
 use janus::net::TcpStream;
 use support::*;
 
-/// What serving a connection takes on the slow core.
-const SLOW: Duration = Duration::from_millis(1);
+/// What serving a connection takes on the slow core: longer than the others take, however busy the machine is.
+const SLOW: Duration = Duration::from_millis(50);
 const CLIENTS: usize = 24;
+/// Connections that are counted at a time. Of so many an even share is a third, give or take a tenth of that.
+const COUNTED: usize = 300;
 
-/// Core 0 works for a while on each connection.
+/// Core 0 is kept for a while by each connection. It sleeps: a slow core is not to make the others slow, who may share its
+/// processor.
 async fn slow_on_one_core(stream: TcpStream) {
     while let Ok(Some(piece)) = stream.recv().await {
         if janus::core_id() == Some(0) {
-            let begin = Instant::now();
-            while begin.elapsed() < SLOW {
-                std::hint::spin_loop();
-            }
+            std::thread::sleep(SLOW);
         }
         if stream.write_all(&piece).await.is_err() {
             return;
@@ -67,28 +67,23 @@ fn a_slow_core_gets_less(case: Case, stop: &'static AtomicBool) {
     let clients = std::thread::spawn(move || {
         run_clients(far, CLIENTS, move |_| short_connections(stop));
     });
-    let changed = wait_for(&balance, PATIENCE / 2, |balance| {
-        balance.report().updates > 0
-    });
-    let before: Vec<usize> = cores.try_iter().collect();
-    std::thread::sleep(Duration::from_secs(1));
-    let after: Vec<usize> = cores.try_iter().collect();
+    let changed = wait_for(&balance, PATIENCE, |balance| balance.report().updates > 0);
+    // From now on, until it has a fifth of them or less instead of a third.
+    cores.try_iter().for_each(drop);
+    let (begin, mut shares) = (Instant::now(), Vec::new());
+    while shares.last().is_none_or(|share| *share > 0.2) && begin.elapsed() < PATIENCE {
+        let accepted = (0..COUNTED).map(|_| cores.recv_timeout(PATIENCE));
+        let slow = accepted.filter(|core| *core == Ok(0)).count();
+        shares.push(slow as f64 / COUNTED as f64);
+    }
     stop.store(true, Ordering::Relaxed);
     clients.join().unwrap();
     let report = balance.report();
     server.stop().unwrap();
-    let share = |accepted: &[usize]| {
-        let slow = accepted.iter().filter(|&&core| core == 0).count();
-        slow as f64 / accepted.len().max(1) as f64
-    };
-    println!(
-        "{case:?}: core 0 had {:.3}, has {:.3} of the connections; {report:?}",
-        share(&before),
-        share(&after)
-    );
+    println!("{case:?}: core 0 has {shares:.3?} of the connections; {report:?}");
     assert!(changed, "nothing was done about the slow core: {report:?}");
-    assert!(before.len() > 100 && after.len() > 100);
-    assert!(share(&after) < share(&before) * 0.6);
+    let last = shares.last();
+    assert!(last.is_some_and(|share| *share <= 0.2), "{report:?}");
 }
 
 #[test]

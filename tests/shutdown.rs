@@ -219,16 +219,22 @@ fn mains_may_end_meanwhile_and_nothing_can_be_bound() {
         .builder()
         .backend(BackendChoice::wire(near))
         .address("192.0.2.1/24");
-    let server = Running::start(builder.build().unwrap(), || async {
-        let listener = TcpListener::bind("0.0.0.0:80").await?;
-        let (stream, _) = listener.accept().await?;
-        janus::spawn(slow_answers(stream));
-        janus::handle().unwrap().shutdown(LONG);
-        let refused = TcpListener::bind("0.0.0.0:81").await.err().unwrap();
-        assert!(refused.to_string().contains("shutting down"), "{refused}");
-        shutting_down().await;
-        janus::Result::<()>::Ok(())
+    let (ready, listens) = channel();
+    let server = Running::start(builder.build().unwrap(), move || {
+        let ready = ready.clone();
+        async move {
+            let listener = TcpListener::bind("0.0.0.0:80").await?;
+            ready.send(())?;
+            let (stream, _) = listener.accept().await?;
+            janus::spawn(slow_answers(stream));
+            janus::handle().unwrap().shutdown(LONG);
+            let refused = TcpListener::bind("0.0.0.0:81").await.err().unwrap();
+            assert!(refused.to_string().contains("shutting down"), "{refused}");
+            shutting_down().await;
+            janus::Result::<()>::Ok(())
+        }
     });
+    listens.recv_timeout(PATIENCE).expect("it listens");
     run_clients(far, 1, |_| async {
         let stream = TcpStream::connect(server_address()).await.unwrap();
         for _ in 0..2 {

@@ -62,6 +62,8 @@ fn streams_go_from_port_to_port(case: Case) {
         server.stop().unwrap();
     }
     let (forwarded, flooded) = (counters.forwarded.get(), counters.flooded.get());
-    assert!(forwarded > 500 && flooded < 50, "{forwarded} and {flooded}");
+    // Questions for addresses; on a slow machine they are asked again.
+    let few = flooded < forwarded / 8;
+    assert!(forwarded > 500 && few, "{forwarded} and {flooded}");
     assert!(flooded > 0 && done.sent.lost.get() + done.received.lost.get() > 0);
 }

@@ -91,12 +91,12 @@ fn fetch(case: Case, names: &Names) -> Result<(), String> {
     let both = (Ipv6Addr::UNSPECIFIED, 80).into();
     let (server, _, _) = serve_at(runtime, both, hello);
     if run("ping", &["-V"]).is_ok() {
-        inside(&format!("ping -c 1 -W 5 {SERVER}"));
-        inside(&format!("ping -6 -c 1 -W 5 -s 3000 {SERVER_V6}"));
+        inside(&format!("ping -c 1 -W 60 {SERVER}"));
+        inside(&format!("ping -6 -c 1 -W 60 -s 3000 {SERVER_V6}"));
     }
     for (host, requests) in [(SERVER, REQUESTS), (&format!("[{SERVER_V6}]"), REQUESTS_V6)] {
         let codes = inside(&format!(
-            "curl -sS --max-time 120 --parallel --parallel-max {CONNECTIONS} -o /dev/null \
+            "curl -sS --max-time 300 --parallel --parallel-max {CONNECTIONS} -o /dev/null \
              -w %{{http_code}}:%{{size_download}}\\n http://{host}/[1-{requests}]"
         ));
         let right = codes.lines().filter(|line| *line == "200:6").count();

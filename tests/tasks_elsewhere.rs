@@ -129,37 +129,38 @@ fn tasks_are_sent_from_outside_and_before_the_start(case: Case) {
 }
 
 fn at_the_end_everybody_is_told(case: Case) {
-    static DROPPED: AtomicUsize = AtomicUsize::new(0);
-    struct Held;
+    struct Held(Arc<AtomicUsize>);
     impl Drop for Held {
         fn drop(&mut self) {
-            DROPPED.fetch_add(1, Ordering::SeqCst);
+            self.0.fetch_add(1, Ordering::SeqCst);
         }
     }
-    let before = DROPPED.load(Ordering::SeqCst);
+    let (begun, dropped) = (Arc::new(AtomicUsize::new(0)), Arc::default());
     let runtime = case.builder().backend(BackendChoice::Portal).build();
     let runtime = runtime.expect("a runtime");
     let handle = runtime.handle();
     let sent: Vec<_> = (0..case.cores)
         .map(|core| {
-            handle.spawn_on(core, || {
-                let held = Held;
-                async move {
-                    std::future::pending::<()>().await;
-                    drop(held);
-                }
+            let (begun, held) = (begun.clone(), Held(Arc::clone(&dropped)));
+            handle.spawn_on(core, move || async move {
+                begun.fetch_add(1, Ordering::SeqCst);
+                std::future::pending::<()>().await;
+                drop(held);
             })
         })
         .collect();
-    let server = Running::start(runtime, || async {
-        // So that what was sent has begun.
-        janus::time::sleep(std::time::Duration::from_millis(5)).await;
-        janus::Result::<()>::Ok(())
+    let server = Running::start(runtime, move || {
+        let begun = begun.clone();
+        async move {
+            while begun.load(Ordering::SeqCst) < case.cores {
+                janus::time::sleep(std::time::Duration::from_millis(1)).await;
+            }
+            janus::Result::<()>::Ok(())
+        }
     });
     server.join().expect("it ends well");
     assert!(sent.iter().all(janus::JoinHandle::is_finished));
-    // The static is shared by the tests of this file that run beside this one.
-    assert!(DROPPED.load(Ordering::SeqCst) >= before + case.cores);
+    assert_eq!(dropped.load(Ordering::SeqCst), case.cores);
     let refused = handle.spawn_blocking(|| ());
     assert!(refused.is_finished());
 }

@@ -120,7 +120,7 @@ fn beside_the_kernel(case: Case) {
         // Nobody knows anybody yet: each side asks for the other.
         for ping in ["ping", "ping -6 -s 3000"] {
             let to = if ping == "ping" { OURS } else { OURS_V6 };
-            veth.far_run(&format!("{ping} -c 2 -i 0.2 -W 5 {to}"))
+            veth.far_run(&format!("{ping} -c 2 -i 0.2 -W 60 {to}"))
                 .unwrap();
         }
         let found = veth.far_run("ip neighbour").unwrap();
@@ -136,7 +136,7 @@ fn beside_the_kernel(case: Case) {
         kernel_serves(veth, NEAR_KERNEL, PORT);
         kernel_serves(veth, NEAR_KERNEL_V6, PORT);
         for address in [NEAR_KERNEL, NEAR_KERNEL_V6] {
-            veth.far_run(&format!("ping -c 1 -W 5 {address}")).unwrap();
+            veth.far_run(&format!("ping -c 1 -W 60 {address}")).unwrap();
         }
         server.stop().unwrap();
         assert!(!veth::is_attached());
@@ -159,17 +159,13 @@ fn much_data_both_ways_and_the_kernel_meanwhile() {
             // On a thread of the far end's, so that there is room for more beside it.
             std::thread::spawn(move || done.send(exchange(stream, BULK)));
         });
-        let mut served = 0;
+        // The first time just after it began, however quick the machine is.
         let sums = loop {
-            match sums.recv_timeout(Duration::from_millis(50)) {
-                Ok(sums) => break sums,
-                Err(_) => {
-                    kernel_serves(veth, NEAR_KERNEL, 22);
-                    served += 1;
-                }
+            kernel_serves(veth, NEAR_KERNEL, 22);
+            if let Ok(sums) = sums.recv_timeout(Duration::from_millis(50)) {
+                break sums;
             }
         };
-        assert!(served > 0, "too quick to see the kernel meanwhile");
         assert_eq!((sums[0], sums[0].bytes), (sums[1], BULK));
         server.stop().unwrap();
     });
@@ -187,7 +183,7 @@ fn one_address_shared_with_the_kernel() {
             for address in addresses {
                 kernel_serves(veth, address, 22);
                 echoed(veth, address, FEW / 4);
-                veth.far_run(&format!("ping -c 1 -W 5 {address}")).unwrap();
+                veth.far_run(&format!("ping -c 1 -W 60 {address}")).unwrap();
             }
             // All forgotten, at the kernel's near end too.
             veth.far_run(&format!("ip neighbour flush dev {}", veth::FAR))

@@ -131,7 +131,7 @@ async fn said_and_heard(stream: &TcpStream) -> std::io::Result<()> {
 #[test]
 fn a_connection_of_an_address_that_is_gone_tells_its_owner() {
     let (ours, servers, clients) = ports(ONE_COMBINED);
-    let server = Server::start(servers, FIRST);
+    let server = Server::start_with(servers, FIRST, Wish::short_leases());
     let runtime = asking(ONE_COMBINED, ours).build().unwrap();
     let handle = runtime.handle();
     let (tell, told) = std::sync::mpsc::channel();
@@ -139,6 +139,7 @@ fn a_connection_of_an_address_that_is_gone_tells_its_owner() {
         let tell = tell.clone();
         async move {
             let listener = janus::net::TcpListener::bind("0.0.0.0:80").await?;
+            let _ = tell.send(Ok(0));
             let (stream, _) = listener.accept().await?;
             let _ = tell.send(Ok(0));
             let _ = tell.send(
@@ -156,6 +157,7 @@ fn a_connection_of_an_address_that_is_gone_tells_its_owner() {
         .address("192.0.2.2/24")
         .build()
         .unwrap();
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(Ok(0)));
     let client = Running::start(client, || async {
         let _silent = TcpStream::connect(SocketAddr::from((FIRST, 80))).await?;
         std::future::pending::<janus::Result>().await

@@ -1,5 +1,5 @@
-//! A DHCP server on a port of a switch, and what a test may wish of it. It answers ARP for its own address and gives leases of two
-//! seconds.
+//! A DHCP server on a port of a switch, and what a test may wish of it. It answers ARP for its own address and gives leases that are
+//! to be prolonged every second. They last for so long that a busy machine does not lose one meanwhile.
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -14,7 +14,11 @@ use janus_wire::dhcp::{self, Kind, Message, Op, Repr, option};
 use janus_wire::{MacAddr, ethernet, ipv4, proto, udp};
 
 pub(crate) const ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
-const LEASE_SECS: u32 = 2;
+const LEASE_SECS: u32 = 300;
+/// A short one, for who wants to see its end.
+const SHORT_SECS: u32 = 5;
+/// When one is to be prolonged.
+const RENEW_SECS: u32 = 1;
 const HEADERS: usize = ethernet::LEN + ipv4::LEN + udp::LEN;
 
 /// What came.
@@ -34,6 +38,7 @@ struct Wished {
     /// The next request to prolong is refused, and this given from then on.
     next: Mutex<Option<Ipv4Addr>>,
     silent: AtomicBool,
+    short: AtomicBool,
     nonsense: AtomicBool,
     renewals: AtomicU32,
     stop: AtomicBool,
@@ -44,6 +49,13 @@ impl Wish {
     pub(crate) fn nonsense_first() -> Wish {
         let wish = Wish::default();
         wish.0.nonsense.store(true, Ordering::Relaxed);
+        wish
+    }
+
+    /// Leases are short.
+    pub(crate) fn short_leases() -> Wish {
+        let wish = Wish::default();
+        wish.0.short.store(true, Ordering::Relaxed);
         wish
     }
 
@@ -184,13 +196,18 @@ impl Serving {
     }
 
     fn answer(&self, kind: Kind, message: &Message<'_>, xid: u32, yours: Ipv4Addr) -> Vec<u8> {
-        let time = LEASE_SECS.to_be_bytes();
+        let secs = match self.wish.0.short.load(Ordering::Relaxed) {
+            true => SHORT_SECS,
+            false => LEASE_SECS,
+        };
+        let (time, renew) = (secs.to_be_bytes(), RENEW_SECS.to_be_bytes());
         let server = ADDRESS.octets();
         let lease: &[(u8, &[u8])] = &[
             (option::SERVER, &server),
             (option::MASK, &[255, 255, 255, 0]),
             (option::NAME_SERVERS, &[192, 0, 2, 53]),
             (option::LEASE, &time),
+            (option::RENEW, &renew),
         ];
         let repr = Repr {
             op: Op::Reply,

@@ -52,7 +52,7 @@ pub(crate) fn curl(host: &str, count: u64) {
             "-sS",
             "--fail",
             "--max-time",
-            "120",
+            "300",
             "--parallel",
             "--parallel-max",
             "32",

@@ -107,6 +107,11 @@ fn serve_the_kernel(case: Case, runtime: Runtime, interface: &str) {
     clients::curl(&format!("[{SERVER_V6}]"), 300);
     clients::wrk(&SERVER.to_string(), 64);
     clients::crowd(crowd);
+    // On a machine where an update takes long.
+    let enough = changing.enough(case);
+    while !enough() {
+        clients::crowd(crowd / 4);
+    }
     changing.stop(case);
     let cores = server.reports.fresh(case.cores);
     println!(

@@ -117,9 +117,10 @@ fn put(out: &mut Vec<u8>, owner: &[u8], of_type: u16, data: &[u8], ttl: u8) {
     out.extend(data);
 }
 
-async fn name_server() -> janus::Result {
+async fn name_server(ready: std::sync::mpsc::Sender<()>) -> janus::Result {
     let socket = UdpSocket::bind("192.0.2.1:53").await?;
     let listener = TcpListener::bind("192.0.2.1:53").await?;
+    let _ = ready.send(());
     janus::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let mut len = [0; 2];
@@ -160,17 +161,22 @@ fn with_names_at<F: Future<Output = ()> + 'static>(addresses: &[&str], client: f
         .backend(BackendChoice::wire(near))
         .address("192.0.2.1/24")
         .address("192.0.2.3/24");
-    let server = Running::start(builder.build().unwrap(), || async {
-        for at in ["0.0.0.0:80", "192.0.2.3:81"] {
-            let listener = TcpListener::bind(at).await?;
-            janus::spawn(async move {
-                while let Ok((stream, _)) = listener.accept().await {
-                    janus::spawn(echo(stream));
-                }
-            });
+    let (ready, listens) = std::sync::mpsc::channel();
+    let server = Running::start(builder.build().unwrap(), move || {
+        let ready = ready.clone();
+        async move {
+            for at in ["0.0.0.0:80", "192.0.2.3:81"] {
+                let listener = TcpListener::bind(at).await?;
+                janus::spawn(async move {
+                    while let Ok((stream, _)) = listener.accept().await {
+                        janus::spawn(echo(stream));
+                    }
+                });
+            }
+            name_server(ready).await
         }
-        name_server().await
     });
+    listens.recv_timeout(PATIENCE).expect("it listens");
     let builder = ONE_COMBINED
         .builder()
         .backend(BackendChoice::wire(far))

@@ -113,28 +113,34 @@ fn a_listener_has_its_backlog_and_gives_its_options_on() {
         .builder()
         .backend(BackendChoice::wire(near))
         .address("192.0.2.1/24");
-    let server = Running::start(runtime.build().unwrap(), || async {
-        let mut socket = TcpSocket::new_v4()?;
-        socket.bind("0.0.0.0:80".parse()?)?;
-        socket.set_nodelay(true)?;
-        socket.set_ttl(33)?;
-        let listener: TcpListener = socket.listen(17).await?;
-        assert_eq!(listener.backlog()?, 17);
-        assert_eq!(listener.ttl()?, 33);
-        listener.set_backlog(19)?;
-        assert_eq!(listener.backlog()?, 19);
-        let (stream, _) = listener.accept().await?;
-        assert!(stream.nodelay()?);
-        assert_eq!(stream.ttl()?, 33);
-        // The port is this listener's.
-        assert!(TcpListener::bind("0.0.0.0:80").await.is_err());
-        drop(listener);
-        let again = TcpListener::bind("0.0.0.0:80").await?;
-        stream.write_all(b"y").await?;
-        stream.read(&mut [0]).await?;
-        drop(again);
-        janus::Result::<()>::Ok(())
+    let (ready, listens) = std::sync::mpsc::channel();
+    let server = Running::start(runtime.build().unwrap(), move || {
+        let ready = ready.clone();
+        async move {
+            let mut socket = TcpSocket::new_v4()?;
+            socket.bind("0.0.0.0:80".parse()?)?;
+            socket.set_nodelay(true)?;
+            socket.set_ttl(33)?;
+            let listener: TcpListener = socket.listen(17).await?;
+            assert_eq!(listener.backlog()?, 17);
+            assert_eq!(listener.ttl()?, 33);
+            listener.set_backlog(19)?;
+            assert_eq!(listener.backlog()?, 19);
+            ready.send(())?;
+            let (stream, _) = listener.accept().await?;
+            assert!(stream.nodelay()?);
+            assert_eq!(stream.ttl()?, 33);
+            // The port is this listener's.
+            assert!(TcpListener::bind("0.0.0.0:80").await.is_err());
+            drop(listener);
+            let again = TcpListener::bind("0.0.0.0:80").await?;
+            stream.write_all(b"y").await?;
+            stream.read(&mut [0]).await?;
+            drop(again);
+            janus::Result::<()>::Ok(())
+        }
     });
+    listens.recv_timeout(PATIENCE).expect("it listens");
     run_clients(far, 1, |_| async {
         let stream = TcpStream::connect(server_address()).await.unwrap();
         stream.read_exact(&mut [0]).await.unwrap();

@@ -14,7 +14,7 @@ use janus::{BackendChoice, BoxError, Builder, Handle, MainResult, Placement, Run
 use janus_io::wire;
 
 /// How long anything may take before a test gives up.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A runtime of `cores` behind the portal.
 pub fn portal(cores: usize) -> Builder {

@@ -8,7 +8,7 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use janus::net::TcpListener;
-use janus_compat_tests::{Running, dial, portal, told};
+use janus_compat_tests::{PATIENCE, Running, dial, portal, told};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// Rounds with a pause before each.
@@ -308,15 +308,18 @@ fn idle_it_uses_no_processor() {
     for mut stream in &open {
         stream.write_all(b"word").unwrap();
     }
-    std::thread::sleep(Duration::from_millis(300));
-    let (begin, before) = (Instant::now(), processor_time());
-    std::thread::sleep(Duration::from_millis(700));
-    let share = (processor_time() - before).as_secs_f64() / begin.elapsed().as_secs_f64();
-    assert!(
-        share < 0.02,
-        "{:.2} % of a processor while idle",
-        share * 100.0
-    );
+    let (start, mut shares) = (Instant::now(), Vec::new());
+    // Coming to rest takes a busy machine longer; one that never does is not idle.
+    while shares.last().is_none_or(|share| *share >= 0.02) {
+        assert!(
+            start.elapsed() < PATIENCE / 4,
+            "parts of a processor while idle: {shares:?}"
+        );
+        let (begin, before) = (Instant::now(), processor_time());
+        std::thread::sleep(Duration::from_millis(900));
+        let used = processor_time() - before;
+        shares.push(used.as_secs_f64() / begin.elapsed().as_secs_f64());
+    }
     running.stop();
 }
 

@@ -157,8 +157,10 @@ fn a_head_that_does_not_end_is_given_up() {
     });
     let mut client = dial(address.next());
     client.write_all(b"GET / HTTP/1.1\r\nhost: a").unwrap();
-    let mut rest = Vec::new();
-    client.read_to_end(&mut rest).unwrap();
+    // An end; a reset on a machine so slow that the half head comes after it.
+    if let Err(reset) = client.read_to_end(&mut Vec::new()) {
+        assert_eq!(reset.kind(), std::io::ErrorKind::ConnectionReset);
+    }
     server.join();
 }
 

@@ -14,7 +14,7 @@ use janus::{BackendChoice, Builder, Handle, Placement, Runtime};
 use janus_http::{Connection, Error, Request, Responder, Sent};
 use janus_io::wire;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 const LAYOUTS: [(usize, Placement); 4] = [
     (1, Placement::Combined),
     (3, Placement::Combined),

@@ -347,14 +347,15 @@ fn a_sleeping_shard_and_a_sleeping_core_are_rung() {
         } = fabric(io_cores, 2, 64);
         let stop = Arc::new(AtomicBool::new(false));
         let stoppers: Vec<_> = io_cores.iter().map(IoCore::unparker).collect();
+        let counters: Vec<_> = io_cores
+            .iter()
+            .map(|core| core.counters().clone())
+            .collect();
         let cores: Vec<_> = io_cores
             .into_iter()
             .map(|mut core| {
                 let stop = stop.clone();
-                std::thread::spawn(move || {
-                    core.run(&stop).unwrap();
-                    core.counters().slept.get()
-                })
+                std::thread::spawn(move || core.run(&stop).unwrap())
             })
             .collect();
         let got = Arc::new(std::sync::atomic::AtomicUsize::new(0));
@@ -395,15 +396,19 @@ fn a_sleeping_shard_and_a_sleeping_core_are_rung() {
                 std::thread::sleep(Duration::from_millis(2));
             }
         }
+        // One that never does hangs the test.
+        for counters in counters {
+            while counters.slept.get() == 0 {
+                std::thread::yield_now();
+            }
+        }
         stop.store(true, Ordering::Relaxed);
         stoppers.iter().for_each(|bell| _ = bell.wake());
         for (thread, bell) in shards {
             bell.wake();
             thread.join().unwrap();
         }
-        for core in cores {
-            assert!(core.join().unwrap() > 0, "an idle core sleeps");
-        }
+        cores.into_iter().for_each(|core| core.join().unwrap());
         drop(balancer);
     }
 }

