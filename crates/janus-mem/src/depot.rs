@@ -3,22 +3,26 @@
 
 use crate::frame::SLOT_SIZE;
 use crate::growth::{Grown, Growth};
-use crate::pool::{MAGAZINE, Pool};
+use crate::pool::{MAGAZINE, MAGAZINES, Pool, RESERVE_MAX};
 use crate::region::{MemError, RegionKind};
 use crate::registry::{self, Entry};
 use crate::stacks::NONE;
 use core::fmt;
 use core::ptr::NonNull;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
+
+/// What all pools together may have in stock, and as much again as their reserves, is the depot's capacity by this: who
+/// holds nothing must not be what the others starve of.
+const STOCKED: u32 = 8;
 
 /// A region of packet buffers and the stock of those no thread holds.
 pub struct Depot {
     entry: &'static Entry,
     grown: Arc<Grown>,
     capacity: u32,
-    /// Buffers exchanged at a time: less than [`MAGAZINE`] in a tiny depot, so that two threads can share it.
-    batch: u32,
+    /// How many share it.
+    pools: AtomicU32,
 }
 
 /// Where the buffers of a depot are.
@@ -61,12 +65,11 @@ impl Depot {
         }
         let grown = Grown::new(buffers as usize * SLOT_SIZE, growth)?;
         let entry = registry::register(&grown, buffers)?;
-        let batch = (buffers / 16).clamp(1, MAGAZINE as u32);
         Ok(Arc::new(Self {
             entry,
             grown,
             capacity: buffers,
-            batch,
+            pools: AtomicU32::new(0),
         }))
     }
 
@@ -122,8 +125,27 @@ impl Depot {
         self.entry.id
     }
 
+    pub(crate) fn pool_begins(&self) {
+        self.pools.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn pool_ends(&self) {
+        self.pools.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// What each pool may have of the part for their stocks.
+    fn share(&self) -> u32 {
+        self.capacity / STOCKED / self.pools.load(Ordering::Relaxed).max(1)
+    }
+
+    /// Buffers exchanged at a time: as many as make a stock, less than [`MAGAZINE`] in a depot that is small for its pools.
     pub(crate) fn batch(&self) -> usize {
-        self.batch as usize
+        (self.share() as usize / MAGAZINES).clamp(1, MAGAZINE)
+    }
+
+    /// The largest reserve of a pool.
+    pub(crate) fn reserve(&self) -> u32 {
+        self.share().clamp(1, RESERVE_MAX as u32)
     }
 
     /// Fills the front of `out` with free slots: a magazine that came back, else strays, else fresh ones. Returns how
@@ -185,14 +207,14 @@ impl Depot {
             taken += 1;
             at = self.entry.link(at).load(Ordering::Relaxed);
         }
-        let mut rest = [0; MAGAZINE];
+        let (mut rest, batch) = ([0; MAGAZINE], self.batch());
         let mut n = 0;
         // Bounded by the capacity: each stray is met once.
         while at != NONE {
             let next = self.entry.link(at).load(Ordering::Relaxed);
             rest[n] = at;
             n += 1;
-            if n == self.batch() || next == NONE {
+            if n == batch || next == NONE {
                 self.push_magazine(&rest[..n]);
                 n = 0;
             }
@@ -204,7 +226,7 @@ impl Depot {
 
     fn take_fresh(&self, out: &mut [u32; MAGAZINE]) -> usize {
         let fresh = self.entry.coming.fresh();
-        let mut from = fresh.load(Ordering::Relaxed);
+        let (mut from, batch) = (fresh.load(Ordering::Relaxed), self.batch() as u32);
         loop {
             let limit = self.fresh_limit();
             if from >= limit {
@@ -213,15 +235,14 @@ impl Depot {
                 }
                 continue;
             }
-            let n = (limit - from).min(self.batch);
+            let n = (limit - from).min(batch);
             match fresh.compare_exchange_weak(from, from + n, Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) => {
                     for (place, slot) in out.iter_mut().zip(from + 1..=from + n) {
                         *place = slot;
                     }
                     // Within an eighth of the end of what is ready, or 16 magazines: time for the next chunk.
-                    if limit < self.capacity && limit - from - n <= (limit / 8).max(16 * self.batch)
-                    {
+                    if limit < self.capacity && limit - from - n <= (limit / 8).max(16 * batch) {
                         self.grown.ask_ahead();
                     }
                     return n as usize;

@@ -9,12 +9,13 @@ use core::marker::PhantomData;
 use core::num::NonZeroU32;
 use std::sync::Arc;
 
-/// Buffers exchanged with the depot at a time.
+/// Buffers exchanged with the depot at a time, at most: fewer where the depot is small for its threads.
 pub const MAGAZINE: usize = 64;
 /// Most buffers a pool can hold in reserve.
 pub const RESERVE_MAX: usize = 64;
-/// Two magazines, so that a thread on the edge does not go to the depot each time, over the reserve.
-const POOL_MAX: usize = RESERVE_MAX + 2 * MAGAZINE;
+/// Magazines in stock, over the reserve: two, so that a thread on the edge does not go to the depot each time.
+pub(crate) const MAGAZINES: usize = 2;
+const POOL_MAX: usize = RESERVE_MAX + MAGAZINES * MAGAZINE;
 
 /// A thread's stock of packet buffers. Dropping it returns the stock to the depot.
 pub struct Pool {
@@ -22,6 +23,10 @@ pub struct Pool {
     held: u32,
     /// The lowest so many are the reserve: not for [`alloc`](Self::alloc).
     floor: u32,
+    /// With so many a magazine goes back to the depot.
+    most: u32,
+    /// The reserve that was asked for; the depot may be too small for that.
+    wanted: u32,
     region: u16,
     slots: [u32; POOL_MAX],
     depot: Arc<Depot>,
@@ -31,9 +36,12 @@ pub struct Pool {
 
 impl Pool {
     pub(crate) fn new(depot: Arc<Depot>) -> Self {
+        depot.pool_begins();
         Self {
             held: 0,
             floor: 0,
+            most: (MAGAZINES * depot.batch()) as u32,
+            wanted: 0,
             region: depot.region(),
             slots: [0; POOL_MAX],
             depot,
@@ -79,11 +87,11 @@ impl Pool {
         if buf.region() != self.region {
             return drop(buf);
         }
-        if self.held as usize == POOL_MAX {
+        if self.held >= self.most {
             self.spill();
         }
         let slot = buf.into_slot();
-        // SAFETY: `held < POOL_MAX`: `spill` made room if there was none.
+        // SAFETY: `held < most <= POOL_MAX`: `spill` made room if there was none, and `fit` keeps `most` within bounds.
         unsafe { *self.slots.get_unchecked_mut(self.held as usize) = slot };
         self.held += 1;
     }
@@ -99,12 +107,14 @@ impl Pool {
         PacketBuf::new(self.region, slot)
     }
 
-    /// Keeps `n` buffers (at most [`RESERVE_MAX`]) back for [`alloc_reserved`](Self::alloc_reserved) and fills the
-    /// reserve now. Returns how many it holds at once; it fills up as buffers are freed.
+    /// Keeps `n` buffers (at most [`RESERVE_MAX`], and a pool's share of an eighth of the depot) back for
+    /// [`alloc_reserved`](Self::alloc_reserved) and fills the reserve now. Returns how many it holds at once; it fills up
+    /// as buffers are freed.
     pub fn set_reserve(&mut self, n: usize) -> usize {
-        self.floor = n.min(RESERVE_MAX) as u32;
-        self.refill();
-        (self.held as usize).min(self.floor as usize)
+        self.wanted = n.min(RESERVE_MAX) as u32;
+        self.fit();
+        while self.held < self.floor && self.fetch((self.floor - self.held) as usize) > 0 {}
+        self.held.min(self.floor) as usize
     }
 
     /// Buffers in this pool, the reserve among them.
@@ -144,34 +154,58 @@ impl Pool {
         }
     }
 
+    /// Reserve and stock as large as the depot has room for now: other pools may have come or gone. What a magazine is
+    /// now.
+    fn fit(&mut self) -> usize {
+        let batch = self.depot.batch();
+        self.floor = self.wanted.min(self.depot.reserve());
+        self.most = self.floor + (MAGAZINES * batch) as u32;
+        debug_assert!(self.most as usize <= POOL_MAX);
+        batch
+    }
+
     /// Gets magazines until there is something above the reserve. Whether there is.
     #[cold]
     #[inline(never)]
     fn refill(&mut self) -> bool {
-        let mut magazine = [0; MAGAZINE];
+        let batch = self.fit();
         // At most `RESERVE_MAX` turns when the depot hands out single slots.
         while self.held <= self.floor {
-            let n = self.depot.take(&mut magazine);
-            if n == 0 {
+            if self.fetch(batch) == 0 {
                 self.refused += 1;
                 return false;
             }
-            let from = self.held as usize;
-            self.slots[from..from + n].copy_from_slice(&magazine[..n]);
-            self.held += n as u32;
         }
         true
     }
 
-    /// Sends the coldest magazine above the reserve to the depot.
+    /// Gets a magazine, `most` of it at most. How many there were.
+    fn fetch(&mut self, most: usize) -> usize {
+        let mut magazine = [0; MAGAZINE];
+        let n = self.depot.take(&mut magazine);
+        let (kept, rest) = magazine[..n].split_at(n.min(most));
+        // It was filled when there were fewer pools.
+        if !rest.is_empty() {
+            self.depot.put(rest);
+        }
+        let from = self.held as usize;
+        self.slots[from..from + kept.len()].copy_from_slice(kept);
+        self.held += kept.len() as u32;
+        kept.len()
+    }
+
+    /// Sends the coldest magazines above the reserve to the depot, until there is room for one more buffer.
     #[cold]
     #[inline(never)]
     fn spill(&mut self) {
-        let n = self.depot.batch();
+        let batch = self.fit();
         let from = self.floor as usize;
-        self.depot.put(&self.slots[from..from + n]);
-        self.slots.copy_within(from + n..self.held as usize, from);
-        self.held -= n as u32;
+        while self.held >= self.most {
+            let n = batch.min(self.held as usize - from);
+            self.depot.put(&self.slots[from..from + n]);
+            self.slots.copy_within(from + n..self.held as usize, from);
+            self.held -= n as u32;
+        }
     }
 }
 
@@ -179,6 +213,7 @@ impl Drop for Pool {
     fn drop(&mut self) {
         self.floor = 0;
         self.flush();
+        self.depot.pool_ends();
     }
 }
 

@@ -127,7 +127,8 @@ impl Stack {
     /// nothing there, and a window to send it into.
     #[inline]
     pub(crate) fn may_take_buffer(&mut self, id: u32) -> bool {
-        if self.pool.cached().is_multiple_of(LOOK_EVERY) {
+        // A stock that is smaller than that is empty from time to time.
+        if self.pool.cached().is_multiple_of(LOOK_EVERY) || !self.pool.has_spare() {
             self.weigh();
         }
         if self.pressure != Pressure::Critical {

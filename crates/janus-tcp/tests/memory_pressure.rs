@@ -163,3 +163,33 @@ fn a_pool_that_stays_dry_is_asked_less_and_less() {
     host.stack.abort(host.now, peer.conn);
     host.end(&[]);
 }
+
+/// Four cores have a pool each for their stack and their device; seven of the eight only have been at work.
+#[test]
+fn what_other_threads_have_in_stock_is_no_shortage() {
+    for buffers in [512, 1_024, 4_096] {
+        let mut host = Host::new(Config::default(), support::own_address(), buffers);
+        host.stack.pool().set_reserve(RESERVE);
+        host.device = host.depot.pool();
+        let mut others: Vec<_> = (0..7).map(|_| host.depot.pool()).collect();
+        let mut held = Vec::new();
+        for other in &mut others {
+            other.set_reserve(RESERVE);
+            other.alloc_many(usize::MAX, &mut held);
+        }
+        for (at, buf) in held.into_iter().enumerate() {
+            others[at % 7].free(buf);
+        }
+        let mut peer = open(&mut host, 0);
+        // Unread, in a quarter of all there are.
+        for n in 0..buffers / 4 {
+            assert!(feed(&mut host, &peer.ahead(20 * n, 20)));
+            collect(&mut host);
+        }
+        assert_eq!(host.stack.pressure(), Pressure::None, "{buffers} buffers");
+        assert_eq!(host.stack.counters().pressure_rises, 0);
+        peer.expect_stream(&mut host);
+        assert_eq!(peer.read, 20 * (buffers / 4));
+        drop(others);
+    }
+}

@@ -52,11 +52,11 @@ fn all_buffers_are_distinct_and_the_capacity_is_kept() {
 
 #[test]
 fn the_reserve_is_only_for_those_who_ask_for_it() {
-    let depot = depot(32);
+    let depot = depot(64);
     let mut pool = depot.pool();
     assert_eq!(pool.set_reserve(8), 8);
     let mut held = Vec::new();
-    assert_eq!(pool.alloc_many(100, &mut held), 24);
+    assert_eq!(pool.alloc_many(100, &mut held), 56);
     let mut reserved: Vec<_> = core::iter::from_fn(|| pool.alloc_reserved()).collect();
     assert_eq!(reserved.len(), 8);
     // Freed buffers fill the reserve first.
@@ -157,6 +157,49 @@ fn tiny_depots_can_be_shared_by_two_pools() {
         held.push(b.alloc().unwrap());
     }
     assert!(a.alloc().is_none() && b.alloc().is_none());
+}
+
+/// As with several cores: each has a pool for its stack and one for its device.
+#[test]
+fn what_threads_have_in_stock_is_a_small_part_of_a_small_depot() {
+    for (capacity, threads) in [(256, 2), (512, 9), (1_024, 9), (4_096, 34)] {
+        let depot = depot(capacity);
+        let mut pools: Vec<Pool> = (0..threads).map(|_| depot.pool()).collect();
+        let mut held = Vec::new();
+        for _ in 0..3 {
+            for pool in &mut pools {
+                pool.set_reserve(32);
+                pool.alloc_many(usize::MAX, &mut held);
+            }
+            assert!(held.len() >= capacity as usize * 3 / 4, "{}", held.len());
+            // All come back, to whomever.
+            for (at, buf) in held.drain(..).enumerate() {
+                pools[at % threads].free(buf);
+            }
+            let stock: usize = pools.iter().map(Pool::cached).sum();
+            assert_eq!(depot.in_use(), stock);
+            assert!(stock <= capacity as usize / 4, "{stock} of {capacity}");
+        }
+    }
+}
+
+#[test]
+fn a_stock_from_when_there_were_fewer_pools_becomes_smaller() {
+    let depot = depot(1_024);
+    let mut first = depot.pool();
+    first.set_reserve(RESERVE_MAX);
+    let mut held = Vec::new();
+    first.alloc_many(usize::MAX, &mut held);
+    held.into_iter().for_each(|buf| first.free(buf));
+    assert!(first.cached() > RESERVE_MAX);
+    let others: Vec<Pool> = (0..15).map(|_| depot.pool()).collect();
+    // The first that it has to do with the depot again.
+    let mut held = Vec::new();
+    first.alloc_many(3 * MAGAZINE, &mut held);
+    held.into_iter().for_each(|buf| first.free(buf));
+    assert!(first.cached() <= 1_024 / 4 / 16, "{}", first.cached());
+    drop(others);
+    assert_eq!(first.set_reserve(RESERVE_MAX), RESERVE_MAX);
 }
 
 #[test]
