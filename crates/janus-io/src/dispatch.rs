@@ -1,5 +1,6 @@
 //! From a received burst to the shards' rings: steer, sort, hand over, ring the bells. The same code serves a dedicated
-//! I/O core and a shard that polls its own queue and keeps what is its own. A full ring is a counted drop, never a wait.
+//! I/O core and a shard that polls its own queue and keeps what is its own. A full ring is a counted drop, never a wait;
+//! before it is full, SYNs give way to what belongs to connections.
 
 use std::sync::Arc;
 
@@ -23,6 +24,8 @@ pub struct IoCounters {
     pub delivered: Counter,
     /// Frames lost because a shard's ring was full.
     pub dropped_full: Counter,
+    /// SYNs lost because a shard's ring was nearly full: its last quarter is for the others.
+    pub dropped_syn_room: Counter,
     /// Frames that were not what their headers claim.
     pub dropped_malformed: Counter,
     /// Frames of a protocol nobody here speaks.
@@ -45,6 +48,10 @@ pub struct IoCounters {
     pub slept: Counter,
 }
 
+/// One of so many places in a ring is not for SYNs. A flood of them is answered as fast as the shard can, so it fills the
+/// rest; but a SYN that is lost is sent again, and nobody has built on it yet.
+const KEPT_FROM_SYNS: usize = 4;
+
 /// The way to one shard.
 pub(crate) struct Lane {
     pub(crate) ring: Producer<Frame>,
@@ -59,6 +66,29 @@ impl Lane {
             bell,
             staged: Batch::new(),
         }
+    }
+
+    /// Places that SYNs leave free.
+    fn kept(&self) -> usize {
+        self.ring.capacity() / KEPT_FROM_SYNS
+    }
+
+    /// The ring is nearly full: what is staged loses the SYNs that would not leave enough. How many.
+    #[cold]
+    #[inline(never)]
+    fn give_way(&mut self, steerer: &Steerer, pool: &mut Pool) -> u64 {
+        let (mut room, kept) = (self.ring.room(), self.kept());
+        let mut staged = std::mem::take(&mut self.staged);
+        let before = staged.len();
+        for frame in staged.pull() {
+            if room <= kept && steerer.opens(&frame) {
+                pool.free(frame.buf);
+            } else {
+                room = room.saturating_sub(1);
+                let _ = self.staged.push(frame);
+            }
+        }
+        (before - self.staged.len()) as u64
     }
 }
 
@@ -167,6 +197,10 @@ impl Dispatcher {
             .flatten()
             .filter(|lane| !lane.staged.is_empty())
         {
+            if !lane.ring.fits(lane.staged.len() + lane.kept()) {
+                let lost = lane.give_way(&self.steerer, pool);
+                self.counters.dropped_syn_room.add(lost);
+            }
             delivered += lane.ring.push_batch(&mut lane.staged) as u64;
             lane.bell.wake();
             if !lane.staged.is_empty() {

@@ -268,7 +268,7 @@ impl Gate for Watched<'_> {
 
 /// Whether a segment with these flags opens a connection.
 #[inline]
-fn opens(flags: Flags) -> bool {
+pub(crate) fn opens(flags: Flags) -> bool {
     flags.0 & (Flags::SYN.0 | Flags::ACK.0) == Flags::SYN.0
 }
 

@@ -330,9 +330,19 @@ impl<T> Producer<T> {
     /// Puts one item in, or hands it back when the ring is full.
     #[inline]
     pub fn push(&mut self, item: T) -> Result<(), T> {
-        let mut item = Some(item);
-        self.push_from(&mut core::iter::from_fn(|| item.take()));
-        item.map_or(Ok(()), Err)
+        // Not as a batch of one: what is asked and remembered for a batch costs as much as the item.
+        if self.room_seen() == 0 && self.room() == 0 {
+            return Err(item);
+        }
+        self.shared.slot(self.tail, self.mask).with_mut(|slot| {
+            // SAFETY: there is room: the consumer has given this slot back (or it was never used), so it belongs to the
+            // producer until the new tail is published.
+            unsafe { (*slot).write(item) };
+        });
+        self.tail = self.tail.wrapping_add(1);
+        let published = &self.shared.header().tail;
+        published.store(self.tail, Ordering::Release);
+        Ok(())
     }
 
     /// Puts items in for as long as they fit and publishes them at once; returns how many. An item that does not fit
@@ -388,6 +398,12 @@ impl<T> Producer<T> {
             core::ptr::copy(items.as_ptr().add(count), items.as_mut_ptr(), left);
         }
         count
+    }
+
+    /// Whether so many items fit. Looks at the consumer's index only when it seems needed.
+    #[inline]
+    pub(crate) fn fits(&mut self, items: usize) -> bool {
+        self.room_for(items) == items
     }
 
     /// How many of `wanted` items fit. Looks at the consumer's index only when it seems needed.
@@ -492,9 +508,18 @@ impl<T> Consumer<T> {
     /// Takes one item.
     #[inline]
     pub fn pop(&mut self) -> Option<T> {
-        let mut taken = None;
-        self.pop_each(1, |item| taken = Some(item));
-        taken
+        if self.waiting_seen() == 0 && self.waiting() == 0 {
+            return None;
+        }
+        let item = self.shared.slot(self.head, self.mask).with(|slot| {
+            // SAFETY: the slot lies between the consumer's and the producer's published index, so it holds an item; the
+            // head moves past it before anybody else may touch it, so it is read once.
+            unsafe { (*slot).assume_init_read() }
+        });
+        self.head = self.head.wrapping_add(1);
+        let published = &self.shared.header().head;
+        published.store(self.head, Ordering::Release);
+        Some(item)
     }
 
     /// Takes up to `max` items, gives their slots back at once and returns how many there were.

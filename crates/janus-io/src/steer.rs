@@ -14,7 +14,7 @@ use janus_mem::Frame;
 use janus_wire::{Class, FlowNames, Link, Stamps, Toeplitz, classify};
 
 use crate::batch::BURST;
-use crate::policy::{Gate, Open, Stage};
+use crate::policy::{Gate, Open, Stage, opens};
 use flow::{answered, flow_of};
 pub use sockets::SocketPorts;
 
@@ -179,6 +179,12 @@ impl Steerer {
                 self.end.learn(held, owner);
             }
         }
+    }
+
+    /// Whether this frame opens a connection.
+    pub(crate) fn opens(&self, frame: &Frame) -> bool {
+        let segment = classify(frame.data(), self.link).segment();
+        segment.is_some_and(|(_, flags)| opens(flags))
     }
 
     /// Decides for one frame and puts key and tag into it.

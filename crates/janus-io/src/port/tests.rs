@@ -220,6 +220,81 @@ fn a_full_ring_drops_and_counts() {
     fabric.finish();
 }
 
+/// Opens a connection from the client's port.
+fn syn(port: u16) -> Vec<u8> {
+    let mut bytes = request(LINK, port, u32::MAX);
+    bytes[LINK.header_len() + janus_wire::ipv4::LEN + 13] = janus_wire::tcp::Flags::SYN.0;
+    bytes
+}
+
+#[test]
+fn a_flood_of_syns_that_fills_a_ring_costs_connections_no_frame() {
+    for cores in [1, 2] {
+        let mut fabric = fabric(Some(cores), 1, 64);
+        fabric.ports[0].0.set_batching(Batching::Fixed(16));
+        let (mut sent, mut syns, mut got, mut opened) = (0, 0, Vec::new(), 0);
+        let mut take = |fabric: &mut Fabric| {
+            let (mut frames, (port, pool)) = (Vec::new(), &mut fabric.ports[0]);
+            port.receive(pool, &mut frames);
+            let taken = frames.len();
+            for frame in frames {
+                match mark(frame.data(), LINK) {
+                    u32::MAX => opened += 1,
+                    mark => got.push(mark),
+                }
+                pool.free(frame.buf);
+            }
+            taken
+        };
+        for _ in 0..200 {
+            // Three times what the shard takes in a turn.
+            let mut burst = Vec::new();
+            for place in 0..48u16 {
+                if place % 8 == 7 {
+                    burst.push(request(LINK, place, sent));
+                    sent += 1;
+                } else {
+                    burst.push(syn(1_000 + place));
+                    syns += 1;
+                }
+            }
+            fabric.far_sends(burst);
+            while fabric.io_cores.iter_mut().map(IoCore::turn).sum::<usize>() > 0 {}
+            take(&mut fabric);
+        }
+        while take(&mut fabric) > 0 {}
+        assert_eq!(fabric.sum(|c| &c.dropped_full), 0);
+        got.sort_unstable();
+        assert!(got.into_iter().eq(0..sent));
+        // They are not kept out either: the others leave room for them.
+        let lost = fabric.sum(|c| &c.dropped_syn_room);
+        assert!(lost > 0 && opened > 200 && lost + opened == syns);
+        fabric.finish();
+    }
+}
+
+#[test]
+fn a_ring_with_room_takes_syns_as_it_takes_others() {
+    let mut fabric = fabric(Some(1), 1, 64);
+    fabric.far_sends((0..100).map(syn));
+    while fabric.io_cores[0].turn() > 0 {}
+    let kept = 64 / 4;
+    assert_eq!(
+        (
+            fabric.sum(|c| &c.delivered),
+            fabric.sum(|c| &c.dropped_syn_room),
+            fabric.sum(|c| &c.dropped_full),
+        ),
+        (64 - kept, 100 - (64 - kept), 0)
+    );
+    // What is kept back is for all others, to the last place.
+    fabric.far_sends((0..20).map(|port| request(LINK, port, 1)));
+    while fabric.io_cores[0].turn() > 0 {}
+    assert_eq!(fabric.sum(|c| &c.dropped_full), 20 - kept);
+    assert_eq!(fabric.settle()[0].len(), 64);
+    fabric.finish();
+}
+
 #[test]
 fn sent_frames_leave_in_order_and_lent_ones_come_back_to_who_lent_them() {
     both(3, 64, |mut fabric| {
