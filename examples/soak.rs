@@ -81,6 +81,7 @@ fn main() -> ExitCode {
         duplicate: 2,
         reorder: 5,
         distance: 4,
+        ..Faults::default()
     };
     let bad = ImpairedBackend::new(Box::new(far), faults);
     let clients = Runtime::builder()

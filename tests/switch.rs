@@ -42,6 +42,7 @@ fn streams_go_from_port_to_port(case: Case) {
         duplicate: 5,
         reorder: 10,
         distance: 3,
+        ..Faults::default()
     };
     let bad = ImpairedBackend::new(Box::new(client), faults);
     let done = bad.counters();

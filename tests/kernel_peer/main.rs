@@ -54,6 +54,7 @@ fn much_data_goes_both_ways_at_once() {
         duplicate: 1,
         reorder: 2,
         distance: 4,
+        ..Faults::default()
     };
     let case = |name, family, role, bytes, seed| Case {
         name,
@@ -122,6 +123,7 @@ fn every_set_of_kernel_options_works_through_a_bad_link() {
                     duplicate: 5,
                     reorder: 10,
                     distance: 5,
+                    ..Faults::default()
                 },
             });
         }

@@ -220,6 +220,7 @@ fn chaos(io_cores: Option<usize>, seed: u64) {
         duplicate: 30,
         reorder: 50,
         distance: 20,
+        ..Faults::default()
     };
     let near = ImpairedBackend::new(Box::new(near), faults);
     let near = Box::new(near).open(queues).unwrap();

@@ -226,6 +226,7 @@ fn faults_go_around_a_port_as_around_any_device() {
         duplicate: 100,
         reorder: 0,
         distance: 0,
+        ..Faults::default()
     };
     let mut ports = switch(2, Config::default()).unwrap().into_iter();
     let (near, far) = (ports.next().unwrap(), ports.next().unwrap());
