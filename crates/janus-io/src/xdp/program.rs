@@ -6,7 +6,7 @@
 //!
 //! | packet | address ours alone | shared |
 //! |---|---|---|
-//! | TCP | to us (if there are ports: those) | our ports to us |
+//! | TCP, UDP | to us (if there are ports: those) | our ports to us |
 //! | ICMP errors | to us | to us if they quote a packet from one of our ports |
 //! | other ICMP | to us | the kernel's |
 //! | who has it? (ARP, neighbour discovery) | to us | the kernel answers |
@@ -22,6 +22,7 @@ use janus_wire::ethernet::ethertype;
 use janus_wire::proto;
 
 use super::asm::{Assembler, Insn, Label, Reg, Size, When};
+use super::ports::Ports;
 use Reg::{Fp, R0, R1, R2, R3, R4, R6, R7, R8, R9};
 
 /// Bytes of a key of the map of questions: an IPv6 address, or an IPv4 one mapped into it.
@@ -40,7 +41,7 @@ pub(crate) struct Address {
 pub(crate) struct Rules {
     pub(crate) addresses: Vec<Address>,
     /// Our ports; without any, all of the addresses that are ours alone and none of the shared ones.
-    pub(crate) ports: Vec<RangeInclusive<u16>>,
+    pub(crate) ports: Ports,
 }
 
 /// Descriptors of the maps the program looks into.
@@ -103,14 +104,15 @@ pub(crate) fn filter(rules: &Rules, maps: Maps) -> Vec<Insn> {
     let pass = asm.label();
     let redirect = asm.label();
     let ask = asm.label();
-    let port = asm.label();
+    let [tcp_port, udp_port] = [(); 2].map(|()| asm.label());
     let writer = Writer {
         asm,
         rules,
         pass,
         redirect,
         ask,
-        port,
+        tcp_port,
+        udp_port,
     };
     writer.write(maps)
 }
@@ -124,8 +126,10 @@ struct Writer<'a> {
     redirect: Label,
     /// It is ours if the address at the end of the stack is one we asked for.
     ask: Label,
-    /// It is ours if the port in R1 is.
-    port: Label,
+    /// It is ours if the port of TCP in R1 is.
+    tcp_port: Label,
+    /// The same of UDP.
+    udp_port: Label,
 }
 
 impl Writer<'_> {
@@ -151,7 +155,9 @@ impl Writer<'_> {
         self.arp(arp);
         self.v4(v4);
         self.v6(v6);
-        self.block(self.port, Self::ports);
+        let rules = self.rules;
+        self.block(self.tcp_port, |this| this.ports(&rules.ports.tcp));
+        self.block(self.udp_port, |this| this.ports(&rules.ports.udp));
         self.block(self.ask, |this| {
             this.asm.load_map(R1, maps.questions);
             this.asm.copy(R2, Fp);
@@ -211,7 +217,8 @@ impl Writer<'_> {
     }
 
     fn v4(&mut self, at: Label) {
-        let [limited, shared, tcp, icmp] = [(); 4].map(|()| self.asm.label());
+        let [limited, shared, icmp] = [(); 3].map(|()| self.asm.label());
+        let behind = [(); 2].map(|()| self.asm.label());
         let own = if self.rules.ports.is_empty() {
             self.redirect
         } else {
@@ -225,23 +232,39 @@ impl Writer<'_> {
             this.asm.load(Size::Byte, R1, R7, IP4_PROTO);
             this.asm
                 .jump_if(R1, When::Equal, u32::from(proto::ICMP), this.redirect);
-            this.asm
-                .jump_if(R1, When::Different, u32::from(proto::TCP), this.pass);
+            let [tcp, udp] = [(); 2].map(|()| this.asm.label());
+            this.by_protocol(R1, [tcp, udp]);
+            this.asm.jump(this.pass);
             // A later fragment names no port; the kernel has no use for it, as it does not have the address.
-            this.jump_if_fragment(this.redirect);
-            this.asm.jump(tcp);
+            for (at, behind) in [tcp, udp].into_iter().zip(behind) {
+                this.block(at, |this| {
+                    this.jump_if_fragment(this.redirect);
+                    this.asm.jump(behind);
+                });
+            }
         });
         self.block(shared, |this| {
             this.jump_if_fragment(this.pass);
             this.asm.load(Size::Byte, R1, R7, IP4_PROTO);
-            this.asm
-                .jump_if(R1, When::Equal, u32::from(proto::TCP), tcp);
+            this.by_protocol(R1, behind);
             this.asm
                 .jump_if(R1, When::Equal, u32::from(proto::ICMP), icmp);
             this.asm.jump(this.pass);
         });
-        self.block(tcp, |this| this.port_behind(IP, 2));
+        for (at, port) in behind.into_iter().zip([self.tcp_port, self.udp_port]) {
+            self.block(at, |this| this.port_behind(IP, 2, port));
+        }
         self.block(icmp, Self::quoted_v4);
+    }
+
+    /// Goes where packets of a protocol go of which there are ports, TCP's first; `reg` has the protocol.
+    fn by_protocol(&mut self, reg: Reg, [tcp, udp]: [Label; 2]) {
+        let ports = &self.rules.ports;
+        for (number, list, to) in [(proto::TCP, &ports.tcp, tcp), (proto::UDP, &ports.udp, udp)] {
+            if !list.is_empty() {
+                self.asm.jump_if(reg, When::Equal, u32::from(number), to);
+            }
+        }
     }
 
     fn jump_if_fragment(&mut self, to: Label) {
@@ -250,7 +273,7 @@ impl Writer<'_> {
         self.asm.jump_if(R1, When::Different, 0, to);
     }
 
-    /// An ICMP message: ours if it is an error about a segment from one of our ports. With options in its own header, which
+    /// An ICMP message: ours if it is an error about a packet from one of our ports. With options in its own header, which
     /// none has, it is the kernel's.
     fn quoted_v4(&mut self) {
         const ICMP: i16 = IP + 20;
@@ -265,38 +288,42 @@ impl Writer<'_> {
         }
         self.asm.jump(self.pass);
         self.asm.bind(error);
-        self.asm.load(Size::Byte, R1, R7, QUOTED + 9);
-        self.asm
-            .jump_if(R1, When::Different, u32::from(proto::TCP), self.pass);
         self.asm.load(Size::Half, R1, R7, QUOTED + 6);
         self.asm.and(R1, net16(LATER_FRAGMENT) as i32);
         self.asm.jump_if(R1, When::Different, 0, self.pass);
-        self.port_behind(QUOTED, 0);
+        self.asm.load(Size::Byte, R1, R7, QUOTED + 9);
+        let both = [(); 2].map(|()| self.asm.label());
+        self.by_protocol(R1, both);
+        self.asm.jump(self.pass);
+        for (at, port) in both.into_iter().zip([self.tcp_port, self.udp_port]) {
+            self.block(at, |this| this.port_behind(QUOTED, 0, port));
+        }
     }
 
     /// Checks the port `off` bytes behind the IPv4 header at `at`. Its length is one of eleven, each with a place of its own
     /// to load from: a place that is calculated the verifier allows only to those who may see kernel memory (CAP_PERFMON).
-    fn port_behind(&mut self, at: i16, off: i16) {
+    fn port_behind(&mut self, at: i16, off: i16, port: Label) {
         self.asm.load(Size::Byte, R3, R7, at);
         self.asm.and(R3, 0xf);
         for words in 5..=15_i16 {
             let next = self.asm.label();
             self.asm.jump_if(R3, When::Different, words as u32, next);
-            self.port_at(at + 4 * words + off);
+            self.port_at(at + 4 * words + off, port);
             self.asm.bind(next);
         }
         self.asm.jump(self.pass);
     }
 
-    /// Checks the port at `at`.
-    fn port_at(&mut self, at: i16) {
+    /// Checks the port at `at`, as one of the protocol that `port` is for.
+    fn port_at(&mut self, at: i16, port: Label) {
         self.need(i32::from(at) + 2, self.pass);
         self.asm.load(Size::Half, R1, R7, at);
-        self.asm.jump(self.port);
+        self.asm.jump(port);
     }
 
     fn v6(&mut self, at: Label) {
-        let [by_address, limited, shared, tcp, icmp] = [(); 5].map(|()| self.asm.label());
+        let [by_address, limited, shared, icmp] = [(); 4].map(|()| self.asm.label());
+        let behind = [(); 2].map(|()| self.asm.label());
         let own = if self.rules.ports.is_empty() {
             self.redirect
         } else {
@@ -319,18 +346,18 @@ impl Writer<'_> {
             for ours in [u32::from(proto::ICMPV6), IP6_FRAGMENT] {
                 this.asm.jump_if(R9, When::Equal, ours, this.redirect);
             }
-            this.asm
-                .jump_if(R9, When::Equal, u32::from(proto::TCP), tcp);
+            this.by_protocol(R9, behind);
             this.asm.jump(this.pass);
         });
         self.block(shared, |this| {
-            this.asm
-                .jump_if(R9, When::Equal, u32::from(proto::TCP), tcp);
+            this.by_protocol(R9, behind);
             this.asm
                 .jump_if(R9, When::Equal, u32::from(proto::ICMPV6), icmp);
             this.asm.jump(this.pass);
         });
-        self.block(tcp, |this| this.port_at(IP6_PAYLOAD + 2));
+        for (at, port) in behind.into_iter().zip([self.tcp_port, self.udp_port]) {
+            self.block(at, |this| this.port_at(IP6_PAYLOAD + 2, port));
+        }
         self.block(icmp, Self::message_v6);
     }
 
@@ -344,9 +371,12 @@ impl Writer<'_> {
         self.asm
             .jump_if(R1, When::Above, INFORMATIONAL - 1, self.pass);
         self.asm.load(Size::Byte, R1, R7, QUOTED + 6);
-        self.asm
-            .jump_if(R1, When::Different, u32::from(proto::TCP), self.pass);
-        self.port_at(QUOTED + 40);
+        let both = [(); 2].map(|()| self.asm.label());
+        self.by_protocol(R1, both);
+        self.asm.jump(self.pass);
+        for (at, port) in both.into_iter().zip([self.tcp_port, self.udp_port]) {
+            self.block(at, |this| this.port_at(QUOTED + 40, port));
+        }
         self.asm.bind(answer);
         for word in 0..4 {
             self.asm.load(Size::Word, R1, R7, ND_TARGET + 4 * word);
@@ -391,10 +421,10 @@ impl Writer<'_> {
         self.asm.jump(self.pass);
     }
 
-    /// The packet is ours if the port in R1, as the packet has it, is.
-    fn ports(&mut self) {
+    /// The packet is ours if the port in R1, as the packet has it, is one of these.
+    fn ports(&mut self, ranges: &[RangeInclusive<u16>]) {
         self.asm.swap_16_if_little(R1);
-        for range in &self.rules.ports {
+        for range in ranges {
             let (first, last) = (u32::from(*range.start()), u32::from(*range.end()));
             if first == last {
                 self.asm.jump_if(R1, When::Equal, first, self.redirect);

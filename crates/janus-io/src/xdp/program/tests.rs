@@ -1,6 +1,6 @@
 //! The filter run on packets by a small machine of our own, which needs no privilege and takes no liberties: a load outside
 //! the packet, the context or the stack panics. Whether the kernel's verifier accepts the program is tested in
-//! `tests/xdp.rs`.
+//! `tests/xdp`.
 
 mod packets;
 
@@ -156,14 +156,17 @@ struct Filter {
 }
 
 impl Filter {
-    fn new(addresses: &[(&str, bool)], ports: &[RangeInclusive<u16>]) -> Self {
+    fn new(addresses: &[(&str, bool)], ports: &str) -> Self {
         let addresses = addresses.iter().map(|&(addr, shared)| Address {
             addr: addr.parse().unwrap(),
             shared,
         });
         let rules = Rules {
             addresses: addresses.collect(),
-            ports: ports.to_vec(),
+            ports: match ports {
+                "" => Ports::default(),
+                some => some.parse().unwrap(),
+            },
         };
         let maps = Maps {
             sockets: SOCKETS,
@@ -205,7 +208,7 @@ fn v6(text: &str) -> Ipv6Addr {
 
 #[test]
 fn all_of_an_address_that_is_ours_alone_comes_to_us_and_nothing_else() {
-    let filter = Filter::new(&[(OWN, false), ("192.0.2.8", false), (OWN_V6, false)], &[]);
+    let filter = Filter::new(&[(OWN, false), ("192.0.2.8", false), (OWN_V6, false)], "");
     for (dst, verdict) in [(v4(OWN), Ours), (v4("192.0.2.8"), Ours), (OTHER, Kernels)] {
         for proto in [1, 6, 17] {
             assert_eq!(filter.sees(&ip4(dst, proto, 22)), verdict, "{dst} {proto}");
@@ -248,7 +251,7 @@ fn all_of_an_address_that_is_ours_alone_comes_to_us_and_nothing_else() {
 
 #[test]
 fn with_ports_only_they_are_ours_and_what_belongs_to_them() {
-    let filter = Filter::new(&[(OWN, false), (OWN_V6, false)], &[80..=80, 8000..=8080]);
+    let filter = Filter::new(&[(OWN, false), (OWN_V6, false)], "80,8000-8080");
     for (port, verdict) in [
         (22, Kernels),
         (79, Kernels),
@@ -283,7 +286,7 @@ fn with_ports_only_they_are_ours_and_what_belongs_to_them() {
 
 #[test]
 fn a_shared_address_keeps_its_kernel() {
-    let filter = Filter::new(&[(OWN, true), (OWN_V6, true)], &[80..=80]);
+    let filter = Filter::new(&[(OWN, true), (OWN_V6, true)], "80");
     let (own, own_v6) = (v4(OWN), v6(OWN_V6));
     for (port, verdict) in [(22, Kernels), (80, Ours)] {
         assert_eq!(filter.sees(&ip4(own, 6, port)), verdict);
@@ -314,9 +317,55 @@ fn a_shared_address_keeps_its_kernel() {
     assert_eq!(filter.sees(&neighbour(135, group, own_v6)), Kernels);
 }
 
+/// Ports of each protocol are its own; where there are none of one, all of it is the kernel's.
+#[test]
+fn ports_of_udp_are_told_from_those_of_tcp() {
+    const TCP: u8 = 6;
+    const UDP: u8 = 17;
+    for shared in [false, true] {
+        let both = Filter::new(
+            &[(OWN, shared), (OWN_V6, shared)],
+            "80,53/udp,5000-5010/udp",
+        );
+        let udp = Filter::new(&[(OWN, shared), (OWN_V6, shared)], "53/udp");
+        for (filter, proto, port, verdict) in [
+            (&both, TCP, 80, Ours),
+            (&both, TCP, 53, Kernels),
+            (&both, TCP, 5000, Kernels),
+            (&both, UDP, 53, Ours),
+            (&both, UDP, 5010, Ours),
+            (&both, UDP, 5011, Kernels),
+            (&both, UDP, 80, Kernels),
+            (&udp, UDP, 53, Ours),
+            (&udp, TCP, 53, Kernels),
+            (&udp, UDP, 54, Kernels),
+        ] {
+            let what = format!("shared {shared}, protocol {proto}, port {port}");
+            let (own, own_v6) = (v4(OWN), v6(OWN_V6));
+            assert_eq!(filter.sees(&ip4(own, proto, port)), verdict, "{what}");
+            assert_eq!(
+                filter.sees(&ip6(own_v6, proto, port)),
+                verdict,
+                "{what}, IPv6"
+            );
+            // An address of our own has no other owner for errors.
+            let errors = if shared { verdict } else { Ours };
+            let error = icmp_error_of(proto, own, 3, port);
+            assert_eq!(filter.sees(&error), errors, "{what}, error");
+            let error = icmp_error_v6_of(proto, own_v6, 1, port);
+            assert_eq!(filter.sees(&error), errors, "{what}, error, IPv6");
+        }
+        // Nor for the later parts of what was cut, of a protocol that has ports here.
+        let own = if shared { Kernels } else { Ours };
+        assert_eq!(both.sees(&later_fragment_of(UDP, v4(OWN))), own);
+        assert_eq!(udp.sees(&later_fragment_of(UDP, v4(OWN))), own);
+        assert_eq!(udp.sees(&later_fragment_of(TCP, v4(OWN))), Kernels);
+    }
+}
+
 #[test]
 fn answers_at_a_shared_address_are_ours_if_we_asked() {
-    let filter = Filter::new(&[(OWN, true), (OWN_V6, true)], &[80..=80])
+    let filter = Filter::new(&[(OWN, true), (OWN_V6, true)], "80")
         .asks(OTHER.to_ipv6_mapped())
         .asks(v6("2001:db8::9"));
     let (own, own_v6) = (v4(OWN), v6(OWN_V6));
@@ -338,17 +387,21 @@ fn answers_at_a_shared_address_are_ours_if_we_asked() {
 #[test]
 fn cut_packets_are_the_kernels() {
     let filters = [
-        Filter::new(&[(OWN, false), (OWN_V6, false)], &[]),
-        Filter::new(&[(OWN, false), (OWN_V6, false)], &[80..=80]),
-        Filter::new(&[(OWN, true), (OWN_V6, true)], &[80..=80]).asks(OTHER.to_ipv6_mapped()),
+        Filter::new(&[(OWN, false), (OWN_V6, false)], ""),
+        Filter::new(&[(OWN, false), (OWN_V6, false)], "80"),
+        Filter::new(&[(OWN, true), (OWN_V6, true)], "80").asks(OTHER.to_ipv6_mapped()),
+        Filter::new(&[(OWN, false), (OWN_V6, true)], "80,80/udp"),
     ];
     let (own, own_v6) = (v4(OWN), v6(OWN_V6));
     let packets = [
         ip4(own, 6, 80),
         with_options(own, 80),
         ip6(own_v6, 6, 80),
+        ip4(own, 17, 80),
+        ip6(own_v6, 17, 80),
         arp(2, OTHER, own),
         icmp_error(own, 3, 80),
+        icmp_error_of(17, own, 3, 80),
         icmp_error_v6(own_v6, 1, 80),
         neighbour(135, v6("ff02::1:ff00:7"), own_v6),
         neighbour(136, own_v6, v6("2001:db8::9")),
@@ -365,8 +418,8 @@ fn cut_packets_are_the_kernels() {
 
 #[test]
 fn one_family_alone_leaves_the_other_to_the_kernel() {
-    let only_v4 = Filter::new(&[(OWN, false)], &[]);
-    let only_v6 = Filter::new(&[(OWN_V6, false)], &[]);
+    let only_v4 = Filter::new(&[(OWN, false)], "");
+    let only_v6 = Filter::new(&[(OWN_V6, false)], "");
     assert_eq!(only_v4.sees(&ip6(v6(OWN_V6), 6, 80)), Kernels);
     assert_eq!(only_v6.sees(&ip4(v4(OWN), 6, 80)), Kernels);
     assert_eq!(only_v6.sees(&arp(1, OTHER, v4(OWN))), Kernels);

@@ -46,7 +46,11 @@ pub(super) fn with_options(dst: Ipv4Addr, port: u16) -> Vec<u8> {
 
 /// A TCP packet's second part; where it has payload a port of 80 would stand.
 pub(super) fn later_fragment(dst: Ipv4Addr) -> Vec<u8> {
-    frame(0x0800, &[&header4(dst, 6, 185, 0), &ports(80, 80)])
+    later_fragment_of(6, dst)
+}
+
+pub(super) fn later_fragment_of(proto: u8, dst: Ipv4Addr) -> Vec<u8> {
+    frame(0x0800, &[&header4(dst, proto, 185, 0), &ports(80, 80)])
 }
 
 pub(super) fn ip6(dst: Ipv6Addr, next: u8, port: u16) -> Vec<u8> {
@@ -76,13 +80,22 @@ pub(super) fn neighbour(kind: u8, dst: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
 
 /// An ICMP message that quotes, as errors do, a segment from `port`, with options in its header.
 pub(super) fn icmp_error(dst: Ipv4Addr, kind: u8, port: u16) -> Vec<u8> {
-    let quoted = header4(Ipv4Addr::new(198, 51, 100, 1), 6, 0, 8);
+    icmp_error_of(6, dst, kind, port)
+}
+
+/// The same of any protocol with ports.
+pub(super) fn icmp_error_of(proto: u8, dst: Ipv4Addr, kind: u8, port: u16) -> Vec<u8> {
+    let quoted = header4(Ipv4Addr::new(198, 51, 100, 1), proto, 0, 8);
     let parts = [&[kind, 0, 0, 0, 0, 0, 0, 0], &quoted[..], &ports(port, 443)].concat();
     frame(0x0800, &[&header4(dst, 1, 0, 0), &parts])
 }
 
 pub(super) fn icmp_error_v6(dst: Ipv6Addr, kind: u8, port: u16) -> Vec<u8> {
-    let quoted = header6(Ipv6Addr::LOCALHOST, 6);
+    icmp_error_v6_of(6, dst, kind, port)
+}
+
+pub(super) fn icmp_error_v6_of(next: u8, dst: Ipv6Addr, kind: u8, port: u16) -> Vec<u8> {
+    let quoted = header6(Ipv6Addr::LOCALHOST, next);
     let parts = [&[kind, 0, 0, 0, 0, 0, 0, 0], &quoted[..], &ports(port, 443)].concat();
     frame(0x86dd, &[&header6(dst, 58), &parts])
 }
