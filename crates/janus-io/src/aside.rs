@@ -1,10 +1,11 @@
 //! A way past the stack, for the little traffic of a device that is no shard's: [`wrap`] goes around its queues, hands over what a
 //! filter picks out of the received frames, and sends what is given to it. The other end, [`Aside`], is for any thread. Both ways
 //! are bounded: it is for protocols of a message now and then, such as DHCP. What frames mean is the filter's business.
+//! When all queues are dropped, the one that sends is left to the other end, for a last word.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
@@ -51,6 +52,8 @@ struct Shared {
     /// There may be something to send.
     sending: AtomicBool,
     counters: AsideCounters,
+    /// The queue that sends, once nobody polls it any more.
+    left: Mutex<Option<Box<dyn Queue>>>,
 }
 
 /// The end for whoever speaks the protocol.
@@ -80,6 +83,14 @@ impl Aside {
         taken
     }
 
+    /// When [`receive`](Self::receive) has said that the device is gone: the queue that sent, which nobody polls now. It closes
+    /// when it is dropped.
+    #[must_use]
+    pub fn inherit(&self) -> Option<Box<dyn Queue>> {
+        let left = self.shared.left.lock();
+        left.unwrap_or_else(PoisonError::into_inner).take()
+    }
+
     /// What went past.
     #[must_use]
     pub fn counters(&self) -> &AsideCounters {
@@ -105,6 +116,7 @@ pub fn wrap(
         bell: Bell::new()?,
         sending: AtomicBool::new(false),
         counters: AsideCounters::default(),
+        left: Mutex::new(None),
     });
     let around = |(index, inner): (usize, Box<dyn Queue>)| -> io::Result<Box<dyn Queue>> {
         // One queue sends; it wakes for that too.
@@ -227,6 +239,37 @@ impl AsideQueue {
         self.inner.tx_burst(pool, &mut outlet.waiting, done);
         let sent = before - outlet.waiting.len();
         self.shared.counters.sent.add_shared(sent as u64);
+    }
+}
+
+/// The queue that sends is left to the other end; only then is that told that the device is gone.
+impl Drop for AsideQueue {
+    fn drop(&mut self) {
+        if self.outlet.take().is_some() {
+            let inner = std::mem::replace(&mut self.inner, Box::new(Nothing));
+            *self
+                .shared
+                .left
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner) = Some(inner);
+        }
+    }
+}
+
+/// In the place of a queue that was left to somebody.
+struct Nothing;
+
+impl Queue for Nothing {
+    fn caps(&self) -> &Caps {
+        unreachable!("its owner is being dropped")
+    }
+
+    fn rx_burst(&mut self, _: &mut Pool, _: &mut Batch) {}
+
+    fn tx_burst(&mut self, _: &mut Pool, _: &mut Batch, _: &mut Batch) {}
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
     }
 }
 

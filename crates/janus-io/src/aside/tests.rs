@@ -154,3 +154,24 @@ fn the_end_of_the_device_is_told() {
     drop(queues);
     assert_eq!(aside.receive(Duration::from_secs(5)), Err(Gone));
 }
+
+#[test]
+fn the_queue_that_sent_is_left_for_a_last_word() {
+    let (queues, aside, mut far) = wired(2);
+    let mut pool = pool(1024);
+    all(&mut *far, &mut pool);
+    let mut queues = queues.into_iter();
+    drop(queues.next());
+    assert_eq!(
+        aside.receive(Duration::ZERO),
+        Ok(None),
+        "one is there still"
+    );
+    drop(queues.next());
+    assert_eq!(aside.receive(Duration::ZERO), Err(Gone));
+    let mut left = aside.inherit().expect("the first queue");
+    let word = marked(5, 2);
+    sent(&mut *left, &mut pool, std::slice::from_ref(&word));
+    assert_eq!(all(&mut *far, &mut pool), [word]);
+    assert!(aside.inherit().is_none());
+}
