@@ -7,12 +7,15 @@ mod support;
 mod veth;
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream as KernelStream};
-use std::ops::RangeInclusive;
+use std::net::{
+    IpAddr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream as KernelStream,
+    UdpSocket as KernelSocket,
+};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use janus::net::TcpStream;
+use janus::net::{TcpStream, UdpSocket};
+use janus::time::timeout;
 use janus::{BackendChoice, Runtime};
 use support::*;
 use veth::{FAR_KERNEL, NEAR, NEAR_KERNEL, NEAR_KERNEL_V6, OURS, OURS_V6, Veth, in_veth};
@@ -23,10 +26,13 @@ const FEW: usize = 4_000_000;
 const PORT: u16 = 8080;
 
 /// A runtime on the near interface.
-fn runtime(case: Case, addresses: &[&str], ports: &[RangeInclusive<u16>]) -> Runtime {
+fn runtime(case: Case, addresses: &[&str], ports: &str) -> Runtime {
     let backend = BackendChoice::Xdp {
         interface: NEAR.to_owned(),
-        ports: ports.to_vec(),
+        ports: match ports {
+            "" => Default::default(),
+            some => some.parse().unwrap(),
+        },
     };
     let builder = case.builder().backend(backend);
     let add = |builder: janus::Builder, address: &&str| {
@@ -114,7 +120,7 @@ fn kernel_serves(veth: &Veth, at: &str, port: u16) {
 /// An address of our own beside the kernel's, in every layout: pings, ARP and neighbour discovery both ways, and bytes.
 fn beside_the_kernel(case: Case) {
     in_veth(case.queues(), move |veth| {
-        let runtime = runtime(case, &[OURS, OURS_V6], &[]);
+        let runtime = runtime(case, &[OURS, OURS_V6], "");
         let both = (Ipv6Addr::UNSPECIFIED, PORT).into();
         let (server, _, _) = serve_at(runtime, both, echo);
         // Nobody knows anybody yet: each side asks for the other.
@@ -149,7 +155,7 @@ in_every_layout!(beside_the_kernel);
 #[test]
 fn much_data_both_ways_and_the_kernel_meanwhile() {
     in_veth(1, |veth| {
-        let runtime = runtime(ONE_COMBINED, &[OURS, OURS_V6], &[]);
+        let runtime = runtime(ONE_COMBINED, &[OURS, OURS_V6], "");
         let both = (Ipv6Addr::UNSPECIFIED, PORT).into();
         let (server, _, _) = serve_at(runtime, both, echo);
         let address: SocketAddr = (OURS.parse::<IpAddr>().unwrap(), PORT).into();
@@ -176,7 +182,7 @@ fn much_data_both_ways_and_the_kernel_meanwhile() {
 fn one_address_shared_with_the_kernel() {
     in_veth(1, |veth| {
         let addresses = [NEAR_KERNEL, NEAR_KERNEL_V6];
-        let runtime = runtime(ONE_COMBINED, &addresses, &[80..=80, 8000..=8080]);
+        let runtime = runtime(ONE_COMBINED, &addresses, "80,8000-8080,5300/udp");
         let both = (Ipv6Addr::UNSPECIFIED, PORT).into();
         let (server, _, _) = serve_at(runtime, both, echo);
         for _ in 0..3 {
@@ -195,10 +201,85 @@ fn one_address_shared_with_the_kernel() {
     });
 }
 
+/// A datagram to `to` from the far end: what comes back.
+fn asked(veth: &Veth, to: &str, port: u16, text: &'static [u8]) -> Vec<u8> {
+    let to: SocketAddr = (to.parse::<IpAddr>().unwrap(), port).into();
+    veth.far(move || {
+        let socket = KernelSocket::bind(if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.send_to(text, to).unwrap();
+        let mut into = [0; 2_000];
+        let (len, from) = socket.recv_from(&mut into).expect("an answer");
+        assert_eq!(from, to);
+        into[..len].to_vec()
+    })
+}
+
+/// Sends to a port that nobody has until the far kernel's word comes that it is so.
+async fn refused_at_last(from: u16) -> janus::Result {
+    let socket = UdpSocket::bind(("0.0.0.0", from)).await?;
+    socket.connect((FAR_KERNEL, 9)).await?;
+    let hears = async {
+        loop {
+            // An error that came meanwhile may be told here too.
+            let sent = socket.send(b"anybody there?").await;
+            let heard = timeout(Duration::from_millis(200), socket.recv(&mut [0; 16]));
+            let error = match sent {
+                Err(error) => Some(error),
+                Ok(_) => heard.await.ok().and_then(Result::err),
+            };
+            if let Some(error) = error {
+                return error;
+            }
+        }
+    };
+    let error = timeout(PATIENCE, hears).await?;
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
+    Ok(())
+}
+
+/// Datagrams at an address that the kernel has too: our ports are ours, the others are its, and so is TCP; errors come to whom
+/// they are about.
+#[test]
+fn datagrams_for_our_ports_at_a_shared_address() {
+    in_veth(1, |veth| {
+        let addresses = [NEAR_KERNEL, NEAR_KERNEL_V6];
+        let runtime = runtime(ONE_COMBINED, &addresses, "5300-5301/udp");
+        let (ready, bound) = channel();
+        let server = Running::start(runtime, move || {
+            let ready = ready.clone();
+            async move {
+                refused_at_last(5301).await?;
+                let socket = UdpSocket::bind("[::]:5300").await?;
+                ready.send(())?;
+                loop {
+                    let datagram = socket.recv_datagram().await?;
+                    socket.send_to(datagram.bytes(), datagram.peer).await?;
+                }
+            }
+        });
+        bound
+            .recv_timeout(PATIENCE)
+            .expect("a refusal, and a socket");
+        for address in addresses {
+            let kernel = KernelSocket::bind((address, 5302)).unwrap();
+            let answering = std::thread::spawn(move || {
+                let (_, from) = kernel.recv_from(&mut [0; 2_000]).unwrap();
+                kernel.send_to(b"the kernel", from).unwrap();
+            });
+            assert_eq!(asked(veth, address, 5300, b"who?"), b"who?");
+            assert_eq!(asked(veth, address, 5302, b"who?"), b"the kernel");
+            answering.join().unwrap();
+            kernel_serves(veth, address, 5300);
+        }
+        server.stop().unwrap();
+    });
+}
+
 #[test]
 fn outwards_to_a_kernel() {
     in_veth(1, |veth| {
-        let runtime = runtime(ONE_COMBINED, &[OURS], &[]);
+        let runtime = runtime(ONE_COMBINED, &[OURS], "");
         let listener = veth.far(|| TcpListener::bind((FAR_KERNEL, PORT)).unwrap());
         let client = Running::start(runtime, || async {
             let stream = TcpStream::connect((FAR_KERNEL, PORT)).await?;

@@ -1,6 +1,7 @@
 //! A runtime that asks for its address: on one switch with a server that the test plays and a client that wants to reach it, and,
 //! as root, over TAP with dnsmasq as the server. `JANUS_PRIVILEGED=1` makes skipping that a failure.
 
+mod again;
 mod dnsmasq;
 mod names;
 mod server;
@@ -198,7 +199,7 @@ fn a_link_without_addresses_has_no_dhcp() {
     assert!(error.contains("Ethernet"), "{error}");
     let xdp = BackendChoice::Xdp {
         interface: "lo".into(),
-        ports: Vec::new(),
+        ports: janus::XdpPorts::default(),
     };
     let builder = ONE_COMBINED.builder().backend(xdp);
     let error = builder.address("dhcp").build().err().unwrap().to_string();

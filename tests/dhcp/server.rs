@@ -11,7 +11,7 @@ use janus_io::wire::switch::Port;
 use janus_io::{Backend, Batch, Queue};
 use janus_mem::{Depot, Frame, Growth, Pool};
 use janus_wire::dhcp::{self, Kind, Message, Op, Repr, option};
-use janus_wire::{MacAddr, ethernet, ipv4, proto, udp};
+use janus_wire::{MacAddr, arp, ethernet, ipv4, proto, udp};
 
 pub(crate) const ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const LEASE_SECS: u32 = 300;
@@ -27,6 +27,8 @@ pub(crate) struct Counts {
     pub(crate) discovers: u32,
     pub(crate) renewals: u32,
     pub(crate) nonsense: u32,
+    /// Requests for an address of an earlier life.
+    pub(crate) reboots: u32,
 }
 
 /// What the test wants to come next.
@@ -41,6 +43,10 @@ struct Wished {
     short: AtomicBool,
     nonsense: AtomicBool,
     renewals: AtomicU32,
+    releases: AtomicU32,
+    declines: AtomicU32,
+    /// The address that another host on the server's port claims, over and over.
+    claimed: Mutex<Option<Ipv4Addr>>,
     stop: AtomicBool,
 }
 
@@ -65,6 +71,19 @@ impl Wish {
 
     pub(crate) fn be_silent(&self) {
         self.0.silent.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn releases(&self) -> u32 {
+        self.0.releases.load(Ordering::Relaxed)
+    }
+
+    /// Until it is declined another host claims this address.
+    pub(crate) fn claim(&self, address: Ipv4Addr) {
+        *self.0.claimed.lock().unwrap() = Some(address);
+    }
+
+    pub(crate) fn declines(&self) -> u32 {
+        self.0.declines.load(Ordering::Relaxed)
     }
 
     pub(crate) fn renewals(&self) -> u32 {
@@ -115,6 +134,27 @@ impl Server {
     }
 }
 
+/// Another host says that an address is its own (RFC 5227 section 2.3).
+fn claim(address: Ipv4Addr) -> Vec<u8> {
+    let mac = MacAddr([2, 0, 0, 0, 0, 0x99]);
+    let mut bytes = vec![0; ethernet::LEN + arp::LEN];
+    let header = ethernet::Header {
+        dst: MacAddr::BROADCAST,
+        src: mac,
+        ethertype: ethernet::ethertype::ARP,
+    };
+    header.emit(&mut bytes);
+    let packet = arp::Packet {
+        op: arp::Op::Request,
+        sender_mac: mac,
+        sender_ip: address,
+        target_mac: MacAddr::ZERO,
+        target_ip: address,
+    };
+    packet.emit(&mut bytes[ethernet::LEN..]);
+    bytes
+}
+
 struct Serving {
     mac: MacAddr,
     queue: Box<dyn Queue>,
@@ -129,6 +169,9 @@ impl Serving {
         let mut batch = Batch::new();
         self.queue.rx_burst(&mut self.pool, &mut batch);
         let mut answers = Vec::new();
+        if let Some(address) = *self.wish.0.claimed.lock().unwrap() {
+            answers.push(claim(address));
+        }
         for frame in batch.pull() {
             self.hear(frame.data(), &mut answers);
             self.pool.free(frame.buf);
@@ -167,6 +210,18 @@ impl Serving {
                 Kind::Offer
             }
             Some(Kind::Request) => self.judge(&message),
+            Some(Kind::Release) => {
+                assert_eq!(message.client, self.gives);
+                assert_eq!(message.address(option::SERVER), Some(ADDRESS));
+                self.wish.0.releases.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+            Some(Kind::Decline) => {
+                assert_eq!(message.address(option::REQUESTED), Some(self.gives));
+                *self.wish.0.claimed.lock().unwrap() = None;
+                self.wish.0.declines.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
             _ => return,
         };
         if self.wish.0.nonsense.load(Ordering::Relaxed) {
@@ -184,6 +239,8 @@ impl Serving {
                 self.gives = next;
             }
         }
+        let server = message.address(option::SERVER);
+        self.counts.reboots += u32::from(!prolongs && server.is_none());
         let asked = match prolongs {
             true => Some(message.client),
             false => message.address(option::REQUESTED),

@@ -7,6 +7,7 @@ mod asm;
 mod attached;
 mod bpf;
 mod device;
+mod ports;
 mod program;
 mod questions;
 mod queue;
@@ -32,6 +33,7 @@ use crate::queue::{Backend, Caps, Queue, check_queues};
 use crate::tap::{Interface, interface};
 use attached::Attached;
 use bpf::Attach;
+pub use ports::Ports;
 use program::{Address, Rules};
 use queue::XdpQueue;
 use refusal::Refusal;
@@ -77,7 +79,7 @@ pub struct Xdp {
     name: String,
     depot: Arc<Depot>,
     addresses: Vec<IpAddr>,
-    ports: Vec<RangeInclusive<u16>>,
+    ports: Ports,
     mode: Mode,
     copy: bool,
     counters: Arc<XdpCounters>,
@@ -129,7 +131,7 @@ impl Xdp {
             name: name.into(),
             depot,
             addresses: Vec::new(),
-            ports: Vec::new(),
+            ports: Ports::default(),
             mode: Mode::Auto,
             copy: false,
             counters: Arc::default(),
@@ -143,10 +145,17 @@ impl Xdp {
         self
     }
 
-    /// Takes TCP packets for these ports only, and what belongs to them. Without any: all packets for the addresses.
+    /// Takes TCP packets for these ports, and what belongs to them. Without any ports: all packets for the addresses.
     #[must_use]
     pub fn with_ports(mut self, ports: RangeInclusive<u16>) -> Self {
-        self.ports.push(ports);
+        self.ports.tcp.push(ports);
+        self
+    }
+
+    /// Takes UDP packets for these ports, in the same way.
+    #[must_use]
+    pub fn with_udp_ports(mut self, ports: RangeInclusive<u16>) -> Self {
+        self.ports.udp.push(ports);
         self
     }
 

@@ -3,6 +3,7 @@
 
 mod effective;
 mod error;
+mod impair;
 mod keys;
 mod live;
 mod policy;
@@ -11,7 +12,6 @@ mod source;
 mod tests;
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -24,6 +24,8 @@ use crate::portal::Reach;
 pub(crate) use effective::Said;
 pub use effective::{Effective, Origin};
 pub use error::ConfigError;
+use impair::ImpairPartial;
+pub(crate) use impair::Impairment;
 pub(crate) use keys::{Cidr, DHCP, Via};
 pub(crate) use live::Live;
 use policy::{PolicyPartial, PolicySettings};
@@ -97,11 +99,12 @@ pub(crate) struct Partial {
     pub(crate) dpdk_exception: Option<String>,
     pub(crate) dpdk_sleep: Option<Duration>,
     pub(crate) xdp_interface: Option<String>,
-    pub(crate) xdp_ports: Option<Vec<RangeInclusive<u16>>>,
+    pub(crate) xdp_ports: Option<xdp::Ports>,
     pub(crate) xdp_mode: Option<xdp::Mode>,
     pub(crate) addresses: Option<Vec<Cidr>>,
     pub(crate) dhcp: Option<bool>,
     pub(crate) dhcp_wait: Option<Duration>,
+    pub(crate) dhcp_file: Option<PathBuf>,
     pub(crate) gateway: Option<Ipv4Addr>,
     pub(crate) gateway_v6: Option<Ipv6Addr>,
     pub(crate) routes: Option<Vec<Via>>,
@@ -126,6 +129,7 @@ pub(crate) struct Partial {
     pub(crate) owner_bits: Option<bool>,
     pub(crate) tokio: Option<bool>,
     pub(crate) policy: PolicyPartial,
+    pub(crate) impair: ImpairPartial,
     pub(crate) portal_reach: Option<Reach>,
 }
 
@@ -160,6 +164,7 @@ impl Partial {
             addresses,
             dhcp,
             dhcp_wait,
+            dhcp_file,
             gateway,
             gateway_v6,
             routes,
@@ -184,6 +189,7 @@ impl Partial {
             owner_bits,
             tokio,
             policy,
+            impair,
             portal_reach,
         } = over;
         Partial {
@@ -210,6 +216,7 @@ impl Partial {
             addresses: addresses.or(self.addresses),
             dhcp: dhcp.or(self.dhcp),
             dhcp_wait: dhcp_wait.or(self.dhcp_wait),
+            dhcp_file: dhcp_file.or(self.dhcp_file),
             gateway: gateway.or(self.gateway),
             gateway_v6: gateway_v6.or(self.gateway_v6),
             routes: routes.or(self.routes),
@@ -234,6 +241,7 @@ impl Partial {
             owner_bits: owner_bits.or(self.owner_bits),
             tokio: tokio.or(self.tokio),
             policy: self.policy.overlay(policy),
+            impair: self.impair.overlay(impair),
             portal_reach: portal_reach.or(self.portal_reach),
         }
     }
@@ -305,6 +313,7 @@ impl Partial {
             addresses: self.addresses.unwrap_or_default(),
             dhcp: self.dhcp.unwrap_or(false),
             dhcp_wait: self.dhcp_wait.unwrap_or(DHCP_WAIT),
+            dhcp_file: self.dhcp_file,
             gateway: self.gateway,
             gateway_v6: self.gateway_v6,
             routes: self.routes.unwrap_or_default(),
@@ -330,6 +339,7 @@ impl Partial {
             #[cfg(feature = "tokio")]
             tokio: self.tokio.unwrap_or(true),
             policy: self.policy.resolve()?,
+            impair: self.impair.resolve()?,
             portal_reach: self.portal_reach.unwrap_or_default(),
             pin: threads <= processors && threads > 1,
         })
@@ -352,11 +362,12 @@ pub(crate) struct Settings {
     pub(crate) dpdk_exception: Option<String>,
     pub(crate) dpdk_sleep: Option<Duration>,
     pub(crate) xdp_interface: Option<String>,
-    pub(crate) xdp_ports: Vec<RangeInclusive<u16>>,
+    pub(crate) xdp_ports: xdp::Ports,
     pub(crate) xdp_mode: xdp::Mode,
     pub(crate) addresses: Vec<Cidr>,
     pub(crate) dhcp: bool,
     pub(crate) dhcp_wait: Duration,
+    pub(crate) dhcp_file: Option<PathBuf>,
     pub(crate) gateway: Option<Ipv4Addr>,
     pub(crate) gateway_v6: Option<Ipv6Addr>,
     pub(crate) routes: Vec<Via>,
@@ -384,6 +395,7 @@ pub(crate) struct Settings {
     #[cfg(feature = "tokio")]
     pub(crate) tokio: bool,
     pub(crate) policy: PolicySettings,
+    pub(crate) impair: Impairment,
     pub(crate) portal_reach: Reach,
     pub(crate) pin: bool,
 }

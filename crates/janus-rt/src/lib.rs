@@ -68,6 +68,8 @@ pub use janus_macros::test;
 pub use config::{CORES_MAX, ConfigError, Effective, Origin, Placement};
 pub use dhcp::Lease;
 pub use janus_io::Batching;
+pub use janus_io::impair::{FaultCounters, Faults, WayCounters};
+pub use janus_io::xdp::Ports as XdpPorts;
 pub use runtime::{
     BackendChoice, BoxError, Builder, CoreReport, Handle, MainResult, Reloaded, Result, Runtime,
     ShuttingDown, core_id, cores, handle, is_shutting_down, once, report, shutting_down,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 pub use janus_io::IoCounters;
 pub use janus_io::filter::{Filter, FilterError};
+use janus_io::impair::FaultCounters;
 pub use janus_io::policy::{Policy, Prefix, Rules, SynLimit};
 use janus_io::trace::Trace;
 
@@ -14,4 +15,5 @@ pub(crate) struct Entrance {
     /// Of each core that polls a queue.
     pub(crate) counters: Vec<Arc<IoCounters>>,
     pub(crate) trace: Option<Trace>,
+    pub(crate) faults: Option<Arc<FaultCounters>>,
 }

@@ -16,10 +16,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use janus_io::Batching;
+use janus_io::impair::{FaultCounters, Faults};
 
 use crate::balance::{self, Balance};
 use crate::clock::Clock;
-use crate::config::{Cidr, ConfigError, DHCP, Effective, Partial, Placement, PlacementName};
+use crate::config::{
+    Cidr, ConfigError, DHCP, Effective, Impairment, Partial, Placement, PlacementName,
+};
 use crate::control::Control;
 use crate::control::desk::Desk;
 use crate::dhcp::{Lease, Shown};
@@ -175,6 +178,11 @@ impl Handle {
         trace.map(|trace| trace.set_filter(filter)).is_some()
     }
 
+    /// What the link was made to do to packets; `None` where no faults were asked for ([`Builder::faults`]).
+    pub fn faults(&self) -> Option<Arc<FaultCounters>> {
+        self.entrance.faults.clone()
+    }
+
     /// What each core that polls a queue has done, and dropped for which cause.
     pub fn io_counters(&self) -> &[Arc<IoCounters>] {
         &self.entrance.counters
@@ -321,6 +329,13 @@ impl Builder {
         self
     }
 
+    /// Remembers the address that a server gave in this file, so that the next start asks for the same one first; without it,
+    /// the address is given back when the runtime ends.
+    pub fn dhcp_file(mut self, file: impl Into<PathBuf>) -> Builder {
+        self.partial.dhcp_file = Some(file.into());
+        self
+    }
+
     /// Where packets of its family for other networks go.
     pub fn gateway(mut self, gateway: impl Into<IpAddr>) -> Builder {
         match gateway.into() {
@@ -422,6 +437,12 @@ impl Builder {
     /// What the polling cores let in, instead of what the keys `policy_…` say.
     pub fn policy(mut self, rules: Rules) -> Builder {
         self.partial.policy.given = Some(rules);
+        self
+    }
+
+    /// Makes the link a bad one, both ways, instead of what the keys `impair_…` say: for trials.
+    pub fn faults(mut self, faults: Faults) -> Builder {
+        self.partial.impair.given = Some(Impairment::both(faults));
         self
     }
 

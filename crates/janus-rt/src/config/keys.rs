@@ -2,7 +2,6 @@
 //! `JANUS_TAP_NAME` in the environment.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use janus_tcp::ROUTES_MAX;
 
 use crate::control::watch::PolicyName;
 
+use super::impair::{delay, frames, rate, share, ways};
 use super::policy::{bits, martians, prefixes};
 use super::{BackendName, CORES_MAX, KernelAddress, Partial, PlacementName};
 
@@ -72,7 +72,7 @@ pub(super) const KEYS: &[Key] = &[
     },
     Key {
         name: "xdp_ports",
-        set: |p, v| store(&mut p.xdp_ports, v.split(',').map(ports).collect()),
+        set: |p, v| store(&mut p.xdp_ports, v.parse()),
     },
     Key {
         name: "xdp_mode",
@@ -85,6 +85,10 @@ pub(super) const KEYS: &[Key] = &[
     Key {
         name: "dhcp_wait_ms",
         set: |p, v| store(&mut p.dhcp_wait, number(v).map(Duration::from_millis)),
+    },
+    Key {
+        name: "dhcp_file",
+        set: |p, v| store(&mut p.dhcp_file, Ok(v.into())),
     },
     Key {
         name: "gateway",
@@ -210,6 +214,50 @@ pub(super) const KEYS: &[Key] = &[
     Key {
         name: "policy_syn_prefix_v6",
         set: |p, v| store(&mut p.policy.syn_prefix_v6, bits(v, 128)),
+    },
+    Key {
+        name: "impair_seed",
+        set: |p, v| store(&mut p.impair.seed, number(v)),
+    },
+    Key {
+        name: "impair_way",
+        set: |p, v| store(&mut p.impair.way, ways(v)),
+    },
+    Key {
+        name: "impair_loss",
+        set: |p, v| store(&mut p.impair.loss, share(v)),
+    },
+    Key {
+        name: "impair_duplicate",
+        set: |p, v| store(&mut p.impair.duplicate, share(v)),
+    },
+    Key {
+        name: "impair_corrupt",
+        set: |p, v| store(&mut p.impair.corrupt, share(v)),
+    },
+    Key {
+        name: "impair_reorder",
+        set: |p, v| store(&mut p.impair.reorder, share(v)),
+    },
+    Key {
+        name: "impair_distance",
+        set: |p, v| store(&mut p.impair.distance, frames(v)),
+    },
+    Key {
+        name: "impair_delay_ms",
+        set: |p, v| store(&mut p.impair.delay, delay(v)),
+    },
+    Key {
+        name: "impair_jitter_ms",
+        set: |p, v| store(&mut p.impair.jitter, delay(v)),
+    },
+    Key {
+        name: "impair_rate_kbit",
+        set: |p, v| store(&mut p.impair.rate, rate(v)),
+    },
+    Key {
+        name: "impair_queue",
+        set: |p, v| store(&mut p.impair.queue, frames(v)),
     },
     Key {
         name: "drain_ms",
@@ -406,16 +454,6 @@ fn kernel_address(text: &str) -> Result<KernelAddress, String> {
                 "`{text}` is not IPv4; `ip -6 address add` gives the interface an IPv6 address"
             )),
         },
-    }
-}
-
-/// A port, or the first and the last of several.
-fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
-    let text = text.trim();
-    let (first, last) = text.split_once('-').unwrap_or((text, text));
-    match (first.trim().parse(), last.trim().parse()) {
-        (Ok(first), Ok(last)) if 0 < first && first <= last => Ok(first..=last),
-        _ => Err(format!("`{text}` is not a port, or a range like 8000-8080")),
     }
 }
 

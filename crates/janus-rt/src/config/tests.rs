@@ -107,7 +107,8 @@ fn lists_and_groups() {
 #[test]
 fn an_address_may_be_asked_for() {
     let settings = |text| from_text(text).unwrap().resolve().unwrap();
-    let asked = settings("address = \"dhcp\"\ndhcp_wait_ms = 500");
+    let asked = settings("address = \"dhcp\"\n[dhcp]\nwait_ms = 500\nfile = \"/run/lease\"");
+    assert_eq!(asked.dhcp_file.as_deref(), Some("/run/lease".as_ref()));
     assert!(asked.dhcp && asked.addresses.is_empty());
     assert_eq!(asked.dhcp_wait, Duration::from_millis(500));
     let both = settings("address = [\"dhcp\", \"2001:db8::1/64\"]");
@@ -176,15 +177,16 @@ fn dpdk_has_a_device_and_arguments() {
 
 #[test]
 fn xdp_has_an_interface_ports_and_a_mode() {
-    let text = "backend = \"xdp\"\n[xdp]\ninterface = \"eth0\"\nports = \"80, 8000-8080\"\nmode = \"generic\"";
+    let text = "backend = \"xdp\"\n[xdp]\ninterface = \"eth0\"\nports = \"80, 8000-8080, 53/udp\"\nmode = \"generic\"";
     let settings = from_text(text).unwrap().resolve().unwrap();
     assert_eq!(settings.backend, BackendName::Xdp);
     assert_eq!(settings.xdp_interface.as_deref(), Some("eth0"));
-    assert_eq!(settings.xdp_ports, [80..=80, 8000..=8080]);
+    assert_eq!(settings.xdp_ports.tcp, [80..=80, 8000..=8080]);
+    assert_eq!(settings.xdp_ports.udp, [53..=53]);
     assert_eq!(settings.xdp_mode, janus_io::xdp::Mode::Generic);
     let list = from_text("xdp_ports = [80, 443]").unwrap();
-    assert_eq!(list.xdp_ports.unwrap(), [80..=80, 443..=443]);
-    for wrong in ["0", "80-", "90-80", "65536", "http", ""] {
+    assert_eq!(list.xdp_ports.unwrap().tcp, [80..=80, 443..=443]);
+    for wrong in ["0", "80-", "90-80", "65536", "http", "", "80/sctp", "/udp"] {
         assert!(
             from_text(&format!("xdp_ports = \"{wrong}\"")).is_err(),
             "{wrong}"
@@ -227,6 +229,56 @@ fn the_policy_has_lists_and_a_limit() {
     assert!(martians("", true) && !martians("", false));
     assert!(martians("policy_martians = \"drop\"", false));
     assert!(!martians("policy_martians = \"pass\"", true));
+}
+
+#[test]
+fn a_link_can_be_bad() {
+    use janus_io::impair::Faults;
+    let settings = |text: &str| from_text(text).unwrap().resolve();
+    assert!(settings("").unwrap().impair.is_none());
+    let text = "[impair]\nloss = \"0.5%\"\ncorrupt = \"2 %\"\ndelay_ms = 20\njitter_ms = \"0.25\"\nrate_kbit = 10_000\nqueue = 50\nseed = 7";
+    let impair = settings(text).unwrap().impair;
+    let expected = Faults {
+        seed: 7,
+        loss: 5,
+        corrupt: 20,
+        delay: Duration::from_millis(20),
+        jitter: Duration::from_micros(250),
+        rate: 10_000_000,
+        queue: 50,
+        ..Faults::default()
+    };
+    assert_eq!((impair.received, impair.sent), (expected, expected));
+    assert!(impair.corrupts() && !impair.is_none());
+    let sent = settings("impair_reorder = \"100%\"\nimpair_distance = 3\nimpair_way = \"sent\"");
+    let sent = sent.unwrap().impair;
+    assert!(sent.received.is_none());
+    assert_eq!((sent.sent.reorder, sent.sent.distance), (1_000, 3));
+    for wrong in [
+        "impair_loss = 1",
+        "impair_loss = \"101%\"",
+        "impair_loss = \"-1%\"",
+        "impair_loss = \"0.01%\"",
+        "impair_delay_ms = -1",
+        "impair_delay_ms = 60_001",
+        "impair_delay_ms = \"NaN\"",
+        "impair_rate_kbit = 0",
+        "impair_queue = 0",
+        "impair_way = \"up\"",
+    ] {
+        assert!(from_text(wrong).is_err(), "{wrong}");
+    }
+    for (text, key) in [
+        ("impair_seed = 1", "`impair_seed`"),
+        ("impair_way = \"sent\"", "`impair_way`"),
+        (
+            "impair_loss = \"60%\"\nimpair_reorder = \"50%\"",
+            "`impair_loss`",
+        ),
+    ] {
+        let error = settings(text).unwrap_err().to_string();
+        assert!(error.contains(key), "{text}: {error}");
+    }
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //! days passes in a test. Who reads and writes the frames is `keeper.rs`.
 //!
 //! Beyond the RFC's states: an address is asked for by ARP before it is used (RFC 5227, in less time than that gives, as a
-//! server should be up soon), and one who gives us addresses and takes them away again makes us wait longer each time.
+//! server should be up soon), defended once while it is ours, and given up when somebody insists; and one who gives us addresses
+//! and takes them away again makes us wait longer each time.
 
 mod frames;
 #[cfg(test)]
@@ -31,6 +32,10 @@ const REQUESTS_MAX: u32 = 4;
 const PROLONG_WAIT_MIN: Duration = Duration::from_secs(60);
 /// After an address was found to be somebody else's (section 3.1, step 5).
 const AFTER_DECLINE: Duration = Duration::from_secs(10);
+/// Requests for the address of an earlier life before another is asked for.
+const REBOOTS_MAX: u32 = 2;
+/// Who claims our address twice within this time has it (RFC 5227 section 2.4).
+const DEFEND_INTERVAL: Duration = Duration::from_secs(10);
 /// Questions by ARP for an address before it is used, and the time between them.
 const PROBES: u32 = 3;
 const PROBE_EVERY: Duration = Duration::from_millis(150);
@@ -53,6 +58,8 @@ pub(crate) enum Why {
     Expired,
     /// A server says no.
     Refused,
+    /// Another host uses it, and insists.
+    Conflict,
 }
 
 impl fmt::Display for Why {
@@ -60,6 +67,7 @@ impl fmt::Display for Why {
         f.write_str(match self {
             Why::Expired => "as nobody prolonged the lease",
             Why::Refused => "as a server has said",
+            Why::Conflict => "as another host uses it",
         })
     }
 }
@@ -86,6 +94,8 @@ impl Held {
 enum State {
     /// Nobody is asked before it is time.
     Init,
+    /// The address of an earlier life is asked for (section 3.2).
+    Rebooting(Ipv4Addr),
     /// Servers are asked who has an address.
     Selecting,
     /// One offer is taken, its server has not confirmed it.
@@ -109,6 +119,8 @@ pub(crate) struct Client {
     asked: Instant,
     tries: u32,
     setbacks: u32,
+    /// When the address was last defended.
+    defended: Option<Instant>,
     due: Instant,
     frames: VecDeque<Vec<u8>>,
     news: VecDeque<News>,
@@ -125,9 +137,31 @@ impl Client {
             asked: now,
             tries: 0,
             setbacks: 0,
+            defended: None,
             due: now,
             frames: VecDeque::new(),
             news: VecDeque::new(),
+        }
+    }
+
+    /// A client that had this address in an earlier life, whose lease is not over: it is asked for first.
+    pub(crate) fn again(mac: MacAddr, seed: u64, now: Instant, address: Ipv4Addr) -> Client {
+        let mut client = Client::new(mac, seed, now);
+        client.xid = client.bits() as u32;
+        client.state = State::Rebooting(address);
+        client
+    }
+
+    /// The address is needed no more: its server is told, as the last word (section 4.4.6).
+    pub(crate) fn release(&mut self, now: Instant) {
+        let state = std::mem::replace(&mut self.state, State::Init);
+        self.due = now + Duration::MAX;
+        if let State::Bound(held) | State::Renewing(held) | State::Rebinding(held) = state {
+            self.xid = self.bits() as u32;
+            let lease = &held.lease;
+            let message = self.message(Kind::Release, now).from(lease.address);
+            let message = message.of(lease.server);
+            self.frames.push_back(message.to(lease.server, held.via));
         }
     }
 
@@ -168,6 +202,15 @@ impl Client {
         }
         match std::mem::replace(&mut self.state, State::Init) {
             State::Init => self.begin(now),
+            State::Rebooting(address) if self.tries < REBOOTS_MAX => {
+                let message = self.message(Kind::Request, now).asks_for(address);
+                self.frames.push_back(message.broadcast());
+                self.tries += 1;
+                self.asked = now;
+                self.due = now + self.wait();
+                self.state = State::Rebooting(address);
+            }
+            State::Rebooting(_) => self.begin(now),
             State::Selecting => {
                 self.state = State::Selecting;
                 self.discover(now);
@@ -227,6 +270,13 @@ impl Client {
         self.asked = now;
         self.due = now + self.wait();
         self.state = State::Requesting(offer);
+    }
+
+    /// The address is ours, if nobody else has it.
+    fn check(&mut self, lease: Lease, via: MacAddr, now: Instant) {
+        let since = self.asked;
+        (self.tries, self.due, self.defended) = (0, now, None);
+        self.state = State::Checking(Held { lease, since, via });
     }
 
     fn bind(&mut self, held: Held) {
@@ -291,19 +341,33 @@ impl Client {
         }
     }
 
-    /// Somebody has the address we are about to take, or asks for it as we do.
+    /// Somebody has the address we are about to take, or asks for it as we do; or uses the one we have.
     fn hear_arp(&mut self, packet: &arp::Packet, now: Instant) {
-        let State::Checking(held) = &self.state else {
-            return;
+        let (held, ours) = match &self.state {
+            State::Checking(held) => (held, false),
+            State::Bound(held) | State::Renewing(held) | State::Rebinding(held) => (held, true),
+            _ => return,
         };
         let address = held.lease.address;
-        let probes = packet.sender_ip == Ipv4Addr::UNSPECIFIED && packet.target_ip == address;
+        // Who only asks whether an address of ours is free is answered by the stack.
+        let probes =
+            !ours && packet.sender_ip == Ipv4Addr::UNSPECIFIED && packet.target_ip == address;
         if packet.sender_mac == self.mac || !(packet.sender_ip == address || probes) {
             return;
         }
+        let server = held.lease.server;
+        let insists = |at: Instant| now.saturating_since(at) < DEFEND_INTERVAL;
+        if ours && !self.defended.is_some_and(insists) {
+            self.defended = Some(now);
+            let announcement = frames::announcement(self.mac, address);
+            return self.frames.push_back(announcement);
+        }
         let message = self.message(Kind::Decline, now);
-        let message = message.asks_for(address).of(held.lease.server);
+        let message = message.asks_for(address).of(server);
         self.frames.push_back(message.broadcast());
+        if ours {
+            self.news.push_back(News::Gone(Why::Conflict));
+        }
         self.state = State::Init;
         self.due = now + AFTER_DECLINE;
     }
@@ -318,13 +382,20 @@ impl Client {
                     self.request(offer, now);
                 }
             }
+            (Some(Kind::Ack), State::Rebooting(address)) => {
+                if let Ok(lease) = Lease::read(message)
+                    && lease.address == *address
+                {
+                    self.check(lease, via, now);
+                }
+            }
+            // Whichever server it is: it knows that the address is none for this link.
+            (Some(Kind::Nak), State::Rebooting(_)) => self.set_back(now),
             (Some(Kind::Ack), State::Requesting(offer)) => {
                 if let Some(lease) = confirmed(message, offer)
                     && lease.server == offer.server
                 {
-                    let since = self.asked;
-                    (self.tries, self.due) = (0, now);
-                    self.state = State::Checking(Held { lease, since, via });
+                    self.check(lease, via, now);
                 }
             }
             (Some(Kind::Nak), State::Requesting(offer)) if by(offer) => self.set_back(now),

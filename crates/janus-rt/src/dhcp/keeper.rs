@@ -1,19 +1,22 @@
 //! The thread `janus-dhcp`: it speaks for the client through the way past the stack, and tells the cores when the address has
-//! changed or is gone. The first address is waited for before any core runs; until then who waits polls the device.
+//! changed or is gone. The first address is waited for before any core runs; until then who waits polls the device. When the
+//! cores have ended, the device is the thread's for its last word: the address is given back, unless it is remembered.
 
+use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant as Deadline};
+use std::time::{Duration, Instant as Deadline, SystemTime};
 
 use janus_io::aside::{Aside, Whose};
 use janus_io::{Batch, Queue};
-use janus_mem::Pool;
+use janus_mem::{Frame, Pool};
 use janus_tcp::{Addressing, Interface};
 use janus_wire::{Link, dhcp, ethernet, ipv4, proto};
 
 use super::client::{Client, News};
 use super::lease::Lease;
+use super::memory::Memory;
 use crate::clock::Clock;
 use crate::inbox::Inbox;
 use crate::runtime::BoxError;
@@ -23,6 +26,8 @@ use crate::shard::here;
 const WAIT_MAX: Duration = Duration::from_secs(1);
 /// Between two looks at the device while nobody else polls it.
 const POLL_EVERY: Duration = Duration::from_millis(1);
+/// Looks at the device in which the last word must leave.
+const LAST_LOOKS: usize = 200;
 /// Places a core looks at before it goes on with its packets, when an address has gone.
 const SLICE: usize = 4096;
 
@@ -48,17 +53,34 @@ pub(crate) fn whose(frame: &[u8]) -> Whose {
 
 /// What others may ask.
 #[derive(Clone, Default)]
-pub(crate) struct Shown(Arc<Mutex<Option<Lease>>>);
+pub(crate) struct Shown(Arc<Mutex<Known>>);
+
+#[derive(Default)]
+struct Known {
+    lease: Option<Lease>,
+    addressing: Option<Addressing>,
+}
 
 impl Shown {
-    /// The lease there is now.
-    pub(crate) fn lease(&self) -> Option<Lease> {
-        let lease = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        lease.clone()
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set(&self, lease: Option<Lease>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = lease;
+    /// The lease there is now.
+    pub(crate) fn lease(&self) -> Option<Lease> {
+        self.known().lease.clone()
+    }
+
+    /// What all cores work with, or are about to, since there was a first lease.
+    pub(crate) fn addressing(&self) -> Option<Addressing> {
+        self.known().addressing.clone()
+    }
+
+    fn set(&self, lease: Option<Lease>, addressing: Addressing) {
+        *self.known() = Known {
+            lease,
+            addressing: Some(addressing),
+        };
     }
 }
 
@@ -122,6 +144,16 @@ impl Base {
     }
 }
 
+/// How the address is asked for.
+pub(crate) struct Wanted {
+    pub(crate) seed: u64,
+    pub(crate) clock: Clock,
+    /// How long the first one is waited for.
+    pub(crate) patience: Duration,
+    /// Where it is remembered.
+    pub(crate) file: Option<PathBuf>,
+}
+
 /// Gets the first lease, and leaves a thread behind that keeps it. `interface` is what is configured; it comes back with the
 /// lease's address and ways. While this waits it polls `queues`, and what arrives for others is lost.
 pub(crate) fn acquire(
@@ -129,8 +161,14 @@ pub(crate) fn acquire(
     queues: &mut [Box<dyn Queue>],
     pool: &mut Pool,
     interface: &mut Interface,
-    (seed, clock, patience): (u64, Clock, Duration),
+    wanted: Wanted,
 ) -> Result<Keeper, BoxError> {
+    let Wanted {
+        seed,
+        clock,
+        patience,
+        file,
+    } = wanted;
     if interface.link != Link::Ethernet {
         let name = &aside.caps.name;
         return Err(format!("`address = \"dhcp\"` wants a device of Ethernet frames, which {name} is not: name the address").into());
@@ -143,8 +181,17 @@ pub(crate) fn acquire(
     let (first, told) = sync_channel(1);
     let shown = Shown::default();
     let inboxes = Arc::<OnceLock<Vec<Arc<Inbox>>>>::default();
+    let (mac, now) = (interface.mac, clock.now());
+    let memory = file.map(|file| Memory::new(&file, mac));
+    let recall = |memory: &Memory| memory.recall(SystemTime::now());
+    let client = match memory.as_ref().and_then(recall) {
+        Some(address) => Client::again(mac, seed, now, address),
+        None => Client::new(mac, seed, now),
+    };
     let mut keeping = Keeping {
-        client: Client::new(interface.mac, seed, clock.now()),
+        client,
+        memory,
+        pool: pool.depot().pool(),
         checked: aside.caps.rx_checksum,
         aside,
         clock,
@@ -156,7 +203,10 @@ pub(crate) fn acquire(
     };
     let thread = std::thread::Builder::new()
         .name("janus-dhcp".into())
-        .spawn(move || while keeping.turn() {})?;
+        .spawn(move || {
+            while keeping.turn() {}
+            keeping.end();
+        })?;
     let deadline = Deadline::now() + patience;
     loop {
         poll(queues, pool);
@@ -199,6 +249,9 @@ fn poll(queues: &mut [Box<dyn Queue>], pool: &mut Pool) {
 /// What the thread has.
 struct Keeping {
     client: Client,
+    memory: Option<Memory>,
+    /// For the last word.
+    pool: Pool,
     aside: Aside,
     /// The device vouches for checksums.
     checked: bool,
@@ -234,6 +287,34 @@ impl Keeping {
         true
     }
 
+    /// The cores have ended. An address that is not to be asked for again is given back, by what was the cores' device.
+    fn end(&mut self) {
+        if self.memory.is_none() {
+            self.client.release(self.clock.now());
+        }
+        let (Some(word), Some(mut queue)) = (self.client.frame(), self.aside.inherit()) else {
+            return;
+        };
+        let (mut batch, mut done) = (Batch::new(), Batch::new());
+        if let Some(buf) = self.pool.alloc() {
+            let mut frame = Frame::new(buf, word.len() as u16);
+            frame.data_mut().copy_from_slice(&word);
+            batch.extend([frame]);
+        }
+        for look in 0..LAST_LOOKS {
+            // Some devices send in a later call what they have taken.
+            let waits = !batch.is_empty() || look < 2;
+            if !waits {
+                return;
+            }
+            queue.tx_burst(&mut self.pool, &mut batch, &mut done);
+            done.pull().for_each(|frame| self.pool.free(frame.buf));
+            if !batch.is_empty() {
+                std::thread::sleep(POLL_EVERY);
+            }
+        }
+    }
+
     fn learn(&mut self, news: News) {
         let before = self.shown.lease().map(|lease| lease.address);
         let lease = match news {
@@ -242,14 +323,21 @@ impl Keeping {
                 if before != Some(lease.address) {
                     eprintln!("janus: the address is {lease}");
                 }
+                if let Some(memory) = &self.memory
+                    && let Err(error) = memory.keep(&lease, SystemTime::now())
+                {
+                    eprintln!("janus: the address is not remembered ({error}): see `dhcp_file`");
+                }
                 Some(lease)
             }
             News::Gone(why) => {
                 eprintln!("janus: the address is ours no more, {why}; another is asked for");
+                self.memory.iter().for_each(Memory::forget);
                 None
             }
         };
-        self.shown.set(lease.clone());
+        let addressing = self.base.addressing(lease.as_ref());
+        self.shown.set(lease.clone(), addressing);
         if let (Some(lease), Some(first)) = (lease, self.first.take()) {
             self.applied = Some(self.base.addressing(Some(&lease)));
             let _ = first.try_send(lease);

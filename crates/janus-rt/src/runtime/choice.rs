@@ -1,8 +1,7 @@
 //! The devices a runtime can be built on.
 
-use std::ops::RangeInclusive;
-
 use janus_io::Backend;
+use janus_io::xdp::Ports;
 
 /// Which device carries the packets.
 #[derive(Default)]
@@ -29,8 +28,8 @@ pub enum BackendChoice {
     Xdp {
         /// The interface's name.
         interface: String,
-        /// TCP ports that are ours; none: all packets for our addresses are.
-        ports: Vec<RangeInclusive<u16>>,
+        /// Ports that are ours, such as `"80,53/udp".parse()?`; none: all packets for our addresses are.
+        ports: Ports,
     },
     /// A device that the program brings.
     Custom(Box<dyn Backend>),

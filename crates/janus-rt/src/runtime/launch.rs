@@ -79,6 +79,7 @@ impl Prepared {
             portal,
             leads_outside,
             trace,
+            faults,
             aside,
         } = device::open(
             &settings,
@@ -86,13 +87,18 @@ impl Prepared {
             &depot,
             &growth,
             &steering_key,
-            clock.outside(),
+            clock,
         )?;
 
         let keeper = aside.map(|aside| {
-            let with = (seed::lease_seed(settings.seed)?, clock, settings.dhcp_wait);
+            let wanted = dhcp::Wanted {
+                seed: seed::lease_seed(settings.seed)?,
+                clock,
+                patience: settings.dhcp_wait,
+                file: settings.dhcp_file.clone(),
+            };
             let pool = &mut depot.pool();
-            dhcp::acquire(aside, &mut queues, pool, &mut interface, with)
+            dhcp::acquire(aside, &mut queues, pool, &mut interface, wanted)
         });
         let keeper = keeper.transpose()?;
         let lease = keeper.as_ref().map(Keeper::shown).unwrap_or_default();
@@ -207,6 +213,7 @@ impl Prepared {
             counters: counters.cloned().collect(),
             policy,
             trace,
+            faults,
         });
         let live = Arc::new(Live::new(settings.drain, settings.backlog));
         let signals = Arc::new(Signals::new(desk.clone()));

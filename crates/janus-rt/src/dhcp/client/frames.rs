@@ -88,7 +88,7 @@ impl Outgoing {
                 .map(|octets| (option::REQUESTED, &octets[..])),
         );
         options.extend(server.iter().map(|octets| (option::SERVER, &octets[..])));
-        if self.kind != Kind::Decline {
+        if ![Kind::Decline, Kind::Release].contains(&self.kind) {
             options.extend([(option::WANTED, &WANTED[..]), (option::LONGEST, &longest)]);
         }
         let repr = Repr {

@@ -1,5 +1,7 @@
 //! Lives of a lease, in virtual time, against a server that is good, silent, slow, or a liar.
 
+mod again;
+
 use super::*;
 use janus_wire::dhcp::{OPTION_MAX, Repr, option};
 use janus_wire::{ethernet, ipv4, proto, udp};

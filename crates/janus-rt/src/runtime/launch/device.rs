@@ -1,14 +1,14 @@
 //! Opening the device: what the user chose, the interface that goes with it, and the far end where that is ours too.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
 use janus_io::aside::{self, Aside};
+use janus_io::impair::{FaultCounters, ImpairedBackend};
 use janus_io::tap::Tap;
 use janus_io::trace::{Trace, TracedBackend};
-use janus_io::xdp::Xdp;
+use janus_io::xdp::{Ports, Xdp};
 use janus_io::{Backend, Queue, wire};
 use janus_mem::{Depot, Growth};
 use janus_tcp::{Config, Interface, IpCidr, Route, Stack};
@@ -16,7 +16,7 @@ use janus_wire::Link;
 
 use super::dpdk;
 use crate::clock::Clock;
-use crate::config::{BackendName, Cidr, KernelAddress, Settings};
+use crate::config::{BackendName, Cidr, Impairment, KernelAddress, Settings};
 use crate::dhcp;
 use crate::portal::{self, Portal};
 use crate::runtime::{BackendChoice, BoxError};
@@ -35,8 +35,12 @@ const PORTAL_DEPTH: u32 = 1024;
 /// On the portal's wire nothing is old: what a TIME-WAIT guards against cannot happen for longer than this.
 const PORTAL_TIME_WAIT: Duration = Duration::from_millis(20);
 
-/// Queues, and the trace of what passes them.
-type Traced = (Vec<Box<dyn Queue>>, Option<Trace>);
+/// What the settings put around a device.
+struct Opened {
+    queues: Vec<Box<dyn Queue>>,
+    trace: Option<Trace>,
+    faults: Option<Arc<FaultCounters>>,
+}
 
 /// An open device.
 pub(super) struct Device {
@@ -47,6 +51,8 @@ pub(super) struct Device {
     pub(super) leads_outside: bool,
     /// What passes is written down.
     pub(super) trace: Option<Trace>,
+    /// What a bad link did to it, where the settings ask for one.
+    pub(super) faults: Option<Arc<FaultCounters>>,
     /// For the client of DHCP, where the address is to be asked for.
     pub(super) aside: Option<Aside>,
 }
@@ -67,31 +73,35 @@ pub(super) fn open(
         | (BackendChoice::Auto, BackendName::Auto | BackendName::Portal) => {
             open_portal(settings, depot, growth, clock)
         }
-        (BackendChoice::Tap { name }, _) => open_outside(settings, Box::new(Tap::new(name))),
+        (BackendChoice::Tap { name }, _) => {
+            let mut tap = Tap::new(name);
+            tap.offloads &= !settings.impair.corrupts();
+            open_outside(settings, clock, Box::new(tap))
+        }
         (BackendChoice::Auto, BackendName::Tap) => {
-            open_outside(settings, Box::new(configured_tap(settings)))
+            open_outside(settings, clock, Box::new(configured_tap(settings)))
         }
         (BackendChoice::Dpdk { device }, _) => {
             dpdk::open(settings, &device, depot, steering_key, |backend| {
-                open_outside(settings, backend)
+                open_outside(settings, clock, backend)
             })
         }
         (BackendChoice::Auto, BackendName::Dpdk) => {
             let device = settings.dpdk_device.as_deref().ok_or(dpdk::NO_DEVICE)?;
             dpdk::open(settings, device, depot, steering_key, |backend| {
-                open_outside(settings, backend)
+                open_outside(settings, clock, backend)
             })
         }
         (BackendChoice::Xdp { interface, ports }, _) => {
-            open_outside(settings, xdp(settings, &interface, &ports, depot))
+            open_outside(settings, clock, xdp(settings, &interface, &ports, depot))
         }
         (BackendChoice::Auto, BackendName::Xdp) => {
             let interface = settings.xdp_interface.as_deref().ok_or(NO_INTERFACE)?;
             let ports = &settings.xdp_ports;
-            open_outside(settings, xdp(settings, interface, ports, depot))
+            open_outside(settings, clock, xdp(settings, interface, ports, depot))
         }
         (BackendChoice::Custom(backend), _) => {
-            let device = open_outside(settings, backend)?;
+            let device = open_outside(settings, clock, backend)?;
             // Only the program knows; what it brings may be a wire in memory.
             Ok(Device {
                 leads_outside: false,
@@ -116,8 +126,16 @@ fn may_ask(settings: &Settings, choice: &BackendChoice) -> Result<(), BoxError> 
 }
 
 /// A device whose far end is not ours, with an interface of its own address.
-fn open_outside(settings: &Settings, backend: Box<dyn Backend>) -> Result<Device, BoxError> {
-    let (mut queues, trace) = open_queues(settings, backend)?;
+fn open_outside(
+    settings: &Settings,
+    clock: Clock,
+    backend: Box<dyn Backend>,
+) -> Result<Device, BoxError> {
+    let Opened {
+        mut queues,
+        trace,
+        faults,
+    } = open_queues(settings, backend, clock)?;
     let mut aside = None;
     if settings.dhcp {
         let (wrapped, way) = aside::wrap(queues, dhcp::whose)?;
@@ -145,19 +163,39 @@ fn open_outside(settings: &Settings, backend: Box<dyn Backend>) -> Result<Device
         portal: None,
         leads_outside: true,
         trace,
+        faults,
         aside,
     })
 }
 
-/// As many queues as are polled, and the trace of what passes them if that is wanted.
-fn open_queues(settings: &Settings, backend: Box<dyn Backend>) -> Result<Traced, BoxError> {
-    let Some(file) = &settings.trace else {
-        return Ok((backend.open(settings.queues())?, None));
-    };
-    let trace = Trace::create(file)?;
-    trace.set_filter(settings.trace_filter.clone());
-    let backend = Box::new(TracedBackend::new(backend, trace.clone()));
-    Ok((backend.open(settings.queues())?, Some(trace)))
+/// As many queues as are polled, with the trace of what passes the device and the faults behind it, where they are wanted.
+fn open_queues(
+    settings: &Settings,
+    mut backend: Box<dyn Backend>,
+    clock: Clock,
+) -> Result<Opened, BoxError> {
+    let trace = settings.trace.as_deref().map(Trace::create).transpose()?;
+    if let Some(trace) = &trace {
+        trace.set_filter(settings.trace_filter.clone());
+        backend = Box::new(TracedBackend::new(backend, trace.clone()));
+    }
+    let mut faults = None;
+    if !settings.impair.is_none() {
+        let Impairment { received, sent } = settings.impair;
+        let mut impaired = ImpairedBackend::new(backend, received).with_sent(sent);
+        if clock.jumps().is_some() {
+            // Who sleeps lets the time jump, over what is under way: by a clock of its own nobody does.
+            let real = clock.outside();
+            impaired = impaired.with_clock(Arc::new(move || real.now().as_nanos()));
+        }
+        faults = Some(impaired.counters());
+        backend = Box::new(impaired);
+    }
+    Ok(Opened {
+        queues: backend.open(settings.queues())?,
+        trace,
+        faults,
+    })
 }
 
 fn routes(settings: &Settings) -> Vec<Route> {
@@ -181,7 +219,8 @@ pub(super) fn addresses(settings: &Settings) -> Vec<IpCidr> {
 fn configured_tap(settings: &Settings) -> Tap {
     let name = settings.tap_name.as_deref().unwrap_or(TAP_NAME);
     let mut tap = Tap::new(name);
-    tap.offloads = settings.tap_offloads;
+    // A device that fills in checksums would make good again what is spoilt on the way.
+    tap.offloads = settings.tap_offloads && !settings.impair.corrupts();
     let kernel = match settings.tap_kernel_address {
         KernelAddress::Neighbour => addresses(settings).into_iter().find_map(neighbour),
         KernelAddress::Given(addr, prefix) => Some((addr, prefix)),
@@ -194,16 +233,12 @@ fn configured_tap(settings: &Settings) -> Tap {
 }
 
 /// The AF_XDP device on an interface: packets for our addresses, received into our buffers.
-fn xdp(
-    settings: &Settings,
-    interface: &str,
-    ports: &[RangeInclusive<u16>],
-    depot: &Arc<Depot>,
-) -> Box<Xdp> {
+fn xdp(settings: &Settings, interface: &str, ports: &Ports, depot: &Arc<Depot>) -> Box<Xdp> {
     let xdp = Xdp::new(interface, depot.clone()).with_mode(settings.xdp_mode);
     let own = addresses(settings).into_iter().map(|own| own.addr);
     let xdp = own.fold(xdp, Xdp::with_address);
-    Box::new(ports.iter().cloned().fold(xdp, Xdp::with_ports))
+    let xdp = ports.tcp.iter().cloned().fold(xdp, Xdp::with_ports);
+    Box::new(ports.udp.iter().cloned().fold(xdp, Xdp::with_udp_ports))
 }
 
 /// The first address of an IPv4 network that is not our own; none where the network has no room for two.
@@ -260,16 +295,17 @@ fn open_portal(
         queues: Box::new(far).open(1)?,
         stack,
         pool: depot.pool(),
-        clock,
+        clock: clock.outside(),
         reach: settings.portal_reach.clone(),
     };
-    let (queues, trace) = open_queues(settings, Box::new(near))?;
+    let opened = open_queues(settings, Box::new(near), clock)?;
     Ok(Device {
-        queues,
+        queues: opened.queues,
         interface,
         portal: Some(Portal::start(inner)?),
         leads_outside: false,
-        trace,
+        trace: opened.trace,
+        faults: opened.faults,
         aside: None,
     })
 }

@@ -152,11 +152,11 @@ impl Seed {
         let stack = Stack::new(
             common.tcp.clone(),
             interface.clone(),
-            secrets,
+            secrets.clone(),
             stack_pool,
             &common.growth,
         )?;
-        let renew = renew(&common, interface.clone(), pool.depot().clone());
+        let renew = renew(&common, interface.clone(), secrets, pool.depot().clone());
         let here = Rc::new(Here {
             owner: Owner {
                 number: identity.number(),
@@ -222,13 +222,18 @@ impl Seed {
 }
 
 /// How to make an empty stack in place of one that cannot be trusted any more.
-fn renew(common: &Arc<Common>, interface: Interface, depot: Arc<Depot>) -> Renew {
+fn renew(common: &Arc<Common>, interface: Interface, secrets: Secrets, depot: Arc<Depot>) -> Renew {
     let common = common.clone();
     Box::new(move || {
         let mut pool = depot.pool();
         pool.set_reserve(RESERVE);
-        let (tcp, secrets) = (common.tcp.clone(), common.secrets.clone());
-        Stack::new(tcp, interface.clone(), secrets, pool, &common.growth)
+        let (tcp, secrets) = (common.tcp.clone(), secrets.clone());
+        let mut stack = Stack::new(tcp, interface.clone(), secrets, pool, &common.growth)?;
+        // A lease may have brought others than those of the start.
+        if let Some(addressing) = common.lease.addressing() {
+            stack.readdress(addressing);
+        }
+        Ok(stack)
     })
 }
 
