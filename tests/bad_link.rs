@@ -43,7 +43,7 @@ fn streams_get_through_everything_at_once(case: Case) {
     run_clients(far, CLIENTS, |index| async move {
         let stream = TcpStream::connect(SocketAddr::from(SERVER)).await.unwrap();
         let sent = pattern(BYTES, index);
-        let (reader, writer) = stream.into_split();
+        let (mut reader, mut writer) = stream.into_split();
         let text = sent.clone();
         let writing = janus::spawn(async move { writer.write_all(&text).await });
         let mut got = vec![0; sent.len()];

@@ -220,10 +220,11 @@ async fn refused_at_last(from: u16) -> janus::Result {
     let socket = UdpSocket::bind(("0.0.0.0", from)).await?;
     socket.connect((FAR_KERNEL, 9)).await?;
     let hears = async {
+        let mut into = [0; 16];
         loop {
             // An error that came meanwhile may be told here too.
             let sent = socket.send(b"anybody there?").await;
-            let heard = timeout(Duration::from_millis(200), socket.recv(&mut [0; 16]));
+            let heard = timeout(Duration::from_millis(200), socket.recv(&mut into));
             let error = match sent {
                 Err(error) => Some(error),
                 Ok(_) => heard.await.ok().and_then(Result::err),
@@ -236,6 +237,13 @@ async fn refused_at_last(from: u16) -> janus::Result {
     let error = timeout(PATIENCE, hears).await?;
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
     Ok(())
+}
+
+async fn answer_all(socket: UdpSocket) -> janus::Result {
+    loop {
+        let datagram = socket.recv_datagram().await?;
+        socket.send_to(datagram.bytes(), datagram.peer).await?;
+    }
 }
 
 /// Datagrams at an address that the kernel has too: our ports are ours, the others are its, and so is TCP; errors come to whom
@@ -252,10 +260,7 @@ fn datagrams_for_our_ports_at_a_shared_address() {
                 refused_at_last(5301).await?;
                 let socket = UdpSocket::bind("[::]:5300").await?;
                 ready.send(())?;
-                loop {
-                    let datagram = socket.recv_datagram().await?;
-                    socket.send_to(datagram.bytes(), datagram.peer).await?;
-                }
+                answer_all(socket).await
             }
         });
         bound
