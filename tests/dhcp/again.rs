@@ -28,7 +28,7 @@ fn an_address_is_remembered_by_the_next_start() {
     let file = std::env::temp_dir().join(format!("janus-dhcp-{}", std::process::id()));
     for life in 0..2 {
         let (ours, servers, _clients) = ports(ONE_COMBINED);
-        let server = Server::start_with(servers, FIRST, Wish::for_long());
+        let server = Server::start(servers, FIRST);
         let wish = server.wish();
         let runtime = asking(ONE_COMBINED, ours).dhcp_file(&file).build().unwrap();
         assert_eq!(address_of(&runtime.handle()), Some(FIRST));
@@ -40,7 +40,7 @@ fn an_address_is_remembered_by_the_next_start() {
     }
     // A server that knows nothing of it says no, and gives another.
     let (ours, servers, _clients) = ports(ONE_COMBINED);
-    let server = Server::start_with(servers, SECOND, Wish::for_long());
+    let server = Server::start(servers, SECOND);
     let runtime = asking(ONE_COMBINED, ours).dhcp_file(&file).build().unwrap();
     assert_eq!(address_of(&runtime.handle()), Some(SECOND));
     drop(runtime);

@@ -292,11 +292,13 @@ impl Keeping {
         if self.memory.is_none() {
             self.client.release(self.clock.now());
         }
-        let (Some(word), Some(mut queue)) = (self.client.frame(), self.aside.inherit()) else {
+        let Some(mut queue) = self.aside.inherit() else {
             return;
         };
         let (mut batch, mut done) = (Batch::new(), Batch::new());
-        if let Some(buf) = self.pool.alloc() {
+        while let Some(word) = self.client.frame()
+            && let Some(buf) = self.pool.alloc()
+        {
             let mut frame = Frame::new(buf, word.len() as u16);
             frame.data_mut().copy_from_slice(&word);
             batch.extend([frame]);
