@@ -1,7 +1,7 @@
 //! An address that is given back, one that is remembered, one that another host takes, and a core that was grown anew since.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 use janus_io::{Backend, Batch, Caps, Queue};
@@ -66,51 +66,96 @@ fn an_address_that_another_host_takes_is_given_up() {
     server.stop();
 }
 
-/// A device that panics once when it is told to.
-struct Fragile(Port, Arc<AtomicBool>);
+/// A device one of whose queues panics when it is told to.
+struct Fragile(Port, Arc<AtomicUsize>);
 
-struct FragileQueue(Box<dyn Queue>, Arc<AtomicBool>);
+struct FragileQueue {
+    inner: Box<dyn Queue>,
+    number: usize,
+    breaks: Arc<AtomicUsize>,
+}
+
+/// No queue.
+const NONE: usize = usize::MAX;
 
 impl Backend for Fragile {
     fn open(self: Box<Self>, queues: usize) -> std::io::Result<Vec<Box<dyn Queue>>> {
         let Fragile(inner, breaks) = *self;
-        let opened = Box::new(inner).open(queues)?.into_iter();
-        let wrap = |inner| -> Box<dyn Queue> { Box::new(FragileQueue(inner, breaks.clone())) };
+        let opened = Box::new(inner).open(queues)?.into_iter().enumerate();
+        let wrap = |(number, inner)| -> Box<dyn Queue> {
+            Box::new(FragileQueue {
+                inner,
+                number,
+                breaks: breaks.clone(),
+            })
+        };
         Ok(opened.map(wrap).collect())
     }
 }
 
 impl Queue for FragileQueue {
     fn caps(&self) -> &Caps {
-        self.0.caps()
+        self.inner.caps()
     }
 
     fn rx_burst(&mut self, pool: &mut Pool, out: &mut Batch) {
-        self.0.rx_burst(pool, out);
-        let told = self.1.swap(false, Ordering::AcqRel);
-        assert!(!told, "the device of the test breaks");
+        self.inner.rx_burst(pool, out);
+        let (breaks, number) = (&self.breaks, self.number);
+        let told = breaks.compare_exchange(number, NONE, Ordering::AcqRel, Ordering::Relaxed);
+        assert!(told.is_err(), "the device of the test breaks");
     }
 
     fn tx_burst(&mut self, pool: &mut Pool, frames: &mut Batch, done: &mut Batch) {
-        self.0.tx_burst(pool, frames, done);
+        self.inner.tx_burst(pool, frames, done);
     }
 
     fn wait_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-        self.0.wait_fd()
+        self.inner.wait_fd()
     }
 
     fn arm(&mut self) -> bool {
-        self.0.arm()
+        self.inner.arm()
     }
 }
 
-/// A core that was grown anew after the address had changed knows the present one: it answers for it, as by a reset.
+/// Connections, so many that each core has some.
+const CONNECTIONS: usize = 40;
+
+/// Connects, has queue 1 break, and counts the connections that are reset: those of its core, which must know for that
+/// which address is its own. The others go on.
+async fn resets(breaks: &AtomicUsize) -> std::io::Result<usize> {
+    let mut streams = Vec::new();
+    for _ in 0..CONNECTIONS {
+        let stream = connected(SECOND).await?;
+        said_and_heard(&stream).await?;
+        streams.push(stream);
+    }
+    breaks.store(1, Ordering::Release);
+    let begin = Instant::now();
+    while breaks.load(Ordering::Acquire) != NONE {
+        assert!(begin.elapsed() < PATIENCE, "queue 1 is not asked");
+        // Something for each queue to receive.
+        for stream in &streams {
+            let _ = said_and_heard(stream).await;
+        }
+    }
+    let mut resets = 0;
+    for stream in &streams {
+        if let Err(error) = said_and_heard(stream).await {
+            assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}");
+            resets += 1;
+        }
+    }
+    Ok(resets)
+}
+
+/// A core that was grown anew after the address had changed knows the present one.
 #[test]
 fn a_core_grown_anew_has_the_address_of_now() {
-    let (ours, servers, clients) = ports(ONE_COMBINED);
+    let (ours, servers, clients) = ports(THREE_COMBINED);
     let server = Server::start(servers, FIRST);
-    let breaks = Arc::new(AtomicBool::new(false));
-    let runtime = ONE_COMBINED
+    let breaks = Arc::new(AtomicUsize::new(NONE));
+    let runtime = THREE_COMBINED
         .builder()
         .backend(BackendChoice::Custom(Box::new(Fragile(
             ours,
@@ -120,7 +165,7 @@ fn a_core_grown_anew_has_the_address_of_now() {
         .build()
         .unwrap();
     let handle = runtime.handle();
-    let (running, _, _) = serve_on(runtime, 80, echo);
+    let (running, _, cores) = serve_on(runtime, 80, echo);
     server.wish().refuse_then_give(SECOND);
     let client = ONE_COMBINED
         .builder()
@@ -128,24 +173,21 @@ fn a_core_grown_anew_has_the_address_of_now() {
         .address("192.0.2.2/24")
         .build()
         .unwrap();
-    let (talk, heard) = std::sync::mpsc::channel();
+    let (tell, told) = std::sync::mpsc::channel();
     let client = Running::start(client, move || {
-        let (talk, handle, breaks) = (talk.clone(), handle.clone(), breaks.clone());
+        let (tell, handle, breaks) = (tell.clone(), handle.clone(), breaks.clone());
         async move {
             until_async(|| address_of(&handle) == Some(SECOND)).await;
-            let old = connected(SECOND).await?;
-            said_and_heard(&old).await?;
-            breaks.store(true, Ordering::Release);
-            // Its connection is reset by the new stack, which must know that the address is its own.
-            let said = said_and_heard(&old).await;
-            let _ = talk.send(said.map_err(|error| error.kind()));
+            let _ = tell.send(resets(&breaks).await);
             std::future::pending::<janus::Result>().await
         }
     });
-    let said = heard
-        .recv_timeout(PATIENCE)
-        .expect("an answer of the core's");
-    assert_eq!(said, Err(std::io::ErrorKind::ConnectionReset));
+    let resets = told
+        .recv_timeout(2 * PATIENCE)
+        .expect("an answer of each core's");
+    let of_fallen = cores.try_iter().filter(|core| *core == 1).count();
+    assert!(of_fallen > 0 && of_fallen < CONNECTIONS, "{of_fallen}");
+    assert_eq!(resets.unwrap(), of_fallen, "its own, and no others");
     client.stop().unwrap();
     assert!(running.stop().is_err(), "its panic is told");
     server.stop();
