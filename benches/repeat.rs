@@ -6,17 +6,16 @@
 
 mod support;
 
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
 use janus_tcp::Config;
-use support::Scale;
 use support::engine::Engine;
 use support::far::plan::{Kind, Mode, Phase, Plan};
 use support::far::{App, Far, packet::Ends};
 use support::meter::Series;
 use support::report::Report;
+use support::{Scale, valgrind};
 
 /// Short connections in progress at a time.
 const WINDOW: u32 = 256;
@@ -160,24 +159,8 @@ fn instructions(report: &mut Report) {
 
 /// Instructions of a run with so many connections, and the connections there really were.
 fn counted(reuse: &str, connections: u64) -> Option<(u64, u64)> {
-    let program = std::env::current_exe().ok()?;
-    let out = std::env::temp_dir().join(format!("janus-repeat-{}.out", std::process::id()));
-    let run = Command::new("valgrind")
-        .arg("--tool=callgrind")
-        .arg(format!("--callgrind-out-file={}", out.display()))
-        .arg(program)
-        .args(["--bench", "callgrind", reuse, &connections.to_string()])
-        .output()
-        .ok()?;
-    let text = std::fs::read_to_string(&out).ok();
-    let _ = std::fs::remove_file(&out);
-    if !run.status.success() {
-        eprintln!("{}", String::from_utf8_lossy(&run.stderr));
-        return None;
-    }
-    let text = text?;
-    let line = text.lines().find_map(|line| line.strip_prefix("summary: "));
-    let said = String::from_utf8_lossy(&run.stdout).into_owned();
+    let arguments = ["callgrind".into(), reuse.into(), connections.to_string()];
+    let (instructions, said) = valgrind::instructions(&arguments)?;
     let ended = said.lines().find_map(|line| line.strip_prefix(ENDED));
-    Some((line?.trim().parse().ok()?, ended?.parse().ok()?))
+    Some((instructions, ended?.parse().ok()?))
 }

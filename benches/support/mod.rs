@@ -13,6 +13,7 @@ pub mod meter;
 pub mod report;
 pub mod served;
 pub mod steal;
+pub mod valgrind;
 
 /// How much a benchmark does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

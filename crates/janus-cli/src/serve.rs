@@ -53,6 +53,7 @@ pub(crate) fn run(args: Args) -> janus::Result<ExitCode> {
 
 async fn accept(site: Arc<Site>, listen: String) -> janus::Result {
     let listener = TcpListener::bind(listen).await?;
+    janus::once(|| println!("http://{}/", listener.reachable_at()));
     loop {
         let (stream, _peer) = listener.accept().await?;
         let site = Arc::clone(&site);

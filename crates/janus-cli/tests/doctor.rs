@@ -12,6 +12,8 @@ struct Finding {
     good: bool,
     /// Commands in the step that would bring it.
     steps: Vec<String>,
+    /// Settings that it names.
+    settings: String,
 }
 
 /// The doctor, for everybody to run.
@@ -41,12 +43,18 @@ impl Doctor {
         let remedy = lines
             .next()
             .filter(|line| line.trim_start().starts_with("->"));
-        let steps = remedy.unwrap_or_default().split('`').skip(1).step_by(2);
+        let remedy = remedy.unwrap_or_default();
+        let settings = remedy
+            .split_whitespace()
+            .filter(|word| word.starts_with("JANUS_"));
+        let settings = settings.collect::<Vec<_>>().join(" ");
+        let steps = remedy.split('`').skip(1).step_by(2);
         let program = self.program.display().to_string();
         let steps = steps.map(|step| step.replace("sudo ", "").replace("PROGRAM", &program));
         Finding {
             good,
             steps: steps.collect(),
+            settings,
         }
     }
 
@@ -185,6 +193,42 @@ fn more_locked_memory() {
     );
 }
 
+/// The limits of a login are a file's: a copy of it, that only these processes see, and a user who logs in anew.
+#[test]
+fn limits_for_good() {
+    const CONF: &str = "/etc/security/limits.conf";
+    if !can("unshare mount su prlimit") {
+        return;
+    }
+    let limited = shell("grep -q '^session.*pam_limits' /etc/pam.d/su");
+    if limited.is_err() || !Path::new(CONF).exists() {
+        skip("a login by `su` asks for no limits here");
+        return;
+    }
+    if let Err(why) = shell("prlimit --memlock=unlimited --nofile=65536 true") {
+        skip(&format!("this root may not raise limits ({why})"));
+        return;
+    }
+    let doctor = Doctor::new("login");
+    let copy = format!("{}.conf", doctor.program.display());
+    std::fs::write(&copy, "").unwrap();
+    let own = format!("mount --bind {copy} {CONF}");
+    let login = "su -s /bin/sh nobody -c";
+    let few = "prlimit --nofile=256:256 --memlock=65536:65536";
+    for what in ["open files", "locked memory"] {
+        std::fs::write(&copy, "").unwrap();
+        let before = format!("{few} unshare -m sh -c '{own} && {login} \"$J\"'");
+        let step = doctor.misses(&before, what, "limits.conf");
+        let file = format!("{}.step", doctor.program.display());
+        std::fs::write(&file, format!("USER=nobody\n{step}\n")).unwrap();
+        let after = format!("{few} unshare -m sh -c '{own} && sh {file} >&2 && {login} \"$J\"'");
+        let finding = doctor.says(&after, what);
+        let _ = std::fs::remove_file(&file);
+        assert!(finding.good, "{what}: {finding:?}");
+    }
+    let _ = std::fs::remove_file(&copy);
+}
+
 #[test]
 fn the_tap_device_for_everybody() {
     if !can("unshare mount mknod setpriv") {
@@ -203,6 +247,9 @@ fn the_tap_device_for_everybody() {
         !gone.good && gone.steps.iter().any(|step| step == "modprobe tun"),
         "{gone:?}"
     );
+    let step = gone.steps.iter().find(|step| step.contains("mknod"));
+    let made = format!("mount -t tmpfs none /dev/net && {}", step.unwrap());
+    doctor.finds(&format!("unshare -m sh -c '{made} && $J'"), "TAP device");
 }
 
 #[test]
@@ -215,15 +262,7 @@ fn rights_for_interfaces_and_af_xdp() {
     let step = doctor.misses(&nobody, "CAP_NET_ADMIN", "setcap");
     shell(&step).unwrap();
     doctor.finds(&nobody, "CAP_NET_ADMIN");
-    // The other way: an interface made once for a user.
-    let bare = Doctor::new("made");
-    let step = bare.misses(&nobody, "CAP_NET_ADMIN", "ip tuntap");
-    let made = format!("USER=nobody; {step} && ip -brief link show jns0");
-    assert!(
-        shell(&format!("unshare -n sh -c '{made}'"))
-            .unwrap()
-            .contains("jns0")
-    );
+    the_interface_made_once();
     let doctor = Doctor::new("xdp");
     if !doctor.says("$J", "AF_XDP").good {
         skip("no AF_XDP in this kernel, or not even for root");
@@ -233,6 +272,122 @@ fn rights_for_interfaces_and_af_xdp() {
     shell(&step).unwrap();
     doctor.finds(&nobody, "AF_XDP");
     doctor.finds(&nobody, "locked memory");
+}
+
+/// The other way: what is said to make the interface for a user is done, and he serves on it and is heard by the kernel.
+fn the_interface_made_once() {
+    if !can("ip") {
+        return;
+    }
+    let doctor = Doctor::new("made");
+    let finding = doctor.says(&format!("{NOBODY} $J"), "CAP_NET_ADMIN");
+    let steps = finding.steps.iter().filter(|step| step.starts_with("ip "));
+    let steps: Vec<&str> = steps.map(String::as_str).collect();
+    assert_eq!(steps.len(), 3, "{finding:?}");
+    let file = format!("{}.sh", doctor.program.display());
+    let script = format!(
+        "set -e
+        ip link set lo up
+        export USER=nobody
+        {}
+        {NOBODY} env {} {} serve --cores 1 --listen 0.0.0.0:80 > /dev/null 2> {file}.log &
+        server=$!
+        trap 'kill $server' EXIT
+        for i in $(seq 300); do
+            if exec 3<>/dev/tcp/192.0.2.1/80; then break; fi 2> /dev/null
+            sleep 0.1
+        done
+        printf 'GET / HTTP/1.0\\r\\n\\r\\n' >&3
+        cat <&3",
+        steps.join("\n"),
+        finding.settings,
+        doctor.program.display(),
+    );
+    std::fs::write(&file, script).unwrap();
+    let answer = shell(&format!("unshare -n bash {file}"));
+    let said = std::fs::read_to_string(format!("{file}.log")).unwrap_or_default();
+    for name in [file.clone(), format!("{file}.log")] {
+        let _ = std::fs::remove_file(name);
+    }
+    let answer = answer.unwrap_or_else(|error| panic!("{error}\n{said}"));
+    assert!(answer.contains("Hello from Janus"), "{answer}\n{said}");
+}
+
+/// The kernel's command line is changed as said; what the kernel makes of it needs a boot, so the file that it would then show is put in
+/// its place.
+#[test]
+fn isolated_cores() {
+    if !can("unshare mount sed") {
+        return;
+    }
+    const SHOWN: &str = "/sys/devices/system/cpu/isolated";
+    let doctor = Doctor::new("isolated");
+    if !Path::new(SHOWN).exists() || doctor.says("$J", "isolated cores").good {
+        skip("cores are isolated already, or this kernel does not say");
+        return;
+    }
+    let step = doctor.misses("$J", "isolated cores", "isolcpus");
+    let place = doctor.program.display().to_string();
+    let (grub, line, shown, file) = (
+        format!("{place}.grub"),
+        format!("{place}.line"),
+        format!("{place}.shown"),
+        format!("{place}.step"),
+    );
+    std::fs::write(&grub, "GRUB_DEFAULT=0\nGRUB_CMDLINE_LINUX=\"quiet\"\n").unwrap();
+    // `update-grub` reads the file as a shell does, and so does this one.
+    let script = format!(
+        "set -e
+        mount -t tmpfs none /etc/default
+        cp {grub} /etc/default/grub
+        update-grub() {{ . /etc/default/grub; echo \"$GRUB_CMDLINE_LINUX\" > {line}; }}
+        {step}"
+    );
+    std::fs::write(&file, script).unwrap();
+    shell(&format!("unshare -m bash {file}")).unwrap();
+    let told = std::fs::read_to_string(&line).unwrap();
+    let isolated = told
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix("isolcpus="));
+    let isolated = isolated.unwrap_or_else(|| panic!("{told}"));
+    assert!(
+        told.contains("quiet") && told.contains(&format!("nohz_full={isolated}")),
+        "{told}"
+    );
+    std::fs::write(&shown, format!("{isolated}\n")).unwrap();
+    let booted = format!("unshare -m sh -c 'mount --bind {shown} {SHOWN} && $J'");
+    doctor.finds(&booted, "isolated cores");
+    for name in [grub, line, shown, file] {
+        let _ = std::fs::remove_file(name);
+    }
+}
+
+/// The packages are ones that the distribution has; with them, and the feature that the step names, DPDK is found.
+#[test]
+fn dpdk() {
+    if !can("apt-get") {
+        return;
+    }
+    let doctor = Doctor::new("dpdk");
+    if cfg!(any(feature = "dpdk", feature = "dpdk-dlopen")) {
+        doctor.finds("$J", "DPDK");
+        return;
+    }
+    let step = doctor.misses("$J", "DPDK", "apt install");
+    let packages = step.strip_prefix("apt install ").unwrap();
+    // Only as if: what would be installed is found or not.
+    if let Err(why) = shell(&format!("apt-get --simulate install {packages}")) {
+        skip(&format!("no lists of packages here ({why})"));
+    }
+    let finding = doctor.says("$J", "DPDK");
+    let built = finding
+        .steps
+        .iter()
+        .find(|step| step.starts_with("cargo run"));
+    assert!(
+        built.unwrap().contains("-p janus-cli --features dpdk "),
+        "{finding:?}"
+    );
 }
 
 #[test]
@@ -265,7 +420,7 @@ fn processor_time_without_a_quota() {
 
 #[test]
 fn huge_pages() {
-    if !can("sysctl") || !may_change_the_machine() {
+    if !can("sysctl unshare mount") || !may_change_the_machine() {
         return;
     }
     let doctor = Doctor::new("huge");
@@ -273,9 +428,17 @@ fn huge_pages() {
         skip("this machine has free huge pages already");
         return;
     }
-    let _restored = Restored::new("/proc/sys/vm/nr_hugepages");
-    let step = doctor.misses("$J", "huge pages", "sysctl");
+    let restored = Restored::new("/proc/sys/vm/nr_hugepages");
+    let step = doctor.misses("$J", "huge pages", "sysctl -w");
+    // And the one for later boots, in a folder of its own, read as it is at a boot.
+    let later = doctor.misses("$J", "huge pages", "sysctl.d");
     shell(&step).unwrap();
+    doctor.finds("$J", "huge pages");
+    drop(restored);
+    let _restored = Restored::new("/proc/sys/vm/nr_hugepages");
+    let boot =
+        format!("mount -t tmpfs none /etc/sysctl.d && {later} && sysctl -p /etc/sysctl.d/*.conf");
+    shell(&format!("unshare -m sh -c '{boot}'")).unwrap();
     doctor.finds("$J", "huge pages");
 }
 

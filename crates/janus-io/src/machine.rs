@@ -180,12 +180,13 @@ fn find_huge_pages(huge: HugePages) -> Finding {
     }
     // A gigabyte: what a server with a few million connections begins with.
     let pages = (1024 * 1024 / size_kib).max(1);
+    let wanted = total + pages;
     missing(
         what,
         state,
         format!(
-            "`sudo sysctl -w vm.nr_hugepages={}` reserves 1 GiB more",
-            total + pages
+            "`sudo sysctl -w vm.nr_hugepages={wanted}` reserves 1 GiB more until the next boot; \
+             `echo vm.nr_hugepages={wanted} | sudo tee /etc/sysctl.d/90-janus.conf` from then on"
         ),
     )
 }
@@ -218,8 +219,10 @@ fn find_locked(limit: Option<u64>, capabilities: u64) -> Finding {
                 "at most {} KiB, too little for AF_XDP and DPDK",
                 bytes / 1024
             ),
-            "`ulimit -l unlimited` as root, or `memlock unlimited` in /etc/security/limits.conf"
-                .into(),
+            format!(
+                "as root `ulimit -l unlimited` in the shell that starts it; for a user {}",
+                limits::for_good("memlock unlimited")
+            ),
         ),
     }
 }
@@ -232,7 +235,10 @@ fn find_tun(device: io::Result<()>) -> Finding {
         Err(error) if error.kind() == io::ErrorKind::NotFound => missing(
             what,
             format!("{path} is missing"),
-            format!("`sudo modprobe tun`; in a container pass the device in (`--device {path}`)"),
+            format!(
+                "`sudo modprobe tun`; in a container pass the device in (`--device {path}`), \
+                 or `sudo mkdir -p /dev/net && sudo mknod {path} c 10 200`"
+            ),
         ),
         Err(error) => missing(
             what,
@@ -250,8 +256,10 @@ fn find_net_admin(capabilities: u64) -> Finding {
     missing(
         what,
         "not held: no new interfaces; the portal needs none".into(),
-        "run as root, or `sudo setcap cap_net_admin+ep PROGRAM`, \
-         or make the interface once: `sudo ip tuntap add dev jns0 mode tap user $USER multi_queue`"
+        "run as root, or `sudo setcap cap_net_admin+ep PROGRAM` (the built file, such as target/release/examples/hello), \
+         or make the interface once: `sudo ip tuntap add dev jns0 mode tap user $USER multi_queue`, \
+         `sudo ip address add 192.0.2.2/24 dev jns0`, `sudo ip link set jns0 up`, then start with \
+         JANUS_BACKEND=tap JANUS_TAP_NAME=jns0 JANUS_TAP_KERNEL_ADDRESS=none"
             .into(),
     )
 }
@@ -266,7 +274,11 @@ fn dpdk() -> Result<&'static str, String> {
 /// The DPDK that this program can use; an error is the step that would bring one.
 #[cfg(not(feature = "_dpdk"))]
 fn dpdk() -> Result<&'static str, String> {
-    Err("`apt install libdpdk-dev pkg-config`, then build with the feature `dpdk`".into())
+    Err(
+        "`sudo apt install libdpdk-dev pkg-config`, then `cargo run --release -p janus-cli --features dpdk -- doctor`; \
+         in a program of yours it is the feature `dpdk` of janus-rt"
+            .into(),
+    )
 }
 
 fn find_dpdk(found: Result<&str, String>) -> Finding {

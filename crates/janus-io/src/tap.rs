@@ -224,8 +224,8 @@ fn explain(errno: Errno, step: Step, name: &str, queues: usize) -> io::Error {
             format!("the TAP interface {name} takes no {queues} queues: use fewer I/O cores")
         }
         (Step::SetUp, Errno::PERM | Errno::ACCESS) => format!(
-            "setting the address of {name} needs CAP_NET_ADMIN: {admin}, or leave the address out of the \
-             configuration and set it by hand: `sudo ip addr add ADDRESS/PREFIX dev {name}; sudo ip link set {name} up`"
+            "setting the kernel's address on {name} needs CAP_NET_ADMIN: {admin}, or say `tap_kernel_address = \"none\"` \
+             and set it by hand: `sudo ip address add ADDRESS/PREFIX dev {name} && sudo ip link set {name} up`"
         ),
         (Step::OpenDevice, _) => format!("{DEVICE} cannot be opened"),
         (Step::Attach, _) => format!("the TAP interface {name} cannot be attached to"),

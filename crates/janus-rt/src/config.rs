@@ -34,6 +34,9 @@ pub(crate) use source::{from_environment, from_file};
 /// Most shards one runtime may have: a [`janus_csb::ShardId`] is one byte and one value is kept free.
 pub const CORES_MAX: usize = 255;
 
+/// With fewer, what threads and devices have in stock would leave none for packets.
+const PACKET_BUFFERS_MIN: u32 = 1024;
+
 /// Between two looks of a balancing policy.
 const BALANCE_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -276,6 +279,12 @@ impl Partial {
                 "io_cores",
                 format!("{io_cores} is not between 1 and {CORES_MAX}"),
             ));
+        }
+        if let Some(few) = self.packet_buffers.filter(|few| *few < PACKET_BUFFERS_MIN) {
+            let problem = format!(
+                "{few} is too few for cores that keep some in stock: {PACKET_BUFFERS_MIN} or more"
+            );
+            return Err(ConfigError::value("packet_buffers", problem));
         }
         if self.blocking_threads == Some(0) {
             let problem = "must be 1 at least".into();

@@ -1,6 +1,59 @@
-//! Janus: an async runtime that brings its own TCP stack.
+//! An async runtime that brings its own TCP stack.
+//!
 //! One copy of `main` runs on every TCP core; each core's loop takes packets, runs TCP, polls the futures that
-//! became ready and sends what they wrote. This file only names the rooms of the crate.
+//! became ready and sends what they wrote. A connection, its task and its timers live on one core, so a future need not be
+//! `Send`, and nothing on the way of a packet takes a lock.
+//!
+//! ```no_run
+//! use janus::net::{TcpListener, TcpStream};
+//!
+//! #[janus::main]
+//! async fn main() -> janus::Result<()> {
+//!     let listener = TcpListener::bind("0.0.0.0:7007").await?;
+//!     janus::once(|| println!("listening on {}", listener.reachable_at()));
+//!     loop {
+//!         let (stream, _peer) = listener.accept().await?;
+//!         janus::spawn(echo(stream));
+//!     }
+//! }
+//!
+//! async fn echo(stream: TcpStream) -> std::io::Result<()> {
+//!     while let Some(piece) = stream.recv().await? {
+//!         stream.write_all(&piece).await?;
+//!     }
+//!     Ok(())
+//! }
+//! ```
+//!
+//! It runs as it is, without any privilege: where nothing is configured, the port is offered on 127.0.0.1 (see
+//! [`BackendChoice`]). An error or a panic in any copy of `main` ends the program.
+//!
+//! # Where things are
+//!
+//! | for | there is |
+//! |---|---|
+//! | connections, datagrams, names | [`net`], with the names that tokio has for them |
+//! | waiting | [`time`], [`signal`] |
+//! | tasks on this core | [`spawn`], [`JoinSet`], [`yield_now`] |
+//! | tasks elsewhere | [`spawn_on`] a core, [`spawn_blocking`] for calls that block |
+//! | which core this is, what happens once although `main` runs on all | [`core_id`], [`cores`], [`once()`] |
+//! | a runtime built by hand, several in a process | [`Runtime::builder`], [`Builder`] |
+//! | its end, changes while it runs, from any thread | [`Handle`], [`handle`], [`shutting_down`] |
+//! | how cores share connections, what is let in, what happened | [`balance`], [`policy`], [`report`](report()) |
+//! | tests, also in time that jumps | [`test`](macro@test) |
+//! | hyper, tower, tokio | [`compat`]; an HTTP server of Janus's own is the crate `janus-http` |
+//!
+//! # Configuration
+//!
+//! What code does not say is read from `janus.toml` in the working directory and from `JANUS_*` variables: the device, its
+//! addresses, how many cores, bounds, a trace. `docs/configuration.md` in the repository has every key; `janus config` prints
+//! what counts, and `janus doctor` what the machine can do.
+//!
+//! # Features
+//!
+//! None is on by default. `futures-io`, `tokio-io`, `hyper` and `tower` give streams and timers those crates' traits; `tokio` lets
+//! code that needs tokio's runtime work in tasks; `dpdk` (linked) and `dpdk-dlopen` (loaded) bring the DPDK backend.
+// This file only names the rooms of the crate.
 
 pub mod balance;
 mod clock;
@@ -21,6 +74,8 @@ mod task;
 pub mod time;
 mod warning;
 
+/// Makes an `async fn main` the main of a Janus runtime.
+///
 /// ```no_run
 /// # async fn serve(stream: janus::net::TcpStream, peer: std::net::SocketAddr) {}
 /// #[janus::main]
@@ -56,6 +111,8 @@ mod warning;
 /// ```
 pub use janus_macros::main;
 
+/// Makes an `async fn` a test on a Janus runtime of its own.
+///
 /// ```
 /// # use std::time::Duration;
 /// #[janus::test(cores = 2)]
@@ -81,3 +138,13 @@ pub use task::{
     spawn_blocking, spawn_on, unconstrained, yield_now,
 };
 pub use warning::Warning;
+
+/// The program in README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
+/// So does the one that lives with tokio.
+#[cfg(all(doctest, feature = "tokio"))]
+#[doc = include_str!("../../../docs/tokio.md")]
+struct LivingWithTokio;

@@ -5,7 +5,7 @@
 pub(crate) mod hops;
 mod net;
 mod peer;
-mod rng;
+pub(crate) mod rng;
 mod stamps;
 mod tests;
 

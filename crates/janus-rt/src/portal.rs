@@ -138,7 +138,14 @@ fn listen(ip: IpAddr, offered: u16, port: u16) -> io::Result<TcpListener> {
         } else {
             format!(" (for port {port})")
         };
-        let text = format!("portal: the kernel refuses {at}{for_port}: {error}");
+        let port = at.port();
+        let hint = match error.kind() {
+            io::ErrorKind::AddrInUse => {
+                format!("; `ss -ltnp 'sport = :{port}'` names the program that has it")
+            }
+            _ => String::new(),
+        };
+        let text = format!("portal: the kernel refuses {at}{for_port}: {error}{hint}");
         io::Error::new(error.kind(), text)
     })?;
     listener.set_nonblocking(true)?;

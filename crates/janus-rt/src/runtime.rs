@@ -47,6 +47,19 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub type Result<T = (), E = BoxError> = std::result::Result<T, E>;
 
 /// One Janus runtime: its cores, its device, its part of memory. Several can be in one process.
+///
+/// ```
+/// let runtime = janus::Runtime::builder().cores(2).build()?;
+/// let handle = runtime.handle();
+/// runtime.run(move || {
+///     let handle = handle.clone();
+///     async move {
+///         println!("core {} of {}", janus::core_id().unwrap(), janus::cores().unwrap());
+///         handle.stop();
+///     }
+/// })?;
+/// # Ok::<(), janus::BoxError>(())
+/// ```
 pub struct Runtime {
     prepared: Prepared,
 }
@@ -217,6 +230,16 @@ pub fn cores() -> Option<usize> {
 /// and gets its result; every other call from this line in the same runtime gets `None`.
 ///
 /// It says nothing about when the others come by; give an `async` block back and await it for what takes time.
+///
+/// ```
+/// # janus::Runtime::builder().alone().cores(2).build()?.run(|| async {
+/// janus::once(|| println!("said by one core"));
+/// if let Some(work) = janus::once(|| async { 7 }) {
+///     assert_eq!(work.await, 7);
+/// }
+/// # })?;
+/// # Ok::<(), janus::BoxError>(())
+/// ```
 #[track_caller]
 pub fn once<R>(what: impl FnOnce() -> R) -> Option<R> {
     let place = std::panic::Location::caller();
@@ -352,6 +375,19 @@ impl Builder {
             .name_servers
             .get_or_insert_default()
             .push(server);
+        self
+    }
+
+    /// Whom connections that are opened through the portal may go to: `"loopback"` (this machine, the default), `"any"`, or networks
+    /// besides loopback, such as `"10.0.0.0/8,2001:db8::/32"`.
+    pub fn portal_reach(mut self, whom: &str) -> Builder {
+        match whom.parse() {
+            Ok(reach) => self.partial.portal_reach = Some(reach),
+            Err(problem) => {
+                let problem = ConfigError::value("portal_reach", problem);
+                _ = self.wrong.get_or_insert(problem);
+            }
+        }
         self
     }
 

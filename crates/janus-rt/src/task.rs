@@ -43,7 +43,16 @@ pub(crate) use spawn_on::Cores;
 pub use spawn_on::spawn_on;
 pub(crate) use word::WakeWord;
 
-/// Begins a task on this core. It need not be `Send`: it stays here.
+/// Begins a task on this core. It need not be `Send`: it stays here. Dropping the handle lets the task go on; awaiting it gives
+/// what the task returned, or that it panicked.
+///
+/// ```
+/// # janus::Runtime::builder().alone().cores(1).build()?.run(|| async {
+/// let five = janus::spawn(async { 2 + 3 });
+/// assert_eq!(five.await.unwrap(), 5);
+/// # })?;
+/// # Ok::<(), janus::BoxError>(())
+/// ```
 ///
 /// # Panics
 /// When no Janus core runs on this thread.

@@ -27,9 +27,15 @@ pub(super) fn find_isolated(isolated: &str, cores: usize) -> Finding {
         what,
         "none: other programs run on them too, which shows in the slowest answers".into(),
         format!(
-            "add `isolcpus={range} nohz_full={range}` to GRUB_CMDLINE_LINUX in /etc/default/grub, `sudo update-grub`, reboot"
+            "`sudo sed -i 's/^GRUB_CMDLINE_LINUX=\"/&isolcpus={range} nohz_full={range} /' /etc/default/grub && sudo update-grub`, \
+             then reboot and name them: cores = \"{range}\""
         ),
     )
+}
+
+/// The step that gives a user another limit, at each login from then on.
+pub(super) fn for_good(limit: &str) -> String {
+    format!("`echo \"$USER - {limit}\" | sudo tee -a /etc/security/limits.conf`, then log in anew")
 }
 
 /// A bound of processor time, and the file that sets it.
@@ -128,7 +134,7 @@ pub(super) fn find_files(limit: Option<u64>, most: Option<u64>) -> Finding {
             format!("at most {limit}; the portal needs one for each client"),
             match wanted > limit {
                 true => format!("`ulimit -n {wanted}` in the shell that starts it"),
-                false => "`nofile 65536` in /etc/security/limits.conf, then log in anew".into(),
+                false => for_good(&format!("nofile {FILES_WANTED}")),
             },
         ),
     }

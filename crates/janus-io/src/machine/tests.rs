@@ -33,7 +33,7 @@ fn what_is_missing_comes_with_the_step_that_brings_it() {
         free: 0,
         size_kib: 2048,
     };
-    assert!(remedy(find_huge_pages(used_up)).contains("vm.nr_hugepages=612"));
+    assert!(remedy(find_huge_pages(used_up)).contains("-w vm.nr_hugepages=612"));
     assert!(remedy(find_huge_pages(HugePages::default())).contains("CONFIG_HUGETLBFS"));
     assert!(remedy(find_transparent("never")).contains("echo madvise"));
     assert!(remedy(find_tun(Err(io::ErrorKind::NotFound.into()))).contains("modprobe tun"));
@@ -46,7 +46,7 @@ fn what_is_missing_comes_with_the_step_that_brings_it() {
     assert!(remedy(limits::find_isolated("\n", 4)).contains("isolcpus=1-3 nohz_full=1-3"));
     assert!(remedy(limits::find_files(Some(1024), None)).contains("`ulimit -n 65536`"));
     assert!(remedy(limits::find_files(Some(256), Some(5000))).contains("`ulimit -n 5000`"));
-    assert!(remedy(limits::find_files(Some(256), Some(256))).contains("limits.conf"));
+    assert!(remedy(limits::find_files(Some(256), Some(256))).contains("nofile 65536\" | sudo tee"));
     let half = limits::Quota {
         cores: 0.5,
         file: "/sys/fs/cgroup/x/cpu.max".into(),

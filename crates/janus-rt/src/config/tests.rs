@@ -311,6 +311,21 @@ fn the_portal_reaches_as_far_as_said() {
 }
 
 #[test]
+fn a_handful_of_packet_buffers_is_refused() {
+    let told = |count| {
+        from_text(&format!("packet_buffers = {count}"))
+            .unwrap()
+            .resolve()
+    };
+    let error = told(1).unwrap_err().to_string();
+    assert!(
+        error.contains("1 is too few") && error.contains("1024 or more"),
+        "{error}"
+    );
+    assert_eq!(told(1024).unwrap().packet_buffers, 1024);
+}
+
+#[test]
 fn io_cores_belong_to_split() {
     let split = from_text("io_cores = 2").unwrap().resolve().unwrap();
     assert_eq!(split.placement, Placement::Split { io_cores: 2 });

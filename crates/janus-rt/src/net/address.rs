@@ -75,7 +75,19 @@ impl ToAddress for str {
         if let Ok(address) = self.parse::<SocketAddr>() {
             return Ok(Target::Address(address));
         }
-        let (name, port) = self.rsplit_once(':').ok_or_else(|| unclear(self))?;
+        let Some((name, port)) = self.rsplit_once(':') else {
+            return Err(match self.parse::<u16>() {
+                Ok(port) => invalid(format!(
+                    "`{port}` is a port only: of all addresses it is `0.0.0.0:{port}`, or `[::]:{port}`"
+                )),
+                Err(_) => unclear(self),
+            });
+        };
+        if let Ok(port) = port.parse::<u64>()
+            && port > u64::from(u16::MAX)
+        {
+            return Err(invalid(format!("`{self}`: ports end at {}", u16::MAX)));
+        }
         host(name, port.parse().map_err(|_| unclear(self))?)
     }
 }
@@ -115,10 +127,13 @@ fn host(name: &str, port: u16) -> io::Result<Target> {
 }
 
 fn unclear(text: &str) -> io::Error {
-    io::Error::new(
-        io::ErrorKind::InvalidInput,
-        format!("`{text}` is neither an address like 192.0.2.1:80 nor a name like example.com:80"),
-    )
+    invalid(format!(
+        "`{text}` is neither an address like 192.0.2.1:80 nor a name like example.com:80"
+    ))
+}
+
+fn invalid(text: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, text)
 }
 
 #[cfg(test)]
@@ -175,17 +190,18 @@ mod tests {
 
     #[test]
     fn the_rest_is_refused_with_a_reason() {
-        for text in [
-            "80",
-            "::1:80:x",
-            "example.com",
-            ":80",
-            "a b:80",
-            "192.0.2.256:80",
-            "x:99999",
+        for (text, reason) in [
+            ("80", "`0.0.0.0:80`"),
+            ("::1:80:x", "neither an address"),
+            ("example.com", "neither an address"),
+            (":80", "neither an address"),
+            ("a b:80", "neither an address"),
+            ("192.0.2.256:80", "neither an address"),
+            ("x:99999", "ports end at 65535"),
+            ("0.0.0.0:65536", "ports end at 65535"),
         ] {
             let error = text.to_target().unwrap_err().to_string();
-            assert!(error.contains("neither an address"), "{text}: {error}");
+            assert!(error.contains(reason), "{text}: {error}");
         }
     }
 }

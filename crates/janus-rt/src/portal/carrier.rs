@@ -51,7 +51,7 @@ pub(crate) struct Inner {
 pub(super) struct Door {
     pub(super) listener: TcpListener,
     /// Somebody may be waiting there.
-    ready: bool,
+    pub(super) ready: bool,
 }
 
 /// Plain counters, read by tests and the report at the end.
@@ -156,7 +156,7 @@ impl Carrier {
     }
 
     /// One pass over everything; answers whether anything moved.
-    fn turn(&mut self) -> bool {
+    pub(super) fn turn(&mut self) -> bool {
         let now = self.inner.clock.now();
         let arrived = self.take_frames(now);
         while let Some(token) = self.inner.stack.pop_ready() {
@@ -349,7 +349,8 @@ impl Carrier {
         any
     }
 
-    fn sleep(&mut self, busy: bool) -> io::Result<()> {
+    /// Waits for whatever comes next, or, if this turn was `busy`, only looks.
+    pub(super) fn sleep(&mut self, busy: bool) -> io::Result<()> {
         let armed =
             !busy && self.work.is_empty() && self.inner.queues.iter_mut().all(|queue| queue.arm());
         let timeout = if armed {

@@ -10,7 +10,7 @@ use janus_tcp::{Instant, ListenerId, Local, Token};
 use janus_wire::FlowKey;
 
 use super::bridge::{Bridge, reset_on_drop};
-use super::carrier::{Carrier, Passage};
+use super::carrier::{BRIDGES_MAX, Carrier, Passage};
 use super::events::DoorId;
 use super::outgoing::{self, Opening, Progress, Sign, Why, complaint, sign};
 use super::reach::Reach;
@@ -20,6 +20,8 @@ use super::reach::Reach;
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// Openings to one port that the inner stack may be answering at a time.
 const BACKLOG: usize = 1024;
+/// Openings, also ones that are over, that can stand in the list of those being answered: as many again as there are passages.
+const ANSWERED_MAX: usize = 2 * BRIDGES_MAX;
 /// Messages to shards that can wait to be sent; more are lost, and the SYN comes again.
 const COMPLAINTS_MAX: usize = 64;
 /// Set in the tokens of listeners; the rest is their port.
@@ -38,7 +40,7 @@ pub(super) struct Exits {
     flows: HashMap<FlowKey, u32>,
     /// By port.
     inside: HashMap<u16, Inside>,
-    /// In the order in which the inner stack began to answer them.
+    /// In the order in which the inner stack began to answer them; those that are over meanwhile among them.
     answered: VecDeque<(Instant, FlowKey)>,
     pub(super) complaints: Vec<Frame>,
 }
@@ -190,9 +192,35 @@ impl Carrier {
             },
         };
         inside.openings += 1;
-        self.exits.answered.push_back((now, flow));
+        self.remember_answered(flow, now);
         let mut frames = vec![syn];
-        stack.input(now, &mut frames, &mut Local);
+        self.inner.stack.input(now, &mut frames, &mut Local);
+    }
+
+    fn remember_answered(&mut self, flow: FlowKey, now: Instant) {
+        let Carrier {
+            passages, exits, ..
+        } = self;
+        let slot = exits.flows.get(&flow);
+        if let Some(Some(Passage::Opening(opening))) =
+            slot.map(|slot| &mut passages[*slot as usize])
+        {
+            opening.answered = Some(now);
+        }
+        if exits.answered.len() >= ANSWERED_MAX {
+            let waiting = std::mem::take(&mut exits.answered);
+            let waits = |(since, flow): &(Instant, FlowKey)| self.waits(flow, *since);
+            let waiting: VecDeque<_> = waiting.into_iter().filter(waits).collect();
+            self.exits.answered = waiting;
+        }
+        self.exits.answered.push_back((now, flow));
+    }
+
+    /// Whether the opening of this flow that the inner stack answers since then still does.
+    fn waits(&self, flow: &FlowKey, since: Instant) -> bool {
+        let slot = self.exits.flows.get(flow);
+        let passage = slot.and_then(|slot| self.passages[*slot as usize].as_ref());
+        matches!(passage, Some(Passage::Opening(opening)) if opening.answered == Some(since))
     }
 
     /// Whether a token of the inner stack's is a listener's; then takes in whoever waits there.
@@ -282,9 +310,7 @@ impl Carrier {
     /// Gives up what has waited too long for the shard.
     pub(super) fn give_up_overdue(&mut self, now: Instant) {
         while let Some(&(since, flow)) = self.exits.answered.front() {
-            let slot = self.exits.flows.get(&flow);
-            let passage = slot.and_then(|slot| self.passages[*slot as usize].as_ref());
-            let waits = matches!(passage, Some(Passage::Opening(opening)) if opening.is_answered());
+            let waits = self.waits(&flow, since);
             if waits && since + ANSWER_MAX > now {
                 return;
             }
@@ -311,3 +337,6 @@ pub(crate) fn answers_all(config: &mut janus_tcp::Config, openings: u32) {
     config.max_half_open = openings;
     config.syn_cookies = janus_tcp::SynCookies::Never;
 }
+
+#[cfg(test)]
+mod tests;

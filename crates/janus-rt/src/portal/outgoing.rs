@@ -7,6 +7,7 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 
 use janus_mem::{Frame, Pool};
+use janus_tcp::Instant;
 use janus_wire::tcp::Flags;
 use janus_wire::{FlowKey, Link, classify, icmpv4, icmpv6, ipv4, ipv6, proto};
 use rustix::io::Errno;
@@ -85,6 +86,8 @@ pub(super) struct Opening {
     pub(super) flow: FlowKey,
     /// The last SYN, until the inner stack has it.
     syn: Option<Frame>,
+    /// Since when the inner stack has it.
+    pub(super) answered: Option<Instant>,
 }
 
 impl Opening {
@@ -93,6 +96,7 @@ impl Opening {
             kernel,
             flow,
             syn: Some(syn),
+            answered: None,
         }
     }
 
@@ -114,8 +118,12 @@ impl Opening {
         self.syn
     }
 
-    /// Asks the kernel.
+    /// Asks the kernel; no more once its connection stands. What happens to that is for the bridge to find, and the kernel tells
+    /// of a reset once only.
     pub(super) fn look(&mut self) -> Progress {
+        if self.is_answered() {
+            return Progress::Waits;
+        }
         let outcome = match self.kernel.take_error() {
             Ok(None) => rustix::net::getpeername(&self.kernel).map(drop),
             Ok(Some(error)) | Err(error) => {

@@ -18,6 +18,8 @@ pub(crate) enum Reach {
 
 impl Reach {
     pub(crate) fn takes_in(&self, address: IpAddr) -> bool {
+        // The kernel reaches `::ffff:192.0.2.1` over IPv4.
+        let address = address.to_canonical();
         address.is_loopback()
             || match self {
                 Reach::Loopback => false,
@@ -83,6 +85,8 @@ mod tests {
         let some = "2001:db8::/32, 198.51.100.7";
         assert!(takes(some, "198.51.100.7") && !takes(some, "198.51.100.8"));
         assert!(takes(some, "2001:db8::1") && !takes(some, "2001:db9::1"));
+        assert!(takes("loopback", "::ffff:127.0.0.1") && takes(some, "::ffff:198.51.100.7"));
+        assert!(!takes("::/0", "::ffff:192.0.2.1") && takes("0.0.0.0/0", "::ffff:192.0.2.1"));
         for wrong in ["", "all", "10.0.0.0/33", "10.0.0.1/8"] {
             assert!(wrong.parse::<Reach>().is_err(), "{wrong}");
         }

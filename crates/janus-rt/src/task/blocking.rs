@@ -25,6 +25,14 @@ const KEEP: Duration = Duration::from_secs(10);
 /// Aborting the handle keeps a call from beginning; one that has begun goes on to its end. When the runtime ends, it waits
 /// for those for as long as its connections may take (`drain_ms`), and leaves the rest behind.
 ///
+/// ```
+/// # janus::Runtime::builder().alone().cores(1).build()?.run(|| async {
+/// let text = janus::spawn_blocking(|| std::fs::read_to_string("/proc/version"));
+/// assert!(text.await.unwrap().is_ok());
+/// # })?;
+/// # Ok::<(), janus::BoxError>(())
+/// ```
+///
 /// # Panics
 /// When no Janus core runs on this thread; [`Handle::spawn_blocking`](crate::Handle::spawn_blocking) is for others.
 pub fn spawn_blocking<F, R>(call: F) -> JoinHandle<R>

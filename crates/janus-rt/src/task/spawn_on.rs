@@ -18,6 +18,14 @@ use crate::shard::here;
 ///
 /// When the core has ended, or 65,536 tasks wait for it to take them, awaiting the handle gives an error.
 ///
+/// ```
+/// # janus::Runtime::builder().alone().cores(2).build()?.run(|| async {
+/// let there = janus::spawn_on(1, || async { janus::core_id() });
+/// assert_eq!(there.await.unwrap(), Some(1));
+/// # })?;
+/// # Ok::<(), janus::BoxError>(())
+/// ```
+///
 /// # Panics
 /// When no Janus core runs on this thread ([`Handle::spawn_on`](crate::Handle::spawn_on) is for others), or the runtime
 /// has no such core.
