@@ -1,7 +1,7 @@
 //! Datagrams between two runtimes: whichever core has the socket, it gets them.
 
 use std::io::ErrorKind;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::mpsc::channel;
 
 use futures::FutureExt;
@@ -191,6 +191,43 @@ fn the_portal_has_none_and_says_so() {
     let running = Running::start(runtime.build().unwrap(), || async {
         let refused = UdpSocket::bind("0.0.0.0:0").await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Unsupported);
+    });
+    running.join().unwrap();
+}
+
+#[test]
+fn what_is_for_many_is_refused_in_so_many_words() {
+    let (near, _far) = wire_for(ONE_COMBINED);
+    let builder = ONE_COMBINED
+        .builder()
+        .backend(BackendChoice::wire(near))
+        .address("192.0.2.1/24");
+    let running = Running::start(builder.build().unwrap(), || async {
+        let socket = UdpSocket::bind("0.0.0.0:5353").await.unwrap();
+        let (group, any) = (Ipv4Addr::new(224, 0, 0, 251), Ipv4Addr::UNSPECIFIED);
+        let group_v6 = "ff02::fb".parse().unwrap();
+        let refused = [
+            socket.set_broadcast(true),
+            socket.join_multicast_v4(group, any),
+            socket.leave_multicast_v4(group, any),
+            socket.join_multicast_v6(&group_v6, 0),
+            socket.leave_multicast_v6(&group_v6, 0),
+        ];
+        for refused in refused {
+            let refused = refused.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Unsupported);
+            assert!(refused.to_string().contains("feature `tokio`"), "{refused}");
+        }
+        assert!(socket.set_broadcast(false).is_ok() && !socket.broadcast().unwrap());
+        for to in [
+            "255.255.255.255:9",
+            "192.0.2.255:9",
+            "224.0.0.251:5353",
+            "[ff02::fb]:5353",
+        ] {
+            let refused = socket.send_to(b"to all", to).await.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::InvalidInput, "{to}");
+        }
     });
     running.join().unwrap();
 }

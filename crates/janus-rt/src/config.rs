@@ -7,6 +7,7 @@ mod impair;
 mod keys;
 mod live;
 mod policy;
+mod shown;
 mod source;
 #[cfg(test)]
 mod tests;

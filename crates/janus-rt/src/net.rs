@@ -19,6 +19,7 @@ pub mod tcp;
 #[cfg(feature = "tokio-io")]
 mod tokio_io;
 mod udp;
+mod udp_groups;
 
 use std::io;
 

@@ -127,8 +127,9 @@ impl Handle {
         }
     }
 
-    /// Reads file and environment again. What can change while the runtime runs (`drain_ms`, and `backlog` for listeners bound from
-    /// then on) does; the other keys that say something new are named. It reads a file: not to be called by a task that serves
+    /// Reads file and environment again. What can change while the runtime runs does: `drain_ms`, `backlog` for listeners bound from
+    /// then on, `dns`, `blocking_threads`, `warn_blocked_ms`, `trace_filter`, all of `policy_…`, and, where a policy has watched
+    /// from the start, `balance` and `balance_interval_ms`. The other keys that say something new are named. It reads a file: not to be called by a task that serves
     /// others, but by [`spawn_blocking`](crate::spawn_blocking) or another thread.
     ///
     /// # Errors
@@ -560,7 +561,7 @@ impl Builder {
         let tcp = self.tcp.unwrap_or_default();
         let warnings = Arc::new(Warnings::new(self.on_warning));
         let prepared = Prepared::open(settings, self.backend, tcp, warnings, clock)?;
-        let reloading = Reloading::new(sources, effective, prepared.live());
+        let reloading = Reloading::new(sources, effective, prepared.levers());
         // The first and only one to set it.
         let _ = prepared.ending().reloading.set(reloading);
         Ok(prepared)

@@ -1,14 +1,20 @@
-//! What file and environment say, key by key, and who said it; printed as a `janus.toml` that says the same. Reading is in
-//! `source`.
+//! What every key comes to, and who said it; printed as a `janus.toml` that says what file and environment say. Reading is in
+//! `source`, what values look like in `shown`.
 
 use std::fmt::{self, Display};
 
 use super::keys::KEYS;
+use super::shown::shown;
+use super::{Partial, Settings};
 
 /// Who gave a key its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Origin {
+    /// Nobody: it is the default.
+    Default,
+    /// The program, by the builder.
+    Builder,
     /// A line of this file.
     File(String),
     /// This variable.
@@ -18,6 +24,8 @@ pub enum Origin {
 impl Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Origin::Default => f.write_str("default"),
+            Origin::Builder => f.write_str("builder"),
             Origin::File(path) => f.write_str(path),
             Origin::Environment(variable) => f.write_str(variable),
         }
@@ -32,57 +40,97 @@ pub(crate) struct Said {
     pub(crate) origin: Origin,
 }
 
-/// What file and environment came to. Printed, it is a `janus.toml` with every key; those that nobody spoke of, and so have
-/// their defaults, are commented out.
+/// What every key comes to. Printed, it is a `janus.toml` with every key; those that neither file nor environment spoke of are
+/// commented out, with their defaults or what the builder says.
 ///
 /// ```
-/// let effective = janus::Runtime::builder().alone().effective().unwrap();
-/// assert_eq!(effective.value("cores"), None);
-/// assert!(effective.to_string().contains("# drain_ms ="));
+/// let effective = janus::Runtime::builder().alone().cores(3).effective().unwrap();
+/// assert_eq!(effective.value("drain_ms"), Some("500"));
+/// assert_eq!(effective.origin("cores"), Some(&janus::Origin::Builder));
+/// assert!(effective.to_string().contains("# drain_ms = \"500\""));
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Effective {
     said: Vec<Said>,
+    /// Keys whose values are the builder's, or defaults.
+    others: Vec<Said>,
 }
 
 impl Effective {
     /// In the order in which it was said.
+    #[cfg(test)]
     pub(crate) fn new(said: Vec<Said>) -> Effective {
-        Effective { said }
+        Effective {
+            said,
+            others: Vec::new(),
+        }
+    }
+
+    /// What was said in file and environment, and what is in force with the builder, and without it if that makes sense.
+    pub(crate) fn of(
+        said: Vec<Said>,
+        without_builder: Option<&Settings>,
+        settings: &Settings,
+    ) -> Effective {
+        let defaults = Partial::default().resolve().ok();
+        let before = without_builder.or(defaults.as_ref());
+        let mut others = Vec::new();
+        for key in KEYS.iter().map(|key| key.name) {
+            let value = shown(key, settings);
+            let origin = match before {
+                Some(before) if shown(key, before) == value => Origin::Default,
+                _ => Origin::Builder,
+            };
+            let spoken = said.iter().any(|said| said.key == key);
+            if let Some(value) = value.filter(|_| !spoken || origin == Origin::Builder) {
+                others.push(Said { key, value, origin });
+            }
+        }
+        Effective { said, others }
     }
 
     fn last(&self, key: &str) -> Option<&Said> {
         self.said.iter().rev().find(|said| said.key == key)
     }
 
-    /// The value of a key; `None`: nobody spoke of it.
+    fn in_force(&self, key: &str) -> Option<&Said> {
+        let other = self.others.iter().find(|other| other.key == key);
+        other.or_else(|| self.last(key))
+    }
+
+    /// The value of a key; `None`: it has none, and nothing is chosen by it.
     pub fn value(&self, key: &str) -> Option<&str> {
-        self.last(key).map(|said| said.value.as_str())
+        self.in_force(key).map(|said| said.value.as_str())
     }
 
-    /// Who gave a key its value; `None`: nobody did.
+    /// Who gave a key its value; `None`: it has none.
     pub fn origin(&self, key: &str) -> Option<&Origin> {
-        self.last(key).map(|said| &said.origin)
+        self.in_force(key).map(|said| &said.origin)
     }
 
-    /// Keys of which `other` says something else.
+    /// Keys of which file and environment say something else in `other`.
     pub(crate) fn differs(&self, other: &Effective) -> Vec<&'static str> {
+        let word = |of: &Effective, key| of.last(key).map(|said| said.value.clone());
         let keys = KEYS.iter().map(|key| key.name);
-        keys.filter(|key| self.value(key) != other.value(key))
+        keys.filter(|key| word(self, key) != word(other, key))
             .collect()
     }
 }
 
 impl Display for Effective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for key in KEYS {
-            match self.last(key.name) {
+        for key in KEYS.iter().map(|key| key.name) {
+            match self.in_force(key) {
                 Some(said) => {
+                    let comment = match said.origin {
+                        Origin::Default | Origin::Builder => "# ",
+                        _ => "",
+                    };
                     let value = toml::Value::String(said.value.clone());
-                    let line = format!("{} = {value}", key.name);
+                    let line = format!("{comment}{key} = {value}");
                     writeln!(f, "{line:<39} # {}", said.origin)?;
                 }
-                None => writeln!(f, "# {} =", key.name)?,
+                None => writeln!(f, "# {key} =")?,
             }
         }
         Ok(())
@@ -112,7 +160,49 @@ mod tests {
         assert_eq!(effective.origin("seed"), Some(&variable));
         let file = Origin::File("janus.toml".into());
         assert_eq!(effective.origin("tap_name"), Some(&file));
-        assert_eq!(effective.origin("cores"), None);
+        assert_eq!(
+            effective.origin("cores"),
+            None,
+            "nobody looked at the defaults"
+        );
+    }
+
+    #[test]
+    fn what_nobody_said_is_a_default_and_the_builder_has_the_last_word() {
+        let words = from_text("backlog = 7\ndrain_ms = 20\ntrace = \"t\"").unwrap();
+        let file = words.within("janus.toml");
+        let builder = from_text("drain_ms = 30\ncores = 3\nwarn_blocked_ms = 100").unwrap();
+        let said = file.said.clone();
+        let without = file.clone().resolve().unwrap();
+        let settings = file.overlay(builder).resolve().unwrap();
+        let effective = Effective::of(said, Some(&without), &settings);
+        let word = |key| Some((effective.value(key)?, effective.origin(key)?.to_string()));
+        let is = |value, origin: &str| Some((value, origin.to_owned()));
+        assert_eq!(word("backlog"), is("7", "janus.toml"));
+        assert_eq!(word("drain_ms"), is("30", "builder"));
+        assert_eq!(word("cores"), is("3", "builder"));
+        assert_eq!(word("warn_blocked_ms"), is("100", "default"));
+        assert_eq!(word("receive_buffer_max"), is("6291456", "default"));
+        assert_eq!(word("gateway"), None);
+        let printed = effective.to_string();
+        assert!(printed.contains("# drain_ms = \"30\""), "{printed}");
+        assert!(printed.contains("\nbacklog = \"7\""), "{printed}");
+        assert_eq!(printed.lines().count(), KEYS.len());
+        // What is commented out may be said: it means the same.
+        let all: String = printed
+            .lines()
+            .filter(|line| line.contains('"'))
+            .map(|line| format!("{}\n", line.trim_start_matches("# ")))
+            .collect();
+        let again = from_text(&all).unwrap().resolve().unwrap();
+        for key in KEYS {
+            assert_eq!(
+                shown(key.name, &again),
+                shown(key.name, &settings),
+                "{}",
+                key.name
+            );
+        }
     }
 
     #[test]

@@ -1,22 +1,45 @@
 //! Settings that change while the runtime runs, as its cores read them.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use super::Settings;
 
 /// Shared by the cores of one runtime.
 pub(crate) struct Live {
     drain_ns: AtomicU64,
     backlog: AtomicUsize,
+    name_servers: Mutex<Arc<[SocketAddr]>>,
 }
 
 impl Live {
-    pub(crate) fn new(drain: Duration, backlog: usize) -> Live {
+    pub(crate) fn new(settings: &Settings) -> Live {
         let live = Live {
             drain_ns: AtomicU64::new(0),
-            backlog: AtomicUsize::new(backlog),
+            backlog: AtomicUsize::new(settings.backlog),
+            name_servers: Mutex::new(Arc::default()),
         };
-        live.set_drain(drain);
+        live.set_drain(settings.drain);
+        live.set_name_servers(&settings.name_servers);
         live
+    }
+
+    /// Name servers that were configured.
+    pub(crate) fn name_servers(&self) -> Arc<[SocketAddr]> {
+        self.servers().clone()
+    }
+
+    pub(crate) fn set_name_servers(&self, servers: &[SocketAddr]) {
+        *self.servers() = servers.into();
+    }
+
+    fn servers(&self) -> MutexGuard<'_, Arc<[SocketAddr]>> {
+        // Only a pointer is ever replaced under the lock.
+        self.name_servers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How long connections may take to end in order.

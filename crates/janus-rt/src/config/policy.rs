@@ -30,10 +30,10 @@ pub(crate) enum Martians {
 /// Everything decided.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PolicySettings {
-    martians: Option<Martians>,
-    allow: Vec<Prefix>,
-    deny: Vec<Prefix>,
-    syn_limit: Option<SynLimit>,
+    pub(super) martians: Option<Martians>,
+    pub(super) allow: Vec<Prefix>,
+    pub(super) deny: Vec<Prefix>,
+    pub(super) syn_limit: Option<SynLimit>,
     given: Option<Rules>,
 }
 

@@ -36,7 +36,7 @@ pub(crate) struct Conductor {
     /// The update under way is to a ring of the policy.
     pub(crate) planned: bool,
     pub(crate) watch: Option<Watch>,
-    pub(crate) watchdog: Option<Watchdog>,
+    pub(crate) watchdog: Watchdog,
     pub(crate) rung_for: Phase,
     pub(crate) signals: Arc<Signals>,
     pub(crate) clock: Clock,
@@ -49,17 +49,16 @@ impl Conductor {
         while !self.desk.stopping() {
             self.desk.read_news();
             self.signals.deliver();
+            self.take_rules();
             if self.step() {
                 patience = PATIENCE_MIN;
                 continue;
             }
             self.look();
-            if let Some(watchdog) = &mut self.watchdog {
-                watchdog.look();
-            }
+            self.watchdog.look();
             let waits = self.is_busy() || self.wants();
             let look = self.watch.as_ref().filter(|_| !waits).map(Watch::wait);
-            let guard = self.watchdog.as_ref().map(Watchdog::wait);
+            let guard = self.watchdog.wait();
             let timeout = [waits.then_some(patience), look, guard];
             let timeout = timeout.into_iter().flatten().min();
             let desk = &self.desk;
@@ -82,6 +81,18 @@ impl Conductor {
             }
         }
         Ok(())
+    }
+
+    /// Settings were read again.
+    fn take_rules(&mut self) {
+        let rules = self.desk.take_rules();
+        if let Some((name, interval)) = rules.watch {
+            // A plan under way is carried through, and told to nobody.
+            self.watch = Watch::new(name, interval, self.desk.shards(), self.clock);
+        }
+        if let Some(limit) = rules.blocked {
+            self.watchdog.set_limit(limit);
+        }
     }
 
     /// Asks the policy, where there is one.

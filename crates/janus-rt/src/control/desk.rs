@@ -5,11 +5,14 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use janus_csb::policy::HeatBoard;
 use janus_csb::{Ring, UpdateReport};
 use janus_io::Counter;
 use janus_io::park::Unparker;
+
+use super::watch::PolicyName;
 
 /// Listeners by port; an empty set for a port on which nobody listens any more.
 pub(crate) type PortSets = BTreeMap<u16, Vec<u8>>;
@@ -23,6 +26,7 @@ pub(crate) struct Desk {
     bell: Unparker,
     done: Mutex<Done>,
     roles: Mutex<Roles>,
+    rules: Mutex<Rules>,
     heat: Arc<HeatBoard>,
     boards: Vec<Board>,
 }
@@ -65,6 +69,15 @@ impl Wanted {
         let rings = self.ring.is_none() && self.weights.is_none() && self.roles.is_none();
         self.ports.is_empty() && rings
     }
+}
+
+/// Other rules for the control thread itself than it had.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Rules {
+    /// Who watches the load, and how often.
+    pub(crate) watch: Option<(PolicyName, Duration)>,
+    /// How long a task may keep its core.
+    pub(crate) blocked: Option<Duration>,
 }
 
 /// What has become of updates.
@@ -111,6 +124,7 @@ impl Desk {
                 weights: vec![1; shards],
                 drained: vec![false; shards],
             }),
+            rules: Mutex::default(),
             heat: Arc::default(),
             boards: (0..shards).map(|_| Board::default()).collect(),
         }
@@ -186,6 +200,18 @@ impl Desk {
         true
     }
 
+    /// Another policy, or other times between its looks.
+    pub(crate) fn want_watch(&self, name: PolicyName, interval: Duration) {
+        lock(&self.rules).watch = Some((name, interval));
+        self.ring();
+    }
+
+    /// Another limit to how long a task may keep its core.
+    pub(crate) fn want_limit(&self, blocked: Duration) {
+        lock(&self.rules).blocked = Some(blocked);
+        self.ring();
+    }
+
     /// Where polling cores leave samples of keys, if a policy watches.
     pub(crate) fn heat(&self) -> &Arc<HeatBoard> {
         &self.heat
@@ -221,6 +247,10 @@ impl Desk {
 
     pub(crate) fn read_news(&self) {
         self.news.store(false, Ordering::Release);
+    }
+
+    pub(crate) fn take_rules(&self) -> Rules {
+        std::mem::take(&mut lock(&self.rules))
     }
 
     pub(crate) fn is_empty(&self) -> bool {

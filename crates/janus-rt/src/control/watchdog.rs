@@ -14,7 +14,7 @@ const IDLE: u32 = 20;
 pub(crate) struct Watchdog {
     cores: Vec<Core>,
     warnings: Arc<Warnings>,
-    /// What is too long.
+    /// What is too long; zero: nothing.
     limit: Duration,
     next: Instant,
 }
@@ -27,36 +27,42 @@ struct Core {
 }
 
 impl Watchdog {
-    /// `None` where no time is too long.
     pub(crate) fn new(
         pulses: Vec<Arc<Pulse>>,
         warnings: Arc<Warnings>,
         limit: Duration,
-    ) -> Option<Watchdog> {
-        if limit.is_zero() {
-            return None;
-        }
+    ) -> Watchdog {
         let now = Instant::now();
         let cores = pulses.into_iter().map(|pulse| Core {
             pulse,
             last: Beat::default(),
             since: now,
         });
-        Some(Watchdog {
+        Watchdog {
             cores: cores.collect(),
             warnings,
             limit,
             next: now,
-        })
+        }
     }
 
-    /// How long until the next look.
-    pub(crate) fn wait(&self) -> Duration {
-        self.next.saturating_duration_since(Instant::now())
+    /// From now on this is too long; zero: nothing is.
+    pub(crate) fn set_limit(&mut self, limit: Duration) {
+        self.limit = limit;
+        self.next = Instant::now();
+    }
+
+    /// How long until the next look; `None`: there is none.
+    pub(crate) fn wait(&self) -> Option<Duration> {
+        let wait = || self.next.saturating_duration_since(Instant::now());
+        (!self.limit.is_zero()).then(wait)
     }
 
     /// A look, if it is time for one.
     pub(crate) fn look(&mut self) {
+        if self.limit.is_zero() {
+            return;
+        }
         let now = Instant::now();
         if now >= self.next {
             let idle = self.look_at(now);

@@ -153,7 +153,7 @@ fn ways(here: &Here) -> Ways {
     let leased = here.lease.lease().map(|lease| lease.name_servers);
     let leased = leased.into_iter().flatten();
     Ways {
-        configured: here.name_servers.to_vec(),
+        configured: here.live.name_servers().to_vec(),
         leased: leased
             .map(|server| SocketAddr::from((server, DNS_PORT)))
             .collect(),

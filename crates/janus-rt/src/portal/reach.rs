@@ -1,6 +1,7 @@
 //! How far connections opened through the portal go: to this machine only, unless the user says otherwise. A program that
 //! runs behind the portal to be tried out must not reach into the network by accident.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::{Arc, Once};
@@ -41,6 +42,19 @@ impl Reach {
             });
         }
         within
+    }
+}
+
+impl fmt::Display for Reach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reach::Loopback => f.write_str("loopback"),
+            Reach::Anywhere => f.write_str("any"),
+            Reach::Networks(networks) => {
+                let networks: Vec<String> = networks.iter().map(Prefix::to_string).collect();
+                f.write_str(&networks.join(","))
+            }
+        }
     }
 }
 

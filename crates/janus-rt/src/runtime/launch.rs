@@ -22,6 +22,7 @@ use janus_io::{IoCore, Port, RING_DEPTH, combined, mpsc, split};
 use janus_mem::{Depot, Frame, Growth, Pool, Toucher};
 use janus_wire::Toeplitz;
 
+use super::reload::Levers;
 use super::{BackendChoice, BoxError, Ending, MainResult, Result};
 use crate::clock::{Clock, Paused, Polling};
 use crate::config::{Live, Placement, Settings};
@@ -58,6 +59,7 @@ pub(crate) struct Prepared {
     blocking: Arc<Blocking>,
     conductor: Conductor,
     live: Arc<Live>,
+    leads_outside: bool,
     settings: Settings,
 }
 
@@ -215,7 +217,7 @@ impl Prepared {
             trace,
             faults,
         });
-        let live = Arc::new(Live::new(settings.drain, settings.backlog));
+        let live = Arc::new(Live::new(&settings));
         let signals = Arc::new(Signals::new(desk.clone()));
         let common = Arc::new(Common {
             tcp: seed::tcp_config(tcp, &settings),
@@ -238,7 +240,6 @@ impl Prepared {
             signals: signals.clone(),
             datagrams: Arc::new(Datagrams::new(sockets)),
             answers: Arc::default(),
-            name_servers: settings.name_servers.as_slice().into(),
             sampled: watch.is_some(),
             #[cfg(feature = "tokio")]
             tokio: settings.tokio,
@@ -297,6 +298,7 @@ impl Prepared {
             blocking,
             conductor,
             live,
+            leads_outside,
             settings,
         })
     }
@@ -321,8 +323,16 @@ impl Prepared {
         self.lease.clone()
     }
 
-    pub(super) fn live(&self) -> Arc<Live> {
-        self.live.clone()
+    /// What settings that are read again can change.
+    pub(super) fn levers(&self) -> Levers {
+        Levers {
+            live: self.live.clone(),
+            entrance: self.entrance.clone(),
+            desk: self.desk(),
+            blocking: self.blocking.clone(),
+            leads_outside: self.leads_outside,
+            watched: self.conductor.watch.is_some(),
+        }
     }
 
     pub(super) fn control(&self) -> Arc<Control> {
@@ -362,6 +372,7 @@ impl Prepared {
             entrance: _,
             keeper,
             lease: _,
+            leads_outside: _,
         } = self;
         let (paused, shards_count) = (conductor.clock.jumps(), seeds.len());
         let leaves = move |number| {

@@ -6,15 +6,77 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::BoxError;
 use crate::config::{self, Effective, Live, Partial, Settings};
+use crate::control::desk::Desk;
+use crate::policy::Entrance;
+use crate::task::blocking::Blocking;
 
-/// How a key's new value comes to hold.
-type Apply = fn(&Live, &Settings);
+/// What of a runtime can be changed while it runs.
+pub(crate) struct Levers {
+    pub(crate) live: Arc<Live>,
+    pub(crate) entrance: Arc<Entrance>,
+    pub(crate) desk: Arc<Desk>,
+    pub(crate) blocking: Arc<Blocking>,
+    /// The device does: what is usual for the polling cores' rules depends on it.
+    pub(crate) leads_outside: bool,
+    /// A policy has watched the load from the start: where none does, nobody gathers what it would look at.
+    pub(crate) watched: bool,
+}
+
+/// How a key's new value comes to hold; false: not before the next start.
+type Apply = fn(&Levers, &Settings) -> bool;
 
 /// Keys whose values can change live.
 const LIVE: &[(&str, Apply)] = &[
-    ("drain_ms", |live, new| live.set_drain(new.drain)),
-    ("backlog", |live, new| live.set_backlog(new.backlog)),
+    ("drain_ms", |levers, new| {
+        done(levers.live.set_drain(new.drain))
+    }),
+    ("backlog", |levers, new| {
+        done(levers.live.set_backlog(new.backlog))
+    }),
+    ("dns", |levers, new| {
+        done(levers.live.set_name_servers(&new.name_servers))
+    }),
+    ("blocking_threads", |levers, new| {
+        done(levers.blocking.set_threads_max(new.blocking_threads))
+    }),
+    ("warn_blocked_ms", |levers, new| {
+        done(levers.desk.want_limit(new.warn_blocked))
+    }),
+    ("balance", watch),
+    ("balance_interval_ms", watch),
+    ("trace_filter", |levers, new| {
+        let trace = levers.entrance.trace.as_ref();
+        trace
+            .map(|trace| trace.set_filter(new.trace_filter.clone()))
+            .is_some()
+    }),
+    ("policy_martians", rules),
+    ("policy_allow", rules),
+    ("policy_deny", rules),
+    ("policy_syn_rate", rules),
+    ("policy_syn_burst", rules),
+    ("policy_syn_prefix", rules),
+    ("policy_syn_prefix_v6", rules),
 ];
+
+fn done(_applied: ()) -> bool {
+    true
+}
+
+fn watch(levers: &Levers, new: &Settings) -> bool {
+    if levers.watched {
+        levers.desk.want_watch(new.balance, new.balance_interval);
+    }
+    levers.watched
+}
+
+/// All of them together: each is a part of one set.
+fn rules(levers: &Levers, new: &Settings) -> bool {
+    let policy = &levers.entrance.policy;
+    let own = policy.rules().own;
+    policy.set(new.policy.rules(levers.leads_outside, own));
+    true
+}
 
 /// Where settings come from: what the builder was told, over what is read each time.
 pub(crate) struct Sources {
@@ -38,8 +100,11 @@ impl Sources {
                 .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
             config::from_file(file.as_deref())?.overlay(config::from_environment(variables)?)
         };
-        let effective = Effective::new(said.said.clone());
+        // What the builder says may be what makes sense of the rest.
+        let without_builder = said.clone().resolve().ok();
+        let words = said.said.clone();
         let settings = said.overlay(self.builder.clone()).resolve()?;
+        let effective = Effective::of(words, without_builder.as_ref(), &settings);
         Ok((settings, effective))
     }
 }
@@ -58,15 +123,15 @@ pub struct Reloaded {
 pub(crate) struct Reloading {
     sources: Sources,
     effective: Mutex<Effective>,
-    live: Arc<Live>,
+    levers: Levers,
 }
 
 impl Reloading {
-    pub(crate) fn new(sources: Sources, effective: Effective, live: Arc<Live>) -> Reloading {
+    pub(crate) fn new(sources: Sources, effective: Effective, levers: Levers) -> Reloading {
         Reloading {
             sources,
             effective: Mutex::new(effective),
-            live,
+            levers,
         }
     }
 
@@ -80,12 +145,10 @@ impl Reloading {
             .unwrap_or_else(PoisonError::into_inner);
         let mut done = Reloaded::default();
         for key in new.differs(&effective) {
-            match LIVE.iter().find(|(live, _)| *live == key) {
-                Some((_, apply)) => {
-                    apply(&self.live, &settings);
-                    done.applied.push(key);
-                }
-                None => done.on_restart.push(key),
+            let apply = LIVE.iter().find(|(live, _)| *live == key);
+            match apply.is_some_and(|(_, apply)| apply(&self.levers, &settings)) {
+                true => done.applied.push(key),
+                false => done.on_restart.push(key),
             }
         }
         *effective = new;

@@ -86,9 +86,7 @@ pub(crate) struct Here {
     pub(crate) signals: Arc<Signals>,
     /// Whose UDP ports are whose.
     pub(crate) datagrams: Arc<Datagrams>,
-    /// Name servers that were configured.
-    pub(crate) name_servers: Arc<[SocketAddr]>,
-    /// What they answered.
+    /// What name servers answered.
     pub(crate) answers: Arc<NameCache>,
     pub(crate) now: Cell<Instant>,
     /// Gone once the runtime is ending, and every task with it.

@@ -73,11 +73,11 @@ pub(crate) struct Blocking {
     bell: Condvar,
     /// A thread has ended.
     left: Condvar,
-    threads_max: usize,
 }
 
 #[derive(Default)]
 struct State {
+    threads_max: usize,
     calls: VecDeque<Call>,
     threads: usize,
     idle: usize,
@@ -91,11 +91,19 @@ struct State {
 impl Blocking {
     pub(crate) fn new(threads_max: usize) -> Arc<Blocking> {
         Arc::new(Blocking {
-            state: Mutex::default(),
+            state: Mutex::new(State {
+                threads_max,
+                ..State::default()
+            }),
             bell: Condvar::new(),
             left: Condvar::new(),
-            threads_max,
         })
+    }
+
+    /// From the next call on there may be so many threads. Those that are too many by then end when they have had nothing to do
+    /// for a while.
+    pub(crate) fn set_threads_max(&self, threads_max: usize) {
+        self.lock().threads_max = threads_max;
     }
 
     pub(crate) fn spawn<F, R>(self: &Arc<Blocking>, call: F) -> JoinHandle<R>
@@ -135,7 +143,7 @@ impl Blocking {
             self.bell.notify_one();
             return Ok(());
         }
-        if state.threads >= self.threads_max {
+        if state.threads >= state.threads_max {
             return Ok(());
         }
         state.threads += 1;

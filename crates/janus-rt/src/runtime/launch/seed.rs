@@ -4,7 +4,6 @@
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::io::Read;
-use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -60,7 +59,6 @@ pub(super) struct Common {
     pub(super) live: Arc<Live>,
     pub(super) signals: Arc<Signals>,
     pub(super) datagrams: Arc<Datagrams>,
-    pub(super) name_servers: Arc<[SocketAddr]>,
     /// What name servers answered.
     pub(super) answers: Arc<NameCache>,
     /// A policy watches the load.
@@ -178,7 +176,6 @@ impl Seed {
             live: common.live.clone(),
             signals: common.signals.clone(),
             datagrams: common.datagrams.clone(),
-            name_servers: common.name_servers.clone(),
             answers: common.answers.clone(),
             now: Cell::new(common.clock.now()),
             executor: RefCell::new(None),
