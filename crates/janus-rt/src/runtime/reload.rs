@@ -28,27 +28,31 @@ type Apply = fn(&Levers, &Settings) -> bool;
 /// Keys whose values can change live.
 const LIVE: &[(&str, Apply)] = &[
     ("drain_ms", |levers, new| {
-        done(levers.live.set_drain(new.drain))
+        levers.live.set_drain(new.drain);
+        true
     }),
     ("backlog", |levers, new| {
-        done(levers.live.set_backlog(new.backlog))
+        levers.live.set_backlog(new.backlog);
+        true
     }),
     ("dns", |levers, new| {
-        done(levers.live.set_name_servers(&new.name_servers))
+        levers.live.set_name_servers(&new.name_servers);
+        true
     }),
     ("blocking_threads", |levers, new| {
-        done(levers.blocking.set_threads_max(new.blocking_threads))
+        levers.blocking.set_threads_max(new.blocking_threads);
+        true
     }),
     ("warn_blocked_ms", |levers, new| {
-        done(levers.desk.want_limit(new.warn_blocked))
+        levers.desk.want_limit(new.warn_blocked);
+        true
     }),
     ("balance", watch),
     ("balance_interval_ms", watch),
     ("trace_filter", |levers, new| {
         let trace = levers.entrance.trace.as_ref();
-        trace
-            .map(|trace| trace.set_filter(new.trace_filter.clone()))
-            .is_some()
+        let filter = || new.trace_filter.clone();
+        trace.map(|trace| trace.set_filter(filter())).is_some()
     }),
     ("policy_martians", rules),
     ("policy_allow", rules),
@@ -58,10 +62,6 @@ const LIVE: &[(&str, Apply)] = &[
     ("policy_syn_prefix", rules),
     ("policy_syn_prefix_v6", rules),
 ];
-
-fn done(_applied: ()) -> bool {
-    true
-}
 
 fn watch(levers: &Levers, new: &Settings) -> bool {
     if levers.watched {
