@@ -1,13 +1,14 @@
 //! How the value of a key is said, for whoever asks what is in force: as it could stand in a `janus.toml`.
 
 use std::fmt::Display;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use janus_io::{Batching, xdp};
 
 use super::keys::{Cidr, DHCP, Via};
 use super::policy::{Martians, PolicySettings};
-use super::{BackendName, KernelAddress, Placement, Settings};
+use super::{BackendName, Impairment, KernelAddress, Placement, Settings};
 use crate::control::watch::PolicyName;
 
 /// The value of a key in force; `None` where it has none.
@@ -61,6 +62,8 @@ pub(super) fn shown(key: &str, settings: &Settings) -> Option<String> {
         "portal_reach" => Some(text(&s.portal_reach)),
         #[cfg(feature = "tokio")]
         "tokio" => Some(text(s.tokio)),
+        "dhcp_file" => s.dhcp_file.as_ref().map(|file| file.display().to_string()),
+        fault if fault.starts_with("impair_") => of_impairment(fault, &s.impair),
         policy if policy.starts_with("policy_") => of_policy(policy, &s.policy),
         device => of_device(device, s),
     }
@@ -81,11 +84,13 @@ fn of_device(key: &str, s: &Settings) -> Option<String> {
         "dpdk_sleep_us" => s.dpdk_sleep.map(|time| time.as_micros().to_string()),
         "xdp_interface" => s.xdp_interface.clone(),
         "xdp_ports" => {
-            let range = |range: &std::ops::RangeInclusive<u16>| match range.start() == range.end() {
-                true => range.start().to_string(),
-                false => format!("{}-{}", range.start(), range.end()),
-            };
-            some_list(&s.xdp_ports.iter().map(range).collect::<Vec<_>>())
+            let tcp = s.xdp_ports.tcp.iter().map(range);
+            let udp = s
+                .xdp_ports
+                .udp
+                .iter()
+                .map(|ports| format!("{}/udp", range(ports)));
+            some_list(&tcp.chain(udp).collect::<Vec<_>>())
         }
         "xdp_mode" => Some(match s.xdp_mode {
             xdp::Mode::Auto => "auto".into(),
@@ -110,6 +115,39 @@ fn of_policy(key: &str, policy: &PolicySettings) -> Option<String> {
         "policy_syn_prefix" => limit.map(|limit| text(limit.prefix_v4)),
         "policy_syn_prefix_v6" => limit.map(|limit| text(limit.prefix_v6)),
         _ => None,
+    }
+}
+
+/// Nothing of a link that is a good one.
+fn of_impairment(key: &str, link: &Impairment) -> Option<String> {
+    let (way, faults) = match (link.received.is_none(), link.sent.is_none()) {
+        (true, true) => return None,
+        (true, false) => ("sent", &link.sent),
+        (false, true) => ("received", &link.received),
+        (false, false) => ("both", &link.sent),
+    };
+    let share = |thousandths: u16| format!("{}%", f64::from(thousandths) / 10.0);
+    let delay = |time: Duration| text(time.as_nanos() as f64 / 1e6);
+    match key {
+        "impair_way" => Some(way.into()),
+        "impair_seed" => Some(text(faults.seed)),
+        "impair_loss" => Some(share(faults.loss)),
+        "impair_duplicate" => Some(share(faults.duplicate)),
+        "impair_corrupt" => Some(share(faults.corrupt)),
+        "impair_reorder" => Some(share(faults.reorder)),
+        "impair_distance" => Some(text(faults.distance)),
+        "impair_delay_ms" => Some(delay(faults.delay)),
+        "impair_jitter_ms" => Some(delay(faults.jitter)),
+        "impair_rate_kbit" => (faults.rate > 0).then(|| text(faults.rate / 1_000)),
+        "impair_queue" => Some(text(faults.queue)),
+        _ => None,
+    }
+}
+
+fn range(ports: &RangeInclusive<u16>) -> String {
+    match ports.start() == ports.end() {
+        true => ports.start().to_string(),
+        false => format!("{}-{}", ports.start(), ports.end()),
     }
 }
 
@@ -180,7 +218,7 @@ mod tests {
             dpdk_exception = "x0"
             dpdk_sleep_us = "7"
             xdp_interface = "e0"
-            xdp_ports = "80,90-99"
+            xdp_ports = "80,90-99,53/udp"
             xdp_mode = "generic"
             address = "dhcp,192.0.2.7/24,2001:db8::7/64"
             dhcp_wait_ms = "9"
@@ -214,6 +252,18 @@ mod tests {
             policy_syn_prefix = "18"
             policy_syn_prefix_v6 = "19"
             drain_ms = "20"
+            dhcp_file = "lease"
+            impair_seed = "21"
+            impair_way = "sent"
+            impair_loss = "0.5%"
+            impair_duplicate = "2%"
+            impair_corrupt = "3%"
+            impair_reorder = "4%"
+            impair_distance = "22"
+            impair_delay_ms = "2.5"
+            impair_jitter_ms = "1"
+            impair_rate_kbit = "1000"
+            impair_queue = "23"
         "#;
         let words = from_text(said).expect("all of it makes sense");
         let settings = words.clone().resolve().expect("together too");
