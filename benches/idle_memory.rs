@@ -1,6 +1,7 @@
 //! What an idle connection costs in memory: the growth of resident memory divided by the connections, each used once
 //! and then left open. The parts are what the stack, the executor and the pools say they hold; that they add up to
-//! what the kernel counts is checked. `placement=engine` is the TCP engine alone, without runtime and tasks.
+//! what the kernel counts is checked. `placement=engine` is the TCP engine alone, without runtime and tasks; `ip=6` is a
+//! connection over IPv6, whose addresses take more.
 
 mod support;
 
@@ -9,6 +10,7 @@ use std::time::Duration;
 use support::Scale;
 use support::engine::Engine;
 use support::far::App;
+use support::far::packet::Ends;
 use support::far::plan::Plan;
 use support::memory;
 use support::report::{Report, Value};
@@ -24,8 +26,9 @@ fn main() {
     let conn_counts: &[u32] = scale.pick(&[10_000], &[1_000_000], &[1_000_000, 10_000_000]);
     let mut report = Report::new("idle_memory");
     for &conns in conn_counts {
-        served(&mut report, App::Echo, conns);
-        served(&mut report, App::http(BODY), conns);
+        served(&mut report, Ends::default(), App::Echo, conns);
+        served(&mut report, Ends::default(), App::http(BODY), conns);
+        served(&mut report, Ends::over_six(), App::Echo, conns);
         engine(&mut report, conns);
     }
     report.finish();
@@ -88,9 +91,14 @@ impl Parts {
     }
 }
 
-fn served(report: &mut Report, app: App, conns: u32) {
-    let name = app.name();
-    let server = Server::start(Layout::COMBINED, app, conns);
+fn served(report: &mut Report, ends: Ends, app: App, conns: u32) {
+    let kind = Held {
+        placement: "combined",
+        app: app.name(),
+        ip: if ends.six { 6 } else { 4 },
+        conns,
+    };
+    let server = Server::start_at(ends, Layout::COMBINED, app, conns);
     let look = || {
         std::thread::sleep(REST);
         let cores = server.reports();
@@ -105,15 +113,7 @@ fn served(report: &mut Report, app: App, conns: u32) {
     let before = look();
     server.open(conns);
     let after = look();
-    rows(
-        report,
-        "combined",
-        name,
-        conns,
-        &before,
-        &after,
-        &server.plan,
-    );
+    rows(report, &kind, &before, &after, &server.plan);
     server.stop();
 }
 
@@ -132,27 +132,41 @@ fn engine(report: &mut Report, conns: u32) {
     let before = look(&mut engine);
     engine.open(&plan, conns);
     let after = look(&mut engine);
-    rows(report, "engine", "echo", conns, &before, &after, &plan);
+    let kind = Held {
+        placement: "engine",
+        app: "echo",
+        ip: 4,
+        conns,
+    };
+    rows(report, &kind, &before, &after, &plan);
 }
 
-fn rows(
-    report: &mut Report,
-    placement: &str,
-    app: &str,
+/// Whose rows they are.
+struct Held {
+    placement: &'static str,
+    app: &'static str,
+    /// Version of the Internet Protocol.
+    ip: u32,
     conns: u32,
-    before: &Look,
-    after: &Look,
-    plan: &Plan,
-) {
+}
+
+fn rows(report: &mut Report, kind: &Held, before: &Look, after: &Look, plan: &Plan) {
+    let Held {
+        placement,
+        app,
+        ip,
+        conns,
+    } = *kind;
     assert_eq!(
         after.connections, conns as usize,
         "every connection is there"
     );
-    let params = |part: &str| -> [(&'static str, Value); 4] {
+    let params = |part: &str| -> [(&'static str, Value); 5] {
         [
             ("part", part.into()),
             ("conns", conns.into()),
             ("app", app.into()),
+            ("ip", ip.into()),
             ("placement", placement.into()),
         ]
     };

@@ -60,7 +60,7 @@ fn side(name: &'static str, warm_reuse: bool, once: u32) -> Side {
         warm_reuse,
         ..Config::default()
     };
-    let mut engine = Engine::new(far, config, ends.server, 65_536).expect("memory");
+    let mut engine = Engine::new(far, config, &ends, 65_536).expect("memory");
     // So many connections at a time there were once.
     engine.open(&plan, once);
     plan.set(Phase {

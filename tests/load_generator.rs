@@ -5,12 +5,12 @@
 mod support;
 
 use janus_tcp::Config;
-use janus_wire::{checksum, ipv4, tcp};
+use janus_wire::{checksum, ipv4, ipv6, proto, tcp};
 use std::sync::Arc;
 use std::time::Duration;
 use support::engine::Engine;
 use support::far::packet::{Crafter, Ends, Segment, connection, endpoint};
-use support::far::plan::{Kind, Mode, Phase, Plan};
+use support::far::plan::{Counts, Kind, Mode, Phase, Plan};
 use support::far::{App, Far};
 
 /// On a machine with much else to do.
@@ -19,14 +19,17 @@ const ETH: usize = 14;
 const IP: usize = 20;
 
 fn engine(held: u32) -> (Engine, Arc<Plan>) {
+    engine_at(Ends::default(), held)
+}
+
+fn engine_at(ends: Ends, held: u32) -> (Engine, Arc<Plan>) {
     let plan = Arc::new(Plan::new(1, held));
-    let ends = Ends::default();
     let far = Far::new(ends.clone(), App::Echo, Arc::clone(&plan), 0, held);
     let config = Config {
         max_connections: 10_000,
         ..Config::default()
     };
-    let engine = Engine::new(far, config, ends.server, 8_192).unwrap();
+    let engine = Engine::new(far, config, &ends, 8_192).unwrap();
     (engine, plan)
 }
 
@@ -41,6 +44,26 @@ fn count(kind: Kind, tamper: fn(&mut [u8])) -> (u64, u64) {
     });
     engine.run(LIMIT, |_| plan.counts().bad() > 0);
     (plan.counts().get(kind), plan.counts().bad())
+}
+
+/// Serves short connections over IPv6, while `tamper` is at work; the counts.
+fn count_over_six(tamper: Option<fn(&mut [u8])>) -> Counts {
+    let (mut engine, plan) = engine_at(Ends::over_six(), 0);
+    engine.tamper = tamper;
+    plan.set(Phase {
+        mode: Mode::Short,
+        window: 8,
+        held: 0,
+    });
+    let over = |_: &Engine| plan.counts().bad() > 0 || plan.counts().get(Kind::Ended) >= 500;
+    assert!(engine.run(Duration::from_secs(20), over));
+    plan.counts()
+}
+
+/// Where the TCP header of a frame of IPv6 is, if it is one.
+fn segment_of_six(frame: &mut [u8]) -> Option<&mut [u8]> {
+    let is_tcp = frame[12..14] == [0x86, 0xdd] && frame[ETH + 6] == proto::TCP;
+    is_tcp.then(|| &mut frame[ETH + ipv6::LEN..])
 }
 
 fn payload_len(frame: &[u8]) -> usize {
@@ -129,6 +152,38 @@ fn an_honest_server_has_no_wrong_answers_and_keeps_nothing() {
         (0, 0, 0)
     );
     assert_eq!(plan.counts().bad(), 0, "{:?}", plan.counts());
+}
+
+#[test]
+fn an_honest_server_over_ipv6_has_no_wrong_answers() {
+    let counts = count_over_six(None);
+    assert_eq!(counts.bad(), 0, "{counts:?}");
+}
+
+#[test]
+fn a_wrong_checksum_over_ipv6_is_noticed() {
+    let counts = count_over_six(Some(|frame| {
+        if let Some(segment) = segment_of_six(frame) {
+            segment[7] ^= 1;
+        }
+    }));
+    assert!(counts.get(Kind::BadChecksum) > 0 && counts.get(Kind::BadChecksum) == counts.bad());
+}
+
+#[test]
+fn an_answer_over_ipv6_at_the_wrong_place_in_the_stream_is_noticed() {
+    let counts = count_over_six(Some(|frame| {
+        let ends = ipv6::parse(&frame[ETH..]).map(|packet| (packet.src, packet.dst));
+        if let (Ok((src, dst)), Some(segment)) = (ends, segment_of_six(frame))
+            && segment[13] & 2 == 0
+            && segment.len() > 32
+        {
+            segment[7] ^= 1;
+            segment[16..18].fill(0);
+            tcp::fill_checksum_v6(segment, src, dst);
+        }
+    }));
+    assert!(counts.get(Kind::BadSequence) > 0 && counts.get(Kind::BadSequence) == counts.bad());
 }
 
 #[test]

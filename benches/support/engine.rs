@@ -3,18 +3,23 @@
 
 use super::far::packet::Ends;
 use super::far::plan::{Kind, Mode, Phase, Plan};
-use super::far::{App, Far};
+use super::far::{App, Far, six};
 use super::served::OPEN_WINDOW;
 use janus_mem::{Depot, Frame, Growth, MemError, Toucher};
 use janus_tcp::{
     Config, ConnId, Error, Instant, Interface, IpCidr, ListenerId, Local, Secrets, Stack, Token,
 };
-use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 
 /// Frames exchanged at a time.
 const BURST: usize = 64;
 const LISTENER: Token = Token(u32::MAX - 1);
+
+/// A connection's place in tables of ours: those of IPv6 are numbered from a high number on.
+fn place(index: u32) -> usize {
+    const SIX_FIRST: u32 = 1 << 29;
+    (index % SIX_FIRST) as usize
+}
 
 /// An echo server on a bare stack, and its far end.
 pub struct Engine {
@@ -39,16 +44,11 @@ impl Engine {
             max_connections: held + 65_536,
             ..Config::default()
         };
-        let engine = Self::new(far, config, ends.server, 65_536).expect("memory for the benchmark");
+        let engine = Self::new(far, config, &ends, 65_536).expect("memory for the benchmark");
         (engine, plan)
     }
 
-    pub fn new(
-        far: Far,
-        config: Config,
-        server: SocketAddrV4,
-        buffers: u32,
-    ) -> Result<Self, MemError> {
+    pub fn new(far: Far, config: Config, ends: &Ends, buffers: u32) -> Result<Self, MemError> {
         let toucher = Toucher::spawn().expect("a thread");
         let growth = Growth::Ahead(toucher);
         let pool = Depot::new(buffers, &growth)?.pool();
@@ -56,17 +56,19 @@ impl Engine {
             link: janus_wire::Link::Ethernet,
             mac: janus_wire::MacAddr([2, 0, 0, 0, 0, 1]),
             mtu: 1500,
-            addresses: vec![IpCidr::new(*server.ip(), 24)],
+            addresses: vec![IpCidr::new(ends.server_ip(), ends.server_prefix())],
             any_local: false,
-            gateway: Some(Ipv4Addr::new(192, 0, 2, 2)),
-            gateway_v6: None,
+            gateway: Some(ends.gateway_four()),
+            gateway_v6: Some(six::address(ends.gateway_four())),
             routes: Vec::new(),
             tx_checksum: false,
             rx_checksum: false,
             answers: true,
         };
         let mut stack = Stack::new(config, interface, Secrets::from_seed(7), pool, &growth)?;
-        let listener = stack.listen(server, 4096).expect("the port is free");
+        let listener = stack
+            .listen(ends.listen_at(), 4096)
+            .expect("the port is free");
         stack.wait_accept(listener, Some(LISTENER));
         let start = std::time::Instant::now();
         Ok(Self {
@@ -128,7 +130,7 @@ impl Engine {
             } else {
                 let id = ConnId {
                     index: token.0,
-                    generation: self.generations[token.0 as usize],
+                    generation: self.generations[place(token.0)],
                 };
                 self.serve(now, id);
             }
@@ -157,7 +159,7 @@ impl Engine {
 
     fn accept(&mut self, now: Instant) {
         while let Ok((id, _)) = self.stack.accept(self.listener) {
-            let at = id.index as usize;
+            let at = place(id.index);
             if at >= self.generations.len() {
                 self.generations.resize(at + 1, 0);
             }

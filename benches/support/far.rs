@@ -6,6 +6,7 @@ pub mod device;
 pub mod pace;
 pub mod packet;
 pub mod plan;
+pub mod six;
 
 use janus_mem::{Frame, HEADROOM, Pool};
 use janus_wire::tcp::Flags;
@@ -89,6 +90,11 @@ pub const ECHO_LEN: usize = 64;
 /// Bits of the server's first sequence number that travel in our timestamps. A step of less than 2^31 keeps them
 /// monotonic for PAWS.
 const SEQ_BITS: u32 = (1 << 30) - 1;
+/// Answers to questions for addresses that wait at a time.
+const TOLD_MAX: usize = 16;
+const FRAME_MIN: usize = 64;
+/// A whole frame of the server's.
+const FRAME_MAX: usize = 1514;
 /// Timestamp of a SYN; those of later segments are larger.
 const TS_SYN: u32 = 1;
 
@@ -120,6 +126,12 @@ struct Parked {
     ts_echo: u32,
 }
 
+/// A frame that tells the server an address.
+struct Told {
+    bytes: [u8; six::ADVERTISEMENT_LEN],
+    len: usize,
+}
+
 /// One queue's far end.
 pub struct Far {
     ends: Ends,
@@ -134,7 +146,8 @@ pub struct Far {
     credit: u32,
     due: VecDeque<Due>,
     parked: VecDeque<Parked>,
-    arp: VecDeque<[u8; 64]>,
+    /// Answers to the server's questions for addresses.
+    told: VecDeque<Told>,
     /// Short connections come at a rate.
     pace: Option<Pace>,
     counts: Counts,
@@ -169,7 +182,7 @@ impl Far {
             credit: 0,
             due: VecDeque::with_capacity(1 << 16),
             parked,
-            arp: VecDeque::with_capacity(16),
+            told: VecDeque::with_capacity(TOLD_MAX),
             pace: None,
             counts: Counts::default(),
             plan,
@@ -183,17 +196,22 @@ impl Far {
         self.follow_plan();
         self.begin(room);
         let mut given = 0;
-        while given < room && (!self.due.is_empty() || !self.arp.is_empty()) {
+        while given < room && (!self.due.is_empty() || !self.told.is_empty()) {
             let Some(buf) = pool.alloc() else { break };
             let mut frame = Frame::new(buf, 0);
             let slot = &mut frame.buf.bytes_mut()[HEADROOM as usize..];
-            frame.len = match self.arp.pop_front() {
-                Some(reply) => {
-                    slot[..64].copy_from_slice(&reply);
-                    64
+            match self.told.pop_front() {
+                Some(Told { bytes, len }) => {
+                    slot[..len].copy_from_slice(&bytes[..len]);
+                    frame.len = len as u16;
                 }
-                None => self.write_next(slot),
-            };
+                None => {
+                    frame.len = self.write_next(slot);
+                    if self.ends.six {
+                        six::to_six(&mut frame);
+                    }
+                }
+            }
             out(frame);
             given += 1;
         }
@@ -209,7 +227,7 @@ impl Far {
     /// Whether there is something to hand to the server.
     pub fn has_work(&self) -> bool {
         !self.due.is_empty()
-            || !self.arp.is_empty()
+            || !self.told.is_empty()
             || self.epoch != self.plan.epoch()
             || self.pace.is_some()
             || self.can_begin()
@@ -400,20 +418,47 @@ impl Far {
     }
 
     fn receive(&mut self, frame: &[u8]) {
-        match packet::read(&self.ends, frame) {
+        if self.ends.six {
+            return self.receive_six(frame);
+        }
+        let read = packet::read(&self.ends, frame);
+        self.look_at(read, frame);
+    }
+
+    #[inline(never)]
+    fn receive_six(&mut self, frame: &[u8]) {
+        let mut four = [0; FRAME_MAX];
+        let read = six::to_four(frame, &mut four);
+        let read = read.and_then(|len| packet::read(&self.ends, &four[..len]));
+        self.look_at(read, frame);
+    }
+
+    #[inline]
+    fn look_at(&mut self, read: Result<Answer<'_>, Wrong>, frame: &[u8]) {
+        match read {
             Ok(answer) => {
                 if let Err(kind) = self.answer(&answer) {
                     self.counts.add(kind, 1);
                 }
             }
             Err(Wrong::Checksum) => self.counts.add(Kind::BadChecksum, 1),
-            Err(Wrong::NotOurs) => {
-                let mut reply = [0; 64];
-                match self.crafter.arp_reply(frame, &mut reply) {
-                    Some(_) if self.arp.len() < 16 => self.arp.push_back(reply),
-                    _ => self.counts.add(Kind::BadOther, 1),
-                }
-            }
+            Err(Wrong::NotOurs) => self.tell(frame),
+        }
+    }
+
+    /// Answers the server's question for an address.
+    fn tell(&mut self, frame: &[u8]) {
+        let mut bytes = [0; six::ADVERTISEMENT_LEN];
+        let len = if self.ends.six {
+            six::advertisement(&self.ends, frame, &mut bytes)
+        } else {
+            // Padded to what Ethernet carries at least.
+            let reply = self.crafter.arp_reply(frame, &mut bytes);
+            reply.map(|len| len.max(FRAME_MIN))
+        };
+        match len {
+            Some(len) if self.told.len() < TOLD_MAX => self.told.push_back(Told { bytes, len }),
+            _ => self.counts.add(Kind::BadOther, 1),
         }
     }
 

@@ -7,6 +7,7 @@ use super::far::packet::Ends;
 use super::far::plan::{Counts, Kind, Mode, Phase, Plan};
 use janus::net::{TcpListener, TcpStream};
 use janus::{BackendChoice, Builder, CoreReport, Handle, Placement, Runtime};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -78,9 +79,14 @@ pub struct Server {
 impl Server {
     /// Starts a server for `app` that can hold `held` connections.
     pub fn start(layout: Layout, app: App, held: u32) -> Self {
+        Self::start_at(Ends::default(), layout, app, held)
+    }
+
+    /// The same between these ends.
+    pub fn start_at(ends: Ends, layout: Layout, app: App, held: u32) -> Self {
         let kind = app.clone();
         let begin = move |stream| begin(&kind, stream);
-        Self::start_with(layout, app, held, |builder| builder, begin)
+        Self::start_between(ends, layout, app, held, |builder| builder, begin)
     }
 
     /// The same on a runtime that `configure` has a say in; what the application does with a connection is `begin`'s.
@@ -91,8 +97,18 @@ impl Server {
         configure: impl FnOnce(Builder) -> Builder,
         begin: impl Fn(TcpStream) + Clone + Send + Sync + 'static,
     ) -> Self {
+        Self::start_between(Ends::default(), layout, app, held, configure, begin)
+    }
+
+    fn start_between(
+        ends: Ends,
+        layout: Layout,
+        app: App,
+        held: u32,
+        configure: impl FnOnce(Builder) -> Builder,
+        begin: impl Fn(TcpStream) + Clone + Send + Sync + 'static,
+    ) -> Self {
         let plan = Arc::new(Plan::new(layout.queues(), held));
-        let ends = Ends::default();
         let device = Device {
             ends: ends.clone(),
             app,
@@ -106,8 +122,8 @@ impl Server {
             .cores(layout.cores)
             .placement(layout.placement)
             .backend(BackendChoice::Custom(Box::new(device)))
-            .address(&format!("{}/24", ends.server.ip()))
-            .gateway([192, 0, 2, 2])
+            .address(&format!("{}/{}", ends.server_ip(), ends.server_prefix()))
+            .gateway(ends.gateway())
             .max_connections(each)
             .packet_buffers(65_536)
             .seed(7)
@@ -121,7 +137,7 @@ impl Server {
             answers: Mutex::new(Vec::new()),
         });
         let at_desk = Arc::clone(&desk);
-        let main = move || serve(begin.clone(), ends.server.port(), Arc::clone(&at_desk));
+        let main = move || serve(begin.clone(), ends.listen_at(), Arc::clone(&at_desk));
         let thread = std::thread::spawn(move || runtime.run(main));
         let server = Self {
             plan,
@@ -229,8 +245,8 @@ impl Server {
 }
 
 /// The main of every core.
-async fn serve(begin: impl Fn(TcpStream), port: u16, desk: Arc<Desk>) -> janus::Result {
-    let listener = TcpListener::bind(("0.0.0.0", port)).await?;
+async fn serve(begin: impl Fn(TcpStream), at: SocketAddr, desk: Arc<Desk>) -> janus::Result {
+    let listener = TcpListener::bind(at).await?;
     janus::spawn(answer_reports(desk));
     loop {
         let (stream, _) = listener.accept().await?;

@@ -1,8 +1,9 @@
 //! Packets of the far end: crafted from templates with only the changing words patched and summed, and read with
 //! every checksum verified. What they answer is decided in `far.rs`.
 
+use super::six;
 use janus_wire::{MacAddr, checksum, ethernet, proto, tcp};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4};
 
 /// Client ports in use on each client address.
 pub const PORTS: u32 = 61_440;
@@ -39,6 +40,8 @@ pub struct Ends {
     pub server_mac: MacAddr,
     pub far_mac: MacAddr,
     pub server: SocketAddrV4,
+    /// They speak IPv6, in which each address stands for the IPv4 one (`six.rs`).
+    pub six: bool,
 }
 
 impl Default for Ends {
@@ -47,7 +50,55 @@ impl Default for Ends {
             server_mac: MacAddr([2, 0, 0, 0, 0, 1]),
             far_mac: MacAddr([2, 0, 0, 0, 0, 2]),
             server: SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 1), 80),
+            six: false,
         }
+    }
+}
+
+impl Ends {
+    /// The same over IPv6.
+    pub fn over_six() -> Self {
+        Self {
+            six: true,
+            ..Self::default()
+        }
+    }
+
+    /// `address`, or what stands for it over IPv6.
+    fn spoken(&self, address: Ipv4Addr) -> IpAddr {
+        if self.six {
+            six::address(address).into()
+        } else {
+            address.into()
+        }
+    }
+
+    pub fn server_ip(&self) -> IpAddr {
+        self.spoken(*self.server.ip())
+    }
+
+    /// Bits that name the server's network, in which no client is.
+    pub fn server_prefix(&self) -> u8 {
+        if self.six { 120 } else { 24 }
+    }
+
+    pub fn gateway_four(&self) -> Ipv4Addr {
+        Ipv4Addr::new(192, 0, 2, 2)
+    }
+
+    /// The way to the clients.
+    pub fn gateway(&self) -> IpAddr {
+        self.spoken(self.gateway_four())
+    }
+
+    /// Where the server listens.
+    pub fn listen_at(&self) -> SocketAddr {
+        let any: IpAddr = if self.six {
+            Ipv6Addr::UNSPECIFIED.into()
+        } else {
+            Ipv4Addr::UNSPECIFIED.into()
+        };
+        SocketAddr::new(any, self.server.port())
     }
 }
 

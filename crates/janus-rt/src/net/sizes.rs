@@ -1,0 +1,38 @@
+//! What a task that serves a connection takes while it waits: a future is as large as the largest thing it keeps, so the
+//! sizes of what one awaits are kept as any promise is.
+
+use super::stream::{Recv, Write, WriteAll};
+use super::{RecvBuf, TcpStream};
+
+/// What is left of a slot of 64 bytes for the future.
+const ONE_LINE: usize = 48;
+
+/// The size of the future that `_make` makes.
+fn size<F: Future>(_make: impl FnOnce(TcpStream) -> F) -> usize {
+    size_of::<F>()
+}
+
+#[test]
+fn what_is_awaited_is_a_reference_and_its_argument() {
+    assert_eq!(size_of::<TcpStream>(), 12);
+    assert_eq!(size_of::<RecvBuf>(), 8);
+    assert_eq!(size_of::<Option<RecvBuf>>(), 8);
+    assert_eq!(size_of::<Recv<'_>>(), 8);
+    assert_eq!(size_of::<Write<'_>>(), 24);
+    assert_eq!(size_of::<WriteAll<'_>>(), 24);
+}
+
+#[test]
+fn an_echo_fits_one_line() {
+    let echo = |stream: TcpStream| async move {
+        loop {
+            let Ok(Some(piece)) = stream.recv().await else {
+                return;
+            };
+            if stream.write_all(&piece).await.is_err() {
+                return;
+            }
+        }
+    };
+    assert_eq!(size(echo), ONE_LINE);
+}
