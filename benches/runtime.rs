@@ -33,6 +33,8 @@ struct Figure {
 /// How much is done.
 #[derive(Clone, Copy)]
 struct Plan {
+    /// Of all operations this one.
+    only: Option<&'static str>,
     tasks: &'static [usize],
     runs: usize,
     /// Operations in a run, at least.
@@ -41,7 +43,10 @@ struct Plan {
 
 fn main() {
     let scale = Scale::get();
+    // `cargo bench --bench runtime -- yield`: that alone.
+    let only = std::env::args().skip(1).find(|word| !word.starts_with('-'));
     let plan = Plan {
+        only: only.map(|word| &*word.leak()),
         tasks: scale.pick(
             &[1, 100],
             &[1, 1_000, 1_000_000],
@@ -88,46 +93,58 @@ async fn measure(plan: Plan, figures: &Sender<Figure>) {
         };
         figures.send(figure).expect("the report waits");
     };
-    send("call", 1, None, repeat(plan, || call(plan.ops)).await);
-    send("join", 1, None, repeat(plan, || join(plan.ops / 10)).await);
-    let sent = repeat(plan, || sending(plan.ops / 10)).await;
-    send("spawn_on", CHUNK, None, sent);
-    let called = repeat(plan, || calling(plan.ops / 100)).await;
-    send("spawn_blocking", CHUNK, None, called);
+    let wants = |op| plan.only.is_none_or(|only| only == op);
+    if wants("call") {
+        send("call", 1, None, repeat(plan, || call(plan.ops)).await);
+    }
+    if wants("join") {
+        send("join", 1, None, repeat(plan, || join(plan.ops / 10)).await);
+    }
+    if wants("spawn_on") {
+        let sent = repeat(plan, || sending(plan.ops / 10)).await;
+        send("spawn_on", CHUNK, None, sent);
+    }
+    if wants("spawn_blocking") {
+        let called = repeat(plan, || calling(plan.ops / 100)).await;
+        send("spawn_blocking", CHUNK, None, called);
+    }
     for &tasks in plan.tasks {
-        send(
-            "spawn",
-            tasks,
-            None,
-            repeat(plan, || spawning(tasks, plan.ops)).await,
-        );
-        send(
-            "yield",
-            tasks,
-            None,
-            repeat(plan, || yielding(tasks, plan.ops)).await,
-        );
-        let waiting = Waiting::new(tasks).await;
-        let local = repeat(plan, || waiting.wake_here(plan.ops)).await;
-        send("wake", tasks, Some("task"), local);
-        if tasks < FEW {
+        if wants("spawn") {
+            let spawned = repeat(plan, || spawning(tasks, plan.ops)).await;
+            send("spawn", tasks, None, spawned);
+        }
+        if wants("yield") {
+            let yielded = repeat(plan, || yielding(tasks, plan.ops)).await;
+            send("yield", tasks, None, yielded);
+        }
+        if wants("wake") {
+            let waiting = Waiting::new(tasks).await;
+            let local = repeat(plan, || waiting.wake_here(plan.ops)).await;
+            send("wake", tasks, Some("task"), local);
+            if tasks >= FEW {
+                let foreign = repeat(plan, || waiting.wake_from_thread(plan.ops / 10)).await;
+                send("wake", tasks, Some("thread"), foreign);
+            }
             waiting.end().await;
+        }
+        if tasks < FEW {
             continue;
         }
-        let foreign = repeat(plan, || waiting.wake_from_thread(plan.ops / 10)).await;
-        send("wake", tasks, Some("thread"), foreign);
-        waiting.end().await;
-        send("bytes", tasks, None, vec![bytes(tasks).await]);
-        let fired = repeat(plan, || firing(tasks, plan.ops)).await;
-        send("timer_fire", tasks, None, fired);
-        let (mut inserted, mut cancelled) = (Vec::new(), Vec::new());
-        for _ in 0..=plan.runs {
-            let (insert, cancel) = timers(tasks, plan.ops).await;
-            inserted.push(insert);
-            cancelled.push(cancel);
+        if wants("bytes") {
+            send("bytes", tasks, None, vec![bytes(tasks).await]);
         }
-        send("timer_insert", tasks, None, inserted.split_off(1));
-        send("timer_cancel", tasks, None, cancelled.split_off(1));
+        if wants("timer") {
+            let fired = repeat(plan, || firing(tasks, plan.ops)).await;
+            send("timer_fire", tasks, None, fired);
+            let (mut inserted, mut cancelled) = (Vec::new(), Vec::new());
+            for _ in 0..=plan.runs {
+                let (insert, cancel) = timers(tasks, plan.ops).await;
+                inserted.push(insert);
+                cancelled.push(cancel);
+            }
+            send("timer_insert", tasks, None, inserted.split_off(1));
+            send("timer_cancel", tasks, None, cancelled.split_off(1));
+        }
     }
 }
 

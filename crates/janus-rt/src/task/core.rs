@@ -5,7 +5,7 @@
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::mem::{ManuallyDrop, MaybeUninit};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
@@ -52,6 +52,8 @@ pub(crate) struct Core {
     tasks: Cell<usize>,
     counters: Cell<TaskCounters>,
     life: Cell<Life>,
+    /// The task that is being polled, or was last.
+    polling: Cell<Option<Slot>>,
     pub(super) now: Cell<Instant>,
     pub(crate) timers: Timers,
     pub(super) pulse: Arc<Pulse>,
@@ -90,6 +92,7 @@ impl Core {
             now: Cell::new(Instant::ZERO),
             timers,
             life: Cell::new(Life::Open),
+            polling: Cell::new(None),
             pulse: Arc::default(),
             large_from: usize::MAX,
             warnings: None,
@@ -194,9 +197,42 @@ impl Core {
 
 /// Polling.
 impl Core {
+    /// Polls at most `budget` ready tasks; gives how many.
+    pub(super) fn poll_ready(&self, budget: usize) -> usize {
+        let polled = Cell::new(0);
+        loop {
+            // One net under them all: one under each costs as much as the poll of a small task.
+            let fallen = catch_unwind(AssertUnwindSafe(|| {
+                while polled.get() < budget
+                    && let Some(slot) = self.pop_ready()
+                {
+                    polled.set(polled.get() + 1);
+                    self.poll(slot);
+                }
+            }));
+            let Err(payload) = fallen else {
+                return polled.get();
+            };
+            self.caught(payload);
+        }
+    }
+
+    /// A task has panicked: that is its end, and only its.
+    #[cold]
+    fn caught(&self, payload: PanicPayload) {
+        match self.polling.get() {
+            Some(slot) if self.arena.header(slot).has(RUNNING) => {
+                self.count(|c| c.panicked += 1);
+                self.abandon(slot, Some(payload));
+            }
+            // No task's.
+            _ => resume_unwind(payload),
+        }
+    }
+
     /// The next ready task; the memory of a later one is fetched meanwhile.
     #[inline]
-    pub(super) fn pop_ready(&self) -> Option<Slot> {
+    fn pop_ready(&self) -> Option<Slot> {
         let mut ready = self.ready.borrow_mut();
         let slot = ready.pop()?;
         if let Some(later) = ready.ahead(AHEAD - 1) {
@@ -223,9 +259,9 @@ impl Core {
         !self.ready.borrow().is_empty()
     }
 
-    /// Polls a task from the ready queue.
+    /// Polls a task from the ready queue. Its panic is for [`caught`](Core::caught).
     #[inline]
-    pub(super) fn poll(&self, slot: Slot) {
+    fn poll(&self, slot: Slot) {
         let header = self.arena.header(slot);
         debug_assert!(header.has(QUEUED) && header.stage() == Stage::Future);
         header.begin();
@@ -240,23 +276,17 @@ impl Core {
         let pointer = self.arena.pointer(slot);
         let vtable = header.vtable();
         self.pulse.polls(vtable);
+        self.polling.set(Some(slot));
         coop::refill();
         // SAFETY: the stage is Future, so the slot holds the future its table was made for. RUNNING keeps everybody
         // else from its payload: only `abandon`, `detach` and `take_end` touch one, and they look.
-        let polled = catch_unwind(AssertUnwindSafe(|| unsafe {
-            (vtable.poll)(pointer, &mut cx)
-        }));
-        match polled {
-            Ok(Poll::Pending) => {
+        match unsafe { (vtable.poll)(pointer, &mut cx) } {
+            Poll::Pending => {
                 if header.pause() {
                     self.ready.borrow_mut().push(slot);
                 }
             }
-            Ok(Poll::Ready(())) => self.ended(slot),
-            Err(payload) => {
-                self.count(|c| c.panicked += 1);
-                self.abandon(slot, Some(payload));
-            }
+            Poll::Ready(()) => self.ended(slot),
         }
     }
 

@@ -163,13 +163,7 @@ impl Executor {
     /// Polls at most `budget` ready tasks; gives how many. The executor must be entered.
     pub(crate) fn run(&self, budget: usize) -> usize {
         let core = &*self.core;
-        let mut polled = 0;
-        while polled < budget
-            && let Some(slot) = core.pop_ready()
-        {
-            core.poll(slot);
-            polled += 1;
-        }
+        let polled = core.poll_ready(budget);
         core.count_polls(polled);
         core.pulse.rests();
         coop::lift();

@@ -15,11 +15,14 @@ type Block = Vec<Slot>;
 
 /// First in, first out.
 pub(super) struct ReadyQueue {
-    /// The first is being read, the last is being written. All but the last are full. Never empty.
-    blocks: VecDeque<Block>,
-    spare: Vec<Block>,
-    /// Where to read in the first block.
+    /// Being read, from `head` on.
+    first: Block,
     head: usize,
+    /// Those between, all full.
+    middle: VecDeque<Block>,
+    /// Being written.
+    last: Block,
+    spare: Vec<Block>,
 }
 
 fn block() -> Block {
@@ -29,91 +32,101 @@ fn block() -> Block {
 impl ReadyQueue {
     pub(super) fn new() -> ReadyQueue {
         ReadyQueue {
-            blocks: VecDeque::from([block()]),
-            spare: Vec::with_capacity(SPARE_MAX),
+            first: block(),
             head: 0,
+            middle: VecDeque::new(),
+            last: block(),
+            spare: Vec::with_capacity(SPARE_MAX),
         }
     }
 
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.blocks.len() == 1 && self.blocks[0].len() == self.head
+        // While there is one between, the last is not empty.
+        self.first.len() == self.head && self.last.is_empty()
     }
 
     #[cfg(any(test, feature = "tokio"))]
     pub(super) fn len(&self) -> usize {
-        self.blocks.iter().map(Vec::len).sum::<usize>() - self.head
+        self.first.len() - self.head + self.middle.len() * BLOCK + self.last.len()
     }
 
     #[inline]
     pub(super) fn push(&mut self, slot: Slot) {
-        let last = self.blocks.len() - 1;
-        if self.blocks[last].len() < BLOCK {
-            self.blocks[last].push(slot);
-        } else {
-            self.push_to_new(slot);
+        // Compared with what `push` itself compares with, so that it is done once.
+        if self.last.len() == self.last.capacity() {
+            self.begin_another();
         }
+        self.last.push(slot);
     }
 
     #[cold]
-    fn push_to_new(&mut self, slot: Slot) {
-        let mut block = self.spare.pop().unwrap_or_else(block);
-        block.push(slot);
-        self.blocks.push_back(block);
+    fn begin_another(&mut self) {
+        let fresh = self.spare.pop().unwrap_or_else(block);
+        let full = std::mem::replace(&mut self.last, fresh);
+        self.middle.push_back(full);
     }
 
     /// The oldest.
     #[inline]
     pub(super) fn pop(&mut self) -> Option<Slot> {
-        let slot = *self.blocks[0].get(self.head)?;
-        self.head += 1;
-        if self.head == self.blocks[0].len() {
-            self.drop_first();
+        if self.head == self.first.len() {
+            self.go_on();
         }
+        let slot = *self.first.get(self.head)?;
+        self.head += 1;
         Some(slot)
     }
 
-    /// The one whose turn comes `turns` after the next; none across blocks, which costs a prefetch now and then.
+    /// The one whose turn comes `turns` after the next; fewer than a block.
     #[inline]
     pub(super) fn ahead(&self, turns: usize) -> Option<Slot> {
-        self.blocks[0].get(self.head + turns).copied()
+        let at = self.head + turns;
+        let slot = self.first.get(at).or_else(|| {
+            let next = self.middle.front().unwrap_or(&self.last);
+            next.get(at - self.first.len())
+        });
+        slot.copied()
     }
 
-    /// The first block was read to its end: begin again where the cache is warm, or go to the next.
-    fn drop_first(&mut self) {
+    /// The first block was read to its end: on to the next.
+    fn go_on(&mut self) {
+        self.first.clear();
         self.head = 0;
-        if self.blocks.len() == 1 {
-            self.blocks[0].clear();
-        } else if let Some(mut block) = self.blocks.pop_front()
-            && self.spare.len() < SPARE_MAX
-        {
-            block.clear();
-            self.spare.push(block);
+        let Some(next) = self.middle.pop_front() else {
+            std::mem::swap(&mut self.first, &mut self.last);
+            return;
+        };
+        let read = std::mem::replace(&mut self.first, next);
+        if self.spare.len() < SPARE_MAX {
+            self.spare.push(read);
         }
     }
 
     pub(super) fn clear(&mut self) {
-        self.blocks.truncate(1);
-        self.blocks[0].clear();
+        self.first.clear();
         self.head = 0;
+        self.middle.clear();
+        self.last.clear();
     }
 
     pub(super) fn bytes(&self) -> usize {
-        (self.blocks.len() + self.spare.len()) * BLOCK * size_of::<Slot>()
+        (2 + self.middle.len() + self.spare.len()) * BLOCK * size_of::<Slot>()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use janus_mem::{Growth, SizeClass};
+    use janus_mem::Growth;
 
     use super::super::arena::Arena;
+    use super::super::class::Class;
     use super::*;
 
     fn slots(n: usize) -> Vec<Slot> {
         let arena = Arena::new(&Growth::Inline).expect("memory");
         (0..n)
-            .map(|_| arena.alloc(SizeClass::B64).expect("room"))
+            .map(|_| arena.alloc(Class::LEAST).expect("room"))
             .collect()
     }
 
@@ -131,6 +144,12 @@ mod tests {
             assert_eq!(queue.len(), pushed - popped);
             for _ in 0..(round * 5) % 101 {
                 let ahead = queue.ahead(0);
+                // Also across the border of a block.
+                for turns in 0..8 {
+                    let later =
+                        (popped + turns < pushed).then(|| slots[(popped + turns) % slots.len()]);
+                    assert_eq!(queue.ahead(turns), later);
+                }
                 let got = queue.pop();
                 assert_eq!(got, ahead);
                 if popped == pushed {
@@ -152,7 +171,7 @@ mod tests {
         }
         while queue.pop().is_some() {}
         assert!(queue.is_empty());
-        assert!(queue.bytes() <= (SPARE_MAX + 1) * BLOCK * size_of::<Slot>());
+        assert!(queue.bytes() <= (SPARE_MAX + 2) * BLOCK * size_of::<Slot>());
         queue.push(slots[0]);
         queue.clear();
         assert!(queue.is_empty());

@@ -349,6 +349,35 @@ fn a_core_may_end_while_others_wake_it() {
     }
 }
 
+#[test]
+fn panics_in_a_round_are_the_ends_of_their_tasks_and_of_no_others() {
+    let mut core = core();
+    let ended = Rc::new(Cell::new(0));
+    let tasks: Vec<_> = (0..20)
+        .map(|number| {
+            let ended = Rc::clone(&ended);
+            core.executor.spawn(async move {
+                yield_now().await;
+                assert!(number % 3 != 1, "on purpose");
+                ended.set(ended.get() + 1);
+            })
+        })
+        .collect();
+    // Twenty that yield, then ten of which some panic: each counts as polled once.
+    core.here(|| assert_eq!(core.executor.run(30), 30));
+    assert_eq!((ended.get(), core.executor.counters().panicked), (7, 3));
+    core.here(|| assert_eq!(core.executor.run(100), 10));
+    assert_eq!((ended.get(), core.executor.counters().panicked), (13, 7));
+    for (number, mut task) in tasks.into_iter().enumerate() {
+        let mut cx = Context::from_waker(Waker::noop());
+        let end = core.here(|| Pin::new(&mut task).poll(&mut cx));
+        let panicked = end.ready_and(|end| end.is_err_and(|error| error.is_panic()));
+        assert_eq!(panicked, number % 3 == 1);
+    }
+    assert_eq!(core.executor.tasks(), 0);
+    still_serves(&mut core);
+}
+
 /// `Poll::is_ready` with a look inside.
 trait ReadyAnd<T> {
     fn ready_and(self, look: impl FnOnce(T) -> bool) -> bool;
