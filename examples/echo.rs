@@ -15,9 +15,12 @@ async fn main() -> janus::Result<()> {
 
 /// Ends when the peer does, or breaks off.
 async fn echo(stream: TcpStream) -> std::io::Result<()> {
-    // What arrived is sent from the buffer it arrived in; no buffer is held while nothing comes.
-    while let Some(piece) = stream.recv().await? {
+    loop {
+        // What arrived is sent from the buffer it arrived in; no buffer is held while nothing comes. With `while let`,
+        // what `recv` gave would be kept a second time.
+        let Some(piece) = stream.recv().await? else {
+            return Ok(());
+        };
         stream.send_buf(piece).await?;
     }
-    Ok(())
 }

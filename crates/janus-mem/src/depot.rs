@@ -3,6 +3,7 @@
 
 use crate::frame::SLOT_SIZE;
 use crate::growth::{Grown, Growth};
+use crate::part::SLOT_BITS;
 use crate::pool::{MAGAZINE, MAGAZINES, Pool, RESERVE_MAX};
 use crate::region::{MemError, RegionKind};
 use crate::registry::{self, Entry};
@@ -58,9 +59,9 @@ pub struct Slots {
 }
 
 impl Depot {
-    /// A depot of `buffers` packet buffers. Addresses are reserved for all, memory comes in chunks.
+    /// A depot of `buffers` packet buffers, less than 2^27 of them. Addresses are reserved for all, memory comes in chunks.
     pub fn new(buffers: u32, growth: &Growth) -> Result<Arc<Self>, MemError> {
-        if buffers == 0 || buffers > NONE / 2 {
+        if buffers == 0 || buffers >= 1 << SLOT_BITS {
             return Err(MemError::BadSize);
         }
         let grown = Grown::new(buffers as usize * SLOT_SIZE, growth)?;

@@ -22,6 +22,8 @@ mod frame;
 mod growth;
 mod homecoming;
 #[cfg(not(loom))]
+mod part;
+#[cfg(not(loom))]
 mod pool;
 #[cfg(not(loom))]
 mod prefetch;
@@ -35,13 +37,15 @@ mod stacks;
 mod sync;
 
 #[cfg(not(loom))]
-pub use arena::{GRANULE, SizeClass, SlotArena};
+pub use arena::PageArena;
 #[cfg(not(loom))]
 pub use depot::{Depot, DepotStats, Slots};
 #[cfg(not(loom))]
 pub use frame::{Frame, HEADROOM, LENT, PacketBuf, SLOT_SIZE};
 #[cfg(not(loom))]
 pub use growth::{Growth, TOUCH_QUEUE_MAX, Toucher};
+#[cfg(not(loom))]
+pub use part::Part;
 #[cfg(not(loom))]
 pub use pool::{MAGAZINE, Pool, RESERVE_MAX};
 #[cfg(not(loom))]

@@ -28,9 +28,9 @@ pub enum MemError {
         /// The kernel's error number.
         errno: i32,
     },
-    /// The size asked for is zero or beyond what a `u32` index can reach.
+    /// The size asked for is zero or beyond what the index of its kind can reach.
     BadSize,
-    /// All 65,535 region numbers are in use.
+    /// All 8,192 region numbers are in use.
     TooManyRegions,
 }
 
@@ -50,7 +50,7 @@ impl fmt::Display for MemError {
                 )
             }
             Self::BadSize => {
-                f.write_str("a table or pool must hold at least one entry and at most 2^32-2")
+                f.write_str("a table must hold at least one entry and at most 2^32-2, packet buffers can be 2^27-1 at most")
             }
             Self::TooManyRegions => {
                 f.write_str("too many packet-buffer regions in one process: drop unused runtimes")

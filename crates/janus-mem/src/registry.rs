@@ -5,16 +5,17 @@
 use crate::frame::SLOT_SIZE;
 use crate::growth::Grown;
 use crate::homecoming::{Homecoming, Last};
+use crate::part::REGION_BITS;
 use crate::region::MemError;
 use crate::stacks::{Magazines, Strays};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Region numbers are 16 bits wide.
-const REGIONS_MAX: usize = 1 << 16;
+/// Region numbers are as wide as a part has room for.
+const REGIONS_MAX: usize = 1 << REGION_BITS;
 /// Where slot 0 of each region would be (slots are counted from 1, so it lies before the region): all that the hot
-/// path needs. Half a megabyte of zero pages, touched as used.
+/// path needs. Zero pages, touched as used.
 static BASES: [AtomicPtr<u8>; REGIONS_MAX] = [const { AtomicPtr::new(null_mut()) }; REGIONS_MAX];
 static ENTRIES: [AtomicPtr<Entry>; REGIONS_MAX] =
     [const { AtomicPtr::new(null_mut()) }; REGIONS_MAX];

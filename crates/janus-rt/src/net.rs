@@ -13,6 +13,8 @@ mod readiness;
 mod recv_buf;
 mod resolver;
 mod send_buf;
+#[cfg(test)]
+mod sizes;
 mod socket;
 mod stream;
 pub mod tcp;

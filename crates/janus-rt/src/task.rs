@@ -7,6 +7,7 @@
 
 mod arena;
 pub(crate) mod blocking;
+mod class;
 pub(crate) mod context;
 pub(crate) mod coop;
 mod core;

@@ -1,58 +1,64 @@
 //! Received bytes lent out in the buffer they arrived in. What is in the buffer's other bytes never shows.
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ops::Deref;
 
-use janus_mem::PacketBuf;
+use janus_mem::{PacketBuf, Part};
 use janus_tcp::Piece;
 
 use crate::shard::here;
 
 /// A piece of the stream, in the packet buffer it came in. Dropping it, on any thread, returns the buffer; given to
 /// [`TcpStream::send_buf`](super::TcpStream::send_buf) it goes out again as it is.
+///
+/// It takes eight bytes, as a task that keeps one over an await is larger by them.
 pub struct RecvBuf {
-    /// Taken only while being dropped.
-    buf: Option<PacketBuf>,
-    off: u16,
-    len: u16,
+    /// Taken only at its end. No `Option`, so that one around the whole is no larger.
+    part: ManuallyDrop<Part>,
 }
 
 impl RecvBuf {
+    #[inline]
     pub(super) fn new(received: Piece) -> RecvBuf {
         let Piece { buf, off, len } = received;
         RecvBuf {
-            buf: Some(buf),
-            off,
+            part: ManuallyDrop::new(Part::new(buf, off, len)),
+        }
+    }
+
+    pub(super) fn into_piece(self) -> Piece {
+        // Its own drop takes nothing then.
+        let mut this = ManuallyDrop::new(self);
+        let part = this.take();
+        let len = part.len() as u16;
+        let buf = part.into_buf();
+        Piece {
+            off: buf.off(),
+            buf,
             len,
         }
     }
 
-    pub(super) fn into_piece(mut self) -> Option<Piece> {
-        let buf = self.buf.take()?;
-        Some(Piece {
-            buf,
-            off: self.off,
-            len: self.len,
-        })
+    /// What it holds; it holds nothing any more.
+    fn take(&mut self) -> Part {
+        // SAFETY: called at its end only, by `into_piece`, which keeps it from being dropped, or by `drop`; nobody looks at
+        // it after either.
+        unsafe { ManuallyDrop::take(&mut self.part) }
     }
 
     /// Passes over the first `count` bytes (at most all that are there).
     pub fn advance(&mut self, count: usize) {
-        let count = count.min(usize::from(self.len)) as u16;
-        self.off += count;
-        self.len -= count;
+        self.part.advance(count);
     }
 }
 
 impl Deref for RecvBuf {
     type Target = [u8];
 
+    #[inline]
     fn deref(&self) -> &[u8] {
-        let at = usize::from(self.off);
-        match &self.buf {
-            Some(buf) => &buf.bytes()[at..at + usize::from(self.len)],
-            None => &[],
-        }
+        self.part.bytes()
     }
 }
 
@@ -64,15 +70,13 @@ impl AsRef<[u8]> for RecvBuf {
 
 impl fmt::Debug for RecvBuf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RecvBuf({} bytes)", self.len)
+        write!(f, "RecvBuf({} bytes)", self.len())
     }
 }
 
 impl Drop for RecvBuf {
     fn drop(&mut self) {
-        if let Some(buf) = self.buf.take() {
-            give_back(buf);
-        }
+        give_back(self.take().into_buf());
     }
 }
 

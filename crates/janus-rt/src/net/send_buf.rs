@@ -113,16 +113,7 @@ impl SendBuf {
 
 impl From<RecvBuf> for SendBuf {
     fn from(received: RecvBuf) -> SendBuf {
-        match received.into_piece() {
-            Some(piece) => SendBuf::from_piece(piece, SLOT_SIZE as u16),
-            None => SendBuf {
-                buf: None,
-                off: 0,
-                len: 0,
-                capacity: 0,
-                seen: 0,
-            },
-        }
+        SendBuf::from_piece(received.into_piece(), SLOT_SIZE as u16)
     }
 }
 

@@ -36,3 +36,43 @@ fn an_echo_fits_one_line() {
     };
     assert_eq!(size(echo), ONE_LINE);
 }
+
+#[test]
+fn an_echo_of_the_buffers_themselves_fits_one_line() {
+    let echo = |stream: TcpStream| async move {
+        loop {
+            let Ok(Some(piece)) = stream.recv().await else {
+                return;
+            };
+            if stream.send_buf(piece).await.is_err() {
+                return;
+            }
+        }
+    };
+    assert_eq!(size(echo), ONE_LINE);
+}
+
+#[test]
+fn an_echo_in_a_function_of_its_own_fits_a_line_and_a_half() {
+    // The compiler keeps a function's argument twice: as it came, and as the variable that it is.
+    async fn copies(stream: TcpStream) -> std::io::Result<()> {
+        loop {
+            let Some(piece) = stream.recv().await? else {
+                return Ok(());
+            };
+            stream.write_all(&piece).await?;
+        }
+    }
+    async fn passes_on(stream: TcpStream) -> std::io::Result<()> {
+        loop {
+            let Some(piece) = stream.recv().await? else {
+                return Ok(());
+            };
+            stream.send_buf(piece).await?;
+        }
+    }
+    assert_eq!(
+        (size(copies), size(passes_on)),
+        (ONE_LINE + 16, ONE_LINE + 16)
+    );
+}

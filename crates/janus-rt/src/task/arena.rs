@@ -1,27 +1,27 @@
-//! Where tasks live: pages of 4 KiB from the huge-page arena, each cut into slots of one size. A page's class is known
-//! from a byte on the side, so that any 32-bit number can be told to be a slot or not without touching the slot: a
+//! Where tasks live: pages of 4 KiB from the huge-page arena, each cut into slots of one size (`class.rs`). A page's class is
+//! known from a byte on the side, so that any 32-bit number can be told to be a slot or not without touching the slot: a
 //! number that went through the stack or a timer, or came with the waker of a shard long gone, is never trusted.
 //! What a slot holds is the header's; when it is taken or freed is the core's.
 
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 
-use janus_mem::{GRANULE, Growth, MemError, SizeClass, SlotArena, prefetch};
+use janus_mem::{Growth, MemError, PageArena, prefetch};
 
+use super::class::{CLASSES, Class, GRANULE, PAGE_GRANULES};
 use super::header::{Header, Stage};
 use super::word::GRANULE_BITS;
 
-const PAGE: SizeClass = SizeClass::B4096;
-const PAGE_GRANULES: u32 = (PAGE.bytes() / GRANULE) as u32;
+/// Bytes in a page.
+pub(super) const PAGE: usize = PageArena::PAGE;
 const PAGE_SHIFT: u32 = PAGE_GRANULES.trailing_zeros();
-const CLASSES: usize = SizeClass::ALL.len();
 /// No slot.
 const NONE: u32 = u32::MAX;
-/// Granules at most: 64 GiB of tasks (an interpreter that has no lazy memory gets a small arena).
-const GRANULES_MAX: u32 = if cfg!(miri) {
-    1 << 12
+/// Pages at most: 32 GiB of tasks (an interpreter that has no lazy memory gets a small arena).
+const PAGES_MAX: u32 = if cfg!(miri) {
+    64
 } else {
-    1 << GRANULE_BITS
+    1 << (GRANULE_BITS - PAGE_SHIFT)
 };
 
 /// The number of a slot of this arena. Only the arena makes one, so to have one is to know that there is a header.
@@ -36,8 +36,8 @@ impl Slot {
     }
 }
 
-/// The slots of one size.
-struct Class {
+/// The slots of one class.
+struct Slots {
     /// Last freed, first taken: its memory is still in the cache. The rest hangs on the headers' links.
     free: Cell<u32>,
     /// The part of the newest page that was never used.
@@ -48,22 +48,29 @@ struct Class {
 /// All slots of one executor.
 pub(super) struct Arena {
     base: NonNull<u8>,
-    pages: RefCell<SlotArena>,
-    /// By page: the class of its slots.
-    class_of_page: RefCell<Vec<u8>>,
-    classes: [Class; CLASSES],
+    pages: RefCell<PageArena>,
+    /// By page: the class of its slots, counted from 1; 0 where no page was taken.
+    class_of_page: Box<[Cell<u8>]>,
+    slots: [Slots; CLASSES],
     used_bytes: Cell<usize>,
     retired: Cell<u64>,
 }
 
+/// A byte for every page there can be: memory where they are used, addresses else.
+fn no_classes() -> Box<[Cell<u8>]> {
+    let zeroed = Box::<[Cell<u8>]>::new_zeroed_slice(PAGES_MAX as usize);
+    // SAFETY: a zero byte is a valid `Cell<u8>`.
+    unsafe { zeroed.assume_init() }
+}
+
 impl Arena {
     pub(super) fn new(growth: &Growth) -> Result<Arena, MemError> {
-        let pages = SlotArena::new(GRANULES_MAX, growth)?;
+        let pages = PageArena::new(PAGES_MAX, growth)?;
         Ok(Arena {
-            base: pages.ptr(0),
+            base: pages.base(),
             pages: RefCell::new(pages),
-            class_of_page: RefCell::default(),
-            classes: std::array::from_fn(|_| Class {
+            class_of_page: no_classes(),
+            slots: std::array::from_fn(|_| Slots {
                 free: Cell::new(NONE),
                 fresh: Cell::new(0),
                 fresh_end: Cell::new(0),
@@ -75,8 +82,8 @@ impl Arena {
 
     /// A vacant slot; `None` when the arena or the machine's memory is full.
     #[inline]
-    pub(super) fn alloc(&self, class: SizeClass) -> Option<Slot> {
-        let list = &self.classes[class as usize];
+    pub(super) fn alloc(&self, class: Class) -> Option<Slot> {
+        let list = &self.slots[class.index()];
         let free = list.free.get();
         let slot = if free != NONE {
             let slot = Slot(free);
@@ -86,11 +93,11 @@ impl Arena {
             self.prefetch(next);
             slot
         } else {
-            if list.fresh.get() == list.fresh_end.get() {
+            if list.fresh.get() + class.granules() > list.fresh_end.get() {
                 self.new_page(class)?;
             }
             let granule = list.fresh.get();
-            list.fresh.set(granule + (1 << class as u32));
+            list.fresh.set(granule + class.granules());
             Slot(granule)
         };
         self.used_bytes.set(self.used_bytes.get() + class.bytes());
@@ -98,43 +105,43 @@ impl Arena {
     }
 
     #[cold]
-    fn new_page(&self, class: SizeClass) -> Option<()> {
-        let granule = self.pages.borrow_mut().alloc(PAGE)?;
-        let mut class_of_page = self.class_of_page.borrow_mut();
-        // Only whole pages are ever taken, so they lie at multiples of the page, one after the other.
-        assert_eq!(granule, class_of_page.len() as u32 * PAGE_GRANULES);
-        class_of_page.push(class as u8);
-        let list = &self.classes[class as usize];
-        list.fresh.set(granule);
-        list.fresh_end.set(granule + PAGE_GRANULES);
+    fn new_page(&self, class: Class) -> Option<()> {
+        let page = self.pages.borrow_mut().take()?;
+        self.class_of_page[page as usize].set(class.index() as u8 + 1);
+        let list = &self.slots[class.index()];
+        list.fresh.set(page * PAGE_GRANULES);
+        list.fresh_end.set((page + 1) * PAGE_GRANULES);
         Some(())
     }
 
     /// A task is over; its slot waits for the next, or is retired with its last generation.
     #[inline]
-    pub(super) fn free(&self, slot: Slot, class: SizeClass) {
+    pub(super) fn free(&self, slot: Slot, class: Class) {
         let header = self.header(slot);
         debug_assert!(header.stage() != Stage::Vacant, "a slot is freed once");
-        debug_assert_eq!(
-            self.class_of_page.borrow()[(slot.0 >> PAGE_SHIFT) as usize],
-            class as u8
-        );
+        debug_assert_eq!(self.class_at(slot.0), Some(class));
         self.used_bytes.set(self.used_bytes.get() - class.bytes());
         if !header.vacate() {
             self.retired.set(self.retired.get() + 1);
             return;
         }
-        let list = &self.classes[class as usize];
+        let list = &self.slots[class.index()];
         header.set_link(list.free.get());
         list.free.set(slot.0);
+    }
+
+    /// The class of the page in which this granule is, if there is one.
+    #[inline]
+    fn class_at(&self, granule: u32) -> Option<Class> {
+        let class = self.class_of_page.get((granule >> PAGE_SHIFT) as usize)?;
+        Class::at(usize::from(class.get()).wrapping_sub(1))
     }
 
     /// The slot that begins at this number, if one does.
     #[inline]
     pub(super) fn check(&self, granule: u32) -> Option<Slot> {
-        let class_of_page = self.class_of_page.borrow();
-        let &class = class_of_page.get((granule >> PAGE_SHIFT) as usize)?;
-        (granule & ((1 << class) - 1) == 0).then_some(Slot(granule))
+        let class = self.class_at(granule)?;
+        class.begins(granule).then_some(Slot(granule))
     }
 
     #[inline]
@@ -168,16 +175,18 @@ impl Arena {
 
     /// The first slot at or after `granule`, vacant or not: for walks over all tasks.
     pub(super) fn slot_from(&self, granule: u32) -> Option<Slot> {
-        let class = *self
-            .class_of_page
-            .borrow()
-            .get((granule >> PAGE_SHIFT) as usize)?;
-        // Rounding up ends at the page's end at the latest, and there a slot begins if there is one more page.
-        self.check(granule.next_multiple_of(1 << class))
+        let class = self.class_at(granule)?;
+        let in_page = granule % PAGE_GRANULES;
+        let next = in_page.next_multiple_of(class.granules());
+        let page = granule - in_page;
+        // What a page's end has no slot for: on to the next page, which begins with one.
+        self.check(page + next)
+            .or_else(|| self.check(page + PAGE_GRANULES))
     }
 
     pub(super) fn committed_bytes(&self) -> usize {
-        self.pages.borrow().committed_bytes() + self.class_of_page.borrow().capacity()
+        let pages = self.pages.borrow();
+        pages.committed_bytes() + pages.taken() as usize
     }
 
     pub(super) fn used_bytes(&self) -> usize {
@@ -199,31 +208,41 @@ mod tests {
         Arena::new(&Growth::Inline).expect("memory")
     }
 
+    /// The class for so many bytes.
+    fn class(bytes: usize) -> Class {
+        Class::of(bytes, 8).expect("a page holds it")
+    }
+
     #[test]
     fn only_the_beginnings_of_slots_are_slots() {
         let arena = arena();
         assert!(arena.check(0).is_none());
-        let small = arena.alloc(SizeClass::B64).expect("room").granule();
-        let large = arena.alloc(SizeClass::B1024).expect("room").granule();
-        assert!(arena.check(small).is_some() && arena.check(small + 1).is_some());
-        assert!(arena.check(large).is_some() && arena.check(large + 16).is_some());
-        for inside in 1..16 {
-            assert!(arena.check(large + inside).is_none());
+        for kind in Class::all() {
+            let first = arena.alloc(kind).expect("room").granule();
+            let begins: Vec<u32> = (0..PAGE_GRANULES)
+                .filter(|&at| arena.check(first + at).is_some())
+                .collect();
+            let slots = PAGE_GRANULES / kind.granules();
+            let all: Vec<u32> = (0..slots).map(|n| n * kind.granules()).collect();
+            assert_eq!(begins, all, "{kind:?}");
+            assert!(arena.check(first + PAGE_GRANULES).is_none());
         }
-        assert!(arena.check(large + PAGE_GRANULES).is_none());
-        assert!(arena.check(u32::MAX).is_none());
+        for number in [1 << 29, u32::MAX >> 2, u32::MAX] {
+            assert!(arena.check(number).is_none());
+        }
     }
 
     #[test]
-    fn classes_share_no_memory() {
+    fn slots_share_no_memory() {
         let arena = arena();
         let mut taken = BTreeSet::new();
         let rounds = if cfg!(miri) { 3 } else { 300 };
         for _ in 0..rounds {
-            for class in SizeClass::ALL {
-                let granule = arena.alloc(class).expect("room").granule();
-                for piece in 0..(class.bytes() / GRANULE) as u32 {
-                    assert!(taken.insert(granule + piece), "handed out twice");
+            for kind in Class::all() {
+                let slot = arena.alloc(kind).expect("room");
+                assert_eq!(arena.check(slot.granule()), Some(slot));
+                for piece in 0..kind.granules() {
+                    assert!(taken.insert(slot.granule() + piece), "handed out twice");
                 }
             }
         }
@@ -234,13 +253,8 @@ mod tests {
     fn the_walk_meets_every_slot_once() {
         let arena = arena();
         let mut taken = BTreeSet::new();
-        for class in [
-            SizeClass::B64,
-            SizeClass::B256,
-            SizeClass::B4096,
-            SizeClass::B64,
-        ] {
-            taken.insert(arena.alloc(class).expect("room").granule());
+        for bytes in [64, 96, 256, PAGE, 64] {
+            taken.insert(arena.alloc(class(bytes)).expect("room").granule());
         }
         let (mut at, mut slots) = (0, 0);
         while let Some(slot) = arena.slot_from(at) {
@@ -249,6 +263,18 @@ mod tests {
             slots += 1;
         }
         assert!(taken.is_empty());
-        assert_eq!(slots, 64 + 16 + 1);
+        assert_eq!(slots, 64 + 42 + 16 + 1);
+    }
+
+    #[test]
+    fn memory_is_used_to_the_end_of_each_page() {
+        let arena = arena();
+        for kind in Class::all() {
+            let before = arena.pages.borrow().taken();
+            for _ in 0..3 * (PAGE / kind.bytes()) {
+                arena.alloc(kind).expect("room");
+            }
+            assert_eq!(arena.pages.borrow().taken() - before, 3, "{kind:?}");
+        }
     }
 }

@@ -10,8 +10,7 @@ use std::pin::Pin;
 use std::ptr::NonNull;
 use std::task::{Context, Poll};
 
-use janus_mem::{GRANULE, SizeClass};
-
+use super::class::Class;
 use super::word::GENERATION_MAX;
 
 /// What a panic left.
@@ -76,7 +75,7 @@ pub(crate) struct VTable {
     /// The pointer is to a slot of this table's type.
     pub(super) panic: unsafe fn(NonNull<Header>) -> NonNull<PanicPayload>,
     /// Size of its slot.
-    pub(super) class: SizeClass,
+    pub(super) class: Class,
     /// The future's type.
     pub(super) name: fn() -> &'static str,
 }
@@ -279,11 +278,8 @@ union Payload<S: Stored> {
 }
 
 /// The slot that holds this future and its output; `None` when it must be boxed.
-pub(super) const fn class_of<S: Stored>() -> Option<SizeClass> {
-    if align_of::<Layout<S>>() > GRANULE {
-        return None;
-    }
-    SizeClass::of(size_of::<Layout<S>>())
+pub(super) const fn class_of<S: Stored>() -> Option<Class> {
+    Class::of(size_of::<Layout<S>>(), align_of::<Layout<S>>())
 }
 
 impl<S: Stored> Layout<S> {
@@ -296,7 +292,7 @@ impl<S: Stored> Layout<S> {
         class: match class_of::<S>() {
             Some(class) => class,
             // Never used: without a class there is no slot to write to.
-            None => SizeClass::B4096,
+            None => Class::LARGEST,
         },
         name: S::name,
     };
@@ -404,19 +400,26 @@ mod tests {
     #[repr(align(128))]
     struct Aligned128;
 
+    /// The bytes of the slot that a future's task gets, itself or in a box.
+    fn bytes<S: Stored>() -> Option<usize> {
+        class_of::<S>().map(Class::bytes)
+    }
+
     #[test]
     fn an_echo_task_of_forty_bytes_fits_one_line() {
-        assert_eq!(class_of::<Inline<Sized40>>(), Some(SizeClass::B64));
-        assert_eq!(class_of::<Inline<Of<[u64; 6]>>>(), Some(SizeClass::B64));
-        assert_eq!(class_of::<Inline<Of<[u64; 7]>>>(), Some(SizeClass::B128));
+        assert_eq!(bytes::<Inline<Sized40>>(), Some(64));
+        assert_eq!(bytes::<Inline<Of<[u64; 6]>>>(), Some(64));
+        assert_eq!(bytes::<Inline<Of<[u64; 7]>>>(), Some(96));
+        assert_eq!(bytes::<Inline<Of<[u64; 10]>>>(), Some(96));
+        assert_eq!(bytes::<Inline<Of<[u64; 11]>>>(), Some(128));
     }
 
     #[test]
     fn what_does_not_fit_a_slot_is_boxed() {
-        assert_eq!(class_of::<Inline<Of<[u8; 4080]>>>(), Some(SizeClass::B4096));
-        assert_eq!(class_of::<Inline<Of<[u8; 4081]>>>(), None);
-        assert_eq!(class_of::<Inline<Of<Aligned128>>>(), None);
-        assert_eq!(class_of::<Boxed<Of<[u8; 9000]>>>(), Some(SizeClass::B64));
+        assert_eq!(bytes::<Inline<Of<[u8; 4080]>>>(), Some(4096));
+        assert_eq!(bytes::<Inline<Of<[u8; 4081]>>>(), None);
+        assert_eq!(bytes::<Inline<Of<Aligned128>>>(), None);
+        assert_eq!(bytes::<Boxed<Of<[u8; 9000]>>>(), Some(64));
     }
 
     #[test]

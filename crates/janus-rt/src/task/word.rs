@@ -10,7 +10,7 @@
 //!
 //! * **shard**: a number in the process-wide table of live shards, so that several runtimes in one process do not
 //!   wake each other's tasks;
-//! * **granule**: where the task's slot begins, in units of 64 bytes;
+//! * **granule**: where the task's slot begins, in units of 32 bytes;
 //! * **generation**: how many tasks this slot has held. A word of an earlier one is stale and ignored. A slot whose
 //!   generations are used up is retired.
 

@@ -26,14 +26,14 @@ const _: () = assert!(SLOT_SIZE as u64 <= AT && SLOT_BITS == 27);
 /// │ region 13 │ slot      27 │ offset 12 │ length 12 │
 /// └───────────┴──────────────┴───────────┴───────────┘
 /// ```
-pub struct Piece {
+pub struct Part {
     /// Never zero, as slots are counted from 1.
     bits: NonZeroU64,
 }
 
-const _: () = assert!(size_of::<Option<Piece>>() == 8);
+const _: () = assert!(size_of::<Option<Part>>() == 8);
 
-impl Piece {
+impl Part {
     /// The `len` bytes of `buf` from `off` on.
     ///
     /// # Panics
@@ -42,7 +42,7 @@ impl Piece {
     pub fn new(buf: PacketBuf, off: u16, len: u16) -> Self {
         assert!(
             usize::from(off) + usize::from(len) <= SLOT_SIZE,
-            "packet buffer: a piece beyond the slot"
+            "packet buffer: a part beyond the slot"
         );
         let region = u64::from(buf.region()) << (SLOT_BITS + 2 * AT_BITS);
         let slot = u64::from(buf.into_slot()) << (2 * AT_BITS);
@@ -86,12 +86,12 @@ impl Piece {
         let buf = ManuallyDrop::new(self.handle());
         let slot: *const [u8; SLOT_SIZE] = buf.bytes();
         let at = usize::from(self.off());
-        // SAFETY: the slot is this piece's alone, which keeps the buffer as a handle does, and stays as long as the
-        // piece is borrowed.
+        // SAFETY: the slot is this part's alone, which keeps the buffer as a handle does, and stays as long as the
+        // part is borrowed.
         unsafe { &(&*slot)[at..at + self.len()] }
     }
 
-    /// The handle again, its offset where the piece begins.
+    /// The handle again, its offset where the part begins.
     #[inline]
     pub fn into_buf(self) -> PacketBuf {
         let off = self.off();
@@ -100,7 +100,7 @@ impl Piece {
         buf
     }
 
-    /// The buffer's handle: beside this piece, so only one of the two may be dropped.
+    /// The buffer's handle: beside this part, so only one of the two may be dropped.
     #[inline]
     fn handle(&self) -> PacketBuf {
         let bits = self.bits.get();
@@ -111,16 +111,16 @@ impl Piece {
     }
 }
 
-impl Drop for Piece {
+impl Drop for Part {
     #[inline]
     fn drop(&mut self) {
         drop(self.handle());
     }
 }
 
-impl fmt::Debug for Piece {
+impl fmt::Debug for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Piece({} bytes)", self.len())
+        write!(f, "Part({} bytes)", self.len())
     }
 }
 
@@ -140,15 +140,15 @@ mod tests {
             }
             let want = buf.bytes()[usize::from(off)..usize::from(off + len)].to_vec();
             let (region, raw) = (buf.region(), buf.bytes().as_ptr());
-            let mut piece = Piece::new(buf, off, len);
-            assert_eq!(piece.bytes(), want);
-            assert_eq!(piece.is_empty(), len == 0);
+            let mut part = Part::new(buf, off, len);
+            assert_eq!(part.bytes(), want);
+            assert_eq!(part.is_empty(), len == 0);
             let passed = usize::from(len) / 3;
-            piece.advance(passed);
-            assert_eq!(piece.bytes(), &want[passed..]);
-            piece.advance(usize::MAX);
-            assert!(piece.is_empty());
-            let buf = piece.into_buf();
+            part.advance(passed);
+            assert_eq!(part.bytes(), &want[passed..]);
+            part.advance(usize::MAX);
+            assert!(part.is_empty());
+            let buf = part.into_buf();
             assert_eq!((buf.region(), buf.bytes().as_ptr()), (region, raw));
             assert_eq!(buf.off(), off + len);
             pool.free(buf);
@@ -159,22 +159,22 @@ mod tests {
     fn one_that_is_dropped_gives_its_buffer_back_once() {
         let depot = Depot::new(64, &Growth::Inline).unwrap();
         let mut pool = depot.pool();
-        let pieces: Vec<Piece> = (0..10)
-            .map(|_| Piece::new(pool.alloc().unwrap(), 0, 10))
+        let parts: Vec<Part> = (0..10)
+            .map(|_| Part::new(pool.alloc().unwrap(), 0, 10))
             .collect();
         let held = depot.stats().outstanding;
         assert_eq!(depot.stats().strays, 0);
-        drop(pieces);
+        drop(parts);
         let stats = depot.stats();
         assert_eq!((stats.strays, stats.outstanding), (10, held - 10));
     }
 
     #[test]
     #[should_panic(expected = "beyond the slot")]
-    fn a_piece_that_leads_out_of_its_slot_is_refused() {
+    fn a_part_that_leads_out_of_its_slot_is_refused() {
         let depot = Depot::new(1, &Growth::Inline).unwrap();
         let buf = depot.pool().alloc().unwrap();
-        drop(Piece::new(buf, 2000, 49));
+        drop(Part::new(buf, 2000, 49));
     }
 
     #[test]
@@ -182,15 +182,15 @@ mod tests {
         let slot = NonZeroU32::new((1 << SLOT_BITS) - 1).unwrap();
         let region = (1 << REGION_BITS) - 1;
         // Of no depot: neither looked at nor dropped.
-        let piece = ManuallyDrop::new(Piece::new(PacketBuf::new(region, slot), 2000, 48));
-        let buf = ManuallyDrop::new(piece.handle());
+        let part = ManuallyDrop::new(Part::new(PacketBuf::new(region, slot), 2000, 48));
+        let buf = ManuallyDrop::new(part.handle());
         assert_eq!(buf.region(), region);
         assert_eq!(ManuallyDrop::into_inner(buf).into_slot(), slot.get());
-        assert_eq!((piece.off(), piece.len()), (2000, 48));
+        assert_eq!((part.off(), part.len()), (2000, 48));
     }
 
     #[test]
-    fn a_depot_has_no_slot_that_a_piece_cannot_name() {
+    fn a_depot_has_no_slot_that_a_part_cannot_name() {
         let most = 1 << SLOT_BITS;
         assert_eq!(
             Depot::new(most, &Growth::Inline).unwrap_err(),
