@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use janus::time::{interval, now, sleep, timeout};
+use janus::time::{advance, interval, now, pause, resume, sleep, timeout};
 use janus::{JoinSet, spawn, spawn_blocking, spawn_on, yield_now};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -132,4 +132,99 @@ async fn what_is_sent_to_a_sleeping_core_comes_before_the_next_hour() {
         assert_eq!(now(), start, "round {round}");
     }
     guard.abort();
+}
+
+#[janus::test(start_paused = true)]
+async fn a_clock_that_is_moved_wakes_whom_it_has_passed() {
+    let start = now();
+    let woken = Rc::new(RefCell::new(Vec::new()));
+    for hours in [1u32, 2, 3] {
+        let woken = woken.clone();
+        spawn(async move {
+            sleep(hours * HOUR).await;
+            woken.borrow_mut().push(hours);
+        });
+    }
+    yield_now().await;
+    advance(HOUR / 2).await;
+    assert_eq!(now(), start + HOUR / 2);
+    assert!(woken.borrow().is_empty());
+    // The wheel's grain is a third of a millisecond.
+    advance(2 * HOUR - HOUR / 2 + Duration::from_millis(1)).await;
+    yield_now().await;
+    assert_eq!(*woken.borrow(), [1, 2]);
+    assert_eq!(now(), start + 2 * HOUR + Duration::from_millis(1));
+    advance(Duration::ZERO).await;
+    assert_eq!(woken.borrow().len(), 2);
+    sleep(HOUR).await;
+    assert_eq!(*woken.borrow(), [1, 2, 3]);
+}
+
+#[janus::test(start_paused = true)]
+async fn a_clock_that_is_let_go_runs_until_it_is_stopped() {
+    let start = now();
+    resume();
+    let begin = Instant::now();
+    // Nothing to do but wait, and yet no jump.
+    sleep(Duration::from_millis(50)).await;
+    assert!(begin.elapsed() >= Duration::from_millis(49));
+    let ran = now().saturating_since(start);
+    assert!(ran >= Duration::from_millis(50) && ran < PATIENCE);
+    pause();
+    yield_now().await;
+    let stopped = now();
+    assert!(stopped >= start + ran);
+    std::thread::sleep(Duration::from_millis(20));
+    yield_now().await;
+    assert_eq!(now(), stopped);
+    let begin = Instant::now();
+    sleep(24 * HOUR).await;
+    assert!(begin.elapsed() < PATIENCE && now() >= stopped + 24 * HOUR);
+}
+
+/// Cores asleep by one clock are woken to sleep by the other, and all are moved together.
+#[janus::test(cores = 3, start_paused = true)]
+async fn all_cores_run_stand_and_move_together() {
+    const ROUNDS: usize = 20;
+    let start = now();
+    if janus::core_id() != Some(0) {
+        // Longer than anybody has patience by the machine's clock.
+        sleep(ROUNDS as u32 * HOUR).await;
+        assert!(now() >= start + ROUNDS as u32 * HOUR);
+        return;
+    }
+    for _ in 0..ROUNDS {
+        resume();
+        // The others have time to fall asleep in this state.
+        sleep(Duration::from_millis(2)).await;
+        pause();
+        std::thread::sleep(Duration::from_millis(1));
+        advance(HOUR / 2).await;
+        let begin = Instant::now();
+        sleep(HOUR / 2).await;
+        assert!(begin.elapsed() < PATIENCE);
+    }
+    let there = spawn_on(1, || async { now() });
+    let there = there.await.expect("ended well");
+    assert!(there >= start + ROUNDS as u32 * HOUR);
+}
+
+#[janus::test]
+async fn the_machines_clock_cannot_be_stopped() {
+    for refused in [
+        spawn(async { pause() }).await,
+        spawn(async { resume() }).await,
+        spawn(advance(HOUR)).await,
+    ] {
+        assert!(refused.expect_err("a panic").is_panic());
+    }
+}
+
+#[janus::test(start_paused = true)]
+async fn a_clock_stands_or_runs_once() {
+    assert!(spawn(async { pause() }).await.is_err());
+    resume();
+    assert!(spawn(async { resume() }).await.is_err());
+    assert!(spawn(advance(HOUR)).await.is_err());
+    pause();
 }

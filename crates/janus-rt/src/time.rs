@@ -2,6 +2,7 @@
 //! The time is the shard's, taken once a turn, so a test may run it at any speed.
 
 mod interval;
+mod paused;
 mod sleep;
 mod timeout;
 
@@ -18,6 +19,7 @@ use janus_tcp::wheel::{TimerId, Wheel};
 pub use core::time::Duration;
 pub use interval::{Interval, MissedTickBehavior, interval, interval_at};
 pub use janus_tcp::Instant;
+pub use paused::{advance, pause, resume};
 pub use sleep::{Sleep, sleep, sleep_until};
 pub use timeout::{Elapsed, Timeout, timeout, timeout_at};
 

@@ -1,10 +1,11 @@
 //! A clock for tests: it stands still while anybody has something to do, and jumps to the next timer when all sleep. So a
 //! test of a day's work takes no time, and a timer never fires because the machine was slow. Several runtimes may have one
-//! such time: then what travels between them holds it too.
+//! such time: then what travels between them holds it too. It can be let go for a while, and runs as the machine's then.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use janus_io::Vigil;
 use janus_io::park::Unparker;
@@ -21,10 +22,44 @@ pub(crate) struct Paused {
     first: AtomicUsize,
 }
 
-#[derive(Debug, Default)]
+/// Bit of [`Time::elapsed`]: the clock has been let go.
+const RUNS: u64 = 1 << 63;
+
+#[derive(Debug)]
 struct Time {
-    elapsed_ns: AtomicU64,
+    /// Nanoseconds since the start; while it runs, what has to be added to the machine's for that, without the highest bit.
+    /// Written under the lock of `sleepers`.
+    elapsed: AtomicU64,
+    start: std::time::Instant,
     sleepers: Mutex<Vec<Sleeper>>,
+}
+
+impl Default for Time {
+    fn default() -> Time {
+        Time {
+            elapsed: AtomicU64::new(0),
+            start: std::time::Instant::now(),
+            sleepers: Mutex::default(),
+        }
+    }
+}
+
+impl Time {
+    fn elapsed_ns(&self) -> u64 {
+        let elapsed = self.elapsed.load(Ordering::Acquire);
+        match elapsed & RUNS {
+            0 => elapsed,
+            _ => elapsed.wrapping_add(self.machine_ns()) & !RUNS,
+        }
+    }
+
+    fn machine_ns(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+
+    fn runs(&self) -> bool {
+        self.elapsed.load(Ordering::Acquire) & RUNS != 0
+    }
 }
 
 /// A thread that may do something: a core, one that polls a device, the one that carries out changes.
@@ -53,7 +88,7 @@ impl std::fmt::Debug for Sleeper {
 /// What a core that has nothing to do does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The clock has jumped: something is due here.
+    /// The clock has jumped, or was moved: something is due here.
     Due,
     Sleep,
 }
@@ -68,7 +103,50 @@ impl Paused {
     }
 
     pub(super) fn elapsed_ns(&self) -> u64 {
-        self.time.elapsed_ns.load(Ordering::Acquire)
+        self.time.elapsed_ns()
+    }
+
+    /// It has been let go.
+    pub(crate) fn runs(&self) -> bool {
+        self.time.runs()
+    }
+
+    /// Lets it run as the machine's does. False: it does.
+    pub(crate) fn resume(&self) -> bool {
+        let sleepers = self.lock();
+        if self.runs() {
+            return false;
+        }
+        let behind = self.elapsed_ns().wrapping_sub(self.time.machine_ns());
+        self.time.elapsed.store(behind | RUNS, Ordering::Release);
+        wake_all(&sleepers);
+        true
+    }
+
+    /// Stops it where it is. False: it stands.
+    pub(crate) fn pause(&self) -> bool {
+        let sleepers = self.lock();
+        if !self.runs() {
+            return false;
+        }
+        let elapsed_ns = self.elapsed_ns();
+        self.time.elapsed.store(elapsed_ns, Ordering::Release);
+        wake_all(&sleepers);
+        true
+    }
+
+    /// Moves it while it stands, and answers what it reads then. `None`: it runs.
+    pub(crate) fn advance(&self, by: Duration) -> Option<Instant> {
+        let sleepers = self.lock();
+        if self.runs() {
+            return None;
+        }
+        let by = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
+        let most = RUNS - 1 - OFFSET_NS;
+        let elapsed_ns = self.elapsed_ns().saturating_add(by).min(most);
+        self.time.elapsed.store(elapsed_ns, Ordering::Release);
+        wake_all(&sleepers);
+        Some(Instant::from_nanos(OFFSET_NS + elapsed_ns))
     }
 
     /// These threads of the runtime must sleep before it jumps: the cores, and then the others.
@@ -83,7 +161,7 @@ impl Paused {
     }
 
     /// `number` has nothing to do, listens to its bell already, and sleeps on `fd` too. If that goes for all, the clock
-    /// jumps.
+    /// jumps. One that has been let go, or moved beyond `deadline`, is not slept by.
     pub(crate) fn falls_asleep(
         &self,
         number: usize,
@@ -98,6 +176,10 @@ impl Paused {
             sleeper.fd = fd.try_clone_to_owned().ok();
         }
         sleeper.state = State::Asleep(deadline);
+        let reads = Instant::from_nanos(OFFSET_NS + self.elapsed_ns());
+        if self.runs() || deadline.is_some_and(|deadline| deadline <= reads) {
+            return Verdict::Due;
+        }
         let rests = |(other, sleeper): (usize, &Sleeper)| sleeper.rests(other == own);
         if !sleepers.iter().enumerate().all(rests) {
             return Verdict::Sleep;
@@ -106,7 +188,7 @@ impl Paused {
             return Verdict::Sleep;
         };
         let elapsed_ns = next.as_nanos().saturating_sub(OFFSET_NS);
-        self.time.elapsed_ns.fetch_max(elapsed_ns, Ordering::AcqRel);
+        self.time.elapsed.fetch_max(elapsed_ns, Ordering::AcqRel);
         let mut verdict = Verdict::Sleep;
         for (number, sleeper) in sleepers.iter().enumerate() {
             let due = sleeper.deadline().is_some_and(|at| at <= next);
@@ -137,6 +219,13 @@ impl Paused {
         // Nothing in a lock's scope can be left half done.
         let locked = self.time.sleepers.lock();
         locked.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// They sleep by a clock that is another now.
+fn wake_all(sleepers: &[Sleeper]) {
+    for sleeper in sleepers.iter().filter(|one| one.state != State::Gone) {
+        sleeper.bell.wake();
     }
 }
 
