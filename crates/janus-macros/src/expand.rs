@@ -149,9 +149,10 @@ fn generate(door: Door, options: &Options, function: ItemFn) -> TokenStream {
             let run = run(&krate, &options.calls(None), &sig.output, name);
             quote! {
                 #(#attrs)*
-                #vis fn #name() -> #krate::Result<()> {
+                #vis fn #name() -> ::std::process::ExitCode {
                     #inner
-                    #run
+                    let run = || -> #krate::Result<()> { #run };
+                    #krate::exit_code(run())
                 }
             }
         }

@@ -129,7 +129,7 @@ pub use janus_io::impair::{FaultCounters, Faults, WayCounters};
 pub use janus_io::xdp::Ports as XdpPorts;
 pub use runtime::{
     BackendChoice, BoxError, Builder, CoreReport, Handle, MainResult, Reloaded, Result, Runtime,
-    ShuttingDown, core_id, cores, handle, is_shutting_down, once, report, shutting_down,
+    ShuttingDown, core_id, cores, exit_code, handle, is_shutting_down, once, report, shutting_down,
 };
 pub use shard::{BATCH_CLASSES, ForwardCounters, LoopReport};
 pub use task::blocking::BlockingReport;

@@ -29,9 +29,10 @@ fn main_becomes_a_plain_function_that_runs_it_on_every_core() {
         quote! { async fn main() -> Result<(), Oops> { go().await } },
     );
     assert!(
-        out.contains("fn main () -> :: janus :: Result < () >"),
+        out.contains("fn main () -> :: std :: process :: ExitCode"),
         "{out}"
     );
+    assert!(out.contains(":: janus :: exit_code (run ())"), "{out}");
     assert!(
         out.contains("async fn main () -> Result < () , Oops > { go () . await }"),
         "{out}"

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::process::ExitCode;
 use std::task::{Context, Poll};
 
 use super::BoxError;
@@ -29,6 +30,33 @@ impl<E: Into<BoxError>> MainResult for Result<(), E> {
     fn into_result(self) -> Result<(), BoxError> {
         self.map_err(Into::into)
     }
+}
+
+/// How `#[janus::main]` ends the program: an error is told in its own words, and what caused it below, not as the fields it has.
+#[doc(hidden)]
+pub fn exit_code(result: Result<(), BoxError>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("Error: {}", in_words(&*error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn in_words(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let why = error.to_string();
+        // Some errors say their cause in their own words already.
+        if !text.contains(&why) {
+            text.push_str("\n  because: ");
+            text.push_str(&why);
+        }
+        cause = error.source();
+    }
+    text
 }
 
 /// The future that a core spawns first.
@@ -90,4 +118,36 @@ fn panicked(panic: &(dyn Any + Send)) -> BoxError {
         text.unwrap_or("(no message)")
     )
     .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fmt;
+    use std::io;
+
+    #[derive(Debug)]
+    struct Outer(io::Error);
+
+    impl fmt::Display for Outer {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("no page today")
+        }
+    }
+
+    impl std::error::Error for Outer {
+        fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+            Some(&self.0)
+        }
+    }
+
+    #[test]
+    fn an_error_is_told_in_words_with_its_cause() {
+        let plain = io::Error::new(io::ErrorKind::AddrInUse, "port 80 is taken");
+        assert_eq!(in_words(&plain), "port 80 is taken");
+        assert_eq!(
+            in_words(&Outer(plain)),
+            "no page today\n  because: port 80 is taken"
+        );
+    }
 }
