@@ -1,6 +1,6 @@
 //! A flood of SYNs in front of an end of the wire: addresses that nobody has open connections and never answer, as fast
 //! as they are answered themselves, so that the server works for strangers as much as it can while nothing is lost on
-//! the wire. What it answers them goes no further.
+//! the wire; or, as a torrent, faster than it can, whatever becomes of them. What it answers them goes no further.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -18,6 +18,8 @@ use rustix::fd::BorrowedFd;
 const WINDOW: u64 = 256;
 /// Sent in one go.
 const BURST: u64 = 16;
+/// What a torrent brings in one go. What of that the wire does not take, or nobody could make so fast, is lost before it.
+const TORRENT: u64 = 640;
 /// When no answer has come for so long, what was sent is taken for lost.
 const SILENCE: Duration = Duration::from_secs(2);
 /// 198.18.0.0/15, for tests of networks (RFC 2544).
@@ -28,6 +30,8 @@ const STRANGERS_MASK: u32 = 0xfffe_0000;
 #[derive(Default)]
 pub(crate) struct Tide {
     pub(crate) runs: AtomicBool,
+    pub(crate) is_torrent: AtomicBool,
+    /// SYNs on the wire, or of a torrent those that should be.
     pub(crate) sent: AtomicU64,
     /// SYN-ACKs that came.
     pub(crate) answered: AtomicU64,
@@ -72,18 +76,29 @@ impl Flooding {
         self.tide.runs.load(Ordering::Acquire)
     }
 
+    /// As many as the wire takes now.
+    fn pour(&mut self, pool: &mut Pool) {
+        let first = self.tide.sent.fetch_add(TORRENT, Ordering::Relaxed);
+        let (mut batch, mut done) = (Batch::new(), Batch::new());
+        let numbers = first..first + BURST * 4;
+        for packet in numbers.map(|number| syn(number, self.port)) {
+            push(pool, &mut batch, &packet);
+        }
+        self.inner.tx_burst(pool, &mut batch, &mut done);
+        batch.pull().for_each(|frame| pool.free(frame.buf));
+    }
+
     fn flood(&mut self, pool: &mut Pool) {
+        if self.tide.is_torrent.load(Ordering::Relaxed) {
+            return self.pour(pool);
+        }
         if self.heard.elapsed() > SILENCE {
             (self.under_way, self.heard) = (0, Instant::now());
         }
         let mut batch = Batch::new();
         for _ in 0..BURST.min(WINDOW.saturating_sub(self.under_way)) {
-            let Some(buf) = pool.alloc() else { break };
             let number = self.tide.sent.load(Ordering::Relaxed) + batch.len() as u64;
-            let packet = syn(number, self.port);
-            let mut frame = Frame::new(buf, packet.len() as u16);
-            frame.data_mut().copy_from_slice(&packet);
-            let _ = batch.push(frame);
+            push(pool, &mut batch, &syn(number, self.port));
         }
         let sent = batch.len() as u64;
         let mut done = Batch::new();
@@ -154,6 +169,14 @@ impl Queue for Flooding {
     fn arm(&mut self) -> bool {
         !self.runs() && self.inner.arm()
     }
+}
+
+/// Adds a packet, if there is a buffer for it.
+fn push(pool: &mut Pool, batch: &mut Batch, packet: &[u8]) {
+    let Some(buf) = pool.alloc() else { return };
+    let mut frame = Frame::new(buf, packet.len() as u16);
+    frame.data_mut().copy_from_slice(packet);
+    let _ = batch.push(frame);
 }
 
 /// The SYN of stranger number `number`: no two are alike for a long time.

@@ -11,6 +11,7 @@ mod slow_readers;
 #[path = "../support/mod.rs"]
 mod support;
 mod syn_flood;
+mod syn_torrent;
 mod unread;
 
 use never_accepted::connections_that_nobody_accepts;

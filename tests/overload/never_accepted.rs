@@ -2,6 +2,7 @@
 //! The others are served, and when somebody accepts at last, those inside and outside are.
 
 use janus::net::TcpStream;
+use janus_tcp::Config;
 
 use crate::others;
 use crate::scene::{DESERTED, Scene, Stage, at, builders};
@@ -15,16 +16,20 @@ const OVERLOAD: usize = 5;
 
 pub(crate) fn connections_that_nobody_accepts(case: Case) {
     let (server, clients) = builders(case, 256);
-    let server = server.backlog(BACKLOG).build().unwrap();
+    // However long it takes a busy machine until somebody accepts, neither side gives up before.
+    let patient = Config {
+        max_syn_retries: 10,
+        max_syn_ack_retries: 10,
+        ..Config::default()
+    };
+    let clients = clients.tcp(patient.clone());
+    let server = server.tcp(patient).backlog(BACKLOG).build().unwrap();
     let cores = Scene::start(case, server).play(clients, script);
     let refused = sum(&cores, |core| core.tcp.dropped_accept_full);
     println!("{case:?}: {refused} times there was no place left to wait");
+    // That nobody was sent away the clients have seen. Resets are no sign of it: a segment that was sent twice, as happens where
+    // the machine is slow, may come when its connection is over.
     assert!(refused > 0, "{cores:?}");
-    assert_eq!(
-        sum(&cores, |core| core.tcp.resets_out),
-        0,
-        "nobody was sent away"
-    );
 }
 
 async fn script(stage: Stage) {
