@@ -1,8 +1,9 @@
-//! dnsmasq as the server, in a network namespace with a bridge that our TAP device is a port of; the kernel pings the address that
-//! it gave.
+//! dnsmasq as the server, in a network namespace with a bridge that our TAP device is a port of; the kernel reaches the address that
+//! it gave, and its log says that it got it back, or was asked for it again.
 
 use std::io::Write;
 use std::net::Ipv4Addr;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use janus_io::tap::Tap;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use crate::support::*;
+use crate::until;
 
 const BRIDGE: &str = "jbr0";
 const DEVICE: &str = "jt0";
@@ -54,7 +56,9 @@ fn lease_of_dnsmasq() -> Result<(), String> {
     // Made beforehand, so that it is a port of the bridge when the first question leaves.
     ip(&format!("tuntap add dev {DEVICE} mode tap multi_queue"))?;
     ip(&format!("link set {DEVICE} master {BRIDGE} up"))?;
+    let log = Log(std::env::temp_dir().join(format!("janus-dnsmasq-{}", std::process::id())));
     let server = Command::new("dnsmasq")
+        .arg(format!("--log-facility={}", log.0.display()))
         .args([
             "--keep-in-foreground",
             "--conf-file=/dev/null",
@@ -105,8 +109,52 @@ fn lease_of_dnsmasq() -> Result<(), String> {
         let (running, _, _) = serve_on(runtime, 80, echo);
         reached(lease.address);
         running.stop().unwrap();
+        let given_back = format!("DHCPRELEASE({BRIDGE}) {} ", lease.address);
+        until("it is given back", || log.count(&given_back) > 0);
     }
+    remembered(&log);
     Ok(())
+}
+
+/// What dnsmasq says; the file goes with the value.
+struct Log(PathBuf);
+
+impl Log {
+    fn count(&self, words: &str) -> usize {
+        let text = std::fs::read_to_string(&self.0).expect("a log");
+        text.lines().filter(|line| line.contains(words)).count()
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// The address of one life is asked for in the next, without a question who has one.
+fn remembered(log: &Log) {
+    let file = std::env::temp_dir().join(format!("janus-dnsmasq-lease-{}", std::process::id()));
+    let (mut first, releases) = (None, log.count("DHCPRELEASE"));
+    for life in 0..2 {
+        let before = log.count("DHCPDISCOVER");
+        let runtime = ONE_COMBINED
+            .builder()
+            .backend(BackendChoice::Custom(Box::new(Tap::new(DEVICE))))
+            .address("dhcp")
+            .dhcp_file(&file)
+            .build()
+            .expect("an address");
+        let address = runtime.handle().lease().expect("a lease").address;
+        assert_eq!(*first.get_or_insert(address), address);
+        let (running, _, _) = serve_on(runtime, 80, echo);
+        reached(address);
+        running.stop().unwrap();
+        let asked = log.count("DHCPDISCOVER") > before;
+        assert_eq!(asked, life == 0, "life {life}");
+    }
+    assert_eq!(log.count("DHCPRELEASE"), releases);
+    std::fs::remove_file(&file).unwrap();
 }
 
 /// A connection of the kernel's to the address.

@@ -42,7 +42,7 @@ pub(super) struct Line {
     rate: u64,
     most: usize,
     cable: Arc<Cable>,
-    /// With the time at which each arrives, the first first.
+    /// In order, with the time at which each arrives, unless one before it takes longer.
     under_way: VecDeque<(u64, Frame)>,
 }
 
@@ -74,8 +74,7 @@ impl Line {
             most => draw % (most + 1),
         };
         let arrives = sent.saturating_add(self.delay_ns + jitter);
-        let last = self.under_way.back().map_or(0, |(last, _)| *last);
-        self.under_way.push_back((arrives.max(last), frame));
+        self.under_way.push_back((arrives, frame));
         Ok(())
     }
 
