@@ -264,6 +264,57 @@ mod over {
         }
     }
 
+    /// Segments that the kernel found to have a wrong checksum, in this namespace.
+    fn checksum_errors() -> u64 {
+        let text = std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
+        let mut lines = text.lines().filter(|line| line.starts_with("Tcp:"));
+        let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+        let mut both = names.split(' ').zip(values.split(' '));
+        let found = both.find(|(name, _)| *name == "InCsumErrors");
+        found.expect("the kernel counts them").1.parse().unwrap()
+    }
+
+    /// The kernel takes segments that are smaller than the link allows, as `net_tap` cuts no others.
+    fn joined_to_the_kernel() {
+        let builder = ONE_COMBINED
+            .builder()
+            .address(&format!("{SERVER}/24"))
+            .address(&format!("{SERVER_V6}/64"));
+        let Some(runtime) = build(builder, "net_tap9,iface=jd9".into()) else {
+            return;
+        };
+        let device = port("net_tap9");
+        assert!(device.facts.tso, "{:?}", device.facts);
+        let ip = |arguments: &str| run("ip", arguments).unwrap();
+        ip("address add 192.0.2.2/24 dev jd9");
+        ip("-6 address add 2001:db8::2/64 dev jd9 nodad");
+        ip("link set jd9 up");
+        ip("route change 192.0.2.0/24 dev jd9 src 192.0.2.2 advmss 1300");
+        let (server, _, _) = serve_at(runtime, (Ipv6Addr::UNSPECIFIED, 80).into(), either);
+        let joined = &device.counters.joined;
+        echo_from_the_kernel(Kernel::connect((SERVER, 80)).unwrap(), MEGABYTES << 20);
+        let over_v4 = joined.get();
+        assert!(over_v4 > 0, "{:?}", device.counters);
+        // What the device cannot cut goes segment by segment.
+        echo_from_the_kernel(Kernel::connect((SERVER_V6, 80)).unwrap(), 4 << 20);
+        assert_eq!(joined.get(), over_v4);
+        no_copies(&device, ONE_COMBINED, (2 * MEGABYTES) << 20);
+        assert_eq!(device.counters.refused.get(), 0);
+        assert_eq!(checksum_errors(), 0);
+        server.stop().unwrap();
+    }
+
+    #[test]
+    fn segments_cross_joined_where_the_device_cuts_them() {
+        let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        if !can_reach_the_kernel() {
+            return;
+        }
+        if let Err(why) = in_a_namespace(joined_to_the_kernel) {
+            skip(&format!("DPDK's segments over net_tap: {why}"));
+        }
+    }
+
     /// A kernel's listener in a namespace, which answers one connection with its name.
     fn host_listens(space: &str, address: &'static str) -> std::thread::JoinHandle<()> {
         let file = std::fs::File::open(format!("/run/netns/{space}")).unwrap();

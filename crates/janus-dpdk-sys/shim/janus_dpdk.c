@@ -191,6 +191,9 @@ int jd_port_by_name(const char *name, uint16_t *port)
 static uint32_t offloads_of(const struct rte_eth_dev_info *info)
 {
 	const uint64_t rx_checksum = RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_TCP_CKSUM;
+	/* What is cut needs new checksums, and comes as a chain. */
+	const uint64_t tso = RTE_ETH_TX_OFFLOAD_TCP_TSO | RTE_ETH_TX_OFFLOAD_MULTI_SEGS | RTE_ETH_TX_OFFLOAD_IPV4_CKSUM |
+			     RTE_ETH_TX_OFFLOAD_TCP_CKSUM;
 	uint32_t offloads = 0;
 
 	if ((info->rx_offload_capa & rx_checksum) == rx_checksum)
@@ -201,7 +204,7 @@ static uint32_t offloads_of(const struct rte_eth_dev_info *info)
 		offloads |= JD_OFFLOAD_TX_IP_CHECKSUM;
 	if (info->tx_offload_capa & RTE_ETH_TX_OFFLOAD_TCP_CKSUM)
 		offloads |= JD_OFFLOAD_TX_TCP_CHECKSUM;
-	if (info->tx_offload_capa & RTE_ETH_TX_OFFLOAD_TCP_TSO)
+	if ((info->tx_offload_capa & tso) == tso)
 		offloads |= JD_OFFLOAD_TX_TSO;
 	if (info->flow_type_rss_offloads & RTE_ETH_RSS_NONFRAG_IPV4_TCP)
 		offloads |= JD_OFFLOAD_RSS_TCP;
@@ -229,6 +232,7 @@ int jd_port_info(uint16_t port, struct jd_port_info *info)
 	info->table_len = dev.reta_size;
 	info->socket = (int16_t)rte_eth_dev_socket_id(port);
 	info->offloads = offloads_of(&dev);
+	info->chain_max = dev.tx_desc_lim.nb_seg_max;
 	return rte_eth_dev_get_mtu(port, &info->mtu);
 }
 
@@ -245,7 +249,8 @@ static struct rte_eth_conf to_conf(const struct jd_port_config *config, const st
 	if (offloads & JD_OFFLOAD_TX_TCP_CHECKSUM)
 		conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_TCP_CKSUM;
 	if (offloads & JD_OFFLOAD_TX_TSO)
-		conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_TCP_TSO;
+		conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_TCP_TSO | RTE_ETH_TX_OFFLOAD_MULTI_SEGS |
+					RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_TCP_CKSUM;
 	if ((offloads & JD_OFFLOAD_RSS_TCP) && config->rx_queues > 1) {
 		conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
 		conf.rx_adv_conf.rss_conf.rss_hf =

@@ -15,6 +15,9 @@ struct jd_slots;
 /* Frames handled by one call of a burst function. */
 #define JD_BURST_MAX 64
 
+/* Bytes of the headers of a chain. */
+#define JD_HEADERS_MAX 128
+
 /* Flags of a frame. */
 #define JD_RX_IP_GOOD 0x0001
 #define JD_RX_IP_BAD 0x0002
@@ -25,6 +28,7 @@ struct jd_slots;
 #define JD_TX_IP_CHECKSUM 0x0100
 #define JD_TX_TCP_CHECKSUM 0x0200 /* the checksum field holds the folded pseudo header */
 #define JD_TX_IPV6 0x0400         /* with JD_TX_TCP_CHECKSUM: the packet is IPv6 */
+#define JD_TX_TSO 0x0800          /* with JD_TX_TCP_CHECKSUM: the packet begins a chain, see jd_packet */
 #define JD_LENT 0x1000            /* of a packet to send: the slot comes back by `finish` */
 
 struct jd_frame {
@@ -53,7 +57,10 @@ struct jd_slot {
 /* A frame in a slot, with what goes to and comes from the device. */
 struct jd_packet {
 	struct jd_slot frame;
-	uint32_t hash;  /* RSS hash, with JD_RX_HASH */
+	/* RSS hash, with JD_RX_HASH. With JD_TX_TSO: payload of each segment (bits 0 to 15), bytes of the TCP header (16 to
+	 * 23), packets of the chain, this one among them (24 to 31). What leaves is
+	 * the chain's headers and the payload of each. */
+	uint32_t hash;
 	uint16_t flags; /* JD_RX_*, JD_TX_*, JD_LENT */
 	uint8_t l2_len; /* for JD_TX_*: bytes of each header */
 	uint8_t l3_len;
@@ -110,7 +117,8 @@ struct jd_port_info {
 	uint16_t table_len; /* entries of the RSS redirection table */
 	int16_t socket;
 	uint32_t offloads;
-	uint32_t reserved;
+	uint16_t chain_max; /* packets of a chain to send; 0: any number */
+	uint16_t reserved;
 };
 
 struct jd_port_config {
@@ -192,7 +200,9 @@ uint16_t jd_tx_burst(uint16_t port, uint16_t queue, const struct jd_frame *frame
 uint16_t jd_slots_receive(uint16_t port, uint16_t queue, struct jd_slots *slots, struct jd_packet *packets, uint16_t count,
 			  struct jd_received *received);
 /* How many went; the others are still the caller's. -EINVAL: the first one is nothing that this device can send. */
-int jd_slots_send(uint16_t port, uint16_t queue, struct jd_slots *slots, void *home, const struct jd_packet *packets, uint16_t count);
+/* `headers` are those of the chains, JD_HEADERS_MAX bytes for each, in their order; NULL where there are none. */
+int jd_slots_send(uint16_t port, uint16_t queue, struct jd_slots *slots, void *home, const struct jd_packet *packets, uint16_t count,
+		  const uint8_t *headers);
 /* Makes the driver give back what it has sent; -ENOTSUP where it does so by itself. */
 int jd_tx_reclaim(uint16_t port, uint16_t queue);
 

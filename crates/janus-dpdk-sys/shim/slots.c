@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -23,6 +24,9 @@ _Static_assert(sizeof(struct jd_hooks) == 40, "mirrored in src/ffi.rs");
 
 #define OPS "janus"
 
+/* Headers of chains that drivers can hold at a time; where there are no more, packets go one by one. */
+#define HEADERS 2047
+
 /* Behind each mbuf, as its private area. */
 struct note {
 	void *home; /* not NULL: the slot is lent */
@@ -34,6 +38,7 @@ struct note {
 
 struct jd_slots {
 	struct rte_mempool *pool;
+	struct rte_mempool *headers; /* for those of chains: plain mbufs */
 	char *first; /* the mbuf of slot 1 */
 	size_t stride;
 	struct jd_hooks hooks;
@@ -243,6 +248,14 @@ struct jd_slots *jd_slots_create(const char *name, const struct jd_slots_config 
 						       0, sizeof(struct rte_pktmbuf_pool_private), config->socket, RTE_MEMPOOL_F_NO_IOVA_CONTIG);
 		*error = slots->pool == NULL ? -(rte_errno > 0 ? rte_errno : ENOMEM) : fill(slots);
 	}
+	if (*error == 0) {
+		char headers[RTE_MEMPOOL_NAMESIZE];
+
+		snprintf(headers, sizeof(headers), "%s-headers", name);
+		slots->headers = rte_pktmbuf_pool_create(headers, HEADERS, 0, 0, RTE_PKTMBUF_HEADROOM + JD_HEADERS_MAX, config->socket);
+		if (slots->headers == NULL)
+			*error = -(rte_errno > 0 ? rte_errno : ENOMEM);
+	}
 	if (*error != 0) {
 		jd_slots_free(slots);
 		return NULL;
@@ -254,6 +267,7 @@ void jd_slots_free(struct jd_slots *slots)
 {
 	slots->filled = 0;
 	rte_mempool_free(slots->pool);
+	rte_mempool_free(slots->headers);
 	if (slots->memory != NULL)
 		munmap(slots->memory, slots->memory_len);
 	free(slots);
@@ -349,24 +363,96 @@ static inline void prepare(struct rte_mbuf *mbuf, const struct jd_packet *packet
 	}
 }
 
-int jd_slots_send(uint16_t port, uint16_t queue, struct jd_slots *slots, void *home, const struct jd_packet *packets, uint16_t count)
+/* The payload of several packets behind headers in an mbuf of DPDK's own, which the device writes anew for each segment that
+ * it cuts. Each packet stays an mbuf of its own, given back by itself. NULL: no mbuf for the headers. */
+static struct rte_mbuf *chain(struct jd_slots *slots, const struct jd_packet *packets, uint16_t count, void *home, const uint8_t *headers)
+{
+	const struct jd_packet *first = &packets[0];
+	struct rte_mbuf *head = rte_pktmbuf_alloc(slots->headers), *last = head;
+	uint16_t i;
+
+	if (head == NULL)
+		return NULL;
+	head->l2_len = first->l2_len;
+	head->l3_len = first->l3_len;
+	head->l4_len = (first->hash >> 16) & 0xff;
+	head->tso_segsz = first->hash & 0xffff;
+	head->data_len = head->l2_len + head->l3_len + head->l4_len;
+	head->pkt_len = head->data_len;
+	head->ol_flags = RTE_MBUF_F_TX_TCP_SEG | RTE_MBUF_F_TX_TCP_CKSUM |
+			 ((first->flags & JD_TX_IPV6) ? RTE_MBUF_F_TX_IPV6 : RTE_MBUF_F_TX_IPV4 | RTE_MBUF_F_TX_IP_CKSUM);
+	memcpy(rte_pktmbuf_mtod(head, void *), headers, head->data_len);
+	/* The sum of the pseudo header without the length, which differs from segment to segment. */
+	rte_net_intel_cksum_flags_prepare(head, head->ol_flags);
+	for (i = 0; i < count; i++) {
+		struct rte_mbuf *next = mbuf_of(slots, packets[i].frame.slot);
+		struct jd_packet plain = packets[i];
+
+		plain.flags &= JD_LENT;
+		prepare(next, &plain, home);
+		next->data_off += head->data_len;
+		next->data_len -= head->data_len;
+		head->pkt_len += next->data_len;
+		head->nb_segs++;
+		last->next = next;
+		last = next;
+	}
+	return head;
+}
+
+/* A packet that the driver did not take is as if it had never been an mbuf. */
+static void take_back(struct jd_slots *slots, const struct jd_packet *packet)
+{
+	struct rte_mbuf *mbuf = mbuf_of(slots, packet->frame.slot);
+
+	note_of(mbuf)->home = NULL;
+	mbuf->nb_segs = 1;
+	mbuf->next = NULL;
+}
+
+int jd_slots_send(uint16_t port, uint16_t queue, struct jd_slots *slots, void *home, const struct jd_packet *packets, uint16_t count,
+		  const uint8_t *headers)
 {
 	struct rte_mbuf *mbufs[JD_BURST_MAX];
-	uint16_t flags = 0, fit, sent = 0, i;
+	uint16_t ends[JD_BURST_MAX]; /* of each mbuf: the packets up to its last */
+	uint16_t flags = 0, n = 0, fit, sent = 0, done, i = 0;
 
 	if (count > JD_BURST_MAX)
 		count = JD_BURST_MAX;
-	for (i = 0; i < count; i++) {
-		mbufs[i] = mbuf_of(slots, packets[i].frame.slot);
-		prepare(mbufs[i], &packets[i], home);
+	while (i < count) {
+		const uint16_t asked = packets[i].hash >> 24;
+		uint16_t length = 1;
+
+		mbufs[n] = NULL;
+		if (headers != NULL && (packets[i].flags & JD_TX_TSO)) {
+			if (asked > 1 && asked <= count - i)
+				mbufs[n] = chain(slots, &packets[i], asked, home, headers);
+			headers += JD_HEADERS_MAX;
+		}
+		if (mbufs[n] != NULL) {
+			length = asked;
+		} else {
+			mbufs[n] = mbuf_of(slots, packets[i].frame.slot);
+			prepare(mbufs[n], &packets[i], home);
+		}
 		flags |= packets[i].flags;
+		i += length;
+		ends[n++] = i;
 	}
-	fit = flags & JD_TX_TCP_CHECKSUM ? rte_eth_tx_prepare(port, queue, mbufs, count) : count;
+	fit = flags & JD_TX_TCP_CHECKSUM ? rte_eth_tx_prepare(port, queue, mbufs, n) : n;
 	if (fit > 0)
 		sent = rte_eth_tx_burst(port, queue, mbufs, fit);
-	for (i = sent; i < count; i++)
-		note_of(mbufs[i])->home = NULL;
-	return sent == 0 && fit == 0 && count > 0 ? -EINVAL : sent;
+	done = sent == 0 ? 0 : ends[sent - 1];
+	for (i = done; i < count; i++)
+		take_back(slots, &packets[i]);
+	for (i = sent; i < n; i++) {
+		if (mbufs[i]->pool != slots->headers)
+			continue;
+		mbufs[i]->nb_segs = 1;
+		mbufs[i]->next = NULL;
+		rte_pktmbuf_free_seg(mbufs[i]);
+	}
+	return sent == 0 && fit == 0 && count > 0 ? -EINVAL : done;
 }
 
 int jd_tx_reclaim(uint16_t port, uint16_t queue)

@@ -11,6 +11,9 @@ use crate::shim::declare;
 /// Frames handled by one call of a burst function.
 pub const JD_BURST_MAX: usize = 64;
 
+/// Bytes of the headers of a chain.
+pub const JD_HEADERS_MAX: usize = 128;
+
 /// The IP checksum was found good.
 pub const JD_RX_IP_GOOD: u16 = 0x0001;
 /// The IP checksum was found bad.
@@ -29,6 +32,8 @@ pub const JD_TX_IP_CHECKSUM: u16 = 0x0100;
 pub const JD_TX_TCP_CHECKSUM: u16 = 0x0200;
 /// With [`JD_TX_TCP_CHECKSUM`]: the packet is IPv6.
 pub const JD_TX_IPV6: u16 = 0x0400;
+/// With [`JD_TX_TCP_CHECKSUM`]: the packet begins a chain, see [`jd_packet::hash`].
+pub const JD_TX_TSO: u16 = 0x0800;
 
 /// Of a packet to send: its slot comes back by [`jd_hooks::finish`].
 pub const JD_LENT: u16 = 0x1000;
@@ -91,7 +96,8 @@ pub struct jd_slot {
 pub struct jd_packet {
     /// The frame.
     pub frame: jd_slot,
-    /// RSS hash, with [`JD_RX_HASH`].
+    /// RSS hash, with [`JD_RX_HASH`]. With [`JD_TX_TSO`]: payload of each segment (bits 0 to 15), bytes of the TCP header (16
+    /// to 23), packets of the chain, this one among them (24 to 31). What leaves is the chain's headers and the payload of each.
     pub hash: u32,
     /// `JD_RX_*` from the port; `JD_TX_*` and [`JD_LENT`] for it.
     pub flags: u16,
@@ -217,8 +223,10 @@ pub struct jd_port_info {
     pub socket: i16,
     /// `JD_OFFLOAD_*`.
     pub offloads: u32,
+    /// Packets of a chain to send; 0: any number.
+    pub chain_max: u16,
     /// Zero.
-    pub reserved: u32,
+    pub reserved: u16,
 }
 
 /// What a port is to do.
@@ -387,7 +395,8 @@ declare! {
         received: *mut jd_received,
     ) -> u16;
     /// Sends frames from slots: how many went; the others are still the caller's. `-EINVAL`: this device cannot send the
-    /// first one. One thread per queue.
+    /// first one. `headers` are those of the chains, [`JD_HEADERS_MAX`] bytes for each, in their order; null where there are
+    /// none. One thread per queue.
     pub fn jd_slots_send(
         port: u16,
         queue: u16,
@@ -395,6 +404,7 @@ declare! {
         home: *mut c_void,
         packets: *const jd_packet,
         count: u16,
+        headers: *const u8,
     ) -> c_int;
     /// For benchmarks: as many bursts received and sent back, with nothing in between; how many frames went.
     pub fn jd_raw_loop(port: u16, queue: u16, bursts: u64) -> u64;

@@ -8,6 +8,7 @@ mod eal;
 mod pause;
 mod port;
 mod queue;
+mod segments;
 mod slots;
 
 use std::io;
@@ -31,6 +32,7 @@ pub struct Dpdk {
     depot: Arc<Depot>,
     hash_key: [u8; 40],
     promiscuous: bool,
+    offloads: bool,
     sleep: Duration,
     facts: Arc<OnceLock<PortFacts>>,
     status: Arc<PortStatus>,
@@ -49,6 +51,8 @@ pub struct DpdkCounters {
     pub rx_copied: Counter,
     /// Frames whose bytes were copied on the way out: they lay in the buffers of another depot than the port's.
     pub tx_copied: Counter,
+    /// Chains of segments given to the driver as one, for the device to cut.
+    pub joined: Counter,
     /// Lent frames that came back.
     pub completed: Counter,
     /// Received frames that were longer than one buffer.
@@ -138,6 +142,7 @@ impl Dpdk {
             depot,
             hash_key: janus_wire::MICROSOFT_KEY,
             promiscuous: false,
+            offloads: true,
             sleep: SLEEP,
             facts: Arc::default(),
             status: Arc::default(),
@@ -163,6 +168,13 @@ impl Dpdk {
     #[must_use]
     pub fn promiscuous(mut self) -> Self {
         self.promiscuous = true;
+        self
+    }
+
+    /// Checksums are our affair and segments are cut by us, whatever the device could do.
+    #[must_use]
+    pub fn without_offloads(mut self) -> Self {
+        self.offloads = false;
         self
     }
 

@@ -24,11 +24,12 @@ const DESCRIPTORS_MIN: usize = 32;
 const MTU_MAX: u16 = SLOT_SIZE as u16 - HEADROOM - ethernet::LEN as u16 - 4;
 /// Entries that a redirection table can have.
 const TABLE_MAX: u16 = 512;
-/// What is asked of a device where it can. It never cuts our segments: none is longer than a packet.
+/// What is asked of a device where it can.
 const WANTED: u32 = ffi::JD_OFFLOAD_RX_CHECKSUM
     | ffi::JD_OFFLOAD_TX_TCP_CHECKSUM
-    | ffi::JD_OFFLOAD_RSS_TCP
-    | ffi::JD_OFFLOAD_RX_HASH;
+    | ffi::JD_OFFLOAD_TX_TSO
+    | SPREADING;
+const SPREADING: u32 = ffi::JD_OFFLOAD_RSS_TCP | ffi::JD_OFFLOAD_RX_HASH;
 /// Frames taken out of a queue when its port ends: more than a device holds.
 const DRAIN_MAX: usize = 64 * 1024;
 /// Some devices take a while to bring their link up.
@@ -45,7 +46,7 @@ pub struct PortFacts {
     pub tx_checksum: bool,
     /// It checks IP and TCP checksums.
     pub rx_checksum: bool,
-    /// It could cut long segments. Not used: no segment of ours is longer than a packet.
+    /// It cuts large segments: those of a burst that follow each other cross to it as one.
     pub tso: bool,
     /// It spreads flows over its queues by our hash.
     pub rss: bool,
@@ -108,6 +109,8 @@ pub(super) struct Port {
     started: bool,
     pub(super) caps: Caps,
     pub(super) facts: PortFacts,
+    /// Packets of a chain to send; 0: any number.
+    pub(super) chain_max: u16,
     pub(super) status: Arc<PortStatus>,
     pub(super) counters: Arc<DpdkCounters>,
 }
@@ -141,6 +144,7 @@ impl Port {
             started: false,
             caps: caps(&config.device, &info),
             facts: facts(&info, &eal),
+            chain_max: info.chain_max,
             status: config.status.clone(),
             counters: config.counters.clone(),
         };
@@ -173,7 +177,7 @@ impl Port {
             } else {
                 key.as_ptr()
             },
-            offloads: WANTED,
+            offloads: if config.offloads { WANTED } else { SPREADING },
             hash_key_len: key.len() as u16,
             rx_queues: queues,
             tx_queues: queues,
@@ -198,6 +202,8 @@ impl Port {
         self.started = true;
         self.caps.tx_checksum = on & ffi::JD_OFFLOAD_TX_TCP_CHECKSUM != 0;
         self.caps.rx_checksum = on & ffi::JD_OFFLOAD_RX_CHECKSUM != 0;
+        self.caps.tso = self.caps.tx_checksum && on & ffi::JD_OFFLOAD_TX_TSO != 0;
+        self.facts.tso = self.caps.tso;
         self.facts.tx_checksum = self.caps.tx_checksum;
         self.facts.rx_checksum = self.caps.rx_checksum;
         self.facts.rss = queues > 1
@@ -367,7 +373,7 @@ fn facts(info: &ffi::jd_port_info, eal: &Eal) -> PortFacts {
         version: version().to_owned(),
         tx_checksum: false,
         rx_checksum: false,
-        tso: info.offloads & ffi::JD_OFFLOAD_TX_TSO != 0,
+        tso: false,
         rss: false,
         interrupts: false,
         without_huge_pages: eal.without_huge_pages(),

@@ -15,6 +15,7 @@ use rustix::fd::BorrowedFd;
 use super::checksum;
 use super::pause::Pause;
 use super::port::Port;
+use super::segments::{Chains, Limits};
 use super::slots;
 use crate::batch::BURST;
 use crate::queue::{Batch, Caps, Queue};
@@ -38,6 +39,10 @@ pub(super) struct DpdkQueue {
     pause: ManuallyDrop<Pause>,
     packets: Box<[ffi::jd_packet; BURST]>,
     received: ffi::jd_received,
+    /// Where the device cuts segments.
+    chains: Option<Chains>,
+    /// The next burst goes frame by frame.
+    singly: bool,
     /// Lent frames that are back.
     finished: VecDeque<Frame>,
     /// Lent frames that the driver has.
@@ -52,7 +57,11 @@ pub(super) struct DpdkQueue {
 /// Opens the queue with this number of a started port.
 pub(super) fn open(port: &Arc<Port>, index: u16, sleep: Duration) -> io::Result<Box<dyn Queue>> {
     let pause = Pause::new(port.id, index, port.facts.interrupts, sleep)?;
+    let facts = &port.facts;
+    let limits = Limits::new(&facts.driver, port.chain_max, port.caps.mtu);
     Ok(Box::new(DpdkQueue {
+        chains: facts.tso.then(|| Chains::new(limits)),
+        singly: false,
         port: port.clone(),
         index,
         pause: ManuallyDrop::new(pause),
@@ -210,6 +219,14 @@ impl DpdkQueue {
 
     /// Sends the first `count` frames, which `packets` describes.
     fn hand_over(&mut self, pool: &mut Pool, frames: &mut Batch, count: usize) {
+        let singly = std::mem::take(&mut self.singly);
+        let (mut chained, mut headers) = (0, ptr::null());
+        if let Some(chains) = &mut self.chains
+            && !singly
+        {
+            chained = chains.join(&frames[..count], &mut self.packets[..count]);
+            headers = chains.headers();
+        }
         let port = self.port.clone();
         let home = &port.homes[usize::from(self.index)];
         let packets = &self.packets[..count];
@@ -231,13 +248,20 @@ impl DpdkQueue {
                     ptr::from_ref(home).cast_mut().cast(),
                     packets.as_ptr(),
                     packets.len() as u16,
+                    headers,
                 )
             }
         });
+        let is_chain = |packet: &ffi::jd_packet| packet.flags & ffi::JD_TX_TSO != 0;
         if sent <= 0 {
-            return self.nothing_sent(pool, frames, sent == INVALID);
+            let chained = packets.first().is_some_and(is_chain);
+            return self.nothing_sent(pool, frames, chained, sent == INVALID);
         }
         let sent = sent as usize;
+        if chained > 0 {
+            let went = packets[..sent].iter().filter(|packet| is_chain(packet));
+            port.counters.joined.add_shared(went.count() as u64);
+        }
         self.stalled = 0;
         self.lent += lent(&self.packets[..sent]);
         home.add(sent as isize);
@@ -249,10 +273,14 @@ impl DpdkQueue {
     /// The driver took nothing: its ring is full, its link is down, or it cannot send the first frame.
     #[cold]
     #[inline(never)]
-    fn nothing_sent(&mut self, pool: &mut Pool, frames: &mut Batch, unfit: bool) {
+    fn nothing_sent(&mut self, pool: &mut Pool, frames: &mut Batch, chained: bool, unfit: bool) {
         let counters = &self.port.counters;
         self.stalled += 1;
-        let give_up = if unfit {
+        // Perhaps it is the chain that it does not take.
+        self.singly = chained && (unfit || self.stalled.is_multiple_of(STALLED));
+        let give_up = if unfit && chained {
+            return;
+        } else if unfit {
             counters.refused.add_shared(1);
             1
         } else if self.stalled.is_multiple_of(STALLED) && !self.port.look_at_link() {

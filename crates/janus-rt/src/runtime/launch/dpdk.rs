@@ -28,6 +28,11 @@ pub(super) fn open(
         .with_eal(settings.dpdk_eal.iter().cloned())
         .with_hash_key(*steering_key)
         .with_sleep(settings.dpdk_sleep.unwrap_or(SLEEP));
+    // A device that fills in checksums would make good again what is spoilt on the way.
+    let backend = match settings.impair.corrupts() {
+        true => backend.without_offloads(),
+        false => backend,
+    };
     let facts = backend.facts();
     let mut backend: Box<dyn Backend> = Box::new(backend);
     if let Some(interface) = &settings.dpdk_exception {
