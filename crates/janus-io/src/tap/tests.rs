@@ -17,7 +17,7 @@ fn every_refusal_says_what_to_do() {
         (Errno::BUSY, Step::Attach, "ip link del jns0"),
         (Errno::INVAL, Step::Attach, "takes 4 queues"),
         (Errno::TOOBIG, Step::Attach, "fewer I/O cores"),
-        (Errno::PERM, Step::SetUp, "leave the address out"),
+        (Errno::PERM, Step::SetUp, "set it by hand"),
         (Errno::NOMEM, Step::Attach, "memory"),
     ] {
         assert!(
