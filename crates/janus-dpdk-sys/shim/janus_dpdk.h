@@ -73,7 +73,7 @@ struct jd_hooks {
 	int (*take)(void *context, uint32_t *slots, uint32_t count);
 	/* Slots that a driver is finished with. */
 	void (*give)(void *context, const uint32_t *slots, uint32_t count);
-	/* A lent slot that a driver is finished with, as it was sent; `home` is what jd_slots_send was given. */
+	/* A lent slot that a driver is finished with, as it was sent; `home` is what jd_slots_transmit was given. */
 	void (*finish)(void *home, const struct jd_slot *loan);
 	/* Slots that could be taken, about. */
 	uint32_t (*available)(void *context);
@@ -201,7 +201,7 @@ uint16_t jd_slots_receive(uint16_t port, uint16_t queue, struct jd_slots *slots,
 			  struct jd_received *received);
 /* How many went; the others are still the caller's. -EINVAL: the first one is nothing that this device can send. */
 /* `headers` are those of the chains, JD_HEADERS_MAX bytes for each, in their order; NULL where there are none. */
-int jd_slots_send(uint16_t port, uint16_t queue, struct jd_slots *slots, void *home, const struct jd_packet *packets, uint16_t count,
+int jd_slots_transmit(uint16_t port, uint16_t queue, struct jd_slots *slots, void *home, const struct jd_packet *packets, uint16_t count,
 		  const uint8_t *headers);
 /* Makes the driver give back what it has sent; -ENOTSUP where it does so by itself. */
 int jd_tx_reclaim(uint16_t port, uint16_t queue);

@@ -410,7 +410,7 @@ static void take_back(struct jd_slots *slots, const struct jd_packet *packet)
 	mbuf->next = NULL;
 }
 
-int jd_slots_send(uint16_t port, uint16_t queue, struct jd_slots *slots, void *home, const struct jd_packet *packets, uint16_t count,
+int jd_slots_transmit(uint16_t port, uint16_t queue, struct jd_slots *slots, void *home, const struct jd_packet *packets, uint16_t count,
 		  const uint8_t *headers)
 {
 	struct rte_mbuf *mbufs[JD_BURST_MAX];

@@ -117,7 +117,7 @@ pub struct jd_hooks {
     pub take: unsafe extern "C" fn(context: *mut c_void, slots: *mut u32, count: u32) -> c_int,
     /// Slots that a driver is finished with.
     pub give: unsafe extern "C" fn(context: *mut c_void, slots: *const u32, count: u32),
-    /// A lent slot that a driver is finished with, as it was sent; `home` is what [`jd_slots_send`] was given.
+    /// A lent slot that a driver is finished with, as it was sent; `home` is what [`jd_slots_transmit`] was given.
     pub finish: unsafe extern "C" fn(home: *mut c_void, loan: *const jd_slot),
     /// About how many slots could be taken.
     pub available: unsafe extern "C" fn(context: *mut c_void) -> u32,
@@ -397,7 +397,7 @@ declare! {
     /// Sends frames from slots: how many went; the others are still the caller's. `-EINVAL`: this device cannot send the
     /// first one. `headers` are those of the chains, [`JD_HEADERS_MAX`] bytes for each, in their order; null where there are
     /// none. One thread per queue.
-    pub fn jd_slots_send(
+    pub fn jd_slots_transmit(
         port: u16,
         queue: u16,
         slots: *mut jd_slots,

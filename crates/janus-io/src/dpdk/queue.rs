@@ -241,7 +241,7 @@ impl DpdkQueue {
             // SAFETY: the port is started and this is the queue's only thread. The slots are of this region and ours, as
             // the frames are; what the driver takes is forgotten below. `home` lives as long as the port.
             unsafe {
-                ffi::jd_slots_send(
+                ffi::jd_slots_transmit(
                     port.id,
                     self.index,
                     slots.raw(),

@@ -321,7 +321,7 @@ unsafe extern "C" fn give(context: *mut c_void, slots: *const u32, count: u32) {
 }
 
 unsafe extern "C" fn finish(home: *mut c_void, loan: *const ffi::jd_slot) {
-    // SAFETY: `home` is what `jd_slots_send` was given: a queue's, which outlives its port.
+    // SAFETY: `home` is what `jd_slots_transmit` was given: a queue's, which outlives its port.
     let home = unsafe { &*home.cast::<Home>() };
     // SAFETY: the shim gives the frame as it was sent; the driver owned its slot and has given it up.
     let frame = unsafe { frame(&*loan) };
