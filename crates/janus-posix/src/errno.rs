@@ -57,6 +57,8 @@ errnos! {
     EPIPE = 32, "Broken pipe";
     EDOM = 33, "Numerical argument out of domain";
     ELOOP = 40, "Too many levels of symbolic links";
+    ENONET = 64, "Machine is not on the network";
+    EPROTO = 71, "Protocol error";
     ENOTSOCK = 88, "Socket operation on non-socket";
     EDESTADDRREQ = 89, "Destination address required";
     EMSGSIZE = 90, "Message too long";
@@ -75,6 +77,7 @@ errnos! {
     ENOTCONN = 107, "Transport endpoint is not connected";
     ETIMEDOUT = 110, "Connection timed out";
     ECONNREFUSED = 111, "Connection refused";
+    EHOSTDOWN = 112, "Host is down";
     EHOSTUNREACH = 113, "No route to host";
     EALREADY = 114, "Operation already in progress";
     EINPROGRESS = 115, "Operation now in progress";
@@ -88,6 +91,12 @@ impl From<Error> for Errno {
             Error::HostUnreachable => Errno::EHOSTUNREACH,
             Error::NetworkUnreachable => Errno::ENETUNREACH,
             Error::ProtocolUnreachable => Errno::ENOPROTOOPT,
+            // What icmp_err_convert and icmpv6_err_convert make of these.
+            Error::HostUnknown => Errno::EHOSTDOWN,
+            Error::HostIsolated => Errno::ENONET,
+            Error::RouteFailed => Errno::EOPNOTSUPP,
+            Error::Prohibited => Errno::EACCES,
+            Error::HeaderRefused => Errno::EPROTO,
             Error::ConnectionReset => Errno::ECONNRESET,
             Error::TimedOut => Errno::ETIMEDOUT,
             Error::NotConnected => Errno::ENOTCONN,

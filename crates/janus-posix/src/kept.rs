@@ -80,6 +80,11 @@ impl Kept {
         Ok(Some(()))
     }
 
+    /// Whether TCP_LINGER2 is not negative: then a closed socket's connection waits for the peer's FIN.
+    pub(crate) fn waits_in_fin_wait_2(&self) -> bool {
+        self.linger2 >= 0
+    }
+
     /// What `name` is.
     pub(crate) fn value(&self, level: i32, name: i32) -> Option<i32> {
         Some(match (level, name) {

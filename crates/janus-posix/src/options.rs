@@ -118,6 +118,7 @@ impl Sockets {
                 set_number(&mut options, level, name, value)?.ok_or(Errno::ENOPROTOOPT)?;
             }
         }
+        options.tcp.fin_wait_2 = options.kept.waits_in_fin_wait_2();
         self.take_options(now, fd, &before, &options)?;
         if (level, name) == (abi::SOL_TCP, abi::TCP_NODELAY)
             && options.tcp.nodelay
@@ -136,7 +137,7 @@ impl Sockets {
     }
 
     /// The descriptor has these options from now on, unless the engine refuses them.
-    fn take_options(
+    pub(crate) fn take_options(
         &mut self,
         now: Instant,
         fd: i32,

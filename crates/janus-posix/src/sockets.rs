@@ -122,7 +122,9 @@ impl Sockets {
         }
         let address = match address.port() {
             0 => SocketAddr::new(ip, self.free_port(fd, ip)?),
-            port if self.taken.conflict(port, &self.place(fd, ip)?, true) => {
+            port if self.taken.conflict(port, &self.place(fd, ip)?, true)
+                || self.lingers_in_the_way(port, &self.place(fd, ip)?) =>
+            {
                 return Err(Errno::EADDRINUSE);
             }
             _ => address,
@@ -144,6 +146,19 @@ impl Sockets {
             listening: matches!(socket.state, State::Listening(_)),
             chosen: true,
         })
+    }
+
+    /// Whether connections without an owner have the port, which only SO_REUSEADDR shares with them. (Linux asks for it on
+    /// both sides; here nobody remembers whether the owner had it.)
+    fn lingers_in_the_way(&self, port: u16, place: &Place) -> bool {
+        !place.reuse_address
+            && self.stack.port_lingers(port, |ip| {
+                let family = Family {
+                    v6: ip.is_ipv6(),
+                    v6_only: false,
+                };
+                family.overlaps(ip, place.family, place.ip)
+            })
     }
 
     /// Where a socket is, if it has a port.
@@ -300,7 +315,9 @@ impl Sockets {
         remote: SocketAddr,
     ) -> Result<ConnId> {
         let socket = self.table.peek(fd)?;
-        let (options, any) = (socket.options.tcp, socket.family.any());
+        let (mut options, any) = (socket.options.tcp, socket.family.any());
+        // What a connection before this one was shut for does not count any more.
+        options.read_shut = false;
         // The kernel takes 0.0.0.0 for this host; there is no loopback here.
         if let Some(local) = bound {
             // A tuple that is taken: what __inet_hash_connect says.
@@ -432,13 +449,26 @@ impl Sockets {
                         if write {
                             self.stack.shutdown_write(now, conn)?;
                         }
-                        Ok(())
+                        self.stop_reading(now, fd, read)
                     }
                 }
             }
         };
         self.happened(slot_of(fd)?, ALL);
         outcome
+    }
+
+    /// The stack has to know too: once our FIN is out, data that nobody will read is answered with a reset.
+    fn stop_reading(&mut self, now: Instant, fd: i32, read: bool) -> Result<()> {
+        if !read {
+            return Ok(());
+        }
+        let before = *self.table.peek(fd)?.options;
+        let mut options = before;
+        options.tcp.read_shut = true;
+        // When there are too many sets of options to say so, such data is taken, and nobody reads it.
+        let _ = self.take_options(now, fd, &before, &options);
+        Ok(())
     }
 
     fn shut(&mut self, fd: i32, read: bool, write: bool) -> Result<()> {

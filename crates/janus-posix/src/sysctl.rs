@@ -63,18 +63,16 @@ const WITHOUT_EFFECT: [&str; 42] = [
 ];
 
 /// Names that this stack keeps at one value only, and that value.
-const FIXED: [(&str, &str); 12] = [
+const FIXED: [(&str, &str); 10] = [
     ("tcp_reordering", "3"),
     ("tcp_max_reordering", "300"),
     ("tcp_base_mss", "1024"),
     ("tcp_min_snd_mss", "48"),
     ("tcp_stdurg", "0"),
-    ("tcp_rfc1337", "1"),
     ("tcp_thin_linear_timeouts", "0"),
     ("tcp_workaround_signed_windows", "0"),
     ("tcp_shrink_window", "0"),
     ("tcp_ecn_option", "0"),
-    ("tcp_syn_linear_timeouts", "0"),
     ("tcp_plb_enabled", "0"),
 ];
 
@@ -101,6 +99,7 @@ impl Default for Settings {
             send_buffer_max: 4_194_304,
             count_as_linux: true,
             max_syn_retries: 5,
+            reset_ends_time_wait: true,
             max_orphan_retries: ORPHAN_RETRIES,
             slow_start_after_idle: false,
             require_timestamps: false,
@@ -249,6 +248,7 @@ impl Settings {
                     tries => tries,
                 }
             }
+            "tcp_syn_linear_timeouts" => config.syn_linear_timeouts = setting.tries(0, 127)?,
             "tcp_keepalive_probes" => socket.keepalive_count = setting.tries(1, 127)?,
             "tcp_max_orphans" => config.max_orphans = setting.number(0, u32::MAX.into())? as u32,
             "tcp_max_tw_buckets" => {
@@ -269,6 +269,7 @@ impl Settings {
             // 2 is without the random offset, which relative numbers do not show.
             "tcp_timestamps" => config.timestamps = setting.number(0, 2)? > 0,
             "tcp_window_scaling" => config.window_scaling = setting.switch()?,
+            "tcp_rfc1337" => config.reset_ends_time_wait = !setting.switch()?,
             "tcp_sack" => config.sack = setting.switch()?,
             "tcp_dsack" => config.dsack = setting.switch()?,
             "tcp_slow_start_after_idle" => config.slow_start_after_idle = setting.switch()?,
@@ -279,8 +280,7 @@ impl Settings {
                 1 => config.rack = true,
                 _ => return setting.refuse("0 or 1: variants of RACK are not here"),
             },
-            // There is none; with timestamps Eifel tells the same sooner.
-            "tcp_frto" => drop(setting.number(0, 2)?),
+            "tcp_frto" => config.frto = setting.number(0, 2)? > 0,
             "tcp_mtu_probing" => config.mtu_probing = setting.switch()?,
             "tcp_ecn" => {
                 config.ecn = match setting.number(0, 2)? {

@@ -48,7 +48,12 @@ pub(crate) fn io_error(error: Error) -> io::Error {
     let kind = match error {
         Error::WouldBlock => Kind::WouldBlock,
         Error::ConnectionRefused | Error::ProtocolUnreachable => Kind::ConnectionRefused,
-        Error::HostUnreachable => Kind::HostUnreachable,
+        Error::HostUnreachable
+        | Error::HostUnknown
+        | Error::HostIsolated
+        | Error::RouteFailed
+        | Error::HeaderRefused => Kind::HostUnreachable,
+        Error::Prohibited => Kind::PermissionDenied,
         Error::NetworkUnreachable => Kind::NetworkUnreachable,
         Error::ConnectionReset => Kind::ConnectionReset,
         Error::TimedOut => Kind::TimedOut,

@@ -121,7 +121,10 @@ impl Stack {
         if let (true, Some(frame)) = (p.flags.contains(Flags::URG), &*frame) {
             self.urgent_arrives(conn, p, frame, now);
         }
-        if place == Place::AtClosedWindow {
+        // A FIN takes no room. Some peers send theirs whatever the window says, and would do so for ever (Linux:
+        // tcp_data_queue).
+        let bare_fin = p.flags.contains(Flags::FIN) && p.payload_len == 0;
+        if place == Place::AtClosedWindow && !bare_fin {
             self.acknowledge_at_once(conn, now);
             return;
         }

@@ -72,8 +72,8 @@ pub(crate) mod flag {
     pub(crate) const SACK: u8 = 1 << 4;
     /// Both sides speak ECN (RFC 3168). In a closed connection this bit is one of [`FAILURE`].
     pub(crate) const ECN: u8 = 1 << 5;
-    /// Why a closed connection ended badly: three bits, up to seven reasons. While it is open they are [`SACK`],
-    /// [`ECN`] and [`UNANSWERED`].
+    /// Why a closed connection ended badly: three bits, up to seven reasons, one of which is [`RARE`]. While it is open they
+    /// are [`SACK`], [`ECN`] and [`UNANSWERED`].
     pub(crate) const FAILURE: u8 = SACK | ECN | UNANSWERED;
     /// Ended by RST.
     pub(crate) const RESET: u8 = 1 << 4;
@@ -87,6 +87,18 @@ pub(crate) mod flag {
     pub(crate) const NO_NETWORK: u8 = 5 << 4;
     /// Ended because the peer's host does not speak TCP.
     pub(crate) const NO_PROTOCOL: u8 = 6 << 4;
+    /// Ended for a reason that is rarer: one of those below, which an ended connection has in its `ts_recent`.
+    pub(crate) const RARE: u8 = 7 << 4;
+    /// As a router said, there is no such host.
+    pub(crate) const HOST_UNKNOWN: u8 = RARE | 1;
+    /// As a router said, the host is cut off.
+    pub(crate) const HOST_ISOLATED: u8 = RARE | 2;
+    /// A source route could not be followed.
+    pub(crate) const ROUTE_FAILED: u8 = RARE | 3;
+    /// As a router said, this is not allowed.
+    pub(crate) const PROHIBITED: u8 = RARE | 4;
+    /// Somebody did not understand a header of ours.
+    pub(crate) const BAD_HEADER: u8 = RARE | 5;
     /// Data has come in and nothing has been sent since. In a closed connection this bit is one of [`FAILURE`].
     pub(crate) const UNANSWERED: u8 = 1 << 6;
     /// A FIN is to follow the data that is queued.
@@ -102,7 +114,7 @@ pub(crate) struct Tcb {
     pub(crate) send_window: u32,
     /// Right edge of the window we last offered: it is never taken back (RFC 9293 3.8.6).
     pub(crate) rcv_adv: SeqNum,
-    /// TS.Recent of RFC 7323.
+    /// TS.Recent of RFC 7323. In a closed connection it is which of the [`flag::RARE`] reasons it ended for.
     pub(crate) ts_recent: u32,
     /// [`Tcb::srtt_us`], and above it what [`crate::uto`] keeps.
     pub(crate) srtt: u32,
@@ -255,17 +267,21 @@ impl Tcb {
         self.ssthresh_code = self.ssthresh_code & NO_THRESHOLD | if owes { OWES_ECE } else { 0 };
     }
 
-    /// Closes it. `why` is one of [`flag::FAILURE`], or 0 for a good end.
+    /// Closes it. `why` is one of the reasons in [`flag`], or 0 for a good end.
     pub(crate) fn close(&mut self, why: u8) {
         self.state = State::Closed;
         self.clear(flag::FAILURE | flag::FIN_QUEUED);
-        self.set(why);
+        self.set(why & flag::FAILURE);
+        self.ts_recent = u32::from(why & !flag::FAILURE);
     }
 
-    /// Why it ended, when it ended badly: a bit of [`flag::FAILURE`].
+    /// Why it ended, when it ended badly: one of the reasons in [`flag`].
     #[inline]
     pub(crate) fn failure(&self) -> u8 {
         match self.state {
+            State::Closed if self.flags & flag::FAILURE == flag::RARE => {
+                flag::RARE | self.ts_recent as u8
+            }
             State::Closed => self.flags & flag::FAILURE,
             _ => 0,
         }

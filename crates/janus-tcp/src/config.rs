@@ -60,6 +60,9 @@ pub struct Config {
     /// How long TIME-WAIT lasts (two maximum segment lifetimes), and how long a connection whose owner let go
     /// waits for the peer's FIN.
     pub time_wait: Duration,
+    /// A reset with the very number that is expected ends TIME-WAIT, as RFC 9293 section 3.10.7.4 says and Linux does; without
+    /// it none does (RFC 1337 section 3).
+    pub reset_ends_time_wait: bool,
     /// Retransmission timeout before a round trip was measured (RFC 6298 section 2.1).
     pub rto_initial: Duration,
     /// Smallest retransmission timeout.
@@ -74,6 +77,8 @@ pub struct Config {
     pub max_syn_ack_retries: u8,
     /// SYNs sent before an active open is given up: 7 wait 127 s, R2 must be 3 minutes at least (MUST-23).
     pub max_syn_retries: u8,
+    /// So many more SYNs, the first ones to be repeated, go out at one distance, before it doubles (Linux, not RFC 6298).
+    pub syn_linear_timeouts: u8,
     /// Send and heed the user timeout option (RFC 5482) on all connections whose socket options do not say otherwise.
     pub uto: bool,
     /// L_LIMIT: what a peer says shortens no connection's patience below this (RFC 9293 section 3.8.3: R2 is to be at
@@ -109,6 +114,8 @@ pub struct Config {
     pub rack: bool,
     /// Probe for the loss of a flight's end before the retransmission timeout (RFC 8985 section 7).
     pub tail_loss_probe: bool,
+    /// Doubt a retransmission timeout until the acknowledgements after it show whether something was lost (RFC 5682).
+    pub frto: bool,
     /// Find the congestion window anew after an idle retransmission timeout (RFC 5681 section 4.1).
     pub slow_start_after_idle: bool,
     /// Tell the peer with PSH where a burst of at least so many segments ends, besides where what was written does; 0: do
@@ -158,6 +165,7 @@ impl Default for Config {
             count_as_linux: false,
             not_sent_low: u32::MAX,
             time_wait: Duration::from_secs(60),
+            reset_ends_time_wait: false,
             rto_initial: Duration::from_secs(1),
             rto_min: Duration::from_millis(200),
             rto_max: Duration::from_secs(120),
@@ -168,6 +176,7 @@ impl Default for Config {
             uto_least: Duration::from_secs(100),
             uto_most: Duration::from_secs(3_600),
             max_syn_retries: 7,
+            syn_linear_timeouts: 0,
             orphan_timeout: Duration::from_secs(900),
             max_orphans: 1 << 16,
             delayed_ack: Duration::from_millis(40),
@@ -180,6 +189,7 @@ impl Default for Config {
             dsack: true,
             rack: true,
             tail_loss_probe: true,
+            frto: true,
             slow_start_after_idle: true,
             burst_least: 2,
             share_path_facts: true,

@@ -148,6 +148,8 @@ counters! {
     icmp_errors_ignored,
     /// Attempts to connect, ours and peers', that ended because an ICMP error said that the other end cannot be reached.
     icmp_refusals,
+    /// Times that a retransmission timeout was halved again, because a router said that a part of the way is missing (RFC 6069).
+    backoffs_taken_back,
     /// ICMP errors sent.
     icmp_errors_out,
     /// ICMP errors held back by the rate limit.

@@ -19,6 +19,16 @@ pub enum Error {
     NetworkUnreachable,
     /// The peer's host does not speak TCP.
     ProtocolUnreachable,
+    /// A router says that there is no such host.
+    HostUnknown,
+    /// A router says that the peer's host is cut off.
+    HostIsolated,
+    /// A router says that a source route could not be followed.
+    RouteFailed,
+    /// A router says that talking to the peer is not allowed.
+    Prohibited,
+    /// Somebody on the way did not understand a header of ours.
+    HeaderRefused,
     /// The connection is not (or no longer) open for this call.
     NotConnected,
     /// This side has already said that it sends no more.
@@ -55,6 +65,11 @@ impl fmt::Display for Error {
             Error::HostUnreachable => "the peer's host cannot be reached: ask who runs the network",
             Error::NetworkUnreachable => "the peer's network cannot be reached: look at the routes",
             Error::ProtocolUnreachable => "the peer's host does not speak TCP",
+            Error::HostUnknown => "a router knows no such host",
+            Error::HostIsolated => "the peer's host is cut off from its network",
+            Error::RouteFailed => "a source route could not be followed",
+            Error::Prohibited => "a router does not allow this: ask who runs the network",
+            Error::HeaderRefused => "a host on the way did not understand a packet's header",
             Error::NotConnected => "the connection is not open",
             Error::BrokenPipe => "this side of the connection has been shut down",
             Error::AddrInUse => "address and port are in use",

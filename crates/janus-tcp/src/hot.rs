@@ -141,6 +141,8 @@ pub(crate) struct Hot {
     pub(crate) record_ended: bool,
     /// The network was seen to reorder (RACK.reordering_seen of RFC 8985).
     pub(crate) reordering_seen: bool,
+    /// A timeout is doubted, or was, on a connection without SACK ([`crate::frto`]).
+    pub(crate) doubted: bool,
     /// The smallest round trip of late in microseconds, and the millisecond (wrapping) of its measurement; 0 = none.
     pub(crate) min_rtt_us: u32,
     pub(crate) min_rtt_ms: u32,
@@ -207,6 +209,7 @@ impl Default for Hot {
             min_rtt_us: 0,
             min_rtt_ms: 0,
             recovery: NONE,
+            doubted: false,
         }
     }
 }

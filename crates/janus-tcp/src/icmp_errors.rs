@@ -4,31 +4,41 @@
 //! Anybody can send one, so it must quote a sequence number that we have outstanding, or it is dropped. An established
 //! connection is never ended by one: the network may recover, or the message be forged. What it said is remembered and
 //! told if the peer never answers again. An attempt to connect ends, as on Linux: the user can try the next address.
-//! That errors of the codes 0, 1 and 5 end an attempt is stricter than MUST-56 reads; RFC 5461 section 4 has the reasons.
+//! That soft errors too end an attempt is stricter than MUST-56 reads; RFC 5461 section 4 has the reasons.
+
+use core::time::Duration;
 
 use janus_wire::{FlowKey, SeqNum, icmpv4, icmpv6};
 
 use crate::cold::{NONE, State, flag};
+use crate::hot::TimerKind;
 use crate::pmtu;
 use crate::records::Record;
+use crate::rto;
 use crate::stack::Stack;
 use crate::time::Instant;
+
+/// How long repeats that met a missing way are not counted: about what the default number of doubled timeouts takes.
+const PATIENCE: Duration = Duration::from_secs(900);
 
 /// What an error says, whichever family it is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Complaint {
-    /// One of [`flag::FAILURE`]: why the peer cannot be reached.
+    /// Why the peer is not reached: one of the reasons in [`flag`].
     Unreachable(u8),
     /// Too large for some link, which takes so much; 0 when the router does not say.
     TooBig(u32),
-    /// A hop limit that ended, a header that somebody did not like: never more than remembered (MUST-56).
-    Passing,
 }
 
 /// An error message, and what it quotes of our segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IcmpError {
     complaint: Complaint,
+    /// A part of the way is missing, which may be put right: repeats that got nowhere were not lost to congestion (RFC
+    /// 6069).
+    disruption: bool,
+    /// A SYN-ACK that met this is not repeated (Linux: tcp_req_err).
+    ends_half_open: bool,
     pub(crate) key: FlowKey,
     seq: SeqNum,
     /// How long the quoted packet was, as far as the message tells.
@@ -38,15 +48,20 @@ pub(crate) struct IcmpError {
 impl IcmpError {
     /// An IPv4 message, if it is an error about a TCP segment. Source Quench and redirects are not (MUST-55, RFC 6633).
     pub(crate) fn from_v4(message: &icmpv4::Message<'_>) -> Option<IcmpError> {
-        use icmpv4::Message;
+        use icmpv4::{Message, unreachable};
         let complaint = match *message {
             Message::Unreachable { code, mtu, .. } => complaint_v4(code, mtu)?,
-            Message::TimeExceeded { .. } | Message::ParameterProblem { .. } => Complaint::Passing,
+            Message::TimeExceeded { .. } => Complaint::Unreachable(flag::NO_HOST),
+            Message::ParameterProblem { .. } => Complaint::Unreachable(flag::BAD_HEADER),
             _ => return None,
         };
+        let missing = matches!(*message, Message::Unreachable { code, .. }
+            if matches!(code, unreachable::NET | unreachable::HOST));
         let quote = message.quote()?;
         Some(IcmpError {
             complaint,
+            disruption: missing,
+            ends_half_open: missing,
             key: quote.flow()?.into(),
             seq: quote.seq,
             packet_len: quote.total_len,
@@ -55,23 +70,19 @@ impl IcmpError {
 
     /// An IPv6 message, if it is an error about a TCP segment.
     pub(crate) fn from_v6(message: &icmpv6::Message<'_>) -> Option<IcmpError> {
-        use icmpv6::{Message, parameter, unreachable};
-        let complaint = match *message {
-            Message::PacketTooBig { mtu, .. } => Complaint::TooBig(mtu),
-            Message::Unreachable { code, .. } => match code {
-                unreachable::PORT => Complaint::Unreachable(flag::REFUSED),
-                unreachable::NO_ROUTE => Complaint::Unreachable(flag::NO_NETWORK),
-                _ => Complaint::Unreachable(flag::NO_HOST),
-            },
-            Message::ParameterProblem { code, .. } if code == parameter::NEXT_HEADER => {
-                Complaint::Unreachable(flag::NO_PROTOCOL)
-            }
-            Message::TimeExceeded { .. } | Message::ParameterProblem { .. } => Complaint::Passing,
+        use icmpv6::{Message, unreachable};
+        let (complaint, hard) = match *message {
+            Message::PacketTooBig { mtu, .. } => (Complaint::TooBig(mtu), false),
+            Message::Unreachable { code, .. } => complaint_v6(code),
+            Message::TimeExceeded { .. } => (Complaint::Unreachable(flag::NO_HOST), false),
+            Message::ParameterProblem { .. } => (Complaint::Unreachable(flag::BAD_HEADER), true),
             _ => return None,
         };
         let quote = message.quote()?;
         Some(IcmpError {
             complaint,
+            disruption: matches!(*message, Message::Unreachable { code, .. } if code == unreachable::NO_ROUTE),
+            ends_half_open: hard,
             key: quote.flow()?.into(),
             seq: quote.seq,
             packet_len: quote.total_len,
@@ -79,19 +90,36 @@ impl IcmpError {
     }
 }
 
+/// What each code means (RFC 1812 section 5.2.7.1), in Linux's reading: icmp_err_convert.
 fn complaint_v4(code: u8, mtu: u16) -> Option<Complaint> {
-    /// The last code there is (RFC 1812 section 5.2.7.1).
+    /// The last code there is.
     const LAST: u8 = 15;
     use icmpv4::unreachable as codes;
     Some(match code {
         codes::FRAGMENTATION_NEEDED => Complaint::TooBig(u32::from(mtu)),
         codes::PORT => Complaint::Unreachable(flag::REFUSED),
         codes::PROTOCOL => Complaint::Unreachable(flag::NO_PROTOCOL),
+        codes::SOURCE_ROUTE_FAILED => Complaint::Unreachable(flag::ROUTE_FAILED),
+        codes::HOST_UNKNOWN => Complaint::Unreachable(flag::HOST_UNKNOWN),
+        codes::HOST_ISOLATED => Complaint::Unreachable(flag::HOST_ISOLATED),
         // Networks: unreachable, unknown, prohibited, not for this type of service.
         codes::NET | 6 | 9 | 11 => Complaint::Unreachable(flag::NO_NETWORK),
         0..=LAST => Complaint::Unreachable(flag::NO_HOST),
         _ => return None,
     })
+}
+
+/// The same of RFC 4443 section 3.1, and whether it is hard: icmpv6_err_convert.
+fn complaint_v6(code: u8) -> (Complaint, bool) {
+    use icmpv6::unreachable as codes;
+    let (why, hard) = match code {
+        codes::NO_ROUTE => (flag::NO_NETWORK, false),
+        codes::PROHIBITED | codes::POLICY | codes::REJECTED => (flag::PROHIBITED, true),
+        codes::PORT => (flag::REFUSED, true),
+        codes::BEYOND_SCOPE | codes::ADDRESS => (flag::NO_HOST, false),
+        _ => (flag::BAD_HEADER, true),
+    };
+    (Complaint::Unreachable(why), hard)
 }
 
 impl Stack {
@@ -134,28 +162,48 @@ impl Stack {
             }
             Complaint::Unreachable(why) => {
                 self.hot[id].soft_error = why;
-                true
-            }
-            Complaint::Passing => {
-                self.hot[id].soft_error = flag::NO_HOST;
+                if error.disruption && error.seq == una {
+                    self.take_back_backoff(conn, id, now);
+                }
                 true
             }
         }
     }
 
+    /// RFC 6069 section 4: what was sent again met a way that is missing, not congestion, so its timeout is not to be
+    /// doubled for it. The next repeat comes that much sooner, at once when it would be late already.
+    fn take_back_backoff(&mut self, conn: u32, id: u32, now: Instant) {
+        let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
+        let head = hot.flight.head;
+        if head == NONE || hot.retries == 0 || hot.backoff == 0 {
+            return;
+        }
+        hot.backoff -= 1;
+        // Nor is it counted against the connection's patience, which is that of so many doubled timeouts; but no router can
+        // prolong it for ever.
+        let since_ms = (now.as_millis() as u32).wrapping_sub(hot.acked_ms);
+        if Duration::from_millis(since_ms.into()) < PATIENCE {
+            hot.retries -= 1;
+        }
+        let waited_us = (now.as_micros() as u32).wrapping_sub(self.segments[head].sent_us);
+        let timeout = rto::timeout(cold, &self.config, hot.backoff);
+        let left = timeout.saturating_sub(Duration::from_micros(waited_us.into()));
+        hot.rtx_at = now + left;
+        hot.rto_at = hot.rtx_at;
+        hot.timer_kind = TimerKind::Rto;
+        self.counters.backoffs_taken_back += 1;
+        self.arm(id);
+    }
+
     /// A SYN-ACK did not get through. Nobody waits for the answer, so the record goes as soon as it is clear that none
-    /// will come, to an address that cannot be reached; other errors change nothing.
+    /// will come; other errors change nothing.
     fn half_open_blamed(&mut self, slot: u32, error: &IcmpError) -> bool {
-        let gone = matches!(
-            error.complaint,
-            Complaint::Unreachable(flag::NO_HOST | flag::NO_NETWORK)
-        );
-        let ours = self.half_open.get(slot).iss == error.seq;
-        if gone && ours {
+        let ends = error.ends_half_open && self.half_open.get(slot).iss == error.seq;
+        if ends {
             self.counters.icmp_refusals += 1;
             self.drop_half_open(slot);
         }
-        gone && ours
+        ends
     }
 
     /// RFC 1191 and RFC 8201, with RFC 5927 section 7's care: the quoted segment is in flight, and was really larger

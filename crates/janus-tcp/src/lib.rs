@@ -24,6 +24,7 @@ mod error;
 mod fifo;
 mod flows;
 mod fragments;
+mod frto;
 mod given;
 mod half_open;
 mod handshake;

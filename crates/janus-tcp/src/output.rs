@@ -107,7 +107,9 @@ impl Stack {
         if self.cold[conn].has(flag::FIN_QUEUED) && !opening {
             self.queue_fin(conn, id);
         }
+        let new_first = self.hot[id].has(hot_flag::LOSSES) && self.new_goes_first(id);
         if self.hot[id].has(hot_flag::LOSSES)
+            && !new_first
             && self.resend_lost(conn, id, now, out, end) == Said::Part
         {
             return Said::Part;
@@ -123,6 +125,12 @@ impl Stack {
             self.say_ack_with(conn, id, sack, now, out);
         }
         if self.send_new(conn, id, now, out, end) == Said::Part {
+            return Said::Part;
+        }
+        if new_first
+            && self.new_stayed(conn, id)
+            && self.resend_lost(conn, id, now, out, end) == Said::Part
+        {
             return Said::Part;
         }
         if self.hot[id].has(hot_flag::PROBE) {
@@ -146,7 +154,7 @@ impl Stack {
         let window = self.first_window(self.cold[conn].profile);
         let mss = self.largest_segment(&self.cold.key(conn), self.cold[conn].profile);
         let scale = self.window_scale(self.cold[conn].profile);
-        let user_timeout = self.timeout_in_syn(self.cold[conn].profile, self.hot[id].backoff);
+        let user_timeout = self.timeout_in_syn(self.cold[conn].profile, self.hot[id].retries);
         let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
         hot.clear(hot_flag::SYN);
         let answering = cold.state == State::SynReceived;
@@ -179,7 +187,7 @@ impl Stack {
             flags: if answering {
                 Flags::SYN | Flags::ACK | ecn::syn_ack_flags(cold.flags)
             } else {
-                Flags::SYN | ecn::syn_flags(&self.config, hot.backoff)
+                Flags::SYN | ecn::syn_flags(&self.config, hot.retries)
             },
             window,
             options: Options {

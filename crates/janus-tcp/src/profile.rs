@@ -32,6 +32,12 @@ pub struct SocketOptions {
     pub quick_ack: bool,
     /// Closing is a reset, and what was not sent is dropped: SO_LINGER with a time of zero.
     pub reset_on_close: bool,
+    /// A connection that its owner has let go of waits for the peer's FIN, for as long as TIME-WAIT lasts; without it ends with a
+    /// reset when its own is acknowledged (Linux: a negative TCP_LINGER2).
+    pub fin_wait_2: bool,
+    /// Nothing will be read any more: data that comes once our FIN is out is answered with a reset (RFC 9293 section 3.6.1,
+    /// SHLD-3), as it is when the owner has let go. Before, it is taken like any (Linux: SHUT_RD).
+    pub read_shut: bool,
     /// Ask an idle peer whether it is still there (RFC 9293 section 3.8.4). Off by default (MUST-25).
     pub keepalive: bool,
     /// How long nothing must have come before the first question (MUST-28: two hours by default).
@@ -74,6 +80,8 @@ impl Default for SocketOptions {
             cork: false,
             quick_ack: false,
             reset_on_close: false,
+            fin_wait_2: true,
+            read_shut: false,
             keepalive: false,
             keepalive_idle: Duration::from_secs(7_200),
             keepalive_interval: Duration::from_secs(75),

@@ -25,19 +25,23 @@ use crate::undo::Undo;
 /// Bits of [`Recovery::flags`].
 pub(crate) mod rec_flag {
     /// [`super::Recovery::newest`] holds something (RACK.xmit_ts is known).
-    pub(crate) const TIMED: u8 = 1 << 0;
+    pub(crate) const TIMED: u16 = 1 << 0;
+    /// It is not clear whether the timeout was for nothing ([`crate::frto`]).
+    pub(crate) const DOUBTED: u16 = 1 << 1;
     /// Retransmissions in flight are not in the order of their sequence numbers.
-    pub(crate) const UNSORTED: u8 = 1 << 2;
+    pub(crate) const UNSORTED: u16 = 1 << 2;
     /// The retransmission timer has expired, and what was sent before is not all acknowledged.
-    pub(crate) const TIMED_OUT: u8 = 1 << 3;
+    pub(crate) const TIMED_OUT: u16 = 1 << 3;
     /// A tail loss probe is to go out.
-    pub(crate) const PROBE_DUE: u8 = 1 << 4;
+    pub(crate) const PROBE_DUE: u16 = 1 << 4;
     /// A tail loss probe is out (TLP.end_seq is known).
-    pub(crate) const PROBED: u8 = 1 << 5;
+    pub(crate) const PROBED: u16 = 1 << 5;
     /// It repeated something (TLP.is_retrans).
-    pub(crate) const PROBE_REPEATS: u8 = 1 << 6;
+    pub(crate) const PROBE_REPEATS: u16 = 1 << 6;
     /// A D-SACK has widened the reordering window, until `dsack_round` is acknowledged.
-    pub(crate) const DSACK_ROUND: u8 = 1 << 7;
+    pub(crate) const DSACK_ROUND: u16 = 1 << 7;
+    /// What is lost waits for new data to go first ([`crate::frto`]).
+    pub(crate) const NEW_FIRST: u16 = 1 << 8;
 }
 
 /// The block.
@@ -85,7 +89,7 @@ pub(crate) struct Recovery {
     /// recoveries yet (RACK.reo_wnd_persist).
     pub(crate) reo_mult: u8,
     pub(crate) reo_persist: u8,
-    pub(crate) flags: u8,
+    pub(crate) flags: u16,
 }
 
 const _: () = assert!(size_of::<Recovery>() <= 128);
@@ -119,17 +123,17 @@ impl Default for Recovery {
 
 impl Recovery {
     #[inline]
-    pub(crate) fn has(&self, flag: u8) -> bool {
+    pub(crate) fn has(&self, flag: u16) -> bool {
         self.flags & flag != 0
     }
 
     #[inline]
-    pub(crate) fn set(&mut self, flag: u8) {
+    pub(crate) fn set(&mut self, flag: u16) {
         self.flags |= flag;
     }
 
     #[inline]
-    pub(crate) fn clear(&mut self, flag: u8) {
+    pub(crate) fn clear(&mut self, flag: u16) {
         self.flags &= !flag;
     }
 }
@@ -145,6 +149,8 @@ pub(crate) struct News {
     pub(crate) echo_age_ms: Option<u32>,
     /// Something was SACKed anew.
     pub(crate) sacked: bool,
+    /// Something was delivered that was sent once, before the last timeout.
+    pub(crate) original: bool,
     /// What came twice, as the peer says (RFC 2883).
     pub(crate) duplicate: Option<(SeqNum, SeqNum)>,
     /// Of what is delivered now, that which was sent last.
@@ -178,6 +184,9 @@ impl Stack {
         if block != NONE {
             self.recovery.free(block);
         }
+        if self.hot[id].doubted {
+            self.doubt_is_over(id);
+        }
     }
 
     /// An acknowledgement was read, for a connection that uses SACK and where something is or was missing: what is
@@ -186,6 +195,7 @@ impl Stack {
         let block = self.hot[id].recovery;
         self.recovery[block].advance(news, now);
         self.undo_if_spurious(conn, id, news, now);
+        self.judge_timeout(conn, id, block, news);
         let ended = self.end_recovery(conn, id);
         self.widen_reordering(conn, id, news);
         let lost = self.detect_losses(conn, id, now);
@@ -243,7 +253,7 @@ impl Stack {
             hot.cwnd = hot.ssthresh;
             rec.recovered();
         }
-        rec.clear(rec_flag::TIMED_OUT);
+        rec.clear(rec_flag::TIMED_OUT | rec_flag::DOUBTED | rec_flag::NEW_FIRST);
         ended
     }
 
@@ -266,6 +276,7 @@ impl Stack {
             return;
         }
         let resent = seg.has(seg_flag::RESENT);
+        news.original |= !resent && seg.end().le(hot.recover);
         if seg.has(seg_flag::LOST) {
             rec.lost = rec.lost.saturating_sub(1);
         } else {

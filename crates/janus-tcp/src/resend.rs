@@ -69,13 +69,19 @@ impl Stack {
     /// same segment.
     pub(crate) fn on_data_timeout(&mut self, conn: u32, id: u32, first: bool, now: Instant) {
         let repairs = self.cold[conn].has(flag::SACK) && self.attach_recovery(id).is_some();
-        let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
         if repairs {
-            let rec = &mut self.recovery[hot.recovery];
-            if !hot.has(hot_flag::RECOVERY) && !rec.has(rec_flag::TIMED_OUT) {
+            let hot = &self.hot[id];
+            let block = hot.recovery;
+            let rec = &mut self.recovery[block];
+            let repairing = hot.has(hot_flag::RECOVERY) || rec.has(rec_flag::TIMED_OUT);
+            if !repairing {
                 rec.undo = Undo::begin(hot, rec.resent);
             }
+            self.doubt_timeout(id, block, repairing);
+        } else {
+            self.doubt_plain_timeout(id);
         }
+        let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
         congestion::on_timeout(hot, cold, first);
         hot.recover = cold.snd_nxt;
         hot.dup_acks = 0;

@@ -154,6 +154,7 @@ impl Stack {
         let seg = &mut self.segments[at];
         let len = u32::from(seg.len);
         let resent = seg.has(seg_flag::RESENT);
+        news.original |= !resent && seg.end().le(hot.recover);
         rack::deliver(rec, hot, seg, news.echo_age_ms, mark.now, news);
         if seg.has(seg_flag::LOST) {
             seg.flags &= !seg_flag::LOST;

@@ -9,6 +9,7 @@ use crate::emit::Outgoing;
 use crate::error::Error;
 use crate::given::Piece;
 use crate::hot::hot_flag;
+use crate::profile::DEFAULT;
 use crate::segment::seg_flag;
 use crate::stack::{ConnId, Stack, Token};
 use crate::time::Instant;
@@ -37,6 +38,11 @@ impl Stack {
             flag::NO_HOST => Some(Error::HostUnreachable),
             flag::NO_NETWORK => Some(Error::NetworkUnreachable),
             flag::NO_PROTOCOL => Some(Error::ProtocolUnreachable),
+            flag::HOST_UNKNOWN => Some(Error::HostUnknown),
+            flag::HOST_ISOLATED => Some(Error::HostIsolated),
+            flag::ROUTE_FAILED => Some(Error::RouteFailed),
+            flag::PROHIBITED => Some(Error::Prohibited),
+            flag::BAD_HEADER => Some(Error::HeaderRefused),
             _ => None,
         }
     }
@@ -225,7 +231,9 @@ impl Stack {
             self.abort_conn(conn, now);
             return;
         }
-        if reset || cold.state == State::SynSent {
+        // Nobody is to wait for the peer's FIN (Linux: tcp_close, TCP_LINGER2).
+        let unwaited = cold.state == State::FinWait2 && self.waits_for_no_fin(conn);
+        if reset || unwaited || cold.state == State::SynSent {
             self.abort(now, id);
             return;
         }
@@ -253,6 +261,12 @@ impl Stack {
         } else if self.cold[conn].state == State::FinWait2 {
             self.enter_time_wait(conn, true);
         }
+    }
+
+    /// Whether the connection ends when its FIN is acknowledged and its owner has let go.
+    pub(crate) fn waits_for_no_fin(&self, conn: u32) -> bool {
+        let profile = self.cold[conn].profile;
+        profile != DEFAULT && !self.profiles.get(profile).fin_wait_2
     }
 
     /// An ended connection's owner lets go too.

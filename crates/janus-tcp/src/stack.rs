@@ -1,5 +1,7 @@
-//! The stack: its stores, how they are made, and the bookkeeping that every path shares: making, waking,
-//! settling and ending a connection. What happens when is in `input`, `output`, `socket` and `timers`.
+//! The stack: its stores, how they are made, and the bookkeeping that every path shares: making, waking and
+//! settling a connection; how one ends is in `stack/ends.rs`. What happens when is in `input`, `output`, `socket` and `timers`.
+
+mod ends;
 
 use std::collections::VecDeque;
 
@@ -14,6 +16,7 @@ use crate::counters::Counters;
 use crate::delayed_ack::Arrivals;
 use crate::flows::Flows;
 use crate::fragments::Fragments;
+use crate::frto::Doubts;
 use crate::half_open::HalfOpens;
 use crate::hot::{Hot, TimerKind, hot_flag};
 use crate::icmp_out::Budget;
@@ -21,7 +24,7 @@ use crate::input::{Later, Scratch};
 use crate::interface::Interface;
 use crate::isn;
 use crate::keepalive::Sweep;
-use crate::listener::{ListenerId, Listeners};
+use crate::listener::Listeners;
 use crate::moves::Moves;
 use crate::neighbor::Neighbors;
 use crate::patience::Stalled;
@@ -38,7 +41,7 @@ use crate::sharing::PathFacts;
 use crate::stub::{STUBS_MAX, Stubs};
 use crate::table::FlowTable;
 use crate::time::Instant;
-use crate::time_wait::{TimeWait, TimeWaits};
+use crate::time_wait::TimeWaits;
 use crate::tuning::Tuning;
 use crate::udp::Sockets;
 use crate::urgent::Urgents;
@@ -129,6 +132,7 @@ pub struct Stack {
     pub(crate) counters: Counters,
     pub(crate) limits: Limits,
     pub(crate) urgents: Urgents,
+    pub(crate) doubts: Doubts,
     /// By hot block, where send buffers are counted as in Linux.
     pub(crate) accounts: Vec<Account>,
     /// Sets of socket options.
@@ -191,6 +195,7 @@ impl Stack {
             counters: Counters::default(),
             limits: Limits::default(),
             urgents: Urgents::new(),
+            doubts: Doubts::new(),
             accounts: Vec::new(),
             profiles: Profiles::new(),
             sweep: Sweep::default(),
@@ -414,137 +419,6 @@ impl Stack {
             block.set(hot_flag::QUEUED);
             self.output.push_back(hot);
         }
-    }
-
-    /// Drops all a connection has queued, in flight or out of order. What it received stays readable.
-    fn drop_queues(&mut self, conn: u32, unread_too: bool) {
-        let id = self.cold[conn].hot;
-        if id == NONE {
-            return;
-        }
-        self.detach_recovery(id);
-        let hot = &mut self.hot[id];
-        self.segments.clear(&mut hot.flight, &mut self.pool);
-        self.segments.clear(&mut hot.unsent, &mut self.pool);
-        if unread_too {
-            self.segments.clear(&mut hot.inbox, &mut self.pool);
-        }
-        self.forget_reordered(id);
-        self.end_tuning(id);
-        let hot = &mut self.hot[id];
-        hot.pipe = 0;
-        (hot.rto_at, hot.rtx_at) = (Instant::ZERO, Instant::ZERO);
-        hot.ack_at = Instant::ZERO;
-        hot.forget_probe();
-        // The places in the queues are kept: they still name this block.
-        hot.flags &= hot_flag::QUEUED | hot_flag::STARVED | hot_flag::URGENT;
-    }
-
-    /// The connection is over: no segment reaches it from now on. `why` is a flag the application will see.
-    pub(crate) fn end(&mut self, conn: u32, why: u8) {
-        let why = self.reason(conn, why);
-        if why == 0 {
-            self.learn_path(conn);
-        }
-        if self.cold[conn].state != State::Closed {
-            let key = self.cold.key(conn);
-            self.table
-                .remove(self.hash.flow(&key), Record::Connection(conn).encode());
-        }
-        self.cold[conn].close(why);
-        self.after_end(conn);
-    }
-
-    /// When the peer stopped answering after a router had complained, that is the better reason (RFC 1122 section
-    /// 4.2.3.9).
-    fn reason(&self, conn: u32, why: u8) -> u8 {
-        match self.cold[conn].hot {
-            id if id != NONE && why == flag::TIMED_OUT && self.hot[id].soft_error != 0 => {
-                self.hot[id].soft_error
-            }
-            _ => why,
-        }
-    }
-
-    /// The flow has left the table; whoever waits learns it, and what is not needed any more goes.
-    fn after_end(&mut self, conn: u32) {
-        let orphan = self.cold[conn].has(flag::ORPHAN);
-        self.drop_queues(conn, orphan);
-        self.wake_reader(conn);
-        self.wake_writer(conn);
-        if orphan && self.cold[conn].hot == NONE {
-            self.release(conn);
-        } else {
-            self.settle(conn);
-        }
-    }
-
-    /// Gives the slot of an ended connection back.
-    pub(crate) fn release(&mut self, conn: u32) {
-        self.take_options(conn);
-        self.orphans -= usize::from(self.cold[conn].has(flag::ORPHAN));
-        let cold = &mut self.cold[conn];
-        debug_assert!(cold.state == State::Closed && cold.hot == NONE);
-        cold.generation = cold.generation.wrapping_add(1);
-        cold.flags = 0;
-        cold.reader = NONE;
-        self.cold.free(conn);
-    }
-
-    /// The flow goes on in a compact record: in TIME-WAIT, or orphaned in FIN-WAIT-2.
-    pub(crate) fn enter_time_wait(&mut self, conn: u32, fin_wait_2: bool) {
-        self.learn_path(conn);
-        let cold = self.cold[conn];
-        let key = self.cold.key(conn);
-        let hash = self.hash.flow(&key);
-        let old = Record::Connection(conn).encode();
-        match self.file_time_wait(&key, &cold, fin_wait_2) {
-            Some(id) => {
-                self.table.replace(hash, old, Record::TimeWait(id).encode());
-                self.moved(&key);
-            }
-            None => {
-                self.table.remove(hash, old);
-            }
-        }
-        self.cold[conn].close(0);
-        self.after_end(conn);
-    }
-
-    fn file_time_wait(&mut self, key: &FlowKey, cold: &Tcb, fin_wait_2: bool) -> Option<u32> {
-        if let Some(oldest) = self.time_wait.to_evict() {
-            self.counters.time_wait_evicted += 1;
-            self.drop_time_wait(oldest);
-        }
-        let record = TimeWait {
-            snd_nxt: cold.snd_nxt,
-            rcv_nxt: cold.rcv_nxt,
-            ts_recent: cold.ts_recent,
-            window: cold.window_field(),
-            scale: cold.receive_scale(),
-            timestamps: cold.has(flag::TIMESTAMPS),
-            fin_wait_2,
-            expires: self.now + self.config.time_wait,
-            ..TimeWait::default()
-        };
-        self.time_wait.insert(key, record)
-    }
-
-    pub(crate) fn drop_time_wait(&mut self, id: u32) {
-        let key = self.time_wait.key(id);
-        self.table
-            .remove(self.hash.flow(&key), Record::TimeWait(id).encode());
-        self.time_wait.remove(id);
-    }
-
-    pub(crate) fn drop_half_open(&mut self, id: u32) {
-        let listener = self.half_open.get(id).listener;
-        let tries = self.half_open.get(id).tries;
-        self.listeners.half_open_gone(ListenerId(listener), tries);
-        let key = self.half_open.key(id);
-        self.table
-            .remove(self.hash.flow(&key), Record::HalfOpen(id).encode());
-        self.half_open.remove(id);
     }
 
     /// Files a flow under the hash of its key. False when the table is full.

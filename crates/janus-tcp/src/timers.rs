@@ -144,7 +144,11 @@ impl Stack {
         let probing = !opening && hot.flight.is_empty();
         let limit = if opening {
             let wished = self.profiles.get(cold.profile).syn_retries;
-            wished.unwrap_or(self.config.max_syn_retries)
+            let tries = wished.unwrap_or(self.config.max_syn_retries);
+            match cold.state {
+                State::SynSent => tries.saturating_add(self.config.syn_linear_timeouts),
+                _ => tries,
+            }
         } else if cold.has(flag::ORPHAN) {
             self.config.max_orphan_retries
         } else {
@@ -182,7 +186,9 @@ impl Stack {
             hot.retries = hot.retries.saturating_add(1);
         }
         let in_doubt = hot.retries == R1;
-        hot.backoff = hot.backoff.saturating_add(1).min(30);
+        if cold.state != State::SynSent || hot.retries > self.config.syn_linear_timeouts {
+            hot.backoff = hot.backoff.saturating_add(1).min(30);
+        }
         hot.rto_at = now + rto::timeout(cold, &self.config, hot.backoff);
         self.hurry(conn, id, now);
         let hot = &mut self.hot[id];

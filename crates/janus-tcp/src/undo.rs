@@ -1,9 +1,8 @@
 //! A recovery that was for nothing: the network only delayed what was taken for lost, and the window is given back.
-//! Two signs are heeded, as in Linux. With timestamps the first acknowledgement that goes on after a repair tells by
+//! Two signs are heeded here, as in Linux. With timestamps the first acknowledgement that goes on after a repair tells by
 //! its echo which transmission it is for (Eifel, RFC 3522 section 3.2, response by RFC 4015). And when the peer has
 //! reported each repair as received twice (D-SACK, RFC 2883 section 5; RFC 3708), all of them were for nothing.
-//!
-//! F-RTO (RFC 5682) is not here: with timestamps, which nearly every peer has, Eifel tells the same sooner.
+//! A third one, of timeouts, is F-RTO's (`frto`).
 
 use crate::cold::NONE;
 use crate::congestion::Growth;
@@ -100,11 +99,25 @@ impl Stack {
     pub(crate) fn undo_if_spurious(&mut self, conn: u32, id: u32, news: &News, now: Instant) {
         let block = self.hot[id].recovery;
         let recover = self.hot[id].recover;
-        if !self.recovery[block].undo.is_due(news, recover, now) {
+        let spurious = self.timeout_was_spurious(block, news);
+        let undo = &mut self.recovery[block].undo;
+        let due = undo.is_due(news, recover, now) || spurious && undo.cwnd > 0;
+        if !due {
             return;
         }
-        self.counters.recoveries_undone += 1;
+        self.give_window_back(conn, id, block);
+        let after_timeout = rec_flag::TIMED_OUT | rec_flag::DOUBTED | rec_flag::NEW_FIRST;
+        self.recovery[block].clear(after_timeout);
+        self.unmark_lost(id);
+    }
+
+    /// The window is what it was when `block` noted it, or more. False when it noted nothing.
+    pub(crate) fn give_window_back(&mut self, conn: u32, id: u32, block: u32) -> bool {
         let undo = core::mem::take(&mut self.recovery[block].undo);
+        if undo.cwnd == 0 {
+            return false;
+        }
+        self.counters.recoveries_undone += 1;
         let mss = u32::from(self.cold[conn].payload_mss());
         let hot = &mut self.hot[id];
         hot.cwnd = hot.cwnd.max(undo.cwnd).max(mss);
@@ -112,8 +125,7 @@ impl Stack {
         hot.growth = undo.growth;
         hot.recover = hot.snd_una;
         hot.clear(hot_flag::RECOVERY);
-        self.recovery[block].clear(rec_flag::TIMED_OUT);
-        self.unmark_lost(id);
+        true
     }
 
     /// What was believed lost is believed to be on its way again. It counts among what was sent again from now on, as

@@ -117,16 +117,20 @@ fn an_attempt_to_connect_ends_with_what_was_said() {
     over_v6(|| {
         for (problem, told) in [
             (Problem::Unreachable(0), Error::NetworkUnreachable),
-            (Problem::Unreachable(1), Error::HostUnreachable),
+            (Problem::Unreachable(1), Error::Prohibited),
+            (Problem::Unreachable(2), Error::HostUnreachable),
             (Problem::Unreachable(3), Error::HostUnreachable),
             (Problem::Unreachable(4), Error::ConnectionRefused),
-            (next_header, Error::ProtocolUnreachable),
+            (Problem::Unreachable(5), Error::Prohibited),
+            (Problem::Unreachable(6), Error::Prohibited),
+            (Problem::TimeExceeded(0), Error::HostUnreachable),
+            (next_header, Error::HeaderRefused),
         ] {
             let mut host = Host::plain();
             let (local, remote) = (family::socket(HERE, 40_000), family::socket(PEER, PORT));
             let conn = host.stack.connect(host.now, local, remote).unwrap();
             let syn = host.collect().pop().expect("a SYN");
-            host.feed(&about(&syn, Problem::TimeExceeded(0)));
+            host.feed(&about(&syn, Problem::TooBig(1_300)));
             assert_eq!(host.stack.is_connected(conn), Ok(false));
             host.feed(&about(&syn, problem));
             assert_eq!(host.stack.is_connected(conn), Err(told));
@@ -238,7 +242,11 @@ fn a_syn_ack_that_cannot_be_delivered_frees_its_record() {
         let mut host = Host::plain();
         let answer = host.ask(&Craft::syn((PEER, 4_000))).remove(0);
         assert_eq!(IpAddr::V6(family::v6_of(PEER)), family::addr(answer.to.0));
+        // What may pass changes nothing, what is final does.
         host.feed(&about(&answer, icmpv6::Problem::Unreachable(0)));
+        host.feed(&about(&answer, icmpv6::Problem::TimeExceeded(0)));
+        assert_eq!(host.stack.half_open(), 1);
+        host.feed(&about(&answer, icmpv6::Problem::Unreachable(1)));
         assert_eq!(host.stack.half_open(), 0);
         host.end(&[]);
     });

@@ -26,6 +26,12 @@ pub mod unreachable {
     pub const PORT: u8 = 3;
     /// Too big for the next hop and must not be fragmented (RFC 1191).
     pub const FRAGMENTATION_NEEDED: u8 = 4;
+    /// A source route could not be followed.
+    pub const SOURCE_ROUTE_FAILED: u8 = 5;
+    /// There is no such host.
+    pub const HOST_UNKNOWN: u8 = 7;
+    /// The host is cut off from its network.
+    pub const HOST_ISOLATED: u8 = 8;
     /// Administratively prohibited.
     pub const PROHIBITED: u8 = 13;
 }

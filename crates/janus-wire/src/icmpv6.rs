@@ -30,10 +30,16 @@ pub mod unreachable {
     pub const NO_ROUTE: u8 = 0;
     /// Administratively prohibited.
     pub const PROHIBITED: u8 = 1;
+    /// Beyond the scope of the source address.
+    pub const BEYOND_SCOPE: u8 = 2;
     /// Address unreachable.
     pub const ADDRESS: u8 = 3;
     /// Nobody listens on the port.
     pub const PORT: u8 = 4;
+    /// The source address is not allowed to.
+    pub const POLICY: u8 = 5;
+    /// The route to the destination rejects.
+    pub const REJECTED: u8 = 6;
 }
 
 /// The packet that an error speaks of, as far as it was sent back.

@@ -149,6 +149,9 @@ impl Stack {
         if hot.probe_out {
             self.probe_acknowledged(conn, id, now);
         }
+        if self.hot[id].doubted {
+            self.forget_duplicates(id);
+        }
         let fin_acked = self.drop_acked(conn, id, p, news, now);
         let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
         if hot.flight.is_empty() {
@@ -163,6 +166,9 @@ impl Stack {
         if repairs {
             self.repair(conn, id, news, now);
         } else {
+            if self.hot[id].doubted {
+                self.judge_plain_timeout(conn, id, news);
+            }
             self.grow_or_recover(conn, id, p, acked, dup_acks, now);
             self.arm_retransmission(conn, id, true, now);
         }
@@ -172,7 +178,7 @@ impl Stack {
             self.offer_room(conn, id);
         }
         if fin_acked {
-            self.fin_acknowledged(conn);
+            self.fin_acknowledged(conn, p);
         }
     }
 
@@ -204,6 +210,9 @@ impl Stack {
             } else {
                 if !seg.has(seg_flag::LOST) {
                     hot.pipe = hot.pipe.saturating_sub(u32::from(seg.len));
+                }
+                if hot.doubted {
+                    news.original |= !seg.has(seg_flag::RESENT) && seg.end().le(hot.recover);
                 }
                 acked.add(now_us.wrapping_sub(seg.sent_us), seg.has(seg_flag::RESENT));
             }
@@ -285,6 +294,10 @@ impl Stack {
         if p.space() > 0 || !same_window {
             return;
         }
+        if hot.doubted {
+            self.duplicate_after_timeout(conn, id);
+            return;
+        }
         hot.dup_acks = hot.dup_acks.saturating_add(1);
         if hot.has(hot_flag::RECOVERY) {
             // Another segment has left the network (step 3). No more can than were there when recovery began: a peer
@@ -310,8 +323,12 @@ impl Stack {
     }
 
     /// Our FIN is acknowledged: the state moves on.
-    fn fin_acknowledged(&mut self, conn: u32) {
+    fn fin_acknowledged(&mut self, conn: u32, p: &Parsed) {
         match self.cold[conn].state {
+            State::FinWait1 if self.cold[conn].has(flag::ORPHAN) && self.waits_for_no_fin(conn) => {
+                self.reset_reply(p);
+                self.end(conn, 0);
+            }
             State::FinWait1 => self.cold[conn].state = State::FinWait2,
             State::Closing => self.enter_time_wait(conn, false),
             State::LastAck => self.end(conn, 0),

@@ -6,6 +6,7 @@ use janus_wire::tcp::Flags;
 use crate::cold::{NONE, State, flag};
 use crate::hot::hot_flag;
 use crate::parse::Parsed;
+use crate::profile::DEFAULT;
 use crate::reorder::Text;
 use crate::sack_blocks::repeated_part;
 use crate::stack::Stack;
@@ -31,7 +32,8 @@ impl Stack {
             }
             return;
         }
-        if cold.has(flag::ORPHAN) && p.payload_len > 0 {
+        let is_new = (p.seq + u32::from(p.payload_len) - cold.rcv_nxt) > 0;
+        if p.payload_len > 0 && is_new && self.nobody_reads(conn) {
             // Nobody is left to read it (RFC 1122 section 4.2.2.13).
             self.reset_reply(p);
             self.end(conn, flag::RESET);
@@ -66,6 +68,17 @@ impl Stack {
             self.acknowledge_repeated(conn, repeated, now);
         }
         self.wake_reader(conn);
+    }
+
+    /// The owner has let go, or has shut both directions.
+    fn nobody_reads(&self, conn: u32) -> bool {
+        let cold = &self.cold[conn];
+        let read_shut = || {
+            cold.profile != DEFAULT
+                && cold.state != State::Established
+                && self.profiles.get(cold.profile).read_shut
+        };
+        cold.has(flag::ORPHAN) || read_shut()
     }
 
     /// Cuts off what was received before and what lies beyond the window. Says whether a FIN is left at its end.

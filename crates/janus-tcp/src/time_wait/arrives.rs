@@ -23,14 +23,21 @@ impl Stack {
         let record = *self.time_wait.get(slot);
         let (rst, syn) = (p.flags.contains(Flags::RST), p.flags.contains(Flags::SYN));
         if rst {
-            // RFC 1337: a RST does not end TIME-WAIT; orphaned FIN-WAIT-2 has nothing to protect.
+            // RFC 1337: a RST does not end TIME-WAIT, unless so configured; orphaned FIN-WAIT-2 has nothing to protect.
             if record.fin_wait_2 {
                 self.reset_orphan(slot, &record, p, now);
+            } else if self.config.reset_ends_time_wait && p.seq == record.rcv_nxt {
+                self.counters.resets_in += 1;
+                self.drop_time_wait(slot);
             }
             return None;
         }
         if syn {
-            if !record.fin_wait_2 && !p.flags.contains(Flags::ACK) && self.reopens(&record, p) {
+            let opens = !p.flags.contains(Flags::ACK) && self.reopens(&record, p);
+            // Where nobody listens any more it is a stray like others (Linux: tcp_v4_rcv).
+            let key = &p.key;
+            let asked = || self.listeners.find(key.local(), key.local_port(), p.hash);
+            if !record.fin_wait_2 && opens && asked().is_some() {
                 self.drop_time_wait(slot);
                 return Some(record.snd_nxt);
             }
@@ -104,6 +111,9 @@ impl Stack {
                 let record = self.time_wait.get_mut(slot);
                 record.rcv_nxt = p.seq + 1;
                 record.fin_wait_2 = false;
+                if let (true, Some((value, _))) = (record.timestamps, p.timestamps) {
+                    record.ts_recent = value;
+                }
                 self.time_wait.restart(slot, until);
             }
             self.time_wait_ack(slot, now);

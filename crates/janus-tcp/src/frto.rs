@@ -1,0 +1,179 @@
+//! F-RTO: whether a retransmission timeout was for nothing (RFC 5682). After a timeout the first segment goes out again; what
+//! the next acknowledgements speak of tells whether the rest was lost too. When they are for something that was sent once,
+//! before the timeout, it was only late. Where timestamps tell the same sooner, `undo` does.
+//!
+//! With SACK (section 3) the marks are in the recovery block; without it (section 2) a block of the same kind holds what the
+//! window was, for as long as the timeout's flight lasts.
+
+use std::collections::BTreeMap;
+
+use crate::cold::NONE;
+use crate::hot::hot_flag;
+use crate::recovery::{News, Recovery, rec_flag};
+use crate::segment::seg_flag;
+use crate::stack::Stack;
+use crate::undo::Undo;
+
+/// Connections without SACK whose timeouts are doubted at a time; those of others are believed.
+const MAX_DOUBTS: usize = 1 << 14;
+
+/// The blocks of these, by hot block. Beside them, because hardly anyone has no SACK, and few have timeouts.
+pub(crate) type Doubts = BTreeMap<u32, u32>;
+
+impl Stack {
+    /// Step 1: a timeout. It is doubted when no loss was being repaired, or when it is the same segment's again (section
+    /// 3.2), and when no probe of the path may have been too large. `repairing`: a loss was, before it.
+    pub(crate) fn doubt_timeout(&mut self, id: u32, block: u32, repairing: bool) {
+        let hot = &self.hot[id];
+        let doubted = self.config.frto && (!repairing || hot.retries > 0) && !hot.probe_out;
+        let rec = &mut self.recovery[block];
+        rec.clear(rec_flag::DOUBTED | rec_flag::NEW_FIRST);
+        if doubted {
+            rec.set(rec_flag::DOUBTED);
+        }
+    }
+
+    /// The same without SACK.
+    pub(crate) fn doubt_plain_timeout(&mut self, id: u32) {
+        if !self.config.frto {
+            return;
+        }
+        let repairing = self.hot[id].has(hot_flag::RECOVERY) || self.hot[id].doubted;
+        let Some(block) = self.attach_doubt(id) else {
+            return;
+        };
+        if !repairing {
+            self.recovery[block].undo = Undo::begin(&self.hot[id], 0);
+        }
+        // What duplicates took from the pipe is lost with the rest.
+        self.recovery[block].sacked_bytes = 0;
+        self.doubt_timeout(id, block, repairing);
+    }
+
+    fn attach_doubt(&mut self, id: u32) -> Option<u32> {
+        if !self.hot[id].doubted {
+            let block = (self.doubts.len() < MAX_DOUBTS).then(|| self.recovery.alloc());
+            let block = block.flatten()?;
+            self.recovery[block] = Recovery::default();
+            self.doubts.insert(id, block);
+            self.hot[id].doubted = true;
+        }
+        Some(self.doubt_of(id))
+    }
+
+    /// The block of a hot block that is marked `doubted`.
+    fn doubt_of(&self, id: u32) -> u32 {
+        self.doubts.get(&id).copied().unwrap_or(NONE)
+    }
+
+    /// Step 3.b: whether the acknowledgement shows that the timeout was for nothing.
+    pub(crate) fn timeout_was_spurious(&self, block: u32, news: &News) -> bool {
+        news.original && self.recovery[block].has(rec_flag::DOUBTED)
+    }
+
+    /// Steps 2 and 3.a: an acknowledgement that shows no such thing. The first that goes on lets out new data before the rest
+    /// is sent again, so that the next one tells more; one that does not go on after that means that the loss was real.
+    pub(crate) fn judge_timeout(&mut self, conn: u32, id: u32, block: u32, news: &News) {
+        let (cold, hot) = (&self.cold[conn], &self.hot[id]);
+        let rec = &mut self.recovery[block];
+        if !rec.has(rec_flag::DOUBTED) {
+            return;
+        }
+        rec.clear(rec_flag::NEW_FIRST);
+        if cold.snd_nxt.gt(hot.recover) {
+            if news.sacked || !news.advanced {
+                rec.clear(rec_flag::DOUBTED);
+            }
+        } else if news.advanced && hot.snd_una.lt(hot.recover) {
+            if hot.unsent.is_empty() || hot.usable_window(cold) == 0 {
+                rec.clear(rec_flag::DOUBTED);
+            } else {
+                rec.set(rec_flag::NEW_FIRST);
+            }
+        }
+    }
+
+    /// An acknowledgement that goes on, on a connection without SACK and after a timeout.
+    pub(crate) fn judge_plain_timeout(&mut self, conn: u32, id: u32, news: &News) {
+        let block = self.doubt_of(id);
+        let hot = &self.hot[id];
+        if hot.snd_una.ge(hot.recover) {
+            if self.timeout_was_spurious(block, news) {
+                self.give_window_back(conn, id, block);
+            }
+            self.doubt_is_over(id);
+        } else if self.timeout_was_spurious(block, news) && self.give_window_back(conn, id, block) {
+            self.doubt_is_over(id);
+            self.nothing_is_lost(id);
+        } else {
+            self.judge_timeout(conn, id, block, news);
+        }
+    }
+
+    /// One that does not. After new data it says that some of that has left the network (RFC 6582 section 3.2, in a timeout's
+    /// recovery: Linux counts it as if it were SACKed).
+    pub(crate) fn duplicate_after_timeout(&mut self, conn: u32, id: u32) {
+        let block = self.doubt_of(id);
+        self.judge_timeout(conn, id, block, &News::default());
+        let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
+        if cold.snd_nxt.gt(hot.recover) {
+            let left = hot.pipe.min(u32::from(cold.payload_mss()));
+            hot.pipe -= left;
+            self.recovery[block].sacked_bytes += left;
+        }
+        self.queue_output(id);
+    }
+
+    /// Something is acknowledged: what duplicates took from the pipe counts again, before that leaves it.
+    pub(crate) fn forget_duplicates(&mut self, id: u32) {
+        let block = self.doubt_of(id);
+        self.hot[id].pipe += core::mem::take(&mut self.recovery[block].sacked_bytes);
+    }
+
+    fn nothing_is_lost(&mut self, id: u32) {
+        let hot = &mut self.hot[id];
+        let mut at = hot.flight.head;
+        while at != NONE {
+            let seg = &mut self.segments[at];
+            if seg.has(seg_flag::LOST) {
+                seg.flags &= !seg_flag::LOST;
+                hot.pipe += u32::from(seg.len);
+            }
+            at = seg.next;
+        }
+        hot.clear(hot_flag::LOSSES);
+    }
+
+    /// Gives the block back that a timeout without SACK was doubted with.
+    pub(crate) fn doubt_is_over(&mut self, id: u32) {
+        self.hot[id].doubted = false;
+        if let Some(block) = self.doubts.remove(&id) {
+            self.recovery.free(block);
+        }
+    }
+
+    /// The block that says whether a timeout is doubted, or `NONE`.
+    fn block_of_doubt(&self, id: u32) -> u32 {
+        match self.hot[id].recovery {
+            NONE if self.hot[id].doubted => self.doubt_of(id),
+            block => block,
+        }
+    }
+
+    /// Whether what was lost waits for new data to go first.
+    pub(crate) fn new_goes_first(&self, id: u32) -> bool {
+        let block = self.block_of_doubt(id);
+        block != NONE && self.recovery[block].has(rec_flag::NEW_FIRST)
+    }
+
+    /// New data had its turn. When none could go, what was lost does not wait any longer: true.
+    pub(crate) fn new_stayed(&mut self, conn: u32, id: u32) -> bool {
+        let (cold, hot) = (&self.cold[conn], &self.hot[id]);
+        if cold.snd_nxt.gt(hot.recover) {
+            return false;
+        }
+        let block = self.block_of_doubt(id);
+        self.recovery[block].clear(rec_flag::DOUBTED | rec_flag::NEW_FIRST);
+        true
+    }
+}
