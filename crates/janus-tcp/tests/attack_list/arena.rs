@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
-use janus_tcp::Config;
+use janus_tcp::{Config, Error};
 use janus_wire::SeqNum;
 
 use crate::support::witness::Witness;
@@ -169,5 +169,12 @@ impl Arena {
         let data = [0x5a; 8_192];
         let (host, conn) = (&mut self.host, self.mine[i].conn);
         while host.stack.write(host.now, conn, &data).is_ok() {}
+    }
+
+    /// Our application writes a little, if there is room.
+    pub(crate) fn write_some(&mut self, i: usize) {
+        let (host, conn) = (&mut self.host, self.mine[i].conn);
+        let told = host.stack.write(host.now, conn, &[0x5a; 200]);
+        assert!(matches!(told, Ok(_) | Err(Error::WouldBlock)), "{told:?}");
     }
 }

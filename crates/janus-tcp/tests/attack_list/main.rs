@@ -7,6 +7,7 @@ mod support;
 
 mod arena;
 mod flows;
+mod lies;
 mod packets;
 mod strangers;
 
@@ -93,4 +94,23 @@ attacks! {
     flows::silent_connections, 500;
     flows::urgent_pointers, 500;
     flows::congestion_echoes, 1_000;
+    /// A timeout that is said to have been for nothing, and repeats that are (RFC 5682, RFC 2883).
+    lies::timeouts_denied, 6_500;
+    lies::duplicates_claimed, 1_500;
+    /// RFC 7323: once round the clock, and back.
+    lies::clocks_that_leap, 1_500;
+    /// RFC 3168, from who may.
+    lies::marks_on_everything, 500;
+    /// RFC 5927 and 6069: a router that saw our packet, and lies.
+    lies::complaints_that_quote_well, 300;
+    /// Everything that can happen between a SYN and its end.
+    lies::restless_handshakes, 200;
+    /// Several ends of one stream.
+    lies::ends_that_move, 2_000;
+    /// RFC 9293 section 3.8.6: a window that is taken back, again and again.
+    lies::shrinking_windows, 1_500;
+    /// RFC 1337 and 6191.
+    lies::stirred_time_wait, 300;
+    /// Extension headers and IP options of every kind and length, in chains.
+    packets::extension_chains, 1_100;
 }

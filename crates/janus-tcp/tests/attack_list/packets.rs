@@ -114,6 +114,86 @@ pub(crate) fn forged_icmp(arena: &mut Arena) {
     assert_eq!(after, before, "a forger has changed the segment size");
 }
 
+/// The first segment in flight to one of the attacker's connections, as a router would quote it.
+pub(crate) fn quoting(arena: &Arena, i: usize) -> Vec<u8> {
+    let peer = &arena.mine[i];
+    let mut ours = Craft::new((HERE, PORT), Flags::ACK);
+    (ours.dst, ours.seq) = (peer.at, peer.rcv);
+    ours.payload = vec![7; 500];
+    ours.packet()
+}
+
+/// That it could not be delivered. `code` is IPv4's; over IPv6 it is "no route" for what is a part of the way, and else
+/// "prohibited".
+pub(crate) fn unreachable(code: u8, quoted: &[u8]) -> Vec<u8> {
+    match is_v6() {
+        true => icmp_about(1, u8::from(code > 1), 0, quoted),
+        false => icmp_about(3, code, 0, quoted),
+    }
+}
+
+/// Headers between IP's own and TCP's: a chain for IPv6, options for IPv4. Their lengths are true or lie.
+fn chained(arena: &mut Arena, segment: &[u8], src: Ipv4Addr) -> Vec<u8> {
+    if !is_v6() {
+        let words = 1 + arena.below(10) as usize;
+        let mut options: Vec<u8> = (0..4 * words).map(|_| arena.below(256) as u8).collect();
+        let kinds = [0, 1, 7, 68, 130, 131, 137, 148];
+        options[0] = kinds[arena.below(8) as usize];
+        options[1] = arena.below(41) as u8;
+        let mut packet = ip_packet(src, proto::TCP, &[&options[..], segment].concat());
+        packet[0] = 0x45 + words as u8;
+        packet[10..12].fill(0);
+        let sum = checksum::ipv4_header(&packet[..ipv4::LEN + options.len()]);
+        packet[10..12].copy_from_slice(&sum.to_be_bytes());
+        return packet;
+    }
+    // Hop-by-hop, routing, fragment, destination options, authentication, mobility, none, and one nobody knows.
+    const KINDS: [u8; 8] = [0, 43, 44, 60, 51, 135, 59, 253];
+    let (mut chain, mut next) = (segment.to_vec(), proto::TCP);
+    for _ in 0..1 + arena.below(12) {
+        let units = arena.below(4) as usize;
+        let mut header = vec![0; 8 * (units + 1)];
+        header[0] = next;
+        header[1] = if arena.below(4) == 0 {
+            arena.below(256) as u8
+        } else {
+            units as u8
+        };
+        for byte in &mut header[2..] {
+            *byte = if arena.below(2) == 0 {
+                0
+            } else {
+                arena.below(256) as u8
+            };
+        }
+        next = KINDS[arena.below(8) as usize];
+        chain = [header, chain].concat();
+    }
+    ip_packet(src, next, &chain)
+}
+
+pub(crate) fn extension_chains(arena: &mut Arena) {
+    for i in 0..4_000 {
+        let mut craft = Craft::syn(Arena::stranger(i));
+        if i % 3 == 0 {
+            craft = arena.victim().segment(Flags::RST);
+            craft.seq += 1 + arena.below(1 << 30);
+        }
+        let ip = if is_v6() { ipv6::LEN } else { ipv4::LEN };
+        let packet = craft.packet();
+        let chained = chained(arena, &packet[ip..], craft.src.0);
+        arena.fire_packet(&chained);
+        if i % 500 == 0 {
+            arena.wait(Duration::from_secs(2));
+        }
+    }
+    arena.wait(Duration::from_secs(100));
+    arena.wait(Duration::from_secs(100));
+    let counters = arena.host.stack.counters();
+    let noticed = counters.dropped_malformed + counters.dropped_protocol + counters.fragments_in;
+    assert!(noticed > 0 || !is_v6(), "{counters:?}");
+}
+
 /// Bytes where options should be.
 fn bad_options(arena: &mut Arena, i: u32) -> Vec<u8> {
     let fixed: [&[u8]; 18] = [
