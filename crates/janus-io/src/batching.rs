@@ -1,16 +1,24 @@
 //! How many frames a core takes at a time. A large batch is cheaper for each of its frames, but what came first waits for
-//! the last: so while the queue is short a core takes little and answers soon, and when it grows it takes up to a whole
-//! burst. Knows no queue, only how much the last look at it gave.
+//! the last. So a core that has time takes little at first and answers soon, and more with each look while there is more;
+//! one that has none takes all it can. Whether it has time it knows from the looks that gave nothing: they pay for the
+//! turns that small batches cost. Knows no queue, only how much the last look at it gave.
 
 use crate::batch::BURST;
 
 /// The fewest frames at a time: below this the cost of a turn is more than its frames'.
 const LEAST: usize = 8;
 
+/// Looks that gave nothing, for one turn more than the largest batches would take. A turn costs about what such a look does,
+/// so small batches take from an idle core this part of its idleness at most, and from one that is never idle nothing.
+const PRICE: u32 = 16;
+
+/// What can be saved up: a core that was idle for long can afford to begin small so many times.
+const SAVED_MAX: u32 = 8 * PRICE;
+
 /// How a core chooses the size of its batches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Batching {
-    /// By the length of the queue, from 8 to [`BURST`] frames.
+    /// By the length of the queue and the time the core has, from 8 to [`BURST`] frames.
     #[default]
     Adaptive,
     /// At most so many at a time, 1 to [`BURST`].
@@ -21,9 +29,11 @@ pub enum Batching {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Share {
     now: usize,
-    /// Where it stays; equal to `most` when it is fixed.
+    /// Where it begins; equal to `most` when it is fixed.
     least: usize,
     most: usize,
+    /// Looks that gave nothing and have paid for nothing yet.
+    saved: u32,
 }
 
 impl Share {
@@ -39,6 +49,7 @@ impl Share {
             now: least,
             least,
             most,
+            saved: SAVED_MAX,
         }
     }
 
@@ -48,14 +59,21 @@ impl Share {
         self.now
     }
 
-    /// So many there were: as many as were asked for, then there may be more; less than half, then less is enough.
+    /// So many there were. As many as were asked for: then there may be more, and it takes one more turn, which has to be
+    /// paid for. Fewer: what comes next is new.
     #[inline]
     pub(crate) fn took(&mut self, frames: usize) {
-        if frames >= self.now {
-            self.now = (self.now * 2).min(self.most);
-        } else if frames < self.now / 2 {
-            self.now = (self.now / 2).max(self.least);
+        let is_full = frames >= self.now;
+        if is_full && self.now < self.most {
+            self.saved = self.saved.saturating_sub(PRICE);
+        } else if frames == 0 {
+            self.saved = (self.saved + 1).min(SAVED_MAX);
         }
+        self.now = match (self.saved >= PRICE, is_full) {
+            (false, _) => self.most,
+            (true, false) => self.least,
+            (true, true) => (self.now * 2).min(self.most),
+        };
     }
 }
 
@@ -63,7 +81,7 @@ impl Share {
 mod tests {
     use super::*;
 
-    /// A queue of `waiting` frames, taken as the share says; the sizes of the batches.
+    /// A queue of `waiting` frames, taken as the share says until a look finds nothing; the sizes of the batches.
     fn batches(share: &mut Share, mut waiting: usize) -> Vec<usize> {
         let mut sizes = Vec::new();
         while waiting > 0 {
@@ -72,7 +90,12 @@ mod tests {
             share.took(taken);
             sizes.push(taken);
         }
+        share.took(0);
         sizes
+    }
+
+    fn idle(share: &mut Share, looks: u32) {
+        (0..looks).for_each(|_| share.took(0));
     }
 
     #[test]
@@ -80,26 +103,46 @@ mod tests {
         let mut share = Share::new(Batching::Adaptive);
         assert_eq!(batches(&mut share, 5), [5]);
         assert_eq!(batches(&mut share, 300), [8, 16, 32, 64, 64, 64, 52]);
-        // It stays large while there is much, and comes down in steps when there is not.
-        assert_eq!(batches(&mut share, 64), [64]);
-        for expected in [32, 16, 8, 8] {
-            share.took(1);
-            assert_eq!(share.get(), expected);
-        }
-        // An empty look is a look.
-        share.took(0);
-        assert_eq!(share.get(), LEAST);
+        // What comes after it is new, and begins small again.
+        assert_eq!(batches(&mut share, 32), [8, 16, 8]);
     }
 
     #[test]
-    fn half_of_it_leaves_it_as_it_is() {
+    fn who_has_no_time_takes_all_there_is() {
         let mut share = Share::new(Batching::Adaptive);
-        batches(&mut share, 24);
-        assert_eq!(share.get(), 32);
-        share.took(16);
-        assert_eq!(share.get(), 32);
-        share.took(15);
-        assert_eq!(share.get(), 16);
+        // Never idle: what was saved at the beginning pays for eight turns, and then nothing does.
+        let mut small = 0;
+        for _ in 0..1000 {
+            small += u32::from(share.get() < BURST);
+            share.took(share.get());
+            // The queue runs empty from time to time, but no look finds it so.
+            share.took(1);
+        }
+        assert!(small <= 2 * SAVED_MAX / PRICE, "{small} small batches");
+        assert_eq!(batches(&mut share, 40), [40]);
+        // Time comes back with idleness, a turn for so many looks.
+        idle(&mut share, PRICE);
+        assert_eq!(batches(&mut share, 40), [8, 32]);
+        idle(&mut share, SAVED_MAX);
+        assert_eq!(batches(&mut share, 40), [8, 16, 16]);
+    }
+
+    #[test]
+    fn small_batches_cost_no_more_than_a_part_of_the_idleness() {
+        // Bursts of all sizes with gaps of all lengths.
+        let (mut share, mut random) = (Share::new(Batching::Adaptive), 1u64);
+        let (mut turns, mut least, mut empty) = (0, 0, 0);
+        for _ in 0..100_000 {
+            random = random.wrapping_mul(6364136223846793005).wrapping_add(1);
+            let (burst, gap) = ((random >> 33) as usize % 200 + 1, (random >> 60) as u32);
+            turns += batches(&mut share, burst).len();
+            least += burst.div_ceil(BURST);
+            idle(&mut share, gap);
+            empty += gap + 1;
+        }
+        let paid = (empty + SAVED_MAX) / PRICE;
+        assert!(turns - least <= paid as usize, "{turns} for {least}");
+        assert!(turns > least, "it was idle, and never began small");
     }
 
     #[test]
@@ -107,7 +150,7 @@ mod tests {
         for (said, kept) in [(0, 1), (1, 1), (17, 17), (64, 64), (1000, BURST)] {
             let mut share = Share::new(Batching::Fixed(said));
             assert_eq!(batches(&mut share, 3 * BURST).first(), Some(&kept));
-            share.took(0);
+            idle(&mut share, 2 * SAVED_MAX);
             assert_eq!(share.get(), kept);
         }
     }

@@ -3,173 +3,21 @@
 //! of the other's index and looks at the shared one only when the copy says full or empty. Never blocks and never
 //! wakes anybody (that is `park`'s business). Checked by loom.
 
-use std::alloc::{Layout, handle_alloc_error};
+mod memory;
+
+use std::alloc::handle_alloc_error;
 use std::any::Any;
 use std::marker::PhantomData;
-use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
-use crossbeam::utils::CachePadded;
-
 use crate::batch::Burst;
-use crate::sync::{Arc, AtomicU32, Ordering, UnsafeCell, keep_alive};
+use crate::sync::{Arc, AtomicU32, Ordering, keep_alive};
+use memory::{HeapMemory, MAGIC, Shared};
+pub use memory::{MAX_CAPACITY, init_at, layout};
 
-/// The largest ring, in slots: far above any sensible queue, far below where index arithmetic would be ambiguous.
-pub const MAX_CAPACITY: u32 = 1 << 24;
-
-/// Says that a piece of memory holds a ring of this layout.
-const MAGIC: u32 = 0x4a_52_49_31;
-
-/// What stands at the beginning of the memory. The slots follow at `Shared::<T>::slots_offset()`.
-#[repr(C)]
-struct Header {
-    magic: u32,
-    capacity: u32,
-    item_size: u32,
-    /// Slots written so far, modulo 2^32. Written by the producer only.
-    tail: CachePadded<AtomicU32>,
-    /// Slots read so far, modulo 2^32. Written by the consumer only.
-    head: CachePadded<AtomicU32>,
-}
-
-type Slot<T> = UnsafeCell<MaybeUninit<T>>;
-
-/// One end's view of the memory.
-struct Shared<T> {
-    header: NonNull<Header>,
-    /// Keeps the memory mapped as long as an end is alive; the last owner drops the items left in it.
-    _memory: Arc<dyn Any + Send + Sync>,
-    items: PhantomData<T>,
-}
-
-impl<T> Shared<T> {
-    const fn slots_offset() -> usize {
-        size_of::<Header>().next_multiple_of(if align_of::<Slot<T>>() > 128 {
-            align_of::<Slot<T>>()
-        } else {
-            128
-        })
-    }
-
-    fn header(&self) -> &Header {
-        // SAFETY: `header` points to an initialised header for as long as `_memory` lives; only its atomics change.
-        unsafe { self.header.as_ref() }
-    }
-
-    /// The first slot. Derived from the memory's own pointer, so it may reach all of them.
-    #[inline(always)]
-    fn slots(&self) -> *mut Slot<T> {
-        // SAFETY: the slots lie behind the header in the same piece of memory.
-        unsafe {
-            self.header
-                .as_ptr()
-                .cast::<u8>()
-                .add(Self::slots_offset())
-                .cast()
-        }
-    }
-
-    #[inline(always)]
-    fn slot(&self, index: u32, mask: u32) -> &Slot<T> {
-        // SAFETY: `mask` is capacity − 1, so this is one of the `capacity` initialised cells.
-        unsafe { &*self.slots().add((index & mask) as usize) }
-    }
-
-    /// Moves `count` items from `source` into the slots from `index` on: two copies at most, one on each side of the wrap.
-    ///
-    /// # Safety
-    /// The slots are free and the caller's; `source` is valid for reads, and its items are no longer anybody else's.
-    #[inline]
-    unsafe fn fill(&self, index: u32, mask: u32, source: *const T, count: usize) {
-        #[cfg(loom)]
-        for i in 0..count {
-            // SAFETY: as asked of the caller.
-            let write =
-                |slot: *mut MaybeUninit<T>| unsafe { _ = (*slot).write(source.add(i).read()) };
-            self.slot(index.wrapping_add(i as u32), mask)
-                .with_mut(write);
-        }
-        #[cfg(not(loom))]
-        {
-            let (first, at) = (self.slots().cast::<T>(), (index & mask) as usize);
-            let run = count.min(mask as usize + 1 - at);
-            // SAFETY: cells are laid out like their items; `run` ends at the last slot, the rest begins at the first.
-            unsafe {
-                core::ptr::copy_nonoverlapping(source, first.add(at), run);
-                core::ptr::copy_nonoverlapping(source.add(run), first, count - run);
-            }
-        }
-    }
-
-    /// Moves `count` items out of the slots from `index` on; see [`fill`](Self::fill).
-    ///
-    /// # Safety
-    /// The slots hold items that are the caller's to take; `target` is valid for writes.
-    #[inline]
-    unsafe fn drain(&self, index: u32, mask: u32, target: *mut T, count: usize) {
-        #[cfg(loom)]
-        for i in 0..count {
-            // SAFETY: as asked of the caller.
-            let read = |slot: *const MaybeUninit<T>| unsafe {
-                target.add(i).write((*slot).assume_init_read())
-            };
-            self.slot(index.wrapping_add(i as u32), mask).with(read);
-        }
-        #[cfg(not(loom))]
-        {
-            let (first, at) = (self.slots().cast::<T>(), (index & mask) as usize);
-            let run = count.min(mask as usize + 1 - at);
-            // SAFETY: as in `fill`.
-            unsafe {
-                core::ptr::copy_nonoverlapping(first.add(at), target, run);
-                core::ptr::copy_nonoverlapping(first, target.add(run), count - run);
-            }
-        }
-    }
-
-    fn layout(capacity: u32) -> Layout {
-        let bytes = Self::slots_offset() + size_of::<Slot<T>>() * capacity as usize;
-        let align = align_of::<Header>().max(align_of::<Slot<T>>()).max(128);
-        Layout::from_size_align(bytes, align).expect("a ring's size is bounded by MAX_CAPACITY")
-    }
-}
-
-/// Bytes of memory a ring of `capacity` items takes, and their alignment: for rings in shared memory.
-#[must_use]
-pub fn layout<T>(capacity: u32) -> Layout {
-    Shared::<T>::layout(rounded(capacity))
-}
-
-fn rounded(capacity: u32) -> u32 {
-    assert!(
-        (1..=MAX_CAPACITY).contains(&capacity),
-        "a ring holds 1 to {MAX_CAPACITY} items, not {capacity}"
-    );
-    capacity.next_power_of_two()
-}
-
-/// Lays an empty ring of at least `capacity` items into `memory`.
-///
-/// # Safety
-/// `memory` is valid for writes of [`layout::<T>(capacity)`](layout) and nobody uses it yet.
-pub unsafe fn init_at<T>(memory: NonNull<u8>, capacity: u32) {
-    let capacity = rounded(capacity);
-    let header = Header {
-        magic: MAGIC,
-        capacity,
-        item_size: size_of::<T>() as u32,
-        tail: CachePadded::new(AtomicU32::new(0)),
-        head: CachePadded::new(AtomicU32::new(0)),
-    };
-    // SAFETY: the caller gives memory of the ring's layout; header and slots lie within it, aligned.
-    unsafe {
-        memory.cast::<Header>().write(header);
-        let slots = memory.add(Shared::<T>::slots_offset()).cast::<Slot<T>>();
-        for i in 0..capacity as usize {
-            slots.add(i).write(UnsafeCell::new(MaybeUninit::uninit()));
-        }
-    }
-}
+/// Who takes single items gives their slots back together, when they are this part of the ring or nothing waits: the other
+/// end reads the index, and a line that two cores write and read for every item is what an item costs.
+const TOGETHER: u32 = if cfg!(loom) { 2 } else { 32 };
 
 /// The producer's end of a ring laid out by [`init_at`], in this process's mapping of it.
 ///
@@ -214,6 +62,7 @@ pub unsafe fn attach_consumer<T: Send>(
         mask: shared.header().capacity - 1,
         shared,
         head,
+        published: head,
         tail_seen: tail,
     }
 }
@@ -230,44 +79,6 @@ unsafe fn attach<T>(memory: NonNull<u8>, keep: Arc<dyn Any + Send + Sync>) -> Sh
         "this memory holds no such ring"
     );
     shared
-}
-
-/// Heap memory of a ring made by [`ring`]; drops what was never popped.
-struct HeapMemory<T> {
-    base: NonNull<u8>,
-    layout: Layout,
-    items: PhantomData<fn(T)>,
-}
-
-// SAFETY: the memory is reached only through the two ends; `drop` runs when both are gone. `T: Send` is asked by `ring`.
-unsafe impl<T> Send for HeapMemory<T> {}
-// SAFETY: a shared reference to it offers nothing.
-unsafe impl<T> Sync for HeapMemory<T> {}
-
-impl<T> Drop for HeapMemory<T> {
-    fn drop(&mut self) {
-        // SAFETY: both ends are gone (each holds this in an Arc), so the memory is ours alone; the slots between head
-        // and tail hold items nobody has read. Cells and header are dropped in place before the memory goes.
-        unsafe {
-            let header = self.base.cast::<Header>();
-            let (capacity, tail) = (
-                header.as_ref().capacity,
-                header.as_ref().tail.load(Ordering::Acquire),
-            );
-            let mut head = header.as_ref().head.load(Ordering::Acquire);
-            let slots = self.base.add(Shared::<T>::slots_offset()).cast::<Slot<T>>();
-            while head != tail {
-                let slot = slots.add((head & (capacity - 1)) as usize);
-                slot.as_ref().with_mut(|p| (*p).assume_init_drop());
-                head = head.wrapping_add(1);
-            }
-            for i in 0..capacity as usize {
-                slots.add(i).drop_in_place();
-            }
-            header.drop_in_place();
-            std::alloc::dealloc(self.base.as_ptr(), self.layout);
-        }
-    }
 }
 
 /// A ring of at least `capacity` items (rounded up to a power of two) on the heap.
@@ -459,6 +270,8 @@ pub struct Consumer<T> {
     mask: u32,
     /// This end's own index.
     head: u32,
+    /// What the producer sees of it: at most [`TOGETHER`]'s part behind.
+    published: u32,
     /// The producer's index when last looked at.
     tail_seen: u32,
 }
@@ -505,10 +318,12 @@ impl<T> Consumer<T> {
         self.shared.header().tail.load(Ordering::Acquire) == self.head
     }
 
-    /// Takes one item.
+    /// Takes one item. Its slot is given back a little later, with others, unless the ring is small; at the latest when
+    /// there is no further item.
     #[inline]
     pub fn pop(&mut self) -> Option<T> {
-        if self.waiting_seen() == 0 && self.waiting() == 0 {
+        if self.tail_seen == self.head && self.waiting() == 0 {
+            self.publish();
             return None;
         }
         let item = self.shared.slot(self.head, self.mask).with(|slot| {
@@ -517,9 +332,21 @@ impl<T> Consumer<T> {
             unsafe { (*slot).assume_init_read() }
         });
         self.head = self.head.wrapping_add(1);
-        let published = &self.shared.header().head;
-        published.store(self.head, Ordering::Release);
+        if self.head.wrapping_sub(self.published) > self.mask / TOGETHER {
+            self.publish();
+        }
         Some(item)
+    }
+
+    /// Gives the slots back that were emptied.
+    #[inline]
+    fn publish(&mut self) {
+        // Nothing moved: leave the line where it is.
+        if self.published != self.head {
+            self.published = self.head;
+            let head = &self.shared.header().head;
+            head.store(self.head, Ordering::Release);
+        }
     }
 
     /// Takes up to `max` items, gives their slots back at once and returns how many there were.
@@ -544,6 +371,7 @@ impl<T> Consumer<T> {
             self.head = publish.index;
             take(item);
         }
+        self.published = self.head;
         count
     }
 
@@ -589,11 +417,15 @@ impl<T> Consumer<T> {
             // SAFETY: these slots hold items; the head that gives them back follows, so they are taken once.
             unsafe { self.shared.drain(self.head, self.mask, target, count) };
             self.head = self.head.wrapping_add(count as u32);
-            self.shared
-                .header()
-                .head
-                .store(self.head, Ordering::Release);
+            self.publish();
         }
+    }
+}
+
+impl<T> Drop for Consumer<T> {
+    fn drop(&mut self) {
+        // Whoever frees the memory drops what has not been taken.
+        self.publish();
     }
 }
 

@@ -41,6 +41,32 @@ fn single_items_across_the_wrap() {
     });
 }
 
+/// Here two slots are given back at a time, or with the last item.
+#[test]
+fn single_items_whose_slots_come_back_late() {
+    loom::model(|| {
+        let (mut tx, mut rx) = used(4, 3);
+        for i in 0..3 {
+            tx.push(Box::new(i)).unwrap();
+        }
+        let producer = thread::spawn(move || {
+            let mut sent = 3;
+            for _ in 0..3 {
+                sent += u32::from(tx.push(Box::new(sent)).is_ok());
+            }
+            sent
+        });
+        let mut seen = Vec::new();
+        for _ in 0..3 {
+            seen.extend(rx.pop());
+        }
+        let sent = producer.join().unwrap();
+        seen.extend(std::iter::from_fn(|| rx.pop()));
+        assert!(sent >= 3);
+        check(seen, sent);
+    });
+}
+
 #[test]
 fn batches_across_the_wrap() {
     loom::model(|| {

@@ -23,6 +23,33 @@ fn full_hands_the_item_back() {
 }
 
 #[test]
+fn slots_of_single_items_are_given_back_together() {
+    let item = Arc::new(());
+    let (mut tx, mut rx) = ring::<Arc<()>>(256);
+    while tx.push(item.clone()).is_ok() {}
+    // The 32nd part of them, and not one before.
+    for _ in 0..7 {
+        assert!(rx.pop().is_some());
+        assert_eq!(tx.room(), 0);
+    }
+    assert!(rx.pop().is_some());
+    assert_eq!(tx.room(), 8);
+    // With a batch, and when nothing is left, so are all.
+    assert!(rx.pop().is_some());
+    assert_eq!(rx.pop_each(2, drop), 2);
+    assert_eq!(tx.room(), 11);
+    while rx.pop().is_some() {}
+    assert_eq!(tx.room(), 256);
+    // What was taken and not given back is nobody's to drop.
+    for _ in 0..5 {
+        tx.push(item.clone()).unwrap();
+    }
+    let taken: Vec<_> = (0..3).map(|_| rx.pop().unwrap()).collect();
+    drop((tx, rx));
+    assert_eq!(Arc::strong_count(&item), 1 + taken.len());
+}
+
+#[test]
 fn an_item_that_does_not_fit_is_never_asked_for() {
     let (mut tx, _rx) = ring::<u64>(2);
     let mut asked = 0;
