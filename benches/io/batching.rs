@@ -1,7 +1,10 @@
 //! Latency against load, with batches that follow the queue's length (`adaptive`) and with batches as large as can be
 //! (`64`): an echo server of one core, the whole runtime, whose device gives requests at moments that are drawn
 //! beforehand (exponential gaps) and not held up by answers. A request's time runs from that moment until its answer is
-//! given to the device. Load is the share of what the server with large batches answers at most. Answers are checked.
+//! given to the device. Load is the share of what the server with large batches answers when more comes than it can.
+//! Both get the same requests in short rounds, one after the other and each first every other time; a figure is the median
+//! of the rounds' figures, and a ratio that of the rounds' ratios, so that a round in which the machine was somebody else's
+//! does not decide. Answers are checked.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,8 +33,8 @@ const CONNECTIONS: u32 = 2048;
 const WAITING_MAX: usize = 1 << 16;
 /// A frame no longer than this carries no request and no answer.
 const BARE_MAX: u16 = 100;
-/// The gap that stands for "as fast as it goes".
-const AT_ONCE: u64 = 0;
+/// Nanoseconds between two arrivals when more comes than anybody can serve.
+const TOO_MUCH: u64 = 50;
 
 /// What the benchmark tells the device, and what the device tells.
 struct Pace {
@@ -41,6 +44,8 @@ struct Pace {
     gap_ns: AtomicU64,
     /// Requests that come together.
     together: AtomicU64,
+    /// What the moments are drawn from.
+    seed: AtomicU64,
     /// Counts the orders given.
     order: AtomicU64,
     times: Mutex<Vec<f64>>,
@@ -91,7 +96,7 @@ impl Backend for Paced {
             on: false,
             base: Instant::now(),
             next: 0,
-            random: 0x9e37_79b9_7f4a_7c15,
+            random: 1,
             waiting: std::collections::VecDeque::with_capacity(WAITING_MAX),
             due: vec![0; CONNECTIONS as usize],
             times: Vec::with_capacity(1 << 20),
@@ -109,6 +114,7 @@ impl PacedQueue {
         self.order = order;
         self.on = self.pace.on.load(Ordering::Relaxed);
         self.next = self.now();
+        self.random = self.pace.seed.load(Ordering::Relaxed) | 1;
         self.waiting.clear();
         self.pace
             .times
@@ -122,10 +128,6 @@ impl PacedQueue {
     fn draw(&mut self) {
         let (gap, now) = (self.pace.gap_ns.load(Ordering::Relaxed), self.now());
         let together = self.pace.together.load(Ordering::Relaxed);
-        if gap == AT_ONCE {
-            self.waiting.resize(CONNECTIONS as usize, now);
-            return;
-        }
         while self.next <= now && self.waiting.len() < WAITING_MAX {
             for _ in 0..together {
                 self.waiting.push_back(self.next);
@@ -225,8 +227,9 @@ impl Server {
         let plan = Arc::new(Plan::new(1, CONNECTIONS));
         let pace = Arc::new(Pace {
             on: AtomicBool::new(false),
-            gap_ns: AtomicU64::new(AT_ONCE),
+            gap_ns: AtomicU64::new(TOO_MUCH),
             together: AtomicU64::new(1),
+            seed: AtomicU64::new(1),
             order: AtomicU64::new(0),
             times: Mutex::new(Vec::new()),
             bell: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).expect("an eventfd"),
@@ -297,9 +300,10 @@ impl Server {
     }
 
     /// Serves at this pace for a while: requests a second, and the times they took.
-    fn serve(&self, gap_ns: u64, together: u64, time: Duration) -> (f64, Vec<f64>) {
-        self.pace.gap_ns.store(gap_ns, Ordering::Relaxed);
-        self.pace.together.store(together, Ordering::Relaxed);
+    fn serve(&self, load: Load, seed: u64, time: Duration) -> (f64, Vec<f64>) {
+        self.pace.gap_ns.store(load.gap_ns, Ordering::Relaxed);
+        self.pace.together.store(load.together, Ordering::Relaxed);
+        self.pace.seed.store(seed, Ordering::Relaxed);
         self.pace.on.store(true, Ordering::Relaxed);
         self.phase(Mode::Requests, CONNECTIONS);
         std::thread::sleep(time / 10);
@@ -344,65 +348,101 @@ async fn echo(port: u16) -> janus::Result {
     }
 }
 
+/// How requests come.
+#[derive(Clone, Copy)]
+struct Load {
+    gap_ns: u64,
+    together: u64,
+}
+
 /// The ways to choose a batch, by name.
 const WAYS: [(&str, Batching); 2] = [
     ("adaptive", Batching::Adaptive),
     ("64", Batching::Fixed(64)),
 ];
 
-pub(crate) fn run(scale: Scale, report: &mut Report) {
-    let (rounds, time) = scale.pick((1, 10), (5, 80), (15, 500));
-    let time = Duration::from_millis(time);
-    let servers = WAYS.map(|(_, batching)| Server::start(batching));
-    let mut most: [Vec<f64>; 2] = Default::default();
-    for _ in 0..rounds {
-        for (server, most) in servers.iter().zip(&mut most) {
-            most.push(server.serve(AT_ONCE, 1, time).0);
+/// What is said of a round's times.
+const FIGURES: [&str; 4] = ["mean", "50", "90", "99"];
+
+/// Mean and quantiles in microseconds.
+fn figures(times: &mut [f64]) -> [f64; 4] {
+    let mean = times.iter().sum::<f64>() / times.len().max(1) as f64;
+    times.sort_unstable_by(f64::total_cmp);
+    let [half, most, nearly_all] = [50.0, 90.0, 99.0].map(|q| quantile(times, q));
+    [mean, half, most, nearly_all].map(|ns| ns / 1e3)
+}
+
+/// Both ways under the same load: requests a second, and figures, by way and round.
+struct Rounds {
+    rates: [Vec<f64>; 2],
+    figures: [Vec<[f64; 4]>; 2],
+}
+
+fn alternate(servers: &[Server; 2], load: Load, rounds: u64, time: Duration) -> Rounds {
+    let mut all = Rounds {
+        rates: Default::default(),
+        figures: Default::default(),
+    };
+    for round in 0..rounds {
+        let first = (round % 2) as usize;
+        for way in [first, 1 - first] {
+            let seed = (round + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let (rate, mut times) = servers[way].serve(load, seed, time);
+            all.rates[way].push(rate);
+            all.figures[way].push(figures(&mut times));
         }
     }
+    all
+}
+
+impl Rounds {
+    fn rows(&self, report: &mut Report, load_percent: u32, together: u64) {
+        let params = |way: &str, figure: &str| -> [(&'static str, Value); 4] {
+            [
+                ("batching", way.into()),
+                ("load_percent", load_percent.into()),
+                ("together", together.into()),
+                ("q", figure.into()),
+            ]
+        };
+        for (at, figure) in FIGURES.into_iter().enumerate() {
+            for ((way, _), rounds) in WAYS.iter().zip(&self.figures) {
+                let runs: Vec<f64> = rounds.iter().map(|figures| figures[at]).collect();
+                report.median("batching_latency_us", &runs, "us", &params(way, figure));
+            }
+            let pairs = self.figures[0].iter().zip(&self.figures[1]);
+            let ratios: Vec<f64> = pairs.map(|(ours, large)| ours[at] / large[at]).collect();
+            let params = params("adaptive over 64", figure);
+            report.median("batching_ratio", &ratios, "x", &params);
+        }
+    }
+}
+
+pub(crate) fn run(scale: Scale, report: &mut Report) {
+    let (rounds, time) = scale.pick((1, 10), (6, 60), (40, 150));
+    let time = Duration::from_millis(time);
+    let servers = WAYS.map(|(_, batching)| Server::start(batching));
+    let flood = Load {
+        gap_ns: TOO_MUCH,
+        together: 1,
+    };
+    let most = alternate(&servers, flood, rounds, time).rates;
     for ((way, _), most) in WAYS.iter().zip(&most) {
-        report.median(
-            "batching_req_per_s",
-            most,
-            "1/s",
-            &[("batching", (*way).into())],
-        );
+        let params = [("batching", (*way).into())];
+        report.median("batching_req_per_s", most, "1/s", &params);
     }
     let mut sorted = most[1].clone();
     sorted.sort_by(f64::total_cmp);
     let capacity = quantile(&sorted, 50.0);
-    for together in [1u64, 32] {
-        for load in [10u32, 30, 50, 70, 80, 90] {
-            let gap = 1e9 / (capacity * f64::from(load) / 100.0);
-            let mut times: [Vec<f64>; 2] = Default::default();
-            for _ in 0..rounds {
-                for (server, times) in servers.iter().zip(&mut times) {
-                    times.extend(server.serve(gap as u64, together, time).1);
-                }
-            }
-            for ((way, _), times) in WAYS.iter().zip(&mut times) {
-                times.sort_by(f64::total_cmp);
-                let mean = times.iter().sum::<f64>() / times.len() as f64;
-                let params = |q: Value| -> [(&'static str, Value); 5] {
-                    [
-                        ("batching", (*way).into()),
-                        ("load_percent", load.into()),
-                        ("together", together.into()),
-                        ("requests", times.len().into()),
-                        ("q", q),
-                    ]
-                };
-                report.row(
-                    "batching_latency_us",
-                    mean / 1e3,
-                    "us",
-                    &params("mean".into()),
-                );
-                for q in [50.0, 90.0, 99.0] {
-                    let at = quantile(times, q) / 1e3;
-                    report.row("batching_latency_us", at, "us", &params(q.into()));
-                }
-            }
+    for together in [1, 32] {
+        for percent in [10, 30, 50, 70, 80, 90] {
+            let gap = 1e9 / (capacity * f64::from(percent) / 100.0);
+            let load = Load {
+                gap_ns: gap as u64,
+                together,
+            };
+            let rounds = alternate(&servers, load, rounds, time);
+            rounds.rows(report, percent, together);
         }
     }
     servers.into_iter().for_each(Server::stop);

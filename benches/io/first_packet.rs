@@ -1,8 +1,10 @@
 //! The first packet after idleness: from the moment a device has something until the server's answer is given to the
 //! device, with every thread of the server asleep before. Beside it a thread that only waits in `poll` for the same
-//! signal: what the machine takes to wake anybody. Several servers of each kind take turns, so that each has been idle
-//! long enough although a trial begins much more often; the first answer (a SYN-ACK) is what is timed, and every
-//! connection opened so also gets its request answered and checked.
+//! signal: what the machine takes to wake anybody. A server must have been idle for ten seconds, and a thousand trials of
+//! that would take three hours; so many servers of each kind take turns, each idle for as long, while the machine as a whole
+//! is so for a fraction of a second only. Afterwards one of each kind is left, for a few trials in which the machine is idle
+//! for ten seconds too: where those differ, the thousand flatter. What else the machine did is said beside both.
+//! The first answer (a SYN-ACK) is what is timed; every connection opened so also gets its request answered and checked.
 
 use std::io;
 use std::sync::Arc;
@@ -18,6 +20,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fd::{BorrowedFd, OwnedFd};
 
 use crate::pin::pin;
+use crate::stillness::Stillness;
 use crate::support::Scale;
 use crate::support::far::App;
 use crate::support::far::device::Device;
@@ -27,7 +30,7 @@ use crate::support::report::{Report, Value};
 use crate::wake::quantile;
 
 /// Sleepers of each kind that take turns.
-const SLEEPERS: usize = 20;
+const SLEEPERS: usize = 64;
 /// A trial that takes longer is a lost packet.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -158,7 +161,7 @@ impl Server {
             .address(&format!("{}/24", ends.server.ip()))
             .gateway([192, 0, 2, 2])
             .max_connections(trials + 1024)
-            .packet_buffers(4096)
+            .packet_buffers(1024)
             .seed(7)
             .drain(Duration::ZERO)
             .build()
@@ -281,59 +284,97 @@ impl Drop for Plain {
     }
 }
 
-/// Those of one kind, and what they took.
+/// Those of one kind, and what they took, in nanoseconds.
 struct Sleepers {
     name: &'static str,
     all: Vec<Box<dyn Sleeper>>,
     times: Vec<f64>,
 }
 
-pub(crate) fn run(scale: Scale, report: &mut Report) {
-    // `gap`: between two trials of different sleepers.
-    let (trials, gap) = scale.pick((20, 1), (1000, 5), (1000, 500));
-    let (gap, each) = (Duration::from_millis(gap), trials / SLEEPERS + 2);
-    let base = Instant::now();
-    let mut kinds: Vec<Sleepers> = Vec::new();
-    for (name, placement) in [
-        ("combined", Some(Placement::Combined)),
-        ("split", Some(Placement::Split { io_cores: 1 })),
-        ("a thread in poll", None),
-    ] {
-        let sleepers = (0..SLEEPERS).map(|_| -> Box<dyn Sleeper> {
+impl Sleepers {
+    fn start(name: &'static str, placement: Option<Placement>, trials: usize) -> Self {
+        let base = Instant::now();
+        let all = (0..SLEEPERS).map(|_| -> Box<dyn Sleeper> {
             match placement {
-                Some(placement) => Box::new(Server::start(placement, each as u32, base)),
+                Some(placement) => Box::new(Server::start(placement, trials as u32, base)),
                 None => Box::new(Plain::start(base)),
             }
         });
-        kinds.push(Sleepers {
+        Self {
             name,
-            all: sleepers.collect(),
+            all: all.collect(),
             times: Vec::new(),
-        });
+        }
     }
-    let _here = pin(1);
-    for trial in 0..trials + SLEEPERS {
+
+    fn prod(&mut self, trial: usize) {
+        let turn = trial % self.all.len();
+        let time = self.all[turn].prod();
+        self.times.push(time as f64);
+    }
+
+    /// Who slept for `idle` on a machine that was idle for `machine`.
+    fn rows(&mut self, report: &mut Report, idle: Duration, machine: Duration) {
+        self.times.sort_by(f64::total_cmp);
+        for q in [0.0, 10.0, 50.0, 90.0, 99.0, 99.9, 100.0] {
+            let params: [(&str, Value); 5] = [
+                ("who", self.name.into()),
+                ("q", q.into()),
+                ("idle_s", idle.as_secs_f64().into()),
+                ("machine_idle_s", machine.as_secs_f64().into()),
+                ("trials", self.times.len().into()),
+            ];
+            let at = quantile(&self.times, q) / 1e3;
+            report.row("first_packet_us", at, "us", &params);
+        }
+        self.times.clear();
+    }
+}
+
+/// `trials` of each kind, a gap apart. Who comes first, and so finds the machine asleep, changes each time.
+fn trials(kinds: &mut [Sleepers], trials: std::ops::Range<usize>, gap: Duration) {
+    for trial in trials {
         let begin = Instant::now();
-        for Sleepers { all, times, .. } in &mut kinds {
-            let time = all[trial % SLEEPERS].prod();
-            // The first of each resolves addresses.
-            if trial >= SLEEPERS {
-                times.push(time as f64);
-            }
+        for turn in 0..kinds.len() {
+            kinds[(turn + trial) % 3].prod(trial);
         }
         std::thread::sleep(gap.saturating_sub(begin.elapsed()));
     }
-    let idle = gap.as_secs_f64() * SLEEPERS as f64;
-    for Sleepers { name, times, .. } in &mut kinds {
-        times.sort_by(f64::total_cmp);
-        for q in [50.0, 90.0, 99.0, 99.9] {
-            let params: [(&str, Value); 4] = [
-                ("who", (*name).into()),
-                ("q", q.into()),
-                ("idle_s", idle.into()),
-                ("trials", times.len().into()),
-            ];
-            report.row("first_packet_us", quantile(times, q) / 1e3, "us", &params);
-        }
+}
+
+pub(crate) fn run(scale: Scale, report: &mut Report) {
+    // `gap`: between two trials of different sleepers; `still`: trials with the machine idle for `long`.
+    let (count, gap) = scale.pick((64, 1), (1000, 5), (1000, 160));
+    let (still, long) = scale.pick((1, 1), (10, 500), (9, 10_000));
+    let (gap, long) = (Duration::from_millis(gap), Duration::from_millis(long));
+    let before = Stillness::begin();
+    std::thread::sleep(long / 4);
+    before.rows(report, "nothing ran yet");
+    let each = count / SLEEPERS + 3 + still;
+    let mut kinds = [
+        ("combined", Some(Placement::Combined)),
+        ("split", Some(Placement::Split { io_cores: 1 })),
+        ("a thread in poll", None),
+    ]
+    .map(|(name, placement)| Sleepers::start(name, placement, each));
+    let _here = pin(1);
+    // The first of each resolves addresses.
+    trials(&mut kinds, 0..SLEEPERS, gap);
+    for kind in &mut kinds {
+        kind.times.clear();
+    }
+    let stillness = Stillness::begin();
+    trials(&mut kinds, SLEEPERS..SLEEPERS + count, gap);
+    stillness.rows(report, "many take turns");
+    for kind in &mut kinds {
+        kind.rows(report, gap * SLEEPERS as u32, gap);
+        kind.all.truncate(1);
+    }
+    std::thread::sleep(long);
+    let stillness = Stillness::begin();
+    trials(&mut kinds, 0..still, long);
+    stillness.rows(report, "one of each");
+    for kind in &mut kinds {
+        kind.rows(report, long, long);
     }
 }

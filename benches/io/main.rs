@@ -10,6 +10,7 @@ mod pin;
 mod pipeline;
 mod pools;
 mod rings;
+mod stillness;
 #[path = "../support/mod.rs"]
 mod support;
 mod tap;

@@ -254,14 +254,18 @@ fn between<E: Ends>(
     receive: impl FnOnce(&mut E::Rx),
     items: u64,
 ) -> f64 {
-    let (mut tx, mut rx) = E::make(DEPTH);
+    let (tx, rx) = E::make(DEPTH);
     let start = Barrier::new(2);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
+        let start = &start;
+        scope.spawn(move || {
+            // Each end in its own thread's memory: side by side on one stack they would share a cache line.
+            let mut tx = tx;
             let _there = pin(1);
             start.wait();
             send(&mut tx);
         });
+        let mut rx = rx;
         let _here = pin(0);
         start.wait();
         let begin = Instant::now();
@@ -272,11 +276,13 @@ fn between<E: Ends>(
 
 /// Nanoseconds from one side to the other, half of a round trip.
 fn hop<E: Ends>(rounds: u64) -> f64 {
-    let (mut there_tx, mut there_rx) = E::make(DEPTH);
-    let (mut back_tx, mut back_rx) = E::make(DEPTH);
+    let (mut there_tx, there_rx) = E::make(DEPTH);
+    let (back_tx, mut back_rx) = E::make(DEPTH);
     let start = Barrier::new(2);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
+        let start = &start;
+        scope.spawn(move || {
+            let (mut there_rx, mut back_tx) = (there_rx, back_tx);
             let _there = pin(1);
             start.wait();
             for _ in 0..rounds {
