@@ -212,6 +212,7 @@ impl<T> Producer<T> {
     }
 
     /// Whether so many items fit. Looks at the consumer's index only when it seems needed.
+    #[cfg(not(loom))]
     #[inline]
     pub(crate) fn fits(&mut self, items: usize) -> bool {
         self.room_for(items) == items
