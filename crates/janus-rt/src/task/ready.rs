@@ -137,7 +137,9 @@ mod tests {
         let (mut pushed, mut popped) = (0, 0);
         let rounds = if cfg!(miri) { 50 } else { 5000 };
         for round in 0..rounds {
-            for _ in 0..(round * 7) % 97 {
+            // Now and then as many as lie in several blocks.
+            let burst = if round % 1_000 == 7 { 3 * BLOCK } else { 0 };
+            for _ in 0..(round * 7) % 97 + burst {
                 queue.push(slots[pushed % slots.len()]);
                 pushed += 1;
             }
