@@ -17,13 +17,14 @@ use scene::*;
 fn a_syn_that_comes_thrice_opens_once_and_the_last_counts() {
     let mut scene = Scene::new("loopback");
     let (listener, to) = listener();
-    let answers = scene.give(&[7, 1_000_000, 2_000_000].map(|isn| syn(shard(4000), to, isn)));
+    let thrice = [7, 1_000_000, 2_000_000].map(|isn| syn(shard(4000), to, isn));
+    let answers = scene.give_for(1, &thrice);
     let [answer] = &answers[..] else {
         panic!("{} answers", answers.len());
     };
     let (flags, isn, ack) = told(answer);
     assert_eq!((flags, ack), (Flags::SYN | Flags::ACK, 2_000_001));
-    assert_eq!(accepted(&listener).len(), 1);
+    let _kernel = accept(&listener);
     // Another one now is an old duplicate to the inner stack; it opens nothing.
     scene.give(&[syn(shard(4000), to, 3_000_000)]);
     scene.give(&[segment(
@@ -114,7 +115,7 @@ fn a_disguised_address_is_what_it_is() {
     assert_eq!(scene.carrier.counters.out_of_reach, 1);
     scene.give(&[syn(from, disguised(Ipv4Addr::LOCALHOST), 1)]);
     assert_eq!(scene.carrier.counters.out_of_reach, 1);
-    assert_eq!(accepted(&listener).len(), 1);
+    accept(&listener);
     scene.end();
 }
 
@@ -139,40 +140,59 @@ fn a_flood_finds_bounds() {
     assert!(accepted(&listener).is_empty());
     scene.carrier.passages.truncate(taken);
     scene.carrier.free = hidden;
-    let answers = scene.give(&[syn(shard(4000), to, 1)]);
+    let answers = scene.give_for(1, &[syn(shard(4000), to, 1)]);
     assert_eq!(told(&answers[0]).0, Flags::SYN | Flags::ACK);
     scene.end();
 }
 
-/// Each attempt waits for the shard by its own time, not by that of one with the same ports that was given up before it.
+/// Each attempt waits for the shard by its own time, not by that of one with the same ports that was given up before it, while
+/// an older one of others still waits.
 #[test]
 fn who_is_not_answered_is_given_up_at_his_own_time() {
     let mut scene = Scene::new("loopback");
     let (listener, to) = listener();
     let from = shard(4002);
-    scene.give(&[syn(from, to, 1)]);
+    scene.give_for(1, &[syn(shard(4001), to, 1)]);
+    let older = accept(&listener);
+    scene.give_for(1, &[syn(from, to, 1)]);
     scene.give(&[segment(from, to, Flags::RST, 2, 0)]);
-    assert_eq!(
-        (scene.carrier.counters.given_up, scene.open_passages()),
-        (1, 0)
-    );
-    assert!(was_reset(&accepted(&listener)[0]));
+    let ended = |scene: &Scene| (scene.carrier.counters.given_up, scene.open_passages());
+    assert_eq!(ended(&scene), (1, 1));
+    assert!(was_reset(&accept(&listener)));
     scene.pass(Duration::from_secs(20));
-    scene.give(&[syn(from, to, 1_000_000)]);
-    let second = accepted(&listener).remove(0);
+    scene.give_for(1, &[syn(from, to, 1_000_000)]);
+    let second = accept(&listener);
     scene.pass(Duration::from_secs(15));
     scene.give(&[]);
-    assert_eq!(
-        (scene.carrier.counters.given_up, scene.open_passages()),
-        (1, 1)
-    );
+    assert_eq!(ended(&scene), (2, 1), "only the older one");
+    assert!(was_reset(&older));
     scene.pass(Duration::from_secs(16));
     scene.give(&[]);
-    assert_eq!(
-        (scene.carrier.counters.given_up, scene.open_passages()),
-        (2, 0)
-    );
+    assert_eq!(ended(&scene), (3, 0));
     assert!(was_reset(&second));
+    scene.end();
+}
+
+/// What the kernel refuses at once, and what it finds refused, comes back as what a router would say, and leaves nothing.
+#[test]
+fn what_the_kernel_refuses_is_told() {
+    let mut scene = Scene::new("any");
+    let (closed, nobody) = listener();
+    drop(closed);
+    for (to, code) in [
+        (at("255.255.255.255:80"), icmpv4::unreachable::NET),
+        (nobody, icmpv4::unreachable::PORT),
+    ] {
+        let from = shard(4011);
+        let told = scene.give_for(1, &[syn(from, to, 1)]);
+        let told: Vec<_> = told
+            .iter()
+            .filter_map(|frame| complaint_in(frame))
+            .collect();
+        assert_eq!(told, [(code, FlowKey::new(to, from).unwrap())], "{to}");
+        assert_eq!(scene.open_passages(), 0);
+    }
+    assert_eq!(scene.carrier.counters.failed_outside, 2);
     scene.end();
 }
 
@@ -181,13 +201,13 @@ fn who_is_not_answered_is_given_up_at_his_own_time() {
 fn who_came_and_went_is_not_remembered() {
     let mut scene = Scene::new("loopback");
     let (_listener, to) = listener();
-    scene.give(&[syn(shard(4003), to, 1)]);
+    scene.give_for(1, &[syn(shard(4003), to, 1)]);
     let gone = FlowKey::new(shard(4004), to).unwrap();
     let now = scene.clock.now();
     let room = ANSWERED_MAX - scene.carrier.exits.answered.len();
     let came = std::iter::repeat_n((now, gone), room);
     scene.carrier.exits.answered.extend(came);
-    scene.give(&[syn(shard(4005), to, 1)]);
+    scene.give_for(1, &[syn(shard(4005), to, 1)]);
     assert_eq!(scene.carrier.exits.answered.len(), 2);
     scene.pass(Duration::from_secs(31));
     scene.give(&[]);
@@ -201,19 +221,15 @@ fn a_reset_before_the_shard_knows_is_not_taken_for_an_end() {
     let mut scene = Scene::new("loopback");
     let (listener, to) = listener();
     let from = shard(4006);
-    let answers = scene.give(&[syn(from, to, 1)]);
+    let answers = scene.give_for(1, &[syn(from, to, 1)]);
     let (_, isn, _) = told(&answers[0]);
-    let kernel = accepted(&listener).remove(0);
+    let kernel = accept(&listener);
     reset_on_drop(&kernel);
     drop(kernel);
     // The kernel tells the carrier meanwhile.
     scene.give(&[]);
-    let answers = scene.give(&[segment(from, to, Flags::ACK, 2, isn.wrapping_add(1))]);
-    let ended: Vec<Flags> = answers.iter().map(|answer| told(answer).0).collect();
-    assert!(
-        ended.iter().any(|flags| flags.contains(Flags::RST)),
-        "{ended:?}"
-    );
+    scene.give(&[segment(from, to, Flags::ACK, 2, isn.wrapping_add(1))]);
+    scene.until("the passage ends", |scene| scene.open_passages() == 0);
     assert_eq!(
         (scene.carrier.counters.broken, scene.open_passages()),
         (1, 0)
@@ -227,8 +243,8 @@ fn a_syn_in_fragments_opens_nothing() {
     let mut scene = Scene::new("loopback");
     let (listener, to) = listener();
     // So that somebody listens inside.
-    scene.give(&[syn(shard(4007), to, 1)]);
-    assert_eq!(accepted(&listener).len(), 1);
+    scene.give_for(1, &[syn(shard(4007), to, 1)]);
+    let _kernel = accept(&listener);
     let from = shard(4008);
     let whole = syn(from, to, 1);
     let (IpAddr::V4(src), IpAddr::V4(dst)) = (from.ip(), to.ip()) else {
@@ -274,23 +290,21 @@ fn a_syn_on_a_doors_connection_leaves_it_alone() {
     scene.until("the door's SYN", |scene| !scene.got.is_empty());
     let (flags, isn, _) = told(&std::mem::take(&mut scene.got)[0]);
     assert_eq!(flags, Flags::SYN);
-    scene.give(&[syn(server, from, 77)]);
+    scene.give_for(1, &[syn(server, from, 77)]);
     let ack = isn.wrapping_add(1);
     let opens = segment(server, from, Flags::SYN | Flags::ACK, 500, ack);
-    let answers = scene.give(&[opens]);
+    let answers = scene.give_for(1, &[opens]);
     assert_eq!(told(&answers[0]), (Flags::ACK, ack, 501));
-    scene.give(&[syn(server, from, 78)]);
+    scene.give_for(1, &[syn(server, from, 78)]);
     assert_eq!(
         (scene.open_passages(), scene.carrier.counters.broken),
         (1, 0)
     );
     drop(client);
-    let answers = scene.give(&[]);
-    assert!(
-        answers
-            .iter()
-            .any(|answer| told(answer).0.contains(Flags::FIN))
-    );
+    scene.until("the client's end", |scene| {
+        let mut answers = scene.got.iter();
+        answers.any(|answer| told(answer).0.contains(Flags::FIN))
+    });
     scene.end();
 }
 

@@ -93,6 +93,13 @@ impl Scene {
         }
     }
 
+    /// Sends frames and waits for so many, which may need the kernel.
+    pub(super) fn give_for(&mut self, count: usize, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        self.send(frames);
+        self.until("an answer", |scene| scene.got.len() >= count);
+        self.give(&[])
+    }
+
     /// Sends frames and gives everything a few turns.
     pub(super) fn give(&mut self, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
         self.send(frames);
@@ -271,6 +278,19 @@ pub(super) fn listener() -> (TcpListener, SocketAddr) {
 /// Where shards' connections come from: not this machine's address, so that the kernel's ports are its own affair.
 pub(super) fn shard(port: u16) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, 7], port))
+}
+
+/// Who comes to the kernel's listener next.
+pub(super) fn accept(listener: &TcpListener) -> TcpStream {
+    let begin = std::time::Instant::now();
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => return stream,
+            Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+        }
+        assert!(begin.elapsed() < PATIENCE, "nobody came");
+        std::thread::sleep(Duration::from_micros(50));
+    }
 }
 
 /// Everybody who waits at the kernel's listener.
