@@ -5,7 +5,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use janus_io::tap::Tap;
 use janus_io::{Backend, Batch, Queue};
@@ -21,8 +21,6 @@ use crate::support::report::{Report, Value};
 const LENGTHS: [usize; 2] = [64, 1_460];
 /// Frames in a round: fewer than the kernel queues.
 const ROUND: usize = 384;
-/// How long an interface may take to carry frames.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// The backend's interface, and the plain loop's.
 const NAMES: [&str; 2] = ["jbjanus", "jbplain"];
 
@@ -185,22 +183,6 @@ impl Side for Plain {
     }
 }
 
-/// An interface that has just come up may lose what is sent over it without a word, until the kernel has set its queue
-/// in motion.
-fn until_it_carries(side: &mut dyn Side, filler: &Filler, packet: &[u8]) -> Result<(), String> {
-    let begin = Instant::now();
-    loop {
-        filler.fill(packet);
-        if side.drain() >= ROUND {
-            return Ok(());
-        }
-        if begin.elapsed() > PATIENCE {
-            return Err("what the kernel sends does not arrive".to_owned());
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
 /// Nanoseconds a frame: sent, received.
 fn round(side: &mut dyn Side, filler: &Filler, packet: &[u8]) -> [f64; 2] {
     let begin = Instant::now();
@@ -230,9 +212,6 @@ fn measure(scale: Scale) -> Result<Report, String> {
     let mut plain = Plain::open()?;
     let fillers = [Filler::new(NAMES[0])?, Filler::new(NAMES[1])?];
     let _here = pin(0);
-    let packet = datagram(LENGTHS[0]);
-    until_it_carries(&mut ours, &fillers[0], &packet)?;
-    until_it_carries(&mut plain, &fillers[1], &packet)?;
     let rounds = scale.pick(1, 400, 4000);
     let mut report = Report::new("io");
     for len in LENGTHS {

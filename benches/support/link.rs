@@ -24,5 +24,8 @@ pub fn datagram(len: usize) -> Vec<u8> {
         0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0, 192, 0, 2, 9, 192, 0, 2, 7,
     ]);
     frame[16..18].copy_from_slice(&((len - 14) as u16).to_be_bytes());
+    // A backend that is told nothing of it looks at this itself.
+    let sum = janus_wire::checksum::ipv4_header(&frame[14..34]);
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
     frame
 }
