@@ -1,4 +1,4 @@
-//! An address that is given back, one that is remembered, one that another host takes, and a core that was grown anew since.
+//! An address that is given back, one that is remembered, one that another host takes, and a core that falls after a change.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -121,8 +121,7 @@ impl Queue for FragileQueue {
 /// Connections, so many that each core has some.
 const CONNECTIONS: usize = 40;
 
-/// Connects, has queue 1 break, and counts the connections that are reset: those of its core, which must know for that
-/// which address is its own. The others go on.
+/// Connects, has queue 1 break, and counts the connections that are reset: those of its core. The others go on.
 async fn resets(breaks: &AtomicUsize) -> std::io::Result<usize> {
     let mut streams = Vec::new();
     for _ in 0..CONNECTIONS {
@@ -149,9 +148,9 @@ async fn resets(breaks: &AtomicUsize) -> std::io::Result<usize> {
     Ok(resets)
 }
 
-/// A core that was grown anew after the address had changed knows the present one.
+/// A core falls after the address has changed: at the new one, too, its connections are reset and the others' live.
 #[test]
-fn a_core_grown_anew_has_the_address_of_now() {
+fn at_a_changed_address_a_core_that_falls_takes_its_own_with_it() {
     let (ours, servers, clients) = ports(THREE_COMBINED);
     let server = Server::start(servers, FIRST);
     let breaks = Arc::new(AtomicUsize::new(NONE));
