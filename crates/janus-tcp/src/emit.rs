@@ -2,7 +2,7 @@
 
 use janus_mem::{Frame, HEADROOM, PacketBuf};
 use janus_wire::tcp::{self, Flags, Options};
-use janus_wire::{FlowKey, Link, MacAddr, SeqNum, ethernet, ipv4, ipv6, proto};
+use janus_wire::{FlowKey, Link, MacAddr, SeqNum, checksum, ethernet, ipv4, ipv6, proto};
 
 use crate::isn;
 use crate::stack::{MAX_REPLIES, Stack};
@@ -76,16 +76,23 @@ impl Stack {
             urgent: 0,
             header_len: 0,
         };
-        tcp::emit(tcp_bytes, &header, &segment.options);
-        self.write_ip(ip_bytes, tcp_bytes, segment, tcp_len as u16 + len);
+        let summed = tcp::emit_summed(tcp_bytes, &header, &segment.options);
+        self.write_ip(ip_bytes, tcp_bytes, segment, summed);
         buf.set_off(start as u16);
         ((end - start) as u16, resolved)
     }
 
     /// The IP header before a segment, and the checksum in it, which covers both addresses.
     #[inline]
-    fn write_ip(&mut self, ip: &mut [u8], tcp: &mut [u8], segment: &Outgoing, payload_len: u16) {
+    fn write_ip(
+        &mut self,
+        ip: &mut [u8],
+        tcp: &mut [u8],
+        segment: &Outgoing,
+        (header_len, header_sum): (usize, u32),
+    ) {
         let (ttl, tos) = self.profiles.ip(segment.profile);
+        let payload_len = tcp.len() as u16;
         match &segment.key {
             FlowKey::V4(key) => {
                 self.ip_id = self.ip_id.wrapping_add(1);
@@ -101,7 +108,8 @@ impl Stack {
                 };
                 ipv4::emit(ip, &repr);
                 if !self.interface.tx_checksum {
-                    tcp::fill_checksum_v4(tcp, key.local, key.peer);
+                    let pseudo = checksum::pseudo_v4(key.local, key.peer, proto::TCP, payload_len);
+                    tcp::fill_checksum(tcp, header_len, header_sum, pseudo);
                 }
             }
             FlowKey::V6(key) => {
@@ -116,7 +124,10 @@ impl Stack {
                 };
                 ipv6::emit(ip, &repr);
                 if !self.interface.tx_checksum {
-                    tcp::fill_checksum_v6(tcp, key.local, key.peer);
+                    let len = u32::from(payload_len);
+                    let pseudo = checksum::pseudo_v6(key.local, key.peer, proto::TCP, len);
+                    let pseudo = u32::from(checksum::fold(pseudo));
+                    tcp::fill_checksum(tcp, header_len, header_sum, pseudo);
                 }
             }
         }

@@ -165,8 +165,14 @@ pub fn emit(out: &mut [u8], repr: &Repr) -> usize {
     h[9] = repr.proto;
     h[12..16].copy_from_slice(&repr.src.octets());
     h[16..20].copy_from_slice(&repr.dst.octets());
-    let sum = checksum::ipv4_header(&h);
-    h[10..12].copy_from_slice(&sum.to_be_bytes());
+    let sum = checksum::values([
+        0x4500_0000 | u32::from(repr.tos) << 16 | u32::from(total),
+        u32::from(repr.id) << 16 | u32::from(fragment),
+        u32::from(repr.ttl) << 24 | u32::from(repr.proto) << 16,
+        repr.src.to_bits(),
+        repr.dst.to_bits(),
+    ]);
+    h[10..12].copy_from_slice(&checksum::finish(sum).to_be_bytes());
     out[..LEN].copy_from_slice(&h);
     LEN
 }

@@ -177,6 +177,46 @@ pub fn emit(out: &mut [u8], header: &Header, options: &OptionsToSend) -> usize {
     len
 }
 
+/// [`emit`], and beside the length the partial sum of what was written: known from the values, so that nothing is read back
+/// that was only just stored in other portions.
+///
+/// # Panics
+/// As [`emit`].
+#[inline]
+pub fn emit_summed(out: &mut [u8], header: &Header, options: &OptionsToSend) -> (usize, u32) {
+    let len = emit(out, header, options);
+    let ports = u32::from(header.src_port) << 16 | u32::from(header.dst_port);
+    let control = (len as u32 / 4) << 28 | u32::from(header.flags.0) << 16;
+    let fixed = [
+        ports,
+        header.seq.0,
+        header.ack.0,
+        control | u32::from(header.window),
+        u32::from(header.urgent),
+    ];
+    let fixed = crate::checksum::values(fixed);
+    let options = match options.only_timestamps() {
+        Some(words) => crate::checksum::values(words),
+        None => crate::checksum::sum(&out[LEN..len], 0),
+    };
+    (len, fixed + options)
+}
+
+/// Puts the checksum of `segment` into its field, whose `header_len` first bytes add up to `header` and whose pseudo header
+/// to `pseudo`: partial sums below 2^31.
+///
+/// # Panics
+/// When `segment` is shorter than its header.
+#[inline]
+pub fn fill_checksum(segment: &mut [u8], header_len: usize, header: u32, pseudo: u32) {
+    let (head, payload) = segment.split_at_mut(header_len);
+    let sum = match payload {
+        [] => crate::checksum::finish(header + pseudo),
+        payload => crate::checksum::finish(crate::checksum::sum(payload, header + pseudo)),
+    };
+    head[CHECKSUM_AT..CHECKSUM_AT + 2].copy_from_slice(&sum.to_be_bytes());
+}
+
 /// Puts the checksum of `segment` (its field zero) into its field.
 ///
 /// # Panics

@@ -86,3 +86,12 @@ proptest! {
         prop_assert_eq!(update32(field, old, wide), finish(sum(&data, 0)));
     }
 }
+
+proptest! {
+    #[test]
+    fn values_and_short_headers_add_up_as_their_bytes(words: [u32; 5]) {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+        prop_assert_eq!(fold(values(words)), by_definition(&bytes));
+        prop_assert_eq!(ipv4_header(&bytes), !by_definition(&bytes));
+    }
+}

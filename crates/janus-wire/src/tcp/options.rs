@@ -19,6 +19,8 @@ const SACK_PERMITTED: u8 = 4;
 const SACK: u8 = 5;
 const TIMESTAMPS: u8 = 8;
 const USER_TIMEOUT: u8 = 28;
+/// What stands before timestamps that stand alone.
+const TIMESTAMPS_WORD: u32 = u32::from_be_bytes([NOP, NOP, TIMESTAMPS, 10]);
 
 /// The SACK blocks of one segment, in wire order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -161,6 +163,22 @@ impl Options {
         }
     }
 
+    /// The words that are written when there is nothing but timestamps.
+    #[inline]
+    pub(super) const fn only_timestamps(&self) -> Option<[u32; 3]> {
+        match self {
+            Self {
+                mss: None,
+                window_scale: None,
+                timestamps: Some((value, echo)),
+                sack_permitted: false,
+                user_timeout: None,
+                sack,
+            } if sack.is_empty() => Some([TIMESTAMPS_WORD, *value, *echo]),
+            _ => None,
+        }
+    }
+
     /// Bytes that [`Options::emit`] writes, a multiple of four.
     #[inline]
     pub const fn emitted_len(&self) -> usize {
@@ -196,20 +214,13 @@ impl Options {
     /// When `out` is shorter than [`Options::emitted_len`].
     #[inline]
     pub fn emit(&self, out: &mut [u8]) -> usize {
-        if let Self {
-            mss: None,
-            window_scale: None,
-            timestamps: Some(ts),
-            sack_permitted: false,
-            user_timeout: None,
-            sack,
-        } = self
-            && sack.is_empty()
-        {
-            out[..12].copy_from_slice(&timestamps_bytes(NOP, NOP, *ts));
-            return 12;
+        match self.only_timestamps() {
+            Some([_, value, echo]) => {
+                out[..12].copy_from_slice(&timestamps_bytes(NOP, NOP, (value, echo)));
+                12
+            }
+            None => self.emit_any(out),
         }
-        self.emit_any(out)
     }
 
     fn emit_any(&self, out: &mut [u8]) -> usize {
@@ -272,9 +283,27 @@ pub fn parse(bytes: &[u8]) -> Options {
     }
     if bytes.is_empty() {
         Options::NONE
+    } else if let Ok(syn) = <&[u8; 20]>::try_from(bytes)
+        && let Some(options) = parse_usual_syn(syn)
+    {
+        options
     } else {
         parse_any(bytes)
     }
+}
+
+/// The options of a SYN as Linux and what is modelled on it orders them: segment size, SACK permitted, timestamps, scale.
+#[inline]
+fn parse_usual_syn(b: &[u8; 20]) -> Option<Options> {
+    let is_usual = b[..2] == [MSS, 4]
+        && b[4..8] == [SACK_PERMITTED, 2, TIMESTAMPS, 10]
+        && b[16..19] == [NOP, WINDOW_SCALE, 3];
+    is_usual.then(|| Options {
+        mss: Some(crate::be16(b, 2)),
+        sack_permitted: true,
+        window_scale: Some(b[19]),
+        ..Options::timestamps(crate::be32(b, 8), crate::be32(b, 12))
+    })
 }
 
 fn parse_any(mut rest: &[u8]) -> Options {

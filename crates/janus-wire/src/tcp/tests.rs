@@ -80,3 +80,27 @@ proptest! {
         }
     }
 }
+
+proptest! {
+    /// The sum that is made of the values is that of the bytes.
+    #[test]
+    fn what_is_summed_while_it_is_written_is_what_is_written(
+        ports: (u16, u16), seq: u32, ack: u32, flags: u8, window: u16, urgent: u16, mss: Option<u16>, scale: Option<u8>,
+        timestamps: Option<(u32, u32)>, payload in proptest::collection::vec(any::<u8>(), 0..200), src: u32, dst: u32,
+    ) {
+        let header = Header {
+            src_port: ports.0, dst_port: ports.1, seq: SeqNum(seq), ack: SeqNum(ack), flags: Flags(flags), window, urgent, header_len: 0,
+        };
+        let options = Options { mss, window_scale: scale, timestamps, ..Options::NONE };
+        let (src, dst) = (Ipv4Addr::from_bits(src), Ipv4Addr::from_bits(dst));
+        let mut bytes = vec![0xee; LEN_MAX + payload.len()];
+        let (len, sum) = emit_summed(&mut bytes, &header, &options);
+        bytes.truncate(len);
+        bytes.extend(&payload);
+        let mut plain = bytes.clone();
+        let pseudo = crate::checksum::pseudo_v4(src, dst, crate::proto::TCP, bytes.len() as u16);
+        fill_checksum(&mut bytes, len, sum, pseudo);
+        fill_checksum_v4(&mut plain, src, dst);
+        prop_assert_eq!(bytes, plain);
+    }
+}

@@ -209,3 +209,20 @@ proptest! {
         prop_assert!(fit == blocks.len() || bytes.len() + 8 > LEN_MAX);
     }
 }
+
+proptest! {
+    /// The short way through a SYN's options says what the long one says, whatever byte is not as usual.
+    #[test]
+    fn a_usual_syn_is_read_as_any_other(mss: u16, ts: (u32, u32), scale: u8, at in 0usize..40, byte: u8) {
+        let usual = Options {
+            mss: Some(mss), window_scale: Some(scale), sack_permitted: true, ..Options::timestamps(ts.0, ts.1)
+        };
+        let mut bytes = bytes_of(&usual);
+        prop_assert_eq!(parse(&bytes), usual);
+        prop_assert_eq!(parse_any(&bytes), usual);
+        if let Some(place) = bytes.get_mut(at) {
+            *place = byte;
+        }
+        prop_assert_eq!(parse(&bytes), parse_any(&bytes));
+    }
+}
