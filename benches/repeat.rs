@@ -1,8 +1,10 @@
-//! What it is worth that a connection gets the memory of one that has just ended (TCB, hot block, records, descriptors),
-//! still in cache, rather than the memory that has rested longest. The server once held many connections, so there is
-//! much memory to choose from; then the same clients come again and again, each for one request. Two engines side by
-//! side, one with `warm_reuse` and one without, measured in turns. `instructions_per_conn` is asked of valgrind, where
-//! it is installed, in runs of their own (`repeat callgrind on`).
+//! What it is worth that a connection gets what one before it has left: its memory (TCB, hot block, records, descriptors,
+//! timer, and in the whole runtime its task's), still in cache, and what was known of the path. On the other side
+//! (`reuse=off`) nothing is reused before hundreds of thousands of others have come and gone. The same clients come
+//! again and again, each for one request. Two servers side by side, measured in turns: two engines alone, then two whole
+//! runtimes. `off_over_on` is what a connection costs without over what it costs with, in time and so, at one clock
+//! rate, in cycles. `instructions_per_conn` is asked of valgrind, where it is installed, in runs of their own (`repeat
+//! callgrind on`).
 
 mod support;
 
@@ -11,27 +13,98 @@ use std::time::Duration;
 
 use janus_tcp::Config;
 use support::engine::Engine;
-use support::far::plan::{Kind, Mode, Phase, Plan};
+use support::far::plan::{Counts, Kind, Mode, Phase, Plan};
 use support::far::{App, Far, packet::Ends};
 use support::meter::Series;
 use support::report::Report;
+use support::served::{Layout, Server, begin};
 use support::{Scale, valgrind};
 
 /// Short connections in progress at a time.
 const WINDOW: u32 = 256;
-/// Before the first measurement.
-const WARM: Duration = Duration::from_millis(200);
+/// How long a side is given to serve so many.
+const PATIENCE: Duration = Duration::from_secs(600);
 /// Connections of a run under valgrind: the difference of the two is counted, so that the start is not.
 const COUNTED: [u64; 2] = [2_000, 42_000];
 /// How a run under valgrind says how many there were.
 const ENDED: &str = "ended: ";
 
-/// One of the two sides.
-struct Side {
-    name: &'static str,
+const SHORT: Phase = Phase {
+    mode: Mode::Short,
+    window: WINDOW,
+    held: 0,
+};
+
+/// A server that can be let work for a while.
+trait Side {
+    fn start(warm_reuse: bool) -> Self;
+
+    fn plan(&self) -> Arc<Plan>;
+
+    /// Goes on with what the plan says until `done`, at most `limit`.
+    fn work(&mut self, limit: Duration, done: impl Fn(&Counts) -> bool);
+
+    /// Begins nothing more, and ends what is in progress.
+    fn rest(&mut self);
+}
+
+struct Bare {
     engine: Engine,
     plan: Arc<Plan>,
-    series: Series,
+}
+
+impl Side for Bare {
+    fn start(warm_reuse: bool) -> Self {
+        let plan = Arc::new(Plan::new(1, 0));
+        let ends = Ends::default();
+        let far = Far::new(ends.clone(), App::Echo, Arc::clone(&plan), 0, 0);
+        let engine = Engine::new(far, config(warm_reuse), &ends, 65_536).expect("memory");
+        Self { engine, plan }
+    }
+
+    fn plan(&self) -> Arc<Plan> {
+        Arc::clone(&self.plan)
+    }
+
+    fn work(&mut self, limit: Duration, done: impl Fn(&Counts) -> bool) {
+        let plan = &self.plan;
+        self.engine.run(limit, |_| done(&plan.counts()));
+    }
+
+    fn rest(&mut self) {
+        self.engine.quiesce(&self.plan, 0);
+    }
+}
+
+impl Side for Server {
+    fn start(warm_reuse: bool) -> Self {
+        let tcp = config(warm_reuse);
+        let connections = tcp.max_connections;
+        let configure = |builder: janus::Builder| builder.tcp(tcp).max_connections(connections);
+        let begin = |stream| begin(&App::Echo, stream);
+        Self::start_with(Layout::COMBINED, App::Echo, 0, configure, begin)
+    }
+
+    fn plan(&self) -> Arc<Plan> {
+        Arc::clone(&self.plan)
+    }
+
+    fn work(&mut self, limit: Duration, done: impl Fn(&Counts) -> bool) {
+        self.wait(limit, done);
+    }
+
+    fn rest(&mut self) {
+        self.quiesce(0);
+    }
+}
+
+/// Room for all that rests where nothing is reused.
+fn config(warm_reuse: bool) -> Config {
+    Config {
+        max_connections: 1 << 20,
+        warm_reuse,
+        ..Config::default()
+    }
 }
 
 fn main() {
@@ -39,11 +112,10 @@ fn main() {
         return under_valgrind(at);
     }
     let scale = Scale::get();
-    let once: &[u32] = scale.pick(&[100], &[10_000, 300_000], &[10_000, 1_000_000]);
-    let (rounds, run_ms) = scale.pick((1, 30), (9, 300), (15, 1_000));
     let mut report = Report::new("repeat");
-    for &once in once {
-        compare(&mut report, once, rounds, Duration::from_millis(run_ms));
+    compare::<Bare>(&mut report, "engine", scale);
+    for server in compare::<Server>(&mut report, Layout::COMBINED.name(), scale) {
+        server.stop();
     }
     if scale != Scale::Smoke {
         instructions(&mut report);
@@ -51,92 +123,63 @@ fn main() {
     report.finish();
 }
 
-fn side(name: &'static str, warm_reuse: bool, once: u32) -> Side {
-    let plan = Arc::new(Plan::new(1, once));
-    let ends = Ends::default();
-    let far = Far::new(ends.clone(), App::Echo, Arc::clone(&plan), 0, once);
-    let config = Config {
-        max_connections: once + 65_536,
-        warm_reuse,
-        ..Config::default()
-    };
-    let mut engine = Engine::new(far, config, &ends, 65_536).expect("memory");
-    // So many connections at a time there were once.
-    engine.open(&plan, once);
-    plan.set(Phase {
-        mode: Mode::Close,
-        window: WINDOW,
-        held: once,
-    });
-    engine.run(Duration::from_secs(600), |engine| {
-        engine.stack.connections() == 0
-    });
-    plan.set(Phase {
-        mode: Mode::Short,
-        window: WINDOW,
-        held: 0,
-    });
-    engine.run(WARM, |_| false);
-    Side {
-        name,
-        engine,
-        plan,
-        series: Series::default(),
+fn compare<S: Side>(report: &mut Report, placement: &'static str, scale: Scale) -> [S; 2] {
+    // Enough that the memory of the cold side has gone round.
+    let before: u64 = scale.pick(500, 600_000, 1_500_000);
+    let (rounds, run_ms) = scale.pick((1, 30), (9, 300), (25, 1_000));
+    let mut sides = [S::start(true), S::start(false)];
+    for side in &mut sides {
+        serve(side, before);
     }
-}
-
-fn compare(report: &mut Report, once: u32, rounds: usize, run_time: Duration) {
-    let mut sides = [side("on", true, once), side("off", false, once)];
+    let mut series = [Series::default(), Series::default()];
     let mut ratios = Vec::new();
     for round in 0..rounds {
         let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
         let mut costs = [0.0; 2];
         for at in order {
-            let Side {
-                engine,
-                plan,
-                series,
-                ..
-            } = &mut sides[at];
-            let taken = Series::take(plan, 1, 1, || {
-                engine.run(run_time, |_| false);
-            });
-            costs[at] = taken.costs[0];
-            series.rates.extend(taken.rates);
-            series.costs.extend(taken.costs);
+            let run = one_run(&mut sides[at], Duration::from_millis(run_ms));
+            costs[at] = run.costs[0];
+            series[at].rates.extend(run.rates);
+            series[at].costs.extend(run.costs);
         }
         ratios.push(costs[1] / costs[0]);
     }
-    for mut side in sides {
-        let unfinished = side.engine.quiesce(&side.plan, 0);
-        let params = [("reuse", side.name.into()), ("once_held", once.into())];
-        report.median("conn_per_s", &side.series.rates, "1/s", &params);
-        report.median("server_ns_per_conn", &side.series.costs, "ns", &params);
-        let bad = side.plan.counts().bad() + unfinished;
+    for ((side, series), reuse) in sides.iter().zip(&series).zip(["on", "off"]) {
+        let params = [("reuse", reuse.into()), ("placement", placement.into())];
+        report.median("conn_per_s", &series.rates, "1/s", &params);
+        report.median("server_ns_per_conn", &series.costs, "ns", &params);
+        let counts = side.plan().counts();
+        let bad = counts.bad() + counts.in_progress();
         report.row("bad_answers", bad as f64, "count", &params);
-        let memory = side.engine.stack.memory();
-        report.row("tcb_bytes", memory.tcb as f64, "B", &params);
     }
-    report.median(
-        "off_over_on",
-        &ratios,
-        "ratio",
-        &[("once_held", once.into())],
-    );
+    let params = [("placement", placement.into())];
+    report.median("off_over_on", &ratios, "ratio", &params);
+    sides
+}
+
+/// Serves so many connections.
+fn serve(side: &mut impl Side, connections: u64) {
+    side.plan().set(SHORT);
+    side.work(PATIENCE, |counts| counts.get(Kind::Ended) >= connections);
+    side.rest();
+}
+
+/// One measurement; the other side rests meanwhile.
+fn one_run(side: &mut impl Side, time: Duration) -> Series {
+    let plan = side.plan();
+    plan.set(SHORT);
+    let series = Series::take(&plan, 1, 1, || side.work(time, |_| false));
+    side.rest();
+    series
 }
 
 /// Serves so many connections and ends; what valgrind counts.
 fn under_valgrind(at: usize) {
     let argument = |n: usize| std::env::args().nth(at + n).unwrap_or_default();
     let connections: u64 = argument(2).parse().expect("a number of connections");
-    let mut side = side("counted", argument(1) == "on", 5_000);
-    let before = side.plan.counts().get(Kind::Ended);
-    let plan = Arc::clone(&side.plan);
-    side.engine.run(Duration::from_secs(600), |_| {
-        plan.counts().get(Kind::Ended) - before >= connections
-    });
-    // Those before count too: how many warmed it up was a matter of time.
-    println!("{ENDED}{}", plan.counts().get(Kind::Ended));
+    let mut side = Bare::start(argument(1) == "on");
+    serve(&mut side, connections);
+    println!("{ENDED}{}", side.plan.counts().get(Kind::Ended));
 }
 
 /// Instructions of one more connection: the generator's, about a seventh, are among them on both sides.

@@ -30,6 +30,8 @@ pub struct Engine {
     generations: Vec<u32>,
     frames: Vec<Frame>,
     data: Box<[u8; 2048]>,
+    /// The server ends a connection with its first answer.
+    pub ends_first: bool,
     /// Applied to each frame the server sends: how a test makes wrong answers.
     pub tamper: Option<fn(&mut [u8])>,
 }
@@ -79,6 +81,7 @@ impl Engine {
             generations: Vec::new(),
             frames: Vec::with_capacity(2 * BURST),
             data: Box::new([0; 2048]),
+            ends_first: false,
             tamper: None,
         })
     }
@@ -177,6 +180,9 @@ impl Engine {
                 Ok(n) => {
                     if self.stack.write(now, id, &self.data[..n]) != Ok(n) {
                         return self.stack.abort(now, id);
+                    }
+                    if self.ends_first {
+                        return self.stack.close(now, id);
                     }
                 }
                 Err(Error::WouldBlock) => return self.stack.wait_read(id, Some(Token(id.index))),

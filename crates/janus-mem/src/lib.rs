@@ -32,6 +32,8 @@ mod region;
 #[cfg(not(loom))]
 mod registry;
 #[cfg(not(loom))]
+mod rested;
+#[cfg(not(loom))]
 mod slab;
 mod stacks;
 mod sync;
@@ -54,5 +56,7 @@ pub use prefetch::prefetch;
 pub use region::{HUGE_PAGE, MemError, Region, RegionKind};
 #[cfg(not(loom))]
 pub use registry::orphaned_depots;
+#[cfg(not(loom))]
+pub use rested::Rested;
 #[cfg(not(loom))]
 pub use slab::Slab;

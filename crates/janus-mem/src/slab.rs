@@ -4,10 +4,10 @@
 use crate::growth::{Grown, Growth};
 use crate::prefetch::prefetch;
 use crate::region::MemError;
+use crate::rested::Rested;
 use core::fmt;
 use core::ops::{Index, IndexMut};
 use core::ptr::NonNull;
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Slots of `T` indexed by `u32`.
@@ -25,8 +25,8 @@ pub struct Slab<T> {
     kick: u32,
     max: u32,
     free: FreeStack,
-    /// Freed slots in the order they came, where they are reused so; the stack is empty then.
-    rested: Option<VecDeque<u32>>,
+    /// What is free, where it is reused in the order it came; the stack is empty then.
+    rested: Option<Rested<u32>>,
     grown: Arc<Grown>,
     #[cfg(debug_assertions)]
     live: Vec<u64>,
@@ -80,7 +80,7 @@ impl<T: Default> Slab<T> {
     /// No slot was freed lately.
     #[inline]
     fn alloc_other(&mut self) -> Option<u32> {
-        let rested = self.rested.as_mut().and_then(VecDeque::pop_front);
+        let rested = self.rested.as_mut().and_then(Rested::pop);
         rested.or_else(|| self.alloc_fresh())
     }
 
@@ -118,6 +118,17 @@ impl<T: Default> Slab<T> {
         self.fresh < self.limit
     }
 
+    /// From now on the slot that has been free for longest is handed out first; so many, as far as there are, are free at once,
+    /// in no order. What warm reuse is worth is seen beside this.
+    ///
+    /// # Panics
+    /// When slots were handed out before.
+    pub fn reuse_oldest_first(&mut self, spread: usize) {
+        assert!(self.fresh == 0, "slab: set before anything is taken");
+        let slots = (0..spread).map_while(|_| self.alloc_fresh()).collect();
+        self.rested = Some(Rested::shuffled(slots));
+    }
+
     fn refresh_limit(&mut self) {
         let slots = (self.grown.ready() / size_of::<T>()).min(self.max as usize);
         self.limit = slots as u32;
@@ -138,18 +149,8 @@ impl<T> Slab<T> {
         self.mark(id, false);
         match &mut self.rested {
             None => self.free.push(id),
-            Some(rested) => rested.push_back(id),
+            Some(rested) => rested.push(id),
         }
-    }
-
-    /// From now on the slot that has been free for longest is handed out first, cold: what warm reuse is worth is seen
-    /// beside this.
-    ///
-    /// # Panics
-    /// When slots are free already.
-    pub fn reuse_oldest_first(&mut self) {
-        assert!(self.free.len == 0, "slab: set before anything is freed");
-        self.rested = Some(VecDeque::new());
     }
 
     /// Brings the slot's cache lines (the first two) close; any number is allowed.
@@ -186,7 +187,7 @@ impl<T> Slab<T> {
     /// Slots in use.
     #[inline]
     pub fn len(&self) -> usize {
-        let rested = self.rested.as_ref().map_or(0, VecDeque::len);
+        let rested = self.rested.as_ref().map_or(0, Rested::len);
         (self.fresh - self.free.len - self.free.lost) as usize - rested
     }
 
@@ -210,8 +211,8 @@ impl<T> Slab<T> {
 
     /// Memory made ready for slots, plus the part of the free list ever used.
     pub fn committed_bytes(&self) -> usize {
-        let rested = self.rested.as_ref().map_or(0, VecDeque::capacity);
-        self.grown.ready() + (self.free.deepest as usize + rested) * size_of::<u32>()
+        let rested = self.rested.as_ref().map_or(0, Rested::committed_bytes);
+        self.grown.ready() + self.free.deepest as usize * size_of::<u32>() + rested
     }
 
     /// How often a chunk was not there in time although a toucher grows this slab.

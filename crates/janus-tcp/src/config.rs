@@ -124,8 +124,9 @@ pub struct Config {
     /// What a connection has learned of its path, its round trip and slow-start threshold, serves the next one to the
     /// same peer (RFC 9040).
     pub share_path_facts: bool,
-    /// The memory of a connection that is over serves the next one while it is still in cache; false: the memory that has
-    /// rested longest does. For comparing the two.
+    /// What a connection leaves serves the next one: its memory while it is still in cache, and what it knew of the path. False:
+    /// nothing is reused before hundreds of thousands of others have come and gone, and nothing is shared. For comparing
+    /// the two.
     pub warm_reuse: bool,
     /// Congestion control.
     pub congestion: Algorithm,

@@ -74,10 +74,10 @@ impl<T: Copy + Default> Flows<T> {
         }
     }
 
-    /// From now on the slot that has been free for longest is handed out first.
-    pub(crate) fn reuse_oldest_first(&mut self) {
-        self.v4.reuse_oldest_first();
-        self.v6.reuse_oldest_first();
+    /// From now on what has been free for longest is taken first, of `spread` at least.
+    pub(crate) fn reuse_oldest_first(&mut self, spread: usize) {
+        self.v4.reuse_oldest_first(spread);
+        self.v6.reuse_oldest_first(spread);
     }
 
     /// Gives a slot back. It is nobody's from now on; its contents stay.

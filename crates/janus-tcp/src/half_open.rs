@@ -72,9 +72,9 @@ impl HalfOpens {
         })
     }
 
-    /// From now on the place that has been free for longest is taken first.
-    pub(crate) fn reuse_oldest_first(&mut self) {
-        self.store.reuse_oldest_first();
+    /// From now on what has been free for longest is taken first, of `spread` at least.
+    pub(crate) fn reuse_oldest_first(&mut self, spread: usize) {
+        self.store.reuse_oldest_first(spread);
     }
 
     pub(crate) fn len(&self) -> usize {

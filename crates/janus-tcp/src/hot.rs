@@ -251,6 +251,15 @@ impl Hot {
             && self.keep_until == Instant::ZERO
     }
 
+    /// What the next connection takes for granted of a block. All else is written when it gets the block.
+    pub(crate) fn holds_nothing(&self) -> bool {
+        self.is_idle()
+            && self.conn == NONE
+            && self.flags == 0
+            && self.tuning == NONE
+            && self.recovery == NONE
+    }
+
     /// A round trip was measured: the smallest is kept, for five minutes at most (RFC 8985 section 6.2 step 1; the
     /// length is Linux's).
     #[inline]

@@ -62,6 +62,7 @@ mod reno;
 mod reorder;
 mod resend;
 mod resize;
+mod reuse;
 mod routes;
 mod rto;
 mod rttm;

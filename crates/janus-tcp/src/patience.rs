@@ -14,9 +14,9 @@ use crate::time::Instant;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Stalled {
     /// SND.UNA + SND.NXT, which only grow.
-    mark: u32,
+    pub(crate) mark: u32,
     /// Milliseconds, wrapping.
-    since_ms: u32,
+    pub(crate) since_ms: u32,
 }
 
 impl Stack {

@@ -122,9 +122,9 @@ impl Segments {
         self.slab.committed_bytes()
     }
 
-    /// From now on the descriptor that has been free for longest is handed out first.
-    pub(crate) fn reuse_oldest_first(&mut self) {
-        self.slab.reuse_oldest_first();
+    /// From now on what has been free for longest is taken first, of `spread` at least.
+    pub(crate) fn reuse_oldest_first(&mut self, spread: usize) {
+        self.slab.reuse_oldest_first(spread);
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -209,18 +209,9 @@ impl Stack {
             pool,
         };
         if !stack.config.warm_reuse {
-            stack.reuse_oldest_first();
+            stack.reuse_nothing();
         }
         Ok(stack)
-    }
-
-    /// No connection gets memory that is warm from another one.
-    fn reuse_oldest_first(&mut self) {
-        self.cold.reuse_oldest_first();
-        self.hot.reuse_oldest_first();
-        self.segments.reuse_oldest_first();
-        self.half_open.reuse_oldest_first();
-        self.time_wait.reuse_oldest_first();
     }
 
     /// What happened so far.
@@ -396,6 +387,7 @@ impl Stack {
         rto::keep_backoff(cold, hot.backoff);
         cold.set_reorders(hot.reordering_seen);
         cold.hot = NONE;
+        debug_assert!(hot.holds_nothing());
         self.hot.free(id);
         if self.cold[conn].has(flag::ORPHAN) {
             self.settle_orphan(conn);

@@ -78,6 +78,11 @@ impl Wheel {
         })
     }
 
+    /// From now on what has been free for longest is taken first, of `spread` at least.
+    pub(crate) fn reuse_oldest_first(&mut self, spread: usize) {
+        self.nodes.reuse_oldest_first(spread);
+    }
+
     /// Timers waiting.
     pub fn len(&self) -> usize {
         self.nodes.len()

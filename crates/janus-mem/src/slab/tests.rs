@@ -181,7 +181,7 @@ proptest! {
 #[test]
 fn the_slot_that_has_rested_longest_can_come_first() {
     let mut slab: Slab<u64> = Slab::new(1_000, &Growth::Inline).unwrap();
-    slab.reuse_oldest_first();
+    slab.reuse_oldest_first(0);
     let ids: Vec<u32> = (0..10).map(|_| slab.alloc().unwrap()).collect();
     for &id in ids.iter().rev() {
         slab.free(id);
@@ -195,4 +195,28 @@ fn the_slot_that_has_rested_longest_can_come_first() {
     assert_eq!(slab.alloc(), Some(again[3]));
     assert_eq!(slab.alloc(), Some(again[0]));
     assert_eq!(slab.alloc(), Some(10), "a fresh one when none has rested");
+}
+
+/// And so many slots have their turn before one comes again.
+#[test]
+fn slots_can_be_used_in_turn() {
+    let mut slab: Slab<u64> = Slab::new(100, &Growth::Inline).unwrap();
+    slab.reuse_oldest_first(60);
+    assert!(slab.is_empty());
+    let mut turn = || {
+        let id = slab.alloc().unwrap();
+        slab.free(id);
+        id
+    };
+    let first: Vec<u32> = (0..60).map(|_| turn()).collect();
+    let second: Vec<u32> = (0..60).map(|_| turn()).collect();
+    assert_eq!(first, second);
+    let mut sorted = first;
+    sorted.sort_unstable();
+    assert!(sorted.into_iter().eq(0..60));
+    let all = std::iter::from_fn(|| slab.alloc()).count();
+    assert_eq!((all, slab.len()), (100, 100), "then the fresh ones");
+    let mut small: Slab<u64> = Slab::new(10, &Growth::Inline).unwrap();
+    small.reuse_oldest_first(60);
+    assert_eq!(std::iter::from_fn(|| small.alloc()).count(), 10);
 }

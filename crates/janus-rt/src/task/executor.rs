@@ -87,6 +87,14 @@ impl Executor {
         self
     }
 
+    /// No task gets memory that is warm from another one: for comparison, as `warm_reuse` of the stack's configuration.
+    pub(crate) fn reusing_nothing(mut self) -> Executor {
+        if let Some(core) = Rc::get_mut(&mut self.core) {
+            core.arena.reuse_oldest_first();
+        }
+        self
+    }
+
     /// Makes this the thread's executor until the guard is dropped: `spawn`, `sleep` and wakes find it.
     pub(crate) fn enter(&self) -> Entered {
         Entered::new(Rc::clone(&self.core))

@@ -195,11 +195,14 @@ impl Seed {
             fallen: Cell::new(false),
             statistics: LoopStatistics::default(),
         });
-        let executor = Executor::new(identity, &common.growth)?.watched(
+        let mut executor = Executor::new(identity, &common.growth)?.watched(
             common.pulses[usize::from(core)].clone(),
             common.warnings.clone(),
             common.large_from,
         );
+        if !common.tcp.warm_reuse {
+            executor = executor.reusing_nothing();
+        }
         let shard = Shard {
             work: Work::new(&port, common.sampled)?,
             here,

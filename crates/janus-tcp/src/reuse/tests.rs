@@ -1,0 +1,231 @@
+//! A connection in used memory begins as in fresh memory: field by field.
+
+use janus_mem::Depot;
+use janus_wire::{FlowKey, FlowKeyV4, SeqNum};
+use std::net::Ipv4Addr;
+
+use crate::cold::{State, Tcb};
+use crate::congestion::{Algorithm, Growth};
+use crate::cubic::Cubic;
+use crate::delayed_ack::Arrivals;
+use crate::hot::{Hot, TimerKind, hot_flag};
+use crate::patience::Stalled;
+use crate::segment::SegList;
+use crate::time::Instant;
+use crate::write::Ending;
+use crate::{Config, Interface, Secrets, Stack};
+
+const NOW: Instant = Instant::from_millis(77_000);
+
+fn stack(config: &Config) -> Stack {
+    let pool = Depot::new(256, &janus_mem::Growth::Inline)
+        .expect("memory")
+        .pool();
+    let (interface, secrets) = (Interface::ip(1_500), Secrets::from_seed(1));
+    Stack::new(
+        config.clone(),
+        interface,
+        secrets,
+        pool,
+        &janus_mem::Growth::Inline,
+    )
+    .expect("memory")
+}
+
+/// A connection that is open and idle, and knows something in every field that a hot block begins with.
+fn idle(stack: &mut Stack) -> u32 {
+    let key = FlowKey::V4(FlowKeyV4 {
+        peer: Ipv4Addr::new(198, 51, 100, 7),
+        local: Ipv4Addr::new(192, 0, 2, 1),
+        peer_port: 4_000,
+        local_port: 80,
+    });
+    let conn = stack.cold.alloc(&key).expect("room");
+    let cold = &mut stack.cold[conn];
+    *cold = Tcb {
+        snd_nxt: SeqNum(5_000),
+        rcv_nxt: SeqNum(90_000),
+        rcv_adv: SeqNum(99_000),
+        last_heard_ms: 76_900,
+        mss: 1_400,
+        state: State::Established,
+        generation: cold.generation,
+        ..Tcb::default()
+    };
+    cold.set_snd_wnd(30_000);
+    cold.set_srtt_us(900);
+    cold.set_idle_window(10);
+    conn
+}
+
+/// A block in which a connection has left what it can leave there. The rest is looked at before a block is given back
+/// (`Hot::holds_nothing`).
+fn littered() -> Hot {
+    let other = Tcb {
+        last_heard_ms: 1,
+        mss: 300,
+        ..Tcb::default()
+    };
+    Hot {
+        snd_una: SeqNum(1),
+        recover: SeqNum(2),
+        small_end: SeqNum(3),
+        cwnd: 4,
+        ssthresh: 5,
+        pipe: 6,
+        cwnd_credit: 7,
+        algorithm: Algorithm::NewReno,
+        cwnd_limited: true,
+        slow_start_limit: 8,
+        acked_ms: 9,
+        used_peak: 10,
+        used_until: SeqNum(11),
+        growth: Growth::Later(Cubic::default()),
+        cwr_end: SeqNum(12),
+        cwr_due: true,
+        rtt_round: SeqNum(13),
+        rtt_off_max: 14,
+        unacked_bytes: 15,
+        arrivals: Arrivals::of(&other),
+        max_snd_wnd: u32::MAX >> 1,
+        rtx_at: Instant::from_millis(16),
+        backoff: 5,
+        retries: 6,
+        dup_acks: 7,
+        probes: 8,
+        stalled: Stalled {
+            mark: 25,
+            since_ms: 26,
+        },
+        orphaned_ms: 17,
+        soft_error: 18,
+        probe_out: true,
+        mss_full: 19,
+        probe_size: 20,
+        probe: 21,
+        probe_end: SeqNum(22),
+        timer_kind: TimerKind::Tlp,
+        ending: Ending::Push,
+        record_ended: true,
+        reordering_seen: true,
+        min_rtt_us: 23,
+        min_rtt_ms: 24,
+        ..Hot::default()
+    }
+}
+
+/// Fields by name. All: one that is new must be thought of here.
+macro_rules! fields {
+    ($hot:expr; $($field:ident),* $(,)?) => {{
+        let Hot { $($field),* } = $hot;
+        [$((stringify!($field), format!("{:?}", $field))),*]
+    }};
+}
+
+fn fields(hot: &Hot) -> Vec<(&'static str, String)> {
+    fields!(hot; conn, writer, snd_una, recover, small_end, cwnd, ssthresh, pipe, cwnd_credit, algorithm,
+        cwnd_limited, slow_start_limit, acked_ms, used_peak, used_until, growth, cwr_end, cwr_due, flight, unsent,
+        inbox, reorder, tuning, keep_until, rtt_round, rtt_off_max, unacked_bytes, arrivals, max_snd_wnd, rto_at,
+        rtx_at, ack_at, timer, timer_at, backoff, retries, dup_acks, probes, flags, stalled, orphaned_ms, soft_error,
+        probe_out, mss_full, probe_size, probe, probe_end, timer_kind, ending, record_ended, reordering_seen,
+        min_rtt_us, min_rtt_ms, recovery)
+    .to_vec()
+}
+
+/// What only counts once it was written anew: how the end of what is unsent leaves, by the segment that is there then
+/// (`queue_segment`); size and end of a probe, by one that is out (`forget_probe`).
+const WRITTEN_BEFORE_READ: [&str; 4] = ["ending", "record_ended", "probe_size", "probe_end"];
+
+#[test]
+fn a_hot_block_that_another_used_is_like_one_that_nobody_used() {
+    for warm_reuse in [true, false] {
+        let config = Config {
+            warm_reuse,
+            ..Config::default()
+        };
+        let (mut used, mut fresh) = (stack(&config), stack(&config));
+        let block = used.hot.alloc().expect("room");
+        used.hot[block] = littered();
+        assert!(used.hot[block].holds_nothing());
+        used.hot.free(block);
+        let of = |stack: &mut Stack| {
+            let conn = idle(stack);
+            let id = stack.heat(conn, NOW).expect("room");
+            (id, fields(&stack.hot[id]))
+        };
+        let ((id, of_used), (_, of_fresh)) = (of(&mut used), of(&mut fresh));
+        assert_eq!(id == block, warm_reuse);
+        let counts = |field: &&(&str, String)| !WRITTEN_BEFORE_READ.contains(&field.0);
+        assert!(
+            of_used
+                .iter()
+                .filter(counts)
+                .eq(of_fresh.iter().filter(counts)),
+            "{of_used:?}\n{of_fresh:?}"
+        );
+    }
+}
+
+/// The litter is some: each field that a connection can leave behind differs from what a fresh block holds.
+#[test]
+fn the_litter_leaves_out_nothing() {
+    let kept_empty = [
+        "conn",
+        "writer",
+        "flight",
+        "unsent",
+        "inbox",
+        "reorder",
+        "tuning",
+        "keep_until",
+        "rto_at",
+        "ack_at",
+        "flags",
+        "recovery",
+    ];
+    // The timer is the block's, whoever has it: it fires early at worst.
+    let the_blocks = ["timer", "timer_at"];
+    let mut stack = stack(&Config::default());
+    let conn = idle(&mut stack);
+    let id = stack.heat(conn, NOW).expect("room");
+    let (hot, litter) = (fields(&stack.hot[id]), fields(&littered()));
+    for (begun, left) in hot.iter().zip(&litter) {
+        let is_clean = kept_empty.contains(&begun.0) || the_blocks.contains(&begun.0);
+        assert!(
+            is_clean || begun.1 != left.1,
+            "{begun:?} is left as {left:?}"
+        );
+    }
+}
+
+/// Nothing that a block may hold goes unnoticed when it is given back.
+#[test]
+fn a_block_that_holds_something_is_seen_to() {
+    assert!(Hot::default().holds_nothing());
+    let held = SegList {
+        head: 3,
+        tail: 3,
+        bytes: 1,
+        count: 1,
+    };
+    let soon = Instant::from_millis(1);
+    let wrong: [fn(&mut Hot, SegList, Instant); 12] = [
+        |hot, _, _| hot.conn = 1,
+        |hot, _, _| hot.writer = 1,
+        |hot, held, _| hot.flight = held,
+        |hot, held, _| hot.unsent = held,
+        |hot, held, _| hot.inbox = held,
+        |hot, _, _| hot.reorder = 1,
+        |hot, _, _| hot.tuning = 1,
+        |hot, _, soon| hot.keep_until = soon,
+        |hot, _, soon| hot.rto_at = soon,
+        |hot, _, soon| hot.ack_at = soon,
+        |hot, _, _| hot.flags = hot_flag::URGENT,
+        |hot, _, _| hot.recovery = 1,
+    ];
+    for (n, spoil) in wrong.iter().enumerate() {
+        let mut hot = Hot::default();
+        spoil(&mut hot, held, soon);
+        assert!(!hot.holds_nothing(), "{n}");
+    }
+}
