@@ -19,8 +19,10 @@ use crate::support::{Case, ONE_COMBINED, PATIENCE, Running, content, echo};
 
 /// Where the others' echo is.
 pub(crate) const ECHO: u16 = 7;
-/// Where each connection is written a content of [`WRITTEN`] bytes.
-pub(crate) const WRITER: u16 = 100;
+/// Where each connection is written a content of [`WRITTEN`] bytes: this port and the next ones, as a client has some sixteen
+/// thousand connections to each.
+pub(crate) const WRITER: u16 = 200;
+pub(crate) const WRITERS: u16 = 8;
 /// Where all that comes is read once the gate is open, and hashed.
 pub(crate) const READER: u16 = 101;
 /// Where nobody accepts until the gate is open.
@@ -122,7 +124,9 @@ impl Scene {
             async move {
                 let bind = |port| TcpListener::bind(SocketAddr::from(([0, 0, 0, 0], port)));
                 let deserted = bind(DESERTED).await?;
-                accept(bind(WRITER).await?, write);
+                for port in WRITER..WRITER + WRITERS {
+                    accept(bind(port).await?, write);
+                }
                 accept(bind(READER).await?, read_behind(stage.gate.clone()));
                 accept(bind(ECHO).await?, echo);
                 ready.send(())?;

@@ -5,7 +5,7 @@ use janus::net::TcpStream;
 use janus_tcp::Config;
 
 use crate::others;
-use crate::scene::{Scene, Stage, WRITER, WRITTEN, at, builders};
+use crate::scene::{Scene, Stage, WRITER, WRITERS, WRITTEN, at, builders};
 use crate::support::Case;
 use crate::support::content::{content, hash};
 use crate::support::reports::sum;
@@ -59,7 +59,8 @@ async fn script(stage: Stage, readers: u64) {
     for reader in 0..readers {
         let gate = stage.gate.clone();
         waiting.push(janus::spawn(async move {
-            let stream = TcpStream::connect(at(WRITER)).await.unwrap();
+            let port = WRITER + (reader % u64::from(WRITERS)) as u16;
+            let stream = TcpStream::connect(at(port)).await.unwrap();
             stream.write_all(&reader.to_le_bytes()).await.unwrap();
             gate.opened().await;
             read_slowly(stream, reader).await;

@@ -14,6 +14,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::OFFSET_NS;
 
+#[cfg(test)]
+mod tests;
+
 /// One runtime's part in a time.
 #[derive(Debug, Default)]
 pub(crate) struct Paused {
