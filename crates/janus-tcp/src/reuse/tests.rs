@@ -128,7 +128,7 @@ fn fields(hot: &Hot) -> Vec<(&'static str, String)> {
         inbox, reorder, tuning, keep_until, rtt_round, rtt_off_max, unacked_bytes, arrivals, max_snd_wnd, rto_at,
         rtx_at, ack_at, timer, timer_at, backoff, retries, dup_acks, probes, flags, stalled, orphaned_ms, soft_error,
         probe_out, mss_full, probe_size, probe, probe_end, timer_kind, ending, record_ended, reordering_seen,
-        min_rtt_us, min_rtt_ms, recovery)
+        doubted, min_rtt_us, min_rtt_ms, recovery)
     .to_vec()
 }
 
@@ -182,6 +182,7 @@ fn the_litter_leaves_out_nothing() {
         "ack_at",
         "flags",
         "recovery",
+        "doubted",
     ];
     // The timer is the block's, whoever has it: it fires early at worst.
     let the_blocks = ["timer", "timer_at"];
