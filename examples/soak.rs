@@ -100,16 +100,18 @@ fn main() -> ExitCode {
     let asking = std::thread::spawn(move || clients.run(move || ask(of_clients.clone(), seed)));
     let changed = tally.clone();
     let changing = std::thread::spawn(move || {
-        for round in 0.. {
-            if changed.over.load(Ordering::Relaxed) {
-                return balance.report();
-            }
-            let points = (0..cores).map(|core| if core == round % cores { 32 } else { 128 });
+        let mut drawn = seed as u32;
+        while !changed.over.load(Ordering::Relaxed) {
+            // Drawn, not in turn: of weights wanted while an update runs only the last count, and turns could meet the
+            // same ones again each time.
+            drawn = drawn.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let small = (drawn >> 16) as usize % cores;
+            let points = (0..cores).map(|core| if core == small { 32 } else { 128 });
             let points: Vec<u16> = points.collect();
             balance.set_weights(&points).expect("weights that can be");
             std::thread::sleep(CHANGE);
         }
-        unreachable!("it does not end by itself");
+        balance.report()
     });
     let grown = watch(Duration::from_secs(seconds), &tally, &board);
     tally.over.store(true, Ordering::Relaxed);

@@ -29,6 +29,8 @@ pub(crate) const READER: u16 = 101;
 pub(crate) const DESERTED: u16 = 102;
 /// What [`WRITER`] writes.
 pub(crate) const WRITTEN: usize = 128 << 10;
+/// In pieces of so many.
+const PIECE: usize = 4 << 10;
 
 /// Packet buffers that a core may have in stock.
 const STOCK: usize = 512;
@@ -183,8 +185,13 @@ where
 async fn write(stream: TcpStream) {
     let mut seed = [0; 8];
     if stream.read_exact(&mut seed).await.is_ok() {
-        let text = content::content(WRITTEN, u64::from_le_bytes(seed));
-        let _ = stream.write_all(&text).await;
+        // Piece by piece: of a hundred thousand writers none has all its text at hand.
+        for from in (0..WRITTEN).step_by(PIECE) {
+            let text = content::stretch(from..from + PIECE, u64::from_le_bytes(seed));
+            if stream.write_all(&text).await.is_err() {
+                return;
+            }
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 //! that can compute what they like, and one for wrk, whose Lua knows no integers. `/LENGTH/SEED` is its name over HTTP.
 
 use std::hash::{DefaultHasher, Hasher};
+use std::ops::Range;
 
 use janus::net::TcpStream;
 use janus_http::{Request, Responder, Sent};
@@ -13,14 +14,19 @@ const MODULUS: u64 = 0x7fff_ffff;
 
 /// Bytes that differ from place to place and from seed to seed, and do not repeat.
 pub fn content(len: usize, seed: u64) -> Vec<u8> {
+    stretch(0..len, seed)
+}
+
+/// These places of a content, for who does not want to hold the whole.
+pub fn stretch(places: Range<usize>, seed: u64) -> Vec<u8> {
     let word = |at: u64| {
         let mixed = (at ^ seed << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mixed = (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         (mixed ^ mixed >> 32).to_le_bytes()
     };
-    let mut bytes: Vec<u8> = (0..len.div_ceil(8) as u64).flat_map(word).collect();
-    bytes.truncate(len);
-    bytes
+    let words = places.start as u64 / 8..places.end.div_ceil(8) as u64;
+    let bytes = words.flat_map(word).skip(places.start % 8);
+    bytes.take(places.len()).collect()
 }
 
 /// The hash of a content.

@@ -4,7 +4,6 @@
 
 use janus_mem::Frame;
 use janus_wire::FlowKey;
-use janus_wire::SeqNum;
 
 use crate::cold::NONE;
 use crate::parse::{self, Kind, Parsed};
@@ -221,12 +220,10 @@ impl Stack {
                     self.arrives(conn, parsed, &mut frame, now);
                 }
             }
-            Some(Record::TimeWait(slot)) => {
-                let old = self.time_wait_arrives(slot, parsed, now);
-                if old.is_some() {
-                    self.unknown(parsed, &mut frame, old, miss, now);
-                }
+            Some(Record::TimeWait(slot)) if self.opens_anew(slot, parsed) => {
+                self.unknown(parsed, &mut frame, Some(slot), miss, now);
             }
+            Some(Record::TimeWait(slot)) => self.time_wait_arrives(slot, parsed, now),
             Some(Record::Stub(slot)) => {
                 if let Some(frame) = frame.take() {
                     self.redirect(self.stubs.shard(slot), frame, miss);
@@ -239,13 +236,13 @@ impl Stack {
         }
     }
 
-    /// No flow here: perhaps at another shard. (One that reopens there does not know how far the old connection had
-    /// sent; the clock that all shards share has to do.)
+    /// No flow here, or only what is left of an `old` one in TIME-WAIT: perhaps at another shard. (One that reopens there
+    /// does not know how far the old connection had sent; the clock that all shards share has to do.)
     fn unknown<M: Miss>(
         &mut self,
         parsed: &Parsed,
         frame: &mut Option<Frame>,
-        old: Option<SeqNum>,
+        old: Option<u32>,
         miss: &mut M,
         now: Instant,
     ) {
@@ -253,8 +250,18 @@ impl Stack {
             *frame = frame.take().and_then(|f| miss.sort(&parsed.key, f));
             self.counters.forwarded += u64::from(frame.is_none());
         }
+        // What is gone already is at another shard.
+        let place = frame.as_ref().map_or(Placement::Elsewhere, |f| {
+            miss.place(f.key, parsed.key.local_port(), f.tag)
+        });
+        if let (Placement::Here, Some(slot)) = (place, old)
+            && self.opens_nothing(slot, parsed, now)
+        {
+            return;
+        }
+        let old = old.map(|slot| self.end_time_wait(slot));
         let Some(arrived) = frame else { return };
-        match miss.place(arrived.key, parsed.key.local_port(), arrived.tag) {
+        match place {
             Placement::Here => {
                 if let Some(conn) = self.no_flow(parsed, arrived, old, now) {
                     self.arrives(conn, parsed, frame, now);

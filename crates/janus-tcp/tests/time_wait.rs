@@ -3,7 +3,8 @@
 
 mod support;
 
-use janus_tcp::{Config, SynCookies};
+use janus_mem::{Frame, HEADROOM};
+use janus_tcp::{Config, Miss, Placement, SynCookies};
 use janus_wire::SeqNum;
 use janus_wire::tcp::Flags;
 use support::family::socket;
@@ -145,5 +146,48 @@ fn a_stranger_reopens_nothing() {
         assert!(host.ask(&rst).is_empty());
     }
     assert_eq!(host.stack.in_time_wait(), 1);
+    host.end(&[]);
+}
+
+/// The shards beside this one, where somebody listens.
+#[derive(Default)]
+struct Others(Vec<Frame>);
+
+impl Miss for Others {
+    fn place(&mut self, _key: u32, _port: u16, _tag: u16) -> Placement {
+        Placement::Elsewhere
+    }
+
+    fn forward(&mut self, frame: Frame) {
+        self.0.push(frame);
+    }
+}
+
+/// A core may have stopped listening while others go on: what it remembers must not keep the client from them.
+#[test]
+fn one_that_nobody_listens_to_here_may_be_for_another_shard() {
+    let mut host = Host::plain();
+    let mut peer = Peer::open(&mut host, 4_000);
+    into_time_wait(&mut host, &mut peer);
+    host.stack.unlisten(host.now, host.listener);
+    let syn = reopening(&peer, 1_000, None);
+    let answers = host.ask(&syn);
+    assert!(answers.len() == 1 && !answers[0].has(Flags::RST) && !answers[0].has(Flags::SYN));
+    assert_eq!(host.stack.in_time_wait(), 1, "a stray where nobody listens");
+
+    let packet = syn.packet();
+    let mut buf = host.device.alloc_reserved().expect("a buffer");
+    let start = usize::from(HEADROOM);
+    buf.bytes_mut()[start..start + packet.len()].copy_from_slice(&packet);
+    let mut others = Others::default();
+    let frame = Frame::new(buf, packet.len() as u16);
+    host.stack.input(host.now, &mut vec![frame], &mut others);
+    assert!(
+        host.collect().is_empty(),
+        "it is not this shard's to answer"
+    );
+    assert_eq!(host.stack.in_time_wait(), 0);
+    let handed_on = others.0.pop().expect("it goes to the others");
+    host.device.free(handed_on.buf);
     host.end(&[]);
 }

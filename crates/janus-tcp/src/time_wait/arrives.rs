@@ -12,14 +12,37 @@ use crate::stack::Stack;
 use crate::time::Instant;
 
 impl Stack {
-    /// A segment for a flow in TIME-WAIT, or orphaned in FIN-WAIT-2 (section 3.10.7.4).
-    /// When the record is gone and the segment opens a new connection: how far the old one had sent.
-    pub(crate) fn time_wait_arrives(
-        &mut self,
-        slot: u32,
-        p: &Parsed,
-        now: Instant,
-    ) -> Option<SeqNum> {
+    /// Whether a segment for a flow in TIME-WAIT would open a new connection, where somebody listens.
+    pub(crate) fn opens_anew(&self, slot: u32, p: &Parsed) -> bool {
+        let record = self.time_wait.get(slot);
+        p.flags.contains(Flags::SYN)
+            && !p.flags.contains(Flags::ACK)
+            && !record.fin_wait_2
+            && self.reopens(record, p)
+    }
+
+    /// Such a segment finds nobody who listens, at any shard: it is a stray like others (Linux: tcp_v4_rcv).
+    pub(crate) fn opens_nothing(&mut self, slot: u32, p: &Parsed, now: Instant) -> bool {
+        let key = &p.key;
+        let asked = self
+            .listeners
+            .find(key.local(), key.local_port(), p.hash)
+            .is_some();
+        if !asked {
+            self.challenge_for_record(slot, now);
+        }
+        !asked
+    }
+
+    /// The flow is to be opened anew: its record goes. How far it had sent.
+    pub(crate) fn end_time_wait(&mut self, slot: u32) -> SeqNum {
+        let sent = self.time_wait.get(slot).snd_nxt;
+        self.drop_time_wait(slot);
+        sent
+    }
+
+    /// A segment for a flow in TIME-WAIT, or orphaned in FIN-WAIT-2 (section 3.10.7.4), that does not open it anew.
+    pub(crate) fn time_wait_arrives(&mut self, slot: u32, p: &Parsed, now: Instant) {
         let record = *self.time_wait.get(slot);
         let (rst, syn) = (p.flags.contains(Flags::RST), p.flags.contains(Flags::SYN));
         if rst {
@@ -30,19 +53,11 @@ impl Stack {
                 self.counters.resets_in += 1;
                 self.drop_time_wait(slot);
             }
-            return None;
+            return;
         }
         if syn {
-            let opens = !p.flags.contains(Flags::ACK) && self.reopens(&record, p);
-            // Where nobody listens any more it is a stray like others (Linux: tcp_v4_rcv).
-            let key = &p.key;
-            let asked = || self.listeners.find(key.local(), key.local_port(), p.hash);
-            if !record.fin_wait_2 && opens && asked().is_some() {
-                self.drop_time_wait(slot);
-                return Some(record.snd_nxt);
-            }
             self.challenge_for_record(slot, now);
-            return None;
+            return;
         }
         let older = |v: u32| (v.wrapping_sub(record.ts_recent) as i32) < 0;
         if record.timestamps && p.timestamps.is_some_and(|(v, _)| older(v)) {
@@ -62,7 +77,6 @@ impl Stack {
             // do not talk for ever.
             self.challenge_for_record(slot, now);
         }
-        None
     }
 
     /// The second check for an orphan: RFC 5961 section 3.2.
