@@ -5,73 +5,14 @@ mod support;
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use janus::net::TcpStream;
 use janus::{BackendChoice, Builder};
-use janus_io::{Backend, Batch, Caps, Queue};
-use janus_mem::Pool;
+use support::fragile::{Fragile, NONE};
 use support::*;
-
-/// A device one of whose queues panics when it is told to.
-struct Fragile<B> {
-    inner: B,
-    breaks: Arc<AtomicUsize>,
-}
-
-/// No queue.
-const NONE: usize = usize::MAX;
-
-impl<B: Backend> Backend for Fragile<B> {
-    fn open(self: Box<Self>, queues: usize) -> io::Result<Vec<Box<dyn Queue>>> {
-        let Fragile { inner, breaks } = *self;
-        let queues = Box::new(inner).open(queues)?.into_iter().enumerate();
-        Ok(queues
-            .map(|(number, inner)| {
-                let breaks = breaks.clone();
-                Box::new(FragileQueue {
-                    inner,
-                    number,
-                    breaks,
-                }) as Box<dyn Queue>
-            })
-            .collect())
-    }
-}
-
-struct FragileQueue {
-    inner: Box<dyn Queue>,
-    number: usize,
-    breaks: Arc<AtomicUsize>,
-}
-
-impl Queue for FragileQueue {
-    fn caps(&self) -> &Caps {
-        self.inner.caps()
-    }
-
-    fn rx_burst(&mut self, pool: &mut Pool, out: &mut Batch) {
-        self.inner.rx_burst(pool, out);
-        let (breaks, number) = (&self.breaks, self.number);
-        let told = breaks.compare_exchange(number, NONE, Ordering::AcqRel, Ordering::Relaxed);
-        assert!(told.is_err(), "the device of the test breaks");
-    }
-
-    fn tx_burst(&mut self, pool: &mut Pool, frames: &mut Batch, done: &mut Batch) {
-        self.inner.tx_burst(pool, frames, done);
-    }
-
-    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.wait_fd()
-    }
-
-    fn arm(&mut self) -> bool {
-        self.inner.arm()
-    }
-}
 
 fn client() -> Builder {
     ONE_COMBINED.builder().address("192.0.2.2/24")

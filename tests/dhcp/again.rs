@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::support::fragile::{Fragile, NONE};
 use super::*;
-use janus_io::{Backend, Batch, Caps, Queue};
-use janus_mem::Pool;
 
 in_every_layout!(an_address_is_given_back_at_the_end);
 
@@ -66,58 +65,6 @@ fn an_address_that_another_host_takes_is_given_up() {
     server.stop();
 }
 
-/// A device one of whose queues panics when it is told to.
-struct Fragile(Port, Arc<AtomicUsize>);
-
-struct FragileQueue {
-    inner: Box<dyn Queue>,
-    number: usize,
-    breaks: Arc<AtomicUsize>,
-}
-
-/// No queue.
-const NONE: usize = usize::MAX;
-
-impl Backend for Fragile {
-    fn open(self: Box<Self>, queues: usize) -> std::io::Result<Vec<Box<dyn Queue>>> {
-        let Fragile(inner, breaks) = *self;
-        let opened = Box::new(inner).open(queues)?.into_iter().enumerate();
-        let wrap = |(number, inner)| -> Box<dyn Queue> {
-            Box::new(FragileQueue {
-                inner,
-                number,
-                breaks: breaks.clone(),
-            })
-        };
-        Ok(opened.map(wrap).collect())
-    }
-}
-
-impl Queue for FragileQueue {
-    fn caps(&self) -> &Caps {
-        self.inner.caps()
-    }
-
-    fn rx_burst(&mut self, pool: &mut Pool, out: &mut Batch) {
-        self.inner.rx_burst(pool, out);
-        let (breaks, number) = (&self.breaks, self.number);
-        let told = breaks.compare_exchange(number, NONE, Ordering::AcqRel, Ordering::Relaxed);
-        assert!(told.is_err(), "the device of the test breaks");
-    }
-
-    fn tx_burst(&mut self, pool: &mut Pool, frames: &mut Batch, done: &mut Batch) {
-        self.inner.tx_burst(pool, frames, done);
-    }
-
-    fn wait_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-        self.inner.wait_fd()
-    }
-
-    fn arm(&mut self) -> bool {
-        self.inner.arm()
-    }
-}
-
 /// Connections, so many that each core has some.
 const CONNECTIONS: usize = 40;
 
@@ -156,10 +103,10 @@ fn at_a_changed_address_a_core_that_falls_takes_its_own_with_it() {
     let breaks = Arc::new(AtomicUsize::new(NONE));
     let runtime = THREE_COMBINED
         .builder()
-        .backend(BackendChoice::Custom(Box::new(Fragile(
-            ours,
-            breaks.clone(),
-        ))))
+        .backend(BackendChoice::Custom(Box::new(Fragile {
+            inner: ours,
+            breaks: breaks.clone(),
+        })))
         .address("dhcp")
         .build()
         .unwrap();
