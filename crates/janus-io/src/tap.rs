@@ -268,20 +268,19 @@ impl Queue for TapQueue {
     }
 
     fn tx_burst(&mut self, pool: &mut Pool, frames: &mut Batch, done: &mut Batch) {
-        let mut room = done.room();
-        while room > 0 {
-            let Some(frame) = frames.first() else { return };
+        let most = done.room().min(frames.len());
+        let mut taken = 0;
+        for frame in &frames[..most] {
             match rustix::io::write(&self.fd, frame.data()) {
                 // The kernel's queue is full: the rest stays.
-                Err(Errno::AGAIN) => return,
+                Err(Errno::AGAIN) => break,
                 Err(_) => self.counters.lost_refused.add_shared(1),
                 Ok(_) => {}
             }
-            let Some(frame) = frames.pull().next() else {
-                return;
-            };
+            taken += 1;
+        }
+        for frame in frames.pull().take(taken) {
             retire(frame, pool, done);
-            room -= 1;
         }
     }
 

@@ -1,12 +1,14 @@
-//! Where the kernel writes a frame that may be up to 64 KiB long. Buffers lie ready so that the payload of each segment of a
-//! joined frame falls into a buffer of its own, behind room for headers: if headers and segments are as long as they were
-//! last time, nothing is copied but headers. What falls elsewhere is copied together again.
+//! Where the kernel writes a frame that may be up to 64 KiB long. As long as none was joined, into one piece of memory that is
+//! always warm, out of which a packet is copied into a buffer: cheaper than telling the kernel of more than one place. Once
+//! joined frames come, buffers lie ready so that the payload of each segment falls into a buffer of its own, behind room for
+//! headers: if headers and segments are as long as they were last time, nothing is copied but headers. What falls elsewhere is
+//! copied together again.
 
 use std::io::IoSliceMut;
 
 use janus_mem::{HEADROOM, PacketBuf, Pool, SLOT_SIZE};
 use rustix::fd::AsFd;
-use rustix::io::{Errno, readv};
+use rustix::io::{Errno, read, readv};
 
 use super::vnet;
 
@@ -18,6 +20,10 @@ pub(super) const BUFFER_ROOM: usize = SLOT_SIZE - HEADROOM as usize;
 const FRAME_MAX: usize = u16::MAX as usize + 1 + janus_wire::ethernet::LEN + 8;
 /// Frames that were not joined, one after the other, until only one buffer lies ready.
 const SMALL_MAX: u32 = 64;
+/// Joined frames, one after the other, that need less buffers until no more lie ready.
+const LOOK_EVERY: u32 = 64;
+/// Where the header before a frame begins in the first buffer, so that the frame follows it.
+const FRONT: usize = HEADROOM as usize - vnet::LEN;
 
 /// How the last joined frame was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,10 +37,15 @@ pub(super) struct Shape {
 pub(super) struct Landing {
     /// Empty, in the order in which they are written to.
     buffers: Vec<PacketBuf>,
-    /// What is expected; without it one buffer lies ready for all of a frame.
+    /// What is expected; without it the frame lies whole where else only the rest of one does.
     shape: Option<Shape>,
+    /// Buffers to lie ready for such a frame: as many as the longest of late had segments.
+    wanted: usize,
+    /// Segments of the longest, and how many there were, since `wanted` was looked at.
+    longest: usize,
+    joined: u32,
     small: u32,
-    /// What falls behind the buffers.
+    /// What falls behind the buffers, or all of it with its header.
     spill: Box<[u8]>,
 }
 
@@ -43,8 +54,11 @@ impl Landing {
         Landing {
             buffers: Vec::with_capacity(BUFFERS),
             shape: None,
+            wanted: 0,
+            longest: 0,
+            joined: 0,
             small: 0,
-            spill: vec![0; FRAME_MAX].into_boxed_slice(),
+            spill: vec![0; vnet::LEN + FRAME_MAX].into_boxed_slice(),
         }
     }
 
@@ -58,63 +72,72 @@ impl Landing {
             self.buffers.push(first);
         }
         if self.shape.is_some() {
-            while self.buffers.len() < BUFFERS {
-                let Some(buf) = pool.alloc() else { break };
-                self.buffers.push(buf);
-            }
+            self.lay_ready(pool);
         }
         true
+    }
+
+    fn lay_ready(&mut self, pool: &mut Pool) {
+        while self.buffers.len() < self.wanted {
+            let Some(buf) = pool.alloc() else { return };
+            self.buffers.push(buf);
+        }
+        for buf in self.buffers.drain(self.wanted.max(1)..) {
+            pool.free(buf);
+        }
     }
 
     /// Reads one frame: what the kernel says of it, and how long it is.
     #[inline]
     pub(super) fn read(&mut self, fd: impl AsFd) -> Result<(vnet::Header, usize), Errno> {
-        let mut before = [0; vnet::LEN];
-        let len = match self.shape {
-            None => {
-                let [first, ..] = &mut self.buffers[..] else {
-                    return Err(Errno::NOBUFS);
-                };
-                let mut slices = [
-                    IoSliceMut::new(&mut before),
-                    IoSliceMut::new(&mut first.bytes_mut()[usize::from(HEADROOM)..]),
-                    IoSliceMut::new(&mut self.spill),
-                ];
-                readv(fd, &mut slices)?
-            }
-            Some(Shape { headers, size }) => {
-                let used = 1 + self.buffers.len();
-                let mut slices: [_; BUFFERS + 2] =
-                    std::array::from_fn(|_| IoSliceMut::new(&mut []));
-                slices[0] = IoSliceMut::new(&mut before);
-                for (index, buf) in self.buffers.iter_mut().enumerate() {
-                    let from = usize::from(HEADROOM) + if index == 0 { 0 } else { headers };
-                    let to = usize::from(HEADROOM) + headers + size;
-                    slices[1 + index] = IoSliceMut::new(&mut buf.bytes_mut()[from..to]);
-                }
-                slices[used] = IoSliceMut::new(&mut self.spill);
-                readv(fd, &mut slices[..=used])?
+        let (len, before) = match self.shape {
+            None => (read(fd, &mut self.spill[..])?, self.spill.first_chunk()),
+            Some(shape) => {
+                let len = self.read_into_buffers(fd, shape)?;
+                let first = self.buffers.first().map(|buf| &buf.bytes()[FRONT..]);
+                (len, first.and_then(|bytes| bytes.first_chunk()))
             }
         };
         // Less than its own header the kernel never gives.
         let len = len.checked_sub(vnet::LEN).ok_or(Errno::IO)?;
-        Ok((vnet::Header::from_bytes(before), len))
+        let before = before.ok_or(Errno::NOBUFS)?;
+        Ok((vnet::Header::from_bytes(*before), len))
     }
 
-    /// What the first buffer can hold of a frame.
-    #[inline]
-    pub(super) fn first_len(&self) -> usize {
-        self.shape
-            .map_or(BUFFER_ROOM, |shape| shape.headers + shape.size)
+    fn read_into_buffers(&mut self, fd: impl AsFd, shape: Shape) -> Result<usize, Errno> {
+        let to = usize::from(HEADROOM) + shape.headers + shape.size;
+        let used = self.buffers.len();
+        let mut slices: [_; BUFFERS + 1] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
+        for (index, buf) in self.buffers.iter_mut().enumerate() {
+            let from = match index {
+                0 => FRONT,
+                _ => usize::from(HEADROOM) + shape.headers,
+            };
+            slices[index] = IoSliceMut::new(&mut buf.bytes_mut()[from..to]);
+        }
+        slices[used] = IoSliceMut::new(&mut self.spill);
+        readv(fd, &mut slices[..=used])
     }
 
-    /// Takes the first buffer.
+    /// Takes the frame of `len` bytes that was read and not joined, in a buffer of its own. `None` where it does not lie so
+    /// that this is to be had cheaply.
     #[inline]
-    pub(super) fn take_first(&mut self) -> Option<PacketBuf> {
-        self.take(1).next()
+    pub(super) fn take_whole(&mut self, len: usize) -> Option<PacketBuf> {
+        match self.shape {
+            None if len <= BUFFER_ROOM => {
+                let mut buf = self.buffers.pop()?;
+                let at = usize::from(HEADROOM);
+                buf.bytes_mut()[at..at + len]
+                    .copy_from_slice(&self.spill[vnet::LEN..vnet::LEN + len]);
+                Some(buf)
+            }
+            Some(shape) if len <= shape.headers + shape.size => self.take(1).next(),
+            _ => None,
+        }
     }
 
     /// Takes buffers from the front.
+    #[inline]
     pub(super) fn take(&mut self, count: usize) -> impl Iterator<Item = PacketBuf> {
         let count = count.min(self.buffers.len());
         self.buffers.drain(..count)
@@ -146,32 +169,36 @@ impl Landing {
 
     /// What lies in one piece from the frame's byte `at` on.
     fn piece(&self, at: usize) -> &[u8] {
-        let first = self.first_len();
-        let base = usize::from(HEADROOM);
-        let (index, within, from, len) = match self.shape {
-            Some(Shape { headers, size }) if at >= first => {
-                let behind = at - first;
-                (1 + behind / size, behind % size, base + headers, size)
-            }
-            _ => (at / first, at % first, base, first),
+        let Some(Shape { headers, size }) = self.shape else {
+            return self.spill.get(vnet::LEN + at..).unwrap_or_default();
+        };
+        let (first, base) = (headers + size, usize::from(HEADROOM));
+        let (index, within, from, len) = match at.checked_sub(first) {
+            Some(behind) => (1 + behind / size, behind % size, base + headers, size),
+            None => (0, at, base, first),
         };
         match self.buffers.get(index) {
             Some(buf) => &buf.bytes()[from + within..from + len],
             None => {
-                let held = match self.shape {
-                    Some(Shape { size, .. }) => first + (self.buffers.len() - 1) * size,
-                    None => first,
-                };
-                &self.spill[(at - held).min(self.spill.len())..]
+                let held = first + (self.buffers.len() - 1) * size;
+                self.spill.get(at - held..).unwrap_or_default()
             }
         }
     }
 
-    /// A joined frame was made so, of segments that fit a buffer: the next will be too.
-    pub(super) fn expect(&mut self, shape: Shape) {
+    /// A joined frame was made so, of so many segments that fit a buffer each: the next will be too.
+    pub(super) fn expect(&mut self, shape: Shape, segments: usize) {
         self.small = 0;
         debug_assert!(shape.headers + shape.size <= BUFFER_ROOM);
         self.shape = Some(shape);
+        let segments = segments.min(BUFFERS);
+        self.longest = self.longest.max(segments);
+        self.joined += 1;
+        if self.joined == LOOK_EVERY {
+            self.wanted = self.longest;
+            (self.longest, self.joined) = (0, 0);
+        }
+        self.wanted = self.wanted.max(segments);
     }
 
     /// A frame came that was not joined.
@@ -188,6 +215,7 @@ impl Landing {
     #[cold]
     fn expect_small(&mut self, pool: &mut Pool) {
         self.shape = None;
+        (self.wanted, self.longest, self.joined) = (0, 0, 0);
         self.small = 0;
         for buf in self.buffers.drain(1.min(self.buffers.len())..) {
             pool.free(buf);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use janus_mem::{Frame, Pool};
 use janus_wire::tcp::CHECKSUM_AT;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::io::{Errno, writev};
+use rustix::io::{Errno, write, writev};
 
 use super::TapCounters;
 use super::landing::{BUFFER_ROOM, Landing, Shape};
@@ -76,11 +76,9 @@ impl OffloadQueue {
 
     /// One packet.
     fn take_plain(&mut self, header: &vnet::Header, len: usize, pool: &mut Pool, out: &mut Batch) {
-        let frame = if len <= self.landing.first_len() {
-            let first = self.landing.take_first();
-            first.map(|buf| Frame::new(buf, len as u16))
-        } else {
-            self.put_together(len, pool)
+        let frame = match self.landing.take_whole(len) {
+            Some(buf) => Some(Frame::new(buf, len as u16)),
+            None => self.put_together(len, pool),
         };
         self.landing.small_came(pool);
         let Some(frame) = frame else { return };
@@ -162,7 +160,7 @@ impl OffloadQueue {
         for frame in self.copied.drain(..) {
             hand_on(&mut self.waiting, out, frame);
         }
-        self.landing.expect(shape);
+        self.landing.expect(shape, count);
     }
 
     /// A segment of the frame that was read, in a buffer of its own.
@@ -176,6 +174,7 @@ impl OffloadQueue {
     }
 
     /// Writes the first frames of a batch as one.
+    #[inline]
     fn write(&self, frames: &mut [Frame], run: &Run) -> Result<(), Errno> {
         let mut header = vnet::Header::default();
         if let Some(at) = &run.layout {
@@ -186,8 +185,16 @@ impl OffloadQueue {
             join::seal_one(frames[0].data_mut(), at);
         }
         let front = header.to_bytes();
-        let slices = [IoSlice::new(&front), IoSlice::new(frames[0].data())];
-        writev(&self.fd, &slices).map(drop)
+        let frame = &mut frames[0];
+        let off = usize::from(frame.buf.off());
+        let Some(from) = off.checked_sub(vnet::LEN) else {
+            let slices = [IoSlice::new(&front), IoSlice::new(frame.data())];
+            return writev(&self.fd, &slices).map(drop);
+        };
+        // Nobody keeps anything before a frame; and the kernel looks at one place with less ado than at two.
+        let bytes = &mut frame.buf.bytes_mut()[from..off + usize::from(frame.len)];
+        bytes[..vnet::LEN].copy_from_slice(&front);
+        write(&self.fd, bytes).map(drop)
     }
 
     fn write_joined(
@@ -232,20 +239,20 @@ impl Queue for OffloadQueue {
 
     fn tx_burst(&mut self, pool: &mut Pool, frames: &mut Batch, done: &mut Batch) {
         // Each of them might be LENT.
-        let mut room = done.room();
-        while room > 0 && !frames.is_empty() {
-            let may_go = room.min(frames.len());
-            let run = join::run(&frames[..may_go]);
-            match self.write(frames, &run) {
+        let most = done.room().min(frames.len());
+        let mut taken = 0;
+        while taken < most {
+            let run = join::run(&frames[taken..most]);
+            match self.write(&mut frames[taken..], &run) {
                 // The kernel's queue is full: the rest stays.
-                Err(Errno::AGAIN) => return,
+                Err(Errno::AGAIN) => break,
                 Err(_) => self.counters.lost_refused.add_shared(run.count as u64),
                 Ok(()) => {}
             }
-            for frame in frames.pull().take(run.count) {
-                retire(frame, pool, done);
-            }
-            room -= run.count;
+            taken += run.count;
+        }
+        for frame in frames.pull().take(taken) {
+            retire(frame, pool, done);
         }
     }
 

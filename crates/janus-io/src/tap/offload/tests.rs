@@ -142,6 +142,50 @@ fn small_segments_of_a_large_frame_wait_for_their_turn() {
 }
 
 #[test]
+fn as_many_buffers_lie_ready_as_the_longest_frame_of_late_had_segments() {
+    let (a, b) = sockets();
+    let (mut a, mut b) = (queue(a), queue(b));
+    let mut pool = testing::pool(1024);
+    let mut longest = |segments: usize| {
+        let sent = Stream::V4.segments(&vec![1_000; segments], END);
+        let got = over(&mut a, &mut b, &mut pool, &sent);
+        assert_eq!(got.len(), sent.len());
+        for (got, sent) in got.iter().zip(&sent) {
+            assert_eq!(&Stream::V4.without_checksum(got), sent);
+        }
+        b.landing.prepare(&mut pool);
+        b.landing.ready()
+    };
+    assert_eq!(longest(4), 4);
+    assert_eq!(longest(30), 30);
+    assert_eq!(longest(4), 30, "there may be another");
+    for _ in 0..2 * 64 {
+        longest(4);
+    }
+    assert_eq!(longest(4), 4);
+}
+
+#[test]
+fn a_frame_without_room_before_it_leaves_too() {
+    let (a, b) = sockets();
+    let (mut a, mut b) = (queue(a), queue(b));
+    let mut pool = testing::pool(64);
+    let sent = testing::arp(janus_wire::arp::Op::Request);
+    let (mut batch, mut done, mut got) = (Batch::new(), Batch::new(), Batch::new());
+    for off in [0, vnet::LEN as u16 - 1, vnet::LEN as u16] {
+        let mut buf = pool.alloc().unwrap();
+        buf.set_off(off);
+        let mut frame = Frame::new(buf, sent.len() as u16);
+        frame.data_mut().copy_from_slice(&sent);
+        batch.push(frame).unwrap();
+    }
+    a.tx_burst(&mut pool, &mut batch, &mut done);
+    b.rx_burst(&mut pool, &mut got);
+    let got: Vec<_> = got.pull().map(|frame| frame.data().to_vec()).collect();
+    assert_eq!(got, [&sent[..]; 3]);
+}
+
+#[test]
 fn plain_frames_between_large_ones_arrive_as_they_are() {
     let (a, b) = sockets();
     let (mut a, mut b) = (queue(a), queue(b));
