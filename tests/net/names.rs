@@ -48,7 +48,7 @@ fn answer(question: &[u8], whole: bool) -> Option<Vec<u8>> {
         .or_default() += 1;
     let ttl = if name == "brief.example" { 1 } else { 60 };
     let records: &[(u16, &[u8])] = match (name.as_str(), of_type) {
-        ("counted.example" | "brief.example", A) => &[(A, &[192, 0, 2, 1])],
+        ("counted.example" | "brief.example" | "alike.example", A) => &[(A, &[192, 0, 2, 1])],
         // Nobody has the first.
         ("silent-first.example", A) => &[(A, &[192, 0, 2, 99]), (A, &[192, 0, 2, 1])],
         ("half.example", A) => &[(A, &[192, 0, 2, 1])],
@@ -262,6 +262,25 @@ fn what_was_answered_is_not_asked_for_again_while_it_holds() {
             assert_eq!(look_up("brief.example").await.unwrap().len(), 1);
             sleep(Duration::from_millis(20)).await;
         }
+    });
+}
+
+#[test]
+fn who_asks_at_the_same_time_shares_a_question() {
+    with_names(|| async {
+        let ask = |n| {
+            let name = if n % 2 == 0 {
+                "alike.example"
+            } else {
+                "ALIKE.example"
+            };
+            janus::spawn(look_up(name))
+        };
+        let asking: Vec<_> = (0..20).map(ask).collect();
+        for found in asking {
+            assert_eq!(found.await.unwrap().unwrap().len(), 1);
+        }
+        assert_eq!(asked("alike.example"), 1);
     });
 }
 

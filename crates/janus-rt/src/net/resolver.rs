@@ -1,24 +1,27 @@
 //! From names to addresses. In order: what the text says itself, `localhost`, the hosts file; then name servers, asked over our
 //! own device, where it can reach any; else the system's resolver on a thread of its own. The last is how it is behind the
 //! portal, and where `/etc/resolv.conf` only names a server on the kernel's loopback. What servers answered is remembered for as
-//! long as they said.
+//! long as they said, and who asks for what is being looked for waits with those who do.
 
 mod ask;
 mod cache;
 mod files;
 mod message;
+mod shared;
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
 
 use super::address::Target;
 use crate::shard::here::{self, Here};
 use crate::task::spawn_blocking;
 use ask::Wanted;
-pub(crate) use cache::NameCache;
+use cache::NameCache;
 use files::{Conf, DNS_PORT};
 use message::Family;
+use shared::{Searches, Sought};
 
 const HOSTS: &str = "/etc/hosts";
 const RESOLV_CONF: &str = "/etc/resolv.conf";
@@ -72,8 +75,15 @@ fn unknown(name: &str) -> io::Error {
     )
 }
 
+/// What the cores of a runtime know of names, and what they are looking for.
+#[derive(Default)]
+pub(crate) struct Names {
+    answers: NameCache,
+    searches: Arc<Searches>,
+}
+
 /// What a core knows of whom it can ask.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Ways {
     /// Configured servers; these and no others.
     configured: Vec<SocketAddr>,
@@ -98,12 +108,24 @@ async fn resolve(host: String, wanted: Wanted) -> io::Result<Vec<IpAddr>> {
     }
     let known = |here: &Here| {
         let ways = ways(here);
-        (here.answers.get(&ways, &host, here.now.get()), ways)
+        let known = here.known.answers.get(&ways, &host, here.now.get());
+        known.ok_or_else(|| (ways, here.known.searches.clone()))
     };
-    let (known, ways) = here::with(known).ok_or_else(here::no_core)?;
-    if let Some(known) = known {
-        return some_of(known, &host);
-    }
+    let (ways, searches) = match here::with(known).ok_or_else(here::no_core)? {
+        Ok(known) => return some_of(known, &host),
+        Err(unknown) => unknown,
+    };
+    let sought = Sought {
+        name: host.to_ascii_lowercase(),
+        wanted,
+        ways: ways.clone(),
+    };
+    let search = || search(host.clone(), ways.clone(), wanted);
+    some_of(searches.join(sought, search).await?, &host)
+}
+
+/// Asks whoever may know; nothing where they say that there is nothing.
+async fn search(host: String, ways: Ways, wanted: Wanted) -> io::Result<Vec<IpAddr>> {
     let (name, asked) = (host.clone(), ways.clone());
     let files = spawn_blocking(move || look_in_files(&name, &asked));
     let mut conf = match files.await.map_err(io::Error::other)? {
@@ -121,8 +143,11 @@ async fn resolve(host: String, wanted: Wanted) -> io::Result<Vec<IpAddr>> {
         return ask_system(host).await;
     }
     let found = ask::addresses(&conf, &ways.families, &host, wanted).await?;
-    here::with(|here| here.answers.put(&ways, &host, &found, here.now.get()));
-    some_of(found.addresses, &host)
+    here::with(|here| {
+        let answers = &here.known.answers;
+        answers.put(&ways, &host, &found, here.now.get());
+    });
+    Ok(found.addresses)
 }
 
 /// Addresses of `host`, or that there is no such name.
@@ -202,7 +227,7 @@ async fn ask_system(host: String) -> io::Result<Vec<IpAddr>> {
             true
         }
     });
-    some_of(found, &host)
+    Ok(found)
 }
 
 #[cfg(test)]

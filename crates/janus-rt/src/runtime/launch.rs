@@ -239,7 +239,7 @@ impl Prepared {
             live: live.clone(),
             signals: signals.clone(),
             datagrams: Arc::new(Datagrams::new(sockets)),
-            answers: Arc::default(),
+            known: Arc::default(),
             sampled: watch.is_some(),
             #[cfg(feature = "tokio")]
             tokio: settings.tokio,

@@ -27,7 +27,7 @@ use crate::control::signals::Signals;
 use crate::control::{Control, DYNAMIC_FIRST};
 use crate::dhcp::Shown;
 use crate::inbox::{self, Inbox};
-use crate::net::NameCache;
+use crate::net::Names;
 use crate::policy::Entrance;
 use crate::portal::{Reach, offered_port};
 use crate::runtime::Ending;
@@ -86,8 +86,8 @@ pub(crate) struct Here {
     pub(crate) signals: Arc<Signals>,
     /// Whose UDP ports are whose.
     pub(crate) datagrams: Arc<Datagrams>,
-    /// What name servers answered.
-    pub(crate) answers: Arc<NameCache>,
+    /// What is known of names.
+    pub(crate) known: Arc<Names>,
     pub(crate) now: Cell<Instant>,
     /// Gone once the runtime is ending, and every task with it.
     pub(crate) executor: RefCell<Option<Executor>>,

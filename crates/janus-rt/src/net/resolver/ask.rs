@@ -19,7 +19,7 @@ const STRANGERS_MAX: usize = 32;
 const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
 
 /// What is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Wanted {
     /// Every address.
     All,

@@ -19,7 +19,7 @@ const LONGEST_NOTHING: Duration = Duration::from_secs(300);
 
 /// Answers of name servers.
 #[derive(Default)]
-pub(crate) struct NameCache {
+pub(super) struct NameCache {
     inner: Mutex<Inner>,
 }
 

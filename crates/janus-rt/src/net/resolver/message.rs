@@ -23,7 +23,7 @@ const OPT: u16 = 41;
 const SOA_LEAST: usize = 22;
 
 /// Which addresses are asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Family {
     V4,
     V6,

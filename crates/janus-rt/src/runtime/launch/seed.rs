@@ -24,7 +24,7 @@ use crate::control::signals::Signals;
 use crate::control::{Control, DYNAMIC_FIRST};
 use crate::dhcp::Shown;
 use crate::inbox::Mailbox;
-use crate::net::NameCache;
+use crate::net::Names;
 use crate::policy::Entrance;
 use crate::portal::Reach;
 use crate::runtime::{BoxError, Ending, MainResult, MainTask};
@@ -59,8 +59,8 @@ pub(super) struct Common {
     pub(super) live: Arc<Live>,
     pub(super) signals: Arc<Signals>,
     pub(super) datagrams: Arc<Datagrams>,
-    /// What name servers answered.
-    pub(super) answers: Arc<NameCache>,
+    /// What is known of names.
+    pub(super) known: Arc<Names>,
     /// A policy watches the load.
     pub(super) sampled: bool,
     /// The cores' loops run inside of tokio.
@@ -176,7 +176,7 @@ impl Seed {
             live: common.live.clone(),
             signals: common.signals.clone(),
             datagrams: common.datagrams.clone(),
-            answers: common.answers.clone(),
+            known: common.known.clone(),
             now: Cell::new(common.clock.now()),
             executor: RefCell::new(None),
             inbox: mailbox.inbox().clone(),
