@@ -62,7 +62,7 @@ fn a_task_that_keeps_its_core_is_named_while_it_does(case: Case) {
             }
         },
     );
-    // On a busy machine another task may have been kept from the processor for as long.
+    // Where all is slow another task may take as long.
     let named = loop {
         let warning = heard.recv_timeout(PATIENCE).expect("a warning");
         if warning.to_string().contains("never_gives_way") {

@@ -20,6 +20,7 @@ mod parcel;
 mod pulse;
 mod ready;
 mod spawn_on;
+mod thread;
 mod waker;
 pub(crate) mod wakers;
 mod word;
@@ -42,6 +43,7 @@ pub use join_set::JoinSet;
 pub(crate) use pulse::{Beat, Pulse};
 pub(crate) use spawn_on::Cores;
 pub use spawn_on::spawn_on;
+pub(crate) use thread::Account;
 pub(crate) use word::WakeWord;
 
 /// Begins a task on this core. It need not be `Send`: it stays here. Dropping the handle lets the task go on; awaiting it gives

@@ -25,7 +25,7 @@ pub enum Warning {
         core: usize,
         /// The type of the future that is being polled.
         task: &'static str,
-        /// For how long, at least.
+        /// For how long, at least; without what its thread waited for a processor.
         time: Duration,
     },
 }

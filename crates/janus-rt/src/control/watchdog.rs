@@ -1,10 +1,14 @@
 //! Watches that no task keeps a core for long, and names the one that does while it does it: one that never returns would
-//! never be named otherwise. Looks twice in the time that is allowed, seldom while nothing happens anywhere.
+//! never be named otherwise. Looks twice in the time that is allowed, seldom while nothing happens anywhere. What counts is
+//! what the core's thread had for itself: on a machine that has too much to do every task takes long, and none is to blame.
+
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::task::{Beat, Pulse};
+use crate::task::{Account, Beat, Pulse};
 use crate::warning::{Warning, Warnings};
 
 /// While no core takes a turn, looks are so much rarer.
@@ -22,8 +26,11 @@ pub(crate) struct Watchdog {
 struct Core {
     pulse: Arc<Pulse>,
     last: Beat,
-    /// When that was first seen.
-    since: Instant,
+    /// When that was seen last, and what its thread had done by then.
+    seen: Instant,
+    account: Option<Account>,
+    /// How long it has been that already.
+    kept: Duration,
 }
 
 impl Watchdog {
@@ -36,7 +43,9 @@ impl Watchdog {
         let cores = pulses.into_iter().map(|pulse| Core {
             pulse,
             last: Beat::default(),
-            since: now,
+            seen: now,
+            account: None,
+            kept: Duration::ZERO,
         });
         Watchdog {
             cores: cores.collect(),
@@ -76,21 +85,33 @@ impl Watchdog {
         for (number, core) in self.cores.iter_mut().enumerate() {
             let beat = core.pulse.look();
             idle &= beat.task.is_none() && beat.turn == core.last.turn;
-            if beat != core.last {
-                (core.last, core.since) = (beat, now);
-                continue;
-            }
-            let time = now.saturating_duration_since(core.since);
+            core.goes_on(beat, now);
             if let Some(task) = beat.task
-                && time >= self.limit
+                && core.kept >= self.limit
             {
                 self.warnings.tell(&Warning::CoreBlocked {
                     core: number,
                     task,
-                    time,
+                    time: core.kept,
                 });
             }
         }
         idle
+    }
+}
+
+impl Core {
+    /// This is what it does now.
+    fn goes_on(&mut self, beat: Beat, now: Instant) {
+        let account = beat.task.and_then(|_| self.pulse.account());
+        let time = now.saturating_duration_since(self.seen);
+        if beat == self.last {
+            let both = account.zip(self.account);
+            // Where nobody tells, all of it.
+            self.kept += both.map_or(time, |(after, before)| after.kept_since(&before, time));
+        } else {
+            self.kept = Duration::ZERO;
+        }
+        (self.last, self.seen, self.account) = (beat, now, account);
     }
 }

@@ -2,9 +2,11 @@
 //! future it is polling. Two stores to a line of its own, and nothing else.
 
 use std::ptr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use super::header::VTable;
+use super::thread::{Account, Thread};
 
 /// One core's.
 #[derive(Default)]
@@ -13,6 +15,8 @@ pub(crate) struct Pulse {
     turn: AtomicU64,
     /// Null between tasks.
     polling: AtomicPtr<VTable>,
+    /// Where it works; nothing where the system does not tell.
+    thread: OnceLock<Option<Thread>>,
 }
 
 /// What a look saw.
@@ -24,6 +28,18 @@ pub(crate) struct Beat {
 }
 
 impl Pulse {
+    /// It is the calling thread's.
+    pub(crate) fn beats_here(&self) {
+        // A core stays on its thread.
+        let _ = self.thread.set(Thread::current());
+    }
+
+    /// What its thread did so far, if that can be told.
+    pub(crate) fn account(&self) -> Option<Account> {
+        let thread = self.thread.get().copied().flatten();
+        thread.and_then(Thread::account)
+    }
+
     /// A turn begins.
     #[inline]
     pub(super) fn turns(&self) {

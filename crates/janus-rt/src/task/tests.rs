@@ -15,6 +15,7 @@ use janus_mem::Growth;
 
 use super::*;
 use crate::inbox::{Mailbox, Message};
+use crate::warning::Warnings;
 
 pub(crate) struct Core1 {
     pub(crate) executor: Executor,
@@ -38,6 +39,12 @@ pub(crate) fn core() -> Core1 {
 }
 
 impl Core1 {
+    /// Shows in `pulse` what it does.
+    pub(crate) fn watched(self, pulse: Arc<Pulse>, warnings: Arc<Warnings>) -> Core1 {
+        let executor = self.executor.watched(pulse, warnings, usize::MAX);
+        Core1 { executor, ..self }
+    }
+
     /// Calls `f` as if on the core's thread.
     pub(crate) fn here<R>(&self, f: impl FnOnce() -> R) -> R {
         let _entered = self.executor.enter();

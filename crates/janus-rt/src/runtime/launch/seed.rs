@@ -195,8 +195,10 @@ impl Seed {
             fallen: Cell::new(false),
             statistics: LoopStatistics::default(),
         });
+        let pulse = common.pulses[usize::from(core)].clone();
+        pulse.beats_here();
         let mut executor = Executor::new(identity, &common.growth)?.watched(
-            common.pulses[usize::from(core)].clone(),
+            pulse,
             common.warnings.clone(),
             common.large_from,
         );
