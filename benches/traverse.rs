@@ -40,8 +40,8 @@ fn main() {
         engine.quiesce(&plan, held);
         let stack = &engine.stack;
         let hash = |flow: &FlowKey| match flow {
-            FlowKey::V4(flow) => toeplitz.hash_arriving_v4(flow),
-            FlowKey::V6(flow) => toeplitz.hash_arriving_v6(flow),
+            FlowKey::V4(flow) => toeplitz.key_of_v4(flow),
+            FlowKey::V6(flow) => toeplitz.key_of_v6(flow),
         };
         let mut kept: Vec<(u32, u128)> = Vec::with_capacity(held as usize / 8);
         let mut passes = [const { Vec::new() }; 3];
@@ -107,7 +107,7 @@ impl Flows for Alone<'_> {
     #[inline(never)]
     fn visit(&mut self, cursor: u64, budget: usize, sieve: &mut Sieve<'_>) -> Option<u64> {
         self.0.visit_flows(cursor, budget, |flow| {
-            let key = self.1.hash_arriving(flow);
+            let key = self.1.key_of(flow);
             sieve.flow(key, flow.local_port(), || FlowId(name(flow)));
         })
     }
@@ -129,7 +129,7 @@ impl Flows for InBatches<'_> {
         let named = |flow: &FlowKeyV4| FlowId(name(&FlowKey::V4(*flow)));
         let next = self.0.visit_flows(cursor, budget, |flow| {
             if let FlowKey::V4(flow) = flow
-                && batch.add(self.1.hash_arriving_v4(flow), flow.local_port, *flow)
+                && batch.add(self.1.key_of_v4(flow), flow.local_port, *flow)
             {
                 sieve.sift(&mut batch, named);
             }

@@ -32,8 +32,7 @@ fn wire_echoes_many_connections(case: Case) {
     let builder = case
         .builder()
         .backend(BackendChoice::wire(near))
-        .address("192.0.2.1/24")
-        .seed(SHARES);
+        .address("192.0.2.1/24");
     let (server, _, cores) = serve(builder, 80, echo);
     run_clients(far, CONNECTIONS, |index| async move {
         let stream = TcpStream::connect(server_on_wire(80)).await.unwrap();
@@ -159,8 +158,7 @@ fn wire_serves_a_port_of_one_core(case: Case) {
 }
 
 fn portal_echoes_many_connections(case: Case) {
-    let builder = case.builder().backend(BackendChoice::Portal).seed(SHARES);
-    let (server, address, cores) = serve(builder, 0, echo);
+    let (server, address, cores) = serve(case.builder().backend(BackendChoice::Portal), 0, echo);
     let address = SocketAddr::from(([127, 0, 0, 1], address.port()));
     let clients: Vec<_> = (0..4)
         .map(|thread| {

@@ -13,7 +13,7 @@ use janus::net::TcpStream;
 use janus_io::{BURST, Backend, Batch, Caps, Queue};
 use janus_mem::{Frame, HEADROOM, Pool};
 use janus_wire::{ipv4, proto};
-use support::{Case, SHARES, echo, pattern, run_clients_on, serve, wire_for};
+use support::{Case, echo, pattern, run_clients_on, serve, wire_for};
 
 in_every_layout!(connections_in_pieces_echo);
 
@@ -23,8 +23,7 @@ fn connections_in_pieces_echo(case: Case) {
     let builder = case
         .builder()
         .backend(BackendChoice::wire(near))
-        .address("192.0.2.1/24")
-        .seed(SHARES);
+        .address("192.0.2.1/24");
     let (server, _, cores) = serve(builder, 80, echo);
     let far = BackendChoice::Custom(Box::new(Shredder(Box::new(far))));
     run_clients_on(far, CONNECTIONS, |index| async move {

@@ -84,8 +84,8 @@ impl Hash {
     #[inline]
     pub fn key(&self, flow: &FlowKey) -> u32 {
         match flow {
-            FlowKey::V4(flow) => self.toeplitz.hash_arriving_v4(flow),
-            FlowKey::V6(flow) => self.toeplitz.hash_arriving_v6(flow),
+            FlowKey::V4(flow) => self.toeplitz.key_of_v4(flow),
+            FlowKey::V6(flow) => self.toeplitz.key_of_v6(flow),
         }
     }
 

@@ -23,9 +23,6 @@ use janus_io::wire;
 /// How long anything may take before a test gives up: what takes a second here may take a minute on a machine that has
 /// twenty other things to do.
 pub const PATIENCE: Duration = Duration::from_secs(120);
-/// The server's seed where a test says that each core has a share of some connections: one in a few hundred of Toeplitz keys
-/// puts neighbouring ports of one address into so few cells of the ring that a core has none of them.
-pub const SHARES: u64 = 1;
 
 /// One way to lay out a server.
 #[derive(Clone, Copy, Debug)]

@@ -216,7 +216,9 @@ impl World {
         let timestamps = mix(name) >> 11 >= (self.trace.plain * (1u64 << 53) as f64) as u64;
         let packet = Packet {
             id: name,
-            key: self.toeplitz.hash_arriving_v4(&tuple),
+            key: self
+                .toeplitz
+                .hash_v4(tuple.peer, tuple.local, tuple.peer_port, tuple.local_port),
             options: syn_options(timestamps),
         };
         let sent = rival.open(&packet);

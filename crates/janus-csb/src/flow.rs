@@ -15,7 +15,7 @@ pub struct FlowId(pub u128);
 /// A flow that a shard holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Held {
-    /// The 32-bit Toeplitz hash of its tuple.
+    /// Its place on the circle of keys: a hash of its tuple, all bits of which spread.
     pub key: u32,
     /// Its local port.
     pub port: u16,

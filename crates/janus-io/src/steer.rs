@@ -1,4 +1,4 @@
-//! Where a frame belongs: its class, its flow key (the NIC's Toeplitz hash), and the shard that the published steering
+//! Where a frame belongs: its class, its flow key (made of the NIC's Toeplitz hash), and the shard that the published steering
 //! names for it. It decides and marks the frame; it moves nothing. What a shard does with a flow it does not know is
 //! the walk, in `janus-csb`.
 
@@ -172,7 +172,7 @@ impl Steerer {
         for frame in frames {
             if let Some(flow) = answered(frame.data(), self.link) {
                 let held = Held {
-                    key: self.toeplitz.hash_arriving(&flow),
+                    key: self.toeplitz.key_of(&flow),
                     port: flow.local_port(),
                     id: FlowId(self.names.of(&flow)),
                 };
@@ -270,7 +270,7 @@ impl Steerer {
     #[cold]
     fn sample_one(&self, heat: &HeatSampler, frame: &Frame) {
         if let Some(flow) = flow_of(frame.data(), self.link) {
-            heat.sample(self.toeplitz.hash_arriving(&flow));
+            heat.sample(self.toeplitz.key_of(&flow));
         }
     }
 
@@ -287,7 +287,7 @@ impl Steerer {
                 ..
             } => match gate.refuses_v4(src, dst, flags) {
                 Some(cause) => Err(Route::Drop(cause)),
-                None => Ok((self.toeplitz.hash_v4(src, dst, sport, dport), dport)),
+                None => Ok((self.toeplitz.key_v4(src, dst, sport, dport), dport)),
             },
             other => match gate.refuses(&other) {
                 Some(cause) => Err(Route::Drop(cause)),
@@ -306,21 +306,21 @@ impl Steerer {
                 sport,
                 dport,
                 ..
-            } => Ok((hash.hash_v4(src, dst, sport, dport), dport)),
+            } => Ok((hash.key_v4(src, dst, sport, dport), dport)),
             Class::Tcp6 {
                 src,
                 dst,
                 sport,
                 dport,
                 ..
-            } => Ok((hash.hash_v6(src, dst, sport, dport), dport)),
+            } => Ok((hash.key_v6(src, dst, sport, dport), dport)),
             // An error is for the shard whose packet it quotes.
             Class::Icmp4 {
                 quoted: Some(flow), ..
-            } => Ok((hash.hash_arriving_v4(&flow), flow.local_port)),
+            } => Ok((hash.key_of_v4(&flow), flow.local_port)),
             Class::Icmp6 {
                 quoted: Some(flow), ..
-            } => Ok((hash.hash_arriving_v6(&flow), flow.local_port)),
+            } => Ok((hash.key_of_v6(&flow), flow.local_port)),
             Class::Udp4 { dport, .. } | Class::Udp6 { dport, .. } => Err(self.socket(dport)),
             Class::Icmp4 {
                 socket: Some(port), ..
@@ -328,13 +328,13 @@ impl Steerer {
             | Class::Icmp6 {
                 socket: Some(port), ..
             } => Err(self.socket(port)),
-            Class::Icmp4 { src, dst, .. } => Ok((hash.hash_v4(src, dst, 0, 0), 0)),
+            Class::Icmp4 { src, dst, .. } => Ok((hash.key_v4(src, dst, 0, 0), 0)),
             Class::Icmp6 {
                 neighbour: false,
                 src,
                 dst,
                 ..
-            } => Ok((hash.hash_v6(src, dst, 0, 0), 0)),
+            } => Ok((hash.key_v6(src, dst, 0, 0), 0)),
             Class::Arp | Class::Icmp6 { .. } => Err(Route::Every),
             // All of one datagram to one shard, which puts it together and then asks whose the flow is.
             Class::Fragment4 {
@@ -343,9 +343,9 @@ impl Steerer {
                 id,
                 proto,
                 ..
-            } => Ok((hash.hash_v4(src, dst, id, u16::from(proto)), 0)),
+            } => Ok((hash.key_v4(src, dst, id, u16::from(proto)), 0)),
             Class::Fragment6 { src, dst, id, .. } => {
-                Ok((hash.hash_v6(src, dst, (id >> 16) as u16, id as u16), 0))
+                Ok((hash.key_v6(src, dst, (id >> 16) as u16, id as u16), 0))
             }
             Class::Other => Err(Route::Drop(Cause::Unknown)),
             Class::Malformed(_) => Err(Route::Drop(Cause::Malformed)),

@@ -1,6 +1,8 @@
-//! The Toeplitz hash of receive-side scaling, bit for bit what a NIC computes, by one table lookup per input byte.
-//! It spreads flows over cores. It is linear in its input, so it must never be the only hash that protects a table
-//! from chosen keys: that is [`crate::TableHash`].
+//! The Toeplitz hash of receive-side scaling, bit for bit what a NIC computes, by one table lookup per input byte; and the
+//! keys made of it, by which flows are spread over cores. The hash is linear in its input. So it must never be the only one
+//! that protects a table from chosen keys: that is [`crate::TableHash`]. And so neighbouring ports of one address, which
+//! differ in a few bits, may have hashes whose top bits hardly differ, under one key of the hash in a hundred or so: those
+//! would all be one core's. Hence a key is not the hash itself but what [`mix`] makes of it.
 
 use crate::flow::{FlowKey, FlowKeyV4, FlowKeyV6};
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -69,25 +71,37 @@ impl Toeplitz {
         self.hash(input)
     }
 
-    /// The hash of the packets of `flow` that arrive.
+    /// Key of a TCP packet over IPv4 with these fields, in wire direction.
+    #[inline]
+    pub fn key_v4(&self, src: Ipv4Addr, dst: Ipv4Addr, src_port: u16, dst_port: u16) -> u32 {
+        mix(self.hash_v4(src, dst, src_port, dst_port))
+    }
+
+    /// Key of a TCP packet over IPv6 with these fields, in wire direction.
+    #[inline]
+    pub fn key_v6(&self, src: Ipv6Addr, dst: Ipv6Addr, src_port: u16, dst_port: u16) -> u32 {
+        mix(self.hash_v6(src, dst, src_port, dst_port))
+    }
+
+    /// The key of `flow`: that of its packets that arrive.
     #[must_use]
-    pub fn hash_arriving(&self, flow: &FlowKey) -> u32 {
+    pub fn key_of(&self, flow: &FlowKey) -> u32 {
         match flow {
-            FlowKey::V4(flow) => self.hash_arriving_v4(flow),
-            FlowKey::V6(flow) => self.hash_arriving_v6(flow),
+            FlowKey::V4(flow) => self.key_of_v4(flow),
+            FlowKey::V6(flow) => self.key_of_v6(flow),
         }
     }
 
-    /// Hash of the packets of a connection that arrive at us.
+    /// The key of a connection: that of its packets that arrive at us.
     #[inline]
-    pub fn hash_arriving_v4(&self, flow: &FlowKeyV4) -> u32 {
-        self.hash_v4(flow.peer, flow.local, flow.peer_port, flow.local_port)
+    pub fn key_of_v4(&self, flow: &FlowKeyV4) -> u32 {
+        self.key_v4(flow.peer, flow.local, flow.peer_port, flow.local_port)
     }
 
-    /// Hash of the packets of a connection over IPv6 that arrive at us.
+    /// The key of a connection over IPv6: that of its packets that arrive at us.
     #[inline]
-    pub fn hash_arriving_v6(&self, flow: &FlowKeyV6) -> u32 {
-        self.hash_v6(flow.peer, flow.local, flow.peer_port, flow.local_port)
+    pub fn key_of_v6(&self, flow: &FlowKeyV6) -> u32 {
+        self.key_v6(flow.peer, flow.local, flow.peer_port, flow.local_port)
     }
 
     #[inline(always)]
@@ -106,6 +120,16 @@ impl core::fmt::Debug for Toeplitz {
         // The key stays out of logs: who knows it can aim at a core.
         f.write_str("Toeplitz")
     }
+}
+
+/// The flow key of a hash, one for each: every bit of the hash turns about half of the key's top bits, and no longer the
+/// same ones whatever the other bits are. Two rounds of multiplying and folding, murmur3's last step. It is no secret, and hides nothing that the hash does not.
+#[inline]
+#[must_use]
+pub const fn mix(hash: u32) -> u32 {
+    let folded = (hash ^ hash >> 16).wrapping_mul(0x85eb_ca6b);
+    let folded = (folded ^ folded >> 13).wrapping_mul(0xc2b2_ae35);
+    folded ^ folded >> 16
 }
 
 /// The 32 key bits that begin at `bit`.

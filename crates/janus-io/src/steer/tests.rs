@@ -1,5 +1,6 @@
 mod echoes;
 mod learned;
+mod spread;
 mod v6;
 
 use super::*;
@@ -28,14 +29,14 @@ fn icmp(payload: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn segments_carry_the_nics_hash_and_the_published_epoch() {
+fn segments_carry_their_flows_key_and_the_published_epoch() {
     let mut pool = pool(256);
     for link in [Link::Ip, Link::Ethernet] {
         let (mut balancer, mut steerer) = steerer(3, link);
         let mut used = [0; 3];
         for port in 1000..1050 {
             let mut frame = frame(&mut pool, &request(link, port, 1));
-            let key = Toeplitz::new(&MICROSOFT_KEY).hash_v4(CLIENT, SERVER, port, 80);
+            let key = Toeplitz::new(&MICROSOFT_KEY).key_v4(CLIENT, SERVER, port, 80);
             let Route::Shard(shard) = steerer.route(&mut frame) else {
                 panic!("a segment has a shard")
             };
@@ -208,7 +209,7 @@ fn what_is_sampled_is_what_goes_to_a_shard() {
     let mut pool = pool(256);
     let link = Link::Ethernet;
     let toeplitz = Toeplitz::new(&MICROSOFT_KEY);
-    let key = toeplitz.hash_v4(CLIENT, SERVER, 1000, 80);
+    let key = toeplitz.key_v4(CLIENT, SERVER, 1000, 80);
     let stamps = janus_wire::Stamps::new((1, 2)).naming(0, 3);
     for by_echoes in [false, true] {
         let board = std::sync::Arc::new(HeatBoard::new());

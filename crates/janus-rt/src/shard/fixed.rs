@@ -161,7 +161,7 @@ impl Here {
 
     /// Begins to ask, as a polling core begins with a SYN.
     fn ask(&self, flow: &FlowKey, number: u64) {
-        let key = self.toeplitz.hash_arriving(flow);
+        let key = self.toeplitz.key_of(flow);
         let name = || FlowId(self.names.of(flow));
         let steering = self.steering.borrow();
         let found = steering

@@ -294,7 +294,7 @@ impl Here {
     /// Rule 10 of the balancer's protocol: what I/O cores look up and every ring from theirs to the newest must name
     /// this shard.
     pub(super) fn owns(&self, flow: &FlowKey) -> bool {
-        let key = self.toeplitz.hash_arriving(flow);
+        let key = self.toeplitz.key_of(flow);
         let steering = self.steering.borrow();
         steering.may_open(key, flow.local_port(), FlowId(self.names.of(flow)))
     }

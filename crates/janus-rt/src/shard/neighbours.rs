@@ -199,7 +199,7 @@ impl Miss for Walk<'_> {
 
     /// As a polling core would have done, had the segment come in one piece, or without a claim.
     fn sort(&mut self, flow: &FlowKey, mut frame: Frame) -> Option<Frame> {
-        let key = self.toeplitz.hash_arriving(flow);
+        let key = self.toeplitz.key_of(flow);
         let name = || FlowId(self.names.of(flow));
         let (owner, tag) = self.view.look_up_flow(key, flow.local_port(), name);
         (frame.key, frame.tag) = (key, tag.bits());
@@ -322,7 +322,7 @@ mod tests {
         let (mut kept, mut sorted) = (0, 0);
         for flow in flows {
             let frame = Frame::new(pool.alloc().unwrap(), 60);
-            let key = toeplitz.hash_arriving_v4(&flow);
+            let key = toeplitz.key_of_v4(&flow);
             let (owner, tag) = reader.current().look_up(key, 81);
             let mut walk = Walk::new(
                 reader.current(),

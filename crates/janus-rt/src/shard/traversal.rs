@@ -46,12 +46,12 @@ impl Flows for StackFlows<'_> {
         let next = self.stack.visit_flows(cursor, budget, |flow| match flow {
             flow if fixed.stands_elsewhere(flow) => {}
             FlowKey::V4(flow) => {
-                if v4.add(toeplitz.hash_arriving_v4(flow), flow.local_port, *flow) {
+                if v4.add(toeplitz.key_of_v4(flow), flow.local_port, *flow) {
                     sieve.sift(&mut v4, v4_name);
                 }
             }
             FlowKey::V6(flow) => {
-                if v6.add(toeplitz.hash_arriving_v6(flow), flow.local_port, *flow) {
+                if v6.add(toeplitz.key_of_v6(flow), flow.local_port, *flow) {
                     sieve.sift(&mut v6, v6_name);
                 }
             }
@@ -81,6 +81,6 @@ impl Flows for StackFlows<'_> {
 
 #[inline]
 fn show(flow: &FlowKey, toeplitz: &Toeplitz, names: &FlowNames, sieve: &mut Sieve<'_>) {
-    let key = toeplitz.hash_arriving(flow);
+    let key = toeplitz.key_of(flow);
     sieve.flow(key, flow.local_port(), || FlowId(names.of(flow)));
 }

@@ -36,7 +36,7 @@ fn verification_suite_for_ipv4_with_ports() {
             peer_port: src_port,
             local_port: dst_port,
         };
-        assert_eq!(hash.hash_arriving_v4(&flow), expected);
+        assert_eq!(hash.key_of_v4(&flow), mix(expected));
     }
 }
 
@@ -74,7 +74,7 @@ fn verification_suite_for_ipv6_with_ports() {
             peer_port: src_port,
             local_port: dst_port,
         };
-        assert_eq!(hash.hash_arriving_v6(&flow), expected);
+        assert_eq!(hash.key_of_v6(&flow), mix(expected));
     }
 }
 
@@ -94,5 +94,28 @@ proptest! {
         let short: [u8; 12] = bytes[..12].try_into().unwrap();
         prop_assert_eq!(hash.hash(short), by_definition(&whole, &short));
         prop_assert_eq!(hash.key(), &whole);
+    }
+}
+
+/// As many keys as hashes; and any one bit of the hash turns each of the key's top ten bits, which choose the cell of a ring,
+/// about every other time.
+#[test]
+fn a_key_is_one_hash_and_all_of_it() {
+    let hashes: Vec<u32> = (0..1 << 16)
+        .map(|n: u32| n.wrapping_mul(0x9e37_79b1))
+        .collect();
+    let mut keys: Vec<u32> = hashes.iter().map(|&hash| mix(hash)).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    assert_eq!(keys.len(), hashes.len());
+    for bit in 0..32 {
+        let turned = |top: u32| {
+            let differ = |&&hash: &&u32| (mix(hash) ^ mix(hash ^ 1 << bit)) >> top & 1 == 1;
+            hashes.iter().filter(differ).count() as f64 / hashes.len() as f64
+        };
+        for top in 22..32 {
+            let share = turned(top);
+            assert!((0.4..0.6).contains(&share), "{bit} turns {top}: {share}");
+        }
     }
 }

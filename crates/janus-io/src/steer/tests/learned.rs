@@ -19,7 +19,7 @@ fn a_syn_ack_says_who_owns_the_flow_while_an_update_is_pending() {
         let _ends = [0, 1, 2].map(|shard| balancer.shard_end(ShardId(shard)));
         let next = Ring::uniform(3, 64, 2);
         let toeplitz = Toeplitz::new(&MICROSOFT_KEY);
-        let key = |port| toeplitz.hash_v4(CLIENT, SERVER, port, 80);
+        let key = |port| toeplitz.key_v4(CLIENT, SERVER, port, 80);
         let published = balancer.current().published().ring().clone();
         let moves = |port: &u16| published.owner(key(*port)) != next.owner(key(*port));
         let mut moving = (1000..).filter(moves);

@@ -49,7 +49,7 @@ fn segments_and_the_errors_about_them_go_to_one_shard() {
     let mut used = [0; 8];
     for port in 1_000..1_100 {
         let mut segment_in = frame(&mut pool, &segment((CLIENT, port), (SERVER, 80)));
-        let key = Toeplitz::new(&MICROSOFT_KEY).hash_v6(CLIENT, SERVER, port, 80);
+        let key = Toeplitz::new(&MICROSOFT_KEY).key_v6(CLIENT, SERVER, port, 80);
         let Route::Shard(shard) = steerer.route(&mut segment_in) else {
             panic!("a segment has a shard")
         };
