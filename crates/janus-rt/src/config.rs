@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use janus_io::filter::Filter;
 use janus_io::{Batching, xdp};
+use janus_tcp::BufferSizes;
 
 use crate::control::watch::PolicyName;
 use crate::portal::Reach;
@@ -411,6 +412,16 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
+    /// What connections may hold whose options say nothing of it; where these settings say nothing either, the usual.
+    pub(crate) fn buffers(&self, usual: BufferSizes) -> BufferSizes {
+        BufferSizes {
+            receive: self.receive_buffer.unwrap_or(usual.receive),
+            receive_max: self.receive_buffer_max.unwrap_or(usual.receive_max),
+            send: self.send_buffer.unwrap_or(usual.send),
+            send_max: self.send_buffer_max.unwrap_or(usual.send_max),
+        }
+    }
+
     /// How many queues the backend is asked for.
     pub(crate) fn queues(&self) -> usize {
         match self.placement {

@@ -128,9 +128,10 @@ impl Handle {
     }
 
     /// Reads file and environment again. What can change while the runtime runs does: `drain_ms`, `backlog` for listeners bound from
-    /// then on, `dns`, `blocking_threads`, `warn_blocked_ms`, `trace_filter`, all of `policy_…`, and, where a policy has watched
-    /// from the start, `balance` and `balance_interval_ms`. The other keys that say something new are named. It reads a file: not to be called by a task that serves
-    /// others, but by [`spawn_blocking`](crate::spawn_blocking) or another thread.
+    /// then on, `dns`, `blocking_threads`, `warn_blocked_ms`, `trace_filter`, all of `policy_…`, sizes of buffers (of the receive
+    /// buffers as far as windows can name them, whose unit the start decided), and, where a policy has watched from the start,
+    /// `balance` and `balance_interval_ms`. The other keys that say something new are named. It reads a file: not to be called by a
+    /// task that serves others, but by [`spawn_blocking`](crate::spawn_blocking) or another thread.
     ///
     /// # Errors
     /// When what is read is not understood; then nothing changes.

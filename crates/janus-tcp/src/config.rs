@@ -205,13 +205,6 @@ impl Default for Config {
     }
 }
 
-impl Config {
-    /// The shift that lets a 16-bit window name the whole receive buffer (RFC 7323 section 2).
-    pub(crate) fn window_scale(&self) -> u8 {
-        scale_for(self.receive_buffer.max(self.receive_buffer_max))
-    }
-}
-
 pub(crate) fn scale_for(buffer: u32) -> u8 {
     let bits = 32 - (buffer >> 16).leading_zeros();
     bits.min(14) as u8

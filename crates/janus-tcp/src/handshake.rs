@@ -97,7 +97,7 @@ impl Stack {
     pub(crate) fn window_scale(&self, profile: u8) -> u8 {
         match self.profiles.get(profile).receive_buffer {
             Some(buffer) => config::scale_for(buffer),
-            None => self.config.window_scale(),
+            None => self.own_scale,
         }
     }
 

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod arrives;
+mod buffer_sizes;
 mod bursts;
 mod challenge;
 mod cold;
@@ -94,6 +95,7 @@ mod write;
 #[cfg(test)]
 mod pair;
 
+pub use buffer_sizes::BufferSizes;
 pub use cold::State;
 pub use config::{Config, Secrets, SynCookies};
 pub use congestion::Algorithm;

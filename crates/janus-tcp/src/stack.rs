@@ -89,6 +89,8 @@ pub struct MemoryReport {
 /// One shard's TCP: every connection it owns, and nothing shared with another.
 pub struct Stack {
     pub(crate) config: Config,
+    /// The scale of windows that SYNs offer, as it was at first: see [`BufferSizes`](crate::BufferSizes).
+    pub(crate) own_scale: u8,
     pub(crate) interface: Interface,
     pub(crate) secrets: Secrets,
     pub(crate) hash: TableHash,
@@ -203,6 +205,7 @@ impl Stack {
             udp: Sockets::default(),
             drawn: 0,
             ip_id: 0,
+            own_scale: config.buffer_sizes().scale(),
             config,
             interface,
             secrets,

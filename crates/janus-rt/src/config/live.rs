@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use janus_tcp::BufferSizes;
+
 use super::Settings;
 
 /// Shared by the cores of one runtime.
@@ -12,14 +14,16 @@ pub(crate) struct Live {
     drain_ns: AtomicU64,
     backlog: AtomicUsize,
     name_servers: Mutex<Arc<[SocketAddr]>>,
+    buffers: Mutex<BufferSizes>,
 }
 
 impl Live {
-    pub(crate) fn new(settings: &Settings) -> Live {
+    pub(crate) fn new(settings: &Settings, buffers: BufferSizes) -> Live {
         let live = Live {
             drain_ns: AtomicU64::new(0),
             backlog: AtomicUsize::new(settings.backlog),
             name_servers: Mutex::new(Arc::default()),
+            buffers: Mutex::new(buffers),
         };
         live.set_drain(settings.drain);
         live.set_name_servers(&settings.name_servers);
@@ -28,18 +32,20 @@ impl Live {
 
     /// Name servers that were configured.
     pub(crate) fn name_servers(&self) -> Arc<[SocketAddr]> {
-        self.servers().clone()
+        lock(&self.name_servers).clone()
     }
 
     pub(crate) fn set_name_servers(&self, servers: &[SocketAddr]) {
-        *self.servers() = servers.into();
+        *lock(&self.name_servers) = servers.into();
     }
 
-    fn servers(&self) -> MutexGuard<'_, Arc<[SocketAddr]>> {
-        // Only a pointer is ever replaced under the lock.
-        self.name_servers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    /// What connections may hold whose options say nothing of it.
+    pub(crate) fn buffers(&self) -> BufferSizes {
+        *lock(&self.buffers)
+    }
+
+    pub(crate) fn set_buffers(&self, buffers: BufferSizes) {
+        *lock(&self.buffers) = buffers;
     }
 
     /// How long connections may take to end in order.
@@ -60,4 +66,9 @@ impl Live {
     pub(crate) fn set_backlog(&self, backlog: usize) {
         self.backlog.store(backlog, Ordering::Relaxed);
     }
+}
+
+fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing in a lock's scope can be left half done.
+    what.lock().unwrap_or_else(PoisonError::into_inner)
 }

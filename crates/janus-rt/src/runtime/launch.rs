@@ -20,6 +20,7 @@ use janus_io::policy::ClockFn;
 use janus_io::steer::{SocketPorts, Steerer};
 use janus_io::{IoCore, Port, RING_DEPTH, combined, mpsc, split};
 use janus_mem::{Depot, Frame, Growth, Pool, Toucher};
+use janus_tcp::BufferSizes;
 use janus_wire::Toeplitz;
 
 use super::reload::Levers;
@@ -59,6 +60,8 @@ pub(crate) struct Prepared {
     blocking: Arc<Blocking>,
     conductor: Conductor,
     live: Arc<Live>,
+    /// Where the settings say nothing of them.
+    usual: BufferSizes,
     leads_outside: bool,
     settings: Settings,
 }
@@ -217,7 +220,8 @@ impl Prepared {
             trace,
             faults,
         });
-        let live = Arc::new(Live::new(&settings));
+        let usual = tcp.buffer_sizes();
+        let live = Arc::new(Live::new(&settings, settings.buffers(usual)));
         let signals = Arc::new(Signals::new(desk.clone()));
         let common = Arc::new(Common {
             tcp: seed::tcp_config(tcp, &settings),
@@ -298,6 +302,7 @@ impl Prepared {
             blocking,
             conductor,
             live,
+            usual,
             leads_outside,
             settings,
         })
@@ -330,6 +335,9 @@ impl Prepared {
             entrance: self.entrance.clone(),
             desk: self.desk(),
             blocking: self.blocking.clone(),
+            cores: self.cores.clone(),
+            usual: self.usual,
+            first: self.live.buffers(),
             leads_outside: self.leads_outside,
             watched: self.conductor.watch.is_some(),
         }
@@ -372,6 +380,7 @@ impl Prepared {
             entrance: _,
             keeper,
             lease: _,
+            usual: _,
             leads_outside: _,
         } = self;
         let (paused, shards_count) = (conductor.clock.jumps(), seeds.len());

@@ -4,10 +4,14 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use janus_tcp::BufferSizes;
+
 use super::BoxError;
 use crate::config::{self, Effective, Live, Partial, Settings};
 use crate::control::desk::Desk;
 use crate::policy::Entrance;
+use crate::shard::here;
+use crate::task::Cores;
 use crate::task::blocking::Blocking;
 
 /// What of a runtime can be changed while it runs.
@@ -16,6 +20,10 @@ pub(crate) struct Levers {
     pub(crate) entrance: Arc<Entrance>,
     pub(crate) desk: Arc<Desk>,
     pub(crate) blocking: Arc<Blocking>,
+    pub(crate) cores: Arc<Cores>,
+    /// Where the settings say nothing of them, and as the stacks began with them.
+    pub(crate) usual: BufferSizes,
+    pub(crate) first: BufferSizes,
     /// The device does: what is usual for the polling cores' rules depends on it.
     pub(crate) leads_outside: bool,
     /// A policy has watched the load from the start: where none does, nobody gathers what it would look at.
@@ -47,6 +55,10 @@ const LIVE: &[(&str, Apply)] = &[
         levers.desk.want_limit(new.warn_blocked);
         true
     }),
+    ("receive_buffer", receive_buffers),
+    ("receive_buffer_max", receive_buffers),
+    ("send_buffer", send_buffers),
+    ("send_buffer_max", send_buffers),
     ("balance", watch),
     ("balance_interval_ms", watch),
     ("trace_filter", |levers, new| {
@@ -68,6 +80,39 @@ fn watch(levers: &Levers, new: &Settings) -> bool {
         levers.desk.want_watch(new.balance, new.balance_interval);
     }
     levers.watched
+}
+
+/// Both sizes together, unless no window as large can be offered.
+fn receive_buffers(levers: &Levers, new: &Settings) -> bool {
+    let wanted = new.buffers(levers.usual);
+    let sizes = BufferSizes {
+        receive: wanted.receive,
+        receive_max: wanted.receive_max,
+        ..levers.live.buffers()
+    };
+    sizes.can_follow(&levers.first) && resize_buffers(levers, sizes)
+}
+
+fn send_buffers(levers: &Levers, new: &Settings) -> bool {
+    let wanted = new.buffers(levers.usual);
+    let sizes = BufferSizes {
+        send: wanted.send,
+        send_max: wanted.send_max,
+        ..levers.live.buffers()
+    };
+    resize_buffers(levers, sizes)
+}
+
+/// Each core takes them as it comes to read its messages; one that begins anew has them from the beginning.
+fn resize_buffers(levers: &Levers, sizes: BufferSizes) -> bool {
+    levers.live.set_buffers(sizes);
+    let job = || {
+        here::with(|here| {
+            let sizes = here.live.buffers();
+            here.stack.borrow_mut().resize_buffers(sizes);
+        });
+    };
+    levers.cores.run_on_each(job)
 }
 
 /// All of them together: each is a part of one set.

@@ -60,6 +60,12 @@ impl Cores {
         inbox.run(job)
     }
 
+    /// Runs `job` on the thread of each core that has not ended; false when one has too much to do to take it.
+    pub(crate) fn run_on_each(&self, job: impl Fn() + Copy + Send + 'static) -> bool {
+        let full = |inbox: &Arc<Inbox>| inbox.run(Box::new(job)) == Err(Refused::Full);
+        self.inboxes.iter().filter(|inbox| full(inbox)).count() == 0
+    }
+
     pub(crate) fn spawn_on<M, F>(&self, core: usize, make: M) -> JoinHandle<F::Output>
     where
         M: FnOnce() -> F + Send + 'static,

@@ -231,6 +231,7 @@ fn renew(common: &Arc<Common>, interface: Interface, secrets: Secrets, depot: Ar
         pool.set_reserve(RESERVE);
         let (tcp, secrets) = (common.tcp.clone(), secrets.clone());
         let mut stack = Stack::new(tcp, interface.clone(), secrets, pool, &common.growth)?;
+        stack.resize_buffers(common.live.buffers());
         // A lease may have brought others than those of the start.
         if let Some(addressing) = common.lease.addressing() {
             stack.readdress(addressing);
@@ -315,18 +316,8 @@ pub(super) fn tcp_config(mut config: Config, settings: &Settings) -> Config {
     if let Some(connections) = settings.max_connections {
         config.max_connections = connections;
     }
-    if let Some(bytes) = settings.receive_buffer {
-        config.receive_buffer = bytes;
-    }
-    if let Some(bytes) = settings.receive_buffer_max {
-        config.receive_buffer_max = bytes;
-    }
-    if let Some(bytes) = settings.send_buffer {
-        config.send_buffer = bytes;
-    }
-    if let Some(bytes) = settings.send_buffer_max {
-        config.send_buffer_max = bytes;
-    }
+    let sizes = settings.buffers(config.buffer_sizes());
+    config = config.with_buffer_sizes(sizes);
     // A datagram in pieces comes to whichever core; its port may be another's.
     config.datagrams_elsewhere = settings.cores > 1;
     config
