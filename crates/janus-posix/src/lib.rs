@@ -34,6 +34,7 @@ pub mod sysctl;
 mod table;
 mod tcp_options;
 mod transfer;
+mod urgent;
 mod watch;
 
 pub use epoll::EpollEvent;

@@ -85,6 +85,9 @@ impl Sockets {
         control.clear();
         let progress = self.receive(now, fd, into, flags, done)?;
         let mut msg_flags = flags & abi::MSG_CMSG_CLOEXEC;
+        if flags & abi::MSG_OOB != 0 {
+            msg_flags |= self.urgent_flags(into, progress);
+        }
         let socket = self.table.peek(fd)?;
         if socket.options.tell_unread
             && let Some(conn) = socket.state.connection()

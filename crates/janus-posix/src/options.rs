@@ -127,6 +127,9 @@ impl Sockets {
             // Each time, what a cork or MSG_MORE holds back leaves (__tcp_sock_set_nodelay).
             self.stack.push(now, conn)?;
         }
+        if before.urgent_in_line != options.urgent_in_line {
+            self.changed_in_line(now, fd, options.urgent_in_line)?;
+        }
         if let (abi::SOL_SOCKET, abi::SO_RCVLOWAT)
         | (abi::SOL_SOCKET, abi::SO_SNDBUF)
         | (abi::SOL_TCP, abi::TCP_NOTSENT_LOWAT) = (level, name)
@@ -321,10 +324,7 @@ impl Sockets {
         }
         let state = socket.state;
         match (request, state) {
-            (abi::SIOCATMARK, _) => {
-                let urgent = state.connection().map(|conn| self.stack.urgent(conn));
-                Ok(i32::from(urgent == Some(Ok(Some(1)))))
-            }
+            (abi::SIOCATMARK, _) => Ok(i32::from(self.ahead(fd).at_mark())),
             (abi::FIONREAD | abi::SIOCOUTQ | abi::SIOCOUTQNSD, State::Listening(_)) => {
                 Err(Errno::EINVAL)
             }
@@ -337,7 +337,7 @@ impl Sockets {
                 let unsent = status.unsent + u32::from(status.fin_unsent);
                 Ok(match (status.state, request) {
                     (TcpState::SynSent | TcpState::SynReceived, _) => 0,
-                    (_, abi::FIONREAD) => status.unread,
+                    (_, abi::FIONREAD) => self.unread_to_mark(fd, status.unread),
                     (_, abi::SIOCOUTQNSD) => unsent,
                     _ => unsent + status.in_flight + u32::from(status.fin_in_flight),
                 } as i32)
@@ -362,8 +362,7 @@ fn set_number(
     match (level, name) {
         (abi::SOL_SOCKET, abi::SO_REUSEADDR) => options.reuse_address = value != 0,
         (abi::SOL_SOCKET, abi::SO_REUSEPORT) => options.reuse_port = value != 0,
-        // Urgent data is always delivered in line (RFC 6093 section 5).
-        (abi::SOL_SOCKET, abi::SO_OOBINLINE) if value != 0 => {}
+        (abi::SOL_SOCKET, abi::SO_OOBINLINE) => options.urgent_in_line = value != 0,
         (abi::SOL_SOCKET, abi::SO_RCVLOWAT) => {
             options.receive_low = match value {
                 ..0 => i32::MAX,
@@ -393,7 +392,7 @@ fn number(options: &SocketOptions, level: i32, name: i32) -> Option<i32> {
     Some(match (level, name) {
         (abi::SOL_SOCKET, abi::SO_REUSEADDR) => i32::from(options.reuse_address),
         (abi::SOL_SOCKET, abi::SO_REUSEPORT) => i32::from(options.reuse_port),
-        (abi::SOL_SOCKET, abi::SO_OOBINLINE) => 1,
+        (abi::SOL_SOCKET, abi::SO_OOBINLINE) => i32::from(options.urgent_in_line),
         (abi::SOL_SOCKET, abi::SO_RCVLOWAT) => options.receive_low,
         (abi::SOL_SOCKET, abi::SO_SNDLOWAT) => 1,
         (abi::SOL_TCP, abi::TCP_DEFER_ACCEPT) => options.defer_accept,

@@ -69,6 +69,7 @@ impl Sockets {
 
     fn connection_mask(&mut self, now: Instant, slot: u32) -> u32 {
         let error = self.pending_error(fd_of(slot)).is_some();
+        let ahead = self.ahead(fd_of(slot));
         let Some(Entry::Socket(socket)) = self.table.entry(slot) else {
             return 0;
         };
@@ -89,9 +90,10 @@ impl Sockets {
         if matches!(status.state, TcpState::SynSent | TcpState::SynReceived) {
             return mask;
         }
-        // tcp_stream_is_readable, with SO_RCVLOWAT.
-        let enough = status.unread >= socket.options.receive_low as u32 || status.window_low;
-        if status.unread > 0 && enough {
+        // tcp_stream_is_readable, with SO_RCVLOWAT; an urgent octet that reading passes over does not count.
+        let readable = status.unread.saturating_sub(ahead.hole);
+        let enough = readable >= socket.options.receive_low as u32 || status.window_low;
+        if readable > 0 && enough {
             mask |= READABLE;
         }
         if write_shut || status.writable {
@@ -99,20 +101,11 @@ impl Sockets {
         } else {
             self.arm_writer(now, slot);
         }
-        // Delivered in line, so it is there until it is read past.
-        let urgent = socket_urgent(&self.stack, self.table.entry(slot));
-        if urgent.is_some_and(|left| left <= status.unread) {
+        if ahead.here {
             mask |= abi::EPOLLPRI as u32;
         }
         mask
     }
-}
-
-fn socket_urgent(stack: &janus_tcp::Stack, entry: Option<&Entry>) -> Option<u32> {
-    let Some(Entry::Socket(socket)) = entry else {
-        return None;
-    };
-    stack.urgent(socket.state.connection()?).ok().flatten()
 }
 
 /// What the two directions being shut means (tcp_poll).

@@ -66,6 +66,8 @@ pub(crate) struct SocketOptions {
     /// SO_RCVTIMEO, SO_SNDTIMEO.
     pub(crate) receive_timeout: Option<Duration>,
     pub(crate) send_timeout: Option<Duration>,
+    /// SO_OOBINLINE.
+    pub(crate) urgent_in_line: bool,
     /// TCP_INQ: messages tell what is left to read.
     pub(crate) tell_unread: bool,
     /// What is kept and told, and means nothing here: [`crate::kept`].
@@ -84,6 +86,7 @@ impl Default for SocketOptions {
             receive_low: 1,
             receive_timeout: None,
             send_timeout: None,
+            urgent_in_line: false,
             tell_unread: false,
             kept: crate::kept::Kept::default(),
         }

@@ -60,8 +60,7 @@ impl Sockets {
             state => state.connection(),
         };
         if flags & abi::MSG_OOB != 0 {
-            // tcp_recv_urg of a socket on which urgent data is delivered in line.
-            return Err(Errno::EINVAL);
+            return self.receive_urgent(fd, conn, into, flags);
         }
         let patient = flags & abi::MSG_DONTWAIT == 0 && !socket.nonblocking;
         let wanted: usize = into.iter().map(|part| part.len()).sum();
@@ -72,7 +71,7 @@ impl Sockets {
         let target = target.max(1);
         let peek = flags & abi::MSG_PEEK != 0;
         let (got, marked) = match conn {
-            Some(conn) => self.take(now, conn, into, flags, if peek { 0 } else { done })?,
+            Some(conn) => self.take(now, fd, conn, into, flags, if peek { 0 } else { done })?,
             None => (0, false),
         };
         let copied = if peek { got } else { done + got };
@@ -126,16 +125,27 @@ impl Sockets {
             .map_or(0, |status| status.unread)
     }
 
-    /// Moves what is there into `into`, behind the first `skip` bytes of it. Also says whether it ended at urgent data.
+    /// Moves what is there into `into`, behind the first `skip` bytes of it. Also says whether it ended at urgent data, before
+    /// which a call stops once it has given anything.
     fn take(
         &mut self,
         now: Instant,
+        fd: i32,
         conn: ConnId,
         into: &mut [IoSliceMut<'_>],
         flags: i32,
         mut skip: usize,
     ) -> Result<(usize, bool)> {
         let (peek, drop) = (flags & abi::MSG_PEEK != 0, flags & abi::MSG_TRUNC != 0);
+        let ahead = self.ahead(fd);
+        if ahead.at_mark() && skip > 0 {
+            return Ok((0, true));
+        }
+        let (hole, room) = (ahead.hole as usize, ahead.room());
+        if !peek && into.iter().any(|part| !part.is_empty()) {
+            self.pass_over(now, conn, ahead.hole)?;
+        }
+        let behind = if peek { hole } else { 0 };
         let mut got = 0;
         for part in into {
             if skip >= part.len() {
@@ -143,22 +153,21 @@ impl Sockets {
                 continue;
             }
             let part = &mut part[std::mem::take(&mut skip)..];
-            let left = self.unread(Some(conn)) as usize - if peek { got } else { 0 };
-            if left == 0 {
+            let passed = if peek { behind + got } else { 0 };
+            let left = (self.unread(Some(conn)) as usize).saturating_sub(passed);
+            let most = left.min(part.len()).min(room - got);
+            if most == 0 {
                 break;
             }
-            let n = match (peek, drop) {
-                (true, true) => left.min(part.len()),
-                (true, false) => self.stack.peek_at(conn, got, part)?,
-                (false, true) => self.stack.discard(now, conn, part.len())?,
+            let part = &mut part[..most];
+            got += match (peek, drop) {
+                (true, true) => most,
+                (true, false) => self.stack.peek_at(conn, passed, part)?,
+                (false, true) => self.stack.discard(now, conn, most)?,
                 (false, false) => self.stack.read(now, conn, part)?,
             };
-            got += n;
-            if n < left.min(part.len()) {
-                return Ok((got, true));
-            }
         }
-        Ok((got, false))
+        Ok((got, got == room))
     }
 
     /// `send(2)` once: how much was taken, `EAGAIN` if nothing, however patient the caller. SIGPIPE is the caller's affair.

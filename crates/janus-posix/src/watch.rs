@@ -109,7 +109,7 @@ impl Sockets {
         }
         // tcp_data_ready: less than SO_RCVLOWAT wakes nobody.
         let enough = status.unread >= socket.options.receive_low as u32 || status.window_low;
-        enough.then_some(INPUT)
+        (enough || self.ahead(fd_of(slot)).here).then_some(INPUT)
     }
 
     /// Something happened to a descriptor: those who watch it and those who wait for it learn.

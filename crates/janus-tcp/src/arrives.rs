@@ -275,18 +275,23 @@ impl Stack {
 
     pub(crate) fn send_ack_with(&mut self, conn: u32, sack: SackBlocks, now: Instant) {
         let cold = &self.cold[conn];
-        let segment = Outgoing {
+        let mut segment = Outgoing {
             key: self.cold.key(conn),
             seq: cold.snd_nxt,
             ack: cold.rcv_nxt,
             flags: Flags::ACK | cold.ece(),
             window: cold.window_field(),
+            urgent: 0,
             options: Options {
                 sack,
                 ..self.options_for(conn, now)
             },
             profile: cold.profile,
         };
+        let hot = cold.hot;
+        if hot != NONE && self.hot[hot].has(hot_flag::URGENT) {
+            self.point_at_urgent(hot, &mut segment);
+        }
         self.reply(&segment, now);
     }
 
@@ -300,6 +305,7 @@ impl Stack {
             ack: cold.rcv_nxt,
             flags: Flags::ACK,
             window: cold.window_field(),
+            urgent: 0,
             options: self.options_for(conn, now),
             profile: cold.profile,
         };

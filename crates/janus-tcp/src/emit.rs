@@ -16,6 +16,8 @@ pub(crate) struct Outgoing {
     pub(crate) ack: SeqNum,
     pub(crate) flags: Flags,
     pub(crate) window: u16,
+    /// The urgent pointer, which counts only with [`Flags::URG`].
+    pub(crate) urgent: u16,
     pub(crate) options: Options,
     /// The set of socket options whose time to live and type of service the packet has.
     pub(crate) profile: u8,
@@ -73,7 +75,7 @@ impl Stack {
             ack: segment.ack,
             flags: segment.flags,
             window: segment.window,
-            urgent: 0,
+            urgent: segment.urgent,
             header_len: 0,
         };
         let summed = tcp::emit_summed(tcp_bytes, &header, &segment.options);

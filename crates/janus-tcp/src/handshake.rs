@@ -225,6 +225,7 @@ impl Stack {
             ack,
             flags,
             window,
+            urgent: 0,
             options,
             profile: DEFAULT,
         };
@@ -250,6 +251,7 @@ impl Stack {
                 ack,
                 flags,
                 window: 0,
+                urgent: 0,
                 options: Options::NONE,
                 profile: DEFAULT,
             },

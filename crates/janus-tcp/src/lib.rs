@@ -117,5 +117,6 @@ pub use status::Status;
 pub use stub::STUBS_MAX;
 pub use time::Instant;
 pub use udp::{Datagram, UdpId};
+pub use urgent::UrgentMark;
 pub use uto::Uto;
 pub use write::Manner;

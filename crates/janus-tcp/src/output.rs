@@ -190,6 +190,7 @@ impl Stack {
                 Flags::SYN | ecn::syn_flags(&self.config, hot.retries)
             },
             window,
+            urgent: 0,
             options: Options {
                 mss: Some(mss),
                 window_scale: scaled.then_some(scale),
@@ -393,13 +394,13 @@ impl Stack {
         }
         segment.seq = seg.seq;
         segment.flags = flags;
+        if self.hot[id].has(hot_flag::URGENT) {
+            self.point_at_urgent(id, &mut segment);
+        }
         let (frame_len, resolved) = self.write_headers(&mut buf, off, len, &segment);
         if may_be_marked {
             let from = usize::from(buf.off()) + self.interface.link.header_len();
             ecn::set_capable(&mut buf.bytes_mut()[from..]);
-        }
-        if self.hot[id].has(hot_flag::URGENT) {
-            self.mark_urgent(id, &segment.key, segment.seq, &mut buf, frame_len);
         }
         self.counters.segments_out += 1;
         self.note_answer(conn, id, now);
@@ -442,6 +443,9 @@ impl Stack {
         if self.cold[conn].owes_timeout() {
             self.tell_timeout(conn, 0, &mut segment.options);
         }
+        if self.hot[id].has(hot_flag::URGENT) {
+            self.point_at_urgent(id, &mut segment);
+        }
         let Some(mut buf) = self.pool.alloc_reserved() else {
             self.counters.dropped_no_buffer += 1;
             self.hot[id].clear(hot_flag::ACK_NOW);
@@ -474,6 +478,14 @@ impl Stack {
             return;
         }
         let mut segment = self.header_for(conn, id, now);
+        if self.hot[id].has(hot_flag::URGENT) {
+            // One in its place, so that the peer heeds the pointer though its window is shut (Linux: tcp_write_wakeup).
+            self.point_at_urgent(id, &mut segment);
+            if segment.flags.contains(Flags::URG) {
+                self.reply(&segment, now);
+                segment.urgent = segment.urgent.saturating_add(1);
+            }
+        }
         segment.seq = self.hot[id].snd_una + u32::MAX;
         self.reply(&segment, now);
     }
@@ -490,6 +502,7 @@ impl Stack {
             ack: cold.rcv_nxt,
             flags: Flags::ACK | cold.ece(),
             window,
+            urgent: 0,
             options: self.options_for(conn, now),
             profile: cold.profile,
         }

@@ -111,6 +111,7 @@ impl Stack {
                 ack: record.irs + 1,
                 flags: Flags::SYN | Flags::ACK | ecn::syn_ack_flags(record.flags),
                 window: self.first_window(profile),
+                urgent: 0,
                 options,
                 profile,
             },

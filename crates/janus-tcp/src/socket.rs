@@ -158,6 +158,10 @@ impl Stack {
         let Some(seg) = self.segments.pop_front(&mut self.hot[hot].inbox) else {
             return Err(Error::WouldBlock);
         };
+        if self.hot[hot].has(hot_flag::URGENT) {
+            // Such a reader looks at no mark; one that lies behind is forgotten.
+            self.up_to_mark(conn, hot, 0);
+        }
         let len = self.segments[seg].len;
         let taken = self.segments.take(seg);
         self.after_read(conn, hot, u32::from(len), now);
@@ -320,6 +324,7 @@ impl Stack {
             ack: cold.rcv_nxt,
             flags: Flags::RST | Flags::ACK,
             window: 0,
+            urgent: 0,
             // Section 3.2 of RFC 7323 would have them in a reset too.
             options: self.options_for(conn, now),
             profile: cold.profile,

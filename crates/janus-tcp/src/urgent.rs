@@ -1,25 +1,22 @@
 //! The urgent pointer (RFC 9293 section 3.8.5, RFC 6093): it names the octet behind the urgent data, which may be of any
-//! length and is delivered in line with the rest. Kept beside the hot block, and only while such data is queued: an
-//! idle connection has nothing urgent. New applications should not use it (SHLD-13); middleboxes clear it.
+//! length and is delivered in line with the rest. Those who want its last octet aside, as old interfaces have it, find it here
+//! and pass over it when they read. Kept beside the hot block, and only while such data is queued: an idle connection has
+//! nothing urgent. New applications should not use it (SHLD-13); middleboxes clear it.
 
 use std::collections::BTreeMap;
 
-use janus_mem::{Frame, PacketBuf};
-use janus_wire::tcp::{self, Flags};
-use janus_wire::{FlowKey, SeqNum, ipv4, ipv6};
+use janus_mem::Frame;
+use janus_wire::SeqNum;
+use janus_wire::tcp::Flags;
 
 use crate::cold::{NONE, flag};
+use crate::emit::Outgoing;
 use crate::error::Error;
 use crate::hot::hot_flag;
 use crate::parse::Parsed;
 use crate::stack::{ConnId, Stack};
 use crate::time::Instant;
 use crate::write::Manner;
-
-/// Where flags, checksum and urgent pointer stand in a TCP header.
-const FLAGS_AT: usize = 13;
-const CHECKSUM_AT: usize = 16;
-const POINTER_AT: usize = 18;
 
 /// Connections on which something is urgent at a time; on others it is data like any other.
 const MAX_URGENT: usize = 1 << 14;
@@ -34,6 +31,26 @@ pub(crate) struct Urgent {
     pub(crate) sent: Option<SeqNum>,
     /// The end of what the peer called urgent, until it is read.
     pub(crate) received: Option<SeqNum>,
+    /// The octet before that end, if it came while something before it was missing.
+    early: Option<u8>,
+    /// It was taken aside.
+    taken: bool,
+    /// The end of an earlier mark that reading stood at when the pointer moved on.
+    passed: Option<SeqNum>,
+}
+
+/// Where urgent data ends, as one sees it who takes its last octet aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UrgentMark {
+    /// Bytes still to be read until the urgent data ends, the last octet of it among them.
+    pub left: u32,
+    /// So many of them, the next ones, were last octets before the pointer moved on: they are not of the stream for one who
+    /// takes such aside (Linux: tcp_check_urg).
+    pub passed: u32,
+    /// The last octet has come, perhaps before others.
+    pub here: bool,
+    /// It was taken aside ([`Stack::take_urgent_octet`]).
+    pub taken: bool,
 }
 
 impl Stack {
@@ -66,14 +83,72 @@ impl Stack {
         Ok((left > 0).then_some(left))
     }
 
+    /// The same, with what one has to know who takes the last octet aside.
+    pub fn urgent_mark(&self, id: ConnId) -> Result<Option<UrgentMark>, Error> {
+        let conn = self.conn(id)?;
+        let hot = self.cold[conn].hot;
+        let (Some(left), Some(urgent)) = (self.urgent(id)?, self.urgents.get(&hot)) else {
+            return Ok(None);
+        };
+        Ok(Some(UrgentMark {
+            left,
+            passed: self.passed(conn, hot, urgent),
+            here: urgent.early.is_some() || left <= self.hot[hot].inbox.bytes,
+            taken: urgent.taken,
+        }))
+    }
+
+    /// The last octet of what is urgent, if it has come. It stays in the stream.
+    pub fn urgent_octet(&mut self, id: ConnId) -> Result<Option<u8>, Error> {
+        let Some(mark) = self.urgent_mark(id)?.filter(|mark| mark.here) else {
+            return Ok(None);
+        };
+        let hot = self.cold[self.conn(id)?].hot;
+        let early = self.urgents.get(&hot).and_then(|urgent| urgent.early);
+        if early.is_some() {
+            return Ok(early);
+        }
+        let mut octet = [0];
+        let n = self.peek_at(id, mark.left as usize - 1, &mut octet)?;
+        Ok((n == 1).then_some(octet[0]))
+    }
+
+    /// Notes that it was taken aside.
+    pub fn take_urgent_octet(&mut self, id: ConnId) -> Result<(), Error> {
+        let hot = self.cold[self.conn(id)?].hot;
+        if let Some(urgent) = self.urgents.get_mut(&hot) {
+            urgent.taken = true;
+        }
+        Ok(())
+    }
+
+    /// Octets that were marks once are bytes of the stream like any other.
+    pub fn keep_passed_octets(&mut self, id: ConnId) -> Result<(), Error> {
+        let hot = self.cold[self.conn(id)?].hot;
+        if let Some(urgent) = self.urgents.get_mut(&hot) {
+            urgent.passed = None;
+        }
+        Ok(())
+    }
+
+    /// Up to where octets that were marks once are to be passed over.
+    fn passed(&self, conn: u32, hot: u32, urgent: &Urgent) -> u32 {
+        let read = self.read_up_to(conn, hot);
+        urgent.passed.map_or(0, |end| (end - read).max(0) as u32)
+    }
+
+    /// The number of the next byte that will be read.
+    fn read_up_to(&self, conn: u32, hot: u32) -> SeqNum {
+        let cold = &self.cold[conn];
+        let fin = u32::from(cold.has(flag::PEER_FIN));
+        cold.rcv_nxt + 0u32.wrapping_sub(self.hot[hot].inbox.bytes + fin)
+    }
+
     fn urgent_left(&self, conn: u32, hot: u32) -> u32 {
         let Some(end) = self.urgents.get(&hot).and_then(|urgent| urgent.received) else {
             return 0;
         };
-        let (cold, hot) = (&self.cold[conn], &self.hot[hot]);
-        let fin = u32::from(cold.has(flag::PEER_FIN));
-        let read = cold.rcv_nxt + 0u32.wrapping_sub(hot.inbox.bytes + fin);
-        (end - read).max(0) as u32
+        (end - self.read_up_to(conn, hot)).max(0) as u32
     }
 
     /// Whether the mark lies in what is still to come: it is remembered in the hot block.
@@ -93,8 +168,8 @@ impl Stack {
                 .is_some_and(|end| end.gt(self.cold[conn].snd_nxt))
     }
 
-    /// Sixth check of section 3.10.7.4: the pointer moves forward only, and the application is told when it does
-    /// (MUST-32), also while our window is shut (MUST-66).
+    /// Sixth check of section 3.10.7.4: the pointer moves forward only, and not into what has come already; the
+    /// application is told when it does (MUST-32), also while our window is shut (MUST-66).
     pub(crate) fn urgent_arrives(&mut self, conn: u32, p: &Parsed, frame: &Frame, now: Instant) {
         let pointer = p.urgent_pointer(frame);
         let end = p.seq + u32::from(pointer);
@@ -102,19 +177,37 @@ impl Stack {
         if pointer == 0 || !cold.state.can_receive() || cold.has(flag::ORPHAN) {
             return;
         }
-        if end.le(cold.rcv_nxt) && p.payload_len == 0 {
+        if end.le(cold.rcv_nxt) {
             return;
         }
+        // Beyond a gap it is out of reach of those who read, but for one who takes it aside.
+        let beyond_gap = p.seq.gt(cold.rcv_nxt) && pointer <= p.payload_len;
+        let early = beyond_gap.then(|| {
+            let at = usize::from(p.payload_off) + usize::from(pointer) - 1;
+            frame.buf.bytes()[at]
+        });
         let Some(hot) = self.heat(conn, now) else {
             return;
         };
+        let left = self.urgent_left(conn, hot);
         let Some(urgent) = self.urgent_of(hot) else {
             return;
         };
-        if urgent.received.is_none_or(|known| end.gt(known)) {
-            urgent.received = Some(end);
-            self.wake_reader(conn);
+        let (known, mut new) = (urgent.received, *urgent);
+        if known.is_none_or(|known| end.gt(known)) {
+            // One that reading stands at is no octet of the stream for those who take it aside (Linux: tcp_check_urg).
+            let passed = self.passed(conn, hot, &new);
+            if left == passed + 1 && self.hot[hot].inbox.bytes > passed {
+                new.passed = known;
+            }
+            (new.received, new.early, new.taken) = (Some(end), early, false);
+        } else if known == Some(end) && new.early.is_none() && early.is_some() {
+            new.early = early;
+        } else {
+            return;
         }
+        self.urgents.insert(hot, new);
+        self.wake_reader(conn);
     }
 
     /// What is urgent on the connection of a hot block, if there is room for it.
@@ -141,7 +234,10 @@ impl Stack {
         match self.urgent_left(conn, hot) as usize {
             0 => {
                 if let Some(urgent) = self.urgents.get_mut(&hot) {
-                    urgent.received = None;
+                    *urgent = Urgent {
+                        sent: urgent.sent,
+                        ..Urgent::default()
+                    };
                 }
                 wanted
             }
@@ -150,16 +246,9 @@ impl Stack {
         }
     }
 
-    /// Puts the pointer into a segment that is written already and begins at `seq`, if urgent data ends behind that.
-    /// What lies further away than the field can say is named when it comes nearer.
-    pub(crate) fn mark_urgent(
-        &mut self,
-        id: u32,
-        key: &FlowKey,
-        seq: SeqNum,
-        buf: &mut PacketBuf,
-        len: u16,
-    ) {
+    /// The pointer of a segment that begins at its number, if urgent data ends behind that. What lies further away than the
+    /// field can say is named when it comes nearer.
+    pub(crate) fn point_at_urgent(&mut self, id: u32, segment: &mut Outgoing) {
         let Some(urgent) = self.urgents.get_mut(&id) else {
             return;
         };
@@ -170,28 +259,10 @@ impl Stack {
             urgent.sent = None;
             return;
         }
-        let Ok(ahead) = u32::try_from(end - seq) else {
-            return;
-        };
-        let ip = match key {
-            FlowKey::V4(_) => ipv4::LEN,
-            FlowKey::V6(_) => ipv6::LEN,
-        };
-        let start = usize::from(buf.off());
-        let tcp_at = start + self.interface.link.header_len() + ip;
-        let segment = &mut buf.bytes_mut()[tcp_at..start + usize::from(len)];
-        if ahead == 0 {
-            return;
-        }
-        segment[FLAGS_AT] |= Flags::URG.0;
-        let pointer = ahead.min(0xffff) as u16;
-        segment[POINTER_AT..POINTER_AT + 2].copy_from_slice(&pointer.to_be_bytes());
-        if !self.interface.tx_checksum {
-            segment[CHECKSUM_AT..CHECKSUM_AT + 2].fill(0);
-            match key {
-                FlowKey::V4(key) => tcp::fill_checksum_v4(segment, key.local, key.peer),
-                FlowKey::V6(key) => tcp::fill_checksum_v6(segment, key.local, key.peer),
-            };
+        let ahead = end - segment.seq;
+        if ahead > 0 {
+            segment.flags |= Flags::URG;
+            segment.urgent = ahead.min(0xffff) as u16;
         }
     }
 }

@@ -135,6 +135,45 @@ fn a_shut_window_lets_the_pointer_through() {
     host.end(&[peer.conn]);
 }
 
+/// One who takes the last octet aside finds it, also beyond a gap, and learns which octets were marks when the pointer
+/// moved on (Linux: tcp_check_urg, tcp_urg).
+#[test]
+fn the_last_octet_can_be_had_aside() {
+    let mut host = Host::plain();
+    let mut peer = Peer::open(&mut host, 4_000);
+    let mark = |host: &Host, peer: &Peer| {
+        let mark = host.stack.urgent_mark(peer.conn).expect("there");
+        mark.map(|mark| (mark.left, mark.passed, mark.here, mark.taken))
+    };
+    assert_eq!(mark(&host, &peer), None);
+    let mut beyond = peer.ahead(10, 10);
+    beyond.flags |= Flags::URG;
+    beyond.urgent = 4;
+    host.send(&beyond);
+    assert_eq!(mark(&host, &peer), Some((14, 0, true, false)));
+    let octet = bytes_at(13, 1)[0];
+    assert_eq!(host.stack.urgent_octet(peer.conn), Ok(Some(octet)));
+    peer.say(&mut host, 10);
+    peer.skip(10);
+    assert_eq!(host.stack.take_urgent_octet(peer.conn), Ok(()));
+    assert_eq!(mark(&host, &peer), Some((14, 0, true, true)));
+    let mut into = [0; 100];
+    assert_eq!(host.stack.read(host.now, peer.conn, &mut into), Ok(13));
+    // At the mark: another pointer passes over it; one more leaves the second to the stream.
+    host.send(&urgent(&peer, 10, 1));
+    peer.skip(10);
+    assert_eq!(mark(&host, &peer), Some((8, 1, true, false)));
+    host.send(&urgent(&peer, 10, 20));
+    peer.skip(10);
+    assert_eq!(mark(&host, &peer), Some((37, 1, false, false)));
+    assert_eq!(host.stack.urgent_octet(peer.conn), Ok(None));
+    assert_eq!(host.stack.keep_passed_octets(peer.conn), Ok(()));
+    assert_eq!(mark(&host, &peer), Some((37, 0, false, false)));
+    while host.stack.recv(host.now, peer.conn).is_ok() {}
+    assert_eq!(mark(&host, &peer), Some((10, 0, false, false)));
+    host.end(&[peer.conn]);
+}
+
 #[test]
 fn pointers_from_a_hostile_peer_do_no_harm() {
     let mut host = Host::plain();

@@ -77,8 +77,20 @@ fn into_pipe(
         Ok(room) => room,
         Err(stop) => return of_pipe(stop, flags & libc::SPLICE_F_NONBLOCK != 0),
     };
-    let mut bytes = vec![0; len.min(room)];
     let (sockets, now) = state.sockets();
+    let len = match sockets.until_mark(socket) {
+        // The urgent octet is never spliced, in line or not (tcp_read_sock): the caller has to read past it.
+        Some(0) if sockets.has_unread(socket) => {
+            return if sockets.is_nonblocking(socket) {
+                Err(Errno::EAGAIN)
+            } else {
+                Ok(Progress::Done(0))
+            };
+        }
+        Some(bytes) if bytes > 0 => len.min(bytes as usize),
+        _ => len,
+    };
+    let mut bytes = vec![0; len.min(room)];
     let mut into = [IoSliceMut::new(&mut bytes)];
     let progress = sockets.receive(now, socket, &mut into, 0, 0)?;
     let (Progress::Done(n) | Progress::Blocked(n)) = progress;

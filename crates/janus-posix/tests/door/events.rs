@@ -292,3 +292,25 @@ fn splice_moves_between_a_socket_and_a_pipe() {
     .unwrap();
     assert_eq!(splice(fd, into, 100, 0), Ok(0));
 }
+
+/// tcp_read_sock: it stops before the urgent octet, which has to be read past.
+#[test]
+fn splice_never_moves_an_urgent_octet() {
+    let (tool, fd, peer, next) = connected();
+    let (out, into) = pipe(&tool);
+    let splice = |len: usize| {
+        let (mut a, mut b) = (0_i64, 0_i64);
+        call!(tool, splice, fd, &mut a, into, &mut b, len, 0)
+    };
+    let urgent = Flags(PSH_ACK.0 | Flags::URG.0);
+    tool.send(&peer.packet_with(urgent, (1_001, next, 5), b"calm!calm"))
+        .unwrap();
+    assert_eq!(splice(100), Ok(4));
+    assert_eq!(splice(100), Ok(0));
+    assert_eq!(tool.read(out, 100).unwrap(), b"calm");
+    let mut octet = [0_u8];
+    let had = call!(tool, recv, fd, octet.as_mut_ptr().cast(), 1, libc::MSG_OOB);
+    assert_eq!((had, octet), (Ok(1), *b"!"));
+    assert_eq!(tool.read(fd, 2).unwrap(), b"ca");
+    assert_eq!(splice(100), Ok(2));
+}

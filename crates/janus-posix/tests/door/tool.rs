@@ -219,6 +219,16 @@ impl Peer {
 
     /// A packet to the stack.
     pub(crate) fn packet(&self, flags: Flags, seq: u32, ack: u32, payload: &[u8]) -> Vec<u8> {
+        self.packet_with(flags, (seq, ack, 0), payload)
+    }
+
+    /// The same, with an urgent pointer behind the two numbers.
+    pub(crate) fn packet_with(
+        &self,
+        flags: Flags,
+        (seq, ack, urgent): (u32, u32, u16),
+        payload: &[u8],
+    ) -> Vec<u8> {
         let header = Header {
             src_port: self.own.port(),
             dst_port: self.stack.port(),
@@ -226,7 +236,7 @@ impl Peer {
             ack: SeqNum(ack),
             flags,
             window: 10_000,
-            urgent: 0,
+            urgent,
             header_len: 0,
         };
         let mut segment = vec![0; 60];

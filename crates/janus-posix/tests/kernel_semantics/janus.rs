@@ -186,6 +186,11 @@ impl Janus {
                 let (fd, host, ..) = self.at(who)?;
                 host.sockets.ioctl(fd, abi::FIONREAD, 0).map(i64::from)
             }
+            Op::AtMark(who) => {
+                let (fd, host, ..) = self.at(who)?;
+                host.sockets.ioctl(fd, abi::SIOCATMARK, 0).map(i64::from)
+            }
+            Op::InLine(who, on) => self.set(who, abi::SO_OOBINLINE, &i32::from(on).to_ne_bytes()),
             Op::IsListening(who) => self.number(who, abi::SOL_SOCKET, abi::SO_ACCEPTCONN),
             Op::ReuseAddress(who) => self.set(who, abi::SO_REUSEADDR, &1i32.to_ne_bytes()),
             Op::ReusePort(who) => self.set(who, abi::SO_REUSEPORT, &1i32.to_ne_bytes()),

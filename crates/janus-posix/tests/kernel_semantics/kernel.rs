@@ -5,6 +5,7 @@ use crate::plan::{Op, Who};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::fd::OwnedFd;
 use rustix::io::{Errno, Result, ioctl_fionread};
+use rustix::ioctl::{Getter, Opcode, ioctl};
 use rustix::net::sockopt;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrAny, SocketFlags, SocketType,
@@ -146,6 +147,8 @@ impl Kernel {
                 Ok(i64::from(name.is_some_and(|name| name.port() != 0)))
             }
             Op::Unread(who) => ioctl_fionread(self.fd(who)?).map(|n| n as i64),
+            Op::AtMark(who) => at_mark(self.fd(who)?),
+            Op::InLine(who, on) => done(sockopt::set_socket_oobinline(self.fd(who)?, on)),
             Op::IsListening(who) => sockopt::socket_acceptconn(self.fd(who)?).map(i64::from),
             Op::ReuseAddress(who) => done(sockopt::set_socket_reuseaddr(self.fd(who)?, true)),
             Op::ReusePort(who) => done(sockopt::set_socket_reuseport(self.fd(who)?, true)),
@@ -191,6 +194,13 @@ impl Kernel {
             }
         }
     }
+}
+
+/// SIOCATMARK.
+fn at_mark(fd: &OwnedFd) -> Result<i64> {
+    const REQUEST: Opcode = 0x8905;
+    // SAFETY: this request writes one C int and reads nothing (tcp_ioctl).
+    unsafe { ioctl(fd, Getter::<REQUEST, i32>::new()) }.map(i64::from)
 }
 
 fn data(who: Who) -> epoll::EventData {

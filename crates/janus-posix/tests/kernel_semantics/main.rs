@@ -125,6 +125,19 @@ fn two_sockets_may_have_one_port_when_the_kernel_says_so() {
 }
 
 #[test]
+fn urgent_data_is_had_as_from_the_kernel() {
+    for seed in 0..150 {
+        let plan = plan::urgent_walk(seed);
+        if let Some((at, theirs, ours)) = compare(&plan) {
+            panic!(
+                "seed {seed}: {:?}\n    kernel: {theirs}\n    janus:  {ours}",
+                &plan[..=at]
+            );
+        }
+    }
+}
+
+#[test]
 fn epoll_tells_what_the_kernel_tells_level_and_edge() {
     for seed in 0..150 {
         let plan = plan::epoll_walk(seed);

@@ -50,6 +50,10 @@ pub(crate) enum Op {
     /// Whether it has a port.
     HasPort(Who),
     Unread(Who),
+    /// Whether reading stands at urgent data.
+    AtMark(Who),
+    /// Urgent data in line, or not.
+    InLine(Who, bool),
     IsListening(Who),
     ReuseAddress(Who),
     ReusePort(Who),
@@ -85,6 +89,8 @@ impl Op {
             | Op::PeerName(who)
             | Op::HasPort(who)
             | Op::Unread(who)
+            | Op::AtMark(who)
+            | Op::InLine(who, _)
             | Op::IsListening(who)
             | Op::ReuseAddress(who)
             | Op::ReusePort(who)
@@ -278,6 +284,35 @@ pub(crate) fn setups() -> Vec<(&'static str, Vec<Op>)> {
             on(&[Shutdown(Client, WR), Abortive(Server), Close(Server)]),
         ),
         ("disconnected", on(&[Disconnect(Client)])),
+        ("urgent octet", on(&[Send(Server, 1, OOB)])),
+        (
+            "urgent, more behind",
+            on(&[Send(Server, 8, OOB), Send(Server, 5, 0)]),
+        ),
+        (
+            "urgent in line",
+            on(&[InLine(Client, true), Send(Server, 8, OOB)]),
+        ),
+        (
+            "urgent taken, at the mark",
+            on(&[
+                Send(Server, 8, OOB),
+                Recv(Client, 1, OOB),
+                Recv(Client, 100, 0),
+            ]),
+        ),
+        (
+            "urgent, then the end",
+            on(&[Send(Server, 8, OOB), Shutdown(Server, WR)]),
+        ),
+        (
+            "urgent, then a reset",
+            on(&[Send(Server, 8, OOB), Abortive(Server), Close(Server)]),
+        ),
+        (
+            "urgent, reading shut",
+            on(&[Send(Server, 8, OOB), Shutdown(Client, RD)]),
+        ),
         (
             "disconnected, told",
             on(&[Disconnect(Client), Error(Client)]),
@@ -308,6 +343,10 @@ pub(crate) fn probes() -> Vec<Op> {
         Recv(Client, 10, TRUNC),
         Recv(Client, 10, PEEK | TRUNC),
         Recv(Client, 10, OOB),
+        Recv(Client, 0, OOB),
+        Recv(Client, 10, OOB | PEEK),
+        Recv(Client, 10, OOB | TRUNC),
+        AtMark(Client),
         Recv(Client, 10, ERRQUEUE),
         ReadNothing(Client),
         Send(Client, 5, NOSIGNAL),
@@ -402,21 +441,56 @@ pub(crate) fn pairs() -> Vec<Vec<Op>> {
 }
 
 const IN: u32 = 0x1;
+const PRI: u32 = 0x2;
 const OUT: u32 = 0x4;
 const RDHUP: u32 = 0x2000;
 const ONESHOT: u32 = 1 << 30;
 const ET: u32 = 1 << 31;
 
-/// A walk of a connection that epoll instances watch: data both ways, reading it in part or whole, asking again and again,
-/// watching for something else, and an end of some kind. The seed decides.
-pub(crate) fn epoll_walk(seed: u64) -> Vec<Op> {
+/// Numbers that a seed decides.
+fn dice(seed: u64) -> impl FnMut(u64) -> u64 {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut draw = |below: u64| {
+    move |below| {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
         state % below
-    };
+    }
+}
+
+/// A walk over urgent data: marks come while reading stands before, at or behind others, the octet is taken, looked at or
+/// lost, and what is in line changes.
+pub(crate) fn urgent_walk(seed: u64) -> Vec<Op> {
+    let mut draw = dice(seed);
+    let mut plan = connected();
+    plan.push(Watch(Client, IN | PRI));
+    for _ in 0..40 {
+        let len = 1 + draw(6) as usize;
+        plan.push(match draw(24) {
+            0..5 => Send(Server, len, OOB),
+            5..8 => Send(Server, len, 0),
+            8..11 => Recv(Client, len, 0),
+            11 => Recv(Client, 100, 0),
+            12 => Recv(Client, 100, PEEK),
+            13 => Recv(Client, len, TRUNC),
+            14..17 => Recv(Client, 1, OOB),
+            17 => Recv(Client, 1, OOB | PEEK),
+            18 => AtMark(Client),
+            19 => Unread(Client),
+            20 => Wait(0),
+            21 if draw(3) == 0 => InLine(Client, draw(2) == 0),
+            22 if draw(6) == 0 => Shutdown(Server, WR),
+            23 if draw(9) == 0 => Shutdown(Client, RD),
+            _ => Unread(Client),
+        });
+    }
+    plan
+}
+
+/// A walk of a connection that epoll instances watch: data both ways, reading it in part or whole, asking again and again,
+/// watching for something else, and an end of some kind. The seed decides.
+pub(crate) fn epoll_walk(seed: u64) -> Vec<Op> {
+    let mut draw = dice(seed);
     let sets = [
         IN,
         OUT,

@@ -45,8 +45,10 @@ impl Runner<'_> {
             let read = self.world.sockets.read(now, live, &mut none);
             return Ok(self.returned(read.map(|n| n as i64)));
         }
+        let at = self.reading_place(fd, lens, flags, course.done)?;
         let outcome = self.try_receive(live, lens, flags, course, None);
-        self.received(fd, outcome.map(|(progress, _)| progress), flags, course)
+        let outcome = outcome.map(|(progress, _)| progress);
+        self.received(fd, outcome, (at, flags), course)
     }
 
     fn try_receive(
@@ -77,12 +79,36 @@ impl Runner<'_> {
         }
     }
 
+    /// Where in the pattern a try of a call reads. Urgent octets that are not in line stand in it: reading passes over them.
+    fn reading_place(&mut self, fd: &Expr, lens: &[usize], flags: i32, done: usize) -> Result<u64> {
+        let live = self.live(fd)?;
+        let sockets = &self.world.sockets;
+        let mut hole = u64::from(sockets.passed_over(live));
+        let to_mark = sockets.until_mark(live).map_or(0, u64::from);
+        let Some(flow) = self.fd(fd)?.and_then(|fd| fd.flow) else {
+            return Ok(0);
+        };
+        let flow = &mut self.flows[flow];
+        if flags & abi::MSG_OOB != 0 {
+            return Ok(flow.read + hole.saturating_sub(u64::from(to_mark == 0)) + to_mark);
+        }
+        // A call that has given something stops there; one that wants nothing passes over nothing.
+        if done > 0 || lens.iter().sum::<usize>() == 0 {
+            hole = 0;
+        }
+        if flags & abi::MSG_PEEK == 0 {
+            flow.read += hole;
+            hole = 0;
+        }
+        Ok(flow.read + hole)
+    }
+
     /// Holds what was read against what was sent.
     fn received(
         &mut self,
         fd: &Expr,
         outcome: std::result::Result<Progress, Errno>,
-        flags: i32,
+        (at, flags): (u64, i32),
         course: &mut Course,
     ) -> Result<Attempt> {
         let live = self.live(fd)?;
@@ -103,7 +129,7 @@ impl Runner<'_> {
                 0 => &course.buffer[..n.min(course.buffer.len())],
                 _ => &[],
             };
-            let mut wrong = seen.iter().zip(flow.read..);
+            let mut wrong = seen.iter().zip(at..);
             if let Some((_, offset)) = wrong.find(|(byte, at)| **byte != inbound_byte(*at)) {
                 return Err(format!(
                     "the byte read at sequence number {} is not the one sent there",
@@ -145,8 +171,10 @@ impl Runner<'_> {
             Err(_) => Vec::new(),
         };
         let (mut control, room) = (Vec::new(), expected.len());
+        let at = self.reading_place(fd, &lens, flags, course.done)?;
         let outcome = self.try_receive(live, &lens, flags, course, Some((&mut control, room)));
-        let attempt = self.received(fd, outcome.map(|(progress, _)| progress), flags, course)?;
+        let progress = outcome.map(|(progress, _)| progress);
+        let attempt = self.received(fd, progress, (at, flags), course)?;
         if let (Attempt::Returned(Returned { errno: None, .. }), Ok((_, flags))) =
             (&attempt, outcome)
         {
