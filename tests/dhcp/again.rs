@@ -1,7 +1,9 @@
 //! An address that is given back, one that is remembered, one that another host takes, and a core that falls after a change.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 
 use super::support::fragile::{Fragile, NONE};
 use super::*;
@@ -9,7 +11,7 @@ use super::*;
 in_every_layout!(an_address_is_given_back_at_the_end);
 
 fn an_address_is_given_back_at_the_end(case: Case) {
-    let (ours, servers, _clients) = ports(case);
+    let [ours, servers, _clients] = ports(case);
     let server = Server::start(servers, FIRST);
     let wish = server.wish();
     let runtime = asking(case, ours).build().unwrap();
@@ -26,7 +28,7 @@ fn an_address_is_given_back_at_the_end(case: Case) {
 fn an_address_is_remembered_by_the_next_start() {
     let file = std::env::temp_dir().join(format!("janus-dhcp-{}", std::process::id()));
     for life in 0..2 {
-        let (ours, servers, _clients) = ports(ONE_COMBINED);
+        let [ours, servers, _clients] = ports(ONE_COMBINED);
         let server = Server::start(servers, FIRST);
         let wish = server.wish();
         let runtime = asking(ONE_COMBINED, ours).dhcp_file(&file).build().unwrap();
@@ -38,7 +40,7 @@ fn an_address_is_remembered_by_the_next_start() {
         assert_eq!(wish.releases(), 0, "it is asked for again");
     }
     // A server that knows nothing of it says no, and gives another.
-    let (ours, servers, _clients) = ports(ONE_COMBINED);
+    let [ours, servers, _clients] = ports(ONE_COMBINED);
     let server = Server::start(servers, SECOND);
     let runtime = asking(ONE_COMBINED, ours).dhcp_file(&file).build().unwrap();
     assert_eq!(address_of(&runtime.handle()), Some(SECOND));
@@ -51,7 +53,7 @@ fn an_address_is_remembered_by_the_next_start() {
 /// What another host insists on is given up, and the server told.
 #[test]
 fn an_address_that_another_host_takes_is_given_up() {
-    let (ours, servers, _clients) = ports(ONE_COMBINED);
+    let [ours, servers, _clients] = ports(ONE_COMBINED);
     let server = Server::start(servers, FIRST);
     let runtime = asking(ONE_COMBINED, ours).build().unwrap();
     let handle = runtime.handle();
@@ -68,18 +70,18 @@ fn an_address_that_another_host_takes_is_given_up() {
 /// Connections, so many that each core has some.
 const CONNECTIONS: usize = 40;
 
-/// Connects, has queue 1 break, and counts the connections that are reset: those of its core. The others go on.
-async fn resets(breaks: &AtomicUsize) -> std::io::Result<usize> {
+/// Connects, has queue `falls` break, and counts the connections that are reset: those of its core. The others go on.
+async fn resets(breaks: &AtomicUsize, falls: usize) -> std::io::Result<usize> {
     let mut streams = Vec::new();
     for _ in 0..CONNECTIONS {
         let stream = connected(SECOND).await?;
         said_and_heard(&stream).await?;
         streams.push(stream);
     }
-    breaks.store(1, Ordering::Release);
+    breaks.store(falls, Ordering::Release);
     let begin = Instant::now();
     while breaks.load(Ordering::Acquire) != NONE {
-        assert!(begin.elapsed() < PATIENCE, "queue 1 is not asked");
+        assert!(begin.elapsed() < PATIENCE, "queue {falls} is not asked");
         // Something for each queue to receive.
         for stream in &streams {
             let _ = said_and_heard(stream).await;
@@ -95,10 +97,20 @@ async fn resets(breaks: &AtomicUsize) -> std::io::Result<usize> {
     Ok(resets)
 }
 
-/// A core falls after the address has changed: at the new one, too, its connections are reset and the others' live.
 #[test]
-fn at_a_changed_address_a_core_that_falls_takes_its_own_with_it() {
-    let (ours, servers, clients) = ports(THREE_COMBINED);
+fn a_core_that_falls_after_the_address_has_changed_takes_its_own_with_it() {
+    falls_after_a_change(1);
+}
+
+#[test]
+fn the_core_that_answers_for_the_address_falls_after_it_has_changed() {
+    falls_after_a_change(0);
+}
+
+/// At the changed address, too, the connections of the core that falls are reset and the others' live. Who knows nobody yet
+/// asks for the address then, which core 0 says whose it is, fallen or not.
+fn falls_after_a_change(falls: usize) {
+    let [ours, servers, clients, newcomers] = ports(THREE_COMBINED);
     let server = Server::start(servers, FIRST);
     let breaks = Arc::new(AtomicUsize::new(NONE));
     let runtime = THREE_COMBINED
@@ -113,28 +125,48 @@ fn at_a_changed_address_a_core_that_falls_takes_its_own_with_it() {
     let handle = runtime.handle();
     let (running, _, cores) = serve_on(runtime, 80, echo);
     server.wish().refuse_then_give(SECOND);
-    let client = ONE_COMBINED
-        .builder()
-        .backend(BackendChoice::Custom(Box::new(clients)))
-        .address("192.0.2.2/24")
-        .build()
-        .unwrap();
-    let (tell, told) = std::sync::mpsc::channel();
-    let client = Running::start(client, move || {
-        let (tell, handle, breaks) = (tell.clone(), handle.clone(), breaks.clone());
+    let (client, told) = at("192.0.2.2/24", clients, move || {
+        let (handle, breaks) = (handle.clone(), breaks.clone());
         async move {
             until_async(|| address_of(&handle) == Some(SECOND)).await;
-            let _ = tell.send(resets(&breaks).await);
-            std::future::pending::<janus::Result>().await
+            resets(&breaks, falls).await
         }
     });
     let resets = told
         .recv_timeout(2 * PATIENCE)
         .expect("an answer of each core's");
-    let of_fallen = cores.try_iter().filter(|core| *core == 1).count();
+    let of_fallen = cores.try_iter().filter(|core| *core == falls).count();
     assert!(of_fallen > 0 && of_fallen < CONNECTIONS, "{of_fallen}");
     assert_eq!(resets.unwrap(), of_fallen, "its own, and no others");
+    let (newcomer, told) = at("192.0.2.3/24", newcomers, || async {
+        said_and_heard(&connected(SECOND).await?).await
+    });
+    let found = told.recv_timeout(2 * PATIENCE).expect("an answer");
+    found.expect("the address is found by who does not know it");
+    newcomer.stop().unwrap();
     client.stop().unwrap();
     assert!(running.stop().is_err(), "its panic is told");
     server.stop();
+}
+
+/// A host that says what `has` came to, and stays.
+fn at<C, F, T>(address: &str, port: Port, has: C) -> (Running, Receiver<T>)
+where
+    C: Fn() -> F + Send + Sync + 'static,
+    F: Future<Output = T> + 'static,
+    T: Send + 'static,
+{
+    let builder = ONE_COMBINED
+        .builder()
+        .backend(BackendChoice::Custom(Box::new(port)))
+        .address(address);
+    let (tell, told) = channel();
+    let running = Running::start(builder.build().unwrap(), move || {
+        let (tell, has) = (tell.clone(), has());
+        async move {
+            let _ = tell.send(has.await);
+            std::future::pending::<janus::Result>().await
+        }
+    });
+    (running, told)
 }

@@ -22,15 +22,14 @@ in_every_layout!(an_address_is_given_prolonged_and_taken_away);
 const FIRST: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 77);
 const SECOND: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 78);
 
-/// Ports of one switch: ours, and two more.
-fn ports(case: Case) -> (Port, Port, Port) {
+/// Ports of one switch: ours, and others.
+fn ports<const N: usize>(case: Case) -> [Port; N] {
     let config = switch::Config {
         queues: case.queues(),
         ..switch::Config::default()
     };
-    let mut ports = switch(3, config).unwrap().into_iter();
-    let mut next = || ports.next().unwrap();
-    (next(), next(), next())
+    let ports = switch(N, config).unwrap();
+    ports.try_into().ok().expect("as many as were asked for")
 }
 
 fn asking(case: Case, port: Port) -> Builder {
@@ -52,7 +51,7 @@ fn address_of(handle: &Handle) -> Option<Ipv4Addr> {
 }
 
 fn an_address_is_given_prolonged_and_taken_away(case: Case) {
-    let (ours, servers, clients) = ports(case);
+    let [ours, servers, clients] = ports(case);
     let server = Server::start(servers, FIRST);
     let runtime = asking(case, ours).build().unwrap();
     let handle = runtime.handle();
@@ -131,7 +130,7 @@ async fn said_and_heard(stream: &TcpStream) -> std::io::Result<()> {
 
 #[test]
 fn a_connection_of_an_address_that_is_gone_tells_its_owner() {
-    let (ours, servers, clients) = ports(ONE_COMBINED);
+    let [ours, servers, clients] = ports(ONE_COMBINED);
     let server = Server::start_with(servers, FIRST, Wish::short_leases());
     let runtime = asking(ONE_COMBINED, ours).build().unwrap();
     let handle = runtime.handle();
@@ -176,7 +175,7 @@ fn a_connection_of_an_address_that_is_gone_tells_its_owner() {
 
 #[test]
 fn without_a_server_it_says_so() {
-    let (ours, _servers, _clients) = ports(ONE_COMBINED);
+    let [ours, _servers, _clients] = ports(ONE_COMBINED);
     let begin = Instant::now();
     let error = asking(ONE_COMBINED, ours).dhcp_wait(Duration::from_millis(50));
     let error = error
@@ -208,7 +207,7 @@ fn a_link_without_addresses_has_no_dhcp() {
 
 #[test]
 fn a_static_address_beside_it_is_there_too() {
-    let (ours, servers, clients) = ports(ONE_COMBINED);
+    let [ours, servers, clients] = ports(ONE_COMBINED);
     let server = Server::start(servers, FIRST);
     let runtime = asking(ONE_COMBINED, ours)
         .address("192.0.2.80/24")
@@ -232,7 +231,7 @@ fn a_static_address_beside_it_is_there_too() {
 
 #[test]
 fn a_server_that_talks_nonsense_is_outlasted() {
-    let (ours, servers, _clients) = ports(ONE_COMBINED);
+    let [ours, servers, _clients] = ports(ONE_COMBINED);
     let server = Server::start_with(servers, FIRST, Wish::nonsense_first());
     let runtime = asking(ONE_COMBINED, ours).build().unwrap();
     assert_eq!(address_of(&runtime.handle()), Some(FIRST));

@@ -36,7 +36,7 @@ async fn answer_all() -> janus::Result {
 
 #[test]
 fn names_are_asked_of_the_server_that_the_lease_names() {
-    let (ours, servers, names) = ports(ONE_COMBINED);
+    let [ours, servers, names] = ports(ONE_COMBINED);
     let dhcp = Server::start(servers, FIRST);
     let names = ONE_COMBINED
         .builder()
