@@ -48,9 +48,9 @@ pub struct IoCounters {
     pub slept: Counter,
 }
 
-/// One of so many places in a ring is not for SYNs. A flood of them is answered as fast as the shard can, so it fills the
+/// One of so many places in a ring is not for SYNs, nor in the inbox of a shard that others hand frames on to. A flood of them is answered as fast as the shard can, so it fills the
 /// rest; but a SYN that is lost is sent again, and nobody has built on it yet.
-const KEPT_FROM_SYNS: usize = 4;
+pub const KEPT_FROM_SYNS: usize = 4;
 
 /// The way to one shard.
 pub(crate) struct Lane {

@@ -64,7 +64,7 @@ pub use core_loop::{IoCore, Vigil};
 #[cfg(not(loom))]
 pub use counter::Counter;
 #[cfg(not(loom))]
-pub use dispatch::IoCounters;
+pub use dispatch::{IoCounters, KEPT_FROM_SYNS};
 #[cfg(not(loom))]
 pub use idle::Idle;
 #[cfg(not(loom))]

@@ -127,6 +127,26 @@ impl<T: Send> Sender<T> {
         }
     }
 
+    /// Items that it holds at most.
+    #[must_use]
+    pub fn capacity(&self) -> u32 {
+        self.shared.mask + 1
+    }
+
+    /// Whether so many more would fit now, which is no promise: others send too. False for more than the capacity.
+    #[must_use]
+    pub fn fits(&self, items: u32) -> bool {
+        let shared = &*self.shared;
+        if !(1..=self.capacity()).contains(&items) {
+            return items == 0;
+        }
+        let last = shared.tail.load(Ordering::Relaxed).wrapping_add(items - 1);
+        // They are given back in order, so if the last is free those before it are.
+        let slot = &shared.slots[(last & shared.mask) as usize];
+        let ahead = slot.turn.load(Ordering::Relaxed).wrapping_sub(last);
+        ahead.cast_signed() >= 0
+    }
+
     /// Whether the receiver is gone.
     #[must_use]
     pub fn is_closed(&self) -> bool {

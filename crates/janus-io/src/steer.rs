@@ -183,8 +183,7 @@ impl Steerer {
 
     /// Whether this frame opens a connection.
     pub(crate) fn opens(&self, frame: &Frame) -> bool {
-        let segment = classify(frame.data(), self.link).segment();
-        segment.is_some_and(|(_, flags)| opens(flags))
+        is_opening(frame, self.link)
     }
 
     /// Decides for one frame and puts key and tag into it.
@@ -351,6 +350,13 @@ impl Steerer {
             Class::Malformed(_) => Err(Route::Drop(Cause::Malformed)),
         }
     }
+}
+
+/// Whether a frame of `link` opens a connection: a SYN without an acknowledgement.
+#[must_use]
+pub fn is_opening(frame: &Frame, link: Link) -> bool {
+    let segment = classify(frame.data(), link).segment();
+    segment.is_some_and(|(_, flags)| opens(flags))
 }
 
 #[cfg(test)]

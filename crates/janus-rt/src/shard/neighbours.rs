@@ -1,12 +1,15 @@
 //! The other shards of a runtime, as one shard sees them: where a frame goes that is theirs. The ways are bounded;
-//! a full one drops and counts (rule 13 of the balancer's protocol), it never blocks: loss is safe, TCP repairs it.
+//! a full one drops and counts (rule 13 of the balancer's protocol), it never blocks: loss is safe, TCP repairs it. Before
+//! it is full SYNs give way, as in the rings of the polling cores.
 
 use janus_csb::{FlowId, ShardId, Steering, Step, Tag, walk};
+use janus_io::KEPT_FROM_SYNS;
 use janus_io::mpsc::{SendError, Sender};
 use janus_io::park::Unparker;
+use janus_io::steer::is_opening;
 use janus_mem::{Frame, Pool};
 use janus_tcp::{Miss, Placement};
-use janus_wire::{FlowKey, FlowNames, Toeplitz};
+use janus_wire::{FlowKey, FlowNames, Link, Toeplitz};
 
 use super::leaving::Leaving;
 
@@ -27,6 +30,8 @@ pub struct ForwardCounters {
     pub forwarded: u64,
     /// Frames lost because the other shard's ring was full or gone.
     pub dropped_full: u64,
+    /// SYNs lost because the other shard's ring was nearly full: its last quarter is for the others.
+    pub dropped_syn_room: u64,
     /// Frames whose tag was older than any ring still known.
     pub dropped_expired: u64,
     /// Frames that waited for an update which gives a port to the other shards that listen on it.
@@ -38,6 +43,7 @@ pub struct ForwardCounters {
 /// All doors, the own one included: nobody knocks there.
 pub(crate) struct Neighbours {
     me: ShardId,
+    link: Link,
     doors: Vec<Door>,
     /// Shards that got something in this batch and are to be rung at its end.
     touched: Vec<ShardId>,
@@ -46,9 +52,10 @@ pub(crate) struct Neighbours {
 }
 
 impl Neighbours {
-    pub(crate) fn new(me: ShardId, doors: Vec<Door>) -> Neighbours {
+    pub(crate) fn new(me: ShardId, link: Link, doors: Vec<Door>) -> Neighbours {
         Neighbours {
             me,
+            link,
             touched: Vec::with_capacity(doors.len()),
             doors,
             leaving: Leaving::default(),
@@ -61,7 +68,13 @@ impl Neighbours {
     pub(crate) fn forward(&mut self, to: ShardId, frame: Frame, pool: &mut Pool) {
         #[cfg(test)]
         crate::lockstep::hops::forwarded(&frame);
-        match self.doors[to.index()].frames.send(frame) {
+        let door = &self.doors[to.index()].frames;
+        let kept = door.capacity() / KEPT_FROM_SYNS as u32;
+        if !door.fits(kept + 1) && is_opening(&frame, self.link) {
+            self.counters.dropped_syn_room += 1;
+            return pool.free(frame.buf);
+        }
+        match door.send(frame) {
             Ok(()) => {
                 self.counters.forwarded += 1;
                 if !self.touched.contains(&to) {
@@ -217,7 +230,8 @@ mod tests {
     use janus_io::mpsc;
     use janus_io::park::Parker;
     use janus_mem::{Depot, Growth};
-    use janus_wire::{FlowKeyV4, MICROSOFT_KEY};
+    use janus_wire::tcp::{self, Flags};
+    use janus_wire::{FlowKeyV4, MICROSOFT_KEY, ipv4, proto};
 
     use super::super::leaving::WAITING_MAX;
     use super::*;
@@ -233,15 +247,24 @@ mod tests {
 
     /// What shard `me` of two has of its neighbours, and where frames for them come out.
     fn two_shards(me: ShardId) -> ([Parker; 2], Neighbours, Vec<mpsc::Receiver<Frame>>) {
+        two_shards_with(me, 2)
+    }
+
+    fn two_shards_with(
+        me: ShardId,
+        capacity: u32,
+    ) -> ([Parker; 2], Neighbours, Vec<mpsc::Receiver<Frame>>) {
         let parkers = [Parker::new().unwrap(), Parker::new().unwrap()];
-        let (senders, receivers): (Vec<_>, Vec<_>) =
-            parkers.iter().map(|_| mpsc::inbox::<Frame>(2)).unzip();
+        let (senders, receivers): (Vec<_>, Vec<_>) = parkers
+            .iter()
+            .map(|_| mpsc::inbox::<Frame>(capacity))
+            .unzip();
         let doors = senders.into_iter().zip(&parkers);
         let doors = doors.map(|(frames, parker)| Door {
             frames,
             bell: parker.unparker(),
         });
-        let neighbours = Neighbours::new(me, doors.collect());
+        let neighbours = Neighbours::new(me, Link::Ip, doors.collect());
         (parkers, neighbours, receivers)
     }
 
@@ -304,6 +327,64 @@ mod tests {
             Tag::from_bits(passed.tag),
         );
         assert_eq!(there, Step::Stay);
+    }
+
+    /// A TCP packet of a minute's making with these flags.
+    fn packet(pool: &mut Pool, flags: Flags) -> Frame {
+        let mut bytes = [0; ipv4::LEN + tcp::LEN];
+        let (ip, segment) = bytes.split_at_mut(ipv4::LEN);
+        let repr = ipv4::Repr {
+            src: [192, 0, 2, 2].into(),
+            dst: [192, 0, 2, 1].into(),
+            proto: proto::TCP,
+            payload_len: segment.len() as u16,
+            ttl: 64,
+            tos: 0,
+            id: 0,
+            dont_fragment: true,
+        };
+        ipv4::emit(ip, &repr);
+        segment[12..14].copy_from_slice(&[5 << 4, flags.0]);
+        let mut frame = Frame::new(pool.alloc().unwrap(), bytes.len() as u16);
+        frame.data_mut().copy_from_slice(&bytes);
+        frame
+    }
+
+    #[test]
+    fn syns_leave_the_last_places_to_others() {
+        const CAPACITY: u32 = 16;
+        let (me, other) = (ShardId(0), ShardId(1));
+        let (_parkers, mut neighbours, mut receivers) = two_shards_with(me, CAPACITY);
+        let mut pool = Depot::new(256, &Growth::Inline).unwrap().pool();
+        let mut send = |neighbours: &mut Neighbours, flags, count: u64| {
+            for _ in 0..count {
+                let frame = packet(&mut pool, flags);
+                neighbours.forward(other, frame, &mut pool);
+            }
+            neighbours.counters
+        };
+        // More than once around, so that places are had again.
+        for lap in 1..=3 {
+            let after = send(&mut neighbours, Flags::SYN, 16);
+            assert_eq!(after.forwarded, (lap - 1) * 16 + 12);
+            assert_eq!(
+                (after.dropped_syn_room, after.dropped_full),
+                (lap * 4, lap - 1)
+            );
+            let after = send(&mut neighbours, Flags::SYN | Flags::ACK, 2);
+            assert_eq!(
+                (after.forwarded, after.dropped_syn_room),
+                ((lap - 1) * 16 + 14, lap * 4)
+            );
+            let after = send(&mut neighbours, Flags::ACK, 3);
+            assert_eq!((after.forwarded, after.dropped_full), (lap * 16, lap));
+            let mut taken = 0;
+            while let Some(frame) = receivers[other.index()].pop() {
+                drop(frame);
+                taken += 1;
+            }
+            assert_eq!(taken, CAPACITY);
+        }
     }
 
     #[test]

@@ -15,6 +15,28 @@ fn full_and_closed_hand_the_item_back() {
 }
 
 #[test]
+fn what_would_fit_is_known_wherever_the_wrap_is() {
+    let (tx, mut rx) = inbox::<u32>(4);
+    assert_eq!(tx.capacity(), 4);
+    for held in 0..=4 {
+        for _ in 0..9 {
+            for item in 0..held {
+                tx.send(item).unwrap();
+            }
+            for more in 0..=5 {
+                assert_eq!(tx.fits(more), more + held <= 4, "{more} to {held}");
+            }
+            for item in 0..held {
+                assert_eq!(rx.pop(), Some(item));
+            }
+            // One further around.
+            tx.send(0).unwrap();
+            rx.pop().unwrap();
+        }
+    }
+}
+
+#[test]
 fn leftovers_are_dropped_wherever_the_wrap_is() {
     for taken in 0..9 {
         for left in 0..=4 {

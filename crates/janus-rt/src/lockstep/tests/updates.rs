@@ -133,7 +133,8 @@ fn one_run(seed: u64, layout: Layout, cookies: SynCookies, owner_bits: bool) -> 
     for shard in &world.shards {
         seen.cookies += shard.here.stack.borrow().counters().cookies_sent;
         let forwards = shard.here.neighbours.borrow().counters;
-        seen.dropped += forwards.dropped_full + forwards.dropped_expired;
+        seen.dropped +=
+            forwards.dropped_full + forwards.dropped_syn_room + forwards.dropped_expired;
     }
     seen.reused = world.peer.tally.reused;
     seen.duplicate_syns = world.peer.out.duplicate_syns;

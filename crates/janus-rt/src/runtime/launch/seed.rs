@@ -183,7 +183,11 @@ impl Seed {
             cores: common.cores.clone(),
             blocking: common.blocking.clone(),
             waiters: RefCell::default(),
-            neighbours: RefCell::new(Neighbours::new(ShardId(core), common.doors.clone())),
+            neighbours: RefCell::new(Neighbours::new(
+                ShardId(core),
+                interface.link,
+                common.doors.clone(),
+            )),
             fixed: RefCell::default(),
             next_source: Cell::new(DYNAMIC_FIRST + u16::from(core)),
             has_opened: Cell::new(false),
