@@ -43,12 +43,17 @@ fn open(
     assert!(facts.driver.starts_with("net_"), "{facts:?}");
     assert!(status.is_up(), "{status:?}");
     assert_eq!(opened.len(), queues);
+    assert_eq!(depot.fill(0, depot.capacity()), 0, "what it receives into");
     (opened, counters)
 }
 
-/// Every buffer is home, and the device has let go of the depot.
+/// Every buffer is home, and the device has let go of the depot: it says no more that it needs some to receive into.
 fn all_home(depot: Arc<Depot>) {
     assert_eq!(depot.stats().outstanding, 0);
+    let mut pool = depot.pool();
+    let held: Vec<_> = std::iter::from_fn(|| pool.alloc()).take(100).collect();
+    assert_eq!(depot.fill(pool.cached(), depot.capacity()), held.len());
+    drop((held, pool));
     assert_eq!(Arc::strong_count(&depot), 1);
 }
 

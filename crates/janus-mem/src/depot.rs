@@ -24,6 +24,21 @@ pub struct Depot {
     capacity: u32,
     /// How many share it.
     pools: AtomicU32,
+    /// Buffers that devices have to receive into, as they say.
+    posted: AtomicU32,
+}
+
+/// So many buffers of a depot lie with a device to be received into, as long as this lives.
+#[derive(Debug)]
+pub struct Posted {
+    depot: Arc<Depot>,
+    count: u32,
+}
+
+impl Drop for Posted {
+    fn drop(&mut self) {
+        self.depot.posted.fetch_sub(self.count, Ordering::Relaxed);
+    }
 }
 
 /// Where the buffers of a depot are.
@@ -71,6 +86,7 @@ impl Depot {
             grown,
             capacity: buffers,
             pools: AtomicU32::new(0),
+            posted: AtomicU32::new(0),
         }))
     }
 
@@ -119,6 +135,25 @@ impl Depot {
     pub fn in_use(&self) -> usize {
         let fresh = self.entry.coming.fresh().load(Ordering::Relaxed) as usize;
         fresh.saturating_sub(usize::try_from(self.entry.coming.home_about()).unwrap_or(0))
+    }
+
+    /// A device keeps `count` buffers to receive into: they are in use, and yet no sign of shortage.
+    #[must_use]
+    pub fn posted(self: &Arc<Self>, count: u32) -> Posted {
+        self.posted.fetch_add(count, Ordering::Relaxed);
+        Posted {
+            depot: self.clone(),
+            count,
+        }
+    }
+
+    /// How much of what is not for devices to receive into is in use, in parts of `whole`; `own` of those in use do not count
+    /// either. What devices have less than they said is in use elsewhere, so with the last free buffer it is all.
+    #[inline]
+    pub fn fill(&self, own: usize, whole: usize) -> usize {
+        // Whatever devices say: never without a rest to look at.
+        let posted = self.posted.load(Ordering::Relaxed).min(self.capacity / 2) as usize;
+        self.in_use().saturating_sub(posted + own) * whole / (self.capacity() - posted)
     }
 
     #[inline(always)]

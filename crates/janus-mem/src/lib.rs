@@ -41,7 +41,7 @@ mod sync;
 #[cfg(not(loom))]
 pub use arena::PageArena;
 #[cfg(not(loom))]
-pub use depot::{Depot, DepotStats, Slots};
+pub use depot::{Depot, DepotStats, Posted, Slots};
 #[cfg(not(loom))]
 pub use frame::{Frame, HEADROOM, LENT, PacketBuf, SLOT_SIZE};
 #[cfg(not(loom))]

@@ -1,5 +1,5 @@
-//! Memory running short, for all connections together: by the packet buffers of the depot that are in use, and by the
-//! segments of this stack. Under pressure nothing grows and what waits beyond gaps is given up; when it is critical the
+//! Memory running short, for all connections together: by the packet buffers of the depot that are in use (not those that
+//! devices have to receive into), and by the segments of this stack. Under pressure nothing grows and what waits beyond gaps is given up; when it is critical the
 //! rest of the buffers is for what ends the shortage: the device's receiving, acknowledgements, and one segment for each
 //! connection that has nothing else and whose peer will take it, as long as a last few are left; so those who do not read
 //! cannot fill that too. A window is never taken back: it is only not offered again until there is room.
@@ -76,8 +76,7 @@ impl Stack {
     /// Looks at what is in use. Once for each batch: the depot is shared with other threads.
     #[inline]
     pub(crate) fn weigh(&mut self) {
-        let depot = self.pool.depot();
-        let buffers = depot.in_use().saturating_sub(self.pool.cached()) * 32 / depot.capacity();
+        let buffers = self.pool.depot().fill(self.pool.cached(), 32);
         let segments = self.segments.len() * 32 / self.config.max_segments.max(1) as usize;
         let used = buffers.max(segments);
         let level = match used {

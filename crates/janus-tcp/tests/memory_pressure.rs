@@ -193,3 +193,33 @@ fn what_other_threads_have_in_stock_is_no_shortage() {
         drop(others);
     }
 }
+
+/// A device that has half of a small depot to receive into leaves the other half, and pressure is how full that is.
+#[test]
+fn what_a_device_has_to_receive_into_is_no_shortage() {
+    const BUFFERS: usize = 1_024;
+    let mut host = Host::new(Config::default(), support::own_address(), BUFFERS as u32);
+    let mut peer = open(&mut host, 0);
+    let posted = host.depot.posted(BUFFERS as u32 / 2);
+    let mut pool = host.depot.pool();
+    let mut held = Vec::new();
+    let mut hear = |host: &mut Host, in_use: usize| {
+        pool.alloc_many(in_use - held.len(), &mut held);
+        assert_eq!(held.len(), in_use);
+        host.send(&peer.segment(Flags::ACK));
+        host.stack.pressure()
+    };
+    // The device's, then half of what is left, then most of it.
+    assert_eq!(hear(&mut host, BUFFERS / 2), Pressure::None);
+    assert_eq!(hear(&mut host, BUFFERS * 3 / 4), Pressure::None);
+    assert_eq!(host.stack.counters().pressure_rises, 0);
+    drop(posted);
+    assert_eq!(hear(&mut host, BUFFERS * 3 / 4), Pressure::High);
+    let posted = host.depot.posted(BUFFERS as u32 / 2);
+    assert_eq!(hear(&mut host, BUFFERS * 3 / 4), Pressure::None);
+    assert_eq!(hear(&mut host, BUFFERS * 29 / 32), Pressure::High);
+    drop((held, pool, posted));
+    peer.expect_unharmed(&mut host);
+    host.stack.abort(host.now, peer.conn);
+    host.end(&[]);
+}

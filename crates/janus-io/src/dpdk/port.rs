@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use janus_dpdk_sys::{Error, check, ffi, version};
-use janus_mem::{HEADROOM, SLOT_SIZE};
+use janus_mem::{HEADROOM, Posted, SLOT_SIZE};
 use janus_wire::{Link, MacAddr, ethernet};
 
 use super::eal::{self, Eal};
@@ -113,6 +113,8 @@ pub(super) struct Port {
     pub(super) chain_max: u16,
     pub(super) status: Arc<PortStatus>,
     pub(super) counters: Arc<DpdkCounters>,
+    /// Buffers that the device has to receive into, as the depot knows.
+    posted: Option<Posted>,
 }
 
 impl Port {
@@ -147,6 +149,7 @@ impl Port {
             chain_max: info.chain_max,
             status: config.status.clone(),
             counters: config.counters.clone(),
+            posted: None,
         };
         port.slots().map_for(id).map_err(|error| {
             io::Error::other(format!(
@@ -200,6 +203,11 @@ impl Port {
             Ok(on) => on,
         };
         self.started = true;
+        self.posted = Some(
+            config
+                .depot
+                .posted(u32::from(descriptors) * u32::from(queues)),
+        );
         self.caps.tx_checksum = on & ffi::JD_OFFLOAD_TX_TCP_CHECKSUM != 0;
         self.caps.rx_checksum = on & ffi::JD_OFFLOAD_RX_CHECKSUM != 0;
         self.caps.tso = self.caps.tx_checksum && on & ffi::JD_OFFLOAD_TX_TSO != 0;

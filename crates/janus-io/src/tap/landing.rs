@@ -6,7 +6,7 @@
 
 use std::io::IoSliceMut;
 
-use janus_mem::{HEADROOM, PacketBuf, Pool, SLOT_SIZE};
+use janus_mem::{HEADROOM, PacketBuf, Pool, Posted, SLOT_SIZE};
 use rustix::fd::AsFd;
 use rustix::io::{Errno, read, readv};
 
@@ -44,6 +44,8 @@ pub(super) struct Landing {
     /// Segments of the longest, and how many there were, since `wanted` was looked at.
     longest: usize,
     joined: u32,
+    /// What the depot is told of that, while there are joined frames.
+    posted: Option<Posted>,
     small: u32,
     /// What falls behind the buffers, or all of it with its header.
     spill: Box<[u8]>,
@@ -57,6 +59,7 @@ impl Landing {
             wanted: 0,
             longest: 0,
             joined: 0,
+            posted: None,
             small: 0,
             spill: vec![0; vnet::LEN + FRAME_MAX].into_boxed_slice(),
         }
@@ -78,6 +81,9 @@ impl Landing {
     }
 
     fn lay_ready(&mut self, pool: &mut Pool) {
+        if self.posted.is_none() {
+            self.posted = Some(pool.depot().posted(BUFFERS as u32));
+        }
         while self.buffers.len() < self.wanted {
             let Some(buf) = pool.alloc() else { return };
             self.buffers.push(buf);
@@ -215,6 +221,7 @@ impl Landing {
     #[cold]
     fn expect_small(&mut self, pool: &mut Pool) {
         self.shape = None;
+        self.posted = None;
         (self.wanted, self.longest, self.joined) = (0, 0, 0);
         self.small = 0;
         for buf in self.buffers.drain(1.min(self.buffers.len())..) {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use janus_mem::{Depot, Frame, Pool};
+use janus_mem::{Frame, Pool, Posted};
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 
@@ -33,8 +33,8 @@ pub(super) struct XdpQueue {
     pub(super) kept_awake: u32,
     /// Until all queues are gone.
     pub(super) attached: Arc<Attached>,
-    /// The memory of the buffers.
-    pub(super) _depot: Arc<Depot>,
+    /// Buffers the kernel has to receive into, as the depot knows; with it, the depot stays.
+    pub(super) _posted: Posted,
 }
 
 impl XdpQueue {

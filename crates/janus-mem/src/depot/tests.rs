@@ -184,6 +184,31 @@ fn what_threads_have_in_stock_is_a_small_part_of_a_small_depot() {
 }
 
 #[test]
+fn what_devices_have_to_receive_into_is_no_sign_of_shortage() {
+    let depot = depot(64);
+    let mut pool = depot.pool();
+    let mut held = Vec::new();
+    pool.alloc_many(16, &mut held);
+    let fill = |pool: &Pool| depot.fill(pool.cached(), 32);
+    assert_eq!(fill(&pool), 8);
+    let posted = depot.posted(16);
+    assert_eq!(fill(&pool), 0);
+    // A third of the rest.
+    pool.alloc_many(16, &mut held);
+    assert_eq!(fill(&pool), 32 / 3);
+    let more = depot.posted(48);
+    assert_eq!(fill(&pool), 0, "half is looked at, whatever is said");
+    pool.alloc_many(64, &mut held);
+    assert_eq!((held.len(), fill(&pool)), (64, 32));
+    drop(more);
+    assert_eq!(fill(&pool), 32);
+    drop(posted);
+    assert_eq!(fill(&pool), 32);
+    held.drain(16..).for_each(|buf| pool.free(buf));
+    assert_eq!(fill(&pool), 8);
+}
+
+#[test]
 fn a_stock_from_when_there_were_fewer_pools_becomes_smaller() {
     let depot = depot(1_024);
     let mut first = depot.pool();
