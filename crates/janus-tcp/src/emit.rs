@@ -2,7 +2,10 @@
 
 use janus_mem::{Frame, HEADROOM, PacketBuf};
 use janus_wire::tcp::{self, Flags, Options};
-use janus_wire::{FlowKey, Link, MacAddr, SeqNum, checksum, ethernet, ipv4, ipv6, proto};
+use janus_wire::usual::{self, UsualOptions};
+use janus_wire::{
+    FlowKey, FlowKeyV4, Link, MacAddr, SeqNum, checksum, ethernet, ipv4, ipv6, proto,
+};
 
 use crate::isn;
 use crate::stack::{MAX_REPLIES, Stack};
@@ -37,6 +40,82 @@ impl Stack {
         len: u16,
         segment: &Outgoing,
     ) -> (u16, Result<(), Unresolved>) {
+        match (&segment.key, segment.options.usual()) {
+            (FlowKey::V4(key), Some(options)) => {
+                self.write_usual(buf, (off, len), key, options, segment)
+            }
+            _ => self.write_by_parts(buf, off, len, segment),
+        }
+    }
+
+    /// [`Stack::write_headers`] for what nearly all segments over IPv4 are.
+    #[inline]
+    fn write_usual(
+        &mut self,
+        buf: &mut PacketBuf,
+        (off, len): (u16, u16),
+        key: &FlowKeyV4,
+        options: UsualOptions,
+        segment: &Outgoing,
+    ) -> (u16, Result<(), Unresolved>) {
+        let link = self.interface.link.header_len();
+        let start = usize::from(off) - (link + usual::LEN + options.len());
+        let end = usize::from(off) + usize::from(len);
+        let (ttl, tos) = self.profiles.ip(segment.profile);
+        self.ip_id = self.ip_id.wrapping_add(1);
+        let headers = usual::Headers {
+            src: key.local,
+            dst: key.peer,
+            ttl,
+            tos,
+            id: self.ip_id,
+            src_port: key.local_port,
+            dst_port: key.peer_port,
+            seq: segment.seq,
+            ack: segment.ack,
+            flags: segment.flags,
+            window: segment.window,
+            options,
+        };
+        let bytes = &mut buf.bytes_mut()[start..end];
+        let (link_bytes, packet) = bytes.split_at_mut(link);
+        headers.write(packet, !self.interface.tx_checksum);
+        let mut resolved = Ok(());
+        if let Ok(header) = <&mut [u8; ethernet::LEN]>::try_from(link_bytes) {
+            let hop = self.interface.next_hop_v4(key.peer);
+            let mac = self.neighbors.latest_v4(hop, self.now);
+            let mac = mac.or_else(|| self.resolve(hop.into()));
+            header[..6].copy_from_slice(&mac.unwrap_or_default().0);
+            header[6..12].copy_from_slice(&self.interface.mac.0);
+            header[12..].copy_from_slice(&ethernet::ethertype::IPV4.to_be_bytes());
+            resolved = mac.map(|_| ()).ok_or(Unresolved(hop.into()));
+        }
+        buf.set_off(start as u16);
+        ((end - start) as u16, resolved)
+    }
+
+    /// The hardware address of a neighbour, if it is known. It is asked for again where that is old.
+    #[inline(never)]
+    fn resolve(&mut self, hop: IpAddr) -> Option<MacAddr> {
+        let known = self.neighbors.lookup(hop)?;
+        if known.is_stale(self.now) {
+            if self.neighbors.should_probe(hop, self.now) {
+                self.ask_for(hop);
+            }
+        } else {
+            self.neighbors.remember(hop, known);
+        }
+        Some(known.mac)
+    }
+
+    #[inline(never)]
+    fn write_by_parts(
+        &mut self,
+        buf: &mut PacketBuf,
+        off: u16,
+        len: u16,
+        segment: &Outgoing,
+    ) -> (u16, Result<(), Unresolved>) {
         let key = &segment.key;
         let link = self.interface.link.header_len();
         let ip = match key {
@@ -50,14 +129,9 @@ impl Stack {
         let mut resolved = Ok(());
         if self.interface.link == Link::Ethernet {
             let hop = self.interface.next_hop(key.peer());
-            let neighbor = self.neighbors.lookup(hop);
-            if neighbor.is_some_and(|known| known.is_stale(self.now))
-                && self.neighbors.should_probe(hop, self.now)
-            {
-                self.ask_for(hop);
-            }
+            let mac = self.resolve(hop);
             let header = ethernet::Header {
-                dst: neighbor.map_or(MacAddr::ZERO, |known| known.mac),
+                dst: mac.unwrap_or_default(),
                 src: self.interface.mac,
                 ethertype: match key {
                     FlowKey::V4(_) => ethernet::ethertype::IPV4,
@@ -65,7 +139,7 @@ impl Stack {
                 },
             };
             header.emit(bytes);
-            resolved = neighbor.map(|_| ()).ok_or(Unresolved(hop));
+            resolved = mac.map(|_| ()).ok_or(Unresolved(hop));
         }
         let (ip_bytes, tcp_bytes) = bytes[link..].split_at_mut(ip);
         let header = tcp::Header {

@@ -46,6 +46,18 @@ impl IpCidr {
             .is_some_and(|shared| shared >= u32::from(self.prefix))
     }
 
+    /// [`IpCidr::contains`] in fewer steps.
+    #[inline]
+    fn contains_v4(&self, other: Ipv4Addr) -> bool {
+        match self.addr {
+            IpAddr::V4(own) => {
+                let differing = u64::from(own.to_bits() ^ other.to_bits());
+                differing >> (32 - self.prefix.min(32)) == 0 && self.prefix <= 32
+            }
+            IpAddr::V6(_) => false,
+        }
+    }
+
     /// How many leading bits the address shares with another of its family.
     fn shared_bits(&self, other: IpAddr) -> Option<u32> {
         match (self.addr, other) {
@@ -224,6 +236,21 @@ impl Interface {
             return hop;
         }
         match gateway {
+            Some(gateway) if !is_near() => gateway,
+            _ => peer,
+        }
+    }
+
+    /// [`Interface::next_hop`] for IPv4.
+    #[inline]
+    pub(crate) fn next_hop_v4(&self, peer: Ipv4Addr) -> Ipv4Addr {
+        if !self.routes.is_empty()
+            && let Some(IpAddr::V4(hop)) = self.routed_hop(peer.into())
+        {
+            return hop;
+        }
+        let is_near = || self.addresses.iter().any(|own| own.contains_v4(peer));
+        match self.gateway {
             Some(gateway) if !is_near() => gateway,
             _ => peer,
         }

@@ -6,7 +6,7 @@
 //! states, and what RFC 1122 section 2.3.2.1 asks of ARP.
 
 use std::collections::VecDeque;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use core::time::Duration;
 use janus_mem::Frame;
@@ -77,6 +77,9 @@ pub(crate) struct Neighbors {
     entries: Vec<[Entry; WAYS]>,
     /// Oldest first.
     waiting: VecDeque<Waiting>,
+    /// One of `entries`, the IPv4 neighbour that was spoken to last: nearly always the next one too. Forgotten whenever an
+    /// entry may change.
+    latest: Option<(Ipv4Addr, Neighbor)>,
     /// Odd. Without it, whoever is on the link could choose addresses that push the gateway out of its set.
     key: u64,
 }
@@ -87,6 +90,7 @@ impl Neighbors {
         Neighbors {
             entries: vec![[Entry::default(); WAYS]; SETS],
             waiting: VecDeque::with_capacity(MAX_WAITING),
+            latest: None,
             key: secret | 1,
         }
     }
@@ -98,7 +102,9 @@ impl Neighbors {
         (mixed.wrapping_mul(self.key) >> 54) as usize % SETS
     }
 
+    /// The place of `addr`, to be changed.
     fn entry(&mut self, addr: IpAddr) -> Option<&mut Entry> {
+        self.latest = None;
         let addr = spelled(addr);
         let set = self.set(addr);
         self.entries[set].iter_mut().find(|e| e.addr == addr)
@@ -116,9 +122,25 @@ impl Neighbors {
         })
     }
 
+    /// The hardware address of the neighbour that was looked up last, if it is this one and not stale.
+    #[inline]
+    pub(crate) fn latest_v4(&self, addr: Ipv4Addr, now: Instant) -> Option<MacAddr> {
+        self.latest
+            .filter(|(latest, known)| *latest == addr && !known.is_stale(now))
+            .map(|(_, known)| known.mac)
+    }
+
+    /// This neighbour was just looked up.
+    pub(crate) fn remember(&mut self, addr: IpAddr, known: Neighbor) {
+        if let IpAddr::V4(addr) = addr {
+            self.latest = Some((addr, known));
+        }
+    }
+
     /// Takes what a neighbour says of itself. `solicited`: it was said to us, so an unknown sender is filed too
     /// (RFC 826's merge rule, RFC 4861 section 7.2.3); otherwise only what we have is brought up to date.
     pub(crate) fn learn(&mut self, addr: IpAddr, mac: MacAddr, solicited: bool, now: Instant) {
+        self.latest = None;
         let fresh = Entry {
             addr: spelled(addr),
             mac,

@@ -4,6 +4,7 @@ use janus_mem::Frame;
 use janus_wire::tcp::{self, Flags, Options, SackBlocks};
 use janus_wire::{
     FlowKey, FlowKeyV4, FlowKeyV6, Link, SeqNum, TableHash, checksum, ethernet, ipv4, ipv6, proto,
+    usual,
 };
 
 use crate::cold::NONE;
@@ -146,25 +147,83 @@ fn look(
             6 => look_v6(frame, data, false, interface, hash, parsed),
             _ => look_v4(frame, data, interface, hash, parsed),
         },
-        Link::Ethernet => {
-            let (header, packet) = ethernet::Header::parse(data)?;
-            match header.ethertype {
-                // RFC 1122 section 3.3.6: what the link layer spread to many is not for one of our addresses.
-                ethernet::ethertype::IPV4 if header.dst.is_group() => Err(Refused::Address),
-                ethernet::ethertype::IPV4 => look_v4(frame, packet, interface, hash, parsed),
-                ethernet::ethertype::ARP => Ok(Kind::Other),
-                ethernet::ethertype::IPV6 => {
-                    let to_group = header.dst.is_group();
-                    look_v6(frame, packet, to_group, interface, hash, parsed)
-                }
-                _ => Err(Refused::Protocol),
-            }
-        }
+        Link::Ethernet => match ethernet::ipv4_to_one(data) {
+            Some(packet) => look_v4(frame, packet, interface, hash, parsed),
+            None => look_behind_ethernet(frame, interface, hash, parsed),
+        },
     }
 }
 
+/// What is not plainly an IPv4 packet for one receiver.
+#[inline(never)]
+fn look_behind_ethernet(
+    frame: &Frame,
+    interface: &Interface,
+    hash: &TableHash,
+    parsed: &mut Parsed,
+) -> Result<Kind, Refused> {
+    let (header, packet) = ethernet::Header::parse(frame.data())?;
+    match header.ethertype {
+        // RFC 1122 section 3.3.6: what the link layer spread to many is not for one of our addresses.
+        ethernet::ethertype::IPV4 if header.dst.is_group() => Err(Refused::Address),
+        ethernet::ethertype::IPV4 => look_v4(frame, packet, interface, hash, parsed),
+        ethernet::ethertype::ARP => Ok(Kind::Other),
+        ethernet::ethertype::IPV6 => {
+            let to_group = header.dst.is_group();
+            look_v6(frame, packet, to_group, interface, hash, parsed)
+        }
+        _ => Err(Refused::Protocol),
+    }
+}
+
+/// Nearly all are whole segments behind plain headers.
 #[inline(always)]
 fn look_v4(
+    frame: &Frame,
+    packet: &[u8],
+    interface: &Interface,
+    hash: &TableHash,
+    parsed: &mut Parsed,
+) -> Result<Kind, Refused> {
+    let Some(segment) = usual::read(packet) else {
+        return look_v4_by_parts(frame, packet, interface, hash, parsed);
+    };
+    if !interface.rx_checksum && !segment.ip_is_sound() {
+        return Err(Refused::Checksum);
+    }
+    // As below.
+    let (src, dst) = (segment.src(), segment.dst());
+    if !interface.takes_v4(src, dst) {
+        return Err(Refused::Address);
+    }
+    if !interface.rx_checksum && !segment.tcp_is_sound() {
+        return Err(Refused::Checksum);
+    }
+    let key = FlowKeyV4 {
+        peer: src,
+        local: dst,
+        peer_port: segment.src_port(),
+        local_port: segment.dst_port(),
+    };
+    let link = frame.data().len() - packet.len();
+    let options_off = usize::from(frame.buf.off()) + link + usual::LEN;
+    parsed.key = FlowKey::V4(key);
+    parsed.hash = hash.v4(&key);
+    parsed.candidate = NONE;
+    parsed.seq = segment.seq();
+    parsed.ack = segment.ack();
+    parsed.flags = segment.flags();
+    parsed.window = segment.window();
+    parsed.payload_off = (options_off + segment.options_len()) as u16;
+    parsed.payload_len = segment.payload_len() as u16;
+    parsed.options_len = segment.options_len() as u8;
+    parsed.ecn = segment.ecn();
+    parsed.timestamps = segment.timestamps();
+    Ok(Kind::Segment)
+}
+
+#[inline(never)]
+fn look_v4_by_parts(
     frame: &Frame,
     packet: &[u8],
     interface: &Interface,

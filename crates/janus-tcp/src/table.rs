@@ -31,39 +31,57 @@ struct Group {
 const _: () = assert!(size_of::<Group>() == 64);
 
 impl Group {
-    /// A bit for each way whose tag equals `tag`.
-    #[inline]
-    fn matches(&self, tag: u8) -> u32 {
-        let mut mask = 0;
-        for (way, &t) in self.tags.iter().enumerate() {
-            mask |= u32::from(t == tag) << way;
-        }
-        mask
+    /// The ways whose tag equals `tag`.
+    #[inline(always)]
+    fn matches(&self, tag: u8) -> Ways {
+        let wanted = u64::from(tag) * EACH_BYTE;
+        let [first @ .., a, b, c, d] = self.tags;
+        let first = u64::from_le_bytes(first) ^ wanted;
+        let last = u64::from(u32::from_le_bytes([a, b, c, d])) ^ wanted;
+        Ways(zero_bytes(first) | (zero_bytes(last) & u64::from(u32::MAX)) << 1)
     }
 
     #[inline]
     fn way_of(&self, tag: u8, index: u32) -> Option<usize> {
-        let mut hits = self.matches(tag);
-        while hits != 0 {
-            let way = hits.trailing_zeros() as usize;
-            if self.indices[way] == index {
-                return Some(way);
-            }
-            hits &= hits - 1;
-        }
-        None
+        self.matches(tag).find(|&way| self.indices[way] == index)
     }
 
     #[inline]
     fn put(&mut self, tag: u8, index: u32) -> bool {
-        let empty = self.matches(0);
-        if empty == 0 {
+        let Some(way) = self.matches(0).next() else {
             return false;
-        }
-        let way = empty.trailing_zeros() as usize;
+        };
         self.tags[way] = tag;
         self.indices[way] = index;
         true
+    }
+}
+
+/// One in each byte.
+const EACH_BYTE: u64 = 0x0101_0101_0101_0101;
+
+/// The lowest bit of each byte that is zero, and no other bit.
+#[inline(always)]
+const fn zero_bytes(x: u64) -> u64 {
+    const LOW: u64 = 0x7f * EACH_BYTE;
+    !((x & LOW).wrapping_add(LOW) | x | LOW) >> 7
+}
+
+/// Some of a group's ways: in each byte the lowest bit stands for one of the first eight, the one above it for one of the rest.
+#[derive(Clone, Copy)]
+struct Ways(u64);
+
+impl Iterator for Ways {
+    type Item = usize;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<usize> {
+        if self.0 == 0 {
+            return None;
+        }
+        let bit = self.0.trailing_zeros() as usize;
+        self.0 &= self.0 - 1;
+        Some(bit / 8 + bit % 8 * 8)
     }
 }
 
@@ -137,8 +155,8 @@ impl FlowTable {
     #[inline]
     pub(crate) fn candidate(&self, hash: u64) -> Option<u32> {
         let group = &self.groups[self.bucket(hash)];
-        let hits = group.matches(tag_of(hash));
-        (hits != 0).then(|| group.indices[hits.trailing_zeros() as usize])
+        let way = group.matches(tag_of(hash)).next()?;
+        Some(group.indices[way])
     }
 
     /// The index for which `is_it` holds, among those filed under `hash`.
@@ -147,13 +165,11 @@ impl FlowTable {
         let tag = tag_of(hash);
         let mut group = &self.groups[self.bucket(hash)];
         loop {
-            let mut hits = group.matches(tag);
-            while hits != 0 {
-                let index = group.indices[hits.trailing_zeros() as usize];
+            for way in group.matches(tag) {
+                let index = group.indices[way];
                 if is_it(index) {
                     return Some(index);
                 }
-                hits &= hits - 1;
             }
             if group.overflow == NO_OVERFLOW {
                 return None;

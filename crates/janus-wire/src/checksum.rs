@@ -15,6 +15,13 @@ const LANES_FROM: usize = 128;
 pub fn sum(data: &[u8], initial: u32) -> u32 {
     // Ones'-complement addition does not care about byte order (RFC 1071 section 2 B): add wide words as the machine
     // reads them, swap the folded result once at the end.
+    let folded = u16::from_be(fold_wide(wide(data)));
+    add_partial(initial, u32::from(folded))
+}
+
+/// The sum of `data` as the machine reads it, in its words' order of bytes.
+#[inline]
+fn wide(data: &[u8]) -> u64 {
     let (mut wide, rest) = if data.len() < LANES_FROM {
         sum_quads(data)
     } else {
@@ -25,9 +32,7 @@ pub fn sum(data: &[u8], initial: u32) -> u32 {
     for word in words {
         wide = add_carry(wide, u64::from_ne_bytes(*word));
     }
-    wide = add_carry(wide, last_bytes(tail));
-    let folded = u16::from_be(fold_wide(wide));
-    add_partial(initial, u32::from(folded))
+    add_carry(wide, last_bytes(tail))
 }
 
 /// The last zero to seven bytes as one word, zero-filled. Fixed-size steps: a copy of variable length would cost more
@@ -135,6 +140,26 @@ pub fn ipv4_header(header: &[u8]) -> u16 {
 pub fn values<const N: usize>(values: [u32; N]) -> u32 {
     let sum = values.iter().fold(0, |sum, &value| sum + u64::from(value));
     u32::from(fold_wide(sum))
+}
+
+/// What goes into the checksum field where everything else adds up to `sum`, as values.
+#[inline(always)]
+pub(crate) const fn complete(sum: u64) -> u16 {
+    !fold_wide(sum)
+}
+
+/// Whether words that add up to `sum`, a checksum among them and not all of them zero, hold: whichever order of bytes they
+/// were read in.
+#[inline(always)]
+pub(crate) const fn is_complete(sum: u64) -> bool {
+    // What ones' complement calls zero: a multiple of 2^16 - 1.
+    sum.is_multiple_of(u16::MAX as u64)
+}
+
+/// The same of words read as the machine does and of `rest`, which begins at an even offset.
+#[inline(always)]
+pub(crate) fn is_complete_with(words: u64, rest: &[u8]) -> bool {
+    is_complete(add_carry(words, wide(rest)))
 }
 
 /// Partial sum of the IPv4 pseudo header (RFC 9293 section 3.1); `len` counts transport header and payload.

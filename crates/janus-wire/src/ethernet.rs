@@ -53,6 +53,14 @@ impl fmt::Display for MacAddr {
     }
 }
 
+/// What follows the header of a frame that has no tag, carries IPv4, and is for one receiver.
+#[inline(always)]
+#[must_use]
+pub fn ipv4_to_one(frame: &[u8]) -> Option<&[u8]> {
+    let (h, packet) = frame.split_first_chunk::<LEN>()?;
+    (be16(h, 12) == ethertype::IPV4 && h[0] & 1 == 0).then_some(packet)
+}
+
 /// An Ethernet II header, tags removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {

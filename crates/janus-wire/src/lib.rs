@@ -22,6 +22,7 @@ pub mod table_hash;
 pub mod tcp;
 pub mod toeplitz;
 pub mod udp;
+pub mod usual;
 
 use core::fmt;
 

@@ -9,6 +9,21 @@ fn mix(x: u32) -> u64 {
     (x ^ (x >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9)
 }
 
+proptest! {
+    #[test]
+    fn ways_are_those_whose_tags_agree(tags: [u8; WAYS], few in proptest::bool::ANY, tag: u8) {
+        // Of few tags many agree, and neighbours in value stand side by side.
+        let reduce = |t: u8| if few { t % 3 } else { t };
+        let group = Group { tags: tags.map(reduce), ..Group::default() };
+        for tag in [reduce(tag), 0, 1, 0x80, 0xff] {
+            let mut ways: Vec<usize> = group.matches(tag).collect();
+            ways.sort_unstable();
+            let expected: Vec<usize> = (0..WAYS).filter(|&w| group.tags[w] == tag).collect();
+            prop_assert_eq!(ways, expected);
+        }
+    }
+}
+
 #[test]
 fn holds_a_hundred_thousand_and_lets_them_go() {
     let mut table = FlowTable::new(200_000, &Growth::Inline).expect("memory");

@@ -5,6 +5,7 @@
 use core::num::NonZeroU16;
 
 use crate::SeqNum;
+use crate::usual::UsualOptions;
 
 /// Most bytes of options that a header holds.
 pub const LEN_MAX: usize = 40;
@@ -20,7 +21,7 @@ const SACK: u8 = 5;
 const TIMESTAMPS: u8 = 8;
 const USER_TIMEOUT: u8 = 28;
 /// What stands before timestamps that stand alone.
-const TIMESTAMPS_WORD: u32 = u32::from_be_bytes([NOP, NOP, TIMESTAMPS, 10]);
+pub(crate) const TIMESTAMPS_WORD: u32 = u32::from_be_bytes([NOP, NOP, TIMESTAMPS, 10]);
 
 /// The SACK blocks of one segment, in wire order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -163,6 +164,28 @@ impl Options {
         }
     }
 
+    /// The same in one of the layouts that nearly all segments have, if there is one.
+    #[inline(always)]
+    pub const fn usual(&self) -> Option<UsualOptions> {
+        if !self.sack.is_empty() || self.user_timeout.is_some() {
+            return None;
+        }
+        match (self.mss, self.window_scale, self.timestamps) {
+            (None, None, timestamps) if !self.sack_permitted => Some(match timestamps {
+                Some((value, echo)) => UsualOptions::Timestamps(value, echo),
+                None => UsualOptions::None,
+            }),
+            (Some(mss), Some(scale), Some(timestamps)) if self.sack_permitted => {
+                Some(UsualOptions::Syn {
+                    mss,
+                    timestamps,
+                    scale,
+                })
+            }
+            _ => None,
+        }
+    }
+
     /// The words that are written when there is nothing but timestamps.
     #[inline]
     pub(super) const fn only_timestamps(&self) -> Option<[u32; 3]> {
@@ -256,6 +279,15 @@ impl Options {
         }
         at
     }
+}
+
+/// The words of a SYN that [`Options::emit`] writes where all of them are there, as [`parse_usual_syn`] reads them.
+#[inline(always)]
+pub(crate) const fn usual_syn(mss: u16, value: u32, echo: u32, scale: u8) -> [u32; 5] {
+    let size = u32::from_be_bytes([MSS, 4, 0, 0]) | mss as u32;
+    let stamps = u32::from_be_bytes([SACK_PERMITTED, 2, TIMESTAMPS, 10]);
+    let scale = u32::from_be_bytes([NOP, WINDOW_SCALE, 3, scale]);
+    [size, stamps, value, echo, scale]
 }
 
 #[inline(always)]

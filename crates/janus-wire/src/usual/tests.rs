@@ -1,0 +1,256 @@
+//! The short way against the long one, both directions.
+
+use super::*;
+use crate::tcp::Options;
+use proptest::prelude::*;
+
+/// Headers and payload as the general codecs write them.
+fn by_parts(headers: &Headers, payload: &[u8], sum: bool) -> Vec<u8> {
+    let options = match headers.options {
+        UsualOptions::None => Options::NONE,
+        UsualOptions::Timestamps(value, echo) => Options::timestamps(value, echo),
+        UsualOptions::Syn {
+            mss,
+            timestamps: (value, echo),
+            scale,
+        } => Options {
+            mss: Some(mss),
+            sack_permitted: true,
+            window_scale: Some(scale),
+            ..Options::timestamps(value, echo)
+        },
+    };
+    assert_eq!(options.usual(), Some(headers.options));
+    let tcp_len = tcp::LEN + options.emitted_len();
+    let mut packet = vec![0; ipv4::LEN + tcp_len + payload.len()];
+    let repr = ipv4::Repr {
+        src: headers.src,
+        dst: headers.dst,
+        proto: proto::TCP,
+        payload_len: (tcp_len + payload.len()) as u16,
+        ttl: headers.ttl,
+        tos: headers.tos,
+        id: headers.id,
+        dont_fragment: true,
+    };
+    ipv4::emit(&mut packet, &repr);
+    let segment = &mut packet[ipv4::LEN..];
+    let header = tcp::Header {
+        src_port: headers.src_port,
+        dst_port: headers.dst_port,
+        seq: headers.seq,
+        ack: headers.ack,
+        flags: headers.flags,
+        window: headers.window,
+        urgent: 0,
+        header_len: 0,
+    };
+    tcp::emit(segment, &header, &options);
+    segment[tcp_len..].copy_from_slice(payload);
+    if sum {
+        tcp::fill_checksum_v4(segment, headers.src, headers.dst);
+    }
+    packet
+}
+
+/// The segment is usual, and all that is read of it equals what the general parsers say; or it is not, and one of them says
+/// why.
+fn check(packet: &[u8]) -> bool {
+    let ip = ipv4::parse(packet);
+    let Some(s) = read(packet) else {
+        if let Ok(ip) = ip {
+            let whole = !ip.is_fragment() && ip.header_len() == ipv4::LEN && ip.proto == proto::TCP;
+            assert!(!whole || tcp::parse(ip.payload()).is_err(), "{packet:02x?}");
+        }
+        return false;
+    };
+    let ip = ip.expect("what is usual is sound");
+    assert!(!ip.is_fragment() && ip.proto == proto::TCP && ip.header_len() == ipv4::LEN);
+    assert_eq!((s.src(), s.dst(), s.ecn()), (ip.src, ip.dst, ip.ecn()));
+    let (header, options, payload) = tcp::parse(ip.payload()).expect("what is usual is sound");
+    let read = tcp::Header {
+        src_port: s.src_port(),
+        dst_port: s.dst_port(),
+        seq: s.seq(),
+        ack: s.ack(),
+        flags: s.flags(),
+        window: s.window(),
+        urgent: header.urgent,
+        header_len: tcp::LEN + s.options_len(),
+    };
+    assert_eq!((read, s.options_len()), (header, options.len()));
+    assert_eq!(s.payload_len(), payload.len());
+    assert_eq!(s.timestamps(), tcp::options::parse(options).timestamps);
+    assert_eq!(s.ip_is_sound(), ip.checksum_ok());
+    let sum = checksum::tcp_v4(ip.src, ip.dst, ip.payload());
+    assert_eq!(s.tcp_is_sound(), sum == 0);
+    true
+}
+
+fn any_options() -> impl Strategy<Value = UsualOptions> {
+    let numbers = any::<(u32, u32)>();
+    prop_oneof![
+        Just(UsualOptions::None),
+        numbers.prop_map(|(value, echo)| UsualOptions::Timestamps(value, echo)),
+        (any::<u16>(), numbers, any::<u8>()).prop_map(|(mss, timestamps, scale)| {
+            UsualOptions::Syn {
+                mss,
+                timestamps,
+                scale,
+            }
+        }),
+    ]
+}
+
+prop_compose! {
+    fn any_headers()(
+        ends: (u32, u32), ip: (u8, u8, u16), ports: (u16, u16), numbers: (u32, u32),
+        flags: u8, window: u16, options in any_options(),
+    ) -> Headers {
+        Headers {
+            src: Ipv4Addr::from_bits(ends.0),
+            dst: Ipv4Addr::from_bits(ends.1),
+            ttl: ip.0,
+            tos: ip.1,
+            id: ip.2,
+            src_port: ports.0,
+            dst_port: ports.1,
+            seq: SeqNum(numbers.0),
+            ack: SeqNum(numbers.1),
+            flags: Flags(flags),
+            window,
+            options,
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_equals_what_the_parts_write(
+        headers in any_headers(), payload in proptest::collection::vec(any::<u8>(), 0..300), sum: bool,
+    ) {
+        let whole = by_parts(&headers, &payload, sum);
+        let mut packet = vec![0xa5; whole.len()];
+        let at = LEN + headers.options.len();
+        packet[at..].copy_from_slice(&payload);
+        headers.write(&mut packet, sum);
+        prop_assert_eq!(&packet, &whole);
+        prop_assert!(check(&packet));
+    }
+
+    #[test]
+    fn what_is_read_equals_what_the_parts_read(
+        headers in any_headers(), payload in proptest::collection::vec(any::<u8>(), 0..100),
+        changes in proptest::collection::vec((0usize..80, any::<u8>()), 0..4), cut in 0usize..80, padding in 0usize..8,
+    ) {
+        let mut packet = by_parts(&headers, &payload, true);
+        packet.extend(std::iter::repeat_n(0x5a, padding));
+        prop_assert!(check(&packet));
+        for (at, bits) in changes {
+            if let Some(byte) = packet.get_mut(at) {
+                *byte ^= bits;
+            }
+            check(&packet);
+        }
+        packet.truncate(cut);
+        check(&packet);
+    }
+}
+
+/// Each of the conditions alone.
+#[test]
+fn what_is_out_of_the_ordinary_is_left_to_others() {
+    let headers = Headers {
+        src: Ipv4Addr::new(192, 0, 2, 1),
+        dst: Ipv4Addr::new(192, 0, 2, 2),
+        ttl: 64,
+        tos: 0,
+        id: 7,
+        src_port: 1000,
+        dst_port: 80,
+        seq: SeqNum(1),
+        ack: SeqNum(2),
+        flags: Flags::ACK,
+        window: 100,
+        options: UsualOptions::Timestamps(3, 4),
+    };
+    let usual = by_parts(&headers, b"payload", true);
+    assert!(check(&usual));
+    for (at, bits) in [
+        (0, 0x10),  // version 5
+        (0, 0x03),  // a header of six words
+        (2, 0x80),  // longer than what is there
+        (3, 0x20),  // shorter than both headers
+        (6, 0x20),  // more fragments
+        (7, 0x01),  // not the first fragment
+        (9, 0x01),  // no TCP
+        (32, 0xc0), // a TCP header of four words
+        (32, 0x70), // longer than the segment
+    ] {
+        let mut packet = usual.clone();
+        packet[at] ^= bits;
+        assert!(!check(&packet), "byte {at} by {bits:#x}");
+    }
+    for (at, bits) in [(6, 0x40), (6, 0x80), (1, 0x03)] {
+        let mut packet = usual.clone();
+        packet[at] ^= bits;
+        assert!(check(&packet), "byte {at} by {bits:#x}");
+    }
+}
+
+/// Whatever else there is, or is missing, goes the long way.
+#[test]
+fn other_options_are_out_of_the_ordinary() {
+    let all = Options {
+        mss: Some(1460),
+        sack_permitted: true,
+        window_scale: Some(7),
+        ..Options::timestamps(1, 2)
+    };
+    assert!(all.usual().is_some());
+    let mut sack = tcp::SackBlocks::NONE;
+    sack.push(SeqNum(1), SeqNum(2));
+    let user_timeout = tcp::UserTimeout::from_bits(30);
+    for other in [
+        Options { mss: None, ..all },
+        Options {
+            window_scale: None,
+            ..all
+        },
+        Options {
+            sack_permitted: false,
+            ..all
+        },
+        Options {
+            timestamps: None,
+            ..all
+        },
+        Options { sack, ..all },
+        Options {
+            user_timeout,
+            ..all
+        },
+        Options {
+            sack,
+            ..Options::timestamps(1, 2)
+        },
+        Options {
+            user_timeout,
+            ..Options::NONE
+        },
+        Options {
+            sack_permitted: true,
+            ..Options::NONE
+        },
+        Options {
+            mss: Some(1460),
+            ..Options::NONE
+        },
+        Options {
+            window_scale: Some(7),
+            ..Options::timestamps(1, 2)
+        },
+    ] {
+        assert_eq!(other.usual(), None, "{other:?}");
+    }
+}
