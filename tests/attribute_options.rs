@@ -1,23 +1,10 @@
 //! What `config` and `cores` in an attribute's brackets come to: a file that is read, processors that threads stay on.
 
+#[path = "support/file.rs"]
+mod file;
+
+use file::File;
 use janus::{BackendChoice, Runtime};
-
-/// A file that is gone when the test is over.
-struct File(std::path::PathBuf);
-
-impl File {
-    fn new(name: &str, text: &str) -> File {
-        let path = std::env::temp_dir().join(format!("janus-{}-{name}", std::process::id()));
-        std::fs::write(&path, text).expect("a temporary file");
-        File(path)
-    }
-}
-
-impl Drop for File {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
 
 fn cores_of(runtime: Runtime) -> usize {
     let (tell, told) = std::sync::mpsc::channel();

@@ -8,41 +8,24 @@ use std::time::Duration;
 
 use janus::net::{TcpListener, TcpSocket};
 use janus::{BackendChoice, Builder, Runtime};
+use support::file::File;
 use support::*;
 
-/// A file of settings, gone with this.
-struct File(PathBuf);
-
-impl File {
-    fn new(name: &str, text: &str) -> File {
-        let file = format!("janus-{name}-{}.toml", std::process::id());
-        let file = File(std::env::temp_dir().join(file));
-        std::fs::write(&file.0, text).unwrap();
-        file
-    }
-
-    fn builder(&self) -> Builder {
-        Runtime::builder().alone().config_file(&self.0)
-    }
-
-    /// Runs `main` on one core begun with these settings; it may write others to the file.
-    fn run<F>(self, main: fn(PathBuf) -> F)
-    where
-        F: Future<Output = janus::Result> + 'static,
-    {
-        let (near, _far) = wire_for(ONE_COMBINED);
-        let builder = self.builder().cores(1).packet_buffers(16 * 1024);
-        let runtime = builder.backend(BackendChoice::wire(near)).build().unwrap();
-        let at = self.0.clone();
-        let running = Running::start(runtime, move || main(at.clone()));
-        running.join().unwrap();
-    }
+fn builder(file: &File) -> Builder {
+    Runtime::builder().alone().config_file(&file.0)
 }
 
-impl Drop for File {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
+/// Runs `main` on one core begun with the settings of `file`; it may write others there.
+fn run<F>(file: File, main: fn(PathBuf) -> F)
+where
+    F: Future<Output = janus::Result> + 'static,
+{
+    let (near, _far) = wire_for(ONE_COMBINED);
+    let builder = builder(&file).cores(1).packet_buffers(16 * 1024);
+    let runtime = builder.backend(BackendChoice::wire(near)).build().unwrap();
+    let at = file.0.clone();
+    let running = Running::start(runtime, move || main(at.clone()));
+    running.join().unwrap();
 }
 
 /// What the settings come to after the file says `text`.
@@ -53,8 +36,8 @@ fn reloaded(at: &Path, text: &str) -> std::io::Result<janus::Reloaded> {
 
 #[test]
 fn what_can_change_live_does_and_the_rest_is_named() {
-    let file = File::new("reload", "backlog = 20\ndrain_ms = 100\nseed = 1\n");
-    let effective = file.builder().effective().unwrap();
+    let file = File::new("reload.toml", "backlog = 20\ndrain_ms = 100\nseed = 1\n");
+    let effective = builder(&file).effective().unwrap();
     assert_eq!(effective.value("backlog"), Some("20"));
     assert!(
         effective
@@ -65,7 +48,7 @@ fn what_can_change_live_does_and_the_rest_is_named() {
     );
     assert!(effective.to_string().contains("# cores ="), "{effective}");
     assert_eq!(effective.value("blocking_threads"), Some("256"));
-    file.run(|at| async move {
+    run(file, |at| async move {
         assert_eq!(TcpListener::bind("0.0.0.0:80").await?.backlog()?, 20);
         let unchanged = janus::handle().unwrap().reload()?;
         assert_eq!(unchanged, janus::Reloaded::default());
@@ -86,10 +69,10 @@ fn what_can_change_live_does_and_the_rest_is_named() {
 #[test]
 fn policies_and_limits_change_live() {
     let file = File::new(
-        "levers",
+        "levers.toml",
         "balance = \"queue\"\npolicy_deny = \"192.0.2.9\"\n",
     );
-    file.run(|at| async move {
+    run(file, |at| async move {
         let handle = janus::handle().unwrap();
         assert_eq!(handle.policy().rules().deny.len(), 1);
         let text = "balance = \"service\"\nbalance_interval_ms = 50\nblocking_threads = 1\n\
@@ -151,10 +134,10 @@ async fn are_sizes(receive: u32, send: u32) {
 #[test]
 fn buffers_change_live_unless_no_window_as_large_can_be_offered() {
     let file = File::new(
-        "buffers",
+        "buffers.toml",
         "receive_buffer = 10000\nreceive_buffer_max = 100000\n",
     );
-    file.run(|at| async move {
+    run(file, |at| async move {
         are_sizes(10_000, 64 << 10).await;
         let done = reloaded(
             &at,

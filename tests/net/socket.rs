@@ -106,6 +106,23 @@ fn what_does_not_fit_is_refused() {
     });
 }
 
+/// Behind the portal, where nobody would come to any other address.
+#[test]
+fn behind_the_portal_listeners_are_on_loopback_or_everywhere() {
+    let runtime = ONE_COMBINED.builder().backend(BackendChoice::Portal);
+    let running = Running::start(runtime.build().unwrap(), || async {
+        for there in ["127.0.0.1:0", "0.0.0.0:0"] {
+            TcpListener::bind(there).await.unwrap();
+        }
+        for elsewhere in ["127.0.0.2:0", "192.0.2.1:0", "[2001:db8::1]:0"] {
+            let refused = TcpListener::bind(elsewhere).await.err().unwrap();
+            assert_eq!(refused.kind(), ErrorKind::AddrNotAvailable);
+            assert!(refused.to_string().contains("bind 127.0.0.1"), "{refused}");
+        }
+    });
+    running.join().unwrap();
+}
+
 #[test]
 fn a_listener_has_its_backlog_and_gives_its_options_on() {
     let (near, far) = wire_for(ONE_COMBINED);

@@ -76,7 +76,7 @@ impl fmt::Display for Error {
             Error::NoSourcePort => {
                 "no source port leads back to this core: the balancer gives it too small a part of the ring, or none"
             }
-            Error::AddrNotAvailable => "the address is not configured on this interface",
+            Error::AddrNotAvailable => "the address is none of this interface's: take one that is, or 0.0.0.0 or :: for all",
             Error::InvalidAddress => "not an address a connection can be opened to",
             Error::MessageTooLong => "the datagram is longer than a packet can be",
             Error::NoBuffers => "no packet buffer is free: raise the number of buffers",

@@ -125,11 +125,11 @@ pub(super) const KEYS: &[Key] = &[
     },
     Key {
         name: "max_connections",
-        set: |p, v| store(&mut p.max_connections, number(v)),
+        set: |p, v| store(&mut p.max_connections, at_least_one(v)),
     },
     Key {
         name: "receive_buffer",
-        set: |p, v| store(&mut p.receive_buffer, number(v)),
+        set: |p, v| store(&mut p.receive_buffer, at_least_one(v)),
     },
     Key {
         name: "receive_buffer_max",
@@ -137,7 +137,7 @@ pub(super) const KEYS: &[Key] = &[
     },
     Key {
         name: "send_buffer",
-        set: |p, v| store(&mut p.send_buffer, number(v)),
+        set: |p, v| store(&mut p.send_buffer, at_least_one(v)),
     },
     Key {
         name: "send_buffer_max",
@@ -177,7 +177,12 @@ pub(super) const KEYS: &[Key] = &[
     },
     Key {
         name: "balance_interval_ms",
-        set: |p, v| store(&mut p.balance_interval, interval(v)),
+        set: |p, v| {
+            store(
+                &mut p.balance_interval,
+                at_least_one(v).map(Duration::from_millis),
+            )
+        },
     },
     Key {
         name: "tokio",
@@ -321,10 +326,14 @@ fn store<T>(field: &mut Option<T>, value: Result<T, String>) -> Result<(), Strin
 }
 
 fn number<N: FromStr>(text: &str) -> Result<N, String> {
-    text.trim()
-        .replace('_', "")
-        .parse()
-        .map_err(|_| format!("`{text}` is not a number that fits"))
+    let digits = text.trim().replace('_', "");
+    digits.parse().map_err(|_| {
+        let whole = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        match whole {
+            true => format!("`{text}` is too large a number"),
+            false => format!("`{text}` is not a whole number, without a sign or a unit"),
+        }
+    })
 }
 
 fn switch(text: &str) -> Result<bool, String> {
@@ -383,17 +392,11 @@ pub(crate) fn processors(text: &str) -> Result<Vec<usize>, String> {
     Ok(list)
 }
 
-fn at_least_one(text: &str) -> Result<usize, String> {
-    match number(text)? {
-        0 => Err("must be 1 at least".into()),
-        count => Ok(count),
-    }
-}
-
-fn interval(text: &str) -> Result<Duration, String> {
-    match number::<u64>(text)? {
-        0 => Err("must be 1 at least".into()),
-        ms => Ok(Duration::from_millis(ms)),
+fn at_least_one<N: FromStr + PartialOrd + From<u8>>(text: &str) -> Result<N, String> {
+    let number: N = number(text)?;
+    match number >= N::from(1) {
+        true => Ok(number),
+        false => Err("must be 1 at least".into()),
     }
 }
 

@@ -99,8 +99,12 @@ fn walk(table: &toml::Table, prefix: &str, partial: &mut Partial) -> Result<(), 
         };
         let switch = value.as_bool().filter(|_| SWITCHES.contains(&key.name));
         let text = switch.map(|on| on.to_string()).or_else(|| scalar(value));
-        let text = text
-            .ok_or_else(|| ConfigError::value(&full, "needs a word, a number or a list".into()))?;
+        let text = text.ok_or_else(|| {
+            ConfigError::value(
+                &full,
+                "needs text in quotes, a whole number, or a list of them".into(),
+            )
+        })?;
         (key.set)(partial, &text).map_err(|problem| ConfigError::value(&full, problem))?;
         partial.said.push(Said {
             key: key.name,

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -119,10 +119,24 @@ pub(super) struct Opening {
     pub(super) options: Option<SocketOptions>,
 }
 
+/// The portal offers a port on loopback, one address of each family.
+fn offered(ip: IpAddr) -> bool {
+    let ip = ip.to_canonical();
+    ip.is_unspecified() || ip == Ipv4Addr::LOCALHOST || ip == Ipv6Addr::LOCALHOST
+}
+
 fn open(here: &Here, address: SocketAddr, how: &Opening) -> io::Result<TcpListener> {
     if !here.ending.serving() {
         let text = "the runtime is shutting down: it takes no new connections";
         return Err(io::Error::new(io::ErrorKind::ConnectionAborted, text));
+    }
+    if here.portal.is_some() && !offered(address.ip()) {
+        let text = format!(
+            "behind the portal nobody finds a listener on {}: bind 127.0.0.1, ::1, or 0.0.0.0; addresses of our own come with \
+             another `backend`",
+            address.ip()
+        );
+        return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, text));
     }
     let port = here.control.bind(here.core, address)?;
     let local = SocketAddr::new(address.ip(), port);

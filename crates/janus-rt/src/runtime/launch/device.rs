@@ -222,7 +222,17 @@ fn configured_tap(settings: &Settings) -> Tap {
     // A device that fills in checksums would make good again what is spoilt on the way.
     tap.offloads = settings.tap_offloads && !settings.impair.corrupts();
     let kernel = match settings.tap_kernel_address {
-        KernelAddress::Neighbour => addresses(settings).into_iter().find_map(neighbour),
+        KernelAddress::Neighbour => {
+            let near = addresses(settings).into_iter().find_map(neighbour);
+            let mut given = settings.addresses.iter().map(|own| own.address);
+            if let (None, Some(alone)) = (near, given.find(IpAddr::is_ipv4)) {
+                eprintln!(
+                    "janus: no network of {alone} has room for the kernel's side of {name}: give `address` its prefix length, \
+                     as in 192.0.2.1/24, or set up the interface and say so by `tap_kernel_address = \"none\"`"
+                );
+            }
+            near
+        }
         KernelAddress::Given(addr, prefix) => Some((addr, prefix)),
         KernelAddress::None => None,
     };
