@@ -41,7 +41,7 @@ impl Stack {
         segment: &Outgoing,
     ) -> (u16, Result<(), Unresolved>) {
         match (&segment.key, segment.options.usual()) {
-            (FlowKey::V4(key), Some(options)) => {
+            (FlowKey::V4(key), Some(options)) if segment.urgent == 0 => {
                 self.write_usual(buf, (off, len), key, options, segment)
             }
             _ => self.write_by_parts(buf, off, len, segment),
