@@ -331,14 +331,15 @@ mod over {
         thread
     }
 
+    const TWO_COMBINED: Case = Case {
+        cores: 2,
+        placement: janus::Placement::Combined,
+    };
+
     /// Outside is this thread's namespace; the host, whose device we have taken, is `space`. Both the host and we are
     /// reached over the one device.
     fn beside_the_kernel(space: &str) {
-        let case = Case {
-            cores: 2,
-            placement: janus::Placement::Combined,
-        };
-        let builder = case
+        let builder = TWO_COMBINED
             .builder()
             .address("192.0.2.1/24")
             .address("2001:db8::1/64")
@@ -383,8 +384,74 @@ mod over {
         assert!(left.is_err(), "the interface goes with the device");
     }
 
-    #[test]
-    fn the_kernel_keeps_its_addresses_on_the_device() {
+    /// Stops with the value.
+    struct Program(std::process::Child);
+
+    impl Drop for Program {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    /// A DHCP server on an interface that is yet to come.
+    fn dnsmasq(interface: &str) -> Result<Program, String> {
+        let server = Command::new("dnsmasq")
+            .args(["--keep-in-foreground", "--conf-file=/dev/null", "--port=0"])
+            .args(["--user=root", "--group=root", "--pid-file="])
+            .args(["--leasefile-ro", "--no-ping", "--bind-dynamic"])
+            .arg(format!("--interface={interface}"))
+            .arg("--dhcp-range=192.0.2.100,192.0.2.120,255.255.255.0,2m")
+            .stderr(Stdio::null())
+            .spawn();
+        server
+            .map(Program)
+            .map_err(|error| format!("dnsmasq: {error}"))
+    }
+
+    /// The same where a server outside gives us our address, which nobody knows beforehand.
+    fn asking_beside_the_kernel(space: &str) {
+        let server = match dnsmasq("jd6") {
+            Ok(server) => server,
+            Err(why) => return skip(&format!("an address asked for over DPDK: {why}")),
+        };
+        // As soon as it is there: who opens it waits for the server's answer.
+        let outside = std::thread::spawn(|| {
+            let begin = Instant::now();
+            while run("ip", "address add 192.0.2.2/24 dev jd6").is_err() {
+                assert!(begin.elapsed() < PATIENCE, "there is no device");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            run("ip", "link set jd6 up").unwrap();
+        });
+        let builder = TWO_COMBINED
+            .builder()
+            .address("dhcp")
+            .dhcp_wait(PATIENCE)
+            .dpdk_exception("jdx6");
+        let runtime = build(builder, "net_tap6,iface=jd6".into());
+        outside.join().unwrap();
+        let Some(runtime) = runtime else { return };
+        let lease = runtime.handle().lease().expect("an address").address;
+        assert!((100..=120).contains(&lease.octets()[3]), "{lease}");
+        let ip = |arguments: &str| run("ip", arguments).unwrap();
+        ip(&format!("link set jdx6 netns {space}"));
+        ip(&format!("-n {space} address add 192.0.2.7/24 dev jdx6"));
+        ip(&format!("-n {space} link set jdx6 up"));
+        let (serving, _, _) = serve_on(runtime, 80, either);
+        for address in [lease, Ipv4Addr::new(192, 0, 2, 7)] {
+            run("ping", &format!("-c 2 -i 0.2 -W 60 {address}")).unwrap();
+        }
+        ip(&format!(
+            "netns exec {space} ping -c 2 -i 0.2 -W 60 192.0.2.2"
+        ));
+        echo_from_the_kernel(Kernel::connect((lease, 80)).unwrap(), 1 << 20);
+        serving.stop().unwrap();
+        drop(server);
+    }
+
+    /// Runs `test` in a namespace of its own, with the name of another that a host is in.
+    fn beside_a_host(test: fn(&str)) {
         let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         if !can_reach_the_kernel() {
             return;
@@ -394,11 +461,21 @@ mod over {
             return skip(&format!("DPDK's exception path: {why}; run as root"));
         }
         let inside = space.clone();
-        let alone = in_a_namespace(move || beside_the_kernel(&inside));
+        let alone = in_a_namespace(move || test(&inside));
         run("ip", &format!("netns del {space}")).unwrap();
         if let Err(why) = alone {
             skip(&format!("DPDK's exception path: {why}"));
         }
+    }
+
+    #[test]
+    fn the_kernel_keeps_its_addresses_on_the_device() {
+        beside_a_host(beside_the_kernel);
+    }
+
+    #[test]
+    fn an_address_is_asked_for_beside_the_kernel() {
+        beside_a_host(asking_beside_the_kernel);
     }
 
     fn memif(role: &str, socket: &Path) -> String {

@@ -7,10 +7,11 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use janus_mem::{Frame, Pool};
-use janus_wire::{Link, MacAddr, arp, ethernet, icmpv6, ipv4, ipv6, proto};
+use janus_wire::{Link, MacAddr, arp, dhcp, ethernet, icmpv6, ipv4, ipv6, proto};
 use rustix::event::epoll;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -35,11 +36,36 @@ pub struct ExceptionCounters {
     pub lost_from_kernel: Counter,
 }
 
+/// The addresses that stay here. Whoever has it may name others while the device is open.
+#[derive(Clone, Debug, Default)]
+pub struct Ours(Arc<Named>);
+
+#[derive(Debug, Default)]
+struct Named {
+    addresses: Mutex<Vec<IpAddr>>,
+    /// How often others were named.
+    changes: AtomicU64,
+}
+
+impl Ours {
+    /// From now on it is these.
+    pub fn set(&self, addresses: impl IntoIterator<Item = IpAddr>) {
+        *self.addresses() = addresses.into_iter().collect();
+        self.0.changes.fetch_add(1, Ordering::Release);
+    }
+
+    fn addresses(&self) -> MutexGuard<'_, Vec<IpAddr>> {
+        let addresses = &self.0.addresses;
+        addresses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// A device whose foreign traffic is the kernel's.
 pub struct ExceptionBackend {
     inner: Box<dyn Backend>,
     interface: String,
-    ours: Vec<IpAddr>,
+    ours: Ours,
+    asks: bool,
     counters: Arc<ExceptionCounters>,
 }
 
@@ -52,12 +78,28 @@ impl ExceptionBackend {
         interface: impl Into<String>,
         ours: impl IntoIterator<Item = IpAddr>,
     ) -> Self {
+        let named = Ours::default();
+        named.set(ours);
         Self {
             inner,
             interface: interface.into(),
-            ours: ours.into_iter().collect(),
+            ours: named,
+            asks: false,
             counters: Arc::default(),
         }
+    }
+
+    /// Addresses of ours are asked for by DHCP: what is said to such clients, and ARP for whomever, is for both.
+    #[must_use]
+    pub fn asking(mut self) -> Self {
+        self.asks = true;
+        self
+    }
+
+    /// What stays here, to be changed.
+    #[must_use]
+    pub fn ours(&self) -> Ours {
+        self.ours.clone()
     }
 
     /// What goes past; stays readable after the device is open.
@@ -72,7 +114,8 @@ impl Backend for ExceptionBackend {
         let Self {
             inner,
             interface,
-            mut ours,
+            ours,
+            asks,
             counters,
         } = *self;
         let inner = inner.open(queues)?;
@@ -83,11 +126,7 @@ impl Backend for ExceptionBackend {
             ));
         };
         debug_assert_eq!(caps.link, Link::Ethernet);
-        if ours.iter().any(IpAddr::is_ipv6) {
-            ours.push(IpAddr::V6(link_local(mac)));
-        }
         let taps = tap::open_for_kernel(&interface, queues, mac, caps.mtu)?;
-        let ours: Arc<[IpAddr]> = ours.into();
         inner
             .into_iter()
             .zip(taps)
@@ -96,7 +135,7 @@ impl Backend for ExceptionBackend {
                     either: either(&inner, &tap)?,
                     inner,
                     tap,
-                    ours: ours.clone(),
+                    judge: Judge::new(ours.clone(), mac, asks),
                     received: Batch::new(),
                     sending: Batch::new(),
                     turns: 0,
@@ -131,7 +170,7 @@ struct ExceptionQueue {
     inner: Box<dyn Queue>,
     tap: OwnedFd,
     either: OwnedFd,
-    ours: Arc<[IpAddr]>,
+    judge: Judge,
     /// From the device, not yet judged.
     received: Batch,
     /// From the kernel, not yet taken by the device.
@@ -148,9 +187,10 @@ impl Queue for ExceptionQueue {
     fn rx_burst(&mut self, pool: &mut Pool, out: &mut Batch) {
         if self.received.is_empty() {
             self.inner.rx_burst(pool, &mut self.received);
+            self.judge.refresh();
         }
         for frame in self.received.pull().take(out.room()) {
-            let whose = judge(frame.data(), &self.ours);
+            let whose = self.judge.judge(frame.data());
             if whose != Whose::Ours {
                 pass(&self.tap, frame.data(), &self.counters);
             }
@@ -226,38 +266,89 @@ enum Whose {
     Both,
 }
 
-/// By the address that it is for, or that it asks for. What nobody is named in is for both, or for the kernel where our stack
-/// would make nothing of it.
-fn judge(frame: &[u8], ours: &[IpAddr]) -> Whose {
-    let of = |addr: IpAddr| match ours.contains(&addr) {
-        true => Whose::Ours,
-        false => Whose::Kernels,
-    };
-    let Ok((header, packet)) = ethernet::Header::parse(frame) else {
-        return Whose::Kernels;
-    };
-    match header.ethertype {
-        ethernet::ethertype::ARP => match arp::Packet::parse(packet) {
-            // An announcement is news for everybody.
-            Ok(arp) if arp.sender_ip == arp.target_ip => Whose::Both,
-            Ok(arp) => of(arp.target_ip.into()),
-            Err(_) => Whose::Kernels,
-        },
-        ethernet::ethertype::IPV4 => match ipv4::parse(packet) {
-            Ok(ip) => of(ip.dst.into()),
-            Err(_) => Whose::Kernels,
-        },
-        ethernet::ethertype::IPV6 => match ipv6::parse(packet) {
-            Ok(ip) if ip.dst.is_multicast() && ip.proto == proto::ICMPV6 && !ip.is_fragment() => {
-                match icmpv6::parse(ip.payload()) {
-                    Ok(icmpv6::Message::NeighbourSolicitation { target, .. }) => of(target.into()),
-                    _ => Whose::Both,
+/// Decides, for one queue.
+struct Judge {
+    named: Ours,
+    /// What was named when it was looked at last, with the link-local address that goes with it.
+    ours: Vec<IpAddr>,
+    changes: u64,
+    mac: MacAddr,
+    asks: bool,
+}
+
+impl Judge {
+    fn new(named: Ours, mac: MacAddr, asks: bool) -> Judge {
+        let mut judge = Judge {
+            named,
+            ours: Vec::new(),
+            changes: 0,
+            mac,
+            asks,
+        };
+        judge.refresh();
+        judge
+    }
+
+    /// Looks whether others were named.
+    #[inline]
+    fn refresh(&mut self) {
+        let changes = self.named.0.changes.load(Ordering::Acquire);
+        if changes != self.changes {
+            self.changes = changes;
+            self.look();
+        }
+    }
+
+    #[cold]
+    fn look(&mut self) {
+        self.ours.clone_from(&self.named.addresses());
+        if self.ours.iter().any(IpAddr::is_ipv6) {
+            self.ours.push(IpAddr::V6(link_local(self.mac)));
+        }
+    }
+
+    /// By the address that a frame is for, or that it asks for. What nobody is named in is for both, or for the kernel where our
+    /// stack would make nothing of it.
+    fn judge(&self, frame: &[u8]) -> Whose {
+        let of = |addr: IpAddr| match self.ours.contains(&addr) {
+            true => Whose::Ours,
+            false => Whose::Kernels,
+        };
+        let Ok((header, packet)) = ethernet::Header::parse(frame) else {
+            return Whose::Kernels;
+        };
+        match header.ethertype {
+            ethernet::ethertype::ARP => match arp::Packet::parse(packet) {
+                // An announcement is news for everybody.
+                Ok(arp) if arp.sender_ip == arp.target_ip => Whose::Both,
+                Ok(arp) => match of(arp.target_ip.into()) {
+                    // It may be about an address that we are about to have.
+                    Whose::Kernels if self.asks => Whose::Both,
+                    whose => whose,
+                },
+                Err(_) => Whose::Kernels,
+            },
+            ethernet::ethertype::IPV4 if self.asks && dhcp::is_for_client(frame) => Whose::Both,
+            ethernet::ethertype::IPV4 => match ipv4::parse(packet) {
+                Ok(ip) => of(ip.dst.into()),
+                Err(_) => Whose::Kernels,
+            },
+            ethernet::ethertype::IPV6 => match ipv6::parse(packet) {
+                Ok(ip)
+                    if ip.dst.is_multicast() && ip.proto == proto::ICMPV6 && !ip.is_fragment() =>
+                {
+                    match icmpv6::parse(ip.payload()) {
+                        Ok(icmpv6::Message::NeighbourSolicitation { target, .. }) => {
+                            of(target.into())
+                        }
+                        _ => Whose::Both,
+                    }
                 }
-            }
-            Ok(ip) => of(ip.dst.into()),
-            Err(_) => Whose::Kernels,
-        },
-        _ => Whose::Kernels,
+                Ok(ip) => of(ip.dst.into()),
+                Err(_) => Whose::Kernels,
+            },
+            _ => Whose::Kernels,
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! DHCP messages (RFC 2131) and their options (RFC 2132, 3396, 3442): bytes in, plain values out, and back. Nothing of a
 //! message is believed here but that its lengths hold; what a client asks for, and when, lives in `janus-rt`.
 
-use crate::{MacAddr, Malformed, Result, be16, be32};
+use crate::{MacAddr, Malformed, Result, be16, be32, ethernet, ipv4, proto};
 use core::net::Ipv4Addr;
 
 /// The port of servers and relays.
@@ -20,6 +20,20 @@ const COOKIE: u32 = 0x6382_5363;
 const ETHERNET: u8 = 1;
 /// Of the flags: whoever answers is to spread it to all.
 const BROADCAST: u16 = 0x8000;
+
+/// Whether an Ethernet frame carries, in one piece, a message for clients: theirs alone, whatever address it was sent to.
+#[must_use]
+pub fn is_for_client(frame: &[u8]) -> bool {
+    let Some(head) = frame.first_chunk::<{ ethernet::LEN + ipv4::LEN }>() else {
+        return false;
+    };
+    let is_udp =
+        be16(head, 12) == ethernet::ethertype::IPV4 && head[ethernet::LEN + 9] == proto::UDP;
+    let is_fragment = be16(head, ethernet::LEN + 6) & 0x3fff != 0;
+    let ports = ethernet::LEN + usize::from(head[ethernet::LEN] & 0x0f) * 4;
+    let [server, client] = [SERVER_PORT, CLIENT_PORT].map(u16::to_be_bytes);
+    is_udp && !is_fragment && frame.get(ports..ports + 4) == Some([server, client].as_flattened())
+}
 
 /// Numbers of options.
 pub mod option {

@@ -5,9 +5,14 @@ use super::*;
 const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const OURS: [&str; 2] = ["192.0.2.1", "2001:db8::1"];
 
-fn ours() -> Vec<IpAddr> {
-    let named = OURS.iter().map(|text| text.parse().unwrap());
-    named.chain([IpAddr::V6(link_local(MAC))]).collect()
+fn ours() -> impl Iterator<Item = IpAddr> {
+    OURS.iter().map(|text| text.parse().unwrap())
+}
+
+fn judge(asks: bool) -> Judge {
+    let named = Ours::default();
+    named.set(ours());
+    Judge::new(named, MAC, asks)
 }
 
 fn frame(ethertype: u16, packet: &[u8]) -> Vec<u8> {
@@ -105,7 +110,7 @@ fn the_address_decides() {
         (vec![0; 6], Whose::Kernels),
     ];
     for (number, (bytes, whose)) in cases.iter().enumerate() {
-        assert_eq!(judge(bytes, &ours()), *whose, "case {number}");
+        assert_eq!(judge(false).judge(bytes), *whose, "case {number}");
     }
 }
 
@@ -115,4 +120,52 @@ fn a_device_without_link_addresses_is_refused() {
     let backend = ExceptionBackend::new(Box::new(near), "jnx0", ours());
     let error = Box::new(backend).open(1).err().unwrap();
     assert!(error.to_string().contains("link addresses"), "{error}");
+}
+
+/// A message from a server to a client, at whatever address.
+fn offer(dst: &str, from: u16) -> Vec<u8> {
+    let mut bytes = v4(dst, proto::UDP);
+    let at = ethernet::LEN + ipv4::LEN;
+    bytes[at..at + 4].copy_from_slice(&[from.to_be_bytes(), 68_u16.to_be_bytes()].concat());
+    bytes
+}
+
+#[test]
+fn who_asks_for_an_address_hears_what_is_said_of_it() {
+    let cases = [
+        (offer("255.255.255.255", 67), Whose::Both),
+        (offer("192.0.2.77", 67), Whose::Both),
+        (offer("192.0.2.77", 66), Whose::Kernels),
+        (ask(arp::Op::Reply, "192.0.2.77", "0.0.0.0"), Whose::Both),
+        (ask(arp::Op::Request, "0.0.0.0", "192.0.2.77"), Whose::Both),
+        (ask(arp::Op::Request, "192.0.2.9", "192.0.2.1"), Whose::Ours),
+        (v4("192.0.2.77", proto::TCP), Whose::Kernels),
+    ];
+    for (number, (bytes, whose)) in cases.iter().enumerate() {
+        assert_eq!(judge(true).judge(bytes), *whose, "case {number}");
+        // Who does not ask is told only what is for it.
+        if *whose == Whose::Both {
+            assert_eq!(judge(false).judge(bytes), Whose::Kernels, "case {number}");
+        }
+    }
+}
+
+#[test]
+fn other_addresses_can_be_named_later() {
+    let mut judge = judge(false);
+    let of = |judge: &Judge, addr: &str| judge.judge(&v4(addr, proto::TCP));
+    judge.named.set(["192.0.2.77".parse().unwrap()]);
+    assert_eq!(of(&judge, "192.0.2.1"), Whose::Ours, "not looked yet");
+    judge.refresh();
+    assert_eq!(of(&judge, "192.0.2.1"), Whose::Kernels);
+    assert_eq!(of(&judge, "192.0.2.77"), Whose::Ours);
+    let near = v6("fe80::ff:fe00:1", proto::TCP, &[0; 20]);
+    assert_eq!(
+        judge.judge(&near),
+        Whose::Kernels,
+        "no address of that family"
+    );
+    judge.named.set(ours());
+    judge.refresh();
+    assert_eq!(judge.judge(&near), Whose::Ours);
 }

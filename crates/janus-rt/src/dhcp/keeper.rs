@@ -9,10 +9,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant as Deadline, SystemTime};
 
 use janus_io::aside::{Aside, Whose};
+use janus_io::exception::Ours;
 use janus_io::{Batch, Queue};
 use janus_mem::{Frame, Pool};
 use janus_tcp::{Addressing, Interface};
-use janus_wire::{Link, dhcp, ethernet, ipv4, proto};
+use janus_wire::{Link, dhcp, ethernet};
 
 use super::client::{Client, News};
 use super::lease::Lease;
@@ -33,20 +34,11 @@ const SLICE: usize = 4096;
 
 /// What this device receives for the client: messages for clients are nobody else's, ARP is also the cores'.
 pub(crate) fn whose(frame: &[u8]) -> Whose {
-    let Some(head) = frame.first_chunk::<{ ethernet::LEN + ipv4::LEN }>() else {
-        return Whose::Shards;
-    };
-    match u16::from_be_bytes([head[12], head[13]]) {
-        ethernet::ethertype::ARP => Whose::Both,
-        ethernet::ethertype::IPV4 if head[ethernet::LEN + 9] == proto::UDP => {
-            let ports = ethernet::LEN + usize::from(head[ethernet::LEN] & 0x0f) * 4;
-            let fragment = u16::from_be_bytes([head[20], head[21]]) & 0x3fff != 0;
-            let [server, client] = [dhcp::SERVER_PORT, dhcp::CLIENT_PORT].map(u16::to_be_bytes);
-            match frame.get(ports..ports + 4) {
-                Some(at) if !fragment && *at == *[server, client].as_flattened() => Whose::Aside,
-                _ => Whose::Shards,
-            }
-        }
+    if dhcp::is_for_client(frame) {
+        return Whose::Aside;
+    }
+    match ethernet::Header::parse(frame) {
+        Ok((header, _)) if header.ethertype == ethernet::ethertype::ARP => Whose::Both,
         _ => Whose::Shards,
     }
 }
@@ -152,6 +144,8 @@ pub(crate) struct Wanted {
     pub(crate) patience: Duration,
     /// Where it is remembered.
     pub(crate) file: Option<PathBuf>,
+    /// The device hands over packets for these addresses.
+    pub(crate) taken: Option<Ours>,
 }
 
 /// Gets the first lease, and leaves a thread behind that keeps it. `interface` is what is configured; it comes back with the
@@ -168,6 +162,7 @@ pub(crate) fn acquire(
         clock,
         patience,
         file,
+        taken,
     } = wanted;
     if interface.link != Link::Ethernet {
         let name = &aside.caps.name;
@@ -200,6 +195,7 @@ pub(crate) fn acquire(
         applied: None,
         shown: shown.clone(),
         inboxes: inboxes.clone(),
+        taken: taken.clone(),
     };
     let thread = std::thread::Builder::new()
         .name("janus-dhcp".into())
@@ -213,6 +209,7 @@ pub(crate) fn acquire(
         match told.recv_timeout(POLL_EVERY) {
             Ok(lease) => {
                 let addressing = base.addressing(Some(&lease));
+                take(taken.as_ref(), &addressing);
                 interface.addresses = addressing.addresses;
                 interface.gateway = addressing.gateway;
                 interface.routes = addressing.routes;
@@ -263,6 +260,14 @@ struct Keeping {
     applied: Option<Addressing>,
     shown: Shown,
     inboxes: Arc<OnceLock<Vec<Arc<Inbox>>>>,
+    taken: Option<Ours>,
+}
+
+/// From now on the device hands over what is for these addresses.
+fn take(taken: Option<&Ours>, addressing: &Addressing) {
+    if let Some(taken) = taken {
+        taken.set(addressing.addresses.iter().map(|own| own.addr));
+    }
 }
 
 impl Keeping {
@@ -355,6 +360,7 @@ impl Keeping {
         if wanted == *applied {
             return;
         }
+        take(self.taken.as_ref(), &wanted);
         for inbox in inboxes {
             let wanted = wanted.clone();
             // Refused only by a core that has ended.
@@ -387,6 +393,8 @@ fn end_homeless(cursor: u64) {
 
 #[cfg(test)]
 mod tests {
+    use janus_wire::proto;
+
     use super::*;
 
     #[test]

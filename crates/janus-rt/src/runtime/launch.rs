@@ -86,6 +86,7 @@ impl Prepared {
             trace,
             faults,
             aside,
+            taken,
         } = device::open(
             &settings,
             backend.unwrap_or_default(),
@@ -101,6 +102,7 @@ impl Prepared {
                 clock,
                 patience: settings.dhcp_wait,
                 file: settings.dhcp_file.clone(),
+                taken,
             };
             let pool = &mut depot.pool();
             dhcp::acquire(aside, &mut queues, pool, &mut interface, wanted)

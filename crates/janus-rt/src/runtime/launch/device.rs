@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use janus_io::aside::{self, Aside};
+use janus_io::exception::Ours;
 use janus_io::impair::{FaultCounters, ImpairedBackend};
 use janus_io::tap::Tap;
 use janus_io::trace::{Trace, TracedBackend};
@@ -55,6 +56,8 @@ pub(super) struct Device {
     pub(super) faults: Option<Arc<FaultCounters>>,
     /// For the client of DHCP, where the address is to be asked for.
     pub(super) aside: Option<Aside>,
+    /// The addresses of which it hands over packets, where they may change.
+    pub(super) taken: Option<Ours>,
 }
 
 pub(super) fn open(
@@ -119,9 +122,6 @@ fn may_ask(settings: &Settings, choice: &BackendChoice) -> Result<(), BoxError> 
     {
         return Err("AF_XDP takes packets for addresses that are known beforehand: name the address instead of `dhcp`".into());
     }
-    if settings.dpdk_exception.is_some() {
-        return Err("`dpdk_exception` hands over packets by addresses that are known beforehand: name the address instead of `dhcp`".into());
-    }
     Ok(())
 }
 
@@ -165,6 +165,7 @@ fn open_outside(
         trace,
         faults,
         aside,
+        taken: None,
     })
 }
 
@@ -317,6 +318,7 @@ fn open_portal(
         trace: opened.trace,
         faults: opened.faults,
         aside: None,
+        taken: None,
     })
 }
 

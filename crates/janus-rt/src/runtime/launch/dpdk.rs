@@ -35,12 +35,21 @@ pub(super) fn open(
     };
     let facts = backend.facts();
     let mut backend: Box<dyn Backend> = Box::new(backend);
+    let mut taken = None;
     if let Some(interface) = &settings.dpdk_exception {
         let ours = super::device::addresses(settings);
         let ours = ours.into_iter().map(|own| own.addr);
-        backend = Box::new(ExceptionBackend::new(backend, interface, ours));
+        let mut exception = ExceptionBackend::new(backend, interface, ours);
+        if settings.dhcp {
+            exception = exception.asking();
+            taken = Some(exception.ours());
+        }
+        backend = Box::new(exception);
     }
-    let device = open(backend)?;
+    let device = Device {
+        taken,
+        ..open(backend)?
+    };
     if facts.get().is_some_and(|facts| facts.without_huge_pages) {
         eprintln!(
             "janus: DPDK runs without huge pages, because none are free: `sudo sysctl -w vm.nr_hugepages=512` reserves 1 GiB"
