@@ -11,11 +11,11 @@ use std::net::TcpStream as KernelStream;
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener as KernelListener};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use janus::net::{SocketOptions, TcpListener, TcpStream};
+use janus::net::{TcpListener, TcpStream};
 use janus::{BackendChoice, MainResult};
+use support::kernel::*;
 use support::*;
 
 in_every_layout!(
@@ -36,23 +36,6 @@ fn listeners() -> Vec<KernelListener> {
     [v4].into_iter().chain(v6).collect()
 }
 
-/// Serves one connection after the other as `serve` says, `count` of them.
-fn kernel_server<R: Send + 'static>(
-    listener: KernelListener,
-    count: usize,
-    serve: impl Fn(KernelStream) -> R + Send + 'static,
-) -> JoinHandle<Vec<R>> {
-    std::thread::spawn(move || {
-        let one = |_| {
-            let (stream, _) = listener.accept().unwrap();
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
-            stream.set_write_timeout(Some(PATIENCE)).unwrap();
-            serve(stream)
-        };
-        (0..count).map(one).collect()
-    })
-}
-
 /// Runs `client` as the main of every core of a runtime behind the portal, to its end.
 fn on_every_core<M, F>(case: Case, client: M)
 where
@@ -62,14 +45,6 @@ where
     let builder = case.builder().backend(BackendChoice::Portal);
     let running = Running::start(builder.build().unwrap(), client);
     running.join().unwrap();
-}
-
-async fn read_to_end(stream: &TcpStream) -> std::io::Result<Vec<u8>> {
-    let mut all = Vec::new();
-    while let Some(piece) = stream.recv().await? {
-        all.extend_from_slice(&piece);
-    }
-    Ok(all)
 }
 
 fn hash(bytes: &[u8]) -> u64 {
@@ -116,17 +91,8 @@ fn bytes_half_closes_and_addresses(case: Case) {
 fn a_reset_of_the_server_arrives(case: Case) {
     for listener in listeners() {
         let at = listener.local_addr().unwrap();
-        let server = kernel_server(listener, case.cores, |mut stream| {
-            stream.read_exact(&mut [0; 4]).unwrap();
-            // Unread bytes make a reset of the close.
-            stream.peek(&mut [0; 1]).unwrap();
-        });
-        on_every_core(case, move || async move {
-            let stream = TcpStream::connect(at).await.unwrap();
-            stream.write_all(b"ping and more").await.unwrap();
-            let error = read_to_end(&stream).await.unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::ConnectionReset);
-        });
+        let server = kernel_server(listener, case.cores, resets);
+        on_every_core(case, move || meets_a_reset(at));
         server.join().unwrap();
     }
 }
@@ -134,23 +100,9 @@ fn a_reset_of_the_server_arrives(case: Case) {
 fn a_reset_of_ours_arrives(case: Case) {
     for listener in listeners() {
         let at = listener.local_addr().unwrap();
-        let server = kernel_server(listener, case.cores, |mut stream| {
-            stream.write_all(b"welcome").unwrap();
-            stream.read(&mut [0; 4]).map_err(|error| error.kind())
-        });
-        on_every_core(case, move || async move {
-            let stream = TcpStream::connect(at).await.unwrap();
-            let mut welcome = [0; 7];
-            stream.read_exact(&mut welcome).await.unwrap();
-            let options = SocketOptions {
-                reset_on_close: true,
-                ..SocketOptions::default()
-            };
-            stream.set_options(&options).unwrap();
-        });
-        for seen in server.join().unwrap() {
-            assert_eq!(seen, Err(ErrorKind::ConnectionReset));
-        }
+        let server = kernel_server(listener, case.cores, is_reset);
+        on_every_core(case, move || resets_itself(at));
+        server.join().unwrap();
     }
 }
 

@@ -4,14 +4,14 @@
 mod support;
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream as KernelStream;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener as KernelListener};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use janus::net::{SocketOptions, TcpStream};
+use janus::net::TcpStream;
 use janus::{BackendChoice, MainResult};
+use support::kernel::*;
 use support::privileged::{in_own_space, run, skip};
 use support::*;
 
@@ -131,31 +131,6 @@ where
     Running::start(runtime, client).join().unwrap();
 }
 
-/// Serves as many connections as a layout has cores, one after the other.
-fn serve_each<R: Send + 'static>(
-    case: Case,
-    listener: KernelListener,
-    serve: impl Fn(KernelStream) -> R + Send + 'static,
-) -> JoinHandle<Vec<R>> {
-    std::thread::spawn(move || {
-        let one = |_| {
-            let (stream, _) = listener.accept().unwrap();
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
-            stream.set_write_timeout(Some(PATIENCE)).unwrap();
-            serve(stream)
-        };
-        (0..case.cores).map(one).collect()
-    })
-}
-
-async fn read_to_end(stream: &TcpStream) -> std::io::Result<Vec<u8>> {
-    let mut all = Vec::new();
-    while let Some(piece) = stream.recv().await? {
-        all.extend_from_slice(&piece);
-    }
-    Ok(all)
-}
-
 fn within_the_list_everything_is_as_on_this_machine(case: Case) {
     beside_another_host(move |far| {
         for (address, near) in [(FAR_V4, NEAR_V4), (FAR_V6, NEAR_V6)] {
@@ -170,7 +145,7 @@ fn there_and_back(case: Case, far: &Far, address: &str, near: &str) {
     const LEN: usize = 1 << 20;
     let listener = far.listen(address);
     let at = listener.local_addr().unwrap();
-    let server = serve_each(case, listener, |mut stream| {
+    let server = kernel_server(listener, case.cores, |mut stream| {
         let mut all = Vec::new();
         stream.read_to_end(&mut all).unwrap();
         stream.write_all(&all).unwrap();
@@ -192,37 +167,15 @@ fn there_and_back(case: Case, far: &Far, address: &str, near: &str) {
 fn resets_arrive(case: Case, far: &Far, address: &str) {
     let listener = far.listen(address);
     let at = listener.local_addr().unwrap();
-    let server = serve_each(case, listener, |mut stream| {
-        // Unread bytes make a reset of the close.
-        stream.peek(&mut [0; 1]).unwrap();
-        stream.write_all(b"no").unwrap();
-    });
-    on_every_core(case, LIST, move || async move {
-        let stream = TcpStream::connect(at).await.unwrap();
-        stream.write_all(b"ping").await.unwrap();
-        let error = read_to_end(&stream).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
-    });
+    let server = kernel_server(listener, case.cores, resets);
+    on_every_core(case, LIST, move || meets_a_reset(at));
     server.join().unwrap();
 
     let listener = far.listen(address);
     let at = listener.local_addr().unwrap();
-    let server = serve_each(case, listener, |mut stream| {
-        stream.write_all(b"welcome").unwrap();
-        stream.read(&mut [0; 4]).map_err(|error| error.kind())
-    });
-    on_every_core(case, LIST, move || async move {
-        let stream = TcpStream::connect(at).await.unwrap();
-        stream.read_exact(&mut [0; 7]).await.unwrap();
-        let options = SocketOptions {
-            reset_on_close: true,
-            ..SocketOptions::default()
-        };
-        stream.set_options(&options).unwrap();
-    });
-    for seen in server.join().unwrap() {
-        assert_eq!(seen, Err(ErrorKind::ConnectionReset));
-    }
+    let server = kernel_server(listener, case.cores, is_reset);
+    on_every_core(case, LIST, move || resets_itself(at));
+    server.join().unwrap();
 }
 
 /// `any` reaches what is behind; the list and the default do not, and there nobody is so much as asked.
@@ -287,7 +240,7 @@ fn the_cable_is_out_for_a_while(case: Case, far: &Far) {
         std::thread::sleep(Duration::from_millis(300));
         run(&format!("ip link set {FAR} up")).unwrap();
     });
-    let server = serve_each(case, listener, move |mut stream| {
+    let server = kernel_server(listener, case.cores, move |mut stream| {
         let mut all = vec![0; LEN];
         stream.read_exact(&mut all[..1000]).unwrap();
         // The first one's word counts; nobody waits for that of the others.

@@ -7,10 +7,10 @@ mod support;
 use std::io::Write;
 use std::net::Ipv6Addr;
 use std::path::Path;
-use std::process::Command;
 
 use janus::BackendChoice;
 use janus::net::TcpStream;
+use support::privileged::run;
 use support::*;
 
 const REQUESTS: usize = 10_000;
@@ -51,14 +51,14 @@ struct Namespace<'a>(&'a str);
 
 impl Drop for Namespace<'_> {
     fn drop(&mut self) {
-        let _ = run("ip", &["netns", "del", self.0]);
+        let _ = run(&format!("ip netns del {}", self.0));
     }
 }
 
 /// An error is a want of privilege or tools; what fails after that panics.
 fn fetch(case: Case, names: &Names) -> Result<(), String> {
-    run("curl", &["--version"])?;
-    run("ip", &["netns", "add", &names.space])?;
+    run("curl --version")?;
+    run(&format!("ip netns add {}", names.space))?;
     let space = Namespace(&names.space);
     if !Path::new("/dev/net/tun").exists() {
         return Err("this machine has no /dev/net/tun".into());
@@ -74,13 +74,10 @@ fn fetch(case: Case, names: &Names) -> Result<(), String> {
         .unwrap();
     // The device goes to the namespace with its kernel end; the runtime keeps the other by its descriptor.
     let inside = |command: &str| {
-        let words: Vec<&str> = ["netns", "exec", space.0]
-            .into_iter()
-            .chain(command.split(' '))
-            .collect();
-        run("ip", &words).unwrap_or_else(|error| panic!("{case:?}: {error}"))
+        let line = format!("ip netns exec {} {command}", space.0);
+        run(&line).unwrap_or_else(|error| panic!("{case:?}: {error}"))
     };
-    run("ip", &["link", "set", &names.device, "netns", space.0]).unwrap();
+    run(&format!("ip link set {} netns {}", names.device, space.0)).unwrap();
     inside(&format!("ip address add {CLIENT}/24 dev {}", names.device));
     // Without it the kernel would look for the same address on the link for a second first.
     inside(&format!(
@@ -90,7 +87,7 @@ fn fetch(case: Case, names: &Names) -> Result<(), String> {
     inside(&format!("ip link set {} up", names.device));
     let both = (Ipv6Addr::UNSPECIFIED, 80).into();
     let (server, _, _) = serve_at(runtime, both, hello);
-    if run("ping", &["-V"]).is_ok() {
+    if run("ping -V").is_ok() {
         inside(&format!("ping -c 1 -W 60 {SERVER}"));
         inside(&format!("ping -6 -c 1 -W 60 -s 3000 {SERVER_V6}"));
     }
@@ -104,22 +101,6 @@ fn fetch(case: Case, names: &Names) -> Result<(), String> {
     }
     server.stop().unwrap();
     Ok(())
-}
-
-fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
-    let output = Command::new(program)
-        .args(arguments)
-        .output()
-        .map_err(|error| format!("{program}: {error}"))?;
-    if !output.status.success() {
-        let text = String::from_utf8_lossy(&output.stderr);
-        return Err(format!(
-            "{program} {}: {}",
-            arguments.join(" "),
-            text.trim()
-        ));
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Answers each request; a request here is what ends with an empty line.

@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use janus::net::TcpListener;
 use janus::{BackendChoice, Batching, Handle, Placement, Runtime};
 use janus_io::{Backend, Batch, Caps, Queue};
 use janus_mem::Pool;
@@ -20,6 +19,7 @@ use janus_wire::{Link, ethernet, ipv4};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use crate::echo::echo;
 use crate::support::Scale;
 use crate::support::far::packet::{Ends, connection};
 use crate::support::far::plan::{Kind, Mode, Phase, Plan};
@@ -328,23 +328,6 @@ impl Server {
             .join()
             .expect("the runtime's caller does not panic");
         ended.expect("the server ends well");
-    }
-}
-
-async fn echo(port: u16) -> janus::Result {
-    let listener = TcpListener::bind(("0.0.0.0", port)).await?;
-    loop {
-        let (stream, _) = listener.accept().await?;
-        drop(janus::spawn(async move {
-            loop {
-                let Ok(Some(piece)) = stream.recv().await else {
-                    return;
-                };
-                if stream.write_all(&piece).await.is_err() {
-                    return;
-                }
-            }
-        }));
     }
 }
 

@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use janus::net::TcpListener;
 use janus::{BackendChoice, Handle, Placement, Runtime};
 use janus_io::{Backend, Batch, Caps, Queue};
 use janus_mem::Pool;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fd::{BorrowedFd, OwnedFd};
 
+use crate::echo::echo;
 use crate::pin::pin;
 use crate::stillness::Stillness;
 use crate::support::Scale;
@@ -176,24 +176,6 @@ impl Server {
             handle,
             thread: Some(thread),
         }
-    }
-}
-
-/// Echoes, and has no timer of its own.
-async fn echo(port: u16) -> janus::Result {
-    let listener = TcpListener::bind(("0.0.0.0", port)).await?;
-    loop {
-        let (stream, _) = listener.accept().await?;
-        drop(janus::spawn(async move {
-            loop {
-                let Ok(Some(piece)) = stream.recv().await else {
-                    return;
-                };
-                if stream.write_all(&piece).await.is_err() {
-                    return;
-                }
-            }
-        }));
     }
 }
 

@@ -4,6 +4,7 @@
 //! benchmarks of their own, `xdp` and `dpdk`, with their ceilings in them.
 
 mod batching;
+mod echo;
 mod first_packet;
 mod mirror;
 mod pin;

@@ -1,7 +1,8 @@
 //! The kernel's TCP behind a veth pair whose other end is bridged to our TAP device: two namespaces, one with the peer, one
 //! with the bridge. What the peer sends is forwarded, joined as it was sent and with checksums that nobody has filled in yet.
 
-use crate::space::{DEVICE, run};
+use crate::space::DEVICE;
+use crate::support::privileged::run;
 use janus::Runtime;
 use rustix::thread::{UnshareFlags, gettid, unshare_unsafe};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -51,7 +52,7 @@ fn make(cable: &str, build: impl FnOnce() -> Runtime) -> Result<Runtime, String>
     // SAFETY: a network namespace shares no memory or descriptors with anything, and this thread opened none.
     unsafe { unshare_unsafe(UnshareFlags::NEWNET) }
         .map_err(|errno| format!("no network namespace of its own ({errno}); run as root"))?;
-    let ip = |command: &str| run("ip", &command.split(' ').collect::<Vec<_>>());
+    let ip = |command: &str| run(&format!("ip {command}"));
     ip("link add bridge type bridge")?;
     let runtime = build();
     ip(cable)?;

@@ -3,7 +3,8 @@
 
 use janus_io::impair::FaultCounters;
 
-use crate::space::{Captured, Family, run};
+use crate::space::{Captured, Family};
+use crate::support::privileged::run_words;
 
 /// Times that acknowledged data was repeated which nothing in the faults explains: of a thousand data segments so many, and
 /// always a few. They come of an acknowledgement that the capture saw just before ours was sent.
@@ -55,13 +56,11 @@ pub(crate) fn judge(capture: &Captured, family: Family, faults: &FaultCounters) 
     };
     let check = if capture.whole { "TRUE" } else { "FALSE" };
     let tcp_check = format!("tcp.check_checksum:{check}");
-    let mut arguments = vec!["-n", "-r", &file, "-Y", &filter, "-T", "fields"];
-    arguments.extend(["-o", "ip.check_checksum:TRUE", "-o", &tcp_check]);
-    arguments.extend(["-o", "tcp.desegment_tcp_streams:FALSE"]);
-    FIELDS
-        .iter()
-        .for_each(|field| arguments.extend(["-e", *field]));
-    let text = run("tshark", &arguments).expect("a capture that tshark reads");
+    let mut words = vec!["tshark", "-n", "-r", &file, "-Y", &filter, "-T", "fields"];
+    words.extend(["-o", "ip.check_checksum:TRUE", "-o", &tcp_check]);
+    words.extend(["-o", "tcp.desegment_tcp_streams:FALSE"]);
+    FIELDS.iter().for_each(|field| words.extend(["-e", *field]));
+    let text = run_words(&words).expect("a capture that tshark reads");
     let mut verdict = Verdict::default();
     text.lines().for_each(|line| verdict.take(line));
     // One that is not sound stays for whoever looks into it.

@@ -3,6 +3,7 @@
 
 use crate::bridge::Bridge;
 use crate::exchange::Job;
+use crate::support::privileged::run;
 use crate::support::{Case, ONE_COMBINED};
 use janus::{BackendChoice, Runtime};
 use janus_io::Backend;
@@ -76,9 +77,9 @@ pub(crate) struct Space;
 impl Space {
     pub(crate) fn new(settings: &[(&str, &str)]) -> Result<Space, String> {
         for program in ["tcpdump", "tshark"] {
-            run(program, &["--version"])?;
+            run(&format!("{program} --version"))?;
         }
-        run("ip", &["-V"])?;
+        run("ip -V")?;
         if !Path::new(janus_io::tap::DEVICE).exists() {
             return Err(format!("this machine has no {}", janus_io::tap::DEVICE));
         }
@@ -126,7 +127,7 @@ impl Space {
             format!("-6 address add {KERNELS_V6}/{PREFIX_V6} dev {CABLE} nodad"),
             format!("link set {CABLE} up"),
         ] {
-            run("ip", &command.split(' ').collect::<Vec<_>>())?;
+            run(&format!("ip {command}"))?;
         }
         Ok((bridge, runtime, counters))
     }
@@ -134,17 +135,15 @@ impl Space {
     fn runtime_on(&self, case: Case, backend: Box<dyn Backend>) -> Runtime {
         let runtime = build_on(case, backend);
         // Without `nodad` the kernel would first ask for a second whether somebody else has it.
-        let command = format!("-6 address add {KERNELS_V6}/{PREFIX_V6} dev {DEVICE} nodad");
-        let words: Vec<&str> = command.split(' ').collect();
-        run("ip", &words).expect("an IPv6 address");
+        let address = format!("ip -6 address add {KERNELS_V6}/{PREFIX_V6} dev {DEVICE} nodad");
+        run(&address).expect("an IPv6 address");
         runtime
     }
 
     pub(crate) fn advertise_mss(&self, family: Family, mss: u16) {
         let ours = family.addresses().0;
-        let command = format!("route replace {ours} dev {DEVICE} advmss {mss}");
-        let words: Vec<&str> = command.split(' ').collect();
-        run("ip", &words).expect("a route");
+        let route = format!("ip route replace {ours} dev {DEVICE} advmss {mss}");
+        run(&route).expect("a route");
     }
 
     /// Begins to capture.
@@ -263,20 +262,4 @@ impl Capture {
             }
         }
     }
-}
-
-pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
-    let output = Command::new(program)
-        .args(arguments)
-        .output()
-        .map_err(|error| format!("{program}: {error}"))?;
-    if !output.status.success() {
-        let text = String::from_utf8_lossy(&output.stderr);
-        return Err(format!(
-            "{program} {}: {}",
-            arguments.join(" "),
-            text.trim()
-        ));
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

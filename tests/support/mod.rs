@@ -6,6 +6,7 @@ pub mod changing;
 pub mod content;
 pub mod file;
 pub mod fragile;
+pub mod kernel;
 pub mod privileged;
 pub mod reports;
 

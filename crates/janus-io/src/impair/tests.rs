@@ -98,12 +98,7 @@ fn what_is_received_is_impaired_too_and_nothing_held_back_is_forgotten() {
         distance: 1_000,
         ..Faults::default()
     };
-    let (near, far) = pair(Config::default()).unwrap();
-    let mut near = Box::new(ImpairedBackend::new(Box::new(near), faults))
-        .open(1)
-        .unwrap()
-        .remove(0);
-    let mut far = Box::new(far).open(1).unwrap().remove(0);
+    let (mut near, mut far) = opened(faults);
     let mut pool = pool(512);
     let (mut batch, mut done) = (Batch::new(), Batch::new());
     // Received: buffers are posted before anything can arrive.
@@ -268,6 +263,14 @@ fn a_device_that_sees_to_checksums_is_not_spoilt() {
     ] {
         open(tx, rx, received, sent).unwrap();
     }
+}
+
+/// A link with an end that is bad, opened.
+fn opened(faults: Faults) -> (Box<dyn Queue>, Box<dyn Queue>) {
+    let (near, far) = pair(Config::default()).unwrap();
+    let open = |backend: Box<dyn Backend>| backend.open(1).unwrap().remove(0);
+    let near = open(Box::new(ImpairedBackend::new(Box::new(near), faults)));
+    (near, open(Box::new(far)))
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::fmt;
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
+use std::ops::Deref;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -289,12 +290,23 @@ fn write_slices(
     conn: ConnId,
     slices: &[IoSlice<'_>],
 ) -> Result<usize, Error> {
+    let slices = slices.iter().map(|slice| &**slice);
+    one_after_the_other(slices, |slice| stack.write(now, conn, slice))
+}
+
+/// Takes what `each` does with each of the slices that are not empty together, up to the first that it does less with; an
+/// error counts only where nothing was done before.
+fn one_after_the_other<S: Deref<Target = [u8]>>(
+    slices: impl Iterator<Item = S>,
+    mut each: impl FnMut(S) -> Result<usize, Error>,
+) -> Result<usize, Error> {
     let mut done = 0;
-    for slice in slices.iter().filter(|slice| !slice.is_empty()) {
-        match stack.write(now, conn, slice) {
+    for slice in slices.filter(|slice| !slice.is_empty()) {
+        let len = slice.len();
+        match each(slice) {
             Ok(taken) => {
                 done += taken;
-                if taken < slice.len() {
+                if taken < len {
                     break;
                 }
             }

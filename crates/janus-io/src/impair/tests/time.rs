@@ -270,12 +270,7 @@ fn a_sleeper_is_woken_when_a_frame_arrives() {
         delay,
         ..Faults::default()
     };
-    let (near, far) = pair(Config::default()).unwrap();
-    let mut near = Box::new(ImpairedBackend::new(Box::new(near), faults))
-        .open(1)
-        .unwrap()
-        .remove(0);
-    let mut far = Box::new(far).open(1).unwrap().remove(0);
+    let (mut near, mut far) = opened(faults);
     let (mut pool, mut parker) = (pool(512), Parker::new().unwrap());
     let (mut batch, mut done) = (Batch::new(), Batch::new());
     near.rx_burst(&mut pool, &mut batch);

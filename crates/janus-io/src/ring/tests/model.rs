@@ -21,13 +21,16 @@ fn check(seen: Vec<Box<u32>>, sent: u32) {
     assert!(seen.iter().map(|item| **item).eq(0..sent));
 }
 
-#[test]
-fn single_items_across_the_wrap() {
-    loom::model(|| {
-        let (mut tx, mut rx) = used(2, 1);
+/// Items pushed one by one, `waiting` of them before anybody looks, and so many tries while they are popped; `least` get there.
+fn single_items(capacity: u32, before: u32, waiting: u32, tries: u32, least: u32) {
+    loom::model(move || {
+        let (mut tx, mut rx) = used(capacity, before);
+        for i in 0..waiting {
+            tx.push(Box::new(i)).unwrap();
+        }
         let producer = thread::spawn(move || {
-            let mut sent = 0;
-            for _ in 0..4 {
+            let mut sent = waiting;
+            for _ in 0..tries {
                 sent += u32::from(tx.push(Box::new(sent)).is_ok());
             }
             sent
@@ -38,35 +41,20 @@ fn single_items_across_the_wrap() {
         }
         let sent = producer.join().unwrap();
         seen.extend(std::iter::from_fn(|| rx.pop()));
-        assert!(sent >= 2);
+        assert!(sent >= least);
         check(seen, sent);
     });
+}
+
+#[test]
+fn single_items_across_the_wrap() {
+    single_items(2, 1, 0, 4, 2);
 }
 
 /// Here two slots are given back at a time, or with the last item.
 #[test]
 fn single_items_whose_slots_come_back_late() {
-    loom::model(|| {
-        let (mut tx, mut rx) = used(4, 3);
-        for i in 0..3 {
-            tx.push(Box::new(i)).unwrap();
-        }
-        let producer = thread::spawn(move || {
-            let mut sent = 3;
-            for _ in 0..3 {
-                sent += u32::from(tx.push(Box::new(sent)).is_ok());
-            }
-            sent
-        });
-        let mut seen = Vec::new();
-        for _ in 0..3 {
-            seen.extend(rx.pop());
-        }
-        let sent = producer.join().unwrap();
-        seen.extend(std::iter::from_fn(|| rx.pop()));
-        assert!(sent >= 4);
-        check(seen, sent);
-    });
+    single_items(4, 3, 3, 3, 4);
 }
 
 #[test]

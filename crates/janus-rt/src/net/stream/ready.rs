@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use janus_tcp::{ConnId, Error, Instant, Stack, State, Status};
 
-use super::{TcpStream, wait_read, wait_write, write_slices};
+use super::{TcpStream, one_after_the_other, wait_read, wait_write, write_slices};
 use crate::net::recv_buf::RecvBuf;
 use crate::net::{Interest, Ready, foreign_core, io_error};
 use crate::shard::here;
@@ -175,18 +175,6 @@ fn read_slices(
     conn: ConnId,
     slices: &mut [IoSliceMut<'_>],
 ) -> Result<usize, Error> {
-    let mut done = 0;
-    for slice in slices.iter_mut().filter(|slice| !slice.is_empty()) {
-        match stack.read(now, conn, slice) {
-            Ok(taken) => {
-                done += taken;
-                if taken < slice.len() {
-                    break;
-                }
-            }
-            Err(_) if done > 0 => break,
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(done)
+    let slices = slices.iter_mut().map(|slice| &mut **slice);
+    one_after_the_other(slices, |slice| stack.read(now, conn, slice))
 }
