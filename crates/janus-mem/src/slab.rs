@@ -241,7 +241,7 @@ impl<T> Index<u32> for Slab<T> {
     fn index(&self, id: u32) -> &T {
         match self.get(id) {
             Some(slot) => slot,
-            None => out_of_bounds(id, self.fresh),
+            None => out_of_bounds(self, id),
         }
     }
 }
@@ -249,18 +249,19 @@ impl<T> Index<u32> for Slab<T> {
 impl<T> IndexMut<u32> for Slab<T> {
     #[inline]
     fn index_mut(&mut self, id: u32) -> &mut T {
-        let fresh = self.fresh;
-        match self.get_mut(id) {
-            Some(slot) => slot,
-            None => out_of_bounds(id, fresh),
+        if id >= self.fresh {
+            out_of_bounds(self, id);
         }
+        // SAFETY: below the high-water mark every slot holds a valid `T`, and `&mut self` makes the access exclusive.
+        unsafe { &mut *self.base.as_ptr().add(id as usize) }
     }
 }
 
 #[cold]
 #[inline(never)]
-fn out_of_bounds(id: u32, fresh: u32) -> ! {
-    panic!("slab: slot {id} of {fresh}")
+fn out_of_bounds<T>(slab: &Slab<T>, id: u32) -> ! {
+    // The number is read here, not by all who only compare with it.
+    panic!("slab: slot {id} of {}", slab.fresh)
 }
 
 impl<T> Drop for Slab<T> {

@@ -10,7 +10,8 @@ use janus_wire::tcp::options::SackBlocks;
 use janus_wire::tcp::{Flags, Options};
 
 use crate::challenge::Kind;
-use crate::cold::{NONE, State, flag};
+use crate::cold::{NONE, State, Tcb, flag};
+use crate::config::Config;
 use crate::delayed_ack::QUICK_AFTER_MARK;
 use crate::emit::Outgoing;
 use crate::hot::hot_flag;
@@ -51,17 +52,14 @@ impl Stack {
             }
             _ => self.synchronized_arrives(conn, p, frame, now),
         }
+        let cold = &mut self.cold[conn];
         // Afterwards, so that `heat` sees how long it was idle.
-        self.cold[conn].last_heard_ms = now.as_millis() as u32;
-        self.finish(conn);
-    }
-
-    /// Arms the timer for what the segment changed, and settles.
-    fn finish(&mut self, conn: u32) {
-        let hot = self.cold[conn].hot;
+        cold.last_heard_ms = now.as_millis() as u32;
+        // What the segment changed has its time.
+        let hot = cold.hot;
         if hot != NONE {
             self.arm(hot);
-            self.settle(conn);
+            self.settle_hot(conn, hot);
         }
     }
 
@@ -73,8 +71,10 @@ impl Stack {
         now: Instant,
     ) {
         let rst = p.flags.contains(Flags::RST);
+        // Found once for all the checks that only look.
+        let cold = &self.cold[conn];
         // Before the first check: PAWS (RFC 7323 section 5.3, R1).
-        if !rst && !self.passes_paws(conn, p, now) {
+        if !rst && !passes_paws(cold, &self.config, p, now) {
             self.counters.dropped_paws += 1;
             // Without the option: silence (RFC 7323 section 3.2), but not towards a peer that has begun anew.
             if p.timestamps.is_some() || p.flags.contains(Flags::SYN) {
@@ -82,14 +82,14 @@ impl Stack {
             }
             return;
         }
-        if self.answers_our_crossed_syn(conn, p) {
+        if answers_our_crossed_syn(cold, p) {
             if self.ack_arrives(conn, p, frame.as_ref(), now) {
                 self.acknowledge_at_once(conn, now);
             }
             return;
         }
         // First, sequence number.
-        let place = self.place_of(conn, p);
+        let place = place_of(cold, p);
         if place == Place::Outside {
             self.counters.dropped_window += 1;
             if !rst {
@@ -108,11 +108,17 @@ impl Stack {
             return;
         }
         // Fifth, ACK.
-        if !p.flags.contains(Flags::ACK) || !self.ack_is_plausible(conn, p, now) {
+        if !p.flags.contains(Flags::ACK) {
+            return;
+        }
+        if !self.ack_is_plausible(cold, p) {
+            self.challenge(conn, now);
             return;
         }
         // Not before: one forged timestamp from the future would make all that the peer sends look old.
-        self.take_timestamp(conn, p);
+        if let Some(value) = self.timestamp_to_take(cold, p) {
+            self.cold[conn].ts_recent = value;
+        }
         self.take_timeout(conn, p, frame.as_ref());
         if !self.ack_arrives(conn, p, frame.as_ref(), now) {
             return;
@@ -144,67 +150,16 @@ impl Stack {
         }
     }
 
-    /// The last line of figure 7 (section 3.5): SYNs crossed, and the peer's SYN-ACK repeats its SYN. To the first
-    /// check that is old, but its acknowledgement is the one that is waited for.
-    fn answers_our_crossed_syn(&self, conn: u32, p: &Parsed) -> bool {
-        let cold = &self.cold[conn];
-        cold.state == State::SynReceived
-            && p.flags.contains(Flags::SYN | Flags::ACK)
-            && !p.flags.contains(Flags::RST)
-            && p.seq + 1u32 == cold.rcv_nxt
-            && p.space() == 1
-    }
-
-    /// R1 of RFC 7323 section 5.3: a segment whose timestamp is older than the last one is a stray.
-    fn passes_paws(&self, conn: u32, p: &Parsed, now: Instant) -> bool {
-        let cold = &self.cold[conn];
-        if !cold.has(flag::TIMESTAMPS) {
-            return true;
-        }
-        // A segment without the option on a connection that uses it may be dropped too (section 3.2).
-        let Some((value, _)) = p.timestamps else {
-            return !self.config.require_timestamps;
-        };
-        // After so long a silence the peer's clock may have gone half round: TS.Recent says nothing (section 5.5).
-        let silent_ms = (now.as_millis() as u32).wrapping_sub(cold.last_heard_ms);
-        value.wrapping_sub(cold.ts_recent) as i32 >= 0 || silent_ms > TS_RECENT_VALID_MS
-    }
-
     /// R3: the timestamp of the segment that stands at the edge of what was acknowledged is remembered.
-    fn take_timestamp(&mut self, conn: u32, p: &Parsed) {
-        let cold = &self.cold[conn];
-        if let (true, Some((value, _))) = (cold.has(flag::TIMESTAMPS), p.timestamps) {
-            let unacked = if cold.hot == NONE {
-                0
-            } else {
-                self.hot[cold.hot].unacked_bytes
-            };
-            let last_ack_sent = cold.rcv_nxt + 0u32.wrapping_sub(unacked);
-            if p.seq.le(last_ack_sent) {
-                self.cold[conn].ts_recent = value;
-            }
-        }
-    }
-
-    /// The table of section 3.10.7.4, first check.
-    fn place_of(&self, conn: u32, p: &Parsed) -> Place {
-        let cold = &self.cold[conn];
-        let window = cold.receive_window();
-        let (from, len) = (p.seq - cold.rcv_nxt, p.space() as i32);
-        let to = from.wrapping_add(len);
-        let inside = |offset: i32| offset >= 0 && (offset as u32) < window;
-        let acceptable = match (len, window) {
-            (0, 0) => from == 0,
-            // A bare ACK right at the window's end comes from a peer that filled it.
-            (0, _) => from >= 0 && from as u32 <= window,
-            (_, 0) => false,
-            _ => inside(from) || inside(to.wrapping_sub(1)) || (from < 0 && to > 0),
+    #[inline(always)]
+    fn timestamp_to_take(&self, cold: &Tcb, p: &Parsed) -> Option<u32> {
+        let (value, _) = p.timestamps.filter(|_| cold.has(flag::TIMESTAMPS))?;
+        let unacked = match cold.hot {
+            NONE => 0,
+            hot => self.hot[hot].unacked_bytes,
         };
-        match acceptable {
-            true => Place::Acceptable,
-            false if window == 0 && from == 0 => Place::AtClosedWindow,
-            false => Place::Outside,
-        }
+        let last_ack_sent = cold.rcv_nxt + 0u32.wrapping_sub(unacked);
+        p.seq.le(last_ack_sent).then_some(value)
     }
 
     fn reset_arrives(&mut self, conn: u32, p: &Parsed, now: Instant) {
@@ -322,5 +277,52 @@ impl Stack {
             isn::timestamp(&self.secrets, &self.cold.key(conn), now),
             cold.ts_recent,
         )
+    }
+}
+
+/// The last line of figure 7 (section 3.5): SYNs crossed, and the peer's SYN-ACK repeats its SYN. To the first check that
+/// is old, but its acknowledgement is the one that is waited for.
+#[inline(always)]
+fn answers_our_crossed_syn(cold: &Tcb, p: &Parsed) -> bool {
+    p.flags.contains(Flags::SYN | Flags::ACK)
+        && cold.state == State::SynReceived
+        && !p.flags.contains(Flags::RST)
+        && p.seq + 1u32 == cold.rcv_nxt
+        && p.space() == 1
+}
+
+/// R1 of RFC 7323 section 5.3: a segment whose timestamp is older than the last one is a stray.
+#[inline(always)]
+fn passes_paws(cold: &Tcb, config: &Config, p: &Parsed, now: Instant) -> bool {
+    if !cold.has(flag::TIMESTAMPS) {
+        return true;
+    }
+    // A segment without the option on a connection that uses it may be dropped too (section 3.2).
+    let Some((value, _)) = p.timestamps else {
+        return !config.require_timestamps;
+    };
+    // After so long a silence the peer's clock may have gone half round: TS.Recent says nothing (section 5.5).
+    let silent_ms = || (now.as_millis() as u32).wrapping_sub(cold.last_heard_ms);
+    value.wrapping_sub(cold.ts_recent) as i32 >= 0 || silent_ms() > TS_RECENT_VALID_MS
+}
+
+/// The table of section 3.10.7.4, first check.
+#[inline(always)]
+fn place_of(cold: &Tcb, p: &Parsed) -> Place {
+    let window = cold.receive_window();
+    let (from, len) = (p.seq - cold.rcv_nxt, p.space() as i32);
+    let to = from.wrapping_add(len);
+    let inside = |offset: i32| offset >= 0 && (offset as u32) < window;
+    let acceptable = match (len, window) {
+        (0, 0) => from == 0,
+        // A bare ACK right at the window's end comes from a peer that filled it.
+        (0, _) => from >= 0 && from as u32 <= window,
+        (_, 0) => false,
+        _ => inside(from) || inside(to.wrapping_sub(1)) || (from < 0 && to > 0),
+    };
+    match acceptable {
+        true => Place::Acceptable,
+        false if window == 0 && from == 0 => Place::AtClosedWindow,
+        false => Place::Outside,
     }
 }

@@ -173,7 +173,7 @@ pub(crate) fn on_sent(hot: &mut Hot, cold: &Tcb) {
 }
 
 /// `acked` bytes were newly acknowledged, outside recovery.
-#[inline]
+#[inline(always)]
 pub(crate) fn on_ack(hot: &mut Hot, cold: &Tcb, acked: u32, now: Instant) {
     let now_ms = now.as_millis() as u32;
     let since_ms = now_ms.wrapping_sub(core::mem::replace(&mut hot.acked_ms, now_ms));

@@ -111,7 +111,7 @@ impl Stack {
     }
 
     /// Data came in order: what it says of when the next will come (tcp_event_data_recv).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn data_came(&mut self, conn: u32, id: u32, p: &Parsed, now: Instant) {
         let least = self.ato_least_ms();
         let (cold, hot) = (&mut self.cold[conn], &mut self.hot[id]);
@@ -147,7 +147,7 @@ impl Stack {
     }
 
     /// Data is to be acknowledged: now, or a little later (tcp_ack_snd_check).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn owe_ack(&mut self, conn: u32, id: u32, p: &Parsed, len: u32, now: Instant) {
         self.data_came(conn, id, p, now);
         let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);

@@ -111,7 +111,7 @@ impl<T> Flows<T> {
     pub(crate) fn is_for(&self, id: u32, key: &FlowKey) -> bool {
         // The index of one family lies beyond the slots of the other.
         match key {
-            FlowKey::V4(key) => self.v4.get(id).is_some_and(|slot| slot.key == *key),
+            FlowKey::V4(key) => self.v4.get(id).is_some_and(|slot| slot.key.is(key)),
             FlowKey::V6(key) => self.is_for_v6(id, key),
         }
     }

@@ -245,3 +245,6 @@ impl Neighbors {
         self.waiting.front().map(|w| w.until)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -491,7 +491,7 @@ impl Stack {
     }
 
     /// A pure acknowledgement from where the connection stands; data segments change what they need.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn header_for(&mut self, conn: u32, id: u32, now: Instant) -> Outgoing {
         let (held, buffer) = (self.hot[id].inbox.bytes, self.receive_buffer(conn, id));
         let window = offer_window(&mut self.cold[conn], held, buffer);

@@ -178,8 +178,16 @@ impl Stack {
     }
 
     /// Gives the recovery block back, when there is one.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn detach_recovery(&mut self, id: u32) {
+        let hot = &self.hot[id];
+        if hot.recovery != NONE || hot.doubted {
+            self.forget_losses(id);
+        }
+    }
+
+    #[inline(never)]
+    fn forget_losses(&mut self, id: u32) {
         let block = core::mem::replace(&mut self.hot[id].recovery, NONE);
         if block != NONE {
             self.recovery.free(block);

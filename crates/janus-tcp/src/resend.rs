@@ -26,14 +26,20 @@ const RENEGED_WAIT: Duration = Duration::from_millis(10);
 impl Stack {
     /// Sets the deadline for what is in flight: the retransmission timeout, counted from now if `restart`
     /// (RFC 6298 sections 5.1 to 5.3), or a tail loss probe before it, never after it (RFC 8985 section 7.2).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn arm_retransmission(&mut self, conn: u32, id: u32, restart: bool, now: Instant) {
-        let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
+        let hot = &mut self.hot[id];
         hot.timer_kind = TimerKind::Rto;
         if hot.flight.is_empty() {
             (hot.rto_at, hot.rtx_at) = (Instant::ZERO, Instant::ZERO);
-            return;
+        } else {
+            self.arm_for_flight(conn, id, restart, now);
         }
+    }
+
+    #[inline(never)]
+    fn arm_for_flight(&mut self, conn: u32, id: u32, restart: bool, now: Instant) {
+        let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
         if restart || hot.rtx_at == Instant::ZERO {
             hot.rtx_at = now.after_nanos(rto::timeout_ns(cold, &self.config, hot.backoff));
         }

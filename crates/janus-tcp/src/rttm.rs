@@ -58,7 +58,7 @@ impl Acked {
 impl Stack {
     /// `p` acknowledges or SACKs something new. Takes a round trip from it, if it gives one. Only that ends the backoff
     /// (RFC 6298 section 5).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn measure(
         &mut self,
         conn: u32,
@@ -100,6 +100,7 @@ impl Stack {
     /// The age of the timestamp that an acknowledgement echoes, in microseconds. It cannot be younger than the newest
     /// transmission of what is acknowledged: the peer remembers the timestamps of what advances its stream only (RFC
     /// 7323 section 4.3). So the future and nearly all the past that a peer might claim are not believed.
+    #[inline(never)]
     fn echoed(&self, conn: u32, echo: u32, newest_us: u32, now: Instant) -> Option<u32> {
         let key = self.cold.key(conn);
         let age_ms = isn::age_ms(&self.secrets, &key, now, echo);

@@ -126,7 +126,7 @@ impl Stack {
 
     /// How many bytes may be put behind what is queued, before this is asked again. (Linux looks at its budget only where a
     /// new large segment begins: sk_stream_memory_free.)
-    #[inline]
+    #[inline(always)]
     pub(crate) fn send_room(&mut self, id: u32) -> usize {
         if self.config.count_as_linux {
             return self.send_room_as_linux(id);

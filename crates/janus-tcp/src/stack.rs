@@ -317,14 +317,18 @@ impl Stack {
     }
 
     /// The connection's hot block, attached if it has none; `None` when all blocks are in use.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn heat(&mut self, conn: u32, now: Instant) -> Option<u32> {
-        let cold = &mut self.cold[conn];
-        if cold.hot != NONE {
-            return Some(cold.hot);
+        match self.cold[conn].hot {
+            NONE => self.attach_hot(conn, now),
+            hot => Some(hot),
         }
+    }
+
+    #[inline(never)]
+    fn attach_hot(&mut self, conn: u32, now: Instant) -> Option<u32> {
         let id = self.hot.alloc()?;
-        let hot = &mut self.hot[id];
+        let (cold, hot) = (&mut self.cold[conn], &mut self.hot[id]);
         hot.conn = conn;
         hot.snd_una = cold.snd_nxt;
         hot.recover = cold.snd_nxt;
@@ -367,13 +371,25 @@ impl Stack {
     }
 
     /// Gives the hot block back when nothing is outstanding. Called at the end of every path.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn settle(&mut self, conn: u32) {
-        let cold = &mut self.cold[conn];
-        let id = cold.hot;
-        if id == NONE || !self.hot[id].is_idle() {
-            return;
+        let id = self.cold[conn].hot;
+        if id != NONE {
+            self.settle_hot(conn, id);
         }
+    }
+
+    /// The same for one that has a hot block.
+    #[inline(always)]
+    pub(crate) fn settle_hot(&mut self, conn: u32, id: u32) {
+        if self.hot[id].is_idle() {
+            self.detach_hot(conn, id);
+        }
+    }
+
+    #[inline(never)]
+    fn detach_hot(&mut self, conn: u32, id: u32) {
+        let cold = &self.cold[conn];
         // A state that waits for an answer keeps its timer, and so its block; a FIN that found no buffer too.
         if matches!(cold.state, State::SynSent | State::SynReceived) || cold.has(flag::FIN_QUEUED) {
             return;

@@ -69,13 +69,18 @@ impl Stack {
     }
 
     /// Puts the block's wheel entry at its earliest deadline, unless it fires before that anyway.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn arm(&mut self, id: u32) {
-        let hot = &mut self.hot[id];
+        let hot = &self.hot[id];
         let deadline = hot.deadline();
-        if deadline == Instant::ZERO || (hot.timer.is_some() && hot.timer_at <= deadline) {
-            return;
+        if deadline != Instant::ZERO && (hot.timer.is_none() || hot.timer_at > deadline) {
+            self.arm_at(id, deadline);
         }
+    }
+
+    #[inline(never)]
+    fn arm_at(&mut self, id: u32, deadline: Instant) {
+        let hot = &mut self.hot[id];
         if let Some(late) = hot.timer.take() {
             self.wheel.cancel(late);
         }

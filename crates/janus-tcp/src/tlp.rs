@@ -46,7 +46,7 @@ impl Stack {
     }
 
     /// When the probe is to go out, when one may (section 7.2): nothing is known to be missing, and none is out.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn probe_at(&self, conn: u32, id: u32, now: Instant) -> Option<Instant> {
         let (cold, hot) = (&self.cold[conn], &self.hot[id]);
         if !self.config.tail_loss_probe

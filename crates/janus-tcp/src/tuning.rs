@@ -62,7 +62,7 @@ impl Tuning {
 
 impl Stack {
     /// Unread bytes that a connection may hold.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn receive_buffer(&self, conn: u32, id: u32) -> u32 {
         let buffer = match self.hot[id].tuning {
             NONE => self
@@ -128,6 +128,7 @@ impl Stack {
     }
 
     /// No full segments any more. Whoever calls settles the connection.
+    #[inline]
     pub(crate) fn end_tuning(&mut self, id: u32) {
         let hot = &mut self.hot[id];
         hot.keep_until = Instant::ZERO;

@@ -221,11 +221,17 @@ impl Stack {
     }
 
     /// Nothing is urgent any more.
+    #[inline(always)]
     pub(crate) fn forget_urgent(&mut self, hot: u32) {
         if self.hot[hot].has(hot_flag::URGENT) {
-            self.hot[hot].clear(hot_flag::URGENT);
-            self.urgents.remove(&hot);
+            self.urgent_is_over(hot);
         }
+    }
+
+    #[cold]
+    fn urgent_is_over(&mut self, hot: u32) {
+        self.hot[hot].clear(hot_flag::URGENT);
+        self.urgents.remove(&hot);
     }
 
     /// How many of `wanted` bytes one read may give: it stops right before the last urgent byte, as reads do elsewhere, so

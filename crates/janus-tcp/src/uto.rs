@@ -192,7 +192,7 @@ impl Stack {
     }
 
     /// An acceptable segment, which may carry the option.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take_timeout(&mut self, conn: u32, p: &Parsed, frame: Option<&Frame>) {
         if !p.has_more_options() || !self.uses_uto(self.cold[conn].profile) {
             return;

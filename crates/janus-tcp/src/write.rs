@@ -122,7 +122,7 @@ impl Stack {
     }
 
     /// What was written is at the end of the queue: how that is to leave.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn finish_write(&mut self, id: u32, manner: Manner) {
         let hot = &mut self.hot[id];
         hot.ending = match manner {

@@ -44,6 +44,12 @@ impl FlowKeyV4 {
         (self.peer_port as u32) << 16 | self.local_port as u32
     }
 
+    /// Whether it is the same connection: `==` in two comparisons instead of four.
+    #[inline(always)]
+    pub const fn is(&self, other: &Self) -> bool {
+        self.addresses() == other.addresses() && self.ports() == other.ports()
+    }
+
     /// The same connection as the other end names it.
     #[inline]
     pub const fn reversed(&self) -> Self {

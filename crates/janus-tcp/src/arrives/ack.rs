@@ -4,7 +4,7 @@ use janus_mem::Frame;
 use janus_wire::SeqNum;
 use janus_wire::tcp::Flags;
 
-use crate::cold::{NONE, State, flag};
+use crate::cold::{NONE, State, Tcb, flag};
 use crate::congestion;
 use crate::hot::hot_flag;
 use crate::parse::Parsed;
@@ -17,27 +17,22 @@ use crate::time::Instant;
 use crate::write::Ending;
 
 impl Stack {
-    /// Whether the acknowledgement lies where one can lie (RFC 5961 section 5). If not, the peer is told where we
-    /// are and the segment is to be dropped.
-    pub(super) fn ack_is_plausible(&mut self, conn: u32, p: &Parsed, now: Instant) -> bool {
-        let cold = &self.cold[conn];
-        let id = cold.hot;
+    /// Whether the acknowledgement lies where one can lie (RFC 5961 section 5). If not, the peer is to be told where we
+    /// are, and the segment to be dropped.
+    #[inline(always)]
+    pub(super) fn ack_is_plausible(&self, cold: &Tcb, p: &Parsed) -> bool {
         if cold.state == State::SynReceived {
             // Its acknowledgement is judged, and answered with a reset, when it is taken.
             return true;
         }
-        let acked = p.ack - self.first_unacknowledged(conn);
+        let (first, oldest) = match cold.hot {
+            NONE => (cold.snd_nxt, cold.snd_wnd()),
+            id => (self.hot[id].snd_una, self.hot[id].max_snd_wnd),
+        };
+        let acked = p.ack - first;
         // Something not yet sent is acknowledged: say where we are, drop (RFC 9293, RFC 5961 section 5).
         let too_new = (p.ack - cold.snd_nxt) > 0;
-        let oldest = if id == NONE {
-            cold.snd_wnd()
-        } else {
-            self.hot[id].max_snd_wnd
-        };
         let too_old = acked < 0 && acked.unsigned_abs() > oldest;
-        if too_new || too_old {
-            self.challenge(conn, now);
-        }
         !(too_new || too_old)
     }
 
@@ -54,13 +49,14 @@ impl Stack {
         if cold.state == State::SynReceived {
             return id != NONE && self.syn_received_acked(conn, id, p, now);
         }
-        let acked = p.ack - self.first_unacknowledged(conn);
         if id == NONE {
-            if acked >= 0 {
+            // Everything that was sent is acknowledged.
+            if (p.ack - cold.snd_nxt) >= 0 {
                 self.take_window(conn, p, 0);
             }
             return true;
         }
+        let acked = p.ack - self.hot[id].snd_una;
         // Even an old acknowledgement may tell of what has come since (RFC 2018 section 5).
         if acked < 0 && !p.has_more_options() {
             return true;
@@ -93,16 +89,8 @@ impl Stack {
         self.cold[conn].state != State::Closed
     }
 
-    /// SND.UNA; without a hot block everything sent is acknowledged.
-    fn first_unacknowledged(&self, conn: u32) -> SeqNum {
-        let cold = &self.cold[conn];
-        match cold.hot {
-            NONE => cold.snd_nxt,
-            id => self.hot[id].snd_una,
-        }
-    }
-
     /// SND.WND, from a segment that is not older than the last that set it.
+    #[inline(always)]
     fn take_window(&mut self, conn: u32, p: &Parsed, acked: i32) {
         let cold = &mut self.cold[conn];
         if acked == 0 && !p.seq.ge(cold.rcv_nxt) {
@@ -146,10 +134,11 @@ impl Stack {
         hot.retries = 0;
         hot.soft_error = 0;
         let dup_acks = core::mem::take(&mut hot.dup_acks);
-        if hot.probe_out {
+        let (probe_out, doubted) = (hot.probe_out, hot.doubted);
+        if probe_out {
             self.probe_acknowledged(conn, id, now);
         }
-        if self.hot[id].doubted {
+        if doubted {
             self.forget_duplicates(id);
         }
         let fin_acked = self.drop_acked(conn, id, p, news, now);
@@ -207,6 +196,7 @@ impl Stack {
             fin |= seg.has(seg_flag::FIN);
             if hot.recovery != NONE {
                 self.acknowledge_marked(id, at, news, &mut acked, now);
+                self.segments.pop_front(&mut self.hot[id].flight);
             } else {
                 if !seg.has(seg_flag::LOST) {
                     hot.pipe = hot.pipe.saturating_sub(u32::from(seg.len));
@@ -215,8 +205,8 @@ impl Stack {
                     news.original |= !seg.has(seg_flag::RESENT) && seg.end().le(hot.recover);
                 }
                 acked.add(now_us.wrapping_sub(seg.sent_us), seg.has(seg_flag::RESENT));
+                self.segments.pop_front(&mut hot.flight);
             }
-            self.segments.pop_front(&mut self.hot[id].flight);
             self.segments.free(at, &mut self.pool);
         }
         self.measure(conn, id, p, &acked, news, now);
@@ -269,6 +259,7 @@ impl Stack {
     }
 
     /// An acknowledgement of nothing new: perhaps a duplicate (RFC 5681 section 2), perhaps one that brings SACKs.
+    #[inline(never)]
     fn same_ack(&mut self, conn: u32, id: u32, p: &Parsed, acked: i32, news: &News, now: Instant) {
         if self.hot[id].flight.is_empty() {
             return;

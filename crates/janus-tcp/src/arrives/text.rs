@@ -107,6 +107,7 @@ impl Stack {
     }
 
     /// In-order text joins what the application has not read. False when there is no place for it.
+    #[inline(always)]
     pub(super) fn append(&mut self, id: u32, text: &Text, frame: &mut Option<Frame>) -> bool {
         if text.len == 0 {
             return true;
