@@ -18,8 +18,6 @@ const BUFFERS: usize = 46;
 pub(super) const BUFFER_ROOM: usize = SLOT_SIZE - HEADROOM as usize;
 /// The longest frame: an IP packet of 64 KiB, its link header and two tags.
 const FRAME_MAX: usize = u16::MAX as usize + 1 + janus_wire::ethernet::LEN + 8;
-/// Frames that were not joined, one after the other, until only one buffer lies ready.
-const SMALL_MAX: u32 = 64;
 /// Joined frames, one after the other, that need less buffers until no more lie ready.
 const LOOK_EVERY: u32 = 64;
 /// Where the header before a frame begins in the first buffer, so that the frame follows it.
@@ -46,7 +44,8 @@ pub(super) struct Landing {
     joined: u32,
     /// What the depot is told of that, while there are joined frames.
     posted: Option<Posted>,
-    small: u32,
+    /// Frames that were not joined, one after the other.
+    small: usize,
     /// What falls behind the buffers, or all of it with its header.
     spill: Box<[u8]>,
 }
@@ -212,7 +211,8 @@ impl Landing {
     pub(super) fn small_came(&mut self, pool: &mut Pool) {
         if self.shape.is_some() {
             self.small += 1;
-            if self.small >= SMALL_MAX {
+            // Until then laying buffers ready has cost about as much as copying the next joined frame would.
+            if self.small > self.wanted / 2 + 2 {
                 self.expect_small(pool);
             }
         }

@@ -172,6 +172,30 @@ fn as_many_buffers_lie_ready_as_the_longest_frame_of_late_had_segments() {
 }
 
 #[test]
+fn the_more_buffers_lie_ready_the_longer_they_are_kept() {
+    for (segments, small) in [(4, 4), (30, 17)] {
+        let (a, b) = sockets();
+        let (mut a, mut b) = (queue(a), queue(b));
+        let mut pool = testing::pool(1024);
+        let joined = Stream::V4.segments(&vec![1_000; segments], END);
+        over(&mut a, &mut b, &mut pool, &joined);
+        let plain = vec![Stream::V4.segment(0, 0, 0, Flags::ACK); small];
+        // Each joined one in between begins the count anew.
+        for _ in 0..2 {
+            over(&mut a, &mut b, &mut pool, &plain);
+            assert!(b.landing.shape().is_some(), "{small} small frames");
+            over(&mut a, &mut b, &mut pool, &joined);
+        }
+        over(&mut a, &mut b, &mut pool, &plain);
+        over(&mut a, &mut b, &mut pool, &plain[..1]);
+        assert!(b.landing.shape().is_none() && b.landing.ready() <= 1);
+        let copied = b.counters.copied_in.get();
+        assert_eq!(over(&mut a, &mut b, &mut pool, &joined).len(), segments);
+        assert_eq!(b.counters.copied_in.get() - copied, segments as u64);
+    }
+}
+
+#[test]
 fn a_frame_without_room_before_it_leaves_too() {
     let (a, b) = sockets();
     let (mut a, mut b) = (queue(a), queue(b));
