@@ -103,7 +103,7 @@ fn send_buffers(levers: &Levers, new: &Settings) -> bool {
     resize_buffers(levers, sizes)
 }
 
-/// Each core takes them as it comes to read its messages; one that begins anew has them from the beginning.
+/// Each core takes them as it comes to read its messages. One that has fallen serves nobody any more.
 fn resize_buffers(levers: &Levers, sizes: BufferSizes) -> bool {
     levers.live.set_buffers(sizes);
     let job = || {

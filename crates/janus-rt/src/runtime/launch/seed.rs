@@ -235,7 +235,6 @@ fn renew(common: &Arc<Common>, interface: Interface, secrets: Secrets, depot: Ar
         pool.set_reserve(RESERVE);
         let (tcp, secrets) = (common.tcp.clone(), secrets.clone());
         let mut stack = Stack::new(tcp, interface.clone(), secrets, pool, &common.growth)?;
-        stack.resize_buffers(common.live.buffers());
         // A lease may have brought others than those of the start.
         if let Some(addressing) = common.lease.addressing() {
             stack.readdress(addressing);
