@@ -92,7 +92,7 @@ impl Stack {
         let place = place_of(cold, p);
         if place == Place::Outside {
             self.counters.dropped_window += 1;
-            if !rst {
+            if !rst && self.hears_repeat(conn, p, frame.as_ref(), now) {
                 self.acknowledge_stray(conn, p, now);
             }
             return;
@@ -162,6 +162,18 @@ impl Stack {
         p.seq.le(last_ack_sent).then_some(value)
     }
 
+    /// What came last and comes again may bring an acknowledgement that is new: of our FIN, of data that the peer would
+    /// otherwise get twice. The table would have it dropped; nothing but that number is taken of it (Linux: tcp_sequence).
+    /// False when no answer is due.
+    fn hears_repeat(&mut self, conn: u32, p: &Parsed, frame: Option<&Frame>, now: Instant) -> bool {
+        let ends_here = p.space() > 0 && p.seq + p.space() == self.cold[conn].rcv_nxt;
+        let bears_ack = p.flags.contains(Flags::ACK) && !p.flags.contains(Flags::SYN);
+        if !(ends_here && bears_ack) || self.cold[conn].state == State::SynReceived {
+            return true;
+        }
+        self.ack_is_plausible(conn, p, now) && self.ack_arrives(conn, p, frame, now)
+    }
+
     fn reset_arrives(&mut self, conn: u32, p: &Parsed, now: Instant) {
         let cold = &self.cold[conn];
         if p.seq != cold.rcv_nxt {
@@ -179,7 +191,8 @@ impl Stack {
     /// A challenge ACK (RFC 5961), within its limits.
     fn challenge(&mut self, conn: u32, now: Instant) {
         if self.may_challenge(Record::Connection(conn), now) {
-            self.send_ack(conn, now);
+            let sack = self.sack_blocks(conn);
+            self.send_ack_with(conn, sack, now);
         }
     }
 
@@ -188,7 +201,8 @@ impl Stack {
     /// keep each other busy; a probe of our window or of our being alive within limits of its own.
     fn acknowledge_stray(&mut self, conn: u32, p: &Parsed, now: Instant) {
         let who = Record::Connection(conn);
-        let is_probe = p.seq + 1u32 == self.cold[conn].rcv_nxt && p.payload_len <= 1;
+        let fin = p.flags.contains(Flags::FIN);
+        let is_probe = p.seq + 1u32 == self.cold[conn].rcv_nxt && p.payload_len <= 1 && !fin;
         if is_probe {
             if self.may_answer_again(who, Kind::Probe, now) {
                 match repeated_part(&self.cold[conn], p) {

@@ -5,8 +5,8 @@
 
 use janus_mem::Frame;
 use janus_wire::SeqNum;
-use janus_wire::tcp::Options;
 use janus_wire::tcp::options::{LEN_MAX, SACK_BLOCKS_MAX, SackBlocks};
+use janus_wire::tcp::{Flags, Options};
 
 use crate::cold::{NONE, State, Tcb, flag};
 use crate::delayed_ack::acknowledged;
@@ -21,10 +21,10 @@ pub(crate) fn blocks_max(cold: &Tcb) -> u8 {
     (((LEN_MAX - others - 4) / 8) as u8).min(SACK_BLOCKS_MAX as u8)
 }
 
-/// What of a segment has been acknowledged before.
+/// What of a segment has been acknowledged before, its FIN's number too (Linux: tcp_send_dupack).
 #[inline]
 pub(crate) fn repeated_part(cold: &Tcb, p: &Parsed) -> Option<(SeqNum, SeqNum)> {
-    if p.seq.ge(cold.rcv_nxt) || p.payload_len == 0 {
+    if p.seq.ge(cold.rcv_nxt) || p.space() == 0 || p.flags.contains(Flags::SYN) {
         return None;
     }
     Some((p.seq, (p.seq + p.space()).earlier(cold.rcv_nxt)))

@@ -20,6 +20,7 @@ use support::{Craft, HERE, Host, PEER, PORT, Peer, Seen, bytes_at};
 /// * A SYN in TIME-WAIT opens anew only beyond all that was seen (MAY-2): the row `syn-new`.
 /// * A SYN in the window is challenged, in SYN-RECEIVED of a passive open too (RFC 5961 section 4.2): section 3.10.7.4 would
 ///   go back to LISTEN there, which lets a blind attacker end an opening; a peer that did begin anew resets the challenge.
+/// * What came last and comes again is heard for its acknowledgement, as other stacks do: `fin-repeated` and `data-old`.
 const TABLE: &str = "
               CLOSED LISTEN       SENT         RCVD-P      RCVD-A      ESTAB       FW1          FW2       CWAIT CLOSING LAST     TW
 syn           rstack synack>RCVD-P synack>RCVD-A ack       ack         ack         ack          ack       ack   ack     ack      ack
@@ -35,12 +36,12 @@ rst-inside    -      -            -            ack         ack         ack      
 rst-outside   -      -            -            -           -           -           -            -         -     -       -        -
 fin           rst    rst          -            ack+>CWAIT  ack+>CWAIT  ack+>CWAIT  ack+>TW      ack+>TW   -     ->TW    ->CLOSED ack
 fin-crossing  rst    rst          rst          rst         rst         ack+>CWAIT  ack+>CLOSING ack+>TW   -     -       -        ack
-fin-repeated  .      .            .            ack         ack         ack         ack          ack       ack   ack     ack      ack
+fin-repeated  .      .            .            ack         ack         ack         ack>FW2      ack       ack   ->TW    ->CLOSED ack
 fin-ahead     rst    rst          -            ack>ESTAB   ack>ESTAB   ack         ack>FW2      ack       -     ->TW    ->CLOSED ack
 data          rst    rst          -            ack+>ESTAB  ack+>ESTAB  ack+        ack+>FW2     ack+      -     ->TW    ->CLOSED ack
 data-ahead    rst    rst          -            ack>ESTAB   ack>ESTAB   ack         ack>FW2      ack       -     ->TW    ->CLOSED ack
 data-beyond   rst    rst          -            ack         ack         ack         ack          ack       ack   ack     ack      ack
-data-old      rst    rst          -            ack         ack         ack         ack          ack       ack   ack     ack      ack
+data-old      rst    rst          -            ack         ack         ack         ack>FW2      ack       ack   ->TW    ->CLOSED ack
 data-overlap  rst    rst          -            ack+>ESTAB  ack+>ESTAB  ack+        ack+>FW2     ack+      ack   ->TW    ->CLOSED ack
 urgent        rst    rst          -            ack+>ESTAB  ack+>ESTAB  ack+        ack+>FW2     ack+      -     ->TW    ->CLOSED ack
 no-ack        rstack -            -            -           -           -           -            -         -     -       -        -
