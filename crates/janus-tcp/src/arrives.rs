@@ -165,13 +165,19 @@ impl Stack {
     /// What came last and comes again may bring an acknowledgement that is new: of our FIN, of data that the peer would
     /// otherwise get twice. The table would have it dropped; nothing but that number is taken of it (Linux: tcp_sequence).
     /// False when no answer is due.
+    #[cold]
     fn hears_repeat(&mut self, conn: u32, p: &Parsed, frame: Option<&Frame>, now: Instant) -> bool {
-        let ends_here = p.space() > 0 && p.seq + p.space() == self.cold[conn].rcv_nxt;
+        let cold = &self.cold[conn];
+        let ends_here = p.space() > 0 && p.seq + p.space() == cold.rcv_nxt;
         let bears_ack = p.flags.contains(Flags::ACK) && !p.flags.contains(Flags::SYN);
-        if !(ends_here && bears_ack) || self.cold[conn].state == State::SynReceived {
+        if !(ends_here && bears_ack) || cold.state == State::SynReceived {
             return true;
         }
-        self.ack_is_plausible(conn, p, now) && self.ack_arrives(conn, p, frame, now)
+        if !self.ack_is_plausible(cold, p) {
+            self.challenge(conn, now);
+            return false;
+        }
+        self.ack_arrives(conn, p, frame, now)
     }
 
     fn reset_arrives(&mut self, conn: u32, p: &Parsed, now: Instant) {
