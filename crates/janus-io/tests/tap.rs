@@ -3,6 +3,9 @@
 
 #![cfg(not(loom))]
 
+#[path = "support/polling.rs"]
+mod polling;
+
 use std::io::Write;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -11,6 +14,7 @@ use janus_io::tap::{Tap, interface};
 use janus_io::{Backend, Batch, Queue};
 use janus_mem::{Depot, Frame, Growth, Pool};
 use janus_wire::{MacAddr, arp, ethernet, ipv4, proto};
+use polling::{answer, arp_packet, frame, look};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 const KERNEL: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
@@ -68,14 +72,7 @@ fn receive<T>(
     let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline {
         for queue in &mut *queues {
-            let mut batch = Batch::new();
-            queue.rx_burst(pool, &mut batch);
-            let found = batch.iter().find_map(|frame| {
-                let (header, payload) = ethernet::Header::parse(frame.data()).unwrap();
-                wanted(header, payload)
-            });
-            batch.pull().for_each(|frame| pool.free(frame.buf));
-            if let Some(found) = found {
+            if let Some(found) = look(&mut **queue, pool, &wanted) {
                 return found;
             }
         }
@@ -84,13 +81,7 @@ fn receive<T>(
     panic!("the kernel sent nothing like it");
 }
 
-fn send(queue: &mut dyn Queue, pool: &mut Pool, header: ethernet::Header, payload: &[u8]) {
-    let mut frame = Frame::new(
-        pool.alloc().unwrap(),
-        (ethernet::LEN + payload.len()) as u16,
-    );
-    header.emit(frame.data_mut());
-    frame.data_mut()[ethernet::LEN..].copy_from_slice(payload);
+fn send(queue: &mut dyn Queue, pool: &mut Pool, frame: Frame) {
     let (mut batch, mut done) = (Batch::new(), Batch::new());
     batch.push(frame).unwrap();
     queue.tx_burst(pool, &mut batch, &mut done);
@@ -100,22 +91,14 @@ fn send(queue: &mut dyn Queue, pool: &mut Pool, header: ethernet::Header, payloa
 /// Answers the kernel's question for our link address.
 fn resolve(queues: &mut [Box<dyn Queue>], pool: &mut Pool, mac: MacAddr) {
     let question = receive(queues, pool, |header, payload| {
-        let packet = (header.ethertype == ethernet::ethertype::ARP)
-            .then(|| arp::Packet::parse(payload).unwrap())?;
-        (packet.target_ip == OURS).then_some(packet)
+        arp_packet(header, payload).filter(|packet| packet.target_ip == OURS)
     });
     assert_eq!(
         (question.op, question.sender_ip),
         (arp::Op::Request, KERNEL)
     );
-    let mut bytes = [0; arp::LEN];
-    question.reply(mac).emit(&mut bytes);
-    let header = ethernet::Header {
-        dst: question.sender_mac,
-        src: mac,
-        ethertype: ethernet::ethertype::ARP,
-    };
-    send(&mut *queues[0], pool, header, &bytes);
+    let answer = answer(pool, &question, mac);
+    send(&mut *queues[0], pool, answer);
 }
 
 #[test]
@@ -188,7 +171,8 @@ fn there_and_back(backend: Box<Tap>, offloads: bool) {
         src: ours,
         ethertype: ethernet::ethertype::IPV4,
     };
-    send(&mut *queues[1], &mut pool, back, &packet);
+    let back = frame(&mut pool, back, &packet);
+    send(&mut *queues[1], &mut pool, back);
     let mut answer = [0; 64];
     let (len, from) = socket.recv_from(&mut answer).unwrap();
     assert_eq!((&answer[..len], from), (&b"hence"[..], (OURS, 5000).into()));
@@ -249,6 +233,7 @@ fn refused(backend: Tap) {
         src: MacAddr([2, 0, 0, 0, 0, 1]),
         ethertype: 0x0800,
     };
-    send(&mut *queues[0], &mut pool, header, &[0; 40]);
+    let sent = frame(&mut pool, header, &[0; 40]);
+    send(&mut *queues[0], &mut pool, sent);
     assert_eq!(counters.lost_refused.get(), 1);
 }

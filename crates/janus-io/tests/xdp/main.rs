@@ -6,6 +6,8 @@
 
 mod ends;
 mod frames;
+#[path = "../support/polling.rs"]
+mod polling;
 mod rules;
 #[path = "../support/veth.rs"]
 mod veth;
@@ -18,6 +20,7 @@ use janus_io::xdp::Xdp;
 use janus_io::{Batch, Queue};
 use janus_mem::{Depot, Frame, Growth, Pool};
 use janus_wire::{MacAddr, arp, ethernet, ipv4, proto};
+use polling::{answer, arp_packet, frame, look};
 use veth::*;
 
 const BUFFERS: u32 = 4096;
@@ -45,27 +48,12 @@ fn receive<T>(
 ) -> T {
     let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline {
-        let mut batch = Batch::new();
-        queue.rx_burst(pool, &mut batch);
-        let found = batch.iter().find_map(|frame| {
-            let (header, payload) = ethernet::Header::parse(frame.data()).unwrap();
-            wanted(header, payload)
-        });
-        batch.pull().for_each(|frame| pool.free(frame.buf));
-        if let Some(found) = found {
+        if let Some(found) = look(queue, pool, &wanted) {
             return found;
         }
         std::thread::sleep(Duration::from_micros(100));
     }
     panic!("nothing like it came");
-}
-
-fn frame(pool: &mut Pool, header: ethernet::Header, payload: &[u8]) -> Frame {
-    let len = ethernet::LEN + payload.len();
-    let mut frame = Frame::new(pool.alloc().unwrap(), len as u16);
-    header.emit(frame.data_mut());
-    frame.data_mut()[ethernet::LEN..].copy_from_slice(payload);
-    frame
 }
 
 /// Sends frames; what was LENT and came back.
@@ -98,18 +86,11 @@ fn send(queue: &mut dyn Queue, pool: &mut Pool, frames: Vec<Frame>) -> Vec<Frame
 fn resolve(queue: &mut dyn Queue, pool: &mut Pool) -> MacAddr {
     let mac = queue.caps().mac.unwrap();
     let question = receive(queue, pool, |header, payload| {
-        let packet = (header.ethertype == ethernet::ethertype::ARP)
-            .then(|| arp::Packet::parse(payload).unwrap())?;
-        (packet.op == arp::Op::Request && packet.target_ip == v4(OURS)).then_some(packet)
+        let asks =
+            |packet: &arp::Packet| packet.op == arp::Op::Request && packet.target_ip == v4(OURS);
+        arp_packet(header, payload).filter(asks)
     });
-    let mut bytes = [0; arp::LEN];
-    question.reply(mac).emit(&mut bytes);
-    let header = ethernet::Header {
-        dst: question.sender_mac,
-        src: mac,
-        ethertype: ethernet::ethertype::ARP,
-    };
-    let answer = frame(pool, header, &bytes);
+    let answer = answer(pool, &question, mac);
     send(queue, pool, vec![answer]);
     question.sender_mac
 }
