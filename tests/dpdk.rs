@@ -48,6 +48,7 @@ mod over {
     };
 
     use super::skip;
+    use super::support::program::Program;
     use super::support::*;
 
     const REQUESTS: usize = 2_000;
@@ -382,16 +383,6 @@ mod over {
         server.stop().unwrap();
         let left = run("ip", &format!("-n {space} link show jdx8"));
         assert!(left.is_err(), "the interface goes with the device");
-    }
-
-    /// Stops with the value.
-    struct Program(std::process::Child);
-
-    impl Drop for Program {
-        fn drop(&mut self) {
-            let _ = self.0.kill();
-            let _ = self.0.wait();
-        }
     }
 
     /// A DHCP server on an interface that is yet to come.

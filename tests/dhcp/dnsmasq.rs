@@ -4,13 +4,14 @@
 use std::io::Write;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use janus::BackendChoice;
 use janus_io::tap::Tap;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
+use crate::support::program::Program;
 use crate::support::*;
 use crate::until;
 
@@ -35,16 +36,6 @@ fn dnsmasq_gives_an_address_that_the_kernel_reaches() {
         assert!(!required, "{why}");
         // Not by `println!`: the test runner keeps what a passing test prints to itself.
         let _ = writeln!(std::io::stderr(), "skipped: {why}");
-    }
-}
-
-/// Stops with the value.
-struct Program(Child);
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

@@ -8,6 +8,7 @@ pub mod file;
 pub mod fragile;
 pub mod kernel;
 pub mod privileged;
+pub mod program;
 pub mod reports;
 
 use std::cell::Cell;
