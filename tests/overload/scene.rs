@@ -1,11 +1,12 @@
 //! The server of these tests: an echo, for the others, beside whatever is overloaded; and a gate behind which the
 //! trouble ends.
 
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use janus::net::{TcpListener, TcpStream};
@@ -34,22 +35,35 @@ const PIECE: usize = 4 << 10;
 
 /// Packet buffers that a core may have in stock.
 const STOCK: usize = 512;
-/// How often those who wait for the gate look.
+/// How often a script looks at the reports.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Shut at first.
-#[derive(Clone, Default)]
-pub(crate) struct Gate(Arc<AtomicBool>);
+/// Shut at first. Who waits for it is woken, and does not look: a hundred thousand who looked would be all that their core
+/// does.
+#[derive(Clone)]
+pub(crate) struct Gate(Arc<Mutex<Option<Vec<Waker>>>>);
+
+impl Default for Gate {
+    fn default() -> Self {
+        Gate(Arc::new(Mutex::new(Some(Vec::new()))))
+    }
+}
 
 impl Gate {
     pub(crate) fn open(&self) {
-        self.0.store(true, Ordering::Release);
+        let waiting = self.0.lock().unwrap().take();
+        waiting.into_iter().flatten().for_each(Waker::wake);
     }
 
     pub(crate) async fn opened(&self) {
-        while !self.0.load(Ordering::Acquire) {
-            janus::time::sleep(LOOK).await;
-        }
+        poll_fn(|context| match &mut *self.0.lock().unwrap() {
+            Some(waiting) => {
+                waiting.push(context.waker().clone());
+                Poll::Pending
+            }
+            None => Poll::Ready(()),
+        })
+        .await;
     }
 }
 
@@ -66,11 +80,11 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Waits, among the clients, until the cores' reports are such.
+    /// Waits, among the clients, until the cores' reports of what is from now on are such.
     pub(crate) async fn until(&self, what: &str, such: impl Fn(&[CoreReport]) -> bool) {
         let begin = Instant::now();
         loop {
-            let last = self.reports.last();
+            let last = self.reports.since(begin);
             if last.len() == self.cores && such(&last) {
                 return;
             }

@@ -42,17 +42,20 @@ impl Reports {
         board.iter().flatten().map(|(_, report)| *report).collect()
     }
 
+    /// What every core wrote last, of those that wrote since then.
+    pub fn since(&self, then: Instant) -> Vec<CoreReport> {
+        let board = self.board.lock().unwrap();
+        let written = board.iter().flatten().filter(|(at, _)| *at > then);
+        written.map(|(_, report)| *report).collect()
+    }
+
     /// A report of each of `cores` cores, written from now on.
     pub fn fresh(&self, cores: usize) -> Vec<CoreReport> {
         let begin = Instant::now();
         loop {
-            {
-                let board = self.board.lock().unwrap();
-                let written = board.iter().flatten().filter(|(at, _)| *at > begin);
-                let reports: Vec<_> = written.map(|(_, report)| *report).collect();
-                if reports.len() == cores {
-                    return reports;
-                }
+            let reports = self.since(begin);
+            if reports.len() == cores {
+                return reports;
             }
             assert!(begin.elapsed() < PATIENCE, "a core does not report");
             std::thread::sleep(EVERY);
