@@ -80,8 +80,8 @@ impl Port {
     }
 
     /// Appends frames for this shard, tagged and keyed: first a batch of those that other cores steered here, then (in
-    /// combined placement, and if those were fewer) what is its own of a batch of its queue; the rest of that batch goes
-    /// to the neighbours. A batch is [`BURST`] frames at most, so less than two bursts come in all.
+    /// combined placement) what is its own of a batch of its queue; the rest of that batch goes to the neighbours. A batch
+    /// is [`BURST`] frames at most, so two bursts at most come in all.
     ///
     /// How many came, those that were for others or for nobody among them.
     pub fn receive(&mut self, pool: &mut Pool, frames: &mut Vec<Frame>) -> usize {
@@ -111,9 +111,8 @@ impl Port {
             0
         };
         let (from_rings, mut from_queue) = (frames.len() - before, 0);
-        if let Kind::Own(own) = &mut self.kind
-            && from_rings < most
-        {
+        // However much its neighbours have for it: what its own queue loses meanwhile is theirs too.
+        if let Kind::Own(own) = &mut self.kind {
             own.burst.set_limit(most);
             own.queue.rx_burst(pool, &mut own.burst);
             from_queue = own.burst.len();

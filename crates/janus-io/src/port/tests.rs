@@ -205,6 +205,29 @@ fn arp_is_seen_by_every_shard_and_junk_by_none() {
 }
 
 #[test]
+fn neighbours_that_always_have_something_do_not_keep_a_shard_from_its_queue() {
+    let mut fabric = fabric(None, 6, 1024);
+    let _ = fabric.settle();
+    fabric.far_sends((0..2_000).map(|port| request(LINK, port, 1)));
+    let (own, neighbours) = fabric.ports.split_first_mut().unwrap();
+    for (port, pool) in neighbours {
+        let mut kept = Vec::new();
+        while port.receive(pool, &mut kept) > 0 {}
+    }
+    let (port, pool) = own;
+    port.set_batching(Batching::Fixed(BURST));
+    let full = port.from.iter_mut().map(Consumer::waiting).min();
+    assert!(full.unwrap() >= BURST / 4, "each ring fills its share");
+    let before = port.counters().unwrap().received.get();
+    let mut frames = Vec::new();
+    port.receive(pool, &mut frames);
+    assert!((BURST..=2 * BURST).contains(&frames.len()));
+    assert!(port.counters().unwrap().received.get() > before);
+    drop(frames);
+    fabric.finish();
+}
+
+#[test]
 fn a_full_ring_drops_and_counts() {
     let mut fabric = fabric(Some(1), 1, 16);
     fabric.far_sends((0..100).map(|port| request(LINK, port, 1)));
