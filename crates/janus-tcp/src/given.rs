@@ -53,14 +53,16 @@ impl Stack {
         let hot = self.heat(conn, now).ok_or(Error::TooManyConnections)?;
         let most = self.cold[conn].payload_mss().min(PAYLOAD_MAX);
         let room = self.send_room(hot) > 0;
-        let buf = (room && self.may_take_buffer(hot))
-            .then(|| self.pool.alloc())
-            .flatten();
-        if room && buf.is_none() {
-            self.starve(hot);
+        let taken = match room {
+            true => self.may_take_buffer(hot, most.into()),
+            false => None,
+        };
+        let given = taken.and_then(|taken| Some((self.pool.alloc()?, taken as u16)));
+        if room && given.is_none() {
+            self.put_off(hot, most.into(), now);
         }
         self.settle(conn);
-        buf.map(|buf| (buf, most)).ok_or(Error::WouldBlock)
+        given.ok_or(Error::WouldBlock)
     }
 
     /// Queues `piece` for sending as it is. When it cannot be taken it is given back, with why.

@@ -463,10 +463,7 @@ impl Stack {
         self.hot[id].clear(hot_flag::PROBE);
         let window = self.cold[conn].snd_wnd();
         let head = self.hot[id].unsent.head;
-        if head == NONE {
-            return;
-        }
-        if window > 0 && window < u32::from(self.segments[head].len) {
+        if head != NONE && window > 0 && window < u32::from(self.segments[head].len) {
             let unsent = &mut self.hot[id].unsent;
             let cut = self
                 .segments

@@ -5,6 +5,8 @@
 //! cannot fill that too. A window is never taken back: it is only not offered again until there is room.
 
 use crate::cold::NONE;
+use crate::hot::TimerKind;
+use crate::rto;
 use crate::stack::Stack;
 use crate::time::Instant;
 use core::time::Duration;
@@ -122,20 +124,96 @@ impl Stack {
         }
     }
 
-    /// Whether a connection may take one more packet buffer for what it sends: when it is critical, only one that has
-    /// nothing there, and a window to send it into.
+    /// How much of `len` bytes to send may have one more packet buffer: when it is critical, only of a connection that has
+    /// nothing out, and no more than its peer will take at once.
     #[inline]
-    pub(crate) fn may_take_buffer(&mut self, id: u32) -> bool {
+    pub(crate) fn may_take_buffer(&mut self, id: u32, len: usize) -> Option<usize> {
         // A stock that is smaller than that is empty from time to time.
         if self.pool.cached().is_multiple_of(LOOK_EVERY) || !self.pool.has_spare() {
             self.weigh();
         }
         if self.pressure != Pressure::Critical {
-            return true;
+            return Some(len);
         }
+        (!self.exhausted)
+            .then(|| self.leaves_at_once(id, len))
+            .flatten()
+    }
+
+    /// How much of `len` bytes would leave at once and so give its buffer back soon. What is cut off by a window that is too
+    /// small for a segment (section 3.8.6.2.1 of RFC 9293) would keep one for as long as the peer likes.
+    #[cold]
+    fn leaves_at_once(&self, id: u32, len: usize) -> Option<usize> {
         let hot = &self.hot[id];
-        let first = hot.unsent.is_empty() && hot.flight.is_empty();
-        first && !self.exhausted && self.cold[hot.conn].snd_wnd() > 0
+        if !hot.unsent.is_empty() || !hot.flight.is_empty() {
+            return None;
+        }
+        let window = self.cold[hot.conn].snd_wnd();
+        let fits = (window as usize).min(len);
+        (fits > 0 && (fits == len || window >= hot.max_snd_wnd / 2)).then_some(fits)
+    }
+
+    /// The first of `bytes` that the window has room for beside what is queued: if more joined a segment that was to leave at
+    /// once, it would not.
+    #[cold]
+    pub(crate) fn what_leaves_too<'a>(&self, id: u32, bytes: &'a [u8]) -> &'a [u8] {
+        let hot = &self.hot[id];
+        let window = hot.usable_window(&self.cold[hot.conn]);
+        let room = window.saturating_sub(hot.unsent.bytes) as usize;
+        &bytes[..room.min(bytes.len())]
+    }
+
+    /// Whether a writer is to be told of room while it is critical: a full segment could leave.
+    #[cold]
+    pub(crate) fn takes_a_segment(&self, id: u32) -> bool {
+        let mss = self.cold[self.hot[id].conn].payload_mss();
+        self.leaves_at_once(id, usize::from(mss)).is_some()
+    }
+
+    /// A write of `len` bytes found no packet buffer. Who could send waits for memory. When it is critical, all others wait
+    /// for their peer and stand in nobody's way: for the acknowledgement of what they have out, or for the window, which is
+    /// probed as if something waited for it.
+    #[cold]
+    pub(crate) fn put_off(&mut self, id: u32, len: usize, now: Instant) {
+        let len = len.min(self.cold[self.hot[id].conn].payload_mss().into());
+        if self.pressure != Pressure::Critical || self.leaves_at_once(id, len).is_some() {
+            return self.starve(id);
+        }
+        self.counters.starved += 1;
+        self.await_window(id, now);
+    }
+
+    /// The peer has said something to a connection whose writer waits, while it is critical.
+    #[cold]
+    pub(crate) fn heard_while_critical(&mut self, conn: u32, id: u32) {
+        self.offer_room(conn, id);
+        if self.hot[id].writer != NONE {
+            self.await_window(id, self.now);
+        }
+    }
+
+    /// What is out brings an answer, what is queued has timers; with neither, the persist timer runs for the writer.
+    fn await_window(&mut self, id: u32, now: Instant) {
+        let hot = &mut self.hot[id];
+        if hot.unsent.is_empty() && hot.flight.is_empty() && hot.rto_at == Instant::ZERO {
+            hot.rto_at = now + rto::timeout(&self.cold[hot.conn], &self.config, hot.backoff);
+            hot.timer_kind = TimerKind::Persist;
+            self.arm(id);
+        }
+    }
+
+    /// The persist timer of a connection that has nothing queued. False: its writer has gone, or is told to try again, as
+    /// there is memory, or the window is wide enough.
+    pub(crate) fn still_put_off(&mut self, conn: u32, id: u32) -> bool {
+        if self.hot[id].writer == NONE {
+            return false;
+        }
+        self.weigh();
+        let waits = self.pressure == Pressure::Critical && !self.takes_a_segment(id);
+        if !waits {
+            self.wake_writer(conn);
+        }
+        waits
     }
 
     /// Whether a received segment may keep its packet buffer until it is read. Somebody who waits for it will read it at

@@ -167,9 +167,12 @@ impl Stack {
         let Some(payload) = bytes.get(..len).filter(|payload| !payload.is_empty()) else {
             return 0;
         };
-        let Some(seg) = self.queue_segment(id, payload) else {
+        let Some((seg, taken)) = self.queue_segment(id, payload) else {
             return 0;
         };
+        if taken < len {
+            return taken;
+        }
         let hot = &mut self.hot[id];
         (hot.probe, hot.probe_size, hot.probe_out) = (seg, size, false);
         self.counters.path_probes += 1;

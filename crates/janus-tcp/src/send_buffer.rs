@@ -182,8 +182,12 @@ impl Stack {
     }
 
     /// Whether a writer should be told that there is room: half as much as is taken is free, so that it is not woken for
-    /// every segment, and little enough is unsent (Linux: sk_stream_is_writeable, tcp_stream_memory_free).
+    /// every segment, and little enough is unsent (Linux: sk_stream_is_writeable, tcp_stream_memory_free); and that it would
+    /// get a packet buffer for it.
     pub(crate) fn is_writable(&self, id: u32) -> bool {
+        if self.pressure == Pressure::Critical && !self.takes_a_segment(id) {
+            return false;
+        }
         let hot = &self.hot[id];
         let (budget, charge) = (self.budget(id), self.charge(id));
         let low = self.not_sent_low(hot);

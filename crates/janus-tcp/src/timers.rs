@@ -174,10 +174,12 @@ impl Stack {
         if opening {
             hot.set(hot_flag::SYN);
         } else if probing {
-            if hot.unsent.is_empty() {
-                hot.rto_at = Instant::ZERO;
+            let waits = !hot.unsent.is_empty();
+            if !waits && !self.still_put_off(conn, id) {
+                self.hot[id].rto_at = Instant::ZERO;
                 return;
             }
+            let hot = &mut self.hot[id];
             hot.set(hot_flag::PROBE);
             hot.probes = hot.probes.saturating_add(1);
         } else {

@@ -4,6 +4,7 @@ use janus_mem::{HEADROOM, SLOT_SIZE};
 
 use crate::cold::{NONE, State, flag};
 use crate::error::Error;
+use crate::pressure::Pressure;
 use crate::segment::seg_flag;
 use crate::socket::PAYLOAD_MAX;
 use crate::stack::{ConnId, Stack};
@@ -71,7 +72,7 @@ impl Stack {
         }
         if done == 0 {
             if self.send_room(hot) > 0 {
-                self.starve(hot);
+                self.put_off(hot, bytes.len(), now);
             }
             self.settle(conn);
             return Err(Error::WouldBlock);
@@ -102,7 +103,10 @@ impl Stack {
     /// Puts bytes behind what is queued, as far as there are packet buffers; how many, and whether the last segment took some.
     fn append_to(&mut self, conn: u32, id: u32, bytes: &[u8], now: Instant) -> (usize, bool) {
         let mss = self.cold[conn].payload_mss().min(PAYLOAD_MAX);
-        let mut done = self.fill_tail(id, bytes, mss);
+        let mut done = match self.pressure {
+            Pressure::Critical => self.fill_tail(id, self.what_leaves_too(id, bytes), mss),
+            _ => self.fill_tail(id, bytes, mss),
+        };
         let joined = done > 0;
         // There was room for all of it by its bytes, but each new segment counts more than a few of those.
         let mut room_known = true;
@@ -112,10 +116,10 @@ impl Stack {
         }
         while done < bytes.len() && (room_known || self.send_room(id) > 0) {
             let n = usize::from(mss).min(bytes.len() - done);
-            if self.queue_segment(id, &bytes[done..done + n]).is_none() {
+            let Some((_, taken)) = self.queue_segment(id, &bytes[done..done + n]) else {
                 break;
-            }
-            done += n;
+            };
+            done += taken;
             room_known = self.config.count_as_linux;
         }
         (done, joined)
@@ -153,12 +157,12 @@ impl Stack {
         Ok(())
     }
 
-    /// A new unsent segment with a copy of `bytes`, if there is a buffer for it.
+    /// A new unsent segment with a copy of `bytes`, if there is a buffer for it, and how many of them it took: when memory is
+    /// short perhaps not all.
     #[inline]
-    pub(crate) fn queue_segment(&mut self, hot: u32, bytes: &[u8]) -> Option<u32> {
-        if !self.may_take_buffer(hot) {
-            return None;
-        }
+    pub(crate) fn queue_segment(&mut self, hot: u32, bytes: &[u8]) -> Option<(u32, usize)> {
+        let taken = self.may_take_buffer(hot, bytes.len())?;
+        let bytes = &bytes[..taken];
         let mut buf = self.pool.alloc()?;
         let from = usize::from(HEADROOM);
         buf.bytes_mut()[from..from + bytes.len()].copy_from_slice(bytes);
@@ -167,7 +171,7 @@ impl Stack {
                 let hot = &mut self.hot[hot];
                 self.segments.push_back(&mut hot.unsent, seg);
                 (hot.ending, hot.record_ended) = (Ending::Usual, false);
-                Some(seg)
+                Some((seg, taken))
             }
             Err(buf) => {
                 self.pool.free(buf);

@@ -223,3 +223,73 @@ fn what_a_device_has_to_receive_into_is_no_shortage() {
     host.stack.abort(host.now, peer.conn);
     host.end(&[]);
 }
+
+/// The last buffers are not for peers whose windows have shrunk to less than a segment: what cannot leave would keep them.
+/// Their writers stand before nobody who waits for memory, their windows are asked for, and they go on when those open, or
+/// when memory is there.
+#[test]
+fn who_could_not_send_keeps_no_buffer_from_who_could() {
+    let mut host = Host::new(Config::default(), support::own_address(), BUFFERS);
+    let mut talker = open(&mut host, 0);
+    let mut silent: Vec<Peer> = (1..400).map(|i| open(&mut host, i)).collect();
+    for peer in &mut silent {
+        // Wide once, in units of eight bytes; now 800.
+        peer.window = 100;
+        host.send(&peer.segment(Flags::ACK));
+    }
+    let critical = BUFFERS as usize * 30 / 32 + 16;
+    let hoard: Vec<_> = core::iter::from_fn(|| host.stack.pool().alloc())
+        .take(critical)
+        .collect();
+    let token = |i: usize| janus_tcp::Token(1_000 + i as u32);
+    for (i, peer) in silent.iter().enumerate() {
+        let written = host.stack.write(host.now, peer.conn, &[9; 4_000]);
+        assert_eq!(written, Err(Error::WouldBlock), "peer {i}");
+        host.stack.wait_write(host.now, peer.conn, Some(token(i)));
+    }
+    assert_eq!(host.stack.pressure(), Pressure::Critical);
+    assert_eq!(host.stack.segments_in_use(), 0);
+    // What fits their windows is another matter, and so is who has a wide one. Nor does more join what fits.
+    let write = |host: &mut Host| host.stack.write(host.now, silent[7].conn, &[9; 500]);
+    assert_eq!(write(&mut host), Ok(500));
+    assert_eq!(write(&mut host), Ok(300));
+    assert_eq!(write(&mut host), Err(Error::WouldBlock));
+    assert_eq!(silent[7].listen(&mut host, true).len(), 1);
+    assert_eq!(silent[7].got.len(), 800);
+    assert_eq!(host.stack.segments_in_use(), 0);
+    talker.expect_unharmed(&mut host);
+    // Nobody asks in vain for them, but their peers are asked.
+    assert_eq!(host.stack.pop_ready(), None);
+    let mut asked = HashMap::new();
+    for _ in 0..40 {
+        host.wait(Duration::from_millis(100));
+        for (port, seen) in collect(&mut host) {
+            *asked.entry(port).or_insert(0) += seen.len();
+        }
+    }
+    assert!(
+        silent.iter().all(|peer| asked.contains_key(&peer.at.1)),
+        "{asked:?}"
+    );
+    assert!(asked.values().all(|times| *times < 10), "{asked:?}");
+    // A window opens: its writer is told, and writes.
+    silent[3].window = 1_000;
+    host.send(&silent[3].segment(Flags::ACK));
+    assert_eq!(host.stack.pop_ready(), Some(token(3)));
+    assert_eq!(host.stack.pop_ready(), None);
+    let written = host.stack.write(host.now, silent[3].conn, &[9; 4_000]);
+    assert_eq!(written, Ok(1_400));
+    assert_eq!(silent[3].listen(&mut host, true).len(), 1);
+    // Memory is there again: so are the others, whatever their windows.
+    drop(hoard);
+    host.wait(Duration::from_secs(60));
+    let mut told: Vec<_> = core::iter::from_fn(|| host.stack.pop_ready()).collect();
+    told.sort_unstable_by_key(|token| token.0);
+    let others = (0..silent.len()).filter(|i| *i != 3).map(token);
+    assert!(told.into_iter().eq(others));
+    silent.push(talker);
+    for peer in &silent {
+        host.stack.abort(host.now, peer.conn);
+    }
+    host.end(&[]);
+}
