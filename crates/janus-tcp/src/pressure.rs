@@ -183,9 +183,14 @@ impl Stack {
         self.await_window(id, now);
     }
 
-    /// The peer has said something to a connection whose writer waits, while it is critical.
+    /// The peer has said something to a connection whose writer waits. With nothing out and nothing queued it was put off, and
+    /// nothing goes on by itself: it may be told now, also when it is not critical any more, or goes on asking.
     #[cold]
-    pub(crate) fn heard_while_critical(&mut self, conn: u32, id: u32) {
+    pub(crate) fn heard_with_writer(&mut self, conn: u32, id: u32) {
+        let hot = &self.hot[id];
+        if !hot.unsent.is_empty() || !hot.flight.is_empty() {
+            return;
+        }
         self.offer_room(conn, id);
         if self.hot[id].writer != NONE {
             self.await_window(id, self.now);

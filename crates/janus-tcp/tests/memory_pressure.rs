@@ -280,12 +280,19 @@ fn who_could_not_send_keeps_no_buffer_from_who_could() {
     let written = host.stack.write(host.now, silent[3].conn, &[9; 4_000]);
     assert_eq!(written, Ok(1_400));
     assert_eq!(silent[3].listen(&mut host, true).len(), 1);
-    // Memory is there again: so are the others, whatever their windows.
+    // One that was shut altogether opens when memory is there again: it is told at once all the same.
+    silent[5].window = 0;
+    host.send(&silent[5].segment(Flags::ACK));
     drop(hoard);
+    silent[5].window = 1_000;
+    host.send(&silent[5].segment(Flags::ACK));
+    assert_eq!(host.stack.pressure(), Pressure::None);
+    assert_eq!(host.stack.pop_ready(), Some(token(5)));
+    // So are the others in time, whatever their windows.
     host.wait(Duration::from_secs(60));
     let mut told: Vec<_> = core::iter::from_fn(|| host.stack.pop_ready()).collect();
     told.sort_unstable_by_key(|token| token.0);
-    let others = (0..silent.len()).filter(|i| *i != 3).map(token);
+    let others = (0..silent.len()).filter(|i| ![3, 5].contains(i)).map(token);
     assert!(told.into_iter().eq(others));
     silent.push(talker);
     for peer in &silent {

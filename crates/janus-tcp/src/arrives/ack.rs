@@ -8,7 +8,6 @@ use crate::cold::{NONE, State, Tcb, flag};
 use crate::congestion;
 use crate::hot::hot_flag;
 use crate::parse::Parsed;
-use crate::pressure::Pressure;
 use crate::recovery::News;
 use crate::reno::{self, DUP_THRESHOLD};
 use crate::rttm::Acked;
@@ -113,8 +112,8 @@ impl Stack {
             hot.backoff = 0;
             hot.retries = 0;
         }
-        if self.pressure == Pressure::Critical && self.hot[id].writer != NONE {
-            self.heard_while_critical(conn, id);
+        if self.hot[id].writer != NONE {
+            self.heard_with_writer(conn, id);
         }
     }
 
