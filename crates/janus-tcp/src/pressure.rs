@@ -4,7 +4,7 @@
 //! connection that has nothing else and whose peer will take it, as long as a last few are left; so those who do not read
 //! cannot fill that too. A window is never taken back: it is only not offered again until there is room.
 
-use crate::cold::NONE;
+use crate::cold::{NONE, State, flag};
 use crate::hot::TimerKind;
 use crate::rto;
 use crate::stack::Stack;
@@ -197,10 +197,15 @@ impl Stack {
         }
     }
 
-    /// What is out brings an answer, what is queued has timers; with neither, the persist timer runs for the writer.
-    fn await_window(&mut self, id: u32, now: Instant) {
+    /// What is out brings an answer, what is queued has timers; with neither, the persist timer runs for the writer, if its
+    /// connection is one that can be written to.
+    #[cold]
+    pub(crate) fn await_window(&mut self, id: u32, now: Instant) {
         let hot = &mut self.hot[id];
-        if hot.unsent.is_empty() && hot.flight.is_empty() && hot.rto_at == Instant::ZERO {
+        let cold = &self.cold[hot.conn];
+        let writes = matches!(cold.state, State::Established | State::CloseWait)
+            && !cold.has(flag::FIN_QUEUED);
+        if writes && hot.unsent.is_empty() && hot.flight.is_empty() && hot.rto_at == Instant::ZERO {
             hot.rto_at = now + rto::timeout(&self.cold[hot.conn], &self.config, hot.backoff);
             hot.timer_kind = TimerKind::Persist;
             self.arm(id);

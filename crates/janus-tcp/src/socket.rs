@@ -9,6 +9,7 @@ use crate::emit::Outgoing;
 use crate::error::Error;
 use crate::given::Piece;
 use crate::hot::hot_flag;
+use crate::pressure::Pressure;
 use crate::profile::DEFAULT;
 use crate::segment::seg_flag;
 use crate::stack::{ConnId, Stack, Token};
@@ -413,6 +414,10 @@ impl Stack {
         }
         if let Some(hot) = self.heat(conn, now) {
             self.hot[hot].writer = who.map_or(NONE, |t| t.0);
+            if who.is_some() && self.pressure == Pressure::Critical {
+                // Also one that asked only whether it may write.
+                self.await_window(hot, now);
+            }
             self.settle(conn);
         }
     }

@@ -249,6 +249,13 @@ fn who_could_not_send_keeps_no_buffer_from_who_could() {
     }
     assert_eq!(host.stack.pressure(), Pressure::Critical);
     assert_eq!(host.stack.segments_in_use(), 0);
+    // One only asks whether it may write.
+    let mut asker = open(&mut host, 500);
+    asker.window = 100;
+    host.send(&asker.segment(Flags::ACK));
+    host.stack
+        .wait_write(host.now, asker.conn, Some(token(500)));
+    assert_eq!(host.stack.status(asker.conn).map(|s| s.writable), Ok(false));
     // What fits their windows is another matter, and so is who has a wide one. Nor does more join what fits.
     let write = |host: &mut Host| host.stack.write(host.now, silent[7].conn, &[9; 500]);
     assert_eq!(write(&mut host), Ok(500));
@@ -292,9 +299,10 @@ fn who_could_not_send_keeps_no_buffer_from_who_could() {
     host.wait(Duration::from_secs(60));
     let mut told: Vec<_> = core::iter::from_fn(|| host.stack.pop_ready()).collect();
     told.sort_unstable_by_key(|token| token.0);
-    let others = (0..silent.len()).filter(|i| ![3, 5].contains(i)).map(token);
+    let others = (0..silent.len()).chain([500]);
+    let others = others.filter(|i| ![3, 5].contains(i)).map(token);
     assert!(told.into_iter().eq(others));
-    silent.push(talker);
+    silent.extend([talker, asker]);
     for peer in &silent {
         host.stack.abort(host.now, peer.conn);
     }
