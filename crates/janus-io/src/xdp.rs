@@ -59,7 +59,7 @@ const DEPTH_MIN: u32 = 64;
 const SHARE: u32 = 4;
 /// How long and how often a queue that is in use is waited for.
 const BUSY_WAIT: Duration = Duration::from_millis(10);
-const BUSY_WAITS: u32 = 50;
+const BUSY_WAITS: u32 = 300;
 
 /// How the program is put onto the interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
