@@ -1,6 +1,5 @@
-//! SYNs at ten times the rate that the shards take, where other cores poll the device. New connections may have to wait until it
-//! is over, but those that are open go on meanwhile: what is lost is SYNs, and it is counted. A shard that polls its queue
-//! itself leaves the choice of what is lost to the device.
+//! SYNs at ten times the rate that the shards take, in both placements. New connections may have to wait until it is over, but
+//! those that are open go on meanwhile: what is lost is SYNs, and it is counted.
 
 use std::cell::Cell;
 use std::io::ErrorKind;
@@ -14,8 +13,9 @@ use janus::net::TcpStream;
 use janus_tcp::Config;
 
 use crate::flood::{Flooded, Tide};
+use crate::in_every_layout;
 use crate::scene::{ECHO, Scene, Stage, at};
-use crate::support::{Case, ONE_COMBINED, ONE_SPLIT, THREE_SPLIT, pattern, wire_for};
+use crate::support::{Case, ONE_COMBINED, pattern, wire_for};
 
 /// Times what is answered.
 const OVERLOAD: u64 = 10;
@@ -27,19 +27,11 @@ const WORDS: usize = 12;
 /// Connections that are tried meanwhile.
 const NEW: usize = 4;
 /// A core's turn takes so long: that the shards are too slow for the flood is not to be the machine's affair.
-const TURN: Duration = Duration::from_millis(5);
+const TURN: Duration = Duration::from_millis(1);
 
-#[test]
-fn one_core_split() {
-    ten_times_what_it_can_take(ONE_SPLIT);
-}
+in_every_layout!(ten_times_what_they_can_take);
 
-#[test]
-fn three_cores_split() {
-    ten_times_what_it_can_take(THREE_SPLIT);
-}
-
-fn ten_times_what_it_can_take(case: Case) {
+fn ten_times_what_they_can_take(case: Case) {
     let (near, far) = wire_for(case);
     let tcp = Config {
         max_half_open: 256,

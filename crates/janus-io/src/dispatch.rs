@@ -24,7 +24,8 @@ pub struct IoCounters {
     pub delivered: Counter,
     /// Frames lost because a shard's ring was full.
     pub dropped_full: Counter,
-    /// SYNs lost because a shard's ring was nearly full: its last quarter is for the others.
+    /// SYNs lost because a shard's ring was nearly full (its last quarter is for the others), or in a shard's own queue because
+    /// there were more than it can take.
     pub dropped_syn_room: Counter,
     /// Frames that were not what their headers claim.
     pub dropped_malformed: Counter,
@@ -129,6 +130,24 @@ impl Dispatcher {
         }
         let delivered = (mine.len() - kept) as u64 + self.flush(pool);
         self.counters.delivered.add(delivered);
+    }
+
+    /// Takes the SYNs out of a burst that nobody has time for.
+    #[cold]
+    pub(crate) fn refuse_syns(&mut self, burst: &mut Batch, pool: &mut Pool) {
+        let mut all = std::mem::take(burst);
+        let before = all.len();
+        for frame in all.pull() {
+            if self.steerer.opens(&frame) {
+                pool.free(frame.buf);
+            } else {
+                let refused = burst.push(frame);
+                debug_assert!(refused.is_ok(), "it comes from there");
+            }
+        }
+        let refused = (before - burst.len()) as u64;
+        self.counters.received.add(refused);
+        self.counters.dropped_syn_room.add(refused);
     }
 
     /// Decides where each frame goes; before that, whether it is let in.

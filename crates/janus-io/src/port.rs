@@ -2,6 +2,8 @@
 //! Behind it are rings to a dedicated I/O core (split), or the shard's own queue and rings to its neighbours
 //! (combined). [`split`] and [`combined`] build the whole fabric. Runs no TCP and holds no thread.
 
+mod flood;
+
 use std::io;
 use std::sync::Arc;
 
@@ -17,6 +19,7 @@ use crate::park::{Parker, Unparker};
 use crate::queue::{Batch, Caps, Queue};
 use crate::ring::{Consumer, Producer, ring};
 use crate::steer::Steerer;
+use flood::Flood;
 
 /// Frames that can wait in one ring between two cores, unless asked otherwise.
 pub const RING_DEPTH: u32 = 1024;
@@ -42,6 +45,7 @@ struct Own {
     queue: Box<dyn Queue>,
     dispatcher: Dispatcher,
     burst: Batch,
+    flood: Flood,
     /// Given to the port, not yet taken by the device.
     backlog: Batch,
     done: Batch,
@@ -81,7 +85,7 @@ impl Port {
 
     /// Appends frames for this shard, tagged and keyed: first a batch of those that other cores steered here, then (in
     /// combined placement) what is its own of a batch of its queue; the rest of that batch goes to the neighbours. A batch
-    /// is [`BURST`] frames at most, so two bursts at most come in all.
+    /// is [`BURST`] frames at most, so two bursts at most come in all; one more in a flood of SYNs.
     ///
     /// How many came, those that were for others or for nobody among them.
     pub fn receive(&mut self, pool: &mut Pool, frames: &mut Vec<Frame>) -> usize {
@@ -110,19 +114,16 @@ impl Port {
         } else {
             0
         };
-        let (from_rings, mut from_queue) = (frames.len() - before, 0);
+        let (from_rings, mut from_queue, mut behind) = (frames.len() - before, 0, 0);
         // However much its neighbours have for it: what its own queue loses meanwhile is theirs too.
         if let Kind::Own(own) = &mut self.kind {
-            own.burst.set_limit(most);
-            own.queue.rx_burst(pool, &mut own.burst);
-            from_queue = own.burst.len();
-            own.dispatcher.dispatch(&mut own.burst, pool, frames);
+            (from_queue, behind) = own.receive(most, pool, frames);
         }
         self.share.took(match there_is_more {
             true => most,
             false => from_rings.max(from_queue),
         });
-        from_rings + from_queue
+        from_rings + from_queue + behind
     }
 
     /// Frames that [`send`](Self::send) takes now: what the stack may make.
@@ -338,6 +339,7 @@ pub fn combined(
             queue,
             dispatcher,
             burst: Batch::new(),
+            flood: Flood::default(),
             backlog: Batch::new(),
             done: Batch::new(),
         };

@@ -1,5 +1,7 @@
 //! Both placements over the wire, with a far side that sends by hand.
 
+mod own_queue;
+
 use super::*;
 use crate::queue::Backend;
 use crate::testing::{

@@ -1,0 +1,95 @@
+//! More SYNs than a shard that polls its own queue can take. What the device has no room for it loses, whosever it is; so
+//! the shard looks behind the batch it is about to serve, and what it finds there of connections goes before the SYNs there,
+//! which are dropped: one that is lost is sent again, and nobody has built on it yet. (Where other cores poll, they empty the
+//! queue as fast as they can, and the SYNs give way in the rings: `dispatch.rs`.)
+
+use janus_mem::{Frame, Pool};
+
+use super::Own;
+use crate::batch::BURST;
+
+/// Full batches, one after the other, that are no flood yet: all who come back after a pause do so at once, and are served.
+const PATIENCE: u32 = 16;
+/// Batches it looks behind its own in a turn: more than most devices hold.
+const LOOKS: usize = 32;
+/// With so many frames for the shard it has enough to do for a turn.
+const ENOUGH: usize = BURST + BURST / 2;
+
+/// Turns for which a flood is remembered: where one has been there are more waves of it.
+const MEMORY: u32 = 1_024;
+
+/// Whether there is one.
+#[derive(Debug, Default)]
+pub(super) struct Flood {
+    /// Full batches one after the other.
+    full: u32,
+    /// Turns until it is forgotten.
+    remembered: u32,
+}
+
+impl Flood {
+    /// A batch was taken. Whether the queue is longer than it should be, and has been so for a while.
+    #[inline]
+    fn persists(&mut self, is_full: bool) -> bool {
+        self.remembered = self.remembered.saturating_sub(1);
+        if !is_full {
+            self.full = 0;
+            return false;
+        }
+        self.full = self.full.saturating_add(1);
+        self.full > PATIENCE || self.remembered > 0
+    }
+}
+
+impl Own {
+    /// A batch of the queue, of `most` frames at most, and in a flood of SYNs what stands behind it of connections. How many
+    /// frames there were in the batch, and how many behind.
+    #[inline]
+    pub(super) fn receive(
+        &mut self,
+        most: usize,
+        pool: &mut Pool,
+        frames: &mut Vec<Frame>,
+    ) -> (usize, usize) {
+        let before = frames.len();
+        self.burst.set_limit(most);
+        self.queue.rx_burst(pool, &mut self.burst);
+        let received = self.burst.len();
+        let is_flood = self.flood.persists(self.burst.is_full()) && self.is_mostly_syns();
+        self.dispatcher.dispatch(&mut self.burst, pool, frames);
+        let behind = match is_flood {
+            true => self.look_behind(before + ENOUGH, pool, frames),
+            false => 0,
+        };
+        (received, behind)
+    }
+
+    #[cold]
+    fn is_mostly_syns(&self) -> bool {
+        let steerer = &self.dispatcher.steerer;
+        let syns = self.burst.iter().filter(|frame| steerer.opens(frame));
+        syns.count() > self.burst.len() / 2
+    }
+
+    /// Until there is nothing more, or `frames` are `enough`.
+    #[cold]
+    fn look_behind(&mut self, enough: usize, pool: &mut Pool, frames: &mut Vec<Frame>) -> usize {
+        self.flood.remembered = MEMORY;
+        let mut behind = 0;
+        for _ in 0..LOOKS {
+            if frames.len() > enough {
+                break;
+            }
+            self.burst.set_limit(BURST);
+            self.queue.rx_burst(pool, &mut self.burst);
+            let (found, is_last) = (self.burst.len(), !self.burst.is_full());
+            self.dispatcher.refuse_syns(&mut self.burst, pool);
+            self.dispatcher.dispatch(&mut self.burst, pool, frames);
+            behind += found;
+            if is_last {
+                break;
+            }
+        }
+        behind
+    }
+}
