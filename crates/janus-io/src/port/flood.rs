@@ -8,8 +8,11 @@ use janus_mem::{Frame, Pool};
 use super::Own;
 use crate::batch::BURST;
 
-/// Full batches, one after the other, that are no flood yet: all who come back after a pause do so at once, and are served.
+/// Full batches of SYNs, one after the other, that are no flood yet: all who come back after a pause do so at once, and are
+/// served.
 const PATIENCE: u32 = 16;
+/// One of so many frames of a batch is looked at for what it is: a shard that has much to do always has full batches.
+const SAMPLE: usize = 8;
 /// Batches it looks behind its own in a turn: more than most devices hold.
 const LOOKS: usize = 32;
 /// With so many frames for the shard it has enough to do for a turn.
@@ -21,23 +24,23 @@ const MEMORY: u32 = 1_024;
 /// Whether there is one.
 #[derive(Debug, Default)]
 pub(super) struct Flood {
-    /// Full batches one after the other.
-    full: u32,
+    /// Full batches of SYNs one after the other.
+    batches: u32,
     /// Turns until it is forgotten.
     remembered: u32,
 }
 
 impl Flood {
-    /// A batch was taken. Whether the queue is longer than it should be, and has been so for a while.
+    /// A batch was taken, which is a full one of SYNs, or not. Whether that has been so for a while.
     #[inline]
-    fn persists(&mut self, is_full: bool) -> bool {
+    fn persists(&mut self, is_full_of_syns: bool) -> bool {
         self.remembered = self.remembered.saturating_sub(1);
-        if !is_full {
-            self.full = 0;
+        if !is_full_of_syns {
+            self.batches = 0;
             return false;
         }
-        self.full = self.full.saturating_add(1);
-        self.full > PATIENCE || self.remembered > 0
+        self.batches = self.batches.saturating_add(1);
+        self.batches > PATIENCE || self.remembered > 0
     }
 }
 
@@ -55,7 +58,8 @@ impl Own {
         self.burst.set_limit(most);
         self.queue.rx_burst(pool, &mut self.burst);
         let received = self.burst.len();
-        let is_flood = self.flood.persists(self.burst.is_full()) && self.is_mostly_syns();
+        let full_of_syns = self.burst.is_full() && self.is_mostly_syns();
+        let is_flood = self.flood.persists(full_of_syns);
         self.dispatcher.dispatch(&mut self.burst, pool, frames);
         let behind = match is_flood {
             true => self.look_behind(before + ENOUGH, pool, frames),
@@ -64,11 +68,14 @@ impl Own {
         (received, behind)
     }
 
-    #[cold]
     fn is_mostly_syns(&self) -> bool {
         let steerer = &self.dispatcher.steerer;
-        let syns = self.burst.iter().filter(|frame| steerer.opens(frame));
-        syns.count() > self.burst.len() / 2
+        let (mut seen, mut syns) = (0, 0);
+        for frame in self.burst.iter().step_by(SAMPLE) {
+            seen += 1;
+            syns += usize::from(steerer.opens(frame));
+        }
+        syns > seen / 2
     }
 
     /// Until there is nothing more, or `frames` are `enough`.
