@@ -49,8 +49,9 @@ pub struct IoCounters {
     pub slept: Counter,
 }
 
-/// One of so many places in a ring is not for SYNs, nor in the inbox of a shard that others hand frames on to. A flood of them is answered as fast as the shard can, so it fills the
-/// rest; but a SYN that is lost is sent again, and nobody has built on it yet.
+/// One of so many places is not for SYNs, in a ring and in the inbox of a shard that others hand frames on to. A flood of
+/// them is answered as fast as the shard can, so it fills the rest; but a SYN that is lost is sent again, and nobody has built
+/// on it yet.
 pub const KEPT_FROM_SYNS: usize = 4;
 
 /// The way to one shard.
@@ -78,19 +79,25 @@ impl Lane {
     #[cold]
     #[inline(never)]
     fn give_way(&mut self, steerer: &Steerer, pool: &mut Pool) -> u64 {
-        let (mut room, kept) = (self.ring.room(), self.kept());
-        let mut staged = std::mem::take(&mut self.staged);
-        let before = staged.len();
-        for frame in staged.pull() {
-            if room <= kept && steerer.opens(&frame) {
-                pool.free(frame.buf);
-            } else {
-                room = room.saturating_sub(1);
-                let _ = self.staged.push(frame);
-            }
-        }
-        (before - self.staged.len()) as u64
+        let places = self.ring.room().saturating_sub(self.kept());
+        drop_syns(&mut self.staged, places, steerer, pool)
     }
+}
+
+/// Drops the SYNs of a burst that come when so many `places` are taken. How many.
+fn drop_syns(burst: &mut Batch, mut places: usize, steerer: &Steerer, pool: &mut Pool) -> u64 {
+    let mut all = std::mem::take(burst);
+    let before = all.len();
+    for frame in all.pull() {
+        if places == 0 && steerer.opens(&frame) {
+            pool.free(frame.buf);
+        } else {
+            places = places.saturating_sub(1);
+            let refused = burst.push(frame);
+            debug_assert!(refused.is_ok(), "it comes from there");
+        }
+    }
+    (before - burst.len()) as u64
 }
 
 /// Sorts bursts by shard.
@@ -135,17 +142,7 @@ impl Dispatcher {
     /// Takes the SYNs out of a burst that nobody has time for.
     #[cold]
     pub(crate) fn refuse_syns(&mut self, burst: &mut Batch, pool: &mut Pool) {
-        let mut all = std::mem::take(burst);
-        let before = all.len();
-        for frame in all.pull() {
-            if self.steerer.opens(&frame) {
-                pool.free(frame.buf);
-            } else {
-                let refused = burst.push(frame);
-                debug_assert!(refused.is_ok(), "it comes from there");
-            }
-        }
-        let refused = (before - burst.len()) as u64;
+        let refused = drop_syns(burst, 0, &self.steerer, pool);
         self.counters.received.add(refused);
         self.counters.dropped_syn_room.add(refused);
     }

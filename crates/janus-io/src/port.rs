@@ -85,7 +85,7 @@ impl Port {
 
     /// Appends frames for this shard, tagged and keyed: first a batch of those that other cores steered here, then (in
     /// combined placement) what is its own of a batch of its queue; the rest of that batch goes to the neighbours. A batch
-    /// is [`BURST`] frames at most, so two bursts at most come in all; one more in a flood of SYNs.
+    /// is [`BURST`] frames at most, so two bursts at most come in all, and in a flood of SYNs one and a half more.
     ///
     /// How many came, those that were for others or for nobody among them.
     pub fn receive(&mut self, pool: &mut Pool, frames: &mut Vec<Frame>) -> usize {

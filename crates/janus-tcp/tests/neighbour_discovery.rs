@@ -108,13 +108,7 @@ fn frames(host: &mut Host) -> Vec<Vec<u8>> {
     let mut out: Vec<Frame> = Vec::new();
     host.stack.transmit(host.now, &mut out, 1_000);
     let bytes = out.iter().map(|frame| frame.data().to_vec()).collect();
-    for frame in out {
-        if frame.is_lent() {
-            host.stack.completed(frame);
-        } else {
-            host.stack.pool().free(frame.buf);
-        }
-    }
+    host.take_back(out);
     bytes
 }
 

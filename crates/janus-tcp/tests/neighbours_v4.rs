@@ -62,13 +62,7 @@ fn sent(host: &mut Host) -> Vec<ethernet::Header> {
     host.stack.transmit(host.now, &mut out, 1_000);
     let header = |frame: &Frame| ethernet::Header::parse(frame.data()).expect("a frame").0;
     let headers = out.iter().map(header).collect();
-    for frame in out {
-        if frame.is_lent() {
-            host.stack.completed(frame);
-        } else {
-            host.stack.pool().free(frame.buf);
-        }
-    }
+    host.take_back(out);
     headers
 }
 

@@ -257,6 +257,17 @@ impl Host {
         self.packets_some(1_000_000)
     }
 
+    /// Frames that were sent have arrived: those that are lent are the stack's again, the others are done with.
+    pub(crate) fn take_back(&mut self, frames: Vec<Frame>) {
+        for frame in frames {
+            if frame.is_lent() {
+                self.stack.completed(frame);
+            } else {
+                self.stack.pool().free(frame.buf);
+            }
+        }
+    }
+
     fn packets_some(&mut self, room: usize) -> Vec<Vec<u8>> {
         let mut out = Vec::new();
         self.stack.transmit(self.now, &mut out, room);
@@ -267,13 +278,7 @@ impl Host {
         };
         let packets = out.iter().filter(is_ip);
         let packets = packets.map(|frame| frame.data()[link..].to_vec()).collect();
-        for frame in out {
-            if frame.is_lent() {
-                self.stack.completed(frame);
-            } else {
-                self.stack.pool().free(frame.buf);
-            }
-        }
+        self.take_back(out);
         packets
     }
 
