@@ -51,16 +51,12 @@ fn frames(host: &mut Host) -> (usize, usize) {
     let mut out = Vec::new();
     host.stack.transmit(host.now, &mut out, 1_000);
     let (mut questions, mut others) = (0, 0);
-    for frame in out {
+    for frame in &out {
         let is_arp = frame.data()[12..14] == ethernet::ethertype::ARP.to_be_bytes();
         questions += usize::from(is_arp);
         others += usize::from(!is_arp);
-        if frame.is_lent() {
-            host.stack.completed(frame);
-        } else {
-            host.stack.pool().free(frame.buf);
-        }
     }
+    host.take_back(out);
     (questions, others)
 }
 
