@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod arrives;
+mod audit;
 mod buffer_sizes;
 mod bursts;
 mod challenge;

@@ -153,8 +153,9 @@ impl Pair {
             host.stack.input(self.now, &mut frames, &mut Local);
             host.stack.advance(self.now);
             if self.loss > 0 {
-                host.stack.audit();
+                host.stack.check_recovery();
             }
+            assert_eq!(host.stack.audit(), Ok(()));
             while host.stack.pop_ready().is_some() {}
         }
     }

@@ -117,17 +117,24 @@ impl Wheel {
     /// Disarms a timer. False when it has fired or was cancelled before.
     #[inline]
     pub fn cancel(&mut self, id: TimerId) -> bool {
+        if self.payload(id).is_none() {
+            return false;
+        }
         let index = id.place.get() - 1;
-        if index >= self.nodes.high_water() {
-            return false;
-        }
-        let node = &self.nodes[index];
-        if node.generation != id.generation || node.place == FREE {
-            return false;
-        }
         self.unlink(index);
         self.release(index);
         true
+    }
+
+    /// Returns the payload of a timer that waits; `None` when it has fired or was cancelled.
+    pub fn payload(&self, id: TimerId) -> Option<u32> {
+        let index = id.place.get() - 1;
+        if index >= self.nodes.high_water() {
+            return None;
+        }
+        let node = &self.nodes[index];
+        let waits = node.generation == id.generation && node.place != FREE;
+        waits.then_some(node.payload)
     }
 
     /// Fires what is due at `now`. `fire` gets the payload; it may not touch the wheel, so it collects.

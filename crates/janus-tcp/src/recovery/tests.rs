@@ -5,15 +5,15 @@ use crate::hot::Hot;
 
 impl Stack {
     /// Counts by hand what the blocks say they have counted, for every connection.
-    pub(crate) fn audit(&self) {
+    pub(crate) fn check_recovery(&self) {
         for id in 0..self.hot.high_water() {
             if self.hot[id].conn != NONE {
-                self.audit_one(&self.hot[id]);
+                self.check_books(&self.hot[id]);
             }
         }
     }
 
-    fn audit_one(&self, hot: &Hot) {
+    fn check_books(&self, hot: &Hot) {
         let none = Recovery::default();
         let rec = match hot.recovery {
             NONE => &none,

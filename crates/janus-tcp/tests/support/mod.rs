@@ -170,6 +170,8 @@ pub(crate) struct Host {
     pub(crate) depot: Arc<Depot>,
     pub(crate) listener: ListenerId,
     pub(crate) device: Pool,
+    /// Calls until the stack is audited again: the more connections, the seldomer.
+    until_audit: usize,
 }
 
 impl Host {
@@ -190,6 +192,18 @@ impl Host {
             depot,
             listener,
             device,
+            until_audit: 0,
+        }
+    }
+
+    /// Checks that no connection waits for nothing.
+    pub(crate) fn audit(&mut self) {
+        match self.until_audit.checked_sub(1) {
+            Some(left) => self.until_audit = left,
+            None => {
+                self.stack.audit().expect("nothing is forgotten");
+                self.until_audit = self.stack.connections() / 16;
+            }
         }
     }
 
@@ -230,6 +244,7 @@ impl Host {
         buf.bytes_mut()[start..start + packet.len()].copy_from_slice(packet);
         let frame = Frame::new(buf, packet.len() as u16);
         self.stack.input(self.now, &mut vec![frame], &mut Local);
+        self.audit();
     }
 
     pub(crate) fn send(&mut self, craft: &Craft) {
@@ -279,6 +294,7 @@ impl Host {
         let packets = out.iter().filter(is_ip);
         let packets = packets.map(|frame| frame.data()[link..].to_vec()).collect();
         self.take_back(out);
+        self.audit();
         packets
     }
 
@@ -291,6 +307,7 @@ impl Host {
     pub(crate) fn wait(&mut self, time: Duration) {
         self.now = self.now + time;
         self.stack.advance(self.now);
+        self.audit();
     }
 
     /// Packet buffers held: by the engine for sending, and of those the device handed in.
@@ -313,8 +330,11 @@ impl Host {
             };
             self.now = self.now.max(next);
             self.stack.advance(self.now);
+            self.audit();
         }
         self.collect();
+        assert_eq!(self.stack.audit(), Ok(()));
+        assert_eq!(self.stack.next_deadline(), None, "a timer without end");
         assert_eq!(self.stack.connections(), 0, "connections are left");
         assert_eq!(self.stack.half_open(), 0, "half-open records are left");
         assert_eq!(self.stack.in_time_wait(), 0, "TIME-WAIT records are left");
