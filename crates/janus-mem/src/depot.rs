@@ -147,13 +147,14 @@ impl Depot {
         }
     }
 
-    /// How much of what is not for devices to receive into is in use, in parts of `whole`; `own` of those in use do not count
-    /// either. What devices have less than they said is in use elsewhere, so with the last free buffer it is all.
+    /// Buffers in use, and how many there are, of those that are not for devices to receive into; `own` of those in use do
+    /// not count. What devices have less than they said is in use elsewhere, so with the last free buffer it is all.
     #[inline]
-    pub fn fill(&self, own: usize, whole: usize) -> usize {
+    pub fn fill(&self, own: usize) -> (usize, usize) {
         // Whatever devices say: never without a rest to look at.
         let posted = self.posted.load(Ordering::Relaxed).min(self.capacity / 2) as usize;
-        self.in_use().saturating_sub(posted + own) * whole / (self.capacity() - posted)
+        let used = self.in_use().saturating_sub(posted + own);
+        (used, self.capacity() - posted)
     }
 
     #[inline(always)]

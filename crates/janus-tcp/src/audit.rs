@@ -87,7 +87,9 @@ impl Stack {
             return fault("a deadline has no timer");
         }
         let driven = queues.output || deadline != Instant::ZERO;
-        if cold.has(flag::ORPHAN) && !driven {
+        // One that has ended keeps its block until its turn in the queue comes.
+        let ended = cold.state == State::Closed && queues.starved;
+        if cold.has(flag::ORPHAN) && !driven && !ended {
             return fault("an orphan that no timer ends");
         }
         if let Some(what) = owes(cold, hot).filter(|_| !driven && !queues.starved) {
@@ -118,7 +120,7 @@ fn owes(cold: &Tcb, hot: &Hot) -> Option<&'static str> {
         (hot_flag::SYN, "a SYN is owed"),
         (hot_flag::LOSSES, "a retransmission is owed"),
     ];
-    let empty = hot.flight.is_empty() && hot.unsent.is_empty();
+    let empty = hot.flight.is_empty() && hot.unsent.is_empty() && cold.state != State::Closed;
     let opening = matches!(cold.state, State::SynSent | State::SynReceived);
     let flagged = flags.into_iter().find(|&(flag, _)| hot.has(flag));
     flagged

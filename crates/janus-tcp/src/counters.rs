@@ -140,6 +140,8 @@ counters! {
     challenge_acks_limited,
     /// Writes and FINs put off for want of a packet buffer.
     starved,
+    /// Connections reset for their packet buffers: their peers had stalled, and others found none.
+    shed,
     /// Segments received out of order and kept.
     reordered,
     /// ICMP errors about TCP that came in.

@@ -124,7 +124,7 @@ impl Stack {
         piece: Piece,
     ) -> Result<(), (Error, Piece)> {
         if starves {
-            self.starve(hot);
+            self.put_off(hot, piece.len.into(), self.now);
         }
         self.settle(conn);
         Err((Error::WouldBlock, piece))
@@ -134,7 +134,8 @@ impl Stack {
     /// out may, always: what is sent will be free, and what is refused is not.
     fn may_give(&self, id: u32) -> bool {
         let hot = &self.hot[id];
-        self.pressure != Pressure::Critical || hot.unsent.is_empty() && hot.flight.is_empty()
+        hot.unsent.is_empty() && hot.flight.is_empty()
+            || self.pressure != Pressure::Critical && !self.has_its_share(id)
     }
 
     /// Whether so many bytes go behind those of the last unsent segment rather than alone.

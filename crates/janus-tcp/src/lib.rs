@@ -73,6 +73,7 @@ mod sack_blocks;
 mod segment;
 mod send_buffer;
 mod sharing;
+mod shed;
 mod siphash;
 mod socket;
 mod source_port;

@@ -294,7 +294,10 @@ impl Stack {
                 let cut = self
                     .segments
                     .split(unsent, at, usable as u16, &mut self.pool);
-                self.counters.segments_cut += u64::from(cut.is_some());
+                match cut {
+                    None => self.starve(id),
+                    Some(_) => self.counters.segments_cut += 1,
+                }
                 return cut.is_some();
             }
             if hot.flight.is_empty() && hot.rto_at == Instant::ZERO {
@@ -468,11 +471,14 @@ impl Stack {
             let cut = self
                 .segments
                 .split(unsent, head, window as u16, &mut self.pool);
-            self.counters.segments_cut += u64::from(cut.is_some());
-            // The peer is to do with it what it can: more will not come before it has.
-            self.segments[head].flags |= seg_flag::PSH;
-            self.queue_output(id);
-            return;
+            if cut.is_some() {
+                self.counters.segments_cut += 1;
+                // The peer is to do with it what it can: more will not come before it has.
+                self.segments[head].flags |= seg_flag::PSH;
+                self.queue_output(id);
+                return;
+            }
+            // Without a buffer for the rest, the peer is asked all the same whether it is there.
         }
         let mut segment = self.header_for(conn, id, now);
         if self.hot[id].has(hot_flag::URGENT) {

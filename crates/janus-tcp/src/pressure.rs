@@ -5,10 +5,11 @@
 //! cannot fill that too. A window is never taken back: it is only not offered again until there is room.
 
 use crate::cold::{NONE, State, flag};
-use crate::hot::TimerKind;
+use crate::hot::{TimerKind, hot_flag};
 use crate::rto;
 use crate::stack::Stack;
 use crate::time::Instant;
+use crate::timers::MAX_PER_CALL;
 use core::time::Duration;
 
 /// Of 32 buffers so many are in use.
@@ -16,6 +17,11 @@ const HIGH: usize = 24;
 const CRITICAL: usize = 30;
 /// The last of 32 is never for data that is to be kept.
 const LAST: usize = 31;
+/// Of the buffers that are free before it is high, a connection may have one in so many to send from; the more are in use,
+/// the less that is, so that those who fill theirs leave room for those who come.
+const SHARE: usize = 4;
+/// A connection's share is never less: two segments are acknowledged at once.
+const SHARE_LEAST: u32 = 2;
 /// Connections that lose what waits beyond their gaps in one go.
 const PRUNED_AT_ONCE: usize = 8;
 /// Segments that a connection may still be offered when it is critical, as in Linux: so it goes on, slowly.
@@ -23,6 +29,8 @@ const CRITICAL_SEGMENTS: u32 = 4;
 /// How long those who found no packet buffer wait before they try again, at first and at most.
 const RETRY_FIRST: Duration = Duration::from_millis(1);
 const RETRY_MOST: Duration = Duration::from_millis(128);
+/// From this wait on memory is taken from others ([`crate::shed`]).
+const RETRY_TIRED: Duration = Duration::from_millis(8);
 /// Buffers taken from the pool until the next look at the depot.
 const LOOK_EVERY: usize = 16;
 
@@ -67,6 +75,11 @@ impl Retry {
     pub(crate) fn at(&self) -> Instant {
         self.at
     }
+
+    /// Whether they have tried a few times.
+    fn is_tired(&self) -> bool {
+        self.wait >= RETRY_TIRED
+    }
 }
 
 impl Stack {
@@ -78,9 +91,11 @@ impl Stack {
     /// Looks at what is in use. Once for each batch: the depot is shared with other threads.
     #[inline]
     pub(crate) fn weigh(&mut self) {
-        let buffers = self.pool.depot().fill(self.pool.cached(), 32);
+        let (buffers, all) = self.pool.depot().fill(self.pool.cached());
         let segments = self.segments.len() * 32 / self.config.max_segments.max(1) as usize;
-        let used = buffers.max(segments);
+        let used = (buffers * 32 / all).max(segments);
+        let spare = (all * HIGH / 32).saturating_sub(buffers) / SHARE;
+        self.share = (spare as u32).max(SHARE_LEAST);
         let level = match used {
             CRITICAL.. => Pressure::Critical,
             HIGH.. => Pressure::High,
@@ -124,8 +139,15 @@ impl Stack {
         }
     }
 
-    /// How much of `len` bytes to send may have one more packet buffer: when it is critical, only of a connection that has
-    /// nothing out, and no more than its peer will take at once.
+    /// Whether the connection has as many buffers to send from as it may have now.
+    #[inline]
+    pub(crate) fn has_its_share(&self, id: u32) -> bool {
+        let hot = &self.hot[id];
+        hot.unsent.count + hot.flight.count >= self.share
+    }
+
+    /// How much of `len` bytes to send may have one more packet buffer: no more than the connection's share; when it is
+    /// critical, only of one that has nothing out, and no more than its peer will take at once.
     #[inline]
     pub(crate) fn may_take_buffer(&mut self, id: u32, len: usize) -> Option<usize> {
         // A stock that is smaller than that is empty from time to time.
@@ -133,7 +155,7 @@ impl Stack {
             self.weigh();
         }
         if self.pressure != Pressure::Critical {
-            return Some(len);
+            return (!self.has_its_share(id)).then_some(len);
         }
         (!self.exhausted)
             .then(|| self.leaves_at_once(id, len))
@@ -170,13 +192,17 @@ impl Stack {
         self.leaves_at_once(id, usize::from(mss)).is_some()
     }
 
-    /// A write of `len` bytes found no packet buffer. Who could send waits for memory. When it is critical, all others wait
-    /// for their peer and stand in nobody's way: for the acknowledgement of what they have out, or for the window, which is
-    /// probed as if something waited for it.
+    /// Defers a write of `len` bytes that found no packet buffer. One that could send waits for memory. One that has its
+    /// share, and any other when it is critical, waits for its peer and stands in nobody's way: for the acknowledgement of
+    /// what it has out, or for the window, which is probed as if something waited for it.
     #[cold]
     pub(crate) fn put_off(&mut self, id: u32, len: usize, now: Instant) {
         let len = len.min(self.cold[self.hot[id].conn].payload_mss().into());
-        if self.pressure != Pressure::Critical || self.leaves_at_once(id, len).is_some() {
+        let waits_for_memory = match self.pressure {
+            Pressure::Critical => self.leaves_at_once(id, len).is_some(),
+            _ => !self.has_its_share(id),
+        };
+        if waits_for_memory {
             return self.starve(id);
         }
         self.counters.starved += 1;
@@ -248,7 +274,11 @@ impl Stack {
         self.weigh();
         let Some(buf) = (!self.exhausted).then(|| self.pool.alloc()).flatten() else {
             // A FIN takes one from the reserve, and may.
-            self.retry.again(now);
+            self.forget_ended();
+            match self.retry.is_tired() && self.shed(now) {
+                true => self.retry.begin(now),
+                false => self.retry.again(now),
+            }
             return;
         };
         self.pool.free(buf);
@@ -260,12 +290,31 @@ impl Stack {
         self.wake_starved();
     }
 
-    fn wake_starved(&mut self) {
-        for _ in 0..self.starved.len().min(crate::timers::MAX_PER_CALL) {
+    /// Lets connections go that have ended while they waited for memory, though there is still none. The others keep their
+    /// order, all round.
+    fn forget_ended(&mut self) {
+        for _ in 0..self.starved.len().min(MAX_PER_CALL) {
             let Some(hot) = self.starved.pop_front() else {
                 return;
             };
-            self.hot[hot].clear(crate::hot::hot_flag::STARVED);
+            let conn = self.hot[hot].conn;
+            if conn != NONE && self.cold[conn].state != State::Closed {
+                self.starved.push_back(hot);
+                continue;
+            }
+            self.hot[hot].clear(hot_flag::STARVED);
+            if conn != NONE {
+                self.settle(conn);
+            }
+        }
+    }
+
+    fn wake_starved(&mut self) {
+        for _ in 0..self.starved.len().min(MAX_PER_CALL) {
+            let Some(hot) = self.starved.pop_front() else {
+                return;
+            };
+            self.hot[hot].clear(hot_flag::STARVED);
             let conn = self.hot[hot].conn;
             if conn != NONE {
                 self.wake_writer(conn);

@@ -185,7 +185,11 @@ impl Stack {
     /// every segment, and little enough is unsent (Linux: sk_stream_is_writeable, tcp_stream_memory_free); and that it would
     /// get a packet buffer for it.
     pub(crate) fn is_writable(&self, id: u32) -> bool {
-        if self.pressure == Pressure::Critical && !self.takes_a_segment(id) {
+        let gets_none = match self.pressure {
+            Pressure::Critical => !self.takes_a_segment(id),
+            _ => self.has_its_share(id),
+        };
+        if gets_none {
             return false;
         }
         let hot = &self.hot[id];

@@ -8,9 +8,10 @@ use crate::cold::{NONE, State, Tcb, flag};
 use crate::emit::Outgoing;
 use crate::error::Error;
 use crate::given::Piece;
-use crate::hot::hot_flag;
+use crate::hot::{TimerKind, hot_flag};
 use crate::pressure::Pressure;
 use crate::profile::DEFAULT;
+use crate::rto;
 use crate::segment::seg_flag;
 use crate::stack::{ConnId, Stack, Token};
 use crate::time::Instant;
@@ -386,7 +387,8 @@ impl Stack {
         self.cold[conn].clear(flag::FIN_QUEUED);
     }
 
-    /// Notes that a connection waits for a packet buffer. It keeps its hot block until one is there.
+    /// Notes that a connection waits for a packet buffer. It keeps its hot block until one is there. Where nothing is in
+    /// flight the persist timer runs meanwhile: memory may never come, and a peer that is gone must be found out.
     pub(crate) fn starve(&mut self, hot: u32) {
         self.counters.starved += 1;
         if !self.hot[hot].has(hot_flag::STARVED) {
@@ -395,6 +397,13 @@ impl Stack {
             }
             self.hot[hot].set(hot_flag::STARVED);
             self.starved.push_back(hot);
+        }
+        let block = &mut self.hot[hot];
+        if block.flight.is_empty() && block.rto_at == Instant::ZERO {
+            let cold = &self.cold[block.conn];
+            block.rto_at = self.now + rto::timeout(cold, &self.config, block.backoff);
+            block.timer_kind = TimerKind::Persist;
+            self.arm(hot);
         }
     }
 

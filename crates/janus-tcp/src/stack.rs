@@ -38,6 +38,7 @@ use crate::rto;
 use crate::segment::Segments;
 use crate::send_buffer::Account;
 use crate::sharing::PathFacts;
+use crate::shed::Shedding;
 use crate::stub::{STUBS_MAX, Stubs};
 use crate::table::FlowTable;
 use crate::time::Instant;
@@ -128,6 +129,9 @@ pub struct Stack {
     pub(crate) pressure: Pressure,
     /// No buffer is left that data may keep.
     pub(crate) exhausted: bool,
+    /// Buffers that one connection may have to send from, now.
+    pub(crate) share: u32,
+    pub(crate) shedding: Shedding,
     pub(crate) scratch: Scratch,
     /// The latest time that was handed in.
     pub(crate) now: Instant,
@@ -192,6 +196,8 @@ impl Stack {
             retry: Retry::default(),
             pressure: Pressure::None,
             exhausted: false,
+            share: u32::MAX,
+            shedding: Shedding::default(),
             scratch: Scratch::default(),
             now: Instant::ZERO,
             counters: Counters::default(),

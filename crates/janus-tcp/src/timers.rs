@@ -174,7 +174,7 @@ impl Stack {
         if opening {
             hot.set(hot_flag::SYN);
         } else if probing {
-            let waits = !hot.unsent.is_empty();
+            let waits = !hot.unsent.is_empty() || cold.has(flag::FIN_QUEUED);
             if !waits && !self.still_put_off(conn, id) {
                 self.hot[id].rto_at = Instant::ZERO;
                 return;

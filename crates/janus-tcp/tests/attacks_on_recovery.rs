@@ -14,6 +14,8 @@ use support::{Craft, Host, PEER, Peer, Seen, bytes_at};
 /// Steps over segments that one acknowledgement may cost, marks of new ones not counted: what `sack.rs` and `rack.rs`
 /// name, for four blocks' worth of runs.
 const STEPS_MAX: u64 = 4 * 256;
+/// Packet buffers of the sender's host: a megabyte in tiny segments is less than one connection's share.
+const BUFFERS: u32 = 65_536;
 
 struct Sender {
     host: Host,
@@ -27,11 +29,12 @@ struct Sender {
 impl Sender {
     fn with(config: Config, mss: u16, sack: bool) -> Sender {
         let buffer = config.send_buffer.max(1 << 20);
-        let mut host = Host::with(Config {
+        let config = Config {
             send_buffer: buffer,
             send_buffer_max: buffer,
             ..config
-        });
+        };
+        let mut host = Host::new(config, support::own_address(), BUFFERS);
         let mut syn = Craft::syn((PEER, 4_000));
         syn.options.mss = Some(mss);
         syn.options.sack_permitted = sack;

@@ -436,7 +436,7 @@ fn old_duplicates_do_not_pass_paws() {
 
 #[test]
 fn a_dry_pool_stalls_senders_and_nobody_for_ever() {
-    let mut host = Host::new(small(), support::own_address(), 256);
+    let mut host = Host::new(small(), support::own_address(), 64);
     let mut peers: Vec<Peer> = (0..40).map(|i| Peer::open(&mut host, 4_000 + i)).collect();
     let data = bytes_at(0, 20_000);
     let mut done = vec![0; peers.len()];
