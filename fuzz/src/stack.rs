@@ -1,10 +1,11 @@
 //! The engine under bytes: raw frames, and well-formed segments with any contents in any state. It must not panic, must not
-//! hold more than its bounds, and must let everything go in the end.
+//! hold more than its bounds, must forget no connection at any moment, and must let everything go in the end.
 
-use janus_mem::{Depot, Frame, Growth, HEADROOM, SLOT_SIZE};
+use janus_mem::{Depot, Frame, Growth, HEADROOM, PacketBuf, Pool, SLOT_SIZE};
 use janus_sim::segment::{self, Flags, Segment, TcpOption};
 use janus_tcp::{
-    Config, ConnId, Instant, Interface, IpCidr, ListenerId, Local, Secrets, Stack, SynCookies,
+    Config, ConnId, Error, Instant, Interface, IpCidr, ListenerId, Local, Secrets, Stack,
+    SynCookies, Token,
 };
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -15,20 +16,28 @@ const HERE_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
 const PEER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 7);
 const PORT: u16 = 80;
 const PEER_PORT: u16 = 4_000;
-const BUFFERS: u32 = 1_024;
+/// Packet buffers, in plenty and few.
+const BUFFERS: [u32; 2] = [1_024, 48];
 const FRAME_MAX: usize = SLOT_SIZE - HEADROOM as usize;
 /// Steps of one input; what follows is not looked at.
 const STEPS_MAX: usize = 400;
 /// Timers served at the end before something is believed to go on for ever.
 const TURNS_MAX: usize = 20_000;
+/// Virtual time after which nothing may be left of connections whose owners let go and whose peers are silent.
+const DAY: Duration = Duration::from_secs(24 * 3_600);
 
 /// The engine, a listener, and the far end as the engine has shown it so far.
 struct Bench {
     now: Instant,
     stack: Stack,
     depot: Arc<Depot>,
+    /// The device's buffers.
+    device: Pool,
     listeners: Vec<ListenerId>,
     conns: Vec<ConnId>,
+    /// Packet buffers that are with somebody else.
+    hoard: Vec<PacketBuf>,
+    buffers: usize,
     /// Next numbers the engine sends and expects.
     theirs: u32,
     ours: u32,
@@ -55,13 +64,15 @@ impl Bytes<'_> {
     }
 }
 
-fn config(choice: u8) -> Config {
+/// How the engine is set up: the lowest bits choose options, the eighth that everything is scarce.
+fn config(choice: u16) -> Config {
+    let scarce = choice & SCARCE != 0;
     Config {
-        max_connections: 64,
-        max_hot: 32,
+        max_connections: if scarce { 6 } else { 64 },
+        max_hot: if scarce { 4 } else { 32 },
         max_half_open: 8,
-        max_time_wait: 8,
-        max_segments: 2_048,
+        max_time_wait: if scarce { 2 } else { 8 },
+        max_segments: if scarce { 40 } else { 2_048 },
         max_reordered: 256,
         receive_buffer: 16_000,
         send_buffer: 16_000,
@@ -82,9 +93,17 @@ fn config(choice: u8) -> Config {
     }
 }
 
+/// Of a set-up: few connections, hot blocks, segments and packet buffers.
+const SCARCE: u16 = 1 << 8;
+
 impl Bench {
-    fn new(config: Config, ethernet: bool) -> Bench {
-        let depot = Depot::new(BUFFERS, &Growth::Inline).expect("memory");
+    fn new(choice: u16, ethernet: bool) -> Bench {
+        let config = config(choice);
+        let buffers = BUFFERS[usize::from(choice & SCARCE != 0)];
+        let depot = Depot::new(buffers, &Growth::Inline).expect("memory");
+        let device = Depot::new(BUFFERS[0], &Growth::Inline)
+            .expect("memory")
+            .pool();
         let mut interface = Interface::ip(1_500);
         if ethernet {
             interface.link = janus_wire::Link::Ethernet;
@@ -101,8 +120,11 @@ impl Bench {
             now: Instant::from_millis(5_000),
             stack,
             depot,
+            device,
             listeners: listeners.to_vec(),
             conns: Vec::new(),
+            hoard: Vec::new(),
+            buffers: buffers as usize,
             theirs: 0,
             ours: u32::MAX - 300,
         }
@@ -110,13 +132,20 @@ impl Bench {
 
     fn feed(&mut self, bytes: &[u8]) {
         let bytes = &bytes[..bytes.len().min(FRAME_MAX)];
-        let Some(mut buf) = self.stack.pool().alloc() else {
+        let Some(mut buf) = self.device.alloc() else {
             return;
         };
         let at = usize::from(HEADROOM);
         buf.bytes_mut()[at..at + bytes.len()].copy_from_slice(bytes);
         let mut frames = vec![Frame::new(buf, bytes.len() as u16)];
         self.stack.input(self.now, &mut frames, &mut Local);
+        self.audit();
+    }
+
+    fn audit(&self) {
+        if let Err(forgotten) = self.stack.audit() {
+            panic!("forgotten: {forgotten}");
+        }
     }
 
     /// Takes what the engine sends, and what it hands to applications.
@@ -138,9 +167,31 @@ impl Bench {
             }
         }
         while self.stack.pop_ready().is_some() {}
+        self.audit();
         self.stack.pool().flush();
-        let held = self.depot.stats().outstanding;
-        assert!(held <= BUFFERS as usize / 2, "{held} packet buffers held");
+        self.device.flush();
+        let received = self.device.depot().stats().outstanding;
+        assert!(
+            received <= BUFFERS[0] as usize / 2,
+            "{received} packet buffers held"
+        );
+        if self.buffers == BUFFERS[0] as usize {
+            let held = self.depot.stats().outstanding - self.hoard.len();
+            assert!(held <= self.buffers / 2, "{held} packet buffers held");
+        }
+    }
+
+    /// Somebody else takes so many of the stack's packet buffers, or gives all of them back.
+    fn hoard(&mut self, count: usize) {
+        if count == 0 {
+            let hoard = std::mem::take(&mut self.hoard);
+            hoard
+                .into_iter()
+                .for_each(|buf| self.stack.pool().free(buf));
+        }
+        for _ in 0..count {
+            self.hoard.extend(self.stack.pool().alloc());
+        }
     }
 
     /// Where the engine says both streams stand.
@@ -157,11 +208,13 @@ impl Bench {
     fn wait(&mut self, time: Duration) {
         self.now = self.now + time;
         self.stack.advance(self.now);
+        self.audit();
     }
 
-    /// Everyone lets go and falls silent: in time everything is gone.
+    /// Everyone lets go and falls silent: within a day everything is gone.
     fn end(mut self) {
         self.turn();
+        let end = self.now + DAY;
         for conn in std::mem::take(&mut self.conns) {
             self.stack.close(self.now, conn);
         }
@@ -177,6 +230,9 @@ impl Bench {
             self.stack.advance(self.now);
         }
         self.turn();
+        assert!(self.now <= end, "more than a day");
+        self.hoard(0);
+        self.stack.pool().flush();
         assert_eq!(self.stack.next_deadline(), None, "a timer without end");
         assert_eq!(self.stack.connections(), 0, "connections are left");
         assert_eq!(self.stack.half_open(), 0, "half-open records are left");
@@ -191,7 +247,7 @@ impl Bench {
 pub fn frames(data: &[u8]) {
     let mut input = Bytes(data);
     let setup = input.byte();
-    let mut bench = Bench::new(config(setup), setup & 64 != 0);
+    let mut bench = Bench::new(setup.into(), setup & 64 != 0);
     if setup & 128 != 0 {
         bench.connect();
     }
@@ -214,10 +270,11 @@ pub fn frames(data: &[u8]) {
 pub fn segments(data: &[u8]) {
     let mut input = Bytes(data);
     let setup = input.byte();
-    let mut bench = Bench::new(config(setup), false);
+    let scarce = if setup & 0xc0 == 0xc0 { SCARCE } else { 0 };
+    let mut bench = Bench::new(u16::from(setup) | scarce, false);
     match setup & 0xc0 {
         0x40 => bench.connect(),
-        0x80 => bench.be_connected_to(),
+        0x80 | 0xc0 => bench.be_connected_to(),
         _ => {}
     }
     for _ in 0..STEPS_MAX {
@@ -291,9 +348,15 @@ impl Bench {
                     _ => self.stack.abort(now, conn),
                 }
             }
-            (4, Some(conn)) => {
+            (4, Some(conn)) if what & 32 != 0 => {
                 let _ = self.stack.set_nodelay(conn, what & 16 != 0);
             }
+            (4, Some(conn)) => {
+                if self.stack.write(now, conn, &[7]) == Err(Error::WouldBlock) {
+                    self.stack.wait_write(now, conn, Some(Token(4)));
+                }
+            }
+            (7, _) => self.hoard(usize::from(what >> 4) * 4),
             (5 | 6, _) => self.wait(Duration::from_millis(u64::from(input.word()))),
             _ => self.any_segment(what, input),
         }
@@ -302,7 +365,11 @@ impl Bench {
     fn any_segment(&mut self, what: u8, input: &mut Bytes<'_>) {
         let near = |input: &mut Bytes<'_>, choice: u8| match choice & 3 {
             0 | 1 => 0,
-            2 => u32::from_be_bytes([0, 0, 0, input.byte()]).wrapping_sub(128),
+            // One in eight is one too high.
+            2 => match input.byte() {
+                near @ 0..0xe0 => u32::from(near).wrapping_sub(128),
+                _ => 1,
+            },
             _ => (input.word() as i16 as i32) as u32,
         };
         let mut segment = self.segment(0, Flags(input.byte().into()), Vec::new());

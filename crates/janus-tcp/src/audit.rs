@@ -87,9 +87,9 @@ impl Stack {
             return fault("a deadline has no timer");
         }
         let driven = queues.output || deadline != Instant::ZERO;
-        // One that has ended keeps its block until its turn in the queue comes.
-        let ended = cold.state == State::Closed && queues.starved;
-        if cold.has(flag::ORPHAN) && !driven && !ended {
+        // One that needs no memory any more keeps its block until its turn in the queue comes.
+        let contented = queues.starved && !hot.wants_memory(cold);
+        if cold.has(flag::ORPHAN) && !driven && !contented {
             return fault("an orphan that no timer ends");
         }
         if let Some(what) = owes(cold, hot).filter(|_| !driven && !queues.starved) {

@@ -59,7 +59,7 @@ impl Stack {
         };
         let given = taken.and_then(|taken| Some((self.pool.alloc()?, taken as u16)));
         if room && given.is_none() {
-            self.put_off(hot, most.into(), now);
+            self.put_off(hot, most.into());
         }
         self.settle(conn);
         given.ok_or(Error::WouldBlock)
@@ -124,7 +124,7 @@ impl Stack {
         piece: Piece,
     ) -> Result<(), (Error, Piece)> {
         if starves {
-            self.put_off(hot, piece.len.into(), self.now);
+            self.put_off(hot, piece.len.into());
         }
         self.settle(conn);
         Err((Error::WouldBlock, piece))

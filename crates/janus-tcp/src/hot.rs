@@ -7,7 +7,7 @@
 
 use janus_wire::SeqNum;
 
-use crate::cold::{NONE, Tcb};
+use crate::cold::{NONE, State, Tcb, flag};
 use crate::congestion::{Algorithm, Growth};
 use crate::delayed_ack::Arrivals;
 use crate::patience::Stalled;
@@ -249,6 +249,12 @@ impl Hot {
             && self.rto_at == Instant::ZERO
             && self.ack_at == Instant::ZERO
             && self.keep_until == Instant::ZERO
+    }
+
+    /// Whether it has something to send, or a writer, that may wait for a packet buffer.
+    pub(crate) fn wants_memory(&self, cold: &Tcb) -> bool {
+        let sends = !self.unsent.is_empty() || self.writer != NONE || cold.has(flag::FIN_QUEUED);
+        sends && cold.state != State::Closed
     }
 
     /// What the next connection takes for granted of a block. All else is written when it gets the block.

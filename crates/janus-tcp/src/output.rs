@@ -300,10 +300,7 @@ impl Stack {
                 }
                 return cut.is_some();
             }
-            if hot.flight.is_empty() && hot.rto_at == Instant::ZERO {
-                hot.rto_at = now + rto::timeout(cold, &self.config, hot.backoff);
-                hot.timer_kind = TimerKind::Persist;
-            }
+            self.persist(id);
             return false;
         }
         let beyond = hot.pipe > 0 && hot.pipe + u32::from(seg.len) > hot.cwnd;

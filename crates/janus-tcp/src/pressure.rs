@@ -5,8 +5,7 @@
 //! cannot fill that too. A window is never taken back: it is only not offered again until there is room.
 
 use crate::cold::{NONE, State, flag};
-use crate::hot::{TimerKind, hot_flag};
-use crate::rto;
+use crate::hot::hot_flag;
 use crate::stack::Stack;
 use crate::time::Instant;
 use crate::timers::MAX_PER_CALL;
@@ -196,7 +195,7 @@ impl Stack {
     /// share, and any other when it is critical, waits for its peer and stands in nobody's way: for the acknowledgement of
     /// what it has out, or for the window, which is probed as if something waited for it.
     #[cold]
-    pub(crate) fn put_off(&mut self, id: u32, len: usize, now: Instant) {
+    pub(crate) fn put_off(&mut self, id: u32, len: usize) {
         let len = len.min(self.cold[self.hot[id].conn].payload_mss().into());
         let waits_for_memory = match self.pressure {
             Pressure::Critical => self.leaves_at_once(id, len).is_some(),
@@ -206,7 +205,7 @@ impl Stack {
             return self.starve(id);
         }
         self.counters.starved += 1;
-        self.await_window(id, now);
+        self.await_window(id);
     }
 
     /// The peer has said something to a connection whose writer waits. With nothing out and nothing queued it was put off, and
@@ -219,22 +218,20 @@ impl Stack {
         }
         self.offer_room(conn, id);
         if self.hot[id].writer != NONE {
-            self.await_window(id, self.now);
+            self.await_window(id);
         }
     }
 
     /// What is out brings an answer, what is queued has timers; with neither, the persist timer runs for the writer, if its
     /// connection is one that can be written to.
     #[cold]
-    pub(crate) fn await_window(&mut self, id: u32, now: Instant) {
-        let hot = &mut self.hot[id];
+    pub(crate) fn await_window(&mut self, id: u32) {
+        let hot = &self.hot[id];
         let cold = &self.cold[hot.conn];
         let writes = matches!(cold.state, State::Established | State::CloseWait)
             && !cold.has(flag::FIN_QUEUED);
-        if writes && hot.unsent.is_empty() && hot.flight.is_empty() && hot.rto_at == Instant::ZERO {
-            hot.rto_at = now + rto::timeout(&self.cold[hot.conn], &self.config, hot.backoff);
-            hot.timer_kind = TimerKind::Persist;
-            self.arm(id);
+        if writes && hot.unsent.is_empty() {
+            self.persist(id);
         }
     }
 
@@ -274,7 +271,7 @@ impl Stack {
         self.weigh();
         let Some(buf) = (!self.exhausted).then(|| self.pool.alloc()).flatten() else {
             // A FIN takes one from the reserve, and may.
-            self.forget_ended();
+            self.forget_contented();
             match self.retry.is_tired() && self.shed(now) {
                 true => self.retry.begin(now),
                 false => self.retry.again(now),
@@ -290,15 +287,15 @@ impl Stack {
         self.wake_starved();
     }
 
-    /// Lets connections go that have ended while they waited for memory, though there is still none. The others keep their
-    /// order, all round.
-    fn forget_ended(&mut self) {
+    /// Lets connections go that need no memory any more, though there is still none: they have ended, or found some another
+    /// way. The others keep their order, all round.
+    fn forget_contented(&mut self) {
         for _ in 0..self.starved.len().min(MAX_PER_CALL) {
             let Some(hot) = self.starved.pop_front() else {
                 return;
             };
             let conn = self.hot[hot].conn;
-            if conn != NONE && self.cold[conn].state != State::Closed {
+            if conn != NONE && self.hot[hot].wants_memory(&self.cold[conn]) {
                 self.starved.push_back(hot);
                 continue;
             }

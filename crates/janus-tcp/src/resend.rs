@@ -32,6 +32,9 @@ impl Stack {
         hot.timer_kind = TimerKind::Rto;
         if hot.flight.is_empty() {
             (hot.rto_at, hot.rtx_at) = (Instant::ZERO, Instant::ZERO);
+            if hot.has(hot_flag::STARVED) {
+                self.persist(id);
+            }
         } else {
             self.arm_for_flight(conn, id, restart, now);
         }

@@ -8,10 +8,9 @@ use crate::cold::{NONE, State, Tcb, flag};
 use crate::emit::Outgoing;
 use crate::error::Error;
 use crate::given::Piece;
-use crate::hot::{TimerKind, hot_flag};
+use crate::hot::hot_flag;
 use crate::pressure::Pressure;
 use crate::profile::DEFAULT;
-use crate::rto;
 use crate::segment::seg_flag;
 use crate::stack::{ConnId, Stack, Token};
 use crate::time::Instant;
@@ -398,13 +397,7 @@ impl Stack {
             self.hot[hot].set(hot_flag::STARVED);
             self.starved.push_back(hot);
         }
-        let block = &mut self.hot[hot];
-        if block.flight.is_empty() && block.rto_at == Instant::ZERO {
-            let cold = &self.cold[block.conn];
-            block.rto_at = self.now + rto::timeout(cold, &self.config, block.backoff);
-            block.timer_kind = TimerKind::Persist;
-            self.arm(hot);
-        }
+        self.persist(hot);
     }
 
     /// Who is told when there is something to read, or the connection opens or ends.
@@ -425,7 +418,7 @@ impl Stack {
             self.hot[hot].writer = who.map_or(NONE, |t| t.0);
             if who.is_some() && self.pressure == Pressure::Critical {
                 // Also one that asked only whether it may write.
-                self.await_window(hot, now);
+                self.await_window(hot);
             }
             self.settle(conn);
         }

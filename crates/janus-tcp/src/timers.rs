@@ -89,6 +89,18 @@ impl Stack {
         hot.timer_at = deadline;
     }
 
+    /// Starts the persist timer (RFC 9293 section 3.8.6.1) where no other timer runs for what is to be sent.
+    #[cold]
+    pub(crate) fn persist(&mut self, id: u32) {
+        let hot = &mut self.hot[id];
+        if hot.flight.is_empty() && hot.rto_at == Instant::ZERO {
+            let cold = &self.cold[hot.conn];
+            hot.rto_at = self.now + rto::timeout(cold, &self.config, hot.backoff);
+            hot.timer_kind = TimerKind::Persist;
+            self.arm(id);
+        }
+    }
+
     fn on_timer(&mut self, id: u32, now: Instant) {
         let hot = &mut self.hot[id];
         hot.timer = None;

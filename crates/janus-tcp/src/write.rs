@@ -72,7 +72,7 @@ impl Stack {
         }
         if done == 0 {
             if self.send_room(hot) > 0 {
-                self.put_off(hot, bytes.len(), now);
+                self.put_off(hot, bytes.len());
             }
             self.settle(conn);
             return Err(Error::WouldBlock);

@@ -111,6 +111,9 @@ impl Stack {
             hot.rto_at = Instant::ZERO;
             hot.backoff = 0;
             hot.retries = 0;
+            if hot.has(hot_flag::STARVED) {
+                self.persist(id);
+            }
         }
         if self.hot[id].writer != NONE {
             self.heard_with_writer(conn, id);
