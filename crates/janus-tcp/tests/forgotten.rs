@@ -5,29 +5,15 @@ mod support;
 
 use core::time::Duration;
 
-use janus_tcp::{Config, Instant, Pressure};
+use janus_tcp::{Config, Pressure};
 use janus_wire::SeqNum;
 use janus_wire::tcp::Flags;
 use support::{Craft, Host, PEER, Peer, family};
-
-const DAY: Duration = Duration::from_secs(24 * 3_600);
 
 fn both_families(test: impl Fn()) {
     for v6 in [false, true] {
         family::over(v6, &test);
     }
-}
-
-/// Lets a day pass in which no peer says anything.
-fn a_silent_day(host: &mut Host) {
-    let end: Instant = host.now + DAY;
-    while let Some(next) = host.stack.next_deadline().filter(|at| *at < end) {
-        host.collect();
-        host.now = host.now.max(next);
-        host.wait(Duration::ZERO);
-    }
-    host.collect();
-    host.now = end;
 }
 
 fn assert_nothing_left(host: &mut Host) {
@@ -63,7 +49,7 @@ fn an_orphan_is_not_kept_by_what_lies_beyond_a_gap() {
             let answers = host.ask(&fin);
             let case = format!("acknowledges {acknowledges}, gap {gap}, {len} bytes");
             assert!(answers.iter().any(|s| s.has(Flags::RST)), "{case}");
-            a_silent_day(&mut host);
+            host.a_silent_day();
             assert_nothing_left(&mut host);
         }
     });
@@ -85,7 +71,7 @@ fn an_orphan_takes_a_fin_in_its_place() {
             let answers = host.ask(&fin);
             assert!(!answers.iter().any(|s| s.has(Flags::RST)), "{answers:?}");
             assert_eq!(answers[0].header.ack, peer.snd + 1);
-            a_silent_day(&mut host);
+            host.a_silent_day();
             assert_nothing_left(&mut host);
         }
     });
@@ -116,7 +102,7 @@ fn orphans_with_early_fins_leave_room_for_honest_ones() {
     let seen = honest.listen(&mut host, true);
     assert!(!seen.iter().any(|s| s.has(Flags::RST)), "{seen:?}");
     assert_eq!(honest.got, b"farewell");
-    a_silent_day(&mut host);
+    host.a_silent_day();
     assert_nothing_left(&mut host);
 }
 
@@ -150,7 +136,7 @@ fn segments_that_cannot_be_cut_are_not_kept_for_ever() {
         for (buffers, peers) in [(1_024, 600), (256, 200), (64, 100)] {
             let mut host = written_to_and_left(buffers, peers, true);
             host.audit();
-            a_silent_day(&mut host);
+            host.a_silent_day();
             assert_nothing_left(&mut host);
             let mut newcomer = Peer::open(&mut host, 3_000);
             assert_eq!(host.stack.pressure(), Pressure::None);
