@@ -13,7 +13,7 @@ mod plan;
 mod rules;
 mod side;
 
-use crate::net::{Host, HostId, Network, Partition};
+use crate::net::{Host, HostId, Network, Partition, Way};
 use flow::Flow;
 use janus_tcp::{Instant, ListenerId};
 pub use many::run_many;
@@ -28,6 +28,8 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(20_000);
 /// Long enough for every timer that is left: retransmissions of an orphan's last data are given up, TIME-WAIT ends.
 const AFTERMATH: Duration = Duration::from_secs(4_000);
+/// After so long a silence nothing may be left of connections that were let go, whatever state it found them in.
+const DAY: Duration = Duration::from_secs(24 * 3_600);
 /// After this long without anything to do no timer runs: the longest retransmission timeout.
 const STALE_TIMERS_MAX: Duration = Duration::from_secs(121);
 /// Connections that may wait to be accepted.
@@ -62,6 +64,8 @@ tally! {
     runs,
     /// Connections tried.
     connections,
+    /// Runs in which all fell silent in the middle.
+    silences,
     /// Connections that delivered everything and ended in good order at both ends.
     ended_well,
     /// Ends that learned of a reset.
@@ -149,7 +153,7 @@ impl<'n> World<'n> {
         let hosts: Vec<HostId> = plan
             .hosts
             .iter()
-            .map(|host| network.add_host_with_mtu(&host.config, host.mtu))
+            .map(|host| network.add_host_with(&host.config, host.mtu, host.buffers))
             .collect();
         for (from, row) in hosts.iter().zip(&plan.links) {
             for (to, model) in hosts.iter().zip(row) {
@@ -217,9 +221,15 @@ impl<'n> World<'n> {
     }
 
     fn live(&mut self) -> bool {
-        let limit = self.network.now() + PATIENCE;
+        let begin = self.network.now();
+        let limit = begin + PATIENCE;
+        let silence = self.plan.silence.map(|after| begin + after);
         loop {
             self.accept();
+            if silence.is_some_and(|at| self.network.now() >= at) {
+                self.fall_silent();
+                return true;
+            }
             for flow in &mut self.flows {
                 flow.turn(self.network, &mut self.tally);
             }
@@ -233,6 +243,23 @@ impl<'n> World<'n> {
                 return false;
             }
         }
+    }
+
+    /// All applications let go, no packet arrives any more, and a day passes.
+    fn fall_silent(&mut self) {
+        let from = self.network.now();
+        for host in &self.hosts {
+            self.network.partition(Partition {
+                hosts: vec![*host],
+                during: from..from + 2 * DAY,
+                way: Way::Both,
+            });
+        }
+        for flow in &mut self.flows {
+            flow.abandon(self.network);
+        }
+        self.tally.silences += 1;
+        self.network.run_for(DAY);
     }
 
     fn accept(&mut self) {

@@ -37,7 +37,7 @@ pub use seeds::for_each_seed;
 /// The clock when a network begins; not zero, as no real clock is.
 const ORIGIN: Instant = Instant::from_millis(1_000_000);
 /// Packet buffers of each host.
-const BUFFERS: u32 = 8_192;
+pub(crate) const BUFFERS: u32 = 8_192;
 /// Packets under way at a time; beyond them, packets are lost.
 const IN_FLIGHT_MAX: usize = 100_000;
 
@@ -204,11 +204,11 @@ impl Network {
 
     /// One more host, linked to all others. Addresses are documentation addresses (RFC 5737, RFC 3849).
     pub fn add_host(&mut self, config: &Config) -> HostId {
-        self.add_host_with_mtu(config, 1_500)
+        self.add_host_with(config, 1_500, BUFFERS)
     }
 
-    /// One more host whose interface takes packets up to `mtu` bytes.
-    pub fn add_host_with_mtu(&mut self, config: &Config, mtu: u16) -> HostId {
+    /// One more host whose interface takes packets up to `mtu` bytes, with so many packet buffers.
+    pub fn add_host_with(&mut self, config: &Config, mtu: u16, buffers: u32) -> HostId {
         let index = self.hosts.len();
         let address = Ipv4Addr::new(
             192,
@@ -216,7 +216,7 @@ impl Network {
             2,
             u8::try_from(index + 1).expect("a network has at most 254 hosts"),
         );
-        let depot = Depot::new(BUFFERS, &Growth::Inline).expect("memory for packet buffers");
+        let depot = Depot::new(buffers, &Growth::Inline).expect("memory for packet buffers");
         let mut interface = Interface::ip(mtu);
         interface.any_local = false;
         let address_v6 = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, index as u16 + 1);
@@ -414,6 +414,9 @@ impl Network {
         for host in &mut self.hosts {
             host.stack.advance(self.now);
             while host.stack.pop_ready().is_some() {}
+            if let Err(forgotten) = host.stack.audit() {
+                panic!("forgotten at {}: {forgotten}", host.address);
+            }
         }
         self.flush();
         true

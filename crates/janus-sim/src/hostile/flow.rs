@@ -130,6 +130,14 @@ impl Flow {
         matches!(self.stage, Stage::Silent(..) | Stage::Waiting)
     }
 
+    /// Both applications let go, whatever is going on.
+    pub(super) fn abandon(&mut self, network: &mut Network) {
+        self.sides
+            .iter_mut()
+            .for_each(|side| side.leave(network, false));
+        self.stage = Stage::Done;
+    }
+
     /// A listener's host has got this end of it.
     pub(super) fn accepted(&mut self, network: &mut Network, conn: janus_tcp::ConnId) {
         self.sides[1].got(network, conn);

@@ -1,7 +1,7 @@
 //! What one hostile run consists of, all of it drawn from the seed: hosts and their settings, links, partitions, and the
 //! connections with what their applications do. What never lives here: carrying it out (`flow`, `side`).
 
-use crate::net::{LinkModel, Random, Way};
+use crate::net::{BUFFERS, LinkModel, Random, Way};
 use janus_tcp::{Algorithm, Config, Ecn, SynCookies};
 use std::ops::Range;
 use std::time::Duration;
@@ -12,6 +12,10 @@ pub(super) const FATAL_PARTITION: Duration = Duration::from_secs(15);
 const PATH_MTU: u16 = 150;
 /// And of a thousand of those so many say nothing about it.
 const BLACK_HOLES: u16 = 300;
+/// Of a thousand hosts so many have few packet buffers.
+const FEW_BUFFERS: u16 = 120;
+/// Of a thousand runs so many end in silence.
+const SILENCE: u16 = 200;
 /// Most connections of a run.
 pub(super) const FLOWS_MAX: u64 = 6;
 
@@ -23,6 +27,8 @@ pub(super) struct Plan {
     pub(super) links: Vec<Vec<LinkModel>>,
     pub(super) partitions: Vec<PartitionPlan>,
     pub(super) flows: Vec<FlowPlan>,
+    /// When all applications let go and no packet arrives any more, in time from the beginning.
+    pub(super) silence: Option<Duration>,
 }
 
 /// A host.
@@ -30,6 +36,8 @@ pub(super) struct Plan {
 pub(super) struct HostPlan {
     pub(super) config: Config,
     pub(super) mtu: u16,
+    /// Packet buffers.
+    pub(super) buffers: u32,
 }
 
 /// A partition, in time from the beginning.
@@ -122,11 +130,13 @@ impl Plan {
                 .collect(),
             _ => Vec::new(),
         };
+        let silence = random.chance(SILENCE).then(|| millis(random, 1..40_000));
         Plan {
             hosts,
             links,
             partitions,
             flows,
+            silence,
         }
     }
 
@@ -134,6 +144,10 @@ impl Plan {
     pub(super) fn may_break(&self, hosts: [usize; 2]) -> bool {
         // A listener that keeps nothing resets data that overtook the acknowledgement with the cookie, as Linux does.
         if self.hosts[hosts[1]].config.syn_cookies == SynCookies::Always {
+            return true;
+        }
+        // Who has few buffers may be reset for those that its peer keeps too long.
+        if hosts.iter().any(|host| self.hosts[*host].has_few_buffers()) {
             return true;
         }
         let cut = |partition: &&PartitionPlan| {
@@ -182,6 +196,10 @@ fn growth(random: &mut Random, size: u32) -> u32 {
 }
 
 impl HostPlan {
+    fn has_few_buffers(&self) -> bool {
+        self.buffers < BUFFERS
+    }
+
     /// Most bytes a connection may hold unread, and to send.
     pub(super) fn held_max(&self) -> (u32, u32) {
         let config = &self.config;
@@ -232,6 +250,10 @@ impl HostPlan {
                 ..Config::default()
             },
             mtu: mtu as u16,
+            buffers: match random.chance(FEW_BUFFERS) {
+                true => random.within(32..400) as u32,
+                false => BUFFERS,
+            },
         }
     }
 }
