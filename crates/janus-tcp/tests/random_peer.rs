@@ -65,7 +65,7 @@ fn offset() -> impl Strategy<Value = i32> {
 }
 
 fn act() -> impl Strategy<Value = Act> {
-    let flags = prop_oneof![6 => Just(0x10u8), 3 => Just(0x18), 1 => Just(0x11), 1 => Just(0x02), 1 => Just(0x04), 1 => any::<u8>()];
+    let flags = prop_oneof![6 => Just(0x10u8), 3 => Just(0x18), 2 => Just(0x11), 1 => Just(0x02), 1 => Just(0x04), 1 => any::<u8>()];
     let timestamps = prop_oneof![
         4 => Just(Some((0, 0))),
         1 => Just(None),
@@ -85,13 +85,14 @@ fn act() -> impl Strategy<Value = Act> {
         prop_oneof![8 => Just(0u16), 1 => any::<u16>()],
         prop_oneof![8 => Just(false), 1 => Just(true)],
     );
+    let len = prop_oneof![2 => 0u16..1_400, 1 => Just(0), 1 => 0u16..4];
     let window = prop_oneof![3 => any::<u16>(), 1 => 0u16..200];
     let segment = (
         offset(),
         offset(),
         flags,
         window,
-        0u16..1_400,
+        len,
         timestamps,
         sack,
         marks,
