@@ -38,6 +38,9 @@ struct Bench {
     /// Packet buffers that are with somebody else.
     hoard: Vec<PacketBuf>,
     buffers: usize,
+    /// The window that the far end offers, and which bits of one that is drawn count.
+    window: u16,
+    window_mask: u16,
     /// Next numbers the engine sends and expects.
     theirs: u32,
     ours: u32,
@@ -98,8 +101,8 @@ const SCARCE: u16 = 1 << 8;
 
 impl Bench {
     fn new(choice: u16, ethernet: bool) -> Bench {
-        let config = config(choice);
-        let buffers = BUFFERS[usize::from(choice & SCARCE != 0)];
+        let (config, scarce) = (config(choice), choice & SCARCE != 0);
+        let buffers = BUFFERS[usize::from(scarce)];
         let depot = Depot::new(buffers, &Growth::Inline).expect("memory");
         let device = Depot::new(BUFFERS[0], &Growth::Inline)
             .expect("memory")
@@ -125,6 +128,9 @@ impl Bench {
             conns: Vec::new(),
             hoard: Vec::new(),
             buffers: buffers as usize,
+            // One that was never as large as two segments is another matter to the sender (RFC 9293 section 3.8.6.2.1).
+            window: if scarce { 100 } else { 8_000 },
+            window_mask: if scarce { 0x1ff } else { 0xffff },
             theirs: 0,
             ours: u32::MAX - 300,
         }
@@ -318,7 +324,7 @@ impl Bench {
             seq: self.ours,
             ack: self.theirs,
             flags,
-            window: 8_000,
+            window: self.window,
             urgent: 0,
             options,
             payload: Vec::new(),
@@ -376,7 +382,7 @@ impl Bench {
         segment.destination_port += u16::from(what >> 7);
         segment.seq = segment.seq.wrapping_add(near(input, what >> 4));
         segment.ack = segment.ack.wrapping_add(near(input, what >> 6));
-        segment.window = input.word();
+        segment.window = input.word() & self.window_mask;
         let form = input.byte();
         segment.tos = form & 3;
         segment.urgent = if form & 4 != 0 { input.word() } else { 0 };

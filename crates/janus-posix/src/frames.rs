@@ -2,7 +2,7 @@
 //! What never lives here: a decision about what happens to a packet in between.
 
 use crate::offload;
-use janus_mem::{Frame, HEADROOM, SLOT_SIZE};
+use janus_mem::{Frame, HEADROOM, PacketBuf, SLOT_SIZE};
 use janus_tcp::{Instant, Local, Stack};
 
 /// Frames taken from a stack at once.
@@ -15,17 +15,32 @@ pub const PACKET_MAX: usize = SLOT_SIZE - HEADROOM as usize;
 /// Hands `packet` to the stack. False when no buffer is free or it fits none: as on a real device, it is lost. What comes
 /// in one packet and fits several is handed over at once.
 pub fn deliver(stack: &mut Stack, now: Instant, packet: &[u8]) -> bool {
-    if packet.len() <= PACKET_MAX {
-        return input(stack, now, &[packet]);
-    }
-    offload::cut(packet, PACKET_MAX).is_some_and(|parts| input(stack, now, &parts))
+    deliver_in(stack, now, packet, |stack| stack.pool().alloc())
 }
 
-fn input(stack: &mut Stack, now: Instant, packets: &[impl AsRef<[u8]>]) -> bool {
+/// Does what [`deliver`] does, in buffers that `alloc` finds: those of a device, for instance.
+pub fn deliver_in(
+    stack: &mut Stack,
+    now: Instant,
+    packet: &[u8],
+    alloc: impl FnMut(&mut Stack) -> Option<PacketBuf>,
+) -> bool {
+    if packet.len() <= PACKET_MAX {
+        return input(stack, now, &[packet], alloc);
+    }
+    offload::cut(packet, PACKET_MAX).is_some_and(|parts| input(stack, now, &parts, alloc))
+}
+
+fn input(
+    stack: &mut Stack,
+    now: Instant,
+    packets: &[impl AsRef<[u8]>],
+    mut alloc: impl FnMut(&mut Stack) -> Option<PacketBuf>,
+) -> bool {
     let mut frames = Vec::with_capacity(packets.len());
     for packet in packets {
         let packet = packet.as_ref();
-        let Some(mut buf) = stack.pool().alloc() else {
+        let Some(mut buf) = alloc(stack) else {
             break;
         };
         let at = usize::from(buf.off());

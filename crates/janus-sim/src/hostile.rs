@@ -34,6 +34,8 @@ const DAY: Duration = Duration::from_secs(24 * 3_600);
 const STALE_TIMERS_MAX: Duration = Duration::from_secs(121);
 /// Connections that may wait to be accepted.
 const BACKLOG: usize = 64;
+/// Of a thousand events at a host that has few buffers so many take some of them away, or give them back.
+const TAKES_BUFFERS: u16 = 30;
 /// Buffers are counted once in so many events.
 const COUNT_EVERY: u64 = 64;
 
@@ -239,9 +241,30 @@ impl<'n> World<'n> {
                 return true;
             }
             self.check_quiet();
+            self.take_buffers();
             if !self.network.step_until(limit) {
                 return false;
             }
+        }
+    }
+
+    /// Where packet buffers are few, somebody else takes of them now and then, and gives them back. Not before all
+    /// connections are open: a SYN that found no buffer would look as if it had never been sent.
+    fn take_buffers(&mut self) {
+        if self.flows.iter().any(Flow::is_opening) {
+            return;
+        }
+        for (host, plan) in self.hosts.iter().zip(&self.plan.hosts) {
+            if !plan.has_few_buffers() || !self.network.random().chance(TAKES_BUFFERS) {
+                continue;
+            }
+            let most = u64::from(plan.buffers);
+            let count = match self.network.random().within(0..3) {
+                0 => most,
+                1 => self.network.random().within(1..most),
+                _ => 0,
+            };
+            self.network.host(*host).hoard(count as usize);
         }
     }
 
@@ -295,7 +318,7 @@ impl<'n> World<'n> {
                 let most = self.buffers_max(index);
                 let host = self.network.host(*host);
                 host.stack.pool().flush();
-                let held = host.depot.stats().outstanding;
+                let held = host.depot.stats().outstanding - host.hoard.len();
                 assert!(held <= most, "{held} packet buffers held, {most} allowed");
             }
         }
@@ -342,6 +365,9 @@ impl<'n> World<'n> {
 
     /// Nothing is left once every timer has run down.
     fn end(&mut self) {
+        for host in &self.hosts {
+            self.network.host(*host).hoard(0);
+        }
         self.network.run_for(AFTERMATH);
         self.accept();
         self.network.run_for(AFTERMATH);

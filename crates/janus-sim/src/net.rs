@@ -4,7 +4,7 @@
 //! be written as pcapng.
 //! What never lives here: applications (those are the tests), and what a stack ought to do.
 
-use janus_mem::{Depot, Growth};
+use janus_mem::{Depot, Growth, PacketBuf, Pool};
 use janus_posix::frames;
 use janus_tcp::{Config, Instant, Interface, IpCidr, Secrets, Stack};
 use std::cmp::Reverse;
@@ -51,6 +51,10 @@ pub struct Host {
     pub stack: Stack,
     /// Its packet buffers.
     pub depot: Arc<Depot>,
+    /// Those that its device receives into, which never run out.
+    device: Pool,
+    /// Those of its own that somebody else has.
+    pub(crate) hoard: Vec<PacketBuf>,
     /// Its address.
     pub address: Ipv4Addr,
     /// And its other one.
@@ -62,9 +66,20 @@ impl Host {
         address == self.address || address == self.address_v6
     }
 
+    /// Takes so many of the stack's packet buffers away; with 0, gives all back.
+    pub fn hoard(&mut self, count: usize) {
+        let pool = self.stack.pool();
+        if count == 0 {
+            self.hoard.drain(..).for_each(|buf| pool.free(buf));
+        }
+        self.hoard.extend((0..count).map_while(|_| pool.alloc()));
+    }
+
     /// What the stack still holds, by name; nothing when all is given back.
     pub fn leftovers(&mut self) -> Vec<String> {
         self.stack.pool().flush();
+        self.device.flush();
+        let received = self.device.depot().stats().outstanding;
         let counts = [
             ("connections", self.stack.connections()),
             ("hot blocks", self.stack.hot_in_use()),
@@ -72,6 +87,7 @@ impl Host {
             ("half-open records", self.stack.half_open()),
             ("TIME-WAIT records", self.stack.in_time_wait()),
             ("packet buffers", self.depot.stats().outstanding),
+            ("packet buffers of the device", received),
         ];
         let left = counts.into_iter().filter(|(_, count)| *count > 0);
         left.map(|(what, count)| format!("{count} {what}"))
@@ -229,9 +245,12 @@ impl Network {
             depot.pool(),
             &Growth::Inline,
         );
+        let received = Depot::new(BUFFERS, &Growth::Inline).expect("memory for packet buffers");
         self.hosts.push(Host {
             stack: stack.expect("memory for a stack"),
             depot,
+            device: received.pool(),
+            hoard: Vec::new(),
             address,
             address_v6,
         });
@@ -402,7 +421,9 @@ impl Network {
             if let Some(observer) = &mut self.observer {
                 observer.arrives(self.now, HostId(packet.to), &packet.bytes);
             }
-            frames::deliver(&mut self.hosts[packet.to].stack, self.now, &packet.bytes);
+            let Host { stack, device, .. } = &mut self.hosts[packet.to];
+            let alloc = |_: &mut Stack| device.alloc();
+            frames::deliver_in(stack, self.now, &packet.bytes, alloc);
         }
         while self
             .alarms

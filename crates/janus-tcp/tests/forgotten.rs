@@ -106,7 +106,7 @@ fn orphans_with_early_fins_leave_room_for_honest_ones() {
     assert_nothing_left(&mut host);
 }
 
-/// Peers whose windows have shrunk below a segment are written to and left, in a depot that is soon exhausted: a segment
+/// Peers whose windows were never larger than a piece of a segment are written to and left, in a depot that is soon exhausted: a segment
 /// that is to be cut finds no packet buffer for the rest.
 fn written_to_and_left(buffers: u32, peers: u32, silent: bool) -> Host {
     let mut host = Host::new(Config::default(), support::own_address(), buffers);
@@ -114,11 +114,8 @@ fn written_to_and_left(buffers: u32, peers: u32, silent: bool) -> Host {
     for i in 0..peers {
         let mut syn = Craft::syn((PEER, 4_000 + i as u16));
         syn.seq = SeqNum(i * 7_919);
-        syn.options.window_scale = None;
-        let mut peer = Peer::open_with(&mut host, &syn);
-        peer.window = 100;
-        host.send(&peer.segment(Flags::ACK));
-        clients.push(peer);
+        (syn.options.window_scale, syn.window) = (None, 100);
+        clients.push(Peer::open_with(&mut host, &syn));
     }
     for peer in &clients {
         let _may_be_put_off = host.stack.write(host.now, peer.conn, &[9; 2_000]);

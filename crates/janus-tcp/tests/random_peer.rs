@@ -120,10 +120,10 @@ fn act() -> impl Strategy<Value = Act> {
         12 => segment,
         1 => icmp,
         2 => (0usize..5_000).prop_map(Act::Read),
-        2 => (1usize..5_000).prop_map(Act::Write),
+        3 => (1usize..5_000).prop_map(Act::Write),
         1 => Just(Act::Shutdown),
         1 => Just(Act::Close),
-        1 => prop_oneof![Just(0), 1usize..60].prop_map(Act::Hoard),
+        2 => prop_oneof![Just(0), 1usize..60, Just(60)].prop_map(Act::Hoard),
         2 => (0u64..3_000).prop_map(Act::Wait),
     ]
 }
@@ -241,6 +241,8 @@ struct Server {
     conn: Option<ConnId>,
     closed: bool,
     hoard: Vec<PacketBuf>,
+    /// The largest window that the peer ever offers.
+    window_max: u16,
     /// Where the peer's stream began, and where the engine says both stand.
     irs: SeqNum,
     snd_nxt: SeqNum,
@@ -272,6 +274,8 @@ impl Server {
             conn: None,
             closed: false,
             hoard: Vec::new(),
+            // One that was never as large as two segments is another matter to the sender (RFC 9293 section 3.8.6.2.1).
+            window_max: if few { 200 } else { u16::MAX },
             irs,
             snd_nxt: SeqNum(0),
             rcv_nxt: irs,
@@ -282,7 +286,7 @@ impl Server {
     fn segment(&self, (seq, ack): (SeqNum, SeqNum), flags: Flags, options: Options) -> Craft {
         let mut craft = Craft::new((PEER, 4_000), flags);
         (craft.seq, craft.ack, craft.options) = (seq, ack, options);
-        craft.window = 8_000;
+        craft.window = self.window_max.min(8_000);
         craft
     }
 
@@ -344,7 +348,7 @@ impl Server {
                 }
                 let ack = self.snd_nxt + *ack as u32;
                 let mut craft = self.segment((seq, ack), Flags(*flags), options);
-                (craft.window, craft.payload) = (*window, payload);
+                (craft.window, craft.payload) = ((*window).min(self.window_max), payload);
                 (craft.ecn, craft.urgent) = (*ecn, *urgent);
                 craft.junk.clone_from(junk);
                 match in_fragments {
@@ -409,7 +413,7 @@ impl Server {
     fn open(&mut self, timestamps: bool) {
         let mut options = Options {
             mss: Some(1_400),
-            window_scale: Some(3),
+            window_scale: (self.window_max > 200).then_some(3),
             sack_permitted: true,
             ..Options::NONE
         };

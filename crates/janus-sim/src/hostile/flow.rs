@@ -130,6 +130,11 @@ impl Flow {
         matches!(self.stage, Stage::Silent(..) | Stage::Waiting)
     }
 
+    /// Not begun yet, or one end does not know of the other.
+    pub(super) fn is_opening(&self) -> bool {
+        matches!(self.stage, Stage::Waiting | Stage::Opening(_))
+    }
+
     /// Both applications let go, whatever is going on.
     pub(super) fn abandon(&mut self, network: &mut Network) {
         self.sides

@@ -196,7 +196,7 @@ fn growth(random: &mut Random, size: u32) -> u32 {
 }
 
 impl HostPlan {
-    fn has_few_buffers(&self) -> bool {
+    pub(super) fn has_few_buffers(&self) -> bool {
         self.buffers < BUFFERS
     }
 
@@ -251,7 +251,7 @@ impl HostPlan {
             },
             mtu: mtu as u16,
             buffers: match random.chance(FEW_BUFFERS) {
-                true => random.within(32..400) as u32,
+                true => random.within(32..250) as u32,
                 false => BUFFERS,
             },
         }
