@@ -15,7 +15,6 @@ use crate::config::Config;
 use crate::delayed_ack::QUICK_AFTER_MARK;
 use crate::emit::Outgoing;
 use crate::hot::hot_flag;
-use crate::isn;
 use crate::parse::Parsed;
 use crate::records::Record;
 use crate::sack_blocks::repeated_part;
@@ -294,7 +293,7 @@ impl Stack {
             return Options::NONE;
         }
         Options::timestamps(
-            isn::timestamp(&self.secrets, &self.cold.key(conn), now),
+            self.stamper.timestamp(&self.cold.key(conn), now),
             cold.ts_recent,
         )
     }

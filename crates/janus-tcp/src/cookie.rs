@@ -20,12 +20,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use janus_wire::siphash::siphash_2_4;
 use janus_wire::{FlowKey, SeqNum};
 
 use crate::cold::flag;
 use crate::config::Secrets;
 use crate::half_open::NO_SCALE;
-use crate::siphash::siphash_2_4;
 use crate::time::Instant;
 
 /// How long a cookie's period is. A cookie is good in its own and in the next one: for one to two of these.

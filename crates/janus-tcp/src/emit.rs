@@ -7,7 +7,6 @@ use janus_wire::{
     FlowKey, FlowKeyV4, Link, MacAddr, SeqNum, checksum, ethernet, ipv4, ipv6, proto,
 };
 
-use crate::isn;
 use crate::stack::{MAX_REPLIES, Stack};
 use crate::time::Instant;
 use std::net::IpAddr;
@@ -196,7 +195,7 @@ impl Stack {
                     payload_len,
                     hop_limit: ttl,
                     traffic_class: tos,
-                    flow_label: isn::flow_label(&self.secrets, key),
+                    flow_label: self.stamper.flow_label(&segment.key),
                 };
                 ipv6::emit(ip, &repr);
                 if !self.interface.tx_checksum {

@@ -14,7 +14,6 @@ use crate::congestion;
 use crate::ecn;
 use crate::emit::Outgoing;
 use crate::hot::hot_flag;
-use crate::isn;
 use crate::parse::Parsed;
 use crate::profile::DEFAULT;
 use crate::rto;
@@ -213,7 +212,7 @@ impl Stack {
         echo: Option<u32>,
         now: Instant,
     ) {
-        let timestamps = echo.map(|echo| (isn::timestamp(&self.secrets, &key, now), echo));
+        let timestamps = echo.map(|echo| (self.stamper.timestamp(&key, now), echo));
         let options = Options {
             timestamps,
             ..Options::NONE

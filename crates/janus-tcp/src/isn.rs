@@ -1,19 +1,17 @@
-//! Initial sequence numbers by RFC 6528, and the per-connection timestamp offset of RFC 7323 section 5.4.
+//! Initial sequence numbers by RFC 6528, the per-connection timestamp offset of RFC 7323 section 5.4, flow labels.
 
-use janus_wire::{FlowKey, FlowKeyV4, FlowKeyV6, SeqNum};
-use std::net::Ipv6Addr;
+use std::cell::Cell;
+
+use janus_wire::siphash::{siphash_1_3, siphash_1_3_flow};
+use janus_wire::{FlowKey, FlowKeyV4, FlowKeyV6, SeqNum, Stamps};
 
 use crate::config::Secrets;
-use crate::siphash::siphash_1_3;
 use crate::time::Instant;
 
 /// `ISN = M + F(addresses, ports, secret)`, M a clock that ticks every 4 µs.
 pub(crate) fn initial(secrets: &Secrets, key: &FlowKey, now: Instant) -> SeqNum {
     let clock = (now.as_micros() / 4) as u32;
-    let hash = match key {
-        FlowKey::V4(key) => siphash_1_3(secrets.isn, words_v4(key)),
-        FlowKey::V6(key) => siphash_1_3(secrets.isn, words_v6(key)),
-    };
+    let hash = siphash_1_3_flow(secrets.isn, key);
     SeqNum(clock.wrapping_add(hash as u32))
 }
 
@@ -30,24 +28,76 @@ pub(crate) fn beyond(initial: SeqNum, old: Option<SeqNum>) -> SeqNum {
     }
 }
 
-/// The connection's timestamp: milliseconds from an offset that only this host can compute, and who owns the connection
-/// if timestamps are to say so.
-#[inline]
-pub(crate) fn timestamp(secrets: &Secrets, key: &FlowKey, now: Instant) -> u32 {
-    secrets.timestamps.stamp(key, now.as_millis() as u32)
+/// Makes the numbers that a connection has by its timestamp hash.
+pub(crate) struct Stamper {
+    stamps: Stamps,
+    v4: Latest<FlowKeyV4>,
+    v6: Latest<FlowKeyV6>,
 }
 
-/// How long ago, in milliseconds and at most, the timestamp was sent that is echoed; large for one from the future.
-#[inline]
-pub(crate) fn age_ms(secrets: &Secrets, key: &FlowKey, now: Instant, echo: u32) -> u32 {
-    secrets.timestamps.age_ms(key, now.as_millis() as u32, echo)
+/// The hash of the connection that was asked about last: of a burst nearly every segment is that connection's, and one over
+/// IPv6 asks twice.
+struct Latest<Key> {
+    key: Cell<Key>,
+    hash: Cell<u64>,
 }
 
-/// The connection's flow label (RFC 6437): the same for all its packets, and nobody's to foresee. It comes from the
-/// bits that the timestamp leaves.
-#[inline]
-pub(crate) fn flow_label(secrets: &Secrets, key: &FlowKeyV6) -> u32 {
-    (secrets.timestamps.hash_v6(key) >> 32) as u32 & 0x000f_ffff
+impl<Key: Copy + Default + PartialEq + Into<FlowKey>> Latest<Key> {
+    fn new(stamps: &Stamps) -> Latest<Key> {
+        let none = Key::default();
+        Latest {
+            key: Cell::new(none),
+            hash: Cell::new(stamps.hash(&none.into())),
+        }
+    }
+
+    #[inline]
+    fn hash(&self, key: &Key, stamps: &Stamps) -> u64 {
+        if self.key.get() != *key {
+            self.key.set(*key);
+            self.hash.set(stamps.hash(&(*key).into()));
+        }
+        self.hash.get()
+    }
+}
+
+impl Stamper {
+    pub(crate) fn new(stamps: Stamps) -> Stamper {
+        Stamper {
+            v4: Latest::new(&stamps),
+            v6: Latest::new(&stamps),
+            stamps,
+        }
+    }
+
+    #[inline]
+    fn hash(&self, key: &FlowKey) -> u64 {
+        match key {
+            FlowKey::V4(key) => self.v4.hash(key, &self.stamps),
+            FlowKey::V6(key) => self.v6.hash(key, &self.stamps),
+        }
+    }
+
+    /// The connection's timestamp: milliseconds from an offset that only this host can compute, and who owns the connection
+    /// if timestamps are to say so.
+    #[inline]
+    pub(crate) fn timestamp(&self, key: &FlowKey, now: Instant) -> u32 {
+        self.stamps.stamp(self.hash(key), now.as_millis() as u32)
+    }
+
+    /// How long ago, in milliseconds and at most, the timestamp was sent that is echoed; large for one from the future.
+    #[inline]
+    pub(crate) fn age_ms(&self, key: &FlowKey, now: Instant, echo: u32) -> u32 {
+        self.stamps
+            .age_ms(self.hash(key), now.as_millis() as u32, echo)
+    }
+
+    /// The connection's flow label (RFC 6437): the same for all its packets, and nobody's to foresee. It comes from the
+    /// bits that the timestamp leaves.
+    #[inline]
+    pub(crate) fn flow_label(&self, key: &FlowKey) -> u32 {
+        (self.hash(key) >> 32) as u32 & 0x000f_ffff
+    }
 }
 
 /// A number for `n` that nobody else can compute.
@@ -55,22 +105,10 @@ pub(crate) fn keyed(secrets: &Secrets, n: u64) -> u64 {
     siphash_1_3(secrets.isn, [n, u64::MAX])
 }
 
-#[inline]
-fn words_v4(key: &FlowKeyV4) -> [u64; 2] {
-    [key.addresses(), u64::from(key.ports())]
-}
-
-#[inline]
-fn words_v6(key: &FlowKeyV6) -> [u64; 5] {
-    let halves = |addr: Ipv6Addr| [(addr.to_bits() >> 64) as u64, addr.to_bits() as u64];
-    let ([p0, p1], [l0, l1]) = (halves(key.peer), halves(key.local));
-    [p0, p1, l0, l1, u64::from(key.ports())]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::Ipv4Addr;
+    use std::net::{Ipv4Addr, Ipv6Addr};
 
     fn key(port: u16) -> FlowKey {
         FlowKey::V4(FlowKeyV4 {
@@ -97,10 +135,11 @@ mod tests {
         let peer = 0x2001_0db8_u128 << 96 | 7;
         let all = |key: FlowKeyV6| {
             let flow = FlowKey::V6(key);
+            let stamper = Stamper::new(secrets.timestamps);
             (
                 initial(&secrets, &flow, now),
-                timestamp(&secrets, &flow, now),
-                flow_label(&secrets, &key),
+                stamper.timestamp(&flow, now),
+                stamper.flow_label(&flow),
             )
         };
         let one = all(key_v6(peer, 1));
@@ -139,6 +178,41 @@ mod tests {
         let now = Instant::from_millis(5);
         assert_ne!(initial(&a, &key(1), now), initial(&a, &key(2), now));
         assert_ne!(initial(&a, &key(1), now), initial(&b, &key(1), now));
-        assert_ne!(timestamp(&a, &key(1), now), timestamp(&b, &key(1), now));
+        let timestamp = |of: &Secrets| Stamper::new(of.timestamps).timestamp(&key(1), now);
+        assert_ne!(timestamp(&a), timestamp(&b));
+    }
+
+    /// Whatever was asked before: of connections that differ in one port, or in nothing but the family.
+    #[test]
+    fn what_is_kept_of_the_latest_connection_is_no_other_s() {
+        let secrets = Secrets::from_seed(3);
+        let stamper = Stamper::new(secrets.timestamps);
+        let FlowKey::V4(four) = key(1) else {
+            unreachable!()
+        };
+        let six = FlowKeyV6 {
+            peer: four.peer.to_ipv6_mapped(),
+            local: four.local.to_ipv6_mapped(),
+            peer_port: four.peer_port,
+            local_port: four.local_port,
+        };
+        let keys = [
+            key(1),
+            key(2),
+            FlowKey::V6(six),
+            FlowKey::V4(FlowKeyV4::NONE),
+        ];
+        let now = Instant::from_millis(77);
+        for (one, other) in keys
+            .iter()
+            .flat_map(|one| keys.iter().map(move |other| (one, other)))
+        {
+            for key in [one, other, other] {
+                let fresh = Stamper::new(secrets.timestamps);
+                assert_eq!(stamper.timestamp(key, now), fresh.timestamp(key, now));
+                assert_eq!(stamper.flow_label(key), fresh.flow_label(key));
+                assert_eq!(stamper.age_ms(key, now, 5), fresh.age_ms(key, now, 5));
+            }
+        }
     }
 }

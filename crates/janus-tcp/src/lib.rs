@@ -74,7 +74,6 @@ mod segment;
 mod send_buffer;
 mod sharing;
 mod shed;
-mod siphash;
 mod socket;
 mod source_port;
 mod stack;

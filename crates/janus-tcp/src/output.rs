@@ -16,7 +16,6 @@ use crate::delayed_ack::acknowledged;
 use crate::ecn;
 use crate::emit::{Outgoing, Unresolved};
 use crate::hot::{Hot, TimerKind, hot_flag};
-use crate::isn;
 use crate::profile::DEFAULT;
 use crate::reno::DUP_THRESHOLD;
 use crate::rto;
@@ -194,7 +193,7 @@ impl Stack {
             options: Options {
                 mss: Some(mss),
                 window_scale: scaled.then_some(scale),
-                timestamps: timestamps.then(|| (isn::timestamp(&self.secrets, &key, now), echo)),
+                timestamps: timestamps.then(|| (self.stamper.timestamp(&key, now), echo)),
                 sack_permitted,
                 user_timeout,
                 ..Options::NONE

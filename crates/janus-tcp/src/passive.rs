@@ -86,7 +86,7 @@ impl Stack {
     pub(crate) fn send_syn_ack(&mut self, slot: u32, now: Instant) {
         let record = *self.half_open.get(slot);
         let key = self.half_open.key(slot);
-        let clock = isn::timestamp(&self.secrets, &key, now);
+        let clock = self.stamper.timestamp(&key, now);
         self.syn_ack(key, &record, clock, now);
     }
 

@@ -11,7 +11,6 @@ use janus_wire::SeqNum;
 
 use crate::cold::{NONE, flag};
 use crate::hot::{Hot, hot_flag};
-use crate::isn;
 use crate::parse::Parsed;
 use crate::recovery::{News, Recovery, rec_flag};
 use crate::reno::DUP_THRESHOLD;
@@ -156,7 +155,7 @@ impl Stack {
     pub(crate) fn echo_age(&self, conn: u32, p: &Parsed, now: Instant) -> Option<u32> {
         let cold = &self.cold[conn];
         let (_, echo) = p.timestamps.filter(|_| cold.has(flag::TIMESTAMPS))?;
-        let age = isn::age_ms(&self.secrets, &self.cold.key(conn), now, echo);
+        let age = self.stamper.age_ms(&self.cold.key(conn), now, echo);
         // One from the future is no echo of ours.
         (age as i32 >= 0).then(|| age.saturating_sub(self.secrets.timestamps.slack_ms()))
     }

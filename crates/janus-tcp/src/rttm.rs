@@ -8,7 +8,6 @@
 
 use crate::cold::flag;
 use crate::congestion;
-use crate::isn;
 use crate::parse::Parsed;
 use crate::recovery::News;
 use crate::rto;
@@ -103,7 +102,7 @@ impl Stack {
     #[inline(never)]
     fn echoed(&self, conn: u32, echo: u32, newest_us: u32, now: Instant) -> Option<u32> {
         let key = self.cold.key(conn);
-        let age_ms = isn::age_ms(&self.secrets, &key, now, echo);
+        let age_ms = self.stamper.age_ms(&key, now, echo);
         if echo == 0 || age_ms > OLDEST_ECHO_MS {
             return None;
         }

@@ -10,10 +10,11 @@
 use core::time::Duration;
 use std::net::IpAddr;
 
+use janus_wire::siphash::siphash_1_3;
+
 use crate::cold::NONE;
 use crate::congestion::INITIAL_SEGMENTS;
 use crate::rto;
-use crate::siphash::siphash_1_3;
 use crate::stack::Stack;
 use crate::time::{Instant, nanos};
 

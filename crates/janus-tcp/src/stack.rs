@@ -22,7 +22,7 @@ use crate::hot::{Hot, TimerKind, hot_flag};
 use crate::icmp_out::Budget;
 use crate::input::{Later, Scratch};
 use crate::interface::Interface;
-use crate::isn;
+use crate::isn::{self, Stamper};
 use crate::keepalive::Sweep;
 use crate::listener::Listeners;
 use crate::moves::Moves;
@@ -94,6 +94,7 @@ pub struct Stack {
     pub(crate) own_scale: u8,
     pub(crate) interface: Interface,
     pub(crate) secrets: Secrets,
+    pub(crate) stamper: Stamper,
     pub(crate) hash: TableHash,
     pub(crate) pool: Pool,
     pub(crate) table: FlowTable,
@@ -168,6 +169,7 @@ impl Stack {
             .saturating_add(STUBS_MAX);
         let mut stack = Stack {
             hash: TableHash::new(secrets.table.0, secrets.table.1),
+            stamper: Stamper::new(secrets.timestamps),
             table: FlowTable::new(flows, growth)?,
             cold: Flows::new(config.max_connections, growth)?,
             hot: Slab::new(config.max_hot, growth)?,

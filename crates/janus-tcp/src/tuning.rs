@@ -10,7 +10,6 @@
 use core::time::Duration;
 
 use crate::cold::{NONE, Tcb, flag};
-use crate::isn;
 use crate::parse::Parsed;
 use crate::pressure::Pressure;
 use crate::profile::DEFAULT;
@@ -152,7 +151,7 @@ impl Stack {
                 return;
             }
             tuning.mark = echo;
-            let age_ms = isn::age_ms(&self.secrets, &self.cold.key(conn), now, echo);
+            let age_ms = self.stamper.age_ms(&self.cold.key(conn), now, echo);
             // In a tick or two the handshake measured better; from hours ago or the future nothing was echoed.
             let tick_ms = 1 + self.secrets.timestamps.slack_ms();
             if age_ms > tick_ms && age_ms < 120_000 {

@@ -17,6 +17,7 @@ pub mod icmpv6;
 pub mod ipv4;
 pub mod ipv6;
 pub mod seq;
+pub mod siphash;
 pub mod stamps;
 pub mod table_hash;
 pub mod tcp;

@@ -2,10 +2,11 @@
 //! (section 5.4), and, if it is told to, who owns the connection. Then the lowest bits are the owner's number, and the
 //! clock ticks as much more coarsely; the peer echoes all of it, and whoever receives the packet can read whose it is.
 //! The number is hidden under bits of the keyed hash that makes the offset, so strangers do not learn which of
-//! their connections share an owner. An echo is what a peer says, and can be anything.
+//! their connections share an owner. The hash is a pseudo-random function: a stranger sees it for as many connections of its
+//! own as it likes. An echo is what a peer says, and can be anything.
 
-use crate::flow::{FlowKey, FlowKeyV4, FlowKeyV6};
-use core::net::Ipv6Addr;
+use crate::flow::FlowKey;
+use crate::siphash::siphash_1_3_flow;
 
 /// Makes timestamps and reads their echoes. All owners of one host have equal keys.
 #[derive(Clone, Copy)]
@@ -54,21 +55,20 @@ impl Stamps {
         self.mask
     }
 
-    /// The timestamp of a connection at this time.
+    /// The timestamp, at this time, of the connection that has this [`hash`](Self::hash).
     #[inline]
     #[must_use]
-    pub fn stamp(&self, flow: &FlowKey, now_ms: u32) -> u32 {
-        let hash = self.hash(flow);
+    pub const fn stamp(&self, hash: u64, now_ms: u32) -> u32 {
         let clock = now_ms.wrapping_add(hash as u32);
-        clock & !self.mask | (veil(hash) ^ u32::from(self.owner)) & self.mask
+        clock & !self.mask | (veil(hash) ^ self.owner as u32) & self.mask
     }
 
-    /// How long ago, at most, the timestamp was made that is echoed; [`slack_ms`](Self::slack_ms) less at least. One from the
-    /// future gives a large number.
+    /// How long ago, at most, the timestamp was made that is echoed on the connection that has this [`hash`](Self::hash);
+    /// [`slack_ms`](Self::slack_ms) less at least. One from the future gives a large number.
     #[inline]
     #[must_use]
-    pub fn age_ms(&self, flow: &FlowKey, now_ms: u32, echo: u32) -> u32 {
-        let clock = now_ms.wrapping_add(self.hash(flow) as u32);
+    pub const fn age_ms(&self, hash: u64, now_ms: u32, echo: u32) -> u32 {
+        let clock = now_ms.wrapping_add(hash as u32);
         clock.wrapping_sub(echo & !self.mask)
     }
 
@@ -84,30 +84,7 @@ impl Stamps {
     #[inline]
     #[must_use]
     pub fn hash(&self, flow: &FlowKey) -> u64 {
-        match flow {
-            FlowKey::V4(flow) => self.hash_v4(flow),
-            FlowKey::V6(flow) => self.hash_v6(flow),
-        }
-    }
-
-    #[inline]
-    fn hash_v4(&self, flow: &FlowKeyV4) -> u64 {
-        let (k0, k1) = self.keys;
-        fold(flow.addresses() ^ k0, u64::from(flow.ports()) ^ k1 | 1)
-    }
-
-    /// [`hash`](Self::hash) of a connection over IPv6.
-    #[inline(never)]
-    #[must_use]
-    pub fn hash_v6(&self, flow: &FlowKeyV6) -> u64 {
-        let (k0, k1) = self.keys;
-        let halves = |addr: Ipv6Addr| [(addr.to_bits() >> 64) as u64, addr.to_bits() as u64];
-        let ([p0, p1], [l0, l1]) = (halves(flow.peer), halves(flow.local));
-        let (peer, local) = (fold(p0 ^ k0, p1 ^ k1), fold(l0 ^ k1, l1 ^ k0));
-        fold(
-            peer ^ u64::from(flow.ports()) ^ k0,
-            local.rotate_left(29) ^ k1,
-        )
+        siphash_1_3_flow(self.keys, flow)
     }
 }
 
@@ -119,14 +96,8 @@ impl core::fmt::Debug for Stamps {
 }
 
 #[inline]
-fn veil(hash: u64) -> u32 {
+const fn veil(hash: u64) -> u32 {
     (hash >> 56) as u32
-}
-
-#[inline]
-fn fold(a: u64, b: u64) -> u64 {
-    let product = u128::from(a) * u128::from(b);
-    (product >> 64) as u64 ^ product as u64
 }
 
 #[cfg(test)]

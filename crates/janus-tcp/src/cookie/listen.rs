@@ -9,7 +9,6 @@ use janus_wire::tcp::Flags;
 use super::{Offer, judge, make};
 use crate::config::SynCookies;
 use crate::half_open::HalfOpen;
-use crate::isn;
 use crate::listener::ListenerId;
 use crate::parse::Parsed;
 use crate::records::Record;
@@ -38,7 +37,7 @@ impl Stack {
         .as_kept(&p.key);
         (record.peer_scale, record.flags) = (offer.peer_scale, offer.flags);
         record.iss = make(&self.secrets, &p.key, p.seq, offer, now);
-        let clock = isn::timestamp(&self.secrets, &p.key, now);
+        let clock = self.stamper.timestamp(&p.key, now);
         self.secrets.recent_cookies.note(now);
         self.counters.cookies_sent += 1;
         self.syn_ack(

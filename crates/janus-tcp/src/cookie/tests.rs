@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use janus_wire::FlowKeyV4;
 
 use super::*;
-use crate::isn;
+use crate::isn::Stamper;
 use crate::pair::Pair;
 use crate::{Config, SynCookies};
 
@@ -136,7 +136,7 @@ fn a_cookie_goes_beside_the_owners_bits() {
     for shards in [2, 3, 16, 256] {
         let of = |shard| Secrets::from_seed(1).naming(shard, shards);
         let sent = make(&of(1), &key(1), SeqNum(77), kept, NOW);
-        let clock = isn::timestamp(&of(1), &key(1), NOW);
+        let clock = Stamper::new(of(1).timestamps).timestamp(&key(1), NOW);
         let echo = kept.timestamp(clock, of(1).stamps().bits());
         assert_eq!(of(1).stamps().owner(&key(1), echo), Some(1));
         let judged = judge(&of(0), &key(1), SeqNum(77), sent, Some(echo), NOW);

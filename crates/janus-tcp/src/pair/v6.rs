@@ -6,7 +6,6 @@ use janus_wire::ipv6;
 use super::*;
 use crate::cold::NONE;
 use crate::flows::V6;
-use crate::isn;
 use crate::{Error, State};
 
 fn pair(config: &Config, seed: u64) -> Pair {
@@ -111,10 +110,8 @@ fn packets_carry_the_flows_label() {
     let mut labels = Vec::new();
     for port in [40_000, 40_001] {
         let conn = pair.connect(port);
-        let janus_wire::FlowKey::V6(key) = pair.a.stack.cold.key(conn.index) else {
-            panic!("not IPv6");
-        };
-        let label = isn::flow_label(&pair.a.stack.secrets, &key);
+        let key = pair.a.stack.cold.key(conn.index);
+        let label = pair.a.stack.stamper.flow_label(&key);
         pair.flush();
         for (_, packet) in &pair.b.arriving {
             let ip = ipv6::parse(packet).expect("the engine's own header");

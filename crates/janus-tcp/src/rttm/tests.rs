@@ -3,7 +3,6 @@
 use crate::cold::Tcb;
 use crate::config::Config;
 use crate::hot::Hot;
-use crate::isn;
 use crate::pair::Pair;
 use crate::rto;
 use crate::rttm::{Acked, OLDEST_ECHO_MS};
@@ -17,7 +16,7 @@ fn an_echo_counts_from_the_newest_transmission_to_two_minutes_back() {
     pair.run_for(Duration::from_secs(300));
     let (stack, now) = (&pair.a.stack, pair.now);
     let key = stack.cold.key(conn.index);
-    let clock = isn::timestamp(&stack.secrets, &key, now);
+    let clock = stack.stamper.timestamp(&key, now);
     let echoed = |age_ms: u32, newest_us| {
         stack.echoed(conn.index, clock.wrapping_sub(age_ms), newest_us, now)
     };
