@@ -16,11 +16,10 @@ mod listen;
 mod tests;
 
 use core::time::Duration;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use janus_wire::siphash::siphash_2_4;
+use janus_wire::siphash::{siphash_2_4, words_of};
 use janus_wire::{FlowKey, SeqNum};
 
 use crate::cold::flag;
@@ -167,16 +166,9 @@ fn number(
     SeqNum((hash as u32) << 4 | (period & 1) << 3 | size)
 }
 
-/// Both ends; an IPv4 address stands as IPv6 writes it.
+/// Both ends.
 fn words(key: &FlowKey) -> [u64; 5] {
-    let halves = |addr: IpAddr| {
-        let bits = match addr {
-            IpAddr::V4(addr) => addr.to_ipv6_mapped().to_bits(),
-            IpAddr::V6(addr) => addr.to_bits(),
-        };
-        [(bits >> 64) as u64, bits as u64]
-    };
-    let ([p0, p1], [l0, l1]) = (halves(key.peer()), halves(key.local()));
+    let ([p0, p1], [l0, l1]) = (words_of(key.peer()), words_of(key.local()));
     let ports = u64::from(key.peer_port()) << 16 | u64::from(key.local_port());
     [p0, p1, l0, l1, ports]
 }

@@ -61,13 +61,11 @@ impl Stack {
         let start = usize::from(off) - (link + usual::LEN + options.len());
         let end = usize::from(off) + usize::from(len);
         let (ttl, tos) = self.profiles.ip(segment.profile);
-        self.ip_id = self.ip_id.wrapping_add(1);
         let headers = usual::Headers {
             src: key.local,
             dst: key.peer,
             ttl,
             tos,
-            id: self.ip_id,
             src_port: key.local_port,
             dst_port: key.peer_port,
             seq: segment.seq,
@@ -170,7 +168,6 @@ impl Stack {
         let payload_len = tcp.len() as u16;
         match &segment.key {
             FlowKey::V4(key) => {
-                self.ip_id = self.ip_id.wrapping_add(1);
                 let repr = ipv4::Repr {
                     src: key.local,
                     dst: key.peer,
@@ -178,7 +175,7 @@ impl Stack {
                     payload_len,
                     ttl,
                     tos,
-                    id: self.ip_id,
+                    id: 0,
                     dont_fragment: true,
                 };
                 ipv4::emit(ip, &repr);

@@ -11,7 +11,6 @@ use janus_wire::tcp::{self, Flags};
 use janus_wire::{FlowKey, Link, MacAddr, checksum, ethernet, ipv4, ipv6, proto};
 
 use crate::icmp_out::Report;
-use crate::isn;
 use crate::nd;
 use crate::reassembly::{Piece, Reassembly, Taken};
 use crate::stack::{MAX_REPLIES, Stack};
@@ -208,7 +207,6 @@ impl Stack {
             payload,
         };
         let header = if dst.is_ipv4() { ipv4::LEN } else { ipv6::LEN };
-        self.ip_id = self.ip_id.wrapping_add(1);
         if header + payload.len() <= mtu {
             self.queue_datagram(&whole, payload, IpExtra::None);
             return;
@@ -216,8 +214,7 @@ impl Stack {
         let room = SLOT_SIZE - usize::from(HEADROOM) - ethernet::LEN;
         // In whole words of eight bytes, behind a fragment header of as many.
         let step = (mtu.min(room).saturating_sub(header + 8) / 8 * 8).max(8);
-        // RFC 7739: not the number of what went before.
-        let id = isn::keyed(&self.secrets, u64::from(self.ip_id) << 32) as u32;
+        let id = self.identifications.next(src, dst, 0, now);
         for (i, part) in payload.chunks(step).enumerate() {
             let extra = IpExtra::Fragment {
                 id,

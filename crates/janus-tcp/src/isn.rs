@@ -100,6 +100,19 @@ impl Stamper {
     }
 }
 
+/// What a key is derived for.
+#[derive(Clone, Copy)]
+pub(crate) enum Purpose {
+    Identifications = 1,
+}
+
+/// A key that says nothing of the secrets, nor of another purpose's.
+pub(crate) fn derived(secrets: &Secrets, purpose: Purpose) -> (u64, u64) {
+    // Three words: nothing else is hashed with this key that is as long.
+    let word = |half| siphash_1_3(secrets.isn, [purpose as u64, half, u64::MAX]);
+    (word(0), word(1))
+}
+
 /// A number for `n` that nobody else can compute.
 pub(crate) fn keyed(secrets: &Secrets, n: u64) -> u64 {
     siphash_1_3(secrets.isn, [n, u64::MAX])

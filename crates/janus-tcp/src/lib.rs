@@ -90,6 +90,7 @@ mod udp;
 mod undo;
 mod urgent;
 mod uto;
+mod walks;
 pub mod wheel;
 mod write;
 

@@ -10,7 +10,7 @@
 use core::time::Duration;
 use std::net::IpAddr;
 
-use janus_wire::siphash::siphash_1_3;
+use janus_wire::siphash::{siphash_1_3, words_of};
 
 use crate::cold::NONE;
 use crate::congestion::INITIAL_SEGMENTS;
@@ -56,11 +56,8 @@ impl PathFacts {
 
     /// Which paths share a set is keyed, so that nobody can choose whom to push out.
     fn set_of(&mut self, key: (u64, u64), to: IpAddr) -> Option<&mut [Option<Path>; WAYS]> {
-        let words = match to {
-            IpAddr::V4(to) => [u64::from(to.to_bits()), 0],
-            IpAddr::V6(to) => [(to.to_bits() >> 64) as u64, to.to_bits() as u64],
-        };
-        self.sets.get_mut(siphash_1_3(key, words) as usize % SETS)
+        let set = siphash_1_3(key, words_of(to)) as usize % SETS;
+        self.sets.get_mut(set)
     }
 
     fn of(&mut self, key: (u64, u64), to: IpAddr, now: Instant) -> Option<Facts> {

@@ -22,7 +22,7 @@ use crate::hot::{Hot, TimerKind, hot_flag};
 use crate::icmp_out::Budget;
 use crate::input::{Later, Scratch};
 use crate::interface::Interface;
-use crate::isn::{self, Stamper};
+use crate::isn::{self, Purpose, Stamper};
 use crate::keepalive::Sweep;
 use crate::listener::Listeners;
 use crate::moves::Moves;
@@ -46,6 +46,7 @@ use crate::time_wait::TimeWaits;
 use crate::tuning::Tuning;
 use crate::udp::Sockets;
 use crate::urgent::Urgents;
+use crate::walks::Walks;
 use crate::wheel::Wheel;
 
 /// Replies (resets, SYN-ACKs, challenge ACKs, ARP, pings) waiting to be handed out; beyond it they are
@@ -150,7 +151,8 @@ pub struct Stack {
     pub(crate) udp: Sockets,
     /// Numbers drawn so far.
     drawn: u64,
-    pub(crate) ip_id: u16,
+    /// Identifications of fragments.
+    pub(crate) identifications: Walks,
 }
 
 impl Stack {
@@ -212,7 +214,7 @@ impl Stack {
             orphans: 0,
             udp: Sockets::default(),
             drawn: 0,
-            ip_id: 0,
+            identifications: Walks::new(isn::derived(&secrets, Purpose::Identifications)),
             own_scale: config.buffer_sizes().scale(),
             config,
             interface,

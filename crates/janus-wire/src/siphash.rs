@@ -3,7 +3,7 @@
 //! numbers, timestamps, flow labels, source ports and identifications. Tables whose hashes never leave the process use
 //! [`crate::TableHash`].
 
-use core::net::Ipv6Addr;
+use core::net::{IpAddr, Ipv6Addr};
 
 use crate::flow::{FlowKey, FlowKeyV4, FlowKeyV6};
 
@@ -41,10 +41,18 @@ fn of_v6(key: (u64, u64), flow: &FlowKeyV6) -> u64 {
     siphash::<1, 3, 4>(key, [p0, p1, l0, l1], last)
 }
 
-/// An IPv6 address as two words, for a hash.
+/// An address as two words of a message; one of IPv4 as IPv6 writes it, which stands for no other.
 #[inline]
 #[must_use]
-pub const fn halves(addr: Ipv6Addr) -> [u64; 2] {
+pub const fn words_of(addr: IpAddr) -> [u64; 2] {
+    match addr {
+        IpAddr::V4(addr) => halves(addr.to_ipv6_mapped()),
+        IpAddr::V6(addr) => halves(addr),
+    }
+}
+
+#[inline]
+pub(crate) const fn halves(addr: Ipv6Addr) -> [u64; 2] {
     [(addr.to_bits() >> 64) as u64, addr.to_bits() as u64]
 }
 

@@ -240,8 +240,6 @@ pub struct Headers {
     pub ttl: u8,
     /// DSCP and ECN.
     pub tos: u8,
-    /// Identification.
-    pub id: u16,
     /// Port of the sender.
     pub src_port: u16,
     /// Port of the receiver.
@@ -274,7 +272,8 @@ impl Headers {
         let (options_sum, payload) = self.options.write(rest);
         let (src, dst) = (self.src.to_bits(), self.dst.to_bits());
         let first = u32::from(FIRST) << 24 | u32::from(self.tos) << 16 | total;
-        let second = u32::from(self.id) << 16 | u32::from(DONT_FRAGMENT);
+        // A whole datagram needs no identification (RFC 6864 section 4.1).
+        let second = u32::from(DONT_FRAGMENT);
         let third = u32::from(self.ttl) << 24 | u32::from(proto::TCP) << 16;
         let addresses = u64::from(src) + u64::from(dst);
         let ip = addresses + u64::from(first) + u64::from(second) + u64::from(third);

@@ -125,8 +125,9 @@ impl Outgoing {
             payload_len: (udp::LEN + len) as u16,
             ttl: TTL,
             tos: 0,
+            // So that it needs no identification (RFC 6864); no link takes less than it has.
             id: 0,
-            dont_fragment: false,
+            dont_fragment: true,
         };
         ipv4::emit(&mut bytes[IP_AT..], &ip);
         udp::emit(&mut bytes[UDP_AT..], CLIENT_PORT, SERVER_PORT, len);

@@ -151,6 +151,10 @@ fn message_in(frame: &[u8]) -> Option<Asked> {
     }
     let ip = ipv4::parse(packet).unwrap();
     let datagram = udp::parse(ip.payload()).unwrap();
+    assert!(
+        ip.dont_fragment(),
+        "an identification of zero is no fragment's"
+    );
     assert!(ip.checksum_ok() && datagram.checksum_ok_v4(ip.src, ip.dst));
     assert_eq!((datagram.src_port, datagram.dst_port), (68, 67));
     let message = dhcp::parse(datagram.payload()).unwrap();
