@@ -84,6 +84,24 @@ fn a_local_port_can_be_chosen_and_is_taken_then() {
     });
 }
 
+/// RFC 6056: who gets some connections of ours does not know the ports of the others.
+#[test]
+fn ports_that_the_stack_chooses_are_in_no_order() {
+    with_echo(|| async {
+        let mut ports = Vec::new();
+        for _ in 0..8 {
+            let stream = TcpStream::connect(server_address()).await.unwrap();
+            ports.push(stream.local_addr().unwrap().port());
+            echoes(&stream).await;
+        }
+        assert!(ports.iter().all(|&port| port >= 49_152));
+        let next = ports
+            .windows(2)
+            .filter(|two| two[1].wrapping_sub(two[0]) == 1);
+        assert!(next.count() < 5, "{ports:?}");
+    });
+}
+
 #[test]
 fn what_does_not_fit_is_refused() {
     with_echo(|| async {

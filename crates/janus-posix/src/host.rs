@@ -44,7 +44,7 @@ impl Host {
         let secrets = Secrets::from_seed(seed);
         let stack = Stack::new(config, interface, secrets, depot.pool(), &Growth::Inline)?;
         Ok(Host {
-            sockets: Sockets::new(stack, seed),
+            sockets: Sockets::new(stack),
             depot,
             now: ORIGIN,
             outbox: VecDeque::new(),

@@ -13,7 +13,7 @@ use crate::epoll::Items;
 use crate::errno::Errno;
 use crate::family::Family;
 use crate::port_index::{Place, PortIndex};
-use crate::ports::Ports;
+use crate::ports;
 use crate::shared::SharedOptions;
 use crate::table::{Entry, Linger, Socket, SocketOptions, State, Table, slot_of};
 use crate::watch::{ALL, stage};
@@ -32,14 +32,13 @@ pub struct Sockets {
     pub(crate) woken: VecDeque<u32>,
     pub(crate) shared: SharedOptions,
     taken: PortIndex,
-    ports: Ports,
     /// What every new socket begins with.
     defaults: SocketOptions,
 }
 
 impl Sockets {
-    /// No sockets yet. `seed` decides the order of ephemeral ports.
-    pub fn new(stack: Stack, seed: u64) -> Sockets {
+    /// No sockets yet. The stack's secrets decide the order of ephemeral ports.
+    pub fn new(stack: Stack) -> Sockets {
         Sockets {
             stack,
             table: Table::default(),
@@ -47,7 +46,6 @@ impl Sockets {
             woken: VecDeque::new(),
             shared: SharedOptions::default(),
             taken: PortIndex::default(),
-            ports: Ports::new(seed),
             defaults: SocketOptions::default(),
         }
     }
@@ -185,7 +183,7 @@ impl Sockets {
 
     fn free_port(&mut self, fd: i32, ip: IpAddr) -> Result<u16> {
         let place = self.place(fd, ip)?;
-        let mut candidates = self.ports.candidates();
+        let mut candidates = ports::candidates(self.stack.draw(0));
         candidates
             .find(|port| !self.taken.conflict(*port, &place, false))
             .ok_or(Errno::EADDRINUSE)
@@ -329,7 +327,7 @@ impl Sockets {
                     other => other.into(),
                 });
         }
-        for port in self.ports.candidates() {
+        for port in ports::candidates(self.stack.draw(0)) {
             if self.taken.is_chosen(port) {
                 continue;
             }

@@ -25,9 +25,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
 pub(crate) use front::Gate;
+pub(crate) use janus_tcp::DYNAMIC_FIRST;
 
-/// First port of the dynamic range (RFC 6335 section 6).
-pub(crate) const DYNAMIC_FIRST: u16 = 49152;
 /// Most ports that may be bound at a time; one runtime serves a handful.
 const PORTS_MAX: usize = 4096;
 

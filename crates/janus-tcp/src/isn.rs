@@ -104,6 +104,7 @@ impl Stamper {
 #[derive(Clone, Copy)]
 pub(crate) enum Purpose {
     Identifications = 1,
+    SourcePorts = 2,
 }
 
 /// A key that says nothing of the secrets, nor of another purpose's.

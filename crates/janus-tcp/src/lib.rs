@@ -114,6 +114,7 @@ pub use pressure::Pressure;
 pub use profile::{MAX_OPTION_SETS, SocketOptions};
 pub use readdress::Addressing;
 pub use routes::{ROUTES_MAX, Route};
+pub use source_port::DYNAMIC_FIRST;
 pub use stack::{ConnId, MemoryReport, Stack, Token};
 pub use status::Status;
 pub use stub::STUBS_MAX;

@@ -151,8 +151,9 @@ pub struct Stack {
     pub(crate) udp: Sockets,
     /// Numbers drawn so far.
     drawn: u64,
-    /// Identifications of fragments.
+    /// Identifications of fragments, and ports of connections that are opened from any.
     pub(crate) identifications: Walks,
+    pub(crate) source_ports: Walks,
 }
 
 impl Stack {
@@ -215,6 +216,7 @@ impl Stack {
             udp: Sockets::default(),
             drawn: 0,
             identifications: Walks::new(isn::derived(&secrets, Purpose::Identifications)),
+            source_ports: Walks::new(isn::derived(&secrets, Purpose::SourcePorts)),
             own_scale: config.buffer_sizes().scale(),
             config,
             interface,

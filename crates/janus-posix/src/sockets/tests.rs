@@ -28,7 +28,7 @@ fn sockets_with(config: Config, addr: IpAddr, addr_v6: IpAddr, seed: u64) -> Soc
     interface.addresses = vec![IpCidr::new(addr, 24), IpCidr::new(addr_v6, 64)];
     let secrets = Secrets::from_seed(seed);
     let stack = Stack::new(config, interface, secrets, depot.pool(), &Growth::Inline);
-    Sockets::new(stack.expect("memory"), seed)
+    Sockets::new(stack.expect("memory"))
 }
 
 /// Two hosts, and a wire that takes no time.

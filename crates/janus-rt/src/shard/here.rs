@@ -21,10 +21,10 @@ use super::statistics::LoopStatistics;
 use super::waiters::{STORED, Side, Waiters};
 use crate::clock::Clock;
 use crate::config::Live;
+use crate::control::Control;
 use crate::control::datagrams::Datagrams;
 use crate::control::desk::Desk;
 use crate::control::signals::Signals;
-use crate::control::{Control, DYNAMIC_FIRST};
 use crate::dhcp::Shown;
 use crate::inbox::{self, Inbox};
 use crate::net::Names;
@@ -33,9 +33,6 @@ use crate::portal::{Reach, offered_port};
 use crate::runtime::Ending;
 use crate::task::blocking::Blocking;
 use crate::task::{Cores, Executor};
-
-/// Source ports there are to try for one connection (RFC 6335 section 6: the dynamic range).
-const SOURCE_TRIES: u16 = u16::MAX - DYNAMIC_FIRST;
 
 /// A shard, process-wide and over time: its number in the table of live shards, and the low half of the count that tells
 /// it from earlier ones of that number.
@@ -98,7 +95,6 @@ pub(crate) struct Here {
     pub(crate) waiters: RefCell<Waiters>,
     pub(crate) neighbours: RefCell<Neighbours>,
     pub(crate) fixed: RefCell<Fixed>,
-    pub(crate) next_source: Cell<u16>,
     /// A connection was opened from here.
     pub(crate) has_opened: Cell<bool>,
     /// Wakers that are no task's and wait for the runtime's shutdown, by a number each.
@@ -222,9 +218,8 @@ impl Here {
         options: &SocketOptions,
     ) -> Result<ConnId, Error> {
         self.begins_to_open(remote.ip())?;
-        let ports = std::iter::repeat_with(|| self.next_source_port()).take(SOURCE_TRIES.into());
         self.on_stack(|stack, now| {
-            stack.connect_from(now, address, remote, options, ports, |flow| self.owns(flow))
+            stack.connect_from(now, address, remote, options, |flow| self.owns(flow))
         })
     }
 
@@ -279,16 +274,6 @@ impl Here {
             Some(own) => SocketAddr::new(own, port),
             None => SocketAddr::new(local.ip(), port),
         }
-    }
-
-    fn next_source_port(&self) -> u16 {
-        let port = self.next_source.get();
-        self.next_source.set(if port == u16::MAX {
-            DYNAMIC_FIRST
-        } else {
-            port + 1
-        });
-        port
     }
 
     /// Rule 10 of the balancer's protocol: what I/O cores look up and every ring from theirs to the newest must name

@@ -1,47 +1,105 @@
-//! Ports that lead elsewhere are passed over, ports in use too, and the error says which it was.
+//! Ports that lead elsewhere are passed over, ports in use too, and the error says which it was; all are found, and none is foreseen.
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use super::*;
 use crate::Config;
 use crate::pair::{A, A_V6, B, B_V6, Pair};
 
-/// As a ring would: by the whole tuple, a quarter of the ports.
+const SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 7));
+const VICTIM: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 9));
+
+/// As a ring would: by a hash, a quarter of the ports.
 fn ours(flow: &FlowKey) -> bool {
     assert!([A.into(), IpAddr::V6(A_V6)].contains(&flow.local()));
-    flow.local_port() % 4 == 3
+    u32::from(flow.local_port()).wrapping_mul(0x9e37_79b1) >> 30 == 3
 }
 
-fn connect(pair: &mut Pair, ports: core::ops::Range<u16>) -> Result<u16, Error> {
-    let (any, there) = match pair.v6 {
-        false => (A.into(), IpAddr::V4(B)),
-        true => (IpAddr::V6(A_V6), IpAddr::V6(B_V6)),
-    };
-    let any = if ports.start.is_multiple_of(2) {
-        any
-    } else {
-        Ipv4Addr::UNSPECIFIED.into()
+/// Opens a connection to port 80 of `to`; the port it got.
+fn connect(
+    pair: &mut Pair,
+    to: IpAddr,
+    leads_here: impl FnMut(&FlowKey) -> bool,
+) -> Result<u16, Error> {
+    let any = match to {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => IpAddr::V6(A_V6),
     };
     let (now, options) = (pair.now, SocketOptions::default());
-    let remote = SocketAddr::new(there, 80);
+    let remote = SocketAddr::new(to, 80);
     let stack = &mut pair.a.stack;
-    let conn = stack.connect_from(now, any, remote, &options, ports, ours)?;
+    let conn = stack.connect_from(now, any, remote, &options, leads_here)?;
     Ok(stack.cold.key(conn.index).local_port())
 }
 
 #[test]
-fn the_first_free_port_that_leads_here() {
-    for v6 in [false, true] {
+fn a_free_port_that_leads_here() {
+    for to in [IpAddr::V4(B), IpAddr::V6(B_V6)] {
         let mut pair = Pair::new(&Config::default(), 1);
-        pair.v6 = v6;
-        assert_eq!(connect(&mut pair, 40_000..40_100), Ok(40_003));
-        assert_eq!(pair.a.stack.counters().ports_elsewhere, 3);
-        assert_eq!(connect(&mut pair, 40_001..40_100), Ok(40_007));
-        assert_eq!(connect(&mut pair, 40_000..40_008), Err(Error::AddrInUse));
-        assert_eq!(connect(&mut pair, 40_008..40_011), Err(Error::NoSourcePort));
-        assert_eq!(connect(&mut pair, 40_000..40_000), Err(Error::NoSourcePort));
+        pair.v6 = to.is_ipv6();
+        let first = connect(&mut pair, to, ours).expect("a port");
+        let only = |port| move |flow: &FlowKey| flow.local_port() == port;
+        assert_eq!(connect(&mut pair, to, only(first)), Err(Error::AddrInUse));
+        let last = connect(&mut pair, to, only(u16::MAX));
+        assert_eq!(last, Ok(u16::MAX));
+        let before = pair.a.stack.counters().ports_elsewhere;
+        let none = connect(&mut pair, to, |_| false);
+        assert_eq!(none, Err(Error::NoSourcePort));
+        let asked = pair.a.stack.counters().ports_elsewhere - before;
+        assert_eq!(asked, u64::from(DYNAMIC_PORTS));
         assert_eq!(pair.a.stack.connections(), 2);
     }
+}
+
+/// With a quarter of the ports ours, one in four is asked about in vain until they get scarce; the last one is found too.
+#[test]
+fn all_that_lead_here_are_found_and_few_others_are_asked_about() {
+    let mut pair = Pair::new(&Config::default(), 1);
+    let mut ports = BTreeSet::new();
+    let mut asked = 0;
+    for opened in 0..DYNAMIC_PORTS / 4 - 100 {
+        let leads_here = |flow: &FlowKey| {
+            asked += 1;
+            ours(flow)
+        };
+        let port = connect(&mut pair, SERVER, leads_here).expect("a port");
+        assert!(port >= DYNAMIC_FIRST && ports.insert(port));
+        if opened == 500 {
+            assert!((3 * opened..5 * opened).contains(&asked), "{asked}");
+        }
+        pair.a.stack.transmit(pair.now, &mut Vec::new(), 64);
+    }
+    // Of how many a hash gives there are a few more or less.
+    let end = loop {
+        match connect(&mut pair, SERVER, ours) {
+            Ok(port) => assert!(ports.insert(port)),
+            Err(error) => break error,
+        }
+        pair.a.stack.transmit(pair.now, &mut Vec::new(), 64);
+    };
+    assert_eq!(end, Error::AddrInUse);
+    let flow = |port| FlowKey::new(SocketAddr::new(SERVER, 80), SocketAddr::new(A.into(), port));
+    let all = (DYNAMIC_FIRST..=u16::MAX).filter(|&port| ours(&flow(port).expect("one family")));
+    assert!(ports.into_iter().eq(all));
+    // To another port of the peer they are all free.
+    assert!(connect(&mut pair, VICTIM, ours).is_ok());
+}
+
+/// RFC 6056 section 3.3: who sees the ports of connections to itself cannot foresee those to others, nor its own next.
+#[test]
+fn no_port_is_foreseen() {
+    let (mut others, mut own) = (BTreeSet::new(), BTreeSet::new());
+    for seed in 0..256 {
+        let mut pair = Pair::new(&Config::default(), seed);
+        let mut port = |to| connect(&mut pair, to, |_| true).expect("a port");
+        let (seen, next) = (port(SERVER), port(SERVER));
+        own.insert(next.wrapping_sub(seen));
+        others.insert(port(VICTIM).wrapping_sub(next));
+    }
+    // Of 256 distances among 16,384, two are equal twice on average; half of the strides are never taken.
+    assert!(others.len() > 240, "{others:?}");
+    assert!(own.len() > 230, "{own:?}");
 }
 
 #[test]
@@ -56,7 +114,7 @@ fn other_errors_end_the_search() {
             true
         };
         let stack = &mut pair.a.stack;
-        stack.connect_from(now, local, remote, &options, 1..=u16::MAX, all)
+        stack.connect_from(now, local, remote, &options, all)
     };
     let foreign = from(B.into(), B.into());
     assert_eq!(foreign, Err(Error::AddrNotAvailable));

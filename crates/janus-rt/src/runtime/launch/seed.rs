@@ -18,10 +18,10 @@ use janus_wire::{FlowNames, Toeplitz};
 
 use crate::clock::Clock;
 use crate::config::{Live, Settings};
+use crate::control::Control;
 use crate::control::datagrams::Datagrams;
 use crate::control::desk::Desk;
 use crate::control::signals::Signals;
-use crate::control::{Control, DYNAMIC_FIRST};
 use crate::dhcp::Shown;
 use crate::inbox::Mailbox;
 use crate::net::Names;
@@ -189,7 +189,6 @@ impl Seed {
                 common.doors.clone(),
             )),
             fixed: RefCell::default(),
-            next_source: Cell::new(DYNAMIC_FIRST + u16::from(core)),
             has_opened: Cell::new(false),
             closing: RefCell::default(),
             places: Cell::new(0),
