@@ -23,7 +23,8 @@ pub struct Caps {
     pub mac: Option<MacAddr>,
     /// The device fills in the TCP checksums of what is sent. Those of IP and UDP are the sender's in any case.
     pub tx_checksum: bool,
-    /// The device has checked the checksums of IP, TCP and UDP in what is received.
+    /// The device vouches for the checksums of IP, TCP and UDP in whole packets that are received: it has checked them, or they were
+    /// left to it and their fields may hold the pseudo header's sum only. Those of fragments and of ICMP are the receiver's.
     pub rx_checksum: bool,
     /// Segments of a flow that follow each other in a burst cross to the device as one, which it cuts again.
     pub tso: bool,

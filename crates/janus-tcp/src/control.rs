@@ -8,7 +8,7 @@ use crate::stack::Stack;
 use crate::time::Instant;
 
 impl Stack {
-    /// A frame that is not a TCP segment.
+    /// A frame that is neither a TCP segment nor a UDP datagram.
     pub(crate) fn control_arrives(&mut self, frame: Frame, now: Instant) {
         let packet = match self.interface.link {
             Link::Ip => frame.data(),
@@ -26,11 +26,6 @@ impl Stack {
                 Err(_) => &[],
             },
         };
-        if let Some(found) = self.udp_find(packet) {
-            let packet_at = frame.data().len() - packet.len();
-            self.udp_frame(found, frame, packet_at);
-            return;
-        }
         match self.control_packet(packet, now) {
             Some(flow) => self.later.astray.push((flow, frame)),
             None => self.pool.free(frame.buf),

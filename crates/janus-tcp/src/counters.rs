@@ -190,6 +190,14 @@ counters! {
     datagrams_in,
     /// UDP datagrams sent.
     datagrams_out,
-    /// Dropped: UDP datagrams for which the socket's queue, or the memory for all of them, had no room.
+    /// Dropped: UDP datagrams for ports that no socket has.
+    dropped_datagrams_port,
+    /// Dropped: UDP datagrams for which the socket's queue had no room.
     dropped_datagrams_full,
+    /// Dropped: UDP datagrams beyond the packet buffers that all sockets' queues may hold.
+    dropped_datagrams_memory,
+    /// Dropped: UDP datagrams that came in pieces for another core, which already had as many on their way to it as may be.
+    dropped_datagrams_astray,
+    /// Dropped: UDP datagrams that had not been read when their socket was closed, or connected to somebody else.
+    dropped_datagrams_unread,
 }

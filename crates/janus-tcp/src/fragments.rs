@@ -12,6 +12,7 @@ use janus_wire::{FlowKey, Link, MacAddr, checksum, ethernet, ipv4, ipv6, proto};
 
 use crate::icmp_out::Report;
 use crate::nd;
+use crate::parse;
 use crate::reassembly::{Piece, Reassembly, Taken};
 use crate::stack::{MAX_REPLIES, Stack};
 use crate::time::Instant;
@@ -75,15 +76,9 @@ impl<'a> Whole<'a> {
 impl Stack {
     /// A fragment for one of our addresses.
     pub(crate) fn fragment_arrives(&mut self, frame: Frame, now: Instant) {
-        let packet = match self.interface.link {
-            Link::Ip => Ok(frame.data()),
-            Link::Ethernet => ethernet::Header::parse(frame.data()).map(|(_, packet)| packet),
-        };
-        let piece = packet.ok().and_then(|packet| {
-            let link = frame.data().len() - packet.len();
-            Piece::read(packet, frame.buf.off() + link as u16)
-        });
-        let Some(piece) = piece else {
+        let packet = parse::packet(&frame, self.interface.link);
+        let link = frame.data().len() - packet.len();
+        let Some(piece) = Piece::read(packet, frame.buf.off() + link as u16) else {
             self.counters.dropped_malformed += 1;
             self.pool.free(frame.buf);
             return;
@@ -104,7 +99,7 @@ impl Stack {
                 // Nobody needs to send it in pieces, and who does means to get past a filter (RFC 6980).
                 self.counters.dropped_malformed += 1;
             }
-            Some(whole) if whole.proto == proto::UDP && self.udp_whole(packet) => {}
+            Some(whole) if whole.proto == proto::UDP => self.udp_whole(packet, now),
             Some(_) => {
                 // An error too long for one packet says nothing that a shorter one would not.
                 let _unknown = self.control_packet(packet, now);

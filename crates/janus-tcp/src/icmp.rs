@@ -3,40 +3,32 @@
 
 use std::net::IpAddr;
 
-use janus_wire::{FlowKey, checksum, icmpv4, ipv4, proto};
+use janus_wire::{FlowKey, icmpv4, ipv4, proto};
 
 use crate::icmp_errors::IcmpError;
 use crate::icmp_out::Report;
 use crate::stack::Stack;
 use crate::time::Instant;
 
-/// Bytes of a UDP header, and where the checksum stands in it.
-pub(crate) const UDP_HEADER: usize = 8;
-pub(crate) const UDP_CHECKSUM_AT: usize = 6;
-
 impl Stack {
-    /// An IP packet for one of our addresses, whole and no TCP. Gives the flow that an error
+    /// An IP packet for one of our addresses, whole, and neither TCP nor UDP. Gives the flow that an error
     /// speaks of, when that is not here.
     pub(crate) fn control_packet(&mut self, packet: &[u8], now: Instant) -> Option<FlowKey> {
         if packet.first().is_some_and(|byte| byte >> 4 == 6) {
             return self.control_packet_v6(packet, now);
         }
         let ip = ipv4::parse(packet).ok()?;
-        match ip.proto {
-            proto::ICMP => return self.icmpv4_arrives(&ip, now),
-            proto::UDP if udp_is_sound(&ip) => self.is_nobodys(Some(Report::Port), packet, now),
-            proto::UDP => self.is_nobodys(None, packet, now),
-            _ => self.is_nobodys(Some(Report::Protocol), packet, now),
+        if ip.proto == proto::ICMP {
+            return self.icmpv4_arrives(&ip, now);
         }
+        self.unknown_protocol(packet, now);
         None
     }
 
-    /// A packet that nobody here takes; its sender is told by `report`.
-    pub(crate) fn is_nobodys(&mut self, report: Option<Report>, packet: &[u8], now: Instant) {
+    /// Tells the sender of `packet` that its protocol is unknown here.
+    pub(crate) fn unknown_protocol(&mut self, packet: &[u8], now: Instant) {
         self.counters.dropped_protocol += 1;
-        if let Some(report) = report {
-            self.report(report, packet, now);
-        }
+        self.report(Report::Protocol, packet, now);
     }
 
     fn icmpv4_arrives(&mut self, ip: &ipv4::Ipv4<'_>, now: Instant) -> Option<FlowKey> {
@@ -44,7 +36,10 @@ impl Stack {
             self.counters.dropped_checksum += 1;
             return None;
         }
-        let message = icmpv4::parse(ip.payload()).ok()?;
+        let Ok(message) = icmpv4::parse(ip.payload()) else {
+            self.counters.dropped_malformed += 1;
+            return None;
+        };
         if let icmpv4::Message::EchoRequest {
             ident,
             sequence,
@@ -66,18 +61,5 @@ impl Stack {
         let error = IcmpError::from_v4(&message)?;
         let known = self.icmp_error_arrives(&error, now);
         (!known).then_some(error.key)
-    }
-}
-
-/// RFC 768: the checksum holds, or was left out.
-fn udp_is_sound(ip: &ipv4::Ipv4<'_>) -> bool {
-    let datagram = ip.payload();
-    if datagram.len() < UDP_HEADER {
-        return false;
-    }
-    let left_out = datagram[UDP_CHECKSUM_AT..UDP_HEADER] == [0, 0];
-    left_out || {
-        let pseudo = checksum::pseudo_v4(ip.src, ip.dst, proto::UDP, datagram.len() as u16);
-        checksum::finish(checksum::sum(datagram, pseudo)) == 0
     }
 }

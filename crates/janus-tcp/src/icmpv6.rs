@@ -4,26 +4,22 @@
 use std::net::IpAddr;
 
 use janus_wire::icmpv6::{self, Message};
-use janus_wire::{FlowKey, Link, checksum, ipv6, proto};
+use janus_wire::{FlowKey, Link, ipv6, proto};
 
-use crate::icmp::{UDP_CHECKSUM_AT, UDP_HEADER};
 use crate::icmp_errors::IcmpError;
-use crate::icmp_out::Report;
 use crate::nd::{self, Ends};
 use crate::stack::Stack;
 use crate::time::Instant;
 
 impl Stack {
-    /// A packet from where one may come to where we listen, whole and no TCP. Gives the flow
+    /// A packet from where one may come to where we listen, whole, and neither TCP nor UDP. Gives the flow
     /// that an error speaks of, when that is not here.
     pub(crate) fn control_packet_v6(&mut self, packet: &[u8], now: Instant) -> Option<FlowKey> {
         let ip = ipv6::parse(packet).ok()?;
-        match ip.proto {
-            proto::ICMPV6 => return self.icmpv6_arrives(&ip, now),
-            proto::UDP if udp_is_sound(&ip) => self.is_nobodys(Some(Report::Port), packet, now),
-            proto::UDP => self.is_nobodys(None, packet, now),
-            _ => self.is_nobodys(Some(Report::Protocol), packet, now),
+        if ip.proto == proto::ICMPV6 {
+            return self.icmpv6_arrives(&ip, now);
         }
+        self.unknown_protocol(packet, now);
         None
     }
 
@@ -85,14 +81,5 @@ impl Stack {
             }
             _ => {}
         }
-    }
-}
-
-/// The checksum holds; over IPv6 it must not be left out (RFC 8200 section 8.1).
-fn udp_is_sound(ip: &ipv6::Ipv6<'_>) -> bool {
-    let datagram = ip.payload();
-    datagram.len() >= UDP_HEADER && datagram[UDP_CHECKSUM_AT..UDP_HEADER] != [0, 0] && {
-        let pseudo = checksum::pseudo_v6(ip.src, ip.dst, proto::UDP, datagram.len() as u32);
-        checksum::finish(checksum::sum(datagram, pseudo)) == 0
     }
 }

@@ -177,6 +177,7 @@ impl Stack {
                     self.table.prefetch(parsed.hash);
                     batch.frames.push(frame);
                 }
+                Kind::Datagram => self.datagram_arrives(frame, now),
                 Kind::Other => self.control_arrives(frame, now),
                 Kind::Fragment => self.fragment_arrives(frame, now),
                 Kind::Drop => self.pool.free(frame.buf),

@@ -89,7 +89,8 @@ pub struct Interface {
     pub routes: Vec<Route>,
     /// The device fills in checksums.
     pub tx_checksum: bool,
-    /// The device has verified checksums.
+    /// The device vouches for the checksums of IP, TCP and UDP in whole packets: it has verified them, or its sender left them to it, and
+    /// then the field may hold the pseudo header's sum only.
     pub rx_checksum: bool,
     /// This stack answers ARP requests and neighbour solicitations. Of the stacks that share a device, and all hear
     /// them, one does.

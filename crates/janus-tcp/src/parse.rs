@@ -89,6 +89,8 @@ impl Parsed {
 pub(crate) enum Kind {
     /// A TCP segment; what it says is in its [`Parsed`].
     Segment,
+    /// A UDP datagram in one piece.
+    Datagram,
     /// Something for `control`: ARP, ICMP, or what nobody here speaks.
     Other,
     /// A part of an IP datagram.
@@ -239,10 +241,7 @@ fn look_v4_by_parts(
         return Err(Refused::Address);
     }
     if ip.is_fragment() || ip.proto != proto::TCP {
-        return Ok(match ip.is_fragment() {
-            true => Kind::Fragment,
-            false => Kind::Other,
-        });
+        return Ok(other_than_tcp(ip.is_fragment(), ip.proto));
     }
     let segment = ip.payload();
     let is_sound = || interface.rx_checksum || checksum::tcp_v4(ip.src, ip.dst, segment) == 0;
@@ -289,11 +288,8 @@ fn look_v6(
     if !interface.is_ours(dst) || !may_be_peer(dst) || !interface.may_be_source(src) {
         return Err(Refused::Address);
     }
-    if ip.is_fragment() {
-        return Ok(Kind::Fragment);
-    }
-    if ip.proto != proto::TCP {
-        return Ok(Kind::Other);
+    if ip.is_fragment() || ip.proto != proto::TCP {
+        return Ok(other_than_tcp(ip.is_fragment(), ip.proto));
     }
     let segment = ip.payload();
     let is_sound = || interface.rx_checksum || checksum::tcp_v6(ip.src, ip.dst, segment) == 0;
@@ -313,6 +309,22 @@ fn look_v6(
         segment,
     };
     read_segment(frame, &at, file, is_sound, parsed)
+}
+
+fn other_than_tcp(is_fragment: bool, protocol: u8) -> Kind {
+    match protocol {
+        _ if is_fragment => Kind::Fragment,
+        proto::UDP => Kind::Datagram,
+        _ => Kind::Other,
+    }
+}
+
+/// Returns the IP packet in a frame; what is no Ethernet frame where it should be has none.
+pub(crate) fn packet(frame: &Frame, link: Link) -> &[u8] {
+    match link {
+        Link::Ip => frame.data(),
+        Link::Ethernet => ethernet::Header::parse(frame.data()).map_or(&[], |(_, packet)| packet),
+    }
 }
 
 /// Where a TCP segment stands.

@@ -370,7 +370,9 @@ impl Stack {
         self.udp.buffers
     }
 
+    /// Drops a datagram that was never read.
     fn udp_forget(&mut self, datagram: Datagram) {
+        self.counters.dropped_datagrams_unread += 1;
         self.udp.buffers -= usize::from(matches!(datagram.carried, Carried::Packet { .. }));
         self.udp_done(datagram);
     }

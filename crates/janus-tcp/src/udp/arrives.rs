@@ -7,6 +7,8 @@ use janus_wire::{icmpv4, icmpv6, ipv4, ipv6, proto, udp};
 
 use crate::cold::NONE;
 use crate::error::Error;
+use crate::icmp_out::Report;
+use crate::parse;
 use crate::stack::Stack;
 use crate::time::Instant;
 
@@ -16,12 +18,29 @@ use super::{BUFFERS_MAX, Carried, Datagram, QUEUE_BYTES_MAX, QUEUE_MAX, takes};
 const ASTRAY_MAX: usize = 64;
 
 /// Where a datagram that a socket takes stands in its packet.
-pub(crate) struct Found {
+struct Found {
     socket: u32,
     peer: SocketAddr,
     local: IpAddr,
     off: usize,
     len: usize,
+}
+
+/// Reason that no socket gets a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refused {
+    /// Its headers do not parse.
+    Malformed,
+    /// Its checksum does not hold, or is left out where it must not be.
+    Checksum,
+    /// No socket takes what comes to this port.
+    Port(u16),
+}
+
+impl From<janus_wire::Malformed> for Refused {
+    fn from(_: janus_wire::Malformed) -> Refused {
+        Refused::Malformed
+    }
 }
 
 /// The parts of a packet that are the same in both families.
@@ -31,23 +50,29 @@ struct Read<'a> {
     payload: &'a [u8],
 }
 
-/// A UDP packet whose checksum holds, or is left out where it may be.
-fn read(packet: &[u8]) -> Option<Read<'_>> {
-    let (src, dst, datagram): (IpAddr, IpAddr, _) = match packet.first()? >> 4 {
-        6 => {
-            let ip = ipv6::parse(packet).ok()?;
-            let datagram = udp::parse((ip.proto == proto::UDP).then(|| ip.payload())?).ok()?;
-            let sound = datagram.checksum_ok_v6(ip.src, ip.dst);
-            (ip.src.into(), ip.dst.into(), sound.then_some(datagram)?)
-        }
-        _ => {
-            let ip = ipv4::parse(packet).ok()?;
-            let datagram = udp::parse((ip.proto == proto::UDP).then(|| ip.payload())?).ok()?;
-            let sound = datagram.checksum_ok_v4(ip.src, ip.dst);
-            (ip.src.into(), ip.dst.into(), sound.then_some(datagram)?)
-        }
+/// Reads a UDP packet. `vouched`: its checksum has been verified, and its field may hold only a part of the sum, which is what
+/// a sender leaves that relies on its device.
+fn read(packet: &[u8], vouched: bool) -> Result<Read<'_>, Refused> {
+    let six = packet.first().is_some_and(|byte| byte >> 4 == 6);
+    let (src, dst, datagram, sound): (IpAddr, IpAddr, _, _) = if six {
+        let ip = ipv6::parse(packet)?;
+        let datagram = udp::parse(ip.payload())?;
+        // RFC 8200 section 8.1: over IPv6 it must not be left out, and no sender that leaves it to its device writes zero.
+        let sound = match vouched {
+            true => datagram.has_checksum(),
+            false => datagram.checksum_ok_v6(ip.src, ip.dst),
+        };
+        (ip.src.into(), ip.dst.into(), datagram, sound)
+    } else {
+        let ip = ipv4::parse(packet)?;
+        let datagram = udp::parse(ip.payload())?;
+        let sound = vouched || datagram.checksum_ok_v4(ip.src, ip.dst);
+        (ip.src.into(), ip.dst.into(), datagram, sound)
     };
-    Some(Read {
+    if !sound {
+        return Err(Refused::Checksum);
+    }
+    Ok(Read {
         peer: SocketAddr::new(src, datagram.src_port),
         local: SocketAddr::new(dst, datagram.dst_port),
         payload: datagram.payload(),
@@ -55,15 +80,28 @@ fn read(packet: &[u8]) -> Option<Read<'_>> {
 }
 
 impl Stack {
-    /// Where in `packet` lies what is for one of our sockets, if it is.
-    pub(crate) fn udp_find(&self, packet: &[u8]) -> Option<Found> {
-        if self.udp.by_port.is_empty() {
-            return None;
+    /// Takes a frame with a whole UDP datagram.
+    pub(crate) fn datagram_arrives(&mut self, frame: Frame, now: Instant) {
+        let packet = parse::packet(&frame, self.interface.link);
+        match self.udp_find(packet, self.interface.rx_checksum) {
+            Ok(found) => {
+                let packet_at = frame.data().len() - packet.len();
+                self.udp_frame(found, frame, packet_at);
+            }
+            Err(why) => {
+                self.udp_refused(why, packet, now);
+                self.pool.free(frame.buf);
+            }
         }
-        let read = read(packet)?;
+    }
+
+    /// Finds the socket that a UDP packet is for, and where its payload lies.
+    fn udp_find(&self, packet: &[u8], vouched: bool) -> Result<Found, Refused> {
+        let read = read(packet, vouched)?;
+        let socket = self.udp.find(read.peer, read.local);
         // Port 0 wants no answer, so it is no address to answer to; the datagram is as good as any.
-        Some(Found {
-            socket: self.udp.find(read.peer, read.local)?,
+        Ok(Found {
+            socket: socket.ok_or(Refused::Port(read.local.port()))?,
             peer: read.peer,
             local: read.local.ip(),
             off: read.payload.as_ptr() as usize - packet.as_ptr() as usize,
@@ -71,12 +109,24 @@ impl Stack {
         })
     }
 
+    /// Counts a datagram that is dropped; of one that is sound its sender is told (RFC 1122 section 4.1.3.1).
+    fn udp_refused(&mut self, why: Refused, packet: &[u8], now: Instant) {
+        match why {
+            Refused::Malformed => self.counters.dropped_malformed += 1,
+            Refused::Checksum => self.counters.dropped_checksum += 1,
+            Refused::Port(_) => {
+                self.counters.dropped_datagrams_port += 1;
+                self.report(Report::Port, packet, now);
+            }
+        }
+    }
+
     /// The datagram of a frame whose packet begins at `packet_at` of its data.
-    pub(crate) fn udp_frame(&mut self, found: Found, frame: Frame, packet_at: usize) {
+    fn udp_frame(&mut self, found: Found, frame: Frame, packet_at: usize) {
         let off = usize::from(frame.buf.off()) + packet_at + found.off;
         let capacity = self.pool.depot().stats().capacity;
         if self.udp.buffers >= BUFFERS_MAX.min(capacity / 8).max(1) {
-            self.counters.dropped_datagrams_full += 1;
+            self.counters.dropped_datagrams_memory += 1;
             self.pool.free(frame.buf);
             return;
         }
@@ -89,23 +139,24 @@ impl Stack {
     }
 
     /// A datagram that came in pieces. One for a port without a socket here is kept for whoever has it: its pieces were not
-    /// steered by a port. False when that cannot be: nobody asks, or it makes no sense.
-    pub(crate) fn udp_whole(&mut self, packet: &[u8]) -> bool {
-        if let Some(found) = self.udp_find(packet) {
-            let bytes = &packet[found.off..found.off + found.len];
-            self.udp_put(&found, Carried::Whole(bytes.into()));
-            return true;
+    /// steered by a port. Its checksum is verified here, because the device cannot have done it.
+    pub(crate) fn udp_whole(&mut self, packet: &[u8], now: Instant) {
+        match self.udp_find(packet, false) {
+            Ok(found) => self.udp_put_whole(&found, packet),
+            Err(Refused::Port(port)) if self.config.datagrams_elsewhere => {
+                if self.udp.astray.len() >= ASTRAY_MAX {
+                    self.counters.dropped_datagrams_astray += 1;
+                } else {
+                    self.udp.astray.push_back((port, packet.into()));
+                }
+            }
+            Err(why) => self.udp_refused(why, packet, now),
         }
-        let port = read(packet).map(|read| read.local.port());
-        let Some(port) = port.filter(|_| self.config.datagrams_elsewhere) else {
-            return false;
-        };
-        if self.udp.astray.len() >= ASTRAY_MAX {
-            self.counters.dropped_datagrams_full += 1;
-        } else {
-            self.udp.astray.push_back((port, packet.into()));
-        }
-        true
+    }
+
+    fn udp_put_whole(&mut self, found: &Found, packet: &[u8]) {
+        let bytes = &packet[found.off..found.off + found.len];
+        self.udp_put(found, Carried::Whole(bytes.into()));
     }
 
     /// A datagram that came here in pieces, an IP packet, and its port, of which no socket is here.
@@ -113,15 +164,17 @@ impl Stack {
         self.udp.astray.pop_front()
     }
 
+    /// Counts one that [`Stack::udp_astray`] gave and that cannot be brought to its stack.
+    pub fn udp_astray_lost(&mut self) {
+        self.counters.dropped_datagrams_astray += 1;
+    }
+
     /// Takes what [`Stack::udp_astray`] of another stack gave. What nobody waits for here is nobody's.
     pub fn udp_take_astray(&mut self, now: Instant, packet: &[u8]) {
         self.now = now;
-        if let Some(found) = self.udp_find(packet) {
-            let bytes = &packet[found.off..found.off + found.len];
-            self.udp_put(&found, Carried::Whole(bytes.into()));
-        } else {
-            let report = crate::icmp_out::Report::Port;
-            self.is_nobodys(Some(report), packet, now);
+        match self.udp_find(packet, true) {
+            Ok(found) => self.udp_put_whole(&found, packet),
+            Err(why) => self.udp_refused(why, packet, now),
         }
     }
 

@@ -3,6 +3,8 @@
 use core::time::Duration;
 use std::net::SocketAddr;
 
+use janus_wire::{checksum, ipv4, ipv6, proto, udp};
+
 use crate::pair::{A, A_V6, B, B_V6, Pair};
 use crate::{Config, Error, Token, UdpId};
 
@@ -217,6 +219,164 @@ fn what_is_damaged_on_the_way_is_nobodys() {
     pair.run_for(LONG);
     let got = pair.a.stack.udp_receive(a).unwrap();
     assert_eq!(got.bytes(), b"plain");
+}
+
+/// Leaves in a packet with a datagram what a kernel does that relies on its device: the sum of the pseudo header.
+fn leave_to_the_device(packet: &mut [u8]) {
+    let six = packet[0] >> 4 == 6;
+    let at = if six { ipv6::LEN } else { ipv4::LEN };
+    let sum = match six {
+        true => {
+            let ip = ipv6::parse(packet).unwrap();
+            checksum::pseudo_v6(ip.src, ip.dst, proto::UDP, ip.payload().len() as u32)
+        }
+        false => {
+            let ip = ipv4::parse(packet).unwrap();
+            checksum::pseudo_v4(ip.src, ip.dst, proto::UDP, ip.payload().len() as u16)
+        }
+    };
+    let field = &mut packet[at + udp::CHECKSUM_AT..at + udp::LEN];
+    field.copy_from_slice(&(!checksum::finish(sum)).to_be_bytes());
+}
+
+#[test]
+fn a_checksum_that_is_left_to_the_device_is_the_devices_word() {
+    for vouches in [true, false] {
+        let mut pair = pair();
+        let (a, b) = sockets(&mut pair, "[::]:5000", "[::]:53");
+        pair.a.stack.interface.rx_checksum = vouches;
+        for to in [A.into(), A_V6.into()] {
+            // The second is for a port that nobody has: its sender is told, if it is believed.
+            for port in [5_000, 5_001] {
+                let to = Some(SocketAddr::new(to, port));
+                let now = pair.now;
+                pair.b.stack.udp_send(now, b, to, b"in part").unwrap();
+                pair.under_way_to_a()
+                    .for_each(|frame| leave_to_the_device(frame));
+                pair.run_for(LONG);
+            }
+            let got = pair.a.stack.udp_receive(a);
+            match vouches {
+                true => assert_eq!(got.unwrap().bytes(), b"in part"),
+                false => assert_eq!(got.err(), Some(Error::WouldBlock)),
+            }
+        }
+        let counters = pair.a.stack.counters();
+        let each = |count: u64| if vouches { (count, 0) } else { (0, count) };
+        assert_eq!(
+            (counters.datagrams_in, counters.dropped_checksum / 2),
+            each(2)
+        );
+        assert_eq!(counters.dropped_datagrams_port, each(2).0);
+        assert_eq!(counters.icmp_errors_out, each(2).0);
+        pair.assert_clean();
+    }
+}
+
+#[test]
+fn over_v6_none_may_be_left_out_whoever_vouches() {
+    let mut pair = pair();
+    let (_, b) = sockets(&mut pair, "[::]:5000", "[::]:53");
+    pair.a.stack.interface.rx_checksum = true;
+    let to = Some(SocketAddr::from((A_V6, 5000)));
+    let now = pair.now;
+    pair.b.stack.udp_send(now, b, to, b"none").unwrap();
+    for packet in pair.under_way_to_a() {
+        packet[ipv6::LEN + udp::CHECKSUM_AT..ipv6::LEN + udp::LEN].fill(0);
+    }
+    pair.run_for(LONG);
+    assert_eq!(pair.a.stack.counters().dropped_checksum, 1);
+    assert_eq!(pair.a.stack.counters().datagrams_in, 0);
+}
+
+/// No device can have looked at the whole of it.
+#[test]
+fn pieces_are_checked_whoever_vouches() {
+    for to in [SocketAddr::from((A, 5000)), SocketAddr::from((A_V6, 5000))] {
+        let mut pair = pair();
+        let (a, b) = sockets(&mut pair, "[::]:5000", "[::]:53");
+        pair.a.stack.interface.rx_checksum = true;
+        for damage in [0, 1] {
+            let now = pair.now;
+            pair.b
+                .stack
+                .udp_send(now, b, Some(to), &[7; 4_000])
+                .unwrap();
+            let last = pair.under_way_to_a().last().unwrap();
+            *last.last_mut().unwrap() ^= damage;
+            pair.run_for(LONG);
+        }
+        assert_eq!(pair.a.stack.udp_receive(a).unwrap().bytes(), [7; 4_000]);
+        assert_eq!(pair.a.stack.udp_receive(a).err(), Some(Error::WouldBlock));
+        assert_eq!(pair.a.stack.counters().dropped_checksum, 1);
+        pair.assert_clean();
+    }
+}
+
+/// Each way to be lost has a counter of its own, and there is no other.
+#[test]
+fn whatever_is_dropped_is_counted_by_its_cause() {
+    let config = Config {
+        datagrams_elsewhere: true,
+        ..Config::default()
+    };
+    let mut pair = Pair::new(&config, 7);
+    let (a, b) = sockets(&mut pair, "0.0.0.0:5000", "0.0.0.0:53");
+    let send = |pair: &mut Pair, port: u16, bytes: &[u8], spoil: fn(&mut Vec<u8>)| {
+        let to = Some(SocketAddr::from((A, port)));
+        let now = pair.now;
+        pair.b.stack.udp_send(now, b, to, bytes).unwrap();
+        pair.under_way_to_a().for_each(spoil);
+        pair.run_for(Duration::from_millis(20));
+    };
+    let nothing: fn(&mut Vec<u8>) = |_| {};
+    send(&mut pair, 5_001, b"x", nothing);
+    send(&mut pair, 5_000, b"x", |packet| {
+        *packet.last_mut().unwrap() ^= 1
+    });
+    // Shorter than its header, and longer than its packet.
+    send(&mut pair, 5_000, b"x", |packet| packet[ipv4::LEN + 5] = 7);
+    send(&mut pair, 5_000, b"x", |packet| packet[ipv4::LEN + 5] = 10);
+    let count = |pair: &Pair| {
+        let c = pair.a.stack.counters();
+        [
+            c.dropped_datagrams_port,
+            c.dropped_checksum,
+            c.dropped_malformed,
+            c.dropped_datagrams_full,
+            c.dropped_datagrams_memory,
+            c.dropped_datagrams_astray,
+            c.dropped_datagrams_unread,
+            c.dropped_protocol,
+        ]
+    };
+    assert_eq!(count(&pair), [1, 1, 2, 0, 0, 0, 0, 0]);
+    // In pieces for another stack, which never takes them.
+    for _ in 0..66 {
+        send(&mut pair, 5_001, &[0; 2_000], nothing);
+    }
+    assert_eq!(count(&pair), [1, 1, 2, 0, 0, 2, 0, 0]);
+    // One socket's queue, and an eighth of all packet buffers.
+    for _ in 0..257 {
+        send(&mut pair, 5_000, b"x", nothing);
+    }
+    assert_eq!(count(&pair), [1, 1, 2, 1, 0, 2, 0, 0]);
+    let others = [5_002, 5_003].map(|port| {
+        let local = SocketAddr::from((A, port));
+        pair.a.stack.udp_bind(local).expect("free")
+    });
+    for _ in 0..129 {
+        send(&mut pair, 5_002, b"x", nothing);
+        send(&mut pair, 5_003, b"x", nothing);
+    }
+    assert_eq!(count(&pair), [1, 1, 2, 1, 2, 2, 0, 0]);
+    pair.a.stack.udp_close(others[0]);
+    let stranger = Some(SocketAddr::from((B, 54)));
+    pair.a.stack.udp_connect(others[1], stranger).unwrap();
+    pair.a.stack.udp_close(a);
+    assert_eq!(count(&pair), [1, 1, 2, 1, 2, 2, 512, 0]);
+    assert_eq!(pair.a.stack.udp_buffers(), 0);
+    pair.assert_clean();
 }
 
 #[test]
