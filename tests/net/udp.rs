@@ -3,6 +3,7 @@
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use futures::FutureExt;
 use janus::BackendChoice;
@@ -230,4 +231,69 @@ fn what_is_for_many_is_refused_in_so_many_words() {
         }
     });
     running.join().unwrap();
+}
+
+/// Pieces are no matter of ports, so what they make is carried to the core of the socket; one that is busy is not buried in it.
+#[test]
+fn a_busy_core_is_not_sent_more_than_a_socket_holds() {
+    const SENT: usize = 60;
+    const LEN: usize = 20_000;
+    let case = Case {
+        cores: 2,
+        ..ONE_COMBINED
+    };
+    let (near, far) = wire_for(case);
+    let builder = case
+        .builder()
+        .backend(BackendChoice::wire(near))
+        .address("192.0.2.1/24");
+    let (told, heard) = channel();
+    let (ready, bound) = channel();
+    let (over, all_sent) = channel::<()>();
+    let all_sent = std::sync::Arc::new(std::sync::Mutex::new(all_sent));
+    let running = Running::start(builder.build().unwrap(), move || {
+        let (told, ready, all_sent) = (told.clone(), ready.clone(), all_sent.clone());
+        async move {
+            if janus::core_id() == Some(1) {
+                let socket = UdpSocket::bind("0.0.0.0:53").await?;
+                ready.send(())?;
+                // Keeps this core until the client has sent everything and the other core has carried what it may.
+                let _ = all_sent.lock().unwrap().recv_timeout(PATIENCE);
+                let mut taken = 0;
+                while timeout(Duration::from_millis(500), socket.recv_datagram())
+                    .await
+                    .is_ok()
+                {
+                    taken += 1;
+                }
+                told.send((taken, janus::report().unwrap().tcp))?;
+                return std::future::pending::<janus::Result>().await;
+            }
+            loop {
+                janus::time::sleep(Duration::from_millis(1)).await;
+                let tcp = janus::report().unwrap().tcp;
+                if tcp.dropped_datagrams_astray > 0 {
+                    told.send((0, tcp))?;
+                    return std::future::pending::<janus::Result>().await;
+                }
+            }
+        }
+    });
+    bound.recv_timeout(PATIENCE).unwrap();
+    run_client(far, || async {
+        let socket = UdpSocket::bind("0.0.0.0:0").await.unwrap();
+        for round in 0..SENT {
+            socket.writable().await.unwrap();
+            let text = pattern(LEN, round);
+            let sent = socket.send_to(&text, server(false, 53)).await;
+            assert_eq!(sent.unwrap(), LEN);
+            janus::time::sleep(Duration::from_millis(1)).await;
+        }
+    });
+    let (_, lost) = heard.recv_timeout(PATIENCE).expect("something is dropped");
+    assert!(lost.dropped_datagrams_astray > 0);
+    over.send(()).unwrap();
+    let (taken, _) = heard.recv_timeout(PATIENCE).expect("the busy core");
+    assert!(taken > 0 && taken < SENT, "{taken} of {SENT}");
+    running.stop().unwrap();
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use janus_csb::ShardId;
@@ -13,12 +14,52 @@ use crate::shard::here::Owner;
 
 /// Ports drawn at random before they are gone through in order.
 const DRAWS: usize = 64;
+/// Bytes of datagrams that are on their way to a port's core from others: as many as wait in a socket. A core that is busy for
+/// long takes none meanwhile.
+const CARRIED_MAX: usize = 256 << 10;
 
 /// One for each runtime.
 pub(crate) struct Datagrams {
     ports: Arc<SocketPorts>,
-    /// Whose a port is, and with how many sockets.
-    owners: Mutex<BTreeMap<u16, (Owner, usize)>>,
+    owners: Mutex<BTreeMap<u16, Owned>>,
+}
+
+/// Owner of a port.
+struct Owned {
+    owner: Owner,
+    sockets: usize,
+    /// Bytes on their way to it from other cores.
+    carried: Arc<AtomicUsize>,
+}
+
+/// A datagram on its way from core to core.
+pub(crate) struct Carried {
+    packet: Box<[u8]>,
+    /// Counts it until it is dropped.
+    carried: Arc<AtomicUsize>,
+}
+
+impl Carried {
+    /// Returns its IP packet.
+    pub(crate) fn packet(&self) -> &[u8] {
+        &self.packet
+    }
+}
+
+impl Drop for Carried {
+    fn drop(&mut self) {
+        self.carried.fetch_sub(self.packet.len(), Ordering::Relaxed);
+    }
+}
+
+/// Destination of a datagram that came to a core in pieces.
+pub(crate) enum Way {
+    /// To that core.
+    To(Owner, Carried),
+    /// To that core, and there is no room for it on the way.
+    Full,
+    /// Nowhere else.
+    Stays(Box<[u8]>),
 }
 
 impl Datagrams {
@@ -43,14 +84,18 @@ impl Datagrams {
             0 => any_free(&owners, draw)?,
             port => port,
         };
-        let entry = owners.entry(port).or_insert((owner, 0));
-        if entry.0 != owner {
+        let entry = owners.entry(port).or_insert_with(|| Owned {
+            owner,
+            sockets: 0,
+            carried: Arc::default(),
+        });
+        if entry.owner != owner {
             return Err(io::Error::new(
                 io::ErrorKind::AddrInUse,
                 format!("UDP port {port} is bound on another core"),
             ));
         }
-        entry.1 += 1;
+        entry.sockets += 1;
         self.ports.give(port, ShardId(core));
         Ok(port)
     }
@@ -59,29 +104,39 @@ impl Datagrams {
     pub(crate) fn release(&self, port: u16) {
         let mut owners = self.lock();
         if let Some(entry) = owners.get_mut(&port) {
-            entry.1 -= 1;
-            if entry.1 == 0 {
+            entry.sockets -= 1;
+            if entry.sockets == 0 {
                 owners.remove(&port);
                 self.ports.take(port);
             }
         }
     }
 
-    /// Whose `port` is.
-    pub(crate) fn owner(&self, port: u16) -> Option<Owner> {
-        self.lock().get(&port).map(|(owner, _)| *owner)
+    /// Decides where an IP packet with a datagram for `port` goes, which is at `own` now.
+    pub(crate) fn way(&self, own: Owner, port: u16, packet: Box<[u8]>) -> Way {
+        let owners = self.lock();
+        let Some(entry) = owners.get(&port).filter(|entry| entry.owner != own) else {
+            return Way::Stays(packet);
+        };
+        let before = entry.carried.fetch_add(packet.len(), Ordering::Relaxed);
+        let fits = before + packet.len() <= CARRIED_MAX;
+        let carried = Carried {
+            packet,
+            carried: entry.carried.clone(),
+        };
+        match fits {
+            true => Way::To(entry.owner, carried),
+            false => Way::Full,
+        }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u16, (Owner, usize)>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u16, Owned>> {
         // Every change is whole.
         self.owners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn any_free(
-    owners: &BTreeMap<u16, (Owner, usize)>,
-    mut draw: impl FnMut() -> u64,
-) -> io::Result<u16> {
+fn any_free(owners: &BTreeMap<u16, Owned>, mut draw: impl FnMut() -> u64) -> io::Result<u16> {
     let span = u64::from(u16::MAX - DYNAMIC_FIRST) + 1;
     let drawn = || Some(DYNAMIC_FIRST + (draw() % span) as u16);
     let in_order = DYNAMIC_FIRST..=u16::MAX;
@@ -114,11 +169,41 @@ mod tests {
         assert_eq!(claim(2, 53).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         table.release(53);
         assert!(claim(2, 53).is_err());
-        assert_eq!(table.owner(53), Some(owner(1)));
+        let way = |from: u16| table.way(owner(from), 53, [7; 16].into());
+        assert!(
+            matches!(way(2), Way::To(to, carried) if to == owner(1) && carried.packet() == [7; 16])
+        );
+        assert!(matches!(way(1), Way::Stays(_)));
         table.release(53);
+        assert!(matches!(way(2), Way::Stays(_)));
         assert_eq!(table.ports.owner(53), None);
         assert_eq!(claim(2, 53).unwrap(), 53);
         assert_eq!(table.ports.owner(53), Some(ShardId(2)));
+    }
+
+    #[test]
+    fn no_more_is_under_way_than_there_is_room_for() {
+        let table = Datagrams::new(Arc::default());
+        for (number, port) in [(1, 53), (2, 54)] {
+            table
+                .claim(owner(number), number as u8, port, || 7)
+                .unwrap();
+        }
+        let carried = |port| match table.way(owner(3), port, vec![1; 65_000].into()) {
+            Way::To(_, carried) => Some(carried),
+            _ => None,
+        };
+        let under_way: Vec<Carried> = std::iter::from_fn(|| carried(53)).collect();
+        assert_eq!(under_way.len(), CARRIED_MAX / 65_000);
+        assert!(carried(54).is_some(), "each port has its own");
+        // What was refused takes no room.
+        assert!(carried(53).is_none());
+        assert!(matches!(
+            table.way(owner(3), 53, [0; 16].into()),
+            Way::To(..)
+        ));
+        drop(under_way);
+        assert!(carried(53).is_some());
     }
 
     #[test]

@@ -22,7 +22,7 @@ use super::waiters::{STORED, Side, Waiters};
 use crate::clock::Clock;
 use crate::config::Live;
 use crate::control::Control;
-use crate::control::datagrams::Datagrams;
+use crate::control::datagrams::{Datagrams, Way};
 use crate::control::desk::Desk;
 use crate::control::signals::Signals;
 use crate::dhcp::Shown;
@@ -241,20 +241,25 @@ impl Here {
         place
     }
 
-    /// Datagrams that came here in pieces, which no port steers, go to the cores that have their ports.
+    /// Datagrams that came here in pieces, which no port steers, go to the cores that have their ports; what there is no room for
+    /// on the way is dropped.
     #[cold]
     pub(crate) fn carry_datagrams(&self, first: (u16, Box<[u8]>)) {
         let mut next = Some(first);
         while let Some((port, packet)) = next {
-            let take = move |here: &Here| {
-                here.on_stack(|stack, now| stack.udp_take_astray(now, &packet));
-            };
-            match self.datagrams.owner(port) {
-                Some(owner) if owner != self.owner => owner.send_job(take),
-                _ => take(self),
+            match self.datagrams.way(self.owner, port, packet) {
+                Way::To(owner, carried) => {
+                    owner.send_job(move |here| here.take_datagram(carried.packet()));
+                }
+                Way::Full => self.on_stack(|stack, _| stack.udp_astray_lost()),
+                Way::Stays(packet) => self.take_datagram(&packet),
             }
             next = self.on_stack(|stack, _| stack.udp_astray());
         }
+    }
+
+    fn take_datagram(&self, packet: &[u8]) {
+        self.on_stack(|stack, now| stack.udp_take_astray(now, packet));
     }
 
     /// Where a client outside finds the listener on `local`.
