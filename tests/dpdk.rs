@@ -48,6 +48,7 @@ mod over {
     };
 
     use super::skip;
+    use super::support::datagrams::{send_back, there_and_back};
     use super::support::program::Program;
     use super::support::*;
 
@@ -313,6 +314,36 @@ mod over {
         }
         if let Err(why) = in_a_namespace(joined_to_the_kernel) {
             skip(&format!("DPDK's segments over net_tap: {why}"));
+        }
+    }
+
+    /// Datagrams, whose checksums `net_tap` looks at itself, with the kernel.
+    fn datagrams_with_the_kernel() {
+        let builder = TWO_COMBINED
+            .builder()
+            .address(&format!("{SERVER}/24"))
+            .address(&format!("{SERVER_V6}/64"));
+        let Some(runtime) = build(builder, "net_tap7,iface=jd7".into()) else {
+            return;
+        };
+        let ip = |arguments: &str| run("ip", arguments).unwrap();
+        ip("address add 192.0.2.2/24 dev jd7");
+        ip("-6 address add 2001:db8::2/64 dev jd7 nodad");
+        ip("link set jd7 up");
+        let server = send_back(runtime, TWO_COMBINED);
+        there_and_back(SERVER.into());
+        there_and_back(SERVER_V6.into());
+        server.stop().unwrap();
+    }
+
+    #[test]
+    fn datagrams_cross_in_both_families() {
+        let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        if !can_reach_the_kernel() {
+            return;
+        }
+        if let Err(why) = in_a_namespace(datagrams_with_the_kernel) {
+            skip(&format!("DPDK's datagrams over net_tap: {why}"));
         }
     }
 

@@ -17,6 +17,7 @@ use std::time::Duration;
 use janus::net::{TcpStream, UdpSocket};
 use janus::time::timeout;
 use janus::{BackendChoice, Runtime};
+use support::datagrams::{send_back, there_and_back};
 use support::*;
 use veth::{FAR_KERNEL, NEAR, NEAR_KERNEL, NEAR_KERNEL_V6, OURS, OURS_V6, Veth, in_veth};
 
@@ -279,6 +280,22 @@ fn datagrams_for_our_ports_at_a_shared_address() {
         }
         server.stop().unwrap();
     });
+}
+
+/// The far kernel leaves the checksums of what it sends to its interface, which has no hardware to fill them in.
+#[test]
+fn datagrams_whose_checksum_is_left_to_the_interface() {
+    for case in [ONE_COMBINED, THREE_COMBINED] {
+        in_veth(case.queues(), move |veth| {
+            let runtime = runtime(case, &[OURS, OURS_V6], "");
+            let server = send_back(runtime, case);
+            for to in [OURS, OURS_V6] {
+                let to: IpAddr = to.parse().unwrap();
+                veth.far(move || there_and_back(to));
+            }
+            server.stop().unwrap();
+        });
+    }
 }
 
 #[test]

@@ -381,6 +381,7 @@ uint16_t jd_rx_flags(uint64_t ol)
 	switch (ol & RTE_MBUF_F_RX_L4_CKSUM_MASK) {
 	case RTE_MBUF_F_RX_L4_CKSUM_GOOD: flags |= JD_RX_L4_GOOD; break;
 	case RTE_MBUF_F_RX_L4_CKSUM_BAD: flags |= JD_RX_L4_BAD; break;
+	case RTE_MBUF_F_RX_L4_CKSUM_NONE: flags |= JD_RX_L4_LEFT; break;
 	}
 	if (ol & RTE_MBUF_F_RX_RSS_HASH)
 		flags |= JD_RX_HASH;

@@ -25,6 +25,7 @@ struct jd_slots;
 #define JD_RX_L4_BAD 0x0008
 #define JD_RX_HASH 0x0010
 #define JD_RX_CHAINED 0x0020 /* more segments follow: `len` counts only the first */
+#define JD_RX_L4_LEFT 0x0040 /* the data is whole, its checksum was left to a device: the field holds the pseudo header */
 #define JD_TX_IP_CHECKSUM 0x0100
 #define JD_TX_TCP_CHECKSUM 0x0200 /* the checksum field holds the folded pseudo header */
 #define JD_TX_IPV6 0x0400         /* with JD_TX_TCP_CHECKSUM: the packet is IPv6 */

@@ -18,14 +18,16 @@ pub const JD_HEADERS_MAX: usize = 128;
 pub const JD_RX_IP_GOOD: u16 = 0x0001;
 /// The IP checksum was found bad.
 pub const JD_RX_IP_BAD: u16 = 0x0002;
-/// The TCP checksum was found good.
+/// The TCP or UDP checksum was found good.
 pub const JD_RX_L4_GOOD: u16 = 0x0004;
-/// The TCP checksum was found bad.
+/// The TCP or UDP checksum was found bad.
 pub const JD_RX_L4_BAD: u16 = 0x0008;
 /// [`jd_frame::hash`] holds the RSS hash.
 pub const JD_RX_HASH: u16 = 0x0010;
 /// More segments follow: `len` counts only the first.
 pub const JD_RX_CHAINED: u16 = 0x0020;
+/// The data is whole; its TCP or UDP checksum was left to a device, and the field holds the folded pseudo header.
+pub const JD_RX_L4_LEFT: u16 = 0x0040;
 /// Fill in the IPv4 header checksum.
 pub const JD_TX_IP_CHECKSUM: u16 = 0x0100;
 /// Fill in the TCP checksum; its field holds the folded pseudo header.

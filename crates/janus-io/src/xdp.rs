@@ -304,12 +304,15 @@ impl Backend for Xdp {
             sockets.push(opening.socket(queue, first)?);
         }
         let shares = rules.addresses.iter().any(|own| own.shared);
+        // Generic is before the kernel has looked at any checksum, whatever the driver.
+        let completes = attached.attach() == Attach::Generic || device::leaves_checksums(name)?;
         let attached = Arc::new(attached);
         let queue = |socket: Socket| XdpQueue {
             caps: caps(name, &found, &attached, &socket),
             socket: Some(socket),
             held: Held::new(&slots),
             filled: depth,
+            completes,
             questions: shares.then(|| attached.questions()),
             counters: self.counters.clone(),
             kept_awake: 0,

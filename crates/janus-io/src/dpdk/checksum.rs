@@ -34,14 +34,23 @@ pub(super) fn offload(frame: &[u8]) -> (u16, u8, u8) {
     }
 }
 
-/// Whether a received frame may be believed: the device has said so, or we look ourselves. What is neither IP nor TCP is
-/// for others to judge.
+/// Returns true if a received frame may be believed: the device has said so, or we look ourselves. What is neither IP, nor TCP or
+/// UDP in it, is for others to judge. A checksum that a sender on this machine left to its device (virtio) is filled in: whoever
+/// gets the frame next, such as the kernel, may look at it.
 #[inline]
-pub(super) fn is_sound(flags: u16, frame: &[u8]) -> bool {
+pub(super) fn is_sound(flags: u16, frame: &mut [u8]) -> bool {
     const GOOD: u16 = ffi::JD_RX_IP_GOOD | ffi::JD_RX_L4_GOOD;
     flags & GOOD == GOOD
         || flags & ffi::JD_RX_L4_GOOD != 0 && is_v6(frame)
-        || sound::is_sound(frame)
+        || looks_sound(flags, frame)
+}
+
+#[cold]
+fn looks_sound(flags: u16, frame: &mut [u8]) -> bool {
+    if flags & ffi::JD_RX_L4_LEFT != 0 {
+        sound::complete(frame);
+    }
+    sound::is_sound(frame)
 }
 
 /// IPv6 has no checksum of its own, so no device speaks of it.

@@ -102,7 +102,7 @@ impl Queue for DpdkQueue {
             // SAFETY: received just now: its slot is ours alone.
             let mut frame = unsafe { slots::frame(&packet.frame) };
             (frame.tag, frame.key) = (0, 0);
-            if self.port.caps.rx_checksum && !checksum::is_sound(packet.flags, frame.data()) {
+            if self.port.caps.rx_checksum && !checksum::is_sound(packet.flags, frame.data_mut()) {
                 counters.dropped_checksum.add_shared(1);
                 pool.free(frame.buf);
                 continue;

@@ -1,5 +1,5 @@
-//! What must be known of an interface before packets are taken from it: its number, how many receive queues it has, which
-//! addresses the kernel has itself; and the groups it must listen to for us. Changes nothing that outlives the process.
+//! What must be known of an interface before packets are taken from it: its number, its driver, how many receive queues it has,
+//! which addresses the kernel has itself; and the groups it must listen to for us. Changes nothing that outlives the process.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -13,6 +13,10 @@ use super::socket::{raw_socket, set_at};
 
 const SIOCETHTOOL: Opcode = 0x8946;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
+const ETHTOOL_GDRVINFO: u32 = 3;
+
+/// Drivers that hand to the program of an interface what their senders have not finished.
+const VIRTUAL: [&[u8]; 2] = [b"veth", b"tun"];
 
 /// `struct ethtool_channels`.
 #[repr(C)]
@@ -26,15 +30,25 @@ struct Channels {
     combined: u32,
 }
 
+/// `struct ethtool_drvinfo`.
+#[repr(C)]
+struct DriverInfo {
+    command: u32,
+    driver: [u8; 32],
+    rest: [u32; 40],
+}
+
+const _: () = assert!(size_of::<DriverInfo>() == 196);
+
 /// An `ifreq` whose union is a pointer.
 #[repr(C, align(8))]
-struct Request {
+struct Request<T> {
     name: [u8; 16],
-    data: *mut Channels,
+    data: *mut T,
     rest: [u8; 16],
 }
 
-const _: () = assert!(size_of::<Request>() == 40);
+const _: () = assert!(size_of::<Request<Channels>>() == 40);
 
 /// A socket to ask the kernel about interfaces with.
 pub(super) fn any_socket() -> Result<OwnedFd, Errno> {
@@ -44,24 +58,50 @@ pub(super) fn any_socket() -> Result<OwnedFd, Errno> {
 
 /// Receive queues of an interface; `None` where the driver does not say.
 pub(super) fn receive_queues(name: &str) -> Result<Option<u32>, Errno> {
-    let socket = any_socket()?;
     let mut channels = Channels {
         command: ETHTOOL_GCHANNELS,
         ..Channels::default()
     };
-    let mut request = Request {
-        name: [0; 16],
-        data: &raw mut channels,
-        rest: [0; 16],
-    };
-    let len = name.len().min(15);
-    request.name[..len].copy_from_slice(&name.as_bytes()[..len]);
-    // SAFETY: the call reads and writes an `ifreq` and, for this command, the channels it points to.
-    match unsafe { ioctl(&socket, Updater::<SIOCETHTOOL, _>::new(&mut request)) } {
+    // SAFETY: with this command the call reads and writes channels.
+    match unsafe { ethtool(name, &mut channels) } {
         Ok(()) => Ok(Some(channels.rx + channels.combined).filter(|queues| *queues > 0)),
         Err(Errno::OPNOTSUPP) => Ok(None),
         Err(errno) => Err(errno),
     }
+}
+
+/// Returns true if frames of an interface may come with their checksums left out: their sender, on this machine, has left them to
+/// an interface that has no hardware.
+pub(super) fn leaves_checksums(name: &str) -> Result<bool, Errno> {
+    let mut info = DriverInfo {
+        command: ETHTOOL_GDRVINFO,
+        driver: [0; 32],
+        rest: [0; 40],
+    };
+    // SAFETY: with this command the call reads and writes what is known of a driver.
+    match unsafe { ethtool(name, &mut info) } {
+        Ok(()) => {
+            let driver = info.driver.split(|byte| *byte == 0).next();
+            Ok(driver.is_some_and(|driver| VIRTUAL.contains(&driver)))
+        }
+        Err(Errno::OPNOTSUPP) => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// # Safety
+/// `what` begins with a command, and is what the call reads and writes with it.
+unsafe fn ethtool<T>(name: &str, what: &mut T) -> Result<(), Errno> {
+    let socket = any_socket()?;
+    let mut request = Request {
+        name: [0; 16],
+        data: &raw mut *what,
+        rest: [0; 16],
+    };
+    let len = name.len().min(15);
+    request.name[..len].copy_from_slice(&name.as_bytes()[..len]);
+    // SAFETY: the call reads and writes an `ifreq` and what it points to, which by the caller is of the command.
+    unsafe { ioctl(&socket, Updater::<SIOCETHTOOL, _>::new(&mut request)) }
 }
 
 /// The addresses the kernel has, on any interface: it answers for all of them on each.

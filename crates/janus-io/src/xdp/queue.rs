@@ -12,6 +12,7 @@ use super::slots::Held;
 use super::socket::{Desc, Socket};
 use super::{XdpCounters, questions::Questions};
 use crate::queue::{Batch, Caps, Queue, retire};
+use crate::sound;
 
 /// Calls to the kernel for one burst: each sends 32 frames at least.
 const KICKS_MAX: usize = 4;
@@ -27,6 +28,8 @@ pub(super) struct XdpQueue {
     pub(super) held: Held,
     /// Buffers the kernel has to receive into, when there are enough.
     pub(super) filled: u32,
+    /// Checksums of received frames may be left out; see [`sound::complete`].
+    pub(super) completes: bool,
     /// Where the kernel has an address of ours too.
     pub(super) questions: Option<Arc<Questions>>,
     pub(super) counters: Arc<XdpCounters>,
@@ -158,6 +161,10 @@ impl Queue for XdpQueue {
         }
         if waiting > 0 {
             socket.rx.publish();
+            if self.completes {
+                let new = out[before..].iter_mut();
+                new.for_each(|frame| sound::complete(frame.data_mut()));
+            }
             if let Some(questions) = &self.questions {
                 let new = out[before..].iter();
                 new.for_each(|frame| questions.received(frame.data()));

@@ -1,6 +1,6 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use janus_wire::{MacAddr, tcp};
+use janus_wire::{MacAddr, checksum, tcp};
 
 use super::*;
 
@@ -66,6 +66,10 @@ fn over_v6(payload: &[u8]) -> Vec<u8> {
     frame(ethernet::ethertype::IPV6, &packet)
 }
 
+fn believed(flags: u16, frame: &[u8]) -> bool {
+    is_sound(flags, &mut frame.to_vec())
+}
+
 fn sound() -> [Vec<u8>; 2] {
     let (mut four, mut six) = (segment(), segment());
     tcp::fill_checksum_v4(&mut four, V4.0, V4.1);
@@ -77,36 +81,57 @@ fn sound() -> [Vec<u8>; 2] {
 fn what_the_device_did_not_check_is_checked_here() {
     for frame in sound() {
         for flags in [0, GOOD, ffi::JD_RX_L4_BAD, ffi::JD_RX_IP_GOOD] {
-            assert!(is_sound(flags, &frame), "a device's doubt is not enough");
+            assert!(believed(flags, &frame), "a device's doubt is not enough");
         }
         let mut wrong = frame.clone();
         *wrong.last_mut().unwrap() ^= 1;
         for flags in [0, ffi::JD_RX_L4_BAD, ffi::JD_RX_IP_GOOD, ffi::JD_RX_IP_BAD] {
-            assert!(!is_sound(flags, &wrong), "{flags:#x}");
+            assert!(!believed(flags, &wrong), "{flags:#x}");
         }
-        assert!(is_sound(GOOD, &wrong), "the device's word counts");
+        assert!(believed(GOOD, &wrong), "the device's word counts");
         // Padding of a short frame is no part of it.
         let padded = [&frame[..], &[7; 6]].concat();
-        assert!(is_sound(0, &padded));
+        assert!(believed(0, &padded));
     }
     let [mut four, six] = sound();
     assert!(
-        is_sound(ffi::JD_RX_L4_GOOD, &six),
+        believed(ffi::JD_RX_L4_GOOD, &six),
         "IPv6 has none of its own"
     );
     four[ethernet::LEN + 8] ^= 1;
-    assert!(!is_sound(ffi::JD_RX_L4_GOOD, &four), "the IP header's");
+    assert!(!believed(ffi::JD_RX_L4_GOOD, &four), "the IP header's");
+}
+
+#[test]
+fn what_a_sender_left_to_its_device_is_filled_in() {
+    let pseudo = [
+        checksum::pseudo_v4(V4.0, V4.1, proto::TCP, 25),
+        checksum::pseudo_v6(v6().0, v6().1, proto::TCP, 25),
+    ];
+    for (whole, pseudo) in sound().into_iter().zip(pseudo) {
+        let at = whole.len() - 25 + tcp::CHECKSUM_AT;
+        let mut left = whole.clone();
+        left[at..at + 2].copy_from_slice(&(!checksum::finish(pseudo)).to_be_bytes());
+        assert!(!believed(0, &left), "nobody has said so");
+        assert!(is_sound(ffi::JD_RX_L4_LEFT, &mut left));
+        assert_eq!(left, whole);
+        // With the word of a device, anything else than that is looked at as if there were none.
+        let mut wrong = whole.clone();
+        *wrong.last_mut().unwrap() ^= 1;
+        assert!(!believed(ffi::JD_RX_L4_LEFT, &wrong));
+        assert!(believed(ffi::JD_RX_L4_LEFT, &whole));
+    }
 }
 
 #[test]
 fn what_is_no_segment_is_left_to_others() {
     let udp = over_v4(proto::UDP, &[0, 1, 0, 2, 0, 8, 0, 0]);
-    assert!(is_sound(0, &udp));
-    assert!(is_sound(0, &frame(ethernet::ethertype::ARP, &[0; 28])));
-    assert!(is_sound(0, &[1, 2, 3]));
+    assert!(believed(0, &udp));
+    assert!(believed(0, &frame(ethernet::ethertype::ARP, &[0; 28])));
+    assert!(believed(0, &[1, 2, 3]));
     let mut bad_header = udp;
     bad_header[ethernet::LEN + 8] ^= 1;
-    assert!(!is_sound(0, &bad_header));
+    assert!(!believed(0, &bad_header));
 }
 
 #[test]
