@@ -11,7 +11,6 @@ pub(crate) struct Kept {
     mark: i32,
     /// IP_MTU_DISCOVER, IPV6_MTU_DISCOVER.
     discover: i32,
-    linger2: i32,
     receive_error: bool,
     broadcast: bool,
     free_bind: bool,
@@ -25,7 +24,6 @@ impl Default for Kept {
             mark: 0,
             // ip_no_pmtu_disc is 0.
             discover: abi::IP_PMTUDISC_WANT,
-            linger2: LINGER2,
             receive_error: false,
             broadcast: false,
             free_bind: false,
@@ -33,11 +31,6 @@ impl Default for Kept {
         }
     }
 }
-
-/// tcp_fin_timeout in seconds.
-const LINGER2: i32 = 60;
-/// TCP_FIN_TIMEOUT_MAX in seconds.
-const LINGER2_MAX: i32 = 120;
 
 impl Kept {
     /// Changes what `name` is. `None`: it is none of these.
@@ -68,21 +61,9 @@ impl Kept {
             (abi::IPPROTO_IP, abi::IP_RECVERR) | (abi::IPPROTO_IPV6, abi::IPV6_RECVERR) => {
                 self.receive_error = value != 0;
             }
-            (abi::SOL_TCP, abi::TCP_LINGER2) => {
-                self.linger2 = match value {
-                    ..0 => -1,
-                    0 => LINGER2,
-                    _ => value.min(LINGER2_MAX),
-                };
-            }
             _ => return Ok(None),
         }
         Ok(Some(()))
-    }
-
-    /// Whether TCP_LINGER2 is not negative: then a closed socket's connection waits for the peer's FIN.
-    pub(crate) fn waits_in_fin_wait_2(&self) -> bool {
-        self.linger2 >= 0
     }
 
     /// What `name` is.
@@ -98,7 +79,6 @@ impl Kept {
             (abi::IPPROTO_IP, abi::IP_RECVERR) | (abi::IPPROTO_IPV6, abi::IPV6_RECVERR) => {
                 i32::from(self.receive_error)
             }
-            (abi::SOL_TCP, abi::TCP_LINGER2) => self.linger2,
             _ => return None,
         })
     }

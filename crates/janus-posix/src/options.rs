@@ -118,7 +118,6 @@ impl Sockets {
                 set_number(&mut options, level, name, value)?.ok_or(Errno::ENOPROTOOPT)?;
             }
         }
-        options.tcp.fin_wait_2 = options.kept.waits_in_fin_wait_2();
         self.take_options(now, fd, &before, &options)?;
         if (level, name) == (abi::SOL_TCP, abi::TCP_NODELAY)
             && options.tcp.nodelay
@@ -256,6 +255,11 @@ impl Sockets {
                 Some(conn) => self.stack.quick_ack(conn).unwrap_or(true),
                 None => !options.waits_to_ack,
             }),
+            (abi::SOL_TCP, abi::TCP_LINGER2) => {
+                let config = self.stack.config();
+                let usual = config.fin_wait_2.unwrap_or(config.time_wait);
+                tcp_options::linger2(options.tcp.fin_wait_2, usual)
+            }
             (abi::SOL_TCP, abi::TCP_INFO) => return self.tcp_info(state, into),
             _ => number(&options, level, name).ok_or(Errno::ENOPROTOOPT)?,
         };

@@ -218,8 +218,10 @@ impl Settings {
             "tcp_notsent_lowat" => config.not_sent_low = setting.number(1, u32::MAX.into())? as u32,
             "tcp_min_tso_segs" => config.burst_least = setting.tries(1, 255)?,
             "tcp_moderate_rcvbuf" => config.tune_receive_buffer = setting.switch()?,
-            // TIME-WAIT and FIN-WAIT-2 share one time here; in Linux the first is fixed at 60 seconds.
-            "tcp_fin_timeout" => config.time_wait = setting.seconds()?,
+            "tcp_fin_timeout" => {
+                // TCP_LINGER2 cannot say more either.
+                config.fin_wait_2 = Some(Duration::from_secs(setting.number(1, 120)?));
+            }
             "tcp_keepalive_time" => socket.keepalive_idle = setting.seconds()?,
             "tcp_keepalive_intvl" => socket.keepalive_interval = setting.seconds()?,
             "tcp_rto_min_us" => {

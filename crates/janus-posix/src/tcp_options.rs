@@ -21,6 +21,8 @@ const MAXSEG_MAX: i32 = 32_767;
 const BUFFER_MAX: u32 = 4 << 20;
 /// TCP_RTO_MAX in seconds.
 const RTO_MAX: i32 = 120;
+/// TCP_FIN_TIMEOUT_MAX in seconds.
+const LINGER2_MAX: i32 = 120;
 /// The least TCP_WINDOW_CLAMP (SOCK_MIN_RCVBUF / 2).
 const CLAMP_MIN: i32 = 1_152;
 /// IP_TTL and IPV6_UNICAST_HOPS of those who wish nothing.
@@ -63,6 +65,14 @@ pub(crate) fn deferral(seconds: i32) -> i32 {
     sum
 }
 
+/// TCP_LINGER2 in seconds, as it is told; `usual`: where nobody has wished anything.
+pub(crate) fn linger2(wished: Option<Duration>, usual: Duration) -> i32 {
+    match wished {
+        Some(Duration::ZERO) => -1,
+        wait => wait.unwrap_or(usual).as_secs() as i32,
+    }
+}
+
 /// Changes the option that `name` is. `None`: it is none of these.
 pub(crate) fn change(
     options: &mut SocketOptions,
@@ -98,6 +108,13 @@ pub(crate) fn change(
         (abi::SOL_TCP, abi::TCP_USER_TIMEOUT) => {
             let ms = ranged(value, 0, i32::MAX)?;
             options.user_timeout = (ms > 0).then(|| Duration::from_millis(ms.into()));
+        }
+        (abi::SOL_TCP, abi::TCP_LINGER2) => {
+            options.fin_wait_2 = match value {
+                ..0 => Some(Duration::ZERO),
+                0 => None,
+                1.. => Some(Duration::from_secs(value.min(LINGER2_MAX) as u64)),
+            };
         }
         (abi::SOL_TCP, abi::TCP_NOTSENT_LOWAT) => options.not_sent_low = value as u32,
         (abi::SOL_TCP, abi::TCP_WINDOW_CLAMP) => {

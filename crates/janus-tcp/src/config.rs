@@ -57,9 +57,11 @@ pub struct Config {
     pub count_as_linux: bool,
     /// No more than so much unsent is taken from a writer; `u32::MAX`: as much as the send buffer holds.
     pub not_sent_low: u32,
-    /// How long TIME-WAIT lasts (two maximum segment lifetimes), and how long a connection whose owner let go
-    /// waits for the peer's FIN.
+    /// How long TIME-WAIT lasts (two maximum segment lifetimes).
     pub time_wait: Duration,
+    /// How long a connection whose owner let go waits for the peer's FIN, in whole seconds; 120 at most. `None`: as long as
+    /// TIME-WAIT lasts.
+    pub fin_wait_2: Option<Duration>,
     /// A reset with the very number that is expected ends TIME-WAIT, as RFC 9293 section 3.10.7.4 says and Linux does; without
     /// it none does (RFC 1337 section 3).
     pub reset_ends_time_wait: bool,
@@ -166,6 +168,7 @@ impl Default for Config {
             count_as_linux: false,
             not_sent_low: u32::MAX,
             time_wait: Duration::from_secs(60),
+            fin_wait_2: None,
             reset_ends_time_wait: false,
             rto_initial: Duration::from_secs(1),
             rto_min: Duration::from_millis(200),

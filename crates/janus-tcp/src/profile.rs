@@ -7,6 +7,7 @@ use core::time::Duration;
 use crate::config::Config;
 use crate::congestion::Algorithm;
 use crate::error::Error;
+use crate::time_wait::slots;
 use crate::uto::Uto;
 
 /// The set of the stack's defaults, which every connection begins with and which is never counted.
@@ -32,9 +33,9 @@ pub struct SocketOptions {
     pub quick_ack: bool,
     /// Closing is a reset, and what was not sent is dropped: SO_LINGER with a time of zero.
     pub reset_on_close: bool,
-    /// A connection that its owner has let go of waits for the peer's FIN, for as long as TIME-WAIT lasts; without it ends with a
-    /// reset when its own is acknowledged (Linux: a negative TCP_LINGER2).
-    pub fin_wait_2: bool,
+    /// How long a connection that its owner has let go of waits for the peer's FIN, in whole seconds up to 120 (Linux: TCP_LINGER2).
+    /// `None`: as configured. Zero: not at all, it ends with a reset when its own FIN is acknowledged (Linux: a negative one).
+    pub fin_wait_2: Option<Duration>,
     /// Nothing will be read any more: data that comes once our FIN is out is answered with a reset (RFC 9293 section 3.6.1,
     /// SHLD-3), as it is when the owner has let go. Before, it is taken like any (Linux: SHUT_RD).
     pub read_shut: bool,
@@ -80,7 +81,7 @@ impl Default for SocketOptions {
             cork: false,
             quick_ack: false,
             reset_on_close: false,
-            fin_wait_2: true,
+            fin_wait_2: None,
             read_shut: false,
             keepalive: false,
             keepalive_idle: Duration::from_secs(7_200),
@@ -109,6 +110,7 @@ impl SocketOptions {
         let sound = time(self.keepalive_idle)
             && time(self.keepalive_interval)
             && self.keepalive_count > 0
+            && self.fin_wait_2.is_none_or(|wait| wait <= slots::LONGEST)
             && self.user_timeout.is_none_or(time)
             && self.uto.advertised.is_none_or(time)
             && self.idle_timeout.is_none_or(time)
@@ -298,7 +300,7 @@ mod tests {
             f(&mut options);
             options.check()
         };
-        let wrong: [fn(&mut SocketOptions); 8] = [
+        let wrong: [fn(&mut SocketOptions); 9] = [
             |o| o.ttl = Some(0),
             |o| o.tos = 3,
             |o| o.max_segment = Some(87),
@@ -307,10 +309,12 @@ mod tests {
             |o| o.idle_timeout = Some(Duration::from_secs(1 << 40)),
             |o| o.receive_buffer = Some(0),
             |o| o.syn_retries = Some(0),
+            |o| o.fin_wait_2 = Some(Duration::from_secs(121)),
         ];
         for wrong in wrong {
             assert_eq!(change(wrong), Err(Error::InvalidOption));
         }
         assert_eq!(change(|o| o.max_segment = Some(88)), Ok(()));
+        assert_eq!(change(|o| o.fin_wait_2 = Some(Duration::ZERO)), Ok(()));
     }
 }

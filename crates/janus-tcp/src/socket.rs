@@ -1,6 +1,8 @@
 //! What an application can ask of a connection that it has: read, close, look. Opening is in `open`, writing in `write`. Nothing here waits; a call that
 //! cannot go on says [`Error::WouldBlock`], and a token left with `wait_*` comes back when it can.
 
+use core::time::Duration;
+
 use janus_mem::{HEADROOM, SLOT_SIZE};
 use std::net::SocketAddr;
 
@@ -271,7 +273,7 @@ impl Stack {
     /// Whether the connection ends when its FIN is acknowledged and its owner has let go.
     pub(crate) fn waits_for_no_fin(&self, conn: u32) -> bool {
         let profile = self.cold[conn].profile;
-        profile != DEFAULT && !self.profiles.get(profile).fin_wait_2
+        profile != DEFAULT && self.profiles.get(profile).fin_wait_2 == Some(Duration::ZERO)
     }
 
     /// An ended connection's owner lets go too.

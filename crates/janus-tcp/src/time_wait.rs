@@ -1,8 +1,10 @@
 //! TIME-WAIT (RFC 9293 section 3.6.1) in compact records: enough to acknowledge a repeated FIN and to judge a
 //! new SYN, nothing else. A connection whose owner let go while it waits for the peer's FIN (FIN-WAIT-2) is
-//! kept here too. All wait equally long, so one queue ordered by time serves; at the bound the oldest goes.
+//! kept here too. Nearly all wait equally long, so one queue ordered by time serves; the others are in `slots`. At the bound the
+//! oldest goes.
 
 mod arrives;
+pub(crate) mod slots;
 
 use janus_mem::{Growth, MemError};
 use janus_wire::{FlowKey, SeqNum};
@@ -10,6 +12,7 @@ use janus_wire::{FlowKey, SeqNum};
 use crate::fifo::{Fifo, Linked, Links};
 use crate::flows::Flows;
 use crate::time::Instant;
+use slots::Slots;
 
 #[derive(Clone, Copy, Default)]
 pub(crate) struct TimeWait {
@@ -23,6 +26,8 @@ pub(crate) struct TimeWait {
     pub(crate) timestamps: bool,
     /// The peer's FIN has not come yet.
     pub(crate) fin_wait_2: bool,
+    /// It waits for a time of its own, and not as long as TIME-WAIT lasts.
+    pub(crate) own_time: bool,
     pub(crate) expires: Instant,
     pub(crate) links: Links,
 }
@@ -48,6 +53,7 @@ impl Linked for TimeWait {
 pub(crate) struct TimeWaits {
     store: Flows<TimeWait>,
     queue: Fifo,
+    slots: Slots,
 }
 
 impl TimeWaits {
@@ -55,6 +61,7 @@ impl TimeWaits {
         Ok(TimeWaits {
             store: Flows::new(max, growth)?,
             queue: Fifo::EMPTY,
+            slots: Slots::EMPTY,
         })
     }
 
@@ -101,41 +108,62 @@ impl TimeWaits {
     }
 
     /// The record that must go before another can come.
-    pub(crate) fn to_evict(&self) -> Option<u32> {
-        let full = self.store.is_full();
-        self.queue.oldest().filter(|_| full)
+    pub(crate) fn to_evict(&self, now: Instant) -> Option<u32> {
+        if !self.store.is_full() {
+            return None;
+        }
+        self.queue.oldest().or_else(|| self.slots.first(now))
     }
 
-    /// The oldest record, when its time is up.
-    pub(crate) fn due(&self, now: Instant) -> Option<u32> {
-        self.queue
-            .oldest()
-            .filter(|&id| self.store[id].expires <= now)
+    /// A record whose time is up.
+    pub(crate) fn due(&mut self, now: Instant) -> Option<u32> {
+        let oldest = self.queue.oldest();
+        let due = oldest.filter(|&id| self.store[id].expires <= now);
+        due.or_else(|| self.slots.due(&self.store, now))
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        self.queue.oldest().map(|id| self.store[id].expires)
+        let oldest = self.queue.oldest().map(|id| self.store[id].expires);
+        [oldest, self.slots.next_deadline()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
-    /// Files a record; `expires` must not lie before that of an earlier one.
+    /// Files a record; without a time of its own, `expires` must not lie before that of an earlier one.
     #[inline]
     pub(crate) fn insert(&mut self, key: &FlowKey, record: TimeWait) -> Option<u32> {
         let id = self.store.alloc(key)?;
         self.store[id] = record;
-        self.queue.push(&mut self.store, id);
+        if record.own_time {
+            self.store[id].expires = slots::whole_second(record.expires);
+            self.slots.push(&mut self.store, id);
+        } else {
+            self.queue.push(&mut self.store, id);
+        }
         Some(id)
     }
 
     #[inline]
     pub(crate) fn remove(&mut self, id: u32) {
-        self.queue.unlink(&mut self.store, id);
+        self.unlink(id);
         self.store.free(id);
     }
 
-    /// A repeated FIN restarts the wait.
+    #[inline]
+    fn unlink(&mut self, id: u32) {
+        if self.store[id].own_time {
+            self.slots.unlink(&mut self.store, id);
+        } else {
+            self.queue.unlink(&mut self.store, id);
+        }
+    }
+
+    /// The peer's FIN, also a repeated one, begins the wait of TIME-WAIT.
     pub(crate) fn restart(&mut self, id: u32, expires: Instant) {
-        self.queue.unlink(&mut self.store, id);
-        self.store[id].expires = expires;
+        self.unlink(id);
+        let record = &mut self.store[id];
+        (record.expires, record.own_time) = (expires, false);
         self.queue.push(&mut self.store, id);
     }
 }

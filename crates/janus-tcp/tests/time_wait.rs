@@ -3,6 +3,8 @@
 
 mod support;
 
+use core::time::Duration;
+
 use janus_mem::{Frame, HEADROOM};
 use janus_tcp::{Config, Miss, Placement, SynCookies};
 use janus_wire::SeqNum;
@@ -81,7 +83,7 @@ fn the_clock_carries_the_numbers_when_it_is_ahead() {
     let mut host = Host::plain();
     let mut peer = Peer::open(&mut host, 4_000);
     into_time_wait(&mut host, &mut peer);
-    host.wait(core::time::Duration::from_secs(10));
+    host.wait(Duration::from_secs(10));
     let answers = host.ask(&reopening(&peer, 1, None));
     // Ten seconds at four microseconds a number.
     let gone = answers[0].header.seq - peer.irs;
@@ -189,5 +191,108 @@ fn one_that_nobody_listens_to_here_may_be_for_another_shard() {
     assert_eq!(host.stack.in_time_wait(), 0);
     let handed_on = others.0.pop().expect("it goes to the others");
     host.device.free(handed_on.buf);
+    host.end(&[]);
+}
+
+/// Our side closes first with `wait` for the peer's FIN, which does not come.
+fn into_fin_wait_2(host: &mut Host, peer: &mut Peer, wait: Option<Duration>) {
+    let mut options = host.stack.options(peer.conn).expect("a connection");
+    options.fin_wait_2 = wait;
+    let set = host.stack.set_options(host.now, peer.conn, &options);
+    set.expect("sound options");
+    host.stack.close(host.now, peer.conn);
+    peer.listen(host, true);
+    assert_eq!(
+        (host.stack.in_time_wait(), host.stack.connections()),
+        (1, 0)
+    );
+}
+
+const HALF: Duration = Duration::from_millis(500);
+
+#[test]
+fn an_orphan_waits_for_the_peers_fin_as_long_as_it_was_told() {
+    let seconds = Duration::from_secs;
+    let cases = [
+        (Some(seconds(3)), None, 3),
+        (Some(seconds(61)), None, 61),
+        (Some(seconds(120)), None, 120),
+        (None, Some(seconds(10)), 10),
+        (Some(seconds(90)), Some(seconds(10)), 90),
+        (None, None, 60),
+    ];
+    for (wished, fin_wait_2, expected) in cases {
+        let mut host = Host::with(Config {
+            fin_wait_2,
+            ..Config::default()
+        });
+        let mut peer = Peer::open(&mut host, 4_000);
+        into_fin_wait_2(&mut host, &mut peer, wished);
+        host.wait(seconds(expected) - HALF);
+        assert_eq!(host.stack.in_time_wait(), 1, "{expected} s are not over");
+        // Rounded up to a second.
+        host.wait(HALF + HALF + HALF);
+        assert_eq!(host.stack.in_time_wait(), 0, "{expected} s are over");
+        let answers = host.ask(&peer.segment(Flags::FIN | Flags::ACK));
+        assert!(answers[0].has(Flags::RST), "nothing is known of it");
+        assert_eq!(host.stack.next_deadline(), None);
+        host.end(&[]);
+    }
+}
+
+/// TIME-WAIT is for what is still under way, and no wish of the application's makes it shorter.
+#[test]
+fn the_peers_fin_begins_a_whole_time_wait() {
+    let mut host = Host::plain();
+    let mut peer = Peer::open(&mut host, 4_000);
+    into_fin_wait_2(&mut host, &mut peer, Some(Duration::from_secs(3)));
+    host.wait(Duration::from_secs(2));
+    let answers = host.ask(&peer.segment(Flags::FIN | Flags::ACK));
+    assert_eq!(answers[0].header.ack, peer.snd + 1u32);
+    host.wait(Duration::from_secs(60) - HALF);
+    assert_eq!(host.stack.in_time_wait(), 1);
+    host.wait(HALF);
+    assert_eq!(host.stack.in_time_wait(), 0);
+    host.end(&[]);
+}
+
+/// A peer whose FIN was lost repeats it: as long as that takes (Linux: tcp_fin_time).
+#[test]
+fn no_wait_is_too_short_for_a_repeated_fin() {
+    let mut host = Host::with(Config {
+        rto_min: Duration::from_secs(10),
+        ..Config::default()
+    });
+    let mut peer = Peer::open(&mut host, 4_000);
+    into_fin_wait_2(&mut host, &mut peer, Some(Duration::from_secs(1)));
+    host.wait(Duration::from_secs(35) - HALF);
+    assert_eq!(host.stack.in_time_wait(), 1);
+    host.wait(Duration::from_secs(2));
+    assert_eq!(host.stack.in_time_wait(), 0);
+    host.end(&[]);
+}
+
+/// At the bound of all such records one makes room for another, whatever times they have.
+#[test]
+fn waits_of_all_lengths_have_one_bound() {
+    let mut host = Host::with(Config {
+        max_time_wait: 8,
+        ..Config::default()
+    });
+    for port in 0..40 {
+        let mut peer = Peer::open(&mut host, 4_000 + port);
+        let wait = (port % 3 > 0).then(|| Duration::from_secs(u64::from(port) + 1));
+        let mut options = host.stack.options(peer.conn).expect("a connection");
+        options.fin_wait_2 = wait;
+        let set = host.stack.set_options(host.now, peer.conn, &options);
+        set.expect("sound options");
+        host.stack.close(host.now, peer.conn);
+        peer.listen(&mut host, true);
+        host.wait(Duration::from_millis(10));
+    }
+    assert_eq!(host.stack.in_time_wait(), 8);
+    assert_eq!(host.stack.counters().time_wait_evicted, 32);
+    host.wait(Duration::from_secs(121));
+    assert_eq!(host.stack.in_time_wait(), 0);
     host.end(&[]);
 }

@@ -383,6 +383,10 @@ fn options_are_kept_as_linux_keeps_them() {
     assert_eq!(set_and_get(&mut two, fd, buffer, 50_000), Ok(100_000));
     let tos = (abi::IPPROTO_IP, abi::IP_TOS);
     assert_eq!(set_and_get(&mut two, fd, tos, 0x13), Ok(0x10));
+    for (set, told) in [(5, 5), (61, 61), (i32::MAX, 120), (-7, -1), (0, 60)] {
+        let waits = set_and_get(&mut two, fd, tcp(abi::TCP_LINGER2), set);
+        assert_eq!(waits, Ok(told));
+    }
     let wrong = [
         (tcp(abi::TCP_KEEPIDLE), 0),
         (tcp(abi::TCP_KEEPIDLE), 32_768),

@@ -48,8 +48,8 @@ fn each_name_does_what_it_says() {
     assert_eq!(config("tcp_retries2=4").max_retries, 4);
     assert_eq!(config("tcp_orphan_retries=3").max_orphan_retries, 3);
     assert_eq!(
-        config("tcp_fin_timeout=10").time_wait,
-        Duration::from_secs(10)
+        config("tcp_fin_timeout=10").fin_wait_2,
+        Some(Duration::from_secs(10))
     );
     assert_eq!(
         config("tcp_challenge_ack_limit=3").challenge_acks_per_second,

@@ -1,6 +1,7 @@
 //! How a connection is over: what it held goes back, whoever waited learns why, and what the network may still bring for it
 //! finds a compact record, or nothing. Who decides that it is over is elsewhere.
 
+use core::time::Duration;
 use std::net::IpAddr;
 
 use crate::cold::{NONE, State, Tcb, flag};
@@ -8,9 +9,11 @@ use crate::flows::Family;
 use crate::hot::hot_flag;
 use crate::listener::ListenerId;
 use crate::records::Record;
+use crate::rto;
 use crate::stack::Stack;
 use crate::time::Instant;
 use crate::time_wait::TimeWait;
+use crate::time_wait::slots::LONGEST;
 use janus_wire::FlowKey;
 
 impl Stack {
@@ -110,10 +113,14 @@ impl Stack {
     }
 
     fn file_time_wait(&mut self, key: &FlowKey, cold: &Tcb, fin_wait_2: bool) -> Option<u32> {
-        if let Some(oldest) = self.time_wait.to_evict() {
+        if let Some(oldest) = self.time_wait.to_evict(self.now) {
             self.counters.time_wait_evicted += 1;
             self.drop_time_wait(oldest);
         }
+        let own_time = match fin_wait_2 {
+            true => self.fin_wait_2_time(cold),
+            false => None,
+        };
         let record = TimeWait {
             snd_nxt: cold.snd_nxt,
             rcv_nxt: cold.rcv_nxt,
@@ -122,10 +129,20 @@ impl Stack {
             scale: cold.receive_scale(),
             timestamps: cold.has(flag::TIMESTAMPS),
             fin_wait_2,
-            expires: self.now + self.config.time_wait,
+            own_time: own_time.is_some(),
+            expires: self.now + own_time.unwrap_or(self.config.time_wait),
             ..TimeWait::default()
         };
         self.time_wait.insert(key, record)
+    }
+
+    /// Returns the time that an orphan waits for the peer's FIN: never so short that a repeated FIN could not come (Linux:
+    /// tcp_fin_time). `None`: as long as TIME-WAIT lasts.
+    fn fin_wait_2_time(&self, cold: &Tcb) -> Option<Duration> {
+        let wished = self.profiles.get(cold.profile).fin_wait_2;
+        let wait = wished.or(self.config.fin_wait_2)?;
+        let least = rto::timeout(cold, &self.config, 0) * 7 / 2;
+        Some(wait.max(least).min(LONGEST))
     }
 
     pub(crate) fn drop_time_wait(&mut self, id: u32) {
