@@ -36,6 +36,7 @@ mod tcp_options;
 mod transfer;
 mod urgent;
 mod watch;
+mod zero_copy;
 
 pub use epoll::EpollEvent;
 pub use errno::Errno;

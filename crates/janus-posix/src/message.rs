@@ -1,5 +1,5 @@
 //! `recvmsg` and `sendmsg`: what stands beside the bytes. Control messages have the layout of the C ABI (CMSG_ALIGN to a word).
-//! There is one that TCP gives, TCP_CM_INQ, and hardly any that it takes.
+//! There is one that TCP gives, TCP_CM_INQ, one in the error queue (`zero_copy`), and hardly any that it takes.
 
 use janus_tcp::Instant;
 use std::io::{IoSlice, IoSliceMut};
@@ -20,7 +20,7 @@ fn aligned(len: usize) -> usize {
 }
 
 /// put_cmsg: what there is room for, and the mark that there was not enough.
-fn put_control(
+pub(crate) fn put_control(
     control: &mut Vec<u8>,
     room: usize,
     (level, kind): (i32, i32),
@@ -83,6 +83,10 @@ impl Sockets {
         done: usize,
     ) -> Result<(Progress, i32)> {
         control.clear();
+        if flags & abi::MSG_ERRQUEUE != 0 {
+            let msg_flags = self.take_told(fd, flags, control, control_room)?;
+            return Ok((Progress::Done(0), msg_flags));
+        }
         let progress = self.receive(now, fd, into, flags, done)?;
         let mut msg_flags = flags & abi::MSG_CMSG_CLOEXEC;
         if flags & abi::MSG_OOB != 0 {

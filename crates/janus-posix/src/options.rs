@@ -381,6 +381,10 @@ fn set_number(
             0 | 1 => options.tell_unread = value != 0,
             _ => return Err(Errno::EINVAL),
         },
+        (abi::SOL_SOCKET, abi::SO_ZEROCOPY) => match value {
+            0 | 1 => options.zero_copy = value != 0,
+            _ => return Err(Errno::EINVAL),
+        },
         _ => {
             let kept = options.kept.change(level, name, value)?;
             if kept.is_none() {
@@ -401,6 +405,7 @@ fn number(options: &SocketOptions, level: i32, name: i32) -> Option<i32> {
         (abi::SOL_SOCKET, abi::SO_SNDLOWAT) => 1,
         (abi::SOL_TCP, abi::TCP_DEFER_ACCEPT) => options.defer_accept,
         (abi::SOL_TCP, abi::TCP_INQ) => i32::from(options.tell_unread),
+        (abi::SOL_SOCKET, abi::SO_ZEROCOPY) => i32::from(options.zero_copy),
         _ => {
             let kept = options.kept.value(level, name);
             return kept.or_else(|| tcp_options::value(&options.tcp, level, name));

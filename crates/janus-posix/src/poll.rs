@@ -54,7 +54,7 @@ impl Sockets {
             Some(Entry::Socket(socket)) => match socket.state {
                 State::Idle => {
                     let (read, write) = (socket.read_shut, socket.write_shut);
-                    let error = socket.error != 0;
+                    let error = socket.error != 0 || socket.has_told();
                     // A closed socket hangs, and has nothing queued that writing could wait for.
                     HANGUP | WRITABLE | shut_mask(read, write) | error_mask(error)
                 }
@@ -68,11 +68,12 @@ impl Sockets {
     }
 
     fn connection_mask(&mut self, now: Instant, slot: u32) -> u32 {
-        let error = self.pending_error(fd_of(slot)).is_some();
+        let mut error = self.pending_error(fd_of(slot)).is_some();
         let ahead = self.ahead(fd_of(slot));
         let Some(Entry::Socket(socket)) = self.table.entry(slot) else {
             return 0;
         };
+        error |= socket.has_told();
         let Some(status) = socket
             .state
             .connection()

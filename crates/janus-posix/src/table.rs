@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::epoll::Epoll;
 use crate::errno::Errno;
 use crate::family::Family;
+use crate::zero_copy::ZeroCopy;
 
 /// Descriptors a table holds; beyond it `EMFILE`.
 pub const FDS_MAX: usize = 1 << 24;
@@ -70,6 +71,8 @@ pub(crate) struct SocketOptions {
     pub(crate) urgent_in_line: bool,
     /// TCP_INQ: messages tell what is left to read.
     pub(crate) tell_unread: bool,
+    /// SO_ZEROCOPY.
+    pub(crate) zero_copy: bool,
     /// What is kept and told, and means nothing here: [`crate::kept`].
     pub(crate) kept: crate::kept::Kept,
 }
@@ -88,6 +91,7 @@ impl Default for SocketOptions {
             send_timeout: None,
             urgent_in_line: false,
             tell_unread: false,
+            zero_copy: false,
             kept: crate::kept::Kept::default(),
         }
     }
@@ -101,6 +105,8 @@ pub(crate) struct Socket {
     /// Where `bind` or `listen` put it, as the stack knows it.
     pub(crate) bound: Option<Box<SocketAddr>>,
     pub(crate) options: Arc<SocketOptions>,
+    /// Calls with MSG_ZEROCOPY, once there was one.
+    pub(crate) zero_copy: Option<Box<ZeroCopy>>,
     /// The first of the epoll items that watch it.
     pub(crate) watch: u32,
     /// What was last seen of its connection, to tell what a wake means ([`crate::watch`]).
@@ -131,6 +137,7 @@ impl Socket {
             family,
             bound: None,
             options,
+            zero_copy: None,
             watch: NO_ITEM,
             seen: 0,
             error: 0,

@@ -52,8 +52,8 @@ impl Sockets {
     ) -> Result<Progress> {
         let socket = self.table.peek(fd)?;
         if flags & abi::MSG_ERRQUEUE != 0 {
-            // inet_recv_error: nothing is ever put into that queue here.
-            return Err(Errno::EAGAIN);
+            let told = self.take_told(fd, flags, &mut Vec::new(), 0);
+            return told.map(|_| Progress::Done(0));
         }
         let conn = match socket.state {
             State::Listening(_) => return Err(Errno::ENOTCONN),
@@ -185,6 +185,21 @@ impl Sockets {
 
     /// `sendmsg(2)` and all that it is the general form of; `done` is what earlier tries of this call have sent of `from`.
     pub fn transmit(
+        &mut self,
+        now: Instant,
+        fd: i32,
+        from: &[IoSlice<'_>],
+        flags: i32,
+        done: usize,
+    ) -> Result<Progress> {
+        let progress = self.transmit_copied(now, fd, from, flags, done)?;
+        if flags & abi::MSG_ZEROCOPY != 0 {
+            self.note_zero_copy(fd, progress, done)?;
+        }
+        Ok(progress)
+    }
+
+    fn transmit_copied(
         &mut self,
         now: Instant,
         fd: i32,

@@ -1,6 +1,7 @@
 mod bytes;
 mod listeners;
 mod v6;
+mod zero_copy;
 
 use super::*;
 use std::net::{Ipv4Addr, Ipv6Addr};

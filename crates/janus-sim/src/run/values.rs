@@ -100,6 +100,22 @@ pub(super) fn field<'e>(structure: &'e Expr, name: &str) -> Result<&'e Expr, Str
         .ok_or_else(|| format!("`{structure}` has no field `{name}`"))
 }
 
+/// `struct sock_extended_err` as recvmsg gives it out of an error queue, with the address of an offender that there is none of.
+fn extended_error(error: &Expr, v6: bool) -> Result<Vec<u8>, String> {
+    let number = |name: &str| c_int(field(error, name)?);
+    let byte = |name: &str| {
+        let number = number(name)?;
+        u8::try_from(number).map_err(|_| format!("`{name}` does not fit a byte"))
+    };
+    let mut bytes = number("ee_errno")?.to_ne_bytes().to_vec();
+    bytes.extend([byte("ee_origin")?, byte("ee_type")?, byte("ee_code")?, 0]);
+    bytes.extend(number("ee_info")?.to_ne_bytes());
+    bytes.extend(number("ee_data")?.to_ne_bytes());
+    let offender = if v6 { 28 } else { 16 };
+    bytes.resize(bytes.len() + offender, 0);
+    Ok(bytes)
+}
+
 /// Control messages as the C interface lays them out: each a header of two words, aligned to one.
 pub(super) fn control_bytes(list: &Expr) -> Result<Vec<u8>, String> {
     let Expr::List(messages) = list else {
@@ -107,10 +123,14 @@ pub(super) fn control_bytes(list: &Expr) -> Result<Vec<u8>, String> {
     };
     let mut bytes = Vec::new();
     for message in messages {
-        let data = c_int(field(message, "cmsg_data")?)?.to_ne_bytes();
+        let level = c_int(field(message, "cmsg_level")?)?;
+        let data = match field(message, "cmsg_data")? {
+            error @ Expr::Struct(_) => extended_error(error, level == abi::SOL_IPV6)?,
+            number => c_int(number)?.to_ne_bytes().to_vec(),
+        };
         let len = 2 * size_of::<usize>() + data.len();
         bytes.extend(len.to_ne_bytes());
-        bytes.extend(c_int(field(message, "cmsg_level")?)?.to_ne_bytes());
+        bytes.extend(level.to_ne_bytes());
         bytes.extend(c_int(field(message, "cmsg_type")?)?.to_ne_bytes());
         bytes.extend(data);
         bytes.resize(bytes.len().next_multiple_of(size_of::<usize>()), 0);
