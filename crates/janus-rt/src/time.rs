@@ -29,6 +29,8 @@ use crate::task::wakers::WakerTable;
 
 /// Timers a core can have at a time.
 const TIMERS_MAX: u32 = if cfg!(miri) { 1 << 10 } else { 1 << 26 };
+/// Timers fired in one turn: however many sleepers wake at one moment, packets do not wait for long.
+const FIRED_MAX: usize = 1_024;
 /// Set in a timer's payload that names a stored waker; task ids have 30 bits.
 const STORED: u32 = 1 << 31;
 
@@ -125,7 +127,8 @@ impl Timers {
         }
     }
 
-    /// Fires what is due: tasks by `wake`, wakers directly.
+    /// Fires what is due, up to a bound: tasks by `wake`, wakers directly. The rest is due in the next turn, which
+    /// [`Timers::next`] says.
     pub(crate) fn advance(&self, now: Instant, mut wake: impl FnMut(TaskId)) {
         if self.next.get().is_none_or(|next| next > now) {
             return;
@@ -133,7 +136,7 @@ impl Timers {
         let mut fired = self.fired.take();
         self.wheel
             .borrow_mut()
-            .advance(now, |payload| fired.push(payload));
+            .advance_some(now, FIRED_MAX, |payload| fired.push(payload));
         self.next.set(self.wheel.borrow().next());
         for payload in fired.drain(..) {
             if payload & STORED == 0 {

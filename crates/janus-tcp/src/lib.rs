@@ -17,6 +17,7 @@ mod congestion;
 mod control;
 mod cookie;
 mod counters;
+mod crowd;
 mod cubic;
 mod delayed_ack;
 mod ecn;

@@ -13,6 +13,7 @@ use crate::cold::{NONE, State, Tcb, flag};
 use crate::config::{Config, Secrets};
 use crate::congestion;
 use crate::counters::Counters;
+use crate::crowd::Crowds;
 use crate::delayed_ack::Arrivals;
 use crate::flows::Flows;
 use crate::fragments::Fragments;
@@ -119,6 +120,7 @@ pub struct Stack {
     pub(crate) answer: Vec<u8>,
     pub(crate) later: Later,
     pub(crate) wheel: Wheel,
+    pub(crate) crowds: Crowds,
     /// Hot blocks with something to send.
     pub(crate) output: VecDeque<u32>,
     pub(crate) replies: VecDeque<Frame>,
@@ -183,6 +185,7 @@ impl Stack {
             half_open: HalfOpens::new(config.max_half_open, growth)?,
             time_wait: TimeWaits::new(config.max_time_wait, growth)?,
             wheel: Wheel::new(config.max_hot, growth)?,
+            crowds: Crowds::default(),
             stubs: Stubs::default(),
             moves: Moves::default(),
             listeners: Listeners::new(),

@@ -10,16 +10,21 @@ use crate::time::Instant;
 
 /// Records given up or repeated in one call; the rest is served by the next.
 pub(crate) const MAX_PER_CALL: usize = 1_024;
+/// Timers of hot blocks served in one call; each may send, or end, a connection.
+pub(crate) const MAX_FIRED: usize = 256;
 
 /// Timeouts in a row after which IP is told that the way may be dead: R1 of RFC 9293 section 3.8.3 (SHLD-10; as Linux).
 const R1: u8 = 3;
 
 impl Stack {
-    /// Serves every deadline that has passed.
+    /// Serves deadlines that have passed, of each kind no more than a bound, so that packets need not wait for long however
+    /// many have passed at once. While some are left [`Stack::next_deadline`] is not after `now`: the next call goes on, with
+    /// those that have waited longest.
     pub fn advance(&mut self, now: Instant) {
         self.now = now;
         let mut fired = core::mem::take(&mut self.fired);
-        self.wheel.advance(now, |hot| fired.push(hot));
+        self.wheel
+            .advance_some(now, MAX_FIRED, |hot| fired.push(hot));
         for &hot in &fired {
             self.on_timer(hot, now);
         }
@@ -83,6 +88,11 @@ impl Stack {
         let hot = &mut self.hot[id];
         if let Some(late) = hot.timer.take() {
             self.wheel.cancel(late);
+        }
+        let mut deadline = deadline;
+        if hot.rto_at == deadline && matches!(hot.timer_kind, TimerKind::Rto | TimerKind::Persist) {
+            hot.rto_at = deadline + self.crowds.delay(deadline, self.now);
+            deadline = hot.deadline();
         }
         // The wheel has room for one entry per block.
         hot.timer = self.wheel.insert(deadline, id);

@@ -5,12 +5,15 @@
 //! what a timer means: a payload goes in and comes out.
 
 use core::num::NonZeroU32;
+use core::time::Duration;
 
 use janus_mem::{Growth, MemError, Slab};
 
 use crate::Instant;
 
 const TICK_BITS: u32 = 18;
+/// How finely times are told apart.
+pub(crate) const TICK: Duration = Duration::from_nanos(1 << TICK_BITS);
 const SLOT_BITS: u32 = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
 const LEVELS: usize = 6;
@@ -18,6 +21,8 @@ const NONE: u32 = u32::MAX;
 /// Timers further away than this (205 days) fire at its end; nothing here waits that long. One top slot less
 /// than the whole span, so that a timer is never linked into the slot the wheel stands in.
 const MAX_TICKS: u64 = (SLOTS as u64 - 1) << (SLOT_BITS as u64 * (LEVELS as u64 - 1));
+/// Timers that can be moved to a nearer slot for the price of one that fires, by [`Wheel::advance_some`]'s reckoning.
+const MOVES_PER_FIRE: usize = 16;
 
 /// A timer that was inserted. Stale ids (fired, cancelled) are recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +67,8 @@ struct Level {
 pub struct Wheel {
     now: u64,
     levels: [Level; LEVELS],
+    /// First of the timers taken out of a slot that came due and not looked at yet, or `NONE`: a call's bound was met.
+    rest: u32,
     nodes: Slab<Node>,
 }
 
@@ -74,6 +81,7 @@ impl Wheel {
                 occupied: 0,
                 heads: [NONE; SLOTS],
             }),
+            rest: NONE,
             nodes: Slab::new(max, growth)?,
         })
     }
@@ -138,22 +146,35 @@ impl Wheel {
     }
 
     /// Fires what is due at `now`. `fire` gets the payload; it may not touch the wheel, so it collects.
-    pub fn advance(&mut self, now: Instant, mut fire: impl FnMut(u32)) {
+    pub fn advance(&mut self, now: Instant, fire: impl FnMut(u32)) {
+        self.advance_some(now, usize::MAX, fire);
+    }
+
+    /// Like [`Wheel::advance`], but fires at most `most` timers, and looks at a bounded number of others, so that no call
+    /// takes long however many are due at one moment. What is left comes first in the next call, and until then
+    /// [`Wheel::next`] is not after `now`.
+    pub fn advance_some(&mut self, now: Instant, most: usize, mut fire: impl FnMut(u32)) {
         let target = now.as_nanos() >> TICK_BITS;
-        while let Some((tick, level, slot)) = self.earliest() {
-            if tick > target {
-                break;
-            }
+        let mut budget = most.saturating_mul(MOVES_PER_FIRE);
+        while self.empty_rest(&mut budget, &mut fire) {
+            let Some((tick, level, slot)) = self.earliest().filter(|(tick, ..)| *tick <= target)
+            else {
+                self.now = self.now.max(target);
+                return;
+            };
             self.now = self.now.max(tick);
-            self.empty_slot(level, slot, &mut fire);
+            self.rest = core::mem::replace(&mut self.levels[level].heads[slot], NONE);
+            self.levels[level].occupied &= !(1 << slot);
         }
-        self.now = self.now.max(target);
     }
 
     /// When `advance` should next be called: at or shortly before the earliest timer.
     #[inline]
     pub fn next(&self) -> Option<Instant> {
-        let (tick, _, _) = self.earliest()?;
+        let tick = match self.rest {
+            NONE => self.earliest()?.0,
+            _ => self.now,
+        };
         Some(Instant::from_nanos(tick << TICK_BITS))
     }
 
@@ -174,20 +195,27 @@ impl Wheel {
         None
     }
 
-    fn empty_slot(&mut self, level: usize, slot: usize, fire: &mut impl FnMut(u32)) {
-        let mut at = core::mem::replace(&mut self.levels[level].heads[slot], NONE);
-        self.levels[level].occupied &= !(1 << slot);
-        while at != NONE {
+    /// Fires, or moves nearer, what was taken out of a slot. False when the budget is used up before.
+    fn empty_rest(&mut self, budget: &mut usize, fire: &mut impl FnMut(u32)) -> bool {
+        let mut at = self.rest;
+        while at != NONE && *budget > 0 {
             let node = &self.nodes[at];
             let (next, due, payload) = (node.next, node.deadline <= self.now, node.payload);
             if due {
+                *budget = budget.saturating_sub(MOVES_PER_FIRE);
                 self.release(at);
                 fire(payload);
             } else {
+                *budget -= 1;
                 self.link(at);
             }
             at = next;
         }
+        self.rest = at;
+        if at != NONE {
+            self.nodes[at].prev = NONE;
+        }
+        at == NONE
     }
 
     #[inline]
@@ -219,6 +247,10 @@ impl Wheel {
         }
         if prev != NONE {
             self.nodes[prev].next = next;
+            return;
+        }
+        if self.rest == index {
+            self.rest = next;
             return;
         }
         let (level, slot) = (usize::from(place) / SLOTS, usize::from(place) % SLOTS);

@@ -40,6 +40,30 @@ fn sleepers_wake_in_order_and_not_early() {
 }
 
 #[test]
+fn sleepers_of_one_moment_wake_over_several_turns() {
+    const SLEEPERS: usize = if cfg!(miri) { 10 } else { 5_000 };
+    let mut core = core();
+    let woken = Rc::new(Cell::new(0));
+    for _ in 0..SLEEPERS {
+        let woken = Rc::clone(&woken);
+        drop(core.executor.spawn(async move {
+            sleep(Duration::from_millis(10)).await;
+            woken.set(woken.get() + 1);
+        }));
+    }
+    at(&mut core, 0);
+    let moment = Instant::from_millis(11);
+    while woken.get() < SLEEPERS {
+        let next = core.executor.next_deadline();
+        assert!(next.is_some_and(|next| next <= moment), "the rest is due");
+        let before = woken.get();
+        at(&mut core, 11);
+        assert!((before + 1..=before + FIRED_MAX).contains(&woken.get()));
+    }
+    assert!(core.executor.next_deadline().is_none());
+}
+
+#[test]
 fn a_dropped_sleep_leaves_no_timer() {
     let mut core = core();
     let task = core.executor.spawn(sleep(Duration::from_secs(5)));
