@@ -257,8 +257,9 @@ impl Settings {
                 config.max_time_wait = setting.number(1, config.max_time_wait.into())? as u32;
             }
             "tcp_challenge_ack_limit" => {
-                // Linux's default, 2^31 - 1, is no limit.
-                config.challenge_acks_per_second = setting.number(1, u32::MAX.into())? as u32;
+                let most = setting.number(1, u32::MAX.into())? as u32;
+                // Linux's default is no limit.
+                config.challenge_acks_per_second = (most < i32::MAX as u32).then_some(most);
             }
             _ => return Ok(false),
         }

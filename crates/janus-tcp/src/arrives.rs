@@ -6,6 +6,7 @@ mod gaps;
 mod text;
 
 use janus_mem::Frame;
+use janus_wire::SeqNum;
 use janus_wire::tcp::options::SackBlocks;
 use janus_wire::tcp::{Flags, Options};
 
@@ -83,7 +84,7 @@ impl Stack {
         }
         if answers_our_crossed_syn(cold, p) {
             if self.ack_arrives(conn, p, frame.as_ref(), now) {
-                self.acknowledge_at_once(conn, now);
+                self.acknowledge(conn, now);
             }
             return;
         }
@@ -130,7 +131,7 @@ impl Stack {
         // tcp_data_queue).
         let bare_fin = p.flags.contains(Flags::FIN) && p.payload_len == 0;
         if place == Place::AtClosedWindow && !bare_fin {
-            self.acknowledge_at_once(conn, now);
+            self.acknowledge(conn, now);
             return;
         }
         // Seventh, text. Eighth, FIN.
@@ -201,38 +202,28 @@ impl Stack {
         }
     }
 
-    /// Tells a peer that is out of step where we are. Text is always answered: it cannot be part of a loop of
-    /// acknowledgements. An empty segment is answered within the challenges' limits, so that two confused ends cannot
-    /// keep each other busy; a probe of our window or of our being alive within limits of its own.
+    /// Tells a peer that is out of step where we are, within the flow's limits. Only text that an honest peer may repeat is
+    /// answered each time: it cannot be part of a loop of acknowledgements, and its sender waits for one that was lost.
     fn acknowledge_stray(&mut self, conn: u32, p: &Parsed, now: Instant) {
-        let who = Record::Connection(conn);
+        let (who, cold) = (Record::Connection(conn), &self.cold[conn]);
         let fin = p.flags.contains(Flags::FIN);
-        let is_probe = p.seq + 1u32 == self.cold[conn].rcv_nxt && p.payload_len <= 1 && !fin;
-        if is_probe {
-            if self.may_answer_again(who, Kind::Probe, now) {
-                match repeated_part(&self.cold[conn], p) {
-                    None => self.acknowledge(conn, now),
-                    // The octet that some probes carry came before (RFC 2883 section 4).
-                    octet => self.acknowledge_repeated(conn, octet, now),
-                }
-            }
-        } else if p.space() > 0 {
-            let repeated = repeated_part(&self.cold[conn], p);
+        let probes = p.seq + 1u32 == cold.rcv_nxt && p.payload_len <= 1 && !fin;
+        let repeats =
+            is_repeat(p, cold.rcv_nxt, cold.receive_scale()) && self.ack_is_plausible(cold, p);
+        // The octet that some probes carry came before (RFC 2883 section 4).
+        let repeated = repeated_part(cold, p).filter(|_| probes || repeats);
+        let may = repeats
+            || match probes {
+                true => self.may_answer_again(who, Kind::Repeat, now),
+                false => self.may_challenge(who, now),
+            };
+        if may {
             self.acknowledge_repeated(conn, repeated, now);
-        } else if self.may_challenge(who, now) {
-            self.acknowledge(conn, now);
         }
     }
 
-    /// An ACK now: with the output of this turn, or, for a connection without a hot block, within the stack's limit.
-    pub(crate) fn acknowledge_at_once(&mut self, conn: u32, now: Instant) {
-        if self.cold[conn].hot != NONE || self.may_acknowledge(now) {
-            self.acknowledge(conn, now);
-        }
-    }
-
-    /// An ACK now, which something has allowed already.
-    fn acknowledge(&mut self, conn: u32, now: Instant) {
+    /// An ACK now: with the output of this turn, or, for a connection without a hot block, by itself.
+    pub(crate) fn acknowledge(&mut self, conn: u32, now: Instant) {
         let hot = self.cold[conn].hot;
         if hot == NONE {
             self.send_ack(conn, now);
@@ -297,6 +288,16 @@ impl Stack {
             cold.ts_recent,
         )
     }
+}
+
+/// Whether text begins where it may when an honest peer repeats it: below what is expected, and no further than the
+/// largest window reaches that can have been offered for it.
+pub(crate) fn is_repeat(p: &Parsed, rcv_nxt: SeqNum, scale: u8) -> bool {
+    let below = rcv_nxt - p.seq;
+    p.space() > 0
+        && p.flags.contains(Flags::ACK)
+        && !p.flags.contains(Flags::SYN)
+        && (1..=0xffff << scale).contains(&below)
 }
 
 /// The last line of figure 7 (section 3.5): SYNs crossed, and the peer's SYN-ACK repeats its SYN. To the first check that

@@ -137,11 +137,12 @@ pub struct Config {
     /// Segments by which one acknowledgement may widen the congestion window in slow start. With no limit, as in
     /// Linux, all that is acknowledged counts; RFC 3465 says 2, RFC 9406 8.
     pub slow_start_limit: Option<u8>,
-    /// Most challenge ACKs in a second over all connections (RFC 5961 section 7). How many it is, from half of it,
-    /// changes from second to second.
-    pub challenge_acks_per_second: u32,
-    /// Least time between two answers to segments of one flow that fit nothing: challenge ACKs, acknowledgements of empty
-    /// segments outside the window, SYN-ACKs for repeated SYNs. Zero: no such limit.
+    /// Most challenge ACKs in a second over all connections (RFC 5961 section 7), or as few as half of it, which changes
+    /// from second to second. `None`, the default as in Linux: no limit but [`Config::invalid_ack_interval`]. A number that
+    /// connections share can be counted out: whoever does so learns of connections that are not his (CVE-2016-5696).
+    pub challenge_acks_per_second: Option<u32>,
+    /// Least time between two answers to segments of one flow that fit nothing: challenge ACKs, acknowledgements of
+    /// segments outside the window other than repeated text, SYN-ACKs for repeated SYNs. Zero: no such limit.
     pub invalid_ack_interval: Duration,
     /// A UDP datagram that came in pieces and has no socket here may have one in another stack: [`Stack::udp_astray`] gives it
     /// to be carried there.
@@ -201,7 +202,7 @@ impl Default for Config {
             congestion: Algorithm::default(),
             ecn: Ecn::default(),
             slow_start_limit: None,
-            challenge_acks_per_second: 1_000,
+            challenge_acks_per_second: None,
             invalid_ack_interval: Duration::from_millis(500),
             datagrams_elsewhere: false,
         }

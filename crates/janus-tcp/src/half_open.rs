@@ -8,6 +8,7 @@ use janus_mem::{Growth, MemError};
 use janus_wire::tcp::UserTimeout;
 use janus_wire::{FlowKey, SeqNum};
 
+use crate::challenge::Answered;
 use crate::fifo::{Fifo, Linked, Links};
 use crate::flows::Flows;
 use crate::time::Instant;
@@ -15,6 +16,8 @@ use crate::time::Instant;
 /// How often a SYN-ACK is sent before the record is given up (about 63 s with a first wait of one second).
 pub(crate) const MAX_TRIES: usize = 6;
 
+// Eight bytes together would not begin right behind the key of twelve, and four be lost.
+#[repr(C, packed(4))]
 #[derive(Clone, Copy, Default)]
 pub(crate) struct HalfOpen {
     /// The peer's initial sequence number and ours.
@@ -37,6 +40,8 @@ pub(crate) struct HalfOpen {
     pub(crate) user_timeout: Option<UserTimeout>,
     /// The peer has acknowledged, and its first data is waited for.
     pub(crate) acked: bool,
+    /// When segments that fit nothing were last answered.
+    pub(crate) answered: Answered,
 }
 
 pub(crate) const NO_SCALE: u8 = 0xff;
@@ -163,6 +168,7 @@ impl HalfOpens {
 
     fn deadline(&self, id: u32, first_wait_ns: u64) -> Instant {
         let record = &self.store[id];
-        Instant::from_nanos(record.sent_at.as_nanos() + (first_wait_ns << (record.tries - 1)))
+        let sent_at = record.sent_at;
+        Instant::from_nanos(sent_at.as_nanos() + (first_wait_ns << (record.tries - 1)))
     }
 }

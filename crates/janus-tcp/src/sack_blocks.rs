@@ -92,13 +92,11 @@ impl Stack {
         let told = self.config.dsack && cold.has(flag::SACK);
         if closed || repeated.is_none() || !told {
             if !closed {
-                self.acknowledge_at_once(conn, now);
+                self.acknowledge(conn, now);
             }
             return;
         }
-        if cold.hot != NONE || self.may_acknowledge(now) {
-            self.acknowledge_with_blocks(conn, repeated, now);
-        }
+        self.acknowledge_with_blocks(conn, repeated, now);
     }
 
     /// What one acknowledgement at the end of the turn cannot tell of a batch with gaps is told by more before it: to a

@@ -70,7 +70,7 @@ pub struct ConnId {
 /// Bytes of memory committed, by purpose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryReport {
-    /// Cold TCBs.
+    /// Cold TCBs, and what is kept beside them of connections that were challenged.
     pub tcb: usize,
     /// The flow table.
     pub table: usize,
@@ -240,7 +240,7 @@ impl Stack {
     /// Bytes of memory committed, by purpose.
     pub fn memory(&self) -> MemoryReport {
         MemoryReport {
-            tcb: self.cold.committed_bytes(),
+            tcb: self.cold.committed_bytes() + self.limits.bytes(),
             table: self.table.committed_bytes(),
             segments: self.segments.committed_bytes() + self.reorders.committed_bytes(),
             hot: self.hot.committed_bytes()

@@ -9,6 +9,7 @@ pub(crate) mod slots;
 use janus_mem::{Growth, MemError};
 use janus_wire::{FlowKey, SeqNum};
 
+use crate::challenge::Answered;
 use crate::fifo::{Fifo, Linked, Links};
 use crate::flows::Flows;
 use crate::time::Instant;
@@ -30,6 +31,8 @@ pub(crate) struct TimeWait {
     pub(crate) own_time: bool,
     pub(crate) expires: Instant,
     pub(crate) links: Links,
+    /// When segments that fit nothing were last answered.
+    pub(crate) answered: Answered,
 }
 
 impl TimeWait {

@@ -114,10 +114,12 @@ fn a_blind_reset_must_hit_exactly() {
     host.end(&[victim.conn]);
 }
 
+/// Where a limit of the whole stack is configured.
 #[test]
 fn challenges_are_limited_and_their_number_is_nobodys_to_know() {
     let mut host = Host::with(Config {
         invalid_ack_interval: Duration::ZERO,
+        challenge_acks_per_second: Some(1_000),
         ..Config::default()
     });
     let mut victim = Peer::open(&mut host, 4_000);

@@ -8,6 +8,8 @@
 
 #[path = "attacks.rs"]
 mod attacks;
+#[path = "attacks_on_answers.rs"]
+mod attacks_on_answers;
 #[path = "attacks_on_streams.rs"]
 mod attacks_on_streams;
 #[path = "cookies.rs"]

@@ -53,7 +53,11 @@ fn each_name_does_what_it_says() {
     );
     assert_eq!(
         config("tcp_challenge_ack_limit=3").challenge_acks_per_second,
-        3
+        Some(3)
+    );
+    assert_eq!(
+        config("tcp_challenge_ack_limit=2147483647").challenge_acks_per_second,
+        None
     );
     assert!(
         config("tcp_invalid_ratelimit=0")

@@ -5,6 +5,7 @@ use janus_wire::SeqNum;
 use janus_wire::tcp::Flags;
 
 use super::TimeWait;
+use crate::arrives::is_repeat;
 use crate::challenge::Kind;
 use crate::parse::Parsed;
 use crate::records::Record;
@@ -62,7 +63,7 @@ impl Stack {
         let older = |v: u32| (v.wrapping_sub(record.ts_recent) as i32) < 0;
         if record.timestamps && p.timestamps.is_some_and(|(v, _)| older(v)) {
             self.counters.dropped_paws += 1;
-            self.time_wait_ack(slot, now);
+            self.acknowledge_to_record(slot, &record, p, now);
         } else if record.fin_wait_2 {
             self.orphan_arrives(slot, &record, p, now);
         } else if p.flags.contains(Flags::ACK) && p.space() > 0 {
@@ -70,7 +71,7 @@ impl Stack {
             if p.flags.contains(Flags::FIN) && p.seq + p.space() == record.rcv_nxt {
                 self.time_wait.restart(slot, now + self.config.time_wait);
             }
-            self.time_wait_ack(slot, now);
+            self.acknowledge_to_record(slot, &record, p, now);
         } else if p.flags.contains(Flags::ACK) && p.seq != record.rcv_nxt {
             // An empty segment that is not where the peer ought to be (section 3.10.7.4, first check, and Linux for one
             // within the window): it is told where we are. What is in its place asks for nothing, so that two that wait
@@ -100,10 +101,10 @@ impl Stack {
         if old || ahead > 0 && ahead as u32 > record.offered() {
             self.counters.dropped_window += 1;
             let who = Record::TimeWait(slot);
-            if probes && self.may_answer_again(who, Kind::Probe, now) {
+            if !probes || repeats(record, p) {
+                self.acknowledge_to_record(slot, record, p, now);
+            } else if self.may_answer_again(who, Kind::Repeat, now) {
                 self.time_wait_ack(slot, now);
-            } else if !probes {
-                self.challenge_for_record(slot, now);
             }
             return;
         }
@@ -148,6 +149,15 @@ impl Stack {
         }
     }
 
+    /// What an honest peer may repeat is acknowledged each time, a stray within the flow's limit.
+    fn acknowledge_to_record(&mut self, slot: u32, record: &TimeWait, p: &Parsed, now: Instant) {
+        if repeats(record, p) {
+            self.time_wait_ack(slot, now);
+        } else {
+            self.challenge_for_record(slot, now);
+        }
+    }
+
     fn challenge_for_record(&mut self, slot: u32, now: Instant) {
         if self.may_challenge(Record::TimeWait(slot), now) {
             self.time_wait_ack(slot, now);
@@ -160,4 +170,9 @@ impl Stack {
         let numbers = (record.snd_nxt, record.rcv_nxt);
         self.ack_for_record(self.time_wait.key(slot), numbers, record.window, echo, now);
     }
+}
+
+/// Whether it is text that an honest peer may send again.
+fn repeats(record: &TimeWait, p: &Parsed) -> bool {
+    is_repeat(p, record.rcv_nxt, record.scale) && (p.ack - record.snd_nxt) <= 0
 }

@@ -8,6 +8,7 @@ mod support;
 mod arena;
 mod flows;
 mod lies;
+mod observer;
 mod packets;
 mod strangers;
 
