@@ -220,6 +220,8 @@ impl Stack {
             State::Closed | State::SynSent => Err(Error::NotConnected),
             _ => {
                 self.send_fin(conn, now);
+                // A writer that waits has nothing to wait for any more.
+                self.wake_writer(conn);
                 Ok(())
             }
         }

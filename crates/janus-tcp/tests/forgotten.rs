@@ -5,7 +5,7 @@ mod support;
 
 use core::time::Duration;
 
-use janus_tcp::{Config, Pressure};
+use janus_tcp::{Config, Error, Pressure, Token};
 use janus_wire::SeqNum;
 use janus_wire::tcp::Flags;
 use support::{Craft, Host, PEER, Peer, family};
@@ -139,5 +139,26 @@ fn segments_that_cannot_be_cut_are_not_kept_for_ever() {
             assert_eq!(host.stack.pressure(), Pressure::None);
             newcomer.expect_unharmed(&mut host);
         }
+    });
+}
+
+/// A writer waits for room, and the connection's other half says that no more will be written.
+#[test]
+fn a_writer_that_waits_is_told_of_the_shutdown() {
+    both_families(|| {
+        let mut host = Host::plain();
+        let mut peer = Peer::open(&mut host, 4_000);
+        while host.stack.write(host.now, peer.conn, &[9; 9_000]).is_ok() {}
+        let token = Token(7);
+        host.stack.wait_write(host.now, peer.conn, Some(token));
+        assert_eq!(host.stack.pop_ready(), None);
+        host.stack
+            .shutdown_write(host.now, peer.conn)
+            .expect("open");
+        assert_eq!(host.stack.pop_ready(), Some(token));
+        let written = host.stack.write(host.now, peer.conn, &[9]);
+        assert_eq!(written, Err(Error::BrokenPipe));
+        while !peer.listen(&mut host, true).is_empty() {}
+        host.end(&[peer.conn]);
     });
 }
