@@ -21,6 +21,9 @@ pub const FAR_KERNEL_V6: &str = "2001:db8::9";
 pub const OURS: &str = "192.0.2.7";
 pub const OURS_V6: &str = "2001:db8::7";
 
+/// Programs that the tests call on at either end.
+const PROGRAMS: [&str; 3] = ["ip", "ping", "ethtool"];
+
 type Job = Box<dyn FnOnce() + Send>;
 
 /// The pair, as seen from the near namespace.
@@ -33,6 +36,7 @@ pub struct Veth {
 /// cannot be, and fails instead with JANUS_PRIVILEGED=1.
 pub fn in_veth(queues: usize, test: impl FnOnce(&Veth) + Send + 'static) {
     let thread = std::thread::spawn(move || {
+        programs()?;
         own_namespace()?;
         let veth = Veth::new(queues)?;
         test(&veth);
@@ -47,6 +51,14 @@ pub fn in_veth(queues: usize, test: impl FnOnce(&Veth) + Send + 'static) {
         assert!(!required, "JANUS_PRIVILEGED=1, but {why}");
         // Past the test harness's capture, so that it is seen.
         let _ = writeln!(std::io::stderr(), "skipped: {why}");
+    }
+}
+
+fn programs() -> Result<(), String> {
+    let missing = |program: &&&str| Command::new(program).arg("-V").output().is_err();
+    match PROGRAMS.iter().find(missing) {
+        Some(program) => Err(format!("there is no `{program}`")),
+        None => Ok(()),
     }
 }
 
