@@ -8,6 +8,8 @@
 use core::time::Duration;
 use std::net::IpAddr;
 
+use janus_wire::siphash::{siphash_1_3, words_of};
+
 use crate::time::Instant;
 
 /// Destinations remembered: sets of ways.
@@ -61,8 +63,9 @@ impl Path {
 }
 
 /// The table.
-#[derive(Default)]
 pub(crate) struct Paths {
+    /// Decides which destinations share a set, so that nobody can choose whom to push out.
+    key: (u64, u64),
     /// Made when there is something to put into it.
     sets: Vec<[Option<Path>; WAYS]>,
 }
@@ -82,28 +85,33 @@ pub(crate) fn plateau_below(len: u16) -> u16 {
 }
 
 impl Paths {
+    /// An empty table.
+    pub(crate) fn new(key: (u64, u64)) -> Paths {
+        Paths {
+            key,
+            sets: Vec::new(),
+        }
+    }
+
     /// Nothing is known of any path: the common case, in which nobody looks further.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.sets.is_empty()
     }
 
-    fn set_of(to: IpAddr) -> usize {
-        let word = match to {
-            IpAddr::V4(to) => u64::from(to.to_bits()),
-            IpAddr::V6(to) => (to.to_bits() >> 64) as u64 ^ to.to_bits() as u64,
-        };
-        (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize % SETS
+    fn set_of(&self, to: IpAddr) -> usize {
+        siphash_1_3(self.key, words_of(to)) as usize % SETS
     }
 
     fn find(&mut self, to: IpAddr, now: Instant) -> Option<&mut Path> {
-        let set = self.sets.get_mut(Self::set_of(to))?;
+        let set = self.set_of(to);
+        let set = self.sets.get_mut(set)?;
         set.iter_mut().flatten().find(|path| path.is_of(to, now))
     }
 
     /// The largest packet that arrives at `to`, if that is known to be less than what the interface takes.
     pub(crate) fn mtu(&self, to: IpAddr, now: Instant) -> Option<u16> {
-        let set = self.sets.get(Self::set_of(to))?;
+        let set = self.sets.get(self.set_of(to))?;
         let path = set.iter().flatten().find(|path| path.is_of(to, now));
         path.map(|path| path.mtu)
     }
@@ -216,7 +224,8 @@ impl Paths {
         if self.sets.is_empty() {
             self.sets.resize(SETS, [None; WAYS]);
         }
-        let set = &mut self.sets[Self::set_of(path.to)];
+        let set = self.set_of(path.to);
+        let set = &mut self.sets[set];
         let same = set
             .iter()
             .position(|way| way.is_some_and(|p| p.to == path.to));

@@ -190,7 +190,7 @@ impl Stack {
             moves: Moves::default(),
             listeners: Listeners::new(),
             neighbors: Neighbors::new(secrets.table.0 ^ secrets.table.1.rotate_left(17)),
-            paths: Paths::default(),
+            paths: Paths::new(secrets.table),
             path_facts: PathFacts::default(),
             fragments: Fragments::default(),
             icmp_budget: Budget::default(),
