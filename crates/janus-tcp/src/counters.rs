@@ -108,6 +108,8 @@ counters! {
     dropped_reply_full,
     /// Dropped: the neighbour's hardware address is not known.
     dropped_no_neighbor,
+    /// Neighbours that asked for our address and were answered, but not filed: every place was one's in use.
+    neighbors_refused,
     /// Half-open records that made room for newer ones.
     half_open_evicted,
     /// Half-open records given up.

@@ -93,8 +93,8 @@ impl Stack {
 
     /// The hardware address of a neighbour, if it is known. It is asked for again where that is old.
     #[inline(never)]
-    fn resolve(&mut self, hop: IpAddr) -> Option<MacAddr> {
-        let known = self.neighbors.lookup(hop)?;
+    pub(crate) fn resolve(&mut self, hop: IpAddr) -> Option<MacAddr> {
+        let known = self.neighbors.lookup_to_send(hop, self.now)?;
         if known.is_stale(self.now) {
             if self.neighbors.should_probe(hop, self.now) {
                 self.ask_for(hop);
@@ -237,7 +237,7 @@ impl Stack {
             self.counters.dropped_no_neighbor += 1;
             self.recycle(pushed_out);
         }
-        if self.neighbors.should_ask(hop, now) {
+        if self.neighbors.should_ask(hop, now, &self.interface) {
             self.ask_for(hop);
         }
     }

@@ -239,7 +239,7 @@ impl Stack {
         let mut frame = Frame::new(buf, (at + part.len()) as u16);
         if self.interface.link == Link::Ethernet {
             let hop = self.interface.next_hop(whole.dst);
-            let known = self.neighbors.lookup(hop).map(|known| known.mac);
+            let known = self.resolve(hop);
             let mac = known.unwrap_or(MacAddr::ZERO);
             write_ethernet(&mut frame, mac, self.interface.mac, whole.dst);
             if known.is_none() {

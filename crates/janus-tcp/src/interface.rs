@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use janus_wire::{Link, MacAddr};
 
 use crate::nd;
-use crate::routes::Route;
+use crate::routes::{ROUTES_MAX, Route};
 
 /// An address and the length of its network's prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -255,6 +255,18 @@ impl Interface {
             Some(gateway) if !is_near() => gateway,
             _ => peer,
         }
+    }
+
+    /// The neighbours that hand packets on.
+    pub(crate) fn gateways(&self) -> impl Iterator<Item = IpAddr> {
+        let own = [
+            self.gateway.map(IpAddr::V4),
+            self.gateway_v6.map(IpAddr::V6),
+        ];
+        let routes = self.routes.iter().take(ROUTES_MAX);
+        own.into_iter()
+            .flatten()
+            .chain(routes.map(|route| route.gateway))
     }
 
     /// Whether there is a way to `peer`: it is a neighbour, or somebody hands packets on to it. Whether anybody is there is not known.

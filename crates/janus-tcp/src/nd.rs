@@ -131,7 +131,8 @@ impl Stack {
         solicited: bool,
         now: Instant,
     ) {
-        self.neighbors.learn(addr, mac, solicited, now);
+        let filed = (self.neighbors).learn(addr, mac, solicited, now, &self.interface);
+        self.counters.neighbors_refused += u64::from(!filed);
         while let Some(mut frame) = self.neighbors.pop_waiting(addr) {
             frame.data_mut()[..6].copy_from_slice(&mac.0);
             self.replies.push_back(frame);

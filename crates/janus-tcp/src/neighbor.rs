@@ -4,6 +4,9 @@
 //! An entry is unknown (there is none), asked for, or known. A known one is good for a while, then it is used on, and
 //! asked for again, until it is confirmed or three questions went unanswered: what RFC 4861 section 7.3 says with five
 //! states, and what RFC 1122 section 2.3.2.1 asks of ARP.
+//!
+//! Whoever asks for our address is filed, as an answer to it is likely; but only in a place that is free or whose
+//! neighbour nothing was sent to lately, and never in a gateway's. So a flood of such questions pushes out nobody who matters.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
@@ -11,7 +14,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use core::time::Duration;
 use janus_mem::Frame;
 use janus_wire::MacAddr;
+use janus_wire::siphash::words_of;
 
+use crate::interface::Interface;
 use crate::time::Instant;
 
 const SETS: usize = 1_024;
@@ -26,19 +31,48 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) const BELIEVED: Duration = Duration::from_secs(60);
 /// Questions about a known neighbour that may go unanswered (RFC 4861 section 10: MAX_UNICAST_SOLICIT).
 const MAX_PROBES: u8 = 3;
+/// How long after a packet went to a neighbour it counts as in use.
+const IN_USE: Duration = Duration::from_secs(60);
 /// How long after an answer no doubt is listened to.
 const BEYOND_DOUBT: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Default)]
 struct Entry {
-    /// By [`spelled`]; 0 = empty.
-    addr: u128,
+    /// By [`words_of`], where no IPv4 address stands for one of IPv6 that a neighbour has; zeros = empty.
+    addr: [u64; 2],
     mac: MacAddr,
     known: bool,
     /// Questions put since it was last confirmed.
     probes: u8,
     /// When it was asked for; of a known one, when it is to be asked for again.
     at: Instant,
+    /// When it was last wanted for a packet of ours; `ZERO` = never.
+    used: Instant,
+}
+
+impl Entry {
+    fn is_empty(&self) -> bool {
+        self.addr == [0, 0]
+    }
+
+    /// A packet went to it lately, or the answer to a question of ours may be on its way.
+    fn is_in_use(&self, now: Instant) -> bool {
+        let lately = if self.known { IN_USE } else { REQUEST_INTERVAL };
+        self.used != Instant::ZERO && now.saturating_since(self.used) < lately
+    }
+
+    fn is_gateway(&self, interface: &Interface) -> bool {
+        interface.gateways().any(|addr| words_of(addr) == self.addr)
+    }
+}
+
+/// Why a neighbour is filed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    /// A packet of ours waits for it, or it is a gateway.
+    ByUs,
+    /// It has spoken to us.
+    ByItself,
 }
 
 /// A neighbour that is known.
@@ -60,16 +94,6 @@ struct Waiting {
     hop: IpAddr,
     until: Instant,
     frame: Frame,
-}
-
-/// Both families in one number: an IPv4 address as the IPv6 address that stands for it in programs (RFC 4291 section
-/// 2.5.5.2), which no neighbour has.
-#[inline]
-fn spelled(addr: IpAddr) -> u128 {
-    match addr {
-        IpAddr::V4(addr) => 0xffff << 32 | u128::from(addr.to_bits()),
-        IpAddr::V6(addr) => addr.to_bits(),
-    }
 }
 
 /// The neighbour table.
@@ -96,29 +120,52 @@ impl Neighbors {
     }
 
     #[inline]
-    fn set(&self, addr: u128) -> usize {
-        let (high, low) = ((addr >> 64) as u64, addr as u64);
+    fn set(&self, [high, low]: [u64; 2]) -> usize {
         let mixed = (high ^ self.key.rotate_left(32)).wrapping_mul(self.key) ^ low;
         (mixed.wrapping_mul(self.key) >> 54) as usize % SETS
     }
 
-    /// The place of `addr`, to be changed.
-    fn entry(&mut self, addr: IpAddr) -> Option<&mut Entry> {
-        self.latest = None;
-        let addr = spelled(addr);
+    fn find(&mut self, addr: IpAddr) -> Option<&mut Entry> {
+        let addr = words_of(addr);
         let set = self.set(addr);
         self.entries[set].iter_mut().find(|e| e.addr == addr)
+    }
+
+    /// The place of `addr`, to be changed.
+    fn entry(&mut self, addr: IpAddr, now: Instant) -> Option<&mut Entry> {
+        self.forget_latest(now);
+        self.find(addr)
+    }
+
+    /// What was at hand was used, who knows how often.
+    fn forget_latest(&mut self, now: Instant) {
+        if let Some((addr, _)) = self.latest.take()
+            && let Some(entry) = self.find(addr.into())
+        {
+            entry.used = now;
+        }
     }
 
     /// The neighbour's hardware address, if known.
     #[inline]
     pub(crate) fn lookup(&self, addr: IpAddr) -> Option<Neighbor> {
-        let addr = spelled(addr);
+        let addr = words_of(addr);
         let set = &self.entries[self.set(addr)];
         let known = set.iter().find(|e| e.addr == addr && e.known);
         known.map(|e| Neighbor {
             mac: e.mac,
             ask_at: e.at,
+        })
+    }
+
+    /// [`Neighbors::lookup`] for a packet of ours: the neighbour is in use.
+    #[inline]
+    pub(crate) fn lookup_to_send(&mut self, addr: IpAddr, now: Instant) -> Option<Neighbor> {
+        let entry = self.find(addr).filter(|e| e.known)?;
+        entry.used = now;
+        Some(Neighbor {
+            mac: entry.mac,
+            ask_at: entry.at,
         })
     }
 
@@ -138,50 +185,58 @@ impl Neighbors {
     }
 
     /// Takes what a neighbour says of itself. `solicited`: it was said to us, so an unknown sender is filed too
-    /// (RFC 826's merge rule, RFC 4861 section 7.2.3); otherwise only what we have is brought up to date.
-    pub(crate) fn learn(&mut self, addr: IpAddr, mac: MacAddr, solicited: bool, now: Instant) {
-        self.latest = None;
+    /// (RFC 826's merge rule, RFC 4861 section 7.2.3); otherwise only what we have is brought up to date. False when
+    /// there was no place for it that another neighbour does not need.
+    pub(crate) fn learn(
+        &mut self,
+        addr: IpAddr,
+        mac: MacAddr,
+        solicited: bool,
+        now: Instant,
+        interface: &Interface,
+    ) -> bool {
+        let used = self.entry(addr, now).map(|entry| entry.used);
         let fresh = Entry {
-            addr: spelled(addr),
+            addr: words_of(addr),
             mac,
             known: true,
             probes: 0,
             at: now + BELIEVED,
+            used: used.unwrap_or(Instant::ZERO),
         };
-        let set = self.set(fresh.addr);
-        let set = &mut self.entries[set];
-        match set.iter_mut().find(|e| e.addr == fresh.addr) {
-            Some(entry) => *entry = fresh,
-            None if solicited => *Self::oldest(set) = fresh,
-            None => {}
+        if let Some(entry) = self.find(addr) {
+            *entry = fresh;
+            return true;
         }
+        let wanted = match fresh.is_gateway(interface) {
+            true => Wanted::ByUs,
+            false => Wanted::ByItself,
+        };
+        !solicited || self.file(fresh, wanted, now, interface)
     }
 
     /// Whether a request for `addr`, which is not known, should go out now; if so, that is noted.
-    pub(crate) fn should_ask(&mut self, addr: IpAddr, now: Instant) -> bool {
+    pub(crate) fn should_ask(&mut self, addr: IpAddr, now: Instant, interface: &Interface) -> bool {
         let asked = Entry {
-            addr: spelled(addr),
+            addr: words_of(addr),
             at: now,
+            used: now,
             ..Entry::default()
         };
-        match self.entry(addr) {
+        match self.entry(addr, now) {
             Some(entry) if now.saturating_since(entry.at) < REQUEST_INTERVAL => false,
             Some(entry) => {
                 *entry = asked;
                 true
             }
-            None => {
-                let set = self.set(asked.addr);
-                *Self::oldest(&mut self.entries[set]) = asked;
-                true
-            }
+            None => self.file(asked, Wanted::ByUs, now, interface),
         }
     }
 
     /// Whether a request for `addr`, which is known and stale, should go out now; if so, that is noted. One that has
     /// left too many unanswered is forgotten.
     pub(crate) fn should_probe(&mut self, addr: IpAddr, now: Instant) -> bool {
-        let Some(entry) = self.entry(addr).filter(|e| e.known && e.at <= now) else {
+        let Some(entry) = (self.entry(addr, now)).filter(|e| e.known && e.at <= now) else {
             return false;
         };
         entry.probes += 1;
@@ -197,7 +252,7 @@ impl Neighbors {
     /// Nothing is heard of what goes through a neighbour (RFC 1122 section 3.3.1.4, negative advice): whether it is
     /// there is asked with the next packet for it, unless it has said so a moment ago.
     pub(crate) fn doubt(&mut self, addr: IpAddr, now: Instant) {
-        if let Some(entry) = self.entry(addr)
+        if let Some(entry) = self.entry(addr, now)
             && entry.known
             && entry.probes == 0
             && entry.at + BEYOND_DOUBT <= now + BELIEVED
@@ -206,13 +261,32 @@ impl Neighbors {
         }
     }
 
-    /// The place for a new entry. One that is only asked for goes before one that is known: packets to addresses
-    /// that nobody has must not make us forget the gateway.
-    fn oldest(set: &mut [Entry; WAYS]) -> &mut Entry {
-        let oldest = (0..WAYS)
-            .min_by_key(|&way| (set[way].addr != 0, set[way].known, set[way].at))
-            .unwrap_or(0);
-        &mut set[oldest]
+    /// Puts a new entry into its set, in place of the one that is needed least: one that is only asked for goes before one
+    /// that is known, as packets to addresses that nobody has must not make us forget anybody; then what was not used for
+    /// longest; a gateway last. False when what is there is needed more.
+    fn file(&mut self, new: Entry, wanted: Wanted, now: Instant, interface: &Interface) -> bool {
+        let set = self.set(new.addr);
+        let needed = |entry: &Entry| {
+            let is_gateway = entry.is_gateway(interface);
+            (
+                !entry.is_empty(),
+                is_gateway,
+                entry.known,
+                entry.used,
+                entry.at,
+            )
+        };
+        let may_go = |entry: &&mut Entry| {
+            wanted == Wanted::ByUs || !entry.is_in_use(now) && !entry.is_gateway(interface)
+        };
+        let entries = self.entries[set].iter_mut().filter(may_go);
+        match entries.min_by_key(|entry| needed(entry)) {
+            Some(entry) => {
+                *entry = new;
+                true
+            }
+            None => false,
+        }
     }
 
     /// Keeps a frame until `hop` answers; gives back the frame that must make room.

@@ -129,3 +129,33 @@ fn what_is_at_hand_grows_old_too() {
     assert!(questions >= 3, "{questions} questions");
     assert_eq!(syn_goes_to(&mut host, neighbour(9)).0, None, "given up");
 }
+
+/// Where nothing but datagrams goes, too: whoever has moved is found again.
+#[test]
+fn datagrams_ask_again_for_who_was_not_heard_of() {
+    let mut host = host();
+    let socket = host.stack.udp_bind(SocketAddr::from((OURS, 53)));
+    let socket = socket.expect("a free port");
+    let goes_to = |host: &mut Host| {
+        let to = SocketAddr::from((neighbour(9), 4_000));
+        (host.stack.udp_send(host.now, socket, Some(to), b"there")).expect("room");
+        let sent = sent(host);
+        let is_ip = |header: &&ethernet::Header| header.ethertype == ethernet::ethertype::IPV4;
+        let datagram = sent.iter().find(is_ip).map(|header| header.dst);
+        (datagram, sent.len() - usize::from(datagram.is_some()))
+    };
+    assert_eq!(goes_to(&mut host), (None, 1));
+    says(&mut host, neighbour(9), mac(9));
+    assert_eq!(sent(&mut host).len(), 1, "it has waited");
+    host.wait(Duration::from_secs(59));
+    assert_eq!(goes_to(&mut host), (Some(mac(9)), 0));
+    host.wait(Duration::from_secs(2));
+    assert_eq!(goes_to(&mut host), (Some(mac(9)), 1), "used, and asked for");
+    for _ in 0..3 {
+        host.wait(Duration::from_secs(2));
+        assert_eq!(goes_to(&mut host).1, 1);
+    }
+    assert_eq!(goes_to(&mut host).0, None, "given up");
+    says(&mut host, neighbour(9), mac(77));
+    assert_eq!(sent(&mut host)[0].dst, mac(77));
+}
