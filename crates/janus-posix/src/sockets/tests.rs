@@ -23,7 +23,8 @@ fn sockets(addr: IpAddr, addr_v6: IpAddr, seed: u64) -> Sockets {
 }
 
 fn sockets_with(config: Config, addr: IpAddr, addr_v6: IpAddr, seed: u64) -> Sockets {
-    let depot = Depot::new(512, &Growth::Inline).expect("memory");
+    // So many that nobody comes near a share of them: what is told is by the send buffers alone.
+    let depot = Depot::new(16_384, &Growth::Inline).expect("memory");
     let mut interface = Interface::ip(1_500);
     interface.any_local = false;
     interface.addresses = vec![IpCidr::new(addr, 24), IpCidr::new(addr_v6, 64)];
