@@ -4,17 +4,18 @@ use core::time::Duration;
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
-use janus_tcp::{Config, Error};
+use janus_tcp::{Counters, Error, Info};
 use janus_wire::SeqNum;
 
-use crate::support::witness::Witness;
-use crate::support::{Craft, Host, Peer, Seen, own_address};
+use super::support::target::Target;
+use super::support::witness::Witness;
+use super::support::{Craft, Peer, Seen};
 
 /// Packets between two looks at the witnesses.
 const LOOK: u32 = 250;
 
 pub(crate) struct Arena {
-    pub(crate) host: Host,
+    pub(crate) host: Box<dyn Target>,
     pub(crate) witness: Witness,
     /// Connections of the attacker's.
     pub(crate) mine: Vec<Peer>,
@@ -31,9 +32,8 @@ pub(crate) struct Arena {
 
 impl Arena {
     /// Lets the attack happen between two looks at everything.
-    pub(crate) fn fight(config: Config, buffers: usize, attack: fn(&mut Arena)) {
-        let mut host = Host::new(config, own_address(), 8_192);
-        let witness = Witness::new(&mut host);
+    pub(crate) fn fight(mut host: Box<dyn Target>, buffers: usize, attack: fn(&mut Arena)) {
+        let witness = Witness::new(&mut *host);
         let mut arena = Arena {
             host,
             witness,
@@ -48,8 +48,7 @@ impl Arena {
         attack(&mut arena);
         assert!(arena.fed > 500, "this is no attack");
         arena.look();
-        let mine: Vec<&Peer> = arena.mine.iter().collect();
-        arena.witness.end(arena.host, &mine);
+        arena.witness.end(arena.host, &arena.mine);
     }
 
     /// A number below `n`.
@@ -74,7 +73,9 @@ impl Arena {
 
     fn look(&mut self) {
         self.collect();
-        self.witness.goes_on_within(&mut self.host, self.buffers);
+        self.host.check();
+        self.witness.goes_on_within(&mut *self.host, self.buffers);
+        self.witness.newcomers_are_served(&mut *self.host);
         assert!(
             self.answers <= self.allowed,
             "{} answers to {} packets",
@@ -150,7 +151,7 @@ impl Arena {
     pub(crate) fn open(&mut self, syn: &Craft) -> Option<usize> {
         self.allowed += 2;
         self.fed += 2;
-        let peer = Peer::try_open(&mut self.host, syn)?;
+        let peer = Peer::try_open(&mut *self.host, syn)?;
         self.mine.push(peer);
         Some(self.mine.len() - 1)
     }
@@ -167,14 +168,36 @@ impl Arena {
     /// Our application writes as much as it can to one of the attacker's connections.
     pub(crate) fn write(&mut self, i: usize) {
         let data = [0x5a; 8_192];
-        let (host, conn) = (&mut self.host, self.mine[i].conn);
-        while host.stack.write(host.now, conn, &data).is_ok() {}
+        while self.host.write(self.mine[i].conn, &data).is_ok() {}
     }
 
     /// Our application writes a little, if there is room.
     pub(crate) fn write_some(&mut self, i: usize) {
-        let (host, conn) = (&mut self.host, self.mine[i].conn);
-        let told = host.stack.write(host.now, conn, &[0x5a; 200]);
+        let told = self.host.write(self.mine[i].conn, &[0x5a; 200]);
         assert!(matches!(told, Ok(_) | Err(Error::WouldBlock)), "{told:?}");
+    }
+
+    /// Our application reads all that there is of one of the attacker's connections; returns how many bytes.
+    pub(crate) fn read_all(&mut self, i: usize) -> usize {
+        let (mut all, mut into) = (0, [0; 4_096]);
+        while let Ok(n @ 1..) = self.host.read(self.mine[i].conn, &mut into) {
+            all += n;
+        }
+        all
+    }
+
+    /// Looks at one of the attacker's connections, which is there.
+    pub(crate) fn info(&mut self, i: usize) -> Info {
+        self.host.info(self.mine[i].conn)
+    }
+
+    /// The sum of a counter over all stacks.
+    pub(crate) fn counted(&mut self, of: impl Fn(&Counters) -> u64) -> u64 {
+        self.host.counted(of)
+    }
+
+    /// Number of stacks; each has tables of its own.
+    pub(crate) fn stacks(&mut self) -> usize {
+        self.host.sum(|_| 1)
     }
 }

@@ -8,7 +8,7 @@ use janus_tcp::{Config, State};
 use janus_wire::SeqNum;
 use janus_wire::tcp::Flags;
 
-use crate::support::{Craft, Host, PEER, Peer, Seen, bytes_at, family, own_address};
+use crate::list::support::{Craft, Host, PEER, Peer, Seen, bytes_at, family, own_address};
 
 const TRIALS: u32 = 210;
 /// Forged segments in a trial.
@@ -67,7 +67,7 @@ impl World {
     fn new(mine: u32) -> World {
         let mut host = Host::new(Config::default(), own_address(), 8_192);
         let open = |i| {
-            let mut syn = Craft::syn(crate::arena::Arena::stranger(i));
+            let mut syn = Craft::syn(crate::list::arena::Arena::stranger(i));
             syn.seq = SeqNum(i * 77_777);
             Peer::open_with(&mut host, &syn)
         };

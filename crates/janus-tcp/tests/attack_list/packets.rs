@@ -6,9 +6,9 @@ use std::net::Ipv4Addr;
 use janus_wire::tcp::Flags;
 use janus_wire::{SeqNum, checksum, ipv4, ipv6, proto};
 
-use crate::arena::Arena;
-use crate::support::family::{is_v6, v6_of};
-use crate::support::{Craft, HERE, PORT, bytes_at};
+use super::arena::Arena;
+use super::support::family::{is_v6, v6_of};
+use super::support::{Craft, HERE, PORT, bytes_at};
 
 const ROUTER: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
 
@@ -82,12 +82,7 @@ fn misquoted(arena: &mut Arena) -> Vec<u8> {
 }
 
 pub(crate) fn forged_icmp(arena: &mut Arena) {
-    let before = arena
-        .host
-        .stack
-        .info(arena.victim().conn)
-        .expect("there")
-        .mss;
+    let before = arena.host.info(arena.victim().conn).mss;
     for i in 0..3_000u32 {
         let mut quoted = misquoted(arena);
         let keep = [8, 20, 28, 48, 68, 576, 1_240][arena.below(7) as usize];
@@ -105,12 +100,7 @@ pub(crate) fn forged_icmp(arena: &mut Arena) {
             arena.wait(Duration::from_millis(10));
         }
     }
-    let after = arena
-        .host
-        .stack
-        .info(arena.victim().conn)
-        .expect("there")
-        .mss;
+    let after = arena.host.info(arena.victim().conn).mss;
     assert_eq!(after, before, "a forger has changed the segment size");
 }
 
@@ -189,9 +179,8 @@ pub(crate) fn extension_chains(arena: &mut Arena) {
     }
     arena.wait(Duration::from_secs(100));
     arena.wait(Duration::from_secs(100));
-    let counters = arena.host.stack.counters();
-    let noticed = counters.dropped_malformed + counters.dropped_protocol + counters.fragments_in;
-    assert!(noticed > 0 || !is_v6(), "{counters:?}");
+    let noticed = arena.counted(|c| c.dropped_malformed + c.dropped_protocol + c.fragments_in);
+    assert!(noticed > 0 || !is_v6());
 }
 
 /// Bytes where options should be.
@@ -260,13 +249,8 @@ pub(crate) fn malformed_options(arena: &mut Arena) {
         arena.fire(&craft);
         if i % 100 == 0 {
             arena.wait(Duration::from_millis(100));
-            for peer in &arena.mine {
-                while arena
-                    .host
-                    .stack
-                    .read(arena.host.now, peer.conn, &mut [0; 4_096])
-                    .is_ok_and(|n| n > 0)
-                {}
+            for who in 0..20 {
+                arena.read_all(who);
             }
         }
     }

@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 pub(crate) mod family;
+pub(crate) mod target;
 pub(crate) mod witness;
 
 use core::time::Duration;
@@ -16,6 +17,8 @@ use janus_tcp::{
 };
 use janus_wire::tcp::{self, Flags, Header, Options};
 use janus_wire::{Link, MacAddr, SeqNum, checksum, ethernet, ipv4, ipv6, proto};
+
+use target::Target;
 
 pub(crate) const HERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 pub(crate) const PEER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
@@ -260,13 +263,7 @@ impl Host {
 
     /// Takes at most so many of the frames it has to send.
     pub(crate) fn collect_some(&mut self, room: usize) -> Vec<Seen> {
-        let is_tcp = |packet: &&Vec<u8>| match packet[0] >> 4 {
-            4 => packet[9] == proto::TCP,
-            _ => packet[6] == proto::TCP,
-        };
-        let packets = self.packets_some(room);
-        let segments = packets.iter().filter(is_tcp);
-        segments.map(|packet| read(packet)).collect()
+        segments(&self.packets_some(room))
     }
 
     /// Takes the IP packets that the stack sends, whatever is in them.
@@ -364,6 +361,16 @@ pub(crate) fn own_address() -> Interface {
     }
 }
 
+/// The TCP segments among packets that were sent.
+fn segments(packets: &[Vec<u8>]) -> Vec<Seen> {
+    let is_tcp = |packet: &&Vec<u8>| match packet[0] >> 4 {
+        4 => packet[9] == proto::TCP,
+        _ => packet[6] == proto::TCP,
+    };
+    let segments = packets.iter().filter(is_tcp);
+    segments.map(|packet| read(packet)).collect()
+}
+
 fn read(packet: &[u8]) -> Seen {
     let (src, dst, segment, sum, ecn) = if packet[0] >> 4 == 6 {
         let ip = ipv6::parse(packet).expect("the engine's own header");
@@ -421,11 +428,11 @@ pub(crate) struct Peer {
 
 impl Peer {
     /// Opens a connection with the SYN given.
-    pub(crate) fn open_with(host: &mut Host, syn: &Craft) -> Peer {
+    pub(crate) fn open_with(host: &mut dyn Target, syn: &Craft) -> Peer {
         Peer::try_open(host, syn).expect("the handshake is done")
     }
 
-    pub(crate) fn try_open(host: &mut Host, syn: &Craft) -> Option<Peer> {
+    pub(crate) fn try_open(host: &mut dyn Target, syn: &Craft) -> Option<Peer> {
         let answers = host.ask(syn);
         let answer = answers.iter().find(|s| s.to == syn.src)?;
         assert!(answer.has(Flags::SYN | Flags::ACK), "{answer:?}");
@@ -445,19 +452,19 @@ impl Peer {
             got: Vec::new(),
         };
         host.send(&peer.segment(Flags::ACK));
-        let (conn, from) = host.stack.accept(host.listener).ok()?;
+        let (conn, from) = host.accept().ok()?;
         assert_eq!(from, family::socket(syn.src.0, syn.src.1));
         peer.conn = conn;
         Some(peer)
     }
 
-    pub(crate) fn open(host: &mut Host, port: u16) -> Peer {
+    pub(crate) fn open(host: &mut dyn Target, port: u16) -> Peer {
         let mut syn = Craft::syn((PEER, port));
         syn.seq = SeqNum(u32::MAX - 500);
         Peer::open_with(host, &syn)
     }
 
-    pub(crate) fn open_with_timestamps(host: &mut Host, port: u16) -> Peer {
+    pub(crate) fn open_with_timestamps(host: &mut dyn Target, port: u16) -> Peer {
         let mut syn = Craft::syn((PEER, port));
         syn.seq = SeqNum(u32::MAX - 500);
         syn.options.timestamps = Some((1_000_000, 0));
@@ -483,7 +490,7 @@ impl Peer {
     }
 
     /// Sends the next bytes of the stream, and takes the answers.
-    pub(crate) fn say(&mut self, host: &mut Host, len: usize) -> Vec<Seen> {
+    pub(crate) fn say(&mut self, host: &mut dyn Target, len: usize) -> Vec<Seen> {
         host.send(&self.ahead(0, len));
         self.skip(len as u32);
         self.listen(host, true)
@@ -496,7 +503,7 @@ impl Peer {
     }
 
     /// Takes what the stack sends, keeps what is new in order, and acknowledges it if `answer`.
-    pub(crate) fn listen(&mut self, host: &mut Host, answer: bool) -> Vec<Seen> {
+    pub(crate) fn listen(&mut self, host: &mut dyn Target, answer: bool) -> Vec<Seen> {
         let seen = host.collect();
         self.take(&seen);
         if answer
@@ -524,10 +531,10 @@ impl Peer {
     }
 
     /// The application reads all there is; it must be what was sent.
-    pub(crate) fn expect_stream(&mut self, host: &mut Host) {
+    pub(crate) fn expect_stream(&mut self, host: &mut dyn Target) {
         let mut into = [0; 4_096];
         loop {
-            match host.stack.read(host.now, self.conn, &mut into) {
+            match host.read(self.conn, &mut into) {
                 Ok(0) | Err(Error::WouldBlock) => return,
                 Ok(n) => {
                     assert_eq!(
@@ -543,18 +550,18 @@ impl Peer {
     }
 
     /// The application reads all there is, which ends at `end` of the stream or before.
-    pub(crate) fn expect_stream_at_most(&mut self, host: &mut Host, end: u32) {
+    pub(crate) fn expect_stream_at_most(&mut self, host: &mut dyn Target, end: u32) {
         self.expect_stream(host);
         assert!(self.read <= end, "{} read of {end}", self.read);
     }
 
     /// It is as if nothing had happened: bytes go both ways.
-    pub(crate) fn expect_unharmed(&mut self, host: &mut Host) {
+    pub(crate) fn expect_unharmed(&mut self, host: &mut dyn Target) {
         self.say(host, 300);
         self.expect_stream(host);
         assert_eq!(self.read, self.sent, "all that was sent has come");
         let before = self.got.len();
-        assert_eq!(host.stack.write(host.now, self.conn, b"unharmed"), Ok(8));
+        assert_eq!(host.write(self.conn, b"unharmed"), Ok(8));
         self.listen(host, true);
         assert_eq!(&self.got[before..], b"unharmed");
     }
