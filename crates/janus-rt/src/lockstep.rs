@@ -11,9 +11,10 @@ mod tests;
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use janus_io::{IoCore, wire};
-use janus_tcp::Instant;
+use janus_tcp::{Instant, Stack};
 
 use crate::clock::Clock;
 use crate::control::conductor::Conductor;
@@ -25,8 +26,15 @@ use rng::Rng;
 
 /// Turns after which a run that has not come to its end is given up.
 const STEPS_MAX: u64 = 20_000_000;
+/// Steps between two audits of all stacks.
+const AUDIT: u64 = 211;
+/// Virtual time after which nothing may be left of connections whose owners let go and whose peers are silent.
+const SILENCE: Duration = Duration::from_secs(24 * 3_600);
 /// No actor is held up for longer than so many steps.
 const LAG_MAX: u64 = 400;
+
+/// Rounds in which nobody has moved, after which nobody will.
+const QUIET: u32 = 2;
 
 /// How the runtime under test is laid out.
 #[derive(Clone, Copy, Debug)]
@@ -45,15 +53,29 @@ enum Actor {
     Peer,
 }
 
+/// The far end of the wire.
+pub(crate) trait Outside {
+    /// One turn; returns whether anything moved.
+    fn turn(&mut self, now: Instant) -> bool;
+
+    /// When it has something to do next.
+    fn next_deadline(&self) -> Option<Instant>;
+
+    /// Its stack, if it is made of one, to be audited as the shards' are.
+    fn stack(&self) -> Option<&Stack> {
+        None
+    }
+}
+
 /// A runtime without threads, and its peer.
-pub(crate) struct World {
+pub(crate) struct World<P = Peer> {
     pub(crate) rng: Rng,
     elapsed_ns: &'static AtomicU64,
     clock: Clock,
     pub(crate) shards: Vec<Shard>,
     pub(crate) io_cores: Vec<IoCore>,
     pub(crate) conductor: Conductor,
-    pub(crate) peer: Peer,
+    pub(crate) peer: P,
     actors: Vec<Actor>,
     /// An actor whose turn does not come before this step: a thread that the kernel does not run.
     lags_until: Vec<u64>,
@@ -72,6 +94,30 @@ impl World {
     where
         F: Future<Output: MainResult> + 'static,
     {
+        let wire = |rng: &mut Rng| wire::Config {
+            depth: 1024,
+            spread: Some(net::any_queue(rng.next())),
+            ..wire::Config::default()
+        };
+        let peer = |rng: &mut Rng, far| Peer::new(rng.next(), far);
+        World::around(seed, layout, wire, configure, main, peer)
+    }
+}
+
+impl<P: Outside> World<P> {
+    /// Like [`World::new`], over the wire given (its numbers of queues follow from the layout) and with another at its far
+    /// end.
+    pub(crate) fn around<F>(
+        seed: u64,
+        layout: Layout,
+        wire: impl FnOnce(&mut Rng) -> wire::Config,
+        configure: impl FnOnce(Builder) -> Builder,
+        main: impl Fn() -> F,
+        peer: impl FnOnce(&mut Rng, wire::End) -> P,
+    ) -> World<P>
+    where
+        F: Future<Output: MainResult> + 'static,
+    {
         let mut rng = Rng::new(seed);
         // Leaked: a clock is copied to wherever time is asked for. Eight bytes a run.
         let elapsed_ns: &'static AtomicU64 = Box::leak(Box::default());
@@ -83,25 +129,26 @@ impl World {
         };
         let (near, far) = wire::pair(wire::Config {
             queues: [queues, 1],
-            depth: 1024,
-            spread: Some(net::any_queue(rng.next())),
-            ..wire::Config::default()
+            ..wire(&mut rng)
         })
         .expect("a wire");
-        let builder = configure(Runtime::builder().alone().seed(seed))
+        let builder = Runtime::builder()
+            .alone()
+            .seed(seed)
+            .packet_buffers(16 * 1024);
+        let builder = configure(builder)
             .cores(layout.shards)
             .placement(match layout.io_cores {
                 0 => Placement::Combined,
                 io_cores => Placement::Split { io_cores },
             })
-            .packet_buffers(16 * 1024)
             .address("192.0.2.1/24")
             .backend(BackendChoice::wire(near));
         let prepared = builder.prepare(clock).expect("a runtime");
         let (seeds, io_cores, conductor) = prepared.into_parts();
         let shards = seeds.into_iter().map(|seed| seed.grow(&main));
         let shards: Vec<Shard> = shards.collect::<Result<_>>().expect("shards");
-        let peer = Peer::new(rng.next(), far);
+        let peer = peer(&mut rng, far);
         let actors: Vec<Actor> = (0..shards.len())
             .map(Actor::Shard)
             .chain((0..io_cores.len()).map(Actor::IoCore))
@@ -128,6 +175,18 @@ impl World {
 
     /// One turn of somebody, or the time goes to where something happens next.
     pub(crate) fn step(&mut self) {
+        self.turn_of_somebody();
+        if self.steps.is_multiple_of(AUDIT) {
+            self.audit();
+        }
+        if self.idle > 8 * self.actors.len() {
+            self.idle = 0;
+            self.jump();
+        }
+    }
+
+    /// One turn of somebody, unless it is held up.
+    fn turn_of_somebody(&mut self) {
         self.steps += 1;
         assert!(self.steps < STEPS_MAX, "the run does not come to its end");
         let pause_ns = self.rng.below(3_000);
@@ -139,21 +198,76 @@ impl World {
         if self.lags_until[at] > self.steps {
             return;
         }
-        if self.turn(self.actors[at]) {
-            self.idle = 0;
-            return;
-        }
-        self.idle += 1;
-        if self.idle > 8 * self.actors.len() {
-            self.idle = 0;
-            self.jump();
-        }
+        self.idle = match self.turn(self.actors[at]) {
+            true => 0,
+            false => self.idle + 1,
+        };
     }
 
     /// Steps until `done`.
-    pub(crate) fn run_until(&mut self, mut done: impl FnMut(&mut World) -> bool) {
+    pub(crate) fn run_until(&mut self, mut done: impl FnMut(&mut World<P>) -> bool) {
         while !done(self) {
             self.step();
+        }
+    }
+
+    /// Gives turns to everybody but the control thread until nothing moves, those held up included. An update under way
+    /// stays where it is. Time hardly passes.
+    pub(crate) fn settle(&mut self) {
+        let (count, mut quiet) = (self.actors.len(), 0);
+        while quiet < QUIET {
+            self.steps += 1;
+            assert!(self.steps < STEPS_MAX, "there is no end to it");
+            let first = self.rng.below(count as u64) as usize;
+            let mut moved = false;
+            for at in 0..count {
+                let actor = self.actors[(first + at) % count];
+                moved |= actor != Actor::Control && self.turn(actor);
+            }
+            self.pass(1_000);
+            quiet = if moved { 0 } else { quiet + 1 };
+        }
+    }
+
+    /// Like [`World::settle`], with the control thread: no update is left under way.
+    pub(crate) fn come_to_rest(&mut self) {
+        self.settle();
+        while self.conductor.step() {
+            self.settle();
+        }
+    }
+
+    /// Ends the program on every shard and lets a silent day pass. Checks that nothing is left anywhere.
+    pub(crate) fn end(&mut self) {
+        self.end_tasks();
+        let end = self.now() + SILENCE;
+        self.come_to_rest();
+        while let Some(next) = self.next_deadline().filter(|next| *next < end) {
+            self.pass_until(next);
+            self.come_to_rest();
+        }
+        self.audit();
+        assert_eq!(self.next_deadline(), None, "a timer without end");
+        assert!(!self.conductor.is_busy(), "an update does not end");
+        self.each_stack(|who, stack| {
+            assert_eq!(stack.flows_held(), 0, "flows are left at {who}");
+            assert_eq!(stack.hot_in_use(), 0, "hot blocks are left at {who}");
+            assert_eq!(stack.segments_in_use(), 0, "segments are left at {who}");
+        });
+    }
+
+    /// Checks that no connection waits for nothing.
+    pub(crate) fn audit(&self) {
+        self.each_stack(|who, stack| assert_eq!(stack.audit(), Ok(()), "at {who}"));
+    }
+
+    fn each_stack(&self, look: impl Fn(&str, &Stack)) {
+        for shard in &self.shards {
+            let name = format!("shard {}", shard.here.core);
+            look(&name, &shard.here.stack.borrow());
+        }
+        if let Some(stack) = self.peer.stack() {
+            look("the peer", stack);
         }
     }
 
@@ -172,12 +286,19 @@ impl World {
 
     /// Nothing moves: on to the next thing that is due.
     fn jump(&mut self) {
-        let shards = self.shards.iter().filter_map(Shard::deadline);
-        let next = shards.chain(self.peer.next_deadline()).min();
-        if let Some(next) = next {
-            let ahead = next.saturating_since(self.now());
-            self.pass(ahead.as_nanos() as u64);
+        if let Some(next) = self.next_deadline() {
+            self.pass_until(next);
         }
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let shards = self.shards.iter().filter_map(Shard::deadline);
+        shards.chain(self.peer.next_deadline()).min()
+    }
+
+    fn pass_until(&self, at: Instant) {
+        let ahead = at.saturating_since(self.now());
+        self.pass(ahead.as_nanos() as u64);
     }
 
     fn pass(&self, ns: u64) {
@@ -185,13 +306,20 @@ impl World {
     }
 }
 
-/// In an order in which nothing is left without its executor: tasks go with their shard's context around them.
-impl Drop for World {
-    fn drop(&mut self) {
-        for shard in self.shards.drain(..) {
+impl<P> World<P> {
+    /// Drops the tasks of every shard, in its context.
+    fn end_tasks(&mut self) {
+        for shard in &self.shards {
             let _entered = shard.enter();
             let executor = shard.here.executor.take();
             drop(executor);
         }
+    }
+}
+
+/// In an order in which nothing is left without its executor: tasks go with their shard's context around them.
+impl<P> Drop for World<P> {
+    fn drop(&mut self) {
+        self.end_tasks();
     }
 }

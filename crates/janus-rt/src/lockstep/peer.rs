@@ -9,6 +9,7 @@ use janus_io::{Backend, Batch, Queue, wire};
 use janus_mem::{Depot, Frame, Growth, Pool};
 use janus_tcp::{Config, ConnId, Error, Instant, Interface, ListenerId, Local, Secrets, Stack};
 
+use super::Outside;
 use super::net::Net;
 use super::rng::Rng;
 
@@ -55,6 +56,40 @@ pub(crate) struct Peer {
     pub(crate) tally: Tally,
     sending: Batch,
     frames: Vec<Frame>,
+}
+
+impl Outside for Peer {
+    fn next_deadline(&self) -> Option<Instant> {
+        let slots = self.slots.iter().filter_map(|slot| match &slot.state {
+            State::Idle { .. } if self.closing => None,
+            State::Idle { until } => Some(*until),
+            State::Talking(talk) if talk.sent < talk.says.len() => Some(talk.speaks_at),
+            State::Talking(_) | State::Connecting { .. } => None,
+        });
+        let nets = [self.out.next_due(), self.back.next_due()];
+        slots
+            .chain(nets.into_iter().flatten())
+            .chain(self.stack.next_deadline())
+            .min()
+    }
+
+    fn stack(&self) -> Option<&Stack> {
+        Some(&self.stack)
+    }
+
+    fn turn(&mut self, now: Instant) -> bool {
+        let received = self.receive(now);
+        let mut acted = false;
+        for _ in 0..SLOTS_A_TURN.min(self.slots.len()) {
+            acted |= self.serve_slot(self.next_slot, now);
+            self.next_slot = (self.next_slot + 1) % self.slots.len();
+        }
+        acted |= self.echo(now);
+        while self.stack.pop_ready().is_some() {}
+        self.stack.advance(now);
+        let sent = self.send(now);
+        received | acted | sent
+    }
 }
 
 /// One tuple.
@@ -135,34 +170,6 @@ impl Peer {
     pub(crate) fn live(&self) -> usize {
         let idle = |slot: &&Slot| !matches!(slot.state, State::Idle { .. });
         self.slots.iter().filter(idle).count()
-    }
-
-    pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        let slots = self.slots.iter().filter_map(|slot| match &slot.state {
-            State::Idle { .. } if self.closing => None,
-            State::Idle { until } => Some(*until),
-            State::Talking(talk) if talk.sent < talk.says.len() => Some(talk.speaks_at),
-            State::Talking(_) | State::Connecting { .. } => None,
-        });
-        let nets = [self.out.next_due(), self.back.next_due()];
-        slots
-            .chain(nets.into_iter().flatten())
-            .chain(self.stack.next_deadline())
-            .min()
-    }
-
-    pub(crate) fn turn(&mut self, now: Instant) -> bool {
-        let received = self.receive(now);
-        let mut acted = false;
-        for _ in 0..SLOTS_A_TURN.min(self.slots.len()) {
-            acted |= self.serve_slot(self.next_slot, now);
-            self.next_slot = (self.next_slot + 1) % self.slots.len();
-        }
-        acted |= self.echo(now);
-        while self.stack.pop_ready().is_some() {}
-        self.stack.advance(now);
-        let sent = self.send(now);
-        received | acted | sent
     }
 
     fn echo(&mut self, now: Instant) -> bool {

@@ -70,6 +70,9 @@ fn run_with(world: &mut World, connections: u64, mut between: impl FnMut(&mut Wo
         good = good && between(world);
         !good || world.peer.live() == 0
     });
+    if good && world.peer.tally.broken.is_empty() {
+        world.end();
+    }
 }
 
 #[test]

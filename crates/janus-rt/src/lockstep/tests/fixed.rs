@@ -124,6 +124,7 @@ fn hold(layout: Layout, seed: u64) {
         ledger.closing && ledger.running == 0
     });
     world.run_until(|world| !world.conductor.is_busy() && count_stubs(world) == 0);
+    world.end();
     let sum = |of: fn(&janus_tcp::Counters) -> u64| -> u64 {
         let stacks = world.shards.iter();
         stacks

@@ -8,8 +8,8 @@ use janus_mem::Frame;
 use janus_wire::{SeqNum, ipv4, proto, tcp};
 
 use super::{SPLIT, run, world};
-use crate::lockstep::World;
 use crate::lockstep::peer::SERVER;
+use crate::lockstep::{Outside, World};
 
 /// A reset for a connection that nobody has: it is taken, and nothing comes of it.
 fn reset_of_nothing(i: u16) -> Vec<u8> {

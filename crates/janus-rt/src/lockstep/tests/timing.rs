@@ -106,6 +106,7 @@ fn course(seed: u64, layout: Layout) -> (Vec<Event>, u64) {
     world.run_until(|_| trace.0.borrow().cores_done == cores);
     world.peer.closing = true;
     world.run_until(|world| world.peer.live() == 0);
+    world.end();
     let tally = &world.peer.tally;
     assert_eq!(tally.broken, Vec::<String>::new(), "seed {seed}");
     assert_eq!(ledger.errors(), Vec::<String>::new(), "seed {seed}");
