@@ -90,6 +90,18 @@ impl Stack {
             return;
         }
         self.measure_arrival(conn, id, p, now);
+        self.keep_tuning(conn, id, now);
+    }
+
+    /// Data has come that waits for a gap to be filled: it is still received as fast, and will be read at once.
+    #[inline]
+    pub(crate) fn still_receives(&mut self, id: u32) {
+        if self.hot[id].tuning != NONE {
+            self.keep_tuning(self.hot[id].conn, id, self.now);
+        }
+    }
+
+    fn keep_tuning(&mut self, conn: u32, id: u32, now: Instant) {
         let rtt_us = self.receive_rtt_us(conn, id);
         let keep = Duration::from_micros(2 * u64::from(rtt_us)).clamp(KEEP_LEAST, KEEP_MOST);
         self.hot[id].keep_until = now + keep;

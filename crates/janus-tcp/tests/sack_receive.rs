@@ -280,3 +280,57 @@ fn all_gaps_together_are_bounded_oldest_first() {
     assert_eq!(host.stack.reordered_in_use(), 0);
     host.end(&[]);
 }
+
+/// A window is a promise: what comes within it is kept, however long the gap before it lasts and whatever is known of the
+/// connection by then.
+#[test]
+fn what_was_offered_is_held_beyond_a_gap_that_lasts() {
+    const LEN: u32 = 1_400;
+    let mut host = Host::with(Config {
+        receive_buffer: 64 << 10,
+        receive_buffer_max: 1 << 20,
+        ..Config::default()
+    });
+    let mut syn = Craft::syn((PEER, 4_000));
+    syn.options.sack_permitted = true;
+    syn.options.window_scale = Some(7);
+    let mut peer = Peer::open_with(&mut host, &syn);
+    let window = |host: &Host, peer: &Peer| {
+        let info = host.stack.info(peer.conn).expect("a connection");
+        info.receive_window
+    };
+    // Its application reads more in each round trip.
+    for _ in 0..16 {
+        for _ in 0..window(&host, &peer) / 2 / LEN {
+            peer.say(&mut host, LEN as usize);
+            peer.expect_stream(&mut host);
+        }
+        host.wait(Duration::from_millis(5));
+        host.collect();
+    }
+    let offered = window(&host, &peer);
+    assert!(offered > 800_000, "{offered}");
+    let before = *host.stack.counters();
+    // Of a whole window the first segment is lost, and the rest takes many round trips, and a silence.
+    let segments = offered / LEN;
+    for n in 1..segments {
+        host.send(&peer.ahead(n * LEN, LEN as usize));
+        if n % 16 == 0 {
+            host.wait(Duration::from_millis(5));
+            host.collect();
+        }
+        if n == segments / 2 {
+            let info = host.stack.info(peer.conn).expect("a connection");
+            assert!(info.receive_buffer >= offered, "{}", info.receive_buffer);
+            host.wait(Duration::from_secs(10));
+        }
+    }
+    let after = *host.stack.counters();
+    assert_eq!(after.reordered - before.reordered, u64::from(segments - 1));
+    assert_eq!((after.dropped_reordered, after.reordered_pruned), (0, 0));
+    peer.say(&mut host, LEN as usize);
+    peer.skip((segments - 1) * LEN);
+    peer.expect_stream(&mut host);
+    assert_eq!(peer.read, peer.sent);
+    host.end(&[peer.conn]);
+}

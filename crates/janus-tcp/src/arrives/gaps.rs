@@ -126,6 +126,7 @@ impl Stack {
                 && self.keep_frame(block, text, frame);
         if kept {
             self.counters.reordered += 1;
+            self.still_receives(id);
         } else {
             self.counters.dropped_reordered += 1;
         }
@@ -149,7 +150,13 @@ impl Stack {
             return false;
         }
         let block = self.hot[id].reorder;
-        let limit = self.receive_buffer(conn, id) / BYTES_PER_BUFFER + LEAST_BUFFERS;
+        // What was offered is held, also when the block that knew how large the buffer has grown is gone.
+        let offered = match self.pressure() {
+            Pressure::None => self.cold[conn].receive_window(),
+            _ => 0,
+        };
+        let holds = self.receive_buffer(conn, id).max(offered);
+        let limit = holds / BYTES_PER_BUFFER + LEAST_BUFFERS;
         if self.reorders.has_room(block, limit) {
             return true;
         }
