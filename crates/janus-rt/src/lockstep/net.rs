@@ -16,7 +16,7 @@ use super::stamps;
 /// Packets are usually no longer under way than this.
 const DELAY_NS: u64 = 100_000;
 /// Some are.
-const LATE_NS: u64 = 3_000_000;
+pub(super) const LATE_NS: u64 = 3_000_000;
 
 /// A device that knows no flows: every packet of a flow may come to another I/O core.
 pub(crate) fn any_queue(seed: u64) -> Arc<dyn Spread> {

@@ -10,7 +10,7 @@ use janus_mem::{Depot, Frame, Growth, Pool};
 use janus_tcp::{Config, ConnId, Error, Instant, Interface, ListenerId, Local, Secrets, Stack};
 
 use super::Outside;
-use super::net::Net;
+use super::net::{LATE_NS, Net};
 use super::rng::Rng;
 
 /// The runtime's address.
@@ -26,6 +26,11 @@ const PAUSE_NS: u64 = 2_000_000;
 
 /// From when it stands to the first write: longer than most packets take.
 const FIRST_PAUSE: Duration = Duration::from_micros(300);
+
+/// From the end of a connection to the next of its tuple at least: longer than a packet is under way, and then an answer to
+/// it. Text that outlives its connection may else be taken for the next one's, which is what the maximum segment lifetime
+/// is for (RFC 9293 section 3.4.3).
+const QUIET: Duration = Duration::from_nanos(2 * LATE_NS);
 
 /// What came of the connections.
 #[derive(Clone, Debug, Default)]
@@ -278,7 +283,9 @@ impl Peer {
                     self.tally.completed += 1;
                     self.tally.bytes += talk.received as u64;
                     let pause = Duration::from_nanos(self.rng.below(PAUSE_NS));
-                    slot.state = State::Idle { until: now + pause };
+                    slot.state = State::Idle {
+                        until: now + QUIET + pause,
+                    };
                     true
                 }
                 Ok(Progress::Some) => true,
