@@ -1,9 +1,13 @@
 //! `docs/conformance.md` is true: every numbered requirement of RFC 9293 has one row, every row names a function that is
 //! there and a test that is there. Whether the test would fail without the function is for its author to try.
 
+#[path = "support/ledger.rs"]
+mod ledger;
+
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+
+use ledger::{cells, declared, missing_test, names, root};
 
 /// The numbered requirements of RFC 9293 (appendix B), first and last number of each kind without a gap.
 const RFC_9293: [(&str, u32); 4] = [("MUST", 69), ("SHLD", 31), ("MAY", 18), ("REC", 1)];
@@ -17,10 +21,6 @@ const ENGINE: &str = "crates/janus-tcp/src";
 /// A reason takes words.
 const REASON_MIN: usize = 12;
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
 /// One row of the ledger.
 struct Row<'a> {
     line: usize,
@@ -32,21 +32,14 @@ struct Row<'a> {
     tests: Vec<&'a str>,
 }
 
-/// What stands between backticks.
-fn names(cell: &str) -> Vec<&str> {
-    cell.split('`').skip(1).step_by(2).collect()
-}
-
 /// The rows, and the lines that look like rows and are none.
 fn rows(ledger: &str) -> (Vec<Row<'_>>, Vec<String>) {
     let (mut rows, mut wrong) = (Vec::new(), Vec::new());
     let lines = (1..).zip(ledger.lines());
-    for (line, text) in lines.filter(|(_, text)| text.starts_with('|')) {
-        let inner = text.trim().trim_start_matches('|').trim_end_matches('|');
-        let cells: Vec<&str> = inner.split('|').map(str::trim).collect();
-        if cells == COLUMNS || cells.iter().all(|cell| cell.trim_matches('-').is_empty()) {
+    for (line, text) in lines {
+        let Some(cells) = cells(text).filter(|cells| cells != &COLUMNS) else {
             continue;
-        }
+        };
         let &[id, section, requirement, kept, places, tests] = cells.as_slice() else {
             wrong.push(format!(
                 "line {line} has {} cells: write {}",
@@ -68,23 +61,9 @@ fn rows(ledger: &str) -> (Vec<Row<'_>>, Vec<String>) {
     (rows, wrong)
 }
 
-/// Whether `text` declares a function of that name, and where.
-fn declared(text: &str, name: &str) -> Option<usize> {
-    let mut from = 0;
-    while let Some(at) = text[from..].find(&format!("fn {name}")) {
-        let end = from + at + 3 + name.len();
-        if text[end..].starts_with(['(', '<']) {
-            return Some(from + at);
-        }
-        from = end;
-    }
-    None
-}
-
-/// The file a name's path leads to.
-fn file_of(path: &str, at_engine: bool) -> Option<String> {
+/// The file a function's path leads to.
+fn file_of(path: &str) -> Option<String> {
     let tries = [root().join(path), root().join(ENGINE).join(path)];
-    let tries = &tries[..1 + usize::from(at_engine)];
     tries.iter().find_map(|path| fs::read_to_string(path).ok())
 }
 
@@ -96,7 +75,7 @@ fn check_place(row: &Row<'_>, place: &str, wrong: &mut Vec<String>) {
         ));
         return;
     };
-    match file_of(path, true) {
+    match file_of(path) {
         None => wrong.push(format!(
             "line {line}, {id}: there is no {ENGINE}/{path} nor {path}: where is {function} now?"
         )),
@@ -107,45 +86,9 @@ fn check_place(row: &Row<'_>, place: &str, wrong: &mut Vec<String>) {
     }
 }
 
-/// A function under `#[test]`, also within `proptest!`.
-fn is_test(text: &str, name: &str) -> bool {
-    declared(text, name).is_some_and(|at| {
-        let attributes = text[..at].lines().rev();
-        let mut attributes = attributes
-            .map(str::trim)
-            .skip_while(|line| line.is_empty())
-            .take_while(|line| {
-                line.starts_with("#[") || line.starts_with("//") || line.starts_with("reason")
-            });
-        attributes.any(|line| line.starts_with("#[test]"))
-    })
-}
-
 fn check_test(row: &Row<'_>, test: &str, wrong: &mut Vec<String>) {
-    let (line, id) = (row.line, row.id);
-    if test.ends_with(".pkt") {
-        if !root().join(test).is_file() {
-            wrong.push(format!(
-                "line {line}, {id}: there is no script {test}: write it, or name what shows this now"
-            ));
-        }
-        return;
-    }
-    let Some((path, function)) = test.rsplit_once("::") else {
-        wrong.push(format!(
-            "line {line}, {id}: `{test}` is neither `path.rs::test` nor a script"
-        ));
-        return;
-    };
-    match file_of(path, false) {
-        None => wrong.push(format!(
-            "line {line}, {id}: there is no {path} (from the repository's root): where is {function} now?"
-        )),
-        Some(text) if !is_test(&text, function) => wrong.push(format!(
-            "line {line}, {id}: {path} has no test `{function}`: write it, or name what shows this now"
-        )),
-        Some(_) => {}
-    }
+    let missing = missing_test(test).map(|what| format!("line {}, {}: {what}", row.line, row.id));
+    wrong.extend(missing);
 }
 
 fn check_row(row: &Row<'_>, wrong: &mut Vec<String>) {
