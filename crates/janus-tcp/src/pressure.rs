@@ -16,10 +16,9 @@ const HIGH: usize = 24;
 const CRITICAL: usize = 30;
 /// The last of 32 is never for data that is to be kept.
 const LAST: usize = 31;
-/// Of the buffers that are free before it is high, a connection may have one in so many to send from; the more are in use,
-/// the less that is, so that those who fill theirs leave room for those who come.
-const SHARE: usize = 4;
-/// A connection's share is never less: two segments are acknowledged at once.
+/// A connection may have as many buffers to send from as are free before it is high. The more are in use, the less that is,
+/// so that those who fill theirs leave room for those who come; one alone gets half of them. It is never less than this: two
+/// segments are acknowledged at once.
 const SHARE_LEAST: u32 = 2;
 /// Connections that lose what waits beyond their gaps in one go.
 const PRUNED_AT_ONCE: usize = 8;
@@ -93,7 +92,7 @@ impl Stack {
         let (buffers, all) = self.pool.depot().fill(self.pool.cached());
         let segments = self.segments.len() * 32 / self.config.max_segments.max(1) as usize;
         let used = (buffers * 32 / all).max(segments);
-        let spare = (all * HIGH / 32).saturating_sub(buffers) / SHARE;
+        let spare = (all * HIGH / 32).saturating_sub(buffers);
         self.share = (spare as u32).max(SHARE_LEAST);
         let level = match used {
             CRITICAL.. => Pressure::Critical,
