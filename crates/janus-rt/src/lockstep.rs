@@ -10,10 +10,12 @@ mod stamps;
 mod tests;
 
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use janus_io::{IoCore, wire};
+use janus_io::IoCore;
+use janus_io::wire::{self, WireCounters};
 use janus_tcp::{Instant, Stack};
 
 use crate::clock::Clock;
@@ -76,6 +78,8 @@ pub(crate) struct World<P = Peer> {
     pub(crate) io_cores: Vec<IoCore>,
     pub(crate) conductor: Conductor,
     pub(crate) peer: P,
+    /// Of both ends.
+    wire: Vec<Arc<WireCounters>>,
     actors: Vec<Actor>,
     /// An actor whose turn does not come before this step: a thread that the kernel does not run.
     lags_until: Vec<u64>,
@@ -132,6 +136,7 @@ impl<P: Outside> World<P> {
             ..wire(&mut rng)
         })
         .expect("a wire");
+        let wire = [near.counters(), far.counters()].concat();
         let builder = Runtime::builder()
             .alone()
             .seed(seed)
@@ -164,6 +169,7 @@ impl<P: Outside> World<P> {
             io_cores,
             conductor,
             peer,
+            wire,
             steps: 0,
             idle: 0,
         }
@@ -254,6 +260,12 @@ impl<P: Outside> World<P> {
             assert_eq!(stack.hot_in_use(), 0, "hot blocks are left at {who}");
             assert_eq!(stack.segments_in_use(), 0, "segments are left at {who}");
         });
+    }
+
+    /// Number of frames that the wire had no buffer for at its other end.
+    pub(crate) fn lost(&self) -> u64 {
+        let lost = self.wire.iter().map(|queue| queue.lost_no_buffer.get());
+        lost.sum()
     }
 
     /// Checks that no connection waits for nothing.

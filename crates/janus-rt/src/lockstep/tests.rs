@@ -1,5 +1,6 @@
 //! What is shown on the lockstep world.
 
+mod attacks;
 mod budget;
 mod collisions;
 mod fall;

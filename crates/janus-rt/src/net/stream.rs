@@ -40,6 +40,12 @@ impl TcpStream {
         TcpStream { conn, owner }
     }
 
+    /// The stack's name of the connection.
+    #[cfg(test)]
+    pub(crate) fn conn(&self) -> ConnId {
+        self.conn
+    }
+
     /// Opens a connection to `address` from this core. A name is looked up first ([`lookup_host`](super::lookup_host)), and the
     /// first of its addresses to answer is taken: of both families in turn, the next is tried when one has failed or said
     /// nothing for a quarter of a second (RFC 8305). Of several addresses that are given the next is tried when one has failed.

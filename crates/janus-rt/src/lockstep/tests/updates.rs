@@ -10,7 +10,7 @@ use janus_wire::FlowKey;
 
 use super::{COMBINED, SPLIT, run_with, world_with};
 use crate::lockstep::rng::Rng;
-use crate::lockstep::{Layout, World, hops};
+use crate::lockstep::{Layout, Outside, World, hops};
 
 /// Connections in one run.
 const CONNECTIONS: u64 = 1_500;
@@ -41,6 +41,8 @@ struct Seen {
 pub(super) struct Changes {
     rng: Rng,
     next_ns: u64,
+    /// Only rings change, this far apart. `None`: listeners too, up to [`PAUSE_NS`] apart.
+    rings_ns: Option<u64>,
 }
 
 impl Changes {
@@ -48,18 +50,29 @@ impl Changes {
         Changes {
             rng: Rng::new(seed),
             next_ns: 0,
+            rings_ns: None,
         }
     }
 
-    pub(super) fn go_on(&mut self, world: &World) {
+    /// Wants other weights at regular times.
+    pub(super) fn of_rings(seed: u64, apart: Duration) -> Changes {
+        Changes {
+            rings_ns: Some(apart.as_nanos() as u64),
+            ..Changes::new(seed)
+        }
+    }
+
+    /// Wants one if it is time for it; returns whether it did.
+    pub(super) fn go_on<P: Outside>(&mut self, world: &World<P>) -> bool {
         let now_ns = world.now().as_nanos();
         if now_ns < self.next_ns || world.conductor.is_busy() {
-            return;
+            return false;
         }
-        self.next_ns = now_ns + self.rng.below(PAUSE_NS);
+        let pause_ns = self.rings_ns.unwrap_or_else(|| self.rng.below(PAUSE_NS));
+        self.next_ns = now_ns + pause_ns;
         let shards = world.shards.len() as u64;
         let desk = &world.conductor.desk;
-        if self.rng.one_in(4) {
+        if self.rings_ns.is_none() && self.rng.one_in(4) {
             let left_out = self.rng.below(shards + 2) as u8;
             let cores = (0..shards as u8).filter(|core| *core != left_out);
             desk.want_port(80, &cores.collect::<Vec<_>>());
@@ -71,11 +84,12 @@ impl Changes {
             let seed = u32::from(self.rng.one_in(8));
             desk.want_ring(Ring::weighted(&points, seed).expect("a ring"));
         }
+        true
     }
 }
 
 /// The tuples that more than one shard holds.
-pub(super) fn held_twice(world: &World) -> Vec<String> {
+pub(super) fn held_twice<P>(world: &World<P>) -> Vec<String> {
     let mut holders: HashMap<FlowKey, usize> = HashMap::new();
     let mut twice = Vec::new();
     for (at, shard) in world.shards.iter().enumerate() {
