@@ -289,15 +289,7 @@ impl Stack {
             // To a peer whose window was never as large as two segments, what half of it holds counts as a full
             // segment (section 3.8.6.2.1, the second rule).
             if usable > 0 && usable >= hot.max_snd_wnd / 2 {
-                let unsent = &mut hot.unsent;
-                let cut = self
-                    .segments
-                    .split(unsent, at, usable as u16, &mut self.pool);
-                match cut {
-                    None => self.starve(id),
-                    Some(_) => self.counters.segments_cut += 1,
-                }
-                return cut.is_some();
+                return self.cut_unsent(id, at, usable as u16);
             }
             self.persist(id);
             return false;
@@ -462,19 +454,13 @@ impl Stack {
         self.hot[id].clear(hot_flag::PROBE);
         let window = self.cold[conn].snd_wnd();
         let head = self.hot[id].unsent.head;
-        if head != NONE && window > 0 && window < u32::from(self.segments[head].len) {
-            let unsent = &mut self.hot[id].unsent;
-            let cut = self
-                .segments
-                .split(unsent, head, window as u16, &mut self.pool);
-            if cut.is_some() {
-                self.counters.segments_cut += 1;
-                // The peer is to do with it what it can: more will not come before it has.
-                self.segments[head].flags |= seg_flag::PSH;
-                self.queue_output(id);
-                return;
-            }
-            // Without a buffer for the rest, the peer is asked all the same whether it is there.
+        let too_small = head != NONE && window > 0 && window < u32::from(self.segments[head].len);
+        // Without a buffer for the rest, the peer is asked all the same whether it is there.
+        if too_small && self.cut_unsent(id, head, window as u16) {
+            // The peer is to do with it what it can: more will not come before it has.
+            self.segments[head].flags |= seg_flag::PSH;
+            self.queue_output(id);
+            return;
         }
         let mut segment = self.header_for(conn, id, now);
         if self.hot[id].has(hot_flag::URGENT) {

@@ -114,14 +114,15 @@ impl Stack {
     /// Cuts the first unsent segment to what fits the path. A probe is meant to be too large. False when there is no
     /// buffer for that: then nothing is sent.
     pub(crate) fn cut_before_send(&mut self, conn: u32, id: u32, at: u32) -> bool {
-        let hot = &mut self.hot[id];
         let most = self.cold[conn].payload_mss();
-        if at == hot.probe {
-            return true;
-        }
-        let cut = self
-            .segments
-            .split(&mut hot.unsent, at, most, &mut self.pool);
+        at == self.hot[id].probe || self.cut_unsent(id, at, most)
+    }
+
+    /// Cuts an unsent segment after `len` bytes. False when there is no buffer for the rest: then the connection waits for
+    /// one, with a timer.
+    pub(crate) fn cut_unsent(&mut self, id: u32, at: u32, len: u16) -> bool {
+        let unsent = &mut self.hot[id].unsent;
+        let cut = self.segments.split(unsent, at, len, &mut self.pool);
         match cut {
             None => self.starve(id),
             Some(_) => self.counters.segments_cut += 1,

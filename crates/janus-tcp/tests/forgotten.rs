@@ -10,12 +10,6 @@ use janus_wire::SeqNum;
 use janus_wire::tcp::Flags;
 use support::{Craft, Host, PEER, Peer, family};
 
-fn both_families(test: impl Fn()) {
-    for v6 in [false, true] {
-        family::over(v6, &test);
-    }
-}
-
 fn assert_nothing_left(host: &mut Host) {
     assert_eq!(host.stack.connections(), 0, "connections are left");
     assert_eq!(host.stack.in_time_wait(), 0, "TIME-WAIT records are left");
@@ -27,7 +21,7 @@ fn assert_nothing_left(host: &mut Host) {
 /// beyond the gap cannot be read by anybody, so the connection is reset (as Linux: tcp_rcv_state_process).
 #[test]
 fn an_orphan_is_not_kept_by_what_lies_beyond_a_gap() {
-    both_families(|| {
+    family::over_both(|| {
         for (acknowledges, gap, len) in [
             (true, 1, 0),
             (true, 1, 5),
@@ -58,7 +52,7 @@ fn an_orphan_is_not_kept_by_what_lies_beyond_a_gap() {
 /// A FIN in its place, with or without what came before, ends an orphan in good order.
 #[test]
 fn an_orphan_takes_a_fin_in_its_place() {
-    both_families(|| {
+    family::over_both(|| {
         for acknowledges in [true, false] {
             let mut host = Host::plain();
             let mut peer = Peer::open(&mut host, 4_000);
@@ -129,7 +123,7 @@ fn written_to_and_left(buffers: u32, peers: u32, silent: bool) -> Host {
 
 #[test]
 fn segments_that_cannot_be_cut_are_not_kept_for_ever() {
-    both_families(|| {
+    family::over_both(|| {
         for (buffers, peers) in [(1_024, 600), (256, 200), (64, 100)] {
             let mut host = written_to_and_left(buffers, peers, true);
             host.audit();
@@ -145,7 +139,7 @@ fn segments_that_cannot_be_cut_are_not_kept_for_ever() {
 /// A writer waits for room, and the connection's other half says that no more will be written.
 #[test]
 fn a_writer_that_waits_is_told_of_the_shutdown() {
-    both_families(|| {
+    family::over_both(|| {
         let mut host = Host::plain();
         let mut peer = Peer::open(&mut host, 4_000);
         while host.stack.write(host.now, peer.conn, &[9; 9_000]).is_ok() {}
