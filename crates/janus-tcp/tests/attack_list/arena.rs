@@ -71,7 +71,7 @@ impl Arena {
         self.witness.busy()
     }
 
-    fn look(&mut self) {
+    pub(crate) fn look(&mut self) {
         self.collect();
         self.host.check();
         self.witness.goes_on_within(&mut *self.host, self.buffers);

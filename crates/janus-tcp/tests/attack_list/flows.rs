@@ -315,6 +315,46 @@ pub(crate) fn half_closed(arena: &mut Arena) {
     }
 }
 
+/// Whoever answers our FIN with what lies beyond a gap: an orphan can never deliver it.
+pub(crate) fn early_fins(arena: &mut Arena) {
+    for n in 0..800 {
+        let Some(i) = arena.open(&Craft::syn(Arena::stranger(n))) else {
+            panic!("there is room");
+        };
+        let peer = arena.mine.remove(i);
+        if n % 3 == 0 {
+            let told = arena.host.write(peer.conn, b"farewell");
+            assert!(matches!(told, Ok(8) | Err(Error::WouldBlock)), "{told:?}");
+        }
+        arena.host.close(peer.conn);
+        arena.collect();
+        let mut early = peer.ahead(1 + arena.below(3_000), arena.below(3) as usize);
+        early.ack += [0, 1, 9][arena.below(3) as usize];
+        if early.payload.is_empty() || n % 2 == 0 {
+            early.flags |= Flags::FIN;
+        }
+        arena.fire(&early);
+    }
+}
+
+/// Windows of a piece of a segment, and silence when all buffers are taken: what is to be cut cannot be.
+pub(crate) fn narrow_windows_left(arena: &mut Arena) {
+    for _ in 0..2 {
+        arena.open_many(350, |syn| {
+            (syn.options.window_scale, syn.window) = (None, 100);
+        });
+        // Nobody asks the witnesses before it is over: they wait for buffers as everybody does.
+        let mine = core::mem::take(&mut arena.mine);
+        let conns: Vec<_> = mine.iter().map(|peer| peer.conn).collect();
+        arena.host.write_and_close(&conns, &[0x5a; 60_000]);
+        arena.collect();
+        for _ in 0..30 {
+            arena.wait(Duration::from_secs(60));
+        }
+        arena.look();
+    }
+}
+
 pub(crate) fn silent_connections(arena: &mut Arena) {
     let room = 400 * arena.stacks() as u32;
     let mut refused = 0;

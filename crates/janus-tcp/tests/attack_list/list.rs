@@ -13,6 +13,9 @@ pub(crate) mod support;
 
 use janus_tcp::Config;
 
+/// Packet buffers of the host, for an attack that does not name a number.
+pub(crate) const BUFFERS: u32 = 8_192;
+
 /// Tables so small that every attack meets their bounds.
 pub(crate) fn small() -> Config {
     Config {
@@ -27,8 +30,8 @@ pub(crate) fn small() -> Config {
     }
 }
 
-/// Calls the macro `$test` with `$with` and each attack: its documentation, its place in this module, and the packet buffers
-/// that it may have the host hold.
+/// Calls the macro `$test` with `$with` and each attack: its documentation, its place in this module, the packet buffers
+/// that it may have the host hold, and sometimes how many the host has.
 macro_rules! attacks {
     ($test:ident $($with:tt)*) => {
         $test! {
@@ -85,6 +88,10 @@ macro_rules! attacks {
             flows::opened_and_closed, 500;
             /// Connections that say half a FIN handshake and fall silent.
             flows::half_closed, 500;
+            /// Answers to our FIN whose numbers are too high.
+            flows::early_fins, 500;
+            /// Connections that are written to, and silent when no buffer is left to cut a segment.
+            flows::narrow_windows_left, 1_024, in 1_024;
             /// As many connections as there is room for, all silent.
             flows::silent_connections, 500;
             flows::urgent_pointers, 500;

@@ -10,11 +10,11 @@ use list::arena::Arena;
 use list::support::{Host, family, own_address};
 
 macro_rules! against_one_stack {
-    ($($(#[$doc:meta])* $module:ident::$name:ident, $buffers:expr;)*) => {
+    ($($(#[$doc:meta])* $module:ident::$name:ident, $buffers:expr $(, in $depot:expr)?;)*) => {
         $($(#[$doc])* #[test]
         fn $name() {
             family::over_both(|| {
-                let host = Host::new(list::small(), own_address(), 8_192);
+                let host = Host::new(list::small(), own_address(), [$($depot,)? list::BUFFERS][0]);
                 Arena::fight(Box::new(host), $buffers, list::$module::$name);
             });
         })*

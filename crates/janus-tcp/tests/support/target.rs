@@ -25,8 +25,9 @@ pub(crate) trait Target {
     /// Calls `call` with the stack that has `conn`, and the stack's name of it.
     fn on(&mut self, conn: ConnId, call: &mut dyn FnMut(&mut Stack, Instant, ConnId));
 
-    /// Drops the application's handle of `conn`.
-    fn close(&mut self, conn: ConnId);
+    /// Writes as much of `data` to each of `conns` as there is room for and drops their handles, all before anything is
+    /// sent.
+    fn write_and_close(&mut self, conns: &[ConnId], data: &[u8]);
 
     /// Shows every stack to `look`, when nothing is under way between them.
     fn each(&mut self, look: &mut dyn FnMut(&Stack));
@@ -82,6 +83,11 @@ impl dyn Target + '_ {
         self.close(conn);
     }
 
+    /// Drops the application's handle of `conn`.
+    pub(crate) fn close(&mut self, conn: ConnId) {
+        self.write_and_close(&[conn], &[]);
+    }
+
     /// Looks at a connection that exists.
     pub(crate) fn info(&mut self, conn: ConnId) -> Info {
         let info = self.with(conn, |stack, _, conn| stack.info(conn));
@@ -131,8 +137,13 @@ impl Target for Host {
         call(&mut self.stack, self.now, conn);
     }
 
-    fn close(&mut self, conn: ConnId) {
-        self.stack.close(self.now, conn);
+    fn write_and_close(&mut self, conns: &[ConnId], data: &[u8]) {
+        for &conn in conns {
+            if !data.is_empty() {
+                let _may_be_put_off = self.stack.write(self.now, conn, data);
+            }
+            self.stack.close(self.now, conn);
+        }
     }
 
     fn each(&mut self, look: &mut dyn FnMut(&Stack)) {

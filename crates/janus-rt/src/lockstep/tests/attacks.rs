@@ -22,14 +22,14 @@ const ONE_SPLIT: Layout = Layout {
 };
 
 /// Puts a runtime under `attack`, over IPv4 in the first layout and over IPv6 in the second.
-fn fight(layouts: [Layout; 2], changing: bool, buffers: usize, attack: fn(&mut Arena)) {
+fn fight(layouts: [Layout; 2], changing: bool, depot: u32, buffers: usize, attack: fn(&mut Arena)) {
     let count = std::env::var("JANUS_ATTACK_SEEDS").ok();
     let count = count.map_or(1, |count| count.parse().expect("a number of seeds"));
     for seed in seeds(1, count) {
         for (v6, layout) in [false, true].into_iter().zip(layouts) {
             println!("JANUS_LOCKSTEP_SEED={seed} {layout:?}, IPv6: {v6}");
             family::over(v6, || {
-                let host = Shards::new(seed, layout, changing);
+                let host = Shards::new(seed, layout, changing, depot);
                 Arena::fight(Box::new(host), buffers, attack);
             });
         }
@@ -38,13 +38,14 @@ fn fight(layouts: [Layout; 2], changing: bool, buffers: usize, attack: fn(&mut A
 
 macro_rules! against_runtimes {
     ($against:ident $layouts:tt $changing:tt
-     $($(#[$doc:meta])* $module:ident::$name:ident, $buffers:expr;)*) => {
+     $($(#[$doc:meta])* $module:ident::$name:ident, $buffers:expr $(, in $depot:expr)?;)*) => {
         mod $against {
             use super::*;
 
             $($(#[$doc])* #[test]
             fn $name() {
-                fight($layouts, $changing, $buffers, list::$module::$name);
+                let depot = [$($depot,)? list::BUFFERS][0];
+                fight($layouts, $changing, depot, $buffers, list::$module::$name);
             })*
         }
     };

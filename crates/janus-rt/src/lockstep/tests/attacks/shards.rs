@@ -20,8 +20,8 @@ use crate::lockstep::tests::updates::{Changes, held_twice};
 use crate::lockstep::{Layout, Outside, World, hops};
 use crate::net::{TcpListener, TcpStream};
 
-/// Packet buffers of the runtime, without those that it posts to the wire.
-const BUFFERS: u32 = 8_192;
+/// Packet buffers of the attackers: they want for none.
+const BUFFERS: u32 = 32_768;
 /// Frames on the wire from one queue to another: more than all shards send in a turn.
 const DEPTH: u32 = 1_024;
 /// Nanoseconds of virtual time between two of the attackers' packets, at most.
@@ -45,7 +45,7 @@ pub(super) struct Attackers {
 
 impl Attackers {
     fn new(end: wire::End) -> Attackers {
-        let depot = Depot::new(4 * BUFFERS, &Growth::Inline).expect("memory");
+        let depot = Depot::new(BUFFERS, &Growth::Inline).expect("memory");
         Attackers {
             queue: Box::new(end).open(1).expect("one queue").remove(0),
             pool: depot.pool(),
@@ -118,11 +118,11 @@ pub(super) struct Shards {
 }
 
 impl Shards {
-    /// A runtime in this layout, over IPv6 with owner bits; `changing`: its rings change every 10 ms.
-    pub(super) fn new(seed: u64, layout: Layout, changing: bool) -> Shards {
+    /// A runtime in this layout, over IPv6 with owner bits, with `buffers` packet buffers beside those that it posts to the
+    /// wire; `changing`: its rings change every 10 ms.
+    pub(super) fn new(seed: u64, layout: Layout, changing: bool, buffers: u32) -> Shards {
         hops::take();
         let accepted = Accepted::default();
-        let posted = DEPTH * layout.io_cores.max(layout.shards) as u32;
         let mut world = World::around(
             seed,
             layout,
@@ -137,7 +137,7 @@ impl Shards {
                     .tcp(list::small())
                     .backlog(4_096)
                     .owner_bits(family::is_v6())
-                    .packet_buffers(BUFFERS + posted)
+                    .packet_buffers(buffers)
                     .address(&format!("{HERE}/24"))
                     .address(&format!("{}/120", family::v6_of(HERE)))
             },
@@ -226,12 +226,19 @@ impl Target for Shards {
         here.on_stack(|stack, now| call(stack, now, stream.conn()));
     }
 
-    fn close(&mut self, conn: ConnId) {
+    fn write_and_close(&mut self, conns: &[ConnId], data: &[u8]) {
         self.world.settle();
-        let closed = self.conns[conn.index as usize].take();
-        let (shard, stream) = closed.expect("is open");
-        let _entered = self.world.shards[shard].enter();
-        drop(stream);
+        for conn in conns {
+            let closed = self.conns[conn.index as usize].take();
+            let (shard, stream) = closed.expect("is open");
+            let shard = &self.world.shards[shard];
+            if !data.is_empty() {
+                let write = |stack: &mut Stack, now| stack.write(now, stream.conn(), data);
+                let _may_be_put_off = shard.here.on_stack(write);
+            }
+            let _entered = shard.enter();
+            drop(stream);
+        }
     }
 
     fn each(&mut self, look: &mut dyn FnMut(&Stack)) {
@@ -261,9 +268,7 @@ impl Target for Shards {
 
     fn end(mut self: Box<Self>, conns: &[ConnId]) {
         self.check();
-        for &conn in conns {
-            self.close(conn);
-        }
+        self.write_and_close(conns, &[]);
         self.world.end();
         let (most, forwards) = hops::take();
         // A timestamp that names another shard costs one more.
