@@ -27,6 +27,10 @@ const PAUSE_NS: u64 = 2_000_000;
 /// From when it stands to the first write: longer than most packets take.
 const FIRST_PAUSE: Duration = Duration::from_micros(300);
 
+/// The same in a calm network: longer than any packet takes, though both cores on its way are held up. What overtakes the
+/// acknowledgement that brings back a cookie is nobody's and draws a reset.
+const CALM_FIRST_PAUSE: Duration = Duration::from_nanos(LATE_NS);
+
 /// From the end of a connection to the next of its tuple at least: longer than a packet is under way, and then an answer to
 /// it. Text that outlives its connection may else be taken for the next one's, which is what the maximum segment lifetime
 /// is for (RFC 9293 section 3.4.3).
@@ -273,7 +277,10 @@ impl Peer {
             State::Connecting { conn } => match self.stack.is_connected(*conn) {
                 Ok(false) => false,
                 Ok(true) => {
-                    slot.state = State::Talking(talk(*conn, slot.serial ^ (at as u64) << 32, now));
+                    let calm = self.out.calm;
+                    let pause = if calm { CALM_FIRST_PAUSE } else { FIRST_PAUSE };
+                    let seed = slot.serial ^ (at as u64) << 32;
+                    slot.state = State::Talking(talk(*conn, seed, now + pause));
                     true
                 }
                 Err(error) => self.broken(at, now, &format!("{error} while it connected")),
@@ -313,7 +320,7 @@ enum Progress {
     Done,
 }
 
-fn talk(conn: ConnId, seed: u64, now: Instant) -> Talk {
+fn talk(conn: ConnId, seed: u64, speaks_at: Instant) -> Talk {
     let mut rng = Rng::new(seed);
     let len = 1 + rng.below(4_000) as usize;
     let server_ends = rng.one_in(2);
@@ -326,7 +333,7 @@ fn talk(conn: ConnId, seed: u64, now: Instant) -> Talk {
         sent: 0,
         received: 0,
         server_ends,
-        speaks_at: now + FIRST_PAUSE,
+        speaks_at,
     }
 }
 
