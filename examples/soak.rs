@@ -306,12 +306,10 @@ fn watch(time: Duration, tally: &Tally, board: &Board) -> u64 {
 
 /// Bytes of this process that are in memory.
 fn resident() -> u64 {
-    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages = text
-        .split(' ')
-        .nth(1)
-        .and_then(|pages| pages.parse::<u64>().ok());
-    pages.unwrap_or(0) * rustix::param::page_size() as u64
+    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kb = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kb.unwrap_or(0) * 1024
 }
 
 /// Waits until the clients have finished and the server holds nothing any more; what is left.

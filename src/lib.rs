@@ -1,2 +1,2 @@
-//! Nothing lives here: this package exists for the cross-crate `examples/`, `benches/` and `tests/`.
+//! Nothing lives here: this package exists for the cross-crate `benches/` and `tests/`.
 //! The library a user adds is `janus-rt` (imported as `janus`).

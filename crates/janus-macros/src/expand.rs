@@ -7,7 +7,7 @@ mod tests;
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{Error, ItemFn, ReturnType};
+use syn::{Error, ItemFn, ReturnType, Safety};
 
 use crate::options::Options;
 
@@ -86,8 +86,8 @@ fn check(door: Door, function: &ItemFn) -> syn::Result<()> {
             format!("{name} takes a function without generic parameters: nobody could choose them"),
         );
     }
-    if let Some(unsafety) = &signature.unsafety {
-        add(unsafety.span(), format!("{name} takes a safe function"));
+    if let Safety::Unsafe(word) = &signature.safety {
+        add(word.span(), format!("{name} takes a safe function"));
     }
     if let Some(abi) = &signature.abi {
         add(abi.span(), format!("{name} takes a plain Rust function"));
@@ -136,6 +136,7 @@ fn generate(door: Door, options: &Options, function: ItemFn) -> TokenStream {
         vis,
         sig,
         block,
+        ..
     } = function;
     let name = &sig.ident;
     let output = &sig.output;

@@ -3,6 +3,8 @@
 
 use std::fmt::{self, Display};
 
+use toml_writer::ToTomlValue;
+
 use super::keys::KEYS;
 use super::shown::shown;
 use super::{Partial, Settings};
@@ -126,7 +128,7 @@ impl Display for Effective {
                         Origin::Default | Origin::Builder => "# ",
                         _ => "",
                     };
-                    let value = toml::Value::String(said.value.clone());
+                    let value = said.value.to_toml_value();
                     let line = format!("{comment}{key} = {value}");
                     writeln!(f, "{line:<39} # {}", said.origin)?;
                 }

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use toml::de::{DeTable, DeValue};
+
 use super::keys::KEYS;
 use super::{ConfigError, Origin, Partial, Said};
 
@@ -77,19 +79,18 @@ impl Partial {
 }
 
 pub(super) fn from_text(text: &str) -> Result<Partial, ConfigError> {
-    let table: toml::Table = text
-        .parse()
-        .map_err(|error: toml::de::Error| ConfigError::new(error.to_string()))?;
+    let table = DeTable::parse(text).map_err(|error| ConfigError::new(error.to_string()))?;
     let mut partial = Partial::default();
-    walk(&table, "", &mut partial)?;
+    walk(table.get_ref(), "", &mut partial)?;
     Ok(partial)
 }
 
 /// Tables only group: `[tap] name` and `tap_name` are the same key. TOML bounds the depth while parsing.
-fn walk(table: &toml::Table, prefix: &str, partial: &mut Partial) -> Result<(), ConfigError> {
+fn walk(table: &DeTable<'_>, prefix: &str, partial: &mut Partial) -> Result<(), ConfigError> {
     for (name, value) in table {
+        let (name, value) = (name.get_ref(), value.get_ref());
         let full = format!("{prefix}{}", name.replace('-', "_"));
-        if let toml::Value::Table(inner) = value {
+        if let DeValue::Table(inner) = value {
             walk(inner, &format!("{full}_"), partial)?;
             continue;
         }
@@ -115,13 +116,16 @@ fn walk(table: &toml::Table, prefix: &str, partial: &mut Partial) -> Result<(), 
     Ok(())
 }
 
-fn scalar(value: &toml::Value) -> Option<String> {
+fn scalar(value: &DeValue<'_>) -> Option<String> {
     match value {
-        toml::Value::String(text) => Some(text.clone()),
-        toml::Value::Integer(number) => Some(number.to_string()),
-        toml::Value::Array(items) => items
+        DeValue::String(text) => Some(text.clone().into_owned()),
+        DeValue::Integer(number) => {
+            let number = i64::from_str_radix(number.as_str(), number.radix());
+            number.ok().map(|number| number.to_string())
+        }
+        DeValue::Array(items) => items
             .iter()
-            .map(scalar)
+            .map(|item| scalar(item.get_ref()))
             .collect::<Option<Vec<_>>>()
             .map(|list| list.join(",")),
         _ => None,
