@@ -158,6 +158,11 @@ impl Desk {
         self.ring();
     }
 
+    /// The port belongs to whom it should, whatever was wanted before.
+    pub(crate) fn forget_port(&self, port: u16) {
+        lock(&self.wanted).ports.remove(&port);
+    }
+
     #[cfg(test)]
     pub(crate) fn want_ring(&self, ring: Ring) {
         let mut wanted = lock(&self.wanted);

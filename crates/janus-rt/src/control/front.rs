@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use janus_csb::Balancer;
+use janus_csb::{Balancer, Draft};
 
 use super::Front;
 use super::conductor::{enter_port, lock};
@@ -28,11 +28,12 @@ impl Front for Gate {
 
     fn steer(&mut self, port: u16, cores: &[u8], no_flows: bool) -> bool {
         // One update for all cores: an owner must not change with each listener that is entered.
-        let at_once = no_flows
-            && lock(&self.balancer)
-                .start(|draft| enter_port(draft, port, cores))
-                .is_ok();
+        let mut balancer = lock(&self.balancer);
+        let enter = |draft: &mut Draft| enter_port(draft, port, cores);
+        let at_once = no_flows && balancer.start(enter).is_ok();
         if at_once {
+            // Cores that were wanted while an update ran, and are to be no more.
+            self.desk.forget_port(port);
             self.desk.ring();
         } else {
             self.desk.want_port(port, cores);

@@ -301,3 +301,41 @@ fn a_small_shard_that_lacks_much_is_seen_behind_a_large_one_that_lacks_little() 
     let share = planned.shares()[ShardId(1)];
     assert!((share - 0.1).abs() <= 0.002, "{share}");
 }
+
+/// What a shard has too much is then exactly an arc, time and again; with and without a part of the circle that is hot.
+#[test]
+fn weights_that_shards_exchange_are_met_every_time() {
+    let bounds = Bounds {
+        tolerance: 0.01,
+        ..LIVE
+    };
+    let mut heat = Heat::new();
+    for n in 0..1u32 << 16 {
+        let key = n.wrapping_mul(0x9E37_79B9);
+        heat.record(if n % 3 == 0 {
+            0xA000_0000 | key >> 6
+        } else {
+            key
+        });
+    }
+    for (seed, heat) in (0..40).map(|seed| (seed, (seed % 2 == 1).then_some(&heat))) {
+        let mut ring = level(&Ring::uniform(3, 16, seed), &[]);
+        let mut drawn = seed;
+        for round in 0..200 {
+            drawn = drawn.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let small = (drawn >> 16) as u8 % 3;
+            let weight = |shard| if shard == small { 1.0 } else { 4.0 };
+            let weights = [0, 1, 2].map(|shard| (shard, weight(shard)));
+            ring = plan(&ring, &targets(&weights), heat, &bounds)
+                .unwrap()
+                .into_parts()
+                .0;
+            let shares = Shares::of(&ring, heat);
+            for (shard, weight) in weights {
+                let (share, wanted) = (shares[ShardId(shard)], weight / 9.0);
+                let near = (share - wanted).abs() <= wanted * 0.011;
+                assert!(near, "seed {seed}, round {round}: {share} for {wanted}");
+            }
+        }
+    }
+}
