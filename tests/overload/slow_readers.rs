@@ -11,11 +11,11 @@ use crate::support::content::stretch;
 use crate::support::reports::sum;
 
 /// Readers without `JANUS_SLOW_READERS`.
-const READERS: u64 = 800;
+const READERS: u64 = 200;
 /// Opened at a time.
-const WAVE: u64 = 200;
+const WAVE: u64 = 100;
 /// Packet buffers of the server: what it would say ahead is many times that.
-const BUFFERS: u32 = 32 * 1024;
+const BUFFERS: u32 = 8 * 1024;
 /// What a reader's window takes.
 const WINDOW: u32 = 4_096;
 /// What TCP may take beside packet buffers: chunks of memory for each purpose, and so much for each connection.

@@ -14,7 +14,7 @@ use crate::time::{sleep, timeout};
 
 /// A core listens, and does not, for up to so long.
 const SPELL_US: u64 = 3_000;
-const CONNECTIONS: u64 = 2_000;
+const CONNECTIONS: u64 = 700;
 
 /// Accepts for a while and lets go for a while, in turn; the first core never lets go.
 async fn come_and_go(ledger: Ledger, seed: u64) -> crate::Result {

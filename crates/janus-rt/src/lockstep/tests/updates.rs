@@ -13,7 +13,7 @@ use crate::lockstep::rng::Rng;
 use crate::lockstep::{Layout, Outside, World, hops};
 
 /// Connections in one run.
-const CONNECTIONS: u64 = 1_500;
+const CONNECTIONS: u64 = 700;
 /// Steps between two looks at who holds what.
 const LOOK: u64 = 997;
 /// Updates begin this far apart at most.
