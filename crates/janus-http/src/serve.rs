@@ -3,8 +3,10 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
+use std::io;
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use crate::body::{Body, BodyState};
 use crate::framing::{self, Length};
@@ -17,6 +19,9 @@ use crate::response::{self, Output, Responder, Sent};
 use crate::transport::{self, Transport};
 use crate::{Error, Reject, Result};
 
+/// How long a connection between two requests is kept when its server ends: a request may be on its way already, and is
+/// answered then.
+const LAST_REQUEST: Duration = Duration::from_secs(1);
 /// Bytes that are read and thrown away while a refused connection is being closed.
 const LINGER_BYTES_MAX: usize = 256 * 1024;
 
@@ -58,21 +63,63 @@ enum Next {
 }
 
 /// The connection's future. `work` is a function of size zero that makes the handling future, whose type has no name.
-struct Serve<S, H, W, F: Future + 'static> {
+struct Serve<S: Transport, H, W, F: Future + 'static> {
     state: State<S, H, F>,
     options: &'static Options,
     work: W,
 }
 
-enum State<S, H, F: Future + 'static> {
+enum State<S: Transport, H, F: Future + 'static> {
     /// For the first bytes of the next request.
     Waiting(S, H),
+    /// For them too, while the server ends.
+    Leaving(Box<Leaving<S, H>>),
     Handling(Pooled<F>),
     Done,
 }
 
+struct Leaving<S: Transport, H> {
+    stream: S,
+    handler: H,
+    end: Pin<Box<S::Sleep>>,
+}
+
 // Nothing is pinned in place: the handling future is in a box of its own.
-impl<S, H, W, F: Future + 'static> Unpin for Serve<S, H, W, F> {}
+impl<S: Transport, H, W, F: Future + 'static> Unpin for Serve<S, H, W, F> {}
+
+impl<S, H, W, F> Serve<S, H, W, F>
+where
+    S: Transport,
+    W: Fn(S, H, &'static Options, S::Piece) -> F,
+    F: Future<Output = (S, H, Result<Next>)> + 'static,
+{
+    /// Handles what was received while nothing was handled. False: the peer has ended.
+    fn begin(&mut self, received: io::Result<Option<S::Piece>>) -> Result<bool> {
+        let (stream, handler) = match std::mem::replace(&mut self.state, State::Done) {
+            State::Waiting(stream, handler) => (stream, handler),
+            State::Leaving(leaving) => (leaving.stream, leaving.handler),
+            State::Handling(_) | State::Done => unreachable!("something is handled already"),
+        };
+        let Some(piece) = received? else {
+            return Ok(false);
+        };
+        let work = (self.work)(stream, handler, self.options, piece);
+        self.state = State::Handling(Pooled::new(work));
+        Ok(true)
+    }
+
+    /// Waits on, but not for long.
+    fn leave(&mut self) {
+        if let State::Waiting(stream, handler) = std::mem::replace(&mut self.state, State::Done) {
+            let end = Box::pin(stream.sleep(LAST_REQUEST));
+            self.state = State::Leaving(Box::new(Leaving {
+                stream,
+                handler,
+                end,
+            }));
+        }
+    }
+}
 
 impl<S, H, W, F> Future for Serve<S, H, W, F>
 where
@@ -86,28 +133,27 @@ where
         let this = self.get_mut();
         loop {
             match &mut this.state {
-                State::Waiting(stream, _) => {
-                    let Poll::Ready(received) = stream.poll_recv(cx) else {
-                        if stream.is_leaving() {
-                            this.state = State::Done;
+                State::Waiting(stream, _) => match stream.poll_recv(cx) {
+                    Poll::Ready(received) => {
+                        if !this.begin(received)? {
                             return Poll::Ready(Ok(()));
                         }
-                        return Poll::Pending;
-                    };
-                    let State::Waiting(stream, handler) =
-                        std::mem::replace(&mut this.state, State::Done)
-                    else {
-                        unreachable!("the state was just matched");
-                    };
-                    match received {
-                        Ok(Some(piece)) => {
-                            let work = (this.work)(stream, handler, this.options, piece);
-                            this.state = State::Handling(Pooled::new(work));
-                        }
-                        Ok(None) => return Poll::Ready(Ok(())),
-                        Err(error) => return Poll::Ready(Err(error.into())),
                     }
-                }
+                    Poll::Pending if stream.is_leaving() => this.leave(),
+                    Poll::Pending => return Poll::Pending,
+                },
+                State::Leaving(leaving) => match leaving.stream.poll_recv(cx) {
+                    Poll::Ready(received) => {
+                        if !this.begin(received)? {
+                            return Poll::Ready(Ok(()));
+                        }
+                    }
+                    Poll::Pending => {
+                        ready!(leaving.end.as_mut().poll(cx));
+                        this.state = State::Done;
+                        return Poll::Ready(Ok(()));
+                    }
+                },
                 State::Handling(work) => {
                     let Poll::Ready((stream, handler, outcome)) = work.poll(cx) else {
                         return Poll::Pending;

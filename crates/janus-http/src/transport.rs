@@ -21,7 +21,7 @@ pub trait Transport: 'static {
     fn poll_shutdown(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
     /// Ends after `duration`.
     fn sleep(&self, duration: Duration) -> Self::Sleep;
-    /// The server is about to end: what is begun is answered, and no further request waited for. A task that waits is woken
+    /// The server is about to end: what is begun is answered, and a further request hardly waited for. A task that waits is woken
     /// when it becomes true.
     fn is_leaving(&self) -> bool {
         false

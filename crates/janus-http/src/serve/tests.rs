@@ -426,14 +426,24 @@ fn a_waiting_connection_is_a_few_words_and_requests_reuse_what_is_there() {
 }
 
 #[test]
-fn a_server_that_is_about_to_end_answers_what_is_begun_and_waits_for_no_more() {
+fn a_server_that_is_about_to_end_answers_what_is_begun_and_hardly_waits_for_more() {
     let idle = Pipe::default();
     let mut serving = pin!(serve_with(&PLAIN, idle.clone(), mirror));
     idle.send(b"GET /close-to HTTP/1.1\r\nhost: a\r\n\r\n");
     assert!(poll(serving.as_mut()).is_pending());
     assert!(!idle.received().contains("close\r\n"));
     idle.leave();
+    assert!(poll(serving.as_mut()).is_pending(), "one may be on its way");
+    idle.expire();
     assert!(finish(serving.as_mut()).is_ok());
+
+    let crossed = Pipe::default();
+    let mut serving = pin!(serve_with(&PLAIN, crossed.clone(), mirror));
+    crossed.leave();
+    assert!(poll(serving.as_mut()).is_pending());
+    crossed.send(b"GET /c HTTP/1.1\r\nhost: a\r\n\r\n");
+    assert!(finish(serving.as_mut()).is_ok());
+    assert!(crossed.received().contains("connection: close\r\n"));
 
     let begun = Pipe::default();
     let mut serving = pin!(serve_with(&PLAIN, begun.clone(), mirror));
@@ -442,6 +452,8 @@ fn a_server_that_is_about_to_end_answers_what_is_begun_and_waits_for_no_more() {
     begun.leave();
     assert!(poll(serving.as_mut()).is_pending(), "the body is awaited");
     begun.send(b"y");
+    assert!(poll(serving.as_mut()).is_pending(), "it was not told");
+    begun.expire();
     assert!(finish(serving.as_mut()).is_ok());
     assert!(begun.received().ends_with("POST /a\nxy"));
 
