@@ -1,10 +1,12 @@
-//! Sends back what it gets. `cargo run --release --example echo`, then the printed line.
+//! Sends back what it gets. `cargo run --release --example echo`, then the printed line. After `--` it takes another
+//! address than 0.0.0.0:7007.
 
 use janus::net::{TcpListener, TcpStream};
 
 #[janus::main]
 async fn main() -> janus::Result<()> {
-    let listener = TcpListener::bind("0.0.0.0:7007").await?;
+    let at = std::env::args().nth(1);
+    let listener = TcpListener::bind(at.as_deref().unwrap_or("0.0.0.0:7007")).await?;
     let at = listener.reachable_at();
     janus::once(|| println!("nc {} {}", at.ip(), at.port()));
     loop {

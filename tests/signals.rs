@@ -98,6 +98,43 @@ fn ctrl_c_is_a_reason_to_shut_down() {
 }
 
 #[test]
+fn sigterm_ends_a_runtime_that_does_not_wait_for_it() {
+    let (ready, listening) = channel();
+    let builder = THREE_COMBINED.builder().signals(true);
+    let runtime = builder.backend(BackendChoice::Portal).build().unwrap();
+    let running = Running::start(runtime, move || {
+        let ready = ready.clone();
+        async move {
+            ready.send(())?;
+            janus::shutting_down().await;
+            janus::Result::<()>::Ok(())
+        }
+    });
+    for _ in 0..3 {
+        listening.recv_timeout(PATIENCE).unwrap();
+    }
+    raise(SignalKind::terminate());
+    running.join().unwrap();
+}
+
+#[test]
+fn signals_that_a_task_waits_for_are_the_programs_affair() {
+    let builder = ONE_COMBINED.builder().signals(true);
+    let runtime = builder.backend(BackendChoice::Portal).build().unwrap();
+    let running = Running::start(runtime, || async {
+        // Both, as another test here raises the one.
+        let _interrupt = signal(SignalKind::interrupt())?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        raise_here(SignalKind::terminate());
+        terminate.recv().await;
+        janus::time::sleep(Duration::from_millis(300)).await;
+        assert!(!janus::is_shutting_down());
+        janus::Result::<()>::Ok(())
+    });
+    running.join().unwrap();
+}
+
+#[test]
 fn what_cannot_be_caught_is_refused() {
     assert!(signal(SignalKind::hangup()).is_err(), "no core runs here");
     let running = Running::start(runtime(ONE_COMBINED), || async {

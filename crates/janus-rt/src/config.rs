@@ -53,6 +53,10 @@ const WARN_BLOCKED: Duration = Duration::from_millis(100);
 /// How long a DHCP server is waited for before the start is given up.
 const DHCP_WAIT: Duration = Duration::from_secs(30);
 
+/// How long connections may go on when a signal ends the runtime, if nothing says so: with `drain_ms` less than the ten seconds
+/// after which container engines lose patience.
+const SHUTDOWN: Duration = Duration::from_secs(8);
+
 /// Who polls the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
@@ -136,6 +140,8 @@ pub(crate) struct Partial {
     pub(crate) policy: PolicyPartial,
     pub(crate) impair: ImpairPartial,
     pub(crate) portal_reach: Option<Reach>,
+    pub(crate) signals: Option<bool>,
+    pub(crate) shutdown: Option<Duration>,
 }
 
 /// `placement = "…"` before the number of I/O cores is known.
@@ -196,6 +202,8 @@ impl Partial {
             policy,
             impair,
             portal_reach,
+            signals,
+            shutdown,
         } = over;
         Partial {
             said: [self.said, said].concat(),
@@ -248,6 +256,8 @@ impl Partial {
             policy: self.policy.overlay(policy),
             impair: self.impair.overlay(impair),
             portal_reach: portal_reach.or(self.portal_reach),
+            signals: signals.or(self.signals),
+            shutdown: shutdown.or(self.shutdown),
         }
     }
 
@@ -352,6 +362,8 @@ impl Partial {
             policy: self.policy.resolve()?,
             impair: self.impair.resolve()?,
             portal_reach: self.portal_reach.unwrap_or_default(),
+            signals: self.signals.unwrap_or(true),
+            shutdown: self.shutdown.unwrap_or(SHUTDOWN),
             pin: threads <= processors && threads > 1,
         })
     }
@@ -408,6 +420,8 @@ pub(crate) struct Settings {
     pub(crate) policy: PolicySettings,
     pub(crate) impair: Impairment,
     pub(crate) portal_reach: Reach,
+    pub(crate) signals: bool,
+    pub(crate) shutdown: Duration,
     pub(crate) pin: bool,
 }
 

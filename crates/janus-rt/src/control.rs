@@ -39,6 +39,8 @@ pub(crate) trait Front: Send {
     fn steer(&mut self, port: u16, cores: &[u8], no_flows: bool) -> bool;
     /// Clients may come to `port`.
     fn serve(&mut self, port: u16);
+    /// Every main waits for something else than a bind, and a port serves.
+    fn ready(&mut self) {}
     /// Nobody listens on `port` any more.
     fn close(&mut self, port: u16);
 }
@@ -81,6 +83,8 @@ struct State {
     mains: Vec<Main>,
     ports: BTreeMap<u16, Port>,
     next_dynamic: u16,
+    /// What stands before was told so.
+    ready: bool,
 }
 
 /// Shared by every shard of one runtime.
@@ -99,6 +103,7 @@ impl Control {
             mains: vec![Main::Running; cores],
             ports: BTreeMap::new(),
             next_dynamic: DYNAMIC_FIRST,
+            ready: false,
         };
         Control {
             state: Mutex::new(state),
@@ -176,6 +181,7 @@ impl Control {
         for (&port, cores) in ports {
             woken.extend(state.served(port, cores));
         }
+        state.tell_ready();
         drop(state);
         woken.into_iter().for_each(Waker::wake);
     }
@@ -264,6 +270,7 @@ impl Control {
         *main = to;
         let begins = state.mains.iter().all(|main| *main != Main::Running);
         let woken = state.settle(self.no_flows());
+        state.tell_ready();
         if begins {
             // With what has just been settled: whoever takes packets knows of it.
             self.begun.store(true, Ordering::Release);
@@ -354,6 +361,16 @@ impl State {
             io::ErrorKind::AddrInUse,
             "every dynamic port is bound",
         ))
+    }
+
+    /// Tells what stands before when it is ready, once.
+    fn tell_ready(&mut self) {
+        let settled = self.mains.iter().all(|main| *main == Main::Settled);
+        let serves = self.ports.values().any(|entry| !entry.served.is_empty());
+        if !self.ready && settled && serves {
+            self.ready = true;
+            self.front.ready();
+        }
     }
 
     fn is_leaving(&self, core: u8, port: u16) -> bool {

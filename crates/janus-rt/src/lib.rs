@@ -38,7 +38,7 @@
 //! | tasks elsewhere | [`spawn_on`] a core, [`spawn_blocking`] for calls that block |
 //! | which core this is, what happens once although `main` runs on all | [`core_id`], [`cores`], [`once()`] |
 //! | a runtime built by hand, several in a process | [`Runtime::builder`], [`Builder`] |
-//! | its end, changes while it runs, from any thread | [`Handle`], [`handle`], [`shutting_down`] |
+//! | its end, changes while it runs, from any thread | [`Handle`], [`handle`], [`shutting_down`]; signals: [`Builder::signals`] |
 //! | how cores share connections, what is let in, what happened | [`balance`], [`policy`], [`report`](report()) |
 //! | tests, also in time that jumps | [`test`](macro@test) |
 //! | hyper, tower, tokio | [`compat`]; an HTTP server of Janus's own is the crate `janus-http` |

@@ -8,6 +8,7 @@ mod main_task;
 mod reload;
 mod report;
 mod shutdown;
+mod supervisor;
 
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
@@ -40,6 +41,7 @@ pub use reload::Reloaded;
 use reload::{Reloading, Sources};
 pub use report::{CoreReport, report};
 pub use shutdown::{ShuttingDown, is_shutting_down, shutting_down};
+use supervisor::Supervisor;
 
 /// What a main, and the runtime, may fail with.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -490,6 +492,21 @@ impl Builder {
         self
     }
 
+    /// Whether SIGTERM and SIGINT end the runtime in order: as [`Handle::shutdown`] does, within the time that
+    /// [`shutdown_time`](Builder::shutdown_time) says; a second one ends the process at once. They do unless told otherwise,
+    /// but not where the builder is [`alone`](Builder::alone), nor where something in the process handles or ignores such a
+    /// signal when the runtime begins, nor while a task waits for it itself ([`signal`](crate::signal)).
+    pub fn signals(mut self, on: bool) -> Builder {
+        self.partial.signals = Some(on);
+        self
+    }
+
+    /// How long connections may go on when a signal ends the runtime.
+    pub fn shutdown_time(mut self, time: Duration) -> Builder {
+        self.partial.shutdown = Some(time);
+        self
+    }
+
     /// Who says how new connections are shared out among the cores; fixed weights if nobody does.
     pub fn balance(mut self, policy: balance::Policy) -> Builder {
         self.partial.balance = Some(policy);
@@ -516,6 +533,7 @@ impl Builder {
     /// [`config_file`](Builder::config_file) has its default.
     pub fn alone(mut self) -> Builder {
         self.alone = true;
+        self.partial.signals.get_or_insert(false);
         self
     }
 
@@ -558,6 +576,7 @@ impl Builder {
             file: self.config_file,
             builder: self.partial,
         };
+        let supervisor = (!self.alone).then(Supervisor::of_the_environment);
         let (settings, effective) = sources.read()?;
         let tcp = self.tcp.unwrap_or_default();
         let warnings = Arc::new(Warnings::new(self.on_warning));
@@ -565,6 +584,9 @@ impl Builder {
         let reloading = Reloading::new(sources, effective, prepared.levers());
         // The first and only one to set it.
         let _ = prepared.ending().reloading.set(reloading);
+        if let Some(supervisor) = supervisor.flatten() {
+            let _ = prepared.ending().supervisor.set(supervisor);
+        }
         Ok(prepared)
     }
 }

@@ -265,6 +265,14 @@ pub(super) const KEYS: &[Key] = &[
         set: |p, v| store(&mut p.impair.queue, frames(v)),
     },
     Key {
+        name: "signals",
+        set: |p, v| store(&mut p.signals, switch(v)),
+    },
+    Key {
+        name: "shutdown_ms",
+        set: |p, v| store(&mut p.shutdown, number(v).map(Duration::from_millis)),
+    },
+    Key {
         name: "drain_ms",
         set: |p, v| store(&mut p.drain, number(v).map(Duration::from_millis)),
     },

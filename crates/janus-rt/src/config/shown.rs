@@ -50,6 +50,8 @@ pub(super) fn shown(key: &str, settings: &Settings) -> Option<String> {
         "blocking_threads" => Some(text(s.blocking_threads)),
         "warn_future_bytes" => Some(text(s.warn_future_bytes)),
         "warn_blocked_ms" => Some(millis(s.warn_blocked)),
+        "signals" => Some(text(s.signals)),
+        "shutdown_ms" => Some(millis(s.shutdown)),
         "drain_ms" => Some(millis(s.drain)),
         "dhcp_wait_ms" => Some(millis(s.dhcp_wait)),
         "balance" => Some(match s.balance {
@@ -244,6 +246,8 @@ mod tests {
             owner_bits = "true"
             balance_interval_ms = "150"
             portal_reach = "10.0.0.0/8"
+            signals = false
+            shutdown_ms = 1500
             policy_martians = "pass"
             policy_allow = "192.0.2.0/24"
             policy_deny = "192.0.2.128/25"

@@ -4,7 +4,7 @@
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use janus_csb::policy::{Bounds, Shares, Targets, plan};
 use janus_csb::{Balancer, Draft, Phase, Ring, ShardId};
@@ -22,6 +22,8 @@ use crate::runtime::Ending;
 /// what cannot ring: a refused update that may be taken later.
 const PATIENCE_MIN: Duration = Duration::from_millis(1);
 const PATIENCE_MAX: Duration = Duration::from_millis(50);
+/// From when the portal's doors close to when shards take no more connections.
+const AT_THE_DOOR: Duration = Duration::from_millis(100);
 
 /// Drives the updates of one runtime.
 pub(crate) struct Conductor {
@@ -39,6 +41,10 @@ pub(crate) struct Conductor {
     pub(crate) watchdog: Watchdog,
     pub(crate) rung_for: Phase,
     pub(crate) signals: Arc<Signals>,
+    /// How long connections may go on when a signal ends the runtime.
+    pub(crate) shutdown: Duration,
+    /// When it does: its doors are closed.
+    pub(crate) closes_at: Option<Instant>,
     pub(crate) clock: Clock,
 }
 
@@ -49,6 +55,7 @@ impl Conductor {
         while !self.desk.stopping() {
             self.desk.read_news();
             self.signals.deliver();
+            self.heed_signals();
             self.take_rules();
             if self.step() {
                 patience = PATIENCE_MIN;
@@ -59,7 +66,9 @@ impl Conductor {
             let waits = self.is_busy() || self.wants();
             let look = self.watch.as_ref().filter(|_| !waits).map(Watch::wait);
             let guard = self.watchdog.wait();
-            let timeout = [waits.then_some(patience), look, guard];
+            let closing = self.closes_at.filter(|_| self.ending.serving());
+            let closing = closing.map(|at| at.saturating_duration_since(Instant::now()));
+            let timeout = [waits.then_some(patience), look, guard, closing];
             let timeout = timeout.into_iter().flatten().min();
             let desk = &self.desk;
             // What is under way here holds a clock that jumps: cores wait for it.
@@ -81,6 +90,23 @@ impl Conductor {
             }
         }
         Ok(())
+    }
+
+    /// Ends the runtime in order when a signal says so: first outside, then, when those who were at the door are in, inside.
+    fn heed_signals(&mut self) {
+        if let Some(signal) = self.signals.ended_by()
+            && self.closes_at.is_none()
+        {
+            self.closes_at = Some(Instant::now() + AT_THE_DOOR);
+            self.control.close_doors();
+            let seconds = self.shutdown.as_secs_f32();
+            eprintln!(
+                "janus: {signal}: no new connections; the others have {seconds} s; again: at once"
+            );
+        }
+        if self.closes_at.is_some_and(|at| at <= Instant::now()) {
+            self.ending.close(self.shutdown);
+        }
     }
 
     /// Settings were read again.

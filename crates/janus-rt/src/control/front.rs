@@ -10,12 +10,14 @@ use super::Front;
 use super::conductor::{enter_port, lock};
 use super::desk::Desk;
 use crate::portal::Portal;
+use crate::runtime::Ending;
 
 /// The balancer, the way to whoever drives it, and the portal where the runtime has one.
 pub(crate) struct Gate {
     pub(crate) balancer: Arc<Mutex<Balancer>>,
     pub(crate) desk: Arc<Desk>,
     pub(crate) portal: Option<Portal>,
+    pub(crate) ending: Arc<Ending>,
 }
 
 impl Front for Gate {
@@ -44,6 +46,12 @@ impl Front for Gate {
     fn serve(&mut self, port: u16) {
         if let Some(portal) = &mut self.portal {
             portal.serve(port);
+        }
+    }
+
+    fn ready(&mut self) {
+        if let Some(supervisor) = self.ending.supervisor.get() {
+            supervisor.ready();
         }
     }
 

@@ -1,9 +1,9 @@
 //! The process's signals, for one runtime. A handler writes down that its signal came and rings the control thread, which
 //! wakes the tasks that wait for it: all that is done inside a handler is two stores and the bell's write. The bell's own
-//! descriptor is the pipe to oneself that others keep for this.
+//! descriptor is the pipe to oneself that others keep for this. Signals that end a runtime are `ends.rs` below.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,6 +12,8 @@ use std::task::Waker;
 use signal_hook_registry::SigId;
 
 use super::desk::Desk;
+
+mod ends;
 
 /// Signal numbers there are (SIGRTMAX is 64).
 const SIGNALS: usize = 65;
@@ -29,12 +31,20 @@ struct Board {
     /// How often each signal came.
     came: [AtomicU32; SIGNALS],
     news: AtomicBool,
+    /// A signal has told the runtime to end: the next one of these ends the process.
+    ending: AtomicBool,
 }
 
 #[derive(Default)]
 struct State {
     /// Signals whose handlers are in place.
     handled: BTreeMap<i32, SigId>,
+    /// Signals that a task has listened for. They are the program's affair from then on.
+    listened: BTreeSet<i32>,
+    /// Signals that end the runtime, and how often each had come when that was last looked at.
+    ends: BTreeMap<i32, u32>,
+    /// Handlers by which a second one of these ends the process.
+    last_words: Vec<SigId>,
     /// Who waits, by listener: at most one waker for each.
     waiting: BTreeMap<u64, Waker>,
 }
@@ -45,6 +55,7 @@ impl Signals {
             board: Arc::new(Board {
                 came: [const { AtomicU32::new(0) }; SIGNALS],
                 news: AtomicBool::new(false),
+                ending: AtomicBool::new(false),
             }),
             desk,
             state: Mutex::default(),
@@ -62,7 +73,14 @@ impl Signals {
             ));
         };
         let mut state = self.lock();
-        if let Entry::Vacant(place) = state.handled.entry(number) {
+        self.handle(&mut state, at)?;
+        state.listened.insert(number);
+        Ok(self.next_listener.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// From now on the signal `at` is counted.
+    fn handle(&self, state: &mut State, at: usize) -> io::Result<()> {
+        if let Entry::Vacant(place) = state.handled.entry(at as i32) {
             let (board, desk) = (self.board.clone(), self.desk.clone());
             let handler = move || {
                 board.came[at].fetch_add(1, Ordering::AcqRel);
@@ -71,10 +89,11 @@ impl Signals {
             };
             // SAFETY: the handler only does what a signal handler may: atomic stores, and at most one write to an eventfd by a
             // system call of its own. It allocates, frees and locks nothing, and leaves `errno` alone.
-            let id = unsafe { signal_hook_registry::register(number, handler) }?;
+            let id = unsafe { signal_hook_registry::register(at as i32, handler) }?;
+            ends::is_handled(at);
             place.insert(id);
         }
-        Ok(self.next_listener.fetch_add(1, Ordering::Relaxed))
+        Ok(())
     }
 
     /// How often `number`, which is listened for, has come.
@@ -112,8 +131,13 @@ impl Signals {
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        for id in self.lock().handled.values() {
+        let state = self.lock();
+        for id in &state.last_words {
             signal_hook_registry::unregister(*id);
+        }
+        for (number, id) in &state.handled {
+            signal_hook_registry::unregister(*id);
+            ends::is_handled_no_more(*number as usize);
         }
     }
 }

@@ -8,6 +8,7 @@ use janus_csb::{Balancer, Limits, Ring, ShardId};
 use janus_io::park::Parker;
 
 use super::desk::Desk;
+use crate::runtime::Ending;
 
 #[derive(Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
@@ -257,6 +258,7 @@ fn a_port_entered_at_once_is_not_taken_back_by_what_was_wanted_before() {
         balancer: Arc::new(Mutex::new(balancer)),
         desk: desk.clone(),
         portal: None,
+        ending: Arc::new(Ending::new(Vec::new())),
     };
     desk.want_port(80, &[2]);
     assert!(gate.steer(80, &[0, 2], true));

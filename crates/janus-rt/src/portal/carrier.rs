@@ -24,6 +24,8 @@ use crate::clock::Clock;
 pub(crate) const BRIDGES_MAX: usize = 16 * 1024;
 /// Accepted from one door before the others have their turn.
 const ACCEPTS_PER_TURN: usize = 64;
+/// Clients let in at a door that closes, at most: others may be coming all the time.
+const LAST_MAX: usize = 1_024;
 /// How soon a door is tried again that failed for want of something (file descriptors, as a rule).
 const RETRY: Duration = Duration::from_millis(100);
 /// Turns at the end in which what is on its way is passed on.
@@ -400,6 +402,19 @@ impl Carrier {
         Ok(())
     }
 
+    /// Closes the doors of `port` behind those whom the kernel has told already that they are connected.
+    fn close(&mut self, port: u16) {
+        let now = self.inner.clock.now();
+        for id in [false, true].map(|v6| DoorId { port, v6 }) {
+            for _ in 0..LAST_MAX {
+                if !self.accept(now, id) {
+                    break;
+                }
+            }
+            self.doors.remove(&id);
+        }
+    }
+
     fn until_deadline(&self) -> Option<Duration> {
         let stack = self.inner.stack.next_deadline();
         let timer = stack.into_iter().chain(self.exits.deadline()).min();
@@ -424,7 +439,7 @@ impl Carrier {
                         }
                     }
                 }
-                Command::Close { port } => self.doors.retain(|id, _| id.port != port),
+                Command::Close { port } => self.close(port),
                 Command::End => self.ended = true,
             }
         }

@@ -11,6 +11,7 @@ use janus_io::park::Unparker;
 
 use super::BoxError;
 use super::reload::Reloading;
+use super::supervisor::Supervisor;
 
 /// Where a runtime stands on the way to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +41,8 @@ pub(crate) struct Ending {
     once: Mutex<HashSet<&'static Location<'static>>>,
     /// How the settings are read again.
     pub(crate) reloading: OnceLock<Reloading>,
+    /// Who wants to know when it serves and when it ends.
+    pub(crate) supervisor: OnceLock<Supervisor>,
 }
 
 impl Ending {
@@ -55,6 +58,7 @@ impl Ending {
             bells,
             once: Mutex::default(),
             reloading: OnceLock::new(),
+            supervisor: OnceLock::new(),
         }
     }
 
@@ -64,6 +68,7 @@ impl Ending {
 
     pub(crate) fn stop(&self) {
         if self.stage.swap(Stage::Stopping as u8, Ordering::AcqRel) != Stage::Stopping as u8 {
+            self.tell_supervisor();
             self.ring();
         }
     }
@@ -85,6 +90,7 @@ impl Ending {
                 .compare_exchange(serving, closing, Ordering::AcqRel, Ordering::Relaxed)
                 .is_ok();
         if begins {
+            self.tell_supervisor();
             self.ring();
         }
         begins
@@ -181,6 +187,12 @@ impl Ending {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .insert(place)
+    }
+
+    fn tell_supervisor(&self) {
+        if let Some(supervisor) = self.supervisor.get() {
+            supervisor.stopping();
+        }
     }
 
     fn ring(&self) {

@@ -175,6 +175,7 @@ impl Prepared {
                 balancer: balancer.clone(),
                 desk: desk.clone(),
                 portal,
+                ending: ending.clone(),
             }),
         ));
 
@@ -291,6 +292,8 @@ impl Prepared {
             watchdog,
             rung_for: Phase::Idle,
             signals,
+            shutdown: settings.shutdown,
+            closes_at: None,
             clock,
         };
         Ok(Prepared {
@@ -385,6 +388,9 @@ impl Prepared {
             usual: _,
             leads_outside: _,
         } = self;
+        if settings.signals {
+            conductor.signals.end_the_runtime()?;
+        }
         let (paused, shards_count) = (conductor.clock.jumps(), seeds.len());
         let leaves = move |number| {
             if let Some(clock) = paused {

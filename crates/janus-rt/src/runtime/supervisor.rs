@@ -1,0 +1,95 @@
+//! Whoever started the program and wants to know when it serves and when it ends: systemd with `Type=notify`, or anybody else
+//! who names a socket in `NOTIFY_SOCKET` (sd_notify(3)).
+
+use std::ffi::OsStr;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const VARIABLE: &str = "NOTIFY_SOCKET";
+
+pub(crate) struct Supervisor {
+    socket: UnixDatagram,
+    at: SocketAddr,
+    ready: AtomicBool,
+    stopping: AtomicBool,
+}
+
+impl Supervisor {
+    /// The one that the environment names.
+    pub(super) fn of_the_environment() -> Option<Supervisor> {
+        let name = std::env::var_os(VARIABLE).filter(|name| !name.is_empty())?;
+        let supervisor = Supervisor::at(&name);
+        if supervisor.is_none() {
+            eprintln!("janus: {VARIABLE} names no socket that can be told anything: {name:?}");
+        }
+        supervisor
+    }
+
+    /// The one at a path, or at a name of the kernel's that follows `@`.
+    fn at(name: &OsStr) -> Option<Supervisor> {
+        let at = match name.as_bytes() {
+            [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
+            _ => SocketAddr::from_pathname(name),
+        };
+        let socket = UnixDatagram::unbound().ok()?;
+        socket.set_nonblocking(true).ok()?;
+        Some(Supervisor {
+            socket,
+            at: at.ok()?,
+            ready: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+        })
+    }
+
+    /// Connections are served.
+    pub(crate) fn ready(&self) {
+        if !self.ready.swap(true, Ordering::AcqRel) {
+            self.say("READY=1");
+        }
+    }
+
+    /// The runtime ends.
+    pub(super) fn stopping(&self) {
+        if !self.stopping.swap(true, Ordering::AcqRel) {
+            self.say("STOPPING=1");
+        }
+    }
+
+    fn say(&self, what: &str) {
+        if let Err(error) = self.socket.send_to_addr(what.as_bytes(), &self.at) {
+            eprintln!("janus: {VARIABLE} could not be told {what}: {error}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_thing_is_told_once_by_either_kind_of_name() {
+        let folder = std::env::temp_dir().join(format!("janus-notify-{}", std::process::id()));
+        let name = format!("janus-notify-{}", std::process::id());
+        let path = SocketAddr::from_pathname(&folder).unwrap();
+        let hidden = SocketAddr::from_abstract_name(&name).unwrap();
+        let named = [folder.clone().into_os_string(), format!("@{name}").into()];
+        for (at, name) in [path, hidden].into_iter().zip(named) {
+            let heard = UnixDatagram::bind_addr(&at).unwrap();
+            let supervisor = Supervisor::at(&name).unwrap();
+            for _ in 0..2 {
+                supervisor.ready();
+            }
+            supervisor.stopping();
+            let mut told = [0; 64];
+            for expected in ["READY=1", "STOPPING=1"] {
+                let len = heard.recv(&mut told).unwrap();
+                assert_eq!(&told[..len], expected.as_bytes());
+            }
+            heard.set_nonblocking(true).unwrap();
+            assert!(heard.recv(&mut told).is_err(), "nothing more");
+        }
+        std::fs::remove_file(folder).unwrap();
+    }
+}
