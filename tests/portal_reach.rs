@@ -1,5 +1,6 @@
 //! The portal beyond this machine: another host, whose kernel stands in a namespace of its own at the far end of a cable. Who is within
-//! `portal_reach` is reached as by the kernel's own sockets, and is not told from them; nobody else hears a packet.
+//! `portal_reach` is reached as by the kernel's own sockets, and is not told from them; nobody else hears a packet. And the other host
+//! comes in where `portal_listen` says.
 
 mod support;
 
@@ -19,6 +20,7 @@ in_every_layout!(
     within_the_list_everything_is_as_on_this_machine,
     who_is_not_within_hears_nothing,
     what_the_network_says_is_passed_on,
+    others_come_in_where_doors_are,
 );
 
 /// This machine's end of the cable and the other host's.
@@ -31,6 +33,8 @@ const FAR_V6: &str = "2001:db8:1::2";
 /// A network behind the other host.
 const BEHIND: &str = "203.0.113.1";
 const LIST: &str = "198.51.100.0/24,2001:db8:1::/64";
+/// This machine's addresses on the cable.
+const LISTED: &str = "198.51.100.1,2001:db8:1::1";
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -256,6 +260,53 @@ fn the_cable_is_out_for_a_while(case: Case, far: &Far) {
         assert!(read_to_end(&stream).await.unwrap() == sent);
     });
     server.join().unwrap();
+}
+
+/// From the other host to each of this one's addresses; a low port too, which root may have.
+fn others_come_in_where_doors_are(case: Case) {
+    /// Says who the client is, by the server's knowledge, and echoes.
+    async fn greet(stream: TcpStream) {
+        let peer = stream.peer_addr().unwrap().ip().to_string();
+        stream
+            .write_all(format!("{peer}\n").as_bytes())
+            .await
+            .unwrap();
+        echo(stream).await;
+    }
+    beside_another_host(move |far| {
+        for (listen, bound, port, v4, v6) in [
+            ("any", "0.0.0.0", 8_080, true, false),
+            ("any", "::", 80, true, true),
+            ("any", "127.0.0.1", 8_080, false, false),
+            ("loopback", "::", 8_080, false, false),
+            (NEAR_V4, "::", 8_080, true, false),
+            (LISTED, "::", 8_080, true, true),
+        ] {
+            let builder = case.builder().backend(BackendChoice::Portal);
+            let runtime = builder.portal_listen(listen).build().unwrap();
+            let bound = SocketAddr::new(bound.parse().unwrap(), port);
+            let (server, _, _) = serve_at(runtime, bound, greet);
+            for (near, peer, open) in [(NEAR_V4, FAR_V4, v4), (NEAR_V6, FAR_V6, v6)] {
+                let to = SocketAddr::new(near.parse().unwrap(), port);
+                let came = far.does(move || said_and_heard(to));
+                let expected = open.then(|| format!("{peer}\nhello"));
+                let expected = expected.ok_or(ErrorKind::ConnectionRefused);
+                assert_eq!(came, expected, "{to}, bound on {bound}, with `{listen}`");
+            }
+            server.stop().unwrap();
+        }
+    });
+}
+
+/// Says hello, and gives all that comes.
+fn said_and_heard(to: SocketAddr) -> Result<String, ErrorKind> {
+    let connected = std::net::TcpStream::connect(to);
+    let mut stream = connected.map_err(|error| error.kind())?;
+    stream.write_all(b"hello").unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut heard = String::new();
+    stream.read_to_string(&mut heard).unwrap();
+    Ok(heard)
 }
 
 fn at(address: &str) -> SocketAddr {

@@ -21,7 +21,7 @@ use janus_io::{Batching, xdp};
 use janus_tcp::BufferSizes;
 
 use crate::control::watch::PolicyName;
-use crate::portal::Reach;
+use crate::portal::{Listen, Reach};
 
 pub(crate) use effective::Said;
 pub use effective::{Effective, Origin};
@@ -140,6 +140,7 @@ pub(crate) struct Partial {
     pub(crate) policy: PolicyPartial,
     pub(crate) impair: ImpairPartial,
     pub(crate) portal_reach: Option<Reach>,
+    pub(crate) portal_listen: Option<Listen>,
     pub(crate) signals: Option<bool>,
     pub(crate) shutdown: Option<Duration>,
 }
@@ -202,6 +203,7 @@ impl Partial {
             policy,
             impair,
             portal_reach,
+            portal_listen,
             signals,
             shutdown,
         } = over;
@@ -256,6 +258,7 @@ impl Partial {
             policy: self.policy.overlay(policy),
             impair: self.impair.overlay(impair),
             portal_reach: portal_reach.or(self.portal_reach),
+            portal_listen: portal_listen.or(self.portal_listen),
             signals: signals.or(self.signals),
             shutdown: shutdown.or(self.shutdown),
         }
@@ -362,6 +365,7 @@ impl Partial {
             policy: self.policy.resolve()?,
             impair: self.impair.resolve()?,
             portal_reach: self.portal_reach.unwrap_or_default(),
+            portal_listen: self.portal_listen.unwrap_or_default(),
             signals: self.signals.unwrap_or(true),
             shutdown: self.shutdown.unwrap_or(SHUTDOWN),
             pin: threads <= processors && threads > 1,
@@ -420,6 +424,7 @@ pub(crate) struct Settings {
     pub(crate) policy: PolicySettings,
     pub(crate) impair: Impairment,
     pub(crate) portal_reach: Reach,
+    pub(crate) portal_listen: Listen,
     pub(crate) signals: bool,
     pub(crate) shutdown: Duration,
     pub(crate) pin: bool,

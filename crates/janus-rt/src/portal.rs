@@ -1,5 +1,5 @@
 //! The portal: how a program without any privilege is reached by the programs beside it. A kernel listener on
-//! 127.0.0.1, on ::1, or on both stands for each bound port; every connection it accepts is opened again, by a second Janus stack on the
+//! 127.0.0.1, on ::1, or where the user says (`listen`) stands for each bound port; every connection it accepts is opened again, by a second Janus stack on the
 //! client's side, over the in-memory wire into the shards. The other way, what a shard opens is opened again by the kernel.
 //! Both stacks do their whole work; no byte passes beside them.
 //! This file holds the doors (the kernel's listeners) and starts the thread; what runs on the thread is in `carrier`.
@@ -8,6 +8,7 @@ mod bridge;
 mod carrier;
 mod events;
 mod exits;
+mod listen;
 mod outgoing;
 mod reach;
 #[cfg(test)]
@@ -15,29 +16,17 @@ mod tests;
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Once};
 use std::thread::JoinHandle;
 
 pub(crate) use carrier::{BRIDGES_MAX, Inner};
 use carrier::{Carrier, Command};
 use events::{DoorId, Doorbell};
 pub(crate) use exits::answers_all;
+pub(crate) use listen::{Listen, offered_port};
 pub(crate) use reach::Reach;
-
-/// Ports below this need a privilege (`ip_unprivileged_port_start`).
-const PRIVILEGED_BELOW: u16 = 1024;
-/// Where a privileged port is offered instead.
-const PRIVILEGED_SHIFT: u16 = 8000;
-
-/// The kernel's port under which the portal offers `port`.
-pub(crate) fn offered_port(port: u16) -> u16 {
-    match port {
-        1..PRIVILEGED_BELOW => port + PRIVILEGED_SHIFT,
-        _ => port,
-    }
-}
 
 /// The shards' end of the portal: opens doors, hands them to the carrier, ends it when dropped.
 pub(crate) struct Portal {
@@ -46,11 +35,12 @@ pub(crate) struct Portal {
     commands: Sender<Command>,
     doorbell: Arc<Doorbell>,
     thread: Option<JoinHandle<()>>,
+    listen: Listen,
 }
 
 impl Portal {
-    /// Starts the carrier over `inner`, its end of the wire and the stack on it.
-    pub(crate) fn start(inner: Inner) -> io::Result<Portal> {
+    /// Starts the carrier over `inner`, its end of the wire and the stack on it. Doors are where `listen` says.
+    pub(crate) fn start(inner: Inner, listen: Listen) -> io::Result<Portal> {
         let (commands, inbox) = channel();
         let doorbell = Arc::new(Doorbell::new()?);
         let carrier = Carrier::new(inner, inbox, doorbell.clone())?;
@@ -62,45 +52,44 @@ impl Portal {
             commands,
             doorbell,
             thread: Some(thread),
+            listen,
         })
     }
 
     /// Opens the kernel's listeners for the port of `address`; 0 takes any port the kernel has free. Answers the Janus
-    /// port. An address of IPv6 is offered at ::1, and `::`, which means both families, at 127.0.0.1 too.
+    /// port.
     pub(crate) fn open(&mut self, address: SocketAddr) -> io::Result<u16> {
         let port = address.port();
-        let mut listeners = Vec::new();
+        let mut listeners: Vec<TcpListener> = Vec::new();
         let mut offered = offered_port(port);
-        let both = address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED);
-        if address.is_ipv4() || both {
-            let listener = listen(Ipv4Addr::LOCALHOST.into(), offered, port)?;
-            offered = listener.local_addr()?.port();
-            listeners.push(listener);
-        }
-        if address.is_ipv6() {
-            match listen(Ipv6Addr::LOCALHOST.into(), offered, port) {
+        for ip in self.listen.addresses(address.ip()) {
+            match listen(SocketAddr::new(ip, offered), port) {
                 Ok(listener) => {
                     offered = listener.local_addr()?.port();
                     listeners.push(listener);
                 }
                 // A machine without IPv6 is reached the other way.
-                Err(_) if both => {}
+                Err(_) if ip.is_ipv6() && !listeners.is_empty() => {}
                 Err(error) => return Err(error),
             }
         }
-        if offered != port && port != 0 {
-            announce(port, offered);
+        if listeners.is_empty() {
+            let text = format!(
+                "portal: `portal_listen` has no address of the family of {address}: name one, or `any`"
+            );
+            return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, text));
         }
         let port = if port == 0 { offered } else { port };
         self.waiting.insert(port, listeners);
         Ok(port)
     }
 
-    /// Lets clients of `port` in.
+    /// Lets clients of `port` in, and says where they find it.
     pub(crate) fn serve(&mut self, port: u16) {
-        for listener in self.waiting.remove(&port).unwrap_or_default() {
-            let v6 = listener.local_addr().is_ok_and(|at| at.is_ipv6());
-            let door = DoorId { port, v6 };
+        let listeners = self.waiting.remove(&port).unwrap_or_default();
+        self.announce(port, &listeners);
+        for (number, listener) in (0..).zip(listeners) {
+            let door = DoorId { port, number };
             self.send(Command::Serve { door, listener });
         }
     }
@@ -110,6 +99,27 @@ impl Portal {
         if self.waiting.remove(&port).is_none() {
             self.send(Command::Close { port });
         }
+    }
+
+    /// From where `port` is reached, and what would change that.
+    fn announce(&self, port: u16, listeners: &[TcpListener]) {
+        let places = listeners.iter().filter_map(|at| at.local_addr().ok());
+        let places: Vec<SocketAddr> = places.collect();
+        let offered = places.first().map_or(port, SocketAddr::port);
+        let names: Vec<String> = places.iter().map(SocketAddr::to_string).collect();
+        let names = names.join(" and ");
+        let local = places.iter().all(|at| at.ip().is_loopback());
+        let from = match &self.listen {
+            Listen::Loopback => "from this machine only; `portal_listen` opens it to others",
+            _ if local => "from this machine only, as it is bound on loopback",
+            _ => "from wherever that is reached",
+        };
+        let moved = if offered == port {
+            ""
+        } else {
+            ", as it needs a privilege here"
+        };
+        eprintln!("janus: port {port} is at {names}{moved}, {from}");
     }
 
     fn send(&self, command: Command) {
@@ -129,35 +139,22 @@ impl Drop for Portal {
     }
 }
 
-/// The kernel's listener on `offered` for the Janus port `port`.
-fn listen(ip: IpAddr, offered: u16, port: u16) -> io::Result<TcpListener> {
-    let at = SocketAddr::new(ip, offered);
-    let listener = TcpListener::bind(at).map_err(|error| {
+/// The kernel's listener at `at` for the Janus port `port`.
+fn listen(at: SocketAddr, port: u16) -> io::Result<TcpListener> {
+    listen::listener(at).map_err(|error| {
+        let offered = at.port();
         let for_port = if offered == port {
             String::new()
         } else {
             format!(" (for port {port})")
         };
-        let port = at.port();
         let hint = match error.kind() {
             io::ErrorKind::AddrInUse => {
-                format!("; `ss -ltnp 'sport = :{port}'` names the program that has it")
+                format!("; `ss -ltnp 'sport = :{offered}'` names the program that has it")
             }
             _ => String::new(),
         };
         let text = format!("portal: the kernel refuses {at}{for_port}: {error}{hint}");
         io::Error::new(error.kind(), text)
-    })?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
-}
-
-/// Said once in the life of the process: it is about the machine, not about one runtime.
-fn announce(port: u16, offered: u16) {
-    static SAID: Once = Once::new();
-    SAID.call_once(|| {
-        eprintln!(
-            "janus: port {port} needs a privilege here; the portal offers it at 127.0.0.1:{offered}"
-        )
-    });
+    })
 }

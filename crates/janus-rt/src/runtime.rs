@@ -395,6 +395,19 @@ impl Builder {
         self
     }
 
+    /// Where the portal offers the ports that are bound: `"loopback"` (for this machine only, the default), `"any"` address of this machine,
+    /// or a list of its addresses.
+    pub fn portal_listen(mut self, at: &str) -> Builder {
+        match at.parse() {
+            Ok(listen) => self.partial.portal_listen = Some(listen),
+            Err(problem) => {
+                let problem = ConfigError::value("portal_listen", problem);
+                _ = self.wrong.get_or_insert(problem);
+            }
+        }
+        self
+    }
+
     /// Makes every secret from this number, for runs that must be repeatable. Not for a server that faces strangers.
     pub fn seed(mut self, seed: u64) -> Builder {
         self.partial.seed = Some(seed);

@@ -189,6 +189,10 @@ pub(super) const KEYS: &[Key] = &[
         set: |p, v| store(&mut p.tokio, switch(v)),
     },
     Key {
+        name: "portal_listen",
+        set: |p, v| store(&mut p.portal_listen, v.parse()),
+    },
+    Key {
         name: "portal_reach",
         set: |p, v| store(&mut p.portal_reach, v.parse()),
     },

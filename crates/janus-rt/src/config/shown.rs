@@ -62,6 +62,7 @@ pub(super) fn shown(key: &str, settings: &Settings) -> Option<String> {
         "balance_interval_ms" => Some(millis(s.balance_interval)),
         "owner_bits" => Some(text(s.owner_bits)),
         "portal_reach" => Some(text(&s.portal_reach)),
+        "portal_listen" => Some(text(&s.portal_listen)),
         #[cfg(feature = "tokio")]
         "tokio" => Some(text(s.tokio)),
         "dhcp_file" => s.dhcp_file.as_ref().map(|file| file.display().to_string()),
@@ -246,6 +247,7 @@ mod tests {
             owner_bits = "true"
             balance_interval_ms = "150"
             portal_reach = "10.0.0.0/8"
+            portal_listen = "192.0.2.5,2001:db8::5"
             signals = false
             shutdown_ms = 1500
             policy_martians = "pass"

@@ -62,8 +62,8 @@ impl TcpListener {
         Ok(self.local)
     }
 
-    /// Where a client outside finds it: behind the portal a port of 127.0.0.1 (port + 8000 below 1024), else the
-    /// interface's address.
+    /// Where a client outside finds it: behind the portal an address of this machine (the port + 8000 where this process may not
+    /// have the port), else the interface's address.
     pub fn reachable_at(&self) -> SocketAddr {
         let at = here::with_own(self.owner, |here| here.reachable_at(self.local));
         at.unwrap_or(self.local)

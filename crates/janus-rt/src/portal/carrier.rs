@@ -405,7 +405,9 @@ impl Carrier {
     /// Closes the doors of `port` behind those whom the kernel has told already that they are connected.
     fn close(&mut self, port: u16) {
         let now = self.inner.clock.now();
-        for id in [false, true].map(|v6| DoorId { port, v6 }) {
+        let doors = self.doors.keys().copied();
+        let closing: Vec<DoorId> = doors.filter(|id| id.port == port).collect();
+        for id in closing {
             for _ in 0..LAST_MAX {
                 if !self.accept(now, id) {
                     break;

@@ -38,11 +38,11 @@ impl AsFd for Doorbell {
     }
 }
 
-/// A Janus port as the kernel offers it: at 127.0.0.1, or at ::1.
+/// A Janus port as the kernel offers it at one of its addresses, which are numbered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct DoorId {
     pub(super) port: u16,
-    pub(super) v6: bool,
+    pub(super) number: u8,
 }
 
 /// Who an event is for. Packed into epoll's 64 bits: kind above, number below.
@@ -62,7 +62,7 @@ impl Source {
         match self {
             Source::Doorbell => 0,
             Source::Wire => 1 << 32,
-            Source::Door(door) => 2 << 32 | u64::from(door.v6) << 16 | u64::from(door.port),
+            Source::Door(door) => 2 << 32 | u64::from(door.number) << 16 | u64::from(door.port),
             Source::Bridge(slot) => 3 << 32 | u64::from(slot),
         }
     }
@@ -73,7 +73,7 @@ impl Source {
             1 => Source::Wire,
             2 => Source::Door(DoorId {
                 port: word as u16,
-                v6: word >> 16 & 1 != 0,
+                number: (word >> 16) as u8,
             }),
             _ => Source::Bridge(word as u32),
         }

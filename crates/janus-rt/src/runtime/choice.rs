@@ -9,7 +9,8 @@ pub enum BackendChoice {
     /// What the configuration names, else the portal.
     #[default]
     Auto,
-    /// A kernel listener on 127.0.0.1 for each bound port; needs no privilege.
+    /// A kernel listener on 127.0.0.1 (or where [`Builder::portal_listen`](crate::Builder::portal_listen) says) for each bound port; needs no
+    /// privilege.
     Portal,
     /// A TAP device, whose other end is a network interface of the kernel. Needs `CAP_NET_ADMIN`, or a device that
     /// was made for this user.

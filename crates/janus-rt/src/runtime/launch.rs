@@ -230,6 +230,7 @@ impl Prepared {
             tcp: seed::tcp_config(tcp, &settings),
             interface,
             portal: reach,
+            portal_listen: settings.portal_listen.clone(),
             secrets,
             named: named.then_some(settings.cores as u16),
             toeplitz: Arc::new(toeplitz),

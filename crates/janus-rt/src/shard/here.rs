@@ -29,7 +29,7 @@ use crate::dhcp::Shown;
 use crate::inbox::{self, Inbox};
 use crate::net::Names;
 use crate::policy::Entrance;
-use crate::portal::{Reach, offered_port};
+use crate::portal::{Listen, Reach, offered_port};
 use crate::runtime::Ending;
 use crate::task::blocking::Blocking;
 use crate::task::{Cores, Executor};
@@ -70,6 +70,8 @@ pub(crate) struct Here {
     pub(crate) names: FlowNames,
     /// The device is the portal, which opens connections so far.
     pub(crate) portal: Option<Reach>,
+    /// Where the portal has its doors.
+    pub(crate) portal_listen: Listen,
     pub(crate) control: Arc<Control>,
     pub(crate) desk: Arc<Desk>,
     pub(crate) entrance: Arc<Entrance>,
@@ -264,11 +266,11 @@ impl Here {
 
     /// Where a client outside finds the listener on `local`.
     pub(crate) fn reachable_at(&self, local: SocketAddr) -> SocketAddr {
-        let port = if self.portal.is_some() {
-            offered_port(local.port())
-        } else {
-            local.port()
-        };
+        if self.portal.is_some() {
+            let port = offered_port(local.port());
+            return self.portal_listen.reachable_at(local.ip(), port);
+        }
+        let port = local.port();
         let same_family = |own: &IpAddr| own.is_ipv4() == local.is_ipv4();
         let stack = self.stack.borrow();
         let own = stack.interface().addresses.iter().map(|own| own.addr);

@@ -278,7 +278,7 @@ fn a_syn_on_a_doors_connection_leaves_it_alone() {
     let (door, server) = listener();
     let id = DoorId {
         port: server.port(),
-        v6: false,
+        number: 0,
     };
     let door = Door {
         listener: door,

@@ -313,7 +313,7 @@ fn open_portal(
     Ok(Device {
         queues: opened.queues,
         interface,
-        portal: Some(Portal::start(inner)?),
+        portal: Some(Portal::start(inner, settings.portal_listen.clone())?),
         leads_outside: false,
         trace: opened.trace,
         faults: opened.faults,

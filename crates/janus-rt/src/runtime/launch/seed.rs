@@ -26,7 +26,7 @@ use crate::dhcp::Shown;
 use crate::inbox::Mailbox;
 use crate::net::Names;
 use crate::policy::Entrance;
-use crate::portal::Reach;
+use crate::portal::{Listen, Reach};
 use crate::runtime::{BoxError, Ending, MainResult, MainTask};
 use crate::shard::here::{Here, Owner};
 use crate::shard::{Door, LoopStatistics, Neighbours, Renew, Shard, Work};
@@ -42,6 +42,7 @@ pub(super) struct Common {
     pub(super) tcp: Config,
     pub(super) interface: Interface,
     pub(super) portal: Option<Reach>,
+    pub(super) portal_listen: Listen,
     pub(super) secrets: Secrets,
     /// Timestamps name the core, one of so many.
     pub(super) named: Option<u16>,
@@ -167,6 +168,7 @@ impl Seed {
             toeplitz: common.toeplitz.clone(),
             names: common.names,
             portal: common.portal.clone(),
+            portal_listen: common.portal_listen.clone(),
             control: common.control.clone(),
             desk: common.desk.clone(),
             entrance: common.entrance.clone(),

@@ -1,0 +1,215 @@
+//! Where the portal's doors are: on this machine only, unless the user says otherwise, and on ports that this process may have.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::str::FromStr;
+use std::sync::{Arc, OnceLock};
+
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
+
+/// Where a privileged port is offered that this process may not have.
+const PRIVILEGED_SHIFT: u16 = 8_000;
+/// Linux's bound, where it says none.
+const UNPRIVILEGED_FROM: u16 = 1_024;
+/// The capability that any port may be bound with, as a bit of those in force.
+const CAP_NET_BIND_SERVICE: u64 = 1 << 10;
+/// Addresses that can be named.
+const ADDRESSES_MAX: usize = 64;
+/// Clients that the kernel lets wait at one door.
+const BACKLOG: i32 = 4_096;
+
+/// The kernel's addresses on which the portal offers ports.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Listen {
+    #[default]
+    Loopback,
+    /// All of this machine.
+    Anywhere,
+    At(Arc<[IpAddr]>),
+}
+
+impl Listen {
+    /// The kernel's addresses for what a program binds as `bound`. One that it binds on loopback stays there; `::` means both
+    /// families.
+    pub(super) fn addresses(&self, bound: IpAddr) -> Vec<IpAddr> {
+        let both = bound == IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+        let families = [bound.is_ipv4() || both, bound.is_ipv6()];
+        let any = |[v4, v6]: [IpAddr; 2]| {
+            let all = [v4, v6].into_iter().zip(families);
+            all.filter_map(|(address, meant)| meant.then_some(address))
+                .collect()
+        };
+        match self {
+            Listen::Loopback => any([Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]),
+            _ if bound.is_loopback() => Listen::Loopback.addresses(bound),
+            Listen::Anywhere => any([Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()]),
+            Listen::At(list) => {
+                let meant = |at: &&IpAddr| families[usize::from(at.is_ipv6())];
+                list.iter().filter(meant).copied().collect()
+            }
+        }
+    }
+
+    /// Where a client finds what is bound as `bound` and offered at `port`.
+    pub(crate) fn reachable_at(&self, bound: IpAddr, port: u16) -> SocketAddr {
+        let addresses = self.addresses(bound);
+        let same = |at: &&IpAddr| at.is_ipv4() == bound.is_ipv4();
+        let at = addresses.iter().find(same).or(addresses.first());
+        let at = match at {
+            Some(IpAddr::V4(Ipv4Addr::UNSPECIFIED)) => Ipv4Addr::LOCALHOST.into(),
+            Some(IpAddr::V6(Ipv6Addr::UNSPECIFIED)) => Ipv6Addr::LOCALHOST.into(),
+            Some(at) => *at,
+            None => bound,
+        };
+        SocketAddr::new(at, port)
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Listen::Loopback => f.write_str("loopback"),
+            Listen::Anywhere => f.write_str("any"),
+            Listen::At(list) => {
+                let list: Vec<String> = list.iter().map(IpAddr::to_string).collect();
+                f.write_str(&list.join(","))
+            }
+        }
+    }
+}
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Listen, String> {
+        let list = match text.trim() {
+            "loopback" => return Ok(Listen::Loopback),
+            "any" => return Ok(Listen::Anywhere),
+            list => list,
+        };
+        let mut addresses = Vec::new();
+        for text in list.split(',').map(str::trim) {
+            let address = match text {
+                "loopback" => Ok(Ipv4Addr::LOCALHOST.into()),
+                _ => text.parse::<IpAddr>(),
+            };
+            let address = address.map_err(|_| {
+                format!(
+                    "`{text}` is neither `loopback` nor `any` nor one of this machine's addresses"
+                )
+            })?;
+            if address.is_unspecified() {
+                return Err(format!("{address} is `any`, and then all there is to say"));
+            }
+            if !addresses.contains(&address) {
+                addresses.push(address);
+            }
+        }
+        if addresses.len() > ADDRESSES_MAX {
+            return Err(format!(
+                "{} addresses are more than {ADDRESSES_MAX}",
+                addresses.len()
+            ));
+        }
+        Ok(Listen::At(addresses.into()))
+    }
+}
+
+/// The kernel's port under which the portal offers `port`: itself, where this process may have it.
+pub(crate) fn offered_port(port: u16) -> u16 {
+    static FIRST: OnceLock<u16> = OnceLock::new();
+    offered(port, *FIRST.get_or_init(first_of_ours))
+}
+
+fn offered(port: u16, first_of_ours: u16) -> u16 {
+    if port == 0 || port >= first_of_ours || port > u16::MAX - PRIVILEGED_SHIFT {
+        port
+    } else {
+        port + PRIVILEGED_SHIFT
+    }
+}
+
+/// The first port that this process may have.
+fn first_of_ours() -> u16 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let in_force = line.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
+    if in_force.is_some_and(|bits| bits & CAP_NET_BIND_SERVICE != 0) {
+        return 0;
+    }
+    let said = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+    let first = said.ok().and_then(|text| text.trim().parse().ok());
+    first.unwrap_or(UNPRIVILEGED_FROM)
+}
+
+/// A listener of the kernel's, of its address's family only.
+pub(super) fn listener(at: SocketAddr) -> io::Result<TcpListener> {
+    let family = match at {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = net::socket_with(family, SocketType::STREAM, flags, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    if at.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    net::bind(&socket, &at)?;
+    net::listen(&socket, BACKLOG)?;
+    Ok(socket.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listen(text: &str) -> Listen {
+        text.parse().unwrap()
+    }
+
+    fn doors(listen: &Listen, bound: &str) -> Vec<String> {
+        let addresses = listen.addresses(bound.parse().unwrap());
+        addresses.iter().map(IpAddr::to_string).collect()
+    }
+
+    #[test]
+    fn doors_are_where_they_were_said_to_be() {
+        let (local, any) = (listen("loopback"), listen("any"));
+        let some = listen("192.0.2.5, 2001:db8::5,loopback");
+        assert_eq!(doors(&local, "0.0.0.0"), ["127.0.0.1"]);
+        assert_eq!(doors(&local, "::"), ["127.0.0.1", "::1"]);
+        assert_eq!(doors(&any, "0.0.0.0"), ["0.0.0.0"]);
+        assert_eq!(doors(&any, "::"), ["0.0.0.0", "::"]);
+        assert_eq!(doors(&any, "127.0.0.1"), ["127.0.0.1"], "its own wish");
+        assert_eq!(doors(&some, "0.0.0.0"), ["192.0.2.5", "127.0.0.1"]);
+        assert_eq!(doors(&some, "::1"), ["::1"]);
+        assert_eq!(doors(&some, "2001:db8::9"), ["2001:db8::5"]);
+        assert_eq!(some.to_string(), "192.0.2.5,2001:db8::5,127.0.0.1");
+        for wrong in ["", "all", "0.0.0.0", "::", "192.0.2.0/24", "192.0.2.1:80"] {
+            assert!(wrong.parse::<Listen>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_client_is_sent_where_it_is_answered() {
+        let at = |text: &str, bound: &str| {
+            let at = listen(text).reachable_at(bound.parse().unwrap(), 80);
+            at.to_string()
+        };
+        assert_eq!(at("loopback", "0.0.0.0"), "127.0.0.1:80");
+        assert_eq!(at("any", "::"), "[::1]:80");
+        assert_eq!(at("192.0.2.5", "0.0.0.0"), "192.0.2.5:80");
+        assert_eq!(at("192.0.2.5", "::"), "192.0.2.5:80");
+    }
+
+    #[test]
+    fn ports_that_need_a_privilege_are_offered_elsewhere() {
+        assert_eq!(offered(80, 1_024), 8_080);
+        assert_eq!(offered(1_023, 1_024), 9_023);
+        assert_eq!(offered(1_024, 1_024), 1_024);
+        assert_eq!(offered(0, 1_024), 0);
+        assert_eq!([offered(80, 0), offered(80, 80)], [80, 80]);
+        assert_eq!(offered(60_000, 65_535), 60_000);
+    }
+}
