@@ -146,7 +146,7 @@ mod tests {
 
     fn environment(pairs: &[(&str, &str)]) -> super::super::Partial {
         let pairs = pairs.iter().map(|(k, v)| (k.to_string(), v.to_string()));
-        from_environment(pairs).unwrap()
+        from_environment(pairs, |strange| panic!("{strange:?}")).unwrap()
     }
 
     #[test]

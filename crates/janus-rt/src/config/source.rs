@@ -4,6 +4,7 @@ use std::path::Path;
 
 use toml::de::{DeTable, DeValue};
 
+use super::error::nearest;
 use super::keys::KEYS;
 use super::{ConfigError, Origin, Partial, Said};
 
@@ -19,17 +20,22 @@ const SHIM_VARIABLE: &str = "JANUS_DPDK_SHIM";
 /// First words of variables that other parts of the project read (benches, tests, tools).
 const FOREIGN: &[&str] = &["BENCH", "PRIVILEGED", "TEST", "SIM", "FUZZ", "CI", "LOG"];
 
-/// What `JANUS_*` variables say. `variables` is the environment, passed in so that tests need not change their own.
+/// What `JANUS_*` variables say. `variables` is the environment, passed in so that tests need not change their own. An empty
+/// one says nothing, and one that is no setting is told to `strange`: Kubernetes sets `JANUS_PORT` in each pod beside a service
+/// of that name.
 pub(crate) fn from_environment(
     variables: impl Iterator<Item = (String, String)>,
+    strange: impl FnOnce(&[String]),
 ) -> Result<Partial, ConfigError> {
     let mut partial = Partial::default();
+    let mut unknown = Vec::new();
     for (name, value) in variables {
         let Some(rest) = name.strip_prefix(PREFIX) else {
             continue;
         };
         let foreign = FOREIGN.contains(&rest.split('_').next().unwrap_or(rest));
-        if foreign || name == FILE_VARIABLE || name == SHIM_VARIABLE {
+        let empty = value.trim().is_empty();
+        if foreign || empty || name == FILE_VARIABLE || name == SHIM_VARIABLE {
             continue;
         }
         let Some(key) = KEYS.iter().find(|key| key.name.to_uppercase() == rest) else {
@@ -38,7 +44,11 @@ pub(crate) fn from_environment(
                 .map(|k| format!("{PREFIX}{}", k.name.to_uppercase()))
                 .collect();
             valid.push(FILE_VARIABLE.to_owned());
-            return Err(ConfigError::unknown(&name, &valid).within("environment"));
+            unknown.push(match nearest(&name, &valid) {
+                Some(near) => format!("{name} (did you mean {near}?)"),
+                None => name,
+            });
+            continue;
         };
         (key.set)(&mut partial, &value)
             .map_err(|problem| ConfigError::value(&name, problem).within("environment"))?;
@@ -47,6 +57,9 @@ pub(crate) fn from_environment(
             value,
             origin: Origin::Environment(name),
         });
+    }
+    if !unknown.is_empty() {
+        strange(&unknown);
     }
     Ok(partial)
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 
 use janus_tcp::BufferSizes;
 
@@ -139,11 +139,13 @@ impl Sources {
             let file = file.map(|file| config::from_file(Some(&file)));
             file.transpose()?.unwrap_or_default()
         } else {
-            let file = file.or_else(|| std::env::var_os("JANUS_CONFIG").map(PathBuf::from));
+            let named = || std::env::var_os("JANUS_CONFIG").filter(|name| !name.is_empty());
+            let file = file.or_else(|| named().map(PathBuf::from));
             // A name or value that is no text is no name of ours.
             let variables = std::env::vars_os()
                 .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
-            config::from_file(file.as_deref())?.overlay(config::from_environment(variables)?)
+            let environment = config::from_environment(variables, warn_of)?;
+            config::from_file(file.as_deref())?.overlay(environment)
         };
         // What the builder says may be what makes sense of the rest.
         let without_builder = said.clone().resolve().ok();
@@ -152,6 +154,12 @@ impl Sources {
         let effective = Effective::of(words, without_builder.as_ref(), &settings);
         Ok((settings, effective))
     }
+}
+
+/// Says once in the life of the process which variables are no settings.
+fn warn_of(strange: &[String]) {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| eprintln!("janus: no settings, and left alone: {}", strange.join(", ")));
 }
 
 /// What a reload came to.
