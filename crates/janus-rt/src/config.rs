@@ -1,6 +1,7 @@
 //! What a runtime can be told: defaults, then `janus.toml`, then `JANUS_*` variables, then the builder.
 //! One table names every key for all three; nothing here opens a device or starts a thread.
 
+mod addresses;
 mod effective;
 mod error;
 mod impair;
@@ -319,7 +320,7 @@ impl Partial {
             Placement::Combined => cores,
             Placement::Split { io_cores } => cores + io_cores,
         };
-        Ok(Settings {
+        let settings = Settings {
             cores,
             on: self.processors,
             placement,
@@ -369,7 +370,9 @@ impl Partial {
             signals: self.signals.unwrap_or(true),
             shutdown: self.shutdown.unwrap_or(SHUTDOWN),
             pin: threads <= processors && threads > 1,
-        })
+        };
+        addresses::check(&settings)?;
+        Ok(settings)
     }
 }
 

@@ -25,7 +25,7 @@ impl IpCidr {
     }
 
     /// Whether `other` is the broadcast address of the network, or its obsolete form with all bits zero.
-    pub(crate) fn is_broadcast(&self, other: IpAddr) -> bool {
+    pub fn is_broadcast(&self, other: IpAddr) -> bool {
         match (self.addr, other) {
             (IpAddr::V4(addr), IpAddr::V4(other)) => self.is_broadcast_v4(addr, other),
             _ => false,

@@ -129,19 +129,19 @@ pub(super) const KEYS: &[Key] = &[
     },
     Key {
         name: "receive_buffer",
-        set: |p, v| store(&mut p.receive_buffer, at_least_one(v)),
+        set: |p, v| store(&mut p.receive_buffer, size(v).and_then(some)),
     },
     Key {
         name: "receive_buffer_max",
-        set: |p, v| store(&mut p.receive_buffer_max, number(v)),
+        set: |p, v| store(&mut p.receive_buffer_max, size(v)),
     },
     Key {
         name: "send_buffer",
-        set: |p, v| store(&mut p.send_buffer, at_least_one(v)),
+        set: |p, v| store(&mut p.send_buffer, size(v).and_then(some)),
     },
     Key {
         name: "send_buffer_max",
-        set: |p, v| store(&mut p.send_buffer_max, number(v)),
+        set: |p, v| store(&mut p.send_buffer_max, size(v)),
     },
     Key {
         name: "packet_buffers",
@@ -161,7 +161,12 @@ pub(super) const KEYS: &[Key] = &[
     },
     Key {
         name: "warn_future_bytes",
-        set: |p, v| store(&mut p.warn_future_bytes, number(v)),
+        set: |p, v| {
+            store(
+                &mut p.warn_future_bytes,
+                size(v).map(|bytes| bytes as usize),
+            )
+        },
     },
     Key {
         name: "warn_blocked_ms",
@@ -404,8 +409,32 @@ pub(crate) fn processors(text: &str) -> Result<Vec<usize>, String> {
     Ok(list)
 }
 
+/// Bytes: a number, or one of KiB (K), MiB (M) or GiB (G).
+fn size(text: &str) -> Result<u32, String> {
+    let text = text.trim();
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '_');
+    let (digits, unit) = text.split_at(end.unwrap_or(text.len()));
+    let shift = match unit.trim() {
+        "" | "B" => 0,
+        "K" | "KiB" => 10,
+        "M" | "MiB" => 20,
+        "G" | "GiB" => 30,
+        _ => {
+            return Err(format!(
+                "`{text}` is not a number of bytes, such as 65536, 64K, 64KiB or 6M"
+            ));
+        }
+    };
+    let bytes = number::<u64>(digits)?.checked_mul(1 << shift);
+    let bytes = bytes.and_then(|bytes| u32::try_from(bytes).ok());
+    bytes.ok_or_else(|| format!("`{text}` is too large a number"))
+}
+
 fn at_least_one<N: FromStr + PartialOrd + From<u8>>(text: &str) -> Result<N, String> {
-    let number: N = number(text)?;
+    some(number(text)?)
+}
+
+fn some<N: PartialOrd + From<u8>>(number: N) -> Result<N, String> {
     match number >= N::from(1) {
         true => Ok(number),
         false => Err("must be 1 at least".into()),

@@ -73,6 +73,13 @@ fn values_are_checked() {
         ("drain_ms = \"1s\"", "without a sign or a unit"),
         ("backlog = \"100000000000000000000\"", "too large"),
         ("receive_buffer = 0", "1 at least"),
+        ("receive_buffer = \"64kb\"", "number of bytes"),
+        ("receive_buffer = \"K\"", "whole number"),
+        ("receive_buffer_max = \"4G\"", "too large"),
+        (
+            "receive_buffer_max = \"18446744073709551615G\"",
+            "too large",
+        ),
         ("send_buffer = 0", "1 at least"),
         ("max_connections = 0", "1 at least"),
         ("trace = true", "text in quotes"),
@@ -404,4 +411,14 @@ fn cores_are_a_number_or_processors_and_the_later_word_counts() {
             .expect_err(text);
         assert!(error.contains(problem), "{text}: {error}");
     }
+}
+
+#[test]
+fn sizes_take_units() {
+    let text = "receive_buffer = \"64K\"\nreceive_buffer_max = \"6 MiB\"\nsend_buffer = 70_000\nsend_buffer_max = \"80_000 B\"";
+    let settings = from_text(text).unwrap().resolve().unwrap();
+    assert_eq!(settings.receive_buffer, Some(64 << 10));
+    assert_eq!(settings.receive_buffer_max, Some(6 << 20));
+    assert_eq!(settings.send_buffer, Some(70_000));
+    assert_eq!(settings.send_buffer_max, Some(80_000));
 }
