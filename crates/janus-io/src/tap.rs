@@ -3,6 +3,7 @@
 //! segments. Every error says what to do about it. Knows no addresses of ours: what the stack answers to is the runtime's
 //! business.
 
+mod claim;
 mod interface;
 mod landing;
 mod offload;
@@ -20,6 +21,7 @@ use rustix::io::Errno;
 
 use crate::counter::Counter;
 use crate::queue::{Backend, Batch, Caps, Queue, check_queues, retire};
+use claim::Claim;
 pub use interface::{Interface, interface};
 use offload::OffloadQueue;
 
@@ -42,6 +44,8 @@ pub struct Tap {
     pub mtu: u16,
     /// Leave checksums to the kernel, and let segments of a flow cross joined, where the kernel offers it.
     pub offloads: bool,
+    /// Take the interface although another program has it, and let others take it.
+    pub shared: bool,
     counters: Arc<TapCounters>,
 }
 
@@ -75,6 +79,7 @@ impl Tap {
             kernel_address: None,
             mtu: 1500,
             offloads: true,
+            shared: false,
             counters: Arc::default(),
         }
     }
@@ -109,10 +114,21 @@ impl Backend for Tap {
         )?;
         let mut fds = Vec::with_capacity(queues);
         let mut offloads = self.offloads;
+        // Before anything is attached: whoever has it loses nothing.
+        let claim = Arc::new(if self.shared {
+            Claim::none()
+        } else {
+            Claim::alone(&self.name)?
+        });
+        let attached = interface::has_carrier(&self.name);
         for _ in 0..queues {
             let (fd, offered) = attach(&self.name, queues, offloads)?;
             offloads = offered;
             fds.push(fd);
+        }
+        // Programs of others make no claims; that it is a TAP interface is known by now.
+        if attached && !self.shared {
+            return Err(claim::taken(&self.name));
         }
         if let Some((address, prefix)) = self.kernel_address {
             interface::set_up(&self.name, address, prefix, self.mtu)
@@ -140,11 +156,13 @@ impl Backend for Tap {
         let queue = |fd| -> Box<dyn Queue> {
             if offloads {
                 let counters = self.counters.clone();
-                return Box::new(OffloadQueue::new(caps.clone(), fd, counters));
+                let claim = claim.clone();
+                return Box::new(OffloadQueue::new(caps.clone(), fd, claim, counters));
             }
             Box::new(TapQueue {
                 caps: caps.clone(),
                 fd,
+                _claim: claim.clone(),
                 counters: self.counters.clone(),
             })
         };
@@ -214,11 +232,12 @@ fn explain(errno: Errno, step: Step, name: &str, queues: usize) -> io::Error {
             )
         }
         (Step::Attach, Errno::BUSY) => format!(
-            "the TAP interface {name} is in use by another process, or was made for one queue: choose another name, \
-             or remove it with `sudo ip link del {name}` and make it with {by_hand}"
+            "the TAP interface {name} is in use by another process, or was made for one queue: choose another name; \
+             one for many queues is made with {by_hand}"
         ),
         (Step::Attach, Errno::INVAL) => format!(
-            "{name} is no TAP interface that takes {queues} queues: `sudo ip link del {name}`, then {by_hand}"
+            "{name} is no TAP interface, or none that takes {queues} queues: choose another name (`tap_name`); one that does is \
+             made with {by_hand}"
         ),
         (Step::Attach, Errno::TOOBIG) => {
             format!("the TAP interface {name} takes no {queues} queues: use fewer I/O cores")
@@ -238,6 +257,7 @@ fn explain(errno: Errno, step: Step, name: &str, queues: usize) -> io::Error {
 struct TapQueue {
     caps: Caps,
     fd: OwnedFd,
+    _claim: Arc<Claim>,
     counters: Arc<TapCounters>,
 }
 

@@ -203,16 +203,28 @@ fn the_descriptor_wakes_a_sleeper() {
 #[test]
 fn an_interface_in_use_and_one_of_one_queue_are_refused_with_advice() {
     in_own_namespace(|| {
-        // Made with several queues; a second opener with one queue asks for the same kind and is let in.
         let first = tap("jns0").open(2).unwrap();
+        let error = tap("jns0").open(1).err().unwrap().to_string();
+        assert!(error.contains("another program has"), "{error}");
+        let mut shared = tap("jns0");
+        shared.shared = true;
+        drop(shared.open(1).unwrap());
         let error = Box::new(Tap::new("lo")).open(1).err().unwrap().to_string();
-        assert!(error.contains("lo"), "{error}");
+        assert!(error.contains("lo is no TAP interface"), "{error}");
+        assert!(!error.contains("link del"), "{error}");
         let mut long = tap("jns1");
         long.mtu = 9000;
         let error = long.open(1).err().unwrap().to_string();
         assert!(error.contains("mtu 1500"), "{error}");
         drop(first);
         assert!(interface("jns0").is_err(), "it goes with its last queue");
+        drop(tap("jns0").open(1).expect("nobody has it now"));
+        // One who asked to share says nothing to others, but is seen by them.
+        let mut shared = tap("jns0");
+        shared.shared = true;
+        let _shared = shared.open(1).unwrap();
+        let error = tap("jns0").open(1).err().unwrap().to_string();
+        assert!(error.contains("another program has"), "{error}");
     });
 }
 

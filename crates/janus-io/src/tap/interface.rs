@@ -21,6 +21,8 @@ const SIOCGIFMTU: Opcode = 0x8921;
 const SIOCSIFMTU: Opcode = 0x8922;
 const SIOCGIFHWADDR: Opcode = 0x8927;
 const SIOCSIFHWADDR: Opcode = 0x8924;
+const SIOCETHTOOL: Opcode = 0x8946;
+const ETHTOOL_GLINK: u32 = 0xa;
 
 const IFF_UP: u16 = 0x1;
 const IFF_TAP: u16 = 0x2;
@@ -68,7 +70,8 @@ impl IfReq {
     }
 
     fn call<const OPCODE: Opcode>(mut self, fd: impl AsFd) -> Result<Self, Errno> {
-        // SAFETY: every opcode of this file takes a pointer to an `ifreq`, reads and writes only within it.
+        // SAFETY: every opcode of this file takes a pointer to an `ifreq`, reads and writes only within it, or of SIOCETHTOOL within
+        // the value that it points to, which outlives the call.
         unsafe { ioctl(fd, Updater::<OPCODE, Self>::new(&mut self))? };
         Ok(self)
     }
@@ -87,6 +90,27 @@ pub struct Interface {
     pub mtu: u32,
     /// Whether it is up.
     pub up: bool,
+}
+
+/// Whether something is at the other end of an interface that is up: of a TAP interface, a program.
+pub(super) fn has_carrier(name: &str) -> bool {
+    /// The kernel's `struct ethtool_value`.
+    #[repr(C)]
+    struct Link {
+        command: u32,
+        up: u32,
+    }
+    let mut link = Link {
+        command: ETHTOOL_GLINK,
+        up: 0,
+    };
+    let place = (&raw mut link).expose_provenance();
+    let asked = || -> Result<(), Errno> {
+        let request = IfReq::new(name)?.with(place.to_ne_bytes());
+        request.call::<SIOCETHTOOL>(socket()?).map(drop)
+    };
+    // Unlike the flag that an interface runs, this is never late.
+    asked().is_ok() && link.up != 0
 }
 
 /// Reads address, MTU and state of an interface of this thread's network namespace.

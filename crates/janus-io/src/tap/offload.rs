@@ -12,6 +12,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::{Errno, write, writev};
 
 use super::TapCounters;
+use super::claim::Claim;
 use super::landing::{BUFFER_ROOM, Landing, Shape};
 use super::vnet::{self, Joined};
 use crate::batch::BURST;
@@ -24,6 +25,7 @@ use crate::sound;
 pub(super) struct OffloadQueue {
     caps: Caps,
     fd: OwnedFd,
+    _claim: Arc<Claim>,
     landing: Landing,
     /// Segments of one joined frame that did not fit a burst. While there are any, nothing is read.
     waiting: VecDeque<Frame>,
@@ -40,10 +42,16 @@ fn hand_on(waiting: &mut VecDeque<Frame>, out: &mut Batch, frame: Frame) {
 }
 
 impl OffloadQueue {
-    pub(super) fn new(caps: Caps, fd: OwnedFd, counters: Arc<TapCounters>) -> OffloadQueue {
+    pub(super) fn new(
+        caps: Caps,
+        fd: OwnedFd,
+        claim: Arc<Claim>,
+        counters: Arc<TapCounters>,
+    ) -> OffloadQueue {
         OffloadQueue {
             caps,
             fd,
+            _claim: claim,
             landing: Landing::new(),
             waiting: VecDeque::with_capacity(BURST),
             copied: VecDeque::with_capacity(BURST),

@@ -51,6 +51,10 @@ pub(super) const KEYS: &[Key] = &[
         set: |p, v| store(&mut p.tap_offloads, switch(v)),
     },
     Key {
+        name: "tap_shared",
+        set: |p, v| store(&mut p.tap_shared, switch(v)),
+    },
+    Key {
         name: "dpdk_device",
         set: |p, v| store(&mut p.dpdk_device, Ok(v.trim().to_owned())),
     },

@@ -81,6 +81,7 @@ fn of_device(key: &str, s: &Settings) -> Option<String> {
             KernelAddress::None => Some("none".into()),
         },
         "tap_offloads" => Some(text(s.tap_offloads)),
+        "tap_shared" => Some(text(s.tap_shared)),
         "dpdk_device" => s.dpdk_device.clone(),
         "dpdk_eal" => Some(s.dpdk_eal.join(" ")).filter(|words| !words.is_empty()),
         "dpdk_exception" => s.dpdk_exception.clone(),
@@ -249,6 +250,7 @@ mod tests {
             portal_reach = "10.0.0.0/8"
             portal_listen = "192.0.2.5,2001:db8::5"
             signals = false
+            tap_shared = true
             shutdown_ms = 1500
             policy_martians = "pass"
             policy_allow = "192.0.2.0/24"

@@ -14,7 +14,13 @@ const PREFIX: &str = "JANUS_";
 /// `JANUS_CONFIG` names the file itself, so it is no key of it.
 const FILE_VARIABLE: &str = "JANUS_CONFIG";
 /// Keys that are on or off: the only ones for which TOML's own `true` and `false` mean something.
-const SWITCHES: &[&str] = &["owner_bits", "signals", "tap_offloads", "tokio"];
+const SWITCHES: &[&str] = &[
+    "owner_bits",
+    "signals",
+    "tap_offloads",
+    "tap_shared",
+    "tokio",
+];
 /// Where the library is that a program built with `dpdk-dlopen` loads; read there.
 const SHIM_VARIABLE: &str = "JANUS_DPDK_SHIM";
 /// First words of variables that other parts of the project read (benches, tests, tools).

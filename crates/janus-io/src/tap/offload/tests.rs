@@ -34,7 +34,7 @@ fn queue(fd: OwnedFd) -> OffloadQueue {
         gro: true,
         name: "pair".into(),
     };
-    OffloadQueue::new(caps, fd, Arc::default())
+    OffloadQueue::new(caps, fd, Arc::new(Claim::none()), Arc::default())
 }
 
 /// Sends all of it, and gives what the other queue makes of it.

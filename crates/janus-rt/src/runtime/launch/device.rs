@@ -79,6 +79,7 @@ pub(super) fn open(
         (BackendChoice::Tap { name }, _) => {
             let mut tap = Tap::new(name);
             tap.offloads &= !settings.impair.corrupts();
+            tap.shared = settings.tap_shared;
             open_outside(settings, clock, Box::new(tap))
         }
         (BackendChoice::Auto, BackendName::Tap) => {
@@ -222,6 +223,7 @@ fn configured_tap(settings: &Settings) -> Tap {
     let mut tap = Tap::new(name);
     // A device that fills in checksums would make good again what is spoilt on the way.
     tap.offloads = settings.tap_offloads && !settings.impair.corrupts();
+    tap.shared = settings.tap_shared;
     let kernel = match settings.tap_kernel_address {
         KernelAddress::Neighbour => {
             let near = addresses(settings).into_iter().find_map(neighbour);
