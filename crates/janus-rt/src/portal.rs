@@ -1,6 +1,7 @@
 //! The portal: how a program without any privilege is reached by the programs beside it. A kernel listener on
-//! 127.0.0.1, on ::1, or where the user says (`listen`) stands for each bound port; every connection it accepts is opened again, by a second Janus stack on the
-//! client's side, over the in-memory wire into the shards. The other way, what a shard opens is opened again by the kernel.
+//! 127.0.0.1, on ::1, or where the user says (`listen`) stands for each bound port; every connection it accepts is opened
+//! again, by a second Janus stack on the client's side, over the in-memory wire into the shards. The other way, what a shard
+//! opens is opened again by the kernel.
 //! Both stacks do their whole work; no byte passes beside them.
 //! This file holds the doors (the kernel's listeners) and starts the thread; what runs on the thread is in `carrier`.
 
@@ -68,8 +69,8 @@ impl Portal {
                     offered = listener.local_addr()?.port();
                     listeners.push(listener);
                 }
-                // A machine without IPv6 is reached the other way.
-                Err(_) if ip.is_ipv6() && !listeners.is_empty() => {}
+                // A machine without IPv6 is reached the other way; an address that was named must be there.
+                Err(_) if ip.is_ipv6() && !listeners.is_empty() && !self.listen.names(ip) => {}
                 Err(error) => return Err(error),
             }
         }

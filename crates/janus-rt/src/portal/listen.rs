@@ -51,6 +51,11 @@ impl Listen {
         }
     }
 
+    /// Whether the user named this very address.
+    pub(super) fn names(&self, address: IpAddr) -> bool {
+        matches!(self, Listen::At(list) if list.contains(&address))
+    }
+
     /// Where a client finds what is bound as `bound` and offered at `port`.
     pub(crate) fn reachable_at(&self, bound: IpAddr, port: u16) -> SocketAddr {
         let addresses = self.addresses(bound);

@@ -4,6 +4,7 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::process::Signal;
 
@@ -16,6 +17,9 @@ const ENDING: [Signal; 2] = [Signal::TERM, Signal::INT];
 static HANDLED: [AtomicU32; SIGNALS] = [const { AtomicU32::new(0) }; SIGNALS];
 /// Signals that did what they do by default before a runtime handled them.
 static TAKEN_OVER: [AtomicBool; SIGNALS] = [const { AtomicBool::new(false) }; SIGNALS];
+
+/// Held while a runtime finds out whose a signal is: two may begin at once.
+static FINDING_OUT: Mutex<()> = Mutex::new(());
 
 /// One more runtime handles the signal `at`.
 pub(super) fn is_handled(at: usize) {
@@ -30,6 +34,7 @@ pub(super) fn is_handled_no_more(at: usize) {
 impl Signals {
     /// From now on these signals end the runtime; each unless something in the process, not a runtime, handles or ignores it.
     pub(crate) fn end_the_runtime(&self) -> io::Result<()> {
+        let _alone = FINDING_OUT.lock().unwrap_or_else(PoisonError::into_inner);
         for signal in ENDING {
             let number = signal.as_raw();
             let at = number as usize;
