@@ -41,6 +41,14 @@ impl Server {
         Server { child, at }
     }
 
+    /// A connection to echo over which something went once.
+    fn says_once(&self) -> TcpStream {
+        let mut stream = TcpStream::connect(self.at).unwrap();
+        stream.write_all(b"once").unwrap();
+        stream.read_exact(&mut [0; 4]).unwrap();
+        stream
+    }
+
     fn terminate(&self) {
         // The shell's own: not every machine has a program of that name.
         let command = format!("kill -TERM {}", self.child.id());
@@ -136,9 +144,7 @@ fn a_second_signal_ends_echo_at_once() {
     let server = Server::start("echo", |command| {
         command.env("JANUS_SHUTDOWN_MS", "600000");
     });
-    let mut idle = TcpStream::connect(server.at).unwrap();
-    idle.write_all(b"once").unwrap();
-    idle.read_exact(&mut [0; 4]).unwrap();
+    let mut idle = server.says_once();
     server.terminate();
     let begin = Instant::now();
     while TcpStream::connect(server.at).is_ok() {
@@ -158,9 +164,7 @@ fn echo_ends_in_its_time() {
     let server = Server::start("echo", |command| {
         command.env("JANUS_SHUTDOWN_MS", "300");
     });
-    let mut idle = TcpStream::connect(server.at).unwrap();
-    idle.write_all(b"once").unwrap();
-    idle.read_exact(&mut [0; 4]).unwrap();
+    let mut idle = server.says_once();
     server.terminate();
     assert_eq!(idle.read(&mut [0; 4]).unwrap(), 0, "a FIN and no reset");
     drop(idle);

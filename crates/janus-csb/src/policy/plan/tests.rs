@@ -158,12 +158,10 @@ fn who_is_not_named_is_left_alone() {
     }
 }
 
-#[test]
-fn a_hot_part_of_the_circle_is_divided() {
-    let ring = level(&Ring::uniform(8, 16, 6), &[]);
+/// A third of so many packets have keys in a 64th of the circle.
+fn hot_in_one_place(packets: u32) -> Heat {
     let mut heat = Heat::new();
-    for n in 0..1u32 << 19 {
-        // A third of all packets have keys in a 64th of the circle.
+    for n in 0..packets {
         let key = n.wrapping_mul(0x9E37_79B9);
         heat.record(if n % 3 == 0 {
             0xA000_0000 | key >> 6
@@ -171,6 +169,13 @@ fn a_hot_part_of_the_circle_is_divided() {
             key
         });
     }
+    heat
+}
+
+#[test]
+fn a_hot_part_of_the_circle_is_divided() {
+    let ring = level(&Ring::uniform(8, 16, 6), &[]);
+    let heat = hot_in_one_place(1 << 19);
     let before = spread(&Shares::of(&ring, Some(&heat)), 8);
     let planned = plan(&ring, &even(8), Some(&heat), &LIVE).unwrap();
     let after = spread(&Shares::of(planned.ring(), Some(&heat)), 8);
@@ -309,15 +314,7 @@ fn weights_that_shards_exchange_are_met_every_time() {
         tolerance: 0.01,
         ..LIVE
     };
-    let mut heat = Heat::new();
-    for n in 0..1u32 << 16 {
-        let key = n.wrapping_mul(0x9E37_79B9);
-        heat.record(if n % 3 == 0 {
-            0xA000_0000 | key >> 6
-        } else {
-            key
-        });
-    }
+    let heat = hot_in_one_place(1 << 16);
     for (seed, heat) in (0..40).map(|seed| (seed, (seed % 2 == 1).then_some(&heat))) {
         let mut ring = level(&Ring::uniform(3, 16, seed), &[]);
         let mut drawn = seed;
