@@ -196,3 +196,50 @@ fn a_client_from_outside_keeps_its_connection() {
     }
     server.stop();
 }
+
+/// Asks over a connection of the kernel's; the head of the answer, whose body is two bytes.
+fn ask(stream: &mut std::net::TcpStream, path: &str) -> String {
+    let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\nok") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).expect("an answer");
+        answer.push(byte[0]);
+    }
+    String::from_utf8(answer).unwrap()
+}
+
+/// What is asked while the runtime ends is answered, with the word that it was the last; who asks nothing more is closed.
+#[test]
+fn a_server_that_is_told_to_end_loses_no_request() {
+    async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+        if request.uri().path() == "/end" {
+            janus::handle().unwrap().shutdown(Duration::from_secs(600));
+        }
+        Ok(Response::new(Full::new(Bytes::from_static(b"ok"))))
+    }
+    let (tell, address) = told();
+    let server = Running::start(portal(1), move || {
+        let tell = tell.clone();
+        async move {
+            let listener = TcpListener::bind("127.0.0.1:0").await?;
+            tell.send(listener.reachable_at())?;
+            let service = tower::service_fn(answer);
+            janus_http::hyper::serve(listener, move |_peer| service).await?;
+            janus::Result::<()>::Ok(())
+        }
+    });
+    let address = address.next();
+    let mut all = [0; 3].map(|_| dial(address));
+    let [told, asks, silent] = &mut all;
+    for stream in [&mut *told, &mut *asks, &mut *silent] {
+        assert!(!ask(stream, "/").contains("connection"));
+    }
+    assert!(ask(told, "/end").contains("connection: close\r\n"));
+    assert!(ask(asks, "/").contains("connection: close\r\n"));
+    for stream in [told, asks, silent] {
+        assert_eq!(stream.read(&mut [0]).unwrap(), 0, "it ends in order");
+    }
+    server.join();
+}

@@ -14,8 +14,12 @@ use janus::compat::hyper::{Executor, Timer};
 use janus::net::{TcpListener, TcpStream};
 use tower_service::Service;
 
+use leaving::Leaving;
+
+mod leaving;
+
 /// Serves what `listener` accepts on this core: `make` gives each connection its service, and is told whose it is. Ends
-/// with the error that accepting ends with.
+/// with the error that accepting ends with. When the runtime is told to shut down, connections end in order.
 pub async fn serve<S, B>(
     listener: TcpListener,
     mut make: impl FnMut(SocketAddr) -> S,
@@ -43,8 +47,7 @@ where
     let mut builder = Builder::new(Executor);
     builder.http1().timer(Timer);
     builder.http2().timer(Timer);
-    let service = TowerToHyperService::new(service);
-    builder
-        .serve_connection_with_upgrades(stream, service)
-        .await
+    let service = TowerToHyperService::new(Leaving(service));
+    let connection = builder.serve_connection_with_upgrades(stream, service);
+    leaving::to_the_end(connection, |connection| connection.graceful_shutdown()).await
 }

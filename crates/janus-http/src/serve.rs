@@ -21,7 +21,7 @@ use crate::{Error, Reject, Result};
 
 /// How long a connection between two requests is kept when its server ends: a request may be on its way already, and is
 /// answered then.
-const LAST_REQUEST: Duration = Duration::from_secs(1);
+pub(crate) const LAST_REQUEST: Duration = Duration::from_secs(1);
 /// Bytes that are read and thrown away while a refused connection is being closed.
 const LINGER_BYTES_MAX: usize = 256 * 1024;
 
