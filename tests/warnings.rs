@@ -14,6 +14,7 @@ use support::*;
 in_every_layout!(
     a_task_that_keeps_its_core_is_named_while_it_does,
     large_futures_are_told_of_once_for_each_type,
+    who_panics_for_want_of_tokio_is_told_what_to_do,
     loops_say_what_they_did,
 );
 
@@ -76,6 +77,33 @@ fn a_task_that_keeps_its_core_is_named_while_it_does(case: Case) {
     assert!(time >= Duration::from_millis(40));
     go.send(()).expect("it still waits");
     running.join().expect("it ends well");
+}
+
+/// In tokio's words; with tokio itself it is tried in the tests of others' libraries.
+async fn wants_a_reactor() {
+    panic!("there is no reactor running, must be called from the context of a Tokio 1.x runtime");
+}
+
+fn who_panics_for_want_of_tokio_is_told_what_to_do(case: Case) {
+    let main = || async {
+        assert!(spawn(wants_a_reactor()).await.is_err());
+        assert!(spawn(async { panic!("for another reason") }).await.is_err());
+        janus::Result::<()>::Ok(())
+    };
+    let (running, heard) = heard(case, |builder| builder.warn_blocked(Duration::ZERO), main);
+    running.join().expect("it ends well");
+    let told: Vec<String> = heard.try_iter().map(|w| w.to_string()).collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("wants_a_reactor") && told[0].contains("tokio"));
+
+    let main = || async { wants_a_reactor().await };
+    let runtime = case.builder().backend(BackendChoice::Portal).build();
+    let error = Running::start(runtime.unwrap(), main).join().unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.contains("no reactor running") && text.contains("\n  "),
+        "{text}"
+    );
 }
 
 // The argument and what it is moved to: twice the size.

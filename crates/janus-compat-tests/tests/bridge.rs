@@ -346,6 +346,18 @@ fn without_the_setting_there_is_no_tokio() {
         janus::time::sleep(Duration::from_millis(1)).await;
     };
     Running::start(portal(2).tokio(false), main).join();
+    let (tell, heard) = std::sync::mpsc::channel();
+    let tell = std::sync::Mutex::new(tell);
+    let builder = portal(1).tokio(false).on_warning(move |warning| {
+        let _ = tell.lock().unwrap().send(warning.to_string());
+    });
+    let main = || async {
+        let wants = janus::spawn(async { tokio::time::sleep(Duration::ZERO).await });
+        assert!(wants.await.is_err());
+    };
+    Running::start(builder, main).join();
+    let told = heard.recv().expect("a warning");
+    assert!(told.contains("`tokio = false`"), "{told}");
     let main = || async { assert!(tokio::runtime::Handle::try_current().is_ok()) };
     Running::start(portal(2).tokio(true), main).join();
 }

@@ -1,5 +1,6 @@
 //! What a program should be told although nothing failed. Rare by nature: each thing is said once for each kind of task.
 
+use std::any::Any;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -28,6 +29,27 @@ pub enum Warning {
         /// For how long, at least; without what its thread waited for a processor.
         time: Duration,
     },
+    /// A task panicked because it used what needs tokio's runtime, and there is none.
+    NeedsTokio {
+        /// The future's type.
+        task: &'static str,
+    },
+}
+
+/// Said to somebody whose code needs tokio's runtime.
+pub(crate) const GET_TOKIO: &str = if cfg!(feature = "tokio") {
+    "Janus runs inside of tokio unless `tokio = false` says otherwise, as it does here"
+} else {
+    "build janus-rt with its feature `tokio` (docs/tokio.md), or use janus::time and janus::net"
+};
+
+/// Whether that is what a panic was for, by tokio's words.
+pub(crate) fn wants_tokio(panic: &(dyn Any + Send)) -> bool {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.is_some_and(|text| {
+        text.contains("from the context of a Tokio") || text.contains("from the context of Tokio")
+    })
 }
 
 impl fmt::Display for Warning {
@@ -44,6 +66,11 @@ impl fmt::Display for Warning {
                 "core {core} has been polling one task for {} ms ({}): what blocks belongs into janus::spawn_blocking, what \
                  takes long should await janus::yield_now now and then",
                 time.as_millis(),
+                readable(task)
+            ),
+            Warning::NeedsTokio { task } => write!(
+                f,
+                "a task panicked for want of tokio's runtime ({}): {GET_TOKIO}",
                 readable(task)
             ),
         }
@@ -67,7 +94,7 @@ pub(crate) type Hook = Box<dyn Fn(&Warning) + Send + Sync>;
 /// Where warnings of a runtime go.
 pub(crate) struct Warnings {
     hook: Hook,
-    told: Mutex<BTreeSet<(bool, &'static str)>>,
+    told: Mutex<BTreeSet<(u8, &'static str)>>,
 }
 
 impl Warnings {
@@ -81,8 +108,9 @@ impl Warnings {
 
     pub(crate) fn tell(&self, warning: &Warning) {
         let what = match warning {
-            Warning::LargeFuture { task, .. } => (true, *task),
-            Warning::CoreBlocked { task, .. } => (false, *task),
+            Warning::LargeFuture { task, .. } => (0, *task),
+            Warning::CoreBlocked { task, .. } => (1, *task),
+            Warning::NeedsTokio { task } => (2, *task),
         };
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let news = told.len() < REMEMBERED_MAX && told.insert(what);

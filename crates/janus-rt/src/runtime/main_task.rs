@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 
 use super::BoxError;
 use crate::shard::here;
+use crate::warning::{GET_TOKIO, wants_tokio};
 
 /// What a main may return: nothing, or a result.
 #[diagnostic::on_unimplemented(
@@ -113,11 +114,12 @@ fn panicked(panic: &(dyn Any + Send)) -> BoxError {
         .copied()
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     let core = here::with(|here| here.core).unwrap_or_default();
-    format!(
-        "main panicked on core {core}: {}",
-        text.unwrap_or("(no message)")
-    )
-    .into()
+    let hint = match wants_tokio(panic) {
+        true => format!("\n  {GET_TOKIO}"),
+        false => String::new(),
+    };
+    let text = text.unwrap_or("(no message)");
+    format!("main panicked on core {core}: {text}{hint}").into()
 }
 
 #[cfg(test)]

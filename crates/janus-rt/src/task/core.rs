@@ -27,7 +27,7 @@ use super::waker;
 use super::wakers::WakerTable;
 use super::word::WakeWord;
 use crate::time::Timers;
-use crate::warning::{Warning, Warnings};
+use crate::warning::{Warning, Warnings, wants_tokio};
 
 /// How many turns before its poll a task's memory is fetched.
 const AHEAD: usize = 8;
@@ -223,6 +223,12 @@ impl Core {
         match self.polling.get() {
             Some(slot) if self.arena.header(slot).has(RUNNING) => {
                 self.count(|c| c.panicked += 1);
+                if let Some(warnings) = &self.warnings
+                    && wants_tokio(&*payload)
+                {
+                    let task = (self.arena.header(slot).vtable().name)();
+                    warnings.tell(&Warning::NeedsTokio { task });
+                }
                 self.abandon(slot, Some(payload));
             }
             // No task's.
