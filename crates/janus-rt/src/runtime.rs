@@ -13,6 +13,7 @@ mod supervisor;
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -385,12 +386,8 @@ impl Builder {
     /// Whom connections that are opened through the portal may go to: `"loopback"` (this machine, the default), `"any"`, or networks
     /// besides loopback, such as `"10.0.0.0/8,2001:db8::/32"`.
     pub fn portal_reach(mut self, whom: &str) -> Builder {
-        match whom.parse() {
-            Ok(reach) => self.partial.portal_reach = Some(reach),
-            Err(problem) => {
-                let problem = ConfigError::value("portal_reach", problem);
-                _ = self.wrong.get_or_insert(problem);
-            }
+        if let Some(reach) = self.understood("portal_reach", whom) {
+            self.partial.portal_reach = Some(reach);
         }
         self
     }
@@ -398,12 +395,8 @@ impl Builder {
     /// Where the portal offers the ports that are bound: `"loopback"` (for this machine only, the default), `"any"` address of this machine,
     /// or a list of its addresses.
     pub fn portal_listen(mut self, at: &str) -> Builder {
-        match at.parse() {
-            Ok(listen) => self.partial.portal_listen = Some(listen),
-            Err(problem) => {
-                let problem = ConfigError::value("portal_listen", problem);
-                _ = self.wrong.get_or_insert(problem);
-            }
+        if let Some(listen) = self.understood("portal_listen", at) {
+            self.partial.portal_listen = Some(listen);
         }
         self
     }
@@ -423,12 +416,8 @@ impl Builder {
     /// Of those frames, only the ones that an expression in the manner of tcpdump matches, such as `"host 192.0.2.7 and tcp port 80"`:
     /// see `trace_filter` in `docs/configuration.md`.
     pub fn trace_filter(mut self, expression: &str) -> Builder {
-        match expression.parse() {
-            Ok(filter) => self.partial.trace_filter = Some(filter),
-            Err(problem) => {
-                let problem = ConfigError::value("trace_filter", problem.to_string());
-                _ = self.wrong.get_or_insert(problem);
-            }
+        if let Some(filter) = self.understood("trace_filter", expression) {
+            self.partial.trace_filter = Some(filter);
         }
         self
     }
@@ -548,6 +537,15 @@ impl Builder {
         self.alone = true;
         self.partial.signals.get_or_insert(false);
         self
+    }
+
+    /// What is said of `key`; if it is not understood, that is remembered for [`build`](Builder::build).
+    fn understood<T: FromStr<Err: ToString>>(&mut self, key: &str, text: &str) -> Option<T> {
+        let understood = text.parse().map_err(|problem: T::Err| {
+            let problem = ConfigError::value(key, problem.to_string());
+            _ = self.wrong.get_or_insert(problem);
+        });
+        understood.ok()
     }
 
     /// Decides everything and opens the device. No core runs before [`Runtime::run`].

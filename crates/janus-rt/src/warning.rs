@@ -43,11 +43,15 @@ pub(crate) const GET_TOKIO: &str = if cfg!(feature = "tokio") {
     "build janus-rt with its feature `tokio` (docs/tokio.md), or use janus::time and janus::net"
 };
 
+/// What a panic said, if it said it in words.
+pub(crate) fn words_of(panic: &(dyn Any + Send)) -> Option<&str> {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+}
+
 /// Whether that is what a panic was for, by tokio's words.
 pub(crate) fn wants_tokio(panic: &(dyn Any + Send)) -> bool {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.is_some_and(|text| {
+    words_of(panic).is_some_and(|text| {
         text.contains("from the context of a Tokio") || text.contains("from the context of Tokio")
     })
 }

@@ -2,8 +2,6 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use janus_tcp::IpCidr;
-
 use super::keys::Cidr;
 use super::{ConfigError, KernelAddress, Settings};
 
@@ -41,7 +39,7 @@ pub(super) fn check(settings: &Settings) -> Result<(), ConfigError> {
         if same.peek().is_none() || settings.dhcp {
             continue;
         }
-        if !same.any(|cidr| network(*cidr).contains(gateway)) {
+        if !same.any(|cidr| cidr.network().contains(gateway)) {
             let problem = format!(
                 "{gateway} is in no network of ours: `address` says how far they go (192.0.2.1/24)"
             );
@@ -62,14 +60,10 @@ fn cannot_be_ours(cidr: Cidr) -> Option<&'static str> {
     if address == IpAddr::V4(Ipv4Addr::BROADCAST) {
         return Some("is everybody's");
     }
-    if network(cidr).is_broadcast(address) {
+    if cidr.network().is_broadcast(address) {
         return Some("is for all hosts of its network, or the network itself");
     }
     None
-}
-
-fn network(cidr: Cidr) -> IpCidr {
-    IpCidr::new(cidr.address, cidr.prefix)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use janus_io::filter::FilterError;
 use janus_io::{BURST, Batching, xdp};
-use janus_tcp::ROUTES_MAX;
+use janus_tcp::{IpCidr, ROUTES_MAX};
 
 use crate::control::watch::PolicyName;
 
@@ -299,6 +299,13 @@ pub(crate) const DHCP: &str = "dhcp";
 pub(crate) struct Cidr {
     pub(crate) address: IpAddr,
     pub(crate) prefix: u8,
+}
+
+impl Cidr {
+    /// The same as the stack has it.
+    pub(crate) fn network(self) -> IpCidr {
+        IpCidr::new(self.address, self.prefix)
+    }
 }
 
 impl FromStr for Cidr {

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use super::BoxError;
 use crate::shard::here;
-use crate::warning::{GET_TOKIO, wants_tokio};
+use crate::warning::{GET_TOKIO, wants_tokio, words_of};
 
 /// What a main may return: nothing, or a result.
 #[diagnostic::on_unimplemented(
@@ -109,16 +109,12 @@ impl<F: Future<Output: MainResult>> Future for MainTask<F> {
 }
 
 fn panicked(panic: &(dyn Any + Send)) -> BoxError {
-    let text = panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     let core = here::with(|here| here.core).unwrap_or_default();
     let hint = match wants_tokio(panic) {
         true => format!("\n  {GET_TOKIO}"),
         false => String::new(),
     };
-    let text = text.unwrap_or("(no message)");
+    let text = words_of(panic).unwrap_or("(no message)");
     format!("main panicked on core {core}: {text}{hint}").into()
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::process::Signal;
 
-use super::{SIGNALS, Signals};
+use super::{SIGNALS, Signals, State};
 
 /// Which they are.
 const ENDING: [Signal; 2] = [Signal::TERM, Signal::INT];
@@ -56,9 +56,9 @@ impl Signals {
     /// The name of the signal that has just come to end the runtime, if one has.
     pub(crate) fn ended_by(&self) -> Option<&'static str> {
         let mut state = self.lock();
-        let listened = state.listened.clone();
+        let State { ends, listened, .. } = &mut *state;
         let mut ended = None;
-        for (number, seen) in &mut state.ends {
+        for (number, seen) in ends {
             let came = self.came(*number);
             if std::mem::replace(seen, came) != came && !listened.contains(number) {
                 ended = Some(*number);

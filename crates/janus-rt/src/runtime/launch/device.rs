@@ -203,15 +203,15 @@ fn open_queues(
 fn routes(settings: &Settings) -> Vec<Route> {
     let given = settings.routes.iter();
     given
-        .map(|via| Route::new(cidr(via.to), via.gateway))
+        .map(|via| Route::new(via.to.network(), via.gateway))
         .collect()
 }
 
 pub(super) fn addresses(settings: &Settings) -> Vec<IpCidr> {
-    let given = settings.addresses.iter().copied().map(cidr);
+    let given = settings.addresses.iter().copied().map(Cidr::network);
     let mut addresses: Vec<IpCidr> = given.collect();
     if addresses.is_empty() && !settings.dhcp {
-        addresses.push(cidr(ADDRESS));
+        addresses.push(ADDRESS.network());
     }
     addresses
 }
@@ -324,18 +324,15 @@ fn open_portal(
     })
 }
 
-fn cidr(cidr: Cidr) -> IpCidr {
-    IpCidr::new(cidr.address, cidr.prefix)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_kernel_is_the_first_neighbour() {
-        let near =
-            |text: &str| neighbour(cidr(text.parse().unwrap())).map(|(near, _)| near.to_string());
+        let near = |text: &str| {
+            neighbour(text.parse::<Cidr>().unwrap().network()).map(|(near, _)| near.to_string())
+        };
         assert_eq!(near("192.0.2.1/24").as_deref(), Some("192.0.2.2"));
         assert_eq!(near("192.0.2.7/24").as_deref(), Some("192.0.2.1"));
         assert_eq!(near("192.0.2.1/32"), None);

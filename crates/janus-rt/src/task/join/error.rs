@@ -4,6 +4,8 @@ use std::any::Any;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
+use crate::warning::words_of;
+
 /// Why a task gave no output.
 pub struct JoinError {
     cause: Cause,
@@ -76,8 +78,7 @@ impl fmt::Display for JoinError {
             Cause::Refused(why) => return write!(f, "the task was not begun: {why}"),
             Cause::Panic(payload) => payload.lock().unwrap_or_else(PoisonError::into_inner),
         };
-        let text = payload.downcast_ref::<&str>().copied();
-        match text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)) {
+        match words_of(&**payload) {
             Some(text) => write!(f, "the task panicked: {text}"),
             None => f.write_str("the task panicked"),
         }
