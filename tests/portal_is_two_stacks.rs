@@ -68,7 +68,7 @@ fn check_handshake(segments: &[Segment]) {
     assert_eq!(answer.flags, Flags::SYN | Flags::ACK);
     assert_eq!(answer.ack, syn.seq.wrapping_add(1));
     // The kernel's loopback would have offered 65495.
-    assert_eq!((syn.mss, answer.mss), (Some(1460), Some(1460)));
+    assert_eq!((syn.mss, answer.mss), (Some(1866), Some(1866)));
     // The SYN may have been sent again.
     let third = segments
         .iter()

@@ -85,6 +85,15 @@ impl Stack {
         Ok(done)
     }
 
+    /// Returns the number of bytes that [`write`](Self::write) would take now, as far as packet buffers last.
+    pub fn writable(&mut self, id: ConnId) -> Result<usize, Error> {
+        let conn = self.may_write(id)?;
+        Ok(match self.cold[conn].hot {
+            NONE => self.config.send_buffer as usize,
+            hot => self.send_room(hot),
+        })
+    }
+
     /// The connection, if its state lets anything be written.
     #[inline]
     pub(crate) fn may_write(&self, id: ConnId) -> Result<u32, Error> {

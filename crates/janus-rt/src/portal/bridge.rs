@@ -1,18 +1,19 @@
 //! One kernel connection and the Janus connection that carries it, or that it carries: bytes, half closes, resets and
-//! back-pressure, each way. Bounded: at most one piece of [`PIECE`] bytes waits in either direction, everything else
-//! waits in one of the two windows. Who accepts and who sleeps is the carrier's business.
+//! back-pressure, each way. Bounded: at most one piece waits in either direction, everything else waits
+//! in one of the two windows. Who accepts and who sleeps is the carrier's business.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
-use janus_mem::PacketBuf;
-use janus_tcp::{ConnId, Error, Instant, Stack, Token};
+use janus_tcp::{ConnId, Error, Instant, Piece, Stack, Token};
 
-/// Most bytes read from the kernel at a time, and the most that wait for the inner window.
-pub(super) const PIECE: usize = 16 * 1024;
+/// Most bytes read from the kernel at a time: a call costs as much as copying some ten kilobytes.
+const PIECE: usize = 64 * 1024;
+/// Most received buffers handed to the kernel at a time, for the same reason.
+const BUFFERS_OF_A_PIECE: usize = 32;
 /// Pieces moved each way before the next bridge has its turn.
-const PIECES_PER_TURN: usize = 16;
+const PIECES_PER_TURN: usize = 4;
 
 /// What the carrier does next with a bridge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,11 +36,71 @@ enum Way {
     Done,
 }
 
-/// Received inner bytes the kernel had no room for.
+/// Bytes that one side has given and the other had no room for. An idle bridge holds no memory.
+#[derive(Default)]
 struct Held {
-    buf: PacketBuf,
+    bytes: Vec<u8>,
     at: usize,
-    end: usize,
+}
+
+impl Held {
+    fn is_empty(&self) -> bool {
+        self.at == self.bytes.len()
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[self.at..]
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Keeps what follows the first `taken` bytes of `pieces`.
+    fn keep_behind(&mut self, mut taken: usize, pieces: &[Piece]) {
+        for piece in pieces {
+            let bytes = bytes_of(piece);
+            self.keep(&bytes[taken.min(bytes.len())..]);
+            taken = taken.saturating_sub(bytes.len());
+        }
+    }
+
+    fn skip(&mut self, n: usize) -> Flow {
+        self.at += n;
+        if self.is_empty() {
+            *self = Held::default();
+        }
+        Flow::More
+    }
+}
+
+/// Memory that all bridges use in turn, to move a piece.
+pub(super) struct Scratch {
+    bytes: Box<[u8]>,
+    pieces: Vec<Piece>,
+}
+
+impl Scratch {
+    pub(super) fn new() -> Scratch {
+        Scratch {
+            bytes: vec![0; PIECE].into_boxed_slice(),
+            pieces: Vec::with_capacity(BUFFERS_OF_A_PIECE),
+        }
+    }
+}
+
+fn bytes_of(piece: &Piece) -> &[u8] {
+    let off = usize::from(piece.off);
+    &piece.buf.bytes()[off..off + usize::from(piece.len)]
+}
+
+/// Hands the kernel all pieces in one call.
+fn send_all_of(kernel: &mut TcpStream, pieces: &[Piece]) -> std::io::Result<usize> {
+    let mut slices = [IoSlice::new(&[]); BUFFERS_OF_A_PIECE];
+    for (slice, piece) in slices.iter_mut().zip(pieces) {
+        *slice = IoSlice::new(bytes_of(piece));
+    }
+    kernel.write_vectored(&slices[..pieces.len()])
 }
 
 pub(super) struct Bridge {
@@ -53,11 +114,10 @@ pub(super) struct Bridge {
     broken: bool,
     /// Kernel to Janus.
     up: Way,
-    up_held: Vec<u8>,
-    up_sent: usize,
+    up_held: Held,
     /// Janus to kernel.
     down: Way,
-    down_held: Option<Held>,
+    down_held: Held,
 }
 
 /// What one direction can still do in this turn.
@@ -79,10 +139,9 @@ impl Bridge {
             writable: true,
             broken: false,
             up: Way::Open,
-            up_held: Vec::new(),
-            up_sent: 0,
+            up_held: Held::default(),
             down: Way::Open,
-            down_held: None,
+            down_held: Held::default(),
         }
     }
 
@@ -98,7 +157,7 @@ impl Bridge {
         &mut self,
         now: Instant,
         stack: &mut Stack,
-        scratch: &mut [u8; PIECE],
+        scratch: &mut Scratch,
     ) -> Verdict {
         if self.broken && !matches!(self.kernel.take_error(), Ok(None)) {
             stack.abort(now, self.conn);
@@ -124,7 +183,7 @@ impl Bridge {
                 up = self.pump_up(now, stack, scratch);
             }
             if matches!(down, Flow::More) {
-                down = self.pump_down(now, stack);
+                down = self.pump_down(now, stack, scratch);
             }
             match (&up, &down) {
                 (Flow::Broken, _) | (_, Flow::Broken) => return self.reset_kernel(now, stack),
@@ -143,23 +202,14 @@ impl Bridge {
         Verdict::Wait
     }
 
-    /// One piece from the kernel to Janus.
-    fn pump_up(&mut self, now: Instant, stack: &mut Stack, scratch: &mut [u8; PIECE]) -> Flow {
-        if self.up_sent < self.up_held.len() {
-            match stack.write(now, self.conn, &self.up_held[self.up_sent..]) {
-                Ok(n) => self.up_sent += n,
-                Err(Error::WouldBlock) => {
-                    stack.wait_write(now, self.conn, Some(self.token));
-                    return Flow::Stuck;
-                }
-                Err(_) => return Flow::Broken,
-            }
-            if self.up_sent < self.up_held.len() {
-                return Flow::More;
-            }
-            // Most bridges never need this again: an idle one holds no memory.
-            self.up_held = Vec::new();
-            self.up_sent = 0;
+    /// One piece from the kernel to Janus, at most as long as there is room for it inside.
+    fn pump_up(&mut self, now: Instant, stack: &mut Stack, scratch: &mut Scratch) -> Flow {
+        if !self.up_held.is_empty() {
+            return match stack.write(now, self.conn, self.up_held.bytes()) {
+                Ok(n) => self.up_held.skip(n),
+                Err(Error::WouldBlock) => self.wait_for_room(now, stack),
+                Err(_) => Flow::Broken,
+            };
         }
         match self.up {
             Way::Done => return Flow::Stuck,
@@ -175,9 +225,18 @@ impl Bridge {
         if !self.readable {
             return Flow::Stuck;
         }
-        match self.kernel.read(scratch) {
+        let room = match stack.writable(self.conn) {
+            Ok(0) => return self.wait_for_room(now, stack),
+            Ok(room) => room.min(PIECE),
+            Err(_) => return Flow::Broken,
+        };
+        match self.kernel.read(&mut scratch.bytes[..room]) {
             Ok(0) => self.up = Way::Ending,
-            Ok(n) => return self.write_up(now, stack, &scratch[..n]),
+            Ok(n) => match stack.write(now, self.conn, &scratch.bytes[..n]) {
+                Ok(taken) => self.up_held.keep(&scratch.bytes[taken..n]),
+                Err(Error::WouldBlock) => self.up_held.keep(&scratch.bytes[..n]),
+                Err(_) => return Flow::Broken,
+            },
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 self.readable = false;
                 return Flow::Stuck;
@@ -188,62 +247,76 @@ impl Bridge {
         Flow::More
     }
 
-    fn write_up(&mut self, now: Instant, stack: &mut Stack, bytes: &[u8]) -> Flow {
-        let taken = match stack.write(now, self.conn, bytes) {
-            Ok(n) => n,
-            Err(Error::WouldBlock) => 0,
-            Err(_) => return Flow::Broken,
-        };
-        if taken < bytes.len() {
-            self.up_held.extend_from_slice(&bytes[taken..]);
+    fn wait_for_room(&self, now: Instant, stack: &mut Stack) -> Flow {
+        stack.wait_write(now, self.conn, Some(self.token));
+        Flow::Stuck
+    }
+
+    /// One piece from Janus to the kernel. What the kernel has no room for stays in the inner window.
+    fn pump_down(&mut self, now: Instant, stack: &mut Stack, scratch: &mut Scratch) -> Flow {
+        if self.down == Way::Done || !self.writable {
+            return Flow::Stuck;
+        }
+        if !self.down_held.is_empty() {
+            let sent = self.kernel.write(self.down_held.bytes());
+            return match self.taken_outside(sent) {
+                Ok(n) => self.down_held.skip(n),
+                Err(flow) => flow,
+            };
+        }
+        if self.down == Way::Ending {
+            self.down = Way::Done;
+            // Fails only when the client has gone; the other way will notice.
+            let _ = self.kernel.shutdown(Shutdown::Write);
+            return Flow::Stuck;
+        }
+        let received = self.gather(now, stack, &mut scratch.pieces);
+        if scratch.pieces.is_empty() {
+            return received;
+        }
+        // What came before an end or a reset goes out before it.
+        let sent = send_all_of(&mut self.kernel, &scratch.pieces);
+        match self.taken_outside(sent) {
+            Ok(taken) => self.down_held.keep_behind(taken, &scratch.pieces),
+            Err(Flow::Broken) => return Flow::Broken,
+            Err(_) => self.down_held.keep_behind(0, &scratch.pieces),
+        }
+        scratch.pieces.clear();
+        match received {
+            Flow::Broken => Flow::Broken,
+            _ => Flow::More,
+        }
+    }
+
+    /// Takes what has arrived inside, a piece at most.
+    fn gather(&mut self, now: Instant, stack: &mut Stack, pieces: &mut Vec<Piece>) -> Flow {
+        while pieces.len() < BUFFERS_OF_A_PIECE {
+            match stack.recv(now, self.conn) {
+                Ok(Some(piece)) => pieces.push(piece),
+                Ok(None) => {
+                    self.down = Way::Ending;
+                    return Flow::More;
+                }
+                Err(Error::WouldBlock) => {
+                    stack.wait_read(self.conn, Some(self.token));
+                    return Flow::Stuck;
+                }
+                Err(_) => return Flow::Broken,
+            }
         }
         Flow::More
     }
 
-    /// One piece from Janus to the kernel.
-    fn pump_down(&mut self, now: Instant, stack: &mut Stack) -> Flow {
-        if let Some(held) = &mut self.down_held {
-            if !self.writable {
-                return Flow::Stuck;
+    /// Reads what the kernel answered to a write.
+    fn taken_outside(&mut self, sent: std::io::Result<usize>) -> Result<usize, Flow> {
+        match sent {
+            Ok(n) => Ok(n),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                self.writable = false;
+                Err(Flow::Stuck)
             }
-            match self.kernel.write(&held.buf.bytes()[held.at..held.end]) {
-                Ok(n) => held.at += n,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    self.writable = false;
-                    return Flow::Stuck;
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return Flow::Broken,
-            }
-            if held.at == held.end {
-                self.down_held = None;
-            }
-            return Flow::More;
-        }
-        if self.down == Way::Done {
-            return Flow::Stuck;
-        }
-        match stack.recv(now, self.conn) {
-            Ok(Some(received)) => {
-                let at = usize::from(received.off);
-                self.down_held = Some(Held {
-                    at,
-                    end: at + usize::from(received.len),
-                    buf: received.buf,
-                });
-                Flow::More
-            }
-            Ok(None) => {
-                self.down = Way::Done;
-                // Fails only when the client has gone; the other way will notice.
-                let _ = self.kernel.shutdown(Shutdown::Write);
-                Flow::Stuck
-            }
-            Err(Error::WouldBlock) => {
-                stack.wait_read(self.conn, Some(self.token));
-                Flow::Stuck
-            }
-            Err(_) => Flow::Broken,
+            Err(error) if error.kind() == ErrorKind::Interrupted => Err(Flow::More),
+            Err(_) => Err(Flow::Broken),
         }
     }
 

@@ -13,7 +13,7 @@ use janus_mem::{Frame, Pool};
 use janus_tcp::{ConnId, Error, Instant, Local, Stack, Token};
 use janus_wire::FlowKey;
 
-use super::bridge::{Bridge, PIECE, Verdict, reset_on_drop};
+use super::bridge::{Bridge, Scratch, Verdict, reset_on_drop};
 use super::events::{Change, DoorId, Doorbell, Epoll, Source};
 use super::exits::Exits;
 use super::outgoing::Opening;
@@ -101,7 +101,7 @@ pub(super) struct Carrier {
     pub(super) sifted: Vec<Frame>,
     leaving: Batch,
     done: Batch,
-    scratch: Box<[u8; PIECE]>,
+    scratch: Scratch,
     pub(super) counters: Counters,
     ended: bool,
 }
@@ -134,7 +134,7 @@ impl Carrier {
             sifted: Vec::with_capacity(BURST),
             leaving: Batch::new(),
             done: Batch::new(),
-            scratch: Box::new([0; PIECE]),
+            scratch: Scratch::new(),
             counters: Counters::default(),
             ended: false,
         })

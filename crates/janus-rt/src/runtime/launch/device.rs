@@ -281,6 +281,8 @@ fn open_portal(
         link: Link::Ip,
         depth: PORTAL_DEPTH,
         queues: [settings.queues(), 1],
+        // Each packet costs much and its bytes little.
+        mtu: wire::MAX_MTU,
         ..wire::Config::default()
     };
     let mtu = config.mtu;
