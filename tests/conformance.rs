@@ -229,7 +229,7 @@ fn row(kept: &str, places: &str, tests: &str) -> String {
 #[test]
 fn an_untrue_ledger_is_told_what_is_wrong_with_it() {
     let place = "`arrives/ack.rs::take_window`";
-    let test = "`crates/janus-tcp/tests/rfc9293_windows.rs::a_window_is_an_unsigned_number`";
+    let test = "`crates/janus-tcp/tests/engine/rfc9293_windows.rs::a_window_is_an_unsigned_number`";
     let script = "`tests/packetdrill/window/not_beyond.pkt`";
     let in_macro = "`crates/janus-wire/src/tcp/options/tests.rs::noise_never_panics`";
     for good in [test, script, in_macro] {
@@ -327,7 +327,7 @@ fn an_untrue_ledger_is_told_what_is_wrong_with_it() {
         with("MUST-1", |_| row("yes", place, &no_test)),
         "has no test",
     );
-    let helper = "`crates/janus-tcp/tests/rfc9293_windows.rs::filled`";
+    let helper = "`crates/janus-tcp/tests/engine/rfc9293_windows.rs::filled`";
     told(
         with("MUST-1", |_| row("yes", place, helper)),
         "has no test `filled`",

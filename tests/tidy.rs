@@ -138,6 +138,44 @@ fn files_named_in_the_prose_exist() {
     assert!(missing.is_empty(), "{}", missing.join("\n"));
 }
 
+/// A file beside a test program's `main.rs` that nothing names is compiled by nobody, and its tests pass by not running.
+#[test]
+fn each_file_of_a_test_program_is_a_part_of_it() {
+    let sources = all(".rs");
+    let mut left_out = Vec::new();
+    for (main, _) in sources
+        .iter()
+        .filter(|(name, _)| name.ends_with("/main.rs"))
+    {
+        let folder = main.trim_end_matches("main.rs");
+        if !folder
+            .trim_end_matches('/')
+            .rsplit('/')
+            .nth(1)
+            .is_some_and(|parent| parent == "tests")
+        {
+            continue;
+        }
+        let inside: Vec<_> = sources
+            .iter()
+            .filter(|(name, _)| name.starts_with(folder))
+            .collect();
+        for (name, _) in &inside {
+            let rest = &name[folder.len()..];
+            let module = rest
+                .strip_suffix("/mod.rs")
+                .or(rest.strip_suffix(".rs"))
+                .unwrap_or(rest);
+            let module = module.rsplit('/').next().unwrap_or(module);
+            let named = format!("mod {module};");
+            if module != "main" && !inside.iter().any(|(_, text)| text.contains(&named)) {
+                left_out.push(name.clone());
+            }
+        }
+    }
+    assert!(left_out.is_empty(), "{}", left_out.join("\n"));
+}
+
 #[test]
 fn readme_opens_with_the_two_lines_that_start_and_test() {
     let text = fs::read_to_string(root().join("README.md")).unwrap();

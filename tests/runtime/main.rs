@@ -1,0 +1,31 @@
+//! Whole runtimes by subject, one file each, in one program: linking twenty took longer than running them. A test that is about
+//! its process (signals, its memory, its use of a processor) or needs much stays a program of its own.
+
+#[macro_use]
+#[path = "../support/mod.rs"]
+mod support;
+
+mod attribute_options;
+mod attributes;
+mod bad_link;
+mod combinators;
+mod dropped_anywhere;
+mod end_to_end;
+mod foreign_core;
+mod foreign_waker;
+mod in_pieces;
+mod live_updates;
+mod panicking_core;
+mod paused_time;
+mod policy;
+mod policy_v6;
+mod portal_is_two_stacks;
+mod portal_outgoing;
+mod portal_reach;
+mod reload;
+mod runtime_end;
+mod shared_time;
+mod shutdown;
+mod socket_options;
+mod switch;
+mod tasks_elsewhere;
