@@ -210,6 +210,48 @@ fn the_portal_lets_nobody_in_any_more() {
     server.join().unwrap();
 }
 
+/// Who was connected by the kernel before its door closed is served, wherever he is on the way inside.
+#[test]
+fn the_portal_resets_nobody_whom_it_has_let_in() {
+    const VISITORS: usize = 16;
+    const ANSWERS: usize = 300;
+    /// One connection for each request, until none is to be had.
+    fn visits(at: SocketAddr, answers: &AtomicUsize) -> Result<(), String> {
+        loop {
+            let mut stream = match std::net::TcpStream::connect(at) {
+                Ok(stream) => stream,
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(()),
+                Err(error) => return Err(format!("neither in nor refused: {error}")),
+            };
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            let asked = stream.write_all(b"x");
+            let answered = asked.and_then(|()| stream.read_exact(&mut [0]));
+            answered.map_err(|error| format!("let in, and {error}"))?;
+            answers.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let runtime = THREE_COMBINED.builder().backend(BackendChoice::Portal);
+    let runtime = runtime.build().unwrap();
+    let handle = runtime.handle();
+    let (server, address, _) = serve_on(runtime, 0, echo);
+    let at = SocketAddr::from(([127, 0, 0, 1], address.port()));
+    let answers: &'static AtomicUsize = Box::leak(Box::default());
+    let clients: Vec<_> = (0..VISITORS)
+        .map(|_| std::thread::spawn(move || visits(at, answers)))
+        .collect();
+    let begin = Instant::now();
+    while answers.load(Ordering::Relaxed) < ANSWERS {
+        assert!(begin.elapsed() < PATIENCE, "it serves");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    handle.shutdown(LONG);
+    assert!(handle.is_shutting_down());
+    for client in clients {
+        assert_eq!(client.join().unwrap(), Ok(()));
+    }
+    server.join().unwrap();
+}
+
 #[test]
 fn mains_may_end_meanwhile_and_nothing_can_be_bound() {
     let (near, far) = wire_for(ONE_COMBINED);

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-pub(crate) use front::Gate;
+pub(crate) use front::{Gate, LastIn};
 pub(crate) use janus_tcp::DYNAMIC_FIRST;
 
 /// Most ports that may be bound at a time; one runtime serves a handful.
@@ -43,6 +43,8 @@ pub(crate) trait Front: Send {
     fn ready(&mut self) {}
     /// Nobody listens on `port` any more.
     fn close(&mut self, port: u16);
+    /// Every port was closed because the runtime ends; says so when it is done.
+    fn closed(&mut self) {}
 }
 
 /// Where a core's `main` stands, as far as listeners care.
@@ -235,11 +237,12 @@ impl Control {
         self.main_ended(core);
     }
 
-    /// Nobody new comes in from outside; what is inside stays.
+    /// Nobody new comes in from outside; what is inside stays, and the [`Ending`](crate::runtime::Ending) hears when it is so.
     pub(crate) fn close_doors(&self) {
         let mut state = self.lock();
         let ports: Vec<u16> = state.ports.keys().copied().collect();
         ports.into_iter().for_each(|port| state.front.close(port));
+        state.front.closed();
     }
 
     /// `core`'s main returned Pending: in a bind, or waiting for something else.

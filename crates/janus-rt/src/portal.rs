@@ -29,6 +29,8 @@ pub(crate) use exits::answers_all;
 pub(crate) use listen::{Listen, offered_port};
 pub(crate) use reach::Reach;
 
+use crate::control::LastIn;
+
 /// The shards' end of the portal: opens doors, hands them to the carrier, ends it when dropped.
 pub(crate) struct Portal {
     /// Opened but not yet serving: clients wait in the kernel's backlog.
@@ -100,6 +102,11 @@ impl Portal {
         if self.waiting.remove(&port).is_none() {
             self.send(Command::Close { port });
         }
+    }
+
+    /// Drops `last` when all that was said before is done, or will never be.
+    pub(crate) fn obeyed(&mut self, last: LastIn) {
+        self.send(Command::Obeyed(last));
     }
 
     /// From where `port` is reached, and what would change that.

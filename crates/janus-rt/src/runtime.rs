@@ -121,11 +121,11 @@ impl Handle {
 
     /// Ends the runtime in order. It takes no new connections from here on: ports are closed, a bind is an error, and
     /// `accept` gives what waits and then nothing more. [`shutting_down`] tells tasks, so that they need not wait for another
-    /// request. When no connection is left, or after `within`, the rest is as after [`stop`](Handle::stop): tasks are
+    /// request; behind the portal 100 ms later, as clients that the kernel has connected must first get in. When no connection is left, or after `within`, the rest is as after [`stop`](Handle::stop): tasks are
     /// dropped, what they wrote is delivered and connections end with FIN for as long as `drain_ms` says; what is still there
     /// then is reset. Mains may end meanwhile; of several calls the first counts.
     pub fn shutdown(&self, within: Duration) {
-        if self.ending.close(within) {
+        if self.ending.close_doors(within) {
             self.control.close_doors();
         }
     }
@@ -147,7 +147,7 @@ impl Handle {
 
     /// [`shutdown`](Handle::shutdown) or [`stop`](Handle::stop) was called, or the runtime ends by itself.
     pub fn is_shutting_down(&self) -> bool {
-        !self.ending.serving()
+        !self.ending.is_open()
     }
 
     /// Begins a task on a core, from any thread; see [`spawn_on`](crate::spawn_on). What is sent before the runtime runs

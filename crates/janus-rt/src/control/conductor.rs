@@ -22,7 +22,8 @@ use crate::runtime::Ending;
 /// what cannot ring: a refused update that may be taken later.
 const PATIENCE_MIN: Duration = Duration::from_millis(1);
 const PATIENCE_MAX: Duration = Duration::from_millis(50);
-/// From when the portal's doors close to when shards take no more connections.
+/// From when the portal's doors are closed to when shards take no more connections: who came in last is let in there too, and
+/// accepted by mains that listen no longer once they are told.
 const AT_THE_DOOR: Duration = Duration::from_millis(100);
 
 /// Drives the updates of one runtime.
@@ -43,7 +44,7 @@ pub(crate) struct Conductor {
     pub(crate) signals: Arc<Signals>,
     /// How long connections may go on when a signal ends the runtime.
     pub(crate) shutdown: Duration,
-    /// When it does: its doors are closed.
+    /// When shards are told that the runtime ends: its doors are closed.
     pub(crate) closes_at: Option<Instant>,
     pub(crate) clock: Clock,
 }
@@ -55,7 +56,7 @@ impl Conductor {
         while !self.desk.stopping() {
             self.desk.read_news();
             self.signals.deliver();
-            self.heed_signals();
+            self.close();
             self.take_rules();
             if self.step() {
                 patience = PATIENCE_MIN;
@@ -92,20 +93,25 @@ impl Conductor {
         Ok(())
     }
 
-    /// Ends the runtime in order when a signal says so: first outside, then, when those who were at the door are in, inside.
-    fn heed_signals(&mut self) {
-        if let Some(signal) = self.signals.ended_by()
-            && self.closes_at.is_none()
-        {
-            self.closes_at = Some(Instant::now() + AT_THE_DOOR);
-            self.control.close_doors();
+    /// Ends the runtime in order when a signal or a handle says so: first outside, then, when those who were at the door are
+    /// in, inside.
+    fn close(&mut self) {
+        if let Some(signal) = self.signals.ended_by() {
             let seconds = self.shutdown.as_secs_f32();
-            eprintln!(
-                "janus: {signal}: no new connections; the others have {seconds} s; again: at once"
-            );
+            if self.ending.close_doors(self.shutdown) {
+                self.control.close_doors();
+                eprintln!(
+                    "janus: {signal}: no new connections; the others have {seconds} s; again: at once"
+                );
+            } else {
+                eprintln!("janus: {signal}: it ends already; again: at once");
+            }
         }
-        if self.closes_at.is_some_and(|at| at <= Instant::now()) {
-            self.ending.close(self.shutdown);
+        if self.ending.is_behind_closed_doors() {
+            let now = Instant::now();
+            if *self.closes_at.get_or_insert(now + AT_THE_DOOR) <= now {
+                self.ending.close();
+            }
         }
     }
 

@@ -60,4 +60,31 @@ impl Front for Gate {
             portal.close(port);
         }
     }
+
+    fn closed(&mut self) {
+        match &mut self.portal {
+            Some(portal) => portal.obeyed(LastIn {
+                ending: self.ending.clone(),
+                desk: self.desk.clone(),
+            }),
+            // The stack is the only door, and it sends nobody away whom it has let in.
+            None => {
+                self.ending.doors_closed();
+                self.ending.close();
+            }
+        }
+    }
+}
+
+/// Tells, when it is dropped, that the portal's doors are closed: also when there is no thread any more that closes them.
+pub(crate) struct LastIn {
+    ending: Arc<Ending>,
+    desk: Arc<Desk>,
+}
+
+impl Drop for LastIn {
+    fn drop(&mut self) {
+        self.ending.doors_closed();
+        self.desk.ring();
+    }
 }

@@ -31,8 +31,8 @@ struct Board {
     /// How often each signal came.
     came: [AtomicU32; SIGNALS],
     news: AtomicBool,
-    /// A signal has told the runtime to end: the next one of these ends the process.
-    ending: AtomicBool,
+    /// Signals that end the process at once, as bits ([`ends::bit`]): set when one of them has told the runtime to end.
+    last_words: AtomicU64,
 }
 
 #[derive(Default)]
@@ -43,8 +43,6 @@ struct State {
     listened: BTreeSet<i32>,
     /// Signals that end the runtime, and how often each had come when that was last looked at.
     ends: BTreeMap<i32, u32>,
-    /// Handlers by which a second one of these ends the process.
-    last_words: Vec<SigId>,
     /// Who waits, by listener: at most one waker for each.
     waiting: BTreeMap<u64, Waker>,
 }
@@ -55,7 +53,7 @@ impl Signals {
             board: Arc::new(Board {
                 came: [const { AtomicU32::new(0) }; SIGNALS],
                 news: AtomicBool::new(false),
-                ending: AtomicBool::new(false),
+                last_words: AtomicU64::new(0),
             }),
             desk,
             state: Mutex::default(),
@@ -83,11 +81,15 @@ impl Signals {
         if let Entry::Vacant(place) = state.handled.entry(at as i32) {
             let (board, desk) = (self.board.clone(), self.desk.clone());
             let handler = move || {
+                if board.last_words.load(Ordering::Acquire) & ends::bit(at) != 0 {
+                    // SAFETY: it ends the process, and may be called by a handler.
+                    unsafe { libc::_exit(128 + at as i32) }
+                }
                 board.came[at].fetch_add(1, Ordering::AcqRel);
                 board.news.store(true, Ordering::Release);
                 desk.ring();
             };
-            // SAFETY: the handler only does what a signal handler may: atomic stores, and at most one write to an eventfd by a
+            // SAFETY: the handler only does what a signal handler may: atomics, and at most one write to an eventfd by a
             // system call of its own. It allocates, frees and locks nothing, and leaves `errno` alone.
             let id = unsafe { signal_hook_registry::register(at as i32, handler) }?;
             ends::is_handled(at);
@@ -132,9 +134,6 @@ impl Signals {
 impl Drop for Signals {
     fn drop(&mut self) {
         let state = self.lock();
-        for id in &state.last_words {
-            signal_hook_registry::unregister(*id);
-        }
         for (number, id) in &state.handled {
             signal_hook_registry::unregister(*id);
             ends::is_handled_no_more(*number as usize);

@@ -126,7 +126,7 @@ fn offered(ip: IpAddr) -> bool {
 }
 
 fn open(here: &Here, address: SocketAddr, how: &Opening) -> io::Result<TcpListener> {
-    if !here.ending.serving() {
+    if !here.ending.is_open() {
         let text = "the runtime is shutting down: it takes no new connections";
         return Err(io::Error::new(io::ErrorKind::ConnectionAborted, text));
     }

@@ -19,6 +19,7 @@ use super::exits::Exits;
 use super::outgoing::Opening;
 use super::reach::Reach;
 use crate::clock::Clock;
+use crate::control::LastIn;
 
 /// Most kernel connections inside at a time; further ones wait in the kernel's backlog.
 pub(crate) const BRIDGES_MAX: usize = 16 * 1024;
@@ -35,8 +36,15 @@ const OTHER_PORTS: u16 = 64;
 
 /// What the shards' side asks for.
 pub(super) enum Command {
-    Serve { door: DoorId, listener: TcpListener },
-    Close { port: u16 },
+    Serve {
+        door: DoorId,
+        listener: TcpListener,
+    },
+    Close {
+        port: u16,
+    },
+    /// To be dropped behind the commands before it.
+    Obeyed(LastIn),
     End,
 }
 
@@ -442,6 +450,7 @@ impl Carrier {
                     }
                 }
                 Command::Close { port } => self.close(port),
+                Command::Obeyed(last) => drop(last),
                 Command::End => self.ended = true,
             }
         }

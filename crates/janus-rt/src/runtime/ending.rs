@@ -14,13 +14,17 @@ use super::reload::Reloading;
 use super::supervisor::Supervisor;
 
 /// Where a runtime stands on the way to its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 #[repr(u8)]
 enum Stage {
     Serving = 0,
+    /// The portal closes its doors; those inside, and those whom the kernel has let in, are served as before.
+    ClosingDoors = 1,
+    /// The doors are closed, and who was let in last is on the way to the shards.
+    DoorsClosed = 2,
     /// It takes no new connections, and ends when those it has are done.
-    Closing = 1,
-    Stopping = 2,
+    Closing = 3,
+    Stopping = 4,
 }
 
 /// Shared by the cores of one runtime and its handles.
@@ -73,8 +77,9 @@ impl Ending {
         }
     }
 
-    /// No new connections; those there are may go on for so long. False when that was said before.
-    pub(crate) fn close(&self, within: Duration) -> bool {
+    /// Begins the end: no new connections from outside; those there are may go on for so long. False when that was said
+    /// before.
+    pub(crate) fn close_doors(&self, within: Duration) -> bool {
         let within_ns = u64::try_from(within.as_nanos()).unwrap_or(u64::MAX);
         // The first to say so decides; whoever sees the stage sees the time too.
         let first = self.within_ns.compare_exchange(
@@ -83,20 +88,34 @@ impl Ending {
             Ordering::AcqRel,
             Ordering::Relaxed,
         );
-        let (serving, closing) = (Stage::Serving as u8, Stage::Closing as u8);
-        let begins = first.is_ok()
-            && self
-                .stage
-                .compare_exchange(serving, closing, Ordering::AcqRel, Ordering::Relaxed)
-                .is_ok();
+        let begins = first.is_ok() && self.goes_on(Stage::Serving, Stage::ClosingDoors);
         if begins {
             self.tell_supervisor();
-            self.ring();
         }
         begins
     }
 
-    /// What was said with [`close`](Ending::close).
+    /// Nobody comes in from outside any more.
+    pub(crate) fn doors_closed(&self) {
+        self.goes_on(Stage::ClosingDoors, Stage::DoorsClosed);
+    }
+
+    /// Tells the shards, and their tasks.
+    pub(crate) fn close(&self) {
+        if self.goes_on(Stage::DoorsClosed, Stage::Closing) {
+            self.ring();
+        }
+    }
+
+    fn goes_on(&self, from: Stage, to: Stage) -> bool {
+        let (from, to) = (from as u8, to as u8);
+        let changed = self
+            .stage
+            .compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
+        changed.is_ok()
+    }
+
+    /// What was said with [`close_doors`](Ending::close_doors).
     pub(crate) fn within(&self) -> Duration {
         Duration::from_nanos(self.within_ns.load(Ordering::Acquire))
     }
@@ -105,15 +124,27 @@ impl Ending {
     fn stage(&self) -> Stage {
         match self.stage.load(Ordering::Acquire) {
             0 => Stage::Serving,
-            1 => Stage::Closing,
+            1 => Stage::ClosingDoors,
+            2 => Stage::DoorsClosed,
+            3 => Stage::Closing,
             _ => Stage::Stopping,
         }
     }
 
-    /// Nobody has said that it ends.
+    /// Shards and tasks have not been told that it ends.
     #[inline]
     pub(crate) fn serving(&self) -> bool {
+        self.stage() < Stage::Closing
+    }
+
+    /// Nobody has said that it ends.
+    pub(crate) fn is_open(&self) -> bool {
         self.stage() == Stage::Serving
+    }
+
+    /// The doors are closed, and shards and tasks do not know yet.
+    pub(crate) fn is_behind_closed_doors(&self) -> bool {
+        self.stage() == Stage::DoorsClosed
     }
 
     /// The runtime ends.
@@ -134,7 +165,7 @@ impl Ending {
         match result {
             Err(error) => self.fail(error),
             // While connections finish, mains may end.
-            Ok(()) if last && self.serving() => self.stop(),
+            Ok(()) if last && self.is_open() => self.stop(),
             Ok(()) => {}
         }
     }

@@ -21,6 +21,11 @@ static TAKEN_OVER: [AtomicBool; SIGNALS] = [const { AtomicBool::new(false) }; SI
 /// Held while a runtime finds out whose a signal is: two may begin at once.
 static FINDING_OUT: Mutex<()> = Mutex::new(());
 
+/// The bit that stands for the signal `at`; there are 64, from 1 on.
+pub(super) const fn bit(at: usize) -> u64 {
+    1u64.rotate_left(at as u32)
+}
+
 /// One more runtime handles the signal `at`.
 pub(super) fn is_handled(at: usize) {
     HANDLED[at].fetch_add(1, Ordering::AcqRel);
@@ -45,7 +50,6 @@ impl Signals {
                 fall_back(at)?;
                 TAKEN_OVER[at].store(true, Ordering::Release);
             }
-            self.last_word(at)?;
             let mut state = self.lock();
             self.handle(&mut state, at)?;
             state.ends.insert(number, self.came(number));
@@ -58,33 +62,22 @@ impl Signals {
         let mut state = self.lock();
         let State { ends, listened, .. } = &mut *state;
         let mut ended = None;
-        for (number, seen) in ends {
+        for (number, seen) in &mut *ends {
             let came = self.came(*number);
             if std::mem::replace(seen, came) != came && !listened.contains(number) {
                 ended = Some(*number);
             }
         }
         let number = ended?;
-        self.board.ending.store(true, Ordering::Release);
+        // A second one does not wait for any thread of ours.
+        let again = ends
+            .keys()
+            .fold(0, |bits, number| bits | bit(*number as usize));
+        self.board.last_words.store(again, Ordering::Release);
         Some(match Signal::from_named_raw(number) {
             Some(Signal::INT) => "SIGINT",
             _ => "SIGTERM",
         })
-    }
-
-    /// A second signal does not wait for any thread of ours.
-    fn last_word(&self, at: usize) -> io::Result<()> {
-        let board = self.board.clone();
-        let handler = move || {
-            if board.ending.load(Ordering::Acquire) {
-                // SAFETY: it ends the process, and may be called by a handler.
-                unsafe { libc::_exit(128 + at as i32) }
-            }
-        };
-        // SAFETY: the handler reads an atomic and makes a system call.
-        let id = unsafe { signal_hook_registry::register(at as i32, handler) }?;
-        self.lock().last_words.push(id);
-        Ok(())
     }
 }
 
