@@ -82,6 +82,15 @@ impl<P> BodyState<P> {
         matches!(self.rest, Rest::Done)
     }
 
+    /// The bytes that are left, where the sender said how many.
+    pub(crate) const fn remaining(&self) -> Option<u64> {
+        match self.rest {
+            Rest::Sized(n) => Some(n),
+            Rest::Done => Some(0),
+            Rest::Chunked(_) | Rest::UntilClose => None,
+        }
+    }
+
     /// Allows so many bytes from here on, whatever was allowed before.
     pub(crate) fn allow(&mut self, bytes: u64) {
         self.allowance = bytes;
@@ -155,11 +164,7 @@ impl<'a, S: Transport> Body<'a, S> {
 
     /// The bytes that are left, where the sender said how many.
     pub const fn remaining(&self) -> Option<u64> {
-        match self.state.rest {
-            Rest::Sized(n) => Some(n),
-            Rest::Done => Some(0),
-            Rest::Chunked(_) | Rest::UntilClose => None,
-        }
+        self.state.remaining()
     }
 
     /// The next bytes of the body, in the buffer they arrived in; `None` when it is complete.

@@ -10,6 +10,10 @@ use crate::options::Options;
 use crate::transport::{self, Transport};
 use crate::{Error, Reject, Result};
 
+mod sending;
+
+pub use sending::RequestBody;
+
 /// Interim responses before a final one.
 const INTERIM_MAX: u32 = 16;
 
@@ -67,19 +71,43 @@ impl<S: Transport> Connection<S> {
         headers: &[(&str, &str)],
         body: &[u8],
     ) -> Result<Response<'_, S>> {
+        let headers = headers.iter().map(|(n, v)| (n.as_bytes(), v.as_bytes()));
+        let length = Some(body.len() as u64);
+        let mut request = self.begin(method, target, headers, length).await?;
+        request.write(body).await?;
+        request.finish().await
+    }
+
+    /// Sends the head of a request whose body is written piece by piece: `length` bytes, or in chunks where nobody knows how
+    /// many. Otherwise like [`send`](Connection::send).
+    ///
+    /// Until the response has come the connection is not [open](Connection::is_open): a request that is given up half-way, for
+    /// want of time as a rule, leaves nothing that another one could be sent over.
+    pub async fn begin<'h>(
+        &mut self,
+        method: &str,
+        target: &str,
+        headers: impl IntoIterator<Item = (&'h [u8], &'h [u8])>,
+        length: Option<u64>,
+    ) -> Result<RequestBody<'_, S>> {
         self.finish_last().await?;
         if !self.keep_alive {
             return Err(Error::Misuse(
                 "the server has closed this connection: open another one",
             ));
         }
-        self.write_head(method, target, headers, body.len())?;
+        self.write_head(method, target, headers, length)?;
+        self.keep_alive = false;
         transport::write_all(&self.stream, &self.output).await?;
-        transport::write_all(&self.stream, body).await?;
+        Ok(RequestBody::new(self, length, method == "HEAD"))
+    }
+
+    /// Receives the head of the response to what was sent.
+    async fn receive(&mut self, to_head: bool) -> Result<Response<'_, S>> {
         let mut interim = 0;
         let framing = loop {
             self.receive_head().await?;
-            let framing = framing::of_response(&self.index, self.input.bytes(), method == "HEAD")?;
+            let framing = framing::of_response(&self.index, self.input.bytes(), to_head)?;
             if !matches!(self.index.status(), 100..=199) {
                 break framing;
             }
@@ -112,41 +140,47 @@ impl<S: Transport> Connection<S> {
         Ok(())
     }
 
-    fn write_head(
+    fn write_head<'h>(
         &mut self,
         method: &str,
         target: &str,
-        headers: &[(&str, &str)],
-        body: usize,
+        headers: impl IntoIterator<Item = (&'h [u8], &'h [u8])>,
+        length: Option<u64>,
     ) -> Result<()> {
-        let clean = |text: &str| {
-            !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic() || b >= 0x80)
+        let clean = |text: &[u8]| {
+            !text.is_empty() && text.iter().all(|b| b.is_ascii_graphic() || *b >= 0x80)
         };
-        let clean_value = |text: &str| !text.bytes().any(|b| matches!(b, b'\r' | b'\n' | 0));
-        if !clean(method)
-            || !clean(target)
-            || !headers.iter().all(|(n, v)| clean(n) && clean_value(v))
-        {
-            return Err(Error::Misuse(
-                "method, target and headers contain no space or line end",
-            ));
+        let clean_value = |text: &[u8]| !text.iter().any(|b| matches!(b, b'\r' | b'\n' | 0));
+        const SPACES: Error =
+            Error::Misuse("method, target and headers contain no space or line end");
+        if !clean(method.as_bytes()) || !clean(target.as_bytes()) {
+            return Err(SPACES);
         }
         let out = &mut self.output;
         out.clear();
-        let mut put = |parts: &[&str]| {
-            parts
-                .iter()
-                .for_each(|part| out.extend_from_slice(part.as_bytes()))
-        };
-        put(&[method, " ", target, " HTTP/1.1\r\n"]);
+        let mut put = |parts: &[&[u8]]| parts.iter().for_each(|part| out.extend_from_slice(part));
+        put(&[method.as_bytes(), b" ", target.as_bytes(), b" HTTP/1.1\r\n"]);
         for (name, value) in headers {
-            put(&[name, ": ", value, "\r\n"]);
+            if !clean(name) || !clean_value(value) {
+                return Err(SPACES);
+            }
+            let frames = [&b"content-length"[..], b"transfer-encoding"];
+            if frames.iter().any(|ours| name.eq_ignore_ascii_case(ours)) {
+                return Err(Error::Misuse(
+                    "content-length and transfer-encoding are written by themselves",
+                ));
+            }
+            put(&[name, b": ", value, b"\r\n"]);
         }
-        // RFC 9110 section 8.6: methods that may have content say so even when it is empty.
-        if body > 0 || matches!(method, "POST" | "PUT" | "PATCH") {
-            put(&["content-length: ", &body.to_string(), "\r\n"]);
+        match length {
+            None => put(&[b"transfer-encoding: chunked\r\n"]),
+            // RFC 9110 section 8.6: methods that may have content say so even when it is empty.
+            Some(length) if length > 0 || matches!(method, "POST" | "PUT" | "PATCH") => {
+                put(&[b"content-length: ", length.to_string().as_bytes(), b"\r\n"]);
+            }
+            Some(_) => {}
         }
-        put(&["\r\n"]);
+        put(&[b"\r\n"]);
         Ok(())
     }
 
@@ -174,6 +208,19 @@ impl<S: Transport> Response<'_, S> {
     /// The status code.
     pub fn status(&self) -> u16 {
         self.connection.index.status()
+    }
+
+    /// Names and values in the order they came.
+    pub fn headers(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.connection.index.headers(self.connection.input.bytes())
+    }
+
+    /// Bytes of the body that are left; `None` where the server did not say how many.
+    pub fn remaining(&self) -> Option<u64> {
+        self.connection
+            .body
+            .as_ref()
+            .map_or(Some(0), BodyState::remaining)
     }
 
     /// The first value of the header `name`, whatever its case.

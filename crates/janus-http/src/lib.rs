@@ -42,7 +42,7 @@ mod transport;
 mod testing;
 
 pub use body::Body;
-pub use client::{Connection, Response};
+pub use client::{Connection, RequestBody, Response};
 pub use error::{Error, Reject, Result};
 pub use options::Options;
 pub use pool::{PoolCounters, counters};

@@ -183,7 +183,7 @@ fn push_number(out: &mut Vec<u8>, mut number: u64) {
     out.extend_from_slice(&digits[at..]);
 }
 
-fn push_hex(out: &mut Vec<u8>, number: usize) {
+pub(crate) fn push_hex(out: &mut Vec<u8>, number: usize) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let nibbles = (usize::BITS - number.leading_zeros()).div_ceil(4).max(1);
     for nibble in (0..nibbles).rev() {
@@ -244,9 +244,11 @@ pub struct ResponseHead<'a, S: Transport> {
 
 impl<'a, S: Transport> ResponseHead<'a, S> {
     /// Adds a header. What would break the message is not written, and sending the response fails: a name that is no
-    /// token, a value with a line end, and the headers that frame the message, which are written by themselves.
+    /// token, a value with a line end, and the headers that frame the message, which are written by themselves. `date` is one
+    /// of those unless [`Options::date`](crate::Options::date) leaves it to the handler.
     pub fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
-        match check(name, value.as_ref()) {
+        let dated = self.responder.output.borrow().date;
+        match check(name, value.as_ref(), dated) {
             Ok(()) => self
                 .responder
                 .output
@@ -345,7 +347,8 @@ impl<'a, S: Transport> ResponseHead<'a, S> {
     }
 }
 
-fn check(name: &str, value: &[u8]) -> Result<(), &'static str> {
+/// `dated`: the date is written by itself.
+fn check(name: &str, value: &[u8], dated: bool) -> Result<(), &'static str> {
     if name.is_empty() || !name.bytes().all(is_token) {
         return Err("a header name consists of letters, digits and a few signs");
     }
@@ -353,7 +356,7 @@ fn check(name: &str, value: &[u8]) -> Result<(), &'static str> {
         return Err("a header value contains no line end and no NUL");
     }
     let ours = match name.len() {
-        4 => "date",
+        4 if dated => "date",
         10 => "connection",
         14 => "content-length",
         17 => "transfer-encoding",
@@ -463,7 +466,7 @@ mod tests {
 
     #[test]
     fn headers_that_would_break_the_message_are_refused() {
-        assert!(check("x-ok", b"fine; v=\"1\"").is_ok());
+        assert!(check("x-ok", b"fine; v=\"1\"", true).is_ok());
         for (name, value) in [
             ("", &b"v"[..]),
             ("a b", b"v"),
@@ -473,7 +476,10 @@ mod tests {
             ("Content-Length", b"5"),
             ("transfer-encoding", b"chunked"),
         ] {
-            assert!(check(name, value).is_err(), "{name}");
+            assert!(check(name, value, false).is_err(), "{name}");
         }
+        // Someone else's date is passed on by who writes none.
+        assert!(check("Date", b"d", true).is_err());
+        assert!(check("Date", b"d", false).is_ok());
     }
 }

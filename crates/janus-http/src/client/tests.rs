@@ -119,3 +119,65 @@ fn endless_interim_responses_end() {
         Err(Error::Rejected(Reject::Syntax))
     ));
 }
+
+#[test]
+fn a_body_is_sent_in_pieces() {
+    let pipe = Pipe::default();
+    let mut connection = Connection::new(pipe.clone());
+    let host = [(&b"host"[..], &b"h"[..])];
+    pipe.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-A: b\r\nX-A: c\r\n\r\nok");
+    finish(pin!(async {
+        let mut request = connection.begin("PUT", "/", host, None).await?;
+        for piece in [&b"hello "[..], b"", b"world, piece by piece"] {
+            request.write(piece).await?;
+        }
+        let mut response = request.finish().await?;
+        let values: Vec<_> = response.headers().collect();
+        assert_eq!(values[1..], [(&b"X-A"[..], &b"b"[..]), (b"X-A", b"c")]);
+        assert_eq!(response.remaining(), Some(2));
+        assert_eq!(response.next().await?, Some(&b"ok"[..]));
+        assert_eq!(response.remaining(), Some(0));
+        Ok::<(), Error>(())
+    }))
+    .unwrap();
+    assert_eq!(
+        pipe.received(),
+        "PUT / HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n\
+         6\r\nhello \r\n15\r\nworld, piece by piece\r\n0\r\n\r\n"
+    );
+    // Of a length that was given, neither more nor less.
+    for wrong in [&b"abc"[..], b"a"] {
+        let mut connection = Connection::new(Pipe::default());
+        let sent = finish(pin!(async {
+            let mut request = connection.begin("PUT", "/", host, Some(2)).await?;
+            request.write(wrong).await?;
+            request.finish().await.map(|_| ())
+        }));
+        assert!(matches!(sent, Err(Error::Misuse(_))), "{sent:?}");
+        assert!(!connection.is_open());
+    }
+    for ours in ["Content-Length", "transfer-encoding"] {
+        let twice = [("host", "h"), (ours, "2")];
+        let sent = finish(pin!(async {
+            connection.send("PUT", "/", &twice, b"ab").await.map(|_| ())
+        }));
+        assert!(matches!(sent, Err(Error::Misuse(_))), "{ours}");
+    }
+}
+
+/// What its server says later would be taken for the answer to another request.
+#[test]
+fn a_connection_whose_request_was_given_up_is_not_used_again() {
+    let pipe = Pipe::default();
+    let mut connection = Connection::new(pipe.clone());
+    {
+        let mut sending = pin!(connection.get("h", "/slow"));
+        assert!(poll(sending.as_mut()).is_pending());
+    }
+    assert!(!connection.is_open());
+    pipe.send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nslow!");
+    assert!(matches!(
+        body_of(&mut connection, "/other"),
+        Err(Error::Misuse(_))
+    ));
+}
