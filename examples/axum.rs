@@ -34,10 +34,14 @@ async fn main() -> janus::Result<()> {
             "/ticks",
             get(|| async { Sse::new(ticks()).keep_alive(KeepAlive::default()) }),
         );
-    let listener = TcpListener::bind("0.0.0.0:8080").await?;
+    let (flags, place): (Vec<String>, Vec<String>) = std::env::args()
+        .skip(1)
+        .partition(|argument| argument.starts_with("--"));
+    let at = place.first().map_or("0.0.0.0:8080", String::as_str);
+    let listener = TcpListener::bind(at).await?;
     let at = listener.reachable_at();
     janus::once(|| println!("curl http://{at}/    curl -N http://{at}/ticks    ws://{at}/ws"));
-    if std::env::args().any(|argument| argument == "--tasks-of-ours") {
+    if flags.iter().any(|flag| flag == "--tasks-of-ours") {
         janus_http::hyper::serve(listener, move |_peer| app.clone()).await?;
     } else {
         axum::serve(janus_http::axum::Listener::new(listener), app).await?;

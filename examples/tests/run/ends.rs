@@ -1,78 +1,24 @@
 //! The end of each server among the examples, as whoever runs it sees it: SIGTERM in the middle of load, and twice.
 
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long anything may take on a machine that has much else to do.
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::process::{PATIENCE, Server};
+
 const CLIENTS: usize = 16;
 
-/// An example that runs, killed with the value.
-struct Server {
-    child: Child,
-    at: SocketAddr,
-}
-
-impl Server {
-    /// Starts an example on a free port, and waits until it says where it is reached.
-    fn start(example: &str, change: impl FnOnce(&mut Command)) -> Server {
-        // Tests are in `deps` beside `examples`.
-        let mut program = std::env::current_exe().unwrap();
-        program.pop();
-        program.pop();
-        let mut command = Command::new(program.join("examples").join(example));
-        command.arg("127.0.0.1:0").stdout(Stdio::piped());
-        command.env("JANUS_CORES", "2").env_remove("NOTIFY_SOCKET");
-        change(&mut command);
-        let mut child = command.spawn().expect("the example starts");
-        let mut line = String::new();
-        let said = child.stdout.take().expect("its output");
-        BufReader::new(said).read_line(&mut line).unwrap();
-        let place = line.trim().trim_start_matches("curl http://");
-        let place = place.trim_start_matches("nc ").trim_end_matches('/');
-        let at = place.replace(' ', ":").parse().expect("where it is");
-        Server { child, at }
-    }
-
-    /// A connection to echo over which something went once.
-    fn says_once(&self) -> TcpStream {
-        let mut stream = TcpStream::connect(self.at).unwrap();
-        stream.write_all(b"once").unwrap();
-        stream.read_exact(&mut [0; 4]).unwrap();
-        stream
-    }
-
-    fn terminate(&self) {
-        // The shell's own: not every machine has a program of that name.
-        let command = format!("kill -TERM {}", self.child.id());
-        let status = Command::new("sh").args(["-c", &command]).status();
-        assert!(status.unwrap().success());
-    }
-
-    fn end(mut self) -> ExitStatus {
-        let begin = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
-            assert!(begin.elapsed() < PATIENCE, "it does not end");
-            thread::sleep(Duration::from_millis(10));
-        }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// A connection to echo over which something went once.
+fn says_once(server: &Server) -> TcpStream {
+    let mut stream = server.dial();
+    stream.write_all(b"once").unwrap();
+    stream.read_exact(&mut [0; 4]).unwrap();
+    stream
 }
 
 /// Asks over one connection until the server says that it closes, which it does at once if it is to. An error when an answer
@@ -144,7 +90,7 @@ fn a_second_signal_ends_echo_at_once() {
     let server = Server::start("echo", |command| {
         command.env("JANUS_SHUTDOWN_MS", "600000");
     });
-    let mut idle = server.says_once();
+    let mut idle = says_once(&server);
     server.terminate();
     let begin = Instant::now();
     while TcpStream::connect(server.at).is_ok() {
@@ -164,7 +110,7 @@ fn echo_ends_in_its_time() {
     let server = Server::start("echo", |command| {
         command.env("JANUS_SHUTDOWN_MS", "300");
     });
-    let mut idle = server.says_once();
+    let mut idle = says_once(&server);
     server.terminate();
     assert_eq!(idle.read(&mut [0; 4]).unwrap(), 0, "a FIN and no reset");
     drop(idle);

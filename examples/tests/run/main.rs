@@ -1,0 +1,6 @@
+//! Every server and client among the examples, run as whoever reads it would run it: a process of its own, asked over the kernel's
+//! sockets, ended by SIGTERM.
+
+mod ends;
+mod graceful;
+mod process;
