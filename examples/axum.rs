@@ -10,6 +10,9 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::http::StatusCode;
+use axum::http::header::{CONNECTION, HeaderValue};
+use axum::middleware::map_response;
+use axum::response::Response;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::routing::get;
 use futures_util::{Stream, stream};
@@ -44,9 +47,22 @@ async fn main() -> janus::Result<()> {
     if flags.iter().any(|flag| flag == "--tasks-of-ours") {
         janus_http::hyper::serve(listener, move |_peer| app.clone()).await?;
     } else {
-        axum::serve(janus_http::axum::Listener::new(listener), app).await?;
+        let listener = janus_http::axum::Listener::new(listener);
+        axum::serve(listener, app.layer(map_response(last_answer)))
+            .with_graceful_shutdown(janus_http::axum::ending())
+            .await?;
     }
     Ok(())
+}
+
+/// Says that no further request is answered over this connection, when the runtime shuts down. `janus_http::hyper::serve` does so by
+/// itself.
+async fn last_answer(mut response: Response) -> Response {
+    if janus::is_shutting_down() && response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(CONNECTION, close);
+    }
+    response
 }
 
 async fn echo(mut socket: WebSocket) {

@@ -5,7 +5,7 @@
 //!
 //! 1. told to end, it is not ready any more, and serves on as before for the time that its balancer takes to notice;
 //! 2. then it shuts down within a time of its own, and streams that would never end by themselves end;
-//! 3. when the last connection is gone it writes out what it holds back, here its log;
+//! 3. when the last connection is gone it writes out what it holds back, here its counts;
 //! 4. its exit code says how it went: 0, 1 for an error, 2 if requests were cut off, 143 for a second signal.
 //!
 //! ```sh
@@ -14,10 +14,8 @@
 //! ```
 
 use std::future::poll_fn;
-use std::io::Write;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -30,16 +28,22 @@ use janus_http::{Request, Responder, Result, Sent};
 static DRAINING: AtomicBool = AtomicBool::new(false);
 /// Requests that are being answered.
 static IN_HAND: AtomicU64 = AtomicU64::new(0);
-/// Lines that are written out when there are many, and at the end.
-static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
-const LOG_BYTES_MAX: usize = 64 * 1024;
+/// What is held back until the end: how often each path was answered.
+static ANSWERS: [(&str, AtomicU64); 4] = [
+    ("/", AtomicU64::new(0)),
+    ("/ready", AtomicU64::new(0)),
+    ("/slow", AtomicU64::new(0)),
+    ("/events", AtomicU64::new(0)),
+];
 
 /// Instead of `#[janus::main]`, as something is to be done when the runtime has ended.
 fn main() -> ExitCode {
     let runtime = janus::Runtime::builder().build();
     let ended = runtime.and_then(|runtime| runtime.run(serve));
     // No task runs any more, and every connection has ended: nothing comes behind this.
-    write_out(&mut LOG.lock().unwrap_or_else(PoisonError::into_inner));
+    for (path, answers) in &ANSWERS {
+        println!("{path} {}", answers.load(Ordering::Relaxed));
+    }
     let cut_off = IN_HAND.load(Ordering::Relaxed);
     match ended {
         Err(error) => {
@@ -67,12 +71,14 @@ async fn serve() -> janus::Result<()> {
     loop {
         let (stream, _) = listener.accept().await?;
         janus::spawn(janus_http::serve(stream, async |request, response| {
-            let line = format!("{} {}\n", request.method(), request.target());
+            let path = request.path();
             IN_HAND.fetch_add(1, Ordering::Relaxed);
             let sent = answer(request, response).await;
             // Not reached by a task that is dropped at the end of the time.
             IN_HAND.fetch_sub(1, Ordering::Relaxed);
-            note(&line);
+            if let Some((_, answers)) = ANSWERS.iter().find(|(known, _)| *known == path) {
+                answers.fetch_add(u64::from(sent.is_ok()), Ordering::Relaxed);
+            }
             sent
         }));
     }
@@ -105,12 +111,8 @@ async fn answer(
             body.write(b"data: the last\n\n").await?;
             body.finish().await
         }
-        _ => {
-            response
-                .status(404)
-                .send("try /ready, /slow, /events\n")
-                .await
-        }
+        "/" => response.ok().send("try /ready, /slow, /events\n").await,
+        _ => response.status(404).send("not here\n").await,
     }
 }
 
@@ -149,18 +151,4 @@ fn seconds(place: usize, default: f32) -> Duration {
     let argument = std::env::args().nth(place);
     let seconds = argument.and_then(|text| text.parse().ok());
     Duration::from_secs_f32(seconds.unwrap_or(default))
-}
-
-fn note(line: &str) {
-    let mut log = LOG.lock().unwrap_or_else(PoisonError::into_inner);
-    log.extend_from_slice(line.as_bytes());
-    if log.len() > LOG_BYTES_MAX {
-        write_out(&mut log);
-    }
-}
-
-fn write_out(log: &mut Vec<u8>) {
-    // To nobody, if standard output is gone.
-    let _ = std::io::stdout().write_all(log);
-    log.clear();
 }

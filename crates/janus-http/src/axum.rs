@@ -1,11 +1,13 @@
 //! `axum::serve` over Janus: the listener it takes. It runs connections by `tokio::spawn`, so janus-rt's feature `tokio` comes
-//! with this one; [`hyper::serve`](crate::hyper::serve) runs a router in tasks of Janus's, which is cheaper, and without
-//! `axum::serve`'s graceful shutdown.
+//! with this one; [`hyper::serve`](crate::hyper::serve) runs a router in tasks of Janus's, which is cheaper, and ends in order with
+//! the runtime by itself. `axum::serve` must be told to, else its connections go on until they are cut off.
 //!
 //! ```no_run
 //! # async fn example(router: axum::Router) -> janus::Result<()> {
 //! let listener = janus::net::TcpListener::bind("0.0.0.0:8080").await?;
-//! axum::serve(janus_http::axum::Listener::new(listener), router).await?;
+//! axum::serve(janus_http::axum::Listener::new(listener), router)
+//!     .with_graceful_shutdown(janus_http::axum::ending())
+//!     .await?;
 //! # Ok(())
 //! # }
 //! ```
@@ -15,6 +17,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use janus::net::{TcpListener, TcpStream};
+
+use crate::serve::LAST_REQUEST;
 
 /// After an error that is not one connection's: what is short may be there again.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -28,6 +32,14 @@ impl Listener {
     pub fn new(listener: TcpListener) -> Listener {
         Listener(listener)
     }
+}
+
+/// For `with_graceful_shutdown`: ends a second after the runtime was told to shut down. At its end axum closes connections over
+/// which nothing goes; until then a request that is on its way is answered. Answers should say meanwhile that they are the last
+/// ones, by `connection: close` (see the example `axum`), or a busy client has yet another on its way when the second is over.
+pub async fn ending() {
+    janus::shutting_down().await;
+    janus::time::sleep(LAST_REQUEST).await;
 }
 
 impl ::axum::serve::Listener for Listener {

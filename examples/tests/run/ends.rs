@@ -1,17 +1,14 @@
 //! The end of each server among the examples, as whoever runs it sees it: SIGTERM in the middle of load, and twice.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::ExitStatusExt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::load;
 use crate::process::{PATIENCE, Server};
-
-const CLIENTS: usize = 16;
 
 /// A connection to echo over which something went once.
 fn says_once(server: &Server) -> TcpStream {
@@ -21,67 +18,52 @@ fn says_once(server: &Server) -> TcpStream {
     stream
 }
 
-/// Asks over one connection until the server says that it closes, which it does at once if it is to. An error when an answer
-/// did not come that was due.
-fn ask_until_closed(mut stream: TcpStream, keep: bool, answers: &AtomicU64) -> Result<(), String> {
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let end = if keep { "" } else { "connection: close\r\n" };
-    let request = format!("GET / HTTP/1.1\r\nhost: a\r\n{end}\r\n");
-    loop {
-        stream
-            .write_all(request.as_bytes())
-            .map_err(|error| format!("a request is not taken: {error}"))?;
-        let mut answer = Vec::new();
-        let mut piece = [0; 1024];
-        while !answer.ends_with(b"hello from Janus\n") {
-            match stream.read(&mut piece) {
-                Ok(0) => return Err("the end before the answer".into()),
-                Ok(read) => answer.extend_from_slice(&piece[..read]),
-                Err(error) => return Err(format!("no answer: {error}")),
-            }
-        }
-        answers.fetch_add(1, Ordering::Relaxed);
-        if String::from_utf8_lossy(&answer).contains("connection: close") {
-            return Ok(());
-        }
-    }
-}
-
 /// Every request that was sent is answered, on connections there are and on those that the kernel has taken.
 #[test]
 fn hello_answers_all_requests_when_it_is_told_to_end() {
     let server = Server::start("hello", |_| {});
-    let at = server.at;
-    let answers = Arc::new(AtomicU64::new(0));
-    let lost = Arc::new(Mutex::new(Vec::new()));
-    let client = |keep| {
-        let (answers, lost) = (answers.clone(), lost.clone());
-        thread::spawn(move || {
-            loop {
-                match TcpStream::connect(at) {
-                    Ok(stream) => {
-                        if let Err(why) = ask_until_closed(stream, keep, &answers) {
-                            lost.lock().unwrap().push(why);
-                        }
-                    }
-                    Err(error) => return assert_eq!(error.kind(), ErrorKind::ConnectionRefused),
-                }
-            }
-        })
-    };
-    let clients: Vec<_> = (0..CLIENTS).map(|index| client(index % 2 == 0)).collect();
-    let begin = Instant::now();
-    while answers.load(Ordering::Relaxed) < 1_000 {
-        assert!(begin.elapsed() < PATIENCE, "it serves");
-        thread::sleep(Duration::from_millis(1));
+    load::by_clients(server.at, || server.terminate());
+    assert_eq!(server.end().code(), Some(0));
+}
+
+/// At a time, as each takes as long as wrk does.
+#[test]
+fn servers_end_under_load() {
+    let mut ending = vec![
+        thread::spawn(|| ends_under_load("hello", &[])),
+        thread::spawn(graceful_ends_under_load),
+    ];
+    if cfg!(feature = "axum") {
+        ending.push(thread::spawn(|| ends_under_load("axum", &[])));
+        ending.push(thread::spawn(|| {
+            ends_under_load("axum", &["--tasks-of-ours"])
+        }));
     }
-    server.terminate();
-    for client in clients {
-        client.join().unwrap();
+    for one in ending {
+        one.join().unwrap();
     }
-    let status = server.end();
-    assert_eq!(status.code(), Some(0), "{status}");
-    assert_eq!(*lost.lock().unwrap(), Vec::<String>::new());
+}
+
+fn ends_under_load(example: &str, arguments: &[&str]) {
+    let server = Server::start(example, |command| {
+        command.args(arguments);
+    });
+    load::until_the_end(server.at, || server.terminate());
+    assert_eq!(server.end().code(), Some(0), "{example}");
+}
+
+/// As many answers arrive as it says that it has sent.
+fn graceful_ends_under_load() {
+    let server = Server::start("graceful", |command| {
+        command.args(["0.2", "60"]);
+    });
+    let answers = load::until_the_end(server.at, || server.terminate());
+    let (status, counts) = server.end_and_say();
+    assert_eq!(status.code(), Some(0));
+    assert!(
+        counts.starts_with(&format!("/ {answers}\n")),
+        "{answers} came; it sent {counts}"
+    );
 }
 
 /// A connection that says nothing is given its time, and a second signal does not wait for it.

@@ -3,4 +3,6 @@
 
 mod ends;
 mod graceful;
+mod load;
 mod process;
+mod proxy;

@@ -25,6 +25,11 @@ impl Process {
         let mut command = Command::new(program.join("examples").join(example));
         command.env("JANUS_CORES", "2").env_remove("NOTIFY_SOCKET");
         change(&mut command);
+        Process::run(command)
+    }
+
+    /// Runs a program, with its output to be read.
+    pub(crate) fn run(mut command: Command) -> Process {
         let mut child = command
             .stdout(Stdio::piped())
             .spawn()
@@ -80,10 +85,15 @@ pub(crate) struct Server {
 impl Server {
     /// Starts an example on a free port, and waits until it says where it is reached.
     pub(crate) fn start(example: &str, change: impl FnOnce(&mut Command)) -> Server {
-        let mut process = Process::start(example, |command| {
+        let process = Process::start(example, |command| {
             command.arg("127.0.0.1:0");
             change(command);
         });
+        Server::of(process)
+    }
+
+    /// A program that says in its first line where it is reached.
+    pub(crate) fn of(mut process: Process) -> Server {
         let said = process.line();
         // As a URL has it, or as the arguments of `nc`.
         let words = said.split(['/', ' ']).collect::<Vec<_>>();
