@@ -104,9 +104,9 @@ impl Portal {
         }
     }
 
-    /// Drops `last` when all that was said before is done, or will never be.
-    pub(crate) fn obeyed(&mut self, last: LastIn) {
-        self.send(Command::Obeyed(last));
+    /// Drops `last` when the doors that were closed are, and who was let in stands inside; also when nobody is there to do it.
+    pub(crate) fn last_in(&mut self, last: LastIn) {
+        self.send(Command::LastIn(last));
     }
 
     /// From where `port` is reached, and what would change that.

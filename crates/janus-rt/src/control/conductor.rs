@@ -22,8 +22,10 @@ use crate::runtime::Ending;
 /// what cannot ring: a refused update that may be taken later.
 const PATIENCE_MIN: Duration = Duration::from_millis(1);
 const PATIENCE_MAX: Duration = Duration::from_millis(50);
-/// From when the portal's doors are closed to when shards take no more connections: who came in last is let in there too, and
-/// accepted by mains that listen no longer once they are told.
+/// How long the portal is waited for when it closes its doors and brings in who was let in there.
+const LETTING_IN_MAX: Duration = Duration::from_secs(2);
+/// From then to when shards take no more connections: who came in last is accepted by mains that listen no longer once they are
+/// told.
 const AT_THE_DOOR: Duration = Duration::from_millis(100);
 
 /// Drives the updates of one runtime.
@@ -44,7 +46,9 @@ pub(crate) struct Conductor {
     pub(crate) signals: Arc<Signals>,
     /// How long connections may go on when a signal ends the runtime.
     pub(crate) shutdown: Duration,
-    /// When shards are told that the runtime ends: its doors are closed.
+    /// When the doors count as closed, whatever the portal says; `None` while it serves.
+    pub(crate) doors_by: Option<Instant>,
+    /// When shards are told that the runtime ends; `None` until the doors are closed.
     pub(crate) closes_at: Option<Instant>,
     pub(crate) clock: Clock,
 }
@@ -67,7 +71,8 @@ impl Conductor {
             let waits = self.is_busy() || self.wants();
             let look = self.watch.as_ref().filter(|_| !waits).map(Watch::wait);
             let guard = self.watchdog.wait();
-            let closing = self.closes_at.filter(|_| self.ending.serving());
+            let closing = self.closes_at.or(self.doors_by);
+            let closing = closing.filter(|_| self.ending.serving());
             let closing = closing.map(|at| at.saturating_duration_since(Instant::now()));
             let timeout = [waits.then_some(patience), look, guard, closing];
             let timeout = timeout.into_iter().flatten().min();
@@ -107,11 +112,16 @@ impl Conductor {
                 eprintln!("janus: {signal}: it ends already; again: at once");
             }
         }
-        if self.ending.is_behind_closed_doors() {
-            let now = Instant::now();
-            if *self.closes_at.get_or_insert(now + AT_THE_DOOR) <= now {
-                self.ending.close();
-            }
+        let now = Instant::now();
+        if self.ending.is_closing_doors()
+            && *self.doors_by.get_or_insert(now + LETTING_IN_MAX) <= now
+        {
+            self.ending.doors_closed();
+        }
+        if self.ending.is_behind_closed_doors()
+            && *self.closes_at.get_or_insert(now + AT_THE_DOOR) <= now
+        {
+            self.ending.close();
         }
     }
 

@@ -63,10 +63,14 @@ impl Front for Gate {
 
     fn closed(&mut self) {
         match &mut self.portal {
-            Some(portal) => portal.obeyed(LastIn {
-                ending: self.ending.clone(),
-                desk: self.desk.clone(),
-            }),
+            Some(portal) => {
+                portal.last_in(LastIn {
+                    ending: self.ending.clone(),
+                    desk: self.desk.clone(),
+                });
+                // The control thread waits for that, and not for ever.
+                self.desk.ring();
+            }
             // The stack is the only door, and it sends nobody away whom it has let in.
             None => {
                 self.ending.doors_closed();
@@ -76,7 +80,8 @@ impl Front for Gate {
     }
 }
 
-/// Tells, when it is dropped, that the portal's doors are closed: also when there is no thread any more that closes them.
+/// Tells, when it is dropped, that the portal's doors are closed behind those who were let in: also when there is no thread any
+/// more that closes them.
 pub(crate) struct LastIn {
     ending: Arc<Ending>,
     desk: Arc<Desk>,

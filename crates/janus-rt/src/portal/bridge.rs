@@ -145,6 +145,11 @@ impl Bridge {
         }
     }
 
+    /// The inner connection does not stand yet.
+    pub(super) fn is_entering(&self) -> bool {
+        !self.connected
+    }
+
     /// Remembers what epoll reported.
     pub(super) fn changed(&mut self, readable: bool, writable: bool, broken: bool) {
         self.readable |= readable;

@@ -43,8 +43,8 @@ pub(super) enum Command {
     Close {
         port: u16,
     },
-    /// To be dropped behind the commands before it.
-    Obeyed(LastIn),
+    /// To be dropped when who was let in stands inside.
+    LastIn(LastIn),
     End,
 }
 
@@ -110,6 +110,10 @@ pub(super) struct Carrier {
     leaving: Batch,
     done: Batch,
     scratch: Scratch,
+    /// Bridges of the kernel's clients whose inner connections do not stand yet.
+    entering: usize,
+    /// Waits for those when the doors are closed.
+    last_in: Option<LastIn>,
     pub(super) counters: Counters,
     ended: bool,
 }
@@ -143,6 +147,8 @@ impl Carrier {
             leaving: Batch::new(),
             done: Batch::new(),
             scratch: Scratch::new(),
+            entering: 0,
+            last_in: None,
             counters: Counters::default(),
             ended: false,
         })
@@ -177,6 +183,9 @@ impl Carrier {
         self.give_up_overdue(now);
         let accepted = self.open_doors(now);
         let moved = self.pump_passages(now);
+        if self.entering == 0 {
+            self.last_in = None;
+        }
         self.inner.stack.advance(now);
         let sent = self.send_frames(now);
         arrived || accepted || moved || sent
@@ -280,6 +289,7 @@ impl Carrier {
                 let bridge = Bridge::new(kernel, conn, Token(slot));
                 self.passages[slot as usize] = Some(Passage::Open(bridge, None));
                 self.work.push_back(slot);
+                self.entering += 1;
             }
             Ok(conn) => self.inner.stack.abort(now, conn),
             Err(_) => {
@@ -341,7 +351,13 @@ impl Carrier {
                 self.advance_opening(slot, now);
                 continue;
             };
-            match bridge.pump(now, &mut self.inner.stack, &mut self.scratch) {
+            let was_entering = flow.is_none() && bridge.is_entering();
+            let verdict = bridge.pump(now, &mut self.inner.stack, &mut self.scratch);
+            let over = matches!(verdict, Verdict::Finished | Verdict::Broken);
+            if was_entering && (over || !bridge.is_entering()) {
+                self.entering -= 1;
+            }
+            match verdict {
                 Verdict::Wait => continue,
                 Verdict::Again => {
                     self.work.push_back(slot);
@@ -450,7 +466,7 @@ impl Carrier {
                     }
                 }
                 Command::Close { port } => self.close(port),
-                Command::Obeyed(last) => drop(last),
+                Command::LastIn(last) => self.last_in = Some(last),
                 Command::End => self.ended = true,
             }
         }

@@ -20,7 +20,7 @@ enum Stage {
     Serving = 0,
     /// The portal closes its doors; those inside, and those whom the kernel has let in, are served as before.
     ClosingDoors = 1,
-    /// The doors are closed, and who was let in last is on the way to the shards.
+    /// The doors are closed, and who was let in last stands inside, or waits to be accepted.
     DoorsClosed = 2,
     /// It takes no new connections, and ends when those it has are done.
     Closing = 3,
@@ -95,7 +95,7 @@ impl Ending {
         begins
     }
 
-    /// Nobody comes in from outside any more.
+    /// Nobody comes in from outside any more, nor is on the way in.
     pub(crate) fn doors_closed(&self) {
         self.goes_on(Stage::ClosingDoors, Stage::DoorsClosed);
     }
@@ -140,6 +140,11 @@ impl Ending {
     /// Nobody has said that it ends.
     pub(crate) fn is_open(&self) -> bool {
         self.stage() == Stage::Serving
+    }
+
+    /// The doors are being closed.
+    pub(crate) fn is_closing_doors(&self) -> bool {
+        self.stage() == Stage::ClosingDoors
     }
 
     /// The doors are closed, and shards and tasks do not know yet.

@@ -294,6 +294,7 @@ impl Prepared {
             rung_for: Phase::Idle,
             signals,
             shutdown: settings.shutdown,
+            doors_by: None,
             closes_at: None,
             clock,
         };
