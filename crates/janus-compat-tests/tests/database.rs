@@ -1,110 +1,15 @@
 //! A database driver inside Janus tasks: tokio-postgres, over the kernel's loopback, with a PostgreSQL server that the test
 //! starts and ends. Where none is installed it says that it skips.
 
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+#[allow(dead_code, reason = "it is for the tests of an example, too")]
+#[path = "support/postgres.rs"]
+mod postgres;
+
 use std::time::{Duration, Instant};
 
 use janus_compat_tests::{PATIENCE, Running, portal};
+use postgres::{PLACES, Server};
 use tokio_postgres::{Client, NoTls};
-
-/// Where Debian puts what no user is to call.
-const PLACES: &str = "/usr/lib/postgresql";
-/// Who a server runs as that root starts: it refuses to be root.
-const NOBODY: u32 = 65_534;
-
-fn programs() -> Option<PathBuf> {
-    let versions = std::fs::read_dir(PLACES).ok()?;
-    let mut found: Vec<PathBuf> = versions
-        .filter_map(|version| Some(version.ok()?.path().join("bin")))
-        .filter(|bin| bin.join("initdb").exists() && bin.join("postgres").exists())
-        .collect();
-    found.sort();
-    found.pop()
-}
-
-fn is_root() -> bool {
-    std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
-}
-
-fn program(path: PathBuf) -> Command {
-    let mut command = Command::new(path);
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .current_dir("/");
-    if is_root() {
-        command.uid(NOBODY).gid(NOBODY);
-    }
-    command
-}
-
-/// A server with an empty database in a folder of its own; both go with it.
-struct Server {
-    folder: PathBuf,
-    process: Child,
-    port: u16,
-}
-
-impl Server {
-    fn start(bin: &Path) -> Server {
-        let folder = std::env::temp_dir().join(format!("janus-database-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir(&folder).unwrap();
-        if is_root() {
-            std::os::unix::fs::chown(&folder, Some(NOBODY), Some(NOBODY)).unwrap();
-        }
-        let data = folder.join("data");
-        let made = program(bin.join("initdb"))
-            .args([
-                "--username=janus",
-                "--auth=trust",
-                "--no-sync",
-                "--no-locale",
-                "--encoding=UTF8",
-                "--pgdata",
-            ])
-            .arg(&data)
-            .status()
-            .unwrap();
-        assert!(made.success(), "initdb: {made}");
-        // Free a moment ago; nobody else on a test's machine is after it.
-        let port = std::net::TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port();
-        let process = program(bin.join("postgres"))
-            .arg("-D")
-            .arg(&data)
-            .args([
-                "-c",
-                "listen_addresses=127.0.0.1",
-                "-c",
-                "fsync=off",
-                "-c",
-                "unix_socket_directories=",
-            ])
-            .args(["-p", &port.to_string()])
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        Server {
-            folder,
-            process,
-            port,
-        }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
-}
 
 /// The server takes a moment until it answers.
 async fn connect(port: u16) -> Client {
@@ -124,7 +29,7 @@ async fn connect(port: u16) -> Client {
 
 #[test]
 fn queries_from_tasks_of_ours() {
-    let Some(bin) = programs() else {
+    let Some(bin) = postgres::programs() else {
         println!(
             "skipped: no PostgreSQL server below {PLACES} (Debian's package postgresql has one)"
         );

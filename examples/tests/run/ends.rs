@@ -22,6 +22,7 @@ fn says_once(server: &Server) -> TcpStream {
 #[test]
 fn hello_answers_all_requests_when_it_is_told_to_end() {
     let server = Server::start("hello", |_| {});
+    assert_eq!(server.said, format!("curl http://{}/", server.at));
     load::by_clients(server.at, || server.terminate());
     assert_eq!(server.end().code(), Some(0));
 }
@@ -98,6 +99,15 @@ fn echo_ends_in_its_time() {
     drop(idle);
     let status = server.end();
     assert_eq!((status.code(), status.signal()), (Some(0), None));
+}
+
+/// Nobody is there to be waited for.
+#[test]
+fn a_server_without_clients_ends_at_once() {
+    let server = Server::start("echo", |command| {
+        command.env("JANUS_SHUTDOWN_MS", "600000");
+    });
+    server.ends_well();
 }
 
 /// Switched off, SIGTERM does what it does to any process.

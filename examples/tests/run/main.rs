@@ -4,5 +4,7 @@
 mod ends;
 mod graceful;
 mod load;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod process;
 mod proxy;
