@@ -18,7 +18,7 @@ use std::time::Duration;
 use janus_mem::Depot;
 
 use crate::counter::Counter;
-use crate::queue::{Backend, Queue};
+use crate::queue::{Backend, DeviceLosses, LossesFn, Queue};
 use port::Port;
 pub use port::{PortFacts, PortStatistics, PortStatus};
 
@@ -216,5 +216,13 @@ impl Backend for Dpdk {
         (0..queues)
             .map(|index| queue::open(&port, index as u16, self.sleep))
             .collect()
+    }
+
+    fn losses(&self) -> Option<Box<LossesFn>> {
+        let counters = self.counters.clone();
+        Some(Box::new(move || DeviceLosses {
+            no_buffer: counters.dropped_no_buffer.get(),
+            bad_checksum: counters.dropped_checksum.get(),
+        }))
     }
 }

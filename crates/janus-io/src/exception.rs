@@ -17,7 +17,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 
 use crate::counter::Counter;
-use crate::queue::{Backend, Batch, Caps, Queue};
+use crate::queue::{Backend, Batch, Caps, LossesFn, Queue};
 use crate::tap;
 
 /// Turns between two looks at what the kernel sends, while the core is busy: a look costs a system call.
@@ -143,6 +143,10 @@ impl Backend for ExceptionBackend {
                 }))
             })
             .collect()
+    }
+
+    fn losses(&self) -> Option<Box<LossesFn>> {
+        self.inner.losses()
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::counter::Counter;
 use crate::policy::ClockFn;
-use crate::queue::{Backend, Caps, Queue};
+use crate::queue::{Backend, Caps, LossesFn, Queue};
 use line::{Alarm, Cable};
 use queue::Impaired;
 
@@ -185,6 +185,10 @@ impl Backend for ImpairedBackend {
             Ok(Box::new(queue))
         };
         (0..).zip(opened).map(wrap).collect()
+    }
+
+    fn losses(&self) -> Option<Box<LossesFn>> {
+        self.inner.losses()
     }
 }
 

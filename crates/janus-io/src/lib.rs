@@ -70,4 +70,4 @@ pub use idle::Idle;
 #[cfg(not(loom))]
 pub use port::{Port, RING_DEPTH, combined, split};
 #[cfg(not(loom))]
-pub use queue::{Backend, Batch, Caps, Queue};
+pub use queue::{Backend, Batch, Caps, DeviceLosses, LossesFn, Queue};

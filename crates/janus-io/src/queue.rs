@@ -87,11 +87,29 @@ impl<Q: Queue + ?Sized> Queue for Box<Q> {
     }
 }
 
+/// Frames that never reached the stack, counted by the device over all its queues. What a checksum or a buffer kept from the
+/// stack itself is in the stack's own counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceLosses {
+    /// Times a packet buffer to receive into was wanted and none was free. Frames wait in the device meanwhile, or are lost there.
+    pub no_buffer: u64,
+    /// Frames that the device, or the queue for it, dropped for a wrong checksum.
+    pub bad_checksum: u64,
+}
+
+/// Reads the losses of a device, for as long as anybody wants to.
+pub type LossesFn = dyn Fn() -> DeviceLosses + Send + Sync;
+
 /// A device that is not opened yet.
 pub trait Backend: Send {
     /// Opens it with this many queues. An error says what to do about it; asking for more queues than the device can
     /// have is one.
     fn open(self: Box<Self>, queues: usize) -> io::Result<Vec<Box<dyn Queue>>>;
+
+    /// Returns the reader of the device's losses; `None` where it counts none. To be asked before it is opened.
+    fn losses(&self) -> Option<Box<LossesFn>> {
+        None
+    }
 }
 
 /// The error of a backend that is asked for a number of queues it cannot have.

@@ -20,7 +20,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::counter::Counter;
-use crate::queue::{Backend, Batch, Caps, Queue, check_queues, retire};
+use crate::queue::{Backend, Batch, Caps, DeviceLosses, LossesFn, Queue, check_queues, retire};
 use claim::Claim;
 pub use interface::{Interface, interface};
 use offload::OffloadQueue;
@@ -167,6 +167,14 @@ impl Backend for Tap {
             })
         };
         Ok(fds.into_iter().map(queue).collect())
+    }
+
+    fn losses(&self) -> Option<Box<LossesFn>> {
+        let counters = self.counters.clone();
+        Some(Box::new(move || DeviceLosses {
+            no_buffer: counters.no_buffer.get(),
+            bad_checksum: counters.lost_checksum.get(),
+        }))
     }
 }
 

@@ -17,7 +17,7 @@ use rustix::fd::BorrowedFd;
 
 use crate::counter::Counter;
 use crate::filter::Filter;
-use crate::queue::{Backend, Batch, Caps, Queue};
+use crate::queue::{Backend, Batch, Caps, LossesFn, Queue};
 use crate::wire;
 pub use pcapng::{Flow, Writer};
 
@@ -43,6 +43,8 @@ struct Inner {
     /// Of each interface, by its number.
     links: Vec<Link>,
     filter: Option<Filter>,
+    /// Kind of the last error.
+    error: Option<io::ErrorKind>,
 }
 
 impl Trace {
@@ -65,6 +67,7 @@ impl Trace {
             writer: Writer::new(Box::new(out) as Box<dyn Write + Send>)?,
             links: Vec::new(),
             filter: None,
+            error: None,
         };
         Ok(Self {
             shared: Arc::new(Shared {
@@ -102,17 +105,30 @@ impl Trace {
     pub fn add_interface(&self, caps: &Caps) -> u32 {
         let mut inner = self.lock();
         let added = inner.writer.interface(caps.link, &caps.name);
-        self.shared.failed.add_shared(u64::from(added.is_err()));
-        if added.is_ok() {
-            inner.links.push(caps.link);
+        match added {
+            Ok(number) => {
+                inner.links.push(caps.link);
+                number
+            }
+            Err(error) => {
+                inner.error = Some(error.kind());
+                self.shared.failed.add_shared(1);
+                0
+            }
         }
-        added.unwrap_or(0)
     }
 
-    /// Bursts that could not be written.
+    /// Bursts that could not be written when they came. What fits the file's buffer is written later, in whole blocks, when
+    /// there is space again; the rest is missing.
     #[must_use]
     pub fn failed(&self) -> u64 {
         self.shared.failed.get()
+    }
+
+    /// Kind of the last error of the file; `None` while every burst could be written.
+    #[must_use]
+    pub fn error(&self) -> Option<io::ErrorKind> {
+        self.lock().error
     }
 
     /// A hook for the in-memory wire that writes all its frames, those of its first end as sent ones.
@@ -141,11 +157,15 @@ impl Trace {
             writer,
             links,
             filter,
+            error,
         } = &mut *inner;
-        let link = links.get(interface as usize).copied();
-        let wanted = |bytes: &[u8]| match (&*filter, link) {
-            (Some(filter), Some(link)) => filter.matches(bytes, link),
-            _ => true,
+        // The interface itself could not be written: nobody could read its frames.
+        let Some(&link) = links.get(interface as usize) else {
+            return self.shared.failed.add_shared(1);
+        };
+        let wanted = |bytes: &[u8]| match &*filter {
+            Some(filter) => filter.matches(bytes, link),
+            None => true,
         };
         // Asked inside the lock, so that the times in the file never go back.
         let now = (self.shared.clock)();
@@ -162,9 +182,12 @@ impl Trace {
             // Whoever watches the file sees each burst at once; whoever loses the process loses nothing.
             if written { writer.flush() } else { Ok(()) }
         };
-        let failed = write().is_err();
+        let written = write();
         self.shared.left_out.add_shared(left_out);
-        self.shared.failed.add_shared(u64::from(failed));
+        if let Err(failure) = written {
+            *error = Some(failure.kind());
+            self.shared.failed.add_shared(1);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -257,6 +280,10 @@ impl Backend for TracedBackend {
         let Self { inner, trace } = *self;
         let wrap = |queue| -> Box<dyn Queue> { Box::new(Traced::new(queue, trace.clone())) };
         Ok(inner.open(queues)?.into_iter().map(wrap).collect())
+    }
+
+    fn losses(&self) -> Option<Box<LossesFn>> {
+        self.inner.losses()
     }
 }
 

@@ -19,7 +19,7 @@ use rustix::fd::BorrowedFd;
 
 use crate::batch::BURST;
 use crate::counter::Counter;
-use crate::queue::{Backend, Batch, Caps, Queue, check_queues, retire};
+use crate::queue::{Backend, Batch, Caps, LossesFn, Queue, check_queues, retire};
 use inlet::{Inlet, Side};
 use lane::{LaneRx, LaneTx};
 
@@ -92,7 +92,7 @@ impl Default for Config {
     }
 }
 
-/// What one sending queue did. Written by the thread that polls it.
+/// What one queue did. Written by the thread that polls it.
 #[derive(Debug, Default)]
 pub struct WireCounters {
     /// Frames that reached the far side.
@@ -105,6 +105,8 @@ pub struct WireCounters {
     pub lost_no_link: Counter,
     /// Frames longer than the wire carries.
     pub lost_too_long: Counter,
+    /// Times that this queue was to post buffers to receive into, and the pool had too few.
+    pub no_buffer: Counter,
 }
 
 /// One end of the wire, not opened yet.
@@ -238,6 +240,10 @@ impl Backend for End {
             .enumerate()
             .map(queue)
             .collect())
+    }
+
+    fn losses(&self) -> Option<Box<LossesFn>> {
+        Some(self.near.losses())
     }
 }
 

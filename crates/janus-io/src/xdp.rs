@@ -29,7 +29,7 @@ use rustix::io::Errno;
 use rustix::net::netdevice::name_to_index;
 
 use crate::counter::Counter;
-use crate::queue::{Backend, Caps, Queue, check_queues};
+use crate::queue::{Backend, Caps, DeviceLosses, LossesFn, Queue, check_queues};
 use crate::tap::{Interface, interface};
 use attached::Attached;
 use bpf::Attach;
@@ -331,6 +331,15 @@ impl Backend for Xdp {
         }
         let boxed = |queue| -> Box<dyn Queue> { Box::new(queue) };
         Ok(queues.into_iter().map(boxed).collect())
+    }
+
+    fn losses(&self) -> Option<Box<LossesFn>> {
+        let counters = self.counters.clone();
+        Some(Box::new(move || DeviceLosses {
+            no_buffer: counters.no_buffer.get(),
+            // The stack verifies every checksum of this device itself.
+            bad_checksum: 0,
+        }))
     }
 }
 

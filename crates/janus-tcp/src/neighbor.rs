@@ -104,6 +104,8 @@ pub(crate) struct Neighbors {
     /// One of `entries`, the IPv4 neighbour that was spoken to last: nearly always the next one too. Forgotten whenever an
     /// entry may change.
     latest: Option<(Ipv4Addr, Neighbor)>,
+    /// The neighbor that the frame dropped last was for.
+    unanswered: Option<IpAddr>,
     /// Odd. Without it, whoever is on the link could choose addresses that push the gateway out of its set.
     key: u64,
 }
@@ -115,6 +117,7 @@ impl Neighbors {
             entries: vec![[Entry::default(); WAYS]; SETS],
             waiting: VecDeque::with_capacity(MAX_WAITING),
             latest: None,
+            unanswered: None,
             key: secret | 1,
         }
     }
@@ -298,7 +301,17 @@ impl Neighbors {
         };
         let until = now + PATIENCE;
         self.waiting.push_back(Waiting { hop, until, frame });
-        pushed_out.map(|w| w.frame)
+        pushed_out.map(|w| self.give_up(w))
+    }
+
+    fn give_up(&mut self, waiting: Waiting) -> Frame {
+        self.unanswered = Some(waiting.hop);
+        waiting.frame
+    }
+
+    /// Address of the neighbor for which a frame was dropped last, as it did not answer in time.
+    pub(crate) fn unanswered(&self) -> Option<IpAddr> {
+        self.unanswered
     }
 
     /// The next frame that waited for `hop`.
@@ -309,9 +322,8 @@ impl Neighbors {
 
     /// The next frame that has waited long enough.
     pub(crate) fn pop_overdue(&mut self, now: Instant) -> Option<Frame> {
-        self.waiting
-            .pop_front_if(|w| w.until <= now)
-            .map(|w| w.frame)
+        let overdue = self.waiting.pop_front_if(|w| w.until <= now)?;
+        Some(self.give_up(overdue))
     }
 
     /// When the first frame will have waited long enough.

@@ -1,6 +1,8 @@
 //! What a socket interface asks of a connection before every answer: where it stands, in a few fields, without looking at
 //! anything that is outstanding ([`crate::Info`] looks at all of it).
 
+use std::net::IpAddr;
+
 use crate::cold::{NONE, State, flag};
 use crate::config::Config;
 use crate::error::Error;
@@ -73,6 +75,12 @@ impl Stack {
     /// What the stack was told once.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// Address of the neighbor for which a frame was dropped last, as its hardware address did not become known in time
+    /// (`Counters::dropped_no_neighbor`); `None` before the first.
+    pub fn unanswered_neighbor(&self) -> Option<IpAddr> {
+        self.neighbors.unanswered()
     }
 
     /// What the bytes that a connection may have written ahead may count.

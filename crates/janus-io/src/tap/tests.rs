@@ -67,3 +67,26 @@ fn no_queue_and_too_many_queues_are_refused() {
         assert!(error.to_string().contains("queues"), "{error}");
     }
 }
+
+/// A device says what it loses, also from behind what is put around it.
+#[test]
+fn losses_can_be_read_while_it_is_open() {
+    let tap = Tap::new("jns0");
+    let counters = tap.counters();
+    let trace = crate::trace::Trace::new(io::sink()).unwrap();
+    let traced = crate::trace::TracedBackend::new(Box::new(tap), trace);
+    let faults = crate::impair::Faults::default();
+    let backend = crate::impair::ImpairedBackend::new(Box::new(traced), faults);
+    let losses = backend.losses().expect("it counts them");
+    assert_eq!(losses(), DeviceLosses::default());
+    counters.no_buffer.add(2);
+    counters.lost_checksum.add(3);
+    let (no_buffer, bad_checksum) = (2, 3);
+    assert_eq!(
+        losses(),
+        DeviceLosses {
+            no_buffer,
+            bad_checksum
+        }
+    );
+}

@@ -36,12 +36,13 @@ impl<W: Write> Writer<W> {
     /// Begins a section.
     pub fn new(mut out: W) -> io::Result<Self> {
         let mut block = Vec::with_capacity(4096);
+        begin(&mut block, SECTION);
         block.extend_from_slice(&BYTE_ORDER.to_le_bytes());
         block.extend_from_slice(&1u16.to_le_bytes());
         block.extend_from_slice(&0u16.to_le_bytes());
         // The section's length: not known.
         block.extend_from_slice(&u64::MAX.to_le_bytes());
-        write_block(&mut out, SECTION, &block)?;
+        end(&mut out, &mut block)?;
         Ok(Self {
             out,
             interfaces: 0,
@@ -55,7 +56,7 @@ impl<W: Write> Writer<W> {
             Link::Ethernet => LINKTYPE_ETHERNET,
             Link::Ip => LINKTYPE_RAW,
         };
-        self.block.clear();
+        begin(&mut self.block, INTERFACE);
         self.block.extend_from_slice(&link_type.to_le_bytes());
         self.block.extend_from_slice(&0u16.to_le_bytes());
         // No limit to the length of packets.
@@ -64,7 +65,7 @@ impl<W: Write> Writer<W> {
         // Units of 10^-9 s.
         self.option(OPT_IF_TSRESOL, &[9]);
         self.option(0, &[]);
-        write_block(&mut self.out, INTERFACE, &self.block)?;
+        end(&mut self.out, &mut self.block)?;
         self.interfaces += 1;
         Ok(self.interfaces - 1)
     }
@@ -82,7 +83,7 @@ impl<W: Write> Writer<W> {
             "frames belong to an interface described before"
         );
         let len = (bytes.len() as u32).to_le_bytes();
-        self.block.clear();
+        begin(&mut self.block, PACKET);
         self.block.extend_from_slice(&interface.to_le_bytes());
         self.block
             .extend_from_slice(&((nanos >> 32) as u32).to_le_bytes());
@@ -97,7 +98,7 @@ impl<W: Write> Writer<W> {
         };
         self.option(OPT_EPB_FLAGS, &flags.to_le_bytes());
         self.option(0, &[]);
-        write_block(&mut self.out, PACKET, &self.block)
+        end(&mut self.out, &mut self.block)
     }
 
     /// Hands everything on.
@@ -123,11 +124,18 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// A block: type, total length, body, total length again.
-fn write_block(out: &mut impl Write, kind: u32, body: &[u8]) -> io::Result<()> {
-    let total = (body.len() as u32 + 12).to_le_bytes();
-    out.write_all(&kind.to_le_bytes())?;
-    out.write_all(&total)?;
-    out.write_all(body)?;
-    out.write_all(&total)
+/// Begins a block in `block`: its type, and the place of its length.
+fn begin(block: &mut Vec<u8>, kind: u32) {
+    block.clear();
+    block.extend_from_slice(&kind.to_le_bytes());
+    block.extend_from_slice(&[0; 4]);
+}
+
+/// Ends the block with its length, which stands in two places, and hands it on by one call: a sink that takes whole calls or
+/// nothing of them, as a buffered one does while its device is full, never has a part of a block.
+fn end(out: &mut impl Write, block: &mut Vec<u8>) -> io::Result<()> {
+    let total = (block.len() as u32 + 4).to_le_bytes();
+    block[4..8].copy_from_slice(&total);
+    block.extend_from_slice(&total);
+    out.write_all(block)
 }

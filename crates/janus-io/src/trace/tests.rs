@@ -127,7 +127,7 @@ fn a_sink_that_fails_is_counted_and_stops_nothing() {
     impl Write for Broken {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0 += 1;
-            if self.0 > 20 {
+            if self.0 > 5 {
                 Err(io::ErrorKind::StorageFull.into())
             } else {
                 Ok(bytes.len())
@@ -147,12 +147,73 @@ fn a_sink_that_fails_is_counted_and_stops_nothing() {
         a.tx_burst(&mut pool, &mut batch, &mut Batch::new());
         assert!(batch.is_empty());
     }
-    assert!(trace.failed() > 0);
+    assert_eq!(
+        trace.failed(),
+        7,
+        "of ten, after a section, an interface and three"
+    );
+    assert_eq!(trace.error(), Some(io::ErrorKind::StorageFull));
+    // Nor is its interface there: nothing of it is written.
+    let trace = Trace::new(Broken(4)).unwrap();
+    let none = trace.add_interface(a.caps());
+    trace.write(none, Flow::Sent, [[0; 40].as_slice()]);
+    assert_eq!(trace.failed(), 2);
     let error = Trace::create(Path::new("/no/such/directory/x.pcapng"))
         .err()
         .unwrap()
         .to_string();
     assert!(error.contains("/no/such/directory/x.pcapng"), "{error}");
+}
+
+/// A device that is full for a while, and takes a part of a call before it says so.
+#[test]
+fn a_trace_whose_device_was_full_goes_on_in_whole_blocks() {
+    #[derive(Clone, Default)]
+    struct Disk(Arc<Mutex<(Vec<u8>, usize)>>);
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let (file, size) = &mut *self.0.lock().unwrap();
+            let fit = bytes.len().min(*size - file.len());
+            file.extend_from_slice(&bytes[..fit]);
+            match fit {
+                0 => Err(io::ErrorKind::StorageFull.into()),
+                fit => Ok(fit),
+            }
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let disk = Disk::default();
+    // In the middle of a block.
+    disk.0.lock().unwrap().1 = 1001;
+    let trace = Trace::new(BufWriter::new(disk.clone())).unwrap();
+    let (a, _b) = pair(Config::default()).unwrap();
+    let interface = trace.add_interface(a.caps());
+    let packet = request(Link::Ip, 1, 0);
+    let write = |bursts: u64| {
+        for _ in 0..bursts {
+            trace.write(interface, Flow::Sent, [packet.as_slice()]);
+        }
+        (trace.failed(), trace.error())
+    };
+    assert_eq!(write(1), (0, None));
+    // More than the buffer takes.
+    let (failed, error) = write(500);
+    assert!((400..500).contains(&failed), "{failed}");
+    assert_eq!(error, Some(io::ErrorKind::StorageFull));
+    disk.0.lock().unwrap().1 = usize::MAX;
+    assert_eq!(write(3).0, failed, "there is space again");
+    let file = disk.0.lock().unwrap().0.clone();
+    let written = blocks(&file).len();
+    assert!(written > 60, "{written}: what the buffer held is there too");
+    assert_eq!(
+        blocks(&file)[2..]
+            .iter()
+            .filter(|block| block.0 != 6)
+            .count(),
+        0
+    );
 }
 
 /// Only what the filter matches is in the file, in both directions, and the filter can be another meanwhile.

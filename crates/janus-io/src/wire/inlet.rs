@@ -10,7 +10,7 @@ use rustix::fd::BorrowedFd;
 use super::WireCounters;
 use super::lane::LaneRx;
 use crate::park::Bell;
-use crate::queue::Batch;
+use crate::queue::{Batch, DeviceLosses, LossesFn};
 
 /// What all know of one side.
 pub(super) struct Side {
@@ -29,6 +29,16 @@ impl Side {
             bells: bells.collect::<io::Result<_>>()?,
             counters: (0..queues).map(|_| Arc::default()).collect(),
         }))
+    }
+
+    /// What [`Backend::losses`](crate::Backend::losses) says.
+    pub(super) fn losses(self: &Arc<Side>) -> Box<LossesFn> {
+        let counters = self.counters.clone();
+        Box::new(move || DeviceLosses {
+            no_buffer: counters.iter().map(|queue| queue.no_buffer.get()).sum(),
+            // The stack verifies every checksum of a wire itself.
+            bad_checksum: 0,
+        })
     }
 }
 
@@ -63,7 +73,9 @@ impl Inlet {
         let share = pool.depot().stats().capacity / (4 * lanes.max(1));
         self.post_max = (share as u32).clamp(4, u32::MAX);
         for lane in &mut self.rx {
-            lane.post(pool, self.post_max);
+            if !lane.post(pool, self.post_max) {
+                self.near.counters[self.index].no_buffer.add(1);
+            }
             lane.prime();
         }
     }
@@ -87,7 +99,9 @@ impl Inlet {
             let at = self.next_rx + step;
             let lane = &mut self.rx[if at < lanes { at } else { at - lanes }];
             lane.receive(out);
-            lane.post(pool, self.post_max);
+            if !lane.post(pool, self.post_max) {
+                self.near.counters[self.index].no_buffer.add(1);
+            }
         }
         self.next_rx = if self.next_rx + 1 < lanes {
             self.next_rx + 1

@@ -129,19 +129,21 @@ impl LaneRx {
         });
     }
 
-    /// Keeps up to `max` buffers posted, in steps of half a burst.
+    /// Keeps up to `max` buffers posted, in steps of half a burst. False: the pool had too few.
     #[inline]
-    pub(super) fn post(&mut self, pool: &mut Pool, max: u32) {
+    #[must_use]
+    pub(super) fn post(&mut self, pool: &mut Pool, max: u32) -> bool {
         let max = max.min(self.empty.capacity() as u32);
         let missing = max - self.posted.min(max);
         if missing as usize >= (BURST / 2).min(max as usize / 2) {
-            self.post_missing(pool, missing);
+            return self.post_missing(pool, missing);
         }
+        true
     }
 
-    fn post_missing(&mut self, pool: &mut Pool, missing: u32) {
+    fn post_missing(&mut self, pool: &mut Pool, missing: u32) -> bool {
         let posted = self.posted;
-        let mut given = 0;
+        let (mut given, mut found) = (0, true);
         let mut source = std::iter::from_fn(|| {
             if given == missing {
                 return None;
@@ -150,12 +152,14 @@ impl LaneRx {
                 pool.alloc_reserved()
             } else {
                 pool.alloc()
-            }?;
-            given += 1;
-            Some(buf)
+            };
+            found = buf.is_some();
+            given += u32::from(found);
+            buf
         });
         self.empty.push_from(&mut source);
         self.posted += given;
+        found
     }
 
     /// From now on the sender relies on posted buffers alone.

@@ -18,7 +18,7 @@ use super::lane::{self, LaneRx, LaneTx};
 use super::{WireCounters, check_mtu, spread};
 use crate::batch::BURST;
 use crate::counter::Counter;
-use crate::queue::{Backend, Batch, Caps, Queue, check_queues, retire};
+use crate::queue::{Backend, Batch, Caps, LossesFn, Queue, check_queues, retire};
 use table::Table;
 
 /// The most queues all ports of a switch have together.
@@ -184,6 +184,10 @@ impl Backend for Port {
         };
         let parts = parts.into_iter().take(queues).enumerate();
         Ok(parts.map(queue).collect())
+    }
+
+    fn losses(&self) -> Option<Box<LossesFn>> {
+        Some(self.sides[self.index].losses())
     }
 }
 

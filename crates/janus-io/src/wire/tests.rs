@@ -330,3 +330,31 @@ fn two_threads_exchange_frames() {
     pool_a.flush();
     assert_eq!(depot.stats().outstanding, 0);
 }
+
+/// A queue that is to post more buffers than there are says so, and goes on when there are some.
+#[test]
+fn buffers_that_are_missing_are_counted() {
+    let (a, b) = pair(Config {
+        depth: 16,
+        ..Config::default()
+    })
+    .unwrap();
+    let losses = b.losses().expect("it counts them");
+    let mut a = Box::new(a).open(1).unwrap();
+    let mut b = Box::new(b).open(1).unwrap();
+    let (mut pool_a, mut pool_b) = (pool(1024), pool(64));
+    assert!(receive(&mut *b[0], &mut pool_b).is_empty());
+    assert_eq!(losses().no_buffer, 0);
+    let held: Vec<_> = std::iter::from_fn(|| pool_b.alloc_reserved()).collect();
+    let sent: Vec<_> = (0..16).map(|i| request(Link::Ip, 1, i)).collect();
+    let mut batch = Batch::new();
+    send(&mut *a[0], &mut pool_a, sent.clone());
+    b[0].rx_burst(&mut pool_b, &mut batch);
+    assert_eq!((batch.len(), losses().no_buffer), (16, 1));
+    held.into_iter().for_each(|buf| pool_b.free(buf));
+    batch.pull().for_each(|frame| pool_b.free(frame.buf));
+    assert!(receive(&mut *b[0], &mut pool_b).is_empty());
+    send(&mut *a[0], &mut pool_a, sent.clone());
+    assert_eq!(receive(&mut *b[0], &mut pool_b), sent);
+    assert_eq!(losses().no_buffer, 1);
+}
