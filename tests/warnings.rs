@@ -1,6 +1,8 @@
 //! What a program is warned of, and what it is not: a task that keeps its core is named while it does, a large future when it
 //! is spawned. And what the loops say of themselves.
 
+#[path = "warnings/losses.rs"]
+mod losses;
 mod support;
 
 use std::future::Future;

@@ -17,6 +17,7 @@ use std::time::Duration;
 use janus::net::{TcpStream, UdpSocket};
 use janus::time::timeout;
 use janus::{BackendChoice, Runtime};
+use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto};
 use support::datagrams::{send_back, there_and_back};
 use support::*;
 use veth::{FAR_KERNEL, NEAR, NEAR_KERNEL, NEAR_KERNEL_V6, OURS, OURS_V6, Veth, in_veth};
@@ -28,6 +29,10 @@ const PORT: u16 = 8080;
 
 /// A runtime on the near interface.
 fn runtime(case: Case, addresses: &[&str], ports: &str) -> Runtime {
+    builder(case, addresses, ports).build().unwrap()
+}
+
+fn builder(case: Case, addresses: &[&str], ports: &str) -> janus::Builder {
     let backend = BackendChoice::Xdp {
         interface: NEAR.to_owned(),
         ports: match ports {
@@ -40,7 +45,7 @@ fn runtime(case: Case, addresses: &[&str], ports: &str) -> Runtime {
         let prefix = if address.contains(':') { 64 } else { 24 };
         builder.address(&format!("{address}/{prefix}"))
     };
-    addresses.iter().fold(builder, add).build().unwrap()
+    addresses.iter().fold(builder, add)
 }
 
 /// A sum over bytes in which each one's place counts.
@@ -296,6 +301,46 @@ fn datagrams_whose_checksum_is_left_to_the_interface() {
             server.stop().unwrap();
         });
     }
+}
+
+/// A segment whose checksum is wrong, not merely left out, is dropped, counted and told of.
+#[test]
+fn a_wrong_checksum_is_told_of() {
+    in_veth(1, |veth| {
+        let (tell, told) = channel();
+        let tell = std::sync::Mutex::new(tell);
+        let runtime = builder(ONE_COMBINED, &[OURS], "").warn_blocked(Duration::ZERO);
+        let runtime = runtime.on_warning(move |warning| {
+            let _ = tell.lock().unwrap().send(warning.clone());
+        });
+        let (count, counted) = channel();
+        let server = Running::start(runtime.build().unwrap(), move || {
+            let count = count.clone();
+            async move {
+                while janus::report().unwrap().tcp.dropped_checksum == 0 {
+                    janus::time::sleep(Duration::from_millis(1)).await;
+                }
+                count.send(janus::report().unwrap().tcp.dropped_checksum)?;
+                std::future::pending::<janus::Result>().await
+            }
+        });
+        veth.far(|| {
+            let raw = rustix::net::socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::TCP));
+            let to: SocketAddr = (OURS.parse::<IpAddr>().unwrap(), 0).into();
+            // A SYN of the least length, from port 1 to port 80.
+            let mut syn = [0; 20];
+            (syn[1], syn[3], syn[12], syn[13], syn[16]) = (1, 80, 5 << 4, 2, 0x77);
+            rustix::net::sendto(raw.unwrap(), &syn, SendFlags::empty(), &to).unwrap();
+        });
+        let warning = told.recv_timeout(PATIENCE).expect("a warning");
+        let expected = janus::Warning::BadChecksums {
+            core: Some(0),
+            count: 1,
+        };
+        assert_eq!(warning, expected);
+        assert_eq!(counted.recv_timeout(PATIENCE), Ok(1));
+        server.stop().unwrap();
+    });
 }
 
 #[test]

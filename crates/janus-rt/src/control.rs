@@ -7,6 +7,7 @@
 //! port that serves already, and let go of it while others go on: each is an update of the steering, which moves no
 //! living connection.
 
+pub(crate) mod alarms;
 pub(crate) mod conductor;
 pub(crate) mod datagrams;
 pub(crate) mod desk;

@@ -52,7 +52,7 @@
 //! # Features
 //!
 //! None is on by default. `futures-io`, `tokio-io`, `hyper` and `tower` give streams and timers those crates' traits; `tokio` lets
-//! code that needs tokio's runtime work in tasks; `dpdk` (linked) and `dpdk-dlopen` (loaded) bring the DPDK backend.
+//! code that needs tokio's runtime work in tasks; `tracing` makes events of warnings ([`Warning`]); `dpdk` (linked) and `dpdk-dlopen` (loaded) bring the DPDK backend.
 // This file only names the rooms of the crate.
 
 pub mod balance;
@@ -64,6 +64,7 @@ mod dhcp;
 mod inbox;
 #[cfg(test)]
 mod lockstep;
+mod losses;
 pub mod net;
 pub mod policy;
 mod portal;
@@ -124,9 +125,10 @@ pub use janus_macros::test;
 
 pub use config::{CORES_MAX, ConfigError, Effective, Origin, Placement};
 pub use dhcp::Lease;
-pub use janus_io::Batching;
 pub use janus_io::impair::{FaultCounters, Faults, WayCounters};
 pub use janus_io::xdp::Ports as XdpPorts;
+pub use janus_io::{Batching, DeviceLosses};
+pub use losses::ShortageReport;
 pub use runtime::{
     BackendChoice, BoxError, Builder, CoreReport, Handle, MainResult, Reloaded, Result, Runtime,
     ShuttingDown, core_id, cores, exit_code, handle, is_shutting_down, once, report, shutting_down,

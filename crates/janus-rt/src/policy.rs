@@ -8,6 +8,7 @@ pub use janus_io::filter::{Filter, FilterError};
 use janus_io::impair::FaultCounters;
 pub use janus_io::policy::{Policy, Prefix, Rules, SynLimit};
 use janus_io::trace::Trace;
+use janus_io::{DeviceLosses, LossesFn};
 
 /// Where packets come in, for whoever has a handle of the runtime.
 pub(crate) struct Entrance {
@@ -16,4 +17,16 @@ pub(crate) struct Entrance {
     pub(crate) counters: Vec<Arc<IoCounters>>,
     pub(crate) trace: Option<Trace>,
     pub(crate) faults: Option<Arc<FaultCounters>>,
+    /// Reader of what the device loses, where it counts that.
+    pub(crate) device: Option<Box<LossesFn>>,
+}
+
+impl Entrance {
+    /// Frames that the device lost.
+    pub(crate) fn device_losses(&self) -> DeviceLosses {
+        self.device
+            .as_ref()
+            .map(|losses| losses())
+            .unwrap_or_default()
+    }
 }

@@ -12,6 +12,7 @@ mod exits;
 mod listen;
 mod outgoing;
 mod reach;
+mod spare;
 #[cfg(test)]
 mod tests;
 

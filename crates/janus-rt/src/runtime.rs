@@ -470,7 +470,9 @@ impl Builder {
         self
     }
 
-    /// Where warnings go, instead of to stderr. Each comes once for each kind of task, on the thread that noticed.
+    /// Where warnings go, instead of to stderr (with the feature `tracing`: instead of becoming its events). They come on the
+    /// thread that noticed, which is a core or the control thread: the hook should be quick, and must not wait for the runtime.
+    /// [`Warning`] says how often.
     pub fn on_warning(mut self, hook: impl Fn(&Warning) + Send + Sync + 'static) -> Builder {
         self.on_warning = Some(Box::new(hook));
         self

@@ -9,6 +9,7 @@ mod fall;
 mod fixed;
 pub(crate) mod here;
 mod leaving;
+mod losses;
 mod neighbours;
 mod paused;
 mod sampling;
@@ -87,6 +88,7 @@ pub(crate) struct Work {
     pub(crate) update: UpdateWork,
     /// `None`: no policy wants to know.
     sampling: Option<Sampling>,
+    entries: losses::Entries,
 }
 
 impl Work {
@@ -106,6 +108,7 @@ impl Work {
             open: false,
             update: UpdateWork::default(),
             sampling: sampled.then(Sampling::new),
+            entries: losses::Entries::default(),
         })
     }
 }
@@ -159,9 +162,11 @@ impl Shard {
     pub(crate) fn step(&mut self) -> Step {
         let worked = self.turn();
         if !self.here.ending.serving() && self.ended() {
+            self.enter_losses();
             return Step::Ended;
         }
         if self.work.idle.should_sleep(worked) {
+            self.enter_losses();
             Step::Idle
         } else if worked {
             Step::Worked
@@ -199,6 +204,7 @@ impl Shard {
             self.here.statistics.worked(now);
         }
         self.sample(now, worked);
+        self.enter_losses_at(now);
         worked
     }
 

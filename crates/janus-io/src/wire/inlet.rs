@@ -31,7 +31,7 @@ impl Side {
         }))
     }
 
-    /// What [`Backend::losses`](crate::Backend::losses) says.
+    /// Returns the reader of the side's losses for [`Backend::losses`](crate::Backend::losses).
     pub(super) fn losses(self: &Arc<Side>) -> Box<LossesFn> {
         let counters = self.counters.clone();
         Box::new(move || DeviceLosses {

@@ -11,6 +11,7 @@ use janus_csb::{Balancer, Draft, Phase, Ring, ShardId};
 use janus_io::park::{Parker, Unparker};
 
 use super::Control;
+use super::alarms::Alarms;
 use super::desk::{Desk, PortSets, Roles, Wanted};
 use super::signals::Signals;
 use super::watch::Watch;
@@ -42,6 +43,7 @@ pub(crate) struct Conductor {
     pub(crate) planned: bool,
     pub(crate) watch: Option<Watch>,
     pub(crate) watchdog: Watchdog,
+    pub(crate) alarms: Alarms,
     pub(crate) rung_for: Phase,
     pub(crate) signals: Arc<Signals>,
     /// How long connections may go on when a signal ends the runtime.
@@ -68,13 +70,15 @@ impl Conductor {
             }
             self.look();
             self.watchdog.look();
+            self.alarms.look();
             let waits = self.is_busy() || self.wants();
             let look = self.watch.as_ref().filter(|_| !waits).map(Watch::wait);
             let guard = self.watchdog.wait();
             let closing = self.closes_at.or(self.doors_by);
             let closing = closing.filter(|_| self.ending.serving());
             let closing = closing.map(|at| at.saturating_duration_since(Instant::now()));
-            let timeout = [waits.then_some(patience), look, guard, closing];
+            let alarms = Some(self.alarms.wait());
+            let timeout = [waits.then_some(patience), look, guard, closing, alarms];
             let timeout = timeout.into_iter().flatten().min();
             let desk = &self.desk;
             // What is under way here holds a clock that jumps: cores wait for it.
@@ -95,6 +99,7 @@ impl Conductor {
                 self.ring();
             }
         }
+        self.alarms.look_at_end();
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 //! to ring.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use janus_io::Counter;
 use janus_io::park::Unparker;
 
 use super::watch::PolicyName;
+use crate::losses::{Kind, Losses, Shortages};
 
 /// Listeners by port; an empty set for a port on which nobody listens any more.
 pub(crate) type PortSets = BTreeMap<u16, Vec<u8>>;
@@ -29,6 +30,11 @@ pub(crate) struct Desk {
     rules: Mutex<Rules>,
     heat: Arc<HeatBoard>,
     boards: Vec<Board>,
+    shortages: Shortages,
+    /// Somebody rang for losses.
+    lost: AtomicBool,
+    /// Bits of the kinds of losses for which nobody need ring: of these a warning has just told.
+    pub(crate) quiet: AtomicU32,
 }
 
 /// What the next update is to bring. Of two wishes for one thing the later counts.
@@ -110,6 +116,8 @@ pub(crate) struct Board {
     pub(crate) queue: Counter,
     /// Time of work for a connection, the median of the last; 0 before that is known.
     pub(crate) service_ns: Counter,
+    /// Frames and requests lost, and why.
+    losses: Mutex<Losses>,
 }
 
 impl Desk {
@@ -127,6 +135,9 @@ impl Desk {
             rules: Mutex::default(),
             heat: Arc::default(),
             boards: (0..shards).map(|_| Board::default()).collect(),
+            shortages: Shortages::default(),
+            lost: AtomicBool::new(false),
+            quiet: AtomicU32::new(0),
         }
     }
 
@@ -151,6 +162,35 @@ impl Desk {
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.ring();
+    }
+
+    /// Enters what a shard has lost so far, and rings where a kind among `changed` is not quiet.
+    pub(crate) fn enter_losses(&self, shard: u8, losses: &Losses, changed: u32) {
+        *lock(&self.board(shard).losses) = *losses;
+        self.ring_for_losses(changed);
+    }
+
+    fn ring_for_losses(&self, changed: u32) {
+        if changed & !self.quiet.load(Ordering::Relaxed) != 0 {
+            self.lost.store(true, Ordering::Release);
+            self.ring();
+        }
+    }
+
+    pub(crate) fn shortages(&self) -> &Shortages {
+        &self.shortages
+    }
+
+    /// Counts that a descriptor was wanted and none was free.
+    pub(crate) fn no_descriptor(&self) {
+        self.shortages.descriptors.add_shared(1);
+        self.ring_for_losses(Kind::Descriptors.bit());
+    }
+
+    /// Counts that the portal had no place for another connection.
+    pub(crate) fn portal_full(&self) {
+        self.shortages.portal_full.add_shared(1);
+        self.ring_for_losses(Kind::PortalFull.bit());
     }
 
     pub(crate) fn want_port(&self, port: u16, cores: &[u8]) {
@@ -252,6 +292,16 @@ impl Desk {
 
     pub(crate) fn read_news(&self) {
         self.news.store(false, Ordering::Release);
+    }
+
+    /// Answers whether somebody has rung for losses since the last call.
+    pub(crate) fn takes_losses(&self) -> bool {
+        self.lost.swap(false, Ordering::AcqRel)
+    }
+
+    /// Returns what a shard has entered last.
+    pub(crate) fn losses(&self, shard: usize) -> Losses {
+        *lock(&self.boards[shard].losses)
     }
 
     pub(crate) fn take_rules(&self) -> Rules {

@@ -14,6 +14,8 @@ use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
+use rustix::io::Errno;
+
 use super::address::Target;
 use crate::shard::here::{self, Here};
 use crate::task::spawn_blocking;
@@ -128,7 +130,9 @@ async fn resolve(host: String, wanted: Wanted) -> io::Result<Vec<IpAddr>> {
 async fn search(host: String, ways: Ways, wanted: Wanted) -> io::Result<Vec<IpAddr>> {
     let (name, asked) = (host.clone(), ways.clone());
     let files = spawn_blocking(move || look_in_files(&name, &asked));
-    let mut conf = match files.await.map_err(io::Error::other)? {
+    let looked = files.await.map_err(io::Error::other)?;
+    let looked = looked.inspect_err(|_| _ = here::with(|here| here.desk.no_descriptor()));
+    let mut conf = match looked? {
         Local::Addresses(found) => return Ok(found),
         Local::Ask(conf) => conf,
         Local::System => return ask_system(host).await,
@@ -188,29 +192,41 @@ fn ways(here: &Here) -> Ways {
 }
 
 /// On a thread that may block.
-fn look_in_files(name: &str, ways: &Ways) -> Local {
-    let found = files::in_hosts(&text_of(HOSTS), name);
+fn look_in_files(name: &str, ways: &Ways) -> io::Result<Local> {
+    let found = files::in_hosts(&text_of(HOSTS)?, name);
     if !found.is_empty() {
-        return Local::Addresses(found);
+        return Ok(Local::Addresses(found));
     }
     if !ways.own {
-        return Local::System;
+        return Ok(Local::System);
     }
-    let mut conf = Conf::read(&text_of(RESOLV_CONF));
+    let mut conf = Conf::read(&text_of(RESOLV_CONF)?);
     let told = [&ways.configured, &ways.leased];
     if let Some(servers) = told.into_iter().find(|servers| !servers.is_empty()) {
         conf.servers.clone_from(servers);
     }
-    Local::Ask(conf)
+    Ok(Local::Ask(conf))
 }
 
-/// A file that is not there, or no text, says nothing.
-fn text_of(path: &str) -> String {
+/// A file that is not there, or no text, says nothing. One that only a descriptor is missing for may say what nobody else knows.
+fn text_of(path: &str) -> io::Result<String> {
     let mut text = Vec::new();
-    if let Ok(file) = File::open(path) {
-        let _ = file.take(files::FILE_MAX).read_to_end(&mut text);
+    match File::open(path) {
+        Ok(file) => _ = file.take(files::FILE_MAX).read_to_end(&mut text),
+        Err(error) if is_short_of_descriptors(&error) => {
+            let text = format!("{path} cannot be read: {error}");
+            return Err(io::Error::new(error.kind(), text));
+        }
+        Err(_) => {}
     }
-    String::from_utf8_lossy(&text).into_owned()
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+fn is_short_of_descriptors(error: &io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::MFILE | Errno::NFILE)
+    )
 }
 
 async fn ask_system(host: String) -> io::Result<Vec<IpAddr>> {

@@ -12,14 +12,17 @@ use janus_io::{BURST, Batch, Queue};
 use janus_mem::{Frame, Pool};
 use janus_tcp::{ConnId, Error, Instant, Local, Stack, Token};
 use janus_wire::FlowKey;
+use rustix::io::Errno;
 
 use super::bridge::{Bridge, Scratch, Verdict, reset_on_drop};
 use super::events::{Change, DoorId, Doorbell, Epoll, Source};
 use super::exits::Exits;
-use super::outgoing::Opening;
+use super::outgoing::{self, Opening};
 use super::reach::Reach;
+use super::spare::{self, Spare, Waiting};
 use crate::clock::Clock;
 use crate::control::LastIn;
+use crate::control::desk::Desk;
 
 /// Most kernel connections inside at a time; further ones wait in the kernel's backlog.
 pub(crate) const BRIDGES_MAX: usize = 16 * 1024;
@@ -27,7 +30,7 @@ pub(crate) const BRIDGES_MAX: usize = 16 * 1024;
 const ACCEPTS_PER_TURN: usize = 64;
 /// Clients let in at a door that closes, at most: others may be coming all the time.
 const LAST_MAX: usize = 1_024;
-/// How soon a door is tried again that failed for want of something (file descriptors, as a rule).
+/// How soon a door is tried again where a client could not be let in for want of something.
 const RETRY: Duration = Duration::from_millis(100);
 /// Turns at the end in which what is on its way is passed on.
 const LAST_TURNS: usize = 1000;
@@ -56,6 +59,8 @@ pub(crate) struct Inner {
     pub(crate) clock: Clock,
     /// Whom shards may open connections to.
     pub(crate) reach: Reach,
+    /// Where shortages are counted, for whoever asks and warns.
+    pub(crate) desk: Arc<Desk>,
 }
 
 pub(super) struct Door {
@@ -103,6 +108,7 @@ pub(super) struct Carrier {
     /// Passages with something to do; a slot stands here at most a few times.
     pub(super) work: VecDeque<u32>,
     pub(super) exits: Exits,
+    spare: Spare,
     arrived: Batch,
     pub(super) frames: Vec<Frame>,
     /// Empty; kept so that no call allocates.
@@ -133,6 +139,7 @@ impl Carrier {
         }
         Ok(Carrier {
             exits: Exits::new(inner.reach.clone()),
+            spare: Spare::new(),
             inner,
             commands,
             doorbell,
@@ -248,7 +255,12 @@ impl Carrier {
     /// Takes one client in at a door; answers whether there may be more.
     fn accept(&mut self, now: Instant, id: DoorId) -> bool {
         let Some(slot) = self.free_slot() else {
-            self.counters.full += 1;
+            if let Some(door) = self.doors.get_mut(&id) {
+                door.ready = spare::somebody_waits(&door.listener);
+                if door.ready {
+                    self.is_full();
+                }
+            }
             return false;
         };
         let accepted = self.accept_into(now, id, slot);
@@ -256,6 +268,12 @@ impl Carrier {
             self.free.push(slot);
         }
         accepted
+    }
+
+    /// Counts a connection for which there is no slot.
+    pub(super) fn is_full(&mut self) {
+        self.counters.full += 1;
+        self.inner.desk.portal_full();
     }
 
     /// A slot for one more passage, empty, for the caller to fill or to give back; `None` when all are in use.
@@ -277,12 +295,9 @@ impl Carrier {
                 door.ready = false;
                 return false;
             }
-            // The client went away again, or file descriptors are short: the door stays ready and is tried later.
-            Err(_) => {
-                self.counters.accept_failed += 1;
-                return false;
-            }
+            Err(error) => return self.accept_failed(now, id, &error),
         };
+        self.spare.relieved();
         self.counters.accepted += 1;
         match self.open_inside(now, client, id.port) {
             Ok(conn) if self.watch(&kernel, slot).is_ok() => {
@@ -291,13 +306,36 @@ impl Carrier {
                 self.work.push_back(slot);
                 self.entering += 1;
             }
-            Ok(conn) => self.inner.stack.abort(now, conn),
+            // The kernel has no memory to watch it.
+            Ok(conn) => {
+                self.counters.accept_failed += 1;
+                self.inner.stack.abort(now, conn);
+                reset_on_drop(&kernel);
+            }
             Err(_) => {
                 self.counters.refused_inside += 1;
                 reset_on_drop(&kernel);
             }
         }
         true
+    }
+
+    /// Answers whether there may be more clients at a door where one could not be accepted. If not, the door stays ready, unless
+    /// nobody waits there, and is tried again after [`RETRY`].
+    fn accept_failed(&mut self, now: Instant, id: DoorId, error: &io::Error) -> bool {
+        self.counters.accept_failed += 1;
+        let short = matches!(outgoing::errno(error), Some(Errno::MFILE | Errno::NFILE));
+        let Some(door) = self.doors.get_mut(&id).filter(|_| short) else {
+            return false;
+        };
+        let desk = &self.inner.desk;
+        desk.no_descriptor();
+        let waiting = self.spare.turn_away(now, &door.listener);
+        door.ready = waiting != Waiting::Nobody;
+        let turned_away = waiting == Waiting::TurnedAway;
+        let reset = &desk.shortages().clients_reset;
+        reset.add_shared(u64::from(turned_away));
+        turned_away
     }
 
     pub(super) fn watch(&self, kernel: &TcpStream, slot: u32) -> io::Result<()> {

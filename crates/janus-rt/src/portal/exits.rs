@@ -8,6 +8,7 @@ use std::time::Duration;
 use janus_mem::Frame;
 use janus_tcp::{Instant, ListenerId, Local, Token};
 use janus_wire::FlowKey;
+use rustix::io::Errno;
 
 use super::bridge::{Bridge, reset_on_drop};
 use super::carrier::{BRIDGES_MAX, Carrier, Passage};
@@ -112,7 +113,7 @@ impl Carrier {
             return None;
         }
         let Some(slot) = self.free_slot() else {
-            self.counters.full += 1;
+            self.is_full();
             self.inner.pool.free(syn.buf);
             return None;
         };
@@ -120,7 +121,7 @@ impl Carrier {
         let watched = kernel.and_then(|(kernel, other_port)| {
             self.counters.other_source_port += u64::from(other_port);
             let watched = self.watch(&kernel, slot);
-            watched.map_err(|error| outgoing::errno(&error).unwrap_or(rustix::io::Errno::NOMEM))?;
+            watched.map_err(|error| outgoing::errno(&error).unwrap_or(Errno::NOMEM))?;
             Ok(kernel)
         });
         match watched {
@@ -133,6 +134,9 @@ impl Carrier {
             }
             Err(errno) => {
                 self.counters.failed_outside += 1;
+                if matches!(errno, Errno::MFILE | Errno::NFILE) {
+                    self.inner.desk.no_descriptor();
+                }
                 self.free.push(slot);
                 self.complain(syn, Why::of(Some(errno)));
             }

@@ -2,6 +2,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
+use janus_io::park::Parker;
 use janus_io::wire::{self, Config as WireConfig};
 use janus_io::{Backend, Batch, Queue};
 use janus_mem::{Depot, Frame, Growth, Pool};
@@ -9,6 +10,7 @@ use janus_tcp::{Config, ConnId, Error, Interface, ListenerId, Local, Secrets, St
 
 use super::*;
 use crate::clock::Clock;
+use crate::control::desk::Desk;
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -21,6 +23,12 @@ fn small() -> Config {
         max_segments: 8192,
         ..Config::default()
     }
+}
+
+/// Of a runtime with one core and without a control thread.
+pub(super) fn desk() -> Arc<Desk> {
+    let parker = Parker::new().unwrap();
+    Arc::new(Desk::new(1, parker.unparker()))
 }
 
 fn stack(pool: Pool, seed: u64) -> Stack {
@@ -58,6 +66,7 @@ impl Server {
             pool: depot.pool(),
             clock,
             reach: Reach::Loopback,
+            desk: desk(),
         };
         Server {
             stack: stack(depot.pool(), 2),

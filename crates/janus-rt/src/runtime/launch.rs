@@ -27,6 +27,7 @@ use super::reload::Levers;
 use super::{BackendChoice, BoxError, Ending, MainResult, Result};
 use crate::clock::{Clock, Paused, Polling};
 use crate::config::{Live, Placement, Settings};
+use crate::control::alarms::Alarms;
 use crate::control::conductor::Conductor;
 use crate::control::datagrams::Datagrams;
 use crate::control::desk::Desk;
@@ -77,6 +78,8 @@ impl Prepared {
         pin::check(&settings)?;
         let growth = Growth::Ahead(Toucher::spawn()?);
         let depot = Depot::new(settings.packet_buffers, &growth)?;
+        let parker = Parker::new()?;
+        let desk = Arc::new(Desk::new(settings.cores, parker.unparker()));
         let (secrets, steering_key) = seed::secrets(settings.seed)?;
         let Device {
             mut queues,
@@ -85,6 +88,7 @@ impl Prepared {
             leads_outside,
             trace,
             faults,
+            losses,
             aside,
             taken,
         } = device::open(
@@ -94,6 +98,7 @@ impl Prepared {
             &growth,
             &steering_key,
             clock,
+            &desk,
         )?;
 
         let keeper = aside.map(|aside| {
@@ -116,8 +121,6 @@ impl Prepared {
         let ends: Vec<_> = (0..settings.cores)
             .map(|core| balancer.shard_end(ShardId(core as u8)))
             .collect();
-        let parker = Parker::new()?;
-        let desk = Arc::new(Desk::new(settings.cores, parker.unparker()));
         let toeplitz = Toeplitz::new(&steering_key);
         let names = seed::names(settings.seed)?;
         let own = interface.addresses.iter().map(|own| own.addr).collect();
@@ -222,7 +225,14 @@ impl Prepared {
             policy,
             trace,
             faults,
+            device: losses,
         });
+        let alarms = Alarms::new(
+            desk.clone(),
+            entrance.clone(),
+            blocking.clone(),
+            warnings.clone(),
+        );
         let usual = tcp.buffer_sizes();
         let live = Arc::new(Live::new(&settings, settings.buffers(usual)));
         let signals = Arc::new(Signals::new(desk.clone()));
@@ -291,6 +301,7 @@ impl Prepared {
             planned: false,
             watch,
             watchdog,
+            alarms,
             rung_for: Phase::Idle,
             signals,
             shutdown: settings.shutdown,

@@ -1,8 +1,10 @@
 //! What a core can say about itself. Taken on the core, between packets; whoever wants all cores asks each.
 
+use janus_io::DeviceLosses;
 use janus_mem::DepotStats;
 use janus_tcp::{Counters, MemoryReport};
 
+use crate::losses::ShortageReport;
 use crate::shard::{ForwardCounters, LoopReport, here};
 use crate::task::blocking::BlockingReport;
 
@@ -47,6 +49,11 @@ pub struct CoreReport {
     pub blocking: BlockingReport,
     /// Messages from other threads that found the core's ring full; none is lost.
     pub messages_spilled: u64,
+    /// Frames that the device lost before any core saw them; all zeros where it counts none. One device for all cores of the
+    /// runtime.
+    pub device: DeviceLosses,
+    /// Shortages of what the system gives, for all cores of the runtime.
+    pub shortages: ShortageReport,
 }
 
 /// A look at the core this is called on; `None` on a thread that is none.
@@ -78,6 +85,19 @@ pub fn report() -> Option<CoreReport> {
             turns: here.statistics.report(),
             blocking: here.blocking.report(),
             messages_spilled: here.inbox.counters().spilled,
+            device: here.entrance.device_losses(),
+            shortages: shortages(here),
         }
     })
+}
+
+fn shortages(here: &here::Here) -> ShortageReport {
+    let counted = here.desk.shortages();
+    let trace = here.entrance.trace.as_ref();
+    ShortageReport {
+        descriptors: counted.descriptors.get(),
+        clients_reset: counted.clients_reset.get(),
+        portal_full: counted.portal_full.get(),
+        trace_bursts: trace.map_or(0, |trace| trace.failed()),
+    }
 }

@@ -62,6 +62,8 @@ pub struct BlockingReport {
     pub done: u64,
     /// Calls that were refused because too many waited, or no thread could be made.
     pub refused: u64,
+    /// Times the system refused a thread. The call waited for a thread there was, or was refused where there was none.
+    pub threads_refused: u64,
 }
 
 type Call = Box<dyn FnOnce() + Send>;
@@ -85,6 +87,7 @@ struct State {
     made: u64,
     done: u64,
     refused: u64,
+    threads_refused: u64,
     closed: bool,
 }
 
@@ -156,12 +159,13 @@ impl Blocking {
         }
         let mut state = self.lock();
         state.threads -= 1;
+        state.threads_refused += 1;
         if state.threads > 0 {
             // Those there are will come to it.
             return Ok(());
         }
-        state.refused += 1;
         let calls = std::mem::take(&mut state.calls);
+        state.refused += calls.len() as u64;
         drop(state);
         drop(calls);
         Err("no thread could be made for blocking calls")
@@ -234,6 +238,7 @@ impl Blocking {
             waiting: state.calls.len(),
             done: state.done,
             refused: state.refused,
+            threads_refused: state.threads_refused,
         }
     }
 

@@ -10,7 +10,7 @@ use janus_io::impair::{FaultCounters, ImpairedBackend};
 use janus_io::tap::Tap;
 use janus_io::trace::{Trace, TracedBackend};
 use janus_io::xdp::{Ports, Xdp};
-use janus_io::{Backend, Queue, wire};
+use janus_io::{Backend, LossesFn, Queue, wire};
 use janus_mem::{Depot, Growth};
 use janus_tcp::{Config, Interface, IpCidr, Route, Stack};
 use janus_wire::Link;
@@ -18,6 +18,7 @@ use janus_wire::Link;
 use super::dpdk;
 use crate::clock::Clock;
 use crate::config::{BackendName, Cidr, Impairment, KernelAddress, Settings};
+use crate::control::desk::Desk;
 use crate::dhcp;
 use crate::portal::{self, Portal};
 use crate::runtime::{BackendChoice, BoxError};
@@ -41,6 +42,7 @@ struct Opened {
     queues: Vec<Box<dyn Queue>>,
     trace: Option<Trace>,
     faults: Option<Arc<FaultCounters>>,
+    losses: Option<Box<LossesFn>>,
 }
 
 /// An open device.
@@ -54,6 +56,8 @@ pub(super) struct Device {
     pub(super) trace: Option<Trace>,
     /// What a bad link did to it, where the settings ask for one.
     pub(super) faults: Option<Arc<FaultCounters>>,
+    /// Reader of what it loses, where it counts that.
+    pub(super) losses: Option<Box<LossesFn>>,
     /// For the client of DHCP, where the address is to be asked for.
     pub(super) aside: Option<Aside>,
     /// The addresses of which it hands over packets, where they may change.
@@ -67,6 +71,7 @@ pub(super) fn open(
     growth: &Growth,
     steering_key: &[u8; 40],
     clock: Clock,
+    desk: &Arc<Desk>,
 ) -> Result<Device, BoxError> {
     if settings.dhcp {
         may_ask(settings, &choice)?;
@@ -74,7 +79,7 @@ pub(super) fn open(
     match (choice, settings.backend) {
         (BackendChoice::Portal, _)
         | (BackendChoice::Auto, BackendName::Auto | BackendName::Portal) => {
-            open_portal(settings, depot, growth, clock)
+            open_portal(settings, depot, growth, clock, desk)
         }
         (BackendChoice::Tap { name }, _) => {
             let mut tap = Tap::new(name);
@@ -136,6 +141,7 @@ fn open_outside(
         mut queues,
         trace,
         faults,
+        losses,
     } = open_queues(settings, backend, clock)?;
     let mut aside = None;
     if settings.dhcp {
@@ -165,6 +171,7 @@ fn open_outside(
         leads_outside: true,
         trace,
         faults,
+        losses,
         aside,
         taken: None,
     })
@@ -194,6 +201,7 @@ fn open_queues(
         backend = Box::new(impaired);
     }
     Ok(Opened {
+        losses: backend.losses(),
         queues: backend.open(settings.queues())?,
         trace,
         faults,
@@ -276,6 +284,7 @@ fn open_portal(
     depot: &Arc<Depot>,
     growth: &Growth,
     clock: Clock,
+    desk: &Arc<Desk>,
 ) -> Result<Device, BoxError> {
     let config = wire::Config {
         link: Link::Ip,
@@ -312,6 +321,7 @@ fn open_portal(
         pool: depot.pool(),
         clock: clock.outside(),
         reach: settings.portal_reach.clone(),
+        desk: desk.clone(),
     };
     let opened = open_queues(settings, Box::new(near), clock)?;
     Ok(Device {
@@ -321,6 +331,7 @@ fn open_portal(
         leads_outside: false,
         trace: opened.trace,
         faults: opened.faults,
+        losses: opened.losses,
         aside: None,
         taken: None,
     })

@@ -50,6 +50,7 @@ impl Scene {
             pool: depot.pool(),
             clock,
             reach: reach.parse().unwrap(),
+            desk: crate::portal::tests::desk(),
         };
         let (_, commands) = channel();
         let carrier = Carrier::new(inner, commands, Arc::new(Doorbell::new().unwrap()));

@@ -1,0 +1,217 @@
+//! Warns of losses: compares their counters now and then, on the control thread, so that no packet pays for it. The first loss
+//! of a kind is told at once; what comes after is summed up, and told every [`PAUSE`] at most. Nothing but a number is kept for
+//! each kind and core.
+
+#[cfg(test)]
+mod tests;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Resource, getrlimit};
+
+use super::desk::Desk;
+use crate::losses::{Kind, Losses};
+use crate::policy::Entrance;
+use crate::task::blocking::Blocking;
+use crate::warning::{Warning, Warnings};
+
+/// Least time between two warnings of one kind.
+const PAUSE: Duration = Duration::from_secs(10);
+/// How often counters are compared whose owners do not ring.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Warns of the losses of one runtime.
+pub(crate) struct Alarms {
+    desk: Arc<Desk>,
+    entrance: Arc<Entrance>,
+    blocking: Arc<Blocking>,
+    warnings: Arc<Warnings>,
+    next: Instant,
+    seen: Seen,
+    untold: [Untold; Kind::ALL.len()],
+}
+
+/// Counters as they were at the last look.
+struct Seen {
+    cores: Vec<Losses>,
+    shared: Losses,
+}
+
+/// Losses of one kind that no warning has told of.
+#[derive(Clone, Copy, Default)]
+struct Untold {
+    count: u64,
+    /// The core of all of them, `Some(None)` where there is no such core; `None`: there are none yet.
+    core: Option<Option<usize>>,
+    told: Option<Instant>,
+}
+
+impl Untold {
+    fn add(&mut self, count: u64, core: Option<usize>) {
+        if count == 0 {
+            return;
+        }
+        self.count += count;
+        let before = self.core.unwrap_or(core);
+        self.core = Some(before.filter(|_| before == core));
+    }
+
+    fn is_quiet(&self, now: Instant) -> bool {
+        let since = |told| now.saturating_duration_since(told);
+        self.told.is_some_and(|told| since(told) < PAUSE)
+    }
+
+    /// Takes the number to tell of, and the core if it was one, when it is time for that.
+    fn take(&mut self, now: Instant) -> Option<(u64, Option<usize>)> {
+        if self.count == 0 || self.is_quiet(now) {
+            return None;
+        }
+        let Untold { count, core, .. } = *self;
+        *self = Untold {
+            told: Some(now),
+            ..Untold::default()
+        };
+        Some((count, core.flatten()))
+    }
+}
+
+impl Alarms {
+    pub(crate) fn new(
+        desk: Arc<Desk>,
+        entrance: Arc<Entrance>,
+        blocking: Arc<Blocking>,
+        warnings: Arc<Warnings>,
+    ) -> Alarms {
+        let cores = vec![Losses::default(); desk.shards()];
+        Alarms {
+            desk,
+            entrance,
+            blocking,
+            warnings,
+            next: Instant::now(),
+            seen: Seen {
+                cores,
+                shared: Losses::default(),
+            },
+            untold: Default::default(),
+        }
+    }
+
+    /// Returns the time until the next look, unless somebody rings.
+    pub(crate) fn wait(&self) -> Duration {
+        self.next.saturating_duration_since(Instant::now())
+    }
+
+    /// Looks, if it is time for it or somebody rang for it.
+    pub(crate) fn look(&mut self) {
+        let now = Instant::now();
+        if self.desk.takes_losses() || now >= self.next {
+            self.look_at(now);
+            self.next = now + LOOK;
+        }
+    }
+
+    /// Looks for the last time: what was never told of is told now.
+    pub(crate) fn look_at_end(&mut self) {
+        self.look_at(Instant::now());
+    }
+
+    fn look_at(&mut self, now: Instant) {
+        // Before the counters are read: who changes one later and finds its kind quiet has been seen, or is at the next look.
+        self.set_quiet(now);
+        let neighbor = self.read_cores();
+        let shared = self.shared();
+        for kind in Kind::ALL {
+            let (seen, found) = (self.seen.shared.get(kind), shared.get(kind));
+            self.untold[kind as usize].add(found.saturating_sub(seen), None);
+        }
+        self.seen.shared = shared;
+        for kind in Kind::ALL {
+            if let Some((count, core)) = self.untold[kind as usize].take(now) {
+                let warning = self.warning(kind, count, core, neighbor);
+                self.warnings.tell(&warning);
+            }
+        }
+        self.set_quiet(now);
+    }
+
+    /// Adds what the cores lost since the last look. Answers which neighbor did not answer to one of them.
+    fn read_cores(&mut self) -> Option<IpAddr> {
+        let mut neighbor = None;
+        for (core, seen) in self.seen.cores.iter_mut().enumerate() {
+            let found = self.desk.losses(core);
+            for kind in Kind::ALL {
+                // A core that has fallen begins again at zero.
+                let lost = found.get(kind).saturating_sub(seen.get(kind));
+                self.untold[kind as usize].add(lost, Some(core));
+            }
+            if found.get(Kind::Neighbors) != seen.get(Kind::Neighbors) || neighbor.is_none() {
+                neighbor = found.neighbor.or(neighbor);
+            }
+            *seen = found;
+        }
+        neighbor
+    }
+
+    /// Losses that no core counts alone.
+    fn shared(&self) -> Losses {
+        let shortages = self.desk.shortages();
+        let device = self.entrance.device_losses();
+        let io = &self.entrance.counters;
+        let overrun = io
+            .iter()
+            .map(|io| io.dropped_full.get() + io.dropped_syn_room.get());
+        let copies: u64 = io.iter().map(|io| io.dropped_no_buffer.get()).sum();
+        let trace = self.entrance.trace.as_ref();
+        Losses::default()
+            .with(Kind::Descriptors, shortages.descriptors.get())
+            .with(Kind::PortalFull, shortages.portal_full.get())
+            .with(Kind::Threads, self.blocking.report().threads_refused)
+            .with(Kind::Trace, trace.map_or(0, |trace| trace.failed()))
+            .with(Kind::Checksums, device.bad_checksum)
+            .with(Kind::Buffers, device.no_buffer + copies)
+            .with(Kind::Overrun, overrun.sum())
+    }
+
+    /// Tells the cores for which kinds they need not ring now.
+    fn set_quiet(&self, now: Instant) {
+        let quiet = Kind::ALL.into_iter();
+        let quiet = quiet.filter(|&kind| self.untold[kind as usize].is_quiet(now));
+        let bits = quiet.fold(0, |bits, kind| bits | kind.bit());
+        self.desk.quiet.store(bits, Ordering::Relaxed);
+    }
+
+    fn warning(
+        &self,
+        kind: Kind,
+        count: u64,
+        core: Option<usize>,
+        neighbor: Option<IpAddr>,
+    ) -> Warning {
+        match kind {
+            Kind::Descriptors => Warning::NoDescriptors {
+                count,
+                limit: getrlimit(Resource::Nofile).current,
+            },
+            Kind::PortalFull => Warning::PortalFull { count },
+            Kind::Threads => Warning::NoThreads { count },
+            Kind::Trace => Warning::TraceGap {
+                count,
+                error: self.entrance.trace.as_ref().and_then(|trace| trace.error()),
+            },
+            Kind::Checksums => Warning::BadChecksums { core, count },
+            Kind::Buffers => Warning::NoPacketBuffers { core, count },
+            Kind::Neighbors => Warning::UnknownNeighbor {
+                core,
+                count,
+                address: neighbor,
+            },
+            Kind::AcceptQueues => Warning::AcceptQueueFull { core, count },
+            Kind::SynFlood => Warning::SynFlood { core, count },
+            Kind::Overrun => Warning::CoreOverrun { core, count },
+        }
+    }
+}
