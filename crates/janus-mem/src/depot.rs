@@ -42,7 +42,7 @@ impl Drop for Posted {
 }
 
 /// Where the buffers of a depot are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DepotStats {
     /// All buffers there can be.
     pub capacity: usize,

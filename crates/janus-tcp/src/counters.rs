@@ -1,17 +1,22 @@
 //! What happened, counted: everything dropped by its cause, and the traffic. Plain integers of one thread.
 
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
+    ($($(#[doc = $doc:literal])* $name:ident,)*) => {
         /// Counts since the stack began.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Counters {
-            $($(#[$doc])* pub $name: u64,)*
+            $($(#[doc = $doc])* pub $name: u64,)*
         }
 
         impl Counters {
             /// Every counter with its name.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name),)*].into_iter()
+            }
+
+            /// Names of the counters, each with its description, in the order of [`iter`](Counters::iter).
+            pub fn descriptions() -> impl Iterator<Item = (&'static str, &'static str)> {
+                [$((stringify!($name), concat!($($doc),*).trim_ascii()),)*].into_iter()
             }
 
             /// Adds another stack's counts.
