@@ -145,6 +145,7 @@ pub(crate) struct Partial {
     pub(crate) portal_listen: Option<Listen>,
     pub(crate) signals: Option<bool>,
     pub(crate) shutdown: Option<Duration>,
+    pub(crate) admin: Option<SocketAddr>,
 }
 
 /// `placement = "…"` before the number of I/O cores is known.
@@ -209,6 +210,7 @@ impl Partial {
             portal_listen,
             signals,
             shutdown,
+            admin,
         } = over;
         Partial {
             said: [self.said, said].concat(),
@@ -265,6 +267,7 @@ impl Partial {
             portal_listen: portal_listen.or(self.portal_listen),
             signals: signals.or(self.signals),
             shutdown: shutdown.or(self.shutdown),
+            admin: admin.or(self.admin),
         }
     }
 
@@ -373,6 +376,7 @@ impl Partial {
             portal_listen: self.portal_listen.unwrap_or_default(),
             signals: self.signals.unwrap_or(true),
             shutdown: self.shutdown.unwrap_or(SHUTDOWN),
+            admin: self.admin,
             pin: threads <= processors && threads > 1,
         };
         addresses::check(&settings)?;
@@ -435,6 +439,8 @@ pub(crate) struct Settings {
     pub(crate) portal_listen: Listen,
     pub(crate) signals: bool,
     pub(crate) shutdown: Duration,
+    /// Address of the admin port; `None`: there is none.
+    pub(crate) admin: Option<SocketAddr>,
     pub(crate) pin: bool,
 }
 

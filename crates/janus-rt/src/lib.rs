@@ -39,7 +39,7 @@
 //! | which core this is, what happens once although `main` runs on all | [`core_id`], [`cores`], [`once()`] |
 //! | a runtime built by hand, several in a process | [`Runtime::builder`], [`Builder`] |
 //! | its end, changes while it runs, from any thread | [`Handle`], [`handle`], [`shutting_down`]; signals: [`Builder::signals`] |
-//! | how cores share connections, what is let in, what happened | [`balance`], [`policy`], [`report`](report()) |
+//! | how cores share connections, what is let in, what happened | [`balance`], [`policy`], [`report`](report()), [`metrics`] |
 //! | tests, also in time that jumps | [`test`](macro@test) |
 //! | hyper, tower, tokio | [`compat`]; an HTTP server of Janus's own is the crate `janus-http` |
 //!
@@ -55,6 +55,7 @@
 //! code that needs tokio's runtime work in tasks; `tracing` makes events of warnings ([`Warning`]); `dpdk` (linked) and `dpdk-dlopen` (loaded) bring the DPDK backend.
 // This file only names the rooms of the crate.
 
+mod admin;
 pub mod balance;
 mod clock;
 pub mod compat;
@@ -65,6 +66,7 @@ mod inbox;
 #[cfg(test)]
 mod lockstep;
 mod losses;
+pub mod metrics;
 pub mod net;
 pub mod policy;
 mod portal;

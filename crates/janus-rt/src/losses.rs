@@ -5,6 +5,8 @@ use std::net::IpAddr;
 
 use janus_io::Counter;
 
+use crate::policy::Entrance;
+
 /// A kind of loss, each with a warning of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -86,4 +88,16 @@ pub struct ShortageReport {
     pub portal_full: u64,
     /// Bursts of frames that could not be written to the packet trace when they came.
     pub trace_bursts: u64,
+}
+
+impl ShortageReport {
+    pub(crate) fn new(counted: &Shortages, entrance: &Entrance) -> ShortageReport {
+        let trace = entrance.trace.as_ref();
+        ShortageReport {
+            descriptors: counted.descriptors.get(),
+            clients_reset: counted.clients_reset.get(),
+            portal_full: counted.portal_full.get(),
+            trace_bursts: trace.map_or(0, |trace| trace.failed()),
+        }
+    }
 }

@@ -28,6 +28,7 @@ use crate::config::{
 use crate::control::Control;
 use crate::control::desk::Desk;
 use crate::dhcp::{Lease, Shown};
+use crate::metrics::Collector;
 use crate::policy::{Entrance, Filter, IoCounters, Policy, Rules};
 use crate::shard::here;
 use crate::task::blocking::Blocking;
@@ -92,6 +93,7 @@ impl Runtime {
             desk: self.prepared.desk(),
             cores: self.prepared.cores(),
             blocking: self.prepared.blocking(),
+            metrics: self.prepared.metrics(),
             entrance: self.prepared.entrance(),
             lease: self.prepared.lease(),
             control: self.prepared.control(),
@@ -107,6 +109,7 @@ pub struct Handle {
     desk: Arc<Desk>,
     cores: Arc<Cores>,
     blocking: Arc<Blocking>,
+    pub(crate) metrics: Arc<Collector>,
     entrance: Arc<Entrance>,
     lease: Shown,
     control: Arc<Control>,
@@ -201,6 +204,11 @@ impl Handle {
         self.entrance.faults.clone()
     }
 
+    /// Address of the admin port; `None` where there is none ([`Builder::admin`]).
+    pub fn admin(&self) -> Option<SocketAddr> {
+        self.metrics.admin()
+    }
+
     /// What each core that polls a queue has done, and dropped for which cause.
     pub fn io_counters(&self) -> &[Arc<IoCounters>] {
         &self.entrance.counters
@@ -214,6 +222,7 @@ pub fn handle() -> Option<Handle> {
         desk: here.desk.clone(),
         cores: here.cores.clone(),
         blocking: here.blocking.clone(),
+        metrics: here.metrics.clone(),
         entrance: here.entrance.clone(),
         lease: here.lease.clone(),
         control: here.control.clone(),
@@ -487,6 +496,13 @@ impl Builder {
     /// Makes the link a bad one, both ways, instead of what the keys `impair_…` say: for trials.
     pub fn faults(mut self, faults: Faults) -> Builder {
         self.partial.impair.given = Some(Impairment::both(faults));
+        self
+    }
+
+    /// Opens an admin port at this address of the kernel's, with `/metrics` and `/healthz` on it: see
+    /// [`metrics`](crate::metrics). Port 0 takes a free one, which [`Handle::admin`] tells.
+    pub fn admin(mut self, at: impl Into<SocketAddr>) -> Builder {
+        self.partial.admin = Some(at.into());
         self
     }
 

@@ -289,6 +289,10 @@ pub(super) const KEYS: &[Key] = &[
         name: "drain_ms",
         set: |p, v| store(&mut p.drain, number(v).map(Duration::from_millis)),
     },
+    Key {
+        name: "admin",
+        set: |p, v| store(&mut p.admin, admin(v)),
+    },
 ];
 
 /// In the place of an address: a server is asked for it.
@@ -562,6 +566,17 @@ fn name_server(text: &str) -> Result<SocketAddr, String> {
         format!(
             "`{text}` is not the address of a name server, like 192.0.2.53 or [2001:db8::53]:5353"
         )
+    })
+}
+
+/// An address with a port; a port alone is one of 127.0.0.1.
+fn admin(text: &str) -> Result<SocketAddr, String> {
+    let text = text.trim();
+    let alone = text
+        .parse()
+        .map(|port: u16| (Ipv4Addr::LOCALHOST, port).into());
+    alone.or_else(|_| text.parse()).map_err(|_| {
+        format!("`{text}` is neither a port nor an address with one, like 9464, 192.0.2.1:9464 or [::1]:9464")
     })
 }
 

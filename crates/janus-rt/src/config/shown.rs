@@ -53,6 +53,7 @@ pub(super) fn shown(key: &str, settings: &Settings) -> Option<String> {
         "signals" => Some(text(s.signals)),
         "shutdown_ms" => Some(millis(s.shutdown)),
         "drain_ms" => Some(millis(s.drain)),
+        "admin" => s.admin.map(text),
         "dhcp_wait_ms" => Some(millis(s.dhcp_wait)),
         "balance" => Some(match s.balance {
             PolicyName::Fixed => "fixed".into(),
@@ -260,6 +261,7 @@ mod tests {
             policy_syn_prefix = "18"
             policy_syn_prefix_v6 = "19"
             drain_ms = "20"
+            admin = "192.0.2.9:9464"
             dhcp_file = "lease"
             impair_seed = "21"
             impair_way = "sent"

@@ -89,9 +89,30 @@ fn values_are_checked() {
         ("batch = \"small\"", "adaptive"),
         ("tap_name = \"a-name-that-is-too-long\"", "15 bytes"),
         ("tap_offloads = \"maybe\"", "neither"),
+        ("admin = 70000", "neither a port nor an address"),
+        ("admin = \"localhost:9464\"", "[::1]:9464"),
+        ("admin = \"192.0.2.1\"", "192.0.2.1:9464"),
     ] {
         let error = from_text(text).unwrap_err().to_string();
         assert!(error.contains(part), "{text}: {error}");
+    }
+}
+
+#[test]
+fn an_admin_port_alone_is_one_of_loopback() {
+    let at = |text: &str| {
+        let settings = from_text(text).unwrap().resolve().unwrap();
+        settings.admin.map(|at| at.to_string())
+    };
+    assert_eq!(at(""), None);
+    for (said, meant) in [
+        ("9464", "127.0.0.1:9464"),
+        ("\" 0 \"", "127.0.0.1:0"),
+        ("\"0.0.0.0:9464\"", "0.0.0.0:9464"),
+        ("\"[::1]:9464\"", "[::1]:9464"),
+    ] {
+        let said = format!("admin = {said}");
+        assert_eq!(at(&said).as_deref(), Some(meant), "{said}");
     }
 }
 

@@ -6,6 +6,7 @@
 mod tests;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::task::{Account, Beat, Pulse};
@@ -17,6 +18,8 @@ const IDLE: u32 = 20;
 /// Of one runtime.
 pub(crate) struct Watchdog {
     cores: Vec<Core>,
+    /// For each core, whether one task keeps it, for whoever asks.
+    blocked: Arc<[AtomicBool]>,
     warnings: Arc<Warnings>,
     /// What is too long; zero: nothing.
     limit: Duration,
@@ -47,18 +50,28 @@ impl Watchdog {
             account: None,
             kept: Duration::ZERO,
         });
+        let cores: Vec<Core> = cores.collect();
         Watchdog {
-            cores: cores.collect(),
+            blocked: cores.iter().map(|_| AtomicBool::new(false)).collect(),
+            cores,
             warnings,
             limit,
             next: now,
         }
     }
 
+    /// For each core, whether one task keeps it, as of the last look.
+    pub(crate) fn blocked(&self) -> Arc<[AtomicBool]> {
+        self.blocked.clone()
+    }
+
     /// From now on this is too long; zero: nothing is.
     pub(crate) fn set_limit(&mut self, limit: Duration) {
         self.limit = limit;
         self.next = Instant::now();
+        for blocked in self.blocked.iter() {
+            blocked.store(false, Ordering::Relaxed);
+        }
     }
 
     /// How long until the next look; `None`: there is none.
@@ -86,9 +99,9 @@ impl Watchdog {
             let beat = core.pulse.look();
             idle &= beat.task.is_none() && beat.turn == core.last.turn;
             core.goes_on(beat, now);
-            if let Some(task) = beat.task
-                && core.kept >= self.limit
-            {
+            let kept = beat.task.filter(|_| core.kept >= self.limit);
+            self.blocked[number].store(kept.is_some(), Ordering::Relaxed);
+            if let Some(task) = kept {
                 self.warnings.tell(&Warning::CoreBlocked {
                     core: number,
                     task,

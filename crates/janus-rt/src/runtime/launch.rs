@@ -25,6 +25,7 @@ use janus_wire::Toeplitz;
 
 use super::reload::Levers;
 use super::{BackendChoice, BoxError, Ending, MainResult, Result};
+use crate::admin::AdminPort;
 use crate::clock::{Clock, Paused, Polling};
 use crate::config::{Live, Placement, Settings};
 use crate::control::alarms::Alarms;
@@ -37,6 +38,7 @@ use crate::control::watchdog::Watchdog;
 use crate::control::{Control, Gate};
 use crate::dhcp::{self, Keeper, Shown};
 use crate::inbox::Mailbox;
+use crate::metrics::{Collector, Sources};
 use crate::policy::{Entrance, Policy};
 use crate::shard::{Door, FORWARDS};
 use crate::task::blocking::Blocking;
@@ -59,6 +61,8 @@ pub(crate) struct Prepared {
     ending: Arc<Ending>,
     cores: Arc<Cores>,
     blocking: Arc<Blocking>,
+    metrics: Arc<Collector>,
+    admin: Option<AdminPort>,
     conductor: Conductor,
     live: Arc<Live>,
     /// Where the settings say nothing of them.
@@ -76,6 +80,7 @@ impl Prepared {
         clock: Clock,
     ) -> Result<Prepared> {
         pin::check(&settings)?;
+        let admin = settings.admin.map(AdminPort::open).transpose()?;
         let growth = Growth::Ahead(Toucher::spawn()?);
         let depot = Depot::new(settings.packet_buffers, &growth)?;
         let parker = Parker::new()?;
@@ -233,6 +238,16 @@ impl Prepared {
             blocking.clone(),
             warnings.clone(),
         );
+        let metrics = Arc::new(Collector::new(Sources {
+            cores: cores.clone(),
+            ending: ending.clone(),
+            blocking: blocking.clone(),
+            entrance: entrance.clone(),
+            desk: desk.clone(),
+            depot: Arc::downgrade(&depot),
+            blocked: watchdog.blocked(),
+            admin: admin.as_ref().map(AdminPort::at),
+        }));
         let usual = tcp.buffer_sizes();
         let live = Arc::new(Live::new(&settings, settings.buffers(usual)));
         let signals = Arc::new(Signals::new(desk.clone()));
@@ -253,6 +268,7 @@ impl Prepared {
             ending: ending.clone(),
             cores: cores.clone(),
             blocking: blocking.clone(),
+            metrics: metrics.clone(),
             doors,
             live: live.clone(),
             signals: signals.clone(),
@@ -318,6 +334,8 @@ impl Prepared {
             ending,
             cores,
             blocking,
+            metrics,
+            admin,
             conductor,
             live,
             usual,
@@ -332,6 +350,10 @@ impl Prepared {
 
     pub(super) fn blocking(&self) -> Arc<Blocking> {
         self.blocking.clone()
+    }
+
+    pub(super) fn metrics(&self) -> Arc<Collector> {
+        self.metrics.clone()
     }
 
     pub(super) fn ending(&self) -> Arc<Ending> {
@@ -392,6 +414,8 @@ impl Prepared {
             ending,
             cores: _,
             blocking,
+            metrics,
+            admin,
             mut conductor,
             live,
             settings,
@@ -404,6 +428,7 @@ impl Prepared {
         if settings.signals {
             conductor.signals.end_the_runtime()?;
         }
+        let admin = admin.map(|admin| admin.serve(metrics)).transpose()?;
         let (paused, shards_count) = (conductor.clock.jumps(), seeds.len());
         let leaves = move |number| {
             if let Some(clock) = paused {
@@ -481,6 +506,10 @@ impl Prepared {
         }
         // Closes the portal's doors and joins its thread.
         drop(control);
+        // The last to go: until here it says that the runtime ends.
+        if let Some(admin) = admin {
+            join(admin.close(), &ending);
+        }
         ending.take_error().map_or(Ok(()), Err)
     }
 }

@@ -1,4 +1,4 @@
-//! What a core can say about itself. Taken on the core, between packets; whoever wants all cores asks each.
+//! What a core can say about itself. Taken on the core, between packets; `metrics` asks all of them.
 
 use janus_io::DeviceLosses;
 use janus_mem::DepotStats;
@@ -56,7 +56,8 @@ pub struct CoreReport {
     pub shortages: ShortageReport,
 }
 
-/// A look at the core this is called on; `None` on a thread that is none.
+/// A look at the core this is called on; `None` on a thread that is none. All cores at once:
+/// [`metrics::gather`](crate::metrics::gather).
 pub fn report() -> Option<CoreReport> {
     here::with(|here| {
         let stack = here.stack.borrow();
@@ -86,18 +87,7 @@ pub fn report() -> Option<CoreReport> {
             blocking: here.blocking.report(),
             messages_spilled: here.inbox.counters().spilled,
             device: here.entrance.device_losses(),
-            shortages: shortages(here),
+            shortages: ShortageReport::new(here.desk.shortages(), &here.entrance),
         }
     })
-}
-
-fn shortages(here: &here::Here) -> ShortageReport {
-    let counted = here.desk.shortages();
-    let trace = here.entrance.trace.as_ref();
-    ShortageReport {
-        descriptors: counted.descriptors.get(),
-        clients_reset: counted.clients_reset.get(),
-        portal_full: counted.portal_full.get(),
-        trace_bursts: trace.map_or(0, |trace| trace.failed()),
-    }
 }

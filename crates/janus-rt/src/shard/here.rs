@@ -27,6 +27,7 @@ use crate::control::desk::Desk;
 use crate::control::signals::Signals;
 use crate::dhcp::Shown;
 use crate::inbox::{self, Inbox};
+use crate::metrics::Collector;
 use crate::net::Names;
 use crate::policy::Entrance;
 use crate::portal::{Listen, Reach, offered_port};
@@ -94,6 +95,7 @@ pub(crate) struct Here {
     /// All of the runtime's, this one among them.
     pub(crate) cores: Arc<Cores>,
     pub(crate) blocking: Arc<Blocking>,
+    pub(crate) metrics: Arc<Collector>,
     pub(crate) waiters: RefCell<Waiters>,
     pub(crate) neighbours: RefCell<Neighbours>,
     pub(crate) fixed: RefCell<Fixed>,

@@ -24,6 +24,7 @@ use crate::control::desk::Desk;
 use crate::control::signals::Signals;
 use crate::dhcp::Shown;
 use crate::inbox::Mailbox;
+use crate::metrics::Collector;
 use crate::net::Names;
 use crate::policy::Entrance;
 use crate::portal::{Listen, Reach};
@@ -56,6 +57,7 @@ pub(super) struct Common {
     pub(super) lease: Shown,
     pub(super) cores: Arc<Cores>,
     pub(super) blocking: Arc<Blocking>,
+    pub(super) metrics: Arc<Collector>,
     pub(super) doors: Vec<Door>,
     pub(super) live: Arc<Live>,
     pub(super) signals: Arc<Signals>,
@@ -184,6 +186,7 @@ impl Seed {
             inbox: mailbox.inbox().clone(),
             cores: common.cores.clone(),
             blocking: common.blocking.clone(),
+            metrics: common.metrics.clone(),
             waiters: RefCell::default(),
             neighbours: RefCell::new(Neighbours::new(
                 ShardId(core),
