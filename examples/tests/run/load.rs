@@ -99,16 +99,18 @@ pub(crate) fn by_clients(at: SocketAddr, end: impl FnOnce()) -> u64 {
 }
 
 /// Asks over one connection until the server says that it closes, which it does at once if it is to. An error when an answer
-/// did not come that was due. It is not due where this machine let so much time pass between answer and request that the server
-/// had closed what was idle.
+/// did not come that was due. It is not due where this machine let so much time pass before a request that the server had closed
+/// what was idle.
 fn ask_until_closed(mut stream: TcpStream, keep: bool, answers: &AtomicU64) -> Result<(), String> {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let end = if keep { "" } else { "connection: close\r\n" };
     let request = format!("GET / HTTP/1.1\r\nhost: a\r\n{end}\r\n");
-    let mut answered: Option<Instant> = None;
+    let mut since = Instant::now();
     loop {
-        let idle = answered.map_or(Duration::ZERO, |at| at.elapsed());
-        let head = match ask(&mut stream, &request) {
+        let written = stream.write_all(request.as_bytes());
+        let idle = since.elapsed();
+        let written = written.map_err(|error| format!("a request is not taken: {error}"));
+        let head = match written.and_then(|()| head_of_answer(&mut stream)) {
             Err(_) if idle > IDLE_MAX => return Ok(()),
             head => head?,
         };
@@ -116,17 +118,14 @@ fn ask_until_closed(mut stream: TcpStream, keep: bool, answers: &AtomicU64) -> R
             return Err(head);
         }
         answers.fetch_add(1, Ordering::Relaxed);
-        answered = Some(Instant::now());
+        since = Instant::now();
         if head.contains("connection: close") {
             return Ok(());
         }
     }
 }
 
-/// The head of the answer.
-fn ask(stream: &mut TcpStream, request: &str) -> Result<String, String> {
-    let written = stream.write_all(request.as_bytes());
-    written.map_err(|error| format!("a request is not taken: {error}"))?;
+fn head_of_answer(stream: &mut TcpStream) -> Result<String, String> {
     let mut answer = Vec::new();
     let mut piece = [0; 1024];
     loop {
