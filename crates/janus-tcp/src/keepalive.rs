@@ -1,6 +1,6 @@
 //! What becomes of connections on which nothing happens: keep-alive (RFC 9293 section 3.8.4, RFC 1122 section 4.2.3.6)
-//! and the idle timeout. No idle connection has a timer for it: a slow sweep goes over all of them, a slice at a time,
-//! and only while some connection has options that ask for it.
+//! the idle timeout, and readers that are to look at their clocks. No idle connection has a timer for it: a slow sweep goes
+//! over all of them, a slice at a time, and only while some connection has options that ask for it.
 //!
 //! Nothing is stored either. When a connection was last heard and when its slice was last looked at say how many
 //! questions have been asked since: each look asks at most one, and where it comes too late for several, the
@@ -21,6 +21,9 @@ use crate::time::Instant;
 const SLICE: u32 = 2_048;
 /// Least time between two slices: looking at one takes about 20 µs when nothing is due.
 const PAUSE: Duration = Duration::from_millis(1);
+
+/// Parts of [`SocketOptions::wake_reader`] after which a reader that went on waiting is woken again.
+const AGAIN: u32 = 8;
 
 /// When to look again after a pass that met nobody who wants it.
 const SEEN_NONE: Duration = Duration::from_secs(1);
@@ -123,15 +126,23 @@ impl Stack {
         if !options.wants_sweep() {
             return;
         }
+        let now_ms = now.as_millis() as u32;
+        if let Some(most) = options.wake_reader {
+            self.look_at_reader(conn, millis(most), now, looked_ms);
+        }
+        let options = self.profiles.get(self.cold[conn].profile);
+        if !options.keepalive && options.idle_timeout.is_none() {
+            return;
+        }
         if !asleep {
             self.sweep_at_latest(now + shortest(options));
             return;
         }
+        let cold = &self.cold[conn];
         let busy = cold.hot != NONE && {
             let hot = &self.hot[cold.hot];
             !hot.flight.is_empty() || !hot.unsent.is_empty()
         };
-        let now_ms = now.as_millis() as u32;
         let options = &self.keepalive_options(conn);
         match judge(cold, options, busy, now_ms, looked_ms) {
             Verdict::Wait(ms) => self.sweep_at_latest(now + Duration::from_millis(ms.into())),
@@ -151,6 +162,18 @@ impl Stack {
                 self.end(conn, flag::TIMED_OUT);
             }
         }
+    }
+
+    /// Wakes the connection's reader, if one waits and its time has come.
+    fn look_at_reader(&mut self, conn: u32, most: u32, now: Instant, looked_ms: Option<u32>) {
+        let cold = &self.cold[conn];
+        let now_ms = now.as_millis() as u32;
+        let (due, next) = judge_reader(most, cold.last_heard_ms, now_ms, looked_ms);
+        if due && cold.reader != NONE {
+            self.counters.readers_woken += 1;
+            self.wake_reader(conn);
+        }
+        self.sweep_at_latest(now + Duration::from_millis(next.into()));
     }
 
     fn sweep_at_latest(&mut self, due: Instant) {
@@ -216,10 +239,38 @@ fn judge(
     Verdict::Ask((now_due - asked - 1) * interval)
 }
 
+/// Whether a reader that was looked at `looked_ms` before is to be woken, and milliseconds until the next look.
+fn judge_reader(most: u32, heard: u32, now_ms: u32, looked_ms: Option<u32>) -> (bool, u32) {
+    let again = (most / AGAIN).max(1);
+    // How often it is to have been woken in so long a silence.
+    let wakes = |silent: u32| silent.checked_sub(most).map_or(0, |over| over / again + 1);
+    let silent = now_ms.wrapping_sub(heard);
+    let before = match looked_ms.map(|looked| looked.wrapping_sub(heard)) {
+        // Heard of since, or never looked at.
+        None => 0,
+        Some(before) if before as i32 <= 0 => 0,
+        Some(silent) => wakes(silent),
+    };
+    // A peer that is never silent so long, and has nothing to say.
+    let round = looked_ms.is_some_and(|looked| looked / most != now_ms / most);
+    let next = match silent.checked_sub(most) {
+        None => most - silent,
+        Some(over) => again - over % again,
+    };
+    (
+        wakes(silent) > before || round,
+        next.min(most - now_ms % most),
+    )
+}
+
 /// The first that any of the options can ask for.
 fn shortest(options: &SocketOptions) -> Duration {
     let keepalive = options.keepalive.then_some(options.keepalive_idle);
-    let first = keepalive.into_iter().chain(options.idle_timeout).min();
+    let first = keepalive
+        .into_iter()
+        .chain(options.idle_timeout)
+        .chain(options.wake_reader)
+        .min();
     first.unwrap_or(Duration::MAX)
 }
 

@@ -54,6 +54,10 @@ pub struct SocketOptions {
     pub uto: Uto,
     /// A connection on which nothing came for so long is ended.
     pub idle_timeout: Option<Duration>,
+    /// A reader that waits is woken, although nothing can be read, when no segment came for so long; again after each further
+    /// eighth of it, and at least once in each such time whatever came. The reader finds nothing and looks at its own clock:
+    /// a bound on waiting that needs no timer. `None`: only what there is to read wakes.
+    pub wake_reader: Option<Duration>,
     /// How often our SYN is repeated before an active open is given up. `None`: as configured.
     pub syn_retries: Option<u8>,
     /// Largest segment sent or asked for; counts in the handshake.
@@ -90,6 +94,7 @@ impl Default for SocketOptions {
             user_timeout: None,
             uto: Uto::default(),
             idle_timeout: None,
+            wake_reader: None,
             syn_retries: None,
             max_segment: None,
             receive_buffer: None,
@@ -114,6 +119,7 @@ impl SocketOptions {
             && self.user_timeout.is_none_or(time)
             && self.uto.advertised.is_none_or(time)
             && self.idle_timeout.is_none_or(time)
+            && self.wake_reader.is_none_or(time)
             && self.syn_retries != Some(0)
             && self.max_segment.is_none_or(|mss| mss >= LEAST_MAX_SEGMENT)
             && self.receive_buffer != Some(0)
@@ -126,7 +132,7 @@ impl SocketOptions {
 
     /// Idle connections with these options must be looked at from time to time.
     pub(crate) fn wants_sweep(&self) -> bool {
-        self.keepalive || self.idle_timeout.is_some()
+        self.keepalive || self.idle_timeout.is_some() || self.wake_reader.is_some()
     }
 }
 
@@ -300,13 +306,14 @@ mod tests {
             f(&mut options);
             options.check()
         };
-        let wrong: [fn(&mut SocketOptions); 9] = [
+        let wrong: [fn(&mut SocketOptions); 10] = [
             |o| o.ttl = Some(0),
             |o| o.tos = 3,
             |o| o.max_segment = Some(87),
             |o| o.keepalive_count = 0,
             |o| o.keepalive_idle = Duration::ZERO,
             |o| o.idle_timeout = Some(Duration::from_secs(1 << 40)),
+            |o| o.wake_reader = Some(Duration::ZERO),
             |o| o.receive_buffer = Some(0),
             |o| o.syn_retries = Some(0),
             |o| o.fin_wait_2 = Some(Duration::from_secs(121)),

@@ -57,6 +57,13 @@ impl TcpStream {
         self.change(|options| options.idle_timeout = time)
     }
 
+    /// Wakes the task that waits to read when nothing came for so long, again after each further eighth of that, and at least
+    /// once in each such time whatever came. It finds nothing to read and looks at its own clock: a bound on waiting that puts no
+    /// timer on the connection.
+    pub fn set_wake_reader(&self, silence: Option<Duration>) -> io::Result<()> {
+        self.change(|options| options.wake_reader = silence)
+    }
+
     /// With a time of zero, dropping the stream resets the connection. `None`: what was written is still delivered.
     /// Other times are refused: nothing waits here for a connection that was let go.
     pub fn set_linger(&self, time: Option<Duration>) -> io::Result<()> {

@@ -4,7 +4,7 @@
 use core::time::Duration;
 
 use crate::support::{Craft, Host, Peer, Seen};
-use janus_tcp::{Error, Instant, SocketOptions, State};
+use janus_tcp::{Error, Instant, SocketOptions, State, Token};
 use janus_wire::tcp::Flags;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -199,6 +199,61 @@ fn an_idle_timeout_ends_what_says_nothing() {
         host.stack.read(host.now, peer.conn, &mut into),
         Err(Error::TimedOut)
     );
+    host.end(&[peer.conn]);
+}
+
+/// Wakes of the reader, in seconds from now; the peer speaks without content `every` so long. A reader that is woken waits on.
+fn reader_woken(host: &mut Host, peer: &Peer, time: Duration, every: Duration) -> Vec<f64> {
+    let (start, until) = (host.now, host.now + time);
+    let (mut woken, mut speaks) = (Vec::new(), host.now + every);
+    host.stack.wait_read(peer.conn, Some(Token(7)));
+    while host.now < until {
+        let next = host.stack.next_deadline().unwrap_or(until);
+        host.now = host.now.max(next.min(speaks).min(until));
+        if host.now >= speaks {
+            speaks = speaks + every;
+            host.send(&peer.segment(Flags::ACK));
+        }
+        host.stack.advance(host.now);
+        host.collect();
+        while let Some(token) = host.stack.pop_ready() {
+            assert_eq!(token, Token(7));
+            woken.push(host.now.saturating_since(start).as_secs_f64());
+            host.stack.wait_read(peer.conn, Some(Token(7)));
+        }
+    }
+    woken
+}
+
+/// After the time, and after each eighth of it from then on; a peer that goes on speaking without a word cannot put it off for
+/// longer than twice. Nothing is sent, the connection stays, and without the option nobody is woken.
+#[test]
+fn a_reader_that_waits_is_woken_to_look_at_its_clock() {
+    let mut host = Host::plain();
+    let peer = Peer::open(&mut host, 4_000);
+    assert!(reader_woken(&mut host, &peer, SECOND * 100, SECOND * 1_000).is_empty());
+    let options = SocketOptions {
+        wake_reader: Some(SECOND * 16),
+        ..SocketOptions::default()
+    };
+    set(&mut host, &peer, &options);
+    let woken = reader_woken(&mut host, &peer, SECOND * 21, SECOND * 1_000);
+    let silent: Vec<f64> = [16.0, 18.0, 20.0].into();
+    let rounds = |at: &f64| silent.iter().all(|silent| (at - silent).abs() > 0.01);
+    let others: Vec<_> = woken.iter().filter(|at| rounds(at)).collect();
+    near(
+        &woken
+            .iter()
+            .copied()
+            .filter(|at| !rounds(at))
+            .collect::<Vec<_>>(),
+        &silent,
+    );
+    assert!(others.len() <= 2, "{woken:?}");
+    let woken = reader_woken(&mut host, &peer, SECOND * 160, SECOND);
+    assert!((9..=12).contains(&woken.len()), "{woken:?}");
+    let info = host.stack.info(peer.conn).expect("a connection");
+    assert_eq!(info.state, State::Established);
     host.end(&[peer.conn]);
 }
 
