@@ -46,7 +46,15 @@ impl Running {
         M: Fn() -> F + Send + Sync + 'static,
         F: Future<Output: MainResult> + 'static,
     {
-        let runtime = builder.build().expect("a runtime");
+        Running::run(builder.build().expect("a runtime"), main)
+    }
+
+    /// Starts one that is built.
+    pub fn run<M, F>(runtime: Runtime, main: M) -> Running
+    where
+        M: Fn() -> F + Send + Sync + 'static,
+        F: Future<Output: MainResult> + 'static,
+    {
         let handle = runtime.handle();
         Running {
             handle,

@@ -6,6 +6,7 @@ use std::cell::Cell;
 use crate::chunked::{Decoder, Step};
 use crate::framing::Length;
 use crate::input::Input;
+use crate::pace::Pace;
 use crate::transport::{self, Transport};
 use crate::{Error, Reject, Result};
 
@@ -59,10 +60,12 @@ pub(crate) struct BodyState<P> {
     at: usize,
     /// Data bytes that may still be read.
     allowance: u64,
+    /// The bounds on its sender, on a server.
+    pace: Option<Pace>,
 }
 
 impl<P> BodyState<P> {
-    pub(crate) fn new(length: Length, allowance: u64) -> Self {
+    pub(crate) fn new(length: Length, allowance: u64, pace: Option<Pace>) -> Self {
         let rest = match length {
             Length::Sized(0) => Rest::Done,
             Length::Sized(n) => Rest::Sized(n),
@@ -75,6 +78,7 @@ impl<P> BodyState<P> {
             piece: None,
             at: 0,
             allowance,
+            pace,
         }
     }
 
@@ -207,9 +211,14 @@ impl<'a, S: Transport> Body<'a, S> {
     /// Waits for more; false when the peer has ended and that is how the body ends.
     async fn fill(&mut self) -> Result<bool> {
         if self.waits_for_continue.replace(false) {
-            transport::write_all(self.stream, b"HTTP/1.1 100 Continue\r\n\r\n").await?;
+            let timeout = self.state.pace.and_then(|pace| pace.write_timeout());
+            transport::write_all(self.stream, timeout, b"HTTP/1.1 100 Continue\r\n\r\n").await?;
         }
-        match transport::recv(self.stream).await? {
+        let received = match &mut self.state.pace {
+            Some(pace) => pace.recv(self.stream).await?,
+            None => transport::recv(self.stream).await?,
+        };
+        match received {
             Some(piece) => {
                 self.state.piece = Some(piece);
                 self.state.at = 0;

@@ -98,7 +98,7 @@ impl<S: Transport> Connection<S> {
         }
         self.write_head(method, target, headers, length)?;
         self.keep_alive = false;
-        transport::write_all(&self.stream, &self.output).await?;
+        transport::write_all(&self.stream, None, &self.output).await?;
         Ok(RequestBody::new(self, length, method == "HEAD"))
     }
 
@@ -118,7 +118,7 @@ impl<S: Transport> Connection<S> {
             self.input.consume(self.index.len());
         };
         self.keep_alive = framing.keep_alive && framing.length != Length::UntilClose;
-        self.body = Some(BodyState::new(framing.length, u64::MAX));
+        self.body = Some(BodyState::new(framing.length, u64::MAX, None));
         Ok(Response { connection: self })
     }
 

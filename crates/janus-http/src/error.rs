@@ -21,6 +21,8 @@ pub enum Reject {
     Host,
     /// The head did not come in time.
     HeadTimeout,
+    /// The body did not come in time, or too slowly.
+    BodyTimeout,
     /// The body is longer than is taken.
     BodyTooLarge,
     /// The request line alone is longer than the longest head.
@@ -40,7 +42,7 @@ impl Reject {
     pub const fn status(self) -> u16 {
         match self {
             Self::Syntax | Self::Framing | Self::Chunk | Self::Host => 400,
-            Self::HeadTimeout => 408,
+            Self::HeadTimeout | Self::BodyTimeout => 408,
             Self::BodyTooLarge => 413,
             Self::TargetTooLong => 414,
             Self::Expectation => 417,
@@ -58,6 +60,7 @@ impl Reject {
             Self::Chunk => "the chunked body is not valid",
             Self::Host => "exactly one Host header is needed",
             Self::HeadTimeout => "the request head took too long",
+            Self::BodyTimeout => "the request body took too long",
             Self::BodyTooLarge => "the body is longer than this server takes",
             Self::TargetTooLong => "the request line is longer than this server takes",
             Self::Expectation => "only 100-continue can be expected",
@@ -78,6 +81,8 @@ pub enum Error {
     Rejected(Reject),
     /// The peer ended in the middle of a message.
     UnexpectedEnd,
+    /// The peer took nothing of what was written for too long; the connection is reset.
+    Stalled,
     /// The local caller asked for what cannot be written: the text says what to do instead.
     Misuse(&'static str),
     /// A handler's own error, see [`Error::other`].
@@ -97,6 +102,7 @@ impl fmt::Display for Error {
             Self::Io(error) => fmt::Display::fmt(error, f),
             Self::Rejected(reject) => f.write_str(reject.explanation()),
             Self::UnexpectedEnd => f.write_str("the peer ended in the middle of a message"),
+            Self::Stalled => f.write_str("the peer takes nothing of what is written"),
             Self::Misuse(what) => f.write_str(what),
             Self::Handler(error) => fmt::Display::fmt(error, f),
         }
@@ -108,7 +114,7 @@ impl std::error::Error for Error {
         match self {
             Self::Io(error) => Some(error),
             Self::Handler(error) => Some(&**error),
-            Self::Rejected(_) | Self::UnexpectedEnd | Self::Misuse(_) => None,
+            Self::Rejected(_) | Self::UnexpectedEnd | Self::Stalled | Self::Misuse(_) => None,
         }
     }
 }
@@ -131,6 +137,7 @@ impl From<Error> for io::Error {
             Error::Io(error) => error,
             Error::Rejected(reject) => Self::new(io::ErrorKind::InvalidData, reject.explanation()),
             Error::UnexpectedEnd => Self::new(io::ErrorKind::UnexpectedEof, error),
+            Error::Stalled => Self::new(io::ErrorKind::TimedOut, error),
             Error::Misuse(what) => Self::new(io::ErrorKind::InvalidInput, what),
             Error::Handler(error) => Self::other(error),
         }

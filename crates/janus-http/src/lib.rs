@@ -31,6 +31,7 @@ pub mod hyper;
 mod input;
 mod options;
 mod over_janus;
+mod pace;
 mod pool;
 mod request;
 mod response;

@@ -34,6 +34,25 @@ impl Transport for janus::net::TcpStream {
     }
 
     #[inline]
+    fn now(&self) -> Duration {
+        Duration::from_nanos(janus::time::now().as_nanos())
+    }
+
+    fn wake_reader(&self, silence: Option<Duration>) -> bool {
+        self.set_wake_reader(silence).is_ok()
+    }
+
+    fn unacknowledged(&self) -> usize {
+        self.info()
+            .map_or(0, |info| info.unsent as usize + info.in_flight as usize)
+    }
+
+    fn abort(&self) {
+        // A connection that is over needs no end.
+        let _ = self.set_zero_linger();
+    }
+
+    #[inline]
     fn is_leaving(&self) -> bool {
         janus::is_shutting_down()
     }

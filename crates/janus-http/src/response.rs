@@ -3,7 +3,10 @@
 
 use std::cell::{Cell, RefCell};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
+use crate::options::Options;
+use crate::pace::Stall;
 use crate::transport::{self, Transport};
 use crate::{Error, Result, date, status};
 
@@ -27,13 +30,15 @@ pub(crate) struct Output {
     minor: u8,
     to_head: bool,
     date: bool,
+    write_timeout: Option<Duration>,
 }
 
 impl Output {
-    pub(crate) fn new(bytes: Vec<u8>, date: bool) -> Self {
+    pub(crate) fn new(bytes: Vec<u8>, options: &Options) -> Self {
         Self {
             bytes,
-            date,
+            date: options.date,
+            write_timeout: options.write_timeout,
             minor: 1,
             ..Self::default()
         }
@@ -154,19 +159,46 @@ impl Output {
         self.poll_flush_to(stream, cx, self.bytes.len())
     }
 
+    /// The bound on a peer that takes nothing of it.
+    pub(crate) const fn stall<S: Transport>(&self) -> Stall<S> {
+        Stall::new(self.write_timeout)
+    }
+
     /// Hands over the responses before the current one, which must not wait for it.
     pub(crate) fn poll_flush_earlier<S: Transport>(
         &mut self,
         stream: &S,
+        stall: &mut Stall<S>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<()>> {
-        self.poll_flush_to(stream, cx, self.mark)
+        match self.poll_flush_to(stream, cx, self.mark) {
+            Poll::Pending => stall.poll(stream, cx, self.written as u64).map(Err),
+            done => done,
+        }
     }
 }
 
 /// Hands over everything in `output`.
 pub(crate) async fn flush<S: Transport>(stream: &S, output: &RefCell<Output>) -> Result<()> {
-    core::future::poll_fn(|cx| output.borrow_mut().poll_flush(stream, cx)).await
+    let mut stall = output.borrow().stall();
+    core::future::poll_fn(|cx| {
+        let mut output = output.borrow_mut();
+        match output.poll_flush(stream, cx) {
+            Poll::Pending => stall.poll(stream, cx, output.written as u64).map(Err),
+            done => done,
+        }
+    })
+    .await
+}
+
+/// Writes `bytes`, which are no part of `output`, with its bounds.
+async fn write_past<S: Transport>(
+    stream: &S,
+    output: &RefCell<Output>,
+    bytes: &[u8],
+) -> Result<()> {
+    let timeout = output.borrow().write_timeout;
+    transport::write_all(stream, timeout, bytes).await
 }
 
 fn push_number(out: &mut Vec<u8>, mut number: u64) {
@@ -283,7 +315,7 @@ impl<'a, S: Transport> ResponseHead<'a, S> {
         };
         if direct {
             flush(stream, output).await?;
-            transport::write_all(stream, body).await?;
+            write_past(stream, output, body).await?;
             output.borrow_mut().complete = true;
         } else if output.borrow().bytes.len() >= FLUSH_AT {
             flush(stream, output).await?;
@@ -414,7 +446,7 @@ impl<S: Transport> BodyWriter<'_, S> {
             self.output.borrow_mut().bytes.extend_from_slice(bytes);
         } else {
             self.flush().await?;
-            transport::write_all(self.stream, bytes).await?;
+            write_past(self.stream, self.output, bytes).await?;
         }
         if chunked {
             self.output.borrow_mut().bytes.extend_from_slice(b"\r\n");

@@ -4,6 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::io;
+use std::num::NonZeroU32;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -13,6 +14,7 @@ use crate::framing::{self, Length};
 use crate::head::{self, HeadIndex, Progress};
 use crate::input::Input;
 use crate::options::Options;
+use crate::pace::Pace;
 use crate::pool::{self, Buffers, Pooled};
 use crate::request::Request;
 use crate::response::{self, Output, Responder, Sent};
@@ -25,7 +27,7 @@ pub(crate) const LAST_REQUEST: Duration = Duration::from_secs(1);
 /// Bytes that are read and thrown away while a refused connection is being closed.
 const LINGER_BYTES_MAX: usize = 256 * 1024;
 
-static DEFAULT: Options = Options::DEFAULT;
+pub(crate) static DEFAULT: Options = Options::DEFAULT;
 
 /// Serves the requests of one connection, one after the other, until either side ends it.
 ///
@@ -50,8 +52,11 @@ where
     H: AsyncFn(Request<'_, S>, Responder<'_, S>) -> Result<Sent> + 'static,
 {
     Serve {
-        state: State::Waiting(stream, handler),
+        state: State::Waiting(stream, handler, None),
         options,
+        since: None,
+        phase: Phase::First,
+        woken: Woken::Never,
         work: answer::<S, H>,
     }
 }
@@ -59,29 +64,48 @@ where
 /// What becomes of a connection when everything received is answered.
 enum Next {
     Wait,
+    /// For a request still: what was received was none.
+    WaitOn,
     Close,
+}
+
+/// The request that a connection waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    First,
+    /// Another one.
+    Further,
+    /// One that may be on its way, while the server ends.
+    Last,
+}
+
+/// Way in which the task comes to look at the clock.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Woken {
+    /// It does not.
+    Never,
+    /// The transport sees to it, by the bound of this phase.
+    For(Phase),
+    /// By a timer: the transport cannot.
+    ByTimer,
 }
 
 /// The connection's future. `work` is a function of size zero that makes the handling future, whose type has no name.
 struct Serve<S: Transport, H, W, F: Future + 'static> {
     state: State<S, H, F>,
     options: &'static Options,
+    /// Milliseconds, wrapping and never zero, of when the wait for a request began; `None`: not yet.
+    since: Option<NonZeroU32>,
+    phase: Phase,
+    woken: Woken,
     work: W,
 }
 
 enum State<S: Transport, H, F: Future + 'static> {
-    /// For the first bytes of the next request.
-    Waiting(S, H),
-    /// For them too, while the server ends.
-    Leaving(Box<Leaving<S, H>>),
+    /// For the first bytes of a request, or until the timer ends, if there is one.
+    Waiting(S, H, Option<Box<S::Sleep>>),
     Handling(Pooled<F>),
     Done,
-}
-
-struct Leaving<S: Transport, H> {
-    stream: S,
-    handler: H,
-    end: Pin<Box<S::Sleep>>,
 }
 
 // Nothing is pinned in place: the handling future is in a box of its own.
@@ -95,10 +119,9 @@ where
 {
     /// Handles what was received while nothing was handled. False: the peer has ended.
     fn begin(&mut self, received: io::Result<Option<S::Piece>>) -> Result<bool> {
-        let (stream, handler) = match std::mem::replace(&mut self.state, State::Done) {
-            State::Waiting(stream, handler) => (stream, handler),
-            State::Leaving(leaving) => (leaving.stream, leaving.handler),
-            State::Handling(_) | State::Done => unreachable!("something is handled already"),
+        let State::Waiting(stream, handler, _) = std::mem::replace(&mut self.state, State::Done)
+        else {
+            unreachable!("something is handled already")
         };
         let Some(piece) = received? else {
             return Ok(false);
@@ -108,15 +131,46 @@ where
         Ok(true)
     }
 
-    /// Waits on, but not for long.
-    fn leave(&mut self) {
-        if let State::Waiting(stream, handler) = std::mem::replace(&mut self.state, State::Done) {
-            let end = Box::pin(stream.sleep(LAST_REQUEST));
-            self.state = State::Leaving(Box::new(Leaving {
-                stream,
-                handler,
-                end,
-            }));
+    /// Ends when the request has been waited for long enough.
+    fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let State::Waiting(stream, _, timer) = &mut self.state else {
+            return Poll::Pending;
+        };
+        if self.phase != Phase::Last && stream.is_leaving() {
+            self.phase = Phase::Last;
+            *timer = Some(Box::new(stream.sleep(LAST_REQUEST)));
+        }
+        let limit = match self.phase {
+            Phase::First => self.options.first_byte_timeout,
+            Phase::Further => self.options.idle_timeout,
+            // The timer's matter.
+            Phase::Last => None,
+        };
+        if let Some(limit) = limit {
+            let now = stream.now().as_millis() as u32;
+            let since = self
+                .since
+                .or(NonZeroU32::new(now))
+                .unwrap_or(NonZeroU32::MAX);
+            self.since = Some(since);
+            let waited = Duration::from_millis(now.wrapping_sub(since.get()).into());
+            if waited >= limit {
+                return Poll::Ready(());
+            }
+            let woken = Woken::For(self.phase);
+            if self.woken != woken && self.woken != Woken::ByTimer {
+                self.woken = match stream.wake_reader(Some(limit)) {
+                    true => woken,
+                    false => Woken::ByTimer,
+                };
+            }
+            if self.woken == Woken::ByTimer && timer.is_none() {
+                *timer = Some(Box::new(stream.sleep(limit - waited)));
+            }
+        }
+        match timer {
+            Some(timer) => Pin::new(&mut **timer).poll(cx),
+            None => Poll::Pending,
         }
     }
 }
@@ -133,23 +187,15 @@ where
         let this = self.get_mut();
         loop {
             match &mut this.state {
-                State::Waiting(stream, _) => match stream.poll_recv(cx) {
-                    Poll::Ready(received) => {
-                        if !this.begin(received)? {
-                            return Poll::Ready(Ok(()));
-                        }
-                    }
-                    Poll::Pending if stream.is_leaving() => this.leave(),
-                    Poll::Pending => return Poll::Pending,
-                },
-                State::Leaving(leaving) => match leaving.stream.poll_recv(cx) {
+                State::Waiting(stream, ..) => match stream.poll_recv(cx) {
                     Poll::Ready(received) => {
                         if !this.begin(received)? {
                             return Poll::Ready(Ok(()));
                         }
                     }
                     Poll::Pending => {
-                        ready!(leaving.end.as_mut().poll(cx));
+                        ready!(this.poll_patience(cx));
+                        // Without a word: nothing was asked.
                         this.state = State::Done;
                         return Poll::Ready(Ok(()));
                     }
@@ -158,13 +204,13 @@ where
                     let Poll::Ready((stream, handler, outcome)) = work.poll(cx) else {
                         return Poll::Pending;
                     };
-                    match outcome {
-                        Ok(Next::Wait) => this.state = State::Waiting(stream, handler),
-                        outcome => {
-                            this.state = State::Done;
-                            return Poll::Ready(outcome.map(|_| ()));
-                        }
+                    this.state = State::Done;
+                    match outcome? {
+                        Next::Wait => (this.phase, this.since) = (Phase::Further, None),
+                        Next::WaitOn => {}
+                        Next::Close => return Poll::Ready(Ok(())),
                     }
+                    this.state = State::Waiting(stream, handler, None);
                 }
                 State::Done => return Poll::Pending,
             }
@@ -194,7 +240,7 @@ where
         options,
         input: Input::new(std::mem::take(carry)),
         index,
-        output: RefCell::new(Output::new(std::mem::take(output), options.date)),
+        output: RefCell::new(Output::new(std::mem::take(output), options)),
     };
     connection.input.push(first);
     let outcome = connection.run(&handler).await;
@@ -221,17 +267,18 @@ impl<S: Transport> Conversation<'_, S> {
     where
         H: AsyncFn(Request<'_, S>, Responder<'_, S>) -> Result<Sent>,
     {
+        let mut next = Next::WaitOn;
         loop {
             match self.next_head().await {
                 Ok(true) => {}
-                Ok(false) => return Ok(Next::Wait),
+                Ok(false) => return Ok(next),
                 Err(error) => {
                     self.output.borrow_mut().begin(1, false, false);
                     return self.refuse(error).await;
                 }
             }
             match self.exchange(handler).await {
-                Ok(End::KeepAlive) => {}
+                Ok(End::KeepAlive) => next = Next::Wait,
                 Ok(End::Close) => {
                     response::flush(self.stream, &self.output).await?;
                     return Ok(Next::Close);
@@ -267,7 +314,10 @@ impl<S: Transport> Conversation<'_, S> {
 
     /// Receives the rest of a head. It is parsed again only when its end has come, or it has become too long.
     async fn rest_of_head(&mut self) -> Result<bool> {
-        let mut sleep = pin!(self.stream.sleep(self.options.head_timeout));
+        let mut sleep = self
+            .options
+            .head_timeout
+            .map(|time| self.stream.sleep(time));
         let mut looked = 0;
         loop {
             match transport::recv_or(self.stream, sleep.as_mut()).await {
@@ -303,20 +353,33 @@ impl<S: Transport> Conversation<'_, S> {
         output.borrow_mut().keep_alive = framing.keep_alive && !stream.is_leaving();
 
         // A client that has begun the body does not wait for anything.
+        let mut stall = output.borrow().stall();
         let waits = Cell::new(framing.expects_continue && behind.is_empty());
         if waits.get() {
             // The 100 is written past the output, so nothing may be left in there before it.
-            core::future::poll_fn(|cx| output.borrow_mut().poll_flush_earlier(stream, cx)).await?;
+            core::future::poll_fn(|cx| {
+                let mut output = output.borrow_mut();
+                output.poll_flush_earlier(stream, &mut stall, cx)
+            })
+            .await?;
         }
-        let mut state = BodyState::new(framing.length, self.options.body_bytes);
+        let mut state = BodyState::new(
+            framing.length,
+            self.options.body_bytes,
+            Some(Pace::new(self.options)),
+        );
         {
             let request = Request::new(bytes, index, Body::new(stream, behind, &mut state, &waits));
             let mut work = pin!(handler(request, Responder::new(stream, output, &waits)));
             let _proof = core::future::poll_fn(|cx| {
                 let done = work.as_mut().poll(cx);
                 if done.is_pending() {
-                    // Earlier answers do not wait for this one. An error here comes back at the next write.
-                    let _ = output.borrow_mut().poll_flush_earlier(stream, cx);
+                    // Earlier answers do not wait for this one. Another error comes back at the next write.
+                    let mut output = output.borrow_mut();
+                    let flushed = output.poll_flush_earlier(stream, &mut stall, cx);
+                    if let Poll::Ready(Err(Error::Stalled)) = flushed {
+                        return Poll::Ready(Err(Error::Stalled));
+                    }
                 }
                 done
             })
@@ -356,7 +419,7 @@ impl<S: Transport> Conversation<'_, S> {
             let mut output = self.output.borrow_mut();
             match error {
                 Error::Rejected(reject) => output.refuse(reject.status(), reject.explanation()),
-                Error::UnexpectedEnd => return Err(error),
+                Error::UnexpectedEnd | Error::Stalled => return Err(error),
                 Error::Io(_) | Error::Misuse(_) | Error::Handler(_) => {
                     output.refuse(500, "the server could not answer")
                 }
@@ -375,9 +438,9 @@ impl<S: Transport> Conversation<'_, S> {
     /// connection, and the reset may overtake our answer.
     async fn linger(&mut self) -> Result<()> {
         core::future::poll_fn(|cx| self.stream.poll_shutdown(cx)).await?;
-        let mut sleep = pin!(self.stream.sleep(self.options.linger));
+        let mut sleep = self.stream.sleep(self.options.linger);
         let mut left = LINGER_BYTES_MAX;
-        while let Some(Ok(Some(piece))) = transport::recv_or(self.stream, sleep.as_mut()).await {
+        while let Some(Ok(Some(piece))) = transport::recv_or(self.stream, Some(&mut sleep)).await {
             left = left.saturating_sub(piece.len().max(1));
             if left == 0 {
                 break;

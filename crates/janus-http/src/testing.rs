@@ -21,8 +21,13 @@ pub(crate) struct Wire {
     pub(crate) room: Option<usize>,
     pub(crate) shut: bool,
     pub(crate) sleeps: Vec<Duration>,
-    expired: bool,
     leaving: bool,
+    now: Duration,
+    /// Written, and not acknowledged.
+    pub(crate) unacknowledged: usize,
+    pub(crate) aborted: bool,
+    /// What was last wished of a transport that wakes a waiting reader by itself; `None`: it cannot.
+    pub(crate) wakes: Option<Option<Duration>>,
 }
 
 /// The end that the code under test holds.
@@ -40,9 +45,14 @@ impl Pipe {
         self.0.borrow_mut().ended = true;
     }
 
-    /// Every timer ends.
+    /// Time passes.
+    pub(crate) fn pass(&self, time: Duration) {
+        self.0.borrow_mut().now += time;
+    }
+
+    /// So much time passes that every timer ends.
     pub(crate) fn expire(&self) {
-        self.0.borrow_mut().expired = true;
+        self.pass(Duration::from_secs(3_600));
     }
 
     /// The server is about to end.
@@ -60,16 +70,16 @@ impl Pipe {
     }
 }
 
-pub(crate) struct Alarm(Rc<RefCell<Wire>>);
+/// A timer that ends at this time.
+pub(crate) struct Alarm(Rc<RefCell<Wire>>, Duration);
 
 impl Future for Alarm {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
-        if self.0.borrow().expired {
-            Poll::Ready(())
-        } else {
-            Poll::Pending
+        match self.0.borrow().now >= self.1 {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
         }
     }
 }
@@ -105,8 +115,27 @@ impl Transport for Pipe {
     }
 
     fn sleep(&self, duration: Duration) -> Alarm {
-        self.0.borrow_mut().sleeps.push(duration);
-        Alarm(self.0.clone())
+        let mut wire = self.0.borrow_mut();
+        wire.sleeps.push(duration);
+        Alarm(self.0.clone(), wire.now + duration)
+    }
+
+    fn now(&self) -> Duration {
+        // Some time after it began, as clocks do.
+        Duration::from_secs(1) + self.0.borrow().now
+    }
+
+    fn wake_reader(&self, silence: Option<Duration>) -> bool {
+        let wakes = &mut self.0.borrow_mut().wakes;
+        wakes.as_mut().map(|wakes| *wakes = silence).is_some()
+    }
+
+    fn unacknowledged(&self) -> usize {
+        self.0.borrow().unacknowledged
+    }
+
+    fn abort(&self) {
+        self.0.borrow_mut().aborted = true;
     }
 
     fn is_leaving(&self) -> bool {

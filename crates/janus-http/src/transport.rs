@@ -3,15 +3,19 @@
 use std::future::Future;
 use std::io;
 use std::ops::Deref;
+use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
+
+use crate::Result;
+use crate::pace::Stall;
 
 /// A byte stream both ways, polled through a shared reference.
 pub trait Transport: 'static {
     /// Received bytes in the buffer they arrived in.
     type Piece: Deref<Target = [u8]> + 'static;
     /// A timer.
-    type Sleep: Future<Output = ()> + 'static;
+    type Sleep: Future<Output = ()> + Unpin + 'static;
 
     /// The next received bytes; `None` at the peer's end.
     fn poll_recv(&self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Self::Piece>>>;
@@ -21,6 +25,20 @@ pub trait Transport: 'static {
     fn poll_shutdown(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
     /// Ends after `duration`.
     fn sleep(&self, duration: Duration) -> Self::Sleep;
+    /// Time that has passed since a moment which stays the same, by the clock of [`sleep`](Self::sleep).
+    fn now(&self) -> Duration;
+    /// Wakes a task that waits in [`poll_recv`](Self::poll_recv) when nothing has come for `silence`, and from time to time from
+    /// then on; `None`: no longer. False where the transport cannot: then a timer is used.
+    fn wake_reader(&self, silence: Option<Duration>) -> bool {
+        let _ = silence;
+        false
+    }
+    /// Bytes written that the peer has not acknowledged, as far as is known.
+    fn unacknowledged(&self) -> usize {
+        0
+    }
+    /// Makes dropping the stream a reset: what is written is not waited for.
+    fn abort(&self) {}
     /// The server is about to end: what is begun is answered, and a further request hardly waited for. A task that waits is woken
     /// when it becomes true.
     fn is_leaving(&self) -> bool {
@@ -33,26 +51,38 @@ pub(crate) async fn recv<S: Transport>(stream: &S) -> io::Result<Option<S::Piece
     core::future::poll_fn(|cx| stream.poll_recv(cx)).await
 }
 
-/// Writes all of `bytes`.
-pub(crate) async fn write_all<S: Transport>(stream: &S, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        let written = core::future::poll_fn(|cx| stream.poll_write(cx, bytes)).await?;
-        if written == 0 {
-            return Err(io::ErrorKind::WriteZero.into());
+/// Writes all of `bytes`, to a peer that acknowledges some of them within each such time.
+pub(crate) async fn write_all<S: Transport>(
+    stream: &S,
+    timeout: Option<Duration>,
+    bytes: &[u8],
+) -> Result<()> {
+    let (mut stall, mut written) = (Stall::new(timeout), 0);
+    core::future::poll_fn(|cx| {
+        while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
+            match stream.poll_write(cx, rest) {
+                Poll::Ready(Ok(0)) => {
+                    return Poll::Ready(Err(io::Error::from(io::ErrorKind::WriteZero).into()));
+                }
+                Poll::Ready(Ok(count)) => written += count,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
+                Poll::Pending => return stall.poll(stream, cx, written as u64).map(Err),
+            }
         }
-        bytes = bytes.get(written..).unwrap_or_default();
-    }
-    Ok(())
+        Poll::Ready(Ok(()))
+    })
+    .await
 }
 
 /// Receives the next bytes unless `sleep` ends first.
 pub(crate) async fn recv_or<S: Transport>(
     stream: &S,
-    mut sleep: core::pin::Pin<&mut S::Sleep>,
+    mut sleep: Option<&mut S::Sleep>,
 ) -> Option<io::Result<Option<S::Piece>>> {
-    core::future::poll_fn(|cx| match stream.poll_recv(cx) {
-        Poll::Ready(received) => Poll::Ready(Some(received)),
-        Poll::Pending => sleep.as_mut().poll(cx).map(|()| None),
+    core::future::poll_fn(|cx| match (stream.poll_recv(cx), &mut sleep) {
+        (Poll::Ready(received), _) => Poll::Ready(Some(received)),
+        (Poll::Pending, Some(sleep)) => Pin::new(&mut **sleep).poll(cx).map(|()| None),
+        (Poll::Pending, None) => Poll::Pending,
     })
     .await
 }

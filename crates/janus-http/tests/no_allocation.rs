@@ -68,6 +68,15 @@ impl Transport for Memory {
     fn sleep(&self, _: Duration) -> Self::Sleep {
         std::future::pending()
     }
+
+    fn now(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    // As Janus's own streams do.
+    fn wake_reader(&self, _: Option<Duration>) -> bool {
+        true
+    }
 }
 
 async fn handler(

@@ -38,12 +38,12 @@ impl<'a, S: Transport> RequestBody<'a, S> {
                 output.clear();
                 push_hex(output, bytes.len());
                 output.extend_from_slice(b"\r\n");
-                transport::write_all(stream, output).await?;
+                transport::write_all(stream, None, output).await?;
             }
         }
-        transport::write_all(stream, bytes).await?;
+        transport::write_all(stream, None, bytes).await?;
         if self.left.is_none() {
-            transport::write_all(stream, b"\r\n").await?;
+            transport::write_all(stream, None, b"\r\n").await?;
         }
         Ok(())
     }
@@ -53,7 +53,7 @@ impl<'a, S: Transport> RequestBody<'a, S> {
         match self.left {
             Some(0) => {}
             Some(_) => return Err(LESS),
-            None => transport::write_all(&self.connection.stream, b"0\r\n\r\n").await?,
+            None => transport::write_all(&self.connection.stream, None, b"0\r\n\r\n").await?,
         }
         self.connection.receive(self.to_head).await
     }

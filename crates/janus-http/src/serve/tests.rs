@@ -89,6 +89,7 @@ fn ok(body: &str) -> String {
     )
 }
 
+const MILLI: Duration = Duration::from_millis(1);
 const GET: &[u8] = b"GET /a?b HTTP/1.1\r\nHost: x\r\n\r\n";
 
 #[test]
@@ -357,15 +358,22 @@ fn a_long_head_may_come_in_many_pieces_up_to_the_limit() {
 }
 
 #[test]
-fn a_slow_head_is_timed_and_an_idle_connection_is_not() {
+fn a_slow_head_is_timed_and_an_idle_connection_has_no_timer() {
     let pipe = Pipe::default();
+    pipe.with(|wire| wire.wakes = Some(None));
     let mut serving = pin!(serve_with(&PLAIN, pipe.clone(), mirror));
     pipe.send(GET);
     assert!(poll(serving.as_mut()).is_pending());
     assert!(pipe.with(|wire| wire.sleeps.is_empty()));
     pipe.send(&GET[..7]);
     assert!(poll(serving.as_mut()).is_pending());
-    assert_eq!(pipe.with(|wire| wire.sleeps.clone()), [PLAIN.head_timeout]);
+    let sleeps = pipe.with(|wire| wire.sleeps.clone());
+    assert_eq!(sleeps, [PLAIN.head_timeout.unwrap()]);
+    pipe.expire();
+    assert!(
+        poll(serving.as_mut()).is_pending(),
+        "the peer's end is waited for"
+    );
     pipe.expire();
     assert!(matches!(
         finish(serving.as_mut()),
@@ -373,6 +381,83 @@ fn a_slow_head_is_timed_and_an_idle_connection_is_not() {
     ));
     let text = pipe.received();
     assert!(text.contains("HTTP/1.1 408 Request Timeout\r\n"), "{text}");
+}
+
+/// Waits for a request, its first or another, end after their time: by timers of its own where the transport does not wake, and
+/// where it does, not before the transport wakes it.
+#[test]
+fn a_connection_that_waits_too_long_ends_without_a_word() {
+    let (first, idle) = (
+        PLAIN.first_byte_timeout.unwrap(),
+        PLAIN.idle_timeout.unwrap(),
+    );
+    for wakes in [None, Some(None)] {
+        let pipe = Pipe::default();
+        pipe.with(|wire| wire.wakes = wakes);
+        let mut serving = pin!(serve_with(&PLAIN, pipe.clone(), mirror));
+        assert!(poll(serving.as_mut()).is_pending());
+        pipe.pass(first - MILLI);
+        assert!(poll(serving.as_mut()).is_pending());
+        assert_eq!(pipe.with(|wire| wire.wakes), wakes.map(|_| Some(first)));
+        // Any number of requests, each with the whole time before it.
+        for _ in 0..3 {
+            pipe.send(GET);
+            assert!(poll(serving.as_mut()).is_pending());
+            assert_eq!(pipe.received(), ok("GET /a\n"));
+            pipe.pass(idle - MILLI);
+            assert!(poll(serving.as_mut()).is_pending());
+        }
+        assert_eq!(pipe.with(|wire| wire.wakes), wakes.map(|_| Some(idle)));
+        assert_eq!(pipe.with(|wire| wire.sleeps.is_empty()), wakes.is_some());
+        // What is no request puts nothing off.
+        pipe.send(b"\r\n\r\n");
+        assert!(poll(serving.as_mut()).is_pending());
+        pipe.pass(MILLI);
+        assert!(finish(serving.as_mut()).is_ok());
+        assert_eq!(pipe.received(), "");
+    }
+    let pipe = Pipe::default();
+    let mut serving = pin!(serve_with(&PLAIN, pipe.clone(), mirror));
+    for _ in 0..20 {
+        pipe.pass(first / 21);
+        pipe.send(b"\r\n");
+        assert!(poll(serving.as_mut()).is_pending());
+    }
+    pipe.pass(first / 10);
+    assert!(finish(serving.as_mut()).is_ok());
+}
+
+/// Answers of which the peer takes nothing, with the handler of a later request still at work: the connection is reset. As long
+/// as it takes something, it goes on.
+#[test]
+fn an_answer_that_is_not_taken_ends_the_connection() {
+    let limit = PLAIN.write_timeout.unwrap();
+    let post = b"POST /p HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n";
+    for requests in [[GET, GET].concat(), [GET, post].concat()] {
+        static NO_BODY_TIMEOUT: Options = Options {
+            body_timeout: None,
+            body_rate: None,
+            ..PLAIN
+        };
+        let pipe = Pipe::default();
+        let mut serving = pin!(serve_with(&NO_BODY_TIMEOUT, pipe.clone(), mirror));
+        pipe.with(|wire| (wire.room, wire.unacknowledged) = (Some(10), 10));
+        pipe.send(&requests);
+        for left in (0..10).rev() {
+            assert!(poll(serving.as_mut()).is_pending());
+            pipe.pass(limit * 3 / 4);
+            pipe.with(|wire| wire.unacknowledged = left);
+        }
+        for _ in 0..7 {
+            assert!(poll(serving.as_mut()).is_pending());
+            pipe.pass(limit / 7);
+        }
+        assert!(poll(serving.as_mut()).is_pending() && !pipe.with(|wire| wire.aborted));
+        pipe.pass(limit / 7);
+        assert!(matches!(finish(serving.as_mut()), Err(Error::Stalled)));
+        assert!(pipe.with(|wire| wire.aborted));
+        assert_eq!(pipe.received().len(), 10);
+    }
 }
 
 #[test]

@@ -10,18 +10,26 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::client::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode, Version};
+use janus::BoxError;
 use janus::compat::hyper::{Executor, Timer};
 use janus::net::{TcpListener, TcpStream};
 use janus_compat_tests::{Running, dial, over_a_wire, portal, told};
+use janus_http::hyper::RequestBody;
+
+mod bounds;
 
 /// Answers with the body it got, and which version of HTTP it came by.
-async fn echo(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, hyper::Error> {
+async fn echo<B>(request: Request<B>) -> Result<Response<Full<Bytes>>, BoxError>
+where
+    B: Body<Error: Into<BoxError>>,
+{
     let version = format!("{:?}", request.version());
-    let body = request.into_body().collect().await?.to_bytes();
+    let body = request.into_body().collect().await.map_err(Into::into)?;
+    let body = body.to_bytes();
     let mut response = Response::new(Full::new(body));
     response
         .headers_mut()
@@ -86,7 +94,7 @@ async fn by_http2(address: SocketAddr) {
 }
 
 async fn serve_either(listener: TcpListener) {
-    let service = tower::service_fn(echo);
+    let service = tower::service_fn(echo::<RequestBody>);
     janus_http::hyper::serve(listener, move |_peer| service)
         .await
         .unwrap();
@@ -148,7 +156,7 @@ fn a_head_that_does_not_end_is_given_up() {
             let ended = hyper::server::conn::http1::Builder::new()
                 .timer(Timer)
                 .header_read_timeout(Duration::from_millis(100))
-                .serve_connection(stream, service_fn(echo))
+                .serve_connection(stream, service_fn(echo::<Incoming>))
                 .await;
             assert!(ended.unwrap_err().is_timeout());
             assert!(begin.elapsed() >= Duration::from_millis(50));
@@ -213,7 +221,7 @@ fn ask(stream: &mut std::net::TcpStream, path: &str) -> String {
 /// What is asked while the runtime ends is answered, with the word that it was the last; who asks nothing more is closed.
 #[test]
 fn a_server_that_is_told_to_end_loses_no_request() {
-    async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+    async fn answer(request: Request<RequestBody>) -> Result<Response<Full<Bytes>>, Infallible> {
         if request.uri().path() == "/end" {
             janus::handle().unwrap().shutdown(Duration::from_secs(600));
         }

@@ -1,0 +1,132 @@
+//! The bodies of what hyper serves. A request's is bounded in how slowly it may come; a response's says when its request is
+//! no longer in hand.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::{Context, Poll, ready};
+
+use ::hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+use janus::BoxError;
+use janus::time::{Duration, Instant, Sleep, now, sleep};
+use pin_project_lite::pin_project;
+
+use super::watch::{InHand, Watch};
+use crate::pace::Pace;
+use crate::{Error, Reject};
+
+/// The body of a request, within [`Options`](crate::Options)'s bounds on how slowly it may come. When it does not keep them, it
+/// ends with [`Reject::BodyTimeout`] in an [`Error`], and a service that answers with an error then, or with the status of
+/// one, is taken to say 408.
+pub struct RequestBody {
+    incoming: Incoming,
+    pace: Pace,
+    /// Since when a reader waits, and the timer for it.
+    wait: Option<(Instant, Sleep)>,
+    watch: Arc<Watch>,
+    late: Arc<AtomicBool>,
+}
+
+impl RequestBody {
+    pub(super) fn new(incoming: Incoming, watch: Arc<Watch>, late: Arc<AtomicBool>) -> RequestBody {
+        RequestBody {
+            incoming,
+            pace: Pace::new(watch.options()),
+            wait: None,
+            watch,
+            late,
+        }
+    }
+
+    /// Waits for the next frame, as long as the sender's pace allows.
+    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
+        // The bytes of a tunnel are no body.
+        if self.watch.is_released() {
+            return Poll::Pending;
+        }
+        let Some(patience) = self.pace.patience() else {
+            return Poll::Pending;
+        };
+        let (_, timer) = self.wait.get_or_insert_with(|| (now(), sleep(patience)));
+        ready!(Pin::new(timer).poll(cx));
+        self.late.store(true, Relaxed);
+        Poll::Ready(Reject::BodyTimeout.into())
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = &mut *self;
+        if this.late.load(Relaxed) {
+            return Poll::Ready(None);
+        }
+        let Poll::Ready(frame) = Pin::new(&mut this.incoming).poll_frame(cx) else {
+            let late = ready!(this.poll_wait(cx));
+            return Poll::Ready(Some(Err(late.into())));
+        };
+        let waited = match this.wait.take() {
+            Some((since, _)) => now().saturating_since(since),
+            None => Duration::ZERO,
+        };
+        if let Some(Ok(frame)) = &frame {
+            let bytes = frame.data_ref().map_or(0, Bytes::len);
+            this.pace.received(bytes, waited);
+        }
+        Poll::Ready(frame.map(|frame| frame.map_err(BoxError::from)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}
+
+pin_project! {
+    /// A response's body, or none for an answer that is not the service's.
+    pub(super) struct ResponseBody<B> {
+        #[pin]
+        body: Option<B>,
+        in_hand: InHand,
+    }
+}
+
+impl<B> ResponseBody<B> {
+    pub(super) fn new(body: Option<B>, in_hand: InHand) -> ResponseBody<B> {
+        ResponseBody { body, in_hand }
+    }
+}
+
+impl<B: Body> Body for ResponseBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        match self.project().body.as_pin_mut() {
+            Some(body) => body.poll_frame(cx),
+            None => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.body {
+            Some(body) => body.size_hint(),
+            None => SizeHint::with_exact(0),
+        }
+    }
+}

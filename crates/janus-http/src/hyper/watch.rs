@@ -1,0 +1,170 @@
+//! The clock of a connection that hyper serves: which of the bounds on a connection that waits for a request runs, and since
+//! when. Bodies and writes have clocks of their own. The stream, the requests in hand and who drives the connection share it; all
+//! are on one core, but hyper wants a stream that could leave it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use janus::time::Instant;
+
+use crate::options::Options;
+
+/// See the module.
+pub(super) struct Watch {
+    options: &'static Options,
+    /// Requests whose response is not complete.
+    in_hand: AtomicU32,
+    /// The stream waits for room.
+    blocked: AtomicBool,
+    /// Bytes handed to the stream.
+    written: AtomicU64,
+    /// Nanoseconds: when the last of either was over, or the connection began.
+    since: AtomicU64,
+    /// Nanoseconds: when the first byte came after that; 0 = none has.
+    head_since: AtomicU64,
+    /// A request has been answered, or is being.
+    asked: AtomicBool,
+    http2: AtomicBool,
+    /// Another protocol is spoken by now: nothing is bounded any more.
+    released: AtomicBool,
+    /// The stream is to answer that the head took too long.
+    refused: AtomicBool,
+}
+
+/// The end of a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bound {
+    /// For a request of which nothing has come.
+    Silent,
+    /// For the rest of a head.
+    Head,
+}
+
+impl Watch {
+    pub(super) fn new(options: &'static Options) -> Arc<Watch> {
+        Arc::new(Watch {
+            options,
+            in_hand: AtomicU32::new(0),
+            blocked: AtomicBool::new(false),
+            written: AtomicU64::new(0),
+            since: AtomicU64::new(now()),
+            head_since: AtomicU64::new(0),
+            asked: AtomicBool::new(false),
+            http2: AtomicBool::new(false),
+            released: AtomicBool::new(false),
+            refused: AtomicBool::new(false),
+        })
+    }
+
+    pub(super) fn options(&self) -> &'static Options {
+        self.options
+    }
+
+    /// A request has come; it is in hand until what this gives is dropped.
+    pub(super) fn begin(self: &Arc<Watch>, http2: bool) -> InHand {
+        self.http2.store(http2, Relaxed);
+        self.asked.store(true, Relaxed);
+        self.in_hand.store(self.in_hand.load(Relaxed) + 1, Relaxed);
+        InHand(self.clone())
+    }
+
+    /// Bytes were received.
+    pub(super) fn received(&self) {
+        if self.in_hand.load(Relaxed) == 0 && self.head_since.load(Relaxed) == 0 {
+            self.head_since.store(now(), Relaxed);
+        }
+    }
+
+    /// Bytes were handed to the stream, or none: there was no room.
+    pub(super) fn wrote(&self, bytes: Option<usize>) {
+        let was_blocked = self.blocked.load(Relaxed);
+        match bytes {
+            Some(bytes) => {
+                let written = self.written.load(Relaxed) + bytes as u64;
+                self.written.store(written, Relaxed);
+                if was_blocked {
+                    self.blocked.store(false, Relaxed);
+                    self.since.store(now(), Relaxed);
+                }
+            }
+            None => self.blocked.store(true, Relaxed),
+        }
+    }
+
+    pub(super) fn written(&self) -> u64 {
+        self.written.load(Relaxed)
+    }
+
+    /// The connection begins as HTTP/2 does.
+    pub(super) fn begin_http2(&self) {
+        self.http2.store(true, Relaxed);
+    }
+
+    pub(super) fn is_http2(&self) -> bool {
+        self.http2.load(Relaxed)
+    }
+
+    /// Bounds nothing from now on.
+    pub(super) fn release(&self) {
+        self.released.store(true, Relaxed);
+    }
+
+    pub(super) fn is_released(&self) -> bool {
+        self.released.load(Relaxed)
+    }
+
+    pub(super) fn refuse(&self) {
+        self.refused.store(true, Relaxed);
+    }
+
+    pub(super) fn is_refused(&self) -> bool {
+        self.refused.load(Relaxed)
+    }
+
+    /// Returns the end of the wait for a request, if one is waited for.
+    pub(super) fn deadline(&self) -> Option<(Instant, Bound)> {
+        let busy = self.in_hand.load(Relaxed) > 0 || self.blocked.load(Relaxed);
+        if busy || self.is_released() {
+            return None;
+        }
+        let at = |since: u64, limit: Option<Duration>| {
+            limit.map(|limit| Instant::from_nanos(since) + limit)
+        };
+        let head = self.head_since.load(Relaxed);
+        // HTTP/2 says something without asking anything.
+        if head != 0 && !self.is_http2() {
+            return Some((at(head, self.options.head_timeout)?, Bound::Head));
+        }
+        let limit = match self.asked.load(Relaxed) {
+            false => self.options.first_byte_timeout,
+            true => self.options.idle_timeout,
+        };
+        Some((at(self.since.load(Relaxed), limit)?, Bound::Silent))
+    }
+}
+
+fn now() -> u64 {
+    janus::time::now().as_nanos()
+}
+
+/// A request in hand.
+pub(super) struct InHand(Arc<Watch>);
+
+impl InHand {
+    pub(super) fn watch(&self) -> &Arc<Watch> {
+        &self.0
+    }
+}
+
+impl Drop for InHand {
+    fn drop(&mut self) {
+        let watch = &*self.0;
+        let left = watch.in_hand.load(Relaxed) - 1;
+        watch.in_hand.store(left, Relaxed);
+        if left == 0 && janus::handle().is_some() {
+            watch.since.store(now(), Relaxed);
+            watch.head_since.store(0, Relaxed);
+        }
+    }
+}
