@@ -52,7 +52,8 @@
 //! # Features
 //!
 //! None is on by default. `futures-io`, `tokio-io`, `hyper` and `tower` give streams and timers those crates' traits; `tokio` lets
-//! code that needs tokio's runtime work in tasks; `tracing` makes events of warnings ([`Warning`]); `dpdk` (linked) and `dpdk-dlopen` (loaded) bring the DPDK backend.
+//! code that needs tokio's runtime work in tasks; `tonic` has its server take streams; `tracing` makes events of warnings
+//! ([`Warning`]); `dpdk` (linked) and `dpdk-dlopen` (loaded) bring the DPDK backend.
 // This file only names the rooms of the crate.
 
 mod admin;

@@ -20,6 +20,8 @@ mod stream;
 pub mod tcp;
 #[cfg(feature = "tokio-io")]
 mod tokio_io;
+#[cfg(feature = "tonic")]
+mod tonic_io;
 mod udp;
 mod udp_groups;
 

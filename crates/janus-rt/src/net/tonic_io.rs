@@ -1,0 +1,16 @@
+//! tonic's trait for streams: a request that came over one knows both addresses, as over a stream of tokio's.
+
+use tonic::transport::server::{Connected, TcpConnectInfo};
+
+use super::stream::TcpStream;
+
+impl Connected for TcpStream {
+    type ConnectInfo = TcpConnectInfo;
+
+    fn connect_info(&self) -> TcpConnectInfo {
+        TcpConnectInfo {
+            local_addr: self.local_addr().ok(),
+            remote_addr: self.peer_addr().ok(),
+        }
+    }
+}
