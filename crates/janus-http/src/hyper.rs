@@ -10,12 +10,13 @@ use std::io;
 use std::net::SocketAddr;
 
 use ::hyper::body::Body;
+use ::hyper::rt::{Read, Write};
 use ::hyper::{Request, Response};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use janus::BoxError;
 use janus::compat::hyper::{Executor, Timer};
-use janus::net::{TcpListener, TcpStream};
+use janus::net::TcpListener;
 use tower_service::Service;
 
 use crate::Options;
@@ -65,9 +66,11 @@ where
     }
 }
 
-/// Serves one connection until it ends: HTTP/1.1 or HTTP/2, whichever the peer begins, with upgrades.
-pub async fn serve_connection<S, B>(stream: TcpStream, service: S) -> Result<(), BoxError>
+/// Serves one connection until it ends: HTTP/1.1 or HTTP/2, whichever the peer begins, with upgrades. `stream` is a
+/// `TcpStream` or what a layer has made of one, such as TLS (`examples/tls.rs`).
+pub async fn serve_connection<I, S, B>(stream: I, service: S) -> Result<(), BoxError>
 where
+    I: Read + Write + Unpin + Send + 'static,
     S: Service<Request<RequestBody>, Response = Response<B>, Error: Into<BoxError>>
         + Clone
         + 'static,
@@ -77,12 +80,13 @@ where
 }
 
 /// [`serve_connection`] with bounds of your own.
-pub async fn serve_connection_with<S, B>(
+pub async fn serve_connection_with<I, S, B>(
     options: &'static Options,
-    stream: TcpStream,
+    stream: I,
     service: S,
 ) -> Result<(), BoxError>
 where
+    I: Read + Write + Unpin + Send + 'static,
     S: Service<Request<RequestBody>, Response = Response<B>, Error: Into<BoxError>>
         + Clone
         + 'static,

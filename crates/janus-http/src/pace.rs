@@ -2,6 +2,7 @@
 //! for, so that neither a handler's own time nor a request that is whole costs anything. The bounds on a connection that
 //! waits for a request are in [`crate::serve`].
 
+use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -79,13 +80,44 @@ const LOOKS: u32 = 8;
 /// Least time between two looks.
 const LOOK_LEAST: Duration = Duration::from_millis(1);
 
+/// A stream as far as it tells of what its peer takes.
+pub(crate) trait Taker {
+    /// A timer.
+    type Sleep: Future<Output = ()> + Unpin;
+
+    fn sleep(&self, duration: Duration) -> Self::Sleep;
+    fn now(&self) -> Duration;
+    fn unacknowledged(&self) -> usize;
+    fn abort(&self);
+}
+
+impl<S: Transport> Taker for S {
+    type Sleep = S::Sleep;
+
+    fn sleep(&self, duration: Duration) -> S::Sleep {
+        Transport::sleep(self, duration)
+    }
+
+    fn now(&self) -> Duration {
+        Transport::now(self)
+    }
+
+    fn unacknowledged(&self) -> usize {
+        Transport::unacknowledged(self)
+    }
+
+    fn abort(&self) {
+        Transport::abort(self);
+    }
+}
+
 /// The wait of one write for a peer that acknowledges nothing.
-pub(crate) struct Stall<S: Transport> {
+pub(crate) struct Stall<S: Taker> {
     limit: Option<Duration>,
     wait: Option<Blocked<S>>,
 }
 
-struct Blocked<S: Transport> {
+struct Blocked<S: Taker> {
     /// Until the next look.
     timer: S::Sleep,
     /// When progress was last seen.
@@ -94,7 +126,7 @@ struct Blocked<S: Transport> {
     acknowledged: i64,
 }
 
-impl<S: Transport> Stall<S> {
+impl<S: Taker> Stall<S> {
     pub(crate) const fn new(limit: Option<Duration>) -> Self {
         Self { limit, wait: None }
     }

@@ -224,6 +224,8 @@ fn a_server_that_is_told_to_end_loses_no_request() {
     async fn answer(request: Request<RequestBody>) -> Result<Response<Full<Bytes>>, Infallible> {
         if request.uri().path() == "/end" {
             janus::handle().unwrap().shutdown(Duration::from_secs(600));
+            // Tasks are told when the portal's doors are closed.
+            janus::shutting_down().await;
         }
         Ok(Response::new(Full::new(Bytes::from_static(b"ok"))))
     }

@@ -1,51 +1,114 @@
 //! The stream under hyper: it tells the connection's [`Watch`] what comes, resets a peer that takes nothing of what is
 //! written, and answers a head that does not end, which hyper leaves without an answer.
 
+use std::any::Any;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
-use ::hyper::rt::{Read, ReadBufCursor, Write};
+use ::hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 use janus::net::TcpStream;
+use janus::time::{Sleep, now, sleep};
 
 use super::watch::Watch;
 use crate::Reject;
-use crate::pace::Stall;
+use crate::pace::{Stall, Taker};
 use crate::transport::Transport;
 
+/// How HTTP/2 begins, and no method of HTTP/1.1 (RFC 9113 section 3.4).
+const PREFACE: &[u8] = b"PRI";
+/// Bytes read at a time while it is not known which of the two a connection speaks, or nothing of it is wanted any more.
+const LITTLE: usize = 512;
+
 /// See the module.
-pub(super) struct Stream {
-    stream: TcpStream,
+pub(super) struct Stream<I: 'static> {
+    layer: Layer<I>,
     watch: Arc<Watch>,
-    stall: Stall<TcpStream>,
-    /// Something has been received.
-    begun: bool,
+    stall: Stall<Layer<I>>,
+    /// Bytes of [`PREFACE`] received, and nothing else; `None`: the version is known.
+    preface: Option<usize>,
     /// The answer to a head that did not end is written.
     refused: bool,
 }
 
-impl Stream {
-    pub(super) fn new(stream: TcpStream, watch: Arc<Watch>) -> Stream {
+/// The stream as it was given: TCP itself, or a layer over it, which shows nothing of what is below.
+struct Layer<I>(I);
+
+impl<I: 'static> Layer<I> {
+    fn tcp(&self) -> Option<&TcpStream> {
+        (&self.0 as &dyn Any).downcast_ref()
+    }
+}
+
+impl<I: 'static> Taker for Layer<I> {
+    type Sleep = Sleep;
+
+    fn sleep(&self, duration: Duration) -> Sleep {
+        sleep(duration)
+    }
+
+    fn now(&self) -> Duration {
+        Duration::from_nanos(now().as_nanos())
+    }
+
+    fn unacknowledged(&self) -> usize {
+        self.tcp().map_or(0, Transport::unacknowledged)
+    }
+
+    fn abort(&self) {
+        if let Some(tcp) = self.tcp() {
+            Transport::abort(tcp);
+        }
+    }
+}
+
+impl<I: Read + Write + Unpin + 'static> Stream<I> {
+    pub(super) fn new(stream: I, watch: Arc<Watch>) -> Self {
         Stream {
-            stream,
+            layer: Layer(stream),
             stall: Stall::new(watch.options().write_timeout),
             watch,
-            begun: false,
+            preface: Some(0),
             refused: false,
         }
     }
 
-    /// Looks whether what comes first is HTTP/2's preface (RFC 9113 section 3.4).
+    /// Receives a little, and looks whether HTTP/2 begins with it.
     #[cold]
-    fn poll_begin(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut first = [0; 3];
-        ready!(self.stream.poll_peek(cx, &mut first))?;
-        if &first == b"PRI" {
-            self.watch.begin_http2();
-        }
-        self.begun = true;
+    fn poll_begin(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut buf: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        let mut little = [0; LITTLE];
+        let room = buf.remaining().min(LITTLE);
+        let received = ready!(self.poll_little(cx, &mut little[..room]))?;
+        let known = self.preface.unwrap_or_default();
+        let wanted = &PREFACE[known..];
+        let both = wanted.len().min(received.len());
+        self.preface = match wanted[..both] == received[..both] {
+            true if both == wanted.len() => {
+                self.watch.begin_http2();
+                None
+            }
+            true => Some(known + both),
+            false => None,
+        };
+        buf.put_slice(received);
         Poll::Ready(Ok(()))
+    }
+
+    fn poll_little<'b>(
+        &mut self,
+        cx: &mut Context<'_>,
+        little: &'b mut [u8],
+    ) -> Poll<io::Result<&'b [u8]>> {
+        let mut read = ReadBuf::new(little);
+        ready!(Pin::new(&mut self.layer.0).poll_read(cx, read.unfilled()))?;
+        let count = read.filled().len();
+        Poll::Ready(Ok(&little[..count]))
     }
 
     /// Answers a head that took too long, and waits for the peer's end.
@@ -62,12 +125,14 @@ impl Stream {
                 crate::reason(status),
                 text.len() + 1,
             );
-            let room = Transport::poll_write(&self.stream, cx, answer.as_bytes()).is_ready();
-            if !room || Transport::poll_shutdown(&self.stream, cx).is_pending() {
+            let mut layer = Pin::new(&mut self.layer.0);
+            let room = layer.as_mut().poll_write(cx, answer.as_bytes()).is_ready();
+            if !room || layer.poll_shutdown(cx).is_pending() {
                 return Poll::Ready(Ok(()));
             }
         }
-        while ready!(self.stream.poll_recv(cx))?.is_some() {}
+        let mut little = [0; LITTLE];
+        while !ready!(self.poll_little(cx, &mut little))?.is_empty() {}
         Poll::Ready(Ok(()))
     }
 
@@ -80,7 +145,7 @@ impl Stream {
             Poll::Ready(Ok(count)) => self.watch.wrote(Some(count)),
             Poll::Pending if !self.watch.is_released() => {
                 self.watch.wrote(None);
-                let stalled = self.stall.poll(&self.stream, cx, self.watch.written());
+                let stalled = self.stall.poll(&self.layer, cx, self.watch.written());
                 return stalled.map(|error| Err(error.into()));
             }
             _ => {}
@@ -89,7 +154,7 @@ impl Stream {
     }
 }
 
-impl Read for Stream {
+impl<I: Read + Write + Unpin + 'static> Read for Stream<I> {
     #[inline]
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -100,23 +165,23 @@ impl Read for Stream {
         if this.watch.is_refused() {
             return this.poll_refuse(cx);
         }
-        if !this.begun {
-            ready!(this.poll_begin(cx))?;
+        match this.preface {
+            None => ready!(Pin::new(&mut this.layer.0).poll_read(cx, buf))?,
+            Some(_) => ready!(this.poll_begin(cx, buf))?,
         }
-        ready!(Read::poll_read(Pin::new(&mut this.stream), cx, buf))?;
         this.watch.received();
         Poll::Ready(Ok(()))
     }
 }
 
-impl Write for Stream {
+impl<I: Read + Write + Unpin + 'static> Write for Stream<I> {
     #[inline]
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let wrote = Write::poll_write(Pin::new(&mut self.stream), cx, bytes);
+        let wrote = Pin::new(&mut self.layer.0).poll_write(cx, bytes);
         self.written(cx, wrote)
     }
 
@@ -126,20 +191,20 @@ impl Write for Stream {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let wrote = Write::poll_write_vectored(Pin::new(&mut self.stream), cx, slices);
+        let wrote = Pin::new(&mut self.layer.0).poll_write_vectored(cx, slices);
         self.written(cx, wrote)
     }
 
     fn is_write_vectored(&self) -> bool {
-        true
+        self.layer.0.is_write_vectored()
     }
 
     #[inline]
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.layer.0).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Write::poll_shutdown(Pin::new(&mut self.stream), cx)
+        Pin::new(&mut self.layer.0).poll_shutdown(cx)
     }
 }
