@@ -30,10 +30,9 @@ impl Process {
 
     /// Runs a program, with its output to be read.
     pub(crate) fn run(mut command: Command) -> Process {
-        let mut child = command
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("an example, which `cargo test` builds unless it is given `--test`");
+        let mut child = command.stdout(Stdio::piped()).spawn().expect(
+            "`cargo test` builds examples unless it is given a name: `cargo build --examples` does",
+        );
         let output = BufReader::new(child.stdout.take().expect("its output"));
         Process { child, output }
     }
@@ -124,8 +123,8 @@ impl Server {
     /// Tells it to end, which it does in order.
     pub(crate) fn ends_well(self) {
         self.terminate();
-        let status = self.end();
-        assert_eq!(status.code(), Some(0), "{status}");
+        let (status, rest) = self.process.end();
+        assert_eq!(status.code(), Some(0), "{status}: {} {rest}", self.said);
     }
 }
 

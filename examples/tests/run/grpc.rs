@@ -1,0 +1,94 @@
+//! The gRPC example, asked by tonic's client over the kernel's sockets: calls side by side, a stream, an error, and an end in the
+//! middle of a stream.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request};
+
+use crate::process::{PATIENCE, Server};
+use count::counter_client::CounterClient;
+use count::{Count, Text};
+
+#[path = "../../grpc/count.rs"]
+mod count;
+
+/// So many numbers that they last longer than a connection is kept for a further call when the server ends.
+const LAST: u64 = 100;
+
+/// Runs `client` on a runtime of tokio's, connected to the example.
+fn with_client<F: Future<Output = ()>>(
+    at: SocketAddr,
+    client: impl FnOnce(CounterClient<Channel>) -> F,
+) {
+    let url = format!("http://{at}");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let channel = Endpoint::from_shared(url).unwrap().timeout(PATIENCE);
+        client(CounterClient::new(channel.connect().await.unwrap())).await;
+    });
+}
+
+#[test]
+fn calls_and_streams() {
+    let server = Server::start("grpc", |_| {});
+    // Connections of their own, so that both cores have some.
+    for _ in 0..6 {
+        with_client(server.at, |mut client| async move {
+            let calls = (0..10).map(|number| {
+                let mut client = client.clone();
+                async move {
+                    let text = "word ".repeat(number);
+                    let answer = client.words(Text { text }).await.unwrap();
+                    assert_eq!(
+                        answer.into_inner(),
+                        Count {
+                            number: number as u64
+                        }
+                    );
+                }
+            });
+            futures_util::future::join_all(calls).await;
+
+            let asked = client.up_to(Count { number: 5 }).await.unwrap();
+            let mut numbers = asked.into_inner();
+            for number in 1..=5 {
+                assert_eq!(numbers.message().await.unwrap(), Some(Count { number }));
+            }
+            assert_eq!(numbers.message().await.unwrap(), None);
+
+            let status = client.up_to(Count { number: 1_001 }).await.unwrap_err();
+            assert_eq!(status.code(), Code::InvalidArgument);
+            assert_eq!(status.message(), "no more than 1000 numbers");
+
+            let text = "x".repeat(4 << 20);
+            let status = client.words(Text { text }).await.unwrap_err();
+            assert_eq!(status.code(), Code::OutOfRange, "{status}");
+        });
+    }
+    server.ends_well();
+}
+
+#[test]
+fn a_stream_that_was_begun_is_finished() {
+    let server = Server::start("grpc", |_| {});
+    with_client(server.at, |mut client| async move {
+        let asked = client.up_to(Request::new(Count { number: LAST })).await;
+        let mut numbers = asked.unwrap().into_inner();
+        for number in 1..=LAST {
+            assert_eq!(numbers.message().await.unwrap(), Some(Count { number }));
+            if number == 5 {
+                server.terminate();
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+        assert_eq!(numbers.message().await.unwrap(), None);
+        // The server has said GOAWAY meanwhile, and takes no further call.
+        assert!(client.words(Text::default()).await.is_err());
+        assert_eq!(server.end().code(), Some(0));
+    });
+}
