@@ -2,7 +2,7 @@
 //! terminals. After `--` it takes another address than 0.0.0.0:7008.
 //!
 //! Clients are spread over the cores, and a stream can only be used on its own. So each core keeps a list of its
-//! clients, and what is for all is sent to the cores, not to the clients: `spawn_on` runs a few lines on each.
+//! clients, and a line for all is sent to the cores, not to the clients: `spawn_on` runs a few statements on each.
 
 use std::cell::RefCell;
 use std::io;

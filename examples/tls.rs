@@ -1,7 +1,7 @@
 //! HTTP/1.1 and HTTP/2 over TLS, by rustls. `cargo run --release --features tls --example tls`, then the printed line. After `--` it
 //! takes another address than 0.0.0.0:8443, then two files in PEM: a chain of certificates and its key.
 //!
-//! Without files it makes a certificate of its own, for trials: who is to trust it is given the file that holds it.
+//! Without files it makes a certificate of its own, for trials: a client that is to trust it needs the file that holds it.
 
 use std::convert::Infallible;
 use std::io::Write;
@@ -21,7 +21,7 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// Time for a handshake: who only connects must not keep a connection.
+/// Time for a handshake: a peer that only connects must not keep a connection.
 const HANDSHAKE: Duration = Duration::from_secs(3);
 
 /// A certificate's file, and what is made of it: by the core that comes first, for all, so that a session that was begun on
@@ -39,12 +39,12 @@ async fn main() -> janus::Result<()> {
     let acceptor = TlsAcceptor::from(config);
     loop {
         let (stream, _) = listener.accept().await?;
-        // A handshake is work of this core's; that of other connections goes on when it waits for its peer.
+        // In the connection's own task, so that a slow handshake holds up no other.
         janus::spawn(serve(stream, acceptor.clone()));
     }
 }
 
-/// Serves one connection. Errors end it, and are nobody else's affair.
+/// Serves one connection. An error ends it and no other.
 async fn serve(stream: TcpStream, acceptor: TlsAcceptor) -> Result<(), BoxError> {
     let stream = timeout(HANDSHAKE, acceptor.accept(stream)).await??;
     let tls = stream.get_ref().1.protocol_version();

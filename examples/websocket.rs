@@ -1,4 +1,4 @@
-//! A room of WebSockets: text that one client sends, all get; what is binary comes back to its sender.
+//! A room of WebSockets: text goes to all clients, binary messages come back to their sender.
 //! `cargo run --release --features websocket --example websocket`, then the printed line, or in a browser's console:
 //! `s = new WebSocket("ws://127.0.0.1:8090"); s.onmessage = m => console.log(m.data); s.onopen = () => s.send("hello")`.
 //! After `--` it takes another address than 0.0.0.0:8090.
@@ -21,7 +21,7 @@ use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
 /// Bytes of a message; a client that sends more is disconnected.
 const MESSAGE_MAX: usize = 64 * 1024;
-/// Messages that are kept for those who read slowly, together for all. A client that falls further behind misses the oldest
+/// Messages kept for slow readers, together for all. A client that falls further behind misses the oldest
 /// and is told how many: nobody waits for it, and its backlog needs no memory of its own.
 const KEPT: usize = 64;
 /// Time for a handshake, and for a message to get into the send buffer of a client that does not read.
@@ -42,7 +42,7 @@ async fn main() -> janus::Result<()> {
     }
 }
 
-/// Serves one client until it ends, or the runtime is told to. Errors are its own affair.
+/// Serves one client until it ends, or the runtime is told to. An error ends this client and no other.
 async fn client(stream: TcpStream) -> Result<(), BoxError> {
     let bounds = WebSocketConfig::default()
         .max_message_size(Some(MESSAGE_MAX))

@@ -1,7 +1,7 @@
 //! A gRPC service by tonic: a call, and a call that is answered by a stream. `cargo run --release --features grpc --example grpc`,
 //! then the printed line. After `--` it takes another address than 0.0.0.0:50051.
 //!
-//! What tonic makes of `count.proto` is a tower service over HTTP/2, so `janus_http::hyper` serves it, in tasks of Janus's and without
+//! The service that tonic generates from `count.proto` is a tower service over HTTP/2, so `janus_http::hyper` serves it, in tasks of Janus's and without
 //! tokio's runtime. tonic's own `Server`, which knows clients' deadlines, works too: docs/tokio.md.
 
 mod count;

@@ -67,7 +67,7 @@ where
 }
 
 /// Serves one connection until it ends: HTTP/1.1 or HTTP/2, whichever the peer begins, with upgrades. `stream` is a
-/// `TcpStream` or what a layer has made of one, such as TLS (`examples/tls.rs`).
+/// `TcpStream` or a layer over one, such as TLS (`examples/tls.rs`).
 pub async fn serve_connection<I, S, B>(stream: I, service: S) -> Result<(), BoxError>
 where
     I: Read + Write + Unpin + Send + 'static,

@@ -1,5 +1,5 @@
-//! Every server and client among the examples, run as whoever reads it would run it: a process of its own, asked over the kernel's
-//! sockets, ended by SIGTERM.
+//! Every server and client among the examples, run as a reader would run it: a process of its own, asked over the kernel's sockets,
+//! ended by SIGTERM.
 
 #[cfg(feature = "axum")]
 mod axum;
