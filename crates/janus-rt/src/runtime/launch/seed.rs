@@ -3,7 +3,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
-use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,6 +14,8 @@ use janus_io::park::Parker;
 use janus_mem::{Depot, Frame, Growth, Pool};
 use janus_tcp::{Config, Interface, Secrets, Stack};
 use janus_wire::{FlowNames, Toeplitz};
+use rustix::io::Errno;
+use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::clock::Clock;
 use crate::config::{Live, Settings};
@@ -273,9 +274,8 @@ pub(super) fn secrets(seed: Option<u64>) -> Result<(Secrets, [u8; 40]), BoxError
         return Ok((Secrets::from_seed(seed), key));
     }
     let mut bytes = [0; 64];
-    let mut random = std::fs::File::open("/dev/urandom")?;
-    random.read_exact(&mut bytes)?;
-    random.read_exact(&mut key)?;
+    fill(&mut bytes)?;
+    fill(&mut key)?;
     Ok((Secrets::from_bytes(bytes), key))
 }
 
@@ -314,8 +314,20 @@ pub(super) fn lease_seed(seed: Option<u64>) -> Result<u64, BoxError> {
 
 fn drawn() -> Result<u64, BoxError> {
     let mut bytes = [0; 8];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    fill(&mut bytes)?;
     Ok(u64::from_ne_bytes(bytes))
+}
+
+/// Fills `bytes` with random ones. By getrandom(2) and not from `/dev/urandom`: an image or a chroot need not have `/dev`.
+fn fill(mut bytes: &mut [u8]) -> Result<(), BoxError> {
+    while !bytes.is_empty() {
+        match getrandom(&mut *bytes, GetRandomFlags::empty()) {
+            Ok(filled) => bytes = &mut bytes[filled..],
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(format!("the kernel gives no random numbers: {errno}").into()),
+        }
+    }
+    Ok(())
 }
 
 /// TCP's configuration with what the settings say of it.
