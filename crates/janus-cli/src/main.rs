@@ -7,6 +7,8 @@ mod doctor;
 mod serve;
 mod sim;
 
+use std::fmt::Display;
+use std::io::{ErrorKind, Write, stdout};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -36,11 +38,10 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Csb(args) => csb::run(&args),
-        Command::Config => janus::Runtime::builder().effective().map(|effective| {
-            print!("{effective}");
-            ExitCode::SUCCESS
-        }),
-        Command::Doctor => Ok(doctor::run()),
+        Command::Config => janus::Runtime::builder()
+            .effective()
+            .and_then(|effective| print(&effective)),
+        Command::Doctor => print(&doctor::Report),
         Command::Serve(args) => serve::run(args),
         Command::Sim(args) => sim::run(&args),
     };
@@ -50,5 +51,13 @@ fn main() -> ExitCode {
             eprintln!("janus: {error}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Prints `what` whole. A reader that has gone, as `head` does, is no failure.
+fn print(what: &dyn Display) -> janus::Result<ExitCode> {
+    match stdout().lock().write_all(what.to_string().as_bytes()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(ExitCode::SUCCESS),
     }
 }

@@ -459,3 +459,17 @@ fn transparent_huge_pages() {
     shell(&step).unwrap();
     doctor.finds("$J", "transparent huge pages");
 }
+
+/// As `head` goes: what is left of the report is for nobody.
+#[test]
+fn a_reader_that_has_gone_is_no_failure() {
+    for command in ["doctor", "config"] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut janus = Command::new(env!("CARGO_BIN_EXE_janus"));
+        let output = janus.arg(command).stdout(writer).output().unwrap();
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{command}: {complaint}");
+        assert!(complaint.is_empty(), "{command}: {complaint}");
+    }
+}
