@@ -176,3 +176,8 @@ where
     .join();
     server.stop();
 }
+
+/// The programs in the document about tokio.
+#[cfg(all(doctest, feature = "tokio"))]
+#[doc = include_str!("../../../docs/tokio.md")]
+struct LivingWithTokio;

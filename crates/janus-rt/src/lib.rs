@@ -63,6 +63,8 @@ pub mod compat;
 mod config;
 mod control;
 mod dhcp;
+#[cfg(doctest)]
+mod documents;
 mod inbox;
 #[cfg(test)]
 mod lockstep;
@@ -143,13 +145,3 @@ pub use task::{
     spawn_blocking, spawn_on, unconstrained, yield_now,
 };
 pub use warning::Warning;
-
-/// The program in README compiles.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
-
-/// So does the one that lives with tokio.
-#[cfg(all(doctest, feature = "tokio"))]
-#[doc = include_str!("../../../docs/tokio.md")]
-struct LivingWithTokio;
