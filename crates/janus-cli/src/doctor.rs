@@ -4,7 +4,7 @@ use std::fmt;
 
 use janus_io::machine::Machine;
 
-/// What the machine has, looked at when it is printed. Everything Janus needs to run at all is always there, so this never fails.
+/// The report. The machine is looked at when it is printed; all that Janus needs to run at all is always there, so nothing fails.
 pub(crate) struct Report;
 
 impl fmt::Display for Report {
