@@ -29,6 +29,8 @@ pub(crate) enum Kind {
     Output,
     /// `toml`
     Toml,
+    /// `yaml`
+    Yaml,
     /// `packetdrill`: a whole script.
     Script,
     /// `text`: a picture, a grammar, a formula.
@@ -42,6 +44,7 @@ impl Block {
             "sh" => Kind::Commands,
             "text output" => Kind::Output,
             "toml" => Kind::Toml,
+            "yaml" => Kind::Yaml,
             "packetdrill" => Kind::Script,
             "text" => Kind::Text,
             info if info.split(',').next() == Some("rust") => Kind::Rust,

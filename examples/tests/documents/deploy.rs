@@ -5,6 +5,7 @@ use std::fs;
 use std::io::Write;
 use std::process::Command;
 
+use crate::blocks::{Kind, documents};
 use crate::root;
 use crate::shell::{ALONE, Place, SERVERS, can_be_alone, has, janus, machine_has, script};
 use crate::skip;
@@ -66,9 +67,19 @@ except ImportError: sys.exit(77)
 for file in sys.argv[1:]:
     assert all(yaml.safe_load_all(open(file))), file
 "#;
-    let files = YAML
+    let place = Place::new("yaml");
+    let ours = YAML
         .iter()
         .map(|name| root().join("docs/deploy").join(name));
+    let mut files: Vec<_> = ours.collect();
+    for block in documents()
+        .iter()
+        .filter(|block| block.kind() == Kind::Yaml)
+    {
+        let file = place.path.join(format!("{}.yaml", files.len()));
+        fs::write(&file, &block.text).unwrap();
+        files.push(file);
+    }
     let mut command = Command::new("python3");
     match command.args(["-c", program]).args(files).output() {
         Ok(output) if output.status.code() == Some(77) => without("python3 with yaml"),

@@ -60,7 +60,7 @@ fn every_block_is_covered() {
                 let included = doctests.contains(&include);
                 (!included).then(|| format!("is no doctest: no `{include}` in {DOCTESTS:?}"))
             }
-            Kind::Commands | Kind::Toml | Kind::Script => None,
+            Kind::Commands | Kind::Toml | Kind::Yaml | Kind::Script => None,
             Kind::Output => {
                 let after = blocks::before(&block).map(|before| before.kind());
                 (after != Some(Kind::Commands)).then(|| "follows no commands".to_owned())
@@ -141,6 +141,7 @@ commands_of! {
     commands_of_conformance_suites: "docs/conformance-suites.md",
     commands_of_deploying: "docs/deploying.md",
     commands_of_dpdk: "docs/dpdk.md",
+    commands_of_metrics: "docs/metrics.md",
     commands_of_operating: "docs/operating.md",
     commands_of_packetdrill: "docs/packetdrill.md",
     commands_of_xdp: "docs/xdp.md",
