@@ -24,6 +24,9 @@ const RESENT_WALK_MAX: u32 = 256;
 /// Recoveries for which a reordering window widened by D-SACK stays so (RACK.reo_wnd_persist, section 6.2 step 4).
 const REO_PERSIST: u8 = 16;
 
+/// Age from which on nothing is told by a delivery: half the round of a clock of 32 bits, as timeouts come every two minutes.
+const STALE_US: u32 = 1 << 31;
+
 /// When a segment was last sent (µs, wrapping) and where it ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sent {
@@ -39,13 +42,17 @@ impl Sent {
         }
     }
 
-    /// RACK_sent_after() of section 5.2: of two sent at one moment the one further on was sent later.
+    /// RACK_sent_after() of section 5.2: of two sent at one moment the one further on was sent later. Ages are compared, as
+    /// the distance of two times means nothing from half the clock's round on (36 minutes).
     #[inline]
-    pub(crate) fn is_after(self, other: Sent) -> bool {
-        match self.at_us.wrapping_sub(other.at_us) as i32 {
-            0 => self.end.gt(other.end),
-            later => later > 0,
-        }
+    pub(crate) fn is_after(self, other: Sent, now_us: u32) -> bool {
+        let (age, other_age) = (self.age_us(now_us), other.age_us(now_us));
+        age < other_age || age == other_age && self.end.gt(other.end)
+    }
+
+    #[inline]
+    fn age_us(self, now_us: u32) -> u32 {
+        now_us.wrapping_sub(self.at_us)
     }
 }
 
@@ -78,7 +85,11 @@ pub(crate) fn deliver(
     if resent && is_ambiguous(sent, hot.min_rtt_us, echo_age_ms, now) {
         return;
     }
-    if news.newest.is_none_or(|newest| sent.is_after(newest)) {
+    let now_us = now.as_micros() as u32;
+    if news
+        .newest
+        .is_none_or(|newest| sent.is_after(newest, now_us))
+    {
         news.newest = Some(sent);
     }
     news.last_sent_us = sent.at_us;
@@ -99,16 +110,23 @@ impl Recovery {
         if let Some(newest) = news.newest {
             // Where one acknowledgement is for a repair and for what stands behind it, the round trip is that of the
             // latter, as Linux has it: the longer one, so that less is taken for lost.
-            self.rtt_us = (now.as_micros() as u32)
-                .wrapping_sub(news.last_sent_us)
-                .max(1);
-            if !self.has(rec_flag::TIMED) || newest.is_after(self.newest) {
+            let now_us = now.as_micros() as u32;
+            self.rtt_us = now_us.wrapping_sub(news.last_sent_us).max(1);
+            if !self.has(rec_flag::TIMED) || newest.is_after(self.newest, now_us) {
                 self.newest = newest;
                 self.set(rec_flag::TIMED);
             }
         }
         if let Some(end) = news.end {
             self.delivered_to = self.delivered_to.later(end);
+        }
+    }
+
+    /// Forgets a delivery from so long ago that the clock comes round before the next timeout: it would look like one of
+    /// just now.
+    pub(crate) fn forget_stale(&mut self, now_us: u32) {
+        if self.newest.age_us(now_us) >= STALE_US {
+            self.clear(rec_flag::TIMED);
         }
     }
 
@@ -348,15 +366,16 @@ impl Look {
     /// enough, may be later; the newest's own age bounds how much later, which saves looking at each.
     fn says_lost(&mut self, seg: &Segment) -> bool {
         // What has not left the host cannot be lost.
-        if !self.newest.is_after(Sent::of(seg)) || seg.has(seg_flag::AWAY) {
+        if !self.newest.is_after(Sent::of(seg), self.now_us) || seg.has(seg_flag::AWAY) {
             return false;
         }
         let age_us = self.now_us.wrapping_sub(seg.sent_us);
         if age_us >= self.patience_us {
             return true;
         }
-        let newest_age_us = self.now_us.wrapping_sub(self.newest.at_us);
-        let wait_us = self.patience_us.saturating_sub(newest_age_us).max(1);
+        let wait_us = self
+            .patience_us
+            .saturating_sub(self.newest.age_us(self.now_us));
         self.found.wait = Some(Duration::from_micros(u64::from(wait_us)));
         false
     }

@@ -121,12 +121,13 @@ impl Stack {
         let rec = &mut self.recovery[block];
         rec.clear(rec_flag::PROBED | rec_flag::PROBE_REPEATS | rec_flag::PROBE_DUE);
         rec.set(rec_flag::TIMED_OUT);
+        let now_us = now.as_micros() as u32;
+        rec.forget_stale(now_us);
         // Without RACK a timeout means that all of the flight is lost.
         let patience_us = match self.config.rack {
             true => rec.patience_at_timeout(&self.hot[id], srtt_us),
             false => 0,
         };
-        let now_us = now.as_micros() as u32;
         let head = self.hot[id].flight.head;
         let (mut at, mut decided) = (head, NONE);
         while at != NONE {

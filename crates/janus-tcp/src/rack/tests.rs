@@ -21,12 +21,36 @@ fn segment(at_us: u32, seq: u32, flags: u8) -> Segment {
 
 #[test]
 fn of_two_sent_at_one_moment_the_further_one_is_later() {
-    assert!(sent(5, 100).is_after(sent(5, 50)));
-    assert!(!sent(5, 50).is_after(sent(5, 50)));
-    assert!(sent(6, 50).is_after(sent(5, 100)));
+    assert!(sent(5, 100).is_after(sent(5, 50), 7));
+    assert!(!sent(5, 50).is_after(sent(5, 50), 7));
+    assert!(sent(6, 50).is_after(sent(5, 100), 7));
     // Across both wraps.
-    assert!(sent(2, 100).is_after(sent(u32::MAX - 2, 100)));
-    assert!(sent(5, 3).is_after(sent(5, u32::MAX)));
+    assert!(sent(2, 100).is_after(sent(u32::MAX - 2, 100), 7));
+    assert!(sent(5, 3).is_after(sent(5, u32::MAX), 7));
+    // Longer ago than half the clock's round.
+    let (now, lately) = (3_000_000_000, 2_999_999_000);
+    assert!(sent(lately, 1).is_after(sent(0, 100), now));
+    assert!(!sent(0, 100).is_after(sent(lately, 1), now));
+}
+
+/// A connection whose peer was silent for an hour: a timer that is set anew at once, again and again, was the price.
+#[test]
+fn an_old_delivery_makes_no_segment_late() {
+    let mut look = Look {
+        newest: sent(0, 9_000),
+        now_us: 3_600_000_000,
+        patience_us: 100_000,
+        found: Losses::default(),
+    };
+    assert!(!look.says_lost(&segment(3_599_999_000, 9_000, 0)));
+    assert_eq!(look.found.wait, None);
+    let mut rec = Recovery::default();
+    rec.newest = sent(0, 9_000);
+    for (age, known) in [(STALE_US - 1, true), (STALE_US, false)] {
+        rec.set(rec_flag::TIMED);
+        rec.forget_stale(age);
+        assert_eq!(rec.has(rec_flag::TIMED), known);
+    }
 }
 
 /// Section 6.2 step 2.

@@ -19,6 +19,7 @@ impl Stack {
             NONE => &none,
             block => &self.recovery[block],
         };
+        let now_us = self.now.as_micros() as u32;
         let (mut pipe, mut bytes) = (0, 0);
         let (mut sacked, mut sacked_bytes, mut lost, mut resent) = (0, 0, 0, 0);
         let (mut decided, mut past_hint) = (rec.decided == NONE, rec.lost_from == NONE);
@@ -46,7 +47,7 @@ impl Stack {
                     if decided && hot.recovery != NONE {
                         let sent = Sent::of(seg);
                         assert!(
-                            last_once.is_none_or(|last| sent.is_after(last)),
+                            last_once.is_none_or(|last| sent.is_after(last, now_us)),
                             "in order of time"
                         );
                         last_once = Some(sent);
