@@ -177,6 +177,11 @@ where
     server.stop();
 }
 
+/// The program in the document about time bounds.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/http.md")]
+struct HowLongHttpWaits;
+
 /// The programs in the document about tokio.
 #[cfg(all(doctest, feature = "tokio"))]
 #[doc = include_str!("../../../docs/tokio.md")]

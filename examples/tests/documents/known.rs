@@ -49,6 +49,12 @@ pub(crate) const BLOCKS: &[Known] = &[
         given: "",
     },
     Known {
+        file: "docs/metrics.md",
+        begins: "JANUS_ADMIN=9464",
+        needs: &[Need::Program("curl")],
+        given: "",
+    },
+    Known {
         file: "docs/deploying.md",
         begins: "cargo build",
         needs: &[
