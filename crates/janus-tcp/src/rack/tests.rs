@@ -44,8 +44,10 @@ fn an_old_delivery_makes_no_segment_late() {
     };
     assert!(!look.says_lost(&segment(3_599_999_000, 9_000, 0)));
     assert_eq!(look.found.wait, None);
-    let mut rec = Recovery::default();
-    rec.newest = sent(0, 9_000);
+    let mut rec = Recovery {
+        newest: sent(0, 9_000),
+        ..Recovery::default()
+    };
     for (age, known) in [(STALE_US - 1, true), (STALE_US, false)] {
         rec.set(rec_flag::TIMED);
         rec.forget_stale(age);
