@@ -291,7 +291,11 @@ fn furnish(place: &Path) -> Option<()> {
     }
     let write = |name: &str, text: String| {
         let file = bin.join(name);
-        fs::write(&file, text).unwrap();
+        let text_of = bin.join(format!("{name}.text"));
+        fs::write(&text_of, text).unwrap();
+        // The copy was never open for writing here, where another test's child might inherit that ("Text file busy").
+        let copied = Command::new("cp").arg(&text_of).arg(&file).status();
+        assert!(copied.unwrap().success(), "a stand-in for {name}");
         fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
     };
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
