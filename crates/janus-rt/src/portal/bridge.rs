@@ -164,6 +164,7 @@ impl Bridge {
         stack: &mut Stack,
         scratch: &mut Scratch,
     ) -> Verdict {
+        debug_assert!(scratch.pieces.is_empty(), "bytes of another bridge");
         if self.broken && !matches!(self.kernel.take_error(), Ok(None)) {
             stack.abort(now, self.conn);
             return Verdict::Broken;
@@ -281,14 +282,18 @@ impl Bridge {
         }
         // What came before an end or a reset goes out before it.
         let sent = send_all_of(&mut self.kernel, &scratch.pieces);
-        match self.taken_outside(sent) {
-            Ok(taken) => self.down_held.keep_behind(taken, &scratch.pieces),
-            Err(Flow::Broken) => return Flow::Broken,
-            Err(_) => self.down_held.keep_behind(0, &scratch.pieces),
+        let taken = match self.taken_outside(sent) {
+            Ok(taken) => Some(taken),
+            Err(Flow::Broken) => None,
+            Err(_) => Some(0),
+        };
+        if let Some(taken) = taken {
+            self.down_held.keep_behind(taken, &scratch.pieces);
         }
+        // Whatever happened: the next bridge, another client's, uses the same memory.
         scratch.pieces.clear();
-        match received {
-            Flow::Broken => Flow::Broken,
+        match (taken, received) {
+            (None, _) | (_, Flow::Broken) => Flow::Broken,
             _ => Flow::More,
         }
     }

@@ -3,6 +3,7 @@
 
 mod scene;
 
+use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
 
 use janus_wire::tcp::Flags;
@@ -143,6 +144,52 @@ fn a_flood_finds_bounds() {
     scene.carrier.free = hidden;
     let answers = scene.give_for(1, &[syn(shard(4000), to, 1)]);
     assert_eq!(told(&answers[0]).0, Flags::SYN | Flags::ACK);
+    scene.end();
+}
+
+/// The carrier moves all connections' bytes through one memory: what could not be handed to a client that has just gone is
+/// nobody's, least of all the next one's.
+#[test]
+fn what_a_client_that_broke_off_did_not_get_goes_to_nobody() {
+    let mut scene = Scene::new("loopback");
+    let (listener, to) = listener();
+    let mut open = |port: u16| {
+        let answers = scene.give_for(1, &[syn(shard(port), to, 100)]);
+        let (_, isn, _) = told(&answers[0]);
+        let numbers = (101, isn.wrapping_add(1));
+        scene.give(&[segment(shard(port), to, Flags::ACK, numbers.0, numbers.1)]);
+        (shard(port), numbers, accept(&listener))
+    };
+    let (gone, others) = (open(4000), [open(4001), open(4002)]);
+    let (from, (seq, ack), kernel) = gone;
+    reset_on_drop(&kernel);
+    drop(kernel);
+    // The carrier has not slept: it learns of the reset by writing.
+    scene.send(&[data(
+        from,
+        to,
+        Flags::ACK,
+        seq,
+        ack,
+        b"for the one who has gone",
+    )]);
+    scene.carrier.turn();
+    for (from, (seq, ack), kernel) in &others {
+        let text = format!("for {from} alone");
+        scene.give(&[data(
+            *from,
+            to,
+            Flags::ACK | Flags::FIN,
+            *seq,
+            *ack,
+            text.as_bytes(),
+        )]);
+        kernel.set_nonblocking(false).unwrap();
+        kernel.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut read = String::new();
+        (&*kernel).read_to_string(&mut read).unwrap();
+        assert_eq!(read, text);
+    }
     scene.end();
 }
 

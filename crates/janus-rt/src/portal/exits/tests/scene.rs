@@ -208,6 +208,19 @@ pub(super) fn segment(
     seq: u32,
     ack: u32,
 ) -> Vec<u8> {
+    data(from, to, flags, seq, ack, &[])
+}
+
+/// The same with data.
+pub(super) fn data(
+    from: SocketAddr,
+    to: SocketAddr,
+    flags: Flags,
+    seq: u32,
+    ack: u32,
+    payload: &[u8],
+) -> Vec<u8> {
+    let len = tcp::LEN + payload.len();
     let header = tcp::Header {
         src_port: from.port(),
         dst_port: to.port(),
@@ -218,13 +231,14 @@ pub(super) fn segment(
         urgent: 0,
         header_len: tcp::LEN,
     };
-    let mut bytes = vec![0; ipv6::LEN + tcp::LEN];
+    let mut bytes = vec![0; ipv6::LEN + len];
     match (from.ip(), to.ip()) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => {
-            bytes.truncate(ipv4::LEN + tcp::LEN);
-            ipv4::emit(&mut bytes, &ip_header(src, dst, tcp::LEN));
+            bytes.truncate(ipv4::LEN + len);
+            ipv4::emit(&mut bytes, &ip_header(src, dst, len));
             let segment = &mut bytes[ipv4::LEN..];
             tcp::emit(segment, &header, &Options::NONE);
+            segment[tcp::LEN..].copy_from_slice(payload);
             tcp::fill_checksum_v4(segment, src, dst);
         }
         (IpAddr::V6(src), IpAddr::V6(dst)) => {
@@ -232,7 +246,7 @@ pub(super) fn segment(
                 src,
                 dst,
                 proto: proto::TCP,
-                payload_len: tcp::LEN as u16,
+                payload_len: len as u16,
                 hop_limit: 64,
                 traffic_class: 0,
                 flow_label: 0,
@@ -240,6 +254,7 @@ pub(super) fn segment(
             ipv6::emit(&mut bytes, &ip);
             let segment = &mut bytes[ipv6::LEN..];
             tcp::emit(segment, &header, &Options::NONE);
+            segment[tcp::LEN..].copy_from_slice(payload);
             tcp::fill_checksum_v6(segment, src, dst);
         }
         _ => panic!("one family"),
