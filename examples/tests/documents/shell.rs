@@ -157,6 +157,8 @@ pub(crate) fn script(place: &Path, script: &str, alone: bool) -> Result<String, 
         command.args(["-n", "-m", "bash"]);
     }
     command.arg(&file).current_dir(place).process_group(0);
+    // Ours, and no setting of the servers.
+    command.env_remove("JANUS_DOCUMENTS");
     command.stdin(Stdio::null()).stdout(out).stderr(errors);
     let child = command.spawn().map_err(|error| format!("bash: {error}"))?;
     let ended = wait(child);
@@ -215,11 +217,10 @@ pub(crate) fn run(place: &Place, block: &Block) -> Option<String> {
         return None;
     }
     furnish(&place.path)?;
-    // Servers of two blocks want one port.
-    static PORTS: Mutex<()> = Mutex::new(());
-    let _alone = alone
-        .is_err()
-        .then(|| PORTS.lock().unwrap_or_else(PoisonError::into_inner));
+    // Servers of two blocks want one port; and cargo puts a program built with other features where the first one still is.
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one =
+        (alone.is_err() || full()).then(|| ONE.lock().unwrap_or_else(PoisonError::into_inner));
     let text = text(
         place,
         block,
