@@ -100,7 +100,7 @@ fn an_untrue_page_is_told_what_is_wrong_with_it() {
         );
     };
     let good = "`tests/security.rs::every_promise_has_its_test`";
-    let in_macro = "`tests/corpora.rs::wire`, `tests/overload/main.rs::data_that_nobody_reads`";
+    let in_macro = "`tests/corpora.rs::wire`, `tests/runtime/overload.rs::data_that_nobody_reads`";
     let in_attacks = "`crates/janus-tcp/tests/attack_list/list.rs::syn_flood`";
     for tests in [good, in_macro, in_attacks] {
         let row = format!("| Nothing breaks. | `cookies_sent` | {tests} |");

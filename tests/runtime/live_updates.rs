@@ -25,7 +25,7 @@ in_every_layout!(
 );
 
 fn wire_echoes_under_updates(case: Case) {
-    const CLIENTS: usize = 100;
+    const CLIENTS: usize = 60;
     let (near, far) = wire_for(case);
     let runtime = case
         .builder()
@@ -99,7 +99,7 @@ fn portal_echoes_under_updates(case: Case) {
 
 /// Connections that ask for one content after the other, and new ones in between.
 fn wire_answers_http_under_updates(case: Case) {
-    const CLIENTS: usize = 60;
+    const CLIENTS: usize = 40;
     let (near, far) = wire_for(case);
     let runtime = case
         .builder()

@@ -114,7 +114,7 @@ fn a_reset_of_ours_arrives(case: Case) {
 /// Each side in turn writes faster than the other reads: neither gets rid of more than the buffers between hold, and
 /// all arrives as it was.
 fn much_both_ways_is_held_back_and_not_changed(case: Case) {
-    const LEN: usize = 24 << 20;
+    const LEN: usize = 16 << 20;
     let listener = listeners().remove(0);
     let at = listener.local_addr().unwrap();
     let written = Arc::new(AtomicUsize::new(0));

@@ -11,7 +11,7 @@ const MAY_BE_MISSING: [&str; 3] = ["refused", "broken_pipe", "forgotten"];
 #[test]
 fn hostile_networks_deliver_exactly_or_say_why_not() {
     let total = Cell::new(Tally::default());
-    for_each_seed("hostile", 1_000..1_250, |network| {
+    for_each_seed("hostile", 1_000..1_160, |network| {
         let tally = hostile::run(network);
         let mut sum = total.get();
         sum.add(&tally);

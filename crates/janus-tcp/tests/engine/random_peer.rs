@@ -465,7 +465,7 @@ fn live(acts: &[Act], timestamps: bool, few: bool) -> Result<(), TestCaseError> 
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
     fn nothing_breaks_the_engine(

@@ -145,7 +145,7 @@ impl Craft {
 }
 
 /// A segment the stack sent, found sound.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Seen {
     pub(crate) from: (Ipv4Addr, u16),
     pub(crate) to: (Ipv4Addr, u16),

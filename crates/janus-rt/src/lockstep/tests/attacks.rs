@@ -51,6 +51,6 @@ macro_rules! against_runtimes {
     };
 }
 
-attacks!(against_runtimes one_shard [ONE, ONE_SPLIT] false [cfg(test)]);
+attacks!(against_runtimes one_shard [ONE, ONE_SPLIT] false [ignore = "three shards ask for more; `.ci/run` asks this too"]);
 attacks!(against_runtimes three_shards [SPLIT, COMBINED] false [ignore = "changing rings ask for more; `.ci/run` asks this too"]);
 attacks!(against_runtimes changing_rings [COMBINED, SPLIT] true [cfg(test)]);

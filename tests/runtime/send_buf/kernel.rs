@@ -9,11 +9,11 @@ use janus::BackendChoice;
 use janus::net::TcpStream;
 use janus_io::tap::{DEVICE, Tap};
 
+use super::{serve_and_report, server_address};
 use crate::support::content::content;
 use crate::support::privileged::{in_own_space, skip};
 use crate::support::reports::sum;
 use crate::support::{ONE_COMBINED, PATIENCE, pattern};
-use crate::{serve_and_report, server_address};
 
 const BYTES: usize = 8 << 20;
 

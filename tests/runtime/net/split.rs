@@ -5,7 +5,7 @@ use std::net::Shutdown;
 use futures::join;
 use janus::net::TcpStream;
 
-use crate::between;
+use super::between;
 use crate::support::{echo, pattern};
 
 #[test]

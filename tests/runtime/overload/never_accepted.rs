@@ -4,8 +4,8 @@
 use janus::net::TcpStream;
 use janus_tcp::Config;
 
-use crate::others;
-use crate::scene::{DESERTED, Scene, Stage, at, builders};
+use super::others;
+use super::scene::{DESERTED, Scene, Stage, at, builders};
 use crate::support::reports::sum;
 use crate::support::{Case, pattern};
 

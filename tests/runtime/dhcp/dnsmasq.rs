@@ -11,9 +11,9 @@ use janus::BackendChoice;
 use janus_io::tap::Tap;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
+use super::until;
 use crate::support::program::Program;
 use crate::support::*;
-use crate::until;
 
 const BRIDGE: &str = "jbr0";
 const DEVICE: &str = "jt0";

@@ -1,6 +1,6 @@
 //! A stream that lends what it received.
 
-use crate::between;
+use super::between;
 use crate::support::{echo, pattern};
 
 #[test]

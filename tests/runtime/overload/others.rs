@@ -2,7 +2,7 @@
 
 use janus::net::TcpStream;
 
-use crate::scene::{ECHO, at};
+use super::scene::{ECHO, at};
 use crate::support::{PATIENCE, pattern};
 
 /// How many there are.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use janus::BackendChoice;
 use janus::net::{TcpListener, TcpSocket, TcpStream};
 
-use crate::server_address;
+use super::server_address;
 use crate::support::*;
 
 /// A client of one core at the far end, against an echo.

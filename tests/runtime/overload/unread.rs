@@ -4,17 +4,17 @@
 use janus::net::TcpStream;
 use std::net::Shutdown;
 
-use crate::others;
-use crate::scene::{READER, Scene, Stage, at, builders};
+use super::others;
+use super::scene::{READER, Scene, Stage, at, builders};
 use crate::support::Case;
 use crate::support::content::{content, hash};
 use crate::support::reports::sum;
 
-const SENDERS: u64 = 200;
+const SENDERS: u64 = 100;
 /// What each sends: together many times what the server has room for.
 const SENT: usize = 96 << 10;
 /// Packet buffers of the server.
-const BUFFERS: u32 = 8 * 1024;
+const BUFFERS: u32 = 4 * 1024;
 
 pub(crate) fn data_that_nobody_reads(case: Case) {
     let (server, clients) = builders(case, 256);

@@ -12,9 +12,8 @@ use janus::BackendChoice;
 use janus::net::TcpStream;
 use janus_tcp::Config;
 
-use crate::flood::{Flooded, Tide};
-use crate::in_every_layout;
-use crate::scene::{ECHO, Scene, Stage, at};
+use super::flood::{Flooded, Tide};
+use super::scene::{ECHO, Scene, Stage, at};
 use crate::support::{Case, ONE_COMBINED, pattern, wire_for};
 
 /// Times what is answered.

@@ -2,7 +2,7 @@
 
 use std::io::{IoSlice, IoSliceMut};
 
-use crate::between;
+use super::between;
 use crate::support::echo;
 
 #[test]

@@ -3,7 +3,7 @@
 use janus::net::TcpStream;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, copy};
 
-use crate::between;
+use super::between;
 use crate::support::pattern;
 
 /// An echo out of tokio's parts.

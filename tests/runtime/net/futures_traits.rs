@@ -3,7 +3,7 @@
 use futures::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, copy};
 use janus::net::TcpStream;
 
-use crate::between;
+use super::between;
 use crate::support::pattern;
 
 /// An echo out of two references to one stream.

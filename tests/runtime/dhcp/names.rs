@@ -6,9 +6,9 @@ use janus::BackendChoice;
 use janus::net::{UdpSocket, lookup_host};
 use janus::time::timeout;
 
-use crate::server::Server;
+use super::server::Server;
+use super::{FIRST, asking, ports};
 use crate::support::{ONE_COMBINED, PATIENCE, Running};
-use crate::{FIRST, asking, ports};
 
 /// What the server of the test's leases tells.
 const NAME_SERVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 53);

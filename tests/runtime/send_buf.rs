@@ -3,8 +3,6 @@
 
 mod device;
 mod kernel;
-#[path = "../support/mod.rs"]
-mod support;
 
 use std::future::Future;
 use std::io::{ErrorKind, Write};
@@ -15,14 +13,14 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Sender, channel};
 use std::task::{Context, Poll, Waker};
 
+use crate::support::content::content;
+use crate::support::reports::{Reports, sum};
+use crate::support::*;
 use device::{Places, Watching};
 use janus::net::{SendBuf, TcpListener, TcpStream};
 use janus::{BackendChoice, Builder};
 use janus_io::impair::{FaultCounters, Faults, ImpairedBackend};
 use janus_io::wire;
-use support::content::content;
-use support::reports::{Reports, sum};
-use support::*;
 
 in_every_layout!(what_is_filled_is_what_leaves, a_proxy_passes_buffers_on);
 

@@ -7,7 +7,7 @@ use futures::FutureExt;
 use janus::net::{Interest, TcpStream};
 use janus::time::timeout;
 
-use crate::between;
+use super::between;
 use crate::support::{PATIENCE, echo, pattern};
 
 #[test]

@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 use janus::BackendChoice;
 use janus_tcp::Config;
 
-use crate::flood::{Flooded, Tide};
-use crate::others;
-use crate::scene::{ECHO, Scene};
+use super::flood::{Flooded, Tide};
+use super::others;
+use super::scene::{ECHO, Scene};
 use crate::support::reports::sum;
 use crate::support::{Case, ONE_COMBINED, wire_for};
 

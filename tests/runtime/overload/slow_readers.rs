@@ -4,18 +4,18 @@
 use janus::net::TcpStream;
 use janus_tcp::Config;
 
-use crate::others;
-use crate::scene::{Scene, Stage, WRITER, WRITERS, WRITTEN, at, builders};
+use super::others;
+use super::scene::{Scene, Stage, WRITER, WRITERS, WRITTEN, at, builders};
 use crate::support::Case;
 use crate::support::content::stretch;
 use crate::support::reports::sum;
 
 /// Readers without `JANUS_SLOW_READERS`.
-const READERS: u64 = 200;
+const READERS: u64 = 100;
 /// Opened at a time.
-const WAVE: u64 = 100;
+const WAVE: u64 = 50;
 /// Packet buffers of the server: what it would say ahead is many times that.
-const BUFFERS: u32 = 8 * 1024;
+const BUFFERS: u32 = 4 * 1024;
 /// What a reader's window takes.
 const WINDOW: u32 = 4_096;
 /// What TCP may take beside packet buffers: chunks of memory for each purpose, and so much for each connection.

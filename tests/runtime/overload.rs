@@ -8,8 +8,6 @@ mod never_accepted;
 mod others;
 mod scene;
 mod slow_readers;
-#[path = "../support/mod.rs"]
-mod support;
 mod syn_flood;
 mod syn_torrent;
 mod unread;

@@ -1,9 +1,6 @@
 //! Sockets as users see them, one file for each behaviour: a server and a client, each a runtime of its own, on the two ends
 //! of an in-memory wire.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod buffered;
 mod futures_traits;
 mod names;
@@ -17,9 +14,9 @@ mod vectored;
 use std::future::Future;
 use std::net::SocketAddr;
 
+use crate::support::*;
 use janus::BackendChoice;
 use janus::net::TcpStream;
-use support::*;
 
 /// Where the server listens.
 fn server_address() -> SocketAddr {

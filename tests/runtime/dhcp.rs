@@ -5,17 +5,15 @@ mod again;
 mod dnsmasq;
 mod names;
 mod server;
-#[path = "../support/mod.rs"]
-mod support;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use crate::support::*;
 use janus::net::TcpStream;
 use janus::{BackendChoice, Builder, Handle};
 use janus_io::wire::switch::{self, Port, switch};
 use server::{Server, Wish};
-use support::*;
 
 in_every_layout!(an_address_is_given_prolonged_and_taken_away);
 

@@ -14,7 +14,7 @@ use janus::{BackendChoice, Builder, CoreReport, Runtime};
 
 use janus_io::wire;
 
-use crate::others;
+use super::others;
 use crate::support::reports::Reports;
 use crate::support::{Case, ONE_COMBINED, PATIENCE, Running, content, echo};
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 
-use super::support::fragile::{Fragile, NONE};
 use super::*;
+use crate::support::fragile::{Fragile, NONE};
 
 in_every_layout!(an_address_is_given_back_at_the_end);
 

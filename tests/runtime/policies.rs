@@ -1,22 +1,20 @@
 //! The policies in a running server: a core that is slow gets less of the connections, and a steady load is let be.
 //! What they decide, and when, is shown in virtual time (`crates/janus-csb/tests/policy`); this is about the samples.
 
-mod support;
-
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::support::*;
 use janus::BackendChoice;
 use janus::balance::{Balance, Policy};
 use janus::net::TcpStream;
-use support::*;
 
 /// What serving a connection takes on the slow core: longer than the others take, however busy the machine is.
 const SLOW: Duration = Duration::from_millis(50);
 const CLIENTS: usize = 24;
 /// Connections that are counted at a time. Of so many an even share is a third, give or take a tenth of that.
-const COUNTED: usize = 300;
+const COUNTED: usize = 200;
 
 /// Core 0 is kept for a while by each connection. It sleeps: a slow core is not to make the others slow, who may share its
 /// processor.
@@ -114,7 +112,7 @@ fn short_queues_are_let_be() {
     let balance = runtime.handle().balance();
     let (server, ..) = serve_on(runtime, 80, echo);
     let clients = std::thread::spawn(move || run_clients(far, 4, |_| short_connections(&STOP)));
-    let early = wait_for(&balance, Duration::from_secs(5), |balance| {
+    let early = wait_for(&balance, Duration::from_secs(3), |balance| {
         balance.report().updates > 0
     });
     STOP.store(true, Ordering::Relaxed);
