@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use janus::net::{TcpListener, TcpStream};
 
-use crate::serve::LAST_REQUEST;
+use crate::serve::last_request_is_due;
 
 /// After an error that is not one connection's: what is short may be there again.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -38,8 +38,7 @@ impl Listener {
 /// which nothing goes; until then a request that is on its way is answered. Answers should say meanwhile that they are the last
 /// ones, by `connection: close` (see the example `axum`), or a busy client has yet another on its way when the second is over.
 pub async fn ending() {
-    janus::shutting_down().await;
-    janus::time::sleep(LAST_REQUEST).await;
+    last_request_is_due().await;
 }
 
 impl ::axum::serve::Listener for Listener {

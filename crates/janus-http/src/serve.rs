@@ -23,9 +23,16 @@ use crate::{Error, Reject, Result};
 
 /// How long a connection between two requests is kept when its server ends: a request may be on its way already, and is
 /// answered then.
-pub(crate) const LAST_REQUEST: Duration = Duration::from_secs(1);
+const LAST_REQUEST: Duration = Duration::from_secs(1);
 /// Bytes that are read and thrown away while a refused connection is being closed.
 const LINGER_BYTES_MAX: usize = 256 * 1024;
+
+/// Waits until the server ends and requests that were on their way then have come.
+#[cfg(feature = "hyper")]
+pub(crate) async fn last_request_is_due() {
+    janus::shutting_down().await;
+    janus::time::sleep(LAST_REQUEST).await;
+}
 
 pub(crate) static DEFAULT: Options = Options::DEFAULT;
 

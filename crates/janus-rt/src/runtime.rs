@@ -583,28 +583,25 @@ impl Builder {
     ///
     /// # Errors
     /// For whatever [`build`](Builder::build) would not understand.
-    pub fn effective(self) -> Result<Effective> {
-        if let Some(wrong) = self.wrong {
-            return Err(wrong.into());
+    pub fn effective(mut self) -> Result<Effective> {
+        Ok(self.sources()?.read()?.1)
+    }
+
+    /// Where its settings come from.
+    fn sources(&mut self) -> Result<Sources> {
+        match self.wrong.take() {
+            Some(wrong) => Err(wrong.into()),
+            None => Ok(Sources {
+                alone: self.alone,
+                file: self.config_file.take(),
+                builder: std::mem::take(&mut self.partial),
+            }),
         }
-        let sources = Sources {
-            alone: self.alone,
-            file: self.config_file,
-            builder: self.partial,
-        };
-        Ok(sources.read()?.1)
     }
 
     /// What [`build`](Builder::build) makes, on any clock.
-    pub(crate) fn prepare(self, clock: Clock) -> Result<Prepared> {
-        if let Some(wrong) = self.wrong {
-            return Err(wrong.into());
-        }
-        let sources = Sources {
-            alone: self.alone,
-            file: self.config_file,
-            builder: self.partial,
-        };
+    pub(crate) fn prepare(mut self, clock: Clock) -> Result<Prepared> {
+        let sources = self.sources()?;
         let supervisor = (!self.alone).then(Supervisor::of_the_environment);
         let (settings, effective) = sources.read()?;
         let tcp = self.tcp.unwrap_or_default();

@@ -13,7 +13,7 @@ use janus::BoxError;
 use janus::time::{Sleep, now, sleep_until};
 
 use super::watch::{Bound, Watch};
-use crate::serve::LAST_REQUEST;
+use crate::serve::last_request_is_due;
 use crate::{Error, Reject};
 
 /// Time until the timer looks again while no wait is bounded.
@@ -121,10 +121,7 @@ where
     C: Future<Output = Result<(), BoxError>>,
 {
     let mut connection = pin!(connection);
-    let mut ends = pin!(async {
-        janus::shutting_down().await;
-        janus::time::sleep(LAST_REQUEST).await;
-    });
+    let mut ends = pin!(last_request_is_due());
     let mut closed = false;
     let mut bounds = Bounds::new(&watch);
     std::future::poll_fn(|cx| {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Resource, getrlimit};
 
 use super::desk::Desk;
-use crate::losses::{Kind, Losses};
+use crate::losses::{Kind, Losses, ShortageReport};
 use crate::policy::Entrance;
 use crate::task::blocking::Blocking;
 use crate::warning::{Warning, Warnings};
@@ -158,19 +158,18 @@ impl Alarms {
 
     /// Losses that no core counts alone.
     fn shared(&self) -> Losses {
-        let shortages = self.desk.shortages();
+        let shortages = ShortageReport::new(self.desk.shortages(), &self.entrance);
         let device = self.entrance.device_losses();
         let io = &self.entrance.counters;
         let overrun = io
             .iter()
             .map(|io| io.dropped_full.get() + io.dropped_syn_room.get());
         let copies: u64 = io.iter().map(|io| io.dropped_no_buffer.get()).sum();
-        let trace = self.entrance.trace.as_ref();
         Losses::default()
-            .with(Kind::Descriptors, shortages.descriptors.get())
-            .with(Kind::PortalFull, shortages.portal_full.get())
+            .with(Kind::Descriptors, shortages.descriptors)
+            .with(Kind::PortalFull, shortages.portal_full)
             .with(Kind::Threads, self.blocking.report().threads_refused)
-            .with(Kind::Trace, trace.map_or(0, |trace| trace.failed()))
+            .with(Kind::Trace, shortages.trace_bursts)
             .with(Kind::Checksums, device.bad_checksum)
             .with(Kind::Buffers, device.no_buffer + copies)
             .with(Kind::Overrun, overrun.sum())
