@@ -1,5 +1,6 @@
 //! The chat among the examples: who gets what, over both cores, and what becomes of a client that does not read.
 
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::thread;
@@ -127,4 +128,46 @@ fn a_guest_that_does_not_read_holds_up_nobody() {
     assert_eq!(end, ErrorKind::ConnectionReset);
     drop((reader, writer));
     server.ends_well();
+}
+
+/// All write on and on. Whatever one of them reads until the end are whole lines, none of them left out, and then a FIN.
+#[test]
+fn it_ends_under_load() {
+    let server = Server::start("chat", |_| {});
+    let guests: Vec<_> = (0..8).map(|_| Guest::enters(&server)).collect();
+    let guests: Vec<_> = guests
+        .into_iter()
+        .map(|mut guest| {
+            thread::spawn(move || {
+                let mut heard = HashMap::<String, u32>::new();
+                for said in 0u32.. {
+                    guest.writes(format!("{said}\n").as_bytes());
+                    // Until it hears itself: so nobody falls behind.
+                    loop {
+                        let line = guest.reads();
+                        if line == "* the server ends" {
+                            assert_eq!(guest.lines.read(&mut [0]).unwrap(), 0, "and no reset");
+                            return said;
+                        }
+                        let Some((name, number)) = line.split_once(": ") else {
+                            continue;
+                        };
+                        let number: u32 = number.parse().unwrap();
+                        let before = heard.insert(name.to_owned(), number);
+                        assert!(before.is_none_or(|before| before + 1 == number), "{line}");
+                        if name == guest.name {
+                            break;
+                        }
+                    }
+                }
+                unreachable!("the server ends");
+            })
+        })
+        .collect();
+    thread::sleep(Duration::from_secs(1));
+    server.terminate();
+    for guest in guests {
+        assert!(guest.join().unwrap() > 0);
+    }
+    assert_eq!(server.end().code(), Some(0));
 }

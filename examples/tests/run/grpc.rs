@@ -92,3 +92,53 @@ fn a_stream_that_was_begun_is_finished() {
         assert_eq!(server.end().code(), Some(0));
     });
 }
+
+/// A call that a connection took is answered. One that finds no connection was never sent, and its error says so.
+#[test]
+fn it_ends_under_load() {
+    let server = Server::start("grpc", |_| {});
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let answers = runtime.block_on(async {
+        let calling = (0..16).map(|_| call_until_the_end(server.at));
+        let end = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            server.terminate();
+        };
+        let all = futures_util::future::join_all(calling);
+        futures_util::future::join(all, end).await.0
+    });
+    assert!(answers.iter().all(|answers| *answers > 0), "{answers:?}");
+    assert_eq!(server.end().code(), Some(0));
+}
+
+/// Calls until the server refuses connections; how many answers came.
+async fn call_until_the_end(at: SocketAddr) -> u64 {
+    let channel = Endpoint::from_shared(format!("http://{at}")).unwrap();
+    let mut client = CounterClient::new(channel.timeout(PATIENCE).connect().await.unwrap());
+    for answers in 0.. {
+        let text = "one two three".to_owned();
+        match client.words(Text { text }).await {
+            Ok(answer) => assert_eq!(answer.into_inner().number, 3),
+            Err(status) => {
+                assert!(was_refused(&status), "{answers} answers, then {status:?}");
+                return answers;
+            }
+        }
+    }
+    unreachable!("the server ends");
+}
+
+fn was_refused(status: &tonic::Status) -> bool {
+    let mut cause = std::error::Error::source(status);
+    while let Some(error) = cause {
+        let io = error.downcast_ref::<std::io::Error>();
+        if io.is_some_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}

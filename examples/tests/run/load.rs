@@ -2,8 +2,8 @@
 //! the tests' own.
 //!
 //! Lost is a request that was written to a connection and not answered whole. wrk counts those as `read`. What it counts as
-//! `write` are the connections that are refused when the server has gone: it opens them again until its time is over. A
-//! request that an open connection did not take would be among those too; the own clients tell the two apart.
+//! `write` (over TLS, as `connect`) are the connections that are refused when the server has gone: it opens them again until its
+//! time is over. A request that an open connection did not take would be among those too; the own clients tell the two apart.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -24,17 +24,21 @@ const UNDER_WAY: Duration = Duration::from_secs(1);
 /// Asks for `/` until `end`, called in the middle, has had its effect: new connections are refused. Answers how many answers
 /// came; fails if one did not that was due.
 pub(crate) fn until_the_end(at: SocketAddr, end: impl FnOnce()) -> u64 {
-    if Command::new("wrk").arg("-v").output().is_ok() {
-        by_wrk(at, end)
+    if has_wrk() {
+        by_wrk(&format!("http://{at}/"), end)
     } else {
         by_clients(at, end)
     }
 }
 
-fn by_wrk(at: SocketAddr, end: impl FnOnce()) -> u64 {
+pub(crate) fn has_wrk() -> bool {
+    Command::new("wrk").arg("-v").output().is_ok()
+}
+
+pub(crate) fn by_wrk(url: &str, end: impl FnOnce()) -> u64 {
     let asking = Command::new("wrk")
         .args(["-t2", &format!("-c{CLIENTS}"), "-d3s", "--timeout", "60s"])
-        .arg(format!("http://{at}/"))
+        .arg(url)
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -51,12 +55,13 @@ fn by_wrk(at: SocketAddr, end: impl FnOnce()) -> u64 {
         let digits = behind.split(|sign: char| !sign.is_ascii_digit());
         digits.into_iter().next()?.parse().ok()
     };
+    let (refused, none) = match url.starts_with("https") {
+        true => (" connect ", ", write "),
+        false => (", write ", " connect "),
+    };
     // It does not ask any more: so these were refused, or there would be none.
-    assert!(
-        number_behind(", write ") > Some(0),
-        "it did not end: {report}"
-    );
-    for kind in [" connect ", ", read ", ", timeout "] {
+    assert!(number_behind(refused) > Some(0), "it did not end: {report}");
+    for kind in [none, ", read ", ", timeout "] {
         assert_eq!(number_behind(kind), Some(0), "{kind}: {report}");
     }
     assert!(!report.contains("Non-2xx"), "{report}");
@@ -67,15 +72,25 @@ fn by_wrk(at: SocketAddr, end: impl FnOnce()) -> u64 {
 
 /// Half of them keep their connections, half take a new one for each request.
 pub(crate) fn by_clients(at: SocketAddr, end: impl FnOnce()) -> u64 {
+    by_clients_over(at, |stream| stream, end)
+}
+
+/// The same over what `speak` makes of a connection.
+pub(crate) fn by_clients_over<S: Read + Write>(
+    at: SocketAddr,
+    speak: impl Fn(TcpStream) -> S + Clone + Send + 'static,
+    end: impl FnOnce(),
+) -> u64 {
     let answers = Arc::new(AtomicU64::new(0));
     let lost = Arc::new(Mutex::new(Vec::new()));
     let client = |keep| {
-        let (answers, lost) = (answers.clone(), lost.clone());
+        let (answers, lost, speak) = (answers.clone(), lost.clone(), speak.clone());
         thread::spawn(move || {
             loop {
                 match TcpStream::connect(at) {
                     Ok(stream) => {
-                        if let Err(why) = ask_until_closed(stream, keep, &answers) {
+                        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                        if let Err(why) = ask_until_closed(speak(stream), keep, &answers) {
                             lost.lock().unwrap().push(why);
                         }
                     }
@@ -101,8 +116,11 @@ pub(crate) fn by_clients(at: SocketAddr, end: impl FnOnce()) -> u64 {
 /// Asks over one connection until the server says that it closes, which it does at once if it is to. An error when an answer
 /// did not come that was due. It is not due where this machine let so much time pass before a request that the server had closed
 /// what was idle.
-fn ask_until_closed(mut stream: TcpStream, keep: bool, answers: &AtomicU64) -> Result<(), String> {
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+fn ask_until_closed(
+    mut stream: impl Read + Write,
+    keep: bool,
+    answers: &AtomicU64,
+) -> Result<(), String> {
     let end = if keep { "" } else { "connection: close\r\n" };
     let request = format!("GET / HTTP/1.1\r\nhost: a\r\n{end}\r\n");
     let mut since = Instant::now();
@@ -125,7 +143,7 @@ fn ask_until_closed(mut stream: TcpStream, keep: bool, answers: &AtomicU64) -> R
     }
 }
 
-fn head_of_answer(stream: &mut TcpStream) -> Result<String, String> {
+fn head_of_answer(stream: &mut impl Read) -> Result<String, String> {
     let mut answer = Vec::new();
     let mut piece = [0; 1024];
     loop {

@@ -13,6 +13,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
+use crate::load;
 use crate::process::{PATIENCE, Server};
 
 type Stream = StreamOwned<ClientConnection, TcpStream>;
@@ -31,9 +32,13 @@ fn trusting(file: &Path, protocols: &[&str]) -> Arc<ClientConfig> {
 }
 
 fn connect(server: &Server, config: &Arc<ClientConfig>, name: &str) -> Stream {
+    over(server.dial(), config, name)
+}
+
+fn over(stream: TcpStream, config: &Arc<ClientConfig>, name: &str) -> Stream {
     let name = ServerName::try_from(name.to_owned()).unwrap();
     let connection = ClientConnection::new(config.clone(), name).unwrap();
-    StreamOwned::new(connection, server.dial())
+    StreamOwned::new(connection, stream)
 }
 
 /// Asks for a page by HTTP/1.1, and reads until the server has ended TLS as it should.
@@ -160,4 +165,29 @@ fn a_certificate_from_files_and_a_silent_client() {
     assert!(answer.contains("\r\n\r\nhello over"), "{answer}");
     assert_eq!(server.end().code(), Some(0));
     std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// Handshakes that have begun are served, too.
+#[test]
+fn it_ends_under_load() {
+    let server = Server::start("tls", |_| {});
+    let file = certificate(&server);
+    let config = trusting(&file, &["http/1.1"]);
+    let speak = move |stream| over(stream, &config, "localhost");
+    load::by_clients_over(server.at, speak, || server.terminate());
+    assert_eq!(server.end().code(), Some(0));
+    std::fs::remove_file(file).unwrap();
+}
+
+#[test]
+fn it_ends_under_wrk() {
+    if !load::has_wrk() {
+        println!("skipped: there is no wrk");
+        return;
+    }
+    let server = Server::start("tls", |_| {});
+    load::by_wrk(&format!("https://{}/", server.at), || server.terminate());
+    let file = certificate(&server);
+    assert_eq!(server.end().code(), Some(0));
+    std::fs::remove_file(file).unwrap();
 }

@@ -1,6 +1,7 @@
 //! The WebSocket example: what goes to all and what comes back, what it does not take, and its end.
 
 use std::net::TcpStream;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
@@ -102,4 +103,37 @@ fn a_client_that_reads_late_is_told_what_it_missed() {
     }
     assert_eq!(server.end().code(), Some(0));
     assert!(begin.elapsed() < PATIENCE + Duration::from_secs(60));
+}
+
+/// Each client asks on and on. To what it asked last it gets the answer or, in its place, the close with its reason: then it was
+/// not taken. No connection breaks off.
+#[test]
+fn it_ends_under_load() {
+    let server = Server::start("websocket", |_| {});
+    let clients: Vec<_> = (0..16u8)
+        .map(|number| {
+            let mut socket = enter(&server);
+            thread::spawn(move || {
+                for asked in 0u32.. {
+                    let message = Message::binary([&[number][..], &asked.to_le_bytes()].concat());
+                    socket.send(message.clone()).expect("it is still there");
+                    match socket.read().expect("an answer or a close") {
+                        Message::Close(Some(frame)) => {
+                            assert_eq!(frame.code, CloseCode::Away);
+                            assert!(matches!(socket.read(), Err(Error::ConnectionClosed)));
+                            return asked;
+                        }
+                        answer => assert_eq!(answer, message),
+                    }
+                }
+                unreachable!("the server ends");
+            })
+        })
+        .collect();
+    thread::sleep(Duration::from_secs(1));
+    server.terminate();
+    for client in clients {
+        assert!(client.join().unwrap() > 0);
+    }
+    assert_eq!(server.end().code(), Some(0));
 }
