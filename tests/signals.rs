@@ -1,8 +1,10 @@
-//! Signals of the process, as tasks wait for them. One process has one set of signals: each test has signals of its own.
+//! Signals of the process, as tasks wait for them. One process has one set of signals: each test has signals of its own, but for those
+//! that end a runtime, which have their turns.
 
 mod support;
 
 use std::sync::mpsc::channel;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -16,6 +18,12 @@ fn runtime(case: Case) -> Runtime {
         .backend(BackendChoice::Portal)
         .build()
         .unwrap()
+}
+
+/// Locks SIGINT and SIGTERM. A runtime hears both, and the second one while it ends would end the process.
+fn end_signals() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn raise(number: SignalKind) {
@@ -78,6 +86,7 @@ fn what_came_while_nobody_waited_is_told_once() {
 
 #[test]
 fn ctrl_c_is_a_reason_to_shut_down() {
+    let _turn = end_signals();
     let (ready, listening) = channel();
     let running = Running::start(runtime(THREE_COMBINED), move || {
         let ready = ready.clone();
@@ -99,6 +108,7 @@ fn ctrl_c_is_a_reason_to_shut_down() {
 
 #[test]
 fn sigterm_ends_a_runtime_that_does_not_wait_for_it() {
+    let _turn = end_signals();
     let (ready, listening) = channel();
     let builder = THREE_COMBINED.builder().signals(true);
     let runtime = builder.backend(BackendChoice::Portal).build().unwrap();
@@ -119,11 +129,10 @@ fn sigterm_ends_a_runtime_that_does_not_wait_for_it() {
 
 #[test]
 fn signals_that_a_task_waits_for_are_the_programs_affair() {
+    let _turn = end_signals();
     let builder = ONE_COMBINED.builder().signals(true);
     let runtime = builder.backend(BackendChoice::Portal).build().unwrap();
     let running = Running::start(runtime, || async {
-        // Both, as another test here raises the one.
-        let _interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         raise_here(SignalKind::terminate());
         terminate.recv().await;

@@ -44,8 +44,8 @@ pub(crate) trait Front: Send {
     fn ready(&mut self) {}
     /// Nobody listens on `port` any more.
     fn close(&mut self, port: u16);
-    /// Every port was closed because the runtime ends; says so when it is done.
-    fn closed(&mut self) {}
+    /// Closes every port, because the runtime ends; says so when it is done.
+    fn close_all(&mut self) {}
 }
 
 /// Where a core's `main` stands, as far as listeners care.
@@ -240,10 +240,7 @@ impl Control {
 
     /// Nobody new comes in from outside; what is inside stays, and the [`Ending`](crate::runtime::Ending) hears when it is so.
     pub(crate) fn close_doors(&self) {
-        let mut state = self.lock();
-        let ports: Vec<u16> = state.ports.keys().copied().collect();
-        ports.into_iter().for_each(|port| state.front.close(port));
-        state.front.closed();
+        self.lock().front.close_all();
     }
 
     /// `core`'s main returned Pending: in a bind, or waiting for something else.

@@ -105,9 +105,11 @@ impl Portal {
         }
     }
 
-    /// Drops `last` when the doors that were closed are, and who was let in stands inside; also when nobody is there to do it.
-    pub(crate) fn last_in(&mut self, last: LastIn) {
-        self.send(Command::LastIn(last));
+    /// Closes all doors, and drops `last` when every client that the kernel let in stands inside; also when there is no
+    /// carrier any more.
+    pub(crate) fn close_all(&mut self, last: LastIn) {
+        self.waiting.clear();
+        self.send(Command::CloseAll(last));
     }
 
     /// From where `port` is reached, and what would change that.

@@ -61,10 +61,10 @@ impl Front for Gate {
         }
     }
 
-    fn closed(&mut self) {
+    fn close_all(&mut self) {
         match &mut self.portal {
             Some(portal) => {
-                portal.last_in(LastIn {
+                portal.close_all(LastIn {
                     ending: self.ending.clone(),
                     desk: self.desk.clone(),
                 });

@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use super::bridge::{Bridge, Scratch, Verdict, reset_on_drop};
 use super::events::{Change, DoorId, Doorbell, Epoll, Source};
 use super::exits::Exits;
+use super::listen;
 use super::outgoing::{self, Opening};
 use super::reach::Reach;
 use super::spare::{self, Spare, Waiting};
@@ -28,8 +29,10 @@ use crate::control::desk::Desk;
 pub(crate) const BRIDGES_MAX: usize = 16 * 1024;
 /// Accepted from one door before the others have their turn.
 const ACCEPTS_PER_TURN: usize = 64;
-/// Clients let in at a door that closes, at most: others may be coming all the time.
-const LAST_MAX: usize = 1_024;
+/// Clients let in at a door when it closes, at most: as many as the kernel lets wait there.
+const LAST_MAX: usize = listen::BACKLOG as usize;
+/// How long the doors stay open for handshakes that have begun, when all close: longer than a round trip takes in most networks.
+const HANDSHAKES: Duration = Duration::from_millis(100);
 /// How soon a door is tried again where a client could not be let in for want of something.
 const RETRY: Duration = Duration::from_millis(100);
 /// Turns at the end in which what is on its way is passed on.
@@ -46,8 +49,8 @@ pub(super) enum Command {
     Close {
         port: u16,
     },
-    /// To be dropped when who was let in stands inside.
-    LastIn(LastIn),
+    /// To be dropped when every client that the kernel let in stands inside.
+    CloseAll(LastIn),
     End,
 }
 
@@ -67,6 +70,14 @@ pub(super) struct Door {
     pub(super) listener: TcpListener,
     /// Somebody may be waiting there.
     pub(super) ready: bool,
+}
+
+/// All doors are to close.
+struct Closing {
+    /// Handshakes that have begun are waited for until then.
+    until: Instant,
+    /// Tells, when it is dropped, that all are in.
+    _last: LastIn,
 }
 
 /// Plain counters, read by tests and the report at the end.
@@ -118,8 +129,8 @@ pub(super) struct Carrier {
     scratch: Scratch,
     /// Bridges of the kernel's clients whose inner connections do not stand yet.
     entering: usize,
-    /// Waits for those when the doors are closed.
-    last_in: Option<LastIn>,
+    /// Set once all doors are to close.
+    closing: Option<Closing>,
     pub(super) counters: Counters,
     ended: bool,
 }
@@ -155,7 +166,7 @@ impl Carrier {
             done: Batch::new(),
             scratch: Scratch::new(),
             entering: 0,
-            last_in: None,
+            closing: None,
             counters: Counters::default(),
             ended: false,
         })
@@ -190,9 +201,7 @@ impl Carrier {
         self.give_up_overdue(now);
         let accepted = self.open_doors(now);
         let moved = self.pump_passages(now);
-        if self.entering == 0 {
-            self.last_in = None;
-        }
+        self.close_doors(now);
         self.inner.stack.advance(now);
         let sent = self.send_frames(now);
         arrived || accepted || moved || sent
@@ -464,12 +473,42 @@ impl Carrier {
         Ok(())
     }
 
-    /// Closes the doors of `port` behind those whom the kernel has told already that they are connected.
+    /// Closes the doors of `port`: no task listens there any more.
     fn close(&mut self, port: u16) {
+        // All close soon, and clients of this port are on their way through its door.
+        if self.closing.is_none() {
+            self.doors.retain(|id, _| id.port != port);
+        }
+    }
+
+    /// Begins to close all doors: refuses further handshakes, and waits for those that have begun.
+    fn close_all(&mut self, last: LastIn) {
+        let doors = self.doors.values();
+        let refused = doors.map(|door| listen::refuse_handshakes(&door.listener));
+        if let Some(error) = refused.filter_map(Result::err).next() {
+            eprintln!(
+                "janus: the portal may reset clients that come while its doors close: {error}"
+            );
+        }
         let now = self.inner.clock.now();
-        let doors = self.doors.keys().copied();
-        let closing: Vec<DoorId> = doors.filter(|id| id.port == port).collect();
-        for id in closing {
+        let until = if self.doors.is_empty() {
+            now
+        } else {
+            now + HANDSHAKES
+        };
+        self.closing = Some(Closing { until, _last: last });
+    }
+
+    /// Ends what [`close_all`](Self::close_all) began, as far as it is time.
+    fn close_doors(&mut self, now: Instant) {
+        let Some(closing) = &self.closing else {
+            return;
+        };
+        if closing.until > now {
+            return;
+        }
+        let doors: Vec<DoorId> = self.doors.keys().copied().collect();
+        for id in doors {
             for _ in 0..LAST_MAX {
                 if !self.accept(now, id) {
                     break;
@@ -477,11 +516,17 @@ impl Carrier {
             }
             self.doors.remove(&id);
         }
+        if self.entering == 0 {
+            self.closing = None;
+        }
     }
 
     fn until_deadline(&self) -> Option<Duration> {
         let stack = self.inner.stack.next_deadline();
-        let timer = stack.into_iter().chain(self.exits.deadline()).min();
+        let closing = self.closing.iter().map(|closing| closing.until);
+        let closing = closing.filter(|_| !self.doors.is_empty());
+        let timer = stack.into_iter().chain(self.exits.deadline());
+        let timer = timer.chain(closing).min();
         let timer = timer.map(|at| at.saturating_since(self.inner.clock.now()));
         // A door that could not be passed has no event of its own.
         let retry = self.doors.values().any(|door| door.ready).then_some(RETRY);
@@ -504,7 +549,7 @@ impl Carrier {
                     }
                 }
                 Command::Close { port } => self.close(port),
-                Command::LastIn(last) => self.last_in = Some(last),
+                Command::CloseAll(last) => self.close_all(last),
                 Command::End => self.ended = true,
             }
         }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::os::fd::AsRawFd;
 use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
 
@@ -17,7 +18,7 @@ const CAP_NET_BIND_SERVICE: u64 = 1 << 10;
 /// Addresses that can be named.
 const ADDRESSES_MAX: usize = 64;
 /// Clients that the kernel lets wait at one door.
-const BACKLOG: i32 = 4_096;
+pub(super) const BACKLOG: i32 = 4_096;
 
 /// The kernel's addresses on which the portal offers ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -165,6 +166,45 @@ pub(super) fn listener(at: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
+/// Has the kernel begin no further handshake at a listener, by a filter that drops SYNs; handshakes that have begun end as usual. A
+/// listener that closes while one is in progress resets that client, which may know already that it is connected. Clients whose
+/// SYN is dropped repeat it a second later, and are refused then if the listener has closed.
+pub(super) fn refuse_handshakes(listener: &TcpListener) -> io::Result<()> {
+    const FLAGS_AT: u32 = 13;
+    const SYN: u32 = 0x02;
+    let step = |code: u32, jump_false: u8, operand: u32| libc::sock_filter {
+        code: code as u16,
+        jt: 0,
+        jf: jump_false,
+        k: operand,
+    };
+    // A filter of a TCP socket sees each segment from its TCP header on, and answers how much of it is kept.
+    let mut steps = [
+        step(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, FLAGS_AT),
+        step(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, 1, SYN),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0),
+        step(libc::BPF_RET | libc::BPF_K, 0, u32::MAX),
+    ];
+    let program = libc::sock_fprog {
+        len: steps.len() as u16,
+        filter: steps.as_mut_ptr(),
+    };
+    // SAFETY: the value is a `sock_fprog` and as long as said; its steps live until the call is over, and the kernel copies them.
+    let done = unsafe {
+        libc::setsockopt(
+            listener.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const program).cast(),
+            size_of_val(&program) as libc::socklen_t,
+        )
+    };
+    match done {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -216,5 +256,26 @@ mod tests {
         assert_eq!(offered(0, 1_024), 0);
         assert_eq!([offered(80, 0), offered(80, 80)], [80, 80]);
         assert_eq!(offered(60_000, 65_535), 60_000);
+    }
+
+    /// Who comes is not told that it is connected, and who was told is let in.
+    #[test]
+    fn a_listener_that_refuses_handshakes_keeps_those_that_came() {
+        for any in ["127.0.0.1:0", "[::1]:0"] {
+            let Ok(listener) = listener(any.parse().unwrap()) else {
+                continue;
+            };
+            let at = listener.local_addr().unwrap();
+            let came = std::net::TcpStream::connect(at).unwrap();
+            refuse_handshakes(&listener).unwrap();
+            let patience = std::time::Duration::from_millis(200);
+            let late = std::net::TcpStream::connect_timeout(&at, patience);
+            assert_eq!(late.unwrap_err().kind(), io::ErrorKind::TimedOut);
+            let (let_in, from) = listener.accept().unwrap();
+            assert_eq!(from, came.local_addr().unwrap());
+            drop(listener);
+            drop(came);
+            assert_eq!(io::Read::read(&mut &let_in, &mut [0]).unwrap(), 0);
+        }
     }
 }
