@@ -4,6 +4,7 @@
 // Each benchmark is a crate of its own and uses a part of this.
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
+pub mod clock;
 pub mod engine;
 pub mod far;
 pub mod fleet;
@@ -13,6 +14,7 @@ pub mod meter;
 pub mod report;
 pub mod served;
 pub mod steal;
+pub mod stream;
 pub mod valgrind;
 
 /// How much a benchmark does.

@@ -3,14 +3,28 @@
 
 use std::process::Command;
 
+/// Functions that switch the counting: on for what the engine and the application do, off for what is compared in between.
+const SWITCHES: [&str; 3] = ["*counted_turn*", "*counted_end*", "*not_counted_compare*"];
+
 /// Runs this program with these arguments; how many instructions that took, and what it printed.
 pub fn instructions(arguments: &[String]) -> Option<(u64, String)> {
+    run(&[], arguments)
+}
+
+/// The same, of the engine and the application behind it alone: a benchmark's far end is left out.
+pub fn instructions_of_turns(arguments: &[String]) -> Option<(u64, String)> {
+    let switches = SWITCHES.map(|name| format!("--toggle-collect={name}"));
+    run(&switches, arguments)
+}
+
+fn run(switches: &[String], arguments: &[String]) -> Option<(u64, String)> {
     let program = std::env::current_exe().ok()?;
     let name = format!("janus-callgrind-{}.out", std::process::id());
     let out = std::env::temp_dir().join(name);
-    let run = Command::new("valgrind")
+    let ended = Command::new("valgrind")
         .arg("--tool=callgrind")
         .arg(format!("--callgrind-out-file={}", out.display()))
+        .args(switches)
         .arg(program)
         .arg("--bench")
         .args(arguments)
@@ -18,12 +32,12 @@ pub fn instructions(arguments: &[String]) -> Option<(u64, String)> {
         .ok()?;
     let text = std::fs::read_to_string(&out).ok();
     let _ = std::fs::remove_file(&out);
-    if !run.status.success() {
-        eprintln!("{}", String::from_utf8_lossy(&run.stderr));
+    if !ended.status.success() {
+        eprintln!("{}", String::from_utf8_lossy(&ended.stderr));
         return None;
     }
     let text = text?;
     let line = text.lines().find_map(|line| line.strip_prefix("summary: "));
-    let said = String::from_utf8_lossy(&run.stdout).into_owned();
+    let said = String::from_utf8_lossy(&ended.stdout).into_owned();
     Some((line?.trim().parse().ok()?, said))
 }

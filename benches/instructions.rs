@@ -1,0 +1,95 @@
+//! Instructions that the engine takes for a short connection (handshake, 64 bytes each way, FIN both ways), an echo request, and a
+//! segment of a stream in and out, with the application's calls and without the far end: counted by valgrind, where it is installed,
+//! under a time that goes on by the same step each turn. The same source gives the same figures to a few in a thousand.
+
+mod support;
+
+use support::Scale;
+use support::clock::Clock;
+use support::engine::Engine;
+use support::far::plan::{Kind, Mode, Phase};
+use support::report::Report;
+use support::stream::{Dir, PAYLOAD, Streams};
+use support::valgrind;
+
+const WORK: [&str; 4] = ["short", "echo", "bulk_in", "bulk_out"];
+/// Units of a run: the difference of the two is counted, so that the start is not.
+const COUNTED: [u64; 2] = [2_000, 12_000];
+/// Connections and requests at a time.
+const WINDOW: u32 = 64;
+/// How a run says how many units there were.
+const DONE: &str = "done: ";
+
+fn main() {
+    let mut arguments = std::env::args().skip_while(|argument| argument != "callgrind");
+    if arguments.next().is_some() {
+        let work = arguments.next().expect("which work");
+        let units = arguments.next().and_then(|text| text.parse().ok());
+        let done = run(&work, units.expect("a number of units"));
+        println!("{DONE}{done}");
+        return;
+    }
+    let mut report = Report::new("instructions");
+    for work in WORK {
+        if Scale::get() == Scale::Smoke {
+            assert!(run(work, 100) >= 100);
+            continue;
+        }
+        let [Some(few), Some(many)] = COUNTED.map(|units| counted(work, units)) else {
+            eprintln!("no instructions are counted: valgrind is not there");
+            return;
+        };
+        let each = (many.0 - few.0) as f64 / (many.1 - few.1) as f64;
+        report.row("instructions", each, "count", &[("work", work.into())]);
+    }
+    report.finish();
+}
+
+/// Instructions of a run with so many units, and the units there really were.
+fn counted(work: &str, units: u64) -> Option<(u64, u64)> {
+    let arguments = ["callgrind".into(), work.into(), units.to_string()];
+    let (instructions, said) = valgrind::instructions_of_turns(&arguments)?;
+    let done = said.lines().find_map(|line| line.strip_prefix(DONE));
+    Some((instructions, done?.parse().ok()?))
+}
+
+/// Does so much and a little more; how much it was.
+fn run(work: &str, units: u64) -> u64 {
+    match work {
+        "short" => exchange(Mode::Short, units),
+        "echo" => exchange(Mode::Requests, units),
+        "bulk_in" => stream(Dir::Rx { lent: false }, units),
+        "bulk_out" => stream(Dir::Tx, units),
+        other => panic!("no work is named {other}"),
+    }
+}
+
+fn exchange(mode: Mode, units: u64) -> u64 {
+    let held = if mode == Mode::Requests { WINDOW } else { 0 };
+    let (mut engine, plan) = Engine::start(held);
+    engine.clock = Clock::Turns(0);
+    engine.open(&plan, held);
+    let opened = plan.counts();
+    plan.set(Phase {
+        mode,
+        window: WINDOW,
+        held,
+    });
+    let done = || plan.counts().since(&opened).get(Kind::Ended);
+    while done() < units {
+        engine.turn();
+    }
+    assert_eq!(plan.counts().bad(), 0, "{:?}", plan.counts());
+    done()
+}
+
+fn stream(dir: Dir, segments: u64) -> u64 {
+    let mut streams = Streams::new(1);
+    streams.clock = Clock::Turns(0);
+    streams.open();
+    while streams.bytes < segments * PAYLOAD as u64 {
+        streams.turn(dir, true);
+    }
+    assert_eq!(streams.wrong, 0);
+    streams.bytes / PAYLOAD as u64
+}
