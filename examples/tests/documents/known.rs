@@ -156,6 +156,7 @@ pub(crate) const LINES: &[(&str, Line)] = &[
 /// Blocks that are neither programs nor commands: document, beginning of the text, description.
 pub(crate) const TEXTS: &[(&str, &str, &str)] = &[
     ("ARCHITECTURE.md", "  TAP", "a picture"),
+    ("README.md", "            packets", "a picture"),
     ("ARCHITECTURE.md", "a connection, idle:", "a table"),
     ("docs/configuration.md", "expression", "a grammar"),
     (

@@ -86,10 +86,10 @@ fn the_worked_example_is_computed() {
     says(&text, &format!("holds {} packets", grouped(65_536 * 3 / 4)));
 }
 
-/// The figures of idle connections are those of the benchmark that README shows.
+/// The figures of idle connections are those that docs/benchmarks.md shows.
 #[test]
-fn figures_are_those_of_readme() {
-    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+fn figures_are_those_of_the_benchmarks() {
+    let benchmarks = fs::read_to_string(root().join("docs/benchmarks.md")).unwrap();
     let text = document();
     for (there, here) in [
         ("echo and HTTP 154 B each", "IPv4, echo or HTTP | 154 bytes"),
@@ -101,7 +101,7 @@ fn figures_are_those_of_readme() {
             "45 million packets a second on\n  one thread, split 51 million on two",
         ),
     ] {
-        assert!(readme.contains(there), "README does not say `{there}`");
+        assert!(benchmarks.contains(there), "docs/benchmarks.md does not say `{there}`");
         says(&text, here);
     }
 }
