@@ -1,6 +1,9 @@
 //! Instructions that the engine takes for a short connection (handshake, 64 bytes each way, FIN both ways), an echo request, and a
 //! segment of a stream in and out, with the application's calls and without the far end: counted by valgrind, where it is installed,
-//! under a time that goes on by the same step each turn. The same source gives the same figures to a few in a thousand.
+//! under a time that goes on by the same step each turn. The same source and compiler give the same figures to the instruction.
+//!
+//! `instructions.tsv` has the figures of the last change that meant to change them. `JANUS_GUARD=1` fails when one has risen by more
+//! than two in a hundred; `JANUS_WRITE=1` writes the file anew.
 
 mod support;
 
@@ -17,6 +20,9 @@ const WORK: [&str; 4] = ["short", "echo", "bulk_in", "bulk_out"];
 const COUNTED: [u64; 2] = [2_000, 12_000];
 /// Connections and requests at a time.
 const WINDOW: u32 = 64;
+const RECORD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions.tsv");
+/// What is taken for noise of another compiler or C library.
+const RISE_MAX: f64 = 1.02;
 /// How a run says how many units there were.
 const DONE: &str = "done: ";
 
@@ -30,6 +36,7 @@ fn main() {
         return;
     }
     let mut report = Report::new("instructions");
+    let mut figures = Vec::new();
     for work in WORK {
         if Scale::get() == Scale::Smoke {
             assert!(run(work, 100) >= 100);
@@ -41,8 +48,41 @@ fn main() {
         };
         let each = (many.0 - few.0) as f64 / (many.1 - few.1) as f64;
         report.row("instructions", each, "count", &[("work", work.into())]);
+        figures.push((work, each));
     }
     report.finish();
+    if set("JANUS_WRITE") {
+        let lines = figures
+            .iter()
+            .map(|(work, each)| format!("{work}\t{each:.0}\n"));
+        std::fs::write(RECORD, lines.collect::<String>()).expect("the record is written");
+    }
+    if set("JANUS_GUARD") {
+        guard(&figures);
+    }
+}
+
+fn set(variable: &str) -> bool {
+    std::env::var(variable).is_ok_and(|value| value == "1")
+}
+
+/// Fails when a figure has risen.
+fn guard(figures: &[(&str, f64)]) {
+    let record = std::fs::read_to_string(RECORD).expect("the record");
+    let recorded = |work: &str| -> f64 {
+        let mut lines = record.lines().filter_map(|line| line.split_once('\t'));
+        let (_, figure) = lines
+            .find(|(name, _)| *name == work)
+            .expect("a line for each");
+        figure.parse().expect("a number")
+    };
+    for &(work, each) in figures {
+        let before = recorded(work);
+        assert!(
+            each <= before * RISE_MAX,
+            "{work} takes {each:.0} instructions, {before:.0} before: mend it, or say why and write the record with JANUS_WRITE=1"
+        );
+    }
 }
 
 /// Instructions of a run with so many units, and the units there really were.

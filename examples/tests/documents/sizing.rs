@@ -101,7 +101,10 @@ fn figures_are_those_of_the_benchmarks() {
             "45 million packets a second on\n  one thread, split 51 million on two",
         ),
     ] {
-        assert!(benchmarks.contains(there), "docs/benchmarks.md does not say `{there}`");
+        assert!(
+            benchmarks.contains(there),
+            "docs/benchmarks.md does not say `{there}`"
+        );
         says(&text, here);
     }
 }
