@@ -8,6 +8,17 @@ use std::path::{Path, PathBuf};
 const README_LINES_MAX: usize = 110;
 /// "About 600".
 const LINES_MAX: usize = 650;
+/// Lines of a function.
+const FUNCTION_LINES_MAX: usize = 100;
+/// Functions that are longer still, to be cut. An entry that is no longer needed is an error.
+const LONG_FUNCTIONS: &[(&str, &str)] = &[
+    ("crates/janus-rt/src/config.rs", "overlay"),
+    ("crates/janus-rt/src/config.rs", "resolve"),
+    ("crates/janus-rt/src/metrics/families.rs", "of_frames"),
+    ("crates/janus-rt/src/runtime/launch.rs", "open"),
+    ("crates/janus-rt/src/runtime/launch.rs", "run"),
+    ("crates/janus-rt/src/runtime/launch/seed.rs", "grow"),
+];
 /// The rooms that hold unsafe code in one module only, which their `lib.rs` names: everything else there denies it.
 const UNSAFE_CLOSETS: &[(&str, &str)] = &[("janus-posix", "door")];
 /// The rooms that may hold unsafe code.
@@ -60,6 +71,64 @@ fn files_are_short_and_say_what_they_are() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Names of the functions of a file that are longer than [`FUNCTION_LINES_MAX`], by the indentation that rustfmt gives.
+fn long_functions(text: &str) -> Vec<String> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut long = Vec::new();
+    for (first, line) in lines.iter().enumerate() {
+        let code = line.trim_start();
+        let indent = &line[..line.len() - code.len()];
+        let Some((before, rest)) = code.split_once("fn ") else {
+            continue;
+        };
+        let words = [
+            "pub",
+            "pub(crate)",
+            "pub(super)",
+            "const",
+            "async",
+            "unsafe",
+            "extern",
+            "\"C\"",
+        ];
+        if !before.split_whitespace().all(|word| words.contains(&word)) {
+            continue;
+        }
+        let end = format!("{indent}}}");
+        let body = lines[first..].iter().position(|line| *line == end);
+        if body.is_some_and(|body| body >= FUNCTION_LINES_MAX) && !code.ends_with(['}', ';']) {
+            let name = rest.split(['(', '<']).next().unwrap_or(rest);
+            long.push(name.to_owned());
+        }
+    }
+    long
+}
+
+#[test]
+fn functions_are_short() {
+    let source = format!(
+        "fn a() {{\n{}}}\nfn b() {{\n}}\n",
+        "    x();\n".repeat(FUNCTION_LINES_MAX)
+    );
+    assert_eq!(long_functions(&source), ["a"]);
+    let mut long = Vec::new();
+    for (name, text) in all(".rs") {
+        if name.starts_with("crates/") && name.contains("/src/") && !name.contains("/tests") {
+            long.extend(
+                long_functions(&text)
+                    .into_iter()
+                    .map(|function| (name.clone(), function)),
+            );
+        }
+    }
+    let known: Vec<_> = LONG_FUNCTIONS
+        .iter()
+        .map(|(name, function)| (name.to_string(), function.to_string()))
+        .collect();
+    long.sort();
+    assert_eq!(long, known);
 }
 
 #[test]
