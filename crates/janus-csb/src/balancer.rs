@@ -54,7 +54,7 @@ pub struct Balancer {
 /// One shard, as the control side knows it.
 struct Member {
     inbox: Inbox,
-    /// What it has reported in the current traversal.
+    /// Flows that differ from the pending layout, as the shard has reported them in the current traversal.
     kept: Vec<Diverged>,
     finished: bool,
 }
@@ -111,7 +111,7 @@ impl Balancer {
         self.publisher.current()
     }
 
-    /// What the last published update came to.
+    /// Returns the figures of the last published update.
     pub fn last(&self) -> &UpdateReport {
         &self.last
     }
@@ -122,7 +122,7 @@ impl Balancer {
     }
 
     /// Begins an update to another layout. Refused while the last one is not over, and when more flows might differ
-    /// than the limits allow: then nobody has seen anything of it.
+    /// than the limits allow: a refused update has published nothing and asked no shard for anything.
     pub fn begin(&mut self, change: impl FnOnce(&mut Draft)) -> Result<(), Refused> {
         if self.stage != Stage::Idle {
             return Err(Refused::Busy);
@@ -158,8 +158,8 @@ impl Balancer {
         Ok(())
     }
 
-    /// Publishes a change at once. Right where no flow can be in the way: at the start, and for a port on which nobody
-    /// listened before. The ring stays as it is once flows differ from it.
+    /// Publishes a change at once. Right where no flow can be in the way: at the start, and for a port on which no
+    /// shard listened before. The ring stays as it is once flows differ from it.
     pub fn start(&mut self, change: impl FnOnce(&mut Draft)) -> Result<(), Refused> {
         if self.current().is_pending() {
             return Err(Refused::Busy);

@@ -1,5 +1,5 @@
 //! A change to the newest layout, in the making: points and shards added and removed, listeners entered and struck out.
-//! Nobody sees it before it is whole.
+//! No reader sees it before it is whole.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -108,7 +108,7 @@ impl Draft {
         Arc::make_mut(&mut self.ports).remove(port, shard)
     }
 
-    /// Who listens where, as it would be now.
+    /// Returns the table of listening shards by port, with the changes made so far.
     pub fn ports(&self) -> &PortTable {
         &self.ports
     }

@@ -51,8 +51,8 @@ impl fmt::Debug for Epoch {
     }
 }
 
-/// What a packet carries on its way to a shard: the epoch of the decision that sent it there (its *stage*), and
-/// whether that decision was only a hint, that is, not made by the ring of that epoch itself.
+/// Epoch tag that a packet carries on its way to a shard: the epoch of the decision that sent it there (its *stage*),
+/// and whether that decision was only a hint, that is, not made by the ring of that epoch itself.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Tag(u16);
 

@@ -1,5 +1,5 @@
-//! What the published ring does not say: where the flows are that differ from it. Made once for each update, from what
-//! all shards reported, and never changed. In the order in which they are asked:
+//! Exceptions to the published ring: the shards of the flows that differ from it. Made once for each update, from the
+//! reports of all shards, and never changed. In the order in which they are asked:
 //!
 //! 1. the *marks* in the ring's index: in a cell without one no flow differs, and nothing else is asked;
 //! 2. the filter over all differing keys;

@@ -1,4 +1,4 @@
-//! What the balancer knows of a flow: its key, its local port, its name. How a shard keeps flows is behind [`Flows`].
+//! The balancer's view of a flow: its key, its local port, its name. How a shard keeps flows is behind [`Flows`].
 
 use crate::ring::BATCH;
 use crate::shard::ShardId;
@@ -23,8 +23,8 @@ pub struct Held {
     pub id: FlowId,
 }
 
-/// What a shard holds, visited in bounded slices while an update is pending. Half-open and TIME-WAIT records are flows
-/// like any other, and so is the stub that redirects a tuple to another shard.
+/// Flows that a shard holds, visited in bounded slices while an update is pending. Half-open and TIME-WAIT records are
+/// flows like any other, and so is the stub that redirects a tuple to another shard.
 pub trait Flows {
     /// Visits on from `cursor` (0: the beginning), at most about `budget` records, and gives the new cursor, or `None`
     /// at the end. A flow that is in place from the first visit to the last is shown to the sieve at least once.

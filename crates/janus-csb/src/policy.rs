@@ -1,5 +1,6 @@
-//! Who should own how much of the circle, and which points to move for it. Policies say what share each shard should
-//! have; hysteresis says when that is worth an update; the planner says which points move, and what will come of it.
+//! Decides which shard should own how much of the circle, and which points to move for it. Policies give the share each
+//! shard should have; hysteresis says when that is worth an update; the planner says which points move, and with what
+//! effect.
 //!
 //! Pure logic: samples with time stamps come in, a decision comes out. Never here: clocks, threads, the update itself.
 //!
@@ -72,18 +73,18 @@ pub trait Policy {
     fn weigh(&mut self, round: &Round<'_>) -> Wish;
 }
 
-/// What a policy goes by: one sample of each shard that serves, and what the ring gives them.
+/// Input of a policy: one sample of each shard that serves, and the shares that the ring gives them.
 #[derive(Clone, Copy, Debug)]
 pub struct Round<'a> {
-    /// When, since any fixed moment.
+    /// Time of the round, since any fixed moment.
     pub at: Duration,
     /// The shards that serve, each once.
     pub shards: &'a [ShardSample],
-    /// What part of the load the ring gives each.
+    /// Part of the load that the ring gives each shard.
     pub shares: &'a Shares,
 }
 
-/// What a policy would have.
+/// Shares that a policy asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wish {
     /// The share of each shard, in any unit.

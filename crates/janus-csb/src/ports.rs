@@ -18,7 +18,7 @@ pub struct PortTable {
 }
 
 impl PortTable {
-    /// A table in which nobody listens.
+    /// Returns a table without listeners.
     pub fn new() -> PortTable {
         PortTable {
             sets: Vec::new(),
@@ -52,7 +52,7 @@ impl PortTable {
         was
     }
 
-    /// The shards that listen on `port`; `None` when nobody does.
+    /// Returns the shards that listen on `port`; `None` when no shard does.
     #[inline]
     pub fn get(&self, port: u16) -> Option<&ShardSet> {
         if self.listed[usize::from(port / 64)] & (1 << (port % 64)) == 0 {

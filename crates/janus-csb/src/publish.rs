@@ -12,7 +12,7 @@ mod at_once;
 #[cfg(test)]
 mod tests;
 
-/// What writer and readers share.
+/// State shared by the writer and the readers.
 struct Shared {
     /// Number of the steering in `slot`; changed only with the lock held, read without.
     version: AtomicU64,
@@ -163,9 +163,9 @@ impl Reader {
         self.shared.version.load(Ordering::Relaxed) != self.seen
     }
 
-    /// Before the thread sleeps, between two batches: gives the steering back, so that nobody waits for this reader
-    /// and it keeps no old ring alive. The next [`refresh`](Reader::refresh) adopts the newest for certain, and must
-    /// come before anything is looked up.
+    /// Gives the steering back before the thread sleeps, between two batches, so that the writer does not wait for this
+    /// reader and no old ring stays alive. The next [`refresh`](Reader::refresh) adopts the newest for certain, and
+    /// must come before anything is looked up.
     pub fn park(&mut self) {
         self.seen = PARKED;
         self.current = None;

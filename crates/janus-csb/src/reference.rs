@@ -36,7 +36,7 @@ pub trait Filter {
     fn bytes(&self) -> usize;
 }
 
-/// What an update leaves: the ring, and what differs from it.
+/// Result of an update: the ring, and the exceptions to it.
 pub struct Tables<F> {
     ring: Arc<Ring>,
     filter: F,

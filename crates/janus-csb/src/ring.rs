@@ -26,7 +26,7 @@ pub(crate) const BATCH: usize = 64;
 /// Why a ring could not be built.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RingError {
-    /// No point at all: nobody would own the keys.
+    /// No point at all: the keys would have no owner.
     Empty,
     /// More than [`MAX_POINTS`] points.
     TooManyPoints,
@@ -202,7 +202,7 @@ impl Ring {
         }
     }
 
-    /// The same ring with a mark on the cells of its index in which one of `keys` lies, and on no other.
+    /// Returns this ring with a mark on the cells of its index in which one of `keys` lies, and on no other.
     pub(crate) fn marked(&self, keys: &[u32]) -> Ring {
         let mut ring = self.clone();
         for cell in &mut ring.index {

@@ -25,7 +25,7 @@ impl fmt::Display for ShardId {
 pub struct ShardSet([u64; 4]);
 
 impl ShardSet {
-    /// The set of nobody.
+    /// The empty set.
     pub const EMPTY: ShardSet = ShardSet([0; 4]);
 
     /// The shards `0..count`.
@@ -68,7 +68,7 @@ impl ShardSet {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Whether nobody is in the set.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0 == [0; 4]
     }

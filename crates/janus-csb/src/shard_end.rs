@@ -6,7 +6,7 @@ use crate::publish::Reader;
 use crate::shard::ShardId;
 use crate::steering::Steering;
 
-/// What an update wants of a shard.
+/// Work that an update asks of a shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Work {
     /// Nothing now.
@@ -76,7 +76,7 @@ impl ShardEnd {
         self.reader.current()
     }
 
-    /// What is to be done for an update.
+    /// Returns the work to do for an update.
     #[inline]
     pub fn work(&self) -> Work {
         let steering = self.steering();
@@ -107,7 +107,7 @@ impl ShardEnd {
         } else if self.finished {
             return true;
         }
-        // What waits goes first: while the control side lags nothing new is looked for, and memory stays bounded.
+        // Waiting reports go first: while the control side lags no new flows are visited, and memory stays bounded.
         if self.kept.len() >= CHUNK && !self.send(false) {
             return false;
         }

@@ -50,14 +50,14 @@ impl Layout {
         &self.ring
     }
 
-    /// Who listens where in this layout.
+    /// Returns the shards that listen on each port in this layout.
     pub fn ports(&self) -> &PortTable {
         &self.ports
     }
 
     /// The owner of a flow with this key and local port: among the shards that listen on the port, or among all when
-    /// nobody does (a port of our own outgoing connections, or a closed one: somebody must answer the reset). A shard
-    /// without a point owns nothing even where it alone listens; that is how a shard leaves.
+    /// none does (a port of our own outgoing connections, or a closed one: some shard must answer with the reset). A
+    /// shard without a point owns nothing even where it alone listens; that is how a shard leaves.
     #[inline]
     pub fn owner(&self, key: u32, port: u16) -> ShardId {
         if !self.partial {
@@ -104,7 +104,7 @@ pub struct Steering {
     history: Vec<Layout>,
     /// Where in `history` the published layout is; those after it are pending.
     published: usize,
-    /// What differs from the published layout; `None` when nothing does.
+    /// Exceptions to the published layout; `None` when no flow differs.
     exceptions: Option<Arc<Exceptions>>,
     /// The traversal that shards are to make while a layout is pending; each has another number.
     pass: u64,
@@ -113,7 +113,7 @@ pub struct Steering {
 }
 
 impl Steering {
-    /// The first steering: epoch 0, nobody listens.
+    /// Returns the first steering: epoch 0, without listeners.
     pub fn new(ring: Ring) -> Steering {
         let first = Layout::new(Epoch::default(), Arc::new(ring), Arc::new(PortTable::new()));
         Steering {
@@ -125,8 +125,8 @@ impl Steering {
         }
     }
 
-    /// What the published ring says of this key and local port, and nothing else. Right for what has no flow; where
-    /// connections may live [`look_up_flow`](Steering::look_up_flow) must be asked.
+    /// Returns the published ring's answer for this key and local port, and nothing else. Right for a packet without a
+    /// flow; where connections may live [`look_up_flow`](Steering::look_up_flow) must be asked.
     #[inline]
     pub fn look_up(&self, key: u32, port: u16) -> (ShardId, Tag) {
         let layout = self.published();
@@ -247,15 +247,15 @@ impl Steering {
             .push(Layout::new(self.newest().epoch.next(), ring, ports));
         if next.history.len() > HISTORY {
             next.history.remove(0);
-            // What falls out may be the published one: then the oldest kept takes its place. Only a control plane
-            // that goes on proposing without publishing gets here.
+            // The layout that falls out may be the published one: then the oldest kept takes its place. Only a control
+            // plane that goes on proposing without publishing gets here.
             next.published = next.published.saturating_sub(1);
         }
         next.pass += 1;
         Ok(next)
     }
 
-    /// The same, and every shard traverses once more.
+    /// Returns this steering with one more traversal asked of every shard.
     pub(crate) fn passed_again(&self) -> Steering {
         Steering {
             pass: self.pass + 1,
@@ -283,7 +283,7 @@ impl Steering {
         }
     }
 
-    /// The same, and shards are asked for one more round of draining.
+    /// Returns this steering with one more round of draining asked of the shards.
     pub(crate) fn drained_again(&self) -> Steering {
         Steering {
             round: self.round + 1,
@@ -291,7 +291,7 @@ impl Steering {
         }
     }
 
-    /// The same without the layouts before the published one: no packet speaks of them any more.
+    /// Returns this steering without the layouts before the published one: no packet refers to them any more.
     pub(crate) fn trimmed(&self) -> Steering {
         Steering {
             history: self.history[self.published..].to_vec(),

@@ -16,7 +16,7 @@ use crate::steering::Steering;
 #[cfg(test)]
 mod tests;
 
-/// What to do with a packet of an unknown flow.
+/// Next step for a packet of an unknown flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
     /// The walk ended here: create the flow, or answer with a reset.

@@ -129,7 +129,7 @@ pub struct jd_hooks {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct jd_slots_config {
-    /// Who has them.
+    /// Hooks of the owner of the slots.
     pub hooks: jd_hooks,
     /// The first byte of slot 1.
     pub base: *mut c_void,
@@ -145,7 +145,7 @@ pub struct jd_slots_config {
     pub reserved: u32,
 }
 
-/// What receive calls did, added up.
+/// Counts of what receive calls did, added up.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct jd_received {
@@ -201,7 +201,7 @@ impl jd_frame {
     };
 }
 
-/// What a port can do.
+/// Capabilities of a port.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct jd_port_info {
@@ -231,7 +231,7 @@ pub struct jd_port_info {
     pub reserved: u16,
 }
 
-/// What a port is to do.
+/// Configuration of a port.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct jd_port_config {
@@ -357,7 +357,7 @@ declare! {
     pub fn jd_port_count() -> u16;
     /// The number of the port with this name.
     pub fn jd_port_by_name(name: *const c_char, port: *mut u16) -> c_int;
-    /// What a port can do.
+    /// Reads the capabilities of a port into `info`.
     pub fn jd_port_info(port: u16, info: *mut jd_port_info) -> c_int;
     /// Configures a stopped port and its queues, `pools` with one pool for each receive queue; `offloads` says which of
     /// the wanted ones are on.

@@ -1,7 +1,7 @@
-//! A way past the stack, for the little traffic of a device that is no shard's: [`wrap`] goes around its queues, hands over what a
-//! filter picks out of the received frames, and sends what is given to it. The other end, [`Aside`], is for any thread. Both ways
-//! are bounded: it is for protocols of a message now and then, such as DHCP. What frames mean is the filter's business.
-//! When all queues are dropped, the one that sends is left to the other end, for a last word.
+//! A way past the stack, for the little traffic of a device that belongs to no shard: [`wrap`] goes around its queues, hands over the
+//! received frames that a filter picks out, and sends frames given to it. The other end, [`Aside`], is for any thread. Both ways are
+//! bounded: it is for protocols of a message now and then, such as DHCP. What frames mean is the filter's business. When all queues are
+//! dropped, the one that sends is left to the other end, for a last message.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,56 +17,56 @@ use crate::counter::Counter;
 use crate::park::Bell;
 use crate::queue::{Batch, Caps, Queue};
 
-/// Frames that wait, each way.
+/// Capacity of each direction, in frames.
 pub const DEPTH: usize = 64;
 
-/// Whose a received frame is.
+/// Receiver of a received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
-    /// The shards', as most.
+    /// The shards, as for most frames.
     Shards,
-    /// For the way past them.
+    /// The [`Aside`] end only.
     Aside,
-    /// For both.
+    /// Both of them.
     Both,
 }
 
 /// Decides for each received frame. Called on the polling cores.
 pub type Filter = fn(&[u8]) -> Whose;
 
-/// What went past.
+/// Counts of frames that went past the stack.
 #[derive(Debug, Default)]
 pub struct AsideCounters {
     /// Frames handed over.
     pub received: Counter,
     /// Frames sent.
     pub sent: Counter,
-    /// Received frames that nobody fetched in time.
+    /// Received frames dropped because [`DEPTH`] frames were waiting for the other end already, or it was gone.
     pub lost_received: Counter,
 }
 
-/// What both ends know.
+/// State that both ends share.
 struct Shared {
-    /// For the one queue that sends.
+    /// Bell of the one queue that sends.
     bell: Bell,
-    /// There may be something to send.
+    /// True when there may be something to send.
     sending: AtomicBool,
     counters: AsideCounters,
-    /// The queue that sends, once nobody polls it any more.
+    /// The queue that sends, once no core polls it any more.
     left: Mutex<Option<Box<dyn Queue>>>,
 }
 
-/// The end for whoever speaks the protocol.
+/// The end for the task that speaks the protocol.
 pub struct Aside {
     received: Receiver<Vec<u8>>,
     send: Sender<Vec<u8>>,
     shared: Arc<Shared>,
-    /// What the device can do.
+    /// Capabilities of the device.
     pub caps: Caps,
 }
 
 impl Aside {
-    /// The next frame, if one comes within that time. An error: the device is gone.
+    /// Receives the next frame; `None` if none comes within `timeout`. An error: the device is gone.
     pub fn receive(&self, timeout: Duration) -> Result<Option<Vec<u8>>, Gone> {
         match self.received.recv_timeout(timeout) {
             Ok(frame) => Ok(Some(frame)),
@@ -83,15 +83,15 @@ impl Aside {
         taken
     }
 
-    /// When [`receive`](Self::receive) has said that the device is gone: the queue that sent, which nobody polls now. It closes
-    /// when it is dropped.
+    /// Takes the queue that sent, after [`receive`](Self::receive) has said that the device is gone; no core polls that queue now. It
+    /// closes when it is dropped.
     #[must_use]
     pub fn inherit(&self) -> Option<Box<dyn Queue>> {
         let left = self.shared.left.lock();
         left.unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// What went past.
+    /// Returns the counts of frames that went past the stack.
     #[must_use]
     pub fn counters(&self) -> &AsideCounters {
         &self.shared.counters

@@ -12,7 +12,7 @@ const LEAST: usize = 8;
 /// so small batches take from an idle core this part of its idleness at most, and from one that is never idle nothing.
 const PRICE: u32 = 16;
 
-/// What can be saved up: a core that was idle for long can afford to begin small so many times.
+/// Most looks that can be saved up: a core that was idle for long can afford to begin small so many times.
 const SAVED_MAX: u32 = 8 * PRICE;
 
 /// How a core chooses the size of its batches.
@@ -25,7 +25,7 @@ pub enum Batching {
     Fixed(usize),
 }
 
-/// What one core takes at a time now.
+/// Batch size of one core.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Share {
     now: usize,
@@ -59,8 +59,8 @@ impl Share {
         self.now
     }
 
-    /// So many there were. As many as were asked for: then there may be more, and it takes one more turn, which has to be
-    /// paid for. Fewer: what comes next is new.
+    /// Adapts the size to the `frames` that the last look gave. As many as were asked for: there may be more, and it takes one more turn,
+    /// which has to be paid for. Fewer: the next frames are a new batch.
     #[inline]
     pub(crate) fn took(&mut self, frames: usize) {
         let is_full = frames >= self.now;
@@ -103,7 +103,7 @@ mod tests {
         let mut share = Share::new(Batching::Adaptive);
         assert_eq!(batches(&mut share, 5), [5]);
         assert_eq!(batches(&mut share, 300), [8, 16, 32, 64, 64, 64, 52]);
-        // What comes after it is new, and begins small again.
+        // The next frames are a new batch, which begins small again.
         assert_eq!(batches(&mut share, 32), [8, 16, 8]);
     }
 

@@ -59,11 +59,11 @@ impl ShardLink {
     }
 }
 
-/// Who is told when an I/O core sleeps: a clock that jumps when nobody has anything to do.
+/// Told when an I/O core sleeps: for a clock that jumps when all cores are idle.
 pub trait Vigil: Send {
-    /// It listens to its bell, and has seen that nothing waits for it but what may have come to this descriptor.
+    /// The core listens to its bell, and has seen that nothing waits for it but what may have come to the descriptor `fd`.
     fn falls_asleep(&self, fd: Option<BorrowedFd<'_>>);
-    /// Something woke it.
+    /// Something woke the core.
     fn wakes(&self);
 }
 
@@ -115,7 +115,7 @@ impl IoCore {
         self.vigil = Some(vigil);
     }
 
-    /// What this core did.
+    /// Returns the counters of this core.
     #[must_use]
     pub fn counters(&self) -> &Arc<IoCounters> {
         &self.dispatcher.counters
@@ -159,8 +159,7 @@ impl IoCore {
         Ok(())
     }
 
-    /// What the shards said last (that their connections are over) still leaves. A device that takes nothing more is not
-    /// waited for.
+    /// Sends the frames that the shards queued last (that their connections are over). Does not wait for a device that takes nothing more.
     fn send_rest(&mut self) {
         for _ in 0..LAST_TURNS {
             let waits = |link: &ShardLink| !link.tx.is_empty() || !link.backlog.is_empty();

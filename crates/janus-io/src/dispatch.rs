@@ -15,7 +15,7 @@ use crate::queue::Batch;
 use crate::ring::Producer;
 use crate::steer::{Cause, Route, Steerer};
 
-/// What one polling core did. Written by that core, read by anybody.
+/// Counters of one polling core. Written by that core, read by any thread.
 #[derive(Debug, Default)]
 pub struct IoCounters {
     /// Frames the device gave.
@@ -27,11 +27,11 @@ pub struct IoCounters {
     /// SYNs lost because a shard's ring was nearly full (its last quarter is for the others), or in a shard's own queue because
     /// there were more than it can take.
     pub dropped_syn_room: Counter,
-    /// Frames that were not what their headers claim.
+    /// Malformed frames: they were not what their headers claim.
     pub dropped_malformed: Counter,
-    /// Frames of a protocol nobody here speaks.
+    /// Frames of a protocol that the stack does not speak.
     pub dropped_unknown: Counter,
-    /// Frames from an address that nobody can have, or for one.
+    /// Frames from or for an impossible address (martians).
     pub dropped_martian: Counter,
     /// Frames from an address that is not let in.
     pub dropped_denied: Counter,
@@ -49,8 +49,8 @@ pub struct IoCounters {
     pub slept: Counter,
 }
 
-/// One of so many places is not for SYNs, in a ring and in the inbox of a shard that others hand frames on to. A flood of
-/// them is answered as fast as the shard can, so it fills the rest; but a SYN that is lost is sent again, and nobody has built
+/// Share of places that SYNs must leave free, one in this many, in a ring and in the inbox of a shard that others hand frames on to. A
+/// flood of SYNs is answered as fast as the shard can, so it fills the rest; but a SYN that is lost is retransmitted, and no state depends
 /// on it yet.
 pub const KEPT_FROM_SYNS: usize = 4;
 
@@ -139,7 +139,7 @@ impl Dispatcher {
         self.counters.delivered.add(delivered);
     }
 
-    /// Takes the SYNs out of a burst that nobody has time for.
+    /// Drops the SYNs out of a burst that the core has no time for.
     #[cold]
     pub(crate) fn refuse_syns(&mut self, burst: &mut Batch, pool: &mut Pool) {
         let refused = drop_syns(burst, 0, &self.steerer, pool);

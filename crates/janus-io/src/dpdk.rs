@@ -39,7 +39,7 @@ pub struct Dpdk {
     counters: Arc<DpdkCounters>,
 }
 
-/// What the queues of a port did. Each number is that of all queues together.
+/// Counters of a port's queues. Each number is that of all queues together.
 #[derive(Debug, Default)]
 pub struct DpdkCounters {
     /// Frames received.
@@ -75,7 +75,7 @@ struct Ports {
 }
 
 impl DpdkCounters {
-    /// What the device itself counts; after its end, what it last said.
+    /// Returns the device's own counters; after the device is closed, their last values.
     pub fn statistics(&self) -> PortStatistics {
         let mut ports = self.port.lock().unwrap_or_else(PoisonError::into_inner);
         let open = ports.now.as_ref().and_then(Weak::upgrade);
@@ -102,11 +102,11 @@ impl DpdkCounters {
 pub struct OpenPort {
     /// Its name, without arguments.
     pub name: String,
-    /// What it can do.
+    /// Capabilities and settings that its driver reports.
     pub facts: PortFacts,
     /// Its link.
     pub status: Arc<PortStatus>,
-    /// What its queues do.
+    /// Counters of its queues.
     pub counters: Arc<DpdkCounters>,
 }
 
@@ -185,7 +185,7 @@ impl Dpdk {
         self
     }
 
-    /// What the queues do; stays readable after the device is open, and after its end.
+    /// Returns the counters of the queues; they stay readable after the device is open, and after its end.
     #[must_use]
     pub fn counters(&self) -> Arc<DpdkCounters> {
         self.counters.clone()
@@ -197,7 +197,7 @@ impl Dpdk {
         self.status.clone()
     }
 
-    /// What the device can do; known once it is open.
+    /// Returns the capabilities of the device; set once it is open.
     #[must_use]
     pub fn facts(&self) -> Arc<OnceLock<PortFacts>> {
         self.facts.clone()

@@ -23,7 +23,7 @@ use crate::tap;
 /// Turns between two looks at what the kernel sends, while the core is busy: a look costs a system call.
 const LOOK_EVERY: u32 = 32;
 
-/// What went past us, over all queues.
+/// Counts of frames that went past our stack, over all queues.
 #[derive(Debug, Default)]
 pub struct ExceptionCounters {
     /// Frames handed to the kernel.
@@ -96,13 +96,13 @@ impl ExceptionBackend {
         self
     }
 
-    /// What stays here, to be changed.
+    /// Returns the handle by which the addresses that stay here can be changed.
     #[must_use]
     pub fn ours(&self) -> Ours {
         self.ours.clone()
     }
 
-    /// What goes past; stays readable after the device is open.
+    /// Returns the counts of frames that go past; they stay readable after the device is open.
     #[must_use]
     pub fn counters(&self) -> Arc<ExceptionCounters> {
         self.counters.clone()
@@ -262,7 +262,7 @@ fn pass(tap: &OwnedFd, frame: &[u8], counters: &ExceptionCounters) {
     }
 }
 
-/// Who is to see a frame.
+/// Receiver of a frame: our stack, the kernel, or both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Whose {
     Ours,
@@ -273,7 +273,7 @@ enum Whose {
 /// Decides, for one queue.
 struct Judge {
     named: Ours,
-    /// What was named when it was looked at last, with the link-local address that goes with it.
+    /// Addresses named when last looked at, with the link-local address that goes with them.
     ours: Vec<IpAddr>,
     changes: u64,
     mac: MacAddr,
@@ -311,8 +311,8 @@ impl Judge {
         }
     }
 
-    /// By the address that a frame is for, or that it asks for. What nobody is named in is for both, or for the kernel where our
-    /// stack would make nothing of it.
+    /// Decides by the address that a frame is for, or that it asks for. A frame that names no address is for both, or for the kernel where
+    /// our stack would make nothing of it.
     fn judge(&self, frame: &[u8]) -> Whose {
         let of = |addr: IpAddr| match self.ours.contains(&addr) {
             true => Whose::Ours,

@@ -49,7 +49,7 @@ enum Node {
     Or(usize, usize),
 }
 
-/// What a primitive asks.
+/// Condition of a primitive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Test {
     Address {
@@ -71,7 +71,7 @@ enum Test {
     Greater(usize),
 }
 
-/// What a frame carries.
+/// Protocol that a frame carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Family {
     Ip,

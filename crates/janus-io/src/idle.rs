@@ -59,7 +59,7 @@ impl Idle {
         false
     }
 
-    /// What one more empty turn calls for.
+    /// Returns what to do after one more empty turn.
     #[inline]
     fn step(&mut self) -> Step {
         self.empty_turns += 1;

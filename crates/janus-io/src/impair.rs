@@ -21,16 +21,16 @@ pub const QUEUE: u16 = 1_000;
 /// The longest way.
 pub const DELAY_MAX: Duration = Duration::from_secs(60);
 
-/// What happens to frames in one direction.
+/// Faults of frames in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Faults {
-    /// Decides everything, together with the frames' order.
+    /// Seed: decides everything, together with the frames' order.
     pub seed: u64,
-    /// Of a thousand frames so many are lost.
+    /// Frames lost, of a thousand.
     pub loss: u16,
-    /// So many arrive twice.
+    /// Frames that arrive twice, of a thousand.
     pub duplicate: u16,
-    /// So many are held back.
+    /// Frames held back, of a thousand.
     pub reorder: u16,
     /// A frame held back is overtaken by up to so many others.
     pub distance: u16,
@@ -40,7 +40,7 @@ pub struct Faults {
     pub delay: Duration,
     /// And up to so much longer, drawn for each; none overtakes another by that.
     pub jitter: Duration,
-    /// What the link carries, in bits a second, all queues together; 0: no limit.
+    /// Rate of the link, in bits a second, all queues together; 0: no limit.
     pub rate: u64,
     /// Frames that each queue has under way or waiting for the link, at most; what comes beyond them is lost. It means
     /// something only with a delay or a rate.
@@ -79,7 +79,7 @@ impl Faults {
     }
 }
 
-/// What was done in one direction, over all queues.
+/// Counts of what was done in one direction, over all queues.
 #[derive(Debug, Default)]
 pub struct WayCounters {
     /// Frames that went on, each once.
@@ -96,7 +96,7 @@ pub struct WayCounters {
     pub overflowed: Counter,
 }
 
-/// What was done.
+/// Counts of what was done in both directions.
 #[derive(Debug, Default)]
 pub struct FaultCounters {
     /// To frames received.
@@ -141,7 +141,7 @@ impl ImpairedBackend {
         self
     }
 
-    /// Delays by this clock, in nanoseconds, instead of the machine's. Nobody can sleep by it, so who polls does not sleep while
+    /// Delays by this clock, in nanoseconds, instead of the machine's. A thread cannot sleep by it, so a polling core does not sleep while
     /// a frame is under way.
     #[must_use]
     pub fn with_clock(mut self, clock: Arc<ClockFn>) -> Self {
@@ -149,7 +149,7 @@ impl ImpairedBackend {
         self
     }
 
-    /// What is done to the frames; stays readable after the backend is open.
+    /// Returns the counters of the faults; they stay readable after the backend is open.
     #[must_use]
     pub fn counters(&self) -> Arc<FaultCounters> {
         self.counters.clone()

@@ -23,7 +23,7 @@ pub(crate) struct Layout {
     pub(crate) ip: usize,
     /// The TCP header.
     pub(crate) tcp: usize,
-    /// What follows it.
+    /// The payload, behind the TCP header.
     pub(crate) payload: usize,
     pub(crate) v6: bool,
 }

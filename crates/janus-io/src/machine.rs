@@ -1,6 +1,5 @@
-//! What this machine offers to a packet engine: cores, huge pages, the TUN device, privileges; what holds it back is in
-//! `limits`. It looks and reports,
-//! and for what is missing names the step that would bring it; it changes nothing. `janus doctor` prints it.
+//! Resources that this machine offers to a packet engine: cores, huge pages, the TUN device, privileges; restrictions are in `limits`. It
+//! looks and reports, and for what is missing names the step that would bring it; it changes nothing. `janus doctor` prints it.
 
 mod limits;
 
@@ -19,7 +18,7 @@ const CAP_IPC_LOCK: u32 = 14;
 /// One thing the machine has or has not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What was looked at.
+    /// Subject of the finding.
     pub what: &'static str,
     /// How it stands, for people.
     pub state: String,

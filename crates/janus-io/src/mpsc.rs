@@ -12,7 +12,7 @@ use crate::sync::{Arc, AtomicU32, Ordering, UnsafeCell};
 pub const MAX_CAPACITY: u32 = 1 << 24;
 
 struct Slot<T> {
-    /// Whose turn it is: `position` = free for the sender that claims it, `position + 1` = holds its item.
+    /// Turn of the slot: `position` = free for the sender that claims it, `position + 1` = holds its item.
     turn: AtomicU32,
     item: UnsafeCell<MaybeUninit<T>>,
 }
@@ -220,7 +220,7 @@ impl<T: Send> Receiver<T> {
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
-        // What was not taken is dropped with the memory, when the last sender is gone too: one may be writing now.
+        // Items not taken are dropped with the memory, when the last sender is gone too: one may be writing now.
         self.shared.closed.store(1, Ordering::Relaxed);
     }
 }
@@ -231,7 +231,7 @@ impl<T> Drop for Shared<T> {
             // A free slot's turn is a position that falls on this slot; a full one's is one more.
             let turn = slot.turn.load(Ordering::Acquire);
             if turn & self.mask != i as u32 {
-                // SAFETY: nobody else is left, and the turn says the slot holds an item that was not taken.
+                // SAFETY: no sender and no receiver is left, and the turn says the slot holds an item that was not taken.
                 slot.item
                     .with_mut(|cell| unsafe { (*cell).assume_init_drop() });
             }

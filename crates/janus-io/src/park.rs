@@ -28,7 +28,7 @@ pub struct Bell {
 }
 
 impl Bell {
-    /// A bell nobody listens for yet.
+    /// Creates a bell that no thread listens for yet.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
             state: AtomicU32::new(AWAKE),
@@ -162,7 +162,7 @@ impl Unparker {
         self.bell.ring()
     }
 
-    /// Whether a wake would end a sleep: the parker sleeps, or is about to, and nobody has woken it.
+    /// Whether a wake would end a sleep: the parker sleeps, or is about to, and was not woken yet.
     #[must_use]
     pub fn would_wake(&self) -> bool {
         self.bell.state.load(Ordering::Acquire) == LISTENING

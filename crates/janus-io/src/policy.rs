@@ -1,7 +1,7 @@
-//! What an I/O core lets in: the stage between a received burst and the steering. Sources that cannot be (martians),
-//! that are on a list, or that open connections too fast are dropped here, each for a counted cause, before they cost a
-//! place in a ring. It looks at the class of a frame, which the steering needs anyway; where no rule is set it is not in the
-//! code that runs. Never here: what TCP thinks of a segment.
+//! Admission of frames by an I/O core: the stage between a received burst and the steering. Sources that cannot be (martians), that are on
+//! a list, or that open connections too fast are dropped here, each for a counted cause, before they cost a place in a ring. It looks at
+//! the class of a frame, which the steering needs anyway; where no rule is set it is not in the code that runs. Never here: what TCP thinks
+//! of a segment.
 
 mod martian;
 mod prefix;
@@ -24,11 +24,11 @@ use syn_rate::{SYN_SETS, SynRates};
 /// Nanoseconds since whatever a clock calls its beginning; it never goes back.
 pub type ClockFn = dyn Fn() -> u64 + Send + Sync;
 
-/// What is let in. The default lets everything in.
+/// Rules of admission. The default lets everything in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// Drop what claims to come from an address that nobody on this side can have: loopback, groups, `0.0.0.0/8`, reserved
-    /// ones, [`own`](Self::own); and what is for an address that no packet can be for. For devices that lead outside.
+    /// Drop packets from an address that is impossible on this side: loopback, groups, `0.0.0.0/8`, reserved ones, [`own`](Self::own); and
+    /// packets for an address that no packet can be for. For devices that lead outside.
     pub drop_martians: bool,
     /// Our own addresses, from which nothing comes in.
     pub own: Vec<IpAddr>,
@@ -185,7 +185,7 @@ impl Stage {
     }
 }
 
-/// What is asked about each frame of a burst.
+/// Asked about each frame of a burst: whether to drop it, and why.
 pub(crate) trait Gate {
     /// Why a segment over IPv4 is dropped: most frames are such, and only these three things of them are asked.
     fn refuses_v4(&mut self, src: Ipv4Addr, dst: Ipv4Addr, flags: Flags) -> Option<Cause>;
@@ -218,12 +218,12 @@ pub(crate) struct Watched<'a> {
     now: Option<u64>,
 }
 
-/// What kind of traffic a packet is: may it be for a group?
+/// Kind of traffic of a packet: may it be for a group?
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reach {
     /// TCP: both ends are single hosts.
     Single,
-    /// What may be for a group or a broadcast.
+    /// Others, which may be for a group or a broadcast.
     Any,
 }
 

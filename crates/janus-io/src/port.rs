@@ -60,7 +60,7 @@ struct Remote {
 }
 
 impl Port {
-    /// What the device can do.
+    /// Returns the capabilities of the device.
     #[must_use]
     pub fn caps(&self) -> &Caps {
         match &self.kind {
@@ -69,7 +69,7 @@ impl Port {
         }
     }
 
-    /// What this shard's own polling did; `None` where an I/O core does it.
+    /// Returns the counters of this shard's own polling; `None` where an I/O core polls.
     #[must_use]
     pub fn counters(&self) -> Option<&Arc<IoCounters>> {
         match &self.kind {
@@ -87,7 +87,7 @@ impl Port {
     /// combined placement) what is its own of a batch of its queue; the rest of that batch goes to the neighbours. A batch
     /// is [`BURST`] frames at most, so two bursts at most come in all, and in a flood of SYNs one and a half more.
     ///
-    /// How many came, those that were for others or for nobody among them.
+    /// Returns how many came, including those for other shards and those dropped.
     pub fn receive(&mut self, pool: &mut Pool, frames: &mut Vec<Frame>) -> usize {
         let before = frames.len();
         let most = self.share.get();
@@ -149,7 +149,7 @@ impl Port {
         }
     }
 
-    /// What the shard can sleep on besides its own bell.
+    /// Returns the descriptor that the shard can sleep on besides its own bell; `None` where there is none.
     #[must_use]
     pub fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.kind {
@@ -194,7 +194,7 @@ impl Port {
         }
     }
 
-    /// The shard sleeps now: nobody waits until it adopts a newer steering.
+    /// Marks the shard as asleep: the control plane does not wait until it adopts a newer steering.
     pub fn park(&mut self) {
         if let Kind::Own(own) = &mut self.kind {
             own.dispatcher.steerer.park();

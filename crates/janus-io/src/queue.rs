@@ -1,5 +1,5 @@
-//! What a packet device looks like to this house: a [`Backend`] is opened into [`Queue`]s, one for each core that polls
-//! it. Everything crosses in bursts, so a dynamic call costs nothing per frame. Holds no device.
+//! Interface of packet devices: a [`Backend`] is opened into [`Queue`]s, one for each core that polls it. Everything crosses in bursts, so
+//! a dynamic call costs nothing per frame. Holds no device.
 
 use std::io;
 
@@ -12,10 +12,10 @@ use crate::batch::Burst;
 /// A burst of frames.
 pub type Batch = Burst<Frame>;
 
-/// What a device can do, and what its frames look like.
+/// Capabilities of a device, and the form of its frames.
 #[derive(Clone, Debug)]
 pub struct Caps {
-    /// What frames begin with.
+    /// First header of the frames.
     pub link: Link,
     /// The longest IP packet, in bytes.
     pub mtu: u16,
@@ -44,7 +44,7 @@ impl Caps {
 
 /// One core's end of a device. Nothing here blocks.
 pub trait Queue: Send {
-    /// What the device can do.
+    /// Returns the capabilities of the device.
     fn caps(&self) -> &Caps;
 
     /// Appends received frames to `out`, as many as are there and fit. Their tag and key are 0. Buffers come from

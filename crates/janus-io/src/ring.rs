@@ -15,8 +15,8 @@ use crate::sync::{Arc, AtomicU32, Ordering, keep_alive};
 use memory::{HeapMemory, MAGIC, Shared};
 pub use memory::{MAX_CAPACITY, init_at, layout};
 
-/// Who takes single items gives their slots back together, when they are this part of the ring or nothing waits: the other
-/// end reads the index, and a line that two cores write and read for every item is what an item costs.
+/// Part of the ring whose slots a consumer of single items gives back together, or earlier when nothing waits: the producer reads the
+/// index, and a cache line that two cores write and read for every item is what an item costs.
 const TOGETHER: u32 = if cfg!(loom) { 2 } else { 32 };
 
 /// The producer's end of a ring laid out by [`init_at`], in this process's mapping of it.
@@ -271,7 +271,7 @@ pub struct Consumer<T> {
     mask: u32,
     /// This end's own index.
     head: u32,
-    /// What the producer sees of it: at most [`TOGETHER`]'s part behind.
+    /// Index that the producer sees: at most [`TOGETHER`]'s part behind.
     published: u32,
     /// The producer's index when last looked at.
     tail_seen: u32,

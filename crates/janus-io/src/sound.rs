@@ -78,7 +78,7 @@ fn left_out(frame: &[u8]) -> Option<(usize, u16)> {
     if field != (!checksum::finish(pseudo)).to_be_bytes() {
         return None;
     }
-    // What the pseudo header adds up to is in the field.
+    // The field holds the sum of the pseudo header already.
     let value = match checksum::finish(checksum::sum(segment, 0)) {
         // Zero says "none" (RFC 768).
         0 if protocol == proto::UDP => u16::MAX,

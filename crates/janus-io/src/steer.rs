@@ -23,7 +23,7 @@ pub use sockets::SocketPorts;
 pub enum Route {
     /// To this shard.
     Shard(ShardId),
-    /// To this shard, which has the UDP port, or says that nobody has it.
+    /// To this shard, which has the UDP port, or answers that the port has no socket.
     Socket(ShardId),
     /// A copy to each: every shard resolves link addresses for itself.
     Every,
@@ -36,9 +36,9 @@ pub enum Route {
 pub enum Cause {
     /// Not what its headers claim.
     Malformed,
-    /// A protocol nobody here speaks.
+    /// A protocol that the stack does not speak.
     Unknown,
-    /// From an address that nobody can have, or for one.
+    /// From or for an impossible address.
     Martian,
     /// From an address that is on a list.
     Denied,
@@ -54,17 +54,17 @@ pub struct Steerer {
     link: Link,
     /// Names the owners in the timestamps that peers echo.
     stamps: Option<Stamps>,
-    /// Whose UDP ports are whose; `None`: nobody speaks UDP.
+    /// Owners of the UDP ports; `None`: the stack does not speak UDP.
     sockets: Option<Arc<SocketPorts>>,
-    /// Where the load is, for whoever plans.
+    /// Samples where the load is, for the planner.
     heat: Option<HeatSampler>,
-    /// Called when a newer steering was adopted: who drives the balancer may wait for that.
+    /// Called when a newer steering was adopted: the driver of the balancer may wait for that.
     control: Option<Box<dyn Fn() + Send>>,
     /// Goes to the core with its steerer.
     pub(crate) stage: Option<Box<Stage>>,
 }
 
-/// What the passes over a burst keep for each frame.
+/// Scratch space of the passes over a burst, by frame.
 struct Scratch {
     keys: [u32; BURST],
     ports: [u16; BURST],
@@ -110,14 +110,14 @@ impl Steerer {
         self
     }
 
-    /// Steers UDP by this table. Without one, nobody here speaks it.
+    /// Steers UDP by this table. Without one, UDP datagrams are dropped.
     #[must_use]
     pub fn with_sockets(mut self, sockets: Arc<SocketPorts>) -> Self {
         self.sockets = Some(sockets);
         self
     }
 
-    /// To whoever has the UDP port `port` of ours. One that nobody has is answered by the first shard, as a ping is by one.
+    /// Routes to the owner of our UDP port `port`. A port without an owner goes to the first shard, which answers, as it does a ping.
     fn socket(&self, port: u16) -> Route {
         match &self.sockets {
             Some(sockets) => Route::Socket(sockets.owner(port).unwrap_or(ShardId(0))),
@@ -148,7 +148,8 @@ impl Steerer {
         self.end.is_behind()
     }
 
-    /// Before the core sleeps: nobody waits for it then. It must [`refresh`](Self::refresh) before it decides again.
+    /// Called before the core sleeps: the control plane does not wait for it then. It must [`refresh`](Self::refresh) before it decides
+    /// again.
     pub(crate) fn park(&mut self) {
         self.end.park();
     }
@@ -200,7 +201,7 @@ impl Steerer {
         self.route_past(&mut Open, frames, routes);
     }
 
-    /// The same for what `gate` lets in.
+    /// Like [`route_burst`](Self::route_burst), but only for frames that `gate` lets in.
     #[inline]
     pub(crate) fn route_past(
         &self,

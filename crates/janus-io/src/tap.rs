@@ -49,7 +49,7 @@ pub struct Tap {
     counters: Arc<TapCounters>,
 }
 
-/// What the queues of an interface could not deliver, and how much crossed joined.
+/// Counts of what the queues of an interface could not deliver, and of frames that crossed joined.
 #[derive(Debug, Default)]
 pub struct TapCounters {
     /// Frames the kernel refused, for instance while the interface is down.
@@ -98,7 +98,7 @@ impl Tap {
         self
     }
 
-    /// What could not be delivered; stays readable after the interface is open.
+    /// Returns the counters of the queues; they stay readable after the interface is open.
     #[must_use]
     pub fn counters(&self) -> Arc<TapCounters> {
         self.counters.clone()

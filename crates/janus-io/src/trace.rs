@@ -1,7 +1,7 @@
-//! What goes over a device, written down for Wireshark: a pcapng writer, and [`Traced`], which wraps any queue and
-//! writes every frame it receives and every frame the device takes. For looking, not for load: all queues of a trace
-//! share one file behind a lock. A filter says which frames are written, and can be changed meanwhile: so one flow can be
-//! watched in a server that serves many. A trace that cannot be written is counted, and never stops a packet.
+//! Frames of a device, written down for Wireshark: a pcapng writer, and [`Traced`], which wraps any queue and writes every frame it
+//! receives and every frame the device takes. For looking, not for load: all queues of a trace share one file behind a lock. A filter says
+//! which frames are written, and can be changed meanwhile: one flow can be watched in a server that serves many. A trace that cannot be
+//! written is counted, and never stops a packet.
 
 mod pcapng;
 
@@ -37,7 +37,7 @@ struct Shared {
     left_out: Counter,
 }
 
-/// What is behind the lock.
+/// State behind the lock.
 struct Inner {
     writer: Writer<Box<dyn Write + Send>>,
     /// Of each interface, by its number.
@@ -159,7 +159,7 @@ impl Trace {
             filter,
             error,
         } = &mut *inner;
-        // The interface itself could not be written: nobody could read its frames.
+        // The interface itself could not be written: its frames would be unreadable.
         let Some(&link) = links.get(interface as usize) else {
             return self.shared.failed.add_shared(1);
         };

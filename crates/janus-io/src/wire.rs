@@ -64,7 +64,7 @@ impl<F: Fn(&[u8], usize) -> usize + Send + Sync> Spread for F {
 /// How the wire is.
 #[derive(Clone)]
 pub struct Config {
-    /// What its frames begin with.
+    /// First header of its frames.
     pub link: Link,
     /// The longest IP packet.
     pub mtu: u16,
@@ -92,7 +92,7 @@ impl Default for Config {
     }
 }
 
-/// What one queue did. Written by the thread that polls it.
+/// Counters of one queue. Written by the thread that polls it.
 #[derive(Debug, Default)]
 pub struct WireCounters {
     /// Frames that reached the far side.
@@ -196,13 +196,13 @@ fn check_mtu(mtu: u16) -> io::Result<()> {
 }
 
 impl End {
-    /// What the device can do, before it is open.
+    /// Returns the capabilities of the device, before it is open.
     #[must_use]
     pub fn caps(&self) -> &Caps {
         &self.caps
     }
 
-    /// What each queue of this end sends and loses. They stay readable after it is opened.
+    /// Returns the counters of this end's queues, one for each. They stay readable after it is opened.
     #[must_use]
     pub fn counters(&self) -> Vec<Arc<WireCounters>> {
         self.near.counters.clone()

@@ -85,7 +85,7 @@ pub struct Xdp {
     counters: Arc<XdpCounters>,
 }
 
-/// What the queues of an interface could not do.
+/// Counts of what the queues of an interface could not do.
 #[derive(Debug, Default)]
 pub struct XdpCounters {
     /// Times the kernel should have had more buffers to receive into and there were none.
@@ -173,13 +173,13 @@ impl Xdp {
         self
     }
 
-    /// What could not be done; stays readable after the interface is open.
+    /// Returns the counters of the queues; they stay readable after the interface is open.
     #[must_use]
     pub fn counters(&self) -> Arc<XdpCounters> {
         self.counters.clone()
     }
 
-    /// What the program is to take, if that makes sense.
+    /// Returns the rules of what the program is to take. An error: they make no sense.
     fn rules(&self, mac: MacAddr) -> io::Result<Rules> {
         let refuse = |refusal: Refusal<'_>| Err(refusal.on(&self.name));
         for (what, count, most) in [
@@ -226,7 +226,7 @@ impl Xdp {
     }
 }
 
-/// What stays the same for all queues of an interface that is being opened.
+/// Settings that all queues of an interface that is being opened share.
 struct Opening<'a> {
     name: &'a str,
     interface: u32,
@@ -343,7 +343,7 @@ impl Backend for Xdp {
     }
 }
 
-/// What a queue can do: nothing that hardware would.
+/// Returns the capabilities of a queue: no hardware offloads.
 fn caps(name: &str, found: &Interface, attached: &Attached, socket: &Socket) -> Caps {
     let mode = match attached.attach() {
         Attach::Native => "native",

@@ -45,8 +45,8 @@ impl PageArena {
         Ok(arena)
     }
 
-    /// The number of a page that nobody had before: they are counted from 0. `None` when all are taken or the machine has
-    /// no memory left.
+    /// Takes a page that was never taken before and returns its number; pages are counted from 0. `None` when all are taken or the machine
+    /// has no memory left.
     #[inline]
     pub fn take(&mut self) -> Option<u32> {
         let page = self.taken;
@@ -122,7 +122,7 @@ mod tests {
         let mut arena = PageArena::new(many, &Growth::Inline).unwrap();
         for page in 0..many {
             assert_eq!(arena.take(), Some(page));
-            // SAFETY: the page was just taken, so it is ready, and nobody else's.
+            // SAFETY: the page was just taken, so it is ready, and nothing else refers to it.
             let bytes = unsafe {
                 let at = arena.base().add(page as usize * PAGE);
                 core::slice::from_raw_parts_mut(at.as_ptr(), PAGE)

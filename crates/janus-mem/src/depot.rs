@@ -13,8 +13,8 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
-/// What all pools together may have in stock, and as much again as their reserves, is the depot's capacity by this: who
-/// holds nothing must not be what the others starve of.
+/// Divisor of the depot's capacity: this part is what all pools together may have in stock, and the same part again is for their reserves.
+/// Stock in a pool must not starve the other pools.
 const STOCKED: u32 = 8;
 
 /// A region of packet buffers and the stock of those no thread holds.
@@ -28,7 +28,7 @@ pub struct Depot {
     posted: AtomicU32,
 }
 
-/// So many buffers of a depot lie with a device to be received into, as long as this lives.
+/// Number of a depot's buffers that are posted to a device for receiving, counted as long as this lives.
 #[derive(Debug)]
 pub struct Posted {
     depot: Arc<Depot>,
@@ -69,7 +69,7 @@ pub struct Slots {
     pub len: usize,
     /// The region's number, as handles have it.
     pub region: u16,
-    /// What backs it.
+    /// Kind of memory that backs the region.
     pub kind: RegionKind,
 }
 
@@ -170,7 +170,7 @@ impl Depot {
         self.pools.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// What each pool may have of the part for their stocks.
+    /// Returns how many buffers each pool may hold of the part for stocks.
     fn share(&self) -> u32 {
         self.capacity / STOCKED / self.pools.load(Ordering::Relaxed).max(1)
     }

@@ -15,10 +15,10 @@ pub(crate) struct Homecoming<M> {
     mapping: Mutex<Option<M>>,
 }
 
-/// All are home and the depot is gone: nobody has a claim on anything any more.
+/// State after all buffers are home and the depot is gone: nothing has a claim on the mapping any more.
 pub(crate) struct Last<'a, M> {
     coming: &'a Homecoming<M>,
-    /// Nobody else gets here meanwhile.
+    /// Held lock: no other thread gets here meanwhile.
     _alone: MutexGuard<'a, Option<M>>,
     pub(crate) mapping: M,
 }

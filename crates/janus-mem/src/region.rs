@@ -16,14 +16,14 @@ pub(crate) const PAGE: usize = 4096;
 pub enum MemError {
     /// The kernel refused to reserve this many bytes of addresses.
     Reserve {
-        /// What was asked for.
+        /// Bytes that were asked for.
         bytes: usize,
         /// The kernel's error number.
         errno: i32,
     },
     /// The kernel refused to back reserved addresses with memory.
     Commit {
-        /// What was asked for, on top of what there was.
+        /// Bytes that were asked for, on top of those committed before.
         bytes: usize,
         /// The kernel's error number.
         errno: i32,
@@ -61,7 +61,7 @@ impl fmt::Display for MemError {
 
 impl std::error::Error for MemError {}
 
-/// What backs a region.
+/// Kind of memory that backs a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegionKind {
     /// Explicitly reserved huge pages (`MAP_HUGETLB`) from the first whole huge page on.
@@ -133,7 +133,7 @@ impl Region {
         self.committed.load(Ordering::Acquire)
     }
 
-    /// What backs the committed part.
+    /// Returns the kind of memory that backs the committed part.
     pub fn kind(&self) -> RegionKind {
         self.lock().kind
     }
@@ -377,7 +377,7 @@ mod tests {
         assert_eq!(region.committed(), 0);
         assert_eq!(region.commit(1).unwrap(), PAGE);
         assert_eq!(region.commit(1).unwrap(), PAGE, "commit is idempotent");
-        // SAFETY: the first page is committed and nobody else uses it.
+        // SAFETY: the first page is committed and no other reference to it exists.
         let page = unsafe { core::slice::from_raw_parts_mut(region.base().as_ptr(), PAGE) };
         assert!(page.iter().all(|&b| b == 0));
         page[17] = 9;

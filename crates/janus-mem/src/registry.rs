@@ -30,7 +30,7 @@ struct Numbers {
     free: Vec<u16>,
 }
 
-/// What the handles of one region share. Lives for ever; serves one depot after another.
+/// State that the handles of one region share. Lives forever; serves one depot after another.
 pub(crate) struct Entry {
     pub(crate) id: u16,
     pub(crate) magazines: Magazines,
@@ -43,7 +43,7 @@ pub(crate) struct Entry {
     links: AtomicPtr<AtomicU32>,
 }
 
-/// What is given back to the system when a depot is gone and its last buffer is home.
+/// Memory that is given back to the system when a depot is gone and its last buffer is home.
 pub(crate) struct Mapping {
     grown: Arc<Grown>,
     links: *mut [AtomicU32],
@@ -153,8 +153,8 @@ impl Entry {
         self.returned.clear();
         self.strays.store(0, Ordering::Release);
         let Mapping { grown, links } = last.finish();
-        // SAFETY: made by Box::into_raw in `register`; every slot is home and no pool is left, so nobody follows a
-        // link any more, and a mapping is handed out once.
+        // SAFETY: made by Box::into_raw in `register`; every slot is home and no pool is left, so no thread follows a link any more, and a
+        // mapping is handed out once.
         drop(unsafe { Box::from_raw(links) });
         drop(grown);
         ORPHANED.fetch_sub(1, Ordering::Relaxed);

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-/// Places of a store that nobody uses, first in first out.
+/// Unused places of a store, first in first out.
 #[derive(Debug)]
 pub struct Rested<T> {
     places: VecDeque<T>,

@@ -25,7 +25,7 @@ pub struct Slab<T> {
     kick: u32,
     max: u32,
     free: FreeStack,
-    /// What is free, where it is reused in the order it came; the stack is empty then.
+    /// Free ids, where they are reused in the order they came; `free` is empty then. `None`: the last freed is reused first.
     rested: Option<Rested<u32>>,
     grown: Arc<Grown>,
     #[cfg(debug_assertions)]
@@ -90,8 +90,8 @@ impl<T: Default> Slab<T> {
         if id >= self.kick && !self.extend() {
             return None;
         }
-        // SAFETY: `id < limit` (checked by `extend`, or `kick <= limit`): the slot lies in ready memory and, being at
-        // the high-water mark, is referenced by nobody.
+        // SAFETY: `id < limit` (checked by `extend`, or `kick <= limit`): the slot lies in ready memory and, being at the high-water mark,
+        // has no reference to it.
         unsafe { self.base.as_ptr().add(id as usize).write(T::default()) };
         self.fresh = id + 1;
         Some(id)

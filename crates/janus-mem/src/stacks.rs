@@ -61,7 +61,7 @@ impl Magazines {
         }
     }
 
-    /// Forgets all; nobody else may be at work.
+    /// Forgets all entries; no other thread may use the stack meanwhile.
     pub(crate) fn clear(&self) {
         self.head.store(u64::from(NONE), Ordering::Release);
     }
@@ -101,7 +101,7 @@ impl Strays {
         self.head.swap(NONE, Ordering::AcqRel)
     }
 
-    /// Forgets all; nobody else may be at work.
+    /// Forgets all entries; no other thread may use the stack meanwhile.
     pub(crate) fn clear(&self) {
         self.head.store(NONE, Ordering::Release);
     }

@@ -23,7 +23,7 @@ const HOW: u32 = abi::EPOLLWAKEUP as u32
     | abi::EPOLLONESHOT as u32
     | abi::EPOLLET as u32
     | abi::EPOLLEXCLUSIVE as u32;
-/// What may stand beside EPOLLEXCLUSIVE (EPOLLEXCLUSIVE_OK_BITS).
+/// Flags that may stand beside EPOLLEXCLUSIVE (EPOLLEXCLUSIVE_OK_BITS).
 const BESIDE_EXCLUSIVE: u32 = abi::EPOLLIN as u32
     | abi::EPOLLOUT as u32
     | abi::EPOLLERR as u32
@@ -31,15 +31,15 @@ const BESIDE_EXCLUSIVE: u32 = abi::EPOLLIN as u32
     | abi::EPOLLWAKEUP as u32
     | abi::EPOLLET as u32
     | abi::EPOLLEXCLUSIVE as u32;
-/// What is always watched for.
+/// Events that are always watched for.
 const ALWAYS: u32 = abi::EPOLLERR as u32 | abi::EPOLLHUP as u32;
 
-/// What `epoll_wait` tells: `struct epoll_event` without its packing.
+/// Event that `epoll_wait` returns: `struct epoll_event` without its packing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EpollEvent {
     /// `EPOLLIN` and so on.
     pub events: u32,
-    /// What was left with `epoll_ctl`.
+    /// The data set with `epoll_ctl`.
     pub data: u64,
 }
 
@@ -355,7 +355,7 @@ impl Sockets {
         self.items.free.push(id);
     }
 
-    /// A descriptor is closed: nobody watches it any more. The descriptor is in the table still.
+    /// Removes every watch on a descriptor that is being closed. The descriptor is in the table still.
     pub(crate) fn unwatch(&mut self, slot: u32) {
         while let Some(&mut first) = self.table.watch(slot) {
             if first == NO_ITEM {
@@ -372,7 +372,7 @@ impl Sockets {
         }
     }
 
-    /// What is ready now counts, as when an item is added or changed (ep_insert, ep_modify).
+    /// Queues an item whose target is ready now, after the item is added or changed (ep_insert, ep_modify).
     fn look_at(&mut self, now: Instant, id: u32) {
         let (target, wanted) = {
             let item = self.items.get(id);
@@ -474,7 +474,7 @@ impl Sockets {
         Some(deepest + 1)
     }
 
-    /// The same upwards.
+    /// Counts the instances in the longest chain from this one up; `None`: it is too long.
     fn depth_above(&mut self, slot: u32, most: usize) -> Option<usize> {
         if most == 0 {
             return None;

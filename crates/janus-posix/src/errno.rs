@@ -29,7 +29,7 @@ macro_rules! errnos {
                 }
             }
 
-            /// What `strerror` says of it.
+            /// Returns the text that `strerror` gives.
             pub fn text(self) -> &'static str {
                 match self {
                     $(Errno::$name => $text,)*
@@ -91,7 +91,7 @@ impl From<Error> for Errno {
             Error::HostUnreachable => Errno::EHOSTUNREACH,
             Error::NetworkUnreachable => Errno::ENETUNREACH,
             Error::ProtocolUnreachable => Errno::ENOPROTOOPT,
-            // What icmp_err_convert and icmpv6_err_convert make of these.
+            // As icmp_err_convert and icmpv6_err_convert map these.
             Error::HostUnknown => Errno::EHOSTDOWN,
             Error::HostIsolated => Errno::ENONET,
             Error::RouteFailed => Errno::EOPNOTSUPP,
@@ -103,7 +103,7 @@ impl From<Error> for Errno {
             Error::BrokenPipe => Errno::EPIPE,
             Error::AddrInUse => Errno::EADDRINUSE,
             Error::AddrNotAvailable | Error::NoSourcePort => Errno::EADDRNOTAVAIL,
-            // What the kernel says of a group or broadcast address in tcp_v4_connect.
+            // The kernel's error for a group or broadcast address in tcp_v4_connect.
             Error::InvalidAddress => Errno::ENETUNREACH,
             Error::NoBuffers | Error::TooManyConnections | Error::TooManyOptionSets => {
                 Errno::ENOBUFS

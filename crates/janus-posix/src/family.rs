@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::errno::Errno;
 
-/// What a socket was made for.
+/// Address family that a socket was made for.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Family {
     pub(crate) v6: bool,
@@ -23,7 +23,8 @@ impl Family {
         }
     }
 
-    /// What the program says, as the stack knows it. `refused`: a mapped address on a socket for IPv6 only.
+    /// Converts the program's address to the stack's. `refused`: the error for a mapped address on a socket for IPv6
+    /// only.
     pub(crate) fn inner(self, address: SocketAddr, refused: Errno) -> Result<SocketAddr, Errno> {
         match (self.v6, address) {
             (false, SocketAddr::V4(_)) => Ok(address),
@@ -36,7 +37,7 @@ impl Family {
         }
     }
 
-    /// What the stack says, as the program knows it.
+    /// Converts the stack's address to the program's.
     pub(crate) fn outer(self, address: SocketAddr) -> SocketAddr {
         match address {
             SocketAddr::V4(at) if self.v6 => {

@@ -4,7 +4,7 @@
 use crate::abi;
 use crate::errno::Errno;
 
-/// What is kept.
+/// Values of the kept options.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Kept {
     priority: i32,
@@ -66,7 +66,7 @@ impl Kept {
         Ok(Some(()))
     }
 
-    /// What `name` is.
+    /// Returns the value of option `name`.
     pub(crate) fn value(&self, level: i32, name: i32) -> Option<i32> {
         Some(match (level, name) {
             (abi::SOL_SOCKET, abi::SO_PRIORITY) => self.priority,

@@ -30,7 +30,7 @@ pub(crate) fn cut(packet: &[u8], most: usize) -> Option<Vec<Vec<u8>>> {
         part.extend_from_slice(&payload[at..payload.len().min(at + each)]);
         let segment = &mut part[ip_len..];
         segment[SEQ].copy_from_slice(&(header.seq.0.wrapping_add(at as u32)).to_be_bytes());
-        // What is said of the end belongs to the last part, what is said once to the first.
+        // Flags about the end belong to the last part, those that count once to the first.
         if index + 1 < parts {
             segment[FLAGS_AT] &= !(Flags::FIN.0 | Flags::PSH.0);
         }

@@ -84,7 +84,7 @@ impl Sockets {
         let mut options = before;
         match (level, name) {
             (abi::IPPROTO_IPV6, abi::IPV6_V6ONLY) => {
-                // What is bound has said what it is for (do_ipv6_setsockopt).
+                // A bound socket's family is settled (do_ipv6_setsockopt).
                 if !idle || socket.bound.is_some() {
                     return Err(Errno::EINVAL);
                 }
@@ -395,7 +395,7 @@ fn set_number(
     Ok(Some(()))
 }
 
-/// What an option is that is a number.
+/// Returns the value of an option that is a number.
 fn number(options: &SocketOptions, level: i32, name: i32) -> Option<i32> {
     Some(match (level, name) {
         (abi::SOL_SOCKET, abi::SO_REUSEADDR) => i32::from(options.reuse_address),

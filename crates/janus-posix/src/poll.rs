@@ -1,4 +1,4 @@
-//! What is ready about a descriptor, as tcp_poll of Linux says it, and poll(2) over many.
+//! Readiness of a descriptor, as tcp_poll of Linux reports it, and poll(2) over many.
 
 use janus_tcp::{Instant, State as TcpState};
 
@@ -12,9 +12,9 @@ use crate::table::{Entry, State, fd_of, slot_of};
 pub struct PollFd {
     /// The descriptor; a negative one is passed over.
     pub fd: i32,
-    /// What is asked for.
+    /// Events that are asked for.
     pub events: i16,
-    /// What is so.
+    /// Events that are present.
     pub revents: i16,
 }
 
@@ -46,7 +46,7 @@ impl Sockets {
         told
     }
 
-    /// What is ready about what is in a slot.
+    /// Returns the readiness of the object in a slot.
     pub(crate) fn mask_of(&mut self, now: Instant, slot: u32) -> u32 {
         match self.table.entry(slot) {
             None => 0,
@@ -109,7 +109,7 @@ impl Sockets {
     }
 }
 
-/// What the two directions being shut means (tcp_poll).
+/// Returns the events for directions that are shut (tcp_poll).
 fn shut_mask(read: bool, write: bool) -> u32 {
     let mut mask = 0;
     if read {

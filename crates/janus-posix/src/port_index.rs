@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use crate::family::Family;
 
-/// What of a socket matters to others that want its port.
+/// Properties of a socket that matter to others that want its port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Place {
     pub(crate) ip: IpAddr,
@@ -19,8 +19,8 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// inet_bind_conflict, for sockets of one owner. `given`: the program names the port; else one is looked for, and only
-    /// one that nobody has at this address will do.
+    /// inet_bind_conflict, for sockets of one owner. `given`: the program names the port; else one is looked for, and
+    /// only one that no socket has at this address will do.
     fn conflicts(&self, taken: &Place, given: bool) -> bool {
         if !taken.family.overlaps(taken.ip, self.family, self.ip) {
             return false;

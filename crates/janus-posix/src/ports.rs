@@ -7,7 +7,7 @@ const LAST: u16 = 60_999;
 /// Ports in the range; no search looks at more.
 pub(crate) const RANGE: u16 = LAST - FIRST + 1;
 
-/// Returns all ephemeral ports, each once, from the one on that `drawn` says: a number that nobody can foresee.
+/// Returns all ephemeral ports, each once, from the one on that `drawn` gives: an unpredictable number.
 pub(crate) fn candidates(drawn: u64) -> impl Iterator<Item = u16> {
     let start = (drawn % u64::from(RANGE)) as u16;
     (0..RANGE).map(move |step| FIRST + (start + step) % RANGE)

@@ -32,7 +32,7 @@ pub struct Sockets {
     pub(crate) woken: VecDeque<u32>,
     pub(crate) shared: SharedOptions,
     taken: PortIndex,
-    /// What every new socket begins with.
+    /// Options that every new socket begins with.
     defaults: SocketOptions,
 }
 
@@ -50,7 +50,7 @@ impl Sockets {
         }
     }
 
-    /// What every socket made from now on begins with.
+    /// Sets the options that every socket made from now on begins with.
     pub fn set_default_options(&mut self, options: janus_tcp::SocketOptions) {
         self.defaults.tcp = options;
     }
@@ -133,7 +133,7 @@ impl Sockets {
         })
     }
 
-    /// What a socket would be to others at an address.
+    /// Returns the socket's properties in the port index, were it at this address.
     fn place(&self, fd: i32, ip: IpAddr) -> Result<Place> {
         let socket = self.table.peek(fd)?;
         Ok(Place {
@@ -146,8 +146,8 @@ impl Sockets {
         })
     }
 
-    /// Whether connections without an owner have the port, which only SO_REUSEADDR shares with them. (Linux asks for it on
-    /// both sides; here nobody remembers whether the owner had it.)
+    /// Whether connections without an owner have the port, which only SO_REUSEADDR shares with them. (Linux asks for it
+    /// on both sides; here it is not recorded whether the owner had it.)
     fn lingers_in_the_way(&self, port: u16, place: &Place) -> bool {
         !place.reuse_address
             && self.stack.port_lingers(port, |ip| {
@@ -314,7 +314,7 @@ impl Sockets {
     ) -> Result<ConnId> {
         let socket = self.table.peek(fd)?;
         let (mut options, any) = (socket.options.tcp, socket.family.any());
-        // What a connection before this one was shut for does not count any more.
+        // A read shutdown of the connection before this one no longer counts.
         options.read_shut = false;
         // The kernel takes 0.0.0.0 for this host; there is no loopback here.
         if let Some(local) = bound {
@@ -456,7 +456,7 @@ impl Sockets {
         outcome
     }
 
-    /// The stack has to know too: once our FIN is out, data that nobody will read is answered with a reset.
+    /// Tells the stack too: once our FIN is out, data that will never be read is answered with a reset.
     fn stop_reading(&mut self, now: Instant, fd: i32, read: bool) -> Result<()> {
         if !read {
             return Ok(());
@@ -464,7 +464,7 @@ impl Sockets {
         let before = *self.table.peek(fd)?.options;
         let mut options = before;
         options.tcp.read_shut = true;
-        // When there are too many sets of options to say so, such data is taken, and nobody reads it.
+        // When there are too many sets of options to say so, such data is accepted, and stays unread.
         let _ = self.take_options(now, fd, &before, &options);
         Ok(())
     }
@@ -535,7 +535,7 @@ impl Sockets {
         Ok(socket.family.outer(name))
     }
 
-    /// `getpeername(2)`: nobody while the SYN is unanswered, and nobody after the end (inet_getname).
+    /// `getpeername(2)`: ENOTCONN while the SYN is unanswered, and after the end (inet_getname).
     pub fn getpeername(&mut self, fd: i32) -> Result<SocketAddr> {
         let socket = self.table.peek(fd)?;
         let conn = socket.state.connection().ok_or(Errno::ENOTCONN)?;
@@ -566,7 +566,7 @@ impl Sockets {
     }
 }
 
-/// What a `close` with SO_LINGER waits for.
+/// Connection that a `close` with SO_LINGER waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lingering {
     conn: ConnId,

@@ -13,7 +13,7 @@ mod tests;
 const MTU_MIN: u16 = 88;
 /// The window offered at first, however large the buffer: Linux lets it grow from there (tcp_select_initial_window).
 const FIRST_WINDOW_MAX: u32 = 64 << 10;
-/// What `tcp_orphan_retries=0` stands for.
+/// Number of retries that `tcp_orphan_retries=0` stands for.
 const ORPHAN_RETRIES: u8 = 8;
 
 /// Names whose values change nothing that a peer or an application of this stack could see.
@@ -76,12 +76,12 @@ const FIXED: [(&str, &str); 10] = [
     ("tcp_plb_enabled", "0"),
 ];
 
-/// What a line of settings says, over the profile that scripts assume.
+/// Settings of a line, over the profile that scripts assume.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The stack.
     pub config: Config,
-    /// What every new socket begins with.
+    /// Options that every new socket begins with.
     pub socket: SocketOptions,
     /// `mtu=`: of the interface.
     pub mtu: Option<u16>,

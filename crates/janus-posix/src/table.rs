@@ -20,7 +20,7 @@ const FIRST_FD: i32 = 3;
 /// No item of an epoll instance.
 pub(crate) const NO_ITEM: u32 = u32::MAX;
 
-/// What a socket is at the moment.
+/// Present state of a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
     /// Made, perhaps bound.
@@ -54,7 +54,7 @@ pub(crate) struct Linger {
 pub(crate) struct SocketOptions {
     pub(crate) reuse_address: bool,
     pub(crate) reuse_port: bool,
-    /// What the engine carries out.
+    /// Options that the engine carries out.
     pub(crate) tcp: janus_tcp::SocketOptions,
     /// TCP_DEFER_ACCEPT: seconds.
     pub(crate) defer_accept: i32,
@@ -73,7 +73,7 @@ pub(crate) struct SocketOptions {
     pub(crate) tell_unread: bool,
     /// SO_ZEROCOPY.
     pub(crate) zero_copy: bool,
-    /// What is kept and told, and means nothing here: [`crate::kept`].
+    /// Options that are only stored and returned: [`crate::kept`].
     pub(crate) kept: crate::kept::Kept,
 }
 
@@ -109,7 +109,7 @@ pub(crate) struct Socket {
     pub(crate) zero_copy: Option<Box<ZeroCopy>>,
     /// The first of the epoll items that watch it.
     pub(crate) watch: u32,
-    /// What was last seen of its connection, to tell what a wake means ([`crate::watch`]).
+    /// Stage of the connection last seen, to tell the meaning of a wake-up ([`crate::watch`]).
     pub(crate) seen: u8,
     /// An error that is not the connection's, as errno; 0 = none.
     pub(crate) error: u8,
@@ -165,7 +165,7 @@ impl Socket {
 
 const _: () = assert!(size_of::<Socket>() <= 64);
 
-/// What a descriptor stands for.
+/// Object that a descriptor stands for.
 pub(crate) enum Entry {
     Socket(Socket),
     Epoll(Epoll),

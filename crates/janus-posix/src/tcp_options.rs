@@ -28,7 +28,7 @@ const CLAMP_MIN: i32 = 1_152;
 /// IP_TTL and IPV6_UNICAST_HOPS of those who wish nothing.
 const TTL_DEFAULT: i32 = 64;
 
-/// What of `struct tcp_info` is told, and where tcpi_unacked stands in it.
+/// Bytes of `struct tcp_info` that are returned, and the offset of tcpi_unacked.
 const INFO_LEN: usize = 104;
 const WAITING_AT: usize = 24;
 
@@ -65,7 +65,7 @@ pub(crate) fn deferral(seconds: i32) -> i32 {
     sum
 }
 
-/// TCP_LINGER2 in seconds, as it is told; `usual`: where nobody has wished anything.
+/// Returns TCP_LINGER2 in seconds, as `getsockopt` gives it; `usual`: the default, where none was set.
 pub(crate) fn linger2(wished: Option<Duration>, usual: Duration) -> i32 {
     match wished {
         Some(Duration::ZERO) => -1,
@@ -198,7 +198,8 @@ impl Sockets {
         Ok(())
     }
 
-    /// SO_RCVBUF that nobody has chosen: what the stack gives, told as Linux does, with what surrounds the bytes.
+    /// Returns SO_RCVBUF where none was set: the stack's buffer, given as Linux does, with the overhead around the
+    /// bytes.
     pub(crate) fn receive_budget(&self, state: State) -> Result<i32> {
         let bytes = match state.connection() {
             Some(conn) => self.stack.info(conn)?.receive_buffer,
@@ -207,7 +208,7 @@ impl Sockets {
         Ok(i32::try_from(bytes.saturating_mul(2)).unwrap_or(i32::MAX))
     }
 
-    /// SO_SNDBUF that nobody has chosen.
+    /// Returns SO_SNDBUF where none was set.
     pub(crate) fn send_budget(&self, state: State) -> Result<i32> {
         let bytes = match state.connection() {
             Some(conn) => self.stack.send_budget(conn)?,
@@ -269,7 +270,8 @@ pub(crate) fn tcp_info(info: &Info) -> Vec<u8> {
     bytes
 }
 
-/// The same of a socket without a connection: its state, and of a listener how many wait to be accepted and how many may.
+/// Like [`tcp_info`], but of a socket without a connection: its state, and of a listener the length and the limit of
+/// its accept queue.
 pub(crate) fn tcp_info_without(state: i32, waiting: u32, most: u32) -> Vec<u8> {
     let mut bytes = vec![0; INFO_LEN];
     bytes[0] = state as u8;

@@ -279,7 +279,7 @@ impl Sockets {
             }
             let part = &part[std::mem::take(&mut skip)..];
             left -= part.len();
-            // What is not the end of the call has more behind it.
+            // Bytes before the end of the call have more behind them.
             let manner = Manner {
                 more: flags & abi::MSG_MORE != 0 || left > 0,
                 end_of_record: flags & abi::MSG_EOR != 0 && left == 0,
@@ -329,7 +329,7 @@ impl Sockets {
         })
     }
 
-    /// The same, and it is told with that (sock_error).
+    /// Like [`pending_error`](Sockets::pending_error), but also marks the error as reported (sock_error).
     pub(crate) fn take_pending(&mut self, fd: i32) -> Option<Errno> {
         let error = self.pending_error(fd)?;
         let socket: &mut Socket = self.table.get(fd).ok()?;

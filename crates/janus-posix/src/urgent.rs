@@ -11,7 +11,7 @@ use crate::errno::Errno;
 use crate::sockets::Sockets;
 use crate::transfer::Progress;
 
-/// What urgent data means to one who reads now.
+/// Place of urgent data ahead of the next read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ahead {
     /// The next bytes that are none of the stream.
@@ -61,7 +61,7 @@ impl Sockets {
         Ok(())
     }
 
-    /// What is urgent of what comes next.
+    /// Returns the place of urgent data among the next bytes.
     pub(crate) fn ahead(&self, fd: i32) -> Ahead {
         let Some(mark) = self.mark(fd) else {
             return Ahead::default();
@@ -151,7 +151,8 @@ impl Sockets {
         }))
     }
 
-    /// What `msg_flags` say of `recvmsg(MSG_OOB)`: that there was an urgent octet, and that there was no room for it.
+    /// Returns the `msg_flags` of `recvmsg(MSG_OOB)`: that there was an urgent octet, and that there was no room for
+    /// it.
     pub(crate) fn urgent_flags(&self, into: &[IoSliceMut<'_>], progress: Progress) -> i32 {
         match progress {
             Progress::Done(1) => abi::MSG_OOB,

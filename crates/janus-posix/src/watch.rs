@@ -1,6 +1,6 @@
-//! Who waits for what: the stack's wake-ups, each a number of a descriptor, become places in the ready lists of epoll
-//! instances and descriptors for those who wait otherwise. Only what is watched or waited for is ever woken, each once
-//! until it is looked at again; so nothing here grows with the number of sockets.
+//! Delivers wake-ups to waiters: the stack's wake-ups, each a number of a descriptor, become places in the ready lists
+//! of epoll instances and descriptors for those who wait otherwise. Only a socket that is watched or waited for is ever
+//! woken, each once until it is looked at again; so nothing here grows with the number of sockets.
 
 use janus_tcp::{Instant, State as TcpState, Token};
 
@@ -11,7 +11,7 @@ use crate::table::{Entry, NO_ITEM, State, fd_of, slot_of};
 
 /// Everything may be different.
 pub(crate) const ALL: u32 = u32::MAX;
-/// What sk_data_ready and sk_write_space of Linux say that they have made ready.
+/// Events that sk_data_ready and sk_write_space of Linux report as ready.
 const INPUT: u32 = (abi::EPOLLIN | abi::EPOLLPRI | abi::EPOLLRDNORM | abi::EPOLLRDBAND) as u32;
 pub(crate) const OUTPUT: u32 = (abi::EPOLLOUT | abi::EPOLLWRNORM | abi::EPOLLWRBAND) as u32;
 
@@ -69,7 +69,7 @@ impl Sockets {
         }
     }
 
-    /// What is so already is no news to one who begins to watch.
+    /// Notes the present stage: a condition that holds already is no news to a new watcher.
     pub(crate) fn note_stage(&mut self, slot: u32) {
         if let Some(Entry::Socket(socket)) = self.table.entry_mut(slot)
             && let Some(conn) = socket.state.connection()
@@ -89,7 +89,7 @@ impl Sockets {
         }
     }
 
-    /// What a wake-up says, if it says anything.
+    /// Returns the events that a wake-up reports, if any.
     fn meaning(&mut self, slot: u32, writer: bool) -> Option<u32> {
         let Some(Entry::Socket(socket)) = self.table.entry_mut(slot) else {
             return None;
@@ -107,7 +107,7 @@ impl Sockets {
         if writer {
             return status.writable.then_some(OUTPUT);
         }
-        // tcp_data_ready: less than SO_RCVLOWAT wakes nobody.
+        // tcp_data_ready: less than SO_RCVLOWAT causes no wake-up.
         let enough = status.unread >= socket.options.receive_low as u32 || status.window_low;
         (enough || self.ahead(fd_of(slot)).here).then_some(INPUT)
     }

@@ -18,7 +18,7 @@ pub struct Balance {
     desk: Arc<Desk>,
 }
 
-/// What updates have come to since the start.
+/// Totals of the updates since the start.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BalanceReport {
     /// Updates carried out.
@@ -109,7 +109,7 @@ impl Balance {
         Ok(())
     }
 
-    /// What updates have come to.
+    /// Returns the totals of the updates.
     pub fn report(&self) -> BalanceReport {
         let done = self.desk.done();
         let boards = self.desk.boards();

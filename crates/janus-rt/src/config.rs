@@ -1,5 +1,5 @@
-//! What a runtime can be told: defaults, then `janus.toml`, then `JANUS_*` variables, then the builder.
-//! One table names every key for all three; nothing here opens a device or starts a thread.
+//! Settings of a runtime: defaults, then `janus.toml`, then `JANUS_*` variables, then the builder. One table names every key
+//! for all three; nothing here opens a device or starts a thread.
 
 mod addresses;
 mod effective;
@@ -58,7 +58,7 @@ const DHCP_WAIT: Duration = Duration::from_secs(30);
 /// after which container engines lose patience.
 const SHUTDOWN: Duration = Duration::from_secs(8);
 
-/// Who polls the device.
+/// Cores that poll the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
     /// Every shard polls a queue of its own and hands its neighbours what belongs to them.
@@ -86,11 +86,11 @@ pub(crate) enum KernelAddress {
     /// The first address of our network that is not ours.
     Neighbour,
     Given(Ipv4Addr, u8),
-    /// Somebody else sets the interface up.
+    /// The interface is configured by other means.
     None,
 }
 
-/// What one source said; `None` where it was silent. Later sources win field by field.
+/// Settings of one source; `None` where it was silent. Later sources win field by field.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Partial {
     /// File and environment, word by word, in order: of two the later counts.
@@ -214,7 +214,7 @@ impl Partial {
         } = over;
         Partial {
             said: [self.said, said].concat(),
-            // Who says how many says where, or that it does not matter.
+            // The source that sets the number also sets the processors, or leaves them open.
             processors: match cores {
                 Some(_) => processors,
                 None => self.processors,

@@ -25,8 +25,8 @@
 //! }
 //! ```
 //!
-//! It runs as it is, without any privilege: where nothing is configured, the port is offered on 127.0.0.1 (see
-//! [`BackendChoice`]). An error or a panic in any copy of `main` ends the program.
+//! Runs without any privilege: where nothing is configured, the port is offered on 127.0.0.1 (see [`BackendChoice`]). An error
+//! or a panic in any copy of `main` ends the program.
 //!
 //! # Where things are
 //!
@@ -36,25 +36,26 @@
 //! | waiting | [`time`], [`signal`] |
 //! | tasks on this core | [`spawn`], [`JoinSet`], [`yield_now`] |
 //! | tasks elsewhere | [`spawn_on`] a core, [`spawn_blocking`] for calls that block |
-//! | which core this is, what happens once although `main` runs on all | [`core_id`], [`cores`], [`once()`] |
+//! | which core this is, code that runs once although `main` runs on all | [`core_id`], [`cores`], [`once()`] |
 //! | a runtime built by hand, several in a process | [`Runtime::builder`], [`Builder`] |
-//! | its end, changes while it runs, from any thread | [`Handle`], [`handle`], [`shutting_down`]; signals: [`Builder::signals`] |
-//! | how cores share connections, what is let in, what happened | [`balance`], [`policy`], [`report`](report()), [`metrics`] |
-//! | tests, also in time that jumps | [`test`](macro@test) |
+//! | shutdown, changes at run time, from any thread | [`Handle`], [`handle`], [`shutting_down`]; signals: [`Builder::signals`]
+//! |
+//! | how cores share connections, packet rules, counters | [`balance`], [`policy`], [`report`](report()), [`metrics`] |
+//! | tests, also with a clock that jumps | [`test`](macro@test) |
 //! | hyper, tower, tokio | [`compat`]; an HTTP server of Janus's own is the crate `janus-http` |
 //!
 //! # Configuration
 //!
-//! What code does not say is read from `janus.toml` in the working directory and from `JANUS_*` variables: the device, its
-//! addresses, how many cores, bounds, a trace. `docs/configuration.md` in the repository has every key; `janus config` prints
-//! what counts, and `janus doctor` what the machine can do.
+//! Settings that the program does not give are read from `janus.toml` in the working directory and from `JANUS_*` variables:
+//! the device, its addresses, how many cores, bounds, a trace. `docs/configuration.md` in the repository has every key; `janus
+//! config` prints the settings in force, and `janus doctor` the capabilities of the machine.
 //!
 //! # Features
 //!
-//! None is on by default. `futures-io`, `tokio-io`, `hyper` and `tower` give streams and timers those crates' traits; `tokio` lets
-//! code that needs tokio's runtime work in tasks; `tonic` has its server take streams; `tracing` makes events of warnings
-//! ([`Warning`]); `dpdk` (linked) and `dpdk-dlopen` (loaded) bring the DPDK backend.
-// This file only names the rooms of the crate.
+//! None is on by default. `futures-io`, `tokio-io`, `hyper` and `tower` implement those crates' traits for streams and timers;
+//! `tokio` lets code that needs tokio's runtime run in tasks; `tonic` lets its server accept streams; `tracing` turns warnings
+//! into events ([`Warning`]); `dpdk` (linked) and `dpdk-dlopen` (loaded) bring the DPDK backend.
+// This file only lists the modules of the crate.
 
 mod admin;
 pub mod balance;
@@ -94,7 +95,7 @@ mod warning;
 /// }
 /// ```
 ///
-/// What cannot work is refused where it stands, with what would be right:
+/// Wrong uses are compile errors, with a message that says what would be right:
 ///
 /// ```compile_fail
 /// #[janus::main] // needs an `async fn`

@@ -1,5 +1,6 @@
-//! Sockets as users see them: [`TcpListener`], [`TcpStream`], [`RecvBuf`], [`SendBuf`]. They are plain handles (a core and a number);
-//! the connection is the stack's, and lives on the core that owns it. `std::io::Error` is made here and nowhere below.
+//! Sockets as users see them: [`TcpListener`], [`TcpStream`], [`RecvBuf`], [`SendBuf`]. They are plain handles (a core and a
+//! number); the connection belongs to the stack of the core that owns it. `std::io::Error` is made only here, not in the crates
+//! below.
 
 mod address;
 mod buffered;
@@ -44,7 +45,7 @@ pub use stream::{
 };
 pub use udp::UdpSocket;
 
-/// The standard error for one of the stack's.
+/// Converts an error of the stack to a standard error.
 pub(crate) fn io_error(error: Error) -> io::Error {
     use io::ErrorKind as Kind;
     let kind = match error {
@@ -71,7 +72,7 @@ pub(crate) fn io_error(error: Error) -> io::Error {
     io::Error::new(kind, error)
 }
 
-/// What to say when a handle is used away from its core.
+/// Error for a handle that is used away from its core.
 fn foreign_core() -> io::Error {
     io::Error::other(
         "this socket belongs to another core: use it on the core that accepted or connected it \

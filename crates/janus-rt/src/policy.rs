@@ -1,5 +1,5 @@
-//! What the polling cores let in, while the runtime lives: rules that can be changed, counters of what they did, and the trace
-//! of what passes. The rules themselves, and where they stand on a packet's way, are `janus-io`'s.
+//! Rules for incoming packets on the polling cores, changeable while the runtime lives; counters of what they did, and the
+//! packet trace. The rules themselves, and where they stand on a packet's way, are `janus-io`'s.
 
 use std::sync::Arc;
 

@@ -45,7 +45,7 @@ pub fn signal(kind: SignalKind) -> io::Result<Signal> {
     })
 }
 
-/// Which signal.
+/// Number of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SignalKind(i32);
 
@@ -96,7 +96,7 @@ impl SignalKind {
     }
 }
 
-/// See [`signal`]. Signals that come while nobody waits are one when somebody does.
+/// See [`signal`]. Signals that arrive while no task waits count as one.
 pub struct Signal {
     kind: SignalKind,
     /// How often it had come when it was last told.

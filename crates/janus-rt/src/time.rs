@@ -34,7 +34,7 @@ const FIRED_MAX: usize = 1_024;
 /// Set in a timer's payload that names a stored waker; task ids have 30 bits.
 const STORED: u32 = 1 << 31;
 
-/// The time of the core's present turn: it stands still while tasks run, and is the same for all of them.
+/// Returns the time of the core's present turn: the time stands still while tasks run, and is equal for all of them.
 ///
 /// # Panics
 /// Where no Janus core runs.

@@ -23,7 +23,7 @@ pub const RATE: u64 = 100_000_000;
 pub const LOSSES: [u32; 4] = [0, 100, 1_000, 10_000];
 /// Round trips in milliseconds, queueing not counted.
 pub const ROUND_TRIPS: [u32; 4] = [1, 10, 50, 200];
-/// What may wait before the bottleneck, in percent of what the path holds.
+/// Sizes of the bottleneck's queue, in percent of the bytes that the path holds.
 pub const BUFFERS: [u32; 3] = [10, 50, 100];
 /// The algorithms, in the order of the table.
 pub const ALGORITHMS: [Algorithm; 2] = [Algorithm::NewReno, Algorithm::Cubic];
@@ -47,7 +47,7 @@ pub struct Cell {
     pub buffer_percent: u32,
 }
 
-/// What was measured there, in Mbit/s of payload, in the order of [`ALGORITHMS`].
+/// Measured goodput of a cell, in Mbit/s of payload, in the order of [`ALGORITHMS`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Row {
     /// Where.

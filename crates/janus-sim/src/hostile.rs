@@ -41,7 +41,7 @@ const COUNT_EVERY: u64 = 64;
 
 macro_rules! tally {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What happened in one or many runs.
+        /// Counts of the events in one or many runs.
         #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
         pub struct Tally {
             $($(#[$doc])* pub $name: u64,)*

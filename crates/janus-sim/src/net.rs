@@ -75,7 +75,7 @@ impl Host {
         self.hoard.extend((0..count).map_while(|_| pool.alloc()));
     }
 
-    /// What the stack still holds, by name; nothing when all is given back.
+    /// Returns the resources that the stack still holds, by name; empty when all are given back.
     pub fn leftovers(&mut self) -> Vec<String> {
         self.stack.pool().flush();
         self.device.flush();
@@ -104,14 +104,14 @@ struct Packet {
     bytes: Vec<u8>,
 }
 
-/// What became of the packets so far.
+/// Counts of the packets' fates so far.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Tally {
     /// Packets the stacks sent.
     pub sent: u64,
     /// Packets that arrived, copies and damaged ones included.
     pub arrived: u64,
-    /// Packets lost on the way, for want of a queue's room, or for an address nobody has.
+    /// Packets lost on the way, for want of a queue's room, or for an address that no host has.
     pub lost: u64,
     /// Copies made.
     pub duplicated: u64,
@@ -146,7 +146,7 @@ pub struct Network {
     hosts: Vec<Host>,
     /// By sender, then by receiver.
     links: Vec<Vec<Link>>,
-    /// What links of hosts to come will be like.
+    /// Model for the links of hosts added later.
     model: LinkModel,
     under_way: BinaryHeap<Reverse<Packet>>,
     /// When applications want to be asked again.
@@ -193,17 +193,17 @@ impl Network {
         &mut self.random
     }
 
-    /// What became of the packets so far.
+    /// Returns the counts of the packets' fates so far.
     pub fn tally(&self) -> Tally {
         self.tally
     }
 
-    /// What the links of hosts added from now on are like, in both directions.
+    /// Sets the model for the links of hosts added from now on, in both directions.
     pub fn set_model(&mut self, model: LinkModel) {
         self.model = model;
     }
 
-    /// What one direction is like from now on.
+    /// Sets the model of one direction from now on.
     pub fn set_link(&mut self, from: HostId, to: HostId, model: LinkModel) {
         self.links[from.0][to.0].model = model;
     }
@@ -467,7 +467,7 @@ impl Network {
         }
     }
 
-    /// What the hosts still hold, by name.
+    /// Returns the resources that the hosts still hold, by name.
     pub fn leftovers(&mut self) -> Vec<String> {
         let each = self
             .hosts

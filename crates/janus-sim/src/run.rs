@@ -45,7 +45,7 @@ pub struct Options {
     pub as_packetdrill: bool,
 }
 
-/// What a script that passed did.
+/// Figures of a script that passed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Passed {
     /// Events carried out.
@@ -79,7 +79,7 @@ pub fn run_script(name: &str, script: &Script, options: &Options) -> Result<Pass
     run(name, script, options, false).outcome
 }
 
-/// The same, and keeps all that happens.
+/// Like [`run_script`], but keeps a record of all events and packets.
 pub fn record_script(name: &str, script: &Script, options: &Options) -> Recording {
     run(name, script, options, true)
 }
@@ -249,7 +249,7 @@ impl<'s> Runner<'s> {
         self.tolerance_over(due.saturating_sub(self.previous_due))
     }
 
-    /// The same for what takes so long.
+    /// Returns the tolerance for an event `micros` microseconds after the one before.
     fn tolerance_over(&self, micros: u64) -> u64 {
         let settings = self.settings();
         let percent = match self.options.as_packetdrill {
@@ -260,7 +260,7 @@ impl<'s> Runner<'s> {
         settings.tolerance_micros.max(share as u64)
     }
 
-    /// What is wrong with the time at which something was sent.
+    /// Describes how the time at which a packet was sent misses the script's; `None` when it is within the tolerance.
     fn lateness(&self, when: When, (from, to): (u64, u64), at: u64) -> Option<String> {
         let tolerance = self.tolerance(to);
         if when == When::Any || (at + tolerance >= from && at <= to + tolerance) {
@@ -341,7 +341,7 @@ impl<'s> Runner<'s> {
             seconds(self.world.micros()),
             self.state()
         ));
-        // What was sent and not looked at belongs to the story too.
+        // Packets sent but not yet examined belong to the history too.
         while let Some(sent) = self.world.pop_sent() {
             let owner = self.flows.iter().rposition(|flow| flow.sent(&sent.segment));
             self.history.outbound(sent.at, owner, sent.segment);

@@ -25,7 +25,7 @@ pub const EVENTS_MAX: usize = 10_000;
 /// A parsed script.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Script {
-    /// What its `--options` lines say, over the defaults.
+    /// Settings of its `--option` lines, over the defaults.
     pub settings: Settings,
     /// Its events in the order in which they are written.
     pub events: Vec<Event>,
@@ -36,9 +36,9 @@ pub struct Script {
 pub struct Event {
     /// The line on which its time stands.
     pub line: u32,
-    /// When it happens.
+    /// Time of the event.
     pub when: When,
-    /// What happens.
+    /// Action of the event.
     pub action: Action,
 }
 
@@ -57,7 +57,7 @@ pub enum When {
     RelativeRange(u64, u64),
 }
 
-/// What an event does.
+/// Action of an event.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Action {
     /// `<`: a packet for the stack.
@@ -95,7 +95,7 @@ pub struct Packet {
     pub options: Option<Vec<TcpOption>>,
 }
 
-/// What a script says of the IP header.
+/// Fields of the IP header that a script names.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct IpInfo {
     /// The ECN bits or the whole type-of-service byte.
@@ -126,9 +126,9 @@ pub struct Call {
     pub arguments: Vec<Expr>,
     /// `0...0.2 connect(..)`: it may block, and must return then.
     pub end: Option<u64>,
-    /// What it returns.
+    /// Expected return value.
     pub result: Expr,
-    /// The name of the errno it fails with.
+    /// Name of the errno it must fail with.
     pub errno: Option<String>,
 }
 
@@ -160,7 +160,7 @@ pub struct ScriptError {
     pub line: u32,
     /// Where on it, in characters from 1.
     pub column: u32,
-    /// What is wrong, and where it helps, what to write instead.
+    /// Description of the error, and where it helps, what to write instead.
     pub message: String,
 }
 

@@ -50,7 +50,7 @@ impl Flags {
         (Flags::ACK, '.'),
     ];
 
-    /// What AccECN's counter reads.
+    /// Returns the flags that encode a value of AccECN's ACE counter.
     pub const fn ace(counter: u8) -> Flags {
         Flags(((counter & 7) as u16) << 6)
     }
@@ -116,7 +116,7 @@ pub enum TcpOption {
     Other {
         /// The option's kind.
         kind: u8,
-        /// What follows kind and length.
+        /// Bytes after kind and length.
         data: Vec<u8>,
     },
 }

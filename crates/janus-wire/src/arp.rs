@@ -7,10 +7,10 @@ use core::net::Ipv4Addr;
 /// Bytes of a packet; a frame may carry padding behind it.
 pub const LEN: usize = 28;
 
-/// What the sender wants.
+/// Operation: a request, a reply, or another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Who has the target address?
+    /// Asks which host has the target address.
     Request,
     /// The sender has it.
     Reply,

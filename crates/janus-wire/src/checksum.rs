@@ -142,7 +142,7 @@ pub fn values<const N: usize>(values: [u32; N]) -> u32 {
     u32::from(fold_wide(sum))
 }
 
-/// What goes into the checksum field where everything else adds up to `sum`, as values.
+/// Returns the value of the checksum field where everything else adds up to `sum`, as values.
 #[inline(always)]
 pub(crate) const fn complete(sum: u64) -> u16 {
     !fold_wide(sum)
@@ -152,11 +152,11 @@ pub(crate) const fn complete(sum: u64) -> u16 {
 /// were read in.
 #[inline(always)]
 pub(crate) const fn is_complete(sum: u64) -> bool {
-    // What ones' complement calls zero: a multiple of 2^16 - 1.
+    // Zero in ones' complement: a multiple of 2^16 - 1.
     sum.is_multiple_of(u16::MAX as u64)
 }
 
-/// The same of words read as the machine does and of `rest`, which begins at an even offset.
+/// Like [`is_complete`], but of words read in the machine's byte order and of `rest`, which begins at an even offset.
 #[inline(always)]
 pub(crate) fn is_complete_with(words: u64, rest: &[u8]) -> bool {
     is_complete(add_carry(words, wide(rest)))

@@ -7,7 +7,7 @@ use crate::tcp::Flags;
 use crate::{Malformed, be16, icmpv4, icmpv6, ipv4, ipv6, proto};
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-/// What a frame begins with.
+/// First header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Link {
     /// An Ethernet header.
@@ -27,7 +27,7 @@ impl Link {
     }
 }
 
-/// What a frame is, as far as steering needs to know.
+/// Class of a frame, as far as steering needs to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// ARP: every shard wants to see it.

@@ -12,7 +12,7 @@ pub const CLIENT_PORT: u16 = 68;
 pub const LEN: usize = 240;
 /// Some relays drop what is shorter than the messages of BOOTP were.
 pub const LEN_MIN: usize = 300;
-/// What one option may have in all of its parts (RFC 3396).
+/// Most bytes that one option may have, all of its parts together (RFC 3396).
 pub const OPTION_MAX: usize = 512;
 
 /// Marks the beginning of the options.
@@ -67,7 +67,7 @@ pub mod option {
     pub const RENEW: u8 = 58;
     /// Seconds until any server is to be asked.
     pub const REBIND: u8 = 59;
-    /// What the server is to know the client by.
+    /// Identifier by which the server knows the client.
     pub const CLIENT: u8 = 61;
     /// Routes to single networks.
     pub const ROUTES: u8 = 121;
@@ -78,7 +78,7 @@ pub mod option {
 /// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Who has an address for me?
+    /// Asks any server for an address.
     Discover,
     /// I have this one.
     Offer,
@@ -119,7 +119,7 @@ impl Kind {
     }
 }
 
-/// Who speaks.
+/// Direction of a message: from a client or from a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     /// A client.
@@ -132,7 +132,7 @@ pub enum Op {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
     bytes: &'a [u8],
-    /// Who speaks.
+    /// Direction: from a client or from a server.
     pub op: Op,
     /// The number by which a client knows its answers.
     pub xid: u32,
@@ -142,7 +142,7 @@ pub struct Message<'a> {
     pub broadcast: bool,
     /// The client's address, if it has one that it may use.
     pub client: Ipv4Addr,
-    /// What the server gives it.
+    /// The address that the server gives the client.
     pub yours: Ipv4Addr,
     /// The relay that the message came through.
     pub relay: Ipv4Addr,
@@ -248,7 +248,7 @@ impl<'a> Message<'a> {
         found.then_some(&into[..len])
     }
 
-    /// The kind; `None` for a message of BOOTP, or of a kind nobody knows.
+    /// Returns the kind; `None` for a message of BOOTP, or of an unknown kind.
     #[must_use]
     pub fn kind(&self) -> Option<Kind> {
         match self.option(option::KIND, &mut [0; OPTION_MAX])? {
@@ -313,7 +313,7 @@ pub fn routes(value: &[u8]) -> impl Iterator<Item = (Ipv4Addr, u8, Ipv4Addr)> + 
 /// A message to be written.
 #[derive(Clone, Copy, Debug)]
 pub struct Repr<'a> {
-    /// Who speaks.
+    /// Direction: from a client or from a server.
     pub op: Op,
     /// The kind.
     pub kind: Kind,
@@ -325,7 +325,7 @@ pub struct Repr<'a> {
     pub broadcast: bool,
     /// The client's address, if it may use it.
     pub client: Ipv4Addr,
-    /// What the server gives.
+    /// The address that the server gives.
     pub yours: Ipv4Addr,
     /// The client's link address.
     pub mac: MacAddr,

@@ -53,7 +53,7 @@ impl fmt::Display for MacAddr {
     }
 }
 
-/// What follows the header of a frame that has no tag, carries IPv4, and is for one receiver.
+/// Returns the bytes behind the header of a frame that has no tag, carries IPv4, and is for one receiver.
 #[inline(always)]
 #[must_use]
 pub fn ipv4_to_one(frame: &[u8]) -> Option<&[u8]> {
@@ -68,7 +68,7 @@ pub struct Header {
     pub dst: MacAddr,
     /// Sender.
     pub src: MacAddr,
-    /// What the payload is, see [`ethertype`].
+    /// Protocol of the payload, see [`ethertype`].
     pub ethertype: u16,
 }
 

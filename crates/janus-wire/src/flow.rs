@@ -50,7 +50,7 @@ impl FlowKeyV4 {
         self.addresses() == other.addresses() && self.ports() == other.ports()
     }
 
-    /// The same connection as the other end names it.
+    /// Returns the key of this connection as the other end names it.
     #[inline]
     pub const fn reversed(&self) -> Self {
         Self {
@@ -95,7 +95,7 @@ impl FlowKeyV6 {
         (self.peer_port as u32) << 16 | self.local_port as u32
     }
 
-    /// The same connection as the other end names it.
+    /// Returns the key of this connection as the other end names it.
     #[inline]
     pub const fn reversed(&self) -> Self {
         Self {
@@ -192,7 +192,7 @@ impl FlowKey {
         SocketAddr::new(self.local(), self.local_port())
     }
 
-    /// The same connection as the other end names it.
+    /// Returns the key of this connection as the other end names it.
     #[inline]
     pub const fn reversed(&self) -> Self {
         match self {

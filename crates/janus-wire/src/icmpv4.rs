@@ -22,7 +22,7 @@ pub mod unreachable {
     pub const HOST: u8 = 1;
     /// The host does not know the protocol.
     pub const PROTOCOL: u8 = 2;
-    /// Nobody listens on the port.
+    /// Port unreachable: no socket listens on it.
     pub const PORT: u8 = 3;
     /// Too big for the next hop and must not be fragmented (RFC 1191).
     pub const FRAGMENTATION_NEEDED: u8 = 4;

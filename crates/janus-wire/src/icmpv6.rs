@@ -34,7 +34,7 @@ pub mod unreachable {
     pub const BEYOND_SCOPE: u8 = 2;
     /// Address unreachable.
     pub const ADDRESS: u8 = 3;
-    /// Nobody listens on the port.
+    /// Port unreachable: no socket listens on it.
     pub const PORT: u8 = 4;
     /// The source address is not allowed to.
     pub const POLICY: u8 = 5;
@@ -109,7 +109,7 @@ impl Quote {
     }
 }
 
-/// What an error says.
+/// Kind of an error, with the value that it carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Problem {
     /// Not delivered, see [`mod@unreachable`].
@@ -131,7 +131,7 @@ pub enum Problem {
 pub mod parameter {
     /// A field has an impossible value.
     pub const ERRONEOUS_FIELD: u8 = 0;
-    /// Nobody here knows the next header.
+    /// Unrecognized next header.
     pub const NEXT_HEADER: u8 = 1;
 }
 
@@ -195,7 +195,7 @@ pub enum Message<'a> {
         /// The packet.
         quote: Quote,
     },
-    /// Who has this address?
+    /// Asks for the link-layer address of `target`.
     NeighbourSolicitation {
         /// The address asked for.
         target: Ipv6Addr,

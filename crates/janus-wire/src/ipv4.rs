@@ -83,7 +83,7 @@ impl<'a> Ipv4<'a> {
         &self.bytes[LEN..self.header_len()]
     }
 
-    /// What the datagram carries.
+    /// Returns the payload.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         &self.bytes[self.header_len()..]

@@ -27,7 +27,7 @@ pub struct Fragment {
     pub id: u32,
 }
 
-/// What stands behind the extension headers.
+/// Upper-layer header: its protocol and place behind the extension headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Upper {
     pub(crate) proto: u8,
@@ -180,7 +180,7 @@ impl<'a> Ipv6<'a> {
         &self.bytes[LEN..self.payload_at]
     }
 
-    /// What the packet carries behind all extension headers.
+    /// Returns the payload behind all extension headers.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         &self.bytes[self.payload_at..]

@@ -1,9 +1,8 @@
-//! What a host puts into its TCP timestamps (RFC 7323): a clock of milliseconds from an offset of each connection's own
-//! (section 5.4), and, if it is told to, who owns the connection. Then the lowest bits are the owner's number, and the
-//! clock ticks as much more coarsely; the peer echoes all of it, and whoever receives the packet can read whose it is.
-//! The number is hidden under bits of the keyed hash that makes the offset, so strangers do not learn which of
-//! their connections share an owner. The hash is a pseudo-random function: a stranger sees it for as many connections of its
-//! own as it likes. An echo is what a peer says, and can be anything.
+//! Timestamps that a host sends (RFC 7323): a clock of milliseconds from an offset of each connection's own (section 5.4), and, if it is
+//! told to, the number of the connection's owner. Then the lowest bits are the owner's number, and the clock ticks as much more coarsely;
+//! the peer echoes all of it, and the core that receives the packet can read the owner from it. The number is hidden under bits of the
+//! keyed hash that makes the offset, so strangers do not learn which of their connections share an owner. The hash is a pseudo-random
+//! function: a stranger sees it for as many connections of its own as it likes. An echo comes from the peer, and can be any value.
 
 use crate::flow::FlowKey;
 use crate::siphash::siphash_1_3_flow;
@@ -72,7 +71,7 @@ impl Stamps {
         clock.wrapping_sub(echo & !self.mask)
     }
 
-    /// The owner that an echo names; `None` where timestamps name nobody, or a number that nobody has.
+    /// Returns the owner that an echo names; `None` where timestamps carry no owner, or where the number belongs to no owner.
     #[inline]
     #[must_use]
     pub fn owner(&self, flow: &FlowKey, echo: u32) -> Option<u8> {
@@ -80,7 +79,7 @@ impl Stamps {
         (self.mask != 0 && owner < u32::from(self.owners)).then_some(owner as u8)
     }
 
-    /// The keyed hash of a connection whose low half is the offset. Bits 32 to 51 are nobody's, the topmost hide the owner.
+    /// Returns the keyed hash of a connection. Its low half is the offset, timestamps do not use bits 32 to 51, the topmost hide the owner.
     #[inline]
     #[must_use]
     pub fn hash(&self, flow: &FlowKey) -> u64 {

@@ -1,5 +1,5 @@
-//! UDP headers (RFC 768; over IPv6 RFC 8200 section 8.1): a checked view for what arrives, a header for what leaves. Which
-//! program a datagram is for, and what becomes of one that nobody waits for, is the stack's matter.
+//! UDP headers (RFC 768; over IPv6 RFC 8200 section 8.1): a checked view for received datagrams, a header for sent ones. The stack decides
+//! which program a datagram is for, and what happens to one for a port without a socket.
 
 use crate::checksum::{finish, pseudo_v4, pseudo_v6, sum};
 use crate::{Malformed, Result, be16, proto};
@@ -43,7 +43,7 @@ pub fn parse(payload: &[u8]) -> Result<Udp<'_>> {
 }
 
 impl<'a> Udp<'a> {
-    /// What the datagram carries.
+    /// Returns the payload.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         &self.bytes[LEN..]

@@ -16,7 +16,7 @@ const SYN_LEN: usize = 20;
 /// Version and length of an IP header without options.
 const FIRST: u8 = 0x45;
 const DONT_FRAGMENT: u16 = 0x4000;
-/// What may be set in the word of fragments: "don't" and the bit that means nothing.
+/// Bits that may be set in the fragment word of an unfragmented packet: "don't fragment" and the reserved bit.
 const WHOLE: u16 = 0xc000;
 
 /// A segment that arrived: its lengths are sound, its checksums are not looked at yet.
@@ -173,7 +173,7 @@ pub enum UsualOptions {
     None,
     /// Timestamps: value and echo.
     Timestamps(u32, u32),
-    /// What a SYN has: segment size, "SACK permitted", timestamps, and window scale.
+    /// Options of a SYN: segment size, "SACK permitted", timestamps, and window scale.
     Syn {
         /// Maximum segment size.
         mss: u16,

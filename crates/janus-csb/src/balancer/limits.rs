@@ -6,7 +6,7 @@ use crate::exceptions::FilterKind;
 use crate::ring::RingError;
 use crate::shard::ShardId;
 
-/// What an update may take.
+/// Bounds on the memory and work of one update.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Most flows that may differ from a ring when it is published. While the reports come in each takes 24 bytes, and
@@ -32,7 +32,7 @@ impl Default for Limits {
     }
 }
 
-/// Why a change is refused. Nothing has changed then, and nobody has seen anything of it.
+/// Reason why a change is refused. A refused change has no effect, and no reader or shard has seen any part of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
     /// The last update is not over (rule 9): go on with [`poll`](crate::Balancer::poll) until it says idle.
@@ -95,7 +95,7 @@ pub enum Phase {
     Grace(u32),
 }
 
-/// What the last published update came to.
+/// Figures of the last published update.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct UpdateReport {
     /// Updates published so far, this one included.

@@ -22,12 +22,12 @@ pub(crate) struct Chunk {
     pub(crate) last: bool,
 }
 
-/// What a shard says of itself.
+/// Counters that a shard publishes for the control side.
 #[derive(Default)]
 struct Board {
     held: AtomicU64,
     drained: AtomicU32,
-    /// The end is dropped: nobody waits for it any more.
+    /// The shard's end is dropped: the control side no longer waits for it.
     gone: AtomicBool,
 }
 
@@ -68,7 +68,7 @@ impl Outbox {
     /// Gives the chunk away, or back when there is no room.
     pub(crate) fn send(&self, chunk: Chunk) -> Result<(), Chunk> {
         match self.chunks.try_send(chunk) {
-            // Without a control side there is nobody to report to.
+            // Without a control side the report has no receiver, and is dropped.
             Ok(()) | Err(TrySendError::Disconnected(_)) => Ok(()),
             Err(TrySendError::Full(chunk)) => Err(chunk),
         }
@@ -85,7 +85,8 @@ impl Outbox {
     }
 
     pub(crate) fn drained(&self, round: u32) {
-        // What was passed on before the round's end is passed on before the writer sees its end.
+        // Release: packets passed on before the end of the round are visible before the writer sees that the round
+        // ended.
         self.board.drained.store(round, Ordering::Release);
     }
 }

@@ -10,8 +10,8 @@ use crate::shard::ShardId;
 
 mod radix;
 
-/// What all shards reported, each with its name; the keys that differ, each once and rising. No exceptions when
-/// nothing differs.
+/// Builds the exceptions from the reports of all shards, each with its shard; also returns the differing keys, each
+/// once and rising. No exceptions when nothing differs.
 ///
 /// A flow may be reported twice (visited, and then moved): that changes nothing.
 pub(crate) fn build(

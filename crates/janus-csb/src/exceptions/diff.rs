@@ -11,7 +11,7 @@ mod tests;
 pub(crate) struct Diff {
     /// Rising; the last key of each run.
     last: Box<[u32]>,
-    /// Whose each run is, and [`CONTESTED`] for keys after the last.
+    /// Shard of each run, or [`CONTESTED`]; one more entry, [`CONTESTED`], for keys after the last run.
     whose: Box<[u16]>,
     /// Where in `last` a cell begins; one more at the end.
     index: Box<[u32]>,
@@ -24,12 +24,12 @@ const CONTESTED: u16 = 1 << 8;
 /// Bounds of the index: 4 KiB, which leaves few runs alone in their cells, and 4 MiB for a million runs.
 const INDEX_BITS: core::ops::RangeInclusive<u32> = 10..=20;
 
-/// Whose the flows of a key are.
+/// Owner of the flows of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Whose {
-    /// One shard's.
+    /// One shard holds them all.
     Shard(ShardId),
-    /// Several shards', or nobody's: the exact map knows.
+    /// Several shards hold them, or none is known: the exact map decides.
     Contested,
 }
 
@@ -93,7 +93,7 @@ impl Diff {
         index * size_of::<u32>() + runs * size_of::<u32>() + (runs + 1) * size_of::<u16>()
     }
 
-    /// Whose the flows of `key` are, if that differs from the ring.
+    /// Returns the shard that holds the flows of `key`. Meaningful only for a key that differs from the ring.
     #[inline]
     pub(crate) fn whose(&self, key: u32) -> Whose {
         let cell = (key >> self.shift) as usize;

@@ -164,8 +164,8 @@ pub(super) struct Moved {
     pub(super) to: ShardId,
 }
 
-/// What changes hands from `old` to `new`, clockwise. Both are sorted and not empty. Neighbouring parts that go the
-/// same way are one.
+/// Returns the parts that change owner from `old` to `new`, clockwise. Both are sorted and not empty. Adjacent parts
+/// with the same old and new owner are one.
 pub(super) fn moved(old: &[(u32, ShardId)], new: &[(u32, ShardId)]) -> Vec<Moved> {
     let mut ends: Vec<u32> = old.iter().chain(new).map(|&(at, _)| at).collect();
     ends.sort_unstable();

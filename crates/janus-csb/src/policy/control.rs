@@ -26,7 +26,7 @@ pub struct Settings {
     pub pace: Pace,
     /// How far one update may go.
     pub bounds: Bounds,
-    /// What an update costs.
+    /// Costs of an update.
     pub costs: Costs,
 }
 
@@ -63,7 +63,7 @@ pub enum Why {
     NothingToMove,
 }
 
-/// What to do now.
+/// Decision of one round.
 #[derive(Clone, Debug)]
 pub enum Decision {
     /// Nothing.
@@ -86,12 +86,12 @@ impl Plan {
         &self.ring
     }
 
-    /// What is done to its points.
+    /// Returns the changes to the ring's points.
     pub fn changes(&self) -> &[Change] {
         &self.changes
     }
 
-    /// What should come of it.
+    /// Returns the expected effect of the plan.
     pub fn forecast(&self) -> &Forecast {
         &self.forecast
     }
@@ -100,7 +100,7 @@ impl Plan {
 /// The last update, as it was expected and as it turned out so far.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Review {
-    /// What was expected.
+    /// Expected effect.
     pub forecast: Forecast,
     /// How busy the busiest shard is now.
     pub busiest: f64,
@@ -108,7 +108,7 @@ pub struct Review {
     pub turned_over: f64,
 }
 
-/// What the loop has done since it began.
+/// Counts of the loop's decisions since it began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Tally {
     /// Rounds of samples.
@@ -130,7 +130,7 @@ pub struct Control {
     gate: Gate,
     updating: bool,
     busy: Smooth,
-    /// What part of the live flows each shard was given: follows the ring as flows turn over.
+    /// Part of the live flows that each shard was given: follows the ring as flows turn over.
     placed: Option<Shares>,
     /// The part of what an update may move that it does: halved when one is refused.
     part: f64,
@@ -147,7 +147,7 @@ impl Control {
     const PART_LEAST: f64 = 1.0 / 64.0;
     /// Plans tried until one diverges few enough flows.
     const TRIES: u32 = 8;
-    /// What of a shard's busy time counts as how busy it is.
+    /// Time constant over which a shard's busy time is averaged.
     const BUSY_MEMORY: Duration = Duration::from_secs(1);
 
     /// A loop around a policy.
@@ -170,7 +170,7 @@ impl Control {
         &*self.policy
     }
 
-    /// What it has done so far.
+    /// Returns the counts so far.
     pub fn tally(&self) -> Tally {
         Tally {
             reversals: self.gate.reversals(),
@@ -291,8 +291,8 @@ impl Control {
         placed.approach(shares, (opened as f64 / flows.max(1) as f64).min(1.0));
     }
 
-    /// What each shard should have after this update: a step towards the wish where there is strain, what it has
-    /// where there is none, and of a shard that leaves a piece less.
+    /// Returns the share that each shard should have after this update: a step towards the wish where there is strain,
+    /// its present share where there is none, and for a shard that leaves a piece less.
     fn targets(
         &self,
         shards: &[ShardSample],
@@ -324,7 +324,7 @@ impl Control {
             };
             staying.push((shard, target));
         }
-        // What leaves is given up by so much; those that stay share the rest.
+        // Shards that leave give up a step each; those that stay share the rest.
         let rest = free - leaving.iter().map(|&(_, target)| target).sum::<f64>();
         let total: f64 = staying.iter().map(|&(_, target)| target).sum();
         let mut targets = Targets::default();
@@ -383,7 +383,7 @@ impl core::fmt::Debug for Control {
     }
 }
 
-/// Who has how much, told in one line: for statistics and logs.
+/// Writes the forecast's figures in one line, for statistics and logs.
 impl core::fmt::Display for Forecast {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(

@@ -1,5 +1,5 @@
-//! What will come of a plan: who will have how much to do, how many flows will be with a shard that the ring no longer
-//! names, what the tables for them weigh, and whether all that is worth it.
+//! Forecast of a plan's effect: the load of the busiest shard, the flows left with a shard that the ring no longer
+//! names, the size of the tables for them, and whether the update pays.
 
 use core::time::Duration;
 
@@ -13,8 +13,8 @@ use super::sample::ShardSample;
 #[cfg(test)]
 mod tests;
 
-/// What an update costs. The times are of the order that `cargo bench --bench csb` shows and need not be exact: an update
-/// that pays only by a hair is none that anybody misses.
+/// Costs of an update. The times are of the order that `cargo bench --bench csb` shows and need not be exact: an update
+/// that pays only by a hair can be left out without harm.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
     /// A held flow that the traversal visits.
@@ -38,16 +38,16 @@ impl Default for Costs {
     }
 }
 
-/// What the planner expects of an update.
+/// The planner's expectations of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub struct Forecast {
     /// The largest share over what it should be, before: 1 is as it should be.
     pub spread_before: f64,
-    /// The same once flows have turned over.
+    /// Like [`spread_before`](Forecast::spread_before), but once flows have turned over.
     pub spread_after: f64,
-    /// How busy the busiest shard is.
+    /// Busy fraction of the busiest shard now.
     pub busiest_before: f64,
-    /// How busy the busiest shard will be once flows have turned over.
+    /// Busy fraction of the busiest shard once flows have turned over.
     pub busiest_after: f64,
     /// The part of the circle that changes hands.
     pub moved: f64,
@@ -70,8 +70,8 @@ impl Forecast {
     }
 }
 
-/// What to expect of `planned`, given what the shards say now. `placed` is what part of the live flows each was given: not
-/// what the ring says when that has changed of late.
+/// Forecasts the effect of `planned`, given the shards' samples. `placed` is the part of the live flows that each shard
+/// was given; the ring says otherwise when it has changed of late.
 pub(super) fn forecast(
     ring: &Ring,
     targets: &Targets,
@@ -93,7 +93,8 @@ pub(super) fn forecast(
         moved += part_length;
         lost[part.from] += part_length;
     }
-    // What moves away from one shard is one run, wherever on the circle it is, until something of another lies between.
+    // Parts that leave one shard form one run, wherever on the circle they lie, until a part of another shard lies
+    // between.
     let parts = planned.moved();
     let runs = 1 + parts
         .windows(2)

@@ -41,7 +41,7 @@ impl Default for Pace {
     }
 }
 
-/// What the gate says.
+/// Verdict of the gate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
     /// There is no strain.
@@ -61,7 +61,7 @@ struct Last {
     strain: f64,
     /// Flows begun since.
     opened: u64,
-    /// What each shard got more or less by it.
+    /// Change of each shard's share by that update, positive for a gain.
     change: Shares,
 }
 

@@ -14,7 +14,7 @@ use super::heat::{Density, Heat};
 #[cfg(test)]
 mod tests;
 
-/// What part of the circle, or of the load, each shard has; 0 for those that have none.
+/// Part of the circle, or of the load, that each shard has; 0 for a shard that has none.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shares(Box<[f64; 256]>);
 
@@ -25,7 +25,7 @@ impl Default for Shares {
 }
 
 impl Shares {
-    /// What the ring gives each shard, by the load where one was measured, else by the length of its arcs.
+    /// Returns the part that the ring gives each shard, by load where one was measured, else by the length of its arcs.
     pub fn of(ring: &Ring, heat: Option<&Heat>) -> Shares {
         Shares::on_ring(ring, &Density::of(heat))
     }
@@ -41,7 +41,7 @@ impl Shares {
         }
     }
 
-    /// What each shard has more, or less, than in `other`.
+    /// Returns how much more, or less, each shard has than in `other`.
     pub(super) fn minus(&self, other: &Shares) -> Shares {
         let mut change = self.clone();
         for (mine, theirs) in change.0.iter_mut().zip(other.0.iter()) {
@@ -84,34 +84,34 @@ impl core::ops::IndexMut<ShardId> for Shares {
 pub enum Change {
     /// A point of this shard goes elsewhere; nearly always the end of its arc slides.
     Move {
-        /// Whose point.
+        /// Shard that owns the point.
         shard: ShardId,
-        /// Where it was.
+        /// Old position.
         from: u32,
-        /// Where it will be.
+        /// New position.
         to: u32,
     },
     /// A point stays where it is and belongs to another shard.
     Give {
-        /// Which point.
+        /// Position of the point.
         at: u32,
-        /// Whose it was.
+        /// Old owner.
         from: ShardId,
-        /// Whose it will be.
+        /// New owner.
         to: ShardId,
     },
     /// A point more.
     Add {
-        /// Where.
+        /// Position of the point.
         at: u32,
-        /// Whose.
+        /// Owner of the point.
         shard: ShardId,
     },
     /// A point less.
     Remove {
-        /// Where.
+        /// Position of the point.
         at: u32,
-        /// Whose.
+        /// Owner of the point.
         shard: ShardId,
     },
 }
@@ -127,7 +127,7 @@ pub struct Bounds {
     pub tolerance: f64,
     /// Steps, each of which changes one point or two.
     pub steps: usize,
-    /// What part of the load may change hands.
+    /// Part of the load that may change hands.
     pub moved: f64,
     /// Points a shard may have before arcs are no longer cut for it.
     pub points: usize,
@@ -149,12 +149,12 @@ impl Planned {
         &self.ring
     }
 
-    /// What is done to its points.
+    /// Returns the changes to the ring's points.
     pub fn changes(&self) -> &[Change] {
         &self.changes
     }
 
-    /// What each shard will have.
+    /// Returns the share of each shard under the plan.
     pub fn shares(&self) -> &Shares {
         &self.shares
     }
@@ -218,7 +218,8 @@ impl Targets {
         }
     }
 
-    /// As parts of the whole, given what everybody has; nothing when nobody is to have anything.
+    /// Returns the targets as parts of the whole, given the present shares; `None` when the weights or the present
+    /// shares of the named shards add up to 0.
     pub(super) fn shares(&self, have: &Shares) -> Option<Vec<(ShardId, f64)>> {
         let total: f64 = self.named.iter().map(|&(_, weight)| weight).sum();
         let free: f64 = self.named.iter().map(|&(shard, _)| have[shard]).sum();
@@ -268,10 +269,10 @@ pub(super) fn plan_by(
     })
 }
 
-/// Who has too much and who too little, while it is being settled.
+/// State of the settling: each shard's target, its share and its number of points.
 struct Settling<'a> {
     bounds: &'a Bounds,
-    /// What each shard should have; `None` for those that are left alone.
+    /// Target share of each shard; `None` for those that are left alone.
     target: [Option<f64>; 256],
     have: Shares,
     points: [usize; 256],
@@ -332,7 +333,7 @@ impl<'a> Settling<'a> {
         }
     }
 
-    /// What a shard has too much; negative when it has too little. `None` when it is left alone.
+    /// Returns how much a shard has above its target; negative when below. `None` when the shard is left alone.
     fn surplus(&self, shard: ShardId) -> Option<f64> {
         self.target[shard.index()].map(|target| self.have[shard] - target)
     }
@@ -342,14 +343,14 @@ impl<'a> Settling<'a> {
         self.target[shard.index()].unwrap_or(0.0) * self.bounds.tolerance
     }
 
-    /// What a shard can give: one that is near its target may go below it by half of what is tolerated, so that a
-    /// shard which is added gets its share from many who each have hardly too much.
+    /// Returns how much a shard can give: one that is near its target may go below it by half of the tolerance, so that
+    /// a shard which is added gets its share from many that are each hardly above their target.
     fn spare(&self, shard: ShardId) -> f64 {
         self.surplus(shard).unwrap_or(0.0) + self.slack(shard) / 2.0
     }
 
-    /// What a shard should get from this giver. Between two that are both near their targets nothing moves; what a
-    /// shard leaves behind may go a little beyond what others lack, or there would be no end of crumbs.
+    /// Returns how much a shard should get from this giver. Between two that are both near their targets nothing moves;
+    /// the arcs of a shard that leaves may exceed the others' lack a little, or there would be no end of crumbs.
     fn lack(&self, shard: ShardId, giver: ShardId) -> f64 {
         let Some(surplus) = self.surplus(shard) else {
             return 0.0;
@@ -371,8 +372,8 @@ impl<'a> Settling<'a> {
         self.target[shard.index()] == Some(0.0) && self.points[shard.index()] > 0
     }
 
-    /// Who gives and who gets a cut or a whole arc, while anybody is beyond what is tolerated: first those that
-    /// leave, then whoever has most too much, and when nobody has, whoever can spare most.
+    /// Picks the giver and the taker of a cut or a whole arc, while any shard is beyond the tolerance: first a shard
+    /// that leaves, then the one most above its target, and when none is, the one that can spare most.
     fn worst(&self) -> Option<(ShardId, ShardId)> {
         let named = || {
             (0..=u8::MAX)

@@ -29,12 +29,13 @@ impl Default for Queue {
 }
 
 impl Queue {
-    /// What a shard with too much keeps, at least and at most. One that is overloaded does not look busier than one that
-    /// is just full: it takes a second step. And where nobody seems busy, as when all poll, a step must still be one.
+    /// Part of its share that an overloaded shard keeps, at least and at most. One that is overloaded does not look
+    /// busier than one that is just full: it takes a second step. And where no shard seems busy, as when all poll, a
+    /// step must still be one.
     const KEEPS: (f64, f64) = (0.5, 0.9);
     /// Room that every shard is taken to have: when all are full somebody must get what one gives.
     const ROOM_LEAST: f64 = 0.02;
-    /// No shard gets less than this part of the mean: who gets no flows cannot show that it is well again.
+    /// No shard gets less than this part of the mean: a shard without flows cannot show that it has recovered.
     const LEAST: f64 = 1.0 / 16.0;
     const MEMORY: Duration = Duration::from_secs(1);
 
@@ -70,7 +71,7 @@ impl Policy for Queue {
             0.0 => even,
             share => share,
         };
-        // What each keeps, and the room it has for what others give.
+        // The share that each keeps, and its room for the share that others give.
         let (mut weights, mut rooms) = (Vec::new(), Vec::new());
         let mut given = 0.0;
         for (sample, &pressure) in round.shards.iter().zip(&pressures) {

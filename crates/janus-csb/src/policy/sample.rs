@@ -1,5 +1,5 @@
-//! What a shard tells the control loop: one sample a round, and the window of service times that one of its figures
-//! comes from. Never here: clocks, atomics; who samples brings the numbers.
+//! Samples for the control loop: one of each shard a round, and the window of service times that one of its figures
+//! comes from. Never here: clocks, atomics; the caller brings the numbers.
 
 use crate::shard::ShardId;
 
@@ -16,10 +16,10 @@ pub enum Role {
     Draining,
 }
 
-/// What one shard says of the time since the round before.
+/// Sample of one shard, over the time since the round before.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct ShardSample {
-    /// Who says it.
+    /// The shard it describes.
     pub shard: ShardId,
     /// Whether it serves or leaves.
     pub role: Role,

@@ -36,10 +36,11 @@ impl Default for Service {
 }
 
 impl Service {
-    /// What a shard whose queue is too deep gets of what its speed says. A place on a ring is not left by one connection
-    /// more or less: without any new ones its queue would run dry and stay so, long after the shard was let back.
+    /// Part of its weight that a shard keeps while its queue is too deep. A place on a ring is not left by one
+    /// connection more or less: without any new ones its queue would run dry and stay so, long after the shard was let
+    /// back.
     const FILTERED: f64 = 0.5;
-    /// No shard gets less than this part of the mean: who gets no flows cannot show that it is well again.
+    /// No shard gets less than this part of the mean: a shard without flows cannot show that it has recovered.
     const LEAST: f64 = 1.0 / 16.0;
     const MEMORY: Duration = Duration::from_secs(2);
 
@@ -110,7 +111,7 @@ impl Policy for Service {
         let known: Vec<f64> = speeds.iter().copied().flatten().collect();
         let mean = known.iter().sum::<f64>() / known.len().max(1) as f64;
         if known.is_empty() {
-            // Nobody has served enough to say anything: all stays.
+            // No shard has served enough to say anything: all stays.
             return round.as_it_is();
         }
         let weigh = |(sample, &speed): (&super::ShardSample, &Option<f64>)| {

@@ -23,8 +23,8 @@ impl Publisher {
     }
 
     /// Proposes and publishes in one stroke. Right where no flow can be in the way: at the start, and for a port on
-    /// which nobody listened before. All changes made in one call are one epoch: when every shard binds the same port,
-    /// collect the binds and make one update of them, else the ports' owners change with each.
+    /// which no shard listened before. All changes made in one call are one epoch: when every shard binds the same
+    /// port, collect the binds and make one update of them, else the ports' owners change with each.
     pub(crate) fn update(&mut self, change: impl FnOnce(&mut Draft)) -> Result<(), RingError> {
         let mut draft = self.current.draft();
         change(&mut draft);

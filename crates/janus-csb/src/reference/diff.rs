@@ -25,7 +25,7 @@ impl Diff {
         }
     }
 
-    /// Whom the key belongs to; `None` when nothing differs.
+    /// Returns the shard that the key belongs to; `None` when nothing differs.
     #[inline]
     pub fn owner(&self, key: u32) -> Option<ShardId> {
         let at = self.keys.partition_point(|&point| point < key);

@@ -6,8 +6,8 @@ use janus_wire::{ethernet, ipv4, ipv6, proto};
 
 use crate::sound;
 
-/// What a frame that is sent needs: flags and the lengths of its link and IP headers. A frame that is no TCP segment, or a
-/// part of one only, has its checksum already.
+/// Returns what a frame to send needs: flags and the lengths of its link and IP headers. A frame that is no TCP segment, or only a fragment
+/// of one, has its checksum already.
 #[inline]
 pub(super) fn offload(frame: &[u8]) -> (u16, u8, u8) {
     const NONE: (u16, u8, u8) = (0, 0, 0);

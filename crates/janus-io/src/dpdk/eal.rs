@@ -25,13 +25,13 @@ const MEGABYTES: &str = "128";
 /// How the environment was started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Eal {
-    /// What it was told.
+    /// Arguments that EAL was started with.
     pub(super) arguments: Vec<String>,
-    /// What the user asked for.
+    /// Arguments that the user gave.
     given: Vec<String>,
 }
 
-/// What decides on the arguments, besides those that are given.
+/// Facts of the machine that decide on the arguments, besides those that are given.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts<'a> {
     /// Huge pages that are free.

@@ -108,14 +108,14 @@ impl Interrupt {
             return true;
         }
         if self.counts {
-            // What an earlier wake has left.
+            // Clears what an earlier wake has left.
             let _ = rustix::io::read(self.fd, &mut [0; 8]);
         }
         self.armed = true;
         // SAFETY: the port is started and this is the queue's own thread.
         let enabled = unsafe { ffi::jd_rx_wait_arm(self.port, self.queue, 1) } == 0;
-        // What came before it was enabled rings no bell: the queue is to be looked at once more. A driver that has no
-        // such switch is always on.
+        // Frames that came before it was enabled ring no bell: the queue must be looked at once more. A driver that has no such switch is
+        // always on.
         !enabled
     }
 
@@ -168,7 +168,7 @@ impl Timer {
     }
 }
 
-/// What the kernel calls the descriptor is the only way to know.
+/// Tells an eventfd by the kernel's name of the descriptor, which is the only way to know.
 fn is_eventfd(fd: i32) -> bool {
     std::fs::read_link(format!("/proc/self/fd/{fd}"))
         .is_ok_and(|name| name.to_string_lossy().contains("eventfd"))

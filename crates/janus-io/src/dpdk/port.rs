@@ -24,7 +24,7 @@ const DESCRIPTORS_MIN: usize = 32;
 const MTU_MAX: u16 = SLOT_SIZE as u16 - HEADROOM - ethernet::LEN as u16 - 4;
 /// Entries that a redirection table can have.
 const TABLE_MAX: u16 = 512;
-/// What is asked of a device where it can.
+/// Offloads that are asked of a device where it can.
 const WANTED: u32 = ffi::JD_OFFLOAD_RX_CHECKSUM
     | ffi::JD_OFFLOAD_TX_TCP_CHECKSUM
     | ffi::JD_OFFLOAD_TX_TSO
@@ -35,7 +35,7 @@ const DRAIN_MAX: usize = 64 * 1024;
 /// Some devices take a while to bring their link up.
 const LINK_WAIT: Duration = Duration::from_millis(500);
 
-/// What a port can do and does, as its driver reports it.
+/// Capabilities and settings of a port, as its driver reports them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortFacts {
     /// The driver.
@@ -79,7 +79,7 @@ impl PortStatus {
     }
 }
 
-/// What the device counts, and its driver.
+/// Counters of the device and its driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortStatistics {
     /// Received frames.
@@ -231,8 +231,8 @@ impl Port {
     fn start(&self, wanted: &ffi::jd_port_config) -> Result<u32, Error> {
         let pools = vec![self.slots().pool(); self.homes.len()];
         let mut on = 0;
-        // SAFETY: a port of this program's that nobody polls yet. `pools` has one for each queue; the slots outlive the
-        // port. The key is read during the call.
+        // SAFETY: a port of this program's that no core polls yet. `pools` has one for each queue; the slots outlive the port. The key is
+        // read during the call.
         unsafe {
             check(ffi::jd_port_setup(
                 self.id,
@@ -278,7 +278,7 @@ impl Port {
         let mut frames = [ffi::jd_frame::NONE; ffi::JD_BURST_MAX];
         for queue in 0..self.homes.len() as u16 {
             for _ in 0..DRAIN_MAX / ffi::JD_BURST_MAX {
-                // SAFETY: nobody polls the port any more; what is received is given back at once.
+                // SAFETY: no core polls the port any more; what is received is given back at once.
                 let got = unsafe {
                     let got = ffi::jd_rx_burst(
                         self.id,
@@ -303,7 +303,7 @@ impl Drop for Port {
             self.counters.at_end(self.statistics());
             self.drain();
         }
-        // SAFETY: the last queue is gone: nobody polls the port.
+        // SAFETY: the last queue is gone: no core polls the port.
         let closed = check(unsafe { ffi::jd_device_remove(self.id) });
         let Some(slots) = self.slots.take() else {
             return;
@@ -322,7 +322,7 @@ impl Drop for Port {
 /// The ports of this process. Those that are closed go when another opens.
 static PORTS: Mutex<Vec<Weak<Port>>> = Mutex::new(Vec::new());
 
-/// Opens a port that nobody else here has open.
+/// Opens a port that is not open in this process.
 pub(super) fn open(config: &Dpdk, queues: usize) -> io::Result<Arc<Port>> {
     let mut ports = PORTS.lock().unwrap_or_else(PoisonError::into_inner);
     ports.retain(|port| port.strong_count() > 0);

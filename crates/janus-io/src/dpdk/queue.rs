@@ -344,7 +344,7 @@ impl DpdkQueue {
     }
 }
 
-/// What the shim needs to know of a frame.
+/// Describes a frame to the shim.
 #[inline]
 fn outgoing(frame: &Frame, tx_checksum: bool) -> ffi::jd_packet {
     let (mut flags, l2_len, l3_len) = match tx_checksum {

@@ -13,7 +13,7 @@ const CHAINS_MAX: usize = BURST / 2;
 /// Drivers that cut by DPDK's own library (librte_gso), which knows no IPv6.
 const CUTS_V4_ONLY: &[&str] = &["net_tap"];
 
-/// What a device can cut.
+/// Limits of the segmentation offload of a device.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// Frames in a chain.

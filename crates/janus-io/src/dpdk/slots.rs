@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use janus_dpdk_sys::{check, ffi};
 use janus_mem::{Depot, Frame, HEADROOM, PacketBuf, Pool, RegionKind, SLOT_SIZE};
 
-/// What a hook answers when there are no buffers: `-ENOBUFS`.
+/// Return value of a hook when there are no buffers: `-ENOBUFS`.
 const NO_BUFFERS: c_int = -105;
 /// The page that huge memory consists of.
 const HUGE: u64 = 2 << 20;
@@ -22,7 +22,7 @@ const PLAIN: u64 = 4096;
 /// A depot's buffers with their mbufs.
 pub(super) struct Slots {
     raw: NonNull<ffi::jd_slots>,
-    /// What the hooks look at; its address must not change.
+    /// State that the hooks read; its address must not change.
     shared: Box<Shared>,
     base: NonNull<u8>,
     len: usize,
@@ -42,12 +42,12 @@ struct Shared {
     held: AtomicIsize,
 }
 
-/// What a queue and the hooks share: where its lent buffers come back to.
+/// State that a queue and the hooks share: where the queue's lent buffers come back to.
 #[derive(Default)]
 pub(super) struct Home {
     /// Buffers that drivers took on this queue's calls, less what they gave back there. Written by its thread.
     held: AtomicIsize,
-    /// The same of calls on threads that poll no queue.
+    /// Like `held`, but for calls on threads that poll no queue.
     held_elsewhere: AtomicIsize,
     /// Came back on another thread.
     elsewhere: Mutex<Vec<Frame>>,
@@ -82,7 +82,7 @@ impl Home {
         self.held.load(Ordering::SeqCst) + self.held_elsewhere.load(Ordering::SeqCst)
     }
 
-    /// So many went to a driver (or came from it, below zero). By the queue's own thread only.
+    /// Adds `n` buffers that went to a driver (or came from it, below zero). By the queue's own thread only.
     #[inline]
     pub(super) fn add(&self, n: isize) {
         // One writer: a load and a store, instead of a locked add.
@@ -148,7 +148,7 @@ impl Slots {
         self.raw.as_ptr()
     }
 
-    /// What a port's receive queues are given.
+    /// Returns the mempool for a port's receive queues.
     pub(super) fn pool(&self) -> *mut ffi::rte_mempool {
         // SAFETY: the slots live.
         unsafe { ffi::jd_slots_pool(self.raw()) }
@@ -286,7 +286,7 @@ fn take_from(pool: &mut Pool, region: u16, out: &mut [u32]) -> c_int {
     for at in 0..out.len() {
         let Some(buf) = pool.alloc_reserved() else {
             for &slot in &out[..at] {
-                // SAFETY: taken just now and handed to nobody.
+                // SAFETY: taken just now and handed to no one else.
                 pool.free(unsafe { buffer(region, slot, HEADROOM) });
             }
             return NO_BUFFERS;

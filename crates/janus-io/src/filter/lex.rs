@@ -47,7 +47,7 @@ pub(super) fn tokens(text: &str) -> Result<Vec<Placed<'_>>, (usize, String)> {
     Ok(found)
 }
 
-/// What words, numbers, addresses and prefixes are made of: ASCII, so that words begin and end between characters.
+/// Whether words, numbers, addresses and prefixes may contain `byte`: ASCII only, so that words begin and end between characters.
 fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b':' | b'/' | b'-' | b'_')
 }

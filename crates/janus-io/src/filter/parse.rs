@@ -40,7 +40,7 @@ const WORDS: &[&str] = &[
     "greater",
 ];
 
-/// What is asked of a value.
+/// Kind of value that a primitive asks about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Host,

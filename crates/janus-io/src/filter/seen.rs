@@ -1,5 +1,5 @@
-//! What an expression can ask about, read from a frame. More is taken than a stack would take, since who looks for trouble
-//! wants to see what is broken: lengths and checksums are not looked at, only what is there counts.
+//! Fields that an expression can ask about, read from a frame. Accepts more than a stack would, since a user who looks for trouble wants to
+//! see what is broken: lengths and checksums are not checked, only what is there counts.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -39,7 +39,7 @@ impl Seen {
             len: frame.len(),
             ..Seen::default()
         };
-        // What is missing stays unknown.
+        // Missing fields stay unknown.
         let _ = seen.read(frame, link);
         seen
     }

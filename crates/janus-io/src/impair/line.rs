@@ -35,7 +35,7 @@ impl Cable {
     }
 }
 
-/// What is under way in one direction of a queue.
+/// Frames under way in one direction of a queue.
 pub(super) struct Line {
     delay_ns: u64,
     jitter_ns: u64,
@@ -126,7 +126,7 @@ impl Alarm {
         self.either.as_fd()
     }
 
-    /// Rings in so many nanoseconds, or not at all. False: it cannot, so nobody may sleep.
+    /// Sets the timer to ring in `in_ns` nanoseconds, or not at all. False: it cannot be set, so the core must not sleep.
     pub(super) fn set(&mut self, in_ns: Option<u64>) -> bool {
         if in_ns.is_none() && !self.set {
             return true;

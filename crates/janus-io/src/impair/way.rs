@@ -16,7 +16,7 @@ const HELD_MAX: usize = 64;
 /// Polls without a frame after which what is held back goes on: nothing is left to overtake it.
 pub(super) const QUIET_POLLS: u32 = 32;
 
-/// What becomes of one frame.
+/// Fate of one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Lost,
@@ -31,15 +31,15 @@ pub(super) struct Way {
     faults: Faults,
     link: Link,
     random: u64,
-    /// What has arrived, in order.
+    /// Frames that have arrived, in order.
     pub(super) going: VecDeque<Frame>,
-    /// What waits, and for how many more frames.
+    /// Frames held back, each with how many more frames are to overtake it.
     held: VecDeque<(u32, Frame)>,
     quiet: u32,
     line: Option<Line>,
 }
 
-/// What a frame meets on its way.
+/// Context of one poll, for the frames on their way.
 pub(super) struct Turn<'a> {
     pub(super) pool: &'a mut Pool,
     pub(super) counters: &'a WayCounters,
@@ -191,7 +191,7 @@ impl Way {
         }
     }
 
-    /// What has arrived by now.
+    /// Moves the frames that have arrived by now to `going`.
     pub(super) fn arrive(&mut self, now: u64) {
         if let Some(line) = &mut self.line {
             while self.going.len() < BURST
@@ -213,7 +213,7 @@ impl Way {
     }
 }
 
-/// The same bytes in a buffer of their own.
+/// Copies the frame into a buffer of its own.
 fn copy(frame: &Frame, pool: &mut Pool) -> Option<Frame> {
     let mut copy = Frame::new(pool.alloc()?, frame.len);
     copy.data_mut().copy_from_slice(frame.data());

@@ -11,7 +11,7 @@ use super::{FLAGS_AT, Layout, frame_len, layout};
 /// The longest headers that are copied: of the link with two tags, of IP with all options, of TCP with all options.
 pub(crate) const HEADERS_MAX: usize = 256;
 
-/// What is to be cut.
+/// Joined frame that is to be cut.
 pub(crate) struct Cut {
     pub(crate) layout: Layout,
     /// Payload of each segment but the last.
@@ -88,7 +88,7 @@ impl Cut {
         let sequence = sequence.wrapping_add(part.start as u32);
         put(tcp + 4, (sequence >> 16) as u16);
         put(tcp + 6, sequence as u16);
-        // What ends the whole ends its last segment; that the window was reduced the first says (RFC 3168).
+        // PSH and FIN belong to the last segment; CWR, that the window was reduced, to the first (RFC 3168).
         let mut flags = Flags(self.headers[tcp + FLAGS_AT]);
         if part.end < self.total {
             flags = flags.without(Flags::PSH | Flags::FIN);

@@ -10,7 +10,7 @@ use super::{FLAGS_AT, Layout, frame_len, layout};
 
 /// The longest packet IP has a length for.
 const PACKET_MAX: usize = u16::MAX as usize;
-/// What the last segment of a run may have and no other.
+/// Flags that only the last segment of a run may have.
 const LAST_ONLY: Flags = Flags(Flags::PSH.0 | Flags::FIN.0);
 
 /// The first frames of a batch that may leave as one: at least one of them.
@@ -114,7 +114,7 @@ fn sequence(frame: &[u8], tcp: usize) -> SeqNum {
 /// Puts in the place of one segment's checksum what a device that fills it in wants there.
 #[inline]
 pub(crate) fn seal_one(frame: &mut [u8], at: &Layout) {
-    // What follows the packet is no part of it; where the packet should go on behind the frame nothing can be right.
+    // Bytes behind the packet are no part of it; a packet that is longer than the frame cannot be right.
     if let Some(total) = frame_len(frame, at).checked_sub(at.payload) {
         let flags = Flags(frame[at.tcp + FLAGS_AT]);
         seal(frame, at, total, flags);

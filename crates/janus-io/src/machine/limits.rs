@@ -1,5 +1,5 @@
-//! What this machine, or whoever started the process, holds back: processors kept apart, a quota of processor time, file
-//! descriptors. Reads the kernel's files and says how they stand; each step it names is one that can be run as it is.
+//! Restrictions by this machine, or by the process's parent: processors kept apart, a quota of processor time, file descriptors. Reads the
+//! kernel's files and says how they stand; each step it names is one that can be run as it is.
 
 use std::path::{Path, PathBuf};
 
@@ -44,7 +44,7 @@ pub(super) struct Quota {
     /// In processors.
     pub(super) cores: f64,
     pub(super) file: PathBuf,
-    /// What takes the bound away when written there.
+    /// Text that takes the bound away when written to `file`.
     pub(super) none: &'static str,
 }
 

@@ -107,7 +107,7 @@ impl FromStr for Prefix {
     }
 }
 
-/// Whom the lists let in.
+/// Allow and deny lists of source addresses.
 #[derive(Debug)]
 pub(super) struct Lists {
     v4: Ranges<u32>,
@@ -120,7 +120,7 @@ impl Lists {
         if allow.is_empty() && deny.is_empty() {
             return None;
         }
-        // Only an allow list: nobody else.
+        // Only an allow list: all others are refused.
         let others = !deny.is_empty();
         let of = |v4: bool| {
             let most = if v4 { u32::MAX.into() } else { u128::MAX };
@@ -174,8 +174,8 @@ impl<A: Ord + Copy> Ranges<A> {
     }
 }
 
-/// Where ranges of equal verdicts begin, for prefixes of one family, whose last address is `most`. They are nested or apart, never partly in one
-/// another, so those that hold the place reached so far are a stack whose top is the longest.
+/// Where ranges of equal verdicts begin, for prefixes of one family, whose last address is `most`. They are nested or apart, never
+/// partly in one another, so those that hold the place reached so far are a stack whose top is the longest.
 fn boundaries(mut prefixes: Vec<(Prefix, bool)>, others: bool, most: u128) -> Vec<(u128, bool)> {
     // Of equal ones the denial comes last, and so counts.
     prefixes.sort_by_key(|(prefix, verdict)| (prefix.first(), prefix.bits, !verdict));

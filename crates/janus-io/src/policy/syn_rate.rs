@@ -1,7 +1,6 @@
-//! How fast connections are opened from one network: a table of leaking buckets of a fixed size. A flood from more
-//! networks than the table holds does not get past it by pushing entries out: who takes an entry over takes over its debt.
-//! So a limit can only be too strict, and only for those whose entry is shared with the flood, which nobody outside
-//! can choose. Reads no clock.
+//! Rate at which connections are opened from one network: a table of leaking buckets of a fixed size. A flood from more networks than the
+//! table holds does not get past it by pushing entries out: a network that takes an entry over takes over its debt. A limit can therefore
+//! only be too strict, and only for networks that share an entry with the flood, which no outsider can choose. Reads no clock.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -27,7 +26,7 @@ pub struct SynLimit {
 }
 
 impl SynLimit {
-    /// So many a second, and as many at once, from a network of 256 IPv4 addresses or one IPv6 site (RFC 6177).
+    /// Limits a network of 256 IPv4 addresses or one IPv6 site (RFC 6177) to this many a second, and as many at once.
     #[must_use]
     pub fn new(per_second: u32) -> SynLimit {
         SynLimit {
@@ -38,7 +37,7 @@ impl SynLimit {
         }
     }
 
-    /// What one core of several allows, so that all together allow this much, or a little more.
+    /// Returns the limit of one core of several, so that all together allow this much, or a little more.
     pub(super) fn share_of(self, cores: usize) -> SynLimit {
         let cores = cores.clamp(1, u32::MAX as usize) as u32;
         SynLimit {

@@ -1,7 +1,7 @@
-//! More SYNs than a shard that polls its own queue can take. What the device has no room for it loses, whosever it is; so
-//! the shard looks behind the batch it is about to serve, and what it finds there of connections goes before the SYNs there,
-//! which are dropped: one that is lost is sent again, and nobody has built on it yet. (Where other cores poll, they empty the
-//! queue as fast as they can, and the SYNs give way in the rings: `dispatch.rs`.)
+//! More SYNs than a shard that polls its own queue can take. The device loses what it has no room for, whichever shard it is for; so the
+//! shard looks behind the batch it is about to serve, and the frames of connections that it finds there go before the SYNs there, which are
+//! dropped: a lost SYN is retransmitted, and no state depends on it yet. (Where other cores poll, they empty the queue as fast as they can,
+//! and the SYNs give way in the rings: `dispatch.rs`.)
 
 use janus_mem::{Frame, Pool};
 

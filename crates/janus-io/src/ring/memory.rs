@@ -17,7 +17,7 @@ pub const MAX_CAPACITY: u32 = 1 << 24;
 /// Says that a piece of memory holds a ring of this layout.
 pub(super) const MAGIC: u32 = 0x4a_52_49_31;
 
-/// What stands at the beginning of the memory. The slots follow at `Shared::<T>::slots_offset()`.
+/// Header at the beginning of the memory. The slots follow at `Shared::<T>::slots_offset()`.
 #[repr(C)]
 pub(super) struct Header {
     pub(super) magic: u32,
@@ -148,7 +148,7 @@ fn rounded(capacity: u32) -> u32 {
 /// Lays an empty ring of at least `capacity` items into `memory`.
 ///
 /// # Safety
-/// `memory` is valid for writes of [`layout::<T>(capacity)`](layout) and nobody uses it yet.
+/// `memory` is valid for writes of [`layout::<T>(capacity)`](layout) and not in use yet.
 pub unsafe fn init_at<T>(memory: NonNull<u8>, capacity: u32) {
     let capacity = rounded(capacity);
     let header = Header {
@@ -182,8 +182,8 @@ unsafe impl<T> Sync for HeapMemory<T> {}
 
 impl<T> Drop for HeapMemory<T> {
     fn drop(&mut self) {
-        // SAFETY: both ends are gone (each holds this in an Arc), so the memory is ours alone; the slots between head
-        // and tail hold items nobody has read. Cells and header are dropped in place before the memory goes.
+        // SAFETY: both ends are gone (each holds this in an Arc), so the memory is ours alone; the slots between head and tail hold items
+        // that were not read. Cells and header are dropped in place before the memory goes.
         unsafe {
             let header = self.base.cast::<Header>();
             let (capacity, tail) = (

@@ -1,12 +1,11 @@
-//! Whose UDP port is whose: a table that polling cores read for each datagram, and that the control plane writes when a socket is
-//! bound or closed. A datagram in flight while that happens goes to the old or to the new owner; who has no socket for it says
-//! so.
+//! Owners of UDP ports: a table that polling cores read for each datagram, and that the control plane writes when a socket is bound or
+//! closed. A datagram in flight while that happens goes to the old or to the new owner; a shard without a socket for it says so.
 
 use core::sync::atomic::{AtomicU8, Ordering};
 
 use janus_csb::ShardId;
 
-/// One more than the number of the shard; 0: nobody's.
+/// One more than the number of the shard; 0: no owner.
 type Entry = AtomicU8;
 
 /// UDP port → the shard whose sockets have it.
@@ -15,7 +14,7 @@ pub struct SocketPorts {
 }
 
 impl SocketPorts {
-    /// The port is `shard`'s.
+    /// Gives the port to `shard`.
     ///
     /// # Panics
     /// For shard 255, which there is none of.
@@ -24,12 +23,12 @@ impl SocketPorts {
         self.owners[usize::from(port)].store(entry, Ordering::Relaxed);
     }
 
-    /// The port is nobody's.
+    /// Takes the port from its owner.
     pub fn take(&self, port: u16) {
         self.owners[usize::from(port)].store(0, Ordering::Relaxed);
     }
 
-    /// Whose it is.
+    /// Returns the shard that has the port, if one has.
     #[inline]
     #[must_use]
     pub fn owner(&self, port: u16) -> Option<ShardId> {

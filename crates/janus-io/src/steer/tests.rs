@@ -185,15 +185,15 @@ fn a_datagram_goes_to_whoever_has_its_port() {
         route
     };
     let question = datagram(CLIENT, SERVER, 4_000, 53);
-    // Nobody speaks UDP where there is no table.
+    // Without a table the stack does not speak UDP.
     assert_eq!(route(&steerer, &question), Route::Drop(Cause::Unknown));
     let sockets = Arc::new(SocketPorts::default());
     let steerer = steerer.with_sockets(sockets.clone());
-    // Nobody has the port: somebody must say so, and always the same.
+    // No socket has the port: one shard must say so, and always the same one.
     assert_eq!(route(&steerer, &question), Route::Socket(ShardId(0)));
     sockets.give(53, ShardId(2));
     assert_eq!(route(&steerer, &question), Route::Socket(ShardId(2)));
-    // What a router says of a datagram that was sent from that port.
+    // A router's error about a datagram that was sent from that port.
     let sent = datagram(SERVER, CLIENT, 53, 4_000);
     let mut message = [0; 64];
     let len = icmpv4::emit_unreachable(&mut message, icmpv4::unreachable::PORT, 0, &sent);

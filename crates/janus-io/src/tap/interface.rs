@@ -81,7 +81,7 @@ impl IfReq {
     }
 }
 
-/// What the kernel says of an interface.
+/// Facts of an interface, as the kernel reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interface {
     /// The kernel's own address on it.

@@ -14,7 +14,7 @@ use super::vnet;
 
 /// Buffers that lie ready: all that 64 KiB are in segments of an Ethernet packet's length.
 const BUFFERS: usize = 46;
-/// What a buffer holds behind its headroom.
+/// Bytes that a buffer holds behind its headroom.
 pub(super) const BUFFER_ROOM: usize = SLOT_SIZE - HEADROOM as usize;
 /// The longest frame: an IP packet of 64 KiB, its link header and two tags.
 const FRAME_MAX: usize = u16::MAX as usize + 1 + janus_wire::ethernet::LEN + 8;
@@ -35,18 +35,18 @@ pub(super) struct Shape {
 pub(super) struct Landing {
     /// Empty, in the order in which they are written to.
     buffers: Vec<PacketBuf>,
-    /// What is expected; without it the frame lies whole where else only the rest of one does.
+    /// Expected shape of a joined frame; without it the whole frame lies in `spill`, where else only its rest does.
     shape: Option<Shape>,
-    /// Buffers to lie ready for such a frame: as many as the longest of late had segments.
+    /// Buffers to keep ready for such a frame: as many as the longest of late had segments.
     wanted: usize,
     /// Segments of the longest, and how many there were, since `wanted` was looked at.
     longest: usize,
     joined: u32,
-    /// What the depot is told of that, while there are joined frames.
+    /// Tells the depot of the ready buffers, while there are joined frames.
     posted: Option<Posted>,
     /// Frames that were not joined, one after the other.
     small: usize,
-    /// What falls behind the buffers, or all of it with its header.
+    /// Bytes of a frame that fall behind the buffers, or the whole frame with its header.
     spill: Box<[u8]>,
 }
 
@@ -153,7 +153,7 @@ impl Landing {
         self.buffers.len()
     }
 
-    /// What was expected of the frame that was read.
+    /// Returns the shape that was expected of the frame that was read.
     pub(super) fn shape(&self) -> Option<Shape> {
         self.shape
     }
@@ -172,7 +172,7 @@ impl Landing {
         }
     }
 
-    /// What lies in one piece from the frame's byte `at` on.
+    /// Returns the bytes in one piece from the frame's byte `at` on.
     fn piece(&self, at: usize) -> &[u8] {
         let Some(Shape { headers, size }) = self.shape else {
             return self.spill.get(vnet::LEN + at..).unwrap_or_default();

@@ -136,7 +136,7 @@ impl OffloadQueue {
             self.counters.lost_uncut.add_shared(1);
             return;
         };
-        // Nobody has looked at what is not vouched for, and the checksum of the whole is no longer known once it is cut.
+        // A frame that is not vouched for has an unchecked checksum, and the checksum of the whole is no longer known once it is cut.
         if !header.is_checked() || !sound::has_sound_header(&head[..cut.headers_len()]) {
             self.counters.lost_checksum.add_shared(1);
             return;
@@ -151,7 +151,7 @@ impl OffloadQueue {
             false => 0,
         };
         self.counters.joined_in.add_shared(1);
-        // What is copied is copied first: taking the buffers of the others moves what lies there.
+        // Copies first: taking the buffers of the others moves the bytes that lie there.
         for index in in_place..count {
             match self.copy_out(&cut, index, pool) {
                 Some(frame) => self.copied.push_back(frame),
@@ -199,7 +199,7 @@ impl OffloadQueue {
             let slices = [IoSlice::new(&front), IoSlice::new(frame.data())];
             return writev(&self.fd, &slices).map(drop);
         };
-        // Nobody keeps anything before a frame; and the kernel looks at one place with less ado than at two.
+        // The bytes before a frame are unused; and the kernel reads one place with less work than two.
         let bytes = &mut frame.buf.bytes_mut()[from..off + usize::from(frame.len)];
         bytes[..vnet::LEN].copy_from_slice(&front);
         write(&self.fd, bytes).map(drop)

@@ -1,4 +1,4 @@
-//! What needs no privilege; the interface itself is tested in `tests/tap.rs`.
+//! Tests that need no privilege; the interface itself is tested in `tests/tap.rs`.
 
 use super::*;
 

@@ -11,21 +11,21 @@ const DATA_VALID: u8 = 2;
 /// The window was reduced: the first segment says so.
 const ECN: u8 = 0x80;
 
-/// What a frame is besides a packet.
+/// Kind of joined packet that a frame is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Joined {
-    /// Nothing.
+    /// A single packet.
     #[default]
     No,
     /// Segments of TCP over IPv4.
     Tcp4,
     /// Segments of TCP over IPv6.
     Tcp6,
-    /// Something that nobody asked the kernel for.
+    /// A kind that the kernel was not asked for.
     Unknown,
 }
 
-/// What stands before a frame.
+/// Header before a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Header {
     flags: u8,

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use janus_wire::tcp::{self, Flags, Options};
 use janus_wire::{MacAddr, SeqNum, ethernet, ipv4, ipv6, proto};
 
-/// What all segments have in common, and what the first begins with.
+/// Properties that all segments share, and the first sequence number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stream {
     pub(crate) v6: bool,

@@ -12,7 +12,7 @@ use super::lane::LaneRx;
 use crate::park::Bell;
 use crate::queue::{Batch, DeviceLosses, LossesFn};
 
-/// What all know of one side.
+/// State of one side that all sides share.
 pub(super) struct Side {
     /// Queues it was opened with; 0 = not open.
     pub(super) open: AtomicUsize,
@@ -80,7 +80,7 @@ impl Inlet {
         }
     }
 
-    /// What [`Queue::rx_burst`](crate::Queue::rx_burst) says.
+    /// Receives as [`Queue::rx_burst`](crate::Queue::rx_burst) describes.
     #[inline]
     pub(super) fn receive(&mut self, pool: &mut Pool, out: &mut Batch) {
         if self.armed {

@@ -1,7 +1,7 @@
-//! A switch in memory: several backends on one link, each with its own link address. It learns which address is behind which
-//! port from what they send, and floods what it knows nobody for. There is no thread in it: who sends looks the way up in a
-//! table that all share, and copies the frame into the receiver's memory. Loops, priorities and ageing are not its business:
-//! who moves is learned anew with the first frame it sends.
+//! A switch in memory: several backends on one link, each with its own link address. It learns which address is behind which port from what
+//! they send, and floods frames for an address it does not know. There is no thread in it: the sender looks the way up in a table that all
+//! share, and copies the frame into the receiver's memory. Loops, priorities and aging are not its business: a host that moves is learned
+//! anew with the first frame it sends.
 
 mod table;
 
@@ -45,7 +45,7 @@ impl Default for Config {
     }
 }
 
-/// What the switch did with frames, over all ports.
+/// Counts of frames by what the switch did with them, over all ports.
 #[derive(Debug, Default)]
 pub struct SwitchCounters {
     /// Frames that went to one port, because their receiver was known to be there.
@@ -58,7 +58,7 @@ pub struct SwitchCounters {
     pub dropped_runt: Counter,
 }
 
-/// What a backend is plugged into: one port, not opened yet.
+/// Port of the switch that a backend is opened from, not opened yet.
 pub struct Port {
     caps: Caps,
     index: usize,
@@ -138,19 +138,19 @@ fn caps(index: usize, mtu: u16) -> Caps {
 }
 
 impl Port {
-    /// What the device can do, before it is open.
+    /// Returns the capabilities of the device, before it is open.
     #[must_use]
     pub fn caps(&self) -> &Caps {
         &self.caps
     }
 
-    /// What each queue of this port sends and loses. They stay readable after it is opened.
+    /// Returns the counters of this port's queues, one for each. They stay readable after it is opened.
     #[must_use]
     pub fn counters(&self) -> Vec<Arc<WireCounters>> {
         self.sides[self.index].counters.clone()
     }
 
-    /// What the whole switch did.
+    /// Returns the counters of the whole switch.
     #[must_use]
     pub fn switch_counters(&self) -> Arc<SwitchCounters> {
         self.counters.clone()

@@ -1,5 +1,5 @@
-//! What must be known of an interface before packets are taken from it: its number, its driver, how many receive queues it has,
-//! which addresses the kernel has itself; and the groups it must listen to for us. Changes nothing that outlives the process.
+//! Facts of an interface that must be known before packets are taken from it: its number, its driver, how many receive queues it has, which
+//! addresses the kernel has itself; and the groups it must listen to for us. Changes nothing that outlives the process.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

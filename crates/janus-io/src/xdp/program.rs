@@ -36,7 +36,7 @@ pub(crate) struct Address {
     pub(crate) shared: bool,
 }
 
-/// What is ours.
+/// Addresses and ports of ours.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rules {
     pub(crate) addresses: Vec<Address>,
@@ -53,7 +53,7 @@ pub(crate) struct Maps {
     pub(crate) questions: i32,
 }
 
-// What the program may answer, and what it may call.
+// Return value, and helper functions, of the program.
 const PASS: i32 = 2;
 const MAP_LOOKUP: i32 = 1;
 const REDIRECT_MAP: i32 = 51;
@@ -128,7 +128,7 @@ struct Writer<'a> {
     ask: Label,
     /// It is ours if the port of TCP in R1 is.
     tcp_port: Label,
-    /// The same of UDP.
+    /// It is ours if the port of UDP in R1 is.
     udp_port: Label,
 }
 
@@ -169,7 +169,7 @@ impl Writer<'_> {
         self.block(self.redirect, |this| {
             this.asm.load(Size::Word, R2, R6, CTX_QUEUE);
             this.asm.load_map(R1, maps.sockets);
-            // What happens when the queue has no socket (any more).
+            // The action for a queue that has no socket (any more).
             this.asm.set(R3, PASS);
             this.asm.call(REDIRECT_MAP);
             this.asm.exit();
@@ -180,7 +180,7 @@ impl Writer<'_> {
         self.asm.finish()
     }
 
-    /// What stands at a label, if anything leads there.
+    /// Writes the code at a label, if a jump leads there.
     fn block(&mut self, label: Label, body: impl FnOnce(&mut Self)) {
         if self.asm.is_used(label) {
             self.asm.bind(label);
@@ -399,7 +399,7 @@ impl Writer<'_> {
         self.asm.jump(self.pass);
     }
 
-    /// The same for the IPv6 address at `at`.
+    /// Like [`match_v4`](Self::match_v4), but for the IPv6 address at `at`.
     fn match_v6(&mut self, at: i16, own: Label, shared: Label) {
         let regs = [R1, R2, R3, R4];
         for (reg, word) in regs.into_iter().zip(0..) {

@@ -14,7 +14,7 @@ use super::program::QUESTION;
 /// Questions that can be open at a time; when there are more the oldest counts as unanswered.
 const OPEN_MAX: u32 = 256;
 
-/// What a frame asks or answers.
+/// Address that a frame asks for or answers about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Talk {
     Asks(IpAddr),
@@ -49,7 +49,7 @@ impl Questions {
     #[inline]
     pub(super) fn received(&self, frame: &[u8]) {
         if let Some(Talk::Answers(who)) = talk(frame) {
-            // Nothing to forget: the answer was to a question of another shard, or to nobody's.
+            // Nothing to forget: the answer was to a question of another shard, or to none.
             let _ = bpf::remove(&self.map, &key(who));
         }
     }

@@ -216,14 +216,14 @@ impl Queue for XdpQueue {
     }
 
     fn arm(&mut self) -> bool {
-        // What comes in from here on makes the descriptor readable: the kernel looks at the ring when it is waited for.
+        // Packets that come in from here on make the descriptor readable: the kernel looks at the ring when it is waited for.
         let Some(socket) = &mut self.socket else {
             return true;
         };
         if socket.rx.waiting() > 0 || socket.completed.waiting() > 0 {
             return false;
         }
-        // Without a buffer the kernel takes nothing in, and wakes nobody: there must be one first.
+        // Without a buffer the kernel takes nothing in, and wakes no core: there must be one first.
         if self.held.filling == 0 {
             return false;
         }
@@ -231,7 +231,7 @@ impl Queue for XdpQueue {
         if socket.fill.needs_wakeup() {
             socket.kick_rx();
         }
-        // A completion wakes nobody, so it is waited for awake.
+        // A completion wakes no core, so it is waited for awake.
         if self.held.sending > 0 && self.kept_awake < AWAKE_FOR_SENDING_MAX {
             self.kept_awake += 1;
             return false;
@@ -242,7 +242,7 @@ impl Queue for XdpQueue {
 
 impl Drop for XdpQueue {
     fn drop(&mut self) {
-        // No packets for a queue that nobody polls: the kernel gets them back at once.
+        // No packets for a queue that is no longer polled: the kernel gets them back at once.
         self.attached.detach();
         let Some(mut socket) = self.socket.take() else {
             return;
@@ -266,8 +266,8 @@ impl Drop for XdpQueue {
         drop(socket);
         // A driver that writes into our memory itself lets go of it at a time of its own: those buffers are never used again.
         if !zero_copy {
-            // SAFETY: nobody else has a descriptor of the socket, so it is closed, and closing waits until no packet is on its
-            // way into its memory.
+            // SAFETY: no other descriptor of the socket exists, so it is closed, and closing waits until no packet is on its way into its
+            // memory.
             unsafe { self.held.bring_home() };
         }
     }

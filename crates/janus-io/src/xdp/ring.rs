@@ -90,7 +90,7 @@ pub(super) struct Outward<T> {
     ring: Mapped<T>,
     /// Where the next entry goes; published by [`publish`](Self::publish).
     next: u32,
-    /// What the kernel had taken when last asked.
+    /// Index up to which the kernel had taken entries when last asked.
     taken: u32,
 }
 
@@ -161,7 +161,7 @@ pub(super) struct Inward<T> {
     ring: Mapped<T>,
     /// The next entry to read; published by [`publish`](Self::publish).
     next: u32,
-    /// What the kernel had filled when last asked.
+    /// Index up to which the kernel had filled entries when last asked.
     filled: u32,
 }
 

@@ -4,10 +4,10 @@
 
 use janus_mem::{Frame, PacketBuf, SLOT_SIZE, Slots};
 
-/// What the kernel has a buffer for.
+/// Purpose for which the kernel has a buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Holding {
-    /// It does not have it.
+    /// Not held by the kernel.
     #[default]
     Ours,
     /// To receive into.

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use super::bpf::last_error;
 use super::ring::{Inward, Layout, Outward};
 
-/// What a packet descriptor in a ring looks like.
+/// Packet descriptor in a ring.
 pub(super) type Desc = libc::xdp_desc;
 
 /// Memory that the kernel reads packets from and writes them to, in chunks.
@@ -104,7 +104,7 @@ impl Socket {
         self.fd.as_fd()
     }
 
-    /// What to sleep on.
+    /// Returns the descriptor to sleep on.
     pub(super) fn wait_fd(&self) -> BorrowedFd<'_> {
         self.waiting.as_fd()
     }
@@ -116,7 +116,7 @@ impl Socket {
             && options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0
     }
 
-    /// What the kernel could not do.
+    /// Reads the kernel's counts of what it could not do.
     pub(super) fn statistics(&self) -> Result<libc::xdp_statistics, Errno> {
         let mut found = libc::xdp_statistics {
             rx_dropped: 0,
@@ -139,7 +139,7 @@ impl Socket {
     /// Tells the kernel that there are buffers to receive into.
     #[inline]
     pub(super) fn kick_rx(&self) {
-        // What it would say (nothing there, the interface is down) the rings say as well.
+        // The rings tell the same as its result would (nothing there, the interface is down).
         let nothing: &mut [u8] = &mut [];
         let _ = rustix::net::recv(&self.fd, nothing, rustix::net::RecvFlags::DONTWAIT);
     }

@@ -1,4 +1,4 @@
-//! What depot and pools promise together: every buffer has one owner, none is lost, and memory outlives its handles.
+//! Promises of depot and pools together: every buffer has one owner, none is lost, and memory outlives its handles.
 
 use super::*;
 use crate::frame::{Frame, HEADROOM, PacketBuf};

@@ -1,4 +1,4 @@
-//! What a slab promises: last in first out, stable addresses, warm reuse, and a `T` behind every number.
+//! Promises of a slab: last in first out, stable addresses, warm reuse, and a `T` behind every number.
 
 use super::*;
 use crate::growth::Toucher;

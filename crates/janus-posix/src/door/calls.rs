@@ -96,7 +96,7 @@ pub(super) fn accept(room: &Room, fd: i32, name: UserPtr, len: UserPtr) -> Resul
     })
 }
 
-/// What was accepted is closed again when its name finds no place, as in the kernel.
+/// Publishes an accepted socket; closes it again when its name cannot be written, as the kernel does.
 fn hand_out(
     state: &mut State,
     socket: i32,

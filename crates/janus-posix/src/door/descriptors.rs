@@ -1,14 +1,15 @@
-//! Which descriptor of the process stands for what. They are real ones, of an event counter that nobody uses: the tool
-//! closes what a script left open by the C library's `close`, and wants to find a descriptor there.
+//! Table of the process's descriptors and the objects they stand for. They are real ones, of an otherwise unused event
+//! counter: the tool closes the descriptors that a script left open by the C library's `close`, and wants to find one
+//! there.
 
 use super::pipe::{End, Pipe};
 use crate::Errno;
 use std::collections::BTreeMap;
 
-/// What a descriptor stands for.
+/// Object that a descriptor stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
-    /// A socket, or what `epoll_create` gave: the number in [`crate::Sockets`].
+    /// A socket, or an epoll instance: the number in [`crate::Sockets`].
     Socket(i32),
     /// The reading end of a pipe.
     PipeOut(usize),
@@ -45,7 +46,7 @@ impl Descriptors {
     /// Closes it.
     pub(super) fn remove(&mut self, fd: i32) -> Result<Kind, Errno> {
         let kind = self.open.remove(&fd).ok_or(Errno::EBADF)?;
-        // SAFETY: it was made here, and nobody is told of it after this. If it was closed already the call says so.
+        // SAFETY: it was made here, and is given to no caller after this. If it was closed already the call says so.
         unsafe { libc::close(fd) };
         Ok(kind)
     }

@@ -16,7 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What `userdata` points to.
+/// Data that `userdata` points to.
 pub(super) struct User {
     /// Without it, the settings were wrong.
     room: Option<Room>,
@@ -401,7 +401,7 @@ mod tests {
     use super::*;
     use crate::door::netdev::host;
 
-    /// A panic that reached C would be undefined. After one, nobody knows what state the host is in.
+    /// A panic that reached C would be undefined. After one, the state of the host is unknown.
     #[test]
     fn a_panic_becomes_a_failure_and_stays_one() {
         let user = Arc::new(User::new(Some(Room::new(host("").unwrap()))));

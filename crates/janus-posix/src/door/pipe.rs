@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 /// Bytes a pipe holds, Linux's default.
 const CAPACITY: usize = 65_536;
 
-/// What an end says when it cannot go on.
+/// Reason why an end cannot go on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stop {
     /// Later perhaps.
@@ -62,7 +62,7 @@ impl Pipe {
         self.bytes.drain(..len);
     }
 
-    /// What `poll` says of the reading end (pipe_poll).
+    /// Returns the `poll` events of the reading end (pipe_poll).
     pub(super) fn readable(&self) -> i16 {
         let data = if self.bytes.is_empty() {
             0
@@ -72,7 +72,7 @@ impl Pipe {
         data | if self.writer.closed { libc::POLLHUP } else { 0 }
     }
 
-    /// What `poll` says of the writing end.
+    /// Returns the `poll` events of the writing end.
     pub(super) fn writable(&self) -> i16 {
         match self.room() {
             Ok(_) => libc::POLLOUT | libc::POLLWRNORM,

@@ -26,10 +26,10 @@ const CARRY_MAX: u64 = 1_000_000;
 /// Deadlines that may fall on one moment: a stack that has more has them for ever.
 const STEPS_MAX: u32 = 1_000_000;
 
-/// What came of an attempt to carry out a call.
+/// Outcome of an attempt to carry out a call.
 pub(super) enum Attempt<T> {
     Done(Result<T, Errno>),
-    /// It has to wait, at most until that microsecond. Who may not wait any longer is told this instead.
+    /// It has to wait, at most until that microsecond. A caller that may wait no longer gets this result instead.
     Blocked(Result<T, Errno>, Option<u64>),
 }
 
@@ -70,7 +70,7 @@ pub(super) struct State {
     waiters: Vec<Waiter>,
     /// Something happened since the waiters looked last.
     changed: bool,
-    /// Nobody may wait any more.
+    /// No call may wait any more.
     ended: bool,
 }
 
@@ -296,7 +296,7 @@ impl Room {
                 }
                 outcome => {
                     match visit.waiter(own) {
-                        // Who moved the clock waits for this thread to read it.
+                        // The thread that moved the clock waits for this one to read it.
                         Some(waiter) if !carried.here => waiter.phase = Phase::Returned,
                         _ => visit.waiters.retain(|waiter| waiter.thread != own),
                     }
@@ -340,7 +340,7 @@ impl Room {
         }
     }
 
-    /// Whether the main thread sleeps somewhere else until the call on this one ends: then nobody moves the clock.
+    /// Whether the main thread sleeps elsewhere until the call on this one ends: then no thread moves the clock.
     fn is_waited_for(&self, visits: u64) -> bool {
         let alone = || {
             self.inside.load(Ordering::SeqCst) == 1 && self.visits.load(Ordering::SeqCst) == visits
@@ -364,7 +364,7 @@ impl Room {
         visit.waiters.retain(|waiter| waiter.thread != own);
         let next = visit.micros() + 1;
         if was_woken {
-            // Who moved the clock waits for this, and lets the others look himself.
+            // The thread that moved the clock waits for this, and leaves it to this one to let the others look.
             while visit.host.step(next) {}
             visit.changed = true;
             self.turn.notify_all();
@@ -400,7 +400,7 @@ impl Room {
     }
 }
 
-/// What a waiting thread did for the clock itself.
+/// Steps of the clock that a waiting thread made itself.
 #[derive(Default)]
 struct Carried {
     limit: Option<u64>,

@@ -9,13 +9,13 @@ use libc::{epoll_event, iovec, msghdr, nfds_t, pollfd, size_t, sockaddr, socklen
 use libc::{loff_t, timeval};
 use std::sync::Arc;
 
-/// What every function is handed first.
+/// First argument of every function: `userdata`.
 pub(super) type U = *mut c_void;
 
 macro_rules! table {
     ($($(#[$doc:meta])* $name:ident: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
-        /// What packetdrill calls instead of the kernel. The functions are those of POSIX; `fcntl` and `ioctl`, variadic
-        /// in C, take their one optional argument always.
+        /// Functions that packetdrill calls instead of the kernel. They are those of POSIX; `fcntl` and `ioctl`,
+        /// variadic in C, take their one optional argument always.
         #[repr(C)]
         pub struct Interface {
             /// Handed to every function.

@@ -13,7 +13,8 @@ use std::io::{IoSlice, IoSliceMut};
 
 type Result<T> = std::result::Result<T, Errno>;
 
-/// What may be waited for, and what is told without: what was done so far, if anything was.
+/// Turns progress into an attempt: a call that is blocked may wait, and returns the bytes done so far, if any, when it
+/// may not.
 pub(super) fn attempt(
     outcome: Result<Progress>,
     done: &mut usize,
@@ -33,7 +34,7 @@ pub(super) fn attempt(
     }
 }
 
-/// What a pipe says, as a call on it says it.
+/// Converts the state of a pipe into the result of a call on it.
 pub(super) fn of_pipe(stop: Stop, nonblocking: bool) -> Result<Progress> {
     match stop {
         Stop::Broken => Err(Errno::EPIPE),

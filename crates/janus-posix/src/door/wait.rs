@@ -15,7 +15,7 @@ fn patience(timeout: i32) -> Option<Duration> {
     u64::try_from(timeout).ok().map(Duration::from_millis)
 }
 
-/// What is so of a descriptor, of what is asked for.
+/// Returns the events that are present on a descriptor, among those asked for.
 fn look(state: &mut State, polled: &Polled) -> i16 {
     if polled.fd < 0 {
         return 0;

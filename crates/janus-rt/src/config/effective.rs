@@ -1,5 +1,5 @@
-//! What every key comes to, and who said it; printed as a `janus.toml` that says what file and environment say. Reading is in
-//! `source`, what values look like in `shown`.
+//! Values of all keys in force, each with its origin; printed as a `janus.toml` of the values from file and environment.
+//! Reading is in `source`, the form of values in `shown`.
 
 use std::fmt::{self, Display};
 
@@ -9,11 +9,11 @@ use super::keys::KEYS;
 use super::shown::shown;
 use super::{Partial, Settings};
 
-/// Who gave a key its value.
+/// Source of a key's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Origin {
-    /// Nobody: it is the default.
+    /// No source: it is the default.
     Default,
     /// The program, by the builder.
     Builder,
@@ -42,8 +42,8 @@ pub(crate) struct Said {
     pub(crate) origin: Origin,
 }
 
-/// What every key comes to. Printed, it is a `janus.toml` with every key; those that neither file nor environment spoke of are
-/// commented out, with their defaults or what the builder says.
+/// Values of all keys in force. Printed, it is a `janus.toml` with every key; those that neither file nor environment set are
+/// commented out, with their defaults or the builder's values.
 ///
 /// ```
 /// let effective = janus::Runtime::builder().alone().cores(3).effective().unwrap();
@@ -68,7 +68,8 @@ impl Effective {
         }
     }
 
-    /// What was said in file and environment, and what is in force with the builder, and without it if that makes sense.
+    /// Collects the values set by file and environment, and those in force with the builder, and without it if that makes
+    /// sense.
     pub(crate) fn of(
         said: Vec<Said>,
         without_builder: Option<&Settings>,
@@ -105,7 +106,7 @@ impl Effective {
         self.in_force(key).map(|said| said.value.as_str())
     }
 
-    /// Who gave a key its value; `None`: it has none.
+    /// Returns the origin of a key's value; `None`: it has none.
     pub fn origin(&self, key: &str) -> Option<&Origin> {
         self.in_force(key).map(|said| &said.origin)
     }
@@ -190,7 +191,7 @@ mod tests {
         assert!(printed.contains("# drain_ms = \"30\""), "{printed}");
         assert!(printed.contains("\nbacklog = \"7\""), "{printed}");
         assert_eq!(printed.lines().count(), KEYS.len());
-        // What is commented out may be said: it means the same.
+        // Lines that are commented out may be set: the meaning stays.
         let all: String = printed
             .lines()
             .filter(|line| line.contains('"'))

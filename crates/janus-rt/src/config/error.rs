@@ -46,7 +46,7 @@ impl fmt::Display for ConfigError {
     }
 }
 
-/// The same text: a `main` that returns the error prints it this way.
+/// Prints like `Display`: a `main` that returns the error prints it this way.
 impl fmt::Debug for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

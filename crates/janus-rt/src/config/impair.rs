@@ -6,7 +6,7 @@ use janus_io::impair::{DELAY_MAX, Faults};
 
 use super::ConfigError;
 
-/// What one source said.
+/// Settings of one source.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ImpairPartial {
     pub(crate) seed: Option<u64>,

@@ -306,7 +306,7 @@ pub(crate) struct Cidr {
 }
 
 impl Cidr {
-    /// The same as the stack has it.
+    /// Converts to the stack's type.
     pub(crate) fn network(self) -> IpCidr {
         IpCidr::new(self.address, self.prefix)
     }

@@ -39,7 +39,7 @@ impl Live {
         *lock(&self.name_servers) = servers.into();
     }
 
-    /// What connections may hold whose options say nothing of it.
+    /// Returns the buffer sizes of connections whose options set none.
     pub(crate) fn buffers(&self) -> BufferSizes {
         *lock(&self.buffers)
     }

@@ -6,7 +6,7 @@ use janus_io::policy::{LIST_MAX, Prefix, Rules, SynLimit};
 
 use super::ConfigError;
 
-/// What one source said.
+/// Settings of one source.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PolicyPartial {
     pub(crate) martians: Option<Martians>,
@@ -20,7 +20,7 @@ pub(crate) struct PolicyPartial {
     pub(crate) given: Option<Rules>,
 }
 
-/// What becomes of packets from addresses that nobody can have.
+/// Treatment of packets from addresses that no host can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Martians {
     Drop,

@@ -26,9 +26,9 @@ const SHIM_VARIABLE: &str = "JANUS_DPDK_SHIM";
 /// First words of variables that other parts of the project read (benches, tests, tools).
 const FOREIGN: &[&str] = &["BENCH", "PRIVILEGED", "TEST", "SIM", "FUZZ", "CI", "LOG"];
 
-/// What `JANUS_*` variables say. `variables` is the environment, passed in so that tests need not change their own. An empty
-/// one says nothing, and one that is no setting is told to `strange`: Kubernetes sets `JANUS_PORT` in each pod beside a service
-/// of that name.
+/// Reads the `JANUS_*` variables. `variables` is the environment, passed in so that tests need not change their own. An empty
+/// variable is skipped, and one that is no setting is told to `strange`: Kubernetes sets `JANUS_PORT` in each pod beside a
+/// service of that name.
 pub(crate) fn from_environment(
     variables: impl Iterator<Item = (String, String)>,
     strange: impl FnOnce(&[String]),
@@ -70,7 +70,7 @@ pub(crate) fn from_environment(
     Ok(partial)
 }
 
-/// What the file says: the one named by `explicit`, else `janus.toml` in the working directory if there is one.
+/// Reads the file named by `explicit`, else `janus.toml` in the working directory if there is one.
 pub(crate) fn from_file(explicit: Option<&Path>) -> Result<Partial, ConfigError> {
     let path = explicit.unwrap_or(Path::new(FILE_NAME));
     let origin = path.display().to_string();

@@ -1,6 +1,5 @@
-//! Warns of losses: compares their counters now and then, on the control thread, so that no packet pays for it. The first loss
-//! of a kind is told at once; what comes after is summed up, and told every [`PAUSE`] at most. Nothing but a number is kept for
-//! each kind and core.
+//! Warns of losses: compares their counters from time to time, on the control thread, so that no packet pays for it. The first loss of a
+//! kind is reported at once; later ones are added up and reported at most every [`PAUSE`]. Only a number is kept for each kind and core.
 
 #[cfg(test)]
 mod tests;
@@ -20,7 +19,7 @@ use crate::warning::{Warning, Warnings};
 
 /// Least time between two warnings of one kind.
 const PAUSE: Duration = Duration::from_secs(10);
-/// How often counters are compared whose owners do not ring.
+/// Interval at which counters are compared whose owners do not ring.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Warns of the losses of one runtime.
@@ -40,11 +39,11 @@ struct Seen {
     shared: Losses,
 }
 
-/// Losses of one kind that no warning has told of.
+/// Losses of one kind that no warning has reported yet.
 #[derive(Clone, Copy, Default)]
 struct Untold {
     count: u64,
-    /// The core of all of them, `Some(None)` where there is no such core; `None`: there are none yet.
+    /// The core that lost all of them, `Some(None)` where it was not one core; `None`: there are no losses yet.
     core: Option<Option<usize>>,
     told: Option<Instant>,
 }
@@ -64,7 +63,7 @@ impl Untold {
         self.told.is_some_and(|told| since(told) < PAUSE)
     }
 
-    /// Takes the number to tell of, and the core if it was one, when it is time for that.
+    /// Takes the number to report, and the core if there was just one, when a warning is due.
     fn take(&mut self, now: Instant) -> Option<(u64, Option<usize>)> {
         if self.count == 0 || self.is_quiet(now) {
             return None;
@@ -114,13 +113,13 @@ impl Alarms {
         }
     }
 
-    /// Looks for the last time: what was never told of is told now.
+    /// Looks for the last time: losses not reported yet are reported now.
     pub(crate) fn look_at_end(&mut self) {
         self.look_at(Instant::now());
     }
 
     fn look_at(&mut self, now: Instant) {
-        // Before the counters are read: who changes one later and finds its kind quiet has been seen, or is at the next look.
+        // Before the counters are read: a core that changes one later and finds its kind quiet is counted now or at the next look.
         self.set_quiet(now);
         let neighbor = self.read_cores();
         let shared = self.shared();
@@ -138,7 +137,7 @@ impl Alarms {
         self.set_quiet(now);
     }
 
-    /// Adds what the cores lost since the last look. Answers which neighbor did not answer to one of them.
+    /// Adds what the cores lost since the last look. Returns the neighbor that did not answer one of them.
     fn read_cores(&mut self) -> Option<IpAddr> {
         let mut neighbor = None;
         for (core, seen) in self.seen.cores.iter_mut().enumerate() {

@@ -1,6 +1,6 @@
-//! The control thread: it carries what is wanted through the balancer's update protocol, one step at a time, and wakes
-//! who has a part in the next. Asleep while nothing is wanted. A shard that does not answer (blocked in a task) delays
-//! an update and nothing else; one that has ended is not waited for.
+//! The control thread: it carries requested changes through the balancer's update protocol, one step at a time, and wakes the threads that
+//! have a part in the next step. It sleeps while nothing is requested. A shard that does not answer (blocked in a task) delays an update
+//! and nothing else; one that has ended is not waited for.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,14 +19,13 @@ use super::watchdog::Watchdog;
 use crate::clock::Clock;
 use crate::runtime::Ending;
 
-/// How soon an unanswered call is repeated, at first and at last. Everybody rings who has done a part, so this is for
-/// what cannot ring: a refused update that may be taken later.
+/// Delay before an unanswered call is repeated, at first and at most. Every thread rings once its part is done, so this covers only what
+/// cannot ring: a refused update that may be accepted later.
 const PATIENCE_MIN: Duration = Duration::from_millis(1);
 const PATIENCE_MAX: Duration = Duration::from_millis(50);
-/// How long the portal is waited for when it closes its doors and brings in who was let in there.
+/// Longest wait for the portal when it closes its doors and brings in the clients already accepted there.
 const LETTING_IN_MAX: Duration = Duration::from_secs(2);
-/// From then to when shards take no more connections: who came in last is accepted by mains that listen no longer once they are
-/// told.
+/// Delay from then until shards take no more connections: the last clients are accepted by mains, which stop listening once they are told.
 const AT_THE_DOOR: Duration = Duration::from_millis(100);
 
 /// Drives the updates of one runtime.
@@ -35,28 +34,28 @@ pub(crate) struct Conductor {
     pub(crate) desk: Arc<Desk>,
     pub(crate) control: Arc<Control>,
     pub(crate) ending: Arc<Ending>,
-    /// Of all shards and I/O cores.
+    /// Bells of all shards and I/O cores.
     pub(crate) bells: Vec<Unparker>,
     pub(crate) parker: Parker,
     pub(crate) under_way: Option<PortSets>,
-    /// The update under way is to a ring of the policy.
+    /// Whether the update under way is to a ring of the policy.
     pub(crate) planned: bool,
     pub(crate) watch: Option<Watch>,
     pub(crate) watchdog: Watchdog,
     pub(crate) alarms: Alarms,
     pub(crate) rung_for: Phase,
     pub(crate) signals: Arc<Signals>,
-    /// How long connections may go on when a signal ends the runtime.
+    /// Time that connections may go on when a signal ends the runtime.
     pub(crate) shutdown: Duration,
-    /// When the doors count as closed, whatever the portal says; `None` while it serves.
+    /// Time at which the doors count as closed, whatever the portal says; `None` while it serves.
     pub(crate) doors_by: Option<Instant>,
-    /// When shards are told that the runtime ends; `None` until the doors are closed.
+    /// Time at which shards are told that the runtime ends; `None` until the doors are closed.
     pub(crate) closes_at: Option<Instant>,
     pub(crate) clock: Clock,
 }
 
 impl Conductor {
-    /// Until the desk says stop.
+    /// Runs until the desk says stop.
     pub(crate) fn run(&mut self) -> io::Result<()> {
         let mut patience = PATIENCE_MIN;
         while !self.desk.stopping() {
@@ -81,7 +80,7 @@ impl Conductor {
             let timeout = [waits.then_some(patience), look, guard, closing, alarms];
             let timeout = timeout.into_iter().flatten().min();
             let desk = &self.desk;
-            // What is under way here holds a clock that jumps: cores wait for it.
+            // An update under way here holds a clock that jumps: cores wait for it.
             let paused = self.clock.jumps().filter(|_| !waits);
             let number = self.bells.len();
             let has_news = || {
@@ -103,8 +102,7 @@ impl Conductor {
         Ok(())
     }
 
-    /// Ends the runtime in order when a signal or a handle says so: first outside, then, when those who were at the door are
-    /// in, inside.
+    /// Ends the runtime in order when a signal or a handle says so: first outside, then, once the clients at the door are in, inside.
     fn close(&mut self) {
         if let Some(signal) = self.signals.ended_by() {
             let seconds = self.shutdown.as_secs_f32();
@@ -130,11 +128,11 @@ impl Conductor {
         }
     }
 
-    /// Settings were read again.
+    /// Applies settings that were read again.
     fn take_rules(&mut self) {
         let rules = self.desk.take_rules();
         if let Some((name, interval)) = rules.watch {
-            // A plan under way is carried through, and told to nobody.
+            // A plan under way is carried through, and its outcome reported to no policy.
             self.watch = Watch::new(name, interval, self.desk.shards(), self.clock);
         }
         if let Some(limit) = rules.blocked {
@@ -156,7 +154,7 @@ impl Conductor {
         }
     }
 
-    /// One step, if one can be made. Never waits.
+    /// Makes one step, if one can be made. Never waits.
     pub(crate) fn step(&mut self) -> bool {
         let mut balancer = lock(&self.balancer);
         let before = balancer.phase();
@@ -181,13 +179,13 @@ impl Conductor {
         if after == Phase::Idle && before != Phase::Idle {
             let planned = std::mem::take(&mut self.planned);
             self.desk.finished(*balancer.last(), planned);
-            // Also when what it had planned gave way to weights that somebody set.
+            // Also when its plan gave way to weights that were set meanwhile.
             if let Some(watch) = &mut self.watch {
                 watch.finished();
             }
         }
         drop(balancer);
-        // Everybody acts by the new layout once it is published: what lags behind is led there by the walk.
+        // All cores act by the new layout once it is published: the walk leads late packets there.
         let published = matches!(after, Phase::Publishing | Phase::Grace(_) | Phase::Idle);
         if published && let Some(ports) = self.under_way.take() {
             self.control.served(&ports);
@@ -199,7 +197,7 @@ impl Conductor {
         after != before
     }
 
-    /// Whether there is something to begin. At the end of the runtime every listener goes, and nobody need be told.
+    /// Whether there is something to begin. At the end of the runtime every listener goes, and no core need be told.
     fn wants(&self) -> bool {
         !self.ending.stopping() && !self.desk.is_empty()
     }
@@ -236,8 +234,8 @@ impl Wanted {
     }
 }
 
-/// The ring on which those that are drained have nothing, those that have something keep it in proportion, and those that
-/// are back get a share by their weight.
+/// Ring on which drained cores have nothing, those that have a share keep their proportions, and those that are back get a share by their
+/// weight.
 fn cast(old: &Ring, roles: &Roles) -> Ring {
     let shares = Shares::of(old, None);
     let each = || (0..=u8::MAX).map(ShardId).zip(&roles.weights);
@@ -246,7 +244,7 @@ fn cast(old: &Ring, roles: &Roles) -> Ring {
     let (held, weight) = staying.fold((0.0, 0.0), |(held, sum), (shard, &weight)| {
         (held + shares[shard], sum + f64::from(weight))
     });
-    // Where nobody stays who has anything, the weights are all there is to go by.
+    // Where no remaining core has a share, only the weights can decide.
     let per_weight = if weight > 0.0 && held > 0.0 {
         held / weight
     } else {
@@ -264,7 +262,7 @@ fn cast(old: &Ring, roles: &Roles) -> Ring {
     planned(old, &targets)
 }
 
-/// The ring on which each core has a share in proportion to its weight, made from `old` with few changes.
+/// Ring on which each core has a share in proportion to its weight, made from `old` with few changes.
 fn weighed(old: &Ring, weights: &[u16]) -> Ring {
     let mut targets = Targets::default();
     for (shard, &weight) in (0..=u8::MAX).map(ShardId).zip(weights) {
@@ -283,7 +281,7 @@ fn planned(old: &Ring, targets: &Targets) -> Ring {
     plan(old, targets, None, &bounds).map_or_else(|_| old.clone(), |planned| planned.ring().clone())
 }
 
-/// `port` belongs to `cores` and to nobody else.
+/// Gives `port` to `cores` alone.
 pub(crate) fn enter_port(draft: &mut Draft, port: u16, cores: &[u8]) {
     let before = draft.ports().get(port).copied().unwrap_or_default();
     for &core in cores {
@@ -295,6 +293,6 @@ pub(crate) fn enter_port(draft: &mut Draft, port: u16, cores: &[u8]) {
 }
 
 pub(crate) fn lock(balancer: &Mutex<Balancer>) -> MutexGuard<'_, Balancer> {
-    // The balancer's steps are whole or not made.
+    // The balancer's steps are made completely or not at all.
     balancer.lock().unwrap_or_else(PoisonError::into_inner)
 }

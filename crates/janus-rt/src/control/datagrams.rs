@@ -1,5 +1,5 @@
-//! Which core has which UDP port: whoever bound it first. Polling cores read the bare table; the rest is for binding and for
-//! datagrams that came to the wrong core in pieces.
+//! Which core has which UDP port: the first to bind it. Polling cores read the bare table; the rest is for binding and for datagrams that
+//! came to the wrong core in fragments.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,8 +14,8 @@ use crate::shard::here::Owner;
 
 /// Ports drawn at random before they are gone through in order.
 const DRAWS: usize = 64;
-/// Bytes of datagrams that are on their way to a port's core from others: as many as wait in a socket. A core that is busy for
-/// long takes none meanwhile.
+/// Bytes of datagrams on their way to a port's core from others: as many as wait in a socket. A core that is busy for long takes none
+/// meanwhile.
 const CARRIED_MAX: usize = 256 << 10;
 
 /// One for each runtime.
@@ -28,14 +28,14 @@ pub(crate) struct Datagrams {
 struct Owned {
     owner: Owner,
     sockets: usize,
-    /// Bytes on their way to it from other cores.
+    /// Bytes on their way to the owner from other cores.
     carried: Arc<AtomicUsize>,
 }
 
 /// A datagram on its way from core to core.
 pub(crate) struct Carried {
     packet: Box<[u8]>,
-    /// Counts it until it is dropped.
+    /// Bytes in transit to the port's owner; counts this datagram until it is dropped.
     carried: Arc<AtomicUsize>,
 }
 
@@ -52,13 +52,13 @@ impl Drop for Carried {
     }
 }
 
-/// Destination of a datagram that came to a core in pieces.
+/// Destination of a datagram that came to a core in fragments.
 pub(crate) enum Way {
-    /// To that core.
+    /// Goes to that core.
     To(Owner, Carried),
-    /// To that core, and there is no room for it on the way.
+    /// Dropped: too much is on its way to that core already.
     Full,
-    /// Nowhere else.
+    /// Belongs here.
     Stays(Box<[u8]>),
 }
 
@@ -70,8 +70,8 @@ impl Datagrams {
         }
     }
 
-    /// `port` is `owner`'s, which is the core called `core`, unless another core has it. 0: any that nobody has, chosen by
-    /// `draw`, so that strangers cannot foresee it (RFC 5452 section 9.2).
+    /// Gives `port` to `owner`, which is the core called `core`, unless another core has it. 0: any unused port, chosen by `draw`, so that
+    /// strangers cannot foresee it (RFC 5452 section 9.2).
     pub(crate) fn claim(
         &self,
         owner: Owner,
@@ -100,7 +100,7 @@ impl Datagrams {
         Ok(port)
     }
 
-    /// One socket of `port` is gone.
+    /// Releases one socket of `port`.
     pub(crate) fn release(&self, port: u16) {
         let mut owners = self.lock();
         if let Some(entry) = owners.get_mut(&port) {
@@ -131,7 +131,7 @@ impl Datagrams {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u16, Owned>> {
-        // Every change is whole.
+        // Every change is complete.
         self.owners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -196,7 +196,7 @@ mod tests {
         let under_way: Vec<Carried> = std::iter::from_fn(|| carried(53)).collect();
         assert_eq!(under_way.len(), CARRIED_MAX / 65_000);
         assert!(carried(54).is_some(), "each port has its own");
-        // What was refused takes no room.
+        // A refused datagram takes no room.
         assert!(carried(53).is_none());
         assert!(matches!(
             table.way(owner(3), 53, [0; 16].into()),

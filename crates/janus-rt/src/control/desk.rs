@@ -1,6 +1,5 @@
-//! What other threads leave for the control thread, and what it leaves for them: ports and weights that are wanted, the
-//! bell, what the last update came to. Locks are held for a few moves of memory; no shard comes here in its loop but
-//! to ring.
+//! Requests and results passed between other threads and the control thread: ports and weights that are requested, the bell, the outcome of
+//! the last update. Locks are held for a few moves of memory; a shard's loop comes here only to ring.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -15,13 +14,13 @@ use janus_io::park::Unparker;
 use super::watch::PolicyName;
 use crate::losses::{Kind, Losses, Shortages};
 
-/// Listeners by port; an empty set for a port on which nobody listens any more.
+/// Listeners by port; an empty set for a port that no longer has a listener.
 pub(crate) type PortSets = BTreeMap<u16, Vec<u8>>;
 
 /// One for each runtime.
 pub(crate) struct Desk {
     wanted: Mutex<Wanted>,
-    /// Something was left, or a core has done its part of an update.
+    /// Set when a request was left, or a core has done its part of an update.
     news: AtomicBool,
     stopping: AtomicBool,
     bell: Unparker,
@@ -31,26 +30,26 @@ pub(crate) struct Desk {
     heat: Arc<HeatBoard>,
     boards: Vec<Board>,
     shortages: Shortages,
-    /// Somebody rang for losses.
+    /// Set when a core rang for losses.
     lost: AtomicBool,
-    /// Bits of the kinds of losses for which nobody need ring: of these a warning has just told.
+    /// Bits of the kinds of losses for which no ring is needed: a warning has just reported these.
     pub(crate) quiet: AtomicU32,
 }
 
-/// What the next update is to bring. Of two wishes for one thing the later counts.
+/// Changes for the next update. Of two requests for one thing the later counts.
 #[derive(Default)]
 pub(crate) struct Wanted {
     pub(crate) ports: PortSets,
     pub(crate) ring: Option<Ring>,
-    /// Of each core: the ring for them is made from the one there is by then.
+    /// Weight of each core: the ring for them is made from the one current by then.
     pub(crate) weights: Option<Vec<u16>>,
-    /// The ring is the policy's.
+    /// Whether the ring is the policy's.
     pub(crate) planned: bool,
-    /// Other cores are to have new connections than before: on top of all that.
+    /// New roles of cores, which decide who gets new connections: applied on top of all that.
     pub(crate) roles: Option<Roles>,
 }
 
-/// Who is to have new connections, and how many in proportion to the others where nothing else says so.
+/// Which cores get new connections, and how many in proportion to the others where nothing else says so.
 #[derive(Clone, Debug)]
 pub(crate) struct Roles {
     pub(crate) weights: Vec<u16>,
@@ -58,7 +57,7 @@ pub(crate) struct Roles {
 }
 
 impl Roles {
-    /// The weights, and none for cores that are drained.
+    /// Returns the weights, with zero for cores that are drained.
     fn effective(&self) -> Vec<u16> {
         let each = self.weights.iter().zip(&self.drained);
         each.map(|(&weight, &drained)| if drained { 0 } else { weight })
@@ -77,16 +76,16 @@ impl Wanted {
     }
 }
 
-/// Other rules for the control thread itself than it had.
+/// New rules for the control thread itself; `None` leaves one as it is.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rules {
-    /// Who watches the load, and how often.
+    /// Policy that watches the load, and the time between its looks.
     pub(crate) watch: Option<(PolicyName, Duration)>,
-    /// How long a task may keep its core.
+    /// Longest time a task may keep its core.
     pub(crate) blocked: Option<Duration>,
 }
 
-/// What has become of updates.
+/// Outcome of updates.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Done {
     pub(crate) updates: u64,
@@ -98,15 +97,15 @@ pub(crate) struct Done {
     pub(crate) last: UpdateReport,
 }
 
-/// What one shard says of its part in updates. On a line of its own, written by that shard.
+/// Numbers that one shard reports: its part in updates and its load. On a cache line of its own, written by that shard.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Board {
     pub(crate) slices: Counter,
     pub(crate) slice_ns_max: AtomicU64,
-    /// Packets taken in.
+    /// Packets received.
     pub(crate) packets: Counter,
-    /// Time in turns in which something moved.
+    /// Nanoseconds in turns in which something moved.
     pub(crate) busy_ns: Counter,
     /// Connections begun.
     pub(crate) opened: Counter,
@@ -114,7 +113,7 @@ pub(crate) struct Board {
     pub(crate) flows: Counter,
     /// Packets that waited in the rings.
     pub(crate) queue: Counter,
-    /// Time of work for a connection, the median of the last; 0 before that is known.
+    /// Nanoseconds of work for a connection, the median of the last; 0 before that is known.
     pub(crate) service_ns: Counter,
     /// Frames and requests lost, and why.
     losses: Mutex<Losses>,
@@ -153,7 +152,7 @@ impl Desk {
         &self.boards
     }
 
-    /// There is something to look at.
+    /// Wakes the control thread: there is something to look at.
     pub(crate) fn ring(&self) {
         self.news.store(true, Ordering::Release);
         self.bell.wake();
@@ -198,7 +197,7 @@ impl Desk {
         self.ring();
     }
 
-    /// The port belongs to whom it should, whatever was wanted before.
+    /// Drops the request for a port that already has the right owners.
     pub(crate) fn forget_port(&self, port: u16) {
         lock(&self.wanted).ports.remove(&port);
     }
@@ -211,7 +210,7 @@ impl Desk {
         self.ring();
     }
 
-    /// False, and nothing wanted: then no core would have new connections.
+    /// Requests new weights. Returns false, and requests nothing, if no core would get new connections.
     pub(crate) fn want_weights(&self, weights: &[u16]) -> bool {
         let mut roles = lock(&self.roles);
         let next = Roles {
@@ -230,7 +229,7 @@ impl Desk {
         true
     }
 
-    /// A core is to have no new connections any more, or some again. False, and nothing wanted: then none would have.
+    /// Requests that a core get no new connections, or some again. Returns false, and requests nothing, if none would get any.
     pub(crate) fn want_drained(&self, core: usize, drained: bool) -> bool {
         let mut roles = lock(&self.roles);
         let mut next = roles.clone();
@@ -245,19 +244,19 @@ impl Desk {
         true
     }
 
-    /// Another policy, or other times between its looks.
+    /// Requests another policy, or another time between its looks.
     pub(crate) fn want_watch(&self, name: PolicyName, interval: Duration) {
         lock(&self.rules).watch = Some((name, interval));
         self.ring();
     }
 
-    /// Another limit to how long a task may keep its core.
+    /// Requests another limit to how long a task may keep its core.
     pub(crate) fn want_limit(&self, blocked: Duration) {
         lock(&self.rules).blocked = Some(blocked);
         self.ring();
     }
 
-    /// Where polling cores leave samples of keys, if a policy watches.
+    /// Returns the board where polling cores leave samples of keys, if a policy watches.
     pub(crate) fn heat(&self) -> &Arc<HeatBoard> {
         &self.heat
     }
@@ -266,7 +265,7 @@ impl Desk {
         lock(&self.roles).drained.clone()
     }
 
-    /// The policy wants this ring, unless somebody has set one meanwhile.
+    /// Requests the policy's ring, unless another one has been set meanwhile.
     pub(crate) fn plan_ring(&self, ring: Ring) -> bool {
         let mut wanted = lock(&self.wanted);
         let free = wanted.ring.is_none() && wanted.weights.is_none() && wanted.roles.is_none();
@@ -280,7 +279,7 @@ impl Desk {
         *lock(&self.done)
     }
 
-    // What follows is for the control thread.
+    // From here on: for the control thread.
 
     pub(crate) fn stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
@@ -294,7 +293,7 @@ impl Desk {
         self.news.store(false, Ordering::Release);
     }
 
-    /// Answers whether somebody has rung for losses since the last call.
+    /// Returns whether a core has rung for losses since the last call.
     pub(crate) fn takes_losses(&self) -> bool {
         self.lost.swap(false, Ordering::AcqRel)
     }
@@ -316,14 +315,14 @@ impl Desk {
         std::mem::take(&mut lock(&self.wanted))
     }
 
-    /// What could not be done now. What was wanted since counts.
+    /// Puts back a request that could not be carried out now. Later requests take precedence.
     pub(crate) fn put_back(&self, refused: Wanted) {
         let mut wanted = lock(&self.wanted);
         for (port, cores) in refused.ports {
             wanted.ports.entry(port).or_insert(cores);
         }
         wanted.roles = wanted.roles.take().or(refused.roles);
-        // A plan is made anew from what is then.
+        // A plan is made anew from the state at that time.
         if wanted.ring.is_none() && wanted.weights.is_none() && !refused.planned {
             (wanted.ring, wanted.weights) = (refused.ring, refused.weights);
         }
@@ -332,7 +331,7 @@ impl Desk {
 
     pub(crate) fn finished(&self, report: UpdateReport, planned: bool) {
         let mut done = lock(&self.done);
-        // What was done in one stroke, before there were flows, is no update.
+        // A change made in one stroke, before there were flows, is no update.
         if report.updates == done.last.updates {
             return;
         }

@@ -1,4 +1,4 @@
-//! What a port's change means outside the table: another steering for all cores, and a door in the portal.
+//! Effects of a port's change outside the table: another steering for all cores, and a door in the portal.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use super::desk::Desk;
 use crate::portal::Portal;
 use crate::runtime::Ending;
 
-/// The balancer, the way to whoever drives it, and the portal where the runtime has one.
+/// The balancer, the way to the thread that drives it, and the portal where the runtime has one.
 pub(crate) struct Gate {
     pub(crate) balancer: Arc<Mutex<Balancer>>,
     pub(crate) desk: Arc<Desk>,
@@ -34,7 +34,7 @@ impl Front for Gate {
         let enter = |draft: &mut Draft| enter_port(draft, port, cores);
         let at_once = no_flows && balancer.start(enter).is_ok();
         if at_once {
-            // Cores that were wanted while an update ran, and are to be no more.
+            // Forget cores requested while an update ran: they are no longer to have the port.
             self.desk.forget_port(port);
             self.desk.ring();
         } else {
@@ -68,10 +68,10 @@ impl Front for Gate {
                     ending: self.ending.clone(),
                     desk: self.desk.clone(),
                 });
-                // The control thread waits for that, and not for ever.
+                // The control thread waits for that, but not forever.
                 self.desk.ring();
             }
-            // The stack is the only door, and it sends nobody away whom it has let in.
+            // The stack is the only door, and it turns away no connection it has accepted.
             None => {
                 self.ending.doors_closed();
                 self.ending.close();
@@ -80,8 +80,8 @@ impl Front for Gate {
     }
 }
 
-/// Tells, when it is dropped, that the portal's doors are closed behind those who were let in: also when there is no thread any
-/// more that closes them.
+/// Reports, when it is dropped, that the portal's doors are closed behind the clients that were accepted: also when the thread that closes
+/// them is gone.
 pub(crate) struct LastIn {
     ending: Arc<Ending>,
     desk: Arc<Desk>,

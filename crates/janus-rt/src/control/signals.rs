@@ -1,6 +1,6 @@
-//! The process's signals, for one runtime. A handler writes down that its signal came and rings the control thread, which
-//! wakes the tasks that wait for it: all that is done inside a handler is two stores and the bell's write. The bell's own
-//! descriptor is the pipe to oneself that others keep for this. Signals that end a runtime are `ends.rs` below.
+//! The process's signals, for one runtime. A handler records that its signal came and rings the control thread, which wakes the tasks that
+//! wait for it: all that is done inside a handler is two stores and the bell's write. The bell's own descriptor takes the place of the
+//! usual self-pipe. Signals that end a runtime are `ends.rs` below.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,9 +26,9 @@ pub(crate) struct Signals {
     next_listener: AtomicU64,
 }
 
-/// What handlers write.
+/// State that handlers write.
 struct Board {
-    /// How often each signal came.
+    /// Number of times each signal came.
     came: [AtomicU32; SIGNALS],
     news: AtomicBool,
     /// Signals that end the process at once, as bits ([`ends::bit`]): set when one of them has told the runtime to end.
@@ -39,11 +39,11 @@ struct Board {
 struct State {
     /// Signals whose handlers are in place.
     handled: BTreeMap<i32, SigId>,
-    /// Signals that a task has listened for. They are the program's affair from then on.
+    /// Signals that a task has listened for. From then on they are the program's affair.
     listened: BTreeSet<i32>,
-    /// Signals that end the runtime, and how often each had come when that was last looked at.
+    /// Signals that end the runtime, and how often each had come at the last look.
     ends: BTreeMap<i32, u32>,
-    /// Who waits, by listener: at most one waker for each.
+    /// Waiting tasks, by listener: at most one waker for each.
     waiting: BTreeMap<u64, Waker>,
 }
 
@@ -61,7 +61,7 @@ impl Signals {
         }
     }
 
-    /// From now on `number` is counted here instead of doing what it does by default. Answers a number for the listener.
+    /// Counts `number` from now on, instead of its default action. Returns a number for the listener.
     pub(crate) fn listen(&self, number: i32) -> io::Result<u64> {
         let at = usize::try_from(number).ok().filter(|at| *at < SIGNALS);
         let Some(at) = at.filter(|_| !signal_hook_registry::FORBIDDEN.contains(&number)) else {
@@ -76,7 +76,7 @@ impl Signals {
         Ok(self.next_listener.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// From now on the signal `at` is counted.
+    /// Counts the signal `at` from now on.
     fn handle(&self, state: &mut State, at: usize) -> io::Result<()> {
         if let Entry::Vacant(place) = state.handled.entry(at as i32) {
             let (board, desk) = (self.board.clone(), self.desk.clone());
@@ -98,7 +98,7 @@ impl Signals {
         Ok(())
     }
 
-    /// How often `number`, which is listened for, has come.
+    /// Returns how often `number`, which is listened for, has come.
     pub(crate) fn came(&self, number: i32) -> u32 {
         self.board.came[number as usize].load(Ordering::Acquire)
     }
@@ -106,17 +106,17 @@ impl Signals {
     /// Wakes `waker` at the next signal, whichever it is. To be followed by a look at [`came`](Signals::came).
     pub(crate) fn wait(&self, listener: u64, waker: &Waker) {
         let old = self.lock().waiting.insert(listener, waker.clone());
-        // Outside the lock: it may be anybody's.
+        // Outside the lock: dropping a foreign waker may run any code.
         drop(old);
     }
 
-    /// The listener is gone.
+    /// Forgets a listener that is gone.
     pub(crate) fn forget(&self, listener: u64) {
         let old = self.lock().waiting.remove(&listener);
         drop(old);
     }
 
-    /// For the control thread: wakes who waits, if a signal came.
+    /// Wakes the waiting tasks if a signal came. For the control thread.
     pub(crate) fn deliver(&self) {
         if !self.board.news.swap(false, Ordering::AcqRel) {
             return;

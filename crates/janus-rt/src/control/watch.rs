@@ -1,5 +1,5 @@
-//! The control thread's look at the load: samples of the shards go into the balancer's policy, and the rings that it
-//! plans become wishes like any other.
+//! The control thread's look at the load: samples of the shards go into the balancer's policy, and the rings that it plans become requests
+//! like any other.
 
 use std::time::Duration;
 
@@ -15,17 +15,17 @@ use crate::clock::Clock;
 #[cfg(test)]
 mod tests;
 
-/// While nothing comes in, looks are so much rarer.
+/// Factor by which looks are rarer while no packet comes in.
 const IDLE: u32 = 10;
 
 /// Looks after which what was seen of the load's place counts half.
 const FADES: u32 = 100;
 
-/// Who says how new connections are shared out among the cores.
+/// How new connections are shared out among the cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PolicyName {
-    /// The weights that were set, and no others.
+    /// By the weights that were set, and no others.
     #[default]
     Fixed,
     /// By the depth of receive queues.
@@ -42,11 +42,11 @@ pub(crate) struct Watch {
     next: Instant,
     last: Instant,
     before: Vec<Seen>,
-    /// Where the load is, as the polling cores sample it.
+    /// Place of the load, as the polling cores sample it.
     heat: Heat,
     /// Looks until half of that is forgotten.
     fades: u32,
-    /// It has planned a ring, and has not been told what became of it.
+    /// Whether it has planned a ring whose outcome it has not been told.
     asked: bool,
 }
 
@@ -59,7 +59,7 @@ struct Seen {
 }
 
 impl Watch {
-    /// `None` where weights are fixed: then nobody need look.
+    /// Returns `None` where weights are fixed: then no look is needed.
     pub(crate) fn new(
         name: PolicyName,
         interval: Duration,
@@ -89,12 +89,12 @@ impl Watch {
         })
     }
 
-    /// How long until the next look.
+    /// Returns the time until the next look.
     pub(crate) fn wait(&self) -> Duration {
         self.next.saturating_since(self.clock.now())
     }
 
-    /// A look, if it is time for one; a ring if the policy wants another.
+    /// Looks, if it is time; returns a ring if the policy wants another.
     pub(crate) fn look(&mut self, desk: &Desk, ring: &Ring) -> Option<Ring> {
         let now = self.clock.now();
         if now < self.next {
@@ -149,14 +149,14 @@ impl Watch {
         boards.map(sample).collect()
     }
 
-    /// An update is over.
+    /// Notes that an update is over.
     pub(crate) fn finished(&mut self) {
         if std::mem::take(&mut self.asked) {
             self.control.finished(since_start(self.clock.now()));
         }
     }
 
-    /// The update to its ring could not be begun.
+    /// Notes that the update to its ring could not be begun.
     pub(crate) fn refused(&mut self) {
         self.asked = false;
         self.control.refused(since_start(self.clock.now()));

@@ -1,6 +1,6 @@
-//! Watches that no task keeps a core for long, and names the one that does while it does it: one that never returns would
-//! never be named otherwise. Looks twice in the time that is allowed, seldom while nothing happens anywhere. What counts is
-//! what the core's thread had for itself: on a machine that has too much to do every task takes long, and none is to blame.
+//! Watches that no task keeps a core for long, and names such a task while it still runs: one that never returns would otherwise never be
+//! named. Looks twice in the time that is allowed, seldom while nothing happens anywhere. Only the time counts that the core's thread had a
+//! processor for: on an overloaded machine every task takes long, and none is to blame.
 
 #[cfg(test)]
 mod tests;
@@ -12,16 +12,16 @@ use std::time::{Duration, Instant};
 use crate::task::{Account, Beat, Pulse};
 use crate::warning::{Warning, Warnings};
 
-/// While no core takes a turn, looks are so much rarer.
+/// Factor by which looks are rarer while no core takes a turn.
 const IDLE: u32 = 20;
 
-/// Of one runtime.
+/// The watchdog of one runtime.
 pub(crate) struct Watchdog {
     cores: Vec<Core>,
-    /// For each core, whether one task keeps it, for whoever asks.
+    /// Whether one task keeps the core, for each core; read by other threads.
     blocked: Arc<[AtomicBool]>,
     warnings: Arc<Warnings>,
-    /// What is too long; zero: nothing.
+    /// Longest time a task may keep its core; zero: no limit.
     limit: Duration,
     next: Instant,
 }
@@ -29,10 +29,10 @@ pub(crate) struct Watchdog {
 struct Core {
     pulse: Arc<Pulse>,
     last: Beat,
-    /// When that was seen last, and what its thread had done by then.
+    /// Time at which that was last seen, and the thread's account at that moment.
     seen: Instant,
     account: Option<Account>,
-    /// How long it has been that already.
+    /// Time for which the core has been doing that already.
     kept: Duration,
 }
 
@@ -60,12 +60,12 @@ impl Watchdog {
         }
     }
 
-    /// For each core, whether one task keeps it, as of the last look.
+    /// Returns, for each core, whether one task keeps it, as of the last look.
     pub(crate) fn blocked(&self) -> Arc<[AtomicBool]> {
         self.blocked.clone()
     }
 
-    /// From now on this is too long; zero: nothing is.
+    /// Sets the limit; zero: nothing is too long.
     pub(crate) fn set_limit(&mut self, limit: Duration) {
         self.limit = limit;
         self.next = Instant::now();
@@ -74,13 +74,13 @@ impl Watchdog {
         }
     }
 
-    /// How long until the next look; `None`: there is none.
+    /// Returns the time until the next look; `None`: there is none.
     pub(crate) fn wait(&self) -> Option<Duration> {
         let wait = || self.next.saturating_duration_since(Instant::now());
         (!self.limit.is_zero()).then(wait)
     }
 
-    /// A look, if it is time for one.
+    /// Looks, if it is time.
     pub(crate) fn look(&mut self) {
         if self.limit.is_zero() {
             return;
@@ -92,7 +92,7 @@ impl Watchdog {
         }
     }
 
-    /// Answers whether nothing has happened since the last look, and nothing is being polled.
+    /// Returns whether nothing has happened since the last look, and nothing is being polled.
     fn look_at(&mut self, now: Instant) -> bool {
         let mut idle = true;
         for (number, core) in self.cores.iter_mut().enumerate() {
@@ -114,13 +114,13 @@ impl Watchdog {
 }
 
 impl Core {
-    /// This is what it does now.
+    /// Takes in what the core does now.
     fn goes_on(&mut self, beat: Beat, now: Instant) {
         let account = beat.task.and_then(|_| self.pulse.account());
         let time = now.saturating_duration_since(self.seen);
         if beat == self.last {
             let both = account.zip(self.account);
-            // Where nobody tells, all of it.
+            // Where the system keeps no account, all of the time counts.
             self.kept += both.map_or(time, |(after, before)| after.kept_since(&before, time));
         } else {
             self.kept = Duration::ZERO;

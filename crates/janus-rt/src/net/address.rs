@@ -1,10 +1,10 @@
-//! What may be written where an address is wanted: the address itself, text that says one, or a name. Names are looked up
-//! elsewhere (`resolver`); nothing here asks anybody.
+//! Forms in which an address may be given: the address itself, text that contains one, or a name. Names are looked up in
+//! `resolver`; no server is asked here.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-/// What was meant.
+/// A parsed destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// An address.
@@ -13,17 +13,17 @@ pub enum Target {
     Addresses(Vec<SocketAddr>),
     /// A name to be looked up.
     Name {
-        /// Of the host.
+        /// Name of the host.
         host: String,
-        /// On it.
+        /// Port on it.
         port: u16,
     },
 }
 
-/// A socket address, or text or a pair that says one or a name: `"0.0.0.0:80"`, `"[::]:80"` (which takes both families),
+/// A socket address, or text or a pair that contains one or a name: `"0.0.0.0:80"`, `"[::]:80"` (which takes both families),
 /// `"localhost:8080"`, `("192.0.2.1", 80)`, `"example.com:443"`; or several addresses.
 pub trait ToAddress {
-    /// What is meant.
+    /// Converts the value to a [`Target`].
     fn to_target(&self) -> io::Result<Target>;
 }
 
@@ -106,7 +106,7 @@ impl<T: ToAddress + ?Sized> ToAddress for &T {
 
 fn host(name: &str, port: u16) -> io::Result<Target> {
     if name == "localhost" {
-        // RFC 6761 section 6.3: this name may be answered without asking anyone.
+        // RFC 6761 section 6.3: this name may be answered without a query.
         let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
         return Ok(Target::Address(SocketAddr::from((address, port))));
     }
@@ -114,7 +114,7 @@ fn host(name: &str, port: u16) -> io::Result<Target> {
         return Ok(Target::Address(SocketAddr::from((address, port))));
     }
     let in_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    // A last part of digits only is an address that has a mistake in it, and no name (RFC 3696 section 2).
+    // A name whose last part is only digits is a mistyped address, not a name (RFC 3696 section 2).
     let last = name.trim_end_matches('.').rsplit('.').next();
     let numeric = last.is_some_and(|last| last.bytes().all(|byte| byte.is_ascii_digit()));
     if name.is_empty() || !name.bytes().all(in_name) || numeric {

@@ -1,4 +1,4 @@
-//! A stream that lends what it received: for readers that look for the end of a line, or of a head, in what is there.
+//! A stream that lends what it received: for parsers that look for the end of a line, or of a head, in the received bytes.
 
 use std::future::poll_fn;
 use std::io;
@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 use super::recv_buf::RecvBuf;
 use super::stream::TcpStream;
 
-/// A stream with the piece of it that is being read, in the packet buffer it arrived in: nothing is copied to look at it.
-/// With the features `tokio-io` and `futures-io` it is their `AsyncBufRead`.
+/// A stream with the piece of it that is being read, in the packet buffer it arrived in; looking at the bytes copies nothing.
+/// With the features `tokio-io` and `futures-io` it implements their `AsyncBufRead`.
 #[derive(Debug)]
 pub struct BufferedStream {
     stream: TcpStream,
@@ -16,7 +16,7 @@ pub struct BufferedStream {
 }
 
 impl TcpStream {
-    /// The stream, with what it received lent out piece by piece.
+    /// Wraps the stream so that it lends received bytes piece by piece.
     pub fn buffered(self) -> BufferedStream {
         BufferedStream {
             stream: self,
@@ -26,34 +26,34 @@ impl TcpStream {
 }
 
 impl BufferedStream {
-    /// The bytes at hand, after waiting for some if there are none; empty at the peer's end.
+    /// Returns the bytes at hand, after waiting for some if there are none; empty when the peer has shut down.
     pub async fn fill(&mut self) -> io::Result<&[u8]> {
         poll_fn(|cx| self.poll_fill(cx)).await?;
         Ok(self.at_hand())
     }
 
-    /// The bytes at hand.
+    /// Returns the bytes at hand.
     pub fn at_hand(&self) -> &[u8] {
         self.piece.as_deref().unwrap_or_default()
     }
 
-    /// The first `count` bytes at hand are done with.
+    /// Consumes the first `count` bytes at hand.
     pub fn consume(&mut self, count: usize) {
         if let Some(piece) = &mut self.piece {
             piece.advance(count);
-            // No packet buffer is held for nothing.
+            // An empty piece must not hold its packet buffer.
             if piece.is_empty() {
                 self.piece = None;
             }
         }
     }
 
-    /// The stream, to write to it or to ask it something. Reading from it goes past the bytes at hand.
+    /// Returns the stream, to write to it or to query it. Reading from it skips the bytes at hand.
     pub fn get_ref(&self) -> &TcpStream {
         &self.stream
     }
 
-    /// The stream, and the bytes at hand.
+    /// Returns the stream and the bytes at hand.
     pub fn into_parts(self) -> (TcpStream, Option<RecvBuf>) {
         (self.stream, self.piece)
     }
@@ -63,7 +63,7 @@ impl BufferedStream {
         &self.stream
     }
 
-    /// Ready when there are bytes at hand, or the peer has ended.
+    /// Polls until there are bytes at hand, or the peer has shut down.
     pub(super) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.piece.is_none() {
             match self.stream.poll_recv(cx) {
@@ -79,7 +79,7 @@ impl BufferedStream {
     }
 
     #[cfg(any(feature = "futures-io", feature = "tokio-io"))]
-    /// Copies what is at hand, up to `most` bytes, after waiting for some.
+    /// Copies the bytes at hand, up to `most`, after waiting for some.
     pub(super) fn poll_take(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,4 +1,4 @@
-//! Listening: binding through the one table of listeners, then accepting from this core's own queue.
+//! Listening: binding through the one table of listeners, then accepting from this core's own accept queue.
 
 use std::future::Future;
 use std::io;
@@ -17,8 +17,8 @@ use crate::task::coop;
 
 /// A port this core accepts connections on.
 ///
-/// `main` runs on every core, so each core has a listener of its own for the same port, and each accepts its share. When
-/// one is dropped, new connections go to the others; those that it had not accepted yet are reset.
+/// `main` runs on every core, so each core has a listener of its own for the same port, and each accepts its share. When one is
+/// dropped, new connections go to the others; the connections in its accept queue are reset.
 pub struct TcpListener {
     owner: Owner,
     id: ListenerId,
@@ -26,12 +26,12 @@ pub struct TcpListener {
 }
 
 impl TcpListener {
-    /// Binds `address` on this core and waits until the port serves: until every core has bound it, or has shown by
-    /// waiting for something else that it will not. A core that comes after that waits until it has its share of
-    /// new connections; those that live stay where they are.
+    /// Binds `address` on this core and waits until the port serves: until every core has bound it, or has waited for something
+    /// else instead. A core that binds later waits until it has its share of new connections; existing connections stay on
+    /// their cores.
     ///
-    /// Port 0 takes a free port, and the mains of all cores that bind port 0 before it serves share that one; a bind
-    /// after that takes another. [`local_addr`](TcpListener::local_addr) says which.
+    /// Port 0 takes a free port, and the mains of all cores that bind port 0 before it serves share that one; a bind after that
+    /// takes another. [`local_addr`](TcpListener::local_addr) returns it.
     pub async fn bind(address: impl ToAddress) -> io::Result<TcpListener> {
         let mut last = None;
         for address in resolver::addresses(address.to_target()?).await? {
@@ -52,18 +52,18 @@ impl TcpListener {
         Ok(listener)
     }
 
-    /// The next connection and where it comes from.
+    /// Waits for the next connection and returns it with the peer's address.
     pub fn accept(&self) -> Accept<'_> {
         Accept { listener: self }
     }
 
-    /// The address bound, with the port that port 0 became.
+    /// Returns the address bound, with the actual port if port 0 was asked for.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         Ok(self.local)
     }
 
-    /// Where a client outside finds it: behind the portal an address of this machine (the port + 8000 where this process may not
-    /// have the port), else the interface's address.
+    /// Returns the address at which an outside client reaches this listener: behind the portal an address of this machine (the
+    /// port + 8000 where this process may not bind the port), else the interface's address.
     pub fn reachable_at(&self) -> SocketAddr {
         let at = here::with_own(self.owner, |here| here.reachable_at(self.local));
         at.unwrap_or(self.local)
@@ -80,7 +80,7 @@ impl TcpListener {
         .map_err(io_error)
     }
 
-    /// The poll of [`accept`](TcpListener::accept).
+    /// Polls for the next connection, as [`accept`](TcpListener::accept) does.
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
         if coop::proceed(cx).is_pending() {
             return Poll::Pending;
@@ -110,16 +110,16 @@ impl TcpListener {
     }
 }
 
-/// What a listener is opened with, besides its address.
+/// Settings a listener is opened with, besides its address.
 #[derive(Default)]
 pub(super) struct Opening {
-    /// `None`: as configured.
+    /// Accept queue's length; `None`: as configured.
     pub(super) backlog: Option<usize>,
-    /// What accepted connections begin with.
+    /// Options that accepted connections begin with; `None`: the defaults.
     pub(super) options: Option<SocketOptions>,
 }
 
-/// The portal offers a port on loopback, one address of each family.
+/// Whether the portal offers a port on `ip`: loopback only, one address of each family.
 fn offered(ip: IpAddr) -> bool {
     let ip = ip.to_canonical();
     ip.is_unspecified() || ip == Ipv4Addr::LOCALHOST || ip == Ipv6Addr::LOCALHOST
@@ -140,8 +140,8 @@ fn open(here: &Here, address: SocketAddr, how: &Opening) -> io::Result<TcpListen
     }
     let port = here.control.bind(here.core, address)?;
     let local = SocketAddr::new(address.ip(), port);
-    // Listening before the port serves is safe: until then a SYN only reaches the shard that every later set of
-    // listeners with this one in it would choose too.
+    // Listening before the port serves is safe: until then a SYN reaches only a shard that every later set of listeners that
+    // includes this one would choose too.
     let listening = here.on_stack(|stack, now| {
         let id = stack.listen(local, how.backlog.unwrap_or(here.live.backlog()))?;
         if let Some(options) = &how.options

@@ -1,5 +1,5 @@
-//! Socket options of streams and listeners: all of them as one [`SocketOptions`], the common ones by name, and
-//! [`Info`], a look at a connection. What each does is the engine's.
+//! Socket options of streams and listeners: all of them as one [`SocketOptions`], the common ones by name, and [`Info`], a
+//! snapshot of a connection. The engine carries them out.
 
 use std::io;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use janus_tcp::{Info, SocketOptions, Uto};
 use super::listener::TcpListener;
 use super::stream::TcpStream;
 
-/// Of those who wish nothing.
+/// Time to live of connections whose options set none.
 const TTL: u8 = 64;
 
 impl TcpStream {
-    /// All of the connection's options.
+    /// Returns all of the connection's options.
     pub fn options(&self) -> io::Result<SocketOptions> {
         self.on_stack(|stack, _, conn| stack.options(conn))
     }
@@ -32,8 +32,7 @@ impl TcpStream {
         })
     }
 
-    /// Asks the peer whether it is there when nothing came from it for `idle`; `None` switches that off, as it is by
-    /// default.
+    /// Probes the peer when nothing has arrived from it for `idle`; `None`, the default, turns probing off.
     pub fn set_keepalive(&self, idle: Option<Duration>) -> io::Result<()> {
         self.change(|options| {
             options.keepalive = idle.is_some();
@@ -41,106 +40,106 @@ impl TcpStream {
         })
     }
 
-    /// Ends the connection when data stays unacknowledged for so long. `None`: when the retransmissions are used up.
+    /// Ends the connection when data stays unacknowledged for `time`. `None`: when the retransmissions are used up.
     pub fn set_user_timeout(&self, time: Option<Duration>) -> io::Result<()> {
         self.change(|options| options.user_timeout = time)
     }
 
-    /// Tells the peer how long this end waits when the connection gets nowhere, and heeds what it says (RFC 5482).
-    /// On a listener's connections, and with the configured default, it begins with the handshake.
+    /// Tells the peer this end's user timeout, and honors the peer's (RFC 5482). On a listener's connections, and with the
+    /// configured default, the option is sent from the handshake on.
     pub fn set_uto(&self, uto: Uto) -> io::Result<()> {
         self.change(|options| options.uto = uto)
     }
 
-    /// Ends the connection when nothing comes for so long.
+    /// Ends the connection when nothing arrives for `time`.
     pub fn set_idle_timeout(&self, time: Option<Duration>) -> io::Result<()> {
         self.change(|options| options.idle_timeout = time)
     }
 
-    /// Wakes the task that waits to read when nothing came for so long, again after each further eighth of that, and at least
-    /// once in each such time whatever came. It finds nothing to read and looks at its own clock: a bound on waiting that puts no
-    /// timer on the connection.
+    /// Wakes the task that waits to read when nothing has arrived for `silence`, again after each further eighth of it, and at
+    /// least once in each such time whatever arrived. The task finds nothing to read and looks at its own clock: a bound on
+    /// waiting that puts no timer on the connection.
     pub fn set_wake_reader(&self, silence: Option<Duration>) -> io::Result<()> {
         self.change(|options| options.wake_reader = silence)
     }
 
-    /// With a time of zero, dropping the stream resets the connection. `None`: what was written is still delivered.
-    /// Other times are refused: nothing waits here for a connection that was let go.
+    /// Resets the connection when the stream is dropped, if `time` is zero. `None`: written data is still delivered. Other
+    /// times are refused: a drop never waits.
     pub fn set_linger(&self, time: Option<Duration>) -> io::Result<()> {
         let resets = resets(time)?;
         self.change(|options| options.reset_on_close = resets)
     }
 
-    /// [`set_linger`](TcpStream::set_linger) with a time of zero: dropping the stream resets the connection.
+    /// Like [`set_linger`](TcpStream::set_linger) with a time of zero: dropping the stream resets the connection.
     pub fn set_zero_linger(&self) -> io::Result<()> {
         self.change(|options| options.reset_on_close = true)
     }
 
-    /// A time of zero when dropping the stream resets the connection.
+    /// Returns a time of zero when dropping the stream resets the connection, else `None`.
     pub fn linger(&self) -> io::Result<Option<Duration>> {
         let options = self.options()?;
         Ok(options.reset_on_close.then_some(Duration::ZERO))
     }
 
-    /// Whether small writes are sent at once.
+    /// Returns whether small writes are sent at once.
     pub fn nodelay(&self) -> io::Result<bool> {
         Ok(self.options()?.nodelay)
     }
 
-    /// Acknowledges all data at once, from now on; unlike Linux's option of that name it stays set.
+    /// Acknowledges all data at once, from now on; unlike Linux's option of that name, it stays set.
     pub fn set_quickack(&self, on: bool) -> io::Result<()> {
         self.change(|options| options.quick_ack = on)
     }
 
-    /// Whether all data is acknowledged at once.
+    /// Returns whether all data is acknowledged at once.
     pub fn quickack(&self) -> io::Result<bool> {
         Ok(self.options()?.quick_ack)
     }
 
-    /// How long the peer may be silent before it is asked whether it is there; `None`: it is not asked.
+    /// Returns how long the peer may be silent before it is probed; `None`: it is not probed.
     pub fn keepalive(&self) -> io::Result<Option<Duration>> {
         let options = self.options()?;
         Ok(options.keepalive.then_some(options.keepalive_idle))
     }
 
-    /// Bytes that may be written ahead; the size is kept, nothing tunes it. `None`: as configured.
+    /// Sets how many bytes may be written ahead; a size that is set is not tuned. `None`: as configured.
     pub fn set_send_buffer_size(&self, bytes: Option<u32>) -> io::Result<()> {
         self.change(|options| options.send_buffer = bytes)
     }
 
-    /// Bytes that may be received ahead; the size is kept, nothing tunes it. `None`: as configured.
+    /// Sets how many bytes may be received ahead; a size that is set is not tuned. `None`: as configured.
     pub fn set_recv_buffer_size(&self, bytes: Option<u32>) -> io::Result<()> {
         self.change(|options| options.receive_buffer = bytes)
     }
 
-    /// The time to live, or hop limit, of the connection's packets.
+    /// Returns the time to live, or hop limit, of the connection's packets.
     pub fn ttl(&self) -> io::Result<u8> {
         Ok(self.options()?.ttl.unwrap_or(TTL))
     }
 
-    /// The time to live, or hop limit, of the connection's packets.
+    /// Sets the time to live, or hop limit, of the connection's packets.
     pub fn set_ttl(&self, hops: u8) -> io::Result<()> {
         self.change(|options| options.ttl = Some(hops))
     }
 
-    /// A look at the connection.
+    /// Returns a snapshot of the connection.
     pub fn info(&self) -> io::Result<Info> {
         self.on_stack(|stack, _, conn| stack.info(conn))
     }
 }
 
 impl TcpListener {
-    /// The options that accepted connections begin with.
+    /// Sets the options that accepted connections begin with.
     pub fn set_options(&self, options: &SocketOptions) -> io::Result<()> {
         self.on_stack(|stack, id| stack.set_listener_options(id, options))
     }
 
-    /// The options that accepted connections begin with.
+    /// Returns the options that accepted connections begin with.
     pub fn options(&self) -> io::Result<SocketOptions> {
         self.on_stack(|stack, id| stack.listener_options(id))
     }
 
-    /// The time to live, or hop limit, that accepted connections begin with.
+    /// Sets the time to live, or hop limit, that accepted connections begin with.
     pub fn set_ttl(&self, hops: u8) -> io::Result<()> {
         self.on_stack(|stack, id| {
             let options = stack.listener_options(id)?;
@@ -149,28 +148,28 @@ impl TcpListener {
         })
     }
 
-    /// The time to live, or hop limit, that accepted connections begin with.
+    /// Returns the time to live, or hop limit, that accepted connections begin with.
     pub fn ttl(&self) -> io::Result<u8> {
         Ok(self.options()?.ttl.unwrap_or(TTL))
     }
 
-    /// How many connections may wait to be accepted on this core; those that wait stay.
+    /// Sets how many connections this core's accept queue holds; those already in it stay.
     pub fn set_backlog(&self, backlog: usize) -> io::Result<()> {
         self.on_stack(|stack, id| stack.set_backlog(id, backlog))
     }
 
-    /// How many connections may wait to be accepted on this core.
+    /// Returns how many connections this core's accept queue holds.
     pub fn backlog(&self) -> io::Result<usize> {
         self.on_stack(|stack, id| Ok(stack.backlog(id)))
     }
 
-    /// Shows a connection only when its first data is there, or after about this time.
+    /// Lets `accept` return a connection only when its first data has arrived, or after about `time`.
     pub fn set_defer_accept(&self, time: Option<Duration>) -> io::Result<()> {
         self.on_stack(|stack, id| stack.set_defer_accept(id, time))
     }
 }
 
-/// Whether a linger time means that dropping resets.
+/// Returns whether a linger time means that a drop resets the connection.
 pub(super) fn resets(time: Option<Duration>) -> io::Result<bool> {
     if time.is_some_and(|time| !time.is_zero()) {
         return Err(io::Error::new(

@@ -1,4 +1,4 @@
-//! What may be waited for, and what was found: two small sets, named as tokio names them.
+//! Readiness: events to wait for, and events found, as two small sets named as tokio names them.
 
 use std::fmt;
 use std::ops::{BitAnd, BitOr};
@@ -9,7 +9,7 @@ const READ_CLOSED: u8 = 4;
 const WRITE_CLOSED: u8 = 8;
 const ERROR: u8 = 16;
 
-/// What readiness is asked for.
+/// Kinds of readiness to wait for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Interest(u8);
 
@@ -56,7 +56,7 @@ impl fmt::Debug for Interest {
     }
 }
 
-/// What a socket is ready for.
+/// Kinds of readiness that a socket has.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Ready(u8);
 

@@ -1,4 +1,4 @@
-//! Received bytes lent out in the buffer they arrived in. What is in the buffer's other bytes never shows.
+//! Received bytes lent out in the buffer they arrived in. The buffer's other bytes are never visible.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -9,12 +9,12 @@ use janus_tcp::Piece;
 
 use crate::shard::here;
 
-/// A piece of the stream, in the packet buffer it came in. Dropping it, on any thread, returns the buffer; given to
-/// [`TcpStream::send_buf`](super::TcpStream::send_buf) it goes out again as it is.
+/// A piece of the stream, in the packet buffer it arrived in. Dropping it, on any thread, returns the buffer; given to
+/// [`TcpStream::send_buf`](super::TcpStream::send_buf), the buffer is sent without copying.
 ///
-/// It takes eight bytes, as a task that keeps one over an await is larger by them.
+/// It takes eight bytes, since a task that keeps one across an await grows by its size.
 pub struct RecvBuf {
-    /// Taken only at its end. No `Option`, so that one around the whole is no larger.
+    /// Taken only in `into_piece` or `drop`. Not an `Option`, so that an `Option` around the whole is no larger.
     part: ManuallyDrop<Part>,
 }
 
@@ -28,7 +28,7 @@ impl RecvBuf {
     }
 
     pub(super) fn into_piece(self) -> Piece {
-        // Its own drop takes nothing then.
+        // The drop must not take the part a second time.
         let mut this = ManuallyDrop::new(self);
         let part = this.take();
         let len = part.len() as u16;
@@ -40,14 +40,14 @@ impl RecvBuf {
         }
     }
 
-    /// What it holds; it holds nothing any more.
+    /// Takes the content out; the value must not be used after that.
     fn take(&mut self) -> Part {
-        // SAFETY: called at its end only, by `into_piece`, which keeps it from being dropped, or by `drop`; nobody looks at
-        // it after either.
+        // SAFETY: called once, by `into_piece`, which keeps the value from being dropped, or by `drop`; the part is not read
+        // after either.
         unsafe { ManuallyDrop::take(&mut self.part) }
     }
 
-    /// Passes over the first `count` bytes (at most all that are there).
+    /// Skips the first `count` bytes (at most all that are there).
     pub fn advance(&mut self, count: usize) {
         self.part.advance(count);
     }
@@ -80,7 +80,7 @@ impl Drop for RecvBuf {
     }
 }
 
-/// On a core a buffer goes to its own magazine; elsewhere the handle's own drop takes the longer way.
+/// Returns a buffer: on a core to the core's own magazine, elsewhere through the handle's own drop, which takes the longer way.
 pub(super) fn give_back(buf: PacketBuf) {
     let mut buf = Some(buf);
     here::with(|here| {

@@ -28,7 +28,7 @@ use shared::{Searches, Sought};
 const HOSTS: &str = "/etc/hosts";
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 
-/// Looks up what a name, or anything else that says where to, stands for.
+/// Looks up the addresses of a name, or of anything else that names a destination.
 ///
 /// ```no_run
 /// # async fn look() -> std::io::Result<()> {
@@ -64,7 +64,7 @@ fn with_port(found: Vec<IpAddr>, port: u16) -> Vec<SocketAddr> {
         .collect()
 }
 
-/// What there is to say when no address was given.
+/// Error for a target without addresses.
 pub(super) fn no_address() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "no address was given")
 }
@@ -77,14 +77,14 @@ fn unknown(name: &str) -> io::Error {
     )
 }
 
-/// What the cores of a runtime know of names, and what they are looking for.
+/// Names that the cores of a runtime have cached, and searches under way.
 #[derive(Default)]
 pub(crate) struct Names {
     answers: NameCache,
     searches: Arc<Searches>,
 }
 
-/// What a core knows of whom it can ask.
+/// Name servers that a core can ask.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Ways {
     /// Configured servers; these and no others.
@@ -96,7 +96,7 @@ struct Ways {
     own: bool,
 }
 
-/// What the files said.
+/// Result of reading the files.
 enum Local {
     Addresses(Vec<IpAddr>),
     Ask(Conf),
@@ -208,7 +208,8 @@ fn look_in_files(name: &str, ways: &Ways) -> io::Result<Local> {
     Ok(Local::Ask(conf))
 }
 
-/// A file that is not there, or no text, says nothing. One that only a descriptor is missing for may say what nobody else knows.
+/// Reads a file; one that is missing or not text is empty. Running out of descriptors is an error, since the file may hold the
+/// only answer.
 fn text_of(path: &str) -> io::Result<String> {
     let mut text = Vec::new();
     match File::open(path) {

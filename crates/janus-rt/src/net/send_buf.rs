@@ -1,5 +1,5 @@
-//! Bytes to be sent in the packet buffer they lie in. Where an application gets such a buffer, and how it is sent, is the stream's
-//! business (`stream/given.rs`). What was in the buffer before never shows.
+//! Bytes to be sent in the packet buffer they lie in. `stream/given.rs` allocates such buffers and sends them. The buffer's
+//! earlier content is never visible.
 
 use std::fmt;
 use std::io;
@@ -11,18 +11,18 @@ use janus_tcp::Piece;
 use super::recv_buf::{self, RecvBuf};
 
 /// A packet buffer of the application's, to be filled and given to [`TcpStream::send_buf`](super::TcpStream::send_buf), which
-/// sends it without copying it. [`TcpStream::alloc_buf`](super::TcpStream::alloc_buf) makes one, and what
-/// [`recv`](super::TcpStream::recv) gave is one too. Dropped, on any thread, it returns to where it came from, unsent.
+/// sends it without copying. [`TcpStream::alloc_buf`](super::TcpStream::alloc_buf) makes one, and a buffer from
+/// [`recv`](super::TcpStream::recv) converts to one. Dropped unsent, on any thread, it returns to its pool.
 ///
-/// It is a `[u8]` of what has been filled in, and a [`Write`](io::Write) that takes what fits.
+/// It dereferences to the bytes filled so far, and its [`Write`](io::Write) takes as many as fit.
 pub struct SendBuf {
-    /// Taken only at its end.
+    /// Taken only when it is sent, converted or dropped.
     buf: Option<PacketBuf>,
     off: u16,
     len: u16,
     /// Bytes it may hold.
     capacity: u16,
-    /// So many of them may be seen: they were written here, or set to zero.
+    /// Initialized bytes, which may be shown: they were written here, or set to zero.
     seen: u16,
 }
 
@@ -37,7 +37,7 @@ impl SendBuf {
         }
     }
 
-    /// One whose room ends at `end` of the buffer.
+    /// Makes one whose room ends at offset `end` of the buffer.
     pub(super) fn from_piece(piece: Piece, end: u16) -> SendBuf {
         let Piece { buf, off, len } = piece;
         SendBuf {
@@ -49,7 +49,7 @@ impl SendBuf {
         }
     }
 
-    /// Where its room ends in the buffer.
+    /// Returns the offset in the buffer at which its room ends.
     pub(super) fn end(&self) -> u16 {
         self.off + self.capacity
     }
@@ -63,18 +63,18 @@ impl SendBuf {
         })
     }
 
-    /// Bytes it can hold: as many as make a full segment of the connection it was made for. (One that was received may hold more
-    /// than that; then it is cut when it is sent, and the rest is copied.)
+    /// Returns how many bytes it can hold: as many as make a full segment of the connection it was made for. (One that was
+    /// received may hold more; then it is cut when it is sent, and the rest is copied.)
     pub fn capacity(&self) -> usize {
         self.capacity.into()
     }
 
-    /// Bytes that can still be added.
+    /// Returns how many bytes can still be added.
     pub fn spare(&self) -> usize {
         usize::from(self.capacity - self.len)
     }
 
-    /// Appends as many of `bytes` as there is room for; answers how many.
+    /// Appends as many of `bytes` as there is room for; returns how many.
     pub fn put(&mut self, bytes: &[u8]) -> usize {
         let count = bytes.len().min(self.spare());
         let at = usize::from(self.off + self.len);
@@ -86,8 +86,8 @@ impl SendBuf {
         count
     }
 
-    /// The room behind what is filled, for what fills slices itself; [`commit`](Self::commit) says how much it filled.
-    /// Zeros, or what has been cut off again.
+    /// Returns the unfilled room, for code that fills slices itself; [`commit`](Self::commit) then says how much was filled. It
+    /// holds zeros, or bytes that were truncated earlier.
     pub fn spare_mut(&mut self) -> &mut [u8] {
         let (off, seen) = (usize::from(self.off), usize::from(self.seen));
         let (len, end) = (usize::from(self.len), off + usize::from(self.capacity));
@@ -99,13 +99,13 @@ impl SendBuf {
         &mut buf.bytes_mut()[off + len..end]
     }
 
-    /// The first `count` bytes of the room behind are filled (at most as many as [`spare_mut`](Self::spare_mut) has shown).
+    /// Adds the first `count` bytes of the room to the content (at most as many as [`spare_mut`](Self::spare_mut) has shown).
     pub fn commit(&mut self, count: usize) {
         let count = count.min(usize::from(self.seen - self.len));
         self.len += count as u16;
     }
 
-    /// Keeps the first `len` bytes, when there are more.
+    /// Shortens the content to `len` bytes, if it is longer.
     pub fn truncate(&mut self, len: usize) {
         self.len = len.min(usize::from(self.len)) as u16;
     }

@@ -1,13 +1,13 @@
-//! What a task that serves a connection takes while it waits: a future is as large as the largest thing it keeps, so the
-//! sizes of what one awaits are kept as any promise is.
+//! Sizes of the futures a task awaits. A future is as large as the largest value it keeps, so these sizes decide what a waiting
+//! connection's task takes, and are kept as any promise is.
 
 use super::stream::{Recv, Write, WriteAll};
 use super::{RecvBuf, TcpStream};
 
-/// What is left of a slot of 64 bytes for the future.
+/// Bytes that a slot of 64 bytes leaves for the future.
 const ONE_LINE: usize = 48;
 
-/// The size of the future that `_make` makes.
+/// Returns the size of the future that `_make` makes.
 fn size<F: Future>(_make: impl FnOnce(TcpStream) -> F) -> usize {
     size_of::<F>()
 }
@@ -54,7 +54,7 @@ fn an_echo_of_the_buffers_themselves_fits_one_line() {
 
 #[test]
 fn an_echo_in_a_function_of_its_own_fits_a_line_and_a_half() {
-    // The compiler keeps a function's argument twice: as it came, and as the variable that it is.
+    // The compiler keeps a function's argument twice: as it was passed, and as the variable it becomes.
     async fn copies(stream: TcpStream) -> std::io::Result<()> {
         loop {
             let Some(piece) = stream.recv().await? else {

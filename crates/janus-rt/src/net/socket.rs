@@ -62,7 +62,7 @@ impl TcpSocket {
         Ok(())
     }
 
-    /// The address chosen; unspecified, with port 0, before [`bind`](TcpSocket::bind).
+    /// Returns the address chosen; unspecified, with port 0, before [`bind`](TcpSocket::bind).
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         Ok(self.local)
     }
@@ -93,7 +93,7 @@ impl TcpSocket {
         TcpListener::bind_as(self.local, how).await
     }
 
-    /// All options.
+    /// Returns all options.
     pub fn options(&self) -> &SocketOptions {
         &self.options
     }
@@ -109,7 +109,7 @@ impl TcpSocket {
         Ok(())
     }
 
-    /// What [`set_reuseaddr`](TcpSocket::set_reuseaddr) said; at first, that it can be bound.
+    /// Returns the value given to [`set_reuseaddr`](TcpSocket::set_reuseaddr); true at first.
     pub fn reuseaddr(&self) -> io::Result<bool> {
         Ok(self.reuse_address)
     }
@@ -120,7 +120,7 @@ impl TcpSocket {
         Ok(())
     }
 
-    /// What [`set_reuseport`](TcpSocket::set_reuseport) said; at first, that it is shared.
+    /// Returns the value given to [`set_reuseport`](TcpSocket::set_reuseport); true at first.
     pub fn reuseport(&self) -> io::Result<bool> {
         Ok(self.reuse_port)
     }
@@ -153,7 +153,7 @@ impl TcpSocket {
         Ok(())
     }
 
-    /// What was given; the configured size when nothing was.
+    /// Returns the size that was set, else the configured size.
     pub fn send_buffer_size(&self) -> io::Result<u32> {
         let configured = || configured(|config| config.send_buffer);
         self.options.send_buffer.map_or_else(configured, Ok)
@@ -165,7 +165,7 @@ impl TcpSocket {
         Ok(())
     }
 
-    /// What was given; the configured size when nothing was.
+    /// Returns the size that was set, else the configured size.
     pub fn recv_buffer_size(&self) -> io::Result<u32> {
         let configured = || configured(|config| config.receive_buffer);
         self.options.receive_buffer.map_or_else(configured, Ok)
@@ -177,7 +177,7 @@ impl TcpSocket {
         Ok(())
     }
 
-    /// What was set.
+    /// Returns the linger time that was set.
     pub fn linger(&self) -> io::Result<Option<Duration>> {
         Ok(self.options.reset_on_close.then_some(Duration::ZERO))
     }
@@ -194,7 +194,7 @@ impl TcpSocket {
         Ok(())
     }
 
-    /// What was set.
+    /// Returns the type of service, or traffic class, that was set.
     pub fn tos(&self) -> io::Result<u8> {
         Ok(self.options.tos)
     }

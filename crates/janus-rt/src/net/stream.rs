@@ -1,6 +1,7 @@
-//! A connection as a plain handle. Every call goes to the stack of the core that owns it; on another core it is an
-//! error that says so. The futures are written out so that each is a reference and its argument, nothing more.
-//! What does not wait, and readiness, is in `ready`, packet buffers sent as they are in `given`; the halves are in `tcp`, the traits of other crates in files of their own.
+//! A connection as a plain handle. Every call goes to the stack of the core that owns the connection; a call on another core
+//! returns an error that says so. The futures are written out so that each is a reference and its argument, nothing more.
+//! Readiness and calls that do not wait are in `ready`, packet buffers sent without copying in `given`, the halves in `tcp`,
+//! and the traits of other crates in files of their own.
 
 mod given;
 mod race;
@@ -27,9 +28,9 @@ use race::connect_by_name;
 
 /// A TCP connection.
 ///
-/// Reading and writing take `&self`, so one task can read while another writes; of two tasks that wait for the same
-/// thing, the one that asked last is woken. The handle may be sent anywhere: used on another core it answers an error,
-/// dropped there it closes the connection through a message to its own.
+/// Reading and writing take `&self`, so one task can read while another writes; of two tasks that wait for the same event, the
+/// one that polled last is woken. The handle may be sent to any thread: a call on another core returns an error, and a drop
+/// there closes the connection through a message to its own core.
 pub struct TcpStream {
     conn: ConnId,
     owner: Owner,
@@ -40,15 +41,16 @@ impl TcpStream {
         TcpStream { conn, owner }
     }
 
-    /// The stack's name of the connection.
+    /// Returns the stack's identifier of the connection.
     #[cfg(test)]
     pub(crate) fn conn(&self) -> ConnId {
         self.conn
     }
 
-    /// Opens a connection to `address` from this core. A name is looked up first ([`lookup_host`](super::lookup_host)), and the
-    /// first of its addresses to answer is taken: of both families in turn, the next is tried when one has failed or said
-    /// nothing for a quarter of a second (RFC 8305). Of several addresses that are given the next is tried when one has failed.
+    /// Opens a connection to `address` from this core. A name is looked up first ([`lookup_host`](super::lookup_host)). Its
+    /// addresses of both families are tried in turn, the next when one has failed or has not answered within a quarter of a
+    /// second, and the first to answer is taken (RFC 8305). Of several addresses given directly, the next is tried only when
+    /// one has failed.
     pub fn connect(address: impl ToAddress) -> Connect {
         let opening = match address.to_target() {
             Ok(Target::Address(remote)) => {
@@ -61,7 +63,7 @@ impl TcpStream {
         Connect(Opening::Begun(Some(opening)))
     }
 
-    /// Opens a connection from `local`, whose address and port may be left open, with these options.
+    /// Opens a connection from `local`, whose address and port may be unspecified (zero), with these options.
     pub(super) async fn open(
         local: SocketAddr,
         remote: SocketAddr,
@@ -86,12 +88,12 @@ impl TcpStream {
         begun.ok_or_else(here::no_core)?.map_err(io_error)
     }
 
-    /// Reads what is there, at least one byte; 0 is the peer's end.
+    /// Reads the bytes received so far, at least one; 0 means that the peer has shut down its side.
     pub fn read<'a>(&'a self, into: &'a mut [u8]) -> Read<'a> {
         Read { stream: self, into }
     }
 
-    /// Fills `into`; an end before that is [`UnexpectedEof`](io::ErrorKind::UnexpectedEof).
+    /// Fills `into`; an end of the stream before that is [`UnexpectedEof`](io::ErrorKind::UnexpectedEof).
     pub async fn read_exact(&self, mut into: &mut [u8]) -> io::Result<()> {
         while !into.is_empty() {
             match self.read(into).await? {
@@ -107,17 +109,17 @@ impl TcpStream {
         Ok(())
     }
 
-    /// Copies what is there without taking it.
+    /// Copies the bytes received so far without consuming them.
     pub fn peek<'a>(&'a self, into: &'a mut [u8]) -> Peek<'a> {
         Peek { stream: self, into }
     }
 
-    /// The next piece of the stream in the buffer it arrived in; `None` is the peer's end.
+    /// Receives the next piece of the stream in the buffer it arrived in; `None` means that the peer has shut down its side.
     pub fn recv(&self) -> Recv<'_> {
         Recv { stream: self }
     }
 
-    /// Hands over at least one byte of `bytes`; answers how many.
+    /// Writes at least one byte of `bytes` to the send buffer; returns how many.
     pub fn write<'a>(&'a self, bytes: &'a [u8]) -> Write<'a> {
         Write {
             stream: self,
@@ -125,7 +127,7 @@ impl TcpStream {
         }
     }
 
-    /// Hands over all of `bytes`.
+    /// Writes all of `bytes` to the send buffer.
     pub fn write_all<'a>(&'a self, bytes: &'a [u8]) -> WriteAll<'a> {
         WriteAll {
             stream: self,
@@ -133,8 +135,8 @@ impl TcpStream {
         }
     }
 
-    /// Says that nothing more will be written; reading goes on. Only the writing side can be shut:
-    /// what the peer sends after [`Shutdown::Read`] has no meaning in TCP but a reset.
+    /// Shuts down the writing side; reading goes on. Only the writing side can be shut: TCP has no answer but a reset to data
+    /// that the peer sends after [`Shutdown::Read`].
     pub async fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         if how == Shutdown::Read {
             return Err(io::Error::new(
@@ -145,16 +147,16 @@ impl TcpStream {
         self.shut()
     }
 
-    /// Says that nothing more will be written; nothing is waited for.
+    /// Shuts down the writing side without waiting.
     pub(super) fn shut(&self) -> io::Result<()> {
         self.on_stack(Stack::shutdown_write)
     }
 
-    /// [`shut`](Self::shut) from wherever the handle is; elsewhere than on its core it is asked of that.
+    /// Like [`shut`](Self::shut), but from any thread; away from the connection's core it sends a message there.
     pub(super) fn shut_anywhere(&self) {
         let conn = self.conn;
         let shut = move |here: &here::Here| {
-            // A connection that is over needs no end.
+            // A connection that is over needs no shutdown.
             let _ = here.on_stack(|stack, now| stack.shutdown_write(now, conn));
         };
         if here::with_own(self.owner, shut).is_none() {
@@ -162,17 +164,17 @@ impl TcpStream {
         }
     }
 
-    /// Sends small writes at once instead of gathering them (Nagle's algorithm off).
+    /// Sends small writes at once instead of gathering them (turns Nagle's algorithm off).
     pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
         self.on_stack(|stack, _, conn| stack.set_nodelay(conn, on))
     }
 
-    /// The other end's address.
+    /// Returns the peer's address.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.on_stack(|stack, _, conn| stack.peer_addr(conn))
     }
 
-    /// This end's address.
+    /// Returns this end's address.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.on_stack(|stack, _, conn| stack.local_addr(conn))
     }
@@ -188,8 +190,8 @@ impl TcpStream {
         .map_err(io_error)
     }
 
-    /// Tries `call`; when it would block, has `cx`'s task woken through `wait`. What succeeds at once takes from the
-    /// task's budget.
+    /// Tries `call`; when it would block, registers `cx`'s task through `wait` to be woken. A call that succeeds at once takes
+    /// from the task's budget.
     #[inline]
     fn poll_on_stack<R>(
         &self,
@@ -217,7 +219,7 @@ impl TcpStream {
         done.unwrap_or_else(|| Poll::Ready(Err(foreign_core())))
     }
 
-    /// The stream itself: what is written for halves too asks for it by this name.
+    /// Returns the stream itself, for code shared with the halves, which calls the same method.
     #[cfg(any(feature = "futures-io", feature = "tokio-io"))]
     pub(super) fn stream(&self) -> &TcpStream {
         self
@@ -231,7 +233,8 @@ impl TcpStream {
         Side::Write(self.conn.index)
     }
 
-    /// Received bytes, up to `most` of them, as they lie in their buffers; answers how many, 0 at the peer's end.
+    /// Hands received bytes, up to `most`, to a closure as they lie in their buffers; returns how many, 0 when the peer has
+    /// shut down.
     #[cfg(any(feature = "futures-io", feature = "tokio-io", feature = "hyper"))]
     #[inline]
     pub(super) fn poll_read_each(
@@ -245,12 +248,12 @@ impl TcpStream {
         })
     }
 
-    /// The poll of [`TcpStream::recv`].
+    /// Polls for the next piece, as [`TcpStream::recv`] does.
     pub fn poll_recv(&self, cx: &mut Context<'_>) -> Poll<io::Result<Option<RecvBuf>>> {
         Pin::new(&mut self.recv()).poll(cx)
     }
 
-    /// The poll of [`TcpStream::peek`].
+    /// Polls for bytes to copy, as [`TcpStream::peek`] does.
     pub fn poll_peek(&self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
         self.poll_on_stack(cx, self.reader(), wait_read, |stack, _, conn| {
             stack.peek(conn, into)
@@ -280,7 +283,7 @@ impl TcpStream {
     }
 }
 
-/// Any address of ours of the same family.
+/// Returns the unspecified address of the remote's family, with port 0.
 fn any_of(remote: SocketAddr) -> SocketAddr {
     let any: IpAddr = match remote {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -289,7 +292,7 @@ fn any_of(remote: SocketAddr) -> SocketAddr {
     SocketAddr::new(any, 0)
 }
 
-/// Hands over one slice after the other, as far as there is room.
+/// Writes one slice after the other, as far as there is room.
 fn write_slices(
     stack: &mut Stack,
     now: Instant,
@@ -300,8 +303,8 @@ fn write_slices(
     one_after_the_other(slices, |slice| stack.write(now, conn, slice))
 }
 
-/// Takes what `each` does with each of the slices that are not empty together, up to the first that it does less with; an
-/// error counts only where nothing was done before.
+/// Calls `each` on each non-empty slice and adds up what it returns, until it does less than a whole slice; an error counts
+/// only where nothing was done before.
 fn one_after_the_other<S: Deref<Target = [u8]>>(
     slices: impl Iterator<Item = S>,
     mut each: impl FnMut(S) -> Result<usize, Error>,
@@ -353,9 +356,9 @@ pub struct Connect(Opening);
 type Named = Pin<Box<dyn Future<Output = io::Result<TcpStream>> + Send>>;
 
 enum Opening {
-    /// Taken when it is over.
+    /// `None` once the result has been taken.
     Begun(Option<io::Result<TcpStream>>),
-    /// Rare enough to be in a box of its own, so that the other is small.
+    /// Boxed, as a lookup is rare and its future large.
     Named(Box<Named>),
 }
 
@@ -365,7 +368,7 @@ impl Connect {
     }
 }
 
-/// Tries one address after the other; the error is the last one's.
+/// Tries one address after the other; returns the error of the last.
 async fn connect_in_turn(addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
     let mut last = None;
     for remote in addresses {
@@ -477,8 +480,8 @@ impl Future for Write<'_> {
     }
 }
 
-/// See [`TcpStream::write_all`]. Written out because a task is as large as the largest thing it waits for: as an
-/// `async fn` this is three times the size.
+/// See [`TcpStream::write_all`]. Written out because a task is as large as the largest future it awaits: as an `async fn` this
+/// is three times the size.
 #[must_use = "futures do nothing unless awaited"]
 pub struct WriteAll<'a> {
     stream: &'a TcpStream,

@@ -1,5 +1,5 @@
-//! Datagrams: a socket of one core, over the engine's. The port belongs to the core that bound it first, whichever core the
-//! device gives its packets to.
+//! UDP sockets of one core, over the engine's. The port belongs to the core that bound it first, whichever core the device
+//! delivers its packets to.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -15,10 +15,10 @@ use crate::shard::Side;
 use crate::shard::here::{self, Here, Owner};
 use crate::task::coop;
 
-/// A UDP socket. Its calls take `&self`; of two tasks that wait for the same thing, the one that asked last is woken. Used on
-/// another core it answers an error, dropped there it closes.
+/// A UDP socket. Its calls take `&self`; of two tasks that wait for the same event, the one that polled last is woken. A call
+/// on another core returns an error, and a drop there closes the socket.
 ///
-/// Datagrams that arrive while 256 of them, or 256 KiB, wait unread are lost, as on any host.
+/// Datagrams that arrive while 256 of them, or 256 KiB, wait unread are dropped, as on any host.
 pub struct UdpSocket {
     owner: Owner,
     id: UdpId,
@@ -26,7 +26,7 @@ pub struct UdpSocket {
 }
 
 impl UdpSocket {
-    /// A socket at `address`; port 0 takes a free one that nobody can foresee. `[::]` takes both families.
+    /// Opens a socket at `address`; port 0 takes a free port that cannot be predicted. `[::]` takes both families.
     ///
     /// # Errors
     /// [`AddrInUse`](io::ErrorKind::AddrInUse) when another socket or another core has the port,
@@ -42,8 +42,8 @@ impl UdpSocket {
         Err(last.unwrap_or_else(resolver::no_address))
     }
 
-    /// From now on datagrams come from `peer` only, and [`send`](UdpSocket::send) sends there. What ICMP says of those is an error
-    /// of the next call.
+    /// Limits the socket to datagrams from `peer`; [`send`](UdpSocket::send) sends there. An ICMP error for such a datagram is
+    /// returned by the next call.
     pub async fn connect(&self, peer: impl ToAddress) -> io::Result<()> {
         let mut last = None;
         for peer in resolver::addresses(peer.to_target()?).await? {
@@ -55,22 +55,22 @@ impl UdpSocket {
         Err(last.unwrap_or_else(resolver::no_address))
     }
 
-    /// [`bind`](UdpSocket::bind) without names.
+    /// Like [`bind`](UdpSocket::bind), but without names.
     pub(super) fn open(address: SocketAddr) -> io::Result<UdpSocket> {
         here::with(|here| open(here, address)).ok_or_else(here::no_core)?
     }
 
-    /// [`connect`](UdpSocket::connect) without names.
+    /// Like [`connect`](UdpSocket::connect), but without names.
     pub(super) fn connect_to(&self, peer: SocketAddr) -> io::Result<()> {
         self.on_stack(|stack, _, id| stack.udp_connect(id, Some(peer)))
     }
 
-    /// The address bound, with the port that port 0 became.
+    /// Returns the address bound, with the actual port if port 0 was asked for.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         Ok(self.local)
     }
 
-    /// The peer that it is connected to.
+    /// Returns the peer that the socket is connected to.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         let peer = self.on_stack(|stack, _, id| stack.udp_peer(id))?;
         peer.ok_or_else(|| io_error(Error::NotConnected))
@@ -81,7 +81,7 @@ impl UdpSocket {
         poll_fn(|cx| self.poll_send(cx, bytes)).await
     }
 
-    /// Sends a datagram to `to`; of several addresses to the first that it can be sent to.
+    /// Sends a datagram to `to`; of several addresses, to the first that it can be sent to.
     pub async fn send_to(&self, bytes: &[u8], to: impl ToAddress) -> io::Result<usize> {
         let mut last = None;
         for to in resolver::addresses(to.to_target()?).await? {
@@ -93,12 +93,12 @@ impl UdpSocket {
         Err(last.unwrap_or_else(resolver::no_address))
     }
 
-    /// Receives a datagram; what does not fit `into` of it is lost.
+    /// Receives a datagram; the part that does not fit `into` is lost.
     pub async fn recv(&self, into: &mut [u8]) -> io::Result<usize> {
         Ok(self.recv_from(into).await?.0)
     }
 
-    /// [`recv`](UdpSocket::recv), and who sent it.
+    /// Like [`recv`](UdpSocket::recv), but also returns the sender's address.
     pub async fn recv_from(&self, into: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         poll_fn(|cx| self.poll_recv_from(cx, into)).await
     }
@@ -108,12 +108,12 @@ impl UdpSocket {
         poll_fn(|cx| self.poll_recv_datagram(cx)).await
     }
 
-    /// Copies the next datagram without taking it.
+    /// Copies the next datagram without consuming it.
     pub async fn peek(&self, into: &mut [u8]) -> io::Result<usize> {
         Ok(self.peek_from(into).await?.0)
     }
 
-    /// [`peek`](UdpSocket::peek), and who sent it.
+    /// Like [`peek`](UdpSocket::peek), but also returns the sender's address.
     pub async fn peek_from(&self, into: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         poll_fn(|cx| {
             self.poll_on_stack(cx, self.reader(), wait_read, |stack, _, id| {
@@ -124,14 +124,14 @@ impl UdpSocket {
         .await
     }
 
-    /// The poll of [`send`](UdpSocket::send).
+    /// Polls a [`send`](UdpSocket::send).
     pub fn poll_send(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.poll_on_stack(cx, self.writer(), wait_write, |stack, now, id| {
             stack.udp_send(now, id, None, bytes)
         })
     }
 
-    /// The poll of [`send_to`](UdpSocket::send_to).
+    /// Polls a [`send_to`](UdpSocket::send_to).
     pub fn poll_send_to(
         &self,
         cx: &mut Context<'_>,
@@ -143,7 +143,7 @@ impl UdpSocket {
         })
     }
 
-    /// The poll of [`recv_from`](UdpSocket::recv_from).
+    /// Polls a [`recv_from`](UdpSocket::recv_from).
     pub fn poll_recv_from(
         &self,
         cx: &mut Context<'_>,
@@ -154,34 +154,34 @@ impl UdpSocket {
         })
     }
 
-    /// The poll of [`recv_datagram`](UdpSocket::recv_datagram).
+    /// Polls a [`recv_datagram`](UdpSocket::recv_datagram).
     pub fn poll_recv_datagram(&self, cx: &mut Context<'_>) -> Poll<io::Result<Datagram>> {
         self.poll_on_stack(cx, self.reader(), wait_read, |stack, _, id| {
             stack.udp_receive(id)
         })
     }
 
-    /// Sends to the connected peer, or says that there is no room now.
+    /// Sends to the connected peer; `WouldBlock` when there is no room now.
     pub fn try_send(&self, bytes: &[u8]) -> io::Result<usize> {
         self.on_stack(|stack, now, id| stack.udp_send(now, id, None, bytes))
     }
 
-    /// Sends to `to`, or says that there is no room now.
+    /// Sends to `to`; `WouldBlock` when there is no room now.
     pub fn try_send_to(&self, bytes: &[u8], to: SocketAddr) -> io::Result<usize> {
         self.on_stack(|stack, now, id| stack.udp_send(now, id, Some(to), bytes))
     }
 
-    /// Receives what is there, or says that nothing is.
+    /// Receives a datagram that has arrived; `WouldBlock` when there is none.
     pub fn try_recv(&self, into: &mut [u8]) -> io::Result<usize> {
         Ok(self.try_recv_from(into)?.0)
     }
 
-    /// [`try_recv`](UdpSocket::try_recv), and who sent it.
+    /// Like [`try_recv`](UdpSocket::try_recv), but also returns the sender's address.
     pub fn try_recv_from(&self, into: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.on_stack(|stack, _, id| take(stack, id, into))
     }
 
-    /// Waits until there is a datagram, or an error.
+    /// Waits until a datagram, or an error, can be read.
     pub async fn readable(&self) -> io::Result<()> {
         self.ready(Interest::READABLE).await.map(|_ready| ())
     }
@@ -191,18 +191,18 @@ impl UdpSocket {
         self.ready(Interest::WRITABLE).await.map(|_ready| ())
     }
 
-    /// Waits until the socket is ready for something of `interest`; answers for what of it.
+    /// Waits until the socket is ready for something in `interest`; returns the part it is ready for.
     pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
         poll_fn(|cx| self.poll_ready(cx, interest)).await
     }
 
-    /// What ICMP said of a datagram to the connected peer; told once.
+    /// Returns the error that ICMP reported for a datagram to the connected peer, once.
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
         let error = self.on_stack(|stack, _, id| stack.udp_take_error(id))?;
         Ok(error.map(io_error))
     }
 
-    /// The poll of [`ready`](UdpSocket::ready).
+    /// Polls for [`ready`](UdpSocket::ready).
     pub fn poll_ready(&self, cx: &mut Context<'_>, interest: Interest) -> Poll<io::Result<Ready>> {
         let (reads, writes) = (
             interest.is_readable() || interest.is_error(),

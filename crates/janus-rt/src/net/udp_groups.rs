@@ -1,5 +1,5 @@
-//! What a UDP socket here does not do: datagrams for many at once. The calls are there under tokio's names, so that a program that
-//! needs them is told so where it asks, and not by silence.
+//! Broadcast and multicast, which a UDP socket here does not have. The calls are there under tokio's names, so that a program
+//! that needs them gets an error where it asks, rather than silence.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -15,7 +15,7 @@ fn one_to_one() -> io::Error {
 }
 
 impl UdpSocket {
-    /// Whether datagrams may be sent to broadcast addresses: never.
+    /// Returns whether datagrams may be sent to broadcast addresses: always false.
     pub fn broadcast(&self) -> io::Result<bool> {
         Ok(false)
     }
@@ -28,7 +28,7 @@ impl UdpSocket {
         if on { Err(one_to_one()) } else { Ok(()) }
     }
 
-    /// Takes datagrams for a group on the interface that has an address.
+    /// Joins a group on the interface that has an address.
     ///
     /// # Errors
     /// [`Unsupported`](io::ErrorKind::Unsupported), always; so has [`leave_multicast_v4`](Self::leave_multicast_v4).
@@ -37,7 +37,7 @@ impl UdpSocket {
         Err(one_to_one())
     }
 
-    /// Takes no more datagrams for a group.
+    /// Leaves a group.
     ///
     /// # Errors
     /// [`Unsupported`](io::ErrorKind::Unsupported), always.
@@ -46,7 +46,7 @@ impl UdpSocket {
         Err(one_to_one())
     }
 
-    /// Takes datagrams for a group on the interface of that number.
+    /// Joins a group on the interface of that number.
     ///
     /// # Errors
     /// [`Unsupported`](io::ErrorKind::Unsupported), always; so has [`leave_multicast_v6`](Self::leave_multicast_v6).
@@ -55,7 +55,7 @@ impl UdpSocket {
         Err(one_to_one())
     }
 
-    /// Takes no more datagrams for a group.
+    /// Leaves a group.
     ///
     /// # Errors
     /// [`Unsupported`](io::ErrorKind::Unsupported), always.

@@ -1,6 +1,6 @@
-//! One kernel connection and the Janus connection that carries it, or that it carries: bytes, half closes, resets and
-//! back-pressure, each way. Bounded: at most one piece waits in either direction, everything else waits
-//! in one of the two windows. Who accepts and who sleeps is the carrier's business.
+//! One kernel connection and the Janus connection that carries it, or that it carries: bytes, half closes, resets and back-pressure, each
+//! way. Bounded: at most one piece waits in either direction, everything else waits in one of the two windows. Accepting and sleeping are
+//! the carrier's business.
 
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -15,20 +15,20 @@ const BUFFERS_OF_A_PIECE: usize = 32;
 /// Pieces moved each way before the next bridge has its turn.
 const PIECES_PER_TURN: usize = 4;
 
-/// What the carrier does next with a bridge.
+/// Next step of the carrier with a bridge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Nothing more can move until an event or a token says so.
     Wait,
-    /// More could move; others first.
+    /// More could move; other bridges go first.
     Again,
-    /// Both ways ended in order: both handles are closed.
+    /// Both directions ended in order: both handles are closed.
     Finished,
-    /// One side broke off: the other has been told.
+    /// One side was reset: the other has been told.
     Broken,
 }
 
-/// A way's state: bytes flow, then the end that was seen is passed on, then it is done.
+/// State of one direction: bytes flow, then the end that was seen is passed on, then it is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Open,
@@ -108,7 +108,7 @@ pub(super) struct Bridge {
     conn: ConnId,
     token: Token,
     connected: bool,
-    /// What epoll (edge) said last and no call has denied since.
+    /// Readiness that epoll (edge) reported last and no call has denied since.
     readable: bool,
     writable: bool,
     broken: bool,
@@ -120,7 +120,7 @@ pub(super) struct Bridge {
     down_held: Held,
 }
 
-/// What one direction can still do in this turn.
+/// Result of one step in one direction, within this turn.
 enum Flow {
     Stuck,
     More,
@@ -128,7 +128,7 @@ enum Flow {
 }
 
 impl Bridge {
-    /// Pairs a kernel connection that stands with an inner one that does, or is being opened.
+    /// Pairs an established kernel connection with an inner one that is established, or being opened.
     pub(super) fn new(kernel: TcpStream, conn: ConnId, token: Token) -> Bridge {
         Bridge {
             kernel,
@@ -145,7 +145,7 @@ impl Bridge {
         }
     }
 
-    /// The inner connection does not stand yet.
+    /// Returns whether the inner connection is not established yet.
     pub(super) fn is_entering(&self) -> bool {
         !self.connected
     }
@@ -173,7 +173,7 @@ impl Bridge {
             match stack.is_connected(self.conn) {
                 Ok(true) => {
                     self.connected = true;
-                    // Whoever writes gathers already, on one side of the bridge or the other.
+                    // The writer gathers already, on one side of the bridge or the other.
                     let _ = stack.set_nodelay(self.conn, true);
                 }
                 Ok(false) => {
@@ -208,7 +208,7 @@ impl Bridge {
         Verdict::Wait
     }
 
-    /// One piece from the kernel to Janus, at most as long as there is room for it inside.
+    /// Moves one piece from the kernel to Janus, at most as long as there is room for it inside.
     fn pump_up(&mut self, now: Instant, stack: &mut Stack, scratch: &mut Scratch) -> Flow {
         if !self.up_held.is_empty() {
             return match stack.write(now, self.conn, self.up_held.bytes()) {
@@ -258,7 +258,7 @@ impl Bridge {
         Flow::Stuck
     }
 
-    /// One piece from Janus to the kernel. What the kernel has no room for stays in the inner window.
+    /// Moves one piece from Janus to the kernel. Bytes the kernel has no room for stay in the inner window.
     fn pump_down(&mut self, now: Instant, stack: &mut Stack, scratch: &mut Scratch) -> Flow {
         if self.down == Way::Done || !self.writable {
             return Flow::Stuck;
@@ -280,7 +280,7 @@ impl Bridge {
         if scratch.pieces.is_empty() {
             return received;
         }
-        // What came before an end or a reset goes out before it.
+        // Bytes received before an end or a reset go out before it.
         let sent = send_all_of(&mut self.kernel, &scratch.pieces);
         let taken = match self.taken_outside(sent) {
             Ok(taken) => Some(taken),
@@ -290,7 +290,7 @@ impl Bridge {
         if let Some(taken) = taken {
             self.down_held.keep_behind(taken, &scratch.pieces);
         }
-        // Whatever happened: the next bridge, another client's, uses the same memory.
+        // In every case: the next bridge, another client's, uses the same memory.
         scratch.pieces.clear();
         match (taken, received) {
             (None, _) | (_, Flow::Broken) => Flow::Broken,
@@ -330,7 +330,7 @@ impl Bridge {
         }
     }
 
-    /// The inner connection is dead, or dies now: the client shall see a reset, not an orderly end.
+    /// Aborts the inner connection, if it is not dead yet: the client shall see a reset, not an orderly end.
     fn reset_kernel(&mut self, now: Instant, stack: &mut Stack) -> Verdict {
         stack.abort(now, self.conn);
         reset_on_drop(&self.kernel);
@@ -338,7 +338,7 @@ impl Bridge {
     }
 }
 
-/// With a linger time of zero, closing sends RST and keeps no state.
+/// Makes the kernel's close send RST and keep no state, by a linger time of zero.
 pub(super) fn reset_on_drop(kernel: &TcpStream) {
     let _ = rustix::net::sockopt::set_socket_linger(kernel, Some(Duration::ZERO));
 }

@@ -1,5 +1,5 @@
-//! The portal's thread: it accepts at the doors, opens the inner connections and lets every bridge move its bytes
-//! (what shards open is in `exits`), then sleeps until the kernel, the wire, a timer or a command wants it. Bytes themselves are the bridge's business.
+//! The portal's thread: it accepts at the doors, opens the inner connections and lets every bridge move its bytes (what shards open is in
+//! `exits`), then sleeps until the kernel, the wire, a timer or a command wants it. Bytes themselves are the bridge's business.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -27,20 +27,20 @@ use crate::control::desk::Desk;
 
 /// Most kernel connections inside at a time; further ones wait in the kernel's backlog.
 pub(crate) const BRIDGES_MAX: usize = 16 * 1024;
-/// Accepted from one door before the others have their turn.
+/// Connections accepted from one door before the others have their turn.
 const ACCEPTS_PER_TURN: usize = 64;
-/// Clients let in at a door when it closes, at most: as many as the kernel lets wait there.
+/// Most clients accepted at a door when it closes: as many as the kernel's backlog holds.
 const LAST_MAX: usize = listen::BACKLOG as usize;
-/// How long the doors stay open for handshakes that have begun, when all close: longer than a round trip takes in most networks.
+/// Time for which the doors stay open for handshakes that have begun, when all close: longer than a round trip takes in most networks.
 const HANDSHAKES: Duration = Duration::from_millis(100);
-/// How soon a door is tried again where a client could not be let in for want of something.
+/// Delay before a door is tried again where a client could not be accepted for lack of a resource.
 const RETRY: Duration = Duration::from_millis(100);
-/// Turns at the end in which what is on its way is passed on.
+/// Turns at the end in which frames still in transit are passed on.
 const LAST_TURNS: usize = 1000;
-/// Source ports tried when the client's own still rests in TIME_WAIT inside.
+/// Source ports tried when the client's own is still in TIME-WAIT inside.
 const OTHER_PORTS: u16 = 64;
 
-/// What the shards' side asks for.
+/// Requests of the shards' side.
 pub(super) enum Command {
     Serve {
         door: DoorId,
@@ -49,7 +49,7 @@ pub(super) enum Command {
     Close {
         port: u16,
     },
-    /// To be dropped when every client that the kernel let in stands inside.
+    /// Closes all doors; dropped when every client that the kernel accepted is established inside.
     CloseAll(LastIn),
     End,
 }
@@ -60,23 +60,23 @@ pub(crate) struct Inner {
     pub(crate) stack: Stack,
     pub(crate) pool: Pool,
     pub(crate) clock: Clock,
-    /// Whom shards may open connections to.
+    /// Addresses that shards may open connections to.
     pub(crate) reach: Reach,
-    /// Where shortages are counted, for whoever asks and warns.
+    /// Where shortages are counted, for reports and warnings.
     pub(crate) desk: Arc<Desk>,
 }
 
 pub(super) struct Door {
     pub(super) listener: TcpListener,
-    /// Somebody may be waiting there.
+    /// Set when a client may be waiting there.
     pub(super) ready: bool,
 }
 
-/// All doors are to close.
+/// Set while all doors are closing.
 struct Closing {
-    /// Handshakes that have begun are waited for until then.
+    /// Time until which handshakes that have begun are waited for.
     until: Instant,
-    /// Tells, when it is dropped, that all are in.
+    /// Reports, when it is dropped, that all clients are in.
     _last: LastIn,
 }
 
@@ -94,17 +94,17 @@ pub(super) struct Counters {
     pub(super) opened: u64,
     /// Those that the kernel could not open.
     pub(super) failed_outside: u64,
-    /// Those beyond the portal's reach.
+    /// Those refused because the target was beyond the portal's reach.
     pub(super) out_of_reach: u64,
     /// Those that the shard did not wait for.
     pub(super) given_up: u64,
 }
 
-/// What has a kernel connection.
+/// A slot's user, which has a kernel connection.
 pub(super) enum Passage {
     /// Bytes move. With the flow, where a shard opened it.
     Open(Bridge, Option<FlowKey>),
-    /// A shard opens it, and one of its two ends does not stand yet.
+    /// A shard opens it, and one of its two ends is not established yet.
     Opening(Opening),
 }
 
@@ -116,18 +116,18 @@ pub(super) struct Carrier {
     pub(super) doors: HashMap<DoorId, Door>,
     pub(super) passages: Vec<Option<Passage>>,
     pub(super) free: Vec<u32>,
-    /// Passages with something to do; a slot stands here at most a few times.
+    /// Slots of passages with something to do; a slot is listed at most a few times.
     pub(super) work: VecDeque<u32>,
     pub(super) exits: Exits,
     spare: Spare,
     arrived: Batch,
     pub(super) frames: Vec<Frame>,
-    /// Empty; kept so that no call allocates.
+    /// Empty between calls; kept so that no call allocates.
     pub(super) sifted: Vec<Frame>,
     leaving: Batch,
     done: Batch,
     scratch: Scratch,
-    /// Bridges of the kernel's clients whose inner connections do not stand yet.
+    /// Number of bridges of the kernel's clients whose inner connections are not established yet.
     entering: usize,
     /// Set once all doors are to close.
     closing: Option<Closing>,
@@ -181,7 +181,7 @@ impl Carrier {
                 return;
             }
         }
-        // The shards are gone; what they said last, a reset above all, is still on the wire.
+        // The shards are gone; their last segments, resets above all, are still on the wire.
         for _ in 0..LAST_TURNS {
             if !self.turn() {
                 return;
@@ -189,7 +189,7 @@ impl Carrier {
         }
     }
 
-    /// One pass over everything; answers whether anything moved.
+    /// Makes one pass over everything; returns whether anything moved.
     pub(super) fn turn(&mut self) -> bool {
         let now = self.inner.clock.now();
         let arrived = self.take_frames(now);
@@ -261,7 +261,7 @@ impl Carrier {
         any
     }
 
-    /// Takes one client in at a door; answers whether there may be more.
+    /// Accepts one client at a door; returns whether there may be more.
     fn accept(&mut self, now: Instant, id: DoorId) -> bool {
         let Some(slot) = self.free_slot() else {
             if let Some(door) = self.doors.get_mut(&id) {
@@ -285,7 +285,7 @@ impl Carrier {
         self.inner.desk.portal_full();
     }
 
-    /// A slot for one more passage, empty, for the caller to fill or to give back; `None` when all are in use.
+    /// Returns an empty slot for one more passage, for the caller to fill or to give back; `None` when all are in use.
     pub(super) fn free_slot(&mut self) -> Option<u32> {
         if self.free.is_empty() && self.passages.len() < BRIDGES_MAX {
             self.passages.push(None);
@@ -329,8 +329,8 @@ impl Carrier {
         true
     }
 
-    /// Answers whether there may be more clients at a door where one could not be accepted. If not, the door stays ready, unless
-    /// nobody waits there, and is tried again after [`RETRY`].
+    /// Returns whether there may be more clients at a door where one could not be accepted. If not, the door stays ready, unless no client
+    /// waits there, and is tried again after [`RETRY`].
     fn accept_failed(&mut self, now: Instant, id: DoorId, error: &io::Error) -> bool {
         self.counters.accept_failed += 1;
         let short = matches!(outgoing::errno(error), Some(Errno::MFILE | Errno::NFILE));
@@ -422,7 +422,7 @@ impl Carrier {
         any
     }
 
-    /// Waits for whatever comes next, or, if this turn was `busy`, only looks.
+    /// Waits for the next event or deadline, or, if this turn was `busy`, only looks.
     pub(super) fn sleep(&mut self, busy: bool) -> io::Result<()> {
         let armed =
             !busy && self.work.is_empty() && self.inner.queues.iter_mut().all(|queue| queue.arm());
@@ -475,7 +475,7 @@ impl Carrier {
 
     /// Closes the doors of `port`: no task listens there any more.
     fn close(&mut self, port: u16) {
-        // All close soon, and clients of this port are on their way through its door.
+        // All doors close soon, and clients of this port are on their way through its door.
         if self.closing.is_none() {
             self.doors.retain(|id, _| id.port != port);
         }
@@ -499,7 +499,7 @@ impl Carrier {
         self.closing = Some(Closing { until, _last: last });
     }
 
-    /// Ends what [`close_all`](Self::close_all) began, as far as it is time.
+    /// Finishes what [`close_all`](Self::close_all) began, as far as it is time.
     fn close_doors(&mut self, now: Instant) {
         let Some(closing) = &self.closing else {
             return;
@@ -528,7 +528,7 @@ impl Carrier {
         let timer = stack.into_iter().chain(self.exits.deadline());
         let timer = timer.chain(closing).min();
         let timer = timer.map(|at| at.saturating_since(self.inner.clock.now()));
-        // A door that could not be passed has no event of its own.
+        // A door where an accept failed has no event of its own.
         let retry = self.doors.values().any(|door| door.ready).then_some(RETRY);
         timer.into_iter().chain(retry).min()
     }

@@ -1,4 +1,4 @@
-//! What the carrier sleeps on: an epoll set and a doorbell. Only system calls live here.
+//! The carrier's sources of events: an epoll set and a doorbell. Only system calls live here.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -45,7 +45,7 @@ pub(super) struct DoorId {
     pub(super) number: u8,
 }
 
-/// Who an event is for. Packed into epoll's 64 bits: kind above, number below.
+/// Target of an event. Packed into epoll's 64 bits: kind above, number below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     Doorbell,
@@ -80,7 +80,7 @@ impl Source {
     }
 }
 
-/// What became possible.
+/// Readiness that an event reports.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Change {
     pub(super) source: Source,
@@ -121,7 +121,7 @@ impl Epoll {
         )?)
     }
 
-    /// Waits at most `timeout` (`None`: for ever) and calls `each` for what changed.
+    /// Waits at most `timeout` (`None`: forever) and calls `each` for what changed.
     pub(super) fn wait(
         &self,
         timeout: Option<Duration>,

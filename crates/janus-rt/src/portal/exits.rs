@@ -1,5 +1,5 @@
-//! The carrier's part for connections that shards open: which openings there are, and what happens to each when a packet,
-//! the kernel or the time wants something of it. What a single opening is, is in `outgoing`.
+//! The carrier's part for connections that shards open: which openings there are, and what happens to each on a packet, an event of the
+//! kernel or a timeout. A single opening is described in `outgoing`.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{Ipv6Addr, SocketAddr};
@@ -16,32 +16,32 @@ use super::events::DoorId;
 use super::outgoing::{self, Opening, Progress, Sign, Why, complaint, sign};
 use super::reach::Reach;
 
-/// How long the shard may take to acknowledge that its connection stands. On a wire in memory it takes a turn, unless the
-/// shard is blocked or the attempt was given up.
+/// Longest time the shard may take to acknowledge that its connection is established. On a wire in memory it takes a turn, unless the shard
+/// is blocked or the attempt was given up.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// Openings to one port that the inner stack may be answering at a time.
 const BACKLOG: usize = 1024;
-/// Openings, also ones that are over, that can stand in the list of those being answered: as many again as there are passages.
+/// Most entries, finished ones included, in the list of openings being answered: twice the number of passages.
 const ANSWERED_MAX: usize = 2 * BRIDGES_MAX;
-/// Messages to shards that can wait to be sent; more are lost, and the SYN comes again.
+/// Messages to shards that can wait to be sent; more are lost, and the SYN is retransmitted.
 const COMPLAINTS_MAX: usize = 64;
 /// Set in the tokens of listeners; the rest is their port.
 const LISTENER: u32 = 1 << 31;
 
-/// A listener of the inner stack, there while openings to its port wait to be accepted.
+/// A listener of the inner stack, present while openings to its port wait to be accepted.
 struct Inside {
     id: ListenerId,
     openings: u32,
 }
 
-/// What is under way, or open, of what shards opened.
+/// Connections that shards opened, or are opening.
 pub(super) struct Exits {
     reach: Reach,
-    /// The slot of each flow, as the inner stack names it.
+    /// Slot of each flow, as the inner stack names it.
     flows: HashMap<FlowKey, u32>,
-    /// By port.
+    /// Listeners by port.
     inside: HashMap<u16, Inside>,
-    /// In the order in which the inner stack began to answer them; those that are over meanwhile among them.
+    /// Openings in the order in which the inner stack began to answer them, and since when; finished ones remain until their turn.
     answered: VecDeque<(Instant, FlowKey)>,
     pub(super) complaints: Vec<Frame>,
 }
@@ -57,19 +57,19 @@ impl Exits {
         }
     }
 
-    /// A bridge of this flow has ended.
+    /// Forgets the flow of a bridge that has ended.
     pub(super) fn forget(&mut self, flow: &FlowKey) {
         self.flows.remove(flow);
     }
 
-    /// When an opening is given up.
+    /// Returns when the next opening is given up.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.answered.front().map(|(since, _)| *since + ANSWER_MAX)
     }
 }
 
 impl Carrier {
-    /// Takes what opens connections out of the frames that came in; the rest is for the inner stack.
+    /// Takes frames that open connections out of those that came in; the rest is for the inner stack.
     pub(super) fn sift(&mut self) {
         if !self.frames.iter().any(|frame| sign(frame.data()).is_some()) {
             return;
@@ -83,7 +83,7 @@ impl Carrier {
         self.sifted = all;
     }
 
-    /// Gives back what is for the inner stack.
+    /// Returns the frame if it is for the inner stack.
     fn sift_one(&mut self, frame: Frame) -> Option<Frame> {
         let Some((flow, sign)) = sign(frame.data()) else {
             return Some(frame);
@@ -105,7 +105,7 @@ impl Carrier {
         }
     }
 
-    /// A shard opens a connection.
+    /// Begins a connection that a shard opens.
     fn begin(&mut self, flow: FlowKey, syn: Frame) -> Option<Frame> {
         if !self.exits.reach.admits(flow.local()) {
             self.counters.out_of_reach += 1;
@@ -129,7 +129,7 @@ impl Carrier {
                 self.exits.flows.insert(flow, slot);
                 let opening = Opening::new(kernel, flow, syn);
                 self.passages[slot as usize] = Some(Passage::Opening(opening));
-                // Perhaps it stands already.
+                // The connection may be established already.
                 self.work.push_back(slot);
             }
             Err(errno) => {
@@ -144,7 +144,7 @@ impl Carrier {
         None
     }
 
-    /// Where the kernel finds what a shard calls `to`: a port of ours that the portal offers elsewhere is there.
+    /// Returns the kernel's address for what a shard calls `to`: a port of ours may be offered by the portal elsewhere.
     fn target(&self, to: SocketAddr) -> SocketAddr {
         let door = DoorId {
             port: to.port(),
@@ -156,7 +156,7 @@ impl Carrier {
         SocketAddr::new(to.ip(), offered.unwrap_or(to).port())
     }
 
-    /// Asks the kernel how far an opening is.
+    /// Asks the kernel for the progress of an opening.
     pub(super) fn advance_opening(&mut self, slot: u32, now: Instant) {
         let Some(Some(Passage::Opening(opening))) = self.passages.get_mut(slot as usize) else {
             return;
@@ -173,7 +173,7 @@ impl Carrier {
         }
     }
 
-    /// The kernel's connection stands: the inner stack gets the SYN, and somebody who listens for it.
+    /// Hands the SYN to the inner stack, with a listener for it: the kernel's connection is established.
     fn answer(&mut self, flow: FlowKey, syn: Frame, now: Instant) {
         let port = flow.local_port();
         let stack = &mut self.inner.stack;
@@ -185,7 +185,7 @@ impl Carrier {
                     let inside = Inside { id, openings: 0 };
                     self.exits.inside.entry(port).or_insert(inside)
                 }
-                // As many ports as a stack has listeners are being opened to. The shard asks again.
+                // As many ports as a stack has listeners are being opened to. The shard retransmits its SYN.
                 Err(_) => {
                     self.counters.full += 1;
                     self.inner.pool.free(syn.buf);
@@ -221,14 +221,14 @@ impl Carrier {
         self.exits.answered.push_back((now, flow));
     }
 
-    /// Whether the opening of this flow that the inner stack answers since then still does.
+    /// Whether the opening of this flow, which the inner stack answers since `since`, is still the same and waiting.
     fn waits(&self, flow: &FlowKey, since: Instant) -> bool {
         let slot = self.exits.flows.get(flow);
         let passage = slot.and_then(|slot| self.passages[*slot as usize].as_ref());
         matches!(passage, Some(Passage::Opening(opening)) if opening.answered == Some(since))
     }
 
-    /// Whether a token of the inner stack's is a listener's; then takes in whoever waits there.
+    /// Returns whether a token of the inner stack's is a listener's; if so, accepts the connections that wait there.
     pub(super) fn admit(&mut self, token: Token, now: Instant) -> bool {
         if token.0 & LISTENER == 0 {
             return false;
@@ -272,7 +272,7 @@ impl Carrier {
         }
     }
 
-    /// An opening to this port waits no more.
+    /// Notes that one opening to this port waits no more.
     fn leave(&mut self, port: u16, now: Instant) {
         let Some(inside) = self.exits.inside.get_mut(&port) else {
             return;
@@ -285,7 +285,7 @@ impl Carrier {
         }
     }
 
-    /// The shard wants this connection no more, or does not answer: the kernel's end goes, with a reset.
+    /// Drops an opening that the shard gave up or does not answer: the kernel's end is reset.
     fn give_up(&mut self, flow: FlowKey) {
         let Some(slot) = self.exits.flows.get(&flow).copied() else {
             return;
@@ -312,7 +312,7 @@ impl Carrier {
         self.free.push(slot);
     }
 
-    /// Gives up what has waited too long for the shard.
+    /// Gives up openings that have waited too long for the shard.
     pub(super) fn give_up_overdue(&mut self, now: Instant) {
         while let Some(&(since, flow)) = self.exits.answered.front() {
             let waits = self.waits(&flow, since);
@@ -326,7 +326,7 @@ impl Carrier {
         }
     }
 
-    /// Tells the shard why its connection does not come.
+    /// Tells the shard why its connection fails.
     fn complain(&mut self, syn: Frame, why: Why) {
         if self.exits.complaints.len() < COMPLAINTS_MAX
             && let Some(message) = complaint(syn.data(), why, &mut self.inner.pool)
@@ -337,7 +337,7 @@ impl Carrier {
     }
 }
 
-/// What a stack that listens nowhere for long must be like: it answers every SYN it is given itself.
+/// Configures a stack whose listeners are short-lived: it answers every SYN it is given itself.
 pub(crate) fn answers_all(config: &mut janus_tcp::Config, openings: u32) {
     config.max_half_open = openings;
     config.syn_cookies = janus_tcp::SynCookies::Never;

@@ -1,4 +1,4 @@
-//! Where the portal's doors are: on this machine only, unless the user says otherwise, and on ports that this process may have.
+//! Where the portal's doors are: on this machine only, unless the user says otherwise, and on ports that this process may bind.
 
 use std::fmt;
 use std::io;
@@ -9,15 +9,15 @@ use std::sync::{Arc, OnceLock};
 
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 
-/// Where a privileged port is offered that this process may not have.
+/// Offset of the port at which a privileged port is offered that this process may not bind.
 const PRIVILEGED_SHIFT: u16 = 8_000;
-/// Linux's bound, where it says none.
+/// Linux's default for the first unprivileged port, used where the system reports none.
 const UNPRIVILEGED_FROM: u16 = 1_024;
-/// The capability that any port may be bound with, as a bit of those in force.
+/// Capability to bind any port, as a bit of the effective set.
 const CAP_NET_BIND_SERVICE: u64 = 1 << 10;
-/// Addresses that can be named.
+/// Most addresses that can be named.
 const ADDRESSES_MAX: usize = 64;
-/// Clients that the kernel lets wait at one door.
+/// Kernel's backlog at one door, in clients.
 pub(super) const BACKLOG: i32 = 4_096;
 
 /// The kernel's addresses on which the portal offers ports.
@@ -25,13 +25,13 @@ pub(super) const BACKLOG: i32 = 4_096;
 pub(crate) enum Listen {
     #[default]
     Loopback,
-    /// All of this machine.
+    /// All addresses of this machine.
     Anywhere,
     At(Arc<[IpAddr]>),
 }
 
 impl Listen {
-    /// The kernel's addresses for what a program binds as `bound`. One that it binds on loopback stays there; `::` means both
+    /// Returns the kernel's addresses for what a program binds as `bound`. One that it binds on loopback stays there; `::` means both
     /// families.
     pub(super) fn addresses(&self, bound: IpAddr) -> Vec<IpAddr> {
         let both = bound == IpAddr::V6(Ipv6Addr::UNSPECIFIED);
@@ -57,7 +57,7 @@ impl Listen {
         matches!(self, Listen::At(list) if list.contains(&address))
     }
 
-    /// Where a client finds what is bound as `bound` and offered at `port`.
+    /// Returns the address at which a client finds what is bound as `bound` and offered at `port`.
     pub(crate) fn reachable_at(&self, bound: IpAddr, port: u16) -> SocketAddr {
         let addresses = self.addresses(bound);
         let same = |at: &&IpAddr| at.is_ipv4() == bound.is_ipv4();
@@ -122,7 +122,7 @@ impl FromStr for Listen {
     }
 }
 
-/// The kernel's port under which the portal offers `port`: itself, where this process may have it.
+/// Returns the kernel's port under which the portal offers `port`: itself, where this process may bind it.
 pub(crate) fn offered_port(port: u16) -> u16 {
     static FIRST: OnceLock<u16> = OnceLock::new();
     offered(port, *FIRST.get_or_init(first_of_ours))
@@ -136,7 +136,7 @@ fn offered(port: u16, first_of_ours: u16) -> u16 {
     }
 }
 
-/// The first port that this process may have.
+/// Returns the first port that this process may bind.
 fn first_of_ours() -> u16 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
@@ -149,7 +149,7 @@ fn first_of_ours() -> u16 {
     first.unwrap_or(UNPRIVILEGED_FROM)
 }
 
-/// A listener of the kernel's, of its address's family only.
+/// Opens a listener of the kernel's, of its address's family only.
 pub(super) fn listener(at: SocketAddr) -> io::Result<TcpListener> {
     let family = match at {
         SocketAddr::V4(_) => AddressFamily::INET,
@@ -166,9 +166,9 @@ pub(super) fn listener(at: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// Has the kernel begin no further handshake at a listener, by a filter that drops SYNs; handshakes that have begun end as usual. A
-/// listener that closes while one is in progress resets that client, which may know already that it is connected. Clients whose
-/// SYN is dropped repeat it a second later, and are refused then if the listener has closed.
+/// Makes the kernel begin no further handshake at a listener, by a filter that drops SYNs; handshakes that have begun end as usual. A
+/// listener that closes while one is in progress resets that client, which may know already that it is connected. Clients whose SYN is
+/// dropped retransmit it a second later, and are refused then if the listener has closed.
 pub(super) fn refuse_handshakes(listener: &TcpListener) -> io::Result<()> {
     const FLAGS_AT: u32 = 13;
     const SYN: u32 = 0x02;
@@ -178,7 +178,7 @@ pub(super) fn refuse_handshakes(listener: &TcpListener) -> io::Result<()> {
         jf: jump_false,
         k: operand,
     };
-    // A filter of a TCP socket sees each segment from its TCP header on, and answers how much of it is kept.
+    // A filter of a TCP socket sees each segment from its TCP header on, and returns how much of it is kept.
     let mut steps = [
         step(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, FLAGS_AT),
         step(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, 1, SYN),
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(offered(60_000, 65_535), 60_000);
     }
 
-    /// Who comes is not told that it is connected, and who was told is let in.
+    /// A client that comes later is not told that it is connected, and one that was told is accepted.
     #[test]
     fn a_listener_that_refuses_handshakes_keeps_those_that_came() {
         for any in ["127.0.0.1:0", "[::1]:0"] {

@@ -1,7 +1,6 @@
-//! A connection that a shard opens, from its SYN to the moment when bytes can move. The SYN is held back until the
-//! kernel's connection stands; only then the inner stack sees it, so the shard's `connect` succeeds when the kernel's has,
-//! and what the kernel says instead reaches the shard as the ICMP message that a router would have sent. Who keeps the table of
-//! these is the carrier.
+//! A connection that a shard opens, from its SYN to the moment when bytes can move. The SYN is held back until the kernel's connection is
+//! established; only then the inner stack sees it, so the shard's `connect` succeeds when the kernel's has, and an error of the kernel
+//! reaches the shard as the ICMP message that a router would have sent. The carrier keeps the table of openings.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -13,16 +12,16 @@ use janus_wire::{FlowKey, Link, classify, icmpv4, icmpv6, ipv4, ipv6, proto};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
-/// What a frame from a shard may have to do with an opening.
+/// Meaning of a frame from a shard for an opening.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sign {
-    /// A SYN that opens.
+    /// A SYN that opens a connection.
     Opens,
-    /// The shard has given up.
+    /// An RST: the shard has given up.
     Resets,
 }
 
-/// The sign in a frame, and the flow as the inner stack names it; most frames have none.
+/// Returns the sign in a frame, and the flow as the inner stack names it; most frames have none.
 #[inline]
 pub(super) fn sign(frame: &[u8]) -> Option<(FlowKey, Sign)> {
     let (flow, flags) = classify(frame, Link::Ip).segment()?;
@@ -33,13 +32,13 @@ pub(super) fn sign(frame: &[u8]) -> Option<(FlowKey, Sign)> {
     opens.then_some((flow, Sign::Opens))
 }
 
-/// Why a connection could not be opened, as far as it is told.
+/// Why a connection could not be opened, as far as the shard is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
     Refused,
     NoHost,
     NoNetwork,
-    /// Not told: the shard asks again, or gives up by its own clock.
+    /// The shard is not told: it retransmits its SYN, or times out.
     Silence,
 }
 
@@ -56,7 +55,7 @@ impl Why {
                 | Errno::PERM
                 | Errno::INVAL,
             ) => Why::NoNetwork,
-            // Nobody answered, or something is short here that may be there with the next SYN.
+            // No host answered, or a resource is short here that may be available at the next SYN.
             Some(
                 Errno::TIMEDOUT
                 | Errno::MFILE
@@ -70,13 +69,13 @@ impl Why {
     }
 }
 
-/// How far an opening is.
+/// Progress of an opening.
 pub(super) enum Progress {
     /// The kernel still tries.
     Waits,
-    /// The kernel's connection stands: the SYN goes on.
+    /// The kernel's connection is established: the SYN goes on.
     Stands(Frame),
-    /// It never will.
+    /// The kernel's connection failed.
     Failed(Frame, Why),
 }
 
@@ -86,7 +85,7 @@ pub(super) struct Opening {
     pub(super) flow: FlowKey,
     /// The last SYN, until the inner stack has it.
     syn: Option<Frame>,
-    /// Since when the inner stack has it.
+    /// When the inner stack got it; `None` before.
     pub(super) answered: Option<Instant>,
 }
 
@@ -100,13 +99,13 @@ impl Opening {
         }
     }
 
-    /// The inner stack has the SYN.
+    /// Returns whether the inner stack has the SYN.
     pub(super) fn is_answered(&self) -> bool {
         self.syn.is_none()
     }
 
-    /// Another SYN of the same flow. It counts in place of the one before, which may be that of an attempt given up; gives
-    /// back the frame that is not needed, or, once the inner stack answers, the new one.
+    /// Takes another SYN of the same flow. It replaces the one before, which may be that of an attempt given up. Returns the frame that is
+    /// not needed: the old one, or, once the inner stack answers, the new one.
     pub(super) fn hold(&mut self, syn: Frame) -> Frame {
         match &mut self.syn {
             Some(held) => std::mem::replace(held, syn),
@@ -118,8 +117,8 @@ impl Opening {
         self.syn
     }
 
-    /// Asks the kernel; no more once its connection stands. What happens to that is for the bridge to find, and the kernel tells
-    /// of a reset once only.
+    /// Asks the kernel, but no longer once its connection is established: later errors are for the bridge to find, and the kernel reports a
+    /// reset only once.
     pub(super) fn look(&mut self) -> Progress {
         if self.is_answered() {
             return Progress::Waits;
@@ -137,7 +136,8 @@ impl Opening {
             return Progress::Waits;
         };
         match outcome {
-            // Where nobody listens, the kernel's port can have been the target itself: that is nobody all the same.
+            // Where no socket listens, the kernel's port can have been the target itself: the connection met itself, which counts as
+            // refused.
             Ok(()) if meets_itself(&self.kernel) => Progress::Failed(syn, Why::Refused),
             Ok(()) => Progress::Stands(syn),
             Err(errno) => Progress::Failed(syn, Why::of(Some(errno))),
@@ -149,9 +149,8 @@ fn meets_itself(kernel: &TcpStream) -> bool {
     matches!((kernel.local_addr(), kernel.peer_addr()), (Ok(here), Ok(there)) if here == there)
 }
 
-/// Begins a connection of the kernel's to `to`. On this machine it comes from the shard's own address and port, so that the
-/// server knows its client by the name that the client has; where the kernel has that port in use, from another: then the second
-/// value is true.
+/// Begins a connection of the kernel's to `to`. On this machine it comes from the shard's own address and port, so that the server sees its
+/// client's own address; where the kernel has that port in use, from another port: then the second value is true.
 pub(super) fn connect(from: SocketAddr, to: SocketAddr) -> Result<(TcpStream, bool), Errno> {
     if to.ip().is_loopback() && from.port() != to.port() {
         if let Ok(kernel) = connect_from(Some(from), to) {
@@ -170,7 +169,7 @@ fn connect_from(from: Option<SocketAddr>, to: SocketAddr) -> Result<TcpStream, E
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
     if let Some(from) = from {
-        // The port may rest in TIME-WAIT towards somebody else.
+        // The port may be in TIME-WAIT towards another peer.
         sockopt::set_socket_reuseaddr(&socket, true)?;
         rustix::net::bind(&socket, &from)?;
     }
@@ -180,7 +179,7 @@ fn connect_from(from: Option<SocketAddr>, to: SocketAddr) -> Result<TcpStream, E
     }
 }
 
-/// The ICMP message that says why `syn` leads nowhere; `None` when nothing is said, or no buffer is there for it.
+/// Returns the ICMP message that says why `syn` fails; `None` when nothing is said, or no buffer is free for it.
 pub(super) fn complaint(syn: &[u8], why: Why, pool: &mut Pool) -> Option<Frame> {
     if why == Why::Silence {
         return None;
@@ -247,7 +246,7 @@ fn complaint_v6(
     ipv6::emit(room, &header) + len
 }
 
-/// The errno in an error of the standard library's.
+/// Returns the errno in an error of the standard library's.
 pub(super) fn errno(error: &io::Error) -> Option<Errno> {
     Errno::from_io_error(error)
 }

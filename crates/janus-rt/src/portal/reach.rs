@@ -29,7 +29,7 @@ impl Reach {
             }
     }
 
-    /// Whether `address` is within; says once in the life of the process what would bring it there.
+    /// Returns whether `address` is within reach; if not, says once in the life of the process which setting would include it.
     pub(crate) fn admits(&self, address: IpAddr) -> bool {
         static SAID: Once = Once::new();
         let within = self.takes_in(address);

@@ -1,7 +1,7 @@
-//! Clients for whom there is no file descriptor. In the kernel's backlog they count as connected and hear nothing, for as long as
-//! the shortage lasts. So they wait there for a moment, as descriptors come free whenever another connection ends; then each is
-//! let in with a descriptor that was kept for this, and reset, so that it knows, and can try elsewhere. New clients are served again
-//! as soon as a descriptor is free.
+//! Clients for whom there is no file descriptor. In the kernel's backlog they count as connected and hear nothing, for as long as the
+//! shortage lasts. They wait there for a moment, as descriptors come free whenever another connection ends; then each is accepted with a
+//! descriptor that was kept for this, and reset, so that it can try elsewhere. New clients are served again as soon as a descriptor is
+//! free.
 
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
@@ -14,12 +14,12 @@ use super::bridge::reset_on_drop;
 
 /// How long a shortage lasts before clients are reset.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// A shortage that was not met for so long was over: the next one is another.
+/// Time without another failure after which a shortage counts as over: the next one is new.
 const OVER: Duration = Duration::from_secs(2);
 
-/// A descriptor kept for the time when there is no other.
+/// A descriptor kept for the time when no other is free.
 pub(super) struct Spare {
-    /// `None`: somebody else had it when it was to be opened again.
+    /// `None`: it could not be opened again, as none was free.
     held: Option<OwnedFd>,
     short: Option<Shortage>,
 }
@@ -36,9 +36,9 @@ struct Shortage {
 pub(super) enum Waiting {
     /// It was reset; others may wait.
     TurnedAway,
-    /// There is none.
+    /// No client waits.
     Nobody,
-    /// It waits on, if there is one.
+    /// It still waits, if there is one.
     Perhaps,
 }
 
@@ -50,7 +50,7 @@ impl Spare {
         }
     }
 
-    /// A client was let in: there are descriptors.
+    /// Notes that a client was accepted: there are descriptors.
     pub(super) fn relieved(&mut self) {
         self.short = None;
         if self.held.is_none() {
@@ -83,12 +83,12 @@ impl Spare {
     }
 }
 
-/// Any descriptor; this kind can be had everywhere.
+/// Opens any descriptor; an eventfd can be had everywhere.
 fn open() -> Option<OwnedFd> {
     eventfd(0, EventfdFlags::CLOEXEC).ok()
 }
 
-/// Answers whether a client waits at `door`.
+/// Returns whether a client waits at `door`.
 pub(super) fn somebody_waits(door: &TcpListener) -> bool {
     let mut fds = [PollFd::new(door, PollFlags::IN)];
     // Where the kernel cannot say, the next client brings an event.

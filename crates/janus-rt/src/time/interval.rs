@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use super::{Duration, Instant, Sleep, now, sleep_until};
 
-/// A tick that comes later than this after its moment was missed, and the behaviour chosen says what then.
+/// A tick that comes later than this after its moment was missed; the chosen behavior decides what follows.
 const LATE: Duration = Duration::from_millis(5);
 
 /// Ticks every `period`, at once for the first time. Ticks that were missed are made up for at once, and those after
@@ -32,7 +32,7 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
     }
 }
 
-/// What becomes of ticks that came too late, because nobody waited for them or the core was busy.
+/// Treatment of ticks that came too late, because no task waited for them or the core was busy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MissedTickBehavior {
     /// They are made up for at once, one after the other; the rhythm stays.
@@ -116,12 +116,12 @@ impl Interval {
         self.period
     }
 
-    /// What becomes of ticks that came too late.
+    /// Returns how ticks that came too late are treated.
     pub fn missed_tick_behavior(&self) -> MissedTickBehavior {
         self.missed
     }
 
-    /// Chooses what becomes of ticks that came too late.
+    /// Sets how ticks that came too late are treated.
     pub fn set_missed_tick_behavior(&mut self, behavior: MissedTickBehavior) {
         self.missed = behavior;
     }

@@ -47,7 +47,7 @@ impl Sleep {
         self.until = Until::At(deadline);
     }
 
-    /// When it ends; `None` for one that counts from its first poll, before that.
+    /// Returns the moment at which it ends; `None` before the first poll of one that counts from there.
     pub fn deadline(&self) -> Option<Instant> {
         match self.until {
             Until::After(_) => None,
@@ -55,7 +55,7 @@ impl Sleep {
         }
     }
 
-    /// The time it ends at has come.
+    /// Returns whether its deadline has passed.
     ///
     /// # Panics
     /// Where no Janus core runs.

@@ -1,6 +1,6 @@
-//! What theory says a long transfer gets. Losses by chance: Padhye, Firoiu, Towsley and Kurose for Reno (Mathis's square
-//! root with timeouts), RFC 9438's response function for CUBIC. Losses from a full buffer: the mean of the sawtooth that
-//! they make. Whichever is less counts, and the link's rate above all.
+//! Theoretical goodput of a long transfer. Losses by chance: Padhye, Firoiu, Towsley and Kurose for Reno (Mathis's
+//! square root with timeouts), RFC 9438's response function for CUBIC. Losses from a full buffer: the mean of the
+//! sawtooth that they make. The lesser of the two counts, and the link's rate bounds both.
 //! What never lives here: a measurement.
 
 use super::{Cell, PACKET, PAYLOAD, RATE};
@@ -15,7 +15,7 @@ const LEAST_TIMEOUT: f64 = 0.2;
 /// Packets that a Reno-like window grows by in a round trip: CUBIC's estimate of Reno below the window that was lost.
 const ALPHA_CUBIC: f64 = 3.0 * (1.0 - BETA_CUBIC) / (1.0 + BETA_CUBIC);
 
-/// What theory expects of a cell.
+/// Goodput that theory expects of a cell.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Prediction {
     /// Mbit/s of payload.
@@ -78,7 +78,7 @@ fn linear_sawtooth(path: f64, buffer: f64, beta: f64, alpha: f64) -> (f64, f64) 
     ((sent_below + above) / (below + above), below + above)
 }
 
-/// The same for CUBIC: along the curve, or Reno-friendly where that is back sooner.
+/// Like [`linear_sawtooth`], but for CUBIC: along the curve, or Reno-friendly where that is back sooner.
 fn cubic_sawtooth(path: f64, buffer: f64, rtt: f64) -> f64 {
     let top = path + buffer;
     let k = (top * (1.0 - BETA_CUBIC) / C).cbrt();

@@ -1,5 +1,5 @@
 //! One connection of a hostile run through its life: opening, phases of traffic with silences between them, parting. It
-//! says what may happen: a connection that nobody broke must deliver all and end well at both ends.
+//! says what may happen: an unbroken connection must deliver all and end well at both ends.
 //! What never lives here: reading and writing (`side`), and what holds on the wire (`rules`).
 
 use super::Tally;
@@ -50,7 +50,7 @@ pub(super) struct Flow {
     starts: Instant,
     /// Something in the run may break it.
     may_break: bool,
-    /// Who parts late has seen the end of the other's stream.
+    /// The side that parts late has seen the end of the peer's stream.
     after_end: bool,
 }
 
@@ -215,7 +215,8 @@ impl Flow {
 
     fn open(&mut self, network: &mut Network, limit: Instant, tally: &mut Tally) {
         let mut open = true;
-        // Who opened may speak at once; a listener that lost count of it, or never kept any, hears that.
+        // The active opener may send at once; a listener whose state is gone, or that never kept any, learns of the
+        // connection by that.
         if self.sides[0].is_connected(network) {
             let first = self.target(0)[0];
             self.sides[0].write_to(network, first);
@@ -323,7 +324,7 @@ impl Flow {
             Parting::Close { first } => {
                 self.sides[first].leave(network, false);
                 if self.may_break {
-                    // Its FIN may never arrive, and nobody would hear of that.
+                    // Its FIN may never arrive, and the peer would never learn of the end.
                     self.break_off(network);
                     return;
                 }
@@ -396,7 +397,7 @@ impl Flow {
                 side.leave(network, false);
             }
         }
-        // What the listener has not accepted yet it accepts later, and lets go at once.
+        // A connection that the listener has not accepted yet is accepted later, and closed at once.
         if self.sides.iter().all(|side| side.gone) {
             self.stage = Stage::Done;
         }

@@ -1,4 +1,4 @@
-//! What one hostile run consists of, all of it drawn from the seed: hosts and their settings, links, partitions, and the
+//! Plan of one hostile run, all of it drawn from the seed: hosts and their settings, links, partitions, and the
 //! connections with what their applications do. What never lives here: carrying it out (`flow`, `side`).
 
 use crate::net::{BUFFERS, LinkModel, Random, Way};
@@ -146,7 +146,7 @@ impl Plan {
         if self.hosts[hosts[1]].config.syn_cookies == SynCookies::Always {
             return true;
         }
-        // Who has few buffers may be reset for those that its peer keeps too long.
+        // A host with few buffers may reset a connection for those that its peer keeps too long.
         if hosts.iter().any(|host| self.hosts[*host].has_few_buffers()) {
             return true;
         }
@@ -302,7 +302,7 @@ impl AppPlan {
         }
     }
 
-    /// So that nobody writes a hundred thousand bytes one by one.
+    /// Returns the most bytes of a stream, so that no application writes a hundred thousand bytes one by one.
     fn patience(&self) -> usize {
         (self.write_max.min(self.read_max) * 400).min(60_000) as usize
     }

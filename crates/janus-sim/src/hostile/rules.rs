@@ -1,7 +1,7 @@
-//! What holds on the wire whatever happens: what a host sends is what its application wrote, at its place, within the
-//! window and the segment size it was offered; it acknowledges only what was sent, and takes back nothing it said.
-//! Checked where a packet leaves its host, with this crate's own codec. What never lives here: any idea of when a segment
-//! should be sent.
+//! Rules that hold on the wire whatever happens: a host sends the bytes its application wrote, at their place, within
+//! the window and the segment size it was offered; it acknowledges only what was sent, and takes back nothing it said.
+//! Checked where a packet leaves its host, with this crate's own codec. What never lives here: any idea of when a
+//! segment should be sent.
 
 use crate::net::{HostId, Observer, over_v4, stream_byte};
 use crate::segment::{self, Flags, Segment, TcpOption};
@@ -139,7 +139,8 @@ impl Rules {
             return;
         }
         if line.reset || peer.reset {
-            // What follows a reset may be another connection of the same name and, with SYN cookies, the same numbers.
+            // Segments after a reset may be of another connection of the same name and, with SYN cookies, the same
+            // numbers.
             return;
         }
         let before = line.end;
@@ -153,7 +154,7 @@ impl Rules {
     }
 }
 
-/// What a SYN or SYN-ACK says of its sender; `None` when it belongs to nothing that lives.
+/// Checks a SYN or SYN-ACK and returns its sender's new state; `None` when it belongs to no live connection.
 fn check_syn(s: &Segment, mut line: Line, peer: &Line) -> Result<Option<Line>, &'static str> {
     if !s.payload.is_empty() {
         return Err("a SYN with data");

@@ -170,7 +170,7 @@ impl Side {
         )
     }
 
-    /// What one connection may hold, whatever its peer does.
+    /// Asserts the bounds on the bytes one connection holds, whatever its peer does.
     pub(super) fn check_bounds(&self, network: &mut Network, receive_max: u32, send_max: u32) {
         let Some(conn) = self.conn.filter(|_| !self.gone) else {
             return;

@@ -19,11 +19,11 @@ pub struct LinkModel {
     pub rare_loss: u32,
     /// Of a thousand packets so many arrive twice, the copy with a delay of its own.
     pub duplicate: u16,
-    /// So many are held back for three more delays, and so overtaken.
+    /// Of a thousand packets so many are held back for three more delays, and so overtaken.
     pub reorder: u16,
-    /// So many have one byte changed.
+    /// Of a thousand packets so many have one byte changed.
     pub corrupt: u16,
-    /// So many with data are cut in two, as middleboxes do; the pieces may overlap.
+    /// Of a thousand packets with data so many are cut in two, as middleboxes do; the pieces may overlap.
     pub split: u16,
     /// Bits a second; `None`: no limit.
     pub rate: Option<u64>,
@@ -84,7 +84,7 @@ impl LinkModel {
     }
 }
 
-/// What becomes of a packet.
+/// Fate of a packet on a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Lost,

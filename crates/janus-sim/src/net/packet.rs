@@ -96,7 +96,7 @@ pub(super) fn mark(packet: &mut [u8]) -> bool {
     capable
 }
 
-/// What a router with a smaller link ahead does with a packet.
+/// Answer of a router with a smaller link ahead to a packet.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum TooBig {
     /// Sends it on in these pieces.
@@ -105,8 +105,8 @@ pub(super) enum TooBig {
     Error(Vec<u8>),
 }
 
-/// What becomes of a packet longer than `mtu`: an IPv4 packet that allows it is cut (RFC 791 section 3.2), of any other
-/// the sender is told.
+/// Returns the router's answer to a packet longer than `mtu`: an IPv4 packet that allows it is fragmented (RFC 791
+/// section 3.2), for any other the sender gets an ICMP error.
 pub(super) fn too_big(packet: &[u8], mtu: usize) -> TooBig {
     if is_v6(packet) {
         return TooBig::Error(packet_too_big(packet, mtu));

@@ -23,9 +23,9 @@ const CHUNK_MAX: u64 = 5_000;
 pub struct Pair<'n> {
     /// The network they are in.
     pub network: &'n mut Network,
-    /// Who connects.
+    /// Host that connects.
     pub client: HostId,
-    /// Who listens.
+    /// Host that listens.
     pub server: HostId,
     listener: ListenerId,
     next_port: u16,
@@ -211,7 +211,7 @@ impl<'n> Pair<'n> {
         self.open_with(&SocketOptions::default())
     }
 
-    /// The same, with the client's socket options.
+    /// Like [`open`](Pair::open), but with the client's socket options.
     pub fn open_with(&mut self, options: &SocketOptions) -> (ConnId, ConnId) {
         let conn = self.connect_with(options);
         let (client, server, listener) = (self.client, self.server, self.listener);

@@ -21,7 +21,7 @@ pub(super) struct Fd {
     pub(super) flow: Option<usize>,
 }
 
-/// What a call returned.
+/// Result of a call.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Returned {
     pub(super) value: i64,
@@ -50,7 +50,7 @@ pub(super) struct Course {
     done: usize,
     /// Bytes of it that stand in the connection's record of what was written.
     noted: usize,
-    /// What it has read.
+    /// Bytes that it has read.
     buffer: Vec<u8>,
     /// Its `close` waits for this.
     lingering: Option<Lingering>,

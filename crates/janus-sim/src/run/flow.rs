@@ -28,9 +28,9 @@ pub(super) struct Flow {
     timestamps: HashMap<u32, u32>,
     /// The flow label that the script named last, and the stack's.
     label: Option<(u32, u32)>,
-    /// What the application has written.
+    /// Bytes that the application has written.
     pub(super) written: Vec<u8>,
-    /// How much it has read.
+    /// Number of bytes that it has read.
     pub(super) read: u64,
 }
 
@@ -88,7 +88,7 @@ impl Flow {
         }
     }
 
-    /// What to add to the script's numbers of the stack's sequence space.
+    /// Returns the offset to add to the script's numbers in the stack's sequence space.
     fn local_offset(&self, flags: Flags) -> u32 {
         let (script, live) = self.local_isn.unwrap_or((0, 0));
         if flags.contains(Flags::SYN) {
@@ -104,7 +104,7 @@ impl Flow {
         Some(seq.wrapping_add(live))
     }
 
-    /// What to add to the script's numbers of its own sequence space.
+    /// Returns the offset to add to the script's numbers in its own sequence space.
     fn remote_offset(&self, flags: Flags) -> u32 {
         if flags.contains(Flags::SYN) {
             0
@@ -246,8 +246,8 @@ impl Flow {
         }
     }
 
-    /// What is wrong with an outbound packet's flow label: labels are random, so only whether one is the same as the one
-    /// before can be said.
+    /// Describes how an outbound packet's flow label is wrong: labels are random, so only a change from the label
+    /// before, or its absence, can be checked.
     pub(super) fn label_difference(
         &mut self,
         expected: &Packet,
@@ -266,7 +266,7 @@ impl Flow {
         })
     }
 
-    /// What the application wrote at this place of the stream, if it wrote that much.
+    /// Returns the bytes that the application wrote at this place of the stream, if it wrote that much.
     pub(super) fn written_at(&self, script_seq: u32, len: usize) -> Option<&[u8]> {
         let from = script_seq.wrapping_sub(1) as usize;
         self.written.get(from..from.checked_add(len)?)

@@ -26,7 +26,7 @@ fn checksum(bytes: &[u8], initial: u32) -> u16 {
     !(sum as u16)
 }
 
-/// What an ICMPv6 checksum covers besides the message (RFC 8200 section 8.1); nothing over IPv4.
+/// Returns the sum of the pseudo-header that an ICMPv6 checksum covers (RFC 8200 section 8.1); 0 over IPv4.
 fn pseudo_header(source: IpAddr, destination: IpAddr, len: usize) -> u32 {
     let (IpAddr::V6(source), IpAddr::V6(destination)) = (source, destination) else {
         return 0;
@@ -77,7 +77,7 @@ pub(super) struct SentIcmp {
     kind: u8,
     code: u8,
     sound: bool,
-    /// What stands behind type, code and checksum.
+    /// Bytes after type, code and checksum.
     rest: Vec<u8>,
 }
 

@@ -1,5 +1,5 @@
-//! What a failed script says: where, what was expected, what came, the state of the connection, and the packets that
-//! led there, all in the script's own notation and numbers, so that a line can be copied into the script.
+//! Report of a failed script: the place, the expected and the actual event, the state of the connection, and the
+//! packets that led there, all in the script's own notation and numbers, so that a line can be copied into the script.
 
 use super::Passed;
 use super::flow::Flow;
@@ -21,9 +21,9 @@ pub struct Failure {
     pub file: String,
     /// The line of the event that failed.
     pub line: u32,
-    /// What is wrong.
+    /// Description of the mismatch.
     pub message: String,
-    /// What helps to understand it, line by line.
+    /// Context that helps to understand it, line by line.
     pub details: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What a script's expressions mean to a system call: numbers, flags, and the byte layouts of the C interface.
+//! Meaning of a script's expressions to a system call: numbers, flags, and the byte layouts of the C interface.
 
 use crate::script::Expr;
 use janus_posix::{Errno, abi};
@@ -20,7 +20,7 @@ fn named(name: &str) -> Result<i64, String> {
         .ok_or_else(|| format!("`{name}` is not a name known here"))
 }
 
-/// The same, as a C `int`; an unsigned one is the same bits.
+/// Like [`int`], but as a C `int`; an unsigned one is the same bits.
 pub(super) fn c_int(expr: &Expr) -> Result<i32, String> {
     let number = int(expr)?;
     u32::try_from(number)
@@ -29,7 +29,7 @@ pub(super) fn c_int(expr: &Expr) -> Result<i32, String> {
         .map_err(|_| format!("`{expr}` does not fit a C int"))
 }
 
-/// The same, where `...` leaves the choice.
+/// Like [`c_int`], but `default` where the script says `...`.
 pub(super) fn c_int_or(expr: &Expr, default: i32) -> Result<i32, String> {
     if *expr == Expr::Ellipsis {
         Ok(default)

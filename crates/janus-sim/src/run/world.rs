@@ -151,7 +151,7 @@ impl World {
     }
 }
 
-/// What is asked of the host, and its sockets, as they are.
+/// Access to the host and its sockets.
 impl Deref for World {
     type Target = Host;
 

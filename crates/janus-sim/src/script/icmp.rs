@@ -85,7 +85,7 @@ const TYPES_V6: &[Type] = &[
 const MTU_V4: (u8, u8) = (3, 4);
 const MTU_V6: (u8, u8) = (2, 0);
 
-/// What an ICMP message is about.
+/// Packet that an ICMP message quotes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Quoted {
     /// A segment of the connection: its first sequence number and its bytes of data.
@@ -101,7 +101,7 @@ pub enum Quoted {
 pub struct IcmpMessage {
     /// Of IPv6's ICMP.
     pub v6: bool,
-    /// What is said of its IP header.
+    /// Fields of its IP header that the script names.
     pub ip: IpInfo,
     /// The type of the message.
     pub kind: u8,
@@ -111,7 +111,7 @@ pub struct IcmpMessage {
     pub mtu: Option<u32>,
     /// `id N`.
     pub id: Option<u16>,
-    /// What it is about.
+    /// Packet that it quotes.
     pub quoted: Quoted,
 }
 
@@ -151,7 +151,7 @@ impl fmt::Display for IcmpMessage {
 }
 
 impl Parser {
-    /// What follows `icmp`.
+    /// Parses the rest of a line after `icmp`.
     pub(super) fn icmp(&mut self, ip: IpInfo) -> Result<IcmpMessage> {
         let (kind, codes) = self.icmp_type()?;
         let code = match self.peek() {
@@ -234,7 +234,7 @@ impl Parser {
         let quoted = if self.take_word("udp") {
             Quoted::Udp(self.in_parentheses("a payload length", 0xffff)?)
         } else if self.take_word("raw") {
-            // What fits a packet buffer.
+            // Sizes that fit a packet buffer.
             Quoted::Raw(self.in_parentheses("a message length", 1_400)?)
         } else {
             let (seq, len) = self.sequence_range()?;

@@ -9,7 +9,7 @@ use crate::segment::{Flags, PAYLOAD_MAX, TcpOption};
 const OPTIONS_LEN_MAX: usize = 40;
 
 impl Parser {
-    /// What follows `<` or `>`.
+    /// Parses the rest of a line after `<` or `>`.
     pub(super) fn packet_line(&mut self, inbound: bool) -> Result<Action> {
         let ip = self.ip_info(inbound)?;
         if self.take_word("icmp") {

@@ -1,4 +1,4 @@
-//! What `--option` lines say. Every option of the original tool is either kept, ignored because it cannot matter
+//! Settings of `--option` lines. Every option of the original tool is either kept, ignored because it cannot matter
 //! without a kernel (and listed as such), or refused.
 
 use janus_posix::sysctl;
@@ -22,7 +22,7 @@ pub struct Settings {
     pub mtu: u16,
     /// How far off the expected time an event may be, in microseconds.
     pub tolerance_micros: u64,
-    /// The same as a part of the time since the event before; the larger of the two counts. Nothing said is zero here,
+    /// Tolerance in percent of the time since the event before; the larger of the two counts. `None` is zero here,
     /// since time is virtual and nothing is late, and 12.5 in the original tool.
     pub tolerance_percent: Option<f64>,
     /// Length of a tick of the outbound timestamp clock; 0: TSval is not checked.
@@ -71,8 +71,8 @@ impl Settings {
         self.remote_ip = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into();
     }
 
-    /// The same script over IPv6, with segments of the same size: the MTU grows by what the header does. `None` when it
-    /// is over IPv6 already or names addresses.
+    /// Returns these settings over IPv6, with segments of the same size: the MTU grows by the difference of the
+    /// headers. `None` when the script is over IPv6 already or names addresses.
     pub fn moved_to_v6(&self) -> Option<Settings> {
         let ours = Settings::default();
         if self.mapped || (self.local_ip, self.remote_ip) != (ours.local_ip, ours.remote_ip) {

@@ -1,4 +1,4 @@
-//! What a table needs of its hash: every bit even, one changed input bit changes half of the output, no collisions
+//! Properties that a table needs of its hash: every bit even, one changed input bit changes half of the output, no collisions
 //! among the dense keys that real traffic has.
 
 use super::*;

@@ -20,7 +20,7 @@ const SACK_PERMITTED: u8 = 4;
 const SACK: u8 = 5;
 const TIMESTAMPS: u8 = 8;
 const USER_TIMEOUT: u8 = 28;
-/// What stands before timestamps that stand alone.
+/// First word of a timestamps option that is the only option: two NOPs, kind, length.
 pub(crate) const TIMESTAMPS_WORD: u32 = u32::from_be_bytes([NOP, NOP, TIMESTAMPS, 10]);
 
 /// The SACK blocks of one segment, in wire order.
@@ -141,7 +141,7 @@ pub struct Options {
     pub user_timeout: Option<UserTimeout>,
 }
 
-/// What [`super::emit`] writes: the same record, filled by the sender.
+/// Options that [`super::emit`] writes: the same record, filled by the sender.
 pub type OptionsToSend = Options;
 
 impl Options {
@@ -164,7 +164,7 @@ impl Options {
         }
     }
 
-    /// The same in one of the layouts that nearly all segments have, if there is one.
+    /// Returns these options in one of the layouts that nearly all segments have, if they fit one.
     #[inline(always)]
     pub const fn usual(&self) -> Option<UsualOptions> {
         if !self.sack.is_empty() || self.user_timeout.is_some() {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::{BUCKET_BITS, BUCKETS};
 
-/// Samples that nobody has taken yet, by part of the circle.
+/// Samples not yet taken, counted by part of the circle.
 pub struct HeatBoard {
     counts: Box<[AtomicU32]>,
 }

@@ -1,4 +1,4 @@
-//! What a polling core learns from SYN-ACKs that leave through it.
+//! Owners that a polling core learns from SYN-ACKs that leave through it.
 
 use super::*;
 use janus_csb::Ring;

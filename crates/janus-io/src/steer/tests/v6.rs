@@ -1,4 +1,4 @@
-//! The same decisions over IPv6: the NIC's hash of the longer addresses, errors by what they quote, neighbour messages
+//! Decisions as over IPv4, but over IPv6: the NIC's hash of the longer addresses, errors by what they quote, neighbour messages
 //! to all.
 
 use std::net::Ipv6Addr;

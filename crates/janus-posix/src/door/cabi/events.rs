@@ -41,7 +41,7 @@ pub(crate) fn write_seen(pointer: UserPtr, entries: &[Polled]) -> Result<(), Err
     Ok(())
 }
 
-/// What to watch for, and what to say then.
+/// Reads the events to watch for, and the data to return with them.
 pub(crate) fn read_interest(pointer: UserPtr) -> Result<(u32, u64), Errno> {
     let bytes = pointer.bytes(size_of::<epoll_event>())?;
     let data = &bytes[offset_of!(epoll_event, u64)..];

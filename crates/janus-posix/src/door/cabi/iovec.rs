@@ -7,9 +7,9 @@ use crate::Errno;
 pub(crate) const IOV_MAX: usize = 1_024;
 /// `sizeof(struct iovec)`.
 const IOVEC_LEN: usize = 2 * size_of::<usize>();
-/// What one call reads at most; it is more than the largest buffer of a socket holds.
+/// Most bytes that one call reads; it is more than the largest buffer of a socket holds.
 pub(crate) const READ_MAX: usize = 16 << 20;
-/// What one call writes at most: half of Linux's MAX_RW_COUNT.
+/// Most bytes that one call writes: half of Linux's MAX_RW_COUNT.
 pub(crate) const WRITE_MAX: usize = 1 << 30;
 
 /// Buffers of the caller, one after the other.

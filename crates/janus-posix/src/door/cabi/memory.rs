@@ -30,7 +30,7 @@ impl UserPtr {
         self.0 == 0
     }
 
-    /// So many bytes further on.
+    /// Returns the pointer moved on by `bytes` bytes.
     pub(crate) fn offset(self, bytes: usize) -> UserPtr {
         UserPtr(self.0.wrapping_add(bytes))
     }
@@ -84,7 +84,7 @@ impl UserPtr {
         whole(self.write_some(from), from.len())
     }
 
-    /// So many bytes from here.
+    /// Reads `len` bytes from here.
     pub(crate) fn bytes(self, len: usize) -> Result<Vec<u8>, Errno> {
         let mut bytes = vec![0; len];
         self.read(&mut bytes)?;

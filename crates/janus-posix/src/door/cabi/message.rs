@@ -35,7 +35,7 @@ impl Message {
         let name_len = &bytes[offset_of!(msghdr, msg_namelen)..];
         let name_len = u32::from_ne_bytes(*name_len.first_chunk().unwrap_or(&[0; 4]));
         let count = word(&bytes, offset_of!(msghdr, msg_iovlen));
-        // What the kernel says here is not what it says of `readv` (copy_msghdr_from_user).
+        // The kernel's error here differs from that of `readv` (copy_msghdr_from_user).
         if count > super::iovec::IOV_MAX {
             return Err(Errno::EMSGSIZE);
         }
@@ -59,7 +59,7 @@ impl Message {
         self.control.bytes(self.control_len)
     }
 
-    /// What a received message carried besides its bytes. A stream has no sender's name to tell.
+    /// Writes the control data and flags of a received message. A stream has no sender's name to give.
     pub(crate) fn finish(&self, control: &[u8], flags: i32) -> Result<(), Errno> {
         self.control.write(control)?;
         let field = |offset| self.at.offset(offset);

@@ -11,11 +11,11 @@ const V4_LEN: usize = 16;
 const V6_LEN_MIN: usize = 24;
 const V6_LEN: usize = 28;
 
-/// What a program names.
+/// Address that a program passes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Name {
     Address(SocketAddr),
-    /// AF_UNSPEC: nobody.
+    /// AF_UNSPEC: no address.
     Nobody,
 }
 
@@ -81,8 +81,8 @@ pub(crate) fn encode(address: SocketAddr) -> Vec<u8> {
     bytes
 }
 
-/// Puts a name where a caller wants it: as much as there is room for, and how long it really is (move_addr_to_user).
-/// Without a pointer nobody asked.
+/// Writes a name for the caller: as much as there is room for, and its full length (move_addr_to_user). Without a
+/// pointer the caller does not want the name.
 pub(crate) fn write(address: SocketAddr, pointer: UserPtr, len: UserPtr) -> Result<(), Errno> {
     if pointer.is_null() {
         return Ok(());

@@ -1,5 +1,5 @@
-//! SIGTERM and SIGINT end a runtime in order, unless the program has other plans for them, and end the process at once when
-//! they come again. When no runtime is left that handles such a signal, it does what it does by default.
+//! SIGTERM and SIGINT end a runtime in order, unless the program has other plans for them, and end the process at once when they come
+//! again. When no runtime is left that handles such a signal, its default action is back.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -10,34 +10,34 @@ use rustix::process::Signal;
 
 use super::{SIGNALS, Signals, State};
 
-/// Which they are.
+/// The signals that end a runtime.
 const ENDING: [Signal; 2] = [Signal::TERM, Signal::INT];
 
 /// Number of runtimes that handle each signal, whatever for.
 static HANDLED: [AtomicU32; SIGNALS] = [const { AtomicU32::new(0) }; SIGNALS];
-/// Signals that did what they do by default before a runtime handled them.
+/// Signals that had their default action before a runtime handled them.
 static TAKEN_OVER: [AtomicBool; SIGNALS] = [const { AtomicBool::new(false) }; SIGNALS];
 
-/// Held while a runtime finds out whose a signal is: two may begin at once.
+/// Held while a runtime finds out whether a signal is handled elsewhere: two may begin at once.
 static FINDING_OUT: Mutex<()> = Mutex::new(());
 
-/// The bit that stands for the signal `at`; there are 64, from 1 on.
+/// Returns the bit that stands for the signal `at`; there are 64, from 1 on.
 pub(super) const fn bit(at: usize) -> u64 {
     1u64.rotate_left(at as u32)
 }
 
-/// One more runtime handles the signal `at`.
+/// Counts one more runtime that handles the signal `at`.
 pub(super) fn is_handled(at: usize) {
     HANDLED[at].fetch_add(1, Ordering::AcqRel);
 }
 
-/// One runtime less handles it.
+/// Counts one runtime less that handles it.
 pub(super) fn is_handled_no_more(at: usize) {
     HANDLED[at].fetch_sub(1, Ordering::AcqRel);
 }
 
 impl Signals {
-    /// From now on these signals end the runtime; each unless something in the process, not a runtime, handles or ignores it.
+    /// Makes these signals end the runtime; each unless something in the process, not a runtime, handles or ignores it.
     pub(crate) fn end_the_runtime(&self) -> io::Result<()> {
         let _alone = FINDING_OUT.lock().unwrap_or_else(PoisonError::into_inner);
         for signal in ENDING {
@@ -57,7 +57,7 @@ impl Signals {
         Ok(())
     }
 
-    /// The name of the signal that has just come to end the runtime, if one has.
+    /// Returns the name of the signal that has just come to end the runtime, if one has.
     pub(crate) fn ended_by(&self) -> Option<&'static str> {
         let mut state = self.lock();
         let State { ends, listened, .. } = &mut *state;
@@ -69,7 +69,7 @@ impl Signals {
             }
         }
         let number = ended?;
-        // A second one does not wait for any thread of ours.
+        // A second signal does not wait for any thread of ours.
         let again = ends
             .keys()
             .fold(0, |bits, number| bits | bit(*number as usize));
@@ -81,7 +81,7 @@ impl Signals {
     }
 }
 
-/// Makes the signal `at` do what it does by default when no runtime handles it any more.
+/// Restores the default action of the signal `at` when no runtime handles it any more.
 fn fall_back(at: usize) -> io::Result<()> {
     let handler = move || {
         if HANDLED[at].load(Ordering::Acquire) == 0 {

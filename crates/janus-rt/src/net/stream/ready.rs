@@ -1,5 +1,5 @@
-//! What a stream is ready for, and the calls that do not wait. Readiness is asked of the stack each time and never
-//! remembered, so nothing can be stale: a call that would block says so, and waiting again really waits.
+//! Readiness of a stream, and the calls that do not wait. Readiness is asked of the stack each time and never cached, so it
+//! cannot be stale: a call that would block says so, and waiting again really waits.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -50,7 +50,7 @@ impl TcpStream {
                 coop::spend();
                 return Ok(Some(ready));
             }
-            // Who waits for errors only is woken by what comes in, too, and looks again.
+            // A task that waits for errors only is woken by incoming data, too, and looks again.
             if interest.is_readable() || interest.is_error() {
                 let token = here.token(cx.waker(), self.reader());
                 here.on_stack(|stack, now| wait_read(stack, now, self.conn, token));
@@ -122,7 +122,7 @@ impl TcpStream {
             self.ready(interest).await?;
             match call() {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    // What `call` waits for is not what the stream says it has: others must not starve for that.
+                    // `call` waits for something else than the stream's readiness: other tasks must not starve for that.
                     crate::task::yield_now().await;
                 }
                 done => return done,
@@ -137,7 +137,7 @@ impl TcpStream {
     }
 }
 
-/// What of `interest` a connection that stands so is ready for.
+/// Returns the part of `interest` that a connection of this status is ready for.
 fn ready_of(status: &Status, interest: Interest) -> Ready {
     let mut ready = Ready::EMPTY;
     let opening = matches!(status.state, State::SynSent | State::SynReceived);

@@ -7,7 +7,7 @@ use crate::script::{Call, Expr};
 use janus_posix::{EpollEvent, Errno, PollFd, abi};
 use std::time::Duration;
 
-/// What a call may wait for: a negative number of milliseconds is for ever.
+/// Reads the time a call may wait, in milliseconds; `None`: for ever, for a negative number.
 fn patience(timeout: &Expr) -> Result<Option<Duration>> {
     Ok(u64::try_from(int(timeout)?).ok().map(Duration::from_millis))
 }

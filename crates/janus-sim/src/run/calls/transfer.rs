@@ -237,7 +237,7 @@ impl Runner<'_> {
             let open = self.world.sockets.readiness(now, live);
             return Ok(self.returned(open.and(Err(Errno::EFAULT))));
         }
-        // What earlier tries of this call have written stands there already.
+        // Bytes written by earlier tries of this call are in the record already.
         let written = flow.map_or(0, |flow| self.flows[flow].written.len()) - course.noted;
         if written + len > WRITTEN_MAX {
             return Err(format!(
