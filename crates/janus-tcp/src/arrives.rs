@@ -25,7 +25,7 @@ use crate::time::Instant;
 /// How long TS.Recent is good for: 24 days (RFC 7323 section 5.5).
 const TS_RECENT_VALID_MS: u32 = 24 * 24 * 3_600 * 1_000;
 
-/// What the first check says of a segment's place.
+/// Result of the first check: where a segment lies relative to the window.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Acceptable,
@@ -55,7 +55,7 @@ impl Stack {
         let cold = &mut self.cold[conn];
         // Afterwards, so that `heat` sees how long it was idle.
         cold.last_heard_ms = now.as_millis() as u32;
-        // What the segment changed has its time.
+        // The deadlines that the segment changed are armed now.
         let hot = cold.hot;
         if hot != NONE {
             self.arm(hot);
@@ -162,7 +162,7 @@ impl Stack {
         p.seq.le(last_ack_sent).then_some(value)
     }
 
-    /// What came last and comes again may bring an acknowledgement that is new: of our FIN, of data that the peer would
+    /// Takes the acknowledgement from a repeat of the last segment, as it may be new: of our FIN, or of data that the peer would
     /// otherwise get twice. The table would have it dropped; nothing but that number is taken of it (Linux: tcp_sequence).
     /// False when no answer is due.
     #[cold]

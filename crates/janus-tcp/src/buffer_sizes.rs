@@ -7,7 +7,7 @@ mod tests;
 use crate::config::{Config, scale_for};
 use crate::stack::Stack;
 
-/// What connections may hold whose options say nothing of it: see the fields of [`Config`] that are called so.
+/// Buffer sizes of connections whose options set none: see the fields of [`Config`] with the same names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferSizes {
     /// [`Config::receive_buffer`].

@@ -26,7 +26,7 @@ const CHECKSUM_AT: usize = 16;
 pub(crate) struct Burst {
     /// Segments of the piece so far.
     sent: u32,
-    /// Segments that make a piece; 0 = nobody has asked yet.
+    /// Segments that make a piece; 0 = not determined yet.
     piece: u32,
     /// Where the last one lies among the frames handed out, if it does.
     last: Option<usize>,

@@ -4,9 +4,9 @@
 //! each other busy, nor can a forger make one flow's traffic grow. Text that an honest peer repeats, because our
 //! acknowledgement was lost, is answered each time and does not come here.
 //!
-//! When a flow was last answered is kept with its record, and nothing of it is shared. So nobody learns from the answers
-//! that his own connections get whether forged segments were answered on another's, or whether there is one
-//! (CVE-2016-5696). A half-open or TIME-WAIT record has a field for it. A connection's line has no byte to spare, so it
+//! The time of a flow's last answer is kept with its record, and nothing of it is shared. So an observer cannot learn from the
+//! answers that his own connections get whether forged segments were answered on another's, or whether there is one (CVE-2016-5696).
+//! A half-open or TIME-WAIT record has a field for it. A connection's line has no byte to spare, so it
 //! has an entry beside it, at its slot's number, which exists once a connection nearby was challenged. Each record
 //! begins without a memory of the one before it: neither of another flow's in the same slot, nor of the same flow's in
 //! another state, whose answer says something new.

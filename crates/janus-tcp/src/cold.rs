@@ -79,7 +79,7 @@ pub(crate) mod flag {
     pub(crate) const RESET: u8 = 1 << 4;
     /// Ended because the peer stopped answering.
     pub(crate) const TIMED_OUT: u8 = 2 << 4;
-    /// Ended by RST to our SYN, or because a router or the peer said that nobody listens.
+    /// Ended by RST to our SYN, or by an ICMP message (of a router or the peer) that there is no listener.
     pub(crate) const REFUSED: u8 = 3 << 4;
     /// Ended because, as a router said, the peer cannot be reached.
     pub(crate) const NO_HOST: u8 = 4 << 4;
@@ -121,7 +121,7 @@ pub(crate) struct Tcb {
     /// The variation of the round trip in microseconds (RFC 6298). Its top bits are [`crate::rto::kept_backoff`].
     pub(crate) rttvar_us: u32,
     pub(crate) hot: u32,
-    /// Who waits to read (or to be connected), as a token.
+    /// Token of the task that waits to read (or to be connected).
     pub(crate) reader: u32,
     /// Changes when the slot is given to another connection, so that stale handles are recognised.
     pub(crate) generation: u32,
@@ -287,7 +287,7 @@ impl Tcb {
         }
     }
 
-    /// What the peer may still send into the window we offered.
+    /// Bytes the peer may still send into the window we offered.
     #[inline]
     pub(crate) fn receive_window(&self) -> u32 {
         u32::try_from(self.rcv_adv - self.rcv_nxt).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! What a stack is told once: its bounds and times, its secrets. Its device is in `interface`.
+//! Configuration of a stack, set once: its bounds and times, its secrets. Its device is in `interface`.
 
 use core::time::Duration;
 
@@ -42,14 +42,14 @@ pub struct Config {
     pub max_reordered: u32,
     /// Unread bytes a connection may hold at first: the largest window offered.
     pub receive_buffer: u32,
-    /// What that grows to while the application reads all that comes, and more in each round trip. The window scale
-    /// is chosen by it. No more than [`Config::receive_buffer`]: no growth.
+    /// Size that the receive buffer grows to while the application reads all that comes, and more in each round trip. The window
+    /// scale is chosen by it. No more than [`Config::receive_buffer`]: no growth.
     pub receive_buffer_max: u32,
     /// Whether it grows at all.
     pub tune_receive_buffer: bool,
     /// Unsent and unacknowledged bytes a connection may hold at first.
     pub send_buffer: u32,
-    /// What that grows to with the congestion window, of which it is twice the size.
+    /// Size that the send buffer grows to; it follows the congestion window, at twice its size.
     pub send_buffer_max: u32,
     /// Count what is written ahead as Linux does, with what surrounds the bytes and in steps of large segments, so that
     /// writes come out as short and writers are woken when they would be there. The send buffers are then budgets
@@ -73,13 +73,13 @@ pub struct Config {
     pub rto_max: Duration,
     /// Retransmissions of data before a connection is given up.
     pub max_retries: u8,
-    /// The same for a connection that nobody owns any more.
+    /// Like `max_retries`, but for an orphan: a connection without an owner.
     pub max_orphan_retries: u8,
     /// Repetitions of a SYN-ACK before a half-open record is given up; five at most.
     pub max_syn_ack_retries: u8,
     /// SYNs sent before an active open is given up: 7 wait 127 s, R2 must be 3 minutes at least (MUST-23).
     pub max_syn_retries: u8,
-    /// So many more SYNs, the first ones to be repeated, go out at one distance, before it doubles (Linux, not RFC 6298).
+    /// Number of repeated SYNs sent at one interval before it doubles, in addition to `max_syn_retries` (Linux, not RFC 6298).
     pub syn_linear_timeouts: u8,
     /// Send and heed the user timeout option (RFC 5482) on all connections whose socket options do not say otherwise.
     pub uto: bool,
@@ -88,14 +88,14 @@ pub struct Config {
     pub uto_least: Duration,
     /// U_LIMIT: nor does it make a connection wait longer than this; 64 times the least at most.
     pub uto_most: Duration,
-    /// How long a connection that nobody owns any more may take to deliver what was written, however alive its peer.
+    /// How long an orphan (a connection without an owner) may take to deliver what was written, however alive its peer.
     pub orphan_timeout: Duration,
-    /// Connections that nobody owns any more and that are not finished; one more is reset.
+    /// Most orphans: connections without an owner that are not finished; one more is reset.
     pub max_orphans: u32,
     /// How long the acknowledgement of data waits for an answer to carry it, at first; where segments come at longer
     /// intervals it becomes longer, 200 ms at most.
     pub delayed_ack: Duration,
-    /// Most ICMP errors sent in a second, about: how many exactly is nobody's to know.
+    /// Most ICMP errors sent in a second, about: the exact number is randomized.
     pub icmp_errors_per_second: u32,
     /// Suspect that a path silently drops large packets when only those vanish, and search for what it carries
     /// (RFC 4821). What routers say of packets that do not fit is heeded in any case.
@@ -123,10 +123,10 @@ pub struct Config {
     /// Tell the peer with PSH where a burst of at least so many segments ends, besides where what was written does; 0: do
     /// not.
     pub burst_least: u8,
-    /// What a connection has learned of its path, its round trip and slow-start threshold, serves the next one to the
-    /// same peer (RFC 9040).
+    /// Let a connection's path facts, its round trip and slow-start threshold, serve the next one to the same peer
+    /// (RFC 9040).
     pub share_path_facts: bool,
-    /// What a connection leaves serves the next one: its memory while it is still in cache, and what it knew of the path. False:
+    /// Let the next connection reuse the memory of the last one while it is still in cache, and its path facts. False:
     /// nothing is reused before hundreds of thousands of others have come and gone, and nothing is shared. For comparing
     /// the two.
     pub warm_reuse: bool,
@@ -243,8 +243,8 @@ impl Secrets {
         }
     }
 
-    /// The same keys for one of so many shards, whose timestamps name it in their lowest bits. What echoes them can be led
-    /// to it without asking anybody; [`Secrets::stamps`] reads them.
+    /// Returns the same keys for one of `shards` shards, whose timestamps name it in their lowest bits. A segment that echoes one
+    /// can be led to its shard without a lookup; [`Secrets::stamps`] reads them.
     #[must_use]
     pub fn naming(&self, shard: u8, shards: u16) -> Secrets {
         Secrets {
@@ -253,7 +253,7 @@ impl Secrets {
         }
     }
 
-    /// What timestamps are made by.
+    /// Returns the generator of timestamps.
     pub fn stamps(&self) -> &Stamps {
         &self.timestamps
     }

@@ -25,7 +25,7 @@ pub(crate) fn first_window(repeats: u8) -> u32 {
     if repeats > 1 { 1 } else { INITIAL_SEGMENTS }
 }
 
-/// What decides how much a connection may have in flight.
+/// Congestion control algorithm: decides how much a connection may have in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Algorithm {
@@ -60,7 +60,7 @@ pub(crate) fn decode_window(code: u8) -> u32 {
     }
 }
 
-/// What the window's growth goes by; the two are never needed at the same time.
+/// State that the window's growth depends on; the two are never needed at the same time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Growth {
     /// The first slow start, whose threshold is not known.

@@ -1,4 +1,4 @@
-//! What is neither data nor a connection, and the hardware addresses of neighbours: ARP. Off the fast path.
+//! Packets that are neither data nor a connection's, and the hardware addresses of neighbours: ARP. Off the fast path.
 
 use janus_mem::{Frame, HEADROOM};
 use janus_wire::{Link, MacAddr, arp, ethernet};

@@ -45,18 +45,18 @@ const ECN_BIT: u32 = 1 << 5;
 /// In the hash in the place of option bits: the connection has no timestamps to carry any.
 const NO_OPTIONS: u32 = u32::MAX;
 
-/// What a SYN said, as far as a cookie keeps it.
+/// Options of a SYN, as far as a cookie keeps them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Offer {
     pub(crate) mss: u16,
     /// The peer's window scale, or [`NO_SCALE`].
     pub(crate) peer_scale: u8,
-    /// What both sides agreed on: bits of [`flag`].
+    /// Options both sides agreed on: bits of [`flag`].
     pub(crate) flags: u8,
 }
 
 impl Offer {
-    /// What is left of an offer when a cookie has to carry it.
+    /// Returns the part of an offer that a cookie can carry.
     pub(crate) fn as_kept(self, key: &FlowKey) -> Offer {
         let sizes = sizes(key);
         let mss = sizes[size_index(sizes, self.mss)];
@@ -130,8 +130,8 @@ pub(crate) fn make(
     number(secrets, key, irs, (size, offer.bits()), period(now))
 }
 
-/// What the SYN said for which `cookie` was made, if it was, and not too long ago. `echo` is the timestamp that came
-/// back.
+/// Returns the offer of the SYN that `cookie` was made for; `None` if it was not made here, or too long ago. `echo` is the
+/// timestamp that came back.
 pub(crate) fn judge(
     secrets: &Secrets,
     key: &FlowKey,

@@ -1,4 +1,4 @@
-//! What happened, counted: everything dropped by its cause, and the traffic. Plain integers of one thread.
+//! Counters of events: everything dropped by its cause, and the traffic. Plain integers of one thread.
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])* $name:ident,)*) => {

@@ -22,14 +22,14 @@ const ALPHA: (u64, u64) = (9, 17);
 /// that is not tiny, it has left all the windows there are.
 const REACH_MS: i64 = 1 << 19;
 
-/// What an epoch of congestion avoidance knows. Beginning and clock: section 4.2.
+/// State of an epoch of congestion avoidance. Beginning and clock: section 4.2.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cubic {
     /// The window at the middle of the curve; 0 = not known.
     w_max: u32,
     /// The window at the last reduction.
     cwnd_prior: u32,
-    /// What Reno's window would be; 0 = no epoch has begun.
+    /// Reno's window, as estimated; 0 = no epoch has begun.
     w_est: u32,
     /// Bytes acknowledged towards the next segment of `w_est`.
     est_credit: u32,

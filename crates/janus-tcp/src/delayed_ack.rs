@@ -22,13 +22,13 @@ use janus_wire::tcp::Flags;
 
 /// Acknowledgements that go at once, one for each segment, at the beginning (TCP_MAX_QUICKACKS).
 const QUICK_MAX: u32 = 16;
-/// The same after a congestion mark (tcp_ecn_check_ce).
+/// Like [`QUICK_MAX`], but after a congestion mark (tcp_ecn_check_ce).
 pub(crate) const QUICK_AFTER_MARK: u32 = 2;
 /// No acknowledgement waits longer (TCP_DELACK_MAX); half a second is MUST-40's.
 const LONGEST: Duration = Duration::from_millis(200);
 /// The estimate of the time between segments goes no higher, as nothing waits so long.
 const ESTIMATE_MAX_MS: u32 = 250;
-/// What the peer's segments are taken for before any came (TCP_MSS_DEFAULT, TCP_MIN_MSS).
+/// Segment size assumed of the peer before any came, and the least one (TCP_MSS_DEFAULT, TCP_MIN_MSS).
 const UNSEEN_MSS: u16 = 536;
 const LEAST_MSS: u16 = 88;
 
@@ -134,7 +134,7 @@ impl Stack {
             }
         }
         if ato == 0 && p.flags.contains(Flags::PSH) {
-            // What was left of the beginning is not known any more. An end of a write gets the benefit of the doubt.
+            // The rest of the initial quick acknowledgements is not known any more. An end of a write gets the benefit of the doubt.
             arrivals.hurry(cold, 1);
         }
         let ato = match ato {
@@ -155,7 +155,7 @@ impl Stack {
         let full = u32::from(cold.mss.saturating_sub(12));
         let quick = hot.arrivals.quick() > 0 && !cold.is_interactive();
         let more_than_one = hot.unacked_bytes > u32::from(hot.arrivals.mss);
-        // What is pushed ends a write; after anything else that is full, more comes.
+        // PSH marks the end of a write; after any other full segment, more comes.
         let in_bulk =
             hot.unacked_bytes >= 2 * full || quick && len >= full && !p.flags.contains(Flags::PSH);
         if quick || more_than_one || self.acknowledges_all(conn) {

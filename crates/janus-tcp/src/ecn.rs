@@ -33,7 +33,7 @@ pub enum Ecn {
     On,
 }
 
-/// What a SYN of ours carries. One that had to be sent again is without: some networks drop the first for its flags
+/// Returns the ECN flags of a SYN of ours. A retransmitted SYN carries none: some networks drop the first for its flags
 /// (section 6.1.1.1).
 pub(crate) fn syn_flags(config: &Config, repeats: u8) -> Flags {
     if config.ecn == Ecn::On && repeats == 0 {
@@ -43,7 +43,7 @@ pub(crate) fn syn_flags(config: &Config, repeats: u8) -> Flags {
     }
 }
 
-/// What a SYN-ACK of ours carries.
+/// Returns the ECN flags of a SYN-ACK of ours.
 pub(crate) fn syn_ack_flags(agreed: u8) -> Flags {
     if agreed & flag::ECN != 0 {
         Flags::ECE
@@ -52,7 +52,7 @@ pub(crate) fn syn_ack_flags(agreed: u8) -> Flags {
     }
 }
 
-/// What a SYN, or the answer to ours, agrees to: [`flag::ECN`] or nothing.
+/// Returns the ECN agreement of a SYN, or of the answer to ours: [`flag::ECN`] or nothing.
 pub(crate) fn agreed(config: &Config, p: &Parsed) -> u8 {
     let answers = p.flags.contains(Flags::ACK);
     let both = Flags(p.flags.0 & OFFER.0);

@@ -12,13 +12,13 @@ impl Stack {
         self.listeners.hide();
     }
 
-    /// Resets the connections that are left, also those that nobody owns any more, from the place `from` on (0: all) and as far as
-    /// there is room for what that sends. Gives the place to go on from after a [`Stack::transmit`]; `None`: that was all.
+    /// Resets the connections that are left, orphans too, from the place `from` on (0: all), as far as there is
+    /// room for the resets. Returns the place to go on from after a [`Stack::transmit`]; `None`: that was all.
     pub fn reset_from(&mut self, now: Instant, from: usize) -> Option<usize> {
         self.now = now;
         let places = self.cold.places().into_iter().flatten().enumerate();
         for (place, conn) in places.skip(from) {
-            // A place that is nobody's has the state in which its last owner left it: closed.
+            // A free place has the state in which its last owner left it: closed.
             if self.cold[conn].state == State::Closed {
                 continue;
             }

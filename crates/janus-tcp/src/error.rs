@@ -7,7 +7,7 @@ use core::fmt;
 pub enum Error {
     /// Nothing to do now; ask to be woken and try again.
     WouldBlock,
-    /// The peer answered the SYN with RST, or with an ICMP message that nobody listens.
+    /// The peer answered the SYN with RST, or with an ICMP message that there is no listener.
     ConnectionRefused,
     /// The peer sent RST.
     ConnectionReset,

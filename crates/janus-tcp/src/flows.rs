@@ -80,7 +80,7 @@ impl<T: Copy + Default> Flows<T> {
         self.v6.reuse_oldest_first(spread);
     }
 
-    /// Gives a slot back. It is nobody's from now on; its contents stay.
+    /// Frees a slot. Its key is cleared; its other contents stay.
     #[inline]
     pub(crate) fn free(&mut self, id: u32) {
         if id & V6 == 0 {
@@ -94,7 +94,7 @@ impl<T: Copy + Default> Flows<T> {
 }
 
 impl<T> Flows<T> {
-    /// Whose the record is.
+    /// Returns the flow that the record belongs to.
     #[inline]
     pub(crate) fn key(&self, id: u32) -> FlowKey {
         match self.v4.get(id) {
@@ -145,8 +145,8 @@ impl<T> Flows<T> {
         [0..self.v4.high_water(), V6..V6 + self.v6.high_water()]
     }
 
-    /// Sees the flows of one family at the places `from` to `to` for whose records `counts` holds; those beyond the last
-    /// place are nobody's. Gives the place where it ended.
+    /// Sees the flows of one family at the places `from` to `to` for whose records `counts` holds; places beyond the last
+    /// one are unused. Returns the place where it ended.
     #[inline]
     pub(crate) fn see(
         &self,

@@ -22,7 +22,7 @@ const TTL: u8 = 64;
 /// Datagrams given up in one call; the rest is served by the next.
 const MAX_EXPIRED: usize = 64;
 
-/// What the stack keeps for fragments.
+/// State that the stack keeps for fragments.
 #[derive(Default)]
 pub(crate) struct Fragments {
     pub(crate) reassembly: Reassembly,
@@ -96,7 +96,7 @@ impl Stack {
         match Whole::read(packet) {
             Some(whole) if whole.proto == proto::TCP => self.cut_segment(&whole),
             Some(whole) if whole.proto == proto::ICMPV6 && nd::is_discovery(whole.payload) => {
-                // Nobody needs to send it in pieces, and who does means to get past a filter (RFC 6980).
+                // Discovery messages need no fragments, and a sender of such means to get past a filter (RFC 6980).
                 self.counters.dropped_malformed += 1;
             }
             Some(whole) if whole.proto == proto::UDP => self.udp_whole(packet, now),
@@ -276,7 +276,7 @@ fn without(flags: Flags, those: Flags) -> Flags {
     Flags(flags.0 & !those.0)
 }
 
-/// What an IP header says beyond the addresses.
+/// Fields of an IP header beyond the addresses.
 #[derive(Clone, Copy)]
 enum IpExtra {
     None,
@@ -327,7 +327,7 @@ fn write_ip(out: &mut [u8], whole: &Whole<'_>, len: usize, extra: IpExtra) -> us
                 }
             }
         }
-        // Nobody makes one of two families.
+        // No caller passes addresses of two families.
         _ => 0,
     }
 }

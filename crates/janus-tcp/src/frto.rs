@@ -33,7 +33,7 @@ impl Stack {
         }
     }
 
-    /// The same without SACK.
+    /// Like [`Stack::doubt_timeout`], but without SACK.
     pub(crate) fn doubt_plain_timeout(&mut self, id: u32) {
         if !self.config.frto {
             return;
@@ -45,7 +45,7 @@ impl Stack {
         if !repairing {
             self.recovery[block].undo = Undo::begin(&self.hot[id], 0);
         }
-        // What duplicates took from the pipe is lost with the rest.
+        // Data that duplicates took from the pipe is lost with the rest.
         self.recovery[block].sacked_bytes = 0;
         self.doubt_timeout(id, block, repairing);
     }

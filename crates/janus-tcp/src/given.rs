@@ -19,7 +19,7 @@ use crate::write::{Ending, Manner};
 
 /// The longest headers there can be in front of the bytes.
 const HEADERS_MAX: u16 = (ethernet::LEN + ipv6::LEN + tcp::LEN_MAX) as u16;
-/// So few bytes are copied behind the last segment when there is room: a packet of their own would cost more.
+/// Most bytes that are copied behind the last segment when there is room: a packet of their own would cost more.
 const JOINS_MAX: u16 = 512;
 
 /// Bytes in a packet buffer: `buf.bytes()[off..off + len]`. Received ones lie where they came in.
@@ -115,7 +115,7 @@ impl Stack {
         self.counters.buffers_given += 1;
     }
 
-    /// What is given is not taken now: its owner keeps it, and is told when it is worth while to ask again.
+    /// Refuses a piece: its owner keeps it, and is told when it is worth while to ask again.
     fn refuse(
         &mut self,
         conn: u32,

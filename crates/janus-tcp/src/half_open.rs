@@ -33,10 +33,10 @@ pub(crate) struct HalfOpen {
     pub(crate) peer_scale: u8,
     /// Ours, as the SYN-ACK offers it.
     pub(crate) own_scale: u8,
-    /// What both SYNs agreed on, as bits of [`crate::cold::flag`]: the connection begins with them.
+    /// Options both SYNs agreed on, as bits of [`crate::cold::flag`]: the connection begins with them.
     pub(crate) flags: u8,
     pub(crate) tries: u8,
-    /// What the peer's SYN said of its user timeout (RFC 5482).
+    /// User timeout in the peer's SYN (RFC 5482); `None` when it had none.
     pub(crate) user_timeout: Option<UserTimeout>,
     /// The peer has acknowledged, and its first data is waited for.
     pub(crate) acked: bool,

@@ -56,7 +56,7 @@ impl Stack {
         None
     }
 
-    /// What both sides use of that which a SYN can offer: bits of [`flag`].
+    /// Returns the options, of those a SYN can offer, that both sides use: bits of [`flag`].
     pub(crate) fn agreed(&self, offered: &Options) -> u8 {
         let bit = |both: bool, bit: u8| if both { bit } else { 0 };
         bit(
@@ -178,7 +178,7 @@ impl Stack {
         }
     }
 
-    /// What the peer's SYN says of it.
+    /// Takes over the options and numbers of the peer's SYN.
     fn take_syn(&mut self, conn: u32, p: &Parsed, frame: &Frame) {
         let options = p.all_options(frame);
         let profile = self.cold[conn].profile;

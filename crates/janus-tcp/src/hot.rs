@@ -35,7 +35,7 @@ pub(crate) mod hot_flag {
     pub(crate) const URGENT: u8 = 1 << 7;
 }
 
-/// What happens when [`Hot::rto_at`] comes.
+/// Action due when [`Hot::rto_at`] comes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum TimerKind {
     /// Retransmission timeout (RFC 6298), of the SYN too.
@@ -52,7 +52,7 @@ pub(crate) enum TimerKind {
 pub(crate) struct Hot {
     /// The connection it serves, or `NONE`.
     pub(crate) conn: u32,
-    /// Who waits for room to write, as a token.
+    /// Token of the task that waits for room to write.
     pub(crate) writer: u32,
     pub(crate) snd_una: SeqNum,
     /// End of what was sent when loss recovery last began; before any, of what was acknowledged (RFC 6582).
@@ -65,7 +65,7 @@ pub(crate) struct Hot {
     pub(crate) pipe: u32,
     /// Bytes acknowledged towards the next growth of `cwnd` in congestion avoidance.
     pub(crate) cwnd_credit: u32,
-    /// Who decides about `cwnd` ([`crate::congestion`]).
+    /// Algorithm that sets `cwnd` ([`crate::congestion`]).
     pub(crate) algorithm: Algorithm,
     /// The window was what held the sender back, for what was sent until `used_until`.
     pub(crate) cwnd_limited: bool,
@@ -73,7 +73,7 @@ pub(crate) struct Hot {
     pub(crate) slow_start_limit: u8,
     /// Milliseconds, wrapping, of the last acknowledgement of new data, or of the end of idleness.
     pub(crate) acked_ms: u32,
-    /// What was in flight at most among what was sent until `used_until`.
+    /// Largest amount in flight among what was sent until `used_until`.
     pub(crate) used_peak: u32,
     pub(crate) used_until: SeqNum,
     pub(crate) growth: Growth,
@@ -87,9 +87,9 @@ pub(crate) struct Hot {
     pub(crate) unsent: SegList,
     /// Received in order, not read.
     pub(crate) inbox: SegList,
-    /// What waits beyond a gap, a block of `reorder`, or `NONE`.
+    /// Out-of-order data, a block of `reorder`, or `NONE`.
     pub(crate) reorder: u32,
-    /// What is measured of it while it receives in bulk, a record of `tuning`, or `NONE`; and until when it keeps
+    /// Measurements while the connection receives in bulk, a record of `tuning`, or `NONE`; and until when it keeps
     /// its hot block for that, `ZERO` = it does not.
     pub(crate) tuning: u32,
     pub(crate) keep_until: Instant,
@@ -146,7 +146,7 @@ pub(crate) struct Hot {
     /// The smallest round trip of late in microseconds, and the millisecond (wrapping) of its measurement; 0 = none.
     pub(crate) min_rtt_us: u32,
     pub(crate) min_rtt_ms: u32,
-    /// What is kept while something may be missing ([`crate::recovery`]), or `NONE`.
+    /// Recovery state while something may be missing ([`crate::recovery`]), or `NONE`.
     pub(crate) recovery: u32,
 }
 
@@ -230,7 +230,7 @@ impl Hot {
         self.flags &= !flag;
     }
 
-    /// What the peer's window has room for, beyond what is in flight.
+    /// Returns the bytes that the peer's window has room for, beyond what is in flight.
     #[inline]
     pub(crate) fn usable_window(&self, cold: &Tcb) -> u32 {
         let in_flight = (cold.snd_nxt - self.snd_una).max(0) as u32;
@@ -257,7 +257,7 @@ impl Hot {
         sends && cold.state != State::Closed
     }
 
-    /// What the next connection takes for granted of a block. All else is written when it gets the block.
+    /// Whether the block is as the next connection assumes. All other fields are written when it gets the block.
     pub(crate) fn holds_nothing(&self) -> bool {
         self.is_idle()
             && self.conn == NONE

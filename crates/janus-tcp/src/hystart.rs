@@ -3,7 +3,7 @@
 //! before if the round trip falls again, and slow start is over if it does not for five rounds.
 //! What never lives here: how far the window grows otherwise.
 
-/// What a rise is: an eighth of the round trip before, between 4 and 16 ms (section 4.3).
+/// Least rise of the round trip that counts: an eighth of the one before, between 4 and 16 ms (section 4.3).
 const RISE_DIVISOR: u32 = 8;
 const RISE_US: (u32, u32) = (4_000, 16_000);
 /// Samples that a round must have before its smallest says something.
@@ -13,13 +13,13 @@ pub(crate) const CSS_DIVISOR: u32 = 4;
 /// Rounds of CSS after which slow start is over.
 const CSS_ROUNDS: u8 = 5;
 
-/// What the first slow start knows of the round trips in it. Times in microseconds, 0 = none.
+/// Round trips measured in the first slow start. Times in microseconds, 0 = none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HyStart {
     /// The smallest of the round before, and of this one.
     last_us: u32,
     current_us: u32,
-    /// What CSS began with; none = not in CSS.
+    /// Round trip that CSS began with; none = not in CSS.
     baseline_us: u32,
     samples: u8,
     css_rounds: u8,

@@ -1,5 +1,5 @@
 //! IP packets for us that carry no TCP: pings are answered, ICMP errors go to the connection they speak of, everything
-//! else is nobody's and its sender may be told. Hardware addresses are looked after in `control`.
+//! else has no receiver and its sender may be told. Hardware addresses are looked after in `control`.
 
 use std::net::IpAddr;
 

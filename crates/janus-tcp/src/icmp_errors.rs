@@ -21,7 +21,7 @@ use crate::time::Instant;
 /// How long repeats that met a missing way are not counted: about what the default number of doubled timeouts takes.
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// What an error says, whichever family it is of.
+/// Meaning of an error, of either family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Complaint {
     /// Why the peer is not reached: one of the reasons in [`flag`].
@@ -90,7 +90,7 @@ impl IcmpError {
     }
 }
 
-/// What each code means (RFC 1812 section 5.2.7.1), in Linux's reading: icmp_err_convert.
+/// Returns the meaning of a code (RFC 1812 section 5.2.7.1), in Linux's reading: icmp_err_convert.
 fn complaint_v4(code: u8, mtu: u16) -> Option<Complaint> {
     /// The last code there is.
     const LAST: u8 = 15;
@@ -109,7 +109,7 @@ fn complaint_v4(code: u8, mtu: u16) -> Option<Complaint> {
     })
 }
 
-/// The same of RFC 4443 section 3.1, and whether it is hard: icmpv6_err_convert.
+/// Like [`complaint_v4`], but of RFC 4443 section 3.1, and whether it is hard: icmpv6_err_convert.
 fn complaint_v6(code: u8) -> (Complaint, bool) {
     use icmpv6::unreachable as codes;
     let (why, hard) = match code {
@@ -195,7 +195,7 @@ impl Stack {
         self.arm(id);
     }
 
-    /// A SYN-ACK did not get through. Nobody waits for the answer, so the record goes as soon as it is clear that none
+    /// Handles an error about a SYN-ACK. No task waits for the answer, so the record goes as soon as it is clear that none
     /// will come; other errors change nothing.
     fn half_open_blamed(&mut self, slot: u32, error: &IcmpError) -> bool {
         let ends = error.ends_half_open && self.half_open.get(slot).iss == error.seq;

@@ -1,6 +1,6 @@
-//! ICMP errors that we send: nobody listens on the port, nobody speaks the protocol, a datagram stayed in pieces.
-//! RFC 1122 section 3.2.2 and RFC 4443 section 2.4 say about what none may be sent; how many go out is bounded, and how
-//! many exactly is nobody's to know. Of the stacks that share a device one answers.
+//! ICMP errors that we send: a port without a listener, an unknown protocol, a datagram that stayed in pieces.
+//! RFC 1122 section 3.2.2 and RFC 4443 section 2.4 say about what none may be sent; how many go out is bounded, and the
+//! exact number is randomized. Of the stacks that share a device one answers.
 
 use std::net::IpAddr;
 
@@ -22,12 +22,12 @@ const FIRST_INFORMATION_V6: u8 = 128;
 /// Where the "next header" of an IPv6 header stands.
 const NEXT_HEADER_AT: u32 = 6;
 
-/// What there is to report.
+/// Reason for an ICMP error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Report {
-    /// Nobody listens on the port of a UDP datagram.
+    /// The port of a UDP datagram has no listener.
     Port,
-    /// Nobody speaks the protocol.
+    /// The protocol is unknown.
     Protocol,
     /// The rest of a fragmented datagram did not come.
     ReassemblyTime,
@@ -41,7 +41,7 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Whether one may go out. `chance` makes what it costs uncertain, from half to one and a half, so that nobody learns
+    /// Whether one may go out. `chance` makes its cost uncertain, from half to one and a half, so that an observer cannot learn
     /// from what is missing how many others there were (CVE-2020-25705).
     fn take(&mut self, per_second: u32, chance: u64, now: Instant) -> bool {
         let ms = now.saturating_since(self.at).as_millis() as u64;

@@ -1,5 +1,5 @@
 //! IPv6 packets for us that carry no TCP (RFC 4443): pings are answered, neighbour messages go to `nd`, errors to the
-//! connection they speak of, everything else is nobody's and its sender may be told.
+//! connection they speak of, everything else has no receiver and its sender may be told.
 
 use std::net::IpAddr;
 
@@ -48,7 +48,7 @@ impl Stack {
                 self.send_datagram(ends, proto::ICMPV6, &reply);
                 self.answer = reply;
             }
-            // Who speaks of a segment of ours speaks to us.
+            // An error about a segment of ours is sent to our own address.
             _ if ip.dst.is_multicast() => {}
             _ if self.udp_blamed_v6(&message, now) => {}
             _ => {

@@ -66,9 +66,9 @@ pub struct Info {
     pub send_scale: u8,
     /// The shift of ours.
     pub receive_scale: u8,
-    /// What the peer may still send.
+    /// Bytes the peer may still send.
     pub receive_window: u32,
-    /// What we may have in flight by the peer's window.
+    /// Bytes we may have in flight by the peer's window.
     pub send_window: u32,
     /// Unread bytes that the connection may hold.
     pub receive_buffer: u32,
@@ -78,7 +78,7 @@ pub struct Info {
     pub keepalive: bool,
     /// How long the connection is waited for when it gets nowhere. `None`: as long as retransmissions go on.
     pub user_timeout: Option<Duration>,
-    /// What the peer has said of its own (RFC 5482), rounded up and within our limits.
+    /// User timeout that the peer has advertised (RFC 5482), rounded up and within our limits.
     pub peer_user_timeout: Option<Duration>,
     /// Holds a hot block.
     pub hot: bool,

@@ -23,7 +23,7 @@ pub enum Placement {
     Elsewhere,
 }
 
-/// What a stack asks of the one that knows the other shards, when it does not know a flow.
+/// Questions of a stack, about a flow it does not know, to the one that knows the other shards.
 pub trait Miss {
     /// Decides by the flow key, the local port and the tag that the frame carries.
     fn place(&mut self, key: u32, port: u16, tag: u16) -> Placement;
@@ -66,7 +66,7 @@ impl Miss for Local {
     fn forward(&mut self, _frame: Frame) {}
 }
 
-/// What is dealt with at the end of a batch; the queues are kept so that no call allocates.
+/// Work left for the end of a batch; the queues are kept so that no call allocates.
 #[derive(Default)]
 pub(crate) struct Later {
     /// Segments put together from fragments, with whose they are.
@@ -127,7 +127,7 @@ impl Stack {
         self.scratch.batch = batch;
     }
 
-    /// What the batch left behind: segments put together from fragments, which may be another shard's, and ICMP errors
+    /// Handles what the batch left behind: segments put together from fragments, which may be another shard's, and ICMP errors
     /// about connections that are not known here.
     #[cold]
     fn after_batch<M: Miss>(&mut self, miss: &mut M, now: Instant) {
@@ -251,7 +251,7 @@ impl Stack {
             *frame = frame.take().and_then(|f| miss.sort(&parsed.key, f));
             self.counters.forwarded += u64::from(frame.is_none());
         }
-        // What is gone already is at another shard.
+        // A frame that is gone already is at another shard.
         let place = frame.as_ref().map_or(Placement::Elsewhere, |f| {
             miss.place(f.key, parsed.key.local_port(), f.tag)
         });

@@ -1,4 +1,4 @@
-//! What a stack knows of the device its frames go through: the link, the addresses that are ours, and what follows
+//! The device that frames go through, as the stack knows it: the link, the addresses that are ours, and what follows
 //! from them for a packet: whether it is for us, whether it may come from where it says, where it goes next.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -68,7 +68,7 @@ impl IpCidr {
     }
 }
 
-/// What the stack knows of the device its frames go through.
+/// The device that frames go through, as the stack knows it.
 #[derive(Clone, Debug)]
 pub struct Interface {
     /// Whether frames begin with an Ethernet or an IP header.
@@ -115,8 +115,8 @@ impl Interface {
         }
     }
 
-    /// The same with a link-local address, which an Ethernet interface that speaks IPv6 must have (RFC 4291 section
-    /// 2.8), if it was given none.
+    /// Adds a link-local address, which an Ethernet interface that speaks IPv6 must have (RFC 4291 section 2.8), if it was
+    /// given none.
     pub(crate) fn with_link_local(mut self) -> Interface {
         let speaks_v6 = self.addresses.iter().any(|own| own.addr.is_ipv6());
         let has_one = self.addresses.iter().any(|own| is_link_local(own.addr));

@@ -92,15 +92,15 @@ impl Stamper {
             .age_ms(self.hash(key), now.as_millis() as u32, echo)
     }
 
-    /// The connection's flow label (RFC 6437): the same for all its packets, and nobody's to foresee. It comes from the
-    /// bits that the timestamp leaves.
+    /// Returns the connection's flow label (RFC 6437): the same for all its packets, and unpredictable to others. It comes from
+    /// the bits that the timestamp leaves.
     #[inline]
     pub(crate) fn flow_label(&self, key: &FlowKey) -> u32 {
         (self.hash(key) >> 32) as u32 & 0x000f_ffff
     }
 }
 
-/// What a key is derived for.
+/// Purpose that a key is derived for.
 #[derive(Clone, Copy)]
 pub(crate) enum Purpose {
     Identifications = 1,
@@ -114,7 +114,7 @@ pub(crate) fn derived(secrets: &Secrets, purpose: Purpose) -> (u64, u64) {
     (word(0), word(1))
 }
 
-/// A number for `n` that nobody else can compute.
+/// Returns a number for `n` that only a holder of `secrets` can compute.
 pub(crate) fn keyed(secrets: &Secrets, n: u64) -> u64 {
     siphash_1_3(secrets.isn, [n, u64::MAX])
 }

@@ -240,7 +240,7 @@ impl Stack {
         }
     }
 
-    /// What an acknowledgement of new data means for the window, where nothing is missing or the peer does not SACK.
+    /// Adjusts the window for an acknowledgement of new data, where nothing is missing or the peer does not SACK.
     fn grow_or_recover(
         &mut self,
         conn: u32,

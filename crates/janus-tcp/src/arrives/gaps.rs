@@ -150,7 +150,7 @@ impl Stack {
             return false;
         }
         let block = self.hot[id].reorder;
-        // What was offered is held, also when the block that knew how large the buffer has grown is gone.
+        // The window that was offered is honored, also when the block that knew how large the buffer has grown is gone.
         let offered = match self.pressure() {
             Pressure::None => self.cold[conn].receive_window(),
             _ => 0,

@@ -35,7 +35,7 @@ impl Stack {
         // A FIN in its place is not new data; one beyond a gap promises some.
         let is_new = (p.seq + u32::from(p.payload_len) - cold.rcv_nxt) > 0;
         if is_new && self.nobody_reads(conn) {
-            // Nobody is left to read it (RFC 1122 section 4.2.2.13). What waited beyond a gap would keep an orphan for ever.
+            // No reader is left (RFC 1122 section 4.2.2.13). Data waiting beyond a gap would keep an orphan for ever.
             self.reset_reply(p);
             self.end(conn, flag::RESET);
             return;

@@ -1,7 +1,7 @@
 //! When a listener answers with cookies, and the acknowledgements that bring them back.
 //!
 //! Under [`SynCookies::Pressure`] a SYN gets a cookie when the stack's half-open records, or those of its listener, are
-//! at their bound: nobody is pushed out for it. What comes back is judged only while a cookie that some shard sent may
+//! at their bound: no record is pushed out for it. An acknowledgement is judged only while a cookie that some shard sent may
 //! still be good, so at other times a stray acknowledgement is not worth even a hash.
 
 use janus_wire::tcp::Flags;
@@ -48,7 +48,7 @@ impl Stack {
         );
     }
 
-    /// What the acknowledgement brings back, if it is that of a cookie.
+    /// Returns the offer that the acknowledgement brings back, if it acknowledges a cookie.
     fn cookie_in(&mut self, p: &Parsed, now: Instant) -> Option<Offer> {
         let expected = match self.config.syn_cookies {
             SynCookies::Never => false,
