@@ -119,7 +119,7 @@ pub(super) struct Opening {
     pub(super) options: Option<SocketOptions>,
 }
 
-/// Whether the portal offers a port on `ip`: loopback only, one address of each family.
+/// Returns whether the portal can offer a port that is bound on `ip`: the unspecified addresses, 127.0.0.1 or ::1.
 fn offered(ip: IpAddr) -> bool {
     let ip = ip.to_canonical();
     ip.is_unspecified() || ip == Ipv4Addr::LOCALHOST || ip == Ipv6Addr::LOCALHOST

@@ -46,7 +46,7 @@ impl TcpStream {
     }
 
     /// Tells the peer this end's user timeout, and honors the peer's (RFC 5482). On a listener's connections, and with the
-    /// configured default, the option is sent from the handshake on.
+    /// configured default, this begins with the handshake.
     pub fn set_uto(&self, uto: Uto) -> io::Result<()> {
         self.change(|options| options.uto = uto)
     }

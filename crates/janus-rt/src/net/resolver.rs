@@ -208,8 +208,8 @@ fn look_in_files(name: &str, ways: &Ways) -> io::Result<Local> {
     Ok(Local::Ask(conf))
 }
 
-/// Reads a file; one that is missing or not text is empty. Running out of descriptors is an error, since the file may hold the
-/// only answer.
+/// Reads a file as text, lossily; one that cannot be opened is empty. Running out of descriptors is an error, since the file may
+/// hold the only answer.
 fn text_of(path: &str) -> io::Result<String> {
     let mut text = Vec::new();
     match File::open(path) {

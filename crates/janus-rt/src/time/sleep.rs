@@ -47,7 +47,8 @@ impl Sleep {
         self.until = Until::At(deadline);
     }
 
-    /// Returns the moment at which it ends; `None` before the first poll of one that counts from there.
+    /// Returns the moment at which the sleep ends; `None` for a sleep of a duration that has not been polled, since it counts from its
+    /// first poll.
     pub fn deadline(&self) -> Option<Instant> {
         match self.until {
             Until::After(_) => None,
