@@ -3,7 +3,7 @@
 //! under a time that goes on by the same step each turn. The same source and compiler give the same figures to the instruction.
 //!
 //! `instructions.tsv` has the figures of the last change that meant to change them. `JANUS_GUARD=1` fails when one has risen by more
-//! than two in a hundred; `JANUS_WRITE=1` writes the file anew.
+//! than five in a hundred; `JANUS_WRITE=1` writes the file anew.
 
 mod support;
 
@@ -22,7 +22,7 @@ const COUNTED: [u64; 2] = [2_000, 12_000];
 const WINDOW: u32 = 64;
 const RECORD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions.tsv");
 /// What is taken for noise of another compiler or C library.
-const RISE_MAX: f64 = 1.02;
+const RISE_MAX: f64 = 1.05;
 /// How a run says how many units there were.
 const DONE: &str = "done: ";
 
