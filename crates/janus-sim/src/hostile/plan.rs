@@ -302,7 +302,7 @@ impl AppPlan {
         }
     }
 
-    /// Returns the most bytes of a stream, so that no application writes a hundred thousand bytes one by one.
+    /// Returns the most bytes of a phase, so that no application writes a hundred thousand bytes one by one.
     fn patience(&self) -> usize {
         (self.write_max.min(self.read_max) * 400).min(60_000) as usize
     }
