@@ -44,7 +44,7 @@ impl Stack {
         frame: &mut Option<Frame>,
         now: Instant,
     ) {
-        match self.cold[conn].state {
+        match self.store.tcbs[conn].state {
             State::SynSent => {
                 if let Some(frame) = frame {
                     self.syn_sent_arrives(conn, p, frame, now);
@@ -52,7 +52,7 @@ impl Stack {
             }
             _ => self.synchronized_arrives(conn, p, frame, now),
         }
-        let cold = &mut self.cold[conn];
+        let cold = &mut self.store.tcbs[conn];
         // Afterwards, so that `heat` sees how long it was idle.
         cold.last_heard_ms = now.as_millis() as u32;
         // The deadlines that the segment changed are armed now.
@@ -72,9 +72,9 @@ impl Stack {
     ) {
         let rst = p.flags.contains(Flags::RST);
         // Found once for all the checks that only look.
-        let cold = &self.cold[conn];
+        let cold = &self.store.tcbs[conn];
         // Before the first check: PAWS (RFC 7323 section 5.3, R1).
-        if !rst && !passes_paws(cold, &self.config, p, now) {
+        if !rst && !passes_paws(cold, &self.rules.config, p, now) {
             self.counters.dropped_paws += 1;
             // Without the option: silence (RFC 7323 section 3.2), but not towards a peer that has begun anew.
             if p.timestamps.is_some() || p.flags.contains(Flags::SYN) {
@@ -117,7 +117,7 @@ impl Stack {
         }
         // Not before: one forged timestamp from the future would make all that the peer sends look old.
         if let Some(value) = self.timestamp_to_take(cold, p) {
-            self.cold[conn].ts_recent = value;
+            self.store.tcbs[conn].ts_recent = value;
         }
         self.take_timeout(conn, p, frame.as_ref());
         if !self.ack_arrives(conn, p, frame.as_ref(), now) {
@@ -136,15 +136,15 @@ impl Stack {
         }
         // Seventh, text. Eighth, FIN.
         if p.payload_len > 0 || p.flags.contains(Flags::FIN) {
-            let echoed = self.cold[conn].owes_ece();
-            let answer_now = self.cold[conn].has(flag::ECN) && self.marks_of(conn, p);
+            let echoed = self.store.tcbs[conn].owes_ece();
+            let answer_now = self.store.tcbs[conn].has(flag::ECN) && self.marks_of(conn, p);
             self.text_arrives(conn, p, frame, now);
-            let hot = self.cold[conn].hot;
+            let hot = self.store.tcbs[conn].hot;
             if answer_now && hot != NONE {
-                if self.cold[conn].owes_ece() && !echoed {
+                if self.store.tcbs[conn].owes_ece() && !echoed {
                     self.acknowledge_quickly(conn, QUICK_AFTER_MARK);
                 }
-                self.hot[hot].set(hot_flag::ACK_NOW);
+                self.store.hot[hot].set(hot_flag::ACK_NOW);
                 self.queue_output(hot);
             }
         }
@@ -156,7 +156,7 @@ impl Stack {
         let (value, _) = p.timestamps.filter(|_| cold.has(flag::TIMESTAMPS))?;
         let unacked = match cold.hot {
             NONE => 0,
-            hot => self.hot[hot].unacked_bytes,
+            hot => self.store.hot[hot].unacked_bytes,
         };
         let last_ack_sent = cold.rcv_nxt + 0u32.wrapping_sub(unacked);
         p.seq.le(last_ack_sent).then_some(value)
@@ -167,7 +167,7 @@ impl Stack {
     /// False when no answer is due.
     #[cold]
     fn hears_repeat(&mut self, conn: u32, p: &Parsed, frame: Option<&Frame>, now: Instant) -> bool {
-        let cold = &self.cold[conn];
+        let cold = &self.store.tcbs[conn];
         let ends_here = p.space() > 0 && p.seq + p.space() == cold.rcv_nxt;
         let bears_ack = p.flags.contains(Flags::ACK) && !p.flags.contains(Flags::SYN);
         if !(ends_here && bears_ack) || cold.state == State::SynReceived {
@@ -181,7 +181,7 @@ impl Stack {
     }
 
     fn reset_arrives(&mut self, conn: u32, p: &Parsed, now: Instant) {
-        let cold = &self.cold[conn];
+        let cold = &self.store.tcbs[conn];
         if p.seq != cold.rcv_nxt {
             self.challenge(conn, now);
             return;
@@ -205,7 +205,7 @@ impl Stack {
     /// Tells a peer that is out of step where we are, within the flow's limits. Only text that an honest peer may repeat is
     /// answered each time: it cannot be part of a loop of acknowledgements, and its sender waits for one that was lost.
     fn acknowledge_stray(&mut self, conn: u32, p: &Parsed, now: Instant) {
-        let (who, cold) = (Record::Connection(conn), &self.cold[conn]);
+        let (who, cold) = (Record::Connection(conn), &self.store.tcbs[conn]);
         let fin = p.flags.contains(Flags::FIN);
         let probes = p.seq + 1u32 == cold.rcv_nxt && p.payload_len <= 1 && !fin;
         let repeats =
@@ -224,11 +224,11 @@ impl Stack {
 
     /// An ACK now: with the output of this turn, or, for a connection without a hot block, by itself.
     pub(crate) fn acknowledge(&mut self, conn: u32, now: Instant) {
-        let hot = self.cold[conn].hot;
+        let hot = self.store.tcbs[conn].hot;
         if hot == NONE {
             self.send_ack(conn, now);
         } else {
-            self.hot[hot].set(hot_flag::ACK_NOW);
+            self.store.hot[hot].set(hot_flag::ACK_NOW);
             self.queue_output(hot);
         }
     }
@@ -239,9 +239,9 @@ impl Stack {
     }
 
     pub(crate) fn send_ack_with(&mut self, conn: u32, sack: SackBlocks, now: Instant) {
-        let cold = &self.cold[conn];
+        let cold = &self.store.tcbs[conn];
         let mut segment = Outgoing {
-            key: self.cold.key(conn),
+            key: self.store.tcbs.key(conn),
             seq: cold.snd_nxt,
             ack: cold.rcv_nxt,
             flags: Flags::ACK | cold.ece(),
@@ -254,7 +254,7 @@ impl Stack {
             profile: cold.profile,
         };
         let hot = cold.hot;
-        if hot != NONE && self.hot[hot].has(hot_flag::URGENT) {
+        if hot != NONE && self.store.hot[hot].has(hot_flag::URGENT) {
             self.point_at_urgent(hot, &mut segment);
         }
         self.reply(&segment, now);
@@ -263,9 +263,9 @@ impl Stack {
     /// Asks the peer whether it is there: a number it has acknowledged, and no data, so that it must say where it is
     /// (RFC 9293 section 3.8.4, SHLD-12).
     pub(crate) fn ask_whether_alive(&mut self, conn: u32, now: Instant) {
-        let cold = &self.cold[conn];
+        let cold = &self.store.tcbs[conn];
         let segment = Outgoing {
-            key: self.cold.key(conn),
+            key: self.store.tcbs.key(conn),
             seq: cold.snd_nxt + u32::MAX,
             ack: cold.rcv_nxt,
             flags: Flags::ACK,
@@ -279,12 +279,14 @@ impl Stack {
 
     #[inline]
     pub(crate) fn options_for(&self, conn: u32, now: Instant) -> Options {
-        let cold = &self.cold[conn];
+        let cold = &self.store.tcbs[conn];
         if !cold.has(flag::TIMESTAMPS) {
             return Options::NONE;
         }
         Options::timestamps(
-            self.stamper.timestamp(&self.cold.key(conn), now),
+            self.rules
+                .stamper
+                .timestamp(&self.store.tcbs.key(conn), now),
             cold.ts_recent,
         )
     }

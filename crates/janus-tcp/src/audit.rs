@@ -28,8 +28,8 @@ impl Stack {
     pub fn audit(&self) -> Result<(), String> {
         let queues = self.queues()?;
         let mut attached = 0;
-        for conn in self.cold.places().into_iter().flatten() {
-            let cold = &self.cold[conn];
+        for conn in self.store.tcbs.places().into_iter().flatten() {
+            let cold = &self.store.tcbs[conn];
             let told = match cold.hot {
                 NONE => audit_cold(cold),
                 id => {
@@ -39,11 +39,11 @@ impl Stack {
                 }
             };
             told.map_err(|fault| {
-                let (key, state, flags) = (self.cold.key(conn), cold.state, cold.flags);
+                let (key, state, flags) = (self.store.tcbs.key(conn), cold.state, cold.flags);
                 format!("{fault}; {key:?} in {state:?}, flags {flags:#x}")
             })?;
         }
-        match self.hot.len() {
+        match self.store.hot.len() {
             len if len == attached => Ok(()),
             len => Err(format!("{len} hot blocks for {attached} connections")),
         }
@@ -52,13 +52,13 @@ impl Stack {
     /// Finds which hot blocks stand in the output queue and among the starved.
     fn queues(&self) -> Result<HashMap<u32, Queues>, String> {
         let mut queues = HashMap::<u32, Queues>::new();
-        for &id in &self.output {
+        for &id in &self.schedule.output {
             match queues.entry(id) {
                 Entry::Occupied(_) => return Err(format!("block {id} is queued twice")),
                 Entry::Vacant(entry) => entry.insert(Queues::default()).output = true,
             };
         }
-        for &id in &self.starved {
+        for &id in &self.schedule.starved {
             let entry = queues.entry(id).or_default();
             if core::mem::replace(&mut entry.starved, true) {
                 return Err(format!("block {id} is starved twice"));
@@ -68,7 +68,7 @@ impl Stack {
     }
 
     fn audit_hot(&self, conn: u32, id: u32, queues: Queues) -> Result<(), String> {
-        let (cold, hot) = (&self.cold[conn], &self.hot[id]);
+        let (cold, hot) = (&self.store.tcbs[conn], &self.store.hot[id]);
         let fault = |what: &str| Err(format!("{what}; {}", describe(hot)));
         if hot.conn != conn {
             return fault("the hot block belongs to another");
@@ -80,9 +80,9 @@ impl Stack {
             return fault("the queue of the starved and its flag disagree");
         }
         let deadline = hot.deadline();
-        let armed = hot
-            .timer
-            .is_some_and(|timer| hot.timer_at <= deadline && self.wheel.payload(timer) == Some(id));
+        let armed = hot.timer.is_some_and(|timer| {
+            hot.timer_at <= deadline && self.schedule.wheel.payload(timer) == Some(id)
+        });
         if deadline != Instant::ZERO && !armed && !queues.output {
             return fault("a deadline has no timer");
         }

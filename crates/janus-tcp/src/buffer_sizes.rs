@@ -60,6 +60,6 @@ impl Stack {
     /// From now on buffers are of these sizes, those of open connections too. A window that was offered stands, and one that
     /// [cannot be offered](BufferSizes::can_follow) is offered as far as it can.
     pub fn resize_buffers(&mut self, sizes: BufferSizes) {
-        self.config = self.config.clone().with_buffer_sizes(sizes);
+        self.rules.config = self.rules.config.clone().with_buffer_sizes(sizes);
     }
 }

@@ -65,7 +65,7 @@ impl Burst {
         let last = self.last.take();
         let several = core::mem::take(&mut self.sent) > 1;
         if several
-            && stack.config.burst_least > 0
+            && stack.rules.config.burst_least > 0
             && let Some(frame) = last.and_then(|at| out.get_mut(at))
         {
             push_last(stack, conn, frame);
@@ -75,14 +75,14 @@ impl Burst {
 
 /// Tells the peer that nothing follows `frame` at once.
 fn push_last(stack: &Stack, conn: u32, frame: &mut Frame) {
-    let ip = match stack.cold.key(conn) {
+    let ip = match stack.store.tcbs.key(conn) {
         FlowKey::V4(_) => ipv4::LEN,
         FlowKey::V6(_) => ipv6::LEN,
     };
-    let tcp = usize::from(frame.buf.off()) + stack.interface.link.header_len() + ip;
+    let tcp = usize::from(frame.buf.off()) + stack.rules.interface.link.header_len() + ip;
     push(
         &mut frame.buf.bytes_mut()[tcp..],
-        !stack.interface.tx_checksum,
+        !stack.rules.interface.tx_checksum,
     );
 }
 
@@ -102,7 +102,7 @@ impl Stack {
     /// How many segments make a piece.
     #[inline(never)]
     fn piece(&self, conn: u32, id: u32) -> u32 {
-        let (cold, hot) = (&self.cold[conn], &self.hot[id]);
+        let (cold, hot) = (&self.store.tcbs[conn], &self.store.hot[id]);
         let srtt_us = u64::from(cold.srtt_us());
         let window = u64::from(hot.cwnd.max(hot.pipe));
         // Twice the window a round trip while it grows fast, a fifth more than it afterwards.
@@ -118,7 +118,7 @@ impl Stack {
         let worth = (bytes.min(PIECE_MAX) / mss) as u32;
         let half = u64::from(hot.cwnd) / 2 / mss;
         worth
-            .max(self.config.burst_least.into())
+            .max(self.rules.config.burst_least.into())
             .min((half as u32).max(1))
     }
 }

@@ -111,14 +111,14 @@ impl Stack {
 
     /// Whether the stack's limit, if there is one, lets one more go out this second; it counts as sent.
     fn stack_may_challenge(&mut self, now: Instant) -> bool {
-        let Some(most) = self.config.challenge_acks_per_second else {
+        let Some(most) = self.rules.config.challenge_acks_per_second else {
             return true;
         };
         let second = now.as_nanos() / 1_000_000_000;
-        let limits = &mut self.limits;
+        let limits = &mut self.index.limits;
         if limits.second != Some(second) {
             limits.second = Some(second);
-            let held_back = isn::keyed(&self.secrets, second) % (u64::from(most) / 2 + 1);
+            let held_back = isn::keyed(&self.rules.secrets, second) % (u64::from(most) / 2 + 1);
             limits.sent = held_back as u32;
         }
         let may = limits.sent < most;
@@ -128,18 +128,18 @@ impl Stack {
 
     /// Whether a flow's last answer of this kind is long enough ago; if so this is its next.
     pub(crate) fn may_answer_again(&mut self, who: Record, kind: Kind, now: Instant) -> bool {
-        let pause = self.config.invalid_ack_interval;
+        let pause = self.rules.config.invalid_ack_interval;
         if pause.is_zero() {
             return true;
         }
         let pause_ms = pause.as_millis().clamp(1, 1 << 30) as u32;
         let answered = match who {
             Record::Connection(conn) => {
-                let generation = self.cold[conn].generation;
-                self.limits.of_connection(conn, generation)
+                let generation = self.store.tcbs[conn].generation;
+                self.index.limits.of_connection(conn, generation)
             }
-            Record::HalfOpen(slot) => &mut self.half_open.get_mut(slot).answered,
-            Record::TimeWait(slot) => &mut self.time_wait.get_mut(slot).answered,
+            Record::HalfOpen(slot) => &mut self.index.half_open.get_mut(slot).answered,
+            Record::TimeWait(slot) => &mut self.index.time_wait.get_mut(slot).answered,
             // Its segments are answered where it lives.
             Record::Stub(_) => return false,
         };

@@ -10,12 +10,12 @@ use crate::time::Instant;
 impl Stack {
     /// A frame that is neither a TCP segment nor a UDP datagram.
     pub(crate) fn control_arrives(&mut self, frame: Frame, now: Instant) {
-        let packet = match self.interface.link {
+        let packet = match self.rules.interface.link {
             Link::Ip => frame.data(),
             Link::Ethernet => match ethernet::Header::parse(frame.data()) {
                 Ok((header, body)) if header.ethertype == ethernet::ethertype::ARP => {
                     let parsed = arp::Packet::parse(body);
-                    self.pool.free(frame.buf);
+                    self.store.blocks.pool.free(frame.buf);
                     match parsed {
                         Ok(packet) => self.arp_arrives(&packet, now),
                         Err(_) => self.counters.dropped_malformed += 1,
@@ -27,23 +27,26 @@ impl Stack {
             },
         };
         match self.control_packet(packet, now) {
-            Some(flow) => self.later.astray.push((flow, frame)),
-            None => self.pool.free(frame.buf),
+            Some(flow) => self.host.later.astray.push((flow, frame)),
+            None => self.store.blocks.pool.free(frame.buf),
         }
     }
 
     /// RFC 826. Every stack of the device learns, one of them answers.
     fn arp_arrives(&mut self, packet: &arp::Packet, now: Instant) {
-        let for_us = self.interface.is_ours(packet.target_ip.into()) && !self.interface.any_local;
+        let for_us = self.rules.interface.is_ours(packet.target_ip.into())
+            && !self.rules.interface.any_local;
         let sender = IpAddr::V4(packet.sender_ip);
-        if packet.sender_mac.is_group() || sender.is_unspecified() || self.interface.is_own(sender)
+        if packet.sender_mac.is_group()
+            || sender.is_unspecified()
+            || self.rules.interface.is_own(sender)
         {
             self.counters.dropped_address += 1;
             return;
         }
         self.neighbor_is(sender, packet.sender_mac, for_us, now);
-        if for_us && self.interface.answers && packet.op == arp::Op::Request {
-            let reply = packet.reply(self.interface.mac);
+        if for_us && self.rules.interface.answers && packet.op == arp::Op::Request {
+            let reply = packet.reply(self.rules.interface.mac);
             self.send_arp(&reply, packet.sender_mac);
         }
     }
@@ -57,12 +60,12 @@ impl Stack {
     }
 
     fn send_arp_request(&mut self, target: Ipv4Addr) {
-        let Some(IpAddr::V4(source)) = self.interface.source_for(target) else {
+        let Some(IpAddr::V4(source)) = self.rules.interface.source_for(target) else {
             return;
         };
         let request = arp::Packet {
             op: arp::Op::Request,
-            sender_mac: self.interface.mac,
+            sender_mac: self.rules.interface.mac,
             sender_ip: source,
             target_mac: MacAddr::ZERO,
             target_ip: target,
@@ -76,12 +79,12 @@ impl Stack {
         };
         let header = ethernet::Header {
             dst: to,
-            src: self.interface.mac,
+            src: self.rules.interface.mac,
             ethertype: ethernet::ethertype::ARP,
         };
         let bytes = &mut buf.bytes_mut()[usize::from(HEADROOM)..];
         let link = header.emit(bytes);
         let len = link + packet.emit(&mut bytes[link..]);
-        self.replies.push_back(Frame::new(buf, len as u16));
+        self.schedule.replies.push_back(Frame::new(buf, len as u16));
     }
 }

@@ -107,14 +107,14 @@ impl Stack {
     /// The shortest time that an acknowledgement waits for company (TCP_ATO_MIN).
     #[inline]
     fn ato_least_ms(&self) -> u32 {
-        (self.config.delayed_ack.as_millis() as u32).clamp(1, ESTIMATE_MAX_MS)
+        (self.rules.config.delayed_ack.as_millis() as u32).clamp(1, ESTIMATE_MAX_MS)
     }
 
     /// Data came in order: what it says of when the next will come (tcp_event_data_recv).
     #[inline(always)]
     pub(crate) fn data_came(&mut self, conn: u32, id: u32, p: &Parsed, now: Instant) {
         let least = self.ato_least_ms();
-        let (cold, hot) = (&mut self.cold[conn], &mut self.hot[id]);
+        let (cold, hot) = (&mut self.store.tcbs[conn], &mut self.store.hot[id]);
         cold.set(flag::UNANSWERED);
         let (arrivals, now_ms) = (&mut hot.arrivals, now.as_millis() as u32);
         arrivals.mss = arrivals.mss.max(p.payload_len);
@@ -126,7 +126,8 @@ impl Stack {
         let ato = u32::from(arrivals.ato_ms);
         let is_first = !cold.has_received();
         if is_first || since > least {
-            let rto_ms = (rto::timeout_ns(cold, &self.config, hot.backoff) / 1_000_000) as u32;
+            let rto_ms =
+                (rto::timeout_ns(cold, &self.rules.config, hot.backoff) / 1_000_000) as u32;
             if is_first || since > rto_ms {
                 // The sender may have begun anew, with a small window.
                 arrivals.hurry(cold, QUICK_MAX);
@@ -150,7 +151,7 @@ impl Stack {
     #[inline(always)]
     pub(crate) fn owe_ack(&mut self, conn: u32, id: u32, p: &Parsed, len: u32, now: Instant) {
         self.data_came(conn, id, p, now);
-        let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
+        let (cold, hot) = (&self.store.tcbs[conn], &mut self.store.hot[id]);
         hot.unacked_bytes += len;
         let full = u32::from(cold.mss.saturating_sub(12));
         let quick = hot.arrivals.quick() > 0 && !cold.is_interactive();
@@ -159,8 +160,8 @@ impl Stack {
         let in_bulk =
             hot.unacked_bytes >= 2 * full || quick && len >= full && !p.flags.contains(Flags::PSH);
         if quick || more_than_one || self.acknowledges_all(conn) {
-            let first = !self.hot[id].has(hot_flag::ACK_NOW);
-            self.hot[id].set(hot_flag::ACK_NOW);
+            let first = !self.store.hot[id].has(hot_flag::ACK_NOW);
+            self.store.hot[id].set(hot_flag::ACK_NOW);
             self.queue_output(id);
             if in_bulk && first {
                 self.receives_in_bulk(conn, id, p, now);
@@ -173,16 +174,16 @@ impl Stack {
     /// The application wants all data of the connection acknowledged at once.
     #[inline]
     fn acknowledges_all(&self, conn: u32) -> bool {
-        let profile = self.cold[conn].profile;
-        profile != DEFAULT && self.profiles.get(profile).quick_ack
+        let profile = self.store.tcbs[conn].profile;
+        profile != DEFAULT && self.rules.profiles.get(profile).quick_ack
     }
 
     /// The acknowledgement waits for company (tcp_send_delayed_ack).
     fn delay_ack(&mut self, conn: u32, id: u32, now: Instant) {
-        let least = self.config.delayed_ack;
-        let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
+        let least = self.rules.config.delayed_ack;
+        let (cold, hot) = (&self.store.tcbs[conn], &mut self.store.hot[id]);
         let mut wait = least;
-        if u32::from(hot.arrivals.ato_ms) > self.config.delayed_ack.as_millis() as u32 {
+        if u32::from(hot.arrivals.ato_ms) > self.rules.config.delayed_ack.as_millis() as u32 {
             wait = Duration::from_millis(hot.arrivals.ato_ms.into()).min(LONGEST);
             let srtt = Duration::from_micros(cold.srtt_us().into());
             if !srtt.is_zero() {
@@ -204,13 +205,14 @@ impl Stack {
     /// come, no more.
     pub(crate) fn delayed_in_vain(&mut self, conn: u32, id: u32) {
         let least = self.ato_least_ms() as u8;
-        let (cold, hot) = (&mut self.cold[conn], &mut self.hot[id]);
+        let (cold, hot) = (&mut self.store.tcbs[conn], &mut self.store.hot[id]);
         let arrivals = &mut hot.arrivals;
         if cold.is_interactive() {
             cold.set_interactive(false);
             arrivals.ato_ms = least;
         } else {
-            let rto_ms = (rto::timeout_ns(cold, &self.config, hot.backoff) / 1_000_000) as u32;
+            let rto_ms =
+                (rto::timeout_ns(cold, &self.rules.config, hot.backoff) / 1_000_000) as u32;
             let doubled = 2 * u32::from(arrivals.ato_ms);
             arrivals.ato_ms = doubled.min(rto_ms).min(ESTIMATE_MAX_MS) as u8;
         }
@@ -219,7 +221,7 @@ impl Stack {
     /// The application has read, which may be all that the peer waits for (tcp_cleanup_rbuf).
     #[inline]
     pub(crate) fn read_acknowledges(&self, conn: u32, id: u32) -> bool {
-        let (cold, hot) = (&self.cold[conn], &self.hot[id]);
+        let (cold, hot) = (&self.store.tcbs[conn], &self.store.hot[id]);
         if hot.unacked_bytes == 0 {
             return false;
         }
@@ -234,15 +236,15 @@ impl Stack {
     /// New data leaves. When it follows what came soon enough, the connection is interactive (tcp_event_data_sent).
     #[inline]
     pub(crate) fn note_answer(&mut self, conn: u32, id: u32, now: Instant) {
-        let cold = &mut self.cold[conn];
+        let cold = &mut self.store.tcbs[conn];
         if !cold.has(flag::UNANSWERED) {
             return;
         }
         cold.clear(flag::UNANSWERED);
-        let arrivals = &self.hot[id].arrivals;
+        let arrivals = &self.store.hot[id].arrivals;
         let since = (now.as_millis() as u32).wrapping_sub(arrivals.last_ms);
         let soon = match arrivals.ato_ms {
-            0 => self.config.delayed_ack.as_millis() as u32,
+            0 => self.rules.config.delayed_ack.as_millis() as u32,
             ato => ato.into(),
         };
         if since < soon {
@@ -253,10 +255,10 @@ impl Stack {
     /// The next `most` segments, as far as the window goes, are acknowledged at once (tcp_enter_quickack_mode).
     pub(crate) fn acknowledge_quickly(&mut self, conn: u32, most: u32) {
         let least = self.ato_least_ms() as u8;
-        let cold = &mut self.cold[conn];
+        let cold = &mut self.store.tcbs[conn];
         cold.set_interactive(false);
         if cold.hot != NONE {
-            let arrivals = &mut self.hot[cold.hot].arrivals;
+            let arrivals = &mut self.store.hot[cold.hot].arrivals;
             arrivals.hurry(cold, most);
             arrivals.ato_ms = least;
         }
@@ -270,18 +272,21 @@ impl Stack {
 
     /// Whether the connection does not count on answers to carry its acknowledgements (Linux: TCP_QUICKACK, as read).
     pub fn quick_ack(&self, id: ConnId) -> Result<bool, Error> {
-        Ok(!self.cold[self.conn(id)?].is_interactive())
+        Ok(!self.store.tcbs[self.conn(id)?].is_interactive())
     }
 
     /// Has acknowledgements go at once, or wait for answers, until the connection's own use shows otherwise (Linux:
     /// TCP_QUICKACK, as set). For good: [`crate::SocketOptions::quick_ack`].
     pub fn set_quick_ack(&mut self, id: ConnId, quick: bool) -> Result<(), Error> {
         let conn = self.conn(id)?;
-        self.cold[conn].set_interactive(!quick);
-        let hot = self.cold[conn].hot;
-        if quick && hot != NONE && self.hot[hot].unacked_bytes > 0 && self.hot[hot].inbox.is_empty()
+        self.store.tcbs[conn].set_interactive(!quick);
+        let hot = self.store.tcbs[conn].hot;
+        if quick
+            && hot != NONE
+            && self.store.hot[hot].unacked_bytes > 0
+            && self.store.hot[hot].inbox.is_empty()
         {
-            self.hot[hot].set(hot_flag::ACK_NOW);
+            self.store.hot[hot].set(hot_flag::ACK_NOW);
             self.queue_output(hot);
         }
         Ok(())

@@ -94,7 +94,7 @@ impl Stack {
         if p.payload_len == 0 {
             return false;
         }
-        let cold = &mut self.cold[conn];
+        let cold = &mut self.store.tcbs[conn];
         let mut answer_now = p.flags.contains(Flags::CWR);
         if answer_now {
             cold.set_owes_ece(false);

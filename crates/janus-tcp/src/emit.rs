@@ -7,7 +7,8 @@ use janus_wire::{
     FlowKey, FlowKeyV4, Link, MacAddr, SeqNum, checksum, ethernet, ipv4, ipv6, proto,
 };
 
-use crate::stack::{MAX_REPLIES, Stack};
+use crate::schedule::MAX_REPLIES;
+use crate::stack::Stack;
 use crate::time::Instant;
 use std::net::IpAddr;
 
@@ -57,10 +58,10 @@ impl Stack {
         options: UsualOptions,
         segment: &Outgoing,
     ) -> (u16, Result<(), Unresolved>) {
-        let link = self.interface.link.header_len();
+        let link = self.rules.interface.link.header_len();
         let start = usize::from(off) - (link + usual::LEN + options.len());
         let end = usize::from(off) + usize::from(len);
-        let (ttl, tos) = self.profiles.ip(segment.profile);
+        let (ttl, tos) = self.rules.profiles.ip(segment.profile);
         let headers = usual::Headers {
             src: key.local,
             dst: key.peer,
@@ -76,14 +77,14 @@ impl Stack {
         };
         let bytes = &mut buf.bytes_mut()[start..end];
         let (link_bytes, packet) = bytes.split_at_mut(link);
-        headers.write(packet, !self.interface.tx_checksum);
+        headers.write(packet, !self.rules.interface.tx_checksum);
         let mut resolved = Ok(());
         if let Ok(header) = <&mut [u8; ethernet::LEN]>::try_from(link_bytes) {
-            let hop = self.interface.next_hop_v4(key.peer);
-            let mac = self.neighbors.latest_v4(hop, self.now);
+            let hop = self.rules.interface.next_hop_v4(key.peer);
+            let mac = self.host.neighbors.latest_v4(hop, self.now);
             let mac = mac.or_else(|| self.resolve(hop.into()));
             header[..6].copy_from_slice(&mac.unwrap_or_default().0);
-            header[6..12].copy_from_slice(&self.interface.mac.0);
+            header[6..12].copy_from_slice(&self.rules.interface.mac.0);
             header[12..].copy_from_slice(&ethernet::ethertype::IPV4.to_be_bytes());
             resolved = mac.map(|_| ()).ok_or(Unresolved(hop.into()));
         }
@@ -94,13 +95,13 @@ impl Stack {
     /// The hardware address of a neighbour, if it is known. It is asked for again where that is old.
     #[inline(never)]
     pub(crate) fn resolve(&mut self, hop: IpAddr) -> Option<MacAddr> {
-        let known = self.neighbors.lookup_to_send(hop, self.now)?;
+        let known = self.host.neighbors.lookup_to_send(hop, self.now)?;
         if known.is_stale(self.now) {
-            if self.neighbors.should_probe(hop, self.now) {
+            if self.host.neighbors.should_probe(hop, self.now) {
                 self.ask_for(hop);
             }
         } else {
-            self.neighbors.remember(hop, known);
+            self.host.neighbors.remember(hop, known);
         }
         Some(known.mac)
     }
@@ -114,7 +115,7 @@ impl Stack {
         segment: &Outgoing,
     ) -> (u16, Result<(), Unresolved>) {
         let key = &segment.key;
-        let link = self.interface.link.header_len();
+        let link = self.rules.interface.link.header_len();
         let ip = match key {
             FlowKey::V4(_) => ipv4::LEN,
             FlowKey::V6(_) => ipv6::LEN,
@@ -124,12 +125,12 @@ impl Stack {
         let end = usize::from(off) + usize::from(len);
         let bytes = &mut buf.bytes_mut()[start..end];
         let mut resolved = Ok(());
-        if self.interface.link == Link::Ethernet {
-            let hop = self.interface.next_hop(key.peer());
+        if self.rules.interface.link == Link::Ethernet {
+            let hop = self.rules.interface.next_hop(key.peer());
             let mac = self.resolve(hop);
             let header = ethernet::Header {
                 dst: mac.unwrap_or_default(),
-                src: self.interface.mac,
+                src: self.rules.interface.mac,
                 ethertype: match key {
                     FlowKey::V4(_) => ethernet::ethertype::IPV4,
                     FlowKey::V6(_) => ethernet::ethertype::IPV6,
@@ -164,7 +165,7 @@ impl Stack {
         segment: &Outgoing,
         (header_len, header_sum): (usize, u32),
     ) {
-        let (ttl, tos) = self.profiles.ip(segment.profile);
+        let (ttl, tos) = self.rules.profiles.ip(segment.profile);
         let payload_len = tcp.len() as u16;
         match &segment.key {
             FlowKey::V4(key) => {
@@ -179,7 +180,7 @@ impl Stack {
                     dont_fragment: true,
                 };
                 ipv4::emit(ip, &repr);
-                if !self.interface.tx_checksum {
+                if !self.rules.interface.tx_checksum {
                     let pseudo = checksum::pseudo_v4(key.local, key.peer, proto::TCP, payload_len);
                     tcp::fill_checksum(tcp, header_len, header_sum, pseudo);
                 }
@@ -192,10 +193,10 @@ impl Stack {
                     payload_len,
                     hop_limit: ttl,
                     traffic_class: tos,
-                    flow_label: self.stamper.flow_label(&segment.key),
+                    flow_label: self.rules.stamper.flow_label(&segment.key),
                 };
                 ipv6::emit(ip, &repr);
-                if !self.interface.tx_checksum {
+                if !self.rules.interface.tx_checksum {
                     let len = u32::from(payload_len);
                     let pseudo = checksum::pseudo_v6(key.local, key.peer, proto::TCP, len);
                     let pseudo = u32::from(checksum::fold(pseudo));
@@ -207,11 +208,11 @@ impl Stack {
 
     /// A buffer, of the reserve if need be, for a reply that there is still a place for.
     pub(crate) fn reply_buffer(&mut self) -> Option<PacketBuf> {
-        if self.replies.len() >= MAX_REPLIES {
+        if self.schedule.replies.len() >= MAX_REPLIES {
             self.counters.dropped_reply_full += 1;
             return None;
         }
-        let buf = self.pool.alloc_reserved();
+        let buf = self.store.blocks.pool.alloc_reserved();
         self.counters.dropped_no_buffer += u64::from(buf.is_none());
         buf
     }
@@ -225,7 +226,7 @@ impl Stack {
         self.counters.segments_out += 1;
         let frame = Frame::new(buf, len);
         match resolved {
-            Ok(()) => self.replies.push_back(frame),
+            Ok(()) => self.schedule.replies.push_back(frame),
             Err(Unresolved(hop)) => self.await_neighbor(hop, frame, now),
         }
         true
@@ -233,11 +234,15 @@ impl Stack {
 
     /// Keeps a frame until the neighbour `hop` is known, and asks for it.
     pub(crate) fn await_neighbor(&mut self, hop: IpAddr, frame: Frame, now: Instant) {
-        if let Some(pushed_out) = self.neighbors.wait(hop, frame, now) {
+        if let Some(pushed_out) = self.host.neighbors.wait(hop, frame, now) {
             self.counters.dropped_no_neighbor += 1;
             self.recycle(pushed_out);
         }
-        if self.neighbors.should_ask(hop, now, &self.interface) {
+        if self
+            .host
+            .neighbors
+            .should_ask(hop, now, &self.rules.interface)
+        {
             self.ask_for(hop);
         }
     }
@@ -247,7 +252,7 @@ impl Stack {
         if frame.is_lent() {
             self.completed(frame);
         } else {
-            self.pool.free(frame.buf);
+            self.store.blocks.pool.free(frame.buf);
         }
     }
 }

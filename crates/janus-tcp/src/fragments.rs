@@ -14,7 +14,8 @@ use crate::icmp_out::Report;
 use crate::nd;
 use crate::parse;
 use crate::reassembly::{Piece, Reassembly, Taken};
-use crate::stack::{MAX_REPLIES, Stack};
+use crate::schedule::MAX_REPLIES;
+use crate::stack::Stack;
 use crate::time::Instant;
 
 /// Time to live, or hop limit, of what belongs to no connection.
@@ -76,19 +77,19 @@ impl<'a> Whole<'a> {
 impl Stack {
     /// A fragment for one of our addresses.
     pub(crate) fn fragment_arrives(&mut self, frame: Frame, now: Instant) {
-        let packet = parse::packet(&frame, self.interface.link);
+        let packet = parse::packet(&frame, self.rules.interface.link);
         let link = frame.data().len() - packet.len();
         let Some(piece) = Piece::read(packet, frame.buf.off() + link as u16) else {
             self.counters.dropped_malformed += 1;
-            self.pool.free(frame.buf);
+            self.store.blocks.pool.free(frame.buf);
             return;
         };
-        let Fragments { reassembly, whole } = &mut self.fragments;
-        let with = (&mut self.pool, &mut self.counters);
+        let Fragments { reassembly, whole } = &mut self.host.fragments;
+        let with = (&mut self.store.blocks.pool, &mut self.counters);
         if reassembly.take(&piece, frame, now, whole, with) == Taken::Whole {
-            let whole = core::mem::take(&mut self.fragments.whole);
+            let whole = core::mem::take(&mut self.host.fragments.whole);
             self.whole_arrives(&whole, now);
-            self.fragments.whole = whole;
+            self.host.fragments.whole = whole;
         }
     }
 
@@ -160,12 +161,12 @@ impl Stack {
         options: &[u8],
         data: &[u8],
     ) -> bool {
-        let Some(mut buf) = self.pool.alloc() else {
+        let Some(mut buf) = self.store.blocks.pool.alloc() else {
             self.counters.dropped_no_buffer += 1;
             return false;
         };
         let bytes = &mut buf.bytes_mut()[usize::from(HEADROOM)..];
-        let ip_at = self.interface.link.header_len();
+        let ip_at = self.rules.interface.link.header_len();
         let header_len = tcp::LEN + options.len();
         let payload_len = header_len + data.len();
         let tcp_at = ip_at + write_ip(&mut bytes[ip_at..], whole, payload_len, IpExtra::None);
@@ -180,11 +181,11 @@ impl Stack {
             _ => {}
         }
         let mut frame = Frame::new(buf, (tcp_at + payload_len) as u16);
-        if self.interface.link == Link::Ethernet {
-            let mac = self.interface.mac;
+        if self.rules.interface.link == Link::Ethernet {
+            let mac = self.rules.interface.mac;
             write_ethernet(&mut frame, mac, mac, whole.dst);
         }
-        self.later.segments.push((flow, frame));
+        self.host.later.segments.push((flow, frame));
         true
     }
 
@@ -192,8 +193,8 @@ impl Stack {
     pub(crate) fn send_datagram(&mut self, ends: (IpAddr, IpAddr), proto: u8, payload: &[u8]) {
         let (src, dst) = ends;
         let now = self.now;
-        let mtu = self.paths.mtu(dst, now).unwrap_or(self.interface.mtu);
-        let mtu = usize::from(mtu.min(self.interface.mtu));
+        let mtu = self.paths.mtu(dst, now).unwrap_or(self.rules.interface.mtu);
+        let mtu = usize::from(mtu.min(self.rules.interface.mtu));
         let whole = Whole {
             src,
             dst,
@@ -209,7 +210,7 @@ impl Stack {
         let room = SLOT_SIZE - usize::from(HEADROOM) - ethernet::LEN;
         // In whole words of eight bytes, behind a fragment header of as many.
         let step = (mtu.min(room).saturating_sub(header + 8) / 8 * 8).max(8);
-        let id = self.identifications.next(src, dst, 0, now);
+        let id = self.host.identifications.next(src, dst, 0, now);
         for (i, part) in payload.chunks(step).enumerate() {
             let extra = IpExtra::Fragment {
                 id,
@@ -224,49 +225,49 @@ impl Stack {
 
     /// False when it could not be queued; then the rest of a datagram in pieces is of no use.
     fn queue_datagram(&mut self, whole: &Whole<'_>, part: &[u8], extra: IpExtra) -> bool {
-        if self.replies.len() >= MAX_REPLIES {
+        if self.schedule.replies.len() >= MAX_REPLIES {
             self.counters.dropped_reply_full += 1;
             return false;
         }
-        let Some(mut buf) = self.pool.alloc() else {
+        let Some(mut buf) = self.store.blocks.pool.alloc() else {
             self.counters.dropped_no_buffer += 1;
             return false;
         };
         let bytes = &mut buf.bytes_mut()[usize::from(HEADROOM)..];
-        let ip_at = self.interface.link.header_len();
+        let ip_at = self.rules.interface.link.header_len();
         let at = ip_at + write_ip(&mut bytes[ip_at..], whole, part.len(), extra);
         bytes[at..at + part.len()].copy_from_slice(part);
         let mut frame = Frame::new(buf, (at + part.len()) as u16);
-        if self.interface.link == Link::Ethernet {
-            let hop = self.interface.next_hop(whole.dst);
+        if self.rules.interface.link == Link::Ethernet {
+            let hop = self.rules.interface.next_hop(whole.dst);
             let known = self.resolve(hop);
             let mac = known.unwrap_or(MacAddr::ZERO);
-            write_ethernet(&mut frame, mac, self.interface.mac, whole.dst);
+            write_ethernet(&mut frame, mac, self.rules.interface.mac, whole.dst);
             if known.is_none() {
                 self.await_neighbor(hop, frame, self.now);
                 return true;
             }
         }
-        self.replies.push_back(frame);
+        self.schedule.replies.push_back(frame);
         true
     }
 
     /// Gives up datagrams that did not become whole in time, and says so to who sent the first fragment (RFC 792,
     /// RFC 8200 section 4.5).
     pub(crate) fn expire_fragments(&mut self, now: Instant) {
-        if self.fragments.reassembly.is_empty() {
+        if self.host.fragments.reassembly.is_empty() {
             return;
         }
         for _ in 0..MAX_EXPIRED {
-            let with = (&mut self.pool, &mut self.counters);
-            let Some(first) = self.fragments.reassembly.pop_expired(now, with) else {
+            let with = (&mut self.store.blocks.pool, &mut self.counters);
+            let Some(first) = self.host.fragments.reassembly.pop_expired(now, with) else {
                 return;
             };
             if let Some((frame, packet_at)) = first {
                 let end = usize::from(frame.buf.off()) + usize::from(frame.len);
                 let packet = &frame.buf.bytes()[usize::from(packet_at)..end];
                 self.report(Report::ReassemblyTime, packet, now);
-                self.pool.free(frame.buf);
+                self.store.blocks.pool.free(frame.buf);
             }
         }
     }

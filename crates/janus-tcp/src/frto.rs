@@ -24,9 +24,9 @@ impl Stack {
     /// Step 1: a timeout. It is doubted when no loss was being repaired, or when it is the same segment's again (section
     /// 3.2), and when no probe of the path may have been too large. `repairing`: a loss was, before it.
     pub(crate) fn doubt_timeout(&mut self, id: u32, block: u32, repairing: bool) {
-        let hot = &self.hot[id];
-        let doubted = self.config.frto && (!repairing || hot.retries > 0) && !hot.probe_out;
-        let rec = &mut self.recovery[block];
+        let hot = &self.store.hot[id];
+        let doubted = self.rules.config.frto && (!repairing || hot.retries > 0) && !hot.probe_out;
+        let rec = &mut self.store.blocks.recovery[block];
         rec.clear(rec_flag::DOUBTED | rec_flag::NEW_FIRST);
         if doubted {
             rec.set(rec_flag::DOUBTED);
@@ -35,47 +35,48 @@ impl Stack {
 
     /// Like [`Stack::doubt_timeout`], but without SACK.
     pub(crate) fn doubt_plain_timeout(&mut self, id: u32) {
-        if !self.config.frto {
+        if !self.rules.config.frto {
             return;
         }
-        let repairing = self.hot[id].has(hot_flag::RECOVERY) || self.hot[id].doubted;
+        let repairing = self.store.hot[id].has(hot_flag::RECOVERY) || self.store.hot[id].doubted;
         let Some(block) = self.attach_doubt(id) else {
             return;
         };
         if !repairing {
-            self.recovery[block].undo = Undo::begin(&self.hot[id], 0);
+            self.store.blocks.recovery[block].undo = Undo::begin(&self.store.hot[id], 0);
         }
         // Data that duplicates took from the pipe is lost with the rest.
-        self.recovery[block].sacked_bytes = 0;
+        self.store.blocks.recovery[block].sacked_bytes = 0;
         self.doubt_timeout(id, block, repairing);
     }
 
     fn attach_doubt(&mut self, id: u32) -> Option<u32> {
-        if !self.hot[id].doubted {
-            let block = (self.doubts.len() < MAX_DOUBTS).then(|| self.recovery.alloc());
+        if !self.store.hot[id].doubted {
+            let block = (self.store.blocks.doubts.len() < MAX_DOUBTS)
+                .then(|| self.store.blocks.recovery.alloc());
             let block = block.flatten()?;
-            self.recovery[block] = Recovery::default();
-            self.doubts.insert(id, block);
-            self.hot[id].doubted = true;
+            self.store.blocks.recovery[block] = Recovery::default();
+            self.store.blocks.doubts.insert(id, block);
+            self.store.hot[id].doubted = true;
         }
         Some(self.doubt_of(id))
     }
 
     /// The block of a hot block that is marked `doubted`.
     fn doubt_of(&self, id: u32) -> u32 {
-        self.doubts.get(&id).copied().unwrap_or(NONE)
+        self.store.blocks.doubts.get(&id).copied().unwrap_or(NONE)
     }
 
     /// Step 3.b: whether the acknowledgement shows that the timeout was for nothing.
     pub(crate) fn timeout_was_spurious(&self, block: u32, news: &News) -> bool {
-        news.original && self.recovery[block].has(rec_flag::DOUBTED)
+        news.original && self.store.blocks.recovery[block].has(rec_flag::DOUBTED)
     }
 
     /// Steps 2 and 3.a: an acknowledgement that shows no such thing. The first that goes on lets out new data before the rest
     /// is sent again, so that the next one tells more; one that does not go on after that means that the loss was real.
     pub(crate) fn judge_timeout(&mut self, conn: u32, id: u32, block: u32, news: &News) {
-        let (cold, hot) = (&self.cold[conn], &self.hot[id]);
-        let rec = &mut self.recovery[block];
+        let (cold, hot) = (&self.store.tcbs[conn], &self.store.hot[id]);
+        let rec = &mut self.store.blocks.recovery[block];
         if !rec.has(rec_flag::DOUBTED) {
             return;
         }
@@ -96,7 +97,7 @@ impl Stack {
     /// An acknowledgement that goes on, on a connection without SACK and after a timeout.
     pub(crate) fn judge_plain_timeout(&mut self, conn: u32, id: u32, news: &News) {
         let block = self.doubt_of(id);
-        let hot = &self.hot[id];
+        let hot = &self.store.hot[id];
         if hot.snd_una.ge(hot.recover) {
             if self.timeout_was_spurious(block, news) {
                 self.give_window_back(conn, id, block);
@@ -115,11 +116,11 @@ impl Stack {
     pub(crate) fn duplicate_after_timeout(&mut self, conn: u32, id: u32) {
         let block = self.doubt_of(id);
         self.judge_timeout(conn, id, block, &News::default());
-        let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
+        let (cold, hot) = (&self.store.tcbs[conn], &mut self.store.hot[id]);
         if cold.snd_nxt.gt(hot.recover) {
             let left = hot.pipe.min(u32::from(cold.payload_mss()));
             hot.pipe -= left;
-            self.recovery[block].sacked_bytes += left;
+            self.store.blocks.recovery[block].sacked_bytes += left;
         }
         self.queue_output(id);
     }
@@ -127,14 +128,15 @@ impl Stack {
     /// Something is acknowledged: what duplicates took from the pipe counts again, before that leaves it.
     pub(crate) fn forget_duplicates(&mut self, id: u32) {
         let block = self.doubt_of(id);
-        self.hot[id].pipe += core::mem::take(&mut self.recovery[block].sacked_bytes);
+        self.store.hot[id].pipe +=
+            core::mem::take(&mut self.store.blocks.recovery[block].sacked_bytes);
     }
 
     fn nothing_is_lost(&mut self, id: u32) {
-        let hot = &mut self.hot[id];
+        let hot = &mut self.store.hot[id];
         let mut at = hot.flight.head;
         while at != NONE {
-            let seg = &mut self.segments[at];
+            let seg = &mut self.store.blocks.segments[at];
             if seg.has(seg_flag::LOST) {
                 seg.flags &= !seg_flag::LOST;
                 hot.pipe += u32::from(seg.len);
@@ -146,16 +148,16 @@ impl Stack {
 
     /// Gives the block back that a timeout without SACK was doubted with.
     pub(crate) fn doubt_is_over(&mut self, id: u32) {
-        self.hot[id].doubted = false;
-        if let Some(block) = self.doubts.remove(&id) {
-            self.recovery.free(block);
+        self.store.hot[id].doubted = false;
+        if let Some(block) = self.store.blocks.doubts.remove(&id) {
+            self.store.blocks.recovery.free(block);
         }
     }
 
     /// The block that says whether a timeout is doubted, or `NONE`.
     fn block_of_doubt(&self, id: u32) -> u32 {
-        match self.hot[id].recovery {
-            NONE if self.hot[id].doubted => self.doubt_of(id),
+        match self.store.hot[id].recovery {
+            NONE if self.store.hot[id].doubted => self.doubt_of(id),
             block => block,
         }
     }
@@ -163,17 +165,17 @@ impl Stack {
     /// Whether what was lost waits for new data to go first.
     pub(crate) fn new_goes_first(&self, id: u32) -> bool {
         let block = self.block_of_doubt(id);
-        block != NONE && self.recovery[block].has(rec_flag::NEW_FIRST)
+        block != NONE && self.store.blocks.recovery[block].has(rec_flag::NEW_FIRST)
     }
 
     /// New data had its turn. When none could go, what was lost does not wait any longer: true.
     pub(crate) fn new_stayed(&mut self, conn: u32, id: u32) -> bool {
-        let (cold, hot) = (&self.cold[conn], &self.hot[id]);
+        let (cold, hot) = (&self.store.tcbs[conn], &self.store.hot[id]);
         if cold.snd_nxt.gt(hot.recover) {
             return false;
         }
         let block = self.block_of_doubt(id);
-        self.recovery[block].clear(rec_flag::DOUBTED | rec_flag::NEW_FIRST);
+        self.store.blocks.recovery[block].clear(rec_flag::DOUBTED | rec_flag::NEW_FIRST);
         true
     }
 }

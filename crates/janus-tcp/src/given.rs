@@ -51,13 +51,13 @@ impl Stack {
         self.now = now;
         let conn = self.may_write(id)?;
         let hot = self.heat(conn, now).ok_or(Error::TooManyConnections)?;
-        let most = self.cold[conn].payload_mss().min(PAYLOAD_MAX);
+        let most = self.store.tcbs[conn].payload_mss().min(PAYLOAD_MAX);
         let room = self.send_room(hot) > 0;
         let taken = match room {
             true => self.may_take_buffer(hot, most.into()),
             false => None,
         };
-        let given = taken.and_then(|taken| Some((self.pool.alloc()?, taken as u16)));
+        let given = taken.and_then(|taken| Some((self.store.blocks.pool.alloc()?, taken as u16)));
         if room && given.is_none() {
             self.put_off(hot, most.into());
         }
@@ -79,13 +79,13 @@ impl Stack {
             Err(error) => return Err((error, piece)),
         };
         if piece.len == 0 {
-            self.pool.free(piece.buf);
+            self.store.blocks.pool.free(piece.buf);
             return Ok(());
         }
         let Some(hot) = self.heat(conn, now) else {
             return Err((Error::TooManyConnections, piece));
         };
-        let sound = piece.off >= HEADERS_MAX && self.pool.shares(&piece.buf);
+        let sound = piece.off >= HEADERS_MAX && self.store.blocks.pool.shares(&piece.buf);
         if !sound || self.joins_last(conn, hot, piece.len) {
             return self.send_copy(now, id, piece);
         }
@@ -94,7 +94,7 @@ impl Stack {
             return self.refuse(conn, hot, room, piece);
         }
         let Piece { buf, off, len } = piece;
-        let seg = match self.segments.alloc(buf, off, len) {
+        let seg = match self.store.blocks.segments.alloc(buf, off, len) {
             Ok(seg) => seg,
             Err(buf) => return self.refuse(conn, hot, true, Piece { buf, off, len }),
         };
@@ -105,13 +105,13 @@ impl Stack {
     }
 
     fn append_given(&mut self, id: u32, seg: u32) {
-        let hot = &mut self.hot[id];
+        let hot = &mut self.store.hot[id];
         let last = hot.unsent.tail;
         if last != NONE && !hot.record_ended && hot.ending == Ending::Usual {
             // Of pushes that follow each other in the queue the last is enough (SHLD-27).
-            self.segments[last].flags &= !seg_flag::PSH;
+            self.store.blocks.segments[last].flags &= !seg_flag::PSH;
         }
-        self.segments.push_back(&mut hot.unsent, seg);
+        self.store.blocks.segments.push_back(&mut hot.unsent, seg);
         self.counters.buffers_given += 1;
     }
 
@@ -133,19 +133,19 @@ impl Stack {
     /// Whether a connection may have one more buffer that somebody holds already. When memory is short, one that has nothing
     /// out may, always: what is sent will be free, and what is refused is not.
     fn may_give(&self, id: u32) -> bool {
-        let hot = &self.hot[id];
+        let hot = &self.store.hot[id];
         hot.unsent.is_empty() && hot.flight.is_empty()
-            || self.pressure != Pressure::Critical && !self.has_its_share(id)
+            || self.store.blocks.shortage.level != Pressure::Critical && !self.has_its_share(id)
     }
 
     /// Whether so many bytes go behind those of the last unsent segment rather than alone.
     fn joins_last(&self, conn: u32, id: u32, len: u16) -> bool {
-        let hot = &self.hot[id];
+        let hot = &self.store.hot[id];
         if len > JOINS_MAX || hot.unsent.tail == NONE || hot.record_ended {
             return false;
         }
-        let last = &self.segments[hot.unsent.tail];
-        let mss = self.cold[conn].payload_mss();
+        let last = &self.store.blocks.segments[hot.unsent.tail];
+        let mss = self.store.tcbs[conn].payload_mss();
         let end = usize::from(last.off) + usize::from(last.len + len);
         last.len + len <= mss && end <= SLOT_SIZE && last.buf.is_some()
     }
@@ -160,7 +160,7 @@ impl Stack {
         match self.write(now, id, piece.bytes()) {
             Ok(taken) if taken == usize::from(piece.len) => {
                 self.counters.buffers_copied += 1;
-                self.pool.free(piece.buf);
+                self.store.blocks.pool.free(piece.buf);
                 Ok(())
             }
             Ok(taken) => {

@@ -40,6 +40,7 @@ impl Stack {
         now: Instant,
     ) -> Option<u32> {
         let listener = self
+            .index
             .listeners
             .find(p.key.local(), p.key.local_port(), p.hash);
         if p.flags.contains(Flags::RST) {
@@ -60,9 +61,9 @@ impl Stack {
     pub(crate) fn agreed(&self, offered: &Options) -> u8 {
         let bit = |both: bool, bit: u8| if both { bit } else { 0 };
         bit(
-            self.config.timestamps && offered.timestamps.is_some(),
+            self.rules.config.timestamps && offered.timestamps.is_some(),
             flag::TIMESTAMPS,
-        ) | bit(self.config.sack && offered.sack_permitted, flag::SACK)
+        ) | bit(self.rules.config.sack && offered.sack_permitted, flag::SACK)
     }
 
     pub(crate) fn usable_mss(&self, key: &FlowKey, options: &Options, profile: u8) -> u16 {
@@ -80,29 +81,33 @@ impl Stack {
 
     /// The largest segment that a connection takes and sends.
     pub(crate) fn largest_segment(&self, key: &FlowKey, profile: u8) -> u16 {
-        let wished = self.profiles.get(profile).max_segment;
-        self.interface
+        let wished = self.rules.profiles.get(profile).max_segment;
+        self.rules
+            .interface
             .mss(key.is_v6())
             .min(wished.unwrap_or(u16::MAX))
     }
 
     /// The window of a SYN is never scaled (RFC 7323 section 2.2).
     pub(crate) fn first_window(&self, profile: u8) -> u16 {
-        let buffer = self.profiles.receive_buffer(profile, &self.config);
+        let buffer = self
+            .rules
+            .profiles
+            .receive_buffer(profile, &self.rules.config);
         buffer.min(0xffff) as u16
     }
 
     /// The scale that a SYN offers. Where the application says how large the buffer is to be, it does not grow.
     pub(crate) fn window_scale(&self, profile: u8) -> u8 {
-        match self.profiles.get(profile).receive_buffer {
+        match self.rules.profiles.get(profile).receive_buffer {
             Some(buffer) => config::scale_for(buffer),
-            None => self.own_scale,
+            None => self.rules.own_scale,
         }
     }
 
     /// The SYN-SENT state (section 3.10.7.3).
     pub(crate) fn syn_sent_arrives(&mut self, conn: u32, p: &Parsed, frame: &Frame, now: Instant) {
-        let cold = &self.cold[conn];
+        let cold = &self.store.tcbs[conn];
         let (iss, hot) = (cold.snd_nxt + u32::MAX, cold.hot);
         // First, ACK: it can only be for our SYN.
         let acked = p.flags.contains(Flags::ACK);
@@ -127,7 +132,7 @@ impl Stack {
         }
         self.take_syn(conn, p, frame);
         self.size_agreed(conn, hot, now);
-        let block = &mut self.hot[hot];
+        let block = &mut self.store.hot[hot];
         if acked {
             block.rto_at = Instant::ZERO;
             block.clear(hot_flag::SYN);
@@ -137,7 +142,7 @@ impl Stack {
             (block.backoff, block.retries) = (0, 0);
             let sent_us = core::mem::take(&mut block.rtt_off_max);
             block.snd_una = p.ack;
-            let cold = &mut self.cold[conn];
+            let cold = &mut self.store.tcbs[conn];
             cold.state = State::Established;
             cold.set_idle_window(window);
             if first_try {
@@ -148,9 +153,12 @@ impl Stack {
                 rto::handshake_lost(cold);
             }
             self.recall_path(conn, now);
-            let (block, cold) = (&mut self.hot[hot], &mut self.cold[conn]);
-            let algorithm = self.profiles.congestion(cold.profile, &self.config);
-            congestion::wake(block, cold, &self.config, algorithm, now);
+            let (block, cold) = (&mut self.store.hot[hot], &mut self.store.tcbs[conn]);
+            let algorithm = self
+                .rules
+                .profiles
+                .congestion(cold.profile, &self.rules.config);
+            congestion::wake(block, cold, &self.rules.config, algorithm, now);
             block.max_snd_wnd = cold.snd_wnd();
             self.owe_timeout(conn);
             self.counters.connected += 1;
@@ -158,7 +166,7 @@ impl Stack {
             self.wake_writer(conn);
         } else {
             // SYNs crossed: answer with SYN-ACK and wait for the acknowledgement of ours.
-            self.cold[conn].state = State::SynReceived;
+            self.store.tcbs[conn].state = State::SynReceived;
             block.set(hot_flag::SYN);
             // The timer runs from here (RFC 6298 section 5.1).
             block.rto_at = Instant::ZERO;
@@ -169,10 +177,10 @@ impl Stack {
     /// The reset has ended what the peer still held under our numbers: the SYN that this stood in the way of goes out again
     /// (figure 9 of section 3.5.1), once, and not so soon that it could overtake the reset.
     fn repeat_syn_soon(&mut self, hot: u32, now: Instant) {
-        if hot == NONE || self.hot[hot].retries > 0 {
+        if hot == NONE || self.store.hot[hot].retries > 0 {
             return;
         }
-        let (hot, soon) = (&mut self.hot[hot], now + SYN_AFTER_RESET);
+        let (hot, soon) = (&mut self.store.hot[hot], now + SYN_AFTER_RESET);
         if hot.rto_at > soon {
             hot.rto_at = soon;
         }
@@ -181,19 +189,19 @@ impl Stack {
     /// Takes over the options and numbers of the peer's SYN.
     fn take_syn(&mut self, conn: u32, p: &Parsed, frame: &Frame) {
         let options = p.all_options(frame);
-        let profile = self.cold[conn].profile;
+        let profile = self.store.tcbs[conn].profile;
         let mss = self.usable_mss(&p.key, &options, profile);
-        let agreed = self.agreed(&options) | ecn::agreed(&self.config, p);
+        let agreed = self.agreed(&options) | ecn::agreed(&self.rules.config, p);
         let scale = self.window_scale(profile);
         let window = u32::from(self.first_window(profile));
-        let cold = &mut self.cold[conn];
+        let cold = &mut self.store.tcbs[conn];
         cold.rcv_nxt = p.seq + 1;
         cold.rcv_adv = p.seq + 1 + window;
         cold.mss = mss;
         cold.set_snd_wnd(u32::from(p.window));
         cold.scales = options
             .window_scale
-            .filter(|_| self.config.window_scaling)
+            .filter(|_| self.rules.config.window_scaling)
             .map_or(0, |peer| scale << 4 | peer.min(14));
         cold.clear(flag::TIMESTAMPS | flag::SACK | flag::ECN);
         cold.set(agreed);
@@ -212,7 +220,7 @@ impl Stack {
         echo: Option<u32>,
         now: Instant,
     ) {
-        let timestamps = echo.map(|echo| (self.stamper.timestamp(&key, now), echo));
+        let timestamps = echo.map(|echo| (self.rules.stamper.timestamp(&key, now), echo));
         let options = Options {
             timestamps,
             ..Options::NONE
@@ -267,7 +275,7 @@ impl Stack {
         p: &Parsed,
         now: Instant,
     ) -> bool {
-        let cold = &mut self.cold[conn];
+        let cold = &mut self.store.tcbs[conn];
         if p.ack != cold.snd_nxt {
             self.reset_reply(p);
             return false;
@@ -280,7 +288,7 @@ impl Stack {
             cold.send_scale()
         };
         cold.set_snd_wnd(u32::from(p.window) << scale);
-        let block = &mut self.hot[hot];
+        let block = &mut self.store.hot[hot];
         block.snd_una = p.ack;
         block.rto_at = Instant::ZERO;
         block.rtt_off_max = 0;
@@ -288,11 +296,14 @@ impl Stack {
         (block.backoff, block.retries) = (0, 0);
         block.clear(hot_flag::SYN);
         block.max_snd_wnd = cold.snd_wnd();
-        let algorithm = self.profiles.congestion(cold.profile, &self.config);
-        congestion::wake(block, cold, &self.config, algorithm, now);
-        if self.cold[conn].has(flag::FIN_QUEUED) {
+        let algorithm = self
+            .rules
+            .profiles
+            .congestion(cold.profile, &self.rules.config);
+        congestion::wake(block, cold, &self.rules.config, algorithm, now);
+        if self.store.tcbs[conn].has(flag::FIN_QUEUED) {
             // It was closed while it opened.
-            self.cold[conn].state = State::FinWait1;
+            self.store.tcbs[conn].state = State::FinWait1;
             self.queue_output(hot);
         }
         self.owe_timeout(conn);

@@ -47,12 +47,12 @@ impl Stack {
         } = message
         {
             // RFC 1122 section 3.2.2.6: from the address that was asked, with all that was sent.
-            let mut reply = core::mem::take(&mut self.answer);
+            let mut reply = core::mem::take(&mut self.host.answer);
             reply.resize(icmpv4::LEN + data.len(), 0);
             icmpv4::emit_echo_reply(&mut reply, ident, sequence, data);
             let ends = (IpAddr::V4(ip.dst), IpAddr::V4(ip.src));
             self.send_datagram(ends, proto::ICMP, &reply);
-            self.answer = reply;
+            self.host.answer = reply;
             return None;
         }
         if self.udp_blamed_v4(&message, now) {

@@ -126,7 +126,7 @@ impl Stack {
     /// An error whose checksum holds. False when it quotes a flow that is not here.
     pub(crate) fn icmp_error_arrives(&mut self, error: &IcmpError, now: Instant) -> bool {
         self.counters.icmp_errors_in += 1;
-        let hash = self.hash.flow(&error.key);
+        let hash = self.index.hash.flow(&error.key);
         let heeded = match self.find(&error.key, hash) {
             None | Some(Record::Stub(_)) => return false,
             Some(Record::Connection(conn)) => self.connection_blamed(conn, error, now),
@@ -141,13 +141,13 @@ impl Stack {
     /// RFC 5927 section 4.1: what it quotes must be something we have said and the peer has not acknowledged, or an
     /// acknowledgement, which stands at SND.NXT. True when the error was taken seriously.
     fn connection_blamed(&mut self, conn: u32, error: &IcmpError, now: Instant) -> bool {
-        let cold = &self.cold[conn];
+        let cold = &self.store.tcbs[conn];
         let id = cold.hot;
         if id == NONE {
             // Nothing is on its way.
             return false;
         }
-        let una = self.hot[id].snd_una;
+        let una = self.store.hot[id].snd_una;
         if (error.seq - una) < 0 || (error.seq - cold.snd_nxt) > 0 {
             return false;
         }
@@ -161,7 +161,7 @@ impl Stack {
                 true
             }
             Complaint::Unreachable(why) => {
-                self.hot[id].soft_error = why;
+                self.store.hot[id].soft_error = why;
                 if error.disruption && error.seq == una {
                     self.take_back_backoff(conn, id, now);
                 }
@@ -173,7 +173,7 @@ impl Stack {
     /// RFC 6069 section 4: what was sent again met a way that is missing, not congestion, so its timeout is not to be
     /// doubled for it. The next repeat comes that much sooner, at once when it would be late already.
     fn take_back_backoff(&mut self, conn: u32, id: u32, now: Instant) {
-        let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
+        let (cold, hot) = (&self.store.tcbs[conn], &mut self.store.hot[id]);
         let head = hot.flight.head;
         if head == NONE || hot.retries == 0 || hot.backoff == 0 {
             return;
@@ -185,8 +185,9 @@ impl Stack {
         if Duration::from_millis(since_ms.into()) < PATIENCE {
             hot.retries -= 1;
         }
-        let waited_us = (now.as_micros() as u32).wrapping_sub(self.segments[head].sent_us);
-        let timeout = rto::timeout(cold, &self.config, hot.backoff);
+        let waited_us =
+            (now.as_micros() as u32).wrapping_sub(self.store.blocks.segments[head].sent_us);
+        let timeout = rto::timeout(cold, &self.rules.config, hot.backoff);
         let left = timeout.saturating_sub(Duration::from_micros(waited_us.into()));
         hot.rtx_at = now + left;
         hot.rto_at = hot.rtx_at;
@@ -198,7 +199,7 @@ impl Stack {
     /// Handles an error about a SYN-ACK. No task waits for the answer, so the record goes as soon as it is clear that none
     /// will come; other errors change nothing.
     fn half_open_blamed(&mut self, slot: u32, error: &IcmpError) -> bool {
-        let ends = error.ends_half_open && self.half_open.get(slot).iss == error.seq;
+        let ends = error.ends_half_open && self.index.half_open.get(slot).iss == error.seq;
         if ends {
             self.counters.icmp_refusals += 1;
             self.drop_half_open(slot);
@@ -221,7 +222,7 @@ impl Stack {
             return false;
         };
         let sent = self.packet_len(conn, len);
-        let peer = self.cold.key(conn).peer();
+        let peer = self.store.tcbs.key(conn).peer();
         let mtu = match u16::try_from(mtu).unwrap_or(u16::MAX) {
             0 if peer.is_ipv4() => pmtu::plateau_below(error.packet_len.min(sent)),
             mtu => mtu,
@@ -239,11 +240,11 @@ impl Stack {
 
     /// The payload of the segment in flight that begins at `seq`.
     fn segment_in_flight(&self, id: u32, seq: SeqNum) -> Option<u16> {
-        let mut at = self.hot[id].flight.head;
-        while at != NONE && (self.segments[at].seq - seq) < 0 {
-            at = self.segments[at].next;
+        let mut at = self.store.hot[id].flight.head;
+        while at != NONE && (self.store.blocks.segments[at].seq - seq) < 0 {
+            at = self.store.blocks.segments[at].next;
         }
-        let seg = (at != NONE).then(|| &self.segments[at])?;
+        let seg = (at != NONE).then(|| &self.store.blocks.segments[at])?;
         (seg.seq == seq).then_some(seg.len)
     }
 }

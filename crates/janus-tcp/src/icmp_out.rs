@@ -61,15 +61,15 @@ impl Budget {
 impl Stack {
     /// Sends an error about `packet`, from its IP header on, which was addressed to us, if one may be sent.
     pub(crate) fn report(&mut self, report: Report, packet: &[u8], now: Instant) {
-        if !self.interface.answers || !may_be_reported(packet) {
+        if !self.rules.interface.answers || !may_be_reported(packet) {
             return;
         }
         let chance = isn::keyed(
-            &self.secrets,
+            &self.rules.secrets,
             now.as_nanos() ^ self.counters.icmp_errors_out,
         );
-        let per_second = self.config.icmp_errors_per_second;
-        if !self.icmp_budget.take(per_second, chance, now) {
+        let per_second = self.rules.config.icmp_errors_per_second;
+        if !self.host.icmp_budget.take(per_second, chance, now) {
             self.counters.icmp_errors_limited += 1;
             return;
         }

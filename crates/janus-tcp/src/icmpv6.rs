@@ -41,12 +41,12 @@ impl Stack {
                 data,
             } if !ip.dst.is_multicast() && !ip.src.is_unspecified() => {
                 // Section 4.2: from the address that was asked, with all that was sent.
-                let mut reply = core::mem::take(&mut self.answer);
+                let mut reply = core::mem::take(&mut self.host.answer);
                 reply.resize(icmpv6::LEN + data.len(), 0);
                 icmpv6::emit_echo_reply(&mut reply, ip.dst, ip.src, ident, sequence, data);
                 let ends = (IpAddr::V6(ip.dst), IpAddr::V6(ip.src));
                 self.send_datagram(ends, proto::ICMPV6, &reply);
-                self.answer = reply;
+                self.host.answer = reply;
             }
             // An error about a segment of ours is sent to our own address.
             _ if ip.dst.is_multicast() => {}
@@ -63,7 +63,8 @@ impl Stack {
     fn neighbor_message(&mut self, ip: &ipv6::Ipv6<'_>, message: &Message<'_>, now: Instant) {
         // The second byte is the code; neighbour messages have none but zero.
         let code = ip.payload().get(1).copied();
-        let from_link = ip.hop_limit == nd::HOP_LIMIT && self.interface.link == Link::Ethernet;
+        let from_link =
+            ip.hop_limit == nd::HOP_LIMIT && self.rules.interface.link == Link::Ethernet;
         if !from_link || code != Some(0) {
             self.counters.dropped_malformed += 1;
             return;

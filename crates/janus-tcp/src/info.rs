@@ -88,17 +88,17 @@ impl Stack {
     /// A look at the connection.
     pub fn info(&self, id: ConnId) -> Result<Info, Error> {
         let conn = self.conn(id)?;
-        let cold = &self.cold[conn];
-        let key = self.cold.key(conn);
+        let cold = &self.store.tcbs[conn];
+        let key = self.store.tcbs.key(conn);
         let options = cold.mss.saturating_sub(cold.payload_mss());
         let on_path = self.size_on_path(conn, cold.mss, self.now);
         let mss = on_path - options;
-        let hot = (cold.hot != NONE).then(|| &self.hot[cold.hot]);
+        let hot = (cold.hot != NONE).then(|| &self.store.hot[cold.hot]);
         let idle_cwnd = cold.idle_window() * u32::from(mss);
         let threshold = cold.idle_threshold();
         let idle_ssthresh = threshold.map_or(u32::MAX, |segments| segments * u32::from(mss));
         let backoff = hot.map_or_else(|| rto::kept_backoff(cold), |h| h.backoff);
-        let timeout = rto::timeout(cold, &self.config, backoff).as_micros();
+        let timeout = rto::timeout(cold, &self.rules.config, backoff).as_micros();
         let marked = |flag: u8| self.count_in_flight(cold.hot, flag);
         let live = cold.state != State::Closed;
         Ok(Info {
@@ -131,11 +131,14 @@ impl Stack {
             receive_window: cold.receive_window(),
             send_window: cold.snd_wnd(),
             receive_buffer: match cold.hot {
-                NONE => self.profiles.receive_buffer(cold.profile, &self.config),
+                NONE => self
+                    .rules
+                    .profiles
+                    .receive_buffer(cold.profile, &self.rules.config),
                 id => self.receive_buffer(conn, id),
             },
             silent_ms: (self.now.as_millis() as u32).wrapping_sub(cold.last_heard_ms),
-            keepalive: self.profiles.get(cold.profile).keepalive,
+            keepalive: self.rules.profiles.get(cold.profile).keepalive,
             user_timeout: self.user_timeout(conn),
             peer_user_timeout: self.said_by_peer(conn),
             hot: hot.is_some(),
@@ -147,10 +150,10 @@ impl Stack {
         if hot == NONE {
             return 0;
         }
-        let (mut at, mut count) = (self.hot[hot].flight.head, 0);
+        let (mut at, mut count) = (self.store.hot[hot].flight.head, 0);
         while at != NONE {
-            count += u32::from(self.segments[at].has(flag));
-            at = self.segments[at].next;
+            count += u32::from(self.store.blocks.segments[at].has(flag));
+            at = self.store.blocks.segments[at].next;
         }
         count
     }

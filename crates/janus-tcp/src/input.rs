@@ -104,7 +104,7 @@ impl Stack {
         self.counters.frames_in += frames.len() as u64;
         self.weigh();
         self.take_all(frames, miss, now);
-        if !self.later.is_empty() {
+        if !self.host.later.is_empty() {
             self.after_batch(miss, now);
         }
     }
@@ -131,17 +131,17 @@ impl Stack {
     /// about connections that are not known here.
     #[cold]
     fn after_batch<M: Miss>(&mut self, miss: &mut M, now: Instant) {
-        let mut segments = core::mem::take(&mut self.later.segments);
-        let mut ours = core::mem::take(&mut self.later.frames);
+        let mut segments = core::mem::take(&mut self.host.later.segments);
+        let mut ours = core::mem::take(&mut self.host.later.frames);
         ours.extend(
             segments
                 .drain(..)
                 .filter_map(|(flow, frame)| miss.sort(&flow, frame)),
         );
-        self.later.segments = segments;
+        self.host.later.segments = segments;
         self.take_all(&mut ours, miss, now);
-        self.later.frames = ours;
-        let mut astray = core::mem::take(&mut self.later.astray);
+        self.host.later.frames = ours;
+        let mut astray = core::mem::take(&mut self.host.later.astray);
         for (flow, frame) in astray.drain(..) {
             if let Some(shard) = self.stub_of(&flow) {
                 self.redirect(shard, frame, miss);
@@ -150,7 +150,7 @@ impl Stack {
             match miss.place(frame.key, flow.local_port(), frame.tag) {
                 Placement::Here => {
                     self.counters.icmp_errors_ignored += 1;
-                    self.pool.free(frame.buf);
+                    self.store.blocks.pool.free(frame.buf);
                 }
                 Placement::Elsewhere => {
                     self.counters.forwarded += 1;
@@ -158,7 +158,7 @@ impl Stack {
                 }
             }
         }
-        self.later.astray = astray;
+        self.host.later.astray = astray;
     }
 
     /// First pass: read, hash, fetch the table's group. What is no segment is dealt with on the way.
@@ -171,16 +171,16 @@ impl Stack {
     ) {
         while let Some(parsed) = batch.parsed.get_mut(batch.frames.len()) {
             let Some(frame) = frames.next() else { return };
-            let (interface, counters) = (&self.interface, &mut self.counters);
-            match parse::read(&frame, interface, &self.hash, counters, parsed) {
+            let (interface, counters) = (&self.rules.interface, &mut self.counters);
+            match parse::read(&frame, interface, &self.index.hash, counters, parsed) {
                 Kind::Segment => {
-                    self.table.prefetch(parsed.hash);
+                    self.index.table.prefetch(parsed.hash);
                     batch.frames.push(frame);
                 }
                 Kind::Datagram => self.datagram_arrives(frame, now),
                 Kind::Other => self.control_arrives(frame, now),
                 Kind::Fragment => self.fragment_arrives(frame, now),
-                Kind::Drop => self.pool.free(frame.buf),
+                Kind::Drop => self.store.blocks.pool.free(frame.buf),
             }
         }
     }
@@ -189,15 +189,15 @@ impl Stack {
     #[inline]
     fn probe_batch(&self, batch: &mut [Parsed]) {
         for parsed in batch {
-            let Some(candidate) = self.table.candidate(parsed.hash) else {
+            let Some(candidate) = self.index.table.candidate(parsed.hash) else {
                 continue;
             };
             parsed.candidate = candidate;
             match Record::decode(candidate) {
-                Record::Connection(i) => self.cold.prefetch(i),
-                Record::HalfOpen(i) => self.half_open.prefetch(i),
-                Record::TimeWait(i) => self.time_wait.prefetch(i),
-                Record::Stub(i) => self.stubs.prefetch(i),
+                Record::Connection(i) => self.store.tcbs.prefetch(i),
+                Record::HalfOpen(i) => self.index.half_open.prefetch(i),
+                Record::TimeWait(i) => self.index.time_wait.prefetch(i),
+                Record::Stub(i) => self.index.stubs.prefetch(i),
             }
         }
     }
@@ -227,13 +227,13 @@ impl Stack {
             Some(Record::TimeWait(slot)) => self.time_wait_arrives(slot, parsed, now),
             Some(Record::Stub(slot)) => {
                 if let Some(frame) = frame.take() {
-                    self.redirect(self.stubs.shard(slot), frame, miss);
+                    self.redirect(self.index.stubs.shard(slot), frame, miss);
                 }
             }
             None => self.unknown(parsed, &mut frame, None, miss, now),
         }
         if let Some(frame) = frame {
-            self.pool.free(frame.buf);
+            self.store.blocks.pool.free(frame.buf);
         }
     }
 

@@ -55,18 +55,18 @@ enum Verdict {
 impl Stack {
     /// When the sweep goes on; never while nobody wants it.
     pub(crate) fn next_sweep(&self) -> Option<Instant> {
-        (self.profiles.swept() > 0).then_some(self.sweep.at)
+        (self.rules.profiles.swept() > 0).then_some(self.schedule.sweep.at)
     }
 
     /// A connection has got options: the sweep must not come too late for it.
     pub(crate) fn sweep_soon(&mut self, conn: u32) {
-        let options = self.profiles.get(self.cold[conn].profile);
+        let options = self.rules.profiles.get(self.store.tcbs[conn].profile);
         if !options.wants_sweep() {
             return;
         }
         let due = self.now + shortest(options);
-        let sweep = &mut self.sweep;
-        if self.profiles.swept() == 1 {
+        let sweep = &mut self.schedule.sweep;
+        if self.rules.profiles.swept() == 1 {
             // The first: whatever was planned before was for others.
             *sweep = Sweep {
                 at: due,
@@ -81,42 +81,47 @@ impl Stack {
 
     /// Looks at one slice, if its time has come.
     pub(crate) fn sweep(&mut self, now: Instant) {
-        if self.profiles.swept() == 0 || self.sweep.at > now {
+        if self.rules.profiles.swept() == 0 || self.schedule.sweep.at > now {
             return;
         }
-        let (family, slice) = self.sweep.next;
+        let (family, slice) = self.schedule.sweep.next;
         let now_ms = now.as_millis() as u32;
-        let looked = &mut self.sweep.looked_ms[family];
+        let looked = &mut self.schedule.sweep.looked_ms[family];
         if looked.len() <= slice as usize {
             looked.push(None);
         }
         let looked_ms = looked[slice as usize].replace(now_ms);
-        let places = self.cold.places();
+        let places = self.store.tcbs.places();
         let from = places[family].start + slice * SLICE;
         let to = places[family].end.min(from + SLICE);
         for conn in from..to {
-            if self.cold[conn].profile != DEFAULT {
+            if self.store.tcbs[conn].profile != DEFAULT {
                 self.look_at(conn, now, looked_ms);
             }
         }
-        self.sweep.next = match (family, to == places[family].end) {
+        self.schedule.sweep.next = match (family, to == places[family].end) {
             (_, false) => (family, slice + 1),
             (0, true) => (1, 0),
             (_, true) => (0, 0),
         };
-        self.sweep.at = now + PAUSE;
-        if self.sweep.next == (0, 0) {
+        self.schedule.sweep.at = now + PAUSE;
+        if self.schedule.sweep.next == (0, 0) {
             // A pass costs a hundredth or so of the time until the next.
             let all: u32 = places.iter().map(|family| family.end - family.start).sum();
             let rest = now + PAUSE * (all / SLICE + 1);
-            let earliest = self.sweep.earliest.take().unwrap_or(rest + SEEN_NONE);
-            self.sweep.at = earliest.max(rest);
+            let earliest = self
+                .schedule
+                .sweep
+                .earliest
+                .take()
+                .unwrap_or(rest + SEEN_NONE);
+            self.schedule.sweep.at = earliest.max(rest);
         }
     }
 
     fn look_at(&mut self, conn: u32, now: Instant, looked_ms: Option<u32>) {
-        let cold = &self.cold[conn];
-        let options = self.profiles.get(cold.profile);
+        let cold = &self.store.tcbs[conn];
+        let options = self.rules.profiles.get(cold.profile);
         // Who waits for an acknowledgement, or to send, learns by that whether the peer is there (Linux:
         // tcp_keepalive_timer). An orphan has bounds of its own.
         let asleep = matches!(
@@ -130,7 +135,7 @@ impl Stack {
         if let Some(most) = options.wake_reader {
             self.look_at_reader(conn, millis(most), now, looked_ms);
         }
-        let options = self.profiles.get(self.cold[conn].profile);
+        let options = self.rules.profiles.get(self.store.tcbs[conn].profile);
         if !options.keepalive && options.idle_timeout.is_none() {
             return;
         }
@@ -138,16 +143,16 @@ impl Stack {
             self.sweep_at_latest(now + shortest(options));
             return;
         }
-        let cold = &self.cold[conn];
+        let cold = &self.store.tcbs[conn];
         let busy = cold.hot != NONE && {
-            let hot = &self.hot[cold.hot];
+            let hot = &self.store.hot[cold.hot];
             !hot.flight.is_empty() || !hot.unsent.is_empty()
         };
         let options = &self.keepalive_options(conn);
         match judge(cold, options, busy, now_ms, looked_ms) {
             Verdict::Wait(ms) => self.sweep_at_latest(now + Duration::from_millis(ms.into())),
             Verdict::Ask(late_ms) => {
-                let cold = &mut self.cold[conn];
+                let cold = &mut self.store.tcbs[conn];
                 cold.last_heard_ms = cold.last_heard_ms.wrapping_add(late_ms);
                 if let Verdict::Wait(ms) = judge(cold, options, busy, now_ms, Some(now_ms)) {
                     self.sweep_at_latest(now + Duration::from_millis(ms.into()));
@@ -166,7 +171,7 @@ impl Stack {
 
     /// Wakes the connection's reader, if one waits and its time has come.
     fn look_at_reader(&mut self, conn: u32, most: u32, now: Instant, looked_ms: Option<u32>) {
-        let cold = &self.cold[conn];
+        let cold = &self.store.tcbs[conn];
         let now_ms = now.as_millis() as u32;
         let (due, next) = judge_reader(most, cold.last_heard_ms, now_ms, looked_ms);
         if due && cold.reader != NONE {
@@ -177,7 +182,7 @@ impl Stack {
     }
 
     fn sweep_at_latest(&mut self, due: Instant) {
-        let earliest = &mut self.sweep.earliest;
+        let earliest = &mut self.schedule.sweep.earliest;
         *earliest = Some(earliest.map_or(due, |at| at.min(due)));
     }
 }

@@ -31,39 +31,39 @@ impl Stack {
     /// From now on, or no longer, flows that change store are remembered for [`Stack::take_moved`]. To be on from before
     /// the first slice of [`Stack::visit_flows`] until after the last.
     pub fn track_moves(&mut self, on: bool) {
-        if on && !self.moves.on {
-            self.moves.flows.reserve_exact(MOVES_MAX);
+        if on && !self.index.moves.on {
+            self.index.moves.flows.reserve_exact(MOVES_MAX);
         }
         if !on {
-            self.moves.flows = Vec::new();
+            self.index.moves.flows = Vec::new();
         }
-        self.moves.on = on;
+        self.index.moves.on = on;
     }
 
     /// Sees the flows that have changed store since the last call and are still held: one that has ended meanwhile may
     /// have begun anew at another shard. To be called every turn: no more than [`MOVES_MAX`] are remembered.
     pub fn take_moved(&mut self, mut see: impl FnMut(&FlowKey)) {
-        let mut flows = core::mem::take(&mut self.moves.flows);
+        let mut flows = core::mem::take(&mut self.index.moves.flows);
         for flow in flows.drain(..) {
-            if self.find(&flow, self.hash.flow(&flow)).is_some() {
+            if self.find(&flow, self.index.hash.flow(&flow)).is_some() {
                 see(&flow);
             }
         }
-        self.moves.flows = flows;
+        self.index.moves.flows = flows;
     }
 
     /// The flow's record is in another store now.
     #[inline]
     pub(crate) fn moved(&mut self, key: &FlowKey) {
-        if self.moves.on {
+        if self.index.moves.on {
             self.note_move(key);
         }
     }
 
     #[cold]
     fn note_move(&mut self, key: &FlowKey) {
-        if self.moves.has_room() {
-            self.moves.flows.push(*key);
+        if self.index.moves.has_room() {
+            self.index.moves.flows.push(*key);
             self.counters.moves_told += 1;
         } else {
             self.counters.moves_untold += 1;

@@ -59,13 +59,13 @@ impl Stack {
             self.counters.dropped_malformed += 1;
             return;
         }
-        if !self.interface.is_own(target.into()) {
+        if !self.rules.interface.is_own(target.into()) {
             return;
         }
         if let Some(mac) = source {
             self.neighbor_is(ends.src.into(), mac, true, now);
         }
-        if !self.interface.answers {
+        if !self.rules.interface.answers {
             return;
         }
         // An asker that does not say where it is must be known, or cannot be answered.
@@ -73,7 +73,7 @@ impl Stack {
         let (dst, mac) = if detecting {
             (ALL_NODES, Some(icmpv6::multicast_mac(ALL_NODES)))
         } else {
-            let known = self.neighbors.lookup(asker).map(|known| known.mac);
+            let known = self.host.neighbors.lookup(asker).map(|known| known.mac);
             (ends.src, source.or(known))
         };
         let Some(mac) = mac else {
@@ -85,7 +85,7 @@ impl Stack {
             solicited: !detecting,
             r#override: true,
         };
-        let own = self.interface.mac;
+        let own = self.rules.interface.mac;
         self.send_neighbor_message(target, dst, mac, |out| {
             icmpv6::emit_advertisement(out, target, dst, target, own, flags)
         });
@@ -107,12 +107,12 @@ impl Stack {
             return;
         }
         // Somebody claims an address of ours: it was ours first, and is (RFC 4862 section 5.4.4 leaves it open).
-        if self.interface.is_own(target.into()) {
+        if self.rules.interface.is_own(target.into()) {
             self.counters.dropped_address += 1;
             return;
         }
         let addr = IpAddr::V6(target);
-        let known = self.neighbors.lookup(addr).map(|known| known.mac);
+        let known = self.host.neighbors.lookup(addr).map(|known| known.mac);
         match (known, mac) {
             // Without the override flag what is known is not changed.
             (Some(known), Some(mac)) if known != mac && !flags.r#override => {}
@@ -131,21 +131,21 @@ impl Stack {
         solicited: bool,
         now: Instant,
     ) {
-        let filed = (self.neighbors).learn(addr, mac, solicited, now, &self.interface);
+        let filed = (self.host.neighbors).learn(addr, mac, solicited, now, &self.rules.interface);
         self.counters.neighbors_refused += u64::from(!filed);
-        while let Some(mut frame) = self.neighbors.pop_waiting(addr) {
+        while let Some(mut frame) = self.host.neighbors.pop_waiting(addr) {
             frame.data_mut()[..6].copy_from_slice(&mac.0);
-            self.replies.push_back(frame);
+            self.schedule.replies.push_back(frame);
         }
     }
 
     /// Asks everybody who might have `target` (section 7.2.2).
     pub(crate) fn solicit(&mut self, target: Ipv6Addr) {
-        let Some(IpAddr::V6(src)) = self.interface.source_for(target) else {
+        let Some(IpAddr::V6(src)) = self.rules.interface.source_for(target) else {
             return;
         };
         let dst = icmpv6::solicited_node(target);
-        let own = self.interface.mac;
+        let own = self.rules.interface.mac;
         self.send_neighbor_message(src, dst, icmpv6::multicast_mac(dst), |out| {
             icmpv6::emit_solicitation(out, src, dst, target, own)
         });
@@ -158,7 +158,7 @@ impl Stack {
         mac: MacAddr,
         emit: impl FnOnce(&mut [u8]) -> usize,
     ) {
-        if self.interface.link != Link::Ethernet {
+        if self.rules.interface.link != Link::Ethernet {
             return;
         }
         let Some(mut buf) = self.reply_buffer() else {
@@ -166,7 +166,7 @@ impl Stack {
         };
         let header = ethernet::Header {
             dst: mac,
-            src: self.interface.mac,
+            src: self.rules.interface.mac,
             ethertype: ethernet::ethertype::IPV6,
         };
         let bytes = &mut buf.bytes_mut()[usize::from(HEADROOM)..];
@@ -183,6 +183,8 @@ impl Stack {
         };
         ipv6::emit(&mut bytes[link..], &repr);
         let total = link + ipv6::LEN + len;
-        self.replies.push_back(Frame::new(buf, total as u16));
+        self.schedule
+            .replies
+            .push_back(Frame::new(buf, total as u16));
     }
 }

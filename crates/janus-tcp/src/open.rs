@@ -46,41 +46,41 @@ impl Stack {
     ) -> Result<ListenerId, Error> {
         let local = local.into();
         let ip = local.ip();
-        if !ip.is_unspecified() && !self.interface.is_ours(ip) {
+        if !ip.is_unspecified() && !self.rules.interface.is_ours(ip) {
             return Err(Error::AddrNotAvailable);
         }
-        self.listeners.add(local, v6_only, shared, backlog)
+        self.index.listeners.add(local, v6_only, shared, backlog)
     }
 
     /// How many connections may wait to be accepted from now on; those that wait stay.
     pub fn set_backlog(&mut self, id: ListenerId, backlog: usize) -> Result<(), Error> {
-        let listener = self.listeners.get(id).ok_or(Error::Stale)?;
+        let listener = self.index.listeners.get(id).ok_or(Error::Stale)?;
         listener.backlog = backlog.clamp(1, MAX_BACKLOG);
         Ok(())
     }
 
     /// How many connections may wait to be accepted.
     pub fn backlog(&mut self, id: ListenerId) -> usize {
-        self.listeners.get(id).map_or(0, |l| l.backlog)
+        self.index.listeners.get(id).map_or(0, |l| l.backlog)
     }
 
     /// Stops listening; connections not yet accepted are reset.
     pub fn unlisten(&mut self, now: Instant, id: ListenerId) {
-        let Some(gone) = self.listeners.remove(id) else {
+        let Some(gone) = self.index.listeners.remove(id) else {
             return;
         };
         for conn in gone.queue {
             self.abort_conn(conn, now);
         }
-        self.profiles.let_go(gone.profile);
+        self.rules.profiles.let_go(gone.profile);
     }
 
     /// The oldest connection that waits to be accepted.
     pub fn accept(&mut self, id: ListenerId) -> Result<(ConnId, SocketAddr), Error> {
-        let listener = self.listeners.get(id).ok_or(Error::Stale)?;
+        let listener = self.index.listeners.get(id).ok_or(Error::Stale)?;
         let conn = listener.queue.pop_front().ok_or(Error::WouldBlock)?;
-        let cold = &self.cold[conn];
-        let peer = self.cold.key(conn).peer_addr();
+        let cold = &self.store.tcbs[conn];
+        let peer = self.store.tcbs.key(conn).peer_addr();
         Ok((
             ConnId {
                 index: conn,
@@ -92,7 +92,7 @@ impl Stack {
 
     /// Connections that wait to be accepted.
     pub fn accept_queue_len(&mut self, id: ListenerId) -> usize {
-        self.listeners.get(id).map_or(0, |l| l.queue.len())
+        self.index.listeners.get(id).map_or(0, |l| l.queue.len())
     }
 
     /// Opens a connection. The local port is the caller's choice (it knows which shard a port leads to; where any will do,
@@ -118,25 +118,25 @@ impl Stack {
         let (local, remote) = (local.into(), remote.into());
         options.check()?;
         self.now = now;
-        let reachable = self.interface.may_be_destination(remote.ip());
+        let reachable = self.rules.interface.may_be_destination(remote.ip());
         if !reachable || remote.port() == 0 || local.port() == 0 {
             return Err(Error::InvalidAddress);
         }
         let addr = self.own_address(local.ip(), remote.ip())?;
         let local = SocketAddr::new(addr, local.port());
         let key = FlowKey::new(remote, local).ok_or(Error::InvalidAddress)?;
-        let hash = self.hash.flow(&key);
+        let hash = self.index.hash.flow(&key);
         let old = match self.find(&key, hash) {
             None => None,
             // A flow in TIME-WAIT makes room (RFC 9293 MAY-2), and ours begins beyond what it had sent.
-            Some(Record::TimeWait(id)) if self.moves.has_room() => {
-                let old = self.time_wait.get(id).snd_nxt;
+            Some(Record::TimeWait(id)) if self.index.moves.has_room() => {
+                let old = self.index.time_wait.get(id).snd_nxt;
                 self.drop_time_wait(id);
                 Some(old)
             }
             Some(_) => return Err(Error::AddrInUse),
         };
-        let iss = isn::beyond(isn::initial(&self.secrets, &key, now), old);
+        let iss = isn::beyond(isn::initial(&self.rules.secrets, &key, now), old);
         let opened = self.open(&key, hash, iss, options, now)?;
         if old.is_some() {
             self.moved(&key);
@@ -152,11 +152,15 @@ impl Stack {
         options: &SocketOptions,
         now: Instant,
     ) -> Result<ConnId, Error> {
-        let conn = self.cold.alloc(key).ok_or(Error::TooManyConnections)?;
-        let cold = &mut self.cold[conn];
+        let conn = self
+            .store
+            .tcbs
+            .alloc(key)
+            .ok_or(Error::TooManyConnections)?;
+        let cold = &mut self.store.tcbs[conn];
         *cold = Tcb {
             snd_nxt: iss + 1u32,
-            mss: self.interface.mss(key.is_v6()),
+            mss: self.rules.interface.mss(key.is_v6()),
             generation: cold.generation,
             last_heard_ms: now.as_millis() as u32,
             cwnd_code: congestion::encode_window(INITIAL_SEGMENTS),
@@ -165,7 +169,7 @@ impl Stack {
         };
         let generation = cold.generation;
         if let Err(error) = self.give_options(conn, options) {
-            self.cold[conn].state = State::Closed;
+            self.store.tcbs[conn].state = State::Closed;
             self.release(conn);
             return Err(error);
         }
@@ -175,16 +179,16 @@ impl Stack {
         };
         let hot = self.heat(conn, now);
         let (Some(hot), true) = (hot, self.file(hash, Record::Connection(conn))) else {
-            self.cold[conn].state = State::Closed;
+            self.store.tcbs[conn].state = State::Closed;
             if let Some(hot) = hot {
-                self.hot[hot].conn = NONE;
-                self.cold[conn].hot = NONE;
-                self.hot.free(hot);
+                self.store.hot[hot].conn = NONE;
+                self.store.tcbs[conn].hot = NONE;
+                self.store.hot.free(hot);
             }
             self.release(conn);
             return Err(Error::TooManyConnections);
         };
-        let block = &mut self.hot[hot];
+        let block = &mut self.store.hot[hot];
         block.snd_una = iss;
         block.set(hot_flag::SYN);
         self.queue_output(hot);
@@ -194,7 +198,7 @@ impl Stack {
     /// Who is told when a connection waits to be accepted.
     #[inline]
     pub fn wait_accept(&mut self, id: ListenerId, who: Option<Token>) {
-        if let Some(listener) = self.listeners.get(id) {
+        if let Some(listener) = self.index.listeners.get(id) {
             listener.acceptor = who.map_or(NONE, |t| t.0);
         }
     }

@@ -15,10 +15,10 @@ use crate::time::Instant;
 impl Stack {
     /// A connection's options.
     pub fn options(&self, id: ConnId) -> Result<SocketOptions, Error> {
-        let cold = &self.cold[self.conn(id)?];
+        let cold = &self.store.tcbs[self.conn(id)?];
         Ok(SocketOptions {
             nodelay: cold.has(flag::NODELAY),
-            ..*self.profiles.get(cold.profile)
+            ..*self.rules.profiles.get(cold.profile)
         })
     }
 
@@ -32,24 +32,24 @@ impl Stack {
     ) -> Result<(), Error> {
         self.now = now;
         let conn = self.conn(id)?;
-        let pushes = options.nodelay && !self.cold[conn].has(flag::NODELAY);
+        let pushes = options.nodelay && !self.store.tcbs[conn].has(flag::NODELAY);
         self.give_options(conn, options)?;
         // The time that keep-alive and idleness wait begins with the wish.
         if options.wants_sweep() {
-            self.cold[conn].last_heard_ms = now.as_millis() as u32;
+            self.store.tcbs[conn].last_heard_ms = now.as_millis() as u32;
         }
-        let hot = self.cold[conn].hot;
+        let hot = self.store.tcbs[conn].hot;
         if hot == NONE {
             return Ok(());
         }
-        let block = &mut self.hot[hot];
+        let block = &mut self.store.hot[hot];
         if options.quick_ack && block.ack_at != Instant::ZERO {
             block.set(hot_flag::ACK_NOW);
         }
         if pushes {
             self.cork_is_over(hot, now);
         }
-        let block = &self.hot[hot];
+        let block = &self.store.hot[hot];
         // What corks or Nagle's algorithm held back may go.
         if !block.is_idle() {
             self.queue_output(hot);
@@ -59,10 +59,10 @@ impl Stack {
 
     /// The options that a listener's connections begin with.
     pub fn listener_options(&mut self, id: ListenerId) -> Result<SocketOptions, Error> {
-        let listener = self.listeners.get(id).ok_or(Error::Stale)?;
+        let listener = self.index.listeners.get(id).ok_or(Error::Stale)?;
         Ok(SocketOptions {
             nodelay: listener.nodelay,
-            ..*self.profiles.get(listener.profile)
+            ..*self.rules.profiles.get(listener.profile)
         })
     }
 
@@ -72,12 +72,12 @@ impl Stack {
         id: ListenerId,
         options: &SocketOptions,
     ) -> Result<(), Error> {
-        self.listeners.get(id).ok_or(Error::Stale)?;
-        let profile = self.profiles.intern(options)?;
-        if let Some(listener) = self.listeners.get(id) {
+        self.index.listeners.get(id).ok_or(Error::Stale)?;
+        let profile = self.rules.profiles.intern(options)?;
+        if let Some(listener) = self.index.listeners.get(id) {
             listener.nodelay = options.nodelay;
             let old = core::mem::replace(&mut listener.profile, profile);
-            self.profiles.let_go(old);
+            self.rules.profiles.let_go(old);
         }
         Ok(())
     }
@@ -89,25 +89,25 @@ impl Stack {
         id: ListenerId,
         time: Option<Duration>,
     ) -> Result<(), Error> {
-        let listener = self.listeners.get(id).ok_or(Error::Stale)?;
-        let tries = time.map_or(0, |time| tries_within(time, self.config.rto_initial));
+        let listener = self.index.listeners.get(id).ok_or(Error::Stale)?;
+        let tries = time.map_or(0, |time| tries_within(time, self.rules.config.rto_initial));
         listener.defer_tries = tries.min(MAX_TRIES as u8 - 1);
         Ok(())
     }
 
     /// A connection has these options from now on, and not those it had.
     pub(crate) fn give_options(&mut self, conn: u32, options: &SocketOptions) -> Result<(), Error> {
-        let profile = self.profiles.intern(options)?;
-        let told = self.timeout_option(self.cold[conn].profile);
+        let profile = self.rules.profiles.intern(options)?;
+        let told = self.timeout_option(self.store.tcbs[conn].profile);
         self.take_options(conn);
-        let cold = &mut self.cold[conn];
+        let cold = &mut self.store.tcbs[conn];
         cold.profile = profile;
         if options.nodelay {
             cold.set(flag::NODELAY);
         } else {
             cold.clear(flag::NODELAY);
         }
-        self.profiles.joined(profile);
+        self.rules.profiles.joined(profile);
         self.timeout_options_changed(conn, told);
         self.sweep_soon(conn);
         Ok(())
@@ -115,7 +115,7 @@ impl Stack {
 
     /// A connection has the options of its listener.
     pub(crate) fn inherit_options(&mut self, conn: u32, profile: u8, nodelay: bool) {
-        let cold = &mut self.cold[conn];
+        let cold = &mut self.store.tcbs[conn];
         if nodelay {
             cold.set(flag::NODELAY);
         }
@@ -124,18 +124,18 @@ impl Stack {
             return;
         }
         cold.profile = profile;
-        self.profiles.hold(profile);
-        self.profiles.joined(profile);
+        self.rules.profiles.hold(profile);
+        self.rules.profiles.joined(profile);
         self.sweep_soon(conn);
     }
 
     /// A connection has the defaults from now on.
     pub(crate) fn take_options(&mut self, conn: u32) {
-        let cold = &mut self.cold[conn];
+        let cold = &mut self.store.tcbs[conn];
         let profile = core::mem::take(&mut cold.profile);
         if profile != DEFAULT {
-            self.profiles.left(profile);
-            self.profiles.let_go(profile);
+            self.rules.profiles.left(profile);
+            self.rules.profiles.let_go(profile);
         }
     }
 }

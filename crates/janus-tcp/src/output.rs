@@ -43,7 +43,7 @@ impl Stack {
     /// Whether [`Stack::transmit`] would hand out anything.
     #[inline]
     pub fn wants_transmit(&self) -> bool {
-        !self.replies.is_empty() || !self.output.is_empty()
+        !self.schedule.replies.is_empty() || !self.schedule.output.is_empty()
     }
 
     /// Appends at most `room` frames to `out`.
@@ -53,22 +53,24 @@ impl Stack {
         let end = before + room;
         self.hand_out_replies(out, end);
         while out.len() < end {
-            let Some(id) = self.output.pop_front() else {
+            let Some(id) = self.schedule.output.pop_front() else {
                 break;
             };
-            self.hot[id].clear(hot_flag::QUEUED);
-            let conn = self.hot[id].conn;
+            self.store.hot[id].clear(hot_flag::QUEUED);
+            let conn = self.store.hot[id].conn;
             if conn == NONE {
                 continue;
             }
-            let sent_to = self.cold[conn].snd_nxt;
+            let sent_to = self.store.tcbs[conn].snd_nxt;
             if self.say(conn, id, now, out, end) == Said::Part {
                 self.queue_output(id);
             }
-            if self.cold[conn].snd_nxt != sent_to && self.hot[id].timer_kind != TimerKind::Reorder {
+            if self.store.tcbs[conn].snd_nxt != sent_to
+                && self.store.hot[id].timer_kind != TimerKind::Reorder
+            {
                 self.arm_retransmission(conn, id, false, now);
             }
-            if self.hot[id].writer != NONE {
+            if self.store.hot[id].writer != NONE {
                 self.offer_room(conn, id);
             }
             self.arm(id);
@@ -83,7 +85,7 @@ impl Stack {
     #[inline]
     fn hand_out_replies(&mut self, out: &mut Vec<Frame>, end: usize) {
         while out.len() < end {
-            let Some(reply) = self.replies.pop_front() else {
+            let Some(reply) = self.schedule.replies.pop_front() else {
                 return;
             };
             out.push(reply);
@@ -92,22 +94,22 @@ impl Stack {
 
     /// All that one connection has to send now.
     fn say(&mut self, conn: u32, id: u32, now: Instant, out: &mut Vec<Frame>, end: usize) -> Said {
-        if self.hot[id].has(hot_flag::SYN) {
+        if self.store.hot[id].has(hot_flag::SYN) {
             self.say_syn(conn, id, now);
             return Said::All;
         }
-        if self.cold[conn].state == State::Closed {
+        if self.store.tcbs[conn].state == State::Closed {
             // The segment that ended it may have asked for an answer too (a mark that was answered, a repeat). What was
             // to be said has been said in its place; a wish that stays would keep the block for ever.
-            self.hot[id].flags &= hot_flag::QUEUED | hot_flag::STARVED;
+            self.store.hot[id].flags &= hot_flag::QUEUED | hot_flag::STARVED;
             return Said::All;
         }
-        let opening = self.cold[conn].state == State::SynReceived;
-        if self.cold[conn].has(flag::FIN_QUEUED) && !opening {
+        let opening = self.store.tcbs[conn].state == State::SynReceived;
+        if self.store.tcbs[conn].has(flag::FIN_QUEUED) && !opening {
             self.queue_fin(conn, id);
         }
-        let new_first = self.hot[id].has(hot_flag::LOSSES) && self.new_goes_first(id);
-        if self.hot[id].has(hot_flag::LOSSES)
+        let new_first = self.store.hot[id].has(hot_flag::LOSSES) && self.new_goes_first(id);
+        if self.store.hot[id].has(hot_flag::LOSSES)
             && !new_first
             && self.resend_lost(conn, id, now, out, end) == Said::Part
         {
@@ -116,7 +118,7 @@ impl Stack {
         if self.has_probe_due(id) && self.send_probe(conn, id, now, out, end) == Said::Part {
             return Said::Part;
         }
-        if self.cold[conn].owes_timeout() && self.timeout_needs_ack(conn, id) {
+        if self.store.tcbs[conn].owes_timeout() && self.timeout_needs_ack(conn, id) {
             if out.len() >= end {
                 return Said::Part;
             }
@@ -132,14 +134,14 @@ impl Stack {
         {
             return Said::Part;
         }
-        if self.hot[id].has(hot_flag::PROBE) {
+        if self.store.hot[id].has(hot_flag::PROBE) {
             self.probe(conn, id, now);
         }
-        if self.hot[id].has(hot_flag::ACK_NOW) {
+        if self.store.hot[id].has(hot_flag::ACK_NOW) {
             if out.len() >= end {
                 return Said::Part;
             }
-            if self.hot[id].reorder != NONE {
+            if self.store.hot[id].reorder != NONE {
                 self.say_untold(conn, id, now, out, end);
             }
             let sack = self.sack_blocks(conn);
@@ -150,33 +152,34 @@ impl Stack {
 
     /// The SYN, or the SYN-ACK of a simultaneous open.
     fn say_syn(&mut self, conn: u32, id: u32, now: Instant) {
-        let window = self.first_window(self.cold[conn].profile);
-        let mss = self.largest_segment(&self.cold.key(conn), self.cold[conn].profile);
-        let scale = self.window_scale(self.cold[conn].profile);
-        let user_timeout = self.timeout_in_syn(self.cold[conn].profile, self.hot[id].retries);
-        let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
+        let window = self.first_window(self.store.tcbs[conn].profile);
+        let mss = self.largest_segment(&self.store.tcbs.key(conn), self.store.tcbs[conn].profile);
+        let scale = self.window_scale(self.store.tcbs[conn].profile);
+        let user_timeout =
+            self.timeout_in_syn(self.store.tcbs[conn].profile, self.store.hot[id].retries);
+        let (cold, hot) = (&self.store.tcbs[conn], &mut self.store.hot[id]);
         hot.clear(hot_flag::SYN);
         let answering = cold.state == State::SynReceived;
-        let key = self.cold.key(conn);
+        let key = self.store.tcbs.key(conn);
         let echo = if answering { cold.ts_recent } else { 0 };
         let timestamps = if answering {
             cold.has(flag::TIMESTAMPS)
         } else {
-            self.config.timestamps
+            self.rules.config.timestamps
         };
         let sack_permitted = if answering {
             cold.has(flag::SACK)
         } else {
-            self.config.sack
+            self.rules.config.sack
         };
         let scaled = if answering {
             cold.scales != 0
         } else {
-            self.config.window_scaling
+            self.rules.config.window_scaling
         };
         hot.rtt_off_max = now.as_micros() as u32;
         if hot.rto_at == Instant::ZERO {
-            hot.rto_at = now + rto::timeout(cold, &self.config, hot.backoff);
+            hot.rto_at = now + rto::timeout(cold, &self.rules.config, hot.backoff);
             hot.timer_kind = TimerKind::Rto;
         }
         let segment = Outgoing {
@@ -186,14 +189,14 @@ impl Stack {
             flags: if answering {
                 Flags::SYN | Flags::ACK | ecn::syn_ack_flags(cold.flags)
             } else {
-                Flags::SYN | ecn::syn_flags(&self.config, hot.retries)
+                Flags::SYN | ecn::syn_flags(&self.rules.config, hot.retries)
             },
             window,
             urgent: 0,
             options: Options {
                 mss: Some(mss),
                 window_scale: scaled.then_some(scale),
-                timestamps: timestamps.then(|| (self.stamper.timestamp(&key, now), echo)),
+                timestamps: timestamps.then(|| (self.rules.stamper.timestamp(&key, now), echo)),
                 sack_permitted,
                 user_timeout,
                 ..Options::NONE
@@ -217,11 +220,12 @@ impl Stack {
     ) -> Said {
         let mut burst = Burst::default();
         let said = loop {
-            let at = self.hot[id].unsent.head;
+            let at = self.store.hot[id].unsent.head;
             if at == NONE {
                 break Said::All;
             }
-            let too_large = self.segments[at].len > self.cold[conn].payload_mss();
+            let too_large =
+                self.store.blocks.segments[at].len > self.store.tcbs[conn].payload_mss();
             if too_large && !self.cut_before_send(conn, id, at) {
                 break Said::All;
             }
@@ -231,7 +235,7 @@ impl Stack {
             if out.len() >= end {
                 break Said::Part;
             }
-            let full = self.segments[at].len >= self.cold[conn].payload_mss();
+            let full = self.store.blocks.segments[at].len >= self.store.tcbs[conn].payload_mss();
             let before = out.len();
             self.send_first_unsent(conn, id, now, out);
             let last = (out.len() > before).then(|| out.len() - 1);
@@ -249,14 +253,14 @@ impl Stack {
         now: Instant,
         out: &mut Vec<Frame>,
     ) {
-        let (cold, hot) = (&mut self.cold[conn], &mut self.hot[id]);
+        let (cold, hot) = (&mut self.store.tcbs[conn], &mut self.store.hot[id]);
         if hot.flight.is_empty() {
-            congestion::on_start(hot, cold, &self.config, now);
+            congestion::on_start(hot, cold, &self.rules.config, now);
         }
-        let Some(at) = self.segments.pop_front(&mut hot.unsent) else {
+        let Some(at) = self.store.blocks.segments.pop_front(&mut hot.unsent) else {
             return;
         };
-        let seg = &mut self.segments[at];
+        let seg = &mut self.store.blocks.segments[at];
         seg.seq = cold.snd_nxt;
         cold.snd_nxt = seg.end();
         hot.pipe += u32::from(seg.len);
@@ -267,10 +271,10 @@ impl Stack {
             hot.probe_leaves(cold.snd_nxt);
         }
         if hot.has(hot_flag::RECOVERY) && hot.recovery != NONE {
-            let rec = &mut self.recovery[hot.recovery];
+            let rec = &mut self.store.blocks.recovery[hot.recovery];
             rec.prr_out = rec.prr_out.saturating_add(u32::from(len));
         }
-        self.segments.push_back(&mut hot.flight, at);
+        self.store.blocks.segments.push_back(&mut hot.flight, at);
         self.send_segment(conn, id, at, now, out);
     }
 
@@ -280,8 +284,8 @@ impl Stack {
     /// of a large write does not wait for a delayed acknowledgement.
     fn may_send(&mut self, conn: u32, id: u32, at: u32, now: Instant) -> bool {
         let urgent = self.sends_urgent(conn, id);
-        let (cold, seg) = (&self.cold[conn], &self.segments[at]);
-        let hot = &mut self.hot[id];
+        let (cold, seg) = (&self.store.tcbs[conn], &self.store.blocks.segments[at]);
+        let hot = &mut self.store.hot[id];
         let usable = hot.usable_window(cold);
         // A FIN alone is outside a window that has no room at all.
         let least = u32::from(seg.len.max(1));
@@ -308,7 +312,7 @@ impl Stack {
         if hot.ending == Ending::More {
             return self.corked_long_enough(conn, id, at, now);
         }
-        if cold.profile != DEFAULT && self.profiles.get(cold.profile).cork {
+        if cold.profile != DEFAULT && self.rules.profiles.get(cold.profile).cork {
             return self.corked_long_enough(conn, id, at, now);
         }
         cold.has(flag::NODELAY) || hot.flight.is_empty() || !small_in_flight
@@ -316,9 +320,9 @@ impl Stack {
 
     /// A small segment under a cork waits for more, but not for ever (Linux: 200 ms).
     fn corked_long_enough(&mut self, conn: u32, id: u32, at: u32, now: Instant) -> bool {
-        let most = rto::timeout(&self.cold[conn], &self.config, 0).max(CORK_LEAST);
+        let most = rto::timeout(&self.store.tcbs[conn], &self.rules.config, 0).max(CORK_LEAST);
         let now_us = now.as_micros() as u32;
-        let seg = &mut self.segments[at];
+        let seg = &mut self.store.blocks.segments[at];
         if !seg.has(seg_flag::CORKED) {
             // Until it is sent this is when it was found to wait.
             seg.sent_us = now_us;
@@ -331,7 +335,7 @@ impl Stack {
             seg.flags |= seg_flag::PSH;
             return true;
         }
-        let hot = &mut self.hot[id];
+        let hot = &mut self.store.hot[id];
         if hot.flight.is_empty() && hot.rto_at == Instant::ZERO {
             hot.rto_at = now + (most - waited);
         }
@@ -341,9 +345,9 @@ impl Stack {
     /// What a cork holds back has waited long enough: switching Nagle's algorithm off pushes it (tcp(7)), though what is
     /// written later waits again.
     pub(crate) fn cork_is_over(&mut self, id: u32, now: Instant) {
-        let tail = self.hot[id].unsent.tail;
+        let tail = self.store.hot[id].unsent.tail;
         if tail != NONE {
-            let seg = &mut self.segments[tail];
+            let seg = &mut self.store.blocks.segments[tail];
             seg.sent_us = (now.as_micros() as u32).wrapping_sub(LONG_AGO_US);
             seg.flags |= seg_flag::CORKED;
         }
@@ -359,12 +363,12 @@ impl Stack {
         out: &mut Vec<Frame>,
     ) {
         let mut segment = self.header_for(conn, id, now);
-        let len = self.segments[at].len;
+        let len = self.store.blocks.segments[at].len;
         let told = self.blocks_beside(conn, id, len, &mut segment.options);
-        if self.cold[conn].owes_timeout() {
+        if self.store.tcbs[conn].owes_timeout() {
             self.tell_timeout(conn, len, &mut segment.options);
         }
-        let seg = &mut self.segments[at];
+        let seg = &mut self.store.blocks.segments[at];
         let Some(mut buf) = seg.buf.take() else {
             return;
         };
@@ -379,23 +383,24 @@ impl Stack {
         seg.flags = (seg.flags | seg_flag::AWAY) & !seg_flag::LOST;
         seg.sent_us = now.as_micros() as u32;
         // Only new data may be marked: not what is sent again, nor what is empty (RFC 3168 sections 6.1.4 and 6.1.5).
-        let may_be_marked = self.cold[conn].has(flag::ECN) && len > 0 && !seg.has(seg_flag::RESENT);
-        if may_be_marked && core::mem::take(&mut self.hot[id].cwr_due) {
+        let may_be_marked =
+            self.store.tcbs[conn].has(flag::ECN) && len > 0 && !seg.has(seg_flag::RESENT);
+        if may_be_marked && core::mem::take(&mut self.store.hot[id].cwr_due) {
             flags |= Flags::CWR;
         }
         segment.seq = seg.seq;
         segment.flags = flags;
-        if self.hot[id].has(hot_flag::URGENT) {
+        if self.store.hot[id].has(hot_flag::URGENT) {
             self.point_at_urgent(id, &mut segment);
         }
         let (frame_len, resolved) = self.write_headers(&mut buf, off, len, &segment);
         if may_be_marked {
-            let from = usize::from(buf.off()) + self.interface.link.header_len();
+            let from = usize::from(buf.off()) + self.rules.interface.link.header_len();
             ecn::set_capable(&mut buf.bytes_mut()[from..]);
         }
         self.counters.segments_out += 1;
         self.note_answer(conn, id, now);
-        let (cold, hot) = (&mut self.cold[conn], &mut self.hot[id]);
+        let (cold, hot) = (&mut self.store.tcbs[conn], &mut self.store.hot[id]);
         congestion::on_sent(hot, cold);
         if told {
             acknowledged(hot);
@@ -431,39 +436,40 @@ impl Stack {
     ) {
         let mut segment = self.header_for(conn, id, now);
         segment.options.sack = sack;
-        if self.cold[conn].owes_timeout() {
+        if self.store.tcbs[conn].owes_timeout() {
             self.tell_timeout(conn, 0, &mut segment.options);
         }
-        if self.hot[id].has(hot_flag::URGENT) {
+        if self.store.hot[id].has(hot_flag::URGENT) {
             self.point_at_urgent(id, &mut segment);
         }
-        let Some(mut buf) = self.pool.alloc_reserved() else {
+        let Some(mut buf) = self.store.blocks.pool.alloc_reserved() else {
             self.counters.dropped_no_buffer += 1;
-            self.hot[id].clear(hot_flag::ACK_NOW);
+            self.store.hot[id].clear(hot_flag::ACK_NOW);
             return;
         };
         let (len, resolved) = self.write_headers(&mut buf, HEADROOM, 0, &segment);
         self.counters.segments_out += 1;
-        acknowledged(&mut self.hot[id]);
+        acknowledged(&mut self.store.hot[id]);
         self.hand_out(Frame::new(buf, len), resolved, now, out);
     }
 
     /// A window probe: an old sequence number, so that the peer must answer with where it is; or, when the
     /// window is open but too small for the segment, as much of the segment as fits.
     fn probe(&mut self, conn: u32, id: u32, now: Instant) {
-        self.hot[id].clear(hot_flag::PROBE);
-        let window = self.cold[conn].snd_wnd();
-        let head = self.hot[id].unsent.head;
-        let too_small = head != NONE && window > 0 && window < u32::from(self.segments[head].len);
+        self.store.hot[id].clear(hot_flag::PROBE);
+        let window = self.store.tcbs[conn].snd_wnd();
+        let head = self.store.hot[id].unsent.head;
+        let too_small =
+            head != NONE && window > 0 && window < u32::from(self.store.blocks.segments[head].len);
         // Without a buffer for the rest, the peer is asked all the same whether it is there.
         if too_small && self.cut_unsent(id, head, window as u16) {
             // The peer is to do with it what it can: more will not come before it has.
-            self.segments[head].flags |= seg_flag::PSH;
+            self.store.blocks.segments[head].flags |= seg_flag::PSH;
             self.queue_output(id);
             return;
         }
         let mut segment = self.header_for(conn, id, now);
-        if self.hot[id].has(hot_flag::URGENT) {
+        if self.store.hot[id].has(hot_flag::URGENT) {
             // One in its place, so that the peer heeds the pointer though its window is shut (Linux: tcp_write_wakeup).
             self.point_at_urgent(id, &mut segment);
             if segment.flags.contains(Flags::URG) {
@@ -471,18 +477,21 @@ impl Stack {
                 segment.urgent = segment.urgent.saturating_add(1);
             }
         }
-        segment.seq = self.hot[id].snd_una + u32::MAX;
+        segment.seq = self.store.hot[id].snd_una + u32::MAX;
         self.reply(&segment, now);
     }
 
     /// A pure acknowledgement from where the connection stands; data segments change what they need.
     #[inline(always)]
     pub(crate) fn header_for(&mut self, conn: u32, id: u32, now: Instant) -> Outgoing {
-        let (held, buffer) = (self.hot[id].inbox.bytes, self.receive_buffer(conn, id));
-        let window = offer_window(&mut self.cold[conn], held, buffer);
-        let cold = &self.cold[conn];
+        let (held, buffer) = (
+            self.store.hot[id].inbox.bytes,
+            self.receive_buffer(conn, id),
+        );
+        let window = offer_window(&mut self.store.tcbs[conn], held, buffer);
+        let cold = &self.store.tcbs[conn];
         Outgoing {
-            key: self.cold.key(conn),
+            key: self.store.tcbs.key(conn),
             seq: cold.snd_nxt,
             ack: cold.rcv_nxt,
             flags: Flags::ACK | cold.ece(),

@@ -30,7 +30,7 @@ impl Stack {
         old: Option<SeqNum>,
         now: Instant,
     ) {
-        let Some(listener) = self.listeners.get(id) else {
+        let Some(listener) = self.index.listeners.get(id) else {
             return;
         };
         // A SYN with FIN is no way to open (it is how some scans look).
@@ -45,17 +45,17 @@ impl Stack {
         let options = p.all_options(frame);
         let record = HalfOpen {
             irs: p.seq,
-            iss: isn::beyond(isn::initial(&self.secrets, &p.key, now), old),
+            iss: isn::beyond(isn::initial(&self.rules.secrets, &p.key, now), old),
             ts_recent: options.timestamps.map_or(0, |(value, _)| value),
             sent_at: now,
             listener: id.0,
             mss: self.usable_mss(&p.key, &options, profile),
-            own_scale: self.window_scale(self.listeners.profile(id.0)),
+            own_scale: self.window_scale(self.index.listeners.profile(id.0)),
             peer_scale: options
                 .window_scale
-                .filter(|_| self.config.window_scaling)
+                .filter(|_| self.rules.config.window_scaling)
                 .map_or(NO_SCALE, |scale| scale.min(14)),
-            flags: self.agreed(&options) | ecn::agreed(&self.config, p),
+            flags: self.agreed(&options) | ecn::agreed(&self.rules.config, p),
             user_timeout: options.user_timeout,
             ..HalfOpen::default()
         };
@@ -64,36 +64,36 @@ impl Stack {
             self.send_cookie(p, record, now);
             return;
         }
-        if let Some(oldest) = self.half_open.to_evict() {
+        if let Some(oldest) = self.index.half_open.to_evict() {
             self.counters.half_open_evicted += 1;
             self.drop_half_open(oldest);
         }
-        let Some(slot) = self.half_open.insert(&p.key, record) else {
+        let Some(slot) = self.index.half_open.insert(&p.key, record) else {
             self.counters.dropped_table_full += 1;
             return;
         };
         if !self.file(p.hash, Record::HalfOpen(slot)) {
-            self.half_open.remove(slot);
+            self.index.half_open.remove(slot);
             return;
         }
         if old.is_some() {
             self.moved(&p.key);
         }
-        self.listeners.half_opened(id);
+        self.index.listeners.half_opened(id);
         self.send_syn_ack(slot, now);
     }
 
     pub(crate) fn send_syn_ack(&mut self, slot: u32, now: Instant) {
-        let record = *self.half_open.get(slot);
-        let key = self.half_open.key(slot);
-        let clock = self.stamper.timestamp(&key, now);
+        let record = *self.index.half_open.get(slot);
+        let key = self.index.half_open.key(slot);
+        let clock = self.rules.stamper.timestamp(&key, now);
         self.syn_ack(key, &record, clock, now);
     }
 
     /// The SYN-ACK that a record describes, with the timestamp `clock` if it has timestamps.
     pub(crate) fn syn_ack(&mut self, key: FlowKey, record: &HalfOpen, clock: u32, now: Instant) {
         let scaled = record.peer_scale != NO_SCALE;
-        let profile = self.listeners.profile(record.listener);
+        let profile = self.index.listeners.profile(record.listener);
         let options = Options {
             mss: Some(self.largest_segment(&key, profile)),
             window_scale: scaled.then_some(record.own_scale),
@@ -122,7 +122,7 @@ impl Stack {
     /// A segment for a half-open record: the SYN-RECEIVED state of section 3.10.7.4.
     /// Gives the connection it became, to which the segment's text still has to go.
     pub(crate) fn half_open_arrives(&mut self, slot: u32, p: &Parsed, now: Instant) -> Option<u32> {
-        let record = *self.half_open.get(slot);
+        let record = *self.index.half_open.get(slot);
         let next = record.irs + 1;
         let who = Record::HalfOpen(slot);
         // First, sequence number; a repeated SYN is answered with the SYN-ACK again.
@@ -133,7 +133,7 @@ impl Stack {
             return None;
         }
         let ahead = p.seq - next;
-        let window = self.first_window(self.listeners.profile(record.listener));
+        let window = self.first_window(self.index.listeners.profile(record.listener));
         let reaches_in = ahead < 0 && ahead + p.space() as i32 > 0;
         let in_window = ahead >= 0 && ahead < i32::from(window) || reaches_in;
         if !in_window {
@@ -174,10 +174,10 @@ impl Stack {
             return None;
         }
         // Linux: tcp_check_req. The repeated SYN-ACKs, when data is waited for no longer, ask for another.
-        let defer = self.listeners.defer_tries(record.listener);
+        let defer = self.index.listeners.defer_tries(record.listener);
         if record.tries <= defer && p.space() == 0 {
             self.counters.deferred += u64::from(!record.acked);
-            self.half_open.get_mut(slot).acked = true;
+            self.index.half_open.get_mut(slot).acked = true;
             return None;
         }
         self.establish(slot, &record, p, now)
@@ -186,20 +186,21 @@ impl Stack {
     /// A SYN-ACK has not been answered in time: it is sent again, or the record given up. One that was answered, but by no
     /// data yet, is left in peace until the listener's patience ends (Linux: syn_ack_recalc).
     pub(crate) fn syn_ack_is_due(&mut self, slot: u32, now: Instant) {
-        let record = *self.half_open.get(slot);
+        let record = *self.index.half_open.get(slot);
         let listener = ListenerId(record.listener);
-        let defer = self.listeners.defer_tries(record.listener);
+        let defer = self.index.listeners.defer_tries(record.listener);
         let deferring = record.acked && record.tries <= defer;
-        let tries = self.listeners.syn_ack_tries(listener);
-        let tired = record.tries >= tries.min(self.config.max_syn_ack_retries.saturating_add(1))
+        let tries = self.index.listeners.syn_ack_tries(listener);
+        let tired = record.tries
+            >= tries.min(self.rules.config.max_syn_ack_retries.saturating_add(1))
             && !deferring;
-        if tired || !self.half_open.try_again(slot, now) {
+        if tired || !self.index.half_open.try_again(slot, now) {
             self.counters.half_open_expired += 1;
             self.drop_half_open(slot);
             return;
         }
         if record.tries == 1 {
-            self.listeners.half_open_aged(listener);
+            self.index.listeners.half_open_aged(listener);
         }
         if !record.acked || record.tries >= defer {
             self.counters.retransmissions += 1;
@@ -210,7 +211,7 @@ impl Stack {
     fn half_open_ack(&mut self, key: FlowKey, record: &HalfOpen, now: Instant) {
         let echo = record.has(flag::TIMESTAMPS).then_some(record.ts_recent);
         let (seq, ack) = (record.iss + 1, record.irs + 1);
-        let window = self.first_window(self.listeners.profile(record.listener));
+        let window = self.first_window(self.index.listeners.profile(record.listener));
         self.ack_for_record(key, (seq, ack), window, echo, now);
     }
 
@@ -219,6 +220,7 @@ impl Stack {
         // Its listener may have gone, and another one taken its place.
         let (key, listener) = (&p.key, ListenerId(record.listener));
         if !self
+            .index
             .listeners
             .serves(listener.0, key.local(), key.local_port())
         {
@@ -227,14 +229,14 @@ impl Stack {
             return None;
         }
         let conn = self.make_accepted(listener, record, p, now)?;
-        self.table.replace(
+        self.index.table.replace(
             p.hash,
             Record::HalfOpen(slot).encode(),
             Record::Connection(conn).encode(),
         );
-        self.half_open.remove(slot);
+        self.index.half_open.remove(slot);
         self.moved(key);
-        self.listeners.half_open_gone(listener, record.tries);
+        self.index.listeners.half_open_gone(listener, record.tries);
         self.stand_in_queue(listener, conn);
         Some(conn)
     }
@@ -248,14 +250,14 @@ impl Stack {
         p: &Parsed,
         now: Instant,
     ) -> Option<u32> {
-        let listener = self.listeners.get(id)?;
+        let listener = self.index.listeners.get(id)?;
         if listener.queue.len() >= listener.backlog {
             // The SYN-ACK will be repeated, and answered again when there may be room.
             self.counters.dropped_accept_full += 1;
             return None;
         }
         let (profile, nodelay) = (listener.profile, listener.nodelay);
-        let Some(conn) = self.cold.alloc(&p.key) else {
+        let Some(conn) = self.store.tcbs.alloc(&p.key) else {
             self.counters.dropped_table_full += 1;
             return None;
         };
@@ -266,7 +268,7 @@ impl Stack {
             0
         };
         let window = u32::from(self.first_window(profile));
-        let cold = &mut self.cold[conn];
+        let cold = &mut self.store.tcbs[conn];
         *cold = Tcb {
             snd_nxt: record.iss + 1,
             rcv_nxt: record.irs + 1,
@@ -304,16 +306,16 @@ impl Stack {
 
     /// A new connection waits to be accepted.
     pub(crate) fn stand_in_queue(&mut self, id: ListenerId, conn: u32) {
-        if let Some(listener) = self.listeners.get(id) {
+        if let Some(listener) = self.index.listeners.get(id) {
             listener.queue.push_back(conn);
-            Self::wake(&mut self.ready, &mut listener.acceptor);
+            Self::wake(&mut self.schedule.ready, &mut listener.acceptor);
         }
         self.counters.accepted += 1;
     }
 
     /// Gives back a connection that could not be filed.
     pub(crate) fn unmake(&mut self, conn: u32) {
-        self.cold[conn].state = State::Closed;
+        self.store.tcbs[conn].state = State::Closed;
         self.release(conn);
     }
 }

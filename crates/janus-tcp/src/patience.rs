@@ -36,7 +36,7 @@ impl Stack {
 
     /// Whether only time ends the connection's patience, and not the number of retransmissions.
     pub(crate) fn counts_time_only(&self, conn: u32) -> bool {
-        let cold = &self.cold[conn];
+        let cold = &self.store.tcbs[conn];
         let opening = matches!(cold.state, State::SynSent | State::SynReceived);
         !opening && !cold.has(flag::ORPHAN) && self.user_timeout(conn).is_some()
     }
@@ -47,7 +47,7 @@ impl Stack {
             let since_ms = self.stalled_since(conn, id, now);
             let waited = (now.as_millis() as u32).wrapping_sub(since_ms);
             let latest = now + most.saturating_sub(Duration::from_millis(waited.into()));
-            let hot = &mut self.hot[id];
+            let hot = &mut self.store.hot[id];
             hot.rto_at = hot.rto_at.min(latest);
             hot.rtx_at = hot.rtx_at.min(latest);
         }
@@ -55,7 +55,7 @@ impl Stack {
 
     /// Since when nothing new was acknowledged, or nothing could be sent, in wrapping milliseconds.
     fn stalled_since(&mut self, conn: u32, id: u32, now: Instant) -> u32 {
-        let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
+        let (cold, hot) = (&self.store.tcbs[conn], &mut self.store.hot[id]);
         let opening = matches!(cold.state, State::SynSent | State::SynReceived);
         if opening || !hot.flight.is_empty() {
             return hot.acked_ms;
@@ -63,7 +63,7 @@ impl Stack {
         // The window is shut, and the peer may say so again and again.
         let mark = hot.snd_una.0.wrapping_add(cold.snd_nxt.0);
         if hot.stalled.mark != mark {
-            let ran = rto::timeout(cold, &self.config, hot.backoff);
+            let ran = rto::timeout(cold, &self.rules.config, hot.backoff);
             let ran_ms = u32::try_from(ran.as_millis()).unwrap_or(u32::MAX);
             hot.stalled = Stalled {
                 mark,
@@ -75,12 +75,12 @@ impl Stack {
 
     /// The owner lets go of a connection that lives on. True when there are too many of these, and it is ended.
     pub(crate) fn orphan(&mut self, conn: u32, now: Instant) -> bool {
-        if !self.cold[conn].has(flag::ORPHAN) {
-            self.cold[conn].set(flag::ORPHAN);
+        if !self.store.tcbs[conn].has(flag::ORPHAN) {
+            self.store.tcbs[conn].set(flag::ORPHAN);
             self.orphans += 1;
         }
-        let live = self.cold[conn].state != State::Closed;
-        if live && self.orphans > self.config.max_orphans as usize {
+        let live = self.store.tcbs[conn].state != State::Closed;
+        if live && self.orphans > self.rules.config.max_orphans as usize {
             self.counters.orphans_aborted += 1;
             self.abort_conn(conn, now);
             return true;
@@ -92,13 +92,13 @@ impl Stack {
     /// and take a byte now and then; nobody else would end it.
     pub(crate) fn orphan_is_too_old(&mut self, conn: u32, id: u32, now: Instant) -> bool {
         let now_ms = now.as_millis() as u32;
-        let hot = &mut self.hot[id];
+        let hot = &mut self.store.hot[id];
         // Zero is "not seen yet".
         if hot.orphaned_ms == 0 {
             hot.orphaned_ms = now_ms | 1;
         }
         let age = Duration::from_millis(now_ms.wrapping_sub(hot.orphaned_ms & !1).into());
-        if age < self.config.orphan_timeout {
+        if age < self.rules.config.orphan_timeout {
             return false;
         }
         self.counters.orphans_aborted += 1;

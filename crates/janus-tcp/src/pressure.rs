@@ -44,6 +44,26 @@ pub enum Pressure {
     Critical,
 }
 
+/// The level of [`Pressure`], and what follows from it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shortage {
+    pub(crate) level: Pressure,
+    /// No buffer is left that data may keep.
+    pub(crate) exhausted: bool,
+    /// Buffers that one connection may have to send from, now.
+    pub(crate) share: u32,
+}
+
+impl Default for Shortage {
+    fn default() -> Shortage {
+        Shortage {
+            level: Pressure::None,
+            exhausted: false,
+            share: u32::MAX,
+        }
+    }
+}
+
 /// When those who found no packet buffer try again.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Retry {
@@ -83,26 +103,32 @@ impl Retry {
 impl Stack {
     /// How short memory is.
     pub fn pressure(&self) -> Pressure {
-        self.pressure
+        self.store.blocks.shortage.level
     }
 
     /// Looks at what is in use. Once for each batch: the depot is shared with other threads.
     #[inline]
     pub(crate) fn weigh(&mut self) {
-        let (buffers, all) = self.pool.depot().fill(self.pool.cached());
-        let segments = self.segments.len() * 32 / self.config.max_segments.max(1) as usize;
+        let (buffers, all) = self
+            .store
+            .blocks
+            .pool
+            .depot()
+            .fill(self.store.blocks.pool.cached());
+        let segments =
+            self.store.blocks.segments.len() * 32 / self.rules.config.max_segments.max(1) as usize;
         let used = (buffers * 32 / all).max(segments);
         let spare = (all * HIGH / 32).saturating_sub(buffers);
-        self.share = (spare as u32).max(SHARE_LEAST);
+        self.store.blocks.shortage.share = (spare as u32).max(SHARE_LEAST);
         let level = match used {
             CRITICAL.. => Pressure::Critical,
             HIGH.. => Pressure::High,
             _ => Pressure::None,
         };
-        self.exhausted = used >= LAST;
-        if level != self.pressure {
-            self.counters.pressure_rises += u64::from(level > self.pressure);
-            self.pressure = level;
+        self.store.blocks.shortage.exhausted = used >= LAST;
+        if level != self.store.blocks.shortage.level {
+            self.counters.pressure_rises += u64::from(level > self.store.blocks.shortage.level);
+            self.store.blocks.shortage.level = level;
         }
         if level != Pressure::None {
             self.relieve();
@@ -112,16 +138,16 @@ impl Stack {
     /// What waits beyond gaps makes room, of those first who have waited longest.
     #[cold]
     fn relieve(&mut self) {
-        let enough = match self.pressure {
+        let enough = match self.store.blocks.shortage.level {
             Pressure::Critical => 0,
-            _ => self.reorders.max_slots() / 4,
+            _ => self.store.blocks.reorders.max_slots() / 4,
         };
-        if self.pressure == Pressure::Critical {
+        if self.store.blocks.shortage.level == Pressure::Critical {
             // The device needs what this thread holds in stock.
-            self.pool.flush();
+            self.store.blocks.pool.flush();
         }
         for _ in 0..PRUNED_AT_ONCE {
-            if self.reorders.slots() <= enough || !self.prune_oldest() {
+            if self.store.blocks.reorders.slots() <= enough || !self.prune_oldest() {
                 return;
             }
         }
@@ -130,9 +156,9 @@ impl Stack {
     /// The receive buffer that `buffer` is while memory is short.
     #[inline]
     pub(crate) fn pressed(&self, buffer: u32, mss: u16) -> u32 {
-        match self.pressure {
+        match self.store.blocks.shortage.level {
             Pressure::None => buffer,
-            Pressure::High => buffer.min(self.config.receive_buffer),
+            Pressure::High => buffer.min(self.rules.config.receive_buffer),
             Pressure::Critical => buffer.min(CRITICAL_SEGMENTS * u32::from(mss)),
         }
     }
@@ -140,8 +166,8 @@ impl Stack {
     /// Whether the connection has as many buffers to send from as it may have now.
     #[inline]
     pub(crate) fn has_its_share(&self, id: u32) -> bool {
-        let hot = &self.hot[id];
-        hot.unsent.count + hot.flight.count >= self.share
+        let hot = &self.store.hot[id];
+        hot.unsent.count + hot.flight.count >= self.store.blocks.shortage.share
     }
 
     /// How much of `len` bytes to send may have one more packet buffer: no more than the connection's share; when it is
@@ -149,13 +175,15 @@ impl Stack {
     #[inline]
     pub(crate) fn may_take_buffer(&mut self, id: u32, len: usize) -> Option<usize> {
         // A stock that is smaller than that is empty from time to time.
-        if self.pool.cached().is_multiple_of(LOOK_EVERY) || !self.pool.has_spare() {
+        if self.store.blocks.pool.cached().is_multiple_of(LOOK_EVERY)
+            || !self.store.blocks.pool.has_spare()
+        {
             self.weigh();
         }
-        if self.pressure != Pressure::Critical {
+        if self.store.blocks.shortage.level != Pressure::Critical {
             return (!self.has_its_share(id)).then_some(len);
         }
-        (!self.exhausted)
+        (!self.store.blocks.shortage.exhausted)
             .then(|| self.leaves_at_once(id, len))
             .flatten()
     }
@@ -164,11 +192,11 @@ impl Stack {
     /// small for a segment (section 3.8.6.2.1 of RFC 9293) would keep one for as long as the peer likes.
     #[cold]
     fn leaves_at_once(&self, id: u32, len: usize) -> Option<usize> {
-        let hot = &self.hot[id];
+        let hot = &self.store.hot[id];
         if !hot.unsent.is_empty() || !hot.flight.is_empty() {
             return None;
         }
-        let window = self.cold[hot.conn].snd_wnd();
+        let window = self.store.tcbs[hot.conn].snd_wnd();
         let fits = (window as usize).min(len);
         (fits > 0 && (fits == len || window >= hot.max_snd_wnd / 2)).then_some(fits)
     }
@@ -177,8 +205,8 @@ impl Stack {
     /// once, it would not.
     #[cold]
     pub(crate) fn what_leaves_too<'a>(&self, id: u32, bytes: &'a [u8]) -> &'a [u8] {
-        let hot = &self.hot[id];
-        let window = hot.usable_window(&self.cold[hot.conn]);
+        let hot = &self.store.hot[id];
+        let window = hot.usable_window(&self.store.tcbs[hot.conn]);
         let room = window.saturating_sub(hot.unsent.bytes) as usize;
         &bytes[..room.min(bytes.len())]
     }
@@ -186,7 +214,7 @@ impl Stack {
     /// Whether a writer is to be told of room while it is critical: a full segment could leave.
     #[cold]
     pub(crate) fn takes_a_segment(&self, id: u32) -> bool {
-        let mss = self.cold[self.hot[id].conn].payload_mss();
+        let mss = self.store.tcbs[self.store.hot[id].conn].payload_mss();
         self.leaves_at_once(id, usize::from(mss)).is_some()
     }
 
@@ -195,8 +223,12 @@ impl Stack {
     /// what it has out, or for the window, which is probed as if something waited for it.
     #[cold]
     pub(crate) fn put_off(&mut self, id: u32, len: usize) {
-        let len = len.min(self.cold[self.hot[id].conn].payload_mss().into());
-        let waits_for_memory = match self.pressure {
+        let len = len.min(
+            self.store.tcbs[self.store.hot[id].conn]
+                .payload_mss()
+                .into(),
+        );
+        let waits_for_memory = match self.store.blocks.shortage.level {
             Pressure::Critical => self.leaves_at_once(id, len).is_some(),
             _ => !self.has_its_share(id),
         };
@@ -211,12 +243,12 @@ impl Stack {
     /// nothing goes on by itself: it may be told now, also when it is not critical any more, or goes on asking.
     #[cold]
     pub(crate) fn heard_with_writer(&mut self, conn: u32, id: u32) {
-        let hot = &self.hot[id];
+        let hot = &self.store.hot[id];
         if !hot.unsent.is_empty() || !hot.flight.is_empty() {
             return;
         }
         self.offer_room(conn, id);
-        if self.hot[id].writer != NONE {
+        if self.store.hot[id].writer != NONE {
             self.await_window(id);
         }
     }
@@ -225,8 +257,8 @@ impl Stack {
     /// connection is one that can be written to.
     #[cold]
     pub(crate) fn await_window(&mut self, id: u32) {
-        let hot = &self.hot[id];
-        let cold = &self.cold[hot.conn];
+        let hot = &self.store.hot[id];
+        let cold = &self.store.tcbs[hot.conn];
         let writes = matches!(cold.state, State::Established | State::CloseWait)
             && !cold.has(flag::FIN_QUEUED);
         if writes && hot.unsent.is_empty() {
@@ -237,11 +269,12 @@ impl Stack {
     /// The persist timer of a connection that has nothing queued. False: its writer has gone, or is told to try again, as
     /// there is memory, or the window is wide enough.
     pub(crate) fn still_put_off(&mut self, conn: u32, id: u32) -> bool {
-        if self.hot[id].writer == NONE {
+        if self.store.hot[id].writer == NONE {
             return false;
         }
         self.weigh();
-        let waits = self.pressure == Pressure::Critical && !self.takes_a_segment(id);
+        let waits =
+            self.store.blocks.shortage.level == Pressure::Critical && !self.takes_a_segment(id);
         if !waits {
             self.wake_writer(conn);
         }
@@ -252,36 +285,40 @@ impl Stack {
     /// once: that much is there to the last.
     #[inline]
     pub(crate) fn may_keep_buffer(&mut self, id: u32) -> bool {
-        if self.pressure != Pressure::Critical {
+        if self.store.blocks.shortage.level != Pressure::Critical {
             return true;
         }
-        let hot = &self.hot[id];
-        let awaited = self.cold[hot.conn].reader != NONE;
-        hot.inbox.is_empty() && (awaited || !self.exhausted)
+        let hot = &self.store.hot[id];
+        let awaited = self.store.tcbs[hot.conn].reader != NONE;
+        hot.inbox.is_empty() && (awaited || !self.store.blocks.shortage.exhausted)
     }
 
     /// Those who found no packet buffer try again, when it is time or one of our own has come back.
     pub(crate) fn feed_starved(&mut self, now: Instant) {
         // What this thread has in stock is for everybody only while it is not critical.
-        let spare = self.pressure != Pressure::Critical && self.pool.has_spare();
-        if self.starved.is_empty() || now < self.retry.at && !spare {
+        let spare = self.store.blocks.shortage.level != Pressure::Critical
+            && self.store.blocks.pool.has_spare();
+        if self.schedule.starved.is_empty() || now < self.schedule.retry.at && !spare {
             return;
         }
         self.weigh();
-        let Some(buf) = (!self.exhausted).then(|| self.pool.alloc()).flatten() else {
+        let Some(buf) = (!self.store.blocks.shortage.exhausted)
+            .then(|| self.store.blocks.pool.alloc())
+            .flatten()
+        else {
             // A FIN takes one from the reserve, and may.
             self.forget_contented();
-            match self.retry.is_tired() && self.shed(now) {
-                true => self.retry.begin(now),
-                false => self.retry.again(now),
+            match self.schedule.retry.is_tired() && self.shed(now) {
+                true => self.schedule.retry.begin(now),
+                false => self.schedule.retry.again(now),
             }
             return;
         };
-        self.pool.free(buf);
-        match self.pressure {
+        self.store.blocks.pool.free(buf);
+        match self.store.blocks.shortage.level {
             // Some of them may go on; who may not comes back, and is asked less and less often.
-            Pressure::Critical => self.retry.again(now),
-            _ => self.retry.begin(now),
+            Pressure::Critical => self.schedule.retry.again(now),
+            _ => self.schedule.retry.begin(now),
         }
         self.wake_starved();
     }
@@ -289,16 +326,16 @@ impl Stack {
     /// Lets connections go that need no memory any more, though there is still none: they have ended, or found some another
     /// way. The others keep their order, all round.
     fn forget_contented(&mut self) {
-        for _ in 0..self.starved.len().min(MAX_PER_CALL) {
-            let Some(hot) = self.starved.pop_front() else {
+        for _ in 0..self.schedule.starved.len().min(MAX_PER_CALL) {
+            let Some(hot) = self.schedule.starved.pop_front() else {
                 return;
             };
-            let conn = self.hot[hot].conn;
-            if conn != NONE && self.hot[hot].wants_memory(&self.cold[conn]) {
-                self.starved.push_back(hot);
+            let conn = self.store.hot[hot].conn;
+            if conn != NONE && self.store.hot[hot].wants_memory(&self.store.tcbs[conn]) {
+                self.schedule.starved.push_back(hot);
                 continue;
             }
-            self.hot[hot].clear(hot_flag::STARVED);
+            self.store.hot[hot].clear(hot_flag::STARVED);
             if conn != NONE {
                 self.settle(conn);
             }
@@ -306,12 +343,12 @@ impl Stack {
     }
 
     fn wake_starved(&mut self) {
-        for _ in 0..self.starved.len().min(MAX_PER_CALL) {
-            let Some(hot) = self.starved.pop_front() else {
+        for _ in 0..self.schedule.starved.len().min(MAX_PER_CALL) {
+            let Some(hot) = self.schedule.starved.pop_front() else {
                 return;
             };
-            self.hot[hot].clear(hot_flag::STARVED);
-            let conn = self.hot[hot].conn;
+            self.store.hot[hot].clear(hot_flag::STARVED);
+            let conn = self.store.hot[hot].conn;
             if conn != NONE {
                 self.wake_writer(conn);
                 self.queue_output(hot);

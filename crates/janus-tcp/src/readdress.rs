@@ -42,11 +42,11 @@ impl Stack {
             routes,
             mtu,
         } = new;
-        let mut interface = self.interface.clone();
+        let mut interface = self.rules.interface.clone();
         interface.addresses = addresses;
         (interface.gateway, interface.gateway_v6) = (gateway, gateway_v6);
         (interface.routes, interface.mtu) = (routes, mtu);
-        self.interface = interface.with_link_local();
+        self.rules.interface = interface.with_link_local();
     }
 
     /// Ends flows whose own address is none of ours, whose owners learn that the network cannot be reached. Looks on from
@@ -56,7 +56,7 @@ impl Stack {
         self.now = now;
         let mut homeless: Vec<FlowKey> = Vec::new();
         let next = self.visit_flows(cursor, budget, |flow| {
-            if !self.interface.is_ours(flow.local()) {
+            if !self.rules.interface.is_ours(flow.local()) {
                 homeless.push(*flow);
             }
         });
@@ -67,12 +67,12 @@ impl Stack {
     }
 
     fn end_one(&mut self, flow: &FlowKey) {
-        match self.find(flow, self.hash.flow(flow)) {
+        match self.find(flow, self.index.hash.flow(flow)) {
             Some(Record::Connection(conn)) => self.end(conn, flag::NO_NETWORK),
             Some(Record::HalfOpen(slot)) => self.drop_half_open(slot),
             Some(Record::TimeWait(slot)) => self.drop_time_wait(slot),
             Some(Record::Stub(slot)) => {
-                let shard = self.stubs.shard(slot);
+                let shard = self.index.stubs.shard(slot);
                 self.remove_stub(flow, shard);
             }
             None => {}

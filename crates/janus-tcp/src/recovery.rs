@@ -166,21 +166,21 @@ pub(crate) struct News {
 impl Stack {
     /// The recovery block of a hot block, attached if it has none; `None` when there is no memory for one.
     pub(crate) fn attach_recovery(&mut self, id: u32) -> Option<u32> {
-        if self.hot[id].recovery == NONE {
-            let block = self.recovery.alloc()?;
-            self.recovery[block] = Recovery {
-                delivered_to: self.hot[id].snd_una,
+        if self.store.hot[id].recovery == NONE {
+            let block = self.store.blocks.recovery.alloc()?;
+            self.store.blocks.recovery[block] = Recovery {
+                delivered_to: self.store.hot[id].snd_una,
                 ..Recovery::default()
             };
-            self.hot[id].recovery = block;
+            self.store.hot[id].recovery = block;
         }
-        Some(self.hot[id].recovery)
+        Some(self.store.hot[id].recovery)
     }
 
     /// Gives the recovery block back, when there is one.
     #[inline(always)]
     pub(crate) fn detach_recovery(&mut self, id: u32) {
-        let hot = &self.hot[id];
+        let hot = &self.store.hot[id];
         if hot.recovery != NONE || hot.doubted {
             self.forget_losses(id);
         }
@@ -188,11 +188,11 @@ impl Stack {
 
     #[inline(never)]
     fn forget_losses(&mut self, id: u32) {
-        let block = core::mem::replace(&mut self.hot[id].recovery, NONE);
+        let block = core::mem::replace(&mut self.store.hot[id].recovery, NONE);
         if block != NONE {
-            self.recovery.free(block);
+            self.store.blocks.recovery.free(block);
         }
-        if self.hot[id].doubted {
+        if self.store.hot[id].doubted {
             self.doubt_is_over(id);
         }
     }
@@ -200,21 +200,24 @@ impl Stack {
     /// An acknowledgement was read, for a connection that uses SACK and where something is or was missing: what is
     /// lost now, and how much may be sent.
     pub(crate) fn repair(&mut self, conn: u32, id: u32, news: &News, now: Instant) {
-        let block = self.hot[id].recovery;
-        self.recovery[block].advance(news, now);
+        let block = self.store.hot[id].recovery;
+        self.store.blocks.recovery[block].advance(news, now);
         self.undo_if_spurious(conn, id, news, now);
         self.judge_timeout(conn, id, block, news);
         let ended = self.end_recovery(conn, id);
         self.widen_reordering(conn, id, news);
         let lost = self.detect_losses(conn, id, now);
-        let (hot, rec) = (&self.hot[id], &self.recovery[block]);
+        let (hot, rec) = (&self.store.hot[id], &self.store.blocks.recovery[block]);
         // What is lost for another reason, as a path that has shrunk, is no sign of congestion.
         let found = lost.bytes > 0 || (ended && rec.lost > 0);
         if found && !hot.has(hot_flag::RECOVERY) && !rec.has(rec_flag::TIMED_OUT) {
             self.enter_recovery(conn, id, news.delivered);
         }
-        let cold = &self.cold[conn];
-        let (hot, rec) = (&mut self.hot[id], &mut self.recovery[block]);
+        let cold = &self.store.tcbs[conn];
+        let (hot, rec) = (
+            &mut self.store.hot[id],
+            &mut self.store.blocks.recovery[block],
+        );
         if hot.has(hot_flag::RECOVERY) {
             let safe = news.advanced && lost.bytes == 0;
             rec.prr_on_ack(hot, u32::from(cold.payload_mss()), news.delivered, safe);
@@ -235,8 +238,8 @@ impl Stack {
     /// Losses were found: recovery begins (RFC 6675 section 5, RFC 9293 3.8.2 by RFC 5681). `delivered` is what the
     /// acknowledgement that showed them has delivered.
     pub(crate) fn enter_recovery(&mut self, conn: u32, id: u32, delivered: u32) {
-        let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
-        let rec = &mut self.recovery[hot.recovery];
+        let (cold, hot) = (&self.store.tcbs[conn], &mut self.store.hot[id]);
+        let rec = &mut self.store.blocks.recovery[hot.recovery];
         rec.undo = Undo::begin(hot, rec.resent);
         hot.recover = cold.snd_nxt;
         hot.ssthresh = congestion::ssthresh_on_loss(hot, cold);
@@ -249,8 +252,8 @@ impl Stack {
     /// Once all that was sent before the loss was found is acknowledged, recovery, or what a timeout began, is over.
     /// True when a recovery was.
     fn end_recovery(&mut self, conn: u32, id: u32) -> bool {
-        let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
-        let rec = &mut self.recovery[hot.recovery];
+        let (cold, hot) = (&self.store.tcbs[conn], &mut self.store.hot[id]);
+        let rec = &mut self.store.blocks.recovery[hot.recovery];
         if hot.snd_una.lt(hot.recover) {
             return false;
         }
@@ -274,8 +277,8 @@ impl Stack {
         acked: &mut Acked,
         now: Instant,
     ) {
-        let (hot, seg) = (&mut self.hot[id], &self.segments[at]);
-        let rec = &mut self.recovery[hot.recovery];
+        let (hot, seg) = (&mut self.store.hot[id], &self.store.blocks.segments[at]);
+        let rec = &mut self.store.blocks.recovery[hot.recovery];
         let len = u32::from(seg.len);
         if seg.has(seg_flag::SACKED) {
             // It was delivered before, and its round trip measured then.
@@ -299,9 +302,9 @@ impl Stack {
 
     /// Forgets places in the flight list that `ack` is about to free.
     pub(crate) fn forget_places(&mut self, id: u32, ack: SeqNum) {
-        let rec = &mut self.recovery[self.hot[id].recovery];
+        let rec = &mut self.store.blocks.recovery[self.store.hot[id].recovery];
         for place in [&mut rec.sack_hint, &mut rec.lost_from, &mut rec.decided] {
-            if *place != NONE && self.segments[*place].end().le(ack) {
+            if *place != NONE && self.store.blocks.segments[*place].end().le(ack) {
                 *place = NONE;
             }
         }

@@ -28,7 +28,7 @@ impl Stack {
     /// (RFC 6298 sections 5.1 to 5.3), or a tail loss probe before it, never after it (RFC 8985 section 7.2).
     #[inline(always)]
     pub(crate) fn arm_retransmission(&mut self, conn: u32, id: u32, restart: bool, now: Instant) {
-        let hot = &mut self.hot[id];
+        let hot = &mut self.store.hot[id];
         hot.timer_kind = TimerKind::Rto;
         if hot.flight.is_empty() {
             (hot.rto_at, hot.rtx_at) = (Instant::ZERO, Instant::ZERO);
@@ -42,13 +42,13 @@ impl Stack {
 
     #[inline(never)]
     fn arm_for_flight(&mut self, conn: u32, id: u32, restart: bool, now: Instant) {
-        let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
+        let (cold, hot) = (&self.store.tcbs[conn], &mut self.store.hot[id]);
         if restart || hot.rtx_at == Instant::ZERO {
-            hot.rtx_at = now.after_nanos(rto::timeout_ns(cold, &self.config, hot.backoff));
+            hot.rtx_at = now.after_nanos(rto::timeout_ns(cold, &self.rules.config, hot.backoff));
         }
         hot.rto_at = hot.rtx_at;
         if let Some(at) = self.probe_at(conn, id, now) {
-            let hot = &mut self.hot[id];
+            let hot = &mut self.store.hot[id];
             hot.rto_at = at.min(hot.rtx_at);
             hot.timer_kind = TimerKind::Tlp;
         }
@@ -56,7 +56,7 @@ impl Stack {
 
     /// Some segments may only be late: they are looked at again after `wait`, unless the timeout comes first.
     pub(crate) fn arm_reordering(&mut self, id: u32, wait: Duration, now: Instant) {
-        let hot = &mut self.hot[id];
+        let hot = &mut self.store.hot[id];
         let at = now + wait;
         if at < hot.rtx_at {
             hot.rto_at = at;
@@ -67,8 +67,8 @@ impl Stack {
     /// The peer seems to have reneged. It may be the acknowledgement that is odd, so a little is waited, but not the
     /// whole timeout.
     pub(crate) fn hasten_timeout(&mut self, conn: u32, id: u32, now: Instant) {
-        let half = Duration::from_micros(u64::from(self.cold[conn].srtt_us() / 2));
-        let hot = &mut self.hot[id];
+        let half = Duration::from_micros(u64::from(self.store.tcbs[conn].srtt_us() / 2));
+        let hot = &mut self.store.hot[id];
         hot.rtx_at = hot.rtx_at.min(now + half.max(RENEGED_WAIT));
         hot.rto_at = hot.rtx_at;
         hot.timer_kind = TimerKind::Rto;
@@ -77,11 +77,11 @@ impl Stack {
     /// The timeout for data in flight: what is to be sent again, and the window for it. `first`: not again for the
     /// same segment.
     pub(crate) fn on_data_timeout(&mut self, conn: u32, id: u32, first: bool, now: Instant) {
-        let repairs = self.cold[conn].has(flag::SACK) && self.attach_recovery(id).is_some();
+        let repairs = self.store.tcbs[conn].has(flag::SACK) && self.attach_recovery(id).is_some();
         if repairs {
-            let hot = &self.hot[id];
+            let hot = &self.store.hot[id];
             let block = hot.recovery;
-            let rec = &mut self.recovery[block];
+            let rec = &mut self.store.blocks.recovery[block];
             let repairing = hot.has(hot_flag::RECOVERY) || rec.has(rec_flag::TIMED_OUT);
             if !repairing {
                 rec.undo = Undo::begin(hot, rec.resent);
@@ -90,7 +90,7 @@ impl Stack {
         } else {
             self.doubt_plain_timeout(id);
         }
-        let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
+        let (cold, hot) = (&self.store.tcbs[conn], &mut self.store.hot[id]);
         congestion::on_timeout(hot, cold, first);
         hot.recover = cold.snd_nxt;
         hot.dup_acks = 0;
@@ -98,14 +98,14 @@ impl Stack {
             self.mark_timed_out(conn, id, now);
             return;
         }
-        let mut at = self.hot[id].flight.head;
+        let mut at = self.store.hot[id].flight.head;
         while at != NONE {
-            if !self.segments[at].has(seg_flag::LOST) {
+            if !self.store.blocks.segments[at].has(seg_flag::LOST) {
                 self.mark_lost(id, at);
             }
-            at = self.segments[at].next;
+            at = self.store.blocks.segments[at].next;
         }
-        self.hot[id].pipe = 0;
+        self.store.hot[id].pipe = 0;
     }
 
     /// RACK_mark_losses_on_RTO() of RFC 8985 section 6.3: the first segment is lost, and all that are older than a
@@ -113,30 +113,30 @@ impl Stack {
     /// section 5.1 keeps it in use after a timeout) unless the first segment is: then the peer has reneged, and
     /// nothing it said counts (RFC 2018 section 8). If it has reneged on another, that one will be first in time.
     fn mark_timed_out(&mut self, conn: u32, id: u32, now: Instant) {
-        let block = self.hot[id].recovery;
+        let block = self.store.hot[id].recovery;
         if self.has_reneged(id) {
             self.forget_sacked(id);
         }
-        let srtt_us = self.cold[conn].srtt_us();
-        let rec = &mut self.recovery[block];
+        let srtt_us = self.store.tcbs[conn].srtt_us();
+        let rec = &mut self.store.blocks.recovery[block];
         rec.clear(rec_flag::PROBED | rec_flag::PROBE_REPEATS | rec_flag::PROBE_DUE);
         rec.set(rec_flag::TIMED_OUT);
         let now_us = now.as_micros() as u32;
         rec.forget_stale(now_us);
         // Without RACK a timeout means that all of the flight is lost.
-        let patience_us = match self.config.rack {
-            true => rec.patience_at_timeout(&self.hot[id], srtt_us),
+        let patience_us = match self.rules.config.rack {
+            true => rec.patience_at_timeout(&self.store.hot[id], srtt_us),
             false => 0,
         };
-        let head = self.hot[id].flight.head;
+        let head = self.store.hot[id].flight.head;
         let (mut at, mut decided) = (head, NONE);
         while at != NONE {
-            let seg = &self.segments[at];
+            let seg = &self.store.blocks.segments[at];
             if seg.has(seg_flag::SACKED) {
-                at = self.segments.run_end(at).0;
+                at = self.store.blocks.segments.run_end(at).0;
             } else if !seg.has(seg_flag::LOST) {
                 if at != head && now_us.wrapping_sub(seg.sent_us) < patience_us {
-                    at = self.segments[at].next;
+                    at = self.store.blocks.segments[at].next;
                     continue;
                 }
                 self.mark_lost(id, at);
@@ -144,14 +144,14 @@ impl Stack {
             } else {
                 decided = at;
             }
-            at = self.segments[at].next;
+            at = self.store.blocks.segments[at].next;
         }
-        let rec = &mut self.recovery[block];
+        let rec = &mut self.store.blocks.recovery[block];
         rec.decided = decided;
         rec.lost_from = NONE;
         // One segment may go out beside those that are believed to be on their way still.
-        let mss = u32::from(self.cold[conn].payload_mss());
-        let hot = &mut self.hot[id];
+        let mss = u32::from(self.store.tcbs[conn].payload_mss());
+        let hot = &mut self.store.hot[id];
         hot.cwnd = hot.pipe + mss;
     }
 
@@ -164,19 +164,19 @@ impl Stack {
         out: &mut Vec<Frame>,
         end: usize,
     ) -> Said {
-        let most = self.cold[conn].payload_mss();
-        let block = self.hot[id].recovery;
+        let most = self.store.tcbs[conn].payload_mss();
+        let block = self.store.hot[id].recovery;
         let from = match block {
             NONE => NONE,
-            block => self.recovery[block].lost_from,
+            block => self.store.blocks.recovery[block].lost_from,
         };
         let mut at = match from {
-            NONE => self.hot[id].flight.head,
+            NONE => self.store.hot[id].flight.head,
             from => from,
         };
         let (mut steps, mut waits) = (0, false);
         while at != NONE {
-            let seg = &self.segments[at];
+            let seg = &self.store.blocks.segments[at];
             if seg.has(seg_flag::LOST) && seg.has(seg_flag::AWAY) {
                 // Still on its way to the device: it is not sent twice at once. Its turn comes when it is home.
                 waits = true;
@@ -184,8 +184,8 @@ impl Stack {
                 if seg.len > most && !self.cut_before_resend(conn, id, at, now) {
                     return Said::All;
                 }
-                let len = u32::from(self.segments[at].len);
-                let hot = &self.hot[id];
+                let len = u32::from(self.store.blocks.segments[at].len);
+                let hot = &self.store.hot[id];
                 // NewReno's repair goes out whatever limited transmit has sent (RFC 6582 section 3.2 steps 2 and 3).
                 let exempt = block == NONE && hot.has(hot_flag::RECOVERY);
                 // A bare FIN has no bytes, and is a packet all the same.
@@ -203,11 +203,11 @@ impl Stack {
                     return Said::All;
                 }
                 if seg.has(seg_flag::SACKED) {
-                    at = self.segments.run_end(at).0;
+                    at = self.store.blocks.segments.run_end(at).0;
                 }
             }
             if block != NONE {
-                let rec = &mut self.recovery[block];
+                let rec = &mut self.store.blocks.recovery[block];
                 if !waits {
                     rec.lost_from = at;
                 }
@@ -215,10 +215,10 @@ impl Stack {
                     break;
                 }
             }
-            at = self.segments[at].next;
+            at = self.store.blocks.segments[at].next;
         }
         if !waits {
-            self.hot[id].clear(hot_flag::LOSSES);
+            self.store.hot[id].clear(hot_flag::LOSSES);
         }
         Said::All
     }
@@ -226,23 +226,23 @@ impl Stack {
     /// A lost segment is about to go out again.
     fn note_resent(&mut self, conn: u32, id: u32, at: u32, now: Instant) {
         self.counters.retransmissions += 1;
-        let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
-        let seg = &mut self.segments[at];
+        let (cold, hot) = (&self.store.tcbs[conn], &mut self.store.hot[id]);
+        let seg = &mut self.store.blocks.segments[at];
         seg.flags |= seg_flag::RESENT;
         hot.pipe += u32::from(seg.len);
         if at == hot.flight.head {
             // What the acknowledgement waits for has a whole timeout again.
-            hot.rtx_at = now.after_nanos(rto::timeout_ns(cold, &self.config, hot.backoff));
+            hot.rtx_at = now.after_nanos(rto::timeout_ns(cold, &self.rules.config, hot.backoff));
             if hot.timer_kind == TimerKind::Rto {
                 hot.rto_at = hot.rtx_at;
             }
             self.hurry(conn, id, now);
         }
-        let (hot, seg) = (&self.hot[id], &mut self.segments[at]);
+        let (hot, seg) = (&self.store.hot[id], &mut self.store.blocks.segments[at]);
         if hot.recovery == NONE {
             return;
         }
-        let rec = &mut self.recovery[hot.recovery];
+        let rec = &mut self.store.blocks.recovery[hot.recovery];
         rec.lost = rec.lost.saturating_sub(1);
         if rec.resent == 0 {
             rec.clear(rec_flag::UNSORTED);

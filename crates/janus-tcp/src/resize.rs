@@ -29,12 +29,12 @@ fn fixed_headers(peer: IpAddr) -> u16 {
 
 impl Stack {
     fn peer_of(&self, conn: u32) -> IpAddr {
-        self.cold.key(conn).peer()
+        self.store.tcbs.key(conn).peer()
     }
 
     /// The IP packet that a segment with so much payload is, as long as it carries no more options than usual.
     pub(crate) fn packet_len(&self, conn: u32, payload: u16) -> u16 {
-        let cold = &self.cold[conn];
+        let cold = &self.store.tcbs[conn];
         let options = cold.mss - cold.payload_mss().min(cold.mss);
         let headers = fixed_headers(self.peer_of(conn)) + options;
         payload.saturating_add(headers)
@@ -42,7 +42,7 @@ impl Stack {
 
     /// The peer's SYN has said what it takes, while the hot block is there already.
     pub(crate) fn size_agreed(&mut self, conn: u32, id: u32, now: Instant) {
-        self.hot[id].mss_full = self.cold[conn].mss;
+        self.store.hot[id].mss_full = self.store.tcbs[conn].mss;
         if !self.paths.is_empty() {
             self.fit_to_path(conn, id, now);
         }
@@ -50,7 +50,7 @@ impl Stack {
 
     /// The size in use is what was agreed, or less if the path is known to carry less.
     pub(crate) fn fit_to_path(&mut self, conn: u32, id: u32, now: Instant) {
-        self.cold[conn].mss = self.size_on_path(conn, self.hot[id].mss_full, now);
+        self.store.tcbs[conn].mss = self.size_on_path(conn, self.store.hot[id].mss_full, now);
     }
 
     /// How much of an MSS of `full` the path lets through, as far as is known.
@@ -66,18 +66,18 @@ impl Stack {
     /// stays; the network is not congested (RFC 1191 section 6.4).
     pub(crate) fn path_shrank(&mut self, conn: u32, id: u32, now: Instant) {
         self.fit_to_path(conn, id, now);
-        let most = self.cold[conn].payload_mss();
-        if self.cold[conn].has(flag::SACK) {
+        let most = self.store.tcbs[conn].payload_mss();
+        if self.store.tcbs[conn].has(flag::SACK) {
             // No matter if there is no memory for it: what is lost is sent again all the same.
             self.attach_recovery(id);
         }
-        let mut at = self.hot[id].flight.head;
+        let mut at = self.store.hot[id].flight.head;
         while at != NONE {
-            let seg = &self.segments[at];
+            let seg = &self.store.blocks.segments[at];
             if seg.len > most && !seg.has(seg_flag::LOST | seg_flag::SACKED) {
                 self.mark_lost(id, at);
             }
-            at = self.segments[at].next;
+            at = self.store.blocks.segments[at].next;
         }
         self.queue_output(id);
     }
@@ -85,12 +85,12 @@ impl Stack {
     /// Cuts a segment of `flight` that does not fit the path, before it is sent again. The rest is behind it and counts
     /// as lost too. False when there is no buffer for that: then nothing is sent.
     pub(crate) fn cut_before_resend(&mut self, conn: u32, id: u32, at: u32, now: Instant) -> bool {
-        if at == self.hot[id].probe {
+        if at == self.store.hot[id].probe {
             self.probe_lost(conn, id, now);
         }
-        let most = self.cold[conn].payload_mss();
-        let flight = &mut self.hot[id].flight;
-        let len = self.segments[at].len;
+        let most = self.store.tcbs[conn].payload_mss();
+        let flight = &mut self.store.hot[id].flight;
+        let len = self.store.blocks.segments[at].len;
         if len <= most {
             return true;
         }
@@ -100,7 +100,11 @@ impl Stack {
             true => len.div_ceil(len.div_ceil(most)),
             false => most,
         };
-        let cut = self.segments.split(flight, at, first, &mut self.pool);
+        let cut = self
+            .store
+            .blocks
+            .segments
+            .split(flight, at, first, &mut self.store.blocks.pool);
         match cut {
             None => self.starve(id),
             Some(rest) => {
@@ -114,15 +118,19 @@ impl Stack {
     /// Cuts the first unsent segment to what fits the path. A probe is meant to be too large. False when there is no
     /// buffer for that: then nothing is sent.
     pub(crate) fn cut_before_send(&mut self, conn: u32, id: u32, at: u32) -> bool {
-        let most = self.cold[conn].payload_mss();
-        at == self.hot[id].probe || self.cut_unsent(id, at, most)
+        let most = self.store.tcbs[conn].payload_mss();
+        at == self.store.hot[id].probe || self.cut_unsent(id, at, most)
     }
 
     /// Cuts an unsent segment after `len` bytes. False when there is no buffer for the rest: then the connection waits for
     /// one, with a timer.
     pub(crate) fn cut_unsent(&mut self, id: u32, at: u32, len: u16) -> bool {
-        let unsent = &mut self.hot[id].unsent;
-        let cut = self.segments.split(unsent, at, len, &mut self.pool);
+        let unsent = &mut self.store.hot[id].unsent;
+        let cut = self
+            .store
+            .blocks
+            .segments
+            .split(unsent, at, len, &mut self.store.blocks.pool);
         match cut {
             None => self.starve(id),
             Some(_) => self.counters.segments_cut += 1,
@@ -134,13 +142,13 @@ impl Stack {
     /// their size is wrong (RFC 4821 section 7.7; RFC 8899's black hole). They need not be full: a piece of a write may
     /// be too large for the path all the same.
     pub(crate) fn suspect_path(&mut self, conn: u32, id: u32, now: Instant) {
-        let hot = &self.hot[id];
+        let hot = &self.store.hot[id];
         let head = hot.flight.head;
-        let suspicious = self.config.mtu_probing && hot.retries >= SUSPICIOUS_TIMEOUTS;
+        let suspicious = self.rules.config.mtu_probing && hot.retries >= SUSPICIOUS_TIMEOUTS;
         if !suspicious || head == NONE {
             return;
         }
-        let lost = self.packet_len(conn, self.segments[head].len);
+        let lost = self.packet_len(conn, self.store.blocks.segments[head].len);
         let peer = self.peer_of(conn);
         if self.paths.silent(peer, lost, now).is_some() {
             self.counters.black_holes += 1;
@@ -153,7 +161,7 @@ impl Stack {
     #[cold]
     pub(crate) fn write_probe(&mut self, conn: u32, id: u32, bytes: &[u8], now: Instant) -> usize {
         self.fit_to_path(conn, id, now);
-        let (cold, hot) = (&self.cold[conn], &self.hot[id]);
+        let (cold, hot) = (&self.store.tcbs[conn], &self.store.hot[id]);
         let busy = hot.probe != NONE || hot.retries > 0 || hot.has(hot_flag::RECOVERY);
         if busy || cold.mss == hot.mss_full {
             return 0;
@@ -174,7 +182,7 @@ impl Stack {
         if taken < len {
             return taken;
         }
-        let hot = &mut self.hot[id];
+        let hot = &mut self.store.hot[id];
         (hot.probe, hot.probe_size, hot.probe_out) = (seg, size, false);
         self.counters.path_probes += 1;
         len
@@ -183,7 +191,7 @@ impl Stack {
     /// All before `ack` has arrived, and a probe is out: was it among that?
     #[cold]
     pub(crate) fn probe_acknowledged(&mut self, conn: u32, id: u32, now: Instant) {
-        let hot = &mut self.hot[id];
+        let hot = &mut self.store.hot[id];
         if (hot.snd_una - hot.probe_end) < 0 {
             return;
         }
@@ -191,13 +199,13 @@ impl Stack {
         hot.forget_probe();
         let peer = self.peer_of(conn);
         self.paths
-            .probe_arrived(peer, size, self.interface.mtu, now);
+            .probe_arrived(peer, size, self.rules.interface.mtu, now);
         self.fit_to_path(conn, id, now);
     }
 
     fn probe_lost(&mut self, conn: u32, id: u32, now: Instant) {
-        let size = self.hot[id].probe_size;
-        self.hot[id].forget_probe();
+        let size = self.store.hot[id].probe_size;
+        self.store.hot[id].forget_probe();
         let peer = self.peer_of(conn);
         self.paths.probe_lost(peer, size, now);
     }

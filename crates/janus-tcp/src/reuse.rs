@@ -20,18 +20,26 @@ impl Stack {
     /// No connection gets what is warm from another one, nor is told what another one knew of the path.
     #[cold]
     pub(crate) fn reuse_nothing(&mut self) {
-        self.cold.reuse_oldest_first(SPREAD / 64);
-        self.half_open.reuse_oldest_first(SPREAD / 64);
-        self.time_wait.reuse_oldest_first(SPREAD / 64);
-        self.hot.reuse_oldest_first(SPREAD / size_of::<Hot>());
-        self.recovery
+        self.store.tcbs.reuse_oldest_first(SPREAD / 64);
+        self.index.half_open.reuse_oldest_first(SPREAD / 64);
+        self.index.time_wait.reuse_oldest_first(SPREAD / 64);
+        self.store.hot.reuse_oldest_first(SPREAD / size_of::<Hot>());
+        self.store
+            .blocks
+            .recovery
             .reuse_oldest_first(SPREAD / size_of::<Recovery>());
-        self.tunings
+        self.store
+            .blocks
+            .tunings
             .reuse_oldest_first(SPREAD / size_of::<Tuning>());
-        self.segments
+        self.store
+            .blocks
+            .segments
             .reuse_oldest_first(SPREAD / size_of::<Segment>());
-        self.wheel.reuse_oldest_first(SPREAD / size_of::<Hot>());
-        self.config.share_path_facts = false;
+        self.schedule
+            .wheel
+            .reuse_oldest_first(SPREAD / size_of::<Hot>());
+        self.rules.config.share_path_facts = false;
     }
 }
 

@@ -81,7 +81,7 @@ impl Stack {
             // Of several, the one that waited longest for this acknowledgement, as the timer will.
             acked.oldest_us
         } else {
-            let uses = self.cold[conn].has(flag::TIMESTAMPS);
+            let uses = self.store.tcbs[conn].has(flag::TIMESTAMPS);
             let echo = p.timestamps.filter(|_| uses).map(|(_, echo)| echo);
             let Some(rtt_us) = echo.and_then(|echo| self.echoed(conn, echo, acked.newest_us, now))
             else {
@@ -89,7 +89,7 @@ impl Stack {
             };
             rtt_us
         };
-        let (cold, hot) = (&mut self.cold[conn], &mut self.hot[id]);
+        let (cold, hot) = (&mut self.store.tcbs[conn], &mut self.store.hot[id]);
         hot.backoff = 0;
         hot.note_rtt(rtt_us, now);
         let round_is_over = rto::sample_of_many(cold, hot, p.ack, rtt_us);
@@ -101,8 +101,8 @@ impl Stack {
     /// 7323 section 4.3). So the future and nearly all the past that a peer might claim are not believed.
     #[inline(never)]
     fn echoed(&self, conn: u32, echo: u32, newest_us: u32, now: Instant) -> Option<u32> {
-        let key = self.cold.key(conn);
-        let age_ms = self.stamper.age_ms(&key, now, echo);
+        let key = self.store.tcbs.key(conn);
+        let age_ms = self.rules.stamper.age_ms(&key, now, echo);
         if echo == 0 || age_ms > OLDEST_ECHO_MS {
             return None;
         }

@@ -31,7 +31,7 @@ impl Stack {
         news: &mut News,
         now: Instant,
     ) {
-        if !p.has_more_options() || !self.cold[conn].has(flag::SACK) {
+        if !p.has_more_options() || !self.store.tcbs[conn].has(flag::SACK) {
             return;
         }
         if let Some(frame) = frame {
@@ -51,7 +51,10 @@ impl Stack {
         news: &mut News,
         now: Instant,
     ) {
-        let (una, nxt) = (self.hot[id].snd_una.later(p.ack), self.cold[conn].snd_nxt);
+        let (una, nxt) = (
+            self.store.hot[id].snd_una.later(p.ack),
+            self.store.tcbs[conn].snd_nxt,
+        );
         let mut rest = blocks.as_slice();
         if let Some(twice) = duplicate(rest, p.ack) {
             rest = &rest[1..];
@@ -92,20 +95,23 @@ impl Stack {
     /// How far back from SND.NXT a D-SACK may lie: twice the largest window there was, what was in flight and what
     /// was before it.
     fn oldest_duplicate(&self, id: u32) -> u32 {
-        self.hot[id].max_snd_wnd.saturating_mul(2).max(1 << 16)
+        self.store.hot[id]
+            .max_snd_wnd
+            .saturating_mul(2)
+            .max(1 << 16)
     }
 
     /// Marks the segments that lie wholly in a block. False when the search for them took too long.
     fn mark_sacked(&mut self, id: u32, mark: &Mark, budget: &mut u32, news: &mut News) -> bool {
-        let hint = self.recovery[self.hot[id].recovery].sack_hint;
+        let hint = self.store.blocks.recovery[self.store.hot[id].recovery].sack_hint;
         let mut at = match hint {
-            NONE => self.hot[id].flight.head,
-            hint if self.segments[hint].seq.le(mark.left) => hint,
-            _ => self.hot[id].flight.head,
+            NONE => self.store.hot[id].flight.head,
+            hint if self.store.blocks.segments[hint].seq.le(mark.left) => hint,
+            _ => self.store.hot[id].flight.head,
         };
         let mut steps = 0;
         let mut found = true;
-        while at != NONE && self.segments[at].seq.lt(mark.left) {
+        while at != NONE && self.store.blocks.segments[at].seq.lt(mark.left) {
             if *budget == 0 {
                 found = false;
                 break;
@@ -115,24 +121,24 @@ impl Stack {
             at = self.step_over(at, &mut steps);
         }
         if at != NONE && !mark.keeps_hint {
-            let block = self.hot[id].recovery;
-            self.recovery[block].sack_hint = at;
+            let block = self.store.hot[id].recovery;
+            self.store.blocks.recovery[block].sack_hint = at;
         }
         let first = at;
         let mut last = NONE;
-        while found && at != NONE && self.segments[at].end().le(mark.right) {
+        while found && at != NONE && self.store.blocks.segments[at].end().le(mark.right) {
             steps += 1;
-            if self.segments[at].has(seg_flag::SACKED) {
+            if self.store.blocks.segments[at].has(seg_flag::SACKED) {
                 at = self.step_over(at, &mut steps);
                 continue;
             }
             self.mark_one(id, at, mark, news);
             last = at;
-            at = self.segments[at].next;
+            at = self.store.blocks.segments[at].next;
         }
         if last != NONE {
             // All from the first to the last are marked now.
-            self.segments[first].skip = last;
+            self.store.blocks.segments[first].skip = last;
         }
         self.counters.recovery_steps += u64::from(steps);
         found
@@ -140,18 +146,18 @@ impl Stack {
 
     /// The segment behind `at`, or behind the run of SACKED ones that `at` is in.
     fn step_over(&mut self, at: u32, steps: &mut u32) -> u32 {
-        if !self.segments[at].has(seg_flag::SACKED) {
-            return self.segments[at].next;
+        if !self.store.blocks.segments[at].has(seg_flag::SACKED) {
+            return self.store.blocks.segments[at].next;
         }
-        let (end, walked) = self.segments.run_end(at);
+        let (end, walked) = self.store.blocks.segments.run_end(at);
         *steps += walked;
-        self.segments[end].next
+        self.store.blocks.segments[end].next
     }
 
     fn mark_one(&mut self, id: u32, at: u32, mark: &Mark, news: &mut News) {
-        let hot = &mut self.hot[id];
-        let rec = &mut self.recovery[hot.recovery];
-        let seg = &mut self.segments[at];
+        let hot = &mut self.store.hot[id];
+        let rec = &mut self.store.blocks.recovery[hot.recovery];
+        let seg = &mut self.store.blocks.segments[at];
         let len = u32::from(seg.len);
         let resent = seg.has(seg_flag::RESENT);
         news.original |= !resent && seg.end().le(hot.recover);
@@ -180,17 +186,17 @@ impl Stack {
 
     /// The peer acknowledges up to what it said it had, and not that: it has thrown it away (RFC 2018 section 8).
     pub(crate) fn has_reneged(&self, id: u32) -> bool {
-        let head = self.hot[id].flight.head;
-        head != NONE && self.segments[head].has(seg_flag::SACKED)
+        let head = self.store.hot[id].flight.head;
+        head != NONE && self.store.blocks.segments[head].has(seg_flag::SACKED)
     }
 
     /// Forgets all that the peer said it had.
     pub(crate) fn forget_sacked(&mut self, id: u32) {
-        let hot = &mut self.hot[id];
-        let rec = &mut self.recovery[hot.recovery];
+        let hot = &mut self.store.hot[id];
+        let rec = &mut self.store.blocks.recovery[hot.recovery];
         let mut at = hot.flight.head;
         while at != NONE {
-            let seg = &mut self.segments[at];
+            let seg = &mut self.store.blocks.segments[at];
             if seg.has(seg_flag::SACKED) {
                 seg.flags &= !seg_flag::SACKED;
                 hot.pipe += u32::from(seg.len);

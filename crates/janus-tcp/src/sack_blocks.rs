@@ -49,12 +49,12 @@ impl Stack {
         len: u16,
         options: &mut Options,
     ) -> bool {
-        if self.hot[id].reorder == NONE {
+        if self.store.hot[id].reorder == NONE {
             return true;
         }
         let sack = self.sack_blocks(conn);
         let more = Options { sack, ..*options };
-        let fits = more.emitted_len() + usize::from(len) <= usize::from(self.cold[conn].mss);
+        let fits = more.emitted_len() + usize::from(len) <= usize::from(self.store.tcbs[conn].mss);
         if fits {
             *options = more;
         }
@@ -62,13 +62,16 @@ impl Stack {
     }
 
     fn blocks_after(&mut self, conn: u32, mut blocks: SackBlocks) -> SackBlocks {
-        let cold = &self.cold[conn];
+        let cold = &self.store.tcbs[conn];
         if cold.hot == NONE || !cold.has(flag::SACK) {
             return blocks;
         }
-        let (block, most) = (self.hot[cold.hot].reorder, usize::from(blocks_max(cold)));
+        let (block, most) = (
+            self.store.hot[cold.hot].reorder,
+            usize::from(blocks_max(cold)),
+        );
         if block != NONE {
-            self.reorders.report(block, |left, right| {
+            self.store.blocks.reorders.report(block, |left, right| {
                 blocks.push(left, right);
                 blocks.len() < most
             });
@@ -87,9 +90,9 @@ impl Stack {
         if repeated.is_some() {
             self.acknowledge_repeats_quickly(conn);
         }
-        let cold = &self.cold[conn];
+        let cold = &self.store.tcbs[conn];
         let closed = cold.state == State::Closed;
-        let told = self.config.dsack && cold.has(flag::SACK);
+        let told = self.rules.config.dsack && cold.has(flag::SACK);
         if closed || repeated.is_none() || !told {
             if !closed {
                 self.acknowledge(conn, now);
@@ -110,8 +113,8 @@ impl Stack {
         out: &mut Vec<Frame>,
         end: usize,
     ) {
-        let (cold, block) = (&self.cold[conn], self.hot[id].reorder);
-        let (fresh, arrivals) = self.reorders.untold(block);
+        let (cold, block) = (&self.store.tcbs[conn], self.store.hot[id].reorder);
+        let (fresh, arrivals) = self.store.blocks.reorders.untold(block);
         let (permitted, most) = (cold.has(flag::SACK), blocks_max(cold));
         let wanted = if permitted {
             // Those that the last one names may not be the highest.
@@ -130,14 +133,18 @@ impl Stack {
             }
             let mut blocks = SackBlocks::NONE;
             if permitted {
-                from = self.reorders.report_below(block, from, |left, right| {
-                    blocks.push(left, right);
-                    blocks.len() < usize::from(most)
-                });
+                from = self
+                    .store
+                    .blocks
+                    .reorders
+                    .report_below(block, from, |left, right| {
+                        blocks.push(left, right);
+                        blocks.len() < usize::from(most)
+                    });
             }
             self.say_ack_with(conn, id, blocks, now, out);
         }
-        self.reorders.told(block);
+        self.store.blocks.reorders.told(block);
     }
 
     /// An acknowledgement before the end of the turn.
@@ -151,7 +158,7 @@ impl Stack {
         if let Some((left, right)) = repeated {
             first.push(left, right);
         }
-        let id = self.cold[conn].hot;
+        let id = self.store.tcbs[conn].hot;
         if id == NONE {
             self.send_ack_with(conn, first, now);
             return;
@@ -159,7 +166,7 @@ impl Stack {
         let mut segment = self.header_for(conn, id, now);
         segment.options.sack = self.blocks_after(conn, first);
         if self.reply(&segment, now) {
-            acknowledged(&mut self.hot[id]);
+            acknowledged(&mut self.store.hot[id]);
         }
     }
 }

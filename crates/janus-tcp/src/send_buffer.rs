@@ -39,29 +39,39 @@ impl Stack {
     #[cold]
     pub(crate) fn new_account(&mut self, id: u32) {
         let at = id as usize;
-        if at >= self.accounts.len() {
-            self.accounts.resize(at + 1, Account::default());
+        if at >= self.store.blocks.accounts.len() {
+            self.store
+                .blocks
+                .accounts
+                .resize(at + 1, Account::default());
         }
-        self.accounts[at] = Account::default();
+        self.store.blocks.accounts[at] = Account::default();
     }
 
     fn account(&mut self, id: u32) -> &mut Account {
-        &mut self.accounts[id as usize]
+        &mut self.store.blocks.accounts[id as usize]
     }
 
     /// What the bytes that a connection may have written ahead may count.
     pub(crate) fn budget(&self, id: u32) -> u32 {
-        let hot = &self.hot[id];
-        let config = &self.config;
+        let hot = &self.store.hot[id];
+        let config = &self.rules.config;
         if !config.count_as_linux {
             return self.budget_in_bytes(hot);
         }
-        let wished = self.profiles.get(self.cold[hot.conn].profile).send_buffer;
+        let wished = self
+            .rules
+            .profiles
+            .get(self.store.tcbs[hot.conn].profile)
+            .send_buffer;
         let (least, most) = (config.send_buffer, config.send_buffer_max);
         if let Some(bytes) = wished {
             return bytes.saturating_mul(2);
         }
-        match (self.accounts[id as usize].budget, self.pressure) {
+        match (
+            self.store.blocks.accounts[id as usize].budget,
+            self.store.blocks.shortage.level,
+        ) {
             (_, Pressure::High | Pressure::Critical) => least,
             (0, Pressure::None) => for_flight(hot, FIRST_FLIGHT).min(most).max(least),
             (grown, Pressure::None) => grown,
@@ -71,15 +81,15 @@ impl Stack {
     /// The same for one that does not count as Linux.
     #[inline]
     fn budget_in_bytes(&self, hot: &Hot) -> u32 {
-        let config = &self.config;
-        let profile = self.cold[hot.conn].profile;
+        let config = &self.rules.config;
+        let profile = self.store.tcbs[hot.conn].profile;
         if profile != DEFAULT
-            && let Some(wished) = self.profiles.get(profile).send_buffer
+            && let Some(wished) = self.rules.profiles.get(profile).send_buffer
         {
             return wished;
         }
         let least = config.send_buffer;
-        let most = match self.pressure {
+        let most = match self.store.blocks.shortage.level {
             Pressure::None => config.send_buffer_max.max(least),
             _ => least,
         };
@@ -88,8 +98,8 @@ impl Stack {
 
     /// What the bytes that it has written ahead count.
     fn charge(&self, id: u32) -> u32 {
-        let hot = &self.hot[id];
-        if !self.config.count_as_linux {
+        let hot = &self.store.hot[id];
+        if !self.rules.config.count_as_linux {
             return charge_in_bytes(hot);
         }
         let bytes = hot.unsent.bytes + hot.flight.bytes;
@@ -99,8 +109,8 @@ impl Stack {
     /// Bytes that one large segment takes: a whole number of packets, no more than half of the largest window the peer ever
     /// offered (tcp_xmit_size_goal, tcp_bound_to_half_wnd).
     fn size_goal(&self, hot: &Hot) -> u32 {
-        let mss = u32::from(self.cold[hot.conn].payload_mss()).max(1);
-        if self.config.burst_least == 0 {
+        let mss = u32::from(self.store.tcbs[hot.conn].payload_mss()).max(1);
+        if self.rules.config.burst_least == 0 {
             return mss;
         }
         let window = match hot.max_snd_wnd {
@@ -113,13 +123,13 @@ impl Stack {
     /// Bytes unsent at which a writer is stopped.
     #[inline]
     fn not_sent_low(&self, hot: &Hot) -> u32 {
-        let profile = self.cold[hot.conn].profile;
+        let profile = self.store.tcbs[hot.conn].profile;
         let own = match profile {
             DEFAULT => 0,
-            _ => self.profiles.get(profile).not_sent_low,
+            _ => self.rules.profiles.get(profile).not_sent_low,
         };
         match own {
-            0 => self.config.not_sent_low,
+            0 => self.rules.config.not_sent_low,
             low => low,
         }
     }
@@ -128,10 +138,10 @@ impl Stack {
     /// new large segment begins: sk_stream_memory_free.)
     #[inline(always)]
     pub(crate) fn send_room(&mut self, id: u32) -> usize {
-        if self.config.count_as_linux {
+        if self.rules.config.count_as_linux {
             return self.send_room_as_linux(id);
         }
-        let hot = &self.hot[id];
+        let hot = &self.store.hot[id];
         if hot.unsent.bytes >= self.not_sent_low(hot) {
             return 0;
         }
@@ -141,11 +151,13 @@ impl Stack {
 
     #[cold]
     fn send_room_as_linux(&mut self, id: u32) -> usize {
-        let hot = &self.hot[id];
+        let hot = &self.store.hot[id];
         let goal = self.size_goal(hot);
         let tail = match hot.record_ended {
             true => 0,
-            false => self.accounts[id as usize].tail.min(hot.unsent.bytes),
+            false => self.store.blocks.accounts[id as usize]
+                .tail
+                .min(hot.unsent.bytes),
         };
         if tail > 0 && tail < goal {
             self.account(id).tail = tail;
@@ -159,18 +171,18 @@ impl Stack {
     /// Bytes were put behind what is queued, as many as there was room for, or the last of a write.
     #[inline]
     pub(crate) fn took_room(&mut self, id: u32, bytes: u32) {
-        if self.config.count_as_linux {
+        if self.rules.config.count_as_linux {
             self.took_room_as_linux(id, bytes);
         }
     }
 
     #[cold]
     fn took_room_as_linux(&mut self, id: u32, bytes: u32) {
-        let (hot, goal) = (&self.hot[id], self.size_goal(&self.hot[id]));
-        let mut tail = self.accounts[id as usize].tail + bytes;
+        let (hot, goal) = (&self.store.hot[id], self.size_goal(&self.store.hot[id]));
+        let mut tail = self.store.blocks.accounts[id as usize].tail + bytes;
         if tail >= goal {
             // A full one is pushed, and what the windows cut off of it is joined by what follows (tcp_push_one).
-            let cold = &self.cold[hot.conn];
+            let cold = &self.store.tcbs[hot.conn];
             let mss = u32::from(cold.payload_mss()).max(1);
             let leaves = hot
                 .cwnd
@@ -185,14 +197,14 @@ impl Stack {
     /// every segment, and little enough is unsent (Linux: sk_stream_is_writeable, tcp_stream_memory_free); and that it would
     /// get a packet buffer for it.
     pub(crate) fn is_writable(&self, id: u32) -> bool {
-        let gets_none = match self.pressure {
+        let gets_none = match self.store.blocks.shortage.level {
             Pressure::Critical => !self.takes_a_segment(id),
             _ => self.has_its_share(id),
         };
         if gets_none {
             return false;
         }
-        let hot = &self.hot[id];
+        let hot = &self.store.hot[id];
         let (budget, charge) = (self.budget(id), self.charge(id));
         let low = self.not_sent_low(hot);
         charge < budget
@@ -204,13 +216,17 @@ impl Stack {
     /// the sender back (tcp_new_space), and the writer may be told.
     #[cold]
     pub(crate) fn offer_room(&mut self, conn: u32, id: u32) {
-        let hot = &self.hot[id];
-        let mss = u32::from(self.cold[conn].payload_mss()).max(1);
-        let grows = self.config.count_as_linux
-            && self.pressure == Pressure::None
+        let hot = &self.store.hot[id];
+        let mss = u32::from(self.store.tcbs[conn].payload_mss()).max(1);
+        let grows = self.rules.config.count_as_linux
+            && self.store.blocks.shortage.level == Pressure::None
             && hot.pipe + mss <= hot.cwnd;
         if grows {
-            let most = self.config.send_buffer_max.max(self.config.send_buffer);
+            let most = self
+                .rules
+                .config
+                .send_buffer_max
+                .max(self.rules.config.send_buffer);
             let wanted = for_flight(hot, (hot.cwnd / mss).max(FIRST_FLIGHT)).min(most);
             let least = self.budget(id);
             self.account(id).budget = wanted.max(least);

@@ -97,19 +97,19 @@ impl Stack {
     /// A connection is open: it begins with what is known of its path.
     #[inline]
     pub(crate) fn recall_path(&mut self, conn: u32, now: Instant) {
-        if !self.path_facts.is_empty() {
+        if !self.host.path_facts.is_empty() {
             self.recall_known_path(conn, now);
         }
     }
 
     #[cold]
     fn recall_known_path(&mut self, conn: u32, now: Instant) {
-        let to = self.cold.key(conn).peer();
-        let Some(facts) = self.path_facts.of(self.secrets.table, to, now) else {
+        let to = self.store.tcbs.key(conn).peer();
+        let Some(facts) = self.host.path_facts.of(self.rules.secrets.table, to, now) else {
             return;
         };
         self.counters.paths_recalled += 1;
-        let cold = &mut self.cold[conn];
+        let cold = &mut self.store.tcbs[conn];
         rto::resume(cold, facts.srtt_us, facts.variation_us);
         if facts.threshold.is_some() {
             cold.set_idle_threshold(facts.threshold);
@@ -119,32 +119,32 @@ impl Stack {
     /// A connection has come to a good end: what it knows of its path is kept, if that is worth it.
     #[inline]
     pub(crate) fn learn_path(&mut self, conn: u32) {
-        if !self.config.share_path_facts {
+        if !self.rules.config.share_path_facts {
             return;
         }
-        let cold = &self.cold[conn];
+        let cold = &self.store.tcbs[conn];
         let threshold = match cold.hot {
             NONE => cold.idle_threshold(),
             id => {
-                let ssthresh = self.hot[id].ssthresh;
+                let ssthresh = self.store.hot[id].ssthresh;
                 let mss = u32::from(cold.payload_mss());
                 (ssthresh != u32::MAX).then(|| ssthresh / mss)
             }
         };
         let variation_us = rto::variation(cold);
         // Below this the timeout is the round trip and the configured least, whatever the variation (`rto`).
-        let varies = 4_000 * u64::from(variation_us) > nanos(self.config.rto_min);
+        let varies = 4_000 * u64::from(variation_us) > nanos(self.rules.config.rto_min);
         if varies || threshold.is_some() {
             self.keep_path(conn, variation_us, threshold);
-        } else if !self.path_facts.is_empty() {
-            let to = self.cold.key(conn).peer();
-            self.path_facts.forget(self.secrets.table, to);
+        } else if !self.host.path_facts.is_empty() {
+            let to = self.store.tcbs.key(conn).peer();
+            self.host.path_facts.forget(self.rules.secrets.table, to);
         }
     }
 
     #[cold]
     fn keep_path(&mut self, conn: u32, variation_us: u32, threshold: Option<u32>) {
-        let srtt_us = self.cold[conn].srtt_us();
+        let srtt_us = self.store.tcbs[conn].srtt_us();
         if srtt_us == 0 {
             return;
         }
@@ -154,10 +154,11 @@ impl Stack {
             // A connection that met a bad moment should not keep the next ones from their first window.
             threshold: threshold.map(|segments| segments.max(INITIAL_SEGMENTS)),
         };
-        let to = self.cold.key(conn).peer();
+        let to = self.store.tcbs.key(conn).peer();
         self.counters.paths_learned += 1;
-        self.path_facts
-            .learn(self.secrets.table, to, facts, self.now);
+        self.host
+            .path_facts
+            .learn(self.rules.secrets.table, to, facts, self.now);
     }
 }
 

@@ -21,19 +21,19 @@ impl Stack {
     /// Resets the connection that has kept most buffers for longest, of those looked at. False when none has stalled.
     #[cold]
     pub(crate) fn shed(&mut self, now: Instant) -> bool {
-        let blocks = self.hot.high_water();
+        let blocks = self.store.hot.high_water();
         let now_ms = now.as_millis() as u32;
         let mut worst = (0, NONE);
         for _ in 0..blocks.min(LOOKS_MAX) {
-            let id = self.shedding.next % blocks;
-            self.shedding.next = id + 1;
+            let id = self.schedule.shedding.next % blocks;
+            self.schedule.shedding.next = id + 1;
             worst = worst.max((self.kept_ms(id, now_ms), id));
         }
         let (kept_ms, id) = worst;
         if kept_ms == 0 {
             return false;
         }
-        let conn = self.hot[id].conn;
+        let conn = self.store.hot[id].conn;
         self.counters.shed += 1;
         self.reset_peer(conn, now);
         self.end(conn, flag::TIMED_OUT);
@@ -43,7 +43,7 @@ impl Stack {
     /// Buffers that a connection keeps to send from, times the milliseconds since its peer last acknowledged something;
     /// 0: nothing is kept, or it has not stalled.
     fn kept_ms(&self, id: u32, now_ms: u32) -> u64 {
-        let hot = &self.hot[id];
+        let hot = &self.store.hot[id];
         let stalled_ms = now_ms.wrapping_sub(hot.acked_ms);
         if hot.conn == NONE || stalled_ms < STALLED_MS {
             return 0;

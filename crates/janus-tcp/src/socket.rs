@@ -24,7 +24,7 @@ pub(crate) const PAYLOAD_MAX: u16 = SLOT_SIZE as u16 - HEADROOM;
 impl Stack {
     #[inline]
     pub(crate) fn conn(&self, id: ConnId) -> Result<u32, Error> {
-        match self.cold.get(id.index) {
+        match self.store.tcbs.get(id.index) {
             Some(cold) if cold.generation == id.generation && !cold.has(flag::ORPHAN) => {
                 Ok(id.index)
             }
@@ -52,7 +52,7 @@ impl Stack {
 
     /// Whether the handshake is done; an error when it failed.
     pub fn is_connected(&self, id: ConnId) -> Result<bool, Error> {
-        let cold = &self.cold[self.conn(id)?];
+        let cold = &self.store.tcbs[self.conn(id)?];
         match Self::failure(cold) {
             Some(error) => Err(error),
             None => Ok(!matches!(cold.state, State::SynSent | State::SynReceived)),
@@ -83,25 +83,28 @@ impl Stack {
         let Some(hot) = self.unread(conn)? else {
             return Ok(0);
         };
-        let most = if self.hot[hot].has(hot_flag::URGENT) {
+        let most = if self.store.hot[hot].has(hot_flag::URGENT) {
             self.up_to_mark(conn, hot, most)
         } else {
             most
         };
         let mut done = 0;
         while done < most {
-            let inbox = &mut self.hot[hot].inbox;
+            let inbox = &mut self.store.hot[hot].inbox;
             let head = inbox.head;
             if head == NONE {
                 break;
             }
-            let seg = &mut self.segments[head];
+            let seg = &mut self.store.blocks.segments[head];
             let n = usize::from(seg.len).min(most - done);
             take(&seg.payload()[..n]);
             done += n;
             if n == usize::from(seg.len) {
-                self.segments.pop_front(inbox);
-                self.segments.free(head, &mut self.pool);
+                self.store.blocks.segments.pop_front(inbox);
+                self.store
+                    .blocks
+                    .segments
+                    .free(head, &mut self.store.blocks.pool);
             } else {
                 seg.off += n as u16;
                 seg.len -= n as u16;
@@ -123,9 +126,9 @@ impl Stack {
         let Some(hot) = self.unread(conn)? else {
             return Ok(0);
         };
-        let (mut done, mut skip, mut at) = (0, skip, self.hot[hot].inbox.head);
+        let (mut done, mut skip, mut at) = (0, skip, self.store.hot[hot].inbox.head);
         while at != NONE && done < into.len() {
-            let seg = &self.segments[at];
+            let seg = &self.store.blocks.segments[at];
             let payload = &seg.payload()[skip.min(usize::from(seg.len))..];
             skip = skip.saturating_sub(usize::from(seg.len));
             let n = payload.len().min(into.len() - done);
@@ -158,15 +161,20 @@ impl Stack {
         let Some(hot) = self.unread(conn)? else {
             return Ok(None);
         };
-        let Some(seg) = self.segments.pop_front(&mut self.hot[hot].inbox) else {
+        let Some(seg) = self
+            .store
+            .blocks
+            .segments
+            .pop_front(&mut self.store.hot[hot].inbox)
+        else {
             return Err(Error::WouldBlock);
         };
-        if self.hot[hot].has(hot_flag::URGENT) {
+        if self.store.hot[hot].has(hot_flag::URGENT) {
             // Such a reader looks at no mark; one that lies behind is forgotten.
             self.up_to_mark(conn, hot, 0);
         }
-        let len = self.segments[seg].len;
-        let taken = self.segments.take(seg);
+        let len = self.store.blocks.segments[seg].len;
+        let taken = self.store.blocks.segments.take(seg);
         self.after_read(conn, hot, u32::from(len), now);
         let (buf, off, len) = taken.ok_or(Error::NoBuffers)?;
         Ok(Some(Piece { buf, off, len }))
@@ -175,8 +183,8 @@ impl Stack {
     /// The hot block that holds unread bytes; `None` at the end of the stream.
     #[inline]
     fn unread(&self, conn: u32) -> Result<Option<u32>, Error> {
-        let cold = &self.cold[conn];
-        if cold.hot != NONE && !self.hot[cold.hot].inbox.is_empty() {
+        let cold = &self.store.tcbs[conn];
+        if cold.hot != NONE && !self.store.hot[cold.hot].inbox.is_empty() {
             return Ok(Some(cold.hot));
         }
         if let Some(error) = Self::failure(cold) {
@@ -192,12 +200,12 @@ impl Stack {
     #[inline]
     fn after_read(&mut self, conn: u32, id: u32, taken: u32, now: Instant) {
         self.now = now;
-        if self.hot[id].tuning != NONE {
+        if self.store.hot[id].tuning != NONE {
             self.tune_by_reading(conn, id, taken, now);
         }
         let buffer = self.receive_buffer(conn, id);
         let at_once = taken > 0 && self.read_acknowledges(conn, id);
-        let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
+        let (cold, hot) = (&self.store.tcbs[conn], &mut self.store.hot[id]);
         let offered = cold.receive_window();
         // What the window field can say: a peer that does not scale never sees more than 65,535.
         let most = 0xffff << cold.receive_scale();
@@ -215,8 +223,8 @@ impl Stack {
     pub fn shutdown_write(&mut self, now: Instant, id: ConnId) -> Result<(), Error> {
         self.now = now;
         let conn = self.conn(id)?;
-        match self.cold[conn].state {
-            State::Closed if Self::failure(&self.cold[conn]).is_none() => Ok(()),
+        match self.store.tcbs[conn].state {
+            State::Closed if Self::failure(&self.store.tcbs[conn]).is_none() => Ok(()),
             State::Closed | State::SynSent => Err(Error::NotConnected),
             _ => {
                 self.send_fin(conn, now);
@@ -233,9 +241,9 @@ impl Stack {
     pub fn close(&mut self, now: Instant, id: ConnId) {
         self.now = now;
         let Ok(conn) = self.conn(id) else { return };
-        let cold = &self.cold[conn];
-        let unread = cold.hot != NONE && !self.hot[cold.hot].inbox.is_empty();
-        let reset = self.profiles.get(cold.profile).reset_on_close;
+        let cold = &self.store.tcbs[conn];
+        let unread = cold.hot != NONE && !self.store.hot[cold.hot].inbox.is_empty();
+        let reset = self.rules.profiles.get(cold.profile).reset_on_close;
         if unread {
             self.abort_conn(conn, now);
             return;
@@ -249,15 +257,15 @@ impl Stack {
         if self.orphan(conn, now) {
             return;
         }
-        let cold = &mut self.cold[conn];
+        let cold = &mut self.store.tcbs[conn];
         cold.reader = NONE;
         if cold.hot != NONE {
             let hot = cold.hot;
-            self.hot[hot].writer = NONE;
+            self.store.hot[hot].writer = NONE;
             // Nobody will read what waits for a gap.
             self.forget_reordered(hot);
         }
-        if self.cold[conn].state == State::Closed {
+        if self.store.tcbs[conn].state == State::Closed {
             self.let_go(conn);
             return;
         }
@@ -265,22 +273,22 @@ impl Stack {
             return;
         }
         // The FIN is out already; perhaps only the peer's is missing.
-        if self.cold[conn].hot != NONE {
+        if self.store.tcbs[conn].hot != NONE {
             self.settle(conn);
-        } else if self.cold[conn].state == State::FinWait2 {
+        } else if self.store.tcbs[conn].state == State::FinWait2 {
             self.enter_time_wait(conn, true);
         }
     }
 
     /// Whether the connection ends when its FIN is acknowledged and its owner has let go.
     pub(crate) fn waits_for_no_fin(&self, conn: u32) -> bool {
-        let profile = self.cold[conn].profile;
-        profile != DEFAULT && self.profiles.get(profile).fin_wait_2 == Some(Duration::ZERO)
+        let profile = self.store.tcbs[conn].profile;
+        profile != DEFAULT && self.rules.profiles.get(profile).fin_wait_2 == Some(Duration::ZERO)
     }
 
     /// An ended connection's owner lets go too.
     fn let_go(&mut self, conn: u32) {
-        if self.cold[conn].hot == NONE {
+        if self.store.tcbs[conn].hot == NONE {
             self.release(conn);
         } else {
             self.settle(conn);
@@ -292,7 +300,7 @@ impl Stack {
     pub fn abort(&mut self, now: Instant, id: ConnId) {
         self.now = now;
         let Ok(conn) = self.conn(id) else { return };
-        match self.cold[conn].state {
+        match self.store.tcbs[conn].state {
             State::Closing | State::LastAck => self.forget(conn),
             _ => self.abort_conn(conn, now),
         }
@@ -304,27 +312,27 @@ impl Stack {
     }
 
     fn forget(&mut self, conn: u32) {
-        let cold = &mut self.cold[conn];
+        let cold = &mut self.store.tcbs[conn];
         cold.reader = NONE;
         if !cold.has(flag::ORPHAN) {
             cold.set(flag::ORPHAN);
             self.orphans += 1;
         }
-        let hot = self.cold[conn].hot;
+        let hot = self.store.tcbs[conn].hot;
         if hot != NONE {
-            self.hot[hot].writer = NONE;
+            self.store.hot[hot].writer = NONE;
         }
         self.end(conn, 0);
     }
 
     /// Tells the peer that the connection is over, if it knows of it.
     pub(crate) fn reset_peer(&mut self, conn: u32, now: Instant) {
-        let cold = &self.cold[conn];
+        let cold = &self.store.tcbs[conn];
         if !cold.state.is_synchronized() {
             return;
         }
         let segment = Outgoing {
-            key: self.cold.key(conn),
+            key: self.store.tcbs.key(conn),
             seq: cold.snd_nxt,
             ack: cold.rcv_nxt,
             flags: Flags::RST | Flags::ACK,
@@ -340,13 +348,13 @@ impl Stack {
 
     /// Moves the state past the sending of our FIN and queues it. False when it was sent before.
     fn send_fin(&mut self, conn: u32, now: Instant) -> bool {
-        let next = match self.cold[conn].state {
+        let next = match self.store.tcbs[conn].state {
             State::Established => State::FinWait1,
             State::CloseWait => State::LastAck,
-            State::SynReceived if !self.cold[conn].has(flag::FIN_QUEUED) => {
+            State::SynReceived if !self.store.tcbs[conn].has(flag::FIN_QUEUED) => {
                 // Our SYN may be lost and has to be repeated: the FIN waits for its acknowledgement
                 // (`syn_received_acked`), where section 3.10.4 of RFC 9293 would have it at once.
-                self.cold[conn].set(flag::FIN_QUEUED);
+                self.store.tcbs[conn].set(flag::FIN_QUEUED);
                 return true;
             }
             _ => return false,
@@ -356,7 +364,7 @@ impl Stack {
             self.abort_conn(conn, now);
             return true;
         };
-        let cold = &mut self.cold[conn];
+        let cold = &mut self.store.tcbs[conn];
         cold.state = next;
         cold.set(flag::FIN_QUEUED);
         self.queue_fin(conn, hot);
@@ -366,40 +374,43 @@ impl Stack {
 
     /// Puts the FIN on the last unsent segment, or on an empty one of its own.
     pub(crate) fn queue_fin(&mut self, conn: u32, hot: u32) {
-        let tail = self.hot[hot].unsent.tail;
+        let tail = self.store.hot[hot].unsent.tail;
         if tail != NONE {
-            self.segments[tail].flags |= seg_flag::FIN;
+            self.store.blocks.segments[tail].flags |= seg_flag::FIN;
         } else {
             // Without a buffer the flag stays, and is tried again when there may be one.
-            let Some(buf) = self.pool.alloc_reserved() else {
+            let Some(buf) = self.store.blocks.pool.alloc_reserved() else {
                 self.starve(hot);
                 return;
             };
-            match self.segments.alloc(buf, HEADROOM, 0) {
+            match self.store.blocks.segments.alloc(buf, HEADROOM, 0) {
                 Ok(seg) => {
-                    self.segments[seg].flags |= seg_flag::FIN;
-                    self.segments.push_back(&mut self.hot[hot].unsent, seg);
+                    self.store.blocks.segments[seg].flags |= seg_flag::FIN;
+                    self.store
+                        .blocks
+                        .segments
+                        .push_back(&mut self.store.hot[hot].unsent, seg);
                 }
                 Err(buf) => {
-                    self.pool.free(buf);
+                    self.store.blocks.pool.free(buf);
                     self.starve(hot);
                     return;
                 }
             }
         }
-        self.cold[conn].clear(flag::FIN_QUEUED);
+        self.store.tcbs[conn].clear(flag::FIN_QUEUED);
     }
 
     /// Notes that a connection waits for a packet buffer. It keeps its hot block until one is there. Where nothing is in
     /// flight the persist timer runs meanwhile: memory may never come, and a peer that is gone must be found out.
     pub(crate) fn starve(&mut self, hot: u32) {
         self.counters.starved += 1;
-        if !self.hot[hot].has(hot_flag::STARVED) {
-            if self.starved.is_empty() {
-                self.retry.first(self.now);
+        if !self.store.hot[hot].has(hot_flag::STARVED) {
+            if self.schedule.starved.is_empty() {
+                self.schedule.retry.first(self.now);
             }
-            self.hot[hot].set(hot_flag::STARVED);
-            self.starved.push_back(hot);
+            self.store.hot[hot].set(hot_flag::STARVED);
+            self.schedule.starved.push_back(hot);
         }
         self.persist(hot);
     }
@@ -408,19 +419,19 @@ impl Stack {
     #[inline]
     pub fn wait_read(&mut self, id: ConnId, who: Option<Token>) {
         if let Ok(conn) = self.conn(id) {
-            self.cold[conn].reader = who.map_or(NONE, |t| t.0);
+            self.store.tcbs[conn].reader = who.map_or(NONE, |t| t.0);
         }
     }
 
     /// Who is told when there is room to write. Keeps a hot block while it waits.
     pub fn wait_write(&mut self, now: Instant, id: ConnId, who: Option<Token>) {
         let Ok(conn) = self.conn(id) else { return };
-        if who.is_none() && self.cold[conn].hot == NONE {
+        if who.is_none() && self.store.tcbs[conn].hot == NONE {
             return;
         }
         if let Some(hot) = self.heat(conn, now) {
-            self.hot[hot].writer = who.map_or(NONE, |t| t.0);
-            if who.is_some() && self.pressure == Pressure::Critical {
+            self.store.hot[hot].writer = who.map_or(NONE, |t| t.0);
+            if who.is_some() && self.store.blocks.shortage.level == Pressure::Critical {
                 // Also one that asked only whether it may write.
                 self.await_window(hot);
             }
@@ -431,7 +442,7 @@ impl Stack {
     /// Switches Nagle's algorithm off or on (MUST-17).
     pub fn set_nodelay(&mut self, id: ConnId, on: bool) -> Result<(), Error> {
         let conn = self.conn(id)?;
-        let cold = &mut self.cold[conn];
+        let cold = &mut self.store.tcbs[conn];
         if on {
             cold.set(flag::NODELAY);
             if cold.hot != NONE {
@@ -446,11 +457,11 @@ impl Stack {
 
     /// The peer's address.
     pub fn peer_addr(&self, id: ConnId) -> Result<SocketAddr, Error> {
-        Ok(self.cold.key(self.conn(id)?).peer_addr())
+        Ok(self.store.tcbs.key(self.conn(id)?).peer_addr())
     }
 
     /// Our address.
     pub fn local_addr(&self, id: ConnId) -> Result<SocketAddr, Error> {
-        Ok(self.cold.key(self.conn(id)?).local_addr())
+        Ok(self.store.tcbs.key(self.conn(id)?).local_addr())
     }
 }

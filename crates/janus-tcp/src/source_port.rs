@@ -34,7 +34,7 @@ impl Stack {
         mut leads_here: impl FnMut(&FlowKey) -> bool,
     ) -> Result<ConnId, Error> {
         let local = self.own_address(local, remote.ip())?;
-        let walk = (self.source_ports).walk(local, remote.ip(), remote.port(), now);
+        let walk = (self.host.source_ports).walk(local, remote.ip(), remote.port(), now);
         let mut error = Error::NoSourcePort;
         for step in 0..DYNAMIC_PORTS {
             let port = DYNAMIC_FIRST + (walk.number(step) % DYNAMIC_PORTS) as u16;
@@ -47,7 +47,7 @@ impl Stack {
             match self.connect_with(now, local, remote, options) {
                 Err(Error::AddrInUse) => error = Error::AddrInUse,
                 outcome => {
-                    self.source_ports.use_up(&walk, step + 1);
+                    self.host.source_ports.use_up(&walk, step + 1);
                     return outcome;
                 }
             }
@@ -58,9 +58,9 @@ impl Stack {
     /// The address of ours that `local` means to a peer at `remote`.
     pub(crate) fn own_address(&self, local: IpAddr, remote: IpAddr) -> Result<IpAddr, Error> {
         if local.is_unspecified() {
-            let own = self.interface.source_for(remote);
+            let own = self.rules.interface.source_for(remote);
             own.ok_or(Error::AddrNotAvailable)
-        } else if self.interface.is_ours(local) {
+        } else if self.rules.interface.is_ours(local) {
             Ok(local)
         } else {
             Err(Error::AddrNotAvailable)

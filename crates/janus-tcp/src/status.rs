@@ -42,12 +42,12 @@ impl Stack {
     #[inline]
     pub fn status(&self, id: ConnId) -> Result<Status, Error> {
         let conn = self.conn(id)?;
-        let cold = &self.cold[conn];
-        let hot = (cold.hot != NONE).then(|| &self.hot[cold.hot]);
+        let cold = &self.store.tcbs[conn];
+        let hot = (cold.hot != NONE).then(|| &self.store.hot[cold.hot]);
         let closing = is_closing(cold.state);
         let tail = hot.map_or(NONE, |h| h.unsent.tail);
         let fin_unsent = cold.has(flag::FIN_QUEUED)
-            || closing && tail != NONE && self.segments[tail].has(seg_flag::FIN);
+            || closing && tail != NONE && self.store.blocks.segments[tail].has(seg_flag::FIN);
         Ok(Status {
             state: cold.state,
             failure: Self::failure(cold),
@@ -65,7 +65,7 @@ impl Stack {
 
     /// Whether a connection whose FIN was asked for still has to get it acknowledged, also when its owner has let go of it.
     pub fn is_closing(&self, id: ConnId) -> bool {
-        let cold = self.cold.get(id.index);
+        let cold = self.store.tcbs.get(id.index);
         cold.is_some_and(|cold| {
             let closing = is_closing(cold.state) || cold.has(flag::FIN_QUEUED);
             cold.generation == id.generation && closing
@@ -74,20 +74,20 @@ impl Stack {
 
     /// What the stack was told once.
     pub fn config(&self) -> &Config {
-        &self.config
+        &self.rules.config
     }
 
     /// Address of the neighbor for which a frame was dropped last, as its hardware address did not become known in time
     /// (`Counters::dropped_no_neighbor`); `None` before the first.
     pub fn unanswered_neighbor(&self) -> Option<IpAddr> {
-        self.neighbors.unanswered()
+        self.host.neighbors.unanswered()
     }
 
     /// What the bytes that a connection may have written ahead may count.
     pub fn send_budget(&self, id: ConnId) -> Result<u32, Error> {
         let conn = self.conn(id)?;
-        Ok(match self.cold[conn].hot {
-            NONE => self.config.send_buffer,
+        Ok(match self.store.tcbs[conn].hot {
+            NONE => self.rules.config.send_buffer,
             hot => self.budget(hot),
         })
     }

@@ -78,15 +78,15 @@ impl Stack {
     /// Packets of `flow` are from now on handed to [`Miss::redirect`] for `shard`, which may open it when this has
     /// succeeded, and not before. [`Error::AddrInUse`]: the flow lives here, in TIME-WAIT perhaps, or a stub of it does.
     pub fn add_stub(&mut self, flow: &FlowKey, shard: u16) -> Result<(), Error> {
-        let hash = self.hash.flow(flow);
+        let hash = self.index.hash.flow(flow);
         if self.find(flow, hash).is_some() {
             return Err(Error::AddrInUse);
         }
-        if self.stubs.0.is_none() {
+        if self.index.stubs.0.is_none() {
             let store = Flows::new(STUBS_MAX, &Growth::Inline);
-            self.stubs.0 = Some(store.map_err(|_| Error::TooManyConnections)?);
+            self.index.stubs.0 = Some(store.map_err(|_| Error::TooManyConnections)?);
         }
-        let store = self.stubs.0.as_mut().expect("made above");
+        let store = self.index.stubs.0.as_mut().expect("made above");
         let id = store.alloc(flow).ok_or(Error::TooManyConnections)?;
         store[id] = Stub { shard };
         if self.file(hash, Record::Stub(id)) {
@@ -98,10 +98,10 @@ impl Stack {
 
     /// The flow is over at `shard`, as that says: what comes now is met as a stranger. False when it has no stub here.
     pub fn remove_stub(&mut self, flow: &FlowKey, shard: u16) -> bool {
-        let hash = self.hash.flow(flow);
+        let hash = self.index.hash.flow(flow);
         match self.find(flow, hash) {
-            Some(Record::Stub(id)) if self.stubs.shard(id) == shard => {
-                self.table.remove(hash, Record::Stub(id).encode());
+            Some(Record::Stub(id)) if self.index.stubs.shard(id) == shard => {
+                self.index.table.remove(hash, Record::Stub(id).encode());
                 self.free_stub(id);
                 true
             }
@@ -114,21 +114,21 @@ impl Stack {
         if self.stubs() == 0 {
             return None;
         }
-        match self.find(flow, self.hash.flow(flow)) {
-            Some(Record::Stub(id)) => Some(self.stubs.shard(id)),
+        match self.find(flow, self.index.hash.flow(flow)) {
+            Some(Record::Stub(id)) => Some(self.index.stubs.shard(id)),
             _ => None,
         }
     }
 
     /// Stubs held.
     pub fn stubs(&self) -> usize {
-        self.stubs.len()
+        self.index.stubs.len()
     }
 
     /// Whether the flow lives here, be it half-open or in TIME-WAIT: what a shard asks to learn that one it has a stub
     /// of elsewhere is over.
     pub fn holds(&self, flow: &FlowKey) -> bool {
-        let record = self.find(flow, self.hash.flow(flow));
+        let record = self.find(flow, self.index.hash.flow(flow));
         record.is_some_and(|record| !matches!(record, Record::Stub(_)))
     }
 
@@ -136,12 +136,12 @@ impl Stack {
     pub(crate) fn redirect<M: Miss>(&mut self, shard: u16, frame: Frame, miss: &mut M) {
         self.counters.redirected += 1;
         if let Some(frame) = miss.redirect(shard, frame) {
-            self.pool.free(frame.buf);
+            self.store.blocks.pool.free(frame.buf);
         }
     }
 
     fn free_stub(&mut self, id: u32) {
-        if let Some(store) = &mut self.stubs.0 {
+        if let Some(store) = &mut self.index.stubs.0 {
             store.free(id);
         }
     }

@@ -22,24 +22,25 @@ impl Stack {
     /// those that have waited longest.
     pub fn advance(&mut self, now: Instant) {
         self.now = now;
-        let mut fired = core::mem::take(&mut self.fired);
-        self.wheel
+        let mut fired = core::mem::take(&mut self.schedule.fired);
+        self.schedule
+            .wheel
             .advance_some(now, MAX_FIRED, |hot| fired.push(hot));
         for &hot in &fired {
             self.on_timer(hot, now);
         }
         fired.clear();
-        self.fired = fired;
+        self.schedule.fired = fired;
         self.sweep(now);
         self.repeat_syn_acks(now);
         self.feed_starved(now);
         self.expire_fragments(now);
-        while let Some(frame) = self.neighbors.pop_overdue(now) {
+        while let Some(frame) = self.host.neighbors.pop_overdue(now) {
             self.counters.dropped_no_neighbor += 1;
             self.recycle(frame);
         }
         for _ in 0..MAX_PER_CALL {
-            let Some(id) = self.time_wait.due(now) else {
+            let Some(id) = self.index.time_wait.due(now) else {
                 break;
             };
             self.drop_time_wait(id);
@@ -48,15 +49,15 @@ impl Stack {
 
     /// When [`Stack::advance`] has something to do next.
     pub fn next_deadline(&self) -> Option<Instant> {
-        let first_wait = self.config.rto_initial.as_nanos() as u64;
+        let first_wait = self.rules.config.rto_initial.as_nanos() as u64;
         [
-            self.wheel.next(),
-            self.half_open.next_deadline(first_wait),
-            self.time_wait.next_deadline(),
-            self.neighbors.next_deadline(),
+            self.schedule.wheel.next(),
+            self.index.half_open.next_deadline(first_wait),
+            self.index.time_wait.next_deadline(),
+            self.host.neighbors.next_deadline(),
             self.next_sweep(),
-            self.fragments.reassembly.next_deadline(),
-            (!self.starved.is_empty()).then(|| self.retry.at()),
+            self.host.fragments.reassembly.next_deadline(),
+            (!self.schedule.starved.is_empty()).then(|| self.schedule.retry.at()),
         ]
         .into_iter()
         .flatten()
@@ -64,9 +65,9 @@ impl Stack {
     }
 
     fn repeat_syn_acks(&mut self, now: Instant) {
-        let first_wait = self.config.rto_initial.as_nanos() as u64;
+        let first_wait = self.rules.config.rto_initial.as_nanos() as u64;
         for _ in 0..MAX_PER_CALL {
-            let Some(id) = self.half_open.due(now, first_wait) else {
+            let Some(id) = self.index.half_open.due(now, first_wait) else {
                 break;
             };
             self.syn_ack_is_due(id, now);
@@ -76,7 +77,7 @@ impl Stack {
     /// Puts the block's wheel entry at its earliest deadline, unless it fires before that anyway.
     #[inline(always)]
     pub(crate) fn arm(&mut self, id: u32) {
-        let hot = &self.hot[id];
+        let hot = &self.store.hot[id];
         let deadline = hot.deadline();
         if deadline != Instant::ZERO && (hot.timer.is_none() || hot.timer_at > deadline) {
             self.arm_at(id, deadline);
@@ -85,34 +86,34 @@ impl Stack {
 
     #[inline(never)]
     fn arm_at(&mut self, id: u32, deadline: Instant) {
-        let hot = &mut self.hot[id];
+        let hot = &mut self.store.hot[id];
         if let Some(late) = hot.timer.take() {
-            self.wheel.cancel(late);
+            self.schedule.wheel.cancel(late);
         }
         let mut deadline = deadline;
         if hot.rto_at == deadline && matches!(hot.timer_kind, TimerKind::Rto | TimerKind::Persist) {
-            hot.rto_at = deadline + self.crowds.delay(deadline, self.now);
+            hot.rto_at = deadline + self.schedule.crowds.delay(deadline, self.now);
             deadline = hot.deadline();
         }
         // The wheel has room for one entry per block.
-        hot.timer = self.wheel.insert(deadline, id);
+        hot.timer = self.schedule.wheel.insert(deadline, id);
         hot.timer_at = deadline;
     }
 
     /// Starts the persist timer (RFC 9293 section 3.8.6.1) where no other timer runs for what is to be sent.
     #[cold]
     pub(crate) fn persist(&mut self, id: u32) {
-        let hot = &mut self.hot[id];
+        let hot = &mut self.store.hot[id];
         if hot.flight.is_empty() && hot.rto_at == Instant::ZERO {
-            let cold = &self.cold[hot.conn];
-            hot.rto_at = self.now + rto::timeout(cold, &self.config, hot.backoff);
+            let cold = &self.store.tcbs[hot.conn];
+            hot.rto_at = self.now + rto::timeout(cold, &self.rules.config, hot.backoff);
             hot.timer_kind = TimerKind::Persist;
             self.arm(id);
         }
     }
 
     fn on_timer(&mut self, id: u32, now: Instant) {
-        let hot = &mut self.hot[id];
+        let hot = &mut self.store.hot[id];
         hot.timer = None;
         if hot.conn == NONE {
             return;
@@ -124,16 +125,16 @@ impl Stack {
             self.delayed_in_vain(conn, id);
             self.queue_output(id);
         }
-        let keep_until = self.hot[id].keep_until;
+        let keep_until = self.store.hot[id].keep_until;
         if keep_until != Instant::ZERO && keep_until <= now {
             self.end_tuning(id);
         }
-        let hot = &self.hot[id];
+        let hot = &self.store.hot[id];
         let conn = hot.conn;
-        if self.cold[conn].has(flag::ORPHAN) && self.orphan_is_too_old(conn, id, now) {
+        if self.store.tcbs[conn].has(flag::ORPHAN) && self.orphan_is_too_old(conn, id, now) {
             return;
         }
-        let hot = &self.hot[id];
+        let hot = &self.store.hot[id];
         if hot.rto_at != Instant::ZERO && hot.rto_at <= now {
             match hot.timer_kind {
                 TimerKind::Tlp => self.on_probe_timeout(conn, id, now),
@@ -143,7 +144,7 @@ impl Stack {
                 }
             }
         }
-        if self.cold[conn].hot == id {
+        if self.store.tcbs[conn].hot == id {
             self.arm(id);
             self.settle(conn);
         }
@@ -151,13 +152,13 @@ impl Stack {
 
     /// RFC 6298 section 5.4 to 5.7, the persist timer of RFC 9293 section 3.8.6.1, and their bounds.
     fn on_retransmission_timeout(&mut self, conn: u32, id: u32, now: Instant) {
-        let waiting = self.hot[id].unsent.head;
+        let waiting = self.store.hot[id].unsent.head;
         if waiting != NONE
-            && self.hot[id].flight.is_empty()
-            && self.segments[waiting].has(seg_flag::CORKED)
+            && self.store.hot[id].flight.is_empty()
+            && self.store.blocks.segments[waiting].has(seg_flag::CORKED)
         {
             // No window is shut: a cork's time is up.
-            self.hot[id].rto_at = Instant::ZERO;
+            self.store.hot[id].rto_at = Instant::ZERO;
             self.queue_output(id);
             return;
         }
@@ -166,20 +167,20 @@ impl Stack {
             return;
         }
         let counted = !self.counts_time_only(conn);
-        let (cold, hot) = (&mut self.cold[conn], &mut self.hot[id]);
+        let (cold, hot) = (&mut self.store.tcbs[conn], &mut self.store.hot[id]);
         let opening = matches!(cold.state, State::SynSent | State::SynReceived);
         let probing = !opening && hot.flight.is_empty();
         let limit = if opening {
-            let wished = self.profiles.get(cold.profile).syn_retries;
-            let tries = wished.unwrap_or(self.config.max_syn_retries);
+            let wished = self.rules.profiles.get(cold.profile).syn_retries;
+            let tries = wished.unwrap_or(self.rules.config.max_syn_retries);
             match cold.state {
-                State::SynSent => tries.saturating_add(self.config.syn_linear_timeouts),
+                State::SynSent => tries.saturating_add(self.rules.config.syn_linear_timeouts),
                 _ => tries,
             }
         } else if cold.has(flag::ORPHAN) {
-            self.config.max_orphan_retries
+            self.rules.config.max_orphan_retries
         } else {
-            self.config.max_retries
+            self.rules.config.max_retries
         };
         // A peer that answers probes may keep its window shut for ever (MUST-37), but not an orphan's. What is sent
         // again into a window that shrank to nothing is a probe too (MUST-35, SHLD-17).
@@ -198,10 +199,10 @@ impl Stack {
         } else if probing {
             let waits = !hot.unsent.is_empty() || cold.has(flag::FIN_QUEUED);
             if !waits && !self.still_put_off(conn, id) {
-                self.hot[id].rto_at = Instant::ZERO;
+                self.store.hot[id].rto_at = Instant::ZERO;
                 return;
             }
-            let hot = &mut self.hot[id];
+            let hot = &mut self.store.hot[id];
             hot.set(hot_flag::PROBE);
             hot.probes = hot.probes.saturating_add(1);
         } else {
@@ -210,23 +211,26 @@ impl Stack {
             self.on_data_timeout(conn, id, first, now);
             self.suspect_path(conn, id, now);
         }
-        let (cold, hot) = (&mut self.cold[conn], &mut self.hot[id]);
+        let (cold, hot) = (&mut self.store.tcbs[conn], &mut self.store.hot[id]);
         if !shut || cold.has(flag::ORPHAN) {
             hot.retries = hot.retries.saturating_add(1);
         }
         let in_doubt = hot.retries == R1;
-        if cold.state != State::SynSent || hot.retries > self.config.syn_linear_timeouts {
+        if cold.state != State::SynSent || hot.retries > self.rules.config.syn_linear_timeouts {
             hot.backoff = hot.backoff.saturating_add(1).min(30);
         }
-        hot.rto_at = now + rto::timeout(cold, &self.config, hot.backoff);
+        hot.rto_at = now + rto::timeout(cold, &self.rules.config, hot.backoff);
         self.hurry(conn, id, now);
-        let hot = &mut self.hot[id];
+        let hot = &mut self.store.hot[id];
         if !hot.flight.is_empty() {
             hot.rtx_at = hot.rto_at;
         }
         if in_doubt {
-            let hop = self.interface.next_hop(self.cold.key(conn).peer());
-            self.neighbors.doubt(hop, now);
+            let hop = self
+                .rules
+                .interface
+                .next_hop(self.store.tcbs.key(conn).peer());
+            self.host.neighbors.doubt(hop, now);
         }
         self.queue_output(id);
     }

@@ -41,15 +41,15 @@ impl Stack {
     /// A probe waits to be sent.
     #[inline]
     pub(crate) fn has_probe_due(&self, id: u32) -> bool {
-        let block = self.hot[id].recovery;
-        block != NONE && self.recovery[block].has(rec_flag::PROBE_DUE)
+        let block = self.store.hot[id].recovery;
+        block != NONE && self.store.blocks.recovery[block].has(rec_flag::PROBE_DUE)
     }
 
     /// When the probe is to go out, when one may (section 7.2): nothing is known to be missing, and none is out.
     #[inline(always)]
     pub(crate) fn probe_at(&self, conn: u32, id: u32, now: Instant) -> Option<Instant> {
-        let (cold, hot) = (&self.cold[conn], &self.hot[id]);
-        if !self.config.tail_loss_probe
+        let (cold, hot) = (&self.store.tcbs[conn], &self.store.hot[id]);
+        if !self.rules.config.tail_loss_probe
             || !cold.has(flag::SACK)
             || hot.has(hot_flag::RECOVERY)
             || hot.has(hot_flag::LOSSES)
@@ -57,7 +57,7 @@ impl Stack {
             return None;
         }
         if hot.recovery != NONE {
-            let rec = &self.recovery[hot.recovery];
+            let rec = &self.store.blocks.recovery[hot.recovery];
             if rec.sacked > 0 || rec.has(rec_flag::TIMED_OUT | rec_flag::PROBED) {
                 return None;
             }
@@ -67,15 +67,15 @@ impl Stack {
 
     /// PTO has expired.
     pub(crate) fn on_probe_timeout(&mut self, conn: u32, id: u32, now: Instant) {
-        let due = self.probe_at(conn, id, now).is_some() && !self.hot[id].flight.is_empty();
+        let due = self.probe_at(conn, id, now).is_some() && !self.store.hot[id].flight.is_empty();
         let block = due.then(|| self.attach_recovery(id)).flatten();
         if let Some(block) = block {
-            self.recovery[block].set(rec_flag::PROBE_DUE);
+            self.store.blocks.recovery[block].set(rec_flag::PROBE_DUE);
             self.queue_output(id);
         }
         // Whether or not the probe can go out, the timeout comes next (section 7.3).
-        let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
-        hot.rtx_at = now.after_nanos(rto::timeout_ns(cold, &self.config, hot.backoff));
+        let (cold, hot) = (&self.store.tcbs[conn], &mut self.store.hot[id]);
+        hot.rtx_at = now.after_nanos(rto::timeout_ns(cold, &self.rules.config, hot.backoff));
         hot.rto_at = hot.rtx_at;
         hot.timer_kind = TimerKind::Rto;
         self.hurry(conn, id, now);
@@ -91,18 +91,19 @@ impl Stack {
         out: &mut Vec<Frame>,
         end: usize,
     ) -> Said {
-        let block = self.hot[id].recovery;
+        let block = self.store.hot[id].recovery;
         if out.len() >= end {
             return Said::Part;
         }
-        self.recovery[block].clear(rec_flag::PROBE_DUE);
-        let (cold, hot) = (&self.cold[conn], &self.hot[id]);
+        self.store.blocks.recovery[block].clear(rec_flag::PROBE_DUE);
+        let (cold, hot) = (&self.store.tcbs[conn], &self.store.hot[id]);
         let (new, tail) = (hot.unsent.head, hot.flight.tail);
-        if new != NONE && u32::from(self.segments[new].len) <= hot.usable_window(cold) {
+        if new != NONE && u32::from(self.store.blocks.segments[new].len) <= hot.usable_window(cold)
+        {
             self.send_first_unsent(conn, id, now, out);
         } else if self.may_repeat(conn, tail) {
-            let seg = &mut self.segments[tail];
-            let rec = &mut self.recovery[block];
+            let seg = &mut self.store.blocks.segments[tail];
+            let rec = &mut self.store.blocks.recovery[block];
             rec.resent += u32::from(!seg.has(seg_flag::RESENT));
             rec.last_resent = seg.seq;
             rec.set(rec_flag::PROBE_REPEATS);
@@ -112,9 +113,9 @@ impl Stack {
         } else {
             return Said::All;
         }
-        let rec = &mut self.recovery[block];
+        let rec = &mut self.store.blocks.recovery[block];
         rec.set(rec_flag::PROBED);
-        rec.probe_end = self.cold[conn].snd_nxt;
+        rec.probe_end = self.store.tcbs[conn].snd_nxt;
         self.counters.tail_probes += 1;
         Said::All
     }
@@ -122,21 +123,21 @@ impl Stack {
     /// Whether a segment can go out as it is: it is at home, and fits the path.
     fn may_repeat(&self, conn: u32, at: u32) -> bool {
         at != NONE
-            && !self.segments[at].has(seg_flag::AWAY)
-            && self.segments[at].len <= self.cold[conn].payload_mss()
+            && !self.store.blocks.segments[at].has(seg_flag::AWAY)
+            && self.store.blocks.segments[at].len <= self.store.tcbs[conn].payload_mss()
     }
 
     /// What an acknowledgement says of the probe (section 7.4.2). Read before anything is taken out of flight.
     pub(crate) fn take_probe_ack(&mut self, conn: u32, id: u32, p: &Parsed, news: &News) {
-        let block = self.hot[id].recovery;
-        let rec = &mut self.recovery[block];
+        let block = self.store.hot[id].recovery;
+        let rec = &mut self.store.blocks.recovery[block];
         if !rec.has(rec_flag::PROBED) || p.ack.lt(rec.probe_end) {
             return;
         }
         let end = rec.probe_end;
         let repeats = rec.has(rec_flag::PROBE_REPEATS);
         let twice = news.duplicate.is_some_and(|(_, right)| right == end);
-        let cold = &self.cold[conn];
+        let cold = &self.store.tcbs[conn];
         let same_window = u32::from(p.window) << cold.send_scale() == cold.snd_wnd();
         let bare = p.space() == 0 && same_window && !news.sacked && !news.advanced;
         // Both copies came, or the probe was new data: nothing was lost.
@@ -149,7 +150,7 @@ impl Stack {
         if repaired {
             // The probe itself repaired a loss, which nobody noticed: the network was congested all the same.
             self.counters.tail_losses += 1;
-            let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
+            let (cold, hot) = (&self.store.tcbs[conn], &mut self.store.hot[id]);
             hot.ssthresh = congestion::ssthresh_on_loss(hot, cold);
             hot.cwnd = hot.ssthresh;
         }

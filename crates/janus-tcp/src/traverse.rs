@@ -49,14 +49,22 @@ impl Stack {
         while let Some(&(store, family)) = PARTS.get(part) {
             let range = (place, place.saturating_add(budget));
             let end = match store {
-                Store::HalfOpen => self.half_open.store().see(family, range, any, &mut see),
+                Store::HalfOpen => self
+                    .index
+                    .half_open
+                    .store()
+                    .see(family, range, any, &mut see),
                 // One that is over keeps its place until its owner lets go of it, but is no flow.
                 Store::Connections => {
                     let open = |tcb: &Tcb| tcb.state != State::Closed;
-                    self.cold.see(family, range, open, &mut see)
+                    self.store.tcbs.see(family, range, open, &mut see)
                 }
-                Store::TimeWait => self.time_wait.store().see(family, range, any, &mut see),
-                Store::Stubs => self.stubs.see(family, range, &mut see),
+                Store::TimeWait => self
+                    .index
+                    .time_wait
+                    .store()
+                    .see(family, range, any, &mut see),
+                Store::Stubs => self.index.stubs.see(family, range, &mut see),
             };
             if end < self.places_in(store, family) {
                 return Some((part as u64) << 32 | u64::from(end));
@@ -72,17 +80,17 @@ impl Stack {
 
     fn places_in(&self, store: Store, family: Family) -> u32 {
         match store {
-            Store::HalfOpen => self.half_open.store().places_of(family),
-            Store::Connections => self.cold.places_of(family),
-            Store::TimeWait => self.time_wait.store().places_of(family),
-            Store::Stubs => self.stubs.places_of(family),
+            Store::HalfOpen => self.index.half_open.store().places_of(family),
+            Store::Connections => self.store.tcbs.places_of(family),
+            Store::TimeWait => self.index.time_wait.store().places_of(family),
+            Store::Stubs => self.index.stubs.places_of(family),
         }
     }
 
     /// Flows held; connections that are over and have not been let go of are counted too.
     pub fn flows_held(&self) -> usize {
-        let records = self.half_open.len() + self.time_wait.len() + self.stubs();
-        records + self.cold.len()
+        let records = self.index.half_open.len() + self.index.time_wait.len() + self.stubs();
+        records + self.store.tcbs.len()
     }
 }
 

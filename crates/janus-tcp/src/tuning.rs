@@ -63,30 +63,37 @@ impl Stack {
     /// Unread bytes that a connection may hold.
     #[inline(always)]
     pub(crate) fn receive_buffer(&self, conn: u32, id: u32) -> u32 {
-        let buffer = match self.hot[id].tuning {
+        let buffer = match self.store.hot[id].tuning {
             NONE => self
+                .rules
                 .profiles
-                .receive_buffer(self.cold[conn].profile, &self.config),
-            tuning => self.tunings[tuning].buffer,
+                .receive_buffer(self.store.tcbs[conn].profile, &self.rules.config),
+            tuning => self.store.blocks.tunings[tuning].buffer,
         };
-        let profile = self.cold[conn].profile;
+        let profile = self.store.tcbs[conn].profile;
         let buffer = match profile {
             DEFAULT => buffer,
-            _ => buffer.min(self.profiles.get(profile).window_clamp.unwrap_or(buffer)),
+            _ => buffer.min(
+                self.rules
+                    .profiles
+                    .get(profile)
+                    .window_clamp
+                    .unwrap_or(buffer),
+            ),
         };
-        self.pressed(buffer, self.cold[conn].mss)
+        self.pressed(buffer, self.store.tcbs[conn].mss)
     }
 
     /// Full segments come one after the other: the connection is measured from now on, or still.
     #[inline]
     pub(crate) fn receives_in_bulk(&mut self, conn: u32, id: u32, p: &Parsed, now: Instant) {
         // A size that the application gave is kept (and one that it gives later, from then on).
-        let profile = self.cold[conn].profile;
-        if profile != DEFAULT && self.profiles.get(profile).receive_buffer.is_some() {
+        let profile = self.store.tcbs[conn].profile;
+        if profile != DEFAULT && self.rules.profiles.get(profile).receive_buffer.is_some() {
             self.end_tuning(id);
             return;
         }
-        if self.hot[id].tuning == NONE && !self.begin_tuning(conn, id, now) {
+        if self.store.hot[id].tuning == NONE && !self.begin_tuning(conn, id, now) {
             return;
         }
         self.measure_arrival(conn, id, p, now);
@@ -96,37 +103,37 @@ impl Stack {
     /// Data has come that waits for a gap to be filled: it is still received as fast, and will be read at once.
     #[inline]
     pub(crate) fn still_receives(&mut self, id: u32) {
-        if self.hot[id].tuning != NONE {
-            self.keep_tuning(self.hot[id].conn, id, self.now);
+        if self.store.hot[id].tuning != NONE {
+            self.keep_tuning(self.store.hot[id].conn, id, self.now);
         }
     }
 
     fn keep_tuning(&mut self, conn: u32, id: u32, now: Instant) {
         let rtt_us = self.receive_rtt_us(conn, id);
         let keep = Duration::from_micros(2 * u64::from(rtt_us)).clamp(KEEP_LEAST, KEEP_MOST);
-        self.hot[id].keep_until = now + keep;
+        self.store.hot[id].keep_until = now + keep;
     }
 
     fn begin_tuning(&mut self, conn: u32, id: u32, now: Instant) -> bool {
-        let cold = &self.cold[conn];
-        let grows = self.config.receive_buffer_max > self.config.receive_buffer;
-        if !grows || !self.config.tune_receive_buffer {
+        let cold = &self.store.tcbs[conn];
+        let grows = self.rules.config.receive_buffer_max > self.rules.config.receive_buffer;
+        if !grows || !self.rules.config.tune_receive_buffer {
             return false;
         }
-        let Some(tuning) = self.tunings.alloc() else {
+        let Some(tuning) = self.store.blocks.tunings.alloc() else {
             return false;
         };
         let now_us = now.as_micros() as u32;
-        let buffer = self.config.receive_buffer.max(cold.receive_window());
-        self.tunings[tuning] = Tuning {
-            buffer: buffer.min(self.config.receive_buffer_max),
+        let buffer = self.rules.config.receive_buffer.max(cold.receive_window());
+        self.store.blocks.tunings[tuning] = Tuning {
+            buffer: buffer.min(self.rules.config.receive_buffer_max),
             space: (FIRST_SEGMENTS * u32::from(cold.mss)).min(buffer),
             round_us: now_us,
             mark_us: now_us,
             mark: self.first_mark(cold),
             ..Tuning::default()
         };
-        self.hot[id].tuning = tuning;
+        self.store.hot[id].tuning = tuning;
         true
     }
 
@@ -141,19 +148,19 @@ impl Stack {
     /// No full segments any more. Whoever calls settles the connection.
     #[inline]
     pub(crate) fn end_tuning(&mut self, id: u32) {
-        let hot = &mut self.hot[id];
+        let hot = &mut self.store.hot[id];
         hot.keep_until = Instant::ZERO;
         let tuning = core::mem::replace(&mut hot.tuning, NONE);
         if tuning != NONE {
-            self.tunings.free(tuning);
+            self.store.blocks.tunings.free(tuning);
         }
     }
 
     /// The round trip: our timestamp that a full segment echoes is as old as that; without timestamps, a window's worth
     /// takes at least as long to come, so the shortest time is the best guess.
     fn measure_arrival(&mut self, conn: u32, id: u32, p: &Parsed, now: Instant) {
-        let cold = &self.cold[conn];
-        let tuning = &mut self.tunings[self.hot[id].tuning];
+        let cold = &self.store.tcbs[conn];
+        let tuning = &mut self.store.blocks.tunings[self.store.hot[id].tuning];
         let now_us = now.as_micros() as u32;
         if cold.has(flag::TIMESTAMPS) {
             let Some((_, echo)) = p.timestamps else {
@@ -163,9 +170,12 @@ impl Stack {
                 return;
             }
             tuning.mark = echo;
-            let age_ms = self.stamper.age_ms(&self.cold.key(conn), now, echo);
+            let age_ms = self
+                .rules
+                .stamper
+                .age_ms(&self.store.tcbs.key(conn), now, echo);
             // In a tick or two the handshake measured better; from hours ago or the future nothing was echoed.
-            let tick_ms = 1 + self.secrets.timestamps.slack_ms();
+            let tick_ms = 1 + self.rules.secrets.timestamps.slack_ms();
             if age_ms > tick_ms && age_ms < 120_000 {
                 tuning.smooth(age_ms * 1_000);
             }
@@ -182,8 +192,8 @@ impl Stack {
     /// The round trip as the receiver sees it, else as the sender in us did; 0 when neither did.
     #[inline]
     fn receive_rtt_us(&self, conn: u32, id: u32) -> u32 {
-        match self.tunings[self.hot[id].tuning].rtt_us {
-            0 => self.cold[conn].srtt_us(),
+        match self.store.blocks.tunings[self.store.hot[id].tuning].rtt_us {
+            0 => self.store.tcbs[conn].srtt_us(),
             rtt_us => rtt_us,
         }
     }
@@ -192,8 +202,8 @@ impl Stack {
     /// grows.
     pub(crate) fn tune_by_reading(&mut self, conn: u32, id: u32, taken: u32, now: Instant) {
         let rtt_us = self.receive_rtt_us(conn, id);
-        let cold = &self.cold[conn];
-        let tuning = &mut self.tunings[self.hot[id].tuning];
+        let cold = &self.store.tcbs[conn];
+        let tuning = &mut self.store.blocks.tunings[self.store.hot[id].tuning];
         tuning.copied = tuning.copied.saturating_add(taken);
         let now_us = now.as_micros() as u32;
         if rtt_us == 0 || now_us.wrapping_sub(tuning.round_us) < rtt_us {
@@ -201,10 +211,10 @@ impl Stack {
         }
         if tuning.copied > tuning.space {
             let wanted = tuning.wanted(u32::from(cold.mss));
-            let most = self.config.receive_buffer_max;
+            let most = self.rules.config.receive_buffer_max;
             if wanted > u64::from(tuning.buffer)
                 && tuning.buffer < most
-                && self.pressure == Pressure::None
+                && self.store.blocks.shortage.level == Pressure::None
             {
                 tuning.buffer = wanted.min(u64::from(most)) as u32;
                 self.counters.windows_grown += 1;

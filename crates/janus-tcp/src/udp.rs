@@ -15,7 +15,8 @@ use janus_wire::{proto, udp};
 use crate::cold::NONE;
 use crate::error::Error;
 use crate::interface::may_be_peer;
-use crate::stack::{MAX_REPLIES, Stack, Token};
+use crate::schedule::MAX_REPLIES;
+use crate::stack::{Stack, Token};
 use crate::time::Instant;
 
 /// Sockets of a stack.
@@ -158,10 +159,10 @@ impl Stack {
         if local.port() == 0 {
             return Err(Error::InvalidAddress);
         }
-        if !ip.is_unspecified() && !self.interface.is_ours(ip) {
+        if !ip.is_unspecified() && !self.rules.interface.is_ours(ip) {
             return Err(Error::AddrNotAvailable);
         }
-        let sockets = &mut self.udp;
+        let sockets = &mut self.host.udp;
         let on_port = sockets.by_port.get(&local.port());
         let mut others = on_port.into_iter().flatten();
         let clashes = |&index: &u32| {
@@ -187,20 +188,22 @@ impl Stack {
 
     /// The socket is gone, and what waited in it.
     pub fn udp_close(&mut self, id: UdpId) {
-        let Ok(socket) = self.udp.get(id) else { return };
+        let Ok(socket) = self.host.udp.get(id) else {
+            return;
+        };
         let gone = core::mem::take(socket);
         socket.generation = gone.generation.wrapping_add(1);
         for datagram in gone.queue {
             self.udp_forget(datagram);
         }
         let port = gone.local.map_or(0, |local| local.port());
-        if let Some(on_port) = self.udp.by_port.get_mut(&port) {
+        if let Some(on_port) = self.host.udp.by_port.get_mut(&port) {
             on_port.retain(|index| *index != id.index);
             if on_port.is_empty() {
-                self.udp.by_port.remove(&port);
+                self.host.udp.by_port.remove(&port);
             }
         }
-        self.udp.free.push(id.index);
+        self.host.udp.free.push(id.index);
     }
 
     /// From now on the socket takes datagrams from `peer` only, and hears what ICMP says of those it sends there. `None`: from
@@ -210,14 +213,14 @@ impl Stack {
         if let Some(peer) = peer {
             self.udp_source(local.ip(), peer)?;
         }
-        let socket = self.udp.get(id)?;
+        let socket = self.host.udp.get(id)?;
         (socket.peer, socket.error) = (peer, None);
         // What came from others before is theirs no more to read.
         let old = core::mem::take(&mut socket.queue);
         socket.queued_bytes = 0;
         for datagram in old {
             if peer.is_none_or(|only| only == datagram.peer) {
-                let socket = self.udp.get(id)?;
+                let socket = self.host.udp.get(id)?;
                 socket.queued_bytes += datagram.bytes().len();
                 socket.queue.push_back(datagram);
             } else {
@@ -229,12 +232,12 @@ impl Stack {
 
     /// The address it was bound to.
     pub fn udp_local(&mut self, id: UdpId) -> Result<SocketAddr, Error> {
-        self.udp.get(id)?.local.ok_or(Error::Stale)
+        self.host.udp.get(id)?.local.ok_or(Error::Stale)
     }
 
     /// The only peer it has, if it is connected.
     pub fn udp_peer(&mut self, id: UdpId) -> Result<Option<SocketAddr>, Error> {
-        Ok(self.udp.get(id)?.peer)
+        Ok(self.host.udp.get(id)?.peer)
     }
 
     /// Sends a datagram to `to`, or to the socket's only peer; in fragments if it is longer than what the path takes. Who loses it
@@ -247,7 +250,7 @@ impl Stack {
         bytes: &[u8],
     ) -> Result<usize, Error> {
         self.now = now;
-        let socket = self.udp.get(id)?;
+        let socket = self.host.udp.get(id)?;
         if let Some(error) = socket.error.take() {
             return Err(error);
         }
@@ -258,10 +261,10 @@ impl Stack {
         if header + udp::LEN + bytes.len() > PACKET_MAX {
             return Err(Error::MessageTooLong);
         }
-        if self.replies.len() >= REPLIES_FULL {
+        if self.schedule.replies.len() >= REPLIES_FULL {
             return Err(Error::WouldBlock);
         }
-        let mut datagram = core::mem::take(&mut self.answer);
+        let mut datagram = core::mem::take(&mut self.host.answer);
         datagram.resize(udp::LEN + bytes.len(), 0);
         udp::emit(&mut datagram, local.port(), to.port(), bytes.len());
         datagram[udp::LEN..].copy_from_slice(bytes);
@@ -272,7 +275,7 @@ impl Stack {
         }
         self.counters.datagrams_out += 1;
         self.send_datagram((source, to.ip()), proto::UDP, &datagram);
-        self.answer = datagram;
+        self.host.answer = datagram;
         Ok(bytes.len())
     }
 
@@ -280,30 +283,30 @@ impl Stack {
     fn udp_source(&self, own: IpAddr, to: SocketAddr) -> Result<IpAddr, Error> {
         let same_family = own.is_ipv4() == to.is_ipv4();
         let any = own.is_unspecified() && (own.is_ipv6() || to.is_ipv4());
-        let reachable = may_be_peer(to.ip()) && self.interface.may_be_destination(to.ip());
+        let reachable = may_be_peer(to.ip()) && self.rules.interface.may_be_destination(to.ip());
         if to.port() == 0 || !reachable || !(same_family || any) {
             return Err(Error::InvalidAddress);
         }
         let source = if any { None } else { Some(own) };
-        let chosen = source.or_else(|| self.interface.source_for(to.ip()));
+        let chosen = source.or_else(|| self.rules.interface.source_for(to.ip()));
         chosen.ok_or(Error::AddrNotAvailable)
     }
 
     /// The oldest datagram that waits.
     pub fn udp_receive(&mut self, id: UdpId) -> Result<Datagram, Error> {
-        let socket = self.udp.get(id)?;
+        let socket = self.host.udp.get(id)?;
         if let Some(error) = socket.error.take() {
             return Err(error);
         }
         let datagram = socket.queue.pop_front().ok_or(Error::WouldBlock)?;
         socket.queued_bytes -= datagram.bytes().len();
-        self.udp.buffers -= usize::from(matches!(datagram.carried, Carried::Packet { .. }));
+        self.host.udp.buffers -= usize::from(matches!(datagram.carried, Carried::Packet { .. }));
         Ok(datagram)
     }
 
     /// A look at the oldest datagram that waits.
     pub fn udp_peek(&mut self, id: UdpId) -> Result<&Datagram, Error> {
-        let socket = self.udp.get(id)?;
+        let socket = self.host.udp.get(id)?;
         if let Some(error) = socket.error.take() {
             return Err(error);
         }
@@ -313,67 +316,67 @@ impl Stack {
     /// Gives a datagram's buffer back by the short way; it may also just be dropped.
     pub fn udp_done(&mut self, datagram: Datagram) {
         if let Carried::Packet { buf, .. } = datagram.carried {
-            self.pool.free(buf);
+            self.store.blocks.pool.free(buf);
         }
     }
 
     /// Something waits to be read: a datagram, or an error.
     pub fn udp_is_readable(&mut self, id: UdpId) -> Result<bool, Error> {
-        let socket = self.udp.get(id)?;
+        let socket = self.host.udp.get(id)?;
         Ok(!socket.queue.is_empty() || socket.error.is_some())
     }
 
     /// A datagram would be taken now.
     pub fn udp_is_writable(&mut self, id: UdpId) -> Result<bool, Error> {
-        self.udp.get(id)?;
-        Ok(self.replies.len() < REPLIES_FULL)
+        self.host.udp.get(id)?;
+        Ok(self.schedule.replies.len() < REPLIES_FULL)
     }
 
     /// What ICMP said of a datagram to the socket's only peer; told once.
     pub fn udp_take_error(&mut self, id: UdpId) -> Result<Option<Error>, Error> {
-        Ok(self.udp.get(id)?.error.take())
+        Ok(self.host.udp.get(id)?.error.take())
     }
 
     /// Who is told when a datagram comes.
     pub fn udp_wait_read(&mut self, id: UdpId, who: Option<Token>) {
-        if let Ok(socket) = self.udp.get(id) {
+        if let Ok(socket) = self.host.udp.get(id) {
             socket.reader = who.map_or(NONE, |token| token.0);
         }
     }
 
     /// Who is told when datagrams are taken again.
     pub fn udp_wait_write(&mut self, id: UdpId, who: Option<Token>) {
-        if let Ok(socket) = self.udp.get(id) {
+        if let Ok(socket) = self.host.udp.get(id) {
             socket.writer = who.map_or(NONE, |token| token.0);
-            self.udp.blocked |= who.is_some();
+            self.host.udp.blocked |= who.is_some();
         }
     }
 
     /// Frames have been handed out: whoever waits to send may try again.
     #[inline]
     pub(crate) fn udp_may_send(&mut self) {
-        if self.udp.blocked && self.replies.len() < REPLIES_FULL {
+        if self.host.udp.blocked && self.schedule.replies.len() < REPLIES_FULL {
             self.udp_wake_writers();
         }
     }
 
     #[cold]
     fn udp_wake_writers(&mut self) {
-        self.udp.blocked = false;
-        for socket in &mut self.udp.places {
-            Stack::wake(&mut self.ready, &mut socket.writer);
+        self.host.udp.blocked = false;
+        for socket in &mut self.host.udp.places {
+            Stack::wake(&mut self.schedule.ready, &mut socket.writer);
         }
     }
 
     /// Datagrams that wait to be read, over all sockets: how many packet buffers hold them.
     pub fn udp_buffers(&self) -> usize {
-        self.udp.buffers
+        self.host.udp.buffers
     }
 
     /// Drops a datagram that was never read.
     fn udp_forget(&mut self, datagram: Datagram) {
         self.counters.dropped_datagrams_unread += 1;
-        self.udp.buffers -= usize::from(matches!(datagram.carried, Carried::Packet { .. }));
+        self.host.udp.buffers -= usize::from(matches!(datagram.carried, Carried::Packet { .. }));
         self.udp_done(datagram);
     }
 }

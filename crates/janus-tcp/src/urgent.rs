@@ -65,8 +65,8 @@ impl Stack {
 
     /// All that is queued is urgent.
     pub(crate) fn end_is_urgent(&mut self, id: u32) {
-        let hot = &self.hot[id];
-        let end = self.cold[hot.conn].snd_nxt + hot.unsent.bytes;
+        let hot = &self.store.hot[id];
+        let end = self.store.tcbs[hot.conn].snd_nxt + hot.unsent.bytes;
         if let Some(urgent) = self.urgent_of(id) {
             urgent.sent = Some(end);
         }
@@ -76,7 +76,7 @@ impl Stack {
     /// the mark of older interfaces. Reading stops before that byte once. `None`: nothing is urgent.
     pub fn urgent(&self, id: ConnId) -> Result<Option<u32>, Error> {
         let conn = self.conn(id)?;
-        let left = match self.cold[conn].hot {
+        let left = match self.store.tcbs[conn].hot {
             NONE => 0,
             hot => self.urgent_left(conn, hot),
         };
@@ -86,14 +86,15 @@ impl Stack {
     /// The same, with what one has to know who takes the last octet aside.
     pub fn urgent_mark(&self, id: ConnId) -> Result<Option<UrgentMark>, Error> {
         let conn = self.conn(id)?;
-        let hot = self.cold[conn].hot;
-        let (Some(left), Some(urgent)) = (self.urgent(id)?, self.urgents.get(&hot)) else {
+        let hot = self.store.tcbs[conn].hot;
+        let (Some(left), Some(urgent)) = (self.urgent(id)?, self.store.blocks.urgents.get(&hot))
+        else {
             return Ok(None);
         };
         Ok(Some(UrgentMark {
             left,
             passed: self.passed(conn, hot, urgent),
-            here: urgent.early.is_some() || left <= self.hot[hot].inbox.bytes,
+            here: urgent.early.is_some() || left <= self.store.hot[hot].inbox.bytes,
             taken: urgent.taken,
         }))
     }
@@ -103,8 +104,13 @@ impl Stack {
         let Some(mark) = self.urgent_mark(id)?.filter(|mark| mark.here) else {
             return Ok(None);
         };
-        let hot = self.cold[self.conn(id)?].hot;
-        let early = self.urgents.get(&hot).and_then(|urgent| urgent.early);
+        let hot = self.store.tcbs[self.conn(id)?].hot;
+        let early = self
+            .store
+            .blocks
+            .urgents
+            .get(&hot)
+            .and_then(|urgent| urgent.early);
         if early.is_some() {
             return Ok(early);
         }
@@ -115,8 +121,8 @@ impl Stack {
 
     /// Notes that it was taken aside.
     pub fn take_urgent_octet(&mut self, id: ConnId) -> Result<(), Error> {
-        let hot = self.cold[self.conn(id)?].hot;
-        if let Some(urgent) = self.urgents.get_mut(&hot) {
+        let hot = self.store.tcbs[self.conn(id)?].hot;
+        if let Some(urgent) = self.store.blocks.urgents.get_mut(&hot) {
             urgent.taken = true;
         }
         Ok(())
@@ -124,8 +130,8 @@ impl Stack {
 
     /// Octets that were marks once are bytes of the stream like any other.
     pub fn keep_passed_octets(&mut self, id: ConnId) -> Result<(), Error> {
-        let hot = self.cold[self.conn(id)?].hot;
-        if let Some(urgent) = self.urgents.get_mut(&hot) {
+        let hot = self.store.tcbs[self.conn(id)?].hot;
+        if let Some(urgent) = self.store.blocks.urgents.get_mut(&hot) {
             urgent.passed = None;
         }
         Ok(())
@@ -139,13 +145,19 @@ impl Stack {
 
     /// The number of the next byte that will be read.
     fn read_up_to(&self, conn: u32, hot: u32) -> SeqNum {
-        let cold = &self.cold[conn];
+        let cold = &self.store.tcbs[conn];
         let fin = u32::from(cold.has(flag::PEER_FIN));
-        cold.rcv_nxt + 0u32.wrapping_sub(self.hot[hot].inbox.bytes + fin)
+        cold.rcv_nxt + 0u32.wrapping_sub(self.store.hot[hot].inbox.bytes + fin)
     }
 
     fn urgent_left(&self, conn: u32, hot: u32) -> u32 {
-        let Some(end) = self.urgents.get(&hot).and_then(|urgent| urgent.received) else {
+        let Some(end) = self
+            .store
+            .blocks
+            .urgents
+            .get(&hot)
+            .and_then(|urgent| urgent.received)
+        else {
             return 0;
         };
         (end - self.read_up_to(conn, hot)).max(0) as u32
@@ -153,19 +165,21 @@ impl Stack {
 
     /// Whether the mark lies in what is still to come: it is remembered in the hot block.
     pub(crate) fn awaits_urgent(&self, conn: u32, hot: u32) -> bool {
-        self.cold[conn].state.can_receive()
-            && !self.cold[conn].has(flag::ORPHAN)
+        self.store.tcbs[conn].state.can_receive()
+            && !self.store.tcbs[conn].has(flag::ORPHAN)
             && self.urgent_left(conn, hot) > 0
     }
 
     /// Whether the next segment to be sent is urgent. Such data waits for nothing but windows (Linux: tcp_nagle_test).
     pub(crate) fn sends_urgent(&self, conn: u32, hot: u32) -> bool {
-        self.hot[hot].has(hot_flag::URGENT)
+        self.store.hot[hot].has(hot_flag::URGENT)
             && self
+                .store
+                .blocks
                 .urgents
                 .get(&hot)
                 .and_then(|urgent| urgent.sent)
-                .is_some_and(|end| end.gt(self.cold[conn].snd_nxt))
+                .is_some_and(|end| end.gt(self.store.tcbs[conn].snd_nxt))
     }
 
     /// Sixth check of section 3.10.7.4: the pointer moves forward only, and not into what has come already; the
@@ -173,7 +187,7 @@ impl Stack {
     pub(crate) fn urgent_arrives(&mut self, conn: u32, p: &Parsed, frame: &Frame, now: Instant) {
         let pointer = p.urgent_pointer(frame);
         let end = p.seq + u32::from(pointer);
-        let cold = &self.cold[conn];
+        let cold = &self.store.tcbs[conn];
         if pointer == 0 || !cold.state.can_receive() || cold.has(flag::ORPHAN) {
             return;
         }
@@ -197,7 +211,7 @@ impl Stack {
         if known.is_none_or(|known| end.gt(known)) {
             // One that reading stands at is no octet of the stream for those who take it aside (Linux: tcp_check_urg).
             let passed = self.passed(conn, hot, &new);
-            if left == passed + 1 && self.hot[hot].inbox.bytes > passed {
+            if left == passed + 1 && self.store.hot[hot].inbox.bytes > passed {
                 new.passed = known;
             }
             (new.received, new.early, new.taken) = (Some(end), early, false);
@@ -206,32 +220,34 @@ impl Stack {
         } else {
             return;
         }
-        self.urgents.insert(hot, new);
+        self.store.blocks.urgents.insert(hot, new);
         self.wake_reader(conn);
     }
 
     /// What is urgent on the connection of a hot block, if there is room for it.
     fn urgent_of(&mut self, hot: u32) -> Option<&mut Urgent> {
-        if self.urgents.len() >= MAX_URGENT && !self.urgents.contains_key(&hot) {
+        if self.store.blocks.urgents.len() >= MAX_URGENT
+            && !self.store.blocks.urgents.contains_key(&hot)
+        {
             self.counters.urgent_ignored += 1;
             return None;
         }
-        self.hot[hot].set(hot_flag::URGENT);
-        Some(self.urgents.entry(hot).or_default())
+        self.store.hot[hot].set(hot_flag::URGENT);
+        Some(self.store.blocks.urgents.entry(hot).or_default())
     }
 
     /// Nothing is urgent any more.
     #[inline(always)]
     pub(crate) fn forget_urgent(&mut self, hot: u32) {
-        if self.hot[hot].has(hot_flag::URGENT) {
+        if self.store.hot[hot].has(hot_flag::URGENT) {
             self.urgent_is_over(hot);
         }
     }
 
     #[cold]
     fn urgent_is_over(&mut self, hot: u32) {
-        self.hot[hot].clear(hot_flag::URGENT);
-        self.urgents.remove(&hot);
+        self.store.hot[hot].clear(hot_flag::URGENT);
+        self.store.blocks.urgents.remove(&hot);
     }
 
     /// How many of `wanted` bytes one read may give: it stops right before the last urgent byte, as reads do elsewhere, so
@@ -239,7 +255,7 @@ impl Stack {
     pub(crate) fn up_to_mark(&mut self, conn: u32, hot: u32, wanted: usize) -> usize {
         match self.urgent_left(conn, hot) as usize {
             0 => {
-                if let Some(urgent) = self.urgents.get_mut(&hot) {
+                if let Some(urgent) = self.store.blocks.urgents.get_mut(&hot) {
                     *urgent = Urgent {
                         sent: urgent.sent,
                         ..Urgent::default()
@@ -255,13 +271,13 @@ impl Stack {
     /// The pointer of a segment that begins at its number, if urgent data ends behind that. What lies further away than the
     /// field can say is named when it comes nearer.
     pub(crate) fn point_at_urgent(&mut self, id: u32, segment: &mut Outgoing) {
-        let Some(urgent) = self.urgents.get_mut(&id) else {
+        let Some(urgent) = self.store.blocks.urgents.get_mut(&id) else {
             return;
         };
         let Some(end) = urgent.sent else {
             return;
         };
-        if end.le(self.hot[id].snd_una) {
+        if end.le(self.store.hot[id].snd_una) {
             urgent.sent = None;
             return;
         }

@@ -55,7 +55,7 @@ impl Stack {
             return Ok(0);
         }
         let hot = self.heat(conn, now).ok_or(Error::TooManyConnections)?;
-        let before = self.hot[hot].unsent.tail;
+        let before = self.store.hot[hot].unsent.tail;
         let (mut done, mut joined) = (0, false);
         while done < bytes.len() {
             let room = self.send_room(hot).min(bytes.len() - done);
@@ -78,8 +78,8 @@ impl Stack {
             return Err(Error::WouldBlock);
         }
         // One that was the last and is filled up pushes no more (SHLD-27).
-        if joined && before != self.hot[hot].unsent.tail {
-            self.segments[before].flags &= !seg_flag::PSH;
+        if joined && before != self.store.hot[hot].unsent.tail {
+            self.store.blocks.segments[before].flags &= !seg_flag::PSH;
         }
         self.finish_write(hot, manner);
         Ok(done)
@@ -88,8 +88,8 @@ impl Stack {
     /// Returns the number of bytes that [`write`](Self::write) would take now, as far as packet buffers last.
     pub fn writable(&mut self, id: ConnId) -> Result<usize, Error> {
         let conn = self.may_write(id)?;
-        Ok(match self.cold[conn].hot {
-            NONE => self.config.send_buffer as usize,
+        Ok(match self.store.tcbs[conn].hot {
+            NONE => self.rules.config.send_buffer as usize,
             hot => self.send_room(hot),
         })
     }
@@ -98,7 +98,7 @@ impl Stack {
     #[inline]
     pub(crate) fn may_write(&self, id: ConnId) -> Result<u32, Error> {
         let conn = self.conn(id)?;
-        let cold = &self.cold[conn];
+        let cold = &self.store.tcbs[conn];
         if let Some(error) = Self::failure(cold) {
             return Err(error);
         }
@@ -111,17 +111,17 @@ impl Stack {
 
     /// Puts bytes behind what is queued, as far as there are packet buffers; how many, and whether the last segment took some.
     fn append_to(&mut self, conn: u32, id: u32, bytes: &[u8], now: Instant) -> (usize, bool) {
-        let mss = self.cold[conn].payload_mss().min(PAYLOAD_MAX);
-        let mut done = match self.pressure {
+        let mss = self.store.tcbs[conn].payload_mss().min(PAYLOAD_MAX);
+        let mut done = match self.store.blocks.shortage.level {
             Pressure::Critical => self.fill_tail(id, self.what_leaves_too(id, bytes), mss),
             _ => self.fill_tail(id, bytes, mss),
         };
         let joined = done > 0;
         // There was room for all of it by its bytes, but each new segment counts more than a few of those.
         let mut room_known = true;
-        if self.cold[conn].mss != self.hot[id].mss_full {
+        if self.store.tcbs[conn].mss != self.store.hot[id].mss_full {
             done += self.write_probe(conn, id, &bytes[done..], now);
-            room_known = self.config.count_as_linux;
+            room_known = self.rules.config.count_as_linux;
         }
         while done < bytes.len() && (room_known || self.send_room(id) > 0) {
             let n = usize::from(mss).min(bytes.len() - done);
@@ -129,7 +129,7 @@ impl Stack {
                 break;
             };
             done += taken;
-            room_known = self.config.count_as_linux;
+            room_known = self.rules.config.count_as_linux;
         }
         (done, joined)
     }
@@ -137,7 +137,7 @@ impl Stack {
     /// What was written is at the end of the queue: how that is to leave.
     #[inline(always)]
     pub(crate) fn finish_write(&mut self, id: u32, manner: Manner) {
-        let hot = &mut self.hot[id];
+        let hot = &mut self.store.hot[id];
         hot.ending = match manner {
             Manner { more: true, .. } => Ending::More,
             _ => Ending::Usual,
@@ -145,7 +145,7 @@ impl Stack {
         hot.record_ended = manner.end_of_record;
         if !manner.more {
             // MUST-61: the last segment of what is buffered pushes.
-            self.segments[hot.unsent.tail].flags |= seg_flag::PSH;
+            self.store.blocks.segments[hot.unsent.tail].flags |= seg_flag::PSH;
         }
         if manner.urgent {
             self.end_is_urgent(id);
@@ -158,9 +158,9 @@ impl Stack {
     pub fn push(&mut self, now: Instant, id: ConnId) -> Result<(), Error> {
         self.now = now;
         let conn = self.conn(id)?;
-        let hot = self.cold[conn].hot;
-        if hot != NONE && !self.hot[hot].unsent.is_empty() {
-            self.hot[hot].ending = Ending::Push;
+        let hot = self.store.tcbs[conn].hot;
+        if hot != NONE && !self.store.hot[hot].unsent.is_empty() {
+            self.store.hot[hot].ending = Ending::Push;
             self.queue_output(hot);
         }
         Ok(())
@@ -172,18 +172,23 @@ impl Stack {
     pub(crate) fn queue_segment(&mut self, hot: u32, bytes: &[u8]) -> Option<(u32, usize)> {
         let taken = self.may_take_buffer(hot, bytes.len())?;
         let bytes = &bytes[..taken];
-        let mut buf = self.pool.alloc()?;
+        let mut buf = self.store.blocks.pool.alloc()?;
         let from = usize::from(HEADROOM);
         buf.bytes_mut()[from..from + bytes.len()].copy_from_slice(bytes);
-        match self.segments.alloc(buf, HEADROOM, bytes.len() as u16) {
+        match self
+            .store
+            .blocks
+            .segments
+            .alloc(buf, HEADROOM, bytes.len() as u16)
+        {
             Ok(seg) => {
-                let hot = &mut self.hot[hot];
-                self.segments.push_back(&mut hot.unsent, seg);
+                let hot = &mut self.store.hot[hot];
+                self.store.blocks.segments.push_back(&mut hot.unsent, seg);
                 (hot.ending, hot.record_ended) = (Ending::Usual, false);
                 Some((seg, taken))
             }
             Err(buf) => {
-                self.pool.free(buf);
+                self.store.blocks.pool.free(buf);
                 None
             }
         }
@@ -191,12 +196,12 @@ impl Stack {
 
     /// Small writes join the last unsent segment.
     fn fill_tail(&mut self, hot: u32, bytes: &[u8], mss: u16) -> usize {
-        let hot = &mut self.hot[hot];
+        let hot = &mut self.store.hot[hot];
         let unsent = &mut hot.unsent;
         if unsent.tail == NONE || hot.record_ended {
             return 0;
         }
-        let seg = &mut self.segments[unsent.tail];
+        let seg = &mut self.store.blocks.segments[unsent.tail];
         let end = usize::from(seg.off) + usize::from(seg.len);
         let room = usize::from(mss.saturating_sub(seg.len)).min(SLOT_SIZE - end);
         let n = room.min(bytes.len());

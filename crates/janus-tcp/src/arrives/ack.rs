@@ -27,7 +27,7 @@ impl Stack {
         }
         let (first, oldest) = match cold.hot {
             NONE => (cold.snd_nxt, cold.snd_wnd()),
-            id => (self.hot[id].snd_una, self.hot[id].max_snd_wnd),
+            id => (self.store.hot[id].snd_una, self.store.hot[id].max_snd_wnd),
         };
         let acked = p.ack - first;
         // Something not yet sent is acknowledged: say where we are, drop (RFC 9293, RFC 5961 section 5).
@@ -44,7 +44,7 @@ impl Stack {
         frame: Option<&Frame>,
         now: Instant,
     ) -> bool {
-        let cold = &self.cold[conn];
+        let cold = &self.store.tcbs[conn];
         let id = cold.hot;
         if cold.state == State::SynReceived {
             return id != NONE && self.syn_received_acked(conn, id, p, now);
@@ -56,7 +56,7 @@ impl Stack {
             }
             return true;
         }
-        let acked = p.ack - self.hot[id].snd_una;
+        let acked = p.ack - self.store.hot[id].snd_una;
         // Even an old acknowledgement may tell of what has come since (RFC 2018 section 5).
         if acked < 0 && !p.has_more_options() {
             return true;
@@ -67,7 +67,7 @@ impl Stack {
         };
         self.take_sack(conn, id, p, frame, &mut news, now);
         if acked >= 0 {
-            self.hot[id].probes = 0;
+            self.store.hot[id].probes = 0;
         }
         if acked > 0 {
             self.new_ack(conn, id, p, acked as u32, &mut news, now);
@@ -77,22 +77,22 @@ impl Stack {
         if acked >= 0 {
             self.take_window(conn, p, acked);
         }
-        let hot = &mut self.hot[id];
+        let hot = &mut self.store.hot[id];
         if hot.ending == Ending::More {
             // The peer was heard first (Linux: tcp_data_snd_check goes by the socket's rules, not the call's).
             hot.ending = Ending::Usual;
         }
         let sendable = !hot.unsent.is_empty() || hot.has(hot_flag::LOSSES);
-        if self.cold[conn].hot == id && sendable {
+        if self.store.tcbs[conn].hot == id && sendable {
             self.queue_output(id);
         }
-        self.cold[conn].state != State::Closed
+        self.store.tcbs[conn].state != State::Closed
     }
 
     /// SND.WND, from a segment that is not older than the last that set it.
     #[inline(always)]
     fn take_window(&mut self, conn: u32, p: &Parsed, acked: i32) {
-        let cold = &mut self.cold[conn];
+        let cold = &mut self.store.tcbs[conn];
         if acked == 0 && !p.seq.ge(cold.rcv_nxt) {
             return;
         }
@@ -103,10 +103,10 @@ impl Stack {
         if id == NONE {
             return;
         }
-        let hot = &mut self.hot[id];
+        let hot = &mut self.store.hot[id];
         hot.max_snd_wnd = hot.max_snd_wnd.max(window);
         // An orphan's goes on until something is acknowledged: opening and shutting must not keep it alive.
-        if reopened && hot.flight.is_empty() && !self.cold[conn].has(flag::ORPHAN) {
+        if reopened && hot.flight.is_empty() && !self.store.tcbs[conn].has(flag::ORPHAN) {
             // The persist timer has done its work.
             hot.rto_at = Instant::ZERO;
             hot.backoff = 0;
@@ -115,7 +115,7 @@ impl Stack {
                 self.persist(id);
             }
         }
-        if self.hot[id].writer != NONE {
+        if self.store.hot[id].writer != NONE {
             self.heard_with_writer(conn, id);
         }
     }
@@ -129,13 +129,13 @@ impl Stack {
         news: &mut News,
         now: Instant,
     ) {
-        let repairs = self.hot[id].recovery != NONE;
+        let repairs = self.store.hot[id].recovery != NONE;
         if repairs {
             news.echo_age_ms = self.echo_age(conn, p, now);
             self.take_probe_ack(conn, id, p, news);
             self.forget_places(id, p.ack);
         }
-        let hot = &mut self.hot[id];
+        let hot = &mut self.store.hot[id];
         hot.snd_una = p.ack;
         hot.retries = 0;
         hot.soft_error = 0;
@@ -148,7 +148,7 @@ impl Stack {
             self.forget_duplicates(id);
         }
         let fin_acked = self.drop_acked(conn, id, p, news, now);
-        let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
+        let (cold, hot) = (&self.store.tcbs[conn], &mut self.store.hot[id]);
         if hot.flight.is_empty() {
             hot.clear(hot_flag::LOSSES);
         }
@@ -161,15 +161,15 @@ impl Stack {
         if repairs {
             self.repair(conn, id, news, now);
         } else {
-            if self.hot[id].doubted {
+            if self.store.hot[id].doubted {
                 self.judge_plain_timeout(conn, id, news);
             }
             self.grow_or_recover(conn, id, p, acked, dup_acks, now);
             self.arm_retransmission(conn, id, true, now);
         }
-        let hot = &self.hot[id];
+        let hot = &self.store.hot[id];
         // Otherwise what is sent now counts too.
-        if hot.writer != NONE && (hot.unsent.is_empty() || !self.config.count_as_linux) {
+        if hot.writer != NONE && (hot.unsent.is_empty() || !self.rules.config.count_as_linux) {
             self.offer_room(conn, id);
         }
         if fin_acked {
@@ -189,12 +189,12 @@ impl Stack {
         let (mut fin, mut acked) = (false, Acked::default());
         let now_us = now.as_micros() as u32;
         loop {
-            let hot = &mut self.hot[id];
+            let hot = &mut self.store.hot[id];
             let at = hot.flight.head;
             if at == NONE {
                 break;
             }
-            let seg = &self.segments[at];
+            let seg = &self.store.blocks.segments[at];
             if (p.ack - seg.end()) < 0 {
                 self.trim_acked(id, at, p.ack, news);
                 break;
@@ -202,7 +202,10 @@ impl Stack {
             fin |= seg.has(seg_flag::FIN);
             if hot.recovery != NONE {
                 self.acknowledge_marked(id, at, news, &mut acked, now);
-                self.segments.pop_front(&mut self.hot[id].flight);
+                self.store
+                    .blocks
+                    .segments
+                    .pop_front(&mut self.store.hot[id].flight);
             } else {
                 if !seg.has(seg_flag::LOST) {
                     hot.pipe = hot.pipe.saturating_sub(u32::from(seg.len));
@@ -211,9 +214,12 @@ impl Stack {
                     news.original |= !seg.has(seg_flag::RESENT) && seg.end().le(hot.recover);
                 }
                 acked.add(now_us.wrapping_sub(seg.sent_us), seg.has(seg_flag::RESENT));
-                self.segments.pop_front(&mut hot.flight);
+                self.store.blocks.segments.pop_front(&mut hot.flight);
             }
-            self.segments.free(at, &mut self.pool);
+            self.store
+                .blocks
+                .segments
+                .free(at, &mut self.store.blocks.pool);
         }
         self.measure(conn, id, p, &acked, news, now);
         fin
@@ -221,7 +227,7 @@ impl Stack {
 
     /// Part of the first segment in flight is acknowledged.
     fn trim_acked(&mut self, id: u32, at: u32, ack: SeqNum, news: &mut News) {
-        let (hot, seg) = (&mut self.hot[id], &mut self.segments[at]);
+        let (hot, seg) = (&mut self.store.hot[id], &mut self.store.blocks.segments[at]);
         let part = (ack - seg.seq).max(0) as u32;
         if part == 0 {
             return;
@@ -231,7 +237,7 @@ impl Stack {
         seg.len -= part as u16;
         hot.flight.bytes -= part;
         if seg.has(seg_flag::SACKED) {
-            self.recovery[hot.recovery].sacked_bytes -= part;
+            self.store.blocks.recovery[hot.recovery].sacked_bytes -= part;
             return;
         }
         news.delivered += part;
@@ -250,7 +256,7 @@ impl Stack {
         dup_acks: u8,
         now: Instant,
     ) {
-        let (cold, hot) = (&self.cold[conn], &mut self.hot[id]);
+        let (cold, hot) = (&self.store.tcbs[conn], &mut self.store.hot[id]);
         let mss = u32::from(cold.payload_mss());
         if !hot.has(hot_flag::RECOVERY) {
             // Each duplicate has told of a segment before, and limited transmit has answered it.
@@ -267,12 +273,12 @@ impl Stack {
     /// An acknowledgement of nothing new: perhaps a duplicate (RFC 5681 section 2), perhaps one that brings SACKs.
     #[inline(never)]
     fn same_ack(&mut self, conn: u32, id: u32, p: &Parsed, acked: i32, news: &News, now: Instant) {
-        if self.hot[id].flight.is_empty() {
+        if self.store.hot[id].flight.is_empty() {
             return;
         }
-        if self.cold[conn].has(flag::SACK) {
+        if self.store.tcbs[conn].has(flag::SACK) {
             // Duplicates are not counted, SACKs are (RFC 6675 section 5; RFC 8985 section 6).
-            if self.hot[id].recovery != NONE {
+            if self.store.hot[id].recovery != NONE {
                 self.take_probe_ack(conn, id, p, news);
                 self.measure(conn, id, p, &Acked::default(), news, now);
                 self.repair(conn, id, news, now);
@@ -284,10 +290,10 @@ impl Stack {
 
     /// NewReno (RFC 6582 section 3.2).
     fn duplicate_ack(&mut self, conn: u32, id: u32, p: &Parsed) {
-        let cold = &self.cold[conn];
+        let cold = &self.store.tcbs[conn];
         let mss = u32::from(cold.payload_mss());
         let same_window = u32::from(p.window) << cold.send_scale() == cold.snd_wnd();
-        let hot = &mut self.hot[id];
+        let hot = &mut self.store.hot[id];
         if p.space() > 0 || !same_window {
             return;
         }
@@ -313,20 +319,22 @@ impl Stack {
 
     /// The first segment in flight is to be sent again.
     fn mark_first_lost(&mut self, id: u32) {
-        let head = self.hot[id].flight.head;
-        if head != NONE && !self.segments[head].has(seg_flag::LOST) {
+        let head = self.store.hot[id].flight.head;
+        if head != NONE && !self.store.blocks.segments[head].has(seg_flag::LOST) {
             self.mark_lost(id, head);
         }
     }
 
     /// Our FIN is acknowledged: the state moves on.
     fn fin_acknowledged(&mut self, conn: u32, p: &Parsed) {
-        match self.cold[conn].state {
-            State::FinWait1 if self.cold[conn].has(flag::ORPHAN) && self.waits_for_no_fin(conn) => {
+        match self.store.tcbs[conn].state {
+            State::FinWait1
+                if self.store.tcbs[conn].has(flag::ORPHAN) && self.waits_for_no_fin(conn) =>
+            {
                 self.reset_reply(p);
                 self.end(conn, 0);
             }
-            State::FinWait1 => self.cold[conn].state = State::FinWait2,
+            State::FinWait1 => self.store.tcbs[conn].state = State::FinWait2,
             State::Closing => self.enter_time_wait(conn, false),
             State::LastAck => self.end(conn, 0),
             _ => {}

@@ -31,25 +31,32 @@ impl Stack {
         now: Instant,
     ) {
         let Some(block) = self.reorder_block(id, text.len > 0 || fin) else {
-            self.hot[id].set(hot_flag::ACK_NOW);
+            self.store.hot[id].set(hot_flag::ACK_NOW);
             self.queue_output(id);
             return;
         };
         let mut memory = Memory {
-            segments: &mut self.segments,
-            pool: &mut self.pool,
+            segments: &mut self.store.blocks.segments,
+            pool: &mut self.store.blocks.pool,
         };
         if fin {
-            self.reorders.note_fin(block, text.end(), &mut memory);
+            self.store
+                .blocks
+                .reorders
+                .note_fin(block, text.end(), &mut memory);
         }
-        if let Some(end) = self.reorders.fin(block) {
+        if let Some(end) = self.store.blocks.reorders.fin(block) {
             let left = (end - text.seq).max(0) as u32;
             text.len = left.min(u32::from(text.len)) as u16;
         }
-        let in_order = text.seq == self.cold[conn].rcv_nxt;
+        let in_order = text.seq == self.store.tcbs[conn].rcv_nxt;
         let mut twice = None;
         if let (Some(frame), true) = (frame.as_mut(), text.len > 0) {
-            twice = self.reorders.fit(block, &mut text, frame, &mut memory);
+            twice = self
+                .store
+                .blocks
+                .reorders
+                .fit(block, &mut text, frame, &mut memory);
         }
         if in_order {
             self.gap_filled(conn, id, (&text, p), frame, now);
@@ -65,9 +72,9 @@ impl Stack {
 
     /// The block for what waits, made when something is to be kept.
     fn reorder_block(&mut self, id: u32, keeps: bool) -> Option<u32> {
-        let hot = &mut self.hot[id];
+        let hot = &mut self.store.hot[id];
         if hot.reorder == NONE && keeps {
-            match self.reorders.attach(id) {
+            match self.store.blocks.reorders.attach(id) {
                 Some(block) => hot.reorder = block,
                 None => self.counters.dropped_reordered += 1,
             }
@@ -87,21 +94,26 @@ impl Stack {
         if !self.append(id, text, frame) {
             return;
         }
-        let block = self.hot[id].reorder;
+        let block = self.store.hot[id].reorder;
         let mut next = text.end();
         let mut memory = Memory {
-            segments: &mut self.segments,
-            pool: &mut self.pool,
+            segments: &mut self.store.blocks.segments,
+            pool: &mut self.store.blocks.pool,
         };
-        let inbox = &mut self.hot[id].inbox;
-        if let Some(end) = self.reorders.deliver(block, next, inbox, &mut memory) {
+        let inbox = &mut self.store.hot[id].inbox;
+        if let Some(end) = self
+            .store
+            .blocks
+            .reorders
+            .deliver(block, next, inbox, &mut memory)
+        {
             next = end;
         }
-        self.cold[conn].rcv_nxt = next;
+        self.store.tcbs[conn].rcv_nxt = next;
         self.data_came(conn, id, p, now);
-        self.hot[id].set(hot_flag::ACK_NOW);
+        self.store.hot[id].set(hot_flag::ACK_NOW);
         self.queue_output(id);
-        if self.reorders.fin(block) == Some(next) {
+        if self.store.blocks.reorders.fin(block) == Some(next) {
             self.forget_reordered(id);
             self.fin_arrives(conn, now);
         }
@@ -110,19 +122,23 @@ impl Stack {
 
     /// Text beyond a gap. The peer learns of it at once (RFC 5681 section 4.2).
     fn keep_for_later(&mut self, id: u32, text: &Text, frame: &mut Option<Frame>) {
-        let block = self.hot[id].reorder;
-        self.reorders.count(block);
-        self.hot[id].set(hot_flag::ACK_NOW);
+        let block = self.store.hot[id].reorder;
+        self.store.blocks.reorders.count(block);
+        self.store.hot[id].set(hot_flag::ACK_NOW);
         self.queue_output(id);
         let Some(arrived) = frame.as_mut().filter(|_| text.len > 0) else {
             return;
         };
         let mut memory = Memory {
-            segments: &mut self.segments,
-            pool: &mut self.pool,
+            segments: &mut self.store.blocks.segments,
+            pool: &mut self.store.blocks.pool,
         };
-        let kept = self.reorders.join(block, text, arrived, &mut memory)
-            || self.room_for_reordered(self.hot[id].conn, id, text)
+        let kept = self
+            .store
+            .blocks
+            .reorders
+            .join(block, text, arrived, &mut memory)
+            || self.room_for_reordered(self.store.hot[id].conn, id, text)
                 && self.keep_frame(block, text, frame);
         if kept {
             self.counters.reordered += 1;
@@ -134,11 +150,16 @@ impl Stack {
 
     fn keep_frame(&mut self, block: u32, text: &Text, frame: &mut Option<Frame>) -> bool {
         let mut memory = Memory {
-            segments: &mut self.segments,
-            pool: &mut self.pool,
+            segments: &mut self.store.blocks.segments,
+            pool: &mut self.store.blocks.pool,
         };
         let taken = frame.take();
-        taken.is_some_and(|frame| self.reorders.keep(block, text, frame, &mut memory))
+        taken.is_some_and(|frame| {
+            self.store
+                .blocks
+                .reorders
+                .keep(block, text, frame, &mut memory)
+        })
     }
 
     /// Makes room for one more packet buffer. At the connection's own bound what it holds highest goes; at that of all
@@ -149,58 +170,64 @@ impl Stack {
             self.counters.dropped_pressure += 1;
             return false;
         }
-        let block = self.hot[id].reorder;
+        let block = self.store.hot[id].reorder;
         // The window that was offered is honored, also when the block that knew how large the buffer has grown is gone.
         let offered = match self.pressure() {
-            Pressure::None => self.cold[conn].receive_window(),
+            Pressure::None => self.store.tcbs[conn].receive_window(),
             _ => 0,
         };
         let holds = self.receive_buffer(conn, id).max(offered);
         let limit = holds / BYTES_PER_BUFFER + LEAST_BUFFERS;
-        if self.reorders.has_room(block, limit) {
+        if self.store.blocks.reorders.has_room(block, limit) {
             return true;
         }
-        if self.reorders.has_room(block, u32::MAX) || self.reorders.oldest() == Some(block) {
+        if self.store.blocks.reorders.has_room(block, u32::MAX)
+            || self.store.blocks.reorders.oldest() == Some(block)
+        {
             let mut memory = Memory {
-                segments: &mut self.segments,
-                pool: &mut self.pool,
+                segments: &mut self.store.blocks.segments,
+                pool: &mut self.store.blocks.pool,
             };
-            let pruned = self.reorders.prune(block, text.seq, &mut memory);
+            let pruned = self
+                .store
+                .blocks
+                .reorders
+                .prune(block, text.seq, &mut memory);
             self.counters.reordered_pruned += u64::from(pruned);
         } else {
             self.prune_oldest();
         }
-        self.reorders.has_room(block, limit)
+        self.store.blocks.reorders.has_room(block, limit)
     }
 
     /// The connection that has waited longest for a gap to be filled loses what lies beyond it. False when none waits.
     pub(crate) fn prune_oldest(&mut self) -> bool {
-        let Some(oldest) = self.reorders.oldest() else {
+        let Some(oldest) = self.store.blocks.reorders.oldest() else {
             return false;
         };
-        let before = self.reorders.slots();
-        self.forget_reordered(self.reorders.hot_of(oldest));
-        self.counters.reordered_pruned += u64::from(before - self.reorders.slots());
+        let before = self.store.blocks.reorders.slots();
+        self.forget_reordered(self.store.blocks.reorders.hot_of(oldest));
+        self.counters.reordered_pruned += u64::from(before - self.store.blocks.reorders.slots());
         true
     }
 
     /// Gives the block back when nothing waits in it.
     fn settle_reordered(&mut self, id: u32) {
-        let block = self.hot[id].reorder;
-        if block != NONE && self.reorders.is_empty(block) {
+        let block = self.store.hot[id].reorder;
+        if block != NONE && self.store.blocks.reorders.is_empty(block) {
             self.forget_reordered(id);
         }
     }
 
     /// Lets go of all that waits beyond a gap.
     pub(crate) fn forget_reordered(&mut self, id: u32) {
-        let block = core::mem::replace(&mut self.hot[id].reorder, NONE);
+        let block = core::mem::replace(&mut self.store.hot[id].reorder, NONE);
         if block != NONE {
             let mut memory = Memory {
-                segments: &mut self.segments,
-                pool: &mut self.pool,
+                segments: &mut self.store.blocks.segments,
+                pool: &mut self.store.blocks.pool,
             };
-            self.reorders.detach(block, &mut memory);
+            self.store.blocks.reorders.detach(block, &mut memory);
         }
     }
 }

@@ -24,7 +24,7 @@ impl Stack {
         frame: &mut Option<Frame>,
         now: Instant,
     ) {
-        let cold = &self.cold[conn];
+        let cold = &self.store.tcbs[conn];
         if !cold.state.can_receive() {
             // The peer's FIN has been: only repeats can come, and they want the ACK again.
             if (p.seq - cold.rcv_nxt) < 0 {
@@ -45,20 +45,20 @@ impl Stack {
             return;
         };
         let (text, fin) = self.cut(conn, p);
-        let repeated = repeated_part(&self.cold[conn], p);
-        let next = self.cold[conn].rcv_nxt;
+        let repeated = repeated_part(&self.store.tcbs[conn], p);
+        let next = self.store.tcbs[conn].rcv_nxt;
         if text.len == 0 && !fin {
             self.acknowledge_repeated(conn, repeated, now);
             return;
         }
-        if text.seq != next || self.hot[id].reorder != NONE {
+        if text.seq != next || self.store.hot[id].reorder != NONE {
             self.text_meets_gap(conn, id, (p, text, fin), repeated, frame, now);
             return;
         }
         if !self.append(id, &text, frame) {
             return;
         }
-        self.cold[conn].rcv_nxt = text.end();
+        self.store.tcbs[conn].rcv_nxt = text.end();
         if fin {
             self.fin_arrives(conn, now);
         } else {
@@ -73,18 +73,18 @@ impl Stack {
 
     /// The owner has let go, or has shut both directions.
     fn nobody_reads(&self, conn: u32) -> bool {
-        let cold = &self.cold[conn];
+        let cold = &self.store.tcbs[conn];
         let read_shut = || {
             cold.profile != DEFAULT
                 && cold.state != State::Established
-                && self.profiles.get(cold.profile).read_shut
+                && self.rules.profiles.get(cold.profile).read_shut
         };
         cold.has(flag::ORPHAN) || read_shut()
     }
 
     /// Cuts off what was received before and what lies beyond the window. Says whether a FIN is left at its end.
     fn cut(&self, conn: u32, p: &Parsed) -> (Text, bool) {
-        let cold = &self.cold[conn];
+        let cold = &self.store.tcbs[conn];
         let mut fin = p.flags.contains(Flags::FIN);
         let mut text = Text {
             seq: p.seq,
@@ -118,25 +118,30 @@ impl Stack {
         };
         let from = usize::from(text.off);
         if self.join_last(id, &arrived.buf.bytes()[from..from + usize::from(text.len)]) {
-            self.pool.free(arrived.buf);
+            self.store.blocks.pool.free(arrived.buf);
             return true;
         }
         if !self.may_keep_buffer(id) {
             self.counters.dropped_pressure += 1;
-            self.hot[id].set(hot_flag::ACK_NOW);
+            self.store.hot[id].set(hot_flag::ACK_NOW);
             self.queue_output(id);
-            self.pool.free(arrived.buf);
+            self.store.blocks.pool.free(arrived.buf);
             return false;
         }
-        let hot = &mut self.hot[id];
-        match self.segments.alloc(arrived.buf, text.off, text.len) {
+        let hot = &mut self.store.hot[id];
+        match self
+            .store
+            .blocks
+            .segments
+            .alloc(arrived.buf, text.off, text.len)
+        {
             Ok(seg) => {
-                self.segments.push_back(&mut hot.inbox, seg);
+                self.store.blocks.segments.push_back(&mut hot.inbox, seg);
                 true
             }
             Err(buf) => {
                 self.counters.dropped_receive_full += 1;
-                self.pool.free(buf);
+                self.store.blocks.pool.free(buf);
                 false
             }
         }
@@ -144,11 +149,11 @@ impl Stack {
 
     /// Copies a small payload behind the last unread one, when it fits there.
     fn join_last(&mut self, id: u32, bytes: &[u8]) -> bool {
-        let inbox = &mut self.hot[id].inbox;
+        let inbox = &mut self.store.hot[id].inbox;
         if inbox.tail == NONE || bytes.len() > COPY_BELOW {
             return false;
         }
-        let last = &mut self.segments[inbox.tail];
+        let last = &mut self.store.blocks.segments[inbox.tail];
         let end = usize::from(last.off) + usize::from(last.len);
         let Some(place) = last
             .buf
@@ -165,7 +170,7 @@ impl Stack {
 
     /// Eighth, FIN: the peer sends no more.
     pub(super) fn fin_arrives(&mut self, conn: u32, now: Instant) {
-        let cold = &mut self.cold[conn];
+        let cold = &mut self.store.tcbs[conn];
         cold.rcv_nxt += 1u32;
         if (cold.rcv_adv - cold.rcv_nxt) < 0 {
             cold.rcv_adv = cold.rcv_nxt;
@@ -181,7 +186,7 @@ impl Stack {
             self.send_ack(conn, now);
             self.enter_time_wait(conn, false);
         } else if id != NONE {
-            self.hot[id].set(hot_flag::ACK_NOW);
+            self.store.hot[id].set(hot_flag::ACK_NOW);
             self.queue_output(id);
         }
     }

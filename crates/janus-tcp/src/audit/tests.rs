@@ -17,16 +17,16 @@ fn audited(break_it: impl FnOnce(&mut Stack, u32, u32)) -> String {
     let mut out = Vec::new();
     stack.transmit(pair.now, &mut out, 16);
     assert_eq!(stack.audit(), Ok(()));
-    let id = stack.cold[a.index].hot;
+    let id = stack.store.tcbs[a.index].hot;
     break_it(stack, a.index, id);
     stack.audit().expect_err("it was broken")
 }
 
 fn unarm(stack: &mut Stack, id: u32) {
-    let hot = &mut stack.hot[id];
+    let hot = &mut stack.store.hot[id];
     (hot.rto_at, hot.rtx_at) = (Instant::ZERO, Instant::ZERO);
     let timer = hot.timer.take().expect("armed");
-    assert!(stack.wheel.cancel(timer));
+    assert!(stack.schedule.wheel.cancel(timer));
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn data_in_flight_without_a_timer_is_found() {
 fn unsent_data_without_a_timer_is_found() {
     let told = audited(|stack, _, id| {
         unarm(stack, id);
-        let hot = &mut stack.hot[id];
+        let hot = &mut stack.store.hot[id];
         hot.unsent = core::mem::take(&mut hot.flight);
     });
     assert!(told.contains("nothing sends it"), "{told}");
@@ -48,11 +48,11 @@ fn unsent_data_without_a_timer_is_found() {
 #[test]
 fn a_deadline_whose_timer_has_gone_or_comes_too_late_is_found() {
     let told = audited(|stack, _, id| {
-        let timer = stack.hot[id].timer.expect("armed");
-        stack.wheel.cancel(timer);
+        let timer = stack.store.hot[id].timer.expect("armed");
+        stack.schedule.wheel.cancel(timer);
     });
     assert!(told.contains("a deadline has no timer"), "{told}");
-    let told = audited(|stack, _, id| stack.hot[id].rto_at = Instant::from_millis(1));
+    let told = audited(|stack, _, id| stack.store.hot[id].rto_at = Instant::from_millis(1));
     assert!(told.contains("a deadline has no timer"), "{told}");
 }
 
@@ -60,14 +60,14 @@ fn a_deadline_whose_timer_has_gone_or_comes_too_late_is_found() {
 fn an_orphan_that_only_waits_is_found() {
     let told = audited(|stack, conn, id| {
         unarm(stack, id);
-        let hot = &mut stack.hot[id];
+        let hot = &mut stack.store.hot[id];
         hot.flight = Default::default();
-        stack.cold[conn].set(flag::ORPHAN);
+        stack.store.tcbs[conn].set(flag::ORPHAN);
     });
     assert!(told.contains("an orphan that no timer ends"), "{told}");
     let told = audited(|stack, conn, _| {
-        stack.cold[conn].hot = crate::cold::NONE;
-        stack.cold[conn].set(flag::ORPHAN);
+        stack.store.tcbs[conn].hot = crate::cold::NONE;
+        stack.store.tcbs[conn].set(flag::ORPHAN);
     });
     assert!(told.contains("an orphan without a hot block"), "{told}");
 }
@@ -82,13 +82,13 @@ fn what_is_owed_outside_of_the_queue_is_found() {
     ] {
         let told = audited(|stack, _, id| {
             unarm(stack, id);
-            stack.hot[id].set(owed);
+            stack.store.hot[id].set(owed);
         });
         assert!(told.contains(what), "{told}");
     }
     let told = audited(|stack, _, id| {
         unarm(stack, id);
-        let hot = &mut stack.hot[id];
+        let hot = &mut stack.store.hot[id];
         (hot.flight, hot.writer) = (Default::default(), 7);
     });
     assert!(told.contains("a writer waits"), "{told}");
@@ -96,14 +96,14 @@ fn what_is_owed_outside_of_the_queue_is_found() {
 
 #[test]
 fn queues_that_are_not_as_the_flags_say_are_found() {
-    let told = audited(|stack, _, id| stack.hot[id].set(hot_flag::QUEUED));
+    let told = audited(|stack, _, id| stack.store.hot[id].set(hot_flag::QUEUED));
     assert!(told.contains("the output queue and its flag"), "{told}");
-    let told = audited(|stack, _, id| stack.hot[id].set(hot_flag::STARVED));
+    let told = audited(|stack, _, id| stack.store.hot[id].set(hot_flag::STARVED));
     assert!(told.contains("the queue of the starved"), "{told}");
-    let told = audited(|stack, _, id| stack.output.extend([id, id]));
+    let told = audited(|stack, _, id| stack.schedule.output.extend([id, id]));
     assert!(told.contains("queued twice"), "{told}");
-    let told = audited(|stack, _, id| stack.hot[id].conn += 1);
+    let told = audited(|stack, _, id| stack.store.hot[id].conn += 1);
     assert!(told.contains("belongs to another"), "{told}");
-    let told = audited(|stack, _, _| assert!(stack.hot.alloc().is_some()));
+    let told = audited(|stack, _, _| assert!(stack.store.hot.alloc().is_some()));
     assert!(told.contains("hot blocks for"), "{told}");
 }

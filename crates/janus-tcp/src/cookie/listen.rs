@@ -18,11 +18,12 @@ use crate::time::Instant;
 impl Stack {
     /// Whether a SYN for this listener is to be answered without keeping anything.
     pub(crate) fn wants_cookie(&mut self, id: ListenerId) -> bool {
-        match self.config.syn_cookies {
+        match self.rules.config.syn_cookies {
             SynCookies::Always => true,
             SynCookies::Never => false,
             SynCookies::Pressure => {
-                self.half_open.to_evict().is_some() || self.listeners.syn_queue_is_full(id)
+                self.index.half_open.to_evict().is_some()
+                    || self.index.listeners.syn_queue_is_full(id)
             }
         }
     }
@@ -36,31 +37,31 @@ impl Stack {
         }
         .as_kept(&p.key);
         (record.peer_scale, record.flags) = (offer.peer_scale, offer.flags);
-        record.iss = make(&self.secrets, &p.key, p.seq, offer, now);
-        let clock = self.stamper.timestamp(&p.key, now);
-        self.secrets.recent_cookies.note(now);
+        record.iss = make(&self.rules.secrets, &p.key, p.seq, offer, now);
+        let clock = self.rules.stamper.timestamp(&p.key, now);
+        self.rules.secrets.recent_cookies.note(now);
         self.counters.cookies_sent += 1;
         self.syn_ack(
             p.key,
             &record,
-            offer.timestamp(clock, self.secrets.timestamps.bits()),
+            offer.timestamp(clock, self.rules.secrets.timestamps.bits()),
             now,
         );
     }
 
     /// Returns the offer that the acknowledgement brings back, if it acknowledges a cookie.
     fn cookie_in(&mut self, p: &Parsed, now: Instant) -> Option<Offer> {
-        let expected = match self.config.syn_cookies {
+        let expected = match self.rules.config.syn_cookies {
             SynCookies::Never => false,
             SynCookies::Always => true,
-            SynCookies::Pressure => self.secrets.recent_cookies.is_now(now),
+            SynCookies::Pressure => self.rules.secrets.recent_cookies.is_now(now),
         };
         if !expected || p.flags.contains(Flags::SYN) {
             return None;
         }
         let (irs, iss) = (p.seq + u32::MAX, p.ack + u32::MAX);
         let echo = p.timestamps.map(|(_, echo)| echo);
-        let offer = judge(&self.secrets, &p.key, irs, iss, echo, now);
+        let offer = judge(&self.rules.secrets, &p.key, irs, iss, echo, now);
         self.counters.cookies_bad += u64::from(offer.is_none());
         offer
     }
@@ -73,7 +74,7 @@ impl Stack {
             self.reset_reply(p);
             return None;
         };
-        let listener = ListenerId(self.half_open.get(slot).listener);
+        let listener = ListenerId(self.index.half_open.get(slot).listener);
         self.drop_half_open(slot);
         let conn = self.open_by_cookie(listener, offer, p, now);
         self.moved(&p.key);
@@ -112,9 +113,9 @@ impl Stack {
             listener: id.0,
             mss: offer
                 .mss
-                .min(self.largest_segment(&p.key, self.listeners.profile(id.0))),
+                .min(self.largest_segment(&p.key, self.index.listeners.profile(id.0))),
             peer_scale: offer.peer_scale,
-            own_scale: self.window_scale(self.listeners.profile(id.0)),
+            own_scale: self.window_scale(self.index.listeners.profile(id.0)),
             flags: offer.flags,
             ..HalfOpen::default()
         };

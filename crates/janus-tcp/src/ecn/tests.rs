@@ -17,9 +17,9 @@ fn agree(client: Ecn, server: Ecn) -> (bool, bool) {
         ..Config::default()
     };
     let mut pair = Pair::new(&config(client), 7);
-    pair.b.stack.config.ecn = server;
+    pair.b.stack.rules.config.ecn = server;
     let (a, b) = pair.open(40_000);
-    let has = |stack: &Stack, conn: u32| stack.cold[conn].has(flag::ECN);
+    let has = |stack: &Stack, conn: u32| stack.store.tcbs[conn].has(flag::ECN);
     (has(&pair.a.stack, a.index), has(&pair.b.stack, b.index))
 }
 
@@ -82,7 +82,7 @@ fn both_flags_in_a_syn_ack_agree_to_nothing() {
         pair.run_for(Duration::from_millis(30));
         assert_eq!(pair.a.stack.is_connected(a), Ok(true));
         assert_eq!(
-            pair.a.stack.cold[a.index].has(flag::ECN),
+            pair.a.stack.store.tcbs[a.index].has(flag::ECN),
             speak,
             "flags {flags:#x}"
         );

@@ -6,9 +6,9 @@ use crate::hot::Hot;
 impl Stack {
     /// Counts by hand what the blocks say they have counted, for every connection.
     pub(crate) fn check_recovery(&self) {
-        for id in 0..self.hot.high_water() {
-            if self.hot[id].conn != NONE {
-                self.check_books(&self.hot[id]);
+        for id in 0..self.store.hot.high_water() {
+            if self.store.hot[id].conn != NONE {
+                self.check_books(&self.store.hot[id]);
             }
         }
     }
@@ -17,7 +17,7 @@ impl Stack {
         let none = Recovery::default();
         let rec = match hot.recovery {
             NONE => &none,
-            block => &self.recovery[block],
+            block => &self.store.blocks.recovery[block],
         };
         let now_us = self.now.as_micros() as u32;
         let (mut pipe, mut bytes) = (0, 0);
@@ -25,7 +25,7 @@ impl Stack {
         let (mut decided, mut past_hint) = (rec.decided == NONE, rec.lost_from == NONE);
         let (mut at, mut end, mut last_once) = (hot.flight.head, hot.snd_una, None::<Sent>);
         while at != NONE {
-            let seg = &self.segments[at];
+            let seg = &self.store.blocks.segments[at];
             assert_eq!(seg.seq, end, "flight has no gap");
             end = seg.end();
             past_hint |= at == rec.lost_from;

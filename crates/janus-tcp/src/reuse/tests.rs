@@ -40,8 +40,8 @@ fn idle(stack: &mut Stack) -> u32 {
         peer_port: 4_000,
         local_port: 80,
     });
-    let conn = stack.cold.alloc(&key).expect("room");
-    let cold = &mut stack.cold[conn];
+    let conn = stack.store.tcbs.alloc(&key).expect("room");
+    let cold = &mut stack.store.tcbs[conn];
     *cold = Tcb {
         snd_nxt: SeqNum(5_000),
         rcv_nxt: SeqNum(90_000),
@@ -144,14 +144,14 @@ fn a_hot_block_that_another_used_is_like_one_that_nobody_used() {
             ..Config::default()
         };
         let (mut used, mut fresh) = (stack(&config), stack(&config));
-        let block = used.hot.alloc().expect("room");
-        used.hot[block] = littered();
-        assert!(used.hot[block].holds_nothing());
-        used.hot.free(block);
+        let block = used.store.hot.alloc().expect("room");
+        used.store.hot[block] = littered();
+        assert!(used.store.hot[block].holds_nothing());
+        used.store.hot.free(block);
         let of = |stack: &mut Stack| {
             let conn = idle(stack);
             let id = stack.heat(conn, NOW).expect("room");
-            (id, fields(&stack.hot[id]))
+            (id, fields(&stack.store.hot[id]))
         };
         let ((id, of_used), (_, of_fresh)) = (of(&mut used), of(&mut fresh));
         assert_eq!(id == block, warm_reuse);
@@ -189,7 +189,7 @@ fn the_litter_leaves_out_nothing() {
     let mut stack = stack(&Config::default());
     let conn = idle(&mut stack);
     let id = stack.heat(conn, NOW).expect("room");
-    let (hot, litter) = (fields(&stack.hot[id]), fields(&littered()));
+    let (hot, litter) = (fields(&stack.store.hot[id]), fields(&littered()));
     for (begun, left) in hot.iter().zip(&litter) {
         let is_clean = kept_empty.contains(&begun.0) || the_blocks.contains(&begun.0);
         assert!(

@@ -15,8 +15,8 @@ fn an_echo_counts_from_the_newest_transmission_to_two_minutes_back() {
     let (conn, _) = pair.open(40_000);
     pair.run_for(Duration::from_secs(300));
     let (stack, now) = (&pair.a.stack, pair.now);
-    let key = stack.cold.key(conn.index);
-    let clock = stack.stamper.timestamp(&key, now);
+    let key = stack.store.tcbs.key(conn.index);
+    let clock = stack.rules.stamper.timestamp(&key, now);
     let echoed = |age_ms: u32, newest_us| {
         stack.echoed(conn.index, clock.wrapping_sub(age_ms), newest_us, now)
     };

@@ -30,7 +30,7 @@ fn connect(
     let remote = SocketAddr::new(to, 80);
     let stack = &mut pair.a.stack;
     let conn = stack.connect_from(now, any, remote, &options, leads_here)?;
-    Ok(stack.cold.key(conn.index).local_port())
+    Ok(stack.store.tcbs.key(conn.index).local_port())
 }
 
 #[test]

@@ -19,20 +19,29 @@ use janus_wire::FlowKey;
 impl Stack {
     /// Drops all a connection has queued, in flight or out of order. What it received stays readable.
     fn drop_queues(&mut self, conn: u32, unread_too: bool) {
-        let id = self.cold[conn].hot;
+        let id = self.store.tcbs[conn].hot;
         if id == NONE {
             return;
         }
         self.detach_recovery(id);
-        let hot = &mut self.hot[id];
-        self.segments.clear(&mut hot.flight, &mut self.pool);
-        self.segments.clear(&mut hot.unsent, &mut self.pool);
+        let hot = &mut self.store.hot[id];
+        self.store
+            .blocks
+            .segments
+            .clear(&mut hot.flight, &mut self.store.blocks.pool);
+        self.store
+            .blocks
+            .segments
+            .clear(&mut hot.unsent, &mut self.store.blocks.pool);
         if unread_too {
-            self.segments.clear(&mut hot.inbox, &mut self.pool);
+            self.store
+                .blocks
+                .segments
+                .clear(&mut hot.inbox, &mut self.store.blocks.pool);
         }
         self.forget_reordered(id);
         self.end_tuning(id);
-        let hot = &mut self.hot[id];
+        let hot = &mut self.store.hot[id];
         hot.pipe = 0;
         (hot.rto_at, hot.rtx_at) = (Instant::ZERO, Instant::ZERO);
         hot.ack_at = Instant::ZERO;
@@ -47,21 +56,23 @@ impl Stack {
         if why == 0 {
             self.learn_path(conn);
         }
-        if self.cold[conn].state != State::Closed {
-            let key = self.cold.key(conn);
-            self.table
-                .remove(self.hash.flow(&key), Record::Connection(conn).encode());
+        if self.store.tcbs[conn].state != State::Closed {
+            let key = self.store.tcbs.key(conn);
+            self.index.table.remove(
+                self.index.hash.flow(&key),
+                Record::Connection(conn).encode(),
+            );
         }
-        self.cold[conn].close(why);
+        self.store.tcbs[conn].close(why);
         self.after_end(conn);
     }
 
     /// When the peer stopped answering after a router had complained, that is the better reason (RFC 1122 section
     /// 4.2.3.9).
     fn reason(&self, conn: u32, why: u8) -> u8 {
-        match self.cold[conn].hot {
-            id if id != NONE && why == flag::TIMED_OUT && self.hot[id].soft_error != 0 => {
-                self.hot[id].soft_error
+        match self.store.tcbs[conn].hot {
+            id if id != NONE && why == flag::TIMED_OUT && self.store.hot[id].soft_error != 0 => {
+                self.store.hot[id].soft_error
             }
             _ => why,
         }
@@ -69,11 +80,11 @@ impl Stack {
 
     /// The flow has left the table; whoever waits learns it, and what is not needed any more goes.
     fn after_end(&mut self, conn: u32) {
-        let orphan = self.cold[conn].has(flag::ORPHAN);
+        let orphan = self.store.tcbs[conn].has(flag::ORPHAN);
         self.drop_queues(conn, orphan);
         self.wake_reader(conn);
         self.wake_writer(conn);
-        if orphan && self.cold[conn].hot == NONE {
+        if orphan && self.store.tcbs[conn].hot == NONE {
             self.release(conn);
         } else {
             self.settle(conn);
@@ -83,37 +94,39 @@ impl Stack {
     /// Gives the slot of an ended connection back.
     pub(crate) fn release(&mut self, conn: u32) {
         self.take_options(conn);
-        self.orphans -= usize::from(self.cold[conn].has(flag::ORPHAN));
-        let cold = &mut self.cold[conn];
+        self.orphans -= usize::from(self.store.tcbs[conn].has(flag::ORPHAN));
+        let cold = &mut self.store.tcbs[conn];
         debug_assert!(cold.state == State::Closed && cold.hot == NONE);
         cold.generation = cold.generation.wrapping_add(1);
         cold.flags = 0;
         cold.reader = NONE;
-        self.cold.free(conn);
+        self.store.tcbs.free(conn);
     }
 
     /// The flow goes on in a compact record: in TIME-WAIT, or orphaned in FIN-WAIT-2.
     pub(crate) fn enter_time_wait(&mut self, conn: u32, fin_wait_2: bool) {
         self.learn_path(conn);
-        let cold = self.cold[conn];
-        let key = self.cold.key(conn);
-        let hash = self.hash.flow(&key);
+        let cold = self.store.tcbs[conn];
+        let key = self.store.tcbs.key(conn);
+        let hash = self.index.hash.flow(&key);
         let old = Record::Connection(conn).encode();
         match self.file_time_wait(&key, &cold, fin_wait_2) {
             Some(id) => {
-                self.table.replace(hash, old, Record::TimeWait(id).encode());
+                self.index
+                    .table
+                    .replace(hash, old, Record::TimeWait(id).encode());
                 self.moved(&key);
             }
             None => {
-                self.table.remove(hash, old);
+                self.index.table.remove(hash, old);
             }
         }
-        self.cold[conn].close(0);
+        self.store.tcbs[conn].close(0);
         self.after_end(conn);
     }
 
     fn file_time_wait(&mut self, key: &FlowKey, cold: &Tcb, fin_wait_2: bool) -> Option<u32> {
-        if let Some(oldest) = self.time_wait.to_evict(self.now) {
+        if let Some(oldest) = self.index.time_wait.to_evict(self.now) {
             self.counters.time_wait_evicted += 1;
             self.drop_time_wait(oldest);
         }
@@ -130,36 +143,40 @@ impl Stack {
             timestamps: cold.has(flag::TIMESTAMPS),
             fin_wait_2,
             own_time: own_time.is_some(),
-            expires: self.now + own_time.unwrap_or(self.config.time_wait),
+            expires: self.now + own_time.unwrap_or(self.rules.config.time_wait),
             ..TimeWait::default()
         };
-        self.time_wait.insert(key, record)
+        self.index.time_wait.insert(key, record)
     }
 
     /// Returns the time that an orphan waits for the peer's FIN: never so short that a repeated FIN could not come (Linux:
     /// tcp_fin_time). `None`: as long as TIME-WAIT lasts.
     fn fin_wait_2_time(&self, cold: &Tcb) -> Option<Duration> {
-        let wished = self.profiles.get(cold.profile).fin_wait_2;
-        let wait = wished.or(self.config.fin_wait_2)?;
-        let least = rto::timeout(cold, &self.config, 0) * 7 / 2;
+        let wished = self.rules.profiles.get(cold.profile).fin_wait_2;
+        let wait = wished.or(self.rules.config.fin_wait_2)?;
+        let least = rto::timeout(cold, &self.rules.config, 0) * 7 / 2;
         Some(wait.max(least).min(LONGEST))
     }
 
     pub(crate) fn drop_time_wait(&mut self, id: u32) {
-        let key = self.time_wait.key(id);
-        self.table
-            .remove(self.hash.flow(&key), Record::TimeWait(id).encode());
-        self.time_wait.remove(id);
+        let key = self.index.time_wait.key(id);
+        self.index
+            .table
+            .remove(self.index.hash.flow(&key), Record::TimeWait(id).encode());
+        self.index.time_wait.remove(id);
     }
 
     pub(crate) fn drop_half_open(&mut self, id: u32) {
-        let listener = self.half_open.get(id).listener;
-        let tries = self.half_open.get(id).tries;
-        self.listeners.half_open_gone(ListenerId(listener), tries);
-        let key = self.half_open.key(id);
-        self.table
-            .remove(self.hash.flow(&key), Record::HalfOpen(id).encode());
-        self.half_open.remove(id);
+        let listener = self.index.half_open.get(id).listener;
+        let tries = self.index.half_open.get(id).tries;
+        self.index
+            .listeners
+            .half_open_gone(ListenerId(listener), tries);
+        let key = self.index.half_open.key(id);
+        self.index
+            .table
+            .remove(self.index.hash.flow(&key), Record::HalfOpen(id).encode());
+        self.index.half_open.remove(id);
     }
 
     /// Whether a connection that its owner has let go of, or that is in TIME-WAIT, still has the local port, at one of the
@@ -168,12 +185,12 @@ impl Stack {
         let mut found = false;
         for family in [Family::V4, Family::V6] {
             let mut see = |key: &FlowKey| found |= key.local_port() == port && counts(key.local());
-            let over = self.time_wait.store();
+            let over = self.index.time_wait.store();
             over.see(family, (0, over.places_of(family)), |_| true, &mut see);
             if self.orphans > 0 {
-                let all = (0, self.cold.places_of(family));
+                let all = (0, self.store.tcbs.places_of(family));
                 let unowned = |cold: &Tcb| cold.has(flag::ORPHAN) && cold.state != State::Closed;
-                self.cold.see(family, all, unowned, &mut see);
+                self.store.tcbs.see(family, all, unowned, &mut see);
             }
         }
         found

@@ -15,7 +15,7 @@ use crate::time::Instant;
 impl Stack {
     /// Whether a segment for a flow in TIME-WAIT would open a new connection, where somebody listens.
     pub(crate) fn opens_anew(&self, slot: u32, p: &Parsed) -> bool {
-        let record = self.time_wait.get(slot);
+        let record = self.index.time_wait.get(slot);
         p.flags.contains(Flags::SYN)
             && !p.flags.contains(Flags::ACK)
             && !record.fin_wait_2
@@ -26,6 +26,7 @@ impl Stack {
     pub(crate) fn opens_nothing(&mut self, slot: u32, p: &Parsed, now: Instant) -> bool {
         let key = &p.key;
         let asked = self
+            .index
             .listeners
             .find(key.local(), key.local_port(), p.hash)
             .is_some();
@@ -37,20 +38,20 @@ impl Stack {
 
     /// The flow is to be opened anew: its record goes. How far it had sent.
     pub(crate) fn end_time_wait(&mut self, slot: u32) -> SeqNum {
-        let sent = self.time_wait.get(slot).snd_nxt;
+        let sent = self.index.time_wait.get(slot).snd_nxt;
         self.drop_time_wait(slot);
         sent
     }
 
     /// A segment for a flow in TIME-WAIT, or orphaned in FIN-WAIT-2 (section 3.10.7.4), that does not open it anew.
     pub(crate) fn time_wait_arrives(&mut self, slot: u32, p: &Parsed, now: Instant) {
-        let record = *self.time_wait.get(slot);
+        let record = *self.index.time_wait.get(slot);
         let (rst, syn) = (p.flags.contains(Flags::RST), p.flags.contains(Flags::SYN));
         if rst {
             // RFC 1337: a RST does not end TIME-WAIT, unless so configured; orphaned FIN-WAIT-2 has nothing to protect.
             if record.fin_wait_2 {
                 self.reset_orphan(slot, &record, p, now);
-            } else if self.config.reset_ends_time_wait && p.seq == record.rcv_nxt {
+            } else if self.rules.config.reset_ends_time_wait && p.seq == record.rcv_nxt {
                 self.counters.resets_in += 1;
                 self.drop_time_wait(slot);
             }
@@ -69,7 +70,9 @@ impl Stack {
         } else if p.flags.contains(Flags::ACK) && p.space() > 0 {
             // Only the peer's own FIN, repeated, restarts the wait; a stranger's must not keep the record for ever.
             if p.flags.contains(Flags::FIN) && p.seq + p.space() == record.rcv_nxt {
-                self.time_wait.restart(slot, now + self.config.time_wait);
+                self.index
+                    .time_wait
+                    .restart(slot, now + self.rules.config.time_wait);
             }
             self.acknowledge_to_record(slot, &record, p, now);
         } else if p.flags.contains(Flags::ACK) && p.seq != record.rcv_nxt {
@@ -122,14 +125,14 @@ impl Stack {
             self.drop_time_wait(slot);
         } else if p.flags.contains(Flags::FIN) {
             if ahead == 0 {
-                let until = now + self.config.time_wait;
-                let record = self.time_wait.get_mut(slot);
+                let until = now + self.rules.config.time_wait;
+                let record = self.index.time_wait.get_mut(slot);
                 record.rcv_nxt = p.seq + 1;
                 record.fin_wait_2 = false;
                 if let (true, Some((value, _))) = (record.timestamps, p.timestamps) {
                     record.ts_recent = value;
                 }
-                self.time_wait.restart(slot, until);
+                self.index.time_wait.restart(slot, until);
             }
             self.time_wait_ack(slot, now);
         }
@@ -138,7 +141,7 @@ impl Stack {
     /// RFC 9293 MAY-2 by the rules of RFC 6191 section 2: whether a SYN lies beyond all that the old connection saw.
     fn reopens(&self, old: &TimeWait, p: &Parsed) -> bool {
         let beyond = p.seq.gt(old.rcv_nxt);
-        match p.timestamps.filter(|_| self.config.timestamps) {
+        match p.timestamps.filter(|_| self.rules.config.timestamps) {
             Some((value, _)) if old.timestamps => {
                 let newer = value.wrapping_sub(old.ts_recent) as i32;
                 newer > 0 || newer == 0 && beyond
@@ -165,10 +168,16 @@ impl Stack {
     }
 
     fn time_wait_ack(&mut self, slot: u32, now: Instant) {
-        let record = *self.time_wait.get(slot);
+        let record = *self.index.time_wait.get(slot);
         let echo = record.timestamps.then_some(record.ts_recent);
         let numbers = (record.snd_nxt, record.rcv_nxt);
-        self.ack_for_record(self.time_wait.key(slot), numbers, record.window, echo, now);
+        self.ack_for_record(
+            self.index.time_wait.key(slot),
+            numbers,
+            record.window,
+            echo,
+            now,
+        );
     }
 }
 

@@ -21,7 +21,7 @@ const STEPS_MAX: usize = 100;
 /// A flow's way through the stores, as the order of the visit has it.
 fn stage_of(stack: &Stack, key: &FlowKey) -> Option<u8> {
     stack
-        .find(key, stack.hash.flow(key))
+        .find(key, stack.index.hash.flow(key))
         .map(|record| match record {
             Record::HalfOpen(_) => 0,
             Record::Connection(_) => 1,

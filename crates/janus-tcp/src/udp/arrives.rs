@@ -82,15 +82,15 @@ fn read(packet: &[u8], vouched: bool) -> Result<Read<'_>, Refused> {
 impl Stack {
     /// Takes a frame with a whole UDP datagram.
     pub(crate) fn datagram_arrives(&mut self, frame: Frame, now: Instant) {
-        let packet = parse::packet(&frame, self.interface.link);
-        match self.udp_find(packet, self.interface.rx_checksum) {
+        let packet = parse::packet(&frame, self.rules.interface.link);
+        match self.udp_find(packet, self.rules.interface.rx_checksum) {
             Ok(found) => {
                 let packet_at = frame.data().len() - packet.len();
                 self.udp_frame(found, frame, packet_at);
             }
             Err(why) => {
                 self.udp_refused(why, packet, now);
-                self.pool.free(frame.buf);
+                self.store.blocks.pool.free(frame.buf);
             }
         }
     }
@@ -98,7 +98,7 @@ impl Stack {
     /// Finds the socket that a UDP packet is for, and where its payload lies.
     fn udp_find(&self, packet: &[u8], vouched: bool) -> Result<Found, Refused> {
         let read = read(packet, vouched)?;
-        let socket = self.udp.find(read.peer, read.local);
+        let socket = self.host.udp.find(read.peer, read.local);
         // Port 0 wants no answer, so it is no address to answer to; the datagram is as good as any.
         Ok(Found {
             socket: socket.ok_or(Refused::Port(read.local.port()))?,
@@ -124,10 +124,10 @@ impl Stack {
     /// The datagram of a frame whose packet begins at `packet_at` of its data.
     fn udp_frame(&mut self, found: Found, frame: Frame, packet_at: usize) {
         let off = usize::from(frame.buf.off()) + packet_at + found.off;
-        let capacity = self.pool.depot().stats().capacity;
-        if self.udp.buffers >= BUFFERS_MAX.min(capacity / 8).max(1) {
+        let capacity = self.store.blocks.pool.depot().stats().capacity;
+        if self.host.udp.buffers >= BUFFERS_MAX.min(capacity / 8).max(1) {
             self.counters.dropped_datagrams_memory += 1;
-            self.pool.free(frame.buf);
+            self.store.blocks.pool.free(frame.buf);
             return;
         }
         let carried = Carried::Packet {
@@ -143,11 +143,11 @@ impl Stack {
     pub(crate) fn udp_whole(&mut self, packet: &[u8], now: Instant) {
         match self.udp_find(packet, false) {
             Ok(found) => self.udp_put_whole(&found, packet),
-            Err(Refused::Port(port)) if self.config.datagrams_elsewhere => {
-                if self.udp.astray.len() >= ASTRAY_MAX {
+            Err(Refused::Port(port)) if self.rules.config.datagrams_elsewhere => {
+                if self.host.udp.astray.len() >= ASTRAY_MAX {
                     self.counters.dropped_datagrams_astray += 1;
                 } else {
-                    self.udp.astray.push_back((port, packet.into()));
+                    self.host.udp.astray.push_back((port, packet.into()));
                 }
             }
             Err(why) => self.udp_refused(why, packet, now),
@@ -161,7 +161,7 @@ impl Stack {
 
     /// A datagram that came here in pieces, an IP packet, and its port, of which no socket is here.
     pub fn udp_astray(&mut self) -> Option<(u16, Box<[u8]>)> {
-        self.udp.astray.pop_front()
+        self.host.udp.astray.pop_front()
     }
 
     /// Counts one that [`Stack::udp_astray`] gave and that cannot be brought to its stack.
@@ -179,25 +179,25 @@ impl Stack {
     }
 
     fn udp_put(&mut self, found: &Found, carried: Carried) {
-        let socket = &mut self.udp.places[found.socket as usize];
+        let socket = &mut self.host.udp.places[found.socket as usize];
         let full = socket.queue.len() >= QUEUE_MAX
             || socket.queued_bytes + found.len > QUEUE_BYTES_MAX && !socket.queue.is_empty();
         if full {
             self.counters.dropped_datagrams_full += 1;
             if let Carried::Packet { buf, .. } = carried {
-                self.pool.free(buf);
+                self.store.blocks.pool.free(buf);
             }
             return;
         }
         self.counters.datagrams_in += 1;
-        self.udp.buffers += usize::from(matches!(carried, Carried::Packet { .. }));
+        self.host.udp.buffers += usize::from(matches!(carried, Carried::Packet { .. }));
         socket.queued_bytes += found.len;
         socket.queue.push_back(Datagram {
             peer: found.peer,
             local: found.local,
             carried,
         });
-        Stack::wake(&mut self.ready, &mut socket.reader);
+        Stack::wake(&mut self.schedule.ready, &mut socket.reader);
     }
 
     /// An ICMPv4 error about a datagram of ours; false when it is about something else.
@@ -252,8 +252,8 @@ impl Stack {
 
     /// The socket that may have sent a datagram from `local` to `peer`.
     fn udp_sender(&self, peer: SocketAddr, local: SocketAddr) -> Option<u32> {
-        let found = self.udp.find(peer, local)?;
-        let own = self.udp.places[found as usize].local?.ip();
+        let found = self.host.udp.find(peer, local)?;
+        let own = self.host.udp.places[found as usize].local?.ip();
         takes(own, local.ip()).then_some(found)
     }
 
@@ -263,15 +263,15 @@ impl Stack {
         self.counters.icmp_errors_in += 1;
         let connected = self
             .udp_sender(peer, local)
-            .filter(|&socket| self.udp.places[socket as usize].peer == Some(peer));
+            .filter(|&socket| self.host.udp.places[socket as usize].peer == Some(peer));
         let Some(index) = connected else {
             self.counters.icmp_errors_ignored += 1;
             return;
         };
-        let socket = &mut self.udp.places[index as usize];
+        let socket = &mut self.host.udp.places[index as usize];
         socket.error = Some(error);
         if socket.reader != NONE {
-            Stack::wake(&mut self.ready, &mut socket.reader);
+            Stack::wake(&mut self.schedule.ready, &mut socket.reader);
         }
     }
 
@@ -280,7 +280,7 @@ impl Stack {
     fn udp_too_big(&mut self, local: SocketAddr, peer: SocketAddr, mtu: u16, now: Instant) {
         self.counters.icmp_errors_in += 1;
         let least = crate::pmtu::smallest(peer.ip());
-        let smaller = mtu >= least && mtu < self.interface.mtu;
+        let smaller = mtu >= least && mtu < self.rules.interface.mtu;
         if smaller && self.udp_sender(peer, local).is_some() {
             if self.paths.told(peer.ip(), mtu, now) {
                 self.counters.paths_shrunk += 1;

@@ -1,0 +1,43 @@
+//! Everything a stack goes by and that no segment changes: the configuration, our addresses, the option profiles, and the
+//! secrets behind every number that a stranger must not guess.
+
+use crate::config::{Config, Secrets};
+use crate::interface::Interface;
+use crate::isn::{self, Stamper};
+use crate::profile::Profiles;
+
+/// The rules of a stack. Connections read them and never change them.
+pub(crate) struct Rules {
+    pub(crate) config: Config,
+    /// Window scale that SYNs offer, as it was at first: see [`BufferSizes`](crate::BufferSizes).
+    pub(crate) own_scale: u8,
+    pub(crate) interface: Interface,
+    pub(crate) secrets: Secrets,
+    pub(crate) stamper: Stamper,
+    /// Sets of socket options.
+    pub(crate) profiles: Profiles,
+    /// Random numbers drawn so far.
+    drawn: u64,
+}
+
+impl Rules {
+    pub(crate) fn new(config: Config, interface: Interface, secrets: Secrets) -> Rules {
+        Rules {
+            own_scale: config.buffer_sizes().scale(),
+            interface: interface.with_link_local(),
+            stamper: Stamper::new(secrets.timestamps),
+            profiles: Profiles::new(),
+            drawn: 0,
+            config,
+            secrets,
+        }
+    }
+
+    /// Returns an unpredictable number: another one each time, and for each `of`, where several stacks have the same secrets.
+    pub(crate) fn draw(&mut self, of: u64) -> u64 {
+        /// Other uses of the key have small numbers.
+        const DRAWS: u64 = 1 << 63;
+        self.drawn += 1;
+        isn::keyed(&self.secrets, DRAWS | of << 48 | self.drawn)
+    }
+}
