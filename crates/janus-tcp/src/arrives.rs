@@ -7,27 +7,28 @@ mod text;
 
 use janus_mem::Frame;
 use janus_wire::SeqNum;
+use janus_wire::tcp::Flags;
 use janus_wire::tcp::options::SackBlocks;
-use janus_wire::tcp::{Flags, Options};
 
 use crate::challenge::Kind;
 use crate::cold::{NONE, State, Tcb, flag};
 use crate::config::Config;
+use crate::conn::Conn;
 use crate::delayed_ack::QUICK_AFTER_MARK;
-use crate::emit::Outgoing;
-use crate::hot::hot_flag;
+use crate::hot::{Hot, hot_flag};
 use crate::parse::Parsed;
 use crate::records::Record;
 use crate::sack_blocks::repeated_part;
 use crate::stack::Stack;
 use crate::time::Instant;
+use crate::wire::Outgoing;
 
 /// How long TS.Recent is good for: 24 days (RFC 7323 section 5.5).
 const TS_RECENT_VALID_MS: u32 = 24 * 24 * 3_600 * 1_000;
 
 /// Result of the first check: where a segment lies relative to the window.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Position {
     Acceptable,
     /// Outside the window; but the window is shut and the segment stands at its edge, so its RST and ACK
     /// count (MUST-66).
@@ -35,159 +36,145 @@ enum Place {
     Outside,
 }
 
+/// Result of the checks that only look.
+enum Verdict {
+    /// The acknowledgement counts, and the text if it is [`Position::Acceptable`].
+    Take(Position),
+    /// The timestamp is older than the last one (PAWS).
+    Old,
+    /// The segment lies outside the window.
+    Outside,
+    /// SYNs crossed, and the peer's SYN-ACK acknowledges ours.
+    CrossedSyn,
+    Reset,
+    /// A SYN, or an acknowledgement that no peer could mean.
+    Challenge,
+    /// Neither RST nor ACK.
+    Drop,
+}
+
 impl Stack {
     /// A segment for an existing connection. A consumed frame is taken out of `frame`.
-    pub(crate) fn arrives(
-        &mut self,
-        conn: u32,
-        p: &Parsed,
-        frame: &mut Option<Frame>,
-        now: Instant,
-    ) {
-        match self.store.tcbs[conn].state {
-            State::SynSent => {
-                if let Some(frame) = frame {
-                    self.syn_sent_arrives(conn, p, frame, now);
-                }
-            }
-            _ => self.synchronized_arrives(conn, p, frame, now),
-        }
-        let cold = &mut self.store.tcbs[conn];
-        // Afterwards, so that `heat` sees how long it was idle.
-        cold.last_heard_ms = now.as_millis() as u32;
-        // The deadlines that the segment changed are armed now.
-        let hot = cold.hot;
-        if hot != NONE {
-            self.arm(hot);
-            self.settle_hot(conn, hot);
-        }
-    }
-
-    fn synchronized_arrives(
-        &mut self,
-        conn: u32,
-        p: &Parsed,
-        frame: &mut Option<Frame>,
-        now: Instant,
-    ) {
-        let rst = p.flags.contains(Flags::RST);
-        // Found once for all the checks that only look.
-        let cold = &self.store.tcbs[conn];
-        // Before the first check: PAWS (RFC 7323 section 5.3, R1).
-        if !rst && !passes_paws(cold, &self.rules.config, p, now) {
-            self.counters.dropped_paws += 1;
-            // Without the option: silence (RFC 7323 section 3.2), but not towards a peer that has begun anew.
-            if p.timestamps.is_some() || p.flags.contains(Flags::SYN) {
-                self.acknowledge_stray(conn, p, now);
-            }
-            return;
-        }
-        if answers_our_crossed_syn(cold, p) {
-            if self.ack_arrives(conn, p, frame.as_ref(), now) {
-                self.acknowledge(conn, now);
-            }
-            return;
-        }
-        // First, sequence number.
-        let place = place_of(cold, p);
-        if place == Place::Outside {
-            self.counters.dropped_window += 1;
-            if !rst && self.hears_repeat(conn, p, frame.as_ref(), now) {
-                self.acknowledge_stray(conn, p, now);
-            }
-            return;
-        }
-        // Second, RST (RFC 5961 section 3.2).
-        if rst {
-            self.reset_arrives(conn, p, now);
-            return;
-        }
-        // Fourth, SYN: never ends a connection (RFC 5961 section 4.2).
-        if p.flags.contains(Flags::SYN) {
-            self.challenge(conn, now);
-            return;
-        }
-        // Fifth, ACK.
-        if !p.flags.contains(Flags::ACK) {
-            return;
-        }
-        if !self.ack_is_plausible(cold, p) {
-            self.challenge(conn, now);
-            return;
-        }
-        // Not before: one forged timestamp from the future would make all that the peer sends look old.
-        if let Some(value) = self.timestamp_to_take(cold, p) {
-            self.store.tcbs[conn].ts_recent = value;
-        }
-        self.take_timeout(conn, p, frame.as_ref());
-        if !self.ack_arrives(conn, p, frame.as_ref(), now) {
-            return;
-        }
-        // Sixth, URG: the data is delivered in line.
-        if let (true, Some(frame)) = (p.flags.contains(Flags::URG), &*frame) {
-            self.urgent_arrives(conn, p, frame, now);
-        }
-        // A FIN takes no room. Some peers send theirs whatever the window says, and would do so for ever (Linux:
-        // tcp_data_queue).
-        let bare_fin = p.flags.contains(Flags::FIN) && p.payload_len == 0;
-        if place == Place::AtClosedWindow && !bare_fin {
-            self.acknowledge(conn, now);
-            return;
-        }
-        // Seventh, text. Eighth, FIN.
-        if p.payload_len > 0 || p.flags.contains(Flags::FIN) {
-            let echoed = self.store.tcbs[conn].owes_ece();
-            let answer_now = self.store.tcbs[conn].has(flag::ECN) && self.marks_of(conn, p);
-            self.text_arrives(conn, p, frame, now);
-            let hot = self.store.tcbs[conn].hot;
-            if answer_now && hot != NONE {
-                if self.store.tcbs[conn].owes_ece() && !echoed {
-                    self.acknowledge_quickly(conn, QUICK_AFTER_MARK);
-                }
-                self.store.hot[hot].set(hot_flag::ACK_NOW);
-                self.queue_output(hot);
-            }
-        }
-    }
-
-    /// R3: the timestamp of the segment that stands at the edge of what was acknowledged is remembered.
-    #[inline(always)]
-    fn timestamp_to_take(&self, cold: &Tcb, p: &Parsed) -> Option<u32> {
-        let (value, _) = p.timestamps.filter(|_| cold.has(flag::TIMESTAMPS))?;
-        let unacked = match cold.hot {
-            NONE => 0,
-            hot => self.store.hot[hot].unacked_bytes,
+    pub(crate) fn arrives(&mut self, conn: u32, p: &Parsed, frame: &mut Option<Frame>) {
+        let tcb = &self.store.tcbs[conn];
+        let hot = match tcb.hot {
+            NONE => None,
+            id => Some(&self.store.hot[id]),
         };
-        let last_ack_sent = cold.rcv_nxt + 0u32.wrapping_sub(unacked);
-        p.seq.le(last_ack_sent).then_some(value)
+        if tcb.state == State::SynSent {
+            self.syn_sent(conn, p, frame.as_ref());
+        } else {
+            match judge(tcb, hot, &self.rules.config, p, self.now) {
+                Verdict::Take(position) => self.take(conn, p, position, frame),
+                verdict => self.refuse(conn, verdict, p, frame.as_ref()),
+            }
+        }
+        // Afterwards, so that a new hot block sees how long it was idle.
+        self.store.tcbs[conn].last_heard_ms = self.now.as_millis() as u32;
+    }
+
+    #[inline(never)]
+    fn syn_sent(&mut self, conn: u32, p: &Parsed, frame: Option<&Frame>) {
+        if let Some(frame) = frame {
+            self.with(conn, |c| c.syn_sent_arrives(p, frame));
+        }
+    }
+
+    /// The segment has passed the checks: fifth to eighth.
+    #[inline(always)]
+    fn take(&mut self, conn: u32, p: &Parsed, position: Position, frame: &mut Option<Frame>) {
+        let brings = p.payload_len > 0 || p.flags.intersects(Flags::FIN | Flags::URG);
+        if brings && !self.heat(conn) {
+            self.counters.dropped_table_full += 1;
+        }
+        if self.with(conn, |c| c.take(p, position, frame)).is_none() {
+            self.take_at_rest(conn, p, position, frame.as_ref());
+        }
+    }
+
+    /// An acknowledgement for a connection that waits for none. Its window counts.
+    #[inline(never)]
+    fn take_at_rest(&mut self, conn: u32, p: &Parsed, position: Position, frame: Option<&Frame>) {
+        let tcb = &mut self.store.tcbs[conn];
+        if let Some(value) = timestamp_to_take(tcb, 0, p) {
+            tcb.ts_recent = value;
+        }
+        tcb.take_timeout(&self.rules, p, frame);
+        if (p.ack - tcb.snd_nxt) >= 0 {
+            tcb.take_window(p, 0);
+        }
+        if position == Position::AtClosedWindow {
+            self.send_ack(conn);
+        }
+    }
+
+    #[inline(never)]
+    fn refuse(&mut self, conn: u32, verdict: Verdict, p: &Parsed, frame: Option<&Frame>) {
+        match verdict {
+            Verdict::Old => {
+                self.counters.dropped_paws += 1;
+                // Without the option: silence (RFC 7323 section 3.2), but not towards a peer that has begun anew.
+                if p.timestamps.is_some() || p.flags.contains(Flags::SYN) {
+                    self.acknowledge_stray(conn, p);
+                }
+            }
+            Verdict::Outside => {
+                self.counters.dropped_window += 1;
+                if !p.flags.contains(Flags::RST) && self.hears_repeat(conn, p, frame) {
+                    self.acknowledge_stray(conn, p);
+                }
+            }
+            Verdict::CrossedSyn => {
+                self.with(conn, |c| {
+                    if c.ack_arrives(p, frame) {
+                        c.acknowledge();
+                    }
+                });
+            }
+            Verdict::Reset => self.reset_arrives(conn, p),
+            Verdict::Challenge => self.challenge(conn),
+            Verdict::Drop | Verdict::Take(_) => {}
+        }
     }
 
     /// Takes the acknowledgement from a repeat of the last segment, as it may be new: of our FIN, or of data that the peer would
     /// otherwise get twice. The table would have it dropped; nothing but that number is taken of it (Linux: tcp_sequence).
     /// False when no answer is due.
-    #[cold]
-    fn hears_repeat(&mut self, conn: u32, p: &Parsed, frame: Option<&Frame>, now: Instant) -> bool {
-        let cold = &self.store.tcbs[conn];
-        let ends_here = p.space() > 0 && p.seq + p.space() == cold.rcv_nxt;
+    fn hears_repeat(&mut self, conn: u32, p: &Parsed, frame: Option<&Frame>) -> bool {
+        let tcb = &self.store.tcbs[conn];
+        let ends_here = p.space() > 0 && p.seq + p.space() == tcb.rcv_nxt;
         let bears_ack = p.flags.contains(Flags::ACK) && !p.flags.contains(Flags::SYN);
-        if !(ends_here && bears_ack) || cold.state == State::SynReceived {
+        if !(ends_here && bears_ack) || tcb.state == State::SynReceived {
             return true;
         }
-        if !self.ack_is_plausible(cold, p) {
-            self.challenge(conn, now);
+        if !self.is_plausible(conn, p) {
+            self.challenge(conn);
             return false;
         }
-        self.ack_arrives(conn, p, frame, now)
+        let heard = self.with(conn, |c| c.ack_arrives(p, frame));
+        heard.unwrap_or_else(|| {
+            let tcb = &mut self.store.tcbs[conn];
+            if (p.ack - tcb.snd_nxt) >= 0 {
+                tcb.take_window(p, 0);
+            }
+            true
+        })
     }
 
-    fn reset_arrives(&mut self, conn: u32, p: &Parsed, now: Instant) {
-        let cold = &self.store.tcbs[conn];
-        if p.seq != cold.rcv_nxt {
-            self.challenge(conn, now);
+    fn is_plausible(&self, conn: u32, p: &Parsed) -> bool {
+        let tcb = &self.store.tcbs[conn];
+        let hot = (tcb.hot != NONE).then(|| &self.store.hot[tcb.hot]);
+        ack_is_plausible(tcb, hot, p)
+    }
+
+    fn reset_arrives(&mut self, conn: u32, p: &Parsed) {
+        let tcb = &self.store.tcbs[conn];
+        if p.seq != tcb.rcv_nxt {
+            self.challenge(conn);
             return;
         }
         self.counters.resets_in += 1;
-        let why = match cold.state {
+        let why = match tcb.state {
             State::SynReceived => flag::REFUSED,
             _ => flag::RESET,
         };
@@ -195,101 +182,172 @@ impl Stack {
     }
 
     /// A challenge ACK (RFC 5961), within its limits.
-    fn challenge(&mut self, conn: u32, now: Instant) {
-        if self.may_challenge(Record::Connection(conn), now) {
-            let sack = self.sack_blocks(conn);
-            self.send_ack_with(conn, sack, now);
+    fn challenge(&mut self, conn: u32) {
+        if self.may_challenge(Record::Connection(conn), self.now) {
+            self.send_ack(conn);
         }
     }
 
     /// Tells a peer that is out of step where we are, within the flow's limits. Only text that an honest peer may repeat is
     /// answered each time: it cannot be part of a loop of acknowledgements, and its sender waits for one that was lost.
-    fn acknowledge_stray(&mut self, conn: u32, p: &Parsed, now: Instant) {
-        let (who, cold) = (Record::Connection(conn), &self.store.tcbs[conn]);
+    fn acknowledge_stray(&mut self, conn: u32, p: &Parsed) {
+        let (who, tcb) = (Record::Connection(conn), &self.store.tcbs[conn]);
         let fin = p.flags.contains(Flags::FIN);
-        let probes = p.seq + 1u32 == cold.rcv_nxt && p.payload_len <= 1 && !fin;
-        let repeats =
-            is_repeat(p, cold.rcv_nxt, cold.receive_scale()) && self.ack_is_plausible(cold, p);
+        let probes = p.seq + 1u32 == tcb.rcv_nxt && p.payload_len <= 1 && !fin;
+        let repeats = is_repeat(p, tcb.rcv_nxt, tcb.receive_scale()) && self.is_plausible(conn, p);
         // The octet that some probes carry came before (RFC 2883 section 4).
-        let repeated = repeated_part(cold, p).filter(|_| probes || repeats);
+        let repeated = repeated_part(tcb, p).filter(|_| probes || repeats);
         let may = repeats
             || match probes {
-                true => self.may_answer_again(who, Kind::Repeat, now),
-                false => self.may_challenge(who, now),
+                true => self.may_answer_again(who, Kind::Repeat, self.now),
+                false => self.may_challenge(who, self.now),
             };
-        if may {
-            self.acknowledge_repeated(conn, repeated, now);
+        if may
+            && self
+                .with(conn, |c| c.acknowledge_repeated(repeated))
+                .is_none()
+        {
+            self.acknowledge_repeated_at_rest(conn, repeated);
         }
     }
 
-    /// An ACK now: with the output of this turn, or, for a connection without a hot block, by itself.
-    pub(crate) fn acknowledge(&mut self, conn: u32, now: Instant) {
-        let hot = self.store.tcbs[conn].hot;
-        if hot == NONE {
-            self.send_ack(conn, now);
-        } else {
-            self.store.hot[hot].set(hot_flag::ACK_NOW);
-            self.queue_output(hot);
+    fn acknowledge_repeated_at_rest(&mut self, conn: u32, repeated: Option<(SeqNum, SeqNum)>) {
+        let key = self.key_of(conn);
+        let tcb = &mut self.store.tcbs[conn];
+        if tcb.state == State::Closed {
+            return;
+        }
+        let mut blocks = SackBlocks::NONE;
+        if let Some((left, right)) = repeated {
+            tcb.set_interactive(false);
+            if self.rules.config.dsack && tcb.has(flag::SACK) {
+                blocks.push(left, right);
+            }
+        }
+        let segment = Outgoing::ack_of(key, tcb, &self.rules, self.now).with_sack(blocks);
+        self.reply(&segment);
+    }
+
+    /// A bare ACK, at once.
+    pub(crate) fn send_ack(&mut self, conn: u32) {
+        if self.with(conn, |c| c.answer_ack()).is_none() {
+            let (key, tcb) = (self.key_of(conn), &self.store.tcbs[conn]);
+            let segment = Outgoing::ack_of(key, tcb, &self.rules, self.now);
+            self.reply(&segment);
+        }
+    }
+}
+
+impl Conn<'_> {
+    /// Fifth to eighth check.
+    #[inline(always)]
+    fn take(&mut self, p: &Parsed, position: Position, frame: &mut Option<Frame>) {
+        // Not before: one forged timestamp from the future would make all that the peer sends look old.
+        if let Some(value) = timestamp_to_take(self.tcb, self.hot.unacked_bytes, p) {
+            self.tcb.ts_recent = value;
+        }
+        self.tcb.take_timeout(self.rules, p, frame.as_ref());
+        // Fifth, ACK.
+        if !self.ack_arrives(p, frame.as_ref()) {
+            return;
+        }
+        // Sixth, URG: the data is delivered in line.
+        if let (true, Some(frame)) = (p.flags.contains(Flags::URG), &*frame) {
+            self.urgent_arrives(p, frame);
+        }
+        // A FIN takes no room. Some peers send theirs whatever the window says, and would do so for ever (Linux:
+        // tcp_data_queue).
+        let bare_fin = p.flags.contains(Flags::FIN) && p.payload_len == 0;
+        if position == Position::AtClosedWindow && !bare_fin {
+            self.acknowledge();
+            return;
+        }
+        // Seventh, text. Eighth, FIN.
+        if p.payload_len > 0 || p.flags.contains(Flags::FIN) {
+            let echoed = self.tcb.owes_ece();
+            let answer_now = self.tcb.has(flag::ECN) && self.marks_of(p);
+            self.text_arrives(p, frame);
+            if answer_now {
+                if self.tcb.owes_ece() && !echoed {
+                    self.acknowledge_quickly(QUICK_AFTER_MARK);
+                }
+                self.acknowledge();
+            }
         }
     }
 
-    /// A bare ACK that needs no hot block.
-    pub(crate) fn send_ack(&mut self, conn: u32, now: Instant) {
-        self.send_ack_with(conn, SackBlocks::NONE, now);
-    }
-
-    pub(crate) fn send_ack_with(&mut self, conn: u32, sack: SackBlocks, now: Instant) {
-        let cold = &self.store.tcbs[conn];
-        let mut segment = Outgoing {
-            key: self.store.tcbs.key(conn),
-            seq: cold.snd_nxt,
-            ack: cold.rcv_nxt,
-            flags: Flags::ACK | cold.ece(),
-            window: cold.window_field(),
-            urgent: 0,
-            options: Options {
-                sack,
-                ..self.options_for(conn, now)
-            },
-            profile: cold.profile,
-        };
-        let hot = cold.hot;
-        if hot != NONE && self.store.hot[hot].has(hot_flag::URGENT) {
-            self.point_at_urgent(hot, &mut segment);
+    /// A bare ACK, before the end of the turn.
+    pub(crate) fn answer_ack(&mut self) {
+        let sack = self.sack_blocks();
+        let mut segment =
+            Outgoing::ack_of(self.key, self.tcb, self.rules, self.now).with_sack(sack);
+        if self.hot.has(hot_flag::URGENT) {
+            self.point_at_urgent(&mut segment);
         }
-        self.reply(&segment, now);
+        self.answer(segment);
     }
+}
 
-    /// Asks the peer whether it is there: a number it has acknowledged, and no data, so that it must say where it is
-    /// (RFC 9293 section 3.8.4, SHLD-12).
-    pub(crate) fn ask_whether_alive(&mut self, conn: u32, now: Instant) {
-        let cold = &self.store.tcbs[conn];
-        let segment = Outgoing {
-            key: self.store.tcbs.key(conn),
-            seq: cold.snd_nxt + u32::MAX,
-            ack: cold.rcv_nxt,
-            flags: Flags::ACK,
-            window: cold.window_field(),
-            urgent: 0,
-            options: self.options_for(conn, now),
-            profile: cold.profile,
-        };
-        self.reply(&segment, now);
+/// The checks of section 3.10.7.4 that only look, in their order.
+#[inline(always)]
+fn judge(tcb: &Tcb, hot: Option<&Hot>, config: &Config, p: &Parsed, now: Instant) -> Verdict {
+    let rst = p.flags.contains(Flags::RST);
+    // Before the first check: PAWS (RFC 7323 section 5.3, R1).
+    if !rst && !passes_paws(tcb, config, p, now) {
+        return Verdict::Old;
     }
+    if answers_our_crossed_syn(tcb, p) {
+        return Verdict::CrossedSyn;
+    }
+    // First, sequence number.
+    let position = window_check(tcb, p);
+    if position == Position::Outside {
+        return Verdict::Outside;
+    }
+    // Second, RST (RFC 5961 section 3.2).
+    if rst {
+        return Verdict::Reset;
+    }
+    // Fourth, SYN: never ends a connection (RFC 5961 section 4.2).
+    if p.flags.contains(Flags::SYN) {
+        return Verdict::Challenge;
+    }
+    // Fifth, ACK.
+    if !p.flags.contains(Flags::ACK) {
+        return Verdict::Drop;
+    }
+    match ack_is_plausible(tcb, hot, p) {
+        true => Verdict::Take(position),
+        false => Verdict::Challenge,
+    }
+}
 
-    #[inline]
-    pub(crate) fn options_for(&self, conn: u32, now: Instant) -> Options {
-        let cold = &self.store.tcbs[conn];
-        if !cold.has(flag::TIMESTAMPS) {
-            return Options::NONE;
-        }
-        Options::timestamps(
-            self.rules
-                .stamper
-                .timestamp(&self.store.tcbs.key(conn), now),
-            cold.ts_recent,
-        )
+/// Whether the acknowledgement lies where one can lie (RFC 5961 section 5). If not, the peer is to be told where we
+/// are, and the segment to be dropped.
+#[inline(always)]
+fn ack_is_plausible(tcb: &Tcb, hot: Option<&Hot>, p: &Parsed) -> bool {
+    if tcb.state == State::SynReceived {
+        // Its acknowledgement is judged, and answered with a reset, when it is taken.
+        return true;
     }
+    let (first, oldest) = match hot {
+        None => (tcb.snd_nxt, tcb.snd_wnd()),
+        Some(hot) => (hot.snd_una, hot.max_snd_wnd),
+    };
+    let acked = p.ack - first;
+    // Something not yet sent is acknowledged: say where we are, drop (RFC 9293, RFC 5961 section 5).
+    let too_new = (p.ack - tcb.snd_nxt) > 0;
+    let too_old = acked < 0 && acked.unsigned_abs() > oldest;
+    !(too_new || too_old)
+}
+
+/// R3: the timestamp of the segment that stands at the edge of what was acknowledged is remembered. `unacked`: bytes received
+/// since the last acknowledgement.
+#[inline(always)]
+fn timestamp_to_take(tcb: &Tcb, unacked: u32, p: &Parsed) -> Option<u32> {
+    let (value, _) = p.timestamps.filter(|_| tcb.has(flag::TIMESTAMPS))?;
+    let last_ack_sent = tcb.rcv_nxt + 0u32.wrapping_sub(unacked);
+    p.seq.le(last_ack_sent).then_some(value)
 }
 
 /// Whether text begins where it may when an honest peer repeats it: below what is expected, and no further than the
@@ -330,7 +388,7 @@ fn passes_paws(cold: &Tcb, config: &Config, p: &Parsed, now: Instant) -> bool {
 
 /// The table of section 3.10.7.4, first check.
 #[inline(always)]
-fn place_of(cold: &Tcb, p: &Parsed) -> Place {
+fn window_check(cold: &Tcb, p: &Parsed) -> Position {
     let window = cold.receive_window();
     let (from, len) = (p.seq - cold.rcv_nxt, p.space() as i32);
     let to = from.wrapping_add(len);
@@ -343,8 +401,8 @@ fn place_of(cold: &Tcb, p: &Parsed) -> Place {
         _ => inside(from) || inside(to.wrapping_sub(1)) || (from < 0 && to > 0),
     };
     match acceptable {
-        true => Place::Acceptable,
-        false if window == 0 && from == 0 => Place::AtClosedWindow,
-        false => Place::Outside,
+        true => Position::Acceptable,
+        false if window == 0 && from == 0 => Position::AtClosedWindow,
+        false => Position::Outside,
     }
 }

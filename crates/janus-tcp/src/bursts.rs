@@ -8,7 +8,8 @@ use janus_mem::Frame;
 use janus_wire::tcp::Flags;
 use janus_wire::{FlowKey, checksum, ipv4, ipv6};
 
-use crate::stack::Stack;
+use crate::conn::Conn;
+use crate::wire::{Envelope, Wire};
 
 /// The longest piece, in bytes.
 const PIECE_MAX: u64 = 65_536;
@@ -38,52 +39,48 @@ impl Burst {
     #[inline]
     pub(crate) fn sent(
         &mut self,
-        stack: &Stack,
-        (conn, id): (u32, u32),
+        conn: &Conn<'_>,
         last: Option<usize>,
         full: bool,
-        out: &mut [Frame],
+        wire: &mut Wire<'_>,
     ) {
         self.sent += 1;
         self.last = last;
         // One that leaves alone, as most answers do, need not know how long a piece is.
         if self.sent > 1 && full && self.piece == 0 {
-            self.piece = stack.piece(conn, id);
+            self.piece = conn.piece();
             if self.piece == 1 {
                 // Then the one before was a piece of its own.
                 self.sent = 1;
             }
         }
         if !full || self.piece > 0 && self.sent >= self.piece {
-            self.end(stack, conn, out);
+            self.end(conn, wire);
         }
     }
 
     /// Nothing more can be sent now.
     #[inline]
-    pub(crate) fn end(&mut self, stack: &Stack, conn: u32, out: &mut [Frame]) {
+    pub(crate) fn end(&mut self, conn: &Conn<'_>, wire: &mut Wire<'_>) {
         let last = self.last.take();
         let several = core::mem::take(&mut self.sent) > 1;
         if several
-            && stack.rules.config.burst_least > 0
-            && let Some(frame) = last.and_then(|at| out.get_mut(at))
+            && conn.rules.config.burst_least > 0
+            && let Some(frame) = last.and_then(|at| wire.out.get_mut(at))
         {
-            push_last(stack, conn, frame);
+            push_last(&wire.envelope, &conn.key, frame);
         }
     }
 }
 
 /// Tells the peer that nothing follows `frame` at once.
-fn push_last(stack: &Stack, conn: u32, frame: &mut Frame) {
-    let ip = match stack.store.tcbs.key(conn) {
+fn push_last(envelope: &Envelope, key: &FlowKey, frame: &mut Frame) {
+    let ip = match key {
         FlowKey::V4(_) => ipv4::LEN,
         FlowKey::V6(_) => ipv6::LEN,
     };
-    let tcp = usize::from(frame.buf.off()) + stack.rules.interface.link.header_len() + ip;
-    push(
-        &mut frame.buf.bytes_mut()[tcp..],
-        !stack.rules.interface.tx_checksum,
-    );
+    let tcp = usize::from(frame.buf.off()) + envelope.link_len() + ip;
+    push(&mut frame.buf.bytes_mut()[tcp..], !envelope.tx_checksum());
 }
 
 /// Sets PSH in a written segment. The checksum is the device's, or is there already.
@@ -98,11 +95,11 @@ fn push(tcp: &mut [u8], summed: bool) {
     }
 }
 
-impl Stack {
+impl Conn<'_> {
     /// How many segments make a piece.
     #[inline(never)]
-    fn piece(&self, conn: u32, id: u32) -> u32 {
-        let (cold, hot) = (&self.store.tcbs[conn], &self.store.hot[id]);
+    fn piece(&self) -> u32 {
+        let (cold, hot) = (&*self.tcb, &*self.hot);
         let srtt_us = u64::from(cold.srtt_us());
         let window = u64::from(hot.cwnd.max(hot.pipe));
         // Twice the window a round trip while it grows fast, a fifth more than it afterwards.

@@ -11,6 +11,7 @@
 use core::time::Duration;
 
 use crate::cold::{NONE, Tcb, flag};
+use crate::conn::Conn;
 use crate::error::Error;
 use crate::hot::{Hot, hot_flag};
 use crate::parse::Parsed;
@@ -103,7 +104,7 @@ pub(crate) fn acknowledged(hot: &mut Hot) {
     }
 }
 
-impl Stack {
+impl Conn<'_> {
     /// The shortest time that an acknowledgement waits for company (TCP_ATO_MIN).
     #[inline]
     fn ato_least_ms(&self) -> u32 {
@@ -112,11 +113,11 @@ impl Stack {
 
     /// Data came in order: what it says of when the next will come (tcp_event_data_recv).
     #[inline(always)]
-    pub(crate) fn data_came(&mut self, conn: u32, id: u32, p: &Parsed, now: Instant) {
+    pub(crate) fn data_came(&mut self, p: &Parsed) {
         let least = self.ato_least_ms();
-        let (cold, hot) = (&mut self.store.tcbs[conn], &mut self.store.hot[id]);
+        let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         cold.set(flag::UNANSWERED);
-        let (arrivals, now_ms) = (&mut hot.arrivals, now.as_millis() as u32);
+        let (arrivals, now_ms) = (&mut hot.arrivals, self.now.as_millis() as u32);
         arrivals.mss = arrivals.mss.max(p.payload_len);
         if p.payload_len < arrivals.mss || p.flags.contains(Flags::PSH) {
             arrivals.push();
@@ -149,9 +150,9 @@ impl Stack {
 
     /// Data is to be acknowledged: now, or a little later (tcp_ack_snd_check).
     #[inline(always)]
-    pub(crate) fn owe_ack(&mut self, conn: u32, id: u32, p: &Parsed, len: u32, now: Instant) {
-        self.data_came(conn, id, p, now);
-        let (cold, hot) = (&self.store.tcbs[conn], &mut self.store.hot[id]);
+    pub(crate) fn owe_ack(&mut self, p: &Parsed, len: u32) {
+        self.data_came(p);
+        let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         hot.unacked_bytes += len;
         let full = u32::from(cold.mss.saturating_sub(12));
         let quick = hot.arrivals.quick() > 0 && !cold.is_interactive();
@@ -159,29 +160,29 @@ impl Stack {
         // PSH marks the end of a write; after any other full segment, more comes.
         let in_bulk =
             hot.unacked_bytes >= 2 * full || quick && len >= full && !p.flags.contains(Flags::PSH);
-        if quick || more_than_one || self.acknowledges_all(conn) {
-            let first = !self.store.hot[id].has(hot_flag::ACK_NOW);
-            self.store.hot[id].set(hot_flag::ACK_NOW);
-            self.queue_output(id);
+        if quick || more_than_one || self.acknowledges_all() {
+            let first = !self.hot.has(hot_flag::ACK_NOW);
+            self.hot.set(hot_flag::ACK_NOW);
+            self.queue();
             if in_bulk && first {
-                self.receives_in_bulk(conn, id, p, now);
+                self.receives_in_bulk(p);
             }
         } else {
-            self.delay_ack(conn, id, now);
+            self.delay_ack();
         }
     }
 
     /// The application wants all data of the connection acknowledged at once.
     #[inline]
-    fn acknowledges_all(&self, conn: u32) -> bool {
-        let profile = self.store.tcbs[conn].profile;
+    fn acknowledges_all(&self) -> bool {
+        let profile = self.tcb.profile;
         profile != DEFAULT && self.rules.profiles.get(profile).quick_ack
     }
 
     /// The acknowledgement waits for company (tcp_send_delayed_ack).
-    fn delay_ack(&mut self, conn: u32, id: u32, now: Instant) {
+    fn delay_ack(&mut self) {
         let least = self.rules.config.delayed_ack;
-        let (cold, hot) = (&self.store.tcbs[conn], &mut self.store.hot[id]);
+        let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         let mut wait = least;
         if u32::from(hot.arrivals.ato_ms) > self.rules.config.delayed_ack.as_millis() as u32 {
             wait = Duration::from_millis(hot.arrivals.ato_ms.into()).min(LONGEST);
@@ -191,21 +192,21 @@ impl Stack {
             }
         }
         if hot.ack_at == Instant::ZERO {
-            hot.ack_at = now + wait;
-        } else if hot.ack_at <= now + wait / 4 {
+            hot.ack_at = self.now + wait;
+        } else if hot.ack_at <= self.now + wait / 4 {
             // It would be due at any moment.
             hot.set(hot_flag::ACK_NOW);
-            self.queue_output(id);
+            self.queue();
         } else {
-            hot.ack_at = hot.ack_at.min(now + wait);
+            hot.ack_at = hot.ack_at.min(self.now + wait);
         }
     }
 
     /// The acknowledgement has waited in vain (tcp_delack_timer_handler): for longer next time, or, where answers used to
     /// come, no more.
-    pub(crate) fn delayed_in_vain(&mut self, conn: u32, id: u32) {
+    pub(crate) fn delayed_in_vain(&mut self) {
         let least = self.ato_least_ms() as u8;
-        let (cold, hot) = (&mut self.store.tcbs[conn], &mut self.store.hot[id]);
+        let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         let arrivals = &mut hot.arrivals;
         if cold.is_interactive() {
             cold.set_interactive(false);
@@ -220,8 +221,8 @@ impl Stack {
 
     /// The application has read, which may be all that the peer waits for (tcp_cleanup_rbuf).
     #[inline]
-    pub(crate) fn read_acknowledges(&self, conn: u32, id: u32) -> bool {
-        let (cold, hot) = (&self.store.tcbs[conn], &self.store.hot[id]);
+    pub(crate) fn read_acknowledges(&self) -> bool {
+        let (cold, hot) = (&*self.tcb, &*self.hot);
         if hot.unacked_bytes == 0 {
             return false;
         }
@@ -235,14 +236,14 @@ impl Stack {
 
     /// New data leaves. When it follows what came soon enough, the connection is interactive (tcp_event_data_sent).
     #[inline]
-    pub(crate) fn note_answer(&mut self, conn: u32, id: u32, now: Instant) {
-        let cold = &mut self.store.tcbs[conn];
+    pub(crate) fn note_answer(&mut self) {
+        let cold = &mut *self.tcb;
         if !cold.has(flag::UNANSWERED) {
             return;
         }
         cold.clear(flag::UNANSWERED);
-        let arrivals = &self.store.hot[id].arrivals;
-        let since = (now.as_millis() as u32).wrapping_sub(arrivals.last_ms);
+        let arrivals = &self.hot.arrivals;
+        let since = (self.now.as_millis() as u32).wrapping_sub(arrivals.last_ms);
         let soon = match arrivals.ato_ms {
             0 => self.rules.config.delayed_ack.as_millis() as u32,
             ato => ato.into(),
@@ -253,12 +254,12 @@ impl Stack {
     }
 
     /// The next `most` segments, as far as the window goes, are acknowledged at once (tcp_enter_quickack_mode).
-    pub(crate) fn acknowledge_quickly(&mut self, conn: u32, most: u32) {
+    pub(crate) fn acknowledge_quickly(&mut self, most: u32) {
         let least = self.ato_least_ms() as u8;
-        let cold = &mut self.store.tcbs[conn];
+        let cold = &mut *self.tcb;
         cold.set_interactive(false);
         if cold.hot != NONE {
-            let arrivals = &mut self.store.hot[cold.hot].arrivals;
+            let arrivals = &mut self.hot.arrivals;
             arrivals.hurry(cold, most);
             arrivals.ato_ms = least;
         }
@@ -266,10 +267,12 @@ impl Stack {
 
     /// Something came that had been acknowledged.
     #[inline]
-    pub(crate) fn acknowledge_repeats_quickly(&mut self, conn: u32) {
-        self.acknowledge_quickly(conn, QUICK_MAX);
+    pub(crate) fn acknowledge_repeats_quickly(&mut self) {
+        self.acknowledge_quickly(QUICK_MAX);
     }
+}
 
+impl Stack {
     /// Whether the connection does not count on answers to carry its acknowledgements (Linux: TCP_QUICKACK, as read).
     pub fn quick_ack(&self, id: ConnId) -> Result<bool, Error> {
         Ok(!self.store.tcbs[self.conn(id)?].is_interactive())
@@ -280,15 +283,11 @@ impl Stack {
     pub fn set_quick_ack(&mut self, id: ConnId, quick: bool) -> Result<(), Error> {
         let conn = self.conn(id)?;
         self.store.tcbs[conn].set_interactive(!quick);
-        let hot = self.store.tcbs[conn].hot;
-        if quick
-            && hot != NONE
-            && self.store.hot[hot].unacked_bytes > 0
-            && self.store.hot[hot].inbox.is_empty()
-        {
-            self.store.hot[hot].set(hot_flag::ACK_NOW);
-            self.queue_output(hot);
-        }
+        self.with(conn, |c| {
+            if quick && c.hot.unacked_bytes > 0 && c.hot.inbox.is_empty() {
+                c.acknowledge();
+            }
+        });
         Ok(())
     }
 }

@@ -10,8 +10,8 @@ use janus_wire::{ipv4, ipv6};
 
 use crate::cold::{Tcb, flag};
 use crate::config::Config;
+use crate::conn::Conn;
 use crate::parse::Parsed;
-use crate::stack::Stack;
 
 /// Codepoints of the IP header (section 5). Of the two that say "capable", ECT(0) is TCP's (RFC 8311 section 3.3).
 pub(crate) const NOT_ECT: u8 = 0b00;
@@ -87,14 +87,14 @@ pub(crate) fn set_capable(packet: &mut [u8]) {
     }
 }
 
-impl Stack {
+impl Conn<'_> {
     /// A segment came on a connection with ECN (section 6.1.3): CWR ends the echo, a mark begins it, and only data
     /// counts. True when the sender should not wait for our acknowledgement: its window may have become small.
-    pub(crate) fn marks_of(&mut self, conn: u32, p: &Parsed) -> bool {
+    pub(crate) fn marks_of(&mut self, p: &Parsed) -> bool {
         if p.payload_len == 0 {
             return false;
         }
-        let cold = &mut self.store.tcbs[conn];
+        let cold = &mut *self.tcb;
         let mut answer_now = p.flags.contains(Flags::CWR);
         if answer_now {
             cold.set_owes_ece(false);

@@ -26,7 +26,7 @@ impl Stack {
             if self.schedule.replies.len() >= MAX_REPLIES {
                 return Some(place);
             }
-            self.abort_conn(conn, now);
+            self.abort_conn(conn);
             self.counters.reset_at_end += 1;
         }
         None

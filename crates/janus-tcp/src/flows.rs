@@ -106,6 +106,19 @@ impl<T> Flows<T> {
         }
     }
 
+    /// Returns the flow that the record belongs to, and the record.
+    #[inline(always)]
+    pub(crate) fn with_key(&mut self, id: u32) -> (FlowKey, &mut T) {
+        match self.v4.get_mut(id) {
+            Some(slot) => (FlowKey::V4(slot.key), &mut slot.rest),
+            None => {
+                is_v6();
+                let slot = &mut self.v6[id ^ V6];
+                (FlowKey::V6(slot.key), &mut slot.rest)
+            }
+        }
+    }
+
     /// Whether the record is that of the flow `key`.
     #[inline]
     pub(crate) fn is_for(&self, id: u32, key: &FlowKey) -> bool {

@@ -193,7 +193,11 @@ impl Stack {
     pub(crate) fn send_datagram(&mut self, ends: (IpAddr, IpAddr), proto: u8, payload: &[u8]) {
         let (src, dst) = ends;
         let now = self.now;
-        let mtu = self.paths.mtu(dst, now).unwrap_or(self.rules.interface.mtu);
+        let mtu = self
+            .paths
+            .sizes
+            .mtu(dst, now)
+            .unwrap_or(self.rules.interface.mtu);
         let mtu = usize::from(mtu.min(self.rules.interface.mtu));
         let whole = Whole {
             src,

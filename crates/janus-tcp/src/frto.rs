@@ -8,10 +8,10 @@
 use std::collections::BTreeMap;
 
 use crate::cold::NONE;
+use crate::conn::Conn;
 use crate::hot::hot_flag;
 use crate::recovery::{News, Recovery, rec_flag};
 use crate::segment::seg_flag;
-use crate::stack::Stack;
 use crate::undo::Undo;
 
 /// Connections without SACK whose timeouts are doubted at a time; those of others are believed.
@@ -20,13 +20,13 @@ const MAX_DOUBTS: usize = 1 << 14;
 /// The blocks of these, by hot block. Beside them, because hardly anyone has no SACK, and few have timeouts.
 pub(crate) type Doubts = BTreeMap<u32, u32>;
 
-impl Stack {
+impl Conn<'_> {
     /// Step 1: a timeout. It is doubted when no loss was being repaired, or when it is the same segment's again (section
     /// 3.2), and when no probe of the path may have been too large. `repairing`: a loss was, before it.
-    pub(crate) fn doubt_timeout(&mut self, id: u32, block: u32, repairing: bool) {
-        let hot = &self.store.hot[id];
+    pub(crate) fn doubt_timeout(&mut self, block: u32, repairing: bool) {
+        let hot = &*self.hot;
         let doubted = self.rules.config.frto && (!repairing || hot.retries > 0) && !hot.probe_out;
-        let rec = &mut self.store.blocks.recovery[block];
+        let rec = &mut self.blocks.recovery[block];
         rec.clear(rec_flag::DOUBTED | rec_flag::NEW_FIRST);
         if doubted {
             rec.set(rec_flag::DOUBTED);
@@ -34,49 +34,49 @@ impl Stack {
     }
 
     /// Like [`Stack::doubt_timeout`], but without SACK.
-    pub(crate) fn doubt_plain_timeout(&mut self, id: u32) {
+    pub(crate) fn doubt_plain_timeout(&mut self) {
         if !self.rules.config.frto {
             return;
         }
-        let repairing = self.store.hot[id].has(hot_flag::RECOVERY) || self.store.hot[id].doubted;
-        let Some(block) = self.attach_doubt(id) else {
+        let repairing = self.hot.has(hot_flag::RECOVERY) || self.hot.doubted;
+        let Some(block) = self.attach_doubt() else {
             return;
         };
         if !repairing {
-            self.store.blocks.recovery[block].undo = Undo::begin(&self.store.hot[id], 0);
+            self.blocks.recovery[block].undo = Undo::begin(self.hot, 0);
         }
         // Data that duplicates took from the pipe is lost with the rest.
-        self.store.blocks.recovery[block].sacked_bytes = 0;
-        self.doubt_timeout(id, block, repairing);
+        self.blocks.recovery[block].sacked_bytes = 0;
+        self.doubt_timeout(block, repairing);
     }
 
-    fn attach_doubt(&mut self, id: u32) -> Option<u32> {
-        if !self.store.hot[id].doubted {
-            let block = (self.store.blocks.doubts.len() < MAX_DOUBTS)
-                .then(|| self.store.blocks.recovery.alloc());
+    fn attach_doubt(&mut self) -> Option<u32> {
+        if !self.hot.doubted {
+            let block =
+                (self.blocks.doubts.len() < MAX_DOUBTS).then(|| self.blocks.recovery.alloc());
             let block = block.flatten()?;
-            self.store.blocks.recovery[block] = Recovery::default();
-            self.store.blocks.doubts.insert(id, block);
-            self.store.hot[id].doubted = true;
+            self.blocks.recovery[block] = Recovery::default();
+            self.blocks.doubts.insert(self.id, block);
+            self.hot.doubted = true;
         }
-        Some(self.doubt_of(id))
+        Some(self.doubt_of())
     }
 
     /// The block of a hot block that is marked `doubted`.
-    fn doubt_of(&self, id: u32) -> u32 {
-        self.store.blocks.doubts.get(&id).copied().unwrap_or(NONE)
+    fn doubt_of(&self) -> u32 {
+        self.blocks.doubts.get(&self.id).copied().unwrap_or(NONE)
     }
 
     /// Step 3.b: whether the acknowledgement shows that the timeout was for nothing.
     pub(crate) fn timeout_was_spurious(&self, block: u32, news: &News) -> bool {
-        news.original && self.store.blocks.recovery[block].has(rec_flag::DOUBTED)
+        news.original && self.blocks.recovery[block].has(rec_flag::DOUBTED)
     }
 
     /// Steps 2 and 3.a: an acknowledgement that shows no such thing. The first that goes on lets out new data before the rest
     /// is sent again, so that the next one tells more; one that does not go on after that means that the loss was real.
-    pub(crate) fn judge_timeout(&mut self, conn: u32, id: u32, block: u32, news: &News) {
-        let (cold, hot) = (&self.store.tcbs[conn], &self.store.hot[id]);
-        let rec = &mut self.store.blocks.recovery[block];
+    pub(crate) fn judge_timeout(&mut self, block: u32, news: &News) {
+        let (cold, hot) = (&*self.tcb, &*self.hot);
+        let rec = &mut self.blocks.recovery[block];
         if !rec.has(rec_flag::DOUBTED) {
             return;
         }
@@ -95,48 +95,47 @@ impl Stack {
     }
 
     /// An acknowledgement that goes on, on a connection without SACK and after a timeout.
-    pub(crate) fn judge_plain_timeout(&mut self, conn: u32, id: u32, news: &News) {
-        let block = self.doubt_of(id);
-        let hot = &self.store.hot[id];
+    pub(crate) fn judge_plain_timeout(&mut self, news: &News) {
+        let block = self.doubt_of();
+        let hot = &*self.hot;
         if hot.snd_una.ge(hot.recover) {
             if self.timeout_was_spurious(block, news) {
-                self.give_window_back(conn, id, block);
+                self.give_window_back(block);
             }
-            self.doubt_is_over(id);
-        } else if self.timeout_was_spurious(block, news) && self.give_window_back(conn, id, block) {
-            self.doubt_is_over(id);
-            self.nothing_is_lost(id);
+            self.doubt_is_over();
+        } else if self.timeout_was_spurious(block, news) && self.give_window_back(block) {
+            self.doubt_is_over();
+            self.nothing_is_lost();
         } else {
-            self.judge_timeout(conn, id, block, news);
+            self.judge_timeout(block, news);
         }
     }
 
     /// One that does not. After new data it says that some of that has left the network (RFC 6582 section 3.2, in a timeout's
     /// recovery: Linux counts it as if it were SACKed).
-    pub(crate) fn duplicate_after_timeout(&mut self, conn: u32, id: u32) {
-        let block = self.doubt_of(id);
-        self.judge_timeout(conn, id, block, &News::default());
-        let (cold, hot) = (&self.store.tcbs[conn], &mut self.store.hot[id]);
+    pub(crate) fn duplicate_after_timeout(&mut self) {
+        let block = self.doubt_of();
+        self.judge_timeout(block, &News::default());
+        let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         if cold.snd_nxt.gt(hot.recover) {
             let left = hot.pipe.min(u32::from(cold.payload_mss()));
             hot.pipe -= left;
-            self.store.blocks.recovery[block].sacked_bytes += left;
+            self.blocks.recovery[block].sacked_bytes += left;
         }
-        self.queue_output(id);
+        self.queue();
     }
 
     /// Something is acknowledged: what duplicates took from the pipe counts again, before that leaves it.
-    pub(crate) fn forget_duplicates(&mut self, id: u32) {
-        let block = self.doubt_of(id);
-        self.store.hot[id].pipe +=
-            core::mem::take(&mut self.store.blocks.recovery[block].sacked_bytes);
+    pub(crate) fn forget_duplicates(&mut self) {
+        let block = self.doubt_of();
+        self.hot.pipe += core::mem::take(&mut self.blocks.recovery[block].sacked_bytes);
     }
 
-    fn nothing_is_lost(&mut self, id: u32) {
-        let hot = &mut self.store.hot[id];
+    fn nothing_is_lost(&mut self) {
+        let hot = &mut *self.hot;
         let mut at = hot.flight.head;
         while at != NONE {
-            let seg = &mut self.store.blocks.segments[at];
+            let seg = &mut self.blocks.segments[at];
             if seg.has(seg_flag::LOST) {
                 seg.flags &= !seg_flag::LOST;
                 hot.pipe += u32::from(seg.len);
@@ -147,35 +146,35 @@ impl Stack {
     }
 
     /// Gives the block back that a timeout without SACK was doubted with.
-    pub(crate) fn doubt_is_over(&mut self, id: u32) {
-        self.store.hot[id].doubted = false;
-        if let Some(block) = self.store.blocks.doubts.remove(&id) {
-            self.store.blocks.recovery.free(block);
+    pub(crate) fn doubt_is_over(&mut self) {
+        self.hot.doubted = false;
+        if let Some(block) = self.blocks.doubts.remove(&self.id) {
+            self.blocks.recovery.free(block);
         }
     }
 
     /// The block that says whether a timeout is doubted, or `NONE`.
-    fn block_of_doubt(&self, id: u32) -> u32 {
-        match self.store.hot[id].recovery {
-            NONE if self.store.hot[id].doubted => self.doubt_of(id),
+    fn block_of_doubt(&self) -> u32 {
+        match self.hot.recovery {
+            NONE if self.hot.doubted => self.doubt_of(),
             block => block,
         }
     }
 
     /// Whether what was lost waits for new data to go first.
-    pub(crate) fn new_goes_first(&self, id: u32) -> bool {
-        let block = self.block_of_doubt(id);
-        block != NONE && self.store.blocks.recovery[block].has(rec_flag::NEW_FIRST)
+    pub(crate) fn new_goes_first(&self) -> bool {
+        let block = self.block_of_doubt();
+        block != NONE && self.blocks.recovery[block].has(rec_flag::NEW_FIRST)
     }
 
     /// New data had its turn. When none could go, what was lost does not wait any longer: true.
-    pub(crate) fn new_stayed(&mut self, conn: u32, id: u32) -> bool {
-        let (cold, hot) = (&self.store.tcbs[conn], &self.store.hot[id]);
+    pub(crate) fn new_stayed(&mut self) -> bool {
+        let (cold, hot) = (&*self.tcb, &*self.hot);
         if cold.snd_nxt.gt(hot.recover) {
             return false;
         }
-        let block = self.block_of_doubt(id);
-        self.store.blocks.recovery[block].clear(rec_flag::DOUBTED | rec_flag::NEW_FIRST);
+        let block = self.block_of_doubt();
+        self.blocks.recovery[block].clear(rec_flag::DOUBTED | rec_flag::NEW_FIRST);
         true
     }
 }

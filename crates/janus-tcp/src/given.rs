@@ -9,6 +9,7 @@ use janus_mem::{PacketBuf, SLOT_SIZE};
 use janus_wire::{ethernet, ipv6, tcp};
 
 use crate::cold::NONE;
+use crate::conn::Conn;
 use crate::error::Error;
 use crate::pressure::Pressure;
 use crate::segment::seg_flag;
@@ -44,25 +45,95 @@ impl Piece {
     }
 }
 
+/// What became of a piece.
+enum Given {
+    Taken,
+    /// Its owner keeps it, and is told when it is worth while to ask again.
+    Refused(Piece),
+    /// It cannot go out as it is, or costs less when copied.
+    Copy(Piece),
+}
+
+impl Conn<'_> {
+    fn alloc_buf(&mut self) -> Result<(PacketBuf, u16), Error> {
+        let most = self.tcb.payload_mss().min(PAYLOAD_MAX);
+        if self.send_room() == 0 {
+            return Err(Error::WouldBlock);
+        }
+        let taken = self.may_take_buffer(most.into());
+        let given = taken.and_then(|taken| Some((self.blocks.pool.alloc()?, taken as u16)));
+        if given.is_none() {
+            self.put_off(most.into());
+        }
+        given.ok_or(Error::WouldBlock)
+    }
+
+    fn give(&mut self, piece: Piece) -> Given {
+        let sound = piece.off >= HEADERS_MAX && self.blocks.pool.shares(&piece.buf);
+        if !sound || self.joins_last(piece.len) {
+            return Given::Copy(piece);
+        }
+        let room = self.send_room() > 0;
+        if !room || !self.may_give() {
+            return self.refuse(room, piece);
+        }
+        let Piece { buf, off, len } = piece;
+        match self.blocks.segments.alloc(buf, off, len) {
+            Ok(seg) => self.append_given(seg),
+            Err(buf) => return self.refuse(true, Piece { buf, off, len }),
+        }
+        self.took_room(len.into());
+        self.finish_write(Manner::default());
+        Given::Taken
+    }
+
+    fn refuse(&mut self, starves: bool, piece: Piece) -> Given {
+        if starves {
+            self.put_off(piece.len.into());
+        }
+        Given::Refused(piece)
+    }
+
+    fn append_given(&mut self, seg: u32) {
+        let hot = &mut *self.hot;
+        let last = hot.unsent.tail;
+        if last != NONE && !hot.record_ended && hot.ending == Ending::Usual {
+            // Of pushes that follow each other in the queue the last is enough (SHLD-27).
+            self.blocks.segments[last].flags &= !seg_flag::PSH;
+        }
+        self.blocks.segments.push_back(&mut hot.unsent, seg);
+        self.counters.buffers_given += 1;
+    }
+
+    /// Whether a connection may have one more buffer that somebody holds already. When memory is short, one that has nothing
+    /// out may, always: what is sent will be free, and what is refused is not.
+    fn may_give(&self) -> bool {
+        let hot = &*self.hot;
+        hot.unsent.is_empty() && hot.flight.is_empty()
+            || self.blocks.shortage.level != Pressure::Critical && !self.view().has_its_share()
+    }
+
+    /// Whether so many bytes go behind those of the last unsent segment rather than alone.
+    fn joins_last(&self, len: u16) -> bool {
+        let hot = &*self.hot;
+        if len > JOINS_MAX || hot.unsent.tail == NONE || hot.record_ended {
+            return false;
+        }
+        let last = &self.blocks.segments[hot.unsent.tail];
+        let mss = self.tcb.payload_mss();
+        let end = usize::from(last.off) + usize::from(last.len + len);
+        last.len + len <= mss && end <= SLOT_SIZE && last.buf.is_some()
+    }
+}
+
 impl Stack {
     /// A packet buffer to be filled and given to [`send_buf`](Stack::send_buf), and how many bytes of it make a full segment,
     /// from its offset on. [`Error::WouldBlock`] when the connection would not take it either, or there is none.
     pub fn alloc_buf(&mut self, now: Instant, id: ConnId) -> Result<(PacketBuf, u16), Error> {
         self.now = now;
         let conn = self.may_write(id)?;
-        let hot = self.heat(conn, now).ok_or(Error::TooManyConnections)?;
-        let most = self.store.tcbs[conn].payload_mss().min(PAYLOAD_MAX);
-        let room = self.send_room(hot) > 0;
-        let taken = match room {
-            true => self.may_take_buffer(hot, most.into()),
-            false => None,
-        };
-        let given = taken.and_then(|taken| Some((self.store.blocks.pool.alloc()?, taken as u16)));
-        if room && given.is_none() {
-            self.put_off(hot, most.into());
-        }
-        self.settle(conn);
-        given.ok_or(Error::WouldBlock)
+        let given = self.with_hot(conn, |c| c.alloc_buf());
+        given.ok_or(Error::TooManyConnections)?
     }
 
     /// Queues `piece` for sending as it is. When it cannot be taken it is given back, with why.
@@ -82,72 +153,14 @@ impl Stack {
             self.store.blocks.pool.free(piece.buf);
             return Ok(());
         }
-        let Some(hot) = self.heat(conn, now) else {
+        if !self.heat(conn) {
             return Err((Error::TooManyConnections, piece));
-        };
-        let sound = piece.off >= HEADERS_MAX && self.store.blocks.pool.shares(&piece.buf);
-        if !sound || self.joins_last(conn, hot, piece.len) {
-            return self.send_copy(now, id, piece);
         }
-        let room = self.send_room(hot) > 0;
-        if !room || !self.may_give(hot) {
-            return self.refuse(conn, hot, room, piece);
+        match self.with(conn, |c| c.give(piece)) {
+            Some(Given::Taken) | None => Ok(()),
+            Some(Given::Refused(piece)) => Err((Error::WouldBlock, piece)),
+            Some(Given::Copy(piece)) => self.send_copy(now, id, piece),
         }
-        let Piece { buf, off, len } = piece;
-        let seg = match self.store.blocks.segments.alloc(buf, off, len) {
-            Ok(seg) => seg,
-            Err(buf) => return self.refuse(conn, hot, true, Piece { buf, off, len }),
-        };
-        self.append_given(hot, seg);
-        self.took_room(hot, len.into());
-        self.finish_write(hot, Manner::default());
-        Ok(())
-    }
-
-    fn append_given(&mut self, id: u32, seg: u32) {
-        let hot = &mut self.store.hot[id];
-        let last = hot.unsent.tail;
-        if last != NONE && !hot.record_ended && hot.ending == Ending::Usual {
-            // Of pushes that follow each other in the queue the last is enough (SHLD-27).
-            self.store.blocks.segments[last].flags &= !seg_flag::PSH;
-        }
-        self.store.blocks.segments.push_back(&mut hot.unsent, seg);
-        self.counters.buffers_given += 1;
-    }
-
-    /// Refuses a piece: its owner keeps it, and is told when it is worth while to ask again.
-    fn refuse(
-        &mut self,
-        conn: u32,
-        hot: u32,
-        starves: bool,
-        piece: Piece,
-    ) -> Result<(), (Error, Piece)> {
-        if starves {
-            self.put_off(hot, piece.len.into());
-        }
-        self.settle(conn);
-        Err((Error::WouldBlock, piece))
-    }
-
-    /// Whether a connection may have one more buffer that somebody holds already. When memory is short, one that has nothing
-    /// out may, always: what is sent will be free, and what is refused is not.
-    fn may_give(&self, id: u32) -> bool {
-        let hot = &self.store.hot[id];
-        hot.unsent.is_empty() && hot.flight.is_empty()
-            || self.store.blocks.shortage.level != Pressure::Critical && !self.has_its_share(id)
-    }
-
-    /// Whether so many bytes go behind those of the last unsent segment rather than alone.
-    fn joins_last(&self, conn: u32, id: u32, len: u16) -> bool {
-        let hot = &self.store.hot[id];
-        if len > JOINS_MAX || hot.unsent.tail == NONE || hot.record_ended {
-            return false;
-        }
-        let last = &self.store.blocks.segments[hot.unsent.tail];
-        let mss = self.store.tcbs[conn].payload_mss();
-        let end = usize::from(last.off) + usize::from(last.len + len);
-        last.len + len <= mss && end <= SLOT_SIZE && last.buf.is_some()
     }
 
     /// As a write would. What there is no room for stays with its owner.

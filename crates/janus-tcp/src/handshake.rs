@@ -8,17 +8,19 @@ use janus_mem::Frame;
 use janus_wire::tcp::{Flags, Options};
 use janus_wire::{FlowKey, SeqNum};
 
-use crate::cold::{NONE, State, flag};
+use crate::cold::{State, flag};
 use crate::config;
 use crate::congestion;
+use crate::conn::Conn;
 use crate::ecn;
-use crate::emit::Outgoing;
 use crate::hot::hot_flag;
 use crate::parse::Parsed;
 use crate::profile::DEFAULT;
 use crate::rto;
+use crate::rules::Rules;
 use crate::stack::Stack;
 use crate::time::Instant;
+use crate::wire::Outgoing;
 
 /// MSS of a peer that names none, over IPv4 and over IPv6 (RFC 9293 MUST-15), and the smallest we let a peer force on us.
 const DEFAULT_MSS: u16 = 536;
@@ -27,6 +29,193 @@ const SMALLEST_MSS: u16 = 48;
 
 /// Between a reset that ends the peer's old connection and our SYN again; Linux waits about as long.
 const SYN_AFTER_RESET: Duration = Duration::from_millis(10);
+
+impl Conn<'_> {
+    /// The SYN-SENT state (section 3.10.7.3).
+    pub(crate) fn syn_sent_arrives(&mut self, p: &Parsed, frame: &Frame) {
+        let iss = self.tcb.snd_nxt + u32::MAX;
+        // First, ACK: it can only be for our SYN.
+        let acked = p.flags.contains(Flags::ACK);
+        if acked && p.ack != iss + 1 {
+            if !p.flags.contains(Flags::RST) {
+                self.reset_reply(p);
+                self.repeat_syn_soon();
+            }
+            return;
+        }
+        // Second, RST: with a good ACK the peer refuses.
+        if p.flags.contains(Flags::RST) {
+            if acked {
+                self.counters.resets_in += 1;
+                self.end(flag::REFUSED);
+            }
+            return;
+        }
+        // Fourth, SYN.
+        if !p.flags.contains(Flags::SYN) {
+            return;
+        }
+        self.take_syn(p, frame);
+        self.size_agreed();
+        let block = &mut *self.hot;
+        if acked {
+            block.rto_at = Instant::ZERO;
+            block.clear(hot_flag::SYN);
+            block.set(hot_flag::ACK_NOW);
+            let first_try = block.backoff == 0;
+            let window = congestion::first_window(block.backoff);
+            (block.backoff, block.retries) = (0, 0);
+            let sent_us = core::mem::take(&mut block.rtt_off_max);
+            block.snd_una = p.ack;
+            let cold = &mut *self.tcb;
+            cold.state = State::Established;
+            cold.set_idle_window(window);
+            if first_try {
+                let rtt_us = (self.now.as_micros() as u32).wrapping_sub(sent_us);
+                rto::sample(cold, rtt_us);
+                block.note_rtt(rtt_us, self.now);
+            } else {
+                rto::handshake_lost(cold);
+            }
+            let facts = &mut self.paths.facts;
+            if facts.recall(&self.key, self.tcb, self.rules, self.now) {
+                self.counters.paths_recalled += 1;
+            }
+            self.begin_congestion_control();
+            self.hot.max_snd_wnd = self.tcb.snd_wnd();
+            self.tcb.owe_timeout(self.rules);
+            self.counters.connected += 1;
+            self.wake_reader();
+            self.wake_writer();
+        } else {
+            // SYNs crossed: answer with SYN-ACK and wait for the acknowledgement of ours.
+            self.tcb.state = State::SynReceived;
+            block.set(hot_flag::SYN);
+            // The timer runs from here (RFC 6298 section 5.1).
+            block.rto_at = Instant::ZERO;
+        }
+        self.queue();
+    }
+
+    /// The reset has ended what the peer still held under our numbers: the SYN that this stood in the way of goes out again
+    /// (figure 9 of section 3.5.1), once, and not so soon that it could overtake the reset.
+    fn repeat_syn_soon(&mut self) {
+        if self.hot.retries > 0 {
+            return;
+        }
+        let (hot, soon) = (&mut *self.hot, self.now + SYN_AFTER_RESET);
+        if hot.rto_at > soon {
+            hot.rto_at = soon;
+        }
+    }
+
+    /// Takes over the options and numbers of the peer's SYN.
+    fn take_syn(&mut self, p: &Parsed, frame: &Frame) {
+        let options = p.all_options(frame);
+        let profile = self.tcb.profile;
+        let mss = self.rules.usable_mss(&p.key, &options, profile);
+        let agreed = self.rules.agreed(&options) | ecn::agreed(&self.rules.config, p);
+        let scale = self.rules.window_scale(profile);
+        let window = u32::from(self.rules.first_window(profile));
+        let cold = &mut *self.tcb;
+        cold.rcv_nxt = p.seq + 1;
+        cold.rcv_adv = p.seq + 1 + window;
+        cold.mss = mss;
+        cold.set_snd_wnd(u32::from(p.window));
+        cold.scales = options
+            .window_scale
+            .filter(|_| self.rules.config.window_scaling)
+            .map_or(0, |peer| scale << 4 | peer.min(14));
+        cold.clear(flag::TIMESTAMPS | flag::SACK | flag::ECN);
+        cold.set(agreed);
+        if let (true, Some((value, _))) = (cold.has(flag::TIMESTAMPS), options.timestamps) {
+            cold.ts_recent = value;
+        }
+        self.tcb.hear_timeout(self.rules, options.user_timeout);
+    }
+
+    /// The peer's acknowledgement of our SYN in a simultaneous open.
+    pub(crate) fn syn_received_acked(&mut self, p: &Parsed) -> bool {
+        let cold = &mut *self.tcb;
+        if p.ack != cold.snd_nxt {
+            self.reset_reply(p);
+            return false;
+        }
+        cold.state = State::Established;
+        // The window of a SYN is never scaled (RFC 7323 section 2.2).
+        let scale = if p.flags.contains(Flags::SYN) {
+            0
+        } else {
+            cold.send_scale()
+        };
+        cold.set_snd_wnd(u32::from(p.window) << scale);
+        let block = &mut *self.hot;
+        block.snd_una = p.ack;
+        block.rto_at = Instant::ZERO;
+        block.rtt_off_max = 0;
+        cold.set_idle_window(congestion::first_window(block.backoff));
+        (block.backoff, block.retries) = (0, 0);
+        block.clear(hot_flag::SYN);
+        block.max_snd_wnd = cold.snd_wnd();
+        self.begin_congestion_control();
+        if self.tcb.has(flag::FIN_QUEUED) {
+            // It was closed while it opened.
+            self.tcb.state = State::FinWait1;
+            self.queue();
+        }
+        self.tcb.owe_timeout(self.rules);
+        self.counters.connected += 1;
+        self.wake_reader();
+        self.wake_writer();
+        true
+    }
+}
+
+impl Rules {
+    /// Returns the options, of those a SYN can offer, that both sides use: bits of [`flag`].
+    pub(crate) fn agreed(&self, offered: &Options) -> u8 {
+        let bit = |both: bool, bit: u8| if both { bit } else { 0 };
+        bit(
+            self.config.timestamps && offered.timestamps.is_some(),
+            flag::TIMESTAMPS,
+        ) | bit(self.config.sack && offered.sack_permitted, flag::SACK)
+    }
+
+    pub(crate) fn usable_mss(&self, key: &FlowKey, options: &Options, profile: u8) -> u16 {
+        // An MSS of nothing is none (as on Linux).
+        let named = options.mss.filter(|&mss| mss > 0);
+        let offered = named.unwrap_or(if key.is_v6() {
+            DEFAULT_MSS_V6
+        } else {
+            DEFAULT_MSS
+        });
+        offered
+            .max(SMALLEST_MSS)
+            .min(self.largest_segment(key, profile))
+    }
+
+    /// The largest segment that a connection takes and sends.
+    pub(crate) fn largest_segment(&self, key: &FlowKey, profile: u8) -> u16 {
+        let wished = self.profiles.get(profile).max_segment;
+        self.interface
+            .mss(key.is_v6())
+            .min(wished.unwrap_or(u16::MAX))
+    }
+
+    /// The window of a SYN is never scaled (RFC 7323 section 2.2).
+    pub(crate) fn first_window(&self, profile: u8) -> u16 {
+        let buffer = self.profiles.receive_buffer(profile, &self.config);
+        buffer.min(0xffff) as u16
+    }
+
+    /// The scale that a SYN offers. Where the application says how large the buffer is to be, it does not grow.
+    pub(crate) fn window_scale(&self, profile: u8) -> u8 {
+        match self.profiles.get(profile).receive_buffer {
+            Some(buffer) => config::scale_for(buffer),
+            None => self.own_scale,
+        }
+    }
+}
 
 impl Stack {
     /// A segment for which no flow exists: the LISTEN and CLOSED states (sections 3.10.7.1 and .2).
@@ -57,160 +246,6 @@ impl Stack {
         None
     }
 
-    /// Returns the options, of those a SYN can offer, that both sides use: bits of [`flag`].
-    pub(crate) fn agreed(&self, offered: &Options) -> u8 {
-        let bit = |both: bool, bit: u8| if both { bit } else { 0 };
-        bit(
-            self.rules.config.timestamps && offered.timestamps.is_some(),
-            flag::TIMESTAMPS,
-        ) | bit(self.rules.config.sack && offered.sack_permitted, flag::SACK)
-    }
-
-    pub(crate) fn usable_mss(&self, key: &FlowKey, options: &Options, profile: u8) -> u16 {
-        // An MSS of nothing is none (as on Linux).
-        let named = options.mss.filter(|&mss| mss > 0);
-        let offered = named.unwrap_or(if key.is_v6() {
-            DEFAULT_MSS_V6
-        } else {
-            DEFAULT_MSS
-        });
-        offered
-            .max(SMALLEST_MSS)
-            .min(self.largest_segment(key, profile))
-    }
-
-    /// The largest segment that a connection takes and sends.
-    pub(crate) fn largest_segment(&self, key: &FlowKey, profile: u8) -> u16 {
-        let wished = self.rules.profiles.get(profile).max_segment;
-        self.rules
-            .interface
-            .mss(key.is_v6())
-            .min(wished.unwrap_or(u16::MAX))
-    }
-
-    /// The window of a SYN is never scaled (RFC 7323 section 2.2).
-    pub(crate) fn first_window(&self, profile: u8) -> u16 {
-        let buffer = self
-            .rules
-            .profiles
-            .receive_buffer(profile, &self.rules.config);
-        buffer.min(0xffff) as u16
-    }
-
-    /// The scale that a SYN offers. Where the application says how large the buffer is to be, it does not grow.
-    pub(crate) fn window_scale(&self, profile: u8) -> u8 {
-        match self.rules.profiles.get(profile).receive_buffer {
-            Some(buffer) => config::scale_for(buffer),
-            None => self.rules.own_scale,
-        }
-    }
-
-    /// The SYN-SENT state (section 3.10.7.3).
-    pub(crate) fn syn_sent_arrives(&mut self, conn: u32, p: &Parsed, frame: &Frame, now: Instant) {
-        let cold = &self.store.tcbs[conn];
-        let (iss, hot) = (cold.snd_nxt + u32::MAX, cold.hot);
-        // First, ACK: it can only be for our SYN.
-        let acked = p.flags.contains(Flags::ACK);
-        if acked && p.ack != iss + 1 {
-            if !p.flags.contains(Flags::RST) {
-                self.reset_reply(p);
-                self.repeat_syn_soon(hot, now);
-            }
-            return;
-        }
-        // Second, RST: with a good ACK the peer refuses.
-        if p.flags.contains(Flags::RST) {
-            if acked {
-                self.counters.resets_in += 1;
-                self.end(conn, flag::REFUSED);
-            }
-            return;
-        }
-        // Fourth, SYN.
-        if !p.flags.contains(Flags::SYN) || hot == NONE {
-            return;
-        }
-        self.take_syn(conn, p, frame);
-        self.size_agreed(conn, hot, now);
-        let block = &mut self.store.hot[hot];
-        if acked {
-            block.rto_at = Instant::ZERO;
-            block.clear(hot_flag::SYN);
-            block.set(hot_flag::ACK_NOW);
-            let first_try = block.backoff == 0;
-            let window = congestion::first_window(block.backoff);
-            (block.backoff, block.retries) = (0, 0);
-            let sent_us = core::mem::take(&mut block.rtt_off_max);
-            block.snd_una = p.ack;
-            let cold = &mut self.store.tcbs[conn];
-            cold.state = State::Established;
-            cold.set_idle_window(window);
-            if first_try {
-                let rtt_us = (now.as_micros() as u32).wrapping_sub(sent_us);
-                rto::sample(cold, rtt_us);
-                block.note_rtt(rtt_us, now);
-            } else {
-                rto::handshake_lost(cold);
-            }
-            self.recall_path(conn, now);
-            let (block, cold) = (&mut self.store.hot[hot], &mut self.store.tcbs[conn]);
-            let algorithm = self
-                .rules
-                .profiles
-                .congestion(cold.profile, &self.rules.config);
-            congestion::wake(block, cold, &self.rules.config, algorithm, now);
-            block.max_snd_wnd = cold.snd_wnd();
-            self.owe_timeout(conn);
-            self.counters.connected += 1;
-            self.wake_reader(conn);
-            self.wake_writer(conn);
-        } else {
-            // SYNs crossed: answer with SYN-ACK and wait for the acknowledgement of ours.
-            self.store.tcbs[conn].state = State::SynReceived;
-            block.set(hot_flag::SYN);
-            // The timer runs from here (RFC 6298 section 5.1).
-            block.rto_at = Instant::ZERO;
-        }
-        self.queue_output(hot);
-    }
-
-    /// The reset has ended what the peer still held under our numbers: the SYN that this stood in the way of goes out again
-    /// (figure 9 of section 3.5.1), once, and not so soon that it could overtake the reset.
-    fn repeat_syn_soon(&mut self, hot: u32, now: Instant) {
-        if hot == NONE || self.store.hot[hot].retries > 0 {
-            return;
-        }
-        let (hot, soon) = (&mut self.store.hot[hot], now + SYN_AFTER_RESET);
-        if hot.rto_at > soon {
-            hot.rto_at = soon;
-        }
-    }
-
-    /// Takes over the options and numbers of the peer's SYN.
-    fn take_syn(&mut self, conn: u32, p: &Parsed, frame: &Frame) {
-        let options = p.all_options(frame);
-        let profile = self.store.tcbs[conn].profile;
-        let mss = self.usable_mss(&p.key, &options, profile);
-        let agreed = self.agreed(&options) | ecn::agreed(&self.rules.config, p);
-        let scale = self.window_scale(profile);
-        let window = u32::from(self.first_window(profile));
-        let cold = &mut self.store.tcbs[conn];
-        cold.rcv_nxt = p.seq + 1;
-        cold.rcv_adv = p.seq + 1 + window;
-        cold.mss = mss;
-        cold.set_snd_wnd(u32::from(p.window));
-        cold.scales = options
-            .window_scale
-            .filter(|_| self.rules.config.window_scaling)
-            .map_or(0, |peer| scale << 4 | peer.min(14));
-        cold.clear(flag::TIMESTAMPS | flag::SACK | flag::ECN);
-        cold.set(agreed);
-        if let (true, Some((value, _))) = (cold.has(flag::TIMESTAMPS), options.timestamps) {
-            cold.ts_recent = value;
-        }
-        self.hear_timeout(conn, options.user_timeout);
-    }
-
     /// The acknowledgement of a flow that is only a record; `echo` is TS.Recent, if it uses timestamps.
     pub(crate) fn ack_for_record(
         &mut self,
@@ -236,80 +271,14 @@ impl Stack {
             options,
             profile: DEFAULT,
         };
-        self.reply(&segment, now);
+        self.reply(&segment);
     }
 
     /// RST for a segment that belongs to nothing (section 3.10.7.1).
     pub(crate) fn reset_reply(&mut self, p: &Parsed) {
-        if p.flags.contains(Flags::RST) {
-            return;
+        if let Some(reset) = Outgoing::reset_for(p) {
+            let sent = self.reply(&reset);
+            self.counters.resets_out += u64::from(sent);
         }
-        let (seq, ack, flags) = if p.flags.contains(Flags::ACK) {
-            (p.ack, SeqNum(0), Flags::RST)
-        } else {
-            (SeqNum(0), p.seq + p.space(), Flags::RST | Flags::ACK)
-        };
-        let key = p.key;
-        let now = self.now;
-        let sent = self.reply(
-            &Outgoing {
-                key,
-                seq,
-                ack,
-                flags,
-                window: 0,
-                urgent: 0,
-                options: Options::NONE,
-                profile: DEFAULT,
-            },
-            now,
-        );
-        self.counters.resets_out += u64::from(sent);
-    }
-
-    /// The peer's acknowledgement of our SYN in a simultaneous open.
-    pub(crate) fn syn_received_acked(
-        &mut self,
-        conn: u32,
-        hot: u32,
-        p: &Parsed,
-        now: Instant,
-    ) -> bool {
-        let cold = &mut self.store.tcbs[conn];
-        if p.ack != cold.snd_nxt {
-            self.reset_reply(p);
-            return false;
-        }
-        cold.state = State::Established;
-        // The window of a SYN is never scaled (RFC 7323 section 2.2).
-        let scale = if p.flags.contains(Flags::SYN) {
-            0
-        } else {
-            cold.send_scale()
-        };
-        cold.set_snd_wnd(u32::from(p.window) << scale);
-        let block = &mut self.store.hot[hot];
-        block.snd_una = p.ack;
-        block.rto_at = Instant::ZERO;
-        block.rtt_off_max = 0;
-        cold.set_idle_window(congestion::first_window(block.backoff));
-        (block.backoff, block.retries) = (0, 0);
-        block.clear(hot_flag::SYN);
-        block.max_snd_wnd = cold.snd_wnd();
-        let algorithm = self
-            .rules
-            .profiles
-            .congestion(cold.profile, &self.rules.config);
-        congestion::wake(block, cold, &self.rules.config, algorithm, now);
-        if self.store.tcbs[conn].has(flag::FIN_QUEUED) {
-            // It was closed while it opened.
-            self.store.tcbs[conn].state = State::FinWait1;
-            self.queue_output(hot);
-        }
-        self.owe_timeout(conn);
-        self.counters.connected += 1;
-        self.wake_reader(conn);
-        self.wake_writer(conn);
-        true
     }
 }

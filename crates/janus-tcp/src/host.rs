@@ -6,14 +6,12 @@ use crate::icmp_out::Budget;
 use crate::input::Later;
 use crate::isn::{self, Purpose};
 use crate::neighbor::Neighbors;
-use crate::sharing::PathFacts;
 use crate::udp::Sockets;
 use crate::walks::Walks;
 
 /// The host part of a stack.
 pub(crate) struct Host {
     pub(crate) neighbors: Neighbors,
-    pub(crate) path_facts: PathFacts,
     pub(crate) fragments: Fragments,
     pub(crate) icmp_budget: Budget,
     /// Answer to a ping while it is written, in parts if need be; kept so that this allocates once.
@@ -29,7 +27,6 @@ impl Host {
     pub(crate) fn new(secrets: &Secrets) -> Host {
         Host {
             neighbors: Neighbors::new(secrets.table.0 ^ secrets.table.1.rotate_left(17)),
-            path_facts: PathFacts::default(),
             fragments: Fragments::default(),
             icmp_budget: Budget::default(),
             answer: Vec::new(),

@@ -59,7 +59,7 @@ impl Stack {
             return None;
         }
         let error = IcmpError::from_v4(&message)?;
-        let known = self.icmp_error_arrives(&error, now);
+        let known = self.icmp_error_arrives(&error);
         (!known).then_some(error.key)
     }
 }

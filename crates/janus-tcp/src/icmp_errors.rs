@@ -11,12 +11,12 @@ use core::time::Duration;
 use janus_wire::{FlowKey, SeqNum, icmpv4, icmpv6};
 
 use crate::cold::{NONE, State, flag};
+use crate::conn::Conn;
 use crate::hot::TimerKind;
 use crate::pmtu;
 use crate::records::Record;
 use crate::rto;
 use crate::stack::Stack;
-use crate::time::Instant;
 
 /// How long repeats that met a missing way are not counted: about what the default number of doubled timeouts takes.
 const PATIENCE: Duration = Duration::from_secs(900);
@@ -122,48 +122,33 @@ fn complaint_v6(code: u8) -> (Complaint, bool) {
     (Complaint::Unreachable(why), hard)
 }
 
-impl Stack {
-    /// An error whose checksum holds. False when it quotes a flow that is not here.
-    pub(crate) fn icmp_error_arrives(&mut self, error: &IcmpError, now: Instant) -> bool {
-        self.counters.icmp_errors_in += 1;
-        let hash = self.index.hash.flow(&error.key);
-        let heeded = match self.find(&error.key, hash) {
-            None | Some(Record::Stub(_)) => return false,
-            Some(Record::Connection(conn)) => self.connection_blamed(conn, error, now),
-            Some(Record::HalfOpen(slot)) => self.half_open_blamed(slot, error),
-            // Nothing is asked of the peer any more.
-            Some(Record::TimeWait(_)) => false,
-        };
-        self.counters.icmp_errors_ignored += u64::from(!heeded);
-        true
-    }
-
+impl Conn<'_> {
     /// RFC 5927 section 4.1: what it quotes must be something we have said and the peer has not acknowledged, or an
     /// acknowledgement, which stands at SND.NXT. True when the error was taken seriously.
-    fn connection_blamed(&mut self, conn: u32, error: &IcmpError, now: Instant) -> bool {
-        let cold = &self.store.tcbs[conn];
+    fn blamed(&mut self, error: &IcmpError) -> bool {
+        let cold = &*self.tcb;
         let id = cold.hot;
         if id == NONE {
             // Nothing is on its way.
             return false;
         }
-        let una = self.store.hot[id].snd_una;
+        let una = self.hot.snd_una;
         if (error.seq - una) < 0 || (error.seq - cold.snd_nxt) > 0 {
             return false;
         }
         let opening = matches!(cold.state, State::SynSent | State::SynReceived);
         match error.complaint {
             Complaint::TooBig(_) if opening => false,
-            Complaint::TooBig(mtu) => self.packet_too_big(conn, id, error, mtu, now),
+            Complaint::TooBig(mtu) => self.packet_too_big(error, mtu),
             Complaint::Unreachable(why) if opening && error.seq == una => {
                 self.counters.icmp_refusals += 1;
-                self.end(conn, why);
+                self.end(why);
                 true
             }
             Complaint::Unreachable(why) => {
-                self.store.hot[id].soft_error = why;
+                self.hot.soft_error = why;
                 if error.disruption && error.seq == una {
-                    self.take_back_backoff(conn, id, now);
+                    self.take_back_backoff();
                 }
                 true
             }
@@ -172,8 +157,8 @@ impl Stack {
 
     /// RFC 6069 section 4: what was sent again met a way that is missing, not congestion, so its timeout is not to be
     /// doubled for it. The next repeat comes that much sooner, at once when it would be late already.
-    fn take_back_backoff(&mut self, conn: u32, id: u32, now: Instant) {
-        let (cold, hot) = (&self.store.tcbs[conn], &mut self.store.hot[id]);
+    fn take_back_backoff(&mut self) {
+        let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         let head = hot.flight.head;
         if head == NONE || hot.retries == 0 || hot.backoff == 0 {
             return;
@@ -181,19 +166,72 @@ impl Stack {
         hot.backoff -= 1;
         // Nor is it counted against the connection's patience, which is that of so many doubled timeouts; but no router can
         // prolong it for ever.
-        let since_ms = (now.as_millis() as u32).wrapping_sub(hot.acked_ms);
+        let since_ms = (self.now.as_millis() as u32).wrapping_sub(hot.acked_ms);
         if Duration::from_millis(since_ms.into()) < PATIENCE {
             hot.retries -= 1;
         }
         let waited_us =
-            (now.as_micros() as u32).wrapping_sub(self.store.blocks.segments[head].sent_us);
+            (self.now.as_micros() as u32).wrapping_sub(self.blocks.segments[head].sent_us);
         let timeout = rto::timeout(cold, &self.rules.config, hot.backoff);
         let left = timeout.saturating_sub(Duration::from_micros(waited_us.into()));
-        hot.rtx_at = now + left;
+        hot.rtx_at = self.now + left;
         hot.rto_at = hot.rtx_at;
         hot.timer_kind = TimerKind::Rto;
         self.counters.backoffs_taken_back += 1;
-        self.arm(id);
+    }
+
+    /// RFC 1191 and RFC 8201, with RFC 5927 section 7's care: the quoted segment is in flight, and was really larger
+    /// than what the message says got through. The size never falls below what every host must take anyway, so that a
+    /// forger who guessed the sequence number gains little.
+    fn packet_too_big(&mut self, error: &IcmpError, mtu: u32) -> bool {
+        let Some(len) = self.segment_in_flight(error.seq) else {
+            return false;
+        };
+        let sent = self.packet_len(len);
+        let peer = self.key.peer();
+        let mtu = match u16::try_from(mtu).unwrap_or(u16::MAX) {
+            0 if peer.is_ipv4() => pmtu::plateau_below(error.packet_len.min(sent)),
+            mtu => mtu,
+        };
+        let v6_too_small = mtu < pmtu::SMALLEST_V6 && peer.is_ipv6();
+        if v6_too_small || mtu.max(pmtu::smallest(peer)) >= sent {
+            return false;
+        }
+        if self.paths.sizes.told(peer, mtu, self.now) {
+            self.counters.paths_shrunk += 1;
+        }
+        self.path_shrank();
+        true
+    }
+
+    /// The payload of the segment in flight that begins at `seq`.
+    fn segment_in_flight(&self, seq: SeqNum) -> Option<u16> {
+        let mut at = self.hot.flight.head;
+        while at != NONE && (self.blocks.segments[at].seq - seq) < 0 {
+            at = self.blocks.segments[at].next;
+        }
+        let seg = (at != NONE).then(|| &self.blocks.segments[at])?;
+        (seg.seq == seq).then_some(seg.len)
+    }
+}
+
+impl Stack {
+    /// An error whose checksum holds. False when it quotes a flow that is not here.
+    pub(crate) fn icmp_error_arrives(&mut self, error: &IcmpError) -> bool {
+        self.counters.icmp_errors_in += 1;
+        let hash = self.index.hash.flow(&error.key);
+        let heeded = match self.find(&error.key, hash) {
+            None | Some(Record::Stub(_)) => return false,
+            Some(Record::Connection(conn)) => self
+                .with(conn, |c| c.blamed(error))
+                // Nothing is on its way.
+                .unwrap_or(false),
+            Some(Record::HalfOpen(slot)) => self.half_open_blamed(slot, error),
+            // Nothing is asked of the peer any more.
+            Some(Record::TimeWait(_)) => false,
+        };
+        self.counters.icmp_errors_ignored += u64::from(!heeded);
+        true
     }
 
     /// Handles an error about a SYN-ACK. No task waits for the answer, so the record goes as soon as it is clear that none
@@ -205,46 +243,5 @@ impl Stack {
             self.drop_half_open(slot);
         }
         ends
-    }
-
-    /// RFC 1191 and RFC 8201, with RFC 5927 section 7's care: the quoted segment is in flight, and was really larger
-    /// than what the message says got through. The size never falls below what every host must take anyway, so that a
-    /// forger who guessed the sequence number gains little.
-    fn packet_too_big(
-        &mut self,
-        conn: u32,
-        id: u32,
-        error: &IcmpError,
-        mtu: u32,
-        now: Instant,
-    ) -> bool {
-        let Some(len) = self.segment_in_flight(id, error.seq) else {
-            return false;
-        };
-        let sent = self.packet_len(conn, len);
-        let peer = self.store.tcbs.key(conn).peer();
-        let mtu = match u16::try_from(mtu).unwrap_or(u16::MAX) {
-            0 if peer.is_ipv4() => pmtu::plateau_below(error.packet_len.min(sent)),
-            mtu => mtu,
-        };
-        let v6_too_small = mtu < pmtu::SMALLEST_V6 && peer.is_ipv6();
-        if v6_too_small || mtu.max(pmtu::smallest(peer)) >= sent {
-            return false;
-        }
-        if self.paths.told(peer, mtu, now) {
-            self.counters.paths_shrunk += 1;
-        }
-        self.path_shrank(conn, id, now);
-        true
-    }
-
-    /// The payload of the segment in flight that begins at `seq`.
-    fn segment_in_flight(&self, id: u32, seq: SeqNum) -> Option<u16> {
-        let mut at = self.store.hot[id].flight.head;
-        while at != NONE && (self.store.blocks.segments[at].seq - seq) < 0 {
-            at = self.store.blocks.segments[at].next;
-        }
-        let seg = (at != NONE).then(|| &self.store.blocks.segments[at])?;
-        (seg.seq == seq).then_some(seg.len)
     }
 }

@@ -53,7 +53,7 @@ impl Stack {
             _ if self.udp_blamed_v6(&message, now) => {}
             _ => {
                 let error = IcmpError::from_v6(&message)?;
-                let known = self.icmp_error_arrives(&error, now);
+                let known = self.icmp_error_arrives(&error);
                 return (!known).then_some(error.key);
             }
         }

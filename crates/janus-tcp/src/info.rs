@@ -88,10 +88,11 @@ impl Stack {
     /// A look at the connection.
     pub fn info(&self, id: ConnId) -> Result<Info, Error> {
         let conn = self.conn(id)?;
+        let tuned = self.view(conn).map(|view| view.receive_buffer());
         let cold = &self.store.tcbs[conn];
         let key = self.store.tcbs.key(conn);
         let options = cold.mss.saturating_sub(cold.payload_mss());
-        let on_path = self.size_on_path(conn, cold.mss, self.now);
+        let on_path = self.paths.size_on_path(key.peer(), cold.mss, self.now);
         let mss = on_path - options;
         let hot = (cold.hot != NONE).then(|| &self.store.hot[cold.hot]);
         let idle_cwnd = cold.idle_window() * u32::from(mss);
@@ -113,7 +114,7 @@ impl Stack {
             ssthresh: hot.map_or(idle_ssthresh, |h| h.ssthresh),
             recovering: hot.is_some_and(|h| h.has(hot_flag::RECOVERY)),
             mss,
-            receive_mss: self.largest_segment(&key, cold.profile),
+            receive_mss: self.rules.largest_segment(&key, cold.profile),
             path_mtu: on_path.saturating_add(if key.is_v6() { 60 } else { 40 }),
             unread: hot.map_or(0, |h| h.inbox.bytes),
             unsent: hot.map_or(0, |h| h.unsent.bytes),
@@ -130,17 +131,14 @@ impl Stack {
             receive_scale: cold.receive_scale(),
             receive_window: cold.receive_window(),
             send_window: cold.snd_wnd(),
-            receive_buffer: match cold.hot {
-                NONE => self
-                    .rules
-                    .profiles
-                    .receive_buffer(cold.profile, &self.rules.config),
-                id => self.receive_buffer(conn, id),
-            },
+            receive_buffer: tuned.unwrap_or_else(|| {
+                let rules = &self.rules;
+                rules.profiles.receive_buffer(cold.profile, &rules.config)
+            }),
             silent_ms: (self.now.as_millis() as u32).wrapping_sub(cold.last_heard_ms),
             keepalive: self.rules.profiles.get(cold.profile).keepalive,
-            user_timeout: self.user_timeout(conn),
-            peer_user_timeout: self.said_by_peer(conn),
+            user_timeout: cold.user_timeout(&self.rules),
+            peer_user_timeout: cold.said_by_peer(&self.rules),
             hot: hot.is_some(),
         })
     }

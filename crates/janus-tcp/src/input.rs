@@ -215,10 +215,10 @@ impl Stack {
         };
         let mut frame = Some(frame);
         match record {
-            Some(Record::Connection(conn)) => self.arrives(conn, parsed, &mut frame, now),
+            Some(Record::Connection(conn)) => self.arrives(conn, parsed, &mut frame),
             Some(Record::HalfOpen(slot)) => {
                 if let Some(conn) = self.half_open_arrives(slot, parsed, now) {
-                    self.arrives(conn, parsed, &mut frame, now);
+                    self.arrives(conn, parsed, &mut frame);
                 }
             }
             Some(Record::TimeWait(slot)) if self.opens_anew(slot, parsed) => {
@@ -265,7 +265,7 @@ impl Stack {
         match place {
             Placement::Here => {
                 if let Some(conn) = self.no_flow(parsed, arrived, old, now) {
-                    self.arrives(conn, parsed, frame, now);
+                    self.arrives(conn, parsed, frame);
                 }
             }
             Placement::Elsewhere => {

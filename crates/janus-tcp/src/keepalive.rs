@@ -16,6 +16,7 @@ use crate::cold::{NONE, State, Tcb, flag};
 use crate::profile::{DEFAULT, SocketOptions};
 use crate::stack::Stack;
 use crate::time::Instant;
+use crate::wire::Outgoing;
 
 /// Connections looked at in one turn.
 const SLICE: u32 = 2_048;
@@ -148,7 +149,7 @@ impl Stack {
             let hot = &self.store.hot[cold.hot];
             !hot.flight.is_empty() || !hot.unsent.is_empty()
         };
-        let options = &self.keepalive_options(conn);
+        let options = &cold.keepalive_options(&self.rules);
         match judge(cold, options, busy, now_ms, looked_ms) {
             Verdict::Wait(ms) => self.sweep_at_latest(now + Duration::from_millis(ms.into())),
             Verdict::Ask(late_ms) => {
@@ -158,12 +159,12 @@ impl Stack {
                     self.sweep_at_latest(now + Duration::from_millis(ms.into()));
                 }
                 self.counters.keepalives += 1;
-                self.ask_whether_alive(conn, now);
+                self.ask_whether_alive(conn);
             }
             Verdict::Gone => {
                 // As Linux: should the peer be there after all, it must know.
                 self.counters.idle_ended += 1;
-                self.reset_peer(conn, now);
+                self.reset_peer(conn);
                 self.end(conn, flag::TIMED_OUT);
             }
         }
@@ -176,9 +177,16 @@ impl Stack {
         let (due, next) = judge_reader(most, cold.last_heard_ms, now_ms, looked_ms);
         if due && cold.reader != NONE {
             self.counters.readers_woken += 1;
-            self.wake_reader(conn);
+            self.schedule.wake(&mut self.store.tcbs[conn].reader);
         }
         self.sweep_at_latest(now + Duration::from_millis(next.into()));
+    }
+
+    /// Asks the peer whether it is there.
+    fn ask_whether_alive(&mut self, conn: u32) {
+        let (key, tcb) = (self.key_of(conn), &self.store.tcbs[conn]);
+        let question = Outgoing::keepalive_of(key, tcb, &self.rules, self.now);
+        self.reply(&question);
     }
 
     fn sweep_at_latest(&mut self, due: Instant) {

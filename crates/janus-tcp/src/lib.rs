@@ -14,6 +14,7 @@ mod challenge;
 mod cold;
 mod config;
 mod congestion;
+mod conn;
 mod control;
 mod cookie;
 mod counters;
@@ -53,6 +54,7 @@ mod options;
 mod output;
 mod parse;
 mod passive;
+mod paths;
 mod patience;
 mod pmtu;
 mod pressure;
@@ -98,6 +100,7 @@ mod urgent;
 mod uto;
 mod walks;
 pub mod wheel;
+mod wire;
 mod write;
 
 #[cfg(test)]

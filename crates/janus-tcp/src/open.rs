@@ -66,11 +66,12 @@ impl Stack {
 
     /// Stops listening; connections not yet accepted are reset.
     pub fn unlisten(&mut self, now: Instant, id: ListenerId) {
+        self.now = now;
         let Some(gone) = self.index.listeners.remove(id) else {
             return;
         };
         for conn in gone.queue {
-            self.abort_conn(conn, now);
+            self.abort_conn(conn);
         }
         self.rules.profiles.let_go(gone.profile);
     }
@@ -177,21 +178,18 @@ impl Stack {
             index: conn,
             generation,
         };
-        let hot = self.heat(conn, now);
-        let (Some(hot), true) = (hot, self.file(hash, Record::Connection(conn))) else {
+        let filed = self.heat(conn) && self.file(hash, Record::Connection(conn));
+        if !filed {
             self.store.tcbs[conn].state = State::Closed;
-            if let Some(hot) = hot {
-                self.store.hot[hot].conn = NONE;
-                self.store.tcbs[conn].hot = NONE;
-                self.store.hot.free(hot);
-            }
+            self.after_end(conn, 0);
             self.release(conn);
             return Err(Error::TooManyConnections);
-        };
-        let block = &mut self.store.hot[hot];
-        block.snd_una = iss;
-        block.set(hot_flag::SYN);
-        self.queue_output(hot);
+        }
+        self.with(conn, |c| {
+            c.hot.snd_una = iss;
+            c.hot.set(hot_flag::SYN);
+            c.queue();
+        });
         Ok(id)
     }
 

@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use crate::cold::{NONE, flag};
+use crate::cold::flag;
 use crate::error::Error;
 use crate::half_open::MAX_TRIES;
 use crate::hot::hot_flag;
@@ -38,22 +38,18 @@ impl Stack {
         if options.wants_sweep() {
             self.store.tcbs[conn].last_heard_ms = now.as_millis() as u32;
         }
-        let hot = self.store.tcbs[conn].hot;
-        if hot == NONE {
-            return Ok(());
-        }
-        let block = &mut self.store.hot[hot];
-        if options.quick_ack && block.ack_at != Instant::ZERO {
-            block.set(hot_flag::ACK_NOW);
-        }
-        if pushes {
-            self.cork_is_over(hot, now);
-        }
-        let block = &self.store.hot[hot];
-        // What corks or Nagle's algorithm held back may go.
-        if !block.is_idle() {
-            self.queue_output(hot);
-        }
+        self.with(conn, |c| {
+            if options.quick_ack && c.hot.ack_at != Instant::ZERO {
+                c.hot.set(hot_flag::ACK_NOW);
+            }
+            if pushes {
+                c.cork_is_over();
+            }
+            // Segments that corks or Nagle's algorithm held back may go.
+            if !c.hot.is_idle() {
+                c.queue();
+            }
+        });
         Ok(())
     }
 
@@ -98,7 +94,7 @@ impl Stack {
     /// A connection has these options from now on, and not those it had.
     pub(crate) fn give_options(&mut self, conn: u32, options: &SocketOptions) -> Result<(), Error> {
         let profile = self.rules.profiles.intern(options)?;
-        let told = self.timeout_option(self.store.tcbs[conn].profile);
+        let told = self.rules.timeout_option(self.store.tcbs[conn].profile);
         self.take_options(conn);
         let cold = &mut self.store.tcbs[conn];
         cold.profile = profile;
@@ -108,7 +104,7 @@ impl Stack {
             cold.clear(flag::NODELAY);
         }
         self.rules.profiles.joined(profile);
-        self.timeout_options_changed(conn, told);
+        cold.timeout_options_changed(&self.rules, told);
         self.sweep_soon(conn);
         Ok(())
     }

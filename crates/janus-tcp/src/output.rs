@@ -4,7 +4,7 @@
 
 use core::time::Duration;
 
-use janus_mem::{Frame, HEADROOM, LENT};
+use janus_mem::{Frame, LENT};
 use janus_wire::SeqNum;
 use janus_wire::tcp::options::SackBlocks;
 use janus_wire::tcp::{Flags, Options};
@@ -12,9 +12,10 @@ use janus_wire::tcp::{Flags, Options};
 use crate::bursts::Burst;
 use crate::cold::{NONE, State, Tcb, flag};
 use crate::congestion;
+use crate::conn::Conn;
 use crate::delayed_ack::acknowledged;
 use crate::ecn;
-use crate::emit::{Outgoing, Unresolved};
+use crate::emit::Unresolved;
 use crate::hot::{Hot, TimerKind, hot_flag};
 use crate::profile::DEFAULT;
 use crate::reno::DUP_THRESHOLD;
@@ -22,6 +23,7 @@ use crate::rto;
 use crate::segment::seg_flag;
 use crate::stack::Stack;
 use crate::time::Instant;
+use crate::wire::{Outgoing, Wire, usual_options};
 use crate::write::Ending;
 
 /// How long a cork keeps a small segment: so long, or a retransmission timeout if that is longer (as Linux, whose manual
@@ -33,10 +35,385 @@ const LONG_AGO_US: u32 = 1 << 31;
 
 /// Whether a connection has said all it can say now.
 #[derive(PartialEq, Eq)]
-pub(crate) enum Said {
+pub(crate) enum Flushed {
     All,
     /// `out` is full; the rest next time.
     Part,
+}
+
+impl Conn<'_> {
+    /// Sends what can be sent now, and sets the timers that go with it.
+    #[inline]
+    fn turn(&mut self, wire: &mut Wire<'_>) {
+        let sent_to = self.tcb.snd_nxt;
+        if self.flush(wire) == Flushed::Part {
+            self.queue();
+        }
+        if self.tcb.snd_nxt != sent_to && self.hot.timer_kind != TimerKind::Reorder {
+            self.arm_retransmission(false);
+        }
+        if self.hot.writer != NONE {
+            self.offer_room();
+        }
+    }
+
+    /// All that one connection has to send now.
+    fn flush(&mut self, wire: &mut Wire<'_>) -> Flushed {
+        if self.hot.has(hot_flag::SYN) {
+            self.send_syn();
+            return Flushed::All;
+        }
+        if self.tcb.state == State::Closed {
+            // The segment that ended it may have asked for an answer too (a mark that was answered, a repeat). What was
+            // to be said has been said in its place; a wish that stays would keep the block for ever.
+            self.hot.flags &= hot_flag::QUEUED | hot_flag::STARVED;
+            return Flushed::All;
+        }
+        let opening = self.tcb.state == State::SynReceived;
+        if self.tcb.has(flag::FIN_QUEUED) && !opening {
+            self.queue_fin();
+        }
+        let new_first = self.hot.has(hot_flag::LOSSES) && self.new_goes_first();
+        if self.hot.has(hot_flag::LOSSES) && !new_first && self.resend_lost(wire) == Flushed::Part {
+            return Flushed::Part;
+        }
+        if self.has_probe_due() && self.send_probe(wire) == Flushed::Part {
+            return Flushed::Part;
+        }
+        if self.tcb.owes_timeout() && self.timeout_needs_ack() {
+            if wire.is_full() {
+                return Flushed::Part;
+            }
+            let sack = self.sack_blocks();
+            self.emit_ack(sack, wire);
+        }
+        if self.send_new(wire) == Flushed::Part {
+            return Flushed::Part;
+        }
+        if new_first && self.new_stayed() && self.resend_lost(wire) == Flushed::Part {
+            return Flushed::Part;
+        }
+        if self.hot.has(hot_flag::PROBE) {
+            self.probe();
+        }
+        if self.hot.has(hot_flag::ACK_NOW) {
+            if wire.is_full() {
+                return Flushed::Part;
+            }
+            if self.hot.reorder != NONE {
+                self.emit_untold(wire);
+            }
+            let sack = self.sack_blocks();
+            self.emit_ack(sack, wire);
+        }
+        Flushed::All
+    }
+
+    /// The SYN, or the SYN-ACK of a simultaneous open.
+    fn send_syn(&mut self) {
+        let window = self.rules.first_window(self.tcb.profile);
+        let mss = self.rules.largest_segment(&self.key, self.tcb.profile);
+        let scale = self.rules.window_scale(self.tcb.profile);
+        let user_timeout = self
+            .rules
+            .timeout_in_syn(self.tcb.profile, self.hot.retries);
+        let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
+        hot.clear(hot_flag::SYN);
+        let answering = cold.state == State::SynReceived;
+        let key = self.key;
+        let echo = if answering { cold.ts_recent } else { 0 };
+        let timestamps = if answering {
+            cold.has(flag::TIMESTAMPS)
+        } else {
+            self.rules.config.timestamps
+        };
+        let sack_permitted = if answering {
+            cold.has(flag::SACK)
+        } else {
+            self.rules.config.sack
+        };
+        let scaled = if answering {
+            cold.scales != 0
+        } else {
+            self.rules.config.window_scaling
+        };
+        hot.rtt_off_max = self.now.as_micros() as u32;
+        if hot.rto_at == Instant::ZERO {
+            hot.rto_at = self.now + rto::timeout(cold, &self.rules.config, hot.backoff);
+            hot.timer_kind = TimerKind::Rto;
+        }
+        let segment = Outgoing {
+            key,
+            seq: cold.snd_nxt + u32::MAX,
+            ack: if answering { cold.rcv_nxt } else { SeqNum(0) },
+            flags: if answering {
+                Flags::SYN | Flags::ACK | ecn::syn_ack_flags(cold.flags)
+            } else {
+                Flags::SYN | ecn::syn_flags(&self.rules.config, hot.retries)
+            },
+            window,
+            urgent: 0,
+            options: Options {
+                mss: Some(mss),
+                window_scale: scaled.then_some(scale),
+                timestamps: timestamps
+                    .then(|| (self.rules.stamper.timestamp(&key, self.now), echo)),
+                sack_permitted,
+                user_timeout,
+                ..Options::NONE
+            },
+            profile: cold.profile,
+        };
+        if answering {
+            hot.clear(hot_flag::ACK_NOW);
+        }
+        self.answer(segment);
+    }
+
+    /// New segments, as the peer's window, the congestion window and Nagle's algorithm let them.
+    fn send_new(&mut self, wire: &mut Wire<'_>) -> Flushed {
+        let mut burst = Burst::default();
+        let done = loop {
+            let at = self.hot.unsent.head;
+            if at == NONE {
+                break Flushed::All;
+            }
+            let too_large = self.blocks.segments[at].len > self.tcb.payload_mss();
+            if too_large && !self.cut_before_send(at) {
+                break Flushed::All;
+            }
+            if !self.may_send(at) {
+                break Flushed::All;
+            }
+            if wire.is_full() {
+                break Flushed::Part;
+            }
+            let full = self.blocks.segments[at].len >= self.tcb.payload_mss();
+            let before = wire.out.len();
+            self.send_first_unsent(wire);
+            let last = (wire.out.len() > before).then_some(before);
+            burst.sent(self, last, full, wire);
+        };
+        burst.end(self, wire);
+        done
+    }
+
+    /// The first unsent segment is sent.
+    pub(crate) fn send_first_unsent(&mut self, wire: &mut Wire<'_>) {
+        let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
+        if hot.flight.is_empty() {
+            congestion::on_start(hot, cold, &self.rules.config, self.now);
+        }
+        let Some(at) = self.blocks.segments.pop_front(&mut hot.unsent) else {
+            return;
+        };
+        let seg = &mut self.blocks.segments[at];
+        seg.seq = cold.snd_nxt;
+        cold.snd_nxt = seg.end();
+        hot.pipe += u32::from(seg.len);
+        let (len, full) = (seg.len, cold.payload_mss());
+        if len < full {
+            hot.small_end = cold.snd_nxt;
+        } else if len > full {
+            hot.probe_leaves(cold.snd_nxt);
+        }
+        if hot.has(hot_flag::RECOVERY) && hot.recovery != NONE {
+            let rec = &mut self.blocks.recovery[hot.recovery];
+            rec.prr_out = rec.prr_out.saturating_add(u32::from(len));
+        }
+        self.blocks.segments.push_back(&mut hot.flight, at);
+        self.send_segment(at, wire);
+    }
+
+    /// The sender's side of silly-window avoidance (MUST-38), Nagle (SHLD-7), and both windows. Starts the
+    /// persist timer when only the peer's window holds the segment back (MUST-36). Nagle's algorithm is
+    /// Minshall's variant (RFC 9293 appendix A.3): a small segment waits for a small one only, so that the end
+    /// of a large write does not wait for a delayed acknowledgement.
+    fn may_send(&mut self, at: u32) -> bool {
+        let urgent = self.sends_urgent();
+        let (cold, seg) = (&*self.tcb, &self.blocks.segments[at]);
+        let hot = &mut *self.hot;
+        let usable = hot.usable_window(cold);
+        // A FIN alone is outside a window that has no room at all.
+        let least = u32::from(seg.len.max(1));
+        if least > usable {
+            // To a peer whose window was never as large as two segments, what half of it holds counts as a full
+            // segment (section 3.8.6.2.1, the second rule).
+            if usable > 0 && usable >= hot.max_snd_wnd / 2 {
+                return self.cut_unsent(at, usable as u16);
+            }
+            self.persist();
+            return false;
+        }
+        let beyond = hot.pipe > 0 && hot.pipe + u32::from(seg.len) > hot.cwnd;
+        if beyond && hot.pipe + u32::from(seg.len) > hot.cwnd + limited_transmit(cold, hot) {
+            return false;
+        }
+        let full = seg.len >= cold.payload_mss();
+        let last = seg.has(seg_flag::FIN);
+        let small_in_flight = hot.small_end.gt(hot.snd_una);
+        // What has more behind it can grow no more (tcp_write_xmit asks only the last).
+        if full || last || urgent || seg.next != NONE || hot.ending == Ending::Push {
+            return true;
+        }
+        if hot.ending == Ending::More {
+            return self.corked_long_enough(at);
+        }
+        if cold.profile != DEFAULT && self.rules.profiles.get(cold.profile).cork {
+            return self.corked_long_enough(at);
+        }
+        cold.has(flag::NODELAY) || hot.flight.is_empty() || !small_in_flight
+    }
+
+    /// A small segment under a cork waits for more, but not for ever (Linux: 200 ms).
+    fn corked_long_enough(&mut self, at: u32) -> bool {
+        let most = rto::timeout(self.tcb, &self.rules.config, 0).max(CORK_LEAST);
+        let now_us = self.now.as_micros() as u32;
+        let seg = &mut self.blocks.segments[at];
+        if !seg.has(seg_flag::CORKED) {
+            // Until it is sent this is when it was found to wait.
+            seg.sent_us = now_us;
+            seg.flags |= seg_flag::CORKED;
+        }
+        let waited = Duration::from_micros(now_us.wrapping_sub(seg.sent_us).into());
+        if waited >= most {
+            seg.flags &= !seg_flag::CORKED;
+            // What a timer lets go is to be passed on (tcp_write_wakeup).
+            seg.flags |= seg_flag::PSH;
+            return true;
+        }
+        let hot = &mut *self.hot;
+        if hot.flight.is_empty() && hot.rto_at == Instant::ZERO {
+            hot.rto_at = self.now + (most - waited);
+        }
+        false
+    }
+
+    /// What a cork holds back has waited long enough: switching Nagle's algorithm off pushes it (tcp(7)), though what is
+    /// written later waits again.
+    pub(crate) fn cork_is_over(&mut self) {
+        let tail = self.hot.unsent.tail;
+        if tail != NONE {
+            let seg = &mut self.blocks.segments[tail];
+            seg.sent_us = (self.now.as_micros() as u32).wrapping_sub(LONG_AGO_US);
+            seg.flags |= seg_flag::CORKED;
+        }
+    }
+
+    /// Hands a segment of `flight` out.
+    pub(crate) fn send_segment(&mut self, at: u32, wire: &mut Wire<'_>) {
+        let mut segment = self.header_for();
+        let len = self.blocks.segments[at].len;
+        let told = self.blocks_beside(len, &mut segment.options);
+        if self.tcb.owes_timeout() {
+            self.tell_timeout(len, &mut segment.options);
+        }
+        let seg = &mut self.blocks.segments[at];
+        let Some(mut buf) = seg.buf.take() else {
+            return;
+        };
+        let (off, len) = (seg.off, seg.len);
+        let mut flags = segment.flags;
+        if seg.has(seg_flag::PSH) {
+            flags |= Flags::PSH;
+        }
+        if seg.has(seg_flag::FIN) {
+            flags |= Flags::FIN;
+        }
+        seg.flags = (seg.flags | seg_flag::AWAY) & !seg_flag::LOST;
+        seg.sent_us = self.now.as_micros() as u32;
+        // Only new data may be marked: not what is sent again, nor what is empty (RFC 3168 sections 6.1.4 and 6.1.5).
+        let may_be_marked = self.tcb.has(flag::ECN) && len > 0 && !seg.has(seg_flag::RESENT);
+        if may_be_marked && core::mem::take(&mut self.hot.cwr_due) {
+            flags |= Flags::CWR;
+        }
+        segment.seq = seg.seq;
+        segment.flags = flags;
+        if self.hot.has(hot_flag::URGENT) {
+            self.point_at_urgent(&mut segment);
+        }
+        let frame_len = wire.envelope.write(&mut buf, off, len, &segment);
+        if may_be_marked {
+            let from = usize::from(buf.off()) + wire.envelope.link_len();
+            ecn::set_capable(&mut buf.bytes_mut()[from..]);
+        }
+        self.counters.segments_out += 1;
+        self.note_answer();
+        let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
+        congestion::on_sent(hot, cold);
+        if told {
+            acknowledged(hot);
+        }
+        let mut frame = Frame::new(buf, frame_len);
+        frame.tag = LENT;
+        frame.key = at;
+        wire.out.push(frame);
+    }
+
+    pub(crate) fn emit_ack(&mut self, sack: SackBlocks, wire: &mut Wire<'_>) {
+        let mut segment = self.header_for();
+        segment.options.sack = sack;
+        if self.tcb.owes_timeout() {
+            self.tell_timeout(0, &mut segment.options);
+        }
+        if self.hot.has(hot_flag::URGENT) {
+            self.point_at_urgent(&mut segment);
+        }
+        if !wire.send_bare(&mut self.blocks.pool, &segment) {
+            self.counters.dropped_no_buffer += 1;
+            self.hot.clear(hot_flag::ACK_NOW);
+            return;
+        }
+        self.counters.segments_out += 1;
+        acknowledged(self.hot);
+    }
+
+    /// A window probe: an old sequence number, so that the peer must answer with where it is; or, when the
+    /// window is open but too small for the segment, as much of the segment as fits.
+    fn probe(&mut self) {
+        self.hot.clear(hot_flag::PROBE);
+        let window = self.tcb.snd_wnd();
+        let head = self.hot.unsent.head;
+        let too_small =
+            head != NONE && window > 0 && window < u32::from(self.blocks.segments[head].len);
+        // Without a buffer for the rest, the peer is asked all the same whether it is there.
+        if too_small && self.cut_unsent(head, window as u16) {
+            // The peer is to do with it what it can: more will not come before it has.
+            self.blocks.segments[head].flags |= seg_flag::PSH;
+            self.queue();
+            return;
+        }
+        let mut segment = self.header_for();
+        if self.hot.has(hot_flag::URGENT) {
+            // One in its place, so that the peer heeds the pointer though its window is shut (Linux: tcp_write_wakeup).
+            self.point_at_urgent(&mut segment);
+            if segment.flags.contains(Flags::URG) {
+                let further = segment.urgent.saturating_add(1);
+                self.answer(segment.clone());
+                segment.urgent = further;
+            }
+        }
+        segment.seq = self.hot.snd_una + u32::MAX;
+        self.answer(segment);
+    }
+
+    /// A pure acknowledgement from where the connection stands; data segments change what they need.
+    #[inline(always)]
+    pub(crate) fn header_for(&mut self) -> Outgoing {
+        let (held, buffer) = (self.hot.inbox.bytes, self.view().receive_buffer());
+        let window = offer_window(self.tcb, held, buffer);
+        let cold = &*self.tcb;
+        Outgoing {
+            key: self.key,
+            seq: cold.snd_nxt,
+            ack: cold.rcv_nxt,
+            flags: Flags::ACK | cold.ece(),
+            window,
+            urgent: 0,
+            options: usual_options(&self.key, self.tcb, self.rules, self.now),
+            profile: cold.profile,
+        }
+    }
 }
 
 impl Stack {
@@ -56,30 +433,32 @@ impl Stack {
             let Some(id) = self.schedule.output.pop_front() else {
                 break;
             };
-            self.store.hot[id].clear(hot_flag::QUEUED);
-            let conn = self.store.hot[id].conn;
-            if conn == NONE {
-                continue;
+            let hot = &mut self.store.hot[id];
+            hot.clear(hot_flag::QUEUED);
+            let conn = hot.conn;
+            if conn != NONE {
+                self.flush(conn, out, end);
             }
-            let sent_to = self.store.tcbs[conn].snd_nxt;
-            if self.say(conn, id, now, out, end) == Said::Part {
-                self.queue_output(id);
-            }
-            if self.store.tcbs[conn].snd_nxt != sent_to
-                && self.store.hot[id].timer_kind != TimerKind::Reorder
-            {
-                self.arm_retransmission(conn, id, false, now);
-            }
-            if self.store.hot[id].writer != NONE {
-                self.offer_room(conn, id);
-            }
-            self.arm(id);
-            self.settle(conn);
         }
         // SYNs and probes took the way of the replies.
         self.hand_out_replies(out, end);
         self.udp_may_send();
         self.counters.frames_out += (out.len() - before) as u64;
+    }
+
+    /// One connection's turn.
+    #[inline]
+    fn flush(&mut self, conn: u32, out: &mut Vec<Frame>, end: usize) {
+        let before = out.len();
+        let (key, profile) = (self.store.tcbs.key(conn), self.store.tcbs[conn].profile);
+        let (envelope, resolved) = self.envelope(&key, profile);
+        let mut wire = Wire { envelope, out, end };
+        self.with(conn, |c| c.turn(&mut wire));
+        if let Err(Unresolved(hop)) = resolved {
+            for frame in out.drain(before..) {
+                self.await_neighbor(hop, frame, self.now);
+            }
+        }
     }
 
     #[inline]
@@ -89,416 +468,6 @@ impl Stack {
                 return;
             };
             out.push(reply);
-        }
-    }
-
-    /// All that one connection has to send now.
-    fn say(&mut self, conn: u32, id: u32, now: Instant, out: &mut Vec<Frame>, end: usize) -> Said {
-        if self.store.hot[id].has(hot_flag::SYN) {
-            self.say_syn(conn, id, now);
-            return Said::All;
-        }
-        if self.store.tcbs[conn].state == State::Closed {
-            // The segment that ended it may have asked for an answer too (a mark that was answered, a repeat). What was
-            // to be said has been said in its place; a wish that stays would keep the block for ever.
-            self.store.hot[id].flags &= hot_flag::QUEUED | hot_flag::STARVED;
-            return Said::All;
-        }
-        let opening = self.store.tcbs[conn].state == State::SynReceived;
-        if self.store.tcbs[conn].has(flag::FIN_QUEUED) && !opening {
-            self.queue_fin(conn, id);
-        }
-        let new_first = self.store.hot[id].has(hot_flag::LOSSES) && self.new_goes_first(id);
-        if self.store.hot[id].has(hot_flag::LOSSES)
-            && !new_first
-            && self.resend_lost(conn, id, now, out, end) == Said::Part
-        {
-            return Said::Part;
-        }
-        if self.has_probe_due(id) && self.send_probe(conn, id, now, out, end) == Said::Part {
-            return Said::Part;
-        }
-        if self.store.tcbs[conn].owes_timeout() && self.timeout_needs_ack(conn, id) {
-            if out.len() >= end {
-                return Said::Part;
-            }
-            let sack = self.sack_blocks(conn);
-            self.say_ack_with(conn, id, sack, now, out);
-        }
-        if self.send_new(conn, id, now, out, end) == Said::Part {
-            return Said::Part;
-        }
-        if new_first
-            && self.new_stayed(conn, id)
-            && self.resend_lost(conn, id, now, out, end) == Said::Part
-        {
-            return Said::Part;
-        }
-        if self.store.hot[id].has(hot_flag::PROBE) {
-            self.probe(conn, id, now);
-        }
-        if self.store.hot[id].has(hot_flag::ACK_NOW) {
-            if out.len() >= end {
-                return Said::Part;
-            }
-            if self.store.hot[id].reorder != NONE {
-                self.say_untold(conn, id, now, out, end);
-            }
-            let sack = self.sack_blocks(conn);
-            self.say_ack_with(conn, id, sack, now, out);
-        }
-        Said::All
-    }
-
-    /// The SYN, or the SYN-ACK of a simultaneous open.
-    fn say_syn(&mut self, conn: u32, id: u32, now: Instant) {
-        let window = self.first_window(self.store.tcbs[conn].profile);
-        let mss = self.largest_segment(&self.store.tcbs.key(conn), self.store.tcbs[conn].profile);
-        let scale = self.window_scale(self.store.tcbs[conn].profile);
-        let user_timeout =
-            self.timeout_in_syn(self.store.tcbs[conn].profile, self.store.hot[id].retries);
-        let (cold, hot) = (&self.store.tcbs[conn], &mut self.store.hot[id]);
-        hot.clear(hot_flag::SYN);
-        let answering = cold.state == State::SynReceived;
-        let key = self.store.tcbs.key(conn);
-        let echo = if answering { cold.ts_recent } else { 0 };
-        let timestamps = if answering {
-            cold.has(flag::TIMESTAMPS)
-        } else {
-            self.rules.config.timestamps
-        };
-        let sack_permitted = if answering {
-            cold.has(flag::SACK)
-        } else {
-            self.rules.config.sack
-        };
-        let scaled = if answering {
-            cold.scales != 0
-        } else {
-            self.rules.config.window_scaling
-        };
-        hot.rtt_off_max = now.as_micros() as u32;
-        if hot.rto_at == Instant::ZERO {
-            hot.rto_at = now + rto::timeout(cold, &self.rules.config, hot.backoff);
-            hot.timer_kind = TimerKind::Rto;
-        }
-        let segment = Outgoing {
-            key,
-            seq: cold.snd_nxt + u32::MAX,
-            ack: if answering { cold.rcv_nxt } else { SeqNum(0) },
-            flags: if answering {
-                Flags::SYN | Flags::ACK | ecn::syn_ack_flags(cold.flags)
-            } else {
-                Flags::SYN | ecn::syn_flags(&self.rules.config, hot.retries)
-            },
-            window,
-            urgent: 0,
-            options: Options {
-                mss: Some(mss),
-                window_scale: scaled.then_some(scale),
-                timestamps: timestamps.then(|| (self.rules.stamper.timestamp(&key, now), echo)),
-                sack_permitted,
-                user_timeout,
-                ..Options::NONE
-            },
-            profile: cold.profile,
-        };
-        if answering {
-            hot.clear(hot_flag::ACK_NOW);
-        }
-        self.reply(&segment, now);
-    }
-
-    /// New segments, as the peer's window, the congestion window and Nagle's algorithm let them.
-    fn send_new(
-        &mut self,
-        conn: u32,
-        id: u32,
-        now: Instant,
-        out: &mut Vec<Frame>,
-        end: usize,
-    ) -> Said {
-        let mut burst = Burst::default();
-        let said = loop {
-            let at = self.store.hot[id].unsent.head;
-            if at == NONE {
-                break Said::All;
-            }
-            let too_large =
-                self.store.blocks.segments[at].len > self.store.tcbs[conn].payload_mss();
-            if too_large && !self.cut_before_send(conn, id, at) {
-                break Said::All;
-            }
-            if !self.may_send(conn, id, at, now) {
-                break Said::All;
-            }
-            if out.len() >= end {
-                break Said::Part;
-            }
-            let full = self.store.blocks.segments[at].len >= self.store.tcbs[conn].payload_mss();
-            let before = out.len();
-            self.send_first_unsent(conn, id, now, out);
-            let last = (out.len() > before).then(|| out.len() - 1);
-            burst.sent(self, (conn, id), last, full, out);
-        };
-        burst.end(self, conn, out);
-        said
-    }
-
-    /// The first unsent segment is sent.
-    pub(crate) fn send_first_unsent(
-        &mut self,
-        conn: u32,
-        id: u32,
-        now: Instant,
-        out: &mut Vec<Frame>,
-    ) {
-        let (cold, hot) = (&mut self.store.tcbs[conn], &mut self.store.hot[id]);
-        if hot.flight.is_empty() {
-            congestion::on_start(hot, cold, &self.rules.config, now);
-        }
-        let Some(at) = self.store.blocks.segments.pop_front(&mut hot.unsent) else {
-            return;
-        };
-        let seg = &mut self.store.blocks.segments[at];
-        seg.seq = cold.snd_nxt;
-        cold.snd_nxt = seg.end();
-        hot.pipe += u32::from(seg.len);
-        let (len, full) = (seg.len, cold.payload_mss());
-        if len < full {
-            hot.small_end = cold.snd_nxt;
-        } else if len > full {
-            hot.probe_leaves(cold.snd_nxt);
-        }
-        if hot.has(hot_flag::RECOVERY) && hot.recovery != NONE {
-            let rec = &mut self.store.blocks.recovery[hot.recovery];
-            rec.prr_out = rec.prr_out.saturating_add(u32::from(len));
-        }
-        self.store.blocks.segments.push_back(&mut hot.flight, at);
-        self.send_segment(conn, id, at, now, out);
-    }
-
-    /// The sender's side of silly-window avoidance (MUST-38), Nagle (SHLD-7), and both windows. Starts the
-    /// persist timer when only the peer's window holds the segment back (MUST-36). Nagle's algorithm is
-    /// Minshall's variant (RFC 9293 appendix A.3): a small segment waits for a small one only, so that the end
-    /// of a large write does not wait for a delayed acknowledgement.
-    fn may_send(&mut self, conn: u32, id: u32, at: u32, now: Instant) -> bool {
-        let urgent = self.sends_urgent(conn, id);
-        let (cold, seg) = (&self.store.tcbs[conn], &self.store.blocks.segments[at]);
-        let hot = &mut self.store.hot[id];
-        let usable = hot.usable_window(cold);
-        // A FIN alone is outside a window that has no room at all.
-        let least = u32::from(seg.len.max(1));
-        if least > usable {
-            // To a peer whose window was never as large as two segments, what half of it holds counts as a full
-            // segment (section 3.8.6.2.1, the second rule).
-            if usable > 0 && usable >= hot.max_snd_wnd / 2 {
-                return self.cut_unsent(id, at, usable as u16);
-            }
-            self.persist(id);
-            return false;
-        }
-        let beyond = hot.pipe > 0 && hot.pipe + u32::from(seg.len) > hot.cwnd;
-        if beyond && hot.pipe + u32::from(seg.len) > hot.cwnd + limited_transmit(cold, hot) {
-            return false;
-        }
-        let full = seg.len >= cold.payload_mss();
-        let last = seg.has(seg_flag::FIN);
-        let small_in_flight = hot.small_end.gt(hot.snd_una);
-        // What has more behind it can grow no more (tcp_write_xmit asks only the last).
-        if full || last || urgent || seg.next != NONE || hot.ending == Ending::Push {
-            return true;
-        }
-        if hot.ending == Ending::More {
-            return self.corked_long_enough(conn, id, at, now);
-        }
-        if cold.profile != DEFAULT && self.rules.profiles.get(cold.profile).cork {
-            return self.corked_long_enough(conn, id, at, now);
-        }
-        cold.has(flag::NODELAY) || hot.flight.is_empty() || !small_in_flight
-    }
-
-    /// A small segment under a cork waits for more, but not for ever (Linux: 200 ms).
-    fn corked_long_enough(&mut self, conn: u32, id: u32, at: u32, now: Instant) -> bool {
-        let most = rto::timeout(&self.store.tcbs[conn], &self.rules.config, 0).max(CORK_LEAST);
-        let now_us = now.as_micros() as u32;
-        let seg = &mut self.store.blocks.segments[at];
-        if !seg.has(seg_flag::CORKED) {
-            // Until it is sent this is when it was found to wait.
-            seg.sent_us = now_us;
-            seg.flags |= seg_flag::CORKED;
-        }
-        let waited = Duration::from_micros(now_us.wrapping_sub(seg.sent_us).into());
-        if waited >= most {
-            seg.flags &= !seg_flag::CORKED;
-            // What a timer lets go is to be passed on (tcp_write_wakeup).
-            seg.flags |= seg_flag::PSH;
-            return true;
-        }
-        let hot = &mut self.store.hot[id];
-        if hot.flight.is_empty() && hot.rto_at == Instant::ZERO {
-            hot.rto_at = now + (most - waited);
-        }
-        false
-    }
-
-    /// What a cork holds back has waited long enough: switching Nagle's algorithm off pushes it (tcp(7)), though what is
-    /// written later waits again.
-    pub(crate) fn cork_is_over(&mut self, id: u32, now: Instant) {
-        let tail = self.store.hot[id].unsent.tail;
-        if tail != NONE {
-            let seg = &mut self.store.blocks.segments[tail];
-            seg.sent_us = (now.as_micros() as u32).wrapping_sub(LONG_AGO_US);
-            seg.flags |= seg_flag::CORKED;
-        }
-    }
-
-    /// Hands a segment of `flight` out.
-    pub(crate) fn send_segment(
-        &mut self,
-        conn: u32,
-        id: u32,
-        at: u32,
-        now: Instant,
-        out: &mut Vec<Frame>,
-    ) {
-        let mut segment = self.header_for(conn, id, now);
-        let len = self.store.blocks.segments[at].len;
-        let told = self.blocks_beside(conn, id, len, &mut segment.options);
-        if self.store.tcbs[conn].owes_timeout() {
-            self.tell_timeout(conn, len, &mut segment.options);
-        }
-        let seg = &mut self.store.blocks.segments[at];
-        let Some(mut buf) = seg.buf.take() else {
-            return;
-        };
-        let (off, len) = (seg.off, seg.len);
-        let mut flags = segment.flags;
-        if seg.has(seg_flag::PSH) {
-            flags |= Flags::PSH;
-        }
-        if seg.has(seg_flag::FIN) {
-            flags |= Flags::FIN;
-        }
-        seg.flags = (seg.flags | seg_flag::AWAY) & !seg_flag::LOST;
-        seg.sent_us = now.as_micros() as u32;
-        // Only new data may be marked: not what is sent again, nor what is empty (RFC 3168 sections 6.1.4 and 6.1.5).
-        let may_be_marked =
-            self.store.tcbs[conn].has(flag::ECN) && len > 0 && !seg.has(seg_flag::RESENT);
-        if may_be_marked && core::mem::take(&mut self.store.hot[id].cwr_due) {
-            flags |= Flags::CWR;
-        }
-        segment.seq = seg.seq;
-        segment.flags = flags;
-        if self.store.hot[id].has(hot_flag::URGENT) {
-            self.point_at_urgent(id, &mut segment);
-        }
-        let (frame_len, resolved) = self.write_headers(&mut buf, off, len, &segment);
-        if may_be_marked {
-            let from = usize::from(buf.off()) + self.rules.interface.link.header_len();
-            ecn::set_capable(&mut buf.bytes_mut()[from..]);
-        }
-        self.counters.segments_out += 1;
-        self.note_answer(conn, id, now);
-        let (cold, hot) = (&mut self.store.tcbs[conn], &mut self.store.hot[id]);
-        congestion::on_sent(hot, cold);
-        if told {
-            acknowledged(hot);
-        }
-        let mut frame = Frame::new(buf, frame_len);
-        frame.tag = LENT;
-        frame.key = at;
-        self.hand_out(frame, resolved, now, out);
-    }
-
-    /// A written frame leaves, or waits for its neighbour.
-    #[inline]
-    fn hand_out(
-        &mut self,
-        frame: Frame,
-        resolved: Result<(), Unresolved>,
-        now: Instant,
-        out: &mut Vec<Frame>,
-    ) {
-        match resolved {
-            Ok(()) => out.push(frame),
-            Err(Unresolved(hop)) => self.await_neighbor(hop, frame, now),
-        }
-    }
-
-    pub(crate) fn say_ack_with(
-        &mut self,
-        conn: u32,
-        id: u32,
-        sack: SackBlocks,
-        now: Instant,
-        out: &mut Vec<Frame>,
-    ) {
-        let mut segment = self.header_for(conn, id, now);
-        segment.options.sack = sack;
-        if self.store.tcbs[conn].owes_timeout() {
-            self.tell_timeout(conn, 0, &mut segment.options);
-        }
-        if self.store.hot[id].has(hot_flag::URGENT) {
-            self.point_at_urgent(id, &mut segment);
-        }
-        let Some(mut buf) = self.store.blocks.pool.alloc_reserved() else {
-            self.counters.dropped_no_buffer += 1;
-            self.store.hot[id].clear(hot_flag::ACK_NOW);
-            return;
-        };
-        let (len, resolved) = self.write_headers(&mut buf, HEADROOM, 0, &segment);
-        self.counters.segments_out += 1;
-        acknowledged(&mut self.store.hot[id]);
-        self.hand_out(Frame::new(buf, len), resolved, now, out);
-    }
-
-    /// A window probe: an old sequence number, so that the peer must answer with where it is; or, when the
-    /// window is open but too small for the segment, as much of the segment as fits.
-    fn probe(&mut self, conn: u32, id: u32, now: Instant) {
-        self.store.hot[id].clear(hot_flag::PROBE);
-        let window = self.store.tcbs[conn].snd_wnd();
-        let head = self.store.hot[id].unsent.head;
-        let too_small =
-            head != NONE && window > 0 && window < u32::from(self.store.blocks.segments[head].len);
-        // Without a buffer for the rest, the peer is asked all the same whether it is there.
-        if too_small && self.cut_unsent(id, head, window as u16) {
-            // The peer is to do with it what it can: more will not come before it has.
-            self.store.blocks.segments[head].flags |= seg_flag::PSH;
-            self.queue_output(id);
-            return;
-        }
-        let mut segment = self.header_for(conn, id, now);
-        if self.store.hot[id].has(hot_flag::URGENT) {
-            // One in its place, so that the peer heeds the pointer though its window is shut (Linux: tcp_write_wakeup).
-            self.point_at_urgent(id, &mut segment);
-            if segment.flags.contains(Flags::URG) {
-                self.reply(&segment, now);
-                segment.urgent = segment.urgent.saturating_add(1);
-            }
-        }
-        segment.seq = self.store.hot[id].snd_una + u32::MAX;
-        self.reply(&segment, now);
-    }
-
-    /// A pure acknowledgement from where the connection stands; data segments change what they need.
-    #[inline(always)]
-    pub(crate) fn header_for(&mut self, conn: u32, id: u32, now: Instant) -> Outgoing {
-        let (held, buffer) = (
-            self.store.hot[id].inbox.bytes,
-            self.receive_buffer(conn, id),
-        );
-        let window = offer_window(&mut self.store.tcbs[conn], held, buffer);
-        let cold = &self.store.tcbs[conn];
-        Outgoing {
-            key: self.store.tcbs.key(conn),
-            seq: cold.snd_nxt,
-            ack: cold.rcv_nxt,
-            flags: Flags::ACK | cold.ece(),
-            window,
-            urgent: 0,
-            options: self.options_for(conn, now),
-            profile: cold.profile,
         }
     }
 }

@@ -10,7 +10,6 @@ use crate::challenge::Kind;
 use crate::cold::{State, Tcb, flag};
 use crate::congestion;
 use crate::ecn;
-use crate::emit::Outgoing;
 use crate::half_open::{HalfOpen, NO_SCALE};
 use crate::isn;
 use crate::listener::ListenerId;
@@ -19,6 +18,7 @@ use crate::records::Record;
 use crate::rto;
 use crate::stack::Stack;
 use crate::time::Instant;
+use crate::wire::Outgoing;
 
 impl Stack {
     /// Second and third check of section 3.10.7.2: a SYN creates a half-open record.
@@ -49,13 +49,13 @@ impl Stack {
             ts_recent: options.timestamps.map_or(0, |(value, _)| value),
             sent_at: now,
             listener: id.0,
-            mss: self.usable_mss(&p.key, &options, profile),
-            own_scale: self.window_scale(self.index.listeners.profile(id.0)),
+            mss: self.rules.usable_mss(&p.key, &options, profile),
+            own_scale: self.rules.window_scale(self.index.listeners.profile(id.0)),
             peer_scale: options
                 .window_scale
                 .filter(|_| self.rules.config.window_scaling)
                 .map_or(NO_SCALE, |scale| scale.min(14)),
-            flags: self.agreed(&options) | ecn::agreed(&self.rules.config, p),
+            flags: self.rules.agreed(&options) | ecn::agreed(&self.rules.config, p),
             user_timeout: options.user_timeout,
             ..HalfOpen::default()
         };
@@ -87,36 +87,35 @@ impl Stack {
         let record = *self.index.half_open.get(slot);
         let key = self.index.half_open.key(slot);
         let clock = self.rules.stamper.timestamp(&key, now);
-        self.syn_ack(key, &record, clock, now);
+        self.syn_ack(key, &record, clock);
     }
 
     /// The SYN-ACK that a record describes, with the timestamp `clock` if it has timestamps.
-    pub(crate) fn syn_ack(&mut self, key: FlowKey, record: &HalfOpen, clock: u32, now: Instant) {
+    pub(crate) fn syn_ack(&mut self, key: FlowKey, record: &HalfOpen, clock: u32) {
         let scaled = record.peer_scale != NO_SCALE;
         let profile = self.index.listeners.profile(record.listener);
         let options = Options {
-            mss: Some(self.largest_segment(&key, profile)),
+            mss: Some(self.rules.largest_segment(&key, profile)),
             window_scale: scaled.then_some(record.own_scale),
             timestamps: record
                 .has(flag::TIMESTAMPS)
                 .then_some((clock, record.ts_recent)),
             sack_permitted: record.has(flag::SACK),
-            user_timeout: self.timeout_in_syn(profile, record.tries.saturating_sub(1)),
+            user_timeout: self
+                .rules
+                .timeout_in_syn(profile, record.tries.saturating_sub(1)),
             ..Options::NONE
         };
-        self.reply(
-            &Outgoing {
-                key,
-                seq: record.iss,
-                ack: record.irs + 1,
-                flags: Flags::SYN | Flags::ACK | ecn::syn_ack_flags(record.flags),
-                window: self.first_window(profile),
-                urgent: 0,
-                options,
-                profile,
-            },
-            now,
-        );
+        self.reply(&Outgoing {
+            key,
+            seq: record.iss,
+            ack: record.irs + 1,
+            flags: Flags::SYN | Flags::ACK | ecn::syn_ack_flags(record.flags),
+            window: self.rules.first_window(profile),
+            urgent: 0,
+            options,
+            profile,
+        });
     }
 
     /// A segment for a half-open record: the SYN-RECEIVED state of section 3.10.7.4.
@@ -133,7 +132,9 @@ impl Stack {
             return None;
         }
         let ahead = p.seq - next;
-        let window = self.first_window(self.index.listeners.profile(record.listener));
+        let window = self
+            .rules
+            .first_window(self.index.listeners.profile(record.listener));
         let reaches_in = ahead < 0 && ahead + p.space() as i32 > 0;
         let in_window = ahead >= 0 && ahead < i32::from(window) || reaches_in;
         if !in_window {
@@ -211,7 +212,9 @@ impl Stack {
     fn half_open_ack(&mut self, key: FlowKey, record: &HalfOpen, now: Instant) {
         let echo = record.has(flag::TIMESTAMPS).then_some(record.ts_recent);
         let (seq, ack) = (record.iss + 1, record.irs + 1);
-        let window = self.first_window(self.index.listeners.profile(record.listener));
+        let window = self
+            .rules
+            .first_window(self.index.listeners.profile(record.listener));
         self.ack_for_record(key, (seq, ack), window, echo, now);
     }
 
@@ -267,7 +270,7 @@ impl Stack {
         } else {
             0
         };
-        let window = u32::from(self.first_window(profile));
+        let window = u32::from(self.rules.first_window(profile));
         let cold = &mut self.store.tcbs[conn];
         *cold = Tcb {
             snd_nxt: record.iss + 1,
@@ -298,9 +301,12 @@ impl Stack {
             _ => rto::handshake_lost(cold),
         }
         self.inherit_options(conn, profile, nodelay);
-        self.recall_path(conn, now);
-        self.hear_timeout(conn, record.user_timeout);
-        self.owe_timeout(conn);
+        let tcb = &mut self.store.tcbs[conn];
+        if self.paths.facts.recall(&p.key, tcb, &self.rules, now) {
+            self.counters.paths_recalled += 1;
+        }
+        tcb.hear_timeout(&self.rules, record.user_timeout);
+        tcb.owe_timeout(&self.rules);
         Some(conn)
     }
 
@@ -308,7 +314,7 @@ impl Stack {
     pub(crate) fn stand_in_queue(&mut self, id: ListenerId, conn: u32) {
         if let Some(listener) = self.index.listeners.get(id) {
             listener.queue.push_back(conn);
-            Self::wake(&mut self.schedule.ready, &mut listener.acceptor);
+            self.schedule.wake(&mut listener.acceptor);
         }
         self.counters.accepted += 1;
     }

@@ -5,9 +5,9 @@
 use core::time::Duration;
 
 use crate::cold::{State, flag};
+use crate::conn::Conn;
 use crate::rto;
 use crate::stack::Stack;
-use crate::time::Instant;
 
 /// Since when a window is shut. Progress costs nothing to note: what was acknowledged and what was sent are compared
 /// with what they were at the first probe.
@@ -19,43 +19,43 @@ pub(crate) struct Stalled {
     pub(crate) since_ms: u32,
 }
 
-impl Stack {
+impl Conn<'_> {
     /// A timeout: whether the connection's user timeout is over, and it is ended for that.
-    pub(crate) fn out_of_patience(&mut self, conn: u32, id: u32, now: Instant) -> bool {
-        let Some(most) = self.user_timeout(conn) else {
+    pub(crate) fn out_of_patience(&mut self) -> bool {
+        let Some(most) = self.tcb.user_timeout(self.rules) else {
             return false;
         };
-        let since_ms = self.stalled_since(conn, id, now);
-        let waited = (now.as_millis() as u32).wrapping_sub(since_ms);
+        let since_ms = self.stalled_since();
+        let waited = (self.now.as_millis() as u32).wrapping_sub(since_ms);
         if Duration::from_millis(waited.into()) < most {
             return false;
         }
-        self.end(conn, flag::TIMED_OUT);
+        self.end(flag::TIMED_OUT);
         true
     }
 
     /// Whether only time ends the connection's patience, and not the number of retransmissions.
-    pub(crate) fn counts_time_only(&self, conn: u32) -> bool {
-        let cold = &self.store.tcbs[conn];
+    pub(crate) fn counts_time_only(&self) -> bool {
+        let cold = &*self.tcb;
         let opening = matches!(cold.state, State::SynSent | State::SynReceived);
-        !opening && !cold.has(flag::ORPHAN) && self.user_timeout(conn).is_some()
+        !opening && !cold.has(flag::ORPHAN) && self.tcb.user_timeout(self.rules).is_some()
     }
 
     /// The next timeout comes when the user timeout is over, if it would come later.
-    pub(crate) fn hurry(&mut self, conn: u32, id: u32, now: Instant) {
-        if let Some(most) = self.user_timeout(conn) {
-            let since_ms = self.stalled_since(conn, id, now);
-            let waited = (now.as_millis() as u32).wrapping_sub(since_ms);
-            let latest = now + most.saturating_sub(Duration::from_millis(waited.into()));
-            let hot = &mut self.store.hot[id];
+    pub(crate) fn hurry(&mut self) {
+        if let Some(most) = self.tcb.user_timeout(self.rules) {
+            let since_ms = self.stalled_since();
+            let waited = (self.now.as_millis() as u32).wrapping_sub(since_ms);
+            let latest = self.now + most.saturating_sub(Duration::from_millis(waited.into()));
+            let hot = &mut *self.hot;
             hot.rto_at = hot.rto_at.min(latest);
             hot.rtx_at = hot.rtx_at.min(latest);
         }
     }
 
     /// Since when nothing new was acknowledged, or nothing could be sent, in wrapping milliseconds.
-    fn stalled_since(&mut self, conn: u32, id: u32, now: Instant) -> u32 {
-        let (cold, hot) = (&self.store.tcbs[conn], &mut self.store.hot[id]);
+    fn stalled_since(&mut self) -> u32 {
+        let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         let opening = matches!(cold.state, State::SynSent | State::SynReceived);
         if opening || !hot.flight.is_empty() {
             return hot.acked_ms;
@@ -67,32 +67,17 @@ impl Stack {
             let ran_ms = u32::try_from(ran.as_millis()).unwrap_or(u32::MAX);
             hot.stalled = Stalled {
                 mark,
-                since_ms: (now.as_millis() as u32).wrapping_sub(ran_ms),
+                since_ms: (self.now.as_millis() as u32).wrapping_sub(ran_ms),
             };
         }
         hot.stalled.since_ms
     }
 
-    /// The owner lets go of a connection that lives on. True when there are too many of these, and it is ended.
-    pub(crate) fn orphan(&mut self, conn: u32, now: Instant) -> bool {
-        if !self.store.tcbs[conn].has(flag::ORPHAN) {
-            self.store.tcbs[conn].set(flag::ORPHAN);
-            self.orphans += 1;
-        }
-        let live = self.store.tcbs[conn].state != State::Closed;
-        if live && self.orphans > self.rules.config.max_orphans as usize {
-            self.counters.orphans_aborted += 1;
-            self.abort_conn(conn, now);
-            return true;
-        }
-        false
-    }
-
     /// A timer of an orphan's: whether it has lived on for so long that it is ended. Its peer may be there all the time,
     /// and take a byte now and then; nobody else would end it.
-    pub(crate) fn orphan_is_too_old(&mut self, conn: u32, id: u32, now: Instant) -> bool {
-        let now_ms = now.as_millis() as u32;
-        let hot = &mut self.store.hot[id];
+    pub(crate) fn orphan_is_too_old(&mut self) -> bool {
+        let now_ms = self.now.as_millis() as u32;
+        let hot = &mut *self.hot;
         // Zero is "not seen yet".
         if hot.orphaned_ms == 0 {
             hot.orphaned_ms = now_ms | 1;
@@ -102,7 +87,24 @@ impl Stack {
             return false;
         }
         self.counters.orphans_aborted += 1;
-        self.abort_conn(conn, now);
+        self.abort();
         true
+    }
+}
+
+impl Stack {
+    /// The owner lets go of a connection that lives on. True when there are too many of these, and it is ended.
+    pub(crate) fn orphan(&mut self, conn: u32) -> bool {
+        if !self.store.tcbs[conn].has(flag::ORPHAN) {
+            self.store.tcbs[conn].set(flag::ORPHAN);
+            self.orphans += 1;
+        }
+        let live = self.store.tcbs[conn].state != State::Closed;
+        if live && self.orphans > self.rules.config.max_orphans as usize {
+            self.counters.orphans_aborted += 1;
+            self.abort_conn(conn);
+            return true;
+        }
+        false
     }
 }

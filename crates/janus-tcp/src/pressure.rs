@@ -5,8 +5,13 @@
 //! cannot fill that too. A window is never taken back: it is only not offered again until there is room.
 
 use crate::cold::{NONE, State, flag};
+use crate::config::Config;
+use crate::conn::{Conn, View, effect};
+use crate::counters::Counters;
 use crate::hot::hot_flag;
+use crate::reorder::Memory;
 use crate::stack::Stack;
+use crate::store::Blocks;
 use crate::time::Instant;
 use crate::timers::MAX_PER_CALL;
 use core::time::Duration;
@@ -100,63 +105,44 @@ impl Retry {
     }
 }
 
-impl Stack {
-    /// How short memory is.
-    pub fn pressure(&self) -> Pressure {
-        self.store.blocks.shortage.level
-    }
-
+impl Blocks {
     /// Looks at what is in use. Once for each batch: the depot is shared with other threads.
     #[inline]
-    pub(crate) fn weigh(&mut self) {
-        let (buffers, all) = self
-            .store
-            .blocks
-            .pool
-            .depot()
-            .fill(self.store.blocks.pool.cached());
-        let segments =
-            self.store.blocks.segments.len() * 32 / self.rules.config.max_segments.max(1) as usize;
+    pub(crate) fn weigh(&mut self, config: &Config, counters: &mut Counters) -> Pressure {
+        let (buffers, all) = self.pool.depot().fill(self.pool.cached());
+        let segments = self.segments.len() * 32 / config.max_segments.max(1) as usize;
         let used = (buffers * 32 / all).max(segments);
         let spare = (all * HIGH / 32).saturating_sub(buffers);
-        self.store.blocks.shortage.share = (spare as u32).max(SHARE_LEAST);
         let level = match used {
             CRITICAL.. => Pressure::Critical,
             HIGH.. => Pressure::High,
             _ => Pressure::None,
         };
-        self.store.blocks.shortage.exhausted = used >= LAST;
-        if level != self.store.blocks.shortage.level {
-            self.counters.pressure_rises += u64::from(level > self.store.blocks.shortage.level);
-            self.store.blocks.shortage.level = level;
-        }
-        if level != Pressure::None {
-            self.relieve();
-        }
-    }
-
-    /// What waits beyond gaps makes room, of those first who have waited longest.
-    #[cold]
-    fn relieve(&mut self) {
-        let enough = match self.store.blocks.shortage.level {
-            Pressure::Critical => 0,
-            _ => self.store.blocks.reorders.max_slots() / 4,
+        counters.pressure_rises += u64::from(level > self.shortage.level);
+        self.shortage = Shortage {
+            level,
+            exhausted: used >= LAST,
+            share: (spare as u32).max(SHARE_LEAST),
         };
-        if self.store.blocks.shortage.level == Pressure::Critical {
-            // The device needs what this thread holds in stock.
-            self.store.blocks.pool.flush();
-        }
-        for _ in 0..PRUNED_AT_ONCE {
-            if self.store.blocks.reorders.slots() <= enough || !self.prune_oldest() {
-                return;
-            }
-        }
+        level
     }
 
+    /// The connection that has waited longest for a gap to be filled loses what lies beyond it. Returns how many buffers that
+    /// were.
+    pub(crate) fn prune_oldest(&mut self) -> u32 {
+        let mut memory = Memory {
+            segments: &mut self.segments,
+            pool: &mut self.pool,
+        };
+        self.reorders.prune_oldest(&mut memory)
+    }
+}
+
+impl View<'_> {
     /// The receive buffer that `buffer` is while memory is short.
     #[inline]
     pub(crate) fn pressed(&self, buffer: u32, mss: u16) -> u32 {
-        match self.store.blocks.shortage.level {
+        match self.blocks.shortage.level {
             Pressure::None => buffer,
             Pressure::High => buffer.min(self.rules.config.receive_buffer),
             Pressure::Critical => buffer.min(CRITICAL_SEGMENTS * u32::from(mss)),
@@ -165,118 +151,122 @@ impl Stack {
 
     /// Whether the connection has as many buffers to send from as it may have now.
     #[inline]
-    pub(crate) fn has_its_share(&self, id: u32) -> bool {
-        let hot = &self.store.hot[id];
-        hot.unsent.count + hot.flight.count >= self.store.blocks.shortage.share
-    }
-
-    /// How much of `len` bytes to send may have one more packet buffer: no more than the connection's share; when it is
-    /// critical, only of one that has nothing out, and no more than its peer will take at once.
-    #[inline]
-    pub(crate) fn may_take_buffer(&mut self, id: u32, len: usize) -> Option<usize> {
-        // A stock that is smaller than that is empty from time to time.
-        if self.store.blocks.pool.cached().is_multiple_of(LOOK_EVERY)
-            || !self.store.blocks.pool.has_spare()
-        {
-            self.weigh();
-        }
-        if self.store.blocks.shortage.level != Pressure::Critical {
-            return (!self.has_its_share(id)).then_some(len);
-        }
-        (!self.store.blocks.shortage.exhausted)
-            .then(|| self.leaves_at_once(id, len))
-            .flatten()
+    pub(crate) fn has_its_share(&self) -> bool {
+        let hot = &*self.hot;
+        hot.unsent.count + hot.flight.count >= self.blocks.shortage.share
     }
 
     /// How much of `len` bytes would leave at once and so give its buffer back soon. What is cut off by a window that is too
     /// small for a segment (section 3.8.6.2.1 of RFC 9293) would keep one for as long as the peer likes.
     #[cold]
-    fn leaves_at_once(&self, id: u32, len: usize) -> Option<usize> {
-        let hot = &self.store.hot[id];
+    fn leaves_at_once(&self, len: usize) -> Option<usize> {
+        let hot = &*self.hot;
         if !hot.unsent.is_empty() || !hot.flight.is_empty() {
             return None;
         }
-        let window = self.store.tcbs[hot.conn].snd_wnd();
+        let window = self.tcb.snd_wnd();
         let fits = (window as usize).min(len);
         (fits > 0 && (fits == len || window >= hot.max_snd_wnd / 2)).then_some(fits)
+    }
+
+    /// Whether a writer is to be told of room while it is critical: a full segment could leave.
+    #[cold]
+    pub(crate) fn takes_a_segment(&self) -> bool {
+        let mss = self.tcb.payload_mss();
+        self.leaves_at_once(usize::from(mss)).is_some()
+    }
+}
+
+impl Conn<'_> {
+    /// Looks at what is in use.
+    #[inline]
+    fn weigh(&mut self) {
+        if self.blocks.weigh(&self.rules.config, self.counters) != Pressure::None {
+            self.effects.add(effect::RELIEVE);
+        }
+    }
+
+    /// How much of `len` bytes to send may have one more packet buffer: no more than the connection's share; when it is
+    /// critical, only of one that has nothing out, and no more than its peer will take at once.
+    #[inline]
+    pub(crate) fn may_take_buffer(&mut self, len: usize) -> Option<usize> {
+        // A stock that is smaller than that is empty from time to time.
+        if self.blocks.pool.cached().is_multiple_of(LOOK_EVERY) || !self.blocks.pool.has_spare() {
+            self.weigh();
+        }
+        if self.blocks.shortage.level != Pressure::Critical {
+            return (!self.view().has_its_share()).then_some(len);
+        }
+        (!self.blocks.shortage.exhausted)
+            .then(|| self.view().leaves_at_once(len))
+            .flatten()
     }
 
     /// The first of `bytes` that the window has room for beside what is queued: if more joined a segment that was to leave at
     /// once, it would not.
     #[cold]
-    pub(crate) fn what_leaves_too<'a>(&self, id: u32, bytes: &'a [u8]) -> &'a [u8] {
-        let hot = &self.store.hot[id];
-        let window = hot.usable_window(&self.store.tcbs[hot.conn]);
+    pub(crate) fn what_leaves_too<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        let hot = &*self.hot;
+        let window = hot.usable_window(self.tcb);
         let room = window.saturating_sub(hot.unsent.bytes) as usize;
         &bytes[..room.min(bytes.len())]
-    }
-
-    /// Whether a writer is to be told of room while it is critical: a full segment could leave.
-    #[cold]
-    pub(crate) fn takes_a_segment(&self, id: u32) -> bool {
-        let mss = self.store.tcbs[self.store.hot[id].conn].payload_mss();
-        self.leaves_at_once(id, usize::from(mss)).is_some()
     }
 
     /// Defers a write of `len` bytes that found no packet buffer. One that could send waits for memory. One that has its
     /// share, and any other when it is critical, waits for its peer and stands in nobody's way: for the acknowledgement of
     /// what it has out, or for the window, which is probed as if something waited for it.
     #[cold]
-    pub(crate) fn put_off(&mut self, id: u32, len: usize) {
-        let len = len.min(
-            self.store.tcbs[self.store.hot[id].conn]
-                .payload_mss()
-                .into(),
-        );
-        let waits_for_memory = match self.store.blocks.shortage.level {
-            Pressure::Critical => self.leaves_at_once(id, len).is_some(),
-            _ => !self.has_its_share(id),
+    pub(crate) fn put_off(&mut self, len: usize) {
+        let len = len.min(self.tcb.payload_mss().into());
+        let waits_for_memory = match self.blocks.shortage.level {
+            Pressure::Critical => self.view().leaves_at_once(len).is_some(),
+            _ => !self.view().has_its_share(),
         };
         if waits_for_memory {
-            return self.starve(id);
+            return self.starve();
         }
         self.counters.starved += 1;
-        self.await_window(id);
+        self.await_window();
     }
 
     /// The peer has said something to a connection whose writer waits. With nothing out and nothing queued it was put off, and
     /// nothing goes on by itself: it may be told now, also when it is not critical any more, or goes on asking.
     #[cold]
-    pub(crate) fn heard_with_writer(&mut self, conn: u32, id: u32) {
-        let hot = &self.store.hot[id];
+    pub(crate) fn heard_with_writer(&mut self) {
+        let hot = &*self.hot;
         if !hot.unsent.is_empty() || !hot.flight.is_empty() {
             return;
         }
-        self.offer_room(conn, id);
-        if self.store.hot[id].writer != NONE {
-            self.await_window(id);
+        self.offer_room();
+        if self.hot.writer != NONE {
+            self.await_window();
         }
     }
 
     /// What is out brings an answer, what is queued has timers; with neither, the persist timer runs for the writer, if its
     /// connection is one that can be written to.
     #[cold]
-    pub(crate) fn await_window(&mut self, id: u32) {
-        let hot = &self.store.hot[id];
-        let cold = &self.store.tcbs[hot.conn];
+    pub(crate) fn await_window(&mut self) {
+        let hot = &*self.hot;
+        let cold = &*self.tcb;
         let writes = matches!(cold.state, State::Established | State::CloseWait)
             && !cold.has(flag::FIN_QUEUED);
         if writes && hot.unsent.is_empty() {
-            self.persist(id);
+            self.persist();
         }
     }
 
     /// The persist timer of a connection that has nothing queued. False: its writer has gone, or is told to try again, as
     /// there is memory, or the window is wide enough.
-    pub(crate) fn still_put_off(&mut self, conn: u32, id: u32) -> bool {
-        if self.store.hot[id].writer == NONE {
+    pub(crate) fn still_put_off(&mut self) -> bool {
+        if self.hot.writer == NONE {
             return false;
         }
         self.weigh();
         let waits =
-            self.store.blocks.shortage.level == Pressure::Critical && !self.takes_a_segment(id);
+            self.blocks.shortage.level == Pressure::Critical && !self.view().takes_a_segment();
         if !waits {
-            self.wake_writer(conn);
+            self.wake_writer();
         }
         waits
     }
@@ -284,13 +274,54 @@ impl Stack {
     /// Whether a received segment may keep its packet buffer until it is read. Somebody who waits for it will read it at
     /// once: that much is there to the last.
     #[inline]
-    pub(crate) fn may_keep_buffer(&mut self, id: u32) -> bool {
-        if self.store.blocks.shortage.level != Pressure::Critical {
+    pub(crate) fn may_keep_buffer(&mut self) -> bool {
+        if self.blocks.shortage.level != Pressure::Critical {
             return true;
         }
-        let hot = &self.store.hot[id];
-        let awaited = self.store.tcbs[hot.conn].reader != NONE;
-        hot.inbox.is_empty() && (awaited || !self.store.blocks.shortage.exhausted)
+        let hot = &*self.hot;
+        let awaited = self.tcb.reader != NONE;
+        hot.inbox.is_empty() && (awaited || !self.blocks.shortage.exhausted)
+    }
+}
+
+impl Stack {
+    /// How short memory is.
+    pub fn pressure(&self) -> Pressure {
+        self.store.blocks.shortage.level
+    }
+
+    /// Looks at what is in use, and makes room if that is much.
+    #[inline]
+    pub(crate) fn weigh(&mut self) {
+        if self
+            .store
+            .blocks
+            .weigh(&self.rules.config, &mut self.counters)
+            != Pressure::None
+        {
+            self.relieve();
+        }
+    }
+
+    /// What waits beyond gaps makes room, of those first who have waited longest.
+    #[cold]
+    pub(crate) fn relieve(&mut self) {
+        let blocks = &mut self.store.blocks;
+        let enough = match blocks.shortage.level {
+            Pressure::Critical => 0,
+            _ => blocks.reorders.max_slots() / 4,
+        };
+        if blocks.shortage.level == Pressure::Critical {
+            // The device needs what this thread holds in stock.
+            blocks.pool.flush();
+        }
+        for _ in 0..PRUNED_AT_ONCE {
+            if blocks.reorders.slots() <= enough {
+                break;
+            }
+            self.counters.reordered_pruned += u64::from(blocks.prune_oldest());
+        }
+        self.settle_pruned();
     }
 
     /// Those who found no packet buffer try again, when it is time or one of our own has come back.
@@ -350,8 +381,10 @@ impl Stack {
             self.store.hot[hot].clear(hot_flag::STARVED);
             let conn = self.store.hot[hot].conn;
             if conn != NONE {
-                self.wake_writer(conn);
-                self.queue_output(hot);
+                self.with(conn, |c| {
+                    c.wake_writer();
+                    c.queue();
+                });
             }
         }
     }

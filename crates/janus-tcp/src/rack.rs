@@ -10,12 +10,12 @@ use core::time::Duration;
 use janus_wire::SeqNum;
 
 use crate::cold::{NONE, flag};
+use crate::conn::Conn;
 use crate::hot::{Hot, hot_flag};
 use crate::parse::Parsed;
 use crate::recovery::{News, Recovery, rec_flag};
 use crate::reno::DUP_THRESHOLD;
 use crate::segment::{Segment, seg_flag};
-use crate::stack::Stack;
 use crate::time::Instant;
 
 /// Segments looked at for one acknowledgement among those that were sent again. Those beyond it wait for a later
@@ -167,103 +167,100 @@ impl Recovery {
     }
 }
 
-impl Stack {
+impl Conn<'_> {
     /// Milliseconds since the timestamp was sent that the segment echoes, at least: it may be older by less than a tick, so
     /// that of two transmissions in one tick the later is believed to have arrived.
-    pub(crate) fn echo_age(&self, conn: u32, p: &Parsed, now: Instant) -> Option<u32> {
-        let cold = &self.store.tcbs[conn];
+    pub(crate) fn echo_age(&self, p: &Parsed) -> Option<u32> {
+        let cold = &*self.tcb;
         let (_, echo) = p.timestamps.filter(|_| cold.has(flag::TIMESTAMPS))?;
-        let age = self
-            .rules
-            .stamper
-            .age_ms(&self.store.tcbs.key(conn), now, echo);
+        let age = self.rules.stamper.age_ms(&self.key, self.now, echo);
         // One from the future is no echo of ours.
         (age as i32 >= 0).then(|| age.saturating_sub(self.rules.secrets.timestamps.slack_ms()))
     }
 
     /// A D-SACK says that something was sent again in vain: the window widens, once in a round trip.
-    pub(crate) fn widen_reordering(&mut self, conn: u32, id: u32, news: &News) {
-        let hot = &self.store.hot[id];
-        let rec = &mut self.store.blocks.recovery[hot.recovery];
+    pub(crate) fn widen_reordering(&mut self, news: &News) {
+        let hot = &*self.hot;
+        let rec = &mut self.blocks.recovery[hot.recovery];
         if rec.has(rec_flag::DSACK_ROUND) && hot.snd_una.ge(rec.dsack_round) {
             rec.clear(rec_flag::DSACK_ROUND);
         }
         if news.duplicate.is_some() && !rec.has(rec_flag::DSACK_ROUND) {
             rec.set(rec_flag::DSACK_ROUND);
-            rec.dsack_round = self.store.tcbs[conn].snd_nxt;
+            rec.dsack_round = self.tcb.snd_nxt;
             rec.reo_mult = rec.reo_mult.saturating_add(1);
             rec.reo_persist = REO_PERSIST;
         }
     }
 
     /// RACK_detect_loss() of section 6.2 step 5: marks what is lost, and says when to look again.
-    pub(crate) fn detect_losses(&mut self, conn: u32, id: u32, now: Instant) -> Losses {
-        let hot = &self.store.hot[id];
-        let rec = &self.store.blocks.recovery[hot.recovery];
+    pub(crate) fn detect_losses(&mut self) -> Losses {
+        let hot = &*self.hot;
+        let rec = &self.blocks.recovery[hot.recovery];
         if !rec.has(rec_flag::TIMED) || hot.flight.is_empty() {
             return Losses::default();
         }
         if !self.rules.config.rack {
-            return self.losses_by_count(id);
+            return self.losses_by_count();
         }
-        let window_us = rec.reordering_window(hot, self.store.tcbs[conn].srtt_us());
+        let window_us = rec.reordering_window(hot, self.tcb.srtt_us());
         let patience_us = rec.rtt_us.saturating_add(window_us);
         let mut look = Look {
             newest: rec.newest,
-            now_us: now.as_micros() as u32,
+            now_us: self.now.as_micros() as u32,
             patience_us,
             found: Losses::default(),
         };
         if rec.resent > 0 {
-            self.look_at_resent(id, &mut look);
+            self.look_at_resent(&mut look);
         }
-        self.look_at_sent_once(id, &mut look);
+        self.look_at_sent_once(&mut look);
         look.found
     }
 
     /// Without RACK: what three segments beyond it were SACKed is lost, once (RFC 6675 section 4, IsLost).
-    fn losses_by_count(&mut self, id: u32) -> Losses {
-        let hot = &self.store.hot[id];
-        let mut beyond = self.store.blocks.recovery[hot.recovery].sacked;
+    fn losses_by_count(&mut self) -> Losses {
+        let hot = &*self.hot;
+        let mut beyond = self.blocks.recovery[hot.recovery].sacked;
         let (mut at, mut found) = (hot.flight.head, Losses::default());
         while at != NONE && beyond >= u32::from(DUP_THRESHOLD) {
-            let seg = &self.store.blocks.segments[at];
+            let seg = &self.blocks.segments[at];
             if seg.has(seg_flag::SACKED) {
                 beyond -= 1;
             } else if !seg.has(seg_flag::LOST | seg_flag::RESENT) {
                 found.bytes += u32::from(seg.len);
-                self.mark_lost(id, at);
+                self.mark_lost(at);
             }
-            at = self.store.blocks.segments[at].next;
+            at = self.blocks.segments[at].next;
         }
         found
     }
 
     /// Those that were sent again, all at or before `decided`.
-    fn look_at_resent(&mut self, id: u32, look: &mut Look) {
-        let block = self.store.hot[id].recovery;
+    fn look_at_resent(&mut self, look: &mut Look) {
+        let block = self.hot.recovery;
         let (last, mut left) = (
-            self.store.blocks.recovery[block].decided,
-            self.store.blocks.recovery[block].resent,
+            self.blocks.recovery[block].decided,
+            self.blocks.recovery[block].resent,
         );
-        let sorted = !self.store.blocks.recovery[block].has(rec_flag::UNSORTED);
-        let (mut at, mut steps) = (self.store.hot[id].flight.head, 0);
+        let sorted = !self.blocks.recovery[block].has(rec_flag::UNSORTED);
+        let (mut at, mut steps) = (self.hot.flight.head, 0);
         while at != NONE && left > 0 && last != NONE {
             if steps >= RESENT_WALK_MAX {
                 self.counters.rack_walks_cut += 1;
                 break;
             }
             steps += 1;
-            let seg = &self.store.blocks.segments[at];
+            let seg = &self.blocks.segments[at];
             if seg.has(seg_flag::SACKED) {
-                let (end, walked) = self.store.blocks.segments.run_end(at);
+                let (end, walked) = self.blocks.segments.run_end(at);
                 steps += walked;
                 at = end;
             } else if seg.has(seg_flag::RESENT) && !seg.has(seg_flag::LOST) {
                 left -= 1;
                 if look.says_lost(seg) {
                     look.found.bytes += u32::from(seg.len);
-                    self.mark_lost(id, at);
+                    self.mark_lost(at);
                 } else if sorted {
                     break;
                 }
@@ -271,28 +268,28 @@ impl Stack {
             if at == last {
                 break;
             }
-            at = self.store.blocks.segments[at].next;
+            at = self.blocks.segments[at].next;
         }
         self.counters.recovery_steps += u64::from(steps);
     }
 
     /// Those that were sent once, in the order they were sent in.
-    fn look_at_sent_once(&mut self, id: u32, look: &mut Look) {
-        let block = self.store.hot[id].recovery;
+    fn look_at_sent_once(&mut self, look: &mut Look) {
+        let block = self.hot.recovery;
         let mut steps = 0;
         loop {
-            let decided = self.store.blocks.recovery[block].decided;
+            let decided = self.blocks.recovery[block].decided;
             let mut at = match decided {
-                NONE => self.store.hot[id].flight.head,
-                last => self.store.blocks.segments[last].next,
+                NONE => self.hot.flight.head,
+                last => self.blocks.segments[last].next,
             };
             if at == NONE {
                 break;
             }
             steps += 1;
-            let seg = &self.store.blocks.segments[at];
+            let seg = &self.blocks.segments[at];
             if seg.has(seg_flag::SACKED) {
-                let (end, walked) = self.store.blocks.segments.run_end(at);
+                let (end, walked) = self.blocks.segments.run_end(at);
                 steps += walked;
                 at = end;
             } else if !seg.has(seg_flag::LOST) {
@@ -300,17 +297,17 @@ impl Stack {
                     break;
                 }
                 look.found.bytes += u32::from(seg.len);
-                self.mark_lost(id, at);
+                self.mark_lost(at);
             }
-            self.store.blocks.recovery[block].decided = at;
+            self.blocks.recovery[block].decided = at;
         }
         self.counters.recovery_steps += u64::from(steps);
     }
 
     /// A segment in flight is believed lost: it leaves the pipe and is to be sent again.
-    pub(crate) fn mark_lost(&mut self, id: u32, at: u32) {
-        let hot = &mut self.store.hot[id];
-        let seg = &mut self.store.blocks.segments[at];
+    pub(crate) fn mark_lost(&mut self, at: u32) {
+        let hot = &mut *self.hot;
+        let seg = &mut self.blocks.segments[at];
         debug_assert!(!seg.has(seg_flag::LOST | seg_flag::SACKED));
         seg.flags |= seg_flag::LOST;
         let (seq, resent) = (seg.seq, seg.has(seg_flag::RESENT));
@@ -319,45 +316,42 @@ impl Stack {
         if hot.recovery == NONE {
             return;
         }
-        let rec = &mut self.store.blocks.recovery[hot.recovery];
+        let rec = &mut self.blocks.recovery[hot.recovery];
         if resent {
             rec.resent = rec.resent.saturating_sub(1);
         }
         let from = rec.lost_from;
-        if rec.lost == 0 || (from != NONE && seq.lt(self.store.blocks.segments[from].seq)) {
+        if rec.lost == 0 || (from != NONE && seq.lt(self.blocks.segments[from].seq)) {
             rec.lost_from = at;
         }
         rec.lost += 1;
     }
 
     /// A segment in flight was cut: the rest, behind it, is what it was.
-    pub(crate) fn note_cut(&mut self, id: u32, rest: u32) {
-        let hot = &self.store.hot[id];
-        if hot.recovery != NONE && self.store.blocks.segments[rest].has(seg_flag::LOST) {
-            self.store.blocks.recovery[hot.recovery].lost += 1;
+    pub(crate) fn note_cut(&mut self, rest: u32) {
+        let hot = &*self.hot;
+        if hot.recovery != NONE && self.blocks.segments[rest].has(seg_flag::LOST) {
+            self.blocks.recovery[hot.recovery].lost += 1;
         }
     }
 
     /// The reordering timer (section 6.2 step 5): what was waited for has not come.
-    pub(crate) fn on_reordering_timeout(&mut self, conn: u32, id: u32, now: Instant) {
-        let lost = self.detect_losses(conn, id, now);
-        let block = self.store.hot[id].recovery;
-        let calm = !self.store.hot[id].has(hot_flag::RECOVERY);
-        if lost.bytes > 0 && calm && !self.store.blocks.recovery[block].has(rec_flag::TIMED_OUT) {
-            self.enter_recovery(conn, id, 0);
-            // Nothing was delivered just now, but the first repair must not wait for something that is.
-            let mss = u32::from(self.store.tcbs[conn].payload_mss());
-            let (hot, rec) = (
-                &mut self.store.hot[id],
-                &mut self.store.blocks.recovery[block],
-            );
+    pub(crate) fn on_reordering_timeout(&mut self) {
+        let lost = self.detect_losses();
+        let block = self.hot.recovery;
+        let calm = !self.hot.has(hot_flag::RECOVERY);
+        if lost.bytes > 0 && calm && !self.blocks.recovery[block].has(rec_flag::TIMED_OUT) {
+            self.enter_recovery(0);
+            // Nothing was delivered just self.now, but the first repair must not wait for something that is.
+            let mss = u32::from(self.tcb.payload_mss());
+            let (hot, rec) = (&mut *self.hot, &mut self.blocks.recovery[block]);
             rec.prr_on_ack(hot, mss, mss, false);
         }
-        self.arm_retransmission(conn, id, false, now);
+        self.arm_retransmission(false);
         if let Some(wait) = lost.wait {
-            self.arm_reordering(id, wait, now);
+            self.arm_reordering(wait);
         }
-        self.queue_output(id);
+        self.queue();
     }
 }
 

@@ -14,12 +14,11 @@ use janus_wire::SeqNum;
 
 use crate::cold::NONE;
 use crate::congestion;
+use crate::conn::Conn;
 use crate::hot::hot_flag;
 use crate::rack::{self, Sent};
 use crate::rttm::Acked;
 use crate::segment::seg_flag;
-use crate::stack::Stack;
-use crate::time::Instant;
 use crate::undo::Undo;
 
 /// Bits of [`Recovery::flags`].
@@ -163,83 +162,80 @@ pub(crate) struct News {
     pub(crate) end: Option<SeqNum>,
 }
 
-impl Stack {
+impl Conn<'_> {
     /// The recovery block of a hot block, attached if it has none; `None` when there is no memory for one.
-    pub(crate) fn attach_recovery(&mut self, id: u32) -> Option<u32> {
-        if self.store.hot[id].recovery == NONE {
-            let block = self.store.blocks.recovery.alloc()?;
-            self.store.blocks.recovery[block] = Recovery {
-                delivered_to: self.store.hot[id].snd_una,
+    pub(crate) fn attach_recovery(&mut self) -> Option<u32> {
+        if self.hot.recovery == NONE {
+            let block = self.blocks.recovery.alloc()?;
+            self.blocks.recovery[block] = Recovery {
+                delivered_to: self.hot.snd_una,
                 ..Recovery::default()
             };
-            self.store.hot[id].recovery = block;
+            self.hot.recovery = block;
         }
-        Some(self.store.hot[id].recovery)
+        Some(self.hot.recovery)
     }
 
     /// Gives the recovery block back, when there is one.
     #[inline(always)]
-    pub(crate) fn detach_recovery(&mut self, id: u32) {
-        let hot = &self.store.hot[id];
+    pub(crate) fn detach_recovery(&mut self) {
+        let hot = &*self.hot;
         if hot.recovery != NONE || hot.doubted {
-            self.forget_losses(id);
+            self.forget_losses();
         }
     }
 
     #[inline(never)]
-    fn forget_losses(&mut self, id: u32) {
-        let block = core::mem::replace(&mut self.store.hot[id].recovery, NONE);
+    fn forget_losses(&mut self) {
+        let block = core::mem::replace(&mut self.hot.recovery, NONE);
         if block != NONE {
-            self.store.blocks.recovery.free(block);
+            self.blocks.recovery.free(block);
         }
-        if self.store.hot[id].doubted {
-            self.doubt_is_over(id);
+        if self.hot.doubted {
+            self.doubt_is_over();
         }
     }
 
     /// An acknowledgement was read, for a connection that uses SACK and where something is or was missing: what is
     /// lost now, and how much may be sent.
-    pub(crate) fn repair(&mut self, conn: u32, id: u32, news: &News, now: Instant) {
-        let block = self.store.hot[id].recovery;
-        self.store.blocks.recovery[block].advance(news, now);
-        self.undo_if_spurious(conn, id, news, now);
-        self.judge_timeout(conn, id, block, news);
-        let ended = self.end_recovery(conn, id);
-        self.widen_reordering(conn, id, news);
-        let lost = self.detect_losses(conn, id, now);
-        let (hot, rec) = (&self.store.hot[id], &self.store.blocks.recovery[block]);
+    pub(crate) fn repair(&mut self, news: &News) {
+        let block = self.hot.recovery;
+        self.blocks.recovery[block].advance(news, self.now);
+        self.undo_if_spurious(news);
+        self.judge_timeout(block, news);
+        let ended = self.end_recovery();
+        self.widen_reordering(news);
+        let lost = self.detect_losses();
+        let (hot, rec) = (&mut *self.hot, &self.blocks.recovery[block]);
         // What is lost for another reason, as a path that has shrunk, is no sign of congestion.
         let found = lost.bytes > 0 || (ended && rec.lost > 0);
         if found && !hot.has(hot_flag::RECOVERY) && !rec.has(rec_flag::TIMED_OUT) {
-            self.enter_recovery(conn, id, news.delivered);
+            self.enter_recovery(news.delivered);
         }
-        let cold = &self.store.tcbs[conn];
-        let (hot, rec) = (
-            &mut self.store.hot[id],
-            &mut self.store.blocks.recovery[block],
-        );
+        let cold = &*self.tcb;
+        let (hot, rec) = (&mut *self.hot, &mut self.blocks.recovery[block]);
         if hot.has(hot_flag::RECOVERY) {
             let safe = news.advanced && lost.bytes == 0;
             rec.prr_on_ack(hot, u32::from(cold.payload_mss()), news.delivered, safe);
         } else if news.advanced {
-            congestion::on_ack(hot, cold, news.delivered, now);
+            congestion::on_ack(hot, cold, news.delivered, self.now);
         }
         if news.advanced || news.sacked || lost.bytes > 0 {
-            self.arm_retransmission(conn, id, news.advanced, now);
+            self.arm_retransmission(news.advanced);
         }
         if let Some(wait) = lost.wait {
-            self.arm_reordering(id, wait, now);
+            self.arm_reordering(wait);
         }
-        if news.advanced && self.has_reneged(id) {
-            self.hasten_timeout(conn, id, now);
+        if news.advanced && self.has_reneged() {
+            self.hasten_timeout();
         }
     }
 
     /// Losses were found: recovery begins (RFC 6675 section 5, RFC 9293 3.8.2 by RFC 5681). `delivered` is what the
     /// acknowledgement that showed them has delivered.
-    pub(crate) fn enter_recovery(&mut self, conn: u32, id: u32, delivered: u32) {
-        let (cold, hot) = (&self.store.tcbs[conn], &mut self.store.hot[id]);
-        let rec = &mut self.store.blocks.recovery[hot.recovery];
+    pub(crate) fn enter_recovery(&mut self, delivered: u32) {
+        let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
+        let rec = &mut self.blocks.recovery[hot.recovery];
         rec.undo = Undo::begin(hot, rec.resent);
         hot.recover = cold.snd_nxt;
         hot.ssthresh = congestion::ssthresh_on_loss(hot, cold);
@@ -251,16 +247,16 @@ impl Stack {
 
     /// Once all that was sent before the loss was found is acknowledged, recovery, or what a timeout began, is over.
     /// True when a recovery was.
-    fn end_recovery(&mut self, conn: u32, id: u32) -> bool {
-        let (cold, hot) = (&self.store.tcbs[conn], &mut self.store.hot[id]);
-        let rec = &mut self.store.blocks.recovery[hot.recovery];
+    fn end_recovery(&mut self) -> bool {
+        let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
+        let rec = &mut self.blocks.recovery[hot.recovery];
         if hot.snd_una.lt(hot.recover) {
             return false;
         }
         let ended = hot.has(hot_flag::RECOVERY);
         if ended {
             congestion::leave_recovery(hot, cold);
-            // RFC 9937 section 6.3: what PRR has let out is ssthresh by now; a window below it would stall.
+            // RFC 9937 section 6.3: what PRR has let out is ssthresh by self.now; a window below it would stall.
             hot.cwnd = hot.ssthresh;
             rec.recovered();
         }
@@ -269,16 +265,9 @@ impl Stack {
     }
 
     /// A segment of `flight` is acknowledged, which may be SACKed, lost or sent again.
-    pub(crate) fn acknowledge_marked(
-        &mut self,
-        id: u32,
-        at: u32,
-        news: &mut News,
-        acked: &mut Acked,
-        now: Instant,
-    ) {
-        let (hot, seg) = (&mut self.store.hot[id], &self.store.blocks.segments[at]);
-        let rec = &mut self.store.blocks.recovery[hot.recovery];
+    pub(crate) fn acknowledge_marked(&mut self, at: u32, news: &mut News, acked: &mut Acked) {
+        let (hot, seg) = (&mut *self.hot, &self.blocks.segments[at]);
+        let rec = &mut self.blocks.recovery[hot.recovery];
         let len = u32::from(seg.len);
         if seg.has(seg_flag::SACKED) {
             // It was delivered before, and its round trip measured then.
@@ -295,16 +284,16 @@ impl Stack {
             hot.pipe = hot.pipe.saturating_sub(len);
         }
         news.delivered += len;
-        let age_us = (now.as_micros() as u32).wrapping_sub(seg.sent_us);
+        let age_us = (self.now.as_micros() as u32).wrapping_sub(seg.sent_us);
         acked.add(age_us, resent);
-        rack::deliver(rec, hot, seg, news.echo_age_ms, now, news);
+        rack::deliver(rec, hot, seg, news.echo_age_ms, self.now, news);
     }
 
     /// Forgets places in the flight list that `ack` is about to free.
-    pub(crate) fn forget_places(&mut self, id: u32, ack: SeqNum) {
-        let rec = &mut self.store.blocks.recovery[self.store.hot[id].recovery];
+    pub(crate) fn forget_places(&mut self, ack: SeqNum) {
+        let rec = &mut self.blocks.recovery[self.hot.recovery];
         for place in [&mut rec.sack_hint, &mut rec.lost_from, &mut rec.decided] {
-            if *place != NONE && self.store.blocks.segments[*place].end().le(ack) {
+            if *place != NONE && self.blocks.segments[*place].end().le(ack) {
                 *place = NONE;
             }
         }

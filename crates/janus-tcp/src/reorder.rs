@@ -118,6 +118,8 @@ pub(crate) struct Reorders {
     queue: Fifo,
     slots: u32,
     max_slots: u32,
+    /// Hot blocks whose connections have lost their blocks here to others.
+    pruned: Vec<u32>,
 }
 
 impl Reorders {
@@ -129,6 +131,7 @@ impl Reorders {
             queue: Fifo::EMPTY,
             slots: 0,
             max_slots,
+            pruned: Vec::new(),
         })
     }
 
@@ -151,8 +154,21 @@ impl Reorders {
         self.queue.oldest()
     }
 
-    pub(crate) fn hot_of(&self, id: u32) -> u32 {
-        self.blocks[id].hot
+    /// The connection that has waited longest loses all that it holds. Returns how many buffers that
+    /// were.
+    pub(crate) fn prune_oldest(&mut self, memory: &mut Memory<'_>) -> u32 {
+        let Some(oldest) = self.oldest() else {
+            return 0;
+        };
+        let before = self.slots;
+        self.pruned.push(self.blocks[oldest].hot);
+        self.detach(oldest, memory);
+        before - self.slots
+    }
+
+    /// The next hot block that has to learn that it names no block here any more.
+    pub(crate) fn pop_pruned(&mut self) -> Option<u32> {
+        self.pruned.pop()
     }
 
     /// A block for a connection's hot block; `None` when there is none.

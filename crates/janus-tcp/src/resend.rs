@@ -4,18 +4,17 @@
 
 use core::time::Duration;
 
-use janus_mem::Frame;
-
 use crate::cold::{NONE, flag};
 use crate::congestion;
+use crate::conn::Conn;
 use crate::hot::{TimerKind, hot_flag};
-use crate::output::Said;
+use crate::output::Flushed;
 use crate::recovery::rec_flag;
 use crate::rto;
 use crate::segment::seg_flag;
-use crate::stack::Stack;
 use crate::time::Instant;
 use crate::undo::Undo;
+use crate::wire::Wire;
 
 /// Segments that are not lost stepped over in one turn in search of lost ones. The search goes on with the next
 /// acknowledgement, and there will be one: so many are in flight.
@@ -23,41 +22,43 @@ const WALK_MAX: u32 = 1_024;
 /// The least wait before a peer that seems to have thrown away what it SACKed is believed to have (as Linux).
 const RENEGED_WAIT: Duration = Duration::from_millis(10);
 
-impl Stack {
+impl Conn<'_> {
     /// Sets the deadline for what is in flight: the retransmission timeout, counted from now if `restart`
     /// (RFC 6298 sections 5.1 to 5.3), or a tail loss probe before it, never after it (RFC 8985 section 7.2).
     #[inline(always)]
-    pub(crate) fn arm_retransmission(&mut self, conn: u32, id: u32, restart: bool, now: Instant) {
-        let hot = &mut self.store.hot[id];
+    pub(crate) fn arm_retransmission(&mut self, restart: bool) {
+        let hot = &mut *self.hot;
         hot.timer_kind = TimerKind::Rto;
         if hot.flight.is_empty() {
             (hot.rto_at, hot.rtx_at) = (Instant::ZERO, Instant::ZERO);
             if hot.has(hot_flag::STARVED) {
-                self.persist(id);
+                self.persist();
             }
         } else {
-            self.arm_for_flight(conn, id, restart, now);
+            self.arm_for_flight(restart);
         }
     }
 
     #[inline(never)]
-    fn arm_for_flight(&mut self, conn: u32, id: u32, restart: bool, now: Instant) {
-        let (cold, hot) = (&self.store.tcbs[conn], &mut self.store.hot[id]);
+    fn arm_for_flight(&mut self, restart: bool) {
+        let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         if restart || hot.rtx_at == Instant::ZERO {
-            hot.rtx_at = now.after_nanos(rto::timeout_ns(cold, &self.rules.config, hot.backoff));
+            hot.rtx_at =
+                self.now
+                    .after_nanos(rto::timeout_ns(cold, &self.rules.config, hot.backoff));
         }
         hot.rto_at = hot.rtx_at;
-        if let Some(at) = self.probe_at(conn, id, now) {
-            let hot = &mut self.store.hot[id];
+        if let Some(at) = self.probe_at() {
+            let hot = &mut *self.hot;
             hot.rto_at = at.min(hot.rtx_at);
             hot.timer_kind = TimerKind::Tlp;
         }
     }
 
     /// Some segments may only be late: they are looked at again after `wait`, unless the timeout comes first.
-    pub(crate) fn arm_reordering(&mut self, id: u32, wait: Duration, now: Instant) {
-        let hot = &mut self.store.hot[id];
-        let at = now + wait;
+    pub(crate) fn arm_reordering(&mut self, wait: Duration) {
+        let hot = &mut *self.hot;
+        let at = self.now + wait;
         if at < hot.rtx_at {
             hot.rto_at = at;
             hot.timer_kind = TimerKind::Reorder;
@@ -66,148 +67,145 @@ impl Stack {
 
     /// The peer seems to have reneged. It may be the acknowledgement that is odd, so a little is waited, but not the
     /// whole timeout.
-    pub(crate) fn hasten_timeout(&mut self, conn: u32, id: u32, now: Instant) {
-        let half = Duration::from_micros(u64::from(self.store.tcbs[conn].srtt_us() / 2));
-        let hot = &mut self.store.hot[id];
-        hot.rtx_at = hot.rtx_at.min(now + half.max(RENEGED_WAIT));
+    pub(crate) fn hasten_timeout(&mut self) {
+        let half = Duration::from_micros(u64::from(self.tcb.srtt_us() / 2));
+        let hot = &mut *self.hot;
+        hot.rtx_at = hot.rtx_at.min(self.now + half.max(RENEGED_WAIT));
         hot.rto_at = hot.rtx_at;
         hot.timer_kind = TimerKind::Rto;
     }
 
     /// The timeout for data in flight: what is to be sent again, and the window for it. `first`: not again for the
     /// same segment.
-    pub(crate) fn on_data_timeout(&mut self, conn: u32, id: u32, first: bool, now: Instant) {
-        let repairs = self.store.tcbs[conn].has(flag::SACK) && self.attach_recovery(id).is_some();
+    pub(crate) fn on_data_timeout(&mut self, first: bool) {
+        let repairs = self.tcb.has(flag::SACK) && self.attach_recovery().is_some();
         if repairs {
-            let hot = &self.store.hot[id];
+            let hot = &*self.hot;
             let block = hot.recovery;
-            let rec = &mut self.store.blocks.recovery[block];
+            let rec = &mut self.blocks.recovery[block];
             let repairing = hot.has(hot_flag::RECOVERY) || rec.has(rec_flag::TIMED_OUT);
             if !repairing {
                 rec.undo = Undo::begin(hot, rec.resent);
             }
-            self.doubt_timeout(id, block, repairing);
+            self.doubt_timeout(block, repairing);
         } else {
-            self.doubt_plain_timeout(id);
+            self.doubt_plain_timeout();
         }
-        let (cold, hot) = (&self.store.tcbs[conn], &mut self.store.hot[id]);
+        let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         congestion::on_timeout(hot, cold, first);
         hot.recover = cold.snd_nxt;
         hot.dup_acks = 0;
         if repairs {
-            self.mark_timed_out(conn, id, now);
+            self.mark_timed_out();
             return;
         }
-        let mut at = self.store.hot[id].flight.head;
+        let mut at = self.hot.flight.head;
         while at != NONE {
-            if !self.store.blocks.segments[at].has(seg_flag::LOST) {
-                self.mark_lost(id, at);
+            if !self.blocks.segments[at].has(seg_flag::LOST) {
+                self.mark_lost(at);
             }
-            at = self.store.blocks.segments[at].next;
+            at = self.blocks.segments[at].next;
         }
-        self.store.hot[id].pipe = 0;
+        self.hot.pipe = 0;
     }
 
     /// RACK_mark_losses_on_RTO() of RFC 8985 section 6.3: the first segment is lost, and all that are older than a
     /// round trip and the reordering window; what was sent a moment ago is not. What was SACKed stays so (RFC 6675
     /// section 5.1 keeps it in use after a timeout) unless the first segment is: then the peer has reneged, and
     /// nothing it said counts (RFC 2018 section 8). If it has reneged on another, that one will be first in time.
-    fn mark_timed_out(&mut self, conn: u32, id: u32, now: Instant) {
-        let block = self.store.hot[id].recovery;
-        if self.has_reneged(id) {
-            self.forget_sacked(id);
+    fn mark_timed_out(&mut self) {
+        let block = self.hot.recovery;
+        if self.has_reneged() {
+            self.forget_sacked();
         }
-        let srtt_us = self.store.tcbs[conn].srtt_us();
-        let rec = &mut self.store.blocks.recovery[block];
+        let srtt_us = self.tcb.srtt_us();
+        let rec = &mut self.blocks.recovery[block];
         rec.clear(rec_flag::PROBED | rec_flag::PROBE_REPEATS | rec_flag::PROBE_DUE);
         rec.set(rec_flag::TIMED_OUT);
-        let now_us = now.as_micros() as u32;
+        let now_us = self.now.as_micros() as u32;
         rec.forget_stale(now_us);
         // Without RACK a timeout means that all of the flight is lost.
         let patience_us = match self.rules.config.rack {
-            true => rec.patience_at_timeout(&self.store.hot[id], srtt_us),
+            true => rec.patience_at_timeout(self.hot, srtt_us),
             false => 0,
         };
-        let head = self.store.hot[id].flight.head;
+        let head = self.hot.flight.head;
         let (mut at, mut decided) = (head, NONE);
         while at != NONE {
-            let seg = &self.store.blocks.segments[at];
+            let seg = &self.blocks.segments[at];
             if seg.has(seg_flag::SACKED) {
-                at = self.store.blocks.segments.run_end(at).0;
+                at = self.blocks.segments.run_end(at).0;
             } else if !seg.has(seg_flag::LOST) {
                 if at != head && now_us.wrapping_sub(seg.sent_us) < patience_us {
-                    at = self.store.blocks.segments[at].next;
+                    at = self.blocks.segments[at].next;
                     continue;
                 }
-                self.mark_lost(id, at);
+                self.mark_lost(at);
                 decided = at;
             } else {
                 decided = at;
             }
-            at = self.store.blocks.segments[at].next;
+            at = self.blocks.segments[at].next;
         }
-        let rec = &mut self.store.blocks.recovery[block];
+        let rec = &mut self.blocks.recovery[block];
         rec.decided = decided;
         rec.lost_from = NONE;
         // One segment may go out beside those that are believed to be on their way still.
-        let mss = u32::from(self.store.tcbs[conn].payload_mss());
-        let hot = &mut self.store.hot[id];
+        let mss = u32::from(self.tcb.payload_mss());
+        let hot = &mut *self.hot;
         hot.cwnd = hot.pipe + mss;
     }
 
     /// Segments marked lost go out again, oldest first, as the congestion window lets them.
-    pub(crate) fn resend_lost(
-        &mut self,
-        conn: u32,
-        id: u32,
-        now: Instant,
-        out: &mut Vec<Frame>,
-        end: usize,
-    ) -> Said {
-        let most = self.store.tcbs[conn].payload_mss();
-        let block = self.store.hot[id].recovery;
+    pub(crate) fn resend_lost(&mut self, wire: &mut Wire<'_>) -> Flushed {
+        let most = self.tcb.payload_mss();
+        let block = self.hot.recovery;
         let from = match block {
             NONE => NONE,
-            block => self.store.blocks.recovery[block].lost_from,
+            block => self.blocks.recovery[block].lost_from,
         };
         let mut at = match from {
-            NONE => self.store.hot[id].flight.head,
+            NONE => self.hot.flight.head,
             from => from,
         };
         let (mut steps, mut waits) = (0, false);
         while at != NONE {
-            let seg = &self.store.blocks.segments[at];
+            let seg = &self.blocks.segments[at];
             if seg.has(seg_flag::LOST) && seg.has(seg_flag::AWAY) {
                 // Still on its way to the device: it is not sent twice at once. Its turn comes when it is home.
                 waits = true;
             } else if seg.has(seg_flag::LOST) {
-                if seg.len > most && !self.cut_before_resend(conn, id, at, now) {
-                    return Said::All;
+                if seg.len > most && !self.cut_before_resend(at) {
+                    return Flushed::All;
                 }
-                let len = u32::from(self.store.blocks.segments[at].len);
-                let hot = &self.store.hot[id];
+                let len = u32::from(self.blocks.segments[at].len);
+                let hot = &*self.hot;
                 // NewReno's repair goes out whatever limited transmit has sent (RFC 6582 section 3.2 steps 2 and 3).
                 let exempt = block == NONE && hot.has(hot_flag::RECOVERY);
                 // A bare FIN has no bytes, and is a packet all the same.
                 let room = if len == 0 { most.into() } else { len };
                 let held_back = !exempt && hot.pipe > 0 && hot.pipe + room > hot.cwnd;
-                if held_back || out.len() >= end {
-                    return if held_back { Said::All } else { Said::Part };
+                if held_back || wire.is_full() {
+                    return if held_back {
+                        Flushed::All
+                    } else {
+                        Flushed::Part
+                    };
                 }
-                self.note_resent(conn, id, at, now);
-                self.send_segment(conn, id, at, now, out);
+                self.note_resent(at);
+                self.send_segment(at, wire);
             } else if block != NONE {
                 steps += 1;
                 self.counters.recovery_steps += 1;
                 if steps > WALK_MAX {
-                    return Said::All;
+                    return Flushed::All;
                 }
                 if seg.has(seg_flag::SACKED) {
-                    at = self.store.blocks.segments.run_end(at).0;
+                    at = self.blocks.segments.run_end(at).0;
                 }
             }
             if block != NONE {
-                let rec = &mut self.store.blocks.recovery[block];
+                let rec = &mut self.blocks.recovery[block];
                 if !waits {
                     rec.lost_from = at;
                 }
@@ -215,34 +213,36 @@ impl Stack {
                     break;
                 }
             }
-            at = self.store.blocks.segments[at].next;
+            at = self.blocks.segments[at].next;
         }
         if !waits {
-            self.store.hot[id].clear(hot_flag::LOSSES);
+            self.hot.clear(hot_flag::LOSSES);
         }
-        Said::All
+        Flushed::All
     }
 
     /// A lost segment is about to go out again.
-    fn note_resent(&mut self, conn: u32, id: u32, at: u32, now: Instant) {
+    fn note_resent(&mut self, at: u32) {
         self.counters.retransmissions += 1;
-        let (cold, hot) = (&self.store.tcbs[conn], &mut self.store.hot[id]);
-        let seg = &mut self.store.blocks.segments[at];
+        let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
+        let seg = &mut self.blocks.segments[at];
         seg.flags |= seg_flag::RESENT;
         hot.pipe += u32::from(seg.len);
         if at == hot.flight.head {
             // What the acknowledgement waits for has a whole timeout again.
-            hot.rtx_at = now.after_nanos(rto::timeout_ns(cold, &self.rules.config, hot.backoff));
+            hot.rtx_at =
+                self.now
+                    .after_nanos(rto::timeout_ns(cold, &self.rules.config, hot.backoff));
             if hot.timer_kind == TimerKind::Rto {
                 hot.rto_at = hot.rtx_at;
             }
-            self.hurry(conn, id, now);
+            self.hurry();
         }
-        let (hot, seg) = (&self.store.hot[id], &mut self.store.blocks.segments[at]);
+        let (hot, seg) = (&mut *self.hot, &mut self.blocks.segments[at]);
         if hot.recovery == NONE {
             return;
         }
-        let rec = &mut self.store.blocks.recovery[hot.recovery];
+        let rec = &mut self.blocks.recovery[hot.recovery];
         rec.lost = rec.lost.saturating_sub(1);
         if rec.resent == 0 {
             rec.clear(rec_flag::UNSORTED);
@@ -251,7 +251,7 @@ impl Stack {
         }
         rec.resent += 1;
         rec.last_resent = seg.seq;
-        rec.undo.note_repair(now);
+        rec.undo.note_repair(self.now);
         if hot.has(hot_flag::RECOVERY) {
             rec.prr_out = rec.prr_out.saturating_add(u32::from(seg.len));
         }

@@ -10,10 +10,11 @@ use std::net::IpAddr;
 use janus_wire::SeqNum;
 
 use crate::cold::{NONE, flag};
+use crate::conn::Conn;
 use crate::hot::{Hot, hot_flag};
+use crate::paths::PathKnowledge;
 use crate::segment::seg_flag;
 use crate::socket::PAYLOAD_MAX;
-use crate::stack::Stack;
 use crate::time::Instant;
 
 /// Timeouts in a row of a full-sized segment after which a silent path is suspected (RFC 4821 section 7.7).
@@ -27,70 +28,63 @@ fn fixed_headers(peer: IpAddr) -> u16 {
     }
 }
 
-impl Stack {
-    fn peer_of(&self, conn: u32) -> IpAddr {
-        self.store.tcbs.key(conn).peer()
+impl Conn<'_> {
+    fn peer_of(&self) -> IpAddr {
+        self.key.peer()
     }
 
     /// The IP packet that a segment with so much payload is, as long as it carries no more options than usual.
-    pub(crate) fn packet_len(&self, conn: u32, payload: u16) -> u16 {
-        let cold = &self.store.tcbs[conn];
+    pub(crate) fn packet_len(&self, payload: u16) -> u16 {
+        let cold = &*self.tcb;
         let options = cold.mss - cold.payload_mss().min(cold.mss);
-        let headers = fixed_headers(self.peer_of(conn)) + options;
+        let headers = fixed_headers(self.peer_of()) + options;
         payload.saturating_add(headers)
     }
 
     /// The peer's SYN has said what it takes, while the hot block is there already.
-    pub(crate) fn size_agreed(&mut self, conn: u32, id: u32, now: Instant) {
-        self.store.hot[id].mss_full = self.store.tcbs[conn].mss;
-        if !self.paths.is_empty() {
-            self.fit_to_path(conn, id, now);
+    pub(crate) fn size_agreed(&mut self) {
+        self.hot.mss_full = self.tcb.mss;
+        if !self.paths.sizes.is_empty() {
+            self.fit_to_path();
         }
     }
 
     /// The size in use is what was agreed, or less if the path is known to carry less.
-    pub(crate) fn fit_to_path(&mut self, conn: u32, id: u32, now: Instant) {
-        self.store.tcbs[conn].mss = self.size_on_path(conn, self.store.hot[id].mss_full, now);
-    }
-
-    /// How much of an MSS of `full` the path lets through, as far as is known.
-    pub(crate) fn size_on_path(&self, conn: u32, full: u16, now: Instant) -> u16 {
-        let peer = self.peer_of(conn);
-        match self.paths.mtu(peer, now) {
-            Some(mtu) => full.min(mtu.saturating_sub(fixed_headers(peer))),
-            None => full,
-        }
+    pub(crate) fn fit_to_path(&mut self) {
+        self.tcb.mss = self
+            .paths
+            .size_on_path(self.key.peer(), self.hot.mss_full, self.now);
     }
 
     /// The path is known to carry less: all in flight that does not fit is cut and sent again. The congestion window
     /// stays; the network is not congested (RFC 1191 section 6.4).
-    pub(crate) fn path_shrank(&mut self, conn: u32, id: u32, now: Instant) {
-        self.fit_to_path(conn, id, now);
-        let most = self.store.tcbs[conn].payload_mss();
-        if self.store.tcbs[conn].has(flag::SACK) {
+    pub(crate) fn path_shrank(&mut self) {
+        self.fit_to_path();
+        let most = self.tcb.payload_mss();
+        if self.tcb.has(flag::SACK) {
             // No matter if there is no memory for it: what is lost is sent again all the same.
-            self.attach_recovery(id);
+            self.attach_recovery();
         }
-        let mut at = self.store.hot[id].flight.head;
+        let mut at = self.hot.flight.head;
         while at != NONE {
-            let seg = &self.store.blocks.segments[at];
+            let seg = &self.blocks.segments[at];
             if seg.len > most && !seg.has(seg_flag::LOST | seg_flag::SACKED) {
-                self.mark_lost(id, at);
+                self.mark_lost(at);
             }
-            at = self.store.blocks.segments[at].next;
+            at = self.blocks.segments[at].next;
         }
-        self.queue_output(id);
+        self.queue();
     }
 
     /// Cuts a segment of `flight` that does not fit the path, before it is sent again. The rest is behind it and counts
     /// as lost too. False when there is no buffer for that: then nothing is sent.
-    pub(crate) fn cut_before_resend(&mut self, conn: u32, id: u32, at: u32, now: Instant) -> bool {
-        if at == self.store.hot[id].probe {
-            self.probe_lost(conn, id, now);
+    pub(crate) fn cut_before_resend(&mut self, at: u32) -> bool {
+        if at == self.hot.probe {
+            self.probe_lost();
         }
-        let most = self.store.tcbs[conn].payload_mss();
-        let flight = &mut self.store.hot[id].flight;
-        let len = self.store.blocks.segments[at].len;
+        let most = self.tcb.payload_mss();
+        let flight = &mut self.hot.flight;
+        let len = self.blocks.segments[at].len;
         if len <= most {
             return true;
         }
@@ -101,15 +95,14 @@ impl Stack {
             false => most,
         };
         let cut = self
-            .store
             .blocks
             .segments
-            .split(flight, at, first, &mut self.store.blocks.pool);
+            .split(flight, at, first, &mut self.blocks.pool);
         match cut {
-            None => self.starve(id),
+            None => self.starve(),
             Some(rest) => {
                 self.counters.segments_cut += 1;
-                self.note_cut(id, rest);
+                self.note_cut(rest);
             }
         }
         cut.is_some()
@@ -117,22 +110,21 @@ impl Stack {
 
     /// Cuts the first unsent segment to what fits the path. A probe is meant to be too large. False when there is no
     /// buffer for that: then nothing is sent.
-    pub(crate) fn cut_before_send(&mut self, conn: u32, id: u32, at: u32) -> bool {
-        let most = self.store.tcbs[conn].payload_mss();
-        at == self.store.hot[id].probe || self.cut_unsent(id, at, most)
+    pub(crate) fn cut_before_send(&mut self, at: u32) -> bool {
+        let most = self.tcb.payload_mss();
+        at == self.hot.probe || self.cut_unsent(at, most)
     }
 
     /// Cuts an unsent segment after `len` bytes. False when there is no buffer for the rest: then the connection waits for
     /// one, with a timer.
-    pub(crate) fn cut_unsent(&mut self, id: u32, at: u32, len: u16) -> bool {
-        let unsent = &mut self.store.hot[id].unsent;
+    pub(crate) fn cut_unsent(&mut self, at: u32, len: u16) -> bool {
+        let unsent = &mut self.hot.unsent;
         let cut = self
-            .store
             .blocks
             .segments
-            .split(unsent, at, len, &mut self.store.blocks.pool);
+            .split(unsent, at, len, &mut self.blocks.pool);
         match cut {
-            None => self.starve(id),
+            None => self.starve(),
             Some(_) => self.counters.segments_cut += 1,
         }
         cut.is_some()
@@ -141,48 +133,48 @@ impl Stack {
     /// The retransmission timer has fired again. Large segments that vanish, and no word from any router: perhaps only
     /// their size is wrong (RFC 4821 section 7.7; RFC 8899's black hole). They need not be full: a piece of a write may
     /// be too large for the path all the same.
-    pub(crate) fn suspect_path(&mut self, conn: u32, id: u32, now: Instant) {
-        let hot = &self.store.hot[id];
+    pub(crate) fn suspect_path(&mut self) {
+        let hot = &*self.hot;
         let head = hot.flight.head;
         let suspicious = self.rules.config.mtu_probing && hot.retries >= SUSPICIOUS_TIMEOUTS;
         if !suspicious || head == NONE {
             return;
         }
-        let lost = self.packet_len(conn, self.store.blocks.segments[head].len);
-        let peer = self.peer_of(conn);
-        if self.paths.silent(peer, lost, now).is_some() {
+        let lost = self.packet_len(self.blocks.segments[head].len);
+        let peer = self.peer_of();
+        if self.paths.sizes.silent(peer, lost, self.now).is_some() {
             self.counters.black_holes += 1;
-            self.fit_to_path(conn, id, now);
+            self.fit_to_path();
         }
     }
 
     /// A writer's connection uses less than was agreed: perhaps what was known of the path is forgotten by now; or a
     /// probe is due, and there are bytes enough for one. Gives how many it took.
     #[cold]
-    pub(crate) fn write_probe(&mut self, conn: u32, id: u32, bytes: &[u8], now: Instant) -> usize {
-        self.fit_to_path(conn, id, now);
-        let (cold, hot) = (&self.store.tcbs[conn], &self.store.hot[id]);
+    pub(crate) fn write_probe(&mut self, bytes: &[u8]) -> usize {
+        self.fit_to_path();
+        let (cold, hot) = (&*self.tcb, &*self.hot);
         let busy = hot.probe != NONE || hot.retries > 0 || hot.has(hot_flag::RECOVERY);
         if busy || cold.mss == hot.mss_full {
             return 0;
         }
-        let peer = self.peer_of(conn);
+        let peer = self.peer_of();
         let full = hot.mss_full + fixed_headers(peer);
-        let Some(size) = self.paths.probe_due(peer, full, now) else {
+        let Some(size) = self.paths.sizes.probe_due(peer, full, self.now) else {
             return 0;
         };
-        let headers = self.packet_len(conn, 0);
+        let headers = self.packet_len(0);
         let len = usize::from(size.saturating_sub(headers).min(PAYLOAD_MAX));
         let Some(payload) = bytes.get(..len).filter(|payload| !payload.is_empty()) else {
             return 0;
         };
-        let Some((seg, taken)) = self.queue_segment(id, payload) else {
+        let Some((seg, taken)) = self.queue_segment(payload) else {
             return 0;
         };
         if taken < len {
             return taken;
         }
-        let hot = &mut self.store.hot[id];
+        let hot = &mut *self.hot;
         (hot.probe, hot.probe_size, hot.probe_out) = (seg, size, false);
         self.counters.path_probes += 1;
         len
@@ -190,24 +182,35 @@ impl Stack {
 
     /// All before `ack` has arrived, and a probe is out: was it among that?
     #[cold]
-    pub(crate) fn probe_acknowledged(&mut self, conn: u32, id: u32, now: Instant) {
-        let hot = &mut self.store.hot[id];
+    pub(crate) fn probe_acknowledged(&mut self) {
+        let hot = &mut *self.hot;
         if (hot.snd_una - hot.probe_end) < 0 {
             return;
         }
         let size = hot.probe_size;
         hot.forget_probe();
-        let peer = self.peer_of(conn);
+        let peer = self.peer_of();
         self.paths
-            .probe_arrived(peer, size, self.rules.interface.mtu, now);
-        self.fit_to_path(conn, id, now);
+            .sizes
+            .probe_arrived(peer, size, self.rules.interface.mtu, self.now);
+        self.fit_to_path();
     }
 
-    fn probe_lost(&mut self, conn: u32, id: u32, now: Instant) {
-        let size = self.store.hot[id].probe_size;
-        self.store.hot[id].forget_probe();
-        let peer = self.peer_of(conn);
-        self.paths.probe_lost(peer, size, now);
+    fn probe_lost(&mut self) {
+        let size = self.hot.probe_size;
+        self.hot.forget_probe();
+        let peer = self.peer_of();
+        self.paths.sizes.probe_lost(peer, size, self.now);
+    }
+}
+
+impl PathKnowledge {
+    /// How much of an MSS of `full` the path lets through, as far as is known.
+    pub(crate) fn size_on_path(&self, peer: IpAddr, full: u16, now: Instant) -> u16 {
+        match self.sizes.mtu(peer, now) {
+            Some(mtu) => full.min(mtu.saturating_sub(fixed_headers(peer))),
+            None => full,
+        }
     }
 }
 

@@ -8,11 +8,10 @@
 
 use crate::cold::flag;
 use crate::congestion;
+use crate::conn::Conn;
 use crate::parse::Parsed;
 use crate::recovery::News;
 use crate::rto;
-use crate::stack::Stack;
-use crate::time::Instant;
 
 /// No echo is older. A peer that claims so has not echoed what it got.
 const OLDEST_ECHO_MS: u32 = 120_000;
@@ -54,24 +53,16 @@ impl Acked {
     }
 }
 
-impl Stack {
+impl Conn<'_> {
     /// `p` acknowledges or SACKs something new. Takes a round trip from it, if it gives one. Only that ends the backoff
     /// (RFC 6298 section 5).
     #[inline(always)]
-    pub(crate) fn measure(
-        &mut self,
-        conn: u32,
-        id: u32,
-        p: &Parsed,
-        acked: &Acked,
-        news: &News,
-        now: Instant,
-    ) {
+    pub(crate) fn measure(&mut self, p: &Parsed, acked: &Acked, news: &News) {
         let mut from_sack = Acked::default();
         let mut acked = acked;
         if let (true, Some(sent_us)) = (acked.resent || acked.is_empty(), news.sacked_sent_us) {
             // What is SACKed at once and was sent once measures as well, and in microseconds.
-            from_sack.add((now.as_micros() as u32).wrapping_sub(sent_us), false);
+            from_sack.add((self.now.as_micros() as u32).wrapping_sub(sent_us), false);
             acked = &from_sack;
         }
         if acked.is_empty() {
@@ -81,17 +72,16 @@ impl Stack {
             // Of several, the one that waited longest for this acknowledgement, as the timer will.
             acked.oldest_us
         } else {
-            let uses = self.store.tcbs[conn].has(flag::TIMESTAMPS);
+            let uses = self.tcb.has(flag::TIMESTAMPS);
             let echo = p.timestamps.filter(|_| uses).map(|(_, echo)| echo);
-            let Some(rtt_us) = echo.and_then(|echo| self.echoed(conn, echo, acked.newest_us, now))
-            else {
+            let Some(rtt_us) = echo.and_then(|echo| self.echoed(echo, acked.newest_us)) else {
                 return;
             };
             rtt_us
         };
-        let (cold, hot) = (&mut self.store.tcbs[conn], &mut self.store.hot[id]);
+        let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         hot.backoff = 0;
-        hot.note_rtt(rtt_us, now);
+        hot.note_rtt(rtt_us, self.now);
         let round_is_over = rto::sample_of_many(cold, hot, p.ack, rtt_us);
         congestion::on_rtt(hot, rtt_us, round_is_over);
     }
@@ -100,9 +90,9 @@ impl Stack {
     /// transmission of what is acknowledged: the peer remembers the timestamps of what advances its stream only (RFC
     /// 7323 section 4.3). So the future and nearly all the past that a peer might claim are not believed.
     #[inline(never)]
-    fn echoed(&self, conn: u32, echo: u32, newest_us: u32, now: Instant) -> Option<u32> {
-        let key = self.store.tcbs.key(conn);
-        let age_ms = self.rules.stamper.age_ms(&key, now, echo);
+    fn echoed(&self, echo: u32, newest_us: u32) -> Option<u32> {
+        let key = self.key;
+        let age_ms = self.rules.stamper.age_ms(&key, self.now, echo);
         if echo == 0 || age_ms > OLDEST_ECHO_MS {
             return None;
         }

@@ -7,11 +7,11 @@ use janus_wire::SeqNum;
 use janus_wire::tcp::SackBlocks;
 
 use crate::cold::{NONE, flag};
+use crate::conn::Conn;
 use crate::parse::Parsed;
 use crate::rack;
 use crate::recovery::News;
 use crate::segment::seg_flag;
-use crate::stack::Stack;
 use crate::time::Instant;
 
 /// Unmarked segments stepped over in one acknowledgement in search of where blocks begin. Beyond it the rest of its
@@ -19,47 +19,28 @@ use crate::time::Instant;
 /// counted: each segment is marked once.
 const SEARCH_MAX: u32 = 256;
 
-impl Stack {
+impl Conn<'_> {
     /// Reads the blocks of an acknowledgement, if it has any.
     #[inline]
-    pub(crate) fn take_sack(
-        &mut self,
-        conn: u32,
-        id: u32,
-        p: &Parsed,
-        frame: Option<&Frame>,
-        news: &mut News,
-        now: Instant,
-    ) {
-        if !p.has_more_options() || !self.store.tcbs[conn].has(flag::SACK) {
+    pub(crate) fn take_sack(&mut self, p: &Parsed, frame: Option<&Frame>, news: &mut News) {
+        if !p.has_more_options() || !self.tcb.has(flag::SACK) {
             return;
         }
         if let Some(frame) = frame {
             let blocks = p.sack_blocks(frame);
             if !blocks.is_empty() {
-                self.take_blocks(conn, id, p, &blocks, news, now);
+                self.take_blocks(p, &blocks, news);
             }
         }
     }
 
-    fn take_blocks(
-        &mut self,
-        conn: u32,
-        id: u32,
-        p: &Parsed,
-        blocks: &SackBlocks,
-        news: &mut News,
-        now: Instant,
-    ) {
-        let (una, nxt) = (
-            self.store.hot[id].snd_una.later(p.ack),
-            self.store.tcbs[conn].snd_nxt,
-        );
+    fn take_blocks(&mut self, p: &Parsed, blocks: &SackBlocks, news: &mut News) {
+        let (una, nxt) = (self.hot.snd_una.later(p.ack), self.tcb.snd_nxt);
         let mut rest = blocks.as_slice();
         if let Some(twice) = duplicate(rest, p.ack) {
             rest = &rest[1..];
             // Older than a window it says nothing of what is in flight.
-            if twice.1.le(nxt) && (nxt - twice.0).unsigned_abs() <= self.oldest_duplicate(id) {
+            if twice.1.le(nxt) && (nxt - twice.0).unsigned_abs() <= self.oldest_duplicate() {
                 news.duplicate = Some(twice);
                 self.counters.dsacks_in += 1;
             } else {
@@ -67,11 +48,11 @@ impl Stack {
             }
         }
         if !rest.is_empty() || news.duplicate.is_some() {
-            let Some(_) = self.attach_recovery(id) else {
+            let Some(_) = self.attach_recovery() else {
                 return;
             };
         }
-        news.echo_age_ms = self.echo_age(conn, p, now);
+        news.echo_age_ms = self.echo_age(p);
         let mut budget = SEARCH_MAX;
         for (i, &(left, right)) in rest.iter().enumerate() {
             // One that begins where everything is acknowledged up to would have been acknowledged too.
@@ -83,9 +64,9 @@ impl Stack {
                 left,
                 right,
                 keeps_hint: i > 0,
-                now,
+                now: self.now,
             };
-            if !self.mark_sacked(id, &mark, &mut budget, news) {
+            if !self.mark_sacked(&mark, &mut budget, news) {
                 self.counters.sack_searches_cut += 1;
                 return;
             }
@@ -94,24 +75,21 @@ impl Stack {
 
     /// How far back from SND.NXT a D-SACK may lie: twice the largest window there was, what was in flight and what
     /// was before it.
-    fn oldest_duplicate(&self, id: u32) -> u32 {
-        self.store.hot[id]
-            .max_snd_wnd
-            .saturating_mul(2)
-            .max(1 << 16)
+    fn oldest_duplicate(&self) -> u32 {
+        self.hot.max_snd_wnd.saturating_mul(2).max(1 << 16)
     }
 
     /// Marks the segments that lie wholly in a block. False when the search for them took too long.
-    fn mark_sacked(&mut self, id: u32, mark: &Mark, budget: &mut u32, news: &mut News) -> bool {
-        let hint = self.store.blocks.recovery[self.store.hot[id].recovery].sack_hint;
+    fn mark_sacked(&mut self, mark: &Mark, budget: &mut u32, news: &mut News) -> bool {
+        let hint = self.blocks.recovery[self.hot.recovery].sack_hint;
         let mut at = match hint {
-            NONE => self.store.hot[id].flight.head,
-            hint if self.store.blocks.segments[hint].seq.le(mark.left) => hint,
-            _ => self.store.hot[id].flight.head,
+            NONE => self.hot.flight.head,
+            hint if self.blocks.segments[hint].seq.le(mark.left) => hint,
+            _ => self.hot.flight.head,
         };
         let mut steps = 0;
         let mut found = true;
-        while at != NONE && self.store.blocks.segments[at].seq.lt(mark.left) {
+        while at != NONE && self.blocks.segments[at].seq.lt(mark.left) {
             if *budget == 0 {
                 found = false;
                 break;
@@ -121,24 +99,24 @@ impl Stack {
             at = self.step_over(at, &mut steps);
         }
         if at != NONE && !mark.keeps_hint {
-            let block = self.store.hot[id].recovery;
-            self.store.blocks.recovery[block].sack_hint = at;
+            let block = self.hot.recovery;
+            self.blocks.recovery[block].sack_hint = at;
         }
         let first = at;
         let mut last = NONE;
-        while found && at != NONE && self.store.blocks.segments[at].end().le(mark.right) {
+        while found && at != NONE && self.blocks.segments[at].end().le(mark.right) {
             steps += 1;
-            if self.store.blocks.segments[at].has(seg_flag::SACKED) {
+            if self.blocks.segments[at].has(seg_flag::SACKED) {
                 at = self.step_over(at, &mut steps);
                 continue;
             }
-            self.mark_one(id, at, mark, news);
+            self.mark_one(at, mark, news);
             last = at;
-            at = self.store.blocks.segments[at].next;
+            at = self.blocks.segments[at].next;
         }
         if last != NONE {
-            // All from the first to the last are marked now.
-            self.store.blocks.segments[first].skip = last;
+            // All from the first to the last are marked self.now.
+            self.blocks.segments[first].skip = last;
         }
         self.counters.recovery_steps += u64::from(steps);
         found
@@ -146,18 +124,18 @@ impl Stack {
 
     /// The segment behind `at`, or behind the run of SACKED ones that `at` is in.
     fn step_over(&mut self, at: u32, steps: &mut u32) -> u32 {
-        if !self.store.blocks.segments[at].has(seg_flag::SACKED) {
-            return self.store.blocks.segments[at].next;
+        if !self.blocks.segments[at].has(seg_flag::SACKED) {
+            return self.blocks.segments[at].next;
         }
-        let (end, walked) = self.store.blocks.segments.run_end(at);
+        let (end, walked) = self.blocks.segments.run_end(at);
         *steps += walked;
-        self.store.blocks.segments[end].next
+        self.blocks.segments[end].next
     }
 
-    fn mark_one(&mut self, id: u32, at: u32, mark: &Mark, news: &mut News) {
-        let hot = &mut self.store.hot[id];
-        let rec = &mut self.store.blocks.recovery[hot.recovery];
-        let seg = &mut self.store.blocks.segments[at];
+    fn mark_one(&mut self, at: u32, mark: &Mark, news: &mut News) {
+        let hot = &mut *self.hot;
+        let rec = &mut self.blocks.recovery[hot.recovery];
+        let seg = &mut self.blocks.segments[at];
         let len = u32::from(seg.len);
         let resent = seg.has(seg_flag::RESENT);
         news.original |= !resent && seg.end().le(hot.recover);
@@ -185,18 +163,18 @@ impl Stack {
     }
 
     /// The peer acknowledges up to what it said it had, and not that: it has thrown it away (RFC 2018 section 8).
-    pub(crate) fn has_reneged(&self, id: u32) -> bool {
-        let head = self.store.hot[id].flight.head;
-        head != NONE && self.store.blocks.segments[head].has(seg_flag::SACKED)
+    pub(crate) fn has_reneged(&self) -> bool {
+        let head = self.hot.flight.head;
+        head != NONE && self.blocks.segments[head].has(seg_flag::SACKED)
     }
 
     /// Forgets all that the peer said it had.
-    pub(crate) fn forget_sacked(&mut self, id: u32) {
-        let hot = &mut self.store.hot[id];
-        let rec = &mut self.store.blocks.recovery[hot.recovery];
+    pub(crate) fn forget_sacked(&mut self) {
+        let hot = &mut *self.hot;
+        let rec = &mut self.blocks.recovery[hot.recovery];
         let mut at = hot.flight.head;
         while at != NONE {
-            let seg = &mut self.store.blocks.segments[at];
+            let seg = &mut self.blocks.segments[at];
             if seg.has(seg_flag::SACKED) {
                 seg.flags &= !seg_flag::SACKED;
                 hot.pipe += u32::from(seg.len);

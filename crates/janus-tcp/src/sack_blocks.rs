@@ -3,16 +3,15 @@
 //! are always true. A pure acknowledgement has room for them; a segment with data carries them when it is short
 //! enough, and else a pure one goes beside it.
 
-use janus_mem::Frame;
 use janus_wire::SeqNum;
 use janus_wire::tcp::options::{LEN_MAX, SACK_BLOCKS_MAX, SackBlocks};
 use janus_wire::tcp::{Flags, Options};
 
-use crate::cold::{NONE, State, Tcb, flag};
+use crate::cold::{NONE, Tcb, flag};
+use crate::conn::Conn;
 use crate::delayed_ack::acknowledged;
 use crate::parse::Parsed;
-use crate::stack::Stack;
-use crate::time::Instant;
+use crate::wire::Wire;
 
 /// Blocks that fit the options of a connection.
 #[inline]
@@ -33,45 +32,36 @@ pub(crate) fn repeated_part(cold: &Tcb, p: &Parsed) -> Option<(SeqNum, SeqNum)> 
 /// Acknowledgements beside the first for one batch.
 const MORE_ACKS_MAX: u8 = 16;
 
-impl Stack {
+impl Conn<'_> {
     /// The blocks for the next acknowledgement.
-    pub(crate) fn sack_blocks(&mut self, conn: u32) -> SackBlocks {
-        self.blocks_after(conn, SackBlocks::NONE)
+    pub(crate) fn sack_blocks(&mut self) -> SackBlocks {
+        self.blocks_after(SackBlocks::NONE)
     }
 
     /// Lets a segment with `len` bytes of data tell of what waits, if all of that fits beside them: the payload was cut
     /// before. False when it does not, and an acknowledgement of its own has to.
     #[inline]
-    pub(crate) fn blocks_beside(
-        &mut self,
-        conn: u32,
-        id: u32,
-        len: u16,
-        options: &mut Options,
-    ) -> bool {
-        if self.store.hot[id].reorder == NONE {
+    pub(crate) fn blocks_beside(&mut self, len: u16, options: &mut Options) -> bool {
+        if self.hot.reorder == NONE {
             return true;
         }
-        let sack = self.sack_blocks(conn);
+        let sack = self.sack_blocks();
         let more = Options { sack, ..*options };
-        let fits = more.emitted_len() + usize::from(len) <= usize::from(self.store.tcbs[conn].mss);
+        let fits = more.emitted_len() + usize::from(len) <= usize::from(self.tcb.mss);
         if fits {
             *options = more;
         }
         fits
     }
 
-    fn blocks_after(&mut self, conn: u32, mut blocks: SackBlocks) -> SackBlocks {
-        let cold = &self.store.tcbs[conn];
-        if cold.hot == NONE || !cold.has(flag::SACK) {
+    fn blocks_after(&mut self, mut blocks: SackBlocks) -> SackBlocks {
+        let cold = &*self.tcb;
+        if !cold.has(flag::SACK) {
             return blocks;
         }
-        let (block, most) = (
-            self.store.hot[cold.hot].reorder,
-            usize::from(blocks_max(cold)),
-        );
+        let (block, most) = (self.hot.reorder, usize::from(blocks_max(cold)));
         if block != NONE {
-            self.store.blocks.reorders.report(block, |left, right| {
+            self.blocks.reorders.report(block, |left, right| {
                 blocks.push(left, right);
                 blocks.len() < most
             });
@@ -81,40 +71,27 @@ impl Stack {
 
     /// Something came that was here already: the peer is told what (RFC 2883 section 4), which tells it that it need not
     /// have sent it.
-    pub(crate) fn acknowledge_repeated(
-        &mut self,
-        conn: u32,
-        repeated: Option<(SeqNum, SeqNum)>,
-        now: Instant,
-    ) {
+    pub(crate) fn acknowledge_repeated(&mut self, repeated: Option<(SeqNum, SeqNum)>) {
         if repeated.is_some() {
-            self.acknowledge_repeats_quickly(conn);
+            self.acknowledge_repeats_quickly();
         }
-        let cold = &self.store.tcbs[conn];
-        let closed = cold.state == State::Closed;
-        let told = self.rules.config.dsack && cold.has(flag::SACK);
-        if closed || repeated.is_none() || !told {
-            if !closed {
-                self.acknowledge(conn, now);
-            }
+        if self.is_over() {
             return;
         }
-        self.acknowledge_with_blocks(conn, repeated, now);
+        match repeated {
+            Some(twice) if self.rules.config.dsack && self.tcb.has(flag::SACK) => {
+                self.answer_repeated(twice);
+            }
+            _ => self.acknowledge(),
+        }
     }
 
     /// What one acknowledgement at the end of the turn cannot tell of a batch with gaps is told by more before it: to a
     /// peer that reads SACK blocks, ranges that it could not name; to one that counts acknowledgements (RFC 5681 section
     /// 3.2), one for each segment. All of them say what holds after the batch (MUST-59).
-    pub(crate) fn say_untold(
-        &mut self,
-        conn: u32,
-        id: u32,
-        now: Instant,
-        out: &mut Vec<Frame>,
-        end: usize,
-    ) {
-        let (cold, block) = (&self.store.tcbs[conn], self.store.hot[id].reorder);
-        let (fresh, arrivals) = self.store.blocks.reorders.untold(block);
+    pub(crate) fn emit_untold(&mut self, wire: &mut Wire<'_>) {
+        let (cold, block) = (&*self.tcb, self.hot.reorder);
+        let (fresh, arrivals) = self.blocks.reorders.untold(block);
         let (permitted, most) = (cold.has(flag::SACK), blocks_max(cold));
         let wanted = if permitted {
             // Those that the last one names may not be the highest.
@@ -128,13 +105,12 @@ impl Stack {
         };
         let mut from = None;
         for _ in 0..wanted.min(MORE_ACKS_MAX) {
-            if out.len() + 1 >= end {
+            if wire.out.len() + 1 >= wire.end {
                 return;
             }
             let mut blocks = SackBlocks::NONE;
             if permitted {
                 from = self
-                    .store
                     .blocks
                     .reorders
                     .report_below(block, from, |left, right| {
@@ -142,31 +118,18 @@ impl Stack {
                         blocks.len() < usize::from(most)
                     });
             }
-            self.say_ack_with(conn, id, blocks, now, out);
+            self.emit_ack(blocks, wire);
         }
-        self.store.blocks.reorders.told(block);
+        self.blocks.reorders.told(block);
     }
 
-    /// An acknowledgement before the end of the turn.
-    pub(crate) fn acknowledge_with_blocks(
-        &mut self,
-        conn: u32,
-        repeated: Option<(SeqNum, SeqNum)>,
-        now: Instant,
-    ) {
+    /// An acknowledgement before the end of the turn, which says what came twice.
+    fn answer_repeated(&mut self, (left, right): (SeqNum, SeqNum)) {
         let mut first = SackBlocks::NONE;
-        if let Some((left, right)) = repeated {
-            first.push(left, right);
-        }
-        let id = self.store.tcbs[conn].hot;
-        if id == NONE {
-            self.send_ack_with(conn, first, now);
-            return;
-        }
-        let mut segment = self.header_for(conn, id, now);
-        segment.options.sack = self.blocks_after(conn, first);
-        if self.reply(&segment, now) {
-            acknowledged(&mut self.store.hot[id]);
-        }
+        first.push(left, right);
+        let mut segment = self.header_for();
+        segment.options.sack = self.blocks_after(first);
+        acknowledged(self.hot);
+        self.answer(segment);
     }
 }

@@ -5,10 +5,10 @@
 //!   waits while the congestion window is not full, and is looked at only where a new large segment begins. A program that
 //!   was written for Linux then sees the same short writes and is woken at the same moments.
 
+use crate::conn::{Conn, View};
 use crate::hot::Hot;
 use crate::pressure::Pressure;
 use crate::profile::DEFAULT;
-use crate::stack::Stack;
 
 /// What a segment counts at least, a quarter of what its buffer holds: how few bytes it has is the peer's choice (by its MSS).
 const LEAST_CHARGE: u32 = janus_mem::SLOT_SIZE as u32 / 4;
@@ -34,43 +34,22 @@ pub(crate) struct Account {
     tail: u32,
 }
 
-impl Stack {
-    /// A hot block begins to serve a connection.
-    #[cold]
-    pub(crate) fn new_account(&mut self, id: u32) {
-        let at = id as usize;
-        if at >= self.store.blocks.accounts.len() {
-            self.store
-                .blocks
-                .accounts
-                .resize(at + 1, Account::default());
-        }
-        self.store.blocks.accounts[at] = Account::default();
-    }
-
-    fn account(&mut self, id: u32) -> &mut Account {
-        &mut self.store.blocks.accounts[id as usize]
-    }
-
+impl View<'_> {
     /// What the bytes that a connection may have written ahead may count.
-    pub(crate) fn budget(&self, id: u32) -> u32 {
-        let hot = &self.store.hot[id];
+    pub(crate) fn budget(&self) -> u32 {
+        let hot = &*self.hot;
         let config = &self.rules.config;
         if !config.count_as_linux {
-            return self.budget_in_bytes(hot);
+            return self.budget_in_bytes();
         }
-        let wished = self
-            .rules
-            .profiles
-            .get(self.store.tcbs[hot.conn].profile)
-            .send_buffer;
+        let wished = self.rules.profiles.get(self.tcb.profile).send_buffer;
         let (least, most) = (config.send_buffer, config.send_buffer_max);
         if let Some(bytes) = wished {
             return bytes.saturating_mul(2);
         }
         match (
-            self.store.blocks.accounts[id as usize].budget,
-            self.store.blocks.shortage.level,
+            self.blocks.accounts[self.id as usize].budget,
+            self.blocks.shortage.level,
         ) {
             (_, Pressure::High | Pressure::Critical) => least,
             (0, Pressure::None) => for_flight(hot, FIRST_FLIGHT).min(most).max(least),
@@ -80,16 +59,17 @@ impl Stack {
 
     /// The same for one that does not count as Linux.
     #[inline]
-    fn budget_in_bytes(&self, hot: &Hot) -> u32 {
+    fn budget_in_bytes(&self) -> u32 {
+        let hot = &*self.hot;
         let config = &self.rules.config;
-        let profile = self.store.tcbs[hot.conn].profile;
+        let profile = self.tcb.profile;
         if profile != DEFAULT
             && let Some(wished) = self.rules.profiles.get(profile).send_buffer
         {
             return wished;
         }
         let least = config.send_buffer;
-        let most = match self.store.blocks.shortage.level {
+        let most = match self.blocks.shortage.level {
             Pressure::None => config.send_buffer_max.max(least),
             _ => least,
         };
@@ -97,19 +77,20 @@ impl Stack {
     }
 
     /// What the bytes that it has written ahead count.
-    fn charge(&self, id: u32) -> u32 {
-        let hot = &self.store.hot[id];
+    fn charge(&self) -> u32 {
+        let hot = &*self.hot;
         if !self.rules.config.count_as_linux {
             return charge_in_bytes(hot);
         }
         let bytes = hot.unsent.bytes + hot.flight.bytes;
-        charge_in_bytes(hot).max(bytes + AROUND * bytes.div_ceil(self.size_goal(hot)))
+        charge_in_bytes(hot).max(bytes + AROUND * bytes.div_ceil(self.size_goal()))
     }
 
     /// Bytes that one large segment takes: a whole number of packets, no more than half of the largest window the peer ever
     /// offered (tcp_xmit_size_goal, tcp_bound_to_half_wnd).
-    fn size_goal(&self, hot: &Hot) -> u32 {
-        let mss = u32::from(self.store.tcbs[hot.conn].payload_mss()).max(1);
+    fn size_goal(&self) -> u32 {
+        let hot = &*self.hot;
+        let mss = u32::from(self.tcb.payload_mss()).max(1);
         if self.rules.config.burst_least == 0 {
             return mss;
         }
@@ -122,8 +103,8 @@ impl Stack {
 
     /// Bytes unsent at which a writer is stopped.
     #[inline]
-    fn not_sent_low(&self, hot: &Hot) -> u32 {
-        let profile = self.store.tcbs[hot.conn].profile;
+    fn not_sent_low(&self) -> u32 {
+        let profile = self.tcb.profile;
         let own = match profile {
             DEFAULT => 0,
             _ => self.rules.profiles.get(profile).not_sent_low,
@@ -134,55 +115,92 @@ impl Stack {
         }
     }
 
+    /// Whether a writer should be told that there is room: half as much as is taken is free, so that it is not woken for
+    /// every segment, and little enough is unsent (Linux: sk_stream_is_writeable, tcp_stream_memory_free); and that it would
+    /// get a packet buffer for it.
+    pub(crate) fn is_writable(&self) -> bool {
+        let gets_none = match self.blocks.shortage.level {
+            Pressure::Critical => !self.takes_a_segment(),
+            _ => self.has_its_share(),
+        };
+        if gets_none {
+            return false;
+        }
+        let hot = &*self.hot;
+        let (budget, charge) = (self.budget(), self.charge());
+        let low = self.not_sent_low();
+        charge < budget
+            && budget - charge >= charge / 2
+            && (low == u32::MAX || u64::from(hot.unsent.bytes) * 2 < low.into())
+    }
+}
+
+impl Conn<'_> {
+    /// A hot block begins to serve a connection.
+    #[cold]
+    pub(crate) fn new_account(&mut self) {
+        let at = self.id as usize;
+        if at >= self.blocks.accounts.len() {
+            self.blocks.accounts.resize(at + 1, Account::default());
+        }
+        self.blocks.accounts[at] = Account::default();
+    }
+
+    fn account(&mut self) -> &mut Account {
+        &mut self.blocks.accounts[self.id as usize]
+    }
+
     /// How many bytes may be put behind what is queued, before this is asked again. (Linux looks at its budget only where a
     /// new large segment begins: sk_stream_memory_free.)
     #[inline(always)]
-    pub(crate) fn send_room(&mut self, id: u32) -> usize {
+    pub(crate) fn send_room(&mut self) -> usize {
         if self.rules.config.count_as_linux {
-            return self.send_room_as_linux(id);
+            return self.send_room_as_linux();
         }
-        let hot = &self.store.hot[id];
-        if hot.unsent.bytes >= self.not_sent_low(hot) {
+        let hot = &*self.hot;
+        if hot.unsent.bytes >= self.view().not_sent_low() {
             return 0;
         }
-        self.budget_in_bytes(hot)
+        self.view()
+            .budget_in_bytes()
             .saturating_sub(charge_in_bytes(hot)) as usize
     }
 
     #[cold]
-    fn send_room_as_linux(&mut self, id: u32) -> usize {
-        let hot = &self.store.hot[id];
-        let goal = self.size_goal(hot);
+    fn send_room_as_linux(&mut self) -> usize {
+        let hot = &*self.hot;
+        let goal = self.view().size_goal();
         let tail = match hot.record_ended {
             true => 0,
-            false => self.store.blocks.accounts[id as usize]
+            false => self.blocks.accounts[self.id as usize]
                 .tail
                 .min(hot.unsent.bytes),
         };
         if tail > 0 && tail < goal {
-            self.account(id).tail = tail;
+            self.account().tail = tail;
             return (goal - tail) as usize;
         }
-        let free = self.charge(id) < self.budget(id) && hot.unsent.bytes < self.not_sent_low(hot);
-        self.account(id).tail = 0;
+        let free = self.view().charge() < self.view().budget()
+            && hot.unsent.bytes < self.view().not_sent_low();
+        self.account().tail = 0;
         if free { goal as usize } else { 0 }
     }
 
     /// Bytes were put behind what is queued, as many as there was room for, or the last of a write.
     #[inline]
-    pub(crate) fn took_room(&mut self, id: u32, bytes: u32) {
+    pub(crate) fn took_room(&mut self, bytes: u32) {
         if self.rules.config.count_as_linux {
-            self.took_room_as_linux(id, bytes);
+            self.took_room_as_linux(bytes);
         }
     }
 
     #[cold]
-    fn took_room_as_linux(&mut self, id: u32, bytes: u32) {
-        let (hot, goal) = (&self.store.hot[id], self.size_goal(&self.store.hot[id]));
-        let mut tail = self.store.blocks.accounts[id as usize].tail + bytes;
+    fn took_room_as_linux(&mut self, bytes: u32) {
+        let (hot, goal) = (&*self.hot, self.view().size_goal());
+        let mut tail = self.blocks.accounts[self.id as usize].tail + bytes;
         if tail >= goal {
             // A full one is pushed, and what the windows cut off of it is joined by what follows (tcp_push_one).
-            let cold = &self.store.tcbs[hot.conn];
+            let cold = &*self.tcb;
             let mss = u32::from(cold.payload_mss()).max(1);
             let leaves = hot
                 .cwnd
@@ -190,36 +208,17 @@ impl Stack {
                 .min(hot.usable_window(cold));
             tail = goal.min(hot.unsent.bytes.saturating_sub(leaves / mss * mss));
         }
-        self.account(id).tail = tail;
-    }
-
-    /// Whether a writer should be told that there is room: half as much as is taken is free, so that it is not woken for
-    /// every segment, and little enough is unsent (Linux: sk_stream_is_writeable, tcp_stream_memory_free); and that it would
-    /// get a packet buffer for it.
-    pub(crate) fn is_writable(&self, id: u32) -> bool {
-        let gets_none = match self.store.blocks.shortage.level {
-            Pressure::Critical => !self.takes_a_segment(id),
-            _ => self.has_its_share(id),
-        };
-        if gets_none {
-            return false;
-        }
-        let hot = &self.store.hot[id];
-        let (budget, charge) = (self.budget(id), self.charge(id));
-        let low = self.not_sent_low(hot);
-        charge < budget
-            && budget - charge >= charge / 2
-            && (low == u32::MAX || u64::from(hot.unsent.bytes) * 2 < low.into())
+        self.account().tail = tail;
     }
 
     /// A writer waits, and something was acknowledged or sent: the budget grows unless the congestion window is what holds
     /// the sender back (tcp_new_space), and the writer may be told.
     #[cold]
-    pub(crate) fn offer_room(&mut self, conn: u32, id: u32) {
-        let hot = &self.store.hot[id];
-        let mss = u32::from(self.store.tcbs[conn].payload_mss()).max(1);
+    pub(crate) fn offer_room(&mut self) {
+        let hot = &*self.hot;
+        let mss = u32::from(self.tcb.payload_mss()).max(1);
         let grows = self.rules.config.count_as_linux
-            && self.store.blocks.shortage.level == Pressure::None
+            && self.blocks.shortage.level == Pressure::None
             && hot.pipe + mss <= hot.cwnd;
         if grows {
             let most = self
@@ -228,11 +227,11 @@ impl Stack {
                 .send_buffer_max
                 .max(self.rules.config.send_buffer);
             let wanted = for_flight(hot, (hot.cwnd / mss).max(FIRST_FLIGHT)).min(most);
-            let least = self.budget(id);
-            self.account(id).budget = wanted.max(least);
+            let least = self.view().budget();
+            self.account().budget = wanted.max(least);
         }
-        if self.is_writable(id) {
-            self.wake_writer(conn);
+        if self.view().is_writable() {
+            self.wake_writer();
         }
     }
 }

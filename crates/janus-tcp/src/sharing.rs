@@ -10,11 +10,13 @@
 use core::time::Duration;
 use std::net::IpAddr;
 
+use janus_wire::FlowKey;
 use janus_wire::siphash::{siphash_1_3, words_of};
 
-use crate::cold::NONE;
+use crate::cold::{NONE, Tcb};
 use crate::congestion::INITIAL_SEGMENTS;
 use crate::rto;
+use crate::rules::Rules;
 use crate::stack::Stack;
 use crate::time::{Instant, nanos};
 
@@ -93,29 +95,33 @@ impl PathFacts {
     }
 }
 
-impl Stack {
-    /// A connection is open: it begins with what is known of its path.
+impl PathFacts {
+    /// A connection is open: it begins with what is known of its path. True when something is.
     #[inline]
-    pub(crate) fn recall_path(&mut self, conn: u32, now: Instant) {
-        if !self.host.path_facts.is_empty() {
-            self.recall_known_path(conn, now);
-        }
+    pub(crate) fn recall(
+        &mut self,
+        key: &FlowKey,
+        tcb: &mut Tcb,
+        rules: &Rules,
+        now: Instant,
+    ) -> bool {
+        !self.is_empty() && self.recall_known(key, tcb, rules, now)
     }
 
     #[cold]
-    fn recall_known_path(&mut self, conn: u32, now: Instant) {
-        let to = self.store.tcbs.key(conn).peer();
-        let Some(facts) = self.host.path_facts.of(self.rules.secrets.table, to, now) else {
-            return;
+    fn recall_known(&mut self, key: &FlowKey, tcb: &mut Tcb, rules: &Rules, now: Instant) -> bool {
+        let Some(facts) = self.of(rules.secrets.table, key.peer(), now) else {
+            return false;
         };
-        self.counters.paths_recalled += 1;
-        let cold = &mut self.store.tcbs[conn];
-        rto::resume(cold, facts.srtt_us, facts.variation_us);
+        rto::resume(tcb, facts.srtt_us, facts.variation_us);
         if facts.threshold.is_some() {
-            cold.set_idle_threshold(facts.threshold);
+            tcb.set_idle_threshold(facts.threshold);
         }
+        true
     }
+}
 
+impl Stack {
     /// A connection has come to a good end: what it knows of its path is kept, if that is worth it.
     #[inline]
     pub(crate) fn learn_path(&mut self, conn: u32) {
@@ -136,9 +142,9 @@ impl Stack {
         let varies = 4_000 * u64::from(variation_us) > nanos(self.rules.config.rto_min);
         if varies || threshold.is_some() {
             self.keep_path(conn, variation_us, threshold);
-        } else if !self.host.path_facts.is_empty() {
+        } else if !self.paths.facts.is_empty() {
             let to = self.store.tcbs.key(conn).peer();
-            self.host.path_facts.forget(self.rules.secrets.table, to);
+            self.paths.facts.forget(self.rules.secrets.table, to);
         }
     }
 
@@ -156,8 +162,8 @@ impl Stack {
         };
         let to = self.store.tcbs.key(conn).peer();
         self.counters.paths_learned += 1;
-        self.host
-            .path_facts
+        self.paths
+            .facts
             .learn(self.rules.secrets.table, to, facts, self.now);
     }
 }

@@ -35,7 +35,7 @@ impl Stack {
         }
         let conn = self.store.hot[id].conn;
         self.counters.shed += 1;
-        self.reset_peer(conn, now);
+        self.reset_peer(conn);
         self.end(conn, flag::TIMED_OUT);
         true
     }

@@ -7,19 +7,157 @@ use janus_mem::{HEADROOM, SLOT_SIZE};
 use std::net::SocketAddr;
 
 use crate::cold::{NONE, State, Tcb, flag};
-use crate::emit::Outgoing;
+use crate::conn::{Conn, Linger, effect};
 use crate::error::Error;
 use crate::given::Piece;
 use crate::hot::hot_flag;
 use crate::pressure::Pressure;
 use crate::profile::DEFAULT;
+use crate::rules::Rules;
 use crate::segment::seg_flag;
 use crate::stack::{ConnId, Stack, Token};
 use crate::time::Instant;
-use janus_wire::tcp::Flags;
+use crate::wire::Outgoing;
 
 /// Payload a packet buffer holds behind its room for headers.
 pub(crate) const PAYLOAD_MAX: u16 = SLOT_SIZE as u16 - HEADROOM;
+
+impl Conn<'_> {
+    /// Takes up to `most` received bytes, piece by piece.
+    #[inline]
+    fn read_each(&mut self, most: usize, mut take: impl FnMut(&[u8])) -> usize {
+        let most = match self.hot.has(hot_flag::URGENT) {
+            true => self.up_to_mark(most),
+            false => most,
+        };
+        let (inbox, segments) = (&mut self.hot.inbox, &mut self.blocks.segments);
+        let mut done = 0;
+        while done < most && inbox.head != NONE {
+            let head = inbox.head;
+            let seg = &mut segments[head];
+            let n = usize::from(seg.len).min(most - done);
+            take(&seg.payload()[..n]);
+            done += n;
+            if n == usize::from(seg.len) {
+                segments.pop_front(inbox);
+                segments.free(head, &mut self.blocks.pool);
+            } else {
+                seg.off += n as u16;
+                seg.len -= n as u16;
+                inbox.bytes -= n as u32;
+            }
+        }
+        self.after_read(done as u32);
+        done
+    }
+
+    /// Takes the next received bytes in their buffer.
+    fn recv(&mut self) -> Result<Piece, Error> {
+        let Some(seg) = self.blocks.segments.pop_front(&mut self.hot.inbox) else {
+            return Err(Error::WouldBlock);
+        };
+        if self.hot.has(hot_flag::URGENT) {
+            // Such a reader looks at no mark; one that lies behind is forgotten.
+            self.up_to_mark(0);
+        }
+        let len = self.blocks.segments[seg].len;
+        let taken = self.blocks.segments.take(seg);
+        self.after_read(u32::from(len));
+        let (buf, off, len) = taken.ok_or(Error::NoBuffers)?;
+        Ok(Piece { buf, off, len })
+    }
+
+    /// Room was made: the peer is told when that doubles what it may send (RFC 9293 section 3.8.6.2.2).
+    #[inline]
+    fn after_read(&mut self, taken: u32) {
+        if self.hot.tuning != NONE {
+            self.tune_by_reading(taken);
+        }
+        let buffer = self.view().receive_buffer();
+        let at_once = taken > 0 && self.read_acknowledges();
+        let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
+        let offered = cold.receive_window();
+        // What the window field can say: a peer that does not scale never sees more than 65,535.
+        let most = 0xffff << cold.receive_scale();
+        let free = buffer.saturating_sub(hot.inbox.bytes).min(most);
+        let step = (2 * u32::from(cold.mss)).min(buffer / 2);
+        let opens = free >= offered.saturating_mul(2).max(offered + step);
+        if at_once || cold.state.can_receive() && opens {
+            self.acknowledge();
+        }
+    }
+
+    /// Whether the connection ends when its FIN is acknowledged and its owner has let go.
+    pub(crate) fn waits_for_no_fin(&self) -> bool {
+        self.tcb.waits_for_no_fin(self.rules)
+    }
+
+    /// Moves the state past the sending of our FIN and queues it. False when it was sent before.
+    fn send_fin(&mut self) -> bool {
+        let next = match self.tcb.state {
+            State::Established => State::FinWait1,
+            State::CloseWait => State::LastAck,
+            State::SynReceived if !self.tcb.has(flag::FIN_QUEUED) => {
+                // Our SYN may be lost and has to be repeated: the FIN waits for its acknowledgement
+                // (`syn_received_acked`), where section 3.10.4 of RFC 9293 would have it at once.
+                self.tcb.set(flag::FIN_QUEUED);
+                return true;
+            }
+            _ => return false,
+        };
+        let cold = &mut *self.tcb;
+        cold.state = next;
+        cold.set(flag::FIN_QUEUED);
+        self.queue_fin();
+        self.queue();
+        true
+    }
+
+    /// Puts the FIN on the last unsent segment, or on an empty one of its own.
+    pub(crate) fn queue_fin(&mut self) {
+        let tail = self.hot.unsent.tail;
+        if tail != NONE {
+            self.blocks.segments[tail].flags |= seg_flag::FIN;
+        } else {
+            // Without a buffer the flag stays, and is tried again when there may be one.
+            let Some(buf) = self.blocks.pool.alloc_reserved() else {
+                self.starve();
+                return;
+            };
+            match self.blocks.segments.alloc(buf, HEADROOM, 0) {
+                Ok(seg) => {
+                    self.blocks.segments[seg].flags |= seg_flag::FIN;
+                    self.blocks.segments.push_back(&mut self.hot.unsent, seg);
+                }
+                Err(buf) => {
+                    self.blocks.pool.free(buf);
+                    self.starve();
+                    return;
+                }
+            }
+        }
+        self.tcb.clear(flag::FIN_QUEUED);
+    }
+
+    /// Notes that a connection waits for a packet buffer. It keeps its hot block until one is there. Where nothing is in
+    /// flight the persist timer runs meanwhile: memory may never come, and a peer that is gone must be found out.
+    pub(crate) fn starve(&mut self) {
+        self.counters.starved += 1;
+        if !self.hot.has(hot_flag::STARVED) {
+            self.hot.set(hot_flag::STARVED);
+            self.effects.add(effect::STARVED);
+        }
+        self.persist();
+    }
+}
+
+impl Tcb {
+    /// Whether the connection ends when its FIN is acknowledged and its owner has let go.
+    fn waits_for_no_fin(&self, rules: &Rules) -> bool {
+        let profile = self.profile;
+        profile != DEFAULT && rules.profiles.get(profile).fin_wait_2 == Some(Duration::ZERO)
+    }
+}
 
 impl Stack {
     #[inline]
@@ -77,42 +215,14 @@ impl Stack {
         now: Instant,
         id: ConnId,
         most: usize,
-        mut take: impl FnMut(&[u8]),
+        take: impl FnMut(&[u8]),
     ) -> Result<usize, Error> {
         let conn = self.conn(id)?;
-        let Some(hot) = self.unread(conn)? else {
+        if !self.has_unread(conn)? {
             return Ok(0);
-        };
-        let most = if self.store.hot[hot].has(hot_flag::URGENT) {
-            self.up_to_mark(conn, hot, most)
-        } else {
-            most
-        };
-        let mut done = 0;
-        while done < most {
-            let inbox = &mut self.store.hot[hot].inbox;
-            let head = inbox.head;
-            if head == NONE {
-                break;
-            }
-            let seg = &mut self.store.blocks.segments[head];
-            let n = usize::from(seg.len).min(most - done);
-            take(&seg.payload()[..n]);
-            done += n;
-            if n == usize::from(seg.len) {
-                self.store.blocks.segments.pop_front(inbox);
-                self.store
-                    .blocks
-                    .segments
-                    .free(head, &mut self.store.blocks.pool);
-            } else {
-                seg.off += n as u16;
-                seg.len -= n as u16;
-                inbox.bytes -= n as u32;
-            }
         }
-        self.after_read(conn, hot, done as u32, now);
-        Ok(done)
+        self.now = now;
+        Ok(self.with(conn, |c| c.read_each(most, take)).unwrap_or(0))
     }
 
     /// Looks at up to `into.len()` bytes without taking them.
@@ -123,9 +233,10 @@ impl Stack {
     /// The same, behind the first `skip` of them.
     pub fn peek_at(&mut self, id: ConnId, skip: usize, into: &mut [u8]) -> Result<usize, Error> {
         let conn = self.conn(id)?;
-        let Some(hot) = self.unread(conn)? else {
+        if !self.has_unread(conn)? {
             return Ok(0);
-        };
+        }
+        let hot = self.store.tcbs[conn].hot;
         let (mut done, mut skip, mut at) = (0, skip, self.store.hot[hot].inbox.head);
         while at != NONE && done < into.len() {
             let seg = &self.store.blocks.segments[at];
@@ -158,65 +269,28 @@ impl Stack {
     /// Takes the next received bytes in the buffer they came in; `None` is the peer's FIN.
     pub fn recv(&mut self, now: Instant, id: ConnId) -> Result<Option<Piece>, Error> {
         let conn = self.conn(id)?;
-        let Some(hot) = self.unread(conn)? else {
+        if !self.has_unread(conn)? {
             return Ok(None);
-        };
-        let Some(seg) = self
-            .store
-            .blocks
-            .segments
-            .pop_front(&mut self.store.hot[hot].inbox)
-        else {
-            return Err(Error::WouldBlock);
-        };
-        if self.store.hot[hot].has(hot_flag::URGENT) {
-            // Such a reader looks at no mark; one that lies behind is forgotten.
-            self.up_to_mark(conn, hot, 0);
         }
-        let len = self.store.blocks.segments[seg].len;
-        let taken = self.store.blocks.segments.take(seg);
-        self.after_read(conn, hot, u32::from(len), now);
-        let (buf, off, len) = taken.ok_or(Error::NoBuffers)?;
-        Ok(Some(Piece { buf, off, len }))
+        self.now = now;
+        let piece = self.with(conn, |c| c.recv());
+        piece.unwrap_or(Err(Error::WouldBlock)).map(Some)
     }
 
-    /// The hot block that holds unread bytes; `None` at the end of the stream.
+    /// Whether there are unread bytes; false at the end of the stream.
     #[inline]
-    fn unread(&self, conn: u32) -> Result<Option<u32>, Error> {
+    fn has_unread(&self, conn: u32) -> Result<bool, Error> {
         let cold = &self.store.tcbs[conn];
         if cold.hot != NONE && !self.store.hot[cold.hot].inbox.is_empty() {
-            return Ok(Some(cold.hot));
+            return Ok(true);
         }
         if let Some(error) = Self::failure(cold) {
             return Err(error);
         }
         if cold.has(flag::PEER_FIN) || cold.state == State::Closed {
-            return Ok(None);
+            return Ok(false);
         }
         Err(Error::WouldBlock)
-    }
-
-    /// Room was made: the peer is told when that doubles what it may send (RFC 9293 section 3.8.6.2.2).
-    #[inline]
-    fn after_read(&mut self, conn: u32, id: u32, taken: u32, now: Instant) {
-        self.now = now;
-        if self.store.hot[id].tuning != NONE {
-            self.tune_by_reading(conn, id, taken, now);
-        }
-        let buffer = self.receive_buffer(conn, id);
-        let at_once = taken > 0 && self.read_acknowledges(conn, id);
-        let (cold, hot) = (&self.store.tcbs[conn], &mut self.store.hot[id]);
-        let offered = cold.receive_window();
-        // What the window field can say: a peer that does not scale never sees more than 65,535.
-        let most = 0xffff << cold.receive_scale();
-        let free = buffer.saturating_sub(hot.inbox.bytes).min(most);
-        let step = (2 * u32::from(cold.mss)).min(buffer / 2);
-        let opens = free >= offered.saturating_mul(2).max(offered + step);
-        if at_once || cold.state.can_receive() && opens {
-            hot.set(hot_flag::ACK_NOW);
-            self.queue_output(id);
-        }
-        self.settle(conn);
     }
 
     /// Says that no more will be written: a FIN follows what is queued.
@@ -227,9 +301,9 @@ impl Stack {
             State::Closed if Self::failure(&self.store.tcbs[conn]).is_none() => Ok(()),
             State::Closed | State::SynSent => Err(Error::NotConnected),
             _ => {
-                self.send_fin(conn, now);
+                self.send_fin(conn);
                 // A writer that waits has nothing to wait for any more.
-                self.wake_writer(conn);
+                self.with(conn, |c| c.wake_writer());
                 Ok(())
             }
         }
@@ -245,53 +319,35 @@ impl Stack {
         let unread = cold.hot != NONE && !self.store.hot[cold.hot].inbox.is_empty();
         let reset = self.rules.profiles.get(cold.profile).reset_on_close;
         if unread {
-            self.abort_conn(conn, now);
+            self.abort_conn(conn);
             return;
         }
         // Nobody is to wait for the peer's FIN (Linux: tcp_close, TCP_LINGER2).
-        let unwaited = cold.state == State::FinWait2 && self.waits_for_no_fin(conn);
+        let unwaited = cold.state == State::FinWait2 && cold.waits_for_no_fin(&self.rules);
         if reset || unwaited || cold.state == State::SynSent {
             self.abort(now, id);
             return;
         }
-        if self.orphan(conn, now) {
+        if self.orphan(conn) {
             return;
         }
         let cold = &mut self.store.tcbs[conn];
         cold.reader = NONE;
-        if cold.hot != NONE {
-            let hot = cold.hot;
-            self.store.hot[hot].writer = NONE;
-            // Nobody will read what waits for a gap.
-            self.forget_reordered(hot);
-        }
-        if self.store.tcbs[conn].state == State::Closed {
-            self.let_go(conn);
-            return;
-        }
-        if self.send_fin(conn, now) {
-            return;
-        }
-        // The FIN is out already; perhaps only the peer's is missing.
-        if self.store.tcbs[conn].hot != NONE {
-            self.settle(conn);
-        } else if self.store.tcbs[conn].state == State::FinWait2 {
-            self.enter_time_wait(conn, true);
-        }
-    }
-
-    /// Whether the connection ends when its FIN is acknowledged and its owner has let go.
-    pub(crate) fn waits_for_no_fin(&self, conn: u32) -> bool {
-        let profile = self.store.tcbs[conn].profile;
-        profile != DEFAULT && self.rules.profiles.get(profile).fin_wait_2 == Some(Duration::ZERO)
-    }
-
-    /// An ended connection's owner lets go too.
-    fn let_go(&mut self, conn: u32) {
-        if self.store.tcbs[conn].hot == NONE {
-            self.release(conn);
-        } else {
-            self.settle(conn);
+        let (state, busy) = (cold.state, cold.hot != NONE);
+        // Text that waits for a gap has no reader any more.
+        self.with(conn, |c| {
+            c.hot.writer = NONE;
+            c.forget_reordered();
+            if c.tcb.state != State::Closed {
+                c.send_fin();
+            }
+        });
+        match state {
+            _ if busy => {}
+            State::Closed => self.release(conn),
+            // The FIN is out already; only the peer's is missing.
+            State::FinWait2 => self.linger(conn, Linger::FinWait2),
+            _ => self.send_fin(conn),
         }
     }
 
@@ -302,117 +358,43 @@ impl Stack {
         let Ok(conn) = self.conn(id) else { return };
         match self.store.tcbs[conn].state {
             State::Closing | State::LastAck => self.forget(conn),
-            _ => self.abort_conn(conn, now),
+            _ => self.abort_conn(conn),
         }
     }
 
-    pub(crate) fn abort_conn(&mut self, conn: u32, now: Instant) {
-        self.reset_peer(conn, now);
+    /// Resets a connection whose owner has let go of it, or never had it.
+    pub(crate) fn abort_conn(&mut self, conn: u32) {
+        self.reset_peer(conn);
         self.forget(conn);
     }
 
     fn forget(&mut self, conn: u32) {
-        let cold = &mut self.store.tcbs[conn];
-        cold.reader = NONE;
-        if !cold.has(flag::ORPHAN) {
-            cold.set(flag::ORPHAN);
+        let tcb = &mut self.store.tcbs[conn];
+        tcb.reader = NONE;
+        if !tcb.has(flag::ORPHAN) {
+            tcb.set(flag::ORPHAN);
             self.orphans += 1;
         }
-        let hot = self.store.tcbs[conn].hot;
-        if hot != NONE {
-            self.store.hot[hot].writer = NONE;
+        if tcb.hot != NONE {
+            self.store.hot[tcb.hot].writer = NONE;
         }
         self.end(conn, 0);
     }
 
     /// Tells the peer that the connection is over, if it knows of it.
-    pub(crate) fn reset_peer(&mut self, conn: u32, now: Instant) {
-        let cold = &self.store.tcbs[conn];
-        if !cold.state.is_synchronized() {
-            return;
+    pub(crate) fn reset_peer(&mut self, conn: u32) {
+        let (key, tcb) = (self.key_of(conn), &self.store.tcbs[conn]);
+        if let Some(reset) = Outgoing::reset_of(key, tcb, &self.rules, self.now) {
+            let sent = self.reply(&reset);
+            self.counters.resets_out += u64::from(sent);
         }
-        let segment = Outgoing {
-            key: self.store.tcbs.key(conn),
-            seq: cold.snd_nxt,
-            ack: cold.rcv_nxt,
-            flags: Flags::RST | Flags::ACK,
-            window: 0,
-            urgent: 0,
-            // Section 3.2 of RFC 7323 would have them in a reset too.
-            options: self.options_for(conn, now),
-            profile: cold.profile,
-        };
-        let sent = self.reply(&segment, now);
-        self.counters.resets_out += u64::from(sent);
     }
 
-    /// Moves the state past the sending of our FIN and queues it. False when it was sent before.
-    fn send_fin(&mut self, conn: u32, now: Instant) -> bool {
-        let next = match self.store.tcbs[conn].state {
-            State::Established => State::FinWait1,
-            State::CloseWait => State::LastAck,
-            State::SynReceived if !self.store.tcbs[conn].has(flag::FIN_QUEUED) => {
-                // Our SYN may be lost and has to be repeated: the FIN waits for its acknowledgement
-                // (`syn_received_acked`), where section 3.10.4 of RFC 9293 would have it at once.
-                self.store.tcbs[conn].set(flag::FIN_QUEUED);
-                return true;
-            }
-            _ => return false,
-        };
-        let Some(hot) = self.heat(conn, now) else {
-            // No hot block for the farewell: the peer learns it the short way.
-            self.abort_conn(conn, now);
-            return true;
-        };
-        let cold = &mut self.store.tcbs[conn];
-        cold.state = next;
-        cold.set(flag::FIN_QUEUED);
-        self.queue_fin(conn, hot);
-        self.queue_output(hot);
-        true
-    }
-
-    /// Puts the FIN on the last unsent segment, or on an empty one of its own.
-    pub(crate) fn queue_fin(&mut self, conn: u32, hot: u32) {
-        let tail = self.store.hot[hot].unsent.tail;
-        if tail != NONE {
-            self.store.blocks.segments[tail].flags |= seg_flag::FIN;
-        } else {
-            // Without a buffer the flag stays, and is tried again when there may be one.
-            let Some(buf) = self.store.blocks.pool.alloc_reserved() else {
-                self.starve(hot);
-                return;
-            };
-            match self.store.blocks.segments.alloc(buf, HEADROOM, 0) {
-                Ok(seg) => {
-                    self.store.blocks.segments[seg].flags |= seg_flag::FIN;
-                    self.store
-                        .blocks
-                        .segments
-                        .push_back(&mut self.store.hot[hot].unsent, seg);
-                }
-                Err(buf) => {
-                    self.store.blocks.pool.free(buf);
-                    self.starve(hot);
-                    return;
-                }
-            }
+    /// Sends our FIN behind what is queued. Without a hot block for the farewell the peer learns it the short way.
+    fn send_fin(&mut self, conn: u32) {
+        if self.with_hot(conn, |c| c.send_fin()).is_none() {
+            self.abort_conn(conn);
         }
-        self.store.tcbs[conn].clear(flag::FIN_QUEUED);
-    }
-
-    /// Notes that a connection waits for a packet buffer. It keeps its hot block until one is there. Where nothing is in
-    /// flight the persist timer runs meanwhile: memory may never come, and a peer that is gone must be found out.
-    pub(crate) fn starve(&mut self, hot: u32) {
-        self.counters.starved += 1;
-        if !self.store.hot[hot].has(hot_flag::STARVED) {
-            if self.schedule.starved.is_empty() {
-                self.schedule.retry.first(self.now);
-            }
-            self.store.hot[hot].set(hot_flag::STARVED);
-            self.schedule.starved.push_back(hot);
-        }
-        self.persist(hot);
     }
 
     /// Who is told when there is something to read, or the connection opens or ends.
@@ -429,28 +411,25 @@ impl Stack {
         if who.is_none() && self.store.tcbs[conn].hot == NONE {
             return;
         }
-        if let Some(hot) = self.heat(conn, now) {
-            self.store.hot[hot].writer = who.map_or(NONE, |t| t.0);
-            if who.is_some() && self.store.blocks.shortage.level == Pressure::Critical {
+        self.now = now;
+        self.with_hot(conn, |c| {
+            c.hot.writer = who.map_or(NONE, |t| t.0);
+            if who.is_some() && c.blocks.shortage.level == Pressure::Critical {
                 // Also one that asked only whether it may write.
-                self.await_window(hot);
+                c.await_window();
             }
-            self.settle(conn);
-        }
+        });
     }
 
     /// Switches Nagle's algorithm off or on (MUST-17).
     pub fn set_nodelay(&mut self, id: ConnId, on: bool) -> Result<(), Error> {
         let conn = self.conn(id)?;
-        let cold = &mut self.store.tcbs[conn];
+        let tcb = &mut self.store.tcbs[conn];
         if on {
-            cold.set(flag::NODELAY);
-            if cold.hot != NONE {
-                let hot = cold.hot;
-                self.queue_output(hot);
-            }
+            tcb.set(flag::NODELAY);
+            self.with(conn, |c| c.queue());
         } else {
-            cold.clear(flag::NODELAY);
+            tcb.clear(flag::NODELAY);
         }
         Ok(())
     }

@@ -1,27 +1,21 @@
 //! The stack: its stores, how they are made, and the bookkeeping that every path shares: making, waking and
 //! settling a connection; how one ends is in `stack/ends.rs`. What happens when is in `input`, `output`, `socket` and `timers`.
 
+mod effects;
 mod ends;
-
-use std::collections::VecDeque;
 
 use janus_mem::{Frame, Growth, MemError, Pool};
 use janus_wire::FlowKey;
 
-use crate::cold::{NONE, State, flag};
+use crate::cold::State;
 use crate::config::{Config, Secrets};
-use crate::congestion;
 use crate::counters::Counters;
-use crate::delayed_ack::Arrivals;
 use crate::host::Host;
-use crate::hot::{TimerKind, hot_flag};
 use crate::index::Index;
 use crate::input::Scratch;
 use crate::interface::Interface;
-use crate::patience::Stalled;
-use crate::pmtu::Paths;
+use crate::paths::PathKnowledge;
 use crate::records::Record;
-use crate::rto;
 use crate::rules::Rules;
 use crate::schedule::Schedule;
 use crate::store::Store;
@@ -69,8 +63,7 @@ pub struct Stack {
     pub(crate) index: Index,
     pub(crate) schedule: Schedule,
     pub(crate) host: Host,
-    /// What is known of the size of packets on paths.
-    pub(crate) paths: Paths,
+    pub(crate) paths: PathKnowledge,
     pub(crate) counters: Counters,
     /// The latest time that was handed in.
     pub(crate) now: Instant,
@@ -93,7 +86,7 @@ impl Stack {
             index: Index::new(&config, &secrets, growth)?,
             schedule: Schedule::new(config.max_hot, growth)?,
             host: Host::new(&secrets),
-            paths: Paths::new(secrets.table),
+            paths: PathKnowledge::new(secrets.table),
             counters: Counters::default(),
             now: Instant::ZERO,
             orphans: 0,
@@ -182,144 +175,6 @@ impl Stack {
     #[inline]
     pub fn pop_ready(&mut self) -> Option<Token> {
         self.schedule.ready.pop_front()
-    }
-
-    #[inline]
-    pub(crate) fn wake(ready: &mut VecDeque<Token>, slot: &mut u32) {
-        if *slot != NONE {
-            ready.push_back(Token(core::mem::replace(slot, NONE)));
-        }
-    }
-
-    #[inline]
-    pub(crate) fn wake_reader(&mut self, conn: u32) {
-        Self::wake(&mut self.schedule.ready, &mut self.store.tcbs[conn].reader);
-    }
-
-    pub(crate) fn wake_writer(&mut self, conn: u32) {
-        let hot = self.store.tcbs[conn].hot;
-        if hot != NONE {
-            Self::wake(&mut self.schedule.ready, &mut self.store.hot[hot].writer);
-        }
-    }
-
-    /// The connection's hot block, attached if it has none; `None` when all blocks are in use.
-    #[inline(always)]
-    pub(crate) fn heat(&mut self, conn: u32, now: Instant) -> Option<u32> {
-        match self.store.tcbs[conn].hot {
-            NONE => self.attach_hot(conn, now),
-            hot => Some(hot),
-        }
-    }
-
-    #[inline(never)]
-    fn attach_hot(&mut self, conn: u32, now: Instant) -> Option<u32> {
-        let id = self.store.hot.alloc()?;
-        let (cold, hot) = (&mut self.store.tcbs[conn], &mut self.store.hot[id]);
-        hot.conn = conn;
-        hot.snd_una = cold.snd_nxt;
-        hot.recover = cold.snd_nxt;
-        hot.small_end = cold.snd_nxt;
-        // Of what a window was before it is remembered whether it was two segments; one that is shut is taken for such.
-        hot.max_snd_wnd = cold.snd_wnd();
-        if cold.was_wide() || hot.max_snd_wnd == 0 {
-            hot.max_snd_wnd = hot.max_snd_wnd.max(2 * u32::from(cold.mss));
-        }
-        hot.pipe = 0;
-        (hot.rto_at, hot.rtx_at) = (Instant::ZERO, Instant::ZERO);
-        // What is remembered of round trips is the best guess at the smallest, and too large at worst.
-        (hot.min_rtt_us, hot.min_rtt_ms) = (cold.srtt_us(), now.as_millis() as u32);
-        hot.timer_kind = TimerKind::Rto;
-        hot.backoff = rto::kept_backoff(cold);
-        hot.reordering_seen = cold.reorders();
-        hot.retries = 0;
-        hot.dup_acks = 0;
-        hot.probes = 0;
-        hot.unacked_bytes = 0;
-        hot.arrivals = Arrivals::of(cold);
-        hot.stalled = Stalled::default();
-        hot.orphaned_ms = 0;
-        hot.rtt_round = cold.snd_nxt;
-        hot.rtt_off_max = 0;
-        hot.soft_error = 0;
-        hot.forget_probe();
-        hot.mss_full = cold.mss;
-        cold.hot = id;
-        if !self.paths.is_empty() {
-            self.fit_to_path(conn, id, now);
-        }
-        let (cold, hot) = (&mut self.store.tcbs[conn], &mut self.store.hot[id]);
-        let algorithm = self
-            .rules
-            .profiles
-            .congestion(cold.profile, &self.rules.config);
-        congestion::wake(hot, cold, &self.rules.config, algorithm, now);
-        if self.rules.config.count_as_linux {
-            self.new_account(id);
-        }
-        Some(id)
-    }
-
-    /// Gives the hot block back when nothing is outstanding. Called at the end of every path.
-    #[inline(always)]
-    pub(crate) fn settle(&mut self, conn: u32) {
-        let id = self.store.tcbs[conn].hot;
-        if id != NONE {
-            self.settle_hot(conn, id);
-        }
-    }
-
-    /// The same for one that has a hot block.
-    #[inline(always)]
-    pub(crate) fn settle_hot(&mut self, conn: u32, id: u32) {
-        if self.store.hot[id].is_idle() {
-            self.detach_hot(conn, id);
-        }
-    }
-
-    #[inline(never)]
-    fn detach_hot(&mut self, conn: u32, id: u32) {
-        let cold = &self.store.tcbs[conn];
-        // A state that waits for an answer keeps its timer, and so its block; a FIN that found no buffer too.
-        if matches!(cold.state, State::SynSent | State::SynReceived) || cold.has(flag::FIN_QUEUED) {
-            return;
-        }
-        if self.store.hot[id].has(hot_flag::URGENT) && self.awaits_urgent(conn, id) {
-            return;
-        }
-        self.detach_recovery(id);
-        self.forget_urgent(id);
-        let (cold, hot) = (&mut self.store.tcbs[conn], &mut self.store.hot[id]);
-        hot.conn = NONE;
-        congestion::sleep(hot, cold);
-        cold.mss = hot.mss_full;
-        rto::keep_backoff(cold, hot.backoff);
-        cold.set_reorders(hot.reordering_seen);
-        cold.hot = NONE;
-        debug_assert!(hot.holds_nothing());
-        self.store.hot.free(id);
-        if self.store.tcbs[conn].has(flag::ORPHAN) {
-            self.settle_orphan(conn);
-        }
-    }
-
-    /// An orphan with nothing outstanding is over, or waits for the peer's FIN in a compact record.
-    fn settle_orphan(&mut self, conn: u32) {
-        match self.store.tcbs[conn].state {
-            State::Closed => self.release(conn),
-            State::FinWait2 => self.enter_time_wait(conn, true),
-            _ => {}
-        }
-    }
-
-    /// Puts a hot block into the output queue.
-    #[inline]
-    pub(crate) fn queue_output(&mut self, hot: u32) {
-        let block = &mut self.store.hot[hot];
-        if !block.has(hot_flag::QUEUED) {
-            block.set(hot_flag::QUEUED);
-            self.schedule.output.push_back(hot);
-        }
     }
 
     /// Files a flow under the hash of its key. False when the table is full.

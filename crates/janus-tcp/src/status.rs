@@ -57,7 +57,7 @@ impl Stack {
             in_flight: hot.map_or(0, |h| h.flight.bytes),
             fin_unsent,
             fin_in_flight: closing && !fin_unsent,
-            writable: hot.is_none() || self.is_writable(cold.hot),
+            writable: self.view(conn).is_none_or(|view| view.is_writable()),
             starved: hot.is_some_and(|h| h.has(hot_flag::STARVED)),
             window_low: cold.receive_window() <= u32::from(cold.mss),
         })
@@ -86,10 +86,8 @@ impl Stack {
     /// What the bytes that a connection may have written ahead may count.
     pub fn send_budget(&self, id: ConnId) -> Result<u32, Error> {
         let conn = self.conn(id)?;
-        Ok(match self.store.tcbs[conn].hot {
-            NONE => self.rules.config.send_buffer,
-            hot => self.budget(hot),
-        })
+        let view = self.view(conn);
+        Ok(view.map_or(self.rules.config.send_buffer, |view| view.budget()))
     }
 }
 

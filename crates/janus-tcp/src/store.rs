@@ -14,6 +14,7 @@ use crate::segment::Segments;
 use crate::send_buffer::Account;
 use crate::tuning::Tuning;
 use crate::urgent::Urgents;
+use crate::wire::Outgoing;
 
 /// The connections of a stack.
 pub(crate) struct Store {
@@ -34,6 +35,8 @@ pub(crate) struct Blocks {
     /// By hot block, where send buffers are counted as in Linux.
     pub(crate) accounts: Vec<Account>,
     pub(crate) shortage: Shortage,
+    /// Segments without payload that a rule has asked for; empty between two loans.
+    pub(crate) answers: Vec<Outgoing>,
 }
 
 impl Store {
@@ -55,6 +58,7 @@ impl Store {
                 doubts: Doubts::new(),
                 accounts: Vec::new(),
                 shortage: Shortage::default(),
+                answers: Vec::new(),
                 pool,
             },
         })

@@ -2,6 +2,7 @@
 //! SYN-ACKs, and the end of TIME-WAIT. An idle connection has no timer.
 
 use crate::cold::{NONE, State, flag};
+use crate::conn::{Conn, effect};
 use crate::hot::{TimerKind, hot_flag};
 use crate::rto;
 use crate::segment::seg_flag;
@@ -16,6 +17,126 @@ pub(crate) const MAX_FIRED: usize = 256;
 /// Timeouts in a row after which IP is told that the way may be dead: R1 of RFC 9293 section 3.8.3 (SHLD-10; as Linux).
 const R1: u8 = 3;
 
+impl Conn<'_> {
+    /// Starts the persist timer (RFC 9293 section 3.8.6.1) where no other timer runs for what is to be sent.
+    #[cold]
+    pub(crate) fn persist(&mut self) {
+        let hot = &mut *self.hot;
+        if hot.flight.is_empty() && hot.rto_at == Instant::ZERO {
+            let cold = &*self.tcb;
+            hot.rto_at = self.now + rto::timeout(cold, &self.rules.config, hot.backoff);
+            hot.timer_kind = TimerKind::Persist;
+        }
+    }
+
+    fn on_timer(&mut self) {
+        let hot = &mut *self.hot;
+        if hot.ack_at != Instant::ZERO && hot.ack_at <= self.now {
+            hot.ack_at = Instant::ZERO;
+            self.delayed_in_vain();
+            self.acknowledge();
+        }
+        let keep_until = self.hot.keep_until;
+        if keep_until != Instant::ZERO && keep_until <= self.now {
+            self.end_tuning();
+        }
+        if self.tcb.has(flag::ORPHAN) && self.orphan_is_too_old() {
+            return;
+        }
+        let hot = &*self.hot;
+        if hot.rto_at != Instant::ZERO && hot.rto_at <= self.now {
+            match hot.timer_kind {
+                TimerKind::Tlp => self.on_probe_timeout(),
+                TimerKind::Reorder => self.on_reordering_timeout(),
+                TimerKind::Rto | TimerKind::Persist => {
+                    self.on_retransmission_timeout();
+                }
+            }
+        }
+    }
+
+    /// RFC 6298 section 5.4 to 5.7, the persist timer of RFC 9293 section 3.8.6.1, and their bounds.
+    fn on_retransmission_timeout(&mut self) {
+        let waiting = self.hot.unsent.head;
+        if waiting != NONE
+            && self.hot.flight.is_empty()
+            && self.blocks.segments[waiting].has(seg_flag::CORKED)
+        {
+            // No window is shut: a cork's time is up.
+            self.hot.rto_at = Instant::ZERO;
+            self.queue();
+            return;
+        }
+        self.counters.timeouts += 1;
+        if self.out_of_patience() {
+            return;
+        }
+        let counted = !self.counts_time_only();
+        let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
+        let opening = matches!(cold.state, State::SynSent | State::SynReceived);
+        let probing = !opening && hot.flight.is_empty();
+        let limit = if opening {
+            let wished = self.rules.profiles.get(cold.profile).syn_retries;
+            let tries = wished.unwrap_or(self.rules.config.max_syn_retries);
+            match cold.state {
+                State::SynSent => tries.saturating_add(self.rules.config.syn_linear_timeouts),
+                _ => tries,
+            }
+        } else if cold.has(flag::ORPHAN) {
+            self.rules.config.max_orphan_retries
+        } else {
+            self.rules.config.max_retries
+        };
+        // A peer that answers probes may keep its window shut for ever (MUST-37), but not an orphan's. What is sent
+        // again into a window that shrank to nothing is a probe too (MUST-35, SHLD-17).
+        let shut = !opening && cold.snd_wnd() == 0;
+        let tries = if (probing || shut) && !cold.has(flag::ORPHAN) {
+            hot.probes
+        } else {
+            hot.retries
+        };
+        if counted && tries >= limit {
+            self.end(flag::TIMED_OUT);
+            return;
+        }
+        if opening {
+            hot.set(hot_flag::SYN);
+        } else if probing {
+            let waits = !hot.unsent.is_empty() || cold.has(flag::FIN_QUEUED);
+            if !waits && !self.still_put_off() {
+                self.hot.rto_at = Instant::ZERO;
+                return;
+            }
+            let hot = &mut *self.hot;
+            hot.set(hot_flag::PROBE);
+            hot.probes = hot.probes.saturating_add(1);
+        } else {
+            let first = hot.retries == 0 && (hot.probes == 0 || !shut);
+            hot.probes = hot.probes.saturating_add(u8::from(shut));
+            self.on_data_timeout(first);
+            self.suspect_path();
+        }
+        let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
+        if !shut || cold.has(flag::ORPHAN) {
+            hot.retries = hot.retries.saturating_add(1);
+        }
+        let in_doubt = hot.retries == R1;
+        if cold.state != State::SynSent || hot.retries > self.rules.config.syn_linear_timeouts {
+            hot.backoff = hot.backoff.saturating_add(1).min(30);
+        }
+        hot.rto_at = self.now + rto::timeout(cold, &self.rules.config, hot.backoff);
+        self.hurry();
+        let hot = &mut *self.hot;
+        if !hot.flight.is_empty() {
+            hot.rtx_at = hot.rto_at;
+        }
+        if in_doubt {
+            self.effects.add(effect::DOUBT_HOP);
+        }
+        self.queue();
+    }
+}
+
 impl Stack {
     /// Serves deadlines that have passed, of each kind no more than a bound, so that packets need not wait for long however
     /// many have passed at once. While some are left [`Stack::next_deadline`] is not after `now`: the next call goes on, with
@@ -27,7 +148,7 @@ impl Stack {
             .wheel
             .advance_some(now, MAX_FIRED, |hot| fired.push(hot));
         for &hot in &fired {
-            self.on_timer(hot, now);
+            self.on_timer(hot);
         }
         fired.clear();
         self.schedule.fired = fired;
@@ -74,164 +195,13 @@ impl Stack {
         }
     }
 
-    /// Puts the block's wheel entry at its earliest deadline, unless it fires before that anyway.
-    #[inline(always)]
-    pub(crate) fn arm(&mut self, id: u32) {
-        let hot = &self.store.hot[id];
-        let deadline = hot.deadline();
-        if deadline != Instant::ZERO && (hot.timer.is_none() || hot.timer_at > deadline) {
-            self.arm_at(id, deadline);
-        }
-    }
-
-    #[inline(never)]
-    fn arm_at(&mut self, id: u32, deadline: Instant) {
-        let hot = &mut self.store.hot[id];
-        if let Some(late) = hot.timer.take() {
-            self.schedule.wheel.cancel(late);
-        }
-        let mut deadline = deadline;
-        if hot.rto_at == deadline && matches!(hot.timer_kind, TimerKind::Rto | TimerKind::Persist) {
-            hot.rto_at = deadline + self.schedule.crowds.delay(deadline, self.now);
-            deadline = hot.deadline();
-        }
-        // The wheel has room for one entry per block.
-        hot.timer = self.schedule.wheel.insert(deadline, id);
-        hot.timer_at = deadline;
-    }
-
-    /// Starts the persist timer (RFC 9293 section 3.8.6.1) where no other timer runs for what is to be sent.
-    #[cold]
-    pub(crate) fn persist(&mut self, id: u32) {
-        let hot = &mut self.store.hot[id];
-        if hot.flight.is_empty() && hot.rto_at == Instant::ZERO {
-            let cold = &self.store.tcbs[hot.conn];
-            hot.rto_at = self.now + rto::timeout(cold, &self.rules.config, hot.backoff);
-            hot.timer_kind = TimerKind::Persist;
-            self.arm(id);
-        }
-    }
-
-    fn on_timer(&mut self, id: u32, now: Instant) {
+    /// The timer of a hot block has fired.
+    fn on_timer(&mut self, id: u32) {
         let hot = &mut self.store.hot[id];
         hot.timer = None;
-        if hot.conn == NONE {
-            return;
-        }
-        if hot.ack_at != Instant::ZERO && hot.ack_at <= now {
-            hot.ack_at = Instant::ZERO;
-            hot.set(hot_flag::ACK_NOW);
-            let conn = hot.conn;
-            self.delayed_in_vain(conn, id);
-            self.queue_output(id);
-        }
-        let keep_until = self.store.hot[id].keep_until;
-        if keep_until != Instant::ZERO && keep_until <= now {
-            self.end_tuning(id);
-        }
-        let hot = &self.store.hot[id];
         let conn = hot.conn;
-        if self.store.tcbs[conn].has(flag::ORPHAN) && self.orphan_is_too_old(conn, id, now) {
-            return;
+        if conn != NONE {
+            self.with(conn, |c| c.on_timer());
         }
-        let hot = &self.store.hot[id];
-        if hot.rto_at != Instant::ZERO && hot.rto_at <= now {
-            match hot.timer_kind {
-                TimerKind::Tlp => self.on_probe_timeout(conn, id, now),
-                TimerKind::Reorder => self.on_reordering_timeout(conn, id, now),
-                TimerKind::Rto | TimerKind::Persist => {
-                    self.on_retransmission_timeout(conn, id, now);
-                }
-            }
-        }
-        if self.store.tcbs[conn].hot == id {
-            self.arm(id);
-            self.settle(conn);
-        }
-    }
-
-    /// RFC 6298 section 5.4 to 5.7, the persist timer of RFC 9293 section 3.8.6.1, and their bounds.
-    fn on_retransmission_timeout(&mut self, conn: u32, id: u32, now: Instant) {
-        let waiting = self.store.hot[id].unsent.head;
-        if waiting != NONE
-            && self.store.hot[id].flight.is_empty()
-            && self.store.blocks.segments[waiting].has(seg_flag::CORKED)
-        {
-            // No window is shut: a cork's time is up.
-            self.store.hot[id].rto_at = Instant::ZERO;
-            self.queue_output(id);
-            return;
-        }
-        self.counters.timeouts += 1;
-        if self.out_of_patience(conn, id, now) {
-            return;
-        }
-        let counted = !self.counts_time_only(conn);
-        let (cold, hot) = (&mut self.store.tcbs[conn], &mut self.store.hot[id]);
-        let opening = matches!(cold.state, State::SynSent | State::SynReceived);
-        let probing = !opening && hot.flight.is_empty();
-        let limit = if opening {
-            let wished = self.rules.profiles.get(cold.profile).syn_retries;
-            let tries = wished.unwrap_or(self.rules.config.max_syn_retries);
-            match cold.state {
-                State::SynSent => tries.saturating_add(self.rules.config.syn_linear_timeouts),
-                _ => tries,
-            }
-        } else if cold.has(flag::ORPHAN) {
-            self.rules.config.max_orphan_retries
-        } else {
-            self.rules.config.max_retries
-        };
-        // A peer that answers probes may keep its window shut for ever (MUST-37), but not an orphan's. What is sent
-        // again into a window that shrank to nothing is a probe too (MUST-35, SHLD-17).
-        let shut = !opening && cold.snd_wnd() == 0;
-        let tries = if (probing || shut) && !cold.has(flag::ORPHAN) {
-            hot.probes
-        } else {
-            hot.retries
-        };
-        if counted && tries >= limit {
-            self.end(conn, flag::TIMED_OUT);
-            return;
-        }
-        if opening {
-            hot.set(hot_flag::SYN);
-        } else if probing {
-            let waits = !hot.unsent.is_empty() || cold.has(flag::FIN_QUEUED);
-            if !waits && !self.still_put_off(conn, id) {
-                self.store.hot[id].rto_at = Instant::ZERO;
-                return;
-            }
-            let hot = &mut self.store.hot[id];
-            hot.set(hot_flag::PROBE);
-            hot.probes = hot.probes.saturating_add(1);
-        } else {
-            let first = hot.retries == 0 && (hot.probes == 0 || !shut);
-            hot.probes = hot.probes.saturating_add(u8::from(shut));
-            self.on_data_timeout(conn, id, first, now);
-            self.suspect_path(conn, id, now);
-        }
-        let (cold, hot) = (&mut self.store.tcbs[conn], &mut self.store.hot[id]);
-        if !shut || cold.has(flag::ORPHAN) {
-            hot.retries = hot.retries.saturating_add(1);
-        }
-        let in_doubt = hot.retries == R1;
-        if cold.state != State::SynSent || hot.retries > self.rules.config.syn_linear_timeouts {
-            hot.backoff = hot.backoff.saturating_add(1).min(30);
-        }
-        hot.rto_at = now + rto::timeout(cold, &self.rules.config, hot.backoff);
-        self.hurry(conn, id, now);
-        let hot = &mut self.store.hot[id];
-        if !hot.flight.is_empty() {
-            hot.rtx_at = hot.rto_at;
-        }
-        if in_doubt {
-            let hop = self
-                .rules
-                .interface
-                .next_hop(self.store.tcbs.key(conn).peer());
-            self.host.neighbors.doubt(hop, now);
-        }
-        self.queue_output(id);
     }
 }

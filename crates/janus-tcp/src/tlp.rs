@@ -3,18 +3,17 @@
 
 use core::time::Duration;
 
-use janus_mem::Frame;
-
 use crate::cold::{NONE, Tcb, flag};
 use crate::congestion;
+use crate::conn::Conn;
 use crate::hot::{Hot, TimerKind, hot_flag};
-use crate::output::Said;
+use crate::output::Flushed;
 use crate::parse::Parsed;
 use crate::recovery::{News, rec_flag};
 use crate::rto;
 use crate::segment::seg_flag;
-use crate::stack::Stack;
 use crate::time::{Instant, nanos};
+use crate::wire::Wire;
 
 /// The longest a peer may hold back the acknowledgement of a single segment (TLP.max_ack_delay, section 7.2; as Linux).
 const MAX_ACK_DELAY: Duration = Duration::from_millis(200);
@@ -37,18 +36,18 @@ fn probe_timeout_ns(cold: &Tcb, hot: &Hot) -> u64 {
     2_000 * u64::from(cold.srtt_us()) + nanos(slack)
 }
 
-impl Stack {
+impl Conn<'_> {
     /// A probe waits to be sent.
     #[inline]
-    pub(crate) fn has_probe_due(&self, id: u32) -> bool {
-        let block = self.store.hot[id].recovery;
-        block != NONE && self.store.blocks.recovery[block].has(rec_flag::PROBE_DUE)
+    pub(crate) fn has_probe_due(&self) -> bool {
+        let block = self.hot.recovery;
+        block != NONE && self.blocks.recovery[block].has(rec_flag::PROBE_DUE)
     }
 
     /// When the probe is to go out, when one may (section 7.2): nothing is known to be missing, and none is out.
     #[inline(always)]
-    pub(crate) fn probe_at(&self, conn: u32, id: u32, now: Instant) -> Option<Instant> {
-        let (cold, hot) = (&self.store.tcbs[conn], &self.store.hot[id]);
+    pub(crate) fn probe_at(&self) -> Option<Instant> {
+        let (cold, hot) = (&*self.tcb, &*self.hot);
         if !self.rules.config.tail_loss_probe
             || !cold.has(flag::SACK)
             || hot.has(hot_flag::RECOVERY)
@@ -57,87 +56,81 @@ impl Stack {
             return None;
         }
         if hot.recovery != NONE {
-            let rec = &self.store.blocks.recovery[hot.recovery];
+            let rec = &self.blocks.recovery[hot.recovery];
             if rec.sacked > 0 || rec.has(rec_flag::TIMED_OUT | rec_flag::PROBED) {
                 return None;
             }
         }
-        Some(now.after_nanos(probe_timeout_ns(cold, hot)))
+        Some(self.now.after_nanos(probe_timeout_ns(cold, hot)))
     }
 
     /// PTO has expired.
-    pub(crate) fn on_probe_timeout(&mut self, conn: u32, id: u32, now: Instant) {
-        let due = self.probe_at(conn, id, now).is_some() && !self.store.hot[id].flight.is_empty();
-        let block = due.then(|| self.attach_recovery(id)).flatten();
+    pub(crate) fn on_probe_timeout(&mut self) {
+        let due = self.probe_at().is_some() && !self.hot.flight.is_empty();
+        let block = due.then(|| self.attach_recovery()).flatten();
         if let Some(block) = block {
-            self.store.blocks.recovery[block].set(rec_flag::PROBE_DUE);
-            self.queue_output(id);
+            self.blocks.recovery[block].set(rec_flag::PROBE_DUE);
+            self.queue();
         }
         // Whether or not the probe can go out, the timeout comes next (section 7.3).
-        let (cold, hot) = (&self.store.tcbs[conn], &mut self.store.hot[id]);
-        hot.rtx_at = now.after_nanos(rto::timeout_ns(cold, &self.rules.config, hot.backoff));
+        let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
+        hot.rtx_at = self
+            .now
+            .after_nanos(rto::timeout_ns(cold, &self.rules.config, hot.backoff));
         hot.rto_at = hot.rtx_at;
         hot.timer_kind = TimerKind::Rto;
-        self.hurry(conn, id, now);
+        self.hurry();
     }
 
     /// The probe (section 7.3): a new segment if there is one and the peer has room for it, whatever the congestion
     /// window and Nagle's algorithm say; else the last one again, unless it is still on its way out.
-    pub(crate) fn send_probe(
-        &mut self,
-        conn: u32,
-        id: u32,
-        now: Instant,
-        out: &mut Vec<Frame>,
-        end: usize,
-    ) -> Said {
-        let block = self.store.hot[id].recovery;
-        if out.len() >= end {
-            return Said::Part;
+    pub(crate) fn send_probe(&mut self, wire: &mut Wire<'_>) -> Flushed {
+        let block = self.hot.recovery;
+        if wire.is_full() {
+            return Flushed::Part;
         }
-        self.store.blocks.recovery[block].clear(rec_flag::PROBE_DUE);
-        let (cold, hot) = (&self.store.tcbs[conn], &self.store.hot[id]);
+        self.blocks.recovery[block].clear(rec_flag::PROBE_DUE);
+        let (cold, hot) = (&*self.tcb, &*self.hot);
         let (new, tail) = (hot.unsent.head, hot.flight.tail);
-        if new != NONE && u32::from(self.store.blocks.segments[new].len) <= hot.usable_window(cold)
-        {
-            self.send_first_unsent(conn, id, now, out);
-        } else if self.may_repeat(conn, tail) {
-            let seg = &mut self.store.blocks.segments[tail];
-            let rec = &mut self.store.blocks.recovery[block];
+        if new != NONE && u32::from(self.blocks.segments[new].len) <= hot.usable_window(cold) {
+            self.send_first_unsent(wire);
+        } else if self.may_repeat(tail) {
+            let seg = &mut self.blocks.segments[tail];
+            let rec = &mut self.blocks.recovery[block];
             rec.resent += u32::from(!seg.has(seg_flag::RESENT));
             rec.last_resent = seg.seq;
             rec.set(rec_flag::PROBE_REPEATS);
             seg.flags |= seg_flag::RESENT;
             self.counters.retransmissions += 1;
-            self.send_segment(conn, id, tail, now, out);
+            self.send_segment(tail, wire);
         } else {
-            return Said::All;
+            return Flushed::All;
         }
-        let rec = &mut self.store.blocks.recovery[block];
+        let rec = &mut self.blocks.recovery[block];
         rec.set(rec_flag::PROBED);
-        rec.probe_end = self.store.tcbs[conn].snd_nxt;
+        rec.probe_end = self.tcb.snd_nxt;
         self.counters.tail_probes += 1;
-        Said::All
+        Flushed::All
     }
 
     /// Whether a segment can go out as it is: it is at home, and fits the path.
-    fn may_repeat(&self, conn: u32, at: u32) -> bool {
+    fn may_repeat(&self, at: u32) -> bool {
         at != NONE
-            && !self.store.blocks.segments[at].has(seg_flag::AWAY)
-            && self.store.blocks.segments[at].len <= self.store.tcbs[conn].payload_mss()
+            && !self.blocks.segments[at].has(seg_flag::AWAY)
+            && self.blocks.segments[at].len <= self.tcb.payload_mss()
     }
 
     /// What an acknowledgement says of the probe (section 7.4.2). Read before anything is taken out of flight.
-    pub(crate) fn take_probe_ack(&mut self, conn: u32, id: u32, p: &Parsed, news: &News) {
-        let block = self.store.hot[id].recovery;
-        let rec = &mut self.store.blocks.recovery[block];
+    pub(crate) fn take_probe_ack(&mut self, p: &Parsed, news: &News) {
+        let block = self.hot.recovery;
+        let rec = &mut self.blocks.recovery[block];
         if !rec.has(rec_flag::PROBED) || p.ack.lt(rec.probe_end) {
             return;
         }
         let end = rec.probe_end;
         let repeats = rec.has(rec_flag::PROBE_REPEATS);
         let twice = news.duplicate.is_some_and(|(_, right)| right == end);
-        let cold = &self.store.tcbs[conn];
+        let cold = &*self.tcb;
         let same_window = u32::from(p.window) << cold.send_scale() == cold.snd_wnd();
         let bare = p.space() == 0 && same_window && !news.sacked && !news.advanced;
         // Both copies came, or the probe was new data: nothing was lost.
@@ -150,7 +143,7 @@ impl Stack {
         if repaired {
             // The probe itself repaired a loss, which nobody noticed: the network was congested all the same.
             self.counters.tail_losses += 1;
-            let (cold, hot) = (&self.store.tcbs[conn], &mut self.store.hot[id]);
+            let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
             hot.ssthresh = congestion::ssthresh_on_loss(hot, cold);
             hot.cwnd = hot.ssthresh;
         }

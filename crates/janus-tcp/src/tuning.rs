@@ -10,10 +10,10 @@
 use core::time::Duration;
 
 use crate::cold::{NONE, Tcb, flag};
+use crate::conn::{Conn, View};
 use crate::parse::Parsed;
 use crate::pressure::Pressure;
 use crate::profile::DEFAULT;
-use crate::stack::Stack;
 use crate::time::Instant;
 
 /// What may come in the first round trip without the window growing: the initial window (RFC 6928).
@@ -59,18 +59,18 @@ impl Tuning {
     }
 }
 
-impl Stack {
+impl View<'_> {
     /// Unread bytes that a connection may hold.
     #[inline(always)]
-    pub(crate) fn receive_buffer(&self, conn: u32, id: u32) -> u32 {
-        let buffer = match self.store.hot[id].tuning {
+    pub(crate) fn receive_buffer(&self) -> u32 {
+        let buffer = match self.hot.tuning {
             NONE => self
                 .rules
                 .profiles
-                .receive_buffer(self.store.tcbs[conn].profile, &self.rules.config),
-            tuning => self.store.blocks.tunings[tuning].buffer,
+                .receive_buffer(self.tcb.profile, &self.rules.config),
+            tuning => self.blocks.tunings[tuning].buffer,
         };
-        let profile = self.store.tcbs[conn].profile;
+        let profile = self.tcb.profile;
         let buffer = match profile {
             DEFAULT => buffer,
             _ => buffer.min(
@@ -81,51 +81,53 @@ impl Stack {
                     .unwrap_or(buffer),
             ),
         };
-        self.pressed(buffer, self.store.tcbs[conn].mss)
+        self.pressed(buffer, self.tcb.mss)
     }
+}
 
+impl Conn<'_> {
     /// Full segments come one after the other: the connection is measured from now on, or still.
     #[inline]
-    pub(crate) fn receives_in_bulk(&mut self, conn: u32, id: u32, p: &Parsed, now: Instant) {
+    pub(crate) fn receives_in_bulk(&mut self, p: &Parsed) {
         // A size that the application gave is kept (and one that it gives later, from then on).
-        let profile = self.store.tcbs[conn].profile;
+        let profile = self.tcb.profile;
         if profile != DEFAULT && self.rules.profiles.get(profile).receive_buffer.is_some() {
-            self.end_tuning(id);
+            self.end_tuning();
             return;
         }
-        if self.store.hot[id].tuning == NONE && !self.begin_tuning(conn, id, now) {
+        if self.hot.tuning == NONE && !self.begin_tuning() {
             return;
         }
-        self.measure_arrival(conn, id, p, now);
-        self.keep_tuning(conn, id, now);
+        self.measure_arrival(p);
+        self.keep_tuning();
     }
 
     /// Data has come that waits for a gap to be filled: it is still received as fast, and will be read at once.
     #[inline]
-    pub(crate) fn still_receives(&mut self, id: u32) {
-        if self.store.hot[id].tuning != NONE {
-            self.keep_tuning(self.store.hot[id].conn, id, self.now);
+    pub(crate) fn still_receives(&mut self) {
+        if self.hot.tuning != NONE {
+            self.keep_tuning();
         }
     }
 
-    fn keep_tuning(&mut self, conn: u32, id: u32, now: Instant) {
-        let rtt_us = self.receive_rtt_us(conn, id);
+    fn keep_tuning(&mut self) {
+        let rtt_us = self.receive_rtt_us();
         let keep = Duration::from_micros(2 * u64::from(rtt_us)).clamp(KEEP_LEAST, KEEP_MOST);
-        self.store.hot[id].keep_until = now + keep;
+        self.hot.keep_until = self.now + keep;
     }
 
-    fn begin_tuning(&mut self, conn: u32, id: u32, now: Instant) -> bool {
-        let cold = &self.store.tcbs[conn];
+    fn begin_tuning(&mut self) -> bool {
+        let cold = &*self.tcb;
         let grows = self.rules.config.receive_buffer_max > self.rules.config.receive_buffer;
         if !grows || !self.rules.config.tune_receive_buffer {
             return false;
         }
-        let Some(tuning) = self.store.blocks.tunings.alloc() else {
+        let Some(tuning) = self.blocks.tunings.alloc() else {
             return false;
         };
-        let now_us = now.as_micros() as u32;
+        let now_us = self.now.as_micros() as u32;
         let buffer = self.rules.config.receive_buffer.max(cold.receive_window());
-        self.store.blocks.tunings[tuning] = Tuning {
+        self.blocks.tunings[tuning] = Tuning {
             buffer: buffer.min(self.rules.config.receive_buffer_max),
             space: (FIRST_SEGMENTS * u32::from(cold.mss)).min(buffer),
             round_us: now_us,
@@ -133,7 +135,7 @@ impl Stack {
             mark: self.first_mark(cold),
             ..Tuning::default()
         };
-        self.store.hot[id].tuning = tuning;
+        self.hot.tuning = tuning;
         true
     }
 
@@ -147,21 +149,21 @@ impl Stack {
 
     /// No full segments any more. Whoever calls settles the connection.
     #[inline]
-    pub(crate) fn end_tuning(&mut self, id: u32) {
-        let hot = &mut self.store.hot[id];
+    pub(crate) fn end_tuning(&mut self) {
+        let hot = &mut *self.hot;
         hot.keep_until = Instant::ZERO;
         let tuning = core::mem::replace(&mut hot.tuning, NONE);
         if tuning != NONE {
-            self.store.blocks.tunings.free(tuning);
+            self.blocks.tunings.free(tuning);
         }
     }
 
     /// The round trip: our timestamp that a full segment echoes is as old as that; without timestamps, a window's worth
     /// takes at least as long to come, so the shortest time is the best guess.
-    fn measure_arrival(&mut self, conn: u32, id: u32, p: &Parsed, now: Instant) {
-        let cold = &self.store.tcbs[conn];
-        let tuning = &mut self.store.blocks.tunings[self.store.hot[id].tuning];
-        let now_us = now.as_micros() as u32;
+    fn measure_arrival(&mut self, p: &Parsed) {
+        let cold = &*self.tcb;
+        let tuning = &mut self.blocks.tunings[self.hot.tuning];
+        let now_us = self.now.as_micros() as u32;
         if cold.has(flag::TIMESTAMPS) {
             let Some((_, echo)) = p.timestamps else {
                 return;
@@ -170,10 +172,7 @@ impl Stack {
                 return;
             }
             tuning.mark = echo;
-            let age_ms = self
-                .rules
-                .stamper
-                .age_ms(&self.store.tcbs.key(conn), now, echo);
+            let age_ms = self.rules.stamper.age_ms(&self.key, self.now, echo);
             // In a tick or two the handshake measured better; from hours ago or the future nothing was echoed.
             let tick_ms = 1 + self.rules.secrets.timestamps.slack_ms();
             if age_ms > tick_ms && age_ms < 120_000 {
@@ -191,21 +190,21 @@ impl Stack {
 
     /// The round trip as the receiver sees it, else as the sender in us did; 0 when neither did.
     #[inline]
-    fn receive_rtt_us(&self, conn: u32, id: u32) -> u32 {
-        match self.store.blocks.tunings[self.store.hot[id].tuning].rtt_us {
-            0 => self.store.tcbs[conn].srtt_us(),
+    fn receive_rtt_us(&self) -> u32 {
+        match self.blocks.tunings[self.hot.tuning].rtt_us {
+            0 => self.tcb.srtt_us(),
             rtt_us => rtt_us,
         }
     }
 
     /// The application has taken bytes. After each round trip in which it took more than in the one before, the buffer
     /// grows.
-    pub(crate) fn tune_by_reading(&mut self, conn: u32, id: u32, taken: u32, now: Instant) {
-        let rtt_us = self.receive_rtt_us(conn, id);
-        let cold = &self.store.tcbs[conn];
-        let tuning = &mut self.store.blocks.tunings[self.store.hot[id].tuning];
+    pub(crate) fn tune_by_reading(&mut self, taken: u32) {
+        let rtt_us = self.receive_rtt_us();
+        let cold = &*self.tcb;
+        let tuning = &mut self.blocks.tunings[self.hot.tuning];
         tuning.copied = tuning.copied.saturating_add(taken);
-        let now_us = now.as_micros() as u32;
+        let now_us = self.now.as_micros() as u32;
         if rtt_us == 0 || now_us.wrapping_sub(tuning.round_us) < rtt_us {
             return;
         }
@@ -214,7 +213,7 @@ impl Stack {
             let most = self.rules.config.receive_buffer_max;
             if wanted > u64::from(tuning.buffer)
                 && tuning.buffer < most
-                && self.store.blocks.shortage.level == Pressure::None
+                && self.blocks.shortage.level == Pressure::None
             {
                 tuning.buffer = wanted.min(u64::from(most)) as u32;
                 self.counters.windows_grown += 1;

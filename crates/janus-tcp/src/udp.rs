@@ -364,7 +364,7 @@ impl Stack {
     fn udp_wake_writers(&mut self) {
         self.host.udp.blocked = false;
         for socket in &mut self.host.udp.places {
-            Stack::wake(&mut self.schedule.ready, &mut socket.writer);
+            self.schedule.wake(&mut socket.writer);
         }
     }
 

@@ -6,10 +6,10 @@
 
 use crate::cold::NONE;
 use crate::congestion::Growth;
+use crate::conn::Conn;
 use crate::hot::{Hot, hot_flag};
 use crate::recovery::{News, rec_flag};
 use crate::segment::seg_flag;
-use crate::stack::Stack;
 use crate::time::Instant;
 
 use janus_wire::SeqNum;
@@ -94,32 +94,32 @@ impl Undo {
     }
 }
 
-impl Stack {
+impl Conn<'_> {
     /// Gives the window back when an acknowledgement shows that nothing was lost.
-    pub(crate) fn undo_if_spurious(&mut self, conn: u32, id: u32, news: &News, now: Instant) {
-        let block = self.store.hot[id].recovery;
-        let recover = self.store.hot[id].recover;
+    pub(crate) fn undo_if_spurious(&mut self, news: &News) {
+        let block = self.hot.recovery;
+        let recover = self.hot.recover;
         let spurious = self.timeout_was_spurious(block, news);
-        let undo = &mut self.store.blocks.recovery[block].undo;
-        let due = undo.is_due(news, recover, now) || spurious && undo.cwnd > 0;
+        let undo = &mut self.blocks.recovery[block].undo;
+        let due = undo.is_due(news, recover, self.now) || spurious && undo.cwnd > 0;
         if !due {
             return;
         }
-        self.give_window_back(conn, id, block);
+        self.give_window_back(block);
         let after_timeout = rec_flag::TIMED_OUT | rec_flag::DOUBTED | rec_flag::NEW_FIRST;
-        self.store.blocks.recovery[block].clear(after_timeout);
-        self.unmark_lost(id);
+        self.blocks.recovery[block].clear(after_timeout);
+        self.unmark_lost();
     }
 
     /// The window is what it was when `block` noted it, or more. False when it noted nothing.
-    pub(crate) fn give_window_back(&mut self, conn: u32, id: u32, block: u32) -> bool {
-        let undo = core::mem::take(&mut self.store.blocks.recovery[block].undo);
+    pub(crate) fn give_window_back(&mut self, block: u32) -> bool {
+        let undo = core::mem::take(&mut self.blocks.recovery[block].undo);
         if undo.cwnd == 0 {
             return false;
         }
         self.counters.recoveries_undone += 1;
-        let mss = u32::from(self.store.tcbs[conn].payload_mss());
-        let hot = &mut self.store.hot[id];
+        let mss = u32::from(self.tcb.payload_mss());
+        let hot = &mut *self.hot;
         hot.cwnd = hot.cwnd.max(undo.cwnd).max(mss);
         hot.ssthresh = undo.ssthresh.max(hot.ssthresh);
         hot.growth = undo.growth;
@@ -130,12 +130,12 @@ impl Stack {
 
     /// What was believed lost is believed to be on its way again. It counts among what was sent again from now on, as
     /// that is where RACK looks for what stands in no order of time.
-    fn unmark_lost(&mut self, id: u32) {
-        let hot = &mut self.store.hot[id];
-        let rec = &mut self.store.blocks.recovery[hot.recovery];
+    fn unmark_lost(&mut self) {
+        let hot = &mut *self.hot;
+        let rec = &mut self.blocks.recovery[hot.recovery];
         let mut at = hot.flight.head;
         while rec.lost > 0 && at != NONE {
-            let seg = &mut self.store.blocks.segments[at];
+            let seg = &mut self.blocks.segments[at];
             if seg.has(seg_flag::LOST) {
                 seg.flags = seg.flags & !seg_flag::LOST | seg_flag::RESENT;
                 hot.pipe += u32::from(seg.len);

@@ -9,13 +9,14 @@ use janus_mem::Frame;
 use janus_wire::SeqNum;
 use janus_wire::tcp::Flags;
 
-use crate::cold::{NONE, flag};
-use crate::emit::Outgoing;
+use crate::cold::flag;
+use crate::conn::{Conn, View};
 use crate::error::Error;
 use crate::hot::hot_flag;
 use crate::parse::Parsed;
 use crate::stack::{ConnId, Stack};
 use crate::time::Instant;
+use crate::wire::Outgoing;
 use crate::write::Manner;
 
 /// Connections on which something is urgent at a time; on others it is data like any other.
@@ -53,6 +54,172 @@ pub struct UrgentMark {
     pub taken: bool,
 }
 
+impl View<'_> {
+    /// Up to where octets that were marks once are to be passed over.
+    fn passed(&self, urgent: &Urgent) -> u32 {
+        let read = self.read_up_to();
+        urgent.passed.map_or(0, |end| (end - read).max(0) as u32)
+    }
+
+    /// The number of the next byte that will be read.
+    fn read_up_to(&self) -> SeqNum {
+        let cold = &*self.tcb;
+        let fin = u32::from(cold.has(flag::PEER_FIN));
+        cold.rcv_nxt + 0u32.wrapping_sub(self.hot.inbox.bytes + fin)
+    }
+
+    fn urgent_left(&self) -> u32 {
+        let Some(end) = self
+            .blocks
+            .urgents
+            .get(&self.id)
+            .and_then(|urgent| urgent.received)
+        else {
+            return 0;
+        };
+        (end - self.read_up_to()).max(0) as u32
+    }
+
+    fn urgent_mark(&self) -> Option<UrgentMark> {
+        let left = self.urgent_left();
+        let urgent = self.blocks.urgents.get(&self.id).filter(|_| left > 0)?;
+        Some(UrgentMark {
+            left,
+            passed: self.passed(urgent),
+            here: urgent.early.is_some() || left <= self.hot.inbox.bytes,
+            taken: urgent.taken,
+        })
+    }
+}
+
+impl Conn<'_> {
+    /// All that is queued is urgent.
+    pub(crate) fn end_is_urgent(&mut self) {
+        let hot = &*self.hot;
+        let end = self.tcb.snd_nxt + hot.unsent.bytes;
+        if let Some(urgent) = self.urgent_of() {
+            urgent.sent = Some(end);
+        }
+    }
+
+    /// Whether the mark lies in what is still to come: it is remembered in the hot block.
+    pub(crate) fn awaits_urgent(&self) -> bool {
+        self.tcb.state.can_receive() && !self.tcb.has(flag::ORPHAN) && self.view().urgent_left() > 0
+    }
+
+    /// Whether the next segment to be sent is urgent. Such data waits for nothing but windows (Linux: tcp_nagle_test).
+    pub(crate) fn sends_urgent(&self) -> bool {
+        self.hot.has(hot_flag::URGENT)
+            && self
+                .blocks
+                .urgents
+                .get(&self.id)
+                .and_then(|urgent| urgent.sent)
+                .is_some_and(|end| end.gt(self.tcb.snd_nxt))
+    }
+
+    /// Sixth check of section 3.10.7.4: the pointer moves forward only, and not into what has come already; the
+    /// application is told when it does (MUST-32), also while our window is shut (MUST-66).
+    pub(crate) fn urgent_arrives(&mut self, p: &Parsed, frame: &Frame) {
+        let pointer = p.urgent_pointer(frame);
+        let end = p.seq + u32::from(pointer);
+        let cold = &*self.tcb;
+        if pointer == 0 || !cold.state.can_receive() || cold.has(flag::ORPHAN) {
+            return;
+        }
+        if end.le(cold.rcv_nxt) {
+            return;
+        }
+        // Beyond a gap it is out of reach of those who read, but for one who takes it aside.
+        let beyond_gap = p.seq.gt(cold.rcv_nxt) && pointer <= p.payload_len;
+        let early = beyond_gap.then(|| {
+            let at = usize::from(p.payload_off) + usize::from(pointer) - 1;
+            frame.buf.bytes()[at]
+        });
+        let left = self.view().urgent_left();
+        let Some(urgent) = self.urgent_of() else {
+            return;
+        };
+        let (known, mut new) = (urgent.received, *urgent);
+        if known.is_none_or(|known| end.gt(known)) {
+            // One that reading stands at is no octet of the stream for those who take it aside (Linux: tcp_check_urg).
+            let passed = self.view().passed(&new);
+            if left == passed + 1 && self.hot.inbox.bytes > passed {
+                new.passed = known;
+            }
+            (new.received, new.early, new.taken) = (Some(end), early, false);
+        } else if known == Some(end) && new.early.is_none() && early.is_some() {
+            new.early = early;
+        } else {
+            return;
+        }
+        self.blocks.urgents.insert(self.id, new);
+        self.wake_reader();
+    }
+
+    /// What is urgent on the connection of a hot block, if there is room for it.
+    fn urgent_of(&mut self) -> Option<&mut Urgent> {
+        if self.blocks.urgents.len() >= MAX_URGENT && !self.blocks.urgents.contains_key(&self.id) {
+            self.counters.urgent_ignored += 1;
+            return None;
+        }
+        self.hot.set(hot_flag::URGENT);
+        Some(self.blocks.urgents.entry(self.id).or_default())
+    }
+
+    /// Nothing is urgent any more.
+    #[inline(always)]
+    pub(crate) fn forget_urgent(&mut self) {
+        if self.hot.has(hot_flag::URGENT) {
+            self.urgent_is_over();
+        }
+    }
+
+    #[cold]
+    fn urgent_is_over(&mut self) {
+        self.hot.clear(hot_flag::URGENT);
+        self.blocks.urgents.remove(&self.id);
+    }
+
+    /// How many of `wanted` bytes one read may give: it stops right before the last urgent byte, as reads do elsewhere, so
+    /// that the application can see where it is.
+    pub(crate) fn up_to_mark(&mut self, wanted: usize) -> usize {
+        match self.view().urgent_left() as usize {
+            0 => {
+                if let Some(urgent) = self.blocks.urgents.get_mut(&self.id) {
+                    *urgent = Urgent {
+                        sent: urgent.sent,
+                        ..Urgent::default()
+                    };
+                }
+                wanted
+            }
+            1 => wanted,
+            left => wanted.min(left - 1),
+        }
+    }
+
+    /// The pointer of a segment that begins at its number, if urgent data ends behind that. What lies further away than the
+    /// field can say is named when it comes nearer.
+    pub(crate) fn point_at_urgent(&mut self, segment: &mut Outgoing) {
+        let Some(urgent) = self.blocks.urgents.get_mut(&self.id) else {
+            return;
+        };
+        let Some(end) = urgent.sent else {
+            return;
+        };
+        if end.le(self.hot.snd_una) {
+            urgent.sent = None;
+            return;
+        }
+        let ahead = end - segment.seq;
+        if ahead > 0 {
+            segment.flags |= Flags::URG;
+            segment.urgent = ahead.min(0xffff) as u16;
+        }
+    }
+}
+
 impl Stack {
     /// Writes as [`Stack::write`] does, and calls all that is queued up to here urgent.
     pub fn write_urgent(&mut self, now: Instant, id: ConnId, bytes: &[u8]) -> Result<usize, Error> {
@@ -63,40 +230,18 @@ impl Stack {
         self.write_as(now, id, bytes, urgent)
     }
 
-    /// All that is queued is urgent.
-    pub(crate) fn end_is_urgent(&mut self, id: u32) {
-        let hot = &self.store.hot[id];
-        let end = self.store.tcbs[hot.conn].snd_nxt + hot.unsent.bytes;
-        if let Some(urgent) = self.urgent_of(id) {
-            urgent.sent = Some(end);
-        }
-    }
-
     /// How many bytes are still to be read until the urgent data ends (MUST-33): 1 says that the next byte is its last,
     /// the mark of older interfaces. Reading stops before that byte once. `None`: nothing is urgent.
     pub fn urgent(&self, id: ConnId) -> Result<Option<u32>, Error> {
         let conn = self.conn(id)?;
-        let left = match self.store.tcbs[conn].hot {
-            NONE => 0,
-            hot => self.urgent_left(conn, hot),
-        };
-        Ok((left > 0).then_some(left))
+        let left = self.view(conn).map(|view| view.urgent_left());
+        Ok(left.filter(|&left| left > 0))
     }
 
     /// The same, with what one has to know who takes the last octet aside.
     pub fn urgent_mark(&self, id: ConnId) -> Result<Option<UrgentMark>, Error> {
         let conn = self.conn(id)?;
-        let hot = self.store.tcbs[conn].hot;
-        let (Some(left), Some(urgent)) = (self.urgent(id)?, self.store.blocks.urgents.get(&hot))
-        else {
-            return Ok(None);
-        };
-        Ok(Some(UrgentMark {
-            left,
-            passed: self.passed(conn, hot, urgent),
-            here: urgent.early.is_some() || left <= self.store.hot[hot].inbox.bytes,
-            taken: urgent.taken,
-        }))
+        Ok(self.view(conn).and_then(|view| view.urgent_mark()))
     }
 
     /// The last octet of what is urgent, if it has come. It stays in the stream.
@@ -135,156 +280,5 @@ impl Stack {
             urgent.passed = None;
         }
         Ok(())
-    }
-
-    /// Up to where octets that were marks once are to be passed over.
-    fn passed(&self, conn: u32, hot: u32, urgent: &Urgent) -> u32 {
-        let read = self.read_up_to(conn, hot);
-        urgent.passed.map_or(0, |end| (end - read).max(0) as u32)
-    }
-
-    /// The number of the next byte that will be read.
-    fn read_up_to(&self, conn: u32, hot: u32) -> SeqNum {
-        let cold = &self.store.tcbs[conn];
-        let fin = u32::from(cold.has(flag::PEER_FIN));
-        cold.rcv_nxt + 0u32.wrapping_sub(self.store.hot[hot].inbox.bytes + fin)
-    }
-
-    fn urgent_left(&self, conn: u32, hot: u32) -> u32 {
-        let Some(end) = self
-            .store
-            .blocks
-            .urgents
-            .get(&hot)
-            .and_then(|urgent| urgent.received)
-        else {
-            return 0;
-        };
-        (end - self.read_up_to(conn, hot)).max(0) as u32
-    }
-
-    /// Whether the mark lies in what is still to come: it is remembered in the hot block.
-    pub(crate) fn awaits_urgent(&self, conn: u32, hot: u32) -> bool {
-        self.store.tcbs[conn].state.can_receive()
-            && !self.store.tcbs[conn].has(flag::ORPHAN)
-            && self.urgent_left(conn, hot) > 0
-    }
-
-    /// Whether the next segment to be sent is urgent. Such data waits for nothing but windows (Linux: tcp_nagle_test).
-    pub(crate) fn sends_urgent(&self, conn: u32, hot: u32) -> bool {
-        self.store.hot[hot].has(hot_flag::URGENT)
-            && self
-                .store
-                .blocks
-                .urgents
-                .get(&hot)
-                .and_then(|urgent| urgent.sent)
-                .is_some_and(|end| end.gt(self.store.tcbs[conn].snd_nxt))
-    }
-
-    /// Sixth check of section 3.10.7.4: the pointer moves forward only, and not into what has come already; the
-    /// application is told when it does (MUST-32), also while our window is shut (MUST-66).
-    pub(crate) fn urgent_arrives(&mut self, conn: u32, p: &Parsed, frame: &Frame, now: Instant) {
-        let pointer = p.urgent_pointer(frame);
-        let end = p.seq + u32::from(pointer);
-        let cold = &self.store.tcbs[conn];
-        if pointer == 0 || !cold.state.can_receive() || cold.has(flag::ORPHAN) {
-            return;
-        }
-        if end.le(cold.rcv_nxt) {
-            return;
-        }
-        // Beyond a gap it is out of reach of those who read, but for one who takes it aside.
-        let beyond_gap = p.seq.gt(cold.rcv_nxt) && pointer <= p.payload_len;
-        let early = beyond_gap.then(|| {
-            let at = usize::from(p.payload_off) + usize::from(pointer) - 1;
-            frame.buf.bytes()[at]
-        });
-        let Some(hot) = self.heat(conn, now) else {
-            return;
-        };
-        let left = self.urgent_left(conn, hot);
-        let Some(urgent) = self.urgent_of(hot) else {
-            return;
-        };
-        let (known, mut new) = (urgent.received, *urgent);
-        if known.is_none_or(|known| end.gt(known)) {
-            // One that reading stands at is no octet of the stream for those who take it aside (Linux: tcp_check_urg).
-            let passed = self.passed(conn, hot, &new);
-            if left == passed + 1 && self.store.hot[hot].inbox.bytes > passed {
-                new.passed = known;
-            }
-            (new.received, new.early, new.taken) = (Some(end), early, false);
-        } else if known == Some(end) && new.early.is_none() && early.is_some() {
-            new.early = early;
-        } else {
-            return;
-        }
-        self.store.blocks.urgents.insert(hot, new);
-        self.wake_reader(conn);
-    }
-
-    /// What is urgent on the connection of a hot block, if there is room for it.
-    fn urgent_of(&mut self, hot: u32) -> Option<&mut Urgent> {
-        if self.store.blocks.urgents.len() >= MAX_URGENT
-            && !self.store.blocks.urgents.contains_key(&hot)
-        {
-            self.counters.urgent_ignored += 1;
-            return None;
-        }
-        self.store.hot[hot].set(hot_flag::URGENT);
-        Some(self.store.blocks.urgents.entry(hot).or_default())
-    }
-
-    /// Nothing is urgent any more.
-    #[inline(always)]
-    pub(crate) fn forget_urgent(&mut self, hot: u32) {
-        if self.store.hot[hot].has(hot_flag::URGENT) {
-            self.urgent_is_over(hot);
-        }
-    }
-
-    #[cold]
-    fn urgent_is_over(&mut self, hot: u32) {
-        self.store.hot[hot].clear(hot_flag::URGENT);
-        self.store.blocks.urgents.remove(&hot);
-    }
-
-    /// How many of `wanted` bytes one read may give: it stops right before the last urgent byte, as reads do elsewhere, so
-    /// that the application can see where it is.
-    pub(crate) fn up_to_mark(&mut self, conn: u32, hot: u32, wanted: usize) -> usize {
-        match self.urgent_left(conn, hot) as usize {
-            0 => {
-                if let Some(urgent) = self.store.blocks.urgents.get_mut(&hot) {
-                    *urgent = Urgent {
-                        sent: urgent.sent,
-                        ..Urgent::default()
-                    };
-                }
-                wanted
-            }
-            1 => wanted,
-            left => wanted.min(left - 1),
-        }
-    }
-
-    /// The pointer of a segment that begins at its number, if urgent data ends behind that. What lies further away than the
-    /// field can say is named when it comes nearer.
-    pub(crate) fn point_at_urgent(&mut self, id: u32, segment: &mut Outgoing) {
-        let Some(urgent) = self.store.blocks.urgents.get_mut(&id) else {
-            return;
-        };
-        let Some(end) = urgent.sent else {
-            return;
-        };
-        if end.le(self.store.hot[id].snd_una) {
-            urgent.sent = None;
-            return;
-        }
-        let ahead = end - segment.seq;
-        if ahead > 0 {
-            segment.flags |= Flags::URG;
-            segment.urgent = ahead.min(0xffff) as u16;
-        }
     }
 }

@@ -13,9 +13,10 @@ use janus_wire::tcp::{Options, UserTimeout};
 
 use crate::cold::{NONE, Tcb};
 use crate::config::Config;
+use crate::conn::Conn;
 use crate::parse::Parsed;
 use crate::profile::{DEFAULT, SocketOptions};
-use crate::stack::Stack;
+use crate::rules::Rules;
 
 /// What is advertised by who has chosen nothing: the global default of RFC 9293 section 3.9.1.1.
 const ADVERTISED: Duration = Duration::from_secs(300);
@@ -115,15 +116,114 @@ fn is_changeable(options: &SocketOptions) -> bool {
     wished.unwrap_or(options.user_timeout.is_none())
 }
 
-impl Stack {
+impl Tcb {
+    /// USER_TIMEOUT: how long the connection is waited for when it gets nowhere, if that is limited.
+    #[inline]
+    pub(crate) fn user_timeout(&self, rules: &Rules) -> Option<Duration> {
+        if self.profile == DEFAULT && self.peer_timeout() == 0 {
+            return None;
+        }
+        let options = rules.profiles.get(self.profile);
+        let adopts = self.peer_timeout() != 0 && is_changeable(options);
+        if !adopts || !rules.uses_uto(self.profile) {
+            return options.user_timeout;
+        }
+        // Section 3.1: min(U_LIMIT, max(ADV_UTO, REMOTE_UTO, L_LIMIT)). A step is no less than L_LIMIT.
+        let remote = step_time(self.peer_timeout(), &rules.config);
+        Some(advertised(options).max(remote).min(rules.config.uto_most))
+    }
+
+    /// REMOTE_UTO, rounded up and within the limits, as an application is told it.
+    pub(crate) fn said_by_peer(&self, rules: &Rules) -> Option<Duration> {
+        let step = self.peer_timeout();
+        (step != 0).then(|| step_time(step, &rules.config))
+    }
+
+    /// The connection is open, or has a new timeout to tell of: the next segment says so (section 3).
+    pub(crate) fn owe_timeout(&mut self, rules: &Rules) {
+        if rules.uses_uto(self.profile) {
+            self.set_owes_timeout(true);
+        }
+    }
+
+    /// The options of a connection, which were those of the set `old`, may tell the peer something else now.
+    pub(crate) fn timeout_options_changed(&mut self, rules: &Rules, old: Option<UserTimeout>) {
+        if rules.timeout_option(self.profile) != old {
+            self.owe_timeout(rules);
+        }
+    }
+
+    /// The peer has said something, on opening or since.
+    pub(crate) fn hear_timeout(&mut self, rules: &Rules, said: Option<UserTimeout>) {
+        if let (Some(said), true) = (said, rules.uses_uto(self.profile)) {
+            self.set_peer_timeout(step_for(said, &rules.config));
+        }
+    }
+
+    /// An acceptable segment, which may carry the option.
+    #[inline(always)]
+    pub(crate) fn take_timeout(&mut self, rules: &Rules, p: &Parsed, frame: Option<&Frame>) {
+        if !p.has_more_options() || !rules.uses_uto(self.profile) {
+            return;
+        }
+        if let Some(frame) = frame {
+            self.hear_timeout(rules, p.all_options(frame).user_timeout);
+        }
+    }
+
+    /// The options that keep-alive goes by: where the user timeout option is used, it must not end what the user timeout
+    /// would let live (section 4.2).
+    pub(crate) fn keepalive_options(&self, rules: &Rules) -> SocketOptions {
+        let options = *rules.profiles.get(self.profile);
+        if !rules.uses_uto(self.profile) {
+            return options;
+        }
+        let after = self.user_timeout(rules).unwrap_or(Duration::ZERO) + Duration::from_millis(1);
+        SocketOptions {
+            keepalive_idle: options.keepalive_idle.max(after),
+            user_timeout: None,
+            ..options
+        }
+    }
+}
+
+impl Conn<'_> {
+    /// A segment with `len` bytes of data is about to leave, and the option is due: it goes with it if it fits and
+    /// pushes out nothing else.
+    pub(crate) fn tell_timeout(&mut self, len: u16, options: &mut Options) {
+        let cold = &*self.tcb;
+        let Some(timeout) = self.rules.timeout_option(cold.profile) else {
+            self.tcb.set_owes_timeout(false);
+            return;
+        };
+        let more = Options {
+            user_timeout: Some(timeout),
+            ..*options
+        };
+        let pushes_out = more.emitted_len() != options.emitted_len() + 4;
+        if !pushes_out && more.emitted_len() + usize::from(len) <= usize::from(cold.mss) {
+            *options = more;
+            self.tcb.set_owes_timeout(false);
+        }
+    }
+
+    /// Whether the next data is too large to have the option beside it, so that an acknowledgement has to carry it.
+    pub(crate) fn timeout_needs_ack(&self) -> bool {
+        let head = self.hot.unsent.head;
+        let full = self.tcb.payload_mss();
+        head != NONE && self.blocks.segments[head].len.saturating_add(4) > full
+    }
+}
+
+impl Rules {
     /// ENABLED, for connections with this set of options.
     #[inline]
     pub(crate) fn uses_uto(&self, profile: u8) -> bool {
         if profile == DEFAULT {
-            return self.rules.config.uto;
+            return self.config.uto;
         }
-        let wished = self.rules.profiles.get(profile).uto.enabled;
-        wished.unwrap_or(self.rules.config.uto)
+        let wished = self.profiles.get(profile).uto.enabled;
+        wished.unwrap_or(self.config.uto)
     }
 
     /// The option as connections with this set of options send it, if they do.
@@ -131,7 +231,7 @@ impl Stack {
         if !self.uses_uto(profile) {
             return None;
         }
-        let time = advertised(self.rules.profiles.get(profile));
+        let time = advertised(self.profiles.get(profile));
         let secs = time.as_secs() + u64::from(time.subsec_nanos() > 0);
         Some(UserTimeout::from_secs(
             u32::try_from(secs).unwrap_or(u32::MAX),
@@ -144,108 +244,6 @@ impl Stack {
         (repeats == 0)
             .then(|| self.timeout_option(profile))
             .flatten()
-    }
-
-    /// USER_TIMEOUT: how long the connection is waited for when it gets nowhere, if that is limited.
-    #[inline]
-    pub(crate) fn user_timeout(&self, conn: u32) -> Option<Duration> {
-        let cold = &self.store.tcbs[conn];
-        if cold.profile == DEFAULT && cold.peer_timeout() == 0 {
-            return None;
-        }
-        let options = self.rules.profiles.get(cold.profile);
-        let adopts = cold.peer_timeout() != 0 && is_changeable(options);
-        if !adopts || !self.uses_uto(cold.profile) {
-            return options.user_timeout;
-        }
-        // Section 3.1: min(U_LIMIT, max(ADV_UTO, REMOTE_UTO, L_LIMIT)). A step is no less than L_LIMIT.
-        let remote = step_time(cold.peer_timeout(), &self.rules.config);
-        Some(
-            advertised(options)
-                .max(remote)
-                .min(self.rules.config.uto_most),
-        )
-    }
-
-    /// REMOTE_UTO, rounded up and within the limits, as an application is told it.
-    pub(crate) fn said_by_peer(&self, conn: u32) -> Option<Duration> {
-        let step = self.store.tcbs[conn].peer_timeout();
-        (step != 0).then(|| step_time(step, &self.rules.config))
-    }
-
-    /// The connection is open, or has a new timeout to tell of: the next segment says so (section 3).
-    pub(crate) fn owe_timeout(&mut self, conn: u32) {
-        if self.uses_uto(self.store.tcbs[conn].profile) {
-            self.store.tcbs[conn].set_owes_timeout(true);
-        }
-    }
-
-    /// The options of a connection, which were those of the set `old`, may tell the peer something else now.
-    pub(crate) fn timeout_options_changed(&mut self, conn: u32, old: Option<UserTimeout>) {
-        if self.timeout_option(self.store.tcbs[conn].profile) != old {
-            self.owe_timeout(conn);
-        }
-    }
-
-    /// The peer has said something, on opening or since.
-    pub(crate) fn hear_timeout(&mut self, conn: u32, said: Option<UserTimeout>) {
-        if let (Some(said), true) = (said, self.uses_uto(self.store.tcbs[conn].profile)) {
-            let step = step_for(said, &self.rules.config);
-            self.store.tcbs[conn].set_peer_timeout(step);
-        }
-    }
-
-    /// An acceptable segment, which may carry the option.
-    #[inline(always)]
-    pub(crate) fn take_timeout(&mut self, conn: u32, p: &Parsed, frame: Option<&Frame>) {
-        if !p.has_more_options() || !self.uses_uto(self.store.tcbs[conn].profile) {
-            return;
-        }
-        if let Some(frame) = frame {
-            self.hear_timeout(conn, p.all_options(frame).user_timeout);
-        }
-    }
-
-    /// A segment with `len` bytes of data is about to leave, and the option is due: it goes with it if it fits and
-    /// pushes out nothing else.
-    pub(crate) fn tell_timeout(&mut self, conn: u32, len: u16, options: &mut Options) {
-        let cold = &self.store.tcbs[conn];
-        let Some(timeout) = self.timeout_option(cold.profile) else {
-            self.store.tcbs[conn].set_owes_timeout(false);
-            return;
-        };
-        let more = Options {
-            user_timeout: Some(timeout),
-            ..*options
-        };
-        let pushes_out = more.emitted_len() != options.emitted_len() + 4;
-        if !pushes_out && more.emitted_len() + usize::from(len) <= usize::from(cold.mss) {
-            *options = more;
-            self.store.tcbs[conn].set_owes_timeout(false);
-        }
-    }
-
-    /// Whether the next data is too large to have the option beside it, so that an acknowledgement has to carry it.
-    pub(crate) fn timeout_needs_ack(&self, conn: u32, id: u32) -> bool {
-        let head = self.store.hot[id].unsent.head;
-        let full = self.store.tcbs[conn].payload_mss();
-        head != NONE && self.store.blocks.segments[head].len.saturating_add(4) > full
-    }
-
-    /// The options that keep-alive goes by: where the user timeout option is used, it must not end what the user timeout
-    /// would let live (section 4.2).
-    pub(crate) fn keepalive_options(&self, conn: u32) -> SocketOptions {
-        let profile = self.store.tcbs[conn].profile;
-        let options = *self.rules.profiles.get(profile);
-        if !self.uses_uto(profile) {
-            return options;
-        }
-        let after = self.user_timeout(conn).unwrap_or(Duration::ZERO) + Duration::from_millis(1);
-        SocketOptions {
-            keepalive_idle: options.keepalive_idle.max(after),
-            user_timeout: None,
-            ..options
-        }
     }
 }
 

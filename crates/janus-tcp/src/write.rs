@@ -3,6 +3,7 @@
 use janus_mem::{HEADROOM, SLOT_SIZE};
 
 use crate::cold::{NONE, State, flag};
+use crate::conn::Conn;
 use crate::error::Error;
 use crate::pressure::Pressure;
 use crate::segment::seg_flag;
@@ -34,6 +35,130 @@ pub(crate) enum Ending {
     Push,
 }
 
+impl Conn<'_> {
+    #[inline]
+    fn write(&mut self, bytes: &[u8], manner: Manner) -> Result<usize, Error> {
+        let before = self.hot.unsent.tail;
+        let (mut done, mut joined) = (0, false);
+        while done < bytes.len() {
+            let room = self.send_room().min(bytes.len() - done);
+            if room == 0 {
+                break;
+            }
+            let (taken, by_last) = self.append_to(&bytes[done..done + room]);
+            self.took_room(taken as u32);
+            joined |= by_last && done == 0;
+            done += taken;
+            if taken < room {
+                break;
+            }
+        }
+        if done == 0 {
+            if self.send_room() > 0 {
+                self.put_off(bytes.len());
+            }
+            return Err(Error::WouldBlock);
+        }
+        // One that was the last and is filled up pushes no more (SHLD-27).
+        if joined && before != self.hot.unsent.tail {
+            self.blocks.segments[before].flags &= !seg_flag::PSH;
+        }
+        self.finish_write(manner);
+        Ok(done)
+    }
+
+    /// Puts bytes behind what is queued, as far as there are packet buffers; how many, and whether the last segment took some.
+    fn append_to(&mut self, bytes: &[u8]) -> (usize, bool) {
+        let mss = self.tcb.payload_mss().min(PAYLOAD_MAX);
+        let mut done = match self.blocks.shortage.level {
+            Pressure::Critical => self.fill_tail(self.what_leaves_too(bytes), mss),
+            _ => self.fill_tail(bytes, mss),
+        };
+        let joined = done > 0;
+        // There was room for all of it by its bytes, but each new segment counts more than a few of those.
+        let mut room_known = true;
+        if self.tcb.mss != self.hot.mss_full {
+            done += self.write_probe(&bytes[done..]);
+            room_known = self.rules.config.count_as_linux;
+        }
+        while done < bytes.len() && (room_known || self.send_room() > 0) {
+            let n = usize::from(mss).min(bytes.len() - done);
+            let Some((_, taken)) = self.queue_segment(&bytes[done..done + n]) else {
+                break;
+            };
+            done += taken;
+            room_known = self.rules.config.count_as_linux;
+        }
+        (done, joined)
+    }
+
+    /// What was written is at the end of the queue: how that is to leave.
+    #[inline(always)]
+    pub(crate) fn finish_write(&mut self, manner: Manner) {
+        let hot = &mut *self.hot;
+        hot.ending = match manner {
+            Manner { more: true, .. } => Ending::More,
+            _ => Ending::Usual,
+        };
+        hot.record_ended = manner.end_of_record;
+        if !manner.more {
+            // MUST-61: the last segment of what is buffered pushes.
+            self.blocks.segments[hot.unsent.tail].flags |= seg_flag::PSH;
+        }
+        if manner.urgent {
+            self.end_is_urgent();
+        }
+        self.queue();
+    }
+
+    /// A new unsent segment with a copy of `bytes`, if there is a buffer for it, and how many of them it took: when memory is
+    /// short perhaps not all.
+    #[inline]
+    pub(crate) fn queue_segment(&mut self, bytes: &[u8]) -> Option<(u32, usize)> {
+        let taken = self.may_take_buffer(bytes.len())?;
+        let bytes = &bytes[..taken];
+        let mut buf = self.blocks.pool.alloc()?;
+        let from = usize::from(HEADROOM);
+        buf.bytes_mut()[from..from + bytes.len()].copy_from_slice(bytes);
+        match self
+            .blocks
+            .segments
+            .alloc(buf, HEADROOM, bytes.len() as u16)
+        {
+            Ok(seg) => {
+                let hot = &mut *self.hot;
+                self.blocks.segments.push_back(&mut hot.unsent, seg);
+                (hot.ending, hot.record_ended) = (Ending::Usual, false);
+                Some((seg, taken))
+            }
+            Err(buf) => {
+                self.blocks.pool.free(buf);
+                None
+            }
+        }
+    }
+
+    /// Small writes join the last unsent segment.
+    fn fill_tail(&mut self, bytes: &[u8], mss: u16) -> usize {
+        let hot = &mut *self.hot;
+        let unsent = &mut hot.unsent;
+        if unsent.tail == NONE || hot.record_ended {
+            return 0;
+        }
+        let seg = &mut self.blocks.segments[unsent.tail];
+        let end = usize::from(seg.off) + usize::from(seg.len);
+        let room = usize::from(mss.saturating_sub(seg.len)).min(SLOT_SIZE - end);
+        let n = room.min(bytes.len());
+        if let Some(buf) = &mut seg.buf {
+            buf.bytes_mut()[end..end + n].copy_from_slice(&bytes[..n]);
+            seg.len += n as u16;
+            unsent.bytes += n as u32;
+            return n;
+        }
+        0
+    }
+}
+
 impl Stack {
     /// Queues up to `bytes.len()` bytes for sending.
     #[inline]
@@ -54,35 +179,8 @@ impl Stack {
         if bytes.is_empty() {
             return Ok(0);
         }
-        let hot = self.heat(conn, now).ok_or(Error::TooManyConnections)?;
-        let before = self.store.hot[hot].unsent.tail;
-        let (mut done, mut joined) = (0, false);
-        while done < bytes.len() {
-            let room = self.send_room(hot).min(bytes.len() - done);
-            if room == 0 {
-                break;
-            }
-            let (taken, by_last) = self.append_to(conn, hot, &bytes[done..done + room], now);
-            self.took_room(hot, taken as u32);
-            joined |= by_last && done == 0;
-            done += taken;
-            if taken < room {
-                break;
-            }
-        }
-        if done == 0 {
-            if self.send_room(hot) > 0 {
-                self.put_off(hot, bytes.len());
-            }
-            self.settle(conn);
-            return Err(Error::WouldBlock);
-        }
-        // One that was the last and is filled up pushes no more (SHLD-27).
-        if joined && before != self.store.hot[hot].unsent.tail {
-            self.store.blocks.segments[before].flags &= !seg_flag::PSH;
-        }
-        self.finish_write(hot, manner);
-        Ok(done)
+        let written = self.with_hot(conn, |c| c.write(bytes, manner));
+        written.ok_or(Error::TooManyConnections)?
     }
 
     /// Returns the number of bytes that [`write`](Self::write) would take now, as far as packet buffers last.
@@ -90,7 +188,7 @@ impl Stack {
         let conn = self.may_write(id)?;
         Ok(match self.store.tcbs[conn].hot {
             NONE => self.rules.config.send_buffer as usize,
-            hot => self.send_room(hot),
+            _ => self.with(conn, |c| c.send_room()).unwrap_or(0),
         })
     }
 
@@ -109,108 +207,17 @@ impl Stack {
         }
     }
 
-    /// Puts bytes behind what is queued, as far as there are packet buffers; how many, and whether the last segment took some.
-    fn append_to(&mut self, conn: u32, id: u32, bytes: &[u8], now: Instant) -> (usize, bool) {
-        let mss = self.store.tcbs[conn].payload_mss().min(PAYLOAD_MAX);
-        let mut done = match self.store.blocks.shortage.level {
-            Pressure::Critical => self.fill_tail(id, self.what_leaves_too(id, bytes), mss),
-            _ => self.fill_tail(id, bytes, mss),
-        };
-        let joined = done > 0;
-        // There was room for all of it by its bytes, but each new segment counts more than a few of those.
-        let mut room_known = true;
-        if self.store.tcbs[conn].mss != self.store.hot[id].mss_full {
-            done += self.write_probe(conn, id, &bytes[done..], now);
-            room_known = self.rules.config.count_as_linux;
-        }
-        while done < bytes.len() && (room_known || self.send_room(id) > 0) {
-            let n = usize::from(mss).min(bytes.len() - done);
-            let Some((_, taken)) = self.queue_segment(id, &bytes[done..done + n]) else {
-                break;
-            };
-            done += taken;
-            room_known = self.rules.config.count_as_linux;
-        }
-        (done, joined)
-    }
-
-    /// What was written is at the end of the queue: how that is to leave.
-    #[inline(always)]
-    pub(crate) fn finish_write(&mut self, id: u32, manner: Manner) {
-        let hot = &mut self.store.hot[id];
-        hot.ending = match manner {
-            Manner { more: true, .. } => Ending::More,
-            _ => Ending::Usual,
-        };
-        hot.record_ended = manner.end_of_record;
-        if !manner.more {
-            // MUST-61: the last segment of what is buffered pushes.
-            self.store.blocks.segments[hot.unsent.tail].flags |= seg_flag::PSH;
-        }
-        if manner.urgent {
-            self.end_is_urgent(id);
-        }
-        self.queue_output(id);
-    }
-
     /// What is queued is to leave as soon as the windows let it, however small its end: no cork, no Nagle's algorithm, no
     /// wait for more holds it (Linux: TCP_NAGLE_PUSH).
     pub fn push(&mut self, now: Instant, id: ConnId) -> Result<(), Error> {
         self.now = now;
         let conn = self.conn(id)?;
-        let hot = self.store.tcbs[conn].hot;
-        if hot != NONE && !self.store.hot[hot].unsent.is_empty() {
-            self.store.hot[hot].ending = Ending::Push;
-            self.queue_output(hot);
-        }
+        self.with(conn, |c| {
+            if !c.hot.unsent.is_empty() {
+                c.hot.ending = Ending::Push;
+                c.queue();
+            }
+        });
         Ok(())
-    }
-
-    /// A new unsent segment with a copy of `bytes`, if there is a buffer for it, and how many of them it took: when memory is
-    /// short perhaps not all.
-    #[inline]
-    pub(crate) fn queue_segment(&mut self, hot: u32, bytes: &[u8]) -> Option<(u32, usize)> {
-        let taken = self.may_take_buffer(hot, bytes.len())?;
-        let bytes = &bytes[..taken];
-        let mut buf = self.store.blocks.pool.alloc()?;
-        let from = usize::from(HEADROOM);
-        buf.bytes_mut()[from..from + bytes.len()].copy_from_slice(bytes);
-        match self
-            .store
-            .blocks
-            .segments
-            .alloc(buf, HEADROOM, bytes.len() as u16)
-        {
-            Ok(seg) => {
-                let hot = &mut self.store.hot[hot];
-                self.store.blocks.segments.push_back(&mut hot.unsent, seg);
-                (hot.ending, hot.record_ended) = (Ending::Usual, false);
-                Some((seg, taken))
-            }
-            Err(buf) => {
-                self.store.blocks.pool.free(buf);
-                None
-            }
-        }
-    }
-
-    /// Small writes join the last unsent segment.
-    fn fill_tail(&mut self, hot: u32, bytes: &[u8], mss: u16) -> usize {
-        let hot = &mut self.store.hot[hot];
-        let unsent = &mut hot.unsent;
-        if unsent.tail == NONE || hot.record_ended {
-            return 0;
-        }
-        let seg = &mut self.store.blocks.segments[unsent.tail];
-        let end = usize::from(seg.off) + usize::from(seg.len);
-        let room = usize::from(mss.saturating_sub(seg.len)).min(SLOT_SIZE - end);
-        let n = room.min(bytes.len());
-        if let Some(buf) = &mut seg.buf {
-            buf.bytes_mut()[end..end + n].copy_from_slice(&bytes[..n]);
-            seg.len += n as u16;
-            unsent.bytes += n as u32;
-            return n;
-        }
-        0
     }
 }

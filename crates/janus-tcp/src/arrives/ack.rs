@@ -6,57 +6,23 @@ use janus_wire::tcp::Flags;
 
 use crate::cold::{NONE, State, Tcb, flag};
 use crate::congestion;
+use crate::conn::{Conn, Linger};
 use crate::hot::hot_flag;
 use crate::parse::Parsed;
 use crate::recovery::News;
 use crate::reno::{self, DUP_THRESHOLD};
 use crate::rttm::Acked;
 use crate::segment::seg_flag;
-use crate::stack::Stack;
 use crate::time::Instant;
 use crate::write::Ending;
 
-impl Stack {
-    /// Whether the acknowledgement lies where one can lie (RFC 5961 section 5). If not, the peer is to be told where we
-    /// are, and the segment to be dropped.
-    #[inline(always)]
-    pub(super) fn ack_is_plausible(&self, cold: &Tcb, p: &Parsed) -> bool {
-        if cold.state == State::SynReceived {
-            // Its acknowledgement is judged, and answered with a reset, when it is taken.
-            return true;
-        }
-        let (first, oldest) = match cold.hot {
-            NONE => (cold.snd_nxt, cold.snd_wnd()),
-            id => (self.store.hot[id].snd_una, self.store.hot[id].max_snd_wnd),
-        };
-        let acked = p.ack - first;
-        // Something not yet sent is acknowledged: say where we are, drop (RFC 9293, RFC 5961 section 5).
-        let too_new = (p.ack - cold.snd_nxt) > 0;
-        let too_old = acked < 0 && acked.unsigned_abs() > oldest;
-        !(too_new || too_old)
-    }
-
+impl Conn<'_> {
     /// Takes an acknowledgement that is plausible. False when the segment is to be dropped.
-    pub(super) fn ack_arrives(
-        &mut self,
-        conn: u32,
-        p: &Parsed,
-        frame: Option<&Frame>,
-        now: Instant,
-    ) -> bool {
-        let cold = &self.store.tcbs[conn];
-        let id = cold.hot;
-        if cold.state == State::SynReceived {
-            return id != NONE && self.syn_received_acked(conn, id, p, now);
+    pub(super) fn ack_arrives(&mut self, p: &Parsed, frame: Option<&Frame>) -> bool {
+        if self.tcb.state == State::SynReceived {
+            return self.syn_received_acked(p);
         }
-        if id == NONE {
-            // Everything that was sent is acknowledged.
-            if (p.ack - cold.snd_nxt) >= 0 {
-                self.take_window(conn, p, 0);
-            }
-            return true;
-        }
-        let acked = p.ack - self.store.hot[id].snd_una;
+        let acked = p.ack - self.hot.snd_una;
         // Even an old acknowledgement may tell of what has come since (RFC 2018 section 5).
         if acked < 0 && !p.has_more_options() {
             return true;
@@ -65,90 +31,77 @@ impl Stack {
             advanced: acked > 0,
             ..News::default()
         };
-        self.take_sack(conn, id, p, frame, &mut news, now);
+        self.take_sack(p, frame, &mut news);
         if acked >= 0 {
-            self.store.hot[id].probes = 0;
+            self.hot.probes = 0;
         }
         if acked > 0 {
-            self.new_ack(conn, id, p, acked as u32, &mut news, now);
+            self.new_ack(p, acked as u32, &mut news);
         } else {
-            self.same_ack(conn, id, p, acked, &news, now);
+            self.same_ack(p, acked, &news);
         }
         if acked >= 0 {
-            self.take_window(conn, p, acked);
+            self.take_window(p, acked);
         }
-        let hot = &mut self.store.hot[id];
+        let hot = &mut *self.hot;
         if hot.ending == Ending::More {
             // The peer was heard first (Linux: tcp_data_snd_check goes by the socket's rules, not the call's).
             hot.ending = Ending::Usual;
         }
         let sendable = !hot.unsent.is_empty() || hot.has(hot_flag::LOSSES);
-        if self.store.tcbs[conn].hot == id && sendable {
-            self.queue_output(id);
+        if sendable {
+            self.queue();
         }
-        self.store.tcbs[conn].state != State::Closed
+        !self.is_over()
     }
 
     /// SND.WND, from a segment that is not older than the last that set it.
     #[inline(always)]
-    fn take_window(&mut self, conn: u32, p: &Parsed, acked: i32) {
-        let cold = &mut self.store.tcbs[conn];
-        if acked == 0 && !p.seq.ge(cold.rcv_nxt) {
+    fn take_window(&mut self, p: &Parsed, acked: i32) {
+        let before = self.tcb.snd_wnd();
+        if !self.tcb.take_window(p, acked) {
             return;
         }
-        let window = u32::from(p.window) << cold.send_scale();
-        let reopened = cold.snd_wnd() == 0 && window > 0;
-        cold.set_snd_wnd(window);
-        let id = cold.hot;
-        if id == NONE {
-            return;
-        }
-        let hot = &mut self.store.hot[id];
+        let (tcb, hot) = (&*self.tcb, &mut *self.hot);
+        let window = tcb.snd_wnd();
         hot.max_snd_wnd = hot.max_snd_wnd.max(window);
+        let reopened = before == 0 && window > 0;
         // An orphan's goes on until something is acknowledged: opening and shutting must not keep it alive.
-        if reopened && hot.flight.is_empty() && !self.store.tcbs[conn].has(flag::ORPHAN) {
+        if reopened && hot.flight.is_empty() && !tcb.has(flag::ORPHAN) {
             // The persist timer has done its work.
             hot.rto_at = Instant::ZERO;
             hot.backoff = 0;
             hot.retries = 0;
             if hot.has(hot_flag::STARVED) {
-                self.persist(id);
+                self.persist();
             }
         }
-        if self.store.hot[id].writer != NONE {
-            self.heard_with_writer(conn, id);
+        if self.hot.writer != NONE {
+            self.heard_with_writer();
         }
     }
 
-    fn new_ack(
-        &mut self,
-        conn: u32,
-        id: u32,
-        p: &Parsed,
-        acked: u32,
-        news: &mut News,
-        now: Instant,
-    ) {
-        let repairs = self.store.hot[id].recovery != NONE;
+    fn new_ack(&mut self, p: &Parsed, acked: u32, news: &mut News) {
+        let repairs = self.hot.recovery != NONE;
         if repairs {
-            news.echo_age_ms = self.echo_age(conn, p, now);
-            self.take_probe_ack(conn, id, p, news);
-            self.forget_places(id, p.ack);
+            news.echo_age_ms = self.echo_age(p);
+            self.take_probe_ack(p, news);
+            self.forget_places(p.ack);
         }
-        let hot = &mut self.store.hot[id];
+        let hot = &mut *self.hot;
         hot.snd_una = p.ack;
         hot.retries = 0;
         hot.soft_error = 0;
         let dup_acks = core::mem::take(&mut hot.dup_acks);
         let (probe_out, doubted) = (hot.probe_out, hot.doubted);
         if probe_out {
-            self.probe_acknowledged(conn, id, now);
+            self.probe_acknowledged();
         }
         if doubted {
-            self.forget_duplicates(id);
+            self.forget_duplicates();
         }
-        let fin_acked = self.drop_acked(conn, id, p, news, now);
-        let (cold, hot) = (&self.store.tcbs[conn], &mut self.store.hot[id]);
+        let fin_acked = self.drop_acked(p, news);
+        let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         if hot.flight.is_empty() {
             hot.clear(hot_flag::LOSSES);
         }
@@ -159,53 +112,43 @@ impl Stack {
             self.counters.mark_reductions += 1;
         }
         if repairs {
-            self.repair(conn, id, news, now);
+            self.repair(news);
         } else {
-            if self.store.hot[id].doubted {
-                self.judge_plain_timeout(conn, id, news);
+            if self.hot.doubted {
+                self.judge_plain_timeout(news);
             }
-            self.grow_or_recover(conn, id, p, acked, dup_acks, now);
-            self.arm_retransmission(conn, id, true, now);
+            self.grow_or_recover(p, acked, dup_acks);
+            self.arm_retransmission(true);
         }
-        let hot = &self.store.hot[id];
-        // Otherwise what is sent now counts too.
+        let hot = &*self.hot;
+        // Otherwise what is sent self.now counts too.
         if hot.writer != NONE && (hot.unsent.is_empty() || !self.rules.config.count_as_linux) {
-            self.offer_room(conn, id);
+            self.offer_room();
         }
         if fin_acked {
-            self.fin_acknowledged(conn, p);
+            self.fin_acknowledged(p);
         }
     }
 
     /// Takes what is acknowledged out of flight and measures the round trip. True when our FIN was in it.
-    fn drop_acked(
-        &mut self,
-        conn: u32,
-        id: u32,
-        p: &Parsed,
-        news: &mut News,
-        now: Instant,
-    ) -> bool {
+    fn drop_acked(&mut self, p: &Parsed, news: &mut News) -> bool {
         let (mut fin, mut acked) = (false, Acked::default());
-        let now_us = now.as_micros() as u32;
+        let now_us = self.now.as_micros() as u32;
         loop {
-            let hot = &mut self.store.hot[id];
+            let hot = &mut *self.hot;
             let at = hot.flight.head;
             if at == NONE {
                 break;
             }
-            let seg = &self.store.blocks.segments[at];
+            let seg = &self.blocks.segments[at];
             if (p.ack - seg.end()) < 0 {
-                self.trim_acked(id, at, p.ack, news);
+                self.trim_acked(at, p.ack, news);
                 break;
             }
             fin |= seg.has(seg_flag::FIN);
             if hot.recovery != NONE {
-                self.acknowledge_marked(id, at, news, &mut acked, now);
-                self.store
-                    .blocks
-                    .segments
-                    .pop_front(&mut self.store.hot[id].flight);
+                self.acknowledge_marked(at, news, &mut acked);
+                self.blocks.segments.pop_front(&mut self.hot.flight);
             } else {
                 if !seg.has(seg_flag::LOST) {
                     hot.pipe = hot.pipe.saturating_sub(u32::from(seg.len));
@@ -214,20 +157,17 @@ impl Stack {
                     news.original |= !seg.has(seg_flag::RESENT) && seg.end().le(hot.recover);
                 }
                 acked.add(now_us.wrapping_sub(seg.sent_us), seg.has(seg_flag::RESENT));
-                self.store.blocks.segments.pop_front(&mut hot.flight);
+                self.blocks.segments.pop_front(&mut hot.flight);
             }
-            self.store
-                .blocks
-                .segments
-                .free(at, &mut self.store.blocks.pool);
+            self.blocks.segments.free(at, &mut self.blocks.pool);
         }
-        self.measure(conn, id, p, &acked, news, now);
+        self.measure(p, &acked, news);
         fin
     }
 
     /// Part of the first segment in flight is acknowledged.
-    fn trim_acked(&mut self, id: u32, at: u32, ack: SeqNum, news: &mut News) {
-        let (hot, seg) = (&mut self.store.hot[id], &mut self.store.blocks.segments[at]);
+    fn trim_acked(&mut self, at: u32, ack: SeqNum, news: &mut News) {
+        let (hot, seg) = (&mut *self.hot, &mut self.blocks.segments[at]);
         let part = (ack - seg.seq).max(0) as u32;
         if part == 0 {
             return;
@@ -237,7 +177,7 @@ impl Stack {
         seg.len -= part as u16;
         hot.flight.bytes -= part;
         if seg.has(seg_flag::SACKED) {
-            self.store.blocks.recovery[hot.recovery].sacked_bytes -= part;
+            self.blocks.recovery[hot.recovery].sacked_bytes -= part;
             return;
         }
         news.delivered += part;
@@ -247,58 +187,50 @@ impl Stack {
     }
 
     /// Adjusts the window for an acknowledgement of new data, where nothing is missing or the peer does not SACK.
-    fn grow_or_recover(
-        &mut self,
-        conn: u32,
-        id: u32,
-        p: &Parsed,
-        acked: u32,
-        dup_acks: u8,
-        now: Instant,
-    ) {
-        let (cold, hot) = (&self.store.tcbs[conn], &mut self.store.hot[id]);
+    fn grow_or_recover(&mut self, p: &Parsed, acked: u32, dup_acks: u8) {
+        let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         let mss = u32::from(cold.payload_mss());
         if !hot.has(hot_flag::RECOVERY) {
             // Each duplicate has told of a segment before, and limited transmit has answered it.
             let told = (u32::from(dup_acks) * mss).min(acked - acked.min(mss));
-            congestion::on_ack(hot, cold, acked - told, now);
+            congestion::on_ack(hot, cold, acked - told, self.now);
         } else if p.ack.ge(hot.recover) {
             congestion::leave_recovery(hot, cold);
         } else {
             reno::on_partial_ack(hot, mss, acked);
-            self.mark_first_lost(id);
+            self.mark_first_lost();
         }
     }
 
     /// An acknowledgement of nothing new: perhaps a duplicate (RFC 5681 section 2), perhaps one that brings SACKs.
     #[inline(never)]
-    fn same_ack(&mut self, conn: u32, id: u32, p: &Parsed, acked: i32, news: &News, now: Instant) {
-        if self.store.hot[id].flight.is_empty() {
+    fn same_ack(&mut self, p: &Parsed, acked: i32, news: &News) {
+        if self.hot.flight.is_empty() {
             return;
         }
-        if self.store.tcbs[conn].has(flag::SACK) {
+        if self.tcb.has(flag::SACK) {
             // Duplicates are not counted, SACKs are (RFC 6675 section 5; RFC 8985 section 6).
-            if self.store.hot[id].recovery != NONE {
-                self.take_probe_ack(conn, id, p, news);
-                self.measure(conn, id, p, &Acked::default(), news, now);
-                self.repair(conn, id, news, now);
+            if self.hot.recovery != NONE {
+                self.take_probe_ack(p, news);
+                self.measure(p, &Acked::default(), news);
+                self.repair(news);
             }
         } else if acked == 0 {
-            self.duplicate_ack(conn, id, p);
+            self.duplicate_ack(p);
         }
     }
 
     /// NewReno (RFC 6582 section 3.2).
-    fn duplicate_ack(&mut self, conn: u32, id: u32, p: &Parsed) {
-        let cold = &self.store.tcbs[conn];
+    fn duplicate_ack(&mut self, p: &Parsed) {
+        let cold = &*self.tcb;
         let mss = u32::from(cold.payload_mss());
         let same_window = u32::from(p.window) << cold.send_scale() == cold.snd_wnd();
-        let hot = &mut self.store.hot[id];
+        let hot = &mut *self.hot;
         if p.space() > 0 || !same_window {
             return;
         }
         if hot.doubted {
-            self.duplicate_after_timeout(conn, id);
+            self.duplicate_after_timeout();
             return;
         }
         hot.dup_acks = hot.dup_acks.saturating_add(1);
@@ -312,32 +244,42 @@ impl Stack {
             hot.ssthresh = congestion::ssthresh_on_loss(hot, cold);
             reno::enter_recovery(hot, mss);
             self.counters.fast_retransmits += 1;
-            self.mark_first_lost(id);
+            self.mark_first_lost();
         }
-        self.queue_output(id);
+        self.queue();
     }
 
     /// The first segment in flight is to be sent again.
-    fn mark_first_lost(&mut self, id: u32) {
-        let head = self.store.hot[id].flight.head;
-        if head != NONE && !self.store.blocks.segments[head].has(seg_flag::LOST) {
-            self.mark_lost(id, head);
+    fn mark_first_lost(&mut self) {
+        let head = self.hot.flight.head;
+        if head != NONE && !self.blocks.segments[head].has(seg_flag::LOST) {
+            self.mark_lost(head);
         }
     }
 
     /// Our FIN is acknowledged: the state moves on.
-    fn fin_acknowledged(&mut self, conn: u32, p: &Parsed) {
-        match self.store.tcbs[conn].state {
-            State::FinWait1
-                if self.store.tcbs[conn].has(flag::ORPHAN) && self.waits_for_no_fin(conn) =>
-            {
+    fn fin_acknowledged(&mut self, p: &Parsed) {
+        match self.tcb.state {
+            State::FinWait1 if self.tcb.has(flag::ORPHAN) && self.waits_for_no_fin() => {
                 self.reset_reply(p);
-                self.end(conn, 0);
+                self.end(0);
             }
-            State::FinWait1 => self.store.tcbs[conn].state = State::FinWait2,
-            State::Closing => self.enter_time_wait(conn, false),
-            State::LastAck => self.end(conn, 0),
+            State::FinWait1 => self.tcb.state = State::FinWait2,
+            State::Closing => self.linger(Linger::TimeWait),
+            State::LastAck => self.end(0),
             _ => {}
         }
+    }
+}
+
+impl Tcb {
+    /// SND.WND, from a segment that is not older than the last that set it. False when it is older.
+    #[inline(always)]
+    pub(super) fn take_window(&mut self, p: &Parsed, acked: i32) -> bool {
+        let newer = acked != 0 || p.seq.ge(self.rcv_nxt);
+        if newer {
+            self.set_snd_wnd(u32::from(p.window) << self.send_scale());
+        }
+        newer
     }
 }

@@ -4,76 +4,65 @@ use janus_mem::Frame;
 use janus_wire::tcp::Flags;
 
 use crate::cold::{NONE, State, flag};
+use crate::conn::{Conn, Linger};
 use crate::hot::hot_flag;
 use crate::parse::Parsed;
 use crate::profile::DEFAULT;
 use crate::reorder::Text;
 use crate::sack_blocks::repeated_part;
-use crate::stack::Stack;
-use crate::time::Instant;
 
 /// Received payloads up to this size are copied behind the last one when they fit: a peer that sends single
 /// bytes must not pin a packet buffer for each.
 const COPY_BELOW: usize = 512;
 
-impl Stack {
-    pub(super) fn text_arrives(
-        &mut self,
-        conn: u32,
-        p: &Parsed,
-        frame: &mut Option<Frame>,
-        now: Instant,
-    ) {
-        let cold = &self.store.tcbs[conn];
+impl Conn<'_> {
+    pub(super) fn text_arrives(&mut self, p: &Parsed, frame: &mut Option<Frame>) {
+        let cold = &*self.tcb;
         if !cold.state.can_receive() {
             // The peer's FIN has been: only repeats can come, and they want the ACK again.
             if (p.seq - cold.rcv_nxt) < 0 {
-                self.acknowledge_repeated(conn, repeated_part(cold, p), now);
+                self.acknowledge_repeated(repeated_part(cold, p));
             }
             return;
         }
         // A FIN in its place is not new data; one beyond a gap promises some.
         let is_new = (p.seq + u32::from(p.payload_len) - cold.rcv_nxt) > 0;
-        if is_new && self.nobody_reads(conn) {
+        if is_new && self.nobody_reads() {
             // No reader is left (RFC 1122 section 4.2.2.13). Data waiting beyond a gap would keep an orphan for ever.
             self.reset_reply(p);
-            self.end(conn, flag::RESET);
+            self.end(flag::RESET);
             return;
         }
-        let Some(id) = self.heat(conn, now) else {
-            self.counters.dropped_table_full += 1;
-            return;
-        };
-        let (text, fin) = self.cut(conn, p);
-        let repeated = repeated_part(&self.store.tcbs[conn], p);
-        let next = self.store.tcbs[conn].rcv_nxt;
+        let (text, fin) = self.cut(p);
+        let repeated = repeated_part(self.tcb, p);
+        let next = self.tcb.rcv_nxt;
         if text.len == 0 && !fin {
-            self.acknowledge_repeated(conn, repeated, now);
+            self.acknowledge_repeated(repeated);
             return;
         }
-        if text.seq != next || self.store.hot[id].reorder != NONE {
-            self.text_meets_gap(conn, id, (p, text, fin), repeated, frame, now);
+        if text.seq != next || self.hot.reorder != NONE {
+            self.text_meets_gap((p, text, fin), repeated, frame);
             return;
         }
-        if !self.append(id, &text, frame) {
+        if !self.append(&text, frame) {
             return;
         }
-        self.store.tcbs[conn].rcv_nxt = text.end();
+        self.tcb.rcv_nxt = text.end();
         if fin {
-            self.fin_arrives(conn, now);
+            self.fin_arrives();
         } else {
-            self.owe_ack(conn, id, p, u32::from(text.len), now);
+            self.owe_ack(p, u32::from(text.len));
         }
         // The end of the peer's stream is acknowledged without a word on what came twice before it (as Linux: tcp_fin).
         if repeated.is_some() && !fin {
-            self.acknowledge_repeated(conn, repeated, now);
+            self.acknowledge_repeated(repeated);
         }
-        self.wake_reader(conn);
+        self.wake_reader();
     }
 
     /// The owner has let go, or has shut both directions.
-    fn nobody_reads(&self, conn: u32) -> bool {
-        let cold = &self.store.tcbs[conn];
+    fn nobody_reads(&self) -> bool {
+        let cold = &*self.tcb;
         let read_shut = || {
             cold.profile != DEFAULT
                 && cold.state != State::Established
@@ -83,8 +72,8 @@ impl Stack {
     }
 
     /// Cuts off what was received before and what lies beyond the window. Says whether a FIN is left at its end.
-    fn cut(&self, conn: u32, p: &Parsed) -> (Text, bool) {
-        let cold = &self.store.tcbs[conn];
+    fn cut(&self, p: &Parsed) -> (Text, bool) {
+        let cold = &*self.tcb;
         let mut fin = p.flags.contains(Flags::FIN);
         let mut text = Text {
             seq: p.seq,
@@ -109,7 +98,7 @@ impl Stack {
 
     /// In-order text joins what the application has not read. False when there is no place for it.
     #[inline(always)]
-    pub(super) fn append(&mut self, id: u32, text: &Text, frame: &mut Option<Frame>) -> bool {
+    pub(super) fn append(&mut self, text: &Text, frame: &mut Option<Frame>) -> bool {
         if text.len == 0 {
             return true;
         }
@@ -117,43 +106,38 @@ impl Stack {
             return false;
         };
         let from = usize::from(text.off);
-        if self.join_last(id, &arrived.buf.bytes()[from..from + usize::from(text.len)]) {
-            self.store.blocks.pool.free(arrived.buf);
+        if self.join_last(&arrived.buf.bytes()[from..from + usize::from(text.len)]) {
+            self.blocks.pool.free(arrived.buf);
             return true;
         }
-        if !self.may_keep_buffer(id) {
+        if !self.may_keep_buffer() {
             self.counters.dropped_pressure += 1;
-            self.store.hot[id].set(hot_flag::ACK_NOW);
-            self.queue_output(id);
-            self.store.blocks.pool.free(arrived.buf);
+            self.hot.set(hot_flag::ACK_NOW);
+            self.queue();
+            self.blocks.pool.free(arrived.buf);
             return false;
         }
-        let hot = &mut self.store.hot[id];
-        match self
-            .store
-            .blocks
-            .segments
-            .alloc(arrived.buf, text.off, text.len)
-        {
+        let hot = &mut *self.hot;
+        match self.blocks.segments.alloc(arrived.buf, text.off, text.len) {
             Ok(seg) => {
-                self.store.blocks.segments.push_back(&mut hot.inbox, seg);
+                self.blocks.segments.push_back(&mut hot.inbox, seg);
                 true
             }
             Err(buf) => {
                 self.counters.dropped_receive_full += 1;
-                self.store.blocks.pool.free(buf);
+                self.blocks.pool.free(buf);
                 false
             }
         }
     }
 
     /// Copies a small payload behind the last unread one, when it fits there.
-    fn join_last(&mut self, id: u32, bytes: &[u8]) -> bool {
-        let inbox = &mut self.store.hot[id].inbox;
+    fn join_last(&mut self, bytes: &[u8]) -> bool {
+        let inbox = &mut self.hot.inbox;
         if inbox.tail == NONE || bytes.len() > COPY_BELOW {
             return false;
         }
-        let last = &mut self.store.blocks.segments[inbox.tail];
+        let last = &mut self.blocks.segments[inbox.tail];
         let end = usize::from(last.off) + usize::from(last.len);
         let Some(place) = last
             .buf
@@ -169,25 +153,24 @@ impl Stack {
     }
 
     /// Eighth, FIN: the peer sends no more.
-    pub(super) fn fin_arrives(&mut self, conn: u32, now: Instant) {
-        let cold = &mut self.store.tcbs[conn];
+    pub(super) fn fin_arrives(&mut self) {
+        let cold = &mut *self.tcb;
         cold.rcv_nxt += 1u32;
         if (cold.rcv_adv - cold.rcv_nxt) < 0 {
             cold.rcv_adv = cold.rcv_nxt;
         }
         cold.set(flag::PEER_FIN);
-        let (state, id) = (cold.state, cold.hot);
+        let state = cold.state;
         match state {
             State::Established => cold.state = State::CloseWait,
             State::FinWait1 => cold.state = State::Closing,
             _ => {}
         }
         if state == State::FinWait2 {
-            self.send_ack(conn, now);
-            self.enter_time_wait(conn, false);
-        } else if id != NONE {
-            self.store.hot[id].set(hot_flag::ACK_NOW);
-            self.queue_output(id);
+            self.answer_ack();
+            self.linger(Linger::TimeWait);
+        } else {
+            self.acknowledge();
         }
     }
 }

@@ -45,7 +45,6 @@ impl Stack {
             p.key,
             &record,
             offer.timestamp(clock, self.rules.secrets.timestamps.bits()),
-            now,
         );
     }
 
@@ -111,11 +110,12 @@ impl Stack {
             ts_recent: p.timestamps.map_or(0, |(value, _)| value),
             sent_at: now,
             listener: id.0,
-            mss: offer
-                .mss
-                .min(self.largest_segment(&p.key, self.index.listeners.profile(id.0))),
+            mss: offer.mss.min(
+                self.rules
+                    .largest_segment(&p.key, self.index.listeners.profile(id.0)),
+            ),
             peer_scale: offer.peer_scale,
-            own_scale: self.window_scale(self.index.listeners.profile(id.0)),
+            own_scale: self.rules.window_scale(self.index.listeners.profile(id.0)),
             flags: offer.flags,
             ..HalfOpen::default()
         };

@@ -6,6 +6,7 @@ use crate::congestion::{self, Algorithm};
 use crate::hot::Hot;
 use crate::pair::Pair;
 use crate::rto;
+use crate::stack::Stack;
 use crate::time::Instant;
 use core::time::Duration;
 use janus_wire::SeqNum;

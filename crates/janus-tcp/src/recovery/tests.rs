@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::hot::Hot;
+use crate::stack::Stack;
 
 impl Stack {
     /// Counts by hand what the blocks say they have counted, for every connection.

@@ -58,6 +58,13 @@ fn idle(stack: &mut Stack) -> u32 {
     conn
 }
 
+/// The hot block that the connection gets now.
+fn heated(stack: &mut Stack, conn: u32) -> u32 {
+    stack.now = NOW;
+    assert!(stack.heat(conn), "room");
+    stack.store.tcbs[conn].hot
+}
+
 /// A block in which a connection has left what it can leave there. The rest is looked at before a block is given back
 /// (`Hot::holds_nothing`).
 fn littered() -> Hot {
@@ -150,7 +157,7 @@ fn a_hot_block_that_another_used_is_like_one_that_nobody_used() {
         used.store.hot.free(block);
         let of = |stack: &mut Stack| {
             let conn = idle(stack);
-            let id = stack.heat(conn, NOW).expect("room");
+            let id = heated(stack, conn);
             (id, fields(&stack.store.hot[id]))
         };
         let ((id, of_used), (_, of_fresh)) = (of(&mut used), of(&mut fresh));
@@ -188,7 +195,7 @@ fn the_litter_leaves_out_nothing() {
     let the_blocks = ["timer", "timer_at"];
     let mut stack = stack(&Config::default());
     let conn = idle(&mut stack);
-    let id = stack.heat(conn, NOW).expect("room");
+    let id = heated(&mut stack, conn);
     let (hot, litter) = (fields(&stack.store.hot[id]), fields(&littered()));
     for (begun, left) in hot.iter().zip(&litter) {
         let is_clean = kept_empty.contains(&begun.0) || the_blocks.contains(&begun.0);

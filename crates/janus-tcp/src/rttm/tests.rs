@@ -14,12 +14,13 @@ fn an_echo_counts_from_the_newest_transmission_to_two_minutes_back() {
     let mut pair = Pair::new(&Config::default(), 1);
     let (conn, _) = pair.open(40_000);
     pair.run_for(Duration::from_secs(300));
-    let (stack, now) = (&pair.a.stack, pair.now);
+    let (stack, now) = (&mut pair.a.stack, pair.now);
+    stack.now = now;
     let key = stack.store.tcbs.key(conn.index);
     let clock = stack.rules.stamper.timestamp(&key, now);
-    let echoed = |age_ms: u32, newest_us| {
-        stack.echoed(conn.index, clock.wrapping_sub(age_ms), newest_us, now)
-    };
+    assert!(stack.heat(conn.index));
+    let lent = stack.lend(conn.index).expect("has a hot block");
+    let echoed = |age_ms: u32, newest_us| lent.echoed(clock.wrapping_sub(age_ms), newest_us);
     assert_eq!(echoed(30, 30_000), Some(30_000));
     assert_eq!(echoed(30, 30_999), Some(30_000), "as coarse as the clock");
     assert_eq!(echoed(30, 31_000), None, "younger than what it echoes");

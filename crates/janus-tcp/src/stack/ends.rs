@@ -5,51 +5,17 @@ use core::time::Duration;
 use std::net::IpAddr;
 
 use crate::cold::{NONE, State, Tcb, flag};
+use crate::conn::Linger;
 use crate::flows::Family;
-use crate::hot::hot_flag;
 use crate::listener::ListenerId;
 use crate::records::Record;
 use crate::rto;
 use crate::stack::Stack;
-use crate::time::Instant;
 use crate::time_wait::TimeWait;
 use crate::time_wait::slots::LONGEST;
 use janus_wire::FlowKey;
 
 impl Stack {
-    /// Drops all a connection has queued, in flight or out of order. What it received stays readable.
-    fn drop_queues(&mut self, conn: u32, unread_too: bool) {
-        let id = self.store.tcbs[conn].hot;
-        if id == NONE {
-            return;
-        }
-        self.detach_recovery(id);
-        let hot = &mut self.store.hot[id];
-        self.store
-            .blocks
-            .segments
-            .clear(&mut hot.flight, &mut self.store.blocks.pool);
-        self.store
-            .blocks
-            .segments
-            .clear(&mut hot.unsent, &mut self.store.blocks.pool);
-        if unread_too {
-            self.store
-                .blocks
-                .segments
-                .clear(&mut hot.inbox, &mut self.store.blocks.pool);
-        }
-        self.forget_reordered(id);
-        self.end_tuning(id);
-        let hot = &mut self.store.hot[id];
-        hot.pipe = 0;
-        (hot.rto_at, hot.rtx_at) = (Instant::ZERO, Instant::ZERO);
-        hot.ack_at = Instant::ZERO;
-        hot.forget_probe();
-        // The places in the queues are kept: they still name this block.
-        hot.flags &= hot_flag::QUEUED | hot_flag::STARVED | hot_flag::URGENT;
-    }
-
     /// The connection is over: no segment reaches it from now on. `why` is a flag the application will see.
     pub(crate) fn end(&mut self, conn: u32, why: u8) {
         let why = self.reason(conn, why);
@@ -63,31 +29,36 @@ impl Stack {
                 Record::Connection(conn).encode(),
             );
         }
-        self.store.tcbs[conn].close(why);
-        self.after_end(conn);
+        self.after_end(conn, why);
     }
 
     /// When the peer stopped answering after a router had complained, that is the better reason (RFC 1122 section
     /// 4.2.3.9).
     fn reason(&self, conn: u32, why: u8) -> u8 {
         match self.store.tcbs[conn].hot {
-            id if id != NONE && why == flag::TIMED_OUT && self.store.hot[id].soft_error != 0 => {
-                self.store.hot[id].soft_error
-            }
+            id if id != NONE && why == flag::TIMED_OUT => match self.store.hot[id].soft_error {
+                0 => why,
+                complaint => complaint,
+            },
             _ => why,
         }
     }
 
     /// The flow has left the table; whoever waits learns it, and what is not needed any more goes.
-    fn after_end(&mut self, conn: u32) {
-        let orphan = self.store.tcbs[conn].has(flag::ORPHAN);
-        self.drop_queues(conn, orphan);
-        self.wake_reader(conn);
-        self.wake_writer(conn);
-        if orphan && self.store.tcbs[conn].hot == NONE {
-            self.release(conn);
-        } else {
-            self.settle(conn);
+    pub(crate) fn after_end(&mut self, conn: u32, why: u8) {
+        let tcb = &mut self.store.tcbs[conn];
+        tcb.close(why);
+        let orphan = tcb.has(flag::ORPHAN);
+        self.schedule.wake(&mut tcb.reader);
+        match self.lend(conn) {
+            Some(mut lent) => {
+                lent.drop_queues(orphan);
+                lent.wake_writer();
+                let (id, effects) = (lent.id, lent.finish());
+                self.carry_out(conn, id, effects);
+            }
+            None if orphan => self.release(conn),
+            None => {}
         }
     }
 
@@ -104,7 +75,8 @@ impl Stack {
     }
 
     /// The flow goes on in a compact record: in TIME-WAIT, or orphaned in FIN-WAIT-2.
-    pub(crate) fn enter_time_wait(&mut self, conn: u32, fin_wait_2: bool) {
+    pub(crate) fn linger(&mut self, conn: u32, how: Linger) {
+        let fin_wait_2 = how == Linger::FinWait2;
         self.learn_path(conn);
         let cold = self.store.tcbs[conn];
         let key = self.store.tcbs.key(conn);
@@ -121,8 +93,7 @@ impl Stack {
                 self.index.table.remove(hash, old);
             }
         }
-        self.store.tcbs[conn].close(0);
-        self.after_end(conn);
+        self.after_end(conn, 0);
     }
 
     fn file_time_wait(&mut self, key: &FlowKey, cold: &Tcb, fin_wait_2: bool) -> Option<u32> {

@@ -197,7 +197,7 @@ impl Stack {
             local: found.local,
             carried,
         });
-        Stack::wake(&mut self.schedule.ready, &mut socket.reader);
+        self.schedule.wake(&mut socket.reader);
     }
 
     /// An ICMPv4 error about a datagram of ours; false when it is about something else.
@@ -271,7 +271,7 @@ impl Stack {
         let socket = &mut self.host.udp.places[index as usize];
         socket.error = Some(error);
         if socket.reader != NONE {
-            Stack::wake(&mut self.schedule.ready, &mut socket.reader);
+            self.schedule.wake(&mut socket.reader);
         }
     }
 
@@ -282,7 +282,7 @@ impl Stack {
         let least = crate::pmtu::smallest(peer.ip());
         let smaller = mtu >= least && mtu < self.rules.interface.mtu;
         if smaller && self.udp_sender(peer, local).is_some() {
-            if self.paths.told(peer.ip(), mtu, now) {
+            if self.paths.sizes.told(peer.ip(), mtu, now) {
                 self.counters.paths_shrunk += 1;
             }
         } else {

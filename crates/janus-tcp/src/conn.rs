@@ -1,0 +1,299 @@
+//! A busy connection, borrowed once: what the rules of RFC 9293 and its relatives see, and all that they may change. A rule
+//! cannot reach the flow table, a neighbor or another connection. What has to happen there comes back as [`Effects`], which
+//! `stack/effects.rs` carries out.
+
+use janus_wire::FlowKey;
+
+use crate::cold::{NONE, State, Tcb, flag};
+use crate::congestion;
+use crate::counters::Counters;
+use crate::delayed_ack::Arrivals;
+use crate::hot::{Hot, TimerKind, hot_flag};
+use crate::parse::Parsed;
+use crate::paths::PathKnowledge;
+use crate::patience::Stalled;
+use crate::rto;
+use crate::rules::Rules;
+use crate::store::Blocks;
+use crate::time::Instant;
+use crate::wire::Outgoing;
+
+/// A connection that has a hot block.
+pub(crate) struct Conn<'a> {
+    /// Number of the hot block.
+    pub(crate) id: u32,
+    pub(crate) key: FlowKey,
+    pub(crate) tcb: &'a mut Tcb,
+    pub(crate) hot: &'a mut Hot,
+    /// Blocks that `hot` names, and packet buffers.
+    pub(crate) blocks: &'a mut Blocks,
+    pub(crate) paths: &'a mut PathKnowledge,
+    pub(crate) rules: &'a Rules,
+    pub(crate) counters: &'a mut Counters,
+    pub(crate) now: Instant,
+    pub(crate) effects: Effects,
+}
+
+/// A busy connection, to look at only.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'a> {
+    pub(crate) id: u32,
+    pub(crate) tcb: &'a Tcb,
+    pub(crate) hot: &'a Hot,
+    pub(crate) blocks: &'a Blocks,
+    pub(crate) rules: &'a Rules,
+}
+
+/// Actions that a rule wants and cannot do itself.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Effects {
+    bits: u16,
+    pub(crate) over: Over,
+}
+
+/// Bits of [`Effects`].
+pub(crate) mod effect {
+    /// The hot block joins the output queue; its flag is set.
+    pub(crate) const QUEUE: u16 = 1 << 0;
+    pub(crate) const WAKE_READER: u16 = 1 << 1;
+    /// The earliest deadline comes before the timer.
+    pub(crate) const ARM: u16 = 1 << 2;
+    /// Nothing is outstanding: the hot block may go.
+    pub(crate) const IDLE: u16 = 1 << 3;
+    pub(crate) const WAKE_WRITER: u16 = 1 << 4;
+    /// The hot block joins the queue of those that wait for a packet buffer; its flag is set.
+    pub(crate) const STARVED: u16 = 1 << 5;
+    /// [`Blocks::answers`](crate::store::Blocks) has segments to send.
+    pub(crate) const ANSWER: u16 = 1 << 6;
+    /// Memory has become short: what waits beyond gaps elsewhere makes room.
+    pub(crate) const RELIEVE: u16 = 1 << 7;
+    /// Another connection has lost what it held beyond its gaps.
+    pub(crate) const PRUNED: u16 = 1 << 8;
+    /// The way to the next hop may be dead.
+    pub(crate) const DOUBT_HOP: u16 = 1 << 9;
+    /// The connection is over.
+    pub(crate) const OVER: u16 = 1 << 10;
+    /// All but the frequent ones.
+    pub(crate) const RARE: u16 = !(QUEUE | WAKE_READER | ARM | IDLE);
+}
+
+/// Whether, and how, a connection is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Over {
+    #[default]
+    No,
+    /// Ended; the reason is one of those in [`flag`], or 0 for a good end.
+    Ended(u8),
+    /// The flow goes on in a compact record.
+    Lingers(Linger),
+}
+
+/// The state that a compact record stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Linger {
+    TimeWait,
+    /// Without an owner, in FIN-WAIT-2.
+    FinWait2,
+}
+
+impl Effects {
+    #[inline(always)]
+    pub(crate) fn has(self, bits: u16) -> bool {
+        self.bits & bits != 0
+    }
+
+    #[inline(always)]
+    pub(crate) fn add(&mut self, bits: u16) {
+        self.bits |= bits;
+    }
+
+    #[inline(always)]
+    pub(crate) fn none(self) -> bool {
+        self.bits == 0
+    }
+}
+
+impl Conn<'_> {
+    #[inline(always)]
+    pub(crate) fn view(&self) -> View<'_> {
+        View {
+            id: self.id,
+            tcb: self.tcb,
+            hot: self.hot,
+            blocks: self.blocks,
+            rules: self.rules,
+        }
+    }
+
+    /// Ends the loan: asks what is to be done for the connection as it stands now.
+    #[inline(always)]
+    pub(crate) fn finish(mut self) -> Effects {
+        let deadline = self.hot.deadline();
+        if deadline != Instant::ZERO && (self.hot.timer.is_none() || self.hot.timer_at > deadline) {
+            self.effects.add(effect::ARM);
+        }
+        if self.hot.is_idle() {
+            self.effects.add(effect::IDLE);
+        }
+        self.effects
+    }
+
+    /// The connection joins the output queue: it has something to send, or may have.
+    #[inline]
+    pub(crate) fn queue(&mut self) {
+        if !self.hot.has(hot_flag::QUEUED) {
+            self.hot.set(hot_flag::QUEUED);
+            self.effects.add(effect::QUEUE);
+        }
+    }
+
+    /// An ACK is sent at the end of the turn.
+    pub(crate) fn acknowledge(&mut self) {
+        self.hot.set(hot_flag::ACK_NOW);
+        self.queue();
+    }
+
+    #[inline]
+    pub(crate) fn wake_reader(&mut self) {
+        self.effects.add(effect::WAKE_READER);
+    }
+
+    pub(crate) fn wake_writer(&mut self) {
+        self.effects.add(effect::WAKE_WRITER);
+    }
+
+    /// A segment without payload is sent, before all that waits in the output queue.
+    pub(crate) fn answer(&mut self, segment: Outgoing) {
+        self.blocks.answers.push(segment);
+        self.effects.add(effect::ANSWER);
+    }
+
+    /// The connection is over. `why` is one of the reasons in [`flag`], or 0.
+    pub(crate) fn end(&mut self, why: u8) {
+        self.effects.over = Over::Ended(why);
+        self.effects.add(effect::OVER);
+    }
+
+    /// The connection goes on in a compact record.
+    pub(crate) fn linger(&mut self, how: Linger) {
+        self.effects.over = Over::Lingers(how);
+        self.effects.add(effect::OVER);
+    }
+
+    /// Ends the connection with a reset for the peer. Its owner has let go of it.
+    pub(crate) fn abort(&mut self) {
+        self.reset_peer();
+        self.tcb.reader = NONE;
+        self.hot.writer = NONE;
+        self.end(0);
+    }
+
+    /// Whether the connection is over, or was before.
+    pub(crate) fn is_over(&self) -> bool {
+        self.effects.has(effect::OVER) || self.tcb.state == State::Closed
+    }
+
+    /// Answers a segment that belongs to nothing any more.
+    pub(crate) fn reset_reply(&mut self, p: &Parsed) {
+        if let Some(reset) = Outgoing::reset_for(p) {
+            self.counters.resets_out += 1;
+            self.answer(reset);
+        }
+    }
+
+    /// Tells the peer that the connection is over, if it knows of it.
+    pub(crate) fn reset_peer(&mut self) {
+        if let Some(reset) = Outgoing::reset_of(self.key, self.tcb, self.rules, self.now) {
+            self.counters.resets_out += 1;
+            self.answer(reset);
+        }
+    }
+
+    /// Fills the hot block that the connection has just got with what the record remembers.
+    pub(crate) fn wake_up(&mut self) {
+        let (tcb, hot) = (&*self.tcb, &mut *self.hot);
+        hot.snd_una = tcb.snd_nxt;
+        hot.recover = tcb.snd_nxt;
+        hot.small_end = tcb.snd_nxt;
+        // Of what a window was before it is remembered whether it was two segments; one that is shut is taken for such.
+        hot.max_snd_wnd = tcb.snd_wnd();
+        if tcb.was_wide() || hot.max_snd_wnd == 0 {
+            hot.max_snd_wnd = hot.max_snd_wnd.max(2 * u32::from(tcb.mss));
+        }
+        hot.pipe = 0;
+        (hot.rto_at, hot.rtx_at) = (Instant::ZERO, Instant::ZERO);
+        // What is remembered of round trips is the best guess at the smallest, and too large at worst.
+        (hot.min_rtt_us, hot.min_rtt_ms) = (tcb.srtt_us(), self.now.as_millis() as u32);
+        hot.timer_kind = TimerKind::Rto;
+        hot.backoff = rto::kept_backoff(tcb);
+        hot.reordering_seen = tcb.reorders();
+        hot.retries = 0;
+        hot.dup_acks = 0;
+        hot.probes = 0;
+        hot.unacked_bytes = 0;
+        hot.arrivals = Arrivals::of(tcb);
+        hot.stalled = Stalled::default();
+        hot.orphaned_ms = 0;
+        hot.rtt_round = tcb.snd_nxt;
+        hot.rtt_off_max = 0;
+        hot.soft_error = 0;
+        hot.forget_probe();
+        hot.mss_full = tcb.mss;
+        if !self.paths.sizes.is_empty() {
+            self.fit_to_path();
+        }
+        self.begin_congestion_control();
+        if self.rules.config.count_as_linux {
+            self.new_account();
+        }
+    }
+
+    /// Congestion control begins, or begins anew, with what the record remembers.
+    pub(crate) fn begin_congestion_control(&mut self) {
+        let config = &self.rules.config;
+        let algorithm = self.rules.profiles.congestion(self.tcb.profile, config);
+        congestion::wake(self.hot, self.tcb, config, algorithm, self.now);
+    }
+
+    /// Whether an idle block must stay: the state waits for an answer and needs the timer, a FIN found no buffer, or the
+    /// urgent mark is still to come.
+    pub(crate) fn needs_block(&self) -> bool {
+        let opening = matches!(self.tcb.state, State::SynSent | State::SynReceived);
+        opening
+            || self.tcb.has(flag::FIN_QUEUED)
+            || self.hot.has(hot_flag::URGENT) && self.awaits_urgent()
+    }
+
+    /// Stores in the record what outlives the hot block, which is about to go.
+    pub(crate) fn fall_asleep(&mut self) {
+        self.detach_recovery();
+        self.forget_urgent();
+        let (tcb, hot) = (&mut *self.tcb, &mut *self.hot);
+        hot.conn = NONE;
+        congestion::sleep(hot, tcb);
+        tcb.mss = hot.mss_full;
+        rto::keep_backoff(tcb, hot.backoff);
+        tcb.set_reorders(hot.reordering_seen);
+        tcb.hot = NONE;
+    }
+
+    /// Drops all that is queued, in flight or out of order. What was received stays readable unless `unread_too`.
+    pub(crate) fn drop_queues(&mut self, unread_too: bool) {
+        self.detach_recovery();
+        let (segments, pool) = (&mut self.blocks.segments, &mut self.blocks.pool);
+        segments.clear(&mut self.hot.flight, pool);
+        segments.clear(&mut self.hot.unsent, pool);
+        if unread_too {
+            segments.clear(&mut self.hot.inbox, pool);
+        }
+        self.forget_reordered();
+        self.end_tuning();
+        let hot = &mut *self.hot;
+        hot.pipe = 0;
+        (hot.rto_at, hot.rtx_at) = (Instant::ZERO, Instant::ZERO);
+        hot.ack_at = Instant::ZERO;
+        hot.forget_probe();
+        // The places in the queues are kept: they still name this block.
+        hot.flags &= hot_flag::QUEUED | hot_flag::STARVED | hot_flag::URGENT;
+    }
+}

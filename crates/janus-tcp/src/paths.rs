@@ -1,0 +1,20 @@
+//! What is known of the ways to peers, whatever connection it was learned by: the size of packets (`pmtu`), and what a new
+//! connection may begin with (`sharing`).
+
+use crate::pmtu::Paths;
+use crate::sharing::PathFacts;
+
+/// Knowledge of paths.
+pub(crate) struct PathKnowledge {
+    pub(crate) sizes: Paths,
+    pub(crate) facts: PathFacts,
+}
+
+impl PathKnowledge {
+    pub(crate) fn new(key: (u64, u64)) -> PathKnowledge {
+        PathKnowledge {
+            sizes: Paths::new(key),
+            facts: PathFacts::default(),
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! Writing segments: headers in front of a payload that is already in its buffer, and frames handed out. What all frames of a
+//! connection have in common is found once a turn ([`Envelope`]).
+
+use janus_mem::{Frame, HEADROOM, PacketBuf, Pool};
+use janus_wire::tcp::options::SackBlocks;
+use janus_wire::tcp::{self, Flags, Options};
+use janus_wire::usual::{self, UsualOptions};
+use janus_wire::{FlowKey, FlowKeyV4, MacAddr, SeqNum, checksum, ethernet, ipv4, ipv6, proto};
+
+use crate::cold::{Tcb, flag};
+use crate::parse::Parsed;
+use crate::profile::DEFAULT;
+use crate::rules::Rules;
+use crate::time::Instant;
+
+/// The fields of a TCP segment that is to go out.
+#[derive(Clone)]
+pub(crate) struct Outgoing {
+    pub(crate) key: FlowKey,
+    pub(crate) seq: SeqNum,
+    pub(crate) ack: SeqNum,
+    pub(crate) flags: Flags,
+    pub(crate) window: u16,
+    /// The urgent pointer, which counts only with [`Flags::URG`].
+    pub(crate) urgent: u16,
+    pub(crate) options: Options,
+    /// The set of socket options whose time to live and type of service the packet has.
+    pub(crate) profile: u8,
+}
+
+/// Parts of headers that are the same in all frames of a connection.
+#[derive(Clone, Copy)]
+pub(crate) struct Envelope {
+    /// The link's header, of which `link_len` bytes count.
+    link: [u8; ethernet::LEN],
+    link_len: u8,
+    ttl: u8,
+    tos: u8,
+    /// The device computes checksums.
+    tx_checksum: bool,
+    /// IPv6 only.
+    flow_label: u32,
+}
+
+impl Envelope {
+    /// The envelope of a flow whose next hop has the address `mac`; without one the frame has to wait for it.
+    #[inline]
+    pub(crate) fn new(rules: &Rules, key: &FlowKey, profile: u8, mac: Option<MacAddr>) -> Envelope {
+        let link_len = rules.interface.link.header_len() as u8;
+        let mut link = [0; ethernet::LEN];
+        if link_len > 0 {
+            let ethertype = match key {
+                FlowKey::V4(_) => ethernet::ethertype::IPV4,
+                FlowKey::V6(_) => ethernet::ethertype::IPV6,
+            };
+            link[..6].copy_from_slice(&mac.unwrap_or_default().0);
+            link[6..12].copy_from_slice(&rules.interface.mac.0);
+            link[12..].copy_from_slice(&ethertype.to_be_bytes());
+        }
+        let (ttl, tos) = rules.profiles.ip(profile);
+        let flow_label = match key {
+            FlowKey::V4(_) => 0,
+            FlowKey::V6(_) => rules.stamper.flow_label(key),
+        };
+        Envelope {
+            link,
+            link_len,
+            ttl,
+            tos,
+            tx_checksum: rules.interface.tx_checksum,
+            flow_label,
+        }
+    }
+
+    pub(crate) fn link_len(&self) -> usize {
+        usize::from(self.link_len)
+    }
+
+    pub(crate) fn tx_checksum(&self) -> bool {
+        self.tx_checksum
+    }
+
+    /// Writes the headers of `segment` right before `off`, where `len` bytes of payload lie, and points the
+    /// buffer at the frame. Returns the frame's length.
+    #[inline]
+    pub(crate) fn write(&self, buf: &mut PacketBuf, off: u16, len: u16, segment: &Outgoing) -> u16 {
+        match (&segment.key, segment.options.usual()) {
+            (FlowKey::V4(key), Some(options)) if segment.urgent == 0 => {
+                self.write_usual(buf, (off, len), key, options, segment)
+            }
+            _ => self.write_by_parts(buf, off, len, segment),
+        }
+    }
+
+    /// Like [`Envelope::write`], for nearly all segments over IPv4.
+    #[inline]
+    fn write_usual(
+        &self,
+        buf: &mut PacketBuf,
+        (off, len): (u16, u16),
+        key: &FlowKeyV4,
+        options: UsualOptions,
+        segment: &Outgoing,
+    ) -> u16 {
+        let link = self.link_len();
+        let start = usize::from(off) - (link + usual::LEN + options.len());
+        let end = usize::from(off) + usize::from(len);
+        let headers = usual::Headers {
+            src: key.local,
+            dst: key.peer,
+            ttl: self.ttl,
+            tos: self.tos,
+            src_port: key.local_port,
+            dst_port: key.peer_port,
+            seq: segment.seq,
+            ack: segment.ack,
+            flags: segment.flags,
+            window: segment.window,
+            options,
+        };
+        let (link_bytes, packet) = buf.bytes_mut()[start..end].split_at_mut(link);
+        headers.write(packet, !self.tx_checksum);
+        if let Ok(header) = <&mut [u8; ethernet::LEN]>::try_from(link_bytes) {
+            *header = self.link;
+        }
+        buf.set_off(start as u16);
+        (end - start) as u16
+    }
+
+    #[inline(never)]
+    fn write_by_parts(&self, buf: &mut PacketBuf, off: u16, len: u16, segment: &Outgoing) -> u16 {
+        let key = &segment.key;
+        let link = self.link_len();
+        let ip = match key {
+            FlowKey::V4(_) => ipv4::LEN,
+            FlowKey::V6(_) => ipv6::LEN,
+        };
+        let tcp_len = tcp::LEN + segment.options.emitted_len();
+        let start = usize::from(off) - (link + ip + tcp_len);
+        let end = usize::from(off) + usize::from(len);
+        let bytes = &mut buf.bytes_mut()[start..end];
+        bytes[..link].copy_from_slice(&self.link[..link]);
+        let (ip_bytes, tcp_bytes) = bytes[link..].split_at_mut(ip);
+        let header = tcp::Header {
+            src_port: key.local_port(),
+            dst_port: key.peer_port(),
+            seq: segment.seq,
+            ack: segment.ack,
+            flags: segment.flags,
+            window: segment.window,
+            urgent: segment.urgent,
+            header_len: 0,
+        };
+        let summed = tcp::emit_summed(tcp_bytes, &header, &segment.options);
+        self.write_ip(ip_bytes, tcp_bytes, key, summed);
+        buf.set_off(start as u16);
+        (end - start) as u16
+    }
+
+    /// The IP header before a segment, and the checksum in it, which covers both addresses.
+    #[inline]
+    fn write_ip(
+        &self,
+        ip: &mut [u8],
+        tcp: &mut [u8],
+        key: &FlowKey,
+        (header_len, header_sum): (usize, u32),
+    ) {
+        let payload_len = tcp.len() as u16;
+        let pseudo = match key {
+            FlowKey::V4(key) => {
+                let repr = ipv4::Repr {
+                    src: key.local,
+                    dst: key.peer,
+                    proto: proto::TCP,
+                    payload_len,
+                    ttl: self.ttl,
+                    tos: self.tos,
+                    id: 0,
+                    dont_fragment: true,
+                };
+                ipv4::emit(ip, &repr);
+                checksum::pseudo_v4(key.local, key.peer, proto::TCP, payload_len)
+            }
+            FlowKey::V6(key) => {
+                let repr = ipv6::Repr {
+                    src: key.local,
+                    dst: key.peer,
+                    proto: proto::TCP,
+                    payload_len,
+                    hop_limit: self.ttl,
+                    traffic_class: self.tos,
+                    flow_label: self.flow_label,
+                };
+                ipv6::emit(ip, &repr);
+                let len = u32::from(payload_len);
+                let pseudo = checksum::pseudo_v6(key.local, key.peer, proto::TCP, len);
+                u32::from(checksum::fold(pseudo))
+            }
+        };
+        if !self.tx_checksum {
+            tcp::fill_checksum(tcp, header_len, header_sum, pseudo);
+        }
+    }
+}
+
+/// Frames of one connection on their way out.
+pub(crate) struct Wire<'a> {
+    pub(crate) envelope: Envelope,
+    pub(crate) out: &'a mut Vec<Frame>,
+    /// Length of `out` at which it is full.
+    pub(crate) end: usize,
+}
+
+impl Wire<'_> {
+    /// No more frames fit now.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.out.len() >= self.end
+    }
+
+    /// Hands out a segment without payload. False when there was no packet buffer for it.
+    pub(crate) fn send_bare(&mut self, pool: &mut Pool, segment: &Outgoing) -> bool {
+        let Some(mut buf) = pool.alloc_reserved() else {
+            return false;
+        };
+        let len = self.envelope.write(&mut buf, HEADROOM, 0, segment);
+        self.out.push(Frame::new(buf, len));
+        true
+    }
+}
+
+impl Outgoing {
+    /// An acknowledgement from where the connection stands, with the window as it was last offered.
+    pub(crate) fn ack_of(key: FlowKey, tcb: &Tcb, rules: &Rules, now: Instant) -> Outgoing {
+        Outgoing {
+            key,
+            seq: tcb.snd_nxt,
+            ack: tcb.rcv_nxt,
+            flags: Flags::ACK | tcb.ece(),
+            window: tcb.window_field(),
+            urgent: 0,
+            options: usual_options(&key, tcb, rules, now),
+            profile: tcb.profile,
+        }
+    }
+
+    /// Whether it only acknowledges.
+    pub(crate) fn is_bare_ack(&self) -> bool {
+        self.flags == Flags::ACK || self.flags == Flags::ACK | Flags::ECE
+    }
+
+    /// Like [`Outgoing::ack_of`], with SACK blocks.
+    pub(crate) fn with_sack(mut self, sack: SackBlocks) -> Outgoing {
+        self.options.sack = sack;
+        self
+    }
+
+    /// A question whether the peer is there: a number it has acknowledged, and no data, so that it must say where it is
+    /// (RFC 9293 section 3.8.4, SHLD-12).
+    pub(crate) fn keepalive_of(key: FlowKey, tcb: &Tcb, rules: &Rules, now: Instant) -> Outgoing {
+        Outgoing {
+            seq: tcb.snd_nxt + u32::MAX,
+            flags: Flags::ACK,
+            ..Outgoing::ack_of(key, tcb, rules, now)
+        }
+    }
+
+    /// The reset of a connection, if the peer knows of it.
+    pub(crate) fn reset_of(
+        key: FlowKey,
+        tcb: &Tcb,
+        rules: &Rules,
+        now: Instant,
+    ) -> Option<Outgoing> {
+        // Section 3.2 of RFC 7323 would have its option in a reset too.
+        tcb.state.is_synchronized().then(|| Outgoing {
+            flags: Flags::RST | Flags::ACK,
+            window: 0,
+            ..Outgoing::ack_of(key, tcb, rules, now)
+        })
+    }
+}
+
+impl Outgoing {
+    /// RST for a segment that belongs to nothing (section 3.10.7.1), unless it is one itself.
+    pub(crate) fn reset_for(p: &Parsed) -> Option<Outgoing> {
+        if p.flags.contains(Flags::RST) {
+            return None;
+        }
+        let (seq, ack, flags) = if p.flags.contains(Flags::ACK) {
+            (p.ack, SeqNum(0), Flags::RST)
+        } else {
+            (SeqNum(0), p.seq + p.space(), Flags::RST | Flags::ACK)
+        };
+        Some(Outgoing {
+            key: p.key,
+            seq,
+            ack,
+            flags,
+            window: 0,
+            urgent: 0,
+            options: Options::NONE,
+            profile: DEFAULT,
+        })
+    }
+}
+
+/// The options that all segments of the connection carry.
+#[inline]
+pub(crate) fn usual_options(key: &FlowKey, tcb: &Tcb, rules: &Rules, now: Instant) -> Options {
+    if !tcb.has(flag::TIMESTAMPS) {
+        return Options::NONE;
+    }
+    Options::timestamps(rules.stamper.timestamp(key, now), tcb.ts_recent)
+}
