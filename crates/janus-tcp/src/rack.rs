@@ -342,7 +342,7 @@ impl Conn<'_> {
         let calm = !self.hot.has(hot_flag::RECOVERY);
         if lost.bytes > 0 && calm && !self.blocks.recovery[block].has(rec_flag::TIMED_OUT) {
             self.enter_recovery(0);
-            // Nothing was delivered just self.now, but the first repair must not wait for something that is.
+            // Nothing was delivered just now, but the first repair must not wait for something that is.
             let mss = u32::from(self.tcb.payload_mss());
             let (hot, rec) = (&mut *self.hot, &mut self.blocks.recovery[block]);
             rec.prr_on_ack(hot, mss, mss, false);

@@ -256,7 +256,7 @@ impl Conn<'_> {
         let ended = hot.has(hot_flag::RECOVERY);
         if ended {
             congestion::leave_recovery(hot, cold);
-            // RFC 9937 section 6.3: what PRR has let out is ssthresh by self.now; a window below it would stall.
+            // RFC 9937 section 6.3: what PRR has let out is ssthresh by now; a window below it would stall.
             hot.cwnd = hot.ssthresh;
             rec.recovered();
         }

@@ -115,7 +115,7 @@ impl Conn<'_> {
             at = self.blocks.segments[at].next;
         }
         if last != NONE {
-            // All from the first to the last are marked self.now.
+            // All from the first to the last are marked now.
             self.blocks.segments[first].skip = last;
         }
         self.counters.recovery_steps += u64::from(steps);

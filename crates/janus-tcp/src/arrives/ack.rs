@@ -121,7 +121,7 @@ impl Conn<'_> {
             self.arm_retransmission(true);
         }
         let hot = &*self.hot;
-        // Otherwise what is sent self.now counts too.
+        // Otherwise what is sent now counts too.
         if hot.writer != NONE && (hot.unsent.is_empty() || !self.rules.config.count_as_linux) {
             self.offer_room();
         }
