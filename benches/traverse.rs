@@ -1,13 +1,13 @@
 //! How long a shard takes to look at all its flows for an update of the balancer, over the engine's real stores: IPv4
 //! connections that were opened by a handshake, served one request and are idle since. `see=nothing` is the visit alone,
 //! `see=key` adds the Toeplitz hash of each flow, `see=owner` the look-up of its shard, and keeps those of others. The
-//! visit is made of slices, as in the loop; the longest is told too. `sieve=alone` and `sieve=batch` are the balancer's
+//! visit is made of slices, as in the loop; the longest is told too. `filter=alone` and `filter=batch` are the balancer's
 //! own slices, which report what differs: owners asked for one by one, and 64 together as the runtime does. Time is this
 //! thread's: what others take of the machine does not count.
 
 mod support;
 
-use janus_csb::{Balancer, FlowId, Flows, Limits, Ring, ShardId, Sieve, SieveBatch};
+use janus_csb::{Balancer, DivergenceFilter, FlowBatch, FlowId, Flows, Limits, Ring, ShardId};
 use janus_tcp::Stack;
 use janus_wire::{FlowKey, FlowKeyV4, MICROSOFT_KEY, Toeplitz};
 use std::hint::black_box;
@@ -67,7 +67,7 @@ fn main() {
             sifted[1].push(sift(batch, &ring, held));
         }
         for (how, times) in ["alone", "batch"].into_iter().zip(&sifted) {
-            let params = [("flows", held.into()), ("sieve", how.into())];
+            let params = [("flows", held.into()), ("filter", how.into())];
             report.median("visit_ms", times, "ms", &params);
         }
         let ratios: Vec<f64> = sifted[0]
@@ -100,19 +100,24 @@ fn name(flow: &FlowKey) -> u128 {
     }
 }
 
-/// A shard's flows, shown to the sieve one by one.
+/// A shard's flows, shown to the filter one by one.
 struct Alone<'a>(&'a Stack, &'a Toeplitz);
 
 impl Flows for Alone<'_> {
     #[inline(never)]
-    fn visit(&mut self, cursor: u64, budget: usize, sieve: &mut Sieve<'_>) -> Option<u64> {
+    fn visit(
+        &mut self,
+        cursor: u64,
+        budget: usize,
+        filter: &mut DivergenceFilter<'_>,
+    ) -> Option<u64> {
         self.0.visit_flows(cursor, budget, |flow| {
             let key = self.1.key_of(flow);
-            sieve.flow(key, flow.local_port(), || FlowId(name(flow)));
+            filter.flow(key, flow.local_port(), || FlowId(name(flow)));
         })
     }
 
-    fn take_moved(&mut self, _: &mut Sieve<'_>) {}
+    fn take_moved(&mut self, _: &mut DivergenceFilter<'_>) {}
 
     fn held(&self) -> usize {
         self.0.flows_held()
@@ -124,21 +129,26 @@ struct InBatches<'a>(&'a Stack, &'a Toeplitz);
 
 impl Flows for InBatches<'_> {
     #[inline(never)]
-    fn visit(&mut self, cursor: u64, budget: usize, sieve: &mut Sieve<'_>) -> Option<u64> {
-        let mut batch = SieveBatch::new(FlowKeyV4::NONE);
+    fn visit(
+        &mut self,
+        cursor: u64,
+        budget: usize,
+        filter: &mut DivergenceFilter<'_>,
+    ) -> Option<u64> {
+        let mut batch = FlowBatch::new(FlowKeyV4::NONE);
         let named = |flow: &FlowKeyV4| FlowId(name(&FlowKey::V4(*flow)));
         let next = self.0.visit_flows(cursor, budget, |flow| {
             if let FlowKey::V4(flow) = flow
                 && batch.add(self.1.key_of_v4(flow), flow.local_port, *flow)
             {
-                sieve.sift(&mut batch, named);
+                filter.flows(&mut batch, named);
             }
         });
-        sieve.sift(&mut batch, named);
+        filter.flows(&mut batch, named);
         next
     }
 
-    fn take_moved(&mut self, _: &mut Sieve<'_>) {}
+    fn take_moved(&mut self, _: &mut DivergenceFilter<'_>) {}
 
     fn held(&self) -> usize {
         self.0.flows_held()

@@ -11,9 +11,9 @@ const COLUMNS: [&str; 3] = ["promise", "bound and counter", "shown by"];
 /// Where counters are declared.
 const COUNTERS: [&str; 4] = [
     "crates/janus-tcp/src/counters.rs",
-    "crates/janus-io/src/dispatch.rs",
-    "crates/janus-io/src/tap.rs",
-    "crates/janus-io/src/dpdk.rs",
+    "crates/janus-io/src/core/dispatch.rs",
+    "crates/janus-io/src/backend/tap.rs",
+    "crates/janus-io/src/backend/dpdk.rs",
 ];
 /// Tables and promises that there are at least: a page that has lost them says nothing wrong.
 const TABLES_LEAST: usize = 10;

@@ -19,6 +19,9 @@ const LONG_FUNCTIONS: &[(&str, &str)] = &[
     ("crates/janus-rt/src/runtime/launch.rs", "run"),
     ("crates/janus-rt/src/runtime/launch/seed.rs", "grow"),
 ];
+/// Crates whose `src` has shelves, from the top down: each may name those after it, and the flat files that are not listed, which stand
+/// below all of them. A flat file may be a shelf too.
+const SHELVES: &[(&str, &[&str])] = &[("janus-io", &["machine", "wrap", "backend", "core"])];
 /// The rooms that hold unsafe code in one module only, which their `lib.rs` names: everything else there denies it.
 const UNSAFE_CLOSETS: &[(&str, &str)] = &[("janus-posix", "door")];
 /// The rooms that may hold unsafe code.
@@ -159,6 +162,64 @@ fn unsafe_code_stays_in_its_rooms() {
             "{name} must forbid unsafe code"
         );
     }
+}
+
+/// Names that `text` takes from its crate's root, as in `crate::name`; of `crate::{...}` an empty one. Comments do not count.
+fn names_from_the_root(text: &str) -> Vec<&str> {
+    let mut names = Vec::new();
+    let code = text
+        .split_inclusive('\n')
+        .filter(|line| !line.trim_start().starts_with("//"));
+    for rest in code.flat_map(|line| line.split("crate::").skip(1)) {
+        names.push(
+            rest.split(|c: char| !c.is_alphanumeric() && c != '_')
+                .next(),
+        );
+    }
+    names.into_iter().flatten().collect()
+}
+
+#[test]
+fn shelves_know_only_what_is_below_them() {
+    assert_eq!(
+        names_from_the_root("use crate::core::x;\n    // crate::y\nlet z = crate::{a};\n"),
+        ["core", ""]
+    );
+    let sources = all(".rs");
+    let mut wrong = Vec::new();
+    for (name, shelves) in SHELVES {
+        let src = format!("crates/{name}/src/");
+        let is_file = |module: &str| {
+            sources
+                .iter()
+                .any(|(name, _)| *name == format!("{src}{module}.rs"))
+        };
+        let height = |module: &str| {
+            shelves
+                .iter()
+                .position(|shelf| *shelf == module)
+                .unwrap_or(shelves.len())
+        };
+        for (name, text) in &sources {
+            let Some(inside) = name.strip_prefix(&src) else {
+                continue;
+            };
+            let own = inside.split(['/', '.']).next().unwrap();
+            if own == "lib" || own == "testing" || inside.contains("tests") {
+                continue;
+            }
+            for module in names_from_the_root(text) {
+                if !is_file(module) {
+                    wrong.push(format!(
+                        "{name}: crate::{module} goes by the front; name its shelf"
+                    ));
+                } else if height(module) < height(own) {
+                    wrong.push(format!("{name}: {module} is above {own}"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]

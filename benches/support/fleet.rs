@@ -3,7 +3,7 @@
 //! as SYNs are. Measuring is done elsewhere.
 
 use janus_csb::{
-    Balancer, FlowId, Flows, IoEnd, Phase, ShardEnd, ShardId, Sieve, SieveBatch, Work,
+    Balancer, DivergenceFilter, FlowBatch, FlowId, Flows, IoEnd, Phase, ShardEnd, ShardId, Work,
 };
 use janus_mem::{Depot, Frame, Growth, HEADROOM, MemError, Pool};
 use janus_tcp::{
@@ -108,26 +108,31 @@ pub struct Held<'a> {
 }
 
 impl Flows for Held<'_> {
-    fn visit(&mut self, cursor: u64, budget: usize, sieve: &mut Sieve<'_>) -> Option<u64> {
+    fn visit(
+        &mut self,
+        cursor: u64,
+        budget: usize,
+        filter: &mut DivergenceFilter<'_>,
+    ) -> Option<u64> {
         let hash = self.hash;
         let name = |flow: &FlowKeyV4| hash.id(&FlowKey::V4(*flow));
-        let mut batch = SieveBatch::new(FlowKeyV4::NONE);
+        let mut batch = FlowBatch::new(FlowKeyV4::NONE);
         let next = self.stack.visit_flows(cursor, budget, |flow| match flow {
             FlowKey::V4(v4) => {
                 if batch.add(hash.key(flow), PORT, *v4) {
-                    sieve.sift(&mut batch, name);
+                    filter.flows(&mut batch, name);
                 }
             }
-            FlowKey::V6(_) => sieve.flow(hash.key(flow), PORT, || hash.id(flow)),
+            FlowKey::V6(_) => filter.flow(hash.key(flow), PORT, || hash.id(flow)),
         });
-        sieve.sift(&mut batch, name);
+        filter.flows(&mut batch, name);
         next
     }
 
-    fn take_moved(&mut self, sieve: &mut Sieve<'_>) {
+    fn take_moved(&mut self, filter: &mut DivergenceFilter<'_>) {
         let hash = self.hash;
         self.stack
-            .take_moved(|flow| sieve.flow(hash.key(flow), PORT, || hash.id(flow)));
+            .take_moved(|flow| filter.flow(hash.key(flow), PORT, || hash.id(flow)));
     }
 
     fn held(&self) -> usize {

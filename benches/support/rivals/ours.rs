@@ -2,8 +2,8 @@
 //! update and views that lag behind.
 
 use janus_csb::{
-    Balancer, FlowId, Flows, Held as Flow, IoEnd, Limits, Phase, ShardEnd, ShardId, Sieve, Step,
-    Tag, Work, walk,
+    Balancer, DivergenceFilter, FlowId, Flows, Held as Flow, IoEnd, Limits, Phase, ShardEnd,
+    ShardId, Step, Tag, Work, walk,
 };
 
 use super::paper::{first_ring, next_ring};
@@ -31,19 +31,24 @@ struct View<'a> {
 }
 
 impl Flows for View<'_> {
-    fn visit(&mut self, cursor: u64, budget: usize, sieve: &mut Sieve<'_>) -> Option<u64> {
+    fn visit(
+        &mut self,
+        cursor: u64,
+        budget: usize,
+        filter: &mut DivergenceFilter<'_>,
+    ) -> Option<u64> {
         let from = cursor as usize;
         let shard = self.shard;
         self.world
             .visit_at(from..from + budget, &mut |packet, holder| {
                 if holder == shard {
-                    sieve.held(flow(packet));
+                    filter.held(flow(packet));
                 }
             })?;
         Some(cursor + budget as u64)
     }
 
-    fn take_moved(&mut self, _: &mut Sieve<'_>) {}
+    fn take_moved(&mut self, _: &mut DivergenceFilter<'_>) {}
 
     fn held(&self) -> usize {
         self.held

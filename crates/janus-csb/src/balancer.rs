@@ -20,19 +20,18 @@
 //! from fragments.
 
 mod limits;
-pub(crate) mod reports;
 
 #[cfg(test)]
 mod tests;
 
 pub use limits::{Limits, Phase, Refused, UpdateReport};
-use reports::{Inbox, Stamps};
 
 use crate::draft::Draft;
 use crate::exceptions;
 use crate::flow::Diverged;
 use crate::io_end::IoEnd;
 use crate::publish::{Publisher, Reader};
+use crate::reports::{Inbox, Stamps, channel};
 use crate::ring::Ring;
 use crate::shard::{ShardId, ShardSet};
 use crate::shard_end::ShardEnd;
@@ -87,7 +86,7 @@ impl Balancer {
 
     /// The end of one more shard, for its thread. The shard gets flows once a ring names it.
     pub fn shard_end(&mut self, shard: ShardId) -> ShardEnd {
-        let (outbox, inbox) = reports::channel(shard, self.stamps.clone());
+        let (outbox, inbox) = channel(shard, self.stamps.clone());
         self.shards.push(Member {
             inbox,
             kept: Vec::new(),
@@ -98,7 +97,7 @@ impl Balancer {
 
     /// The end of one more core that polls a device, for its thread.
     pub fn io_end(&mut self) -> IoEnd {
-        IoEnd::new(self.publisher.reader(), self.limits.fly)
+        IoEnd::new(self.publisher.reader(), self.limits.pending_opens)
     }
 
     /// A reader that only looks on. It holds up updates like any other, so it must refresh.

@@ -2,7 +2,7 @@
 
 use crate::epoch::{Epoch, Tag};
 use crate::flow::{FlowId, Held};
-use crate::fly::Fly;
+use crate::pending_opens::PendingOpens;
 use crate::publish::Reader;
 use crate::ring::BATCH;
 use crate::shard::ShardId;
@@ -26,17 +26,17 @@ impl Tags {
 /// One for each core that polls a device; lives in its thread.
 pub struct IoEnd {
     reader: Reader,
-    fly: Fly,
-    /// The published epoch in which `fly` was learned.
+    opens: PendingOpens,
+    /// The published epoch in which `opens` was learned.
     learned_in: Epoch,
 }
 
 impl IoEnd {
-    pub(crate) fn new(reader: Reader, fly: usize) -> IoEnd {
+    pub(crate) fn new(reader: Reader, opens: usize) -> IoEnd {
         IoEnd {
             learned_in: reader.current().published().epoch(),
             reader,
-            fly: Fly::new(fly),
+            opens: PendingOpens::new(opens),
         }
     }
 
@@ -50,13 +50,13 @@ impl IoEnd {
         adopted
     }
 
-    /// A fly set knows what one published ring did not say; another ring has been made with it in mind.
+    /// The set knows what one published ring did not say; another ring has been made with it in mind.
     #[cold]
     fn forget(&mut self) {
         let published = self.steering().published().epoch();
         if published != self.learned_in {
             self.learned_in = published;
-            self.fly.clear();
+            self.opens.clear();
         }
     }
 
@@ -77,7 +77,7 @@ impl IoEnd {
         self.reader.current()
     }
 
-    /// The owners of a batch of at most 64 packets, by rule 2: exact map, filter and `H_diff`, fly set, ring. `id_of`
+    /// The owners of a batch of at most 64 packets, by rule 2: exact map, filter and `H_diff`, pending opens, ring. `id_of`
     /// gives the name of packet `i`'s flow; it is called for few.
     ///
     /// # Panics
@@ -96,11 +96,11 @@ impl IoEnd {
         );
         let steering = self.reader.current();
         let mut hints = steering.look_up_flows(keys, ports, &mut id_of, owners);
-        if !self.fly.is_empty() {
+        if !self.opens.is_empty() {
             for (i, (&key, owner)) in keys.iter().zip(owners).enumerate() {
                 // Never over the filter or the exact map: what those know is a flow that lives.
                 if hints >> i & 1 == 0
-                    && let Some(learned) = self.fly.get(key, || id_of(i))
+                    && let Some(learned) = self.opens.get(key, || id_of(i))
                 {
                     *owner = learned;
                     hints |= 1 << i;
@@ -123,12 +123,12 @@ impl IoEnd {
             && steering.newest().owner(held.key, held.port) == owner
             && steering.published().owner(held.key, held.port) != owner
         {
-            self.fly.insert(held.key, held.id, owner);
+            self.opens.insert(held.key, held.id, owner);
         }
     }
 
-    /// Flows in the fly set.
+    /// Number of flows that are known to have opened during the pending update.
     pub fn learned(&self) -> usize {
-        self.fly.len()
+        self.opens.len()
     }
 }

@@ -1,8 +1,9 @@
 //! The balancer's end in a shard: its view of the rings, and its part of an update, in slices between two batches.
 
-use crate::balancer::reports::{CHUNK, Chunk, Outbox};
-use crate::flow::{Diverged, FlowId, Flows, Sieve};
+use crate::flow::{Diverged, FlowId};
+use crate::flows::{DivergenceFilter, Flows};
 use crate::publish::Reader;
+use crate::reports::{CHUNK, Chunk, Outbox};
 use crate::shard::ShardId;
 use crate::steering::Steering;
 
@@ -113,9 +114,10 @@ impl ShardEnd {
         }
         if let Some(cursor) = self.cursor {
             let layout = self.reader.current().newest();
-            let mut sieve = Sieve::new(layout, self.me, self.outbox.stamp(), &mut self.kept);
-            self.cursor = flows.visit(cursor, budget, &mut sieve);
-            flows.take_moved(&mut sieve);
+            let mut filter =
+                DivergenceFilter::new(layout, self.me, self.outbox.stamp(), &mut self.kept);
+            self.cursor = flows.visit(cursor, budget, &mut filter);
+            flows.take_moved(&mut filter);
             self.outbox.held(flows.held());
         }
         while self.kept.len() >= CHUNK {

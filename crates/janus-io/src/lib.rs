@@ -4,6 +4,7 @@
 //! packet than its header lines. A full queue is a counted drop, never a wait. This crate knows the wire's formats, the
 //! buffers and the steering; it knows nothing of TCP and of tasks.
 
+// The model checker sees the lock-free parts only.
 mod batch;
 pub mod mpsc;
 pub mod park;
@@ -13,61 +14,36 @@ mod sync;
 pub use batch::{BURST, Burst, Pull};
 
 #[cfg(not(loom))]
-pub mod aside;
+mod backend;
 #[cfg(not(loom))]
-mod batching;
-#[cfg(not(loom))]
-mod core_loop;
+mod core;
 #[cfg(not(loom))]
 mod counter;
 #[cfg(not(loom))]
-mod dispatch;
-#[cfg(all(feature = "_dpdk", not(loom)))]
-pub mod dpdk;
-#[cfg(not(loom))]
-pub mod exception;
-#[cfg(not(loom))]
-pub mod filter;
-#[cfg(not(loom))]
-mod idle;
-#[cfg(not(loom))]
-pub mod impair;
-#[cfg(not(loom))]
-mod large;
-#[cfg(not(loom))]
 pub mod machine;
 #[cfg(not(loom))]
-pub mod policy;
-#[cfg(not(loom))]
-mod port;
-#[cfg(not(loom))]
 mod queue;
-#[cfg(not(loom))]
-mod sound;
-#[cfg(not(loom))]
-pub mod steer;
-#[cfg(not(loom))]
-pub mod tap;
 #[cfg(all(test, not(loom)))]
 mod testing;
 #[cfg(not(loom))]
-pub mod trace;
-#[cfg(not(loom))]
-pub mod wire;
-#[cfg(not(loom))]
-pub mod xdp;
+mod wrap;
 
 #[cfg(not(loom))]
-pub use batching::Batching;
-#[cfg(not(loom))]
-pub use core_loop::{IoCore, Vigil};
-#[cfg(not(loom))]
-pub use counter::Counter;
-#[cfg(not(loom))]
-pub use dispatch::{IoCounters, KEPT_FROM_SYNS};
-#[cfg(not(loom))]
-pub use idle::Idle;
-#[cfg(not(loom))]
-pub use port::{Port, RING_DEPTH, combined, split};
-#[cfg(not(loom))]
-pub use queue::{Backend, Batch, Caps, DeviceLosses, LossesFn, Queue};
+pub use {
+    crate::core::{
+        batching::Batching,
+        core_loop::{IoCore, SleepObserver},
+        dispatch::{IoCounters, KEPT_FROM_SYNS},
+        idle::Idle,
+        policy,
+        port::{Port, RING_DEPTH, combined, split},
+        steer,
+    },
+    backend::{tap, wire, xdp},
+    counter::Counter,
+    queue::{Backend, Batch, Caps, DeviceLosses, LossesFn, Queue},
+    wrap::{aside, exception, filter, impair, trace},
+};
+
+#[cfg(all(feature = "_dpdk", not(loom)))]
+pub use backend::dpdk;

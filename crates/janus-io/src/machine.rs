@@ -8,7 +8,8 @@ use std::io;
 
 use rustix::process::{Resource, getrlimit};
 
-use crate::{tap, xdp};
+use crate::backend::huge_pages::HugePages;
+use crate::backend::{tap, xdp};
 
 /// The capability that TAP, AF_XDP and addresses need.
 const CAP_NET_ADMIN: u32 = 12;
@@ -39,21 +40,13 @@ pub struct Machine {
     pub findings: Vec<Finding>,
 }
 
-/// How the kernel's huge pages stand, from `/proc/meminfo`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct HugePages {
-    total: u64,
-    free: u64,
-    size_kib: u64,
-}
-
 impl Machine {
     /// Looks.
     #[must_use]
     pub fn look() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let huge = huge_pages(&read("/proc/meminfo"));
+        let huge = HugePages::read();
         let capabilities = effective_capabilities(&read("/proc/self/status"));
         let device = std::fs::File::options()
             .read(true)
@@ -87,12 +80,6 @@ impl Machine {
     pub fn all_good(&self) -> bool {
         self.findings.iter().all(|finding| finding.good)
     }
-}
-
-/// Huge pages that are free.
-#[cfg(feature = "_dpdk")]
-pub(crate) fn free_huge_pages() -> u64 {
-    huge_pages(&std::fs::read_to_string("/proc/meminfo").unwrap_or_default()).free
 }
 
 impl fmt::Display for Machine {
@@ -307,26 +294,6 @@ fn find_xdp(tried: io::Result<()>) -> Finding {
 
 fn has(capabilities: u64, which: u32) -> bool {
     capabilities >> which & 1 == 1
-}
-
-fn huge_pages(meminfo: &str) -> HugePages {
-    let field = |name: &str| {
-        meminfo
-            .lines()
-            .find_map(|line| {
-                line.strip_prefix(name)?
-                    .split_whitespace()
-                    .next()?
-                    .parse()
-                    .ok()
-            })
-            .unwrap_or(0)
-    };
-    HugePages {
-        total: field("HugePages_Total:"),
-        free: field("HugePages_Free:"),
-        size_kib: field("Hugepagesize:"),
-    }
 }
 
 fn effective_capabilities(status: &str) -> u64 {

@@ -10,7 +10,7 @@ use janus_wire::{
     FlowNames, Link, MICROSOFT_KEY, MacAddr, SeqNum, Toeplitz, arp, ethernet, ipv4, proto, tcp,
 };
 
-use crate::steer::Steerer;
+use crate::core::steer::Steerer;
 
 pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 pub(crate) const CLIENT: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);

@@ -2,8 +2,6 @@
 //! loses, doubles and reorders, shards that keep frames, lend them, answer twice or drop what they got. Whatever happens,
 //! in the end every buffer is home and every frame that was lent came back to the shard that lent it.
 
-#![cfg(not(loom))]
-
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 

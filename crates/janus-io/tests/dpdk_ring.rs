@@ -1,7 +1,7 @@
 //! The DPDK backend on devices that need nothing but memory: `net_ring`, which hands back what it is sent by its pointer,
 //! and `net_null`, which swallows it. Every frame is checked by its number, every buffer accounted for.
 
-#![cfg(all(feature = "_dpdk", not(loom)))]
+#![cfg(feature = "_dpdk")]
 
 use std::collections::VecDeque;
 use std::sync::Arc;

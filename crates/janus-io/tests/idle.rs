@@ -1,8 +1,6 @@
 //! Spinning and sleeping, looked at from outside: a core with something to do never sleeps, one without uses next to no
 //! processor, and what comes in either way wakes it.
 
-#![cfg(not(loom))]
-
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

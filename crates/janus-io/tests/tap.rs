@@ -1,8 +1,6 @@
 //! The TAP backend against the kernel, in a network namespace of its own. Needs CAP_SYS_ADMIN and CAP_NET_ADMIN: it
 //! says `skipped: …` where it has not, and fails instead with JANUS_PRIVILEGED=1.
 
-#![cfg(not(loom))]
-
 #[path = "support/polling.rs"]
 mod polling;
 

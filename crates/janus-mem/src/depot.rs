@@ -97,9 +97,9 @@ impl Depot {
 
     /// Where the buffers are. Exact while no other thread is at work.
     pub fn stats(&self) -> DepotStats {
-        let coming = &self.entry.coming;
-        let fresh = coming.fresh().load(Ordering::Acquire) as usize;
-        let home = coming.home().clamp(0, fresh as isize) as usize;
+        let reclaim = &self.entry.reclaim;
+        let fresh = reclaim.fresh().load(Ordering::Acquire) as usize;
+        let home = reclaim.home().clamp(0, fresh as isize) as usize;
         DepotStats {
             capacity: self.capacity as usize,
             free: self.capacity as usize - fresh + home,
@@ -133,8 +133,8 @@ impl Depot {
     /// little out of date while other threads are at work.
     #[inline]
     pub fn in_use(&self) -> usize {
-        let fresh = self.entry.coming.fresh().load(Ordering::Relaxed) as usize;
-        fresh.saturating_sub(usize::try_from(self.entry.coming.home_about()).unwrap_or(0))
+        let fresh = self.entry.reclaim.fresh().load(Ordering::Relaxed) as usize;
+        fresh.saturating_sub(usize::try_from(self.entry.reclaim.home_about()).unwrap_or(0))
     }
 
     /// A device keeps `count` buffers to receive into: they are in use, and yet no sign of shortage.
@@ -202,7 +202,7 @@ impl Depot {
     /// Gives back a magazine of free slots the caller owns.
     pub(crate) fn put(&self, slots: &[u32]) {
         self.push_magazine(slots);
-        self.entry.coming.came(slots.len());
+        self.entry.reclaim.put_back(slots.len());
     }
 
     fn push_magazine(&self, slots: &[u32]) {
@@ -231,7 +231,7 @@ impl Depot {
             core::ptr::copy_nonoverlapping(list.add(1), out.as_mut_ptr(), n);
             n
         };
-        self.entry.coming.went(n);
+        self.entry.reclaim.took(n);
         n
     }
 
@@ -257,12 +257,12 @@ impl Depot {
             }
             at = next;
         }
-        self.entry.coming.went(taken);
+        self.entry.reclaim.took(taken);
         taken
     }
 
     fn take_fresh(&self, out: &mut [u32; MAGAZINE]) -> usize {
-        let fresh = self.entry.coming.fresh();
+        let fresh = self.entry.reclaim.fresh();
         let (mut from, batch) = (fresh.load(Ordering::Relaxed), self.batch() as u32);
         loop {
             let limit = self.fresh_limit();

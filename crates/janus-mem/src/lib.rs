@@ -14,13 +14,13 @@
 
 #[cfg(not(loom))]
 mod arena;
+mod buffer_reclaim;
 #[cfg(not(loom))]
 mod depot;
 #[cfg(not(loom))]
 mod frame;
 #[cfg(not(loom))]
 mod growth;
-mod homecoming;
 #[cfg(not(loom))]
 mod part;
 #[cfg(not(loom))]

@@ -2,9 +2,9 @@
 //! holding it: where a dropped buffer goes. Entries are never freed, only reused, so a thread that is just returning
 //! a buffer may still look at one after its depot is gone. The pools' side is `depot.rs`.
 
+use crate::buffer_reclaim::{BufferReclaim, Last};
 use crate::frame::SLOT_SIZE;
 use crate::growth::Grown;
-use crate::homecoming::{Homecoming, Last};
 use crate::part::REGION_BITS;
 use crate::region::MemError;
 use crate::stacks::{Magazines, Strays};
@@ -37,7 +37,7 @@ pub(crate) struct Entry {
     /// Buffers dropped one by one.
     pub(crate) returned: Strays,
     /// Those in `magazines` and in `returned` are home.
-    pub(crate) coming: Homecoming<Mapping>,
+    pub(crate) reclaim: BufferReclaim<Mapping>,
     /// Buffers that came back one by one, ever.
     pub(crate) strays: AtomicU64,
     links: AtomicPtr<AtomicU32>,
@@ -73,7 +73,7 @@ pub(crate) fn bring_home(region: u16, slot: u32) {
     entry.returned.push(slot, |slot| entry.link(slot));
     entry.strays.fetch_add(1, Ordering::Relaxed);
     // From here on the slot is no longer ours, and with it any claim on the mapping: only the entry may be touched.
-    if let Some(last) = entry.coming.came_alone() {
+    if let Some(last) = entry.reclaim.put_back_one() {
         entry.reap(last);
     }
 }
@@ -104,7 +104,7 @@ pub(crate) fn register(grown: &Arc<Grown>, slots: u32) -> Result<&'static Entry,
         .store(links.cast::<AtomicU32>(), Ordering::Release);
     let slot_zero = grown.region().base().as_ptr().wrapping_sub(SLOT_SIZE);
     BASES[id as usize].store(slot_zero, Ordering::Release);
-    entry.coming.begin(Mapping {
+    entry.reclaim.begin(Mapping {
         grown: Arc::clone(grown),
         links,
     });
@@ -124,7 +124,7 @@ impl Entry {
             id,
             magazines: Magazines::new(),
             returned: Strays::new(),
-            coming: Homecoming::new(),
+            reclaim: BufferReclaim::new(),
             strays: AtomicU64::new(0),
             links: AtomicPtr::new(null_mut()),
         }
@@ -141,7 +141,7 @@ impl Entry {
     /// The depot and all its pools are gone: unmaps now, or when the last buffer comes home.
     pub(crate) fn orphan(&self) {
         ORPHANED.fetch_add(1, Ordering::Relaxed);
-        if let Some(last) = self.coming.orphan() {
+        if let Some(last) = self.reclaim.orphan() {
             self.reap(last);
         }
     }

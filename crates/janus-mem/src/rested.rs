@@ -72,8 +72,8 @@ mod tests {
         };
         let first = round();
         assert_eq!(first, round());
-        let neighbours = first.windows(2).filter(|w| w[0].abs_diff(w[1]) < 8);
-        assert!(neighbours.count() < 100, "{first:?}");
+        let neighbors = first.windows(2).filter(|w| w[0].abs_diff(w[1]) < 8);
+        assert!(neighbors.count() < 100, "{first:?}");
         let mut sorted = first;
         sorted.sort_unstable();
         assert!(sorted.into_iter().eq(0..1_000));

@@ -3,8 +3,6 @@
 //! with buffers in hand. In the end every buffer is accounted for, none had two owners, none was written by a stranger.
 //! Seeded: what a thread decides follows from the seed that is printed, `JANUS_CHAOS_SEED` repeats it.
 
-#![cfg(not(loom))]
-
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

@@ -21,7 +21,7 @@ mod errno;
 mod family;
 pub mod frames;
 mod host;
-mod kept;
+mod ignored_options;
 mod message;
 mod offload;
 mod options;

@@ -1,5 +1,5 @@
 //! setsockopt, getsockopt, fcntl and ioctl. An option that would change nothing here is refused with `ENOPROTOOPT`, as
-//! the kernel refuses one it was built without, or kept and told where programs set it without needing it ([`crate::kept`]).
+//! the kernel refuses one it was built without, or kept and told where programs set it without needing it ([`crate::ignored_options`]).
 
 use crate::abi;
 use crate::errno::Errno;
@@ -386,7 +386,7 @@ fn set_number(
             _ => return Err(Errno::EINVAL),
         },
         _ => {
-            let kept = options.kept.change(level, name, value)?;
+            let kept = options.ignored.change(level, name, value)?;
             if kept.is_none() {
                 return tcp_options::change(&mut options.tcp, level, name, value);
             }
@@ -407,7 +407,7 @@ fn number(options: &SocketOptions, level: i32, name: i32) -> Option<i32> {
         (abi::SOL_TCP, abi::TCP_INQ) => i32::from(options.tell_unread),
         (abi::SOL_SOCKET, abi::SO_ZEROCOPY) => i32::from(options.zero_copy),
         _ => {
-            let kept = options.kept.value(level, name);
+            let kept = options.ignored.value(level, name);
             return kept.or_else(|| tcp_options::value(&options.tcp, level, name));
         }
     })

@@ -73,8 +73,8 @@ pub(crate) struct SocketOptions {
     pub(crate) tell_unread: bool,
     /// SO_ZEROCOPY.
     pub(crate) zero_copy: bool,
-    /// Options that are only stored and returned: [`crate::kept`].
-    pub(crate) kept: crate::kept::Kept,
+    /// Options that are only stored and returned: [`crate::ignored_options`].
+    pub(crate) ignored: crate::ignored_options::IgnoredOptions,
 }
 
 impl Default for SocketOptions {
@@ -92,7 +92,7 @@ impl Default for SocketOptions {
             urgent_in_line: false,
             tell_unread: false,
             zero_copy: false,
-            kept: crate::kept::Kept::default(),
+            ignored: crate::ignored_options::IgnoredOptions::default(),
         }
     }
 }

@@ -97,7 +97,7 @@ pub enum Class {
         /// Receiver.
         dst: Ipv6Addr,
         /// Neighbour discovery: as ARP, every shard wants to see it.
-        neighbour: bool,
+        neighbor: bool,
         /// The connection that an error message quotes.
         quoted: Option<FlowKeyV6>,
         /// The port of ours of the UDP datagram that it quotes instead.
@@ -316,7 +316,7 @@ fn ip6(packet: &[u8], l3_offset: usize) -> crate::Result<Class> {
                 l3_offset,
                 src: ip.src,
                 dst: ip.dst,
-                neighbour: message.is_neighbour(),
+                neighbor: message.is_neighbour(),
                 quoted: quote.and_then(icmpv6::Quote::flow),
                 socket: quote.and_then(icmpv6::Quote::socket),
             })

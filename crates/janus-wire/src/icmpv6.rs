@@ -425,7 +425,7 @@ pub fn emit_solicitation(
     target: Ipv6Addr,
     mac: MacAddr,
 ) -> usize {
-    emit_neighbour(
+    emit_neighbor(
         out,
         NEIGHBOUR_SOLICITATION,
         0,
@@ -453,7 +453,7 @@ pub fn emit_advertisement(
         r#override,
     } = flags;
     let bits = u8::from(router) << 7 | u8::from(solicited) << 6 | u8::from(r#override) << 5;
-    emit_neighbour(
+    emit_neighbor(
         out,
         NEIGHBOUR_ADVERTISEMENT,
         bits,
@@ -492,7 +492,7 @@ pub fn emit_error(
     finish(&mut out[..LEN + quoted], (src, dst))
 }
 
-fn emit_neighbour(
+fn emit_neighbor(
     out: &mut [u8],
     kind: u8,
     bits: u8,

@@ -40,7 +40,7 @@ fn tabled(of: &str) -> BTreeSet<String> {
 #[test]
 fn every_drop_has_its_row() {
     for (of, file) in [
-        ("io_counters()", "crates/janus-io/src/dispatch.rs"),
+        ("io_counters()", "crates/janus-io/src/core/dispatch.rs"),
         (
             "report().forwards",
             "crates/janus-rt/src/shard/neighbours.rs",

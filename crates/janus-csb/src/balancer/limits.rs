@@ -12,8 +12,8 @@ pub struct Limits {
     /// Most flows that may differ from a ring when it is published. While the reports come in each takes 24 bytes, and
     /// 16 more while they are sorted; afterwards about 3 in the filter, and less in `H_diff`.
     pub diverged: usize,
-    /// Most flows an I/O core remembers in its fly set, 32 bytes each.
-    pub fly: usize,
+    /// Most flows an I/O core remembers as opened during an update, 32 bytes each.
+    pub pending_opens: usize,
     /// Which filter stands before `H_diff`.
     pub filter: FilterKind,
     /// Seed of the filter's hash. To be drawn where strangers choose the keys.
@@ -25,7 +25,7 @@ impl Default for Limits {
     fn default() -> Limits {
         Limits {
             diverged: 4 << 20,
-            fly: 1 << 14,
+            pending_opens: 1 << 14,
             filter: FilterKind::default(),
             seed: 0x6a61_6e75_7320_6373,
         }

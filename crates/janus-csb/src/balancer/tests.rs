@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 mod bounds;
 
 use super::*;
-use crate::{FlowId, Flows, Held, ShardId, Sieve, Step, Work, walk};
+use crate::{DivergenceFilter, FlowId, Flows, Held, ShardId, Step, Work, walk};
 
 /// What a shard holds, by name; the cursor is the last name visited, plus one.
 #[derive(Default)]
@@ -12,16 +12,21 @@ struct Table {
 }
 
 impl Flows for Table {
-    fn visit(&mut self, cursor: u64, budget: usize, sieve: &mut Sieve<'_>) -> Option<u64> {
+    fn visit(
+        &mut self,
+        cursor: u64,
+        budget: usize,
+        filter: &mut DivergenceFilter<'_>,
+    ) -> Option<u64> {
         let mut next = None;
         for (&name, &held) in self.flows.range(cursor..).take(budget) {
-            sieve.held(held);
+            filter.held(held);
             next = Some(name + 1);
         }
         next.filter(|&next| self.flows.range(next..).next().is_some())
     }
 
-    fn take_moved(&mut self, _: &mut Sieve<'_>) {}
+    fn take_moved(&mut self, _: &mut DivergenceFilter<'_>) {}
 
     fn held(&self) -> usize {
         self.flows.len()
@@ -151,7 +156,7 @@ fn an_update_leaves_every_flow_where_it_is_and_finds_it() {
 }
 
 #[test]
-fn flows_opened_during_an_update_need_forwards_until_the_swap_or_the_fly_set() {
+fn flows_opened_during_an_update_need_forwards_until_the_swap_or_the_pending_opens() {
     let mut bench = Bench::new(4, Limits::default());
     bench
         .balancer

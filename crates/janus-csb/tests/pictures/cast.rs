@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use janus_csb::{FlowId, Flows, Held, ShardEnd, Sieve, Work};
+use janus_csb::{DivergenceFilter, FlowId, Flows, Held, ShardEnd, Work};
 
 pub(crate) const PORT: u16 = 443;
 
@@ -23,16 +23,21 @@ impl Table {
 }
 
 impl Flows for Table {
-    fn visit(&mut self, cursor: u64, budget: usize, sieve: &mut Sieve<'_>) -> Option<u64> {
+    fn visit(
+        &mut self,
+        cursor: u64,
+        budget: usize,
+        filter: &mut DivergenceFilter<'_>,
+    ) -> Option<u64> {
         let mut next = None;
         for (&name, &held) in self.0.range(cursor..).take(budget) {
-            sieve.held(held);
+            filter.held(held);
             next = Some(name + 1);
         }
         next.filter(|&next| self.0.range(next..).next().is_some())
     }
 
-    fn take_moved(&mut self, _: &mut Sieve<'_>) {}
+    fn take_moved(&mut self, _: &mut DivergenceFilter<'_>) {}
 
     fn held(&self) -> usize {
         self.0.len()

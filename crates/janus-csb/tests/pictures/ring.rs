@@ -120,7 +120,7 @@ fn part(key: u32) -> f64 {
     f64::from(key) / 4_294_967_296.0
 }
 
-fn colour(shard: ShardId) -> &'static str {
+fn color(shard: ShardId) -> &'static str {
     COLOURS[shard.index()]
 }
 
@@ -153,7 +153,7 @@ fn panel(svg: &mut Svg, scene: &Scene, centre: (f64, f64)) {
     for &(to, owner) in &points {
         let style = format!(
             "stroke=\"{}\" stroke-width=\"12\" stroke-opacity=\"0.8\"",
-            colour(owner)
+            color(owner)
         );
         svg.arc(turn(RADIUS), part(from), part(to), &style);
         from = to;
@@ -166,7 +166,7 @@ fn panel(svg: &mut Svg, scene: &Scene, centre: (f64, f64)) {
         let mut from = ends[ends.len() - 1];
         for to in ends {
             if old.owner(to) != scene.ring.owner(to) {
-                let style = format!("stroke=\"{}\" stroke-width=\"4\"", colour(old.owner(to)));
+                let style = format!("stroke=\"{}\" stroke-width=\"4\"", color(old.owner(to)));
                 svg.arc(turn(RADIUS + 12.0), part(from), part(to), &style);
             }
             from = to;
@@ -191,9 +191,9 @@ fn panel(svg: &mut Svg, scene: &Scene, centre: (f64, f64)) {
     }
     for flow in &scene.flows {
         let (radius, style) = if scene.differs(flow) {
-            (66.0, format!("fill=\"{}\" stroke=\"#222\"", colour(flow.1)))
+            (66.0, format!("fill=\"{}\" stroke=\"#222\"", color(flow.1)))
         } else {
-            (72.0, format!("fill=\"{}\"", colour(flow.1)))
+            (72.0, format!("fill=\"{}\"", color(flow.1)))
         };
         svg.circle(turn(radius).at(part(flow.0)), 3.0, &style);
     }
@@ -220,7 +220,7 @@ fn words(svg: &mut Svg, scene: &Scene, n: usize, (x, y): (f64, f64)) {
         svg.circle(
             (left + 6.0, 293.0),
             4.0,
-            &format!("fill=\"{}\"", colour(shard)),
+            &format!("fill=\"{}\"", color(shard)),
         );
         let share = format!("{:.0} %", shares[shard] * 100.0);
         svg.text((left + 13.0, 297.0), "", &share);
@@ -247,13 +247,13 @@ fn legend(svg: &mut Svg) {
     let differs = format!("fill=\"{}\" stroke=\"#222\"", COLOURS[3]);
     let (first, second) = (343.0, 363.0);
     svg.rect((132.0, first - 9.0), (16.0, 10.0), &arc);
-    svg.text((154.0, first), "", "an arc, in the colour of its owner");
+    svg.text((154.0, first), "", "an arc, in the color of its owner");
     svg.circle((380.0, first - 4.0), 3.5, "fill=\"#fff\" stroke=\"#444\"");
     svg.text((394.0, first), "", "a point, where an arc ends");
     svg.rect((602.0, first - 6.0), (16.0, 4.0), &moved);
     svg.text((624.0, first), "", "keys that moved, by their old owner");
     svg.circle((140.0, second - 4.0), 3.0, &flow);
-    svg.text((154.0, second), "", "a flow, in the colour of who holds it");
+    svg.text((154.0, second), "", "a flow, in the color of who holds it");
     svg.circle((380.0, second - 4.0), 3.0, &differs);
     svg.text((394.0, second), "", "a flow that differs from the ring");
     svg.rect((602.0, second - 6.0), (16.0, 4.0), "fill=\"#222\"");

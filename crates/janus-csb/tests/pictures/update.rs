@@ -151,8 +151,8 @@ fn control(svg: &mut Svg, story: &Story) {
             continue;
         }
         let (x, width) = (LEFT + from as f64 * TICK, (to - from) as f64 * TICK);
-        let (colour, name) = name(story.phases[from]);
-        let style = format!("fill=\"{colour}\" fill-opacity=\"0.35\" stroke=\"#fff\"");
+        let (color, name) = name(story.phases[from]);
+        let style = format!("fill=\"{color}\" fill-opacity=\"0.35\" stroke=\"#fff\"");
         svg.rect((x, TOP), (width, 20.0), &style);
         let fits = name.len() as f64 * 5.6 < width;
         if fits {
@@ -171,8 +171,8 @@ fn lane(svg: &mut Svg, y: f64, ticks: &[Tick], epochs: &[u16]) {
     let middle = y + 10.0;
     for (n, (&tick, &epoch)) in ticks.iter().zip(epochs).enumerate() {
         let x = LEFT + n as f64 * TICK;
-        let colour = if epoch == 0 { PALE } else { "#444" };
-        let style = format!("stroke=\"{colour}\" stroke-width=\"2\"");
+        let color = if epoch == 0 { PALE } else { "#444" };
+        let style = format!("stroke=\"{color}\" stroke-width=\"2\"");
         svg.line((x, middle), (x + TICK, middle), &style);
         let centre = (x + TICK / 2.0, middle);
         match tick {

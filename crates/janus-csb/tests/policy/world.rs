@@ -9,8 +9,8 @@ use janus_csb::policy::{
     Control, Decision, Forecast, Policy, ServiceWindow, Settings, ShardSample,
 };
 use janus_csb::{
-    Balancer, FlowId, Flows, Held, Limits, Phase, Ring, ShardEnd, ShardId, Sieve, UpdateReport,
-    Work,
+    Balancer, DivergenceFilter, FlowId, Flows, Held, Limits, Phase, Ring, ShardEnd, ShardId,
+    UpdateReport, Work,
 };
 
 const STEP: f64 = 0.01;
@@ -68,16 +68,21 @@ struct Shard {
 struct Table(BTreeMap<u64, (Held, f64)>);
 
 impl Flows for Table {
-    fn visit(&mut self, cursor: u64, budget: usize, sieve: &mut Sieve<'_>) -> Option<u64> {
+    fn visit(
+        &mut self,
+        cursor: u64,
+        budget: usize,
+        filter: &mut DivergenceFilter<'_>,
+    ) -> Option<u64> {
         let mut next = None;
         for (&name, &(held, _)) in self.0.range(cursor..).take(budget) {
-            sieve.held(held);
+            filter.held(held);
             next = Some(name + 1);
         }
         next.filter(|&next| self.0.range(next..).next().is_some())
     }
 
-    fn take_moved(&mut self, _: &mut Sieve<'_>) {}
+    fn take_moved(&mut self, _: &mut DivergenceFilter<'_>) {}
 
     fn held(&self) -> usize {
         self.0.len()

@@ -127,7 +127,7 @@ fn run(wrong: Option<Wrong>, seed: u64) -> Result<Tally, Broken> {
     let mut random = Random(seed);
     let limits = Limits {
         diverged: if is_narrow(seed) { 90 } else { 1000 },
-        fly: 32,
+        pending_opens: 32,
         filter: [FilterKind::Cells, FilterKind::Bloom][seed as usize % 2],
         ..Limits::default()
     };

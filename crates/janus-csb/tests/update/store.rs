@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use janus_csb::{FlowId, Flows, Sieve};
+use janus_csb::{DivergenceFilter, FlowId, Flows};
 
 use crate::world::{PORTS, key_of};
 
@@ -76,8 +76,8 @@ impl Store {
     }
 }
 
-fn show(flow: u32, sieve: &mut Sieve<'_>) {
-    sieve.flow(key_of(flow), port_of(flow), || FlowId(u128::from(flow)));
+fn show(flow: u32, filter: &mut DivergenceFilter<'_>) {
+    filter.flow(key_of(flow), port_of(flow), || FlowId(u128::from(flow)));
 }
 
 pub(crate) fn port_of(flow: u32) -> u16 {
@@ -85,7 +85,12 @@ pub(crate) fn port_of(flow: u32) -> u16 {
 }
 
 impl Flows for Store {
-    fn visit(&mut self, cursor: u64, budget: usize, sieve: &mut Sieve<'_>) -> Option<u64> {
+    fn visit(
+        &mut self,
+        cursor: u64,
+        budget: usize,
+        filter: &mut DivergenceFilter<'_>,
+    ) -> Option<u64> {
         if cursor == 0 {
             self.traversed = true;
             self.moved.clear();
@@ -100,17 +105,17 @@ impl Flows for Store {
                 }
             }
             if let Some(flow) = self.slots[store][slot] {
-                show(flow, sieve);
+                show(flow, filter);
             }
             slot += 1;
         }
         Some((store as u64) << 32 | slot as u64)
     }
 
-    fn take_moved(&mut self, sieve: &mut Sieve<'_>) {
+    fn take_moved(&mut self, filter: &mut DivergenceFilter<'_>) {
         for flow in std::mem::take(&mut self.moved) {
             if self.places.contains_key(&flow) {
-                show(flow, sieve);
+                show(flow, filter);
             }
         }
     }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use janus_csb::reference::{Filter, IoCore, Tables, Update};
 use janus_csb::{
-    Balancer, FlowId, Flows, IoEnd, Limits, Phase, Ring, ShardEnd, ShardId, Sieve, Step, Tag, Work,
-    walk,
+    Balancer, DivergenceFilter, FlowId, Flows, IoEnd, Limits, Phase, Ring, ShardEnd, ShardId, Step,
+    Tag, Work, walk,
 };
 
 /// The key of the flows the traces are about, and one of a flow that only makes the tables differ.
@@ -91,25 +91,25 @@ impl Store {
 
 impl Flows for Store {
     /// One store a slice, whatever the budget.
-    fn visit(&mut self, cursor: u64, _: usize, sieve: &mut Sieve<'_>) -> Option<u64> {
+    fn visit(&mut self, cursor: u64, _: usize, filter: &mut DivergenceFilter<'_>) -> Option<u64> {
         let store = if cursor == 0 {
             &self.connections
         } else {
             &self.half_open
         };
         for &flow in store {
-            sieve.flow(key_of(flow), PORT, || FlowId(flow.into()));
+            filter.flow(key_of(flow), PORT, || FlowId(flow.into()));
         }
         (cursor == 0).then_some(1)
     }
 
-    fn take_moved(&mut self, sieve: &mut Sieve<'_>) {
+    fn take_moved(&mut self, filter: &mut DivergenceFilter<'_>) {
         let moved = std::mem::take(&mut self.moved);
         for flow in moved
             .into_iter()
             .filter(|&flow| self.tells_the_dead || self.holds(flow))
         {
-            sieve.flow(key_of(flow), PORT, || FlowId(flow.into()));
+            filter.flow(key_of(flow), PORT, || FlowId(flow.into()));
         }
     }
 

@@ -2,8 +2,6 @@
 //! not, and fails instead with JANUS_PRIVILEGED=1. What the tests share is here; frames and their buffers are `frames.rs`, what
 //! is refused and which rights are enough `rules.rs`, how it ends `ends.rs`.
 
-#![cfg(not(loom))]
-
 mod ends;
 mod frames;
 #[path = "../support/polling.rs"]

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use janus_io::Vigil;
+use janus_io::SleepObserver;
 use janus_io::park::Unparker;
 use janus_tcp::Instant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -267,7 +267,7 @@ pub(crate) struct Polling {
     pub(crate) number: usize,
 }
 
-impl Vigil for Polling {
+impl SleepObserver for Polling {
     fn falls_asleep(&self, fd: Option<BorrowedFd<'_>>) {
         let _ = self.clock.falls_asleep(self.number, None, fd);
     }

@@ -526,7 +526,7 @@ fn govern(clock: &'static Paused, cores: &[Unparker], polling: &mut [IoCore], co
     );
     for (index, core) in polling.iter_mut().enumerate() {
         let number = cores.len() + index;
-        core.set_vigil(Box::new(Polling { clock, number }));
+        core.set_sleep_observer(Box::new(Polling { clock, number }));
     }
 }
 

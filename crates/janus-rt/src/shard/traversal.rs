@@ -1,7 +1,7 @@
 //! The stack as the balancer's traversal sees it: flows by key, local port and name.
 
 use super::fixed::Fixed;
-use janus_csb::{FlowId, Flows, Sieve, SieveBatch};
+use janus_csb::{DivergenceFilter, FlowBatch, FlowId, Flows};
 use janus_tcp::Stack;
 use janus_wire::{FlowKey, FlowKeyV4, FlowKeyV6, FlowNames, Toeplitz};
 
@@ -33,40 +33,45 @@ impl<'a> StackFlows<'a> {
 }
 
 impl Flows for StackFlows<'_> {
-    fn visit(&mut self, cursor: u64, budget: usize, sieve: &mut Sieve<'_>) -> Option<u64> {
+    fn visit(
+        &mut self,
+        cursor: u64,
+        budget: usize,
+        filter: &mut DivergenceFilter<'_>,
+    ) -> Option<u64> {
         if cursor == 0 {
             self.stack.track_moves(true);
         }
         let (toeplitz, names) = (self.toeplitz, self.names);
         let fixed = self.fixed;
-        let mut v4 = SieveBatch::new(FlowKeyV4::NONE);
-        let mut v6 = SieveBatch::new(FlowKeyV6::default());
+        let mut v4 = FlowBatch::new(FlowKeyV4::NONE);
+        let mut v6 = FlowBatch::new(FlowKeyV6::default());
         let v4_name = |flow: &FlowKeyV4| FlowId(names.v4(flow));
         let v6_name = |flow: &FlowKeyV6| FlowId(names.v6(flow));
         let next = self.stack.visit_flows(cursor, budget, |flow| match flow {
             flow if fixed.stands_elsewhere(flow) => {}
             FlowKey::V4(flow) => {
                 if v4.add(toeplitz.key_of_v4(flow), flow.local_port, *flow) {
-                    sieve.sift(&mut v4, v4_name);
+                    filter.flows(&mut v4, v4_name);
                 }
             }
             FlowKey::V6(flow) => {
                 if v6.add(toeplitz.key_of_v6(flow), flow.local_port, *flow) {
-                    sieve.sift(&mut v6, v6_name);
+                    filter.flows(&mut v6, v6_name);
                 }
             }
         });
-        sieve.sift(&mut v4, v4_name);
-        sieve.sift(&mut v6, v6_name);
+        filter.flows(&mut v4, v4_name);
+        filter.flows(&mut v6, v6_name);
         self.ended = next.is_none();
         next
     }
 
-    fn take_moved(&mut self, sieve: &mut Sieve<'_>) {
+    fn take_moved(&mut self, filter: &mut DivergenceFilter<'_>) {
         let (toeplitz, names, fixed) = (self.toeplitz, self.names, self.fixed);
         self.stack.take_moved(|flow| {
             if !fixed.stands_elsewhere(flow) {
-                show(flow, toeplitz, names, sieve);
+                show(flow, toeplitz, names, filter);
             }
         });
         if self.ended {
@@ -80,7 +85,7 @@ impl Flows for StackFlows<'_> {
 }
 
 #[inline]
-fn show(flow: &FlowKey, toeplitz: &Toeplitz, names: &FlowNames, sieve: &mut Sieve<'_>) {
+fn show(flow: &FlowKey, toeplitz: &Toeplitz, names: &FlowNames, filter: &mut DivergenceFilter<'_>) {
     let key = toeplitz.key_of(flow);
-    sieve.flow(key, flow.local_port(), || FlowId(names.of(flow)));
+    filter.flow(key, flow.local_port(), || FlowId(names.of(flow)));
 }

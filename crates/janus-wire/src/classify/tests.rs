@@ -129,7 +129,7 @@ fn ipv6_over_each_link() {
             l3_offset: 0,
             src,
             dst,
-            neighbour: true,
+            neighbor: true,
             quoted: None,
             socket: None,
         }

@@ -50,7 +50,7 @@ fn echo_goes_round() {
 }
 
 #[test]
-fn neighbours_ask_and_answer() {
+fn neighbors_ask_and_answer() {
     let mut out = [0; 40];
     let group = solicited_node(US);
     assert_eq!(group, "ff02::1:ff12:3456".parse::<Ipv6Addr>().unwrap());
@@ -87,7 +87,7 @@ fn neighbours_ask_and_answer() {
 }
 
 #[test]
-fn neighbour_options_that_lie_are_refused() {
+fn neighbor_options_that_lie_are_refused() {
     let mut out = [0; NEIGHBOUR_LEN];
     emit_solicitation(&mut out, PEER, US, US, MAC);
     assert_eq!(

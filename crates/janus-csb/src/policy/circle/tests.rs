@@ -97,7 +97,7 @@ proptest! {
 }
 
 #[test]
-fn an_arc_that_is_given_to_a_neighbour_becomes_part_of_its_arc() {
+fn an_arc_that_is_given_to_a_neighbor_becomes_part_of_its_arc() {
     let points = [(100, 0), (200, 1), (300, 0), (400, 2)];
     let points = points.map(|(at, shard)| (at, ShardId(shard)));
     let mut circle = Circle::new(points.into_iter(), Density::Even);

@@ -94,7 +94,7 @@ impl World {
         }
     }
 
-    /// A packet through an I/O core; `hint` sends it where a filter or the fly set might, instead of to the owner.
+    /// A packet through an I/O core; `hint` sends it where a filter or the pending opens might, instead of to the owner.
     pub(crate) fn send(&mut self, io: usize, kind: Kind, flow: u32, hint: Option<u8>) {
         let (owner, tag) = self.io[io].current().look_up(KEY, PORT);
         let (to, tag) = match hint {
