@@ -26,7 +26,11 @@ enum Command {
     /// Ask the balancer's planner what it would do.
     Csb(csb::Args),
     /// Print what file and environment say, key by key, as a `janus.toml`.
-    Config,
+    Config {
+        /// Print the manual of all keys instead.
+        #[arg(long)]
+        manual: bool,
+    },
     /// Say what this machine can do for Janus, and how to enable what is missing.
     Doctor,
     /// Serve a folder (or a greeting) over HTTP, from memory.
@@ -38,7 +42,8 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Csb(args) => csb::run(&args),
-        Command::Config => janus::Runtime::builder()
+        Command::Config { manual: true } => print(&janus::manual()),
+        Command::Config { manual: false } => janus::Runtime::builder()
             .effective()
             .and_then(|effective| print(&effective)),
         Command::Doctor => print(&doctor::Report),

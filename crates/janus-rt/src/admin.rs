@@ -9,7 +9,6 @@ mod tests;
 use std::io::{self, ErrorKind, PipeReader, PipeWriter, pipe};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -63,7 +62,7 @@ impl AdminPort {
     }
 
     /// Starts its thread.
-    pub(crate) fn serve(self, metrics: Arc<Collector>) -> io::Result<Serving> {
+    pub(crate) fn serve(self, metrics: Collector) -> io::Result<Serving> {
         let (ends, end) = pipe()?;
         let mut server = Server {
             listener: self.listener,
@@ -91,7 +90,7 @@ struct Server {
     listener: TcpListener,
     /// At its end when the port is to be closed.
     ends: PipeReader,
-    metrics: Arc<Collector>,
+    metrics: Collector,
     open: Vec<Exchange>,
     /// When connections are accepted again; `None`: now.
     accepts_at: Option<Instant>,
@@ -151,7 +150,7 @@ impl Server {
     fn step(&mut self, index: usize, now: Instant) -> bool {
         // What came while the cores were waited for is not late.
         if let Some(Request { page, head_only }) = self.open[index].receive() {
-            self.metrics.counters.requests.add(1);
+            self.metrics.collected.counters.requests.add(1);
             let response = match page {
                 Ok(Page::Health) => self.health(),
                 Ok(Page::Metrics(format)) => self.text(format),
@@ -162,7 +161,7 @@ impl Server {
         let goes_on = self.open[index].send();
         let late = goes_on && self.open[index].until() <= now;
         if late && self.open[index].is_under_way() {
-            self.metrics.counters.slow.add(1);
+            self.metrics.collected.counters.slow.add(1);
         }
         goes_on && !late
     }
@@ -234,7 +233,7 @@ impl Server {
         if let Some(oldest) = oldest {
             let oldest = self.open.swap_remove(oldest);
             if oldest.is_under_way() {
-                self.metrics.counters.crowded.add(1);
+                self.metrics.collected.counters.crowded.add(1);
             }
         }
     }

@@ -9,13 +9,13 @@ use std::sync::atomic::Ordering;
 use janus_csb::MAX_POINTS;
 pub use janus_csb::UpdateReport;
 
-use crate::control::desk::Desk;
+use crate::control::desk::ControlMailbox;
 pub use crate::control::watch::PolicyName as Policy;
 
 /// The balancer of one runtime; from [`Handle::balance`](crate::Handle::balance), usable on any thread.
 #[derive(Clone)]
 pub struct Balance {
-    desk: Arc<Desk>,
+    desk: Arc<ControlMailbox>,
 }
 
 /// Totals of the updates since the start.
@@ -42,7 +42,7 @@ pub struct BalanceReport {
 }
 
 impl Balance {
-    pub(crate) fn new(desk: Arc<Desk>) -> Balance {
+    pub(crate) fn new(desk: Arc<ControlMailbox>) -> Balance {
         Balance { desk }
     }
 

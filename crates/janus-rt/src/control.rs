@@ -11,8 +11,9 @@ pub(crate) mod alarms;
 pub(crate) mod conductor;
 pub(crate) mod datagrams;
 pub(crate) mod desk;
-mod front;
+pub(crate) mod ending;
 pub(crate) mod signals;
+pub(crate) mod supervisor;
 #[cfg(test)]
 mod tests;
 pub(crate) mod watch;
@@ -20,12 +21,12 @@ pub(crate) mod watchdog;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-pub(crate) use front::{Gate, LastIn};
+pub use ending::BoxError;
 pub(crate) use janus_tcp::DYNAMIC_FIRST;
 
 /// Most ports that may be bound at a time; one runtime serves a handful.
@@ -46,6 +47,31 @@ pub(crate) trait Front: Send {
     fn close(&mut self, port: u16);
     /// Closes every port, because the runtime ends; says so when it is done.
     fn close_all(&mut self) {}
+}
+
+/// Stands before a device that leads to no network, such as the portal's wire: the world is reached through it.
+pub(crate) trait Passage: Send + Sync {
+    /// Whether connections may be opened to `address`.
+    fn admits(&self, address: IpAddr) -> bool;
+    /// Address at which a client outside finds a listener on `local`.
+    fn reachable_at(&self, local: SocketAddr) -> SocketAddr;
+}
+
+/// Stands where a front was when the runtime has ended.
+struct Gone;
+
+impl Front for Gone {
+    fn open(&mut self, _: SocketAddr) -> io::Result<u16> {
+        Err(io::Error::other("the runtime has ended"))
+    }
+
+    fn steer(&mut self, _: u16, _: &[u8], _: bool) -> bool {
+        true
+    }
+
+    fn serve(&mut self, _: u16) {}
+
+    fn close(&mut self, _: u16) {}
 }
 
 /// Where a core's `main` stands, as far as listeners care.
@@ -241,6 +267,12 @@ impl Control {
     /// Nobody new comes in from outside; what is inside stays, and the [`Ending`](crate::runtime::Ending) hears when it is so.
     pub(crate) fn close_doors(&self) {
         self.lock().front.close_all();
+    }
+
+    /// Drops what stands before the shards, whoever else still knows of this table.
+    pub(crate) fn end(&self) {
+        let front = std::mem::replace(&mut self.lock().front, Box::new(Gone));
+        drop(front);
     }
 
     /// `core`'s main returned Pending: in a bind, or waiting for something else.

@@ -129,7 +129,7 @@ pub use janus_macros::main;
 /// ```
 pub use janus_macros::test;
 
-pub use config::{CORES_MAX, ConfigError, Effective, Origin, Placement};
+pub use config::{CORES_MAX, ConfigError, Effective, Origin, Placement, manual};
 pub use dhcp::Lease;
 pub use janus_io::impair::{FaultCounters, Faults, WayCounters};
 pub use janus_io::xdp::Ports as XdpPorts;

@@ -27,7 +27,7 @@ mod text;
 
 use std::time::Duration;
 
-pub(crate) use collect::{Collector, Sources};
+pub(crate) use collect::{Collected, Collector};
 
 use crate::shard::here;
 use crate::time::sleep;
@@ -79,8 +79,9 @@ impl Format {
 /// # Panics
 /// When polled where no Janus core runs.
 pub async fn gather(format: Format) -> String {
-    let metrics = here::with(|here| here.metrics.clone());
-    let metrics = metrics.expect("janus::metrics::gather was awaited where no Janus core runs");
+    let shared = here::shared();
+    let shared = shared.expect("janus::metrics::gather was awaited where no Janus core runs");
+    let metrics = Collector::of(shared);
     let round = metrics.ask();
     let mut look = LOOK_MIN;
     let mut waited = Duration::ZERO;

@@ -36,7 +36,6 @@ pub use janus_tcp::{Algorithm, Datagram, Info, SocketOptions, Uto};
 pub use listener::{Accept, TcpListener};
 pub use readiness::{Interest, Ready};
 pub use recv_buf::RecvBuf;
-pub(crate) use resolver::Names;
 pub use resolver::lookup_host;
 pub use send_buf::SendBuf;
 pub use socket::TcpSocket;

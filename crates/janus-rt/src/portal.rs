@@ -18,7 +18,7 @@ mod tests;
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
@@ -27,10 +27,29 @@ pub(crate) use carrier::{BRIDGES_MAX, Inner};
 use carrier::{Carrier, Command};
 use events::{DoorId, Doorbell};
 pub(crate) use exits::answers_all;
-pub(crate) use listen::{Listen, offered_port};
+pub(crate) use listen::Listen;
+use listen::offered_port;
 pub(crate) use reach::Reach;
 
-use crate::control::LastIn;
+use crate::control::Passage;
+use crate::control::ending::LastIn;
+
+/// The portal, as sockets of the shards see it.
+pub(crate) struct Doorway {
+    pub(crate) reach: Reach,
+    pub(crate) listen: Listen,
+}
+
+impl Passage for Doorway {
+    fn admits(&self, address: IpAddr) -> bool {
+        self.reach.admits(address)
+    }
+
+    fn reachable_at(&self, local: SocketAddr) -> SocketAddr {
+        let port = offered_port(local.port());
+        self.listen.reachable_at(local.ip(), port)
+    }
+}
 
 /// The shards' end of the portal: opens doors, hands them to the carrier, ends it when dropped.
 pub(crate) struct Portal {

@@ -2,13 +2,11 @@
 //! device and starting the threads is `launch`; what the threads do is the shard's.
 
 mod choice;
-mod ending;
 mod launch;
 mod main_task;
 mod reload;
 mod report;
 mod shutdown;
-mod supervisor;
 
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
@@ -22,20 +20,17 @@ use janus_io::impair::{FaultCounters, Faults};
 
 use crate::balance::{self, Balance};
 use crate::clock::Clock;
-use crate::config::{
-    Cidr, ConfigError, DHCP, Effective, Impairment, Partial, Placement, PlacementName,
-};
-use crate::control::Control;
-use crate::control::desk::Desk;
+use crate::config::{ConfigError, Cores, DHCP, Effective, Partial, Placement, PlacementName};
+pub use crate::control::BoxError;
+use crate::control::supervisor::Supervisor;
 use crate::dhcp::{Lease, Shown};
 use crate::metrics::Collector;
-use crate::policy::{Entrance, Filter, IoCounters, Policy, Rules};
+use crate::policy::{Filter, IoCounters, Policy, Rules};
 use crate::shard::here;
-use crate::task::blocking::Blocking;
-use crate::task::{Cores, JoinHandle};
+use crate::shard::shared::Shared;
+use crate::task::JoinHandle;
 use crate::warning::{Hook, Warning, Warnings};
 pub use choice::BackendChoice;
-pub(crate) use ending::Ending;
 use launch::Prepared;
 pub(crate) use main_task::MainTask;
 pub use main_task::{MainResult, exit_code};
@@ -43,10 +38,7 @@ pub use reload::Reloaded;
 use reload::{Reloading, Sources};
 pub use report::{CoreReport, report};
 pub use shutdown::{ShuttingDown, is_shutting_down, shutting_down};
-use supervisor::Supervisor;
 
-/// What a main, and the runtime, may fail with.
-pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// A result with that error.
 pub type Result<T = (), E = BoxError> = std::result::Result<T, E>;
 
@@ -88,38 +80,18 @@ impl Runtime {
 
     /// Something that can stop the runtime from any thread.
     pub fn handle(&self) -> Handle {
-        Handle {
-            ending: self.prepared.ending(),
-            desk: self.prepared.desk(),
-            cores: self.prepared.cores(),
-            blocking: self.prepared.blocking(),
-            metrics: self.prepared.metrics(),
-            entrance: self.prepared.entrance(),
-            lease: self.prepared.lease(),
-            control: self.prepared.control(),
-            clock: self.prepared.clock(),
-        }
+        Handle(self.prepared.shared().clone())
     }
 }
 
 /// Stops a runtime, gives it something to do, or changes how its cores share connections, from any thread.
 #[derive(Clone)]
-pub struct Handle {
-    ending: Arc<Ending>,
-    desk: Arc<Desk>,
-    cores: Arc<Cores>,
-    blocking: Arc<Blocking>,
-    pub(crate) metrics: Arc<Collector>,
-    entrance: Arc<Entrance>,
-    lease: Shown,
-    control: Arc<Control>,
-    clock: Clock,
-}
+pub struct Handle(Arc<Shared>);
 
 impl Handle {
     /// Ends the runtime as if every main had returned.
     pub fn stop(&self) {
-        self.ending.stop();
+        self.0.ending.stop();
     }
 
     /// Ends the runtime in order. It takes no new connections from here on: ports are closed, a bind is an error, and
@@ -128,29 +100,25 @@ impl Handle {
     /// dropped, what they wrote is delivered and connections end with FIN for as long as `drain_ms` says; what is still there
     /// then is reset. Mains may end meanwhile; of several calls the first counts.
     pub fn shutdown(&self, within: Duration) {
-        if self.ending.close_doors(within) {
-            self.control.close_doors();
+        if self.0.ending.close_doors(within) {
+            self.0.control.close_doors();
         }
     }
 
-    /// Reads file and environment again. What can change while the runtime runs does: `drain_ms`, `backlog` for listeners bound from
-    /// then on, `dns`, `blocking_threads`, `warn_blocked_ms`, `trace_filter`, all of `policy_…`, sizes of buffers (of the receive
-    /// buffers as far as windows can name them, whose unit the start decided), and, where a policy has watched from the start,
-    /// `balance` and `balance_interval_ms`. The other keys that say something new are named. It reads a file: not to be called by a
-    /// task that serves others, but by [`spawn_blocking`](crate::spawn_blocking) or another thread.
+    /// Reads file and environment again. Keys that `docs/configuration.md` marks live change at once (receive buffers as far as windows
+    /// can name them, whose unit the start decided); the other keys that say something new are named. This call reads a file: it is
+    /// for [`spawn_blocking`](crate::spawn_blocking) or another thread, not for a task that serves others.
     ///
     /// # Errors
     /// When what is read is not understood; then nothing changes.
     pub fn reload(&self) -> std::io::Result<Reloaded> {
-        match self.ending.reloading.get() {
-            Some(reloading) => reloading.reload(),
-            None => Ok(Reloaded::default()),
-        }
+        let reloading = self.0.slots.get(Reloading::default);
+        reloading.reload(&self.0)
     }
 
     /// [`shutdown`](Handle::shutdown) or [`stop`](Handle::stop) was called, or the runtime ends by itself.
     pub fn is_shutting_down(&self) -> bool {
-        !self.ending.is_open()
+        !self.0.ending.is_open()
     }
 
     /// Begins a task on a core, from any thread; see [`spawn_on`](crate::spawn_on). What is sent before the runtime runs
@@ -164,7 +132,7 @@ impl Handle {
         F: Future + 'static,
         F::Output: Send + 'static,
     {
-        self.cores.spawn_on(core, make)
+        self.0.cores.spawn_on(core, make)
     }
 
     /// Runs a call that may block, from any thread; see [`spawn_blocking`](crate::spawn_blocking).
@@ -173,61 +141,56 @@ impl Handle {
         F: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
-        self.blocking.spawn(call)
+        self.0.blocking.spawn(call)
     }
 
     /// The address that a DHCP server gave, and what it told with it; `None` while there is none, or where none is asked for
     /// (`address = "dhcp"`).
     pub fn lease(&self) -> Option<Lease> {
-        self.lease.lease()
+        self.0.slots.get(Shown::default).lease()
     }
 
     /// How the cores share new connections.
     pub fn balance(&self) -> Balance {
-        Balance::new(self.desk.clone())
+        Balance::new(self.0.desk.clone())
     }
 
     /// What the polling cores let in. What is set there counts from each core's next burst on.
     pub fn policy(&self) -> Policy {
-        self.entrance.policy.clone()
+        self.0.entrance.policy.clone()
     }
 
     /// From now on the trace, if there is one, has only frames that `filter` matches, or all of them: so one flow can be
     /// watched in a server that serves many. False when the runtime writes none.
     pub fn set_trace_filter(&self, filter: Option<Filter>) -> bool {
-        let trace = self.entrance.trace.as_ref();
+        let trace = self.0.entrance.trace.as_ref();
         trace.map(|trace| trace.set_filter(filter)).is_some()
     }
 
     /// What the link was made to do to packets; `None` where no faults were asked for ([`Builder::faults`]).
     pub fn faults(&self) -> Option<Arc<FaultCounters>> {
-        self.entrance.faults.clone()
+        self.0.entrance.faults.clone()
     }
 
     /// Address of the admin port; `None` where there is none ([`Builder::admin`]).
     pub fn admin(&self) -> Option<SocketAddr> {
-        self.metrics.admin()
+        Collector::of(self.0.clone()).collected.admin
+    }
+
+    #[cfg(test)]
+    pub(crate) fn metrics(&self) -> Collector {
+        Collector::of(self.0.clone())
     }
 
     /// What each core that polls a queue has done, and dropped for which cause.
     pub fn io_counters(&self) -> &[Arc<IoCounters>] {
-        &self.entrance.counters
+        &self.0.entrance.counters
     }
 }
 
 /// The handle of the runtime this task runs in; `None` outside of one.
 pub fn handle() -> Option<Handle> {
-    here::with(|here| Handle {
-        ending: here.ending.clone(),
-        desk: here.desk.clone(),
-        cores: here.cores.clone(),
-        blocking: here.blocking.clone(),
-        metrics: here.metrics.clone(),
-        entrance: here.entrance.clone(),
-        lease: here.lease.clone(),
-        control: here.control.clone(),
-        clock: here.clock,
-    })
+    here::shared().map(Handle)
 }
 
 /// Which of the runtime's cores this is, from 0; `None` on a thread that is none.
@@ -237,7 +200,7 @@ pub fn core_id() -> Option<usize> {
 
 /// How many cores the runtime of this core has; `None` on a thread that is none.
 pub fn cores() -> Option<usize> {
-    here::with(|here| here.ending.cores())
+    here::with(|here| here.shared.ending.cores())
 }
 
 /// For what must happen once although `main` runs on every core: the first core that comes to this line runs `what`,
@@ -257,7 +220,7 @@ pub fn cores() -> Option<usize> {
 #[track_caller]
 pub fn once<R>(what: impl FnOnce() -> R) -> Option<R> {
     let place = std::panic::Location::caller();
-    let first = here::with(|here| here.ending.first_at(place)).unwrap_or(true);
+    let first = here::with(|here| here.shared.ending.first_at(place)).unwrap_or(true);
     first.then(what)
 }
 
@@ -279,16 +242,14 @@ pub struct Builder {
 impl Builder {
     /// How many TCP cores; without it, as many as there are processors.
     pub fn cores(mut self, cores: usize) -> Builder {
-        self.partial.cores = Some(cores);
-        self.partial.processors = None;
+        self.partial.cores = Some(Cores::count(cores));
         self
     }
 
     /// One TCP core on each of these processors, whose threads stay there. [`build`](Builder::build) fails where this process
     /// may not run on one of them.
     pub fn processors(mut self, processors: &[usize]) -> Builder {
-        self.partial.cores = Some(processors.len());
-        self.partial.processors = Some(processors.to_vec());
+        self.partial.cores = Some(Cores::on(processors.to_vec()));
         self
     }
 
@@ -310,7 +271,7 @@ impl Builder {
     /// The time of another runtime in this process, which was [started paused](Builder::start_paused): it jumps when nothing can
     /// be done in either, nor is under way between them. Both must run, as one that never does holds the time for ever.
     pub fn time_of(mut self, other: &Handle) -> Builder {
-        self.time = Some(other.clock);
+        self.time = Some(other.0.clock);
         self
     }
 
@@ -344,18 +305,10 @@ impl Builder {
     /// One more address of the interface, such as `"192.0.2.1/24"` or `"2001:db8::1/64"`; `"dhcp"`: one that a server gives.
     pub fn address(mut self, cidr: &str) -> Builder {
         if cidr.trim() == DHCP {
-            self.partial.dhcp = Some(true);
-            self.partial.addresses.get_or_insert_default();
-            return self;
-        }
-        self.partial.dhcp.get_or_insert(false);
-        match cidr.parse::<Cidr>() {
-            Ok(cidr) => self.partial.addresses.get_or_insert_default().push(cidr),
-            Err(problem) => {
-                _ = self
-                    .wrong
-                    .get_or_insert(ConfigError::value("address", problem))
-            }
+            self.partial.address.get_or_insert_default().dhcp = true;
+        } else if let Some(cidr) = self.understood("address", cidr) {
+            let addresses = self.partial.address.get_or_insert_default();
+            addresses.given.push(cidr);
         }
         self
     }
@@ -385,10 +338,7 @@ impl Builder {
     /// One more name server to ask for names; without any, those of `/etc/resolv.conf` that the device reaches, else the
     /// system's resolver.
     pub fn name_server(mut self, server: SocketAddr) -> Builder {
-        self.partial
-            .name_servers
-            .get_or_insert_default()
-            .push(server);
+        self.partial.dns.get_or_insert_default().push(server);
         self
     }
 
@@ -469,7 +419,7 @@ impl Builder {
 
     /// Warns of tasks whose future takes so many bytes or more (at least 1,024 are looked at); 0: never. See [`Warning`].
     pub fn warn_future_bytes(mut self, bytes: usize) -> Builder {
-        self.partial.warn_future_bytes = Some(bytes);
+        self.partial.warn_future_bytes = Some(u32::try_from(bytes).unwrap_or(u32::MAX));
         self
     }
 
@@ -489,13 +439,13 @@ impl Builder {
 
     /// What the polling cores let in, instead of what the keys `policy_…` say.
     pub fn policy(mut self, rules: Rules) -> Builder {
-        self.partial.policy.given = Some(rules);
+        self.partial.given_rules = Some(rules);
         self
     }
 
     /// Makes the link a bad one, both ways, instead of what the keys `impair_…` say: for trials.
     pub fn faults(mut self, faults: Faults) -> Builder {
-        self.partial.impair.given = Some(Impairment::both(faults));
+        self.partial.given_faults = Some(faults);
         self
     }
 
@@ -595,6 +545,7 @@ impl Builder {
                 alone: self.alone,
                 file: self.config_file.take(),
                 builder: std::mem::take(&mut self.partial),
+                tcp: self.tcp.as_ref().map(Partial::of_tcp).unwrap_or_default(),
             }),
         }
     }
@@ -607,11 +558,10 @@ impl Builder {
         let tcp = self.tcp.unwrap_or_default();
         let warnings = Arc::new(Warnings::new(self.on_warning));
         let prepared = Prepared::open(settings, self.backend, tcp, warnings, clock)?;
-        let reloading = Reloading::new(sources, effective, prepared.levers());
-        // The first and only one to set it.
-        let _ = prepared.ending().reloading.set(reloading);
+        let shared = prepared.shared();
+        shared.slots.get(|| Reloading::new(sources, effective));
         if let Some(supervisor) = supervisor.flatten() {
-            let _ = prepared.ending().supervisor.set(supervisor);
+            let _first = shared.ending.supervisor.set(supervisor);
         }
         Ok(prepared)
     }

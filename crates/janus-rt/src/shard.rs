@@ -5,14 +5,15 @@
 #[cfg(feature = "tokio")]
 mod elsewhere;
 mod end;
-mod fall;
 mod fixed;
 pub(crate) mod here;
 mod leaving;
 mod losses;
 mod neighbours;
+mod panic_recovery;
 mod paused;
 mod sampling;
+pub(crate) mod shared;
 mod statistics;
 mod traversal;
 mod update;
@@ -32,13 +33,12 @@ use crate::clock::Clock;
 use crate::inbox::{Job, Mailbox, Message};
 use crate::task::{self, Executor, prefetch_local};
 use end::Phase;
-pub(crate) use fall::Renew;
 use here::Here;
 pub use neighbours::ForwardCounters;
 use neighbours::Walk;
 pub(crate) use neighbours::{Door, FORWARDS, Neighbours};
+pub(crate) use panic_recovery::RebuildStack;
 use sampling::Sampling;
-pub(crate) use statistics::LoopStatistics;
 pub use statistics::{BATCH_CLASSES, LoopReport};
 use update::UpdateWork;
 pub(crate) use waiters::Side;
@@ -70,7 +70,7 @@ pub(crate) struct Shard {
     pub(crate) parker: Parker,
     pub(crate) clock: Clock,
     pub(crate) work: Work,
-    pub(crate) renew: Renew,
+    pub(crate) rebuild: RebuildStack,
 }
 
 /// What the loop keeps for itself between turns.
@@ -161,7 +161,7 @@ impl Shard {
     /// One turn, and what it says about the next. Whoever drives the loop otherwise than [`run`](Shard::run) calls this.
     pub(crate) fn step(&mut self) -> Step {
         let worked = self.turn();
-        if !self.here.ending.serving() && self.ended() {
+        if !self.here.shared.ending.serving() && self.ended() {
             self.enter_losses();
             return Step::Ended;
         }
@@ -213,7 +213,7 @@ impl Shard {
         let work = &mut self.work;
         if !work.open {
             let until = *work.closed_until.get_or_insert(now + START_PATIENCE);
-            work.open = self.here.control.has_begun() || now >= until;
+            work.open = self.here.shared.control.has_begun() || now >= until;
             if work.open {
                 self.here.opens();
             }
@@ -234,7 +234,7 @@ impl Shard {
         let mut steering = here.steering.borrow_mut();
         let adopted = steering.refresh();
         if adopted {
-            here.desk.ring();
+            here.shared.desk.ring();
         }
         let arrived = &mut self.work.arrived;
         here.statistics.took(arrived.len());
@@ -251,8 +251,8 @@ impl Shard {
         let mut pool = here.pool.borrow_mut();
         let mut walk = Walk::new(
             steering.steering(),
-            &here.toeplitz,
-            &here.names,
+            &here.shared.toeplitz,
+            &here.shared.flow_names,
             &mut neighbours,
             &mut pool,
         );
@@ -460,7 +460,7 @@ fn news(
     let waits = !mailbox.is_empty()
         || !forwarded.is_empty()
         || port.has_waiting()
-        || phase.has_news(&here.ending)
+        || phase.has_news(&here.shared.ending)
         || steering.is_behind()
         || port.is_behind();
     if !waits {

@@ -35,7 +35,7 @@ pub async fn ctrl_c() -> io::Result<()> {
 /// # Errors
 /// Where no Janus core runs, and for signals that cannot be caught.
 pub fn signal(kind: SignalKind) -> io::Result<Signal> {
-    let signals = here::with(|here| here.signals.clone()).ok_or_else(here::no_core)?;
+    let signals = here::with(|here| here.shared.signals.clone()).ok_or_else(here::no_core)?;
     let listener = signals.listen(kind.0)?;
     Ok(Signal {
         seen: signals.came(kind.0),

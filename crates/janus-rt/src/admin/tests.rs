@@ -483,7 +483,7 @@ fn every_phase_of_an_exchange_ends_in_time() {
     let port = AdminPort::open(ANY.into()).expect("a port");
     let at = port.at();
     let (ends, _end) = pipe().expect("a pipe");
-    let metrics = runtime.handle().metrics;
+    let metrics = runtime.handle().metrics();
     let mut server = Server {
         listener: port.listener,
         ends,
@@ -501,7 +501,7 @@ fn every_phase_of_an_exchange_ends_in_time() {
         }
         (peer, now)
     };
-    let slow = || metrics.counters.slow.get();
+    let slow = || metrics.collected.counters.slow.get();
     // A head that does not end.
     let (_peer, now) = begin(&mut server, b"GET /healthz HT");
     assert!(server.step(0, now + PATIENCE / 2));

@@ -2,18 +2,17 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::keys::Cidr;
-use super::{ConfigError, KernelAddress, Settings};
+use super::{Cidr, ConfigError, KernelAddress, Settings};
 
 /// The first thing said of addresses that cannot work.
 pub(super) fn check(settings: &Settings) -> Result<(), ConfigError> {
-    let own = &settings.addresses;
+    let own = &settings.address.given;
     for cidr in own {
         if let Some(why) = cannot_be_ours(*cidr) {
             let problem = format!("{}/{} {why}", cidr.address, cidr.prefix);
             return Err(ConfigError::value("address", problem));
         }
-        if let KernelAddress::Given(kernel, _) = settings.tap_kernel_address
+        if let Some(KernelAddress::Given(kernel, _)) = settings.tap_kernel_address
             && cidr.address == IpAddr::V4(kernel)
         {
             let problem =
@@ -36,7 +35,7 @@ pub(super) fn check(settings: &Settings) -> Result<(), ConfigError> {
             .filter(|cidr| cidr.address.is_ipv4() == gateway.is_ipv4())
             .peekable();
         // A server, or the device's default, says what is not said here.
-        if same.peek().is_none() || settings.dhcp {
+        if same.peek().is_none() || settings.address.dhcp {
             continue;
         }
         if !same.any(|cidr| cidr.network().contains(gateway)) {

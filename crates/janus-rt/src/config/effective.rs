@@ -1,13 +1,11 @@
 //! Values of all keys in force, each with its origin; printed as a `janus.toml` of the values from file and environment.
-//! Reading is in `source`, the form of values in `shown`.
+//! Reading is in `source`, the form of values in `forms`.
 
 use std::fmt::{self, Display};
 
 use toml_writer::ToTomlValue;
 
-use super::keys::KEYS;
-use super::shown::shown;
-use super::{Partial, Settings};
+use super::{KEYS, Key, Partial, Settings};
 
 /// Source of a key's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,9 +32,9 @@ impl Display for Origin {
     }
 }
 
-/// A key that somebody said something of.
+/// One key's value, with its origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Said {
+pub(crate) struct Entry {
     pub(crate) key: &'static str,
     pub(crate) value: String,
     pub(crate) origin: Origin,
@@ -53,17 +51,17 @@ pub(crate) struct Said {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Effective {
-    said: Vec<Said>,
+    entries: Vec<Entry>,
     /// Keys whose values are the builder's, or defaults.
-    others: Vec<Said>,
+    others: Vec<Entry>,
 }
 
 impl Effective {
     /// In the order in which it was said.
     #[cfg(test)]
-    pub(crate) fn new(said: Vec<Said>) -> Effective {
+    pub(crate) fn new(entries: Vec<Entry>) -> Effective {
         Effective {
-            said,
+            entries,
             others: Vec::new(),
         }
     }
@@ -71,52 +69,56 @@ impl Effective {
     /// Collects the values set by file and environment, and those in force with the builder, and without it if that makes
     /// sense.
     pub(crate) fn of(
-        said: Vec<Said>,
+        entries: Vec<Entry>,
         without_builder: Option<&Settings>,
         settings: &Settings,
     ) -> Effective {
         let defaults = Partial::default().resolve().ok();
         let before = without_builder.or(defaults.as_ref());
         let mut others = Vec::new();
-        for key in KEYS.iter().map(|key| key.name) {
-            let value = shown(key, settings);
+        for &Key {
+            name: key, show, ..
+        } in KEYS
+        {
+            let value = show(settings);
             let origin = match before {
-                Some(before) if shown(key, before) == value => Origin::Default,
+                Some(before) if show(before) == value => Origin::Default,
                 _ => Origin::Builder,
             };
-            let spoken = said.iter().any(|said| said.key == key);
+            let spoken = entries.iter().any(|entry| entry.key == key);
             if let Some(value) = value.filter(|_| !spoken || origin == Origin::Builder) {
-                others.push(Said { key, value, origin });
+                others.push(Entry { key, value, origin });
             }
         }
-        Effective { said, others }
+        Effective { entries, others }
     }
 
-    fn last(&self, key: &str) -> Option<&Said> {
-        self.said.iter().rev().find(|said| said.key == key)
+    fn last(&self, key: &str) -> Option<&Entry> {
+        self.entries.iter().rev().find(|entry| entry.key == key)
     }
 
-    fn in_force(&self, key: &str) -> Option<&Said> {
+    fn in_force(&self, key: &str) -> Option<&Entry> {
         let other = self.others.iter().find(|other| other.key == key);
         other.or_else(|| self.last(key))
     }
 
     /// The value of a key; `None`: it has none, and nothing is chosen by it.
     pub fn value(&self, key: &str) -> Option<&str> {
-        self.in_force(key).map(|said| said.value.as_str())
+        self.in_force(key).map(|entry| entry.value.as_str())
     }
 
     /// Returns the origin of a key's value; `None`: it has none.
     pub fn origin(&self, key: &str) -> Option<&Origin> {
-        self.in_force(key).map(|said| &said.origin)
+        self.in_force(key).map(|entry| &entry.origin)
     }
 
     /// Keys of which file and environment say something else in `other`.
-    pub(crate) fn differs(&self, other: &Effective) -> Vec<&'static str> {
-        let word = |of: &Effective, key| of.last(key).map(|said| said.value.clone());
-        let keys = KEYS.iter().map(|key| key.name);
-        keys.filter(|key| word(self, key) != word(other, key))
-            .collect()
+    pub(crate) fn differs(&self, other: &Effective) -> impl Iterator<Item = &'static Key> {
+        let differ = move |key: &&Key| {
+            let [this, that] = [self, other].map(|of| of.last(key.name));
+            this.map(|entry| &entry.value) != that.map(|entry| &entry.value)
+        };
+        KEYS.iter().filter(differ)
     }
 }
 
@@ -124,14 +126,14 @@ impl Display for Effective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for key in KEYS.iter().map(|key| key.name) {
             match self.in_force(key) {
-                Some(said) => {
-                    let comment = match said.origin {
+                Some(entry) => {
+                    let comment = match entry.origin {
                         Origin::Default | Origin::Builder => "# ",
                         _ => "",
                     };
-                    let value = said.value.to_toml_value();
+                    let value = entry.value.to_toml_value();
                     let line = format!("{comment}{key} = {value}");
-                    writeln!(f, "{line:<39} # {}", said.origin)?;
+                    writeln!(f, "{line:<39} # {}", entry.origin)?;
                 }
                 None => writeln!(f, "# {key} =")?,
             }
@@ -157,7 +159,7 @@ mod tests {
             ("JANUS_SEED", "2"),
             ("JANUS_ROUTE", "10.0.0.0/8 via 192.0.2.254"),
         ]));
-        let effective = Effective::new(both.said);
+        let effective = Effective::new(both.entries);
         assert_eq!(effective.value("seed"), Some("2"));
         let variable = Origin::Environment("JANUS_SEED".into());
         assert_eq!(effective.origin("seed"), Some(&variable));
@@ -175,7 +177,7 @@ mod tests {
         let words = from_text("backlog = 7\ndrain_ms = 20\ntrace = \"t\"").unwrap();
         let file = words.within("janus.toml");
         let builder = from_text("drain_ms = 30\ncores = 3\nwarn_blocked_ms = 100").unwrap();
-        let said = file.said.clone();
+        let said = file.entries.clone();
         let without = file.clone().resolve().unwrap();
         let settings = file.overlay(builder).resolve().unwrap();
         let effective = Effective::of(said, Some(&without), &settings);
@@ -199,28 +201,21 @@ mod tests {
             .collect();
         let again = from_text(&all).unwrap().resolve().unwrap();
         for key in KEYS {
-            assert_eq!(
-                shown(key.name, &again),
-                shown(key.name, &settings),
-                "{}",
-                key.name
-            );
+            assert_eq!((key.show)(&again), (key.show)(&settings), "{}", key.name);
         }
     }
 
     #[test]
     fn what_is_printed_is_a_file_that_says_the_same() {
         let text = "cores = 3\naddress = [\"192.0.2.7/24\", \"2001:db8::7/64\"]\ntrace = 'a \"b\".pcapng'\ndrain_ms = 20";
-        let first = Effective::new(from_text(text).unwrap().said);
+        let first = Effective::new(from_text(text).unwrap().entries);
         let printed = first.to_string();
-        let second = Effective::new(from_text(&printed).unwrap().said);
-        assert!(first.differs(&second).is_empty(), "{printed}");
+        let second = Effective::new(from_text(&printed).unwrap().entries);
+        assert!(first.differs(&second).next().is_none(), "{printed}");
         assert_eq!(printed.lines().count(), KEYS.len());
         assert!(printed.contains("drain_ms = \"20\""), "{printed}");
-        let other = Effective::new(from_text("cores = 4\nseed = 1").unwrap().said);
-        assert_eq!(
-            first.differs(&other),
-            ["cores", "address", "trace", "seed", "drain_ms"]
-        );
+        let other = Effective::new(from_text("cores = 4\nseed = 1").unwrap().entries);
+        let differing: Vec<_> = first.differs(&other).map(|key| key.name).collect();
+        assert_eq!(differing, ["cores", "address", "trace", "seed", "drain_ms"]);
     }
 }

@@ -22,6 +22,18 @@ impl ConfigError {
         ConfigError::new(format!("`{key}`: {problem}"))
     }
 
+    /// Refuses the first of `keys` that is set although there is none of what it belongs to.
+    pub(super) fn lonely(
+        keys: &[(&str, bool)],
+        belongs: bool,
+        problem: &str,
+    ) -> Result<(), ConfigError> {
+        match keys.iter().find(|(_, set)| *set && !belongs) {
+            Some((key, _)) => Err(ConfigError::value(key, problem.to_owned())),
+            None => Ok(()),
+        }
+    }
+
     /// An unknown `name`, with the nearest of `valid` when one is near, else all of them.
     pub(crate) fn unknown(name: &str, valid: &[String]) -> ConfigError {
         let hint = match nearest(name, valid) {

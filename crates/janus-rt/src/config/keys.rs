@@ -1,587 +1,239 @@
-//! The one table of keys. A key `tap_name` is `tap_name = …` or `[tap] name = …` in `janus.toml` and
-//! `JANUS_TAP_NAME` in the environment.
+//! Every setting, declared once: name, form of its value, default, whether a running program takes a new value, and its sentence in the
+//! manual. A key `tap_name` is `tap_name = …` or `[tap] name = …` in `janus.toml` and `JANUS_TAP_NAME` in the environment.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::str::FromStr;
 use std::time::Duration;
 
-use janus_io::filter::FilterError;
-use janus_io::{BURST, Batching, xdp};
-use janus_tcp::{IpCidr, ROUTES_MAX};
+use janus_io::filter::Filter;
+use janus_io::impair::Faults;
+use janus_io::policy::{LIST_MAX, Prefix, Rules};
+use janus_io::{Batching, xdp};
+use janus_tcp::ROUTES_MAX;
 
+use super::declare::{Change, Key, keys};
+use super::effective::Entry;
+use super::faults::Impairment;
+use super::forms::{Bytes, File, Form, List, Micros, Millis, Number, Switch};
+use super::values::*;
 use crate::control::watch::PolicyName;
+use crate::portal::{Listen, Reach};
 
-use super::impair::{delay, frames, rate, share, ways};
-use super::policy::{bits, martians, prefixes};
-use super::{BackendName, CORES_MAX, KernelAddress, Partial, PlacementName};
-
-/// One thing that can be configured.
-pub(super) struct Key {
-    pub(super) name: &'static str,
-    pub(super) set: fn(&mut Partial, &str) -> Result<(), String>,
+/// TCP's own defaults.
+fn tcp() -> janus_tcp::Config {
+    janus_tcp::Config::default()
 }
 
-pub(super) const KEYS: &[Key] = &[
-    Key {
-        name: "cores",
-        set: cores,
-    },
-    Key {
-        name: "placement",
-        set: |p, v| store(&mut p.placement, placement(v)),
-    },
-    Key {
-        name: "io_cores",
-        set: |p, v| store(&mut p.io_cores, number(v)),
-    },
-    Key {
-        name: "backend",
-        set: |p, v| store(&mut p.backend, backend(v)),
-    },
-    Key {
-        name: "tap_name",
-        set: |p, v| store(&mut p.tap_name, interface_name(v)),
-    },
-    Key {
-        name: "tap_kernel_address",
-        set: |p, v| store(&mut p.tap_kernel_address, kernel_address(v)),
-    },
-    Key {
-        name: "tap_offloads",
-        set: |p, v| store(&mut p.tap_offloads, switch(v)),
-    },
-    Key {
-        name: "tap_shared",
-        set: |p, v| store(&mut p.tap_shared, switch(v)),
-    },
-    Key {
-        name: "dpdk_device",
-        set: |p, v| store(&mut p.dpdk_device, Ok(v.trim().to_owned())),
-    },
-    Key {
-        name: "dpdk_eal",
-        set: |p, v| store(&mut p.dpdk_eal, Ok(words(v))),
-    },
-    Key {
-        name: "dpdk_exception",
-        set: |p, v| store(&mut p.dpdk_exception, interface_name(v)),
-    },
-    Key {
-        name: "dpdk_sleep_us",
-        set: |p, v| store(&mut p.dpdk_sleep, number(v).map(Duration::from_micros)),
-    },
-    Key {
-        name: "xdp_interface",
-        set: |p, v| store(&mut p.xdp_interface, interface_name(v)),
-    },
-    Key {
-        name: "xdp_ports",
-        set: |p, v| store(&mut p.xdp_ports, v.parse()),
-    },
-    Key {
-        name: "xdp_mode",
-        set: |p, v| store(&mut p.xdp_mode, xdp_mode(v)),
-    },
-    Key {
-        name: "address",
-        set: set_addresses,
-    },
-    Key {
-        name: "dhcp_wait_ms",
-        set: |p, v| store(&mut p.dhcp_wait, number(v).map(Duration::from_millis)),
-    },
-    Key {
-        name: "dhcp_file",
-        set: |p, v| store(&mut p.dhcp_file, Ok(v.into())),
-    },
-    Key {
-        name: "gateway",
-        set: |p, v| store(&mut p.gateway, gateway(v)),
-    },
-    Key {
-        name: "gateway_v6",
-        set: |p, v| store(&mut p.gateway_v6, gateway_v6(v)),
-    },
-    Key {
-        name: "route",
-        set: |p, v| store(&mut p.routes, routes(v)),
-    },
-    Key {
-        name: "dns",
-        set: |p, v| store(&mut p.name_servers, v.split(',').map(name_server).collect()),
-    },
-    Key {
-        name: "trace",
-        set: |p, v| store(&mut p.trace, Ok(v.into())),
-    },
-    Key {
-        name: "trace_filter",
-        set: |p, v| {
-            store(
-                &mut p.trace_filter,
-                v.parse().map_err(|e: FilterError| e.to_string()),
-            )
-        },
-    },
-    Key {
-        name: "seed",
-        set: |p, v| store(&mut p.seed, number(v)),
-    },
-    Key {
-        name: "max_connections",
-        set: |p, v| store(&mut p.max_connections, at_least_one(v)),
-    },
-    Key {
-        name: "receive_buffer",
-        set: |p, v| store(&mut p.receive_buffer, size(v).and_then(some)),
-    },
-    Key {
-        name: "receive_buffer_max",
-        set: |p, v| store(&mut p.receive_buffer_max, size(v)),
-    },
-    Key {
-        name: "send_buffer",
-        set: |p, v| store(&mut p.send_buffer, size(v).and_then(some)),
-    },
-    Key {
-        name: "send_buffer_max",
-        set: |p, v| store(&mut p.send_buffer_max, size(v)),
-    },
-    Key {
-        name: "packet_buffers",
-        set: |p, v| store(&mut p.packet_buffers, number(v)),
-    },
-    Key {
-        name: "batch",
-        set: |p, v| store(&mut p.batch, batch(v)),
-    },
-    Key {
-        name: "backlog",
-        set: |p, v| store(&mut p.backlog, number(v)),
-    },
-    Key {
-        name: "blocking_threads",
-        set: |p, v| store(&mut p.blocking_threads, at_least_one(v)),
-    },
-    Key {
-        name: "warn_future_bytes",
-        set: |p, v| {
-            store(
-                &mut p.warn_future_bytes,
-                size(v).map(|bytes| bytes as usize),
-            )
-        },
-    },
-    Key {
-        name: "warn_blocked_ms",
-        set: |p, v| store(&mut p.warn_blocked, number(v).map(Duration::from_millis)),
-    },
-    Key {
-        name: "balance",
-        set: |p, v| store(&mut p.balance, policy(v)),
-    },
-    Key {
-        name: "owner_bits",
-        set: |p, v| store(&mut p.owner_bits, switch(v)),
-    },
-    Key {
-        name: "balance_interval_ms",
-        set: |p, v| {
-            store(
-                &mut p.balance_interval,
-                at_least_one(v).map(Duration::from_millis),
-            )
-        },
-    },
-    Key {
-        name: "tokio",
-        set: |p, v| store(&mut p.tokio, switch(v)),
-    },
-    Key {
-        name: "portal_listen",
-        set: |p, v| store(&mut p.portal_listen, v.parse()),
-    },
-    Key {
-        name: "portal_reach",
-        set: |p, v| store(&mut p.portal_reach, v.parse()),
-    },
-    Key {
-        name: "policy_martians",
-        set: |p, v| store(&mut p.policy.martians, martians(v)),
-    },
-    Key {
-        name: "policy_allow",
-        set: |p, v| store(&mut p.policy.allow, prefixes(v)),
-    },
-    Key {
-        name: "policy_deny",
-        set: |p, v| store(&mut p.policy.deny, prefixes(v)),
-    },
-    Key {
-        name: "policy_syn_rate",
-        set: |p, v| store(&mut p.policy.syn_rate, number(v)),
-    },
-    Key {
-        name: "policy_syn_burst",
-        set: |p, v| store(&mut p.policy.syn_burst, number(v)),
-    },
-    Key {
-        name: "policy_syn_prefix",
-        set: |p, v| store(&mut p.policy.syn_prefix, bits(v, 32)),
-    },
-    Key {
-        name: "policy_syn_prefix_v6",
-        set: |p, v| store(&mut p.policy.syn_prefix_v6, bits(v, 128)),
-    },
-    Key {
-        name: "impair_seed",
-        set: |p, v| store(&mut p.impair.seed, number(v)),
-    },
-    Key {
-        name: "impair_way",
-        set: |p, v| store(&mut p.impair.way, ways(v)),
-    },
-    Key {
-        name: "impair_loss",
-        set: |p, v| store(&mut p.impair.loss, share(v)),
-    },
-    Key {
-        name: "impair_duplicate",
-        set: |p, v| store(&mut p.impair.duplicate, share(v)),
-    },
-    Key {
-        name: "impair_corrupt",
-        set: |p, v| store(&mut p.impair.corrupt, share(v)),
-    },
-    Key {
-        name: "impair_reorder",
-        set: |p, v| store(&mut p.impair.reorder, share(v)),
-    },
-    Key {
-        name: "impair_distance",
-        set: |p, v| store(&mut p.impair.distance, frames(v)),
-    },
-    Key {
-        name: "impair_delay_ms",
-        set: |p, v| store(&mut p.impair.delay, delay(v)),
-    },
-    Key {
-        name: "impair_jitter_ms",
-        set: |p, v| store(&mut p.impair.jitter, delay(v)),
-    },
-    Key {
-        name: "impair_rate_kbit",
-        set: |p, v| store(&mut p.impair.rate, rate(v)),
-    },
-    Key {
-        name: "impair_queue",
-        set: |p, v| store(&mut p.impair.queue, frames(v)),
-    },
-    Key {
-        name: "signals",
-        set: |p, v| store(&mut p.signals, switch(v)),
-    },
-    Key {
-        name: "shutdown_ms",
-        set: |p, v| store(&mut p.shutdown, number(v).map(Duration::from_millis)),
-    },
-    Key {
-        name: "drain_ms",
-        set: |p, v| store(&mut p.drain, number(v).map(Duration::from_millis)),
-    },
-    Key {
-        name: "admin",
-        set: |p, v| store(&mut p.admin, admin(v)),
-    },
-];
+keys! {
+    /// TCP cores, each with its loop and its copy of `main`: how many, or on which processors, which their threads then keep to.
+    cores: Cores = Cores::auto(), usually "one for each processor";
 
-/// In the place of an address: a server is asked for it.
-pub(crate) const DHCP: &str = "dhcp";
+    /// `combined`: each TCP core polls a queue of the device; `split`: dedicated I/O cores do.
+    placement: PlacementName = PlacementName::Combined;
 
-/// An address with its prefix length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Cidr {
-    pub(crate) address: IpAddr,
-    pub(crate) prefix: u8,
-}
+    /// I/O cores, one queue each; implies `split`.
+    io_cores: Number<usize>, usually "1, when split";
 
-impl Cidr {
-    /// Converts to the stack's type.
-    pub(crate) fn network(self) -> IpCidr {
-        IpCidr::new(self.address, self.prefix)
-    }
-}
+    /// Device that carries the packets; `xdp`: see [xdp.md](xdp.md); `dpdk`: a feature, see [dpdk.md](dpdk.md); `auto`: the portal.
+    backend: BackendName = BackendName::Auto;
 
-impl FromStr for Cidr {
-    type Err = String;
+    /// TAP interface; made if it does not exist.
+    tap_name: Interface, usually "`janus0`";
 
-    fn from_str(text: &str) -> Result<Cidr, String> {
-        let (address, prefix) = text.trim().split_once('/').unwrap_or((text.trim(), ""));
-        let wrong = || format!("`{text}` is not an address like 192.0.2.1/24 or 2001:db8::1/64");
-        let address: IpAddr = address.parse().map_err(|_| wrong())?;
-        let whole = if address.is_ipv4() { 32 } else { 128 };
-        let prefix = match prefix {
-            "" => Some(whole),
-            bits => bits.parse::<u8>().ok().filter(|bits| *bits <= whole),
-        };
-        let prefix = prefix.ok_or_else(wrong)?;
-        Ok(Cidr { address, prefix })
-    }
-}
+    /// The kernel's own address on the TAP interface; `none`: it is configured elsewhere. For IPv6: `ip -6 address add`.
+    tap_kernel_address: KernelEnd, usually "the first address of our IPv4 network that is not ours";
 
-/// A way to another network than the gateways'.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Via {
-    pub(crate) to: Cidr,
-    pub(crate) gateway: IpAddr,
-}
+    /// Leaves checksums to the kernel, and lets segments cross to it and from it joined, up to 64 KiB at a time, where the kernel can; a
+    /// `trace` then shows segments without their checksums.
+    tap_offloads: Switch = true, expert;
 
-impl FromStr for Via {
-    type Err = String;
+    /// Takes the interface although another program has it, which otherwise is an error. The kernel then shares out frames among both,
+    /// and each loses those of its connections that the other gets.
+    tap_shared: Switch = false, expert;
 
-    fn from_str(text: &str) -> Result<Via, String> {
-        let wrong = || format!("`{text}` is not a route like 10.0.0.0/8 via 192.0.2.254");
-        let (to, gateway) = text.split_once(" via ").ok_or_else(wrong)?;
-        let to: Cidr = to.parse().map_err(|_| wrong())?;
-        let gateway: IpAddr = gateway.trim().parse().map_err(|_| wrong())?;
-        if to.address.is_ipv4() == gateway.is_ipv4() {
-            Ok(Via { to, gateway })
-        } else {
-            Err(wrong())
-        }
-    }
-}
+    /// Interface that `backend = "xdp"` takes packets from; it must have as many receive queues as there are I/O cores (combined: TCP
+    /// cores).
+    xdp_interface: Interface;
 
-fn store<T>(field: &mut Option<T>, value: Result<T, String>) -> Result<(), String> {
-    *field = Some(value?);
-    Ok(())
-}
+    /// Ports that are ours, of TCP unless `/udp` follows: `80,443,8000-8080,53/udp`; all others stay the kernel's. Needed where the
+    /// kernel has our address too.
+    xdp_ports: Ports = xdp::Ports::default(), usually "none: all packets for our addresses";
 
-fn number<N: FromStr>(text: &str) -> Result<N, String> {
-    let digits = text.trim().replace('_', "");
-    digits.parse().map_err(|_| {
-        let whole = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-        match whole {
-            true => format!("`{text}` is too large a number"),
-            false => format!("`{text}` is not a whole number, without a sign or a unit"),
-        }
-    })
-}
+    /// `native`: the driver runs the program; `generic`: the kernel does, with any driver; `auto`: native if the driver can.
+    xdp_mode: xdp::Mode = xdp::Mode::Auto, expert;
 
-fn switch(text: &str) -> Result<bool, String> {
-    match text.trim() {
-        "on" | "true" => Ok(true),
-        "off" | "false" => Ok(false),
-        _ => Err(format!("`{text}` is neither `on` nor `off`")),
-    }
-}
+    /// Device of `backend = "dpdk"`: a virtual one with its arguments (`net_tap0,iface=jt0`) or a place on a bus (`0000:03:00.0`).
+    dpdk_device: Device;
 
-fn policy(text: &str) -> Result<PolicyName, String> {
-    match text.trim() {
-        "fixed" => Ok(PolicyName::Fixed),
-        "queue" => Ok(PolicyName::Queue),
-        "service" => Ok(PolicyName::Service),
-        _ => Err(format!("`{text}` is none of `fixed`, `queue`, `service`")),
-    }
-}
+    /// Further arguments for DPDK's environment, in one line; they go before what is chosen otherwise.
+    dpdk_eal: Arguments = Vec::new(), expert;
 
-/// How many, or on which processors: `4`, `0-3`, `0,2,4-7`.
-fn cores(partial: &mut Partial, text: &str) -> Result<(), String> {
-    let text = text.trim();
-    if text == "auto" {
-        (partial.cores, partial.processors) = (None, None);
-        return Ok(());
-    }
-    // A minus at the front is a number that does not fit.
-    if text.starts_with('-') || !text.contains(['-', ',']) {
-        partial.processors = None;
-        return store(&mut partial.cores, number(text));
-    }
-    let list = processors(text)?;
-    (partial.cores, partial.processors) = (Some(list.len()), Some(list));
-    Ok(())
-}
+    /// TAP interface to make: traffic of the device for other addresses than ours is the kernel's there.
+    dpdk_exception: Interface, usually "none: it is dropped";
 
-/// A list of processors such as `0,2,4-7`, each at most once.
-pub(crate) fn processors(text: &str) -> Result<Vec<usize>, String> {
-    let mut list = Vec::new();
-    for piece in text.split(',') {
-        let piece = piece.trim();
-        let wrong = || format!("`{piece}` is not a processor, or a range like 0-3");
-        let (first, last) = piece.split_once('-').unwrap_or((piece, piece));
-        let first: usize = first.trim().parse().map_err(|_| wrong())?;
-        let last: usize = last.trim().parse().map_err(|_| wrong())?;
-        if first > last || last - first >= CORES_MAX {
-            return Err(wrong());
-        }
-        for processor in first..=last {
-            if list.contains(&processor) {
-                return Err(format!("processor {processor} is named twice"));
-            }
-            list.push(processor);
-        }
-    }
-    Ok(list)
-}
+    /// Longest sleep of an idle core between two looks at a device that cannot wake it; 0: it never sleeps.
+    dpdk_sleep _us: Micros, expert, usually "2,000";
 
-/// Bytes: a number, or one of KiB (K), MiB (M) or GiB (G).
-fn size(text: &str) -> Result<u32, String> {
-    let text = text.trim();
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '_');
-    let (digits, unit) = text.split_at(end.unwrap_or(text.len()));
-    let shift = match unit.trim() {
-        "" | "B" => 0,
-        "K" | "KiB" => 10,
-        "M" | "MiB" => 20,
-        "G" | "GiB" => 30,
-        _ => {
-            return Err(format!(
-                "`{text}` is not a number of bytes, such as 65536, 64K, 64KiB or 6M"
-            ));
-        }
-    };
-    let bytes = number::<u64>(digits)?.checked_mul(1 << shift);
-    let bytes = bytes.and_then(|bytes| u32::try_from(bytes).ok());
-    bytes.ok_or_else(|| format!("`{text}` is too large a number"))
-}
+    /// Our addresses, of both families; without a prefix length an address is alone in its network; `dhcp`: one that a server gives, with
+    /// its gateway, routes and MTU (what is configured goes before), but not with `xdp`, which must know addresses beforehand.
+    address: Addresses = Addresses::default(), usually "`192.0.2.1/24`; the portal has 127.0.0.1 and ::1";
 
-fn at_least_one<N: FromStr + PartialOrd + From<u8>>(text: &str) -> Result<N, String> {
-    some(number(text)?)
-}
+    /// Time that the start waits for a DHCP server.
+    dhcp_wait _ms: Millis = Duration::from_secs(30);
 
-fn some<N: PartialOrd + From<u8>>(number: N) -> Result<N, String> {
-    match number >= N::from(1) {
-        true => Ok(number),
-        false => Err("must be 1 at least".into()),
-    }
-}
+    /// File to remember the given address in: the next start asks for the same one first, and the end does not give it back.
+    dhcp_file: File, usually "none: the end gives it back";
 
-fn batch(text: &str) -> Result<Batching, String> {
-    match (text.trim(), number(text)) {
-        ("adaptive", _) => Ok(Batching::Adaptive),
-        (_, Ok(frames)) if (1..=BURST).contains(&frames) => Ok(Batching::Fixed(frames)),
-        _ => Err(format!(
-            "`{text}` is neither `adaptive` nor a number from 1 to {BURST}"
-        )),
-    }
-}
+    /// Next hop of IPv4 packets for other networks.
+    gateway: GatewayV4;
 
-fn placement(text: &str) -> Result<PlacementName, String> {
-    match text {
-        "combined" => Ok(PlacementName::Combined),
-        "split" => Ok(PlacementName::Split),
-        _ => Err(format!("`{text}` is neither `combined` nor `split`")),
-    }
-}
+    /// Next hop of IPv6 packets for other networks; often a link-local address.
+    gateway_v6: GatewayV6;
 
-fn backend(text: &str) -> Result<BackendName, String> {
-    match text {
-        "auto" => Ok(BackendName::Auto),
-        "portal" => Ok(BackendName::Portal),
-        "tap" => Ok(BackendName::Tap),
-        "dpdk" => Ok(BackendName::Dpdk),
-        "xdp" => Ok(BackendName::Xdp),
-        _ => Err(format!(
-            "`{text}` is not one of `auto`, `portal`, `tap`, `dpdk`, `xdp`"
-        )),
-    }
-}
+    /// Routes to single networks, such as `10.0.0.0/8 via 192.0.2.254`; the longest prefix wins.
+    route: List<Via, ROUTES_MAX> = Vec::new();
 
-/// Linux allows 15 bytes, no slash, no space (`IFNAMSIZ` with its terminator is 16).
-fn interface_name(text: &str) -> Result<String, String> {
-    let plain = !text.is_empty()
-        && text.len() <= 15
-        && text.bytes().all(|b| b.is_ascii_graphic() && b != b'/');
-    if plain {
-        Ok(text.to_owned())
-    } else {
-        Err(format!(
-            "`{text}` is not an interface name of at most 15 bytes"
-        ))
-    }
-}
+    /// Name servers, such as `192.0.2.53` or `[2001:db8::53]:5353`. The hosts file goes before them, their answers are remembered for as
+    /// long as they say (a day at most), and tasks that ask for one name at once share a question.
+    dns: List<NameServer> = Vec::new(), live Change::NameServers, usually "those that a DHCP server named, else those of \
+        `/etc/resolv.conf` that our device reaches; if there is none, and behind the portal: the system's resolver, on a thread of its own";
 
-fn kernel_address(text: &str) -> Result<KernelAddress, String> {
-    match text {
-        "none" => Ok(KernelAddress::None),
-        _ => match text.parse()? {
-            Cidr {
-                address: IpAddr::V4(address),
-                prefix,
-            } => Ok(KernelAddress::Given(address, prefix)),
-            _ => Err(format!(
-                "`{text}` is not IPv4; `ip -6 address add` gives the interface an IPv6 address"
-            )),
-        },
-    }
-}
+    /// pcapng file to which every frame of the device is written; for looking, not for load.
+    trace: File;
 
-fn xdp_mode(text: &str) -> Result<xdp::Mode, String> {
-    match text {
-        "auto" => Ok(xdp::Mode::Auto),
-        "native" => Ok(xdp::Mode::Native),
-        "generic" => Ok(xdp::Mode::Generic),
-        _ => Err(format!(
-            "`{text}` is not one of `auto`, `native`, `generic`"
-        )),
-    }
-}
+    /// Of those frames, only the ones that this expression matches; see [below](#the-trace). A running program takes it where it writes a
+    /// trace.
+    trace_filter: Filter, live Change::TraceFilter, usually "all";
 
-/// One line of arguments. A list would come joined by commas, which are part of some: it is not offered.
-fn words(text: &str) -> Vec<String> {
-    text.split_whitespace().map(str::to_owned).collect()
-}
+    /// Makes every secret from a number, for runs that must be repeatable; never for a server that faces strangers.
+    seed: Number<u64>, expert, usually "random";
 
-/// Addresses, of which one may be `dhcp`: that one a server gives.
-fn set_addresses(partial: &mut Partial, text: &str) -> Result<(), String> {
-    let (asked, given): (Vec<&str>, Vec<&str>) =
-        text.split(',').partition(|part| part.trim() == DHCP);
-    partial.dhcp = Some(!asked.is_empty());
-    store(
-        &mut partial.addresses,
-        given.into_iter().map(str::parse).collect(),
-    )
-}
+    /// Connections that each core holds.
+    max_connections: Number<u32, 1> = tcp().max_connections, usually "16 million (address space, not memory)";
 
-fn routes(text: &str) -> Result<Vec<Via>, String> {
-    let routes: Vec<Via> = text.split(',').map(str::parse).collect::<Result<_, _>>()?;
-    if routes.len() > ROUTES_MAX {
-        return Err(format!("{} routes, of {ROUTES_MAX}", routes.len()));
-    }
-    Ok(routes)
-}
+    /// Bytes that a connection may hold unread, at first.
+    receive_buffer: Bytes<1> = tcp().receive_buffer, live Change::ReceiveBuffers;
 
-fn gateway(text: &str) -> Result<Ipv4Addr, String> {
-    text.trim()
-        .parse()
-        .map_err(|_| format!("`{text}` is not an IPv4 address; IPv6 has `gateway_v6`"))
-}
+    /// Bytes that this grows to as the path and the application take it; not above the first: no growth.
+    receive_buffer_max: Bytes = tcp().receive_buffer_max, live Change::ReceiveBuffers;
 
-/// An address, or one with a port.
-fn name_server(text: &str) -> Result<SocketAddr, String> {
-    const PORT: u16 = 53;
-    let text = text.trim();
-    let alone = text.parse().map(|ip: IpAddr| SocketAddr::new(ip, PORT));
-    alone.or_else(|_| text.parse()).map_err(|_| {
-        format!(
-            "`{text}` is not the address of a name server, like 192.0.2.53 or [2001:db8::53]:5353"
-        )
-    })
-}
+    /// Bytes that a connection may hold unsent or unacknowledged, at first.
+    send_buffer: Bytes<1> = tcp().send_buffer, live Change::SendBuffers;
 
-/// An address with a port; a port alone is one of 127.0.0.1.
-fn admin(text: &str) -> Result<SocketAddr, String> {
-    let text = text.trim();
-    let alone = text
-        .parse()
-        .map(|port: u16| (Ipv4Addr::LOCALHOST, port).into());
-    alone.or_else(|_| text.parse()).map_err(|_| {
-        format!("`{text}` is neither a port nor an address with one, like 9464, 192.0.2.1:9464 or [::1]:9464")
-    })
-}
+    /// Bytes that this grows to; not above the first: no growth.
+    send_buffer_max: Bytes = tcp().send_buffer_max, live Change::SendBuffers;
 
-fn gateway_v6(text: &str) -> Result<Ipv6Addr, String> {
-    text.trim()
-        .parse()
-        .map_err(|_| format!("`{text}` is not an IPv6 address"))
+    /// Packet buffers of 2 KiB for the whole runtime, 1,024 or more; used as needed.
+    packet_buffers: Number<u32> = 64 * 1024;
+
+    /// Packets that a core, polling or not, takes at a time; `adaptive`: 8 at first and up to 64 while there is more, where the core has
+    /// idle time to pay for it, else 64.
+    batch: Batch = Batching::Adaptive, expert;
+
+    /// Connections that may wait to be accepted, for each listener; a new value holds for listeners bound from then on.
+    backlog: Number<usize> = 1024, live Change::Backlog;
+
+    /// Threads for blocking calls (`spawn_blocking`), made when needed; more calls than these wait. They wait rather than work, so there
+    /// may be more of them than processors.
+    blocking_threads: Number<usize, 1> = 256, live Change::BlockingThreads;
+
+    /// Size from which a task's future is warned of, once for each type; 0: never. By default four times what fits a slot of the tasks'
+    /// arena: such a future costs more than its connection.
+    warn_future_bytes: Bytes = 16 * 1024;
+
+    /// Time after which a task that has kept its core without an await, computing or in a call that blocks, is named in a warning; time in
+    /// which no processor was free for the core does not count; 0: never.
+    warn_blocked _ms: Millis = Duration::from_millis(100), live Change::BlockedLimit;
+
+    /// How new connections are shared out among the cores: by `fixed` weights (equal, or `Handle::balance().set_weights`), or by a policy
+    /// that watches the cores: `queue` by the depth of their receive queues, `service` by the time a connection takes. A running program
+    /// takes it where a policy has watched from the start (it may become `fixed`, and a policy again).
+    balance: PolicyName = PolicyName::Fixed, live Change::Balance;
+
+    /// Our TCP timestamps name the core that a connection lives on, and polling cores read that from the echo instead of looking the packet
+    /// up; makes the clock of timestamps coarser, by a millisecond for each core, up to the next power of two ([csb.md](csb.md)).
+    owner_bits: Switch = false, expert;
+
+    /// Time between two looks of a policy of `balance`; while nothing comes in, ten times that.
+    balance_interval _ms: Millis<1> = Duration::from_millis(100), live Change::Balance, expert;
+
+    /// The loop of each TCP core runs inside a tokio runtime of its thread, see [tokio.md](tokio.md); needs the feature `tokio` of
+    /// janus-rt.
+    tokio: Switch = cfg!(feature = "tokio"), usually "`true` with that feature";
+
+    /// Addresses of this machine on which the portal offers the ports that are bound; `loopback`: 127.0.0.1 and ::1. A port that a program
+    /// binds on loopback stays there.
+    portal_listen: Listen = Listen::Loopback;
+
+    /// Peers that connections opened through the portal may reach: networks besides loopback, such as `10.0.0.0/8,2001:db8::/32`; an IPv4
+    /// address in disguise (`::ffff:a.b.c.d`) is that address.
+    portal_reach: Reach = Reach::Loopback;
+
+    /// `drop`: packets from addresses that no host can have (loopback, groups, reserved ones, our own), or for such, are dropped where they
+    /// come in; `pass`: they are left to the stack.
+    policy_martians: Martians, live Change::Rules, usually "`drop` on `tap`, `xdp` and `dpdk`, else `pass`";
+
+    /// Sources that are let in. The longest prefix that holds a source decides, of equal ones the denial; a source in neither list is let
+    /// in, unless there is only `policy_allow`.
+    policy_allow: List<Prefix, LIST_MAX> = Vec::new(), live Change::Rules, usually "none: all are let in";
+
+    /// Sources that are not let in.
+    policy_deny: List<Prefix, LIST_MAX> = Vec::new(), live Change::Rules;
+
+    /// Connections that may be opened from one network, a second.
+    policy_syn_rate: Number<u32>, live Change::Rules, usually "no limit";
+
+    /// Connections that may be opened from one network at once, after a silence.
+    policy_syn_burst: Number<u32>, live Change::Rules, expert, usually "as many as in a second";
+
+    /// Bits that the IPv4 addresses of one network share.
+    policy_syn_prefix: Bits<32>, live Change::Rules, expert, usually "24";
+
+    /// Bits that the IPv6 addresses of one network share.
+    policy_syn_prefix_v6: Bits<128>, live Change::Rules, expert, usually "56";
+
+    /// Another course of the same faults: see [a bad link](#a-bad-link).
+    impair_seed: Number<u64>, expert, usually "0";
+
+    /// Direction of the link that is bad.
+    impair_way: Ways, expert, usually "`both`";
+
+    /// Share of packets that is lost.
+    impair_loss: Share, expert, usually "`0%`";
+
+    /// Share of packets that arrives twice.
+    impair_duplicate: Share, expert, usually "`0%`";
+
+    /// Share of packets in which one bit is turned, behind the link's header, of IP packets only: ARP has no checksum.
+    impair_corrupt: Share, expert, usually "`0%`";
+
+    /// Share of packets that is held back.
+    impair_reorder: Share, expert, usually "`0%`";
+
+    /// Packets by which one that is held back is overtaken, at most.
+    impair_distance: Number<u16, 1>, expert, usually "1";
+
+    /// Time that each packet is under way.
+    impair_delay _ms: Delay, expert, usually "0";
+
+    /// Most time by which a packet is later still, drawn for each; changes no order.
+    impair_jitter _ms: Delay, expert, usually "0";
+
+    /// Rate of the link, each way, all queues together.
+    impair_rate _kbit: Kilobits, expert, usually "no limit";
+
+    /// Packets of one queue that may wait for the link or be under way on it; what comes beyond them is lost.
+    impair_queue: Number<u16, 1>, expert, usually "1,000";
+
+    /// SIGTERM and SIGINT end the runtime in order, see [below](#the-end).
+    signals: Switch = true, usually "`true`; `false` where the code says `alone()`";
+
+    /// Time that connections may go on when such a signal ends the runtime. By default, with `drain_ms`, less than the ten seconds after
+    /// which container engines lose patience.
+    shutdown _ms: Millis = Duration::from_secs(8);
+
+    /// Time that connections may take to end in order when the runtime ends.
+    drain _ms: Millis = Duration::from_millis(500), live Change::Drain;
+
+    /// Port with `/metrics` and `/healthz`, see [metrics.md](metrics.md): a port alone (`9464`) is one of 127.0.0.1, else an address with it
+    /// (`0.0.0.0:9464`, `[::1]:9464`); port 0 takes a free one.
+    admin: Admin, usually "none: no port is opened";
 }

@@ -4,23 +4,16 @@ use std::path::Path;
 
 use toml::de::{DeTable, DeValue};
 
+use super::effective::Entry;
 use super::error::nearest;
-use super::keys::KEYS;
-use super::{ConfigError, Origin, Partial, Said};
+use super::forms::{Form, Switch};
+use super::{ConfigError, KEYS, Origin, Partial};
 
 /// Read when it is there and `JANUS_CONFIG` names no other file.
 const FILE_NAME: &str = "janus.toml";
 const PREFIX: &str = "JANUS_";
 /// `JANUS_CONFIG` names the file itself, so it is no key of it.
 const FILE_VARIABLE: &str = "JANUS_CONFIG";
-/// Keys that are on or off: the only ones for which TOML's own `true` and `false` mean something.
-const SWITCHES: &[&str] = &[
-    "owner_bits",
-    "signals",
-    "tap_offloads",
-    "tap_shared",
-    "tokio",
-];
 /// Where the library is that a program built with `dpdk-dlopen` loads; read there.
 const SHIM_VARIABLE: &str = "JANUS_DPDK_SHIM";
 /// First words of variables that other parts of the project read (benches, tests, tools).
@@ -56,9 +49,9 @@ pub(crate) fn from_environment(
             });
             continue;
         };
-        (key.set)(&mut partial, &value)
+        (key.read)(&mut partial, &value)
             .map_err(|problem| ConfigError::value(&name, problem).within("environment"))?;
-        partial.said.push(Said {
+        partial.entries.push(Entry {
             key: key.name,
             value,
             origin: Origin::Environment(name),
@@ -90,8 +83,8 @@ pub(crate) fn from_file(explicit: Option<&Path>) -> Result<Partial, ConfigError>
 impl Partial {
     /// The file that all of it stood in.
     pub(super) fn within(mut self, path: &str) -> Partial {
-        for said in &mut self.said {
-            said.origin = Origin::File(path.to_owned());
+        for entry in &mut self.entries {
+            entry.origin = Origin::File(path.to_owned());
         }
         self
     }
@@ -117,7 +110,10 @@ fn walk(table: &DeTable<'_>, prefix: &str, partial: &mut Partial) -> Result<(), 
             let valid: Vec<String> = KEYS.iter().map(|k| k.name.to_owned()).collect();
             return Err(ConfigError::unknown(&full, &valid));
         };
-        let switch = value.as_bool().filter(|_| SWITCHES.contains(&key.name));
+        // TOML's own `true` and `false` mean something for keys that are on or off, and for no others.
+        let switch = value
+            .as_bool()
+            .filter(|_| (key.values)() == Switch::values());
         let text = switch.map(|on| on.to_string()).or_else(|| scalar(value));
         let text = text.ok_or_else(|| {
             ConfigError::value(
@@ -125,8 +121,8 @@ fn walk(table: &DeTable<'_>, prefix: &str, partial: &mut Partial) -> Result<(), 
                 "needs text in quotes, a whole number, or a list of them".into(),
             )
         })?;
-        (key.set)(partial, &text).map_err(|problem| ConfigError::value(&full, problem))?;
-        partial.said.push(Said {
+        (key.read)(partial, &text).map_err(|problem| ConfigError::value(&full, problem))?;
+        partial.entries.push(Entry {
             key: key.name,
             value: text,
             origin: Origin::File(String::new()),

@@ -1,5 +1,8 @@
 use super::source::{from_environment, from_text};
 use super::*;
+use janus_io::Batching;
+use std::net::Ipv4Addr;
+use std::time::Duration;
 
 fn environment(pairs: &[(&str, &str)]) -> Result<Partial, ConfigError> {
     let pairs = pairs.iter().map(|(k, v)| (k.to_string(), v.to_string()));
@@ -22,7 +25,7 @@ fn variables_that_are_no_settings_are_named_and_left_alone() {
     let partial = from_environment(pairs.into_iter(), |strange| named = strange.to_vec());
     let partial = partial.unwrap();
     assert_eq!((partial.cores, partial.seed), (None, Some(7)));
-    assert_eq!(partial.addresses, None);
+    assert_eq!(partial.address, None);
     assert_eq!(named.len(), 3);
     assert!(named[0].starts_with("JANUS_PORT"), "{named:?}");
     assert_eq!(named[2], "JANUS_TAP_NAM (did you mean JANUS_TAP_NAME?)");
@@ -42,7 +45,7 @@ fn later_sources_win_key_by_key() {
         ..Partial::default()
     };
     let settings = file.overlay(env).overlay(builder).resolve().unwrap();
-    assert_eq!(settings.cores, 2);
+    assert_eq!(settings.cores.count, 2);
     assert_eq!(settings.seed, Some(7));
     assert_eq!(settings.tap_name.as_deref(), Some("janus0"));
     assert_eq!(settings.backlog, 5);
@@ -145,7 +148,7 @@ fn batches_are_adaptive_or_of_a_size() {
 #[test]
 fn lists_and_groups() {
     let partial = from_text("address = [\"192.0.2.1/24\", \"198.51.100.1\"]").unwrap();
-    let addresses = partial.addresses.unwrap();
+    let addresses = partial.address.unwrap().given;
     assert_eq!(
         addresses[0],
         Cidr {
@@ -161,16 +164,16 @@ fn an_address_may_be_asked_for() {
     let settings = |text| from_text(text).unwrap().resolve().unwrap();
     let asked = settings("address = \"dhcp\"\n[dhcp]\nwait_ms = 500\nfile = \"/run/lease\"");
     assert_eq!(asked.dhcp_file.as_deref(), Some("/run/lease".as_ref()));
-    assert!(asked.dhcp && asked.addresses.is_empty());
+    assert!(asked.address.dhcp && asked.address.given.is_empty());
     assert_eq!(asked.dhcp_wait, Duration::from_millis(500));
     let both = settings("address = [\"dhcp\", \"2001:db8::1/64\"]");
-    assert!(both.dhcp && both.addresses.len() == 1);
+    assert!(both.address.dhcp && both.address.given.len() == 1);
     let given = settings("address = \"192.0.2.1/24\"");
-    assert!(!given.dhcp && !settings("").dhcp);
+    assert!(!given.address.dhcp && !settings("").address.dhcp);
     // A later source that names one asks no more.
     let file = from_text("address = \"dhcp\"").unwrap();
     let env = environment(&[("JANUS_ADDRESS", "192.0.2.1/24")]).unwrap();
-    assert!(!file.overlay(env).resolve().unwrap().dhcp);
+    assert!(!file.overlay(env).resolve().unwrap().address.dhcp);
     let error = from_text("address = \"dhpc\"").unwrap_err().to_string();
     assert!(error.contains("192.0.2.1/24"), "{error}");
 }
@@ -179,7 +182,12 @@ fn an_address_may_be_asked_for() {
 fn both_families() {
     let text = "address = [\"2001:db8::1/64\", \"2001:db8::2\"]\ngateway_v6 = \"fe80::1\"";
     let settings = from_text(text).unwrap().resolve().unwrap();
-    let prefixes: Vec<u8> = settings.addresses.iter().map(|own| own.prefix).collect();
+    let prefixes: Vec<u8> = settings
+        .address
+        .given
+        .iter()
+        .map(|own| own.prefix)
+        .collect();
     assert_eq!(prefixes, [64, 128]);
     assert_eq!(settings.gateway_v6, "fe80::1".parse().ok());
     for wrong in [
@@ -196,10 +204,10 @@ fn both_families() {
 fn routes_name_a_network_and_a_neighbour() {
     let text = "route = [\"10.0.0.0/8 via 192.0.2.254\", \"2001:db8:1::/48 via fe80::1\"]";
     let settings = from_text(text).unwrap().resolve().unwrap();
-    assert_eq!(settings.routes.len(), 2);
-    assert_eq!(settings.routes[0].to.prefix, 8);
+    assert_eq!(settings.route.len(), 2);
+    assert_eq!(settings.route[0].to.prefix, 8);
     assert_eq!(
-        settings.routes[1].gateway,
+        settings.route[1].gateway,
         "fe80::1".parse::<std::net::IpAddr>().unwrap()
     );
     for wrong in [
@@ -251,7 +259,7 @@ fn xdp_has_an_interface_ports_and_a_mode() {
 fn the_policy_has_lists_and_a_limit() {
     let text = "[policy]\nallow = \"10.0.0.0/8, 192.0.2.7\"\ndeny = [\"10.1.0.0/16\", \"::/0\"]\nsyn_rate = 1_000\nsyn_prefix = 16";
     let settings = from_text(text).unwrap().resolve().unwrap();
-    let rules = settings.policy.rules(true, Vec::new());
+    let rules = settings.rules(true, Vec::new());
     let listed = |list: &[janus_io::policy::Prefix]| {
         list.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
@@ -276,7 +284,7 @@ fn the_policy_has_lists_and_a_limit() {
     // Who leads outside has no martians, unless it is said.
     let martians = |text: &str, outside| {
         let settings = from_text(text).unwrap().resolve().unwrap();
-        settings.policy.rules(outside, Vec::new()).drop_martians
+        settings.rules(outside, Vec::new()).drop_martians
     };
     assert!(martians("", true) && !martians("", false));
     assert!(martians("policy_martians = \"drop\"", false));
@@ -380,37 +388,52 @@ fn a_handful_of_packet_buffers_is_refused() {
 #[test]
 fn io_cores_belong_to_split() {
     let split = from_text("io_cores = 2").unwrap().resolve().unwrap();
-    assert_eq!(split.placement, Placement::Split { io_cores: 2 });
+    assert_eq!(split.placement(), Placement::Split { io_cores: 2 });
     assert_eq!(split.queues(), 2);
     let both = from_text("placement = \"combined\"\nio_cores = 2").unwrap();
     assert!(both.resolve().is_err());
     assert!(from_text("cores = 0").unwrap().resolve().is_err());
 }
 
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+const BEGIN: &str =
+    "<!-- Made by the test `every_key_is_in_the_manual`; JANUS_WRITE=1 writes it anew. -->\n";
+const END: &str = "<!-- To here. -->\n";
+
 #[test]
 fn every_key_is_in_the_manual() {
-    let manual = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
     // The crate can be tested without the repository around it.
-    let Ok(manual) = std::fs::read_to_string(manual) else {
+    let Ok(page) = std::fs::read_to_string(PAGE) else {
         return;
     };
-    for key in super::keys::KEYS {
-        assert!(manual.contains(&format!("`{}`", key.name)), "{}", key.name);
+    for key in KEYS {
+        let row = format!("\n| `{}` |", key.name);
+        assert_eq!(manual().matches(&row).count(), 1, "{}", key.name);
     }
+    let (head, rest) = page.split_once(BEGIN).expect("where the tables begin");
+    let (listed, tail) = rest.split_once(END).expect("where they end");
+    if std::env::var_os("JANUS_WRITE").is_some() {
+        let page = [head, BEGIN, &manual(), END, tail].concat();
+        std::fs::write(PAGE, page).expect("it can be written");
+        return;
+    }
+    assert!(
+        listed == manual(),
+        "JANUS_WRITE=1 cargo test -p janus-rt --lib every_key_is writes it anew"
+    );
 }
 
 #[test]
 fn cores_are_a_number_or_processors_and_the_later_word_counts() {
     let said = |text: &str| from_text(text).map_err(|error| error.to_string());
     let list = said("cores = \"0, 2,4-6\"").expect("a list");
-    assert_eq!(list.cores, Some(5));
-    assert_eq!(list.processors, Some(vec![0, 2, 4, 5, 6]));
+    assert_eq!(list.cores, Some(Cores::on(vec![0, 2, 4, 5, 6])));
     let number = said("cores = 3").expect("a number");
-    assert_eq!((number.cores, &number.processors), (Some(3), &None));
+    assert_eq!(number.cores, Some(Cores::count(3)));
     let silent = Partial::default();
     let settings = |partial: Partial| {
         let settings = partial.resolve().expect("it makes sense");
-        (settings.cores, settings.on)
+        (settings.cores.count, settings.cores.on)
     };
     assert_eq!(
         settings(list.clone().overlay(number.clone())),
@@ -438,8 +461,87 @@ fn cores_are_a_number_or_processors_and_the_later_word_counts() {
 fn sizes_take_units() {
     let text = "receive_buffer = \"64K\"\nreceive_buffer_max = \"6 MiB\"\nsend_buffer = 70_000\nsend_buffer_max = \"80_000 B\"";
     let settings = from_text(text).unwrap().resolve().unwrap();
-    assert_eq!(settings.receive_buffer, Some(64 << 10));
-    assert_eq!(settings.receive_buffer_max, Some(6 << 20));
-    assert_eq!(settings.send_buffer, Some(70_000));
-    assert_eq!(settings.send_buffer_max, Some(80_000));
+    assert_eq!(settings.receive_buffer, 64 << 10);
+    assert_eq!(settings.receive_buffer_max, 6 << 20);
+    assert_eq!(settings.send_buffer, 70_000);
+    assert_eq!(settings.send_buffer_max, 80_000);
+}
+
+/// Every key, with a value that is no default, comes out as it went in.
+#[test]
+fn what_is_said_of_any_key_is_shown() {
+    let said = r#"
+        cores = "0,2"
+        placement = "split"
+        io_cores = "2"
+        backend = "tap"
+        tap_name = "t0"
+        tap_kernel_address = "192.0.2.9/24"
+        tap_offloads = "false"
+        dpdk_device = "net_null0"
+        dpdk_eal = "-m 64"
+        dpdk_exception = "x0"
+        dpdk_sleep_us = "7"
+        xdp_interface = "e0"
+        xdp_ports = "80,90-99,53/udp"
+        xdp_mode = "generic"
+        address = "dhcp,192.0.2.7/24,2001:db8::7/64"
+        dhcp_wait_ms = "9"
+        gateway = "192.0.2.254"
+        gateway_v6 = "fe80::1"
+        route = "10.0.0.0/8 via 192.0.2.3"
+        dns = "192.0.2.53:53,[2001:db8::53]:5353"
+        trace = "a.pcapng"
+        trace_filter = "tcp port 80"
+        seed = "5"
+        max_connections = "100"
+        receive_buffer = "1000"
+        receive_buffer_max = "2000"
+        send_buffer = "3000"
+        send_buffer_max = "4000"
+        packet_buffers = "5000"
+        batch = "9"
+        backlog = "11"
+        blocking_threads = "12"
+        warn_future_bytes = "13"
+        warn_blocked_ms = "14"
+        balance = "queue"
+        owner_bits = "true"
+        balance_interval_ms = "150"
+        portal_reach = "10.0.0.0/8"
+        portal_listen = "192.0.2.5,2001:db8::5"
+        signals = false
+        tap_shared = true
+        shutdown_ms = 1500
+        policy_martians = "pass"
+        policy_allow = "192.0.2.0/24"
+        policy_deny = "192.0.2.128/25"
+        policy_syn_rate = "16"
+        policy_syn_burst = "17"
+        policy_syn_prefix = "18"
+        policy_syn_prefix_v6 = "19"
+        drain_ms = "20"
+        admin = "192.0.2.9:9464"
+        dhcp_file = "lease"
+        impair_seed = "21"
+        impair_way = "sent"
+        impair_loss = "0.5%"
+        impair_duplicate = "2%"
+        impair_corrupt = "3%"
+        impair_reorder = "4%"
+        impair_distance = "22"
+        impair_delay_ms = "2.5"
+        impair_jitter_ms = "1"
+        impair_rate_kbit = "1000"
+        impair_queue = "23"
+    "#;
+    let words = from_text(said).expect("all of it makes sense");
+    let settings = words.clone().resolve().expect("together too");
+    for key in KEYS.iter().filter(|key| key.name != "tokio") {
+        let name = key.name;
+        let word = words.entries.iter().find(|word| word.key == name);
+        let word = word.unwrap_or_else(|| panic!("this test says nothing of {name}"));
+        let shown = (key.show)(&settings);
+        assert_eq!(shown.as_deref(), Some(word.value.as_str()), "{name}");
+    }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, getrlimit};
 
-use super::desk::Desk;
+use super::desk::ControlMailbox;
 use crate::losses::{Kind, Losses, ShortageReport};
 use crate::policy::Entrance;
 use crate::task::blocking::Blocking;
@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// Warns of the losses of one runtime.
 pub(crate) struct Alarms {
-    desk: Arc<Desk>,
+    desk: Arc<ControlMailbox>,
     entrance: Arc<Entrance>,
     blocking: Arc<Blocking>,
     warnings: Arc<Warnings>,
@@ -79,7 +79,7 @@ impl Untold {
 
 impl Alarms {
     pub(crate) fn new(
-        desk: Arc<Desk>,
+        desk: Arc<ControlMailbox>,
         entrance: Arc<Entrance>,
         blocking: Arc<Blocking>,
         warnings: Arc<Warnings>,

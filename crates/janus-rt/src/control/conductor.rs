@@ -12,12 +12,12 @@ use janus_io::park::{Parker, Unparker};
 
 use super::Control;
 use super::alarms::Alarms;
-use super::desk::{Desk, PortSets, Roles, Wanted};
+use super::desk::{ControlMailbox, PortSets, Roles, Wanted};
+use super::ending::Ending;
 use super::signals::Signals;
 use super::watch::Watch;
 use super::watchdog::Watchdog;
 use crate::clock::Clock;
-use crate::runtime::Ending;
 
 /// Delay before an unanswered call is repeated, at first and at most. Every thread rings once its part is done, so this covers only what
 /// cannot ring: a refused update that may be accepted later.
@@ -31,7 +31,7 @@ const AT_THE_DOOR: Duration = Duration::from_millis(100);
 /// Drives the updates of one runtime.
 pub(crate) struct Conductor {
     pub(crate) balancer: Arc<Mutex<Balancer>>,
-    pub(crate) desk: Arc<Desk>,
+    pub(crate) desk: Arc<ControlMailbox>,
     pub(crate) control: Arc<Control>,
     pub(crate) ending: Arc<Ending>,
     /// Bells of all shards and I/O cores.

@@ -18,7 +18,7 @@ use crate::losses::{Kind, Losses, Shortages};
 pub(crate) type PortSets = BTreeMap<u16, Vec<u8>>;
 
 /// One for each runtime.
-pub(crate) struct Desk {
+pub(crate) struct ControlMailbox {
     wanted: Mutex<Wanted>,
     /// Set when a request was left, or a core has done its part of an update.
     news: AtomicBool,
@@ -119,9 +119,9 @@ pub(crate) struct Board {
     losses: Mutex<Losses>,
 }
 
-impl Desk {
-    pub(crate) fn new(shards: usize, bell: Unparker) -> Desk {
-        Desk {
+impl ControlMailbox {
+    pub(crate) fn new(shards: usize, bell: Unparker) -> ControlMailbox {
+        ControlMailbox {
             wanted: Mutex::default(),
             news: AtomicBool::new(false),
             stopping: AtomicBool::new(false),

@@ -11,7 +11,7 @@ use std::task::Waker;
 
 use signal_hook_registry::SigId;
 
-use super::desk::Desk;
+use super::desk::ControlMailbox;
 
 mod ends;
 
@@ -21,7 +21,7 @@ const SIGNALS: usize = 65;
 /// One for each runtime.
 pub(crate) struct Signals {
     board: Arc<Board>,
-    desk: Arc<Desk>,
+    desk: Arc<ControlMailbox>,
     state: Mutex<State>,
     next_listener: AtomicU64,
 }
@@ -48,7 +48,7 @@ struct State {
 }
 
 impl Signals {
-    pub(crate) fn new(desk: Arc<Desk>) -> Signals {
+    pub(crate) fn new(desk: Arc<ControlMailbox>) -> Signals {
         Signals {
             board: Arc::new(Board {
                 came: [const { AtomicU32::new(0) }; SIGNALS],

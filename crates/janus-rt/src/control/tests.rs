@@ -4,12 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Wake;
 
-use janus_csb::{Balancer, Limits, Ring, ShardId};
-use janus_io::park::Parker;
-
-use super::desk::Desk;
-use crate::runtime::Ending;
-
 #[derive(Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -245,22 +239,4 @@ fn a_bind_in_a_task_serves_without_its_main() {
     );
     control.served(&[(80, vec![0])].into());
     assert!(control.poll_serving(0, 80, false, Waker::noop()).is_ready());
-}
-
-/// A port that could not be entered at once, as an update ran, and can when the next core binds it: what was wanted first
-/// is not carried out afterwards.
-#[test]
-fn a_port_entered_at_once_is_not_taken_back_by_what_was_wanted_before() {
-    let mut balancer = Balancer::new(Ring::uniform(3, 4, 1), Limits::default());
-    let _ends = [0, 1, 2].map(|core| balancer.shard_end(ShardId(core)));
-    let desk = Arc::new(Desk::new(3, Parker::new().unwrap().unparker()));
-    let mut gate = Gate {
-        balancer: Arc::new(Mutex::new(balancer)),
-        desk: desk.clone(),
-        portal: None,
-        ending: Arc::new(Ending::new(Vec::new())),
-    };
-    desk.want_port(80, &[2]);
-    assert!(gate.steer(80, &[0, 2], true));
-    assert!(desk.is_empty());
 }

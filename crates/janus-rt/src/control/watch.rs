@@ -9,7 +9,7 @@ use janus_csb::policy::{
 use janus_csb::{Ring, ShardId};
 use janus_tcp::Instant;
 
-use super::desk::Desk;
+use super::desk::ControlMailbox;
 use crate::clock::Clock;
 
 #[cfg(test)]
@@ -95,7 +95,7 @@ impl Watch {
     }
 
     /// Looks, if it is time; returns a ring if the policy wants another.
-    pub(crate) fn look(&mut self, desk: &Desk, ring: &Ring) -> Option<Ring> {
+    pub(crate) fn look(&mut self, desk: &ControlMailbox, ring: &Ring) -> Option<Ring> {
         let now = self.clock.now();
         if now < self.next {
             return None;
@@ -119,7 +119,7 @@ impl Watch {
         }
     }
 
-    fn sample(&mut self, desk: &Desk, now: Instant) -> Vec<ShardSample> {
+    fn sample(&mut self, desk: &ControlMailbox, now: Instant) -> Vec<ShardSample> {
         let passed_ns = now.saturating_since(self.last).as_nanos() as u64;
         self.last = now;
         let drained = desk.drained();

@@ -44,7 +44,7 @@ fn world_with(
 ) -> (World, Ledger) {
     let ledger = Ledger::default();
     let mut world = World::new(seed, layout, configure, || serve(ledger.clone()));
-    let toeplitz = world.shards[0].here.toeplitz.clone();
+    let toeplitz = world.shards[0].here.shared.toeplitz.clone();
     let mut rng = Rng::new(!seed);
     for _ in 0..GROUPS {
         for (address, port) in colliding(&toeplitz, &mut rng, GROUP) {

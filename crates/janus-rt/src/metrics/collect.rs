@@ -5,39 +5,23 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
 use janus_io::{Counter, DeviceLosses};
-use janus_mem::{Depot, DepotStats};
+use janus_mem::DepotStats;
 
 use super::families::FAMILIES;
 use super::family::Read;
 use super::text::{Snapshot, render};
 use super::{Format, LOOK_MAX, LOOK_MIN, PATIENCE};
-use crate::control::desk::Desk;
 use crate::inbox::Refused;
 use crate::losses::ShortageReport;
-use crate::policy::{Entrance, IoCounters};
-use crate::runtime::{CoreReport, Ending, report};
-use crate::task::Cores;
-use crate::task::blocking::{Blocking, BlockingReport};
-
-/// Parts of a runtime that its metrics are read from.
-pub(crate) struct Sources {
-    pub(crate) cores: Arc<Cores>,
-    pub(crate) ending: Arc<Ending>,
-    pub(crate) blocking: Arc<Blocking>,
-    pub(crate) entrance: Arc<Entrance>,
-    pub(crate) desk: Arc<Desk>,
-    /// Weak, as a handle that outlives the runtime must not keep its packet buffers.
-    pub(crate) depot: Weak<Depot>,
-    /// Cores that one task keeps, by the watchdog.
-    pub(crate) blocked: Arc<[AtomicBool]>,
-    /// Address of the admin port, where there is one.
-    pub(crate) admin: Option<SocketAddr>,
-}
+use crate::policy::IoCounters;
+use crate::runtime::{CoreReport, report};
+use crate::shard::shared::Shared;
+use crate::task::blocking::BlockingReport;
 
 /// Counters of the admin port; written by its thread only.
 #[derive(Debug, Default)]
@@ -51,7 +35,7 @@ pub(crate) struct AdminCounters {
 }
 
 /// Values that are not a core's own.
-pub(super) struct Shared<'a> {
+pub(super) struct RuntimeValues<'a> {
     pub(super) serving: bool,
     pub(super) cores: usize,
     pub(super) buffers: DepotStats,
@@ -64,8 +48,16 @@ pub(super) struct Shared<'a> {
 }
 
 /// Collects the metrics of one runtime.
+#[derive(Clone)]
 pub(crate) struct Collector {
-    pub(crate) sources: Sources,
+    shared: Arc<Shared>,
+    pub(crate) collected: Arc<Collected>,
+}
+
+/// Metrics of one runtime, as far as they are known.
+pub(crate) struct Collected {
+    /// Address of the admin port, where there is one.
+    pub(crate) admin: Option<SocketAddr>,
     pub(crate) counters: AdminCounters,
     /// Whether a message is under way to each core.
     asked: Vec<AtomicBool>,
@@ -115,7 +107,7 @@ pub(crate) struct Round {
 
 /// A message to a core.
 struct Question {
-    metrics: Arc<Collector>,
+    collected: Arc<Collected>,
     sender: Sender<Answer>,
     core: usize,
 }
@@ -124,7 +116,7 @@ impl Question {
     /// Answers, on the core.
     fn answer(&self) {
         if let Some(report) = report() {
-            // The collector lives: the question holds it.
+            // The receiver lives: the question holds it.
             let _ = self.sender.send((self.core, Box::new(report)));
         }
     }
@@ -133,16 +125,15 @@ impl Question {
 /// After the answer, or when a core that has ended drops its messages: nothing is under way any more.
 impl Drop for Question {
     fn drop(&mut self) {
-        self.metrics.asked[self.core].store(false, Ordering::Release);
+        self.collected.asked[self.core].store(false, Ordering::Release);
     }
 }
 
-impl Collector {
-    pub(crate) fn new(sources: Sources) -> Collector {
-        let cores = sources.ending.cores();
+impl Collected {
+    pub(crate) fn new(cores: usize, admin: Option<SocketAddr>) -> Collected {
         let (sender, answers) = channel();
-        Collector {
-            sources,
+        Collected {
+            admin,
             counters: AdminCounters::default(),
             asked: (0..cores).map(|_| AtomicBool::new(false)).collect(),
             state: Mutex::new(State {
@@ -152,41 +143,44 @@ impl Collector {
             }),
         }
     }
+}
 
-    /// Address of the admin port, where there is one.
-    pub(crate) fn admin(&self) -> Option<SocketAddr> {
-        self.sources.admin
+impl Collector {
+    pub(crate) fn of(shared: Arc<Shared>) -> Collector {
+        let cores = shared.ending.cores();
+        let collected = shared.slots.get(|| Collected::new(cores, None));
+        Collector { shared, collected }
     }
 
     /// Whether new connections are taken, and will be.
     pub(crate) fn serving(&self) -> bool {
-        self.sources.ending.is_open()
+        self.shared.ending.is_open()
     }
 
     /// Whether one task has kept this core for longer than `warn_blocked_ms`.
     pub(crate) fn is_blocked(&self, core: usize) -> bool {
-        self.sources.blocked[core].load(Ordering::Relaxed)
+        self.shared.blocked[core].load(Ordering::Relaxed)
     }
 
     /// Asks every core. One that has not answered an earlier question is not asked again: it will answer that one.
-    pub(crate) fn ask(self: &Arc<Collector>) -> Round {
+    pub(crate) fn ask(&self) -> Round {
         let (mut before, sender) = {
             let mut state = self.state();
             state.hear();
             let before: Vec<_> = state.cores.iter().map(|core| Some(core.answers)).collect();
             (before, state.sender.clone())
         };
-        for (core, asked) in self.asked.iter().enumerate() {
+        for (core, asked) in self.collected.asked.iter().enumerate() {
             if asked.swap(true, Ordering::AcqRel) {
                 continue;
             }
             let question = Question {
-                metrics: self.clone(),
+                collected: self.collected.clone(),
                 sender: sender.clone(),
                 core,
             };
             let ask = Box::new(move || question.answer());
-            if let Err(Refused::Full) = self.sources.cores.run(core as u8, ask) {
+            if let Err(Refused::Full) = self.shared.cores.run(core as u8, ask) {
                 before[core] = None;
             }
         }
@@ -207,16 +201,16 @@ impl Collector {
     fn first(&self, is: impl Fn(&State, usize) -> bool) -> Option<usize> {
         let mut state = self.state();
         state.hear();
-        (0..self.asked.len()).find(|core| is(&state, *core))
+        (0..self.collected.asked.len()).find(|core| is(&state, *core))
     }
 
     fn is_silent(&self, state: &State, round: &Round, core: usize) -> bool {
-        let under_way = self.asked[core].load(Ordering::Acquire);
+        let under_way = self.collected.asked[core].load(Ordering::Acquire);
         round.before[core].is_none_or(|before| under_way && state.cores[core].answers == before)
     }
 
     /// Asks, and waits for the answers on a thread that may block.
-    pub(crate) fn ask_and_wait(self: &Arc<Collector>) -> Round {
+    pub(crate) fn ask_and_wait(&self) -> Round {
         let until = Instant::now() + PATIENCE;
         let round = self.ask();
         let mut look = LOOK_MIN;
@@ -229,30 +223,34 @@ impl Collector {
 
     /// The metrics after a round.
     pub(crate) fn text(&self, round: &Round, format: Format) -> String {
-        let depot = self.sources.depot.upgrade();
-        let shared = Shared {
+        let depot = self.shared.depot.upgrade();
+        let values = RuntimeValues {
             serving: self.serving(),
-            cores: self.asked.len(),
+            cores: self.collected.asked.len(),
             buffers: depot.map(|depot| depot.stats()).unwrap_or_default(),
-            blocking: self.sources.blocking.report(),
-            device: self.sources.entrance.device_losses(),
-            shortages: ShortageReport::new(self.sources.desk.shortages(), &self.sources.entrance),
-            io: &self.sources.entrance.counters,
-            admin: &self.counters,
+            blocking: self.shared.blocking.report(),
+            device: self.shared.entrance.device_losses(),
+            shortages: ShortageReport::new(self.shared.desk.shortages(), &self.shared.entrance),
+            io: &self.shared.entrance.counters,
+            admin: &self.collected.counters,
         };
         let (stalled, cores) = {
             let mut state = self.state();
             state.hear();
-            let stalled = (0..self.asked.len()).map(|core| self.is_silent(&state, round, core));
+            let stalled =
+                (0..self.collected.asked.len()).map(|core| self.is_silent(&state, round, core));
             let stalled = stalled.map(u64::from).collect();
             let values = state.cores.iter().map(Known::values);
             (stalled, values.collect())
         };
-        render(&Snapshot::new(shared, stalled, cores), format)
+        render(&Snapshot::new(values, stalled, cores), format)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.collected
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 

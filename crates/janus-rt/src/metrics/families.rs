@@ -7,7 +7,7 @@ use std::time::Duration;
 use janus_io::{Counter, DeviceLosses};
 use janus_tcp::{Counters, MemoryReport};
 
-use super::collect::{AdminCounters, Shared};
+use super::collect::{AdminCounters, RuntimeValues};
 use super::family::{Family, Kind, OfCore, Read};
 use crate::policy::IoCounters;
 use crate::runtime::CoreReport;
@@ -38,7 +38,7 @@ fn shared(
     kind: Kind,
     name: &'static str,
     help: &'static str,
-    read: fn(&Shared) -> Vec<u64>,
+    read: fn(&RuntimeValues) -> Vec<u64>,
 ) -> Family {
     Family::new(kind, name, help, Read::Shared(read))
 }
@@ -59,7 +59,9 @@ pub(super) static FAMILIES: LazyLock<Vec<Family>> = LazyLock::new(|| {
     all.extend(of_tasks());
     all.extend(of_connections());
     all.extend(of_tcp());
-    all.extend(of_frames());
+    all.extend(of_forwards());
+    all.extend(of_polling());
+    all.extend(of_packet_buffers());
     all.extend(of_shortages());
     all.extend(of_the_admin_port());
     all
@@ -370,8 +372,8 @@ fn of_shortages() -> Vec<Family> {
     ]
 }
 
-fn of_frames() -> Vec<Family> {
-    use Kind::{Counter, Gauge};
+fn of_forwards() -> Vec<Family> {
+    use Kind::Counter;
     vec![
         core(
             Counter,
@@ -407,6 +409,11 @@ fn of_frames() -> Vec<Family> {
             },
         )
         .by("cause", ["full", "syn_room", "expired", "waiting"].to_vec()),
+    ]
+}
+
+fn of_polling() -> Vec<Family> {
+    vec![
         io(
             "janus_io_received_frames",
             "Frames that devices gave.",
@@ -434,6 +441,12 @@ fn of_frames() -> Vec<Family> {
         io("janus_io_sleeps", "Times a polling core slept.", |io| {
             vec![io.slept.get()]
         }),
+    ]
+}
+
+fn of_packet_buffers() -> Vec<Family> {
+    use Kind::{Counter, Gauge};
+    vec![
         shared(
             Gauge,
             "janus_packet_buffers",

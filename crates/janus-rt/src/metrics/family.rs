@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::collect::Shared;
+use super::collect::RuntimeValues;
 use crate::policy::IoCounters;
 use crate::runtime::CoreReport;
 
@@ -79,7 +79,7 @@ pub(super) enum Read {
     /// Summed over the cores that poll devices.
     Io(fn(&IoCounters) -> Vec<u64>),
     /// From what the cores share.
-    Shared(fn(&Shared) -> Vec<u64>),
+    Shared(fn(&RuntimeValues) -> Vec<u64>),
     /// Whether each core is stalled.
     Stalled,
 }

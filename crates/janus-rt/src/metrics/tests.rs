@@ -11,7 +11,7 @@ use janus_io::DeviceLosses;
 use janus_mem::DepotStats;
 use janus_tcp::{Counters, MemoryReport};
 
-use super::collect::{AdminCounters, Known, Shared};
+use super::collect::{AdminCounters, Known, RuntimeValues};
 use super::families::FAMILIES;
 use super::family::{Kind, Read, Unit};
 use super::text::{Snapshot, render};
@@ -148,7 +148,7 @@ fn text_of(cores: usize, format: Format) -> (String, std::ops::RangeInclusive<u6
     let of_cores = (0..cores).map(of_core).collect();
     let io = [Arc::new(io_of(&mut values))];
     let idle = values.next_usize();
-    let shared = Shared {
+    let shared = RuntimeValues {
         serving: true,
         cores,
         buffers: buffers(&mut values),
@@ -239,7 +239,7 @@ fn every_counter_of_tcp_is_a_metric_of_its_own_place() {
             tcp: one(name),
             ..before
         });
-        let shared = Shared {
+        let shared = RuntimeValues {
             serving: true,
             cores: 1,
             buffers: DepotStats::default(),

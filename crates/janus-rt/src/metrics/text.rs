@@ -4,13 +4,13 @@
 use std::fmt::{self, Write};
 
 use super::Format;
-use super::collect::Shared;
+use super::collect::RuntimeValues;
 use super::families::FAMILIES;
 use super::family::{Family, Kind, Read, Unit};
 
 /// Values of one moment.
 pub(super) struct Snapshot<'a> {
-    shared: Shared<'a>,
+    shared: RuntimeValues<'a>,
     /// 1 for each core that is stalled.
     stalled: Vec<u64>,
     /// Of each core the values of all families that are read from cores, in order; none of a core that has never answered.
@@ -18,7 +18,11 @@ pub(super) struct Snapshot<'a> {
 }
 
 impl<'a> Snapshot<'a> {
-    pub(super) fn new(shared: Shared<'a>, stalled: Vec<u64>, cores: Vec<Vec<u64>>) -> Snapshot<'a> {
+    pub(super) fn new(
+        shared: RuntimeValues<'a>,
+        stalled: Vec<u64>,
+        cores: Vec<Vec<u64>>,
+    ) -> Snapshot<'a> {
         Snapshot {
             shared,
             stalled,

@@ -126,11 +126,11 @@ fn offered(ip: IpAddr) -> bool {
 }
 
 fn open(here: &Here, address: SocketAddr, how: &Opening) -> io::Result<TcpListener> {
-    if !here.ending.is_open() {
+    if !here.shared.ending.is_open() {
         let text = "the runtime is shutting down: it takes no new connections";
         return Err(io::Error::new(io::ErrorKind::ConnectionAborted, text));
     }
-    if here.portal.is_some() && !offered(address.ip()) {
+    if here.shared.passage.is_some() && !offered(address.ip()) {
         let text = format!(
             "behind the portal nobody finds a listener on {}: bind 127.0.0.1, ::1, or 0.0.0.0; addresses of our own come with \
              another `backend`",
@@ -138,12 +138,13 @@ fn open(here: &Here, address: SocketAddr, how: &Opening) -> io::Result<TcpListen
         );
         return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, text));
     }
-    let port = here.control.bind(here.core, address)?;
+    let port = here.shared.control.bind(here.core, address)?;
     let local = SocketAddr::new(address.ip(), port);
     // Listening before the port serves is safe: until then a SYN reaches only a shard that every later set of listeners that
     // includes this one would choose too.
+    let backlog = here.shared.settings.get().backlog;
     let listening = here.on_stack(|stack, now| {
-        let id = stack.listen(local, how.backlog.unwrap_or(here.live.backlog()))?;
+        let id = stack.listen(local, how.backlog.unwrap_or(backlog))?;
         if let Some(options) = &how.options
             && let Err(error) = stack.set_listener_options(id, options)
         {
@@ -159,7 +160,7 @@ fn open(here: &Here, address: SocketAddr, how: &Opening) -> io::Result<TcpListen
             local,
         }),
         Err(error) => {
-            here.control.release(here.core, port);
+            here.shared.control.release(here.core, port);
             Err(io_error(error))
         }
     }
@@ -188,6 +189,7 @@ impl Future for Serving<'_> {
             let from_main = here.in_main.get();
             let port = listener.local.port();
             let serving = here
+                .shared
                 .control
                 .poll_serving(here.core, port, from_main, cx.waker());
             if serving.is_pending() && from_main {

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use super::address::Target;
+use crate::dhcp::Shown;
 use crate::shard::here::{self, Here};
 use crate::task::spawn_blocking;
 use ask::Wanted;
@@ -79,9 +80,13 @@ fn unknown(name: &str) -> io::Error {
 
 /// Names that the cores of a runtime have cached, and searches under way.
 #[derive(Default)]
-pub(crate) struct Names {
+struct DnsCache {
     answers: NameCache,
     searches: Arc<Searches>,
+}
+
+fn dns_cache(here: &Here) -> Arc<DnsCache> {
+    here.shared.slots.get(DnsCache::default)
 }
 
 /// Name servers that a core can ask.
@@ -110,8 +115,9 @@ async fn resolve(host: String, wanted: Wanted) -> io::Result<Vec<IpAddr>> {
     }
     let known = |here: &Here| {
         let ways = ways(here);
-        let known = here.known.answers.get(&ways, &host, here.now.get());
-        known.ok_or_else(|| (ways, here.known.searches.clone()))
+        let cache = dns_cache(here);
+        let known = cache.answers.get(&ways, &host, here.now.get());
+        known.ok_or_else(|| (ways, cache.searches.clone()))
     };
     let (ways, searches) = match here::with(known).ok_or_else(here::no_core)? {
         Ok(known) => return some_of(known, &host),
@@ -131,7 +137,7 @@ async fn search(host: String, ways: Ways, wanted: Wanted) -> io::Result<Vec<IpAd
     let (name, asked) = (host.clone(), ways.clone());
     let files = spawn_blocking(move || look_in_files(&name, &asked));
     let looked = files.await.map_err(io::Error::other)?;
-    let looked = looked.inspect_err(|_| _ = here::with(|here| here.desk.no_descriptor()));
+    let looked = looked.inspect_err(|_| _ = here::with(|here| here.shared.desk.no_descriptor()));
     let mut conf = match looked? {
         Local::Addresses(found) => return Ok(found),
         Local::Ask(conf) => conf,
@@ -148,8 +154,9 @@ async fn search(host: String, ways: Ways, wanted: Wanted) -> io::Result<Vec<IpAd
     }
     let found = ask::addresses(&conf, &ways.families, &host, wanted).await?;
     here::with(|here| {
-        let answers = &here.known.answers;
-        answers.put(&ways, &host, &found, here.now.get());
+        dns_cache(here)
+            .answers
+            .put(&ways, &host, &found, here.now.get());
     });
     Ok(found.addresses)
 }
@@ -179,15 +186,16 @@ fn ways(here: &Here) -> Ways {
     // RFC 6724 section 2.1: IPv6 goes first where there is both.
     families.extend(speaks(false).then_some(Family::V6));
     families.extend(speaks(true).then_some(Family::V4));
-    let leased = here.lease.lease().map(|lease| lease.name_servers);
+    let leased = here.shared.slots.get(Shown::default).lease();
+    let leased = leased.map(|lease| lease.name_servers);
     let leased = leased.into_iter().flatten();
     Ways {
-        configured: here.live.name_servers().to_vec(),
+        configured: here.shared.settings.get().dns.clone(),
         leased: leased
             .map(|server| SocketAddr::from((server, DNS_PORT)))
             .collect(),
         families,
-        own: here.portal.is_none(),
+        own: here.shared.passage.is_none(),
     }
 }
 

@@ -288,7 +288,7 @@ impl UdpSocket {
 }
 
 fn open(here: &Here, address: SocketAddr) -> io::Result<UdpSocket> {
-    if here.portal.is_some() {
+    if here.shared.passage.is_some() {
         return Err(io::Error::new(
             io::ErrorKind::Unsupported,
             "the portal carries TCP only: for UDP choose another backend, such as `backend = \"tap\"`",
@@ -297,6 +297,7 @@ fn open(here: &Here, address: SocketAddr) -> io::Result<UdpSocket> {
     let core = u64::from(here.core);
     let draw = || here.on_stack(|stack, _| stack.draw(core));
     let port = here
+        .shared
         .datagrams
         .claim(here.owner, here.core, address.port(), draw)?;
     let local = SocketAddr::new(address.ip(), port);
@@ -307,7 +308,7 @@ fn open(here: &Here, address: SocketAddr) -> io::Result<UdpSocket> {
             local,
         }),
         Err(error) => {
-            here.datagrams.release(port);
+            here.shared.datagrams.release(port);
             Err(io_error(error))
         }
     }
@@ -345,7 +346,7 @@ impl Drop for UdpSocket {
                 let forgotten = here.waiters.borrow_mut().forget(side);
                 drop(forgotten);
             }
-            here.datagrams.release(port);
+            here.shared.datagrams.release(port);
         };
         if here::with_own(self.owner, close).is_none() {
             self.owner.send_job(close);

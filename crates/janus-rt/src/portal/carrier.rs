@@ -22,8 +22,8 @@ use super::outgoing::{self, Opening};
 use super::reach::Reach;
 use super::spare::{self, Spare, Waiting};
 use crate::clock::Clock;
-use crate::control::LastIn;
-use crate::control::desk::Desk;
+use crate::control::desk::ControlMailbox;
+use crate::control::ending::LastIn;
 
 /// Most kernel connections inside at a time; further ones wait in the kernel's backlog.
 pub(crate) const BRIDGES_MAX: usize = 16 * 1024;
@@ -63,7 +63,7 @@ pub(crate) struct Inner {
     /// Addresses that shards may open connections to.
     pub(crate) reach: Reach,
     /// Where shortages are counted, for reports and warnings.
-    pub(crate) desk: Arc<Desk>,
+    pub(crate) desk: Arc<ControlMailbox>,
 }
 
 pub(super) struct Door {

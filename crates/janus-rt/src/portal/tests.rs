@@ -10,7 +10,7 @@ use janus_tcp::{Config, ConnId, Error, Interface, ListenerId, Local, Secrets, St
 
 use super::*;
 use crate::clock::Clock;
-use crate::control::desk::Desk;
+use crate::control::desk::ControlMailbox;
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -26,9 +26,9 @@ fn small() -> Config {
 }
 
 /// Of a runtime with one core and without a control thread.
-pub(super) fn desk() -> Arc<Desk> {
+pub(super) fn desk() -> Arc<ControlMailbox> {
     let parker = Parker::new().unwrap();
-    Arc::new(Desk::new(1, parker.unparker()))
+    Arc::new(ControlMailbox::new(1, parker.unparker()))
 }
 
 fn stack(pool: Pool, seed: u64) -> Stack {

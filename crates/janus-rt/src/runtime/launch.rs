@@ -1,74 +1,58 @@
-//! From settings to running threads: the device, the memory, the steering, one seed for each core; then the threads,
-//! and their end. What happens on a thread is the shard's, or the I/O core's.
+//! From settings to a runtime that is ready: the device, the lease, the balancer with its steerers, the fabric between the cores,
+//! the control plane, one seed for each core. What threads make of it is in `threads`.
 
 mod device;
 mod dpdk;
+mod fabric;
+mod gate;
 mod pin;
+mod secrets;
 mod seed;
+mod steering;
+mod threads;
 
-use std::future::Future;
-use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::{Builder, JoinHandle};
 
-use janus_csb::policy::{HeatSampler, level};
-use janus_csb::{Balancer, Phase, Ring, ShardId};
+use janus_csb::{Balancer, Phase, ShardEnd};
+use janus_io::IoCore;
 use janus_io::park::{Parker, Unparker};
-use janus_io::policy::ClockFn;
-use janus_io::steer::{SocketPorts, Steerer};
-use janus_io::{IoCore, Port, RING_DEPTH, combined, mpsc, split};
-use janus_mem::{Depot, Frame, Growth, Pool, Toucher};
-use janus_tcp::BufferSizes;
-use janus_wire::Toeplitz;
+use janus_mem::{Depot, Growth, Toucher};
 
-use super::reload::Levers;
-use super::{BackendChoice, BoxError, Ending, MainResult, Result};
+use super::{BackendChoice, Result};
 use crate::admin::AdminPort;
-use crate::clock::{Clock, Paused, Polling};
-use crate::config::{Live, Placement, Settings};
+use crate::clock::Clock;
+use crate::config::{LiveSettings, Settings};
 use crate::control::alarms::Alarms;
 use crate::control::conductor::Conductor;
 use crate::control::datagrams::Datagrams;
-use crate::control::desk::Desk;
+use crate::control::desk::ControlMailbox;
+use crate::control::ending::Ending;
 use crate::control::signals::Signals;
-use crate::control::watch::{PolicyName, Watch};
+use crate::control::watch::Watch;
 use crate::control::watchdog::Watchdog;
-use crate::control::{Control, Gate};
-use crate::dhcp::{self, Keeper, Shown};
-use crate::inbox::Mailbox;
-use crate::metrics::{Collector, Sources};
-use crate::policy::{Entrance, Policy};
-use crate::shard::{Door, FORWARDS};
+use crate::control::{Control, Passage};
+use crate::dhcp::{self, Keeper};
+use crate::metrics::Collected;
+use crate::policy::Entrance;
+use crate::portal::Doorway;
+use crate::shard::shared::{Shared, Slots};
+use crate::task::Cores;
 use crate::task::blocking::Blocking;
-use crate::task::{Cores, Pulse};
 use crate::warning::Warnings;
 use device::Device;
+use fabric::{Berth, Fabric};
+use gate::Gate;
 use seed::{Common, Seed};
-
-/// Points on the ring for each shard. Their places are chosen so that shares are even; with more of them what a shard
-/// gives up goes to more others.
-const POINTS: u16 = 32;
+use steering::Steering;
 
 /// A runtime that is ready: its device is open, its threads are not started.
 pub(crate) struct Prepared {
     seeds: Vec<Seed>,
     io_cores: Vec<IoCore>,
-    entrance: Arc<Entrance>,
-    keeper: Option<Keeper>,
-    lease: Shown,
-    ending: Arc<Ending>,
-    cores: Arc<Cores>,
-    blocking: Arc<Blocking>,
-    metrics: Arc<Collector>,
-    admin: Option<AdminPort>,
+    shared: Arc<Shared>,
     conductor: Conductor,
-    live: Arc<Live>,
-    /// Where the settings say nothing of them.
-    usual: BufferSizes,
-    leads_outside: bool,
-    settings: Settings,
+    admin: Option<AdminPort>,
+    keeper: Option<Keeper>,
 }
 
 impl Prepared {
@@ -80,485 +64,177 @@ impl Prepared {
         clock: Clock,
     ) -> Result<Prepared> {
         pin::check(&settings)?;
+        let cores = settings.cores.count;
         let admin = settings.admin.map(AdminPort::open).transpose()?;
         let growth = Growth::Ahead(Toucher::spawn()?);
         let depot = Depot::new(settings.packet_buffers, &growth)?;
         let parker = Parker::new()?;
-        let desk = Arc::new(Desk::new(settings.cores, parker.unparker()));
-        let (secrets, steering_key) = seed::secrets(settings.seed)?;
-        let Device {
-            mut queues,
-            mut interface,
-            portal,
-            leads_outside,
-            trace,
-            faults,
-            losses,
-            aside,
-            taken,
-        } = device::open(
-            &settings,
-            backend.unwrap_or_default(),
-            &depot,
-            &growth,
-            &steering_key,
-            clock,
-            &desk,
-        )?;
+        let desk = Arc::new(ControlMailbox::new(cores, parker.unparker()));
+        let (secrets, key) = secrets::secrets(settings.seed)?;
 
-        let keeper = aside.map(|aside| {
-            let wanted = dhcp::Wanted {
-                seed: seed::lease_seed(settings.seed)?,
-                clock,
-                patience: settings.dhcp_wait,
-                file: settings.dhcp_file.clone(),
-                taken,
-            };
-            let pool = &mut depot.pool();
-            dhcp::acquire(aside, &mut queues, pool, &mut interface, wanted)
-        });
-        let keeper = keeper.transpose()?;
-        let lease = keeper.as_ref().map(Keeper::shown).unwrap_or_default();
+        let backend = backend.unwrap_or_default();
+        let mut device = device::open(&settings, backend, &depot, &growth, &key, clock, &desk)?;
+        let keeper = lease(&settings, &mut device, &depot, clock)?;
 
-        let points_seed = settings.seed.unwrap_or_default() as u32;
-        let ring = level(&Ring::uniform(settings.cores, POINTS, points_seed), &[]);
-        let mut balancer = Balancer::new(ring, seed::limits(settings.seed)?);
-        let ends: Vec<_> = (0..settings.cores)
-            .map(|core| balancer.shard_end(ShardId(core as u8)))
-            .collect();
-        let toeplitz = Toeplitz::new(&steering_key);
-        let names = seed::names(settings.seed)?;
-        let own = interface.addresses.iter().map(|own| own.addr).collect();
-        let rules = settings.policy.rules(leads_outside, own);
-        let policy = Policy::new(rules, seed::rates_secret(settings.seed)?);
-        let nanoseconds: Arc<ClockFn> = Arc::new(move || clock.now().as_nanos());
-        let sockets: Arc<SocketPorts> = Arc::default();
-        // One core need not be named.
-        let named = settings.owner_bits && settings.cores > 1;
-        let stamps = secrets.naming(0, settings.cores as u16);
-        let heat = desk.heat().clone();
-        let steerers = (0..settings.queues()).map(|_| {
-            let end = balancer.io_end();
-            let desk = desk.clone();
-            let steerer = Steerer::new(toeplitz.clone(), names, end, interface.link)
-                .with_sockets(sockets.clone())
-                .telling(Box::new(move || desk.ring()))
-                .behind(policy.stage(settings.queues(), nanoseconds.clone()));
-            let steerer = if named {
-                steerer.by_echoes(*stamps.stamps())
-            } else {
-                steerer
-            };
-            match settings.balance {
-                PolicyName::Fixed => steerer,
-                _ => steerer.sampled(HeatSampler::new(heat.clone())),
-            }
-        });
-        let steerers = steerers.collect();
-        let balancer = Arc::new(Mutex::new(balancer));
+        let interface = device.interface;
+        let mut steering = Steering::new(&settings, &key, &interface, device.leads_outside)?;
+        let steerers = steering.steerers(&settings, &interface, &secrets, &desk, clock);
+        let mut fabric = Fabric::new(&settings, device.queues, steerers, &depot)?;
+        fabric.govern(clock, &parker);
 
-        let parkers = (0..settings.cores)
-            .map(|_| Parker::new())
-            .collect::<io::Result<Vec<_>>>()?;
-        let bells: Vec<_> = parkers.iter().map(Parker::unparker).collect();
-        let mailboxes: Vec<_> = bells
-            .iter()
-            .map(|bell| {
-                let bell = bell.clone();
-                Mailbox::new(move || _ = bell.wake())
-            })
-            .collect();
-        let inboxes = mailboxes.iter().map(|mailbox| mailbox.inbox().clone());
-        let inboxes: Vec<_> = inboxes.collect();
-        if let Some(keeper) = &keeper {
-            keeper.tell(inboxes.clone());
-        }
-        let cores = Arc::new(Cores::new(inboxes));
-        let blocking = Blocking::new(settings.blocking_threads);
-        let ending = Arc::new(Ending::new(bells.clone()));
-        let reach = portal.as_ref().map(|_| settings.portal_reach.clone());
-        let control = Arc::new(Control::new(
-            settings.cores,
-            Box::new(Gate {
-                balancer: balancer.clone(),
-                desk: desk.clone(),
-                portal,
-                ending: ending.clone(),
-            }),
-        ));
-
-        let (mut io_cores, mut ports): (Vec<IoCore>, Vec<Port>) = match settings.placement {
-            Placement::Combined => (Vec::new(), combined(queues, steerers, &bells, RING_DEPTH)),
-            Placement::Split { .. } => {
-                let pools = queues.iter().map(|_| device_pool(&depot)).collect();
-                split(queues, pools, steerers, &bells, RING_DEPTH)?
-            }
-        };
-        io_cores
-            .iter_mut()
-            .for_each(|core| core.set_batching(settings.batch));
-        if let Some(clock) = clock.jumps() {
-            govern(clock, &bells, &mut io_cores, &parker);
-        }
-        ports
-            .iter_mut()
-            .for_each(|port| port.set_batching(settings.batch));
-        let (senders, receivers): (Vec<_>, Vec<_>) =
-            bells.iter().map(|_| mpsc::inbox::<Frame>(FORWARDS)).unzip();
-        let doors: Vec<Door> = senders
-            .into_iter()
-            .zip(&bells)
-            .map(|(frames, bell)| Door {
-                frames,
-                bell: bell.clone(),
-            })
-            .collect();
-
-        let pulses: Vec<Arc<Pulse>> = bells.iter().map(|_| Arc::default()).collect();
-        let watchdog = Watchdog::new(pulses.clone(), warnings.clone(), settings.warn_blocked);
-        let watch = Watch::new(
-            settings.balance,
-            settings.balance_interval,
-            settings.cores,
-            clock,
-        );
-        let polling = io_cores.iter().map(IoCore::unparker);
-        let counters = io_cores.iter().map(IoCore::counters);
-        let counters = counters.chain(ports.iter().filter_map(Port::counters));
-        let entrance = Arc::new(Entrance {
-            counters: counters.cloned().collect(),
-            policy,
-            trace,
-            faults,
-            device: losses,
-        });
-        let alarms = Alarms::new(
-            desk.clone(),
-            entrance.clone(),
-            blocking.clone(),
-            warnings.clone(),
-        );
-        let metrics = Arc::new(Collector::new(Sources {
-            cores: cores.clone(),
-            ending: ending.clone(),
-            blocking: blocking.clone(),
-            entrance: entrance.clone(),
+        let balancer = Arc::new(Mutex::new(steering.balancer));
+        let ending = Arc::new(Ending::new(fabric.bells.clone()));
+        let passage = device.portal.as_ref().map(|_| doorway(&settings));
+        let gate = Gate {
+            balancer: balancer.clone(),
             desk: desk.clone(),
+            portal: device.portal,
+            ending: ending.clone(),
+        };
+        let pulses: Vec<Arc<_>> = fabric.bells.iter().map(|_| Arc::default()).collect();
+        let watchdog = Watchdog::new(pulses.clone(), warnings.clone(), settings.warn_blocked);
+        let watch = Watch::new(settings.balance, settings.balance_interval, cores, clock);
+        let common_tcp = seed::tcp_config(tcp, &settings);
+        let shared = Arc::new(Shared {
+            clock,
+            first_buffers: settings.buffers(),
+            leads_outside: device.leads_outside,
+            watched: watch.is_some(),
+            toeplitz: steering.toeplitz,
+            flow_names: steering.flow_names,
+            control: Arc::new(Control::new(cores, Box::new(gate))),
+            signals: Arc::new(Signals::new(desk.clone())),
+            datagrams: Datagrams::new(steering.sockets),
+            entrance: Arc::new(Entrance {
+                counters: fabric.counters(),
+                policy: steering.policy,
+                trace: device.trace,
+                faults: device.faults,
+                device: device.losses,
+            }),
+            cores: Cores::new(fabric.inboxes()),
+            blocking: Blocking::new(settings.blocking_threads),
             depot: Arc::downgrade(&depot),
             blocked: watchdog.blocked(),
-            admin: admin.as_ref().map(AdminPort::at),
-        }));
-        let usual = tcp.buffer_sizes();
-        let live = Arc::new(Live::new(&settings, settings.buffers(usual)));
-        let signals = Arc::new(Signals::new(desk.clone()));
+            passage,
+            slots: Slots::default(),
+            settings: LiveSettings::new(settings),
+            desk,
+            ending,
+        });
+        let at = admin.as_ref().map(AdminPort::at);
+        shared.slots.get(|| Collected::new(cores, at));
+        if let Some(keeper) = &keeper {
+            keeper.tell(fabric.inboxes());
+            shared.slots.get(|| keeper.shown());
+        }
+        let bells = fabric.all_bells();
+        let watching = (watch, watchdog);
+        let conductor = conductor(&shared, balancer, parker, bells, watching, &warnings);
         let common = Arc::new(Common {
-            tcp: seed::tcp_config(tcp, &settings),
+            shared: shared.clone(),
+            tcp: common_tcp,
             interface,
-            portal: reach,
-            portal_listen: settings.portal_listen.clone(),
             secrets,
-            named: named.then_some(settings.cores as u16),
-            toeplitz: Arc::new(toeplitz),
-            names,
+            owner_bits_cores: steering.owner_bits_cores,
+            depot,
             growth,
-            control: control.clone(),
-            desk: desk.clone(),
-            entrance: entrance.clone(),
-            lease: lease.clone(),
-            ending: ending.clone(),
-            cores: cores.clone(),
-            blocking: blocking.clone(),
-            metrics: metrics.clone(),
-            doors,
-            live: live.clone(),
-            signals: signals.clone(),
-            datagrams: Arc::new(Datagrams::new(sockets)),
-            known: Arc::default(),
-            sampled: watch.is_some(),
-            #[cfg(feature = "tokio")]
-            tokio: settings.tokio,
+            doors: fabric.doors,
             pulses,
             warnings,
-            large_from: match settings.warn_future_bytes {
-                0 => usize::MAX,
-                bytes => bytes,
-            },
-            clock,
         });
-        let seeds = parkers
-            .into_iter()
-            .zip(mailboxes)
-            .zip(ports)
-            .zip(receivers)
-            .zip(ends)
-            .enumerate()
-            .map(
-                |(core, ((((parker, mailbox), port), forwarded), end))| Seed {
-                    core: core as u8,
-                    parker,
-                    mailbox,
-                    port,
-                    forwarded,
-                    end,
-                    stack_pool: depot.pool(),
-                    pool: device_pool(&depot),
-                    common: common.clone(),
-                },
-            )
-            .collect();
-        let conductor = Conductor {
-            balancer,
-            desk,
-            control,
-            ending: ending.clone(),
-            bells: polling.chain(bells).collect(),
-            parker,
-            under_way: None,
-            planned: false,
-            watch,
-            watchdog,
-            alarms,
-            rung_for: Phase::Idle,
-            signals,
-            shutdown: settings.shutdown,
-            doors_by: None,
-            closes_at: None,
-            clock,
-        };
+        let seeds = seeds(&common, fabric.shards, steering.ends);
         Ok(Prepared {
             seeds,
-            io_cores,
-            entrance,
-            keeper,
-            lease,
-            ending,
-            cores,
-            blocking,
-            metrics,
-            admin,
+            io_cores: fabric.io_cores,
+            shared,
             conductor,
-            live,
-            usual,
-            leads_outside,
-            settings,
+            admin,
+            keeper,
         })
     }
 
-    pub(super) fn cores(&self) -> Arc<Cores> {
-        self.cores.clone()
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
-    pub(super) fn blocking(&self) -> Arc<Blocking> {
-        self.blocking.clone()
-    }
-
-    pub(super) fn metrics(&self) -> Arc<Collector> {
-        self.metrics.clone()
-    }
-
-    pub(super) fn ending(&self) -> Arc<Ending> {
-        self.ending.clone()
-    }
-
-    pub(super) fn entrance(&self) -> Arc<Entrance> {
-        self.entrance.clone()
-    }
-
-    pub(super) fn lease(&self) -> Shown {
-        self.lease.clone()
-    }
-
-    /// What settings that are read again can change.
-    pub(super) fn levers(&self) -> Levers {
-        Levers {
-            live: self.live.clone(),
-            entrance: self.entrance.clone(),
-            desk: self.desk(),
-            blocking: self.blocking.clone(),
-            cores: self.cores.clone(),
-            usual: self.usual,
-            first: self.live.buffers(),
-            leads_outside: self.leads_outside,
-            watched: self.conductor.watch.is_some(),
-        }
-    }
-
-    pub(super) fn control(&self) -> Arc<Control> {
-        self.conductor.control.clone()
-    }
-
-    pub(super) fn clock(&self) -> Clock {
-        self.conductor.clock
-    }
-
-    pub(super) fn desk(&self) -> Arc<Desk> {
-        self.conductor.desk.clone()
-    }
-
-    /// What threads would be started with, for whoever drives it otherwise.
+    /// Returns what threads would be started with, for tests that drive it otherwise.
     #[cfg(test)]
     pub(crate) fn into_parts(self) -> (Vec<Seed>, Vec<IoCore>, Conductor) {
         (self.seeds, self.io_cores, self.conductor)
     }
+}
 
-    /// Starts the threads, waits for their end.
-    pub(super) fn run<M, F>(self, main: Arc<M>) -> Result
-    where
-        M: Fn() -> F + Send + Sync + 'static,
-        F: Future + 'static,
-        F::Output: MainResult,
-    {
-        let Prepared {
-            seeds,
-            io_cores,
-            ending,
-            cores: _,
-            blocking,
-            metrics,
-            admin,
-            mut conductor,
-            live,
-            settings,
-            entrance: _,
-            keeper,
-            lease: _,
-            usual: _,
-            leads_outside: _,
-        } = self;
-        if settings.signals {
-            conductor.signals.end_the_runtime()?;
-        }
-        let admin = admin.map(|admin| admin.serve(metrics)).transpose()?;
-        let (paused, shards_count) = (conductor.clock.jumps(), seeds.len());
-        let leaves = move |number| {
-            if let Some(clock) = paused {
-                clock.leaves(number);
-            }
-        };
-        let stop = Arc::new(AtomicBool::new(false));
-        let pins = pin::plan(&settings, io_cores.len());
-        let (control, desk) = (conductor.control.clone(), conductor.desk.clone());
-        let failed = ending.clone();
-        let last = shards_count + io_cores.len();
-        let conducting = start("janus-control".into(), &ending, move || {
-            conductor
-                .run()
-                .map_err(BoxError::from)
-                .unwrap_or_else(|error| failed.fail(error));
-            leaves(last);
-        });
-        let mut polling = Vec::new();
-        for (index, mut io_core) in io_cores.into_iter().enumerate() {
-            let (stop, ending, pin) = (stop.clone(), ending.clone(), pins.io_core(index));
-            let bell = io_core.unparker();
-            let thread = start(format!("janus-io-{index}"), &ending.clone(), move || {
-                pin::pin(pin);
-                io_core
-                    .run(&stop)
-                    .map_err(BoxError::from)
-                    .unwrap_or_else(|error| ending.fail(error));
-                leaves(shards_count + index);
-            });
-            polling.extend(thread.map(|thread| (thread, bell)));
-        }
-        let mut shards = Vec::new();
-        for seed in seeds {
-            let (main, ending, pin) = (
-                main.clone(),
-                ending.clone(),
-                pins.shard(usize::from(seed.core)),
-            );
-            let (name, core) = (format!("janus-shard-{}", seed.core), usize::from(seed.core));
-            shards.extend(start(name.clone(), &ending.clone(), move || {
-                pin::pin(pin);
-                let run = AssertUnwindSafe(|| seed.run(move || main()));
-                match catch_unwind(run) {
-                    Ok(Ok(())) => {}
-                    Ok(Err(error)) => ending.fail(error),
-                    // The other cores must not wait for this one.
-                    Err(_) => ending.fail(panicked(&name)),
-                }
-                leaves(core);
-            }));
-        }
-        // A shard that could not be started will not report that it has drained.
-        for thread in shards {
-            join(thread, &ending);
-        }
-        let behind = blocking.close(live.drain());
-        if behind > 0 {
-            eprintln!("janus: {behind} blocking calls go on although their runtime has ended");
-        }
-        stop.store(true, Ordering::Relaxed);
-        for (thread, bell) in polling {
-            bell.wake();
-            join(thread, &ending);
-        }
-        desk.stop();
-        if let Some(thread) = conducting {
-            join(thread, &ending);
-        }
-        // Its device is closed, as the cores have ended.
-        if let Some(keeper) = keeper
-            && keeper.join().is_err()
-        {
-            ending.fail(panicked("janus-dhcp"));
-        }
-        // Closes the portal's doors and joins its thread.
-        drop(control);
-        // The last to go: until here it says that the runtime ends.
-        if let Some(admin) = admin {
-            join(admin.close(), &ending);
-        }
-        ending.take_error().map_or(Ok(()), Err)
+/// Makes the control thread's part.
+fn conductor(
+    shared: &Shared,
+    balancer: Arc<Mutex<Balancer>>,
+    parker: Parker,
+    bells: Vec<Unparker>,
+    (watch, watchdog): (Option<Watch>, Watchdog),
+    warnings: &Arc<Warnings>,
+) -> Conductor {
+    Conductor {
+        balancer,
+        desk: shared.desk.clone(),
+        control: shared.control.clone(),
+        ending: shared.ending.clone(),
+        signals: shared.signals.clone(),
+        bells,
+        parker,
+        under_way: None,
+        planned: false,
+        watch,
+        watchdog,
+        alarms: Alarms::new(
+            shared.desk.clone(),
+            shared.entrance.clone(),
+            shared.blocking.clone(),
+            warnings.clone(),
+        ),
+        rung_for: Phase::Idle,
+        shutdown: shared.settings.get().shutdown,
+        doors_by: None,
+        closes_at: None,
+        clock: shared.clock,
     }
 }
 
-/// Who must sleep before a clock jumps, in the order of their numbers.
-fn govern(clock: &'static Paused, cores: &[Unparker], polling: &mut [IoCore], control: &Parker) {
-    let bells = polling.iter().map(IoCore::unparker);
-    clock.governs(
-        cores
-            .iter()
-            .cloned()
-            .chain(bells)
-            .chain([control.unparker()]),
-    );
-    for (index, core) in polling.iter_mut().enumerate() {
-        let number = cores.len() + index;
-        core.set_sleep_observer(Box::new(Polling { clock, number }));
-    }
+fn seeds(common: &Arc<Common>, shards: Vec<Berth>, ends: Vec<ShardEnd>) -> Vec<Seed> {
+    let shards = shards.into_iter().zip(ends).zip(0..);
+    let seeds = shards.map(|((berth, end), core)| Seed {
+        core,
+        berth,
+        end,
+        common: common.clone(),
+    });
+    seeds.collect()
 }
 
-fn start(
-    name: String,
-    ending: &Ending,
-    body: impl FnOnce() + Send + 'static,
-) -> Option<JoinHandle<()>> {
-    match Builder::new().name(name).spawn(body) {
-        Ok(thread) => Some(thread),
-        Err(error) => {
-            ending.fail(error.into());
-            None
-        }
-    }
+/// Asks for an address where the settings say so. The device comes back with it.
+fn lease(
+    settings: &Settings,
+    device: &mut Device,
+    depot: &Arc<Depot>,
+    clock: Clock,
+) -> Result<Option<Keeper>> {
+    let Some(aside) = device.aside.take() else {
+        return Ok(None);
+    };
+    let wanted = dhcp::Wanted {
+        seed: secrets::lease_seed(settings.seed)?,
+        clock,
+        patience: settings.dhcp_wait,
+        file: settings.dhcp_file.clone(),
+        taken: device.taken.take(),
+    };
+    let (queues, interface) = (&mut device.queues, &mut device.interface);
+    dhcp::acquire(aside, queues, &mut depot.pool(), interface, wanted).map(Some)
 }
 
-fn join(thread: JoinHandle<()>, ending: &Ending) {
-    let name = thread.thread().name().unwrap_or("a thread").to_owned();
-    if thread.join().is_err() {
-        ending.fail(panicked(&name));
-    }
-}
-
-fn panicked(name: &str) -> BoxError {
-    format!("{name} panicked; its message is on stderr").into()
-}
-
-/// The pool that a device receives into. Some of it is held back for that: when unread data fills memory, what frees it
-/// must still come in.
-fn device_pool(depot: &Arc<Depot>) -> Pool {
-    let mut pool = depot.pool();
-    pool.set_reserve(seed::RESERVE);
-    pool
+fn doorway(settings: &Settings) -> Box<dyn Passage> {
+    Box::new(Doorway {
+        reach: settings.portal_reach.clone(),
+        listen: settings.portal_listen.clone(),
+    })
 }

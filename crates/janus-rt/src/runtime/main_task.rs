@@ -91,7 +91,11 @@ impl<F: Future<Output: MainResult>> Future for MainTask<F> {
         });
         let result = match polled {
             Ok(Poll::Pending) => {
-                here::with(|here| here.control.main_waits(here.core, in_bind == Some(true)));
+                here::with(|here| {
+                    here.shared
+                        .control
+                        .main_waits(here.core, in_bind == Some(true))
+                });
                 return Poll::Pending;
             }
             Ok(Poll::Ready(output)) => output.into_result(),
@@ -101,8 +105,8 @@ impl<F: Future<Output: MainResult>> Future for MainTask<F> {
         self.main = None;
         here::with(|here| {
             here.main_over.set(true);
-            here.control.main_ended(here.core);
-            here.ending.main_ended(result);
+            here.shared.control.main_ended(here.core);
+            here.shared.ending.main_ended(result);
         });
         Poll::Ready(())
     }

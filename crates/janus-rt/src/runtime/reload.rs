@@ -2,133 +2,70 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, Once, PoisonError};
-
-use janus_tcp::BufferSizes;
+use std::sync::{Mutex, Once, PoisonError};
 
 use super::BoxError;
-use crate::config::{self, Effective, Live, Partial, Settings};
-use crate::control::desk::Desk;
-use crate::policy::Entrance;
+use crate::config::{self, Change, Effective, KEYS, Key, Partial, Settings};
 use crate::shard::here;
-use crate::task::Cores;
-use crate::task::blocking::Blocking;
+use crate::shard::shared::Shared;
 
-/// What of a runtime can be changed while it runs.
-pub(crate) struct Levers {
-    pub(crate) live: Arc<Live>,
-    pub(crate) entrance: Arc<Entrance>,
-    pub(crate) desk: Arc<Desk>,
-    pub(crate) blocking: Arc<Blocking>,
-    pub(crate) cores: Arc<Cores>,
-    /// Where the settings say nothing of them, and as the stacks began with them.
-    pub(crate) usual: BufferSizes,
-    pub(crate) first: BufferSizes,
-    /// The device does: what is usual for the polling cores' rules depends on it.
-    pub(crate) leads_outside: bool,
-    /// A policy has watched the load from the start: where none does, nobody gathers what it would look at.
-    pub(crate) watched: bool,
-}
-
-/// How a key's new value comes to hold; false: not before the next start.
-type Apply = fn(&Levers, &Settings) -> bool;
-
-/// Keys whose values can change live.
-const LIVE: &[(&str, Apply)] = &[
-    ("drain_ms", |levers, new| {
-        levers.live.set_drain(new.drain);
-        true
-    }),
-    ("backlog", |levers, new| {
-        levers.live.set_backlog(new.backlog);
-        true
-    }),
-    ("dns", |levers, new| {
-        levers.live.set_name_servers(&new.name_servers);
-        true
-    }),
-    ("blocking_threads", |levers, new| {
-        levers.blocking.set_threads_max(new.blocking_threads);
-        true
-    }),
-    ("warn_blocked_ms", |levers, new| {
-        levers.desk.want_limit(new.warn_blocked);
-        true
-    }),
-    ("receive_buffer", receive_buffers),
-    ("receive_buffer_max", receive_buffers),
-    ("send_buffer", send_buffers),
-    ("send_buffer_max", send_buffers),
-    ("balance", watch),
-    ("balance_interval_ms", watch),
-    ("trace_filter", |levers, new| {
-        let trace = levers.entrance.trace.as_ref();
-        let filter = || new.trace_filter.clone();
-        trace.map(|trace| trace.set_filter(filter())).is_some()
-    }),
-    ("policy_martians", rules),
-    ("policy_allow", rules),
-    ("policy_deny", rules),
-    ("policy_syn_rate", rules),
-    ("policy_syn_burst", rules),
-    ("policy_syn_prefix", rules),
-    ("policy_syn_prefix_v6", rules),
-];
-
-fn watch(levers: &Levers, new: &Settings) -> bool {
-    if levers.watched {
-        levers.desk.want_watch(new.balance, new.balance_interval);
+/// Brings the new values of `change` to where they hold. Returns false if they do not before the next start.
+fn apply(change: Change, shared: &Shared, new: &Settings) -> bool {
+    let mut next = (*shared.settings.get()).clone();
+    let changed = |key: &&Key| key.live == Some(change);
+    for key in KEYS.iter().filter(changed) {
+        (key.copy)(&mut next, new);
     }
-    levers.watched
-}
-
-/// Both sizes together, unless no window as large can be offered.
-fn receive_buffers(levers: &Levers, new: &Settings) -> bool {
-    let wanted = new.buffers(levers.usual);
-    let sizes = BufferSizes {
-        receive: wanted.receive,
-        receive_max: wanted.receive_max,
-        ..levers.live.buffers()
-    };
-    sizes.can_follow(&levers.first) && resize_buffers(levers, sizes)
-}
-
-fn send_buffers(levers: &Levers, new: &Settings) -> bool {
-    let wanted = new.buffers(levers.usual);
-    let sizes = BufferSizes {
-        send: wanted.send,
-        send_max: wanted.send_max,
-        ..levers.live.buffers()
-    };
-    resize_buffers(levers, sizes)
-}
-
-/// Each core takes them as it comes to read its messages. One that has fallen serves nobody any more.
-fn resize_buffers(levers: &Levers, sizes: BufferSizes) -> bool {
-    levers.live.set_buffers(sizes);
-    let job = || {
-        here::with(|here| {
-            let sizes = here.live.buffers();
-            here.stack.borrow_mut().resize_buffers(sizes);
-        });
-    };
-    levers.cores.run_on_each(job)
-}
-
-/// All of them together: each is a part of one set.
-fn rules(levers: &Levers, new: &Settings) -> bool {
-    let policy = &levers.entrance.policy;
-    let own = policy.rules().own;
-    policy.set(new.policy.rules(levers.leads_outside, own));
+    match change {
+        // Cores read these where they need them.
+        Change::Backlog | Change::Drain | Change::NameServers => {}
+        // Where no policy has watched from the start, what it would look at is not gathered.
+        Change::Balance if !shared.watched => return false,
+        Change::Balance => shared.desk.want_watch(next.balance, next.balance_interval),
+        Change::BlockedLimit => shared.desk.want_limit(next.warn_blocked),
+        Change::BlockingThreads => shared.blocking.set_threads_max(next.blocking_threads),
+        // No window as large can be offered.
+        Change::ReceiveBuffers if !next.buffers().can_follow(&shared.first_buffers) => {
+            return false;
+        }
+        Change::ReceiveBuffers | Change::SendBuffers => {
+            shared.settings.set(next);
+            return resize_buffers(shared);
+        }
+        Change::Rules => {
+            let policy = &shared.entrance.policy;
+            let own = policy.rules().own;
+            policy.set(next.rules(shared.leads_outside, own));
+        }
+        Change::TraceFilter => match &shared.entrance.trace {
+            Some(trace) => trace.set_filter(next.trace_filter.clone()),
+            None => return false,
+        },
+    }
+    shared.settings.set(next);
     true
 }
 
+/// Each core takes them as it comes to read its messages. One that has fallen serves no connections any more.
+fn resize_buffers(shared: &Shared) -> bool {
+    let job = || {
+        here::with(|here| {
+            let sizes = here.shared.settings.get().buffers();
+            here.stack.borrow_mut().resize_buffers(sizes);
+        });
+    };
+    shared.cores.run_on_each(job)
+}
+
 /// Where settings come from: what the builder was told, over what is read each time.
+#[derive(Default)]
 pub(crate) struct Sources {
     pub(crate) alone: bool,
     /// The builder's.
     pub(crate) file: Option<PathBuf>,
     pub(crate) builder: Partial,
+    /// TCP's configuration, over which all others go.
+    pub(crate) tcp: Partial,
 }
 
 impl Sources {
@@ -149,8 +86,9 @@ impl Sources {
         };
         // What the builder says may be what makes sense of the rest.
         let without_builder = said.clone().resolve().ok();
-        let words = said.said.clone();
-        let settings = said.overlay(self.builder.clone()).resolve()?;
+        let words = said.entries.clone();
+        let all = self.tcp.clone().overlay(said);
+        let settings = all.overlay(self.builder.clone()).resolve()?;
         let effective = Effective::of(words, without_builder.as_ref(), &settings);
         Ok((settings, effective))
     }
@@ -172,24 +110,23 @@ pub struct Reloaded {
     pub on_restart: Vec<&'static str>,
 }
 
-/// The settings of a running runtime.
+/// Sources of the settings of a running runtime, and their last words.
+#[derive(Default)]
 pub(crate) struct Reloading {
     sources: Sources,
     effective: Mutex<Effective>,
-    levers: Levers,
 }
 
 impl Reloading {
-    pub(crate) fn new(sources: Sources, effective: Effective, levers: Levers) -> Reloading {
+    pub(crate) fn new(sources: Sources, effective: Effective) -> Reloading {
         Reloading {
             sources,
             effective: Mutex::new(effective),
-            levers,
         }
     }
 
     /// Reads everything again. With a mistake anywhere nothing changes.
-    pub(crate) fn reload(&self) -> io::Result<Reloaded> {
+    pub(crate) fn reload(&self, shared: &Shared) -> io::Result<Reloaded> {
         let invalid = |error: BoxError| io::Error::new(io::ErrorKind::InvalidData, error);
         let (settings, new) = self.sources.read().map_err(invalid)?;
         let mut effective = self
@@ -198,10 +135,12 @@ impl Reloading {
             .unwrap_or_else(PoisonError::into_inner);
         let mut done = Reloaded::default();
         for key in new.differs(&effective) {
-            let apply = LIVE.iter().find(|(live, _)| *live == key);
-            match apply.is_some_and(|(_, apply)| apply(&self.levers, &settings)) {
-                true => done.applied.push(key),
-                false => done.on_restart.push(key),
+            match key
+                .live
+                .is_some_and(|change| apply(change, shared, &settings))
+            {
+                true => done.applied.push(key.name),
+                false => done.on_restart.push(key.name),
             }
         }
         *effective = new;

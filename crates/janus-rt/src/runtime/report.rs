@@ -84,10 +84,10 @@ pub fn report() -> Option<CoreReport> {
             tasks_boxed: tasks.boxed,
             task_slots_retired: tasks.retired,
             turns: here.statistics.report(),
-            blocking: here.blocking.report(),
+            blocking: here.shared.blocking.report(),
             messages_spilled: here.inbox.counters().spilled,
-            device: here.entrance.device_losses(),
-            shortages: ShortageReport::new(here.desk.shortages(), &here.entrance),
+            device: here.shared.entrance.device_losses(),
+            shortages: ShortageReport::new(here.shared.desk.shortages(), &here.shared.entrance),
         }
     })
 }

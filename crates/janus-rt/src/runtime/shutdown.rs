@@ -19,7 +19,7 @@ pub fn shutting_down() -> ShuttingDown {
 /// Whether the runtime of this core is shutting down; false where no Janus core runs.
 #[inline]
 pub fn is_shutting_down() -> bool {
-    here::with(|here| !here.ending.serving()).unwrap_or(false)
+    here::with(|here| !here.shared.ending.serving()).unwrap_or(false)
 }
 
 /// See [`shutting_down`].
@@ -35,7 +35,7 @@ impl Future for ShuttingDown {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let polled = here::with(|here| {
-            if !here.ending.serving() {
+            if !here.shared.ending.serving() {
                 return Poll::Ready(());
             }
             // All tasks are woken when it begins; who is none leaves a waker.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use janus_tcp::Instant;
 
 use super::Shard;
-use crate::runtime::Ending;
+use crate::control::ending::Ending;
 use crate::task::Executor;
 
 /// Rounds in which resets leave at the very end: a device that takes nothing more is not waited for.
@@ -63,13 +63,13 @@ impl Shard {
     #[cold]
     pub(super) fn ended(&mut self) -> bool {
         let now = self.clock.now();
-        let stopping = self.here.ending.stopping();
+        let stopping = self.here.shared.ending.stopping();
         match self.work.phase {
             Phase::Serving | Phase::Finishing { .. } | Phase::Finished if stopping => {
                 // Dropping the tasks closes what they hold; the stack then says goodbye to the peers.
                 let executor = self.here.executor.take();
                 drop(executor);
-                let until = now + self.here.live.drain();
+                let until = now + self.here.shared.settings.get().drain;
                 self.work.phase = Phase::Draining { until };
             }
             Phase::Serving => {
@@ -79,7 +79,9 @@ impl Shard {
             Phase::Finishing { until, handshakes } => self.finish(now, until, handshakes),
             Phase::Finished => {}
             Phase::Draining { until } => self.drain(now, until),
-            Phase::Drained { until } => return now >= until || self.here.ending.all_drained(),
+            Phase::Drained { until } => {
+                return now >= until || self.here.shared.ending.all_drained();
+            }
         }
         false
     }
@@ -90,7 +92,7 @@ impl Shard {
         self.tasks(Executor::wake_all);
         let waiting = self.here.closing.take();
         waiting.into_values().for_each(std::task::Waker::wake);
-        now + self.here.ending.within()
+        now + self.here.shared.ending.within()
     }
 
     fn finish(&mut self, now: Instant, until: Instant, handshakes: Option<Instant>) {
@@ -100,7 +102,7 @@ impl Shard {
             stack.connections() == 0 && (stack.half_open() == 0 || handshakes.is_none())
         };
         self.work.phase = if done || now >= until {
-            self.here.ending.finished();
+            self.here.shared.ending.finished();
             Phase::Finished
         } else {
             Phase::Finishing { until, handshakes }
@@ -118,7 +120,7 @@ impl Shard {
         if !quiet {
             self.reset_rest(now);
         }
-        self.here.ending.drained();
+        self.here.shared.ending.drained();
         // Those of others take no longer than this, wherever their drain began.
         let until = until.max(now + Duration::from_millis(1));
         self.work.phase = Phase::Drained { until };

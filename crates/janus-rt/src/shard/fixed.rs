@@ -161,8 +161,8 @@ impl Here {
 
     /// Begins to ask, as a polling core begins with a SYN.
     fn ask(&self, flow: &FlowKey, number: u64) {
-        let key = self.toeplitz.key_of(flow);
-        let name = || FlowId(self.names.of(flow));
+        let key = self.shared.toeplitz.key_of(flow);
+        let name = || FlowId(self.shared.flow_names.of(flow));
         let steering = self.steering.borrow();
         let found = steering
             .steering()
@@ -195,7 +195,7 @@ impl Here {
         let job = move || {
             here::with(what);
         };
-        self.cores.run(core, Box::new(job))
+        self.shared.cores.run(core, Box::new(job))
     }
 
     /// Rules 3 to 5, for a question in the place of a packet.

@@ -13,27 +13,16 @@ use std::task::Waker;
 use janus_csb::{FlowId, ShardEnd};
 use janus_mem::Pool;
 use janus_tcp::{ConnId, Error, Instant, ListenerId, SocketOptions, Stack, Token};
-use janus_wire::{FlowKey, FlowNames, Toeplitz};
+use janus_wire::FlowKey;
 
 use super::fixed::Fixed;
 use super::neighbours::Neighbours;
+use super::shared::Shared;
 use super::statistics::LoopStatistics;
 use super::waiters::{STORED, Side, Waiters};
-use crate::clock::Clock;
-use crate::config::Live;
-use crate::control::Control;
-use crate::control::datagrams::{Datagrams, Way};
-use crate::control::desk::Desk;
-use crate::control::signals::Signals;
-use crate::dhcp::Shown;
+use crate::control::datagrams::Way;
 use crate::inbox::{self, Inbox};
-use crate::metrics::Collector;
-use crate::net::Names;
-use crate::policy::Entrance;
-use crate::portal::{Listen, Reach, offered_port};
-use crate::runtime::Ending;
-use crate::task::blocking::Blocking;
-use crate::task::{Cores, Executor};
+use crate::task::Executor;
 
 /// A shard, process-wide and over time: its number in the table of live shards, and the low half of the count that tells
 /// it from earlier ones of that number.
@@ -58,6 +47,15 @@ impl Owner {
     }
 }
 
+/// What a core begins with.
+pub(crate) struct Parts {
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) stack: Stack,
+    pub(crate) pool: Pool,
+    pub(crate) steering: ShardEnd,
+    pub(crate) neighbours: Neighbours,
+}
+
 /// One core's shared part.
 pub(crate) struct Here {
     /// This shard in the whole process: what a stream carries.
@@ -67,35 +65,12 @@ pub(crate) struct Here {
     pub(crate) stack: RefCell<Stack>,
     pub(crate) pool: RefCell<Pool>,
     pub(crate) steering: RefCell<ShardEnd>,
-    pub(crate) toeplitz: Arc<Toeplitz>,
-    pub(crate) names: FlowNames,
-    /// The device is the portal, which opens connections so far.
-    pub(crate) portal: Option<Reach>,
-    /// Where the portal has its doors.
-    pub(crate) portal_listen: Listen,
-    pub(crate) control: Arc<Control>,
-    pub(crate) desk: Arc<Desk>,
-    pub(crate) entrance: Arc<Entrance>,
-    pub(crate) ending: Arc<Ending>,
-    /// What a DHCP server gave, where one was asked.
-    pub(crate) lease: Shown,
-    /// For another runtime that shall have the same.
-    pub(crate) clock: Clock,
-    /// Settings that may change.
-    pub(crate) live: Arc<Live>,
-    pub(crate) signals: Arc<Signals>,
-    /// Whose UDP ports are whose.
-    pub(crate) datagrams: Arc<Datagrams>,
-    /// What is known of names.
-    pub(crate) known: Arc<Names>,
+    /// Parts of the runtime.
+    pub(crate) shared: Arc<Shared>,
     pub(crate) now: Cell<Instant>,
     /// Gone once the runtime is ending, and every task with it.
     pub(crate) executor: RefCell<Option<Executor>>,
     pub(crate) inbox: Arc<Inbox>,
-    /// All of the runtime's, this one among them.
-    pub(crate) cores: Arc<Cores>,
-    pub(crate) blocking: Arc<Blocking>,
-    pub(crate) metrics: Arc<Collector>,
     pub(crate) waiters: RefCell<Waiters>,
     pub(crate) neighbours: RefCell<Neighbours>,
     pub(crate) fixed: RefCell<Fixed>,
@@ -147,6 +122,11 @@ pub(crate) fn with<R>(f: impl FnOnce(&Here) -> R) -> Option<R> {
         .flatten()
 }
 
+/// Returns the parts of the runtime whose core this thread is.
+pub(crate) fn shared() -> Option<Arc<Shared>> {
+    with(|here| here.shared.clone())
+}
+
 /// Calls `f` when this thread is the core of `owner`.
 #[inline]
 pub(crate) fn with_own<R>(owner: Owner, f: impl FnOnce(&Here) -> R) -> Option<R> {
@@ -161,6 +141,38 @@ pub(crate) fn with_own<R>(owner: Owner, f: impl FnOnce(&Here) -> R) -> Option<R>
 }
 
 impl Here {
+    pub(crate) fn new(owner: Owner, core: u8, shared: Arc<Shared>, parts: Parts) -> Here {
+        let Parts {
+            inbox,
+            stack,
+            pool,
+            steering,
+            neighbours,
+        } = parts;
+        Here {
+            owner,
+            core,
+            now: Cell::new(shared.clock.now()),
+            shared,
+            stack: RefCell::new(stack),
+            pool: RefCell::new(pool),
+            steering: RefCell::new(steering),
+            executor: RefCell::new(None),
+            inbox,
+            waiters: RefCell::default(),
+            neighbours: RefCell::new(neighbours),
+            fixed: RefCell::default(),
+            has_opened: Cell::new(false),
+            closing: RefCell::default(),
+            places: Cell::new(0),
+            in_main: Cell::new(false),
+            main_in_bind: Cell::new(false),
+            main_over: Cell::new(false),
+            fallen: Cell::new(false),
+            statistics: LoopStatistics::default(),
+        }
+    }
+
     /// Runs `call` on the stack at this turn's time.
     #[inline]
     pub(crate) fn on_stack<R>(&self, call: impl FnOnce(&mut Stack, Instant) -> R) -> R {
@@ -209,7 +221,7 @@ impl Here {
             .forget(Side::Accept(u32::from(port)));
         drop(forgotten);
         // At the end of the runtime nobody takes over.
-        if self.control.release(self.core, port) && !self.ending.stopping() {
+        if self.shared.control.release(self.core, port) && !self.shared.ending.stopping() {
             self.neighbours.borrow_mut().leaving.add(port);
         }
     }
@@ -228,8 +240,8 @@ impl Here {
     }
 
     pub(super) fn begins_to_open(&self, remote: IpAddr) -> Result<(), Error> {
-        let reach = self.portal.as_ref();
-        if reach.is_some_and(|reach| !reach.admits(remote)) {
+        let passage = self.shared.passage.as_deref();
+        if passage.is_some_and(|passage| !passage.admits(remote)) {
             return Err(Error::NetworkUnreachable);
         }
         if !self.has_opened.replace(true) {
@@ -251,7 +263,7 @@ impl Here {
     pub(crate) fn carry_datagrams(&self, first: (u16, Box<[u8]>)) {
         let mut next = Some(first);
         while let Some((port, packet)) = next {
-            match self.datagrams.way(self.owner, port, packet) {
+            match self.shared.datagrams.way(self.owner, port, packet) {
                 Way::To(owner, carried) => {
                     owner.send_job(move |here| here.take_datagram(carried.packet()));
                 }
@@ -268,9 +280,8 @@ impl Here {
 
     /// Where a client outside finds the listener on `local`.
     pub(crate) fn reachable_at(&self, local: SocketAddr) -> SocketAddr {
-        if self.portal.is_some() {
-            let port = offered_port(local.port());
-            return self.portal_listen.reachable_at(local.ip(), port);
+        if let Some(passage) = &self.shared.passage {
+            return passage.reachable_at(local);
         }
         let port = local.port();
         let same_family = |own: &IpAddr| own.is_ipv4() == local.is_ipv4();
@@ -288,14 +299,18 @@ impl Here {
     /// Rule 10 of the balancer's protocol: what I/O cores look up and every ring from theirs to the newest must name
     /// this shard.
     pub(super) fn owns(&self, flow: &FlowKey) -> bool {
-        let key = self.toeplitz.key_of(flow);
+        let key = self.shared.toeplitz.key_of(flow);
         let steering = self.steering.borrow();
-        steering.may_open(key, flow.local_port(), FlowId(self.names.of(flow)))
+        steering.may_open(
+            key,
+            flow.local_port(),
+            FlowId(self.shared.flow_names.of(flow)),
+        )
     }
 
     /// This shard is about to open connections, or to take packets: by the rings that were made before there were any.
     pub(crate) fn opens(&self) {
-        self.control.opens();
+        self.shared.control.opens();
         let mut steering = self.steering.borrow_mut();
         // Short: others hold the steering's lock for as long as it takes to copy a pointer.
         while steering.is_behind() && !steering.refresh() {

@@ -60,10 +60,10 @@ impl Here {
         arrived: &mut Vec<Frame>,
     ) {
         let before = leaving.ports.len();
-        let ends = self.ending.stopping();
+        let ends = self.shared.ending.stopping();
         leaving
             .ports
-            .retain(|&port| !ends && self.control.is_leaving(self.core, port));
+            .retain(|&port| !ends && self.shared.control.is_leaving(self.core, port));
         if adopted || leaving.ports.len() < before {
             arrived.splice(0..0, leaving.take());
         }

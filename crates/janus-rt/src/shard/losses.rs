@@ -35,7 +35,8 @@ impl Shard {
         let found = losses(&here.stack.borrow(), &here.neighbours.borrow().counters);
         let entries = &mut self.work.entries;
         if found != entries.last {
-            here.desk
+            here.shared
+                .desk
                 .enter_losses(here.core, &found, found.changes(&entries.last));
             entries.last = found;
         }

@@ -27,10 +27,10 @@ impl Shard {
         } = self;
         let core = usize::from(here.core);
         let fd = work.wait_fd.as_ref().map(AsFd::as_fd);
-        let held = here.blocking.is_busy().then_some(HELD);
+        let held = here.shared.blocking.is_busy().then_some(HELD);
         let has_news = || {
             news(here, port, forwarded, mailbox, work.phase) || {
-                let holds = held.is_some() || here.blocking.is_busy();
+                let holds = held.is_some() || here.shared.blocking.is_busy();
                 !holds && clock.falls_asleep(core, deadline, fd) == Verdict::Due
             }
         };

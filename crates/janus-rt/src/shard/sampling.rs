@@ -74,7 +74,7 @@ impl Shard {
             return;
         };
         let here = &*self.here;
-        let board = here.desk.board(here.core);
+        let board = here.shared.desk.board(here.core);
         let stack = here.stack.borrow();
         let counted = stack.counters().accepted + stack.counters().connected;
         let opened = counted - std::mem::replace(&mut sampling.opened, counted);

@@ -58,7 +58,12 @@ impl Shard {
         let finished = {
             let mut stack = here.stack.borrow_mut();
             let fixed = here.fixed.borrow();
-            let mut flows = StackFlows::new(&mut stack, &here.toeplitz, &here.names, &fixed);
+            let mut flows = StackFlows::new(
+                &mut stack,
+                &here.shared.toeplitz,
+                &here.shared.flow_names,
+                &fixed,
+            );
             here.steering.borrow_mut().slice(&mut flows, update.places)
         };
         let took = self.clock.now().saturating_since(before);
@@ -69,14 +74,14 @@ impl Shard {
             _ => update.places,
         }
         .min(update.places_max);
-        let board = here.desk.board(here.core);
+        let board = here.shared.desk.board(here.core);
         board.slices.add(1);
         let took_ns = took.as_nanos() as u64;
         if took_ns > board.slice_ns_max.load(Ordering::Relaxed) {
             board.slice_ns_max.store(took_ns, Ordering::Relaxed);
         }
         if finished {
-            here.desk.ring();
+            here.shared.desk.ring();
         }
         !finished
     }
@@ -95,7 +100,7 @@ impl Shard {
             self.port.has_passed(&update.ports) && self.forwarded.has_passed(update.forwarded);
         if passed {
             self.here.steering.borrow_mut().drained(round);
-            self.here.desk.ring();
+            self.here.shared.desk.ring();
         }
         !passed
     }

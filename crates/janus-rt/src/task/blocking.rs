@@ -40,13 +40,13 @@ where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,
 {
-    let Some(blocking) = here::with(|here| here.blocking.clone()) else {
+    let Some(shared) = here::shared() else {
         panic!(
             "janus::spawn_blocking was called where no Janus core runs: use Handle::spawn_blocking, or call it from a \
              runtime's main or its tasks"
         );
     };
-    blocking.spawn(call)
+    shared.blocking.spawn(call)
 }
 
 /// What the threads for blocking calls of a runtime are doing.

@@ -35,13 +35,13 @@ where
     F: Future + 'static,
     F::Output: Send + 'static,
 {
-    let Some(cores) = here::with(|here| here.cores.clone()) else {
+    let Some(shared) = here::shared() else {
         panic!(
             "janus::spawn_on was called where no Janus core runs: use Handle::spawn_on, or call it from a runtime's main \
              or its tasks"
         );
     };
-    cores.spawn_on(core, make)
+    shared.cores.spawn_on(core, make)
 }
 
 /// The inboxes of a runtime's cores.

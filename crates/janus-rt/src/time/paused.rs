@@ -48,7 +48,7 @@ pub fn resume() {
 }
 
 fn clock(call: &str) -> &'static Paused {
-    let clock = here::with(|here| here.clock.jumps());
+    let clock = here::with(|here| here.shared.clock.jumps());
     let clock = clock.unwrap_or_else(|| panic!("time::{call} was called where no Janus core runs"));
     clock.unwrap_or_else(|| {
         panic!(

@@ -17,7 +17,7 @@ fn alarms() -> (Alarms, Receiver<Warning>) {
     let (tell, told) = channel();
     let tell = Mutex::new(tell);
     let hook = move |warning: &Warning| _ = tell.lock().unwrap().send(warning.clone());
-    let desk = Desk::new(CORES, Parker::new().unwrap().unparker());
+    let desk = ControlMailbox::new(CORES, Parker::new().unwrap().unparker());
     let entrance = Entrance {
         policy: Policy::new(Rules::default(), [1, 2]),
         counters: Vec::new(),

@@ -69,7 +69,10 @@ fn a_core_that_falls_takes_its_own_connections_only() {
         assert_eq!(ledger.errors(), Vec::<String>::new(), "seed {seed}");
         let done = world.conductor.desk.done();
         assert_eq!(done.updates, 1, "seed {seed}: the others have its share");
-        assert!(!world.shards[0].here.ending.stopping(), "seed {seed}");
+        assert!(
+            !world.shards[0].here.shared.ending.stopping(),
+            "seed {seed}"
+        );
         let again = fall(&mut world, FALLEN).expect_err("the second time");
         assert!(again.to_string().contains("again"), "{again}");
     }

@@ -60,7 +60,7 @@ fn hold(layout: Layout, seed: u64) {
         || come_and_go(ledger.clone(), seed),
     );
     world.peer.calm();
-    let toeplitz = world.shards[0].here.toeplitz.clone();
+    let toeplitz = world.shards[0].here.shared.toeplitz.clone();
     let mut rng = Rng::new(!seed);
     for (address, port) in (0..60).flat_map(|_| colliding(&toeplitz, &mut rng, 4)) {
         world.peer.add(address, port);

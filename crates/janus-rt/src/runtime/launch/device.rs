@@ -18,7 +18,7 @@ use janus_wire::Link;
 use super::dpdk;
 use crate::clock::Clock;
 use crate::config::{BackendName, Cidr, Impairment, KernelAddress, Settings};
-use crate::control::desk::Desk;
+use crate::control::desk::ControlMailbox;
 use crate::dhcp;
 use crate::portal::{self, Portal};
 use crate::runtime::{BackendChoice, BoxError};
@@ -71,9 +71,9 @@ pub(super) fn open(
     growth: &Growth,
     steering_key: &[u8; 40],
     clock: Clock,
-    desk: &Arc<Desk>,
+    desk: &Arc<ControlMailbox>,
 ) -> Result<Device, BoxError> {
-    if settings.dhcp {
+    if settings.address.dhcp {
         may_ask(settings, &choice)?;
     }
     match (choice, settings.backend) {
@@ -144,7 +144,7 @@ fn open_outside(
         losses,
     } = open_queues(settings, backend, clock)?;
     let mut aside = None;
-    if settings.dhcp {
+    if settings.address.dhcp {
         let (wrapped, way) = aside::wrap(queues, dhcp::whose)?;
         (queues, aside) = (wrapped, Some(way));
     }
@@ -209,16 +209,16 @@ fn open_queues(
 }
 
 fn routes(settings: &Settings) -> Vec<Route> {
-    let given = settings.routes.iter();
+    let given = settings.route.iter();
     given
         .map(|via| Route::new(via.to.network(), via.gateway))
         .collect()
 }
 
 pub(super) fn addresses(settings: &Settings) -> Vec<IpCidr> {
-    let given = settings.addresses.iter().copied().map(Cidr::network);
+    let given = settings.address.given.iter().copied().map(Cidr::network);
     let mut addresses: Vec<IpCidr> = given.collect();
-    if addresses.is_empty() && !settings.dhcp {
+    if addresses.is_empty() && !settings.address.dhcp {
         addresses.push(ADDRESS.network());
     }
     addresses
@@ -233,9 +233,9 @@ fn configured_tap(settings: &Settings) -> Tap {
     tap.offloads = settings.tap_offloads && !settings.impair.corrupts();
     tap.shared = settings.tap_shared;
     let kernel = match settings.tap_kernel_address {
-        KernelAddress::Neighbour => {
+        None => {
             let near = addresses(settings).into_iter().find_map(neighbour);
-            let mut given = settings.addresses.iter().map(|own| own.address);
+            let mut given = settings.address.given.iter().map(|own| own.address);
             if let (None, Some(alone)) = (near, given.find(IpAddr::is_ipv4)) {
                 eprintln!(
                     "janus: no network of {alone} has room for the kernel's side of {name}: give `address` its prefix length, \
@@ -244,8 +244,8 @@ fn configured_tap(settings: &Settings) -> Tap {
             }
             near
         }
-        KernelAddress::Given(addr, prefix) => Some((addr, prefix)),
-        KernelAddress::None => None,
+        Some(KernelAddress::Given(addr, prefix)) => Some((addr, prefix)),
+        Some(KernelAddress::None) => None,
     };
     match kernel {
         Some((addr, prefix)) => tap.with_kernel_address(addr, prefix),
@@ -284,7 +284,7 @@ fn open_portal(
     depot: &Arc<Depot>,
     growth: &Growth,
     clock: Clock,
-    desk: &Arc<Desk>,
+    desk: &Arc<ControlMailbox>,
 ) -> Result<Device, BoxError> {
     let config = wire::Config {
         link: Link::Ip,
@@ -313,7 +313,7 @@ fn open_portal(
     };
     portal::answers_all(&mut tcp, bridges);
     // Another seed than the server's: the two stacks know nothing of each other.
-    let (secrets, _) = super::seed::secrets(settings.seed.map(|seed| !seed))?;
+    let (secrets, _) = super::secrets::secrets(settings.seed.map(|seed| !seed))?;
     let stack = Stack::new(tcp, interface.clone(), secrets, depot.pool(), growth)?;
     let inner = portal::Inner {
         queues: Box::new(far).open(1)?,

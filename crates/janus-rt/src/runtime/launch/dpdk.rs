@@ -40,7 +40,7 @@ pub(super) fn open(
         let ours = super::device::addresses(settings);
         let ours = ours.into_iter().map(|own| own.addr);
         let mut exception = ExceptionBackend::new(backend, interface, ours);
-        if settings.dhcp {
+        if settings.address.dhcp {
             exception = exception.asking();
             taken = Some(exception.ours());
         }

@@ -27,7 +27,7 @@ fn allowed() -> Vec<Processor> {
 /// Whether the processors that were named are there.
 pub(super) fn check(settings: &Settings) -> Result<(), ConfigError> {
     let allowed = allowed();
-    let named = settings.on.iter().flatten();
+    let named = settings.cores.on.iter().flatten();
     match named.copied().find(|named| !allowed.contains(named)) {
         Some(missing) if !allowed.is_empty() => Err(ConfigError::value(
             "cores",
@@ -40,7 +40,7 @@ pub(super) fn check(settings: &Settings) -> Result<(), ConfigError> {
 /// Pins where it was said; else only when every thread can have a processor to itself.
 pub(super) fn plan(settings: &Settings, io_cores: usize) -> Plan {
     let mut allowed = allowed();
-    if let Some(named) = &settings.on {
+    if let Some(named) = &settings.cores.on {
         allowed.retain(|processor| !named.contains(processor));
         // I/O cores get what is left, if it is enough for all of them.
         allowed.truncate(if allowed.len() >= io_cores {

@@ -10,10 +10,10 @@ use janus_mem::MemError;
 use janus_tcp::Stack;
 
 use super::Shard;
-use crate::runtime::BoxError;
+use crate::control::BoxError;
 
 /// Makes a core's stack anew.
-pub(crate) type Renew = Box<dyn Fn() -> Result<Stack, MemError>>;
+pub(crate) type RebuildStack = Box<dyn Fn() -> Result<Stack, MemError>>;
 
 impl Shard {
     /// To be called when a turn has panicked, before the next.
@@ -41,10 +41,10 @@ impl Shard {
         work.done.clear();
         // Nobody opens a connection here any more, so this one lends no buffer, and what still comes home was lent by the
         // one before.
-        let stack = here.stack.replace((self.renew)()?);
+        let stack = here.stack.replace((self.rebuild)()?);
         attempt(|| drop(stack));
-        here.control.fell(here.core);
-        here.ending.fell(here.main_over.get(), error.into());
+        here.shared.control.fell(here.core);
+        here.shared.ending.fell(here.main_over.get(), error.into());
         Ok(())
     }
 }

@@ -6,16 +6,16 @@ use std::sync::{Arc, Mutex};
 
 use janus_csb::{Balancer, Draft};
 
-use super::Front;
-use super::conductor::{enter_port, lock};
-use super::desk::Desk;
+use crate::control::Front;
+use crate::control::conductor::{enter_port, lock};
+use crate::control::desk::ControlMailbox;
+use crate::control::ending::{Ending, LastIn};
 use crate::portal::Portal;
-use crate::runtime::Ending;
 
 /// The balancer, the way to the thread that drives it, and the portal where the runtime has one.
 pub(crate) struct Gate {
     pub(crate) balancer: Arc<Mutex<Balancer>>,
-    pub(crate) desk: Arc<Desk>,
+    pub(crate) desk: Arc<ControlMailbox>,
     pub(crate) portal: Option<Portal>,
     pub(crate) ending: Arc<Ending>,
 }
@@ -80,16 +80,28 @@ impl Front for Gate {
     }
 }
 
-/// Reports, when it is dropped, that the portal's doors are closed behind the clients that were accepted: also when the thread that closes
-/// them is gone.
-pub(crate) struct LastIn {
-    ending: Arc<Ending>,
-    desk: Arc<Desk>,
-}
+#[cfg(test)]
+mod tests {
+    use janus_csb::{Limits, Ring, ShardId};
+    use janus_io::park::Parker;
 
-impl Drop for LastIn {
-    fn drop(&mut self) {
-        self.ending.doors_closed();
-        self.desk.ring();
+    use super::*;
+
+    /// A port that could not be entered at once, as an update ran, and can when the next core binds it: what was wanted first
+    /// is not carried out afterwards.
+    #[test]
+    fn a_port_entered_at_once_is_not_taken_back_by_what_was_wanted_before() {
+        let mut balancer = Balancer::new(Ring::uniform(3, 4, 1), Limits::default());
+        let _ends = [0, 1, 2].map(|core| balancer.shard_end(ShardId(core)));
+        let desk = Arc::new(ControlMailbox::new(3, Parker::new().unwrap().unparker()));
+        let mut gate = Gate {
+            balancer: Arc::new(Mutex::new(balancer)),
+            desk: desk.clone(),
+            portal: None,
+            ending: Arc::new(Ending::new(Vec::new())),
+        };
+        desk.want_port(80, &[2]);
+        assert!(gate.steer(80, &[0, 2], true));
+        assert!(desk.is_empty());
     }
 }

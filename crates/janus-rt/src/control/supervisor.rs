@@ -18,7 +18,7 @@ pub(crate) struct Supervisor {
 
 impl Supervisor {
     /// The one that the environment names.
-    pub(super) fn of_the_environment() -> Option<Supervisor> {
+    pub(crate) fn of_the_environment() -> Option<Supervisor> {
         let name = std::env::var_os(VARIABLE).filter(|name| !name.is_empty())?;
         let supervisor = Supervisor::at(&name);
         if supervisor.is_none() {

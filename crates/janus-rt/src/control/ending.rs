@@ -4,14 +4,16 @@
 use std::collections::HashSet;
 use std::panic::Location;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use janus_io::park::Unparker;
 
-use super::BoxError;
-use super::reload::Reloading;
+use super::desk::ControlMailbox;
 use super::supervisor::Supervisor;
+
+/// Error of a main, or of the runtime.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Where a runtime stands on the way to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
@@ -41,10 +43,8 @@ pub(crate) struct Ending {
     undrained: AtomicUsize,
     first_error: Mutex<Option<BoxError>>,
     bells: Vec<Unparker>,
-    /// Lines that [`once`](super::once) was called from: bounded by the program's text.
+    /// Lines that [`once`](crate::once) was called from: bounded by the program's text.
     once: Mutex<HashSet<&'static Location<'static>>>,
-    /// How the settings are read again.
-    pub(crate) reloading: OnceLock<Reloading>,
     /// Who wants to know when it serves and when it ends.
     pub(crate) supervisor: OnceLock<Supervisor>,
 }
@@ -61,7 +61,6 @@ impl Ending {
             first_error: Mutex::default(),
             bells,
             once: Mutex::default(),
-            reloading: OnceLock::new(),
             supervisor: OnceLock::new(),
         }
     }
@@ -235,5 +234,19 @@ impl Ending {
         for bell in &self.bells {
             bell.wake();
         }
+    }
+}
+
+/// Reports, when it is dropped, that the portal's doors are closed behind the clients that were accepted: also when the thread that closes
+/// them is gone.
+pub(crate) struct LastIn {
+    pub(crate) ending: Arc<Ending>,
+    pub(crate) desk: Arc<ControlMailbox>,
+}
+
+impl Drop for LastIn {
+    fn drop(&mut self) {
+        self.ending.doors_closed();
+        self.desk.ring();
     }
 }
