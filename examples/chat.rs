@@ -16,10 +16,10 @@ use janus::net::{TcpListener, TcpStream};
 
 /// Bytes of a line; a longer one is cut into several.
 const LINE_MAX: usize = 1024;
-/// Bytes that wait for one client. One that falls further behind is disconnected: keeping more would need memory without
-/// bound, waiting would let the slowest reader hold up all, and leaving lines out would be seen by nobody.
+/// Bytes that wait for one client. One that falls further behind is disconnected: keeping more would need memory without bound, waiting
+/// would let the slowest reader hold up all, and leaving lines out would go unnoticed.
 const BACKLOG: u32 = 64 * 1024;
-/// How often goodbye is said while the server ends: some clients come whom the kernel had already let in.
+/// Time between two goodbyes while the server ends: clients that the kernel had already accepted come later.
 const LATECOMERS: Duration = Duration::from_millis(50);
 
 /// One of this core's clients.
@@ -109,7 +109,7 @@ fn tell_here(line: &str) {
         // The queue of what waits for a client is its connection's send buffer.
         let whole = matches!(client.stream.try_write(line.as_bytes()), Ok(n) if n == line.len());
         if !whole {
-            // What waits is of no use any more: when the last owner lets go of the stream, the connection is reset.
+            // The waiting bytes are of no use any more: when the last owner drops the stream, the connection is reset.
             let _ = client.stream.set_zero_linger();
             client.listening.abort();
         }

@@ -18,8 +18,8 @@ async fn main() -> janus::Result<()> {
 /// Ends when the peer does, or breaks off.
 async fn echo(stream: TcpStream) -> std::io::Result<()> {
     loop {
-        // What arrived is sent from the buffer it arrived in; no buffer is held while nothing comes. With `while let`,
-        // what `recv` gave would be kept a second time.
+        // Received bytes are sent from the buffer they arrived in; an idle connection holds no buffer. With `while let`, the task would
+        // keep the piece a second time.
         let Some(piece) = stream.recv().await? else {
             return Ok(());
         };

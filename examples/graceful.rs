@@ -28,7 +28,7 @@ use janus_http::{Request, Responder, Result, Sent};
 static DRAINING: AtomicBool = AtomicBool::new(false);
 /// Requests that are being answered.
 static IN_HAND: AtomicU64 = AtomicU64::new(0);
-/// What is held back until the end: how often each path was answered.
+/// Data that is only written at the end: how often each path was answered.
 static ANSWERS: [(&str, AtomicU64); 4] = [
     ("/", AtomicU64::new(0)),
     ("/ready", AtomicU64::new(0)),
@@ -66,8 +66,8 @@ async fn serve() -> janus::Result<()> {
         janus::spawn(end_when_told(signals?));
         println!("curl http://{}/slow", listener.reachable_at());
     }
-    // Goes on while the runtime shuts down: whom the kernel had connected still comes in. Nobody does after that, and the
-    // loop is dropped with the other tasks.
+    // Goes on while the runtime shuts down, for connections that the kernel had already accepted. Later there are no more, and the loop is
+    // dropped with the other tasks.
     loop {
         let (stream, _) = listener.accept().await?;
         janus::spawn(janus_http::serve(stream, async |request, response| {

@@ -134,7 +134,7 @@ impl Pool {
         .await
     }
 
-    /// Does `work` over a session that nobody else uses meanwhile, and keeps it for others if it is still good.
+    /// Does `work` over a session that is not shared meanwhile, and keeps it for others if it is still good.
     async fn with<R>(
         &self,
         work: impl AsyncFnOnce(&Session) -> Result<R, tokio_postgres::Error>,

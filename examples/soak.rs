@@ -24,12 +24,12 @@ const CHANGE: Duration = Duration::from_millis(10);
 const SAY: Duration = Duration::from_secs(10);
 /// How long the last connections may take to end, TIME-WAIT not counted.
 const END: Duration = Duration::from_secs(60);
-/// What memory may have grown by since the first part.
+/// Bytes by which memory may grow after the first part.
 const GROWTH_MAX: u64 = 64 << 20;
 /// No client waits for anything longer.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What the clients did.
+/// Counters of the clients.
 #[derive(Default)]
 struct Tally {
     connections: AtomicU64,

@@ -21,8 +21,8 @@ use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
 /// Bytes of a message; a client that sends more is disconnected.
 const MESSAGE_MAX: usize = 64 * 1024;
-/// Messages kept for slow readers, together for all. A client that falls further behind misses the oldest
-/// and is told how many: nobody waits for it, and its backlog needs no memory of its own.
+/// Messages kept for slow readers, together for all. A client that falls further behind misses the oldest and is told how many: no other
+/// client waits for it, and its backlog needs no memory of its own.
 const KEPT: usize = 64;
 /// Time for a handshake, and for a message to get into the send buffer of a client that does not read.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -58,7 +58,7 @@ async fn client(stream: TcpStream) -> Result<(), BoxError> {
             received = socket.next() => {
                 heard = true;
                 match received.transpose()? {
-                    // The channel refuses only when nobody listens, and this client does.
+                    // The channel refuses only when it has no receiver, and this client has one.
                     Some(Message::Text(text)) => { let _ = ROOM.send(text); continue }
                     Some(message @ Message::Binary(_)) => message,
                     // The library answers pings and a close by itself.

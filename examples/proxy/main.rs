@@ -74,11 +74,11 @@ async fn main() -> janus::Result<()> {
 
 /// Why a request that a server was sent has no answer.
 enum Failure {
-    /// The connection broke, and nobody knows how far the request came.
+    /// The connection broke, and how far the request came is unknown.
     Broken,
     /// The server's time was over.
     Late,
-    /// The client's side failed, so there is nobody to answer.
+    /// The client's side failed, so no answer can be sent.
     Client(Error),
 }
 

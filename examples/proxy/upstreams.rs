@@ -89,7 +89,7 @@ impl Upstream {
         }
     }
 
-    /// What it says of itself.
+    /// Returns the status of its health check.
     async fn look(&self) -> janus_http::Result<u16> {
         let mut connection = Connection::connect(&self.address).await?;
         Ok(connection.get(&self.address, "/health").await?.status())

@@ -1,4 +1,4 @@
-//! `janus csb plan`: what the balancer's planner would do for a ring and a load. Nothing is touched: it is arithmetic.
+//! `janus csb plan`: the balancer's plan for a ring and a load. It only computes, and changes nothing.
 
 use std::process::ExitCode;
 
@@ -39,7 +39,7 @@ struct Plan {
     changes: bool,
 }
 
-/// How near the planner is to come to the weights: a hundredth.
+/// Accepted relative distance of the plan from the weights.
 const TOLERANCE: f64 = 0.01;
 
 pub(crate) fn run(args: &Args) -> janus::Result<ExitCode> {

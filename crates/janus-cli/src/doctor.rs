@@ -1,10 +1,10 @@
-//! `janus doctor`: what this machine can do, and the step that would bring what it cannot.
+//! `janus doctor`: the machine's capabilities, and the step that enables each missing one.
 
 use std::fmt;
 
 use janus_io::machine::Machine;
 
-/// The report. The machine is looked at when it is printed; all that Janus needs to run at all is always there, so nothing fails.
+/// The report. The machine is examined when it is printed; everything that Janus needs to run at all always exists, so nothing fails.
 pub(crate) struct Report;
 
 impl fmt::Display for Report {

@@ -1,4 +1,5 @@
-//! The `janus` command: look at a machine, serve a folder, run scripts, ask the balancer. One file a subcommand; this one only reads the command line.
+//! The `janus` command: examines a machine, serves a folder, runs scripts, queries the balancer. Each subcommand has a file; this one only
+//! reads the command line.
 
 #![forbid(unsafe_code)]
 
@@ -59,7 +60,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints `what` whole. A reader that has gone, as `head` does, is no failure.
+/// Prints `what`. A reader that has ended early, as `head` does, is no failure.
 fn print(what: &dyn Display) -> janus::Result<ExitCode> {
     match stdout().lock().write_all(what.to_string().as_bytes()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),

@@ -10,7 +10,7 @@ use janus::net::TcpListener;
 
 /// Most bytes of files that are kept in memory.
 const BYTES_MAX: u64 = 256 << 20;
-/// Most files.
+/// Most files that are kept.
 const FILES_MAX: usize = 65_536;
 
 #[derive(clap::Args)]
@@ -25,10 +25,10 @@ pub(crate) struct Args {
     cores: Option<usize>,
 }
 
-/// What is served: bodies with their content types, by path.
+/// The served content: bodies with their content types, by path.
 struct Site {
     files: HashMap<String, (Vec<u8>, &'static str)>,
-    /// For every path, when no folder was given.
+    /// Whether every path gets the greeting, as no folder was given.
     greeting: bool,
 }
 

@@ -1,6 +1,5 @@
-//! `janus sim`: scripts against the engine, one line a script, the first difference of each that fails; and
-//! `janus sim hostile`: whole connections through hostile networks, from seeds; and `janus sim goodput`: how much of a link
-//! one transfer gets.
+//! `janus sim`: runs scripts against the engine, and prints a line for each and the first difference of each that fails; `janus sim
+//! hostile`: whole connections through hostile networks, from seeds; `janus sim goodput`: the share of a link that one transfer gets.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -83,7 +82,7 @@ fn goodput(into: &Path) -> janus::Result<ExitCode> {
         return Err("some cells could not be measured".into());
     }
     let page = markdown(&rows);
-    // The plots show what the page says, which is rounded.
+    // The plots show the page's figures, which are rounded.
     let rows = parse(&page);
     write("goodput.md", page)?;
     write("goodput-reno.svg", svg(&rows, ALGORITHMS[0]))?;

@@ -36,7 +36,7 @@ impl Doctor {
         Doctor { program: place }
     }
 
-    /// What it says of `what` when `script` starts it, as `$J`.
+    /// Returns the report's finding on `what` when `script` starts the program, as `$J`.
     fn says(&self, script: &str, what: &str) -> Finding {
         let report = shell(&script.replace("$J", &format!("{} doctor", self.program.display())));
         let report = report.unwrap_or_else(|error| panic!("{script}: {error}"));
@@ -64,7 +64,7 @@ impl Doctor {
         }
     }
 
-    /// What is missing, and the step with this word in it.
+    /// Asserts that something is missing, with this word in the step that enables it.
     fn misses(&self, script: &str, what: &str, word: &str) -> String {
         let finding = self.says(script, what);
         assert!(!finding.good, "{what} is there");
@@ -466,7 +466,7 @@ fn transparent_huge_pages() {
     doctor.finds("$J", "transparent huge pages");
 }
 
-/// As `head` goes: what is left of the report is for nobody.
+/// A reader such as `head` ends early: the rest of the report is lost.
 #[test]
 fn a_reader_that_has_gone_is_no_failure() {
     for command in ["doctor", "config"] {

@@ -62,7 +62,7 @@ fn one_that_fails() {
     assert!(text.contains("0 passed, 1 failed"), "{text}");
 }
 
-/// The same script, and a setting that makes it true.
+/// A script, and a setting that makes it pass.
 #[test]
 fn settings_from_outside() {
     let path = file("settings.pkt", &SYN.replace("wscale 8", "wscale 7"));

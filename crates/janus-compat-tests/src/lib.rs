@@ -1,5 +1,5 @@
-//! What the tests of this package share: a runtime on a thread of its own, and ways in from outside. The package exists
-//! so that the libraries it is tested with are dependencies of nothing else.
+//! Helpers of this package's tests: a runtime on a thread of its own, and blocking clients. The package exists so that the libraries it is
+//! tested with are dependencies of nothing else.
 #![forbid(unsafe_code)]
 
 use std::future::Future;
@@ -107,7 +107,7 @@ pub fn told<T>() -> (Sender<T>, Told<T>) {
     (sender, Told(receiver))
 }
 
-/// What a runtime's tasks tell.
+/// Messages from a runtime's tasks.
 pub struct Told<T>(Receiver<T>);
 
 impl<T> Told<T> {

@@ -113,7 +113,7 @@ fn channels_between_tasks_of_both_kinds() {
     });
 }
 
-/// What a task asks of tokio beyond one poll's budget waits for the next round, and comes.
+/// Calls to tokio beyond one poll's budget wait for the next round, and complete.
 #[test]
 fn a_task_that_uses_up_its_budget_goes_on() {
     run(|| async {
@@ -371,8 +371,8 @@ impl Drop for Guard {
     }
 }
 
-/// Tasks of tokio's go with the runtime, the connections they held end in order, and nobody waits for a thread of
-/// tokio's that does not come back.
+/// Tasks of tokio's end with the runtime, their connections end in order, and a thread of tokio's that does not come back is not waited
+/// for.
 #[test]
 fn at_the_end_tasks_of_tokios_are_dropped() {
     use std::io::Read;

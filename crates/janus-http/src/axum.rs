@@ -1,6 +1,6 @@
-//! `axum::serve` over Janus: the listener it takes. It runs connections by `tokio::spawn`, so janus-rt's feature `tokio` comes
-//! with this one; [`hyper::serve`](crate::hyper::serve) runs a router in tasks of Janus's, which is cheaper, and ends in order with
-//! the runtime by itself. `axum::serve` must be told to, else its connections go on until they are cut off.
+//! A listener for `axum::serve` over Janus. `axum::serve` runs connections by `tokio::spawn`, so janus-rt's feature `tokio` comes with
+//! this one; [`hyper::serve`](crate::hyper::serve) runs a router in Janus tasks, which is cheaper, and ends connections in order when the
+//! runtime shuts down. `axum::serve` must be told to, else its connections go on until they are cut off.
 //!
 //! ```no_run
 //! # async fn example(router: axum::Router) -> janus::Result<()> {
@@ -20,23 +20,23 @@ use janus::net::{TcpListener, TcpStream};
 
 use crate::serve::last_request_is_due;
 
-/// After an error that is not one connection's: what is short may be there again.
+/// Pause after an error that does not concern one connection: a resource that ran out may be free again.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A listener of Janus's as axum knows one.
+/// A Janus listener that implements axum's trait.
 pub struct Listener(TcpListener);
 
 impl Listener {
-    /// Of `listener`, whose core this is.
+    /// Wraps `listener`, on its own core.
     #[must_use]
     pub fn new(listener: TcpListener) -> Listener {
         Listener(listener)
     }
 }
 
-/// For `with_graceful_shutdown`: ends a second after the runtime was told to shut down. At its end axum closes connections over
-/// which nothing goes; until then a request that is on its way is answered. Answers should say meanwhile that they are the last
-/// ones, by `connection: close` (see the example `axum`), or a busy client has yet another on its way when the second is over.
+/// Future for `with_graceful_shutdown`: ends a second after the runtime was told to shut down. Then axum closes idle connections; until
+/// then a request under way is answered. Answers should carry `connection: close` meanwhile (see the example `axum`), or a busy client has
+/// yet another request under way when the second is over.
 pub async fn ending() {
     last_request_is_due().await;
 }

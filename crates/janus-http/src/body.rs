@@ -1,5 +1,5 @@
-//! The body of a message, lent out in the buffers it arrives in. Which framing a body has is decided in
-//! [`crate::framing`]; what is in it is the reader's matter.
+//! The body of a message, lent out in the buffers it arrives in. [`crate::framing`] decides how a body ends; its content is the reader's
+//! affair.
 
 use std::cell::Cell;
 
@@ -10,7 +10,7 @@ use crate::pace::Pace;
 use crate::transport::{self, Transport};
 use crate::{Error, Reject, Result};
 
-/// What is still to come of a body.
+/// Remaining part of a body.
 #[derive(Clone, Copy, Debug)]
 enum Rest {
     Sized(u64),
@@ -20,7 +20,7 @@ enum Rest {
 }
 
 impl Rest {
-    /// The data at the start of `input`, if there is any, and how much of the input that and its framing are.
+    /// Finds the data at the start of `input`, if any, and the bytes that it and its framing take.
     fn take(&mut self, input: &[u8]) -> Result<Step, Reject> {
         let step = match self {
             Self::Done => Step {
@@ -50,17 +50,17 @@ impl Rest {
     }
 }
 
-/// Progress through one body. Kept beside the [`Body`] that readers get, so that what they leave can be passed over.
+/// Progress through one body. Kept beside the [`Body`] that readers get, so that a part they left unread can be skipped.
 pub(crate) struct BodyState<P> {
     rest: Rest,
-    /// Bytes taken of what arrived together with the head.
+    /// Bytes taken of the input that arrived together with the head.
     used: usize,
-    /// What arrived later, and how much of it is taken.
+    /// A piece that arrived later, and the bytes of it that are taken.
     piece: Option<P>,
     at: usize,
     /// Data bytes that may still be read.
     allowance: u64,
-    /// The bounds on its sender, on a server.
+    /// Limits of a slow sender, on a server.
     pace: Option<Pace>,
 }
 
@@ -86,7 +86,7 @@ impl<P> BodyState<P> {
         matches!(self.rest, Rest::Done)
     }
 
-    /// The bytes that are left, where the sender said how many.
+    /// Returns the bytes left, if the sender announced the length.
     pub(crate) const fn remaining(&self) -> Option<u64> {
         match self.rest {
             Rest::Sized(n) => Some(n),
@@ -95,14 +95,14 @@ impl<P> BodyState<P> {
         }
     }
 
-    /// Allows so many bytes from here on, whatever was allowed before.
+    /// Allows this many bytes from here on, in place of any earlier allowance.
     pub(crate) fn allow(&mut self, bytes: u64) {
         self.allowance = bytes;
     }
 }
 
 impl<P: core::ops::Deref<Target = [u8]>> BodyState<P> {
-    /// Takes what it can from the bytes that are there; the step's data is a range of the buffer they are in.
+    /// Takes the next data from the received bytes; the step's range refers to the buffer they are in.
     fn step(&mut self, first: &[u8]) -> Result<Step, Reject> {
         let (buffer, at) = match &self.piece {
             Some(piece) => (&piece[..], &mut self.at),
@@ -119,7 +119,7 @@ impl<P: core::ops::Deref<Target = [u8]>> BodyState<P> {
         Ok(Step { consumed, data })
     }
 
-    /// All that has arrived was taken.
+    /// Returns whether all received bytes are taken.
     fn is_dry(&self, first: &[u8]) -> bool {
         match &self.piece {
             Some(piece) => self.at >= piece.len(),
@@ -127,7 +127,7 @@ impl<P: core::ops::Deref<Target = [u8]>> BodyState<P> {
         }
     }
 
-    /// Takes head and body away from `input` and leaves there what belongs to the next message.
+    /// Removes head and body from `input` and leaves the bytes of the next message.
     pub(crate) fn leave(self, input: &mut Input<P>, head: usize) {
         match self.piece {
             Some(piece) => input.replace(piece, self.at),
@@ -136,10 +136,10 @@ impl<P: core::ops::Deref<Target = [u8]>> BodyState<P> {
     }
 }
 
-/// The body of a message as it is read.
+/// The body of a message, to be read.
 pub struct Body<'a, S: Transport> {
     stream: &'a S,
-    /// What arrived together with the head.
+    /// Bytes that arrived together with the head.
     first: &'a [u8],
     state: &'a mut BodyState<S::Piece>,
     /// The client waits for 100 before it sends the body.
@@ -161,24 +161,31 @@ impl<'a, S: Transport> Body<'a, S> {
         }
     }
 
-    /// There is nothing left to read.
+    /// Returns whether there is nothing left to read.
     pub const fn is_done(&self) -> bool {
         self.state.is_done()
     }
 
-    /// The bytes that are left, where the sender said how many.
+    /// Returns the bytes left; `None` where the sender did not announce the length.
     pub const fn remaining(&self) -> Option<u64> {
         self.state.remaining()
     }
 
-    /// The next bytes of the body, in the buffer they arrived in; `None` when it is complete.
+    /// Returns the next bytes of the body, in the buffer they arrived in; `None` when it is complete.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the connection fails, [`Error::UnexpectedEnd`] when the peer shuts down within the body, [`Error::Rejected`] for
+    /// a body that is malformed, too long or too slow.
+    ///
+    /// # Cancel safety
+    /// No byte is lost when the future is dropped.
     pub async fn next(&mut self) -> Result<Option<&[u8]>> {
         Body::new(self.stream, self.first, self.state, self.waits_for_continue)
             .into_next()
             .await
     }
 
-    /// [`Body::next`] for a body that was made for one call.
+    /// Like [`Body::next`], for a body that was made for one call.
     pub(crate) async fn into_next(mut self) -> Result<Option<&'a [u8]>> {
         let data = loop {
             let step = self.state.step(self.first)?;
@@ -194,7 +201,10 @@ impl<'a, S: Transport> Body<'a, S> {
         Ok(from.get(data))
     }
 
-    /// Adds the rest of the body to `into`.
+    /// Appends the rest of the body to `into`.
+    ///
+    /// # Errors
+    /// Those of [`next`](Body::next).
     pub async fn read_to_end(&mut self, into: &mut Vec<u8>) -> Result<()> {
         while let Some(bytes) = self.next().await? {
             into.extend_from_slice(bytes);
@@ -202,13 +212,16 @@ impl<'a, S: Transport> Body<'a, S> {
         Ok(())
     }
 
-    /// Reads the rest of the body and throws it away.
+    /// Reads the rest of the body and discards it.
+    ///
+    /// # Errors
+    /// Those of [`next`](Body::next).
     pub async fn skip(&mut self) -> Result<()> {
         while self.next().await?.is_some() {}
         Ok(())
     }
 
-    /// Waits for more; false when the peer has ended and that is how the body ends.
+    /// Waits for more bytes; returns false when the peer has shut down and the body ends with that.
     async fn fill(&mut self) -> Result<bool> {
         if self.waits_for_continue.replace(false) {
             let timeout = self.state.pace.and_then(|pace| pace.write_timeout());

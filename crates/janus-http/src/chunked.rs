@@ -1,19 +1,18 @@
-//! The chunked transfer coding (RFC 9112 section 7.1), decoded where it lies. Strict where a lenient reader would
-//! differ from a strict one: line ends are CR LF, sizes are hex digits. Extensions and trailers are read past, within
-//! bounds.
+//! The chunked transfer coding (RFC 9112 section 7.1), decoded in place. Strict where a lenient reader would differ from a strict one:
+//! line ends are CR LF, sizes are hex digits. Extensions and trailers are skipped, within bounds.
 
 use core::ops::Range;
 
 use crate::Reject;
 
-/// Hex digits of a chunk size, leading zeros included.
+/// Most hex digits of a chunk size, leading zeros included.
 pub const SIZE_DIGITS_MAX: u32 = 15;
-/// Bytes of chunk extensions in one body. They carry nothing that anyone uses, only a way to make a reader work.
+/// Most bytes of chunk extensions in one body. No recipient uses their content; they only make a reader work.
 pub const EXTENSION_BYTES_MAX: u32 = 4096;
-/// Bytes of trailers behind one body.
+/// Most bytes of trailers after one body.
 pub const TRAILER_BYTES_MAX: u32 = 8192;
 
-/// Where in the coding the next byte stands.
+/// Position of the next byte in the coding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
     /// In the digits of a size.
@@ -36,11 +35,11 @@ enum At {
     TrailerLf,
     /// At the very last LF.
     LastLf,
-    /// Behind it.
+    /// After it.
     Done,
 }
 
-/// Decodes one body, fed with whatever has arrived.
+/// Decodes one body, piece by piece as it arrives.
 #[derive(Clone, Copy, Debug)]
 pub struct Decoder {
     at: At,
@@ -53,9 +52,9 @@ pub struct Decoder {
 /// One step through the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// So many bytes of the input are used up, data included.
+    /// Bytes of the input that are used up, data included.
     pub consumed: usize,
-    /// Where in the input there is data; empty when more input is needed or the body has ended.
+    /// Range of the input that is data; empty when more input is needed or the body has ended.
     pub data: Range<usize>,
 }
 
@@ -66,7 +65,7 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// Before the first chunk.
+    /// Makes a decoder that stands before the first chunk.
     pub const fn new() -> Self {
         Self {
             at: At::Size,
@@ -77,13 +76,16 @@ impl Decoder {
         }
     }
 
-    /// The last chunk and its trailers were read.
+    /// Returns whether the last chunk and its trailers were read.
     #[inline]
     pub const fn is_done(&self) -> bool {
         matches!(self.at, At::Done)
     }
 
-    /// Goes through `input` up to the end of the next run of data, the end of the body, or the end of the input.
+    /// Decodes `input` up to the end of the next run of data, the end of the body, or the end of the input.
+    ///
+    /// # Errors
+    /// [`Reject::Chunk`] for a coding that is malformed or exceeds a bound.
     pub fn step(&mut self, input: &[u8]) -> Result<Step, Reject> {
         let mut used = 0;
         while let Some(&byte) = input.get(used) {

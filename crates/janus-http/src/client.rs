@@ -14,7 +14,7 @@ mod sending;
 
 pub use sending::RequestBody;
 
-/// Interim responses before a final one.
+/// Most interim responses before a final one.
 const INTERIM_MAX: u32 = 16;
 
 /// A connection to a server.
@@ -23,23 +23,26 @@ pub struct Connection<S: Transport> {
     input: Input<S::Piece>,
     index: Box<HeadIndex>,
     output: Vec<u8>,
-    /// The response that was handed out last, as long as it may have a rest.
+    /// The last response, as long as a part of it may be unread.
     body: Option<BodyState<S::Piece>>,
-    /// The server keeps the connection, as far as is known.
+    /// Whether the server keeps the connection open, as far as is known.
     keep_alive: bool,
-    /// Servers never wait for 100, but bodies are read by the same code.
+    /// Always false, since servers never wait for 100; bodies of both sides are read by the same code.
     waits_for_continue: Cell<bool>,
 }
 
 impl Connection<janus::net::TcpStream> {
     /// Connects to a server.
+    ///
+    /// # Errors
+    /// [`Error::Io`], as [`TcpStream::connect`](janus::net::TcpStream::connect).
     pub async fn connect(address: impl janus::net::ToAddress) -> Result<Self> {
         Ok(Self::new(janus::net::TcpStream::connect(address).await?))
     }
 }
 
 impl<S: Transport> Connection<S> {
-    /// Uses a connection that is already there.
+    /// Wraps an open connection.
     pub fn new(stream: S) -> Self {
         Self {
             stream,
@@ -52,18 +55,25 @@ impl<S: Transport> Connection<S> {
         }
     }
 
-    /// Another request can be sent.
+    /// Returns whether another request can be sent.
     pub const fn is_open(&self) -> bool {
         self.keep_alive
     }
 
     /// Fetches `target` from `host`.
+    ///
+    /// # Errors
+    /// Those of [`send`](Connection::send).
     pub async fn get(&mut self, host: &str, target: &str) -> Result<Response<'_, S>> {
         self.send("GET", target, &[("host", host)], b"").await
     }
 
-    /// Sends a request and receives the head of its response. What was left of an earlier response is passed over.
-    /// `headers` must hold `host`, and nothing about the body's length.
+    /// Sends a request and receives the head of its response. The unread rest of an earlier response is skipped. `headers` must contain
+    /// `host`, and nothing about the body's length.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] for a request that cannot be written, [`Error::Io`] and [`Error::UnexpectedEnd`] when the connection ends,
+    /// [`Error::Rejected`] for a malformed response. After an error the connection is not [open](Connection::is_open).
     pub async fn send(
         &mut self,
         method: &str,
@@ -78,11 +88,11 @@ impl<S: Transport> Connection<S> {
         request.finish().await
     }
 
-    /// Sends the head of a request whose body is written piece by piece: `length` bytes, or in chunks where nobody knows how
-    /// many. Otherwise like [`send`](Connection::send).
+    /// Sends the head of a request whose body is written piece by piece: `length` bytes, or in chunks if the length is unknown. Otherwise
+    /// like [`send`](Connection::send).
     ///
     /// Until the response has come the connection is not [open](Connection::is_open): a request that is given up half-way, for
-    /// want of time as a rule, leaves nothing that another one could be sent over.
+    /// Until the response has come the connection is not [open](Connection::is_open): a request that is given up half-way leaves the
     pub async fn begin<'h>(
         &mut self,
         method: &str,
@@ -102,7 +112,7 @@ impl<S: Transport> Connection<S> {
         Ok(RequestBody::new(self, length, method == "HEAD"))
     }
 
-    /// Receives the head of the response to what was sent.
+    /// Receives the head of the response to the request.
     async fn receive(&mut self, to_head: bool) -> Result<Response<'_, S>> {
         let mut interim = 0;
         let framing = loop {
@@ -127,7 +137,7 @@ impl<S: Transport> Connection<S> {
             return Ok(());
         };
         let head = self.index.len();
-        // If this fails half-way, the connection's place in the stream is lost.
+        // If this fails half-way, the position in the stream is lost.
         let keep_alive = std::mem::replace(&mut self.keep_alive, false);
         if keep_alive {
             let first = self.input.bytes().get(head..).unwrap_or_default();
@@ -199,23 +209,23 @@ impl<S: Transport> Connection<S> {
     }
 }
 
-/// A response: its head, and its body as it arrives.
+/// A response: its head, and its body to be read.
 pub struct Response<'a, S: Transport> {
     connection: &'a mut Connection<S>,
 }
 
 impl<S: Transport> Response<'_, S> {
-    /// The status code.
+    /// Returns the status code.
     pub fn status(&self) -> u16 {
         self.connection.index.status()
     }
 
-    /// Names and values in the order they came.
+    /// Returns names and values in the order in which they came.
     pub fn headers(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.connection.index.headers(self.connection.input.bytes())
     }
 
-    /// Bytes of the body that are left; `None` where the server did not say how many.
+    /// Returns the bytes of the body that are left; `None` where the server did not announce the length.
     pub fn remaining(&self) -> Option<u64> {
         self.connection
             .body
@@ -223,14 +233,20 @@ impl<S: Transport> Response<'_, S> {
             .map_or(Some(0), BodyState::remaining)
     }
 
-    /// The first value of the header `name`, whatever its case.
+    /// Returns the first value of the header `name`, compared without case.
     pub fn header(&self, name: &str) -> Option<&[u8]> {
         self.connection
             .index
             .header(self.connection.input.bytes(), name)
     }
 
-    /// The next bytes of the body, in the buffer they arrived in; `None` when it is complete.
+    /// Returns the next bytes of the body, in the buffer they arrived in; `None` when it is complete.
+    ///
+    /// # Errors
+    /// Those of [`Body::next`].
+    ///
+    /// # Cancel safety
+    /// No byte is lost when the future is dropped.
     pub async fn next(&mut self) -> Result<Option<&[u8]>> {
         let Connection {
             stream,
@@ -247,7 +263,10 @@ impl<S: Transport> Response<'_, S> {
             .await
     }
 
-    /// Adds the rest of the body to `into`.
+    /// Appends the rest of the body to `into`.
+    ///
+    /// # Errors
+    /// Those of [`Body::next`].
     pub async fn read_to_end(&mut self, into: &mut Vec<u8>) -> Result<()> {
         while let Some(bytes) = self.next().await? {
             into.extend_from_slice(bytes);

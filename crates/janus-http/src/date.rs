@@ -10,7 +10,7 @@ thread_local! {
     static LAST: Cell<(u64, [u8; LEN])> = const { Cell::new((u64::MAX, [0; LEN])) };
 }
 
-/// The date of now.
+/// Returns the present date.
 pub(crate) fn now() -> [u8; LEN] {
     let seconds = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -24,7 +24,7 @@ pub(crate) fn now() -> [u8; LEN] {
     text
 }
 
-/// A date from seconds since 1970, in UTC. Years above 9999 show their last four digits.
+/// Formats a date from seconds since 1970, in UTC. Years above 9999 show their last four digits.
 fn format(seconds: u64) -> [u8; LEN] {
     const DAYS: &[u8; 21] = b"ThuFriSatSunMonTueWed";
     const MONTHS: &[u8; 36] = b"JanFebMarAprMayJunJulAugSepOctNovDec";
@@ -48,8 +48,8 @@ fn format(seconds: u64) -> [u8; LEN] {
     text
 }
 
-/// Year, month and day of a day since 1970-01-01 in the proleptic Gregorian calendar. Years are counted from March, so
-/// that the leap day is the last of a year; a cycle of 400 years has 146,097 days.
+/// Returns year, month and day of a day since 1970-01-01 in the proleptic Gregorian calendar. Years are counted from March, so that the
+/// leap day is the last of a year; a cycle of 400 years has 146,097 days.
 fn civil(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468; // days from 0000-03-01 to 1970-01-01
     let (cycle, day) = (shifted / 146_097, shifted % 146_097);

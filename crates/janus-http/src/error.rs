@@ -1,4 +1,4 @@
-//! What can go wrong on a connection, and which answer a refused request gets.
+//! Errors of a connection, and the status with which a refused request is answered.
 
 use std::fmt;
 use std::io;
@@ -6,7 +6,7 @@ use std::io;
 /// Shorthand of this crate.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
-/// Why a message is refused. Each has the status the server answers with before it closes the connection; the client
+/// Reason for which a message is refused. Each has the status that the server answers with before it closes the connection; the client
 /// reports the same values for responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -23,22 +23,22 @@ pub enum Reject {
     HeadTimeout,
     /// The body did not come in time, or too slowly.
     BodyTimeout,
-    /// The body is longer than is taken.
+    /// The body is longer than the limit.
     BodyTooLarge,
     /// The request line alone is longer than the longest head.
     TargetTooLong,
     /// An expectation other than `100-continue`.
     Expectation,
-    /// The head is longer, or has more lines, than is taken.
+    /// The head is longer, or has more lines, than the limit.
     HeadTooLarge,
-    /// A transfer coding other than `chunked`, or a method that makes no sense here.
+    /// A transfer coding other than `chunked`, or a method that does not apply here.
     NotImplemented,
     /// Another major version of HTTP.
     Version,
 }
 
 impl Reject {
-    /// The status code of the answer.
+    /// Returns the status code of the answer.
     pub const fn status(self) -> u16 {
         match self {
             Self::Syntax | Self::Framing | Self::Chunk | Self::Host => 400,
@@ -52,7 +52,7 @@ impl Reject {
         }
     }
 
-    /// A sentence for the one who reads the answer.
+    /// Returns a sentence for the reader of the answer.
     pub const fn explanation(self) -> &'static str {
         match self {
             Self::Syntax => "the request is not valid HTTP/1.1",
@@ -71,21 +71,21 @@ impl Reject {
     }
 }
 
-/// Why a connection ended before its time.
+/// Reason for which a connection ended early.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// The transport failed.
     Io(io::Error),
-    /// The peer sent what is not taken.
+    /// The peer sent a message that is refused.
     Rejected(Reject),
-    /// The peer ended in the middle of a message.
+    /// The peer shut down in the middle of a message.
     UnexpectedEnd,
-    /// The peer took nothing of what was written for too long; the connection is reset.
+    /// The peer acknowledged nothing of the written bytes for too long; the connection is reset.
     Stalled,
-    /// The local caller asked for what cannot be written: the text says what to do instead.
+    /// The local caller asked for something that cannot be written: the text says what to do instead.
     Misuse(&'static str),
-    /// A handler's own error, see [`Error::other`].
+    /// A handler's own error; see [`Error::other`].
     Handler(Box<dyn std::error::Error + Send + Sync>),
 }
 

@@ -1,6 +1,5 @@
-//! What a head says about the message behind it: how long the body is, whether the connection goes on, whether the
-//! client waits for 100 (RFC 9112 sections 6, 9.3; RFC 9110 section 10.1.1). Where two readings of a length are
-//! possible the message is refused: a proxy in front may have chosen the other one.
+//! Framing of a message by its head: how the body ends, whether the connection is kept, whether the client waits for 100 (RFC 9112
+//! sections 6, 9.3; RFC 9110 section 10.1.1). An ambiguous length is refused: a proxy in front may have read it the other way.
 
 use crate::Reject;
 use crate::head::HeadIndex;
@@ -8,26 +7,26 @@ use crate::head::HeadIndex;
 /// How the end of a body is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
-    /// So many bytes; 0 when there is no body.
+    /// This many bytes; 0 when there is no body.
     Sized(u64),
-    /// Chunks until the last one.
+    /// In chunks.
     Chunked,
-    /// Until the connection ends; responses only.
+    /// Up to the end of the connection; responses only.
     UntilClose,
 }
 
-/// What a head says about its message.
+/// Framing of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Framing {
     /// The body's length.
     pub length: Length,
-    /// The sender lets the connection go on.
+    /// Whether the sender keeps the connection.
     pub keep_alive: bool,
-    /// The client waits for 100 before it sends the body.
+    /// Whether the client waits for 100 before it sends the body.
     pub expects_continue: bool,
 }
 
-/// What the headers that matter here said, before they are weighed against each other.
+/// Values of the headers that matter here, before they are compared.
 #[derive(Default)]
 struct Found {
     content_length: Option<u64>,
@@ -43,9 +42,9 @@ enum Transfer {
     #[default]
     Absent,
     Chunked,
-    /// Codings that we do not know, without `chunked` behind them so far.
+    /// Unknown codings, without `chunked` after them so far.
     Unknown,
-    /// Unknown codings, then `chunked`: a whole message, but not for us.
+    /// Unknown codings, then `chunked`: a complete message, but not one that we can decode.
     UnknownChunked,
 }
 
@@ -86,7 +85,7 @@ impl Found {
         Ok(())
     }
 
-    /// The length of the body, where the headers decide it.
+    /// Returns the length of the body, if the headers decide it.
     fn length(&self, minor: u8) -> Result<Option<Length>, Reject> {
         if self.transfer == Transfer::Absent {
             return Ok(self.content_length.map(Length::Sized));
@@ -114,13 +113,16 @@ impl Transfer {
             (Self::Absent, true) => Ok(Self::Chunked),
             (Self::Absent | Self::Unknown, false) => Ok(Self::Unknown),
             (Self::Unknown, true) => Ok(Self::UnknownChunked),
-            // Chunked must come last and once.
+            // `chunked` must come last and once.
             (Self::Chunked | Self::UnknownChunked, _) => Err(Reject::Framing),
         }
     }
 }
 
-/// Weighs the headers of a request.
+/// Evaluates the headers of a request.
+///
+/// # Errors
+/// [`Reject::Framing`], [`Reject::Host`], [`Reject::Expectation`] or [`Reject::NotImplemented`].
 #[inline]
 pub fn of_request(head: &HeadIndex, bytes: &[u8]) -> Result<Framing, Reject> {
     let mut found = Found::default();
@@ -138,17 +140,20 @@ pub fn of_request(head: &HeadIndex, bytes: &[u8]) -> Result<Framing, Reject> {
     Ok(Framing {
         length,
         keep_alive: found.goes_on(minor),
-        // RFC 9110 section 10.1.1: ignored from 1.0 clients; and nothing is to be waited for without a body.
+        // RFC 9110 section 10.1.1: ignored from 1.0 clients; without a body there is nothing to wait for.
         expects_continue: found.expects_continue && minor >= 1 && length != Length::Sized(0),
     })
 }
 
-/// Weighs the headers of a response to a request with method `HEAD` or any other.
+/// Evaluates the headers of a response; `to_head`: the request's method was `HEAD`.
+///
+/// # Errors
+/// [`Reject::Framing`] or [`Reject::NotImplemented`].
 pub fn of_response(head: &HeadIndex, bytes: &[u8], to_head: bool) -> Result<Framing, Reject> {
     let mut found = Found::default();
     for (name, value) in head.headers(bytes) {
         match found.read(name, value) {
-            // Means nothing in a response.
+            // Has no meaning in a response.
             Err(Reject::Expectation) => {}
             other => other?,
         }
@@ -168,7 +173,7 @@ pub fn of_response(head: &HeadIndex, bytes: &[u8], to_head: bool) -> Result<Fram
     })
 }
 
-/// The elements of a comma list, empty ones left out (RFC 9110 section 5.6.1).
+/// Returns the elements of a comma list without empty ones (RFC 9110 section 5.6.1).
 fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value
         .split(|b| *b == b',')
@@ -176,7 +181,7 @@ fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
         .filter(|element| !element.is_empty())
 }
 
-/// Digits and nothing else: no sign, no list, no space inside.
+/// Parses digits and nothing else: no sign, no list, no space inside.
 fn number(value: &[u8]) -> Result<u64, Reject> {
     if value.is_empty() {
         return Err(Reject::Framing);
@@ -186,7 +191,7 @@ fn number(value: &[u8]) -> Result<u64, Reject> {
         if !byte.is_ascii_digit() {
             return Err(Reject::Framing);
         }
-        // What does not fit 64 bits is a number all the same, and too large for everyone.
+        // A number beyond 64 bits is valid syntax, and too large for any limit.
         number = number
             .checked_mul(10)
             .and_then(|n| n.checked_add(u64::from(byte - b'0')))

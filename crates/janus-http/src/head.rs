@@ -1,6 +1,5 @@
-//! Message heads: where method, target and headers stand in the received bytes. The index holds offsets, not
-//! references, so that it can be kept and used again from request to request. What the headers mean for the body is
-//! [`crate::framing`]'s matter.
+//! Message heads: the places of method, target and headers in the received bytes. The index holds offsets, not references, so that it can
+//! be reused from request to request. [`crate::framing`] evaluates what the headers mean for the body.
 
 use core::mem::MaybeUninit;
 
@@ -8,7 +7,7 @@ use crate::Reject;
 
 /// Most header lines in a head; [`Reject::HeadTooLarge`] beyond.
 pub const HEADERS_MAX: usize = 64;
-/// The longest head that offsets of 16 bits can describe.
+/// Bytes of the longest head that offsets of 16 bits can describe.
 pub const BYTES_MAX: usize = u16::MAX as usize;
 
 #[derive(Clone, Copy, Default, Debug)]
@@ -18,7 +17,7 @@ struct Span {
 }
 
 impl Span {
-    /// Where `part` lies in `whole`, of which it is a slice.
+    /// Returns the place of `part` in `whole`, of which it is a slice.
     #[inline]
     fn of(part: &[u8], whole: &[u8]) -> Self {
         let at = part.as_ptr().addr().wrapping_sub(whole.as_ptr().addr());
@@ -29,7 +28,7 @@ impl Span {
         }
     }
 
-    /// The bytes; empty if `whole` is not what the span was made from.
+    /// Returns the bytes; empty if `whole` is not the slice that the span was made from.
     #[inline]
     fn get(self, whole: &[u8]) -> &[u8] {
         let at = usize::from(self.at);
@@ -44,16 +43,16 @@ impl Span {
     }
 }
 
-/// How far a head has come.
+/// Result of parsing a part of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// All of it is there.
+    /// The head is complete.
     Whole,
     /// More bytes are needed.
     Partial,
 }
 
-/// Where the parts of one head stand.
+/// Places of the parts of one head.
 #[derive(Debug)]
 pub struct HeadIndex {
     method: Span,
@@ -80,7 +79,10 @@ impl Default for HeadIndex {
 }
 
 impl HeadIndex {
-    /// Reads a request head from the start of `bytes`, of which the first `limit` may belong to it.
+    /// Parses a request head at the start of `bytes`, of which the first `limit` may belong to it.
+    ///
+    /// # Errors
+    /// The reason for which the head is refused.
     pub fn parse_request(&mut self, bytes: &[u8], limit: usize) -> Result<Progress, Reject> {
         let window = &bytes[..bytes.len().min(limit.min(BYTES_MAX))];
         let mut headers = [const { MaybeUninit::uninit() }; HEADERS_MAX];
@@ -98,7 +100,10 @@ impl HeadIndex {
         Ok(Progress::Whole)
     }
 
-    /// Reads a response head from the start of `bytes`, of which the first `limit` may belong to it.
+    /// Parses a response head at the start of `bytes`, of which the first `limit` may belong to it.
+    ///
+    /// # Errors
+    /// The reason for which the head is refused.
     pub fn parse_response(&mut self, bytes: &[u8], limit: usize) -> Result<Progress, Reject> {
         let window = &bytes[..bytes.len().min(limit.min(BYTES_MAX))];
         let mut headers = [const { MaybeUninit::uninit() }; HEADERS_MAX];
@@ -133,43 +138,43 @@ impl HeadIndex {
         }
     }
 
-    /// Bytes of the head with its empty line.
+    /// Returns the bytes of the head, its empty line included.
     #[inline]
     pub const fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// Nothing was read yet.
+    /// Returns whether no head was parsed yet.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The minor version: 0 or 1.
+    /// Returns the minor version: 0 or 1.
     #[inline]
     pub const fn minor(&self) -> u8 {
         self.minor
     }
 
-    /// The status of a response.
+    /// Returns the status of a response.
     #[inline]
     pub const fn status(&self) -> u16 {
         self.status
     }
 
-    /// The method of a request, as it was written.
+    /// Returns the method of a request, as it was written.
     #[inline]
     pub fn method<'b>(&self, bytes: &'b [u8]) -> &'b str {
         self.method.text(bytes)
     }
 
-    /// The target of a request, as it was written.
+    /// Returns the target of a request, as it was written.
     #[inline]
     pub fn target<'b>(&self, bytes: &'b [u8]) -> &'b str {
         self.target.text(bytes)
     }
 
-    /// Names and values in the order they came.
+    /// Returns names and values in the order in which they came.
     #[inline]
     pub fn headers<'b>(
         &self,
@@ -180,7 +185,7 @@ impl HeadIndex {
             .map(move |(name, value)| (name.get(bytes), value.get(bytes)))
     }
 
-    /// The first value of the header `name`, whatever its case.
+    /// Returns the first value of the header `name`, compared without case.
     pub fn header<'b>(&self, bytes: &'b [u8], name: &str) -> Option<&'b [u8]> {
         self.headers(bytes)
             .find(|(n, _)| n.eq_ignore_ascii_case(name.as_bytes()))
@@ -188,7 +193,7 @@ impl HeadIndex {
     }
 }
 
-/// More bytes would help, unless the limit is reached: then the head, or even its first line, is too long.
+/// Asks for more bytes, unless the limit is reached: then the head, or even its first line, is too long.
 fn partial(window: &[u8], there: usize, limit: usize) -> Result<Progress, Reject> {
     if there < limit.min(BYTES_MAX) {
         return Ok(Progress::Partial);
@@ -210,7 +215,7 @@ fn refused(error: httparse::Error, window: &[u8]) -> Reject {
     }
 }
 
-/// The request line ends in a well-formed version that is not 1.0 or 1.1 (RFC 9112 section 2.3).
+/// Returns whether the request line ends in a well-formed version other than 1.0 and 1.1 (RFC 9112 section 2.3).
 fn names_another_version(window: &[u8]) -> bool {
     let line = window
         .trim_ascii_start()
@@ -222,8 +227,8 @@ fn names_another_version(window: &[u8]) -> bool {
     matches!(word, [b'H', b'T', b'T', b'P', b'/', major, b'.', minor] if major.is_ascii_digit() && minor.is_ascii_digit())
 }
 
-/// Looks for the empty line that ends a head which begins `bytes`, so that a head which comes byte by byte is parsed
-/// once and not once a byte. `from` is how far an earlier call has looked; the second value is where the next goes on.
+/// Finds the empty line that ends the head at the start of `bytes`, so that a head that comes byte by byte is parsed once and not once a
+/// byte. `from` is how far an earlier call has searched; the second value is where the next call goes on.
 pub fn find_end(bytes: &[u8], from: usize) -> (bool, usize) {
     let mut at = from;
     while let Some(newline) = bytes
@@ -233,7 +238,7 @@ pub fn find_end(bytes: &[u8], from: usize) -> (bool, usize) {
         let after = at + newline + 1;
         match bytes.get(after..) {
             Some([b'\n', ..] | [b'\r', b'\n', ..]) => return (true, after),
-            // Undecided: look at this line's end again when more is there.
+            // Undecided: this line's end is checked again when more bytes have come.
             Some([] | [b'\r']) => return (false, after - 1),
             _ => at = after,
         }

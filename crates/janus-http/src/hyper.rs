@@ -1,10 +1,10 @@
-//! hyper 1 over Janus: HTTP/1.1 and HTTP/2 for any tower service, an axum router among them (`examples/axum.rs`). One
-//! task of Janus's for each connection, on the core that accepted it, and Janus's timers. Tokio is not needed for that, only
-//! for what a service does with it. This crate's own server is [`serve`](crate::serve()) and knows nothing of hyper.
+//! hyper 1 over Janus: HTTP/1.1 and HTTP/2 for any tower service, an axum router among them (`examples/axum.rs`). Each connection is a
+//! Janus task on the core that accepted it, with Janus's timers. Tokio is not needed, unless a service itself needs it. This crate's own
+//! server, [`serve`](crate::serve()), does not use hyper.
 //!
-//! The bounds on time are those of [`Options`]; its other limits are this crate's own server's. What is waited for too long ends as
-//! there: a head or a body with 408, a connection that is silent without a word (over HTTP/2 with GOAWAY), one whose peer takes
-//! nothing of what is written with a reset. A connection that was upgraded, and a tunnel, have no bounds.
+//! The time limits are those of [`Options`]; its other limits are only this crate's own server's. Time limits end as there: for a head or
+//! a body with 408, for a silent connection without an answer (over HTTP/2 with GOAWAY), for a peer that acknowledges nothing with a
+//! reset. A connection that was upgraded, and a tunnel, have no limits.
 
 use std::io;
 use std::net::SocketAddr;
@@ -32,8 +32,11 @@ mod service;
 mod stream;
 mod watch;
 
-/// Serves what `listener` accepts on this core: `make` gives each connection its service, and is told whose it is. Ends
-/// with the error that accepting ends with. When the runtime is told to shut down, connections end in order.
+/// Serves the connections that `listener` accepts on this core: `make` returns each connection's service, given the peer's address. When
+/// the runtime is told to shut down, connections end in order.
+///
+/// # Errors
+/// The error of `accept`.
 pub async fn serve<S, B>(listener: TcpListener, make: impl FnMut(SocketAddr) -> S) -> io::Result<()>
 where
     S: Service<Request<RequestBody>, Response = Response<B>, Error: Into<BoxError>>
@@ -44,7 +47,7 @@ where
     serve_with(&DEFAULT, listener, make).await
 }
 
-/// [`serve`] with bounds of your own.
+/// Like [`serve`], but with time limits of your own.
 pub async fn serve_with<S, B>(
     options: &'static Options,
     listener: TcpListener,
@@ -60,14 +63,17 @@ where
         let (stream, peer) = listener.accept().await?;
         let service = make(peer);
         janus::spawn(async move {
-            // What breaks one connection is its peer's affair.
+            // An error of one connection does not concern the others.
             let _ = serve_connection_with(options, stream, service).await;
         });
     }
 }
 
-/// Serves one connection until it ends: HTTP/1.1 or HTTP/2, whichever the peer begins, with upgrades. `stream` is a
-/// `TcpStream` or a layer over one, such as TLS (`examples/tls.rs`).
+/// Serves one connection until it ends: HTTP/1.1 or HTTP/2, whichever the peer begins, with upgrades. `stream` is a `TcpStream` or a layer
+/// over one, such as TLS (`examples/tls.rs`).
+///
+/// # Errors
+/// hyper's error when the connection ends early.
 pub async fn serve_connection<I, S, B>(stream: I, service: S) -> Result<(), BoxError>
 where
     I: Read + Write + Unpin + Send + 'static,
@@ -79,7 +85,7 @@ where
     serve_connection_with(&DEFAULT, stream, service).await
 }
 
-/// [`serve_connection`] with bounds of your own.
+/// Like [`serve_connection`], but with time limits of your own.
 pub async fn serve_connection_with<I, S, B>(
     options: &'static Options,
     stream: I,
@@ -94,11 +100,11 @@ where
 {
     let watch = Watch::new(options);
     let mut builder = Builder::new(Executor);
-    // The stream's matter, which can answer.
+    // The stream bounds this time, and can answer.
     builder.http1().timer(Timer).header_read_timeout(None);
     builder.http2().timer(Timer);
     if let Some(idle) = options.idle_timeout {
-        // Also finds a peer that is gone while a service thinks.
+        // Also detects a dead peer while a service works.
         let mut http2 = builder.http2();
         http2.keep_alive_interval(idle);
         http2.keep_alive_timeout(options.write_timeout.unwrap_or(idle));

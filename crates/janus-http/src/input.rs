@@ -1,18 +1,18 @@
-//! Received bytes that nobody has taken yet: in the buffer they arrived in while they fit one, copied together only
-//! when a head spans several. How long a head may become is the caller's matter.
+//! Received bytes that are not consumed yet: in the buffer they arrived in while they fit one, copied together only when a head spans
+//! several. The caller bounds the length of a head.
 
 use std::ops::Deref;
 
-/// The received end of a connection between two messages.
+/// Received bytes of a connection between two messages.
 pub(crate) struct Input<P> {
     piece: Option<P>,
-    /// In use instead of `piece` when it holds anything.
+    /// Used instead of `piece` when it is not empty.
     carry: Vec<u8>,
     at: usize,
 }
 
 impl<P: Deref<Target = [u8]>> Input<P> {
-    /// Nothing received; `carry` is an empty buffer whose memory is used again.
+    /// Makes an empty input; `carry` is an empty buffer whose memory is reused.
     pub(crate) fn new(mut carry: Vec<u8>) -> Self {
         carry.clear();
         Self {
@@ -22,7 +22,7 @@ impl<P: Deref<Target = [u8]>> Input<P> {
         }
     }
 
-    /// What is there.
+    /// Returns the bytes at hand.
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         let whole = match &self.piece {
@@ -33,7 +33,7 @@ impl<P: Deref<Target = [u8]>> Input<P> {
         whole.get(self.at..).unwrap_or_default()
     }
 
-    /// Takes `count` bytes away.
+    /// Removes the first `count` bytes.
     #[inline]
     pub(crate) fn consume(&mut self, count: usize) {
         self.at += count;
@@ -42,7 +42,7 @@ impl<P: Deref<Target = [u8]>> Input<P> {
         }
     }
 
-    /// Empty lines before a message are no part of it (RFC 9112 section 2.2).
+    /// Skips empty lines before a message, which are no part of it (RFC 9112 section 2.2).
     #[inline]
     pub(crate) fn skip_empty_lines(&mut self) {
         let ends = self
@@ -55,7 +55,7 @@ impl<P: Deref<Target = [u8]>> Input<P> {
         }
     }
 
-    /// Adds a piece behind what is there. Copies only if something is.
+    /// Appends a piece to the bytes at hand. Copies only if there are any.
     pub(crate) fn push(&mut self, piece: P) {
         if self.bytes().is_empty() {
             self.replace(piece, 0);
@@ -68,7 +68,7 @@ impl<P: Deref<Target = [u8]>> Input<P> {
         self.carry.extend_from_slice(&piece);
     }
 
-    /// Everything that was there is used up; `piece` from `at` on is what there is now.
+    /// Replaces all bytes, which are used up, by `piece` from `at` on.
     pub(crate) fn replace(&mut self, piece: P, at: usize) {
         self.clear();
         if at < piece.len() {
@@ -83,7 +83,7 @@ impl<P: Deref<Target = [u8]>> Input<P> {
         self.at = 0;
     }
 
-    /// The buffer, to be used again.
+    /// Returns the buffer, to be reused.
     pub(crate) fn into_carry(self) -> Vec<u8> {
         self.carry
     }

@@ -1,6 +1,6 @@
-//! HTTP/1.1 (RFC 9110, RFC 9112) on Janus: a server for one connection and a small client. The protocol is plain
-//! functions over bytes ([`head`], [`framing`], [`chunked`]); a thin layer carries it over a [`Transport`], of
-//! which `janus::net::TcpStream` is the one that matters. Routing, TLS and everything above one connection live elsewhere.
+//! HTTP/1.1 (RFC 9110, RFC 9112) on Janus: a server for one connection and a small client. The protocol is plain functions over bytes
+//! ([`head`], [`framing`], [`chunked`]); a thin layer carries it over a [`Transport`], usually a `janus::net::TcpStream`. Routing, TLS and
+//! everything above one connection are left to other crates.
 //!
 //! ```no_run
 //! # async fn example(stream: janus::net::TcpStream) -> janus_http::Result<()> {

@@ -9,12 +9,12 @@ use std::time::Duration;
 /// goes on reading.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Longest request head in bytes, request line and headers: 431 (or 414) beyond. At most
-    /// [`head::BYTES_MAX`](crate::head::BYTES_MAX), whatever stands here.
+    /// Longest request head in bytes, request line and headers: 431 (or 414) beyond. Larger values than
+    /// [`head::BYTES_MAX`](crate::head::BYTES_MAX) mean that.
     pub head_bytes: usize,
     /// Longest body in bytes that a handler can read: 413 beyond.
     pub body_bytes: u64,
-    /// Bytes of a body that the handler left unread which are read and thrown away to keep the connection.
+    /// Most unread bytes of a body that are discarded after the handler, so that the connection can be kept.
     pub drain_bytes: u64,
     /// Longest wait for the first byte of a new connection, which is closed without an answer beyond.
     pub first_byte_timeout: Option<Duration>,
@@ -23,7 +23,7 @@ pub struct Options {
     /// Longest wait of a reader for the next bytes of a body: 408 beyond.
     pub body_timeout: Option<Duration>,
     /// Least bytes per second of a body while a reader waits for it: 408 for a sender that has fallen behind by
-    /// [`body_grace`](Self::body_grace). What came faster than that makes up for earlier waits, never for later ones.
+    /// [`body_grace`](Self::body_grace). Bytes that came faster make up for earlier waits, never for later ones.
     pub body_rate: Option<NonZeroU32>,
     /// Time that the sender of a body may be behind [`body_rate`](Self::body_rate).
     pub body_grace: Duration,

@@ -1,4 +1,4 @@
-//! HTTP over Janus's own stream. Only the translation of its futures into polls.
+//! The transport over Janus's own stream: translates its futures into polls.
 
 use std::future::Future;
 use std::io;
@@ -48,7 +48,7 @@ impl Transport for janus::net::TcpStream {
     }
 
     fn abort(&self) {
-        // A connection that is over needs no end.
+        // A connection that is over needs no reset.
         let _ = self.set_zero_linger();
     }
 

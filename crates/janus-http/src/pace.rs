@@ -1,6 +1,5 @@
-//! Bounds on a peer that is too slow: in sending a body, and in taking a response. Both run only while something is waited
-//! for, so that neither a handler's own time nor a request that is whole costs anything. The bounds on a connection that
-//! waits for a request are in [`crate::serve`].
+//! Limits of a slow peer: in sending a body, and in acknowledging a response. Both run only during a wait, so that neither a handler's own
+//! time nor a complete request costs anything. The limits of a connection that waits for a request are in [`crate::serve`].
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,11 +10,11 @@ use crate::options::Options;
 use crate::transport::Transport;
 use crate::{Error, Reject, Result};
 
-/// Lead of a body's sender over the time it is given.
+/// Time that a body's sender has in hand.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     options: &'static Options,
-    /// Time that its reader may still wait, at most the grace: waiting uses it up, received bytes give it back.
+    /// Time for which its reader may still wait, at most the grace: waiting uses it up, received bytes add to it.
     credit: Duration,
 }
 
@@ -31,13 +30,13 @@ impl Pace {
         self.options.write_timeout
     }
 
-    /// Time from now on after which the sender is given up, if nothing comes.
+    /// Returns the time after which the sender is given up, if nothing comes.
     pub(crate) fn patience(&self) -> Option<Duration> {
         let credit = self.options.body_rate.map(|_| self.credit);
         credit.into_iter().chain(self.options.body_timeout).min()
     }
 
-    /// Accounts for bytes that were received after a wait of this time.
+    /// Accounts for bytes received after a wait of `waited`.
     pub(crate) fn received(&mut self, bytes: usize, waited: Duration) {
         let Some(rate) = self.options.body_rate else {
             return;
@@ -50,7 +49,7 @@ impl Pace {
         }
     }
 
-    /// Receives the next bytes of a body, unless its sender is too slow.
+    /// Receives the next bytes of a body; an error if its sender is too slow.
     pub(crate) async fn recv<S: Transport>(&mut self, stream: &S) -> Result<Option<S::Piece>> {
         let mut wait: Option<(Duration, S::Sleep)> = None;
         let received = std::future::poll_fn(|cx| match stream.poll_recv(cx) {
@@ -75,12 +74,12 @@ impl Pace {
     }
 }
 
-/// Looks at a write that waits, in each of its bounds: progress that no look has seen is taken for the latest possible.
+/// Checks of a waiting write in each of its time limits. Progress between two checks counts as made at the later one.
 const LOOKS: u32 = 8;
-/// Least time between two looks.
+/// Least time between two checks.
 const LOOK_LEAST: Duration = Duration::from_millis(1);
 
-/// A stream as far as it tells of what its peer takes.
+/// A stream's report of how much its peer acknowledges.
 pub(crate) trait Taker {
     /// A timer.
     type Sleep: Future<Output = ()> + Unpin;
@@ -111,16 +110,16 @@ impl<S: Transport> Taker for S {
     }
 }
 
-/// The wait of one write for a peer that acknowledges nothing.
+/// Wait of one write for a peer that acknowledges nothing.
 pub(crate) struct Stall<S: Taker> {
     limit: Option<Duration>,
     wait: Option<Blocked<S>>,
 }
 
 struct Blocked<S: Taker> {
-    /// Until the next look.
+    /// Ends at the next check.
     timer: S::Sleep,
-    /// When progress was last seen.
+    /// Time of the check that last saw progress.
     since: Duration,
     /// Bytes that the peer had acknowledged by then, counted from the write's beginning.
     acknowledged: i64,
@@ -131,8 +130,8 @@ impl<S: Taker> Stall<S> {
         Self { limit, wait: None }
     }
 
-    /// Waits on for a write of which so many bytes are handed over; ends, and with it the connection, when the peer has
-    /// acknowledged nothing for too long.
+    /// Checks a write of which `written` bytes are handed over; ends, and with it the connection, when the peer has acknowledged nothing
+    /// for too long.
     #[cold]
     pub(crate) fn poll(&mut self, stream: &S, cx: &mut Context<'_>, written: u64) -> Poll<Error> {
         let Some(limit) = self.limit else {
@@ -184,7 +183,7 @@ mod tests {
         assert_eq!(pace.patience(), Some(6 * SECOND));
         pace.received(1, 5 * SECOND);
         assert_eq!(pace.patience(), Some(SECOND + SECOND / 100));
-        // What is far ahead buys no more than the grace.
+        // Bytes far ahead of time add no more than the grace.
         pace.received(1_000_000, SECOND);
         assert_eq!(pace.patience(), Some(8 * SECOND));
         pace.received(1, 8 * SECOND);

@@ -1,5 +1,5 @@
-//! Memory that outlives the request that used it: the futures that handle requests, and the buffers they work with.
-//! One pool for each thread, so nothing is shared; both are bounded, and what does not fit is freed.
+//! Memory that outlives the request that used it: the futures that handle requests, and the buffers they work with. Each thread has a pool
+//! of its own, so nothing is shared; both kinds are bounded, and the excess is freed.
 
 use std::any::{Any, TypeId};
 use std::cell::{Cell, RefCell};
@@ -9,21 +9,21 @@ use std::task::{Context, Poll};
 
 use crate::head::HeadIndex;
 
-/// Idle futures of one kind that a thread keeps.
+/// Most idle futures of one kind that a thread keeps.
 pub(crate) const FUTURES_MAX: usize = 1024;
-/// Idle sets of buffers that a thread keeps.
+/// Most idle sets of buffers that a thread keeps.
 pub(crate) const BUFFERS_MAX: usize = 1024;
-/// Capacity that a kept buffer may have; a larger one was an exception and is freed.
+/// Largest capacity in bytes of a buffer that is kept; a larger one was an exception and is freed.
 pub(crate) const BUFFER_BYTES_KEPT: usize = 32 * 1024;
-/// Capacity that an output buffer has from the start.
+/// Initial capacity of an output buffer in bytes.
 const OUTPUT_BYTES: usize = 4096;
 
-/// How often this thread's pools had to allocate, and how often they were full.
+/// Counters of this thread's pools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolCounters {
-    /// Futures that were allocated because no idle one was there.
+    /// Futures that were allocated because none was idle.
     pub futures_allocated: u64,
-    /// Sets of buffers that were allocated because no idle one was there.
+    /// Sets of buffers that were allocated because none was idle.
     pub buffers_allocated: u64,
     /// Futures and sets of buffers that were freed because the pool was full.
     pub freed: u64,
@@ -40,13 +40,13 @@ thread_local! {
     static BUFFERS: RefCell<Vec<Box<Buffers>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// This thread's counters.
+/// Returns this thread's counters.
 pub fn counters() -> PoolCounters {
     COUNTERS.get()
 }
 
 fn count(change: impl FnOnce(&mut PoolCounters)) {
-    // A thread that is going away has no counters any more; nor anyone to read them.
+    // A thread that ends has no counters any more.
     let _ = COUNTERS.try_with(|cell| {
         let mut counters = cell.get();
         change(&mut counters);
@@ -56,7 +56,7 @@ fn count(change: impl FnOnce(&mut PoolCounters)) {
 
 type Slot<F> = Pin<Box<Option<F>>>;
 
-/// A future in a pooled box. Dropping it, done or not, drops the future and returns the box.
+/// A future in a pooled box. Dropping it, finished or not, drops the future and returns the box.
 pub(crate) struct Pooled<F: Future + 'static> {
     /// Taken only while being dropped.
     slot: Option<Slot<F>>,
@@ -88,7 +88,7 @@ impl<F: Future + 'static> Pooled<F> {
             .and_then(|slot| slot.as_mut().as_pin_mut())
         {
             Some(future) => future.poll(cx),
-            // Only after `drop`, which nobody can poll after.
+            // Reached only after `drop`, after which there is no poll.
             None => Poll::Pending,
         }
     }
@@ -134,18 +134,18 @@ fn with_kind<F: 'static, R>(
     }
 }
 
-/// What a request needs besides its future.
+/// Buffers of a request.
 #[derive(Default)]
 pub(crate) struct Buffers {
-    /// Where the parts of the head stand.
+    /// Index of its head.
     pub(crate) index: HeadIndex,
     /// A head that spans several received buffers.
     pub(crate) carry: Vec<u8>,
-    /// What is to be written.
+    /// Bytes to be written.
     pub(crate) output: Vec<u8>,
 }
 
-/// Takes a set of buffers, empty ones.
+/// Takes a set of empty buffers.
 pub(crate) fn take_buffers() -> Box<Buffers> {
     let idle = BUFFERS
         .try_with(|idle| idle.borrow_mut().pop())

@@ -1,4 +1,4 @@
-//! A request as a handler sees it: a view of the head where it was received, and the body to be read.
+//! A request as a handler gets it: a view of the head where it was received, and the body to be read.
 
 use crate::body::Body;
 use crate::head::HeadIndex;
@@ -16,53 +16,53 @@ impl<'a, S: Transport> Request<'a, S> {
         Self { bytes, index, body }
     }
 
-    /// The method, as it was written: methods are case-sensitive.
+    /// Returns the method, as it was written: methods are case-sensitive.
     #[inline]
     pub fn method(&self) -> &'a str {
         self.index.method(self.bytes)
     }
 
-    /// The target, as it was written.
+    /// Returns the target, as it was written.
     #[inline]
     pub fn target(&self) -> &'a str {
         self.index.target(self.bytes)
     }
 
-    /// The path of the target, neither decoded nor normalised; `*` for the whole server.
+    /// Returns the path of the target, neither decoded nor normalized; `*` for the whole server.
     pub fn path(&self) -> &'a str {
         let origin = origin_form(self.target());
         origin.split_once('?').map_or(origin, |(path, _)| path)
     }
 
-    /// What follows the first `?` of the target.
+    /// Returns the query: the part after the first `?` of the target.
     pub fn query(&self) -> Option<&'a str> {
         self.target().split_once('?').map(|(_, query)| query)
     }
 
-    /// The minor version of HTTP/1: 0 or 1.
+    /// Returns the minor version of HTTP/1: 0 or 1.
     #[inline]
     pub fn minor_version(&self) -> u8 {
         self.index.minor()
     }
 
-    /// The first value of the header `name`, whatever its case.
+    /// Returns the first value of the header `name`, compared without case.
     pub fn header(&self, name: &str) -> Option<&'a [u8]> {
         self.index.header(self.bytes, name)
     }
 
-    /// Names and values in the order they came.
+    /// Returns names and values in the order in which they came.
     pub fn headers(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         self.index.headers(self.bytes)
     }
 
-    /// The body. A client that waits for 100 gets it when the body is first read.
+    /// Returns the body. A client that waits for 100 gets it when the body is first read.
     #[inline]
     pub fn body(&mut self) -> &mut Body<'a, S> {
         &mut self.body
     }
 }
 
-/// The absolute form that proxies get (RFC 9112 section 3.2.2) without scheme and authority.
+/// Strips scheme and authority from the absolute form that proxies get (RFC 9112 section 3.2.2).
 fn origin_form(target: &str) -> &str {
     if target.starts_with('/') {
         return target;

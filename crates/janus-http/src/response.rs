@@ -1,5 +1,5 @@
-//! Answers: the output that a connection gathers, and the types by which a handler writes exactly one response.
-//! Headers that decide where a message ends are written here and nowhere else.
+//! Answers: the output that a connection collects, and the types by which a handler writes exactly one response. Only this file writes the
+//! headers that frame a message.
 
 use std::cell::{Cell, RefCell};
 use std::task::{Context, Poll};
@@ -10,22 +10,22 @@ use crate::pace::Stall;
 use crate::transport::{self, Transport};
 use crate::{Error, Result, date, status};
 
-/// Output is handed to the transport once so much of it has gathered; larger bodies are not copied into it.
+/// Bytes of output that are handed to the transport together; larger bodies are not copied into it.
 pub(crate) const FLUSH_AT: usize = 4096;
 
-/// Responses on their way out. Those of pipelined requests leave together.
+/// Responses to be sent. Those of pipelined requests leave together.
 #[derive(Default)]
 pub(crate) struct Output {
     bytes: Vec<u8>,
-    /// So many of `bytes` are handed over.
+    /// Bytes of `bytes` that are handed over.
     written: usize,
-    /// Where in `bytes` the current response begins.
+    /// Offset in `bytes` at which the current response begins.
     mark: usize,
-    /// Something of the current response is handed over.
+    /// Whether a part of the current response is handed over.
     begun: bool,
-    /// All of the current response is in `bytes` or handed over.
+    /// Whether all of the current response is in `bytes` or handed over.
     complete: bool,
-    /// The connection goes on after the current response.
+    /// Whether the connection is kept after the current response.
     pub(crate) keep_alive: bool,
     minor: u8,
     to_head: bool,
@@ -48,7 +48,7 @@ impl Output {
         self.bytes
     }
 
-    /// A response begins here, to a request with this minor version.
+    /// Begins a response to a request with this minor version.
     pub(crate) fn begin(&mut self, minor: u8, to_head: bool, keep_alive: bool) {
         self.mark = self.bytes.len();
         self.begun = false;
@@ -60,7 +60,7 @@ impl Output {
         self.complete
     }
 
-    /// Answers a refused request, or a failed handler with status 500, unless a part of an answer has left.
+    /// Answers a refused request, or a failed handler with status 500, unless a part of an answer has been sent.
     pub(crate) fn refuse(&mut self, status: u16, explanation: &str) {
         self.keep_alive = false;
         if self.begun {
@@ -78,7 +78,7 @@ impl Output {
     }
 
     fn status_line(&mut self, status: u16) {
-        // The version is ours, not the request's (RFC 9110 section 6.2).
+        // The version is the server's, not the request's (RFC 9110 section 6.2).
         if status == 200 {
             self.bytes.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
             return;
@@ -103,7 +103,7 @@ impl Output {
         self.bytes.extend_from_slice(b"\r\n");
     }
 
-    /// The headers that are ours to write, and the empty line.
+    /// Writes the framing headers and the empty line.
     fn close_head(&mut self, length: Option<u64>, chunked: bool) {
         if let Some(length) = length {
             self.bytes.extend_from_slice(b"content-length: ");
@@ -159,12 +159,12 @@ impl Output {
         self.poll_flush_to(stream, cx, self.bytes.len())
     }
 
-    /// The bound on a peer that takes nothing of it.
+    /// Returns the limit of a peer that acknowledges nothing of the output.
     pub(crate) const fn stall<S: Transport>(&self) -> Stall<S> {
         Stall::new(self.write_timeout)
     }
 
-    /// Hands over the responses before the current one, which must not wait for it.
+    /// Hands over the responses before the current one, for which they must not wait.
     pub(crate) fn poll_flush_earlier<S: Transport>(
         &mut self,
         stream: &S,
@@ -191,7 +191,7 @@ pub(crate) async fn flush<S: Transport>(stream: &S, output: &RefCell<Output>) ->
     .await
 }
 
-/// Writes `bytes`, which are no part of `output`, with its bounds.
+/// Writes `bytes` directly, not through `output`, but with its time limit.
 async fn write_past<S: Transport>(
     stream: &S,
     output: &RefCell<Output>,
@@ -223,12 +223,12 @@ pub(crate) fn push_hex(out: &mut Vec<u8>, number: usize) {
     }
 }
 
-/// Proof that a response was sent; only sending one makes it.
+/// Proof that a response was sent; returned only by the calls that send one.
 #[derive(Debug)]
 #[must_use = "a handler returns it"]
 pub struct Sent(());
 
-/// The one response that a handler owes.
+/// The duty of a handler to send one response.
 pub struct Responder<'a, S: Transport> {
     stream: &'a S,
     output: &'a RefCell<Output>,
@@ -270,14 +270,14 @@ impl<'a, S: Transport> Responder<'a, S> {
 pub struct ResponseHead<'a, S: Transport> {
     responder: Responder<'a, S>,
     status: u16,
-    /// What was asked for and cannot be written; reported when the head is complete.
+    /// The first call that cannot be carried out; reported when the head is complete.
     misuse: Option<&'static str>,
 }
 
 impl<'a, S: Transport> ResponseHead<'a, S> {
-    /// Adds a header. What would break the message is not written, and sending the response fails: a name that is no
-    /// token, a value with a line end, and the headers that frame the message, which are written by themselves. `date` is one
-    /// of those unless [`Options::date`](crate::Options::date) leaves it to the handler.
+    /// Adds a header. One that would break the message is left out, and sending the response fails: a name that is no token, a value with
+    /// a line end, and the framing headers, which Janus writes. `date` is one of those unless [`Options::date`](crate::Options::date)
+    /// leaves it to the handler.
     pub fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
         let dated = self.responder.output.borrow().date;
         match check(name, value.as_ref(), dated) {
@@ -291,13 +291,16 @@ impl<'a, S: Transport> ResponseHead<'a, S> {
         self
     }
 
-    /// Ends the connection after this response.
+    /// Closes the connection after this response.
     pub fn close(self) -> Self {
         self.responder.output.borrow_mut().keep_alive = false;
         self
     }
 
     /// Sends the response with this body.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] for a head that cannot be written, [`Error::Io`] and [`Error::Stalled`] when the connection ends.
     pub async fn send(self, body: impl AsRef<[u8]>) -> Result<Sent> {
         let body = body.as_ref();
         let length = (!status::is_bodyless(self.status)).then_some(body.len() as u64);
@@ -324,6 +327,9 @@ impl<'a, S: Transport> ResponseHead<'a, S> {
     }
 
     /// Sends the head now and the body, of exactly `length` bytes, through the writer.
+    ///
+    /// # Errors
+    /// Those of [`send`](Self::send).
     pub async fn send_sized(self, length: u64) -> Result<BodyWriter<'a, S>> {
         if status::is_bodyless(self.status) {
             return Err(Error::Misuse(
@@ -334,8 +340,10 @@ impl<'a, S: Transport> ResponseHead<'a, S> {
         Ok(self.writer(Ending::Sized(length)))
     }
 
-    /// Sends the head now and the body through the writer: in chunks, or to a client of HTTP/1.0 up to the end of the
-    /// connection.
+    /// Sends the head now and the body through the writer: in chunks, or to a client of HTTP/1.0 up to the end of the connection.
+    ///
+    /// # Errors
+    /// Those of [`send`](Self::send).
     pub async fn stream(self) -> Result<BodyWriter<'a, S>> {
         if status::is_bodyless(self.status) {
             return Err(Error::Misuse(
@@ -360,8 +368,7 @@ impl<'a, S: Transport> ResponseHead<'a, S> {
             return Err(Error::Misuse(misuse));
         }
         let mut out = self.responder.output.borrow_mut();
-        // Without the 100 it waits for, nobody knows whether the client sends the body: the connection cannot go on
-        // (RFC 9110 section 10.1.1).
+        // Without the 100 it waits for, the client may or may not send the body: the connection cannot go on (RFC 9110 section 10.1.1).
         out.keep_alive &= !self.responder.waits_for_continue.replace(false);
         out.close_head(length, chunked);
         Ok(())
@@ -379,7 +386,7 @@ impl<'a, S: Transport> ResponseHead<'a, S> {
     }
 }
 
-/// `dated`: the date is written by itself.
+/// Checks a header; `dated`: Janus writes the date.
 fn check(name: &str, value: &[u8], dated: bool) -> Result<(), &'static str> {
     if name.is_empty() || !name.bytes().all(is_token) {
         return Err("a header name consists of letters, digits and a few signs");
@@ -402,7 +409,7 @@ fn check(name: &str, value: &[u8], dated: bool) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// RFC 9110 section 5.6.2.
+/// Returns whether the byte may stand in a token (RFC 9110 section 5.6.2).
 const fn is_token(byte: u8) -> bool {
     matches!(byte, b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'!' | b'#' | b'$' | b'%' | b'&'
         | b'\'' | b'*' | b'+' | b'^' | b'`' | b'|' | b'~')
@@ -415,18 +422,21 @@ enum Ending {
     Close,
 }
 
-/// Writes the body of a response piece by piece. Dropped before [`BodyWriter::finish`], it leaves the response
-/// incomplete, which the client notices because the connection ends.
+/// Writes the body of a response piece by piece. Dropped before [`BodyWriter::finish`], it leaves the response incomplete, which the
+/// client detects because the connection ends.
 pub struct BodyWriter<'a, S: Transport> {
     stream: &'a S,
     output: &'a RefCell<Output>,
     ending: Ending,
-    /// The request was HEAD.
+    /// Whether the request was HEAD.
     discard: bool,
 }
 
 impl<S: Transport> BodyWriter<'_, S> {
-    /// Adds `bytes` to the body. They may wait in the output until more is there; see [`BodyWriter::flush`].
+    /// Adds `bytes` to the body. They may wait in the output until more is added; see [`BodyWriter::flush`].
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] beyond the announced length, [`Error::Io`] and [`Error::Stalled`] when the connection ends.
     pub async fn write(&mut self, bytes: &[u8]) -> Result<()> {
         if let Ending::Sized(left) = &mut self.ending {
             *left = left.checked_sub(bytes.len() as u64).ok_or(Error::Misuse(
@@ -455,11 +465,17 @@ impl<S: Transport> BodyWriter<'_, S> {
     }
 
     /// Hands over everything written so far.
+    ///
+    /// # Errors
+    /// [`Error::Io`] and [`Error::Stalled`] when the connection ends.
     pub async fn flush(&mut self) -> Result<()> {
         flush(self.stream, self.output).await
     }
 
     /// Ends the body.
+    ///
+    /// # Errors
+    /// Those of [`write`](Self::write); [`Error::Misuse`] before the announced length.
     pub async fn finish(self) -> Result<Sent> {
         match self.ending {
             Ending::Sized(left) if left > 0 && !self.discard => {
@@ -510,7 +526,7 @@ mod tests {
         ] {
             assert!(check(name, value, false).is_err(), "{name}");
         }
-        // Someone else's date is passed on by who writes none.
+        // A proxy that does not write the date itself passes on another server's.
         assert!(check("Date", b"d", true).is_err());
         assert!(check("Date", b"d", false).is_ok());
     }

@@ -1,5 +1,5 @@
-//! One connection of a server, from its first byte to its last. Between requests it is a few words; the future that
-//! handles what arrives comes from the pool and goes back when all is answered.
+//! One connection of a server, from its first byte to its last. Between requests it is a few words; the future that handles received bytes
+//! comes from the pool and goes back when all requests are answered.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -21,13 +21,12 @@ use crate::response::{self, Output, Responder, Sent};
 use crate::transport::{self, Transport};
 use crate::{Error, Reject, Result};
 
-/// How long a connection between two requests is kept when its server ends: a request may be on its way already, and is
-/// answered then.
+/// How long an idle connection is kept when its server ends: a request may be under way already, and is answered then.
 const LAST_REQUEST: Duration = Duration::from_secs(1);
-/// Bytes that are read and thrown away while a refused connection is being closed.
+/// Most bytes that are discarded while a refused connection is being closed.
 const LINGER_BYTES_MAX: usize = 256 * 1024;
 
-/// Waits until the server ends and requests that were on their way then have come.
+/// Waits until the server ends, and then for requests that were under way.
 #[cfg(feature = "hyper")]
 pub(crate) async fn last_request_is_due() {
     janus::shutting_down().await;
@@ -38,8 +37,11 @@ pub(crate) static DEFAULT: Options = Options::DEFAULT;
 
 /// Serves the requests of one connection, one after the other, until either side ends it.
 ///
-/// The handler gets each request with the one response it owes. An error it returns before anything of the response has
-/// left becomes an answer: the status that fits what the client sent wrong, else 500.
+/// The handler gets each request with a responder for one response. If it returns an error before any part of the response was sent, the
+/// client gets the status that fits the client's mistake, else 500.
+///
+/// # Errors
+/// The reason for which the connection ended early.
 pub fn serve<S, H>(stream: S, handler: H) -> impl Future<Output = Result<()>>
 where
     S: Transport,
@@ -48,7 +50,7 @@ where
     serve_with(&DEFAULT, stream, handler)
 }
 
-/// [`serve`] with limits of your own.
+/// Like [`serve`], but with limits of your own.
 pub fn serve_with<S, H>(
     options: &'static Options,
     stream: S,
@@ -68,32 +70,32 @@ where
     }
 }
 
-/// What becomes of a connection when everything received is answered.
+/// Next state of a connection when everything received is answered.
 enum Next {
     Wait,
-    /// For a request still: what was received was none.
+    /// Still waits for a request: the bytes received were none.
     WaitOn,
     Close,
 }
 
-/// The request that a connection waits for.
+/// Kind of request that a connection waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     First,
-    /// Another one.
+    /// A further request.
     Further,
-    /// One that may be on its way, while the server ends.
+    /// A request that may be under way, while the server ends.
     Last,
 }
 
-/// Way in which the task comes to look at the clock.
+/// Way in which the task is woken to check the clock.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Woken {
-    /// It does not.
+    /// Not at all.
     Never,
-    /// The transport sees to it, by the bound of this phase.
+    /// By the transport, with the limit of this phase.
     For(Phase),
-    /// By a timer: the transport cannot.
+    /// By a timer, as the transport cannot.
     ByTimer,
 }
 
@@ -101,7 +103,7 @@ enum Woken {
 struct Serve<S: Transport, H, W, F: Future + 'static> {
     state: State<S, H, F>,
     options: &'static Options,
-    /// Milliseconds, wrapping and never zero, of when the wait for a request began; `None`: not yet.
+    /// Start of the wait for a request in milliseconds, wrapping and never zero; `None`: it has not begun.
     since: Option<NonZeroU32>,
     phase: Phase,
     woken: Woken,
@@ -109,7 +111,7 @@ struct Serve<S: Transport, H, W, F: Future + 'static> {
 }
 
 enum State<S: Transport, H, F: Future + 'static> {
-    /// For the first bytes of a request, or until the timer ends, if there is one.
+    /// Waits for the first bytes of a request, or for the timer, if there is one.
     Waiting(S, H, Option<Box<S::Sleep>>),
     Handling(Pooled<F>),
     Done,
@@ -124,7 +126,7 @@ where
     W: Fn(S, H, &'static Options, S::Piece) -> F,
     F: Future<Output = (S, H, Result<Next>)> + 'static,
 {
-    /// Handles what was received while nothing was handled. False: the peer has ended.
+    /// Handles bytes received in the waiting state. Returns false when the peer has shut down.
     fn begin(&mut self, received: io::Result<Option<S::Piece>>) -> Result<bool> {
         let State::Waiting(stream, handler, _) = std::mem::replace(&mut self.state, State::Done)
         else {
@@ -138,7 +140,7 @@ where
         Ok(true)
     }
 
-    /// Ends when the request has been waited for long enough.
+    /// Ends when the wait for a request exceeds its limit.
     fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let State::Waiting(stream, _, timer) = &mut self.state else {
             return Poll::Pending;
@@ -150,7 +152,7 @@ where
         let limit = match self.phase {
             Phase::First => self.options.first_byte_timeout,
             Phase::Further => self.options.idle_timeout,
-            // The timer's matter.
+            // Bounded by the timer.
             Phase::Last => None,
         };
         if let Some(limit) = limit {
@@ -202,7 +204,7 @@ where
                     }
                     Poll::Pending => {
                         ready!(this.poll_patience(cx));
-                        // Without a word: nothing was asked.
+                        // Without an answer, since there was no request.
                         this.state = State::Done;
                         return Poll::Ready(Ok(()));
                     }
@@ -225,7 +227,7 @@ where
     }
 }
 
-/// Answers everything that has arrived, beginning with `first`.
+/// Answers all requests that have arrived, beginning with `first`.
 async fn answer<S, H>(
     stream: S,
     handler: H,
@@ -260,7 +262,7 @@ where
     (stream, handler, outcome)
 }
 
-/// A connection while something is in hand.
+/// A connection with requests in hand.
 struct Conversation<'a, S: Transport> {
     stream: &'a S,
     options: &'static Options,
@@ -300,7 +302,7 @@ impl<S: Transport> Conversation<'_, S> {
         }
     }
 
-    /// Sees to it that the next head is whole; false when nothing of one is there.
+    /// Waits until the next head is complete; returns false when no part of one has come.
     async fn next_head(&mut self) -> Result<bool> {
         self.input.skip_empty_lines();
         if self.input.bytes().is_empty() {
@@ -343,7 +345,7 @@ impl<S: Transport> Conversation<'_, S> {
         }
     }
 
-    /// One request and its response.
+    /// Handles one request and its response.
     async fn exchange<H>(&mut self, handler: &H) -> Result<End>
     where
         H: AsyncFn(Request<'_, S>, Responder<'_, S>) -> Result<Sent>,
@@ -359,11 +361,11 @@ impl<S: Transport> Conversation<'_, S> {
         }
         output.borrow_mut().keep_alive = framing.keep_alive && !stream.is_leaving();
 
-        // A client that has begun the body does not wait for anything.
+        // A client that has begun the body does not wait for 100.
         let mut stall = output.borrow().stall();
         let waits = Cell::new(framing.expects_continue && behind.is_empty());
         if waits.get() {
-            // The 100 is written past the output, so nothing may be left in there before it.
+            // The 100 is not written through the output, so the output must be empty before.
             core::future::poll_fn(|cx| {
                 let mut output = output.borrow_mut();
                 output.poll_flush_earlier(stream, &mut stall, cx)
@@ -381,7 +383,7 @@ impl<S: Transport> Conversation<'_, S> {
             let _proof = core::future::poll_fn(|cx| {
                 let done = work.as_mut().poll(cx);
                 if done.is_pending() {
-                    // Earlier answers do not wait for this one. Another error comes back at the next write.
+                    // Earlier answers do not wait for this one. Any other error is returned by the next write.
                     let mut output = output.borrow_mut();
                     let flushed = output.poll_flush_earlier(stream, &mut stall, cx);
                     if let Poll::Ready(Err(Error::Stalled)) = flushed {
@@ -420,7 +422,7 @@ impl<S: Transport> Conversation<'_, S> {
         Ok(End::KeepAlive)
     }
 
-    /// Answers what went wrong, if an answer can still be given, and reports it.
+    /// Answers a refused request or a failed handler, if an answer can still be sent, and returns the error.
     async fn refuse(&mut self, error: Error) -> Result<Next> {
         {
             let mut output = self.output.borrow_mut();
@@ -431,7 +433,7 @@ impl<S: Transport> Conversation<'_, S> {
                     output.refuse(500, "the server could not answer")
                 }
             }
-            // A response that had begun cannot be completed: ending at once is the only way to say so.
+            // A response that had begun cannot be completed: only the end of the connection tells the client.
             if !output.is_complete() {
                 return Err(error);
             }
@@ -441,8 +443,8 @@ impl<S: Transport> Conversation<'_, S> {
         Err(error)
     }
 
-    /// Ends our direction and waits a little for the peer's end. Closing while the peer still sends would reset the
-    /// connection, and the reset may overtake our answer.
+    /// Shuts down our side and waits a little for the peer's end. Closing while the peer still sends would reset the connection, and the
+    /// reset may overtake our answer.
     async fn linger(&mut self) -> Result<()> {
         core::future::poll_fn(|cx| self.stream.poll_shutdown(cx)).await?;
         let mut sleep = self.stream.sleep(self.options.linger);
@@ -457,9 +459,9 @@ impl<S: Transport> Conversation<'_, S> {
     }
 }
 
-/// How an exchange leaves the connection.
+/// State in which an exchange leaves the connection.
 enum End {
-    /// For the next request.
+    /// Ready for the next request.
     KeepAlive,
     /// To be closed; the peer has nothing more to send.
     Close,

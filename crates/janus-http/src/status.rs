@@ -1,6 +1,6 @@
 //! Status codes and their customary phrases (RFC 9110 section 15).
 
-/// The phrase for a status code; empty for one that has none.
+/// Returns the phrase for a status code; empty for one that has none.
 pub const fn reason(status: u16) -> &'static str {
     match status {
         100 => "Continue",
@@ -52,7 +52,7 @@ pub const fn reason(status: u16) -> &'static str {
     }
 }
 
-/// A response with this status never has a body (RFC 9110 section 6.4.1).
+/// Returns whether a response with this status never has a body (RFC 9110 section 6.4.1).
 pub(crate) const fn is_bodyless(status: u16) -> bool {
     matches!(status, 100..=199 | 204 | 304)
 }

@@ -1,4 +1,4 @@
-//! A transport in memory and an executor of one loop, for this crate's tests. No time passes but what a test says.
+//! A transport in memory and an executor of one loop, for this crate's tests. Time passes only when a test says so.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -17,16 +17,16 @@ pub(crate) struct Wire {
     incoming: VecDeque<Box<[u8]>>,
     ended: bool,
     pub(crate) outgoing: Vec<u8>,
-    /// Bytes that the transport still takes.
+    /// Bytes that the transport still accepts.
     pub(crate) room: Option<usize>,
     pub(crate) shut: bool,
     pub(crate) sleeps: Vec<Duration>,
     leaving: bool,
     now: Duration,
-    /// Written, and not acknowledged.
+    /// Bytes written and not acknowledged.
     pub(crate) unacknowledged: usize,
     pub(crate) aborted: bool,
-    /// What was last wished of a transport that wakes a waiting reader by itself; `None`: it cannot.
+    /// Last argument of `wake_reader`; `None`: the transport cannot wake a waiting reader.
     pub(crate) wakes: Option<Option<Duration>>,
 }
 
@@ -50,7 +50,7 @@ impl Pipe {
         self.0.borrow_mut().now += time;
     }
 
-    /// So much time passes that every timer ends.
+    /// Lets enough time pass for every timer to end.
     pub(crate) fn expire(&self) {
         self.pass(Duration::from_secs(3_600));
     }
@@ -64,7 +64,7 @@ impl Pipe {
         then(&mut self.0.borrow_mut())
     }
 
-    /// What the peer has received since the last call.
+    /// Returns the bytes that the peer has received since the last call.
     pub(crate) fn received(&self) -> String {
         String::from_utf8(std::mem::take(&mut self.0.borrow_mut().outgoing)).unwrap()
     }

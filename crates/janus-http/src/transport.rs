@@ -1,4 +1,4 @@
-//! What a connection must be able to do for HTTP to run over it. Nothing here knows HTTP, nor whose stream it is.
+//! The stream that HTTP runs over, as a trait. This file knows neither HTTP nor the implementations.
 
 use std::future::Future;
 use std::io;
@@ -17,30 +17,30 @@ pub trait Transport: 'static {
     /// A timer.
     type Sleep: Future<Output = ()> + Unpin + 'static;
 
-    /// The next received bytes; `None` at the peer's end.
+    /// Polls for the next received bytes; `None` when the peer has shut down its side.
     fn poll_recv(&self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Self::Piece>>>;
-    /// Hands over at least one of `bytes`; answers how many.
+    /// Writes at least one of `bytes`; returns how many.
     fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
-    /// Says that nothing more will be written.
+    /// Shuts down the writing side.
     fn poll_shutdown(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
-    /// Ends after `duration`.
+    /// Returns a timer that ends after `duration`.
     fn sleep(&self, duration: Duration) -> Self::Sleep;
-    /// Time that has passed since a moment which stays the same, by the clock of [`sleep`](Self::sleep).
+    /// Returns the time since a fixed moment, by the clock of [`sleep`](Self::sleep).
     fn now(&self) -> Duration;
-    /// Wakes a task that waits in [`poll_recv`](Self::poll_recv) when nothing has come for `silence`, and from time to time from
-    /// then on; `None`: no longer. False where the transport cannot: then a timer is used.
+    /// Wakes a task that waits in [`poll_recv`](Self::poll_recv) when nothing has come for `silence`, and from time to time after that;
+    /// `None` switches that off. Returns false where the transport cannot: then a timer is used.
     fn wake_reader(&self, silence: Option<Duration>) -> bool {
         let _ = silence;
         false
     }
-    /// Bytes written that the peer has not acknowledged, as far as is known.
+    /// Returns the bytes written that the peer has not acknowledged, as far as is known.
     fn unacknowledged(&self) -> usize {
         0
     }
-    /// Makes dropping the stream a reset: what is written is not waited for.
+    /// Makes dropping the stream a reset: written bytes are not waited for.
     fn abort(&self) {}
-    /// The server is about to end: what is begun is answered, and a further request hardly waited for. A task that waits is woken
-    /// when it becomes true.
+    /// Returns whether the server is about to end: requests in hand are answered, further ones hardly waited for. A task that waits is
+    /// woken when this becomes true.
     fn is_leaving(&self) -> bool {
         false
     }
@@ -51,7 +51,7 @@ pub(crate) async fn recv<S: Transport>(stream: &S) -> io::Result<Option<S::Piece
     core::future::poll_fn(|cx| stream.poll_recv(cx)).await
 }
 
-/// Writes all of `bytes`, to a peer that acknowledges some of them within each such time.
+/// Writes all of `bytes`, with a limit on the time for which the peer acknowledges none.
 pub(crate) async fn write_all<S: Transport>(
     stream: &S,
     timeout: Option<Duration>,

@@ -1,5 +1,5 @@
-//! From an `async fn` to a plain `fn` that runs it. A mistake becomes a `compile_error!` at the place where it was made,
-//! and the function itself stays in the output, so that one mistake is not reported as three.
+//! Expands an `async fn` to a plain `fn` that runs it. A mistake becomes a `compile_error!` at its place, and the function itself stays in
+//! the output, so that one mistake is not reported as three.
 
 #[cfg(test)]
 mod tests;
@@ -11,7 +11,7 @@ use syn::{Error, ItemFn, ReturnType, Safety};
 
 use crate::options::Options;
 
-/// Which attribute it is.
+/// The attribute that is expanded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Door {
     Main,
@@ -27,7 +27,7 @@ impl Door {
     }
 }
 
-/// What the attribute stands for.
+/// Returns the expansion of the attribute.
 pub(crate) fn expand(door: Door, options: TokenStream, item: TokenStream) -> TokenStream {
     let function: ItemFn = match syn::parse2(item.clone()) {
         Ok(function) => function,
@@ -51,7 +51,7 @@ pub(crate) fn expand(door: Door, options: TokenStream, item: TokenStream) -> Tok
     }
 }
 
-/// Every mistake in the signature, in one error.
+/// Returns every mistake in the signature, in one error.
 fn check(door: Door, function: &ItemFn) -> syn::Result<()> {
     let signature = &function.sig;
     let name = door.name();
@@ -121,7 +121,7 @@ fn check(door: Door, function: &ItemFn) -> syn::Result<()> {
     }
 }
 
-/// After a mistake: a function of that name, so that only the mistake is reported.
+/// Makes a function of that name after a mistake, so that only the mistake is reported.
 fn stand_in(function: &ItemFn) -> TokenStream {
     let (vis, name) = (&function.vis, &function.sig.ident);
     quote! {
@@ -175,8 +175,7 @@ fn generate(door: Door, options: &Options, function: ItemFn) -> TokenStream {
     }
 }
 
-/// Builds the runtime and runs the function on it. What does not fit (a return type that is no result) is reported at
-/// the return type, not at the attribute.
+/// Builds the runtime and runs the function on it. A return type that is no result is reported at the return type, not at the attribute.
 fn run(
     krate: &TokenStream,
     calls: &TokenStream,

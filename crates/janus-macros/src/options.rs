@@ -1,4 +1,4 @@
-//! What stands in the brackets of an attribute, parsed. Says for every mistake what would be right.
+//! Parser of the attributes' arguments. Its errors say what would be right.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -6,14 +6,14 @@ use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::{Ident, Lit, LitBool, LitStr, Path, Token};
 
-/// The most cores an attribute may name: a shard's number is one byte, and one value is kept free.
+/// Most cores an attribute may name: a shard's number is one byte, and one value is reserved.
 pub(crate) const CORES_MAX: usize = 255;
 
 /// Every option, as it is written.
 const OPTIONS: &str = "`cores = 4`, `cores = \"0-3\"`, `cores = \"auto\"`, `config = \"file\"`, `start_paused = true` and \
                        `crate = \"path\"`";
 
-/// What was said.
+/// Parsed arguments.
 #[derive(Default)]
 pub(crate) struct Options {
     pub(crate) cores: Option<Cores>,
@@ -22,7 +22,7 @@ pub(crate) struct Options {
     start_paused: Option<bool>,
 }
 
-/// How many cores, or where.
+/// Number of cores, or their processors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Cores {
     Auto,
@@ -60,7 +60,7 @@ impl Parse for Options {
 }
 
 impl Options {
-    /// The calls on the builder that say the same, of so many cores where they are silent of that.
+    /// Returns the equivalent calls on the builder; `otherwise`: the number of cores where the arguments have none.
     pub(crate) fn calls(&self, otherwise: Option<usize>) -> TokenStream {
         let silent = otherwise.map(Cores::Fixed);
         let cores = match self.cores.as_ref().or(silent.as_ref()) {
@@ -111,7 +111,7 @@ fn parse_cores(input: ParseStream<'_>) -> syn::Result<Cores> {
     }
 }
 
-/// A list such as `0,2,4-7`.
+/// Parses a list such as `0,2,4-7`.
 fn processors(text: &str) -> Result<Vec<usize>, String> {
     let mut list = Vec::new();
     for piece in text.split(',').map(str::trim) {

@@ -1,5 +1,5 @@
-//! What a mistake in an attribute looks like to whoever made it: the compiler's whole answer, for each. Where a message is
-//! changed on purpose, `TRYBUILD=overwrite cargo test -p janus-macros` writes the answers anew.
+//! Errors of mistakes in an attribute: the compiler's whole output, for each. After a message was changed on purpose, `TRYBUILD=overwrite
+//! cargo test -p janus-macros` writes the expected outputs.
 
 #[test]
 fn mistakes_are_shown_where_they_are_made() {

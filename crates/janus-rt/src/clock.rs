@@ -1,4 +1,4 @@
-//! The one place where the runtime reads a clock. Everything below it is handed an [`Instant`].
+//! The one place where the runtime reads a clock. Everything below gets an [`Instant`].
 
 mod paused;
 
@@ -9,16 +9,16 @@ pub(crate) use paused::{Paused, Polling, Verdict};
 /// Nanoseconds since a start that all threads of a runtime share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Clock {
-    /// The machine's.
+    /// The machine's monotonic clock.
     Real { start: std::time::Instant },
-    /// One that jumps when all sleep.
+    /// A test's clock that jumps when all threads sleep.
     Paused(&'static Paused),
-    /// One that stands still until a test moves it.
+    /// A test's clock that stands still until it is moved.
     #[cfg(test)]
     Virtual(&'static std::sync::atomic::AtomicU64),
 }
 
-/// Where the count begins: never zero, so that "before the start" can be told apart.
+/// Reading at the start: never zero, so that moments before the start can be told apart.
 const OFFSET_NS: u64 = 1_000_000_000;
 
 impl Clock {
@@ -28,18 +28,18 @@ impl Clock {
         }
     }
 
-    /// For tests of programs, so it is not given back: a clock is copied to wherever time is asked for.
+    /// Makes a clock that jumps. Leaked: clocks are copied to all places that read the time, and only tests of programs have this one.
     pub(crate) fn paused() -> Clock {
         Clock::Paused(Box::leak(Box::default()))
     }
 
-    /// For another runtime: the same, if it is one that jumps.
+    /// Returns this clock for another runtime, if it is one that jumps.
     pub(crate) fn shared(self) -> Option<Clock> {
         let paused = self.jumps()?.shared();
         Some(Clock::Paused(Box::leak(Box::new(paused))))
     }
 
-    /// For who has no part in a jump: the machine's, where this one jumps.
+    /// Returns the clock for threads that have no part in jumps: the machine's, where this one jumps.
     pub(crate) fn outside(self) -> Clock {
         match self {
             Clock::Paused(_) => Clock::start(),
@@ -47,7 +47,7 @@ impl Clock {
         }
     }
 
-    /// What makes it jump, if it does.
+    /// Returns the part that makes the clock jump, if it does.
     pub(crate) fn jumps(&self) -> Option<&'static Paused> {
         match self {
             Clock::Paused(paused) => Some(paused),

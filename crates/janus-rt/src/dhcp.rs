@@ -1,5 +1,5 @@
-//! An address that is asked for instead of configured (`address = "dhcp"`): the client's protocol in `client.rs`, what it gets in
-//! `lease.rs`, what of it outlives the process in `memory.rs`, the thread that speaks it and tells the cores in `keeper.rs`.
+//! Leased addresses (`address = "dhcp"`): the client's protocol in `client.rs`, the lease in `lease.rs`, the file that outlives the
+//! process in `memory.rs`, the thread that runs the client and tells the cores in `keeper.rs`.
 
 mod client;
 mod keeper;

@@ -18,10 +18,11 @@
 //! }
 //!
 //! async fn echo(stream: TcpStream) -> std::io::Result<()> {
-//!     while let Some(piece) = stream.recv().await? {
-//!         stream.write_all(&piece).await?;
+//!     loop {
+//!         // Sent from the packet buffer it arrived in. An idle connection holds no buffer.
+//!         let Some(piece) = stream.recv().await? else { return Ok(()) };
+//!         stream.send_buf(piece).await?;
 //!     }
-//!     Ok(())
 //! }
 //! ```
 //!

@@ -1,6 +1,6 @@
-//! Real shards, real I/O cores and the in-memory wire, driven turn by turn on one thread in a random order under a
-//! clock that only moves when told: a run is a function of its seed. Compiled for tests only. What the peers do is
-//! `peer`, what the network between does to packets is `net`; no claim is made here, those are in `tests`.
+//! Real shards, real I/O cores and the in-memory wire, driven turn by turn on one thread in a random order under a clock that only moves
+//! when told: a run is a function of its seed. Compiled for tests only. The far end is `peer`, the network's faults are `net`; this file
+//! asserts little, `tests` the rest.
 
 pub(crate) mod hops;
 mod net;
@@ -26,16 +26,16 @@ use crate::{Placement, Result};
 use peer::Peer;
 use rng::Rng;
 
-/// Turns after which a run that has not come to its end is given up.
+/// Turns after which an unfinished run is given up.
 const STEPS_MAX: u64 = 20_000_000;
 /// Steps between two audits of all stacks.
 const AUDIT: u64 = 211;
-/// Virtual time after which nothing may be left of connections whose owners let go and whose peers are silent.
+/// Virtual time after which nothing may be left of connections whose owners dropped them and whose peers are silent.
 const SILENCE: Duration = Duration::from_secs(24 * 3_600);
-/// No actor is held up for longer than so many steps.
+/// Most steps for which an actor is held up.
 const LAG_MAX: u64 = 400;
 
-/// Rounds in which nobody has moved, after which nobody will.
+/// Rounds without any progress after which there will be none.
 const QUIET: u32 = 2;
 
 /// How the runtime under test is laid out.
@@ -57,13 +57,13 @@ enum Actor {
 
 /// The far end of the wire.
 pub(crate) trait Outside {
-    /// One turn; returns whether anything moved.
+    /// Runs one turn; returns whether anything moved.
     fn turn(&mut self, now: Instant) -> bool;
 
-    /// When it has something to do next.
+    /// Returns when it has something to do next.
     fn next_deadline(&self) -> Option<Instant>;
 
-    /// Its stack, if it is made of one, to be audited as the shards' are.
+    /// Returns its stack, if it is made of one, to be audited as the shards' are.
     fn stack(&self) -> Option<&Stack> {
         None
     }
@@ -78,10 +78,10 @@ pub(crate) struct World<P = Peer> {
     pub(crate) io_cores: Vec<IoCore>,
     pub(crate) conductor: Conductor,
     pub(crate) peer: P,
-    /// Of both ends.
+    /// Counters of both ends.
     wire: Vec<Arc<WireCounters>>,
     actors: Vec<Actor>,
-    /// An actor whose turn does not come before this step: a thread that the kernel does not run.
+    /// Step before which an actor has no turn: models a thread that the kernel does not run.
     lags_until: Vec<u64>,
     pub(crate) steps: u64,
     idle: usize,
@@ -179,7 +179,7 @@ impl<P: Outside> World<P> {
         self.clock.now()
     }
 
-    /// One turn of somebody, or the time goes to where something happens next.
+    /// Runs one turn of a random actor, or moves the clock to the next deadline.
     pub(crate) fn step(&mut self) {
         self.turn_of_somebody();
         if self.steps.is_multiple_of(AUDIT) {
@@ -191,7 +191,7 @@ impl<P: Outside> World<P> {
         }
     }
 
-    /// One turn of somebody, unless it is held up.
+    /// Runs one turn of a random actor, unless it is held up.
     fn turn_of_somebody(&mut self) {
         self.steps += 1;
         assert!(self.steps < STEPS_MAX, "the run does not come to its end");
@@ -217,8 +217,8 @@ impl<P: Outside> World<P> {
         }
     }
 
-    /// Gives turns to everybody but the control thread until nothing moves, those held up included. An update under way
-    /// stays where it is. Time hardly passes.
+    /// Runs all actors but the control thread until nothing moves, those held up included. An update under way stays where it is. The
+    /// clock hardly moves.
     pub(crate) fn settle(&mut self) {
         let (count, mut quiet) = (self.actors.len(), 0);
         while quiet < QUIET {
@@ -296,7 +296,7 @@ impl<P: Outside> World<P> {
         }
     }
 
-    /// Nothing moves: on to the next thing that is due.
+    /// Moves the clock to the next deadline after nothing moved.
     fn jump(&mut self) {
         if let Some(next) = self.next_deadline() {
             self.pass_until(next);
@@ -329,7 +329,7 @@ impl<P> World<P> {
     }
 }
 
-/// In an order in which nothing is left without its executor: tasks go with their shard's context around them.
+/// Ordered so that tasks are dropped in their shard's context.
 impl<P> Drop for World<P> {
     fn drop(&mut self) {
         self.end_tasks();

@@ -1,9 +1,9 @@
 //! Tasks: stackless futures in an arena of size-classed slots, woken by a word instead of a counted pointer.
 //!
-//! `executor` is what a core's loop drives, `core` a task's life; `header` and `arena` are its memory. A waker is 64
-//! bits (`word`) that say shard, slot and generation, so that cloning and dropping one is free and a stale one
-//! harmless. `join` waits for a task's end from anywhere, `spawn_on` and `blocking` run things elsewhere and `parcel` brings
-//! what they give, `join_set` waits for many; `coop` keeps a task from going on forever. How packets or timers come to wake a task is not known here.
+//! `executor` is what a core's loop drives, `core` a task's life; `header` and `arena` are its memory. A waker is 64 bits (`word`) with
+//! shard, slot and generation, so that cloning and dropping one is free and a stale one harmless. `join` waits for a task's end from
+//! anywhere, `spawn_on` and `blocking` run things elsewhere and `parcel` brings their results, `join_set` waits for many; `coop` bounds
+//! the work of one poll. This module does not know how packets or timers come to wake a task.
 
 mod arena;
 pub(crate) mod blocking;
@@ -46,8 +46,8 @@ pub use spawn_on::spawn_on;
 pub(crate) use thread::Account;
 pub(crate) use word::WakeWord;
 
-/// Begins a task on this core. It need not be `Send`: it stays here. Dropping the handle lets the task go on; awaiting it gives
-/// what the task returned, or that it panicked.
+/// Spawns a task on this core. It need not be `Send`: it stays here. Dropping the handle lets the task go on; awaiting the handle returns
+/// the task's output, or an error if it panicked.
 ///
 /// ```
 /// # janus::Runtime::builder().alone().cores(1).build()?.run(|| async {
@@ -68,7 +68,7 @@ pub fn spawn<F: Future + 'static>(future: F) -> JoinHandle<F::Output> {
     handle
 }
 
-/// The id of the task that `waker` wakes, when it is a task of this thread's core: then the id says all.
+/// Returns the id of the task that `waker` wakes, if it is a task of this thread's core.
 #[inline]
 pub(crate) fn local_id(waker: &Waker) -> Option<TaskId> {
     context::with(|core| core.task_of(waker)).flatten()
@@ -80,7 +80,7 @@ pub(crate) fn wake_local(task: TaskId) {
     context::with(|core| core.wake_task(task));
 }
 
-/// Wakes by a waker that somebody else made. If that panics, it is that waker's affair only.
+/// Wakes a waker of another executor. If that panics, the core goes on.
 pub(crate) fn wake_foreign(waker: Waker) {
     crate::compat::foreign::woken();
     context::with(|core| core.quietly(|| waker.wake()));
@@ -92,7 +92,7 @@ pub(crate) fn prefetch_local(task: TaskId) {
     context::with(|core| core.arena.prefetch(task));
 }
 
-/// Lets the other ready tasks have their turn.
+/// Yields to the other ready tasks.
 pub fn yield_now() -> impl Future<Output = ()> {
     Yield { yielded: false }
 }

@@ -1,5 +1,5 @@
-//! Time for tasks: [`sleep`], [`timeout`], [`interval`] and their like, over the engine's timing wheel.
-//! The time is the shard's, taken once a turn, so a test may run it at any speed.
+//! Time for tasks: [`sleep`], [`timeout`], [`interval`] and their relatives, over the engine's timing wheel. They read the shard's clock,
+//! which is set once a turn, so a test may run it at any speed.
 
 mod interval;
 mod paused;
@@ -44,10 +44,10 @@ pub fn now() -> Instant {
 
 /// The timers of one core.
 pub(crate) struct Timers {
-    /// The shard they belong to, among all there ever were: a `Sleep` may be moved to another.
+    /// The shard's number, unique in the process: a `Sleep` may be moved to another shard.
     owner: NonZeroU32,
     wheel: RefCell<Wheel>,
-    /// Wakers that are no task of this core (a combinator's, another executor's).
+    /// Wakers of anything but a task of this core (a combinator's, another executor's).
     stored: RefCell<WakerTable>,
     /// Payloads that fired in this turn; kept so that no turn allocates.
     fired: RefCell<Vec<u32>>,
@@ -101,7 +101,7 @@ impl Timers {
         self.stored.borrow_mut().remove(payload & !STORED)
     }
 
-    /// Whether `armed` would wake what a poll with this task (or waker) wants woken.
+    /// Returns whether `armed` would wake the task (or waker) of this poll.
     pub(crate) fn wakes(&self, armed: Armed, task: Option<TaskId>, waker: &Waker) -> bool {
         if armed.owner != self.owner {
             return false;
@@ -117,8 +117,7 @@ impl Timers {
         }
     }
 
-    /// Takes a timer back; one that fired meanwhile is no matter. One of another core stays there and will wake
-    /// somebody in vain, which is legal.
+    /// Cancels a timer, if it has not fired. A timer of another core stays there and causes a spurious wake, which is legal.
     pub(crate) fn disarm(&self, armed: Armed) {
         if armed.owner == self.owner && self.wheel.borrow_mut().cancel(armed.timer) {
             let waker = self.unstore(armed.payload);
@@ -127,8 +126,8 @@ impl Timers {
         }
     }
 
-    /// Fires what is due, up to a bound: tasks by `wake`, wakers directly. The rest is due in the next turn, which
-    /// [`Timers::next`] says.
+    /// Fires due timers up to a bound: wakes tasks through `wake`, wakers directly. The rest stays due, so that [`Timers::next`] returns a
+    /// moment that has passed.
     pub(crate) fn advance(&self, now: Instant, mut wake: impl FnMut(TaskId)) {
         if self.next.get().is_none_or(|next| next > now) {
             return;
@@ -148,13 +147,13 @@ impl Timers {
         self.fired.replace(fired);
     }
 
-    /// When [`Timers::advance`] has something to do.
+    /// Returns the moment at which [`Timers::advance`] has something to do next.
     #[inline]
     pub(crate) fn next(&self) -> Option<Instant> {
         self.next.get()
     }
 
-    /// Memory for timers.
+    /// Returns the bytes committed for timers.
     pub(crate) fn bytes(&self) -> usize {
         self.wheel.borrow().committed_bytes() + self.stored.borrow().bytes()
     }

@@ -1,5 +1,5 @@
-//! Warnings: what a program should know although no call of its failed. Those about a task come once for each kind of task, those
-//! about losses at most every few seconds for each kind of loss (`control/alarms`).
+//! Warnings: events that a program should know of although no call failed. Those about a task come once for each kind of task, those about
+//! losses at most every few seconds for each kind of loss (`control/alarms`).
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use crate::portal::BRIDGES_MAX;
 
-/// Kinds of tasks that are remembered, so that each is told of once.
+/// Most kinds of tasks that are remembered, so that each is reported once.
 const REMEMBERED_MAX: usize = 1024;
 
-/// Something that a program should know of, and that is no error of a call.
+/// An event that a program should know of, and that is no error of a call.
 ///
 /// [`LargeFuture`](Warning::LargeFuture), [`CoreBlocked`](Warning::CoreBlocked) and [`NeedsTokio`](Warning::NeedsTokio) come once
 /// for each kind of task. The others are about losses: the first comes at once, further ones of its kind ten seconds later at
@@ -25,23 +25,23 @@ const REMEMBERED_MAX: usize = 1024;
 pub enum Warning {
     /// A task's future is large: every task of that kind takes so much memory for as long as it lives.
     LargeFuture {
-        /// The future's type.
+        /// Type of the future.
         task: &'static str,
-        /// Its size.
+        /// Its size in bytes.
         bytes: usize,
     },
-    /// A task has had its core to itself for long: nothing else happens there meanwhile.
+    /// A task has kept its core for long: no other task ran and no packet was handled meanwhile.
     CoreBlocked {
-        /// Which core, from 0.
+        /// Number of the core, from 0.
         core: usize,
-        /// The type of the future that is being polled.
+        /// Type of the future that is being polled.
         task: &'static str,
-        /// For how long, at least; without what its thread waited for a processor.
+        /// Least time it has taken so far, without the time its thread waited for a processor.
         time: Duration,
     },
     /// A task panicked because it used what needs tokio's runtime, and there is none.
     NeedsTokio {
-        /// The future's type.
+        /// Type of the future.
         task: &'static str,
     },
     /// No file descriptor was free. Clients of the portal wait half a second for one, and are reset then; what a task connects to
@@ -177,7 +177,7 @@ impl Warning {
         }
     }
 
-    /// The type of the future that it is about.
+    /// Returns the type of the future that the warning is about.
     fn task(&self) -> Option<&'static str> {
         match *self {
             Warning::LargeFuture { task, .. }
@@ -188,20 +188,20 @@ impl Warning {
     }
 }
 
-/// Said to somebody whose code needs tokio's runtime.
+/// Advice for a task whose code needs tokio's runtime.
 pub(crate) const GET_TOKIO: &str = if cfg!(feature = "tokio") {
     "Janus runs inside of tokio unless `tokio = false` says otherwise, as it does here"
 } else {
     "build janus-rt with its feature `tokio` (docs/tokio.md), or use janus::time and janus::net"
 };
 
-/// What a panic said, if it said it in words.
+/// Returns a panic's message, if its payload is text.
 pub(crate) fn words_of(panic: &(dyn Any + Send)) -> Option<&str> {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
 }
 
-/// Whether that is what a panic was for, by tokio's words.
+/// Returns whether a panic was for want of tokio's runtime, by the text of tokio's panic.
 pub(crate) fn wants_tokio(panic: &(dyn Any + Send)) -> bool {
     words_of(panic).is_some_and(|text| {
         text.contains("from the context of a Tokio") || text.contains("from the context of Tokio")
@@ -341,7 +341,7 @@ fn times(count: u64) -> String {
     }
 }
 
-/// A type's name without what only we know of.
+/// Returns a type's name without parts that only Janus's own types add.
 fn readable(task: &str) -> String {
     const OURS: [&str; 2] = [
         "janus::runtime::main_task::MainTask<",
@@ -352,18 +352,18 @@ fn readable(task: &str) -> String {
     inner.unwrap_or(task).replace("::{{closure}}", "")
 }
 
-/// Who is told.
+/// Callback of the program.
 pub(crate) type Hook = Box<dyn Fn(&Warning) + Send + Sync>;
 
-/// Where warnings of a runtime go.
+/// Destination of a runtime's warnings.
 pub(crate) struct Warnings {
     hook: Hook,
-    /// Names of the kinds of warnings about tasks, with the tasks.
+    /// Kinds of warnings about tasks, with the tasks, that were reported.
     told: Mutex<BTreeSet<(&'static str, &'static str)>>,
 }
 
 impl Warnings {
-    /// To the program, if it wants them; else they are events of `tracing`, where the crate is built with it, or printed.
+    /// Reports to the program's callback, if it has one; else to `tracing`, where the crate is built with it, or to standard error.
     pub(crate) fn new(hook: Option<Hook>) -> Warnings {
         Warnings {
             hook: hook.unwrap_or_else(|| Box::new(emit)),
@@ -371,7 +371,7 @@ impl Warnings {
         }
     }
 
-    /// Tells of a task once for its kind, of losses always: who counts them keeps the pauses.
+    /// Reports a warning: about a task once for its kind, about losses always, since their counters keep the pauses.
     pub(crate) fn tell(&self, warning: &Warning) {
         if warning
             .task()

@@ -18,7 +18,7 @@ fn read(name: &str) -> String {
     fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }
 
-/// Says that a program is missing that nobody must have.
+/// Reports that an optional program is missing.
 fn without(program: &str) {
     let _ = writeln!(std::io::stderr(), "skipped: there is no `{program}`");
 }

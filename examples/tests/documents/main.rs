@@ -47,7 +47,7 @@ fn doctests() -> String {
     DOCTESTS.map(read).concat()
 }
 
-/// A kind that nobody knows, Rust that is no doctest and text that nobody spoke for are what would go stale unseen.
+/// Without these checks, blocks of an unknown kind, Rust that is no doctest and text without a reason would go stale.
 #[test]
 fn every_block_is_covered() {
     let doctests = doctests();

@@ -252,7 +252,7 @@ async fn send(count: usize, bytes: usize) -> janus::Result {
 fn what_nobody_reads_takes_a_buffer_for_each_segment() {
     let grown = grown(200, 10);
     assert_eq!(grown.connections, 200);
-    // What a thread has in stock, an eighth of all at most, comes on top, and may have been there before.
+    // A thread's stock, an eighth of all buffers at most, is added, and may have been there before.
     let stock = u64::from(BUFFERS) / 8;
     assert!(
         (2_000 - stock..2_000 + stock).contains(&grown.buffers),

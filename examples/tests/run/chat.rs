@@ -43,7 +43,7 @@ impl Guest {
 #[test]
 fn what_one_writes_all_read() {
     let server = Server::start("chat", |_| {});
-    // So many that both cores have some.
+    // Enough that both cores have some.
     let mut guests: Vec<Guest> = Vec::new();
     for _ in 0..12 {
         let guest = Guest::enters(&server);
@@ -116,7 +116,7 @@ fn a_guest_that_does_not_read_holds_up_nobody() {
             }
         }
     }
-    // What the kernel held already is read; then comes the reset.
+    // Data that the kernel already held is read; then comes the reset.
     let mut silent = silent.lines.into_inner();
     let end = loop {
         match silent.read(&mut [0; 64 * 1024]) {
@@ -142,7 +142,7 @@ fn it_ends_under_load() {
                 let mut heard = HashMap::<String, u32>::new();
                 for said in 0u32.. {
                     guest.writes(format!("{said}\n").as_bytes());
-                    // Until it hears itself: so nobody falls behind.
+                    // Until it hears itself, so that no guest falls behind.
                     loop {
                         let line = guest.reads();
                         if line == "* the server ends" {

@@ -101,7 +101,7 @@ fn echo_ends_in_its_time() {
     assert_eq!((status.code(), status.signal()), (Some(0), None));
 }
 
-/// Nobody is there to be waited for.
+/// There is no client to wait for.
 #[test]
 fn a_server_without_clients_ends_at_once() {
     let server = Server::start("echo", |command| {

@@ -14,7 +14,7 @@ use count::{Count, Text};
 #[path = "../../grpc/count.rs"]
 mod count;
 
-/// So many numbers that they last longer than a connection is kept for a further call when the server ends.
+/// Enough numbers that they last longer than a connection is kept for a further call when the server ends.
 const LAST: u64 = 100;
 
 /// Runs `client` on a runtime of tokio's, connected to the example.

@@ -75,7 +75,7 @@ pub(crate) fn by_clients(at: SocketAddr, end: impl FnOnce()) -> u64 {
     by_clients_over(at, |stream| stream, end)
 }
 
-/// The same over what `speak` makes of a connection.
+/// Like [`by_clients`], but over the stream that `speak` makes of a connection.
 pub(crate) fn by_clients_over<S: Read + Write>(
     at: SocketAddr,
     speak: impl Fn(TcpStream) -> S + Clone + Send + 'static,

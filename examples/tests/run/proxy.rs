@@ -94,7 +94,7 @@ impl Backend {
                     .unwrap()
                     .push(stream.try_clone().unwrap());
                 let own = own.clone();
-                // What breaks is the proxy's to see.
+                // The proxy detects broken connections.
                 thread::spawn(move || drop(serve(stream, &own)));
             }
         });
@@ -336,7 +336,7 @@ fn servers_die_come_back_and_are_drained_and_no_request_is_lost() {
     let before = second.answered();
     load.goes_on();
     assert_eq!(second.answered(), before, "nothing new");
-    // So it may end, and nobody notices.
+    // Its end goes unnoticed.
     second.kill();
     let second = Backend::start(two);
     load.goes_on();
@@ -440,7 +440,7 @@ fn a_server_that_does_not_answer_is_not_waited_for() {
     assert_eq!(ask("/hang", "GET"), "504");
     assert_eq!(ask("/", "GET"), "200", "it may be one request that hangs");
     let at = backend.kill();
-    // What was sent once is not sent twice, where that might be done twice.
+    // A request that must not be repeated is sent once only.
     assert_eq!(ask("/", "POST"), "502");
     proxy.until(at, "dead");
     assert_eq!(ask("/", "GET"), "503");
@@ -448,7 +448,7 @@ fn a_server_that_does_not_answer_is_not_waited_for() {
     proxy.ends_well();
 }
 
-/// What its servers answered arrives.
+/// Answers of its servers arrive.
 #[test]
 fn it_ends_under_load() {
     let (first, second) = (Backend::any(), Backend::any());

@@ -27,7 +27,7 @@ fn text(socket: &mut WebSocket<TcpStream>) -> String {
 #[test]
 fn text_goes_to_all_and_bytes_come_back() {
     let server = Server::start("websocket", |_| {});
-    // So many that both cores have some.
+    // Enough that both cores have some.
     let mut sockets: Vec<_> = (0..12).map(|_| enter(&server)).collect();
     for number in 0..3 {
         let said = format!("number {number}");
@@ -66,7 +66,7 @@ fn text_goes_to_all_and_bytes_come_back() {
     assert_eq!(server.end().code(), Some(0));
 }
 
-/// It misses some, knows how many, and nobody waits for it.
+/// It misses some, knows how many, and no client waits for it.
 #[test]
 fn a_client_that_reads_late_is_told_what_it_missed() {
     let server = Server::start("websocket", |_| {});

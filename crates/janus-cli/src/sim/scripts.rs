@@ -1,14 +1,14 @@
-//! `janus sim FILE...`: each script with its outcome in a line, and of one that fails the first difference. 0: all passed,
-//! 1: one failed, 2: there was nothing to run.
+//! `janus sim FILE...`: prints each script's outcome in a line, and the first difference of one that fails. Exit status 0: all passed, 1:
+//! one failed, 2: there was nothing to run.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use janus_sim::run::{Failure, Options, read_file, record_script};
 
-/// Folders inside folders are followed so deep.
+/// Greatest depth of folders inside folders.
 const DEPTH_MAX: usize = 16;
-/// What a shell is told of a command that was not understood.
+/// Exit status for a command line that was not understood.
 const USAGE: u8 = 2;
 
 /// How scripts are run.
@@ -65,7 +65,7 @@ pub(crate) fn run(paths: &[PathBuf], how: &How) -> ExitCode {
     }
 }
 
-/// The failure of a script, if it fails; an error when a file cannot be written.
+/// Returns the failure of a script, if it fails; an error when a file cannot be written.
 fn run_one(path: &Path, how: &How) -> Result<Option<Failure>, String> {
     let script = match read_file(path) {
         Ok(script) => script,
@@ -92,7 +92,7 @@ fn run_one(path: &Path, how: &How) -> Result<Option<Failure>, String> {
 
 fn collect(path: &Path, into: &mut Vec<PathBuf>, depth: usize) -> std::io::Result<()> {
     if !path.is_dir() {
-        // One that is not there is no failed script.
+        // A missing file is not a failed script.
         std::fs::metadata(path)?;
         into.push(path.to_owned());
         return Ok(());

@@ -227,7 +227,7 @@ fn with_both<F: Future<Output = ()> + 'static>(client: fn(Kind) -> F) {
     }
 }
 
-/// What the server holds: connections and tasks.
+/// Connections and tasks of the server.
 async fn held() -> (usize, usize) {
     let stream = TcpStream::connect((SERVER.ip(), HELD)).await.unwrap();
     let text = Peer::of(stream).rest().await.0;
@@ -306,7 +306,7 @@ impl Peer {
     }
 }
 
-/// What a wait may take that is bounded by `limit`: an eighth longer by the sweep, never shorter than to the millisecond.
+/// Longest duration of a wait limited by `limit`: an eighth longer by the sweep; never shorter, to the millisecond.
 fn assert_bounded(took: Duration, limit: Duration) {
     assert!(
         took + SECOND / 1_000 >= limit && took <= limit + limit / 8 + SECOND / 10,

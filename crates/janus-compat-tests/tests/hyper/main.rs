@@ -218,7 +218,7 @@ fn ask(stream: &mut std::net::TcpStream, path: &str) -> String {
     String::from_utf8(answer).unwrap()
 }
 
-/// What is asked while the runtime ends is answered, with the word that it was the last; who asks nothing more is closed.
+/// Requests that come while the runtime ends are answered, with `connection: close`; silent connections are closed.
 #[test]
 fn a_server_that_is_told_to_end_loses_no_request() {
     async fn answer(request: Request<RequestBody>) -> Result<Response<Full<Bytes>>, Infallible> {

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 /// Where Debian puts what no user is to call.
 pub(crate) const PLACES: &str = "/usr/lib/postgresql";
-/// Who a server runs as that root starts: it refuses to be root.
+/// User that runs a server which root starts: it refuses to be root.
 const NOBODY: u32 = 65_534;
 
 /// The newest that is installed, `initdb` and all.
@@ -65,7 +65,7 @@ impl Server {
             .status()
             .unwrap();
         assert!(made.success(), "initdb: {made}");
-        // Free a moment ago; nobody else on a test's machine is after it.
+        // Free a moment ago; nothing else on a test's machine wants it.
         let port = std::net::TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()

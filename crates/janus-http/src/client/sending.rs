@@ -1,4 +1,4 @@
-//! The body of a request as a client writes it, in the framing that its head has announced.
+//! The body of a client's request, in the framing that its head has announced.
 
 use super::{Connection, Response};
 use crate::response::push_hex;
@@ -12,9 +12,9 @@ const MORE: Error = Error::Misuse("more was written than the length given for th
 /// request incomplete and the connection of no further use.
 pub struct RequestBody<'a, S: Transport> {
     connection: &'a mut Connection<S>,
-    /// Bytes still to be written; `None`: in chunks.
+    /// Bytes still to be written; `None`: the body is sent in chunks.
     left: Option<u64>,
-    /// The method is HEAD: the response has no body.
+    /// Whether the method is HEAD: the response has no body.
     to_head: bool,
 }
 
@@ -28,6 +28,9 @@ impl<'a, S: Transport> RequestBody<'a, S> {
     }
 
     /// Adds `bytes` to the body, and waits until the connection has taken them.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`](crate::Error::Misuse) beyond the announced length, [`Error::Io`](crate::Error::Io) when the connection fails.
     pub async fn write(&mut self, bytes: &[u8]) -> Result<()> {
         let Connection { stream, output, .. } = &mut *self.connection;
         match &mut self.left {
@@ -49,6 +52,9 @@ impl<'a, S: Transport> RequestBody<'a, S> {
     }
 
     /// Ends the body and receives the head of the response.
+    ///
+    /// # Errors
+    /// Those of [`Connection::send`]; a misuse before the announced length.
     pub async fn finish(self) -> Result<Response<'a, S>> {
         match self.left {
             Some(0) => {}

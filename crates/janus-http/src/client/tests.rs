@@ -165,7 +165,7 @@ fn a_body_is_sent_in_pieces() {
     }
 }
 
-/// What its server says later would be taken for the answer to another request.
+/// A late answer of its server would be taken for the answer to another request.
 #[test]
 fn a_connection_whose_request_was_given_up_is_not_used_again() {
     let pipe = Pipe::default();

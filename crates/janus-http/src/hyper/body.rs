@@ -1,5 +1,5 @@
-//! The bodies of what hyper serves. A request's is bounded in how slowly it may come; a response's says when its request is
-//! no longer in hand.
+//! Bodies of hyper's messages. A request's has a limit on how slowly it may come; a response's reports when its request is no longer in
+//! hand.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,13 +15,12 @@ use super::watch::{InHand, Watch};
 use crate::pace::Pace;
 use crate::{Error, Reject};
 
-/// The body of a request, within [`Options`](crate::Options)'s bounds on how slowly it may come. When it does not keep them, it
-/// ends with [`Reject::BodyTimeout`] in an [`Error`], and a service that answers with an error then, or with the status of
-/// one, is taken to say 408.
+/// The body of a request, within [`Options`](crate::Options)'s limits on a slow sender. Beyond them it ends with [`Reject::BodyTimeout`]
+/// in an [`Error`]; a service that then returns an error, or an error's status, is taken to answer 408.
 pub struct RequestBody {
     incoming: Incoming,
     pace: Pace,
-    /// Since when a reader waits, and the timer for it.
+    /// Start of a reader's wait, and the timer for it.
     wait: Option<(Instant, Sleep)>,
     watch: Arc<Watch>,
     late: Arc<AtomicBool>,
@@ -40,7 +39,7 @@ impl RequestBody {
 
     /// Waits for the next frame, as long as the sender's pace allows.
     fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
-        // The bytes of a tunnel are no body.
+        // The bytes of a tunnel are not a body.
         if self.watch.is_released() {
             return Poll::Pending;
         }
@@ -91,7 +90,7 @@ impl Body for RequestBody {
 }
 
 pin_project! {
-    /// A response's body, or none for an answer that is not the service's.
+    /// A response's body, or none for an answer that does not come from the service.
     pub(super) struct ResponseBody<B> {
         #[pin]
         body: Option<B>,

@@ -1,7 +1,6 @@
-//! A connection that hyper serves, from its first byte to its last: one timer for whichever bound on waiting for a request
-//! runs. It is moved only to come sooner, and looked at again when it ends, so that a request does not touch it. When the
-//! runtime ends, a connection over which nothing goes is kept for the request that may be on its way, as in
-//! [`serve`](crate::serve()).
+//! A connection that hyper serves, from its first byte to its last: one timer for the time limit that applies while it waits for a
+//! request. The timer is moved only to an earlier time, and checked when it ends, so that a request does not touch it. When the runtime
+//! ends, an idle connection is kept for a request that may be under way, as in [`serve`](crate::serve()).
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -16,20 +15,20 @@ use super::watch::{Bound, Watch};
 use crate::serve::last_request_is_due;
 use crate::{Error, Reject};
 
-/// Time until the timer looks again while no wait is bounded.
+/// Time until the timer's next check while no wait is limited.
 const LOOK: Duration = Duration::from_secs(60);
 
-/// The end that has begun.
+/// How the connection's end has begun.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ending {
     Not,
-    /// Of HTTP/2: the peer knows. So much was written by then, or by the last look.
+    /// HTTP/2: the peer was told. Contains the bytes written by then, or by the last check.
     Told(u64),
     /// A head that took too long is being answered.
     Refused,
 }
 
-/// Deed that is due when the timer has ended.
+/// Action that is due when the timer ends.
 enum Due {
     Close,
     Refuse,
@@ -61,7 +60,7 @@ impl Bounds<'_> {
         }
     }
 
-    /// How the connection ends, if by itself then as is said.
+    /// Returns how the connection ended, if it ended by itself as `ended`.
     fn outcome(&self, ended: Result<(), BoxError>) -> Result<(), BoxError> {
         match self.ending {
             Ending::Refused => Err(Error::from(Reject::HeadTimeout).into()),
@@ -88,7 +87,7 @@ impl Bounds<'_> {
                     let told = Ending::Told(self.watch.written());
                     (told, next, Some(Due::Close))
                 }
-                // Responses may still be on their way.
+                // Responses may still be under way.
                 (Ending::Told(before), Some(_)) => match options.write_timeout {
                     Some(_) if before == self.watch.written() => return Poll::Ready(Due::Over),
                     limit => (
@@ -111,7 +110,7 @@ impl Bounds<'_> {
     }
 }
 
-/// Drives `connection` to its end, which `close` brings about in order.
+/// Drives `connection` to its end, which `close` begins in order.
 pub(super) async fn to_the_end<C>(
     connection: C,
     watch: Arc<Watch>,

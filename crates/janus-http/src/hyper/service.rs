@@ -1,5 +1,5 @@
-//! The service as hyper sees it: each request is in hand until its answer is complete, its body keeps the bounds on time, and
-//! answers say that they are the last ones while the runtime ends.
+//! The service as hyper calls it: each request is in hand until its answer is complete, its body keeps the time limits, and answers carry
+//! `connection: close` while the runtime ends.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -61,7 +61,7 @@ pin_project! {
         in_hand: Option<InHand>,
         in_the_head: bool,
         connects: bool,
-        // The request's body did not come in time.
+        // Whether the request's body exceeded its time limit.
         late: Arc<AtomicBool>,
     }
 }

@@ -1,5 +1,5 @@
-//! The stream under hyper: it tells the connection's [`Watch`] what comes, resets a peer that takes nothing of what is
-//! written, and answers a head that does not end, which hyper leaves without an answer.
+//! The stream under hyper: it reports received and written bytes to the connection's [`Watch`], resets a peer that acknowledges nothing,
+//! and answers a head that does not end, which hyper leaves without an answer.
 
 use std::any::Any;
 use std::io::{self, IoSlice};
@@ -17,23 +17,23 @@ use crate::Reject;
 use crate::pace::{Stall, Taker};
 use crate::transport::Transport;
 
-/// How HTTP/2 begins, and no method of HTTP/1.1 (RFC 9113 section 3.4).
+/// First bytes of HTTP/2, which no method of HTTP/1.1 has (RFC 9113 section 3.4).
 const PREFACE: &[u8] = b"PRI";
-/// Bytes read at a time while it is not known which of the two a connection speaks, or nothing of it is wanted any more.
+/// Bytes read at a time while the version of the connection is unknown, or input is only discarded.
 const LITTLE: usize = 512;
 
-/// See the module.
+/// The stream; see the module.
 pub(super) struct Stream<I: 'static> {
     layer: Layer<I>,
     watch: Arc<Watch>,
     stall: Stall<Layer<I>>,
     /// Bytes of [`PREFACE`] received, and nothing else; `None`: the version is known.
     preface: Option<usize>,
-    /// The answer to a head that did not end is written.
+    /// Whether the answer to a head that did not end is written.
     refused: bool,
 }
 
-/// The stream as it was given: TCP itself, or a layer over it, which shows nothing of what is below.
+/// The stream below: TCP itself, or a layer over it that hides TCP.
 struct Layer<I>(I);
 
 impl<I: 'static> Layer<I> {
@@ -75,7 +75,7 @@ impl<I: Read + Write + Unpin + 'static> Stream<I> {
         }
     }
 
-    /// Receives a little, and looks whether HTTP/2 begins with it.
+    /// Receives a little, and checks whether HTTP/2 begins with it.
     #[cold]
     fn poll_begin(
         &mut self,

@@ -1,6 +1,6 @@
-//! The clock of a connection that hyper serves: which of the bounds on a connection that waits for a request runs, and since
-//! when. Bodies and writes have clocks of their own. The stream, the requests in hand and who drives the connection share it; all
-//! are on one core, but hyper wants a stream that could leave it.
+//! The clock of a connection that hyper serves: which time limit of a connection that waits for a request applies, and since when. Bodies
+//! and writes have clocks of their own. The stream, the requests in hand and the driver of the connection share it; all are on one core,
+//! but hyper requires a stream that is `Send`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -10,34 +10,34 @@ use janus::time::Instant;
 
 use crate::options::Options;
 
-/// See the module.
+/// State of the clock; see the module.
 pub(super) struct Watch {
     options: &'static Options,
     /// Requests whose response is not complete.
     in_hand: AtomicU32,
-    /// The stream waits for room.
+    /// Whether the stream waits for room.
     blocked: AtomicBool,
     /// Bytes handed to the stream.
     written: AtomicU64,
-    /// Nanoseconds: when the last of either was over, or the connection began.
+    /// End of the last request or write, or the connection's start, in nanoseconds.
     since: AtomicU64,
-    /// Nanoseconds: when the first byte came after that; 0 = none has.
+    /// Arrival of the first byte after that, in nanoseconds; 0 = none has come.
     head_since: AtomicU64,
-    /// A request has been answered, or is being.
+    /// Whether a request has been answered, or is being answered.
     asked: AtomicBool,
     http2: AtomicBool,
-    /// Another protocol is spoken by now: nothing is bounded any more.
+    /// Whether the connection has changed to another protocol: nothing is limited any more.
     released: AtomicBool,
-    /// The stream is to answer that the head took too long.
+    /// Whether the stream must answer that the head took too long.
     refused: AtomicBool,
 }
 
-/// The end of a wait.
+/// A time limit that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bound {
-    /// For a request of which nothing has come.
+    /// While no byte of a request had come.
     Silent,
-    /// For the rest of a head.
+    /// While a head was incomplete.
     Head,
 }
 
@@ -61,7 +61,7 @@ impl Watch {
         self.options
     }
 
-    /// A request has come; it is in hand until what this gives is dropped.
+    /// Counts a request as in hand until the returned guard is dropped.
     pub(super) fn begin(self: &Arc<Watch>, http2: bool) -> InHand {
         self.http2.store(http2, Relaxed);
         self.asked.store(true, Relaxed);
@@ -69,14 +69,14 @@ impl Watch {
         InHand(self.clone())
     }
 
-    /// Bytes were received.
+    /// Notes received bytes.
     pub(super) fn received(&self) {
         if self.in_hand.load(Relaxed) == 0 && self.head_since.load(Relaxed) == 0 {
             self.head_since.store(now(), Relaxed);
         }
     }
 
-    /// Bytes were handed to the stream, or none: there was no room.
+    /// Notes bytes handed to the stream; `None`: there was no room.
     pub(super) fn wrote(&self, bytes: Option<usize>) {
         let was_blocked = self.blocked.load(Relaxed);
         match bytes {
@@ -96,7 +96,7 @@ impl Watch {
         self.written.load(Relaxed)
     }
 
-    /// The connection begins as HTTP/2 does.
+    /// Notes that the connection begins as HTTP/2 does.
     pub(super) fn begin_http2(&self) {
         self.http2.store(true, Relaxed);
     }
@@ -105,7 +105,7 @@ impl Watch {
         self.http2.load(Relaxed)
     }
 
-    /// Bounds nothing from now on.
+    /// Removes all limits.
     pub(super) fn release(&self) {
         self.released.store(true, Relaxed);
     }
@@ -122,7 +122,7 @@ impl Watch {
         self.refused.load(Relaxed)
     }
 
-    /// Returns the end of the wait for a request, if one is waited for.
+    /// Returns the end of the wait for a request, if the connection waits for one.
     pub(super) fn deadline(&self) -> Option<(Instant, Bound)> {
         let busy = self.in_hand.load(Relaxed) > 0 || self.blocked.load(Relaxed);
         if busy || self.is_released() {
@@ -132,7 +132,7 @@ impl Watch {
             limit.map(|limit| Instant::from_nanos(since) + limit)
         };
         let head = self.head_since.load(Relaxed);
-        // HTTP/2 says something without asking anything.
+        // HTTP/2 sends bytes that are no request.
         if head != 0 && !self.is_http2() {
             return Some((at(head, self.options.head_timeout)?, Bound::Head));
         }

@@ -239,7 +239,7 @@ fn the_client_that_waits_for_100_gets_it_when_the_body_is_read() {
     pipe.send(b"abc");
     assert!(poll(serving.as_mut()).is_pending());
     assert_eq!(pipe.received(), ok("POST /p\nabc"));
-    // Who sends the body at once gets no 100.
+    // A client that sends the body at once gets no 100.
     pipe.send(&[&head[..], b"abc"].concat());
     assert!(poll(serving.as_mut()).is_pending());
     assert_eq!(pipe.received(), ok("POST /p\nabc"));
@@ -409,7 +409,7 @@ fn a_connection_that_waits_too_long_ends_without_a_word() {
         }
         assert_eq!(pipe.with(|wire| wire.wakes), wakes.map(|_| Some(idle)));
         assert_eq!(pipe.with(|wire| wire.sleeps.is_empty()), wakes.is_some());
-        // What is no request puts nothing off.
+        // Bytes that are no request extend no time limit.
         pipe.send(b"\r\n\r\n");
         assert!(poll(serving.as_mut()).is_pending());
         pipe.pass(MILLI);

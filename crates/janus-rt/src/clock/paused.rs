@@ -1,6 +1,6 @@
-//! A clock for tests: it stands still while anybody has something to do, and jumps to the next timer when all sleep. So a
-//! test of a day's work takes no time, and a timer never fires because the machine was slow. Several runtimes may have one
-//! such time: then what travels between them holds it too. It can be let go for a while, and runs as the machine's then.
+//! A clock for tests: it stands still while any thread has something to do, and jumps to the next timer when all sleep. A test of a day's
+//! work takes no time, and a timer never fires because the machine was slow. Several runtimes may share one: then packets between them
+//! hold it too. It can be made to run at the speed of the machine's for a while.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -17,20 +17,20 @@ use super::OFFSET_NS;
 #[cfg(test)]
 mod tests;
 
-/// One runtime's part in a time.
+/// One runtime's share of a clock.
 #[derive(Debug, Default)]
 pub(crate) struct Paused {
     time: Arc<Time>,
-    /// Where its sleepers begin among all.
+    /// Index of the runtime's first sleeper among all.
     first: AtomicUsize,
 }
 
-/// Bit of [`Time::elapsed`]: the clock has been let go.
+/// Bit of [`Time::elapsed`]: the clock runs.
 const RUNS: u64 = 1 << 63;
 
 #[derive(Debug)]
 struct Time {
-    /// Nanoseconds since the start; while it runs, what has to be added to the machine's for that, without the highest bit.
+    /// Nanoseconds since the start; while the clock runs, the offset to the machine's clock that yields them, without the highest bit.
     /// Written under the lock of `sleepers`.
     elapsed: AtomicU64,
     start: std::time::Instant,
@@ -65,10 +65,11 @@ impl Time {
     }
 }
 
-/// A thread that may do something: a core, one that polls a device, the one that carries out changes.
+/// A thread that may have work: a core, a polling core, the control thread.
 struct Sleeper {
     bell: Unparker,
-    /// What it also sleeps on: readable when something came for it that nobody rang for. Its own copy, since others look at it.
+    /// Descriptor that the thread also sleeps on: readable when something came that no bell announced. A duplicate, since other threads
+    /// check it.
     fd: Option<OwnedFd>,
     state: State,
 }
@@ -76,9 +77,9 @@ struct Sleeper {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Awake,
-    /// To be woken then, if ever.
+    /// Asleep until then, or until it is woken.
     Asleep(Option<Instant>),
-    /// Its thread has ended.
+    /// The thread has ended.
     Gone,
 }
 
@@ -88,16 +89,16 @@ impl std::fmt::Debug for Sleeper {
     }
 }
 
-/// What a core that has nothing to do does next.
+/// Next step of an idle core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The clock has jumped, or was moved: something is due here.
+    /// A timer is due: the clock has jumped, or was moved.
     Due,
     Sleep,
 }
 
 impl Paused {
-    /// For another runtime with the same time.
+    /// Returns a share of the clock for another runtime.
     pub(super) fn shared(&self) -> Paused {
         Paused {
             time: self.time.clone(),
@@ -109,12 +110,12 @@ impl Paused {
         self.time.elapsed_ns()
     }
 
-    /// It has been let go.
+    /// Returns whether the clock runs.
     pub(crate) fn runs(&self) -> bool {
         self.time.runs()
     }
 
-    /// Lets it run as the machine's does. False: it does.
+    /// Makes the clock run at the machine's speed; returns false if it did already.
     pub(crate) fn resume(&self) -> bool {
         let sleepers = self.lock();
         if self.runs() {
@@ -126,7 +127,7 @@ impl Paused {
         true
     }
 
-    /// Stops it where it is. False: it stands.
+    /// Stops the clock at its present time; returns false if it stood already.
     pub(crate) fn pause(&self) -> bool {
         let sleepers = self.lock();
         if !self.runs() {
@@ -138,7 +139,7 @@ impl Paused {
         true
     }
 
-    /// Moves it while it stands, and answers what it reads then. `None`: it runs.
+    /// Moves the clock while it stands; returns the new time, or `None` if the clock runs.
     pub(crate) fn advance(&self, by: Duration) -> Option<Instant> {
         let sleepers = self.lock();
         if self.runs() {
@@ -152,7 +153,7 @@ impl Paused {
         Some(Instant::from_nanos(OFFSET_NS + elapsed_ns))
     }
 
-    /// These threads of the runtime must sleep before it jumps: the cores, and then the others.
+    /// Registers the runtime's threads, all of which must sleep before the clock jumps: the cores, then the others.
     pub(crate) fn governs(&self, bells: impl IntoIterator<Item = Unparker>) {
         let mut sleepers = self.lock();
         self.first.store(sleepers.len(), Ordering::Relaxed);
@@ -163,8 +164,8 @@ impl Paused {
         }));
     }
 
-    /// `number` has nothing to do, listens to its bell already, and sleeps on `fd` too. If that goes for all, the clock
-    /// jumps. One that has been let go, or moved beyond `deadline`, is not slept by.
+    /// Reports that thread `number` is idle, has armed its bell, and sleeps on `fd` too. If all threads are idle, the clock jumps. The
+    /// thread must not sleep by the clock if that runs or has passed `deadline`.
     pub(crate) fn falls_asleep(
         &self,
         number: usize,
@@ -175,7 +176,7 @@ impl Paused {
         let own = self.first.load(Ordering::Relaxed) + number;
         let sleeper = &mut sleepers[own];
         if let (None, Some(fd)) = (&sleeper.fd, fd) {
-            // Without a copy what comes by it is not seen, and does not hold the clock.
+            // Without a duplicate, packets on the descriptor are not seen and do not hold the clock.
             sleeper.fd = fd.try_clone_to_owned().ok();
         }
         sleeper.state = State::Asleep(deadline);
@@ -208,7 +209,7 @@ impl Paused {
         self.is(number, State::Awake);
     }
 
-    /// Its thread ends, and is waited for no more.
+    /// Reports that a thread ends, and is not waited for any more.
     pub(crate) fn leaves(&self, number: usize) {
         self.is(number, State::Gone);
     }
@@ -225,7 +226,7 @@ impl Paused {
     }
 }
 
-/// They sleep by a clock that is another now.
+/// Wakes all sleepers, whose deadlines no longer hold.
 fn wake_all(sleepers: &[Sleeper]) {
     for sleeper in sleepers.iter().filter(|one| one.state != State::Gone) {
         sleeper.bell.wake();
@@ -240,8 +241,8 @@ impl Sleeper {
         }
     }
 
-    /// One whose bell was rung is as good as awake: whatever somebody has left for others, he has rung for. So is one to
-    /// whom something has come. Who asks has not been rung for, as far as he knows.
+    /// Returns whether the thread sleeps. A thread whose bell was rung counts as awake, since messages to it are followed by the bell; so
+    /// does one whose descriptor is readable. The asking thread's own bell is not checked.
     fn rests(&self, asks: bool) -> bool {
         match self.state {
             State::Gone => true,
@@ -261,7 +262,7 @@ impl Sleeper {
     }
 }
 
-/// The part of a thread that polls a device: it waits for no time, but while it is awake none passes.
+/// Share of a thread that polls a device: it waits for no timer, but no time passes while it is awake.
 pub(crate) struct Polling {
     pub(crate) clock: &'static Paused,
     pub(crate) number: usize,

@@ -1,13 +1,12 @@
-//! A core's loop as the main future of a tokio runtime on the same thread. Inside of it a task of ours finds tokio's
-//! timers, sockets and `spawn`, and a task of tokio's finds this core's streams. When tokio has its turn is `rounds`,
-//! how the core sleeps for both `alarm` and here. No task, of either side, is known here by name.
+//! A core's loop as the main future of a tokio runtime on the same thread. Inside of it a Janus task finds tokio's timers, sockets and
+//! `spawn`, and a tokio task finds this core's streams. `rounds` decides when tokio has its turn; `alarm` and this file put the thread to
+//! sleep for both. No task, of either side, is known here by name.
 //!
-//! While there is something to do, the main future keeps the thread, turn after turn, and gives tokio a *round* now and
-//! then: it wakes itself and waits, so that tokio runs what is ready, looks at its sockets and timers without blocking,
-//! and polls it again. When the shard has nothing left, the main future *rests*: it waits without waking itself. As soon
-//! as tokio has nothing left either, it says so (`on_thread_park`): only then is it known that both may sleep. The shard looks
-//! once more (tasks of tokio's may have written to its streams), says that it sleeps, and tokio sleeps for both, in its
-//! `epoll_wait`, on the descriptors of both.
+//! While there is something to do, the main future keeps the thread, turn after turn, and gives tokio a *round* now and then: it wakes
+//! itself and waits, so that tokio runs its ready tasks, polls its sockets and timers without blocking, and polls it again. When the shard
+//! has nothing left, the main future *rests*: it waits without waking itself. When tokio has nothing left either, it calls
+//! `on_thread_park`: only then is it known that both may sleep. The shard checks once more (tasks of tokio's may have written to its
+//! streams) and arms its bell, and tokio sleeps for both, in its `epoll_wait`, on the descriptors of both.
 
 mod alarm;
 mod nudge;
@@ -33,8 +32,7 @@ use alarm::Alarm;
 use nudge::Nudge;
 use rounds::Rounds;
 
-/// How long the shard does not rest, but takes its turn after every round, when tokio has not come to an end of what is
-/// ready in one.
+/// How long the shard does not rest, but takes its turn after every round, when tokio did not finish its ready tasks in one.
 const RESTLESS: Duration = Duration::from_millis(1);
 
 /// The tokio runtime of one core.
@@ -54,12 +52,12 @@ impl Tokio {
         Ok(Tokio { runtime })
     }
 
-    /// While it lives, this thread finds the runtime.
+    /// Makes this thread find the runtime while the guard lives.
     pub(crate) fn enter(&self) -> EnterGuard<'_> {
         self.runtime.enter()
     }
 
-    /// Runs `shard`, whose thread this is, for as long as it has tasks. Its connections may still have something to say then.
+    /// Runs `shard` on its thread for as long as it has tasks. Its connections may still have data to send afterwards.
     pub(crate) fn run(self, shard: Shard) -> io::Result<Shard> {
         let bridge = {
             let _context = self.enter();
@@ -71,9 +69,9 @@ impl Tokio {
             .block_on(poll_fn(|cx| bridge.borrow_mut().poll(cx)));
         drop(driven);
         let bridge = Rc::into_inner(bridge).map(RefCell::into_inner);
-        // The descriptors that tokio waited on go before it does.
+        // The descriptors that tokio waits on go before tokio does.
         let shard = bridge.map(|bridge| bridge.shard);
-        // Its tasks end here, and what they hold of ours is closed. What runs on its blocking threads is not waited for.
+        // Ends tokio's tasks, and closes what they hold of ours. Calls on tokio's blocking threads are not waited for.
         self.runtime.shutdown_background();
         result?;
         shard.ok_or_else(|| io::Error::other("tokio keeps the loop it has run"))
@@ -102,7 +100,7 @@ impl Drop for Driven {
 
 fn with_bridge(call: impl FnOnce(&mut Bridge)) {
     BRIDGE.with_borrow(|bridge| {
-        // Tokio calls its hooks between two polls: nobody else holds it.
+        // Tokio calls its hooks between two polls, so the bridge is not borrowed.
         if let Some(bridge) = bridge {
             call(&mut bridge.borrow_mut());
         }
@@ -118,13 +116,13 @@ fn registered(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
 /// Where the main future is when it is not being polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// It has woken itself: tokio has one round.
+    /// Has woken itself: tokio has one round.
     Round,
-    /// It waits until tokio has nothing left to do.
+    /// Waits until tokio has nothing left to do.
     Resting,
-    /// The thread sleeps since then.
+    /// The thread has slept since then.
     Asleep(Instant),
-    /// The thread has slept.
+    /// The thread has slept, and is awake.
     Awoken,
 }
 
@@ -135,19 +133,19 @@ struct Bridge {
     main: Waker,
     place: Place,
     rounds: Rounds,
-    /// Tasks of ours that were ready when tokio's round began.
+    /// Janus tasks that were ready when tokio's round began.
     ready_before: usize,
     alarm: Alarm,
     nudge: Nudge,
-    /// Tokio was busy when the shard was not: no rest before this.
+    /// No rest before this: tokio was busy when the shard was not.
     restless_until: Instant,
-    /// What tokio's wait ends on, besides its own. They are registered, no more: that it ended is all that matters.
+    /// The shard's descriptors that end tokio's wait. Only registered: that the wait ended is all that matters.
     _ends_on: Vec<AsyncFd<OwnedFd>>,
     failed: Option<io::Error>,
 }
 
 impl Bridge {
-    /// To be called in the runtime's context.
+    /// Makes a bridge; must be called in the runtime's context.
     fn new(shard: Shard, metrics: RuntimeMetrics) -> io::Result<Bridge> {
         let alarm = Alarm::new()?;
         let mut ends_on = shard.wakes_by()?;
@@ -171,7 +169,7 @@ impl Bridge {
         })
     }
 
-    /// The main future: turns, until tokio is to have a round or the core can rest. Ready when the shard's tasks are gone.
+    /// The main future: takes turns until a round is due or the core can rest. Ready when the shard's tasks are gone.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let Some(error) = self.failed.take() {
             return Poll::Ready(Err(error));
@@ -191,14 +189,14 @@ impl Bridge {
             let idle = step == Step::Idle;
             if idle && self.may_rest() {
                 self.place = Place::Resting;
-                // With no task of tokio's, nothing can keep it from coming to its end at once.
+                // Without tasks of tokio's, tokio finishes its ready tasks at once.
                 if self.metrics.num_alive_tasks() > 0 {
                     self.nudge.set(cx)?;
                 }
                 return Poll::Pending;
             }
             let now = self.shard.here.now.get();
-            // Less than a poll's budget is left for what tasks ask of tokio: it begins anew with the next round.
+            // Less than a poll's budget is left for tasks' calls to tokio: it begins anew with the next round.
             if idle
                 || !has_budget_remaining()
                 || self.rounds.due(now, step == Step::Worked, &self.metrics)
@@ -211,7 +209,7 @@ impl Bridge {
         }
     }
 
-    /// The main future has its turn again.
+    /// Called when tokio polls the main future again.
     fn resume(&mut self) {
         let now = self.shard.clock.now();
         match self.place {
@@ -220,11 +218,11 @@ impl Bridge {
                 self.rounds.had_one(now, found, &self.metrics);
             }
             Place::Resting => {
-                // A whole batch of tokio's tasks was ready, and it may not have been the last.
+                // A whole batch of tokio's tasks was ready, perhaps not the last one.
                 self.restless_until = now + RESTLESS;
                 self.nudge.clear();
             }
-            // What woke the thread may be tokio's: after one turn it has its round.
+            // The thread may have been woken for tokio: after one turn it has its round.
             Place::Asleep(_) | Place::Awoken => self.rounds.owe(),
         }
     }
@@ -233,7 +231,7 @@ impl Bridge {
         self.shard.here.now.get() >= self.restless_until
     }
 
-    /// Tokio has nothing left to do and is about to sleep.
+    /// Hook: tokio has nothing left to do and is about to sleep.
     fn before_park(&mut self) {
         if self.place != Place::Resting {
             return;
@@ -249,7 +247,7 @@ impl Bridge {
         }
     }
 
-    /// Tokio's sleep becomes a look: the main future is woken before it begins.
+    /// Turns tokio's sleep into a poll: the main future is woken before it begins.
     fn refuse(&mut self) {
         self.place = Place::Round;
         self.main.wake_by_ref();
@@ -263,7 +261,7 @@ impl Bridge {
         Ok(true)
     }
 
-    /// The thread has slept, or was kept from it.
+    /// Hook: the thread has slept, or was kept from it.
     fn after_park(&mut self) {
         if let Place::Asleep(since) = self.place {
             self.shard.wake_up(since);

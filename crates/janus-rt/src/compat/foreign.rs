@@ -1,19 +1,19 @@
-//! Wakers that are no task of this core's: that one was woken is worth knowing to whoever else runs tasks on this thread.
-//! Without the feature `tokio` nobody does, and nothing is noted.
+//! Wakers of other executors on this thread: notes that one was woken, for the executor that runs beside this core's. Without the feature
+//! `tokio` there is none, and nothing is noted.
 
 #[cfg(feature = "tokio")]
 thread_local! {
     static WOKEN: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// The core has woken one.
+/// Notes that the core has woken one.
 #[inline]
 pub(crate) fn woken() {
     #[cfg(feature = "tokio")]
     WOKEN.set(true);
 }
 
-/// Whether it has since this was asked the last time.
+/// Returns whether one was woken since the last call.
 #[cfg(feature = "tokio")]
 #[inline]
 pub(crate) fn take_woken() -> bool {

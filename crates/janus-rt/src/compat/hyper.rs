@@ -1,5 +1,4 @@
-//! What hyper asks of a runtime besides streams (which are hyper's `Read` and `Write` themselves): somebody who runs tasks,
-//! and a clock.
+//! hyper's runtime traits, besides those of streams (which implement hyper's `Read` and `Write` themselves): an executor and a timer.
 //!
 //! ```
 //! # async fn example(stream: janus::net::TcpStream) -> Result<(), hyper::Error> {
@@ -21,7 +20,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-/// Runs hyper's tasks on the core where they are begun. They need not be `Send`.
+/// Runs hyper's tasks on the core that spawns them. They need not be `Send`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Executor;
 
@@ -55,7 +54,7 @@ impl hyper::rt::Timer for Timer {
     }
 }
 
-/// A timer as hyper holds one: on another core it is armed there when it is polled.
+/// A timer as hyper holds it: polled on another core, it is armed there.
 struct Sleep(crate::time::Sleep);
 
 impl Future for Sleep {

@@ -1,4 +1,4 @@
-//! A bound on the time a tower service takes, by Janus's timers: tower's own needs tokio's.
+//! Time limits of tower services by Janus's timers: tower's own need tokio's.
 //!
 //! ```
 //! use std::time::Duration;
@@ -30,7 +30,7 @@ pub struct TimeoutLayer {
 }
 
 impl TimeoutLayer {
-    /// Each call may take `after`.
+    /// Limits each call to `after`.
     #[must_use]
     pub fn new(after: Duration) -> TimeoutLayer {
         TimeoutLayer { after }
@@ -45,7 +45,7 @@ impl<S> Layer<S> for TimeoutLayer {
     }
 }
 
-/// A service whose calls end with [`Elapsed`] when they take too long; what the inner service was doing is dropped then.
+/// A service whose calls end with [`Elapsed`] when they take longer than the limit; the inner service's future is dropped then.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeout<S> {
     inner: S,
@@ -53,7 +53,7 @@ pub struct Timeout<S> {
 }
 
 impl<S> Timeout<S> {
-    /// Each call of `inner` may take `after`.
+    /// Limits each call of `inner` to `after`.
     pub fn new(inner: S, after: Duration) -> Timeout<S> {
         Timeout { inner, after }
     }

@@ -1,9 +1,9 @@
-//! The client's state machine (RFC 2131 section 4.4, figure 5) over frames: time and randomness are inputs, so that a lease of
-//! days passes in a test. Who reads and writes the frames is `keeper.rs`.
+//! The client's state machine (RFC 2131 section 4.4, figure 5) over frames: time and randomness are inputs, so that a lease of days passes
+//! in a test. `keeper.rs` reads and writes the frames.
 //!
-//! Beyond the RFC's states: an address is asked for by ARP before it is used (RFC 5227, in less time than that gives, as a
-//! server should be up soon), defended once while it is ours, and given up when somebody insists; and one who gives us addresses
-//! and takes them away again makes us wait longer each time.
+//! Beyond the RFC's states: an address is probed by ARP before it is used (RFC 5227, in less time than that gives, as a server should be
+//! up soon), defended once while it is ours, and given up when another host insists. Each time an address is lost soon after it was given,
+//! the client waits longer before it asks again.
 
 mod frames;
 #[cfg(test)]
@@ -21,42 +21,42 @@ use janus_wire::{MacAddr, arp};
 use super::lease::Lease;
 use frames::Heard;
 
-/// The first wait for an answer; each is twice the one before, up to [`WAIT_MAX`] (RFC 2131 section 4.1).
+/// First wait for an answer; each is twice the one before, up to [`WAIT_MAX`] (RFC 2131 section 4.1).
 const WAIT: Duration = Duration::from_secs(4);
 const WAIT_MAX: Duration = Duration::from_secs(64);
-/// Each wait is longer or shorter by up to so much.
+/// Each wait is longer or shorter by up to this.
 const WAIT_SPREAD: Duration = Duration::from_secs(1);
-/// Requests for an offer before it is given up.
+/// Requests for an offered address before the offer is given up.
 const REQUESTS_MAX: u32 = 4;
-/// Between two requests to prolong a lease (section 4.4.5).
+/// Least time between two requests that extend a lease (section 4.4.5).
 const PROLONG_WAIT_MIN: Duration = Duration::from_secs(60);
-/// After an address was found to be somebody else's (section 3.1, step 5).
+/// Wait after an address was found to be another host's (section 3.1, step 5).
 const AFTER_DECLINE: Duration = Duration::from_secs(10);
-/// Requests for the address of an earlier life before another is asked for.
+/// Requests for the address of an earlier process before the client discovers again.
 const REBOOTS_MAX: u32 = 2;
-/// Who claims our address twice within this time has it (RFC 5227 section 2.4).
+/// A host that claims our address twice within this time keeps it (RFC 5227 section 2.4).
 const DEFEND_INTERVAL: Duration = Duration::from_secs(10);
-/// Questions by ARP for an address before it is used, and the time between them.
+/// ARP probes for an address before it is used, and the time between them.
 const PROBES: u32 = 3;
 const PROBE_EVERY: Duration = Duration::from_millis(150);
-/// What goes wrong once more makes us wait twice as long, up to [`WAIT_MAX`].
+/// First wait after a failure; doubled with each further one, up to [`WAIT_MAX`].
 const SETBACK: Duration = Duration::from_secs(1);
 
-/// What has become of the address.
+/// News of the address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum News {
-    /// It is ours, or still ours.
+    /// The address is leased, or its lease was extended.
     Ours(Lease),
-    /// It must not be used any more.
+    /// The address must not be used any more.
     Gone(Why),
 }
 
-/// Why an address is gone.
+/// Reason for which an address is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Why {
-    /// Nobody prolonged the lease.
+    /// The lease was not extended in time.
     Expired,
-    /// A server says no.
+    /// A server refused it.
     Refused,
     /// Another host uses it, and insists.
     Conflict,
@@ -72,7 +72,7 @@ impl fmt::Display for Why {
     }
 }
 
-/// A lease, since when, and from which neighbour it came.
+/// A lease, its start, and the neighbor it came from.
 #[derive(Clone, Debug)]
 struct Held {
     lease: Lease,
@@ -92,15 +92,15 @@ impl Held {
 
 #[derive(Clone, Debug)]
 enum State {
-    /// Nobody is asked before it is time.
+    /// Waits before it discovers.
     Init,
-    /// The address of an earlier life is asked for (section 3.2).
+    /// Requests the address of an earlier process (section 3.2).
     Rebooting(Ipv4Addr),
-    /// Servers are asked who has an address.
+    /// Has asked all servers for offers.
     Selecting,
-    /// One offer is taken, its server has not confirmed it.
+    /// Has taken an offer that its server has not confirmed.
     Requesting(Lease),
-    /// It is ours, if nobody else has it.
+    /// Has a confirmed lease and probes whether another host has its address.
     Checking(Held),
     Bound(Held),
     Renewing(Held),
@@ -144,7 +144,7 @@ impl Client {
         }
     }
 
-    /// A client that had this address in an earlier life, whose lease is not over: it is asked for first.
+    /// Makes a client that first requests this address, which an earlier process had, and whose lease is not over.
     pub(crate) fn again(mac: MacAddr, seed: u64, now: Instant, address: Ipv4Addr) -> Client {
         let mut client = Client::new(mac, seed, now);
         client.xid = client.bits() as u32;
@@ -152,7 +152,7 @@ impl Client {
         client
     }
 
-    /// The address is needed no more: its server is told, as the last word (section 4.4.6).
+    /// Releases the address: tells its server, as the last message (section 4.4.6).
     pub(crate) fn release(&mut self, now: Instant) {
         let state = std::mem::replace(&mut self.state, State::Init);
         self.due = now + Duration::MAX;
@@ -165,17 +165,17 @@ impl Client {
         }
     }
 
-    /// When [`turn`](Self::turn) has something to do.
+    /// Returns the moment at which [`turn`](Self::turn) has something to do.
     pub(crate) fn due(&self) -> Instant {
         self.due
     }
 
-    /// The next frame to send.
+    /// Returns the next frame to send.
     pub(crate) fn frame(&mut self) -> Option<Vec<u8>> {
         self.frames.pop_front()
     }
 
-    /// What has happened.
+    /// Returns the next news of the address.
     pub(crate) fn news(&mut self) -> Option<News> {
         self.news.pop_front()
     }
@@ -188,14 +188,14 @@ impl Client {
         mixed ^ (mixed >> 31)
     }
 
-    /// The wait after so many tries, a little longer or shorter.
+    /// Returns the wait after so many tries, randomized.
     fn wait(&mut self) -> Duration {
         let whole = WAIT_MAX.min(WAIT * (1 << self.tries.saturating_sub(1).min(8)));
         let spread = self.bits() % (2 * WAIT_SPREAD.as_nanos() as u64);
         whole - WAIT_SPREAD + Duration::from_nanos(spread)
     }
 
-    /// Does what is due.
+    /// Does everything that is due.
     pub(crate) fn turn(&mut self, now: Instant) {
         if now < self.due {
             return;
@@ -239,7 +239,7 @@ impl Client {
         }
     }
 
-    /// From the beginning, at once.
+    /// Begins to discover, at once.
     fn begin(&mut self, now: Instant) {
         self.xid = self.bits() as u32;
         self.began = now;
@@ -248,7 +248,7 @@ impl Client {
         self.discover(now);
     }
 
-    /// From the beginning, after a while that grows with each time.
+    /// Begins to discover after a wait that grows with each failure.
     fn set_back(&mut self, now: Instant) {
         self.state = State::Init;
         self.due = now + WAIT_MAX.min(SETBACK * (1 << self.setbacks.min(8)));
@@ -272,7 +272,7 @@ impl Client {
         self.state = State::Requesting(offer);
     }
 
-    /// The address is ours, if nobody else has it.
+    /// Probes whether another host has the leased address.
     fn check(&mut self, lease: Lease, via: MacAddr, now: Instant) {
         let since = self.asked;
         (self.tries, self.due, self.defended) = (0, now, None);
@@ -286,7 +286,7 @@ impl Client {
         self.state = State::Bound(held);
     }
 
-    /// The server that gave the lease is asked, until any is.
+    /// Requests an extension from the server that gave the lease (RENEWING).
     fn renew(&mut self, held: Held, now: Instant) {
         let until = held.at(held.lease.rebind_after);
         if now >= until {
@@ -300,7 +300,7 @@ impl Client {
         self.state = State::Renewing(held);
     }
 
-    /// All servers are asked, until the lease is over.
+    /// Requests an extension from all servers, until the lease is over (REBINDING).
     fn rebind(&mut self, held: Held, now: Instant) {
         let end = held.end();
         if now >= end {
@@ -324,7 +324,7 @@ impl Client {
         frames::Outgoing::new(kind, self.xid, secs, self.mac)
     }
 
-    /// Takes a frame that may concern the client. `checked`: the device vouches for its checksums.
+    /// Handles a frame that may concern the client. `checked`: the device vouches for its checksums.
     pub(crate) fn hear(&mut self, frame: &[u8], checked: bool, now: Instant) {
         match frames::read(frame, checked) {
             Some(Heard::Arp(packet)) => self.hear_arp(&packet, now),
@@ -341,7 +341,7 @@ impl Client {
         }
     }
 
-    /// Somebody has the address we are about to take, or asks for it as we do; or uses the one we have.
+    /// Handles ARP: another host that has the address we are about to take, probes for it as we do, or uses the one we have.
     fn hear_arp(&mut self, packet: &arp::Packet, now: Instant) {
         let (held, ours) = match &self.state {
             State::Checking(held) => (held, false),
@@ -349,7 +349,7 @@ impl Client {
             _ => return,
         };
         let address = held.lease.address;
-        // Who only asks whether an address of ours is free is answered by the stack.
+        // A probe for an address of ours is answered by the stack.
         let probes =
             !ours && packet.sender_ip == Ipv4Addr::UNSPECIFIED && packet.target_ip == address;
         if packet.sender_mac == self.mac || !(packet.sender_ip == address || probes) {
@@ -389,7 +389,7 @@ impl Client {
                     self.check(lease, via, now);
                 }
             }
-            // Whichever server it is: it knows that the address is none for this link.
+            // From any server: it knows that the address is invalid on this link.
             (Some(Kind::Nak), State::Rebooting(_)) => self.set_back(now),
             (Some(Kind::Ack), State::Requesting(offer)) => {
                 if let Some(lease) = confirmed(message, offer)
@@ -414,13 +414,13 @@ impl Client {
     }
 }
 
-/// The lease that an answer confirms: one for the same address.
+/// Returns the lease that an answer confirms: one for the same address.
 fn confirmed(message: &Message<'_>, asked: &Lease) -> Option<Lease> {
     let lease = Lease::read(message).ok()?;
     (lease.address == asked.address).then_some(lease)
 }
 
-/// When to ask again that a lease be prolonged: after half of the time that is left (RFC 2131 section 4.4.5).
+/// Returns when to request an extension again: after half of the time that is left (RFC 2131 section 4.4.5).
 fn prolong_at(now: Instant, until: Instant) -> Instant {
     let half = until.saturating_since(now) / 2;
     (now + half.max(PROLONG_WAIT_MIN)).min(until)

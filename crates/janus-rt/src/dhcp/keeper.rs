@@ -1,6 +1,6 @@
-//! The thread `janus-dhcp`: it speaks for the client through the way past the stack, and tells the cores when the address has
-//! changed or is gone. The first address is waited for before any core runs; until then who waits polls the device. When the
-//! cores have ended, the device is the thread's for its last word: the address is given back, unless it is remembered.
+//! The thread `janus-dhcp`: it runs the client beside the stack, and tells the cores when the address has changed or is gone. The first
+//! lease is waited for before any core runs; until then the waiting thread polls the device. When the cores have ended, this thread takes
+//! over the device for its last message: it releases the address, unless that is kept in a file.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -23,16 +23,16 @@ use crate::inbox::Inbox;
 use crate::runtime::BoxError;
 use crate::shard::here;
 
-/// The thread looks around at least this often.
+/// The thread wakes at least this often.
 const WAIT_MAX: Duration = Duration::from_secs(1);
-/// Between two looks at the device while nobody else polls it.
+/// Time between two polls of the device while no core polls it.
 const POLL_EVERY: Duration = Duration::from_millis(1);
-/// Looks at the device in which the last word must leave.
+/// Polls of the device in which the last message must leave.
 const LAST_LOOKS: usize = 200;
-/// Places a core looks at before it goes on with its packets, when an address has gone.
+/// Records a core visits before it goes on with its packets, when an address is gone.
 const SLICE: usize = 4096;
 
-/// What this device receives for the client: messages for clients are nobody else's, ARP is also the cores'.
+/// Returns who receives this frame: DHCP messages for clients are only the client's, ARP is also the cores'.
 pub(crate) fn whose(frame: &[u8]) -> Whose {
     if dhcp::is_for_client(frame) {
         return Whose::Aside;
@@ -43,7 +43,7 @@ pub(crate) fn whose(frame: &[u8]) -> Whose {
     }
 }
 
-/// What others may ask.
+/// State shared with other threads.
 #[derive(Clone, Default)]
 pub(crate) struct Shown(Arc<Mutex<Known>>);
 
@@ -58,12 +58,12 @@ impl Shown {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The lease there is now.
+    /// Returns the lease now held.
     pub(crate) fn lease(&self) -> Option<Lease> {
         self.known().lease.clone()
     }
 
-    /// What all cores work with, or are about to, since there was a first lease.
+    /// Returns the addressing that all cores use, or are about to, since the first lease.
     pub(crate) fn addressing(&self) -> Option<Addressing> {
         self.known().addressing.clone()
     }
@@ -76,7 +76,7 @@ impl Shown {
     }
 }
 
-/// The thread, and what it is told.
+/// Handle of the thread.
 pub(crate) struct Keeper {
     thread: JoinHandle<()>,
     shown: Shown,
@@ -88,18 +88,18 @@ impl Keeper {
         self.shown.clone()
     }
 
-    /// From now on these learn of changes.
+    /// Has later changes sent to these inboxes.
     pub(crate) fn tell(&self, inboxes: Vec<Arc<Inbox>>) {
         let _once = self.inboxes.set(inboxes);
     }
 
-    /// Waits for the thread, which ends when the device is closed.
+    /// Joins the thread, which ends when the device is closed.
     pub(crate) fn join(self) -> std::thread::Result<()> {
         self.thread.join()
     }
 }
 
-/// What is configured beside the lease, and goes before it.
+/// Configured addressing, which goes before the lease's.
 #[derive(Clone)]
 pub(crate) struct Base {
     interface: Interface,
@@ -107,7 +107,7 @@ pub(crate) struct Base {
 }
 
 impl Base {
-    /// The interface as it is with a lease, or without.
+    /// Returns the interface's addressing with a lease, or without.
     fn addressing(&self, lease: Option<&Lease>) -> Addressing {
         let Interface {
             addresses,
@@ -124,7 +124,7 @@ impl Base {
             mtu: self.mtu,
         };
         if let Some(lease) = lease {
-            // First: what a connection to far away comes from.
+            // First, since far connections take the first address as their source.
             all.addresses.insert(0, lease.cidr());
             all.gateway = all.gateway.or(lease.gateway);
             let room = janus_tcp::ROUTES_MAX.saturating_sub(all.routes.len());
@@ -136,20 +136,20 @@ impl Base {
     }
 }
 
-/// How the address is asked for.
+/// How to ask for the address.
 pub(crate) struct Wanted {
     pub(crate) seed: u64,
     pub(crate) clock: Clock,
-    /// How long the first one is waited for.
+    /// Longest wait for the first lease.
     pub(crate) patience: Duration,
-    /// Where it is remembered.
+    /// File in which the lease is kept.
     pub(crate) file: Option<PathBuf>,
-    /// The device hands over packets for these addresses.
+    /// Addresses whose packets the device hands over.
     pub(crate) taken: Option<Ours>,
 }
 
-/// Gets the first lease, and leaves a thread behind that keeps it. `interface` is what is configured; it comes back with the
-/// lease's address and ways. While this waits it polls `queues`, and what arrives for others is lost.
+/// Waits for the first lease, and starts the thread that keeps it. `interface` is the configured one; it is returned with the lease's
+/// address and routes. Meanwhile `queues` are polled here, and other frames that arrive are lost.
 pub(crate) fn acquire(
     aside: Aside,
     queues: &mut [Box<dyn Queue>],
@@ -233,7 +233,7 @@ pub(crate) fn acquire(
     }
 }
 
-/// One turn of a device whose frames nobody wants yet.
+/// Runs one turn of a device whose other frames are not used yet.
 fn poll(queues: &mut [Box<dyn Queue>], pool: &mut Pool) {
     let (mut batch, mut done) = (Batch::new(), Batch::new());
     for queue in queues {
@@ -243,27 +243,27 @@ fn poll(queues: &mut [Box<dyn Queue>], pool: &mut Pool) {
     }
 }
 
-/// What the thread has.
+/// State of the thread.
 struct Keeping {
     client: Client,
     memory: Option<Memory>,
-    /// For the last word.
+    /// Buffers for the last message.
     pool: Pool,
     aside: Aside,
-    /// The device vouches for checksums.
+    /// Whether the device vouches for checksums.
     checked: bool,
     clock: Clock,
     base: Base,
-    /// Who waits for the first lease.
+    /// Takes the first lease to the thread that waits for it.
     first: Option<SyncSender<Lease>>,
-    /// What the cores work with.
+    /// Addressing that the cores use.
     applied: Option<Addressing>,
     shown: Shown,
     inboxes: Arc<OnceLock<Vec<Arc<Inbox>>>>,
     taken: Option<Ours>,
 }
 
-/// From now on the device hands over what is for these addresses.
+/// Has the device hand over packets for these addresses.
 fn take(taken: Option<&Ours>, addressing: &Addressing) {
     if let Some(taken) = taken {
         taken.set(addressing.addresses.iter().map(|own| own.addr));
@@ -271,12 +271,12 @@ fn take(taken: Option<&Ours>, addressing: &Addressing) {
 }
 
 impl Keeping {
-    /// False when it is over: the device is closed.
+    /// Runs a turn; returns false when the device is closed.
     fn turn(&mut self) -> bool {
         let now = self.clock.now();
         self.client.turn(now);
         while let Some(frame) = self.client.frame() {
-            // One that finds no place is asked again.
+            // A frame that finds no room is sent again by the client's timer.
             self.aside.send(frame);
         }
         while let Some(news) = self.client.news() {
@@ -292,7 +292,8 @@ impl Keeping {
         true
     }
 
-    /// The cores have ended. An address that is not to be asked for again is given back, by what was the cores' device.
+    /// Ends the client after the cores have ended. An address that is not kept in a file is released, through the device that the cores
+    /// had.
     fn end(&mut self) {
         if self.memory.is_none() {
             self.client.release(self.clock.now());
@@ -309,7 +310,7 @@ impl Keeping {
             batch.extend([frame]);
         }
         for look in 0..LAST_LOOKS {
-            // Some devices send in a later call what they have taken.
+            // Some devices send frames in a later call than the one that takes them.
             let waits = !batch.is_empty() || look < 2;
             if !waits {
                 return;
@@ -326,7 +327,7 @@ impl Keeping {
         let before = self.shown.lease().map(|lease| lease.address);
         let lease = match news {
             News::Ours(lease) => {
-                // Nobody configured it, so nobody else can say where the server is.
+                // Printed, since no configuration contains the address.
                 if before != Some(lease.address) {
                     eprintln!("janus: the address is {lease}");
                 }
@@ -351,7 +352,7 @@ impl Keeping {
         }
     }
 
-    /// Has the cores take over what has changed.
+    /// Has the cores take over a changed addressing.
     fn tell_cores(&mut self) {
         let (Some(inboxes), Some(applied)) = (self.inboxes.get(), &self.applied) else {
             return;
@@ -363,20 +364,20 @@ impl Keeping {
         take(self.taken.as_ref(), &wanted);
         for inbox in inboxes {
             let wanted = wanted.clone();
-            // Refused only by a core that has ended.
+            // Fails only for a core that has ended.
             let _ = inbox.run(Box::new(move || readdress(wanted)));
         }
         self.applied = Some(wanted);
     }
 }
 
-/// On a core: from now on these are our addresses.
+/// Sets this core's addresses.
 fn readdress(wanted: Addressing) {
     here::with(|here| here.stack.borrow_mut().readdress(wanted));
     end_homeless(0);
 }
 
-/// On a core: ends what is of other addresses, a slice at a time between which its packets come.
+/// Ends connections of this core whose address is gone, a slice at a time, between which packets are handled.
 fn end_homeless(cursor: u64) {
     here::with(|here| {
         let mut cursor = Some(cursor);
@@ -405,7 +406,7 @@ mod tests {
         frame[23] = proto::UDP;
         frame[34..38].copy_from_slice(&[0, 67, 0, 68]);
         assert_eq!(whose(&frame), Whose::Aside);
-        // Behind an option of four bytes.
+        // Shifted by an option of four bytes.
         let mut with_option = frame.clone();
         with_option[14] = 0x46;
         assert_eq!(whose(&with_option), Whose::Shards);

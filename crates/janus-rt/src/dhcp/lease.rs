@@ -1,5 +1,5 @@
-//! What a server gives: an address for a while, and what goes with it. Only what can be used is a lease; a server's odder
-//! words are left out one by one.
+//! A lease: an address for a time, and its parameters. An answer without a usable address, time or server is rejected; unusable options
+//! are ignored one by one.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -8,46 +8,46 @@ use std::time::Duration;
 use janus_tcp::{IpCidr, ROUTES_MAX, Route};
 use janus_wire::dhcp::{self, Message, OPTION_MAX, option};
 
-/// A lease without end.
+/// Lease time that means "forever".
 const FOR_EVER: u32 = u32::MAX;
-/// Name servers that are kept.
+/// Most name servers that are kept.
 const NAME_SERVERS_MAX: usize = 3;
-/// A smaller MTU is no link's, and would only make packets small (RFC 1122 section 3.3.3: 576).
+/// Least MTU that is accepted (RFC 1122 section 3.3.3): no link has a smaller one, and it would only make packets small.
 const MTU_MIN: u16 = 576;
 
-/// An address of a DHCP server's, and what it told with it.
+/// An address leased from a DHCP server, with its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// Our address.
+    /// The leased address.
     pub address: Ipv4Addr,
-    /// Bits of it that name the network.
+    /// Length of its network prefix in bits.
     pub prefix: u8,
-    /// Where packets for other networks go.
+    /// Router for packets to other networks.
     pub gateway: Option<Ipv4Addr>,
-    /// Networks behind other neighbours, with the lengths of their prefixes.
+    /// Routes: network, length of its prefix in bits, and neighbor that leads there.
     pub routes: Vec<(Ipv4Addr, u8, Ipv4Addr)>,
     /// Name servers, the best first.
     pub name_servers: Vec<Ipv4Addr>,
-    /// The longest packet on this link, if the server said.
+    /// The link's MTU in bytes, if the server sent one.
     pub mtu: Option<u16>,
-    /// Who gave it.
+    /// The server that gave the lease.
     pub server: Ipv4Addr,
-    /// How long it is ours; `None`: for ever.
+    /// Lease time; `None`: it does not end.
     pub time: Option<Duration>,
-    /// After how much of it this server is asked to prolong it.
+    /// Time after which this server is asked for an extension (T1).
     pub renew_after: Duration,
-    /// After how much of it any server is asked.
+    /// Time after which any server is asked for an extension (T2).
     pub rebind_after: Duration,
 }
 
-/// Why an answer holds no lease.
+/// Reason for which an answer is no lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unfit {
     /// The address is none that a host can have.
     Address,
-    /// It does not say for how long.
+    /// It has no lease time.
     Time,
-    /// It does not say whose it is.
+    /// It does not name its server.
     Server,
 }
 
@@ -66,7 +66,7 @@ impl Lease {
             .and_then(|value| dhcp::addresses(value).find(|router| is_host(*router, 0)));
         let mut routes = Vec::new();
         if let Some(value) = message.option(option::ROUTES, &mut into) {
-            // Where there are these, the routers do not count (RFC 3442).
+            // With classless routes, the router option is ignored (RFC 3442).
             gateway = None;
             for (network, prefix, router) in dhcp::routes(value) {
                 match prefix {
@@ -108,7 +108,7 @@ impl Lease {
     }
 }
 
-/// How long, until when the giver is asked, until when anybody is (RFC 2131 section 4.4.5).
+/// Returns the lease time, T1 and T2 (RFC 2131 section 4.4.5).
 fn times(message: &Message<'_>) -> Result<(Option<Duration>, Duration, Duration), Unfit> {
     let secs = message.word(option::LEASE).filter(|secs| *secs > 0);
     let secs = secs.ok_or(Unfit::Time)?;
@@ -128,7 +128,7 @@ fn times(message: &Message<'_>) -> Result<(Option<Duration>, Duration, Duration)
     Ok((Some(time), renew, rebind))
 }
 
-/// The prefix of a server that tells none: the old class of the address.
+/// Returns the prefix for a server that sends no netmask: the old class of the address.
 fn class_of(address: Ipv4Addr) -> u8 {
     match address.octets()[0] {
         0..128 => 8,
@@ -137,11 +137,11 @@ fn class_of(address: Ipv4Addr) -> u8 {
     }
 }
 
-/// Whether a host can have the address in a network of that prefix.
+/// Returns whether a host can have the address in a network of that prefix.
 fn is_host(address: Ipv4Addr, prefix: u8) -> bool {
     let hosts = u32::MAX.checked_shr(prefix.into()).unwrap_or(0);
     let number = address.to_bits() & hosts;
-    // A network of one or two addresses has neither a name nor a broadcast (RFC 3021).
+    // A network of one or two addresses has no network or broadcast address (RFC 3021).
     let named = prefix == 0 || hosts <= 1 || (number != 0 && number != hosts);
     (1..224).contains(&address.octets()[0]) && !address.is_loopback() && named
 }

@@ -1,5 +1,5 @@
-//! What a lease leaves behind for the next start: a line in a file, for which interface, which address, until when. What it is
-//! good for is the client's business; whatever is wrong with the file, there is simply nothing remembered.
+//! The leased address in a file, for the next start: a line with the interface, the address, and the end of the lease. The client decides
+//! how to use it; a file with any fault counts as absent.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -10,7 +10,7 @@ use janus_wire::MacAddr;
 
 use super::lease::Lease;
 
-/// A lease that has no end.
+/// End of a lease without one.
 const FOR_EVER: &str = "ever";
 
 /// The file of one interface.
@@ -28,7 +28,7 @@ impl Memory {
         }
     }
 
-    /// The address of a lease of this interface that is not over.
+    /// Returns the address of this interface's lease, if that is not over.
     pub(super) fn recall(&self, now: SystemTime) -> Option<Ipv4Addr> {
         let text = std::fs::read_to_string(&self.file).ok()?;
         let mut words = text.split_whitespace();
@@ -39,7 +39,7 @@ impl Memory {
             .flatten()
     }
 
-    /// From now on this is remembered. The file is never seen half written.
+    /// Writes the lease, atomically.
     pub(super) fn keep(&self, lease: &Lease, now: SystemTime) -> io::Result<()> {
         let until = lease
             .time
@@ -50,7 +50,7 @@ impl Memory {
         std::fs::rename(&beside, &self.file)
     }
 
-    /// The address must not be asked for again.
+    /// Removes the file, so that the address is not requested again.
     pub(super) fn forget(&self) {
         // It may not be there.
         let _ = std::fs::remove_file(&self.file);

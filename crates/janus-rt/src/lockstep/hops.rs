@@ -1,4 +1,4 @@
-//! How often each packet was handed from shard to shard, told by where its bytes lie.
+//! Counts how often each packet was forwarded from shard to shard; packets are recognized by their buffers' addresses.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ fn place(frame: &Frame) -> usize {
     frame.buf.bytes().as_ptr().addr()
 }
 
-/// A shard got these from a core that polls.
+/// Notes frames that a shard got from a polling core.
 pub(crate) fn arrived(frames: &[Frame]) {
     HOPS.with_borrow_mut(|hops| {
         for frame in frames {
@@ -29,7 +29,7 @@ pub(crate) fn arrived(frames: &[Frame]) {
     });
 }
 
-/// A shard hands this to another.
+/// Notes a frame that a shard forwards to another.
 pub(crate) fn forwarded(frame: &Frame) {
     HOPS.with_borrow_mut(|hops| {
         let count = hops.of.entry(place(frame)).or_default();
@@ -39,7 +39,7 @@ pub(crate) fn forwarded(frame: &Frame) {
     });
 }
 
-/// The most that one packet has made, and all forwards, since the last call.
+/// Returns the most forwards of one packet, and all forwards, since the last call.
 pub(crate) fn take() -> (u32, u64) {
     let hops = HOPS.take();
     (hops.most, hops.forwards)

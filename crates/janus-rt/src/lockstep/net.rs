@@ -1,5 +1,5 @@
-//! The network between the peer and the runtime: it delays, so that packets overtake each other, and sends some twice,
-//! SYNs most of all. It loses nothing. Which of the runtime's queues a packet comes in is as random as all else.
+//! The network between the peer and the runtime: it delays, so that packets overtake each other, and duplicates some, SYNs most of all. It
+//! loses nothing. Each packet comes into a random queue of the runtime.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,12 +13,12 @@ use janus_wire::tcp::Flags;
 use super::rng::Rng;
 use super::stamps;
 
-/// Packets are usually no longer under way than this.
+/// Usual bound of a packet's delay, in nanoseconds.
 const DELAY_NS: u64 = 100_000;
-/// Some are.
+/// Bound of the delay of some packets, in nanoseconds.
 pub(super) const LATE_NS: u64 = 3_000_000;
 
-/// A device that knows no flows: every packet of a flow may come to another I/O core.
+/// Spreads packets at random: every packet of a flow may come to another I/O core.
 pub(crate) fn any_queue(seed: u64) -> Arc<dyn Spread> {
     let rng = Mutex::new(Rng::new(seed));
     Arc::new(move |_: &[u8], queues: usize| {
@@ -27,15 +27,15 @@ pub(crate) fn any_queue(seed: u64) -> Arc<dyn Spread> {
     })
 }
 
-/// Packets on one way.
+/// Packets in one direction.
 pub(crate) struct Net {
     rng: Rng,
     under_way: BinaryHeap<Reverse<(Instant, u64, Vec<u8>)>>,
     count: u64,
-    /// Nothing is late, and only SYNs come twice.
+    /// No packet is late, and only SYNs are duplicated.
     pub(crate) calm: bool,
     pub(crate) duplicate_syns: u64,
-    /// Every third source port is of a peer without timestamps, and one echo in ten is a lie.
+    /// Every third source port is of a peer without timestamps, and one echo in ten is wrong.
     pub(crate) odd_stamps: bool,
     pub(crate) stripped: u64,
     pub(crate) lies: u64,
@@ -84,7 +84,7 @@ impl Net {
         self.under_way.push(Reverse((due, self.count, packet)));
     }
 
-    /// The next packet that has arrived.
+    /// Returns the next packet that has arrived.
     pub(crate) fn receive(&mut self, now: Instant) -> Option<Vec<u8>> {
         let Reverse((due, ..)) = self.under_way.peek()?;
         if *due > now {
@@ -98,7 +98,7 @@ impl Net {
     }
 }
 
-/// A SYN without an acknowledgement, in IPv4 or IPv6 without options before TCP.
+/// Returns whether the packet is a SYN without an acknowledgement, in IPv4 or IPv6 without options before TCP.
 fn is_syn(packet: &[u8]) -> bool {
     let header = if packet[0] >> 4 == 6 { 40 } else { 20 };
     let flags = packet.get(header + 13).copied().unwrap_or_default();

@@ -1,6 +1,5 @@
-//! The other end: one stack with many addresses. Each of its tuples makes one connection after the other, says in the
-//! first bytes who shall close first, sends, and compares what comes back. It counts what went well and keeps what
-//! did not.
+//! The far end: one stack with many addresses. Each of its tuples makes one connection after another, says in the first bytes which side
+//! closes first, sends, and compares the echo. It counts successes and keeps failures.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -15,36 +14,35 @@ use super::rng::Rng;
 
 /// The runtime's address.
 pub(crate) const SERVER: ([u8; 4], u16) = ([192, 0, 2, 1], 80);
-/// Bytes before the data: who closes first, and how many are to be sent back.
+/// Bytes before the data: which side closes first, and how many bytes are to be echoed.
 pub(crate) const HEADER: usize = 5;
-/// Tuples looked after in one turn.
+/// Tuples handled in one turn.
 const SLOTS_A_TURN: usize = 32;
-/// Frames the peer takes or gives in one turn.
+/// Frames the peer receives or sends in one turn.
 const FRAMES_A_TURN: usize = 32;
-/// How long a connection may stand between two writes.
+/// Longest pause between two writes.
 const PAUSE_NS: u64 = 2_000_000;
 
-/// From when it stands to the first write: longer than most packets take.
+/// Pause from the handshake to the first write: longer than most packets are delayed.
 const FIRST_PAUSE: Duration = Duration::from_micros(300);
 
-/// The same in a calm network: longer than any packet takes, though both cores on its way are held up. What overtakes the
-/// acknowledgement that brings back a cookie is nobody's and draws a reset.
+/// Like [`FIRST_PAUSE`], but in a calm network: longer than any packet is delayed, though both cores on its way are held up. A segment
+/// that overtakes the acknowledgement with the cookie belongs to no connection and draws a reset.
 const CALM_FIRST_PAUSE: Duration = Duration::from_nanos(LATE_NS);
 
-/// From the end of a connection to the next of its tuple at least: longer than a packet is under way, and then an answer to
-/// it. Text that outlives its connection may else be taken for the next one's, which is what the maximum segment lifetime
-/// is for (RFC 9293 section 3.4.3).
+/// Least time from the end of a connection to the next of its tuple: longer than a packet and an answer to it are delayed. A late segment
+/// may else be taken for the next connection's, which is what the maximum segment lifetime is for (RFC 9293 section 3.4.3).
 const QUIET: Duration = Duration::from_nanos(2 * LATE_NS);
 
-/// What came of the connections.
+/// Outcome of the connections.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) begun: u64,
     pub(crate) completed: u64,
-    /// What must not happen: a connection reset, refused, or with bytes that were never sent.
+    /// Failures: a connection reset, refused, or with bytes that were never sent.
     pub(crate) broken: Vec<String>,
     pub(crate) bytes: u64,
-    /// Times a tuple was used again.
+    /// Times a tuple was reused.
     pub(crate) reused: u64,
 }
 
@@ -55,12 +53,12 @@ pub(crate) struct Peer {
     queue: Box<dyn Queue>,
     pub(crate) out: Net,
     back: Net,
-    /// Sends back what connections from the runtime say.
+    /// Echoes connections from the runtime.
     listener: Option<ListenerId>,
     echoes: Vec<(ConnId, Vec<u8>)>,
     slots: Vec<Slot>,
     next_slot: usize,
-    /// No new connections are begun.
+    /// No new connections are opened.
     pub(crate) closing: bool,
     pub(crate) tally: Tally,
     sending: Batch,
@@ -101,7 +99,7 @@ impl Outside for Peer {
     }
 }
 
-/// One tuple.
+/// State of one tuple.
 struct Slot {
     local: SocketAddr,
     serial: u64,
@@ -116,7 +114,7 @@ enum State {
 
 struct Talk {
     conn: ConnId,
-    /// Everything that is said, the header included.
+    /// All bytes that are sent, the header included.
     says: Vec<u8>,
     sent: usize,
     received: usize,
@@ -154,7 +152,7 @@ impl Peer {
         }
     }
 
-    /// One more tuple that connects from now on.
+    /// Adds a tuple that connects from now on.
     pub(crate) fn add(&mut self, address: Ipv4Addr, port: u16) {
         let until = Instant::ZERO + Duration::from_nanos(self.rng.below(PAUSE_NS));
         self.slots.push(Slot {
@@ -164,18 +162,18 @@ impl Peer {
         });
     }
 
-    /// From now on connections to `port` of any address get back what they say.
+    /// Echoes connections to `port` of any address from now on.
     pub(crate) fn serve(&mut self, port: u16) {
         let listener = self.stack.listen((Ipv4Addr::UNSPECIFIED, port), 1024);
         self.listener = Some(listener.expect("a free port"));
     }
 
-    /// From now on no packet is under way for longer than its connection lives.
+    /// Bounds delays from now on, so that no packet outlives its connection.
     pub(crate) fn calm(&mut self) {
         (self.out.calm, self.back.calm) = (true, true);
     }
 
-    /// Connections that stand or are being opened.
+    /// Returns the connections that are open or being opened.
     pub(crate) fn live(&self) -> usize {
         let idle = |slot: &&Slot| !matches!(slot.state, State::Idle { .. });
         self.slots.iter().filter(idle).count()
@@ -268,7 +266,7 @@ impl Peer {
                         slot.serial += 1;
                         slot.state = State::Connecting { conn };
                     }
-                    // The last connection of the tuple is in TIME-WAIT here.
+                    // The tuple's last connection is in TIME-WAIT at this end.
                     Err(Error::AddrInUse) => *until = now + Duration::from_millis(1),
                     Err(error) => self.tally.broken.push(format!("no connection: {error}")),
                 }
@@ -377,7 +375,7 @@ impl Talk {
         Ok(progress)
     }
 
-    /// The server has closed.
+    /// Checks a connection that the server has closed.
     fn ended(&self, stack: &mut Stack, now: Instant) -> Result<Progress, String> {
         if !self.server_ends || HEADER + self.received < self.says.len() {
             return Err(format!("ended after {} bytes", self.received));

@@ -1,4 +1,4 @@
-//! Numbers that look random and are a function of a seed (SplitMix64).
+//! Pseudo-random numbers from a seed (SplitMix64).
 
 pub(crate) struct Rng(u64);
 
@@ -15,7 +15,7 @@ impl Rng {
         z ^ z >> 31
     }
 
-    /// Less than `bound`.
+    /// Returns a number less than `bound`.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }

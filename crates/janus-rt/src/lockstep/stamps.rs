@@ -1,8 +1,8 @@
-//! What peers do with timestamps: some have none, some echo what they never got.
+//! Peers' deviations with timestamps: some send none, some echo values they never received.
 
 use janus_wire::tcp::Flags;
 
-/// IPv4 without options goes before.
+/// Offset of TCP behind an IPv4 header without options.
 const TCP: usize = 20;
 const OPTIONS: usize = TCP + 20;
 
@@ -22,7 +22,7 @@ fn set(packet: &mut [u8], at: usize, new: u16) {
     packet[TCP + 16..TCP + 18].copy_from_slice(&(!(sum as u16)).to_be_bytes());
 }
 
-/// Makes the timestamps option of a SYN no-operations. False: it had none.
+/// Replaces the timestamps option of a SYN by no-operations. Returns false if there was none.
 pub(super) fn strip(packet: &mut [u8]) -> bool {
     let end = TCP + usize::from(packet[TCP + 12] >> 4) * 4;
     let mut at = OPTIONS;
@@ -44,7 +44,7 @@ pub(super) fn strip(packet: &mut [u8]) -> bool {
     false
 }
 
-/// Changes the lowest bits of the echo. False: there was none.
+/// Changes the lowest bits of the echo. Returns false if there was none.
 pub(super) fn lie(packet: &mut [u8], bits: u16) -> bool {
     let echoes = packet.len() >= OPTIONS + 12 && packet[OPTIONS..OPTIONS + 4] == [1, 1, 8, 10];
     if flags(packet) != Flags::ACK.0 || !echoes {

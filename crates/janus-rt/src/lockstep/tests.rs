@@ -1,4 +1,4 @@
-//! What is shown on the lockstep world.
+//! Tests of the shards in the lockstep world.
 
 mod attacks;
 mod budget;
@@ -59,7 +59,7 @@ fn run(world: &mut World, connections: u64) {
     run_with(world, connections, |_| true);
 }
 
-/// The same, with something done between two steps; false ends the run.
+/// Like [`run`], but with a closure called between two steps; when that returns false, the run ends.
 fn run_with(world: &mut World, connections: u64, mut between: impl FnMut(&mut World) -> bool) {
     let mut good = true;
     world.run_until(|world| {
@@ -89,7 +89,7 @@ fn without_updates_every_connection_is_served_in_both_layouts() {
     }
 }
 
-/// The same seed is the same run, to the last packet's time.
+/// Two runs from one seed are equal, to the last packet's time.
 #[test]
 fn a_run_is_a_function_of_its_seed() {
     let trace = |seed| {
@@ -107,7 +107,7 @@ fn a_run_is_a_function_of_its_seed() {
     assert_ne!(first, trace(8));
 }
 
-/// Where a policy watches, shards say what they do; where none does, nothing.
+/// Where a policy watches, shards report their load; where none does, nothing.
 #[test]
 fn what_shards_say_of_themselves_is_what_happened() {
     for policy in [Policy::Fixed, Policy::Service] {

@@ -9,13 +9,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 pub enum Target {
     /// An address.
     Address(SocketAddr),
-    /// Several, to be tried in order.
+    /// Several addresses, tried in order.
     Addresses(Vec<SocketAddr>),
-    /// A name to be looked up.
+    /// A name, which is looked up first.
     Name {
-        /// Name of the host.
+        /// Host name.
         host: String,
-        /// Port on it.
+        /// Port on the host.
         port: u16,
     },
 }
@@ -24,6 +24,9 @@ pub enum Target {
 /// `"localhost:8080"`, `("192.0.2.1", 80)`, `"example.com:443"`; or several addresses.
 pub trait ToAddress {
     /// Converts the value to a [`Target`].
+    ///
+    /// # Errors
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) when text is neither an address with a port nor a name with one.
     fn to_target(&self) -> io::Result<Target>;
 }
 

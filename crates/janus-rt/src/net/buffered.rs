@@ -27,6 +27,12 @@ impl TcpStream {
 
 impl BufferedStream {
     /// Returns the bytes at hand, after waiting for some if there are none; empty when the peer has shut down.
+    ///
+    /// # Errors
+    /// Those of [`TcpStream::recv`].
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
     pub async fn fill(&mut self) -> io::Result<&[u8]> {
         poll_fn(|cx| self.poll_fill(cx)).await?;
         Ok(self.at_hand())

@@ -32,6 +32,12 @@ impl TcpListener {
     ///
     /// Port 0 takes a free port, and the mains of all cores that bind port 0 before it serves share that one; a bind after that
     /// takes another. [`local_addr`](TcpListener::local_addr) returns it.
+    ///
+    /// # Errors
+    /// [`AddrInUse`](io::ErrorKind::AddrInUse) when the port is taken, [`AddrNotAvailable`](io::ErrorKind::AddrNotAvailable) behind the
+    /// portal for an address that the portal cannot offer, [`ConnectionAborted`](io::ErrorKind::ConnectionAborted) while the runtime shuts
+    /// down, the lookup's errors for a name; of several addresses, the last one's error. An error of kind [`Other`](io::ErrorKind::Other)
+    /// outside a Janus core.
     pub async fn bind(address: impl ToAddress) -> io::Result<TcpListener> {
         let mut last = None;
         for address in resolver::addresses(address.to_target()?).await? {
@@ -53,6 +59,30 @@ impl TcpListener {
     }
 
     /// Waits for the next connection and returns it with the peer's address.
+    ///
+    /// ```
+    /// use janus::net::{TcpListener, TcpStream};
+    ///
+    /// # janus::Runtime::builder().alone().cores(1).build()?.run(|| async {
+    /// let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// let client = janus::spawn(TcpStream::connect(listener.reachable_at()));
+    /// let (stream, _peer) = listener.accept().await?;
+    /// stream.write_all(b"welcome").await?;
+    ///
+    /// let client = client.await??;
+    /// let mut greeting = [0; 7];
+    /// client.read_exact(&mut greeting).await?;
+    /// assert_eq!(&greeting, b"welcome");
+    /// # Ok::<(), janus::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), janus::BoxError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// An error of kind [`Other`](io::ErrorKind::Other) on another core than the listener's.
+    ///
+    /// # Cancel safety
+    /// No connection is lost when the future is dropped: it stays in the accept queue.
     pub fn accept(&self) -> Accept<'_> {
         Accept { listener: self }
     }

@@ -1,4 +1,4 @@
-//! Readiness: events to wait for, and events found, as two small sets named as tokio names them.
+//! Readiness: kinds of events to wait for, and kinds that were found, as two small sets named as tokio names them.
 
 use std::fmt;
 use std::ops::{BitAnd, BitOr};
@@ -21,22 +21,22 @@ impl Interest {
     /// That the connection broke.
     pub const ERROR: Interest = Interest(ERROR);
 
-    /// Reading is among it.
+    /// Returns whether the set contains reading.
     pub const fn is_readable(self) -> bool {
         self.0 & READ != 0
     }
 
-    /// Writing is among it.
+    /// Returns whether the set contains writing.
     pub const fn is_writable(self) -> bool {
         self.0 & WRITE != 0
     }
 
-    /// Errors are among it.
+    /// Returns whether the set contains errors.
     pub const fn is_error(self) -> bool {
         self.0 & ERROR != 0
     }
 
-    /// Both.
+    /// Returns the union of both sets.
     pub const fn add(self, other: Interest) -> Interest {
         Interest(self.0 | other.0)
     }
@@ -61,47 +61,47 @@ impl fmt::Debug for Interest {
 pub struct Ready(u8);
 
 impl Ready {
-    /// Nothing.
+    /// No readiness.
     pub const EMPTY: Ready = Ready(0);
-    /// Reading gives something: bytes, the peer's end, or an error.
+    /// Reading returns something: bytes, the end of the stream, or an error.
     pub const READABLE: Ready = Ready(READ);
-    /// Writing gives something: room, or an error.
+    /// Writing returns something: room, or an error.
     pub const WRITABLE: Ready = Ready(WRITE);
-    /// The peer has ended, or the connection is over.
+    /// The peer has shut down its side, or the connection is over.
     pub const READ_CLOSED: Ready = Ready(READ_CLOSED);
-    /// We have ended, or the connection is over.
+    /// This end has shut down its side, or the connection is over.
     pub const WRITE_CLOSED: Ready = Ready(WRITE_CLOSED);
     /// The connection broke.
     pub const ERROR: Ready = Ready(ERROR);
-    /// Everything.
+    /// Every kind.
     pub const ALL: Ready = Ready(READ | WRITE | READ_CLOSED | WRITE_CLOSED | ERROR);
 
-    /// For nothing.
+    /// Returns whether the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// There is something to read, or reading is over.
+    /// Returns whether there is something to read, or reading is over.
     pub const fn is_readable(self) -> bool {
         self.0 & (READ | READ_CLOSED) != 0
     }
 
-    /// There is room to write, or writing is over.
+    /// Returns whether there is room to write, or writing is over.
     pub const fn is_writable(self) -> bool {
         self.0 & (WRITE | WRITE_CLOSED) != 0
     }
 
-    /// Nothing more will come.
+    /// Returns whether nothing more will be received.
     pub const fn is_read_closed(self) -> bool {
         self.0 & READ_CLOSED != 0
     }
 
-    /// Nothing more can be sent.
+    /// Returns whether nothing more can be sent.
     pub const fn is_write_closed(self) -> bool {
         self.0 & WRITE_CLOSED != 0
     }
 
-    /// The connection broke.
+    /// Returns whether the connection broke.
     pub const fn is_error(self) -> bool {
         self.0 & ERROR != 0
     }

@@ -1,7 +1,7 @@
-//! From names to addresses. In order: what the text says itself, `localhost`, the hosts file; then name servers, asked over our
-//! own device, where it can reach any; else the system's resolver on a thread of its own. The last is how it is behind the
-//! portal, and where `/etc/resolv.conf` only names a server on the kernel's loopback. What servers answered is remembered for as
-//! long as they said, and who asks for what is being looked for waits with those who do.
+//! Looks up addresses of names. Order: addresses in the text itself, `localhost`, the hosts file, then name servers, queried over our own
+//! device if it can reach any, else the system's resolver on a thread of its own. The last applies behind the portal, and where
+//! `/etc/resolv.conf` only names a server on the kernel's loopback. Answers are cached for their time to live, and simultaneous queries
+//! for one name share a search.
 
 mod ask;
 mod cache;
@@ -38,13 +38,16 @@ const RESOLV_CONF: &str = "/etc/resolv.conf";
 /// }
 /// # Ok(()) }
 /// ```
+///
+/// # Errors
+/// [`NotFound`](io::ErrorKind::NotFound) when the name has no address, else the error of the last name server.
 pub async fn lookup_host(
     host: impl super::ToAddress,
 ) -> io::Result<impl Iterator<Item = SocketAddr>> {
     Ok(addresses(host.to_target()?).await?.into_iter())
 }
 
-/// The addresses meant, in the order in which they are to be tried; none only when none were given.
+/// Returns the target's addresses in the order in which they are to be tried; empty only when none were given.
 pub(super) async fn addresses(target: Target) -> io::Result<Vec<SocketAddr>> {
     match target {
         Target::Address(address) => Ok(vec![address]),
@@ -53,7 +56,7 @@ pub(super) async fn addresses(target: Target) -> io::Result<Vec<SocketAddr>> {
     }
 }
 
-/// Addresses of a host to connect to, as soon as there are any; of one family only when the other's are late.
+/// Returns addresses to connect to as soon as there are any; of one family only when the other's answer is late.
 pub(super) async fn addresses_soon(host: String, port: u16) -> io::Result<Vec<SocketAddr>> {
     Ok(with_port(resolve(host, Wanted::Soon).await?, port))
 }
@@ -70,7 +73,7 @@ pub(super) fn no_address() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "no address was given")
 }
 
-/// There is no such name.
+/// Error for a name that does not exist.
 fn unknown(name: &str) -> io::Error {
     io::Error::new(
         io::ErrorKind::NotFound,
@@ -92,12 +95,12 @@ fn dns_cache(here: &Here) -> Arc<DnsCache> {
 /// Name servers that a core can ask.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Ways {
-    /// Configured servers; these and no others.
+    /// Configured servers; if there are any, no others are queried.
     configured: Vec<SocketAddr>,
-    /// Those that a DHCP server named; the system's do not count then.
+    /// Servers from the DHCP lease; if there are any, the system's are not queried.
     leased: Vec<SocketAddr>,
     families: Vec<Family>,
-    /// The device carries UDP.
+    /// Whether the device carries UDP.
     own: bool,
 }
 
@@ -110,7 +113,7 @@ enum Local {
 
 async fn resolve(host: String, wanted: Wanted) -> io::Result<Vec<IpAddr>> {
     if is_localhost(&host) {
-        // RFC 6761 section 6.3: this name may be answered without asking anyone.
+        // RFC 6761 section 6.3: this name may be answered without a query.
         return Ok(vec![Ipv4Addr::LOCALHOST.into()]);
     }
     let known = |here: &Here| {
@@ -132,7 +135,7 @@ async fn resolve(host: String, wanted: Wanted) -> io::Result<Vec<IpAddr>> {
     some_of(searches.join(sought, search).await?, &host)
 }
 
-/// Asks whoever may know; nothing where they say that there is nothing.
+/// Queries files and servers; an empty list when they say that the name has no address.
 async fn search(host: String, ways: Ways, wanted: Wanted) -> io::Result<Vec<IpAddr>> {
     let (name, asked) = (host.clone(), ways.clone());
     let files = spawn_blocking(move || look_in_files(&name, &asked));
@@ -161,7 +164,7 @@ async fn search(host: String, ways: Ways, wanted: Wanted) -> io::Result<Vec<IpAd
     Ok(found.addresses)
 }
 
-/// Addresses of `host`, or that there is no such name.
+/// Returns the addresses found, or the error that there is no such name.
 fn some_of(found: Vec<IpAddr>, host: &str) -> io::Result<Vec<IpAddr>> {
     match found.is_empty() {
         true => Err(unknown(host)),
@@ -199,7 +202,7 @@ fn ways(here: &Here) -> Ways {
     }
 }
 
-/// On a thread that may block.
+/// Looks in the files; called on a thread that may block.
 fn look_in_files(name: &str, ways: &Ways) -> io::Result<Local> {
     let found = files::in_hosts(&text_of(HOSTS)?, name);
     if !found.is_empty() {

@@ -10,7 +10,7 @@ use janus_tcp::Piece;
 
 use super::recv_buf::{self, RecvBuf};
 
-/// A packet buffer of the application's, to be filled and given to [`TcpStream::send_buf`](super::TcpStream::send_buf), which
+/// A packet buffer owned by the application, to be filled and given to [`TcpStream::send_buf`](super::TcpStream::send_buf), which
 /// sends it without copying. [`TcpStream::alloc_buf`](super::TcpStream::alloc_buf) makes one, and a buffer from
 /// [`recv`](super::TcpStream::recv) converts to one. Dropped unsent, on any thread, it returns to its pool.
 ///

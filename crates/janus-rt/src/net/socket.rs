@@ -30,12 +30,18 @@ pub struct TcpSocket {
 }
 
 impl TcpSocket {
-    /// For IPv4.
+    /// Describes a socket for IPv4.
+    ///
+    /// # Errors
+    /// None; the result is tokio's.
     pub fn new_v4() -> io::Result<TcpSocket> {
         Ok(TcpSocket::at(Ipv4Addr::UNSPECIFIED.into()))
     }
 
-    /// For IPv6. Listening on `[::]` takes both families.
+    /// Describes a socket for IPv6. Listening on `[::]` takes both families.
+    ///
+    /// # Errors
+    /// None; the result is tokio's.
     pub fn new_v6() -> io::Result<TcpSocket> {
         Ok(TcpSocket::at(Ipv6Addr::UNSPECIFIED.into()))
     }
@@ -69,9 +75,12 @@ impl TcpSocket {
 
     /// Opens a connection to `remote` with these options from the first segment on.
     ///
-    /// Without a local port one is chosen whose packets come to this core. With one they may come to another core: that is
-    /// asked first, and hands them on while the connection lives. [`AddrInUse`](io::ErrorKind::AddrInUse): there is a
-    /// connection of these addresses and ports on some core, in TIME-WAIT perhaps.
+    /// Without a local port, one is chosen whose packets are steered to this core. With one, its packets may be steered to another core:
+    /// that core is asked first, and forwards them while the connection lives.
+    ///
+    /// # Errors
+    /// [`AddrInUse`](io::ErrorKind::AddrInUse) when a connection of these addresses and ports exists on some core, perhaps in TIME-WAIT;
+    /// else those of [`TcpStream::connect`].
     pub async fn connect(self, remote: SocketAddr) -> io::Result<TcpStream> {
         if remote.is_ipv4() != self.local.is_ipv4() {
             return Err(io::Error::new(
@@ -82,8 +91,10 @@ impl TcpSocket {
         TcpStream::open(self.local, remote, &self.options).await
     }
 
-    /// Listens; at most `backlog` connections wait to be accepted. Ready when the port serves, as
-    /// [`TcpListener::bind`] is.
+    /// Listens with an accept queue of `backlog` connections. Ready when the port serves, as [`TcpListener::bind`] is.
+    ///
+    /// # Errors
+    /// Those of [`TcpListener::bind`].
     pub async fn listen(self, backlog: u32) -> io::Result<TcpListener> {
         let backlog = usize::try_from(backlog).unwrap_or(usize::MAX);
         let how = Opening {
@@ -98,7 +109,7 @@ impl TcpSocket {
         &self.options
     }
 
-    /// All options, to be changed.
+    /// Returns all options, to be changed.
     pub fn options_mut(&mut self) -> &mut SocketOptions {
         &mut self.options
     }
@@ -131,23 +142,23 @@ impl TcpSocket {
         Ok(())
     }
 
-    /// Whether Nagle's algorithm is off.
+    /// Returns whether Nagle's algorithm is off.
     pub fn nodelay(&self) -> io::Result<bool> {
         Ok(self.options.nodelay)
     }
 
-    /// Asks an idle peer whether it is there.
+    /// Turns keep-alive probes of an idle peer on or off.
     pub fn set_keepalive(&mut self, on: bool) -> io::Result<()> {
         self.options.keepalive = on;
         Ok(())
     }
 
-    /// Whether idle peers are asked.
+    /// Returns whether an idle peer is probed.
     pub fn keepalive(&self) -> io::Result<bool> {
         Ok(self.options.keepalive)
     }
 
-    /// Bytes that may be written ahead. A size given here is kept: nothing tunes it.
+    /// Sets how many bytes may be written ahead. A size that is set is not tuned.
     pub fn set_send_buffer_size(&mut self, bytes: u32) -> io::Result<()> {
         self.options.send_buffer = Some(bytes);
         Ok(())
@@ -159,7 +170,7 @@ impl TcpSocket {
         self.options.send_buffer.map_or_else(configured, Ok)
     }
 
-    /// Bytes that may be received ahead. A size given here is kept: nothing tunes it.
+    /// Sets how many bytes may be received ahead. A size that is set is not tuned.
     pub fn set_recv_buffer_size(&mut self, bytes: u32) -> io::Result<()> {
         self.options.receive_buffer = Some(bytes);
         Ok(())
@@ -171,7 +182,7 @@ impl TcpSocket {
         self.options.receive_buffer.map_or_else(configured, Ok)
     }
 
-    /// With a time of zero, dropping the stream resets the connection; see [`TcpStream::set_linger`].
+    /// Resets the connection when the stream is dropped, if `time` is zero; see [`TcpStream::set_linger`].
     pub fn set_linger(&mut self, time: Option<Duration>) -> io::Result<()> {
         self.options.reset_on_close = super::options::resets(time)?;
         Ok(())
@@ -182,13 +193,13 @@ impl TcpSocket {
         Ok(self.options.reset_on_close.then_some(Duration::ZERO))
     }
 
-    /// The time to live, or hop limit, of the packets.
+    /// Sets the time to live, or hop limit, of the packets.
     pub fn set_ttl(&mut self, hops: u8) -> io::Result<()> {
         self.options.ttl = Some(hops);
         Ok(())
     }
 
-    /// The type of service, or traffic class, of the packets. Its lower two bits are ECN's and must be zero.
+    /// Sets the type of service, or traffic class, of the packets. Its lower two bits are ECN's and must be zero.
     pub fn set_tos(&mut self, tos: u8) -> io::Result<()> {
         self.options.tos = tos;
         Ok(())

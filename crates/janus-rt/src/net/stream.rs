@@ -47,10 +47,30 @@ impl TcpStream {
         self.conn
     }
 
-    /// Opens a connection to `address` from this core. A name is looked up first ([`lookup_host`](super::lookup_host)). Its
-    /// addresses of both families are tried in turn, the next when one has failed or has not answered within a quarter of a
-    /// second, and the first to answer is taken (RFC 8305). Of several addresses given directly, the next is tried only when
-    /// one has failed.
+    /// Opens a connection to `address` from this core. A name is looked up first ([`lookup_host`](super::lookup_host)). Its addresses of
+    /// both families are tried in turn, the next when one has failed or has not answered within a quarter of a second, and the first to
+    /// answer is taken (RFC 8305). Of several addresses given directly, the next is tried only when one has failed.
+    ///
+    /// ```
+    /// use janus::net::{TcpListener, TcpStream};
+    ///
+    /// # janus::Runtime::builder().alone().cores(1).build()?.run(|| async {
+    /// let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// let stream = TcpStream::connect(listener.reachable_at()).await?;
+    /// assert_eq!(stream.peer_addr()?, listener.reachable_at());
+    /// # Ok::<(), janus::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), janus::BoxError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ConnectionRefused`](io::ErrorKind::ConnectionRefused), [`TimedOut`](io::ErrorKind::TimedOut),
+    /// [`HostUnreachable`](io::ErrorKind::HostUnreachable) and their like, from the address tried last; the lookup's errors;
+    /// [`OutOfMemory`](io::ErrorKind::OutOfMemory) at the bound on connections. An error of kind [`Other`](io::ErrorKind::Other) outside a
+    /// Janus core.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the attempts.
     pub fn connect(address: impl ToAddress) -> Connect {
         let opening = match address.to_target() {
             Ok(Target::Address(remote)) => {
@@ -89,11 +109,24 @@ impl TcpStream {
     }
 
     /// Reads the bytes received so far, at least one; 0 means that the peer has shut down its side.
+    ///
+    /// # Errors
+    /// [`ConnectionReset`](io::ErrorKind::ConnectionReset), [`TimedOut`](io::ErrorKind::TimedOut) or the ICMP error that ended the
+    /// connection; an error of kind [`Other`](io::ErrorKind::Other) on another core than the stream's.
+    ///
+    /// # Cancel safety
+    /// No byte is lost when the future is dropped.
     pub fn read<'a>(&'a self, into: &'a mut [u8]) -> Read<'a> {
         Read { stream: self, into }
     }
 
-    /// Fills `into`; an end of the stream before that is [`UnexpectedEof`](io::ErrorKind::UnexpectedEof).
+    /// Fills `into`.
+    ///
+    /// # Errors
+    /// [`UnexpectedEof`](io::ErrorKind::UnexpectedEof) when the stream ends before that; else those of [`read`](Self::read).
+    ///
+    /// # Cancel safety
+    /// Bytes already copied to `into` are lost when the future is dropped.
     pub async fn read_exact(&self, mut into: &mut [u8]) -> io::Result<()> {
         while !into.is_empty() {
             match self.read(into).await? {
@@ -110,16 +143,55 @@ impl TcpStream {
     }
 
     /// Copies the bytes received so far without consuming them.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read).
+    ///
+    /// # Cancel safety
+    /// No byte is lost when the future is dropped.
     pub fn peek<'a>(&'a self, into: &'a mut [u8]) -> Peek<'a> {
         Peek { stream: self, into }
     }
 
     /// Receives the next piece of the stream in the buffer it arrived in; `None` means that the peer has shut down its side.
+    ///
+    /// ```
+    /// use janus::net::{TcpListener, TcpStream};
+    ///
+    /// # janus::Runtime::builder().alone().cores(1).build()?.run(|| async {
+    /// let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// let client = TcpStream::connect(listener.reachable_at()).await?;
+    /// client.write_all(b"hello").await?;
+    /// drop(client);
+    ///
+    /// let (stream, _peer) = listener.accept().await?;
+    /// let mut received = Vec::new();
+    /// loop {
+    ///     let Some(piece) = stream.recv().await? else { break };
+    ///     received.extend_from_slice(&piece);
+    /// }
+    /// assert_eq!(received, b"hello");
+    /// # Ok::<(), janus::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), janus::BoxError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read).
+    ///
+    /// # Cancel safety
+    /// No byte is lost when the future is dropped.
     pub fn recv(&self) -> Recv<'_> {
         Recv { stream: self }
     }
 
     /// Writes at least one byte of `bytes` to the send buffer; returns how many.
+    ///
+    /// # Errors
+    /// [`BrokenPipe`](io::ErrorKind::BrokenPipe) after a [`shutdown`](Self::shutdown); else those of [`read`](Self::read).
+    ///
+    /// # Cancel safety
+    /// Nothing has been written when the future is dropped before it is ready.
     pub fn write<'a>(&'a self, bytes: &'a [u8]) -> Write<'a> {
         Write {
             stream: self,
@@ -128,6 +200,12 @@ impl TcpStream {
     }
 
     /// Writes all of `bytes` to the send buffer.
+    ///
+    /// # Errors
+    /// Those of [`write`](Self::write).
+    ///
+    /// # Cancel safety
+    /// When the future is dropped, a part of `bytes` may have been written, and how much is not known.
     pub fn write_all<'a>(&'a self, bytes: &'a [u8]) -> WriteAll<'a> {
         WriteAll {
             stream: self,
@@ -137,6 +215,10 @@ impl TcpStream {
 
     /// Shuts down the writing side; reading goes on. Only the writing side can be shut: TCP has no answer but a reset to data
     /// that the peer sends after [`Shutdown::Read`].
+    ///
+    /// # Errors
+    /// [`Unsupported`](io::ErrorKind::Unsupported) for [`Shutdown::Read`], [`NotConnected`](io::ErrorKind::NotConnected) when the
+    /// connection is over.
     pub async fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         if how == Shutdown::Read {
             return Err(io::Error::new(

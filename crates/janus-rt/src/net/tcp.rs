@@ -1,6 +1,6 @@
-//! A stream as two halves, one to read and one to write: borrowed from it ([`ReadHalf`], [`WriteHalf`]), or owning it
-//! together ([`OwnedReadHalf`], [`OwnedWriteHalf`]), so that two tasks of a core can have one each. Everything a half does
-//! is the stream's.
+//! A stream as two halves, one to read and one to write: borrowed from it ([`ReadHalf`], [`WriteHalf`]), or owning it together
+//! ([`OwnedReadHalf`], [`OwnedWriteHalf`]), so that two tasks of a core can have one each. The methods of a half are those of
+//! [`TcpStream`], with the same errors and the same cancel safety.
 
 use std::error::Error;
 use std::fmt;
@@ -30,8 +30,8 @@ pub struct OwnedReadHalf {
     stream: Arc<TcpStream>,
 }
 
-/// The writing half that owns the stream together with its other half; see [`TcpStream::into_split`]. Dropping it says
-/// that nothing more will be written; reading goes on.
+/// The writing half that owns the stream together with its other half; see [`TcpStream::into_split`]. Dropping it shuts down the writing
+/// side; reading goes on.
 #[derive(Debug)]
 pub struct OwnedWriteHalf {
     stream: Arc<TcpStream>,
@@ -39,12 +39,33 @@ pub struct OwnedWriteHalf {
 }
 
 impl TcpStream {
-    /// Two halves that borrow the stream.
+    /// Splits the stream into two halves that borrow it, for one task.
+    ///
+    /// ```
+    /// use janus::net::{TcpListener, TcpStream};
+    ///
+    /// # janus::Runtime::builder().alone().cores(1).build()?.run(|| async {
+    /// let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// let mut client = TcpStream::connect(listener.reachable_at()).await?;
+    /// let (mut read, mut write) = client.split();
+    ///
+    /// write.write_all(b"question").await?;
+    /// write.shutdown().await?;
+    ///
+    /// let (stream, _peer) = listener.accept().await?;
+    /// stream.write_all(b"answer").await?;
+    /// let mut answer = [0; 6];
+    /// read.read_exact(&mut answer).await?;
+    /// assert_eq!(&answer, b"answer");
+    /// # Ok::<(), janus::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), janus::BoxError>(())
+    /// ```
     pub fn split(&mut self) -> (ReadHalf<'_>, WriteHalf<'_>) {
         (ReadHalf(self), WriteHalf(self))
     }
 
-    /// Two halves that own the stream: it closes when both are gone.
+    /// Splits the stream into two halves that own it: it closes when both are dropped.
     pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
         let stream = Arc::new(self);
         let reading = OwnedReadHalf {
@@ -75,10 +96,10 @@ impl OwnedReadHalf {
         &self.stream
     }
 
-    /// The stream again.
+    /// Returns the stream that both halves are of.
     ///
     /// # Errors
-    /// Both halves, when they are not of one stream.
+    /// Both halves, when they are of different streams.
     pub fn reunite(self, other: OwnedWriteHalf) -> Result<TcpStream, ReuniteError> {
         reunite(self, other)
     }
@@ -89,15 +110,15 @@ impl OwnedWriteHalf {
         &self.stream
     }
 
-    /// The stream again.
+    /// Returns the stream that both halves are of.
     ///
     /// # Errors
-    /// Both halves, when they are not of one stream.
+    /// Both halves, when they are of different streams.
     pub fn reunite(self, other: OwnedReadHalf) -> Result<TcpStream, ReuniteError> {
         reunite(other, self)
     }
 
-    /// Lets go of this half without saying that nothing more will be written: that is said when the other half goes too.
+    /// Drops this half without a shutdown of the writing side: that happens when the other half is dropped too.
     pub fn forget(mut self) {
         self.shuts = false;
     }
@@ -124,7 +145,7 @@ fn reunite(reading: OwnedReadHalf, mut writing: OwnedWriteHalf) -> Result<TcpStr
     }
 }
 
-/// Two halves of different streams, given back by `reunite`.
+/// Two halves of different streams, returned by `reunite`.
 #[derive(Debug)]
 pub struct ReuniteError(pub OwnedReadHalf, pub OwnedWriteHalf);
 
@@ -139,27 +160,27 @@ impl Error for ReuniteError {}
 macro_rules! reads {
     ($($half:ty),+) => { $(
         impl $half {
-            /// Reads what is there, at least one byte; 0 is the peer's end.
+            /// Reads the bytes received so far, at least one; 0 means that the peer has shut down its side.
             pub fn read<'a>(&'a mut self, into: &'a mut [u8]) -> Read<'a> {
                 self.stream().read(into)
             }
 
-            /// Fills `into`; an end before that is [`UnexpectedEof`](io::ErrorKind::UnexpectedEof).
+            /// Fills `into`; an end of the stream before that is [`UnexpectedEof`](io::ErrorKind::UnexpectedEof).
             pub async fn read_exact(&mut self, into: &mut [u8]) -> io::Result<()> {
                 self.stream().read_exact(into).await
             }
 
-            /// The next piece of the stream in the buffer it arrived in; `None` is the peer's end.
+            /// Receives the next piece of the stream in the buffer it arrived in; `None` means that the peer has shut down.
             pub fn recv(&mut self) -> Recv<'_> {
                 self.stream().recv()
             }
 
-            /// Copies what is there without taking it.
+            /// Copies the bytes received so far without consuming them.
             pub fn peek<'a>(&'a mut self, into: &'a mut [u8]) -> Peek<'a> {
                 self.stream().peek(into)
             }
 
-            /// The poll of [`peek`](Self::peek).
+            /// Polls for bytes to copy, as [`peek`](Self::peek) does.
             pub fn poll_peek(
                 &mut self,
                 cx: &mut Context<'_>,
@@ -173,32 +194,32 @@ macro_rules! reads {
                 self.stream().readable().await
             }
 
-            /// Waits until the stream is ready for something of `interest`.
+            /// Waits until the stream is ready for something in `interest`; returns the part it is ready for.
             pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
                 self.stream().ready(interest).await
             }
 
-            /// Reads what is there, or says that nothing is.
+            /// Reads the bytes received so far; `WouldBlock` when there are none.
             pub fn try_read(&self, into: &mut [u8]) -> io::Result<usize> {
                 self.stream().try_read(into)
             }
 
-            /// [`try_read`](Self::try_read) into several slices.
+            /// Like [`try_read`](Self::try_read), but into several slices.
             pub fn try_read_vectored(&self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
                 self.stream().try_read_vectored(into)
             }
 
-            /// The next piece of the stream, if there is one.
+            /// Receives the next piece of the stream, if there is one.
             pub fn try_recv(&self) -> io::Result<Option<RecvBuf>> {
                 self.stream().try_recv()
             }
 
-            /// The other end's address.
+            /// Returns the peer's address.
             pub fn peer_addr(&self) -> io::Result<SocketAddr> {
                 self.stream().peer_addr()
             }
 
-            /// This end's address.
+            /// Returns this end's address.
             pub fn local_addr(&self) -> io::Result<SocketAddr> {
                 self.stream().local_addr()
             }
@@ -209,32 +230,32 @@ macro_rules! reads {
 macro_rules! writes {
     ($($half:ty),+) => { $(
         impl $half {
-            /// Hands over at least one byte of `bytes`; answers how many.
+            /// Writes at least one byte of `bytes` to the send buffer; returns how many.
             pub fn write<'a>(&'a mut self, bytes: &'a [u8]) -> Write<'a> {
                 self.stream().write(bytes)
             }
 
-            /// Hands over all of `bytes`.
+            /// Writes all of `bytes` to the send buffer.
             pub fn write_all<'a>(&'a mut self, bytes: &'a [u8]) -> WriteAll<'a> {
                 self.stream().write_all(bytes)
             }
 
-            /// A packet buffer to be filled and sent.
+            /// Allocates a packet buffer to be filled and sent.
             pub fn alloc_buf(&mut self) -> AllocBuf<'_> {
                 self.stream().alloc_buf()
             }
 
-            /// Hands over a packet buffer, which is sent as it is.
+            /// Sends a packet buffer without copying it.
             pub fn send_buf(&mut self, buf: impl Into<SendBuf>) -> Give<'_> {
                 self.stream().send_buf(buf)
             }
 
-            /// [`send_buf`](Self::send_buf), or the buffer back when there is no room for it.
+            /// Like [`send_buf`](Self::send_buf), but returns the buffer when there is no room for it.
             pub fn try_send_buf(&self, buf: impl Into<SendBuf>) -> Result<(), TrySendBufError> {
                 self.stream().try_send_buf(buf)
             }
 
-            /// Says that nothing more will be written.
+            /// Shuts down the writing side.
             pub async fn shutdown(&mut self) -> io::Result<()> {
                 self.stream().shutdown(Shutdown::Write).await
             }
@@ -244,27 +265,27 @@ macro_rules! writes {
                 self.stream().writable().await
             }
 
-            /// Waits until the stream is ready for something of `interest`.
+            /// Waits until the stream is ready for something in `interest`; returns the part it is ready for.
             pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
                 self.stream().ready(interest).await
             }
 
-            /// Hands over as much of `bytes` as there is room for, or says that there is none.
+            /// Writes as much of `bytes` as there is room for; `WouldBlock` when there is none.
             pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
                 self.stream().try_write(bytes)
             }
 
-            /// [`try_write`](Self::try_write) of several slices.
+            /// Like [`try_write`](Self::try_write), but of several slices.
             pub fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
                 self.stream().try_write_vectored(slices)
             }
 
-            /// The other end's address.
+            /// Returns the peer's address.
             pub fn peer_addr(&self) -> io::Result<SocketAddr> {
                 self.stream().peer_addr()
             }
 
-            /// This end's address.
+            /// Returns this end's address.
             pub fn local_addr(&self) -> io::Result<SocketAddr> {
                 self.stream().local_addr()
             }

@@ -1,4 +1,4 @@
-//! tonic's trait for streams: a request that came over one knows both addresses, as over a stream of tokio's.
+//! tonic's trait for streams: a request knows both addresses of the connection it came over, as with tokio's streams.
 
 use tonic::transport::server::{Connected, TcpConnectInfo};
 

@@ -44,6 +44,10 @@ impl UdpSocket {
 
     /// Limits the socket to datagrams from `peer`; [`send`](UdpSocket::send) sends there. An ICMP error for such a datagram is
     /// returned by the next call.
+    ///
+    /// # Errors
+    /// The lookup's errors for a name, [`Unsupported`](io::ErrorKind::Unsupported) behind the portal, an error of kind
+    /// [`Other`](io::ErrorKind::Other) on another core than the socket's; so it is for the other calls.
     pub async fn connect(&self, peer: impl ToAddress) -> io::Result<()> {
         let mut last = None;
         for peer in resolver::addresses(peer.to_target()?).await? {
@@ -77,11 +81,21 @@ impl UdpSocket {
     }
 
     /// Sends a datagram to the peer that the socket is connected to.
+    ///
+    /// # Errors
+    /// [`NotConnected`](io::ErrorKind::NotConnected) without a peer, [`InvalidInput`](io::ErrorKind::InvalidInput) for a datagram that is
+    /// too long, an ICMP error for an earlier datagram.
+    ///
+    /// # Cancel safety
+    /// No datagram has been sent when the future is dropped before it is ready.
     pub async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         poll_fn(|cx| self.poll_send(cx, bytes)).await
     }
 
     /// Sends a datagram to `to`; of several addresses, to the first that it can be sent to.
+    ///
+    /// # Errors
+    /// Those of [`send`](UdpSocket::send), and the lookup's for a name.
     pub async fn send_to(&self, bytes: &[u8], to: impl ToAddress) -> io::Result<usize> {
         let mut last = None;
         for to in resolver::addresses(to.to_target()?).await? {
@@ -94,6 +108,12 @@ impl UdpSocket {
     }
 
     /// Receives a datagram; the part that does not fit `into` is lost.
+    ///
+    /// # Errors
+    /// An ICMP error for a datagram to the connected peer.
+    ///
+    /// # Cancel safety
+    /// No datagram is lost when the future is dropped.
     pub async fn recv(&self, into: &mut [u8]) -> io::Result<usize> {
         Ok(self.recv_from(into).await?.0)
     }

@@ -1,7 +1,7 @@
-//! Where tasks live: pages of 4 KiB from the huge-page arena, each cut into slots of one size (`class.rs`). A page's class is
-//! known from a byte on the side, so that any 32-bit number can be told to be a slot or not without touching the slot: a
-//! number that went through the stack or a timer, or came with the waker of a shard long gone, is never trusted.
-//! What a slot holds is the header's; when it is taken or freed is the core's.
+//! Memory of tasks: pages of 4 KiB from the huge-page arena, each cut into slots of one size (`class.rs`). A table beside the pages has
+//! each page's class in a byte, so that any 32-bit number can be checked to be a slot without touching the slot: a number that went
+//! through the stack or a timer, or came with the waker of an ended shard, is never trusted. The slot's content is defined in `header.rs`;
+//! `core.rs` takes and frees slots.
 
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
@@ -15,8 +15,8 @@ use super::word::GRANULE_BITS;
 /// Bytes in a page.
 pub(super) const PAGE: usize = PageArena::PAGE;
 const PAGE_SHIFT: u32 = PAGE_GRANULES.trailing_zeros();
-/// Bytes of a class that are gone through before a slot is used again, if nothing is reused warm: as much as a processor's
-/// last cache holds. (Where it is only to be seen that all works, four pages.)
+/// Bytes of a class that are used before a slot is reused, if reuse is cold: as much as a processor's last cache holds (four pages in
+/// debug builds, where only correctness is tested).
 const SPREAD: usize = if cfg!(debug_assertions) {
     16 << 10
 } else {
@@ -31,12 +31,12 @@ const PAGES_MAX: u32 = if cfg!(miri) {
     1 << (GRANULE_BITS - PAGE_SHIFT)
 };
 
-/// The number of a slot of this arena. Only the arena makes one, so to have one is to know that there is a header.
+/// Number of a slot of this arena. Only the arena makes one, so its existence proves that there is a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Slot(u32);
 
 impl Slot {
-    /// The number that goes into wakers, tokens and timers.
+    /// Returns the number that goes into wakers, tokens and timers.
     #[inline]
     pub(super) fn granule(self) -> u32 {
         self.0
@@ -45,30 +45,30 @@ impl Slot {
 
 /// The slots of one class.
 struct Slots {
-    /// Last freed, first taken: its memory is still in the cache. The rest hangs on the headers' links.
+    /// Last freed, first reused: its memory is still in the cache. The headers link the rest.
     free: Cell<u32>,
-    /// The part of the newest page that was never used.
+    /// Granule at which the newest page's unused part begins.
     fresh: Cell<u32>,
     fresh_end: Cell<u32>,
 }
 
-/// Of each class, once it is used.
+/// Slots by class; `None` for a class not yet used.
 type RestedSlots = [Option<Rested<Slot>>; CLASSES];
 
 /// All slots of one executor.
 pub(super) struct Arena {
     base: NonNull<u8>,
     pages: RefCell<PageArena>,
-    /// By page: the class of its slots, counted from 1; 0 where no page was taken.
+    /// Class of each page's slots, counted from 1; 0 where the page is unused.
     class_of_page: Box<[Cell<u8>]>,
     slots: [Slots; CLASSES],
     used_bytes: Cell<usize>,
     retired: Cell<u64>,
-    /// What is free, where nothing is reused while it is warm; the classes' lists are empty then.
+    /// Free slots if reuse is cold; the classes' lists are empty then.
     rested: Option<Box<RefCell<RestedSlots>>>,
 }
 
-/// A byte for every page there can be: memory where they are used, addresses else.
+/// Allocates a byte for every possible page: only the part in use takes memory.
 fn no_classes() -> Box<[Cell<u8>]> {
     let zeroed = Box::<[Cell<u8>]>::new_zeroed_slice(PAGES_MAX as usize);
     // SAFETY: a zero byte is a valid `Cell<u8>`.
@@ -93,13 +93,13 @@ impl Arena {
         })
     }
 
-    /// From now on the slot that has been free for longest is taken first, of [`SPREAD`] bytes of its class at least. To be asked
-    /// for before anything is taken.
+    /// Has the slot reused first that has been free for longest, after at least [`SPREAD`] bytes of its class. To be called before the
+    /// first allocation.
     pub(super) fn reuse_oldest_first(&mut self) {
         self.rested = Some(Box::default());
     }
 
-    /// A vacant slot; `None` when the arena or the machine's memory is full.
+    /// Returns a vacant slot; `None` when the arena or the machine's memory is full.
     #[inline]
     pub(super) fn alloc(&self, class: Class) -> Option<Slot> {
         let list = &self.slots[class.index()];
@@ -108,7 +108,7 @@ impl Arena {
             let slot = Slot(free);
             let next = self.header(slot).link();
             list.free.set(next);
-            // The one after is wanted at the next spawn, and its link is in that slot.
+            // The next spawn takes that slot, and needs the link in it.
             self.prefetch(next);
             slot
         } else if self.rested.is_some() {
@@ -120,7 +120,7 @@ impl Arena {
         Some(slot)
     }
 
-    /// A slot that nobody had.
+    /// Returns a slot that was never used.
     #[inline]
     fn fresh(&self, class: Class) -> Option<Slot> {
         let list = &self.slots[class.index()];
@@ -132,7 +132,7 @@ impl Arena {
         Some(Slot(granule))
     }
 
-    /// The slot that has been free for longest, else a fresh one.
+    /// Returns the slot that has been free for longest, else a fresh one.
     #[cold]
     fn long_rested(&self, class: Class) -> Option<Slot> {
         let mut rested = self.rested.as_ref()?.borrow_mut();
@@ -153,7 +153,7 @@ impl Arena {
         Some(())
     }
 
-    /// A task is over; its slot waits for the next, or is retired with its last generation.
+    /// Frees the slot of a task that has ended, or retires the slot after its last generation.
     #[inline]
     pub(super) fn free(&self, slot: Slot, class: Class) {
         let header = self.header(slot);
@@ -175,14 +175,14 @@ impl Arena {
         list.free.set(slot.0);
     }
 
-    /// The class of the page in which this granule is, if there is one.
+    /// Returns the class of the granule's page, if the page is in use.
     #[inline]
     fn class_at(&self, granule: u32) -> Option<Class> {
         let class = self.class_of_page.get((granule >> PAGE_SHIFT) as usize)?;
         Class::at(usize::from(class.get()).wrapping_sub(1))
     }
 
-    /// The slot that begins at this number, if one does.
+    /// Returns the slot that begins at this granule, if one does.
     #[inline]
     pub(super) fn check(&self, granule: u32) -> Option<Slot> {
         let class = self.class_at(granule)?;
@@ -197,20 +197,20 @@ impl Arena {
         unsafe { self.pointer(slot).as_ref() }
     }
 
-    /// The slot itself, with the right to all of its bytes.
+    /// Returns a pointer to the slot, valid for all of its bytes.
     #[inline]
     pub(super) fn pointer(&self, slot: Slot) -> NonNull<Header> {
         // SAFETY: within the reserved range, as `header` says, so neither null nor wrapped.
         unsafe { self.base.byte_add(slot.0 as usize * GRANULE).cast() }
     }
 
-    /// Brings the beginning of a slot close; any number is allowed.
+    /// Prefetches the beginning of a slot; any number is allowed.
     #[inline]
     pub(super) fn prefetch(&self, granule: u32) {
         prefetch(self.address(granule));
     }
 
-    /// An address to prefetch from, for any number.
+    /// Returns an address to prefetch from, for any number.
     #[inline]
     fn address(&self, granule: u32) -> *const u8 {
         self.base
@@ -218,13 +218,13 @@ impl Arena {
             .wrapping_add((granule as usize).wrapping_mul(GRANULE))
     }
 
-    /// The first slot at or after `granule`, vacant or not: for walks over all tasks.
+    /// Returns the first slot at or after `granule`, vacant or not: for walks over all tasks.
     pub(super) fn slot_from(&self, granule: u32) -> Option<Slot> {
         let class = self.class_at(granule)?;
         let in_page = granule % PAGE_GRANULES;
         let next = in_page.next_multiple_of(class.granules());
         let page = granule - in_page;
-        // What a page's end has no slot for: on to the next page, which begins with one.
+        // The rest of the page is too short for a slot: the next page begins with one.
         self.check(page + next)
             .or_else(|| self.check(page + PAGE_GRANULES))
     }
@@ -253,7 +253,7 @@ mod tests {
         Arena::new(&Growth::Inline).expect("memory")
     }
 
-    /// The class for so many bytes.
+    /// Returns the class for this number of bytes.
     fn class(bytes: usize) -> Class {
         Class::of(bytes, 8).expect("a page holds it")
     }
@@ -294,7 +294,7 @@ mod tests {
         assert_eq!(arena.used_bytes(), taken.len() * GRANULE);
     }
 
-    /// Where nothing is reused warm, all of a class's slots have their turn before one comes again.
+    /// With cold reuse, all of a class's slots are used before one is reused.
     #[test]
     fn slots_can_be_used_in_turn() {
         let mut arena = arena();

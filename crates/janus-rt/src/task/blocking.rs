@@ -1,6 +1,5 @@
-//! Threads for calls that block: files, name servers, long computations. They are made when a call waits and none is
-//! free, up to a bound, and go again when they have had nothing to do for a while. A call has no core: it gives its result
-//! and that is all.
+//! Threads for blocking calls: files, name servers, long computations. A thread is started when a call waits and none is idle, up to a
+//! bound, and ends when it has been idle for a while. A call belongs to no core: it returns its result, and that is all.
 
 #[cfg(test)]
 mod tests;
@@ -15,15 +14,15 @@ use super::join::{JoinError, JoinHandle};
 use super::parcel;
 use crate::shard::here;
 
-/// Calls that may wait for a thread.
+/// Most calls that may wait for a thread.
 const WAITING_MAX: usize = 1 << 16;
-/// How long a thread with nothing to do stays.
+/// How long an idle thread is kept.
 const KEEP: Duration = Duration::from_secs(10);
 
-/// Runs `call` on a thread on which it may block, and gives its result.
+/// Runs `call` on a thread on which it may block, and returns its result.
 ///
-/// Aborting the handle keeps a call from beginning; one that has begun goes on to its end. When the runtime ends, it waits
-/// for those for as long as its connections may take (`drain_ms`), and leaves the rest behind.
+/// Aborting the handle cancels a call that has not begun; one that has begun runs to its end. When the runtime ends, it waits for running
+/// calls for as long as for connections (`drain_ms`), and leaves the rest behind.
 ///
 /// ```
 /// # janus::Runtime::builder().alone().cores(1).build()?.run(|| async {
@@ -49,20 +48,20 @@ where
     shared.blocking.spawn(call)
 }
 
-/// What the threads for blocking calls of a runtime are doing.
+/// State of a runtime's threads for blocking calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockingReport {
-    /// Threads there are.
+    /// Threads that exist.
     pub threads: usize,
-    /// Of these, such as have nothing to do.
+    /// Threads of these that are idle.
     pub idle: usize,
     /// Calls that wait for a thread.
     pub waiting: usize,
-    /// Calls that came to their end.
+    /// Calls that have ended.
     pub done: u64,
-    /// Calls that were refused because too many waited, or no thread could be made.
+    /// Calls refused because too many waited, or because there was no thread and none could be started.
     pub refused: u64,
-    /// Times the system refused a thread. The call waited for a thread there was, or was refused where there was none.
+    /// Times the system refused a thread. The call waited for an existing thread, or was refused if there was none.
     pub threads_refused: u64,
 }
 
@@ -71,9 +70,9 @@ type Call = Box<dyn FnOnce() + Send>;
 /// The threads of one runtime.
 pub(crate) struct Blocking {
     state: Mutex<State>,
-    /// A call waits, or it is over.
+    /// Rung for a call that waits, and at the end.
     bell: Condvar,
-    /// A thread has ended.
+    /// Rung when a thread has ended.
     left: Condvar,
 }
 
@@ -83,7 +82,7 @@ struct State {
     calls: VecDeque<Call>,
     threads: usize,
     idle: usize,
-    /// Ever made, for their names.
+    /// Threads ever started, for their names.
     made: u64,
     done: u64,
     refused: u64,
@@ -103,8 +102,7 @@ impl Blocking {
         })
     }
 
-    /// From the next call on there may be so many threads. Those that are too many by then end when they have had nothing to do
-    /// for a while.
+    /// Sets the bound on threads for later calls. Threads beyond it end when they have been idle for a while.
     pub(crate) fn set_threads_max(&self, threads_max: usize) {
         self.lock().threads_max = threads_max;
     }
@@ -128,7 +126,7 @@ impl Blocking {
         JoinHandle::elsewhere(parcel)
     }
 
-    /// Puts a call in the queue, and makes a thread if none is free for it.
+    /// Queues a call, and starts a thread if none is idle.
     fn enter(self: &Arc<Blocking>, call: Call) -> Result<(), &'static str> {
         let mut state = self.lock();
         if state.closed {
@@ -137,7 +135,7 @@ impl Blocking {
         if state.calls.len() >= WAITING_MAX {
             state.refused += 1;
             drop(state);
-            // After the lock: what it holds is the user's.
+            // Dropped after the lock is released, since it holds the user's values.
             drop(call);
             return Err("too many blocking calls wait for a thread");
         }
@@ -161,7 +159,7 @@ impl Blocking {
         state.threads -= 1;
         state.threads_refused += 1;
         if state.threads > 0 {
-            // Those there are will come to it.
+            // An existing thread will take it.
             return Ok(());
         }
         let calls = std::mem::take(&mut state.calls);
@@ -171,18 +169,18 @@ impl Blocking {
         Err("no thread could be made for blocking calls")
     }
 
-    /// One thread's life.
+    /// Main loop of a thread.
     fn work(&self) {
         while let Some(call) = self.next() {
-            // The call's own panic is caught in it; this is for what its result does when nobody wants it.
+            // The call's own panic is caught in it; this catches one in the drop of a result whose handle is gone.
             let ended = catch_unwind(AssertUnwindSafe(call));
-            // And a panic's payload may panic in its drop, which nothing can be done about.
+            // A panic's payload may panic in its own drop, which cannot be handled.
             ended.unwrap_or_else(std::mem::forget);
             self.lock().done += 1;
         }
     }
 
-    /// The next call; `None`: this thread is counted out, and ends.
+    /// Returns the next call; `None`: this thread no longer counts, and ends.
     fn next(&self) -> Option<Call> {
         let mut state = self.lock();
         let until = Instant::now() + KEEP;
@@ -203,7 +201,7 @@ impl Blocking {
         }
     }
 
-    /// Drops the calls that wait, and waits at most `patience` for those under way. Answers how many go on.
+    /// Drops the calls that wait, and waits at most `patience` for those that run. Returns how many still run.
     pub(crate) fn close(&self, patience: Duration) -> usize {
         let until = Instant::now() + patience;
         let mut state = self.lock();
@@ -224,7 +222,7 @@ impl Blocking {
         state.threads
     }
 
-    /// A call is under way, or waits.
+    /// Returns whether a call runs or waits.
     pub(crate) fn is_busy(&self) -> bool {
         let state = self.lock();
         state.threads > state.idle || !state.calls.is_empty()

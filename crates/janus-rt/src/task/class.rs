@@ -1,5 +1,5 @@
-//! The sizes that slots come in. A task gets the smallest that holds it, so what stands between two sizes is what tasks
-//! waste: up to a third at worst, where doubling alone would waste half.
+//! Size classes of slots. A task gets the smallest that holds it, so the gaps between sizes are what tasks waste: up to a third at worst,
+//! where doubling alone would waste half.
 
 use super::arena::PAGE;
 
@@ -7,7 +7,7 @@ use super::arena::PAGE;
 pub(super) const GRANULE: usize = 32;
 /// Granules in a page.
 pub(super) const PAGE_GRANULES: u32 = (PAGE / GRANULE) as u32;
-/// What any slot may be asked to be aligned to.
+/// Greatest alignment of a slot.
 const ALIGN_MAX: usize = 64;
 
 /// Granules in a slot of each class, smallest first.
@@ -49,7 +49,7 @@ impl Class {
         (0..CLASSES as u8).map(Class)
     }
 
-    /// The smallest that holds something of so many bytes, aligned so.
+    /// Returns the smallest class for this size and alignment.
     pub(super) const fn of(bytes: usize, align: usize) -> Option<Class> {
         if align > ALIGN_MAX {
             return None;
@@ -65,13 +65,13 @@ impl Class {
         None
     }
 
-    /// Its place among all.
+    /// Returns the class's index.
     #[inline]
     pub(super) const fn index(self) -> usize {
         self.0 as usize
     }
 
-    /// The class in this place.
+    /// Returns the class with this index.
     #[inline]
     pub(super) fn at(index: usize) -> Option<Class> {
         (index < CLASSES).then_some(Class(index as u8))
@@ -86,7 +86,7 @@ impl Class {
         GRANULES[self.0 as usize] as usize * GRANULE
     }
 
-    /// Whether a slot begins at this granule of a page.
+    /// Returns whether a slot begins at this granule of a page.
     #[inline]
     pub(super) fn begins(self, granule: u32) -> bool {
         let words = &BEGINNINGS[self.0 as usize];

@@ -1,4 +1,4 @@
-//! Which executor this thread is running: set for as long as a shard's loop (or a test) drives it.
+//! The executor that this thread runs: set while a shard's loop (or a test) drives it.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -12,7 +12,7 @@ thread_local! {
     static CURRENT: Cell<*const Core> = const { Cell::new(ptr::null()) };
 }
 
-/// While it lives, the thread runs this executor. Guards nest.
+/// Makes this the thread's executor while it lives. Guards nest.
 pub(crate) struct Entered {
     core: Rc<Core>,
     before: *const Core,
@@ -41,7 +41,7 @@ impl Drop for Entered {
     }
 }
 
-/// Calls `f` with the executor this thread runs, if it runs one.
+/// Calls `f` with the executor that this thread runs, if any.
 #[inline]
 pub(crate) fn with<R>(f: impl FnOnce(&Core) -> R) -> Option<R> {
     // `try_with`: a waker may be used by another thread-local's destructor.
@@ -51,7 +51,7 @@ pub(crate) fn with<R>(f: impl FnOnce(&Core) -> R) -> Option<R> {
     unsafe { core.as_ref() }.map(f)
 }
 
-/// Wakes a task of this thread's executor. False when the word is not of this thread.
+/// Wakes a task of this thread's executor. Returns false when the word is another executor's.
 #[inline]
 pub(super) fn wake_here(word: WakeWord) -> bool {
     with(|core| core.wake_word(word)).unwrap_or(false)

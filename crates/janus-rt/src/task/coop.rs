@@ -1,6 +1,6 @@
-//! How much a task may do in one poll. Operations that are ready at once (data that lies there, a connection that waits, a
-//! timer that is due) never make a task wait by themselves, so a task could go on with them forever. Each takes one from
-//! the poll's budget, and at its end they say "not yet" once, and wake the task: the others have their turn, and packets.
+//! Bounds the work of a task in one poll. Operations that are ready at once (received data, a waiting connection, a due timer) never make
+//! a task wait, so a task could go on with them forever. Each takes one from the poll's budget; when that is used up, operations return
+//! `Pending` and wake the task, so that other tasks and packets have their turn.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -9,26 +9,26 @@ use std::task::{Context, Poll};
 
 /// Operations in one poll of a task.
 const BUDGET: u8 = 128;
-/// Outside of a task of ours, and within [`unconstrained`].
+/// Budget outside of a Janus task, and within [`unconstrained`].
 const UNLIMITED: u8 = u8::MAX;
 
 thread_local! {
     static LEFT: Cell<u8> = const { Cell::new(UNLIMITED) };
 }
 
-/// A task's poll begins.
+/// Called at the beginning of a task's poll.
 #[inline]
 pub(super) fn refill() {
     LEFT.set(BUDGET);
 }
 
-/// What is polled from here on is no task of ours.
+/// Removes the limit for anything polled from here on that is not a Janus task.
 #[inline]
 pub(super) fn lift() {
     LEFT.set(UNLIMITED);
 }
 
-/// Asked before an operation. Pending: enough for this time; the task is woken for the next.
+/// Called before an operation. Pending: the budget is used up, and the task is woken for its next poll.
 #[inline]
 pub(crate) fn proceed(cx: &Context<'_>) -> Poll<()> {
     if LEFT.get() == 0 {
@@ -43,7 +43,7 @@ fn wait(cx: &Context<'_>) -> Poll<()> {
     Poll::Pending
 }
 
-/// An operation was ready at once.
+/// Called after an operation that was ready at once.
 #[inline]
 pub(crate) fn spend() {
     let left = LEFT.get();
@@ -64,8 +64,8 @@ pub(crate) fn without_limit<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Lets `future` go on for as long as it finds things ready, whatever its task has done already. For what must not be
-/// interrupted half-way; the core serves nobody else meanwhile.
+/// Runs `future` without the budget, for as long as it finds things ready. For work that must not be interrupted half-way; the core runs
+/// no other task meanwhile.
 pub fn unconstrained<F: Future>(future: F) -> Unconstrained<F> {
     Unconstrained { future }
 }
@@ -87,8 +87,7 @@ impl<F: Future> Future for Unconstrained<F> {
     }
 }
 
-/// Takes one from the task's budget, and waits for the next turn when there is none left: for loops that await nothing
-/// that does.
+/// Takes one from the task's budget, and waits for the next turn when none is left: for loops that await nothing else that does.
 pub fn consume_budget() -> impl Future<Output = ()> {
     std::future::poll_fn(|cx| {
         let polled = proceed(cx);

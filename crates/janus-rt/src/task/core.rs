@@ -1,6 +1,6 @@
-//! A task's life: spawned, woken, polled, ended, joined. Everything that touches slots, on the executor's own thread.
-//! No borrow is held while a future, an output or a foreign waker runs, is cloned or dropped: a task may spawn, wake,
-//! abort and join freely. When tasks are polled is the executor's.
+//! A task's life: spawned, woken, polled, ended, joined. Everything that touches slots, on the executor's own thread. No borrow is held
+//! while a future, an output or a foreign waker runs, is cloned or dropped: a task may spawn, wake, abort and join freely. The executor
+//! decides when tasks are polled.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -32,41 +32,41 @@ use crate::warning::{Warning, Warnings, wants_tokio};
 /// How many turns before its poll a task's memory is fetched.
 const AHEAD: usize = 8;
 
-/// Smaller futures are never warned of: for them spawning does not even ask.
+/// Size in bytes below which futures are never warned of, and spawning does not check.
 pub(crate) const LARGE_LEAST: usize = 1024;
 
-/// Rounds in which a closing core drops what the drop of others spawned. A drop that always spawns the same again is
-/// left alone then, its last future with it.
+/// Rounds in which a closing core drops tasks that the drop of others spawned. A drop that always spawns again is given up then, and its
+/// last future leaks.
 const CLOSE_ROUNDS: usize = 16;
 
-/// Panics in a row, each in the drop of what the one before left, until the last is left alone.
+/// Panics in a row, each in the drop of the payload before it, after which the last payload leaks.
 const PAYLOADS_MAX: usize = 8;
 
-/// What the tasks of a core share.
+/// State that the tasks of a core share.
 pub(crate) struct Core {
     pub(super) identity: ShardIdentity,
     pub(super) arena: Arena,
     ready: RefCell<ReadyQueue>,
-    /// Who waits for a task's end; the task's header has the number.
+    /// Wakers of tasks that await another's end; the awaited task's header has the number.
     joiners: RefCell<WakerTable>,
     tasks: Cell<usize>,
     counters: Cell<TaskCounters>,
     life: Cell<Life>,
-    /// The task that is being polled, or was last.
+    /// The task that is being polled, or was last polled.
     polling: Cell<Option<Slot>>,
     pub(super) now: Cell<Instant>,
     pub(crate) timers: Timers,
     pub(super) pulse: Arc<Pulse>,
-    /// Futures of so many bytes are warned of.
+    /// Size in bytes from which a future is warned of.
     pub(super) large_from: usize,
     pub(super) warnings: Option<Arc<Warnings>>,
 }
 
-/// Whether what is spawned will be polled.
+/// Whether spawned tasks will be polled.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Life {
     Open,
-    /// `close` is dropping what there is.
+    /// `close` is dropping all tasks.
     Closing,
     Closed,
 }
@@ -130,27 +130,27 @@ impl Core {
         let Some(slot) = self.arena.alloc(class) else {
             panic!("no memory for another task: {} live", self.tasks.get());
         };
-        // SAFETY: the arena gave this slot to nobody else, it is vacant, and of the class that `S` needs.
+        // SAFETY: `alloc` gave this slot to no other task, it is vacant, and of the class that `S` needs.
         unsafe { header::write(self.arena.pointer(slot), future, QUEUED | HANDLE) };
         self.tasks.set(self.tasks.get() + 1);
         self.count(|c| c.spawned += 1);
         self.ready.borrow_mut().push(slot);
         let task = TaskRef::new(&self.identity, slot, self.arena.header(slot).generation());
         if self.life.get() == Life::Closed {
-            // The thread is still this core's, but nobody polls any more.
+            // The thread is still this core's, but no task is polled any more.
             self.close();
         }
         // SAFETY: the task gives an `S::Result`; HANDLE was set above, and this is the handle.
         unsafe { JoinHandle::here(task) }
     }
 
-    /// Wakes the task of `word`. False when it belongs to another shard.
+    /// Wakes the task of `word`. Returns false when the task belongs to another shard.
     #[inline]
     pub(super) fn wake_word(&self, word: WakeWord) -> bool {
         if word.shard() != self.identity.number() {
             return false;
         }
-        // Its number may have been another shard's before: the word may name what is no slot here.
+        // The shard's number may have been another's before: the word may name no slot here.
         if let Some(slot) = self.arena.check(word.granule())
             && self.arena.header(slot).generation() == word.generation()
         {
@@ -159,8 +159,8 @@ impl Core {
         true
     }
 
-    /// Wakes a task by the id it left with the stack or a timer. One that has ended is not woken; one that took
-    /// its place is, which is legal.
+    /// Wakes a task by the id it left with the stack or a timer. A task that has ended is not woken; a later task in its slot is, which is
+    /// legal.
     #[inline]
     pub(crate) fn wake_task(&self, task: TaskId) {
         if let Some(slot) = self.arena.check(task) {
@@ -179,7 +179,7 @@ impl Core {
         self.each(|slot| self.wake_slot(slot));
     }
 
-    /// The task that `waker` wakes, when it is one of this core's.
+    /// Returns the task that `waker` wakes, if it is one of this core's.
     #[inline]
     pub(crate) fn task_of(&self, waker: &Waker) -> Option<TaskId> {
         let word = waker::word_of(waker)?;
@@ -197,11 +197,11 @@ impl Core {
 
 /// Polling.
 impl Core {
-    /// Polls at most `budget` ready tasks; gives how many.
+    /// Polls at most `budget` ready tasks; returns how many.
     pub(super) fn poll_ready(&self, budget: usize) -> usize {
         let polled = Cell::new(0);
         loop {
-            // One net under them all: one under each costs as much as the poll of a small task.
+            // One `catch_unwind` around all: one around each costs as much as the poll of a small task.
             let fallen = catch_unwind(AssertUnwindSafe(|| {
                 while polled.get() < budget
                     && let Some(slot) = self.pop_ready()
@@ -217,7 +217,7 @@ impl Core {
         }
     }
 
-    /// A task has panicked: that is its end, and only its.
+    /// Ends a task that panicked; the others go on.
     #[cold]
     fn caught(&self, payload: PanicPayload) {
         match self.polling.get() {
@@ -231,12 +231,12 @@ impl Core {
                 }
                 self.abandon(slot, Some(payload));
             }
-            // No task's.
+            // Not in a task.
             _ => resume_unwind(payload),
         }
     }
 
-    /// The next ready task; the memory of a later one is fetched meanwhile.
+    /// Returns the next ready task, and prefetches the memory of a later one.
     #[inline]
     fn pop_ready(&self) -> Option<Slot> {
         let mut ready = self.ready.borrow_mut();
@@ -247,7 +247,7 @@ impl Core {
         Some(slot)
     }
 
-    /// Fetches the memory of the first tasks of a round.
+    /// Prefetches the first tasks of a round.
     #[inline]
     pub(super) fn prefetch_ready(&self) {
         let ready = self.ready.borrow();
@@ -265,7 +265,7 @@ impl Core {
         !self.ready.borrow().is_empty()
     }
 
-    /// Polls a task from the ready queue. Its panic is for [`caught`](Core::caught).
+    /// Polls a task from the ready queue. [`caught`](Core::caught) handles its panic.
     #[inline]
     fn poll(&self, slot: Slot) {
         let header = self.arena.header(slot);
@@ -296,7 +296,7 @@ impl Core {
         }
     }
 
-    /// Drops the future of a task that is RUNNING, and ends it.
+    /// Drops the future of a task that is RUNNING, and ends the task.
     #[cold]
     fn abandon(&self, slot: Slot, payload: Option<PanicPayload>) {
         let header = self.arena.header(slot);
@@ -320,7 +320,7 @@ impl Core {
         self.ended(slot);
     }
 
-    /// The future is gone: the slot waits for whoever joins, or goes.
+    /// Handles the end of a task whose future is gone: its slot waits for the join handle, or is freed.
     #[inline]
     fn ended(&self, slot: Slot) {
         let header = self.arena.header(slot);
@@ -330,12 +330,12 @@ impl Core {
             self.discard(slot);
         } else if joined {
             let joiner = self.joiners.borrow_mut().remove(header.link());
-            // Last: a foreign waker may do anything, such as drop the handle.
+            // Last, since a foreign waker may do anything, such as drop the handle.
             self.quietly(|| joiner.map_or((), Waker::wake));
         }
     }
 
-    /// Drops what a task left and nobody will take, and frees the slot. There is no handle any more.
+    /// Drops an output that has no handle any more, and frees the slot.
     #[inline]
     fn discard(&self, slot: Slot) {
         let header = self.arena.header(slot);
@@ -365,14 +365,14 @@ impl Core {
         self.arena.free(slot, class);
     }
 
-    /// Runs foreign code whose panic must not end the core; it has been printed by the panic hook.
+    /// Runs foreign code, catching its panic; the panic hook has printed it.
     #[inline]
     pub(super) fn quietly(&self, f: impl FnOnce()) {
         let Err(mut payload) = catch_unwind(AssertUnwindSafe(f)) else {
             return;
         };
         self.count(|c| c.panicked += 1);
-        // The payload's own drop may panic, and the drop of what that one leaves.
+        // The payload's own drop may panic, as may the drop of that panic's payload.
         for _ in 0..PAYLOADS_MAX {
             match catch_unwind(AssertUnwindSafe(|| drop(payload))) {
                 Ok(()) => return,
@@ -382,11 +382,11 @@ impl Core {
         std::mem::forget(payload);
     }
 
-    /// Drops every task, and what those left that have ended; from now on, also what is spawned.
+    /// Drops every task, ended ones included; from now on, spawned tasks too.
     pub(super) fn close(&self) {
         self.life.set(Life::Closing);
         self.pulse.rests();
-        // What is dropped may spawn; that goes in the next round.
+        // A drop may spawn; that task goes in the next round.
         for _ in 0..CLOSE_ROUNDS {
             if self.abandon_all() + self.discard_all() == 0 {
                 break;
@@ -395,7 +395,7 @@ impl Core {
         self.life.set(Life::Closed);
     }
 
-    /// Drops what waits for its handle: it must not outlive its thread. Answers how many.
+    /// Drops outputs that wait for their handles: they must not outlive their thread. Returns how many.
     fn discard_all(&self) -> usize {
         let mut discarded = 0;
         self.each(|slot| {
@@ -409,7 +409,7 @@ impl Core {
         discarded
     }
 
-    /// Drops every future that is not being polled now; answers how many.
+    /// Drops every future that is not being polled now; returns how many.
     fn abandon_all(&self) -> usize {
         let mut abandoned = 0;
         self.each(|slot| {
@@ -420,15 +420,15 @@ impl Core {
                 abandoned += 1;
             }
         });
-        // What stands there is gone, or never polled.
+        // The entries' tasks are gone, or never polled.
         self.ready.borrow_mut().clear();
         abandoned
     }
 }
 
-/// What a `JoinHandle` asks for. All of it concerns a slot whose handle exists, so the slot is its task's still.
+/// Operations of a `JoinHandle`. Each concerns a slot whose handle exists, so the slot is still its task's.
 impl Core {
-    /// The slot of `task`, if it is of this core and there still.
+    /// Returns the slot of `task`, if the task is of this core and not gone.
     #[inline]
     pub(super) fn slot_of(&self, task: TaskRef) -> Option<Slot> {
         let slot = task.slot_in(&self.identity)?;
@@ -448,7 +448,7 @@ impl Core {
         }
     }
 
-    /// Has `waker` woken at the task's end, instead of the one before.
+    /// Replaces the waker that is woken at the task's end.
     pub(super) fn join(&self, slot: Slot, waker: &Waker) {
         let header = self.arena.header(slot);
         if header.has(JOINED) {
@@ -474,7 +474,7 @@ impl Core {
         }
     }
 
-    /// The handle is dropped: the task goes on alone, or what it left is dropped. A handle says so once.
+    /// Handles the drop of the handle: the task goes on alone, or its output is dropped. Called once for each handle.
     #[inline]
     pub(super) fn detach(&self, slot: Slot) {
         let header = self.arena.header(slot);
@@ -488,10 +488,10 @@ impl Core {
         }
     }
 
-    /// Takes what the task left, and frees the slot.
+    /// Takes the output of a task that has ended, and frees the slot.
     ///
     /// # Safety
-    /// `T` is the type the task gives, it is over, and its handle lets go of the slot.
+    /// `T` is the type of the task's output, the task has ended, and its handle gives up the slot.
     pub(super) unsafe fn take_end<T>(&self, slot: Slot) -> End<T> {
         let header = self.arena.header(slot);
         let pointer = self.arena.pointer(slot);
@@ -516,15 +516,15 @@ impl Core {
     }
 }
 
-/// Figures.
+/// Counters.
 impl Core {
-    /// Of a round: one count for many.
+    /// Adds the polls of a round.
     #[inline]
     pub(super) fn count_polls(&self, polls: usize) {
         self.count(|c| c.polls += polls as u64);
     }
 
-    /// A panic was caught where this core does not see it.
+    /// Counts a panic that was caught elsewhere.
     pub(super) fn count_panic(&self) {
         self.count(|c| c.panicked += 1);
     }
@@ -557,7 +557,7 @@ impl Core {
         }
     }
 
-    /// The time of this turn.
+    /// Returns the time of this turn.
     #[inline]
     pub(crate) fn now(&self) -> Instant {
         self.now.get()

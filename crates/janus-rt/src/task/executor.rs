@@ -1,5 +1,5 @@
-//! The executor of one core, as the loop that drives it sees it: time goes in, ready tasks are polled, wakes from
-//! elsewhere are served. What happens to a single task is in `core`.
+//! The executor of one core, as seen by the loop that drives it: time goes in, ready tasks are polled, wakes from other threads are
+//! handled. The life of a single task is in `core`.
 
 use std::future::Future;
 use std::rc::Rc;
@@ -19,17 +19,17 @@ use super::join::{JoinHandle, TaskRef};
 use super::pulse::Pulse;
 use super::word::WakeWord;
 
-/// A task of this core: the granule its slot begins at. Fits the stack's token (30 bits).
+/// Id of a task of this core: the granule its slot begins at. Fits the stack's token (30 bits).
 pub(crate) type TaskId = u32;
 
-/// What has happened to the tasks of a core.
+/// Counters of a core's tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TaskCounters {
-    /// Tasks begun.
+    /// Tasks spawned.
     pub(crate) spawned: u64,
     /// Polls.
     pub(crate) polls: u64,
-    /// Panics caught: in tasks, in what they dropped, in wakers they left.
+    /// Panics caught: in tasks, in the drop of their values, in wakers they left.
     pub(crate) panicked: u64,
     /// Futures too large for a slot, kept in a box.
     pub(crate) boxed: u64,
@@ -40,20 +40,20 @@ pub(crate) struct TaskCounters {
 /// Bytes that the tasks of a core take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TaskMemory {
-    /// Made ready for slots.
+    /// Committed for slots.
     pub(crate) committed: usize,
     /// In slots in use.
     pub(crate) used: usize,
     /// In the ready queue.
     pub(crate) queue: usize,
-    /// For those who await a task's end.
+    /// For the wakers of tasks that await another's end.
     pub(crate) joiners: usize,
     /// In timers.
     pub(crate) timers: usize,
 }
 
 impl TaskMemory {
-    /// All that is committed.
+    /// Returns all committed bytes.
     pub(crate) fn total(&self) -> usize {
         self.committed + self.queue + self.joiners + self.timers
     }
@@ -72,7 +72,7 @@ impl Executor {
         })
     }
 
-    /// Shows from now on what it does in `pulse`, and warns of futures of `large_from` bytes and more.
+    /// Shows its activity in `pulse`, and warns of futures of `large_from` bytes and more.
     pub(crate) fn watched(
         mut self,
         pulse: Arc<Pulse>,
@@ -87,7 +87,7 @@ impl Executor {
         self
     }
 
-    /// No task gets memory that is warm from another one: for comparison, as `warm_reuse` of the stack's configuration.
+    /// Makes no task reuse memory that is still in the cache: for comparison, like `warm_reuse` of the stack's configuration.
     pub(crate) fn reusing_nothing(mut self) -> Executor {
         if let Some(core) = Rc::get_mut(&mut self.core) {
             core.arena.reuse_oldest_first();
@@ -100,12 +100,12 @@ impl Executor {
         Entered::new(Rc::clone(&self.core))
     }
 
-    /// Begins a task.
+    /// Spawns a task.
     pub(crate) fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
         self.core.spawn(future)
     }
 
-    /// Serves a wake that came from another thread.
+    /// Handles a wake from another thread.
     pub(crate) fn wake_word(&self, word: WakeWord) {
         self.core.wake_word(word);
     }
@@ -117,14 +117,14 @@ impl Executor {
         }
     }
 
-    /// The handle of a task was dropped on another thread.
+    /// Handles the drop of a task's handle on another thread.
     pub(crate) fn detach(&self, task: TaskRef) {
         if let Some(slot) = self.core.slot_of(task) {
             self.core.detach(slot);
         }
     }
 
-    /// Runs what another thread sent. Its panic is counted, and ends nothing.
+    /// Runs a closure from another thread. Its panic is counted, and ends nothing.
     pub(crate) fn run_job(&self, job: Job) {
         self.core.quietly(job);
     }
@@ -134,19 +134,19 @@ impl Executor {
         self.core.wake_all();
     }
 
-    /// Tasks ready to be polled.
+    /// Returns the number of tasks that are ready.
     #[cfg(feature = "tokio")]
     pub(crate) fn ready(&self) -> usize {
         self.core.ready()
     }
 
-    /// Whether a task is ready to be polled.
+    /// Returns whether a task is ready to be polled.
     #[inline]
     pub(crate) fn has_ready(&self) -> bool {
         self.core.has_ready()
     }
 
-    /// Sets the time of this turn and wakes the sleepers it reaches.
+    /// Sets the time of this turn and wakes the tasks whose timers are due.
     #[inline]
     pub(crate) fn advance(&self, now: Instant) {
         self.core.now.set(now);
@@ -156,19 +156,19 @@ impl Executor {
             .advance(now, |task| self.core.wake_task(task));
     }
 
-    /// When a sleeper is due next.
+    /// Returns when the next timer is due.
     #[inline]
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.core.timers.next()
     }
 
-    /// Fetches the memory of the tasks that are polled first.
+    /// Prefetches the tasks that are polled first.
     #[inline]
     pub(crate) fn fetch(&self) {
         self.core.prefetch_ready();
     }
 
-    /// Polls at most `budget` ready tasks; gives how many. The executor must be entered.
+    /// Polls at most `budget` ready tasks; returns how many. The executor must be entered.
     pub(crate) fn run(&self, budget: usize) -> usize {
         let core = &*self.core;
         let polled = core.poll_ready(budget);
@@ -178,17 +178,17 @@ impl Executor {
         polled
     }
 
-    /// Tasks alive, those included that ended and wait to be joined.
+    /// Returns the number of tasks, those included that have ended and wait to be joined.
     pub(crate) fn tasks(&self) -> usize {
         self.core.tasks()
     }
 
-    /// What has happened so far.
+    /// Returns the counters.
     pub(crate) fn counters(&self) -> TaskCounters {
         self.core.counters()
     }
 
-    /// What the tasks take.
+    /// Returns the memory that tasks take.
     pub(crate) fn memory(&self) -> TaskMemory {
         self.core.memory()
     }
@@ -196,7 +196,7 @@ impl Executor {
 
 impl Drop for Executor {
     fn drop(&mut self) {
-        // Entered, so that what the futures drop (streams, handles) finds its core.
+        // Entered, so that values of the futures (streams, handles) find their core when they are dropped.
         let _entered = self.enter();
         self.core.close();
     }

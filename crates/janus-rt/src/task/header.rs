@@ -1,6 +1,6 @@
-//! What stands at the front of a task's slot: 16 bytes of header, then the future, which its output later replaces.
-//! With it a 40-byte future fits a 64-byte slot. Only the thread of the executor ever touches a slot, so nothing here
-//! is atomic. When a task is polled, woken or freed is the executor's.
+//! The front of a task's slot: 16 bytes of header, then the future, which its output later replaces. With it a 40-byte future fits a
+//! 64-byte slot. Only the thread of the executor ever touches a slot, so nothing here is atomic. The executor decides when a task is
+//! polled, woken or freed.
 
 use std::any::{Any, type_name};
 use std::cell::Cell;
@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 use super::class::Class;
 use super::word::GENERATION_MAX;
 
-/// What a panic left.
+/// Payload of a panic.
 pub(super) type PanicPayload = Box<dyn Any + Send>;
 
 const FLAG_BITS: u32 = 10;
@@ -31,23 +31,23 @@ pub(super) const ABORT: u32 = 1 << 6;
 /// `link` names the waker of the task that awaits the `JoinHandle`.
 pub(super) const JOINED: u32 = 1 << 7;
 
-/// What the payload holds.
+/// Content of the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum Stage {
-    /// Nothing; the slot belongs to no task. All zero bytes mean this.
+    /// Empty, and the slot belongs to no task. All zero bytes mean this.
     Vacant = 0,
     /// The future.
     Future = 1,
-    /// Its output.
+    /// The future's output.
     Output = 2,
-    /// What it panicked with.
+    /// The payload of its panic.
     Panic = 3,
-    /// Nothing: the task was cancelled, or its end is being worked on.
+    /// Empty: the task was cancelled, or its end is being handled.
     Empty = 4,
 }
 
-/// What is known of a future once its type is forgotten.
+/// Functions of a future whose type is erased.
 pub(crate) struct VTable {
     /// Polls the future. When it is ready, drops it and puts the output in its place.
     ///
@@ -57,26 +57,26 @@ pub(crate) struct VTable {
     /// Drops the future.
     ///
     /// # Safety
-    /// The slot held the future, and its stage says no more that it does.
+    /// The slot held the future, and its stage no longer says so.
     pub(super) drop_future: unsafe fn(NonNull<Header>),
     /// Drops the output.
     ///
     /// # Safety
-    /// The slot held the output, and its stage says no more that it does.
+    /// The slot held the output, and its stage no longer says so.
     pub(super) drop_output: unsafe fn(NonNull<Header>),
-    /// Moves the output to where the pointer points: a `T` of `JoinHandle<T>`.
+    /// Moves the output to the pointer's target: a `T` of `JoinHandle<T>`.
     ///
     /// # Safety
-    /// As `drop_output`; the place is fit for a `T`, and `T` is the type the task was spawned with.
+    /// As `drop_output`; the target is fit for a `T`, and `T` is the type the task was spawned with.
     pub(super) take_output: unsafe fn(NonNull<Header>, *mut ()),
     /// Where `Stage::Panic` keeps its payload.
     ///
     /// # Safety
     /// The pointer is to a slot of this table's type.
     pub(super) panic: unsafe fn(NonNull<Header>) -> NonNull<PanicPayload>,
-    /// Size of its slot.
+    /// Class of its slot.
     pub(super) class: Class,
-    /// The future's type.
+    /// Returns the name of the future's type.
     pub(super) name: fn() -> &'static str,
 }
 
@@ -86,7 +86,7 @@ pub(super) struct Header {
     vtable: Cell<Option<&'static VTable>>,
     /// Generation (22 bits), flags, stage.
     meta: Cell<u32>,
-    /// Vacant: the next free slot of the class. Else with JOINED: a number in the table of join wakers.
+    /// Vacant: the next free slot of the class. Else with JOINED: index in the table of join wakers.
     link: Cell<u32>,
 }
 
@@ -148,7 +148,7 @@ impl Header {
         self.link.set(link);
     }
 
-    /// A wake came. True when the caller must put the task into the ready queue.
+    /// Notes a wake. Returns true when the caller must queue the task.
     #[inline]
     pub(super) fn wake(&self) -> bool {
         let meta = self.meta.get();
@@ -159,13 +159,13 @@ impl Header {
         meta & RUNNING == 0
     }
 
-    /// From the queue into its poll.
+    /// Called when the task is taken from the queue to be polled.
     #[inline]
     pub(super) fn begin(&self) {
         self.meta.set(self.meta.get() & !QUEUED | RUNNING);
     }
 
-    /// Back from its poll, not finished. True when it was woken meanwhile: the caller queues it.
+    /// Called after a poll that was pending. Returns true when the task was woken meanwhile: the caller queues it.
     #[inline]
     pub(super) fn pause(&self) -> bool {
         let meta = self.meta.get();
@@ -173,7 +173,7 @@ impl Header {
         meta & QUEUED != 0
     }
 
-    /// The task is over: a new generation, no flags. False when this slot has had all its generations.
+    /// Ends the task: a new generation, no flags. Returns false when the slot's generations are used up.
     #[inline]
     pub(super) fn vacate(&self) -> bool {
         let generation = self.generation();
@@ -193,12 +193,12 @@ impl Header {
     }
 }
 
-/// What the task leaves in its slot and how the handle gets it: in place, or through a box.
+/// Output of a task in its slot, and how the handle gets it: in place, or through a box.
 pub(super) trait Stored: Future {
-    /// What `JoinHandle` gives.
+    /// Output of the `JoinHandle`.
     type Result;
     fn unwrap(output: Self::Output) -> Self::Result;
-    /// The type of the future that was spawned.
+    /// Returns the type of the future that was spawned.
     fn name() -> &'static str;
 }
 
@@ -277,7 +277,7 @@ union Payload<S: Stored> {
     panic: ManuallyDrop<PanicPayload>,
 }
 
-/// The slot that holds this future and its output; `None` when it must be boxed.
+/// Returns the class of the slot for this future and its output; `None` when the future must be boxed.
 pub(super) const fn class_of<S: Stored>() -> Option<Class> {
     Class::of(size_of::<Layout<S>>(), align_of::<Layout<S>>())
 }
@@ -297,7 +297,7 @@ impl<S: Stored> Layout<S> {
         name: S::name,
     };
 
-    /// The payload's address. Made from the slot's pointer, never from a `&Header`, which may not reach so far.
+    /// Returns the payload's address. Derived from the slot's pointer, never from a `&Header`, which may not reach so far.
     ///
     /// # Safety
     /// `slot` points to a slot of this type.
@@ -356,13 +356,13 @@ impl<S: Stored> Layout<S> {
     }
 }
 
-/// Makes a vacant slot a task's: table, future, flags.
+/// Turns a vacant slot into a task's: table, future, flags.
 ///
 /// # Safety
-/// `slot` is vacant, belongs to nobody else, and is at least `class_of::<S>()` large.
+/// `slot` is vacant, has no other owner, and is at least `class_of::<S>()` large.
 #[inline]
 pub(super) unsafe fn write<S: Stored>(slot: NonNull<Header>, future: S, flags: u32) {
-    // SAFETY: the caller's promise: the slot has room for the payload, and nobody refers to it; its header is valid.
+    // SAFETY: the caller's promise: the slot has room for the payload, and there is no reference to it; its header is valid.
     unsafe {
         Layout::<S>::payload(slot).cast::<S>().write(future);
         let header = slot.as_ref();
@@ -400,7 +400,7 @@ mod tests {
     #[repr(align(128))]
     struct Aligned128;
 
-    /// The bytes of the slot that a future's task gets, itself or in a box.
+    /// Returns the bytes of the slot for a future's task, inline or boxed.
     fn bytes<S: Stored>() -> Option<usize> {
         class_of::<S>().map(Class::bytes)
     }

@@ -1,5 +1,5 @@
-//! Who a shard is, process-wide: a number below 4096 that its wakers carry, and the inbox that a wake from another
-//! thread goes to. Numbers are handed out round robin, so that one is used again as late as possible.
+//! Process-wide identity of a shard: a number below 4096 in its wakers, and the inbox for wakes from other threads. Numbers are handed out
+//! round robin, so that one is reused as late as possible.
 
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -10,7 +10,7 @@ use crate::inbox::Inbox;
 /// Shards that can be alive at a time in one process.
 pub(crate) const SHARDS_MAX: usize = 1 << SHARD_BITS;
 
-/// The live shards. Readers are wakes from other threads; writers come and go with shards.
+/// The live shards. Read by wakes from other threads; written when shards begin and end.
 static LIVE: [RwLock<Option<Live>>; SHARDS_MAX] = [const { RwLock::new(None) }; SHARDS_MAX];
 
 struct Live {
@@ -28,7 +28,7 @@ struct Next {
     incarnation: NonZeroU32,
 }
 
-/// All numbers are taken: the process runs 4096 shards.
+/// Error: all numbers are taken, as the process runs 4096 shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooManyShards;
 
@@ -71,13 +71,13 @@ impl ShardIdentity {
         Err(TooManyShards)
     }
 
-    /// What this shard's wakers carry.
+    /// Returns the number that this shard's wakers carry.
     #[inline]
     pub(crate) fn number(&self) -> u16 {
         self.number
     }
 
-    /// Tells apart the shards that had the same number one after another.
+    /// Returns a number that tells apart the shards that had the same number one after another.
     #[inline]
     pub(crate) fn incarnation(&self) -> NonZeroU32 {
         self.incarnation
@@ -93,7 +93,7 @@ impl Drop for ShardIdentity {
     }
 }
 
-/// Brings a wake to the shard it is meant for, from any thread. A shard that is gone needs none.
+/// Delivers a wake to its shard, from any thread. For a shard that has ended it does nothing.
 pub(crate) fn deliver(word: WakeWord) {
     let entry = LIVE[usize::from(word.shard())]
         .read()
@@ -103,14 +103,14 @@ pub(crate) fn deliver(word: WakeWord) {
     }
 }
 
-/// The inbox of a live shard.
+/// Returns the inbox of a live shard.
 pub(crate) fn inbox_of(number: u16) -> Option<Arc<Inbox>> {
     let entry = LIVE.get(usize::from(number))?;
     let entry = entry.read().unwrap_or_else(PoisonError::into_inner);
     entry.as_ref().map(|live| live.inbox.clone())
 }
 
-/// The inbox of this very shard, not of another that has its number now.
+/// Returns the inbox of this incarnation of the shard, not of a later shard with its number.
 pub(super) fn inbox_of_life(number: u16, incarnation: NonZeroU32) -> Option<Arc<Inbox>> {
     let entry = LIVE.get(usize::from(number))?;
     let entry = entry.read().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,5 @@
-//! Waiting for a task's end, and bringing it about. A handle is a plain name of a task (its core, its slot), or a share
-//! in the parcel in which a result comes from elsewhere; so it may go wherever its result may.
+//! Waiting for a task's end, and aborting it. A handle is a plain name of a task (its core, its slot), or a share in the parcel in which a
+//! result comes from elsewhere; it may be sent wherever its result may.
 
 mod error;
 
@@ -18,7 +18,7 @@ use super::identity::{ShardIdentity, inbox_of_life};
 use super::parcel::{self, Delivery, Order, Parcel};
 use super::{context, coop, spawn};
 
-/// A task, named from anywhere: which shard of all there ever were, which slot there, which of the slot's tasks.
+/// A task, named from anywhere: the shard's incarnation, the slot, and the slot's generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TaskRef {
     incarnation: NonZeroU32,
@@ -38,7 +38,7 @@ impl TaskRef {
         }
     }
 
-    /// The slot, if this is a task of the shard called `identity`.
+    /// Returns the slot, if this is a task of the shard with `identity`.
     #[inline]
     pub(super) fn slot_in(self, identity: &ShardIdentity) -> Option<Slot> {
         (self.incarnation == identity.incarnation()).then_some(self.slot)
@@ -62,7 +62,7 @@ impl TaskRef {
         }
     }
 
-    /// Away from its core a task that has ended cannot be told from one that has not, while the core lives.
+    /// Returns whether the task has ended. Away from its core this is not known while the core lives.
     fn is_finished(self) -> bool {
         let here = on_own_core(self, |core, slot| {
             slot.is_none_or(|slot| core.is_over(slot))
@@ -71,7 +71,7 @@ impl TaskRef {
     }
 }
 
-/// Calls `f` with the core of `task` and its slot, while it has one; `None` where the thread is not that core's.
+/// Calls `f` with the core of `task` and its slot, if it still has one; `None` when the thread is not that core's.
 #[inline]
 fn on_own_core<R>(task: TaskRef, f: impl FnOnce(&Core, Option<Slot>) -> R) -> Option<R> {
     context::with(|core| {
@@ -81,19 +81,21 @@ fn on_own_core<R>(task: TaskRef, f: impl FnOnce(&Core, Option<Slot>) -> R) -> Op
     .flatten()
 }
 
-/// A task's end, to be awaited. Dropping it lets the task go on alone.
+/// Handle to await a task's end. Dropping it lets the task go on alone.
 ///
-/// It may be awaited and dropped on any core, if its result may go there; best is where the task is, which costs no
-/// message.
+/// It may be awaited and dropped on any core, if its result may be sent there; on the task's own core that costs no message.
+///
+/// # Cancel safety
+/// No result is lost when a poll of `&mut handle` is given up.
 pub struct JoinHandle<T> {
     of: Of<T>,
 }
 
 enum Of<T> {
-    /// A task of a core, whose output waits in its slot.
+    /// A task of a core, with its output in its slot.
     Core(TaskRef),
-    /// What runs elsewhere (on a core, on a thread for blocking calls), and whose output is sent; `None` once the output
-    /// was taken, wherever it came from.
+    /// Work that runs elsewhere (on a core, on a thread for blocking calls), and whose output is sent; `None` once the output was taken,
+    /// wherever it came from.
     Parcel(Option<Arc<Parcel<T>>>),
 }
 
@@ -101,7 +103,7 @@ const _: () = assert!(size_of::<JoinHandle<String>>() == 16);
 
 impl<T> JoinHandle<T> {
     /// # Safety
-    /// The task gives a `T`, has the flag HANDLE, and no other handle.
+    /// The task's output is a `T`, it has the flag HANDLE, and no other handle.
     #[inline]
     pub(super) unsafe fn here(task: TaskRef) -> JoinHandle<T> {
         JoinHandle { of: Of::Core(task) }
@@ -113,9 +115,8 @@ impl<T> JoinHandle<T> {
         }
     }
 
-    /// Ends the task at its next await: its future is dropped, and awaiting the handle gives an error. One that
-    /// has ended already is not affected. A blocking call that has begun goes on; one that waits for its thread does not
-    /// begin.
+    /// Aborts the task at its next await: its future is dropped, and awaiting the handle returns an error. A task that has ended is not
+    /// affected. A blocking call that has begun goes on; one that waits for its thread does not begin.
     pub fn abort(&self) {
         match &self.of {
             Of::Core(task) => task.abort(),
@@ -140,8 +141,8 @@ impl<T> JoinHandle<T> {
         }
     }
 
-    /// The task has ended. On another core than that of a task that was begun by [`spawn`] it is not known before the
-    /// handle was awaited there.
+    /// Returns whether the task has ended. On another core than that of a task begun by [`spawn`], this is not known before the handle was
+    /// awaited there.
     pub fn is_finished(&self) -> bool {
         match &self.of {
             Of::Core(task) => task.is_finished(),
@@ -150,7 +151,7 @@ impl<T> JoinHandle<T> {
         }
     }
 
-    /// What [`abort`](JoinHandle::abort) does, without the handle and as often as wanted.
+    /// Returns a handle that can only [`abort`](JoinHandle::abort) the task, and can be cloned.
     pub fn abort_handle(&self) -> AbortHandle {
         AbortHandle {
             of: match &self.of {
@@ -182,7 +183,7 @@ impl<T: 'static> Future for JoinHandle<T> {
     }
 }
 
-/// Polls for the end of a task of this thread's core; `None`: it is of another.
+/// Polls for the end of a task of this thread's core; `None`: the task is another core's.
 fn poll_here<T>(task: TaskRef, cx: &mut Context<'_>) -> Option<Poll<Result<T, JoinError>>> {
     on_own_core(task, |core, slot| {
         let Some(slot) = slot else {
@@ -204,10 +205,10 @@ fn poll_here<T>(task: TaskRef, cx: &mut Context<'_>) -> Option<Poll<Result<T, Jo
 }
 
 impl<T: 'static> JoinHandle<T> {
-    /// Has the output of another core's task sent here: there, a task awaits it.
+    /// Requests the output of another core's task: a task on that core awaits it and sends it here.
     #[cold]
     fn send_for(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, JoinError>> {
-        /// What only goes to the task's own thread.
+        /// Values that only go to the task's own thread.
         struct There<T>(T);
         // SAFETY: made by this function only. What it holds is a way for a `T` to come to this thread. That is allowed: a
         // `JoinHandle<T>` may only be sent where its `T` may (by `Of::Parcel` the compiler knows), and this thread,
@@ -225,20 +226,20 @@ impl<T: 'static> JoinHandle<T> {
             delivery: Some(delivery),
         });
         let relay = move || {
-            // Whole, or only its parts would be moved in.
+            // Moves the whole value; else only its parts would be captured.
             let there: There<Relay<T>> = there;
             drop(spawn(there.0));
         };
-        // Where it cannot run it is dropped, and has said so.
+        // Where it cannot run it is dropped, which reports a cancelled task.
         let _ = inbox.map(|inbox| inbox.run(Box::new(relay)));
         parcel.poll(cx)
     }
 }
 
-/// Awaits a task on its own core for somebody elsewhere.
+/// Awaits a task on its own core for another thread.
 struct Relay<T: 'static> {
     task: JoinHandle<T>,
-    /// Gone when the output is.
+    /// `None` once the output is sent.
     delivery: Option<Delivery<T>>,
 }
 
@@ -282,7 +283,7 @@ impl<T> fmt::Debug for JoinHandle<T> {
     }
 }
 
-/// Ends a task from anywhere; see [`JoinHandle::abort_handle`].
+/// Aborts a task from anywhere; see [`JoinHandle::abort_handle`].
 #[derive(Clone)]
 pub struct AbortHandle {
     of: Abortable,
@@ -296,7 +297,7 @@ enum Abortable {
 }
 
 impl AbortHandle {
-    /// As [`JoinHandle::abort`].
+    /// Aborts the task, as [`JoinHandle::abort`] does.
     pub fn abort(&self) {
         match &self.of {
             Abortable::Core(task) => task.abort(),
@@ -305,7 +306,7 @@ impl AbortHandle {
         }
     }
 
-    /// As [`JoinHandle::is_finished`].
+    /// Returns whether the task has ended, as [`JoinHandle::is_finished`] does.
     pub fn is_finished(&self) -> bool {
         match &self.of {
             Abortable::Core(task) => task.is_finished(),

@@ -1,5 +1,5 @@
-//! Many tasks awaited together, in the order in which they end. Each has a waker of its own that enters its number in a
-//! list, so that a look takes as long as there are ends, not tasks.
+//! Many tasks awaited together, in the order in which they end. Each has a waker of its own that enters its number in a list, so that a
+//! poll's work grows with the number of ends, not of tasks.
 
 #[cfg(test)]
 mod tests;
@@ -15,10 +15,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use super::join::{AbortHandle, JoinError, JoinHandle};
 use super::{spawn, spawn_blocking, spawn_on};
 
-/// Tasks that are awaited together. Dropping the set ends them all.
+/// A set of tasks that are awaited together. Dropping it aborts them all.
 pub struct JoinSet<T> {
     members: Vec<Member<T>>,
-    /// Places in `members` without a task.
+    /// Indices of `members` without a task.
     free: Vec<u32>,
     woken: Arc<Woken>,
     len: usize,
@@ -27,11 +27,11 @@ pub struct JoinSet<T> {
 struct Member<T> {
     handle: Option<JoinHandle<T>>,
     entry: Arc<Entry>,
-    /// Of `entry`.
+    /// Waker of `entry`.
     waker: Waker,
 }
 
-/// Whose end is to be looked at.
+/// Members whose tasks were woken.
 #[derive(Default)]
 struct Woken {
     state: Mutex<WokenState>,
@@ -39,15 +39,15 @@ struct Woken {
 
 #[derive(Default)]
 struct WokenState {
-    /// Each place at most once.
+    /// Indices of members, each at most once.
     numbers: VecDeque<u32>,
     waiter: Option<Waker>,
 }
 
-/// What a member's task wakes.
+/// Waker of a member's task.
 struct Entry {
     number: u32,
-    /// Its number is in the list.
+    /// Whether its number is in the list.
     listed: AtomicBool,
     woken: Arc<Woken>,
 }
@@ -79,7 +79,7 @@ impl Woken {
 }
 
 impl<T> JoinSet<T> {
-    /// A set without tasks.
+    /// Makes an empty set.
     pub fn new() -> JoinSet<T> {
         JoinSet {
             members: Vec::new(),
@@ -89,26 +89,26 @@ impl<T> JoinSet<T> {
         }
     }
 
-    /// Tasks in the set, those included that have ended and were not joined.
+    /// Returns the number of tasks in the set, those included that have ended and were not joined.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// There are none.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Ends every task at its next await. They stay in the set until they are joined.
+    /// Aborts every task at its next await. They stay in the set until they are joined.
     pub fn abort_all(&self) {
         self.handles().for_each(JoinHandle::abort);
     }
 
-    /// Lets all tasks go on alone; the set is empty then.
+    /// Lets all tasks go on alone; the set is empty afterwards.
     pub fn detach_all(&mut self) {
         self.members.clear();
         self.free.clear();
-        // Wakers that live on enter themselves in a list that nobody reads.
+        // Remaining wakers enter themselves in the old list, which has no reader.
         self.woken = Arc::default();
         self.len = 0;
     }
@@ -121,12 +121,12 @@ impl<T> JoinSet<T> {
 }
 
 impl<T: 'static> JoinSet<T> {
-    /// Begins a task on this core, as [`spawn`] does.
+    /// Spawns a task on this core, as [`spawn`] does.
     pub fn spawn<F: Future<Output = T> + 'static>(&mut self, future: F) -> AbortHandle {
         self.insert(spawn(future))
     }
 
-    /// Begins a task on a core of this runtime, as [`spawn_on`] does.
+    /// Spawns a task on a core of this runtime, as [`spawn_on`] does.
     pub fn spawn_on<M, F>(&mut self, core: usize, make: M) -> AbortHandle
     where
         M: FnOnce() -> F + Send + 'static,
@@ -145,14 +145,14 @@ impl<T: 'static> JoinSet<T> {
         self.insert(spawn_blocking(call))
     }
 
-    /// Waits for this one too.
+    /// Adds a task to the set.
     fn insert(&mut self, handle: JoinHandle<T>) -> AbortHandle {
         let abort = handle.abort_handle();
         let number = self.free.pop().unwrap_or_else(|| self.new_place());
         let member = &mut self.members[number as usize];
         member.handle = Some(handle);
         self.len += 1;
-        // It is not known whether it has ended already: it is looked at once, and from then on it wakes.
+        // The task may have ended already: it is polled once, and wakes from then on.
         member.entry.wake_by_ref();
         abort
     }
@@ -172,13 +172,18 @@ impl<T: 'static> JoinSet<T> {
         number
     }
 
-    /// The next task that ends, or has ended; `None` when there are no tasks. May be dropped while it waits: no end is
-    /// lost.
+    /// Waits for the next task that ends, or has ended; `None` when the set is empty.
+    ///
+    /// # Errors
+    /// The inner result is an error when the task panicked, was aborted or never begun.
+    ///
+    /// # Cancel safety
+    /// No result is lost when the future is dropped.
     pub async fn join_next(&mut self) -> Option<Result<T, JoinError>> {
         poll_fn(|cx| self.poll_join_next(cx)).await
     }
 
-    /// A task that has ended, if there is one.
+    /// Returns the result of a task that has ended, if there is one.
     pub fn try_join_next(&mut self) -> Option<Result<T, JoinError>> {
         let mut looks = self.woken.lock().numbers.len();
         while looks > 0 {
@@ -190,7 +195,7 @@ impl<T: 'static> JoinSet<T> {
         None
     }
 
-    /// [`join_next`](JoinSet::join_next) for futures written by hand.
+    /// Polls for the next result, as [`join_next`](JoinSet::join_next) does.
     pub fn poll_join_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<T, JoinError>>> {
         if self.len == 0 {
             return Poll::Ready(None);
@@ -204,17 +209,17 @@ impl<T: 'static> JoinSet<T> {
         drop(state);
         drop(before);
         if more {
-            // Woken meanwhile, or out of budget: not now, but soon.
+            // Woken meanwhile, or out of budget: to be polled again soon.
             cx.waker().wake_by_ref();
         }
         Poll::Pending
     }
 
-    /// Looks at one member of the list.
+    /// Polls one member of the list.
     fn look(&mut self) -> Option<Result<T, JoinError>> {
         let number = self.woken.lock().numbers.pop_front()?;
         let member = &mut self.members[number as usize];
-        // Before the look, so that what comes after it is entered again.
+        // Cleared before the poll, so that a later wake is entered again.
         member.entry.listed.store(false, Ordering::Release);
         let handle = member.handle.as_mut()?;
         let mut cx = Context::from_waker(&member.waker);
@@ -227,10 +232,10 @@ impl<T: 'static> JoinSet<T> {
         Some(end)
     }
 
-    /// Waits for all tasks and gives what they gave, in the order in which they ended.
+    /// Waits for all tasks and returns their outputs, in the order in which they ended.
     ///
     /// # Panics
-    /// With the panic of the first task that panicked, or when one was cancelled; the others are ended then.
+    /// With the panic of the first task that panicked, or when one was cancelled; the others are aborted then.
     pub async fn join_all(mut self) -> Vec<T> {
         let mut outputs = Vec::with_capacity(self.len);
         while let Some(end) = self.join_next().await {
@@ -243,7 +248,7 @@ impl<T: 'static> JoinSet<T> {
         outputs
     }
 
-    /// Ends all tasks and waits until they have.
+    /// Aborts all tasks and waits until they have ended.
     pub async fn shutdown(&mut self) {
         self.abort_all();
         while self.join_next().await.is_some() {}

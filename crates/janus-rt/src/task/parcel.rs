@@ -1,6 +1,6 @@
-//! A result on its way from another thread: one side runs something and delivers, the other waits. Whoever goes away
-//! without having delivered has said by that that the task was cancelled. Slow path only: locks are held for a move of
-//! memory, and nothing of a user's is cloned, woken or dropped under one.
+//! A result on its way from another thread: one side runs the work and delivers, the other waits. A side that is dropped before it
+//! delivers reports a cancelled task. Slow path only: locks are held for a move of memory, and no value of the user's is cloned, woken or
+//! dropped under one.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,16 +8,16 @@ use std::task::{Context, Poll, Waker};
 
 use super::join::JoinError;
 
-/// What both sides know of a task that runs elsewhere, whatever it gives.
+/// State of a task that runs elsewhere, without its output.
 #[derive(Default)]
 pub(super) struct Order {
     aborted: AtomicBool,
     finished: AtomicBool,
-    /// Who runs it, to be told when it is aborted.
+    /// Waker of the task that runs it, woken when it is aborted.
     worker: Mutex<Option<Waker>>,
 }
 
-/// Where the result arrives.
+/// Destination of the result.
 pub(super) struct Parcel<T> {
     order: Arc<Order>,
     state: Mutex<State<T>>,
@@ -29,13 +29,13 @@ enum State<T> {
     Taken,
 }
 
-/// The duty to deliver.
+/// Duty to deliver the result.
 pub(super) struct Delivery<T> {
-    /// `None` once it is done.
+    /// `None` once it is delivered.
     parcel: Option<Arc<Parcel<T>>>,
 }
 
-/// Both sides.
+/// Makes both sides.
 pub(super) fn pair<T>() -> (Arc<Parcel<T>>, Delivery<T>) {
     let parcel = Arc::new(Parcel {
         order: Arc::default(),
@@ -48,10 +48,10 @@ pub(super) fn pair<T>() -> (Arc<Parcel<T>>, Delivery<T>) {
 }
 
 impl Order {
-    /// The task is to end, if it has not.
+    /// Aborts the task, if it has not ended.
     pub(super) fn abort(&self) {
         self.aborted.store(true, Ordering::Release);
-        // After the flag, and under the same lock as `is_aborted` enters it: one of the two sees the other.
+        // After the flag, and under the lock with which `is_aborted` sets the waker: one of the two sees the other.
         let worker = lock(&self.worker).take();
         if let Some(worker) = worker {
             worker.wake();
@@ -68,7 +68,7 @@ impl<T> Parcel<T> {
         &self.order
     }
 
-    /// It was never begun; says why. Nobody has looked yet.
+    /// Reports that the task was never begun, and why. Called before the first poll.
     pub(super) fn refuse(&self, why: &'static str) {
         let before = std::mem::replace(
             &mut *lock(&self.state),
@@ -101,7 +101,7 @@ impl<T> Parcel<T> {
 }
 
 impl<T> Delivery<T> {
-    /// Whether nobody wants it any more; if that changes, `cx`'s task is woken.
+    /// Returns whether the task is aborted; if that changes, `cx`'s task is woken.
     pub(super) fn is_aborted(&self, cx: &Context<'_>) -> bool {
         let Some(parcel) = &self.parcel else {
             return false;
@@ -113,7 +113,7 @@ impl<T> Delivery<T> {
         order.aborted.load(Ordering::Acquire)
     }
 
-    /// Whether nobody wants it any more, for who cannot be interrupted.
+    /// Returns whether the task is aborted, for work that cannot be interrupted.
     pub(super) fn was_aborted(&self) -> bool {
         let order = self.parcel.as_ref().map(|parcel| &parcel.order);
         order.is_some_and(|order| order.aborted.load(Ordering::Acquire))

@@ -1,5 +1,5 @@
-//! What a core shows of itself while it works, for whoever watches that no task keeps it: the turn it is in, and whose
-//! future it is polling. Two stores to a line of its own, and nothing else.
+//! Activity of a core, for the watchdog that checks that no task blocks it: the turn it is in, and the future it polls. Costs two stores
+//! to a cache line of its own.
 
 use std::ptr;
 use std::sync::OnceLock;
@@ -8,54 +8,54 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use super::header::VTable;
 use super::thread::{Account, Thread};
 
-/// One core's.
+/// Activity of one core.
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct Pulse {
     turn: AtomicU64,
     /// Null between tasks.
     polling: AtomicPtr<VTable>,
-    /// Where it works; nothing where the system does not tell.
+    /// The core's thread; `None` inside where the system does not tell.
     thread: OnceLock<Option<Thread>>,
 }
 
-/// What a look saw.
+/// Activity at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Beat {
     pub(crate) turn: u64,
-    /// The type of the future that is being polled.
+    /// Type of the future that is being polled.
     pub(crate) task: Option<&'static str>,
 }
 
 impl Pulse {
-    /// It is the calling thread's.
+    /// Assigns the calling thread.
     pub(crate) fn beats_here(&self) {
-        // A core stays on its thread.
+        // Set once: a core stays on its thread.
         let _ = self.thread.set(Thread::current());
     }
 
-    /// What its thread did so far, if that can be told.
+    /// Returns the thread's accounting, if the system tells.
     pub(crate) fn account(&self) -> Option<Account> {
         let thread = self.thread.get().copied().flatten();
         thread.and_then(Thread::account)
     }
 
-    /// A turn begins.
+    /// Notes that a turn begins.
     #[inline]
     pub(super) fn turns(&self) {
-        // Nobody else writes.
+        // There is no other writer.
         let next = self.turn.load(Ordering::Relaxed).wrapping_add(1);
         self.turn.store(next, Ordering::Relaxed);
     }
 
-    /// A task is about to be polled.
+    /// Notes that a task is about to be polled.
     #[inline]
     pub(super) fn polls(&self, task: &'static VTable) {
         let task = ptr::from_ref(task).cast_mut();
         self.polling.store(task, Ordering::Relaxed);
     }
 
-    /// No task is being polled any more.
+    /// Notes that no task is being polled any more.
     #[inline]
     pub(super) fn rests(&self) {
         self.polling.store(ptr::null_mut(), Ordering::Relaxed);
@@ -64,7 +64,7 @@ impl Pulse {
     pub(crate) fn look(&self) -> Beat {
         let turn = self.turn.load(Ordering::Relaxed);
         let polling = self.polling.load(Ordering::Relaxed);
-        // SAFETY: null, or made from a `&'static VTable` by `polls`; nobody writes to a table.
+        // SAFETY: null, or made from a `&'static VTable` by `polls`; a table is never written to.
         let task = unsafe { polling.as_ref() }.map(|task| (task.name)());
         Beat { turn, task }
     }

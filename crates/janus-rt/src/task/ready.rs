@@ -1,6 +1,5 @@
-//! The tasks that want to be polled, in the order they were woken. Blocks of numbers, so that ten million wakes never
-//! copy what is already there, and the next ones can be looked at before their turn. A task stands here at most once,
-//! so the queue is bounded by the number of tasks.
+//! Queue of ready tasks, in the order they were woken. Made of blocks, so that ten million wakes never copy earlier entries, and later
+//! entries can be prefetched before their turn. A task stands here at most once, so the queue is bounded by the number of tasks.
 
 use std::collections::VecDeque;
 
@@ -15,12 +14,12 @@ type Block = Vec<Slot>;
 
 /// First in, first out.
 pub(super) struct ReadyQueue {
-    /// Being read, from `head` on.
+    /// Block that is read, from `head` on.
     first: Block,
     head: usize,
-    /// Those between, all full.
+    /// Blocks between, all full.
     middle: VecDeque<Block>,
-    /// Being written.
+    /// Block that is written.
     last: Block,
     spare: Vec<Block>,
 }
@@ -42,7 +41,7 @@ impl ReadyQueue {
 
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        // While there is one between, the last is not empty.
+        // While there are blocks between, the last one is not empty.
         self.first.len() == self.head && self.last.is_empty()
     }
 
@@ -53,7 +52,7 @@ impl ReadyQueue {
 
     #[inline]
     pub(super) fn push(&mut self, slot: Slot) {
-        // Compared with what `push` itself compares with, so that it is done once.
+        // Compared as in `push`, so that the compiler does it once.
         if self.last.len() == self.last.capacity() {
             self.begin_another();
         }
@@ -67,7 +66,7 @@ impl ReadyQueue {
         self.middle.push_back(full);
     }
 
-    /// The oldest.
+    /// Returns the oldest entry.
     #[inline]
     pub(super) fn pop(&mut self) -> Option<Slot> {
         if self.head == self.first.len() {
@@ -78,7 +77,7 @@ impl ReadyQueue {
         Some(slot)
     }
 
-    /// The one whose turn comes `turns` after the next; fewer than a block.
+    /// Returns the entry whose turn comes `turns` after the next; less than a block.
     #[inline]
     pub(super) fn ahead(&self, turns: usize) -> Option<Slot> {
         let at = self.head + turns;
@@ -89,7 +88,7 @@ impl ReadyQueue {
         slot.copied()
     }
 
-    /// The first block was read to its end: on to the next.
+    /// Goes on to the next block after the first was read to its end.
     fn go_on(&mut self) {
         self.first.clear();
         self.head = 0;

@@ -1,5 +1,5 @@
-//! Tasks for other cores: a closure goes there by the core's inbox, makes the future, and that runs there to its end;
-//! only what it gives comes back. Which task it becomes is that core's business.
+//! Tasks for other cores: a closure goes through the core's inbox, makes the future, and that runs there to its end; only its output comes
+//! back.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,10 +13,10 @@ use super::{context, spawn};
 use crate::inbox::{Inbox, Job, Refused};
 use crate::shard::here;
 
-/// Begins a task on a core of this runtime: `make` is sent there, and the future it makes stays there, so it need not be
-/// `Send`. The handle may be awaited here.
+/// Spawns a task on a core of this runtime: `make` is sent there, and the future it makes stays there, so the future need not be `Send`.
+/// The handle may be awaited here.
 ///
-/// When the core has ended, or 65,536 tasks wait for it to take them, awaiting the handle gives an error.
+/// When the core has ended, or 65,536 tasks wait for it to take them, awaiting the handle returns an error.
 ///
 /// ```
 /// # janus::Runtime::builder().alone().cores(2).build()?.run(|| async {
@@ -60,7 +60,7 @@ impl Cores {
         inbox.run(job)
     }
 
-    /// Runs `job` on the thread of each core that has not ended; false when one has too much to do to take it.
+    /// Runs `job` on the thread of each core that has not ended; returns false when a core's inbox is too full to take it.
     pub(crate) fn run_on_each(&self, job: impl Fn() + Copy + Send + 'static) -> bool {
         let full = |inbox: &Arc<Inbox>| inbox.run(Box::new(job)) == Err(Refused::Full);
         self.inboxes.iter().filter(|inbox| full(inbox)).count() == 0
@@ -80,7 +80,7 @@ impl Cores {
         };
         let (parcel, delivery) = parcel::pair();
         let begin = move || {
-            // `make` is the user's: it runs where its panic is caught.
+            // `make` is the user's: its panic is caught in a task.
             drop(spawn(Sent {
                 future: Some(Box::pin(async move { make().await })),
                 delivery: Some(delivery),
@@ -88,18 +88,18 @@ impl Cores {
         };
         let handle = JoinHandle::elsewhere(parcel.clone());
         if inbox.run(Box::new(begin)) == Err(Refused::Full) {
-            // The closure is gone, and with it the delivery, which said "cancelled".
+            // The closure is dropped, and with it the delivery, which reported a cancelled task.
             parcel.refuse("too many tasks wait for that core");
         }
         handle
     }
 }
 
-/// A task that came from elsewhere. Its output is delivered when its future is gone.
+/// A task from another thread. Its output is delivered after its future is dropped.
 struct Sent<F: Future> {
-    /// Gone when it is done.
+    /// `None` once it has ended.
     future: Option<Pin<Box<F>>>,
-    /// Gone when the output is.
+    /// `None` once the output is delivered.
     delivery: Option<Delivery<F::Output>>,
 }
 
@@ -121,7 +121,7 @@ impl<F: Future> Future for Sent<F> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         if self.delivery.as_ref().is_none_or(|d| d.is_aborted(cx)) {
-            // The future is dropped first, then the delivery, which says so.
+            // The future is dropped first, then the delivery, which reports the end.
             return Poll::Ready(());
         }
         let end = match catch_unwind(AssertUnwindSafe(|| self.step(cx))) {

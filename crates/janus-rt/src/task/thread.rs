@@ -1,5 +1,5 @@
-//! A core's thread as the kernel keeps account of it, for whoever watches it from another: how much of a time it had for
-//! itself, running or waiting in a call, and how much it only stood in line for a processor.
+//! The kernel's accounting of a core's thread, for the watchdog on another thread: how much of a time it ran or waited in a call, and how
+//! much it only waited for a processor.
 
 use std::fs;
 use std::time::Duration;
@@ -8,23 +8,23 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Thread {
     id: i32,
-    /// That of its processor time.
+    /// Clock of its processor time.
     clock: libc::clockid_t,
 }
 
-/// What is known of a thread at one moment.
+/// Accounting of a thread at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Account {
-    /// How long it has run.
+    /// Processor time so far.
     ran: Duration,
-    /// How long it has stood in line, all told; a wait that is not over does not count yet.
+    /// Time it has waited for a processor; a wait that is not over does not count yet.
     queued: Duration,
-    /// It runs, or stands in line.
+    /// Whether it runs, or waits for a processor.
     ready: bool,
 }
 
 impl Thread {
-    /// The one that calls; `None` where the system does not tell.
+    /// Returns the calling thread; `None` where the system does not tell.
     pub(super) fn current() -> Option<Thread> {
         let mut clock = 0;
         // SAFETY: the calling thread is alive, and what is written to is ours.
@@ -33,12 +33,12 @@ impl Thread {
         (refused == 0).then_some(Thread { id, clock })
     }
 
-    /// Its account now; `None` when it is gone, or the system does not tell.
+    /// Returns the accounting; `None` when the thread has ended, or the system does not tell.
     pub(super) fn account(self) -> Option<Account> {
         let read = |what| fs::read_to_string(format!("/proc/self/task/{}/{what}", self.id)).ok();
         let queued = read("schedstat")?.split_whitespace().nth(1)?.parse().ok()?;
         let stat = read("stat")?;
-        // Its name stands before, in brackets, and may hold brackets.
+        // The name comes before, in brackets, and may contain brackets.
         let (_, state) = stat.rsplit_once(')')?;
         Some(Account {
             ran: self.ran()?,
@@ -60,10 +60,10 @@ impl Thread {
 }
 
 impl Account {
-    /// How much the thread had of `time`, which has gone by since `before`, for itself: at least so much.
+    /// Returns a lower bound of the part of `time` (elapsed since `before`) that the thread had, running or waiting in a call.
     pub(crate) fn kept_since(&self, before: &Account, time: Duration) -> Duration {
         if self.ready {
-            // For how long it stands in line now is not known.
+            // How long it has waited for a processor now is not known.
             return self.ran.saturating_sub(before.ran).min(time);
         }
         time.saturating_sub(self.queued.saturating_sub(before.queued))
@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(kept(at(13, 147, true)), ms(3));
         assert_eq!(kept(at(10, 100, true)), ms(0));
         assert_eq!(kept(at(12, 130, false)), ms(20));
-        // Not all is looked at in the same moment.
+        // The values are not read at one moment.
         assert_eq!(kept(at(61, 100, true)), ms(50));
         assert_eq!(kept(at(10, 151, false)), ms(0));
     }

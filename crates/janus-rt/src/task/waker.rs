@@ -1,5 +1,5 @@
-//! Wakers that are a word: cloning and dropping do nothing, waking goes by the word alone. A stale one finds
-//! that its task is gone and does nothing.
+//! Wakers that are a word: cloning and dropping do nothing, waking goes by the word alone. A stale one finds that its task has ended and
+//! does nothing.
 
 use std::ptr;
 use std::task::{RawWaker, RawWakerVTable, Waker};
@@ -18,7 +18,7 @@ pub(super) fn waker(word: WakeWord) -> Waker {
     unsafe { Waker::from_raw(raw(word)) }
 }
 
-/// The word in a waker, if it is one of ours.
+/// Returns the word in a waker of ours, else `None`.
 #[inline]
 pub(super) fn word_of(waker: &Waker) -> Option<WakeWord> {
     ptr::eq(waker.vtable(), &VTABLE).then(|| WakeWord::from_bits(waker.data().addr() as u64))

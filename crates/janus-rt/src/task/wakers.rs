@@ -1,5 +1,5 @@
-//! A table of wakers that are not a task's own packed word (those of combinators, of other executors) or that wait for
-//! a task's end. Numbered by `u32`, so that who waits is always one small number.
+//! A table of wakers that are not a task's own packed word (those of combinators, of other executors) or that wait for a task's end.
+//! Indexed by `u32`, so that every waiter is one small number.
 
 use std::task::Waker;
 
@@ -27,7 +27,7 @@ impl WakerTable {
         }
     }
 
-    /// Takes the waker out; nothing when the number is not in use.
+    /// Removes and returns the waker; `None` when the number is not in use.
     pub(crate) fn remove(&mut self, number: u32) -> Option<Waker> {
         let waker = self.wakers.get_mut(number as usize)?.take()?;
         self.free.push(number);

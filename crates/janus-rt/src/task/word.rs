@@ -17,11 +17,11 @@
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("janus packs a waker into one 64-bit pointer; 32-bit targets are not supported");
 
-/// Width of the shard number.
+/// Bits of the shard number.
 pub(crate) const SHARD_BITS: u32 = 12;
-/// Width of the slot's place.
+/// Bits of the slot's granule.
 pub(crate) const GRANULE_BITS: u32 = 30;
-/// Width of the slot's generation.
+/// Bits of the slot's generation.
 pub(crate) const GENERATION_BITS: u32 = 22;
 /// The last generation a slot may have; after the task that had it, the slot is retired.
 pub(crate) const GENERATION_MAX: u32 = (1 << GENERATION_BITS) - 1;

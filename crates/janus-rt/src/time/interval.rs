@@ -1,4 +1,4 @@
-//! Ticks at a fixed distance.
+//! Ticks at fixed intervals.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -9,16 +9,28 @@ use super::{Duration, Instant, Sleep, now, sleep_until};
 /// A tick that comes later than this after its moment was missed; the chosen behavior decides what follows.
 const LATE: Duration = Duration::from_millis(5);
 
-/// Ticks every `period`, at once for the first time. Ticks that were missed are made up for at once, and those after
-/// them keep to the original rhythm, unless another [`MissedTickBehavior`] is chosen.
+/// Ticks every `period`, the first time at once. Missed ticks are made up for at once, and later ones keep the original rhythm, unless
+/// another [`MissedTickBehavior`] is chosen.
+///
+/// ```
+/// use janus::time::{Duration, interval, now};
+///
+/// # janus::Runtime::builder().alone().cores(1).build()?.run(|| async {
+/// let mut ticks = interval(Duration::from_millis(2));
+/// let first = ticks.tick().await;
+/// assert_eq!(ticks.tick().await, first + Duration::from_millis(2));
+/// assert!(now() >= first + Duration::from_millis(2));
+/// # })?;
+/// # Ok::<(), janus::BoxError>(())
+/// ```
 ///
 /// # Panics
-/// When `period` is zero, or where no Janus core runs.
+/// When `period` is zero, or when no Janus core runs on this thread.
 pub fn interval(period: Duration) -> Interval {
     interval_at(now(), period)
 }
 
-/// [`interval`], the first tick of which is at `start`.
+/// Like [`interval`], but with the first tick at `start`.
 ///
 /// # Panics
 /// When `period` is zero.
@@ -35,17 +47,17 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
 /// Treatment of ticks that came too late, because no task waited for them or the core was busy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MissedTickBehavior {
-    /// They are made up for at once, one after the other; the rhythm stays.
+    /// Missed ticks are made up for at once, one after the other; the rhythm is kept.
     #[default]
     Burst,
-    /// They are left out, and a new rhythm begins with the late one.
+    /// Missed ticks are left out, and a new rhythm begins with the late one.
     Delay,
-    /// They are left out; the rhythm stays.
+    /// Missed ticks are left out; the rhythm is kept.
     Skip,
 }
 
 impl MissedTickBehavior {
-    /// When the tick after the one for `meant` is, which came at `came`.
+    /// Returns the moment of the tick after the one that was due at `meant` and came at `came`.
     fn next(self, meant: Instant, came: Instant, period: Duration) -> Instant {
         let late = came.saturating_since(meant);
         if late <= LATE {
@@ -73,12 +85,18 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Waits for the next tick and gives the moment it was meant for. Dropped before, it loses none.
+    /// Waits for the next tick and returns the moment at which it was due.
+    ///
+    /// # Cancel safety
+    /// No tick is lost when the future is dropped.
+    ///
+    /// # Panics
+    /// When no Janus core runs on this thread.
     pub async fn tick(&mut self) -> Instant {
         poll_fn(|cx| self.poll_tick(cx)).await
     }
 
-    /// The poll of [`tick`](Interval::tick).
+    /// Polls for the next tick, as [`tick`](Interval::tick) does.
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
         ready!(Pin::new(&mut self.sleep).poll(cx));
         let tick = self.next;
@@ -86,22 +104,22 @@ impl Interval {
         Poll::Ready(tick)
     }
 
-    /// The next tick is one period from now.
+    /// Sets the next tick to one period from now.
     pub fn reset(&mut self) {
         self.restart(now() + self.period);
     }
 
-    /// The next tick is now.
+    /// Sets the next tick to now.
     pub fn reset_immediately(&mut self) {
         self.restart(now());
     }
 
-    /// The next tick is so long from now.
+    /// Sets the next tick to `after` from now.
     pub fn reset_after(&mut self, after: Duration) {
         self.restart(now() + after);
     }
 
-    /// The next tick is at `deadline`.
+    /// Sets the next tick to `deadline`.
     pub fn reset_at(&mut self, deadline: Instant) {
         self.restart(deadline);
     }
@@ -111,7 +129,7 @@ impl Interval {
         self.sleep.reset(next);
     }
 
-    /// The time from tick to tick.
+    /// Returns the time from tick to tick.
     pub fn period(&self) -> Duration {
         self.period
     }
@@ -141,7 +159,7 @@ mod tests {
             MissedTickBehavior::Delay,
             MissedTickBehavior::Skip,
         ] {
-            // A little late is in time.
+            // A little late counts as in time.
             assert_eq!(next(behavior, 105), at(110), "{behavior:?}");
         }
         assert_eq!(next(MissedTickBehavior::Burst, 137), at(110));

@@ -1,5 +1,5 @@
-//! Time in a test's hands: a runtime that was begun with `start_paused` has a clock that stands still while there is something to
-//! do. Here it is moved, let go and stopped again, for all cores at once.
+//! Control of a test's clock: in a runtime begun with `start_paused` the clock stands still while there is something to do. Here it is
+//! moved, resumed and stopped again, for all cores at once.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -8,18 +8,18 @@ use super::{Duration, now};
 use crate::clock::Paused;
 use crate::shard::here;
 
-/// Moves the clock of all cores by `time`, and goes on in a turn in which it reads so. What sleeps on this core until a moment that
-/// has passed by then is awake, and will be polled; other cores are rung for.
+/// Moves the clock of all cores by `time`, and returns in a turn in which it reads so. Tasks of this core whose sleep has ended by then
+/// are awake, and will be polled; other cores are woken.
 ///
-/// A clock that stands jumps by itself to the next timer when nothing is left to do, so this is for what happens while there
-/// is something.
+/// A clock that stands jumps by itself to the next timer when nothing is left to do, so this function is for tests in which something is
+/// left to do.
 ///
 /// # Panics
-/// Where no Janus core runs, in a runtime that was not begun with `start_paused`, and while its clock runs ([`resume`]).
+/// When no Janus core runs on this thread, in a runtime that was not begun with `start_paused`, and while its clock runs ([`resume`]).
 pub async fn advance(time: Duration) {
     let moved = clock("advance").advance(time);
     let reads = moved.expect("the clock runs (`time::resume`): only one that stands can be moved");
-    // What has become due is polled before this goes on.
+    // Tasks whose timers are due are polled first.
     crate::task::yield_now().await;
     poll_fn(|cx| {
         if now() >= reads {
@@ -31,18 +31,18 @@ pub async fn advance(time: Duration) {
     .await;
 }
 
-/// Stops a clock that [`resume`] let go; it stands where it is.
+/// Stops a clock that [`resume`] started.
 ///
 /// # Panics
-/// Where no Janus core runs, in a runtime that was not begun with `start_paused`, and when the clock stands already.
+/// When no Janus core runs on this thread, in a runtime that was not begun with `start_paused`, and when the clock stands already.
 pub fn pause() {
     assert!(clock("pause").pause(), "the clock stands already");
 }
 
-/// Lets the clock of all cores run as the machine's does.
+/// Starts the clock of all cores; it runs at the speed of the machine's.
 ///
 /// # Panics
-/// Where no Janus core runs, in a runtime that was not begun with `start_paused`, and when the clock runs already.
+/// When no Janus core runs on this thread, in a runtime that was not begun with `start_paused`, and when the clock runs already.
 pub fn resume() {
     assert!(clock("resume").resume(), "the clock runs already");
 }

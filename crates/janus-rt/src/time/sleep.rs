@@ -1,4 +1,4 @@
-//! Waiting for a moment.
+//! Waiting for a moment of the core's clock.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,11 +7,25 @@ use std::task::{Context, Poll};
 use super::{Armed, Duration, Instant, now};
 use crate::task::{context, coop};
 
-/// Waits for `time` by the core's clock; at most a third of a millisecond longer, never shorter. That clock stands still while
-/// tasks run ([`now`]), so what a task has computed in its turn before it sleeps is part of the time.
+/// Waits for `time` by the core's clock: never shorter, and longer by at most a third of a millisecond unless the core is busy. That clock
+/// stands still while tasks run ([`now`]), so the time a task has computed in its turn before it sleeps counts as part of `time`.
+///
+/// ```
+/// use janus::time::{Duration, now, sleep};
+///
+/// # janus::Runtime::builder().alone().cores(1).build()?.run(|| async {
+/// let begun = now();
+/// sleep(Duration::from_millis(2)).await;
+/// assert!(now() >= begun + Duration::from_millis(2));
+/// # })?;
+/// # Ok::<(), janus::BoxError>(())
+/// ```
 ///
 /// # Panics
-/// When polled where no Janus core runs.
+/// When polled on a thread on which no Janus core runs.
+///
+/// # Cancel safety
+/// Dropping the future cancels the timer.
 pub fn sleep(time: Duration) -> Sleep {
     Sleep {
         until: Until::After(time),
@@ -20,6 +34,9 @@ pub fn sleep(time: Duration) -> Sleep {
 }
 
 /// Waits until the core's clock reads `deadline`.
+///
+/// # Panics
+/// When polled on a thread on which no Janus core runs.
 pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep {
         until: Until::At(deadline),
@@ -47,8 +64,8 @@ impl Sleep {
         self.until = Until::At(deadline);
     }
 
-    /// Returns the moment at which the sleep ends; `None` for a sleep of a duration that has not been polled, since it counts from its
-    /// first poll.
+    /// Returns the moment at which the sleep ends; `None` for a sleep of a duration that has not been polled, since the duration counts
+    /// from the first poll.
     pub fn deadline(&self) -> Option<Instant> {
         match self.until {
             Until::After(_) => None,

@@ -138,7 +138,7 @@ fn a_sleep_moved_to_another_task_wakes_that_one() {
     assert!(done.get());
 }
 
-/// What is due already gives the others their turn, and a bound ends what never waits.
+/// A loop over due timers yields to other tasks, and `timeout` ends a loop that never waits.
 #[test]
 fn a_loop_over_what_is_due_starves_nobody_and_has_a_bound() {
     let mut core = core();

@@ -1,4 +1,4 @@
-//! A bound on how long a future may take.
+//! A bound on the time a future may take.
 
 use std::fmt;
 use std::future::Future;
@@ -8,7 +8,22 @@ use std::task::{Context, Poll};
 use super::{Duration, Instant, Sleep, sleep, sleep_until};
 use crate::task::coop;
 
-/// Gives `future` at most `time` to finish; it is dropped with the [`Timeout`] when it has not.
+/// Limits `future` to `time`: when it has not finished by then, the result is [`Elapsed`], and `future` is dropped with the [`Timeout`].
+///
+/// ```
+/// use janus::time::{Duration, sleep, timeout};
+///
+/// # janus::Runtime::builder().alone().cores(1).build()?.run(|| async {
+/// let quick = timeout(Duration::from_secs(5), async { 7 });
+/// assert_eq!(quick.await, Ok(7));
+/// let slow = timeout(Duration::from_millis(1), sleep(Duration::from_secs(5)));
+/// assert!(slow.await.is_err());
+/// # })?;
+/// # Ok::<(), janus::BoxError>(())
+/// ```
+///
+/// # Panics
+/// When polled on a thread on which no Janus core runs.
 pub fn timeout<F: Future>(time: Duration, future: F) -> Timeout<F> {
     Timeout {
         future,
@@ -16,7 +31,7 @@ pub fn timeout<F: Future>(time: Duration, future: F) -> Timeout<F> {
     }
 }
 
-/// Gives `future` until `deadline` to finish.
+/// Like [`timeout`], but with the moment at which the time is over.
 pub fn timeout_at<F: Future>(deadline: Instant, future: F) -> Timeout<F> {
     Timeout {
         future,
@@ -32,23 +47,23 @@ pub struct Timeout<F> {
 }
 
 impl<F> Timeout<F> {
-    /// The future that is waited for.
+    /// Returns the future that is limited.
     pub fn get_ref(&self) -> &F {
         &self.future
     }
 
-    /// The future that is waited for.
+    /// Returns the future that is limited.
     pub fn get_mut(&mut self) -> &mut F {
         &mut self.future
     }
 
-    /// The future, without a bound.
+    /// Returns the future, without its limit.
     pub fn into_inner(self) -> F {
         self.future
     }
 }
 
-/// The time was up first.
+/// Error of a future that did not finish in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elapsed;
 
@@ -79,7 +94,7 @@ impl<F: Future> Future for Timeout<F> {
         if let Poll::Ready(output) = future.poll(cx) {
             return Poll::Ready(Ok(output));
         }
-        // Also when the future has used up the task's budget: one that always finds something to do has a bound too.
+        // Checked even when the future has used up the task's budget, so that a future that is always ready has a limit too.
         coop::without_limit(|| Pin::new(sleep).poll(cx)).map(|()| Err(Elapsed))
     }
 }

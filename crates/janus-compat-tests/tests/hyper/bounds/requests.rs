@@ -37,7 +37,7 @@ fn a_head_that_does_not_end_is_answered_with_408() {
     with_both(head);
 }
 
-/// What is whole is answered at once, and the rest of what came with it has its own time.
+/// A complete request is answered at once, and the rest of the received bytes has its own time.
 async fn behind_others(_: Kind) {
     let mut peer = Peer::open().await;
     peer.say(&format!("{GET}{GET}{HALF}")).await;
@@ -119,7 +119,7 @@ async fn slow_body(kind: Kind) {
         );
     }
 
-    // What came fast buys no time for later.
+    // Fast bytes add no time for later.
     let mut peer = Peer::open().await;
     peer.say(&format!("{}{}", count(100_000), "b".repeat(90_000)))
         .await;

@@ -1,4 +1,4 @@
-//! Who holds the clock, and who does not, without threads: each sleeper is asleep as a thread would be, listening to its bell.
+//! Which threads hold the clock, and which do not, without threads: each sleeper is asleep as a thread would be, with its bell armed.
 
 use std::os::fd::AsFd;
 

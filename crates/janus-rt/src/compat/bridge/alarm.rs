@@ -28,14 +28,14 @@ impl Alarm {
         })
     }
 
-    /// Another name of what becomes readable when the time is up.
+    /// Returns a duplicate of the descriptor that becomes readable at the deadline.
     pub(super) fn descriptor(&self) -> io::Result<OwnedFd> {
         self.timer.try_clone()
     }
 
-    /// Goes off after `timeout`, which is not zero; `None`: never.
+    /// Sets the deadline to `timeout` from now, which is not zero; `None`: never.
     pub(super) fn set(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        // A time too long for the kernel's type is no time limit at all.
+        // A time too long for the kernel's type is no limit at all.
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         if timeout.is_none() && !self.is_set {
             return Ok(());

@@ -1,6 +1,5 @@
-//! What brings the resting main future its turn when tokio does not come to an end of what is ready: a descriptor that is
-//! readable from the start, which tokio looks at after each batch of tasks. (A timer of tokio's would do as well, but to set
-//! one makes its next sleep a short one.)
+//! Wakes the resting main future when tokio does not finish its ready tasks: a descriptor that is readable from the start, which tokio
+//! polls after each batch of tasks. (A timer of tokio's would do as well, but setting one shortens its next sleep.)
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,7 +14,7 @@ pub(super) struct Nudge {
 }
 
 impl Nudge {
-    /// To be called in the runtime's context.
+    /// Makes one; must be called in the runtime's context.
     pub(super) fn new() -> io::Result<Nudge> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Nudge {
@@ -24,18 +23,18 @@ impl Nudge {
         })
     }
 
-    /// The task of `cx` is woken after the batch.
+    /// Has the task of `cx` woken after the batch.
     pub(super) fn set(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         rustix::io::write(self.event.get_ref(), &1u64.to_ne_bytes())?;
         self.is_set = true;
-        // What was seen of an earlier nudge is forgotten; of this one tokio has seen nothing yet.
+        // Forgets readiness of an earlier nudge; tokio has seen nothing of this one yet.
         while let Poll::Ready(seen) = self.event.poll_read_ready(cx) {
             seen?.clear_ready();
         }
         Ok(())
     }
 
-    /// It is no longer needed. If tokio has not looked yet it will see nothing.
+    /// Takes the nudge back. If tokio has not polled yet, it will see nothing.
     pub(super) fn clear(&mut self) {
         if std::mem::take(&mut self.is_set) {
             // Fails when there is nothing to clear.

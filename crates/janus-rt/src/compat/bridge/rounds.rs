@@ -1,6 +1,5 @@
-//! When tokio has a round while the shard has work. Tokio does not say whether anything of its is ready, and looking costs
-//! a system call; so it has one at once where it is known to have something, soon where it may have, and ever more
-//! seldom where it never has.
+//! Decides when tokio has a round while the shard has work. Tokio does not say whether its tasks are ready, and polling costs a system
+//! call. A round comes at once when tokio is known to have work, soon when it may have, and ever more seldom when it has none.
 
 use std::time::Duration;
 
@@ -9,9 +8,9 @@ use tokio::runtime::RuntimeMetrics;
 
 use crate::compat::foreign::take_woken;
 
-/// Between two rounds, if anything may have become ready.
+/// Time between two rounds, if anything may have become ready.
 const SOON: Duration = Duration::from_micros(10);
-/// Between two rounds, at most: so long after one that found something, and at last so long while none does.
+/// Longest time between two rounds: the least value after one that found work, growing to the greatest while none does.
 const EVERY_MIN: Duration = Duration::from_micros(50);
 const EVERY_MAX: Duration = Duration::from_millis(1);
 
@@ -19,9 +18,9 @@ pub(super) struct Rounds {
     last: Instant,
     every: Duration,
     owed: bool,
-    /// Tokio's tasks when it had its last round.
+    /// Number of tokio's tasks at its last round.
     alive: usize,
-    /// Something moved since: our tasks may have woken tokio's.
+    /// Whether anything moved since: our tasks may have woken tokio's.
     moved: bool,
 }
 
@@ -36,7 +35,7 @@ impl Rounds {
         }
     }
 
-    /// After a turn at `now` in which something moved or not.
+    /// Returns whether a round is due after a turn at `now`; `worked`: something moved in the turn.
     #[inline]
     pub(super) fn due(&mut self, now: Instant, worked: bool, tokio: &RuntimeMetrics) -> bool {
         let alive = tokio.num_alive_tasks();
@@ -52,7 +51,7 @@ impl Rounds {
         since >= self.every || since >= SOON && (has_time || alive > 0)
     }
 
-    /// A round was at `now`; `found`: it made tasks of ours ready.
+    /// Notes a round at `now`; `found`: it made tasks of ours ready.
     pub(super) fn had_one(&mut self, now: Instant, found: bool, tokio: &RuntimeMetrics) {
         self.every = if found {
             EVERY_MIN
@@ -65,7 +64,7 @@ impl Rounds {
         self.moved = false;
     }
 
-    /// One is due after the next turn, whatever the clock says.
+    /// Makes a round due after the next turn, at any time.
     pub(super) fn owe(&mut self) {
         self.owed = true;
     }

@@ -1,15 +1,15 @@
-//! The client's frames: its messages in UDP, IPv4 and Ethernet, its questions by ARP, and what of all that arrives concerns it.
+//! The client's frames: messages in UDP, IPv4 and Ethernet, ARP probes, and a parser that finds those meant for the client.
 
 use std::net::Ipv4Addr;
 
 use janus_wire::dhcp::{self, CLIENT_PORT, Kind, Op, Repr, SERVER_PORT, option};
 use janus_wire::{MacAddr, arp, ethernet, ipv4, proto, udp};
 
-/// The longest message that is written, with all its headers.
+/// Bytes of the longest frame that is written, with all its headers.
 const FRAME_MAX: usize = 600;
-/// The longest message that is taken, as servers are told: all that fits an Ethernet packet.
+/// Bytes of the longest message that is accepted, as servers are told: all that fits an Ethernet packet.
 const MESSAGE_MAX: u16 = 1472;
-/// What servers are asked for.
+/// Parameters requested from servers.
 const WANTED: [u8; 8] = [
     option::MASK,
     option::ROUTES,
@@ -22,7 +22,7 @@ const WANTED: [u8; 8] = [
 ];
 const TTL: u8 = 64;
 
-/// A message on its way out.
+/// A message to send.
 pub(super) struct Outgoing {
     kind: Kind,
     xid: u32,
@@ -46,30 +46,30 @@ impl Outgoing {
         }
     }
 
-    /// Names an address that is not ours yet.
+    /// Sets the requested address, which is not ours yet.
     pub(super) fn asks_for(mut self, address: Ipv4Addr) -> Outgoing {
         self.requested = Some(address);
         self
     }
 
-    /// Names the server that is meant.
+    /// Sets the server identifier.
     pub(super) fn of(mut self, server: Ipv4Addr) -> Outgoing {
         self.server = Some(server);
         self
     }
 
-    /// Comes from an address that is ours.
+    /// Sets the source to an address that is ours.
     pub(super) fn from(mut self, address: Ipv4Addr) -> Outgoing {
         self.client = address;
         self
     }
 
-    /// The frame that goes to all.
+    /// Returns the frame to all hosts.
     pub(super) fn broadcast(&self) -> Vec<u8> {
         self.frame(Ipv4Addr::BROADCAST, MacAddr::BROADCAST)
     }
 
-    /// The frame that goes to one server by way of one neighbour.
+    /// Returns the frame to one server by way of one neighbor.
     pub(super) fn to(&self, server: Ipv4Addr, via: MacAddr) -> Vec<u8> {
         self.frame(server, via)
     }
@@ -96,8 +96,8 @@ impl Outgoing {
             kind: self.kind,
             xid: self.xid,
             secs: self.secs,
-            // Until the address is ours the stack hears nothing that is sent to it; the frame is ours to look at all the
-            // same, as it comes to our link address.
+            // Until the address is ours, the stack ignores packets to it; the client reads the frame all the same, as it is sent to our
+            // link address.
             broadcast: false,
             client: self.client,
             yours: Ipv4Addr::UNSPECIFIED,
@@ -125,7 +125,7 @@ impl Outgoing {
             payload_len: (udp::LEN + len) as u16,
             ttl: TTL,
             tos: 0,
-            // So that it needs no identification (RFC 6864); no link takes less than it has.
+            // With DF the packet needs no identification (RFC 6864); every link takes its size.
             id: 0,
             dont_fragment: true,
         };
@@ -137,12 +137,12 @@ impl Outgoing {
     }
 }
 
-/// Asks whether anybody has the address, without saying that we do (RFC 5227 section 2.1.1).
+/// Makes an ARP probe: asks who has the address, without claiming it (RFC 5227 section 2.1.1).
 pub(super) fn probe(mac: MacAddr, address: Ipv4Addr) -> Vec<u8> {
     ask(mac, Ipv4Addr::UNSPECIFIED, address)
 }
 
-/// Says that it is ours (RFC 5227 section 2.3).
+/// Makes an ARP announcement of an address that is ours (RFC 5227 section 2.3).
 pub(super) fn announcement(mac: MacAddr, address: Ipv4Addr) -> Vec<u8> {
     ask(mac, address, address)
 }
@@ -166,10 +166,10 @@ fn ask(mac: MacAddr, sender_ip: Ipv4Addr, target_ip: Ipv4Addr) -> Vec<u8> {
     bytes
 }
 
-/// What concerns the client.
+/// A frame for the client.
 pub(super) enum Heard<'a> {
     Arp(arp::Packet),
-    /// A message, and the neighbour it came from.
+    /// A DHCP message, and the neighbor it came from.
     Dhcp(&'a [u8], MacAddr),
 }
 

@@ -42,7 +42,7 @@ impl World {
         }
     }
 
-    /// What the client says, at the moment at which it says something; those of ARP are left out.
+    /// Returns the client's next message, at the moment at which it sends one; ARP is skipped.
     fn next(&mut self) -> Asked {
         for _ in 0..100 {
             while let Some(frame) = self.client.frame() {

@@ -52,7 +52,7 @@ fn a_core_that_falls_takes_its_own_connections_only() {
             };
             let broken = &world.peer.tally.broken;
             let news = &broken[seen.min(broken.len())..];
-            // Until the port has moved, newcomers to the fallen core find nobody.
+            // Until the port has moved, no listener answers newcomers on the fallen core.
             let moved = world.conductor.desk.done().updates > 0;
             let own = |text: &String| had.iter().any(|end| text.contains(end));
             let others: Vec<_> = news.iter().filter(|text| moved && !own(text)).collect();

@@ -1,5 +1,5 @@
-//! Rule 11: connections from a few fixed tuples, which all shards want at once, while rings and listeners change. Whoever
-//! gets a tuple has it for itself, hears what it is sent, and nobody's stub outlives the connection.
+//! Rule 11: connections from a few fixed tuples, which all shards want at once, while rings and listeners change. A connection has its
+//! tuple to itself, receives its data, and no stub outlives its connection.
 
 use std::cell::RefCell;
 use std::io;
@@ -90,7 +90,7 @@ fn hold(layout: Layout, seed: u64) {
     let main = || {
         let ledger = ledger.clone();
         async move {
-            // So that there are sets of listeners to be changed.
+            // For sets of listeners that change.
             let _listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 80)).await?;
             let core = crate::core_id().unwrap_or_default() as u64;
             for task in 0..3 {

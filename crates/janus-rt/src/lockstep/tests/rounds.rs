@@ -11,7 +11,7 @@ use super::{SPLIT, run, world};
 use crate::lockstep::peer::SERVER;
 use crate::lockstep::{Outside, World};
 
-/// A reset for a connection that nobody has: it is taken, and nothing comes of it.
+/// A reset for an unknown connection: a shard takes it, and it has no effect.
 fn reset_of_nothing(i: u16) -> Vec<u8> {
     let mut bytes = vec![0; ipv4::LEN + tcp::LEN];
     let repr = ipv4::Repr {

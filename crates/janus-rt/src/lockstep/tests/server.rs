@@ -8,7 +8,7 @@ use std::rc::Rc;
 use crate::lockstep::peer::{HEADER, SERVER};
 use crate::net::{TcpListener, TcpStream};
 
-/// What the copies of `main` have seen.
+/// Observations of the copies of `main`.
 #[derive(Clone, Default)]
 pub(super) struct Ledger(Rc<RefCell<Entries>>);
 

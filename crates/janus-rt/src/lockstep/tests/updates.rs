@@ -19,7 +19,7 @@ const LOOK: u64 = 997;
 /// Updates begin this far apart at most.
 const PAUSE_NS: u64 = 4_000_000;
 
-/// What a run came to.
+/// Outcome of a run.
 #[derive(Debug, Default)]
 struct Seen {
     updates: u64,

@@ -1,5 +1,5 @@
-//! Asking name servers over our own sockets: each question over UDP, again over TCP when the answer did not fit, one server after
-//! the other until one answers.
+//! Queries to name servers over our own sockets: each over UDP, again over TCP when the answer was truncated, one server after another
+//! until one answers.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -12,31 +12,31 @@ use crate::net::udp::UdpSocket;
 use crate::shard::here;
 use crate::time::{now, timeout, timeout_at};
 
-/// Datagrams on one socket that are no answer to what was asked: beyond it somebody is guessing, and another server is asked.
+/// Datagrams on one socket that do not answer the query: beyond this number an attacker is guessing, and the next server is queried.
 const STRANGERS_MAX: usize = 32;
 
 /// How long the second family's answer is waited for when the first is there (RFC 8305 section 3).
 const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
 
-/// What is asked for.
+/// How many of a name's addresses are waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Wanted {
     /// Every address.
     All,
-    /// What is there soon, to begin with.
+    /// The addresses of the family that answers first, and of the other if its answer is not late.
     Soon,
 }
 
-/// What is known of a name.
+/// Result of a lookup.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Known {
-    /// None: there is no such name, or it has no address.
+    /// Empty: the name does not exist, or has no address.
     pub(super) addresses: Vec<IpAddr>,
-    /// For how many seconds; `None`: it is not to be remembered.
+    /// Seconds for which the result may be cached; `None`: not at all.
     pub(super) ttl: Option<u32>,
 }
 
-/// The addresses of `name`, which may be short of its domain.
+/// Looks up the addresses of `name`, which may lack its domain.
 pub(super) async fn addresses(
     conf: &Conf,
     families: &[Family],
@@ -52,7 +52,7 @@ pub(super) async fn addresses(
             continue;
         };
         let known = ask_in_turn(conf, families, &candidate, wanted).await?;
-        // That there is nothing before it is part of why this is what was meant.
+        // An earlier candidate's absence is part of why this one was meant, so its time counts too.
         let ttl = known
             .ttl
             .zip(nothing.ttl)
@@ -85,14 +85,14 @@ async fn ask_in_turn(
     Err(last.unwrap_or_else(|| io::Error::other("no name server is known")))
 }
 
-/// A question under way.
+/// A query without an answer yet.
 struct Open {
     id: u16,
     family: Family,
     answer: Option<Answer>,
 }
 
-/// All questions to one server, each under a number of its own; the answers in the order of the questions.
+/// Sends all queries to one server, each with a number of its own; returns the answers in the order of the queries.
 async fn ask(
     server: SocketAddr,
     families: &[Family],
@@ -130,7 +130,7 @@ async fn ask(
     conclude(server, answers)
 }
 
-/// Takes what comes until every question is answered, or as many as are waited for.
+/// Receives until every query is answered, or as many as are waited for.
 async fn collect(
     socket: &UdpSocket,
     server: SocketAddr,
@@ -166,7 +166,7 @@ async fn collect(
     Ok(())
 }
 
-/// The same question over TCP (RFC 7766).
+/// Repeats the query over TCP (RFC 7766).
 async fn ask_whole(server: SocketAddr, family: Family, name: &Name) -> io::Result<Answer> {
     let stream = TcpStream::connect(server).await?;
     let id = draw()?;
@@ -186,7 +186,7 @@ async fn ask_whole(server: SocketAddr, family: Family, name: &Name) -> io::Resul
     }
 }
 
-/// All addresses together. A server that will not say is none that says no.
+/// Joins the answers' addresses. A refusal is not an answer that there are none.
 fn conclude(server: SocketAddr, answers: Vec<Option<Answer>>) -> io::Result<Known> {
     let mut addresses = Vec::new();
     let mut ttl = Some(u32::MAX);
@@ -214,7 +214,7 @@ fn conclude(server: SocketAddr, answers: Vec<Option<Answer>>) -> io::Result<Know
     }
 }
 
-/// A number that nobody else can foresee.
+/// Draws a number that no other host can predict.
 fn draw() -> io::Result<u16> {
     let drawn = here::with(|here| {
         let core = u64::from(here.core);

@@ -1,5 +1,5 @@
-//! What name servers answered, for as long as they said it holds: shared by the cores of a runtime, and bounded. Asked under other
-//! circumstances than before (other servers, other addresses of ours) it forgets all.
+//! Cache of name servers' answers for their time to live: shared by the cores of a runtime, and bounded. Cleared when the circumstances
+//! change (other servers, other addresses of ours).
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,9 +11,9 @@ use janus_tcp::Instant;
 use super::Ways;
 use super::ask::Known;
 
-/// Names that are remembered.
+/// Most names in the cache.
 const NAMES_MAX: usize = 1_024;
-/// The longest that anything is, whatever was said; and that there is nothing.
+/// Longest time in the cache, whatever the time to live; also for names without an address.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 const LONGEST_NOTHING: Duration = Duration::from_secs(300);
 
@@ -25,27 +25,27 @@ pub(super) struct NameCache {
 
 #[derive(Default)]
 struct Inner {
-    /// Under which the answers came.
+    /// Circumstances in which the answers came.
     ways: Ways,
-    /// By the name in small letters, as it was written: one with a dot at its end is another.
+    /// Keyed by the name in lower case as written: with a dot at its end it is another key.
     names: HashMap<String, Entry>,
 }
 
 struct Entry {
-    /// None: there is no such name.
+    /// Empty: the name has no address.
     addresses: Vec<IpAddr>,
     until: Instant,
 }
 
 impl NameCache {
-    /// What is known of a name; no address when it is known that there is none.
+    /// Returns the cached addresses of a name; empty when it is known to have none.
     pub(super) fn get(&self, ways: &Ways, name: &str, now: Instant) -> Option<Vec<IpAddr>> {
         let inner = self.under(ways);
         let entry = inner.names.get(&name.to_ascii_lowercase())?;
         (now < entry.until).then(|| entry.addresses.clone())
     }
 
-    /// Remembers what was answered, if it may be.
+    /// Caches a result, if it has a time to live.
     pub(super) fn put(&self, ways: &Ways, name: &str, known: &Known, now: Instant) {
         let longest = match known.addresses.is_empty() {
             true => LONGEST_NOTHING,
@@ -78,7 +78,7 @@ impl NameCache {
 }
 
 impl Inner {
-    /// What holds no longer goes, or else what would next.
+    /// Removes the expired entries, or else the one that expires next.
     fn make_room(&mut self, now: Instant) {
         self.names.retain(|_, entry| now < entry.until);
         if self.names.len() < NAMES_MAX {

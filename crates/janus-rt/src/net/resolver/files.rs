@@ -1,18 +1,18 @@
-//! What a host knows of names before it asks anybody: `/etc/hosts`, and whom to ask and how, `/etc/resolv.conf`. Lines that
-//! make no sense are passed over, as everybody does.
+//! The host's own files on names: `/etc/hosts`, and `/etc/resolv.conf` with the name servers and how to query them. Lines that cannot be
+//! parsed are skipped, as other resolvers do.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-/// Where name servers listen.
+/// Port of name servers.
 pub(super) const DNS_PORT: u16 = 53;
-/// Servers and search domains that count (resolv.conf(5)).
+/// Most servers and search domains that are read (resolv.conf(5)).
 const SERVERS_MAX: usize = 3;
 const SEARCH_MAX: usize = 6;
 /// Most bytes of a hosts file that are read: some lists of unwanted names are long.
 pub(super) const FILE_MAX: u64 = 16 << 20;
 
-/// The addresses that a hosts file gives `name`.
+/// Returns the addresses that a hosts file has for `name`.
 pub(super) fn in_hosts(text: &str, name: &str) -> Vec<IpAddr> {
     let name = name.strip_suffix('.').unwrap_or(name);
     let mut found = Vec::new();
@@ -29,17 +29,17 @@ pub(super) fn in_hosts(text: &str, name: &str) -> Vec<IpAddr> {
     found
 }
 
-/// Whom to ask and how.
+/// Name servers, and how to query them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Conf {
     pub(super) servers: Vec<SocketAddr>,
-    /// What is tried behind a name that is not whole.
+    /// Domains appended to a name that is not complete.
     pub(super) search: Vec<String>,
-    /// Dots that make a name whole, so that it is asked for as it is first.
+    /// Dots from which on a name is complete and queried as it is first.
     pub(super) ndots: usize,
-    /// How long an answer is waited for.
+    /// How long to wait for an answer.
     pub(super) timeout: Duration,
-    /// How often all servers are asked.
+    /// How often all servers are queried.
     pub(super) attempts: u32,
 }
 
@@ -56,7 +56,7 @@ impl Default for Conf {
 }
 
 impl Conf {
-    /// What a `resolv.conf` says.
+    /// Parses a `resolv.conf`.
     pub(super) fn read(text: &str) -> Conf {
         let mut conf = Conf::default();
         for line in text.lines() {
@@ -94,7 +94,7 @@ impl Conf {
         }
     }
 
-    /// The names to ask for, in order, for what the user wrote.
+    /// Returns the names to query, in order, for the name that the user wrote.
     pub(super) fn candidates(&self, name: &str) -> Vec<String> {
         if name.ends_with('.') {
             return vec![name.to_owned()];

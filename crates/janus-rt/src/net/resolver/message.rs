@@ -1,5 +1,5 @@
-//! Questions and answers of the domain name system (RFC 1035 section 4), as far as addresses of names need them. What comes
-//! from a server is a stranger's: every length is checked, a pointer in a name leads backwards only, and records are counted.
+//! Queries and answers of the domain name system (RFC 1035 section 4), as far as addresses of names need them. Answers are untrusted:
+//! every length is checked, a compression pointer must lead backwards, and records are counted.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -8,21 +8,21 @@ const HEADER: usize = 12;
 /// Longest name on the wire, and longest label (RFC 1035 section 2.3.4).
 const NAME_MAX: usize = 255;
 const LABEL_MAX: usize = 63;
-/// Records of an answer that are looked at.
+/// Most records of an answer that are read.
 const RECORDS_MAX: usize = 64;
-/// Aliases that lead to an address.
+/// Most aliases that are followed to an address.
 const ALIASES_MAX: usize = 8;
-/// What we say an answer over UDP may be long (RFC 6891): what fits one packet on every path (the DNS flag day of 2020).
+/// Announced limit of an answer over UDP (RFC 6891): fits one packet on every path (the DNS flag day of 2020).
 const PAYLOAD_MAX: u16 = 1_232;
 
 const CLASS_IN: u16 = 1;
 const CNAME: u16 = 5;
 const SOA: u16 = 6;
 const OPT: u16 = 41;
-/// A zone's two names and five numbers at least.
+/// Least length of an SOA record's data: two names and five numbers.
 const SOA_LEAST: usize = 22;
 
-/// Which addresses are asked for.
+/// Address family of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Family {
     V4,
@@ -38,12 +38,12 @@ impl Family {
     }
 }
 
-/// A name that can be asked for, in small letters, as it goes over the wire.
+/// A name that can be queried, in lower case, in wire format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Name(Vec<u8>);
 
 impl Name {
-    /// `None` for what is no name of a host: an empty or too long label, letters beyond ASCII.
+    /// Returns `None` for text that is no host name: an empty or too long label, letters beyond ASCII.
     pub(super) fn new(text: &str) -> Option<Name> {
         let mut wire = Vec::with_capacity(text.len() + 2);
         for label in text.strip_suffix('.').unwrap_or(text).split('.') {
@@ -60,20 +60,20 @@ impl Name {
     }
 }
 
-/// What an answer came to.
+/// Outcome of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// Its addresses, and for how many seconds they hold.
+    /// Addresses, and the seconds for which they hold.
     Addresses(Vec<IpAddr>, u32),
-    /// There is no such name, or no address of this family; and for how many seconds that holds, if its zone says so.
+    /// No such name, or no address of this family; with the seconds for which that holds, if its zone says so.
     Nothing(Option<u32>),
-    /// It did not fit: to be asked over TCP.
+    /// Truncated: to be repeated over TCP.
     Truncated,
-    /// The server cannot or will not say.
+    /// The server's error code.
     Refused(u8),
 }
 
-/// A question as a whole message.
+/// Encodes a query as a whole message.
 pub(super) fn question(id: u16, name: &Name, family: Family) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEADER + name.0.len() + 15);
     out.extend(id.to_be_bytes());
@@ -89,7 +89,7 @@ pub(super) fn question(id: u16, name: &Name, family: Family) -> Vec<u8> {
     out
 }
 
-/// What `message` answers to the question with this number; `None` when it is no answer to it.
+/// Parses `message` as the answer to the query with this number; `None` when it is not.
 pub(super) fn read(message: &[u8], id: u16, name: &Name, family: Family) -> Option<Answer> {
     let header = message.first_chunk::<HEADER>()?;
     let word = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
@@ -123,7 +123,7 @@ pub(super) fn read(message: &[u8], id: u16, name: &Name, family: Family) -> Opti
     ))
 }
 
-/// How long nothing is nothing (RFC 2308 section 5).
+/// Returns how long the absence of a name may be cached (RFC 2308 section 5).
 fn negative(zones: &[Record<'_>]) -> Option<u32> {
     let zone = zones.iter().find(|record| record.of_type == SOA)?;
     let least = zone.data.last_chunk::<4>()?;
@@ -131,7 +131,7 @@ fn negative(zones: &[Record<'_>]) -> Option<u32> {
     sound.then(|| zone.ttl.min(seconds(*least)))
 }
 
-/// A time to live; one that is too long to be one is none (RFC 2181 section 8).
+/// Parses a time to live; one with its highest bit set is zero (RFC 2181 section 8).
 fn seconds(bytes: [u8; 4]) -> u32 {
     let ttl = u32::from_be_bytes(bytes);
     if ttl > i32::MAX as u32 { 0 } else { ttl }
@@ -142,18 +142,18 @@ struct Record<'a> {
     of_type: u16,
     ttl: u32,
     data: &'a [u8],
-    /// Where `data` stands in the message: names in it may point back.
+    /// Offset of `data` in the message: names in it may point back.
     at: usize,
     message: &'a [u8],
 }
 
-/// Records of the Internet's class, and where the next one begins, if all could be read.
+/// Records of the class IN, and the offset of the next one, if all could be parsed.
 struct Records<'a> {
     found: Vec<Record<'a>>,
     end: Option<usize>,
 }
 
-/// As many records as can be read; what comes behind a broken one is not looked at.
+/// Parses as many records as possible; those behind a broken one are ignored.
 fn read_records(message: &[u8], mut at: usize, count: usize) -> Records<'_> {
     let mut found = Vec::new();
     for _ in 0..count.min(RECORDS_MAX) {
@@ -185,8 +185,7 @@ fn read_record(message: &[u8], at: usize) -> Option<(Record<'_>, u16, usize)> {
     Some((record, u16::from_be_bytes([fixed[2], fixed[3]]), end))
 }
 
-/// The addresses of `name`, or of what it is an alias of, and how long all of that holds. Records of other names, which nobody
-/// asked for, count for nothing.
+/// Returns the addresses of `name`, or of its alias, and how long all of that holds. Records of other names are ignored.
 fn follow(records: &[Record<'_>], name: &Name, family: Family) -> Option<(Vec<IpAddr>, u32)> {
     let (mut name, mut ttl) = (name.clone(), u32::MAX);
     for _ in 0..=ALIASES_MAX {
@@ -218,7 +217,7 @@ impl Record<'_> {
     }
 }
 
-/// A name that begins at `at`, and where what follows it begins.
+/// Parses a name at `at`; returns it with the offset behind it.
 fn read_name(message: &[u8], at: usize) -> Option<(Name, usize)> {
     let (mut wire, mut at, mut behind) = (Vec::new(), at, None);
     loop {
@@ -240,7 +239,7 @@ fn read_name(message: &[u8], at: usize) -> Option<(Name, usize)> {
             0xc0.. => {
                 let to = usize::from(len & 0x3f) << 8 | usize::from(*message.get(at + 1)?);
                 behind = behind.or(Some(at + 2));
-                // Only backwards, so that it ends.
+                // Backwards only, so that the loop ends.
                 if to >= at {
                     return None;
                 }

@@ -1,5 +1,5 @@
-//! One search for all who ask for the same at the same time, on whichever core they are. The first of them has a task begin it,
-//! everybody waits for what it finds, and with the last who waits it is given up.
+//! One search for all simultaneous lookups of a name, on whichever cores they are. The first of them spawns a task for it, all wait for
+//! its result, and it is aborted when the last of them stops waiting.
 
 #[cfg(test)]
 mod tests;
@@ -16,46 +16,47 @@ use super::Ways;
 use super::ask::Wanted;
 use crate::task::{JoinHandle, spawn};
 
-/// What is looked for; what differs in any of this is another search.
+/// Key of a search: lookups that differ in any of this do not share one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Sought {
-    /// In small letters.
+    /// In lower case.
     pub(super) name: String,
     pub(super) wanted: Wanted,
     pub(super) ways: Ways,
 }
 
-/// The addresses; or what kind of error there was, and its text.
+/// Addresses, or the kind and text of an error.
 type Found = Result<Vec<IpAddr>, (io::ErrorKind, String)>;
 
-/// The searches of a runtime that are under way. There are no more than tasks that wait for one.
+/// Searches of a runtime that are under way, at most as many as tasks that wait for one.
 #[derive(Default)]
 pub(crate) struct Searches {
     open: Mutex<HashMap<Sought, Weak<Search>>>,
 }
 
-/// One of them: belongs to those who wait for it.
+/// A search, owned by those who wait for it.
 struct Search {
     sought: Sought,
     among: Arc<Searches>,
     state: Mutex<State>,
-    /// Set by the first as soon as it has begun.
+    /// Set by the first lookup as soon as the task is spawned.
     task: OnceLock<JoinHandle<()>>,
 }
 
 enum State {
-    /// By a number for each.
+    /// Wakers by number.
     Waiting {
         next: u64,
         wakers: BTreeMap<u64, Waker>,
     },
     Found(Found),
-    /// Whoever searched is gone, with its core.
+    /// The searching task is gone, with its core.
     Left,
 }
 
 impl Searches {
-    /// What `find` finds, or what somebody else's does who was first. The one who found may have spelled the name otherwise.
+    /// Returns the result of `find`, or of another lookup's search if one is under way. The other may have spelled the name in another
+    /// case.
     pub(super) async fn join<F>(
         self: &Arc<Searches>,
         sought: Sought,
@@ -68,7 +69,7 @@ impl Searches {
         if let Some(finder) = first {
             let found = find();
             let task = spawn(async move { finder.tell(found.await) });
-            // Nobody else sets it.
+            // No other lookup sets it.
             let _ = search.task.set(task);
         }
         match (Seeker {
@@ -78,12 +79,12 @@ impl Searches {
         .await
         {
             Some(found) => found.map_err(|(kind, text)| io::Error::new(kind, text)),
-            // Rare, and not to make every future larger that asks.
+            // Rare, and boxed so that not every lookup's future is larger.
             None => Box::pin(find()).await,
         }
     }
 
-    /// The search, and the duty to tell if it is new.
+    /// Returns the search, and the duty to report its result if it is new.
     fn enter(self: &Arc<Searches>, sought: Sought) -> (Arc<Search>, Option<Finder>) {
         let mut open = lock(&self.open);
         if let Some(search) = open.get(&sought).and_then(Weak::upgrade) {
@@ -105,7 +106,7 @@ impl Searches {
 }
 
 impl Search {
-    /// Who asks from now on begins anew.
+    /// Closes the search: later lookups begin a new one.
     fn close(&self) {
         let mut open = lock(&self.among.open);
         if open
@@ -128,14 +129,14 @@ impl Search {
 impl Drop for Search {
     fn drop(&mut self) {
         self.close();
-        // Nobody waits any more. One that is over is not affected.
+        // No lookup waits any more. A task that has ended is not affected.
         if let Some(task) = self.task.get() {
             task.abort();
         }
     }
 }
 
-/// The duty to tell what was found. Dropped before, it says that nobody will.
+/// Duty to report the result of a search. Dropped before, it reports that there will be none.
 struct Finder {
     search: Weak<Search>,
 }
@@ -162,10 +163,10 @@ impl Drop for Finder {
     }
 }
 
-/// Waits for what is found; `None`: nobody will tell.
+/// Waits for the result; `None`: there will be none.
 struct Seeker {
     search: Arc<Search>,
-    /// Under which its waker stands.
+    /// Number of its waker.
     number: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! Packet buffers that are sent as they are: `recv()` the other way round.
+//! Packet buffers that the application fills, or has received, and that are sent without copying.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -15,8 +15,8 @@ use crate::net::{foreign_core, io_error};
 use crate::shard::here;
 
 impl TcpStream {
-    /// A packet buffer to be filled and given to [`send_buf`](Self::send_buf), of the size of a full segment. Waits until the
-    /// connection has room for it, as a write would, and there is one.
+    /// Allocates a packet buffer of the size of a full segment, to be filled and given to [`send_buf`](Self::send_buf). Waits until the
+    /// connection has room for it, as a write would, and until a buffer is free.
     ///
     /// ```no_run
     /// # async fn answer(stream: janus::net::TcpStream, file: std::fs::File) -> std::io::Result<()> {
@@ -33,24 +33,46 @@ impl TcpStream {
     /// }
     /// # Ok(()) }
     /// ```
+    ///
+    /// # Errors
+    /// Those of [`write`](Self::write).
+    ///
+    /// # Cancel safety
+    /// No buffer is held when the future is dropped.
     pub fn alloc_buf(&self) -> AllocBuf<'_> {
         AllocBuf { stream: self }
     }
 
-    /// Hands over a packet buffer: one of [`alloc_buf`](Self::alloc_buf), or what [`recv`](Self::recv) gave, of this stream or of
-    /// another. What is in it is not copied: headers are written in front of it, and it is kept until the peer has
-    /// acknowledged all of it.
+    /// Sends a packet buffer from [`alloc_buf`](Self::alloc_buf), or from [`recv`](Self::recv) of this stream or another, without copying
+    /// its content: headers are written in front of it, and the retransmit queue keeps it until the peer has acknowledged all of it.
     ///
-    /// It is taken whole or, as long as there is no room, not at all: dropping the future then drops it unsent. Each buffer is a
-    /// segment of its own, so fill it; fewer than 512 bytes are copied behind what still waits to be sent, as that costs less.
+    /// Each buffer is a segment of its own, so fill it; fewer than 512 bytes are copied behind unsent data, as that costs less.
     ///
-    /// ```no_run
-    /// # async fn pass(from: janus::net::TcpStream, to: janus::net::TcpStream) -> std::io::Result<()> {
-    /// while let Some(piece) = from.recv().await? {
-    ///     to.send_buf(piece).await?;
-    /// }
-    /// # Ok(()) }
     /// ```
+    /// use janus::net::{TcpListener, TcpStream};
+    ///
+    /// # janus::Runtime::builder().alone().cores(1).build()?.run(|| async {
+    /// let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// let client = TcpStream::connect(listener.reachable_at()).await?;
+    /// let (stream, _peer) = listener.accept().await?;
+    ///
+    /// client.write_all(b"again").await?;
+    /// let Some(piece) = stream.recv().await? else { panic!("the client has not shut down") };
+    /// stream.send_buf(piece).await?; // from the buffer it arrived in
+    ///
+    /// let mut echoed = [0; 5];
+    /// client.read_exact(&mut echoed).await?;
+    /// assert_eq!(&echoed, b"again");
+    /// # Ok::<(), janus::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), janus::BoxError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`write`](Self::write).
+    ///
+    /// # Cancel safety
+    /// The buffer is taken whole or not at all; dropping the future before it is ready drops the buffer unsent.
     pub fn send_buf(&self, buf: impl Into<SendBuf>) -> Give<'_> {
         Give {
             stream: self,
@@ -58,12 +80,18 @@ impl TcpStream {
         }
     }
 
-    /// [`alloc_buf`](Self::alloc_buf) without waiting.
+    /// Like [`alloc_buf`](Self::alloc_buf), but without waiting.
+    ///
+    /// # Errors
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) when there is no room or no buffer; else those of [`write`](Self::write).
     pub fn try_alloc_buf(&self) -> io::Result<SendBuf> {
         self.on_stack(alloc)
     }
 
-    /// [`send_buf`](Self::send_buf) without waiting; the error has the buffer.
+    /// Like [`send_buf`](Self::send_buf), but without waiting.
+    ///
+    /// # Errors
+    /// Those of [`try_alloc_buf`](Self::try_alloc_buf); the error returns the buffer.
     pub fn try_send_buf(&self, buf: impl Into<SendBuf>) -> Result<(), TrySendBufError> {
         let mut buf = Some(buf.into());
         let sent = here::with_own(self.owner, |here| {
@@ -83,7 +111,7 @@ fn alloc(stack: &mut Stack, now: Instant, conn: ConnId) -> Result<SendBuf, Error
     Ok(SendBuf::new(buf, capacity))
 }
 
-/// Takes what is in `buf`, or leaves it there.
+/// Takes the buffer out of `buf`, or leaves it there on an error.
 fn give(
     stack: &mut Stack,
     now: Instant,
@@ -100,7 +128,7 @@ fn give(
     })
 }
 
-/// A packet buffer that was not sent, and why.
+/// A packet buffer that was not sent, and the reason.
 #[derive(Debug)]
 pub struct TrySendBufError {
     error: io::Error,
@@ -108,12 +136,12 @@ pub struct TrySendBufError {
 }
 
 impl TrySendBufError {
-    /// Why it was not sent; [`WouldBlock`](io::ErrorKind::WouldBlock) when there was no room.
+    /// Returns the reason; [`WouldBlock`](io::ErrorKind::WouldBlock) when there was no room.
     pub fn error(&self) -> &io::Error {
         &self.error
     }
 
-    /// The buffer.
+    /// Returns the buffer.
     pub fn into_buf(self) -> Option<SendBuf> {
         self.buf
     }
@@ -156,7 +184,7 @@ impl Future for AllocBuf<'_> {
 #[must_use = "futures do nothing unless awaited"]
 pub struct Give<'a> {
     stream: &'a TcpStream,
-    /// Until it is sent.
+    /// `None` once it is sent.
     buf: Option<SendBuf>,
 }
 

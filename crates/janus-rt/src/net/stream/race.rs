@@ -1,5 +1,5 @@
-//! Connecting to a name that has several addresses (RFC 8305): both families in turn, the next address as soon as the last one has
-//! failed or has not answered for a quarter of a second, and the first that answers is the connection; the others are let go.
+//! Connecting to a name that has several addresses (RFC 8305): both families in turn, the next address as soon as the last one has failed
+//! or has not answered for a quarter of a second. The first that answers becomes the connection; the other attempts are closed.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -12,9 +12,9 @@ use super::{Connect, TcpStream};
 use crate::net::resolver;
 use crate::time::{Sleep, sleep};
 
-/// How long an attempt is alone (section 5).
+/// How long an attempt has no other beside it (section 5).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
-/// Addresses of a name that are tried.
+/// Most addresses of a name that are tried.
 const ADDRESSES_MAX: usize = 16;
 
 pub(super) async fn connect_by_name(host: String, port: u16) -> io::Result<TcpStream> {
@@ -28,7 +28,7 @@ pub(super) async fn connect_by_name(host: String, port: u16) -> io::Result<TcpSt
     poll_fn(|cx| race.poll(cx)).await
 }
 
-/// The families in turn, the first one's first (section 4); within one the order stays.
+/// Orders addresses so that families alternate, the first address's first (section 4); the order within a family is kept.
 fn in_turn(found: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let first = found.first().is_some_and(SocketAddr::is_ipv6);
     let (one, other): (Vec<_>, Vec<_>) = found.into_iter().partition(|at| at.is_ipv6() == first);
@@ -47,9 +47,9 @@ fn in_turn(found: Vec<SocketAddr>) -> Vec<SocketAddr> {
 struct Race {
     rest: std::vec::IntoIter<SocketAddr>,
     under_way: Vec<Connect>,
-    /// Until the youngest attempt gets company.
+    /// Ends when the next attempt is due.
     alone: Sleep,
-    /// Why the last one failed.
+    /// Error of the last attempt that failed.
     last: Option<io::Error>,
 }
 

@@ -1,5 +1,5 @@
-//! Readiness of a stream, and the calls that do not wait. Readiness is asked of the stack each time and never cached, so it
-//! cannot be stale: a call that would block says so, and waiting again really waits.
+//! Readiness of a stream, and the calls that do not wait. Readiness is read from the stack at each call and never cached, so it cannot be
+//! stale, and a wait after `WouldBlock` really waits.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -14,27 +14,40 @@ use crate::shard::here;
 use crate::task::coop;
 
 impl TcpStream {
-    /// Waits until there is something to read: bytes, the peer's end, or an error.
+    /// Waits until there is something to read: bytes, the end of the stream, or an error.
+    ///
+    /// # Errors
+    /// [`NotConnected`](io::ErrorKind::NotConnected) when the connection is over; an error of kind [`Other`](io::ErrorKind::Other) on
+    /// another core than the stream's.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
     pub async fn readable(&self) -> io::Result<()> {
         poll_fn(|cx| self.poll_read_ready(cx)).await
     }
 
     /// Waits until there is room to write, or the connection is over.
+    ///
+    /// # Errors
+    /// Those of [`readable`](Self::readable).
     pub async fn writable(&self) -> io::Result<()> {
         poll_fn(|cx| self.poll_write_ready(cx)).await
     }
 
-    /// Waits until the stream is ready for something of `interest`; answers for what of it.
+    /// Waits until the stream is ready for something in `interest`; returns the part it is ready for.
+    ///
+    /// # Errors
+    /// Those of [`readable`](Self::readable).
     pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
         poll_fn(|cx| self.poll_ready(cx, interest)).await
     }
 
-    /// The poll of [`readable`](TcpStream::readable).
+    /// Polls for [`readable`](TcpStream::readable).
     pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.poll_ready(cx, Interest::READABLE).map_ok(|_ready| ())
     }
 
-    /// The poll of [`writable`](TcpStream::writable).
+    /// Polls for [`writable`](TcpStream::writable).
     pub fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.poll_ready(cx, Interest::WRITABLE).map_ok(|_ready| ())
     }
@@ -69,39 +82,51 @@ impl TcpStream {
         }
     }
 
-    /// Reads what is there; [`WouldBlock`](io::ErrorKind::WouldBlock) when nothing is, 0 at the peer's end.
+    /// Reads the bytes received so far; 0 means that the peer has shut down its side.
+    ///
+    /// # Errors
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) when there are none; else those of [`read`](TcpStream::read).
     pub fn try_read(&self, into: &mut [u8]) -> io::Result<usize> {
         self.on_stack(|stack, now, conn| stack.read(now, conn, into))
     }
 
-    /// [`try_read`](TcpStream::try_read) into several slices, one after the other.
+    /// Like [`try_read`](TcpStream::try_read), but into several slices, one after the other.
     pub fn try_read_vectored(&self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         self.on_stack(|stack, now, conn| read_slices(stack, now, conn, into))
     }
 
-    /// The next piece of the stream in the buffer it arrived in, if there is one; `None` is the peer's end.
+    /// Receives the next piece of the stream in the buffer it arrived in; `None` means that the peer has shut down its side.
+    ///
+    /// # Errors
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) when there is none; else those of [`read`](TcpStream::read).
     pub fn try_recv(&self) -> io::Result<Option<RecvBuf>> {
         let piece = self.on_stack(|stack, now, conn| stack.recv(now, conn))?;
         Ok(piece.map(RecvBuf::new))
     }
 
-    /// Copies what is there without taking it, or says that nothing is.
+    /// Like [`try_read`](TcpStream::try_read), but without consuming the bytes.
     pub fn try_peek(&self, into: &mut [u8]) -> io::Result<usize> {
         self.on_stack(|stack, _, conn| stack.peek(conn, into))
     }
 
-    /// Hands over as much of `bytes` as there is room for; [`WouldBlock`](io::ErrorKind::WouldBlock) when there is none.
+    /// Writes as much of `bytes` as there is room for; returns how many.
+    ///
+    /// # Errors
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) when there is no room; else those of [`write`](TcpStream::write).
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         self.on_stack(|stack, now, conn| stack.write(now, conn, bytes))
     }
 
-    /// [`try_write`](TcpStream::try_write) of several slices, one after the other.
+    /// Like [`try_write`](TcpStream::try_write), but of several slices, one after the other.
     pub fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         self.on_stack(|stack, now, conn| write_slices(stack, now, conn, slices))
     }
 
-    /// Calls `call` once, which is to use the stream without waiting. For code that was written for readiness that is
-    /// remembered: here none is, so nothing is cleared when `call` says [`WouldBlock`](io::ErrorKind::WouldBlock).
+    /// Calls `call` once, which must use the stream without waiting. For code written for cached readiness: here none is cached, so
+    /// nothing is cleared when `call` returns [`WouldBlock`](io::ErrorKind::WouldBlock).
+    ///
+    /// # Errors
+    /// Those of `call`.
     pub fn try_io<R>(
         &self,
         interest: Interest,
@@ -111,8 +136,10 @@ impl TcpStream {
         call()
     }
 
-    /// Calls `call` whenever the stream is ready for `interest`, until it says something else than
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock).
+    /// Calls `call` each time the stream is ready for `interest`, until it returns anything but [`WouldBlock`](io::ErrorKind::WouldBlock).
+    ///
+    /// # Errors
+    /// Those of [`ready`](TcpStream::ready) and of `call`.
     pub async fn async_io<R>(
         &self,
         interest: Interest,
@@ -122,7 +149,7 @@ impl TcpStream {
             self.ready(interest).await?;
             match call() {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    // `call` waits for something else than the stream's readiness: other tasks must not starve for that.
+                    // `call` waits for something other than the stream's readiness: other tasks must not starve meanwhile.
                     crate::task::yield_now().await;
                 }
                 done => return done,
@@ -130,7 +157,10 @@ impl TcpStream {
         }
     }
 
-    /// Why the connection broke, if it did. It may be asked more than once: the answer is not forgotten.
+    /// Returns the error that broke the connection, if one did. Unlike tokio's, it is not cleared.
+    ///
+    /// # Errors
+    /// Those of [`readable`](Self::readable).
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
         let status = self.on_stack(|stack, _, conn| stack.status(conn))?;
         Ok(status.failure.map(io_error))

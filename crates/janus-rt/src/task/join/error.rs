@@ -1,4 +1,4 @@
-//! Why awaiting a task gave no output.
+//! The error of a task without an output.
 
 use std::any::Any;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::warning::words_of;
 
-/// Why a task gave no output.
+/// Error of a task that gave no output: it panicked, was aborted, or never begun.
 pub struct JoinError {
     cause: Cause,
 }
@@ -14,9 +14,9 @@ pub struct JoinError {
 enum Cause {
     /// Aborted, or its runtime ended.
     Cancelled,
-    /// It was never begun; why.
+    /// Never begun, for this reason.
     Refused(&'static str),
-    /// What it panicked with. Locked only so that the error may be shared as most are.
+    /// Payload of its panic. Locked only so that the error is `Sync`, as most are.
     Panic(Mutex<Box<dyn Any + Send>>),
 }
 
@@ -36,17 +36,17 @@ impl JoinError {
         JoinError { cause }
     }
 
-    /// The task was aborted, its runtime ended, or it was never begun because there was too much to do.
+    /// Returns whether the task was aborted, its runtime ended, or it was never begun because too many tasks waited.
     pub fn is_cancelled(&self) -> bool {
         !self.is_panic()
     }
 
-    /// The task panicked.
+    /// Returns whether the task panicked.
     pub fn is_panic(&self) -> bool {
         matches!(self.cause, Cause::Panic(_))
     }
 
-    /// What the task panicked with, for `std::panic::resume_unwind`.
+    /// Returns the payload of the task's panic, for `std::panic::resume_unwind`.
     ///
     /// # Panics
     /// When the task did not panic.
@@ -57,7 +57,7 @@ impl JoinError {
         }
     }
 
-    /// What the task panicked with, for `std::panic::resume_unwind`.
+    /// Returns the payload of the task's panic, for `std::panic::resume_unwind`.
     ///
     /// # Errors
     /// The error itself, when the task did not panic.

@@ -38,7 +38,7 @@ struct Ring(Mutex<std::sync::mpsc::Sender<()>>);
 
 impl Wake for Ring {
     fn wake(self: Arc<Self>) {
-        // Nobody listens any more: then nobody need know.
+        // There is no handle any more, so no report is needed.
         let _ = self.0.lock().expect("whole").send(());
     }
 }
@@ -324,7 +324,7 @@ fn what_is_sent_to_a_core_that_has_ended_is_told_so() {
     assert!(error.is_cancelled());
 }
 
-/// Where the output is dropped when nobody wants it: on the core it came from.
+/// Where an unwanted output is dropped: on the core it came from.
 #[test]
 fn an_output_is_delivered_when_its_future_is_gone() {
     let mut core = core();

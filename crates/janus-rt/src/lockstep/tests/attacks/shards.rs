@@ -161,8 +161,8 @@ impl Shards {
         }
     }
 
-    /// Gives a few turns, in which an update may go on. Begins the next when it is time, unless no packet has come or gone
-    /// since the last: a change that nobody meets shows nothing.
+    /// Gives a few turns, in which an update may go on. Begins the next update when it is time, unless no packet has come or gone since
+    /// the last: without packets a change shows nothing.
     fn turns(&mut self) {
         let world = &mut self.world;
         for _ in 0..world.rng.below(2 * world.actors.len() as u64) {

@@ -1,4 +1,4 @@
-//! Who shares a search, what becomes of it when some or all give up, and when its core does.
+//! Which lookups share a search, and its end when some or all give up, or when its core ends.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -162,7 +162,7 @@ fn when_its_core_is_gone_everybody_asks_alone() {
         drop(it);
         until(|| Rc::strong_count(&guard) == 4).await;
         assert!(lock(&searches.open).is_empty());
-        // Who comes now begins anew.
+        // A lookup from here on begins a new search.
         let fourth = begin(&searches, &found, &guard);
         yield_now().await;
         until(|| waiting(&searches, "it") == 1).await;
