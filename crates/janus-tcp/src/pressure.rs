@@ -152,7 +152,7 @@ impl View<'_> {
     /// Whether the connection has as many buffers to send from as it may have now.
     #[inline]
     pub(crate) fn has_its_share(&self) -> bool {
-        let hot = &*self.hot;
+        let hot = self.hot;
         hot.unsent.count + hot.flight.count >= self.blocks.shortage.share
     }
 
@@ -160,7 +160,7 @@ impl View<'_> {
     /// small for a segment (section 3.8.6.2.1 of RFC 9293) would keep one for as long as the peer likes.
     #[cold]
     fn leaves_at_once(&self, len: usize) -> Option<usize> {
-        let hot = &*self.hot;
+        let hot = self.hot;
         if !hot.unsent.is_empty() || !hot.flight.is_empty() {
             return None;
         }

@@ -37,7 +37,7 @@ pub(crate) struct Account {
 impl View<'_> {
     /// What the bytes that a connection may have written ahead may count.
     pub(crate) fn budget(&self) -> u32 {
-        let hot = &*self.hot;
+        let hot = self.hot;
         let config = &self.rules.config;
         if !config.count_as_linux {
             return self.budget_in_bytes();
@@ -60,7 +60,7 @@ impl View<'_> {
     /// The same for one that does not count as Linux.
     #[inline]
     fn budget_in_bytes(&self) -> u32 {
-        let hot = &*self.hot;
+        let hot = self.hot;
         let config = &self.rules.config;
         let profile = self.tcb.profile;
         if profile != DEFAULT
@@ -78,7 +78,7 @@ impl View<'_> {
 
     /// What the bytes that it has written ahead count.
     fn charge(&self) -> u32 {
-        let hot = &*self.hot;
+        let hot = self.hot;
         if !self.rules.config.count_as_linux {
             return charge_in_bytes(hot);
         }
@@ -89,7 +89,7 @@ impl View<'_> {
     /// Bytes that one large segment takes: a whole number of packets, no more than half of the largest window the peer ever
     /// offered (tcp_xmit_size_goal, tcp_bound_to_half_wnd).
     fn size_goal(&self) -> u32 {
-        let hot = &*self.hot;
+        let hot = self.hot;
         let mss = u32::from(self.tcb.payload_mss()).max(1);
         if self.rules.config.burst_least == 0 {
             return mss;
@@ -126,7 +126,7 @@ impl View<'_> {
         if gets_none {
             return false;
         }
-        let hot = &*self.hot;
+        let hot = self.hot;
         let (budget, charge) = (self.budget(), self.charge());
         let low = self.not_sent_low();
         charge < budget

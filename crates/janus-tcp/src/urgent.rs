@@ -63,7 +63,7 @@ impl View<'_> {
 
     /// The number of the next byte that will be read.
     fn read_up_to(&self) -> SeqNum {
-        let cold = &*self.tcb;
+        let cold = self.tcb;
         let fin = u32::from(cold.has(flag::PEER_FIN));
         cold.rcv_nxt + 0u32.wrapping_sub(self.hot.inbox.bytes + fin)
     }
