@@ -243,7 +243,7 @@ impl Conn<'_> {
     #[inline(always)]
     fn take(&mut self, p: &Parsed, position: Position, frame: &mut Option<Frame>) {
         // Not before: one forged timestamp from the future would make all that the peer sends look old.
-        if let Some(value) = timestamp_to_take(self.tcb, self.hot.unacked_bytes, p) {
+        if let Some(value) = timestamp_to_take(self.tcb, self.hot.receiver.unacked_bytes, p) {
             self.tcb.ts_recent = value;
         }
         self.tcb.take_timeout(self.rules, p, frame.as_ref());
@@ -332,7 +332,7 @@ fn ack_is_plausible(tcb: &Tcb, hot: Option<&Hot>, p: &Parsed) -> bool {
     }
     let (first, oldest) = match hot {
         None => (tcb.snd_nxt, tcb.snd_wnd()),
-        Some(hot) => (hot.snd_una, hot.max_snd_wnd),
+        Some(hot) => (hot.sender.snd_una, hot.sender.max_snd_wnd),
     };
     let acked = p.ack - first;
     // Something not yet sent is acknowledged: say where we are, drop (RFC 9293, RFC 5961 section 5).

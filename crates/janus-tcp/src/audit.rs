@@ -80,8 +80,8 @@ impl Stack {
             return fault("the queue of the starved and its flag disagree");
         }
         let deadline = hot.deadline();
-        let armed = hot.timer.is_some_and(|timer| {
-            hot.timer_at <= deadline && self.schedule.wheel.payload(timer) == Some(id)
+        let armed = hot.timers.timer.is_some_and(|timer| {
+            hot.timers.timer_at <= deadline && self.schedule.wheel.payload(timer) == Some(id)
         });
         if deadline != Instant::ZERO && !armed && !queues.output {
             return fault("a deadline has no timer");
@@ -120,35 +120,36 @@ fn owes(cold: &Tcb, hot: &Hot) -> Option<&'static str> {
         (hot_flag::SYN, "a SYN is owed"),
         (hot_flag::LOSSES, "a retransmission is owed"),
     ];
-    let empty = hot.flight.is_empty() && hot.unsent.is_empty() && cold.state != State::Closed;
+    let empty =
+        hot.sender.flight.is_empty() && hot.sender.unsent.is_empty() && cold.state != State::Closed;
     let opening = matches!(cold.state, State::SynSent | State::SynReceived);
     let flagged = flags.into_iter().find(|&(flag, _)| hot.has(flag));
     flagged
         .map(|(_, what)| what)
-        .or((!hot.flight.is_empty()).then_some("data in flight has no timer"))
-        .or((!hot.unsent.is_empty()).then_some("data waits to be sent and nothing sends it"))
+        .or((!hot.sender.flight.is_empty()).then_some("data in flight has no timer"))
+        .or((!hot.sender.unsent.is_empty()).then_some("data waits to be sent and nothing sends it"))
         .or(opening.then_some("an opening has no timer"))
         .or(cold
             .has(flag::FIN_QUEUED)
             .then_some("a FIN waits for nothing"))
-        .or((empty && hot.writer != NONE).then_some("a writer waits for nothing"))
+        .or((empty && hot.sender.writer != NONE).then_some("a writer waits for nothing"))
 }
 
 fn describe(hot: &Hot) -> String {
     format!(
         "flags {:#x}, {} in flight, {} unsent, {} unread, reorder {}, writer {}, rto {:?} ({:?}), ack {:?}, keep {:?}, timer {:?} at {:?}",
         hot.flags,
-        hot.flight.count,
-        hot.unsent.count,
-        hot.inbox.count,
-        hot.reorder != NONE,
-        hot.writer != NONE,
-        hot.rto_at,
-        hot.timer_kind,
-        hot.ack_at,
-        hot.keep_until,
-        hot.timer,
-        hot.timer_at,
+        hot.sender.flight.count,
+        hot.sender.unsent.count,
+        hot.receiver.inbox.count,
+        hot.receiver.reorder != NONE,
+        hot.sender.writer != NONE,
+        hot.timers.rto_at,
+        hot.timers.timer_kind,
+        hot.timers.ack_at,
+        hot.timers.keep_until,
+        hot.timers.timer,
+        hot.timers.timer_at,
     )
 }
 

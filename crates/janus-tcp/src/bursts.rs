@@ -101,9 +101,13 @@ impl Conn<'_> {
     fn piece(&self) -> u32 {
         let (cold, hot) = (&*self.tcb, &*self.hot);
         let srtt_us = u64::from(cold.srtt_us());
-        let window = u64::from(hot.cwnd.max(hot.pipe));
+        let window = u64::from(hot.congestion.cwnd.max(hot.sender.pipe));
         // Twice the window a round trip while it grows fast, a fifth more than it afterwards.
-        let fifths = if hot.cwnd < hot.ssthresh / 2 { 10 } else { 6 };
+        let fifths = if hot.congestion.cwnd < hot.congestion.ssthresh / 2 {
+            10
+        } else {
+            6
+        };
         let bytes = match (window * 1_000_000 / 5 * fifths).checked_div(srtt_us) {
             Some(rate) => {
                 let near = PIECE_MAX.checked_shr((srtt_us >> NEAR_SHIFT).min(63) as u32);
@@ -113,7 +117,7 @@ impl Conn<'_> {
         };
         let mss = u64::from(cold.payload_mss()).max(1);
         let worth = (bytes.min(PIECE_MAX) / mss) as u32;
-        let half = u64::from(hot.cwnd) / 2 / mss;
+        let half = u64::from(hot.congestion.cwnd) / 2 / mss;
         worth
             .max(self.rules.config.burst_least.into())
             .min((half as u32).max(1))

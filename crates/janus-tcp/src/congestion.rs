@@ -95,27 +95,27 @@ impl Growth {
 #[inline]
 pub(crate) fn wake(hot: &mut Hot, cold: &Tcb, config: &Config, algorithm: Algorithm, now: Instant) {
     let mss = u32::from(cold.payload_mss());
-    hot.cwnd = cold.idle_window().saturating_mul(mss);
+    hot.congestion.cwnd = cold.idle_window().saturating_mul(mss);
     let threshold = cold.idle_threshold();
-    hot.ssthresh = threshold.map_or(u32::MAX, |segments| segments.saturating_mul(mss));
-    hot.cwnd_credit = 0;
-    hot.algorithm = algorithm;
-    hot.slow_start_limit = config.slow_start_limit.unwrap_or(0);
-    hot.growth = match threshold {
+    hot.congestion.ssthresh = threshold.map_or(u32::MAX, |segments| segments.saturating_mul(mss));
+    hot.congestion.cwnd_credit = 0;
+    hot.congestion.algorithm = algorithm;
+    hot.congestion.slow_start_limit = config.slow_start_limit.unwrap_or(0);
+    hot.congestion.growth = match threshold {
         None => Growth::First(HyStart::default()),
         Some(_) => Growth::Later(Cubic::default()),
     };
-    hot.cwr_end = cold.snd_nxt;
-    hot.cwr_due = cold.keeps_cwr();
-    hot.acked_ms = now.as_millis() as u32;
-    hot.used_until = cold.snd_nxt;
-    hot.used_peak = 0;
-    hot.cwnd_limited = false;
+    hot.congestion.cwr_end = cold.snd_nxt;
+    hot.congestion.cwr_due = cold.keeps_cwr();
+    hot.congestion.acked_ms = now.as_millis() as u32;
+    hot.congestion.used_until = cold.snd_nxt;
+    hot.congestion.used_peak = 0;
+    hot.congestion.cwnd_limited = false;
     restart(
         hot,
         cold,
         config,
-        hot.acked_ms.wrapping_sub(cold.last_heard_ms),
+        hot.congestion.acked_ms.wrapping_sub(cold.last_heard_ms),
     );
 }
 
@@ -125,17 +125,20 @@ pub(crate) fn wake(hot: &mut Hot, cold: &Tcb, config: &Config, algorithm: Algori
 fn restart(hot: &mut Hot, cold: &Tcb, config: &Config, idle_ms: u32) {
     let window = INITIAL_SEGMENTS * u32::from(cold.payload_mss());
     // Most windows are no larger, and need not be compared with a timeout.
-    if hot.cwnd <= window
+    if hot.congestion.cwnd <= window
         || !config.slow_start_after_idle
         || u64::from(idle_ms) <= rto::timeout_ns(cold, config, 0) / 1_000_000
     {
         return;
     }
-    if hot.ssthresh != u32::MAX {
-        hot.ssthresh = hot.ssthresh.max(hot.cwnd - hot.cwnd / 4);
+    if hot.congestion.ssthresh != u32::MAX {
+        hot.congestion.ssthresh = hot
+            .congestion
+            .ssthresh
+            .max(hot.congestion.cwnd - hot.congestion.cwnd / 4);
     }
-    hot.cwnd = window;
-    hot.cwnd_credit = 0;
+    hot.congestion.cwnd = window;
+    hot.congestion.cwnd_credit = 0;
     cubic::end_epoch(hot);
 }
 
@@ -144,7 +147,7 @@ fn restart(hot: &mut Hot, cold: &Tcb, config: &Config, idle_ms: u32) {
 pub(crate) fn on_start(hot: &mut Hot, cold: &Tcb, config: &Config, now: Instant) {
     let now_ms = now.as_millis() as u32;
     // Not a part of CUBIC's epoch (RFC 9438 section 5.8).
-    let idle_ms = now_ms.wrapping_sub(core::mem::replace(&mut hot.acked_ms, now_ms));
+    let idle_ms = now_ms.wrapping_sub(core::mem::replace(&mut hot.congestion.acked_ms, now_ms));
     restart(hot, cold, config, idle_ms);
 }
 
@@ -152,23 +155,25 @@ pub(crate) fn on_start(hot: &mut Hot, cold: &Tcb, config: &Config, now: Instant)
 #[inline]
 pub(crate) fn sleep(hot: &Hot, cold: &mut Tcb) {
     let mss = u32::from(cold.payload_mss());
-    cold.set_idle_window(hot.cwnd / mss);
-    cold.set_idle_threshold((hot.ssthresh != u32::MAX).then(|| hot.ssthresh / mss));
-    cold.keep_cwr(hot.cwr_due);
+    cold.set_idle_window(hot.congestion.cwnd / mss);
+    cold.set_idle_threshold(
+        (hot.congestion.ssthresh != u32::MAX).then(|| hot.congestion.ssthresh / mss),
+    );
+    cold.keep_cwr(hot.congestion.cwr_due);
 }
 
 /// A segment with data has been sent. Notes whether the window holds the sender back, that is, whether less than a
 /// segment of it is left; if it does not, how much of it was used at most. Both hold for the data sent meanwhile.
 #[inline]
 pub(crate) fn on_sent(hot: &mut Hot, cold: &Tcb) {
-    let limited = hot.pipe + u32::from(cold.payload_mss()) > hot.cwnd;
-    let is_news = hot.snd_una.ge(hot.used_until)
+    let limited = hot.sender.pipe + u32::from(cold.payload_mss()) > hot.congestion.cwnd;
+    let is_news = hot.sender.snd_una.ge(hot.congestion.used_until)
         || limited
-        || (!hot.cwnd_limited && hot.pipe > hot.used_peak);
+        || (!hot.congestion.cwnd_limited && hot.sender.pipe > hot.congestion.used_peak);
     if is_news {
-        hot.cwnd_limited = limited;
-        hot.used_peak = hot.pipe;
-        hot.used_until = cold.snd_nxt;
+        hot.congestion.cwnd_limited = limited;
+        hot.congestion.used_peak = hot.sender.pipe;
+        hot.congestion.used_until = cold.snd_nxt;
     }
 }
 
@@ -176,28 +181,28 @@ pub(crate) fn on_sent(hot: &mut Hot, cold: &Tcb) {
 #[inline(always)]
 pub(crate) fn on_ack(hot: &mut Hot, cold: &Tcb, acked: u32, now: Instant) {
     let now_ms = now.as_millis() as u32;
-    let since_ms = now_ms.wrapping_sub(core::mem::replace(&mut hot.acked_ms, now_ms));
+    let since_ms = now_ms.wrapping_sub(core::mem::replace(&mut hot.congestion.acked_ms, now_ms));
     let mss = u32::from(cold.payload_mss());
     // With SACK, what left the network long ago is not counted twice.
-    let after_timeout = !cold.has(flag::SACK) && hot.recover.ge(hot.snd_una);
-    if (hot.snd_una - hot.recover) > 0 {
+    let after_timeout = !cold.has(flag::SACK) && hot.loss.recover.ge(hot.sender.snd_una);
+    if (hot.sender.snd_una - hot.loss.recover) > 0 {
         // Left behind, it would one day seem to lie ahead.
-        hot.recover = hot.snd_una;
+        hot.loss.recover = hot.sender.snd_una;
     }
-    if hot.cwr_end.ge(hot.snd_una) {
+    if hot.congestion.cwr_end.ge(hot.sender.snd_una) {
         // This flight was sent before the window was lowered.
         return;
     }
-    hot.cwr_end = hot.snd_una;
-    if hot.cwnd < hot.ssthresh {
+    hot.congestion.cwr_end = hot.sender.snd_una;
+    if hot.congestion.cwnd < hot.congestion.ssthresh {
         slow_start(hot, mss, acked, after_timeout);
         return;
     }
     // RFC 7661: a window that is not used is not tested either, and must not grow.
-    if !hot.cwnd_limited {
+    if !hot.congestion.cwnd_limited {
         return;
     }
-    match hot.algorithm {
+    match hot.congestion.algorithm {
         Algorithm::Cubic => cubic::on_ack(hot, mss, acked, cold.srtt_us(), since_ms),
         Algorithm::NewReno => reno::on_ack(hot, mss, acked),
     }
@@ -210,41 +215,43 @@ pub(crate) fn on_ack(hot: &mut Hot, cold: &Tcb, acked: u32, now: Instant) {
 #[inline]
 fn slow_start(hot: &mut Hot, mss: u32, acked: u32, after_timeout: bool) {
     // A window half used has still to be found out (RFC 7661; Linux does the same).
-    if !hot.cwnd_limited && hot.cwnd >= hot.used_peak.saturating_mul(2) {
+    if !hot.congestion.cwnd_limited
+        && hot.congestion.cwnd >= hot.congestion.used_peak.saturating_mul(2)
+    {
         return;
     }
-    let limit = match hot.slow_start_limit {
+    let limit = match hot.congestion.slow_start_limit {
         _ if after_timeout => mss,
         0 => u32::MAX,
         segments => u32::from(segments) * mss,
     };
     let mut growth = acked.min(limit);
-    if matches!(&hot.growth, Growth::First(hystart) if hystart.is_careful()) {
+    if matches!(&hot.congestion.growth, Growth::First(hystart) if hystart.is_careful()) {
         growth /= hystart::CSS_DIVISOR;
     }
-    hot.cwnd = hot.cwnd.saturating_add(growth);
+    hot.congestion.cwnd = hot.congestion.cwnd.saturating_add(growth);
 }
 
 /// A round trip was measured; `round_is_over`: since the one that ended the round before, all that was then in flight has
 /// been acknowledged.
 #[inline]
 pub(crate) fn on_rtt(hot: &mut Hot, rtt_us: u32, round_is_over: bool) {
-    if let Growth::First(hystart) = &mut hot.growth
-        && hot.ssthresh == u32::MAX
+    if let Growth::First(hystart) = &mut hot.congestion.growth
+        && hot.congestion.ssthresh == u32::MAX
         && hystart.on_rtt(rtt_us, round_is_over)
     {
         // RFC 9438 section 4.10: slow start is over without a loss, and CUBIC's curve begins at its middle.
-        hot.ssthresh = hot.cwnd;
-        hot.growth = Growth::default();
+        hot.congestion.ssthresh = hot.congestion.cwnd;
+        hot.congestion.growth = Growth::default();
     }
 }
 
 /// Something sent was lost for the first time in this window: the slow-start threshold from now on. The algorithm
 /// learns of the loss by this call, so it is made once for each window.
 pub(crate) fn ssthresh_on_loss(hot: &mut Hot, cold: &Tcb) -> u32 {
-    if hot.cwr_end.gt(hot.snd_una) {
+    if hot.congestion.cwr_end.gt(hot.sender.snd_una) {
         // Lowered for a mark in this window already: RFC 3168 section 6.1.2.
-        return hot.ssthresh;
+        return hot.congestion.ssthresh;
     }
     let flight = flight_at_loss(hot);
     reduced(hot, cold, flight)
@@ -254,36 +261,42 @@ pub(crate) fn ssthresh_on_loss(hot: &mut Hot, cold: &Tcb) -> u32 {
 /// 3.2 step 2). In recovery, though, the window may be anything.
 fn flight_at_loss(hot: &Hot) -> u32 {
     if hot.has(hot_flag::RECOVERY) {
-        hot.flight.bytes
+        hot.sender.flight.bytes
     } else {
-        hot.flight.bytes.min(hot.cwnd)
+        hot.sender.flight.bytes.min(hot.congestion.cwnd)
     }
 }
 
 /// The peer acknowledged `acked` bytes and says that a packet of ours was marked: the window falls as for a loss, once
 /// for each window of data, and not in one that a loss has lowered already (RFC 3168 section 6.1.2). True when it did.
 pub(crate) fn on_ecn(hot: &mut Hot, cold: &Tcb, acked: u32) -> bool {
-    let again =
-        hot.has(hot_flag::RECOVERY) || hot.cwr_end.ge(hot.snd_una) || hot.recover.ge(hot.snd_una);
+    let again = hot.has(hot_flag::RECOVERY)
+        || hot.congestion.cwr_end.ge(hot.sender.snd_una)
+        || hot.loss.recover.ge(hot.sender.snd_una);
     if again {
         return false;
     }
-    let flight = hot.flight.bytes.saturating_add(acked).min(hot.cwnd);
-    hot.ssthresh = reduced(hot, cold, flight);
-    hot.cwnd = hot.cwnd.min(hot.ssthresh);
-    hot.cwr_end = cold.snd_nxt;
+    let flight = hot
+        .sender
+        .flight
+        .bytes
+        .saturating_add(acked)
+        .min(hot.congestion.cwnd);
+    hot.congestion.ssthresh = reduced(hot, cold, flight);
+    hot.congestion.cwnd = hot.congestion.cwnd.min(hot.congestion.ssthresh);
+    hot.congestion.cwr_end = cold.snd_nxt;
     true
 }
 
 /// The threshold after a sign of congestion, of which the peer is told when it speaks ECN.
 fn reduced(hot: &mut Hot, cold: &Tcb, flight: u32) -> u32 {
-    hot.cwr_due = cold.has(flag::ECN);
-    if let Growth::First(_) = hot.growth {
-        hot.growth = Growth::default();
+    hot.congestion.cwr_due = cold.has(flag::ECN);
+    if let Growth::First(_) = hot.congestion.growth {
+        hot.congestion.growth = Growth::default();
     }
     let mss = u32::from(cold.payload_mss());
-    hot.cwnd_credit = 0;
-    match hot.algorithm {
+    hot.congestion.cwnd_credit = 0;
+    match hot.congestion.algorithm {
         Algorithm::Cubic => cubic::threshold(hot, mss, flight),
         Algorithm::NewReno => reno::threshold(mss, flight),
     }
@@ -292,7 +305,10 @@ fn reduced(hot: &mut Hot, cold: &Tcb, flight: u32) -> u32 {
 /// Everything sent before the loss is acknowledged (RFC 6582 section 3.2 step 3, first option).
 pub(crate) fn leave_recovery(hot: &mut Hot, cold: &Tcb) {
     let mss = u32::from(cold.payload_mss());
-    hot.cwnd = hot.ssthresh.min(hot.flight.bytes.max(mss) + mss);
+    hot.congestion.cwnd = hot
+        .congestion
+        .ssthresh
+        .min(hot.sender.flight.bytes.max(mss) + mss);
     hot.clear(hot_flag::RECOVERY);
 }
 
@@ -300,11 +316,11 @@ pub(crate) fn leave_recovery(hot: &mut Hot, cold: &Tcb) {
 pub(crate) fn on_timeout(hot: &mut Hot, cold: &Tcb, first: bool) {
     if first {
         let flight = flight_at_loss(hot);
-        hot.ssthresh = reduced(hot, cold, flight);
+        hot.congestion.ssthresh = reduced(hot, cold, flight);
     }
     cubic::on_timeout(hot);
-    hot.cwnd = u32::from(cold.payload_mss());
-    hot.cwnd_credit = 0;
+    hot.congestion.cwnd = u32::from(cold.payload_mss());
+    hot.congestion.cwnd_credit = 0;
     hot.clear(hot_flag::RECOVERY);
 }
 

@@ -129,7 +129,9 @@ impl Conn<'_> {
     #[inline(always)]
     pub(crate) fn finish(mut self) -> Effects {
         let deadline = self.hot.deadline();
-        if deadline != Instant::ZERO && (self.hot.timer.is_none() || self.hot.timer_at > deadline) {
+        if deadline != Instant::ZERO
+            && (self.hot.timers.timer.is_none() || self.hot.timers.timer_at > deadline)
+        {
             self.effects.add(effect::ARM);
         }
         if self.hot.is_idle() {
@@ -184,7 +186,7 @@ impl Conn<'_> {
     pub(crate) fn abort(&mut self) {
         self.reset_peer();
         self.tcb.reader = NONE;
-        self.hot.writer = NONE;
+        self.hot.sender.writer = NONE;
         self.end(0);
     }
 
@@ -212,33 +214,33 @@ impl Conn<'_> {
     /// Fills the hot block that the connection has just got with what the record remembers.
     pub(crate) fn wake_up(&mut self) {
         let (tcb, hot) = (&*self.tcb, &mut *self.hot);
-        hot.snd_una = tcb.snd_nxt;
-        hot.recover = tcb.snd_nxt;
-        hot.small_end = tcb.snd_nxt;
+        hot.sender.snd_una = tcb.snd_nxt;
+        hot.loss.recover = tcb.snd_nxt;
+        hot.sender.small_end = tcb.snd_nxt;
         // Of what a window was before it is remembered whether it was two segments; one that is shut is taken for such.
-        hot.max_snd_wnd = tcb.snd_wnd();
-        if tcb.was_wide() || hot.max_snd_wnd == 0 {
-            hot.max_snd_wnd = hot.max_snd_wnd.max(2 * u32::from(tcb.mss));
+        hot.sender.max_snd_wnd = tcb.snd_wnd();
+        if tcb.was_wide() || hot.sender.max_snd_wnd == 0 {
+            hot.sender.max_snd_wnd = hot.sender.max_snd_wnd.max(2 * u32::from(tcb.mss));
         }
-        hot.pipe = 0;
-        (hot.rto_at, hot.rtx_at) = (Instant::ZERO, Instant::ZERO);
+        hot.sender.pipe = 0;
+        (hot.timers.rto_at, hot.timers.rtx_at) = (Instant::ZERO, Instant::ZERO);
         // What is remembered of round trips is the best guess at the smallest, and too large at worst.
-        (hot.min_rtt_us, hot.min_rtt_ms) = (tcb.srtt_us(), self.now.as_millis() as u32);
-        hot.timer_kind = TimerKind::Rto;
-        hot.backoff = rto::kept_backoff(tcb);
+        (hot.loss.min_rtt_us, hot.loss.min_rtt_ms) = (tcb.srtt_us(), self.now.as_millis() as u32);
+        hot.timers.timer_kind = TimerKind::Rto;
+        hot.timers.backoff = rto::kept_backoff(tcb);
         hot.reordering_seen = tcb.reorders();
-        hot.retries = 0;
+        hot.timers.retries = 0;
         hot.dup_acks = 0;
-        hot.probes = 0;
-        hot.unacked_bytes = 0;
-        hot.arrivals = Arrivals::of(tcb);
-        hot.stalled = Stalled::default();
-        hot.orphaned_ms = 0;
-        hot.rtt_round = tcb.snd_nxt;
-        hot.rtt_off_max = 0;
-        hot.soft_error = 0;
+        hot.timers.probes = 0;
+        hot.receiver.unacked_bytes = 0;
+        hot.receiver.arrivals = Arrivals::of(tcb);
+        hot.timers.stalled = Stalled::default();
+        hot.timers.orphaned_ms = 0;
+        hot.timers.rtt_round = tcb.snd_nxt;
+        hot.timers.rtt_off_max = 0;
+        hot.path.soft_error = 0;
         hot.forget_probe();
-        hot.mss_full = tcb.mss;
+        hot.sender.mss_full = tcb.mss;
         if !self.paths.sizes.is_empty() {
             self.fit_to_path();
         }
@@ -271,8 +273,8 @@ impl Conn<'_> {
         let (tcb, hot) = (&mut *self.tcb, &mut *self.hot);
         hot.conn = NONE;
         congestion::sleep(hot, tcb);
-        tcb.mss = hot.mss_full;
-        rto::keep_backoff(tcb, hot.backoff);
+        tcb.mss = hot.sender.mss_full;
+        rto::keep_backoff(tcb, hot.timers.backoff);
         tcb.set_reorders(hot.reordering_seen);
         tcb.hot = NONE;
     }
@@ -281,17 +283,17 @@ impl Conn<'_> {
     pub(crate) fn drop_queues(&mut self, unread_too: bool) {
         self.detach_recovery();
         let (segments, pool) = (&mut self.blocks.segments, &mut self.blocks.pool);
-        segments.clear(&mut self.hot.flight, pool);
-        segments.clear(&mut self.hot.unsent, pool);
+        segments.clear(&mut self.hot.sender.flight, pool);
+        segments.clear(&mut self.hot.sender.unsent, pool);
         if unread_too {
-            segments.clear(&mut self.hot.inbox, pool);
+            segments.clear(&mut self.hot.receiver.inbox, pool);
         }
         self.forget_reordered();
         self.end_tuning();
         let hot = &mut *self.hot;
-        hot.pipe = 0;
-        (hot.rto_at, hot.rtx_at) = (Instant::ZERO, Instant::ZERO);
-        hot.ack_at = Instant::ZERO;
+        hot.sender.pipe = 0;
+        (hot.timers.rto_at, hot.timers.rtx_at) = (Instant::ZERO, Instant::ZERO);
+        hot.timers.ack_at = Instant::ZERO;
         hot.forget_probe();
         // The places in the queues are kept: they still name this block.
         hot.flags &= hot_flag::QUEUED | hot_flag::STARVED | hot_flag::URGENT;

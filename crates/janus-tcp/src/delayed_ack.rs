@@ -97,10 +97,10 @@ impl Arrivals {
 #[inline]
 pub(crate) fn acknowledged(hot: &mut Hot) {
     hot.clear(hot_flag::ACK_NOW);
-    hot.ack_at = Instant::ZERO;
-    if hot.unacked_bytes > 0 {
-        hot.unacked_bytes = 0;
-        hot.arrivals.counts = hot.arrivals.quick().saturating_sub(1);
+    hot.timers.ack_at = Instant::ZERO;
+    if hot.receiver.unacked_bytes > 0 {
+        hot.receiver.unacked_bytes = 0;
+        hot.receiver.arrivals.counts = hot.receiver.arrivals.quick().saturating_sub(1);
     }
 }
 
@@ -117,7 +117,7 @@ impl Conn<'_> {
         let least = self.ato_least_ms();
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         cold.set(flag::UNANSWERED);
-        let (arrivals, now_ms) = (&mut hot.arrivals, self.now.as_millis() as u32);
+        let (arrivals, now_ms) = (&mut hot.receiver.arrivals, self.now.as_millis() as u32);
         arrivals.mss = arrivals.mss.max(p.payload_len);
         if p.payload_len < arrivals.mss || p.flags.contains(Flags::PSH) {
             arrivals.push();
@@ -128,7 +128,7 @@ impl Conn<'_> {
         let is_first = !cold.has_received();
         if is_first || since > least {
             let rto_ms =
-                (rto::timeout_ns(cold, &self.rules.config, hot.backoff) / 1_000_000) as u32;
+                (rto::timeout_ns(cold, &self.rules.config, hot.timers.backoff) / 1_000_000) as u32;
             if is_first || since > rto_ms {
                 // The sender may have begun anew, with a small window.
                 arrivals.hurry(cold, QUICK_MAX);
@@ -153,13 +153,13 @@ impl Conn<'_> {
     pub(crate) fn owe_ack(&mut self, p: &Parsed, len: u32) {
         self.data_came(p);
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
-        hot.unacked_bytes += len;
+        hot.receiver.unacked_bytes += len;
         let full = u32::from(cold.mss.saturating_sub(12));
-        let quick = hot.arrivals.quick() > 0 && !cold.is_interactive();
-        let more_than_one = hot.unacked_bytes > u32::from(hot.arrivals.mss);
+        let quick = hot.receiver.arrivals.quick() > 0 && !cold.is_interactive();
+        let more_than_one = hot.receiver.unacked_bytes > u32::from(hot.receiver.arrivals.mss);
         // PSH marks the end of a write; after any other full segment, more comes.
-        let in_bulk =
-            hot.unacked_bytes >= 2 * full || quick && len >= full && !p.flags.contains(Flags::PSH);
+        let in_bulk = hot.receiver.unacked_bytes >= 2 * full
+            || quick && len >= full && !p.flags.contains(Flags::PSH);
         if quick || more_than_one || self.acknowledges_all() {
             let first = !self.hot.has(hot_flag::ACK_NOW);
             self.hot.set(hot_flag::ACK_NOW);
@@ -184,21 +184,23 @@ impl Conn<'_> {
         let least = self.rules.config.delayed_ack;
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         let mut wait = least;
-        if u32::from(hot.arrivals.ato_ms) > self.rules.config.delayed_ack.as_millis() as u32 {
-            wait = Duration::from_millis(hot.arrivals.ato_ms.into()).min(LONGEST);
+        if u32::from(hot.receiver.arrivals.ato_ms)
+            > self.rules.config.delayed_ack.as_millis() as u32
+        {
+            wait = Duration::from_millis(hot.receiver.arrivals.ato_ms.into()).min(LONGEST);
             let srtt = Duration::from_micros(cold.srtt_us().into());
             if !srtt.is_zero() {
                 wait = wait.min(srtt.max(least));
             }
         }
-        if hot.ack_at == Instant::ZERO {
-            hot.ack_at = self.now + wait;
-        } else if hot.ack_at <= self.now + wait / 4 {
+        if hot.timers.ack_at == Instant::ZERO {
+            hot.timers.ack_at = self.now + wait;
+        } else if hot.timers.ack_at <= self.now + wait / 4 {
             // It would be due at any moment.
             hot.set(hot_flag::ACK_NOW);
             self.queue();
         } else {
-            hot.ack_at = hot.ack_at.min(self.now + wait);
+            hot.timers.ack_at = hot.timers.ack_at.min(self.now + wait);
         }
     }
 
@@ -207,13 +209,13 @@ impl Conn<'_> {
     pub(crate) fn delayed_in_vain(&mut self) {
         let least = self.ato_least_ms() as u8;
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
-        let arrivals = &mut hot.arrivals;
+        let arrivals = &mut hot.receiver.arrivals;
         if cold.is_interactive() {
             cold.set_interactive(false);
             arrivals.ato_ms = least;
         } else {
             let rto_ms =
-                (rto::timeout_ns(cold, &self.rules.config, hot.backoff) / 1_000_000) as u32;
+                (rto::timeout_ns(cold, &self.rules.config, hot.timers.backoff) / 1_000_000) as u32;
             let doubled = 2 * u32::from(arrivals.ato_ms);
             arrivals.ato_ms = doubled.min(rto_ms).min(ESTIMATE_MAX_MS) as u8;
         }
@@ -223,15 +225,15 @@ impl Conn<'_> {
     #[inline]
     pub(crate) fn read_acknowledges(&self) -> bool {
         let (cold, hot) = (&*self.tcb, &*self.hot);
-        if hot.unacked_bytes == 0 {
+        if hot.receiver.unacked_bytes == 0 {
             return false;
         }
-        let pushed = match hot.arrivals.pushed() {
+        let pushed = match hot.receiver.arrivals.pushed() {
             0 => false,
             PUSHED_ONE => !cold.is_interactive(),
             _ => true,
         };
-        pushed && hot.inbox.is_empty()
+        pushed && hot.receiver.inbox.is_empty()
     }
 
     /// New data leaves. When it follows what came soon enough, the connection is interactive (tcp_event_data_sent).
@@ -242,7 +244,7 @@ impl Conn<'_> {
             return;
         }
         cold.clear(flag::UNANSWERED);
-        let arrivals = &self.hot.arrivals;
+        let arrivals = &self.hot.receiver.arrivals;
         let since = (self.now.as_millis() as u32).wrapping_sub(arrivals.last_ms);
         let soon = match arrivals.ato_ms {
             0 => self.rules.config.delayed_ack.as_millis() as u32,
@@ -259,7 +261,7 @@ impl Conn<'_> {
         let cold = &mut *self.tcb;
         cold.set_interactive(false);
         if cold.hot != NONE {
-            let arrivals = &mut self.hot.arrivals;
+            let arrivals = &mut self.hot.receiver.arrivals;
             arrivals.hurry(cold, most);
             arrivals.ato_ms = least;
         }
@@ -284,7 +286,7 @@ impl Stack {
         let conn = self.conn(id)?;
         self.store.tcbs[conn].set_interactive(!quick);
         self.with(conn, |c| {
-            if quick && c.hot.unacked_bytes > 0 && c.hot.inbox.is_empty() {
+            if quick && c.hot.receiver.unacked_bytes > 0 && c.hot.receiver.inbox.is_empty() {
                 c.acknowledge();
             }
         });

@@ -25,7 +25,8 @@ impl Conn<'_> {
     /// 3.2), and when no probe of the path may have been too large. `repairing`: a loss was, before it.
     pub(crate) fn doubt_timeout(&mut self, block: u32, repairing: bool) {
         let hot = &*self.hot;
-        let doubted = self.rules.config.frto && (!repairing || hot.retries > 0) && !hot.probe_out;
+        let doubted =
+            self.rules.config.frto && (!repairing || hot.timers.retries > 0) && !hot.path.probe_out;
         let rec = &mut self.blocks.recovery[block];
         rec.clear(rec_flag::DOUBTED | rec_flag::NEW_FIRST);
         if doubted {
@@ -81,12 +82,12 @@ impl Conn<'_> {
             return;
         }
         rec.clear(rec_flag::NEW_FIRST);
-        if cold.snd_nxt.gt(hot.recover) {
+        if cold.snd_nxt.gt(hot.loss.recover) {
             if news.sacked || !news.advanced {
                 rec.clear(rec_flag::DOUBTED);
             }
-        } else if news.advanced && hot.snd_una.lt(hot.recover) {
-            if hot.unsent.is_empty() || hot.usable_window(cold) == 0 {
+        } else if news.advanced && hot.sender.snd_una.lt(hot.loss.recover) {
+            if hot.sender.unsent.is_empty() || hot.usable_window(cold) == 0 {
                 rec.clear(rec_flag::DOUBTED);
             } else {
                 rec.set(rec_flag::NEW_FIRST);
@@ -98,7 +99,7 @@ impl Conn<'_> {
     pub(crate) fn judge_plain_timeout(&mut self, news: &News) {
         let block = self.doubt_of();
         let hot = &*self.hot;
-        if hot.snd_una.ge(hot.recover) {
+        if hot.sender.snd_una.ge(hot.loss.recover) {
             if self.timeout_was_spurious(block, news) {
                 self.give_window_back(block);
             }
@@ -117,9 +118,9 @@ impl Conn<'_> {
         let block = self.doubt_of();
         self.judge_timeout(block, &News::default());
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
-        if cold.snd_nxt.gt(hot.recover) {
-            let left = hot.pipe.min(u32::from(cold.payload_mss()));
-            hot.pipe -= left;
+        if cold.snd_nxt.gt(hot.loss.recover) {
+            let left = hot.sender.pipe.min(u32::from(cold.payload_mss()));
+            hot.sender.pipe -= left;
             self.blocks.recovery[block].sacked_bytes += left;
         }
         self.queue();
@@ -128,17 +129,17 @@ impl Conn<'_> {
     /// Something is acknowledged: what duplicates took from the pipe counts again, before that leaves it.
     pub(crate) fn forget_duplicates(&mut self) {
         let block = self.doubt_of();
-        self.hot.pipe += core::mem::take(&mut self.blocks.recovery[block].sacked_bytes);
+        self.hot.sender.pipe += core::mem::take(&mut self.blocks.recovery[block].sacked_bytes);
     }
 
     fn nothing_is_lost(&mut self) {
         let hot = &mut *self.hot;
-        let mut at = hot.flight.head;
+        let mut at = hot.sender.flight.head;
         while at != NONE {
             let seg = &mut self.blocks.segments[at];
             if seg.has(seg_flag::LOST) {
                 seg.flags &= !seg_flag::LOST;
-                hot.pipe += u32::from(seg.len);
+                hot.sender.pipe += u32::from(seg.len);
             }
             at = seg.next;
         }
@@ -155,7 +156,7 @@ impl Conn<'_> {
 
     /// The block that says whether a timeout is doubted, or `NONE`.
     fn block_of_doubt(&self) -> u32 {
-        match self.hot.recovery {
+        match self.hot.loss.recovery {
             NONE if self.hot.doubted => self.doubt_of(),
             block => block,
         }
@@ -170,7 +171,7 @@ impl Conn<'_> {
     /// New data had its turn. When none could go, what was lost does not wait any longer: true.
     pub(crate) fn new_stayed(&mut self) -> bool {
         let (cold, hot) = (&*self.tcb, &*self.hot);
-        if cold.snd_nxt.gt(hot.recover) {
+        if cold.snd_nxt.gt(hot.loss.recover) {
             return false;
         }
         let block = self.block_of_doubt();

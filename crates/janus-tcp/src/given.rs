@@ -96,12 +96,12 @@ impl Conn<'_> {
 
     fn append_given(&mut self, seg: u32) {
         let hot = &mut *self.hot;
-        let last = hot.unsent.tail;
-        if last != NONE && !hot.record_ended && hot.ending == Ending::Usual {
+        let last = hot.sender.unsent.tail;
+        if last != NONE && !hot.sender.record_ended && hot.sender.ending == Ending::Usual {
             // Of pushes that follow each other in the queue the last is enough (SHLD-27).
             self.blocks.segments[last].flags &= !seg_flag::PSH;
         }
-        self.blocks.segments.push_back(&mut hot.unsent, seg);
+        self.blocks.segments.push_back(&mut hot.sender.unsent, seg);
         self.counters.buffers_given += 1;
     }
 
@@ -109,17 +109,17 @@ impl Conn<'_> {
     /// out may, always: what is sent will be free, and what is refused is not.
     fn may_give(&self) -> bool {
         let hot = &*self.hot;
-        hot.unsent.is_empty() && hot.flight.is_empty()
+        hot.sender.unsent.is_empty() && hot.sender.flight.is_empty()
             || self.blocks.shortage.level != Pressure::Critical && !self.view().has_its_share()
     }
 
     /// Whether so many bytes go behind those of the last unsent segment rather than alone.
     fn joins_last(&self, len: u16) -> bool {
         let hot = &*self.hot;
-        if len > JOINS_MAX || hot.unsent.tail == NONE || hot.record_ended {
+        if len > JOINS_MAX || hot.sender.unsent.tail == NONE || hot.sender.record_ended {
             return false;
         }
-        let last = &self.blocks.segments[hot.unsent.tail];
+        let last = &self.blocks.segments[hot.sender.unsent.tail];
         let mss = self.tcb.payload_mss();
         let end = usize::from(last.off) + usize::from(last.len + len);
         last.len + len <= mss && end <= SLOT_SIZE && last.buf.is_some()

@@ -59,14 +59,14 @@ impl Conn<'_> {
         self.size_agreed();
         let block = &mut *self.hot;
         if acked {
-            block.rto_at = Instant::ZERO;
+            block.timers.rto_at = Instant::ZERO;
             block.clear(hot_flag::SYN);
             block.set(hot_flag::ACK_NOW);
-            let first_try = block.backoff == 0;
-            let window = congestion::first_window(block.backoff);
-            (block.backoff, block.retries) = (0, 0);
-            let sent_us = core::mem::take(&mut block.rtt_off_max);
-            block.snd_una = p.ack;
+            let first_try = block.timers.backoff == 0;
+            let window = congestion::first_window(block.timers.backoff);
+            (block.timers.backoff, block.timers.retries) = (0, 0);
+            let sent_us = core::mem::take(&mut block.timers.rtt_off_max);
+            block.sender.snd_una = p.ack;
             let cold = &mut *self.tcb;
             cold.state = State::Established;
             cold.set_idle_window(window);
@@ -82,7 +82,7 @@ impl Conn<'_> {
                 self.counters.paths_recalled += 1;
             }
             self.begin_congestion_control();
-            self.hot.max_snd_wnd = self.tcb.snd_wnd();
+            self.hot.sender.max_snd_wnd = self.tcb.snd_wnd();
             self.tcb.owe_timeout(self.rules);
             self.counters.connected += 1;
             self.wake_reader();
@@ -92,7 +92,7 @@ impl Conn<'_> {
             self.tcb.state = State::SynReceived;
             block.set(hot_flag::SYN);
             // The timer runs from here (RFC 6298 section 5.1).
-            block.rto_at = Instant::ZERO;
+            block.timers.rto_at = Instant::ZERO;
         }
         self.queue();
     }
@@ -100,12 +100,12 @@ impl Conn<'_> {
     /// The reset has ended what the peer still held under our numbers: the SYN that this stood in the way of goes out again
     /// (figure 9 of section 3.5.1), once, and not so soon that it could overtake the reset.
     fn repeat_syn_soon(&mut self) {
-        if self.hot.retries > 0 {
+        if self.hot.timers.retries > 0 {
             return;
         }
         let (hot, soon) = (&mut *self.hot, self.now + SYN_AFTER_RESET);
-        if hot.rto_at > soon {
-            hot.rto_at = soon;
+        if hot.timers.rto_at > soon {
+            hot.timers.rto_at = soon;
         }
     }
 
@@ -150,13 +150,13 @@ impl Conn<'_> {
         };
         cold.set_snd_wnd(u32::from(p.window) << scale);
         let block = &mut *self.hot;
-        block.snd_una = p.ack;
-        block.rto_at = Instant::ZERO;
-        block.rtt_off_max = 0;
-        cold.set_idle_window(congestion::first_window(block.backoff));
-        (block.backoff, block.retries) = (0, 0);
+        block.sender.snd_una = p.ack;
+        block.timers.rto_at = Instant::ZERO;
+        block.timers.rtt_off_max = 0;
+        cold.set_idle_window(congestion::first_window(block.timers.backoff));
+        (block.timers.backoff, block.timers.retries) = (0, 0);
         block.clear(hot_flag::SYN);
-        block.max_snd_wnd = cold.snd_wnd();
+        block.sender.max_snd_wnd = cold.snd_wnd();
         self.begin_congestion_control();
         if self.tcb.has(flag::FIN_QUEUED) {
             // It was closed while it opened.

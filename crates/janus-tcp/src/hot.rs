@@ -49,28 +49,36 @@ pub(crate) enum TimerKind {
     Persist,
 }
 
-pub(crate) struct Hot {
-    /// The connection it serves, or `NONE`.
-    pub(crate) conn: u32,
-    /// Token of the task that waits for room to write.
-    pub(crate) writer: u32,
+/// What is sent and not acknowledged, what waits to be sent, and who waits to write.
+pub(crate) struct Sender {
+    /// SND.UNA: the oldest number that is not acknowledged.
     pub(crate) snd_una: SeqNum,
-    /// End of what was sent when loss recovery last began; before any, of what was acknowledged (RFC 6582).
-    pub(crate) recover: SeqNum,
     /// End of the last segment sent that was not full (Minshall's variant of Nagle's algorithm).
     pub(crate) small_end: SeqNum,
-    pub(crate) cwnd: u32,
-    pub(crate) ssthresh: u32,
     /// Bytes believed to be in the network.
     pub(crate) pipe: u32,
+    /// The largest window the peer ever offered: for the sender's silly-window rule.
+    pub(crate) max_snd_wnd: u32,
+    /// Sent and not acknowledged, in order.
+    pub(crate) flight: SegList,
+    /// Written and not sent.
+    pub(crate) unsent: SegList,
+    /// Token of the task that waits for room to write.
+    pub(crate) writer: u32,
+    /// How the end of what is unsent leaves, and that nothing may join it.
+    pub(crate) ending: Ending,
+    pub(crate) record_ended: bool,
+    /// The largest payload that was agreed on, options not counted; `Tcb::mss` is what the path lets through of it.
+    pub(crate) mss_full: u16,
+}
+
+/// State of congestion control ([`crate::congestion`]).
+#[derive(Default)]
+pub(crate) struct Congestion {
+    pub(crate) cwnd: u32,
+    pub(crate) ssthresh: u32,
     /// Bytes acknowledged towards the next growth of `cwnd` in congestion avoidance.
     pub(crate) cwnd_credit: u32,
-    /// Algorithm that sets `cwnd` ([`crate::congestion`]).
-    pub(crate) algorithm: Algorithm,
-    /// The window was what held the sender back, for what was sent until `used_until`.
-    pub(crate) cwnd_limited: bool,
-    /// Segments that one acknowledgement may add to `cwnd` in slow start; 0 = no limit.
-    pub(crate) slow_start_limit: u8,
     /// Milliseconds, wrapping, of the last acknowledgement of new data, or of the end of idleness.
     pub(crate) acked_ms: u32,
     /// Largest amount in flight among what was sent until `used_until`.
@@ -81,68 +89,18 @@ pub(crate) struct Hot {
     pub(crate) cwr_end: SeqNum,
     /// The next new data is to say that the window was lowered (RFC 3168 section 6.1.2).
     pub(crate) cwr_due: bool,
-    /// Sent and not acknowledged, in order.
-    pub(crate) flight: SegList,
-    /// Written and not sent.
-    pub(crate) unsent: SegList,
-    /// Received in order, not read.
-    pub(crate) inbox: SegList,
-    /// Out-of-order data, a block of `reorder`, or `NONE`.
-    pub(crate) reorder: u32,
-    /// Measurements while the connection receives in bulk, a record of `tuning`, or `NONE`; and until when it keeps
-    /// its hot block for that, `ZERO` = it does not.
-    pub(crate) tuning: u32,
-    pub(crate) keep_until: Instant,
-    /// Round trips measured: the end of the flight in which RTTVAR may fall once ([`crate::rto`]), and the largest
-    /// deviation seen in it; before, microseconds, wrapping, of the SYN's last transmission.
-    pub(crate) rtt_round: SeqNum,
-    pub(crate) rtt_off_max: u32,
-    /// Bytes received since the last acknowledgement we sent.
-    pub(crate) unacked_bytes: u32,
-    pub(crate) arrivals: Arrivals,
-    /// The largest window the peer ever offered: for the sender's silly-window rule.
-    pub(crate) max_snd_wnd: u32,
-    /// When what `timer_kind` says is due; `ZERO` = off.
-    pub(crate) rto_at: Instant,
-    /// When the retransmission timeout is due, whatever comes before; `ZERO` = nothing is in flight.
-    pub(crate) rtx_at: Instant,
-    /// Delayed-acknowledgement deadline; `ZERO` = off.
-    pub(crate) ack_at: Instant,
-    /// The block's entry in the wheel and when that fires.
-    pub(crate) timer: Option<TimerId>,
-    pub(crate) timer_at: Instant,
-    /// How often the timeout stands doubled; only a measured round trip ends it (Karn).
-    pub(crate) backoff: u8,
-    /// Timeouts in a row without progress.
-    pub(crate) retries: u8,
-    pub(crate) dup_acks: u8,
-    /// Window probes since the peer last answered anything.
-    pub(crate) probes: u8,
-    pub(crate) flags: u8,
-    // Patience ([`crate::patience`]).
-    pub(crate) stalled: Stalled,
-    /// Milliseconds, wrapping and odd, of an orphan's first timer; 0 = none yet.
-    pub(crate) orphaned_ms: u32,
-    // The path ([`crate::resize`], [`crate::icmp_errors`]).
-    /// A bit of [`crate::cold::flag::FAILURE`]: what a router last complained of, told if the peer never answers again.
-    pub(crate) soft_error: u8,
-    /// A segment larger than the path is known to carry has been sent.
-    pub(crate) probe_out: bool,
-    /// The largest payload that was agreed on, options not counted; `Cold::mss` is what the path lets through of it.
-    pub(crate) mss_full: u16,
-    /// The IP packet that the probe is.
-    pub(crate) probe_size: u16,
-    /// The segment that probes the path, or `NONE`, and its end once it was sent.
-    pub(crate) probe: u32,
-    pub(crate) probe_end: SeqNum,
-    pub(crate) timer_kind: TimerKind,
-    /// How the end of what is unsent leaves, and that nothing may join it.
-    pub(crate) ending: Ending,
-    pub(crate) record_ended: bool,
-    /// The network was seen to reorder (RACK.reordering_seen of RFC 8985).
-    pub(crate) reordering_seen: bool,
-    /// A timeout is doubted, or was, on a connection without SACK ([`crate::frto`]).
-    pub(crate) doubted: bool,
+    /// The window was what held the sender back, for what was sent until `used_until`.
+    pub(crate) cwnd_limited: bool,
+    /// Segments that one acknowledgement may add to `cwnd` in slow start; 0 = no limit.
+    pub(crate) slow_start_limit: u8,
+    /// Algorithm that sets `cwnd`.
+    pub(crate) algorithm: Algorithm,
+}
+
+/// Segments that may be missing, and round trips by which that is judged.
+pub(crate) struct Loss {
+    /// End of what was sent when loss recovery last began; before any, of what was acknowledged (RFC 6582).
+    pub(crate) recover: SeqNum,
     /// The smallest round trip of late in microseconds, and the millisecond (wrapping) of its measurement; 0 = none.
     pub(crate) min_rtt_us: u32,
     pub(crate) min_rtt_ms: u32,
@@ -150,66 +108,151 @@ pub(crate) struct Hot {
     pub(crate) recovery: u32,
 }
 
+/// What has come and is not read, and what is owed for it.
+pub(crate) struct Receiver {
+    /// Received in order, not read.
+    pub(crate) inbox: SegList,
+    /// Out-of-order data, a block of `reorder`, or `NONE`.
+    pub(crate) reorder: u32,
+    /// Measurements while the connection receives in bulk, a record of `tuning`, or `NONE`.
+    pub(crate) tuning: u32,
+    /// Bytes received since the last acknowledgement we sent.
+    pub(crate) unacked_bytes: u32,
+    pub(crate) arrivals: Arrivals,
+}
+
+/// Deadlines, and how often they have passed in vain.
+#[derive(Default)]
+pub(crate) struct Timers {
+    /// When what `timer_kind` says is due; `ZERO` = off.
+    pub(crate) rto_at: Instant,
+    /// When the retransmission timeout is due, whatever comes before; `ZERO` = nothing is in flight.
+    pub(crate) rtx_at: Instant,
+    /// Delayed-acknowledgement deadline; `ZERO` = off.
+    pub(crate) ack_at: Instant,
+    /// The block is kept until then for measurements of what is received; `ZERO` = it is not.
+    pub(crate) keep_until: Instant,
+    /// The block's entry in the wheel and when that fires.
+    pub(crate) timer: Option<TimerId>,
+    pub(crate) timer_at: Instant,
+    /// Round trips measured: the end of the flight in which RTTVAR may fall once ([`crate::rto`]), and the largest
+    /// deviation seen in it; before, microseconds, wrapping, of the SYN's last transmission.
+    pub(crate) rtt_round: SeqNum,
+    pub(crate) rtt_off_max: u32,
+    /// Patience ([`crate::patience`]).
+    pub(crate) stalled: Stalled,
+    /// Milliseconds, wrapping and odd, of an orphan's first timer; 0 = none yet.
+    pub(crate) orphaned_ms: u32,
+    pub(crate) timer_kind: TimerKind,
+    /// How often the timeout stands doubled; only a measured round trip ends it (Karn).
+    pub(crate) backoff: u8,
+    /// Timeouts in a row without progress.
+    pub(crate) retries: u8,
+    /// Window probes since the peer last answered anything.
+    pub(crate) probes: u8,
+}
+
+/// The path ([`crate::resize`], [`crate::icmp_errors`]).
+pub(crate) struct PathState {
+    /// The segment that probes the path, or `NONE`, and its end once it was sent.
+    pub(crate) probe: u32,
+    pub(crate) probe_end: SeqNum,
+    /// The IP packet that the probe is.
+    pub(crate) probe_size: u16,
+    /// A segment larger than the path is known to carry has been sent.
+    pub(crate) probe_out: bool,
+    /// A bit of [`crate::cold::flag::FAILURE`]: the last complaint of a router, told if the peer never answers again.
+    pub(crate) soft_error: u8,
+}
+
+/// The block. Each group belongs to one subject, and rules change the group of theirs.
+pub(crate) struct Hot {
+    /// The connection it serves, or `NONE`.
+    pub(crate) conn: u32,
+    /// Bits of [`hot_flag`].
+    pub(crate) flags: u8,
+    // Of loss recovery; here because four bytes are filled so, and the block is no larger than its fields.
+    pub(crate) dup_acks: u8,
+    /// The network was seen to reorder (RACK.reordering_seen of RFC 8985).
+    pub(crate) reordering_seen: bool,
+    /// A timeout is doubted, or was, on a connection without SACK ([`crate::frto`]).
+    pub(crate) doubted: bool,
+    pub(crate) sender: Sender,
+    pub(crate) congestion: Congestion,
+    pub(crate) loss: Loss,
+    pub(crate) receiver: Receiver,
+    pub(crate) timers: Timers,
+    pub(crate) path: PathState,
+}
+
 const _: () = assert!(size_of::<Hot>() <= 256);
+
+impl Default for Sender {
+    fn default() -> Sender {
+        Sender {
+            snd_una: SeqNum(0),
+            small_end: SeqNum(0),
+            pipe: 0,
+            max_snd_wnd: 0,
+            flight: SegList::default(),
+            unsent: SegList::default(),
+            writer: NONE,
+            ending: Ending::Usual,
+            record_ended: false,
+            mss_full: 0,
+        }
+    }
+}
+
+impl Default for Loss {
+    fn default() -> Loss {
+        Loss {
+            recover: SeqNum(0),
+            min_rtt_us: 0,
+            min_rtt_ms: 0,
+            recovery: NONE,
+        }
+    }
+}
+
+impl Default for Receiver {
+    fn default() -> Receiver {
+        Receiver {
+            inbox: SegList::default(),
+            reorder: NONE,
+            tuning: NONE,
+            unacked_bytes: 0,
+            arrivals: Arrivals::default(),
+        }
+    }
+}
+
+impl Default for PathState {
+    fn default() -> PathState {
+        PathState {
+            probe: NONE,
+            probe_end: SeqNum(0),
+            probe_size: 0,
+            probe_out: false,
+            soft_error: 0,
+        }
+    }
+}
 
 impl Default for Hot {
     fn default() -> Hot {
         Hot {
             conn: NONE,
-            writer: NONE,
-            snd_una: SeqNum(0),
-            recover: SeqNum(0),
-            small_end: SeqNum(0),
-            cwnd: 0,
-            ssthresh: 0,
-            pipe: 0,
-            cwnd_credit: 0,
-            algorithm: Algorithm::default(),
-            cwnd_limited: false,
-            slow_start_limit: 0,
-            acked_ms: 0,
-            used_peak: 0,
-            used_until: SeqNum(0),
-            growth: Growth::default(),
-            cwr_end: SeqNum(0),
-            cwr_due: false,
-            flight: SegList::default(),
-            unsent: SegList::default(),
-            inbox: SegList::default(),
-            reorder: NONE,
-            tuning: NONE,
-            keep_until: Instant::ZERO,
-            rtt_round: SeqNum(0),
-            rtt_off_max: 0,
-            unacked_bytes: 0,
-            arrivals: Arrivals::default(),
-            max_snd_wnd: 0,
-            rto_at: Instant::ZERO,
-            rtx_at: Instant::ZERO,
-            ack_at: Instant::ZERO,
-            timer: None,
-            timer_at: Instant::ZERO,
-            backoff: 0,
-            retries: 0,
-            dup_acks: 0,
-            probes: 0,
             flags: 0,
-            stalled: Stalled::default(),
-            orphaned_ms: 0,
-            soft_error: 0,
-            probe_out: false,
-            mss_full: 0,
-            probe_size: 0,
-            probe: NONE,
-            probe_end: SeqNum(0),
-            timer_kind: TimerKind::Rto,
-            ending: Ending::Usual,
-            record_ended: false,
+            dup_acks: 0,
             reordering_seen: false,
-            min_rtt_us: 0,
-            min_rtt_ms: 0,
-            recovery: NONE,
             doubted: false,
+            sender: Sender::default(),
+            congestion: Congestion::default(),
+            loss: Loss::default(),
+            receiver: Receiver::default(),
+            timers: Timers::default(),
+            path: PathState::default(),
         }
     }
 }
@@ -233,27 +276,29 @@ impl Hot {
     /// Returns the bytes that the peer's window has room for, beyond what is in flight.
     #[inline]
     pub(crate) fn usable_window(&self, cold: &Tcb) -> u32 {
-        let in_flight = (cold.snd_nxt - self.snd_una).max(0) as u32;
+        let in_flight = (cold.snd_nxt - self.sender.snd_una).max(0) as u32;
         cold.snd_wnd().saturating_sub(in_flight)
     }
 
     /// Nothing is in flight, queued, out of order, owed or waited for.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
-        self.flight.is_empty()
-            && self.unsent.is_empty()
-            && self.inbox.is_empty()
-            && self.reorder == NONE
+        self.sender.flight.is_empty()
+            && self.sender.unsent.is_empty()
+            && self.receiver.inbox.is_empty()
+            && self.receiver.reorder == NONE
             && self.flags & !hot_flag::URGENT == 0
-            && self.writer == NONE
-            && self.rto_at == Instant::ZERO
-            && self.ack_at == Instant::ZERO
-            && self.keep_until == Instant::ZERO
+            && self.sender.writer == NONE
+            && self.timers.rto_at == Instant::ZERO
+            && self.timers.ack_at == Instant::ZERO
+            && self.timers.keep_until == Instant::ZERO
     }
 
     /// Whether it has something to send, or a writer, that may wait for a packet buffer.
     pub(crate) fn wants_memory(&self, cold: &Tcb) -> bool {
-        let sends = !self.unsent.is_empty() || self.writer != NONE || cold.has(flag::FIN_QUEUED);
+        let sends = !self.sender.unsent.is_empty()
+            || self.sender.writer != NONE
+            || cold.has(flag::FIN_QUEUED);
         sends && cold.state != State::Closed
     }
 
@@ -262,8 +307,8 @@ impl Hot {
         self.is_idle()
             && self.conn == NONE
             && self.flags == 0
-            && self.tuning == NONE
-            && self.recovery == NONE
+            && self.receiver.tuning == NONE
+            && self.loss.recovery == NONE
     }
 
     /// A round trip was measured: the smallest is kept, for five minutes at most (RFC 8985 section 6.2 step 1; the
@@ -272,9 +317,9 @@ impl Hot {
     pub(crate) fn note_rtt(&mut self, rtt_us: u32, now: Instant) {
         const WINDOW_MS: u32 = 300_000;
         let now_ms = now.as_millis() as u32;
-        let stale = now_ms.wrapping_sub(self.min_rtt_ms) > WINDOW_MS;
-        if rtt_us <= self.min_rtt_us || self.min_rtt_us == 0 || stale {
-            (self.min_rtt_us, self.min_rtt_ms) = (rtt_us.max(1), now_ms);
+        let stale = now_ms.wrapping_sub(self.loss.min_rtt_ms) > WINDOW_MS;
+        if rtt_us <= self.loss.min_rtt_us || self.loss.min_rtt_us == 0 || stale {
+            (self.loss.min_rtt_us, self.loss.min_rtt_ms) = (rtt_us.max(1), now_ms);
         }
     }
 
@@ -285,6 +330,9 @@ impl Hot {
             (Instant::ZERO, at) | (at, Instant::ZERO) => at,
             (a, b) => a.min(b),
         };
-        sooner(sooner(self.rto_at, self.ack_at), self.keep_until)
+        sooner(
+            sooner(self.timers.rto_at, self.timers.ack_at),
+            self.timers.keep_until,
+        )
     }
 }

@@ -132,7 +132,7 @@ impl Conn<'_> {
             // Nothing is on its way.
             return false;
         }
-        let una = self.hot.snd_una;
+        let una = self.hot.sender.snd_una;
         if (error.seq - una) < 0 || (error.seq - cold.snd_nxt) > 0 {
             return false;
         }
@@ -146,7 +146,7 @@ impl Conn<'_> {
                 true
             }
             Complaint::Unreachable(why) => {
-                self.hot.soft_error = why;
+                self.hot.path.soft_error = why;
                 if error.disruption && error.seq == una {
                     self.take_back_backoff();
                 }
@@ -159,24 +159,24 @@ impl Conn<'_> {
     /// doubled for it. The next repeat comes that much sooner, at once when it would be late already.
     fn take_back_backoff(&mut self) {
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
-        let head = hot.flight.head;
-        if head == NONE || hot.retries == 0 || hot.backoff == 0 {
+        let head = hot.sender.flight.head;
+        if head == NONE || hot.timers.retries == 0 || hot.timers.backoff == 0 {
             return;
         }
-        hot.backoff -= 1;
+        hot.timers.backoff -= 1;
         // Nor is it counted against the connection's patience, which is that of so many doubled timeouts; but no router can
         // prolong it for ever.
-        let since_ms = (self.now.as_millis() as u32).wrapping_sub(hot.acked_ms);
+        let since_ms = (self.now.as_millis() as u32).wrapping_sub(hot.congestion.acked_ms);
         if Duration::from_millis(since_ms.into()) < PATIENCE {
-            hot.retries -= 1;
+            hot.timers.retries -= 1;
         }
         let waited_us =
             (self.now.as_micros() as u32).wrapping_sub(self.blocks.segments[head].sent_us);
-        let timeout = rto::timeout(cold, &self.rules.config, hot.backoff);
+        let timeout = rto::timeout(cold, &self.rules.config, hot.timers.backoff);
         let left = timeout.saturating_sub(Duration::from_micros(waited_us.into()));
-        hot.rtx_at = self.now + left;
-        hot.rto_at = hot.rtx_at;
-        hot.timer_kind = TimerKind::Rto;
+        hot.timers.rtx_at = self.now + left;
+        hot.timers.rto_at = hot.timers.rtx_at;
+        hot.timers.timer_kind = TimerKind::Rto;
         self.counters.backoffs_taken_back += 1;
     }
 
@@ -206,7 +206,7 @@ impl Conn<'_> {
 
     /// The payload of the segment in flight that begins at `seq`.
     fn segment_in_flight(&self, seq: SeqNum) -> Option<u16> {
-        let mut at = self.hot.flight.head;
+        let mut at = self.hot.sender.flight.head;
         while at != NONE && (self.blocks.segments[at].seq - seq) < 0 {
             at = self.blocks.segments[at].next;
         }

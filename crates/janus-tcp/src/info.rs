@@ -98,7 +98,7 @@ impl Stack {
         let idle_cwnd = cold.idle_window() * u32::from(mss);
         let threshold = cold.idle_threshold();
         let idle_ssthresh = threshold.map_or(u32::MAX, |segments| segments * u32::from(mss));
-        let backoff = hot.map_or_else(|| rto::kept_backoff(cold), |h| h.backoff);
+        let backoff = hot.map_or_else(|| rto::kept_backoff(cold), |h| h.timers.backoff);
         let timeout = rto::timeout(cold, &self.rules.config, backoff).as_micros();
         let marked = |flag: u8| self.count_in_flight(cold.hot, flag);
         let live = cold.state != State::Closed;
@@ -108,18 +108,18 @@ impl Stack {
             rttvar_us: rto::variation(cold),
             rto_us: u32::try_from(timeout).unwrap_or(u32::MAX),
             backoff,
-            retries: hot.map_or(0, |h| h.retries),
-            probes: hot.map_or(0, |h| h.probes),
-            cwnd: hot.map_or(idle_cwnd, |h| h.cwnd),
-            ssthresh: hot.map_or(idle_ssthresh, |h| h.ssthresh),
+            retries: hot.map_or(0, |h| h.timers.retries),
+            probes: hot.map_or(0, |h| h.timers.probes),
+            cwnd: hot.map_or(idle_cwnd, |h| h.congestion.cwnd),
+            ssthresh: hot.map_or(idle_ssthresh, |h| h.congestion.ssthresh),
             recovering: hot.is_some_and(|h| h.has(hot_flag::RECOVERY)),
             mss,
             receive_mss: self.rules.largest_segment(&key, cold.profile),
             path_mtu: on_path.saturating_add(if key.is_v6() { 60 } else { 40 }),
-            unread: hot.map_or(0, |h| h.inbox.bytes),
-            unsent: hot.map_or(0, |h| h.unsent.bytes),
-            in_flight: hot.map_or(0, |h| h.flight.bytes),
-            unacked_segments: hot.map_or(0, |h| h.flight.count),
+            unread: hot.map_or(0, |h| h.receiver.inbox.bytes),
+            unsent: hot.map_or(0, |h| h.sender.unsent.bytes),
+            in_flight: hot.map_or(0, |h| h.sender.flight.bytes),
+            unacked_segments: hot.map_or(0, |h| h.sender.flight.count),
             sacked_segments: marked(seg_flag::SACKED),
             lost_segments: marked(seg_flag::LOST),
             resent_segments: marked(seg_flag::RESENT),
@@ -148,7 +148,7 @@ impl Stack {
         if hot == NONE {
             return 0;
         }
-        let (mut at, mut count) = (self.store.hot[hot].flight.head, 0);
+        let (mut at, mut count) = (self.store.hot[hot].sender.flight.head, 0);
         while at != NONE {
             count += u32::from(self.store.blocks.segments[at].has(flag));
             at = self.store.blocks.segments[at].next;

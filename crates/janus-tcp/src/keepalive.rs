@@ -147,7 +147,7 @@ impl Stack {
         let cold = &self.store.tcbs[conn];
         let busy = cold.hot != NONE && {
             let hot = &self.store.hot[cold.hot];
-            !hot.flight.is_empty() || !hot.unsent.is_empty()
+            !hot.sender.flight.is_empty() || !hot.sender.unsent.is_empty()
         };
         let options = &cold.keepalive_options(&self.rules);
         match judge(cold, options, busy, now_ms, looked_ms) {

@@ -186,7 +186,7 @@ impl Stack {
             return Err(Error::TooManyConnections);
         }
         self.with(conn, |c| {
-            c.hot.snd_una = iss;
+            c.hot.sender.snd_una = iss;
             c.hot.set(hot_flag::SYN);
             c.queue();
         });

@@ -39,7 +39,7 @@ impl Stack {
             self.store.tcbs[conn].last_heard_ms = now.as_millis() as u32;
         }
         self.with(conn, |c| {
-            if options.quick_ack && c.hot.ack_at != Instant::ZERO {
+            if options.quick_ack && c.hot.timers.ack_at != Instant::ZERO {
                 c.hot.set(hot_flag::ACK_NOW);
             }
             if pushes {

@@ -49,10 +49,10 @@ impl Conn<'_> {
         if self.flush(wire) == Flushed::Part {
             self.queue();
         }
-        if self.tcb.snd_nxt != sent_to && self.hot.timer_kind != TimerKind::Reorder {
+        if self.tcb.snd_nxt != sent_to && self.hot.timers.timer_kind != TimerKind::Reorder {
             self.arm_retransmission(false);
         }
-        if self.hot.writer != NONE {
+        if self.hot.sender.writer != NONE {
             self.offer_room();
         }
     }
@@ -100,7 +100,7 @@ impl Conn<'_> {
             if wire.is_full() {
                 return Flushed::Part;
             }
-            if self.hot.reorder != NONE {
+            if self.hot.receiver.reorder != NONE {
                 self.emit_untold(wire);
             }
             let sack = self.sack_blocks();
@@ -116,7 +116,7 @@ impl Conn<'_> {
         let scale = self.rules.window_scale(self.tcb.profile);
         let user_timeout = self
             .rules
-            .timeout_in_syn(self.tcb.profile, self.hot.retries);
+            .timeout_in_syn(self.tcb.profile, self.hot.timers.retries);
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         hot.clear(hot_flag::SYN);
         let answering = cold.state == State::SynReceived;
@@ -137,10 +137,11 @@ impl Conn<'_> {
         } else {
             self.rules.config.window_scaling
         };
-        hot.rtt_off_max = self.now.as_micros() as u32;
-        if hot.rto_at == Instant::ZERO {
-            hot.rto_at = self.now + rto::timeout(cold, &self.rules.config, hot.backoff);
-            hot.timer_kind = TimerKind::Rto;
+        hot.timers.rtt_off_max = self.now.as_micros() as u32;
+        if hot.timers.rto_at == Instant::ZERO {
+            hot.timers.rto_at =
+                self.now + rto::timeout(cold, &self.rules.config, hot.timers.backoff);
+            hot.timers.timer_kind = TimerKind::Rto;
         }
         let segment = Outgoing {
             key,
@@ -149,7 +150,7 @@ impl Conn<'_> {
             flags: if answering {
                 Flags::SYN | Flags::ACK | ecn::syn_ack_flags(cold.flags)
             } else {
-                Flags::SYN | ecn::syn_flags(&self.rules.config, hot.retries)
+                Flags::SYN | ecn::syn_flags(&self.rules.config, hot.timers.retries)
             },
             window,
             urgent: 0,
@@ -174,7 +175,7 @@ impl Conn<'_> {
     fn send_new(&mut self, wire: &mut Wire<'_>) -> Flushed {
         let mut burst = Burst::default();
         let done = loop {
-            let at = self.hot.unsent.head;
+            let at = self.hot.sender.unsent.head;
             if at == NONE {
                 break Flushed::All;
             }
@@ -201,27 +202,27 @@ impl Conn<'_> {
     /// The first unsent segment is sent.
     pub(crate) fn send_first_unsent(&mut self, wire: &mut Wire<'_>) {
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
-        if hot.flight.is_empty() {
+        if hot.sender.flight.is_empty() {
             congestion::on_start(hot, cold, &self.rules.config, self.now);
         }
-        let Some(at) = self.blocks.segments.pop_front(&mut hot.unsent) else {
+        let Some(at) = self.blocks.segments.pop_front(&mut hot.sender.unsent) else {
             return;
         };
         let seg = &mut self.blocks.segments[at];
         seg.seq = cold.snd_nxt;
         cold.snd_nxt = seg.end();
-        hot.pipe += u32::from(seg.len);
+        hot.sender.pipe += u32::from(seg.len);
         let (len, full) = (seg.len, cold.payload_mss());
         if len < full {
-            hot.small_end = cold.snd_nxt;
+            hot.sender.small_end = cold.snd_nxt;
         } else if len > full {
             hot.probe_leaves(cold.snd_nxt);
         }
-        if hot.has(hot_flag::RECOVERY) && hot.recovery != NONE {
-            let rec = &mut self.blocks.recovery[hot.recovery];
+        if hot.has(hot_flag::RECOVERY) && hot.loss.recovery != NONE {
+            let rec = &mut self.blocks.recovery[hot.loss.recovery];
             rec.prr_out = rec.prr_out.saturating_add(u32::from(len));
         }
-        self.blocks.segments.push_back(&mut hot.flight, at);
+        self.blocks.segments.push_back(&mut hot.sender.flight, at);
         self.send_segment(at, wire);
     }
 
@@ -239,30 +240,34 @@ impl Conn<'_> {
         if least > usable {
             // To a peer whose window was never as large as two segments, what half of it holds counts as a full
             // segment (section 3.8.6.2.1, the second rule).
-            if usable > 0 && usable >= hot.max_snd_wnd / 2 {
+            if usable > 0 && usable >= hot.sender.max_snd_wnd / 2 {
                 return self.cut_unsent(at, usable as u16);
             }
             self.persist();
             return false;
         }
-        let beyond = hot.pipe > 0 && hot.pipe + u32::from(seg.len) > hot.cwnd;
-        if beyond && hot.pipe + u32::from(seg.len) > hot.cwnd + limited_transmit(cold, hot) {
+        let beyond =
+            hot.sender.pipe > 0 && hot.sender.pipe + u32::from(seg.len) > hot.congestion.cwnd;
+        if beyond
+            && hot.sender.pipe + u32::from(seg.len)
+                > hot.congestion.cwnd + limited_transmit(cold, hot)
+        {
             return false;
         }
         let full = seg.len >= cold.payload_mss();
         let last = seg.has(seg_flag::FIN);
-        let small_in_flight = hot.small_end.gt(hot.snd_una);
+        let small_in_flight = hot.sender.small_end.gt(hot.sender.snd_una);
         // What has more behind it can grow no more (tcp_write_xmit asks only the last).
-        if full || last || urgent || seg.next != NONE || hot.ending == Ending::Push {
+        if full || last || urgent || seg.next != NONE || hot.sender.ending == Ending::Push {
             return true;
         }
-        if hot.ending == Ending::More {
+        if hot.sender.ending == Ending::More {
             return self.corked_long_enough(at);
         }
         if cold.profile != DEFAULT && self.rules.profiles.get(cold.profile).cork {
             return self.corked_long_enough(at);
         }
-        cold.has(flag::NODELAY) || hot.flight.is_empty() || !small_in_flight
+        cold.has(flag::NODELAY) || hot.sender.flight.is_empty() || !small_in_flight
     }
 
     /// A small segment under a cork waits for more, but not for ever (Linux: 200 ms).
@@ -283,8 +288,8 @@ impl Conn<'_> {
             return true;
         }
         let hot = &mut *self.hot;
-        if hot.flight.is_empty() && hot.rto_at == Instant::ZERO {
-            hot.rto_at = self.now + (most - waited);
+        if hot.sender.flight.is_empty() && hot.timers.rto_at == Instant::ZERO {
+            hot.timers.rto_at = self.now + (most - waited);
         }
         false
     }
@@ -292,7 +297,7 @@ impl Conn<'_> {
     /// What a cork holds back has waited long enough: switching Nagle's algorithm off pushes it (tcp(7)), though what is
     /// written later waits again.
     pub(crate) fn cork_is_over(&mut self) {
-        let tail = self.hot.unsent.tail;
+        let tail = self.hot.sender.unsent.tail;
         if tail != NONE {
             let seg = &mut self.blocks.segments[tail];
             seg.sent_us = (self.now.as_micros() as u32).wrapping_sub(LONG_AGO_US);
@@ -324,7 +329,7 @@ impl Conn<'_> {
         seg.sent_us = self.now.as_micros() as u32;
         // Only new data may be marked: not what is sent again, nor what is empty (RFC 3168 sections 6.1.4 and 6.1.5).
         let may_be_marked = self.tcb.has(flag::ECN) && len > 0 && !seg.has(seg_flag::RESENT);
-        if may_be_marked && core::mem::take(&mut self.hot.cwr_due) {
+        if may_be_marked && core::mem::take(&mut self.hot.congestion.cwr_due) {
             flags |= Flags::CWR;
         }
         segment.seq = seg.seq;
@@ -373,7 +378,7 @@ impl Conn<'_> {
     fn probe(&mut self) {
         self.hot.clear(hot_flag::PROBE);
         let window = self.tcb.snd_wnd();
-        let head = self.hot.unsent.head;
+        let head = self.hot.sender.unsent.head;
         let too_small =
             head != NONE && window > 0 && window < u32::from(self.blocks.segments[head].len);
         // Without a buffer for the rest, the peer is asked all the same whether it is there.
@@ -393,14 +398,14 @@ impl Conn<'_> {
                 segment.urgent = further;
             }
         }
-        segment.seq = self.hot.snd_una + u32::MAX;
+        segment.seq = self.hot.sender.snd_una + u32::MAX;
         self.answer(segment);
     }
 
     /// A pure acknowledgement from where the connection stands; data segments change what they need.
     #[inline(always)]
     pub(crate) fn header_for(&mut self) -> Outgoing {
-        let (held, buffer) = (self.hot.inbox.bytes, self.view().receive_buffer());
+        let (held, buffer) = (self.hot.receiver.inbox.bytes, self.view().receive_buffer());
         let window = offer_window(self.tcb, held, buffer);
         let cold = &*self.tcb;
         Outgoing {

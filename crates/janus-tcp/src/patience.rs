@@ -48,8 +48,8 @@ impl Conn<'_> {
             let waited = (self.now.as_millis() as u32).wrapping_sub(since_ms);
             let latest = self.now + most.saturating_sub(Duration::from_millis(waited.into()));
             let hot = &mut *self.hot;
-            hot.rto_at = hot.rto_at.min(latest);
-            hot.rtx_at = hot.rtx_at.min(latest);
+            hot.timers.rto_at = hot.timers.rto_at.min(latest);
+            hot.timers.rtx_at = hot.timers.rtx_at.min(latest);
         }
     }
 
@@ -57,20 +57,20 @@ impl Conn<'_> {
     fn stalled_since(&mut self) -> u32 {
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         let opening = matches!(cold.state, State::SynSent | State::SynReceived);
-        if opening || !hot.flight.is_empty() {
-            return hot.acked_ms;
+        if opening || !hot.sender.flight.is_empty() {
+            return hot.congestion.acked_ms;
         }
         // The window is shut, and the peer may say so again and again.
-        let mark = hot.snd_una.0.wrapping_add(cold.snd_nxt.0);
-        if hot.stalled.mark != mark {
-            let ran = rto::timeout(cold, &self.rules.config, hot.backoff);
+        let mark = hot.sender.snd_una.0.wrapping_add(cold.snd_nxt.0);
+        if hot.timers.stalled.mark != mark {
+            let ran = rto::timeout(cold, &self.rules.config, hot.timers.backoff);
             let ran_ms = u32::try_from(ran.as_millis()).unwrap_or(u32::MAX);
-            hot.stalled = Stalled {
+            hot.timers.stalled = Stalled {
                 mark,
                 since_ms: (self.now.as_millis() as u32).wrapping_sub(ran_ms),
             };
         }
-        hot.stalled.since_ms
+        hot.timers.stalled.since_ms
     }
 
     /// A timer of an orphan's: whether it has lived on for so long that it is ended. Its peer may be there all the time,
@@ -79,10 +79,10 @@ impl Conn<'_> {
         let now_ms = self.now.as_millis() as u32;
         let hot = &mut *self.hot;
         // Zero is "not seen yet".
-        if hot.orphaned_ms == 0 {
-            hot.orphaned_ms = now_ms | 1;
+        if hot.timers.orphaned_ms == 0 {
+            hot.timers.orphaned_ms = now_ms | 1;
         }
-        let age = Duration::from_millis(now_ms.wrapping_sub(hot.orphaned_ms & !1).into());
+        let age = Duration::from_millis(now_ms.wrapping_sub(hot.timers.orphaned_ms & !1).into());
         if age < self.rules.config.orphan_timeout {
             return false;
         }

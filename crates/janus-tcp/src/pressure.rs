@@ -153,7 +153,7 @@ impl View<'_> {
     #[inline]
     pub(crate) fn has_its_share(&self) -> bool {
         let hot = self.hot;
-        hot.unsent.count + hot.flight.count >= self.blocks.shortage.share
+        hot.sender.unsent.count + hot.sender.flight.count >= self.blocks.shortage.share
     }
 
     /// How much of `len` bytes would leave at once and so give its buffer back soon. What is cut off by a window that is too
@@ -161,12 +161,12 @@ impl View<'_> {
     #[cold]
     fn leaves_at_once(&self, len: usize) -> Option<usize> {
         let hot = self.hot;
-        if !hot.unsent.is_empty() || !hot.flight.is_empty() {
+        if !hot.sender.unsent.is_empty() || !hot.sender.flight.is_empty() {
             return None;
         }
         let window = self.tcb.snd_wnd();
         let fits = (window as usize).min(len);
-        (fits > 0 && (fits == len || window >= hot.max_snd_wnd / 2)).then_some(fits)
+        (fits > 0 && (fits == len || window >= hot.sender.max_snd_wnd / 2)).then_some(fits)
     }
 
     /// Whether a writer is to be told of room while it is critical: a full segment could leave.
@@ -208,7 +208,7 @@ impl Conn<'_> {
     pub(crate) fn what_leaves_too<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         let hot = &*self.hot;
         let window = hot.usable_window(self.tcb);
-        let room = window.saturating_sub(hot.unsent.bytes) as usize;
+        let room = window.saturating_sub(hot.sender.unsent.bytes) as usize;
         &bytes[..room.min(bytes.len())]
     }
 
@@ -234,11 +234,11 @@ impl Conn<'_> {
     #[cold]
     pub(crate) fn heard_with_writer(&mut self) {
         let hot = &*self.hot;
-        if !hot.unsent.is_empty() || !hot.flight.is_empty() {
+        if !hot.sender.unsent.is_empty() || !hot.sender.flight.is_empty() {
             return;
         }
         self.offer_room();
-        if self.hot.writer != NONE {
+        if self.hot.sender.writer != NONE {
             self.await_window();
         }
     }
@@ -251,7 +251,7 @@ impl Conn<'_> {
         let cold = &*self.tcb;
         let writes = matches!(cold.state, State::Established | State::CloseWait)
             && !cold.has(flag::FIN_QUEUED);
-        if writes && hot.unsent.is_empty() {
+        if writes && hot.sender.unsent.is_empty() {
             self.persist();
         }
     }
@@ -259,7 +259,7 @@ impl Conn<'_> {
     /// The persist timer of a connection that has nothing queued. False: its writer has gone, or is told to try again, as
     /// there is memory, or the window is wide enough.
     pub(crate) fn still_put_off(&mut self) -> bool {
-        if self.hot.writer == NONE {
+        if self.hot.sender.writer == NONE {
             return false;
         }
         self.weigh();
@@ -280,7 +280,7 @@ impl Conn<'_> {
         }
         let hot = &*self.hot;
         let awaited = self.tcb.reader != NONE;
-        hot.inbox.is_empty() && (awaited || !self.blocks.shortage.exhausted)
+        hot.receiver.inbox.is_empty() && (awaited || !self.blocks.shortage.exhausted)
     }
 }
 

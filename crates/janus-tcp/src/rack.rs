@@ -82,7 +82,7 @@ pub(crate) fn deliver(
         hot.reordering_seen = true;
     }
     news.end = Some(news.end.map_or(sent.end, |end| end.later(sent.end)));
-    if resent && is_ambiguous(sent, hot.min_rtt_us, echo_age_ms, now) {
+    if resent && is_ambiguous(sent, hot.loss.min_rtt_us, echo_age_ms, now) {
         return;
     }
     let now_us = now.as_micros() as u32;
@@ -157,7 +157,7 @@ impl Recovery {
         if hasty && !hot.reordering_seen {
             return 0;
         }
-        let min_rtt_us = match hot.min_rtt_us {
+        let min_rtt_us = match hot.loss.min_rtt_us {
             0 => srtt_us,
             us => us,
         };
@@ -181,8 +181,8 @@ impl Conn<'_> {
     /// A D-SACK says that something was sent again in vain: the window widens, once in a round trip.
     pub(crate) fn widen_reordering(&mut self, news: &News) {
         let hot = &*self.hot;
-        let rec = &mut self.blocks.recovery[hot.recovery];
-        if rec.has(rec_flag::DSACK_ROUND) && hot.snd_una.ge(rec.dsack_round) {
+        let rec = &mut self.blocks.recovery[hot.loss.recovery];
+        if rec.has(rec_flag::DSACK_ROUND) && hot.sender.snd_una.ge(rec.dsack_round) {
             rec.clear(rec_flag::DSACK_ROUND);
         }
         if news.duplicate.is_some() && !rec.has(rec_flag::DSACK_ROUND) {
@@ -196,8 +196,8 @@ impl Conn<'_> {
     /// RACK_detect_loss() of section 6.2 step 5: marks what is lost, and says when to look again.
     pub(crate) fn detect_losses(&mut self) -> Losses {
         let hot = &*self.hot;
-        let rec = &self.blocks.recovery[hot.recovery];
-        if !rec.has(rec_flag::TIMED) || hot.flight.is_empty() {
+        let rec = &self.blocks.recovery[hot.loss.recovery];
+        if !rec.has(rec_flag::TIMED) || hot.sender.flight.is_empty() {
             return Losses::default();
         }
         if !self.rules.config.rack {
@@ -221,8 +221,8 @@ impl Conn<'_> {
     /// Without RACK: what three segments beyond it were SACKed is lost, once (RFC 6675 section 4, IsLost).
     fn losses_by_count(&mut self) -> Losses {
         let hot = &*self.hot;
-        let mut beyond = self.blocks.recovery[hot.recovery].sacked;
-        let (mut at, mut found) = (hot.flight.head, Losses::default());
+        let mut beyond = self.blocks.recovery[hot.loss.recovery].sacked;
+        let (mut at, mut found) = (hot.sender.flight.head, Losses::default());
         while at != NONE && beyond >= u32::from(DUP_THRESHOLD) {
             let seg = &self.blocks.segments[at];
             if seg.has(seg_flag::SACKED) {
@@ -238,13 +238,13 @@ impl Conn<'_> {
 
     /// Those that were sent again, all at or before `decided`.
     fn look_at_resent(&mut self, look: &mut Look) {
-        let block = self.hot.recovery;
+        let block = self.hot.loss.recovery;
         let (last, mut left) = (
             self.blocks.recovery[block].decided,
             self.blocks.recovery[block].resent,
         );
         let sorted = !self.blocks.recovery[block].has(rec_flag::UNSORTED);
-        let (mut at, mut steps) = (self.hot.flight.head, 0);
+        let (mut at, mut steps) = (self.hot.sender.flight.head, 0);
         while at != NONE && left > 0 && last != NONE {
             if steps >= RESENT_WALK_MAX {
                 self.counters.rack_walks_cut += 1;
@@ -275,12 +275,12 @@ impl Conn<'_> {
 
     /// Those that were sent once, in the order they were sent in.
     fn look_at_sent_once(&mut self, look: &mut Look) {
-        let block = self.hot.recovery;
+        let block = self.hot.loss.recovery;
         let mut steps = 0;
         loop {
             let decided = self.blocks.recovery[block].decided;
             let mut at = match decided {
-                NONE => self.hot.flight.head,
+                NONE => self.hot.sender.flight.head,
                 last => self.blocks.segments[last].next,
             };
             if at == NONE {
@@ -311,12 +311,12 @@ impl Conn<'_> {
         debug_assert!(!seg.has(seg_flag::LOST | seg_flag::SACKED));
         seg.flags |= seg_flag::LOST;
         let (seq, resent) = (seg.seq, seg.has(seg_flag::RESENT));
-        hot.pipe = hot.pipe.saturating_sub(u32::from(seg.len));
+        hot.sender.pipe = hot.sender.pipe.saturating_sub(u32::from(seg.len));
         hot.set(hot_flag::LOSSES);
-        if hot.recovery == NONE {
+        if hot.loss.recovery == NONE {
             return;
         }
-        let rec = &mut self.blocks.recovery[hot.recovery];
+        let rec = &mut self.blocks.recovery[hot.loss.recovery];
         if resent {
             rec.resent = rec.resent.saturating_sub(1);
         }
@@ -330,15 +330,15 @@ impl Conn<'_> {
     /// A segment in flight was cut: the rest, behind it, is what it was.
     pub(crate) fn note_cut(&mut self, rest: u32) {
         let hot = &*self.hot;
-        if hot.recovery != NONE && self.blocks.segments[rest].has(seg_flag::LOST) {
-            self.blocks.recovery[hot.recovery].lost += 1;
+        if hot.loss.recovery != NONE && self.blocks.segments[rest].has(seg_flag::LOST) {
+            self.blocks.recovery[hot.loss.recovery].lost += 1;
         }
     }
 
     /// The reordering timer (section 6.2 step 5): what was waited for has not come.
     pub(crate) fn on_reordering_timeout(&mut self) {
         let lost = self.detect_losses();
-        let block = self.hot.recovery;
+        let block = self.hot.loss.recovery;
         let calm = !self.hot.has(hot_flag::RECOVERY);
         if lost.bytes > 0 && calm && !self.blocks.recovery[block].has(rec_flag::TIMED_OUT) {
             self.enter_recovery(0);

@@ -165,29 +165,29 @@ pub(crate) struct News {
 impl Conn<'_> {
     /// The recovery block of a hot block, attached if it has none; `None` when there is no memory for one.
     pub(crate) fn attach_recovery(&mut self) -> Option<u32> {
-        if self.hot.recovery == NONE {
+        if self.hot.loss.recovery == NONE {
             let block = self.blocks.recovery.alloc()?;
             self.blocks.recovery[block] = Recovery {
-                delivered_to: self.hot.snd_una,
+                delivered_to: self.hot.sender.snd_una,
                 ..Recovery::default()
             };
-            self.hot.recovery = block;
+            self.hot.loss.recovery = block;
         }
-        Some(self.hot.recovery)
+        Some(self.hot.loss.recovery)
     }
 
     /// Gives the recovery block back, when there is one.
     #[inline(always)]
     pub(crate) fn detach_recovery(&mut self) {
         let hot = &*self.hot;
-        if hot.recovery != NONE || hot.doubted {
+        if hot.loss.recovery != NONE || hot.doubted {
             self.forget_losses();
         }
     }
 
     #[inline(never)]
     fn forget_losses(&mut self) {
-        let block = core::mem::replace(&mut self.hot.recovery, NONE);
+        let block = core::mem::replace(&mut self.hot.loss.recovery, NONE);
         if block != NONE {
             self.blocks.recovery.free(block);
         }
@@ -199,7 +199,7 @@ impl Conn<'_> {
     /// An acknowledgement was read, for a connection that uses SACK and where something is or was missing: what is
     /// lost now, and how much may be sent.
     pub(crate) fn repair(&mut self, news: &News) {
-        let block = self.hot.recovery;
+        let block = self.hot.loss.recovery;
         self.blocks.recovery[block].advance(news, self.now);
         self.undo_if_spurious(news);
         self.judge_timeout(block, news);
@@ -235,13 +235,13 @@ impl Conn<'_> {
     /// acknowledgement that showed them has delivered.
     pub(crate) fn enter_recovery(&mut self, delivered: u32) {
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
-        let rec = &mut self.blocks.recovery[hot.recovery];
+        let rec = &mut self.blocks.recovery[hot.loss.recovery];
         rec.undo = Undo::begin(hot, rec.resent);
-        hot.recover = cold.snd_nxt;
-        hot.ssthresh = congestion::ssthresh_on_loss(hot, cold);
+        hot.loss.recover = cold.snd_nxt;
+        hot.congestion.ssthresh = congestion::ssthresh_on_loss(hot, cold);
         hot.set(hot_flag::RECOVERY);
         rec.clear(rec_flag::PROBED | rec_flag::PROBE_DUE);
-        rec.prr_begin(hot.flight.bytes, delivered);
+        rec.prr_begin(hot.sender.flight.bytes, delivered);
         self.counters.fast_retransmits += 1;
     }
 
@@ -249,15 +249,15 @@ impl Conn<'_> {
     /// True when a recovery was.
     fn end_recovery(&mut self) -> bool {
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
-        let rec = &mut self.blocks.recovery[hot.recovery];
-        if hot.snd_una.lt(hot.recover) {
+        let rec = &mut self.blocks.recovery[hot.loss.recovery];
+        if hot.sender.snd_una.lt(hot.loss.recover) {
             return false;
         }
         let ended = hot.has(hot_flag::RECOVERY);
         if ended {
             congestion::leave_recovery(hot, cold);
             // RFC 9937 section 6.3: what PRR has let out is ssthresh by now; a window below it would stall.
-            hot.cwnd = hot.ssthresh;
+            hot.congestion.cwnd = hot.congestion.ssthresh;
             rec.recovered();
         }
         rec.clear(rec_flag::TIMED_OUT | rec_flag::DOUBTED | rec_flag::NEW_FIRST);
@@ -267,7 +267,7 @@ impl Conn<'_> {
     /// A segment of `flight` is acknowledged, which may be SACKed, lost or sent again.
     pub(crate) fn acknowledge_marked(&mut self, at: u32, news: &mut News, acked: &mut Acked) {
         let (hot, seg) = (&mut *self.hot, &self.blocks.segments[at]);
-        let rec = &mut self.blocks.recovery[hot.recovery];
+        let rec = &mut self.blocks.recovery[hot.loss.recovery];
         let len = u32::from(seg.len);
         if seg.has(seg_flag::SACKED) {
             // It was delivered before, and its round trip measured then.
@@ -276,12 +276,12 @@ impl Conn<'_> {
             return;
         }
         let resent = seg.has(seg_flag::RESENT);
-        news.original |= !resent && seg.end().le(hot.recover);
+        news.original |= !resent && seg.end().le(hot.loss.recover);
         if seg.has(seg_flag::LOST) {
             rec.lost = rec.lost.saturating_sub(1);
         } else {
             rec.resent = rec.resent.saturating_sub(u32::from(resent));
-            hot.pipe = hot.pipe.saturating_sub(len);
+            hot.sender.pipe = hot.sender.pipe.saturating_sub(len);
         }
         news.delivered += len;
         let age_us = (self.now.as_micros() as u32).wrapping_sub(seg.sent_us);
@@ -291,7 +291,7 @@ impl Conn<'_> {
 
     /// Forgets places in the flight list that `ack` is about to free.
     pub(crate) fn forget_places(&mut self, ack: SeqNum) {
-        let rec = &mut self.blocks.recovery[self.hot.recovery];
+        let rec = &mut self.blocks.recovery[self.hot.loss.recovery];
         for place in [&mut rec.sack_hint, &mut rec.lost_from, &mut rec.decided] {
             if *place != NONE && self.blocks.segments[*place].end().le(ack) {
                 *place = NONE;

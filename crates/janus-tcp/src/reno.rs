@@ -9,10 +9,10 @@ pub(crate) const DUP_THRESHOLD: u8 = 3;
 /// Congestion avoidance (RFC 5681 section 3.1): a segment more for each window's worth of acknowledged bytes.
 #[inline]
 pub(crate) fn on_ack(hot: &mut Hot, mss: u32, acked: u32) {
-    hot.cwnd_credit += acked;
-    if hot.cwnd_credit >= hot.cwnd {
-        hot.cwnd_credit -= hot.cwnd;
-        hot.cwnd = hot.cwnd.saturating_add(mss);
+    hot.congestion.cwnd_credit += acked;
+    if hot.congestion.cwnd_credit >= hot.congestion.cwnd {
+        hot.congestion.cwnd_credit -= hot.congestion.cwnd;
+        hot.congestion.cwnd = hot.congestion.cwnd.saturating_add(mss);
     }
 }
 
@@ -23,14 +23,14 @@ pub(crate) fn threshold(mss: u32, flight: u32) -> u32 {
 
 /// The third duplicate acknowledgement (RFC 6582 section 3.2 step 2).
 pub(crate) fn enter_recovery(hot: &mut Hot, mss: u32) {
-    hot.cwnd = hot.ssthresh + u32::from(DUP_THRESHOLD) * mss;
+    hot.congestion.cwnd = hot.congestion.ssthresh + u32::from(DUP_THRESHOLD) * mss;
     hot.set(hot_flag::RECOVERY);
 }
 
 /// A partial acknowledgement in recovery (step 3): deflate by what left, add back one segment.
 pub(crate) fn on_partial_ack(hot: &mut Hot, mss: u32, acked: u32) {
-    hot.cwnd = hot.cwnd.saturating_sub(acked).max(mss);
+    hot.congestion.cwnd = hot.congestion.cwnd.saturating_sub(acked).max(mss);
     if acked >= mss {
-        hot.cwnd += mss;
+        hot.congestion.cwnd += mss;
     }
 }

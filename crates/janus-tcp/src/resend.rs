@@ -28,9 +28,9 @@ impl Conn<'_> {
     #[inline(always)]
     pub(crate) fn arm_retransmission(&mut self, restart: bool) {
         let hot = &mut *self.hot;
-        hot.timer_kind = TimerKind::Rto;
-        if hot.flight.is_empty() {
-            (hot.rto_at, hot.rtx_at) = (Instant::ZERO, Instant::ZERO);
+        hot.timers.timer_kind = TimerKind::Rto;
+        if hot.sender.flight.is_empty() {
+            (hot.timers.rto_at, hot.timers.rtx_at) = (Instant::ZERO, Instant::ZERO);
             if hot.has(hot_flag::STARVED) {
                 self.persist();
             }
@@ -42,16 +42,18 @@ impl Conn<'_> {
     #[inline(never)]
     fn arm_for_flight(&mut self, restart: bool) {
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
-        if restart || hot.rtx_at == Instant::ZERO {
-            hot.rtx_at =
-                self.now
-                    .after_nanos(rto::timeout_ns(cold, &self.rules.config, hot.backoff));
+        if restart || hot.timers.rtx_at == Instant::ZERO {
+            hot.timers.rtx_at = self.now.after_nanos(rto::timeout_ns(
+                cold,
+                &self.rules.config,
+                hot.timers.backoff,
+            ));
         }
-        hot.rto_at = hot.rtx_at;
+        hot.timers.rto_at = hot.timers.rtx_at;
         if let Some(at) = self.probe_at() {
             let hot = &mut *self.hot;
-            hot.rto_at = at.min(hot.rtx_at);
-            hot.timer_kind = TimerKind::Tlp;
+            hot.timers.rto_at = at.min(hot.timers.rtx_at);
+            hot.timers.timer_kind = TimerKind::Tlp;
         }
     }
 
@@ -59,9 +61,9 @@ impl Conn<'_> {
     pub(crate) fn arm_reordering(&mut self, wait: Duration) {
         let hot = &mut *self.hot;
         let at = self.now + wait;
-        if at < hot.rtx_at {
-            hot.rto_at = at;
-            hot.timer_kind = TimerKind::Reorder;
+        if at < hot.timers.rtx_at {
+            hot.timers.rto_at = at;
+            hot.timers.timer_kind = TimerKind::Reorder;
         }
     }
 
@@ -70,9 +72,9 @@ impl Conn<'_> {
     pub(crate) fn hasten_timeout(&mut self) {
         let half = Duration::from_micros(u64::from(self.tcb.srtt_us() / 2));
         let hot = &mut *self.hot;
-        hot.rtx_at = hot.rtx_at.min(self.now + half.max(RENEGED_WAIT));
-        hot.rto_at = hot.rtx_at;
-        hot.timer_kind = TimerKind::Rto;
+        hot.timers.rtx_at = hot.timers.rtx_at.min(self.now + half.max(RENEGED_WAIT));
+        hot.timers.rto_at = hot.timers.rtx_at;
+        hot.timers.timer_kind = TimerKind::Rto;
     }
 
     /// The timeout for data in flight: what is to be sent again, and the window for it. `first`: not again for the
@@ -81,7 +83,7 @@ impl Conn<'_> {
         let repairs = self.tcb.has(flag::SACK) && self.attach_recovery().is_some();
         if repairs {
             let hot = &*self.hot;
-            let block = hot.recovery;
+            let block = hot.loss.recovery;
             let rec = &mut self.blocks.recovery[block];
             let repairing = hot.has(hot_flag::RECOVERY) || rec.has(rec_flag::TIMED_OUT);
             if !repairing {
@@ -93,20 +95,20 @@ impl Conn<'_> {
         }
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         congestion::on_timeout(hot, cold, first);
-        hot.recover = cold.snd_nxt;
+        hot.loss.recover = cold.snd_nxt;
         hot.dup_acks = 0;
         if repairs {
             self.mark_timed_out();
             return;
         }
-        let mut at = self.hot.flight.head;
+        let mut at = self.hot.sender.flight.head;
         while at != NONE {
             if !self.blocks.segments[at].has(seg_flag::LOST) {
                 self.mark_lost(at);
             }
             at = self.blocks.segments[at].next;
         }
-        self.hot.pipe = 0;
+        self.hot.sender.pipe = 0;
     }
 
     /// RACK_mark_losses_on_RTO() of RFC 8985 section 6.3: the first segment is lost, and all that are older than a
@@ -114,7 +116,7 @@ impl Conn<'_> {
     /// section 5.1 keeps it in use after a timeout) unless the first segment is: then the peer has reneged, and
     /// nothing it said counts (RFC 2018 section 8). If it has reneged on another, that one will be first in time.
     fn mark_timed_out(&mut self) {
-        let block = self.hot.recovery;
+        let block = self.hot.loss.recovery;
         if self.has_reneged() {
             self.forget_sacked();
         }
@@ -129,7 +131,7 @@ impl Conn<'_> {
             true => rec.patience_at_timeout(self.hot, srtt_us),
             false => 0,
         };
-        let head = self.hot.flight.head;
+        let head = self.hot.sender.flight.head;
         let (mut at, mut decided) = (head, NONE);
         while at != NONE {
             let seg = &self.blocks.segments[at];
@@ -153,19 +155,19 @@ impl Conn<'_> {
         // One segment may go out beside those that are believed to be on their way still.
         let mss = u32::from(self.tcb.payload_mss());
         let hot = &mut *self.hot;
-        hot.cwnd = hot.pipe + mss;
+        hot.congestion.cwnd = hot.sender.pipe + mss;
     }
 
     /// Segments marked lost go out again, oldest first, as the congestion window lets them.
     pub(crate) fn resend_lost(&mut self, wire: &mut Wire<'_>) -> Flushed {
         let most = self.tcb.payload_mss();
-        let block = self.hot.recovery;
+        let block = self.hot.loss.recovery;
         let from = match block {
             NONE => NONE,
             block => self.blocks.recovery[block].lost_from,
         };
         let mut at = match from {
-            NONE => self.hot.flight.head,
+            NONE => self.hot.sender.flight.head,
             from => from,
         };
         let (mut steps, mut waits) = (0, false);
@@ -184,7 +186,8 @@ impl Conn<'_> {
                 let exempt = block == NONE && hot.has(hot_flag::RECOVERY);
                 // A bare FIN has no bytes, and is a packet all the same.
                 let room = if len == 0 { most.into() } else { len };
-                let held_back = !exempt && hot.pipe > 0 && hot.pipe + room > hot.cwnd;
+                let held_back =
+                    !exempt && hot.sender.pipe > 0 && hot.sender.pipe + room > hot.congestion.cwnd;
                 if held_back || wire.is_full() {
                     return if held_back {
                         Flushed::All
@@ -227,22 +230,24 @@ impl Conn<'_> {
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         let seg = &mut self.blocks.segments[at];
         seg.flags |= seg_flag::RESENT;
-        hot.pipe += u32::from(seg.len);
-        if at == hot.flight.head {
+        hot.sender.pipe += u32::from(seg.len);
+        if at == hot.sender.flight.head {
             // What the acknowledgement waits for has a whole timeout again.
-            hot.rtx_at =
-                self.now
-                    .after_nanos(rto::timeout_ns(cold, &self.rules.config, hot.backoff));
-            if hot.timer_kind == TimerKind::Rto {
-                hot.rto_at = hot.rtx_at;
+            hot.timers.rtx_at = self.now.after_nanos(rto::timeout_ns(
+                cold,
+                &self.rules.config,
+                hot.timers.backoff,
+            ));
+            if hot.timers.timer_kind == TimerKind::Rto {
+                hot.timers.rto_at = hot.timers.rtx_at;
             }
             self.hurry();
         }
         let (hot, seg) = (&mut *self.hot, &mut self.blocks.segments[at]);
-        if hot.recovery == NONE {
+        if hot.loss.recovery == NONE {
             return;
         }
-        let rec = &mut self.blocks.recovery[hot.recovery];
+        let rec = &mut self.blocks.recovery[hot.loss.recovery];
         rec.lost = rec.lost.saturating_sub(1);
         if rec.resent == 0 {
             rec.clear(rec_flag::UNSORTED);

@@ -43,7 +43,7 @@ impl Conn<'_> {
 
     /// The peer's SYN has said what it takes, while the hot block is there already.
     pub(crate) fn size_agreed(&mut self) {
-        self.hot.mss_full = self.tcb.mss;
+        self.hot.sender.mss_full = self.tcb.mss;
         if !self.paths.sizes.is_empty() {
             self.fit_to_path();
         }
@@ -53,7 +53,7 @@ impl Conn<'_> {
     pub(crate) fn fit_to_path(&mut self) {
         self.tcb.mss = self
             .paths
-            .size_on_path(self.key.peer(), self.hot.mss_full, self.now);
+            .size_on_path(self.key.peer(), self.hot.sender.mss_full, self.now);
     }
 
     /// The path is known to carry less: all in flight that does not fit is cut and sent again. The congestion window
@@ -65,7 +65,7 @@ impl Conn<'_> {
             // No matter if there is no memory for it: what is lost is sent again all the same.
             self.attach_recovery();
         }
-        let mut at = self.hot.flight.head;
+        let mut at = self.hot.sender.flight.head;
         while at != NONE {
             let seg = &self.blocks.segments[at];
             if seg.len > most && !seg.has(seg_flag::LOST | seg_flag::SACKED) {
@@ -79,11 +79,11 @@ impl Conn<'_> {
     /// Cuts a segment of `flight` that does not fit the path, before it is sent again. The rest is behind it and counts
     /// as lost too. False when there is no buffer for that: then nothing is sent.
     pub(crate) fn cut_before_resend(&mut self, at: u32) -> bool {
-        if at == self.hot.probe {
+        if at == self.hot.path.probe {
             self.probe_lost();
         }
         let most = self.tcb.payload_mss();
-        let flight = &mut self.hot.flight;
+        let flight = &mut self.hot.sender.flight;
         let len = self.blocks.segments[at].len;
         if len <= most {
             return true;
@@ -112,13 +112,13 @@ impl Conn<'_> {
     /// buffer for that: then nothing is sent.
     pub(crate) fn cut_before_send(&mut self, at: u32) -> bool {
         let most = self.tcb.payload_mss();
-        at == self.hot.probe || self.cut_unsent(at, most)
+        at == self.hot.path.probe || self.cut_unsent(at, most)
     }
 
     /// Cuts an unsent segment after `len` bytes. False when there is no buffer for the rest: then the connection waits for
     /// one, with a timer.
     pub(crate) fn cut_unsent(&mut self, at: u32, len: u16) -> bool {
-        let unsent = &mut self.hot.unsent;
+        let unsent = &mut self.hot.sender.unsent;
         let cut = self
             .blocks
             .segments
@@ -135,8 +135,8 @@ impl Conn<'_> {
     /// be too large for the path all the same.
     pub(crate) fn suspect_path(&mut self) {
         let hot = &*self.hot;
-        let head = hot.flight.head;
-        let suspicious = self.rules.config.mtu_probing && hot.retries >= SUSPICIOUS_TIMEOUTS;
+        let head = hot.sender.flight.head;
+        let suspicious = self.rules.config.mtu_probing && hot.timers.retries >= SUSPICIOUS_TIMEOUTS;
         if !suspicious || head == NONE {
             return;
         }
@@ -154,12 +154,12 @@ impl Conn<'_> {
     pub(crate) fn write_probe(&mut self, bytes: &[u8]) -> usize {
         self.fit_to_path();
         let (cold, hot) = (&*self.tcb, &*self.hot);
-        let busy = hot.probe != NONE || hot.retries > 0 || hot.has(hot_flag::RECOVERY);
-        if busy || cold.mss == hot.mss_full {
+        let busy = hot.path.probe != NONE || hot.timers.retries > 0 || hot.has(hot_flag::RECOVERY);
+        if busy || cold.mss == hot.sender.mss_full {
             return 0;
         }
         let peer = self.peer_of();
-        let full = hot.mss_full + fixed_headers(peer);
+        let full = hot.sender.mss_full + fixed_headers(peer);
         let Some(size) = self.paths.sizes.probe_due(peer, full, self.now) else {
             return 0;
         };
@@ -175,7 +175,7 @@ impl Conn<'_> {
             return taken;
         }
         let hot = &mut *self.hot;
-        (hot.probe, hot.probe_size, hot.probe_out) = (seg, size, false);
+        (hot.path.probe, hot.path.probe_size, hot.path.probe_out) = (seg, size, false);
         self.counters.path_probes += 1;
         len
     }
@@ -184,10 +184,10 @@ impl Conn<'_> {
     #[cold]
     pub(crate) fn probe_acknowledged(&mut self) {
         let hot = &mut *self.hot;
-        if (hot.snd_una - hot.probe_end) < 0 {
+        if (hot.sender.snd_una - hot.path.probe_end) < 0 {
             return;
         }
-        let size = hot.probe_size;
+        let size = hot.path.probe_size;
         hot.forget_probe();
         let peer = self.peer_of();
         self.paths
@@ -197,7 +197,7 @@ impl Conn<'_> {
     }
 
     fn probe_lost(&mut self) {
-        let size = self.hot.probe_size;
+        let size = self.hot.path.probe_size;
         self.hot.forget_probe();
         let peer = self.peer_of();
         self.paths.sizes.probe_lost(peer, size, self.now);
@@ -218,13 +218,13 @@ impl Hot {
     /// The segment before `end` goes out larger than the path is known to carry.
     #[cold]
     pub(crate) fn probe_leaves(&mut self, end: SeqNum) {
-        self.probe_end = end;
-        self.probe_out = true;
+        self.path.probe_end = end;
+        self.path.probe_out = true;
     }
 
     /// No probe of the path is on its way.
     pub(crate) fn forget_probe(&mut self) {
-        self.probe = NONE;
-        self.probe_out = false;
+        self.path.probe = NONE;
+        self.path.probe_out = false;
     }
 }

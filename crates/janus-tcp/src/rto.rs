@@ -118,19 +118,19 @@ pub(crate) fn sample_of_many(cold: &mut Tcb, hot: &mut Hot, ack: SeqNum, rtt_us:
     } else {
         cold.srtt_us().abs_diff(rtt_us.clamp(1, LONGEST_US))
     };
-    hot.rtt_off_max = hot.rtt_off_max.max(off);
-    let (is_first, round_is_over) = (cold.srtt_us() == 0, ack.ge(hot.rtt_round));
+    hot.timers.rtt_off_max = hot.timers.rtt_off_max.max(off);
+    let (is_first, round_is_over) = (cold.srtt_us() == 0, ack.ge(hot.timers.rtt_round));
     sample(cold, rtt_us);
     if !is_first {
         cold.rttvar_us = if round_is_over {
-            before - before / 4 + hot.rtt_off_max / 4
+            before - before / 4 + hot.timers.rtt_off_max / 4
         } else {
             before.max(before - before / 4 + off / 4)
         };
     }
     if round_is_over {
-        hot.rtt_off_max = 0;
-        hot.rtt_round = cold.snd_nxt;
+        hot.timers.rtt_off_max = 0;
+        hot.timers.rtt_round = cold.snd_nxt;
     }
     round_is_over
 }

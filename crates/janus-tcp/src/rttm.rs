@@ -80,7 +80,7 @@ impl Conn<'_> {
             rtt_us
         };
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
-        hot.backoff = 0;
+        hot.timers.backoff = 0;
         hot.note_rtt(rtt_us, self.now);
         let round_is_over = rto::sample_of_many(cold, hot, p.ack, rtt_us);
         congestion::on_rtt(hot, rtt_us, round_is_over);

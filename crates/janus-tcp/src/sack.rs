@@ -35,7 +35,7 @@ impl Conn<'_> {
     }
 
     fn take_blocks(&mut self, p: &Parsed, blocks: &SackBlocks, news: &mut News) {
-        let (una, nxt) = (self.hot.snd_una.later(p.ack), self.tcb.snd_nxt);
+        let (una, nxt) = (self.hot.sender.snd_una.later(p.ack), self.tcb.snd_nxt);
         let mut rest = blocks.as_slice();
         if let Some(twice) = duplicate(rest, p.ack) {
             rest = &rest[1..];
@@ -76,16 +76,16 @@ impl Conn<'_> {
     /// How far back from SND.NXT a D-SACK may lie: twice the largest window there was, what was in flight and what
     /// was before it.
     fn oldest_duplicate(&self) -> u32 {
-        self.hot.max_snd_wnd.saturating_mul(2).max(1 << 16)
+        self.hot.sender.max_snd_wnd.saturating_mul(2).max(1 << 16)
     }
 
     /// Marks the segments that lie wholly in a block. False when the search for them took too long.
     fn mark_sacked(&mut self, mark: &Mark, budget: &mut u32, news: &mut News) -> bool {
-        let hint = self.blocks.recovery[self.hot.recovery].sack_hint;
+        let hint = self.blocks.recovery[self.hot.loss.recovery].sack_hint;
         let mut at = match hint {
-            NONE => self.hot.flight.head,
+            NONE => self.hot.sender.flight.head,
             hint if self.blocks.segments[hint].seq.le(mark.left) => hint,
-            _ => self.hot.flight.head,
+            _ => self.hot.sender.flight.head,
         };
         let mut steps = 0;
         let mut found = true;
@@ -99,7 +99,7 @@ impl Conn<'_> {
             at = self.step_over(at, &mut steps);
         }
         if at != NONE && !mark.keeps_hint {
-            let block = self.hot.recovery;
+            let block = self.hot.loss.recovery;
             self.blocks.recovery[block].sack_hint = at;
         }
         let first = at;
@@ -134,17 +134,17 @@ impl Conn<'_> {
 
     fn mark_one(&mut self, at: u32, mark: &Mark, news: &mut News) {
         let hot = &mut *self.hot;
-        let rec = &mut self.blocks.recovery[hot.recovery];
+        let rec = &mut self.blocks.recovery[hot.loss.recovery];
         let seg = &mut self.blocks.segments[at];
         let len = u32::from(seg.len);
         let resent = seg.has(seg_flag::RESENT);
-        news.original |= !resent && seg.end().le(hot.recover);
+        news.original |= !resent && seg.end().le(hot.loss.recover);
         rack::deliver(rec, hot, seg, news.echo_age_ms, mark.now, news);
         if seg.has(seg_flag::LOST) {
             seg.flags &= !seg_flag::LOST;
             rec.lost = rec.lost.saturating_sub(1);
         } else {
-            hot.pipe = hot.pipe.saturating_sub(len);
+            hot.sender.pipe = hot.sender.pipe.saturating_sub(len);
             rec.resent = rec.resent.saturating_sub(u32::from(resent));
         }
         seg.flags |= seg_flag::SACKED;
@@ -164,20 +164,20 @@ impl Conn<'_> {
 
     /// The peer acknowledges up to what it said it had, and not that: it has thrown it away (RFC 2018 section 8).
     pub(crate) fn has_reneged(&self) -> bool {
-        let head = self.hot.flight.head;
+        let head = self.hot.sender.flight.head;
         head != NONE && self.blocks.segments[head].has(seg_flag::SACKED)
     }
 
     /// Forgets all that the peer said it had.
     pub(crate) fn forget_sacked(&mut self) {
         let hot = &mut *self.hot;
-        let rec = &mut self.blocks.recovery[hot.recovery];
-        let mut at = hot.flight.head;
+        let rec = &mut self.blocks.recovery[hot.loss.recovery];
+        let mut at = hot.sender.flight.head;
         while at != NONE {
             let seg = &mut self.blocks.segments[at];
             if seg.has(seg_flag::SACKED) {
                 seg.flags &= !seg_flag::SACKED;
-                hot.pipe += u32::from(seg.len);
+                hot.sender.pipe += u32::from(seg.len);
                 rec.resent += u32::from(seg.has(seg_flag::RESENT));
             }
             at = seg.next;

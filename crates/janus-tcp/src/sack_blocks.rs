@@ -42,7 +42,7 @@ impl Conn<'_> {
     /// before. False when it does not, and an acknowledgement of its own has to.
     #[inline]
     pub(crate) fn blocks_beside(&mut self, len: u16, options: &mut Options) -> bool {
-        if self.hot.reorder == NONE {
+        if self.hot.receiver.reorder == NONE {
             return true;
         }
         let sack = self.sack_blocks();
@@ -59,7 +59,7 @@ impl Conn<'_> {
         if !cold.has(flag::SACK) {
             return blocks;
         }
-        let (block, most) = (self.hot.reorder, usize::from(blocks_max(cold)));
+        let (block, most) = (self.hot.receiver.reorder, usize::from(blocks_max(cold)));
         if block != NONE {
             self.blocks.reorders.report(block, |left, right| {
                 blocks.push(left, right);
@@ -90,7 +90,7 @@ impl Conn<'_> {
     /// peer that reads SACK blocks, ranges that it could not name; to one that counts acknowledgements (RFC 5681 section
     /// 3.2), one for each segment. All of them say what holds after the batch (MUST-59).
     pub(crate) fn emit_untold(&mut self, wire: &mut Wire<'_>) {
-        let (cold, block) = (&*self.tcb, self.hot.reorder);
+        let (cold, block) = (&*self.tcb, self.hot.receiver.reorder);
         let (fresh, arrivals) = self.blocks.reorders.untold(block);
         let (permitted, most) = (cold.has(flag::SACK), blocks_max(cold));
         let wanted = if permitted {

@@ -73,7 +73,7 @@ impl View<'_> {
             Pressure::None => config.send_buffer_max.max(least),
             _ => least,
         };
-        hot.cwnd.saturating_mul(2).clamp(least, most)
+        hot.congestion.cwnd.saturating_mul(2).clamp(least, most)
     }
 
     /// What the bytes that it has written ahead count.
@@ -82,7 +82,7 @@ impl View<'_> {
         if !self.rules.config.count_as_linux {
             return charge_in_bytes(hot);
         }
-        let bytes = hot.unsent.bytes + hot.flight.bytes;
+        let bytes = hot.sender.unsent.bytes + hot.sender.flight.bytes;
         charge_in_bytes(hot).max(bytes + AROUND * bytes.div_ceil(self.size_goal()))
     }
 
@@ -94,7 +94,7 @@ impl View<'_> {
         if self.rules.config.burst_least == 0 {
             return mss;
         }
-        let window = match hot.max_snd_wnd {
+        let window = match hot.sender.max_snd_wnd {
             small @ 0..=WINDOW_SMALL => small,
             large => large / 2,
         };
@@ -131,7 +131,7 @@ impl View<'_> {
         let low = self.not_sent_low();
         charge < budget
             && budget - charge >= charge / 2
-            && (low == u32::MAX || u64::from(hot.unsent.bytes) * 2 < low.into())
+            && (low == u32::MAX || u64::from(hot.sender.unsent.bytes) * 2 < low.into())
     }
 }
 
@@ -158,7 +158,7 @@ impl Conn<'_> {
             return self.send_room_as_linux();
         }
         let hot = &*self.hot;
-        if hot.unsent.bytes >= self.view().not_sent_low() {
+        if hot.sender.unsent.bytes >= self.view().not_sent_low() {
             return 0;
         }
         self.view()
@@ -170,18 +170,18 @@ impl Conn<'_> {
     fn send_room_as_linux(&mut self) -> usize {
         let hot = &*self.hot;
         let goal = self.view().size_goal();
-        let tail = match hot.record_ended {
+        let tail = match hot.sender.record_ended {
             true => 0,
             false => self.blocks.accounts[self.id as usize]
                 .tail
-                .min(hot.unsent.bytes),
+                .min(hot.sender.unsent.bytes),
         };
         if tail > 0 && tail < goal {
             self.account().tail = tail;
             return (goal - tail) as usize;
         }
         let free = self.view().charge() < self.view().budget()
-            && hot.unsent.bytes < self.view().not_sent_low();
+            && hot.sender.unsent.bytes < self.view().not_sent_low();
         self.account().tail = 0;
         if free { goal as usize } else { 0 }
     }
@@ -203,10 +203,11 @@ impl Conn<'_> {
             let cold = &*self.tcb;
             let mss = u32::from(cold.payload_mss()).max(1);
             let leaves = hot
+                .congestion
                 .cwnd
-                .saturating_sub(hot.pipe)
+                .saturating_sub(hot.sender.pipe)
                 .min(hot.usable_window(cold));
-            tail = goal.min(hot.unsent.bytes.saturating_sub(leaves / mss * mss));
+            tail = goal.min(hot.sender.unsent.bytes.saturating_sub(leaves / mss * mss));
         }
         self.account().tail = tail;
     }
@@ -219,14 +220,14 @@ impl Conn<'_> {
         let mss = u32::from(self.tcb.payload_mss()).max(1);
         let grows = self.rules.config.count_as_linux
             && self.blocks.shortage.level == Pressure::None
-            && hot.pipe + mss <= hot.cwnd;
+            && hot.sender.pipe + mss <= hot.congestion.cwnd;
         if grows {
             let most = self
                 .rules
                 .config
                 .send_buffer_max
                 .max(self.rules.config.send_buffer);
-            let wanted = for_flight(hot, (hot.cwnd / mss).max(FIRST_FLIGHT)).min(most);
+            let wanted = for_flight(hot, (hot.congestion.cwnd / mss).max(FIRST_FLIGHT)).min(most);
             let least = self.view().budget();
             self.account().budget = wanted.max(least);
         }
@@ -239,12 +240,12 @@ impl Conn<'_> {
 /// What a connection has written ahead, by bytes.
 #[inline]
 fn charge_in_bytes(hot: &Hot) -> u32 {
-    let least = (hot.unsent.count + hot.flight.count) * LEAST_CHARGE;
-    least.max(hot.unsent.bytes + hot.flight.bytes)
+    let least = (hot.sender.unsent.count + hot.sender.flight.count) * LEAST_CHARGE;
+    least.max(hot.sender.unsent.bytes + hot.sender.flight.bytes)
 }
 
 /// What twice a flight of so many segments counts (tcp_sndbuf_expand).
 fn for_flight(hot: &Hot, segments: u32) -> u32 {
-    let packet = u32::from(hot.mss_full) + HEADERS + SHARED_INFO;
+    let packet = u32::from(hot.sender.mss_full) + HEADERS + SHARED_INFO;
     (packet.next_power_of_two() + STRUCTURE).saturating_mul(2 * segments)
 }

@@ -132,7 +132,7 @@ impl Stack {
         let threshold = match cold.hot {
             NONE => cold.idle_threshold(),
             id => {
-                let ssthresh = self.store.hot[id].ssthresh;
+                let ssthresh = self.store.hot[id].congestion.ssthresh;
                 let mss = u32::from(cold.payload_mss());
                 (ssthresh != u32::MAX).then(|| ssthresh / mss)
             }

@@ -44,10 +44,10 @@ impl Stack {
     /// 0: nothing is kept, or it has not stalled.
     fn kept_ms(&self, id: u32, now_ms: u32) -> u64 {
         let hot = &self.store.hot[id];
-        let stalled_ms = now_ms.wrapping_sub(hot.acked_ms);
+        let stalled_ms = now_ms.wrapping_sub(hot.congestion.acked_ms);
         if hot.conn == NONE || stalled_ms < STALLED_MS {
             return 0;
         }
-        u64::from(hot.flight.count + hot.unsent.count) * u64::from(stalled_ms)
+        u64::from(hot.sender.flight.count + hot.sender.unsent.count) * u64::from(stalled_ms)
     }
 }

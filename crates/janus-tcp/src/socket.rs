@@ -30,7 +30,7 @@ impl Conn<'_> {
             true => self.up_to_mark(most),
             false => most,
         };
-        let (inbox, segments) = (&mut self.hot.inbox, &mut self.blocks.segments);
+        let (inbox, segments) = (&mut self.hot.receiver.inbox, &mut self.blocks.segments);
         let mut done = 0;
         while done < most && inbox.head != NONE {
             let head = inbox.head;
@@ -53,7 +53,7 @@ impl Conn<'_> {
 
     /// Takes the next received bytes in their buffer.
     fn recv(&mut self) -> Result<Piece, Error> {
-        let Some(seg) = self.blocks.segments.pop_front(&mut self.hot.inbox) else {
+        let Some(seg) = self.blocks.segments.pop_front(&mut self.hot.receiver.inbox) else {
             return Err(Error::WouldBlock);
         };
         if self.hot.has(hot_flag::URGENT) {
@@ -70,7 +70,7 @@ impl Conn<'_> {
     /// Room was made: the peer is told when that doubles what it may send (RFC 9293 section 3.8.6.2.2).
     #[inline]
     fn after_read(&mut self, taken: u32) {
-        if self.hot.tuning != NONE {
+        if self.hot.receiver.tuning != NONE {
             self.tune_by_reading(taken);
         }
         let buffer = self.view().receive_buffer();
@@ -79,7 +79,7 @@ impl Conn<'_> {
         let offered = cold.receive_window();
         // What the window field can say: a peer that does not scale never sees more than 65,535.
         let most = 0xffff << cold.receive_scale();
-        let free = buffer.saturating_sub(hot.inbox.bytes).min(most);
+        let free = buffer.saturating_sub(hot.receiver.inbox.bytes).min(most);
         let step = (2 * u32::from(cold.mss)).min(buffer / 2);
         let opens = free >= offered.saturating_mul(2).max(offered + step);
         if at_once || cold.state.can_receive() && opens {
@@ -115,7 +115,7 @@ impl Conn<'_> {
 
     /// Puts the FIN on the last unsent segment, or on an empty one of its own.
     pub(crate) fn queue_fin(&mut self) {
-        let tail = self.hot.unsent.tail;
+        let tail = self.hot.sender.unsent.tail;
         if tail != NONE {
             self.blocks.segments[tail].flags |= seg_flag::FIN;
         } else {
@@ -127,7 +127,9 @@ impl Conn<'_> {
             match self.blocks.segments.alloc(buf, HEADROOM, 0) {
                 Ok(seg) => {
                     self.blocks.segments[seg].flags |= seg_flag::FIN;
-                    self.blocks.segments.push_back(&mut self.hot.unsent, seg);
+                    self.blocks
+                        .segments
+                        .push_back(&mut self.hot.sender.unsent, seg);
                 }
                 Err(buf) => {
                     self.blocks.pool.free(buf);
@@ -237,7 +239,7 @@ impl Stack {
             return Ok(0);
         }
         let hot = self.store.tcbs[conn].hot;
-        let (mut done, mut skip, mut at) = (0, skip, self.store.hot[hot].inbox.head);
+        let (mut done, mut skip, mut at) = (0, skip, self.store.hot[hot].receiver.inbox.head);
         while at != NONE && done < into.len() {
             let seg = &self.store.blocks.segments[at];
             let payload = &seg.payload()[skip.min(usize::from(seg.len))..];
@@ -281,7 +283,7 @@ impl Stack {
     #[inline]
     fn has_unread(&self, conn: u32) -> Result<bool, Error> {
         let cold = &self.store.tcbs[conn];
-        if cold.hot != NONE && !self.store.hot[cold.hot].inbox.is_empty() {
+        if cold.hot != NONE && !self.store.hot[cold.hot].receiver.inbox.is_empty() {
             return Ok(true);
         }
         if let Some(error) = Self::failure(cold) {
@@ -316,7 +318,7 @@ impl Stack {
         self.now = now;
         let Ok(conn) = self.conn(id) else { return };
         let cold = &self.store.tcbs[conn];
-        let unread = cold.hot != NONE && !self.store.hot[cold.hot].inbox.is_empty();
+        let unread = cold.hot != NONE && !self.store.hot[cold.hot].receiver.inbox.is_empty();
         let reset = self.rules.profiles.get(cold.profile).reset_on_close;
         if unread {
             self.abort_conn(conn);
@@ -336,7 +338,7 @@ impl Stack {
         let (state, busy) = (cold.state, cold.hot != NONE);
         // Text that waits for a gap has no reader any more.
         self.with(conn, |c| {
-            c.hot.writer = NONE;
+            c.hot.sender.writer = NONE;
             c.forget_reordered();
             if c.tcb.state != State::Closed {
                 c.send_fin();
@@ -376,7 +378,7 @@ impl Stack {
             self.orphans += 1;
         }
         if tcb.hot != NONE {
-            self.store.hot[tcb.hot].writer = NONE;
+            self.store.hot[tcb.hot].sender.writer = NONE;
         }
         self.end(conn, 0);
     }
@@ -413,7 +415,7 @@ impl Stack {
         }
         self.now = now;
         self.with_hot(conn, |c| {
-            c.hot.writer = who.map_or(NONE, |t| t.0);
+            c.hot.sender.writer = who.map_or(NONE, |t| t.0);
             if who.is_some() && c.blocks.shortage.level == Pressure::Critical {
                 // Also one that asked only whether it may write.
                 c.await_window();

@@ -45,16 +45,16 @@ impl Stack {
         let cold = &self.store.tcbs[conn];
         let hot = (cold.hot != NONE).then(|| &self.store.hot[cold.hot]);
         let closing = is_closing(cold.state);
-        let tail = hot.map_or(NONE, |h| h.unsent.tail);
+        let tail = hot.map_or(NONE, |h| h.sender.unsent.tail);
         let fin_unsent = cold.has(flag::FIN_QUEUED)
             || closing && tail != NONE && self.store.blocks.segments[tail].has(seg_flag::FIN);
         Ok(Status {
             state: cold.state,
             failure: Self::failure(cold),
             peer_fin: cold.has(flag::PEER_FIN),
-            unread: hot.map_or(0, |h| h.inbox.bytes),
-            unsent: hot.map_or(0, |h| h.unsent.bytes),
-            in_flight: hot.map_or(0, |h| h.flight.bytes),
+            unread: hot.map_or(0, |h| h.receiver.inbox.bytes),
+            unsent: hot.map_or(0, |h| h.sender.unsent.bytes),
+            in_flight: hot.map_or(0, |h| h.sender.flight.bytes),
             fin_unsent,
             fin_in_flight: closing && !fin_unsent,
             writable: self.view(conn).is_none_or(|view| view.is_writable()),

@@ -22,21 +22,22 @@ impl Conn<'_> {
     #[cold]
     pub(crate) fn persist(&mut self) {
         let hot = &mut *self.hot;
-        if hot.flight.is_empty() && hot.rto_at == Instant::ZERO {
+        if hot.sender.flight.is_empty() && hot.timers.rto_at == Instant::ZERO {
             let cold = &*self.tcb;
-            hot.rto_at = self.now + rto::timeout(cold, &self.rules.config, hot.backoff);
-            hot.timer_kind = TimerKind::Persist;
+            hot.timers.rto_at =
+                self.now + rto::timeout(cold, &self.rules.config, hot.timers.backoff);
+            hot.timers.timer_kind = TimerKind::Persist;
         }
     }
 
     fn on_timer(&mut self) {
         let hot = &mut *self.hot;
-        if hot.ack_at != Instant::ZERO && hot.ack_at <= self.now {
-            hot.ack_at = Instant::ZERO;
+        if hot.timers.ack_at != Instant::ZERO && hot.timers.ack_at <= self.now {
+            hot.timers.ack_at = Instant::ZERO;
             self.delayed_in_vain();
             self.acknowledge();
         }
-        let keep_until = self.hot.keep_until;
+        let keep_until = self.hot.timers.keep_until;
         if keep_until != Instant::ZERO && keep_until <= self.now {
             self.end_tuning();
         }
@@ -44,8 +45,8 @@ impl Conn<'_> {
             return;
         }
         let hot = &*self.hot;
-        if hot.rto_at != Instant::ZERO && hot.rto_at <= self.now {
-            match hot.timer_kind {
+        if hot.timers.rto_at != Instant::ZERO && hot.timers.rto_at <= self.now {
+            match hot.timers.timer_kind {
                 TimerKind::Tlp => self.on_probe_timeout(),
                 TimerKind::Reorder => self.on_reordering_timeout(),
                 TimerKind::Rto | TimerKind::Persist => {
@@ -57,13 +58,13 @@ impl Conn<'_> {
 
     /// RFC 6298 section 5.4 to 5.7, the persist timer of RFC 9293 section 3.8.6.1, and their bounds.
     fn on_retransmission_timeout(&mut self) {
-        let waiting = self.hot.unsent.head;
+        let waiting = self.hot.sender.unsent.head;
         if waiting != NONE
-            && self.hot.flight.is_empty()
+            && self.hot.sender.flight.is_empty()
             && self.blocks.segments[waiting].has(seg_flag::CORKED)
         {
             // No window is shut: a cork's time is up.
-            self.hot.rto_at = Instant::ZERO;
+            self.hot.timers.rto_at = Instant::ZERO;
             self.queue();
             return;
         }
@@ -74,7 +75,7 @@ impl Conn<'_> {
         let counted = !self.counts_time_only();
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         let opening = matches!(cold.state, State::SynSent | State::SynReceived);
-        let probing = !opening && hot.flight.is_empty();
+        let probing = !opening && hot.sender.flight.is_empty();
         let limit = if opening {
             let wished = self.rules.profiles.get(cold.profile).syn_retries;
             let tries = wished.unwrap_or(self.rules.config.max_syn_retries);
@@ -91,9 +92,9 @@ impl Conn<'_> {
         // again into a window that shrank to nothing is a probe too (MUST-35, SHLD-17).
         let shut = !opening && cold.snd_wnd() == 0;
         let tries = if (probing || shut) && !cold.has(flag::ORPHAN) {
-            hot.probes
+            hot.timers.probes
         } else {
-            hot.retries
+            hot.timers.retries
         };
         if counted && tries >= limit {
             self.end(flag::TIMED_OUT);
@@ -102,33 +103,35 @@ impl Conn<'_> {
         if opening {
             hot.set(hot_flag::SYN);
         } else if probing {
-            let waits = !hot.unsent.is_empty() || cold.has(flag::FIN_QUEUED);
+            let waits = !hot.sender.unsent.is_empty() || cold.has(flag::FIN_QUEUED);
             if !waits && !self.still_put_off() {
-                self.hot.rto_at = Instant::ZERO;
+                self.hot.timers.rto_at = Instant::ZERO;
                 return;
             }
             let hot = &mut *self.hot;
             hot.set(hot_flag::PROBE);
-            hot.probes = hot.probes.saturating_add(1);
+            hot.timers.probes = hot.timers.probes.saturating_add(1);
         } else {
-            let first = hot.retries == 0 && (hot.probes == 0 || !shut);
-            hot.probes = hot.probes.saturating_add(u8::from(shut));
+            let first = hot.timers.retries == 0 && (hot.timers.probes == 0 || !shut);
+            hot.timers.probes = hot.timers.probes.saturating_add(u8::from(shut));
             self.on_data_timeout(first);
             self.suspect_path();
         }
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         if !shut || cold.has(flag::ORPHAN) {
-            hot.retries = hot.retries.saturating_add(1);
+            hot.timers.retries = hot.timers.retries.saturating_add(1);
         }
-        let in_doubt = hot.retries == R1;
-        if cold.state != State::SynSent || hot.retries > self.rules.config.syn_linear_timeouts {
-            hot.backoff = hot.backoff.saturating_add(1).min(30);
+        let in_doubt = hot.timers.retries == R1;
+        if cold.state != State::SynSent
+            || hot.timers.retries > self.rules.config.syn_linear_timeouts
+        {
+            hot.timers.backoff = hot.timers.backoff.saturating_add(1).min(30);
         }
-        hot.rto_at = self.now + rto::timeout(cold, &self.rules.config, hot.backoff);
+        hot.timers.rto_at = self.now + rto::timeout(cold, &self.rules.config, hot.timers.backoff);
         self.hurry();
         let hot = &mut *self.hot;
-        if !hot.flight.is_empty() {
-            hot.rtx_at = hot.rto_at;
+        if !hot.sender.flight.is_empty() {
+            hot.timers.rtx_at = hot.timers.rto_at;
         }
         if in_doubt {
             self.effects.add(effect::DOUBT_HOP);
@@ -198,7 +201,7 @@ impl Stack {
     /// The timer of a hot block has fired.
     fn on_timer(&mut self, id: u32) {
         let hot = &mut self.store.hot[id];
-        hot.timer = None;
+        hot.timers.timer = None;
         let conn = hot.conn;
         if conn != NONE {
             self.with(conn, |c| c.on_timer());

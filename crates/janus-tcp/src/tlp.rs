@@ -28,7 +28,7 @@ fn probe_timeout_ns(cold: &Tcb, hot: &Hot) -> u64 {
     if cold.srtt_us() == 0 {
         return nanos(UNMEASURED);
     }
-    let slack = if hot.flight.count == 1 {
+    let slack = if hot.sender.flight.count == 1 {
         MAX_ACK_DELAY
     } else {
         LEAST_SLACK
@@ -40,7 +40,7 @@ impl Conn<'_> {
     /// A probe waits to be sent.
     #[inline]
     pub(crate) fn has_probe_due(&self) -> bool {
-        let block = self.hot.recovery;
+        let block = self.hot.loss.recovery;
         block != NONE && self.blocks.recovery[block].has(rec_flag::PROBE_DUE)
     }
 
@@ -55,8 +55,8 @@ impl Conn<'_> {
         {
             return None;
         }
-        if hot.recovery != NONE {
-            let rec = &self.blocks.recovery[hot.recovery];
+        if hot.loss.recovery != NONE {
+            let rec = &self.blocks.recovery[hot.loss.recovery];
             if rec.sacked > 0 || rec.has(rec_flag::TIMED_OUT | rec_flag::PROBED) {
                 return None;
             }
@@ -66,7 +66,7 @@ impl Conn<'_> {
 
     /// PTO has expired.
     pub(crate) fn on_probe_timeout(&mut self) {
-        let due = self.probe_at().is_some() && !self.hot.flight.is_empty();
+        let due = self.probe_at().is_some() && !self.hot.sender.flight.is_empty();
         let block = due.then(|| self.attach_recovery()).flatten();
         if let Some(block) = block {
             self.blocks.recovery[block].set(rec_flag::PROBE_DUE);
@@ -74,24 +74,26 @@ impl Conn<'_> {
         }
         // Whether or not the probe can go out, the timeout comes next (section 7.3).
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
-        hot.rtx_at = self
-            .now
-            .after_nanos(rto::timeout_ns(cold, &self.rules.config, hot.backoff));
-        hot.rto_at = hot.rtx_at;
-        hot.timer_kind = TimerKind::Rto;
+        hot.timers.rtx_at = self.now.after_nanos(rto::timeout_ns(
+            cold,
+            &self.rules.config,
+            hot.timers.backoff,
+        ));
+        hot.timers.rto_at = hot.timers.rtx_at;
+        hot.timers.timer_kind = TimerKind::Rto;
         self.hurry();
     }
 
     /// The probe (section 7.3): a new segment if there is one and the peer has room for it, whatever the congestion
     /// window and Nagle's algorithm say; else the last one again, unless it is still on its way out.
     pub(crate) fn send_probe(&mut self, wire: &mut Wire<'_>) -> Flushed {
-        let block = self.hot.recovery;
+        let block = self.hot.loss.recovery;
         if wire.is_full() {
             return Flushed::Part;
         }
         self.blocks.recovery[block].clear(rec_flag::PROBE_DUE);
         let (cold, hot) = (&*self.tcb, &*self.hot);
-        let (new, tail) = (hot.unsent.head, hot.flight.tail);
+        let (new, tail) = (hot.sender.unsent.head, hot.sender.flight.tail);
         if new != NONE && u32::from(self.blocks.segments[new].len) <= hot.usable_window(cold) {
             self.send_first_unsent(wire);
         } else if self.may_repeat(tail) {
@@ -122,7 +124,7 @@ impl Conn<'_> {
 
     /// What an acknowledgement says of the probe (section 7.4.2). Read before anything is taken out of flight.
     pub(crate) fn take_probe_ack(&mut self, p: &Parsed, news: &News) {
-        let block = self.hot.recovery;
+        let block = self.hot.loss.recovery;
         let rec = &mut self.blocks.recovery[block];
         if !rec.has(rec_flag::PROBED) || p.ack.lt(rec.probe_end) {
             return;
@@ -144,8 +146,8 @@ impl Conn<'_> {
             // The probe itself repaired a loss, which nobody noticed: the network was congested all the same.
             self.counters.tail_losses += 1;
             let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
-            hot.ssthresh = congestion::ssthresh_on_loss(hot, cold);
-            hot.cwnd = hot.ssthresh;
+            hot.congestion.ssthresh = congestion::ssthresh_on_loss(hot, cold);
+            hot.congestion.cwnd = hot.congestion.ssthresh;
         }
     }
 }

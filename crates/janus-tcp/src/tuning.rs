@@ -63,7 +63,7 @@ impl View<'_> {
     /// Unread bytes that a connection may hold.
     #[inline(always)]
     pub(crate) fn receive_buffer(&self) -> u32 {
-        let buffer = match self.hot.tuning {
+        let buffer = match self.hot.receiver.tuning {
             NONE => self
                 .rules
                 .profiles
@@ -95,7 +95,7 @@ impl Conn<'_> {
             self.end_tuning();
             return;
         }
-        if self.hot.tuning == NONE && !self.begin_tuning() {
+        if self.hot.receiver.tuning == NONE && !self.begin_tuning() {
             return;
         }
         self.measure_arrival(p);
@@ -105,7 +105,7 @@ impl Conn<'_> {
     /// Data has come that waits for a gap to be filled: it is still received as fast, and will be read at once.
     #[inline]
     pub(crate) fn still_receives(&mut self) {
-        if self.hot.tuning != NONE {
+        if self.hot.receiver.tuning != NONE {
             self.keep_tuning();
         }
     }
@@ -113,7 +113,7 @@ impl Conn<'_> {
     fn keep_tuning(&mut self) {
         let rtt_us = self.receive_rtt_us();
         let keep = Duration::from_micros(2 * u64::from(rtt_us)).clamp(KEEP_LEAST, KEEP_MOST);
-        self.hot.keep_until = self.now + keep;
+        self.hot.timers.keep_until = self.now + keep;
     }
 
     fn begin_tuning(&mut self) -> bool {
@@ -135,7 +135,7 @@ impl Conn<'_> {
             mark: self.first_mark(cold),
             ..Tuning::default()
         };
-        self.hot.tuning = tuning;
+        self.hot.receiver.tuning = tuning;
         true
     }
 
@@ -151,8 +151,8 @@ impl Conn<'_> {
     #[inline]
     pub(crate) fn end_tuning(&mut self) {
         let hot = &mut *self.hot;
-        hot.keep_until = Instant::ZERO;
-        let tuning = core::mem::replace(&mut hot.tuning, NONE);
+        hot.timers.keep_until = Instant::ZERO;
+        let tuning = core::mem::replace(&mut hot.receiver.tuning, NONE);
         if tuning != NONE {
             self.blocks.tunings.free(tuning);
         }
@@ -162,7 +162,7 @@ impl Conn<'_> {
     /// takes at least as long to come, so the shortest time is the best guess.
     fn measure_arrival(&mut self, p: &Parsed) {
         let cold = &*self.tcb;
-        let tuning = &mut self.blocks.tunings[self.hot.tuning];
+        let tuning = &mut self.blocks.tunings[self.hot.receiver.tuning];
         let now_us = self.now.as_micros() as u32;
         if cold.has(flag::TIMESTAMPS) {
             let Some((_, echo)) = p.timestamps else {
@@ -191,7 +191,7 @@ impl Conn<'_> {
     /// The round trip as the receiver sees it, else as the sender in us did; 0 when neither did.
     #[inline]
     fn receive_rtt_us(&self) -> u32 {
-        match self.blocks.tunings[self.hot.tuning].rtt_us {
+        match self.blocks.tunings[self.hot.receiver.tuning].rtt_us {
             0 => self.tcb.srtt_us(),
             rtt_us => rtt_us,
         }
@@ -202,7 +202,7 @@ impl Conn<'_> {
     pub(crate) fn tune_by_reading(&mut self, taken: u32) {
         let rtt_us = self.receive_rtt_us();
         let cold = &*self.tcb;
-        let tuning = &mut self.blocks.tunings[self.hot.tuning];
+        let tuning = &mut self.blocks.tunings[self.hot.receiver.tuning];
         tuning.copied = tuning.copied.saturating_add(taken);
         let now_us = self.now.as_micros() as u32;
         if rtt_us == 0 || now_us.wrapping_sub(tuning.round_us) < rtt_us {

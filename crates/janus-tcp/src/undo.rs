@@ -52,10 +52,10 @@ impl Undo {
     /// The window is about to be lowered, for the first time in this recovery.
     pub(crate) fn begin(hot: &Hot, resent: u32) -> Undo {
         Undo {
-            cwnd: hot.cwnd,
-            ssthresh: hot.ssthresh,
-            growth: hot.growth,
-            from: hot.snd_una,
+            cwnd: hot.congestion.cwnd,
+            ssthresh: hot.congestion.ssthresh,
+            growth: hot.congestion.growth,
+            from: hot.sender.snd_una,
             // A probe that repeated something is a repair, too.
             unreported: resent,
             ..Undo::default()
@@ -97,8 +97,8 @@ impl Undo {
 impl Conn<'_> {
     /// Gives the window back when an acknowledgement shows that nothing was lost.
     pub(crate) fn undo_if_spurious(&mut self, news: &News) {
-        let block = self.hot.recovery;
-        let recover = self.hot.recover;
+        let block = self.hot.loss.recovery;
+        let recover = self.hot.loss.recover;
         let spurious = self.timeout_was_spurious(block, news);
         let undo = &mut self.blocks.recovery[block].undo;
         let due = undo.is_due(news, recover, self.now) || spurious && undo.cwnd > 0;
@@ -120,10 +120,10 @@ impl Conn<'_> {
         self.counters.recoveries_undone += 1;
         let mss = u32::from(self.tcb.payload_mss());
         let hot = &mut *self.hot;
-        hot.cwnd = hot.cwnd.max(undo.cwnd).max(mss);
-        hot.ssthresh = undo.ssthresh.max(hot.ssthresh);
-        hot.growth = undo.growth;
-        hot.recover = hot.snd_una;
+        hot.congestion.cwnd = hot.congestion.cwnd.max(undo.cwnd).max(mss);
+        hot.congestion.ssthresh = undo.ssthresh.max(hot.congestion.ssthresh);
+        hot.congestion.growth = undo.growth;
+        hot.loss.recover = hot.sender.snd_una;
         hot.clear(hot_flag::RECOVERY);
         true
     }
@@ -132,13 +132,13 @@ impl Conn<'_> {
     /// that is where RACK looks for what stands in no order of time.
     fn unmark_lost(&mut self) {
         let hot = &mut *self.hot;
-        let rec = &mut self.blocks.recovery[hot.recovery];
-        let mut at = hot.flight.head;
+        let rec = &mut self.blocks.recovery[hot.loss.recovery];
+        let mut at = hot.sender.flight.head;
         while rec.lost > 0 && at != NONE {
             let seg = &mut self.blocks.segments[at];
             if seg.has(seg_flag::LOST) {
                 seg.flags = seg.flags & !seg_flag::LOST | seg_flag::RESENT;
-                hot.pipe += u32::from(seg.len);
+                hot.sender.pipe += u32::from(seg.len);
                 rec.lost -= 1;
                 rec.resent += 1;
             }

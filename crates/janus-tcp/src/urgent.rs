@@ -65,7 +65,7 @@ impl View<'_> {
     fn read_up_to(&self) -> SeqNum {
         let cold = self.tcb;
         let fin = u32::from(cold.has(flag::PEER_FIN));
-        cold.rcv_nxt + 0u32.wrapping_sub(self.hot.inbox.bytes + fin)
+        cold.rcv_nxt + 0u32.wrapping_sub(self.hot.receiver.inbox.bytes + fin)
     }
 
     fn urgent_left(&self) -> u32 {
@@ -86,7 +86,7 @@ impl View<'_> {
         Some(UrgentMark {
             left,
             passed: self.passed(urgent),
-            here: urgent.early.is_some() || left <= self.hot.inbox.bytes,
+            here: urgent.early.is_some() || left <= self.hot.receiver.inbox.bytes,
             taken: urgent.taken,
         })
     }
@@ -96,7 +96,7 @@ impl Conn<'_> {
     /// All that is queued is urgent.
     pub(crate) fn end_is_urgent(&mut self) {
         let hot = &*self.hot;
-        let end = self.tcb.snd_nxt + hot.unsent.bytes;
+        let end = self.tcb.snd_nxt + hot.sender.unsent.bytes;
         if let Some(urgent) = self.urgent_of() {
             urgent.sent = Some(end);
         }
@@ -144,7 +144,7 @@ impl Conn<'_> {
         if known.is_none_or(|known| end.gt(known)) {
             // One that reading stands at is no octet of the stream for those who take it aside (Linux: tcp_check_urg).
             let passed = self.view().passed(&new);
-            if left == passed + 1 && self.hot.inbox.bytes > passed {
+            if left == passed + 1 && self.hot.receiver.inbox.bytes > passed {
                 new.passed = known;
             }
             (new.received, new.early, new.taken) = (Some(end), early, false);
@@ -208,7 +208,7 @@ impl Conn<'_> {
         let Some(end) = urgent.sent else {
             return;
         };
-        if end.le(self.hot.snd_una) {
+        if end.le(self.hot.sender.snd_una) {
             urgent.sent = None;
             return;
         }

@@ -209,7 +209,7 @@ impl Conn<'_> {
 
     /// Whether the next data is too large to have the option beside it, so that an acknowledgement has to carry it.
     pub(crate) fn timeout_needs_ack(&self) -> bool {
-        let head = self.hot.unsent.head;
+        let head = self.hot.sender.unsent.head;
         let full = self.tcb.payload_mss();
         head != NONE && self.blocks.segments[head].len.saturating_add(4) > full
     }

@@ -38,7 +38,7 @@ pub(crate) enum Ending {
 impl Conn<'_> {
     #[inline]
     fn write(&mut self, bytes: &[u8], manner: Manner) -> Result<usize, Error> {
-        let before = self.hot.unsent.tail;
+        let before = self.hot.sender.unsent.tail;
         let (mut done, mut joined) = (0, false);
         while done < bytes.len() {
             let room = self.send_room().min(bytes.len() - done);
@@ -60,7 +60,7 @@ impl Conn<'_> {
             return Err(Error::WouldBlock);
         }
         // One that was the last and is filled up pushes no more (SHLD-27).
-        if joined && before != self.hot.unsent.tail {
+        if joined && before != self.hot.sender.unsent.tail {
             self.blocks.segments[before].flags &= !seg_flag::PSH;
         }
         self.finish_write(manner);
@@ -77,7 +77,7 @@ impl Conn<'_> {
         let joined = done > 0;
         // There was room for all of it by its bytes, but each new segment counts more than a few of those.
         let mut room_known = true;
-        if self.tcb.mss != self.hot.mss_full {
+        if self.tcb.mss != self.hot.sender.mss_full {
             done += self.write_probe(&bytes[done..]);
             room_known = self.rules.config.count_as_linux;
         }
@@ -96,14 +96,14 @@ impl Conn<'_> {
     #[inline(always)]
     pub(crate) fn finish_write(&mut self, manner: Manner) {
         let hot = &mut *self.hot;
-        hot.ending = match manner {
+        hot.sender.ending = match manner {
             Manner { more: true, .. } => Ending::More,
             _ => Ending::Usual,
         };
-        hot.record_ended = manner.end_of_record;
+        hot.sender.record_ended = manner.end_of_record;
         if !manner.more {
             // MUST-61: the last segment of what is buffered pushes.
-            self.blocks.segments[hot.unsent.tail].flags |= seg_flag::PSH;
+            self.blocks.segments[hot.sender.unsent.tail].flags |= seg_flag::PSH;
         }
         if manner.urgent {
             self.end_is_urgent();
@@ -127,8 +127,8 @@ impl Conn<'_> {
         {
             Ok(seg) => {
                 let hot = &mut *self.hot;
-                self.blocks.segments.push_back(&mut hot.unsent, seg);
-                (hot.ending, hot.record_ended) = (Ending::Usual, false);
+                self.blocks.segments.push_back(&mut hot.sender.unsent, seg);
+                (hot.sender.ending, hot.sender.record_ended) = (Ending::Usual, false);
                 Some((seg, taken))
             }
             Err(buf) => {
@@ -141,8 +141,8 @@ impl Conn<'_> {
     /// Small writes join the last unsent segment.
     fn fill_tail(&mut self, bytes: &[u8], mss: u16) -> usize {
         let hot = &mut *self.hot;
-        let unsent = &mut hot.unsent;
-        if unsent.tail == NONE || hot.record_ended {
+        let unsent = &mut hot.sender.unsent;
+        if unsent.tail == NONE || hot.sender.record_ended {
             return 0;
         }
         let seg = &mut self.blocks.segments[unsent.tail];
@@ -213,8 +213,8 @@ impl Stack {
         self.now = now;
         let conn = self.conn(id)?;
         self.with(conn, |c| {
-            if !c.hot.unsent.is_empty() {
-                c.hot.ending = Ending::Push;
+            if !c.hot.sender.unsent.is_empty() {
+                c.hot.sender.ending = Ending::Push;
                 c.queue();
             }
         });

@@ -22,7 +22,7 @@ impl Conn<'_> {
         if self.tcb.state == State::SynReceived {
             return self.syn_received_acked(p);
         }
-        let acked = p.ack - self.hot.snd_una;
+        let acked = p.ack - self.hot.sender.snd_una;
         // Even an old acknowledgement may tell of what has come since (RFC 2018 section 5).
         if acked < 0 && !p.has_more_options() {
             return true;
@@ -33,7 +33,7 @@ impl Conn<'_> {
         };
         self.take_sack(p, frame, &mut news);
         if acked >= 0 {
-            self.hot.probes = 0;
+            self.hot.timers.probes = 0;
         }
         if acked > 0 {
             self.new_ack(p, acked as u32, &mut news);
@@ -44,11 +44,11 @@ impl Conn<'_> {
             self.take_window(p, acked);
         }
         let hot = &mut *self.hot;
-        if hot.ending == Ending::More {
+        if hot.sender.ending == Ending::More {
             // The peer was heard first (Linux: tcp_data_snd_check goes by the socket's rules, not the call's).
-            hot.ending = Ending::Usual;
+            hot.sender.ending = Ending::Usual;
         }
-        let sendable = !hot.unsent.is_empty() || hot.has(hot_flag::LOSSES);
+        let sendable = !hot.sender.unsent.is_empty() || hot.has(hot_flag::LOSSES);
         if sendable {
             self.queue();
         }
@@ -64,36 +64,36 @@ impl Conn<'_> {
         }
         let (tcb, hot) = (&*self.tcb, &mut *self.hot);
         let window = tcb.snd_wnd();
-        hot.max_snd_wnd = hot.max_snd_wnd.max(window);
+        hot.sender.max_snd_wnd = hot.sender.max_snd_wnd.max(window);
         let reopened = before == 0 && window > 0;
         // An orphan's goes on until something is acknowledged: opening and shutting must not keep it alive.
-        if reopened && hot.flight.is_empty() && !tcb.has(flag::ORPHAN) {
+        if reopened && hot.sender.flight.is_empty() && !tcb.has(flag::ORPHAN) {
             // The persist timer has done its work.
-            hot.rto_at = Instant::ZERO;
-            hot.backoff = 0;
-            hot.retries = 0;
+            hot.timers.rto_at = Instant::ZERO;
+            hot.timers.backoff = 0;
+            hot.timers.retries = 0;
             if hot.has(hot_flag::STARVED) {
                 self.persist();
             }
         }
-        if self.hot.writer != NONE {
+        if self.hot.sender.writer != NONE {
             self.heard_with_writer();
         }
     }
 
     fn new_ack(&mut self, p: &Parsed, acked: u32, news: &mut News) {
-        let repairs = self.hot.recovery != NONE;
+        let repairs = self.hot.loss.recovery != NONE;
         if repairs {
             news.echo_age_ms = self.echo_age(p);
             self.take_probe_ack(p, news);
             self.forget_places(p.ack);
         }
         let hot = &mut *self.hot;
-        hot.snd_una = p.ack;
-        hot.retries = 0;
-        hot.soft_error = 0;
+        hot.sender.snd_una = p.ack;
+        hot.timers.retries = 0;
+        hot.path.soft_error = 0;
         let dup_acks = core::mem::take(&mut hot.dup_acks);
-        let (probe_out, doubted) = (hot.probe_out, hot.doubted);
+        let (probe_out, doubted) = (hot.path.probe_out, hot.doubted);
         if probe_out {
             self.probe_acknowledged();
         }
@@ -102,7 +102,7 @@ impl Conn<'_> {
         }
         let fin_acked = self.drop_acked(p, news);
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
-        if hot.flight.is_empty() {
+        if hot.sender.flight.is_empty() {
             hot.clear(hot_flag::LOSSES);
         }
         if p.flags.contains(Flags::ECE)
@@ -122,7 +122,9 @@ impl Conn<'_> {
         }
         let hot = &*self.hot;
         // Otherwise what is sent now counts too.
-        if hot.writer != NONE && (hot.unsent.is_empty() || !self.rules.config.count_as_linux) {
+        if hot.sender.writer != NONE
+            && (hot.sender.unsent.is_empty() || !self.rules.config.count_as_linux)
+        {
             self.offer_room();
         }
         if fin_acked {
@@ -136,7 +138,7 @@ impl Conn<'_> {
         let now_us = self.now.as_micros() as u32;
         loop {
             let hot = &mut *self.hot;
-            let at = hot.flight.head;
+            let at = hot.sender.flight.head;
             if at == NONE {
                 break;
             }
@@ -146,18 +148,18 @@ impl Conn<'_> {
                 break;
             }
             fin |= seg.has(seg_flag::FIN);
-            if hot.recovery != NONE {
+            if hot.loss.recovery != NONE {
                 self.acknowledge_marked(at, news, &mut acked);
-                self.blocks.segments.pop_front(&mut self.hot.flight);
+                self.blocks.segments.pop_front(&mut self.hot.sender.flight);
             } else {
                 if !seg.has(seg_flag::LOST) {
-                    hot.pipe = hot.pipe.saturating_sub(u32::from(seg.len));
+                    hot.sender.pipe = hot.sender.pipe.saturating_sub(u32::from(seg.len));
                 }
                 if hot.doubted {
-                    news.original |= !seg.has(seg_flag::RESENT) && seg.end().le(hot.recover);
+                    news.original |= !seg.has(seg_flag::RESENT) && seg.end().le(hot.loss.recover);
                 }
                 acked.add(now_us.wrapping_sub(seg.sent_us), seg.has(seg_flag::RESENT));
-                self.blocks.segments.pop_front(&mut hot.flight);
+                self.blocks.segments.pop_front(&mut hot.sender.flight);
             }
             self.blocks.segments.free(at, &mut self.blocks.pool);
         }
@@ -175,14 +177,14 @@ impl Conn<'_> {
         seg.seq += part;
         seg.off += part as u16;
         seg.len -= part as u16;
-        hot.flight.bytes -= part;
+        hot.sender.flight.bytes -= part;
         if seg.has(seg_flag::SACKED) {
-            self.blocks.recovery[hot.recovery].sacked_bytes -= part;
+            self.blocks.recovery[hot.loss.recovery].sacked_bytes -= part;
             return;
         }
         news.delivered += part;
         if !seg.has(seg_flag::LOST) {
-            hot.pipe = hot.pipe.saturating_sub(part);
+            hot.sender.pipe = hot.sender.pipe.saturating_sub(part);
         }
     }
 
@@ -194,7 +196,7 @@ impl Conn<'_> {
             // Each duplicate has told of a segment before, and limited transmit has answered it.
             let told = (u32::from(dup_acks) * mss).min(acked - acked.min(mss));
             congestion::on_ack(hot, cold, acked - told, self.now);
-        } else if p.ack.ge(hot.recover) {
+        } else if p.ack.ge(hot.loss.recover) {
             congestion::leave_recovery(hot, cold);
         } else {
             reno::on_partial_ack(hot, mss, acked);
@@ -205,12 +207,12 @@ impl Conn<'_> {
     /// An acknowledgement of nothing new: perhaps a duplicate (RFC 5681 section 2), perhaps one that brings SACKs.
     #[inline(never)]
     fn same_ack(&mut self, p: &Parsed, acked: i32, news: &News) {
-        if self.hot.flight.is_empty() {
+        if self.hot.sender.flight.is_empty() {
             return;
         }
         if self.tcb.has(flag::SACK) {
             // Duplicates are not counted, SACKs are (RFC 6675 section 5; RFC 8985 section 6).
-            if self.hot.recovery != NONE {
+            if self.hot.loss.recovery != NONE {
                 self.take_probe_ack(p, news);
                 self.measure(p, &Acked::default(), news);
                 self.repair(news);
@@ -237,11 +239,16 @@ impl Conn<'_> {
         if hot.has(hot_flag::RECOVERY) {
             // Another segment has left the network (step 3). No more can than were there when recovery began: a peer
             // that repeats itself beyond that lies.
-            let most = hot.ssthresh + (hot.recover - hot.snd_una).max(0) as u32;
-            hot.cwnd = hot.cwnd.saturating_add(mss).min(most.max(hot.cwnd));
-        } else if hot.dup_acks == DUP_THRESHOLD && (p.ack - hot.recover) >= 0 {
-            hot.recover = cold.snd_nxt;
-            hot.ssthresh = congestion::ssthresh_on_loss(hot, cold);
+            let most =
+                hot.congestion.ssthresh + (hot.loss.recover - hot.sender.snd_una).max(0) as u32;
+            hot.congestion.cwnd = hot
+                .congestion
+                .cwnd
+                .saturating_add(mss)
+                .min(most.max(hot.congestion.cwnd));
+        } else if hot.dup_acks == DUP_THRESHOLD && (p.ack - hot.loss.recover) >= 0 {
+            hot.loss.recover = cold.snd_nxt;
+            hot.congestion.ssthresh = congestion::ssthresh_on_loss(hot, cold);
             reno::enter_recovery(hot, mss);
             self.counters.fast_retransmits += 1;
             self.mark_first_lost();
@@ -251,7 +258,7 @@ impl Conn<'_> {
 
     /// The first segment in flight is to be sent again.
     fn mark_first_lost(&mut self) {
-        let head = self.hot.flight.head;
+        let head = self.hot.sender.flight.head;
         if head != NONE && !self.blocks.segments[head].has(seg_flag::LOST) {
             self.mark_lost(head);
         }

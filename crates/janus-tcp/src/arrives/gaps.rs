@@ -67,13 +67,13 @@ impl Conn<'_> {
     /// The block for what waits, made when something is to be kept.
     fn reorder_block(&mut self, keeps: bool) -> Option<u32> {
         let hot = &mut *self.hot;
-        if hot.reorder == NONE && keeps {
+        if hot.receiver.reorder == NONE && keeps {
             match self.blocks.reorders.attach(self.id) {
-                Some(block) => hot.reorder = block,
+                Some(block) => hot.receiver.reorder = block,
                 None => self.counters.dropped_reordered += 1,
             }
         }
-        (hot.reorder != NONE).then_some(hot.reorder)
+        (hot.receiver.reorder != NONE).then_some(hot.receiver.reorder)
     }
 
     /// Text in order, and what waited for it.
@@ -81,13 +81,13 @@ impl Conn<'_> {
         if !self.append(text, frame) {
             return;
         }
-        let block = self.hot.reorder;
+        let block = self.hot.receiver.reorder;
         let mut next = text.end();
         let mut memory = Memory {
             segments: &mut self.blocks.segments,
             pool: &mut self.blocks.pool,
         };
-        let inbox = &mut self.hot.inbox;
+        let inbox = &mut self.hot.receiver.inbox;
         if let Some(end) = self
             .blocks
             .reorders
@@ -108,7 +108,7 @@ impl Conn<'_> {
 
     /// Text beyond a gap. The peer learns of it at once (RFC 5681 section 4.2).
     fn keep_for_later(&mut self, text: &Text, frame: &mut Option<Frame>) {
-        let block = self.hot.reorder;
+        let block = self.hot.receiver.reorder;
         self.blocks.reorders.count(block);
         self.hot.set(hot_flag::ACK_NOW);
         self.queue();
@@ -146,7 +146,7 @@ impl Conn<'_> {
             self.counters.dropped_pressure += 1;
             return false;
         }
-        let block = self.hot.reorder;
+        let block = self.hot.receiver.reorder;
         // The window that was offered is honored, also when the block that knew how large the buffer has grown is gone.
         let offered = match self.blocks.shortage.level {
             Pressure::None => self.tcb.receive_window(),
@@ -175,7 +175,7 @@ impl Conn<'_> {
 
     /// Gives the block back when nothing waits in it.
     fn settle_reordered(&mut self) {
-        let block = self.hot.reorder;
+        let block = self.hot.receiver.reorder;
         if block != NONE && self.blocks.reorders.is_empty(block) {
             self.forget_reordered();
         }
@@ -183,7 +183,7 @@ impl Conn<'_> {
 
     /// Lets go of all that waits beyond a gap.
     pub(crate) fn forget_reordered(&mut self) {
-        let block = core::mem::replace(&mut self.hot.reorder, NONE);
+        let block = core::mem::replace(&mut self.hot.receiver.reorder, NONE);
         if block != NONE {
             let mut memory = Memory {
                 segments: &mut self.blocks.segments,

@@ -40,7 +40,7 @@ impl Conn<'_> {
             self.acknowledge_repeated(repeated);
             return;
         }
-        if text.seq != next || self.hot.reorder != NONE {
+        if text.seq != next || self.hot.receiver.reorder != NONE {
             self.text_meets_gap((p, text, fin), repeated, frame);
             return;
         }
@@ -120,7 +120,7 @@ impl Conn<'_> {
         let hot = &mut *self.hot;
         match self.blocks.segments.alloc(arrived.buf, text.off, text.len) {
             Ok(seg) => {
-                self.blocks.segments.push_back(&mut hot.inbox, seg);
+                self.blocks.segments.push_back(&mut hot.receiver.inbox, seg);
                 true
             }
             Err(buf) => {
@@ -133,7 +133,7 @@ impl Conn<'_> {
 
     /// Copies a small payload behind the last unread one, when it fits there.
     fn join_last(&mut self, bytes: &[u8]) -> bool {
-        let inbox = &mut self.hot.inbox;
+        let inbox = &mut self.hot.receiver.inbox;
         if inbox.tail == NONE || bytes.len() > COPY_BELOW {
             return false;
         }

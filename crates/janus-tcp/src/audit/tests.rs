@@ -24,8 +24,8 @@ fn audited(break_it: impl FnOnce(&mut Stack, u32, u32)) -> String {
 
 fn unarm(stack: &mut Stack, id: u32) {
     let hot = &mut stack.store.hot[id];
-    (hot.rto_at, hot.rtx_at) = (Instant::ZERO, Instant::ZERO);
-    let timer = hot.timer.take().expect("armed");
+    (hot.timers.rto_at, hot.timers.rtx_at) = (Instant::ZERO, Instant::ZERO);
+    let timer = hot.timers.timer.take().expect("armed");
     assert!(stack.schedule.wheel.cancel(timer));
 }
 
@@ -40,7 +40,7 @@ fn unsent_data_without_a_timer_is_found() {
     let told = audited(|stack, _, id| {
         unarm(stack, id);
         let hot = &mut stack.store.hot[id];
-        hot.unsent = core::mem::take(&mut hot.flight);
+        hot.sender.unsent = core::mem::take(&mut hot.sender.flight);
     });
     assert!(told.contains("nothing sends it"), "{told}");
 }
@@ -48,11 +48,11 @@ fn unsent_data_without_a_timer_is_found() {
 #[test]
 fn a_deadline_whose_timer_has_gone_or_comes_too_late_is_found() {
     let told = audited(|stack, _, id| {
-        let timer = stack.store.hot[id].timer.expect("armed");
+        let timer = stack.store.hot[id].timers.timer.expect("armed");
         stack.schedule.wheel.cancel(timer);
     });
     assert!(told.contains("a deadline has no timer"), "{told}");
-    let told = audited(|stack, _, id| stack.store.hot[id].rto_at = Instant::from_millis(1));
+    let told = audited(|stack, _, id| stack.store.hot[id].timers.rto_at = Instant::from_millis(1));
     assert!(told.contains("a deadline has no timer"), "{told}");
 }
 
@@ -61,7 +61,7 @@ fn an_orphan_that_only_waits_is_found() {
     let told = audited(|stack, conn, id| {
         unarm(stack, id);
         let hot = &mut stack.store.hot[id];
-        hot.flight = Default::default();
+        hot.sender.flight = Default::default();
         stack.store.tcbs[conn].set(flag::ORPHAN);
     });
     assert!(told.contains("an orphan that no timer ends"), "{told}");
@@ -89,7 +89,7 @@ fn what_is_owed_outside_of_the_queue_is_found() {
     let told = audited(|stack, _, id| {
         unarm(stack, id);
         let hot = &mut stack.store.hot[id];
-        (hot.flight, hot.writer) = (Default::default(), 7);
+        (hot.sender.flight, hot.sender.writer) = (Default::default(), 7);
     });
     assert!(told.contains("a writer waits"), "{told}");
 }

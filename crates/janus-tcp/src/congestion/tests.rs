@@ -1,6 +1,7 @@
 //! The windows' common rules.
 
 use super::*;
+use crate::hot::Congestion;
 use janus_wire::SeqNum;
 
 const MSS: u32 = 1_000;
@@ -15,17 +16,20 @@ fn cold() -> Tcb {
 
 fn reno(cwnd: u32, ssthresh: u32) -> Hot {
     Hot {
-        cwnd,
-        ssthresh,
-        cwnd_limited: true,
-        algorithm: Algorithm::NewReno,
+        congestion: Congestion {
+            cwnd,
+            ssthresh,
+            cwnd_limited: true,
+            algorithm: Algorithm::NewReno,
+            ..Congestion::default()
+        },
         ..Hot::default()
     }
 }
 
 /// So many bytes more are acknowledged.
 fn ack(hot: &mut Hot, cold: &Tcb, bytes: u32) {
-    hot.snd_una += bytes;
+    hot.sender.snd_una += bytes;
     on_ack(hot, cold, bytes, Instant::ZERO);
 }
 
@@ -47,11 +51,11 @@ fn slow_start_doubles_and_avoidance_adds_one_segment_per_window() {
     for _ in 0..10 {
         ack(&mut hot, &cold(), MSS);
     }
-    assert_eq!(hot.cwnd, 20_000);
+    assert_eq!(hot.congestion.cwnd, 20_000);
     for _ in 0..20 {
         ack(&mut hot, &cold(), MSS);
     }
-    assert_eq!(hot.cwnd, 21_000);
+    assert_eq!(hot.congestion.cwnd, 21_000);
 }
 
 /// RFC 3465: bytes count, not acknowledgements, so that a receiver gains nothing by dividing them.
@@ -61,16 +65,16 @@ fn many_small_acknowledgements_count_what_they_acknowledge() {
     for _ in 0..1_000 {
         ack(&mut hot, &cold(), 1);
     }
-    assert_eq!(hot.cwnd, 11_000);
+    assert_eq!(hot.congestion.cwnd, 11_000);
 }
 
 #[test]
 fn one_acknowledgement_widens_the_window_as_far_as_it_may() {
     for (limit, after) in [(0, 20_000), (2, 12_000), (8, 18_000)] {
         let mut hot = reno(10_000, u32::MAX);
-        hot.slow_start_limit = limit;
+        hot.congestion.slow_start_limit = limit;
         ack(&mut hot, &cold(), 10_000);
-        assert_eq!(hot.cwnd, after, "limit {limit}");
+        assert_eq!(hot.congestion.cwnd, after, "limit {limit}");
     }
 }
 
@@ -78,64 +82,64 @@ fn one_acknowledgement_widens_the_window_as_far_as_it_may() {
 #[test]
 fn after_a_timeout_an_acknowledgement_counts_for_one_segment() {
     let mut hot = reno(1_000, 50_000);
-    hot.recover = SeqNum(20_000);
+    hot.loss.recover = SeqNum(20_000);
     ack(&mut hot, &cold(), 20_000);
-    assert_eq!(hot.cwnd, 2_000);
+    assert_eq!(hot.congestion.cwnd, 2_000);
     // The next one was sent after the timeout.
     ack(&mut hot, &cold(), 2_000);
-    assert_eq!(hot.cwnd, 4_000);
+    assert_eq!(hot.congestion.cwnd, 4_000);
 }
 
 /// RFC 7661: what is not used is not known to be there.
 #[test]
 fn an_unused_window_does_not_grow() {
     let mut hot = reno(10_000, u32::MAX);
-    hot.pipe = 4_000;
+    hot.sender.pipe = 4_000;
     on_sent(&mut hot, &cold());
     ack(&mut hot, &cold(), MSS);
-    assert_eq!(hot.cwnd, 10_000, "less than half was used");
+    assert_eq!(hot.congestion.cwnd, 10_000, "less than half was used");
     let mut hot = reno(10_000, 10_000);
-    hot.pipe = 8_000;
+    hot.sender.pipe = 8_000;
     on_sent(&mut hot, &cold());
     for _ in 0..20 {
         ack(&mut hot, &cold(), MSS);
     }
-    assert_eq!(hot.cwnd, 10_000, "less than all was used");
+    assert_eq!(hot.congestion.cwnd, 10_000, "less than all was used");
 }
 
 /// Several acknowledgements that come in one batch each count, although nothing is sent between them.
 #[test]
 fn a_full_window_stays_noted_until_its_data_is_acknowledged() {
     let mut hot = reno(10_000, u32::MAX);
-    hot.cwnd_limited = false;
+    hot.congestion.cwnd_limited = false;
     let mut cold = cold();
     for sent in 1..=10 {
-        hot.pipe = sent * MSS;
+        hot.sender.pipe = sent * MSS;
         cold.snd_nxt += MSS;
         on_sent(&mut hot, &cold);
     }
     for _ in 0..10 {
-        hot.pipe -= MSS;
+        hot.sender.pipe -= MSS;
         ack(&mut hot, &cold, MSS);
     }
-    assert_eq!(hot.cwnd, 20_000);
+    assert_eq!(hot.congestion.cwnd, 20_000);
     // A little more is sent, then: the next round is not limited.
-    hot.pipe = MSS;
+    hot.sender.pipe = MSS;
     cold.snd_nxt += MSS;
     on_sent(&mut hot, &cold);
     ack(&mut hot, &cold, MSS);
-    assert_eq!(hot.cwnd, 20_000);
+    assert_eq!(hot.congestion.cwnd, 20_000);
 }
 
 /// RFC 5681 equation 4, and section 3.2 step 2: limited transmit is not counted.
 #[test]
 fn a_loss_halves_what_was_in_flight() {
     let mut hot = reno(10_000, u32::MAX);
-    hot.flight.bytes = 12_000;
+    hot.sender.flight.bytes = 12_000;
     assert_eq!(ssthresh_on_loss(&mut hot, &cold()), 5_000);
-    hot.flight.bytes = 6_000;
+    hot.sender.flight.bytes = 6_000;
     assert_eq!(ssthresh_on_loss(&mut hot, &cold()), 3_000);
-    hot.flight.bytes = 1_000;
+    hot.sender.flight.bytes = 1_000;
     assert_eq!(ssthresh_on_loss(&mut hot, &cold()), 2_000);
 }
 
@@ -143,11 +147,11 @@ fn a_loss_halves_what_was_in_flight() {
 #[test]
 fn a_timeout_starts_from_one_segment() {
     let mut hot = reno(10_000, u32::MAX);
-    hot.flight.bytes = 10_000;
+    hot.sender.flight.bytes = 10_000;
     on_timeout(&mut hot, &cold(), true);
-    assert_eq!((hot.cwnd, hot.ssthresh), (MSS, 5_000));
+    assert_eq!((hot.congestion.cwnd, hot.congestion.ssthresh), (MSS, 5_000));
     on_timeout(&mut hot, &cold(), false);
-    assert_eq!((hot.cwnd, hot.ssthresh), (MSS, 5_000));
+    assert_eq!((hot.congestion.cwnd, hot.congestion.ssthresh), (MSS, 5_000));
 }
 
 /// RFC 5681 section 4.1, and what RFC 2861 says of the threshold.
@@ -166,7 +170,7 @@ fn an_idle_window_is_found_again_by_slow_start() {
         Instant::from_millis(150),
     );
     assert_eq!(
-        (hot.cwnd, hot.ssthresh),
+        (hot.congestion.cwnd, hot.congestion.ssthresh),
         (64_000, 32_000),
         "shorter than an RTO"
     );
@@ -177,24 +181,36 @@ fn an_idle_window_is_found_again_by_slow_start() {
         config.congestion,
         Instant::from_millis(1_000),
     );
-    assert_eq!((hot.cwnd, hot.ssthresh), (10_000, 48_000));
+    assert_eq!(
+        (hot.congestion.cwnd, hot.congestion.ssthresh),
+        (10_000, 48_000)
+    );
     // The same without a release of the hot block: unread data may hold it.
     let mut hot = reno(64_000, 32_000);
     on_start(&mut hot, &cold(), &config, Instant::from_millis(150));
-    assert_eq!((hot.cwnd, hot.ssthresh), (64_000, 32_000));
+    assert_eq!(
+        (hot.congestion.cwnd, hot.congestion.ssthresh),
+        (64_000, 32_000)
+    );
     on_start(&mut hot, &cold(), &config, Instant::from_millis(1_150));
-    assert_eq!((hot.cwnd, hot.ssthresh), (10_000, 48_000));
+    assert_eq!(
+        (hot.congestion.cwnd, hot.congestion.ssthresh),
+        (10_000, 48_000)
+    );
     // A small window is not widened.
     let mut hot = reno(2_000, 32_000);
     on_start(&mut hot, &cold(), &config, Instant::from_millis(5_000));
-    assert_eq!((hot.cwnd, hot.ssthresh), (2_000, 32_000));
+    assert_eq!(
+        (hot.congestion.cwnd, hot.congestion.ssthresh),
+        (2_000, 32_000)
+    );
 }
 
 /// RFC 9406: a growing round trip slows slow start, and then ends it at the window that is there.
 #[test]
 fn a_growing_round_trip_ends_the_first_slow_start() {
     let mut hot = reno(100_000, u32::MAX);
-    hot.growth = Growth::First(HyStart::default());
+    hot.congestion.growth = Growth::First(HyStart::default());
     let rounds = |hot: &mut Hot, rtt_us, n| {
         for _ in 0..n {
             (0..10).for_each(|ack| on_rtt(hot, rtt_us, ack == 9));
@@ -202,24 +218,30 @@ fn a_growing_round_trip_ends_the_first_slow_start() {
     };
     rounds(&mut hot, 40_000, 2);
     ack(&mut hot, &cold(), 8_000);
-    assert_eq!(hot.cwnd, 108_000);
+    assert_eq!(hot.congestion.cwnd, 108_000);
     rounds(&mut hot, 50_000, 1);
     ack(&mut hot, &cold(), 8_000);
-    assert_eq!(hot.cwnd, 110_000, "a quarter");
+    assert_eq!(hot.congestion.cwnd, 110_000, "a quarter");
     rounds(&mut hot, 60_000, 4);
-    assert_eq!((hot.cwnd, hot.ssthresh), (110_000, 110_000));
+    assert_eq!(
+        (hot.congestion.cwnd, hot.congestion.ssthresh),
+        (110_000, 110_000)
+    );
 }
 
 /// RFC 9406 section 4.2: a loss ends it all.
 #[test]
 fn after_a_loss_slow_start_is_the_plain_one() {
     let mut hot = reno(100_000, u32::MAX);
-    hot.growth = Growth::First(HyStart::default());
+    hot.congestion.growth = Growth::First(HyStart::default());
     for rtt_us in [40_000, 60_000] {
         (0..10).for_each(|ack| on_rtt(&mut hot, rtt_us, ack == 9));
     }
-    hot.flight.bytes = 100_000;
+    hot.sender.flight.bytes = 100_000;
     on_timeout(&mut hot, &cold(), true);
     ack(&mut hot, &cold(), 1_000);
-    assert_eq!((hot.cwnd, hot.ssthresh), (2_000, 50_000));
+    assert_eq!(
+        (hot.congestion.cwnd, hot.congestion.ssthresh),
+        (2_000, 50_000)
+    );
 }

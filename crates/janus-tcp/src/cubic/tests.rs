@@ -3,6 +3,7 @@
 use super::*;
 use crate::cold::Tcb;
 use crate::congestion::{self, Algorithm};
+use crate::hot::Congestion;
 use crate::time::Instant;
 use proptest::prelude::*;
 
@@ -11,17 +12,20 @@ const RTT_US: u32 = 100_000;
 
 fn hot(cwnd: u32) -> Hot {
     Hot {
-        cwnd,
-        ssthresh: cwnd,
-        cwnd_limited: true,
-        algorithm: Algorithm::Cubic,
+        congestion: Congestion {
+            cwnd,
+            ssthresh: cwnd,
+            cwnd_limited: true,
+            algorithm: Algorithm::Cubic,
+            ..Congestion::default()
+        },
         ..Hot::default()
     }
 }
 
 /// A round trip in which all of the window is acknowledged, a segment at a time.
 fn round(hot: &mut Hot) {
-    let segments = hot.cwnd / MSS;
+    let segments = hot.congestion.cwnd / MSS;
     for i in 0..segments {
         let since = RTT_US / 1_000 * (i + 1) / segments - RTT_US / 1_000 * i / segments;
         on_ack(hot, MSS, MSS, RTT_US, since);
@@ -29,12 +33,12 @@ fn round(hot: &mut Hot) {
 }
 
 fn lose(hot: &mut Hot) {
-    hot.ssthresh = threshold(hot, MSS, hot.cwnd);
-    hot.cwnd = hot.ssthresh;
+    hot.congestion.ssthresh = threshold(hot, MSS, hot.congestion.cwnd);
+    hot.congestion.cwnd = hot.congestion.ssthresh;
 }
 
 fn t_ms(hot: &mut Hot) -> u32 {
-    hot.growth.cubic().t_ms_and_one.get() - 1
+    hot.congestion.growth.cubic().t_ms_and_one.get() - 1
 }
 
 proptest! {
@@ -76,11 +80,11 @@ proptest! {
         acks in prop::collection::vec((any::<u32>(), any::<u32>(), any::<u32>()), 1..20),
     ) {
         let mut hot = hot(cwnd);
-        *hot.growth.cubic() = Cubic { w_max, cwnd_prior: prior, ..Cubic::default() };
+        *hot.congestion.growth.cubic() = Cubic { w_max, cwnd_prior: prior, ..Cubic::default() };
         for (acked, since_ms, srtt_us) in acks {
-            let before = hot.cwnd;
+            let before = hot.congestion.cwnd;
             on_ack(&mut hot, mss, acked, srtt_us, since_ms);
-            prop_assert!(hot.cwnd >= before);
+            prop_assert!(hot.congestion.cwnd >= before);
         }
         let after = threshold(&mut hot, mss, cwnd);
         prop_assert!(after <= cwnd.max(2 * mss));
@@ -94,12 +98,12 @@ fn the_window_is_back_after_k_seconds_concave_then_convex() {
     // A long path, so that Reno's estimate stays below the curve.
     let mut hot = hot(1_000_000);
     lose(&mut hot);
-    assert_eq!(hot.cwnd, 700_000);
+    assert_eq!(hot.congestion.cwnd, 700_000);
     // K = cbrt(300 / 0.4) = 9.086 s.
-    let mut windows = vec![hot.cwnd];
+    let mut windows = vec![hot.congestion.cwnd];
     for _ in 0..180 {
         round(&mut hot);
-        windows.push(hot.cwnd);
+        windows.push(hot.congestion.cwnd);
     }
     let grown = |from: usize, to: usize| windows[to] - windows[from];
     assert!(grown(0, 30) > grown(30, 60) && grown(30, 60) > grown(60, 90));
@@ -119,12 +123,12 @@ fn the_window_is_back_after_k_seconds_concave_then_convex() {
 fn a_round_trip_adds_half_at_most() {
     let mut hot = hot(100_000);
     on_ack(&mut hot, MSS, MSS, RTT_US, 0);
-    hot.growth.cubic().t_ms_and_one = NonZeroU32::new(400_001).expect("not zero");
-    let before = hot.cwnd;
+    hot.congestion.growth.cubic().t_ms_and_one = NonZeroU32::new(400_001).expect("not zero");
+    let before = hot.congestion.cwnd;
     for _ in 0..before / MSS {
         on_ack(&mut hot, MSS, MSS, RTT_US, 0);
     }
-    assert_eq!(hot.cwnd, 150_000);
+    assert_eq!(hot.congestion.cwnd, 150_000);
 }
 
 /// Section 4.3: where the curve is below Reno, Reno's window counts: 9/17 of a segment for each round trip up to the
@@ -133,23 +137,23 @@ fn a_round_trip_adds_half_at_most() {
 fn a_small_window_is_renos() {
     let mut hot = hot(20_000);
     lose(&mut hot);
-    assert_eq!(hot.cwnd, 14_000);
+    assert_eq!(hot.congestion.cwnd, 14_000);
     let mut rounds = 0;
-    while hot.cwnd < 20_000 {
+    while hot.congestion.cwnd < 20_000 {
         round(&mut hot);
         rounds += 1;
         assert!(rounds < 100);
     }
     // Six segments at 9/17 each take 11.3 round trips, 1.2 s; the curve would have been there after K = 2.5 s.
     assert!((11..=13).contains(&rounds), "{rounds} round trips");
-    let before = hot.cwnd;
+    let before = hot.congestion.cwnd;
     for _ in 0..4 {
         round(&mut hot);
     }
     assert!(
-        (3_000..=5_000).contains(&(hot.cwnd - before)),
+        (3_000..=5_000).contains(&(hot.congestion.cwnd - before)),
         "{}",
-        hot.cwnd - before
+        hot.congestion.cwnd - before
     );
 }
 
@@ -160,7 +164,7 @@ fn a_loss_leaves_seven_tenths() {
     assert_eq!(threshold(&mut lost, MSS, 100_000), 70_000);
     assert_eq!(
         {
-            let c = lost.growth.cubic();
+            let c = lost.congestion.growth.cubic();
             (c.w_max, c.cwnd_prior)
         },
         (100_000, 100_000)
@@ -174,12 +178,16 @@ fn a_loss_leaves_seven_tenths() {
 fn a_loss_below_the_last_one_makes_room() {
     let mut hot = hot(100_000);
     lose(&mut hot);
-    hot.cwnd = 80_000;
+    hot.congestion.cwnd = 80_000;
     lose(&mut hot);
-    assert_eq!(hot.growth.cubic().w_max, 68_000, "80,000 (1 + 0.7) / 2");
-    hot.cwnd = 90_000;
+    assert_eq!(
+        hot.congestion.growth.cubic().w_max,
+        68_000,
+        "80,000 (1 + 0.7) / 2"
+    );
+    hot.congestion.cwnd = 90_000;
     lose(&mut hot);
-    assert_eq!(hot.growth.cubic().w_max, 90_000);
+    assert_eq!(hot.congestion.growth.cubic().w_max, 90_000);
 }
 
 /// Section 4.8: after a timeout the curve's middle is where slow start ended.
@@ -190,14 +198,17 @@ fn after_a_timeout_the_curve_begins_at_its_middle() {
         ..Tcb::default()
     };
     let mut hot = hot(1_000_000);
-    hot.flight.bytes = 1_000_000;
+    hot.sender.flight.bytes = 1_000_000;
     congestion::on_timeout(&mut hot, &cold, true);
-    assert_eq!((hot.cwnd, hot.ssthresh), (MSS, 700_000));
-    hot.cwnd = hot.ssthresh;
+    assert_eq!(
+        (hot.congestion.cwnd, hot.congestion.ssthresh),
+        (MSS, 700_000)
+    );
+    hot.congestion.cwnd = hot.congestion.ssthresh;
     round(&mut hot);
     assert_eq!(
         {
-            let c = hot.growth.cubic();
+            let c = hot.congestion.growth.cubic();
             (c.k_ms, c.w_max)
         },
         (0, 700_000)
@@ -206,7 +217,11 @@ fn after_a_timeout_the_curve_begins_at_its_middle() {
         round(&mut hot);
     }
     // Five seconds: 0.4 * 125 = 50 segments, and Reno's estimate 9/17 of 50.
-    assert!(hot.cwnd.abs_diff(752_000) < 4_000, "{}", hot.cwnd);
+    assert!(
+        hot.congestion.cwnd.abs_diff(752_000) < 4_000,
+        "{}",
+        hot.congestion.cwnd
+    );
 }
 
 /// Section 4.10, last paragraph: slow start left without a loss.
@@ -216,7 +231,7 @@ fn without_a_loss_the_curve_begins_at_its_middle() {
     round(&mut hot);
     assert_eq!(
         {
-            let c = hot.growth.cubic();
+            let c = hot.congestion.growth.cubic();
             (c.k_ms, c.w_max, c.cwnd_prior)
         },
         (0, 50_000, 50_000)
@@ -234,17 +249,17 @@ fn the_epochs_clock_stands_while_the_window_is_not_used() {
     let mut hot = hot(1_000_000);
     lose(&mut hot);
     let ack = |hot: &mut Hot, at_ms| {
-        hot.snd_una += MSS;
+        hot.sender.snd_una += MSS;
         congestion::on_ack(hot, &cold, MSS, Instant::from_millis(at_ms));
     };
     ack(&mut hot, 10_000);
     ack(&mut hot, 10_050);
     assert_eq!(t_ms(&mut hot), 50);
     // The application had little to say for nine seconds.
-    hot.cwnd_limited = false;
+    hot.congestion.cwnd_limited = false;
     ack(&mut hot, 15_000);
     ack(&mut hot, 19_000);
-    hot.cwnd_limited = true;
+    hot.congestion.cwnd_limited = true;
     ack(&mut hot, 19_010);
     assert_eq!(t_ms(&mut hot), 60);
     // Nothing at all, for less than the timeout, then a burst.

@@ -4,6 +4,7 @@ use super::*;
 use crate::cold::{NONE, Tcb};
 use crate::congestion::{self, Algorithm};
 use crate::hot::Hot;
+use crate::hot::{Congestion, Sender};
 use crate::pair::Pair;
 use crate::rto;
 use crate::stack::Stack;
@@ -109,15 +110,18 @@ fn an_idle_connection_keeps_what_it_owes() {
 
     rto::sample(&mut tcb, 100_000);
     let mut hot = Hot {
-        cwnd: 10_000,
-        ssthresh: 5_000,
-        cwr_due: true,
+        congestion: Congestion {
+            cwnd: 10_000,
+            ssthresh: 5_000,
+            cwr_due: true,
+            ..Congestion::default()
+        },
         ..Hot::default()
     };
     congestion::sleep(&hot, &mut tcb);
     rto::keep_backoff(&mut tcb, 3);
     assert_eq!((rto::variation(&tcb), rto::kept_backoff(&tcb)), (50_000, 3));
-    hot.cwr_due = false;
+    hot.congestion.cwr_due = false;
     congestion::wake(
         &mut hot,
         &tcb,
@@ -125,7 +129,7 @@ fn an_idle_connection_keeps_what_it_owes() {
         congestion::Algorithm::default(),
         Instant::ZERO,
     );
-    assert!(hot.cwr_due);
+    assert!(hot.congestion.cwr_due);
 }
 
 fn marked(cwnd: u32) -> (Hot, Tcb) {
@@ -136,14 +140,20 @@ fn marked(cwnd: u32) -> (Hot, Tcb) {
     };
     tcb.set(flag::ECN);
     let mut hot = Hot {
-        cwnd,
-        ssthresh: u32::MAX,
-        snd_una: SeqNum(1_000),
-        algorithm: Algorithm::NewReno,
         conn: NONE,
+        congestion: Congestion {
+            cwnd,
+            ssthresh: u32::MAX,
+            algorithm: Algorithm::NewReno,
+            ..Congestion::default()
+        },
+        sender: Sender {
+            snd_una: SeqNum(1_000),
+            ..Sender::default()
+        },
         ..Hot::default()
     };
-    hot.flight.bytes = 9_000;
+    hot.sender.flight.bytes = 9_000;
     (hot, tcb)
 }
 
@@ -152,17 +162,25 @@ fn marked(cwnd: u32) -> (Hot, Tcb) {
 fn a_mark_lowers_the_window_once_for_each_flight() {
     let (mut hot, mut tcb) = marked(10_000);
     assert!(congestion::on_ecn(&mut hot, &tcb, 1_000));
-    assert_eq!((hot.cwnd, hot.ssthresh, hot.cwr_due), (5_000, 5_000, true));
+    assert_eq!(
+        (
+            hot.congestion.cwnd,
+            hot.congestion.ssthresh,
+            hot.congestion.cwr_due
+        ),
+        (5_000, 5_000, true)
+    );
     // The rest of this flight says the same, and makes nothing grow.
-    hot.snd_una = SeqNum(10_000);
+    hot.sender.snd_una = SeqNum(10_000);
     assert!(!congestion::on_ecn(&mut hot, &tcb, 9_000));
-    hot.cwnd_limited = true;
+    hot.congestion.cwnd_limited = true;
     congestion::on_ack(&mut hot, &tcb, 9_000, Instant::ZERO);
-    assert_eq!(hot.cwnd, 5_000);
+    assert_eq!(hot.congestion.cwnd, 5_000);
     // The next one speaks for itself.
-    (tcb.snd_nxt, hot.snd_una, hot.flight.bytes) = (SeqNum(15_000), SeqNum(11_000), 4_000);
+    (tcb.snd_nxt, hot.sender.snd_una, hot.sender.flight.bytes) =
+        (SeqNum(15_000), SeqNum(11_000), 4_000);
     assert!(congestion::on_ecn(&mut hot, &tcb, 1_000));
-    assert_eq!(hot.cwnd, 2_500);
+    assert_eq!(hot.congestion.cwnd, 2_500);
 }
 
 /// The same section: a loss in a window that a mark has lowered does not lower it again, nor the other way round.
@@ -172,23 +190,26 @@ fn a_mark_and_a_loss_in_one_flight_count_once() {
     assert!(congestion::on_ecn(&mut hot, &tcb, 1_000));
     assert_eq!(congestion::ssthresh_on_loss(&mut hot, &tcb), 5_000);
     let (mut hot, tcb) = marked(10_000);
-    hot.ssthresh = congestion::ssthresh_on_loss(&mut hot, &tcb);
-    hot.recover = tcb.snd_nxt;
+    hot.congestion.ssthresh = congestion::ssthresh_on_loss(&mut hot, &tcb);
+    hot.loss.recover = tcb.snd_nxt;
     assert!(!congestion::on_ecn(&mut hot, &tcb, 1_000));
-    assert_eq!(hot.cwnd, 10_000);
-    assert!(hot.cwr_due, "the window falls, and the peer is told");
+    assert_eq!(hot.congestion.cwnd, 10_000);
+    assert!(
+        hot.congestion.cwr_due,
+        "the window falls, and the peer is told"
+    );
 }
 
 /// Three gigabytes without a mark or a loss: what was noted at the last must not seem to lie ahead.
 #[test]
 fn old_ends_follow_the_stream_round() {
     let (mut hot, mut tcb) = marked(10_000);
-    hot.flight.bytes = 1_000;
+    hot.sender.flight.bytes = 1_000;
     for step in 0..3_000u32 {
-        hot.snd_una = SeqNum(step.wrapping_mul(1_000_000).wrapping_add(1_000));
-        tcb.snd_nxt = hot.snd_una + 1_000u32;
+        hot.sender.snd_una = SeqNum(step.wrapping_mul(1_000_000).wrapping_add(1_000));
+        tcb.snd_nxt = hot.sender.snd_una + 1_000u32;
         congestion::on_ack(&mut hot, &tcb, 1_000, Instant::ZERO);
     }
-    hot.snd_una += 1_000u32;
+    hot.sender.snd_una += 1_000u32;
     assert!(congestion::on_ecn(&mut hot, &tcb, 1_000));
 }

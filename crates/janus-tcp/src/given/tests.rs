@@ -139,7 +139,11 @@ fn what_is_refused_comes_back_and_is_taken_when_there_is_room() {
     let refused = pair.a.stack.alloc_buf(pair.now, a);
     assert_eq!(refused.err(), Some(Error::WouldBlock));
     pair.a.stack.wait_write(pair.now, a, Some(Token(7)));
-    let writer = |pair: &Pair| pair.a.stack.store.hot[pair.a.stack.store.tcbs[a.index].hot].writer;
+    let writer = |pair: &Pair| {
+        pair.a.stack.store.hot[pair.a.stack.store.tcbs[a.index].hot]
+            .sender
+            .writer
+    };
     assert_eq!(writer(&pair), 7);
     let mut read = 0;
     // Told: the harness takes the token, and nobody is waiting any more.

@@ -1,6 +1,7 @@
 //! RFC 6937's arithmetic, acknowledgement by acknowledgement, with segments of 1,000 bytes.
 
 use super::*;
+use crate::hot::{Congestion, Sender};
 
 const MSS: u32 = 1_000;
 
@@ -12,8 +13,14 @@ fn begin(flight: u32, ssthresh: u32) -> (Recovery, Hot) {
         ..Recovery::default()
     };
     let mut hot = Hot {
-        pipe: (flight - 4) * MSS,
-        ssthresh: ssthresh * MSS,
+        sender: Sender {
+            pipe: (flight - 4) * MSS,
+            ..Sender::default()
+        },
+        congestion: Congestion {
+            ssthresh: ssthresh * MSS,
+            ..Congestion::default()
+        },
         ..Hot::default()
     };
     rec.prr_begin(flight * MSS, MSS);
@@ -24,8 +31,8 @@ fn begin(flight: u32, ssthresh: u32) -> (Recovery, Hot) {
 /// Sends all that the window lets out; gives how many segments that was.
 fn send(rec: &mut Recovery, hot: &mut Hot) -> u32 {
     let mut sent = 0;
-    while hot.pipe + MSS <= hot.cwnd {
-        hot.pipe += MSS;
+    while hot.sender.pipe + MSS <= hot.congestion.cwnd {
+        hot.sender.pipe += MSS;
         rec.prr_out += MSS;
         sent += 1;
     }
@@ -34,7 +41,7 @@ fn send(rec: &mut Recovery, hot: &mut Hot) -> u32 {
 
 /// One SACK of one segment.
 fn sack(rec: &mut Recovery, hot: &mut Hot) -> u32 {
-    hot.pipe -= MSS;
+    hot.sender.pipe -= MSS;
     rec.prr_on_ack(hot, MSS, MSS, false);
     send(rec, hot)
 }
@@ -75,12 +82,12 @@ fn after_a_burst_of_losses_no_more_goes_out_than_comes_in() {
 fn while_repairs_arrive_and_nothing_more_is_lost_it_grows_by_a_segment_more() {
     let (mut rec, mut hot) = begin(20, 10);
     send(&mut rec, &mut hot);
-    hot.pipe = 2 * MSS;
+    hot.sender.pipe = 2 * MSS;
     rec.prr_out = rec.prr_delivered;
     rec.prr_on_ack(&mut hot, MSS, MSS, true);
     assert_eq!(send(&mut rec, &mut hot), 2, "RFC 9937: safeACK");
     // But never beyond ssthresh.
-    hot.pipe = 9 * MSS;
+    hot.sender.pipe = 9 * MSS;
     rec.prr_on_ack(&mut hot, MSS, 5 * MSS, true);
     assert_eq!(send(&mut rec, &mut hot), 1);
 }
@@ -89,24 +96,30 @@ fn while_repairs_arrive_and_nothing_more_is_lost_it_grows_by_a_segment_more() {
 fn what_delivers_nothing_lets_out_nothing() {
     let (mut rec, mut hot) = begin(20, 10);
     send(&mut rec, &mut hot);
-    let cwnd = hot.cwnd;
+    let cwnd = hot.congestion.cwnd;
     for _ in 0..100 {
         rec.prr_on_ack(&mut hot, MSS, 0, true);
     }
-    assert_eq!(hot.cwnd, cwnd);
+    assert_eq!(hot.congestion.cwnd, cwnd);
 }
 
 #[test]
 fn numbers_of_any_size_do_not_overflow() {
     let mut rec = Recovery::default();
     let mut hot = Hot {
-        pipe: u32::MAX,
-        ssthresh: u32::MAX - 1,
+        sender: Sender {
+            pipe: u32::MAX,
+            ..Sender::default()
+        },
+        congestion: Congestion {
+            ssthresh: u32::MAX - 1,
+            ..Congestion::default()
+        },
         ..Hot::default()
     };
     rec.prr_begin(0, 0);
     for _ in 0..4 {
         rec.prr_on_ack(&mut hot, u32::from(u16::MAX), u32::MAX, true);
     }
-    assert_eq!(hot.cwnd, u32::MAX);
+    assert_eq!(hot.congestion.cwnd, u32::MAX);
 }

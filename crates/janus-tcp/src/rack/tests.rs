@@ -1,6 +1,7 @@
 //! RACK's rules one by one.
 
 use super::*;
+use crate::hot::Loss;
 
 fn sent(at_us: u32, end: u32) -> Sent {
     Sent {
@@ -60,7 +61,10 @@ fn an_old_delivery_makes_no_segment_late() {
 fn an_answer_that_may_be_for_an_earlier_transmission_tells_no_time() {
     let now = Instant::from_micros(10_000_000);
     let hot = Hot {
-        min_rtt_us: 20_000,
+        loss: Loss {
+            min_rtt_us: 20_000,
+            ..Loss::default()
+        },
         ..Hot::default()
     };
     let told = |resent: bool, age_us: u32, echo_age_ms: Option<u32>| {
@@ -84,7 +88,10 @@ fn an_answer_that_may_be_for_an_earlier_transmission_tells_no_time() {
 
 fn hot_like(hot: &Hot) -> Hot {
     Hot {
-        min_rtt_us: hot.min_rtt_us,
+        loss: Loss {
+            min_rtt_us: hot.loss.min_rtt_us,
+            ..Loss::default()
+        },
         ..Hot::default()
     }
 }
@@ -114,9 +121,12 @@ fn reordering_is_seen_by_what_was_sent_once_and_comes_late() {
 #[test]
 fn the_reordering_window() {
     let hot = |flags: u8, seen: bool| Hot {
-        min_rtt_us: 40_000,
         flags,
         reordering_seen: seen,
+        loss: Loss {
+            min_rtt_us: 40_000,
+            ..Loss::default()
+        },
         ..Hot::default()
     };
     let mut rec = Recovery::default();

@@ -16,7 +16,7 @@ impl Stack {
 
     fn check_books(&self, hot: &Hot) {
         let none = Recovery::default();
-        let rec = match hot.recovery {
+        let rec = match hot.loss.recovery {
             NONE => &none,
             block => &self.store.blocks.recovery[block],
         };
@@ -24,7 +24,8 @@ impl Stack {
         let (mut pipe, mut bytes) = (0, 0);
         let (mut sacked, mut sacked_bytes, mut lost, mut resent) = (0, 0, 0, 0);
         let (mut decided, mut past_hint) = (rec.decided == NONE, rec.lost_from == NONE);
-        let (mut at, mut end, mut last_once) = (hot.flight.head, hot.snd_una, None::<Sent>);
+        let (mut at, mut end, mut last_once) =
+            (hot.sender.flight.head, hot.sender.snd_una, None::<Sent>);
         while at != NONE {
             let seg = &self.store.blocks.segments[at];
             assert_eq!(seg.seq, end, "flight has no gap");
@@ -45,7 +46,7 @@ impl Stack {
                 (false, false) => {
                     pipe += len;
                     resent += u32::from(seg.has(seg_flag::RESENT));
-                    if decided && hot.recovery != NONE {
+                    if decided && hot.loss.recovery != NONE {
                         let sent = Sent::of(seg);
                         assert!(
                             last_once.is_none_or(|last| sent.is_after(last, now_us)),
@@ -59,8 +60,8 @@ impl Stack {
             at = seg.next;
         }
         assert!(decided && past_hint, "places are in flight");
-        assert_eq!((pipe, bytes), (hot.pipe, hot.flight.bytes));
-        if hot.recovery != NONE {
+        assert_eq!((pipe, bytes), (hot.sender.pipe, hot.sender.flight.bytes));
+        if hot.loss.recovery != NONE {
             assert_eq!((sacked, sacked_bytes), (rec.sacked, rec.sacked_bytes));
             assert_eq!((lost, resent), (rec.lost, rec.resent));
         } else {

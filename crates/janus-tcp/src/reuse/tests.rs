@@ -8,7 +8,7 @@ use crate::cold::{State, Tcb};
 use crate::congestion::{Algorithm, Growth};
 use crate::cubic::Cubic;
 use crate::delayed_ack::Arrivals;
-use crate::hot::{Hot, TimerKind, hot_flag};
+use crate::hot::{Congestion, Hot, Loss, PathState, Receiver, Sender, TimerKind, Timers, hot_flag};
 use crate::patience::Stalled;
 use crate::segment::SegList;
 use crate::time::Instant;
@@ -74,68 +74,88 @@ fn littered() -> Hot {
         ..Tcb::default()
     };
     Hot {
-        snd_una: SeqNum(1),
-        recover: SeqNum(2),
-        small_end: SeqNum(3),
-        cwnd: 4,
-        ssthresh: 5,
-        pipe: 6,
-        cwnd_credit: 7,
-        algorithm: Algorithm::NewReno,
-        cwnd_limited: true,
-        slow_start_limit: 8,
-        acked_ms: 9,
-        used_peak: 10,
-        used_until: SeqNum(11),
-        growth: Growth::Later(Cubic::default()),
-        cwr_end: SeqNum(12),
-        cwr_due: true,
-        rtt_round: SeqNum(13),
-        rtt_off_max: 14,
-        unacked_bytes: 15,
-        arrivals: Arrivals::of(&other),
-        max_snd_wnd: u32::MAX >> 1,
-        rtx_at: Instant::from_millis(16),
-        backoff: 5,
-        retries: 6,
         dup_acks: 7,
-        probes: 8,
-        stalled: Stalled {
-            mark: 25,
-            since_ms: 26,
-        },
-        orphaned_ms: 17,
-        soft_error: 18,
-        probe_out: true,
-        mss_full: 19,
-        probe_size: 20,
-        probe: 21,
-        probe_end: SeqNum(22),
-        timer_kind: TimerKind::Tlp,
-        ending: Ending::Push,
-        record_ended: true,
         reordering_seen: true,
-        min_rtt_us: 23,
-        min_rtt_ms: 24,
+        sender: Sender {
+            snd_una: SeqNum(1),
+            small_end: SeqNum(3),
+            pipe: 6,
+            max_snd_wnd: u32::MAX >> 1,
+            mss_full: 19,
+            ending: Ending::Push,
+            record_ended: true,
+            ..Sender::default()
+        },
+        loss: Loss {
+            recover: SeqNum(2),
+            min_rtt_us: 23,
+            min_rtt_ms: 24,
+            ..Loss::default()
+        },
+        congestion: Congestion {
+            cwnd: 4,
+            ssthresh: 5,
+            cwnd_credit: 7,
+            algorithm: Algorithm::NewReno,
+            cwnd_limited: true,
+            slow_start_limit: 8,
+            acked_ms: 9,
+            used_peak: 10,
+            used_until: SeqNum(11),
+            growth: Growth::Later(Cubic::default()),
+            cwr_end: SeqNum(12),
+            cwr_due: true,
+        },
+        timers: Timers {
+            rtt_round: SeqNum(13),
+            rtt_off_max: 14,
+            rtx_at: Instant::from_millis(16),
+            backoff: 5,
+            retries: 6,
+            probes: 8,
+            stalled: Stalled {
+                mark: 25,
+                since_ms: 26,
+            },
+            orphaned_ms: 17,
+            timer_kind: TimerKind::Tlp,
+            ..Timers::default()
+        },
+        receiver: Receiver {
+            unacked_bytes: 15,
+            arrivals: Arrivals::of(&other),
+            ..Receiver::default()
+        },
+        path: PathState {
+            soft_error: 18,
+            probe_out: true,
+            probe_size: 20,
+            probe: 21,
+            probe_end: SeqNum(22),
+        },
         ..Hot::default()
     }
 }
 
 /// Fields by name. All: one that is new must be thought of here.
 macro_rules! fields {
-    ($hot:expr; $($field:ident),* $(,)?) => {{
-        let Hot { $($field),* } = $hot;
-        [$((stringify!($field), format!("{:?}", $field))),*]
+    ($hot:expr; $($field:ident)*; $($group:ident: $kind:ident { $($part:ident)* })*) => {{
+        let Hot { $($field,)* $($group: $kind { $($part),* }),* } = $hot;
+        [
+            $((stringify!($field), format!("{:?}", $field)),)*
+            $($((stringify!($part), format!("{:?}", $part)),)*)*
+        ]
     }};
 }
 
 fn fields(hot: &Hot) -> Vec<(&'static str, String)> {
-    fields!(hot; conn, writer, snd_una, recover, small_end, cwnd, ssthresh, pipe, cwnd_credit, algorithm,
-        cwnd_limited, slow_start_limit, acked_ms, used_peak, used_until, growth, cwr_end, cwr_due, flight, unsent,
-        inbox, reorder, tuning, keep_until, rtt_round, rtt_off_max, unacked_bytes, arrivals, max_snd_wnd, rto_at,
-        rtx_at, ack_at, timer, timer_at, backoff, retries, dup_acks, probes, flags, stalled, orphaned_ms, soft_error,
-        probe_out, mss_full, probe_size, probe, probe_end, timer_kind, ending, record_ended, reordering_seen,
-        doubted, min_rtt_us, min_rtt_ms, recovery)
+    fields!(hot; conn flags dup_acks reordering_seen doubted;
+        sender: Sender { snd_una small_end pipe max_snd_wnd flight unsent writer ending record_ended mss_full }
+        congestion: Congestion { cwnd ssthresh cwnd_credit acked_ms used_peak used_until growth cwr_end cwr_due cwnd_limited slow_start_limit algorithm }
+        loss: Loss { recover min_rtt_us min_rtt_ms recovery }
+        receiver: Receiver { inbox reorder tuning unacked_bytes arrivals }
+        timers: Timers { rto_at rtx_at ack_at keep_until timer timer_at rtt_round rtt_off_max stalled orphaned_ms timer_kind backoff retries probes }
+        path: PathState { probe probe_end probe_size probe_out soft_error })
     .to_vec()
 }
 
@@ -219,17 +239,17 @@ fn a_block_that_holds_something_is_seen_to() {
     let soon = Instant::from_millis(1);
     let wrong: [fn(&mut Hot, SegList, Instant); 12] = [
         |hot, _, _| hot.conn = 1,
-        |hot, _, _| hot.writer = 1,
-        |hot, held, _| hot.flight = held,
-        |hot, held, _| hot.unsent = held,
-        |hot, held, _| hot.inbox = held,
-        |hot, _, _| hot.reorder = 1,
-        |hot, _, _| hot.tuning = 1,
-        |hot, _, soon| hot.keep_until = soon,
-        |hot, _, soon| hot.rto_at = soon,
-        |hot, _, soon| hot.ack_at = soon,
+        |hot, _, _| hot.sender.writer = 1,
+        |hot, held, _| hot.sender.flight = held,
+        |hot, held, _| hot.sender.unsent = held,
+        |hot, held, _| hot.receiver.inbox = held,
+        |hot, _, _| hot.receiver.reorder = 1,
+        |hot, _, _| hot.receiver.tuning = 1,
+        |hot, _, soon| hot.timers.keep_until = soon,
+        |hot, _, soon| hot.timers.rto_at = soon,
+        |hot, _, soon| hot.timers.ack_at = soon,
         |hot, _, _| hot.flags = hot_flag::URGENT,
-        |hot, _, _| hot.recovery = 1,
+        |hot, _, _| hot.loss.recovery = 1,
     ];
     for (n, spoil) in wrong.iter().enumerate() {
         let mut hot = Hot::default();

@@ -71,7 +71,7 @@ fn the_variation_falls_once_in_a_round_trip() {
 #[test]
 fn the_variation_rises_with_any_sample() {
     let (mut cold, mut hot) = measured();
-    (hot.rtt_round, cold.snd_nxt) = (SeqNum(50), SeqNum(100));
+    (hot.timers.rtt_round, cold.snd_nxt) = (SeqNum(50), SeqNum(100));
     rto::sample_of_many(&mut cold, &mut hot, SeqNum(1), 500_000);
     assert_eq!(rto::variation(&cold), 37_500 + 100_000);
     let risen = rto::variation(&cold);

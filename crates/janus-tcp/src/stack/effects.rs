@@ -22,17 +22,19 @@ impl Schedule {
     /// Puts the block's wheel entry at its earliest deadline.
     #[inline(never)]
     fn arm(&mut self, id: u32, hot: &mut Hot, now: Instant) {
-        if let Some(late) = hot.timer.take() {
+        if let Some(late) = hot.timers.timer.take() {
             self.wheel.cancel(late);
         }
         let mut deadline = hot.deadline();
-        if hot.rto_at == deadline && matches!(hot.timer_kind, TimerKind::Rto | TimerKind::Persist) {
-            hot.rto_at = deadline + self.crowds.delay(deadline, now);
+        if hot.timers.rto_at == deadline
+            && matches!(hot.timers.timer_kind, TimerKind::Rto | TimerKind::Persist)
+        {
+            hot.timers.rto_at = deadline + self.crowds.delay(deadline, now);
             deadline = hot.deadline();
         }
         // The wheel has room for one entry per block.
-        hot.timer = self.wheel.insert(deadline, id);
-        hot.timer_at = deadline;
+        hot.timers.timer = self.wheel.insert(deadline, id);
+        hot.timers.timer_at = deadline;
     }
 
     /// The block joins the queue of those that wait for a packet buffer.
@@ -139,7 +141,7 @@ impl Stack {
             self.schedule.starve(id, self.now);
         }
         if effects.has(effect::WAKE_WRITER) {
-            self.schedule.wake(&mut self.store.hot[id].writer);
+            self.schedule.wake(&mut self.store.hot[id].sender.writer);
         }
         if effects.has(effect::DOUBT_HOP) {
             let hop = self
@@ -231,7 +233,7 @@ impl Stack {
     pub(crate) fn settle_pruned(&mut self) {
         while let Some(id) = self.store.blocks.reorders.pop_pruned() {
             let hot = &mut self.store.hot[id];
-            hot.reorder = NONE;
+            hot.receiver.reorder = NONE;
             let conn = hot.conn;
             self.settle(conn);
         }

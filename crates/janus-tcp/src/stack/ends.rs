@@ -36,10 +36,12 @@ impl Stack {
     /// 4.2.3.9).
     fn reason(&self, conn: u32, why: u8) -> u8 {
         match self.store.tcbs[conn].hot {
-            id if id != NONE && why == flag::TIMED_OUT => match self.store.hot[id].soft_error {
-                0 => why,
-                complaint => complaint,
-            },
+            id if id != NONE && why == flag::TIMED_OUT => {
+                match self.store.hot[id].path.soft_error {
+                    0 => why,
+                    complaint => complaint,
+                }
+            }
             _ => why,
         }
     }
