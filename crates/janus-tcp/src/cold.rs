@@ -130,7 +130,7 @@ pub(crate) struct Tcb {
     /// The most payload a segment to the peer may carry, options not counted.
     pub(crate) mss: u16,
     /// The slow-start threshold in segments, coded by [`crate::congestion::encode_window`] in seven bits;
-    /// [`NO_THRESHOLD`] = not yet known, or beyond all that a code can say. The top bit is [`Cold::owes_ece`].
+    /// [`NO_THRESHOLD`] = not yet known, or beyond all that a code can say. The top bit is [`Tcb::owes_ece`].
     pub(crate) ssthresh_code: u8,
     /// Which of the interned option profiles the connection has; 0 = the stack's defaults.
     pub(crate) profile: u8,

@@ -4,7 +4,7 @@
 //! segments are lost, and which go out.
 //!
 //! Whoever repairs losses calls [`ssthresh_on_loss`] once for each window in which something was lost, sets
-//! [`Hot::ssthresh`] to it and decides about [`Hot::cwnd`] until [`leave_recovery`]; [`on_ack`] is not called
+//! `ssthresh` to it and decides about `cwnd` until [`leave_recovery`]; [`on_ack`] is not called
 //! meanwhile.
 
 use crate::cold::{Tcb, flag};

@@ -34,7 +34,7 @@ impl Conn<'_> {
         }
     }
 
-    /// Like [`Stack::doubt_timeout`], but without SACK.
+    /// Like [`Conn::doubt_timeout`], but without SACK.
     pub(crate) fn doubt_plain_timeout(&mut self) {
         if !self.rules.config.frto {
             return;

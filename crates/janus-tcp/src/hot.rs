@@ -2,7 +2,7 @@
 //!
 //! Blocks come from a last-in-first-out pool, so a server with a million idle connections and a thousand busy
 //! ones touches a thousand blocks, the same ones again and again. A block goes back the moment nothing is
-//! outstanding (`Stack::settle`). Its timer entry belongs to the block, not to the connection: it is
+//! outstanding (`stack/effects.rs`). Its timer entry belongs to the block, not to the connection: it is
 //! moved only to an earlier time, and re-armed when it fires early, so that a request costs no timer work.
 
 use janus_wire::SeqNum;
@@ -35,7 +35,7 @@ pub(crate) mod hot_flag {
     pub(crate) const URGENT: u8 = 1 << 7;
 }
 
-/// Action due when [`Hot::rto_at`] comes.
+/// Action due when [`Timers::rto_at`] comes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum TimerKind {
     /// Retransmission timeout (RFC 6298), of the SYN too.

@@ -1,6 +1,6 @@
 //! Proportional Rate Reduction (RFC 6937, with the choice between conservative and slow-start reduction bound of
 //! RFC 9937): how much may be sent for each acknowledgement in recovery, so that the pipe is at ssthresh when it ends
-//! and something is sent all the time. Works on [`Hot::cwnd`]; what ssthresh is, `congestion` says.
+//! and something is sent all the time. Works on `cwnd`; what ssthresh is, `congestion` says.
 
 use crate::hot::Hot;
 use crate::recovery::Recovery;
