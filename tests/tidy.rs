@@ -10,6 +10,9 @@ const README_LINES_MAX: usize = 110;
 const LINES_MAX: usize = 650;
 /// Lines of a function.
 const FUNCTION_LINES_MAX: usize = 100;
+/// Comments in the crates' sources that open with a clause instead of a noun or a verb (CONTRIBUTING, Words), and that have a "nobody".
+/// These numbers only fall.
+const RIDDLES_MAX: (usize, usize) = (95, 26);
 /// Crates whose `src` has shelves, from the top down: each may name those after it, and the flat files that are not listed, which stand
 /// below all of them. A flat file may be a shelf too.
 const SHELVES: &[(&str, &[&str])] = &[("janus-io", &["machine", "wrap", "backend", "core"])];
@@ -120,6 +123,44 @@ fn functions_are_short() {
     assert!(
         long.is_empty(),
         "more than {FUNCTION_LINES_MAX} lines: {long:?}"
+    );
+}
+
+/// Whether a line begins a comment that opens with a clause: `before` is the line above it.
+fn opens_with_a_clause(before: &str, line: &str) -> bool {
+    let text = line.trim_start().trim_start_matches(['/', '!']);
+    let openers = ["What ", "Who ", "Whose ", "Whom ", "So ", "The same "];
+    let is_comment = |line: &str| line.trim_start().starts_with("//");
+    is_comment(line)
+        && !is_comment(before)
+        && openers
+            .iter()
+            .any(|opener| text.trim_start().starts_with(opener))
+}
+
+#[test]
+fn comments_say_what_things_are() {
+    assert!(opens_with_a_clause("}", "    /// What it is."));
+    assert!(!opens_with_a_clause("/// A sentence.", "/// What it is."));
+    let (mut clauses, mut nobodies) = (0, 0);
+    for (name, text) in all(".rs") {
+        if !(name.starts_with("crates/") && name.contains("/src/")) {
+            continue;
+        }
+        let mut before = "";
+        for line in text.lines() {
+            clauses += usize::from(opens_with_a_clause(before, line));
+            let words = line.to_lowercase();
+            let comment = words.trim_start().starts_with("//");
+            nobodies += usize::from(comment && words.contains("nobody"));
+            before = line;
+        }
+    }
+    let (clauses_max, nobodies_max) = RIDDLES_MAX;
+    assert!(
+        clauses <= clauses_max && nobodies <= nobodies_max,
+        "{clauses} comments open with What, Who, Whose, Whom, So or The same (at most {clauses_max}), {nobodies} have a nobody (at most \
+         {nobodies_max}): say what the thing is"
     );
 }
 

@@ -36,14 +36,14 @@ const PORTS_MAX: usize = 4096;
 pub(crate) trait Front: Send {
     /// Takes the port of `address` outside (0: any) before anyone serves it. Answers the port taken, or 0 for "you choose".
     fn open(&mut self, address: SocketAddr) -> io::Result<u16>;
-    /// `port` is to belong to `cores`, and to nobody if there are none. True: it does; false: [`Control::served`] will
+    /// `port` is to belong to `cores`, and to no core if there are none. True: it does; false: [`Control::served`] will
     /// be told. `no_flows` says that no connection can be in the way.
     fn steer(&mut self, port: u16, cores: &[u8], no_flows: bool) -> bool;
     /// Clients may come to `port`.
     fn serve(&mut self, port: u16);
     /// Every main waits for something else than a bind, and a port serves.
     fn ready(&mut self) {}
-    /// Nobody listens on `port` any more.
+    /// `port` has no listener any more.
     fn close(&mut self, port: u16);
     /// Closes every port, because the runtime ends; says so when it is done.
     fn close_all(&mut self) {}
@@ -264,7 +264,7 @@ impl Control {
         self.main_ended(core);
     }
 
-    /// Nobody new comes in from outside; what is inside stays, and the [`Ending`](crate::runtime::Ending) hears when it is so.
+    /// New connections from outside are refused; open ones stay, and the [`Ending`](crate::runtime::Ending) hears when it is so.
     pub(crate) fn close_doors(&self) {
         self.lock().front.close_all();
     }
@@ -421,7 +421,7 @@ impl State {
 
     /// Announces every port whose listeners are known, or have changed; answers who is to be woken, outside the lock.
     fn settle(&mut self, no_flows: bool) -> Vec<Waker> {
-        // Nobody can bind before something is answered: then all waiting ports are as complete as they get.
+        // No core can bind before something is answered: then all waiting ports are as complete as they get.
         let stuck = self.mains.iter().all(|main| *main != Main::Running);
         let mut at_once = Vec::new();
         for (&port, entry) in &mut self.ports {

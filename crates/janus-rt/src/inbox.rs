@@ -1,4 +1,4 @@
-//! What other threads tell a shard: wake a task, close a handle that was dropped elsewhere, run a closure. A bounded
+//! Messages from other threads to a shard: wake a task, close a handle that was dropped elsewhere, run a closure. A bounded
 //! lock-free ring carries the messages; when it is full they spill into a list under a lock, so none is lost and no
 //! sender waits. Packets never travel here.
 //!

@@ -1,4 +1,4 @@
-//! What a user builds and runs: the builder, the runtime, and what a task may ask of the runtime it is in. Opening the
+//! The builder, the runtime, and the calls of a task on the runtime it is in. Opening the
 //! device and starting the threads is `launch`; what the threads do is the shard's.
 
 mod choice;
@@ -155,7 +155,7 @@ impl Handle {
         Balance::new(self.0.desk.clone())
     }
 
-    /// What the polling cores let in. What is set there counts from each core's next burst on.
+    /// Returns the admission rules of the polling cores. A change counts from each core's next burst on.
     pub fn policy(&self) -> Policy {
         self.0.entrance.policy.clone()
     }
@@ -167,7 +167,7 @@ impl Handle {
         trace.map(|trace| trace.set_filter(filter)).is_some()
     }
 
-    /// What the link was made to do to packets; `None` where no faults were asked for ([`Builder::faults`]).
+    /// Returns what the impaired link did to packets; `None` where no faults were asked for ([`Builder::faults`]).
     pub fn faults(&self) -> Option<Arc<FaultCounters>> {
         self.0.entrance.faults.clone()
     }
@@ -182,7 +182,7 @@ impl Handle {
         Collector::of(self.0.clone())
     }
 
-    /// What each core that polls a queue has done, and dropped for which cause.
+    /// Returns what each core that polls a queue has done, and dropped for which cause.
     pub fn io_counters(&self) -> &[Arc<IoCounters>] {
         &self.0.entrance.counters
     }
@@ -275,7 +275,7 @@ impl Builder {
         self
     }
 
-    /// Who polls the device.
+    /// Sets who polls the device.
     pub fn placement(mut self, placement: Placement) -> Builder {
         match placement {
             Placement::Combined => {
@@ -342,7 +342,7 @@ impl Builder {
         self
     }
 
-    /// Whom connections that are opened through the portal may go to: `"loopback"` (this machine, the default), `"any"`, or networks
+    /// Restricts which peers outgoing portal connections may reach: `"loopback"` (this machine, the default), `"any"`, or networks
     /// besides loopback, such as `"10.0.0.0/8,2001:db8::/32"`.
     pub fn portal_reach(mut self, whom: &str) -> Builder {
         if let Some(reach) = self.understood("portal_reach", whom) {
@@ -437,7 +437,7 @@ impl Builder {
         self
     }
 
-    /// What the polling cores let in, instead of what the keys `policy_…` say.
+    /// Sets what the polling cores let in, instead of what the keys `policy_…` say.
     pub fn policy(mut self, rules: Rules) -> Builder {
         self.partial.given_rules = Some(rules);
         self
@@ -477,7 +477,7 @@ impl Builder {
         self
     }
 
-    /// Who says how new connections are shared out among the cores; fixed weights if nobody does.
+    /// Sets the policy that shares out new connections among the cores; without one the weights are fixed.
     pub fn balance(mut self, policy: balance::Policy) -> Builder {
         self.partial.balance = Some(policy);
         self
@@ -507,7 +507,7 @@ impl Builder {
         self
     }
 
-    /// What is said of `key`; if it is not understood, that is remembered for [`build`](Builder::build).
+    /// Sets `key`; if the value is not understood, that is remembered for [`build`](Builder::build).
     fn understood<T: FromStr<Err: ToString>>(&mut self, key: &str, text: &str) -> Option<T> {
         let understood = text.parse().map_err(|problem: T::Err| {
             let problem = ConfigError::value(key, problem.to_string());
@@ -529,7 +529,7 @@ impl Builder {
         Ok(Runtime { prepared })
     }
 
-    /// What file and environment say, key by key; what this builder was told goes before that. Nothing is opened.
+    /// Reads file and environment, key by key; what this builder was told goes before that. Nothing is opened.
     ///
     /// # Errors
     /// For whatever [`build`](Builder::build) would not understand.
@@ -550,7 +550,7 @@ impl Builder {
         }
     }
 
-    /// What [`build`](Builder::build) makes, on any clock.
+    /// Like [`build`](Builder::build), on any clock.
     pub(crate) fn prepare(mut self, clock: Clock) -> Result<Prepared> {
         let sources = self.sources()?;
         let supervisor = (!self.alone).then(Supervisor::of_the_environment);

@@ -73,7 +73,7 @@ pub(crate) struct Shard {
     pub(crate) rebuild: RebuildStack,
 }
 
-/// What the loop keeps for itself between turns.
+/// State that the loop keeps for itself between turns.
 pub(crate) struct Work {
     idle: Idle,
     arrived: Vec<Frame>,
@@ -113,7 +113,7 @@ impl Work {
     }
 }
 
-/// What a turn says about the next.
+/// Result of a turn that the next depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Something moved.
@@ -438,7 +438,7 @@ impl Shard {
         executor.as_ref().and_then(Executor::next_deadline)
     }
 
-    /// When something is due that nobody rings for.
+    /// Time at which work is due that no bell announces.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let end = self.work.phase.deadline();
         let stack = self.here.stack.borrow().next_deadline();
@@ -464,7 +464,7 @@ fn news(
         || steering.is_behind()
         || port.is_behind();
     if !waits {
-        // Nobody waits for a sleeper; its first turn refreshes.
+        // A sleeper is not waited for; its first turn refreshes.
         steering.park();
         port.park();
     }

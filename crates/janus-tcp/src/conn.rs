@@ -224,7 +224,7 @@ impl Conn<'_> {
         }
         hot.sender.pipe = 0;
         (hot.timers.rto_at, hot.timers.rtx_at) = (Instant::ZERO, Instant::ZERO);
-        // What is remembered of round trips is the best guess at the smallest, and too large at worst.
+        // The remembered round trip is the best guess at the smallest, and too large at worst.
         (hot.loss.min_rtt_us, hot.loss.min_rtt_ms) = (tcb.srtt_us(), self.now.as_millis() as u32);
         hot.timers.timer_kind = TimerKind::Rto;
         hot.timers.backoff = rto::kept_backoff(tcb);

@@ -45,7 +45,7 @@ impl Piece {
     }
 }
 
-/// What became of a piece.
+/// Result of giving a piece.
 enum Given {
     Taken,
     /// Its owner keeps it, and is told when it is worth while to ask again.

@@ -49,7 +49,7 @@ pub(crate) enum TimerKind {
     Persist,
 }
 
-/// What is sent and not acknowledged, what waits to be sent, and who waits to write.
+/// The send queue: segments in flight, segments unsent, and the writer that waits.
 pub(crate) struct Sender {
     /// SND.UNA: the oldest number that is not acknowledged.
     pub(crate) snd_una: SeqNum,
@@ -108,7 +108,7 @@ pub(crate) struct Loss {
     pub(crate) recovery: u32,
 }
 
-/// What has come and is not read, and what is owed for it.
+/// The receive queue, and the acknowledgement owed for it.
 pub(crate) struct Receiver {
     /// Received in order, not read.
     pub(crate) inbox: SegList,

@@ -1,4 +1,4 @@
-//! What becomes of connections on which nothing happens: keep-alive (RFC 9293 section 3.8.4, RFC 1122 section 4.2.3.6)
+//! Idle connections: keep-alive (RFC 9293 section 3.8.4, RFC 1122 section 4.2.3.6)
 //! the idle timeout, and readers that are to look at their clocks. No idle connection has a timer for it: a slow sweep goes
 //! over all of them, a slice at a time, and only while some connection has options that ask for it.
 //!
@@ -26,7 +26,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// Parts of [`SocketOptions::wake_reader`] after which a reader that went on waiting is woken again.
 const AGAIN: u32 = 8;
 
-/// When to look again after a pass that met nobody who wants it.
+/// When to look again after a pass that met no connection that wants it.
 const SEEN_NONE: Duration = Duration::from_secs(1);
 
 /// Where the sweep stands.
@@ -42,7 +42,7 @@ pub(crate) struct Sweep {
     looked_ms: [Vec<Option<u32>>; 2],
 }
 
-/// What a look at a connection says.
+/// Result of a look at a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     /// Nothing to do before so many milliseconds.
@@ -54,7 +54,7 @@ enum Verdict {
 }
 
 impl Stack {
-    /// When the sweep goes on; never while nobody wants it.
+    /// When the sweep goes on; never while no connection wants it.
     pub(crate) fn next_sweep(&self) -> Option<Instant> {
         (self.rules.profiles.swept() > 0).then_some(self.schedule.sweep.at)
     }
@@ -123,7 +123,7 @@ impl Stack {
     fn look_at(&mut self, conn: u32, now: Instant, looked_ms: Option<u32>) {
         let cold = &self.store.tcbs[conn];
         let options = self.rules.profiles.get(cold.profile);
-        // Who waits for an acknowledgement, or to send, learns by that whether the peer is there (Linux:
+        // A connection that waits for an acknowledgement, or to send, learns by that whether the peer is there (Linux:
         // tcp_keepalive_timer). An orphan has bounds of its own.
         let asleep = matches!(
             cold.state,
@@ -195,7 +195,7 @@ impl Stack {
     }
 }
 
-/// What is to be done about a connection that was looked at `looked_ms` before.
+/// Decides about a connection that was looked at `looked_ms` before.
 fn judge(
     cold: &Tcb,
     options: &SocketOptions,

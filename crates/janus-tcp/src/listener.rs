@@ -28,7 +28,7 @@ pub(crate) struct Listener {
     pub(crate) backlog: usize,
     /// Connections established and not accepted, as TCB indices.
     pub(crate) queue: VecDeque<u32>,
-    /// Who waits to accept, as a token.
+    /// Token of the task that waits to accept.
     pub(crate) acceptor: u32,
     /// Half-open records for it: the SYN queue's length.
     pub(crate) half_open: u32,
@@ -249,7 +249,7 @@ impl Listeners {
         sharers().nth(chosen).map(|(id, _)| id)
     }
 
-    /// Whether a listener would take a connection to this address, if nobody stood nearer.
+    /// Whether a listener would take a connection to this address, if no nearer one took it.
     pub(crate) fn serves(&self, id: u32, local: IpAddr, port: u16) -> bool {
         let listener = self.slots.get(id as usize).and_then(Option::as_ref);
         listener.is_some_and(|l| l.local.port() == port && l.serves(local))

@@ -1,10 +1,10 @@
 //! Flows that change store while an update of the balancer is on: half-open to connection, connection to TIME-WAIT, and
 //! from there to a new beginning. The visit of `traverse` might miss one that goes back, so whoever moves a record
-//! says so here (rule 6 of the balancer's protocol). While nobody asks, that is one look at a bool.
+//! says so here (rule 6 of the balancer's protocol). While moves are not tracked, that is one look at a bool.
 //!
 //! What is told is bounded. When there is no room, a flow that goes on is met by the visit, and none goes back except
 //! by an open in the place of a flow in TIME-WAIT, which is then refused; or by a SYN, which opens only where the newest
-//! ring has the flow, so that nobody need hear of it.
+//! ring has the flow, so no other shard needs to hear of it.
 
 use janus_wire::FlowKey;
 
@@ -13,7 +13,7 @@ use crate::stack::Stack;
 /// Moves that can wait to be taken.
 pub const MOVES_MAX: usize = 4_096;
 
-/// What moved since it was last asked.
+/// Flows that moved since the last question.
 #[derive(Default)]
 pub(crate) struct Moves {
     on: bool,

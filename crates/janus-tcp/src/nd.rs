@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use crate::stack::Stack;
 use crate::time::Instant;
 
-/// What a message from the link has, and what it must be sent with.
+/// Hop limit of a message that has come from the link itself, and of those sent.
 pub(crate) const HOP_LIMIT: u8 = 255;
 /// Everybody on the link.
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
@@ -91,7 +91,7 @@ impl Stack {
         });
     }
 
-    /// A neighbour says where it is (section 7.2.5). Nobody is filed who was not asked for.
+    /// A neighbour says where it is (section 7.2.5). An unsolicited neighbor is not filed.
     pub(crate) fn advertised(
         &mut self,
         ends: Ends,

@@ -1,4 +1,4 @@
-//! Who has which hardware address, for both families: a bounded, four-way table, and the frames that wait for an
+//! Hardware addresses of neighbors, for both families: a bounded, four-way table, and the frames that wait for an
 //! answer. Asking and answering is ARP's (`control`) and neighbour discovery's (`nd`).
 //!
 //! An entry is unknown (there is none), asked for, or known. A known one is good for a while, then it is used on, and
@@ -6,7 +6,7 @@
 //! states, and what RFC 1122 section 2.3.2.1 asks of ARP.
 //!
 //! Whoever asks for our address is filed, as an answer to it is likely; but only in a place that is free or whose
-//! neighbour nothing was sent to lately, and never in a gateway's. So a flood of such questions pushes out nobody who matters.
+//! neighbour nothing was sent to lately, and never in a gateway's. So a flood of such questions pushes out no neighbor in use.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
@@ -140,7 +140,7 @@ impl Neighbors {
         self.find(addr)
     }
 
-    /// What was at hand was used, who knows how often.
+    /// The entry at hand was used, an unknown number of times.
     fn forget_latest(&mut self, now: Instant) {
         if let Some((addr, _)) = self.latest.take()
             && let Some(entry) = self.find(addr.into())
@@ -265,7 +265,7 @@ impl Neighbors {
     }
 
     /// Puts a new entry into its set, in place of the one that is needed least: one that is only asked for goes before one
-    /// that is known, as packets to addresses that nobody has must not make us forget anybody; then what was not used for
+    /// that is known, as packets to unused addresses must not make us forget a neighbor; then what was not used for
     /// longest; a gateway last. False when what is there is needed more.
     fn file(&mut self, new: Entry, wanted: Wanted, now: Instant, interface: &Interface) -> bool {
         let set = self.set(new.addr);

@@ -108,7 +108,7 @@ impl Stack {
         self.connect_with(now, local, remote, &SocketOptions::default())
     }
 
-    /// The same, with socket options from the first segment on.
+    /// Like [`Stack::connect`], with socket options from the first segment on.
     pub fn connect_with(
         &mut self,
         now: Instant,
@@ -193,7 +193,7 @@ impl Stack {
         Ok(id)
     }
 
-    /// Who is told when a connection waits to be accepted.
+    /// Sets the token that is woken when a connection waits to be accepted.
     #[inline]
     pub fn wait_accept(&mut self, id: ListenerId, who: Option<Token>) {
         if let Some(listener) = self.index.listeners.get(id) {

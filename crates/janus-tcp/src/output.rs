@@ -257,7 +257,7 @@ impl Conn<'_> {
         let full = seg.len >= cold.payload_mss();
         let last = seg.has(seg_flag::FIN);
         let small_in_flight = hot.sender.small_end.gt(hot.sender.snd_una);
-        // What has more behind it can grow no more (tcp_write_xmit asks only the last).
+        // A segment with another behind it can grow no more (tcp_write_xmit asks only the last).
         if full || last || urgent || seg.next != NONE || hot.sender.ending == Ending::Push {
             return true;
         }
@@ -283,7 +283,7 @@ impl Conn<'_> {
         let waited = Duration::from_micros(now_us.wrapping_sub(seg.sent_us).into());
         if waited >= most {
             seg.flags &= !seg_flag::CORKED;
-            // What a timer lets go is to be passed on (tcp_write_wakeup).
+            // A segment that a timer releases is to be passed on (tcp_write_wakeup).
             seg.flags |= seg_flag::PSH;
             return true;
         }
@@ -294,7 +294,7 @@ impl Conn<'_> {
         false
     }
 
-    /// What a cork holds back has waited long enough: switching Nagle's algorithm off pushes it (tcp(7)), though what is
+    /// A corked segment has waited long enough: switching Nagle's algorithm off pushes it (tcp(7)), though what is
     /// written later waits again.
     pub(crate) fn cork_is_over(&mut self) {
         let tail = self.hot.sender.unsent.tail;

@@ -84,14 +84,14 @@ impl Parsed {
     }
 }
 
-/// What a frame is.
+/// Kinds of frames.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A TCP segment; what it says is in its [`Parsed`].
     Segment,
     /// A UDP datagram in one piece.
     Datagram,
-    /// Something for `control`: ARP, ICMP, or what nobody here speaks.
+    /// Something for `control`: ARP, ICMP, or an unknown protocol.
     Other,
     /// A part of an IP datagram.
     Fragment,
@@ -156,7 +156,7 @@ fn look(
     }
 }
 
-/// What is not plainly an IPv4 packet for one receiver.
+/// Reads a frame that is not plainly an IPv4 packet for one receiver.
 #[inline(never)]
 fn look_behind_ethernet(
     frame: &Frame,

@@ -291,7 +291,7 @@ impl Stack {
         };
         cold.set_snd_wnd(cold.snd_wnd());
         match record.tries {
-            // Of a cookie nobody knows how often, or when, it was sent; and data that was waited for measures nothing.
+            // A cookie does not tell how often, or when, it was sent; and data that was waited for measures nothing.
             0 => {}
             1 if record.acked => {}
             1 => {

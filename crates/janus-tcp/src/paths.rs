@@ -1,4 +1,4 @@
-//! What is known of the ways to peers, whatever connection it was learned by: the size of packets (`pmtu`), and what a new
+//! Knowledge of the paths to peers, whichever connection learned it: the size of packets (`pmtu`), and what a new
 //! connection may begin with (`sharing`).
 
 use crate::pmtu::Paths;

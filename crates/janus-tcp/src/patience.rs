@@ -1,5 +1,5 @@
 //! How long a connection is waited for that gets nowhere: the user timeout (RFC 5482, RFC 9293 section 3.9.1), and the
-//! bounds of orphans, which have nobody to close them. Retransmissions are counted in `timers`; what is idle is
+//! bounds of orphans, which no owner closes. Retransmissions are counted in `timers`; what is idle is
 //! looked after in `keepalive`; how a peer can change the timeout is in `uto`.
 
 use core::time::Duration;
@@ -74,7 +74,7 @@ impl Conn<'_> {
     }
 
     /// A timer of an orphan's: whether it has lived on for so long that it is ended. Its peer may be there all the time,
-    /// and take a byte now and then; nobody else would end it.
+    /// and take a byte now and then; nothing else would end it.
     pub(crate) fn orphan_is_too_old(&mut self) -> bool {
         let now_ms = self.now.as_millis() as u32;
         let hot = &mut *self.hot;

@@ -3,7 +3,7 @@
 //!
 //! A bounded table of what deviates; most stacks have none. What ICMP said is forgotten after ten minutes, and the next
 //! full-sized segment finds out (RFC 1191 section 6.3). What only loss has taught is taken back one probe at a time,
-//! because nobody would tell. Which message is believed is decided in `icmp_errors`, who sends what size in `resize`.
+//! because no router would tell. Which message is believed is decided in `icmp_errors`, who sends what size in `resize`.
 
 use core::time::Duration;
 use std::net::IpAddr;
@@ -19,13 +19,13 @@ const WAYS: usize = 4;
 pub(crate) const SMALLEST_V4: u16 = 552;
 /// Every IPv6 link carries so much; a message that says less is discarded (RFC 8201 section 4).
 pub(crate) const SMALLEST_V6: u16 = 1_280;
-/// What a silent path is believed to carry at first: 1,024 bytes of payload (RFC 4821 section 7.2).
+/// Packet size that a silent path is believed to carry at first: 1,024 bytes of payload (RFC 4821 section 7.2).
 const BASE_V4: u16 = 1_024 + 40;
 /// How long ICMP's word counts (RFC 1191 section 6.3).
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
 /// How long after a silent path was found the first probe goes out; failures double it, up to the time above.
 const FIRST_PROBE: Duration = Duration::from_secs(30);
-/// A silent path that nobody has probed for so long is forgotten.
+/// A silent path that was not probed for so long is forgotten.
 const SILENT_FORGOTTEN_AFTER: Duration = Duration::from_secs(3_600);
 /// Closer than this the search for a silent path's size is over.
 const CLOSE_ENOUGH: u16 = 32;
@@ -64,7 +64,7 @@ impl Path {
 
 /// The table.
 pub(crate) struct Paths {
-    /// Decides which destinations share a set, so that nobody can choose whom to push out.
+    /// Decides which destinations share a set, so that a peer cannot choose which to push out.
     key: (u64, u64),
     /// Made when there is something to put into it.
     sets: Vec<[Option<Path>; WAYS]>,
@@ -93,7 +93,7 @@ impl Paths {
         }
     }
 
-    /// Nothing is known of any path: the common case, in which nobody looks further.
+    /// Nothing is known of any path: the common case, in which the look ends here.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.sets.is_empty()

@@ -213,7 +213,7 @@ impl Conn<'_> {
     }
 
     /// Defers a write of `len` bytes that found no packet buffer. One that could send waits for memory. One that has its
-    /// share, and any other when it is critical, waits for its peer and stands in nobody's way: for the acknowledgement of
+    /// share, and any other when it is critical, waits for its peer and holds up no other: for the acknowledgement of
     /// what it has out, or for the window, which is probed as if something waited for it.
     #[cold]
     pub(crate) fn put_off(&mut self, len: usize) {
@@ -243,7 +243,7 @@ impl Conn<'_> {
         }
     }
 
-    /// What is out brings an answer, what is queued has timers; with neither, the persist timer runs for the writer, if its
+    /// Data in flight brings an answer, queued data has timers; with neither, the persist timer runs for the writer, if its
     /// connection is one that can be written to.
     #[cold]
     pub(crate) fn await_window(&mut self) {
@@ -303,7 +303,7 @@ impl Stack {
         }
     }
 
-    /// What waits beyond gaps makes room, of those first who have waited longest.
+    /// Out-of-order data makes room, that of the connections that have waited longest first.
     #[cold]
     pub(crate) fn relieve(&mut self) {
         let blocks = &mut self.store.blocks;
@@ -326,7 +326,7 @@ impl Stack {
 
     /// Those who found no packet buffer try again, when it is time or one of our own has come back.
     pub(crate) fn feed_starved(&mut self, now: Instant) {
-        // What this thread has in stock is for everybody only while it is not critical.
+        // Buffers in this thread's stock are for all only while memory is not critical.
         let spare = self.store.blocks.shortage.level != Pressure::Critical
             && self.store.blocks.pool.has_spare();
         if self.schedule.starved.is_empty() || now < self.schedule.retry.at && !spare {

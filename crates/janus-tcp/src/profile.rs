@@ -21,7 +21,7 @@ const LEAST_MAX_SEGMENT: u16 = 88;
 /// Longest time an option can name; the stamps of idle connections go round after 49 days.
 const LONGEST: Duration = Duration::from_secs(24 * 24 * 3_600);
 
-/// What an application can wish for a connection, or for those that a listener will accept. Connections with equal
+/// Options that an application can set for a connection, or for those that a listener will accept. Connections with equal
 /// options share one copy of them; a stack holds [`MAX_OPTION_SETS`] different sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SocketOptions {
@@ -173,7 +173,7 @@ impl Profiles {
         (options.ttl.unwrap_or(TTL), options.tos)
     }
 
-    /// What controls a connection's congestion.
+    /// Returns the algorithm that controls a connection's congestion.
     #[inline]
     pub(crate) fn congestion(&self, profile: u8, config: &Config) -> Algorithm {
         self.get(profile).congestion.unwrap_or(config.congestion)
@@ -275,7 +275,7 @@ mod tests {
         let second = profiles.intern(&with_ttl(2)).expect("a place");
         assert_ne!(first, second);
         assert_eq!(profiles.get(first).ttl, Some(1));
-        // Its place is another's when nobody holds it any more, and not before.
+        // Its place is another's when no connection holds it any more, and not before.
         profiles.let_go(first);
         let third = profiles.intern(&with_ttl(3)).expect("a place");
         assert_ne!(third, first);

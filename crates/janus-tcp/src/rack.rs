@@ -56,7 +56,7 @@ impl Sent {
     }
 }
 
-/// What a look at the segments in flight has found.
+/// Result of a look at the segments in flight.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Losses {
     /// Payload newly believed lost.
@@ -368,7 +368,7 @@ impl Look {
     /// Whether a segment in flight is lost. One that was sent before the newest that was delivered, and is not old
     /// enough, may be later; the newest's own age bounds how much later, which saves looking at each.
     fn says_lost(&mut self, seg: &Segment) -> bool {
-        // What has not left the host cannot be lost.
+        // A segment that has not left the host cannot be lost.
         if !self.newest.is_after(Sent::of(seg), self.now_us) || seg.has(seg_flag::AWAY) {
             return false;
         }

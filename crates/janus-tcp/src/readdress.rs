@@ -16,7 +16,7 @@ use crate::routes::Route;
 use crate::stack::Stack;
 use crate::time::Instant;
 
-/// What an interface is addressed by, and where it sends what is not for its own networks.
+/// Addresses of an interface, and the routes out of its own networks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Addressing {
     /// Our addresses, of both families.

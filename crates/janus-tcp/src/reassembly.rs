@@ -46,7 +46,7 @@ pub(crate) struct DatagramId {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece {
     pub(crate) of: DatagramId,
-    /// What the payload of the whole begins with.
+    /// Header that the payload of the whole begins with.
     pub(crate) proto: u8,
     /// DSCP and ECN.
     pub(crate) tos: u8,
@@ -178,7 +178,7 @@ struct Datagram {
     held: usize,
     /// Its length, once the last fragment has come.
     total: Option<usize>,
-    /// What the first fragment said.
+    /// Facts from the first fragment.
     proto: u8,
     tos: u8,
     hop_limit: u8,
@@ -219,7 +219,7 @@ impl Datagram {
     }
 }
 
-/// What became of a fragment.
+/// Result of taking a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
     /// The datagram waits for more, or the fragment was dropped and counted.
@@ -232,7 +232,7 @@ pub(crate) enum Taken {
 enum Place {
     /// Behind this one, or first if that is `NONE`.
     Behind(u32),
-    /// The same bytes are there already.
+    /// These bytes are there already.
     Repeated,
     Overlaps,
 }
@@ -247,7 +247,7 @@ pub(crate) struct Reassembly {
 }
 
 impl Reassembly {
-    /// Nothing waits: the common case, in which nobody looks further.
+    /// Nothing waits: the common case, in which the look ends here.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.datagrams.is_empty()
@@ -359,7 +359,7 @@ impl Reassembly {
         let from = usize::from(piece.payload_at);
         let new = &frame.buf.bytes()[from..from + usize::from(piece.len)];
         let same = there.offset as usize == piece.offset && there.payload() == new;
-        // What was not the last before cannot be the last now.
+        // A fragment that was not the last before cannot be the last now.
         if same && (piece.more || datagram.total.is_some()) {
             Place::Repeated
         } else {

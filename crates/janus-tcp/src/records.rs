@@ -1,4 +1,4 @@
-//! What an index in the flow table names: which of the stack's stores holds the flow, and where.
+//! Meaning of an index in the flow table: which of the stack's stores holds the flow, and where.
 //! Each store holds both families ([`crate::flows`]); the two bits above theirs say which store it is.
 
 /// The most records any one store can have of one family; the bit beyond says which family it is.

@@ -1,4 +1,4 @@
-//! What a sender keeps only while something it sent may be missing, and the order in which an acknowledgement is
+//! Sender state that is kept only while a segment may be missing, and the order in which an acknowledgement is
 //! worked off then: probe (`tlp`), losses (`rack`), window (`prr`). The scoreboard itself is in `sack`. RFC 6675's
 //! rules for which segment is lost, its NextSeg() and its rescue retransmission are superseded by RACK-TLP (RFC 8985
 //! section 1 and 9.3), its definition of the pipe is kept: neither what was SACKed nor what is lost counts, what was
@@ -39,7 +39,7 @@ pub(crate) mod rec_flag {
     pub(crate) const PROBE_REPEATS: u16 = 1 << 6;
     /// A D-SACK has widened the reordering window, until `dsack_round` is acknowledged.
     pub(crate) const DSACK_ROUND: u16 = 1 << 7;
-    /// What is lost waits for new data to go first ([`crate::frto`]).
+    /// Lost segments wait for new data to go first ([`crate::frto`]).
     pub(crate) const NEW_FIRST: u16 = 1 << 8;
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct Recovery {
     pub(crate) prr_out: u32,
     pub(crate) prr_flight: u32,
 
-    /// What to do when it was for nothing.
+    /// Window to restore when the recovery was spurious.
     pub(crate) undo: Undo,
 
     /// Quarters of the smallest round trip that the reordering window is wide (RACK.reo_wnd_mult), and for how many
@@ -137,7 +137,7 @@ impl Recovery {
     }
 }
 
-/// What one acknowledgement tells, gathered while it is read.
+/// Facts of one acknowledgement, gathered while it is read.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct News {
     /// Payload known to be delivered that was not before, acknowledged or SACKed.
@@ -150,7 +150,7 @@ pub(crate) struct News {
     pub(crate) sacked: bool,
     /// Something was delivered that was sent once, before the last timeout.
     pub(crate) original: bool,
-    /// What came twice, as the peer says (RFC 2883).
+    /// Range that the peer received twice, as it says (RFC 2883).
     pub(crate) duplicate: Option<(SeqNum, SeqNum)>,
     /// Of what is delivered now, that which was sent last.
     pub(crate) newest: Option<Sent>,
@@ -207,7 +207,7 @@ impl Conn<'_> {
         self.widen_reordering(news);
         let lost = self.detect_losses();
         let (hot, rec) = (&mut *self.hot, &self.blocks.recovery[block]);
-        // What is lost for another reason, as a path that has shrunk, is no sign of congestion.
+        // A loss for another reason, as a path that has shrunk, is no sign of congestion.
         let found = lost.bytes > 0 || (ended && rec.lost > 0);
         if found && !hot.has(hot_flag::RECOVERY) && !rec.has(rec_flag::TIMED_OUT) {
             self.enter_recovery(news.delivered);

@@ -1,4 +1,4 @@
-//! What came beyond a gap waits here until the gap is filled. A connection has a block only while something waits; it
+//! Out-of-order data waits here until the gap before it is filled. A connection has a block only while something waits; it
 //! names the tree of ranges, and which of them changed last, for the SACK option. Buffers are counted, not bytes
 //! alone: a byte can hold a packet buffer, so small texts are copied together where they touch, and both a connection
 //! and all together may hold so many buffers and no more. Where texts overlap and differ, what came first is kept.
@@ -23,7 +23,7 @@ const RECENT: usize = 4;
 /// unless it stands between two gaps.
 pub(crate) const COPY_BELOW: usize = 1_024;
 
-/// What waits of one connection.
+/// Out-of-order data of one connection.
 pub(crate) struct Reorder {
     root: u32,
     /// The range that grew last: the next segment most often continues it.

@@ -232,7 +232,7 @@ impl Conn<'_> {
         seg.flags |= seg_flag::RESENT;
         hot.sender.pipe += u32::from(seg.len);
         if at == hot.sender.flight.head {
-            // What the acknowledgement waits for has a whole timeout again.
+            // The first segment in flight has a whole timeout again.
             hot.timers.rtx_at = self.now.after_nanos(rto::timeout_ns(
                 cold,
                 &self.rules.config,

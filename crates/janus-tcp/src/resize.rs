@@ -20,7 +20,7 @@ use crate::time::Instant;
 /// Timeouts in a row of a full-sized segment after which a silent path is suspected (RFC 4821 section 7.7).
 const SUSPICIOUS_TIMEOUTS: u8 = 2;
 
-/// What of an IP packet is not counted in an MSS: the fixed headers.
+/// Bytes of an IP packet that an MSS does not count: the fixed headers.
 fn fixed_headers(peer: IpAddr) -> u16 {
     match peer {
         IpAddr::V4(_) => 40,

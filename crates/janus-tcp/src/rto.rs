@@ -142,7 +142,7 @@ pub(crate) fn timeout(cold: &Tcb, config: &Config, backoff: u8) -> Duration {
     Duration::from_nanos(timeout_ns(cold, config, backoff))
 }
 
-/// The same in nanoseconds, for those who ask with every segment.
+/// Like [`timeout`], in nanoseconds, for callers that ask with every segment.
 #[inline]
 pub(crate) fn timeout_ns(cold: &Tcb, config: &Config, backoff: u8) -> u64 {
     let srtt_us = u64::from(cold.srtt_us());

@@ -61,7 +61,7 @@ impl Conn<'_> {
         let mut from_sack = Acked::default();
         let mut acked = acked;
         if let (true, Some(sent_us)) = (acked.resent || acked.is_empty(), news.sacked_sent_us) {
-            // What is SACKed at once and was sent once measures as well, and in microseconds.
+            // A segment that is SACKed at once and was sent once measures as well, and in microseconds.
             from_sack.add((self.now.as_micros() as u32).wrapping_sub(sent_us), false);
             acked = &from_sack;
         }

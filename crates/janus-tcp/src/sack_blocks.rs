@@ -1,4 +1,4 @@
-//! What an acknowledgement says of what waits beyond a gap: the blocks of RFC 2018 section 4, before them the stretch
+//! SACK blocks of outgoing acknowledgements: the blocks of RFC 2018 section 4, before them the stretch
 //! that came twice (D-SACK, RFC 2883). They are read from the store whenever an acknowledgement is written, so that they
 //! are always true. A pure acknowledgement has room for them; a segment with data carries them when it is short
 //! enough, and else a pure one goes beside it.
@@ -20,7 +20,7 @@ pub(crate) fn blocks_max(cold: &Tcb) -> u8 {
     (((LEN_MAX - others - 4) / 8) as u8).min(SACK_BLOCKS_MAX as u8)
 }
 
-/// What of a segment has been acknowledged before, its FIN's number too (Linux: tcp_send_dupack).
+/// Part of a segment that has been acknowledged before, its FIN's number too (Linux: tcp_send_dupack).
 #[inline]
 pub(crate) fn repeated_part(cold: &Tcb, p: &Parsed) -> Option<(SeqNum, SeqNum)> {
     if p.seq.ge(cold.rcv_nxt) || p.space() == 0 || p.flags.contains(Flags::SYN) {
@@ -86,7 +86,7 @@ impl Conn<'_> {
         }
     }
 
-    /// What one acknowledgement at the end of the turn cannot tell of a batch with gaps is told by more before it: to a
+    /// Facts of a batch with gaps that one acknowledgement at the end of the turn cannot carry go into more before it: to a
     /// peer that reads SACK blocks, ranges that it could not name; to one that counts acknowledgements (RFC 5681 section
     /// 3.2), one for each segment. All of them say what holds after the batch (MUST-59).
     pub(crate) fn emit_untold(&mut self, wire: &mut Wire<'_>) {

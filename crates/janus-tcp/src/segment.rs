@@ -265,7 +265,7 @@ impl Segments {
         (tail.seq, tail.flags, tail.sent_us) = (seq + u32::from(len), flags, sent_us);
         let first = &mut self.slab[id];
         first.len = len;
-        // What belongs to the end stays there.
+        // Flags that belong to the end stay there.
         first.flags &= !(seg_flag::PSH | seg_flag::FIN);
         list.bytes -= u32::from(tail_len);
         self.insert_after(list, id, second);

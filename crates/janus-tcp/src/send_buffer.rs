@@ -10,11 +10,11 @@ use crate::hot::Hot;
 use crate::pressure::Pressure;
 use crate::profile::DEFAULT;
 
-/// What a segment counts at least, a quarter of what its buffer holds: how few bytes it has is the peer's choice (by its MSS).
+/// Least charge of a segment, a quarter of what its buffer holds: how few bytes it has is the peer's choice (by its MSS).
 const LEAST_CHARGE: u32 = janus_mem::SLOT_SIZE as u32 / 4;
-/// What surrounds the bytes of a large segment (SKB_TRUESIZE of an empty one).
+/// Overhead of a large segment (SKB_TRUESIZE of an empty one).
 const AROUND: u32 = 1_280;
-/// What Linux reckons for the headers and the structures of one packet (MAX_TCP_HEADER, skb_shared_info, sk_buff).
+/// Charges of Linux for the headers and the structures of one packet (MAX_TCP_HEADER, skb_shared_info, sk_buff).
 const HEADERS: u32 = 320;
 const SHARED_INFO: u32 = 320;
 const STRUCTURE: u32 = 256;
@@ -25,17 +25,17 @@ const LARGE: u32 = 65_536 - HEADERS - 1;
 /// Windows up to this size are not halved for the size of a large segment (TCP_MSS_DEFAULT).
 const WINDOW_SMALL: u32 = 536;
 
-/// What is known of a connection that counts as Linux does, beside its hot block.
+/// State of a connection that counts as Linux does, beside its hot block.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Account {
-    /// What it may have written ahead, once that has grown; 0 = it has not.
+    /// Budget in bytes, once it has grown; 0 = it has not.
     budget: u32,
     /// How much of the last large segment is filled.
     tail: u32,
 }
 
 impl View<'_> {
-    /// What the bytes that a connection may have written ahead may count.
+    /// Returns the send budget: the largest charge of bytes written ahead.
     pub(crate) fn budget(&self) -> u32 {
         let hot = self.hot;
         let config = &self.rules.config;
@@ -57,7 +57,7 @@ impl View<'_> {
         }
     }
 
-    /// The same for one that does not count as Linux.
+    /// Like [`View::budget`], for a connection that does not count as Linux.
     #[inline]
     fn budget_in_bytes(&self) -> u32 {
         let hot = self.hot;
@@ -76,7 +76,7 @@ impl View<'_> {
         hot.congestion.cwnd.saturating_mul(2).clamp(least, most)
     }
 
-    /// What the bytes that it has written ahead count.
+    /// Returns the charge of the bytes written ahead.
     fn charge(&self) -> u32 {
         let hot = self.hot;
         if !self.rules.config.count_as_linux {
@@ -237,14 +237,14 @@ impl Conn<'_> {
     }
 }
 
-/// What a connection has written ahead, by bytes.
+/// Bytes that a connection has written ahead.
 #[inline]
 fn charge_in_bytes(hot: &Hot) -> u32 {
     let least = (hot.sender.unsent.count + hot.sender.flight.count) * LEAST_CHARGE;
     least.max(hot.sender.unsent.bytes + hot.sender.flight.bytes)
 }
 
-/// What twice a flight of so many segments counts (tcp_sndbuf_expand).
+/// Charge of twice a flight of `segments` segments (tcp_sndbuf_expand).
 fn for_flight(hot: &Hot, segments: u32) -> u32 {
     let packet = u32::from(hot.sender.mss_full) + HEADERS + SHARED_INFO;
     (packet.next_power_of_two() + STRUCTURE).saturating_mul(2 * segments)

@@ -23,10 +23,10 @@ use crate::time::{Instant, nanos};
 /// Paths remembered: sets of ways.
 const SETS: usize = 256;
 const WAYS: usize = 4;
-/// What is older says little of a path as it is now.
+/// Age from which on facts say little of a path as it is now.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
 
-/// What is known of a path.
+/// Facts of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub(crate) srtt_us: u32,
@@ -50,13 +50,13 @@ pub(crate) struct PathFacts {
 }
 
 impl PathFacts {
-    /// Nothing is known of any path: nobody looks further.
+    /// Nothing is known of any path: the look ends here.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.sets.is_empty()
     }
 
-    /// Which paths share a set is keyed, so that nobody can choose whom to push out.
+    /// Which paths share a set is keyed, so that a peer cannot choose which to push out.
     fn set_of(&mut self, key: (u64, u64), to: IpAddr) -> Option<&mut [Option<Path>; WAYS]> {
         let set = siphash_1_3(key, words_of(to)) as usize % SETS;
         self.sets.get_mut(set)

@@ -1,4 +1,4 @@
-//! What an application can ask of a connection that it has: read, close, look. Opening is in `open`, writing in `write`. Nothing here waits; a call that
+//! Calls on an open connection: read, close, look. Opening is in `open`, writing in `write`. Nothing here waits; a call that
 //! cannot go on says [`Error::WouldBlock`], and a token left with `wait_*` comes back when it can.
 
 use core::time::Duration;
@@ -77,7 +77,7 @@ impl Conn<'_> {
         let at_once = taken > 0 && self.read_acknowledges();
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         let offered = cold.receive_window();
-        // What the window field can say: a peer that does not scale never sees more than 65,535.
+        // Largest window that the field can say: a peer that does not scale never sees more than 65,535.
         let most = 0xffff << cold.receive_scale();
         let free = buffer.saturating_sub(hot.receiver.inbox.bytes).min(most);
         let step = (2 * u32::from(cold.mss)).min(buffer / 2);
@@ -232,7 +232,7 @@ impl Stack {
         self.peek_at(id, 0, into)
     }
 
-    /// The same, behind the first `skip` of them.
+    /// Like [`Stack::peek`], behind the first `skip` bytes.
     pub fn peek_at(&mut self, id: ConnId, skip: usize, into: &mut [u8]) -> Result<usize, Error> {
         let conn = self.conn(id)?;
         if !self.has_unread(conn)? {
@@ -324,7 +324,7 @@ impl Stack {
             self.abort_conn(conn);
             return;
         }
-        // Nobody is to wait for the peer's FIN (Linux: tcp_close, TCP_LINGER2).
+        // The peer's FIN is not to be waited for (Linux: tcp_close, TCP_LINGER2).
         let unwaited = cold.state == State::FinWait2 && cold.waits_for_no_fin(&self.rules);
         if reset || unwaited || cold.state == State::SynSent {
             self.abort(now, id);
@@ -399,7 +399,7 @@ impl Stack {
         }
     }
 
-    /// Who is told when there is something to read, or the connection opens or ends.
+    /// Sets the token that is woken when there is something to read, or the connection opens or ends.
     #[inline]
     pub fn wait_read(&mut self, id: ConnId, who: Option<Token>) {
         if let Ok(conn) = self.conn(id) {
@@ -407,7 +407,7 @@ impl Stack {
         }
     }
 
-    /// Who is told when there is room to write. Keeps a hot block while it waits.
+    /// Sets the token that is woken when there is room to write. The connection keeps a hot block while a writer waits.
     pub fn wait_write(&mut self, now: Instant, id: ConnId, who: Option<Token>) {
         let Ok(conn) = self.conn(id) else { return };
         if who.is_none() && self.store.tcbs[conn].hot == NONE {

@@ -21,7 +21,7 @@ use crate::schedule::Schedule;
 use crate::store::Store;
 use crate::time::Instant;
 
-/// Who asked to be woken. Its meaning is its owner's; the stack only gives it back.
+/// Name of a task to be woken. Its meaning is its owner's; the stack only gives it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Token(pub u32);
 
@@ -99,7 +99,7 @@ impl Stack {
         Ok(stack)
     }
 
-    /// What happened so far.
+    /// Returns the counters of everything that has happened.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -141,7 +141,7 @@ impl Stack {
         self.store.tcbs.len()
     }
 
-    /// Connections that nobody owns any more and that are not finished.
+    /// Number of connections without an owner that are not finished.
     pub fn orphans(&self) -> usize {
         self.orphans
     }
@@ -161,7 +161,7 @@ impl Stack {
         &self.rules.interface
     }
 
-    /// A number that nobody else can foresee; another each time, and for each `of`, where several stacks have the same secrets.
+    /// Returns an unpredictable number: another one each time, and for each `of`, where several stacks have the same secrets.
     pub fn draw(&mut self, of: u64) -> u64 {
         self.rules.draw(of)
     }

@@ -1,4 +1,4 @@
-//! What a socket interface asks of a connection before every answer: where it stands, in a few fields, without looking at
+//! The state of a connection as a socket interface asks for it before every answer: in a few fields, without looking at
 //! anything that is outstanding ([`crate::Info`] looks at all of it).
 
 use std::net::IpAddr;
@@ -33,7 +33,7 @@ pub struct Status {
     pub writable: bool,
     /// The last write, or the FIN, found no packet buffer: the writer is told when it is worth another try.
     pub starved: bool,
-    /// What the peer may still send is less than about a segment: the reader should make room, however little there is.
+    /// The receive window is less than about a segment: the reader should make room, however little there is.
     pub window_low: bool,
 }
 
@@ -72,7 +72,7 @@ impl Stack {
         })
     }
 
-    /// What the stack was told once.
+    /// Returns the configuration.
     pub fn config(&self) -> &Config {
         &self.rules.config
     }
@@ -83,7 +83,7 @@ impl Stack {
         self.host.neighbors.unanswered()
     }
 
-    /// What the bytes that a connection may have written ahead may count.
+    /// Returns the largest charge of bytes that a connection may have written ahead.
     pub fn send_budget(&self, id: ConnId) -> Result<u32, Error> {
         let conn = self.conn(id)?;
         let view = self.view(conn);

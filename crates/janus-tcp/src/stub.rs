@@ -28,7 +28,7 @@ struct Stub {
 pub(crate) struct Stubs(Option<Flows<Stub>>);
 
 impl Stubs {
-    /// Whose the stub is, which there must be.
+    /// Returns the shard that owns the flow. The stub must exist.
     pub(crate) fn key(&self, id: u32) -> FlowKey {
         self.store().key(id)
     }

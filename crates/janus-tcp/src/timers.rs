@@ -1,4 +1,4 @@
-//! What time does: retransmission, persist and delayed-acknowledgement deadlines of hot blocks, repeated
+//! Deadlines: retransmission, persist and delayed-acknowledgement deadlines of hot blocks, repeated
 //! SYN-ACKs, and the end of TIME-WAIT. An idle connection has no timer.
 
 use crate::cold::{NONE, State, flag};

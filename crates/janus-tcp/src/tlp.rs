@@ -122,7 +122,7 @@ impl Conn<'_> {
             && self.blocks.segments[at].len <= self.tcb.payload_mss()
     }
 
-    /// What an acknowledgement says of the probe (section 7.4.2). Read before anything is taken out of flight.
+    /// Reads from an acknowledgement the fate of the probe (section 7.4.2). Read before anything is taken out of flight.
     pub(crate) fn take_probe_ack(&mut self, p: &Parsed, news: &News) {
         let block = self.hot.loss.recovery;
         let rec = &mut self.blocks.recovery[block];
@@ -143,7 +143,7 @@ impl Conn<'_> {
         }
         rec.clear(rec_flag::PROBED | rec_flag::PROBE_REPEATS);
         if repaired {
-            // The probe itself repaired a loss, which nobody noticed: the network was congested all the same.
+            // The probe itself repaired a loss, which went unnoticed: the network was congested all the same.
             self.counters.tail_losses += 1;
             let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
             hot.congestion.ssthresh = congestion::ssthresh_on_loss(hot, cold);

@@ -16,13 +16,13 @@ use crate::pressure::Pressure;
 use crate::profile::DEFAULT;
 use crate::time::Instant;
 
-/// What may come in the first round trip without the window growing: the initial window (RFC 6928).
+/// Segments that may come in the first round trip without the window growing: the initial window (RFC 6928).
 const FIRST_SEGMENTS: u32 = 10;
 /// How long a connection is taken to receive still after a full segment: two round trips, within these bounds.
 const KEEP_LEAST: Duration = Duration::from_millis(10);
 const KEEP_MOST: Duration = Duration::from_secs(4);
 
-/// What is known of a connection that receives.
+/// Measurements of a connection that receives.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Tuning {
     /// Unread bytes it may hold.

@@ -50,7 +50,7 @@ impl UdpId {
 /// A datagram that came in.
 #[derive(Debug)]
 pub struct Datagram {
-    /// Who sent it.
+    /// Sender's address.
     pub peer: SocketAddr,
     /// The address of ours it was sent to.
     pub local: IpAddr,
@@ -67,7 +67,7 @@ enum Carried {
 }
 
 impl Datagram {
-    /// What it carries.
+    /// Payload.
     pub fn bytes(&self) -> &[u8] {
         match &self.carried {
             Carried::Packet { buf, off, len } => {
@@ -88,9 +88,9 @@ struct Socket {
     peer: Option<SocketAddr>,
     queue: VecDeque<Datagram>,
     queued_bytes: usize,
-    /// What an ICMP message said of a datagram to `peer`; told once.
+    /// Error from an ICMP message about a datagram to `peer`; reported once.
     error: Option<Error>,
-    /// Who waits, as tokens.
+    /// Tokens of the tasks that wait.
     reader: u32,
     writer: u32,
 }
@@ -215,7 +215,7 @@ impl Stack {
         }
         let socket = self.host.udp.get(id)?;
         (socket.peer, socket.error) = (peer, None);
-        // What came from others before is theirs no more to read.
+        // Datagrams that came from others before can no longer be read.
         let old = core::mem::take(&mut socket.queue);
         socket.queued_bytes = 0;
         for datagram in old {
@@ -241,7 +241,7 @@ impl Stack {
     }
 
     /// Sends a datagram to `to`, or to the socket's only peer; in fragments if it is longer than what the path takes. Who loses it
-    /// on the way tells nobody.
+    /// on the way tells no sender.
     pub fn udp_send(
         &mut self,
         now: Instant,
@@ -332,19 +332,19 @@ impl Stack {
         Ok(self.schedule.replies.len() < REPLIES_FULL)
     }
 
-    /// What ICMP said of a datagram to the socket's only peer; told once.
+    /// Takes the error from an ICMP message about a datagram to the socket's only peer; reported once.
     pub fn udp_take_error(&mut self, id: UdpId) -> Result<Option<Error>, Error> {
         Ok(self.host.udp.get(id)?.error.take())
     }
 
-    /// Who is told when a datagram comes.
+    /// Sets the token that is woken when a datagram comes.
     pub fn udp_wait_read(&mut self, id: UdpId, who: Option<Token>) {
         if let Ok(socket) = self.host.udp.get(id) {
             socket.reader = who.map_or(NONE, |token| token.0);
         }
     }
 
-    /// Who is told when datagrams are taken again.
+    /// Sets the token that is woken when datagrams are taken again.
     pub fn udp_wait_write(&mut self, id: UdpId, who: Option<Token>) {
         if let Ok(socket) = self.host.udp.get(id) {
             socket.writer = who.map_or(NONE, |token| token.0);

@@ -14,7 +14,7 @@ use crate::time::Instant;
 
 use janus_wire::SeqNum;
 
-/// What the window was before it was lowered, and what has been sent again since.
+/// The window before it was lowered, and the repairs since.
 #[derive(Clone, Copy)]
 pub(crate) struct Undo {
     /// 0 = there is nothing to undo.
@@ -88,7 +88,7 @@ impl Undo {
         if !news.advanced || !core::mem::replace(&mut self.first, false) {
             return false;
         }
-        // What advances SND.UNA is for the transmission whose timestamp it echoes: one before the first repair.
+        // An acknowledgement that advances SND.UNA is for the transmission whose timestamp it echoes: one before the first repair.
         let since_repair_ms = (now.as_millis() as u32).wrapping_sub(self.repaired_ms);
         news.echo_age_ms.is_some_and(|age| age > since_repair_ms)
     }
@@ -128,7 +128,7 @@ impl Conn<'_> {
         true
     }
 
-    /// What was believed lost is believed to be on its way again. It counts among what was sent again from now on, as
+    /// Segments believed lost are believed to be in flight again. They count among what was sent again from now on, as
     /// that is where RACK looks for what stands in no order of time.
     fn unmark_lost(&mut self) {
         let hot = &mut *self.hot;

@@ -22,10 +22,10 @@ use crate::write::Manner;
 /// Connections on which something is urgent at a time; on others it is data like any other.
 const MAX_URGENT: usize = 1 << 14;
 
-/// What is urgent, by hot block. Beside them, because hardly anyone uses it.
+/// Urgent data, by hot block. Beside them, because hardly anyone uses it.
 pub(crate) type Urgents = BTreeMap<u32, Urgent>;
 
-/// What is urgent on a connection.
+/// Urgent data of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Urgent {
     /// The end of what we were told to send as urgent, until it is acknowledged.
@@ -45,7 +45,7 @@ pub(crate) struct Urgent {
 pub struct UrgentMark {
     /// Bytes still to be read until the urgent data ends, the last octet of it among them.
     pub left: u32,
-    /// So many of them, the next ones, were last octets before the pointer moved on: they are not of the stream for one who
+    /// Number of the next bytes that were last octets before the pointer moved on: they are not of the stream for one who
     /// takes such aside (Linux: tcp_check_urg).
     pub passed: u32,
     /// The last octet has come, perhaps before others.
@@ -157,7 +157,7 @@ impl Conn<'_> {
         self.wake_reader();
     }
 
-    /// What is urgent on the connection of a hot block, if there is room for it.
+    /// Returns the urgent data of the connection, made if there is room for it.
     fn urgent_of(&mut self) -> Option<&mut Urgent> {
         if self.blocks.urgents.len() >= MAX_URGENT && !self.blocks.urgents.contains_key(&self.id) {
             self.counters.urgent_ignored += 1;
@@ -238,7 +238,7 @@ impl Stack {
         Ok(left.filter(|&left| left > 0))
     }
 
-    /// The same, with what one has to know who takes the last octet aside.
+    /// Like [`Stack::urgent`], with what a reader that takes the last octet aside has to know.
     pub fn urgent_mark(&self, id: ConnId) -> Result<Option<UrgentMark>, Error> {
         let conn = self.conn(id)?;
         Ok(self.view(conn).and_then(|view| view.urgent_mark()))

@@ -18,7 +18,7 @@ use crate::parse::Parsed;
 use crate::profile::{DEFAULT, SocketOptions};
 use crate::rules::Rules;
 
-/// What is advertised by who has chosen nothing: the global default of RFC 9293 section 3.9.1.1.
+/// Timeout advertised where none was chosen: the global default of RFC 9293 section 3.9.1.1.
 const ADVERTISED: Duration = Duration::from_secs(300);
 /// Above the smoothed round trip, which takes 27 bits: what the peer said, whether data ever came
 /// ([`crate::delayed_ack`]), and that the option is to be sent.
@@ -30,7 +30,7 @@ const SMOOTHED: u32 = (1 << SAID_SHIFT) - 1;
 /// Steps there are between the limits; 0 = the peer has said nothing.
 const STEPS: u32 = 7;
 
-/// What a connection does with the user timeout option. The names in capitals are those of RFC 5482 section 3.
+/// Use of the user timeout option by a connection. The names in capitals are those of RFC 5482 section 3.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Uto {
     /// ENABLED: the option is sent, and heeded when it comes. `None`: as configured.

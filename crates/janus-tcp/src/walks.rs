@@ -40,7 +40,7 @@ impl Walk {
 }
 
 impl Walks {
-    /// Orders that nobody knows who does not know `key`, which is used for nothing else.
+    /// Orders that only a holder of `key` knows. The key is used for nothing else.
     pub(crate) fn new(key: (u64, u64)) -> Walks {
         Walks {
             key,

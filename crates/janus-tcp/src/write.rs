@@ -11,7 +11,7 @@ use crate::socket::PAYLOAD_MAX;
 use crate::stack::{ConnId, Stack};
 use crate::time::Instant;
 
-/// What a write says beside its bytes.
+/// Flags of a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Manner {
     /// More will follow soon: a segment that is not full waits for it, for about 200 ms or until the peer says something
@@ -92,7 +92,7 @@ impl Conn<'_> {
         (done, joined)
     }
 
-    /// What was written is at the end of the queue: how that is to leave.
+    /// Sets how the bytes just written, at the end of the queue, are to leave.
     #[inline(always)]
     pub(crate) fn finish_write(&mut self, manner: Manner) {
         let hot = &mut *self.hot;
@@ -166,7 +166,7 @@ impl Stack {
         self.write_as(now, id, bytes, Manner::default())
     }
 
-    /// The same, in a manner.
+    /// Like [`Stack::write`], with MSG_MORE, MSG_EOR or urgent semantics.
     pub fn write_as(
         &mut self,
         now: Instant,
@@ -207,7 +207,7 @@ impl Stack {
         }
     }
 
-    /// What is queued is to leave as soon as the windows let it, however small its end: no cork, no Nagle's algorithm, no
+    /// Queued bytes leave as soon as the windows let it, however small its end: no cork, no Nagle's algorithm, no
     /// wait for more holds it (Linux: TCP_NAGLE_PUSH).
     pub fn push(&mut self, now: Instant, id: ConnId) -> Result<(), Error> {
         self.now = now;

@@ -94,7 +94,7 @@ impl Ending {
         begins
     }
 
-    /// Nobody comes in from outside any more, nor is on the way in.
+    /// No connection comes in from outside any more, nor is one on the way in.
     pub(crate) fn doors_closed(&self) {
         self.goes_on(Stage::ClosingDoors, Stage::DoorsClosed);
     }
@@ -136,7 +136,7 @@ impl Ending {
         self.stage() < Stage::Closing
     }
 
-    /// Nobody has said that it ends.
+    /// The end has not been asked for.
     pub(crate) fn is_open(&self) -> bool {
         self.stage() == Stage::Serving
     }

@@ -1,4 +1,4 @@
-//! Asking the cores: each gets one message at most, answers between two batches, and is waited for by nobody for longer than
+//! Asking the cores: each gets one message at most, answers between two batches, and is waited for no longer than
 //! [`PATIENCE`]. Values that only grow keep growing here also when a core loses its own (its tasks at the end of the runtime, its
 //! stack after a panic of its loop), as a sum that falls would be taken for a restart of the program.
 

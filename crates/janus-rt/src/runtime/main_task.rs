@@ -11,7 +11,7 @@ use super::BoxError;
 use crate::shard::here;
 use crate::warning::{GET_TOKIO, wants_tokio, words_of};
 
-/// What a main may return: nothing, or a result.
+/// Return values of a main: nothing, or a result.
 #[diagnostic::on_unimplemented(
     message = "a main gives nothing or a `Result<(), E>`, not `{Self}`",
     note = "`E` is anything that `?` turns into a boxed error: `janus::Result` is a good choice"

@@ -69,7 +69,7 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
-    /// What they say now.
+    /// Their values now.
     pub(crate) fn read(&self) -> Result<(Settings, Effective), BoxError> {
         let file = self.file.clone();
         let said = if self.alone {
@@ -100,7 +100,7 @@ fn warn_of(strange: &[String]) {
     SAID.call_once(|| eprintln!("janus: no settings, and left alone: {}", strange.join(", ")));
 }
 
-/// What a reload came to.
+/// Result of a reload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reloaded {
     /// Keys whose new values hold from now on (for listeners bound from now on, `backlog`), unless the builder has the last

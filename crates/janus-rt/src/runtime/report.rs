@@ -1,4 +1,4 @@
-//! What a core can say about itself. Taken on the core, between packets; `metrics` asks all of them.
+//! Reports of a core about itself. Taken on the core, between packets; `metrics` asks all of them.
 
 use janus_io::DeviceLosses;
 use janus_mem::DepotStats;
@@ -25,7 +25,7 @@ pub struct CoreReport {
     pub memory: MemoryReport,
     /// The packet buffers, which all cores of the runtime share.
     pub buffers: DepotStats,
-    /// What TCP counted.
+    /// Counters of TCP.
     pub tcp: Counters,
     /// Frames handed to other cores because the flow was theirs.
     pub forwards: ForwardCounters,
@@ -43,7 +43,7 @@ pub struct CoreReport {
     pub tasks_boxed: u64,
     /// Task slots out of use because no waker of an earlier task there could be told from a new one's.
     pub task_slots_retired: u64,
-    /// What the core's loop did.
+    /// Counters of the core's loop.
     pub turns: LoopReport,
     /// The threads for blocking calls, which all cores of the runtime share.
     pub blocking: BlockingReport,

@@ -1,4 +1,4 @@
-//! What tasks learn of the runtime's end before it comes.
+//! Notice of the runtime's end to its tasks.
 
 use std::future::Future;
 use std::pin::Pin;

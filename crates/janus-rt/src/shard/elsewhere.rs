@@ -27,7 +27,7 @@ impl Shard {
 
     /// Says that this core sleeps, for as long as is answered (`Some(None)`: for ever) or until a descriptor of
     /// [`wakes_by`](Shard::wakes_by) *becomes* readable; `None`: it must not, there is work. What happens to it on this
-    /// thread from here on nobody notices: the wait is next, then [`wake_up`](Shard::wake_up), then a turn.
+    /// thread from here on goes unnoticed: the wait is next, then [`wake_up`](Shard::wake_up), then a turn.
     pub(crate) fn fall_asleep(&mut self) -> io::Result<Option<Option<Duration>>> {
         self.sample_before_sleep();
         let Some(timeout) = self.may_sleep() else {

@@ -43,7 +43,7 @@ struct Asking {
     tries: u32,
     opened: Option<Result<ConnId, Error>>,
     waker: Option<Waker>,
-    /// Nobody waits for the answer, which comes all the same.
+    /// The answer is not waited for, and comes all the same.
     forgotten: bool,
 }
 
@@ -266,7 +266,7 @@ impl Here {
     fn answered(&self, Question { flow, number, .. }: Question, answer: Answer) {
         let mut fixed = self.fixed.borrow_mut();
         if let Answer::Granted(Some(holder)) = answer {
-            // Also where nobody wants it any more: what is not held here is over.
+            // Also where it is not wanted any more: what is not held here is over.
             if !fixed.stands_elsewhere(&flow) {
                 fixed.stubs.push(StubElsewhere { flow, holder });
             }
@@ -323,7 +323,7 @@ impl Here {
         fixed.look_at = (!fixed.stubs.is_empty()).then_some(now + LOOK);
     }
 
-    /// Nobody waits for this any more.
+    /// This is not waited for any more.
     fn forget_fixed(&self, number: u64) {
         let mut fixed = self.fixed.borrow_mut();
         let Some(at) = fixed.place(number) else {

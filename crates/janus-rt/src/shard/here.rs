@@ -1,4 +1,4 @@
-//! What the tasks of one core share with its loop: the stack, the time of this turn, the wakers that are not tasks.
+//! State that the tasks of one core share with its loop: the stack, the time of this turn, the wakers that are not tasks.
 //! A task reaches it through a thread-local; the loop holds no borrow while it polls a task, and nothing in here drops
 //! a user's value while it holds one.
 
@@ -47,7 +47,7 @@ impl Owner {
     }
 }
 
-/// What a core begins with.
+/// Parts that a core begins with.
 pub(crate) struct Parts {
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) stack: Stack,
@@ -220,7 +220,7 @@ impl Here {
             .borrow_mut()
             .forget(Side::Accept(u32::from(port)));
         drop(forgotten);
-        // At the end of the runtime nobody takes over.
+        // At the end of the runtime no core takes over.
         if self.shared.control.release(self.core, port) && !self.shared.ending.stopping() {
             self.neighbours.borrow_mut().leaving.add(port);
         }

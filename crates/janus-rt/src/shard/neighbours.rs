@@ -23,7 +23,7 @@ pub(crate) struct Door {
     pub(crate) bell: Unparker,
 }
 
-/// What was handed over, and what was not.
+/// Counts of frames handed over, and of those not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ForwardCounters {
     /// Frames that went to another shard.
@@ -40,7 +40,7 @@ pub struct ForwardCounters {
     pub dropped_waiting: u64,
 }
 
-/// All doors, the own one included: nobody knocks there.
+/// All doors, the own one included, which is unused.
 pub(crate) struct Neighbours {
     me: ShardId,
     link: Link,
@@ -274,7 +274,7 @@ mod tests {
         let (me, other) = (ShardId(0), ShardId(1));
         let (mut balancer, _ends) = balancer();
         let mut reader = balancer.reader();
-        // A packet was steered here when nobody listened; since then only the other shard does.
+        // A packet was steered here when no core listened; since then only the other shard does.
         let mut keys = (0..1000u32).map(|i| i.wrapping_mul(0x9e37_79b9));
         let key = keys.find(|key| balancer.current().look_up(*key, PORT).0 == me);
         let key = key.expect("each shard owns keys");
@@ -299,7 +299,7 @@ mod tests {
             );
             assert_eq!(walk.place(key, PORT, tag.bits()), Placement::Elsewhere);
             walk.forward(frame);
-            // Its own port stays: nobody listens there, and the ring says it is this shard's.
+            // Its own port stays: no core listens there, and the ring says it is this shard's.
             let mut walk = Walk::new(
                 reader.current(),
                 &toeplitz,
@@ -512,7 +512,7 @@ mod tests {
                 pool.free(frame.buf);
             }
         }
-        // To oneself, or to nobody, nothing goes.
+        // To oneself, or to no core, nothing goes.
         for to in [0, 2, 256, u16::MAX] {
             let frame = Frame::new(pool.alloc().unwrap(), 60);
             let mut walk = Walk::new(

@@ -1,4 +1,4 @@
-//! What becomes of a core whose loop panicked, which is an error of ours or of a device, not of a task's (those are
+//! Recovery of a core whose loop panicked, which is an error of ours or of a device, not of a task's (those are
 //! caught one by one). Its tasks and connections are lost: nothing of that state can be trusted. The thread goes on with
 //! an empty stack, so that in the combined placement its queue is polled for the neighbours, and so that peers get
 //! resets instead of silence; its listeners' share of new connections goes to the others. The runtime gives the error at
@@ -39,7 +39,7 @@ impl Shard {
         work.arrived.clear();
         work.leaving.clear();
         work.done.clear();
-        // Nobody opens a connection here any more, so this one lends no buffer, and what still comes home was lent by the
+        // No connection is opened here any more, so this one lends no buffer, and what still comes home was lent by the
         // one before.
         let stack = here.stack.replace((self.rebuild)()?);
         attempt(|| drop(stack));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{Shard, news};
 use crate::clock::{Paused, Verdict};
 
-/// While a blocking call holds the clock nobody rings for its end.
+/// While a blocking call holds the clock no bell rings for its end.
 const HELD: Duration = Duration::from_millis(1);
 
 impl Shard {

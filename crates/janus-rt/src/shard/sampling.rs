@@ -1,4 +1,4 @@
-//! What a shard leaves for the balancer's policy to read: a few numbers on a line of its own, now and then, and nothing at
+//! Samples that a shard leaves for the balancer's policy: a few numbers on a line of its own, now and then, and nothing at
 //! all where weights are fixed.
 
 use std::time::Duration;

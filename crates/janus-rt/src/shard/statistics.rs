@@ -1,4 +1,4 @@
-//! What a core's loop says of itself: how many turns, how many of them for something, how long it worked and slept, how
+//! Statistics of a core's loop: how many turns, how many of them for something, how long it worked and slept, how
 //! much came at a time.
 
 use std::cell::Cell;

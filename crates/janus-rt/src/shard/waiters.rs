@@ -22,7 +22,7 @@ pub(crate) enum Side {
     DatagramOut(u32),
 }
 
-/// Few bits, all of them our own numbers: nobody outside could choose them to collide, and a stream in a task of another
+/// Few bits, all of them our own numbers: a peer could not choose them to collide, and a stream in a task of another
 /// executor's comes here for every wait.
 #[derive(Default)]
 struct Mixed(u64);

@@ -136,7 +136,7 @@ impl Ranges {
     /// Adds a range. Gives the new root and the range's place; `None` when the slab is full.
     pub(crate) fn add(&mut self, root: u32, range: Range) -> Option<(u32, u32)> {
         let id = self.slab.alloc()?;
-        // xorshift: nobody outside knows the seed.
+        // xorshift: a peer does not know the seed.
         self.dice ^= self.dice << 13;
         self.dice ^= self.dice >> 7;
         self.dice ^= self.dice << 17;

@@ -22,7 +22,7 @@ impl Stack {
             && self.reopens(record, p)
     }
 
-    /// Such a segment finds nobody who listens, at any shard: it is a stray like others (Linux: tcp_v4_rcv).
+    /// Whether a segment opens nothing because no shard listens: it is a stray like others (Linux: tcp_v4_rcv).
     pub(crate) fn opens_nothing(&mut self, slot: u32, p: &Parsed, now: Instant) -> bool {
         let key = &p.key;
         let asked = self
@@ -120,7 +120,7 @@ impl Stack {
             return;
         }
         if p.payload_len > 0 {
-            // Nobody is left to read it (RFC 1122 section 4.2.2.13).
+            // No reader is left (RFC 1122 section 4.2.2.13).
             self.reset_reply(p);
             self.drop_time_wait(slot);
         } else if p.flags.contains(Flags::FIN) {
@@ -152,7 +152,7 @@ impl Stack {
         }
     }
 
-    /// What an honest peer may repeat is acknowledged each time, a stray within the flow's limit.
+    /// Acknowledges a segment that an honest peer may repeat each time, a stray within the flow's limit.
     fn acknowledge_to_record(&mut self, slot: u32, record: &TimeWait, p: &Parsed, now: Instant) {
         if repeats(record, p) {
             self.time_wait_ack(slot, now);

@@ -169,7 +169,7 @@ impl Stack {
         self.counters.dropped_datagrams_astray += 1;
     }
 
-    /// Takes what [`Stack::udp_astray`] of another stack gave. What nobody waits for here is nobody's.
+    /// Takes what [`Stack::udp_astray`] of another stack gave. A datagram that no socket waits for is dropped.
     pub fn udp_take_astray(&mut self, now: Instant, packet: &[u8]) {
         self.now = now;
         match self.udp_find(packet, true) {
@@ -225,7 +225,7 @@ impl Stack {
         true
     }
 
-    /// The same of ICMPv6.
+    /// Like [`Stack::udp_blamed_v4`], for ICMPv6.
     pub(crate) fn udp_blamed_v6(&mut self, message: &icmpv6::Message<'_>, now: Instant) -> bool {
         use icmpv6::{Message, unreachable};
         let Some(quote) = message.quote().filter(|quote| quote.proto == proto::UDP) else {

@@ -30,14 +30,14 @@ const ADDRESS: Cidr = Cidr {
 };
 /// The TAP interface of a configuration that names none.
 const TAP_NAME: &str = "janus0";
-/// What a configuration without an interface is told.
+/// Error of a configuration without an interface.
 const NO_INTERFACE: &str = "`backend = \"xdp\"` wants the interface to take packets from in `xdp_interface`; `ip link` lists them";
 /// Frames that can wait between two queues of the portal's wire.
 const PORTAL_DEPTH: u32 = 1024;
 /// On the portal's wire nothing is old: what a TIME-WAIT guards against cannot happen for longer than this.
 const PORTAL_TIME_WAIT: Duration = Duration::from_millis(20);
 
-/// What the settings put around a device.
+/// Wrappers that the settings put around a device.
 struct Opened {
     queues: Vec<Box<dyn Queue>>,
     trace: Option<Trace>,
@@ -52,9 +52,9 @@ pub(super) struct Device {
     pub(super) portal: Option<Portal>,
     /// Strangers' packets come in here.
     pub(super) leads_outside: bool,
-    /// What passes is written down.
+    /// Writes down what passes.
     pub(super) trace: Option<Trace>,
-    /// What a bad link did to it, where the settings ask for one.
+    /// Counts of what a bad link did to it, where the settings ask for one.
     pub(super) faults: Option<Arc<FaultCounters>>,
     /// Reader of what it loses, where it counts that.
     pub(super) losses: Option<Box<LossesFn>>,
@@ -193,7 +193,7 @@ fn open_queues(
         let Impairment { received, sent } = settings.impair;
         let mut impaired = ImpairedBackend::new(backend, received).with_sent(sent);
         if clock.jumps().is_some() {
-            // Who sleeps lets the time jump, over what is under way: by a clock of its own nobody does.
+            // A sleeping core lets the time jump over frames under way; with a clock of its own it does not.
             let real = clock.outside();
             impaired = impaired.with_clock(Arc::new(move || real.now().as_nanos()));
         }

@@ -9,7 +9,7 @@ use super::device::Device;
 use crate::config::Settings;
 use crate::runtime::BoxError;
 
-/// What a configuration without a device is told.
+/// Error of a configuration without a device.
 pub(super) const NO_DEVICE: &str = "`backend = \"dpdk\"` wants a device in `dpdk_device`: a virtual one with its arguments \
      (net_tap0,iface=jt0) or a place on a bus (0000:03:00.0)";
 

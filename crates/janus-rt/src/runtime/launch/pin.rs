@@ -1,4 +1,4 @@
-//! Which processor a thread stays on. Where nobody said, best effort: if it is not allowed or not possible, the thread
+//! Pinning of threads to processors. Where no processor was named, best effort: if it is not allowed or not possible, the thread
 //! floats. Where somebody did, it must be possible.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};

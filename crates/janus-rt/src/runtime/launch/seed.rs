@@ -1,4 +1,4 @@
-//! What a core's thread is started with, and what it becomes there: everything of a shard that may cross threads before
+//! The seed that a core's thread is started with, and what it becomes there: everything of a shard that may cross threads before
 //! its thread is running. The rest (its part of memory, its executor) is made on the thread.
 
 use std::future::Future;
@@ -23,7 +23,7 @@ use crate::warning::Warnings;
 /// Buffers a shard keeps back for what frees memory: acknowledgements, the refill of a receive queue.
 const RESERVE: usize = 32;
 
-/// What all cores of a runtime are started with.
+/// The part of the seed that all cores of a runtime have in common.
 pub(super) struct Common {
     pub(super) shared: Arc<Shared>,
     pub(super) tcp: Config,
@@ -39,7 +39,7 @@ pub(super) struct Common {
     pub(super) warnings: Arc<Warnings>,
 }
 
-/// What one core is started with.
+/// The seed of one core.
 pub(crate) struct Seed {
     pub(super) core: u8,
     pub(super) berth: Berth,

@@ -1,4 +1,4 @@
-//! Who gets which packet: the balancer, and the steering of each core that polls the device.
+//! Steering of packets: the balancer, and the steering of each core that polls the device.
 
 use std::sync::Arc;
 
