@@ -9,6 +9,8 @@
 
 use crate::cold::{Tcb, flag};
 use crate::config::Config;
+use janus_wire::SeqNum;
+
 use crate::cubic::{self, Cubic};
 use crate::hot::{Hot, hot_flag};
 use crate::hystart::{self, HyStart};
@@ -91,6 +93,31 @@ impl Growth {
     }
 }
 
+/// State of congestion control: a group of the hot block.
+#[derive(Default)]
+pub(crate) struct Congestion {
+    pub(crate) cwnd: u32,
+    pub(crate) ssthresh: u32,
+    /// Bytes acknowledged towards the next growth of `cwnd` in congestion avoidance.
+    pub(crate) cwnd_credit: u32,
+    /// Milliseconds, wrapping, of the last acknowledgement of new data, or of the end of idleness.
+    pub(crate) acked_ms: u32,
+    /// Largest amount in flight among what was sent until `used_until`.
+    pub(crate) used_peak: u32,
+    pub(crate) used_until: SeqNum,
+    pub(crate) growth: Growth,
+    /// End of what was sent when the window was last lowered for a congestion mark; later, of what was acknowledged.
+    pub(crate) cwr_end: SeqNum,
+    /// The next new data is to say that the window was lowered (RFC 3168 section 6.1.2).
+    pub(crate) cwr_due: bool,
+    /// The window was what held the sender back, for what was sent until `used_until`.
+    pub(crate) cwnd_limited: bool,
+    /// Segments that one acknowledgement may add to `cwnd` in slow start; 0 = no limit.
+    pub(crate) slow_start_limit: u8,
+    /// Algorithm that sets `cwnd`.
+    pub(crate) algorithm: Algorithm,
+}
+
 /// Loads the hot block with what the cold TCB remembers.
 #[inline]
 pub(crate) fn wake(hot: &mut Hot, cold: &Tcb, config: &Config, algorithm: Algorithm, now: Instant) {
@@ -139,7 +166,7 @@ fn restart(hot: &mut Hot, cold: &Tcb, config: &Config, idle_ms: u32) {
     }
     hot.congestion.cwnd = window;
     hot.congestion.cwnd_credit = 0;
-    cubic::end_epoch(hot);
+    cubic::end_epoch(&mut hot.congestion);
 }
 
 /// Data is about to go out while nothing is in flight: the time since the last acknowledgement was idle.
@@ -195,7 +222,7 @@ pub(crate) fn on_ack(hot: &mut Hot, cold: &Tcb, acked: u32, now: Instant) {
     }
     hot.congestion.cwr_end = hot.sender.snd_una;
     if hot.congestion.cwnd < hot.congestion.ssthresh {
-        slow_start(hot, mss, acked, after_timeout);
+        slow_start(&mut hot.congestion, mss, acked, after_timeout);
         return;
     }
     // RFC 7661: a window that is not used is not tested either, and must not grow.
@@ -203,8 +230,10 @@ pub(crate) fn on_ack(hot: &mut Hot, cold: &Tcb, acked: u32, now: Instant) {
         return;
     }
     match hot.congestion.algorithm {
-        Algorithm::Cubic => cubic::on_ack(hot, mss, acked, cold.srtt_us(), since_ms),
-        Algorithm::NewReno => reno::on_ack(hot, mss, acked),
+        Algorithm::Cubic => {
+            cubic::on_ack(&mut hot.congestion, mss, acked, cold.srtt_us(), since_ms)
+        }
+        Algorithm::NewReno => reno::on_ack(&mut hot.congestion, mss, acked),
     }
 }
 
@@ -213,36 +242,34 @@ pub(crate) fn on_ack(hot: &mut Hot, cold: &Tcb, acked: u32, now: Instant) {
 /// in flight at a timeout is being acknowledged, it is one segment: then much may be acknowledged at once that left
 /// the network long ago (RFC 3465 section 2.3).
 #[inline]
-fn slow_start(hot: &mut Hot, mss: u32, acked: u32, after_timeout: bool) {
+fn slow_start(window: &mut Congestion, mss: u32, acked: u32, after_timeout: bool) {
     // A window half used has still to be found out (RFC 7661; Linux does the same).
-    if !hot.congestion.cwnd_limited
-        && hot.congestion.cwnd >= hot.congestion.used_peak.saturating_mul(2)
-    {
+    if !window.cwnd_limited && window.cwnd >= window.used_peak.saturating_mul(2) {
         return;
     }
-    let limit = match hot.congestion.slow_start_limit {
+    let limit = match window.slow_start_limit {
         _ if after_timeout => mss,
         0 => u32::MAX,
         segments => u32::from(segments) * mss,
     };
     let mut growth = acked.min(limit);
-    if matches!(&hot.congestion.growth, Growth::First(hystart) if hystart.is_careful()) {
+    if matches!(&window.growth, Growth::First(hystart) if hystart.is_careful()) {
         growth /= hystart::CSS_DIVISOR;
     }
-    hot.congestion.cwnd = hot.congestion.cwnd.saturating_add(growth);
+    window.cwnd = window.cwnd.saturating_add(growth);
 }
 
 /// A round trip was measured; `round_is_over`: since the one that ended the round before, all that was then in flight has
 /// been acknowledged.
 #[inline]
-pub(crate) fn on_rtt(hot: &mut Hot, rtt_us: u32, round_is_over: bool) {
-    if let Growth::First(hystart) = &mut hot.congestion.growth
-        && hot.congestion.ssthresh == u32::MAX
+pub(crate) fn on_rtt(window: &mut Congestion, rtt_us: u32, round_is_over: bool) {
+    if let Growth::First(hystart) = &mut window.growth
+        && window.ssthresh == u32::MAX
         && hystart.on_rtt(rtt_us, round_is_over)
     {
         // RFC 9438 section 4.10: slow start is over without a loss, and CUBIC's curve begins at its middle.
-        hot.congestion.ssthresh = hot.congestion.cwnd;
-        hot.congestion.growth = Growth::default();
+        window.ssthresh = window.cwnd;
+        window.growth = Growth::default();
     }
 }
 
@@ -297,7 +324,7 @@ fn reduced(hot: &mut Hot, cold: &Tcb, flight: u32) -> u32 {
     let mss = u32::from(cold.payload_mss());
     hot.congestion.cwnd_credit = 0;
     match hot.congestion.algorithm {
-        Algorithm::Cubic => cubic::threshold(hot, mss, flight),
+        Algorithm::Cubic => cubic::threshold(&mut hot.congestion, mss, flight),
         Algorithm::NewReno => reno::threshold(mss, flight),
     }
 }
@@ -318,7 +345,7 @@ pub(crate) fn on_timeout(hot: &mut Hot, cold: &Tcb, first: bool) {
         let flight = flight_at_loss(hot);
         hot.congestion.ssthresh = reduced(hot, cold, flight);
     }
-    cubic::on_timeout(hot);
+    cubic::on_timeout(&mut hot.congestion);
     hot.congestion.cwnd = u32::from(cold.payload_mss());
     hot.congestion.cwnd_credit = 0;
     hot.clear(hot_flag::RECOVERY);

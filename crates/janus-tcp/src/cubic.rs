@@ -10,7 +10,7 @@
 
 use core::num::NonZeroU32;
 
-use crate::hot::Hot;
+use crate::congestion::Congestion;
 
 /// C = 0.4 segments per cubic second (section 5.1), as a fraction.
 const C: (u64, u64) = (2, 5);
@@ -132,69 +132,66 @@ impl Cubic {
 
 /// `acked` bytes were acknowledged in congestion avoidance, and the window was in use since the acknowledgement
 /// before, `since_ms` ago.
-pub(crate) fn on_ack(hot: &mut Hot, mss: u32, acked: u32, srtt_us: u32, since_ms: u32) {
-    let cubic = hot.congestion.growth.cubic();
+pub(crate) fn on_ack(window: &mut Congestion, mss: u32, acked: u32, srtt_us: u32, since_ms: u32) {
+    let cubic = window.growth.cubic();
     if cubic.w_est == 0 {
-        cubic.begin(hot.congestion.cwnd, mss);
+        cubic.begin(window.cwnd, mss);
     } else {
         cubic.t_ms_and_one = cubic.t_ms_and_one.saturating_add(since_ms);
     }
     let t = u64::from(cubic.t_ms_and_one.get() - 1);
-    cubic.estimate(hot.congestion.cwnd, mss, acked);
+    cubic.estimate(window.cwnd, mss, acked);
     if cubic.window(mss, t) < cubic.w_est {
         // The Reno-friendly region.
-        hot.congestion.cwnd = hot.congestion.cwnd.max(cubic.w_est);
+        window.cwnd = window.cwnd.max(cubic.w_est);
         return;
     }
     // Sections 4.4 and 4.5: a round trip from now the window should be on the curve, but no further than half as
     // much again. So much of a segment for each segment that is acknowledged:
-    let most = times(hot.congestion.cwnd, (3, 2));
+    let most = times(window.cwnd, (3, 2));
     let target = cubic
         .window(mss, t + u64::from(srtt_us / 1_000))
-        .clamp(hot.congestion.cwnd, most);
-    let missing = u64::from(target - hot.congestion.cwnd);
+        .clamp(window.cwnd, most);
+    let missing = u64::from(target - window.cwnd);
     if missing == 0 {
         return;
     }
-    let per_segment = u64::from(hot.congestion.cwnd) * u64::from(mss) / missing;
-    let credit = u64::from(hot.congestion.cwnd_credit) + u64::from(acked);
+    let per_segment = u64::from(window.cwnd) * u64::from(mss) / missing;
+    let credit = u64::from(window.cwnd_credit) + u64::from(acked);
     if credit < per_segment {
-        hot.congestion.cwnd_credit = credit as u32;
+        window.cwnd_credit = credit as u32;
         return;
     }
     // Credit that was gained where the curve was flatter must not carry the window beyond it.
     let most = missing.div_ceil(u64::from(mss));
     let grown = (credit / per_segment).min(most) as u32;
-    hot.congestion.cwnd = hot
-        .congestion
-        .cwnd
-        .saturating_add(grown.saturating_mul(mss));
-    hot.congestion.cwnd_credit = (credit % per_segment).min(u64::from(u32::MAX)) as u32;
+    window.cwnd = window.cwnd.saturating_add(grown.saturating_mul(mss));
+    window.cwnd_credit = (credit % per_segment).min(u64::from(u32::MAX)) as u32;
 }
 
 /// Sections 4.6 and 4.7: a loss. The window at which it came is the middle of the next curve, or less when that has
 /// sunk since the last: another flow wants room then (fast convergence).
-pub(crate) fn threshold(hot: &mut Hot, mss: u32, flight: u32) -> u32 {
-    let cubic = hot.congestion.growth.cubic();
-    cubic.w_max = if hot.congestion.cwnd < cubic.w_max {
-        times(hot.congestion.cwnd, (BETA.0 + BETA.1, 2 * BETA.1))
+pub(crate) fn threshold(window: &mut Congestion, mss: u32, flight: u32) -> u32 {
+    let cubic = window.growth.cubic();
+    cubic.w_max = if window.cwnd < cubic.w_max {
+        times(window.cwnd, (BETA.0 + BETA.1, 2 * BETA.1))
     } else {
-        hot.congestion.cwnd
+        window.cwnd
     };
-    cubic.cwnd_prior = hot.congestion.cwnd;
+    cubic.cwnd_prior = window.cwnd;
     cubic.w_est = 0;
     times(flight, BETA).max(2 * mss)
 }
 
 /// Section 4.8: after a timeout the curve starts from where slow start ends.
-pub(crate) fn on_timeout(hot: &mut Hot) {
-    let cubic = hot.congestion.growth.cubic();
+pub(crate) fn on_timeout(window: &mut Congestion) {
+    let cubic = window.growth.cubic();
     (cubic.w_max, cubic.w_est) = (0, 0);
 }
 
 /// The window is not what it was for another reason than a loss: the epoch is over, its curve is kept.
-pub(crate) fn end_epoch(hot: &mut Hot) {
-    hot.congestion.growth.cubic().w_est = 0;
+pub(crate) fn end_epoch(window: &mut Congestion) {
+    window.growth.cubic().w_est = 0;
 }
 
 #[cfg(test)]

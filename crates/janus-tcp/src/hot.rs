@@ -8,7 +8,7 @@
 use janus_wire::SeqNum;
 
 use crate::cold::{NONE, State, Tcb, flag};
-use crate::congestion::{Algorithm, Growth};
+use crate::congestion::Congestion;
 use crate::delayed_ack::Arrivals;
 use crate::patience::Stalled;
 use crate::segment::SegList;
@@ -70,31 +70,6 @@ pub(crate) struct Sender {
     pub(crate) record_ended: bool,
     /// The largest payload that was agreed on, options not counted; `Tcb::mss` is what the path lets through of it.
     pub(crate) mss_full: u16,
-}
-
-/// State of congestion control ([`crate::congestion`]).
-#[derive(Default)]
-pub(crate) struct Congestion {
-    pub(crate) cwnd: u32,
-    pub(crate) ssthresh: u32,
-    /// Bytes acknowledged towards the next growth of `cwnd` in congestion avoidance.
-    pub(crate) cwnd_credit: u32,
-    /// Milliseconds, wrapping, of the last acknowledgement of new data, or of the end of idleness.
-    pub(crate) acked_ms: u32,
-    /// Largest amount in flight among what was sent until `used_until`.
-    pub(crate) used_peak: u32,
-    pub(crate) used_until: SeqNum,
-    pub(crate) growth: Growth,
-    /// End of what was sent when the window was last lowered for a congestion mark; later, of what was acknowledged.
-    pub(crate) cwr_end: SeqNum,
-    /// The next new data is to say that the window was lowered (RFC 3168 section 6.1.2).
-    pub(crate) cwr_due: bool,
-    /// The window was what held the sender back, for what was sent until `used_until`.
-    pub(crate) cwnd_limited: bool,
-    /// Segments that one acknowledgement may add to `cwnd` in slow start; 0 = no limit.
-    pub(crate) slow_start_limit: u8,
-    /// Algorithm that sets `cwnd`.
-    pub(crate) algorithm: Algorithm,
 }
 
 /// Segments that may be missing, and round trips by which that is judged.

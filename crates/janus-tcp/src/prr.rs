@@ -2,7 +2,7 @@
 //! RFC 9937): how much may be sent for each acknowledgement in recovery, so that the pipe is at ssthresh when it ends
 //! and something is sent all the time. Works on `cwnd`; what ssthresh is, `congestion` says.
 
-use crate::hot::Hot;
+use crate::congestion::Congestion;
 use crate::recovery::Recovery;
 
 impl Recovery {
@@ -16,15 +16,22 @@ impl Recovery {
             .max(1);
     }
 
-    /// An acknowledgement in recovery delivered so much. `safe`: SND.UNA moved, and nothing more was found lost.
-    pub(crate) fn prr_on_ack(&mut self, hot: &mut Hot, mss: u32, delivered: u32, safe: bool) {
+    /// An acknowledgement in recovery delivered so much, and `pipe` bytes are in flight. `safe`: SND.UNA moved, and nothing more was found lost.
+    pub(crate) fn prr_on_ack(
+        &mut self,
+        window: &mut Congestion,
+        pipe: u32,
+        mss: u32,
+        delivered: u32,
+        safe: bool,
+    ) {
         if delivered == 0 {
             return;
         }
         self.prr_delivered = self.prr_delivered.saturating_add(delivered);
-        let room = if hot.sender.pipe > hot.congestion.ssthresh {
+        let room = if pipe > window.ssthresh {
             // Proportional: of each byte delivered, ssthresh / RecoverFS go out.
-            let share = u64::from(self.prr_delivered) * u64::from(hot.congestion.ssthresh);
+            let share = u64::from(self.prr_delivered) * u64::from(window.ssthresh);
             let share = share.div_ceil(u64::from(self.prr_flight));
             u32::try_from(share)
                 .unwrap_or(u32::MAX)
@@ -33,11 +40,11 @@ impl Recovery {
             // The conservative bound, packet conservation; while all goes well, slow start towards ssthresh.
             let owed = self.prr_delivered.saturating_sub(self.prr_out);
             let bound = owed.max(delivered) + if safe { mss } else { 0 };
-            bound.min(hot.congestion.ssthresh - hot.sender.pipe)
+            bound.min(window.ssthresh - pipe)
         };
         // The first repair goes out at once.
         let least = if self.prr_out == 0 { mss } else { 0 };
-        hot.congestion.cwnd = hot.sender.pipe.saturating_add(room.max(least)).max(mss);
+        window.cwnd = pipe.saturating_add(room.max(least)).max(mss);
     }
 }
 

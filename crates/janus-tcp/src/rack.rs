@@ -345,7 +345,7 @@ impl Conn<'_> {
             // Nothing was delivered just now, but the first repair must not wait for something that is.
             let mss = u32::from(self.tcb.payload_mss());
             let (hot, rec) = (&mut *self.hot, &mut self.blocks.recovery[block]);
-            rec.prr_on_ack(hot, mss, mss, false);
+            rec.prr_on_ack(&mut hot.congestion, hot.sender.pipe, mss, mss, false);
         }
         self.arm_retransmission(false);
         if let Some(wait) = lost.wait {

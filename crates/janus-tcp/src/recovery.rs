@@ -216,7 +216,13 @@ impl Conn<'_> {
         let (hot, rec) = (&mut *self.hot, &mut self.blocks.recovery[block]);
         if hot.has(hot_flag::RECOVERY) {
             let safe = news.advanced && lost.bytes == 0;
-            rec.prr_on_ack(hot, u32::from(cold.payload_mss()), news.delivered, safe);
+            rec.prr_on_ack(
+                &mut hot.congestion,
+                hot.sender.pipe,
+                u32::from(cold.payload_mss()),
+                news.delivered,
+                safe,
+            );
         } else if news.advanced {
             congestion::on_ack(hot, cold, news.delivered, self.now);
         }

@@ -1,18 +1,18 @@
 //! RFC 5681 and 6582: congestion avoidance, fast retransmit and NewReno recovery. Window arithmetic only; which
 //! segments go out is decided in `output`, what all algorithms share in `congestion`.
 
-use crate::hot::{Hot, hot_flag};
+use crate::congestion::Congestion;
 
 /// Duplicate acknowledgements that mean a loss (RFC 5681 section 3.2).
 pub(crate) const DUP_THRESHOLD: u8 = 3;
 
 /// Congestion avoidance (RFC 5681 section 3.1): a segment more for each window's worth of acknowledged bytes.
 #[inline]
-pub(crate) fn on_ack(hot: &mut Hot, mss: u32, acked: u32) {
-    hot.congestion.cwnd_credit += acked;
-    if hot.congestion.cwnd_credit >= hot.congestion.cwnd {
-        hot.congestion.cwnd_credit -= hot.congestion.cwnd;
-        hot.congestion.cwnd = hot.congestion.cwnd.saturating_add(mss);
+pub(crate) fn on_ack(window: &mut Congestion, mss: u32, acked: u32) {
+    window.cwnd_credit += acked;
+    if window.cwnd_credit >= window.cwnd {
+        window.cwnd_credit -= window.cwnd;
+        window.cwnd = window.cwnd.saturating_add(mss);
     }
 }
 
@@ -22,15 +22,14 @@ pub(crate) fn threshold(mss: u32, flight: u32) -> u32 {
 }
 
 /// The third duplicate acknowledgement (RFC 6582 section 3.2 step 2).
-pub(crate) fn enter_recovery(hot: &mut Hot, mss: u32) {
-    hot.congestion.cwnd = hot.congestion.ssthresh + u32::from(DUP_THRESHOLD) * mss;
-    hot.set(hot_flag::RECOVERY);
+pub(crate) fn enter_recovery(window: &mut Congestion, mss: u32) {
+    window.cwnd = window.ssthresh + u32::from(DUP_THRESHOLD) * mss;
 }
 
 /// A partial acknowledgement in recovery (step 3): deflate by what left, add back one segment.
-pub(crate) fn on_partial_ack(hot: &mut Hot, mss: u32, acked: u32) {
-    hot.congestion.cwnd = hot.congestion.cwnd.saturating_sub(acked).max(mss);
+pub(crate) fn on_partial_ack(window: &mut Congestion, mss: u32, acked: u32) {
+    window.cwnd = window.cwnd.saturating_sub(acked).max(mss);
     if acked >= mss {
-        hot.congestion.cwnd += mss;
+        window.cwnd += mss;
     }
 }

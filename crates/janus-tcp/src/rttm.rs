@@ -83,7 +83,7 @@ impl Conn<'_> {
         hot.timers.backoff = 0;
         hot.note_rtt(rtt_us, self.now);
         let round_is_over = rto::sample_of_many(cold, hot, p.ack, rtt_us);
-        congestion::on_rtt(hot, rtt_us, round_is_over);
+        congestion::on_rtt(&mut hot.congestion, rtt_us, round_is_over);
     }
 
     /// The age of the timestamp that an acknowledgement echoes, in microseconds. It cannot be younger than the newest

@@ -199,7 +199,7 @@ impl Conn<'_> {
         } else if p.ack.ge(hot.loss.recover) {
             congestion::leave_recovery(hot, cold);
         } else {
-            reno::on_partial_ack(hot, mss, acked);
+            reno::on_partial_ack(&mut hot.congestion, mss, acked);
             self.mark_first_lost();
         }
     }
@@ -249,7 +249,8 @@ impl Conn<'_> {
         } else if hot.dup_acks == DUP_THRESHOLD && (p.ack - hot.loss.recover) >= 0 {
             hot.loss.recover = cold.snd_nxt;
             hot.congestion.ssthresh = congestion::ssthresh_on_loss(hot, cold);
-            reno::enter_recovery(hot, mss);
+            reno::enter_recovery(&mut hot.congestion, mss);
+            hot.set(hot_flag::RECOVERY);
             self.counters.fast_retransmits += 1;
             self.mark_first_lost();
         }

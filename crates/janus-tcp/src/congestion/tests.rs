@@ -1,7 +1,6 @@
 //! The windows' common rules.
 
 use super::*;
-use crate::hot::Congestion;
 use janus_wire::SeqNum;
 
 const MSS: u32 = 1_000;
@@ -213,7 +212,7 @@ fn a_growing_round_trip_ends_the_first_slow_start() {
     hot.congestion.growth = Growth::First(HyStart::default());
     let rounds = |hot: &mut Hot, rtt_us, n| {
         for _ in 0..n {
-            (0..10).for_each(|ack| on_rtt(hot, rtt_us, ack == 9));
+            (0..10).for_each(|ack| on_rtt(&mut hot.congestion, rtt_us, ack == 9));
         }
     };
     rounds(&mut hot, 40_000, 2);
@@ -235,7 +234,7 @@ fn after_a_loss_slow_start_is_the_plain_one() {
     let mut hot = reno(100_000, u32::MAX);
     hot.congestion.growth = Growth::First(HyStart::default());
     for rtt_us in [40_000, 60_000] {
-        (0..10).for_each(|ack| on_rtt(&mut hot, rtt_us, ack == 9));
+        (0..10).for_each(|ack| on_rtt(&mut hot.congestion, rtt_us, ack == 9));
     }
     hot.sender.flight.bytes = 100_000;
     on_timeout(&mut hot, &cold(), true);

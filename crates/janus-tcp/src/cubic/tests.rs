@@ -3,42 +3,39 @@
 use super::*;
 use crate::cold::Tcb;
 use crate::congestion::{self, Algorithm};
-use crate::hot::Congestion;
+use crate::hot::Hot;
 use crate::time::Instant;
 use proptest::prelude::*;
 
 const MSS: u32 = 1_000;
 const RTT_US: u32 = 100_000;
 
-fn hot(cwnd: u32) -> Hot {
-    Hot {
-        congestion: Congestion {
-            cwnd,
-            ssthresh: cwnd,
-            cwnd_limited: true,
-            algorithm: Algorithm::Cubic,
-            ..Congestion::default()
-        },
-        ..Hot::default()
+fn window(cwnd: u32) -> Congestion {
+    Congestion {
+        cwnd,
+        ssthresh: cwnd,
+        cwnd_limited: true,
+        algorithm: Algorithm::Cubic,
+        ..Congestion::default()
     }
 }
 
 /// A round trip in which all of the window is acknowledged, a segment at a time.
-fn round(hot: &mut Hot) {
-    let segments = hot.congestion.cwnd / MSS;
+fn round(window: &mut Congestion) {
+    let segments = window.cwnd / MSS;
     for i in 0..segments {
         let since = RTT_US / 1_000 * (i + 1) / segments - RTT_US / 1_000 * i / segments;
-        on_ack(hot, MSS, MSS, RTT_US, since);
+        on_ack(window, MSS, MSS, RTT_US, since);
     }
 }
 
-fn lose(hot: &mut Hot) {
-    hot.congestion.ssthresh = threshold(hot, MSS, hot.congestion.cwnd);
-    hot.congestion.cwnd = hot.congestion.ssthresh;
+fn lose(window: &mut Congestion) {
+    window.ssthresh = threshold(window, MSS, window.cwnd);
+    window.cwnd = window.ssthresh;
 }
 
-fn t_ms(hot: &mut Hot) -> u32 {
-    hot.congestion.growth.cubic().t_ms_and_one.get() - 1
+fn t_ms(window: &mut Congestion) -> u32 {
+    window.growth.cubic().t_ms_and_one.get() - 1
 }
 
 proptest! {
@@ -79,14 +76,14 @@ proptest! {
         cwnd in 1u32.., w_max in any::<u32>(), prior in any::<u32>(), mss in 1u32..=0xffff,
         acks in prop::collection::vec((any::<u32>(), any::<u32>(), any::<u32>()), 1..20),
     ) {
-        let mut hot = hot(cwnd);
-        *hot.congestion.growth.cubic() = Cubic { w_max, cwnd_prior: prior, ..Cubic::default() };
+        let mut window = window(cwnd);
+        *window.growth.cubic() = Cubic { w_max, cwnd_prior: prior, ..Cubic::default() };
         for (acked, since_ms, srtt_us) in acks {
-            let before = hot.congestion.cwnd;
-            on_ack(&mut hot, mss, acked, srtt_us, since_ms);
-            prop_assert!(hot.congestion.cwnd >= before);
+            let before = window.cwnd;
+            on_ack(&mut window, mss, acked, srtt_us, since_ms);
+            prop_assert!(window.cwnd >= before);
         }
-        let after = threshold(&mut hot, mss, cwnd);
+        let after = threshold(&mut window, mss, cwnd);
         prop_assert!(after <= cwnd.max(2 * mss));
     }
 }
@@ -96,14 +93,14 @@ proptest! {
 #[test]
 fn the_window_is_back_after_k_seconds_concave_then_convex() {
     // A long path, so that Reno's estimate stays below the curve.
-    let mut hot = hot(1_000_000);
-    lose(&mut hot);
-    assert_eq!(hot.congestion.cwnd, 700_000);
+    let mut window = window(1_000_000);
+    lose(&mut window);
+    assert_eq!(window.cwnd, 700_000);
     // K = cbrt(300 / 0.4) = 9.086 s.
-    let mut windows = vec![hot.congestion.cwnd];
+    let mut windows = vec![window.cwnd];
     for _ in 0..180 {
-        round(&mut hot);
-        windows.push(hot.congestion.cwnd);
+        round(&mut window);
+        windows.push(window.cwnd);
     }
     let grown = |from: usize, to: usize| windows[to] - windows[from];
     assert!(grown(0, 30) > grown(30, 60) && grown(30, 60) > grown(60, 90));
@@ -121,73 +118,69 @@ fn the_window_is_back_after_k_seconds_concave_then_convex() {
 /// Section 4.2: the target is at most half as much again.
 #[test]
 fn a_round_trip_adds_half_at_most() {
-    let mut hot = hot(100_000);
-    on_ack(&mut hot, MSS, MSS, RTT_US, 0);
-    hot.congestion.growth.cubic().t_ms_and_one = NonZeroU32::new(400_001).expect("not zero");
-    let before = hot.congestion.cwnd;
+    let mut window = window(100_000);
+    on_ack(&mut window, MSS, MSS, RTT_US, 0);
+    window.growth.cubic().t_ms_and_one = NonZeroU32::new(400_001).expect("not zero");
+    let before = window.cwnd;
     for _ in 0..before / MSS {
-        on_ack(&mut hot, MSS, MSS, RTT_US, 0);
+        on_ack(&mut window, MSS, MSS, RTT_US, 0);
     }
-    assert_eq!(hot.congestion.cwnd, 150_000);
+    assert_eq!(window.cwnd, 150_000);
 }
 
 /// Section 4.3: where the curve is below Reno, Reno's window counts: 9/17 of a segment for each round trip up to the
 /// window that was lost, then a whole one.
 #[test]
 fn a_small_window_is_renos() {
-    let mut hot = hot(20_000);
-    lose(&mut hot);
-    assert_eq!(hot.congestion.cwnd, 14_000);
+    let mut window = window(20_000);
+    lose(&mut window);
+    assert_eq!(window.cwnd, 14_000);
     let mut rounds = 0;
-    while hot.congestion.cwnd < 20_000 {
-        round(&mut hot);
+    while window.cwnd < 20_000 {
+        round(&mut window);
         rounds += 1;
         assert!(rounds < 100);
     }
     // Six segments at 9/17 each take 11.3 round trips, 1.2 s; the curve would have been there after K = 2.5 s.
     assert!((11..=13).contains(&rounds), "{rounds} round trips");
-    let before = hot.congestion.cwnd;
+    let before = window.cwnd;
     for _ in 0..4 {
-        round(&mut hot);
+        round(&mut window);
     }
     assert!(
-        (3_000..=5_000).contains(&(hot.congestion.cwnd - before)),
+        (3_000..=5_000).contains(&(window.cwnd - before)),
         "{}",
-        hot.congestion.cwnd - before
+        window.cwnd - before
     );
 }
 
 /// Section 4.6: beta is 0.7, of what was in flight, and two segments at least.
 #[test]
 fn a_loss_leaves_seven_tenths() {
-    let mut lost = hot(100_000);
+    let mut lost = window(100_000);
     assert_eq!(threshold(&mut lost, MSS, 100_000), 70_000);
     assert_eq!(
         {
-            let c = lost.congestion.growth.cubic();
+            let c = lost.growth.cubic();
             (c.w_max, c.cwnd_prior)
         },
         (100_000, 100_000)
     );
-    assert_eq!(threshold(&mut hot(100_000), MSS, 50_000), 35_000);
-    assert_eq!(threshold(&mut hot(1_000), MSS, 1_000), 2_000);
+    assert_eq!(threshold(&mut window(100_000), MSS, 50_000), 35_000);
+    assert_eq!(threshold(&mut window(1_000), MSS, 1_000), 2_000);
 }
 
 /// Section 4.7.
 #[test]
 fn a_loss_below_the_last_one_makes_room() {
-    let mut hot = hot(100_000);
-    lose(&mut hot);
-    hot.congestion.cwnd = 80_000;
-    lose(&mut hot);
-    assert_eq!(
-        hot.congestion.growth.cubic().w_max,
-        68_000,
-        "80,000 (1 + 0.7) / 2"
-    );
-    hot.congestion.cwnd = 90_000;
-    lose(&mut hot);
-    assert_eq!(hot.congestion.growth.cubic().w_max, 90_000);
+    let mut window = window(100_000);
+    lose(&mut window);
+    window.cwnd = 80_000;
+    lose(&mut window);
+    assert_eq!(window.growth.cubic().w_max, 68_000, "80,000 (1 + 0.7) / 2");
+    window.cwnd = 90_000;
+    lose(&mut window);
+    assert_eq!(window.growth.cubic().w_max, 90_000);
 }
 
 /// Section 4.8: after a timeout the curve's middle is where slow start ended.
@@ -197,41 +190,39 @@ fn after_a_timeout_the_curve_begins_at_its_middle() {
         mss: MSS as u16,
         ..Tcb::default()
     };
-    let mut hot = hot(1_000_000);
+    let mut window = window(1_000_000);
+    let mut hot = Hot {
+        congestion: window,
+        ..Hot::default()
+    };
     hot.sender.flight.bytes = 1_000_000;
     congestion::on_timeout(&mut hot, &cold, true);
-    assert_eq!(
-        (hot.congestion.cwnd, hot.congestion.ssthresh),
-        (MSS, 700_000)
-    );
-    hot.congestion.cwnd = hot.congestion.ssthresh;
-    round(&mut hot);
+    window = hot.congestion;
+    assert_eq!((window.cwnd, window.ssthresh), (MSS, 700_000));
+    window.cwnd = window.ssthresh;
+    round(&mut window);
     assert_eq!(
         {
-            let c = hot.congestion.growth.cubic();
+            let c = window.growth.cubic();
             (c.k_ms, c.w_max)
         },
         (0, 700_000)
     );
     for _ in 0..50 {
-        round(&mut hot);
+        round(&mut window);
     }
     // Five seconds: 0.4 * 125 = 50 segments, and Reno's estimate 9/17 of 50.
-    assert!(
-        hot.congestion.cwnd.abs_diff(752_000) < 4_000,
-        "{}",
-        hot.congestion.cwnd
-    );
+    assert!(window.cwnd.abs_diff(752_000) < 4_000, "{}", window.cwnd);
 }
 
 /// Section 4.10, last paragraph: slow start left without a loss.
 #[test]
 fn without_a_loss_the_curve_begins_at_its_middle() {
-    let mut hot = hot(50_000);
-    round(&mut hot);
+    let mut window = window(50_000);
+    round(&mut window);
     assert_eq!(
         {
-            let c = hot.congestion.growth.cubic();
+            let c = window.growth.cubic();
             (c.k_ms, c.w_max, c.cwnd_prior)
         },
         (0, 50_000, 50_000)
@@ -246,25 +237,28 @@ fn the_epochs_clock_stands_while_the_window_is_not_used() {
         srtt: RTT_US,
         ..Tcb::default()
     };
-    let mut hot = hot(1_000_000);
-    lose(&mut hot);
+    let mut hot = Hot {
+        congestion: window(1_000_000),
+        ..Hot::default()
+    };
+    lose(&mut hot.congestion);
     let ack = |hot: &mut Hot, at_ms| {
         hot.sender.snd_una += MSS;
         congestion::on_ack(hot, &cold, MSS, Instant::from_millis(at_ms));
     };
     ack(&mut hot, 10_000);
     ack(&mut hot, 10_050);
-    assert_eq!(t_ms(&mut hot), 50);
+    assert_eq!(t_ms(&mut hot.congestion), 50);
     // The application had little to say for nine seconds.
     hot.congestion.cwnd_limited = false;
     ack(&mut hot, 15_000);
     ack(&mut hot, 19_000);
     hot.congestion.cwnd_limited = true;
     ack(&mut hot, 19_010);
-    assert_eq!(t_ms(&mut hot), 60);
+    assert_eq!(t_ms(&mut hot.congestion), 60);
     // Nothing at all, for less than the timeout, then a burst.
     let config = crate::Config::default();
     congestion::on_start(&mut hot, &cold, &config, Instant::from_millis(19_110));
     ack(&mut hot, 19_210);
-    assert_eq!(t_ms(&mut hot), 160);
+    assert_eq!(t_ms(&mut hot.congestion), 160);
 }

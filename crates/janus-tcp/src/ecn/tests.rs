@@ -2,9 +2,10 @@
 
 use super::*;
 use crate::cold::{NONE, Tcb};
+use crate::congestion::Congestion;
 use crate::congestion::{self, Algorithm};
 use crate::hot::Hot;
-use crate::hot::{Congestion, Sender};
+use crate::hot::Sender;
 use crate::pair::Pair;
 use crate::rto;
 use crate::stack::Stack;

@@ -1,7 +1,7 @@
 //! RFC 6937's arithmetic, acknowledgement by acknowledgement, with segments of 1,000 bytes.
 
 use super::*;
-use crate::hot::{Congestion, Sender};
+use crate::hot::{Hot, Sender};
 
 const MSS: u32 = 1_000;
 
@@ -24,7 +24,7 @@ fn begin(flight: u32, ssthresh: u32) -> (Recovery, Hot) {
         ..Hot::default()
     };
     rec.prr_begin(flight * MSS, MSS);
-    rec.prr_on_ack(&mut hot, MSS, MSS, false);
+    rec.prr_on_ack(&mut hot.congestion, hot.sender.pipe, MSS, MSS, false);
     (rec, hot)
 }
 
@@ -42,7 +42,7 @@ fn send(rec: &mut Recovery, hot: &mut Hot) -> u32 {
 /// One SACK of one segment.
 fn sack(rec: &mut Recovery, hot: &mut Hot) -> u32 {
     hot.sender.pipe -= MSS;
-    rec.prr_on_ack(hot, MSS, MSS, false);
+    rec.prr_on_ack(&mut hot.congestion, hot.sender.pipe, MSS, MSS, false);
     send(rec, hot)
 }
 
@@ -71,7 +71,7 @@ fn after_a_burst_of_losses_no_more_goes_out_than_comes_in() {
     let (mut rec, mut hot) = begin(5, 10);
     assert_eq!(send(&mut rec, &mut hot), 1);
     for _ in 0..3 {
-        rec.prr_on_ack(&mut hot, MSS, MSS, false);
+        rec.prr_on_ack(&mut hot.congestion, hot.sender.pipe, MSS, MSS, false);
         assert_eq!(send(&mut rec, &mut hot), 1);
     }
     // Packet conservation (RFC 6937 section 3, PRR-CRB).
@@ -84,11 +84,11 @@ fn while_repairs_arrive_and_nothing_more_is_lost_it_grows_by_a_segment_more() {
     send(&mut rec, &mut hot);
     hot.sender.pipe = 2 * MSS;
     rec.prr_out = rec.prr_delivered;
-    rec.prr_on_ack(&mut hot, MSS, MSS, true);
+    rec.prr_on_ack(&mut hot.congestion, hot.sender.pipe, MSS, MSS, true);
     assert_eq!(send(&mut rec, &mut hot), 2, "RFC 9937: safeACK");
     // But never beyond ssthresh.
     hot.sender.pipe = 9 * MSS;
-    rec.prr_on_ack(&mut hot, MSS, 5 * MSS, true);
+    rec.prr_on_ack(&mut hot.congestion, hot.sender.pipe, MSS, 5 * MSS, true);
     assert_eq!(send(&mut rec, &mut hot), 1);
 }
 
@@ -98,7 +98,7 @@ fn what_delivers_nothing_lets_out_nothing() {
     send(&mut rec, &mut hot);
     let cwnd = hot.congestion.cwnd;
     for _ in 0..100 {
-        rec.prr_on_ack(&mut hot, MSS, 0, true);
+        rec.prr_on_ack(&mut hot.congestion, hot.sender.pipe, MSS, 0, true);
     }
     assert_eq!(hot.congestion.cwnd, cwnd);
 }
@@ -119,7 +119,13 @@ fn numbers_of_any_size_do_not_overflow() {
     };
     rec.prr_begin(0, 0);
     for _ in 0..4 {
-        rec.prr_on_ack(&mut hot, u32::from(u16::MAX), u32::MAX, true);
+        rec.prr_on_ack(
+            &mut hot.congestion,
+            hot.sender.pipe,
+            u32::from(u16::MAX),
+            u32::MAX,
+            true,
+        );
     }
     assert_eq!(hot.congestion.cwnd, u32::MAX);
 }

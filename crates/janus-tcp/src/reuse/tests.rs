@@ -5,10 +5,10 @@ use janus_wire::{FlowKey, FlowKeyV4, SeqNum};
 use std::net::Ipv4Addr;
 
 use crate::cold::{State, Tcb};
-use crate::congestion::{Algorithm, Growth};
+use crate::congestion::{Algorithm, Congestion, Growth};
 use crate::cubic::Cubic;
 use crate::delayed_ack::Arrivals;
-use crate::hot::{Congestion, Hot, Loss, PathState, Receiver, Sender, TimerKind, Timers, hot_flag};
+use crate::hot::{Hot, Loss, PathState, Receiver, Sender, TimerKind, Timers, hot_flag};
 use crate::patience::Stalled;
 use crate::segment::SegList;
 use crate::time::Instant;
