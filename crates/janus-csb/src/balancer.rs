@@ -38,6 +38,7 @@ use crate::shard_end::ShardEnd;
 use crate::steering::{HISTORY, Steering};
 
 /// The writing end of the whole balancer.
+#[derive(Debug)]
 pub struct Balancer {
     publisher: Publisher,
     limits: Limits,
@@ -51,6 +52,7 @@ pub struct Balancer {
 }
 
 /// One shard, as the control side knows it.
+#[derive(Debug)]
 struct Member {
     inbox: Inbox,
     /// Flows that differ from the pending layout, as the shard has reported them in the current traversal.
@@ -59,7 +61,7 @@ struct Member {
 }
 
 /// Where an update is; what of [`Phase`] must be remembered.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Idle,
     Traversing,

@@ -34,6 +34,7 @@ pub trait Flows {
 }
 
 /// Keeps those flows of a shard that the newest ring gives to another.
+#[derive(Debug)]
 pub struct DivergenceFilter<'a> {
     layout: &'a Layout,
     me: ShardId,
@@ -92,6 +93,7 @@ impl<'a> DivergenceFilter<'a> {
 }
 
 /// Up to 64 flows on their way to [`DivergenceFilter::flows`]; `F` is what they are named by.
+#[derive(Debug)]
 pub struct FlowBatch<F> {
     keys: [u32; BATCH],
     ports: [u16; BATCH],

@@ -24,6 +24,7 @@ impl Tags {
 }
 
 /// One for each core that polls a device; lives in its thread.
+#[derive(Debug)]
 pub struct IoEnd {
     reader: Reader,
     opens: PendingOpens,

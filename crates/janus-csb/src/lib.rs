@@ -13,6 +13,7 @@
 //! and the benchmark, stands the paper's algorithm to the letter ([`reference`](mod@reference)). `docs/csb.md` explains
 //! the protocol.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(loom), warn(missing_debug_implementations))]
 
 mod balancer;
 mod draft;

@@ -12,6 +12,7 @@ mod tests;
 const WAYS: usize = 4;
 
 /// Learned owners, by key.
+#[derive(Debug)]
 pub(crate) struct PendingOpens {
     /// [`WAYS`] after one another for each set. Made at the start: a core in its loop allocates nothing.
     entries: Box<[Entry]>,
@@ -23,7 +24,7 @@ pub(crate) struct PendingOpens {
     victim: usize,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Entry {
     id: FlowId,
     key: u32,

@@ -13,12 +13,14 @@ mod at_once;
 mod tests;
 
 /// State shared by the writer and the readers.
+#[derive(Debug)]
 struct Shared {
     /// Number of the steering in `slot`; changed only with the lock held, read without.
     version: AtomicU64,
     slot: Mutex<Slot>,
 }
 
+#[derive(Debug)]
 struct Slot {
     steering: Arc<Steering>,
     /// The version each living reader has adopted.
@@ -26,6 +28,7 @@ struct Slot {
 }
 
 /// On a line of its own: every reader writes its own one.
+#[derive(Debug)]
 #[repr(align(128))]
 struct Adopted(AtomicU64);
 
@@ -33,6 +36,7 @@ struct Adopted(AtomicU64);
 const PARKED: u64 = u64::MAX;
 
 /// The writing end: the balancer's, of which there is one.
+#[derive(Debug)]
 pub(crate) struct Publisher {
     shared: Arc<Shared>,
     current: Arc<Steering>,
@@ -103,6 +107,7 @@ impl Shared {
 }
 
 /// A reading end, one for each thread that looks up or walks.
+#[derive(Debug)]
 pub struct Reader {
     shared: Arc<Shared>,
     /// None while parked: who sleeps holds no memory.

@@ -37,6 +37,7 @@ pub trait Filter {
 }
 
 /// Result of an update: the ring, and the exceptions to it.
+#[derive(Debug)]
 pub struct Tables<F> {
     ring: Arc<Ring>,
     filter: F,
@@ -80,6 +81,7 @@ impl<F: Filter> Tables<F> {
 }
 
 /// One I/O core: what it looks up in, and what it remembers of the SYNs it has placed.
+#[derive(Debug)]
 pub struct IoCore<F> {
     tables: Arc<Tables<F>>,
     /// `H_now'` while an update runs.
@@ -152,6 +154,7 @@ impl<F: Filter> IoCore<F> {
 }
 
 /// An update in the making.
+#[derive(Debug)]
 pub struct Update<F> {
     next: Arc<Ring>,
     filter: F,

@@ -23,7 +23,7 @@ pub(crate) struct Chunk {
 }
 
 /// Counters that a shard publishes for the control side.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Board {
     held: AtomicU64,
     drained: AtomicU32,
@@ -35,6 +35,7 @@ struct Board {
 pub(crate) type Stamps = Arc<AtomicU32>;
 
 /// The shard's side.
+#[derive(Debug)]
 pub(crate) struct Outbox {
     chunks: SyncSender<Chunk>,
     stamps: Stamps,
@@ -42,6 +43,7 @@ pub(crate) struct Outbox {
 }
 
 /// The control side.
+#[derive(Debug)]
 pub(crate) struct Inbox {
     pub(crate) shard: ShardId,
     chunks: Receiver<Chunk>,

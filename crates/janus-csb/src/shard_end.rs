@@ -20,6 +20,7 @@ pub enum Work {
 }
 
 /// One for each shard; lives in its thread.
+#[derive(Debug)]
 pub struct ShardEnd {
     me: ShardId,
     reader: Reader,

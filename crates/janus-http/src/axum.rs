@@ -24,6 +24,7 @@ use crate::serve::last_request_is_due;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A Janus listener that implements axum's trait.
+#[derive(Debug)]
 pub struct Listener(TcpListener);
 
 impl Listener {

@@ -16,6 +16,7 @@
 //! from a pool of its core, parses the head where it was received, and goes back when nothing is left to answer: in
 //! steady state a request allocates nothing.
 #![forbid(unsafe_code)]
+#![warn(missing_debug_implementations)]
 
 #[cfg(feature = "axum")]
 pub mod axum;
@@ -23,6 +24,7 @@ mod body;
 pub mod chunked;
 mod client;
 mod date;
+mod debug;
 mod error;
 pub mod framing;
 pub mod head;

@@ -4,6 +4,8 @@ use core::fmt;
 use core::mem::MaybeUninit;
 use core::ops::{Deref, DerefMut};
 
+use crate::debug::opaque;
+
 /// Frames a device is asked for, or given, at a time.
 pub const BURST: usize = 64;
 
@@ -170,6 +172,8 @@ pub struct Pull<'a, T, const N: usize> {
     next: usize,
     end: usize,
 }
+
+opaque!([T, const N: usize] Pull<'_, T, N>);
 
 impl<T, const N: usize> Iterator for Pull<'_, T, N> {
     type Item = T;

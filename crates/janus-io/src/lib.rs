@@ -3,9 +3,11 @@
 //! Everything moves in bursts of up to [`BURST`] frames, and a frame is a 16-byte handle: nothing here touches more of a
 //! packet than its header lines. A full queue is a counted drop, never a wait. This crate knows the wire's formats, the
 //! buffers and the steering; it knows nothing of TCP and of tasks.
+#![warn(missing_debug_implementations)]
 
 // The model checker sees the lock-free parts only.
 mod batch;
+mod debug;
 pub mod mpsc;
 pub mod park;
 pub mod ring;

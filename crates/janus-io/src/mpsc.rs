@@ -6,6 +6,7 @@ use std::mem::MaybeUninit;
 
 use crossbeam::utils::CachePadded;
 
+use crate::debug::opaque;
 use crate::sync::{Arc, AtomicU32, Ordering, UnsafeCell};
 
 /// The largest inbox, in items.
@@ -72,6 +73,8 @@ pub fn inbox<T: Send>(capacity: u32) -> (Sender<T>, Receiver<T>) {
 pub struct Sender<T> {
     shared: Arc<Shared<T>>,
 }
+
+opaque!([T] Sender<T>);
 
 impl<T> Clone for Sender<T> {
     fn clone(&self) -> Self {
@@ -159,6 +162,8 @@ pub struct Receiver<T> {
     shared: Arc<Shared<T>>,
     head: u32,
 }
+
+opaque!([T] Receiver<T>);
 
 impl<T: Send> Receiver<T> {
     /// Takes the next item. An item whose sender is still writing it hides those behind it until it is done; that

@@ -9,6 +9,7 @@ use std::time::Duration;
 #[cfg(not(loom))]
 use rustix::fd::{AsFd, BorrowedFd};
 
+use crate::debug::opaque;
 use crate::sync::{Arc, AtomicU32, Ordering, fence};
 
 /// Device descriptors one sleeper can wait for besides its own bell.
@@ -26,6 +27,8 @@ pub struct Bell {
     state: AtomicU32,
     signal: Signal,
 }
+
+opaque!(Bell);
 
 impl Bell {
     /// Creates a bell that no thread listens for yet.
@@ -93,6 +96,8 @@ pub struct Parker {
     bell: Arc<Bell>,
 }
 
+opaque!(Parker);
+
 impl Parker {
     /// A parker with its own eventfd.
     pub fn new() -> io::Result<Self> {
@@ -154,6 +159,8 @@ impl Parker {
 pub struct Unparker {
     bell: Arc<Bell>,
 }
+
+opaque!(Unparker);
 
 impl Unparker {
     /// Wakes the parker if it sleeps or is about to; call it after the work can be seen. True when it took a system call.

@@ -11,6 +11,7 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 use crate::batch::Burst;
+use crate::debug::opaque;
 use crate::sync::{Arc, AtomicU32, Ordering, keep_alive};
 use memory::{HeapMemory, MAGIC, Shared};
 pub use memory::{MAX_CAPACITY, init_at, layout};
@@ -113,6 +114,8 @@ pub struct Producer<T> {
     /// The consumer's index when last looked at.
     head_seen: u32,
 }
+
+opaque!([T] Producer<T>);
 
 // SAFETY: the items are `Send`, one thread at a time uses an end (`&mut self`), and the memory is shared by atomics.
 unsafe impl<T: Send> Send for Producer<T> {}
@@ -276,6 +279,8 @@ pub struct Consumer<T> {
     /// The producer's index when last looked at.
     tail_seen: u32,
 }
+
+opaque!([T] Consumer<T>);
 
 // SAFETY: as for `Producer`.
 unsafe impl<T: Send> Send for Consumer<T> {}

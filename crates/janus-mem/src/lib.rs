@@ -11,6 +11,7 @@
 
 // Under the model checker only the lock-free parts are there.
 #![cfg_attr(loom, allow(dead_code))]
+#![cfg_attr(not(loom), warn(missing_debug_implementations))]
 
 #[cfg(not(loom))]
 mod arena;

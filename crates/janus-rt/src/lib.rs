@@ -56,6 +56,7 @@
 //! None is on by default. `futures-io`, `tokio-io`, `hyper` and `tower` implement those crates' traits for streams and timers;
 //! `tokio` lets code that needs tokio's runtime run in tasks; `tonic` lets its server accept streams; `tracing` turns warnings
 //! into events ([`Warning`]); `dpdk` (linked) and `dpdk-dlopen` (loaded) bring the DPDK backend.
+#![warn(missing_debug_implementations)]
 // This file only lists the modules of the crate.
 
 mod admin;
@@ -64,6 +65,7 @@ mod clock;
 pub mod compat;
 mod config;
 mod control;
+mod debug;
 mod dhcp;
 #[cfg(doctest)]
 mod documents;

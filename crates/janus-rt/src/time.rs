@@ -55,7 +55,7 @@ pub(crate) struct Timers {
 }
 
 /// A timer as its owner holds it.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Armed {
     timer: TimerId,
     payload: u32,

@@ -4,6 +4,7 @@
 //! connection, or reads a clock. No input can panic or loop longer than its own length; a frame that makes no sense is
 //! a [`Malformed`] value.
 #![forbid(unsafe_code)]
+#![warn(missing_debug_implementations)]
 
 pub mod arp;
 pub mod checksum;

@@ -4,7 +4,7 @@
 use super::Filter;
 
 /// Bits that remember keys.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Bloom {
     words: Box<[u64]>,
     probes: u32,

@@ -18,6 +18,7 @@ use std::time::Duration;
 use janus_mem::Depot;
 
 use crate::counter::Counter;
+use crate::debug::opaque;
 use crate::queue::{Backend, DeviceLosses, LossesFn, Queue};
 use port::Port;
 pub use port::{PortFacts, PortStatistics, PortStatus};
@@ -38,6 +39,8 @@ pub struct Dpdk {
     status: Arc<PortStatus>,
     counters: Arc<DpdkCounters>,
 }
+
+opaque!(Dpdk);
 
 /// Counters of a port's queues. Each number is that of all queues together.
 #[derive(Debug, Default)]

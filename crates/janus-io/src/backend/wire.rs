@@ -19,6 +19,7 @@ use rustix::fd::BorrowedFd;
 
 use crate::batch::BURST;
 use crate::counter::Counter;
+use crate::debug::opaque;
 use crate::queue::{Backend, Batch, Caps, LossesFn, Queue, check_queues, retire};
 use inlet::{Inlet, Side};
 use lane::{LaneRx, LaneTx};
@@ -79,6 +80,8 @@ pub struct Config {
     pub spread: Option<Arc<dyn Spread>>,
 }
 
+opaque!(Config);
+
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -119,6 +122,8 @@ pub struct End {
     capture: Option<Arc<dyn Capture>>,
     spread: Option<Arc<dyn Spread>>,
 }
+
+opaque!(End);
 
 /// The lanes of one queue.
 struct Parts {

@@ -30,6 +30,7 @@ use rustix::net::netdevice::name_to_index;
 
 use crate::backend::tap::{Interface, interface};
 use crate::counter::Counter;
+use crate::debug::opaque;
 use crate::queue::{Backend, Caps, DeviceLosses, LossesFn, Queue, check_queues};
 use attached::Attached;
 use bpf::Attach;
@@ -84,6 +85,8 @@ pub struct Xdp {
     copy: bool,
     counters: Arc<XdpCounters>,
 }
+
+opaque!(Xdp);
 
 /// Counts of what the queues of an interface could not do.
 #[derive(Debug, Default)]

@@ -15,6 +15,7 @@ use crate::batch::BURST;
 use crate::core::batching::{Batching, Share};
 use crate::core::dispatch::{Dispatcher, IoCounters};
 use crate::core::idle::Idle;
+use crate::debug::opaque;
 use crate::park::{Parker, Unparker};
 use crate::queue::{Batch, Queue};
 use crate::ring::{Consumer, Producer};
@@ -82,6 +83,8 @@ pub struct IoCore {
     /// Stays empty: an I/O core keeps no frame.
     none: Vec<Frame>,
 }
+
+opaque!(IoCore);
 
 impl IoCore {
     pub(crate) fn new(

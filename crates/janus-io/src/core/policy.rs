@@ -15,6 +15,7 @@ use janus_wire::tcp::Flags;
 use janus_wire::{Class, TableHash};
 
 use crate::core::cause::Cause;
+use crate::debug::opaque;
 use martian::MartianTable;
 use prefix::Lists;
 pub use prefix::{LIST_MAX, Prefix};
@@ -55,6 +56,8 @@ impl Rules {
 pub struct Policy {
     shared: Arc<Shared>,
 }
+
+opaque!(Policy);
 
 struct Shared {
     /// Grows with each change.
@@ -143,6 +146,8 @@ pub struct Stage {
     cores: usize,
     clock: Arc<ClockFn>,
 }
+
+opaque!(Stage);
 
 impl Stage {
     /// Between bursts: adopts other rules if there are any.

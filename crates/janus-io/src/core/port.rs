@@ -16,6 +16,7 @@ use crate::core::batching::{Batching, Share};
 use crate::core::core_loop::{IoCore, LINKS_MAX, ShardLink};
 use crate::core::dispatch::{Dispatcher, IoCounters, Lane};
 use crate::core::steer::Steerer;
+use crate::debug::opaque;
 use crate::park::{Parker, Unparker};
 use crate::queue::{Batch, Caps, Queue};
 use crate::ring::{Consumer, Producer, ring};
@@ -33,6 +34,8 @@ pub struct Port {
     share: Share,
     kind: Kind,
 }
+
+opaque!(Port);
 
 enum Kind {
     Own(Box<Own>),

@@ -16,6 +16,7 @@ use janus_wire::{Class, FlowNames, Link, Stamps, Toeplitz, classify};
 use crate::batch::BURST;
 use crate::core::cause::Cause;
 use crate::core::policy::{Gate, Open, Stage, opens};
+use crate::debug::opaque;
 use flow::{answered, flow_of};
 pub use sockets::SocketPorts;
 
@@ -49,6 +50,8 @@ pub struct Steerer {
     /// Goes to the core with its steerer.
     pub(crate) stage: Option<Box<Stage>>,
 }
+
+opaque!(Steerer);
 
 /// Scratch space of the passes over a burst, by frame.
 struct Scratch {

@@ -14,6 +14,7 @@ use rustix::event::epoll;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::counter::Counter;
+use crate::debug::opaque;
 use crate::park::Bell;
 use crate::queue::{Batch, Caps, Queue};
 
@@ -64,6 +65,8 @@ pub struct Aside {
     /// Capabilities of the device.
     pub caps: Caps,
 }
+
+opaque!(Aside);
 
 impl Aside {
     /// Receives the next frame; `None` if none comes within `timeout`. An error: the device is gone.

@@ -18,6 +18,7 @@ use rustix::io::Errno;
 
 use crate::backend::tap;
 use crate::counter::Counter;
+use crate::debug::opaque;
 use crate::queue::{Backend, Batch, Caps, LossesFn, Queue};
 
 /// Turns between two looks at what the kernel sends, while the core is busy: a look costs a system call.
@@ -68,6 +69,8 @@ pub struct ExceptionBackend {
     asks: bool,
     counters: Arc<ExceptionCounters>,
 }
+
+opaque!(ExceptionBackend);
 
 impl ExceptionBackend {
     /// Wraps a device of Ethernet frames. `ours` are the addresses that stay here; all others are for the kernel's

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::core::policy::ClockFn;
 use crate::counter::Counter;
+use crate::debug::opaque;
 use crate::queue::{Backend, Caps, LossesFn, Queue};
 use line::{Alarm, Cable};
 use queue::Impaired;
@@ -113,6 +114,8 @@ pub struct ImpairedBackend {
     clock: Option<Arc<ClockFn>>,
     counters: Arc<FaultCounters>,
 }
+
+opaque!(ImpairedBackend);
 
 impl ImpairedBackend {
     /// Wraps a backend. The faults are the same in both directions.

@@ -17,6 +17,7 @@ use rustix::fd::BorrowedFd;
 
 use crate::backend::wire;
 use crate::counter::Counter;
+use crate::debug::opaque;
 use crate::queue::{Backend, Batch, Caps, LossesFn, Queue};
 use crate::wrap::filter::Filter;
 pub use pcapng::{Flow, Writer};
@@ -29,6 +30,8 @@ type ClockFn = dyn Fn() -> u64 + Send + Sync;
 pub struct Trace {
     shared: Arc<Shared>,
 }
+
+opaque!(Trace);
 
 struct Shared {
     inner: Mutex<Inner>,
@@ -207,6 +210,8 @@ pub struct Traced<Q> {
     offered: Vec<Vec<u8>>,
 }
 
+opaque!([Q] Traced<Q>);
+
 impl<Q: Queue> Traced<Q> {
     /// Wraps a queue; it appears in the trace as a device of its own.
     pub fn new(inner: Q, trace: Trace) -> Self {
@@ -266,6 +271,8 @@ pub struct TracedBackend {
     inner: Box<dyn Backend>,
     trace: Trace,
 }
+
+opaque!(TracedBackend);
 
 impl TracedBackend {
     /// Wraps a backend.

@@ -355,11 +355,7 @@ fn a_port_that_cannot_be_had_is_an_error_that_names_the_key() {
     // Where an address is not this machine's.
     for at in [at, ([192, 0, 2, 77], 9464).into()] {
         let (near, _far) = wire_of(1);
-        let error = builder(1, near)
-            .admin(at)
-            .build()
-            .err()
-            .expect("it is taken");
+        let error = builder(1, near).admin(at).build().expect_err("it is taken");
         let error = error.to_string();
         assert!(
             error.starts_with(&format!("`admin`: {at} cannot be listened on: ")),

@@ -77,6 +77,7 @@ impl MissedTickBehavior {
 }
 
 /// See [`interval`].
+#[derive(Debug)]
 pub struct Interval {
     period: Duration,
     missed: MissedTickBehavior,

@@ -45,12 +45,14 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 }
 
 /// See [`sleep`].
+#[derive(Debug)]
 #[must_use = "a future does nothing until it is awaited"]
 pub struct Sleep {
     until: Until,
     armed: Option<Armed>,
 }
 
+#[derive(Debug)]
 enum Until {
     /// Counted from the first poll: a `Sleep` may be made before any core runs.
     After(Duration),

@@ -40,6 +40,7 @@ pub fn timeout_at<F: Future>(deadline: Instant, future: F) -> Timeout<F> {
 }
 
 /// See [`timeout`].
+#[derive(Debug)]
 #[must_use = "a future does nothing until it is awaited"]
 pub struct Timeout<F> {
     future: F,

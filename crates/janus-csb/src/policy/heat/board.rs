@@ -1,6 +1,7 @@
 //! Where polling cores leave samples of keys for whoever plans: one packet in [`HeatSampler::EVERY`], an addition each.
 
 use std::cell::Cell;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -34,6 +35,12 @@ impl HeatBoard {
     }
 }
 
+impl fmt::Debug for HeatBoard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HeatBoard").finish_non_exhaustive()
+    }
+}
+
 impl Default for HeatBoard {
     fn default() -> HeatBoard {
         HeatBoard::new()
@@ -41,6 +48,7 @@ impl Default for HeatBoard {
 }
 
 /// One core's samples.
+#[derive(Debug)]
 pub struct HeatSampler {
     board: Arc<HeatBoard>,
     /// Packets until the next that is sampled.

@@ -18,6 +18,7 @@ use super::lane::{self, LaneRx, LaneTx};
 use super::{WireCounters, check_mtu, spread};
 use crate::batch::BURST;
 use crate::counter::Counter;
+use crate::debug::opaque;
 use crate::queue::{Backend, Batch, Caps, LossesFn, Queue, check_queues, retire};
 use table::Table;
 
@@ -67,6 +68,8 @@ pub struct Port {
     table: Arc<Table>,
     counters: Arc<SwitchCounters>,
 }
+
+opaque!(Port);
 
 /// The lanes of one queue.
 #[derive(Default)]

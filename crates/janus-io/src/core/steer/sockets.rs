@@ -3,6 +3,8 @@
 
 use core::sync::atomic::{AtomicU8, Ordering};
 
+use crate::debug::opaque;
+
 use janus_csb::ShardId;
 
 /// One more than the number of the shard; 0: no owner.
@@ -12,6 +14,8 @@ type Entry = AtomicU8;
 pub struct SocketPorts {
     owners: Box<[Entry]>,
 }
+
+opaque!(SocketPorts);
 
 impl SocketPorts {
     /// Gives the port to `shard`.

@@ -3,6 +3,8 @@
 
 use std::io::{self, Write};
 
+use crate::debug::opaque;
+
 use janus_wire::Link;
 
 const SECTION: u32 = 0x0a0d_0d0a;
@@ -31,6 +33,8 @@ pub struct Writer<W> {
     interfaces: u32,
     block: Vec<u8>,
 }
+
+opaque!([W] Writer<W>);
 
 impl<W: Write> Writer<W> {
     /// Begins a section.
