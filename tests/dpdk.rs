@@ -25,7 +25,7 @@ fn a_program_without_dpdk_says_so() {
         .builder()
         .backend(BackendChoice::Dpdk { device })
         .build();
-    let text = refused.err().expect("it cannot be").to_string();
+    let text = refused.expect_err("it cannot be").to_string();
     assert!(text.contains("the feature `dpdk`"), "{text}");
     skip("DPDK tests: built without the features `dpdk` and `dpdk-dlopen`");
 }
