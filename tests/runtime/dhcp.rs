@@ -27,7 +27,7 @@ fn ports<const N: usize>(case: Case) -> [Port; N] {
         ..switch::Config::default()
     };
     let ports = switch(N, config).unwrap();
-    ports.try_into().ok().expect("as many as were asked for")
+    ports.try_into().expect("as many as were asked for")
 }
 
 fn asking(case: Case, port: Port) -> Builder {
@@ -178,8 +178,7 @@ fn without_a_server_it_says_so() {
     let error = asking(ONE_COMBINED, ours).dhcp_wait(Duration::from_millis(50));
     let error = error
         .build()
-        .err()
-        .expect("no server, no runtime")
+        .expect_err("no server, no runtime")
         .to_string();
     assert!(
         error.contains("no DHCP server") && error.contains("dhcp_wait_ms"),
