@@ -198,7 +198,6 @@ impl Conn<'_> {
     /// Answers a segment that belongs to nothing any more.
     pub(crate) fn reset_reply(&mut self, p: &Parsed) {
         if let Some(reset) = Outgoing::reset_for(p) {
-            self.counters.resets_out += 1;
             self.answer(reset);
         }
     }
@@ -206,7 +205,6 @@ impl Conn<'_> {
     /// Tells the peer that the connection is over, if it knows of it.
     pub(crate) fn reset_peer(&mut self) {
         if let Some(reset) = Outgoing::reset_of(self.key, self.tcb, self.rules, self.now) {
-            self.counters.resets_out += 1;
             self.answer(reset);
         }
     }

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use janus_mem::{Frame, HEADROOM, PacketBuf};
+use janus_wire::tcp::Flags;
 use janus_wire::{FlowKey, Link, MacAddr};
 
 use crate::schedule::MAX_REPLIES;
@@ -74,6 +75,7 @@ impl Stack {
         let (envelope, resolved) = self.envelope(&segment.key, segment.profile);
         let len = envelope.write(&mut buf, HEADROOM, 0, segment);
         self.counters.segments_out += 1;
+        self.counters.resets_out += u64::from(segment.flags.contains(Flags::RST));
         let frame = Frame::new(buf, len);
         match resolved {
             Ok(()) => self.schedule.replies.push_back(frame),

@@ -277,8 +277,7 @@ impl Stack {
     /// RST for a segment that belongs to nothing (section 3.10.7.1).
     pub(crate) fn reset_reply(&mut self, p: &Parsed) {
         if let Some(reset) = Outgoing::reset_for(p) {
-            let sent = self.reply(&reset);
-            self.counters.resets_out += u64::from(sent);
+            self.reply(&reset);
         }
     }
 }

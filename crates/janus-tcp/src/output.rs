@@ -23,7 +23,7 @@ use crate::rto;
 use crate::segment::seg_flag;
 use crate::stack::Stack;
 use crate::time::Instant;
-use crate::wire::{Outgoing, Wire, usual_options};
+use crate::wire::{Outgoing, Wire};
 use crate::write::Ending;
 
 /// How long a cork keeps a small segment: so long, or a retransmission timeout if that is longer (as Linux, whose manual
@@ -407,17 +407,7 @@ impl Conn<'_> {
     pub(crate) fn header_for(&mut self) -> Outgoing {
         let (held, buffer) = (self.hot.receiver.inbox.bytes, self.view().receive_buffer());
         let window = offer_window(self.tcb, held, buffer);
-        let cold = &*self.tcb;
-        Outgoing {
-            key: self.key,
-            seq: cold.snd_nxt,
-            ack: cold.rcv_nxt,
-            flags: Flags::ACK | cold.ece(),
-            window,
-            urgent: 0,
-            options: usual_options(&self.key, self.tcb, self.rules, self.now),
-            profile: cold.profile,
-        }
+        Outgoing::ack_with(window, self.key, self.tcb, self.rules, self.now)
     }
 }
 

@@ -233,12 +233,24 @@ impl Wire<'_> {
 impl Outgoing {
     /// An acknowledgement from where the connection stands, with the window as it was last offered.
     pub(crate) fn ack_of(key: FlowKey, tcb: &Tcb, rules: &Rules, now: Instant) -> Outgoing {
+        Outgoing::ack_with(tcb.window_field(), key, tcb, rules, now)
+    }
+
+    /// Like [`Outgoing::ack_of`], with this window field.
+    #[inline(always)]
+    pub(crate) fn ack_with(
+        window: u16,
+        key: FlowKey,
+        tcb: &Tcb,
+        rules: &Rules,
+        now: Instant,
+    ) -> Outgoing {
         Outgoing {
             key,
             seq: tcb.snd_nxt,
             ack: tcb.rcv_nxt,
             flags: Flags::ACK | tcb.ece(),
-            window: tcb.window_field(),
+            window,
             urgent: 0,
             options: usual_options(&key, tcb, rules, now),
             profile: tcb.profile,

@@ -102,10 +102,7 @@ impl Stack {
         conn: u32,
         rule: impl FnOnce(&mut Conn<'_>) -> R,
     ) -> Option<R> {
-        if self.store.tcbs[conn].hot == NONE && !self.attach_hot(conn) {
-            return None;
-        }
-        self.with(conn, rule)
+        self.heat(conn).then(|| self.with(conn, rule)).flatten()
     }
 
     /// Does what a rule wants done, in the one order that is right for all.
@@ -198,10 +195,7 @@ impl Stack {
     /// Arms the connection's timer, and gives the hot block back when nothing is outstanding.
     #[inline]
     pub(crate) fn settle(&mut self, conn: u32) {
-        if let Some(lent) = self.lend(conn) {
-            let (id, effects) = (lent.id, lent.finish());
-            self.carry_out(conn, id, effects);
-        }
+        self.with(conn, |_| {});
     }
 
     #[inline(never)]

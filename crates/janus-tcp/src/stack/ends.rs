@@ -52,15 +52,12 @@ impl Stack {
         tcb.close(why);
         let orphan = tcb.has(flag::ORPHAN);
         self.schedule.wake(&mut tcb.reader);
-        match self.lend(conn) {
-            Some(mut lent) => {
-                lent.drop_queues(orphan);
-                lent.wake_writer();
-                let (id, effects) = (lent.id, lent.finish());
-                self.carry_out(conn, id, effects);
-            }
-            None if orphan => self.release(conn),
-            None => {}
+        let busy = self.with(conn, |c| {
+            c.drop_queues(orphan);
+            c.wake_writer();
+        });
+        if busy.is_none() && orphan {
+            self.release(conn);
         }
     }
 
