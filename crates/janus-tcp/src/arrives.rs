@@ -183,7 +183,7 @@ impl Stack {
 
     /// A challenge ACK (RFC 5961), within its limits.
     fn challenge(&mut self, conn: u32) {
-        if self.may_challenge(Record::Connection(conn), self.now) {
+        if self.may_challenge(Record::Connection(conn)) {
             self.send_ack(conn);
         }
     }
@@ -199,8 +199,8 @@ impl Stack {
         let repeated = repeated_part(tcb, p).filter(|_| probes || repeats);
         let may = repeats
             || match probes {
-                true => self.may_answer_again(who, Kind::Repeat, self.now),
-                false => self.may_challenge(who, self.now),
+                true => self.may_answer_again(who, Kind::Repeat),
+                false => self.may_challenge(who),
             };
         if may
             && self
@@ -225,7 +225,7 @@ impl Stack {
             }
         }
         let segment = Outgoing::ack_of(key, tcb, &self.rules, self.now).with_sack(blocks);
-        self.reply(&segment);
+        self.ip().reply(&segment);
     }
 
     /// A bare ACK, at once.
@@ -233,7 +233,7 @@ impl Stack {
         if self.with(conn, |c| c.answer_ack()).is_none() {
             let (key, tcb) = (self.key_of(conn), &self.store.tcbs[conn]);
             let segment = Outgoing::ack_of(key, tcb, &self.rules, self.now);
-            self.reply(&segment);
+            self.ip().reply(&segment);
         }
     }
 }

@@ -97,9 +97,9 @@ impl Limits {
 
 impl Stack {
     /// Whether a challenge ACK may be sent for a flow now; it counts as sent.
-    pub(crate) fn may_challenge(&mut self, who: Record, now: Instant) -> bool {
+    pub(crate) fn may_challenge(&mut self, who: Record) -> bool {
         // First the flow's: what it refuses must not use up the others' (as Linux: tcp_send_challenge_ack).
-        let may = self.may_answer_again(who, Kind::Challenge, now) && self.stack_may_challenge(now);
+        let may = self.may_answer_again(who, Kind::Challenge) && self.stack_may_challenge();
         let counters = &mut self.counters;
         if may {
             counters.challenge_acks += 1;
@@ -110,11 +110,11 @@ impl Stack {
     }
 
     /// Whether the stack's limit, if there is one, lets one more go out this second; it counts as sent.
-    fn stack_may_challenge(&mut self, now: Instant) -> bool {
+    fn stack_may_challenge(&mut self) -> bool {
         let Some(most) = self.rules.config.challenge_acks_per_second else {
             return true;
         };
-        let second = now.as_nanos() / 1_000_000_000;
+        let second = self.now.as_nanos() / 1_000_000_000;
         let limits = &mut self.index.limits;
         if limits.second != Some(second) {
             limits.second = Some(second);
@@ -127,7 +127,7 @@ impl Stack {
     }
 
     /// Whether a flow's last answer of this kind is long enough ago; if so this is its next.
-    pub(crate) fn may_answer_again(&mut self, who: Record, kind: Kind, now: Instant) -> bool {
+    pub(crate) fn may_answer_again(&mut self, who: Record, kind: Kind) -> bool {
         let pause = self.rules.config.invalid_ack_interval;
         if pause.is_zero() {
             return true;
@@ -143,7 +143,7 @@ impl Stack {
             // Its segments are answered where it lives.
             Record::Stub(_) => return false,
         };
-        answered.again(kind, pause_ms, now)
+        answered.again(kind, pause_ms, self.now)
     }
 }
 

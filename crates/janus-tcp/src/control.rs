@@ -4,36 +4,40 @@ use janus_mem::{Frame, HEADROOM};
 use janus_wire::{Link, MacAddr, arp, ethernet};
 use std::net::{IpAddr, Ipv4Addr};
 
-use crate::stack::Stack;
-use crate::time::Instant;
+use crate::icmp_errors::IcmpError;
+use crate::ip::Ip;
 
-impl Stack {
+impl Ip<'_> {
     /// A frame that is neither a TCP segment nor a UDP datagram.
-    pub(crate) fn control_arrives(&mut self, frame: Frame, now: Instant) {
+    /// Returns the error about a segment of ours that it brings.
+    pub(crate) fn control_arrives(&mut self, frame: Frame) -> Option<(IcmpError, Frame)> {
         let packet = match self.rules.interface.link {
             Link::Ip => frame.data(),
             Link::Ethernet => match ethernet::Header::parse(frame.data()) {
                 Ok((header, body)) if header.ethertype == ethernet::ethertype::ARP => {
                     let parsed = arp::Packet::parse(body);
-                    self.store.blocks.pool.free(frame.buf);
+                    self.pool.free(frame.buf);
                     match parsed {
-                        Ok(packet) => self.arp_arrives(&packet, now),
+                        Ok(packet) => self.arp_arrives(&packet),
                         Err(_) => self.counters.dropped_malformed += 1,
                     }
-                    return;
+                    return None;
                 }
                 Ok((_, body)) => body,
                 Err(_) => &[],
             },
         };
-        match self.control_packet(packet, now) {
-            Some(flow) => self.host.later.astray.push((flow, frame)),
-            None => self.store.blocks.pool.free(frame.buf),
+        match self.control_packet(packet) {
+            Some(error) => Some((error, frame)),
+            None => {
+                self.pool.free(frame.buf);
+                None
+            }
         }
     }
 
     /// RFC 826. Every stack of the device learns, one of them answers.
-    fn arp_arrives(&mut self, packet: &arp::Packet, now: Instant) {
+    fn arp_arrives(&mut self, packet: &arp::Packet) {
         let for_us = self.rules.interface.is_ours(packet.target_ip.into())
             && !self.rules.interface.any_local;
         let sender = IpAddr::V4(packet.sender_ip);
@@ -44,7 +48,7 @@ impl Stack {
             self.counters.dropped_address += 1;
             return;
         }
-        self.neighbor_is(sender, packet.sender_mac, for_us, now);
+        self.neighbor_is(sender, packet.sender_mac, for_us);
         if for_us && self.rules.interface.answers && packet.op == arp::Op::Request {
             let reply = packet.reply(self.rules.interface.mac);
             self.send_arp(&reply, packet.sender_mac);

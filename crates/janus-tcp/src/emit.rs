@@ -6,15 +6,14 @@ use janus_mem::{Frame, HEADROOM, PacketBuf};
 use janus_wire::tcp::Flags;
 use janus_wire::{FlowKey, Link, MacAddr};
 
+use crate::ip::Ip;
 use crate::schedule::MAX_REPLIES;
-use crate::stack::Stack;
-use crate::time::Instant;
 use crate::wire::{Envelope, Outgoing};
 
 /// The next hop's hardware address is not known yet.
 pub(crate) struct Unresolved(pub(crate) IpAddr);
 
-impl Stack {
+impl Ip<'_> {
     /// Finds how frames of a flow are written, and whether they can leave at once.
     #[inline]
     pub(crate) fn envelope(
@@ -26,7 +25,7 @@ impl Stack {
         if self.rules.interface.link == Link::Ethernet {
             (mac, resolved) = self.next_hop(key);
         }
-        (Envelope::new(&self.rules, key, profile, mac), resolved)
+        (Envelope::new(self.rules, key, profile, mac), resolved)
     }
 
     #[inline]
@@ -62,7 +61,7 @@ impl Stack {
             self.counters.dropped_reply_full += 1;
             return None;
         }
-        let buf = self.store.blocks.pool.alloc_reserved();
+        let buf = self.pool.alloc_reserved();
         self.counters.dropped_no_buffer += u64::from(buf.is_none());
         buf
     }
@@ -79,21 +78,21 @@ impl Stack {
         let frame = Frame::new(buf, len);
         match resolved {
             Ok(()) => self.schedule.replies.push_back(frame),
-            Err(Unresolved(hop)) => self.await_neighbor(hop, frame, self.now),
+            Err(Unresolved(hop)) => self.await_neighbor(hop, frame),
         }
         true
     }
 
     /// Keeps a frame until the neighbour `hop` is known, and asks for it.
-    pub(crate) fn await_neighbor(&mut self, hop: IpAddr, frame: Frame, now: Instant) {
-        if let Some(pushed_out) = self.host.neighbors.wait(hop, frame, now) {
+    pub(crate) fn await_neighbor(&mut self, hop: IpAddr, frame: Frame) {
+        if let Some(pushed_out) = self.host.neighbors.wait(hop, frame, self.now) {
             self.counters.dropped_no_neighbor += 1;
             self.recycle(pushed_out);
         }
         if self
             .host
             .neighbors
-            .should_ask(hop, now, &self.rules.interface)
+            .should_ask(hop, self.now, &self.rules.interface)
         {
             self.ask_for(hop);
         }
@@ -101,10 +100,10 @@ impl Stack {
 
     /// A frame that will not be sent goes where a sent one would.
     pub(crate) fn recycle(&mut self, frame: Frame) {
-        if frame.is_lent() {
-            self.completed(frame);
+        if frame.is_lent() && self.segments.knows(frame.key) {
+            self.segments.came_home(frame.key, frame.buf, self.pool);
         } else {
-            self.store.blocks.pool.free(frame.buf);
+            self.pool.free(frame.buf);
         }
     }
 }

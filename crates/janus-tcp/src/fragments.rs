@@ -10,13 +10,13 @@ use janus_mem::{Frame, HEADROOM, SLOT_SIZE};
 use janus_wire::tcp::{self, Flags};
 use janus_wire::{FlowKey, Link, MacAddr, checksum, ethernet, ipv4, ipv6, proto};
 
+use crate::icmp_errors::IcmpError;
 use crate::icmp_out::Report;
+use crate::ip::Ip;
 use crate::nd;
 use crate::parse;
 use crate::reassembly::{Piece, Reassembly, Taken};
 use crate::schedule::MAX_REPLIES;
-use crate::stack::Stack;
-use crate::time::Instant;
 
 /// Time to live, or hop limit, of what belongs to no connection.
 const TTL: u8 = 64;
@@ -74,39 +74,40 @@ impl<'a> Whole<'a> {
     }
 }
 
-impl Stack {
+impl Ip<'_> {
     /// A fragment for one of our addresses.
-    pub(crate) fn fragment_arrives(&mut self, frame: Frame, now: Instant) {
+    /// Returns the error about a segment of ours that it makes whole.
+    pub(crate) fn fragment_arrives(&mut self, frame: Frame) -> Option<IcmpError> {
         let packet = parse::packet(&frame, self.rules.interface.link);
         let link = frame.data().len() - packet.len();
         let Some(piece) = Piece::read(packet, frame.buf.off() + link as u16) else {
             self.counters.dropped_malformed += 1;
-            self.store.blocks.pool.free(frame.buf);
-            return;
+            self.pool.free(frame.buf);
+            return None;
         };
         let Fragments { reassembly, whole } = &mut self.host.fragments;
-        let with = (&mut self.store.blocks.pool, &mut self.counters);
-        if reassembly.take(&piece, frame, now, whole, with) == Taken::Whole {
-            let whole = core::mem::take(&mut self.host.fragments.whole);
-            self.whole_arrives(&whole, now);
-            self.host.fragments.whole = whole;
+        let with = (&mut *self.pool, &mut *self.counters);
+        if reassembly.take(&piece, frame, self.now, whole, with) != Taken::Whole {
+            return None;
         }
+        let whole = core::mem::take(&mut self.host.fragments.whole);
+        let error = self.whole_arrives(&whole);
+        self.host.fragments.whole = whole;
+        error
     }
 
-    fn whole_arrives(&mut self, packet: &[u8], now: Instant) {
+    fn whole_arrives(&mut self, packet: &[u8]) -> Option<IcmpError> {
         match Whole::read(packet) {
             Some(whole) if whole.proto == proto::TCP => self.cut_segment(&whole),
             Some(whole) if whole.proto == proto::ICMPV6 && nd::is_discovery(whole.payload) => {
                 // Discovery messages need no fragments, and a sender of such means to get past a filter (RFC 6980).
                 self.counters.dropped_malformed += 1;
             }
-            Some(whole) if whole.proto == proto::UDP => self.udp_whole(packet, now),
-            Some(_) => {
-                // An error too long for one packet says nothing that a shorter one would not.
-                let _unknown = self.control_packet(packet, now);
-            }
+            Some(whole) if whole.proto == proto::UDP => self.udp_whole(packet),
+            Some(_) => return self.control_packet(packet),
             None => self.counters.dropped_malformed += 1,
         }
+        None
     }
 
     /// A segment of any length becomes segments that fit a packet buffer. Its checksum is verified here, because the
@@ -161,7 +162,7 @@ impl Stack {
         options: &[u8],
         data: &[u8],
     ) -> bool {
-        let Some(mut buf) = self.store.blocks.pool.alloc() else {
+        let Some(mut buf) = self.pool.alloc() else {
             self.counters.dropped_no_buffer += 1;
             return false;
         };
@@ -233,7 +234,7 @@ impl Stack {
             self.counters.dropped_reply_full += 1;
             return false;
         }
-        let Some(mut buf) = self.store.blocks.pool.alloc() else {
+        let Some(mut buf) = self.pool.alloc() else {
             self.counters.dropped_no_buffer += 1;
             return false;
         };
@@ -248,7 +249,7 @@ impl Stack {
             let mac = known.unwrap_or(MacAddr::ZERO);
             write_ethernet(&mut frame, mac, self.rules.interface.mac, whole.dst);
             if known.is_none() {
-                self.await_neighbor(hop, frame, self.now);
+                self.await_neighbor(hop, frame);
                 return true;
             }
         }
@@ -258,20 +259,20 @@ impl Stack {
 
     /// Gives up datagrams that did not become whole in time, and says so to who sent the first fragment (RFC 792,
     /// RFC 8200 section 4.5).
-    pub(crate) fn expire_fragments(&mut self, now: Instant) {
+    pub(crate) fn expire_fragments(&mut self) {
         if self.host.fragments.reassembly.is_empty() {
             return;
         }
         for _ in 0..MAX_EXPIRED {
-            let with = (&mut self.store.blocks.pool, &mut self.counters);
-            let Some(first) = self.host.fragments.reassembly.pop_expired(now, with) else {
+            let with = (&mut *self.pool, &mut *self.counters);
+            let Some(first) = self.host.fragments.reassembly.pop_expired(self.now, with) else {
                 return;
             };
             if let Some((frame, packet_at)) = first {
                 let end = usize::from(frame.buf.off()) + usize::from(frame.len);
                 let packet = &frame.buf.bytes()[usize::from(packet_at)..end];
-                self.report(Report::ReassemblyTime, packet, now);
-                self.store.blocks.pool.free(frame.buf);
+                self.report(Report::ReassemblyTime, packet);
+                self.pool.free(frame.buf);
             }
         }
     }

@@ -159,18 +159,13 @@ impl Stack {
         match self.with(conn, |c| c.give(piece)) {
             Some(Given::Taken) | None => Ok(()),
             Some(Given::Refused(piece)) => Err((Error::WouldBlock, piece)),
-            Some(Given::Copy(piece)) => self.send_copy(now, id, piece),
+            Some(Given::Copy(piece)) => self.send_copy(id, piece),
         }
     }
 
     /// As a write would. What there is no room for stays with its owner.
-    fn send_copy(
-        &mut self,
-        now: Instant,
-        id: ConnId,
-        mut piece: Piece,
-    ) -> Result<(), (Error, Piece)> {
-        match self.write(now, id, piece.bytes()) {
+    fn send_copy(&mut self, id: ConnId, mut piece: Piece) -> Result<(), (Error, Piece)> {
+        match self.write(self.now, id, piece.bytes()) {
             Ok(taken) if taken == usize::from(piece.len) => {
                 self.counters.buffers_copied += 1;
                 self.store.blocks.pool.free(piece.buf);

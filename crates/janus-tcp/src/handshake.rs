@@ -226,7 +226,6 @@ impl Stack {
         p: &Parsed,
         frame: &Frame,
         old: Option<SeqNum>,
-        now: Instant,
     ) -> Option<u32> {
         let listener = self
             .index
@@ -236,9 +235,9 @@ impl Stack {
             return None;
         }
         match listener {
-            Some(id) if p.flags.contains(Flags::ACK) => return self.cookie_arrives(id, p, now),
+            Some(id) if p.flags.contains(Flags::ACK) => return self.cookie_arrives(id, p),
             Some(id) if p.flags.contains(Flags::SYN) => {
-                self.syn_for_listener(id, p, frame, old, now);
+                self.syn_for_listener(id, p, frame, old);
             }
             Some(_) => {}
             None => self.reset_reply(p),
@@ -253,9 +252,8 @@ impl Stack {
         (seq, ack): (SeqNum, SeqNum),
         window: u16,
         echo: Option<u32>,
-        now: Instant,
     ) {
-        let timestamps = echo.map(|echo| (self.rules.stamper.timestamp(&key, now), echo));
+        let timestamps = echo.map(|echo| (self.rules.stamper.timestamp(&key, self.now), echo));
         let options = Options {
             timestamps,
             ..Options::NONE
@@ -271,13 +269,13 @@ impl Stack {
             options,
             profile: DEFAULT,
         };
-        self.reply(&segment);
+        self.ip().reply(&segment);
     }
 
     /// RST for a segment that belongs to nothing (section 3.10.7.1).
     pub(crate) fn reset_reply(&mut self, p: &Parsed) {
         if let Some(reset) = Outgoing::reset_for(p) {
-            self.reply(&reset);
+            self.ip().reply(&reset);
         }
     }
 }

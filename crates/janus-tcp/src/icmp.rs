@@ -3,35 +3,34 @@
 
 use std::net::IpAddr;
 
-use janus_wire::{FlowKey, icmpv4, ipv4, proto};
+use janus_wire::{icmpv4, ipv4, proto};
 
 use crate::icmp_errors::IcmpError;
 use crate::icmp_out::Report;
-use crate::stack::Stack;
-use crate::time::Instant;
+use crate::ip::Ip;
 
-impl Stack {
-    /// An IP packet for one of our addresses, whole, and neither TCP nor UDP. Gives the flow that an error
-    /// speaks of, when that is not here.
-    pub(crate) fn control_packet(&mut self, packet: &[u8], now: Instant) -> Option<FlowKey> {
+impl Ip<'_> {
+    /// An IP packet for one of our addresses, whole, and neither TCP nor UDP. Returns an error
+    /// about a segment of ours.
+    pub(crate) fn control_packet(&mut self, packet: &[u8]) -> Option<IcmpError> {
         if packet.first().is_some_and(|byte| byte >> 4 == 6) {
-            return self.control_packet_v6(packet, now);
+            return self.control_packet_v6(packet);
         }
         let ip = ipv4::parse(packet).ok()?;
         if ip.proto == proto::ICMP {
-            return self.icmpv4_arrives(&ip, now);
+            return self.icmpv4_arrives(&ip);
         }
-        self.unknown_protocol(packet, now);
+        self.unknown_protocol(packet);
         None
     }
 
     /// Tells the sender of `packet` that its protocol is unknown here.
-    pub(crate) fn unknown_protocol(&mut self, packet: &[u8], now: Instant) {
+    pub(crate) fn unknown_protocol(&mut self, packet: &[u8]) {
         self.counters.dropped_protocol += 1;
-        self.report(Report::Protocol, packet, now);
+        self.report(Report::Protocol, packet);
     }
 
-    fn icmpv4_arrives(&mut self, ip: &ipv4::Ipv4<'_>, now: Instant) -> Option<FlowKey> {
+    fn icmpv4_arrives(&mut self, ip: &ipv4::Ipv4<'_>) -> Option<IcmpError> {
         if !icmpv4::checksum_ok(ip.payload()) {
             self.counters.dropped_checksum += 1;
             return None;
@@ -55,11 +54,9 @@ impl Stack {
             self.host.answer = reply;
             return None;
         }
-        if self.udp_blamed_v4(&message, now) {
+        if self.udp_blamed_v4(&message) {
             return None;
         }
-        let error = IcmpError::from_v4(&message)?;
-        let known = self.icmp_error_arrives(&error);
-        (!known).then_some(error.key)
+        IcmpError::from_v4(&message)
     }
 }

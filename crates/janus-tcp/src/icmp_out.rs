@@ -6,8 +6,8 @@ use std::net::IpAddr;
 
 use janus_wire::{icmpv4, icmpv6, ipv4, ipv6, proto};
 
+use crate::ip::Ip;
 use crate::isn;
-use crate::stack::Stack;
 use crate::time::Instant;
 
 /// Errors that may go out at once after a pause.
@@ -58,18 +58,18 @@ impl Budget {
     }
 }
 
-impl Stack {
+impl Ip<'_> {
     /// Sends an error about `packet`, from its IP header on, which was addressed to us, if one may be sent.
-    pub(crate) fn report(&mut self, report: Report, packet: &[u8], now: Instant) {
+    pub(crate) fn report(&mut self, report: Report, packet: &[u8]) {
         if !self.rules.interface.answers || !may_be_reported(packet) {
             return;
         }
         let chance = isn::keyed(
             &self.rules.secrets,
-            now.as_nanos() ^ self.counters.icmp_errors_out,
+            self.now.as_nanos() ^ self.counters.icmp_errors_out,
         );
         let per_second = self.rules.config.icmp_errors_per_second;
-        if !self.host.icmp_budget.take(per_second, chance, now) {
+        if !self.host.icmp_budget.take(per_second, chance, self.now) {
             self.counters.icmp_errors_limited += 1;
             return;
         }

@@ -4,26 +4,25 @@
 use std::net::IpAddr;
 
 use janus_wire::icmpv6::{self, Message};
-use janus_wire::{FlowKey, Link, ipv6, proto};
+use janus_wire::{Link, ipv6, proto};
 
 use crate::icmp_errors::IcmpError;
+use crate::ip::Ip;
 use crate::nd::{self, Ends};
-use crate::stack::Stack;
-use crate::time::Instant;
 
-impl Stack {
-    /// A packet from where one may come to where we listen, whole, and neither TCP nor UDP. Gives the flow
-    /// that an error speaks of, when that is not here.
-    pub(crate) fn control_packet_v6(&mut self, packet: &[u8], now: Instant) -> Option<FlowKey> {
+impl Ip<'_> {
+    /// A packet from where one may come to where we listen, whole, and neither TCP nor UDP. Returns an error
+    /// about a segment of ours.
+    pub(crate) fn control_packet_v6(&mut self, packet: &[u8]) -> Option<IcmpError> {
         let ip = ipv6::parse(packet).ok()?;
         if ip.proto == proto::ICMPV6 {
-            return self.icmpv6_arrives(&ip, now);
+            return self.icmpv6_arrives(&ip);
         }
-        self.unknown_protocol(packet, now);
+        self.unknown_protocol(packet);
         None
     }
 
-    fn icmpv6_arrives(&mut self, ip: &ipv6::Ipv6<'_>, now: Instant) -> Option<FlowKey> {
+    fn icmpv6_arrives(&mut self, ip: &ipv6::Ipv6<'_>) -> Option<IcmpError> {
         if !icmpv6::checksum_ok(ip.src, ip.dst, ip.payload()) {
             self.counters.dropped_checksum += 1;
             return None;
@@ -33,7 +32,7 @@ impl Stack {
             return None;
         };
         match message {
-            _ if message.is_neighbour() => self.neighbor_message(ip, &message, now),
+            _ if message.is_neighbour() => self.neighbor_message(ip, &message),
             // A ping to a group is not answered: the answers of all would meet at whoever was named as its sender.
             Message::EchoRequest {
                 ident,
@@ -50,17 +49,13 @@ impl Stack {
             }
             // An error about a segment of ours is sent to our own address.
             _ if ip.dst.is_multicast() => {}
-            _ if self.udp_blamed_v6(&message, now) => {}
-            _ => {
-                let error = IcmpError::from_v6(&message)?;
-                let known = self.icmp_error_arrives(&error);
-                return (!known).then_some(error.key);
-            }
+            _ if self.udp_blamed_v6(&message) => {}
+            _ => return IcmpError::from_v6(&message),
         }
         None
     }
 
-    fn neighbor_message(&mut self, ip: &ipv6::Ipv6<'_>, message: &Message<'_>, now: Instant) {
+    fn neighbor_message(&mut self, ip: &ipv6::Ipv6<'_>, message: &Message<'_>) {
         // The second byte is the code; neighbour messages have none but zero.
         let code = ip.payload().get(1).copied();
         let from_link =
@@ -75,10 +70,10 @@ impl Stack {
         };
         match *message {
             Message::NeighbourSolicitation { target, source } => {
-                self.solicited(ends, target, source, now);
+                self.solicited(ends, target, source);
             }
             Message::NeighbourAdvertisement { target, mac, flags } => {
-                self.advertised(ends, target, mac, flags, now);
+                self.advertised(ends, target, mac, flags);
             }
             _ => {}
         }

@@ -103,25 +103,25 @@ impl Stack {
         self.now = now;
         self.counters.frames_in += frames.len() as u64;
         self.weigh();
-        self.take_all(frames, miss, now);
+        self.take_all(frames, miss);
         if !self.host.later.is_empty() {
-            self.after_batch(miss, now);
+            self.after_batch(miss);
         }
     }
 
-    fn take_all<M: Miss>(&mut self, frames: &mut Vec<Frame>, miss: &mut M, now: Instant) {
+    fn take_all<M: Miss>(&mut self, frames: &mut Vec<Frame>, miss: &mut M) {
         let mut batch = core::mem::take(&mut self.scratch.batch);
         batch.parsed.resize(BATCH, Parsed::NONE);
         let mut frames = frames.drain(..);
         loop {
-            self.read_batch(&mut frames, &mut batch, now);
+            self.read_batch(&mut frames, &mut batch);
             let count = batch.frames.len();
             if count == 0 {
                 break;
             }
             self.probe_batch(&mut batch.parsed[..count]);
             for (frame, parsed) in batch.frames.drain(..).zip(&batch.parsed) {
-                self.segment(frame, parsed, miss, now);
+                self.segment(frame, parsed, miss);
             }
         }
         self.scratch.batch = batch;
@@ -130,7 +130,7 @@ impl Stack {
     /// Handles what the batch left behind: segments put together from fragments, which may be another shard's, and ICMP errors
     /// about connections that are not known here.
     #[cold]
-    fn after_batch<M: Miss>(&mut self, miss: &mut M, now: Instant) {
+    fn after_batch<M: Miss>(&mut self, miss: &mut M) {
         let mut segments = core::mem::take(&mut self.host.later.segments);
         let mut ours = core::mem::take(&mut self.host.later.frames);
         ours.extend(
@@ -139,7 +139,7 @@ impl Stack {
                 .filter_map(|(flow, frame)| miss.sort(&flow, frame)),
         );
         self.host.later.segments = segments;
-        self.take_all(&mut ours, miss, now);
+        self.take_all(&mut ours, miss);
         self.host.later.frames = ours;
         let mut astray = core::mem::take(&mut self.host.later.astray);
         for (flow, frame) in astray.drain(..) {
@@ -163,12 +163,7 @@ impl Stack {
 
     /// First pass: read, hash, fetch the table's group. What is no segment is dealt with on the way.
     #[inline]
-    fn read_batch(
-        &mut self,
-        frames: &mut impl Iterator<Item = Frame>,
-        batch: &mut Batch,
-        now: Instant,
-    ) {
+    fn read_batch(&mut self, frames: &mut impl Iterator<Item = Frame>, batch: &mut Batch) {
         while let Some(parsed) = batch.parsed.get_mut(batch.frames.len()) {
             let Some(frame) = frames.next() else { return };
             let (interface, counters) = (&self.rules.interface, &mut self.counters);
@@ -177,11 +172,28 @@ impl Stack {
                     self.index.table.prefetch(parsed.hash);
                     batch.frames.push(frame);
                 }
-                Kind::Datagram => self.datagram_arrives(frame, now),
-                Kind::Other => self.control_arrives(frame, now),
-                Kind::Fragment => self.fragment_arrives(frame, now),
+                Kind::Datagram => self.ip().datagram_arrives(frame),
+                Kind::Other => self.other_arrives(frame),
+                Kind::Fragment => {
+                    if let Some(error) = self.ip().fragment_arrives(frame) {
+                        // An error too long for one packet says nothing that a shorter one would not.
+                        let _known = self.icmp_error_arrives(&error);
+                    }
+                }
                 Kind::Drop => self.store.blocks.pool.free(frame.buf),
             }
+        }
+    }
+
+    /// Takes a packet that is neither TCP nor UDP. An error about a flow of another shard waits for the end of the batch.
+    fn other_arrives(&mut self, frame: Frame) {
+        let Some((error, frame)) = self.ip().control_arrives(frame) else {
+            return;
+        };
+        if self.icmp_error_arrives(&error) {
+            self.store.blocks.pool.free(frame.buf);
+        } else {
+            self.host.later.astray.push((error.key, frame));
         }
     }
 
@@ -204,7 +216,7 @@ impl Stack {
 
     /// Third pass: one segment, in order.
     #[inline]
-    fn segment<M: Miss>(&mut self, frame: Frame, parsed: &Parsed, miss: &mut M, now: Instant) {
+    fn segment<M: Miss>(&mut self, frame: Frame, parsed: &Parsed, miss: &mut M) {
         self.counters.segments_in += 1;
         // The candidate may have gone since it was probed, or never was the one; then ask the table again.
         let hit = parsed.candidate != NONE && self.is_record_of(parsed.candidate, &parsed.key);
@@ -217,20 +229,20 @@ impl Stack {
         match record {
             Some(Record::Connection(conn)) => self.arrives(conn, parsed, &mut frame),
             Some(Record::HalfOpen(slot)) => {
-                if let Some(conn) = self.half_open_arrives(slot, parsed, now) {
+                if let Some(conn) = self.half_open_arrives(slot, parsed) {
                     self.arrives(conn, parsed, &mut frame);
                 }
             }
             Some(Record::TimeWait(slot)) if self.opens_anew(slot, parsed) => {
-                self.unknown(parsed, &mut frame, Some(slot), miss, now);
+                self.unknown(parsed, &mut frame, Some(slot), miss);
             }
-            Some(Record::TimeWait(slot)) => self.time_wait_arrives(slot, parsed, now),
+            Some(Record::TimeWait(slot)) => self.time_wait_arrives(slot, parsed),
             Some(Record::Stub(slot)) => {
                 if let Some(frame) = frame.take() {
                     self.redirect(self.index.stubs.shard(slot), frame, miss);
                 }
             }
-            None => self.unknown(parsed, &mut frame, None, miss, now),
+            None => self.unknown(parsed, &mut frame, None, miss),
         }
         if let Some(frame) = frame {
             self.store.blocks.pool.free(frame.buf);
@@ -245,7 +257,6 @@ impl Stack {
         frame: &mut Option<Frame>,
         old: Option<u32>,
         miss: &mut M,
-        now: Instant,
     ) {
         if frame.as_ref().is_some_and(|f| miss.is_unsorted(f.tag)) {
             *frame = frame.take().and_then(|f| miss.sort(&parsed.key, f));
@@ -256,7 +267,7 @@ impl Stack {
             miss.place(f.key, parsed.key.local_port(), f.tag)
         });
         if let (Placement::Here, Some(slot)) = (place, old)
-            && self.opens_nothing(slot, parsed, now)
+            && self.opens_nothing(slot, parsed)
         {
             return;
         }
@@ -264,7 +275,7 @@ impl Stack {
         let Some(arrived) = frame else { return };
         match place {
             Placement::Here => {
-                if let Some(conn) = self.no_flow(parsed, arrived, old, now) {
+                if let Some(conn) = self.no_flow(parsed, arrived, old) {
                     self.arrives(conn, parsed, frame);
                 }
             }

@@ -81,12 +81,12 @@ impl Stack {
     }
 
     /// Looks at one slice, if its time has come.
-    pub(crate) fn sweep(&mut self, now: Instant) {
-        if self.rules.profiles.swept() == 0 || self.schedule.sweep.at > now {
+    pub(crate) fn sweep(&mut self) {
+        if self.rules.profiles.swept() == 0 || self.schedule.sweep.at > self.now {
             return;
         }
         let (family, slice) = self.schedule.sweep.next;
-        let now_ms = now.as_millis() as u32;
+        let now_ms = self.now.as_millis() as u32;
         let looked = &mut self.schedule.sweep.looked_ms[family];
         if looked.len() <= slice as usize {
             looked.push(None);
@@ -97,7 +97,7 @@ impl Stack {
         let to = places[family].end.min(from + SLICE);
         for conn in from..to {
             if self.store.tcbs[conn].profile != DEFAULT {
-                self.look_at(conn, now, looked_ms);
+                self.look_at(conn, looked_ms);
             }
         }
         self.schedule.sweep.next = match (family, to == places[family].end) {
@@ -105,11 +105,11 @@ impl Stack {
             (0, true) => (1, 0),
             (_, true) => (0, 0),
         };
-        self.schedule.sweep.at = now + PAUSE;
+        self.schedule.sweep.at = self.now + PAUSE;
         if self.schedule.sweep.next == (0, 0) {
             // A pass costs a hundredth or so of the time until the next.
             let all: u32 = places.iter().map(|family| family.end - family.start).sum();
-            let rest = now + PAUSE * (all / SLICE + 1);
+            let rest = self.now + PAUSE * (all / SLICE + 1);
             let earliest = self
                 .schedule
                 .sweep
@@ -120,7 +120,7 @@ impl Stack {
         }
     }
 
-    fn look_at(&mut self, conn: u32, now: Instant, looked_ms: Option<u32>) {
+    fn look_at(&mut self, conn: u32, looked_ms: Option<u32>) {
         let cold = &self.store.tcbs[conn];
         let options = self.rules.profiles.get(cold.profile);
         // A connection that waits for an acknowledgement, or to send, learns by that whether the peer is there (Linux:
@@ -132,16 +132,16 @@ impl Stack {
         if !options.wants_sweep() {
             return;
         }
-        let now_ms = now.as_millis() as u32;
+        let now_ms = self.now.as_millis() as u32;
         if let Some(most) = options.wake_reader {
-            self.look_at_reader(conn, millis(most), now, looked_ms);
+            self.look_at_reader(conn, millis(most), looked_ms);
         }
         let options = self.rules.profiles.get(self.store.tcbs[conn].profile);
         if !options.keepalive && options.idle_timeout.is_none() {
             return;
         }
         if !asleep {
-            self.sweep_at_latest(now + shortest(options));
+            self.sweep_at_latest(self.now + shortest(options));
             return;
         }
         let cold = &self.store.tcbs[conn];
@@ -151,12 +151,12 @@ impl Stack {
         };
         let options = &cold.keepalive_options(&self.rules);
         match judge(cold, options, busy, now_ms, looked_ms) {
-            Verdict::Wait(ms) => self.sweep_at_latest(now + Duration::from_millis(ms.into())),
+            Verdict::Wait(ms) => self.sweep_at_latest(self.now + Duration::from_millis(ms.into())),
             Verdict::Ask(late_ms) => {
                 let cold = &mut self.store.tcbs[conn];
                 cold.last_heard_ms = cold.last_heard_ms.wrapping_add(late_ms);
                 if let Verdict::Wait(ms) = judge(cold, options, busy, now_ms, Some(now_ms)) {
-                    self.sweep_at_latest(now + Duration::from_millis(ms.into()));
+                    self.sweep_at_latest(self.now + Duration::from_millis(ms.into()));
                 }
                 self.counters.keepalives += 1;
                 self.ask_whether_alive(conn);
@@ -171,22 +171,22 @@ impl Stack {
     }
 
     /// Wakes the connection's reader, if one waits and its time has come.
-    fn look_at_reader(&mut self, conn: u32, most: u32, now: Instant, looked_ms: Option<u32>) {
+    fn look_at_reader(&mut self, conn: u32, most: u32, looked_ms: Option<u32>) {
         let cold = &self.store.tcbs[conn];
-        let now_ms = now.as_millis() as u32;
+        let now_ms = self.now.as_millis() as u32;
         let (due, next) = judge_reader(most, cold.last_heard_ms, now_ms, looked_ms);
         if due && cold.reader != NONE {
             self.counters.readers_woken += 1;
             self.schedule.wake(&mut self.store.tcbs[conn].reader);
         }
-        self.sweep_at_latest(now + Duration::from_millis(next.into()));
+        self.sweep_at_latest(self.now + Duration::from_millis(next.into()));
     }
 
     /// Asks the peer whether it is there.
     fn ask_whether_alive(&mut self, conn: u32) {
         let (key, tcb) = (self.key_of(conn), &self.store.tcbs[conn]);
         let question = Outgoing::keepalive_of(key, tcb, &self.rules, self.now);
-        self.reply(&question);
+        self.ip().reply(&question);
     }
 
     fn sweep_at_latest(&mut self, due: Instant) {

@@ -43,6 +43,7 @@ mod index;
 mod info;
 mod input;
 mod interface;
+mod ip;
 mod isn;
 mod keepalive;
 mod listener;

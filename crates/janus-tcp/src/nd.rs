@@ -8,8 +8,7 @@ use janus_wire::icmpv6::{self, Advertised};
 use janus_wire::{Link, MacAddr, ethernet, ipv6, proto};
 use std::net::{IpAddr, Ipv6Addr};
 
-use crate::stack::Stack;
-use crate::time::Instant;
+use crate::ip::Ip;
 
 /// Hop limit of a message that has come from the link itself, and of those sent.
 pub(crate) const HOP_LIMIT: u8 = 255;
@@ -42,15 +41,9 @@ pub(crate) struct Ends {
     pub(crate) dst: Ipv6Addr,
 }
 
-impl Stack {
+impl Ip<'_> {
     /// Somebody asks for one of our addresses, or wants to know whether it may have one (section 7.2.3).
-    pub(crate) fn solicited(
-        &mut self,
-        ends: Ends,
-        target: Ipv6Addr,
-        source: Option<MacAddr>,
-        now: Instant,
-    ) {
+    pub(crate) fn solicited(&mut self, ends: Ends, target: Ipv6Addr, source: Option<MacAddr>) {
         // Section 7.1.1: who has no address yet asks the group, and cannot say where it is.
         let detecting = ends.src.is_unspecified();
         let to_group = ends.dst == icmpv6::solicited_node(target);
@@ -63,7 +56,7 @@ impl Stack {
             return;
         }
         if let Some(mac) = source {
-            self.neighbor_is(ends.src.into(), mac, true, now);
+            self.neighbor_is(ends.src.into(), mac, true);
         }
         if !self.rules.interface.answers {
             return;
@@ -98,7 +91,6 @@ impl Stack {
         target: Ipv6Addr,
         mac: Option<MacAddr>,
         flags: Advertised,
-        now: Instant,
     ) {
         // Section 7.1.2.
         let unsound = ends.dst.is_multicast() && flags.solicited;
@@ -116,22 +108,17 @@ impl Stack {
         match (known, mac) {
             // Without the override flag what is known is not changed.
             (Some(known), Some(mac)) if known != mac && !flags.r#override => {}
-            (_, Some(mac)) => self.neighbor_is(addr, mac, false, now),
+            (_, Some(mac)) => self.neighbor_is(addr, mac, false),
             // It is still there, where we knew it.
-            (Some(known), None) if flags.solicited => self.neighbor_is(addr, known, false, now),
+            (Some(known), None) if flags.solicited => self.neighbor_is(addr, known, false),
             (_, None) => {}
         }
     }
 
     /// Files where a neighbour is, and sends what has waited for it.
-    pub(crate) fn neighbor_is(
-        &mut self,
-        addr: IpAddr,
-        mac: MacAddr,
-        solicited: bool,
-        now: Instant,
-    ) {
-        let filed = (self.host.neighbors).learn(addr, mac, solicited, now, &self.rules.interface);
+    pub(crate) fn neighbor_is(&mut self, addr: IpAddr, mac: MacAddr, solicited: bool) {
+        let filed =
+            (self.host.neighbors).learn(addr, mac, solicited, self.now, &self.rules.interface);
         self.counters.neighbors_refused += u64::from(!filed);
         while let Some(mut frame) = self.host.neighbors.pop_waiting(addr) {
             frame.data_mut()[..6].copy_from_slice(&mac.0);

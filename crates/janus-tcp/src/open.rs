@@ -138,7 +138,7 @@ impl Stack {
             Some(_) => return Err(Error::AddrInUse),
         };
         let iss = isn::beyond(isn::initial(&self.rules.secrets, &key, now), old);
-        let opened = self.open(&key, hash, iss, options, now)?;
+        let opened = self.open(&key, hash, iss, options)?;
         if old.is_some() {
             self.moved(&key);
         }
@@ -151,7 +151,6 @@ impl Stack {
         hash: u64,
         iss: SeqNum,
         options: &SocketOptions,
-        now: Instant,
     ) -> Result<ConnId, Error> {
         let conn = self
             .store
@@ -163,7 +162,7 @@ impl Stack {
             snd_nxt: iss + 1u32,
             mss: self.rules.interface.mss(key.is_v6()),
             generation: cold.generation,
-            last_heard_ms: now.as_millis() as u32,
+            last_heard_ms: self.now.as_millis() as u32,
             cwnd_code: congestion::encode_window(INITIAL_SEGMENTS),
             state: State::SynSent,
             ..Tcb::default()

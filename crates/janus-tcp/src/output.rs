@@ -446,12 +446,12 @@ impl Stack {
     fn flush(&mut self, conn: u32, out: &mut Vec<Frame>, end: usize) {
         let before = out.len();
         let (key, profile) = (self.store.tcbs.key(conn), self.store.tcbs[conn].profile);
-        let (envelope, resolved) = self.envelope(&key, profile);
+        let (envelope, resolved) = self.ip().envelope(&key, profile);
         let mut wire = Wire { envelope, out, end };
         self.with(conn, |c| c.turn(&mut wire));
         if let Err(Unresolved(hop)) = resolved {
             for frame in out.drain(before..) {
-                self.await_neighbor(hop, frame, self.now);
+                self.ip().await_neighbor(hop, frame);
             }
         }
     }

@@ -180,7 +180,7 @@ impl Pair {
             for frame in out {
                 let bytes = frame.data().to_vec();
                 let host = if from_a { &mut self.a } else { &mut self.b };
-                host.stack.recycle(frame);
+                host.stack.ip().recycle(frame);
                 let lost = self.chance(self.loss);
                 let peer = if from_a { &mut self.b } else { &mut self.a };
                 if !lost {

@@ -17,7 +17,6 @@ use crate::parse::Parsed;
 use crate::records::Record;
 use crate::rto;
 use crate::stack::Stack;
-use crate::time::Instant;
 use crate::wire::Outgoing;
 
 impl Stack {
@@ -28,7 +27,6 @@ impl Stack {
         p: &Parsed,
         frame: &Frame,
         old: Option<SeqNum>,
-        now: Instant,
     ) {
         let Some(listener) = self.index.listeners.get(id) else {
             return;
@@ -45,9 +43,9 @@ impl Stack {
         let options = p.all_options(frame);
         let record = HalfOpen {
             irs: p.seq,
-            iss: isn::beyond(isn::initial(&self.rules.secrets, &p.key, now), old),
+            iss: isn::beyond(isn::initial(&self.rules.secrets, &p.key, self.now), old),
             ts_recent: options.timestamps.map_or(0, |(value, _)| value),
-            sent_at: now,
+            sent_at: self.now,
             listener: id.0,
             mss: self.rules.usable_mss(&p.key, &options, profile),
             own_scale: self.rules.window_scale(self.index.listeners.profile(id.0)),
@@ -61,7 +59,7 @@ impl Stack {
         };
         // A peer that had a connection is no forger; and a cookie's number knows nothing of the old ones.
         if old.is_none() && self.wants_cookie(id) {
-            self.send_cookie(p, record, now);
+            self.send_cookie(p, record);
             return;
         }
         if let Some(oldest) = self.index.half_open.to_evict() {
@@ -80,13 +78,13 @@ impl Stack {
             self.moved(&p.key);
         }
         self.index.listeners.half_opened(id);
-        self.send_syn_ack(slot, now);
+        self.send_syn_ack(slot);
     }
 
-    pub(crate) fn send_syn_ack(&mut self, slot: u32, now: Instant) {
+    pub(crate) fn send_syn_ack(&mut self, slot: u32) {
         let record = *self.index.half_open.get(slot);
         let key = self.index.half_open.key(slot);
-        let clock = self.rules.stamper.timestamp(&key, now);
+        let clock = self.rules.stamper.timestamp(&key, self.now);
         self.syn_ack(key, &record, clock);
     }
 
@@ -106,12 +104,13 @@ impl Stack {
                 .timeout_in_syn(profile, record.tries.saturating_sub(1)),
             ..Options::NONE
         };
-        self.reply(&Outgoing {
+        let window = self.rules.first_window(profile);
+        self.ip().reply(&Outgoing {
             key,
             seq: record.iss,
             ack: record.irs + 1,
             flags: Flags::SYN | Flags::ACK | ecn::syn_ack_flags(record.flags),
-            window: self.rules.first_window(profile),
+            window,
             urgent: 0,
             options,
             profile,
@@ -120,14 +119,14 @@ impl Stack {
 
     /// A segment for a half-open record: the SYN-RECEIVED state of section 3.10.7.4.
     /// Gives the connection it became, to which the segment's text still has to go.
-    pub(crate) fn half_open_arrives(&mut self, slot: u32, p: &Parsed, now: Instant) -> Option<u32> {
+    pub(crate) fn half_open_arrives(&mut self, slot: u32, p: &Parsed) -> Option<u32> {
         let record = *self.index.half_open.get(slot);
         let next = record.irs + 1;
         let who = Record::HalfOpen(slot);
         // First, sequence number; a repeated SYN is answered with the SYN-ACK again.
         if p.flags.contains(Flags::SYN) && !p.flags.contains(Flags::ACK) && p.seq == record.irs {
-            if self.may_answer_again(who, Kind::Repeat, now) {
-                self.send_syn_ack(slot, now);
+            if self.may_answer_again(who, Kind::Repeat) {
+                self.send_syn_ack(slot);
             }
             return None;
         }
@@ -138,8 +137,8 @@ impl Stack {
         let reaches_in = ahead < 0 && ahead + p.space() as i32 > 0;
         let in_window = ahead >= 0 && ahead < i32::from(window) || reaches_in;
         if !in_window {
-            if !p.flags.contains(Flags::RST) && self.may_challenge(who, now) {
-                self.half_open_ack(p.key, &record, now);
+            if !p.flags.contains(Flags::RST) && self.may_challenge(who) {
+                self.half_open_ack(p.key, &record);
             }
             return None;
         }
@@ -148,15 +147,15 @@ impl Stack {
             if p.seq == next {
                 self.counters.resets_in += 1;
                 self.drop_half_open(slot);
-            } else if self.may_challenge(who, now) {
-                self.half_open_ack(p.key, &record, now);
+            } else if self.may_challenge(who) {
+                self.half_open_ack(p.key, &record);
             }
             return None;
         }
         // Fourth, SYN in the window: challenge (RFC 5961 section 4).
         if p.flags.contains(Flags::SYN) {
-            if self.may_challenge(who, now) {
-                self.half_open_ack(p.key, &record, now);
+            if self.may_challenge(who) {
+                self.half_open_ack(p.key, &record);
             }
             return None;
         }
@@ -165,7 +164,7 @@ impl Stack {
             return None;
         }
         if p.ack != record.iss + 1 {
-            return self.cookie_beside(slot, p, now);
+            return self.cookie_beside(slot, p);
         }
         if record.has(flag::TIMESTAMPS)
             && p.timestamps
@@ -181,12 +180,12 @@ impl Stack {
             self.index.half_open.get_mut(slot).acked = true;
             return None;
         }
-        self.establish(slot, &record, p, now)
+        self.establish(slot, &record, p)
     }
 
     /// A SYN-ACK has not been answered in time: it is sent again, or the record given up. One that was answered, but by no
     /// data yet, is left in peace until the listener's patience ends (Linux: syn_ack_recalc).
-    pub(crate) fn syn_ack_is_due(&mut self, slot: u32, now: Instant) {
+    pub(crate) fn syn_ack_is_due(&mut self, slot: u32) {
         let record = *self.index.half_open.get(slot);
         let listener = ListenerId(record.listener);
         let defer = self.index.listeners.defer_tries(record.listener);
@@ -195,7 +194,7 @@ impl Stack {
         let tired = record.tries
             >= tries.min(self.rules.config.max_syn_ack_retries.saturating_add(1))
             && !deferring;
-        if tired || !self.index.half_open.try_again(slot, now) {
+        if tired || !self.index.half_open.try_again(slot, self.now) {
             self.counters.half_open_expired += 1;
             self.drop_half_open(slot);
             return;
@@ -205,21 +204,21 @@ impl Stack {
         }
         if !record.acked || record.tries >= defer {
             self.counters.retransmissions += 1;
-            self.send_syn_ack(slot, now);
+            self.send_syn_ack(slot);
         }
     }
 
-    fn half_open_ack(&mut self, key: FlowKey, record: &HalfOpen, now: Instant) {
+    fn half_open_ack(&mut self, key: FlowKey, record: &HalfOpen) {
         let echo = record.has(flag::TIMESTAMPS).then_some(record.ts_recent);
         let (seq, ack) = (record.iss + 1, record.irs + 1);
         let window = self
             .rules
             .first_window(self.index.listeners.profile(record.listener));
-        self.ack_for_record(key, (seq, ack), window, echo, now);
+        self.ack_for_record(key, (seq, ack), window, echo);
     }
 
     /// The half-open record becomes a connection and stands in the accept queue.
-    fn establish(&mut self, slot: u32, record: &HalfOpen, p: &Parsed, now: Instant) -> Option<u32> {
+    fn establish(&mut self, slot: u32, record: &HalfOpen, p: &Parsed) -> Option<u32> {
         // Its listener may have gone, and another one taken its place.
         let (key, listener) = (&p.key, ListenerId(record.listener));
         if !self
@@ -231,7 +230,7 @@ impl Stack {
             self.reset_reply(p);
             return None;
         }
-        let conn = self.make_accepted(listener, record, p, now)?;
+        let conn = self.make_accepted(listener, record, p)?;
         self.index.table.replace(
             p.hash,
             Record::HalfOpen(slot).encode(),
@@ -251,7 +250,6 @@ impl Stack {
         id: ListenerId,
         record: &HalfOpen,
         p: &Parsed,
-        now: Instant,
     ) -> Option<u32> {
         let listener = self.index.listeners.get(id)?;
         if listener.queue.len() >= listener.backlog {
@@ -279,7 +277,7 @@ impl Stack {
             send_window: u32::from(p.window) << (scales & 0xf),
             ts_recent: record.ts_recent,
             generation: cold.generation,
-            last_heard_ms: now.as_millis() as u32,
+            last_heard_ms: self.now.as_millis() as u32,
             mss: record.mss,
             cwnd_code: congestion::encode_window(congestion::first_window(
                 record.tries.saturating_sub(1),
@@ -295,14 +293,14 @@ impl Stack {
             0 => {}
             1 if record.acked => {}
             1 => {
-                let rtt = now.saturating_since(record.sent_at).as_micros();
+                let rtt = self.now.saturating_since(record.sent_at).as_micros();
                 rto::sample(cold, u32::try_from(rtt).unwrap_or(u32::MAX));
             }
             _ => rto::handshake_lost(cold),
         }
         self.inherit_options(conn, profile, nodelay);
         let tcb = &mut self.store.tcbs[conn];
-        if self.paths.facts.recall(&p.key, tcb, &self.rules, now) {
+        if self.paths.facts.recall(&p.key, tcb, &self.rules, self.now) {
             self.counters.paths_recalled += 1;
         }
         tcb.hear_timeout(&self.rules, record.user_timeout);

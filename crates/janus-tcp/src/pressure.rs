@@ -325,11 +325,11 @@ impl Stack {
     }
 
     /// Those who found no packet buffer try again, when it is time or one of our own has come back.
-    pub(crate) fn feed_starved(&mut self, now: Instant) {
+    pub(crate) fn feed_starved(&mut self) {
         // Buffers in this thread's stock are for all only while memory is not critical.
         let spare = self.store.blocks.shortage.level != Pressure::Critical
             && self.store.blocks.pool.has_spare();
-        if self.schedule.starved.is_empty() || now < self.schedule.retry.at && !spare {
+        if self.schedule.starved.is_empty() || self.now < self.schedule.retry.at && !spare {
             return;
         }
         self.weigh();
@@ -339,17 +339,17 @@ impl Stack {
         else {
             // A FIN takes one from the reserve, and may.
             self.forget_contented();
-            match self.schedule.retry.is_tired() && self.shed(now) {
-                true => self.schedule.retry.begin(now),
-                false => self.schedule.retry.again(now),
+            match self.schedule.retry.is_tired() && self.shed() {
+                true => self.schedule.retry.begin(self.now),
+                false => self.schedule.retry.again(self.now),
             }
             return;
         };
         self.store.blocks.pool.free(buf);
         match self.store.blocks.shortage.level {
             // Some of them may go on; who may not comes back, and is asked less and less often.
-            Pressure::Critical => self.schedule.retry.again(now),
-            _ => self.schedule.retry.begin(now),
+            Pressure::Critical => self.schedule.retry.again(self.now),
+            _ => self.schedule.retry.begin(self.now),
         }
         self.wake_starved();
     }

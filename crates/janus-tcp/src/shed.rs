@@ -4,7 +4,6 @@
 
 use crate::cold::{NONE, flag};
 use crate::stack::Stack;
-use crate::time::Instant;
 
 /// Hot blocks looked at in one go.
 const LOOKS_MAX: u32 = 4_096;
@@ -20,9 +19,9 @@ pub(crate) struct Shedding {
 impl Stack {
     /// Resets the connection that has kept most buffers for longest, of those looked at. False when none has stalled.
     #[cold]
-    pub(crate) fn shed(&mut self, now: Instant) -> bool {
+    pub(crate) fn shed(&mut self) -> bool {
         let blocks = self.store.hot.high_water();
-        let now_ms = now.as_millis() as u32;
+        let now_ms = self.now.as_millis() as u32;
         let mut worst = (0, NONE);
         for _ in 0..blocks.min(LOOKS_MAX) {
             let id = self.schedule.shedding.next % blocks;

@@ -387,7 +387,7 @@ impl Stack {
     pub(crate) fn reset_peer(&mut self, conn: u32) {
         let (key, tcb) = (self.key_of(conn), &self.store.tcbs[conn]);
         if let Some(reset) = Outgoing::reset_of(key, tcb, &self.rules, self.now) {
-            self.reply(&reset);
+            self.ip().reply(&reset);
         }
     }
 

@@ -14,6 +14,7 @@ use crate::host::Host;
 use crate::index::Index;
 use crate::input::Scratch;
 use crate::interface::Interface;
+use crate::ip::Ip;
 use crate::paths::PathKnowledge;
 use crate::records::Record;
 use crate::rules::Rules;
@@ -226,14 +227,21 @@ impl Stack {
     /// A frame that was handed out as lent has left the device and comes home.
     #[inline]
     pub fn completed(&mut self, frame: Frame) {
-        let id = frame.key;
-        if self.store.blocks.segments.knows(id) {
-            self.store
-                .blocks
-                .segments
-                .came_home(id, frame.buf, &mut self.store.blocks.pool);
-        } else {
-            self.store.blocks.pool.free(frame.buf);
+        self.store.blocks.came_home(frame);
+    }
+
+    /// Lends the host below TCP.
+    #[inline(always)]
+    pub(crate) fn ip(&mut self) -> Ip<'_> {
+        Ip {
+            rules: &self.rules,
+            host: &mut self.host,
+            paths: &mut self.paths,
+            schedule: &mut self.schedule,
+            segments: &mut self.store.blocks.segments,
+            pool: &mut self.store.blocks.pool,
+            counters: &mut self.counters,
+            now: self.now,
         }
     }
 }

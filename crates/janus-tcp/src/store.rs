@@ -1,6 +1,6 @@
 //! The memory of connections: their records, the hot blocks of those that are busy, and the blocks that hang on these.
 
-use janus_mem::{Growth, MemError, Pool, Slab};
+use janus_mem::{Frame, Growth, MemError, Pool, Slab};
 
 use crate::cold::Tcb;
 use crate::config::Config;
@@ -37,6 +37,19 @@ pub(crate) struct Blocks {
     pub(crate) shortage: Shortage,
     /// Segments without payload that a rule has asked for; empty between two loans.
     pub(crate) answers: Vec<Outgoing>,
+}
+
+impl Blocks {
+    /// Takes the buffer of a frame that was lent to the device.
+    #[inline]
+    pub(crate) fn came_home(&mut self, frame: Frame) {
+        let id = frame.key;
+        if self.segments.knows(id) {
+            self.segments.came_home(id, frame.buf, &mut self.pool);
+        } else {
+            self.pool.free(frame.buf);
+        }
+    }
 }
 
 impl Store {

@@ -155,13 +155,13 @@ impl Stack {
         }
         fired.clear();
         self.schedule.fired = fired;
-        self.sweep(now);
-        self.repeat_syn_acks(now);
-        self.feed_starved(now);
-        self.expire_fragments(now);
+        self.sweep();
+        self.repeat_syn_acks();
+        self.feed_starved();
+        self.ip().expire_fragments();
         while let Some(frame) = self.host.neighbors.pop_overdue(now) {
             self.counters.dropped_no_neighbor += 1;
-            self.recycle(frame);
+            self.ip().recycle(frame);
         }
         for _ in 0..MAX_PER_CALL {
             let Some(id) = self.index.time_wait.due(now) else {
@@ -188,13 +188,13 @@ impl Stack {
         .min()
     }
 
-    fn repeat_syn_acks(&mut self, now: Instant) {
+    fn repeat_syn_acks(&mut self) {
         let first_wait = self.rules.config.rto_initial.as_nanos() as u64;
         for _ in 0..MAX_PER_CALL {
-            let Some(id) = self.index.half_open.due(now, first_wait) else {
+            let Some(id) = self.index.half_open.due(self.now, first_wait) else {
                 break;
             };
-            self.syn_ack_is_due(id, now);
+            self.syn_ack_is_due(id);
         }
     }
 

@@ -274,7 +274,8 @@ impl Stack {
             _ => {}
         }
         self.counters.datagrams_out += 1;
-        self.send_datagram((source, to.ip()), proto::UDP, &datagram);
+        self.ip()
+            .send_datagram((source, to.ip()), proto::UDP, &datagram);
         self.host.answer = datagram;
         Ok(bytes.len())
     }
@@ -350,6 +351,22 @@ impl Stack {
             socket.writer = who.map_or(NONE, |token| token.0);
             self.host.udp.blocked |= who.is_some();
         }
+    }
+
+    /// A datagram that came here in pieces, an IP packet, and its port, of which no socket is here.
+    pub fn udp_astray(&mut self) -> Option<(u16, Box<[u8]>)> {
+        self.host.udp.astray.pop_front()
+    }
+
+    /// Counts one that [`Stack::udp_astray`] gave and that cannot be brought to its stack.
+    pub fn udp_astray_lost(&mut self) {
+        self.counters.dropped_datagrams_astray += 1;
+    }
+
+    /// Takes what [`Stack::udp_astray`] of another stack gave. A datagram that no socket waits for is dropped.
+    pub fn udp_take_astray(&mut self, now: Instant, packet: &[u8]) {
+        self.now = now;
+        self.ip().udp_whole_from_elsewhere(packet);
     }
 
     /// Frames have been handed out: whoever waits to send may try again.

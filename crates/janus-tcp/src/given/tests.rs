@@ -210,7 +210,9 @@ fn short_ones_join_what_waits_and_longer_ones_go_alone() {
     };
     let pushing: Vec<bool> = frames.iter().map(pushes).collect();
     assert_eq!(pushing, [false, false, true]);
-    frames.into_iter().for_each(|f| pair.a.stack.recycle(f));
+    frames
+        .into_iter()
+        .for_each(|f| pair.a.stack.ip().recycle(f));
     pair.run_for(Duration::from_secs(5));
     assert_eq!(read_all(&mut pair, b, 0), from);
     end(pair, a, b);

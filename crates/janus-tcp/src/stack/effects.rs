@@ -164,7 +164,7 @@ impl Stack {
     fn send_answers(&mut self, id: u32) {
         let mut answers = core::mem::take(&mut self.store.blocks.answers);
         for segment in answers.drain(..) {
-            let sent = self.reply(&segment);
+            let sent = self.ip().reply(&segment);
             if !sent && segment.is_bare_ack() && !self.store.hot[id].has(hot_flag::QUEUED) {
                 self.store.hot[id].set(hot_flag::ACK_NOW | hot_flag::QUEUED);
                 self.schedule.output.push_back(id);

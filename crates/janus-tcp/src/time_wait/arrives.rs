@@ -10,7 +10,6 @@ use crate::challenge::Kind;
 use crate::parse::Parsed;
 use crate::records::Record;
 use crate::stack::Stack;
-use crate::time::Instant;
 
 impl Stack {
     /// Whether a segment for a flow in TIME-WAIT would open a new connection, where somebody listens.
@@ -23,7 +22,7 @@ impl Stack {
     }
 
     /// Whether a segment opens nothing because no shard listens: it is a stray like others (Linux: tcp_v4_rcv).
-    pub(crate) fn opens_nothing(&mut self, slot: u32, p: &Parsed, now: Instant) -> bool {
+    pub(crate) fn opens_nothing(&mut self, slot: u32, p: &Parsed) -> bool {
         let key = &p.key;
         let asked = self
             .index
@@ -31,7 +30,7 @@ impl Stack {
             .find(key.local(), key.local_port(), p.hash)
             .is_some();
         if !asked {
-            self.challenge_for_record(slot, now);
+            self.challenge_for_record(slot);
         }
         !asked
     }
@@ -44,13 +43,13 @@ impl Stack {
     }
 
     /// A segment for a flow in TIME-WAIT, or orphaned in FIN-WAIT-2 (section 3.10.7.4), that does not open it anew.
-    pub(crate) fn time_wait_arrives(&mut self, slot: u32, p: &Parsed, now: Instant) {
+    pub(crate) fn time_wait_arrives(&mut self, slot: u32, p: &Parsed) {
         let record = *self.index.time_wait.get(slot);
         let (rst, syn) = (p.flags.contains(Flags::RST), p.flags.contains(Flags::SYN));
         if rst {
             // RFC 1337: a RST does not end TIME-WAIT, unless so configured; orphaned FIN-WAIT-2 has nothing to protect.
             if record.fin_wait_2 {
-                self.reset_orphan(slot, &record, p, now);
+                self.reset_orphan(slot, &record, p);
             } else if self.rules.config.reset_ends_time_wait && p.seq == record.rcv_nxt {
                 self.counters.resets_in += 1;
                 self.drop_time_wait(slot);
@@ -58,44 +57,44 @@ impl Stack {
             return;
         }
         if syn {
-            self.challenge_for_record(slot, now);
+            self.challenge_for_record(slot);
             return;
         }
         let older = |v: u32| (v.wrapping_sub(record.ts_recent) as i32) < 0;
         if record.timestamps && p.timestamps.is_some_and(|(v, _)| older(v)) {
             self.counters.dropped_paws += 1;
-            self.acknowledge_to_record(slot, &record, p, now);
+            self.acknowledge_to_record(slot, &record, p);
         } else if record.fin_wait_2 {
-            self.orphan_arrives(slot, &record, p, now);
+            self.orphan_arrives(slot, &record, p);
         } else if p.flags.contains(Flags::ACK) && p.space() > 0 {
             // Only the peer's own FIN, repeated, restarts the wait; a stranger's must not keep the record for ever.
             if p.flags.contains(Flags::FIN) && p.seq + p.space() == record.rcv_nxt {
                 self.index
                     .time_wait
-                    .restart(slot, now + self.rules.config.time_wait);
+                    .restart(slot, self.now + self.rules.config.time_wait);
             }
-            self.acknowledge_to_record(slot, &record, p, now);
+            self.acknowledge_to_record(slot, &record, p);
         } else if p.flags.contains(Flags::ACK) && p.seq != record.rcv_nxt {
             // An empty segment that is not where the peer ought to be (section 3.10.7.4, first check, and Linux for one
             // within the window): it is told where we are. What is in its place asks for nothing, so that two that wait
             // do not talk for ever.
-            self.challenge_for_record(slot, now);
+            self.challenge_for_record(slot);
         }
     }
 
     /// The second check for an orphan: RFC 5961 section 3.2.
-    fn reset_orphan(&mut self, slot: u32, record: &TimeWait, p: &Parsed, now: Instant) {
+    fn reset_orphan(&mut self, slot: u32, record: &TimeWait, p: &Parsed) {
         let ahead = p.seq - record.rcv_nxt;
         if ahead == 0 {
             self.counters.resets_in += 1;
             self.drop_time_wait(slot);
         } else if ahead > 0 && (ahead as u32) < record.offered() {
-            self.challenge_for_record(slot, now);
+            self.challenge_for_record(slot);
         }
     }
 
     /// A connection whose owner let go waits for the peer's FIN.
-    fn orphan_arrives(&mut self, slot: u32, record: &TimeWait, p: &Parsed, now: Instant) {
+    fn orphan_arrives(&mut self, slot: u32, record: &TimeWait, p: &Parsed) {
         let ahead = p.seq - record.rcv_nxt;
         // First, sequence number. A peer with nothing to send may still ask whether we are there.
         let probes = ahead == -1 && p.payload_len <= 1;
@@ -105,9 +104,9 @@ impl Stack {
             self.counters.dropped_window += 1;
             let who = Record::TimeWait(slot);
             if !probes || repeats(record, p) {
-                self.acknowledge_to_record(slot, record, p, now);
-            } else if self.may_answer_again(who, Kind::Repeat, now) {
-                self.time_wait_ack(slot, now);
+                self.acknowledge_to_record(slot, record, p);
+            } else if self.may_answer_again(who, Kind::Repeat) {
+                self.time_wait_ack(slot);
             }
             return;
         }
@@ -116,7 +115,7 @@ impl Stack {
             return;
         }
         if (p.ack - record.snd_nxt) > 0 {
-            self.challenge_for_record(slot, now);
+            self.challenge_for_record(slot);
             return;
         }
         if p.payload_len > 0 {
@@ -125,7 +124,7 @@ impl Stack {
             self.drop_time_wait(slot);
         } else if p.flags.contains(Flags::FIN) {
             if ahead == 0 {
-                let until = now + self.rules.config.time_wait;
+                let until = self.now + self.rules.config.time_wait;
                 let record = self.index.time_wait.get_mut(slot);
                 record.rcv_nxt = p.seq + 1;
                 record.fin_wait_2 = false;
@@ -134,7 +133,7 @@ impl Stack {
                 }
                 self.index.time_wait.restart(slot, until);
             }
-            self.time_wait_ack(slot, now);
+            self.time_wait_ack(slot);
         }
     }
 
@@ -153,31 +152,25 @@ impl Stack {
     }
 
     /// Acknowledges a segment that an honest peer may repeat each time, a stray within the flow's limit.
-    fn acknowledge_to_record(&mut self, slot: u32, record: &TimeWait, p: &Parsed, now: Instant) {
+    fn acknowledge_to_record(&mut self, slot: u32, record: &TimeWait, p: &Parsed) {
         if repeats(record, p) {
-            self.time_wait_ack(slot, now);
+            self.time_wait_ack(slot);
         } else {
-            self.challenge_for_record(slot, now);
+            self.challenge_for_record(slot);
         }
     }
 
-    fn challenge_for_record(&mut self, slot: u32, now: Instant) {
-        if self.may_challenge(Record::TimeWait(slot), now) {
-            self.time_wait_ack(slot, now);
+    fn challenge_for_record(&mut self, slot: u32) {
+        if self.may_challenge(Record::TimeWait(slot)) {
+            self.time_wait_ack(slot);
         }
     }
 
-    fn time_wait_ack(&mut self, slot: u32, now: Instant) {
+    fn time_wait_ack(&mut self, slot: u32) {
         let record = *self.index.time_wait.get(slot);
         let echo = record.timestamps.then_some(record.ts_recent);
         let numbers = (record.snd_nxt, record.rcv_nxt);
-        self.ack_for_record(
-            self.index.time_wait.key(slot),
-            numbers,
-            record.window,
-            echo,
-            now,
-        );
+        self.ack_for_record(self.index.time_wait.key(slot), numbers, record.window, echo);
     }
 }
 

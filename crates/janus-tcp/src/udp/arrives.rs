@@ -8,9 +8,8 @@ use janus_wire::{icmpv4, icmpv6, ipv4, ipv6, proto, udp};
 use crate::cold::NONE;
 use crate::error::Error;
 use crate::icmp_out::Report;
+use crate::ip::Ip;
 use crate::parse;
-use crate::stack::Stack;
-use crate::time::Instant;
 
 use super::{BUFFERS_MAX, Carried, Datagram, QUEUE_BYTES_MAX, QUEUE_MAX, takes};
 
@@ -79,9 +78,9 @@ fn read(packet: &[u8], vouched: bool) -> Result<Read<'_>, Refused> {
     })
 }
 
-impl Stack {
+impl Ip<'_> {
     /// Takes a frame with a whole UDP datagram.
-    pub(crate) fn datagram_arrives(&mut self, frame: Frame, now: Instant) {
+    pub(crate) fn datagram_arrives(&mut self, frame: Frame) {
         let packet = parse::packet(&frame, self.rules.interface.link);
         match self.udp_find(packet, self.rules.interface.rx_checksum) {
             Ok(found) => {
@@ -89,8 +88,8 @@ impl Stack {
                 self.udp_frame(found, frame, packet_at);
             }
             Err(why) => {
-                self.udp_refused(why, packet, now);
-                self.store.blocks.pool.free(frame.buf);
+                self.udp_refused(why, packet);
+                self.pool.free(frame.buf);
             }
         }
     }
@@ -110,13 +109,13 @@ impl Stack {
     }
 
     /// Counts a datagram that is dropped; of one that is sound its sender is told (RFC 1122 section 4.1.3.1).
-    fn udp_refused(&mut self, why: Refused, packet: &[u8], now: Instant) {
+    fn udp_refused(&mut self, why: Refused, packet: &[u8]) {
         match why {
             Refused::Malformed => self.counters.dropped_malformed += 1,
             Refused::Checksum => self.counters.dropped_checksum += 1,
             Refused::Port(_) => {
                 self.counters.dropped_datagrams_port += 1;
-                self.report(Report::Port, packet, now);
+                self.report(Report::Port, packet);
             }
         }
     }
@@ -124,10 +123,10 @@ impl Stack {
     /// The datagram of a frame whose packet begins at `packet_at` of its data.
     fn udp_frame(&mut self, found: Found, frame: Frame, packet_at: usize) {
         let off = usize::from(frame.buf.off()) + packet_at + found.off;
-        let capacity = self.store.blocks.pool.depot().stats().capacity;
+        let capacity = self.pool.depot().stats().capacity;
         if self.host.udp.buffers >= BUFFERS_MAX.min(capacity / 8).max(1) {
             self.counters.dropped_datagrams_memory += 1;
-            self.store.blocks.pool.free(frame.buf);
+            self.pool.free(frame.buf);
             return;
         }
         let carried = Carried::Packet {
@@ -140,7 +139,7 @@ impl Stack {
 
     /// A datagram that came in pieces. One for a port without a socket here is kept for whoever has it: its pieces were not
     /// steered by a port. Its checksum is verified here, because the device cannot have done it.
-    pub(crate) fn udp_whole(&mut self, packet: &[u8], now: Instant) {
+    pub(crate) fn udp_whole(&mut self, packet: &[u8]) {
         match self.udp_find(packet, false) {
             Ok(found) => self.udp_put_whole(&found, packet),
             Err(Refused::Port(port)) if self.rules.config.datagrams_elsewhere => {
@@ -150,32 +149,13 @@ impl Stack {
                     self.host.udp.astray.push_back((port, packet.into()));
                 }
             }
-            Err(why) => self.udp_refused(why, packet, now),
+            Err(why) => self.udp_refused(why, packet),
         }
     }
 
     fn udp_put_whole(&mut self, found: &Found, packet: &[u8]) {
         let bytes = &packet[found.off..found.off + found.len];
         self.udp_put(found, Carried::Whole(bytes.into()));
-    }
-
-    /// A datagram that came here in pieces, an IP packet, and its port, of which no socket is here.
-    pub fn udp_astray(&mut self) -> Option<(u16, Box<[u8]>)> {
-        self.host.udp.astray.pop_front()
-    }
-
-    /// Counts one that [`Stack::udp_astray`] gave and that cannot be brought to its stack.
-    pub fn udp_astray_lost(&mut self) {
-        self.counters.dropped_datagrams_astray += 1;
-    }
-
-    /// Takes what [`Stack::udp_astray`] of another stack gave. A datagram that no socket waits for is dropped.
-    pub fn udp_take_astray(&mut self, now: Instant, packet: &[u8]) {
-        self.now = now;
-        match self.udp_find(packet, true) {
-            Ok(found) => self.udp_put_whole(&found, packet),
-            Err(why) => self.udp_refused(why, packet, now),
-        }
     }
 
     fn udp_put(&mut self, found: &Found, carried: Carried) {
@@ -185,7 +165,7 @@ impl Stack {
         if full {
             self.counters.dropped_datagrams_full += 1;
             if let Carried::Packet { buf, .. } = carried {
-                self.store.blocks.pool.free(buf);
+                self.pool.free(buf);
             }
             return;
         }
@@ -200,8 +180,16 @@ impl Stack {
         self.schedule.wake(&mut socket.reader);
     }
 
+    /// Takes a whole datagram that another stack has put together; see [`Stack::udp_take_astray`](crate::Stack::udp_take_astray).
+    pub(crate) fn udp_whole_from_elsewhere(&mut self, packet: &[u8]) {
+        match self.udp_find(packet, true) {
+            Ok(found) => self.udp_put_whole(&found, packet),
+            Err(why) => self.udp_refused(why, packet),
+        }
+    }
+
     /// An ICMPv4 error about a datagram of ours; false when it is about something else.
-    pub(crate) fn udp_blamed_v4(&mut self, message: &icmpv4::Message<'_>, now: Instant) -> bool {
+    pub(crate) fn udp_blamed_v4(&mut self, message: &icmpv4::Message<'_>) -> bool {
         use icmpv4::{Message, unreachable};
         let Some(quote) = message.quote().filter(|quote| quote.proto == proto::UDP) else {
             return false;
@@ -211,7 +199,7 @@ impl Stack {
         let error = match *message {
             Message::Unreachable { code, mtu, .. } => match code {
                 unreachable::FRAGMENTATION_NEEDED => {
-                    self.udp_too_big(local, peer, mtu, now);
+                    self.udp_too_big(local, peer, mtu);
                     return true;
                 }
                 unreachable::PORT | unreachable::PROTOCOL => Error::ConnectionRefused,
@@ -225,8 +213,8 @@ impl Stack {
         true
     }
 
-    /// Like [`Stack::udp_blamed_v4`], for ICMPv6.
-    pub(crate) fn udp_blamed_v6(&mut self, message: &icmpv6::Message<'_>, now: Instant) -> bool {
+    /// Like [`Ip::udp_blamed_v4`], for ICMPv6.
+    pub(crate) fn udp_blamed_v6(&mut self, message: &icmpv6::Message<'_>) -> bool {
         use icmpv6::{Message, unreachable};
         let Some(quote) = message.quote().filter(|quote| quote.proto == proto::UDP) else {
             return false;
@@ -236,7 +224,7 @@ impl Stack {
         let error = match *message {
             Message::PacketTooBig { mtu, .. } => {
                 let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
-                self.udp_too_big(local, peer, mtu, now);
+                self.udp_too_big(local, peer, mtu);
                 return true;
             }
             Message::Unreachable { code, .. } => match code {
@@ -277,12 +265,12 @@ impl Stack {
 
     /// A router says what its next link takes; heeded where a socket of ours may have sent the packet, and never below what
     /// every host must take.
-    fn udp_too_big(&mut self, local: SocketAddr, peer: SocketAddr, mtu: u16, now: Instant) {
+    fn udp_too_big(&mut self, local: SocketAddr, peer: SocketAddr, mtu: u16) {
         self.counters.icmp_errors_in += 1;
         let least = crate::pmtu::smallest(peer.ip());
         let smaller = mtu >= least && mtu < self.rules.interface.mtu;
         if smaller && self.udp_sender(peer, local).is_some() {
-            if self.paths.sizes.told(peer.ip(), mtu, now) {
+            if self.paths.sizes.told(peer.ip(), mtu, self.now) {
                 self.counters.paths_shrunk += 1;
             }
         } else {
