@@ -1,22 +1,19 @@
 //! A busy connection, borrowed once: what the rules of RFC 9293 and its relatives see, and all that they may change. A rule
 //! cannot reach the flow table, a neighbor or another connection. What has to happen there comes back as [`Effects`], which
-//! `stack/effects.rs` carries out.
+//! `stack.rs` carries out.
 
 use janus_wire::FlowKey;
 
-use crate::cold::{NONE, State, Tcb, flag};
-use crate::congestion;
-use crate::counters::Counters;
-use crate::delayed_ack::Arrivals;
-use crate::hot::{Hot, TimerKind, hot_flag};
-use crate::parse::Parsed;
-use crate::paths::PathKnowledge;
-use crate::patience::Stalled;
-use crate::rto;
 use crate::rules::Rules;
-use crate::store::Blocks;
+use crate::store::arrivals::Arrivals;
+use crate::store::cold::{NONE, State, Tcb, flag};
+use crate::store::counters::Counters;
+use crate::store::hot::{Hot, Stalled, TimerKind, hot_flag};
+use crate::store::paths::PathKnowledge;
+use crate::store::{Blocks, rto, window};
 use crate::time::Instant;
 use crate::wire::Outgoing;
+use crate::wire::parse::Parsed;
 
 /// A connection that has a hot block.
 pub(crate) struct Conn<'a> {
@@ -30,6 +27,8 @@ pub(crate) struct Conn<'a> {
     pub(crate) paths: &'a mut PathKnowledge,
     pub(crate) rules: &'a Rules,
     pub(crate) counters: &'a mut Counters,
+    /// Segments without payload that a rule asks for; empty between two loans.
+    pub(crate) answers: &'a mut Vec<Outgoing>,
     pub(crate) now: Instant,
     pub(crate) effects: Effects,
 }
@@ -166,7 +165,7 @@ impl Conn<'_> {
 
     /// A segment without payload is sent, before all that waits in the output queue.
     pub(crate) fn answer(&mut self, segment: Outgoing) {
-        self.blocks.answers.push(segment);
+        self.answers.push(segment);
         self.effects.add(effect::ANSWER);
     }
 
@@ -252,7 +251,7 @@ impl Conn<'_> {
     pub(crate) fn begin_congestion_control(&mut self) {
         let config = &self.rules.config;
         let algorithm = self.rules.profiles.congestion(self.tcb.profile, config);
-        congestion::wake(self.hot, self.tcb, config, algorithm, self.now);
+        window::wake(self.hot, self.tcb, config, algorithm, self.now);
     }
 
     /// Whether an idle block must stay: the state waits for an answer and needs the timer, a FIN found no buffer, or the
@@ -270,7 +269,7 @@ impl Conn<'_> {
         self.forget_urgent();
         let (tcb, hot) = (&mut *self.tcb, &mut *self.hot);
         hot.conn = NONE;
-        congestion::sleep(hot, tcb);
+        window::sleep(hot, tcb);
         tcb.mss = hot.sender.mss_full;
         rto::keep_backoff(tcb, hot.timers.backoff);
         tcb.set_reorders(hot.reordering_seen);
@@ -296,4 +295,12 @@ impl Conn<'_> {
         // The places in the queues are kept: they still name this block.
         hot.flags &= hot_flag::QUEUED | hot_flag::STARVED | hot_flag::URGENT;
     }
+}
+
+/// Whether a connection has said all it can say now.
+#[derive(PartialEq, Eq)]
+pub(crate) enum Flushed {
+    All,
+    /// `out` is full; the rest next time.
+    Part,
 }

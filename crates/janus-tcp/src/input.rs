@@ -2,17 +2,22 @@
 //! records; process all in order. With millions of connections each of those fetches is a cache miss, and a
 //! batch pays for them together. This is the main lever of the whole engine's speed.
 
+pub(crate) mod arrives;
+pub(crate) mod cookie;
+pub(crate) mod handshake;
+pub(crate) mod icmp_errors;
+pub(crate) mod passive;
+pub(crate) mod time_wait;
+
 use janus_mem::Frame;
 use janus_wire::FlowKey;
 
-use crate::cold::NONE;
-use crate::parse::{self, Kind, Parsed};
-use crate::records::Record;
+use crate::ip::icmp_errors::IcmpError;
 use crate::stack::Stack;
+use crate::store::cold::NONE;
+use crate::store::records::Record;
 use crate::time::Instant;
-
-/// Frames taken in one round of passes.
-pub(crate) const BATCH: usize = 64;
+use crate::wire::parse::{self, BATCH, Batch, Kind, Parsed};
 
 /// Where a segment that belongs to no flow of this stack should be handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,37 +71,6 @@ impl Miss for Local {
     fn forward(&mut self, _frame: Frame) {}
 }
 
-/// Work left for the end of a batch; the queues are kept so that no call allocates.
-#[derive(Default)]
-pub(crate) struct Later {
-    /// Segments put together from fragments, with whose they are.
-    pub(crate) segments: Vec<(FlowKey, Frame)>,
-    /// ICMP errors about flows that are not here.
-    pub(crate) astray: Vec<(FlowKey, Frame)>,
-    frames: Vec<Frame>,
-}
-
-impl Later {
-    #[inline]
-    fn is_empty(&self) -> bool {
-        self.segments.is_empty() && self.astray.is_empty()
-    }
-}
-
-/// Segments between the passes: each stands where it was read until it is done.
-#[derive(Default)]
-struct Batch {
-    frames: Vec<Frame>,
-    /// [`BATCH`] places; the first of them are those of the frames.
-    parsed: Vec<Parsed>,
-}
-
-/// The batch between its passes; kept so that no call allocates.
-#[derive(Default)]
-pub(crate) struct Scratch {
-    batch: Batch,
-}
-
 impl Stack {
     /// Takes all of `frames`.
     pub fn input<M: Miss>(&mut self, now: Instant, frames: &mut Vec<Frame>, miss: &mut M) {
@@ -110,7 +84,7 @@ impl Stack {
     }
 
     fn take_all<M: Miss>(&mut self, frames: &mut Vec<Frame>, miss: &mut M) {
-        let mut batch = core::mem::take(&mut self.scratch.batch);
+        let mut batch = core::mem::take(&mut self.batch);
         batch.parsed.resize(BATCH, Parsed::NONE);
         let mut frames = frames.drain(..);
         loop {
@@ -124,7 +98,7 @@ impl Stack {
                 self.segment(frame, parsed, miss);
             }
         }
-        self.scratch.batch = batch;
+        self.batch = batch;
     }
 
     /// Handles what the batch left behind: segments put together from fragments, which may be another shard's, and ICMP errors
@@ -286,5 +260,34 @@ impl Stack {
                 }
             }
         }
+    }
+
+    /// An error whose checksum holds. False when it quotes a flow that is not here.
+    pub(crate) fn icmp_error_arrives(&mut self, error: &IcmpError) -> bool {
+        self.counters.icmp_errors_in += 1;
+        let hash = self.index.hash.flow(&error.key);
+        let heeded = match self.find(&error.key, hash) {
+            None | Some(Record::Stub(_)) => return false,
+            Some(Record::Connection(conn)) => self
+                .with(conn, |c| c.blamed(error))
+                // Nothing is on its way.
+                .unwrap_or(false),
+            Some(Record::HalfOpen(slot)) => self.half_open_blamed(slot, error),
+            // Nothing is asked of the peer any more.
+            Some(Record::TimeWait(_)) => false,
+        };
+        self.counters.icmp_errors_ignored += u64::from(!heeded);
+        true
+    }
+
+    /// Handles an error about a SYN-ACK. No task waits for the answer, so the record goes as soon as it is clear that none
+    /// will come; other errors change nothing.
+    fn half_open_blamed(&mut self, slot: u32, error: &IcmpError) -> bool {
+        let ends = error.ends_half_open && self.index.half_open.get(slot).iss == error.seq;
+        if ends {
+            self.counters.icmp_refusals += 1;
+            self.drop_half_open(slot);
+        }
+        ends
     }
 }

@@ -2,6 +2,13 @@
 //! that arrived in a batch is acknowledged by one segment (MUST-58, MUST-59), and that segment is the
 //! application's answer when it has one by then.
 
+pub(crate) mod bursts;
+pub(crate) mod given;
+pub(crate) mod resend;
+pub(crate) mod resize;
+pub(crate) mod send_buffer;
+pub(crate) mod write;
+
 use core::time::Duration;
 
 use janus_mem::{Frame, LENT};
@@ -9,22 +16,18 @@ use janus_wire::SeqNum;
 use janus_wire::tcp::options::SackBlocks;
 use janus_wire::tcp::{Flags, Options};
 
-use crate::bursts::Burst;
-use crate::cold::{NONE, State, Tcb, flag};
-use crate::congestion;
-use crate::conn::Conn;
-use crate::delayed_ack::acknowledged;
-use crate::ecn;
-use crate::emit::Unresolved;
-use crate::hot::{Hot, TimerKind, hot_flag};
-use crate::profile::DEFAULT;
-use crate::reno::DUP_THRESHOLD;
-use crate::rto;
-use crate::segment::seg_flag;
-use crate::stack::Stack;
+use crate::congestion::reno::DUP_THRESHOLD;
+use crate::conn::{Conn, Flushed};
+use crate::loss::{ecn, window};
+use crate::output::bursts::Burst;
+use crate::receive::delayed_ack::acknowledged;
+use crate::rules::profile::DEFAULT;
+use crate::store::cold::{NONE, State, Tcb, flag};
+use crate::store::hot::{Ending, Hot, TimerKind, hot_flag};
+use crate::store::rto;
+use crate::store::segment::seg_flag;
 use crate::time::Instant;
 use crate::wire::{Outgoing, Wire};
-use crate::write::Ending;
 
 /// How long a cork keeps a small segment: so long, or a retransmission timeout if that is longer (as Linux, whose manual
 /// names the first only).
@@ -33,18 +36,10 @@ const CORK_LEAST: Duration = Duration::from_millis(200);
 /// Longer than any cork keeps anything.
 const LONG_AGO_US: u32 = 1 << 31;
 
-/// Whether a connection has said all it can say now.
-#[derive(PartialEq, Eq)]
-pub(crate) enum Flushed {
-    All,
-    /// `out` is full; the rest next time.
-    Part,
-}
-
 impl Conn<'_> {
     /// Sends what can be sent now, and sets the timers that go with it.
     #[inline]
-    fn turn(&mut self, wire: &mut Wire<'_>) {
+    pub(crate) fn turn(&mut self, wire: &mut Wire<'_>) {
         let sent_to = self.tcb.snd_nxt;
         if self.flush(wire) == Flushed::Part {
             self.queue();
@@ -203,7 +198,7 @@ impl Conn<'_> {
     pub(crate) fn send_first_unsent(&mut self, wire: &mut Wire<'_>) {
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         if hot.sender.flight.is_empty() {
-            congestion::on_start(hot, cold, &self.rules.config, self.now);
+            window::on_start(hot, cold, &self.rules.config, self.now);
         }
         let Some(at) = self.blocks.segments.pop_front(&mut hot.sender.unsent) else {
             return;
@@ -345,7 +340,7 @@ impl Conn<'_> {
         self.counters.segments_out += 1;
         self.note_answer();
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
-        congestion::on_sent(hot, cold);
+        window::on_sent(hot, cold);
         if told {
             acknowledged(hot);
         }
@@ -408,62 +403,6 @@ impl Conn<'_> {
         let (held, buffer) = (self.hot.receiver.inbox.bytes, self.view().receive_buffer());
         let window = offer_window(self.tcb, held, buffer);
         Outgoing::ack_with(window, self.key, self.tcb, self.rules, self.now)
-    }
-}
-
-impl Stack {
-    /// Whether [`Stack::transmit`] would hand out anything.
-    #[inline]
-    pub fn wants_transmit(&self) -> bool {
-        !self.schedule.replies.is_empty() || !self.schedule.output.is_empty()
-    }
-
-    /// Appends at most `room` frames to `out`.
-    pub fn transmit(&mut self, now: Instant, out: &mut Vec<Frame>, room: usize) {
-        self.now = now;
-        let before = out.len();
-        let end = before + room;
-        self.hand_out_replies(out, end);
-        while out.len() < end {
-            let Some(id) = self.schedule.output.pop_front() else {
-                break;
-            };
-            let hot = &mut self.store.hot[id];
-            hot.clear(hot_flag::QUEUED);
-            let conn = hot.conn;
-            if conn != NONE {
-                self.flush(conn, out, end);
-            }
-        }
-        // SYNs and probes took the way of the replies.
-        self.hand_out_replies(out, end);
-        self.udp_may_send();
-        self.counters.frames_out += (out.len() - before) as u64;
-    }
-
-    /// One connection's turn.
-    #[inline]
-    fn flush(&mut self, conn: u32, out: &mut Vec<Frame>, end: usize) {
-        let before = out.len();
-        let (key, profile) = (self.store.tcbs.key(conn), self.store.tcbs[conn].profile);
-        let (envelope, resolved) = self.ip().envelope(&key, profile);
-        let mut wire = Wire { envelope, out, end };
-        self.with(conn, |c| c.turn(&mut wire));
-        if let Err(Unresolved(hop)) = resolved {
-            for frame in out.drain(before..) {
-                self.ip().await_neighbor(hop, frame);
-            }
-        }
-    }
-
-    #[inline]
-    fn hand_out_replies(&mut self, out: &mut Vec<Frame>, end: usize) {
-        while out.len() < end {
-            let Some(reply) = self.schedule.replies.pop_front() else {
-                return;
-            };
-            out.push(reply);
-        }
     }
 }
 

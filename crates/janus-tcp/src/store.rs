@@ -1,20 +1,48 @@
 //! The memory of connections: their records, the hot blocks of those that are busy, and the blocks that hang on these.
 
+pub(crate) mod arrivals;
+pub(crate) mod challenge;
+pub(crate) mod cold;
+pub(crate) mod counters;
+pub(crate) mod crowd;
+pub(crate) mod fifo;
+pub(crate) mod flows;
+pub(crate) mod half_open;
+pub(crate) mod hot;
+pub(crate) mod index;
+pub(crate) mod listener;
+pub(crate) mod moves;
+pub(crate) mod paths;
+pub(crate) mod pmtu;
+pub(crate) mod pressure;
+pub(crate) mod records;
+pub(crate) mod recovery;
+pub(crate) mod reorder;
+pub(crate) mod reuse;
+pub(crate) mod rto;
+pub(crate) mod schedule;
+pub(crate) mod segment;
+pub(crate) mod sharing;
+pub(crate) mod stub;
+pub(crate) mod table;
+pub(crate) mod time_wait;
+pub(crate) mod tuning;
+pub(crate) mod urgent;
+pub mod wheel;
+pub(crate) mod window;
+
 use janus_mem::{Frame, Growth, MemError, Pool, Slab};
 
-use crate::cold::Tcb;
-use crate::config::Config;
-use crate::flows::Flows;
-use crate::frto::Doubts;
-use crate::hot::Hot;
-use crate::pressure::Shortage;
-use crate::recovery::Recovery;
-use crate::reorder::Reorders;
-use crate::segment::Segments;
-use crate::send_buffer::Account;
-use crate::tuning::Tuning;
-use crate::urgent::Urgents;
-use crate::wire::Outgoing;
+use crate::rules::config::Config;
+use crate::store::cold::Tcb;
+use crate::store::flows::Flows;
+use crate::store::hot::Hot;
+use crate::store::pressure::Shortage;
+use crate::store::recovery::{Doubts, Recovery};
+use crate::store::reorder::Reorders;
+use crate::store::segment::Segments;
+use crate::store::tuning::Tuning;
+use crate::store::urgent::Urgents;
 
 /// The connections of a stack.
 pub(crate) struct Store {
@@ -35,8 +63,6 @@ pub(crate) struct Blocks {
     /// By hot block, where send buffers are counted as in Linux.
     pub(crate) accounts: Vec<Account>,
     pub(crate) shortage: Shortage,
-    /// Segments without payload that a rule has asked for; empty between two loans.
-    pub(crate) answers: Vec<Outgoing>,
 }
 
 impl Blocks {
@@ -71,7 +97,6 @@ impl Store {
                 doubts: Doubts::new(),
                 accounts: Vec::new(),
                 shortage: Shortage::default(),
-                answers: Vec::new(),
                 pool,
             },
         })
@@ -82,4 +107,13 @@ impl Store {
 fn reordered_max(config: &Config, pool: &Pool) -> u32 {
     let all = pool.depot().stats().capacity as u32;
     config.max_reordered.min(all / 4).max(1)
+}
+
+/// State of a connection that counts as Linux does, beside its hot block.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Account {
+    /// Budget in bytes, once it has grown; 0 = it has not.
+    pub(crate) budget: u32,
+    /// How much of the last large segment is filled.
+    pub(crate) tail: u32,
 }

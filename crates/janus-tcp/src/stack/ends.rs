@@ -4,16 +4,20 @@
 use core::time::Duration;
 use std::net::IpAddr;
 
-use crate::cold::{NONE, State, Tcb, flag};
-use crate::conn::Linger;
-use crate::flows::Family;
-use crate::listener::ListenerId;
-use crate::records::Record;
-use crate::rto;
-use crate::stack::Stack;
-use crate::time_wait::TimeWait;
-use crate::time_wait::slots::LONGEST;
 use janus_wire::FlowKey;
+
+use crate::congestion::INITIAL_SEGMENTS;
+use crate::conn::Linger;
+use crate::rules::profile::LINGER_MAX;
+use crate::stack::Stack;
+use crate::store::cold::{NONE, State, Tcb, flag};
+use crate::store::flows::Family;
+use crate::store::listener::ListenerId;
+use crate::store::records::Record;
+use crate::store::rto;
+use crate::store::sharing::Facts;
+use crate::store::time_wait::TimeWait;
+use crate::time::nanos;
 
 impl Stack {
     /// The connection is over: no segment reaches it from now on. `why` is a flag the application will see.
@@ -125,7 +129,7 @@ impl Stack {
         let wished = self.rules.profiles.get(cold.profile).fin_wait_2;
         let wait = wished.or(self.rules.config.fin_wait_2)?;
         let least = rto::timeout(cold, &self.rules.config, 0) * 7 / 2;
-        Some(wait.max(least).min(LONGEST))
+        Some(wait.max(least).min(LINGER_MAX))
     }
 
     pub(crate) fn drop_time_wait(&mut self, id: u32) {
@@ -164,5 +168,65 @@ impl Stack {
             }
         }
         found
+    }
+
+    /// The owner lets go of a connection that lives on. True when there are too many of these, and it is ended.
+    pub(crate) fn orphan(&mut self, conn: u32) -> bool {
+        if !self.store.tcbs[conn].has(flag::ORPHAN) {
+            self.store.tcbs[conn].set(flag::ORPHAN);
+            self.orphans += 1;
+        }
+        let live = self.store.tcbs[conn].state != State::Closed;
+        if live && self.orphans > self.rules.config.max_orphans as usize {
+            self.counters.orphans_aborted += 1;
+            self.abort_conn(conn);
+            return true;
+        }
+        false
+    }
+
+    /// A connection has come to a good end: what it knows of its path is kept, if that is worth it.
+    #[inline]
+    pub(crate) fn learn_path(&mut self, conn: u32) {
+        if !self.rules.config.share_path_facts {
+            return;
+        }
+        let cold = &self.store.tcbs[conn];
+        let threshold = match cold.hot {
+            NONE => cold.idle_threshold(),
+            id => {
+                let ssthresh = self.store.hot[id].congestion.ssthresh;
+                let mss = u32::from(cold.payload_mss());
+                (ssthresh != u32::MAX).then(|| ssthresh / mss)
+            }
+        };
+        let variation_us = rto::variation(cold);
+        // Below this the timeout is the round trip and the configured least, whatever the variation (`rto`).
+        let varies = 4_000 * u64::from(variation_us) > nanos(self.rules.config.rto_min);
+        if varies || threshold.is_some() {
+            self.keep_path(conn, variation_us, threshold);
+        } else if !self.paths.facts.is_empty() {
+            let to = self.store.tcbs.key(conn).peer();
+            self.paths.facts.forget(self.rules.secrets.table, to);
+        }
+    }
+
+    #[cold]
+    fn keep_path(&mut self, conn: u32, variation_us: u32, threshold: Option<u32>) {
+        let srtt_us = self.store.tcbs[conn].srtt_us();
+        if srtt_us == 0 {
+            return;
+        }
+        let facts = Facts {
+            srtt_us,
+            variation_us,
+            // A connection that met a bad moment should not keep the next ones from their first window.
+            threshold: threshold.map(|segments| segments.max(INITIAL_SEGMENTS)),
+        };
+        let to = self.store.tcbs.key(conn).peer();
+        self.counters.paths_learned += 1;
+        self.paths
+            .facts
+            .learn(self.rules.secrets.table, to, facts, self.now);
     }
 }
