@@ -9,6 +9,7 @@ use crate::store::arrivals::Arrivals;
 use crate::store::cold::{NONE, State, Tcb, flag};
 use crate::store::counters::Counters;
 use crate::store::hot::{Hot, Stalled, TimerKind, hot_flag};
+use crate::store::keys::HotId;
 use crate::store::paths::PathKnowledge;
 use crate::store::{Blocks, rto, window};
 use crate::time::Instant;
@@ -18,7 +19,7 @@ use crate::wire::parse::Parsed;
 /// A connection that has a hot block.
 pub(crate) struct Conn<'a> {
     /// Number of the hot block.
-    pub(crate) id: u32,
+    pub(crate) id: HotId,
     pub(crate) key: FlowKey,
     pub(crate) tcb: &'a mut Tcb,
     pub(crate) hot: &'a mut Hot,
@@ -36,7 +37,7 @@ pub(crate) struct Conn<'a> {
 /// A busy connection, to look at only.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
-    pub(crate) id: u32,
+    pub(crate) id: HotId,
     pub(crate) tcb: &'a Tcb,
     pub(crate) hot: &'a Hot,
     pub(crate) blocks: &'a Blocks,
@@ -273,7 +274,7 @@ impl Conn<'_> {
         tcb.mss = hot.sender.mss_full;
         rto::keep_backoff(tcb, hot.timers.backoff);
         tcb.set_reorders(hot.reordering_seen);
-        tcb.hot = NONE;
+        tcb.hot = None;
     }
 
     /// Drops all that is queued, in flight or out of order. What was received stays readable unless `unread_too`.

@@ -213,7 +213,7 @@ impl Conn<'_> {
         } else if len > full {
             hot.probe_leaves(cold.snd_nxt);
         }
-        if hot.has(hot_flag::RECOVERY) && hot.loss.recovery != NONE {
+        if hot.has(hot_flag::RECOVERY) && hot.loss.recovery.is_some() {
             let rec = &mut self.blocks.recovery[hot.loss.recovery];
             rec.prr_out = rec.prr_out.saturating_add(u32::from(len));
         }

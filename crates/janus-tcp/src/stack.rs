@@ -19,6 +19,7 @@ use crate::store::cold::{NONE, State, flag};
 use crate::store::counters::Counters;
 use crate::store::hot::hot_flag;
 use crate::store::index::Index;
+use crate::store::keys::HotId;
 use crate::store::paths::PathKnowledge;
 use crate::store::records::Record;
 use crate::store::schedule::{Schedule, Token};
@@ -259,10 +260,7 @@ impl Stack {
     #[inline(always)]
     pub(crate) fn lend(&mut self, conn: u32) -> Option<Conn<'_>> {
         let (key, tcb) = self.store.tcbs.with_key(conn);
-        let id = tcb.hot;
-        if id == NONE {
-            return None;
-        }
+        let id = tcb.hot?;
         Some(Conn {
             id,
             key,
@@ -281,10 +279,10 @@ impl Stack {
     /// A look at a connection that has a hot block.
     pub(crate) fn view(&self, conn: u32) -> Option<View<'_>> {
         let tcb = &self.store.tcbs[conn];
-        (tcb.hot != NONE).then(|| View {
-            id: tcb.hot,
+        tcb.hot.map(|id| View {
+            id,
             tcb,
-            hot: &self.store.hot[tcb.hot],
+            hot: &self.store.hot[id],
             blocks: &self.store.blocks,
             rules: &self.rules,
         })
@@ -316,7 +314,7 @@ impl Stack {
 
     /// Does what a rule wants done, in the one order that is right for all.
     #[inline(always)]
-    pub(crate) fn carry_out(&mut self, conn: u32, id: u32, effects: Effects) {
+    pub(crate) fn carry_out(&mut self, conn: u32, id: HotId, effects: Effects) {
         if effects.none() {
             return;
         }
@@ -339,7 +337,7 @@ impl Stack {
     }
 
     #[inline(never)]
-    fn carry_out_rare(&mut self, conn: u32, id: u32, effects: Effects) {
+    fn carry_out_rare(&mut self, conn: u32, id: HotId, effects: Effects) {
         if effects.has(effect::ANSWER) {
             self.send_answers(id);
         }
@@ -370,7 +368,7 @@ impl Stack {
     }
 
     /// Sends what a rule has asked for. An acknowledgement for which there is no place is owed.
-    fn send_answers(&mut self, id: u32) {
+    fn send_answers(&mut self, id: HotId) {
         let mut answers = core::mem::take(&mut self.answers);
         for segment in answers.drain(..) {
             let sent = self.ip().reply(&segment);
@@ -385,7 +383,7 @@ impl Stack {
     /// The connection has a hot block, attached if it had none. False when all blocks are in use.
     #[inline(always)]
     pub(crate) fn heat(&mut self, conn: u32) -> bool {
-        self.store.tcbs[conn].hot != NONE || self.attach_hot(conn)
+        self.store.tcbs[conn].hot.is_some() || self.attach_hot(conn)
     }
 
     #[inline(never)]
@@ -393,7 +391,7 @@ impl Stack {
         let Some(id) = self.store.hot.alloc() else {
             return false;
         };
-        self.store.tcbs[conn].hot = id;
+        self.store.tcbs[conn].hot = Some(id);
         if let Some(mut lent) = self.lend(conn) {
             lent.hot.conn = conn;
             lent.wake_up();
@@ -408,7 +406,7 @@ impl Stack {
     }
 
     #[inline(never)]
-    fn detach_hot(&mut self, conn: u32, id: u32) {
+    fn detach_hot(&mut self, conn: u32, id: HotId) {
         let Some(mut lent) = self.lend(conn) else {
             return;
         };

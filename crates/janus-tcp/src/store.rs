@@ -10,6 +10,7 @@ pub(crate) mod flows;
 pub(crate) mod half_open;
 pub(crate) mod hot;
 pub(crate) mod index;
+pub(crate) mod keys;
 pub(crate) mod listener;
 pub(crate) mod moves;
 pub(crate) mod paths;
@@ -31,12 +32,13 @@ pub(crate) mod urgent;
 pub mod wheel;
 pub(crate) mod window;
 
-use janus_mem::{Frame, Growth, MemError, Pool, Slab};
+use janus_mem::{Frame, Growth, MemError, Pool};
 
 use crate::rules::config::Config;
 use crate::store::cold::Tcb;
 use crate::store::flows::Flows;
 use crate::store::hot::Hot;
+use crate::store::keys::{HotId, RecoveryId, Slots, TuningId};
 use crate::store::pressure::Shortage;
 use crate::store::recovery::{Doubts, Recovery};
 use crate::store::reorder::Reorders;
@@ -47,7 +49,7 @@ use crate::store::urgent::Urgents;
 /// The connections of a stack.
 pub(crate) struct Store {
     pub(crate) tcbs: Flows<Tcb>,
-    pub(crate) hot: Slab<Hot>,
+    pub(crate) hot: Slots<HotId, Hot>,
     pub(crate) blocks: Blocks,
 }
 
@@ -55,9 +57,9 @@ pub(crate) struct Store {
 pub(crate) struct Blocks {
     pub(crate) pool: Pool,
     pub(crate) segments: Segments,
-    pub(crate) recovery: Slab<Recovery>,
+    pub(crate) recovery: Slots<RecoveryId, Recovery>,
     pub(crate) reorders: Reorders,
-    pub(crate) tunings: Slab<Tuning>,
+    pub(crate) tunings: Slots<TuningId, Tuning>,
     pub(crate) urgents: Urgents,
     pub(crate) doubts: Doubts,
     /// By hot block, where send buffers are counted as in Linux.
@@ -87,12 +89,12 @@ impl Store {
     ) -> Result<Store, MemError> {
         Ok(Store {
             tcbs: Flows::new(config.max_connections, growth)?,
-            hot: Slab::new(config.max_hot, growth)?,
+            hot: Slots::new(config.max_hot, growth)?,
             blocks: Blocks {
                 segments: Segments::new(config.max_segments, growth)?,
-                recovery: Slab::new(config.max_hot, growth)?,
+                recovery: Slots::new(config.max_hot, growth)?,
                 reorders: Reorders::new(reordered_max(config, &pool), seed, growth)?,
-                tunings: Slab::new(config.max_hot, growth)?,
+                tunings: Slots::new(config.max_hot, growth)?,
                 urgents: Urgents::new(),
                 doubts: Doubts::new(),
                 accounts: Vec::new(),

@@ -68,7 +68,7 @@ impl Conn<'_> {
     /// Room was made: the peer is told when that doubles what it may send (RFC 9293 section 3.8.6.2.2).
     #[inline]
     fn after_read(&mut self, taken: u32) {
-        if self.hot.receiver.tuning != NONE {
+        if self.hot.receiver.tuning.is_some() {
             self.tune_by_reading(taken);
         }
         let buffer = self.view().receive_buffer();
@@ -281,7 +281,7 @@ impl Stack {
     #[inline]
     fn has_unread(&self, conn: u32) -> Result<bool, Error> {
         let cold = &self.store.tcbs[conn];
-        if cold.hot != NONE && !self.store.hot[cold.hot].receiver.inbox.is_empty() {
+        if cold.hot.is_some() && !self.store.hot[cold.hot].receiver.inbox.is_empty() {
             return Ok(true);
         }
         if let Some(error) = Self::failure(cold) {
@@ -316,7 +316,7 @@ impl Stack {
         self.now = now;
         let Ok(conn) = self.conn(id) else { return };
         let cold = &self.store.tcbs[conn];
-        let unread = cold.hot != NONE && !self.store.hot[cold.hot].receiver.inbox.is_empty();
+        let unread = cold.hot.is_some() && !self.store.hot[cold.hot].receiver.inbox.is_empty();
         let reset = self.rules.profiles.get(cold.profile).reset_on_close;
         if unread {
             self.abort_conn(conn);
@@ -333,7 +333,7 @@ impl Stack {
         }
         let cold = &mut self.store.tcbs[conn];
         cold.reader = NONE;
-        let (state, busy) = (cold.state, cold.hot != NONE);
+        let (state, busy) = (cold.state, cold.hot.is_some());
         // Text that waits for a gap has no reader any more.
         self.with(conn, |c| {
             c.hot.sender.writer = NONE;
@@ -375,7 +375,7 @@ impl Stack {
             tcb.set(flag::ORPHAN);
             self.orphans += 1;
         }
-        if tcb.hot != NONE {
+        if tcb.hot.is_some() {
             self.store.hot[tcb.hot].sender.writer = NONE;
         }
         self.end(conn, 0);
@@ -407,7 +407,7 @@ impl Stack {
     /// Sets the token that is woken when there is room to write. The connection keeps a hot block while a writer waits.
     pub fn wait_write(&mut self, now: Instant, id: ConnId, who: Option<Token>) {
         let Ok(conn) = self.conn(id) else { return };
-        if who.is_none() && self.store.tcbs[conn].hot == NONE {
+        if who.is_none() && self.store.tcbs[conn].hot.is_none() {
             return;
         }
         self.now = now;

@@ -11,7 +11,8 @@ use crate::rules::config::Config;
 use crate::rules::error::Error;
 use crate::stack::{ConnId, Stack};
 use crate::store::cold::{NONE, State, flag};
-use crate::store::hot::hot_flag;
+use crate::store::hot::{Hot, hot_flag};
+use crate::store::keys::{HotId, Key};
 use crate::store::rto;
 use crate::store::segment::seg_flag;
 use crate::time::Instant;
@@ -49,7 +50,7 @@ impl Stack {
     pub fn status(&self, id: ConnId) -> Result<Status, Error> {
         let conn = self.conn(id)?;
         let cold = &self.store.tcbs[conn];
-        let hot = (cold.hot != NONE).then(|| &self.store.hot[cold.hot]);
+        let hot = cold.hot.map(|id| &self.store.hot[id]);
         let closing = is_closing(cold.state);
         let tail = hot.map_or(NONE, |h| h.sender.unsent.tail);
         let fin_unsent = cold.has(flag::FIN_QUEUED)
@@ -105,13 +106,13 @@ impl Stack {
         let options = cold.mss.saturating_sub(cold.payload_mss());
         let on_path = self.paths.size_on_path(key.peer(), cold.mss, self.now);
         let mss = on_path - options;
-        let hot = (cold.hot != NONE).then(|| &self.store.hot[cold.hot]);
+        let hot = cold.hot.map(|id| &self.store.hot[id]);
         let idle_cwnd = cold.idle_window() * u32::from(mss);
         let threshold = cold.idle_threshold();
         let idle_ssthresh = threshold.map_or(u32::MAX, |segments| segments * u32::from(mss));
         let backoff = hot.map_or_else(|| rto::kept_backoff(cold), |h| h.timers.backoff);
         let timeout = rto::timeout(cold, &self.rules.config, backoff).as_micros();
-        let marked = |flag: u8| self.count_in_flight(cold.hot, flag);
+        let marked = |flag: u8| hot.map_or(0, |hot| self.count_in_flight(hot, flag));
         let live = cold.state != State::Closed;
         Ok(Info {
             state: cold.state,
@@ -155,11 +156,8 @@ impl Stack {
     }
 
     /// Segments in flight that have a mark. Goes over all of them: this is for those who look, not for the engine.
-    fn count_in_flight(&self, hot: u32, flag: u8) -> u32 {
-        if hot == NONE {
-            return 0;
-        }
-        let (mut at, mut count) = (self.store.hot[hot].sender.flight.head, 0);
+    fn count_in_flight(&self, hot: &Hot, flag: u8) -> u32 {
+        let (mut at, mut count) = (hot.sender.flight.head, 0);
         while at != NONE {
             count += u32::from(self.store.blocks.segments[at].has(flag));
             at = self.store.blocks.segments[at].next;
@@ -181,8 +179,8 @@ impl Stack {
         for conn in self.store.tcbs.places().into_iter().flatten() {
             let cold = &self.store.tcbs[conn];
             let told = match cold.hot {
-                NONE => audit_cold(cold),
-                id => {
+                None => audit_cold(cold),
+                Some(id) => {
                     attached += 1;
                     let queues = queues.get(&id).copied().unwrap_or_default();
                     self.audit_hot(conn, id, queues)
@@ -200,24 +198,24 @@ impl Stack {
     }
 
     /// Finds which hot blocks stand in the output queue and among the starved.
-    fn queues(&self) -> Result<HashMap<u32, Queues>, String> {
-        let mut queues = HashMap::<u32, Queues>::new();
+    fn queues(&self) -> Result<HashMap<HotId, Queues>, String> {
+        let mut queues = HashMap::<HotId, Queues>::new();
         for &id in &self.schedule.output {
             match queues.entry(id) {
-                Entry::Occupied(_) => return Err(format!("block {id} is queued twice")),
+                Entry::Occupied(_) => return Err(format!("block {id:?} is queued twice")),
                 Entry::Vacant(entry) => entry.insert(Queues::default()).output = true,
             };
         }
         for &id in &self.schedule.starved {
             let entry = queues.entry(id).or_default();
             if core::mem::replace(&mut entry.starved, true) {
-                return Err(format!("block {id} is starved twice"));
+                return Err(format!("block {id:?} is starved twice"));
             }
         }
         Ok(queues)
     }
 
-    fn audit_hot(&self, conn: u32, id: u32, queues: Queues) -> Result<(), String> {
+    fn audit_hot(&self, conn: u32, id: HotId, queues: Queues) -> Result<(), String> {
         let (cold, hot) = (&self.store.tcbs[conn], &self.store.hot[id]);
         let fault = |what: &str| Err(format!("{what}; {}", describe(hot)));
         if hot.conn != conn {
@@ -231,7 +229,8 @@ impl Stack {
         }
         let deadline = hot.deadline();
         let armed = hot.timers.timer.is_some_and(|timer| {
-            hot.timers.timer_at <= deadline && self.schedule.wheel.payload(timer) == Some(id)
+            hot.timers.timer_at <= deadline
+                && self.schedule.wheel.payload(timer) == Some(id.index())
         });
         if deadline != Instant::ZERO && !armed && !queues.output {
             return fault("a deadline has no timer");

@@ -7,8 +7,9 @@ use crate::receive::urgent::UrgentMark;
 use crate::rules::error::Error;
 use crate::rules::profile::Manner;
 use crate::stack::{ConnId, Stack};
-use crate::store::cold::{NONE, State, flag};
+use crate::store::cold::{State, flag};
 use crate::store::hot::Ending;
+use crate::store::urgent::Urgent;
 use crate::time::Instant;
 
 impl Stack {
@@ -39,8 +40,8 @@ impl Stack {
     pub fn writable(&mut self, id: ConnId) -> Result<usize, Error> {
         let conn = self.may_write(id)?;
         Ok(match self.store.tcbs[conn].hot {
-            NONE => self.rules.config.send_buffer as usize,
-            _ => self.with(conn, |c| c.send_room()).unwrap_or(0),
+            None => self.rules.config.send_buffer as usize,
+            Some(_) => self.with(conn, |c| c.send_room()).unwrap_or(0),
         })
     }
 
@@ -155,12 +156,8 @@ impl Stack {
             return Ok(None);
         };
         let hot = self.store.tcbs[self.conn(id)?].hot;
-        let early = self
-            .store
-            .blocks
-            .urgents
-            .get(&hot)
-            .and_then(|urgent| urgent.early);
+        let urgent = hot.and_then(|hot| self.store.blocks.urgents.get(&hot));
+        let early = urgent.and_then(|urgent| urgent.early);
         if early.is_some() {
             return Ok(early);
         }
@@ -171,17 +168,20 @@ impl Stack {
 
     /// Notes that it was taken aside.
     pub fn take_urgent_octet(&mut self, id: ConnId) -> Result<(), Error> {
-        let hot = self.store.tcbs[self.conn(id)?].hot;
-        if let Some(urgent) = self.store.blocks.urgents.get_mut(&hot) {
+        if let Some(urgent) = self.urgent_of(id)? {
             urgent.taken = true;
         }
         Ok(())
     }
 
+    fn urgent_of(&mut self, id: ConnId) -> Result<Option<&mut Urgent>, Error> {
+        let hot = self.store.tcbs[self.conn(id)?].hot;
+        Ok(hot.and_then(|hot| self.store.blocks.urgents.get_mut(&hot)))
+    }
+
     /// Octets that were marks once are bytes of the stream like any other.
     pub fn keep_passed_octets(&mut self, id: ConnId) -> Result<(), Error> {
-        let hot = self.store.tcbs[self.conn(id)?].hot;
-        if let Some(urgent) = self.store.blocks.urgents.get_mut(&hot) {
+        if let Some(urgent) = self.urgent_of(id)? {
             urgent.passed = None;
         }
         Ok(())

@@ -17,7 +17,7 @@ use crate::rules::config::Config;
 use crate::rules::isn;
 use crate::stack::Stack;
 use crate::store::challenge::Kind;
-use crate::store::cold::{NONE, State, Tcb, flag};
+use crate::store::cold::{State, Tcb, flag};
 use crate::store::hot::{Hot, hot_flag};
 use crate::store::records::Record;
 use crate::time::Instant;
@@ -58,10 +58,7 @@ impl Stack {
     /// A segment for an existing connection. A consumed frame is taken out of `frame`.
     pub(crate) fn arrives(&mut self, conn: u32, p: &Parsed, frame: &mut Option<Frame>) {
         let tcb = &self.store.tcbs[conn];
-        let hot = match tcb.hot {
-            NONE => None,
-            id => Some(&self.store.hot[id]),
-        };
+        let hot = tcb.hot.map(|id| &self.store.hot[id]);
         if tcb.state == State::SynSent {
             self.syn_sent(conn, p, frame.as_ref());
         } else {
@@ -164,7 +161,7 @@ impl Stack {
 
     fn is_plausible(&self, conn: u32, p: &Parsed) -> bool {
         let tcb = &self.store.tcbs[conn];
-        let hot = (tcb.hot != NONE).then(|| &self.store.hot[tcb.hot]);
+        let hot = (tcb.hot.is_some()).then(|| &self.store.hot[tcb.hot]);
         ack_is_plausible(tcb, hot, p)
     }
 

@@ -24,11 +24,6 @@ impl Conn<'_> {
     /// acknowledgement, which stands at SND.NXT. True when the error was taken seriously.
     pub(crate) fn blamed(&mut self, error: &IcmpError) -> bool {
         let cold = &*self.tcb;
-        let id = cold.hot;
-        if id == NONE {
-            // Nothing is on its way.
-            return false;
-        }
         let una = self.hot.sender.snd_una;
         if (error.seq - una) < 0 || (error.seq - cold.snd_nxt) > 0 {
             return false;

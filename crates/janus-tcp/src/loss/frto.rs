@@ -9,6 +9,7 @@ use crate::conn::Conn;
 use crate::loss::recovery::News;
 use crate::store::cold::NONE;
 use crate::store::hot::hot_flag;
+use crate::store::keys::RecoveryId;
 use crate::store::recovery::{Recovery, Undo, rec_flag};
 use crate::store::segment::seg_flag;
 
@@ -18,7 +19,7 @@ const MAX_DOUBTS: usize = 1 << 14;
 impl Conn<'_> {
     /// Step 1: a timeout. It is doubted when no loss was being repaired, or when it is the same segment's again (section
     /// 3.2), and when no probe of the path may have been too large. `repairing`: a loss was, before it.
-    pub(crate) fn doubt_timeout(&mut self, block: u32, repairing: bool) {
+    pub(crate) fn doubt_timeout(&mut self, block: Option<RecoveryId>, repairing: bool) {
         let hot = &*self.hot;
         let doubted =
             self.rules.config.frto && (!repairing || hot.timers.retries > 0) && !hot.path.probe_out;
@@ -35,9 +36,10 @@ impl Conn<'_> {
             return;
         }
         let repairing = self.hot.has(hot_flag::RECOVERY) || self.hot.doubted;
-        let Some(block) = self.attach_doubt() else {
+        let block = self.attach_doubt();
+        if block.is_none() {
             return;
-        };
+        }
         if !repairing {
             self.blocks.recovery[block].undo = Undo::begin(self.hot, 0);
         }
@@ -46,31 +48,30 @@ impl Conn<'_> {
         self.doubt_timeout(block, repairing);
     }
 
-    fn attach_doubt(&mut self) -> Option<u32> {
+    fn attach_doubt(&mut self) -> Option<RecoveryId> {
         if !self.hot.doubted {
-            let block =
-                (self.blocks.doubts.len() < MAX_DOUBTS).then(|| self.blocks.recovery.alloc());
-            let block = block.flatten()?;
+            let room = self.blocks.doubts.len() < MAX_DOUBTS;
+            let block = room.then(|| self.blocks.recovery.alloc()).flatten()?;
             self.blocks.recovery[block] = Recovery::default();
             self.blocks.doubts.insert(self.id, block);
             self.hot.doubted = true;
         }
-        Some(self.doubt_of())
+        self.doubt_of()
     }
 
     /// The block of a hot block that is marked `doubted`.
-    fn doubt_of(&self) -> u32 {
-        self.blocks.doubts.get(&self.id).copied().unwrap_or(NONE)
+    fn doubt_of(&self) -> Option<RecoveryId> {
+        self.blocks.doubts.get(&self.id).copied()
     }
 
     /// Step 3.b: whether the acknowledgement shows that the timeout was for nothing.
-    pub(crate) fn timeout_was_spurious(&self, block: u32, news: &News) -> bool {
+    pub(crate) fn timeout_was_spurious(&self, block: Option<RecoveryId>, news: &News) -> bool {
         news.original && self.blocks.recovery[block].has(rec_flag::DOUBTED)
     }
 
     /// Steps 2 and 3.a: an acknowledgement that shows no such thing. The first that goes on lets out new data before the rest
     /// is sent again, so that the next one tells more; one that does not go on after that means that the loss was real.
-    pub(crate) fn judge_timeout(&mut self, block: u32, news: &News) {
+    pub(crate) fn judge_timeout(&mut self, block: Option<RecoveryId>, news: &News) {
         let (cold, hot) = (&*self.tcb, &*self.hot);
         let rec = &mut self.blocks.recovery[block];
         if !rec.has(rec_flag::DOUBTED) {
@@ -149,10 +150,10 @@ impl Conn<'_> {
         }
     }
 
-    /// The block that says whether a timeout is doubted, or `NONE`.
-    fn block_of_doubt(&self) -> u32 {
+    /// The block that says whether a timeout is doubted.
+    fn block_of_doubt(&self) -> Option<RecoveryId> {
         match self.hot.loss.recovery {
-            NONE if self.hot.doubted => self.doubt_of(),
+            None if self.hot.doubted => self.doubt_of(),
             block => block,
         }
     }
@@ -160,7 +161,7 @@ impl Conn<'_> {
     /// Whether what was lost waits for new data to go first.
     pub(crate) fn new_goes_first(&self) -> bool {
         let block = self.block_of_doubt();
-        block != NONE && self.blocks.recovery[block].has(rec_flag::NEW_FIRST)
+        block.is_some() && self.blocks.recovery[block].has(rec_flag::NEW_FIRST)
     }
 
     /// New data had its turn. When none could go, what was lost does not wait any longer: true.

@@ -283,7 +283,7 @@ impl Conn<'_> {
         let (seq, resent) = (seg.seq, seg.has(seg_flag::RESENT));
         hot.sender.pipe = hot.sender.pipe.saturating_sub(u32::from(seg.len));
         hot.set(hot_flag::LOSSES);
-        if hot.loss.recovery == NONE {
+        if hot.loss.recovery.is_none() {
             return;
         }
         let rec = &mut self.blocks.recovery[hot.loss.recovery];
@@ -300,7 +300,7 @@ impl Conn<'_> {
     /// A segment in flight was cut: the rest, behind it, is what it was.
     pub(crate) fn note_cut(&mut self, rest: u32) {
         let hot = &*self.hot;
-        if hot.loss.recovery != NONE && self.blocks.segments[rest].has(seg_flag::LOST) {
+        if hot.loss.recovery.is_some() && self.blocks.segments[rest].has(seg_flag::LOST) {
             self.blocks.recovery[hot.loss.recovery].lost += 1;
         }
     }

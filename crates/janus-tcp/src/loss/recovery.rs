@@ -17,6 +17,7 @@ use crate::loss::rttm::Acked;
 use crate::loss::{rack, window};
 use crate::store::cold::NONE;
 use crate::store::hot::hot_flag;
+use crate::store::keys::RecoveryId;
 use crate::store::recovery::{Recovery, Sent, Undo, rec_flag};
 use crate::store::segment::seg_flag;
 
@@ -47,31 +48,30 @@ pub(crate) struct News {
 
 impl Conn<'_> {
     /// The recovery block of a hot block, attached if it has none; `None` when there is no memory for one.
-    pub(crate) fn attach_recovery(&mut self) -> Option<u32> {
-        if self.hot.loss.recovery == NONE {
+    pub(crate) fn attach_recovery(&mut self) -> Option<RecoveryId> {
+        if self.hot.loss.recovery.is_none() {
             let block = self.blocks.recovery.alloc()?;
             self.blocks.recovery[block] = Recovery {
                 delivered_to: self.hot.sender.snd_una,
                 ..Recovery::default()
             };
-            self.hot.loss.recovery = block;
+            self.hot.loss.recovery = Some(block);
         }
-        Some(self.hot.loss.recovery)
+        self.hot.loss.recovery
     }
 
     /// Gives the recovery block back, when there is one.
     #[inline(always)]
     pub(crate) fn detach_recovery(&mut self) {
         let hot = &*self.hot;
-        if hot.loss.recovery != NONE || hot.doubted {
+        if hot.loss.recovery.is_some() || hot.doubted {
             self.forget_losses();
         }
     }
 
     #[inline(never)]
     fn forget_losses(&mut self) {
-        let block = core::mem::replace(&mut self.hot.loss.recovery, NONE);
-        if block != NONE {
+        if let Some(block) = self.hot.loss.recovery.take() {
             self.blocks.recovery.free(block);
         }
         if self.hot.doubted {

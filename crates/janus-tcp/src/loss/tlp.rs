@@ -41,7 +41,7 @@ impl Conn<'_> {
     #[inline]
     pub(crate) fn has_probe_due(&self) -> bool {
         let block = self.hot.loss.recovery;
-        block != NONE && self.blocks.recovery[block].has(rec_flag::PROBE_DUE)
+        block.is_some() && self.blocks.recovery[block].has(rec_flag::PROBE_DUE)
     }
 
     /// When the probe is to go out, when one may (section 7.2): nothing is known to be missing, and none is out.
@@ -55,7 +55,7 @@ impl Conn<'_> {
         {
             return None;
         }
-        if hot.loss.recovery != NONE {
+        if hot.loss.recovery.is_some() {
             let rec = &self.blocks.recovery[hot.loss.recovery];
             if rec.sacked > 0 || rec.has(rec_flag::TIMED_OUT | rec_flag::PROBED) {
                 return None;

@@ -10,6 +10,7 @@ use crate::conn::Conn;
 use crate::loss::recovery::News;
 use crate::store::cold::NONE;
 use crate::store::hot::{Hot, hot_flag};
+use crate::store::keys::RecoveryId;
 use crate::store::recovery::{Undo, rec_flag};
 use crate::store::segment::seg_flag;
 use crate::time::Instant;
@@ -78,7 +79,7 @@ impl Conn<'_> {
     }
 
     /// The window is what it was when `block` noted it, or more. False when it noted nothing.
-    pub(crate) fn give_window_back(&mut self, block: u32) -> bool {
+    pub(crate) fn give_window_back(&mut self, block: Option<RecoveryId>) -> bool {
         let undo = core::mem::take(&mut self.blocks.recovery[block].undo);
         if undo.cwnd == 0 {
             return false;

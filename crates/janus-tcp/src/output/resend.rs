@@ -160,10 +160,7 @@ impl Conn<'_> {
     pub(crate) fn resend_lost(&mut self, wire: &mut Wire<'_>) -> Flushed {
         let most = self.tcb.payload_mss();
         let block = self.hot.loss.recovery;
-        let from = match block {
-            NONE => NONE,
-            block => self.blocks.recovery[block].lost_from,
-        };
+        let from = block.map_or(NONE, |block| self.blocks.recovery[block].lost_from);
         let mut at = match from {
             NONE => self.hot.sender.flight.head,
             from => from,
@@ -181,7 +178,7 @@ impl Conn<'_> {
                 let len = u32::from(self.blocks.segments[at].len);
                 let hot = &*self.hot;
                 // NewReno's repair goes out whatever limited transmit has sent (RFC 6582 section 3.2 steps 2 and 3).
-                let exempt = block == NONE && hot.has(hot_flag::RECOVERY);
+                let exempt = block.is_none() && hot.has(hot_flag::RECOVERY);
                 // A bare FIN has no bytes, and is a packet all the same.
                 let room = if len == 0 { most.into() } else { len };
                 let held_back =
@@ -195,7 +192,7 @@ impl Conn<'_> {
                 }
                 self.note_resent(at);
                 self.send_segment(at, wire);
-            } else if block != NONE {
+            } else if block.is_some() {
                 steps += 1;
                 self.counters.recovery_steps += 1;
                 if steps > WALK_MAX {
@@ -205,7 +202,7 @@ impl Conn<'_> {
                     at = self.blocks.segments.run_end(at).0;
                 }
             }
-            if block != NONE {
+            if block.is_some() {
                 let rec = &mut self.blocks.recovery[block];
                 if !waits {
                     rec.lost_from = at;
@@ -242,7 +239,7 @@ impl Conn<'_> {
             self.hurry();
         }
         let (hot, seg) = (&mut *self.hot, &mut self.blocks.segments[at]);
-        if hot.loss.recovery == NONE {
+        if hot.loss.recovery.is_none() {
             return;
         }
         let rec = &mut self.blocks.recovery[hot.loss.recovery];

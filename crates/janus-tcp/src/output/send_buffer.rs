@@ -9,6 +9,7 @@ use crate::conn::{Conn, View};
 use crate::rules::profile::DEFAULT;
 use crate::store::Account;
 use crate::store::hot::Hot;
+use crate::store::keys::Key;
 use crate::store::pressure::Pressure;
 
 /// Least charge of a segment, a quarter of what its buffer holds: how few bytes it has is the peer's choice (by its MSS).
@@ -40,7 +41,7 @@ impl View<'_> {
             return bytes.saturating_mul(2);
         }
         match (
-            self.blocks.accounts[self.id as usize].budget,
+            self.blocks.accounts[self.id.index() as usize].budget,
             self.blocks.shortage.level,
         ) {
             (_, Pressure::High | Pressure::Critical) => least,
@@ -131,7 +132,7 @@ impl Conn<'_> {
     /// A hot block begins to serve a connection.
     #[cold]
     pub(crate) fn new_account(&mut self) {
-        let at = self.id as usize;
+        let at = self.id.index() as usize;
         if at >= self.blocks.accounts.len() {
             self.blocks.accounts.resize(at + 1, Account::default());
         }
@@ -139,7 +140,7 @@ impl Conn<'_> {
     }
 
     fn account(&mut self) -> &mut Account {
-        &mut self.blocks.accounts[self.id as usize]
+        &mut self.blocks.accounts[self.id.index() as usize]
     }
 
     /// How many bytes may be put behind what is queued, before this is asked again. (Linux looks at its budget only where a
@@ -164,7 +165,7 @@ impl Conn<'_> {
         let goal = self.view().size_goal();
         let tail = match hot.sender.record_ended {
             true => 0,
-            false => self.blocks.accounts[self.id as usize]
+            false => self.blocks.accounts[self.id.index() as usize]
                 .tail
                 .min(hot.sender.unsent.bytes),
         };
@@ -189,7 +190,7 @@ impl Conn<'_> {
     #[cold]
     fn took_room_as_linux(&mut self, bytes: u32) {
         let (hot, goal) = (&*self.hot, self.view().size_goal());
-        let mut tail = self.blocks.accounts[self.id as usize].tail + bytes;
+        let mut tail = self.blocks.accounts[self.id.index() as usize].tail + bytes;
         if tail >= goal {
             // A full one is pushed, and what the windows cut off of it is joined by what follows (tcp_push_one).
             let cold = &*self.tcb;

@@ -15,7 +15,7 @@ use janus_wire::tcp::Flags;
 use crate::conn::Conn;
 use crate::rules::profile::DEFAULT;
 use crate::store::arrivals::{PUSHED_ONE, QUICK_MAX};
-use crate::store::cold::{NONE, flag};
+use crate::store::cold::flag;
 use crate::store::hot::{Hot, hot_flag};
 use crate::store::rto;
 use crate::time::Instant;
@@ -194,7 +194,7 @@ impl Conn<'_> {
         let least = self.ato_least_ms() as u8;
         let cold = &mut *self.tcb;
         cold.set_interactive(false);
-        if cold.hot != NONE {
+        if cold.hot.is_some() {
             let arrivals = &mut self.hot.receiver.arrivals;
             arrivals.hurry(cold, most);
             arrivals.ato_ms = least;

@@ -11,7 +11,7 @@ use core::time::Duration;
 
 use crate::conn::{Conn, View};
 use crate::rules::profile::DEFAULT;
-use crate::store::cold::{NONE, Tcb, flag};
+use crate::store::cold::{Tcb, flag};
 use crate::store::pressure::Pressure;
 use crate::store::tuning::Tuning;
 use crate::time::Instant;
@@ -28,11 +28,11 @@ impl View<'_> {
     #[inline(always)]
     pub(crate) fn receive_buffer(&self) -> u32 {
         let buffer = match self.hot.receiver.tuning {
-            NONE => self
+            None => self
                 .rules
                 .profiles
                 .receive_buffer(self.tcb.profile, &self.rules.config),
-            tuning => self.blocks.tunings[tuning].buffer,
+            Some(tuning) => self.blocks.tunings[tuning].buffer,
         };
         let profile = self.tcb.profile;
         let buffer = match profile {
@@ -59,7 +59,7 @@ impl Conn<'_> {
             self.end_tuning();
             return;
         }
-        if self.hot.receiver.tuning == NONE && !self.begin_tuning() {
+        if self.hot.receiver.tuning.is_none() && !self.begin_tuning() {
             return;
         }
         self.measure_arrival(p);
@@ -69,7 +69,7 @@ impl Conn<'_> {
     /// Data has come that waits for a gap to be filled: it is still received as fast, and will be read at once.
     #[inline]
     pub(crate) fn still_receives(&mut self) {
-        if self.hot.receiver.tuning != NONE {
+        if self.hot.receiver.tuning.is_some() {
             self.keep_tuning();
         }
     }
@@ -99,7 +99,7 @@ impl Conn<'_> {
             mark: self.first_mark(cold),
             ..Tuning::default()
         };
-        self.hot.receiver.tuning = tuning;
+        self.hot.receiver.tuning = Some(tuning);
         true
     }
 
@@ -116,8 +116,7 @@ impl Conn<'_> {
     pub(crate) fn end_tuning(&mut self) {
         let hot = &mut *self.hot;
         hot.timers.keep_until = Instant::ZERO;
-        let tuning = core::mem::replace(&mut hot.receiver.tuning, NONE);
-        if tuning != NONE {
+        if let Some(tuning) = hot.receiver.tuning.take() {
             self.blocks.tunings.free(tuning);
         }
     }

@@ -40,12 +40,10 @@ impl Stack {
     /// 4.2.3.9).
     fn reason(&self, conn: u32, why: u8) -> u8 {
         match self.store.tcbs[conn].hot {
-            id if id != NONE && why == flag::TIMED_OUT => {
-                match self.store.hot[id].path.soft_error {
-                    0 => why,
-                    complaint => complaint,
-                }
-            }
+            Some(id) if why == flag::TIMED_OUT => match self.store.hot[id].path.soft_error {
+                0 => why,
+                complaint => complaint,
+            },
             _ => why,
         }
     }
@@ -70,7 +68,7 @@ impl Stack {
         self.take_options(conn);
         self.orphans -= usize::from(self.store.tcbs[conn].has(flag::ORPHAN));
         let cold = &mut self.store.tcbs[conn];
-        debug_assert!(cold.state == State::Closed && cold.hot == NONE);
+        debug_assert!(cold.state == State::Closed && cold.hot.is_none());
         cold.generation = cold.generation.wrapping_add(1);
         cold.flags = 0;
         cold.reader = NONE;
@@ -193,8 +191,8 @@ impl Stack {
         }
         let cold = &self.store.tcbs[conn];
         let threshold = match cold.hot {
-            NONE => cold.idle_threshold(),
-            id => {
+            None => cold.idle_threshold(),
+            Some(id) => {
                 let ssthresh = self.store.hot[id].congestion.ssthresh;
                 let mss = u32::from(cold.payload_mss());
                 (ssthresh != u32::MAX).then(|| ssthresh / mss)

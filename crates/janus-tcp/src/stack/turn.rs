@@ -9,6 +9,7 @@ use crate::rules::profile::DEFAULT;
 use crate::stack::Stack;
 use crate::store::cold::{NONE, State, flag};
 use crate::store::hot::hot_flag;
+use crate::store::keys::{HotId, Key};
 use crate::store::pressure::Pressure;
 use crate::store::schedule::{MAX_FIRED, Sweep};
 use crate::time::Instant;
@@ -28,7 +29,7 @@ impl Stack {
         let mut fired = core::mem::take(&mut self.schedule.fired);
         self.schedule
             .wheel
-            .advance_some(now, MAX_FIRED, |hot| fired.push(hot));
+            .advance_some(now, MAX_FIRED, |hot| fired.extend(HotId::new(hot)));
         for &hot in &fired {
             self.on_timer(hot);
         }
@@ -78,7 +79,7 @@ impl Stack {
     }
 
     /// The timer of a hot block has fired.
-    fn on_timer(&mut self, id: u32) {
+    fn on_timer(&mut self, id: HotId) {
         let hot = &mut self.store.hot[id];
         hot.timers.timer = None;
         let conn = hot.conn;
@@ -250,16 +251,17 @@ impl Stack {
     pub(crate) fn shed(&mut self) -> bool {
         let blocks = self.store.hot.high_water();
         let now_ms = self.now.as_millis() as u32;
-        let mut worst = (0, NONE);
+        let mut worst = (0, None);
         for _ in 0..blocks.min(LOOKS_MAX) {
-            let id = self.schedule.shedding.next % blocks;
-            self.schedule.shedding.next = id + 1;
-            worst = worst.max((self.kept_ms(id, now_ms), id));
+            let next = self.schedule.shedding.next % blocks;
+            self.schedule.shedding.next = next + 1;
+            if let Some(id) = HotId::new(next) {
+                worst = worst.max((self.kept_ms(id, now_ms), Some(id)));
+            }
         }
-        let (kept_ms, id) = worst;
-        if kept_ms == 0 {
+        let (1.., Some(id)) = worst else {
             return false;
-        }
+        };
         let conn = self.store.hot[id].conn;
         self.counters.shed += 1;
         self.reset_peer(conn);
@@ -269,7 +271,7 @@ impl Stack {
 
     /// Buffers that a connection keeps to send from, times the milliseconds since its peer last acknowledged something;
     /// 0: nothing is kept, or it has not stalled.
-    fn kept_ms(&self, id: u32, now_ms: u32) -> u64 {
+    fn kept_ms(&self, id: HotId, now_ms: u32) -> u64 {
         let hot = &self.store.hot[id];
         let stalled_ms = now_ms.wrapping_sub(hot.congestion.acked_ms);
         if hot.conn == NONE || stalled_ms < STALLED_MS {
@@ -369,7 +371,7 @@ impl Stack {
             return;
         }
         let cold = &self.store.tcbs[conn];
-        let busy = cold.hot != NONE && {
+        let busy = cold.hot.is_some() && {
             let hot = &self.store.hot[cold.hot];
             !hot.sender.flight.is_empty() || !hot.sender.unsent.is_empty()
         };

@@ -8,6 +8,7 @@
 use janus_wire::SeqNum;
 
 use crate::congestion;
+use crate::store::keys::HotId;
 
 pub(crate) const NONE: u32 = u32::MAX;
 
@@ -120,7 +121,8 @@ pub(crate) struct Tcb {
     pub(crate) srtt: u32,
     /// The variation of the round trip in microseconds (RFC 6298). Its top bits are [`crate::store::rto::kept_backoff`].
     pub(crate) rttvar_us: u32,
-    pub(crate) hot: u32,
+    /// The hot block of a busy connection.
+    pub(crate) hot: Option<HotId>,
     /// Token of the task that waits to read (or to be connected).
     pub(crate) reader: u32,
     /// Changes when the slot is given to another connection, so that stale handles are recognised.
@@ -156,7 +158,7 @@ impl Default for Tcb {
             ts_recent: 0,
             srtt: 0,
             rttvar_us: 0,
-            hot: NONE,
+            hot: None,
             reader: NONE,
             generation: 0,
             last_heard_ms: 0,

@@ -10,6 +10,7 @@ use janus_wire::SeqNum;
 use crate::congestion::Congestion;
 use crate::store::arrivals::Arrivals;
 use crate::store::cold::{NONE, State, Tcb, flag};
+use crate::store::keys::{RecoveryId, TuningId};
 use crate::store::segment::SegList;
 use crate::store::wheel::TimerId;
 use crate::time::Instant;
@@ -78,7 +79,7 @@ pub(crate) struct Loss {
     pub(crate) min_rtt_us: u32,
     pub(crate) min_rtt_ms: u32,
     /// Recovery state while something may be missing ([`crate::loss::recovery`]), or `NONE`.
-    pub(crate) recovery: u32,
+    pub(crate) recovery: Option<RecoveryId>,
 }
 
 /// The receive queue, and the acknowledgement owed for it.
@@ -88,7 +89,7 @@ pub(crate) struct Receiver {
     /// Out-of-order data, a block of `reorder`, or `NONE`.
     pub(crate) reorder: u32,
     /// Measurements while the connection receives in bulk, a record of `tuning`, or `NONE`.
-    pub(crate) tuning: u32,
+    pub(crate) tuning: Option<TuningId>,
     /// Bytes received since the last acknowledgement we sent.
     pub(crate) unacked_bytes: u32,
     pub(crate) arrivals: Arrivals,
@@ -183,7 +184,7 @@ impl Default for Loss {
             recover: SeqNum(0),
             min_rtt_us: 0,
             min_rtt_ms: 0,
-            recovery: NONE,
+            recovery: None,
         }
     }
 }
@@ -193,7 +194,7 @@ impl Default for Receiver {
         Receiver {
             inbox: SegList::default(),
             reorder: NONE,
-            tuning: NONE,
+            tuning: None,
             unacked_bytes: 0,
             arrivals: Arrivals::default(),
         }
@@ -280,8 +281,8 @@ impl Hot {
         self.is_idle()
             && self.conn == NONE
             && self.flags == 0
-            && self.receiver.tuning == NONE
-            && self.loss.recovery == NONE
+            && self.receiver.tuning.is_none()
+            && self.loss.recovery.is_none()
     }
 
     /// A round trip was measured: the smallest is kept, for five minutes at most (RFC 8985 section 6.2 step 1; the

@@ -7,6 +7,7 @@ use janus_wire::SeqNum;
 
 use crate::congestion::Growth;
 use crate::store::cold::NONE;
+use crate::store::keys::{HotId, RecoveryId};
 use crate::store::segment::Segment;
 
 /// When a segment was last sent (µs, wrapping) and where it ends.
@@ -189,4 +190,4 @@ impl Recovery {
 }
 
 /// The blocks of these, by hot block. Beside them, because hardly anyone has no SACK, and few have timeouts.
-pub(crate) type Doubts = BTreeMap<u32, u32>;
+pub(crate) type Doubts = BTreeMap<HotId, RecoveryId>;

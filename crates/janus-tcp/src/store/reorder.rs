@@ -14,6 +14,7 @@ use ranges::Ranges;
 
 use crate::store::cold::NONE;
 use crate::store::fifo::{Fifo, Linked, Links};
+use crate::store::keys::HotId;
 use crate::store::segment::{SegList, Segments};
 
 pub(crate) use ranges::Range;
@@ -30,7 +31,7 @@ pub(crate) struct Reorder {
     /// The range that grew last: the next segment most often continues it.
     last: u32,
     /// The hot block it belongs to.
-    pub(crate) hot: u32,
+    pub(crate) hot: Option<HotId>,
     /// Buffers it holds.
     slots: u32,
     /// Place in the queue of those that wait, longest first.
@@ -56,7 +57,7 @@ impl Default for Reorder {
         Reorder {
             root: NONE,
             last: NONE,
-            hot: NONE,
+            hot: None,
             slots: 0,
             links: Links::default(),
             recent: [SeqNum(0); RECENT],
@@ -120,7 +121,7 @@ pub(crate) struct Reorders {
     slots: u32,
     max_slots: u32,
     /// Hot blocks whose connections have lost their blocks here to others.
-    pruned: Vec<u32>,
+    pruned: Vec<HotId>,
 }
 
 impl Reorders {
@@ -162,21 +163,21 @@ impl Reorders {
             return 0;
         };
         let before = self.slots;
-        self.pruned.push(self.blocks[oldest].hot);
+        self.pruned.extend(self.blocks[oldest].hot);
         self.detach(oldest, memory);
         before - self.slots
     }
 
     /// The next hot block that has to learn that it names no block here any more.
-    pub(crate) fn pop_pruned(&mut self) -> Option<u32> {
+    pub(crate) fn pop_pruned(&mut self) -> Option<HotId> {
         self.pruned.pop()
     }
 
     /// A block for a connection's hot block; `None` when there is none.
-    pub(crate) fn attach(&mut self, hot: u32) -> Option<u32> {
+    pub(crate) fn attach(&mut self, hot: HotId) -> Option<u32> {
         let id = self.blocks.alloc()?;
         self.blocks[id] = Reorder {
-            hot,
+            hot: Some(hot),
             ..Reorder::default()
         };
         self.queue.push(&mut self.blocks, id);

@@ -9,6 +9,7 @@ use janus_mem::{Frame, Growth, MemError};
 use crate::store::cold::NONE;
 use crate::store::crowd::Crowds;
 use crate::store::hot::{Hot, TimerKind};
+use crate::store::keys::{HotId, Key};
 use crate::store::wheel::Wheel;
 use crate::time::Instant;
 
@@ -21,13 +22,13 @@ pub(crate) struct Schedule {
     pub(crate) wheel: Wheel,
     pub(crate) crowds: Crowds,
     /// Hot blocks with something to send.
-    pub(crate) output: VecDeque<u32>,
+    pub(crate) output: VecDeque<HotId>,
     pub(crate) replies: VecDeque<Frame>,
     pub(crate) ready: VecDeque<Token>,
     /// Hot blocks whose timers fired, being served.
-    pub(crate) fired: Vec<u32>,
+    pub(crate) fired: Vec<HotId>,
     /// Hot blocks of connections that could not write or send FIN for want of a packet buffer, each once.
-    pub(crate) starved: VecDeque<u32>,
+    pub(crate) starved: VecDeque<HotId>,
     pub(crate) retry: Retry,
     pub(crate) sweep: Sweep,
     pub(crate) shedding: Shedding,
@@ -132,7 +133,7 @@ impl Schedule {
 
     /// Puts the block's wheel entry at its earliest deadline.
     #[inline(never)]
-    pub(crate) fn arm(&mut self, id: u32, hot: &mut Hot, now: Instant) {
+    pub(crate) fn arm(&mut self, id: HotId, hot: &mut Hot, now: Instant) {
         if let Some(late) = hot.timers.timer.take() {
             self.wheel.cancel(late);
         }
@@ -144,12 +145,12 @@ impl Schedule {
             deadline = hot.deadline();
         }
         // The wheel has room for one entry per block.
-        hot.timers.timer = self.wheel.insert(deadline, id);
+        hot.timers.timer = self.wheel.insert(deadline, id.index());
         hot.timers.timer_at = deadline;
     }
 
     /// The block joins the queue of those that wait for a packet buffer.
-    pub(crate) fn starve(&mut self, id: u32, now: Instant) {
+    pub(crate) fn starve(&mut self, id: HotId, now: Instant) {
         if self.starved.is_empty() {
             self.retry.first(now);
         }

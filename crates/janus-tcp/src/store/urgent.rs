@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use janus_wire::SeqNum;
 
+use crate::store::keys::HotId;
+
 /// Urgent data of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Urgent {
@@ -20,4 +22,4 @@ pub(crate) struct Urgent {
 }
 
 /// Urgent data, by hot block. Beside them, because hardly anyone uses it.
-pub(crate) type Urgents = BTreeMap<u32, Urgent>;
+pub(crate) type Urgents = BTreeMap<HotId, Urgent>;

@@ -4,7 +4,6 @@
 use janus_wire::ipv6;
 
 use super::*;
-use crate::store::cold::NONE;
 use crate::store::flows::V6;
 use crate::{Error, State};
 
@@ -146,7 +145,7 @@ fn thousands_of_both_families_are_found() {
     }
     for (at, &conn) in conns.iter().enumerate() {
         assert_eq!(pair.a.stack.is_connected(conn), Ok(true), "{at}");
-        assert_eq!(pair.a.stack.store.tcbs[conn.index].hot, NONE);
+        assert_eq!(pair.a.stack.store.tcbs[conn.index].hot, None);
     }
     assert_eq!(pair.b.stack.connections(), conns.len());
     assert_eq!(pair.b.stack.counters().resets_out, 0);

@@ -4,12 +4,13 @@ use crate::rules::config::Config;
 use crate::stack::Stack;
 use crate::store::cold::flag;
 use crate::store::hot::hot_flag;
+use crate::store::keys::HotId;
 use crate::testing::Pair;
 use crate::time::Instant;
 
 /// Opens a connection, has its client write, and breaks the client's stack by hand. Returns what the audit says before
 /// and after.
-fn audited(break_it: impl FnOnce(&mut Stack, u32, u32)) -> String {
+fn audited(break_it: impl FnOnce(&mut Stack, u32, HotId)) -> String {
     let mut pair = Pair::new(&Config::default(), 3);
     let (a, _) = pair.open(40_000);
     let stack = &mut pair.a.stack;
@@ -17,12 +18,12 @@ fn audited(break_it: impl FnOnce(&mut Stack, u32, u32)) -> String {
     let mut out = Vec::new();
     stack.transmit(pair.now, &mut out, 16);
     assert_eq!(stack.audit(), Ok(()));
-    let id = stack.store.tcbs[a.index].hot;
+    let id = stack.store.tcbs[a.index].hot.expect("it is busy");
     break_it(stack, a.index, id);
     stack.audit().expect_err("it was broken")
 }
 
-fn unarm(stack: &mut Stack, id: u32) {
+fn unarm(stack: &mut Stack, id: HotId) {
     let hot = &mut stack.store.hot[id];
     (hot.timers.rto_at, hot.timers.rtx_at) = (Instant::ZERO, Instant::ZERO);
     let timer = hot.timers.timer.take().expect("armed");
@@ -66,7 +67,7 @@ fn an_orphan_that_only_waits_is_found() {
     });
     assert!(told.contains("an orphan that no timer ends"), "{told}");
     let told = audited(|stack, conn, _| {
-        stack.store.tcbs[conn].hot = crate::store::cold::NONE;
+        stack.store.tcbs[conn].hot = None;
         stack.store.tcbs[conn].set(flag::ORPHAN);
     });
     assert!(told.contains("an orphan without a hot block"), "{told}");

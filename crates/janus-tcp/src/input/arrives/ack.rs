@@ -81,7 +81,7 @@ impl Conn<'_> {
     }
 
     fn new_ack(&mut self, p: &Parsed, acked: u32, news: &mut News) {
-        let repairs = self.hot.loss.recovery != NONE;
+        let repairs = self.hot.loss.recovery.is_some();
         if repairs {
             news.echo_age_ms = self.echo_age(p);
             self.take_probe_ack(p, news);
@@ -144,7 +144,7 @@ impl Conn<'_> {
                 break;
             }
             fin |= seg.has(seg_flag::FIN);
-            if hot.loss.recovery != NONE {
+            if hot.loss.recovery.is_some() {
                 self.acknowledge_marked(at, news, &mut acked);
                 self.blocks.segments.pop_front(&mut self.hot.sender.flight);
             } else {
@@ -208,7 +208,7 @@ impl Conn<'_> {
         }
         if self.tcb.has(flag::SACK) {
             // Duplicates are not counted, SACKs are (RFC 6675 section 5; RFC 8985 section 6).
-            if self.hot.loss.recovery != NONE {
+            if self.hot.loss.recovery.is_some() {
                 self.take_probe_ack(p, news);
                 self.measure(p, &Acked::default(), news);
                 self.repair(news);

@@ -3,11 +3,12 @@
 use super::*;
 use crate::stack::Stack;
 use crate::store::hot::Hot;
+use crate::store::keys::{HotId, Key};
 
 impl Stack {
     /// Counts by hand what the blocks say they have counted, for every connection.
     pub(crate) fn check_recovery(&self) {
-        for id in 0..self.store.hot.high_water() {
+        for id in (0..self.store.hot.high_water()).filter_map(HotId::new) {
             if self.store.hot[id].conn != NONE {
                 self.check_books(&self.store.hot[id]);
             }
@@ -17,8 +18,8 @@ impl Stack {
     fn check_books(&self, hot: &Hot) {
         let none = Recovery::default();
         let rec = match hot.loss.recovery {
-            NONE => &none,
-            block => &self.store.blocks.recovery[block],
+            None => &none,
+            Some(block) => &self.store.blocks.recovery[block],
         };
         let now_us = self.now.as_micros() as u32;
         let (mut pipe, mut bytes) = (0, 0);
@@ -46,7 +47,7 @@ impl Stack {
                 (false, false) => {
                     pipe += len;
                     resent += u32::from(seg.has(seg_flag::RESENT));
-                    if decided && hot.loss.recovery != NONE {
+                    if decided && hot.loss.recovery.is_some() {
                         let sent = Sent::of(seg);
                         assert!(
                             last_once.is_none_or(|last| sent.is_after(last, now_us)),
@@ -61,7 +62,7 @@ impl Stack {
         }
         assert!(decided && past_hint, "places are in flight");
         assert_eq!((pipe, bytes), (hot.sender.pipe, hot.sender.flight.bytes));
-        if hot.loss.recovery != NONE {
+        if hot.loss.recovery.is_some() {
             assert_eq!((sacked, sacked_bytes), (rec.sacked, rec.sacked_bytes));
             assert_eq!((lost, resent), (rec.lost, rec.resent));
         } else {

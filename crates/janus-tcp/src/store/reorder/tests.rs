@@ -1,5 +1,6 @@
 //! The store against a model that keeps a byte at each place, under texts that overlap, repeat and come backwards.
 
+use crate::store::keys::{HotId, Key};
 use std::sync::Arc;
 
 use janus_mem::{Depot, SLOT_SIZE};
@@ -29,7 +30,9 @@ impl World {
             pool: depot.pool(),
             depot,
             segments: Segments::new(512, &Growth::Inline).expect("memory"),
-            id: reorders.attach(0).expect("a block"),
+            id: reorders
+                .attach(HotId::new(0).expect("a slot"))
+                .expect("a block"),
             reorders,
             model: vec![None; SPACE],
         }

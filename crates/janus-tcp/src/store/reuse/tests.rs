@@ -1,5 +1,6 @@
 //! A connection in used memory begins as in fresh memory: field by field.
 
+use crate::store::keys::{HotId, Key, RecoveryId, TuningId};
 use std::net::Ipv4Addr;
 
 use janus_mem::Depot;
@@ -60,10 +61,10 @@ fn idle(stack: &mut Stack) -> u32 {
 }
 
 /// The hot block that the connection gets now.
-fn heated(stack: &mut Stack, conn: u32) -> u32 {
+fn heated(stack: &mut Stack, conn: u32) -> HotId {
     stack.now = NOW;
     assert!(stack.heat(conn), "room");
-    stack.store.tcbs[conn].hot
+    stack.store.tcbs[conn].hot.expect("it is attached")
 }
 
 /// A block in which a connection has left what it can leave there. The rest is looked at before a block is given back
@@ -245,12 +246,12 @@ fn a_block_that_holds_something_is_seen_to() {
         |hot, held, _| hot.sender.unsent = held,
         |hot, held, _| hot.receiver.inbox = held,
         |hot, _, _| hot.receiver.reorder = 1,
-        |hot, _, _| hot.receiver.tuning = 1,
+        |hot, _, _| hot.receiver.tuning = TuningId::new(1),
         |hot, _, soon| hot.timers.keep_until = soon,
         |hot, _, soon| hot.timers.rto_at = soon,
         |hot, _, soon| hot.timers.ack_at = soon,
         |hot, _, _| hot.flags = hot_flag::URGENT,
-        |hot, _, _| hot.loss.recovery = 1,
+        |hot, _, _| hot.loss.recovery = RecoveryId::new(1),
     ];
     for (n, spoil) in wrong.iter().enumerate() {
         let mut hot = Hot::default();
