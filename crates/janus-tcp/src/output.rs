@@ -24,6 +24,7 @@ use crate::receive::delayed_ack::acknowledged;
 use crate::rules::profile::DEFAULT;
 use crate::store::cold::{NONE, State, Tcb, flag};
 use crate::store::hot::{Ending, Hot, TimerKind, hot_flag};
+use crate::store::keys::{SegId, number};
 use crate::store::rto;
 use crate::store::segment::seg_flag;
 use crate::time::Instant;
@@ -171,7 +172,7 @@ impl Conn<'_> {
         let mut burst = Burst::default();
         let done = loop {
             let at = self.hot.sender.unsent.head;
-            if at == NONE {
+            if at.is_none() {
                 break Flushed::All;
             }
             let too_large = self.blocks.segments[at].len > self.tcb.payload_mss();
@@ -218,14 +219,14 @@ impl Conn<'_> {
             rec.prr_out = rec.prr_out.saturating_add(u32::from(len));
         }
         self.blocks.segments.push_back(&mut hot.sender.flight, at);
-        self.send_segment(at, wire);
+        self.send_segment(Some(at), wire);
     }
 
     /// The sender's side of silly-window avoidance (MUST-38), Nagle (SHLD-7), and both windows. Starts the
     /// persist timer when only the peer's window holds the segment back (MUST-36). Nagle's algorithm is
     /// Minshall's variant (RFC 9293 appendix A.3): a small segment waits for a small one only, so that the end
     /// of a large write does not wait for a delayed acknowledgement.
-    fn may_send(&mut self, at: u32) -> bool {
+    fn may_send(&mut self, at: Option<SegId>) -> bool {
         let urgent = self.sends_urgent();
         let (cold, seg) = (&*self.tcb, &self.blocks.segments[at]);
         let hot = &mut *self.hot;
@@ -253,7 +254,7 @@ impl Conn<'_> {
         let last = seg.has(seg_flag::FIN);
         let small_in_flight = hot.sender.small_end.gt(hot.sender.snd_una);
         // A segment with another behind it can grow no more (tcp_write_xmit asks only the last).
-        if full || last || urgent || seg.next != NONE || hot.sender.ending == Ending::Push {
+        if full || last || urgent || seg.next.is_some() || hot.sender.ending == Ending::Push {
             return true;
         }
         if hot.sender.ending == Ending::More {
@@ -266,7 +267,7 @@ impl Conn<'_> {
     }
 
     /// A small segment under a cork waits for more, but not for ever (Linux: 200 ms).
-    fn corked_long_enough(&mut self, at: u32) -> bool {
+    fn corked_long_enough(&mut self, at: Option<SegId>) -> bool {
         let most = rto::timeout(self.tcb, &self.rules.config, 0).max(CORK_LEAST);
         let now_us = self.now.as_micros() as u32;
         let seg = &mut self.blocks.segments[at];
@@ -293,7 +294,7 @@ impl Conn<'_> {
     /// written later waits again.
     pub(crate) fn cork_is_over(&mut self) {
         let tail = self.hot.sender.unsent.tail;
-        if tail != NONE {
+        if tail.is_some() {
             let seg = &mut self.blocks.segments[tail];
             seg.sent_us = (self.now.as_micros() as u32).wrapping_sub(LONG_AGO_US);
             seg.flags |= seg_flag::CORKED;
@@ -301,7 +302,7 @@ impl Conn<'_> {
     }
 
     /// Hands a segment of `flight` out.
-    pub(crate) fn send_segment(&mut self, at: u32, wire: &mut Wire<'_>) {
+    pub(crate) fn send_segment(&mut self, at: Option<SegId>, wire: &mut Wire<'_>) {
         let mut segment = self.header_for();
         let len = self.blocks.segments[at].len;
         let told = self.blocks_beside(len, &mut segment.options);
@@ -346,7 +347,7 @@ impl Conn<'_> {
         }
         let mut frame = Frame::new(buf, frame_len);
         frame.tag = LENT;
-        frame.key = at;
+        frame.key = number(at);
         wire.out.push(frame);
     }
 
@@ -375,7 +376,7 @@ impl Conn<'_> {
         let window = self.tcb.snd_wnd();
         let head = self.hot.sender.unsent.head;
         let too_small =
-            head != NONE && window > 0 && window < u32::from(self.blocks.segments[head].len);
+            head.is_some() && window > 0 && window < u32::from(self.blocks.segments[head].len);
         // Without a buffer for the rest, the peer is asked all the same whether it is there.
         if too_small && self.cut_unsent(head, window as u16) {
             // The peer is to do with it what it can: more will not come before it has.

@@ -71,8 +71,7 @@ impl Blocks {
     /// Takes the buffer of a frame that was lent to the device.
     #[inline]
     pub(crate) fn came_home(&mut self, frame: Frame) {
-        let id = frame.key;
-        if self.segments.knows(id) {
+        if let Some(id) = self.segments.named(frame.key) {
             self.segments.came_home(id, frame.buf, &mut self.pool);
         } else {
             self.pool.free(frame.buf);

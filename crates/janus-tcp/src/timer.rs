@@ -7,7 +7,7 @@ pub(crate) mod pressure;
 pub(crate) mod uto;
 
 use crate::conn::{Conn, effect};
-use crate::store::cold::{NONE, State, flag};
+use crate::store::cold::{State, flag};
 use crate::store::hot::{TimerKind, hot_flag};
 use crate::store::rto;
 use crate::store::segment::seg_flag;
@@ -60,7 +60,7 @@ impl Conn<'_> {
     /// RFC 6298 section 5.4 to 5.7, the persist timer of RFC 9293 section 3.8.6.1, and their bounds.
     fn on_retransmission_timeout(&mut self) {
         let waiting = self.hot.sender.unsent.head;
-        if waiting != NONE
+        if waiting.is_some()
             && self.hot.sender.flight.is_empty()
             && self.blocks.segments[waiting].has(seg_flag::CORKED)
         {

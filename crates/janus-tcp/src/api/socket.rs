@@ -30,7 +30,7 @@ impl Conn<'_> {
         };
         let (inbox, segments) = (&mut self.hot.receiver.inbox, &mut self.blocks.segments);
         let mut done = 0;
-        while done < most && inbox.head != NONE {
+        while done < most && inbox.head.is_some() {
             let head = inbox.head;
             let seg = &mut segments[head];
             let n = usize::from(seg.len).min(most - done);
@@ -114,7 +114,7 @@ impl Conn<'_> {
     /// Puts the FIN on the last unsent segment, or on an empty one of its own.
     pub(crate) fn queue_fin(&mut self) {
         let tail = self.hot.sender.unsent.tail;
-        if tail != NONE {
+        if tail.is_some() {
             self.blocks.segments[tail].flags |= seg_flag::FIN;
         } else {
             // Without a buffer the flag stays, and is tried again when there may be one.
@@ -238,7 +238,7 @@ impl Stack {
         }
         let hot = self.store.tcbs[conn].hot;
         let (mut done, mut skip, mut at) = (0, skip, self.store.hot[hot].receiver.inbox.head);
-        while at != NONE && done < into.len() {
+        while at.is_some() && done < into.len() {
             let seg = &self.store.blocks.segments[at];
             let payload = &seg.payload()[skip.min(usize::from(seg.len))..];
             skip = skip.saturating_sub(usize::from(seg.len));

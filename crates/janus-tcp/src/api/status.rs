@@ -10,7 +10,7 @@ use crate::api::info::Info;
 use crate::rules::config::Config;
 use crate::rules::error::Error;
 use crate::stack::{ConnId, Stack};
-use crate::store::cold::{NONE, State, flag};
+use crate::store::cold::{State, flag};
 use crate::store::hot::{Hot, hot_flag};
 use crate::store::keys::{HotId, Key};
 use crate::store::rto;
@@ -52,9 +52,9 @@ impl Stack {
         let cold = &self.store.tcbs[conn];
         let hot = cold.hot.map(|id| &self.store.hot[id]);
         let closing = is_closing(cold.state);
-        let tail = hot.map_or(NONE, |h| h.sender.unsent.tail);
+        let tail = hot.and_then(|h| h.sender.unsent.tail);
         let fin_unsent = cold.has(flag::FIN_QUEUED)
-            || closing && tail != NONE && self.store.blocks.segments[tail].has(seg_flag::FIN);
+            || closing && tail.is_some() && self.store.blocks.segments[tail].has(seg_flag::FIN);
         Ok(Status {
             state: cold.state,
             failure: Self::failure(cold),
@@ -158,7 +158,7 @@ impl Stack {
     /// Segments in flight that have a mark. Goes over all of them: this is for those who look, not for the engine.
     fn count_in_flight(&self, hot: &Hot, flag: u8) -> u32 {
         let (mut at, mut count) = (hot.sender.flight.head, 0);
-        while at != NONE {
+        while at.is_some() {
             count += u32::from(self.store.blocks.segments[at].has(flag));
             at = self.store.blocks.segments[at].next;
         }

@@ -12,7 +12,7 @@ use janus_wire::SeqNum;
 
 use crate::conn::Conn;
 use crate::ip::icmp_errors::{Complaint, IcmpError};
-use crate::store::cold::{NONE, State};
+use crate::store::cold::State;
 use crate::store::hot::TimerKind;
 use crate::store::{pmtu, rto};
 
@@ -52,7 +52,7 @@ impl Conn<'_> {
     fn take_back_backoff(&mut self) {
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         let head = hot.sender.flight.head;
-        if head == NONE || hot.timers.retries == 0 || hot.timers.backoff == 0 {
+        if head.is_none() || hot.timers.retries == 0 || hot.timers.backoff == 0 {
             return;
         }
         hot.timers.backoff -= 1;
@@ -99,10 +99,10 @@ impl Conn<'_> {
     /// The payload of the segment in flight that begins at `seq`.
     fn segment_in_flight(&self, seq: SeqNum) -> Option<u16> {
         let mut at = self.hot.sender.flight.head;
-        while at != NONE && (self.blocks.segments[at].seq - seq) < 0 {
+        while at.is_some() && (self.blocks.segments[at].seq - seq) < 0 {
             at = self.blocks.segments[at].next;
         }
-        let seg = (at != NONE).then(|| &self.blocks.segments[at])?;
+        let seg = (at.is_some()).then(|| &self.blocks.segments[at])?;
         (seg.seq == seq).then_some(seg.len)
     }
 }

@@ -100,8 +100,10 @@ impl Ip<'_> {
 
     /// A frame that will not be sent goes where a sent one would.
     pub(crate) fn recycle(&mut self, frame: Frame) {
-        if frame.is_lent() && self.segments.knows(frame.key) {
-            self.segments.came_home(frame.key, frame.buf, self.pool);
+        if frame.is_lent()
+            && let Some(id) = self.segments.named(frame.key)
+        {
+            self.segments.came_home(id, frame.buf, self.pool);
         } else {
             self.pool.free(frame.buf);
         }

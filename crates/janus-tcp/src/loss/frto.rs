@@ -7,7 +7,6 @@
 
 use crate::conn::Conn;
 use crate::loss::recovery::News;
-use crate::store::cold::NONE;
 use crate::store::hot::hot_flag;
 use crate::store::keys::RecoveryId;
 use crate::store::recovery::{Recovery, Undo, rec_flag};
@@ -131,7 +130,7 @@ impl Conn<'_> {
     fn nothing_is_lost(&mut self) {
         let hot = &mut *self.hot;
         let mut at = hot.sender.flight.head;
-        while at != NONE {
+        while at.is_some() {
             let seg = &mut self.blocks.segments[at];
             if seg.has(seg_flag::LOST) {
                 seg.flags &= !seg_flag::LOST;

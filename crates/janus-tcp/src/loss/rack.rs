@@ -10,8 +10,9 @@ use core::time::Duration;
 use crate::congestion::reno::DUP_THRESHOLD;
 use crate::conn::Conn;
 use crate::loss::recovery::News;
-use crate::store::cold::{NONE, flag};
+use crate::store::cold::flag;
 use crate::store::hot::{Hot, hot_flag};
+use crate::store::keys::SegId;
 use crate::store::recovery::{Recovery, Sent, rec_flag};
 use crate::store::segment::{Segment, seg_flag};
 use crate::time::Instant;
@@ -193,7 +194,7 @@ impl Conn<'_> {
         let hot = &*self.hot;
         let mut beyond = self.blocks.recovery[hot.loss.recovery].sacked;
         let (mut at, mut found) = (hot.sender.flight.head, Losses::default());
-        while at != NONE && beyond >= u32::from(DUP_THRESHOLD) {
+        while at.is_some() && beyond >= u32::from(DUP_THRESHOLD) {
             let seg = &self.blocks.segments[at];
             if seg.has(seg_flag::SACKED) {
                 beyond -= 1;
@@ -215,7 +216,7 @@ impl Conn<'_> {
         );
         let sorted = !self.blocks.recovery[block].has(rec_flag::UNSORTED);
         let (mut at, mut steps) = (self.hot.sender.flight.head, 0);
-        while at != NONE && left > 0 && last != NONE {
+        while at.is_some() && left > 0 && last.is_some() {
             if steps >= RESENT_WALK_MAX {
                 self.counters.rack_walks_cut += 1;
                 break;
@@ -250,10 +251,10 @@ impl Conn<'_> {
         loop {
             let decided = self.blocks.recovery[block].decided;
             let mut at = match decided {
-                NONE => self.hot.sender.flight.head,
+                None => self.hot.sender.flight.head,
                 last => self.blocks.segments[last].next,
             };
-            if at == NONE {
+            if at.is_none() {
                 break;
             }
             steps += 1;
@@ -275,7 +276,7 @@ impl Conn<'_> {
     }
 
     /// A segment in flight is believed lost: it leaves the pipe and is to be sent again.
-    pub(crate) fn mark_lost(&mut self, at: u32) {
+    pub(crate) fn mark_lost(&mut self, at: Option<SegId>) {
         let hot = &mut *self.hot;
         let seg = &mut self.blocks.segments[at];
         debug_assert!(!seg.has(seg_flag::LOST | seg_flag::SACKED));
@@ -291,14 +292,14 @@ impl Conn<'_> {
             rec.resent = rec.resent.saturating_sub(1);
         }
         let from = rec.lost_from;
-        if rec.lost == 0 || (from != NONE && seq.lt(self.blocks.segments[from].seq)) {
+        if rec.lost == 0 || (from.is_some() && seq.lt(self.blocks.segments[from].seq)) {
             rec.lost_from = at;
         }
         rec.lost += 1;
     }
 
     /// A segment in flight was cut: the rest, behind it, is what it was.
-    pub(crate) fn note_cut(&mut self, rest: u32) {
+    pub(crate) fn note_cut(&mut self, rest: SegId) {
         let hot = &*self.hot;
         if hot.loss.recovery.is_some() && self.blocks.segments[rest].has(seg_flag::LOST) {
             self.blocks.recovery[hot.loss.recovery].lost += 1;

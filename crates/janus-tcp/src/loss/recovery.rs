@@ -15,9 +15,8 @@ use janus_wire::SeqNum;
 use crate::conn::Conn;
 use crate::loss::rttm::Acked;
 use crate::loss::{rack, window};
-use crate::store::cold::NONE;
 use crate::store::hot::hot_flag;
-use crate::store::keys::RecoveryId;
+use crate::store::keys::{RecoveryId, SegId};
 use crate::store::recovery::{Recovery, Sent, Undo, rec_flag};
 use crate::store::segment::seg_flag;
 
@@ -154,7 +153,12 @@ impl Conn<'_> {
     }
 
     /// A segment of `flight` is acknowledged, which may be SACKed, lost or sent again.
-    pub(crate) fn acknowledge_marked(&mut self, at: u32, news: &mut News, acked: &mut Acked) {
+    pub(crate) fn acknowledge_marked(
+        &mut self,
+        at: Option<SegId>,
+        news: &mut News,
+        acked: &mut Acked,
+    ) {
         let (hot, seg) = (&mut *self.hot, &self.blocks.segments[at]);
         let rec = &mut self.blocks.recovery[hot.loss.recovery];
         let len = u32::from(seg.len);
@@ -182,8 +186,8 @@ impl Conn<'_> {
     pub(crate) fn forget_places(&mut self, ack: SeqNum) {
         let rec = &mut self.blocks.recovery[self.hot.loss.recovery];
         for place in [&mut rec.sack_hint, &mut rec.lost_from, &mut rec.decided] {
-            if *place != NONE && self.blocks.segments[*place].end().le(ack) {
-                *place = NONE;
+            if place.is_some() && self.blocks.segments[*place].end().le(ack) {
+                *place = None;
             }
         }
     }

@@ -9,7 +9,8 @@ use janus_wire::tcp::SackBlocks;
 use crate::conn::Conn;
 use crate::loss::rack;
 use crate::loss::recovery::News;
-use crate::store::cold::{NONE, flag};
+use crate::store::cold::flag;
+use crate::store::keys::SegId;
 use crate::store::segment::seg_flag;
 use crate::time::Instant;
 use crate::wire::parse::Parsed;
@@ -83,13 +84,13 @@ impl Conn<'_> {
     fn mark_sacked(&mut self, mark: &Mark, budget: &mut u32, news: &mut News) -> bool {
         let hint = self.blocks.recovery[self.hot.loss.recovery].sack_hint;
         let mut at = match hint {
-            NONE => self.hot.sender.flight.head,
+            None => self.hot.sender.flight.head,
             hint if self.blocks.segments[hint].seq.le(mark.left) => hint,
             _ => self.hot.sender.flight.head,
         };
         let mut steps = 0;
         let mut found = true;
-        while at != NONE && self.blocks.segments[at].seq.lt(mark.left) {
+        while at.is_some() && self.blocks.segments[at].seq.lt(mark.left) {
             if *budget == 0 {
                 found = false;
                 break;
@@ -98,13 +99,13 @@ impl Conn<'_> {
             steps += 1;
             at = self.step_over(at, &mut steps);
         }
-        if at != NONE && !mark.keeps_hint {
+        if at.is_some() && !mark.keeps_hint {
             let block = self.hot.loss.recovery;
             self.blocks.recovery[block].sack_hint = at;
         }
         let first = at;
-        let mut last = NONE;
-        while found && at != NONE && self.blocks.segments[at].end().le(mark.right) {
+        let mut last = None;
+        while found && at.is_some() && self.blocks.segments[at].end().le(mark.right) {
             steps += 1;
             if self.blocks.segments[at].has(seg_flag::SACKED) {
                 at = self.step_over(at, &mut steps);
@@ -114,7 +115,7 @@ impl Conn<'_> {
             last = at;
             at = self.blocks.segments[at].next;
         }
-        if last != NONE {
+        if last.is_some() {
             // All from the first to the last are marked now.
             self.blocks.segments[first].skip = last;
         }
@@ -123,7 +124,7 @@ impl Conn<'_> {
     }
 
     /// The segment behind `at`, or behind the run of SACKED ones that `at` is in.
-    fn step_over(&mut self, at: u32, steps: &mut u32) -> u32 {
+    fn step_over(&mut self, at: Option<SegId>, steps: &mut u32) -> Option<SegId> {
         if !self.blocks.segments[at].has(seg_flag::SACKED) {
             return self.blocks.segments[at].next;
         }
@@ -132,7 +133,7 @@ impl Conn<'_> {
         self.blocks.segments[end].next
     }
 
-    fn mark_one(&mut self, at: u32, mark: &Mark, news: &mut News) {
+    fn mark_one(&mut self, at: Option<SegId>, mark: &Mark, news: &mut News) {
         let hot = &mut *self.hot;
         let rec = &mut self.blocks.recovery[hot.loss.recovery];
         let seg = &mut self.blocks.segments[at];
@@ -165,7 +166,7 @@ impl Conn<'_> {
     /// The peer acknowledges up to what it said it had, and not that: it has thrown it away (RFC 2018 section 8).
     pub(crate) fn has_reneged(&self) -> bool {
         let head = self.hot.sender.flight.head;
-        head != NONE && self.blocks.segments[head].has(seg_flag::SACKED)
+        head.is_some() && self.blocks.segments[head].has(seg_flag::SACKED)
     }
 
     /// Forgets all that the peer said it had.
@@ -173,7 +174,7 @@ impl Conn<'_> {
         let hot = &mut *self.hot;
         let rec = &mut self.blocks.recovery[hot.loss.recovery];
         let mut at = hot.sender.flight.head;
-        while at != NONE {
+        while at.is_some() {
             let seg = &mut self.blocks.segments[at];
             if seg.has(seg_flag::SACKED) {
                 seg.flags &= !seg_flag::SACKED;

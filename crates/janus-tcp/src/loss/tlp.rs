@@ -6,8 +6,9 @@ use core::time::Duration;
 use crate::conn::{Conn, Flushed};
 use crate::loss::recovery::News;
 use crate::loss::window;
-use crate::store::cold::{NONE, Tcb, flag};
+use crate::store::cold::{Tcb, flag};
 use crate::store::hot::{Hot, TimerKind, hot_flag};
+use crate::store::keys::SegId;
 use crate::store::recovery::rec_flag;
 use crate::store::rto;
 use crate::store::segment::seg_flag;
@@ -94,7 +95,7 @@ impl Conn<'_> {
         self.blocks.recovery[block].clear(rec_flag::PROBE_DUE);
         let (cold, hot) = (&*self.tcb, &*self.hot);
         let (new, tail) = (hot.sender.unsent.head, hot.sender.flight.tail);
-        if new != NONE && u32::from(self.blocks.segments[new].len) <= hot.usable_window(cold) {
+        if new.is_some() && u32::from(self.blocks.segments[new].len) <= hot.usable_window(cold) {
             self.send_first_unsent(wire);
         } else if self.may_repeat(tail) {
             let seg = &mut self.blocks.segments[tail];
@@ -116,8 +117,8 @@ impl Conn<'_> {
     }
 
     /// Whether a segment can go out as it is: it is at home, and fits the path.
-    fn may_repeat(&self, at: u32) -> bool {
-        at != NONE
+    fn may_repeat(&self, at: Option<SegId>) -> bool {
+        at.is_some()
             && !self.blocks.segments[at].has(seg_flag::AWAY)
             && self.blocks.segments[at].len <= self.tcb.payload_mss()
     }

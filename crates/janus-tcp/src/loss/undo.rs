@@ -8,7 +8,6 @@ use janus_wire::SeqNum;
 
 use crate::conn::Conn;
 use crate::loss::recovery::News;
-use crate::store::cold::NONE;
 use crate::store::hot::{Hot, hot_flag};
 use crate::store::keys::RecoveryId;
 use crate::store::recovery::{Undo, rec_flag};
@@ -101,7 +100,7 @@ impl Conn<'_> {
         let hot = &mut *self.hot;
         let rec = &mut self.blocks.recovery[hot.loss.recovery];
         let mut at = hot.sender.flight.head;
-        while rec.lost > 0 && at != NONE {
+        while rec.lost > 0 && at.is_some() {
             let seg = &mut self.blocks.segments[at];
             if seg.has(seg_flag::LOST) {
                 seg.flags = seg.flags & !seg_flag::LOST | seg_flag::RESENT;
@@ -112,7 +111,7 @@ impl Conn<'_> {
             at = seg.next;
         }
         rec.lost = 0;
-        rec.lost_from = NONE;
+        rec.lost_from = None;
         rec.set(rec_flag::UNSORTED);
         hot.clear(hot_flag::LOSSES);
     }

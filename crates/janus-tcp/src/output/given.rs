@@ -11,8 +11,8 @@ use janus_wire::{ethernet, ipv6, tcp};
 use crate::conn::Conn;
 use crate::rules::error::Error;
 use crate::rules::profile::Manner;
-use crate::store::cold::NONE;
 use crate::store::hot::Ending;
+use crate::store::keys::SegId;
 use crate::store::pressure::Pressure;
 use crate::store::segment::{PAYLOAD_MAX, seg_flag};
 
@@ -77,7 +77,7 @@ impl Conn<'_> {
         }
         let Piece { buf, off, len } = piece;
         match self.blocks.segments.alloc(buf, off, len) {
-            Ok(seg) => self.append_given(seg),
+            Ok(seg) => self.append_given(Some(seg)),
             Err(buf) => return self.refuse(true, Piece { buf, off, len }),
         }
         self.took_room(len.into());
@@ -92,10 +92,10 @@ impl Conn<'_> {
         Given::Refused(piece)
     }
 
-    fn append_given(&mut self, seg: u32) {
+    fn append_given(&mut self, seg: Option<SegId>) {
         let hot = &mut *self.hot;
         let last = hot.sender.unsent.tail;
-        if last != NONE && !hot.sender.record_ended && hot.sender.ending == Ending::Usual {
+        if last.is_some() && !hot.sender.record_ended && hot.sender.ending == Ending::Usual {
             // Of pushes that follow each other in the queue the last is enough (SHLD-27).
             self.blocks.segments[last].flags &= !seg_flag::PSH;
         }
@@ -114,7 +114,7 @@ impl Conn<'_> {
     /// Whether so many bytes go behind those of the last unsent segment rather than alone.
     fn joins_last(&self, len: u16) -> bool {
         let hot = &*self.hot;
-        if len > JOINS_MAX || hot.sender.unsent.tail == NONE || hot.sender.record_ended {
+        if len > JOINS_MAX || hot.sender.unsent.tail.is_none() || hot.sender.record_ended {
             return false;
         }
         let last = &self.blocks.segments[hot.sender.unsent.tail];

@@ -6,8 +6,9 @@ use core::time::Duration;
 
 use crate::conn::{Conn, Flushed};
 use crate::loss::window;
-use crate::store::cold::{NONE, flag};
+use crate::store::cold::flag;
 use crate::store::hot::{TimerKind, hot_flag};
+use crate::store::keys::SegId;
 use crate::store::recovery::{Undo, rec_flag};
 use crate::store::rto;
 use crate::store::segment::seg_flag;
@@ -100,7 +101,7 @@ impl Conn<'_> {
             return;
         }
         let mut at = self.hot.sender.flight.head;
-        while at != NONE {
+        while at.is_some() {
             if !self.blocks.segments[at].has(seg_flag::LOST) {
                 self.mark_lost(at);
             }
@@ -130,8 +131,8 @@ impl Conn<'_> {
             false => 0,
         };
         let head = self.hot.sender.flight.head;
-        let (mut at, mut decided) = (head, NONE);
-        while at != NONE {
+        let (mut at, mut decided) = (head, None);
+        while at.is_some() {
             let seg = &self.blocks.segments[at];
             if seg.has(seg_flag::SACKED) {
                 at = self.blocks.segments.run_end(at).0;
@@ -149,7 +150,7 @@ impl Conn<'_> {
         }
         let rec = &mut self.blocks.recovery[block];
         rec.decided = decided;
-        rec.lost_from = NONE;
+        rec.lost_from = None;
         // One segment may go out beside those that are believed to be on their way still.
         let mss = u32::from(self.tcb.payload_mss());
         let hot = &mut *self.hot;
@@ -160,13 +161,10 @@ impl Conn<'_> {
     pub(crate) fn resend_lost(&mut self, wire: &mut Wire<'_>) -> Flushed {
         let most = self.tcb.payload_mss();
         let block = self.hot.loss.recovery;
-        let from = block.map_or(NONE, |block| self.blocks.recovery[block].lost_from);
-        let mut at = match from {
-            NONE => self.hot.sender.flight.head,
-            from => from,
-        };
+        let from = block.and_then(|block| self.blocks.recovery[block].lost_from);
+        let mut at = from.or(self.hot.sender.flight.head);
         let (mut steps, mut waits) = (0, false);
-        while at != NONE {
+        while at.is_some() {
             let seg = &self.blocks.segments[at];
             if seg.has(seg_flag::LOST) && seg.has(seg_flag::AWAY) {
                 // Still on its way to the device: it is not sent twice at once. Its turn comes when it is home.
@@ -220,7 +218,7 @@ impl Conn<'_> {
     }
 
     /// A lost segment is about to go out again.
-    fn note_resent(&mut self, at: u32) {
+    fn note_resent(&mut self, at: Option<SegId>) {
         self.counters.retransmissions += 1;
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         let seg = &mut self.blocks.segments[at];

@@ -10,8 +10,9 @@ use std::net::IpAddr;
 use janus_wire::SeqNum;
 
 use crate::conn::Conn;
-use crate::store::cold::{NONE, flag};
+use crate::store::cold::flag;
 use crate::store::hot::{Hot, hot_flag};
+use crate::store::keys::SegId;
 use crate::store::paths::PathKnowledge;
 use crate::store::segment::{PAYLOAD_MAX, seg_flag};
 use crate::time::Instant;
@@ -65,7 +66,7 @@ impl Conn<'_> {
             self.attach_recovery();
         }
         let mut at = self.hot.sender.flight.head;
-        while at != NONE {
+        while at.is_some() {
             let seg = &self.blocks.segments[at];
             if seg.len > most && !seg.has(seg_flag::LOST | seg_flag::SACKED) {
                 self.mark_lost(at);
@@ -77,7 +78,7 @@ impl Conn<'_> {
 
     /// Cuts a segment of `flight` that does not fit the path, before it is sent again. The rest is behind it and counts
     /// as lost too. False when there is no buffer for that: then nothing is sent.
-    pub(crate) fn cut_before_resend(&mut self, at: u32) -> bool {
+    pub(crate) fn cut_before_resend(&mut self, at: Option<SegId>) -> bool {
         if at == self.hot.path.probe {
             self.probe_lost();
         }
@@ -109,14 +110,14 @@ impl Conn<'_> {
 
     /// Cuts the first unsent segment to what fits the path. A probe is meant to be too large. False when there is no
     /// buffer for that: then nothing is sent.
-    pub(crate) fn cut_before_send(&mut self, at: u32) -> bool {
+    pub(crate) fn cut_before_send(&mut self, at: Option<SegId>) -> bool {
         let most = self.tcb.payload_mss();
         at == self.hot.path.probe || self.cut_unsent(at, most)
     }
 
     /// Cuts an unsent segment after `len` bytes. False when there is no buffer for the rest: then the connection waits for
     /// one, with a timer.
-    pub(crate) fn cut_unsent(&mut self, at: u32, len: u16) -> bool {
+    pub(crate) fn cut_unsent(&mut self, at: Option<SegId>, len: u16) -> bool {
         let unsent = &mut self.hot.sender.unsent;
         let cut = self
             .blocks
@@ -136,7 +137,7 @@ impl Conn<'_> {
         let hot = &*self.hot;
         let head = hot.sender.flight.head;
         let suspicious = self.rules.config.mtu_probing && hot.timers.retries >= SUSPICIOUS_TIMEOUTS;
-        if !suspicious || head == NONE {
+        if !suspicious || head.is_none() {
             return;
         }
         let lost = self.packet_len(self.blocks.segments[head].len);
@@ -153,7 +154,8 @@ impl Conn<'_> {
     pub(crate) fn write_probe(&mut self, bytes: &[u8]) -> usize {
         self.fit_to_path();
         let (cold, hot) = (&*self.tcb, &*self.hot);
-        let busy = hot.path.probe != NONE || hot.timers.retries > 0 || hot.has(hot_flag::RECOVERY);
+        let busy =
+            hot.path.probe.is_some() || hot.timers.retries > 0 || hot.has(hot_flag::RECOVERY);
         if busy || cold.mss == hot.sender.mss_full {
             return 0;
         }
@@ -174,7 +176,7 @@ impl Conn<'_> {
             return taken;
         }
         let hot = &mut *self.hot;
-        (hot.path.probe, hot.path.probe_size, hot.path.probe_out) = (seg, size, false);
+        (hot.path.probe, hot.path.probe_size, hot.path.probe_out) = (Some(seg), size, false);
         self.counters.path_probes += 1;
         len
     }
@@ -223,7 +225,7 @@ impl Hot {
 
     /// No probe of the path is on its way.
     pub(crate) fn forget_probe(&mut self) {
-        self.path.probe = NONE;
+        self.path.probe = None;
         self.path.probe_out = false;
     }
 }

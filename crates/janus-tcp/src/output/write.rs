@@ -5,8 +5,8 @@ use janus_mem::{HEADROOM, SLOT_SIZE};
 use crate::conn::Conn;
 use crate::rules::error::Error;
 use crate::rules::profile::Manner;
-use crate::store::cold::NONE;
 use crate::store::hot::Ending;
+use crate::store::keys::SegId;
 use crate::store::pressure::Pressure;
 use crate::store::segment::{PAYLOAD_MAX, seg_flag};
 
@@ -89,7 +89,7 @@ impl Conn<'_> {
     /// A new unsent segment with a copy of `bytes`, if there is a buffer for it, and how many of them it took: when memory is
     /// short perhaps not all.
     #[inline]
-    pub(crate) fn queue_segment(&mut self, bytes: &[u8]) -> Option<(u32, usize)> {
+    pub(crate) fn queue_segment(&mut self, bytes: &[u8]) -> Option<(SegId, usize)> {
         let taken = self.may_take_buffer(bytes.len())?;
         let bytes = &bytes[..taken];
         let mut buf = self.blocks.pool.alloc()?;
@@ -117,7 +117,7 @@ impl Conn<'_> {
     fn fill_tail(&mut self, bytes: &[u8], mss: u16) -> usize {
         let hot = &mut *self.hot;
         let unsent = &mut hot.sender.unsent;
-        if unsent.tail == NONE || hot.sender.record_ended {
+        if unsent.tail.is_none() || hot.sender.record_ended {
             return 0;
         }
         let seg = &mut self.blocks.segments[unsent.tail];

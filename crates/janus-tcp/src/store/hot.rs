@@ -10,7 +10,7 @@ use janus_wire::SeqNum;
 use crate::congestion::Congestion;
 use crate::store::arrivals::Arrivals;
 use crate::store::cold::{NONE, State, Tcb, flag};
-use crate::store::keys::{RecoveryId, TuningId};
+use crate::store::keys::{RecoveryId, SegId, TuningId};
 use crate::store::segment::SegList;
 use crate::store::wheel::TimerId;
 use crate::time::Instant;
@@ -129,7 +129,7 @@ pub(crate) struct Timers {
 /// The path ([`crate::output::resize`], [`crate::input::icmp_errors`]).
 pub(crate) struct PathState {
     /// The segment that probes the path, or `NONE`, and its end once it was sent.
-    pub(crate) probe: u32,
+    pub(crate) probe: Option<SegId>,
     pub(crate) probe_end: SeqNum,
     /// The IP packet that the probe is.
     pub(crate) probe_size: u16,
@@ -204,7 +204,7 @@ impl Default for Receiver {
 impl Default for PathState {
     fn default() -> PathState {
         PathState {
-            probe: NONE,
+            probe: None,
             probe_end: SeqNum(0),
             probe_size: 0,
             probe_out: false,

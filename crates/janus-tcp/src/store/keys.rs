@@ -82,8 +82,8 @@ impl<K: Key, T: Default> Slots<K, T> {
 
 impl<K: Key, T> Slots<K, T> {
     #[inline]
-    pub(crate) fn free(&mut self, key: K) {
-        self.slab.free(key.index());
+    pub(crate) fn free(&mut self, key: impl Into<Option<K>>) {
+        self.slab.free(number(key.into()));
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 use janus_wire::SeqNum;
 
 use crate::congestion::Growth;
-use crate::store::cold::NONE;
-use crate::store::keys::{HotId, RecoveryId};
+use crate::store::keys::{HotId, RecoveryId, SegId};
 use crate::store::segment::Segment;
 
 /// When a segment was last sent (µs, wrapping) and where it ends.
@@ -107,13 +106,13 @@ pub(crate) struct Recovery {
     pub(crate) resent: u32,
     /// End of the furthest sequence number delivered (RACK.fack).
     pub(crate) delivered_to: SeqNum,
-    /// A segment in flight at or before the first of the last block, or `NONE` for the head.
-    pub(crate) sack_hint: u32,
-    /// A segment in flight before which none is lost, or `NONE` for the head.
-    pub(crate) lost_from: u32,
-    /// The last segment in flight of which RACK has decided, or `NONE`: behind it stand, in the order they were
+    /// A segment in flight at or before the first of the last block, or `None` for the head.
+    pub(crate) sack_hint: Option<SegId>,
+    /// A segment in flight before which none is lost, or `None` for the head.
+    pub(crate) lost_from: Option<SegId>,
+    /// The last segment in flight of which RACK has decided, or `None`: behind it stand, in the order they were
     /// sent in, those that are neither lost nor sent again.
-    pub(crate) decided: u32,
+    pub(crate) decided: Option<SegId>,
     /// The sequence number last sent again.
     pub(crate) last_resent: SeqNum,
 
@@ -153,9 +152,9 @@ impl Default for Recovery {
             lost: 0,
             resent: 0,
             delivered_to: SeqNum(0),
-            sack_hint: NONE,
-            lost_from: NONE,
-            decided: NONE,
+            sack_hint: None,
+            lost_from: None,
+            decided: None,
             last_resent: SeqNum(0),
             newest: Sent::default(),
             rtt_us: 0,

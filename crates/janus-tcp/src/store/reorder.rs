@@ -14,7 +14,7 @@ use ranges::Ranges;
 
 use crate::store::cold::NONE;
 use crate::store::fifo::{Fifo, Linked, Links};
-use crate::store::keys::HotId;
+use crate::store::keys::{HotId, SegId};
 use crate::store::segment::{SegList, Segments};
 
 pub(crate) use ranges::Range;
@@ -252,7 +252,7 @@ impl Reorders {
 
     fn copy_out(&self, range: u32, into: &mut [u8], segments: &Segments) {
         let (mut at, mut done) = (self.ranges[range].head, 0);
-        while at != NONE {
+        while at.is_some() {
             let bytes = segments[at].payload();
             into[done..done + bytes.len()].copy_from_slice(bytes);
             done += bytes.len();
@@ -308,17 +308,17 @@ impl Reorders {
         let (before, after) = self.neighbours(id, text);
         if before != NONE {
             let range = &mut self.ranges[before];
-            memory.segments[range.tail].next = seg;
-            range.tail = seg;
+            memory.segments[range.tail].next = Some(seg);
+            range.tail = Some(seg);
             range.end = text.end();
             range.slots += 1;
         } else if after != NONE {
             let range = &mut self.ranges[after];
             memory.segments[seg].next = range.head;
-            range.head = seg;
+            range.head = Some(seg);
             range.start = text.seq;
             range.slots += 1;
-        } else if !self.begin(id, text, seg) {
+        } else if !self.begin(id, text, Some(seg)) {
             memory.segments.free(seg, memory.pool);
             return false;
         }
@@ -329,7 +329,7 @@ impl Reorders {
     }
 
     /// A range of its own for a text that touches no other.
-    fn begin(&mut self, id: u32, text: &Text, seg: u32) -> bool {
+    fn begin(&mut self, id: u32, text: &Text, seg: Option<SegId>) -> bool {
         let range = Range::of_one(text.seq, text.end(), seg);
         let Some((root, new)) = self.ranges.add(self.blocks[id].root, range) else {
             return false;
@@ -379,7 +379,7 @@ impl Reorders {
                 self.slots -= 1;
             }
             let range = &mut self.ranges[before];
-            if rest.head != NONE {
+            if rest.head.is_some() {
                 memory.segments[range.tail].next = rest.head;
                 range.tail = rest.tail;
                 range.slots += rest.slots;
@@ -486,7 +486,7 @@ impl Reorders {
         for _ in 1..count {
             seg = memory.segments[seg].next;
         }
-        let rest = core::mem::replace(&mut memory.segments[seg].next, NONE);
+        let rest = memory.segments[seg].next.take();
         let cut = self.ranges[range].slots - count;
         memory.segments.free_chain(rest, memory.pool);
         let kept = &mut self.ranges[range];

@@ -8,10 +8,10 @@
 
 mod chains;
 
-use janus_mem::{Growth, HEADROOM, MemError, PacketBuf, Pool, SLOT_SIZE, Slab};
+use janus_mem::{Growth, HEADROOM, MemError, PacketBuf, Pool, SLOT_SIZE};
 use janus_wire::SeqNum;
 
-use crate::store::cold::NONE;
+use crate::store::keys::{Key, SegId, Slots};
 
 pub(crate) mod seg_flag {
     /// Ends a write: carries PSH.
@@ -37,11 +37,11 @@ pub(crate) mod seg_flag {
 pub(crate) struct Segment {
     pub(crate) buf: Option<PacketBuf>,
     pub(crate) seq: SeqNum,
-    pub(crate) next: u32,
+    pub(crate) next: Option<SegId>,
     /// Microseconds, wrapping, of the last transmission.
     pub(crate) sent_us: u32,
     /// Of a SACKED segment: one of the same run of SACKED segments, as far behind it as is known, or itself.
-    pub(crate) skip: u32,
+    pub(crate) skip: Option<SegId>,
     pub(crate) off: u16,
     pub(crate) len: u16,
     pub(crate) flags: u8,
@@ -78,43 +78,32 @@ impl Segment {
 }
 
 /// A queue of segments.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SegList {
-    pub(crate) head: u32,
-    pub(crate) tail: u32,
+    pub(crate) head: Option<SegId>,
+    pub(crate) tail: Option<SegId>,
     /// Payload bytes in it.
     pub(crate) bytes: u32,
     /// Segments in it.
     pub(crate) count: u32,
 }
 
-impl Default for SegList {
-    fn default() -> SegList {
-        SegList {
-            head: NONE,
-            tail: NONE,
-            bytes: 0,
-            count: 0,
-        }
-    }
-}
-
 impl SegList {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.head == NONE
+        self.head.is_none()
     }
 }
 
 /// The slab of segments.
 pub(crate) struct Segments {
-    slab: Slab<Segment>,
+    slab: Slots<SegId, Segment>,
 }
 
 impl Segments {
     pub(crate) fn new(max: u32, growth: &Growth) -> Result<Segments, MemError> {
         Ok(Segments {
-            slab: Slab::new(max, growth)?,
+            slab: Slots::new(max, growth)?,
         })
     }
 
@@ -131,14 +120,15 @@ impl Segments {
         self.slab.len()
     }
 
-    /// Whether `id` was ever a segment: a completion's cookie is checked before it is believed.
-    pub(crate) fn knows(&self, id: u32) -> bool {
-        id < self.slab.high_water()
+    /// The segment that a completion's cookie names, if there ever was one of that number.
+    #[inline]
+    pub(crate) fn named(&self, cookie: u32) -> Option<SegId> {
+        SegId::new(cookie).filter(|_| cookie < self.slab.high_water())
     }
 
     /// A descriptor for `buf`; gives the buffer back when no descriptor is free.
     #[inline]
-    pub(crate) fn alloc(&mut self, buf: PacketBuf, off: u16, len: u16) -> Result<u32, PacketBuf> {
+    pub(crate) fn alloc(&mut self, buf: PacketBuf, off: u16, len: u16) -> Result<SegId, PacketBuf> {
         let Some(id) = self.slab.alloc() else {
             return Err(buf);
         };
@@ -147,7 +137,7 @@ impl Segments {
             buf: Some(buf),
             off,
             len,
-            next: NONE,
+            next: None,
             ..Segment::default()
         };
         Ok(id)
@@ -155,7 +145,8 @@ impl Segments {
 
     /// Lets a segment go. A buffer on the wire is waited for.
     #[inline]
-    pub(crate) fn free(&mut self, id: u32, pool: &mut Pool) {
+    pub(crate) fn free(&mut self, id: impl Into<Option<SegId>>, pool: &mut Pool) {
+        let id = id.into();
         let seg = &mut self.slab[id];
         if seg.has(seg_flag::AWAY) {
             seg.flags |= seg_flag::ORPHAN;
@@ -169,7 +160,8 @@ impl Segments {
 
     /// Takes the buffer out of a received segment and frees the descriptor.
     #[inline]
-    pub(crate) fn take(&mut self, id: u32) -> Option<(PacketBuf, u16, u16)> {
+    pub(crate) fn take(&mut self, id: impl Into<Option<SegId>>) -> Option<(PacketBuf, u16, u16)> {
+        let id = id.into();
         let seg = &mut self.slab[id];
         let (buf, off, len) = (seg.buf.take(), seg.off, seg.len);
         self.slab.free(id);
@@ -178,7 +170,13 @@ impl Segments {
 
     /// A buffer is home from the wire.
     #[inline]
-    pub(crate) fn came_home(&mut self, id: u32, buf: PacketBuf, pool: &mut Pool) {
+    pub(crate) fn came_home(
+        &mut self,
+        id: impl Into<Option<SegId>>,
+        buf: PacketBuf,
+        pool: &mut Pool,
+    ) {
+        let id = id.into();
         let seg = &mut self.slab[id];
         seg.flags &= !seg_flag::AWAY;
         if seg.has(seg_flag::ORPHAN) {
@@ -190,9 +188,10 @@ impl Segments {
     }
 
     #[inline]
-    pub(crate) fn push_back(&mut self, list: &mut SegList, id: u32) {
-        self.slab[id].next = NONE;
-        if list.tail == NONE {
+    pub(crate) fn push_back(&mut self, list: &mut SegList, id: impl Into<Option<SegId>>) {
+        let id = id.into();
+        self.slab[id].next = None;
+        if list.tail.is_none() {
             list.head = id;
         } else {
             self.slab[list.tail].next = id;
@@ -203,35 +202,32 @@ impl Segments {
     }
 
     #[inline]
-    pub(crate) fn pop_front(&mut self, list: &mut SegList) -> Option<u32> {
-        let id = list.head;
-        if id == NONE {
-            return None;
-        }
+    pub(crate) fn pop_front(&mut self, list: &mut SegList) -> Option<SegId> {
+        let id = list.head?;
         list.head = self.slab[id].next;
-        if list.head == NONE {
-            list.tail = NONE;
+        if list.head.is_none() {
+            list.tail = None;
         }
         list.bytes -= u32::from(self.slab[id].len);
         list.count -= 1;
         Some(id)
     }
 
-    /// Puts `id` behind `after`, or first when that is `NONE`.
-    pub(crate) fn insert_after(&mut self, list: &mut SegList, after: u32, id: u32) {
-        let next = if after == NONE {
+    /// Puts `id` behind `after`, or first when that is `None`.
+    pub(crate) fn insert_after(&mut self, list: &mut SegList, after: Option<SegId>, id: SegId) {
+        let next = if after.is_none() {
             list.head
         } else {
             self.slab[after].next
         };
         self.slab[id].next = next;
-        if after == NONE {
-            list.head = id;
+        if after.is_none() {
+            list.head = Some(id);
         } else {
-            self.slab[after].next = id;
+            self.slab[after].next = Some(id);
         }
-        if next == NONE {
-            list.tail = id;
+        if next.is_none() {
+            list.tail = Some(id);
         }
         list.bytes += u32::from(self.slab[id].len);
         list.count += 1;
@@ -242,10 +238,10 @@ impl Segments {
     pub(crate) fn split(
         &mut self,
         list: &mut SegList,
-        id: u32,
+        id: Option<SegId>,
         len: u16,
         pool: &mut Pool,
-    ) -> Option<u32> {
+    ) -> Option<SegId> {
         let first = &self.slab[id];
         let (seq, flags, sent_us) = (first.seq, first.flags, first.sent_us);
         let tail_len = first.len.checked_sub(len)?;
@@ -274,12 +270,12 @@ impl Segments {
 
     /// The last of the SACKED segments that follow each other from `at`, itself one, and how many steps it took
     /// to find it. The steps are taken once: what was walked over points to the end afterwards.
-    pub(crate) fn run_end(&mut self, at: u32) -> (u32, u32) {
+    pub(crate) fn run_end(&mut self, at: Option<SegId>) -> (Option<SegId>, u32) {
         let (mut end, mut steps) = (at, 0);
         loop {
             let seg = &self.slab[end];
             let further = if seg.skip != end { seg.skip } else { seg.next };
-            if further == NONE || !self.slab[further].has(seg_flag::SACKED) {
+            if further.is_none() || !self.slab[further].has(seg_flag::SACKED) {
                 break;
             }
             end = further;
@@ -307,18 +303,35 @@ impl Segments {
     }
 }
 
-impl core::ops::Index<u32> for Segments {
+impl core::ops::Index<SegId> for Segments {
     type Output = Segment;
 
     #[inline]
-    fn index(&self, id: u32) -> &Segment {
+    fn index(&self, id: SegId) -> &Segment {
         &self.slab[id]
     }
 }
 
-impl core::ops::IndexMut<u32> for Segments {
+impl core::ops::IndexMut<SegId> for Segments {
     #[inline]
-    fn index_mut(&mut self, id: u32) -> &mut Segment {
+    fn index_mut(&mut self, id: SegId) -> &mut Segment {
+        &mut self.slab[id]
+    }
+}
+
+/// A link that leads somewhere.
+impl core::ops::Index<Option<SegId>> for Segments {
+    type Output = Segment;
+
+    #[inline]
+    fn index(&self, id: Option<SegId>) -> &Segment {
+        &self.slab[id]
+    }
+}
+
+impl core::ops::IndexMut<Option<SegId>> for Segments {
+    #[inline]
+    fn index_mut(&mut self, id: Option<SegId>) -> &mut Segment {
         &mut self.slab[id]
     }
 }

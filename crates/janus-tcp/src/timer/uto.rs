@@ -15,7 +15,7 @@ use crate::conn::Conn;
 use crate::rules::Rules;
 use crate::rules::config::Config;
 use crate::rules::profile::{DEFAULT, SocketOptions};
-use crate::store::cold::{NONE, Tcb};
+use crate::store::cold::Tcb;
 use crate::wire::parse::Parsed;
 
 /// Timeout advertised where none was chosen: the global default of RFC 9293 section 3.9.1.1.
@@ -199,7 +199,7 @@ impl Conn<'_> {
     pub(crate) fn timeout_needs_ack(&self) -> bool {
         let head = self.hot.sender.unsent.head;
         let full = self.tcb.payload_mss();
-        head != NONE && self.blocks.segments[head].len.saturating_add(4) > full
+        head.is_some() && self.blocks.segments[head].len.saturating_add(4) > full
     }
 }
 

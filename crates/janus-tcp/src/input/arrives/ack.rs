@@ -11,6 +11,7 @@ use crate::loss::rttm::Acked;
 use crate::loss::window;
 use crate::store::cold::{NONE, State, Tcb, flag};
 use crate::store::hot::{Ending, hot_flag};
+use crate::store::keys::SegId;
 use crate::store::segment::seg_flag;
 use crate::time::Instant;
 use crate::wire::parse::Parsed;
@@ -135,7 +136,7 @@ impl Conn<'_> {
         loop {
             let hot = &mut *self.hot;
             let at = hot.sender.flight.head;
-            if at == NONE {
+            if at.is_none() {
                 break;
             }
             let seg = &self.blocks.segments[at];
@@ -164,7 +165,7 @@ impl Conn<'_> {
     }
 
     /// Part of the first segment in flight is acknowledged.
-    fn trim_acked(&mut self, at: u32, ack: SeqNum, news: &mut News) {
+    fn trim_acked(&mut self, at: Option<SegId>, ack: SeqNum, news: &mut News) {
         let (hot, seg) = (&mut *self.hot, &mut self.blocks.segments[at]);
         let part = (ack - seg.seq).max(0) as u32;
         if part == 0 {
@@ -256,7 +257,7 @@ impl Conn<'_> {
     /// The first segment in flight is to be sent again.
     fn mark_first_lost(&mut self) {
         let head = self.hot.sender.flight.head;
-        if head != NONE && !self.blocks.segments[head].has(seg_flag::LOST) {
+        if head.is_some() && !self.blocks.segments[head].has(seg_flag::LOST) {
             self.mark_lost(head);
         }
     }

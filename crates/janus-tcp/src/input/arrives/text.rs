@@ -134,7 +134,7 @@ impl Conn<'_> {
     /// Copies a small payload behind the last unread one, when it fits there.
     fn join_last(&mut self, bytes: &[u8]) -> bool {
         let inbox = &mut self.hot.receiver.inbox;
-        if inbox.tail == NONE || bytes.len() > COPY_BELOW {
+        if inbox.tail.is_none() || bytes.len() > COPY_BELOW {
             return false;
         }
         let last = &mut self.blocks.segments[inbox.tail];

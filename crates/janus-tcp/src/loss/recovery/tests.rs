@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::stack::Stack;
+use crate::store::cold::NONE;
 use crate::store::hot::Hot;
 use crate::store::keys::{HotId, Key};
 
@@ -24,10 +25,10 @@ impl Stack {
         let now_us = self.now.as_micros() as u32;
         let (mut pipe, mut bytes) = (0, 0);
         let (mut sacked, mut sacked_bytes, mut lost, mut resent) = (0, 0, 0, 0);
-        let (mut decided, mut past_hint) = (rec.decided == NONE, rec.lost_from == NONE);
+        let (mut decided, mut past_hint) = (rec.decided.is_none(), rec.lost_from.is_none());
         let (mut at, mut end, mut last_once) =
             (hot.sender.flight.head, hot.sender.snd_una, None::<Sent>);
-        while at != NONE {
+        while at.is_some() {
             let seg = &self.store.blocks.segments[at];
             assert_eq!(seg.seq, end, "flight has no gap");
             end = seg.end();

@@ -6,6 +6,7 @@ use janus_mem::{Growth, MemError, Slab};
 use janus_wire::SeqNum;
 
 use crate::store::cold::NONE;
+use crate::store::keys::SegId;
 
 /// Contiguous bytes beyond a gap, in a chain of segments. No two ranges of a connection overlap or touch.
 #[derive(Clone, Copy)]
@@ -13,8 +14,8 @@ pub(crate) struct Range {
     pub(crate) start: SeqNum,
     pub(crate) end: SeqNum,
     /// First and last segment of the chain.
-    pub(crate) head: u32,
-    pub(crate) tail: u32,
+    pub(crate) head: Option<SegId>,
+    pub(crate) tail: Option<SegId>,
     /// Segments in the chain.
     pub(crate) slots: u32,
     left: u32,
@@ -29,8 +30,8 @@ impl Default for Range {
         Range {
             start: SeqNum(0),
             end: SeqNum(0),
-            head: NONE,
-            tail: NONE,
+            head: None,
+            tail: None,
             slots: 0,
             left: NONE,
             right: NONE,
@@ -41,7 +42,7 @@ impl Default for Range {
 
 impl Range {
     /// A range of one segment.
-    pub(crate) fn of_one(start: SeqNum, end: SeqNum, seg: u32) -> Range {
+    pub(crate) fn of_one(start: SeqNum, end: SeqNum, seg: Option<SegId>) -> Range {
         Range {
             start,
             end,

@@ -1,12 +1,12 @@
 //! The store against a model that keeps a byte at each place, under texts that overlap, repeat and come backwards.
 
-use crate::store::keys::{HotId, Key};
 use std::sync::Arc;
 
 use janus_mem::{Depot, SLOT_SIZE};
 use proptest::prelude::*;
 
 use super::*;
+use crate::store::keys::{HotId, Key};
 
 const START: SeqNum = SeqNum(u32::MAX - 3_000);
 const SPACE: usize = 12_000;

@@ -1,6 +1,5 @@
 //! A connection in used memory begins as in fresh memory: field by field.
 
-use crate::store::keys::{HotId, Key, RecoveryId, TuningId};
 use std::net::Ipv4Addr;
 
 use janus_mem::Depot;
@@ -13,6 +12,7 @@ use crate::store::cold::{State, Tcb};
 use crate::store::hot::{
     Ending, Hot, Loss, PathState, Receiver, Sender, Stalled, TimerKind, Timers, hot_flag,
 };
+use crate::store::keys::{HotId, Key, RecoveryId, SegId, TuningId};
 use crate::store::segment::SegList;
 use crate::time::Instant;
 use crate::{Config, Interface, Secrets, Stack};
@@ -132,7 +132,7 @@ fn littered() -> Hot {
             soft_error: 18,
             probe_out: true,
             probe_size: 20,
-            probe: 21,
+            probe: SegId::new(21),
             probe_end: SeqNum(22),
         },
         ..Hot::default()
@@ -233,8 +233,8 @@ fn the_litter_leaves_out_nothing() {
 fn a_block_that_holds_something_is_seen_to() {
     assert!(Hot::default().holds_nothing());
     let held = SegList {
-        head: 3,
-        tail: 3,
+        head: SegId::new(3),
+        tail: SegId::new(3),
         bytes: 1,
         count: 1,
     };

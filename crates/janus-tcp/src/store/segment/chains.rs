@@ -4,12 +4,12 @@ use janus_mem::{HEADROOM, Pool, SLOT_SIZE};
 use janus_wire::SeqNum;
 
 use super::{SegList, Segments};
-use crate::store::cold::NONE;
+use crate::store::keys::SegId;
 use crate::store::reorder::{COPY_BELOW, Range};
 
 impl Segments {
     /// Copies `bytes` behind a segment's, in its buffer, if that has the room.
-    pub(crate) fn join_behind(&mut self, id: u32, bytes: &[u8]) -> bool {
+    pub(crate) fn join_behind(&mut self, id: Option<SegId>, bytes: &[u8]) -> bool {
         let seg = &mut self.slab[id];
         let (from, len, n) = (usize::from(seg.off), usize::from(seg.len), bytes.len());
         let Some(buf) = &mut seg.buf else {
@@ -31,7 +31,7 @@ impl Segments {
     }
 
     /// Copies `bytes`, which begin at `seq`, before a segment's, in its buffer, if that has the room.
-    pub(crate) fn join_before(&mut self, id: u32, bytes: &[u8], seq: SeqNum) -> bool {
+    pub(crate) fn join_before(&mut self, id: Option<SegId>, bytes: &[u8], seq: SeqNum) -> bool {
         let seg = &mut self.slab[id];
         let (from, len, n) = (usize::from(seg.off), usize::from(seg.len), bytes.len());
         let Some(buf) = &mut seg.buf else {
@@ -55,7 +55,12 @@ impl Segments {
     }
 
     /// Copies the bytes of `second` behind those of `first` and frees it, if they are few and fit there.
-    pub(crate) fn merge(&mut self, first: u32, second: u32, pool: &mut Pool) -> bool {
+    pub(crate) fn merge(
+        &mut self,
+        first: Option<SegId>,
+        second: Option<SegId>,
+        pool: &mut Pool,
+    ) -> bool {
         if usize::from(self.slab[second].len) > COPY_BELOW {
             return false;
         }
@@ -78,7 +83,7 @@ impl Segments {
     /// Appends the chain of a whole range, whatever its length, in one step.
     pub(crate) fn append_chain(&mut self, list: &mut SegList, mut range: Range, pool: &mut Pool) {
         list.bytes += range.len();
-        if list.tail == NONE {
+        if list.tail.is_none() {
             list.head = range.head;
         } else {
             let second = self.slab[range.head].next;
@@ -88,16 +93,16 @@ impl Segments {
             }
             self.slab[list.tail].next = range.head;
         }
-        if range.head != NONE {
+        if range.head.is_some() {
             list.tail = range.tail;
         }
         list.count += range.slots;
     }
 
     /// Frees a chain that is in no queue.
-    pub(crate) fn free_chain(&mut self, head: u32, pool: &mut Pool) {
+    pub(crate) fn free_chain(&mut self, head: Option<SegId>, pool: &mut Pool) {
         let mut at = head;
-        while at != NONE {
+        while at.is_some() {
             let next = self.slab[at].next;
             self.free(at, pool);
             at = next;
