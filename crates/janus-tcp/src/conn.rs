@@ -269,7 +269,7 @@ impl Conn<'_> {
         self.detach_recovery();
         self.forget_urgent();
         let (tcb, hot) = (&mut *self.tcb, &mut *self.hot);
-        hot.conn = NONE;
+        hot.conn = None;
         window::sleep(hot, tcb);
         tcb.mss = hot.sender.mss_full;
         rto::keep_backoff(tcb, hot.timers.backoff);

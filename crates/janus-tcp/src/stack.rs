@@ -19,7 +19,7 @@ use crate::store::cold::{NONE, State, flag};
 use crate::store::counters::Counters;
 use crate::store::hot::hot_flag;
 use crate::store::index::Index;
-use crate::store::keys::HotId;
+use crate::store::keys::{ConnSlot, HotId, Key};
 use crate::store::paths::PathKnowledge;
 use crate::store::records::Record;
 use crate::store::schedule::{Schedule, Token};
@@ -34,6 +34,14 @@ pub struct ConnId {
     pub index: u32,
     /// Which of the slot's connections.
     pub generation: u32,
+}
+
+impl ConnId {
+    /// The record that it names; of whose connection it is, the generation says.
+    #[inline]
+    pub(crate) fn slot(self) -> Option<ConnSlot> {
+        ConnSlot::new(self.index)
+    }
 }
 
 /// Bytes of memory committed, by purpose.
@@ -258,7 +266,7 @@ impl Stack {
 
     /// Lends a connection that has a hot block.
     #[inline(always)]
-    pub(crate) fn lend(&mut self, conn: u32) -> Option<Conn<'_>> {
+    pub(crate) fn lend(&mut self, conn: ConnSlot) -> Option<Conn<'_>> {
         let (key, tcb) = self.store.tcbs.with_key(conn);
         let id = tcb.hot?;
         Some(Conn {
@@ -277,7 +285,7 @@ impl Stack {
     }
 
     /// A look at a connection that has a hot block.
-    pub(crate) fn view(&self, conn: u32) -> Option<View<'_>> {
+    pub(crate) fn view(&self, conn: ConnSlot) -> Option<View<'_>> {
         let tcb = &self.store.tcbs[conn];
         tcb.hot.map(|id| View {
             id,
@@ -292,7 +300,7 @@ impl Stack {
     #[inline(always)]
     pub(crate) fn with<R>(
         &mut self,
-        conn: u32,
+        conn: ConnSlot,
         rule: impl FnOnce(&mut Conn<'_>) -> R,
     ) -> Option<R> {
         let mut lent = self.lend(conn)?;
@@ -306,7 +314,7 @@ impl Stack {
     #[inline(always)]
     pub(crate) fn with_hot<R>(
         &mut self,
-        conn: u32,
+        conn: ConnSlot,
         rule: impl FnOnce(&mut Conn<'_>) -> R,
     ) -> Option<R> {
         self.heat(conn).then(|| self.with(conn, rule)).flatten()
@@ -314,7 +322,7 @@ impl Stack {
 
     /// Does what a rule wants done, in the one order that is right for all.
     #[inline(always)]
-    pub(crate) fn carry_out(&mut self, conn: u32, id: HotId, effects: Effects) {
+    pub(crate) fn carry_out(&mut self, conn: ConnSlot, id: HotId, effects: Effects) {
         if effects.none() {
             return;
         }
@@ -337,7 +345,7 @@ impl Stack {
     }
 
     #[inline(never)]
-    fn carry_out_rare(&mut self, conn: u32, id: HotId, effects: Effects) {
+    fn carry_out_rare(&mut self, conn: ConnSlot, id: HotId, effects: Effects) {
         if effects.has(effect::ANSWER) {
             self.send_answers(id);
         }
@@ -382,18 +390,18 @@ impl Stack {
 
     /// The connection has a hot block, attached if it had none. False when all blocks are in use.
     #[inline(always)]
-    pub(crate) fn heat(&mut self, conn: u32) -> bool {
+    pub(crate) fn heat(&mut self, conn: ConnSlot) -> bool {
         self.store.tcbs[conn].hot.is_some() || self.attach_hot(conn)
     }
 
     #[inline(never)]
-    fn attach_hot(&mut self, conn: u32) -> bool {
+    fn attach_hot(&mut self, conn: ConnSlot) -> bool {
         let Some(id) = self.store.hot.alloc() else {
             return false;
         };
         self.store.tcbs[conn].hot = Some(id);
         if let Some(mut lent) = self.lend(conn) {
-            lent.hot.conn = conn;
+            lent.hot.conn = Some(conn);
             lent.wake_up();
         }
         true
@@ -401,12 +409,12 @@ impl Stack {
 
     /// Arms the connection's timer, and gives the hot block back when nothing is outstanding.
     #[inline]
-    pub(crate) fn settle(&mut self, conn: u32) {
+    pub(crate) fn settle(&mut self, conn: ConnSlot) {
         self.with(conn, |_| {});
     }
 
     #[inline(never)]
-    fn detach_hot(&mut self, conn: u32, id: HotId) {
+    fn detach_hot(&mut self, conn: ConnSlot, id: HotId) {
         let Some(mut lent) = self.lend(conn) else {
             return;
         };
@@ -422,7 +430,7 @@ impl Stack {
     }
 
     /// An orphan with nothing outstanding is over, or waits for the peer's FIN in a compact record.
-    fn settle_orphan(&mut self, conn: u32) {
+    fn settle_orphan(&mut self, conn: ConnSlot) {
         match self.store.tcbs[conn].state {
             State::Closed => self.release(conn),
             State::FinWait2 => self.linger(conn, Linger::FinWait2),
@@ -435,13 +443,14 @@ impl Stack {
         while let Some(id) = self.store.blocks.reorders.pop_pruned() {
             let hot = &mut self.store.hot[id];
             hot.receiver.reorder = NONE;
-            let conn = hot.conn;
-            self.settle(conn);
+            if let Some(conn) = hot.conn {
+                self.settle(conn);
+            }
         }
     }
 
     /// The flow of a connection.
-    pub(crate) fn key_of(&self, conn: u32) -> FlowKey {
+    pub(crate) fn key_of(&self, conn: ConnSlot) -> FlowKey {
         self.store.tcbs.key(conn)
     }
 }

@@ -38,7 +38,7 @@ use crate::rules::config::Config;
 use crate::store::cold::Tcb;
 use crate::store::flows::Flows;
 use crate::store::hot::Hot;
-use crate::store::keys::{HotId, RecoveryId, Slots, TuningId};
+use crate::store::keys::{ConnSlot, HotId, RecoveryId, Slots, TuningId};
 use crate::store::pressure::Shortage;
 use crate::store::recovery::{Doubts, Recovery};
 use crate::store::reorder::Reorders;
@@ -48,7 +48,7 @@ use crate::store::urgent::Urgents;
 
 /// The connections of a stack.
 pub(crate) struct Store {
-    pub(crate) tcbs: Flows<Tcb>,
+    pub(crate) tcbs: Flows<Tcb, ConnSlot>,
     pub(crate) hot: Slots<HotId, Hot>,
     pub(crate) blocks: Blocks,
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use janus_mem::{Depot, Frame, Growth};
 
+use crate::store::keys::ConnSlot;
 use crate::{Config, ConnId, Instant, Interface, IpCidr, ListenerId, Local, Secrets, Stack};
 
 pub(crate) const A: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
@@ -215,4 +216,9 @@ impl Pair {
             assert_eq!(host.depot.stats().outstanding, 0, "buffers left");
         }
     }
+}
+
+/// The record of a connection.
+pub(crate) fn slot(id: ConnId) -> ConnSlot {
+    id.slot().expect("it names one")
 }

@@ -13,6 +13,7 @@ use crate::rules::profile::SocketOptions;
 use crate::stack::{ConnId, Stack};
 use crate::store::cold::{NONE, State, Tcb};
 use crate::store::hot::hot_flag;
+use crate::store::keys::Key;
 use crate::store::listener::{ListenerId, MAX_BACKLOG};
 use crate::store::records::Record;
 use crate::store::schedule::Token;
@@ -86,7 +87,7 @@ impl Stack {
         let peer = self.store.tcbs.key(conn).peer_addr();
         Ok((
             ConnId {
-                index: conn,
+                index: conn.index(),
                 generation: cold.generation,
             },
             peer,
@@ -176,7 +177,7 @@ impl Stack {
             return Err(error);
         }
         let id = ConnId {
-            index: conn,
+            index: conn.index(),
             generation,
         };
         let filed = self.heat(conn) && self.file(hash, Record::Connection(conn));

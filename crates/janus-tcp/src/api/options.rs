@@ -10,6 +10,7 @@ use crate::stack::{ConnId, Stack};
 use crate::store::cold::flag;
 use crate::store::half_open::MAX_TRIES;
 use crate::store::hot::hot_flag;
+use crate::store::keys::ConnSlot;
 use crate::store::listener::ListenerId;
 use crate::time::Instant;
 
@@ -93,7 +94,11 @@ impl Stack {
     }
 
     /// A connection has these options from now on, and not those it had.
-    pub(crate) fn give_options(&mut self, conn: u32, options: &SocketOptions) -> Result<(), Error> {
+    pub(crate) fn give_options(
+        &mut self,
+        conn: ConnSlot,
+        options: &SocketOptions,
+    ) -> Result<(), Error> {
         let profile = self.rules.profiles.intern(options)?;
         let told = self.rules.timeout_option(self.store.tcbs[conn].profile);
         self.take_options(conn);
@@ -111,7 +116,7 @@ impl Stack {
     }
 
     /// A connection has the options of its listener.
-    pub(crate) fn inherit_options(&mut self, conn: u32, profile: u8, nodelay: bool) {
+    pub(crate) fn inherit_options(&mut self, conn: ConnSlot, profile: u8, nodelay: bool) {
         let cold = &mut self.store.tcbs[conn];
         if nodelay {
             cold.set(flag::NODELAY);
@@ -127,7 +132,7 @@ impl Stack {
     }
 
     /// A connection has the defaults from now on.
-    pub(crate) fn take_options(&mut self, conn: u32) {
+    pub(crate) fn take_options(&mut self, conn: ConnSlot) {
         let cold = &mut self.store.tcbs[conn];
         let profile = core::mem::take(&mut cold.profile);
         if profile != DEFAULT {

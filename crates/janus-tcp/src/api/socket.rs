@@ -14,6 +14,7 @@ use crate::rules::profile::DEFAULT;
 use crate::stack::{ConnId, Stack};
 use crate::store::cold::{NONE, State, Tcb, flag};
 use crate::store::hot::hot_flag;
+use crate::store::keys::ConnSlot;
 use crate::store::pressure::Pressure;
 use crate::store::schedule::Token;
 use crate::store::segment::seg_flag;
@@ -161,11 +162,10 @@ impl Tcb {
 
 impl Stack {
     #[inline]
-    pub(crate) fn conn(&self, id: ConnId) -> Result<u32, Error> {
-        match self.store.tcbs.get(id.index) {
-            Some(cold) if cold.generation == id.generation && !cold.has(flag::ORPHAN) => {
-                Ok(id.index)
-            }
+    pub(crate) fn conn(&self, id: ConnId) -> Result<ConnSlot, Error> {
+        let slot = id.slot().ok_or(Error::Stale)?;
+        match self.store.tcbs.get(slot) {
+            Some(cold) if cold.generation == id.generation && !cold.has(flag::ORPHAN) => Ok(slot),
             _ => Err(Error::Stale),
         }
     }
@@ -279,7 +279,7 @@ impl Stack {
 
     /// Whether there are unread bytes; false at the end of the stream.
     #[inline]
-    fn has_unread(&self, conn: u32) -> Result<bool, Error> {
+    fn has_unread(&self, conn: ConnSlot) -> Result<bool, Error> {
         let cold = &self.store.tcbs[conn];
         if cold.hot.is_some() && !self.store.hot[cold.hot].receiver.inbox.is_empty() {
             return Ok(true);
@@ -363,12 +363,12 @@ impl Stack {
     }
 
     /// Resets a connection whose owner has let go of it, or never had it.
-    pub(crate) fn abort_conn(&mut self, conn: u32) {
+    pub(crate) fn abort_conn(&mut self, conn: ConnSlot) {
         self.reset_peer(conn);
         self.forget(conn);
     }
 
-    fn forget(&mut self, conn: u32) {
+    fn forget(&mut self, conn: ConnSlot) {
         let tcb = &mut self.store.tcbs[conn];
         tcb.reader = NONE;
         if !tcb.has(flag::ORPHAN) {
@@ -382,7 +382,7 @@ impl Stack {
     }
 
     /// Tells the peer that the connection is over, if it knows of it.
-    pub(crate) fn reset_peer(&mut self, conn: u32) {
+    pub(crate) fn reset_peer(&mut self, conn: ConnSlot) {
         let (key, tcb) = (self.key_of(conn), &self.store.tcbs[conn]);
         if let Some(reset) = Outgoing::reset_of(key, tcb, &self.rules, self.now) {
             self.ip().reply(&reset);
@@ -390,7 +390,7 @@ impl Stack {
     }
 
     /// Sends our FIN behind what is queued. Without a hot block for the farewell the peer learns it the short way.
-    fn send_fin(&mut self, conn: u32) {
+    fn send_fin(&mut self, conn: ConnSlot) {
         if self.with_hot(conn, |c| c.send_fin()).is_none() {
             self.abort_conn(conn);
         }

@@ -12,7 +12,7 @@ use crate::rules::error::Error;
 use crate::stack::{ConnId, Stack};
 use crate::store::cold::{State, flag};
 use crate::store::hot::{Hot, hot_flag};
-use crate::store::keys::{HotId, Key};
+use crate::store::keys::{ConnSlot, HotId, Key};
 use crate::store::rto;
 use crate::store::segment::seg_flag;
 use crate::time::Instant;
@@ -72,7 +72,7 @@ impl Stack {
 
     /// Whether a connection whose FIN was asked for still has to get it acknowledged, also when its owner has let go of it.
     pub fn is_closing(&self, id: ConnId) -> bool {
-        let cold = self.store.tcbs.get(id.index);
+        let cold = id.slot().and_then(|slot| self.store.tcbs.get(slot));
         cold.is_some_and(|cold| {
             let closing = is_closing(cold.state) || cold.has(flag::FIN_QUEUED);
             cold.generation == id.generation && closing
@@ -176,7 +176,7 @@ impl Stack {
     pub fn audit(&self) -> Result<(), String> {
         let queues = self.queues()?;
         let mut attached = 0;
-        for conn in self.store.tcbs.places().into_iter().flatten() {
+        for conn in self.store.tcbs.places() {
             let cold = &self.store.tcbs[conn];
             let told = match cold.hot {
                 None => audit_cold(cold),
@@ -215,10 +215,10 @@ impl Stack {
         Ok(queues)
     }
 
-    fn audit_hot(&self, conn: u32, id: HotId, queues: Queues) -> Result<(), String> {
+    fn audit_hot(&self, conn: ConnSlot, id: HotId, queues: Queues) -> Result<(), String> {
         let (cold, hot) = (&self.store.tcbs[conn], &self.store.hot[id]);
         let fault = |what: &str| Err(format!("{what}; {}", describe(hot)));
-        if hot.conn != conn {
+        if hot.conn != Some(conn) {
             return fault("the hot block belongs to another");
         }
         if hot.has(hot_flag::QUEUED) != queues.output {

@@ -134,7 +134,7 @@ impl Stack {
     /// room for the resets. Returns the place to go on from after a [`Stack::transmit`]; `None`: that was all.
     pub fn reset_from(&mut self, now: Instant, from: usize) -> Option<usize> {
         self.now = now;
-        let places = self.store.tcbs.places().into_iter().flatten().enumerate();
+        let places = self.store.tcbs.places().enumerate();
         for (place, conn) in places.skip(from) {
             // A free place has the state in which its last owner left it: closed.
             if self.store.tcbs[conn].state == State::Closed {

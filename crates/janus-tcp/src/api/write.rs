@@ -9,6 +9,7 @@ use crate::rules::profile::Manner;
 use crate::stack::{ConnId, Stack};
 use crate::store::cold::{State, flag};
 use crate::store::hot::Ending;
+use crate::store::keys::ConnSlot;
 use crate::store::urgent::Urgent;
 use crate::time::Instant;
 
@@ -47,7 +48,7 @@ impl Stack {
 
     /// The connection, if its state lets anything be written.
     #[inline]
-    pub(crate) fn may_write(&self, id: ConnId) -> Result<u32, Error> {
+    pub(crate) fn may_write(&self, id: ConnId) -> Result<ConnSlot, Error> {
         let conn = self.conn(id)?;
         let cold = &self.store.tcbs[conn];
         if let Some(error) = Self::failure(cold) {

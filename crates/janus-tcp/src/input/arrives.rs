@@ -19,6 +19,7 @@ use crate::stack::Stack;
 use crate::store::challenge::Kind;
 use crate::store::cold::{State, Tcb, flag};
 use crate::store::hot::{Hot, hot_flag};
+use crate::store::keys::ConnSlot;
 use crate::store::records::Record;
 use crate::time::Instant;
 use crate::wire::Outgoing;
@@ -56,7 +57,7 @@ pub(crate) enum Verdict {
 
 impl Stack {
     /// A segment for an existing connection. A consumed frame is taken out of `frame`.
-    pub(crate) fn arrives(&mut self, conn: u32, p: &Parsed, frame: &mut Option<Frame>) {
+    pub(crate) fn arrives(&mut self, conn: ConnSlot, p: &Parsed, frame: &mut Option<Frame>) {
         let tcb = &self.store.tcbs[conn];
         let hot = tcb.hot.map(|id| &self.store.hot[id]);
         if tcb.state == State::SynSent {
@@ -72,7 +73,7 @@ impl Stack {
     }
 
     #[inline(never)]
-    fn syn_sent(&mut self, conn: u32, p: &Parsed, frame: Option<&Frame>) {
+    fn syn_sent(&mut self, conn: ConnSlot, p: &Parsed, frame: Option<&Frame>) {
         if let Some(frame) = frame {
             self.with(conn, |c| c.syn_sent_arrives(p, frame));
         }
@@ -80,7 +81,7 @@ impl Stack {
 
     /// The segment has passed the checks: fifth to eighth.
     #[inline(always)]
-    fn take(&mut self, conn: u32, p: &Parsed, position: Position, frame: &mut Option<Frame>) {
+    fn take(&mut self, conn: ConnSlot, p: &Parsed, position: Position, frame: &mut Option<Frame>) {
         let brings = p.payload_len > 0 || p.flags.intersects(Flags::FIN | Flags::URG);
         if brings && !self.heat(conn) {
             self.counters.dropped_table_full += 1;
@@ -92,7 +93,13 @@ impl Stack {
 
     /// An acknowledgement for a connection that waits for none. Its window counts.
     #[inline(never)]
-    fn take_at_rest(&mut self, conn: u32, p: &Parsed, position: Position, frame: Option<&Frame>) {
+    fn take_at_rest(
+        &mut self,
+        conn: ConnSlot,
+        p: &Parsed,
+        position: Position,
+        frame: Option<&Frame>,
+    ) {
         let tcb = &mut self.store.tcbs[conn];
         if let Some(value) = timestamp_to_take(tcb, 0, p) {
             tcb.ts_recent = value;
@@ -107,7 +114,7 @@ impl Stack {
     }
 
     #[inline(never)]
-    fn refuse(&mut self, conn: u32, verdict: Verdict, p: &Parsed, frame: Option<&Frame>) {
+    fn refuse(&mut self, conn: ConnSlot, verdict: Verdict, p: &Parsed, frame: Option<&Frame>) {
         match verdict {
             Verdict::Old => {
                 self.counters.dropped_paws += 1;
@@ -138,7 +145,7 @@ impl Stack {
     /// Takes the acknowledgement from a repeat of the last segment, as it may be new: of our FIN, or of data that the peer would
     /// otherwise get twice. The table would have it dropped; nothing but that number is taken of it (Linux: tcp_sequence).
     /// False when no answer is due.
-    fn hears_repeat(&mut self, conn: u32, p: &Parsed, frame: Option<&Frame>) -> bool {
+    fn hears_repeat(&mut self, conn: ConnSlot, p: &Parsed, frame: Option<&Frame>) -> bool {
         let tcb = &self.store.tcbs[conn];
         let ends_here = p.space() > 0 && p.seq + p.space() == tcb.rcv_nxt;
         let bears_ack = p.flags.contains(Flags::ACK) && !p.flags.contains(Flags::SYN);
@@ -159,13 +166,13 @@ impl Stack {
         })
     }
 
-    fn is_plausible(&self, conn: u32, p: &Parsed) -> bool {
+    fn is_plausible(&self, conn: ConnSlot, p: &Parsed) -> bool {
         let tcb = &self.store.tcbs[conn];
         let hot = (tcb.hot.is_some()).then(|| &self.store.hot[tcb.hot]);
         ack_is_plausible(tcb, hot, p)
     }
 
-    fn reset_arrives(&mut self, conn: u32, p: &Parsed) {
+    fn reset_arrives(&mut self, conn: ConnSlot, p: &Parsed) {
         let tcb = &self.store.tcbs[conn];
         if p.seq != tcb.rcv_nxt {
             self.challenge(conn);
@@ -180,7 +187,7 @@ impl Stack {
     }
 
     /// A challenge ACK (RFC 5961), within its limits.
-    fn challenge(&mut self, conn: u32) {
+    fn challenge(&mut self, conn: ConnSlot) {
         if self.may_challenge(Record::Connection(conn)) {
             self.send_ack(conn);
         }
@@ -188,7 +195,7 @@ impl Stack {
 
     /// Tells a peer that is out of step where we are, within the flow's limits. Only text that an honest peer may repeat is
     /// answered each time: it cannot be part of a loop of acknowledgements, and its sender waits for one that was lost.
-    fn acknowledge_stray(&mut self, conn: u32, p: &Parsed) {
+    fn acknowledge_stray(&mut self, conn: ConnSlot, p: &Parsed) {
         let (who, tcb) = (Record::Connection(conn), &self.store.tcbs[conn]);
         let fin = p.flags.contains(Flags::FIN);
         let probes = p.seq + 1u32 == tcb.rcv_nxt && p.payload_len <= 1 && !fin;
@@ -209,7 +216,7 @@ impl Stack {
         }
     }
 
-    fn acknowledge_repeated_at_rest(&mut self, conn: u32, repeated: Option<(SeqNum, SeqNum)>) {
+    fn acknowledge_repeated_at_rest(&mut self, conn: ConnSlot, repeated: Option<(SeqNum, SeqNum)>) {
         let key = self.key_of(conn);
         let tcb = &mut self.store.tcbs[conn];
         if tcb.state == State::Closed {
@@ -227,7 +234,7 @@ impl Stack {
     }
 
     /// A bare ACK, at once.
-    pub(crate) fn send_ack(&mut self, conn: u32) {
+    pub(crate) fn send_ack(&mut self, conn: ConnSlot) {
         if self.with(conn, |c| c.answer_ack()).is_none() {
             let (key, tcb) = (self.key_of(conn), &self.store.tcbs[conn]);
             let segment = Outgoing::ack_of(key, tcb, &self.rules, self.now);

@@ -19,6 +19,7 @@ use crate::stack::Stack;
 use crate::store::cold::{State, flag};
 use crate::store::half_open::HalfOpen;
 use crate::store::hot::hot_flag;
+use crate::store::keys::ConnSlot;
 use crate::store::listener::ListenerId;
 use crate::store::records::Record;
 use crate::store::rto;
@@ -230,7 +231,7 @@ impl Stack {
         p: &Parsed,
         frame: &Frame,
         old: Option<SeqNum>,
-    ) -> Option<u32> {
+    ) -> Option<ConnSlot> {
         let listener = self
             .index
             .listeners
@@ -335,7 +336,7 @@ impl Stack {
     /// An acknowledgement of something else than the SYN-ACK of this half-open record. When a SYN was answered by a cookie and,
     /// repeated, found room for a record, the peer may have the cookie's number, and its connection must not be reset: the record
     /// makes way.
-    pub(crate) fn cookie_beside(&mut self, slot: u32, p: &Parsed) -> Option<u32> {
+    pub(crate) fn cookie_beside(&mut self, slot: u32, p: &Parsed) -> Option<ConnSlot> {
         let Some(offer) = self.cookie_in(p) else {
             self.reset_reply(p);
             return None;
@@ -349,7 +350,7 @@ impl Stack {
 
     /// An acknowledgement for a listener that knows nothing of it. Gives the connection it opens, to which the
     /// segment's text still has to go.
-    pub(crate) fn cookie_arrives(&mut self, id: ListenerId, p: &Parsed) -> Option<u32> {
+    pub(crate) fn cookie_arrives(&mut self, id: ListenerId, p: &Parsed) -> Option<ConnSlot> {
         let Some(offer) = self.cookie_in(p) else {
             self.reset_reply(p);
             return None;
@@ -358,7 +359,7 @@ impl Stack {
     }
 
     /// The connection that a cookie found good opens, if there is a place for it.
-    fn open_by_cookie(&mut self, id: ListenerId, offer: Offer, p: &Parsed) -> Option<u32> {
+    fn open_by_cookie(&mut self, id: ListenerId, offer: Offer, p: &Parsed) -> Option<ConnSlot> {
         let (irs, iss) = (p.seq + u32::MAX, p.ack + u32::MAX);
         let record = HalfOpen {
             irs,

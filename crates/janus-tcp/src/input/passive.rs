@@ -13,6 +13,7 @@ use crate::stack::Stack;
 use crate::store::challenge::Kind;
 use crate::store::cold::{State, Tcb, flag};
 use crate::store::half_open::{HalfOpen, NO_SCALE};
+use crate::store::keys::ConnSlot;
 use crate::store::listener::ListenerId;
 use crate::store::records::Record;
 use crate::store::rto;
@@ -119,7 +120,7 @@ impl Stack {
 
     /// A segment for a half-open record: the SYN-RECEIVED state of section 3.10.7.4.
     /// Gives the connection it became, to which the segment's text still has to go.
-    pub(crate) fn half_open_arrives(&mut self, slot: u32, p: &Parsed) -> Option<u32> {
+    pub(crate) fn half_open_arrives(&mut self, slot: u32, p: &Parsed) -> Option<ConnSlot> {
         let record = *self.index.half_open.get(slot);
         let next = record.irs + 1;
         let who = Record::HalfOpen(slot);
@@ -218,7 +219,7 @@ impl Stack {
     }
 
     /// The half-open record becomes a connection and stands in the accept queue.
-    fn establish(&mut self, slot: u32, record: &HalfOpen, p: &Parsed) -> Option<u32> {
+    fn establish(&mut self, slot: u32, record: &HalfOpen, p: &Parsed) -> Option<ConnSlot> {
         // Its listener may have gone, and another one taken its place.
         let (key, listener) = (&p.key, ListenerId(record.listener));
         if !self
@@ -250,7 +251,7 @@ impl Stack {
         id: ListenerId,
         record: &HalfOpen,
         p: &Parsed,
-    ) -> Option<u32> {
+    ) -> Option<ConnSlot> {
         let listener = self.index.listeners.get(id)?;
         if listener.queue.len() >= listener.backlog {
             // The SYN-ACK will be repeated, and answered again when there may be room.
@@ -309,7 +310,7 @@ impl Stack {
     }
 
     /// A new connection waits to be accepted.
-    pub(crate) fn stand_in_queue(&mut self, id: ListenerId, conn: u32) {
+    pub(crate) fn stand_in_queue(&mut self, id: ListenerId, conn: ConnSlot) {
         if let Some(listener) = self.index.listeners.get(id) {
             listener.queue.push_back(conn);
             self.schedule.wake(&mut listener.acceptor);
@@ -318,7 +319,7 @@ impl Stack {
     }
 
     /// Gives back a connection that could not be filed.
-    pub(crate) fn unmake(&mut self, conn: u32) {
+    pub(crate) fn unmake(&mut self, conn: ConnSlot) {
         self.store.tcbs[conn].state = State::Closed;
         self.release(conn);
     }

@@ -12,6 +12,7 @@ use crate::rules::profile::LINGER_MAX;
 use crate::stack::Stack;
 use crate::store::cold::{NONE, State, Tcb, flag};
 use crate::store::flows::Family;
+use crate::store::keys::ConnSlot;
 use crate::store::listener::ListenerId;
 use crate::store::records::Record;
 use crate::store::rto;
@@ -21,7 +22,7 @@ use crate::time::nanos;
 
 impl Stack {
     /// The connection is over: no segment reaches it from now on. `why` is a flag the application will see.
-    pub(crate) fn end(&mut self, conn: u32, why: u8) {
+    pub(crate) fn end(&mut self, conn: ConnSlot, why: u8) {
         let why = self.reason(conn, why);
         if why == 0 {
             self.learn_path(conn);
@@ -38,7 +39,7 @@ impl Stack {
 
     /// When the peer stopped answering after a router had complained, that is the better reason (RFC 1122 section
     /// 4.2.3.9).
-    fn reason(&self, conn: u32, why: u8) -> u8 {
+    fn reason(&self, conn: ConnSlot, why: u8) -> u8 {
         match self.store.tcbs[conn].hot {
             Some(id) if why == flag::TIMED_OUT => match self.store.hot[id].path.soft_error {
                 0 => why,
@@ -49,7 +50,7 @@ impl Stack {
     }
 
     /// The flow has left the table; whoever waits learns it, and what is not needed any more goes.
-    pub(crate) fn after_end(&mut self, conn: u32, why: u8) {
+    pub(crate) fn after_end(&mut self, conn: ConnSlot, why: u8) {
         let tcb = &mut self.store.tcbs[conn];
         tcb.close(why);
         let orphan = tcb.has(flag::ORPHAN);
@@ -64,7 +65,7 @@ impl Stack {
     }
 
     /// Gives the slot of an ended connection back.
-    pub(crate) fn release(&mut self, conn: u32) {
+    pub(crate) fn release(&mut self, conn: ConnSlot) {
         self.take_options(conn);
         self.orphans -= usize::from(self.store.tcbs[conn].has(flag::ORPHAN));
         let cold = &mut self.store.tcbs[conn];
@@ -76,7 +77,7 @@ impl Stack {
     }
 
     /// The flow goes on in a compact record: in TIME-WAIT, or orphaned in FIN-WAIT-2.
-    pub(crate) fn linger(&mut self, conn: u32, how: Linger) {
+    pub(crate) fn linger(&mut self, conn: ConnSlot, how: Linger) {
         let fin_wait_2 = how == Linger::FinWait2;
         self.learn_path(conn);
         let cold = self.store.tcbs[conn];
@@ -169,7 +170,7 @@ impl Stack {
     }
 
     /// The owner lets go of a connection that lives on. True when there are too many of these, and it is ended.
-    pub(crate) fn orphan(&mut self, conn: u32) -> bool {
+    pub(crate) fn orphan(&mut self, conn: ConnSlot) -> bool {
         if !self.store.tcbs[conn].has(flag::ORPHAN) {
             self.store.tcbs[conn].set(flag::ORPHAN);
             self.orphans += 1;
@@ -185,7 +186,7 @@ impl Stack {
 
     /// A connection has come to a good end: what it knows of its path is kept, if that is worth it.
     #[inline]
-    pub(crate) fn learn_path(&mut self, conn: u32) {
+    pub(crate) fn learn_path(&mut self, conn: ConnSlot) {
         if !self.rules.config.share_path_facts {
             return;
         }
@@ -210,7 +211,7 @@ impl Stack {
     }
 
     #[cold]
-    fn keep_path(&mut self, conn: u32, variation_us: u32, threshold: Option<u32>) {
+    fn keep_path(&mut self, conn: ConnSlot, variation_us: u32, threshold: Option<u32>) {
         let srtt_us = self.store.tcbs[conn].srtt_us();
         if srtt_us == 0 {
             return;

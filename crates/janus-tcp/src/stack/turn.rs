@@ -9,7 +9,7 @@ use crate::rules::profile::DEFAULT;
 use crate::stack::Stack;
 use crate::store::cold::{NONE, State, flag};
 use crate::store::hot::hot_flag;
-use crate::store::keys::{HotId, Key};
+use crate::store::keys::{ConnSlot, HotId, Key};
 use crate::store::pressure::Pressure;
 use crate::store::schedule::{MAX_FIRED, Sweep};
 use crate::time::Instant;
@@ -82,8 +82,7 @@ impl Stack {
     fn on_timer(&mut self, id: HotId) {
         let hot = &mut self.store.hot[id];
         hot.timers.timer = None;
-        let conn = hot.conn;
-        if conn != NONE {
+        if let Some(conn) = hot.conn {
             self.with(conn, |c| c.on_timer());
         }
     }
@@ -106,8 +105,7 @@ impl Stack {
             };
             let hot = &mut self.store.hot[id];
             hot.clear(hot_flag::QUEUED);
-            let conn = hot.conn;
-            if conn != NONE {
+            if let Some(conn) = hot.conn {
                 self.flush(conn, out, end);
             }
         }
@@ -119,7 +117,7 @@ impl Stack {
 
     /// One connection's turn.
     #[inline]
-    fn flush(&mut self, conn: u32, out: &mut Vec<Frame>, end: usize) {
+    fn flush(&mut self, conn: ConnSlot, out: &mut Vec<Frame>, end: usize) {
         let before = out.len();
         let (key, profile) = (self.store.tcbs.key(conn), self.store.tcbs[conn].profile);
         let (envelope, resolved) = self.ip().envelope(&key, profile);
@@ -219,12 +217,13 @@ impl Stack {
                 return;
             };
             let conn = self.store.hot[hot].conn;
-            if conn != NONE && self.store.hot[hot].wants_memory(&self.store.tcbs[conn]) {
+            let wants = |conn| self.store.hot[hot].wants_memory(&self.store.tcbs[conn]);
+            if conn.is_some_and(wants) {
                 self.schedule.starved.push_back(hot);
                 continue;
             }
             self.store.hot[hot].clear(hot_flag::STARVED);
-            if conn != NONE {
+            if let Some(conn) = conn {
                 self.settle(conn);
             }
         }
@@ -236,8 +235,7 @@ impl Stack {
                 return;
             };
             self.store.hot[hot].clear(hot_flag::STARVED);
-            let conn = self.store.hot[hot].conn;
-            if conn != NONE {
+            if let Some(conn) = self.store.hot[hot].conn {
                 self.with(conn, |c| {
                     c.wake_writer();
                     c.queue();
@@ -262,7 +260,9 @@ impl Stack {
         let (1.., Some(id)) = worst else {
             return false;
         };
-        let conn = self.store.hot[id].conn;
+        let Some(conn) = self.store.hot[id].conn else {
+            return false;
+        };
         self.counters.shed += 1;
         self.reset_peer(conn);
         self.end(conn, flag::TIMED_OUT);
@@ -274,7 +274,7 @@ impl Stack {
     fn kept_ms(&self, id: HotId, now_ms: u32) -> u64 {
         let hot = &self.store.hot[id];
         let stalled_ms = now_ms.wrapping_sub(hot.congestion.acked_ms);
-        if hot.conn == NONE || stalled_ms < STALLED_MS {
+        if hot.conn.is_none() || stalled_ms < STALLED_MS {
             return 0;
         }
         u64::from(hot.sender.flight.count + hot.sender.unsent.count) * u64::from(stalled_ms)
@@ -286,7 +286,7 @@ impl Stack {
     }
 
     /// A connection has got options: the sweep must not come too late for it.
-    pub(crate) fn sweep_soon(&mut self, conn: u32) {
+    pub(crate) fn sweep_soon(&mut self, conn: ConnSlot) {
         let options = self.rules.profiles.get(self.store.tcbs[conn].profile);
         if !options.wants_sweep() {
             return;
@@ -318,10 +318,10 @@ impl Stack {
             looked.push(None);
         }
         let looked_ms = looked[slice as usize].replace(now_ms);
-        let places = self.store.tcbs.places();
+        let places = self.store.tcbs.ranges();
         let from = places[family].start + slice * SLICE;
         let to = places[family].end.min(from + SLICE);
-        for conn in from..to {
+        for conn in (from..to).filter_map(ConnSlot::new) {
             if self.store.tcbs[conn].profile != DEFAULT {
                 self.look_at(conn, looked_ms);
             }
@@ -346,7 +346,7 @@ impl Stack {
         }
     }
 
-    fn look_at(&mut self, conn: u32, looked_ms: Option<u32>) {
+    fn look_at(&mut self, conn: ConnSlot, looked_ms: Option<u32>) {
         let cold = &self.store.tcbs[conn];
         let options = self.rules.profiles.get(cold.profile);
         // A connection that waits for an acknowledgement, or to send, learns by that whether the peer is there (Linux:
@@ -397,7 +397,7 @@ impl Stack {
     }
 
     /// Wakes the connection's reader, if one waits and its time has come.
-    fn look_at_reader(&mut self, conn: u32, most: u32, looked_ms: Option<u32>) {
+    fn look_at_reader(&mut self, conn: ConnSlot, most: u32, looked_ms: Option<u32>) {
         let cold = &self.store.tcbs[conn];
         let now_ms = self.now.as_millis() as u32;
         let (due, next) = judge_reader(most, cold.last_heard_ms, now_ms, looked_ms);
@@ -409,7 +409,7 @@ impl Stack {
     }
 
     /// Asks the peer whether it is there.
-    fn ask_whether_alive(&mut self, conn: u32) {
+    fn ask_whether_alive(&mut self, conn: ConnSlot) {
         let (key, tcb) = (self.key_of(conn), &self.store.tcbs[conn]);
         let question = Outgoing::keepalive_of(key, tcb, &self.rules, self.now);
         self.ip().reply(&question);

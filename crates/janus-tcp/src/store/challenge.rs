@@ -15,6 +15,7 @@
 //! it is configured (as in Linux): an answer is a segment without text, and each takes one that arrives.
 
 use crate::store::flows::V6;
+use crate::store::keys::{ConnSlot, Key};
 use crate::time::Instant;
 
 /// Connections whose entries are made together.
@@ -68,8 +69,9 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    pub(crate) fn of_connection(&mut self, conn: u32, generation: u32) -> &mut Answered {
-        let (family, slot) = (usize::from(conn & V6 != 0), (conn & !V6) as usize);
+    pub(crate) fn of_connection(&mut self, conn: ConnSlot, generation: u32) -> &mut Answered {
+        let place = conn.index();
+        let (family, slot) = (usize::from(place & V6 != 0), (place & !V6) as usize);
         let chunks = &mut self.entries[family];
         if chunks.len() <= slot / CHUNK {
             chunks.resize_with(slot / CHUNK + 1, || None);
@@ -127,7 +129,8 @@ mod tests {
             let answered = limits.of_connection(conn, generation);
             answered.again(Kind::Challenge, 500, now)
         };
-        for conn in [0, 1, 255, 256, 5_000, V6, V6 | 1, V6 | 70_000] {
+        let places = [0, 1, 255, 256, 5_000, V6, V6 | 1, V6 | 70_000];
+        for conn in places.into_iter().filter_map(ConnSlot::new) {
             for generation in [0, 1, u32::MAX, 0] {
                 assert!(ask(conn, generation));
                 assert!(!ask(conn, generation));

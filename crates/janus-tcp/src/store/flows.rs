@@ -5,11 +5,13 @@
 //! Bit 29 of an index says IPv6. No IPv4 slot has such a number, so that the test which every access makes anyway,
 //! whether the slot is there, tells the families apart: an IPv4 flow pays nothing for the other one.
 
-use core::ops::{Index, IndexMut};
+use core::marker::PhantomData;
+use core::ops::{Index, IndexMut, Range};
 
 use janus_mem::{Growth, MemError, Slab, prefetch};
 use janus_wire::{FlowKey, FlowKeyV4, FlowKeyV6};
 
+use crate::store::keys::Key;
 use crate::store::records::MAX_RECORDS;
 
 /// The bit of an index that says IPv6.
@@ -33,16 +35,17 @@ pub(crate) struct Slot6<T> {
 }
 
 /// The store.
-pub(crate) struct Flows<T> {
+pub(crate) struct Flows<T, K = u32> {
     v4: Slab<Slot4<T>>,
     v6: Slab<Slot6<T>>,
     /// Bound of both together.
     max: usize,
+    key: PhantomData<fn() -> K>,
 }
 
-impl<T: Copy + Default> Flows<T> {
+impl<T: Copy + Default, K: Key> Flows<T, K> {
     /// A store for at most `max` records.
-    pub(crate) fn new(max: u32, growth: &Growth) -> Result<Flows<T>, MemError> {
+    pub(crate) fn new(max: u32, growth: &Growth) -> Result<Flows<T, K>, MemError> {
         const { assert!(size_of::<Slot4<T>>() == 64 && size_of::<Slot6<T>>() <= 96) };
         if max > MAX_RECORDS {
             return Err(MemError::BadSize);
@@ -51,12 +54,13 @@ impl<T: Copy + Default> Flows<T> {
             v4: Slab::new(max, growth)?,
             v6: Slab::new(max, growth)?,
             max: max as usize,
+            key: PhantomData,
         })
     }
 
     /// A slot for the flow `key`, whose other contents are those of the slot's last owner. `None` at the bound.
     #[inline]
-    pub(crate) fn alloc(&mut self, key: &FlowKey) -> Option<u32> {
+    pub(crate) fn alloc(&mut self, key: &FlowKey) -> Option<K> {
         if self.is_full() {
             return None;
         }
@@ -64,12 +68,12 @@ impl<T: Copy + Default> Flows<T> {
             FlowKey::V4(key) => {
                 let id = self.v4.alloc()?;
                 self.v4[id].key = *key;
-                Some(id)
+                K::new(id)
             }
             FlowKey::V6(key) => {
                 let id = self.v6.alloc()?;
                 self.v6[id].key = *key;
-                Some(id | V6)
+                K::new(id | V6)
             }
         }
     }
@@ -82,7 +86,8 @@ impl<T: Copy + Default> Flows<T> {
 
     /// Frees a slot. Its key is cleared; its other contents stay.
     #[inline]
-    pub(crate) fn free(&mut self, id: u32) {
+    pub(crate) fn free(&mut self, id: K) {
+        let id = id.index();
         if id & V6 == 0 {
             self.v4[id].key = FlowKeyV4::default();
             self.v4.free(id);
@@ -93,10 +98,11 @@ impl<T: Copy + Default> Flows<T> {
     }
 }
 
-impl<T> Flows<T> {
+impl<T, K: Key> Flows<T, K> {
     /// Returns the flow that the record belongs to.
     #[inline]
-    pub(crate) fn key(&self, id: u32) -> FlowKey {
+    pub(crate) fn key(&self, id: K) -> FlowKey {
+        let id = id.index();
         match self.v4.get(id) {
             Some(slot) => FlowKey::V4(slot.key),
             None => {
@@ -108,7 +114,8 @@ impl<T> Flows<T> {
 
     /// Returns the flow that the record belongs to, and the record.
     #[inline(always)]
-    pub(crate) fn with_key(&mut self, id: u32) -> (FlowKey, &mut T) {
+    pub(crate) fn with_key(&mut self, id: K) -> (FlowKey, &mut T) {
+        let id = id.index();
         match self.v4.get_mut(id) {
             Some(slot) => (FlowKey::V4(slot.key), &mut slot.rest),
             None => {
@@ -121,7 +128,8 @@ impl<T> Flows<T> {
 
     /// Whether the record is that of the flow `key`.
     #[inline]
-    pub(crate) fn is_for(&self, id: u32, key: &FlowKey) -> bool {
+    pub(crate) fn is_for(&self, id: K, key: &FlowKey) -> bool {
+        let id = id.index();
         // The index of one family lies beyond the slots of the other.
         match key {
             FlowKey::V4(key) => self.v4.get(id).is_some_and(|slot| slot.key.is(key)),
@@ -136,7 +144,8 @@ impl<T> Flows<T> {
 
     /// The record, if its slot was ever handed out.
     #[inline]
-    pub(crate) fn get(&self, id: u32) -> Option<&T> {
+    pub(crate) fn get(&self, id: K) -> Option<&T> {
+        let id = id.index();
         match self.v4.get(id) {
             Some(slot) => Some(&slot.rest),
             None => self.v6.get(id ^ V6).map(|slot| &slot.rest),
@@ -145,7 +154,8 @@ impl<T> Flows<T> {
 
     /// Brings the record's lines close; any number is allowed.
     #[inline(always)]
-    pub(crate) fn prefetch(&self, id: u32) {
+    pub(crate) fn prefetch(&self, id: K) {
+        let id = id.index();
         if id & V6 == 0 {
             self.v4.prefetch(id);
         } else {
@@ -154,8 +164,13 @@ impl<T> Flows<T> {
     }
 
     /// The indices of all places that were ever used, of each family: every record is at one of them.
-    pub(crate) fn places(&self) -> [core::ops::Range<u32>; 2] {
+    pub(crate) fn ranges(&self) -> [Range<u32>; 2] {
         [0..self.v4.high_water(), V6..V6 + self.v6.high_water()]
+    }
+
+    /// All places that were ever used.
+    pub(crate) fn places(&self) -> impl Iterator<Item = K> + use<T, K> {
+        self.ranges().into_iter().flatten().filter_map(K::new)
     }
 
     /// Sees the flows of one family at the places `from` to `to` for whose records `counts` holds; places beyond the last
@@ -214,11 +229,12 @@ impl<T> Flows<T> {
     }
 }
 
-impl<T> Index<u32> for Flows<T> {
+impl<T, K: Key> Index<K> for Flows<T, K> {
     type Output = T;
 
     #[inline(always)]
-    fn index(&self, id: u32) -> &T {
+    fn index(&self, id: K) -> &T {
+        let id = id.index();
         match self.v4.get(id) {
             Some(slot) => &slot.rest,
             None => {
@@ -229,9 +245,10 @@ impl<T> Index<u32> for Flows<T> {
     }
 }
 
-impl<T> IndexMut<u32> for Flows<T> {
+impl<T, K: Key> IndexMut<K> for Flows<T, K> {
     #[inline(always)]
-    fn index_mut(&mut self, id: u32) -> &mut T {
+    fn index_mut(&mut self, id: K) -> &mut T {
+        let id = id.index();
         match self.v4.get_mut(id) {
             Some(slot) => &mut slot.rest,
             None => {

@@ -10,7 +10,7 @@ use janus_wire::SeqNum;
 use crate::congestion::Congestion;
 use crate::store::arrivals::Arrivals;
 use crate::store::cold::{NONE, State, Tcb, flag};
-use crate::store::keys::{RecoveryId, SegId, TuningId};
+use crate::store::keys::{ConnSlot, RecoveryId, SegId, TuningId};
 use crate::store::segment::SegList;
 use crate::store::wheel::TimerId;
 use crate::time::Instant;
@@ -140,9 +140,10 @@ pub(crate) struct PathState {
 }
 
 /// The block. Each group belongs to one subject, and rules change the group of theirs.
+#[derive(Default)]
 pub(crate) struct Hot {
     /// The connection it serves, or `NONE`.
-    pub(crate) conn: u32,
+    pub(crate) conn: Option<ConnSlot>,
     /// Bits of [`hot_flag`].
     pub(crate) flags: u8,
     // Of loss recovery; here because four bytes are filled so, and the block is no larger than its fields.
@@ -213,24 +214,6 @@ impl Default for PathState {
     }
 }
 
-impl Default for Hot {
-    fn default() -> Hot {
-        Hot {
-            conn: NONE,
-            flags: 0,
-            dup_acks: 0,
-            reordering_seen: false,
-            doubted: false,
-            sender: Sender::default(),
-            congestion: Congestion::default(),
-            loss: Loss::default(),
-            receiver: Receiver::default(),
-            timers: Timers::default(),
-            path: PathState::default(),
-        }
-    }
-}
-
 impl Hot {
     #[inline]
     pub(crate) fn has(&self, flag: u8) -> bool {
@@ -279,7 +262,7 @@ impl Hot {
     /// Whether the block is as the next connection assumes. All other fields are written when it gets the block.
     pub(crate) fn holds_nothing(&self) -> bool {
         self.is_idle()
-            && self.conn == NONE
+            && self.conn.is_none()
             && self.flags == 0
             && self.receiver.tuning.is_none()
             && self.loss.recovery.is_none()

@@ -38,7 +38,20 @@ macro_rules! keys {
     )+};
 }
 
+impl Key for u32 {
+    fn new(index: u32) -> Option<u32> {
+        Some(index)
+    }
+
+    #[inline(always)]
+    fn index(self) -> u32 {
+        self
+    }
+}
+
 keys! {
+    /// Names the record of a connection.
+    ConnSlot,
     /// Names a [`Hot`](crate::store::hot::Hot) block.
     HotId,
     /// Names a [`Segment`](crate::store::segment::Segment).

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use crate::rules::error::Error;
 use crate::store::cold::NONE;
 use crate::store::half_open::MAX_TRIES;
+use crate::store::keys::ConnSlot;
 
 /// A listening socket of one stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,7 +28,7 @@ pub(crate) struct Listener {
     next: u16,
     pub(crate) backlog: usize,
     /// Connections established and not accepted, as TCB indices.
-    pub(crate) queue: VecDeque<u32>,
+    pub(crate) queue: VecDeque<ConnSlot>,
     /// Token of the task that waits to accept.
     pub(crate) acceptor: u32,
     /// Half-open records for it: the SYN queue's length.

@@ -5,6 +5,7 @@ use janus_wire::ipv6;
 
 use super::*;
 use crate::store::flows::V6;
+use crate::testing::slot;
 use crate::{Error, State};
 
 fn pair(config: &Config, seed: u64) -> Pair {
@@ -109,7 +110,7 @@ fn packets_carry_the_flows_label() {
     let mut labels = Vec::new();
     for port in [40_000, 40_001] {
         let conn = pair.connect(port);
-        let key = pair.a.stack.store.tcbs.key(conn.index);
+        let key = pair.a.stack.store.tcbs.key(slot(conn));
         let label = pair.a.stack.rules.stamper.flow_label(&key);
         pair.flush();
         for (_, packet) in &pair.b.arriving {
@@ -145,7 +146,7 @@ fn thousands_of_both_families_are_found() {
     }
     for (at, &conn) in conns.iter().enumerate() {
         assert_eq!(pair.a.stack.is_connected(conn), Ok(true), "{at}");
-        assert_eq!(pair.a.stack.store.tcbs[conn.index].hot, None);
+        assert_eq!(pair.a.stack.store.tcbs[slot(conn)].hot, None);
     }
     assert_eq!(pair.b.stack.connections(), conns.len());
     assert_eq!(pair.b.stack.counters().resets_out, 0);

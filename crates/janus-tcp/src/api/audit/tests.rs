@@ -4,13 +4,13 @@ use crate::rules::config::Config;
 use crate::stack::Stack;
 use crate::store::cold::flag;
 use crate::store::hot::hot_flag;
-use crate::store::keys::HotId;
-use crate::testing::Pair;
+use crate::store::keys::{ConnSlot, HotId, Key};
+use crate::testing::{Pair, slot};
 use crate::time::Instant;
 
 /// Opens a connection, has its client write, and breaks the client's stack by hand. Returns what the audit says before
 /// and after.
-fn audited(break_it: impl FnOnce(&mut Stack, u32, HotId)) -> String {
+fn audited(break_it: impl FnOnce(&mut Stack, ConnSlot, HotId)) -> String {
     let mut pair = Pair::new(&Config::default(), 3);
     let (a, _) = pair.open(40_000);
     let stack = &mut pair.a.stack;
@@ -18,8 +18,8 @@ fn audited(break_it: impl FnOnce(&mut Stack, u32, HotId)) -> String {
     let mut out = Vec::new();
     stack.transmit(pair.now, &mut out, 16);
     assert_eq!(stack.audit(), Ok(()));
-    let id = stack.store.tcbs[a.index].hot.expect("it is busy");
-    break_it(stack, a.index, id);
+    let id = stack.store.tcbs[slot(a)].hot.expect("it is busy");
+    break_it(stack, slot(a), id);
     stack.audit().expect_err("it was broken")
 }
 
@@ -103,7 +103,7 @@ fn queues_that_are_not_as_the_flags_say_are_found() {
     assert!(told.contains("the queue of the starved"), "{told}");
     let told = audited(|stack, _, id| stack.schedule.output.extend([id, id]));
     assert!(told.contains("queued twice"), "{told}");
-    let told = audited(|stack, _, id| stack.store.hot[id].conn += 1);
+    let told = audited(|stack, _, id| stack.store.hot[id].conn = ConnSlot::new(77));
     assert!(told.contains("belongs to another"), "{told}");
     let told = audited(|stack, _, _| assert!(stack.store.hot.alloc().is_some()));
     assert!(told.contains("hot blocks for"), "{told}");

@@ -9,7 +9,7 @@ use super::*;
 use crate::Config;
 use crate::rules::error::Error;
 use crate::rules::profile::SocketOptions;
-use crate::testing::{A, A_V6, B, B_V6, Pair};
+use crate::testing::{A, A_V6, B, B_V6, Pair, slot};
 
 const SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 7));
 const VICTIM: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 9));
@@ -34,7 +34,7 @@ fn connect(
     let remote = SocketAddr::new(to, 80);
     let stack = &mut pair.a.stack;
     let conn = stack.connect_from(now, any, remote, &options, leads_here)?;
-    Ok(stack.store.tcbs.key(conn.index).local_port())
+    Ok(stack.store.tcbs.key(slot(conn)).local_port())
 }
 
 #[test]

@@ -8,10 +8,11 @@ use super::*;
 use crate::congestion::{self, Algorithm, Congestion};
 use crate::loss::window;
 use crate::stack::Stack;
-use crate::store::cold::{NONE, Tcb};
+use crate::store::cold::Tcb;
 use crate::store::hot::{Hot, Sender};
+use crate::store::keys::ConnSlot;
 use crate::store::rto;
-use crate::testing::Pair;
+use crate::testing::{Pair, slot};
 use crate::time::Instant;
 
 /// What the two ends agree on, when `client` connects to `server`.
@@ -23,8 +24,8 @@ fn agree(client: Ecn, server: Ecn) -> (bool, bool) {
     let mut pair = Pair::new(&config(client), 7);
     pair.b.stack.rules.config.ecn = server;
     let (a, b) = pair.open(40_000);
-    let has = |stack: &Stack, conn: u32| stack.store.tcbs[conn].has(flag::ECN);
-    (has(&pair.a.stack, a.index), has(&pair.b.stack, b.index))
+    let has = |stack: &Stack, conn: ConnSlot| stack.store.tcbs[conn].has(flag::ECN);
+    (has(&pair.a.stack, slot(a)), has(&pair.b.stack, slot(b)))
 }
 
 /// RFC 3168 section 6.1.1.
@@ -86,7 +87,7 @@ fn both_flags_in_a_syn_ack_agree_to_nothing() {
         pair.run_for(Duration::from_millis(30));
         assert_eq!(pair.a.stack.is_connected(a), Ok(true));
         assert_eq!(
-            pair.a.stack.store.tcbs[a.index].has(flag::ECN),
+            pair.a.stack.store.tcbs[slot(a)].has(flag::ECN),
             speak,
             "flags {flags:#x}"
         );
@@ -142,7 +143,7 @@ fn marked(cwnd: u32) -> (Hot, Tcb) {
     };
     tcb.set(flag::ECN);
     let mut hot = Hot {
-        conn: NONE,
+        conn: None,
         congestion: Congestion {
             cwnd,
             ssthresh: u32::MAX,

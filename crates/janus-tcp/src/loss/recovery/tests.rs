@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::stack::Stack;
-use crate::store::cold::NONE;
 use crate::store::hot::Hot;
 use crate::store::keys::{HotId, Key};
 
@@ -10,7 +9,7 @@ impl Stack {
     /// Counts by hand what the blocks say they have counted, for every connection.
     pub(crate) fn check_recovery(&self) {
         for id in (0..self.store.hot.high_water()).filter_map(HotId::new) {
-            if self.store.hot[id].conn != NONE {
+            if self.store.hot[id].conn.is_some() {
                 self.check_books(&self.store.hot[id]);
             }
         }

@@ -9,7 +9,7 @@ use crate::rules::config::Config;
 use crate::store::cold::Tcb;
 use crate::store::hot::Hot;
 use crate::store::rto;
-use crate::testing::Pair;
+use crate::testing::{Pair, slot};
 
 #[test]
 fn an_echo_counts_from_the_newest_transmission_to_two_minutes_back() {
@@ -18,10 +18,10 @@ fn an_echo_counts_from_the_newest_transmission_to_two_minutes_back() {
     pair.run_for(Duration::from_secs(300));
     let (stack, now) = (&mut pair.a.stack, pair.now);
     stack.now = now;
-    let key = stack.store.tcbs.key(conn.index);
+    let key = stack.store.tcbs.key(slot(conn));
     let clock = stack.rules.stamper.timestamp(&key, now);
-    assert!(stack.heat(conn.index));
-    let lent = stack.lend(conn.index).expect("has a hot block");
+    assert!(stack.heat(slot(conn)));
+    let lent = stack.lend(slot(conn)).expect("has a hot block");
     let echoed = |age_ms: u32, newest_us| lent.echoed(clock.wrapping_sub(age_ms), newest_us);
     assert_eq!(echoed(30, 30_000), Some(30_000));
     assert_eq!(echoed(30, 30_999), Some(30_000), "as coarse as the clock");

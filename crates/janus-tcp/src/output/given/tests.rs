@@ -6,7 +6,7 @@ use janus_mem::{Depot, Frame, Growth, HEADROOM};
 
 use super::*;
 use crate::stack::ConnId;
-use crate::testing::Pair;
+use crate::testing::{Pair, slot};
 use crate::{Config, Token};
 
 /// Payload of a full segment between the two, with timestamps.
@@ -141,7 +141,7 @@ fn what_is_refused_comes_back_and_is_taken_when_there_is_room() {
     assert_eq!(refused.err(), Some(Error::WouldBlock));
     pair.a.stack.wait_write(pair.now, a, Some(Token(7)));
     let writer = |pair: &Pair| {
-        pair.a.stack.store.hot[pair.a.stack.store.tcbs[a.index].hot]
+        pair.a.stack.store.hot[pair.a.stack.store.tcbs[slot(a)].hot]
             .sender
             .writer
     };

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use super::*;
 use crate::stack::Stack;
-use crate::testing::Pair;
+use crate::testing::{Pair, slot};
 use crate::{Config, Error};
 
 fn told(stack: &mut Stack) -> Vec<u16> {
@@ -68,7 +68,7 @@ fn nothing_is_kept_while_nobody_asks() {
 fn beyond_the_bound_none_goes_back() {
     let mut pair = Pair::new(&Config::default(), 1);
     let (a, b) = pair.open(40_000);
-    let key = pair.a.stack.store.tcbs.key(a.index);
+    let key = pair.a.stack.store.tcbs.key(slot(a));
     pair.a.stack.close(pair.now, a);
     pair.b.stack.close(pair.now, b);
     pair.run_for(Duration::from_secs(1));

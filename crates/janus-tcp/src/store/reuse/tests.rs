@@ -12,7 +12,7 @@ use crate::store::cold::{State, Tcb};
 use crate::store::hot::{
     Ending, Hot, Loss, PathState, Receiver, Sender, Stalled, TimerKind, Timers, hot_flag,
 };
-use crate::store::keys::{HotId, Key, RecoveryId, SegId, TuningId};
+use crate::store::keys::{ConnSlot, HotId, Key, RecoveryId, SegId, TuningId};
 use crate::store::segment::SegList;
 use crate::time::Instant;
 use crate::{Config, Interface, Secrets, Stack};
@@ -35,7 +35,7 @@ fn stack(config: &Config) -> Stack {
 }
 
 /// A connection that is open and idle, and knows something in every field that a hot block begins with.
-fn idle(stack: &mut Stack) -> u32 {
+fn idle(stack: &mut Stack) -> ConnSlot {
     let key = FlowKey::V4(FlowKeyV4 {
         peer: Ipv4Addr::new(198, 51, 100, 7),
         local: Ipv4Addr::new(192, 0, 2, 1),
@@ -61,7 +61,7 @@ fn idle(stack: &mut Stack) -> u32 {
 }
 
 /// The hot block that the connection gets now.
-fn heated(stack: &mut Stack, conn: u32) -> HotId {
+fn heated(stack: &mut Stack, conn: ConnSlot) -> HotId {
     stack.now = NOW;
     assert!(stack.heat(conn), "room");
     stack.store.tcbs[conn].hot.expect("it is attached")
@@ -240,7 +240,7 @@ fn a_block_that_holds_something_is_seen_to() {
     };
     let soon = Instant::from_millis(1);
     let wrong: [fn(&mut Hot, SegList, Instant); 12] = [
-        |hot, _, _| hot.conn = 1,
+        |hot, _, _| hot.conn = ConnSlot::new(1),
         |hot, _, _| hot.sender.writer = 1,
         |hot, held, _| hot.sender.flight = held,
         |hot, held, _| hot.sender.unsent = held,
