@@ -6,7 +6,7 @@ use janus_wire::FlowKey;
 
 use crate::rules::Rules;
 use crate::store::arrivals::Arrivals;
-use crate::store::cold::{NONE, State, Tcb, flag};
+use crate::store::cold::{EndReason, NONE, State, Tcb, flag};
 use crate::store::counters::Counters;
 use crate::store::hot::{Hot, Stalled, TimerKind, hot_flag};
 use crate::store::keys::HotId;
@@ -82,8 +82,8 @@ pub(crate) mod effect {
 pub(crate) enum Over {
     #[default]
     No,
-    /// Ended; the reason is one of those in [`flag`], or 0 for a good end.
-    Ended(u8),
+    /// Ended.
+    Ended(EndReason),
     /// The flow goes on in a compact record.
     Lingers(Linger),
 }
@@ -170,8 +170,8 @@ impl Conn<'_> {
         self.effects.add(effect::ANSWER);
     }
 
-    /// The connection is over. `why` is one of the reasons in [`flag`], or 0.
-    pub(crate) fn end(&mut self, why: u8) {
+    /// The connection is over.
+    pub(crate) fn end(&mut self, why: EndReason) {
         self.effects.over = Over::Ended(why);
         self.effects.add(effect::OVER);
     }
@@ -187,7 +187,7 @@ impl Conn<'_> {
         self.reset_peer();
         self.tcb.reader = NONE;
         self.hot.sender.writer = NONE;
-        self.end(0);
+        self.end(EndReason::Orderly);
     }
 
     /// Whether the connection is over, or was before.
@@ -221,7 +221,7 @@ impl Conn<'_> {
             hot.sender.max_snd_wnd = hot.sender.max_snd_wnd.max(2 * u32::from(tcb.mss));
         }
         hot.sender.pipe = 0;
-        (hot.timers.rto_at, hot.timers.rtx_at) = (Instant::ZERO, Instant::ZERO);
+        (hot.timers.due_at, hot.timers.rto_at) = (Instant::ZERO, Instant::ZERO);
         // The remembered round trip is the best guess at the smallest, and too large at worst.
         (hot.loss.min_rtt_us, hot.loss.min_rtt_ms) = (tcb.srtt_us(), self.now.as_millis() as u32);
         hot.timers.timer_kind = TimerKind::Rto;
@@ -236,7 +236,7 @@ impl Conn<'_> {
         hot.timers.orphaned_ms = 0;
         hot.timers.rtt_round = tcb.snd_nxt;
         hot.timers.rtt_off_max = 0;
-        hot.path.soft_error = 0;
+        hot.path.soft_error = EndReason::Orderly;
         hot.forget_probe();
         hot.sender.mss_full = tcb.mss;
         if !self.paths.sizes.is_empty() {
@@ -290,7 +290,7 @@ impl Conn<'_> {
         self.end_tuning();
         let hot = &mut *self.hot;
         hot.sender.pipe = 0;
-        (hot.timers.rto_at, hot.timers.rtx_at) = (Instant::ZERO, Instant::ZERO);
+        (hot.timers.due_at, hot.timers.rto_at) = (Instant::ZERO, Instant::ZERO);
         hot.timers.ack_at = Instant::ZERO;
         hot.forget_probe();
         // The places in the queues are kept: they still name this block.

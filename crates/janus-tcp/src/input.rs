@@ -76,9 +76,9 @@ impl Stack {
     pub fn input<M: Miss>(&mut self, now: Instant, frames: &mut Vec<Frame>, miss: &mut M) {
         self.now = now;
         self.counters.frames_in += frames.len() as u64;
-        self.weigh();
+        self.update_pressure();
         self.take_all(frames, miss);
-        if !self.host.later.is_empty() {
+        if !self.host.deferred.is_empty() {
             self.after_batch(miss);
         }
     }
@@ -105,17 +105,17 @@ impl Stack {
     /// about connections that are not known here.
     #[cold]
     fn after_batch<M: Miss>(&mut self, miss: &mut M) {
-        let mut segments = core::mem::take(&mut self.host.later.segments);
-        let mut ours = core::mem::take(&mut self.host.later.frames);
+        let mut segments = core::mem::take(&mut self.host.deferred.segments);
+        let mut ours = core::mem::take(&mut self.host.deferred.frames);
         ours.extend(
             segments
                 .drain(..)
                 .filter_map(|(flow, frame)| miss.sort(&flow, frame)),
         );
-        self.host.later.segments = segments;
+        self.host.deferred.segments = segments;
         self.take_all(&mut ours, miss);
-        self.host.later.frames = ours;
-        let mut astray = core::mem::take(&mut self.host.later.astray);
+        self.host.deferred.frames = ours;
+        let mut astray = core::mem::take(&mut self.host.deferred.astray);
         for (flow, frame) in astray.drain(..) {
             if let Some(shard) = self.stub_of(&flow) {
                 self.redirect(shard, frame, miss);
@@ -132,7 +132,7 @@ impl Stack {
                 }
             }
         }
-        self.host.later.astray = astray;
+        self.host.deferred.astray = astray;
     }
 
     /// First pass: read, hash, fetch the table's group. What is no segment is dealt with on the way.
@@ -167,7 +167,7 @@ impl Stack {
         if self.icmp_error_arrives(&error) {
             self.store.blocks.pool.free(frame.buf);
         } else {
-            self.host.later.astray.push((error.key, frame));
+            self.host.deferred.astray.push((error.key, frame));
         }
     }
 

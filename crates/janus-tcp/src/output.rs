@@ -134,8 +134,8 @@ impl Conn<'_> {
             self.rules.config.window_scaling
         };
         hot.timers.rtt_off_max = self.now.as_micros() as u32;
-        if hot.timers.rto_at == Instant::ZERO {
-            hot.timers.rto_at =
+        if hot.timers.due_at == Instant::ZERO {
+            hot.timers.due_at =
                 self.now + rto::timeout(cold, &self.rules.config, hot.timers.backoff);
             hot.timers.timer_kind = TimerKind::Rto;
         }
@@ -284,8 +284,8 @@ impl Conn<'_> {
             return true;
         }
         let hot = &mut *self.hot;
-        if hot.sender.flight.is_empty() && hot.timers.rto_at == Instant::ZERO {
-            hot.timers.rto_at = self.now + (most - waited);
+        if hot.sender.flight.is_empty() && hot.timers.due_at == Instant::ZERO {
+            hot.timers.due_at = self.now + (most - waited);
         }
         false
     }
@@ -307,7 +307,7 @@ impl Conn<'_> {
         let len = self.blocks.segments[at].len;
         let told = self.blocks_beside(len, &mut segment.options);
         if self.tcb.owes_timeout() {
-            self.tell_timeout(len, &mut segment.options);
+            self.add_uto_option(len, &mut segment.options);
         }
         let seg = &mut self.blocks.segments[at];
         let Some(mut buf) = seg.buf.take() else {
@@ -355,7 +355,7 @@ impl Conn<'_> {
         let mut segment = self.header_for();
         segment.options.sack = sack;
         if self.tcb.owes_timeout() {
-            self.tell_timeout(0, &mut segment.options);
+            self.add_uto_option(0, &mut segment.options);
         }
         if self.hot.has(hot_flag::URGENT) {
             self.point_at_urgent(&mut segment);

@@ -317,7 +317,9 @@ impl Stack {
         conn: ConnSlot,
         rule: impl FnOnce(&mut Conn<'_>) -> R,
     ) -> Option<R> {
-        self.heat(conn).then(|| self.with(conn, rule)).flatten()
+        self.ensure_hot(conn)
+            .then(|| self.with(conn, rule))
+            .flatten()
     }
 
     /// Does what a rule wants done, in the one order that is right for all.
@@ -350,7 +352,7 @@ impl Stack {
             self.send_answers(id);
         }
         if effects.has(effect::STARVED) {
-            self.schedule.starve(id, self.now);
+            self.schedule.wait_for_buffer(id, self.now);
         }
         if effects.has(effect::WAKE_WRITER) {
             self.schedule.wake(&mut self.store.hot[id].sender.writer);
@@ -363,10 +365,10 @@ impl Stack {
             self.host.neighbors.doubt(hop, self.now);
         }
         if effects.has(effect::PRUNED) {
-            self.settle_pruned();
+            self.release_pruned();
         }
         match effects.over {
-            Over::No => self.settle(conn),
+            Over::No => self.release_if_idle(conn),
             Over::Ended(why) => self.end(conn, why),
             Over::Lingers(how) => self.linger(conn, how),
         }
@@ -390,7 +392,7 @@ impl Stack {
 
     /// The connection has a hot block, attached if it had none. False when all blocks are in use.
     #[inline(always)]
-    pub(crate) fn heat(&mut self, conn: ConnSlot) -> bool {
+    pub(crate) fn ensure_hot(&mut self, conn: ConnSlot) -> bool {
         self.store.tcbs[conn].hot.is_some() || self.attach_hot(conn)
     }
 
@@ -409,7 +411,7 @@ impl Stack {
 
     /// Arms the connection's timer, and gives the hot block back when nothing is outstanding.
     #[inline]
-    pub(crate) fn settle(&mut self, conn: ConnSlot) {
+    pub(crate) fn release_if_idle(&mut self, conn: ConnSlot) {
         self.with(conn, |_| {});
     }
 
@@ -425,12 +427,12 @@ impl Stack {
         debug_assert!(lent.hot.holds_nothing());
         self.store.hot.free(id);
         if self.store.tcbs[conn].has(flag::ORPHAN) {
-            self.settle_orphan(conn);
+            self.release_orphan(conn);
         }
     }
 
     /// An orphan with nothing outstanding is over, or waits for the peer's FIN in a compact record.
-    fn settle_orphan(&mut self, conn: ConnSlot) {
+    fn release_orphan(&mut self, conn: ConnSlot) {
         match self.store.tcbs[conn].state {
             State::Closed => self.release(conn),
             State::FinWait2 => self.linger(conn, Linger::FinWait2),
@@ -439,12 +441,12 @@ impl Stack {
     }
 
     /// Connections that lost what they held beyond their gaps are settled.
-    pub(crate) fn settle_pruned(&mut self) {
+    pub(crate) fn release_pruned(&mut self) {
         while let Some(id) = self.store.blocks.reorders.pop_pruned() {
             let hot = &mut self.store.hot[id];
             hot.receiver.reorder = NONE;
             if let Some(conn) = hot.conn {
-                self.settle(conn);
+                self.release_if_idle(conn);
             }
         }
     }

@@ -7,7 +7,7 @@ pub(crate) mod pressure;
 pub(crate) mod uto;
 
 use crate::conn::{Conn, effect};
-use crate::store::cold::{State, flag};
+use crate::store::cold::{EndReason, State, flag};
 use crate::store::hot::{TimerKind, hot_flag};
 use crate::store::rto;
 use crate::store::segment::seg_flag;
@@ -23,9 +23,9 @@ impl Conn<'_> {
     #[cold]
     pub(crate) fn persist(&mut self) {
         let hot = &mut *self.hot;
-        if hot.sender.flight.is_empty() && hot.timers.rto_at == Instant::ZERO {
+        if hot.sender.flight.is_empty() && hot.timers.due_at == Instant::ZERO {
             let cold = &*self.tcb;
-            hot.timers.rto_at =
+            hot.timers.due_at =
                 self.now + rto::timeout(cold, &self.rules.config, hot.timers.backoff);
             hot.timers.timer_kind = TimerKind::Persist;
         }
@@ -46,7 +46,7 @@ impl Conn<'_> {
             return;
         }
         let hot = &*self.hot;
-        if hot.timers.rto_at != Instant::ZERO && hot.timers.rto_at <= self.now {
+        if hot.timers.due_at != Instant::ZERO && hot.timers.due_at <= self.now {
             match hot.timers.timer_kind {
                 TimerKind::Tlp => self.on_probe_timeout(),
                 TimerKind::Reorder => self.on_reordering_timeout(),
@@ -65,7 +65,7 @@ impl Conn<'_> {
             && self.blocks.segments[waiting].has(seg_flag::CORKED)
         {
             // No window is shut: a cork's time is up.
-            self.hot.timers.rto_at = Instant::ZERO;
+            self.hot.timers.due_at = Instant::ZERO;
             self.queue();
             return;
         }
@@ -98,7 +98,7 @@ impl Conn<'_> {
             hot.timers.retries
         };
         if counted && tries >= limit {
-            self.end(flag::TIMED_OUT);
+            self.end(EndReason::TimedOut);
             return;
         }
         if opening {
@@ -106,7 +106,7 @@ impl Conn<'_> {
         } else if probing {
             let waits = !hot.sender.unsent.is_empty() || cold.has(flag::FIN_QUEUED);
             if !waits && !self.still_put_off() {
-                self.hot.timers.rto_at = Instant::ZERO;
+                self.hot.timers.due_at = Instant::ZERO;
                 return;
             }
             let hot = &mut *self.hot;
@@ -128,11 +128,11 @@ impl Conn<'_> {
         {
             hot.timers.backoff = hot.timers.backoff.saturating_add(1).min(30);
         }
-        hot.timers.rto_at = self.now + rto::timeout(cold, &self.rules.config, hot.timers.backoff);
+        hot.timers.due_at = self.now + rto::timeout(cold, &self.rules.config, hot.timers.backoff);
         self.hurry();
         let hot = &mut *self.hot;
         if !hot.sender.flight.is_empty() {
-            hot.timers.rtx_at = hot.timers.rto_at;
+            hot.timers.rto_at = hot.timers.due_at;
         }
         if in_doubt {
             self.effects.add(effect::DOUBT_HOP);

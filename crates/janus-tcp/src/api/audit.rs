@@ -56,7 +56,7 @@ pub(crate) fn describe(hot: &Hot) -> String {
         hot.receiver.inbox.count,
         hot.receiver.reorder != NONE,
         hot.sender.writer != NONE,
-        hot.timers.rto_at,
+        hot.timers.due_at,
         hot.timers.timer_kind,
         hot.timers.ack_at,
         hot.timers.keep_until,

@@ -11,7 +11,7 @@ use crate::rules::error::Error;
 use crate::rules::isn;
 use crate::rules::profile::SocketOptions;
 use crate::stack::{ConnId, Stack};
-use crate::store::cold::{NONE, State, Tcb};
+use crate::store::cold::{EndReason, NONE, State, Tcb};
 use crate::store::hot::hot_flag;
 use crate::store::keys::Key;
 use crate::store::listener::{ListenerId, MAX_BACKLOG};
@@ -180,10 +180,10 @@ impl Stack {
             index: conn.index(),
             generation,
         };
-        let filed = self.heat(conn) && self.file(hash, Record::Connection(conn));
+        let filed = self.ensure_hot(conn) && self.file(hash, Record::Connection(conn));
         if !filed {
             self.store.tcbs[conn].state = State::Closed;
-            self.after_end(conn, 0);
+            self.after_end(conn, EndReason::Orderly);
             self.release(conn);
             return Err(Error::TooManyConnections);
         }

@@ -12,7 +12,7 @@ use crate::rules::Rules;
 use crate::rules::error::Error;
 use crate::rules::profile::DEFAULT;
 use crate::stack::{ConnId, Stack};
-use crate::store::cold::{NONE, State, Tcb, flag};
+use crate::store::cold::{EndReason, NONE, State, Tcb, flag};
 use crate::store::hot::hot_flag;
 use crate::store::keys::ConnSlot;
 use crate::store::pressure::Pressure;
@@ -120,7 +120,7 @@ impl Conn<'_> {
         } else {
             // Without a buffer the flag stays, and is tried again when there may be one.
             let Some(buf) = self.blocks.pool.alloc_reserved() else {
-                self.starve();
+                self.wait_for_buffer();
                 return;
             };
             match self.blocks.segments.alloc(buf, HEADROOM, 0) {
@@ -132,7 +132,7 @@ impl Conn<'_> {
                 }
                 Err(buf) => {
                     self.blocks.pool.free(buf);
-                    self.starve();
+                    self.wait_for_buffer();
                     return;
                 }
             }
@@ -142,7 +142,7 @@ impl Conn<'_> {
 
     /// Notes that a connection waits for a packet buffer. It keeps its hot block until one is there. Where nothing is in
     /// flight the persist timer runs meanwhile: memory may never come, and a peer that is gone must be found out.
-    pub(crate) fn starve(&mut self) {
+    pub(crate) fn wait_for_buffer(&mut self) {
         self.counters.starved += 1;
         if !self.hot.has(hot_flag::STARVED) {
             self.hot.set(hot_flag::STARVED);
@@ -172,19 +172,19 @@ impl Stack {
 
     /// Why a connection ended, if it did so badly.
     pub(crate) fn failure(cold: &Tcb) -> Option<Error> {
-        match cold.failure() {
-            flag::RESET => Some(Error::ConnectionReset),
-            flag::REFUSED => Some(Error::ConnectionRefused),
-            flag::TIMED_OUT => Some(Error::TimedOut),
-            flag::NO_HOST => Some(Error::HostUnreachable),
-            flag::NO_NETWORK => Some(Error::NetworkUnreachable),
-            flag::NO_PROTOCOL => Some(Error::ProtocolUnreachable),
-            flag::HOST_UNKNOWN => Some(Error::HostUnknown),
-            flag::HOST_ISOLATED => Some(Error::HostIsolated),
-            flag::ROUTE_FAILED => Some(Error::RouteFailed),
-            flag::PROHIBITED => Some(Error::Prohibited),
-            flag::BAD_HEADER => Some(Error::HeaderRefused),
-            _ => None,
+        match cold.ended_by() {
+            EndReason::Reset => Some(Error::ConnectionReset),
+            EndReason::Refused => Some(Error::ConnectionRefused),
+            EndReason::TimedOut => Some(Error::TimedOut),
+            EndReason::NoHost => Some(Error::HostUnreachable),
+            EndReason::NoNetwork => Some(Error::NetworkUnreachable),
+            EndReason::NoProtocol => Some(Error::ProtocolUnreachable),
+            EndReason::HostUnknown => Some(Error::HostUnknown),
+            EndReason::HostIsolated => Some(Error::HostIsolated),
+            EndReason::RouteFailed => Some(Error::RouteFailed),
+            EndReason::Prohibited => Some(Error::Prohibited),
+            EndReason::BadHeader => Some(Error::HeaderRefused),
+            EndReason::Orderly => None,
         }
     }
 
@@ -378,7 +378,7 @@ impl Stack {
         if tcb.hot.is_some() {
             self.store.hot[tcb.hot].sender.writer = NONE;
         }
-        self.end(conn, 0);
+        self.end(conn, EndReason::Orderly);
     }
 
     /// Tells the peer that the connection is over, if it knows of it.

@@ -8,7 +8,7 @@ use crate::api::traverse::{PARTS, Shelf, any};
 use crate::input::Miss;
 use crate::rules::error::Error;
 use crate::stack::Stack;
-use crate::store::cold::{State, Tcb, flag};
+use crate::store::cold::{EndReason, State, Tcb};
 use crate::store::flows::{Family, Flows};
 use crate::store::moves::MOVES_MAX;
 use crate::store::records::Record;
@@ -113,7 +113,7 @@ impl Stack {
 
     fn end_one(&mut self, flow: &FlowKey) {
         match self.find(flow, self.index.hash.flow(flow)) {
-            Some(Record::Connection(conn)) => self.end(conn, flag::NO_NETWORK),
+            Some(Record::Connection(conn)) => self.end(conn, EndReason::NoNetwork),
             Some(Record::HalfOpen(slot)) => self.drop_half_open(slot),
             Some(Record::TimeWait(slot)) => self.drop_time_wait(slot),
             Some(Record::Stub(slot)) => {

@@ -101,7 +101,7 @@ impl Stack {
             self.store.blocks.pool.free(piece.buf);
             return Ok(());
         }
-        if !self.heat(conn) {
+        if !self.ensure_hot(conn) {
             return Err((Error::TooManyConnections, piece));
         }
         match self.with(conn, |c| c.give(piece)) {

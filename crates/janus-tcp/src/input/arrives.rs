@@ -17,7 +17,7 @@ use crate::rules::config::Config;
 use crate::rules::isn;
 use crate::stack::Stack;
 use crate::store::challenge::Kind;
-use crate::store::cold::{State, Tcb, flag};
+use crate::store::cold::{EndReason, State, Tcb, flag};
 use crate::store::hot::{Hot, hot_flag};
 use crate::store::keys::ConnSlot;
 use crate::store::records::Record;
@@ -83,7 +83,7 @@ impl Stack {
     #[inline(always)]
     fn take(&mut self, conn: ConnSlot, p: &Parsed, position: Position, frame: &mut Option<Frame>) {
         let brings = p.payload_len > 0 || p.flags.intersects(Flags::FIN | Flags::URG);
-        if brings && !self.heat(conn) {
+        if brings && !self.ensure_hot(conn) {
             self.counters.dropped_table_full += 1;
         }
         if self.with(conn, |c| c.take(p, position, frame)).is_none() {
@@ -104,7 +104,7 @@ impl Stack {
         if let Some(value) = timestamp_to_take(tcb, 0, p) {
             tcb.ts_recent = value;
         }
-        tcb.take_timeout(&self.rules, p, frame);
+        tcb.recv_uto_option(&self.rules, p, frame);
         if (p.ack - tcb.snd_nxt) >= 0 {
             tcb.take_window(p, 0);
         }
@@ -180,8 +180,8 @@ impl Stack {
         }
         self.counters.resets_in += 1;
         let why = match tcb.state {
-            State::SynReceived => flag::REFUSED,
-            _ => flag::RESET,
+            State::SynReceived => EndReason::Refused,
+            _ => EndReason::Reset,
         };
         self.end(conn, why);
     }
@@ -301,7 +301,7 @@ impl Conn<'_> {
         if let Some(value) = timestamp_to_take(self.tcb, self.hot.receiver.unacked_bytes, p) {
             self.tcb.ts_recent = value;
         }
-        self.tcb.take_timeout(self.rules, p, frame.as_ref());
+        self.tcb.recv_uto_option(self.rules, p, frame.as_ref());
         // Fifth, ACK.
         if !self.ack_arrives(p, frame.as_ref()) {
             return;

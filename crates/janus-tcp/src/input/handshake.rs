@@ -16,7 +16,7 @@ use crate::rules::Rules;
 use crate::rules::config::{self, SynCookies};
 use crate::rules::profile::DEFAULT;
 use crate::stack::Stack;
-use crate::store::cold::{State, flag};
+use crate::store::cold::{EndReason, State, flag};
 use crate::store::half_open::HalfOpen;
 use crate::store::hot::hot_flag;
 use crate::store::keys::ConnSlot;
@@ -52,7 +52,7 @@ impl Conn<'_> {
         if p.flags.contains(Flags::RST) {
             if acked {
                 self.counters.resets_in += 1;
-                self.end(flag::REFUSED);
+                self.end(EndReason::Refused);
             }
             return;
         }
@@ -64,7 +64,7 @@ impl Conn<'_> {
         self.size_agreed();
         let block = &mut *self.hot;
         if acked {
-            block.timers.rto_at = Instant::ZERO;
+            block.timers.due_at = Instant::ZERO;
             block.clear(hot_flag::SYN);
             block.set(hot_flag::ACK_NOW);
             let first_try = block.timers.backoff == 0;
@@ -97,7 +97,7 @@ impl Conn<'_> {
             self.tcb.state = State::SynReceived;
             block.set(hot_flag::SYN);
             // The timer runs from here (RFC 6298 section 5.1).
-            block.timers.rto_at = Instant::ZERO;
+            block.timers.due_at = Instant::ZERO;
         }
         self.queue();
     }
@@ -109,8 +109,8 @@ impl Conn<'_> {
             return;
         }
         let (hot, soon) = (&mut *self.hot, self.now + SYN_AFTER_RESET);
-        if hot.timers.rto_at > soon {
-            hot.timers.rto_at = soon;
+        if hot.timers.due_at > soon {
+            hot.timers.due_at = soon;
         }
     }
 
@@ -156,7 +156,7 @@ impl Conn<'_> {
         cold.set_snd_wnd(u32::from(p.window) << scale);
         let block = &mut *self.hot;
         block.sender.snd_una = p.ack;
-        block.timers.rto_at = Instant::ZERO;
+        block.timers.due_at = Instant::ZERO;
         block.timers.rtt_off_max = 0;
         cold.set_idle_window(congestion::first_window(block.timers.backoff));
         (block.timers.backoff, block.timers.retries) = (0, 0);

@@ -66,8 +66,8 @@ impl Conn<'_> {
             (self.now.as_micros() as u32).wrapping_sub(self.blocks.segments[head].sent_us);
         let timeout = rto::timeout(cold, &self.rules.config, hot.timers.backoff);
         let left = timeout.saturating_sub(Duration::from_micros(waited_us.into()));
-        hot.timers.rtx_at = self.now + left;
-        hot.timers.rto_at = hot.timers.rtx_at;
+        hot.timers.rto_at = self.now + left;
+        hot.timers.due_at = hot.timers.rto_at;
         hot.timers.timer_kind = TimerKind::Rto;
         self.counters.backoffs_taken_back += 1;
     }

@@ -185,7 +185,7 @@ impl Ip<'_> {
             let mac = self.rules.interface.mac;
             write_ethernet(&mut frame, mac, mac, whole.dst);
         }
-        self.host.later.segments.push((flow, frame));
+        self.host.deferred.segments.push((flow, frame));
         true
     }
 

@@ -18,7 +18,7 @@ pub(crate) struct Host {
     pub(super) icmp_budget: Budget,
     /// Answer to a ping while it is written, in parts if need be; kept so that this allocates once.
     pub(crate) answer: Vec<u8>,
-    pub(crate) later: Later,
+    pub(crate) deferred: Deferred,
     pub(crate) udp: Sockets,
     /// Identifications of fragments, and ports of connections that are opened from any.
     pub(super) identifications: Walks,
@@ -32,7 +32,7 @@ impl Host {
             fragments: Fragments::default(),
             icmp_budget: Budget::default(),
             answer: Vec::new(),
-            later: Later::default(),
+            deferred: Deferred::default(),
             udp: Sockets::default(),
             identifications: Walks::new(isn::derived(secrets, Purpose::Identifications)),
             source_ports: Walks::new(isn::derived(secrets, Purpose::SourcePorts)),
@@ -42,7 +42,7 @@ impl Host {
 
 /// Work left for the end of a batch; the queues are kept so that no call allocates.
 #[derive(Default)]
-pub(crate) struct Later {
+pub(crate) struct Deferred {
     /// Segments put together from fragments, with whose they are.
     pub(crate) segments: Vec<(FlowKey, Frame)>,
     /// ICMP errors about flows that are not here.
@@ -50,7 +50,7 @@ pub(crate) struct Later {
     pub(crate) frames: Vec<Frame>,
 }
 
-impl Later {
+impl Deferred {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.segments.is_empty() && self.astray.is_empty()

@@ -2,13 +2,13 @@
 
 use janus_wire::{FlowKey, SeqNum, icmpv4, icmpv6};
 
-use crate::store::cold::flag;
+use crate::store::cold::EndReason;
 
 /// Meaning of an error, of either family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Complaint {
-    /// Why the peer is not reached: one of the reasons in [`flag`].
-    Unreachable(u8),
+    /// Why the peer is not reached.
+    Unreachable(EndReason),
     /// Too large for some link, which takes so much; 0 when the router does not say.
     TooBig(u32),
 }
@@ -34,8 +34,8 @@ impl IcmpError {
         use icmpv4::{Message, unreachable};
         let complaint = match *message {
             Message::Unreachable { code, mtu, .. } => complaint_v4(code, mtu)?,
-            Message::TimeExceeded { .. } => Complaint::Unreachable(flag::NO_HOST),
-            Message::ParameterProblem { .. } => Complaint::Unreachable(flag::BAD_HEADER),
+            Message::TimeExceeded { .. } => Complaint::Unreachable(EndReason::NoHost),
+            Message::ParameterProblem { .. } => Complaint::Unreachable(EndReason::BadHeader),
             _ => return None,
         };
         let missing = matches!(*message, Message::Unreachable { code, .. }
@@ -57,8 +57,10 @@ impl IcmpError {
         let (complaint, hard) = match *message {
             Message::PacketTooBig { mtu, .. } => (Complaint::TooBig(mtu), false),
             Message::Unreachable { code, .. } => complaint_v6(code),
-            Message::TimeExceeded { .. } => (Complaint::Unreachable(flag::NO_HOST), false),
-            Message::ParameterProblem { .. } => (Complaint::Unreachable(flag::BAD_HEADER), true),
+            Message::TimeExceeded { .. } => (Complaint::Unreachable(EndReason::NoHost), false),
+            Message::ParameterProblem { .. } => {
+                (Complaint::Unreachable(EndReason::BadHeader), true)
+            }
             _ => return None,
         };
         let quote = message.quote()?;
@@ -80,14 +82,14 @@ fn complaint_v4(code: u8, mtu: u16) -> Option<Complaint> {
     use icmpv4::unreachable as codes;
     Some(match code {
         codes::FRAGMENTATION_NEEDED => Complaint::TooBig(u32::from(mtu)),
-        codes::PORT => Complaint::Unreachable(flag::REFUSED),
-        codes::PROTOCOL => Complaint::Unreachable(flag::NO_PROTOCOL),
-        codes::SOURCE_ROUTE_FAILED => Complaint::Unreachable(flag::ROUTE_FAILED),
-        codes::HOST_UNKNOWN => Complaint::Unreachable(flag::HOST_UNKNOWN),
-        codes::HOST_ISOLATED => Complaint::Unreachable(flag::HOST_ISOLATED),
+        codes::PORT => Complaint::Unreachable(EndReason::Refused),
+        codes::PROTOCOL => Complaint::Unreachable(EndReason::NoProtocol),
+        codes::SOURCE_ROUTE_FAILED => Complaint::Unreachable(EndReason::RouteFailed),
+        codes::HOST_UNKNOWN => Complaint::Unreachable(EndReason::HostUnknown),
+        codes::HOST_ISOLATED => Complaint::Unreachable(EndReason::HostIsolated),
         // Networks: unreachable, unknown, prohibited, not for this type of service.
-        codes::NET | 6 | 9 | 11 => Complaint::Unreachable(flag::NO_NETWORK),
-        0..=LAST => Complaint::Unreachable(flag::NO_HOST),
+        codes::NET | 6 | 9 | 11 => Complaint::Unreachable(EndReason::NoNetwork),
+        0..=LAST => Complaint::Unreachable(EndReason::NoHost),
         _ => return None,
     })
 }
@@ -96,11 +98,11 @@ fn complaint_v4(code: u8, mtu: u16) -> Option<Complaint> {
 fn complaint_v6(code: u8) -> (Complaint, bool) {
     use icmpv6::unreachable as codes;
     let (why, hard) = match code {
-        codes::NO_ROUTE => (flag::NO_NETWORK, false),
-        codes::PROHIBITED | codes::POLICY | codes::REJECTED => (flag::PROHIBITED, true),
-        codes::PORT => (flag::REFUSED, true),
-        codes::BEYOND_SCOPE | codes::ADDRESS => (flag::NO_HOST, false),
-        _ => (flag::BAD_HEADER, true),
+        codes::NO_ROUTE => (EndReason::NoNetwork, false),
+        codes::PROHIBITED | codes::POLICY | codes::REJECTED => (EndReason::Prohibited, true),
+        codes::PORT => (EndReason::Refused, true),
+        codes::BEYOND_SCOPE | codes::ADDRESS => (EndReason::NoHost, false),
+        _ => (EndReason::BadHeader, true),
     };
     (Complaint::Unreachable(why), hard)
 }

@@ -6,7 +6,7 @@
 //! window was, for as long as the timeout's flight lasts.
 
 use crate::conn::Conn;
-use crate::loss::recovery::News;
+use crate::loss::recovery::AckSummary;
 use crate::store::hot::hot_flag;
 use crate::store::keys::RecoveryId;
 use crate::store::recovery::{Recovery, Undo, rec_flag};
@@ -64,13 +64,17 @@ impl Conn<'_> {
     }
 
     /// Step 3.b: whether the acknowledgement shows that the timeout was for nothing.
-    pub(crate) fn timeout_was_spurious(&self, block: Option<RecoveryId>, news: &News) -> bool {
-        news.original && self.blocks.recovery[block].has(rec_flag::DOUBTED)
+    pub(crate) fn timeout_was_spurious(
+        &self,
+        block: Option<RecoveryId>,
+        summary: &AckSummary,
+    ) -> bool {
+        summary.original && self.blocks.recovery[block].has(rec_flag::DOUBTED)
     }
 
     /// Steps 2 and 3.a: an acknowledgement that shows no such thing. The first that goes on lets out new data before the rest
     /// is sent again, so that the next one tells more; one that does not go on after that means that the loss was real.
-    pub(crate) fn judge_timeout(&mut self, block: Option<RecoveryId>, news: &News) {
+    pub(crate) fn judge_timeout(&mut self, block: Option<RecoveryId>, summary: &AckSummary) {
         let (cold, hot) = (&*self.tcb, &*self.hot);
         let rec = &mut self.blocks.recovery[block];
         if !rec.has(rec_flag::DOUBTED) {
@@ -78,10 +82,10 @@ impl Conn<'_> {
         }
         rec.clear(rec_flag::NEW_FIRST);
         if cold.snd_nxt.gt(hot.loss.recover) {
-            if news.sacked || !news.advanced {
+            if summary.sacked || !summary.advanced {
                 rec.clear(rec_flag::DOUBTED);
             }
-        } else if news.advanced && hot.sender.snd_una.lt(hot.loss.recover) {
+        } else if summary.advanced && hot.sender.snd_una.lt(hot.loss.recover) {
             if hot.sender.unsent.is_empty() || hot.usable_window(cold) == 0 {
                 rec.clear(rec_flag::DOUBTED);
             } else {
@@ -91,19 +95,19 @@ impl Conn<'_> {
     }
 
     /// An acknowledgement that goes on, on a connection without SACK and after a timeout.
-    pub(crate) fn judge_plain_timeout(&mut self, news: &News) {
+    pub(crate) fn judge_plain_timeout(&mut self, summary: &AckSummary) {
         let block = self.doubt_of();
         let hot = &*self.hot;
         if hot.sender.snd_una.ge(hot.loss.recover) {
-            if self.timeout_was_spurious(block, news) {
+            if self.timeout_was_spurious(block, summary) {
                 self.give_window_back(block);
             }
             self.doubt_is_over();
-        } else if self.timeout_was_spurious(block, news) && self.give_window_back(block) {
+        } else if self.timeout_was_spurious(block, summary) && self.give_window_back(block) {
             self.doubt_is_over();
             self.nothing_is_lost();
         } else {
-            self.judge_timeout(block, news);
+            self.judge_timeout(block, summary);
         }
     }
 
@@ -111,7 +115,7 @@ impl Conn<'_> {
     /// recovery: Linux counts it as if it were SACKed).
     pub(crate) fn duplicate_after_timeout(&mut self) {
         let block = self.doubt_of();
-        self.judge_timeout(block, &News::default());
+        self.judge_timeout(block, &AckSummary::default());
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         if cold.snd_nxt.gt(hot.loss.recover) {
             let left = hot.sender.pipe.min(u32::from(cold.payload_mss()));

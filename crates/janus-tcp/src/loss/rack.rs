@@ -9,7 +9,7 @@ use core::time::Duration;
 
 use crate::congestion::reno::DUP_THRESHOLD;
 use crate::conn::Conn;
-use crate::loss::recovery::News;
+use crate::loss::recovery::AckSummary;
 use crate::store::cold::flag;
 use crate::store::hot::{Hot, hot_flag};
 use crate::store::keys::SegId;
@@ -44,7 +44,7 @@ pub(crate) fn deliver(
     seg: &Segment,
     echo_age_ms: Option<u32>,
     now: Instant,
-    news: &mut News,
+    summary: &mut AckSummary,
 ) {
     let resent = seg.has(seg_flag::RESENT);
     let sent = Sent::of(seg);
@@ -52,18 +52,18 @@ pub(crate) fn deliver(
     if !resent && sent.end.lt(rec.delivered_to) {
         hot.reordering_seen = true;
     }
-    news.end = Some(news.end.map_or(sent.end, |end| end.later(sent.end)));
+    summary.end = Some(summary.end.map_or(sent.end, |end| end.later(sent.end)));
     if resent && is_ambiguous(sent, hot.loss.min_rtt_us, echo_age_ms, now) {
         return;
     }
     let now_us = now.as_micros() as u32;
-    if news
+    if summary
         .newest
         .is_none_or(|newest| sent.is_after(newest, now_us))
     {
-        news.newest = Some(sent);
+        summary.newest = Some(sent);
     }
-    news.last_sent_us = sent.at_us;
+    summary.last_sent_us = sent.at_us;
 }
 
 /// Whether the acknowledgement may be for an earlier transmission (step 2): the peer echoes a timestamp from before
@@ -77,18 +77,18 @@ fn is_ambiguous(sent: Sent, min_rtt_us: u32, echo_age_ms: Option<u32>, now: Inst
 
 impl Recovery {
     /// All of an acknowledgement has been read: RACK.xmit_ts, RACK.end_seq, RACK.rtt and RACK.fack move on.
-    pub(crate) fn advance(&mut self, news: &News, now: Instant) {
-        if let Some(newest) = news.newest {
+    pub(crate) fn advance(&mut self, summary: &AckSummary, now: Instant) {
+        if let Some(newest) = summary.newest {
             // Where one acknowledgement is for a repair and for what stands behind it, the round trip is that of the
             // latter, as Linux has it: the longer one, so that less is taken for lost.
             let now_us = now.as_micros() as u32;
-            self.rtt_us = now_us.wrapping_sub(news.last_sent_us).max(1);
+            self.rtt_us = now_us.wrapping_sub(summary.last_sent_us).max(1);
             if !self.has(rec_flag::TIMED) || newest.is_after(self.newest, now_us) {
                 self.newest = newest;
                 self.set(rec_flag::TIMED);
             }
         }
-        if let Some(end) = news.end {
+        if let Some(end) = summary.end {
             self.delivered_to = self.delivered_to.later(end);
         }
     }
@@ -150,13 +150,13 @@ impl Conn<'_> {
     }
 
     /// A D-SACK says that something was sent again in vain: the window widens, once in a round trip.
-    pub(crate) fn widen_reordering(&mut self, news: &News) {
+    pub(crate) fn widen_reordering(&mut self, summary: &AckSummary) {
         let hot = &*self.hot;
         let rec = &mut self.blocks.recovery[hot.loss.recovery];
         if rec.has(rec_flag::DSACK_ROUND) && hot.sender.snd_una.ge(rec.dsack_round) {
             rec.clear(rec_flag::DSACK_ROUND);
         }
-        if news.duplicate.is_some() && !rec.has(rec_flag::DSACK_ROUND) {
+        if summary.duplicate.is_some() && !rec.has(rec_flag::DSACK_ROUND) {
             rec.set(rec_flag::DSACK_ROUND);
             rec.dsack_round = self.tcb.snd_nxt;
             rec.reo_mult = rec.reo_mult.saturating_add(1);

@@ -22,7 +22,7 @@ use crate::store::segment::seg_flag;
 
 /// Facts of one acknowledgement, gathered while it is read.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct News {
+pub(crate) struct AckSummary {
     /// Payload known to be delivered that was not before, acknowledged or SACKed.
     pub(crate) delivered: u32,
     /// SND.UNA has moved.
@@ -80,41 +80,41 @@ impl Conn<'_> {
 
     /// An acknowledgement was read, for a connection that uses SACK and where something is or was missing: what is
     /// lost now, and how much may be sent.
-    pub(crate) fn repair(&mut self, news: &News) {
+    pub(crate) fn repair(&mut self, summary: &AckSummary) {
         let block = self.hot.loss.recovery;
-        self.blocks.recovery[block].advance(news, self.now);
-        self.undo_if_spurious(news);
-        self.judge_timeout(block, news);
+        self.blocks.recovery[block].advance(summary, self.now);
+        self.undo_if_spurious(summary);
+        self.judge_timeout(block, summary);
         let ended = self.end_recovery();
-        self.widen_reordering(news);
+        self.widen_reordering(summary);
         let lost = self.detect_losses();
         let (hot, rec) = (&mut *self.hot, &self.blocks.recovery[block]);
         // A loss for another reason, as a path that has shrunk, is no sign of congestion.
         let found = lost.bytes > 0 || (ended && rec.lost > 0);
         if found && !hot.has(hot_flag::RECOVERY) && !rec.has(rec_flag::TIMED_OUT) {
-            self.enter_recovery(news.delivered);
+            self.enter_recovery(summary.delivered);
         }
         let cold = &*self.tcb;
         let (hot, rec) = (&mut *self.hot, &mut self.blocks.recovery[block]);
         if hot.has(hot_flag::RECOVERY) {
-            let safe = news.advanced && lost.bytes == 0;
+            let safe = summary.advanced && lost.bytes == 0;
             rec.prr_on_ack(
                 &mut hot.congestion,
                 hot.sender.pipe,
                 u32::from(cold.payload_mss()),
-                news.delivered,
+                summary.delivered,
                 safe,
             );
-        } else if news.advanced {
-            window::on_ack(hot, cold, news.delivered, self.now);
+        } else if summary.advanced {
+            window::on_ack(hot, cold, summary.delivered, self.now);
         }
-        if news.advanced || news.sacked || lost.bytes > 0 {
-            self.arm_retransmission(news.advanced);
+        if summary.advanced || summary.sacked || lost.bytes > 0 {
+            self.arm_retransmission(summary.advanced);
         }
         if let Some(wait) = lost.wait {
             self.arm_reordering(wait);
         }
-        if news.advanced && self.has_reneged() {
+        if summary.advanced && self.has_reneged() {
             self.hasten_timeout();
         }
     }
@@ -156,7 +156,7 @@ impl Conn<'_> {
     pub(crate) fn acknowledge_marked(
         &mut self,
         at: Option<SegId>,
-        news: &mut News,
+        summary: &mut AckSummary,
         acked: &mut Acked,
     ) {
         let (hot, seg) = (&mut *self.hot, &self.blocks.segments[at]);
@@ -169,17 +169,17 @@ impl Conn<'_> {
             return;
         }
         let resent = seg.has(seg_flag::RESENT);
-        news.original |= !resent && seg.end().le(hot.loss.recover);
+        summary.original |= !resent && seg.end().le(hot.loss.recover);
         if seg.has(seg_flag::LOST) {
             rec.lost = rec.lost.saturating_sub(1);
         } else {
             rec.resent = rec.resent.saturating_sub(u32::from(resent));
             hot.sender.pipe = hot.sender.pipe.saturating_sub(len);
         }
-        news.delivered += len;
+        summary.delivered += len;
         let age_us = (self.now.as_micros() as u32).wrapping_sub(seg.sent_us);
         acked.add(age_us, resent);
-        rack::deliver(rec, hot, seg, news.echo_age_ms, self.now, news);
+        rack::deliver(rec, hot, seg, summary.echo_age_ms, self.now, summary);
     }
 
     /// Forgets places in the flight list that `ack` is about to free.

@@ -8,7 +8,7 @@
 
 use crate::congestion;
 use crate::conn::Conn;
-use crate::loss::recovery::News;
+use crate::loss::recovery::AckSummary;
 use crate::store::cold::flag;
 use crate::store::rto;
 use crate::wire::parse::Parsed;
@@ -57,10 +57,10 @@ impl Conn<'_> {
     /// `p` acknowledges or SACKs something new. Takes a round trip from it, if it gives one. Only that ends the backoff
     /// (RFC 6298 section 5).
     #[inline(always)]
-    pub(crate) fn measure(&mut self, p: &Parsed, acked: &Acked, news: &News) {
+    pub(crate) fn measure(&mut self, p: &Parsed, acked: &Acked, summary: &AckSummary) {
         let mut from_sack = Acked::default();
         let mut acked = acked;
-        if let (true, Some(sent_us)) = (acked.resent || acked.is_empty(), news.sacked_sent_us) {
+        if let (true, Some(sent_us)) = (acked.resent || acked.is_empty(), summary.sacked_sent_us) {
             // A segment that is SACKed at once and was sent once measures as well, and in microseconds.
             from_sack.add((self.now.as_micros() as u32).wrapping_sub(sent_us), false);
             acked = &from_sack;

@@ -8,7 +8,7 @@ use janus_wire::tcp::SackBlocks;
 
 use crate::conn::Conn;
 use crate::loss::rack;
-use crate::loss::recovery::News;
+use crate::loss::recovery::AckSummary;
 use crate::store::cold::flag;
 use crate::store::keys::SegId;
 use crate::store::segment::seg_flag;
@@ -23,37 +23,42 @@ const SEARCH_MAX: u32 = 256;
 impl Conn<'_> {
     /// Reads the blocks of an acknowledgement, if it has any.
     #[inline]
-    pub(crate) fn take_sack(&mut self, p: &Parsed, frame: Option<&Frame>, news: &mut News) {
+    pub(crate) fn take_sack(
+        &mut self,
+        p: &Parsed,
+        frame: Option<&Frame>,
+        summary: &mut AckSummary,
+    ) {
         if !p.has_more_options() || !self.tcb.has(flag::SACK) {
             return;
         }
         if let Some(frame) = frame {
             let blocks = p.sack_blocks(frame);
             if !blocks.is_empty() {
-                self.take_blocks(p, &blocks, news);
+                self.take_blocks(p, &blocks, summary);
             }
         }
     }
 
-    fn take_blocks(&mut self, p: &Parsed, blocks: &SackBlocks, news: &mut News) {
+    fn take_blocks(&mut self, p: &Parsed, blocks: &SackBlocks, summary: &mut AckSummary) {
         let (una, nxt) = (self.hot.sender.snd_una.later(p.ack), self.tcb.snd_nxt);
         let mut rest = blocks.as_slice();
         if let Some(twice) = duplicate(rest, p.ack) {
             rest = &rest[1..];
             // Older than a window it says nothing of what is in flight.
             if twice.1.le(nxt) && (nxt - twice.0).unsigned_abs() <= self.oldest_duplicate() {
-                news.duplicate = Some(twice);
+                summary.duplicate = Some(twice);
                 self.counters.dsacks_in += 1;
             } else {
                 self.counters.sack_invalid += 1;
             }
         }
-        if !rest.is_empty() || news.duplicate.is_some() {
+        if !rest.is_empty() || summary.duplicate.is_some() {
             let Some(_) = self.attach_recovery() else {
                 return;
             };
         }
-        news.echo_age_ms = self.echo_age(p);
+        summary.echo_age_ms = self.echo_age(p);
         let mut budget = SEARCH_MAX;
         for (i, &(left, right)) in rest.iter().enumerate() {
             // One that begins where everything is acknowledged up to would have been acknowledged too.
@@ -67,7 +72,7 @@ impl Conn<'_> {
                 keeps_hint: i > 0,
                 now: self.now,
             };
-            if !self.mark_sacked(&mark, &mut budget, news) {
+            if !self.mark_sacked(&mark, &mut budget, summary) {
                 self.counters.sack_searches_cut += 1;
                 return;
             }
@@ -81,7 +86,7 @@ impl Conn<'_> {
     }
 
     /// Marks the segments that lie wholly in a block. False when the search for them took too long.
-    fn mark_sacked(&mut self, mark: &Mark, budget: &mut u32, news: &mut News) -> bool {
+    fn mark_sacked(&mut self, mark: &Mark, budget: &mut u32, summary: &mut AckSummary) -> bool {
         let hint = self.blocks.recovery[self.hot.loss.recovery].sack_hint;
         let mut at = match hint {
             None => self.hot.sender.flight.head,
@@ -111,7 +116,7 @@ impl Conn<'_> {
                 at = self.step_over(at, &mut steps);
                 continue;
             }
-            self.mark_one(at, mark, news);
+            self.mark_one(at, mark, summary);
             last = at;
             at = self.blocks.segments[at].next;
         }
@@ -133,14 +138,14 @@ impl Conn<'_> {
         self.blocks.segments[end].next
     }
 
-    fn mark_one(&mut self, at: Option<SegId>, mark: &Mark, news: &mut News) {
+    fn mark_one(&mut self, at: Option<SegId>, mark: &Mark, summary: &mut AckSummary) {
         let hot = &mut *self.hot;
         let rec = &mut self.blocks.recovery[hot.loss.recovery];
         let seg = &mut self.blocks.segments[at];
         let len = u32::from(seg.len);
         let resent = seg.has(seg_flag::RESENT);
-        news.original |= !resent && seg.end().le(hot.loss.recover);
-        rack::deliver(rec, hot, seg, news.echo_age_ms, mark.now, news);
+        summary.original |= !resent && seg.end().le(hot.loss.recover);
+        rack::deliver(rec, hot, seg, summary.echo_age_ms, mark.now, summary);
         if seg.has(seg_flag::LOST) {
             seg.flags &= !seg_flag::LOST;
             rec.lost = rec.lost.saturating_sub(1);
@@ -152,14 +157,14 @@ impl Conn<'_> {
         seg.skip = at;
         rec.sacked += 1;
         rec.sacked_bytes += len;
-        news.sacked = true;
-        news.delivered += len;
+        summary.sacked = true;
+        summary.delivered += len;
         if !resent
-            && news
+            && summary
                 .sacked_sent_us
                 .is_none_or(|first| (seg.sent_us.wrapping_sub(first) as i32) < 0)
         {
-            news.sacked_sent_us = Some(seg.sent_us);
+            summary.sacked_sent_us = Some(seg.sent_us);
         }
     }
 

@@ -4,7 +4,7 @@
 use core::time::Duration;
 
 use crate::conn::{Conn, Flushed};
-use crate::loss::recovery::News;
+use crate::loss::recovery::AckSummary;
 use crate::loss::window;
 use crate::store::cold::{Tcb, flag};
 use crate::store::hot::{Hot, TimerKind, hot_flag};
@@ -75,12 +75,12 @@ impl Conn<'_> {
         }
         // Whether or not the probe can go out, the timeout comes next (section 7.3).
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
-        hot.timers.rtx_at = self.now.after_nanos(rto::timeout_ns(
+        hot.timers.rto_at = self.now.after_nanos(rto::timeout_ns(
             cold,
             &self.rules.config,
             hot.timers.backoff,
         ));
-        hot.timers.rto_at = hot.timers.rtx_at;
+        hot.timers.due_at = hot.timers.rto_at;
         hot.timers.timer_kind = TimerKind::Rto;
         self.hurry();
     }
@@ -124,7 +124,7 @@ impl Conn<'_> {
     }
 
     /// Reads from an acknowledgement the fate of the probe (section 7.4.2). Read before anything is taken out of flight.
-    pub(crate) fn take_probe_ack(&mut self, p: &Parsed, news: &News) {
+    pub(crate) fn take_probe_ack(&mut self, p: &Parsed, summary: &AckSummary) {
         let block = self.hot.loss.recovery;
         let rec = &mut self.blocks.recovery[block];
         if !rec.has(rec_flag::PROBED) || p.ack.lt(rec.probe_end) {
@@ -132,10 +132,10 @@ impl Conn<'_> {
         }
         let end = rec.probe_end;
         let repeats = rec.has(rec_flag::PROBE_REPEATS);
-        let twice = news.duplicate.is_some_and(|(_, right)| right == end);
+        let twice = summary.duplicate.is_some_and(|(_, right)| right == end);
         let cold = &*self.tcb;
         let same_window = u32::from(p.window) << cold.send_scale() == cold.snd_wnd();
-        let bare = p.space() == 0 && same_window && !news.sacked && !news.advanced;
+        let bare = p.space() == 0 && same_window && !summary.sacked && !summary.advanced;
         // Both copies came, or the probe was new data: nothing was lost.
         let harmless = !repeats || twice;
         let repaired = !harmless && p.ack.gt(end);

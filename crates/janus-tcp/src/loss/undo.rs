@@ -7,7 +7,7 @@
 use janus_wire::SeqNum;
 
 use crate::conn::Conn;
-use crate::loss::recovery::News;
+use crate::loss::recovery::AckSummary;
 use crate::store::hot::{Hot, hot_flag};
 use crate::store::keys::RecoveryId;
 use crate::store::recovery::{Undo, rec_flag};
@@ -38,11 +38,11 @@ impl Undo {
     }
 
     /// Whether the acknowledgement shows that nothing was lost of what was sent before `recover`.
-    fn is_due(&mut self, news: &News, recover: SeqNum, now: Instant) -> bool {
+    fn is_due(&mut self, summary: &AckSummary, recover: SeqNum, now: Instant) -> bool {
         if self.cwnd == 0 || !self.repaired {
             return false;
         }
-        let reported = news
+        let reported = summary
             .duplicate
             .is_some_and(|(left, right)| left.ge(self.from) && right.le(recover));
         if reported {
@@ -51,23 +51,23 @@ impl Undo {
                 return true;
             }
         }
-        if !news.advanced || !core::mem::replace(&mut self.first, false) {
+        if !summary.advanced || !core::mem::replace(&mut self.first, false) {
             return false;
         }
         // An acknowledgement that advances SND.UNA is for the transmission whose timestamp it echoes: one before the first repair.
         let since_repair_ms = (now.as_millis() as u32).wrapping_sub(self.repaired_ms);
-        news.echo_age_ms.is_some_and(|age| age > since_repair_ms)
+        summary.echo_age_ms.is_some_and(|age| age > since_repair_ms)
     }
 }
 
 impl Conn<'_> {
     /// Gives the window back when an acknowledgement shows that nothing was lost.
-    pub(crate) fn undo_if_spurious(&mut self, news: &News) {
+    pub(crate) fn undo_if_spurious(&mut self, summary: &AckSummary) {
         let block = self.hot.loss.recovery;
         let recover = self.hot.loss.recover;
-        let spurious = self.timeout_was_spurious(block, news);
+        let spurious = self.timeout_was_spurious(block, summary);
         let undo = &mut self.blocks.recovery[block].undo;
-        let due = undo.is_due(news, recover, self.now) || spurious && undo.cwnd > 0;
+        let due = undo.is_due(summary, recover, self.now) || spurious && undo.cwnd > 0;
         if !due {
             return;
         }

@@ -61,7 +61,7 @@ impl Conn<'_> {
         let taken = self.may_take_buffer(most.into());
         let given = taken.and_then(|taken| Some((self.blocks.pool.alloc()?, taken as u16)));
         if given.is_none() {
-            self.put_off(most.into());
+            self.defer_write(most.into());
         }
         given.ok_or(Error::WouldBlock)
     }
@@ -87,7 +87,7 @@ impl Conn<'_> {
 
     fn refuse(&mut self, starves: bool, piece: Piece) -> Given {
         if starves {
-            self.put_off(piece.len.into());
+            self.defer_write(piece.len.into());
         }
         Given::Refused(piece)
     }

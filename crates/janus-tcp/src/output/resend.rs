@@ -29,7 +29,7 @@ impl Conn<'_> {
         let hot = &mut *self.hot;
         hot.timers.timer_kind = TimerKind::Rto;
         if hot.sender.flight.is_empty() {
-            (hot.timers.rto_at, hot.timers.rtx_at) = (Instant::ZERO, Instant::ZERO);
+            (hot.timers.due_at, hot.timers.rto_at) = (Instant::ZERO, Instant::ZERO);
             if hot.has(hot_flag::STARVED) {
                 self.persist();
             }
@@ -41,17 +41,17 @@ impl Conn<'_> {
     #[inline(never)]
     fn arm_for_flight(&mut self, restart: bool) {
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
-        if restart || hot.timers.rtx_at == Instant::ZERO {
-            hot.timers.rtx_at = self.now.after_nanos(rto::timeout_ns(
+        if restart || hot.timers.rto_at == Instant::ZERO {
+            hot.timers.rto_at = self.now.after_nanos(rto::timeout_ns(
                 cold,
                 &self.rules.config,
                 hot.timers.backoff,
             ));
         }
-        hot.timers.rto_at = hot.timers.rtx_at;
+        hot.timers.due_at = hot.timers.rto_at;
         if let Some(at) = self.probe_at() {
             let hot = &mut *self.hot;
-            hot.timers.rto_at = at.min(hot.timers.rtx_at);
+            hot.timers.due_at = at.min(hot.timers.rto_at);
             hot.timers.timer_kind = TimerKind::Tlp;
         }
     }
@@ -60,8 +60,8 @@ impl Conn<'_> {
     pub(crate) fn arm_reordering(&mut self, wait: Duration) {
         let hot = &mut *self.hot;
         let at = self.now + wait;
-        if at < hot.timers.rtx_at {
-            hot.timers.rto_at = at;
+        if at < hot.timers.rto_at {
+            hot.timers.due_at = at;
             hot.timers.timer_kind = TimerKind::Reorder;
         }
     }
@@ -71,8 +71,8 @@ impl Conn<'_> {
     pub(crate) fn hasten_timeout(&mut self) {
         let half = Duration::from_micros(u64::from(self.tcb.srtt_us() / 2));
         let hot = &mut *self.hot;
-        hot.timers.rtx_at = hot.timers.rtx_at.min(self.now + half.max(RENEGED_WAIT));
-        hot.timers.rto_at = hot.timers.rtx_at;
+        hot.timers.rto_at = hot.timers.rto_at.min(self.now + half.max(RENEGED_WAIT));
+        hot.timers.due_at = hot.timers.rto_at;
         hot.timers.timer_kind = TimerKind::Rto;
     }
 
@@ -226,13 +226,13 @@ impl Conn<'_> {
         hot.sender.pipe += u32::from(seg.len);
         if at == hot.sender.flight.head {
             // The first segment in flight has a whole timeout again.
-            hot.timers.rtx_at = self.now.after_nanos(rto::timeout_ns(
+            hot.timers.rto_at = self.now.after_nanos(rto::timeout_ns(
                 cold,
                 &self.rules.config,
                 hot.timers.backoff,
             ));
             if hot.timers.timer_kind == TimerKind::Rto {
-                hot.timers.rto_at = hot.timers.rtx_at;
+                hot.timers.due_at = hot.timers.rto_at;
             }
             self.hurry();
         }

@@ -99,7 +99,7 @@ impl Conn<'_> {
             .segments
             .split(flight, at, first, &mut self.blocks.pool);
         match cut {
-            None => self.starve(),
+            None => self.wait_for_buffer(),
             Some(rest) => {
                 self.counters.segments_cut += 1;
                 self.note_cut(rest);
@@ -124,7 +124,7 @@ impl Conn<'_> {
             .segments
             .split(unsent, at, len, &mut self.blocks.pool);
         match cut {
-            None => self.starve(),
+            None => self.wait_for_buffer(),
             Some(_) => self.counters.segments_cut += 1,
         }
         cut.is_some()

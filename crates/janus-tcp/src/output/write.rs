@@ -30,7 +30,7 @@ impl Conn<'_> {
         }
         if done == 0 {
             if self.send_room() > 0 {
-                self.put_off(bytes.len());
+                self.defer_write(bytes.len());
             }
             return Err(Error::WouldBlock);
         }

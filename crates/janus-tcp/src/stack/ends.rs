@@ -10,7 +10,7 @@ use crate::congestion::INITIAL_SEGMENTS;
 use crate::conn::Linger;
 use crate::rules::profile::LINGER_MAX;
 use crate::stack::Stack;
-use crate::store::cold::{NONE, State, Tcb, flag};
+use crate::store::cold::{EndReason, NONE, State, Tcb, flag};
 use crate::store::flows::Family;
 use crate::store::keys::ConnSlot;
 use crate::store::listener::ListenerId;
@@ -21,10 +21,10 @@ use crate::store::time_wait::TimeWait;
 use crate::time::nanos;
 
 impl Stack {
-    /// The connection is over: no segment reaches it from now on. `why` is a flag the application will see.
-    pub(crate) fn end(&mut self, conn: ConnSlot, why: u8) {
+    /// The connection is over: no segment reaches it from now on. The application is told why.
+    pub(crate) fn end(&mut self, conn: ConnSlot, why: EndReason) {
         let why = self.reason(conn, why);
-        if why == 0 {
+        if why == EndReason::Orderly {
             self.learn_path(conn);
         }
         if self.store.tcbs[conn].state != State::Closed {
@@ -39,10 +39,10 @@ impl Stack {
 
     /// When the peer stopped answering after a router had complained, that is the better reason (RFC 1122 section
     /// 4.2.3.9).
-    fn reason(&self, conn: ConnSlot, why: u8) -> u8 {
+    fn reason(&self, conn: ConnSlot, why: EndReason) -> EndReason {
         match self.store.tcbs[conn].hot {
-            Some(id) if why == flag::TIMED_OUT => match self.store.hot[id].path.soft_error {
-                0 => why,
+            Some(id) if why == EndReason::TimedOut => match self.store.hot[id].path.soft_error {
+                EndReason::Orderly => why,
                 complaint => complaint,
             },
             _ => why,
@@ -50,7 +50,7 @@ impl Stack {
     }
 
     /// The flow has left the table; whoever waits learns it, and what is not needed any more goes.
-    pub(crate) fn after_end(&mut self, conn: ConnSlot, why: u8) {
+    pub(crate) fn after_end(&mut self, conn: ConnSlot, why: EndReason) {
         let tcb = &mut self.store.tcbs[conn];
         tcb.close(why);
         let orphan = tcb.has(flag::ORPHAN);
@@ -95,7 +95,7 @@ impl Stack {
                 self.index.table.remove(hash, old);
             }
         }
-        self.after_end(conn, 0);
+        self.after_end(conn, EndReason::Orderly);
     }
 
     fn file_time_wait(&mut self, key: &FlowKey, cold: &Tcb, fin_wait_2: bool) -> Option<u32> {

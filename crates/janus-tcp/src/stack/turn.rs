@@ -7,7 +7,7 @@ use janus_mem::Frame;
 use crate::ip::emit::Unresolved;
 use crate::rules::profile::DEFAULT;
 use crate::stack::Stack;
-use crate::store::cold::{NONE, State, flag};
+use crate::store::cold::{EndReason, NONE, State, flag};
 use crate::store::hot::hot_flag;
 use crate::store::keys::{ConnSlot, HotId, Key};
 use crate::store::pressure::Pressure;
@@ -147,11 +147,11 @@ impl Stack {
 
     /// Looks at what is in use, and makes room if that is much.
     #[inline]
-    pub(crate) fn weigh(&mut self) {
+    pub(crate) fn update_pressure(&mut self) {
         if self
             .store
             .blocks
-            .weigh(&self.rules.config, &mut self.counters)
+            .update_pressure(&self.rules.config, &mut self.counters)
             != Pressure::None
         {
             self.relieve();
@@ -176,7 +176,7 @@ impl Stack {
             }
             self.counters.reordered_pruned += u64::from(blocks.prune_oldest());
         }
-        self.settle_pruned();
+        self.release_pruned();
     }
 
     /// Those who found no packet buffer try again, when it is time or one of our own has come back.
@@ -187,7 +187,7 @@ impl Stack {
         if self.schedule.starved.is_empty() || self.now < self.schedule.retry.at && !spare {
             return;
         }
-        self.weigh();
+        self.update_pressure();
         let Some(buf) = (!self.store.blocks.shortage.exhausted)
             .then(|| self.store.blocks.pool.alloc())
             .flatten()
@@ -224,7 +224,7 @@ impl Stack {
             }
             self.store.hot[hot].clear(hot_flag::STARVED);
             if let Some(conn) = conn {
-                self.settle(conn);
+                self.release_if_idle(conn);
             }
         }
     }
@@ -265,7 +265,7 @@ impl Stack {
         };
         self.counters.shed += 1;
         self.reset_peer(conn);
-        self.end(conn, flag::TIMED_OUT);
+        self.end(conn, EndReason::TimedOut);
         true
     }
 
@@ -391,7 +391,7 @@ impl Stack {
                 // As Linux: should the peer be there after all, it must know.
                 self.counters.idle_ended += 1;
                 self.reset_peer(conn);
-                self.end(conn, flag::TIMED_OUT);
+                self.end(conn, EndReason::TimedOut);
             }
         }
     }

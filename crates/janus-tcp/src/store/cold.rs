@@ -76,34 +76,61 @@ pub(crate) mod flag {
     /// Why a closed connection ended badly: three bits, up to seven reasons, one of which is [`RARE`]. While it is open they
     /// are [`SACK`], [`ECN`] and [`UNANSWERED`].
     pub(crate) const FAILURE: u8 = SACK | ECN | UNANSWERED;
-    /// Ended by RST.
-    pub(crate) const RESET: u8 = 1 << 4;
-    /// Ended because the peer stopped answering.
-    pub(crate) const TIMED_OUT: u8 = 2 << 4;
-    /// Ended by RST to our SYN, or by an ICMP message (of a router or the peer) that there is no listener.
-    pub(crate) const REFUSED: u8 = 3 << 4;
-    /// Ended because, as a router said, the peer cannot be reached.
-    pub(crate) const NO_HOST: u8 = 4 << 4;
-    /// Ended because, as a router said, its network cannot be reached.
-    pub(crate) const NO_NETWORK: u8 = 5 << 4;
-    /// Ended because the peer's host does not speak TCP.
-    pub(crate) const NO_PROTOCOL: u8 = 6 << 4;
-    /// Ended for a reason that is rarer: one of those below, which an ended connection has in its `ts_recent`.
+    /// Ended for a reason that is rarer: which one, an ended connection has in its `ts_recent`.
     pub(crate) const RARE: u8 = 7 << 4;
-    /// As a router said, there is no such host.
-    pub(crate) const HOST_UNKNOWN: u8 = RARE | 1;
-    /// As a router said, the host is cut off.
-    pub(crate) const HOST_ISOLATED: u8 = RARE | 2;
-    /// A source route could not be followed.
-    pub(crate) const ROUTE_FAILED: u8 = RARE | 3;
-    /// As a router said, this is not allowed.
-    pub(crate) const PROHIBITED: u8 = RARE | 4;
-    /// Somebody did not understand a header of ours.
-    pub(crate) const BAD_HEADER: u8 = RARE | 5;
     /// Data has come in and nothing has been sent since. In a closed connection this bit is one of [`FAILURE`].
     pub(crate) const UNANSWERED: u8 = 1 << 6;
     /// A FIN is to follow the data that is queued.
     pub(crate) const FIN_QUEUED: u8 = 1 << 7;
+}
+
+/// Why a connection is over. The numbers are those that a closed TCB keeps: the bits of [`flag::FAILURE`], and below them
+/// which of the rarer reasons it was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum EndReason {
+    /// Both sides were done, or the owner wanted it so: no error.
+    #[default]
+    Orderly = 0,
+    /// Ended by RST.
+    Reset = 1 << 4,
+    /// The peer stopped answering.
+    TimedOut = 2 << 4,
+    /// RST to our SYN, or an ICMP message (of a router or the peer) that there is no listener.
+    Refused = 3 << 4,
+    /// As a router said, the peer cannot be reached.
+    NoHost = 4 << 4,
+    /// As a router said, its network cannot be reached.
+    NoNetwork = 5 << 4,
+    /// The peer's host does not speak TCP.
+    NoProtocol = 6 << 4,
+    /// As a router said, there is no such host.
+    HostUnknown = flag::RARE | 1,
+    /// As a router said, the host is cut off.
+    HostIsolated = flag::RARE | 2,
+    /// A source route could not be followed.
+    RouteFailed = flag::RARE | 3,
+    /// As a router said, this is not allowed.
+    Prohibited = flag::RARE | 4,
+    /// A header of ours was not understood.
+    BadHeader = flag::RARE | 5,
+}
+
+impl EndReason {
+    const ALL: [EndReason; 12] = [
+        EndReason::Orderly,
+        EndReason::Reset,
+        EndReason::TimedOut,
+        EndReason::Refused,
+        EndReason::NoHost,
+        EndReason::NoNetwork,
+        EndReason::NoProtocol,
+        EndReason::HostUnknown,
+        EndReason::HostIsolated,
+        EndReason::RouteFailed,
+        EndReason::Prohibited,
+        EndReason::BadHeader,
+    ];
 }
 
 #[repr(C)]
@@ -269,24 +296,25 @@ impl Tcb {
         self.ssthresh_code = self.ssthresh_code & NO_THRESHOLD | if owes { OWES_ECE } else { 0 };
     }
 
-    /// Closes it. `why` is one of the reasons in [`flag`], or 0 for a good end.
-    pub(crate) fn close(&mut self, why: u8) {
+    /// Closes it.
+    pub(crate) fn close(&mut self, why: EndReason) {
         self.state = State::Closed;
         self.clear(flag::FAILURE | flag::FIN_QUEUED);
-        self.set(why & flag::FAILURE);
-        self.ts_recent = u32::from(why & !flag::FAILURE);
+        self.set(why as u8 & flag::FAILURE);
+        self.ts_recent = u32::from(why as u8 & !flag::FAILURE);
     }
 
-    /// Why it ended, when it ended badly: one of the reasons in [`flag`].
-    #[inline]
-    pub(crate) fn failure(&self) -> u8 {
-        match self.state {
-            State::Closed if self.flags & flag::FAILURE == flag::RARE => {
-                flag::RARE | self.ts_recent as u8
-            }
-            State::Closed => self.flags & flag::FAILURE,
-            _ => 0,
+    /// Returns why it ended; [`EndReason::Orderly`] while it has not.
+    pub(crate) fn ended_by(&self) -> EndReason {
+        if self.state != State::Closed {
+            return EndReason::Orderly;
         }
+        let code = match self.flags & flag::FAILURE {
+            flag::RARE => flag::RARE | self.ts_recent as u8,
+            code => code,
+        };
+        let known = EndReason::ALL.into_iter().find(|&why| why as u8 == code);
+        known.unwrap_or_default()
     }
 
     /// Bytes the peer may still send into the window we offered.

@@ -9,7 +9,7 @@ use janus_wire::SeqNum;
 
 use crate::congestion::Congestion;
 use crate::store::arrivals::Arrivals;
-use crate::store::cold::{NONE, State, Tcb, flag};
+use crate::store::cold::{EndReason, NONE, State, Tcb, flag};
 use crate::store::keys::{ConnSlot, RecoveryId, SegId, TuningId};
 use crate::store::segment::SegList;
 use crate::store::wheel::TimerId;
@@ -34,7 +34,7 @@ pub(crate) mod hot_flag {
     pub(crate) const URGENT: u8 = 1 << 7;
 }
 
-/// Action due when [`Timers::rto_at`] comes.
+/// Action due when [`Timers::due_at`] comes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum TimerKind {
     /// Retransmission timeout (RFC 6298), of the SYN too.
@@ -99,9 +99,9 @@ pub(crate) struct Receiver {
 #[derive(Default)]
 pub(crate) struct Timers {
     /// When what `timer_kind` says is due; `ZERO` = off.
-    pub(crate) rto_at: Instant,
+    pub(crate) due_at: Instant,
     /// When the retransmission timeout is due, whatever comes before; `ZERO` = nothing is in flight.
-    pub(crate) rtx_at: Instant,
+    pub(crate) rto_at: Instant,
     /// Delayed-acknowledgement deadline; `ZERO` = off.
     pub(crate) ack_at: Instant,
     /// The block is kept until then for measurements of what is received; `ZERO` = it is not.
@@ -135,8 +135,8 @@ pub(crate) struct PathState {
     pub(crate) probe_size: u16,
     /// A segment larger than the path is known to carry has been sent.
     pub(crate) probe_out: bool,
-    /// A bit of [`crate::store::cold::flag::FAILURE`]: the last complaint of a router, told if the peer never answers again.
-    pub(crate) soft_error: u8,
+    /// The last complaint of a router, told if the peer never answers again; [`EndReason::Orderly`]: none.
+    pub(crate) soft_error: EndReason,
 }
 
 /// The block. Each group belongs to one subject, and rules change the group of theirs.
@@ -209,7 +209,7 @@ impl Default for PathState {
             probe_end: SeqNum(0),
             probe_size: 0,
             probe_out: false,
-            soft_error: 0,
+            soft_error: EndReason::Orderly,
         }
     }
 }
@@ -246,7 +246,7 @@ impl Hot {
             && self.receiver.reorder == NONE
             && self.flags & !hot_flag::URGENT == 0
             && self.sender.writer == NONE
-            && self.timers.rto_at == Instant::ZERO
+            && self.timers.due_at == Instant::ZERO
             && self.timers.ack_at == Instant::ZERO
             && self.timers.keep_until == Instant::ZERO
     }
@@ -288,7 +288,7 @@ impl Hot {
             (a, b) => a.min(b),
         };
         sooner(
-            sooner(self.timers.rto_at, self.timers.ack_at),
+            sooner(self.timers.due_at, self.timers.ack_at),
             self.timers.keep_until,
         )
     }

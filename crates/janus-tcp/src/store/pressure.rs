@@ -40,7 +40,7 @@ impl Default for Shortage {
 impl Blocks {
     /// Looks at what is in use. Once for each batch: the depot is shared with other threads.
     #[inline]
-    pub(crate) fn weigh(&mut self, config: &Config, counters: &mut Counters) -> Pressure {
+    pub(crate) fn update_pressure(&mut self, config: &Config, counters: &mut Counters) -> Pressure {
         let (buffers, all) = self.pool.depot().fill(self.pool.cached());
         let segments = self.segments.len() * 32 / config.max_segments.max(1) as usize;
         let used = (buffers * 32 / all).max(segments);

@@ -138,10 +138,10 @@ impl Schedule {
             self.wheel.cancel(late);
         }
         let mut deadline = hot.deadline();
-        if hot.timers.rto_at == deadline
+        if hot.timers.due_at == deadline
             && matches!(hot.timers.timer_kind, TimerKind::Rto | TimerKind::Persist)
         {
-            hot.timers.rto_at = deadline + self.crowds.delay(deadline, now);
+            hot.timers.due_at = deadline + self.crowds.delay(deadline, now);
             deadline = hot.deadline();
         }
         // The wheel has room for one entry per block.
@@ -150,7 +150,7 @@ impl Schedule {
     }
 
     /// The block joins the queue of those that wait for a packet buffer.
-    pub(crate) fn starve(&mut self, id: HotId, now: Instant) {
+    pub(crate) fn wait_for_buffer(&mut self, id: HotId, now: Instant) {
         if self.starved.is_empty() {
             self.retry.first(now);
         }

@@ -5,7 +5,7 @@
 use core::time::Duration;
 
 use crate::conn::Conn;
-use crate::store::cold::{State, flag};
+use crate::store::cold::{EndReason, State, flag};
 use crate::store::hot::Stalled;
 use crate::store::rto;
 
@@ -20,7 +20,7 @@ impl Conn<'_> {
         if Duration::from_millis(waited.into()) < most {
             return false;
         }
-        self.end(flag::TIMED_OUT);
+        self.end(EndReason::TimedOut);
         true
     }
 
@@ -38,8 +38,8 @@ impl Conn<'_> {
             let waited = (self.now.as_millis() as u32).wrapping_sub(since_ms);
             let latest = self.now + most.saturating_sub(Duration::from_millis(waited.into()));
             let hot = &mut *self.hot;
+            hot.timers.due_at = hot.timers.due_at.min(latest);
             hot.timers.rto_at = hot.timers.rto_at.min(latest);
-            hot.timers.rtx_at = hot.timers.rtx_at.min(latest);
         }
     }
 

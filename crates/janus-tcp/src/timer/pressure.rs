@@ -54,8 +54,12 @@ impl View<'_> {
 impl Conn<'_> {
     /// Looks at what is in use.
     #[inline]
-    fn weigh(&mut self) {
-        if self.blocks.weigh(&self.rules.config, self.counters) != Pressure::None {
+    fn update_pressure(&mut self) {
+        if self
+            .blocks
+            .update_pressure(&self.rules.config, self.counters)
+            != Pressure::None
+        {
             self.effects.add(effect::RELIEVE);
         }
     }
@@ -66,7 +70,7 @@ impl Conn<'_> {
     pub(crate) fn may_take_buffer(&mut self, len: usize) -> Option<usize> {
         // A stock that is smaller than that is empty from time to time.
         if self.blocks.pool.cached().is_multiple_of(LOOK_EVERY) || !self.blocks.pool.has_spare() {
-            self.weigh();
+            self.update_pressure();
         }
         if self.blocks.shortage.level != Pressure::Critical {
             return (!self.view().has_its_share()).then_some(len);
@@ -90,14 +94,14 @@ impl Conn<'_> {
     /// share, and any other when it is critical, waits for its peer and holds up no other: for the acknowledgement of
     /// what it has out, or for the window, which is probed as if something waited for it.
     #[cold]
-    pub(crate) fn put_off(&mut self, len: usize) {
+    pub(crate) fn defer_write(&mut self, len: usize) {
         let len = len.min(self.tcb.payload_mss().into());
         let waits_for_memory = match self.blocks.shortage.level {
             Pressure::Critical => self.view().leaves_at_once(len).is_some(),
             _ => !self.view().has_its_share(),
         };
         if waits_for_memory {
-            return self.starve();
+            return self.wait_for_buffer();
         }
         self.counters.starved += 1;
         self.await_window();
@@ -136,7 +140,7 @@ impl Conn<'_> {
         if self.hot.sender.writer == NONE {
             return false;
         }
-        self.weigh();
+        self.update_pressure();
         let waits =
             self.blocks.shortage.level == Pressure::Critical && !self.view().takes_a_segment();
         if !waits {

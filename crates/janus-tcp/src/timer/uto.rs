@@ -150,7 +150,7 @@ impl Tcb {
 
     /// An acceptable segment, which may carry the option.
     #[inline(always)]
-    pub(crate) fn take_timeout(&mut self, rules: &Rules, p: &Parsed, frame: Option<&Frame>) {
+    pub(crate) fn recv_uto_option(&mut self, rules: &Rules, p: &Parsed, frame: Option<&Frame>) {
         if !p.has_more_options() || !rules.uses_uto(self.profile) {
             return;
         }
@@ -178,7 +178,7 @@ impl Tcb {
 impl Conn<'_> {
     /// A segment with `len` bytes of data is about to leave, and the option is due: it goes with it if it fits and
     /// pushes out nothing else.
-    pub(crate) fn tell_timeout(&mut self, len: u16, options: &mut Options) {
+    pub(crate) fn add_uto_option(&mut self, len: u16, options: &mut Options) {
         let cold = &*self.tcb;
         let Some(timeout) = self.rules.timeout_option(cold.profile) else {
             self.tcb.set_owes_timeout(false);

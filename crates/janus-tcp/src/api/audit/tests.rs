@@ -25,7 +25,7 @@ fn audited(break_it: impl FnOnce(&mut Stack, ConnSlot, HotId)) -> String {
 
 fn unarm(stack: &mut Stack, id: HotId) {
     let hot = &mut stack.store.hot[id];
-    (hot.timers.rto_at, hot.timers.rtx_at) = (Instant::ZERO, Instant::ZERO);
+    (hot.timers.due_at, hot.timers.rto_at) = (Instant::ZERO, Instant::ZERO);
     let timer = hot.timers.timer.take().expect("armed");
     assert!(stack.schedule.wheel.cancel(timer));
 }
@@ -53,7 +53,7 @@ fn a_deadline_whose_timer_has_gone_or_comes_too_late_is_found() {
         stack.schedule.wheel.cancel(timer);
     });
     assert!(told.contains("a deadline has no timer"), "{told}");
-    let told = audited(|stack, _, id| stack.store.hot[id].timers.rto_at = Instant::from_millis(1));
+    let told = audited(|stack, _, id| stack.store.hot[id].timers.due_at = Instant::from_millis(1));
     assert!(told.contains("a deadline has no timer"), "{told}");
 }
 

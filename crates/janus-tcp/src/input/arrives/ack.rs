@@ -6,10 +6,10 @@ use janus_wire::tcp::Flags;
 
 use crate::congestion::reno::{self, DUP_THRESHOLD};
 use crate::conn::{Conn, Linger};
-use crate::loss::recovery::News;
+use crate::loss::recovery::AckSummary;
 use crate::loss::rttm::Acked;
 use crate::loss::window;
-use crate::store::cold::{NONE, State, Tcb, flag};
+use crate::store::cold::{EndReason, NONE, State, Tcb, flag};
 use crate::store::hot::{Ending, hot_flag};
 use crate::store::keys::SegId;
 use crate::store::segment::seg_flag;
@@ -27,18 +27,18 @@ impl Conn<'_> {
         if acked < 0 && !p.has_more_options() {
             return true;
         }
-        let mut news = News {
+        let mut summary = AckSummary {
             advanced: acked > 0,
-            ..News::default()
+            ..AckSummary::default()
         };
-        self.take_sack(p, frame, &mut news);
+        self.take_sack(p, frame, &mut summary);
         if acked >= 0 {
             self.hot.timers.probes = 0;
         }
         if acked > 0 {
-            self.new_ack(p, acked as u32, &mut news);
+            self.new_ack(p, acked as u32, &mut summary);
         } else {
-            self.same_ack(p, acked, &news);
+            self.same_ack(p, acked, &summary);
         }
         if acked >= 0 {
             self.take_window(p, acked);
@@ -69,7 +69,7 @@ impl Conn<'_> {
         // An orphan's goes on until something is acknowledged: opening and shutting must not keep it alive.
         if reopened && hot.sender.flight.is_empty() && !tcb.has(flag::ORPHAN) {
             // The persist timer has done its work.
-            hot.timers.rto_at = Instant::ZERO;
+            hot.timers.due_at = Instant::ZERO;
             hot.timers.backoff = 0;
             hot.timers.retries = 0;
             if hot.has(hot_flag::STARVED) {
@@ -81,17 +81,17 @@ impl Conn<'_> {
         }
     }
 
-    fn new_ack(&mut self, p: &Parsed, acked: u32, news: &mut News) {
+    fn new_ack(&mut self, p: &Parsed, acked: u32, summary: &mut AckSummary) {
         let repairs = self.hot.loss.recovery.is_some();
         if repairs {
-            news.echo_age_ms = self.echo_age(p);
-            self.take_probe_ack(p, news);
+            summary.echo_age_ms = self.echo_age(p);
+            self.take_probe_ack(p, summary);
             self.forget_places(p.ack);
         }
         let hot = &mut *self.hot;
         hot.sender.snd_una = p.ack;
         hot.timers.retries = 0;
-        hot.path.soft_error = 0;
+        hot.path.soft_error = EndReason::Orderly;
         let dup_acks = core::mem::take(&mut hot.dup_acks);
         let (probe_out, doubted) = (hot.path.probe_out, hot.doubted);
         if probe_out {
@@ -100,7 +100,7 @@ impl Conn<'_> {
         if doubted {
             self.forget_duplicates();
         }
-        let fin_acked = self.drop_acked(p, news);
+        let fin_acked = self.drop_acked(p, summary);
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         if hot.sender.flight.is_empty() {
             hot.clear(hot_flag::LOSSES);
@@ -109,10 +109,10 @@ impl Conn<'_> {
             self.counters.mark_reductions += 1;
         }
         if repairs {
-            self.repair(news);
+            self.repair(summary);
         } else {
             if self.hot.doubted {
-                self.judge_plain_timeout(news);
+                self.judge_plain_timeout(summary);
             }
             self.grow_or_recover(p, acked, dup_acks);
             self.arm_retransmission(true);
@@ -130,7 +130,7 @@ impl Conn<'_> {
     }
 
     /// Takes what is acknowledged out of flight and measures the round trip. True when our FIN was in it.
-    fn drop_acked(&mut self, p: &Parsed, news: &mut News) -> bool {
+    fn drop_acked(&mut self, p: &Parsed, summary: &mut AckSummary) -> bool {
         let (mut fin, mut acked) = (false, Acked::default());
         let now_us = self.now.as_micros() as u32;
         loop {
@@ -141,31 +141,32 @@ impl Conn<'_> {
             }
             let seg = &self.blocks.segments[at];
             if (p.ack - seg.end()) < 0 {
-                self.trim_acked(at, p.ack, news);
+                self.trim_acked(at, p.ack, summary);
                 break;
             }
             fin |= seg.has(seg_flag::FIN);
             if hot.loss.recovery.is_some() {
-                self.acknowledge_marked(at, news, &mut acked);
+                self.acknowledge_marked(at, summary, &mut acked);
                 self.blocks.segments.pop_front(&mut self.hot.sender.flight);
             } else {
                 if !seg.has(seg_flag::LOST) {
                     hot.sender.pipe = hot.sender.pipe.saturating_sub(u32::from(seg.len));
                 }
                 if hot.doubted {
-                    news.original |= !seg.has(seg_flag::RESENT) && seg.end().le(hot.loss.recover);
+                    summary.original |=
+                        !seg.has(seg_flag::RESENT) && seg.end().le(hot.loss.recover);
                 }
                 acked.add(now_us.wrapping_sub(seg.sent_us), seg.has(seg_flag::RESENT));
                 self.blocks.segments.pop_front(&mut hot.sender.flight);
             }
             self.blocks.segments.free(at, &mut self.blocks.pool);
         }
-        self.measure(p, &acked, news);
+        self.measure(p, &acked, summary);
         fin
     }
 
     /// Part of the first segment in flight is acknowledged.
-    fn trim_acked(&mut self, at: Option<SegId>, ack: SeqNum, news: &mut News) {
+    fn trim_acked(&mut self, at: Option<SegId>, ack: SeqNum, summary: &mut AckSummary) {
         let (hot, seg) = (&mut *self.hot, &mut self.blocks.segments[at]);
         let part = (ack - seg.seq).max(0) as u32;
         if part == 0 {
@@ -179,7 +180,7 @@ impl Conn<'_> {
             self.blocks.recovery[hot.loss.recovery].sacked_bytes -= part;
             return;
         }
-        news.delivered += part;
+        summary.delivered += part;
         if !seg.has(seg_flag::LOST) {
             hot.sender.pipe = hot.sender.pipe.saturating_sub(part);
         }
@@ -203,16 +204,16 @@ impl Conn<'_> {
 
     /// An acknowledgement of nothing new: perhaps a duplicate (RFC 5681 section 2), perhaps one that brings SACKs.
     #[inline(never)]
-    fn same_ack(&mut self, p: &Parsed, acked: i32, news: &News) {
+    fn same_ack(&mut self, p: &Parsed, acked: i32, summary: &AckSummary) {
         if self.hot.sender.flight.is_empty() {
             return;
         }
         if self.tcb.has(flag::SACK) {
             // Duplicates are not counted, SACKs are (RFC 6675 section 5; RFC 8985 section 6).
             if self.hot.loss.recovery.is_some() {
-                self.take_probe_ack(p, news);
-                self.measure(p, &Acked::default(), news);
-                self.repair(news);
+                self.take_probe_ack(p, summary);
+                self.measure(p, &Acked::default(), summary);
+                self.repair(summary);
             }
         } else if acked == 0 {
             self.duplicate_ack(p);
@@ -267,11 +268,11 @@ impl Conn<'_> {
         match self.tcb.state {
             State::FinWait1 if self.tcb.has(flag::ORPHAN) && self.waits_for_no_fin() => {
                 self.reset_reply(p);
-                self.end(0);
+                self.end(EndReason::Orderly);
             }
             State::FinWait1 => self.tcb.state = State::FinWait2,
             State::Closing => self.linger(Linger::TimeWait),
-            State::LastAck => self.end(0),
+            State::LastAck => self.end(EndReason::Orderly),
             _ => {}
         }
     }

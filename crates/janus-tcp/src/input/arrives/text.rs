@@ -6,7 +6,7 @@ use janus_wire::tcp::Flags;
 use crate::conn::{Conn, Linger};
 use crate::receive::sack_blocks::repeated_part;
 use crate::rules::profile::DEFAULT;
-use crate::store::cold::{NONE, State, flag};
+use crate::store::cold::{EndReason, NONE, State, flag};
 use crate::store::hot::hot_flag;
 use crate::store::reorder::Text;
 use crate::wire::parse::Parsed;
@@ -30,7 +30,7 @@ impl Conn<'_> {
         if is_new && self.nobody_reads() {
             // No reader is left (RFC 1122 section 4.2.2.13). Data waiting beyond a gap would keep an orphan for ever.
             self.reset_reply(p);
-            self.end(flag::RESET);
+            self.end(EndReason::Reset);
             return;
         }
         let (text, fin) = self.cut(p);

@@ -73,9 +73,9 @@ fn an_answer_that_may_be_for_an_earlier_transmission_tells_no_time() {
         let (mut rec, mut hot) = (Recovery::default(), Hot { ..hot_like(&hot) });
         let flags = if resent { seg_flag::RESENT } else { 0 };
         let seg = segment(10_000_000 - age_us, 1_000, flags);
-        let mut news = News::default();
-        deliver(&mut rec, &mut hot, &seg, echo_age_ms, now, &mut news);
-        rec.advance(&news, now);
+        let mut summary = AckSummary::default();
+        deliver(&mut rec, &mut hot, &seg, echo_age_ms, now, &mut summary);
+        rec.advance(&summary, now);
         rec.has(rec_flag::TIMED)
     };
     assert!(told(false, 5_000, None), "sent once: never ambiguous");
@@ -105,12 +105,12 @@ fn reordering_is_seen_by_what_was_sent_once_and_comes_late() {
     let sees = |flags: u8, ends: &[u32]| {
         let (mut rec, mut hot) = (Recovery::default(), Hot::default());
         for acks in ends.chunks(1) {
-            let mut news = News::default();
+            let mut summary = AckSummary::default();
             for end in acks {
                 let seg = segment(900_000, end - 1_000, flags);
-                deliver(&mut rec, &mut hot, &seg, None, now, &mut news);
+                deliver(&mut rec, &mut hot, &seg, None, now, &mut summary);
             }
-            rec.advance(&news, now);
+            rec.advance(&summary, now);
         }
         hot.reordering_seen
     };

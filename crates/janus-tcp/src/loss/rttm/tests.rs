@@ -20,7 +20,7 @@ fn an_echo_counts_from_the_newest_transmission_to_two_minutes_back() {
     stack.now = now;
     let key = stack.store.tcbs.key(slot(conn));
     let clock = stack.rules.stamper.timestamp(&key, now);
-    assert!(stack.heat(slot(conn)));
+    assert!(stack.ensure_hot(slot(conn)));
     let lent = stack.lend(slot(conn)).expect("has a hot block");
     let echoed = |age_ms: u32, newest_us| lent.echoed(clock.wrapping_sub(age_ms), newest_us);
     assert_eq!(echoed(30, 30_000), Some(30_000));

@@ -8,7 +8,7 @@ use janus_wire::{FlowKey, FlowKeyV4, SeqNum};
 use crate::congestion::cubic::Cubic;
 use crate::congestion::{Algorithm, Congestion, Growth};
 use crate::store::arrivals::Arrivals;
-use crate::store::cold::{State, Tcb};
+use crate::store::cold::{EndReason, State, Tcb};
 use crate::store::hot::{
     Ending, Hot, Loss, PathState, Receiver, Sender, Stalled, TimerKind, Timers, hot_flag,
 };
@@ -63,7 +63,7 @@ fn idle(stack: &mut Stack) -> ConnSlot {
 /// The hot block that the connection gets now.
 fn heated(stack: &mut Stack, conn: ConnSlot) -> HotId {
     stack.now = NOW;
-    assert!(stack.heat(conn), "room");
+    assert!(stack.ensure_hot(conn), "room");
     stack.store.tcbs[conn].hot.expect("it is attached")
 }
 
@@ -111,7 +111,7 @@ fn littered() -> Hot {
         timers: Timers {
             rtt_round: SeqNum(13),
             rtt_off_max: 14,
-            rtx_at: Instant::from_millis(16),
+            rto_at: Instant::from_millis(16),
             backoff: 5,
             retries: 6,
             probes: 8,
@@ -129,7 +129,7 @@ fn littered() -> Hot {
             ..Receiver::default()
         },
         path: PathState {
-            soft_error: 18,
+            soft_error: EndReason::NoHost,
             probe_out: true,
             probe_size: 20,
             probe: SegId::new(21),
@@ -156,7 +156,7 @@ fn fields(hot: &Hot) -> Vec<(&'static str, String)> {
         congestion: Congestion { cwnd ssthresh cwnd_credit acked_ms used_peak used_until growth cwr_end cwr_due cwnd_limited slow_start_limit algorithm }
         loss: Loss { recover min_rtt_us min_rtt_ms recovery }
         receiver: Receiver { inbox reorder tuning unacked_bytes arrivals }
-        timers: Timers { rto_at rtx_at ack_at keep_until timer timer_at rtt_round rtt_off_max stalled orphaned_ms timer_kind backoff retries probes }
+        timers: Timers { due_at rto_at ack_at keep_until timer timer_at rtt_round rtt_off_max stalled orphaned_ms timer_kind backoff retries probes }
         path: PathState { probe probe_end probe_size probe_out soft_error })
     .to_vec()
 }
@@ -207,7 +207,7 @@ fn the_litter_leaves_out_nothing() {
         "reorder",
         "tuning",
         "keep_until",
-        "rto_at",
+        "due_at",
         "ack_at",
         "flags",
         "recovery",
@@ -248,7 +248,7 @@ fn a_block_that_holds_something_is_seen_to() {
         |hot, _, _| hot.receiver.reorder = 1,
         |hot, _, _| hot.receiver.tuning = TuningId::new(1),
         |hot, _, soon| hot.timers.keep_until = soon,
-        |hot, _, soon| hot.timers.rto_at = soon,
+        |hot, _, soon| hot.timers.due_at = soon,
         |hot, _, soon| hot.timers.ack_at = soon,
         |hot, _, _| hot.flags = hot_flag::URGENT,
         |hot, _, _| hot.loss.recovery = RecoveryId::new(1),
