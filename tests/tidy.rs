@@ -36,6 +36,8 @@ const SHELVES: &[(&str, &[&str])] = &[
         ],
     ),
 ];
+/// Files of `janus-tcp` with an `impl Stack`.
+const STACK_FILES_MAX: usize = 15;
 /// The rooms that hold unsafe code in one module only, which their `lib.rs` names: everything else there denies it.
 const UNSAFE_CLOSETS: &[(&str, &str)] = &[("janus-posix", "door")];
 /// The rooms that may hold unsafe code.
@@ -270,6 +272,19 @@ fn shelves_know_only_what_is_below_them() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A method of the stack may touch every connection, so they stand in few files: the calls, arrival, and the one that lends.
+#[test]
+fn few_files_hold_methods_of_the_stack() {
+    let holds = |(name, text): &(String, String)| {
+        name.starts_with("crates/janus-tcp/src/")
+            && !name.contains("tests")
+            && text.contains("\nimpl Stack {\n")
+    };
+    let found: Vec<_> = all(".rs").into_iter().filter(holds).collect();
+    let names: Vec<_> = found.iter().map(|(name, _)| name).collect();
+    assert!((1..=STACK_FILES_MAX).contains(&names.len()), "{names:?}");
 }
 
 #[test]

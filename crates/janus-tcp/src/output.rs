@@ -24,7 +24,7 @@ use crate::receive::delayed_ack::acknowledged;
 use crate::rules::profile::DEFAULT;
 use crate::store::cold::{NONE, State, Tcb, flag};
 use crate::store::hot::{Ending, Hot, TimerKind, hot_flag};
-use crate::store::keys::{SegId, number};
+use crate::store::keys::{Key, SegId};
 use crate::store::rto;
 use crate::store::segment::seg_flag;
 use crate::time::Instant;
@@ -347,7 +347,7 @@ impl Conn<'_> {
         }
         let mut frame = Frame::new(buf, frame_len);
         frame.tag = LENT;
-        frame.key = number(at);
+        frame.key = SegId::number(at);
         wire.out.push(frame);
     }
 

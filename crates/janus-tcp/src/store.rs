@@ -25,7 +25,6 @@ pub(crate) mod schedule;
 pub(crate) mod segment;
 pub(crate) mod sharing;
 pub(crate) mod stub;
-pub(crate) mod table;
 pub(crate) mod time_wait;
 pub(crate) mod tuning;
 pub(crate) mod urgent;

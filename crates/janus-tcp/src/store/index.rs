@@ -1,16 +1,18 @@
 //! Which record a flow has: the table, and the records that are no connection (half-open, TIME-WAIT, stubs), with what is
 //! kept by flow.
 
+mod table;
+
 use janus_mem::{Growth, MemError};
 use janus_wire::TableHash;
 
+use self::table::FlowTable;
 use crate::rules::config::{Config, Secrets};
 use crate::store::challenge::Limits;
 use crate::store::half_open::HalfOpens;
 use crate::store::listener::Listeners;
 use crate::store::moves::Moves;
 use crate::store::stub::{STUBS_MAX, Stubs};
-use crate::store::table::FlowTable;
 use crate::store::time_wait::TimeWaits;
 
 /// The index of a stack.

@@ -13,6 +13,12 @@ pub(crate) trait Key: Copy {
 
     /// Returns the slot's number.
     fn index(self) -> u32;
+
+    /// Returns the slot's number, or one that is no slot's.
+    #[inline(always)]
+    fn number(key: Option<Self>) -> u32 {
+        key.map_or(u32::MAX, Self::index)
+    }
 }
 
 macro_rules! keys {
@@ -31,6 +37,12 @@ macro_rules! keys {
             #[inline(always)]
             fn index(self) -> u32 {
                 !self.0.get()
+            }
+
+            // Nothing but a complement, as none is spelled like zero.
+            #[inline(always)]
+            fn number(key: Option<Self>) -> u32 {
+                !key.map_or(0, |key| key.0.get())
             }
         }
 
@@ -62,12 +74,6 @@ keys! {
     TuningId,
 }
 
-/// The number that stands for `key` where numbers are untyped: one that is no slot for `None`.
-#[inline(always)]
-pub(crate) fn number<K: Key>(key: Option<K>) -> u32 {
-    key.map_or(u32::MAX, K::index)
-}
-
 /// A slab whose slots only a `K` names.
 pub(crate) struct Slots<K, T> {
     slab: Slab<T>,
@@ -96,7 +102,7 @@ impl<K: Key, T: Default> Slots<K, T> {
 impl<K: Key, T> Slots<K, T> {
     #[inline]
     pub(crate) fn free(&mut self, key: impl Into<Option<K>>) {
-        self.slab.free(number(key.into()));
+        self.slab.free(K::number(key.into()));
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -136,13 +142,13 @@ impl<K: Key, T> Index<Option<K>> for Slots<K, T> {
 
     #[inline(always)]
     fn index(&self, key: Option<K>) -> &T {
-        &self.slab[number(key)]
+        &self.slab[K::number(key)]
     }
 }
 
 impl<K: Key, T> IndexMut<Option<K>> for Slots<K, T> {
     #[inline(always)]
     fn index_mut(&mut self, key: Option<K>) -> &mut T {
-        &mut self.slab[number(key)]
+        &mut self.slab[K::number(key)]
     }
 }

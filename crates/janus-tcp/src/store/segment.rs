@@ -133,13 +133,12 @@ impl Segments {
             return Err(buf);
         };
         let seg = &mut self.slab[id];
-        *seg = Segment {
-            buf: Some(buf),
-            off,
-            len,
-            next: None,
-            ..Segment::default()
-        };
+        debug_assert!(seg.buf.is_none(), "a free descriptor has no buffer");
+        // Nothing is dropped, so none of the code for it is here.
+        core::mem::forget(seg.buf.replace(buf));
+        (seg.off, seg.len, seg.flags) = (off, len, 0);
+        (seg.seq, seg.sent_us) = (SeqNum(0), 0);
+        (seg.next, seg.skip) = (None, None);
         Ok(id)
     }
 
