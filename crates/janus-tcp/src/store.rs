@@ -40,7 +40,7 @@ use crate::store::hot::Hot;
 use crate::store::keys::{ConnSlot, HotId, RecoveryId, Slots, TuningId};
 use crate::store::pressure::Shortage;
 use crate::store::recovery::{Doubts, Recovery};
-use crate::store::reorder::Reorders;
+use crate::store::reorder::{Memory, Reorders};
 use crate::store::segment::Segments;
 use crate::store::tuning::Tuning;
 use crate::store::urgent::Urgents;
@@ -67,6 +67,15 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
+    /// What waits beyond gaps, and the memory that it waits in.
+    pub(crate) fn reordering(&mut self) -> (&mut Reorders, Memory<'_>) {
+        let memory = Memory {
+            segments: &mut self.segments,
+            pool: &mut self.pool,
+        };
+        (&mut self.reorders, memory)
+    }
+
     /// Takes the buffer of a frame that was lent to the device.
     #[inline]
     pub(crate) fn came_home(&mut self, frame: Frame) {

@@ -3,7 +3,6 @@
 use crate::rules::config::Config;
 use crate::store::Blocks;
 use crate::store::counters::Counters;
-use crate::store::reorder::Memory;
 
 /// How short packet buffers and segments are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,11 +61,8 @@ impl Blocks {
     /// The connection that has waited longest for a gap to be filled loses what lies beyond it. Returns how many buffers that
     /// were.
     pub(crate) fn prune_oldest(&mut self) -> u32 {
-        let mut memory = Memory {
-            segments: &mut self.segments,
-            pool: &mut self.pool,
-        };
-        self.reorders.prune_oldest(&mut memory)
+        let (reorders, mut memory) = self.reordering();
+        reorders.prune_oldest(&mut memory)
     }
 }
 

@@ -8,7 +8,7 @@ use crate::conn::{Conn, effect};
 use crate::store::cold::NONE;
 use crate::store::hot::hot_flag;
 use crate::store::pressure::Pressure;
-use crate::store::reorder::{Memory, Text};
+use crate::store::reorder::Text;
 use crate::wire::parse::Parsed;
 
 /// Bytes of the receive buffer for which one packet buffer may wait beyond a gap: small texts are copied together, so
@@ -31,26 +31,18 @@ impl Conn<'_> {
             self.queue();
             return;
         };
-        let mut memory = Memory {
-            segments: &mut self.blocks.segments,
-            pool: &mut self.blocks.pool,
-        };
+        let (reorders, mut memory) = self.blocks.reordering();
         if fin {
-            self.blocks
-                .reorders
-                .note_fin(block, text.end(), &mut memory);
+            reorders.note_fin(block, text.end(), &mut memory);
         }
-        if let Some(end) = self.blocks.reorders.fin(block) {
+        if let Some(end) = reorders.fin(block) {
             let left = (end - text.seq).max(0) as u32;
             text.len = left.min(u32::from(text.len)) as u16;
         }
         let in_order = text.seq == self.tcb.rcv_nxt;
         let mut twice = None;
         if let (Some(frame), true) = (frame.as_mut(), text.len > 0) {
-            twice = self
-                .blocks
-                .reorders
-                .fit(block, &mut text, frame, &mut memory);
+            twice = reorders.fit(block, &mut text, frame, &mut memory);
         }
         if in_order {
             self.gap_filled((&text, p), frame);
@@ -83,16 +75,9 @@ impl Conn<'_> {
         }
         let block = self.hot.receiver.reorder;
         let mut next = text.end();
-        let mut memory = Memory {
-            segments: &mut self.blocks.segments,
-            pool: &mut self.blocks.pool,
-        };
+        let (reorders, mut memory) = self.blocks.reordering();
         let inbox = &mut self.hot.receiver.inbox;
-        if let Some(end) = self
-            .blocks
-            .reorders
-            .deliver(block, next, inbox, &mut memory)
-        {
+        if let Some(end) = reorders.deliver(block, next, inbox, &mut memory) {
             next = end;
         }
         self.tcb.rcv_nxt = next;
@@ -115,11 +100,8 @@ impl Conn<'_> {
         let Some(arrived) = frame.as_mut().filter(|_| text.len > 0) else {
             return;
         };
-        let mut memory = Memory {
-            segments: &mut self.blocks.segments,
-            pool: &mut self.blocks.pool,
-        };
-        let kept = self.blocks.reorders.join(block, text, arrived, &mut memory)
+        let (reorders, mut memory) = self.blocks.reordering();
+        let kept = reorders.join(block, text, arrived, &mut memory)
             || self.room_for_reordered(text) && self.keep_frame(block, text, frame);
         if kept {
             self.counters.reordered += 1;
@@ -130,12 +112,9 @@ impl Conn<'_> {
     }
 
     fn keep_frame(&mut self, block: u32, text: &Text, frame: &mut Option<Frame>) -> bool {
-        let mut memory = Memory {
-            segments: &mut self.blocks.segments,
-            pool: &mut self.blocks.pool,
-        };
+        let (reorders, mut memory) = self.blocks.reordering();
         let taken = frame.take();
-        taken.is_some_and(|frame| self.blocks.reorders.keep(block, text, frame, &mut memory))
+        taken.is_some_and(|frame| reorders.keep(block, text, frame, &mut memory))
     }
 
     /// Makes room for one more packet buffer. At the connection's own bound what it holds highest goes; at that of all
@@ -160,11 +139,8 @@ impl Conn<'_> {
         if self.blocks.reorders.has_room(block, u32::MAX)
             || self.blocks.reorders.oldest() == Some(block)
         {
-            let mut memory = Memory {
-                segments: &mut self.blocks.segments,
-                pool: &mut self.blocks.pool,
-            };
-            let pruned = self.blocks.reorders.prune(block, text.seq, &mut memory);
+            let (reorders, mut memory) = self.blocks.reordering();
+            let pruned = reorders.prune(block, text.seq, &mut memory);
             self.counters.reordered_pruned += u64::from(pruned);
         } else {
             self.counters.reordered_pruned += u64::from(self.blocks.prune_oldest());
@@ -185,11 +161,8 @@ impl Conn<'_> {
     pub(crate) fn forget_reordered(&mut self) {
         let block = core::mem::replace(&mut self.hot.receiver.reorder, NONE);
         if block != NONE {
-            let mut memory = Memory {
-                segments: &mut self.blocks.segments,
-                pool: &mut self.blocks.pool,
-            };
-            self.blocks.reorders.detach(block, &mut memory);
+            let (reorders, mut memory) = self.blocks.reordering();
+            reorders.detach(block, &mut memory);
         }
     }
 }
