@@ -5,6 +5,10 @@
 //! One sender's messages arrive in the order they were sent: while anything is spilled senders spill too, and the
 //! receiver takes the spilled ones only when the ring is empty.
 
+mod identity;
+mod task_ref;
+mod word;
+
 #[cfg(test)]
 mod tests;
 
@@ -15,7 +19,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use janus_io::mpsc::{self, SendError};
 use janus_tcp::ConnId;
 
-use crate::task::{TaskRef, WakeWord, inbox_of};
+pub(crate) use identity::{Owner, ShardIdentity, deliver};
+pub(crate) use task_ref::TaskRef;
+pub(crate) use word::{GENERATION_MAX, GRANULE_BITS, WakeWord};
 
 /// Messages the ring holds before they spill.
 pub(crate) const RING: u32 = 1024;
@@ -268,16 +274,4 @@ impl Inbox {
     fn lock(&self) -> MutexGuard<'_, Spill> {
         self.spill.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Tells the shard called `identity` that the handle of `conn` was dropped here.
-pub(crate) fn close_on(identity: u16, life: u16, conn: ConnId) {
-    if let Some(inbox) = inbox_of(identity) {
-        inbox.close(conn, life);
-    }
-}
-
-/// Runs `job` on the thread of the shard called `identity`. False when that shard is gone or has too much to do.
-pub(crate) fn run_on(identity: u16, job: impl FnOnce() + Send + 'static) -> bool {
-    inbox_of(identity).is_some_and(|inbox| inbox.run(Box::new(job)).is_ok())
 }

@@ -80,6 +80,7 @@ mod portal;
 mod runtime;
 mod shard;
 pub mod signal;
+mod spawn;
 mod task;
 pub mod time;
 mod warning;
@@ -139,13 +140,14 @@ pub use janus_io::xdp::Ports as XdpPorts;
 pub use janus_io::{Batching, DeviceLosses};
 pub use losses::ShortageReport;
 pub use runtime::{
-    BackendChoice, BoxError, Builder, CoreReport, Handle, MainResult, Reloaded, Result, Runtime,
-    ShuttingDown, core_id, cores, exit_code, handle, is_shutting_down, once, report, shutting_down,
+    BackendChoice, BoxError, Builder, Handle, MainResult, Reloaded, Result, Runtime, ShuttingDown,
+    core_id, cores, exit_code, handle, is_shutting_down, once, shutting_down,
 };
-pub use shard::{BATCH_CLASSES, ForwardCounters, LoopReport};
+pub use shard::{BATCH_CLASSES, CoreReport, ForwardCounters, LoopReport, report};
+pub use spawn::{spawn_blocking, spawn_on};
 pub use task::blocking::BlockingReport;
 pub use task::{
     AbortHandle, JoinError, JoinHandle, JoinSet, Unconstrained, consume_budget, spawn,
-    spawn_blocking, spawn_on, unconstrained, yield_now,
+    unconstrained, yield_now,
 };
 pub use warning::Warning;

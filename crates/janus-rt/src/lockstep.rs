@@ -2,7 +2,6 @@
 //! when told: a run is a function of its seed. Compiled for tests only. The far end is `peer`, the network's faults are `net`; this file
 //! asserts little, `tests` the rest.
 
-pub(crate) mod hops;
 mod net;
 mod peer;
 pub(crate) mod rng;
@@ -19,10 +18,10 @@ use janus_io::wire::{self, WireCounters};
 use janus_tcp::{Instant, Stack};
 
 use crate::clock::Clock;
+use crate::config::Placement;
 use crate::control::conductor::Conductor;
-use crate::runtime::{BackendChoice, Builder, MainResult, Runtime};
+use crate::runtime::{BackendChoice, Builder, MainResult, Result, Runtime};
 use crate::shard::Shard;
-use crate::{Placement, Result};
 use peer::Peer;
 use rng::Rng;
 

@@ -7,6 +7,9 @@ use janus_io::Counter;
 
 use crate::policy::Entrance;
 
+/// Most kernel connections inside the portal at a time; further ones wait in the kernel's backlog and are a [`Kind::PortalFull`].
+pub(crate) const BRIDGES_MAX: usize = 16 * 1024;
+
 /// A kind of loss, each with a warning of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {

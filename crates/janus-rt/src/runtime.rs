@@ -5,7 +5,6 @@ mod choice;
 mod launch;
 mod main_task;
 mod reload;
-mod report;
 mod shutdown;
 
 use std::future::Future;
@@ -36,7 +35,6 @@ pub(crate) use main_task::MainTask;
 pub use main_task::{MainResult, exit_code};
 pub use reload::Reloaded;
 use reload::{Reloading, Sources};
-pub use report::{CoreReport, report};
 pub use shutdown::{ShuttingDown, is_shutting_down, shutting_down};
 
 /// A result with that error.

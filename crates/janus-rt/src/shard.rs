@@ -7,11 +7,14 @@ mod elsewhere;
 mod end;
 mod fixed;
 pub(crate) mod here;
+#[cfg(test)]
+pub(crate) mod hops;
 mod leaving;
 mod losses;
 mod neighbours;
 mod panic_recovery;
 mod paused;
+mod report;
 mod sampling;
 pub(crate) mod shared;
 mod statistics;
@@ -38,6 +41,7 @@ pub use neighbours::ForwardCounters;
 use neighbours::Walk;
 pub(crate) use neighbours::{Door, FORWARDS, Neighbours};
 pub(crate) use panic_recovery::RebuildStack;
+pub use report::{CoreReport, report};
 use sampling::Sampling;
 pub use statistics::{BATCH_CLASSES, LoopReport};
 use update::UpdateWork;
@@ -272,7 +276,7 @@ impl Shard {
         let mut pool = self.here.pool.borrow_mut();
         let moved = self.port.receive(&mut pool, arrived) > 0;
         #[cfg(test)]
-        crate::lockstep::hops::arrived(arrived);
+        hops::arrived(arrived);
         while arrived.len() < 3 * BURST {
             let Some(frame) = self.forwarded.pop() else {
                 break;

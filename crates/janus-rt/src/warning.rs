@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::portal::BRIDGES_MAX;
+use crate::losses::BRIDGES_MAX;
 
 /// Most kinds of tasks that are remembered, so that each is reported once.
 const REMEMBERED_MAX: usize = 1024;

@@ -10,7 +10,7 @@ use janus_csb::ShardId;
 use janus_io::steer::SocketPorts;
 
 use crate::control::DYNAMIC_FIRST;
-use crate::shard::here::Owner;
+use crate::inbox::Owner;
 
 /// Ports drawn at random before they are gone through in order.
 const DRAWS: usize = 64;

@@ -19,8 +19,8 @@ use super::client::{Client, News};
 use super::lease::Lease;
 use super::memory::Memory;
 use crate::clock::Clock;
+use crate::control::BoxError;
 use crate::inbox::Inbox;
-use crate::runtime::BoxError;
 use crate::shard::here;
 
 /// The thread wakes at least this often.

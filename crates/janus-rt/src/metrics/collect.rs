@@ -19,8 +19,8 @@ use super::{Format, LOOK_MAX, LOOK_MIN, PATIENCE};
 use crate::inbox::Refused;
 use crate::losses::ShortageReport;
 use crate::policy::IoCounters;
-use crate::runtime::{CoreReport, report};
 use crate::shard::shared::Shared;
+use crate::shard::{CoreReport, report};
 use crate::task::blocking::BlockingReport;
 
 /// Counters of the admin port; written by its thread only.

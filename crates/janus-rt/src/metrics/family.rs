@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::collect::RuntimeValues;
 use crate::policy::IoCounters;
-use crate::runtime::CoreReport;
+use crate::shard::CoreReport;
 
 /// Type of a family, by OpenMetrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use super::text::{Snapshot, render};
 use super::*;
 use crate::losses::ShortageReport;
 use crate::policy::IoCounters;
-use crate::runtime::CoreReport;
+use crate::shard::CoreReport;
 use crate::shard::{ForwardCounters, LoopReport};
 use crate::task::blocking::BlockingReport;
 

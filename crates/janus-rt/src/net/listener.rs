@@ -11,8 +11,9 @@ use janus_tcp::{Error, ListenerId, SocketOptions, Stack, Token};
 use super::address::ToAddress;
 use super::stream::TcpStream;
 use super::{foreign_core, io_error, resolver};
+use crate::inbox::Owner;
 use crate::shard::Side;
-use crate::shard::here::{self, Here, Owner};
+use crate::shard::here::{self, Here};
 use crate::task::coop;
 
 /// A port this core accepts connections on.

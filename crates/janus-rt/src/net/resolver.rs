@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use super::address::Target;
 use crate::dhcp::Shown;
 use crate::shard::here::{self, Here};
-use crate::task::spawn_blocking;
+use crate::spawn::spawn_blocking;
 use ask::Wanted;
 use cache::NameCache;
 use files::{Conf, DNS_PORT};

@@ -11,8 +11,9 @@ use janus_tcp::{Datagram, Error, Instant, Stack, Token, UdpId};
 
 use super::address::ToAddress;
 use super::{Interest, Ready, foreign_core, io_error, resolver};
+use crate::inbox::Owner;
 use crate::shard::Side;
-use crate::shard::here::{self, Here, Owner};
+use crate::shard::here::{self, Here};
 use crate::task::coop;
 
 /// A UDP socket. Its calls take `&self`; of two tasks that wait for the same event, the one that polled last is woken. A call

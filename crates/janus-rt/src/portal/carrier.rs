@@ -24,9 +24,8 @@ use super::spare::{self, Spare, Waiting};
 use crate::clock::Clock;
 use crate::control::desk::ControlMailbox;
 use crate::control::ending::LastIn;
+use crate::losses::BRIDGES_MAX;
 
-/// Most kernel connections inside at a time; further ones wait in the kernel's backlog.
-pub(crate) const BRIDGES_MAX: usize = 16 * 1024;
 /// Connections accepted from one door before the others have their turn.
 const ACCEPTS_PER_TURN: usize = 64;
 /// Most clients accepted at a door when it closes: as many as the kernel's backlog holds.

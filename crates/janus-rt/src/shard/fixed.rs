@@ -16,8 +16,8 @@ use janus_csb::{FlowId, ShardId, Step, Tag, walk};
 use janus_tcp::{ConnId, Error, Instant, SocketOptions};
 use janus_wire::FlowKey;
 
-use super::here::{self, Here, Owner};
-use crate::inbox::Refused;
+use super::here::{self, Here};
+use crate::inbox::{Owner, Refused};
 
 /// How often it is looked whether a connection with a stub elsewhere is over.
 const LOOK: Duration = Duration::from_millis(100);

@@ -21,29 +21,14 @@ use super::shared::Shared;
 use super::statistics::LoopStatistics;
 use super::waiters::{STORED, Side, Waiters};
 use crate::control::datagrams::Way;
-use crate::inbox::{self, Inbox};
+use crate::inbox::{Inbox, Owner};
 use crate::task::Executor;
 
-/// A shard, process-wide and over time: its number in the table of live shards, and the low half of the count that tells
-/// it from earlier ones of that number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Owner {
-    pub(crate) number: u16,
-    pub(crate) life: u16,
-}
-
 impl Owner {
-    /// Says to this shard, from another thread, that the handle of `conn` is gone. A shard that has ended has closed
-    /// everything itself.
-    #[cold]
-    pub(crate) fn send_close(self, conn: ConnId) {
-        inbox::close_on(self.number, self.life, conn);
-    }
-
     /// Runs `job` on this shard, from another thread; nowhere when it has ended.
     #[cold]
     pub(crate) fn send_job(self, job: impl FnOnce(&Here) + Send + 'static) {
-        inbox::run_on(self.number, move || _ = with_own(self, job));
+        self.run(move || _ = with_own(self, job));
     }
 }
 

@@ -67,7 +67,7 @@ impl Neighbours {
     #[inline]
     pub(crate) fn forward(&mut self, to: ShardId, frame: Frame, pool: &mut Pool) {
         #[cfg(test)]
-        crate::lockstep::hops::forwarded(&frame);
+        super::hops::forwarded(&frame);
         let door = &self.doors[to.index()].frames;
         let kept = door.capacity() / KEPT_FROM_SYNS as u32;
         if !door.fits(kept + 1) && is_opening(&frame, self.link) {

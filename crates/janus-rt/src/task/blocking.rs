@@ -12,41 +12,11 @@ use std::time::{Duration, Instant};
 
 use super::join::{JoinError, JoinHandle};
 use super::parcel;
-use crate::shard::here;
 
 /// Most calls that may wait for a thread.
 const WAITING_MAX: usize = 1 << 16;
 /// How long an idle thread is kept.
 const KEEP: Duration = Duration::from_secs(10);
-
-/// Runs `call` on a thread on which it may block, and returns its result.
-///
-/// Aborting the handle cancels a call that has not begun; one that has begun runs to its end. When the runtime ends, it waits for running
-/// calls for as long as for connections (`drain_ms`), and leaves the rest behind.
-///
-/// ```
-/// # janus::Runtime::builder().alone().cores(1).build()?.run(|| async {
-/// let text = janus::spawn_blocking(|| std::fs::read_to_string("/proc/version"));
-/// assert!(text.await.unwrap().is_ok());
-/// # })?;
-/// # Ok::<(), janus::BoxError>(())
-/// ```
-///
-/// # Panics
-/// When no Janus core runs on this thread; [`Handle::spawn_blocking`](crate::Handle::spawn_blocking) is for others.
-pub fn spawn_blocking<F, R>(call: F) -> JoinHandle<R>
-where
-    F: FnOnce() -> R + Send + 'static,
-    R: Send + 'static,
-{
-    let Some(shared) = here::shared() else {
-        panic!(
-            "janus::spawn_blocking was called where no Janus core runs: use Handle::spawn_blocking, or call it from a \
-             runtime's main or its tasks"
-        );
-    };
-    shared.blocking.spawn(call)
-}
 
 /// State of a runtime's threads for blocking calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

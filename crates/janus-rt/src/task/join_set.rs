@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
 use super::join::{AbortHandle, JoinError, JoinHandle};
-use super::{spawn, spawn_blocking, spawn_on};
+use super::spawn;
 
 /// A set of tasks that are awaited together. Dropping it aborts them all.
 pub struct JoinSet<T> {
@@ -126,27 +126,8 @@ impl<T: 'static> JoinSet<T> {
         self.insert(spawn(future))
     }
 
-    /// Spawns a task on a core of this runtime, as [`spawn_on`] does.
-    pub fn spawn_on<M, F>(&mut self, core: usize, make: M) -> AbortHandle
-    where
-        M: FnOnce() -> F + Send + 'static,
-        F: Future<Output = T> + 'static,
-        T: Send,
-    {
-        self.insert(spawn_on(core, make))
-    }
-
-    /// Runs a call that may block, as [`spawn_blocking`] does.
-    pub fn spawn_blocking<F>(&mut self, call: F) -> AbortHandle
-    where
-        F: FnOnce() -> T + Send + 'static,
-        T: Send,
-    {
-        self.insert(spawn_blocking(call))
-    }
-
     /// Adds a task to the set.
-    fn insert(&mut self, handle: JoinHandle<T>) -> AbortHandle {
+    pub(crate) fn insert(&mut self, handle: JoinHandle<T>) -> AbortHandle {
         let abort = handle.abort_handle();
         let number = self.free.pop().unwrap_or_else(|| self.new_place());
         let member = &mut self.members[number as usize];

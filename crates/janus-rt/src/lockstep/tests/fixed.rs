@@ -11,9 +11,10 @@ use janus_tcp::Config;
 
 use super::updates::{Changes, held_twice, seeds};
 use super::{COMBINED, Layout, SPLIT};
+use crate::lockstep::World;
 use crate::lockstep::rng::Rng;
-use crate::lockstep::{World, hops};
 use crate::net::{TcpListener, TcpSocket};
+use crate::shard::hops;
 use crate::time::sleep;
 
 /// Where the peer sends back what it gets.

@@ -10,7 +10,8 @@ use janus_wire::FlowKey;
 
 use super::{COMBINED, SPLIT, run_with, world_with};
 use crate::lockstep::rng::Rng;
-use crate::lockstep::{Layout, Outside, World, hops};
+use crate::lockstep::{Layout, Outside, World};
+use crate::shard::hops;
 
 /// Connections in one run.
 const CONNECTIONS: u64 = 700;

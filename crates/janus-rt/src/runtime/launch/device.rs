@@ -20,6 +20,7 @@ use crate::clock::Clock;
 use crate::config::{BackendName, Cidr, Impairment, KernelAddress, Settings};
 use crate::control::desk::ControlMailbox;
 use crate::dhcp;
+use crate::losses::BRIDGES_MAX;
 use crate::portal::{self, Portal};
 use crate::runtime::{BackendChoice, BoxError};
 
@@ -303,7 +304,7 @@ fn open_portal(
         ],
         ..Interface::ip(mtu)
     };
-    let bridges = portal::BRIDGES_MAX as u32;
+    let bridges = BRIDGES_MAX as u32;
     let mut tcp = Config {
         max_connections: bridges,
         max_hot: bridges,

@@ -13,11 +13,12 @@ use janus_tcp::{Config, Interface, Secrets, Stack};
 use super::fabric::Berth;
 use crate::config::Settings;
 use crate::dhcp::Shown;
+use crate::inbox::{Owner, ShardIdentity};
 use crate::runtime::{BoxError, MainResult, MainTask};
-use crate::shard::here::{Here, Owner, Parts};
+use crate::shard::here::{Here, Parts};
 use crate::shard::shared::Shared;
 use crate::shard::{Door, Neighbours, Shard, Work};
-use crate::task::{Executor, Pulse, ShardIdentity};
+use crate::task::{Executor, Pulse};
 use crate::warning::Warnings;
 
 /// Buffers a shard keeps back for what frees memory: acknowledgements, the refill of a receive queue.

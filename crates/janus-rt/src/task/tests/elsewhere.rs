@@ -6,7 +6,7 @@ use std::task::Wake;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::inbox::Inbox;
+use crate::inbox::{Inbox, TaskRef};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 

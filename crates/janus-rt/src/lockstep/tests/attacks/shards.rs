@@ -17,8 +17,9 @@ use super::list::support::target::Target;
 use super::list::support::{HERE, PORT, family};
 use crate::lockstep::net::any_queue;
 use crate::lockstep::tests::updates::{Changes, held_twice};
-use crate::lockstep::{Layout, Outside, World, hops};
+use crate::lockstep::{Layout, Outside, World};
 use crate::net::{TcpListener, TcpStream};
+use crate::shard::hops;
 
 /// Packet buffers of the attackers: they want for none.
 const BUFFERS: u32 = 32_768;

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::*;
-use crate::task::{JoinError, spawn_on, yield_now};
+use crate::spawn::spawn_on;
+use crate::task::{JoinError, yield_now};
 use crate::time::{sleep, timeout};
 
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -4,8 +4,8 @@ use janus_io::DeviceLosses;
 use janus_mem::DepotStats;
 use janus_tcp::{Counters, MemoryReport};
 
+use super::{ForwardCounters, LoopReport, here};
 use crate::losses::ShortageReport;
-use crate::shard::{ForwardCounters, LoopReport, here};
 use crate::task::blocking::BlockingReport;
 
 /// A look at one core.
