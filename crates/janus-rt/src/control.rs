@@ -10,8 +10,8 @@
 pub(crate) mod alarms;
 pub(crate) mod conductor;
 pub(crate) mod datagrams;
-pub(crate) mod desk;
 pub(crate) mod ending;
+pub(crate) mod mailbox;
 pub(crate) mod signals;
 pub(crate) mod supervisor;
 #[cfg(test)]
@@ -107,7 +107,7 @@ struct Port {
     waiters: Vec<Waiter>,
 }
 
-struct State {
+struct ControlState {
     front: Box<dyn Front>,
     mains: Vec<Main>,
     ports: BTreeMap<u16, Port>,
@@ -118,7 +118,7 @@ struct State {
 
 /// Shared by every shard of one runtime.
 pub(crate) struct Control {
-    state: Mutex<State>,
+    state: Mutex<ControlState>,
     /// Every main has been polled as far as it goes without waiting.
     begun: AtomicBool,
     /// A connection has been opened, or may have been.
@@ -127,7 +127,7 @@ pub(crate) struct Control {
 
 impl Control {
     pub(crate) fn new(cores: usize, front: Box<dyn Front>) -> Control {
-        let state = State {
+        let state = ControlState {
             front,
             mains: vec![Main::Running; cores],
             ports: BTreeMap::new(),
@@ -204,7 +204,7 @@ impl Control {
     }
 
     /// The steering says that these ports belong to these cores.
-    pub(crate) fn served(&self, ports: &desk::PortSets) {
+    pub(crate) fn served(&self, ports: &mailbox::PortSets) {
         let mut state = self.lock();
         let mut woken = Vec::new();
         for (&port, cores) in ports {
@@ -319,13 +319,13 @@ impl Control {
         self.begun.load(Ordering::Acquire)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ControlState> {
         // A panic in one main must not hide the table from the others' drain; every change below is whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl ControlState {
     fn bind_fixed(&mut self, core: u8, address: SocketAddr) -> io::Result<u16> {
         let port = address.port();
         if let Some(entry) = self.ports.get_mut(&port) {

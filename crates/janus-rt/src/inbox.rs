@@ -95,14 +95,14 @@ pub(crate) struct Inbox {
 }
 
 /// The shard's side.
-pub(crate) struct Mailbox {
+pub(crate) struct InboxReader {
     ring: mpsc::Receiver<Message>,
     shared: Arc<Inbox>,
 }
 
-impl Mailbox {
+impl InboxReader {
     /// An inbox whose senders call `unpark` after each message. It must be cheap while the shard is awake.
-    pub(crate) fn new(unpark: impl Fn() + Send + Sync + 'static) -> Mailbox {
+    pub(crate) fn new(unpark: impl Fn() + Send + Sync + 'static) -> InboxReader {
         let (sender, ring) = mpsc::inbox(RING);
         let shared = Arc::new(Inbox {
             ring: sender,
@@ -113,7 +113,7 @@ impl Mailbox {
             wakes_merged: AtomicU64::new(0),
             runs_refused: AtomicU64::new(0),
         });
-        Mailbox { ring, shared }
+        InboxReader { ring, shared }
     }
 
     /// The other side, for whoever sends.
@@ -164,7 +164,7 @@ impl Mailbox {
     }
 }
 
-impl Drop for Mailbox {
+impl Drop for InboxReader {
     fn drop(&mut self) {
         let left = {
             let mut spill = self.shared.lock();

@@ -41,7 +41,7 @@
 //! | a runtime built by hand, several in a process | [`Runtime::builder`], [`Builder`] |
 //! | shutdown, changes at run time, from any thread | [`Handle`], [`handle`], [`shutting_down`]; signals: [`Builder::signals`]
 //! |
-//! | how cores share connections, packet rules, counters | [`balance`], [`policy`], [`report`](report()), [`metrics`] |
+//! | how cores share connections, packet rules, counters | [`balance`], [`admission`], [`report`](report()), [`metrics`] |
 //! | tests, also with a clock that jumps | [`test`](macro@test) |
 //! | hyper, tower, tokio | [`compat`]; an HTTP server of Janus's own is the crate `janus-http` |
 //!
@@ -60,6 +60,7 @@
 // This file only lists the modules of the crate.
 
 mod admin;
+pub mod admission;
 pub mod balance;
 mod clock;
 pub mod compat;
@@ -75,7 +76,6 @@ mod lockstep;
 mod losses;
 pub mod metrics;
 pub mod net;
-pub mod policy;
 mod portal;
 mod runtime;
 mod shard;

@@ -137,7 +137,7 @@ impl<P: Outside> World<P> {
         .expect("a wire");
         let wire = [near.counters(), far.counters()].concat();
         let builder = Runtime::builder()
-            .alone()
+            .ignore_environment()
             .seed(seed)
             .packet_buffers(16 * 1024);
         let builder = configure(builder)
@@ -274,8 +274,8 @@ impl<P: Outside> World<P> {
 
     fn each_stack(&self, look: impl Fn(&str, &Stack)) {
         for shard in &self.shards {
-            let name = format!("shard {}", shard.here.core);
-            look(&name, &shard.here.stack.borrow());
+            let name = format!("shard {}", shard.ctx.core);
+            look(&name, &shard.ctx.stack.borrow());
         }
         if let Some(stack) = self.peer.stack() {
             look("the peer", stack);
@@ -322,7 +322,7 @@ impl<P> World<P> {
     fn end_tasks(&mut self) {
         for shard in &self.shards {
             let _entered = shard.enter();
-            let executor = shard.here.executor.take();
+            let executor = shard.ctx.executor.take();
             drop(executor);
         }
     }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use janus_io::Counter;
 
-use crate::policy::Entrance;
+use crate::admission::Ingress;
 
 /// Most kernel connections inside the portal at a time; further ones wait in the kernel's backlog and are a [`Kind::PortalFull`].
 pub(crate) const BRIDGES_MAX: usize = 16 * 1024;
@@ -94,8 +94,8 @@ pub struct ShortageReport {
 }
 
 impl ShortageReport {
-    pub(crate) fn new(counted: &Shortages, entrance: &Entrance) -> ShortageReport {
-        let trace = entrance.trace.as_ref();
+    pub(crate) fn new(counted: &Shortages, ingress: &Ingress) -> ShortageReport {
+        let trace = ingress.trace.as_ref();
         ShortageReport {
             descriptors: counted.descriptors.get(),
             clients_reset: counted.clients_reset.get(),

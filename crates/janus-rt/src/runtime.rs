@@ -17,6 +17,7 @@ use std::time::Duration;
 use janus_io::Batching;
 use janus_io::impair::{FaultCounters, Faults};
 
+use crate::admission::{Admission, Filter, IoCounters, Rules};
 use crate::balance::{self, Balance};
 use crate::clock::Clock;
 use crate::config::{ConfigError, Cores, DHCP, Effective, Partial, Placement, PlacementName};
@@ -24,8 +25,7 @@ pub use crate::control::BoxError;
 use crate::control::supervisor::Supervisor;
 use crate::dhcp::{Lease, Shown};
 use crate::metrics::Collector;
-use crate::policy::{Filter, IoCounters, Policy, Rules};
-use crate::shard::here;
+use crate::shard::core_context;
 use crate::shard::shared::Shared;
 use crate::task::JoinHandle;
 use crate::warning::{Hook, Warning, Warnings};
@@ -95,7 +95,7 @@ impl Handle {
     /// Ends the runtime in order. It takes no new connections from here on: ports are closed, a bind is an error, and
     /// `accept` gives what waits and then nothing more. [`shutting_down`] tells tasks, so that they need not wait for another
     /// request; behind the portal 100 ms later, as clients that the kernel has connected must first get in. When no connection is left, or after `within`, the rest is as after [`stop`](Handle::stop): tasks are
-    /// dropped, what they wrote is delivered and connections end with FIN for as long as `drain_ms` says; what is still there
+    /// dropped, what they wrote is delivered and connections end with FIN for as long as `close_ms` says; what is still there
     /// then is reset. Mains may end meanwhile; of several calls the first counts.
     pub fn shutdown(&self, within: Duration) {
         if self.0.ending.close_doors(within) {
@@ -150,24 +150,24 @@ impl Handle {
 
     /// How the cores share new connections.
     pub fn balance(&self) -> Balance {
-        Balance::new(self.0.desk.clone())
+        Balance::new(self.0.mailbox.clone())
     }
 
     /// Returns the admission rules of the polling cores. A change counts from each core's next burst on.
-    pub fn policy(&self) -> Policy {
-        self.0.entrance.policy.clone()
+    pub fn admission(&self) -> Admission {
+        self.0.ingress.admission.clone()
     }
 
     /// From now on the trace, if there is one, has only frames that `filter` matches, or all of them: so one flow can be
     /// watched in a server that serves many. False when the runtime writes none.
     pub fn set_trace_filter(&self, filter: Option<Filter>) -> bool {
-        let trace = self.0.entrance.trace.as_ref();
+        let trace = self.0.ingress.trace.as_ref();
         trace.map(|trace| trace.set_filter(filter)).is_some()
     }
 
     /// Returns what the impaired link did to packets; `None` where no faults were asked for ([`Builder::faults`]).
     pub fn faults(&self) -> Option<Arc<FaultCounters>> {
-        self.0.entrance.faults.clone()
+        self.0.ingress.faults.clone()
     }
 
     /// Address of the admin port; `None` where there is none ([`Builder::admin`]).
@@ -182,23 +182,23 @@ impl Handle {
 
     /// Returns what each core that polls a queue has done, and dropped for which cause.
     pub fn io_counters(&self) -> &[Arc<IoCounters>] {
-        &self.0.entrance.counters
+        &self.0.ingress.counters
     }
 }
 
 /// The handle of the runtime this task runs in; `None` outside of one.
 pub fn handle() -> Option<Handle> {
-    here::shared().map(Handle)
+    core_context::shared().map(Handle)
 }
 
 /// Which of the runtime's cores this is, from 0; `None` on a thread that is none.
 pub fn core_id() -> Option<usize> {
-    here::with(|here| usize::from(here.core))
+    core_context::with(|ctx| usize::from(ctx.core))
 }
 
 /// How many cores the runtime of this core has; `None` on a thread that is none.
 pub fn cores() -> Option<usize> {
-    here::with(|here| here.shared.ending.cores())
+    core_context::with(|ctx| ctx.shared.ending.cores())
 }
 
 /// For what must happen once although `main` runs on every core: the first core that comes to this line runs `what`,
@@ -207,7 +207,7 @@ pub fn cores() -> Option<usize> {
 /// It says nothing about when the others come by; give an `async` block back and await it for what takes time.
 ///
 /// ```
-/// # janus::Runtime::builder().alone().cores(2).build()?.run(|| async {
+/// # janus::Runtime::builder().ignore_environment().cores(2).build()?.run(|| async {
 /// janus::once(|| println!("said by one core"));
 /// if let Some(work) = janus::once(|| async { 7 }) {
 ///     assert_eq!(work.await, 7);
@@ -218,7 +218,7 @@ pub fn cores() -> Option<usize> {
 #[track_caller]
 pub fn once<R>(what: impl FnOnce() -> R) -> Option<R> {
     let place = std::panic::Location::caller();
-    let first = here::with(|here| here.shared.ending.first_at(place)).unwrap_or(true);
+    let first = core_context::with(|ctx| ctx.shared.ending.first_at(place)).unwrap_or(true);
     first.then(what)
 }
 
@@ -228,7 +228,7 @@ pub struct Builder {
     partial: Partial,
     backend: Option<BackendChoice>,
     tcp: Option<janus_tcp::Config>,
-    alone: bool,
+    ignore_environment: bool,
     on_warning: Option<Hook>,
     config_file: Option<PathBuf>,
     paused: bool,
@@ -435,13 +435,13 @@ impl Builder {
         self
     }
 
-    /// Sets what the polling cores let in, instead of what the keys `policy_…` say.
-    pub fn policy(mut self, rules: Rules) -> Builder {
+    /// Sets what the polling cores let in, instead of what the keys `admission_…` say.
+    pub fn admission(mut self, rules: Rules) -> Builder {
         self.partial.given_rules = Some(rules);
         self
     }
 
-    /// Makes the link a bad one, both ways, instead of what the keys `impair_…` say: for trials.
+    /// Makes the link a bad one, both ways, instead of what the keys `faults_…` say: for trials.
     pub fn faults(mut self, faults: Faults) -> Builder {
         self.partial.given_faults = Some(faults);
         self
@@ -455,14 +455,14 @@ impl Builder {
     }
 
     /// How long connections may take to end in order when the runtime ends.
-    pub fn drain(mut self, time: Duration) -> Builder {
-        self.partial.drain = Some(time);
+    pub fn close_time(mut self, time: Duration) -> Builder {
+        self.partial.close = Some(time);
         self
     }
 
     /// Whether SIGTERM and SIGINT end the runtime in order: as [`Handle::shutdown`] does, within the time that
     /// [`shutdown_time`](Builder::shutdown_time) says; a second one ends the process at once. They do unless told otherwise,
-    /// but not where the builder is [`alone`](Builder::alone), nor where something in the process handles or ignores such a
+    /// but not where the builder is told to [ignore the environment](Builder::ignore_environment), nor where something in the process handles or ignores such a
     /// signal when the runtime begins, nor while a task waits for it itself ([`signal`](crate::signal)).
     pub fn signals(mut self, on: bool) -> Builder {
         self.partial.signals = Some(on);
@@ -499,8 +499,8 @@ impl Builder {
 
     /// Reads neither `janus.toml` nor the environment: what is said neither here nor in a
     /// [`config_file`](Builder::config_file) has its default.
-    pub fn alone(mut self) -> Builder {
-        self.alone = true;
+    pub fn ignore_environment(mut self) -> Builder {
+        self.ignore_environment = true;
         self.partial.signals.get_or_insert(false);
         self
     }
@@ -540,7 +540,7 @@ impl Builder {
         match self.wrong.take() {
             Some(wrong) => Err(wrong.into()),
             None => Ok(Sources {
-                alone: self.alone,
+                ignore_environment: self.ignore_environment,
                 file: self.config_file.take(),
                 builder: std::mem::take(&mut self.partial),
                 tcp: self.tcp.as_ref().map(Partial::of_tcp).unwrap_or_default(),
@@ -551,7 +551,7 @@ impl Builder {
     /// Like [`build`](Builder::build), on any clock.
     pub(crate) fn prepare(mut self, clock: Clock) -> Result<Prepared> {
         let sources = self.sources()?;
-        let supervisor = (!self.alone).then(Supervisor::of_the_environment);
+        let supervisor = (!self.ignore_environment).then(Supervisor::of_the_environment);
         let (settings, effective) = sources.read()?;
         let tcp = self.tcp.unwrap_or_default();
         let warnings = Arc::new(Warnings::new(self.on_warning));

@@ -3,7 +3,7 @@
 
 use std::future::Future;
 
-use crate::shard::here;
+use crate::shard::core_context;
 use crate::task::{AbortHandle, JoinHandle, JoinSet};
 
 /// Spawns a task on a core of this runtime: `make` is sent there, and the future it makes stays there, so the future need not be `Send`.
@@ -12,7 +12,7 @@ use crate::task::{AbortHandle, JoinHandle, JoinSet};
 /// When the core has ended, or 65,536 tasks wait for it to take them, awaiting the handle returns an error.
 ///
 /// ```
-/// # janus::Runtime::builder().alone().cores(2).build()?.run(|| async {
+/// # janus::Runtime::builder().ignore_environment().cores(2).build()?.run(|| async {
 /// let there = janus::spawn_on(1, || async { janus::core_id() });
 /// assert_eq!(there.await.unwrap(), Some(1));
 /// # })?;
@@ -28,7 +28,7 @@ where
     F: Future + 'static,
     F::Output: Send + 'static,
 {
-    let Some(shared) = here::shared() else {
+    let Some(shared) = core_context::shared() else {
         panic!(
             "janus::spawn_on was called where no Janus core runs: use Handle::spawn_on, or call it from a runtime's main \
              or its tasks"
@@ -40,10 +40,10 @@ where
 /// Runs `call` on a thread on which it may block, and returns its result.
 ///
 /// Aborting the handle cancels a call that has not begun; one that has begun runs to its end. When the runtime ends, it waits for running
-/// calls for as long as for connections (`drain_ms`), and leaves the rest behind.
+/// calls for as long as for connections (`close_ms`), and leaves the rest behind.
 ///
 /// ```
-/// # janus::Runtime::builder().alone().cores(1).build()?.run(|| async {
+/// # janus::Runtime::builder().ignore_environment().cores(1).build()?.run(|| async {
 /// let text = janus::spawn_blocking(|| std::fs::read_to_string("/proc/version"));
 /// assert!(text.await.unwrap().is_ok());
 /// # })?;
@@ -57,7 +57,7 @@ where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,
 {
-    let Some(shared) = here::shared() else {
+    let Some(shared) = core_context::shared() else {
         panic!(
             "janus::spawn_blocking was called where no Janus core runs: use Handle::spawn_blocking, or call it from a \
              runtime's main or its tasks"

@@ -48,7 +48,7 @@ pub(crate) use timers::FIRED_MAX;
 /// the task's output, or an error if it panicked.
 ///
 /// ```
-/// # janus::Runtime::builder().alone().cores(1).build()?.run(|| async {
+/// # janus::Runtime::builder().ignore_environment().cores(1).build()?.run(|| async {
 /// let five = janus::spawn(async { 2 + 3 });
 /// assert_eq!(five.await.unwrap(), 5);
 /// # })?;

@@ -78,7 +78,7 @@ pub enum Warning {
     },
     /// No packet buffer was free: frames were lost, or writes had to wait. Counters: `tcp.dropped_no_buffer`,
     /// `tcp.dropped_pressure`, `tcp.starved`, `device.no_buffer`, and `dropped_no_buffer` of
-    /// [`IoCounters`](crate::policy::IoCounters).
+    /// [`IoCounters`](crate::admission::IoCounters).
     NoPacketBuffers {
         /// The core, if it was one.
         core: Option<usize>,
@@ -110,7 +110,7 @@ pub enum Warning {
         count: u64,
     },
     /// Frames were lost on the way to a core that did not take them in time. Counters: `dropped_full` and `dropped_syn_room` of
-    /// [`IoCounters`](crate::policy::IoCounters) and of [`ForwardCounters`](crate::ForwardCounters).
+    /// [`IoCounters`](crate::admission::IoCounters) and of [`ForwardCounters`](crate::ForwardCounters).
     CoreOverrun {
         /// The core that had frames for others, if it was one.
         core: Option<usize>,
@@ -309,7 +309,7 @@ impl Warning {
                 self.fmt_core(f)?;
                 f.write_str(
                     ": if they are no flood, raise `backlog`; if they are, connections are served on by cookies, and \
-                     `policy_syn_rate` bounds each network",
+                     `admission_syn_rate` bounds each network",
                 )
             }
             Warning::CoreOverrun { .. } => {

@@ -21,7 +21,7 @@ const LONG: Duration = Duration::from_secs(120);
 const ANY: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 0);
 
 fn builder(cores: usize, end: wire::End) -> Builder {
-    let builder = Runtime::builder().alone().cores(cores);
+    let builder = Runtime::builder().ignore_environment().cores(cores);
     builder
         .packet_buffers(16 * 1024)
         .backend(BackendChoice::wire(end))

@@ -71,11 +71,11 @@ struct Sleeper {
     /// Descriptor that the thread also sleeps on: readable when something came that no bell announced. A duplicate, since other threads
     /// check it.
     fd: Option<OwnedFd>,
-    state: State,
+    state: SleeperState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum SleeperState {
     Awake,
     /// Asleep until then, or until it is woken.
     Asleep(Option<Instant>),
@@ -160,7 +160,7 @@ impl Paused {
         sleepers.extend(bells.into_iter().map(|bell| Sleeper {
             bell,
             fd: None,
-            state: State::Awake,
+            state: SleeperState::Awake,
         }));
     }
 
@@ -179,7 +179,7 @@ impl Paused {
             // Without a duplicate, packets on the descriptor are not seen and do not hold the clock.
             sleeper.fd = fd.try_clone_to_owned().ok();
         }
-        sleeper.state = State::Asleep(deadline);
+        sleeper.state = SleeperState::Asleep(deadline);
         let reads = Instant::from_nanos(OFFSET_NS + self.elapsed_ns());
         if self.runs() || deadline.is_some_and(|deadline| deadline <= reads) {
             return Verdict::Due;
@@ -206,15 +206,15 @@ impl Paused {
     }
 
     pub(crate) fn wakes(&self, number: usize) {
-        self.is(number, State::Awake);
+        self.is(number, SleeperState::Awake);
     }
 
     /// Reports that a thread ends, and is not waited for any more.
     pub(crate) fn leaves(&self, number: usize) {
-        self.is(number, State::Gone);
+        self.is(number, SleeperState::Gone);
     }
 
-    fn is(&self, number: usize, state: State) {
+    fn is(&self, number: usize, state: SleeperState) {
         let own = self.first.load(Ordering::Relaxed) + number;
         self.lock()[own].state = state;
     }
@@ -228,7 +228,10 @@ impl Paused {
 
 /// Wakes all sleepers, whose deadlines no longer hold.
 fn wake_all(sleepers: &[Sleeper]) {
-    for sleeper in sleepers.iter().filter(|one| one.state != State::Gone) {
+    for sleeper in sleepers
+        .iter()
+        .filter(|one| one.state != SleeperState::Gone)
+    {
         sleeper.bell.wake();
     }
 }
@@ -236,8 +239,8 @@ fn wake_all(sleepers: &[Sleeper]) {
 impl Sleeper {
     fn deadline(&self) -> Option<Instant> {
         match self.state {
-            State::Asleep(deadline) => deadline,
-            State::Awake | State::Gone => None,
+            SleeperState::Asleep(deadline) => deadline,
+            SleeperState::Awake | SleeperState::Gone => None,
         }
     }
 
@@ -245,9 +248,9 @@ impl Sleeper {
     /// does one whose descriptor is readable. The asking thread's own bell is not checked.
     fn rests(&self, asks: bool) -> bool {
         match self.state {
-            State::Gone => true,
-            State::Awake => false,
-            State::Asleep(_) => (asks || self.bell.would_wake()) && !self.has_mail(),
+            SleeperState::Gone => true,
+            SleeperState::Awake => false,
+            SleeperState::Asleep(_) => (asks || self.bell.would_wake()) && !self.has_mail(),
         }
     }
 

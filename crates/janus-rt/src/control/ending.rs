@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use janus_io::park::Unparker;
 
-use super::desk::ControlMailbox;
+use super::mailbox::ControlMailbox;
 use super::supervisor::Supervisor;
 
 /// Error of a main, or of the runtime.
@@ -40,7 +40,7 @@ pub(crate) struct Ending {
     /// Cores that have not fallen.
     standing: AtomicUsize,
     /// Cores that still have something to send or to hear.
-    undrained: AtomicUsize,
+    unclosed: AtomicUsize,
     first_error: Mutex<Option<BoxError>>,
     bells: Vec<Unparker>,
     /// Lines that [`once`](crate::once) was called from: bounded by the program's text.
@@ -57,7 +57,7 @@ impl Ending {
             unfinished: AtomicUsize::new(bells.len()),
             mains: AtomicUsize::new(bells.len()),
             standing: AtomicUsize::new(bells.len()),
-            undrained: AtomicUsize::new(bells.len()),
+            unclosed: AtomicUsize::new(bells.len()),
             first_error: Mutex::default(),
             bells,
             once: Mutex::default(),
@@ -199,15 +199,15 @@ impl Ending {
             .get_or_insert(error);
     }
 
-    /// This core has nothing more to say; it goes on only for what its neighbours receive through it.
-    pub(crate) fn drained(&self) {
-        if self.undrained.fetch_sub(1, Ordering::AcqRel) == 1 {
+    /// This core has nothing more to say; it goes on only for what other shards receive through it.
+    pub(crate) fn closed(&self) {
+        if self.unclosed.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.ring();
         }
     }
 
-    pub(crate) fn all_drained(&self) -> bool {
-        self.undrained.load(Ordering::Acquire) == 0
+    pub(crate) fn all_closed(&self) -> bool {
+        self.unclosed.load(Ordering::Acquire) == 0
     }
 
     pub(crate) fn take_error(&self) -> Option<BoxError> {
@@ -241,12 +241,12 @@ impl Ending {
 /// them is gone.
 pub(crate) struct LastIn {
     pub(crate) ending: Arc<Ending>,
-    pub(crate) desk: Arc<ControlMailbox>,
+    pub(crate) mailbox: Arc<ControlMailbox>,
 }
 
 impl Drop for LastIn {
     fn drop(&mut self) {
         self.ending.doors_closed();
-        self.desk.ring();
+        self.mailbox.ring();
     }
 }

@@ -11,7 +11,7 @@ use std::task::Waker;
 
 use signal_hook_registry::SigId;
 
-use super::desk::ControlMailbox;
+use super::mailbox::ControlMailbox;
 
 mod ends;
 
@@ -21,8 +21,8 @@ const SIGNALS: usize = 65;
 /// One for each runtime.
 pub(crate) struct Signals {
     board: Arc<Board>,
-    desk: Arc<ControlMailbox>,
-    state: Mutex<State>,
+    mailbox: Arc<ControlMailbox>,
+    state: Mutex<SignalsState>,
     next_listener: AtomicU64,
 }
 
@@ -36,7 +36,7 @@ struct Board {
 }
 
 #[derive(Default)]
-struct State {
+struct SignalsState {
     /// Signals whose handlers are in place.
     handled: BTreeMap<i32, SigId>,
     /// Signals that a task has listened for. From then on they are the program's affair.
@@ -48,14 +48,14 @@ struct State {
 }
 
 impl Signals {
-    pub(crate) fn new(desk: Arc<ControlMailbox>) -> Signals {
+    pub(crate) fn new(mailbox: Arc<ControlMailbox>) -> Signals {
         Signals {
             board: Arc::new(Board {
                 came: [const { AtomicU32::new(0) }; SIGNALS],
                 news: AtomicBool::new(false),
                 last_words: AtomicU64::new(0),
             }),
-            desk,
+            mailbox,
             state: Mutex::default(),
             next_listener: AtomicU64::new(0),
         }
@@ -77,9 +77,9 @@ impl Signals {
     }
 
     /// Counts the signal `at` from now on.
-    fn handle(&self, state: &mut State, at: usize) -> io::Result<()> {
+    fn handle(&self, state: &mut SignalsState, at: usize) -> io::Result<()> {
         if let Entry::Vacant(place) = state.handled.entry(at as i32) {
-            let (board, desk) = (self.board.clone(), self.desk.clone());
+            let (board, mailbox) = (self.board.clone(), self.mailbox.clone());
             let handler = move || {
                 if board.last_words.load(Ordering::Acquire) & ends::bit(at) != 0 {
                     // SAFETY: it ends the process, and may be called by a handler.
@@ -87,7 +87,7 @@ impl Signals {
                 }
                 board.came[at].fetch_add(1, Ordering::AcqRel);
                 board.news.store(true, Ordering::Release);
-                desk.ring();
+                mailbox.ring();
             };
             // SAFETY: the handler only does what a signal handler may: atomics, and at most one write to an eventfd by a
             // system call of its own. It allocates, frees and locks nothing, and leaves `errno` alone.
@@ -125,7 +125,7 @@ impl Signals {
         waiting.into_values().for_each(Waker::wake);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SignalsState> {
         // Nothing in a lock's scope can be left half done.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

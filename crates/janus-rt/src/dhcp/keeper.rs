@@ -21,7 +21,7 @@ use super::memory::Memory;
 use crate::clock::Clock;
 use crate::control::BoxError;
 use crate::inbox::Inbox;
-use crate::shard::here;
+use crate::shard::core_context;
 
 /// The thread wakes at least this often.
 const WAIT_MAX: Duration = Duration::from_secs(1);
@@ -373,18 +373,18 @@ impl Keeping {
 
 /// Sets this core's addresses.
 fn readdress(wanted: Addressing) {
-    here::with(|here| here.stack.borrow_mut().readdress(wanted));
+    core_context::with(|ctx| ctx.stack.borrow_mut().readdress(wanted));
     end_homeless(0);
 }
 
 /// Ends connections of this core whose address is gone, a slice at a time, between which packets are handled.
 fn end_homeless(cursor: u64) {
-    here::with(|here| {
+    core_context::with(|ctx| {
         let mut cursor = Some(cursor);
         while let Some(from) = cursor {
-            cursor = here.on_stack(|stack, now| stack.end_homeless(now, from, SLICE));
+            cursor = ctx.on_stack(|stack, now| stack.end_homeless(now, from, SLICE));
             if let Some(next) = cursor
-                && here.inbox.run(Box::new(move || end_homeless(next))).is_ok()
+                && ctx.inbox.run(Box::new(move || end_homeless(next))).is_ok()
             {
                 return;
             }

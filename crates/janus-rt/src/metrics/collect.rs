@@ -16,9 +16,9 @@ use super::families::FAMILIES;
 use super::family::Read;
 use super::text::{Snapshot, render};
 use super::{Format, LOOK_MAX, LOOK_MIN, PATIENCE};
+use crate::admission::IoCounters;
 use crate::inbox::Refused;
 use crate::losses::ShortageReport;
-use crate::policy::IoCounters;
 use crate::shard::shared::Shared;
 use crate::shard::{CoreReport, report};
 use crate::task::blocking::BlockingReport;
@@ -61,10 +61,10 @@ pub(crate) struct Collected {
     pub(crate) counters: AdminCounters,
     /// Whether a message is under way to each core.
     asked: Vec<AtomicBool>,
-    state: Mutex<State>,
+    state: Mutex<CollectorState>,
 }
 
-struct State {
+struct CollectorState {
     /// For the messages.
     sender: Sender<Answer>,
     answers: Receiver<Answer>,
@@ -136,7 +136,7 @@ impl Collected {
             admin,
             counters: AdminCounters::default(),
             asked: (0..cores).map(|_| AtomicBool::new(false)).collect(),
-            state: Mutex::new(State {
+            state: Mutex::new(CollectorState {
                 sender,
                 answers,
                 cores: (0..cores).map(|_| Known::default()).collect(),
@@ -198,13 +198,13 @@ impl Collector {
         self.first(|state, core| self.is_silent(state, round, core))
     }
 
-    fn first(&self, is: impl Fn(&State, usize) -> bool) -> Option<usize> {
+    fn first(&self, is: impl Fn(&CollectorState, usize) -> bool) -> Option<usize> {
         let mut state = self.state();
         state.hear();
         (0..self.collected.asked.len()).find(|core| is(&state, *core))
     }
 
-    fn is_silent(&self, state: &State, round: &Round, core: usize) -> bool {
+    fn is_silent(&self, state: &CollectorState, round: &Round, core: usize) -> bool {
         let under_way = self.collected.asked[core].load(Ordering::Acquire);
         round.before[core].is_none_or(|before| under_way && state.cores[core].answers == before)
     }
@@ -229,9 +229,9 @@ impl Collector {
             cores: self.collected.asked.len(),
             buffers: depot.map(|depot| depot.stats()).unwrap_or_default(),
             blocking: self.shared.blocking.report(),
-            device: self.shared.entrance.device_losses(),
-            shortages: ShortageReport::new(self.shared.desk.shortages(), &self.shared.entrance),
-            io: &self.shared.entrance.counters,
+            device: self.shared.ingress.device_losses(),
+            shortages: ShortageReport::new(self.shared.mailbox.shortages(), &self.shared.ingress),
+            io: &self.shared.ingress.counters,
             admin: &self.collected.counters,
         };
         let (stalled, cores) = {
@@ -246,7 +246,7 @@ impl Collector {
         render(&Snapshot::new(values, stalled, cores), format)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, CollectorState> {
         self.collected
             .state
             .lock()
@@ -254,7 +254,7 @@ impl Collector {
     }
 }
 
-impl State {
+impl CollectorState {
     /// Takes the answers that have come.
     fn hear(&mut self) {
         while let Ok((core, report)) = self.answers.try_recv() {

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::collect::RuntimeValues;
-use crate::policy::IoCounters;
+use crate::admission::IoCounters;
 use crate::shard::CoreReport;
 
 /// Type of a family, by OpenMetrics.

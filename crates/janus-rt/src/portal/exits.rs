@@ -136,7 +136,7 @@ impl Carrier {
             Err(errno) => {
                 self.counters.failed_outside += 1;
                 if matches!(errno, Errno::MFILE | Errno::NFILE) {
-                    self.inner.desk.no_descriptor();
+                    self.inner.mailbox.no_descriptor();
                 }
                 self.free.push(slot);
                 self.complain(syn, Why::of(Some(errno)));

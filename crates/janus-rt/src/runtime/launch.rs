@@ -20,20 +20,20 @@ use janus_mem::{Depot, Growth, Toucher};
 
 use super::{BackendChoice, Result};
 use crate::admin::AdminPort;
+use crate::admission::Ingress;
 use crate::clock::Clock;
 use crate::config::{LiveSettings, Settings};
 use crate::control::alarms::Alarms;
 use crate::control::conductor::Conductor;
 use crate::control::datagrams::Datagrams;
-use crate::control::desk::ControlMailbox;
 use crate::control::ending::Ending;
+use crate::control::mailbox::ControlMailbox;
 use crate::control::signals::Signals;
 use crate::control::watch::Watch;
 use crate::control::watchdog::Watchdog;
 use crate::control::{Control, Passage};
 use crate::dhcp::{self, Keeper};
 use crate::metrics::Collected;
-use crate::policy::Entrance;
 use crate::portal::Doorway;
 use crate::shard::shared::{Shared, Slots};
 use crate::task::Cores;
@@ -69,16 +69,16 @@ impl Prepared {
         let growth = Growth::Ahead(Toucher::spawn()?);
         let depot = Depot::new(settings.packet_buffers, &growth)?;
         let parker = Parker::new()?;
-        let desk = Arc::new(ControlMailbox::new(cores, parker.unparker()));
+        let mailbox = Arc::new(ControlMailbox::new(cores, parker.unparker()));
         let (secrets, key) = secrets::secrets(settings.seed)?;
 
         let backend = backend.unwrap_or_default();
-        let mut device = device::open(&settings, backend, &depot, &growth, &key, clock, &desk)?;
+        let mut device = device::open(&settings, backend, &depot, &growth, &key, clock, &mailbox)?;
         let keeper = lease(&settings, &mut device, &depot, clock)?;
 
         let interface = device.interface;
         let mut steering = Steering::new(&settings, &key, &interface, device.leads_outside)?;
-        let steerers = steering.steerers(&settings, &interface, &secrets, &desk, clock);
+        let steerers = steering.steerers(&settings, &interface, &secrets, &mailbox, clock);
         let mut fabric = Fabric::new(&settings, device.queues, steerers, &depot)?;
         fabric.govern(clock, &parker);
 
@@ -87,7 +87,7 @@ impl Prepared {
         let passage = device.portal.as_ref().map(|_| doorway(&settings));
         let gate = Gate {
             balancer: balancer.clone(),
-            desk: desk.clone(),
+            mailbox: mailbox.clone(),
             portal: device.portal,
             ending: ending.clone(),
         };
@@ -103,11 +103,11 @@ impl Prepared {
             toeplitz: steering.toeplitz,
             flow_names: steering.flow_names,
             control: Arc::new(Control::new(cores, Box::new(gate))),
-            signals: Arc::new(Signals::new(desk.clone())),
+            signals: Arc::new(Signals::new(mailbox.clone())),
             datagrams: Datagrams::new(steering.sockets),
-            entrance: Arc::new(Entrance {
+            ingress: Arc::new(Ingress {
                 counters: fabric.counters(),
-                policy: steering.policy,
+                admission: steering.admission,
                 trace: device.trace,
                 faults: device.faults,
                 device: device.losses,
@@ -119,7 +119,7 @@ impl Prepared {
             passage,
             slots: Slots::default(),
             settings: LiveSettings::new(settings),
-            desk,
+            mailbox,
             ending,
         });
         let at = admin.as_ref().map(AdminPort::at);
@@ -176,7 +176,7 @@ fn conductor(
 ) -> Conductor {
     Conductor {
         balancer,
-        desk: shared.desk.clone(),
+        mailbox: shared.mailbox.clone(),
         control: shared.control.clone(),
         ending: shared.ending.clone(),
         signals: shared.signals.clone(),
@@ -187,8 +187,8 @@ fn conductor(
         watch,
         watchdog,
         alarms: Alarms::new(
-            shared.desk.clone(),
-            shared.entrance.clone(),
+            shared.mailbox.clone(),
+            shared.ingress.clone(),
             shared.blocking.clone(),
             warnings.clone(),
         ),

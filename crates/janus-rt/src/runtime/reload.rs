@@ -6,7 +6,7 @@ use std::sync::{Mutex, Once, PoisonError};
 
 use super::BoxError;
 use crate::config::{self, Change, Effective, KEYS, Key, Partial, Settings};
-use crate::shard::here;
+use crate::shard::core_context;
 use crate::shard::shared::Shared;
 
 /// Brings the new values of `change` to where they hold. Returns false if they do not before the next start.
@@ -18,11 +18,13 @@ fn apply(change: Change, shared: &Shared, new: &Settings) -> bool {
     }
     match change {
         // Cores read these where they need them.
-        Change::Backlog | Change::Drain | Change::NameServers => {}
+        Change::Backlog | Change::CloseTime | Change::NameServers => {}
         // Where no policy has watched from the start, what it would look at is not gathered.
         Change::Balance if !shared.watched => return false,
-        Change::Balance => shared.desk.want_watch(next.balance, next.balance_interval),
-        Change::BlockedLimit => shared.desk.want_limit(next.warn_blocked),
+        Change::Balance => shared
+            .mailbox
+            .want_watch(next.balance, next.balance_interval),
+        Change::BlockedLimit => shared.mailbox.want_limit(next.warn_blocked),
         Change::BlockingThreads => shared.blocking.set_threads_max(next.blocking_threads),
         // No window as large can be offered.
         Change::ReceiveBuffers if !next.buffers().can_follow(&shared.first_buffers) => {
@@ -33,11 +35,11 @@ fn apply(change: Change, shared: &Shared, new: &Settings) -> bool {
             return resize_buffers(shared);
         }
         Change::Rules => {
-            let policy = &shared.entrance.policy;
-            let own = policy.rules().own;
-            policy.set(next.rules(shared.leads_outside, own));
+            let admission = &shared.ingress.admission;
+            let own = admission.rules().own;
+            admission.set(next.rules(shared.leads_outside, own));
         }
-        Change::TraceFilter => match &shared.entrance.trace {
+        Change::TraceFilter => match &shared.ingress.trace {
             Some(trace) => trace.set_filter(next.trace_filter.clone()),
             None => return false,
         },
@@ -49,9 +51,9 @@ fn apply(change: Change, shared: &Shared, new: &Settings) -> bool {
 /// Each core takes them as it comes to read its messages. One that has fallen serves no connections any more.
 fn resize_buffers(shared: &Shared) -> bool {
     let job = || {
-        here::with(|here| {
-            let sizes = here.shared.settings.get().buffers();
-            here.stack.borrow_mut().resize_buffers(sizes);
+        core_context::with(|ctx| {
+            let sizes = ctx.shared.settings.get().buffers();
+            ctx.stack.borrow_mut().resize_buffers(sizes);
         });
     };
     shared.cores.run_on_each(job)
@@ -60,7 +62,7 @@ fn resize_buffers(shared: &Shared) -> bool {
 /// Where settings come from: what the builder was told, over what is read each time.
 #[derive(Default)]
 pub(crate) struct Sources {
-    pub(crate) alone: bool,
+    pub(crate) ignore_environment: bool,
     /// The builder's.
     pub(crate) file: Option<PathBuf>,
     pub(crate) builder: Partial,
@@ -72,7 +74,7 @@ impl Sources {
     /// Their values now.
     pub(crate) fn read(&self) -> Result<(Settings, Effective), BoxError> {
         let file = self.file.clone();
-        let said = if self.alone {
+        let said = if self.ignore_environment {
             let file = file.map(|file| config::from_file(Some(&file)));
             file.transpose()?.unwrap_or_default()
         } else {

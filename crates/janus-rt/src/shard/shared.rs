@@ -1,4 +1,4 @@
-//! Parts of a runtime that all of its cores and handles share, made once at the start. Parts of one core are in `here`.
+//! Parts of a runtime that all of its cores and handles share, made once at the start. Parts of one core are in `core_context`.
 
 use std::any::Any;
 use std::sync::atomic::AtomicBool;
@@ -8,14 +8,14 @@ use janus_mem::Depot;
 use janus_tcp::BufferSizes;
 use janus_wire::{FlowNames, Toeplitz};
 
+use crate::admission::Ingress;
 use crate::clock::Clock;
 use crate::config::LiveSettings;
 use crate::control::datagrams::Datagrams;
-use crate::control::desk::ControlMailbox;
 use crate::control::ending::Ending;
+use crate::control::mailbox::ControlMailbox;
 use crate::control::signals::Signals;
 use crate::control::{Control, Passage};
-use crate::policy::Entrance;
 use crate::task::Cores;
 use crate::task::blocking::Blocking;
 
@@ -32,11 +32,11 @@ pub(crate) struct Shared {
     pub(crate) toeplitz: Toeplitz,
     pub(crate) flow_names: FlowNames,
     pub(crate) control: Arc<Control>,
-    pub(crate) desk: Arc<ControlMailbox>,
+    pub(crate) mailbox: Arc<ControlMailbox>,
     pub(crate) ending: Arc<Ending>,
     pub(crate) signals: Arc<Signals>,
     pub(crate) datagrams: Datagrams,
-    pub(crate) entrance: Arc<Entrance>,
+    pub(crate) ingress: Arc<Ingress>,
     pub(crate) cores: Cores,
     pub(crate) blocking: Arc<Blocking>,
     /// Weak, as a handle that outlives the runtime must not keep its packet buffers.

@@ -39,7 +39,7 @@ type Call = Box<dyn FnOnce() + Send>;
 
 /// The threads of one runtime.
 pub(crate) struct Blocking {
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
     /// Rung for a call that waits, and at the end.
     bell: Condvar,
     /// Rung when a thread has ended.
@@ -47,7 +47,7 @@ pub(crate) struct Blocking {
 }
 
 #[derive(Default)]
-struct State {
+struct PoolState {
     threads_max: usize,
     calls: VecDeque<Call>,
     threads: usize,
@@ -63,9 +63,9 @@ struct State {
 impl Blocking {
     pub(crate) fn new(threads_max: usize) -> Arc<Blocking> {
         Arc::new(Blocking {
-            state: Mutex::new(State {
+            state: Mutex::new(PoolState {
                 threads_max,
-                ..State::default()
+                ..PoolState::default()
             }),
             bell: Condvar::new(),
             left: Condvar::new(),
@@ -210,7 +210,7 @@ impl Blocking {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
         // Nothing in a lock's scope can be left half done.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -20,10 +20,10 @@ pub(super) struct Order {
 /// Destination of the result.
 pub(super) struct Parcel<T> {
     order: Arc<Order>,
-    state: Mutex<State<T>>,
+    state: Mutex<ParcelState<T>>,
 }
 
-enum State<T> {
+enum ParcelState<T> {
     Waiting(Option<Waker>),
     Here(Result<T, JoinError>),
     Taken,
@@ -39,7 +39,7 @@ pub(super) struct Delivery<T> {
 pub(super) fn pair<T>() -> (Arc<Parcel<T>>, Delivery<T>) {
     let parcel = Arc::new(Parcel {
         order: Arc::default(),
-        state: Mutex::new(State::Waiting(None)),
+        state: Mutex::new(ParcelState::Waiting(None)),
     });
     let delivery = Delivery {
         parcel: Some(parcel.clone()),
@@ -72,7 +72,7 @@ impl<T> Parcel<T> {
     pub(super) fn refuse(&self, why: &'static str) {
         let before = std::mem::replace(
             &mut *lock(&self.state),
-            State::Here(Err(JoinError::refused(why))),
+            ParcelState::Here(Err(JoinError::refused(why))),
         );
         drop(before);
     }
@@ -81,21 +81,21 @@ impl<T> Parcel<T> {
         let waker = cx.waker().clone();
         let mut state = lock(&self.state);
         match &mut *state {
-            State::Waiting(waiter) => {
+            ParcelState::Waiting(waiter) => {
                 let before = waiter.replace(waker);
                 drop(state);
                 drop(before);
                 Poll::Pending
             }
-            State::Here(_) => {
-                let there = std::mem::replace(&mut *state, State::Taken);
+            ParcelState::Here(_) => {
+                let there = std::mem::replace(&mut *state, ParcelState::Taken);
                 drop(state);
                 match there {
-                    State::Here(result) => Poll::Ready(result),
-                    State::Waiting(_) | State::Taken => unreachable!("it was there"),
+                    ParcelState::Here(result) => Poll::Ready(result),
+                    ParcelState::Waiting(_) | ParcelState::Taken => unreachable!("it was there"),
                 }
             }
-            State::Taken => Poll::Ready(Err(JoinError::cancelled())),
+            ParcelState::Taken => Poll::Ready(Err(JoinError::cancelled())),
         }
     }
 }
@@ -129,9 +129,9 @@ impl<T> Delivery<T> {
         };
         let worker = lock(&parcel.order.worker).take();
         drop(worker);
-        let before = std::mem::replace(&mut *lock(&parcel.state), State::Here(result));
+        let before = std::mem::replace(&mut *lock(&parcel.state), ParcelState::Here(result));
         parcel.order.finished.store(true, Ordering::Release);
-        if let State::Waiting(Some(waiter)) = before {
+        if let ParcelState::Waiting(Some(waiter)) = before {
             waiter.wake();
         }
     }

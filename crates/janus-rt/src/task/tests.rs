@@ -14,26 +14,26 @@ use std::task::Poll;
 use janus_mem::Growth;
 
 use super::*;
-use crate::inbox::{GENERATION_MAX, Mailbox, Message, ShardIdentity};
+use crate::inbox::{GENERATION_MAX, InboxReader, Message, ShardIdentity};
 use crate::warning::Warnings;
 
 pub(crate) struct Core1 {
     pub(crate) executor: Executor,
-    pub(crate) mailbox: Mailbox,
+    pub(crate) reader: InboxReader,
     rung: Arc<AtomicUsize>,
 }
 
 pub(crate) fn core() -> Core1 {
     let rung = Arc::new(AtomicUsize::new(0));
     let bell = Arc::clone(&rung);
-    let mailbox = Mailbox::new(move || {
+    let reader = InboxReader::new(move || {
         bell.fetch_add(1, Ordering::SeqCst);
     });
-    let identity = ShardIdentity::register(Arc::clone(mailbox.inbox())).expect("a free number");
+    let identity = ShardIdentity::register(Arc::clone(reader.inbox())).expect("a free number");
     let executor = Executor::new(identity, &Growth::Inline).expect("memory");
     Core1 {
         executor,
-        mailbox,
+        reader,
         rung,
     }
 }
@@ -55,7 +55,7 @@ impl Core1 {
     pub(crate) fn run(&mut self) -> usize {
         let mut polled = 0;
         for _ in 0..10_000 {
-            while let Some(message) = self.mailbox.pop() {
+            while let Some(message) = self.reader.pop() {
                 match message {
                     Message::Wake(word) => self.executor.wake_word(word),
                     Message::WakeAll => self.executor.wake_all(),

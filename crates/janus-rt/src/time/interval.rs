@@ -15,7 +15,7 @@ const LATE: Duration = Duration::from_millis(5);
 /// ```
 /// use janus::time::{Duration, interval, now};
 ///
-/// # janus::Runtime::builder().alone().cores(1).build()?.run(|| async {
+/// # janus::Runtime::builder().ignore_environment().cores(1).build()?.run(|| async {
 /// let mut ticks = interval(Duration::from_millis(2));
 /// let first = ticks.tick().await;
 /// assert_eq!(ticks.tick().await, first + Duration::from_millis(2));

@@ -13,7 +13,7 @@ use crate::task::{Armed, context, coop};
 /// ```
 /// use janus::time::{Duration, now, sleep};
 ///
-/// # janus::Runtime::builder().alone().cores(1).build()?.run(|| async {
+/// # janus::Runtime::builder().ignore_environment().cores(1).build()?.run(|| async {
 /// let begun = now();
 /// sleep(Duration::from_millis(2)).await;
 /// assert!(now() >= begun + Duration::from_millis(2));

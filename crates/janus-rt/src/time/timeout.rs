@@ -13,7 +13,7 @@ use crate::task::coop;
 /// ```
 /// use janus::time::{Duration, sleep, timeout};
 ///
-/// # janus::Runtime::builder().alone().cores(1).build()?.run(|| async {
+/// # janus::Runtime::builder().ignore_environment().cores(1).build()?.run(|| async {
 /// let quick = timeout(Duration::from_secs(5), async { 7 });
 /// assert_eq!(quick.await, Ok(7));
 /// let slow = timeout(Duration::from_millis(1), sleep(Duration::from_secs(5)));

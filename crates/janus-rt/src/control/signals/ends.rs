@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::process::Signal;
 
-use super::{SIGNALS, Signals, State};
+use super::{SIGNALS, Signals, SignalsState};
 
 /// The signals that end a runtime.
 const ENDING: [Signal; 2] = [Signal::TERM, Signal::INT];
@@ -60,7 +60,7 @@ impl Signals {
     /// Returns the name of the signal that has just come to end the runtime, if one has.
     pub(crate) fn ended_by(&self) -> Option<&'static str> {
         let mut state = self.lock();
-        let State { ends, listened, .. } = &mut *state;
+        let SignalsState { ends, listened, .. } = &mut *state;
         let mut ended = None;
         for (number, seen) in &mut *ends {
             let came = self.came(*number);

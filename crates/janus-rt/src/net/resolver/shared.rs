@@ -38,12 +38,12 @@ pub(crate) struct Searches {
 struct Search {
     sought: Sought,
     among: Arc<Searches>,
-    state: Mutex<State>,
+    state: Mutex<SearchState>,
     /// Set by the first lookup as soon as the task is spawned.
     task: OnceLock<JoinHandle<()>>,
 }
 
-enum State {
+enum SearchState {
     /// Wakers by number.
     Waiting {
         next: u64,
@@ -93,7 +93,7 @@ impl Searches {
         let search = Arc::new(Search {
             sought: sought.clone(),
             among: self.clone(),
-            state: Mutex::new(State::Waiting {
+            state: Mutex::new(SearchState::Waiting {
                 next: 0,
                 wakers: BTreeMap::new(),
             }),
@@ -117,10 +117,10 @@ impl Search {
         }
     }
 
-    fn end(&self, state: State) {
+    fn end(&self, state: SearchState) {
         self.close();
         let before = std::mem::replace(&mut *lock(&self.state), state);
-        if let State::Waiting { wakers, .. } = before {
+        if let SearchState::Waiting { wakers, .. } = before {
             wakers.into_values().for_each(Waker::wake);
         }
     }
@@ -144,7 +144,7 @@ struct Finder {
 impl Finder {
     fn tell(self, found: io::Result<Vec<IpAddr>>) {
         if let Some(search) = self.search.upgrade() {
-            search.end(State::Found(
+            search.end(SearchState::Found(
                 found.map_err(|error| (error.kind(), error.to_string())),
             ));
         }
@@ -156,9 +156,9 @@ impl Drop for Finder {
         let Some(search) = self.search.upgrade() else {
             return;
         };
-        let told = !matches!(&*lock(&search.state), State::Waiting { .. });
+        let told = !matches!(&*lock(&search.state), SearchState::Waiting { .. });
         if !told {
-            search.end(State::Left);
+            search.end(SearchState::Left);
         }
     }
 }
@@ -178,7 +178,7 @@ impl Future for Seeker {
         let seeker = &mut *self;
         let mut state = lock(&seeker.search.state);
         match &mut *state {
-            State::Waiting { next, wakers } => {
+            SearchState::Waiting { next, wakers } => {
                 let number = *seeker.number.get_or_insert_with(|| {
                     *next += 1;
                     *next
@@ -188,8 +188,8 @@ impl Future for Seeker {
                 drop(before);
                 Poll::Pending
             }
-            State::Found(found) => Poll::Ready(Some(found.clone())),
-            State::Left => Poll::Ready(None),
+            SearchState::Found(found) => Poll::Ready(Some(found.clone())),
+            SearchState::Left => Poll::Ready(None),
         }
     }
 }
@@ -200,8 +200,8 @@ impl Drop for Seeker {
             return;
         };
         let left = match &mut *lock(&self.search.state) {
-            State::Waiting { wakers, .. } => wakers.remove(&number),
-            State::Found(_) | State::Left => None,
+            SearchState::Waiting { wakers, .. } => wakers.remove(&number),
+            SearchState::Found(_) | SearchState::Left => None,
         };
         drop(left);
     }

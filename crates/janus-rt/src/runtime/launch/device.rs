@@ -17,8 +17,8 @@ use janus_wire::Link;
 
 use super::dpdk;
 use crate::clock::Clock;
-use crate::config::{BackendName, Cidr, Impairment, KernelAddress, Settings};
-use crate::control::desk::ControlMailbox;
+use crate::config::{BackendName, Cidr, KernelAddress, LinkFaults, Settings};
+use crate::control::mailbox::ControlMailbox;
 use crate::dhcp;
 use crate::losses::BRIDGES_MAX;
 use crate::portal::{self, Portal};
@@ -72,7 +72,7 @@ pub(super) fn open(
     growth: &Growth,
     steering_key: &[u8; 40],
     clock: Clock,
-    desk: &Arc<ControlMailbox>,
+    mailbox: &Arc<ControlMailbox>,
 ) -> Result<Device, BoxError> {
     if settings.address.dhcp {
         may_ask(settings, &choice)?;
@@ -80,11 +80,11 @@ pub(super) fn open(
     match (choice, settings.backend) {
         (BackendChoice::Portal, _)
         | (BackendChoice::Auto, BackendName::Auto | BackendName::Portal) => {
-            open_portal(settings, depot, growth, clock, desk)
+            open_portal(settings, depot, growth, clock, mailbox)
         }
         (BackendChoice::Tap { name }, _) => {
             let mut tap = Tap::new(name);
-            tap.offloads &= !settings.impair.corrupts();
+            tap.offloads &= !settings.faults.corrupts();
             tap.shared = settings.tap_shared;
             open_outside(settings, clock, Box::new(tap))
         }
@@ -190,8 +190,8 @@ fn open_queues(
         backend = Box::new(TracedBackend::new(backend, trace.clone()));
     }
     let mut faults = None;
-    if !settings.impair.is_none() {
-        let Impairment { received, sent } = settings.impair;
+    if !settings.faults.is_none() {
+        let LinkFaults { received, sent } = settings.faults;
         let mut impaired = ImpairedBackend::new(backend, received).with_sent(sent);
         if clock.jumps().is_some() {
             // A sleeping core lets the time jump over frames under way; with a clock of its own it does not.
@@ -231,11 +231,11 @@ fn configured_tap(settings: &Settings) -> Tap {
     let name = settings.tap_name.as_deref().unwrap_or(TAP_NAME);
     let mut tap = Tap::new(name);
     // A device that fills in checksums would make good again what is spoilt on the way.
-    tap.offloads = settings.tap_offloads && !settings.impair.corrupts();
+    tap.offloads = settings.tap_offloads && !settings.faults.corrupts();
     tap.shared = settings.tap_shared;
     let kernel = match settings.tap_kernel_address {
         None => {
-            let near = addresses(settings).into_iter().find_map(neighbour);
+            let near = addresses(settings).into_iter().find_map(neighbor);
             let mut given = settings.address.given.iter().map(|own| own.address);
             if let (None, Some(alone)) = (near, given.find(IpAddr::is_ipv4)) {
                 eprintln!(
@@ -264,7 +264,7 @@ fn xdp(settings: &Settings, interface: &str, ports: &Ports, depot: &Arc<Depot>) 
 }
 
 /// The first address of an IPv4 network that is not our own; none where the network has no room for two.
-fn neighbour(own: IpCidr) -> Option<(Ipv4Addr, u8)> {
+fn neighbor(own: IpCidr) -> Option<(Ipv4Addr, u8)> {
     let IpAddr::V4(addr) = own.addr else {
         return None;
     };
@@ -285,7 +285,7 @@ fn open_portal(
     depot: &Arc<Depot>,
     growth: &Growth,
     clock: Clock,
-    desk: &Arc<ControlMailbox>,
+    mailbox: &Arc<ControlMailbox>,
 ) -> Result<Device, BoxError> {
     let config = wire::Config {
         link: Link::Ip,
@@ -322,7 +322,7 @@ fn open_portal(
         pool: depot.pool(),
         clock: clock.outside(),
         reach: settings.portal_reach.clone(),
-        desk: desk.clone(),
+        mailbox: mailbox.clone(),
     };
     let opened = open_queues(settings, Box::new(near), clock)?;
     Ok(Device {
@@ -343,9 +343,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_is_the_first_neighbour() {
+    fn the_kernel_is_the_first_neighbor() {
         let near = |text: &str| {
-            neighbour(text.parse::<Cidr>().unwrap().network()).map(|(near, _)| near.to_string())
+            neighbor(text.parse::<Cidr>().unwrap().network()).map(|(near, _)| near.to_string())
         };
         assert_eq!(near("192.0.2.1/24").as_deref(), Some("192.0.2.2"));
         assert_eq!(near("192.0.2.7/24").as_deref(), Some("192.0.2.1"));

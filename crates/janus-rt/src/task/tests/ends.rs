@@ -333,7 +333,7 @@ fn a_core_may_end_while_others_wake_it() {
             .collect();
         for _ in 0..20 {
             let entered = core.executor.enter();
-            while let Some(Message::Wake(word)) = core.mailbox.pop() {
+            while let Some(Message::Wake(word)) = core.reader.pop() {
                 core.executor.wake_word(word);
             }
             core.executor.run(64);

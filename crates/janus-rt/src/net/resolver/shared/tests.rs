@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const FOUND: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7));
 
 fn on_cores<F: Future<Output = ()> + 'static>(cores: usize, test: fn() -> F) {
-    let runtime = crate::Runtime::builder().alone().cores(cores);
+    let runtime = crate::Runtime::builder().ignore_environment().cores(cores);
     let main = move || async move {
         if crate::core_id() == Some(0) {
             timeout(PATIENCE, test())
@@ -47,8 +47,8 @@ fn search(searches: &Searches, name: &str) -> Option<Arc<Search>> {
 fn waiting(searches: &Searches, name: &str) -> usize {
     let search = search(searches, name);
     search.map_or(0, |search| match &*lock(&search.state) {
-        State::Waiting { wakers, .. } => wakers.len(),
-        State::Found(_) | State::Left => 0,
+        SearchState::Waiting { wakers, .. } => wakers.len(),
+        SearchState::Found(_) | SearchState::Left => 0,
     })
 }
 
