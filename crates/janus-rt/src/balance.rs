@@ -20,6 +20,7 @@ pub struct Balance {
 
 /// Totals of the updates since the start.
 #[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
 pub struct BalanceReport {
     /// Updates carried out.
     pub updates: u64,

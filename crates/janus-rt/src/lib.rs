@@ -136,12 +136,15 @@ pub use janus_macros::test;
 pub use config::{CORES_MAX, ConfigError, Effective, Origin, Placement, manual};
 pub use dhcp::Lease;
 pub use janus_io::impair::{FaultCounters, Faults, WayCounters};
+pub use janus_io::wire;
 pub use janus_io::xdp::Ports as XdpPorts;
-pub use janus_io::{Batching, DeviceLosses};
+pub use janus_io::{Backend, Batching, DeviceLosses};
+pub use janus_mem::DepotStats;
+pub use janus_tcp::{Config as TcpConfig, Counters as TcpCounters, MemoryReport};
 pub use losses::ShortageReport;
 pub use runtime::{
-    BackendChoice, BoxError, Builder, Handle, MainResult, Reloaded, Result, Runtime, ShuttingDown,
-    core_id, cores, exit_code, handle, is_shutting_down, once, shutting_down,
+    BackendChoice, BoxError, BuildError, Builder, Handle, MainResult, Reloaded, Result, Runtime,
+    ShuttingDown, core_id, cores, exit_code, handle, is_shutting_down, once, shutting_down,
 };
 pub use shard::{BATCH_CLASSES, CoreReport, ForwardCounters, LoopReport, report};
 pub use spawn::{spawn_blocking, spawn_on};

@@ -81,6 +81,7 @@ pub(crate) struct Shortages {
 
 /// Shortages of what the system gives, which all cores of the runtime share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ShortageReport {
     /// Times a file descriptor was wanted and none was free (EMFILE, ENFILE): for a client of the portal, for a connection
     /// that is opened through it, or to read the hosts file.

@@ -1,6 +1,7 @@
 //! The builder, the runtime, and the calls of a task on the runtime it is in. Opening the
 //! device and starting the threads is `launch`; what the threads do is the shard's.
 
+mod build_error;
 mod choice;
 mod launch;
 mod main_task;
@@ -29,6 +30,7 @@ use crate::shard::core_context;
 use crate::shard::shared::Shared;
 use crate::task::JoinHandle;
 use crate::warning::{Hook, Warning, Warnings};
+pub use build_error::BuildError;
 pub use choice::BackendChoice;
 use launch::Prepared;
 pub(crate) use main_task::MainTask;
@@ -415,15 +417,19 @@ impl Builder {
         self
     }
 
-    /// Warns of tasks whose future takes so many bytes or more (at least 1,024 are looked at); 0: never. See [`Warning`].
-    pub fn warn_future_bytes(mut self, bytes: usize) -> Builder {
+    /// Warns of tasks whose future takes so many bytes or more (at least 1,024 are looked at); `None`: never. See [`Warning`].
+    pub fn warn_future_bytes(mut self, bytes: impl Into<Option<usize>>) -> Builder {
+        // The key says 0 for never.
+        let bytes = bytes.into().map_or(0, |bytes| bytes.max(1));
         self.partial.warn_future_bytes = Some(u32::try_from(bytes).unwrap_or(u32::MAX));
         self
     }
 
-    /// Warns of a task that has kept its core for so long without an await; zero: never. See [`Warning`].
-    pub fn warn_blocked(mut self, time: Duration) -> Builder {
-        self.partial.warn_blocked = Some(time);
+    /// Warns of a task that has kept its core for so long, at least a millisecond, without an await; `None`: never. See [`Warning`].
+    pub fn warn_blocked(mut self, time: impl Into<Option<Duration>>) -> Builder {
+        let time = time.into().map(|time| time.max(Duration::from_millis(1)));
+        // The key says 0 for never.
+        self.partial.warn_blocked = Some(time.unwrap_or_default());
         self
     }
 
@@ -515,11 +521,15 @@ impl Builder {
     }
 
     /// Decides everything and opens the device. No core runs before [`Runtime::run`].
-    pub fn build(self) -> Result<Runtime> {
+    ///
+    /// # Errors
+    /// When a setting is not understood, or what it names cannot be had.
+    pub fn build(self) -> Result<Runtime, BuildError> {
         let clock = match self.time {
-            Some(clock) => clock.shared().ok_or(
-                "`time_of` a runtime that was not started paused: each has the machine's time",
-            )?,
+            Some(clock) => clock.shared().ok_or_else(|| {
+                let problem = "the runtime was not started paused: each has the machine's time";
+                ConfigError::value("time_of", problem.into())
+            })?,
             None if self.paused => Clock::paused(),
             None => Clock::start(),
         };
@@ -531,14 +541,14 @@ impl Builder {
     ///
     /// # Errors
     /// For whatever [`build`](Builder::build) would not understand.
-    pub fn effective(mut self) -> Result<Effective> {
+    pub fn effective(mut self) -> Result<Effective, ConfigError> {
         Ok(self.sources()?.read()?.1)
     }
 
     /// Where its settings come from.
-    fn sources(&mut self) -> Result<Sources> {
+    fn sources(&mut self) -> Result<Sources, ConfigError> {
         match self.wrong.take() {
-            Some(wrong) => Err(wrong.into()),
+            Some(wrong) => Err(wrong),
             None => Ok(Sources {
                 ignore_environment: self.ignore_environment,
                 file: self.config_file.take(),
@@ -549,7 +559,7 @@ impl Builder {
     }
 
     /// Like [`build`](Builder::build), on any clock.
-    pub(crate) fn prepare(mut self, clock: Clock) -> Result<Prepared> {
+    pub(crate) fn prepare(mut self, clock: Clock) -> Result<Prepared, BuildError> {
         let sources = self.sources()?;
         let supervisor = (!self.ignore_environment).then(Supervisor::of_the_environment);
         let (settings, effective) = sources.read()?;

@@ -18,7 +18,7 @@ use janus_io::IoCore;
 use janus_io::park::{Parker, Unparker};
 use janus_mem::{Depot, Growth, Toucher};
 
-use super::{BackendChoice, Result};
+use super::{BackendChoice, BuildError};
 use crate::admin::AdminPort;
 use crate::admission::Ingress;
 use crate::clock::Clock;
@@ -62,24 +62,26 @@ impl Prepared {
         tcp: janus_tcp::Config,
         warnings: Arc<Warnings>,
         clock: Clock,
-    ) -> Result<Prepared> {
+    ) -> Result<Prepared, BuildError> {
         pin::check(&settings)?;
         let cores = settings.cores.count;
         let admin = settings.admin.map(AdminPort::open).transpose()?;
-        let growth = Growth::Ahead(Toucher::spawn()?);
-        let depot = Depot::new(settings.packet_buffers, &growth)?;
-        let parker = Parker::new()?;
+        let growth = Growth::Ahead(Toucher::spawn().map_err(BuildError::system)?);
+        let depot = Depot::new(settings.packet_buffers, &growth).map_err(BuildError::system)?;
+        let parker = Parker::new().map_err(BuildError::system)?;
         let mailbox = Arc::new(ControlMailbox::new(cores, parker.unparker()));
-        let (secrets, key) = secrets::secrets(settings.seed)?;
+        let (secrets, key) = secrets::secrets(settings.seed).map_err(BuildError::system)?;
 
         let backend = backend.unwrap_or_default();
         let mut device = device::open(&settings, backend, &depot, &growth, &key, clock, &mailbox)?;
         let keeper = lease(&settings, &mut device, &depot, clock)?;
 
         let interface = device.interface;
-        let mut steering = Steering::new(&settings, &key, &interface, device.leads_outside)?;
+        let mut steering = Steering::new(&settings, &key, &interface, device.leads_outside)
+            .map_err(BuildError::system)?;
         let steerers = steering.steerers(&settings, &interface, &secrets, &mailbox, clock);
-        let mut fabric = Fabric::new(&settings, device.queues, steerers, &depot)?;
+        let mut fabric =
+            Fabric::new(&settings, device.queues, steerers, &depot).map_err(BuildError::system)?;
         fabric.govern(clock, &parker);
 
         let balancer = Arc::new(Mutex::new(steering.balancer));
@@ -217,19 +219,21 @@ fn lease(
     device: &mut Device,
     depot: &Arc<Depot>,
     clock: Clock,
-) -> Result<Option<Keeper>> {
+) -> Result<Option<Keeper>, BuildError> {
     let Some(aside) = device.aside.take() else {
         return Ok(None);
     };
     let wanted = dhcp::Wanted {
-        seed: secrets::lease_seed(settings.seed)?,
+        seed: secrets::lease_seed(settings.seed).map_err(BuildError::system)?,
         clock,
         patience: settings.dhcp_wait,
         file: settings.dhcp_file.clone(),
         taken: device.taken.take(),
     };
     let (queues, interface) = (&mut device.queues, &mut device.interface);
-    dhcp::acquire(aside, queues, &mut depot.pool(), interface, wanted).map(Some)
+    dhcp::acquire(aside, queues, &mut depot.pool(), interface, wanted)
+        .map(Some)
+        .map_err(BuildError::Lease)
 }
 
 fn doorway(settings: &Settings) -> Box<dyn Passage> {

@@ -4,8 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Mutex, Once, PoisonError};
 
-use super::BoxError;
-use crate::config::{self, Change, Effective, KEYS, Key, Partial, Settings};
+use crate::config::{self, Change, ConfigError, Effective, KEYS, Key, Partial, Settings};
 use crate::shard::core_context;
 use crate::shard::shared::Shared;
 
@@ -72,7 +71,7 @@ pub(crate) struct Sources {
 
 impl Sources {
     /// Their values now.
-    pub(crate) fn read(&self) -> Result<(Settings, Effective), BoxError> {
+    pub(crate) fn read(&self) -> Result<(Settings, Effective), ConfigError> {
         let file = self.file.clone();
         let said = if self.ignore_environment {
             let file = file.map(|file| config::from_file(Some(&file)));
@@ -104,6 +103,7 @@ fn warn_of(strange: &[String]) {
 
 /// Result of a reload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Reloaded {
     /// Keys whose new values hold from now on (for listeners bound from now on, `backlog`), unless the builder has the last
     /// word on them.
@@ -129,7 +129,7 @@ impl Reloading {
 
     /// Reads everything again. With a mistake anywhere nothing changes.
     pub(crate) fn reload(&self, shared: &Shared) -> io::Result<Reloaded> {
-        let invalid = |error: BoxError| io::Error::new(io::ErrorKind::InvalidData, error);
+        let invalid = |error: ConfigError| io::Error::new(io::ErrorKind::InvalidData, error);
         let (settings, new) = self.sources.read().map_err(invalid)?;
         let mut effective = self
             .effective

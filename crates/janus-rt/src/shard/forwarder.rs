@@ -25,6 +25,7 @@ pub(crate) struct Door {
 
 /// Counts of frames handed over, and of those not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ForwardCounters {
     /// Frames that went to another shard.
     pub forwarded: u64,

@@ -10,6 +10,7 @@ use crate::task::blocking::BlockingReport;
 
 /// A look at one core.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct CoreReport {
     /// Which core, from 0.
     pub core: usize,

@@ -20,6 +20,7 @@ const KEEP: Duration = Duration::from_secs(10);
 
 /// State of a runtime's threads for blocking calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BlockingReport {
     /// Threads that exist.
     pub threads: usize,

@@ -46,6 +46,7 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
 
 /// Treatment of ticks that came too late, because no task waited for them or the core was busy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum MissedTickBehavior {
     /// Missed ticks are made up for at once, one after the other; the rhythm is kept.
     #[default]

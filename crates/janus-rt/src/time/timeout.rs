@@ -66,6 +66,7 @@ impl<F> Timeout<F> {
 
 /// Error of a future that did not finish in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Elapsed;
 
 impl fmt::Display for Elapsed {

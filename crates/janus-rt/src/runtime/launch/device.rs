@@ -17,12 +17,12 @@ use janus_wire::Link;
 
 use super::dpdk;
 use crate::clock::Clock;
-use crate::config::{BackendName, Cidr, KernelAddress, LinkFaults, Settings};
+use crate::config::{BackendName, Cidr, ConfigError, KernelAddress, LinkFaults, Settings};
 use crate::control::mailbox::ControlMailbox;
 use crate::dhcp;
 use crate::losses::BRIDGES_MAX;
 use crate::portal::{self, Portal};
-use crate::runtime::{BackendChoice, BoxError};
+use crate::runtime::{BackendChoice, BoxError, BuildError};
 
 /// The address of an interface that was given none: the documentation network (RFC 5737).
 const ADDRESS: Cidr = Cidr {
@@ -73,11 +73,12 @@ pub(super) fn open(
     steering_key: &[u8; 40],
     clock: Clock,
     mailbox: &Arc<ControlMailbox>,
-) -> Result<Device, BoxError> {
+) -> Result<Device, BuildError> {
     if settings.address.dhcp {
         may_ask(settings, &choice)?;
     }
-    match (choice, settings.backend) {
+    let named = |device: Option<_>, hint: &str| device.ok_or_else(|| ConfigError::new(hint.into()));
+    let opened = match (choice, settings.backend) {
         (BackendChoice::Portal, _)
         | (BackendChoice::Auto, BackendName::Auto | BackendName::Portal) => {
             open_portal(settings, depot, growth, clock, mailbox)
@@ -97,7 +98,7 @@ pub(super) fn open(
             })
         }
         (BackendChoice::Auto, BackendName::Dpdk) => {
-            let device = settings.dpdk_device.as_deref().ok_or(dpdk::NO_DEVICE)?;
+            let device = named(settings.dpdk_device.as_deref(), dpdk::NO_DEVICE)?;
             dpdk::open(settings, device, depot, steering_key, |backend| {
                 open_outside(settings, clock, backend)
             })
@@ -106,28 +107,29 @@ pub(super) fn open(
             open_outside(settings, clock, xdp(settings, &interface, &ports, depot))
         }
         (BackendChoice::Auto, BackendName::Xdp) => {
-            let interface = settings.xdp_interface.as_deref().ok_or(NO_INTERFACE)?;
+            let interface = named(settings.xdp_interface.as_deref(), NO_INTERFACE)?;
             let ports = &settings.xdp_ports;
             open_outside(settings, clock, xdp(settings, interface, ports, depot))
         }
         (BackendChoice::Custom(backend), _) => {
-            let device = open_outside(settings, clock, backend)?;
-            // Only the program knows; what it brings may be a wire in memory.
-            Ok(Device {
+            // Only the program knows whether it does; what it brings may be a wire in memory.
+            open_outside(settings, clock, backend).map(|device| Device {
                 leads_outside: false,
                 ..device
             })
         }
-    }
+    };
+    opened.map_err(BuildError::Device)
 }
 
 /// Whether a server can be asked for an address over what is chosen: not where addresses decide what reaches us at all.
-fn may_ask(settings: &Settings, choice: &BackendChoice) -> Result<(), BoxError> {
+fn may_ask(settings: &Settings, choice: &BackendChoice) -> Result<(), ConfigError> {
     let by_name = matches!(choice, BackendChoice::Auto);
     if matches!(choice, BackendChoice::Xdp { .. })
         || by_name && settings.backend == BackendName::Xdp
     {
-        return Err("AF_XDP takes packets for addresses that are known beforehand: name the address instead of `dhcp`".into());
+        let problem = "AF_XDP takes packets for addresses that are known beforehand: name the address instead of `dhcp`";
+        return Err(ConfigError::value("address", problem.into()));
     }
     Ok(())
 }
