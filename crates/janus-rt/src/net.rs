@@ -10,6 +10,8 @@ mod futures_io;
 mod hyper_io;
 mod listener;
 mod options;
+#[cfg(any(feature = "futures-io", feature = "hyper", feature = "tokio-io"))]
+mod poll_traits;
 mod readiness;
 mod recv_buf;
 mod resolver;

@@ -303,7 +303,7 @@ impl TcpStream {
     }
 
     /// Returns the stream itself, for code shared with the halves, which calls the same method.
-    #[cfg(any(feature = "futures-io", feature = "tokio-io"))]
+    #[cfg(any(feature = "futures-io", feature = "hyper", feature = "tokio-io"))]
     pub(super) fn stream(&self) -> &TcpStream {
         self
     }
@@ -317,7 +317,7 @@ impl TcpStream {
     }
 
     /// Hands received bytes, up to `most`, to a closure as they lie in their buffers; returns how many, 0 when the peer has
-    /// shut down.
+    /// shut down, or at once when none are wanted.
     #[cfg(any(feature = "futures-io", feature = "tokio-io", feature = "hyper"))]
     #[inline]
     pub(super) fn poll_read_each(
@@ -326,6 +326,9 @@ impl TcpStream {
         most: usize,
         take: impl FnMut(&[u8]),
     ) -> Poll<io::Result<usize>> {
+        if most == 0 {
+            return Poll::Ready(Ok(0));
+        }
         self.poll_on_stack(cx, self.reader(), wait_read, |stack, now, conn| {
             stack.read_each(now, conn, most, take)
         })
