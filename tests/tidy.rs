@@ -22,7 +22,7 @@ const SHELVES: &[(&str, &[&str])] = &[
         &[
             "lockstep", "debug", "runtime", "compat", "admin", "metrics", "balance", "signal",
             "net", "dhcp", "time", "spawn", "shard", "config", "portal", "control", "task",
-            "inbox", "warning", "losses", "policy", "clock",
+            "inbox", "warning", "losses", "policy", "clock", "lock",
         ],
     ),
 ];

@@ -13,11 +13,13 @@ mod word;
 mod tests;
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use janus_io::mpsc::{self, SendError};
 use janus_tcp::ConnId;
+
+use crate::lock::Lock;
 
 pub(crate) use identity::{Owner, ShardIdentity, deliver};
 pub(crate) use task_ref::TaskRef;
@@ -84,7 +86,7 @@ struct Spill {
 /// The senders' side; shared by all of them.
 pub(crate) struct Inbox {
     ring: mpsc::Sender<Message>,
-    spill: Mutex<Spill>,
+    spill: Lock<Spill>,
     /// Something is in `spill`. Set and cleared under its lock.
     spilling: AtomicBool,
     /// Called after every message, when it can be seen: wakes the shard's thread if it sleeps.
@@ -106,7 +108,7 @@ impl InboxReader {
         let (sender, ring) = mpsc::inbox(RING);
         let shared = Arc::new(Inbox {
             ring: sender,
-            spill: Mutex::default(),
+            spill: Lock::default(),
             spilling: AtomicBool::new(false),
             unpark: Box::new(unpark),
             spilled: AtomicU64::new(0),
@@ -140,7 +142,7 @@ impl InboxReader {
 
     #[cold]
     fn pop_spilled(&mut self) -> Option<Message> {
-        let mut spill = self.shared.lock();
+        let mut spill = self.shared.spill.lock();
         // What entered the ring before the first message spilled comes first. A sender that is still writing hides
         // it; that sender calls `unpark` when it is done, and `spilling` keeps this inbox from looking empty.
         if self.ring.waiting() > 0 {
@@ -167,7 +169,7 @@ impl InboxReader {
 impl Drop for InboxReader {
     fn drop(&mut self) {
         let left = {
-            let mut spill = self.shared.lock();
+            let mut spill = self.shared.spill.lock();
             spill.closed = true;
             std::mem::take(&mut spill.messages)
         };
@@ -241,7 +243,7 @@ impl Inbox {
 
     #[cold]
     fn spill(&self, message: Message) -> Result<(), SendError<Message>> {
-        let mut spill = self.lock();
+        let mut spill = self.spill.lock();
         if spill.closed {
             return Err(SendError::Closed(message));
         }
@@ -269,9 +271,5 @@ impl Inbox {
         self.spilled.fetch_add(1, Ordering::Relaxed);
         self.spilling.store(true, Ordering::Release);
         Ok(())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Spill> {
-        self.spill.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

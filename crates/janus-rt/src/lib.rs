@@ -71,6 +71,7 @@ mod dhcp;
 #[cfg(doctest)]
 mod documents;
 mod inbox;
+mod lock;
 #[cfg(test)]
 mod lockstep;
 mod losses;

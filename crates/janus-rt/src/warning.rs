@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::io::ErrorKind;
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::lock::Lock;
 use crate::losses::BRIDGES_MAX;
 
 /// Most kinds of tasks that are remembered, so that each is reported once.
@@ -359,7 +359,7 @@ pub(crate) type Hook = Box<dyn Fn(&Warning) + Send + Sync>;
 pub(crate) struct Warnings {
     hook: Hook,
     /// Kinds of warnings about tasks, with the tasks, that were reported.
-    told: Mutex<BTreeSet<(&'static str, &'static str)>>,
+    told: Lock<BTreeSet<(&'static str, &'static str)>>,
 }
 
 impl Warnings {
@@ -367,7 +367,7 @@ impl Warnings {
     pub(crate) fn new(hook: Option<Hook>) -> Warnings {
         Warnings {
             hook: hook.unwrap_or_else(|| Box::new(emit)),
-            told: Mutex::default(),
+            told: Lock::default(),
         }
     }
 
@@ -382,7 +382,7 @@ impl Warnings {
     }
 
     fn is_new(&self, name: &'static str, task: &'static str) -> bool {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.told.lock();
         told.len() < REMEMBERED_MAX && told.insert((name, task))
     }
 }
@@ -418,7 +418,7 @@ fn emit(warning: &Warning) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::sync::{Arc, Mutex};
 
     use super::*;
 

@@ -3,8 +3,8 @@
 //! hold it too. It can be made to run at the speed of the machine's for a while.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use janus_io::SleepObserver;
@@ -13,6 +13,7 @@ use janus_tcp::Instant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::OFFSET_NS;
+use crate::lock::Lock;
 
 #[cfg(test)]
 mod tests;
@@ -34,7 +35,7 @@ struct Time {
     /// Written under the lock of `sleepers`.
     elapsed: AtomicU64,
     start: std::time::Instant,
-    sleepers: Mutex<Vec<Sleeper>>,
+    sleepers: Lock<Vec<Sleeper>>,
 }
 
 impl Default for Time {
@@ -42,7 +43,7 @@ impl Default for Time {
         Time {
             elapsed: AtomicU64::new(0),
             start: std::time::Instant::now(),
-            sleepers: Mutex::default(),
+            sleepers: Lock::default(),
         }
     }
 }
@@ -117,7 +118,7 @@ impl Paused {
 
     /// Makes the clock run at the machine's speed; returns false if it did already.
     pub(crate) fn resume(&self) -> bool {
-        let sleepers = self.lock();
+        let sleepers = self.time.sleepers.lock();
         if self.runs() {
             return false;
         }
@@ -129,7 +130,7 @@ impl Paused {
 
     /// Stops the clock at its present time; returns false if it stood already.
     pub(crate) fn pause(&self) -> bool {
-        let sleepers = self.lock();
+        let sleepers = self.time.sleepers.lock();
         if !self.runs() {
             return false;
         }
@@ -141,7 +142,7 @@ impl Paused {
 
     /// Moves the clock while it stands; returns the new time, or `None` if the clock runs.
     pub(crate) fn advance(&self, by: Duration) -> Option<Instant> {
-        let sleepers = self.lock();
+        let sleepers = self.time.sleepers.lock();
         if self.runs() {
             return None;
         }
@@ -155,7 +156,7 @@ impl Paused {
 
     /// Registers the runtime's threads, all of which must sleep before the clock jumps: the cores, then the others.
     pub(crate) fn governs(&self, bells: impl IntoIterator<Item = Unparker>) {
-        let mut sleepers = self.lock();
+        let mut sleepers = self.time.sleepers.lock();
         self.first.store(sleepers.len(), Ordering::Relaxed);
         sleepers.extend(bells.into_iter().map(|bell| Sleeper {
             bell,
@@ -172,7 +173,7 @@ impl Paused {
         deadline: Option<Instant>,
         fd: Option<BorrowedFd<'_>>,
     ) -> Verdict {
-        let mut sleepers = self.lock();
+        let mut sleepers = self.time.sleepers.lock();
         let own = self.first.load(Ordering::Relaxed) + number;
         let sleeper = &mut sleepers[own];
         if let (None, Some(fd)) = (&sleeper.fd, fd) {
@@ -216,13 +217,7 @@ impl Paused {
 
     fn is(&self, number: usize, state: SleeperState) {
         let own = self.first.load(Ordering::Relaxed) + number;
-        self.lock()[own].state = state;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Sleeper>> {
-        // Nothing in a lock's scope can be left half done.
-        let locked = self.time.sleepers.lock();
-        locked.unwrap_or_else(PoisonError::into_inner)
+        self.time.sleepers.lock()[own].state = state;
     }
 }
 

@@ -3,7 +3,7 @@
 //! and nothing else; one that has ended is not waited for.
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use janus_csb::policy::{Bounds, Shares, Targets, plan};
@@ -18,6 +18,7 @@ use super::signals::Signals;
 use super::watch::Watch;
 use super::watchdog::Watchdog;
 use crate::clock::Clock;
+use crate::lock::Lock;
 
 /// Delay before an unanswered call is repeated, at first and at most. Every thread rings once its part is done, so this covers only what
 /// cannot ring: a refused update that may be accepted later.
@@ -30,7 +31,7 @@ const AT_THE_DOOR: Duration = Duration::from_millis(100);
 
 /// Drives the updates of one runtime.
 pub(crate) struct Conductor {
-    pub(crate) balancer: Arc<Mutex<Balancer>>,
+    pub(crate) balancer: Arc<Lock<Balancer>>,
     pub(crate) mailbox: Arc<ControlMailbox>,
     pub(crate) control: Arc<Control>,
     pub(crate) ending: Arc<Ending>,
@@ -148,7 +149,7 @@ impl Conductor {
         let Some(watch) = &mut self.watch else { return };
         let wanted = watch.look(
             &self.mailbox,
-            lock(&self.balancer).current().newest().ring(),
+            self.balancer.lock().current().newest().ring(),
         );
         if let Some(ring) = wanted
             && !self.mailbox.plan_ring(ring)
@@ -159,7 +160,7 @@ impl Conductor {
 
     /// Makes one step, if one can be made. Never waits.
     pub(crate) fn step(&mut self) -> bool {
-        let mut balancer = lock(&self.balancer);
+        let mut balancer = self.balancer.lock();
         let before = balancer.phase();
         let after = if before == Phase::Idle && self.wants() {
             let wanted = self.mailbox.take();
@@ -206,7 +207,7 @@ impl Conductor {
     }
 
     pub(crate) fn is_busy(&self) -> bool {
-        lock(&self.balancer).phase() != Phase::Idle
+        self.balancer.lock().phase() != Phase::Idle
     }
 
     fn ring(&self) {
@@ -293,9 +294,4 @@ pub(crate) fn enter_port(draft: &mut Draft, port: u16, cores: &[u8]) {
     for gone in before.iter().filter(|shard| !cores.contains(&shard.0)) {
         draft.unlisten(port, gone);
     }
-}
-
-pub(crate) fn lock(balancer: &Mutex<Balancer>) -> MutexGuard<'_, Balancer> {
-    // The balancer's steps are made completely or not at all.
-    balancer.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -4,13 +4,14 @@
 use std::collections::HashSet;
 use std::panic::Location;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use janus_io::park::Unparker;
 
 use super::mailbox::ControlMailbox;
 use super::supervisor::Supervisor;
+use crate::lock::Lock;
 
 /// Error of a main, or of the runtime.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -41,10 +42,10 @@ pub(crate) struct Ending {
     standing: AtomicUsize,
     /// Cores that still have something to send or to hear.
     unclosed: AtomicUsize,
-    first_error: Mutex<Option<BoxError>>,
+    first_error: Lock<Option<BoxError>>,
     bells: Vec<Unparker>,
     /// Lines that [`once`](crate::once) was called from: bounded by the program's text.
-    once: Mutex<HashSet<&'static Location<'static>>>,
+    once: Lock<HashSet<&'static Location<'static>>>,
     /// Who wants to know when it serves and when it ends.
     pub(crate) supervisor: OnceLock<Supervisor>,
 }
@@ -58,9 +59,9 @@ impl Ending {
             mains: AtomicUsize::new(bells.len()),
             standing: AtomicUsize::new(bells.len()),
             unclosed: AtomicUsize::new(bells.len()),
-            first_error: Mutex::default(),
+            first_error: Lock::default(),
             bells,
-            once: Mutex::default(),
+            once: Lock::default(),
             supervisor: OnceLock::new(),
         }
     }
@@ -193,10 +194,7 @@ impl Ending {
     }
 
     fn remember(&self, error: BoxError) {
-        self.first_error
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get_or_insert(error);
+        self.first_error.lock().get_or_insert(error);
     }
 
     /// This core has nothing more to say; it goes on only for what other shards receive through it.
@@ -211,17 +209,11 @@ impl Ending {
     }
 
     pub(crate) fn take_error(&self) -> Option<BoxError> {
-        self.first_error
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
+        self.first_error.lock().take()
     }
 
     pub(crate) fn first_at(&self, place: &'static Location<'static>) -> bool {
-        self.once
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(place)
+        self.once.lock().insert(place)
     }
 
     fn tell_supervisor(&self) {

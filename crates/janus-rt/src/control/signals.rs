@@ -5,13 +5,14 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use signal_hook_registry::SigId;
 
 use super::mailbox::ControlMailbox;
+use crate::lock::Lock;
 
 mod ends;
 
@@ -22,7 +23,7 @@ const SIGNALS: usize = 65;
 pub(crate) struct Signals {
     board: Arc<Board>,
     mailbox: Arc<ControlMailbox>,
-    state: Mutex<SignalsState>,
+    state: Lock<SignalsState>,
     next_listener: AtomicU64,
 }
 
@@ -56,7 +57,7 @@ impl Signals {
                 last_words: AtomicU64::new(0),
             }),
             mailbox,
-            state: Mutex::default(),
+            state: Lock::default(),
             next_listener: AtomicU64::new(0),
         }
     }
@@ -70,7 +71,7 @@ impl Signals {
                 format!("signal {number} cannot be waited for"),
             ));
         };
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         self.handle(&mut state, at)?;
         state.listened.insert(number);
         Ok(self.next_listener.fetch_add(1, Ordering::Relaxed))
@@ -105,14 +106,14 @@ impl Signals {
 
     /// Wakes `waker` at the next signal, whichever it is. To be followed by a look at [`came`](Signals::came).
     pub(crate) fn wait(&self, listener: u64, waker: &Waker) {
-        let old = self.lock().waiting.insert(listener, waker.clone());
+        let old = self.state.lock().waiting.insert(listener, waker.clone());
         // Outside the lock: dropping a foreign waker may run any code.
         drop(old);
     }
 
     /// Forgets a listener that is gone.
     pub(crate) fn forget(&self, listener: u64) {
-        let old = self.lock().waiting.remove(&listener);
+        let old = self.state.lock().waiting.remove(&listener);
         drop(old);
     }
 
@@ -121,19 +122,14 @@ impl Signals {
         if !self.board.news.swap(false, Ordering::AcqRel) {
             return;
         }
-        let waiting = std::mem::take(&mut self.lock().waiting);
+        let waiting = std::mem::take(&mut self.state.lock().waiting);
         waiting.into_values().for_each(Waker::wake);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, SignalsState> {
-        // Nothing in a lock's scope can be left half done.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        let state = self.lock();
+        let state = self.state.lock();
         for (number, id) in &state.handled {
             signal_hook_registry::unregister(*id);
             ends::is_handled_no_more(*number as usize);

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, MutexGuard, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant as Deadline, SystemTime};
 
@@ -21,6 +21,7 @@ use super::memory::Memory;
 use crate::clock::Clock;
 use crate::control::BoxError;
 use crate::inbox::Inbox;
+use crate::lock::Lock;
 use crate::shard::core_context;
 
 /// The thread wakes at least this often.
@@ -45,7 +46,7 @@ pub(crate) fn whose(frame: &[u8]) -> Whose {
 
 /// State shared with other threads.
 #[derive(Clone, Default)]
-pub(crate) struct Shown(Arc<Mutex<Known>>);
+pub(crate) struct Shown(Arc<Lock<Known>>);
 
 #[derive(Default)]
 struct Known {
@@ -55,7 +56,7 @@ struct Known {
 
 impl Shown {
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Returns the lease now held.

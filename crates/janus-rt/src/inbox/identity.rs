@@ -2,12 +2,13 @@
 //! round robin, so that one is reused as late as possible.
 
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use janus_tcp::ConnId;
 
 use super::Inbox;
 use super::word::{SHARD_BITS, WakeWord};
+use crate::lock::Lock;
 
 /// Shards that can be alive at a time in one process.
 pub(crate) const SHARDS_MAX: usize = 1 << SHARD_BITS;
@@ -20,7 +21,7 @@ struct Live {
     incarnation: NonZeroU32,
 }
 
-static NEXT: Mutex<Next> = Mutex::new(Next {
+static NEXT: Lock<Next> = Lock::new(Next {
     number: 0,
     incarnation: NonZeroU32::MIN,
 });
@@ -54,7 +55,7 @@ pub(crate) struct ShardIdentity {
 impl ShardIdentity {
     /// Takes the next free number for the shard that reads `inbox`.
     pub(crate) fn register(inbox: Arc<Inbox>) -> Result<ShardIdentity, TooManyShards> {
-        let mut next = NEXT.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = NEXT.lock();
         for ahead in 0..SHARDS_MAX {
             let number = (next.number + ahead) % SHARDS_MAX;
             let mut entry = LIVE[number].write().unwrap_or_else(PoisonError::into_inner);

@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::thread;
 use std::time::Instant;
 
@@ -18,6 +18,7 @@ use super::text::{Snapshot, render};
 use super::{Format, LOOK_MAX, LOOK_MIN, PATIENCE};
 use crate::admission::IoCounters;
 use crate::inbox::Refused;
+use crate::lock::Lock;
 use crate::losses::ShortageReport;
 use crate::shard::shared::Shared;
 use crate::shard::{CoreReport, report};
@@ -61,7 +62,7 @@ pub(crate) struct Collected {
     pub(crate) counters: AdminCounters,
     /// Whether a message is under way to each core.
     asked: Vec<AtomicBool>,
-    state: Mutex<CollectorState>,
+    state: Lock<CollectorState>,
 }
 
 struct CollectorState {
@@ -136,7 +137,7 @@ impl Collected {
             admin,
             counters: AdminCounters::default(),
             asked: (0..cores).map(|_| AtomicBool::new(false)).collect(),
-            state: Mutex::new(CollectorState {
+            state: Lock::new(CollectorState {
                 sender,
                 answers,
                 cores: (0..cores).map(|_| Known::default()).collect(),
@@ -247,10 +248,7 @@ impl Collector {
     }
 
     fn state(&self) -> MutexGuard<'_, CollectorState> {
-        self.collected
-            .state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.collected.state.lock()
     }
 }
 

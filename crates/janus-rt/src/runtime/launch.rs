@@ -11,7 +11,7 @@ mod seed;
 mod steering;
 mod threads;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use janus_csb::{Balancer, Phase, ShardEnd};
 use janus_io::IoCore;
@@ -33,6 +33,7 @@ use crate::control::watch::Watch;
 use crate::control::watchdog::Watchdog;
 use crate::control::{Control, Passage};
 use crate::dhcp::{self, Keeper};
+use crate::lock::Lock;
 use crate::metrics::Collected;
 use crate::portal::Doorway;
 use crate::shard::shared::{Shared, Slots};
@@ -84,7 +85,7 @@ impl Prepared {
             Fabric::new(&settings, device.queues, steerers, &depot).map_err(BuildError::system)?;
         fabric.govern(clock, &parker);
 
-        let balancer = Arc::new(Mutex::new(steering.balancer));
+        let balancer = Arc::new(Lock::new(steering.balancer));
         let ending = Arc::new(Ending::new(fabric.bells.clone()));
         let passage = device.portal.as_ref().map(|_| doorway(&settings));
         let gate = Gate {
@@ -170,7 +171,7 @@ impl Prepared {
 /// Makes the control thread's part.
 fn conductor(
     shared: &Shared,
-    balancer: Arc<Mutex<Balancer>>,
+    balancer: Arc<Lock<Balancer>>,
     parker: Parker,
     bells: Vec<Unparker>,
     (watch, watchdog): (Option<Watch>, Watchdog),

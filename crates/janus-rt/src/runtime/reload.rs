@@ -2,9 +2,10 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::Once;
 
 use crate::config::{self, Change, ConfigError, Effective, KEYS, Key, Partial, Settings};
+use crate::lock::Lock;
 use crate::shard::core_context;
 use crate::shard::shared::Shared;
 
@@ -116,14 +117,14 @@ pub struct Reloaded {
 #[derive(Default)]
 pub(crate) struct Reloading {
     sources: Sources,
-    effective: Mutex<Effective>,
+    effective: Lock<Effective>,
 }
 
 impl Reloading {
     pub(crate) fn new(sources: Sources, effective: Effective) -> Reloading {
         Reloading {
             sources,
-            effective: Mutex::new(effective),
+            effective: Lock::new(effective),
         }
     }
 
@@ -131,10 +132,7 @@ impl Reloading {
     pub(crate) fn reload(&self, shared: &Shared) -> io::Result<Reloaded> {
         let invalid = |error: ConfigError| io::Error::new(io::ErrorKind::InvalidData, error);
         let (settings, new) = self.sources.read().map_err(invalid)?;
-        let mut effective = self
-            .effective
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut effective = self.effective.lock();
         let mut done = Reloaded::default();
         for key in new.differs(&effective) {
             match key

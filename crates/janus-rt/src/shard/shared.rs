@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use janus_mem::Depot;
 use janus_tcp::BufferSizes;
@@ -16,6 +16,7 @@ use crate::control::ending::Ending;
 use crate::control::mailbox::ControlMailbox;
 use crate::control::signals::Signals;
 use crate::control::{Control, Passage};
+use crate::lock::Lock;
 use crate::task::Cores;
 use crate::task::blocking::Blocking;
 
@@ -51,13 +52,13 @@ pub(crate) struct Shared {
 
 /// Values of other rooms, one of each type.
 #[derive(Default)]
-pub(crate) struct Slots(Mutex<Vec<Arc<dyn Any + Send + Sync>>>);
+pub(crate) struct Slots(Lock<Vec<Arc<dyn Any + Send + Sync>>>);
 
 impl Slots {
     /// Returns the value of type `T`; the first call makes it.
     pub(crate) fn get<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Arc<T> {
         // Nothing in the lock's scope can be left half done.
-        let mut values = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut values = self.0.lock();
         let known = values.iter().cloned();
         let known = known.filter_map(|value| value.downcast().ok()).next();
         known.unwrap_or_else(|| {

@@ -8,12 +8,13 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
 use super::join::{AbortHandle, JoinError, JoinHandle};
 use super::spawn;
+use crate::lock::Lock;
 
 /// A set of tasks that are awaited together. Dropping it aborts them all.
 pub struct JoinSet<T> {
@@ -34,7 +35,7 @@ struct Member<T> {
 /// Members whose tasks were woken.
 #[derive(Default)]
 struct Woken {
-    state: Mutex<WokenState>,
+    state: Lock<WokenState>,
 }
 
 #[derive(Default)]
@@ -61,20 +62,13 @@ impl Wake for Entry {
         if self.listed.swap(true, Ordering::AcqRel) {
             return;
         }
-        let mut state = self.woken.lock();
+        let mut state = self.woken.state.lock();
         state.numbers.push_back(self.number);
         let waiter = state.waiter.take();
         drop(state);
         if let Some(waiter) = waiter {
             waiter.wake();
         }
-    }
-}
-
-impl Woken {
-    fn lock(&self) -> MutexGuard<'_, WokenState> {
-        // Nothing in a lock's scope can be left half done.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -166,7 +160,7 @@ impl<T: 'static> JoinSet<T> {
 
     /// Returns the result of a task that has ended, if there is one.
     pub fn try_join_next(&mut self) -> Option<Result<T, JoinError>> {
-        let mut looks = self.woken.lock().numbers.len();
+        let mut looks = self.woken.state.lock().numbers.len();
         while looks > 0 {
             if let Some(end) = self.look() {
                 return Some(end);
@@ -184,7 +178,7 @@ impl<T: 'static> JoinSet<T> {
         if let Some(end) = self.try_join_next() {
             return Poll::Ready(Some(end));
         }
-        let mut state = self.woken.lock();
+        let mut state = self.woken.state.lock();
         let before = state.waiter.replace(cx.waker().clone());
         let more = !state.numbers.is_empty();
         drop(state);
@@ -198,7 +192,7 @@ impl<T: 'static> JoinSet<T> {
 
     /// Polls one member of the list.
     fn look(&mut self) -> Option<Result<T, JoinError>> {
-        let number = self.woken.lock().numbers.pop_front()?;
+        let number = self.woken.state.lock().numbers.pop_front()?;
         let member = &mut self.members[number as usize];
         // Cleared before the poll, so that a later wake is entered again.
         member.entry.listed.store(false, Ordering::Release);

@@ -2,19 +2,20 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use janus_csb::{Balancer, Draft};
 
 use crate::control::Front;
-use crate::control::conductor::{enter_port, lock};
+use crate::control::conductor::enter_port;
 use crate::control::ending::{Ending, LastIn};
 use crate::control::mailbox::ControlMailbox;
+use crate::lock::Lock;
 use crate::portal::Portal;
 
 /// The balancer, the way to the thread that drives it, and the portal where the runtime has one.
 pub(crate) struct Gate {
-    pub(crate) balancer: Arc<Mutex<Balancer>>,
+    pub(crate) balancer: Arc<Lock<Balancer>>,
     pub(crate) mailbox: Arc<ControlMailbox>,
     pub(crate) portal: Option<Portal>,
     pub(crate) ending: Arc<Ending>,
@@ -30,7 +31,7 @@ impl Front for Gate {
 
     fn steer(&mut self, port: u16, cores: &[u8], no_flows: bool) -> bool {
         // One update for all cores: an owner must not change with each listener that is entered.
-        let mut balancer = lock(&self.balancer);
+        let mut balancer = self.balancer.lock();
         let enter = |draft: &mut Draft| enter_port(draft, port, cores);
         let at_once = no_flows && balancer.start(enter).is_ok();
         if at_once {
@@ -95,7 +96,7 @@ mod tests {
         let _ends = [0, 1, 2].map(|core| balancer.shard_end(ShardId(core)));
         let mailbox = Arc::new(ControlMailbox::new(3, Parker::new().unwrap().unparker()));
         let mut gate = Gate {
-            balancer: Arc::new(Mutex::new(balancer)),
+            balancer: Arc::new(Lock::new(balancer)),
             mailbox: mailbox.clone(),
             portal: None,
             ending: Arc::new(Ending::new(Vec::new())),
