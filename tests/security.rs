@@ -10,7 +10,7 @@ use ledger::{cells, missing_test, names, root};
 const COLUMNS: [&str; 3] = ["promise", "bound and counter", "shown by"];
 /// Where counters are declared.
 const COUNTERS: [&str; 4] = [
-    "crates/janus-tcp/src/counters.rs",
+    "crates/janus-tcp/src/store/counters.rs",
     "crates/janus-io/src/core/dispatch.rs",
     "crates/janus-io/src/backend/tap.rs",
     "crates/janus-io/src/backend/dpdk.rs",

@@ -1,27 +1,25 @@
 //! A busy connection, borrowed once: what the rules of RFC 9293 and its relatives see, and all that they may change. A rule
 //! cannot reach the flow table, a neighbor or another connection. What has to happen there comes back as [`Effects`], which
-//! `stack/effects.rs` carries out.
+//! `stack.rs` carries out.
 
 use janus_wire::FlowKey;
 
-use crate::cold::{NONE, State, Tcb, flag};
-use crate::congestion;
-use crate::counters::Counters;
-use crate::delayed_ack::Arrivals;
-use crate::hot::{Hot, TimerKind, hot_flag};
-use crate::parse::Parsed;
-use crate::paths::PathKnowledge;
-use crate::patience::Stalled;
-use crate::rto;
 use crate::rules::Rules;
-use crate::store::Blocks;
+use crate::store::arrivals::Arrivals;
+use crate::store::cold::{EndReason, NONE, State, Tcb, flag};
+use crate::store::counters::Counters;
+use crate::store::hot::{Hot, Stalled, TimerKind, hot_flag};
+use crate::store::keys::HotId;
+use crate::store::paths::PathKnowledge;
+use crate::store::{Blocks, rto, window};
 use crate::time::Instant;
 use crate::wire::Outgoing;
+use crate::wire::parse::Parsed;
 
 /// A connection that has a hot block.
 pub(crate) struct Conn<'a> {
     /// Number of the hot block.
-    pub(crate) id: u32,
+    pub(crate) id: HotId,
     pub(crate) key: FlowKey,
     pub(crate) tcb: &'a mut Tcb,
     pub(crate) hot: &'a mut Hot,
@@ -30,6 +28,8 @@ pub(crate) struct Conn<'a> {
     pub(crate) paths: &'a mut PathKnowledge,
     pub(crate) rules: &'a Rules,
     pub(crate) counters: &'a mut Counters,
+    /// Segments without payload that a rule asks for; empty between two loans.
+    pub(crate) answers: &'a mut Vec<Outgoing>,
     pub(crate) now: Instant,
     pub(crate) effects: Effects,
 }
@@ -37,7 +37,7 @@ pub(crate) struct Conn<'a> {
 /// A busy connection, to look at only.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
-    pub(crate) id: u32,
+    pub(crate) id: HotId,
     pub(crate) tcb: &'a Tcb,
     pub(crate) hot: &'a Hot,
     pub(crate) blocks: &'a Blocks,
@@ -82,8 +82,8 @@ pub(crate) mod effect {
 pub(crate) enum Over {
     #[default]
     No,
-    /// Ended; the reason is one of those in [`flag`], or 0 for a good end.
-    Ended(u8),
+    /// Ended.
+    Ended(EndReason),
     /// The flow goes on in a compact record.
     Lingers(Linger),
 }
@@ -166,12 +166,12 @@ impl Conn<'_> {
 
     /// A segment without payload is sent, before all that waits in the output queue.
     pub(crate) fn answer(&mut self, segment: Outgoing) {
-        self.blocks.answers.push(segment);
+        self.answers.push(segment);
         self.effects.add(effect::ANSWER);
     }
 
-    /// The connection is over. `why` is one of the reasons in [`flag`], or 0.
-    pub(crate) fn end(&mut self, why: u8) {
+    /// The connection is over.
+    pub(crate) fn end(&mut self, why: EndReason) {
         self.effects.over = Over::Ended(why);
         self.effects.add(effect::OVER);
     }
@@ -187,7 +187,7 @@ impl Conn<'_> {
         self.reset_peer();
         self.tcb.reader = NONE;
         self.hot.sender.writer = NONE;
-        self.end(0);
+        self.end(EndReason::Orderly);
     }
 
     /// Whether the connection is over, or was before.
@@ -221,7 +221,7 @@ impl Conn<'_> {
             hot.sender.max_snd_wnd = hot.sender.max_snd_wnd.max(2 * u32::from(tcb.mss));
         }
         hot.sender.pipe = 0;
-        (hot.timers.rto_at, hot.timers.rtx_at) = (Instant::ZERO, Instant::ZERO);
+        (hot.timers.due_at, hot.timers.rto_at) = (Instant::ZERO, Instant::ZERO);
         // The remembered round trip is the best guess at the smallest, and too large at worst.
         (hot.loss.min_rtt_us, hot.loss.min_rtt_ms) = (tcb.srtt_us(), self.now.as_millis() as u32);
         hot.timers.timer_kind = TimerKind::Rto;
@@ -236,7 +236,7 @@ impl Conn<'_> {
         hot.timers.orphaned_ms = 0;
         hot.timers.rtt_round = tcb.snd_nxt;
         hot.timers.rtt_off_max = 0;
-        hot.path.soft_error = 0;
+        hot.path.soft_error = EndReason::Orderly;
         hot.forget_probe();
         hot.sender.mss_full = tcb.mss;
         if !self.paths.sizes.is_empty() {
@@ -252,7 +252,7 @@ impl Conn<'_> {
     pub(crate) fn begin_congestion_control(&mut self) {
         let config = &self.rules.config;
         let algorithm = self.rules.profiles.congestion(self.tcb.profile, config);
-        congestion::wake(self.hot, self.tcb, config, algorithm, self.now);
+        window::wake(self.hot, self.tcb, config, algorithm, self.now);
     }
 
     /// Whether an idle block must stay: the state waits for an answer and needs the timer, a FIN found no buffer, or the
@@ -269,12 +269,12 @@ impl Conn<'_> {
         self.detach_recovery();
         self.forget_urgent();
         let (tcb, hot) = (&mut *self.tcb, &mut *self.hot);
-        hot.conn = NONE;
-        congestion::sleep(hot, tcb);
+        hot.conn = None;
+        window::sleep(hot, tcb);
         tcb.mss = hot.sender.mss_full;
         rto::keep_backoff(tcb, hot.timers.backoff);
         tcb.set_reorders(hot.reordering_seen);
-        tcb.hot = NONE;
+        tcb.hot = None;
     }
 
     /// Drops all that is queued, in flight or out of order. What was received stays readable unless `unread_too`.
@@ -290,10 +290,18 @@ impl Conn<'_> {
         self.end_tuning();
         let hot = &mut *self.hot;
         hot.sender.pipe = 0;
-        (hot.timers.rto_at, hot.timers.rtx_at) = (Instant::ZERO, Instant::ZERO);
+        (hot.timers.due_at, hot.timers.rto_at) = (Instant::ZERO, Instant::ZERO);
         hot.timers.ack_at = Instant::ZERO;
         hot.forget_probe();
         // The places in the queues are kept: they still name this block.
         hot.flags &= hot_flag::QUEUED | hot_flag::STARVED | hot_flag::URGENT;
     }
+}
+
+/// Whether a connection has said all it can say now.
+#[derive(PartialEq, Eq)]
+pub(crate) enum Flushed {
+    All,
+    /// `out` is full; the rest next time.
+    Part,
 }

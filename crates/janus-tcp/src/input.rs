@@ -2,17 +2,22 @@
 //! records; process all in order. With millions of connections each of those fetches is a cache miss, and a
 //! batch pays for them together. This is the main lever of the whole engine's speed.
 
+pub(crate) mod arrives;
+pub(crate) mod cookie;
+pub(crate) mod handshake;
+pub(crate) mod icmp_errors;
+pub(crate) mod passive;
+pub(crate) mod time_wait;
+
 use janus_mem::Frame;
 use janus_wire::FlowKey;
 
-use crate::cold::NONE;
-use crate::parse::{self, Kind, Parsed};
-use crate::records::Record;
+use crate::ip::icmp_errors::IcmpError;
 use crate::stack::Stack;
+use crate::store::cold::NONE;
+use crate::store::records::Record;
 use crate::time::Instant;
-
-/// Frames taken in one round of passes.
-pub(crate) const BATCH: usize = 64;
+use crate::wire::parse::{self, BATCH, Batch, Kind, Parsed};
 
 /// Where a segment that belongs to no flow of this stack should be handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,82 +71,51 @@ impl Miss for Local {
     fn forward(&mut self, _frame: Frame) {}
 }
 
-/// Work left for the end of a batch; the queues are kept so that no call allocates.
-#[derive(Default)]
-pub(crate) struct Later {
-    /// Segments put together from fragments, with whose they are.
-    pub(crate) segments: Vec<(FlowKey, Frame)>,
-    /// ICMP errors about flows that are not here.
-    pub(crate) astray: Vec<(FlowKey, Frame)>,
-    frames: Vec<Frame>,
-}
-
-impl Later {
-    #[inline]
-    fn is_empty(&self) -> bool {
-        self.segments.is_empty() && self.astray.is_empty()
-    }
-}
-
-/// Segments between the passes: each stands where it was read until it is done.
-#[derive(Default)]
-struct Batch {
-    frames: Vec<Frame>,
-    /// [`BATCH`] places; the first of them are those of the frames.
-    parsed: Vec<Parsed>,
-}
-
-/// The batch between its passes; kept so that no call allocates.
-#[derive(Default)]
-pub(crate) struct Scratch {
-    batch: Batch,
-}
-
 impl Stack {
     /// Takes all of `frames`.
     pub fn input<M: Miss>(&mut self, now: Instant, frames: &mut Vec<Frame>, miss: &mut M) {
         self.now = now;
         self.counters.frames_in += frames.len() as u64;
-        self.weigh();
-        self.take_all(frames, miss, now);
-        if !self.host.later.is_empty() {
-            self.after_batch(miss, now);
+        self.update_pressure();
+        self.take_all(frames, miss);
+        if !self.host.deferred.is_empty() {
+            self.after_batch(miss);
         }
     }
 
-    fn take_all<M: Miss>(&mut self, frames: &mut Vec<Frame>, miss: &mut M, now: Instant) {
-        let mut batch = core::mem::take(&mut self.scratch.batch);
+    fn take_all<M: Miss>(&mut self, frames: &mut Vec<Frame>, miss: &mut M) {
+        let mut batch = core::mem::take(&mut self.batch);
         batch.parsed.resize(BATCH, Parsed::NONE);
         let mut frames = frames.drain(..);
         loop {
-            self.read_batch(&mut frames, &mut batch, now);
+            self.read_batch(&mut frames, &mut batch);
             let count = batch.frames.len();
             if count == 0 {
                 break;
             }
             self.probe_batch(&mut batch.parsed[..count]);
             for (frame, parsed) in batch.frames.drain(..).zip(&batch.parsed) {
-                self.segment(frame, parsed, miss, now);
+                self.segment(frame, parsed, miss);
             }
         }
-        self.scratch.batch = batch;
+        self.batch = batch;
     }
 
     /// Handles what the batch left behind: segments put together from fragments, which may be another shard's, and ICMP errors
     /// about connections that are not known here.
     #[cold]
-    fn after_batch<M: Miss>(&mut self, miss: &mut M, now: Instant) {
-        let mut segments = core::mem::take(&mut self.host.later.segments);
-        let mut ours = core::mem::take(&mut self.host.later.frames);
+    fn after_batch<M: Miss>(&mut self, miss: &mut M) {
+        let mut segments = core::mem::take(&mut self.host.deferred.segments);
+        let mut ours = core::mem::take(&mut self.host.deferred.frames);
         ours.extend(
             segments
                 .drain(..)
                 .filter_map(|(flow, frame)| miss.sort(&flow, frame)),
         );
-        self.host.later.segments = segments;
-        self.take_all(&mut ours, miss, now);
-        self.host.later.frames = ours;
-        let mut astray = core::mem::take(&mut self.host.later.astray);
+        self.host.deferred.segments = segments;
+        self.take_all(&mut ours, miss);
+        self.host.deferred.frames = ours;
+        let mut astray = core::mem::take(&mut self.host.deferred.astray);
         for (flow, frame) in astray.drain(..) {
             if let Some(shard) = self.stub_of(&flow) {
                 self.redirect(shard, frame, miss);
@@ -158,17 +132,12 @@ impl Stack {
                 }
             }
         }
-        self.host.later.astray = astray;
+        self.host.deferred.astray = astray;
     }
 
     /// First pass: read, hash, fetch the table's group. What is no segment is dealt with on the way.
     #[inline]
-    fn read_batch(
-        &mut self,
-        frames: &mut impl Iterator<Item = Frame>,
-        batch: &mut Batch,
-        now: Instant,
-    ) {
+    fn read_batch(&mut self, frames: &mut impl Iterator<Item = Frame>, batch: &mut Batch) {
         while let Some(parsed) = batch.parsed.get_mut(batch.frames.len()) {
             let Some(frame) = frames.next() else { return };
             let (interface, counters) = (&self.rules.interface, &mut self.counters);
@@ -177,11 +146,28 @@ impl Stack {
                     self.index.table.prefetch(parsed.hash);
                     batch.frames.push(frame);
                 }
-                Kind::Datagram => self.datagram_arrives(frame, now),
-                Kind::Other => self.control_arrives(frame, now),
-                Kind::Fragment => self.fragment_arrives(frame, now),
+                Kind::Datagram => self.ip().datagram_arrives(frame),
+                Kind::Other => self.other_arrives(frame),
+                Kind::Fragment => {
+                    if let Some(error) = self.ip().fragment_arrives(frame) {
+                        // An error too long for one packet says nothing that a shorter one would not.
+                        let _known = self.icmp_error_arrives(&error);
+                    }
+                }
                 Kind::Drop => self.store.blocks.pool.free(frame.buf),
             }
+        }
+    }
+
+    /// Takes a packet that is neither TCP nor UDP. An error about a flow of another shard waits for the end of the batch.
+    fn other_arrives(&mut self, frame: Frame) {
+        let Some((error, frame)) = self.ip().control_arrives(frame) else {
+            return;
+        };
+        if self.icmp_error_arrives(&error) {
+            self.store.blocks.pool.free(frame.buf);
+        } else {
+            self.host.deferred.astray.push((error.key, frame));
         }
     }
 
@@ -204,7 +190,7 @@ impl Stack {
 
     /// Third pass: one segment, in order.
     #[inline]
-    fn segment<M: Miss>(&mut self, frame: Frame, parsed: &Parsed, miss: &mut M, now: Instant) {
+    fn segment<M: Miss>(&mut self, frame: Frame, parsed: &Parsed, miss: &mut M) {
         self.counters.segments_in += 1;
         // The candidate may have gone since it was probed, or never was the one; then ask the table again.
         let hit = parsed.candidate != NONE && self.is_record_of(parsed.candidate, &parsed.key);
@@ -217,20 +203,20 @@ impl Stack {
         match record {
             Some(Record::Connection(conn)) => self.arrives(conn, parsed, &mut frame),
             Some(Record::HalfOpen(slot)) => {
-                if let Some(conn) = self.half_open_arrives(slot, parsed, now) {
+                if let Some(conn) = self.half_open_arrives(slot, parsed) {
                     self.arrives(conn, parsed, &mut frame);
                 }
             }
             Some(Record::TimeWait(slot)) if self.opens_anew(slot, parsed) => {
-                self.unknown(parsed, &mut frame, Some(slot), miss, now);
+                self.unknown(parsed, &mut frame, Some(slot), miss);
             }
-            Some(Record::TimeWait(slot)) => self.time_wait_arrives(slot, parsed, now),
+            Some(Record::TimeWait(slot)) => self.time_wait_arrives(slot, parsed),
             Some(Record::Stub(slot)) => {
                 if let Some(frame) = frame.take() {
                     self.redirect(self.index.stubs.shard(slot), frame, miss);
                 }
             }
-            None => self.unknown(parsed, &mut frame, None, miss, now),
+            None => self.unknown(parsed, &mut frame, None, miss),
         }
         if let Some(frame) = frame {
             self.store.blocks.pool.free(frame.buf);
@@ -245,7 +231,6 @@ impl Stack {
         frame: &mut Option<Frame>,
         old: Option<u32>,
         miss: &mut M,
-        now: Instant,
     ) {
         if frame.as_ref().is_some_and(|f| miss.is_unsorted(f.tag)) {
             *frame = frame.take().and_then(|f| miss.sort(&parsed.key, f));
@@ -256,7 +241,7 @@ impl Stack {
             miss.place(f.key, parsed.key.local_port(), f.tag)
         });
         if let (Placement::Here, Some(slot)) = (place, old)
-            && self.opens_nothing(slot, parsed, now)
+            && self.opens_nothing(slot, parsed)
         {
             return;
         }
@@ -264,7 +249,7 @@ impl Stack {
         let Some(arrived) = frame else { return };
         match place {
             Placement::Here => {
-                if let Some(conn) = self.no_flow(parsed, arrived, old, now) {
+                if let Some(conn) = self.no_flow(parsed, arrived, old) {
                     self.arrives(conn, parsed, frame);
                 }
             }
@@ -275,5 +260,34 @@ impl Stack {
                 }
             }
         }
+    }
+
+    /// An error whose checksum holds. False when it quotes a flow that is not here.
+    pub(crate) fn icmp_error_arrives(&mut self, error: &IcmpError) -> bool {
+        self.counters.icmp_errors_in += 1;
+        let hash = self.index.hash.flow(&error.key);
+        let heeded = match self.find(&error.key, hash) {
+            None | Some(Record::Stub(_)) => return false,
+            Some(Record::Connection(conn)) => self
+                .with(conn, |c| c.blamed(error))
+                // Nothing is on its way.
+                .unwrap_or(false),
+            Some(Record::HalfOpen(slot)) => self.half_open_blamed(slot, error),
+            // Nothing is asked of the peer any more.
+            Some(Record::TimeWait(_)) => false,
+        };
+        self.counters.icmp_errors_ignored += u64::from(!heeded);
+        true
+    }
+
+    /// Handles an error about a SYN-ACK. No task waits for the answer, so the record goes as soon as it is clear that none
+    /// will come; other errors change nothing.
+    fn half_open_blamed(&mut self, slot: u32, error: &IcmpError) -> bool {
+        let ends = error.ends_half_open && self.index.half_open.get(slot).iss == error.seq;
+        if ends {
+            self.counters.icmp_refusals += 1;
+            self.drop_half_open(slot);
+        }
+        ends
     }
 }

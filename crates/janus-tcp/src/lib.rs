@@ -2,133 +2,78 @@
 //!
 //! There is no clock, socket, thread or per-packet allocation in here, so that one engine runs under the
 //! real shard loop, the virtual-time simulator, the script runner and the property tests alike.
-//! [`Stack`] is the door; a reader who knows an RFC finds its file by name.
+//! [`Stack`] is the door. A turn of whoever drives it makes these calls, in this order:
+//!
+//! 1. [`Stack::completed`] for each lent frame that the device is done with.
+//! 2. [`Stack::input`] with the frames that have arrived.
+//! 3. [`Stack::advance`]: deadlines that have passed. [`Stack::next_deadline`] says when the next one is.
+//! 4. [`Stack::pop_ready`] until it is empty: tokens of the tasks to wake, which then call
+//!    - [`Stack::listen`], [`Stack::accept`], [`Stack::connect`] to open;
+//!    - [`Stack::read`], [`Stack::recv`], [`Stack::write`], [`Stack::send_buf`] on a [`ConnId`], and on
+//!      [`Error::WouldBlock`] [`Stack::wait_read`] or [`Stack::wait_write`] with the token to wake;
+//!    - [`Stack::shutdown_write`], [`Stack::close`], [`Stack::abort`] to end; the `udp_*` calls for datagrams.
+//! 5. [`Stack::transmit`]: frames to hand to the device.
+//!
+//! The rooms, from the top; each knows only those below it:
+//!
+//! | room | what is there | what it may touch |
+//! |---|---|---|
+//! | `api` | calls of the application, the runtime, the balancer | the stack |
+//! | `input` | arrival: batches, checks, handshakes, TIME-WAIT | the stack; behind the checks one connection |
+//! | `stack` | lending a connection, carrying out what rules want, ends, turns | everything |
+//! | `timer`, `output`, `loss`, `receive` | the rules of one subject each | one connection (`conn`) |
+//! | `conn` | the borrowed connection, and the effects that it asks for | its record, its blocks |
+//! | `ip` | neighbors, ICMP, fragments, UDP, the next hop | the host below TCP, no connection |
+//! | `wire` | headers read and written | bytes |
+//! | `store` | records, blocks, tables, queues; no rules | memory |
+//! | `rules` | configuration, option profiles, addresses, secrets | nothing that changes |
+//! | `congestion` | the algorithms | a window |
 
 #![forbid(unsafe_code)]
 
-mod arrives;
-mod audit;
-mod buffer_sizes;
-mod bursts;
-mod challenge;
-mod cold;
-mod config;
+mod api;
 mod congestion;
 mod conn;
-mod control;
-mod cookie;
-mod counters;
-mod crowd;
-mod cubic;
-mod delayed_ack;
-mod ecn;
-mod emit;
-mod ending;
-mod error;
-mod fifo;
-mod flows;
-mod fragments;
-mod frto;
-mod given;
-mod half_open;
-mod handshake;
-mod host;
-mod hot;
-mod hystart;
-mod icmp;
-mod icmp_errors;
-mod icmp_out;
-mod icmpv6;
-mod index;
-mod info;
 mod input;
-mod interface;
-mod isn;
-mod keepalive;
-mod listener;
-mod moves;
-mod nd;
-mod neighbor;
-mod open;
-mod options;
+mod ip;
+mod loss;
 mod output;
-mod parse;
-mod passive;
-mod paths;
-mod patience;
-mod pmtu;
-mod pressure;
-mod profile;
-mod prr;
-mod rack;
-mod readdress;
-mod reassembly;
-mod records;
-mod recovery;
-mod reno;
-mod reorder;
-mod resend;
-mod resize;
-mod reuse;
-mod routes;
-mod rto;
-mod rttm;
+mod receive;
 mod rules;
-mod sack;
-mod sack_blocks;
-mod schedule;
-mod segment;
-mod send_buffer;
-mod sharing;
-mod shed;
-mod socket;
-mod source_port;
 mod stack;
-mod status;
 mod store;
-mod stub;
-mod table;
 mod time;
-mod time_wait;
-mod timers;
-mod tlp;
-mod traverse;
-mod tuning;
-mod udp;
-mod undo;
-mod urgent;
-mod uto;
-mod walks;
-pub mod wheel;
+mod timer;
 mod wire;
-mod write;
 
 #[cfg(test)]
-mod pair;
+mod testing;
 
-pub use buffer_sizes::BufferSizes;
-pub use cold::State;
-pub use config::{Config, Secrets, SynCookies};
+pub use api::info::Info;
+pub use api::readdress::Addressing;
+pub use api::status::Status;
 pub use congestion::Algorithm;
-pub use counters::Counters;
-pub use ecn::Ecn;
-pub use error::Error;
-pub use given::Piece;
-pub use info::Info;
 pub use input::{Local, Miss, Placement};
-pub use interface::{Interface, IpCidr};
-pub use listener::ListenerId;
-pub use moves::MOVES_MAX;
-pub use pressure::Pressure;
-pub use profile::{MAX_OPTION_SETS, SocketOptions};
-pub use readdress::Addressing;
-pub use routes::{ROUTES_MAX, Route};
-pub use source_port::DYNAMIC_FIRST;
-pub use stack::{ConnId, MemoryReport, Stack, Token};
-pub use status::Status;
-pub use stub::STUBS_MAX;
+pub use ip::udp::{Datagram, UdpId};
+pub use ip::walks::DYNAMIC_FIRST;
+pub use output::given::Piece;
+pub use receive::urgent::UrgentMark;
+pub use rules::buffer_sizes::BufferSizes;
+pub use rules::config::Ecn;
+pub use rules::config::{Config, Secrets, SynCookies};
+pub use rules::error::Error;
+pub use rules::interface::{Interface, IpCidr};
+pub use rules::profile::Manner;
+pub use rules::profile::Uto;
+pub use rules::profile::{MAX_OPTION_SETS, SocketOptions};
+pub use rules::routes::{ROUTES_MAX, Route};
+pub use stack::{ConnId, MemoryReport, Stack};
+pub use store::cold::State;
+pub use store::counters::Counters;
+pub use store::listener::ListenerId;
+pub use store::moves::MOVES_MAX;
+pub use store::pressure::Pressure;
+pub use store::schedule::Token;
+pub use store::stub::STUBS_MAX;
+pub use store::wheel;
 pub use time::Instant;
-pub use udp::{Datagram, UdpId};
-pub use urgent::UrgentMark;
-pub use uto::Uto;
-pub use write::Manner;

@@ -2,6 +2,13 @@
 //! that arrived in a batch is acknowledged by one segment (MUST-58, MUST-59), and that segment is the
 //! application's answer when it has one by then.
 
+pub(crate) mod bursts;
+pub(crate) mod given;
+pub(crate) mod resend;
+pub(crate) mod resize;
+pub(crate) mod send_buffer;
+pub(crate) mod write;
+
 use core::time::Duration;
 
 use janus_mem::{Frame, LENT};
@@ -9,22 +16,19 @@ use janus_wire::SeqNum;
 use janus_wire::tcp::options::SackBlocks;
 use janus_wire::tcp::{Flags, Options};
 
-use crate::bursts::Burst;
-use crate::cold::{NONE, State, Tcb, flag};
-use crate::congestion;
-use crate::conn::Conn;
-use crate::delayed_ack::acknowledged;
-use crate::ecn;
-use crate::emit::Unresolved;
-use crate::hot::{Hot, TimerKind, hot_flag};
-use crate::profile::DEFAULT;
-use crate::reno::DUP_THRESHOLD;
-use crate::rto;
-use crate::segment::seg_flag;
-use crate::stack::Stack;
+use crate::congestion::reno::DUP_THRESHOLD;
+use crate::conn::{Conn, Flushed};
+use crate::loss::{ecn, window};
+use crate::output::bursts::Burst;
+use crate::receive::delayed_ack::acknowledged;
+use crate::rules::profile::DEFAULT;
+use crate::store::cold::{NONE, State, Tcb, flag};
+use crate::store::hot::{Ending, Hot, TimerKind, hot_flag};
+use crate::store::keys::{SegId, number};
+use crate::store::rto;
+use crate::store::segment::seg_flag;
 use crate::time::Instant;
 use crate::wire::{Outgoing, Wire};
-use crate::write::Ending;
 
 /// How long a cork keeps a small segment: so long, or a retransmission timeout if that is longer (as Linux, whose manual
 /// names the first only).
@@ -33,18 +37,10 @@ const CORK_LEAST: Duration = Duration::from_millis(200);
 /// Longer than any cork keeps anything.
 const LONG_AGO_US: u32 = 1 << 31;
 
-/// Whether a connection has said all it can say now.
-#[derive(PartialEq, Eq)]
-pub(crate) enum Flushed {
-    All,
-    /// `out` is full; the rest next time.
-    Part,
-}
-
 impl Conn<'_> {
     /// Sends what can be sent now, and sets the timers that go with it.
     #[inline]
-    fn turn(&mut self, wire: &mut Wire<'_>) {
+    pub(crate) fn turn(&mut self, wire: &mut Wire<'_>) {
         let sent_to = self.tcb.snd_nxt;
         if self.flush(wire) == Flushed::Part {
             self.queue();
@@ -138,8 +134,8 @@ impl Conn<'_> {
             self.rules.config.window_scaling
         };
         hot.timers.rtt_off_max = self.now.as_micros() as u32;
-        if hot.timers.rto_at == Instant::ZERO {
-            hot.timers.rto_at =
+        if hot.timers.due_at == Instant::ZERO {
+            hot.timers.due_at =
                 self.now + rto::timeout(cold, &self.rules.config, hot.timers.backoff);
             hot.timers.timer_kind = TimerKind::Rto;
         }
@@ -176,7 +172,7 @@ impl Conn<'_> {
         let mut burst = Burst::default();
         let done = loop {
             let at = self.hot.sender.unsent.head;
-            if at == NONE {
+            if at.is_none() {
                 break Flushed::All;
             }
             let too_large = self.blocks.segments[at].len > self.tcb.payload_mss();
@@ -203,7 +199,7 @@ impl Conn<'_> {
     pub(crate) fn send_first_unsent(&mut self, wire: &mut Wire<'_>) {
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         if hot.sender.flight.is_empty() {
-            congestion::on_start(hot, cold, &self.rules.config, self.now);
+            window::on_start(hot, cold, &self.rules.config, self.now);
         }
         let Some(at) = self.blocks.segments.pop_front(&mut hot.sender.unsent) else {
             return;
@@ -218,19 +214,19 @@ impl Conn<'_> {
         } else if len > full {
             hot.probe_leaves(cold.snd_nxt);
         }
-        if hot.has(hot_flag::RECOVERY) && hot.loss.recovery != NONE {
+        if hot.has(hot_flag::RECOVERY) && hot.loss.recovery.is_some() {
             let rec = &mut self.blocks.recovery[hot.loss.recovery];
             rec.prr_out = rec.prr_out.saturating_add(u32::from(len));
         }
         self.blocks.segments.push_back(&mut hot.sender.flight, at);
-        self.send_segment(at, wire);
+        self.send_segment(Some(at), wire);
     }
 
     /// The sender's side of silly-window avoidance (MUST-38), Nagle (SHLD-7), and both windows. Starts the
     /// persist timer when only the peer's window holds the segment back (MUST-36). Nagle's algorithm is
     /// Minshall's variant (RFC 9293 appendix A.3): a small segment waits for a small one only, so that the end
     /// of a large write does not wait for a delayed acknowledgement.
-    fn may_send(&mut self, at: u32) -> bool {
+    fn may_send(&mut self, at: Option<SegId>) -> bool {
         let urgent = self.sends_urgent();
         let (cold, seg) = (&*self.tcb, &self.blocks.segments[at]);
         let hot = &mut *self.hot;
@@ -258,7 +254,7 @@ impl Conn<'_> {
         let last = seg.has(seg_flag::FIN);
         let small_in_flight = hot.sender.small_end.gt(hot.sender.snd_una);
         // A segment with another behind it can grow no more (tcp_write_xmit asks only the last).
-        if full || last || urgent || seg.next != NONE || hot.sender.ending == Ending::Push {
+        if full || last || urgent || seg.next.is_some() || hot.sender.ending == Ending::Push {
             return true;
         }
         if hot.sender.ending == Ending::More {
@@ -271,7 +267,7 @@ impl Conn<'_> {
     }
 
     /// A small segment under a cork waits for more, but not for ever (Linux: 200 ms).
-    fn corked_long_enough(&mut self, at: u32) -> bool {
+    fn corked_long_enough(&mut self, at: Option<SegId>) -> bool {
         let most = rto::timeout(self.tcb, &self.rules.config, 0).max(CORK_LEAST);
         let now_us = self.now.as_micros() as u32;
         let seg = &mut self.blocks.segments[at];
@@ -288,8 +284,8 @@ impl Conn<'_> {
             return true;
         }
         let hot = &mut *self.hot;
-        if hot.sender.flight.is_empty() && hot.timers.rto_at == Instant::ZERO {
-            hot.timers.rto_at = self.now + (most - waited);
+        if hot.sender.flight.is_empty() && hot.timers.due_at == Instant::ZERO {
+            hot.timers.due_at = self.now + (most - waited);
         }
         false
     }
@@ -298,7 +294,7 @@ impl Conn<'_> {
     /// written later waits again.
     pub(crate) fn cork_is_over(&mut self) {
         let tail = self.hot.sender.unsent.tail;
-        if tail != NONE {
+        if tail.is_some() {
             let seg = &mut self.blocks.segments[tail];
             seg.sent_us = (self.now.as_micros() as u32).wrapping_sub(LONG_AGO_US);
             seg.flags |= seg_flag::CORKED;
@@ -306,12 +302,12 @@ impl Conn<'_> {
     }
 
     /// Hands a segment of `flight` out.
-    pub(crate) fn send_segment(&mut self, at: u32, wire: &mut Wire<'_>) {
+    pub(crate) fn send_segment(&mut self, at: Option<SegId>, wire: &mut Wire<'_>) {
         let mut segment = self.header_for();
         let len = self.blocks.segments[at].len;
         let told = self.blocks_beside(len, &mut segment.options);
         if self.tcb.owes_timeout() {
-            self.tell_timeout(len, &mut segment.options);
+            self.add_uto_option(len, &mut segment.options);
         }
         let seg = &mut self.blocks.segments[at];
         let Some(mut buf) = seg.buf.take() else {
@@ -345,13 +341,13 @@ impl Conn<'_> {
         self.counters.segments_out += 1;
         self.note_answer();
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
-        congestion::on_sent(hot, cold);
+        window::on_sent(hot, cold);
         if told {
             acknowledged(hot);
         }
         let mut frame = Frame::new(buf, frame_len);
         frame.tag = LENT;
-        frame.key = at;
+        frame.key = number(at);
         wire.out.push(frame);
     }
 
@@ -359,7 +355,7 @@ impl Conn<'_> {
         let mut segment = self.header_for();
         segment.options.sack = sack;
         if self.tcb.owes_timeout() {
-            self.tell_timeout(0, &mut segment.options);
+            self.add_uto_option(0, &mut segment.options);
         }
         if self.hot.has(hot_flag::URGENT) {
             self.point_at_urgent(&mut segment);
@@ -380,7 +376,7 @@ impl Conn<'_> {
         let window = self.tcb.snd_wnd();
         let head = self.hot.sender.unsent.head;
         let too_small =
-            head != NONE && window > 0 && window < u32::from(self.blocks.segments[head].len);
+            head.is_some() && window > 0 && window < u32::from(self.blocks.segments[head].len);
         // Without a buffer for the rest, the peer is asked all the same whether it is there.
         if too_small && self.cut_unsent(head, window as u16) {
             // The peer is to do with it what it can: more will not come before it has.
@@ -408,62 +404,6 @@ impl Conn<'_> {
         let (held, buffer) = (self.hot.receiver.inbox.bytes, self.view().receive_buffer());
         let window = offer_window(self.tcb, held, buffer);
         Outgoing::ack_with(window, self.key, self.tcb, self.rules, self.now)
-    }
-}
-
-impl Stack {
-    /// Whether [`Stack::transmit`] would hand out anything.
-    #[inline]
-    pub fn wants_transmit(&self) -> bool {
-        !self.schedule.replies.is_empty() || !self.schedule.output.is_empty()
-    }
-
-    /// Appends at most `room` frames to `out`.
-    pub fn transmit(&mut self, now: Instant, out: &mut Vec<Frame>, room: usize) {
-        self.now = now;
-        let before = out.len();
-        let end = before + room;
-        self.hand_out_replies(out, end);
-        while out.len() < end {
-            let Some(id) = self.schedule.output.pop_front() else {
-                break;
-            };
-            let hot = &mut self.store.hot[id];
-            hot.clear(hot_flag::QUEUED);
-            let conn = hot.conn;
-            if conn != NONE {
-                self.flush(conn, out, end);
-            }
-        }
-        // SYNs and probes took the way of the replies.
-        self.hand_out_replies(out, end);
-        self.udp_may_send();
-        self.counters.frames_out += (out.len() - before) as u64;
-    }
-
-    /// One connection's turn.
-    #[inline]
-    fn flush(&mut self, conn: u32, out: &mut Vec<Frame>, end: usize) {
-        let before = out.len();
-        let (key, profile) = (self.store.tcbs.key(conn), self.store.tcbs[conn].profile);
-        let (envelope, resolved) = self.envelope(&key, profile);
-        let mut wire = Wire { envelope, out, end };
-        self.with(conn, |c| c.turn(&mut wire));
-        if let Err(Unresolved(hop)) = resolved {
-            for frame in out.drain(before..) {
-                self.await_neighbor(hop, frame, self.now);
-            }
-        }
-    }
-
-    #[inline]
-    fn hand_out_replies(&mut self, out: &mut Vec<Frame>, end: usize) {
-        while out.len() < end {
-            let Some(reply) = self.schedule.replies.pop_front() else {
-                return;
-            };
-            out.push(reply);
-        }
     }
 }
 

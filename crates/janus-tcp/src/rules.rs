@@ -1,10 +1,18 @@
 //! Everything a stack goes by and that no segment changes: the configuration, our addresses, the option profiles, and the
 //! secrets behind every number that a stranger must not guess.
 
-use crate::config::{Config, Secrets};
-use crate::interface::Interface;
-use crate::isn::{self, Stamper};
-use crate::profile::Profiles;
+pub(crate) mod buffer_sizes;
+pub(crate) mod config;
+pub(crate) mod error;
+pub(crate) mod interface;
+pub(crate) mod isn;
+pub(crate) mod profile;
+pub(crate) mod routes;
+
+use self::isn::Stamper;
+use crate::rules::config::{Config, Secrets};
+use crate::rules::interface::Interface;
+use crate::rules::profile::Profiles;
 
 /// The rules of a stack. Connections read them and never change them.
 pub(crate) struct Rules {

@@ -1,29 +1,31 @@
-//! The stack: its stores, how they are made, and the bookkeeping that every path shares: making, waking and
-//! settling a connection; how one ends is in `stack/ends.rs`. What happens when is in `input`, `output`, `socket` and `timers`.
+//! The stack: its parts, and the one place where a connection is lent to the rules and where what they answer is carried out:
+//! a hot block is attached, armed, queued and given back here. How a connection ends is in `stack/ends.rs`, what a turn
+//! serves in `stack/turn.rs`.
 
-mod effects;
 mod ends;
+mod turn;
 
 use janus_mem::{Frame, Growth, MemError, Pool};
 use janus_wire::FlowKey;
 
-use crate::cold::State;
-use crate::config::{Config, Secrets};
-use crate::counters::Counters;
-use crate::host::Host;
-use crate::index::Index;
-use crate::input::Scratch;
-use crate::interface::Interface;
-use crate::paths::PathKnowledge;
-use crate::records::Record;
+use crate::conn::{Conn, Effects, Linger, Over, View, effect};
+use crate::ip::Ip;
+use crate::ip::host::Host;
 use crate::rules::Rules;
-use crate::schedule::Schedule;
+use crate::rules::config::{Config, Secrets};
+use crate::rules::interface::Interface;
 use crate::store::Store;
+use crate::store::cold::{NONE, State, flag};
+use crate::store::counters::Counters;
+use crate::store::hot::hot_flag;
+use crate::store::index::Index;
+use crate::store::keys::{ConnSlot, HotId, Key};
+use crate::store::paths::PathKnowledge;
+use crate::store::records::Record;
+use crate::store::schedule::{Schedule, Token};
 use crate::time::Instant;
-
-/// Name of a task to be woken. Its meaning is its owner's; the stack only gives it back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Token(pub u32);
+use crate::wire::Outgoing;
+use crate::wire::parse::Batch;
 
 /// A connection. It stays recognisable as stale when its slot serves another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,6 +34,14 @@ pub struct ConnId {
     pub index: u32,
     /// Which of the slot's connections.
     pub generation: u32,
+}
+
+impl ConnId {
+    /// The record that it names; of whose connection it is, the generation says.
+    #[inline]
+    pub(crate) fn slot(self) -> Option<ConnSlot> {
+        ConnSlot::new(self.index)
+    }
 }
 
 /// Bytes of memory committed, by purpose.
@@ -69,7 +79,9 @@ pub struct Stack {
     pub(crate) now: Instant,
     /// Connections whose owners have let go of them.
     pub(crate) orphans: usize,
-    pub(crate) scratch: Scratch,
+    pub(crate) batch: Batch,
+    /// Segments that a rule has asked for, between its loan and their way out.
+    answers: Vec<Outgoing>,
 }
 
 impl Stack {
@@ -90,11 +102,19 @@ impl Stack {
             counters: Counters::default(),
             now: Instant::ZERO,
             orphans: 0,
-            scratch: Scratch::default(),
+            batch: Batch::default(),
+            answers: Vec::new(),
             rules: Rules::new(config, interface, secrets),
         };
         if !stack.rules.config.warm_reuse {
-            stack.reuse_nothing();
+            let Stack {
+                store,
+                index,
+                schedule,
+                ..
+            } = &mut stack;
+            store.reuse_nothing(index, schedule);
+            stack.rules.config.share_path_facts = false;
         }
         Ok(stack)
     }
@@ -226,14 +246,213 @@ impl Stack {
     /// A frame that was handed out as lent has left the device and comes home.
     #[inline]
     pub fn completed(&mut self, frame: Frame) {
-        let id = frame.key;
-        if self.store.blocks.segments.knows(id) {
-            self.store
-                .blocks
-                .segments
-                .came_home(id, frame.buf, &mut self.store.blocks.pool);
-        } else {
-            self.store.blocks.pool.free(frame.buf);
+        self.store.blocks.came_home(frame);
+    }
+
+    /// Lends the host below TCP.
+    #[inline(always)]
+    pub(crate) fn ip(&mut self) -> Ip<'_> {
+        Ip {
+            rules: &self.rules,
+            host: &mut self.host,
+            paths: &mut self.paths,
+            schedule: &mut self.schedule,
+            segments: &mut self.store.blocks.segments,
+            pool: &mut self.store.blocks.pool,
+            counters: &mut self.counters,
+            now: self.now,
         }
+    }
+
+    /// Lends a connection that has a hot block.
+    #[inline(always)]
+    pub(crate) fn lend(&mut self, conn: ConnSlot) -> Option<Conn<'_>> {
+        let (key, tcb) = self.store.tcbs.with_key(conn);
+        let id = tcb.hot?;
+        Some(Conn {
+            id,
+            key,
+            tcb,
+            hot: &mut self.store.hot[id],
+            blocks: &mut self.store.blocks,
+            paths: &mut self.paths,
+            rules: &self.rules,
+            counters: &mut self.counters,
+            answers: &mut self.answers,
+            now: self.now,
+            effects: Effects::default(),
+        })
+    }
+
+    /// A look at a connection that has a hot block.
+    pub(crate) fn view(&self, conn: ConnSlot) -> Option<View<'_>> {
+        let tcb = &self.store.tcbs[conn];
+        tcb.hot.map(|id| View {
+            id,
+            tcb,
+            hot: &self.store.hot[id],
+            blocks: &self.store.blocks,
+            rules: &self.rules,
+        })
+    }
+
+    /// Lends a connection to `rule` and carries out what that wants. `None`: it has no hot block.
+    #[inline(always)]
+    pub(crate) fn with<R>(
+        &mut self,
+        conn: ConnSlot,
+        rule: impl FnOnce(&mut Conn<'_>) -> R,
+    ) -> Option<R> {
+        let mut lent = self.lend(conn)?;
+        let answer = rule(&mut lent);
+        let (id, effects) = (lent.id, lent.finish());
+        self.carry_out(conn, id, effects);
+        Some(answer)
+    }
+
+    /// Like [`Stack::with`], for a connection that gets a hot block if it has none. `None`: there is no block left.
+    #[inline(always)]
+    pub(crate) fn with_hot<R>(
+        &mut self,
+        conn: ConnSlot,
+        rule: impl FnOnce(&mut Conn<'_>) -> R,
+    ) -> Option<R> {
+        self.ensure_hot(conn)
+            .then(|| self.with(conn, rule))
+            .flatten()
+    }
+
+    /// Does what a rule wants done, in the one order that is right for all.
+    #[inline(always)]
+    pub(crate) fn carry_out(&mut self, conn: ConnSlot, id: HotId, effects: Effects) {
+        if effects.none() {
+            return;
+        }
+        if effects.has(effect::QUEUE) {
+            self.schedule.output.push_back(id);
+        }
+        if effects.has(effect::WAKE_READER) {
+            self.schedule.wake(&mut self.store.tcbs[conn].reader);
+        }
+        if effects.has(effect::RARE) {
+            self.carry_out_rare(conn, id, effects);
+            return;
+        }
+        if effects.has(effect::ARM) {
+            self.schedule.arm(id, &mut self.store.hot[id], self.now);
+        }
+        if effects.has(effect::IDLE) {
+            self.detach_hot(conn, id);
+        }
+    }
+
+    #[inline(never)]
+    fn carry_out_rare(&mut self, conn: ConnSlot, id: HotId, effects: Effects) {
+        if effects.has(effect::ANSWER) {
+            self.send_answers(id);
+        }
+        if effects.has(effect::STARVED) {
+            self.schedule.wait_for_buffer(id, self.now);
+        }
+        if effects.has(effect::WAKE_WRITER) {
+            self.schedule.wake(&mut self.store.hot[id].sender.writer);
+        }
+        if effects.has(effect::DOUBT_HOP) {
+            let hop = self
+                .rules
+                .interface
+                .next_hop(self.store.tcbs.key(conn).peer());
+            self.host.neighbors.doubt(hop, self.now);
+        }
+        if effects.has(effect::PRUNED) {
+            self.release_pruned();
+        }
+        match effects.over {
+            Over::No => self.release_if_idle(conn),
+            Over::Ended(why) => self.end(conn, why),
+            Over::Lingers(how) => self.linger(conn, how),
+        }
+        if effects.has(effect::RELIEVE) {
+            self.relieve();
+        }
+    }
+
+    /// Sends what a rule has asked for. An acknowledgement for which there is no place is owed.
+    fn send_answers(&mut self, id: HotId) {
+        let mut answers = core::mem::take(&mut self.answers);
+        for segment in answers.drain(..) {
+            let sent = self.ip().reply(&segment);
+            if !sent && segment.is_bare_ack() && !self.store.hot[id].has(hot_flag::QUEUED) {
+                self.store.hot[id].set(hot_flag::ACK_NOW | hot_flag::QUEUED);
+                self.schedule.output.push_back(id);
+            }
+        }
+        self.answers = answers;
+    }
+
+    /// The connection has a hot block, attached if it had none. False when all blocks are in use.
+    #[inline(always)]
+    pub(crate) fn ensure_hot(&mut self, conn: ConnSlot) -> bool {
+        self.store.tcbs[conn].hot.is_some() || self.attach_hot(conn)
+    }
+
+    #[inline(never)]
+    fn attach_hot(&mut self, conn: ConnSlot) -> bool {
+        let Some(id) = self.store.hot.alloc() else {
+            return false;
+        };
+        self.store.tcbs[conn].hot = Some(id);
+        if let Some(mut lent) = self.lend(conn) {
+            lent.hot.conn = Some(conn);
+            lent.wake_up();
+        }
+        true
+    }
+
+    /// Arms the connection's timer, and gives the hot block back when nothing is outstanding.
+    #[inline]
+    pub(crate) fn release_if_idle(&mut self, conn: ConnSlot) {
+        self.with(conn, |_| {});
+    }
+
+    #[inline(never)]
+    fn detach_hot(&mut self, conn: ConnSlot, id: HotId) {
+        let Some(mut lent) = self.lend(conn) else {
+            return;
+        };
+        if lent.needs_block() {
+            return;
+        }
+        lent.fall_asleep();
+        debug_assert!(lent.hot.holds_nothing());
+        self.store.hot.free(id);
+        if self.store.tcbs[conn].has(flag::ORPHAN) {
+            self.release_orphan(conn);
+        }
+    }
+
+    /// An orphan with nothing outstanding is over, or waits for the peer's FIN in a compact record.
+    fn release_orphan(&mut self, conn: ConnSlot) {
+        match self.store.tcbs[conn].state {
+            State::Closed => self.release(conn),
+            State::FinWait2 => self.linger(conn, Linger::FinWait2),
+            _ => {}
+        }
+    }
+
+    /// Connections that lost what they held beyond their gaps are settled.
+    pub(crate) fn release_pruned(&mut self) {
+        while let Some(id) = self.store.blocks.reorders.pop_pruned() {
+            let hot = &mut self.store.hot[id];
+            hot.receiver.reorder = NONE;
+            if let Some(conn) = hot.conn {
+                self.release_if_idle(conn);
+            }
+        }
+    }
+
+    /// The flow of a connection.
+    pub(crate) fn key_of(&self, conn: ConnSlot) -> FlowKey {
+        self.store.tcbs.key(conn)
     }
 }

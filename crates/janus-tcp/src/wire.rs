@@ -1,17 +1,19 @@
 //! Writing segments: headers in front of a payload that is already in its buffer, and frames handed out. What all frames of a
 //! connection have in common is found once a turn ([`Envelope`]).
 
+pub(crate) mod parse;
+
 use janus_mem::{Frame, HEADROOM, PacketBuf, Pool};
 use janus_wire::tcp::options::SackBlocks;
 use janus_wire::tcp::{self, Flags, Options};
 use janus_wire::usual::{self, UsualOptions};
 use janus_wire::{FlowKey, FlowKeyV4, MacAddr, SeqNum, checksum, ethernet, ipv4, ipv6, proto};
 
-use crate::cold::{Tcb, flag};
-use crate::parse::Parsed;
-use crate::profile::DEFAULT;
 use crate::rules::Rules;
+use crate::rules::profile::DEFAULT;
+use crate::store::cold::{Tcb, flag};
 use crate::time::Instant;
+use crate::wire::parse::Parsed;
 
 /// The fields of a TCP segment that is to go out.
 #[derive(Clone)]

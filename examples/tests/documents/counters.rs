@@ -45,7 +45,7 @@ fn every_drop_has_its_row() {
             "report().forwards",
             "crates/janus-rt/src/shard/forwarder.rs",
         ),
-        ("report().tcp", "crates/janus-tcp/src/counters.rs"),
+        ("report().tcp", "crates/janus-tcp/src/store/counters.rs"),
     ] {
         let (counted, tabled) = (counted(file), tabled(of));
         let drops = counted.iter().filter(|name| name.starts_with("dropped_"));

@@ -1,7 +1,14 @@
 //! The windows' common rules.
 
-use super::*;
 use janus_wire::SeqNum;
+
+use super::*;
+use crate::loss::window::{on_ack, on_sent, on_start, on_timeout, ssthresh_on_loss};
+use crate::rules::config::Config;
+use crate::store::cold::Tcb;
+use crate::store::hot::Hot;
+use crate::store::window::wake;
+use crate::time::Instant;
 
 const MSS: u32 = 1_000;
 

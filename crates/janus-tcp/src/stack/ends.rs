@@ -4,22 +4,27 @@
 use core::time::Duration;
 use std::net::IpAddr;
 
-use crate::cold::{NONE, State, Tcb, flag};
-use crate::conn::Linger;
-use crate::flows::Family;
-use crate::listener::ListenerId;
-use crate::records::Record;
-use crate::rto;
-use crate::stack::Stack;
-use crate::time_wait::TimeWait;
-use crate::time_wait::slots::LONGEST;
 use janus_wire::FlowKey;
 
+use crate::congestion::INITIAL_SEGMENTS;
+use crate::conn::Linger;
+use crate::rules::profile::LINGER_MAX;
+use crate::stack::Stack;
+use crate::store::cold::{EndReason, NONE, State, Tcb, flag};
+use crate::store::flows::Family;
+use crate::store::keys::ConnSlot;
+use crate::store::listener::ListenerId;
+use crate::store::records::Record;
+use crate::store::rto;
+use crate::store::sharing::Facts;
+use crate::store::time_wait::TimeWait;
+use crate::time::nanos;
+
 impl Stack {
-    /// The connection is over: no segment reaches it from now on. `why` is a flag the application will see.
-    pub(crate) fn end(&mut self, conn: u32, why: u8) {
+    /// The connection is over: no segment reaches it from now on. The application is told why.
+    pub(crate) fn end(&mut self, conn: ConnSlot, why: EndReason) {
         let why = self.reason(conn, why);
-        if why == 0 {
+        if why == EndReason::Orderly {
             self.learn_path(conn);
         }
         if self.store.tcbs[conn].state != State::Closed {
@@ -34,20 +39,18 @@ impl Stack {
 
     /// When the peer stopped answering after a router had complained, that is the better reason (RFC 1122 section
     /// 4.2.3.9).
-    fn reason(&self, conn: u32, why: u8) -> u8 {
+    fn reason(&self, conn: ConnSlot, why: EndReason) -> EndReason {
         match self.store.tcbs[conn].hot {
-            id if id != NONE && why == flag::TIMED_OUT => {
-                match self.store.hot[id].path.soft_error {
-                    0 => why,
-                    complaint => complaint,
-                }
-            }
+            Some(id) if why == EndReason::TimedOut => match self.store.hot[id].path.soft_error {
+                EndReason::Orderly => why,
+                complaint => complaint,
+            },
             _ => why,
         }
     }
 
     /// The flow has left the table; whoever waits learns it, and what is not needed any more goes.
-    pub(crate) fn after_end(&mut self, conn: u32, why: u8) {
+    pub(crate) fn after_end(&mut self, conn: ConnSlot, why: EndReason) {
         let tcb = &mut self.store.tcbs[conn];
         tcb.close(why);
         let orphan = tcb.has(flag::ORPHAN);
@@ -62,11 +65,11 @@ impl Stack {
     }
 
     /// Gives the slot of an ended connection back.
-    pub(crate) fn release(&mut self, conn: u32) {
+    pub(crate) fn release(&mut self, conn: ConnSlot) {
         self.take_options(conn);
         self.orphans -= usize::from(self.store.tcbs[conn].has(flag::ORPHAN));
         let cold = &mut self.store.tcbs[conn];
-        debug_assert!(cold.state == State::Closed && cold.hot == NONE);
+        debug_assert!(cold.state == State::Closed && cold.hot.is_none());
         cold.generation = cold.generation.wrapping_add(1);
         cold.flags = 0;
         cold.reader = NONE;
@@ -74,7 +77,7 @@ impl Stack {
     }
 
     /// The flow goes on in a compact record: in TIME-WAIT, or orphaned in FIN-WAIT-2.
-    pub(crate) fn linger(&mut self, conn: u32, how: Linger) {
+    pub(crate) fn linger(&mut self, conn: ConnSlot, how: Linger) {
         let fin_wait_2 = how == Linger::FinWait2;
         self.learn_path(conn);
         let cold = self.store.tcbs[conn];
@@ -92,7 +95,7 @@ impl Stack {
                 self.index.table.remove(hash, old);
             }
         }
-        self.after_end(conn, 0);
+        self.after_end(conn, EndReason::Orderly);
     }
 
     fn file_time_wait(&mut self, key: &FlowKey, cold: &Tcb, fin_wait_2: bool) -> Option<u32> {
@@ -125,7 +128,7 @@ impl Stack {
         let wished = self.rules.profiles.get(cold.profile).fin_wait_2;
         let wait = wished.or(self.rules.config.fin_wait_2)?;
         let least = rto::timeout(cold, &self.rules.config, 0) * 7 / 2;
-        Some(wait.max(least).min(LONGEST))
+        Some(wait.max(least).min(LINGER_MAX))
     }
 
     pub(crate) fn drop_time_wait(&mut self, id: u32) {
@@ -164,5 +167,65 @@ impl Stack {
             }
         }
         found
+    }
+
+    /// The owner lets go of a connection that lives on. True when there are too many of these, and it is ended.
+    pub(crate) fn orphan(&mut self, conn: ConnSlot) -> bool {
+        if !self.store.tcbs[conn].has(flag::ORPHAN) {
+            self.store.tcbs[conn].set(flag::ORPHAN);
+            self.orphans += 1;
+        }
+        let live = self.store.tcbs[conn].state != State::Closed;
+        if live && self.orphans > self.rules.config.max_orphans as usize {
+            self.counters.orphans_aborted += 1;
+            self.abort_conn(conn);
+            return true;
+        }
+        false
+    }
+
+    /// A connection has come to a good end: what it knows of its path is kept, if that is worth it.
+    #[inline]
+    pub(crate) fn learn_path(&mut self, conn: ConnSlot) {
+        if !self.rules.config.share_path_facts {
+            return;
+        }
+        let cold = &self.store.tcbs[conn];
+        let threshold = match cold.hot {
+            None => cold.idle_threshold(),
+            Some(id) => {
+                let ssthresh = self.store.hot[id].congestion.ssthresh;
+                let mss = u32::from(cold.payload_mss());
+                (ssthresh != u32::MAX).then(|| ssthresh / mss)
+            }
+        };
+        let variation_us = rto::variation(cold);
+        // Below this the timeout is the round trip and the configured least, whatever the variation (`rto`).
+        let varies = 4_000 * u64::from(variation_us) > nanos(self.rules.config.rto_min);
+        if varies || threshold.is_some() {
+            self.keep_path(conn, variation_us, threshold);
+        } else if !self.paths.facts.is_empty() {
+            let to = self.store.tcbs.key(conn).peer();
+            self.paths.facts.forget(self.rules.secrets.table, to);
+        }
+    }
+
+    #[cold]
+    fn keep_path(&mut self, conn: ConnSlot, variation_us: u32, threshold: Option<u32>) {
+        let srtt_us = self.store.tcbs[conn].srtt_us();
+        if srtt_us == 0 {
+            return;
+        }
+        let facts = Facts {
+            srtt_us,
+            variation_us,
+            // A connection that met a bad moment should not keep the next ones from their first window.
+            threshold: threshold.map(|segments| segments.max(INITIAL_SEGMENTS)),
+        };
+        let to = self.store.tcbs.key(conn).peer();
+        self.counters.paths_learned += 1;
+        self.paths
+            .facts
+            .learn(self.rules.secrets.table, to, facts, self.now);
     }
 }

@@ -199,7 +199,7 @@ fn a_new_timeout_is_told_with_the_next_segment() {
     set(&mut host, conn, &advertising(500));
     assert!(host.collect().is_empty(), "it waits for a segment");
     assert_eq!(write(&mut host, b"b"), [Some(500)]);
-    // What does not change it is no news.
+    // What does not change it is no summary.
     let same = SocketOptions {
         ttl: Some(9),
         ..advertising(500)

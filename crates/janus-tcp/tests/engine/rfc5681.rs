@@ -158,7 +158,7 @@ fn limited_transmit_needs_news() {
     assert_eq!(
         new_data(&host.ask(&duplicate(&peer, 1, true)), end),
         0,
-        "no news"
+        "no summary"
     );
     assert_eq!(info(&host, &peer).cwnd, 10 * MSS);
     host.stack.abort(host.now, peer.conn);

@@ -1,5 +1,5 @@
 //! When a sender measures and when its timer goes off, seen from outside: RFC 6298 sections 3, 4 and 5. The formulas
-//! themselves are in `rto.rs`.
+//! themselves are in `store/rto.rs`.
 
 use core::time::Duration;
 

@@ -1,0 +1,111 @@
+//! Replies: segments without payload that belong to no output queue; and the next hop, for them and for all other frames.
+
+use std::net::IpAddr;
+
+use janus_mem::{Frame, HEADROOM, PacketBuf};
+use janus_wire::tcp::Flags;
+use janus_wire::{FlowKey, Link, MacAddr};
+
+use crate::ip::Ip;
+use crate::store::schedule::MAX_REPLIES;
+use crate::wire::{Envelope, Outgoing};
+
+/// The next hop's hardware address is not known yet.
+pub(crate) struct Unresolved(pub(crate) IpAddr);
+
+impl Ip<'_> {
+    /// Finds how frames of a flow are written, and whether they can leave at once.
+    #[inline]
+    pub(crate) fn envelope(
+        &mut self,
+        key: &FlowKey,
+        profile: u8,
+    ) -> (Envelope, Result<(), Unresolved>) {
+        let (mut mac, mut resolved) = (None, Ok(()));
+        if self.rules.interface.link == Link::Ethernet {
+            (mac, resolved) = self.next_hop(key);
+        }
+        (Envelope::new(self.rules, key, profile, mac), resolved)
+    }
+
+    #[inline]
+    fn next_hop(&mut self, key: &FlowKey) -> (Option<MacAddr>, Result<(), Unresolved>) {
+        let (hop, mut mac) = match key {
+            FlowKey::V4(key) => {
+                let hop = self.rules.interface.next_hop_v4(key.peer);
+                (hop.into(), self.host.neighbors.latest_v4(hop, self.now))
+            }
+            FlowKey::V6(_) => (self.rules.interface.next_hop(key.peer()), None),
+        };
+        mac = mac.or_else(|| self.resolve(hop));
+        (mac, mac.map(|_| ()).ok_or(Unresolved(hop)))
+    }
+
+    /// The hardware address of a neighbour, if it is known. It is asked for again where that is old.
+    #[inline(never)]
+    pub(crate) fn resolve(&mut self, hop: IpAddr) -> Option<MacAddr> {
+        let known = self.host.neighbors.lookup_to_send(hop, self.now)?;
+        if known.is_stale(self.now) {
+            if self.host.neighbors.should_probe(hop, self.now) {
+                self.ask_for(hop);
+            }
+        } else {
+            self.host.neighbors.remember(hop, known);
+        }
+        Some(known.mac)
+    }
+
+    /// A buffer, of the reserve if need be, for a reply that there is still a place for.
+    pub(crate) fn reply_buffer(&mut self) -> Option<PacketBuf> {
+        if self.schedule.replies.len() >= MAX_REPLIES {
+            self.counters.dropped_reply_full += 1;
+            return None;
+        }
+        let buf = self.pool.alloc_reserved();
+        self.counters.dropped_no_buffer += u64::from(buf.is_none());
+        buf
+    }
+
+    /// Queues a segment without payload that belongs to no output queue. False when there was no place for it.
+    pub(crate) fn reply(&mut self, segment: &Outgoing) -> bool {
+        let Some(mut buf) = self.reply_buffer() else {
+            return false;
+        };
+        let (envelope, resolved) = self.envelope(&segment.key, segment.profile);
+        let len = envelope.write(&mut buf, HEADROOM, 0, segment);
+        self.counters.segments_out += 1;
+        self.counters.resets_out += u64::from(segment.flags.contains(Flags::RST));
+        let frame = Frame::new(buf, len);
+        match resolved {
+            Ok(()) => self.schedule.replies.push_back(frame),
+            Err(Unresolved(hop)) => self.await_neighbor(hop, frame),
+        }
+        true
+    }
+
+    /// Keeps a frame until the neighbour `hop` is known, and asks for it.
+    pub(crate) fn await_neighbor(&mut self, hop: IpAddr, frame: Frame) {
+        if let Some(pushed_out) = self.host.neighbors.wait(hop, frame, self.now) {
+            self.counters.dropped_no_neighbor += 1;
+            self.recycle(pushed_out);
+        }
+        if self
+            .host
+            .neighbors
+            .should_ask(hop, self.now, &self.rules.interface)
+        {
+            self.ask_for(hop);
+        }
+    }
+
+    /// A frame that will not be sent goes where a sent one would.
+    pub(crate) fn recycle(&mut self, frame: Frame) {
+        if frame.is_lent()
+            && let Some(id) = self.segments.named(frame.key)
+        {
+            self.segments.came_home(id, frame.buf, self.pool);
+        } else {
+            self.pool.free(frame.buf);
+        }
+    }
+}

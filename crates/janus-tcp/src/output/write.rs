@@ -1,0 +1,135 @@
+//! Writing: what an application gives goes into segments behind room for their headers, as far as the send buffer lets it.
+
+use janus_mem::{HEADROOM, SLOT_SIZE};
+
+use crate::conn::Conn;
+use crate::rules::error::Error;
+use crate::rules::profile::Manner;
+use crate::store::hot::Ending;
+use crate::store::keys::SegId;
+use crate::store::pressure::Pressure;
+use crate::store::segment::{PAYLOAD_MAX, seg_flag};
+
+impl Conn<'_> {
+    #[inline]
+    pub(crate) fn write(&mut self, bytes: &[u8], manner: Manner) -> Result<usize, Error> {
+        let before = self.hot.sender.unsent.tail;
+        let (mut done, mut joined) = (0, false);
+        while done < bytes.len() {
+            let room = self.send_room().min(bytes.len() - done);
+            if room == 0 {
+                break;
+            }
+            let (taken, by_last) = self.append_to(&bytes[done..done + room]);
+            self.took_room(taken as u32);
+            joined |= by_last && done == 0;
+            done += taken;
+            if taken < room {
+                break;
+            }
+        }
+        if done == 0 {
+            if self.send_room() > 0 {
+                self.defer_write(bytes.len());
+            }
+            return Err(Error::WouldBlock);
+        }
+        // One that was the last and is filled up pushes no more (SHLD-27).
+        if joined && before != self.hot.sender.unsent.tail {
+            self.blocks.segments[before].flags &= !seg_flag::PSH;
+        }
+        self.finish_write(manner);
+        Ok(done)
+    }
+
+    /// Puts bytes behind what is queued, as far as there are packet buffers; how many, and whether the last segment took some.
+    fn append_to(&mut self, bytes: &[u8]) -> (usize, bool) {
+        let mss = self.tcb.payload_mss().min(PAYLOAD_MAX);
+        let mut done = match self.blocks.shortage.level {
+            Pressure::Critical => self.fill_tail(self.what_leaves_too(bytes), mss),
+            _ => self.fill_tail(bytes, mss),
+        };
+        let joined = done > 0;
+        // There was room for all of it by its bytes, but each new segment counts more than a few of those.
+        let mut room_known = true;
+        if self.tcb.mss != self.hot.sender.mss_full {
+            done += self.write_probe(&bytes[done..]);
+            room_known = self.rules.config.count_as_linux;
+        }
+        while done < bytes.len() && (room_known || self.send_room() > 0) {
+            let n = usize::from(mss).min(bytes.len() - done);
+            let Some((_, taken)) = self.queue_segment(&bytes[done..done + n]) else {
+                break;
+            };
+            done += taken;
+            room_known = self.rules.config.count_as_linux;
+        }
+        (done, joined)
+    }
+
+    /// Sets how the bytes just written, at the end of the queue, are to leave.
+    #[inline(always)]
+    pub(crate) fn finish_write(&mut self, manner: Manner) {
+        let hot = &mut *self.hot;
+        hot.sender.ending = match manner {
+            Manner { more: true, .. } => Ending::More,
+            _ => Ending::Usual,
+        };
+        hot.sender.record_ended = manner.end_of_record;
+        if !manner.more {
+            // MUST-61: the last segment of what is buffered pushes.
+            self.blocks.segments[hot.sender.unsent.tail].flags |= seg_flag::PSH;
+        }
+        if manner.urgent {
+            self.end_is_urgent();
+        }
+        self.queue();
+    }
+
+    /// A new unsent segment with a copy of `bytes`, if there is a buffer for it, and how many of them it took: when memory is
+    /// short perhaps not all.
+    #[inline]
+    pub(crate) fn queue_segment(&mut self, bytes: &[u8]) -> Option<(SegId, usize)> {
+        let taken = self.may_take_buffer(bytes.len())?;
+        let bytes = &bytes[..taken];
+        let mut buf = self.blocks.pool.alloc()?;
+        let from = usize::from(HEADROOM);
+        buf.bytes_mut()[from..from + bytes.len()].copy_from_slice(bytes);
+        match self
+            .blocks
+            .segments
+            .alloc(buf, HEADROOM, bytes.len() as u16)
+        {
+            Ok(seg) => {
+                let hot = &mut *self.hot;
+                self.blocks.segments.push_back(&mut hot.sender.unsent, seg);
+                (hot.sender.ending, hot.sender.record_ended) = (Ending::Usual, false);
+                Some((seg, taken))
+            }
+            Err(buf) => {
+                self.blocks.pool.free(buf);
+                None
+            }
+        }
+    }
+
+    /// Small writes join the last unsent segment.
+    fn fill_tail(&mut self, bytes: &[u8], mss: u16) -> usize {
+        let hot = &mut *self.hot;
+        let unsent = &mut hot.sender.unsent;
+        if unsent.tail.is_none() || hot.sender.record_ended {
+            return 0;
+        }
+        let seg = &mut self.blocks.segments[unsent.tail];
+        let end = usize::from(seg.off) + usize::from(seg.len);
+        let room = usize::from(mss.saturating_sub(seg.len)).min(SLOT_SIZE - end);
+        let n = room.min(bytes.len());
+        if let Some(buf) = &mut seg.buf {
+            buf.bytes_mut()[end..end + n].copy_from_slice(&bytes[..n]);
+            seg.len += n as u16;
+            unsent.bytes += n as u32;
+            return n;
+        }
+        0
+    }
+}

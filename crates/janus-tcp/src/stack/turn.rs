@@ -1,0 +1,428 @@
+//! Turns of the stack: what is due, what starved for a buffer, the sweep over idle connections, and frames to hand out.
+
+use core::time::Duration;
+
+use janus_mem::Frame;
+
+use crate::ip::emit::Unresolved;
+use crate::rules::profile::DEFAULT;
+use crate::stack::Stack;
+use crate::store::cold::{EndReason, NONE, State, flag};
+use crate::store::hot::hot_flag;
+use crate::store::keys::{ConnSlot, HotId, Key};
+use crate::store::pressure::Pressure;
+use crate::store::schedule::{MAX_FIRED, Sweep};
+use crate::time::Instant;
+use crate::timer::MAX_PER_CALL;
+use crate::timer::keepalive::{
+    PAUSE, SEEN_NONE, SLICE, Silence, judge_reader, millis, shortest, verdict_of,
+};
+use crate::timer::pressure::PRUNED_AT_ONCE;
+use crate::wire::{Outgoing, Wire};
+
+impl Stack {
+    /// Serves deadlines that have passed, of each kind no more than a bound, so that packets need not wait for long however
+    /// many have passed at once. While some are left [`Stack::next_deadline`] is not after `now`: the next call goes on, with
+    /// those that have waited longest.
+    pub fn advance(&mut self, now: Instant) {
+        self.now = now;
+        let mut fired = core::mem::take(&mut self.schedule.fired);
+        self.schedule
+            .wheel
+            .advance_some(now, MAX_FIRED, |hot| fired.extend(HotId::new(hot)));
+        for &hot in &fired {
+            self.on_timer(hot);
+        }
+        fired.clear();
+        self.schedule.fired = fired;
+        self.sweep();
+        self.repeat_syn_acks();
+        self.feed_starved();
+        self.ip().expire_fragments();
+        while let Some(frame) = self.host.neighbors.pop_overdue(now) {
+            self.counters.dropped_no_neighbor += 1;
+            self.ip().recycle(frame);
+        }
+        for _ in 0..MAX_PER_CALL {
+            let Some(id) = self.index.time_wait.due(now) else {
+                break;
+            };
+            self.drop_time_wait(id);
+        }
+    }
+
+    /// When [`Stack::advance`] has something to do next.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let first_wait = self.rules.config.rto_initial.as_nanos() as u64;
+        [
+            self.schedule.wheel.next(),
+            self.index.half_open.next_deadline(first_wait),
+            self.index.time_wait.next_deadline(),
+            self.host.neighbors.next_deadline(),
+            self.next_sweep(),
+            self.host.fragments.reassembly.next_deadline(),
+            (!self.schedule.starved.is_empty()).then(|| self.schedule.retry.at()),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    fn repeat_syn_acks(&mut self) {
+        let first_wait = self.rules.config.rto_initial.as_nanos() as u64;
+        for _ in 0..MAX_PER_CALL {
+            let Some(id) = self.index.half_open.due(self.now, first_wait) else {
+                break;
+            };
+            self.syn_ack_is_due(id);
+        }
+    }
+
+    /// The timer of a hot block has fired.
+    fn on_timer(&mut self, id: HotId) {
+        let hot = &mut self.store.hot[id];
+        hot.timers.timer = None;
+        if let Some(conn) = hot.conn {
+            self.with(conn, |c| c.on_timer());
+        }
+    }
+
+    /// Whether [`Stack::transmit`] would hand out anything.
+    #[inline]
+    pub fn wants_transmit(&self) -> bool {
+        !self.schedule.replies.is_empty() || !self.schedule.output.is_empty()
+    }
+
+    /// Appends at most `room` frames to `out`.
+    pub fn transmit(&mut self, now: Instant, out: &mut Vec<Frame>, room: usize) {
+        self.now = now;
+        let before = out.len();
+        let end = before + room;
+        self.hand_out_replies(out, end);
+        while out.len() < end {
+            let Some(id) = self.schedule.output.pop_front() else {
+                break;
+            };
+            let hot = &mut self.store.hot[id];
+            hot.clear(hot_flag::QUEUED);
+            if let Some(conn) = hot.conn {
+                self.flush(conn, out, end);
+            }
+        }
+        // SYNs and probes took the way of the replies.
+        self.hand_out_replies(out, end);
+        self.udp_may_send();
+        self.counters.frames_out += (out.len() - before) as u64;
+    }
+
+    /// One connection's turn.
+    #[inline]
+    fn flush(&mut self, conn: ConnSlot, out: &mut Vec<Frame>, end: usize) {
+        let before = out.len();
+        let (key, profile) = (self.store.tcbs.key(conn), self.store.tcbs[conn].profile);
+        let (envelope, resolved) = self.ip().envelope(&key, profile);
+        let mut wire = Wire { envelope, out, end };
+        self.with(conn, |c| c.turn(&mut wire));
+        if let Err(Unresolved(hop)) = resolved {
+            for frame in out.drain(before..) {
+                self.ip().await_neighbor(hop, frame);
+            }
+        }
+    }
+
+    #[inline]
+    fn hand_out_replies(&mut self, out: &mut Vec<Frame>, end: usize) {
+        while out.len() < end {
+            let Some(reply) = self.schedule.replies.pop_front() else {
+                return;
+            };
+            out.push(reply);
+        }
+    }
+
+    /// How short memory is.
+    pub fn pressure(&self) -> Pressure {
+        self.store.blocks.shortage.level
+    }
+
+    /// Looks at what is in use, and makes room if that is much.
+    #[inline]
+    pub(crate) fn update_pressure(&mut self) {
+        if self
+            .store
+            .blocks
+            .update_pressure(&self.rules.config, &mut self.counters)
+            != Pressure::None
+        {
+            self.relieve();
+        }
+    }
+
+    /// Out-of-order data makes room, that of the connections that have waited longest first.
+    #[cold]
+    pub(crate) fn relieve(&mut self) {
+        let blocks = &mut self.store.blocks;
+        let enough = match blocks.shortage.level {
+            Pressure::Critical => 0,
+            _ => blocks.reorders.max_slots() / 4,
+        };
+        if blocks.shortage.level == Pressure::Critical {
+            // The device needs what this thread holds in stock.
+            blocks.pool.flush();
+        }
+        for _ in 0..PRUNED_AT_ONCE {
+            if blocks.reorders.slots() <= enough {
+                break;
+            }
+            self.counters.reordered_pruned += u64::from(blocks.prune_oldest());
+        }
+        self.release_pruned();
+    }
+
+    /// Those who found no packet buffer try again, when it is time or one of our own has come back.
+    pub(crate) fn feed_starved(&mut self) {
+        // Buffers in this thread's stock are for all only while memory is not critical.
+        let spare = self.store.blocks.shortage.level != Pressure::Critical
+            && self.store.blocks.pool.has_spare();
+        if self.schedule.starved.is_empty() || self.now < self.schedule.retry.at && !spare {
+            return;
+        }
+        self.update_pressure();
+        let Some(buf) = (!self.store.blocks.shortage.exhausted)
+            .then(|| self.store.blocks.pool.alloc())
+            .flatten()
+        else {
+            // A FIN takes one from the reserve, and may.
+            self.forget_contented();
+            match self.schedule.retry.is_tired() && self.shed() {
+                true => self.schedule.retry.begin(self.now),
+                false => self.schedule.retry.again(self.now),
+            }
+            return;
+        };
+        self.store.blocks.pool.free(buf);
+        match self.store.blocks.shortage.level {
+            // Some of them may go on; who may not comes back, and is asked less and less often.
+            Pressure::Critical => self.schedule.retry.again(self.now),
+            _ => self.schedule.retry.begin(self.now),
+        }
+        self.wake_starved();
+    }
+
+    /// Lets connections go that need no memory any more, though there is still none: they have ended, or found some another
+    /// way. The others keep their order, all round.
+    fn forget_contented(&mut self) {
+        for _ in 0..self.schedule.starved.len().min(MAX_PER_CALL) {
+            let Some(hot) = self.schedule.starved.pop_front() else {
+                return;
+            };
+            let conn = self.store.hot[hot].conn;
+            let wants = |conn| self.store.hot[hot].wants_memory(&self.store.tcbs[conn]);
+            if conn.is_some_and(wants) {
+                self.schedule.starved.push_back(hot);
+                continue;
+            }
+            self.store.hot[hot].clear(hot_flag::STARVED);
+            if let Some(conn) = conn {
+                self.release_if_idle(conn);
+            }
+        }
+    }
+
+    fn wake_starved(&mut self) {
+        for _ in 0..self.schedule.starved.len().min(MAX_PER_CALL) {
+            let Some(hot) = self.schedule.starved.pop_front() else {
+                return;
+            };
+            self.store.hot[hot].clear(hot_flag::STARVED);
+            if let Some(conn) = self.store.hot[hot].conn {
+                self.with(conn, |c| {
+                    c.wake_writer();
+                    c.queue();
+                });
+            }
+        }
+    }
+
+    /// Resets the connection that has kept most buffers for longest, of those looked at. False when none has stalled.
+    #[cold]
+    pub(crate) fn shed(&mut self) -> bool {
+        let blocks = self.store.hot.high_water();
+        let now_ms = self.now.as_millis() as u32;
+        let mut worst = (0, None);
+        for _ in 0..blocks.min(LOOKS_MAX) {
+            let next = self.schedule.shedding.next % blocks;
+            self.schedule.shedding.next = next + 1;
+            if let Some(id) = HotId::new(next) {
+                worst = worst.max((self.kept_ms(id, now_ms), Some(id)));
+            }
+        }
+        let (1.., Some(id)) = worst else {
+            return false;
+        };
+        let Some(conn) = self.store.hot[id].conn else {
+            return false;
+        };
+        self.counters.shed += 1;
+        self.reset_peer(conn);
+        self.end(conn, EndReason::TimedOut);
+        true
+    }
+
+    /// Buffers that a connection keeps to send from, times the milliseconds since its peer last acknowledged something;
+    /// 0: nothing is kept, or it has not stalled.
+    fn kept_ms(&self, id: HotId, now_ms: u32) -> u64 {
+        let hot = &self.store.hot[id];
+        let stalled_ms = now_ms.wrapping_sub(hot.congestion.acked_ms);
+        if hot.conn.is_none() || stalled_ms < STALLED_MS {
+            return 0;
+        }
+        u64::from(hot.sender.flight.count + hot.sender.unsent.count) * u64::from(stalled_ms)
+    }
+
+    /// When the sweep goes on; never while no connection wants it.
+    pub(crate) fn next_sweep(&self) -> Option<Instant> {
+        (self.rules.profiles.swept() > 0).then_some(self.schedule.sweep.at)
+    }
+
+    /// A connection has got options: the sweep must not come too late for it.
+    pub(crate) fn sweep_soon(&mut self, conn: ConnSlot) {
+        let options = self.rules.profiles.get(self.store.tcbs[conn].profile);
+        if !options.wants_sweep() {
+            return;
+        }
+        let due = self.now + shortest(options);
+        let sweep = &mut self.schedule.sweep;
+        if self.rules.profiles.swept() == 1 {
+            // The first: whatever was planned before was for others.
+            *sweep = Sweep {
+                at: due,
+                ..Sweep::default()
+            };
+        } else if sweep.next == (0, 0) {
+            sweep.at = sweep.at.min(due);
+        } else {
+            sweep.earliest = Some(sweep.earliest.map_or(due, |at| at.min(due)));
+        }
+    }
+
+    /// Looks at one slice, if its time has come.
+    pub(crate) fn sweep(&mut self) {
+        if self.rules.profiles.swept() == 0 || self.schedule.sweep.at > self.now {
+            return;
+        }
+        let (family, slice) = self.schedule.sweep.next;
+        let now_ms = self.now.as_millis() as u32;
+        let looked = &mut self.schedule.sweep.looked_ms[family];
+        if looked.len() <= slice as usize {
+            looked.push(None);
+        }
+        let looked_ms = looked[slice as usize].replace(now_ms);
+        let places = self.store.tcbs.ranges();
+        let from = places[family].start + slice * SLICE;
+        let to = places[family].end.min(from + SLICE);
+        for conn in (from..to).filter_map(ConnSlot::new) {
+            if self.store.tcbs[conn].profile != DEFAULT {
+                self.look_at(conn, looked_ms);
+            }
+        }
+        self.schedule.sweep.next = match (family, to == places[family].end) {
+            (_, false) => (family, slice + 1),
+            (0, true) => (1, 0),
+            (_, true) => (0, 0),
+        };
+        self.schedule.sweep.at = self.now + PAUSE;
+        if self.schedule.sweep.next == (0, 0) {
+            // A pass costs a hundredth or so of the time until the next.
+            let all: u32 = places.iter().map(|family| family.end - family.start).sum();
+            let rest = self.now + PAUSE * (all / SLICE + 1);
+            let earliest = self
+                .schedule
+                .sweep
+                .earliest
+                .take()
+                .unwrap_or(rest + SEEN_NONE);
+            self.schedule.sweep.at = earliest.max(rest);
+        }
+    }
+
+    fn look_at(&mut self, conn: ConnSlot, looked_ms: Option<u32>) {
+        let cold = &self.store.tcbs[conn];
+        let options = self.rules.profiles.get(cold.profile);
+        // A connection that waits for an acknowledgement, or to send, learns by that whether the peer is there (Linux:
+        // tcp_keepalive_timer). An orphan has bounds of its own.
+        let asleep = matches!(
+            cold.state,
+            State::Established | State::CloseWait | State::FinWait2
+        ) && !cold.has(flag::ORPHAN);
+        if !options.wants_sweep() {
+            return;
+        }
+        let now_ms = self.now.as_millis() as u32;
+        if let Some(most) = options.wake_reader {
+            self.look_at_reader(conn, millis(most), looked_ms);
+        }
+        let options = self.rules.profiles.get(self.store.tcbs[conn].profile);
+        if !options.keepalive && options.idle_timeout.is_none() {
+            return;
+        }
+        if !asleep {
+            self.sweep_at_latest(self.now + shortest(options));
+            return;
+        }
+        let cold = &self.store.tcbs[conn];
+        let busy = cold.hot.is_some() && {
+            let hot = &self.store.hot[cold.hot];
+            !hot.sender.flight.is_empty() || !hot.sender.unsent.is_empty()
+        };
+        let options = &cold.keepalive_options(&self.rules);
+        match verdict_of(cold, options, busy, now_ms, looked_ms) {
+            Silence::Wait(ms) => self.sweep_at_latest(self.now + Duration::from_millis(ms.into())),
+            Silence::Ask(late_ms) => {
+                let cold = &mut self.store.tcbs[conn];
+                cold.last_heard_ms = cold.last_heard_ms.wrapping_add(late_ms);
+                if let Silence::Wait(ms) = verdict_of(cold, options, busy, now_ms, Some(now_ms)) {
+                    self.sweep_at_latest(self.now + Duration::from_millis(ms.into()));
+                }
+                self.counters.keepalives += 1;
+                self.ask_whether_alive(conn);
+            }
+            Silence::Gone => {
+                // As Linux: should the peer be there after all, it must know.
+                self.counters.idle_ended += 1;
+                self.reset_peer(conn);
+                self.end(conn, EndReason::TimedOut);
+            }
+        }
+    }
+
+    /// Wakes the connection's reader, if one waits and its time has come.
+    fn look_at_reader(&mut self, conn: ConnSlot, most: u32, looked_ms: Option<u32>) {
+        let cold = &self.store.tcbs[conn];
+        let now_ms = self.now.as_millis() as u32;
+        let (due, next) = judge_reader(most, cold.last_heard_ms, now_ms, looked_ms);
+        if due && cold.reader != NONE {
+            self.counters.readers_woken += 1;
+            self.schedule.wake(&mut self.store.tcbs[conn].reader);
+        }
+        self.sweep_at_latest(self.now + Duration::from_millis(next.into()));
+    }
+
+    /// Asks the peer whether it is there.
+    fn ask_whether_alive(&mut self, conn: ConnSlot) {
+        let (key, tcb) = (self.key_of(conn), &self.store.tcbs[conn]);
+        let question = Outgoing::keepalive_of(key, tcb, &self.rules, self.now);
+        self.ip().reply(&question);
+    }
+
+    fn sweep_at_latest(&mut self, due: Instant) {
+        let earliest = &mut self.schedule.sweep.earliest;
+        *earliest = Some(earliest.map_or(due, |at| at.min(due)));
+    }
+}
+
+/// Hot blocks looked at in one go.
+pub(crate) const LOOKS_MAX: u32 = 4_096;
+
+/// Milliseconds without progress after which a connection may be shed.
+pub(crate) const STALLED_MS: u32 = 2_000;

@@ -1,0 +1,87 @@
+//! How short of packet buffers the stack is. What follows from it is in `timer/pressure.rs`.
+
+use crate::rules::config::Config;
+use crate::store::Blocks;
+use crate::store::counters::Counters;
+use crate::store::reorder::Memory;
+
+/// How short packet buffers and segments are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pressure {
+    /// There are enough.
+    #[default]
+    None,
+    /// Three quarters are in use: nothing grows, and what came out of order makes room.
+    High,
+    /// Nearly all are in use: only what frees memory goes on.
+    Critical,
+}
+
+/// The level of [`Pressure`], and what follows from it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shortage {
+    pub(crate) level: Pressure,
+    /// No buffer is left that data may keep.
+    pub(crate) exhausted: bool,
+    /// Buffers that one connection may have to send from, now.
+    pub(crate) share: u32,
+}
+
+impl Default for Shortage {
+    fn default() -> Shortage {
+        Shortage {
+            level: Pressure::None,
+            exhausted: false,
+            share: u32::MAX,
+        }
+    }
+}
+
+impl Blocks {
+    /// Looks at what is in use. Once for each batch: the depot is shared with other threads.
+    #[inline]
+    pub(crate) fn update_pressure(&mut self, config: &Config, counters: &mut Counters) -> Pressure {
+        let (buffers, all) = self.pool.depot().fill(self.pool.cached());
+        let segments = self.segments.len() * 32 / config.max_segments.max(1) as usize;
+        let used = (buffers * 32 / all).max(segments);
+        let spare = (all * HIGH / 32).saturating_sub(buffers);
+        let level = match used {
+            CRITICAL.. => Pressure::Critical,
+            HIGH.. => Pressure::High,
+            _ => Pressure::None,
+        };
+        counters.pressure_rises += u64::from(level > self.shortage.level);
+        self.shortage = Shortage {
+            level,
+            exhausted: used >= LAST,
+            share: (spare as u32).max(SHARE_LEAST),
+        };
+        level
+    }
+
+    /// The connection that has waited longest for a gap to be filled loses what lies beyond it. Returns how many buffers that
+    /// were.
+    pub(crate) fn prune_oldest(&mut self) -> u32 {
+        let mut memory = Memory {
+            segments: &mut self.segments,
+            pool: &mut self.pool,
+        };
+        self.reorders.prune_oldest(&mut memory)
+    }
+}
+
+/// Of 32 buffers so many are in use.
+const HIGH: usize = 24;
+
+const CRITICAL: usize = 30;
+
+/// The last of 32 is never for data that is to be kept.
+const LAST: usize = 31;
+
+/// Buffers taken from the pool until the next look at the depot.
+pub(crate) const LOOK_EVERY: usize = 16;
+
+/// A connection may have as many buffers to send from as are free before it is high. The more are in use, the less that is,
+/// so that those who fill theirs leave room for those who come; one alone gets half of them. It is never less than this: two
+/// segments are acknowledged at once.
+pub(crate) const SHARE_LEAST: u32 = 2;
