@@ -30,7 +30,7 @@ fn main() {
     let (rounds, bytes) = scale.pick((1, 1 << 20), (11, 256 << 20), (31, 1 << 30));
     let (told, address) = channel();
     let runtime = Runtime::builder()
-        .alone()
+        .ignore_environment()
         .cores(1)
         .backend(BackendChoice::Portal)
         .build()

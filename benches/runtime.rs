@@ -58,7 +58,7 @@ fn main() {
     let (figures, result) = channel();
     let figures = Mutex::new(figures);
     let runtime = Runtime::builder()
-        .alone()
+        .ignore_environment()
         .cores(1)
         .placement(Placement::Combined)
         .backend(BackendChoice::Portal)

@@ -39,7 +39,8 @@ static ANSWERS: [(&str, AtomicU64); 4] = [
 /// Instead of `#[janus::main]`, as something is to be done when the runtime has ended.
 fn main() -> ExitCode {
     let runtime = janus::Runtime::builder().build();
-    let ended = runtime.and_then(|runtime| runtime.run(serve));
+    let ended = runtime.map_err(janus::BoxError::from);
+    let ended = ended.and_then(|runtime| runtime.run(serve));
     // No task runs any more, and every connection has ended: nothing comes behind this.
     for (path, answers) in &ANSWERS {
         println!("{path} {}", answers.load(Ordering::Relaxed));

@@ -68,7 +68,7 @@ fn main() -> ExitCode {
     })
     .expect("a wire");
     let server = Runtime::builder()
-        .alone()
+        .ignore_environment()
         .cores(cores)
         .placement(Placement::Combined)
         .backend(BackendChoice::wire(near))
@@ -85,7 +85,7 @@ fn main() -> ExitCode {
     };
     let bad = ImpairedBackend::new(Box::new(far), faults);
     let clients = Runtime::builder()
-        .alone()
+        .ignore_environment()
         .cores(1)
         .backend(BackendChoice::Custom(Box::new(bad)))
         .address("192.0.2.2/24")

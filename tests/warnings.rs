@@ -92,7 +92,7 @@ fn who_panics_for_want_of_tokio_is_told_what_to_do(case: Case) {
         assert!(spawn(async { panic!("for another reason") }).await.is_err());
         janus::Result::<()>::Ok(())
     };
-    let (running, heard) = heard(case, |builder| builder.warn_blocked(Duration::ZERO), main);
+    let (running, heard) = heard(case, |builder| builder.warn_blocked(None), main);
     running.join().expect("it ends well");
     let told: Vec<String> = heard.try_iter().map(|w| w.to_string()).collect();
     assert_eq!(told.len(), 1, "{told:?}");
@@ -127,8 +127,12 @@ fn large_futures_are_told_of_once_for_each_type(case: Case) {
         }
         janus::Result::<()>::Ok(())
     };
-    let never = |builder: janus::Builder| builder.warn_blocked(Duration::ZERO);
-    for (from, expected) in [(0, vec![]), (1 << 20, vec![]), (8192, vec!["larger"])] {
+    let never = |builder: janus::Builder| builder.warn_blocked(None);
+    for (from, expected) in [
+        (None, vec![]),
+        (Some(1 << 20), vec![]),
+        (Some(8192), vec!["larger"]),
+    ] {
         let configure = |builder| never(builder).warn_future_bytes(from);
         let (running, heard) = heard(case, configure, main);
         running.join().expect("it ends well");
@@ -136,7 +140,7 @@ fn large_futures_are_told_of_once_for_each_type(case: Case) {
             .try_iter()
             .map(|warning| warning.to_string())
             .collect();
-        assert_eq!(told.len(), expected.len(), "from {from}: {told:?}");
+        assert_eq!(told.len(), expected.len(), "from {from:?}: {told:?}");
         for (told, name) in told.iter().zip(expected) {
             assert!(told.contains(name), "{told}");
         }

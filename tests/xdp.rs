@@ -309,7 +309,7 @@ fn a_wrong_checksum_is_told_of() {
     in_veth(1, |veth| {
         let (tell, told) = channel();
         let tell = std::sync::Mutex::new(tell);
-        let runtime = builder(ONE_COMBINED, &[OURS], "").warn_blocked(Duration::ZERO);
+        let runtime = builder(ONE_COMBINED, &[OURS], "").warn_blocked(None);
         let runtime = runtime.on_warning(move |warning| {
             let _ = tell.lock().unwrap().send(warning.clone());
         });

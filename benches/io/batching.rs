@@ -241,7 +241,7 @@ impl Server {
             pace: pace.clone(),
         };
         let runtime = Runtime::builder()
-            .alone()
+            .ignore_environment()
             .cores(1)
             .placement(Placement::Combined)
             .backend(BackendChoice::Custom(Box::new(device)))
@@ -251,7 +251,7 @@ impl Server {
             .max_connections(2 * CONNECTIONS)
             .packet_buffers(16_384)
             .seed(7)
-            .drain(Duration::ZERO)
+            .close_time(Duration::ZERO)
             .build()
             .expect("a runtime for the benchmark");
         let handle = runtime.handle();

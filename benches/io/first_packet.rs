@@ -154,7 +154,7 @@ impl Server {
             stamp: stamp.clone(),
         };
         let runtime = Runtime::builder()
-            .alone()
+            .ignore_environment()
             .cores(1)
             .placement(placement)
             .backend(BackendChoice::Custom(Box::new(device)))
@@ -163,7 +163,7 @@ impl Server {
             .max_connections(trials + 1024)
             .packet_buffers(1024)
             .seed(7)
-            .drain(Duration::ZERO)
+            .close_time(Duration::ZERO)
             .build()
             .expect("a runtime for the benchmark");
         let handle = runtime.handle();

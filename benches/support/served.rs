@@ -118,7 +118,7 @@ impl Server {
         // A shard's share is not exactly its part; what is not used costs addresses only.
         let each = held / layout.cores as u32 * 5 / 4 + 65_536;
         let builder = Runtime::builder()
-            .alone()
+            .ignore_environment()
             .cores(layout.cores)
             .placement(layout.placement)
             .backend(BackendChoice::Custom(Box::new(device)))
@@ -127,7 +127,7 @@ impl Server {
             .max_connections(each)
             .packet_buffers(65_536)
             .seed(7)
-            .drain(Duration::ZERO);
+            .close_time(Duration::ZERO);
         let runtime = configure(builder)
             .build()
             .expect("a runtime for the benchmark");

@@ -16,18 +16,24 @@ fn cores_of(runtime: Runtime) -> usize {
 #[test]
 fn the_file_that_code_names_is_read_and_only_that() {
     let file = File::new("cores.toml", "cores = 3\nbackend = \"portal\"\n");
-    let builder = Runtime::builder().alone().config_file(&file.0);
+    let builder = Runtime::builder().ignore_environment().config_file(&file.0);
     assert_eq!(cores_of(builder.build().expect("a runtime")), 3);
     // What is said in code goes before.
-    let builder = Runtime::builder().alone().config_file(&file.0).cores(2);
+    let builder = Runtime::builder()
+        .ignore_environment()
+        .config_file(&file.0)
+        .cores(2);
     assert_eq!(cores_of(builder.build().expect("a runtime")), 2);
     let missing = Runtime::builder()
-        .alone()
+        .ignore_environment()
         .config_file("/nowhere/janus.toml");
     let error = missing.build().map(|_| ()).expect_err("there is none");
     assert!(error.to_string().contains("/nowhere/janus.toml"), "{error}");
     let wrong = File::new("wrong.toml", "cores = \"0-1,1\"\n");
-    let error = Runtime::builder().alone().config_file(&wrong.0).build();
+    let error = Runtime::builder()
+        .ignore_environment()
+        .config_file(&wrong.0)
+        .build();
     let error = error.map(|_| ()).expect_err("it is wrong");
     assert!(
         error.to_string().contains("processor 1 is named twice"),
@@ -55,8 +61,8 @@ fn cores_stay_on_the_processors_that_were_named() {
     let text = format!("cores = \"{first}-{first}\"\n");
     let file = File::new("pinned.toml", &text);
     let builders = [
-        Runtime::builder().alone().processors(&[first]),
-        Runtime::builder().alone().config_file(&file.0),
+        Runtime::builder().ignore_environment().processors(&[first]),
+        Runtime::builder().ignore_environment().config_file(&file.0),
     ];
     for builder in builders {
         let runtime = builder.backend(BackendChoice::Portal).build();
@@ -73,7 +79,10 @@ fn cores_stay_on_the_processors_that_were_named() {
 
 #[test]
 fn a_processor_that_is_not_there_is_refused_with_those_that_are() {
-    let error = Runtime::builder().alone().processors(&[0, 9999]).build();
+    let error = Runtime::builder()
+        .ignore_environment()
+        .processors(&[0, 9999])
+        .build();
     let error = error.map(|_| ()).expect_err("nobody has so many");
     assert!(error.to_string().contains("9999"), "{error}");
 }

@@ -73,7 +73,7 @@ fn without_a_word_of_it_there_is_none() {
 #[test]
 fn a_delay_behind_the_portal_is_seen_by_the_kernels_client() {
     let file = std::env::temp_dir().join(format!("janus-bad-link-{}.toml", std::process::id()));
-    let text = "[impair]\nloss = \"0.5%\"\ncorrupt = \"0.5%\"\ndelay_ms = 15\nrate_kbit = 100_000\nseed = 3\n";
+    let text = "[faults]\nloss = \"0.5%\"\ncorrupt = \"0.5%\"\ndelay_ms = 15\nrate_kbit = 100_000\nseed = 3\n";
     std::fs::write(&file, text).unwrap();
     let runtime = ONE_COMBINED
         .builder()

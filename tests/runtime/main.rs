@@ -5,6 +5,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod admission;
+mod admission_v6;
 mod attribute_options;
 mod attributes;
 mod bad_link;
@@ -21,8 +23,6 @@ mod overload;
 mod panicking_core;
 mod paused_time;
 mod policies;
-mod policy;
-mod policy_v6;
 mod portal_is_two_stacks;
 mod portal_outgoing;
 mod portal_reach;

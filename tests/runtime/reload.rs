@@ -10,7 +10,7 @@ use janus::net::{TcpListener, TcpSocket};
 use janus::{BackendChoice, Builder, Runtime};
 
 fn builder(file: &File) -> Builder {
-    Runtime::builder().alone().config_file(&file.0)
+    Runtime::builder().ignore_environment().config_file(&file.0)
 }
 
 /// Runs `main` on one core begun with the settings of `file`; it may write others there.
@@ -34,7 +34,7 @@ fn reloaded(at: &Path, text: &str) -> std::io::Result<janus::Reloaded> {
 
 #[test]
 fn what_can_change_live_does_and_the_rest_is_named() {
-    let file = File::new("reload.toml", "backlog = 20\ndrain_ms = 100\nseed = 1\n");
+    let file = File::new("reload.toml", "backlog = 20\nclose_ms = 100\nseed = 1\n");
     let effective = builder(&file).effective().unwrap();
     assert_eq!(effective.value("backlog"), Some("20"));
     assert!(
@@ -50,14 +50,14 @@ fn what_can_change_live_does_and_the_rest_is_named() {
         assert_eq!(TcpListener::bind("0.0.0.0:80").await?.backlog()?, 20);
         let unchanged = janus::handle().unwrap().reload()?;
         assert_eq!(unchanged, janus::Reloaded::default());
-        let done = reloaded(&at, "backlog = 30\ndrain_ms = 100\nseed = 2\ncores = 7\n")?;
+        let done = reloaded(&at, "backlog = 30\nclose_ms = 100\nseed = 2\ncores = 7\n")?;
         assert_eq!(done.applied, ["backlog"]);
         assert_eq!(done.on_restart, ["cores", "seed"]);
         assert_eq!(TcpListener::bind("0.0.0.0:81").await?.backlog()?, 30);
         // With a mistake in it nothing changes.
-        let refused = reloaded(&at, "backlog = 40\ndrain = 1\n");
+        let refused = reloaded(&at, "backlog = 40\nclose = 1\n");
         let refused = refused.unwrap_err().to_string();
-        assert!(refused.contains("did you mean `drain_ms`?"), "{refused}");
+        assert!(refused.contains("did you mean `close_ms`?"), "{refused}");
         assert_eq!(TcpListener::bind("0.0.0.0:82").await?.backlog()?, 30);
         Ok(())
     });
@@ -68,14 +68,14 @@ fn what_can_change_live_does_and_the_rest_is_named() {
 fn policies_and_limits_change_live() {
     let file = File::new(
         "levers.toml",
-        "balance = \"queue\"\npolicy_deny = \"192.0.2.9\"\n",
+        "balance = \"queue\"\nadmission_deny = \"192.0.2.9\"\n",
     );
     run(file, |at| async move {
         let handle = janus::handle().unwrap();
-        assert_eq!(handle.policy().rules().deny.len(), 1);
+        assert_eq!(handle.admission().rules().deny.len(), 1);
         let text = "balance = \"service\"\nbalance_interval_ms = 50\nblocking_threads = 1\n\
-                        warn_blocked_ms = 0\npolicy_deny = \"192.0.2.9,10.0.0.0/8\"\n\
-                        policy_syn_rate = 5\ndns = \"192.0.2.53\"\npacket_buffers = 70000\n";
+                        warn_blocked_ms = 0\nadmission_deny = \"192.0.2.9,10.0.0.0/8\"\n\
+                        admission_syn_rate = 5\ndns = \"192.0.2.53\"\npacket_buffers = 70000\n";
         let done = reloaded(&at, text)?;
         let applied = [
             "dns",
@@ -83,12 +83,12 @@ fn policies_and_limits_change_live() {
             "warn_blocked_ms",
             "balance",
             "balance_interval_ms",
-            "policy_deny",
-            "policy_syn_rate",
+            "admission_deny",
+            "admission_syn_rate",
         ];
         assert_eq!(done.applied, applied);
         assert_eq!(done.on_restart, ["packet_buffers"]);
-        let rules = handle.policy().rules();
+        let rules = handle.admission().rules();
         assert_eq!(
             (rules.deny.len(), rules.syn_limit.unwrap().per_second),
             (2, 5)
@@ -112,7 +112,7 @@ fn policies_and_limits_change_live() {
         // Back to nobody denied, and nobody watching.
         let done = reloaded(&at, "balance = \"fixed\"\n")?;
         assert!(done.applied.contains(&"balance"), "{done:?}");
-        assert!(handle.policy().rules().deny.is_empty());
+        assert!(handle.admission().rules().deny.is_empty());
         Ok(())
     });
 }

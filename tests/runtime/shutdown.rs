@@ -135,7 +135,7 @@ fn what_takes_too_long_is_ended_in_order(case: Case) {
     let builder = case
         .builder()
         .backend(BackendChoice::wire(near))
-        .drain(LONG)
+        .close_time(LONG)
         .address("192.0.2.1/24");
     let runtime = builder.build().unwrap();
     let handle: &'static Handle = Box::leak(Box::new(runtime.handle()));
@@ -164,7 +164,7 @@ fn what_does_not_end_is_reset(case: Case) {
     let builder = case
         .builder()
         .backend(BackendChoice::wire(near))
-        .drain(Duration::from_millis(50))
+        .close_time(Duration::from_millis(50))
         .address("192.0.2.1/24");
     let (server, _, _) = serve(builder, 80, flood);
     let server: &'static std::sync::Mutex<Option<Running>> =

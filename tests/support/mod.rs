@@ -63,7 +63,7 @@ impl Case {
 
     pub fn builder(self) -> Builder {
         Runtime::builder()
-            .alone()
+            .ignore_environment()
             .cores(self.cores)
             .placement(self.placement)
             .packet_buffers(16 * 1024)

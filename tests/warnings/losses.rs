@@ -42,7 +42,7 @@ impl Watched {
         let (warn, hears) = channel();
         let warn = std::sync::Mutex::new(warn);
         // Only losses here: on a busy machine a task may keep its core.
-        let builder = builder.warn_blocked(Duration::ZERO);
+        let builder = builder.warn_blocked(None);
         let runtime = builder.on_warning(move |warning| {
             let _ = warn.lock().expect("whole").send(warning.clone());
         });

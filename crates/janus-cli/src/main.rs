@@ -46,6 +46,7 @@ fn main() -> ExitCode {
         Command::Config { manual: true } => print(&janus::manual()),
         Command::Config { manual: false } => janus::Runtime::builder()
             .effective()
+            .map_err(Into::into)
             .and_then(|effective| print(&effective)),
         Command::Doctor => print(&doctor::Report),
         Command::Serve(args) => serve::run(args),

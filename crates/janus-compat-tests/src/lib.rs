@@ -24,7 +24,7 @@ pub fn portal(cores: usize) -> Builder {
 /// A runtime of `cores`, as yet without a device.
 pub fn builder(cores: usize) -> Builder {
     Runtime::builder()
-        .alone()
+        .ignore_environment()
         .cores(cores)
         .placement(Placement::Combined)
         .packet_buffers(16 * 1024)

@@ -24,7 +24,7 @@ const LAYOUTS: [(usize, Placement); 4] = [
 
 fn builder(cores: usize, placement: Placement) -> Builder {
     Runtime::builder()
-        .alone()
+        .ignore_environment()
         .cores(cores)
         .placement(placement)
         .packet_buffers(16 * 1024)

@@ -159,7 +159,12 @@ fn generate(door: Door, options: &Options, function: ItemFn) -> TokenStream {
         }
         Door::Test => {
             let calls = options.calls(Some(1));
-            let run = run(&krate, &quote! { .alone() #calls }, &sig.output, name);
+            let run = run(
+                &krate,
+                &quote! { .ignore_environment() #calls },
+                &sig.output,
+                name,
+            );
             quote! {
                 #[::core::prelude::v1::test]
                 #(#attrs)*

@@ -9,17 +9,18 @@ use std::sync::atomic::Ordering;
 use janus_csb::MAX_POINTS;
 pub use janus_csb::UpdateReport;
 
-use crate::control::desk::ControlMailbox;
+use crate::control::mailbox::ControlMailbox;
 pub use crate::control::watch::PolicyName as Policy;
 
 /// The balancer of one runtime; from [`Handle::balance`](crate::Handle::balance), usable on any thread.
 #[derive(Clone)]
 pub struct Balance {
-    desk: Arc<ControlMailbox>,
+    mailbox: Arc<ControlMailbox>,
 }
 
 /// Totals of the updates since the start.
 #[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
 pub struct BalanceReport {
     /// Updates carried out.
     pub updates: u64,
@@ -42,8 +43,8 @@ pub struct BalanceReport {
 }
 
 impl Balance {
-    pub(crate) fn new(desk: Arc<ControlMailbox>) -> Balance {
-        Balance { desk }
+    pub(crate) fn new(mailbox: Arc<ControlMailbox>) -> Balance {
+        Balance { mailbox }
     }
 
     /// From now on new connections are shared out among the cores in proportion to these weights, one number for each
@@ -54,7 +55,7 @@ impl Balance {
     /// counts.
     pub fn set_weights(&self, points: &[u16]) -> io::Result<()> {
         let invalid = |text: String| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        let cores = self.desk.shards();
+        let cores = self.mailbox.shards();
         if points.len() != cores {
             return invalid(format!(
                 "{} weights for {cores} cores: give one for each",
@@ -67,7 +68,7 @@ impl Balance {
                 "the weights' sum must be 1 to {MAX_POINTS}, not {sum}"
             ));
         }
-        if !self.desk.want_weights(points) {
+        if !self.mailbox.want_weights(points) {
             return invalid("every core that has a weight is drained: restore one first".into());
         }
         Ok(())
@@ -88,7 +89,7 @@ impl Balance {
 
     /// The cores that [`drain`](Balance::drain) was said of last.
     pub fn drained(&self) -> Vec<usize> {
-        let drained = self.desk.drained().into_iter().enumerate();
+        let drained = self.mailbox.drained().into_iter().enumerate();
         drained
             .filter_map(|(core, drained)| drained.then_some(core))
             .collect()
@@ -96,14 +97,14 @@ impl Balance {
 
     fn cast(&self, core: usize, drained: bool) -> io::Result<()> {
         let invalid = |text: String| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        let cores = self.desk.shards();
+        let cores = self.mailbox.shards();
         if core >= cores {
             return invalid(format!(
                 "there is no core {core}: they are 0 to {}",
                 cores - 1
             ));
         }
-        if !self.desk.want_drained(core, drained) {
+        if !self.mailbox.want_drained(core, drained) {
             return invalid("no other core would have new connections: restore one first".into());
         }
         Ok(())
@@ -111,8 +112,8 @@ impl Balance {
 
     /// Returns the totals of the updates.
     pub fn report(&self) -> BalanceReport {
-        let done = self.desk.done();
-        let boards = self.desk.boards();
+        let done = self.mailbox.done();
+        let boards = self.mailbox.boards();
         let longest = boards
             .iter()
             .map(|b| b.slice_ns_max.load(Ordering::Relaxed));

@@ -11,7 +11,6 @@
 
 #[cfg(feature = "tokio")]
 pub(crate) mod bridge;
-pub(crate) mod foreign;
 #[cfg(feature = "hyper")]
 pub mod hyper;
 #[cfg(feature = "tower")]

@@ -5,9 +5,9 @@ mod addresses;
 mod declare;
 mod effective;
 mod error;
-mod faults;
 mod forms;
 mod keys;
+mod link_faults;
 mod live;
 mod manual;
 mod resolve;
@@ -19,8 +19,8 @@ mod values;
 pub(crate) use declare::{Change, Key};
 pub use effective::{Effective, Origin};
 pub use error::ConfigError;
-pub(crate) use faults::Impairment;
 pub(crate) use keys::{KEYS, Partial, Settings};
+pub(crate) use link_faults::LinkFaults;
 pub(crate) use live::LiveSettings;
 pub use manual::manual;
 pub(crate) use source::{from_environment, from_file};
@@ -32,7 +32,7 @@ pub const CORES_MAX: usize = 255;
 /// Cores that poll the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// Every shard polls a queue of its own and hands its neighbours what belongs to them.
+    /// Every shard polls a queue of its own and hands other shards what belongs to them.
     Combined,
     /// Dedicated I/O cores poll the queues; shards only see rings.
     Split {

@@ -10,8 +10,8 @@
 pub(crate) mod alarms;
 pub(crate) mod conductor;
 pub(crate) mod datagrams;
-pub(crate) mod desk;
 pub(crate) mod ending;
+pub(crate) mod mailbox;
 pub(crate) mod signals;
 pub(crate) mod supervisor;
 #[cfg(test)]
@@ -23,8 +23,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
+
+use crate::lock::Lock;
 
 pub use ending::BoxError;
 pub(crate) use janus_tcp::DYNAMIC_FIRST;
@@ -107,7 +108,7 @@ struct Port {
     waiters: Vec<Waiter>,
 }
 
-struct State {
+struct ControlState {
     front: Box<dyn Front>,
     mains: Vec<Main>,
     ports: BTreeMap<u16, Port>,
@@ -118,7 +119,7 @@ struct State {
 
 /// Shared by every shard of one runtime.
 pub(crate) struct Control {
-    state: Mutex<State>,
+    state: Lock<ControlState>,
     /// Every main has been polled as far as it goes without waiting.
     begun: AtomicBool,
     /// A connection has been opened, or may have been.
@@ -127,7 +128,7 @@ pub(crate) struct Control {
 
 impl Control {
     pub(crate) fn new(cores: usize, front: Box<dyn Front>) -> Control {
-        let state = State {
+        let state = ControlState {
             front,
             mains: vec![Main::Running; cores],
             ports: BTreeMap::new(),
@@ -135,7 +136,7 @@ impl Control {
             ready: false,
         };
         Control {
-            state: Mutex::new(state),
+            state: Lock::new(state),
             begun: AtomicBool::new(false),
             opened: AtomicBool::new(false),
         }
@@ -146,7 +147,7 @@ impl Control {
     pub(crate) fn opens(&self) {
         if !self.opened.load(Ordering::Relaxed) {
             // Under the lock: a change that found no flows is made before the first of them.
-            let _state = self.lock();
+            let _state = self.state.lock();
             self.opened.store(true, Ordering::Relaxed);
         }
     }
@@ -158,7 +159,7 @@ impl Control {
 
     /// Enters `core` as a listener on `address`; answers the port (chosen when `address` says 0).
     pub(crate) fn bind(&self, core: u8, address: SocketAddr) -> io::Result<u16> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if address.port() == 0 {
             return state.bind_dynamic(core, address);
         }
@@ -173,7 +174,7 @@ impl Control {
         from_main: bool,
         waker: &Waker,
     ) -> Poll<()> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let waits = |entry: &&mut Port| !entry.served.contains(&core);
         let Some(entry) = state.ports.get_mut(&port).filter(waits) else {
             return Poll::Ready(());
@@ -204,8 +205,8 @@ impl Control {
     }
 
     /// The steering says that these ports belong to these cores.
-    pub(crate) fn served(&self, ports: &desk::PortSets) {
-        let mut state = self.lock();
+    pub(crate) fn served(&self, ports: &mailbox::PortSets) {
+        let mut state = self.state.lock();
         let mut woken = Vec::new();
         for (&port, cores) in ports {
             woken.extend(state.served(port, cores));
@@ -218,7 +219,7 @@ impl Control {
     /// `core` lets go of `port`. Its connections live on. True: others listen on, and have its share of new connections
     /// once it [is no longer leaving](Control::is_leaving).
     pub(crate) fn release(&self, core: u8, port: u16) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let Some(entry) = state.ports.get_mut(&port) else {
             return false;
         };
@@ -246,12 +247,12 @@ impl Control {
 
     /// Whether `core` has let go of `port`, others have not, and the steering may still send new connections to it.
     pub(crate) fn is_leaving(&self, core: u8, port: u16) -> bool {
-        self.lock().is_leaving(core, port)
+        self.state.lock().is_leaving(core, port)
     }
 
     /// `core` has lost its tasks: it serves nothing any more.
     pub(crate) fn fell(&self, core: u8) {
-        let state = self.lock();
+        let state = self.state.lock();
         let bound = state
             .ports
             .iter()
@@ -266,12 +267,12 @@ impl Control {
 
     /// New connections from outside are refused; open ones stay, and the [`Ending`](crate::runtime::Ending) hears when it is so.
     pub(crate) fn close_doors(&self) {
-        self.lock().front.close_all();
+        self.state.lock().front.close_all();
     }
 
     /// Drops what stands before the shards, whoever else still knows of this table.
     pub(crate) fn end(&self) {
-        let front = std::mem::replace(&mut self.lock().front, Box::new(Gone));
+        let front = std::mem::replace(&mut self.state.lock().front, Box::new(Gone));
         drop(front);
     }
 
@@ -293,7 +294,7 @@ impl Control {
     }
 
     fn main_becomes(&self, core: u8, to: Main) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         // Another core may have answered the bind since main was polled: then main is about to run again.
         let answered = to == Main::Binding && !state.main_awaits_bind(core);
         let main = &mut state.mains[usize::from(core)];
@@ -318,14 +319,9 @@ impl Control {
     pub(crate) fn has_begun(&self) -> bool {
         self.begun.load(Ordering::Acquire)
     }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic in one main must not hide the table from the others' drain; every change below is whole.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-impl State {
+impl ControlState {
     fn bind_fixed(&mut self, core: u8, address: SocketAddr) -> io::Result<u16> {
         let port = address.port();
         if let Some(entry) = self.ports.get_mut(&port) {

@@ -4,8 +4,8 @@ use std::fmt;
 
 use crate::balance::Balance;
 use crate::net::{Accept, AllocBuf, Connect, Give, Peek, Read, Recv, TcpListener, Write, WriteAll};
+use crate::runtime::{BackendChoice, Builder, Handle, Runtime};
 use crate::signal::Signal;
-use crate::{BackendChoice, Builder, Handle, Runtime};
 
 macro_rules! opaque {
     ($($name:ident $(<$life:lifetime>)?),* $(,)?) => {$(

@@ -5,17 +5,25 @@
 //! One sender's messages arrive in the order they were sent: while anything is spilled senders spill too, and the
 //! receiver takes the spilled ones only when the ring is empty.
 
+mod identity;
+mod task_ref;
+mod word;
+
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use janus_io::mpsc::{self, SendError};
 use janus_tcp::ConnId;
 
-use crate::task::{TaskRef, WakeWord, inbox_of};
+use crate::lock::Lock;
+
+pub(crate) use identity::{Owner, ShardIdentity, deliver};
+pub(crate) use task_ref::TaskRef;
+pub(crate) use word::{GENERATION_MAX, GRANULE_BITS, WakeWord};
 
 /// Messages the ring holds before they spill.
 pub(crate) const RING: u32 = 1024;
@@ -78,7 +86,7 @@ struct Spill {
 /// The senders' side; shared by all of them.
 pub(crate) struct Inbox {
     ring: mpsc::Sender<Message>,
-    spill: Mutex<Spill>,
+    spill: Lock<Spill>,
     /// Something is in `spill`. Set and cleared under its lock.
     spilling: AtomicBool,
     /// Called after every message, when it can be seen: wakes the shard's thread if it sleeps.
@@ -89,25 +97,25 @@ pub(crate) struct Inbox {
 }
 
 /// The shard's side.
-pub(crate) struct Mailbox {
+pub(crate) struct InboxReader {
     ring: mpsc::Receiver<Message>,
     shared: Arc<Inbox>,
 }
 
-impl Mailbox {
+impl InboxReader {
     /// An inbox whose senders call `unpark` after each message. It must be cheap while the shard is awake.
-    pub(crate) fn new(unpark: impl Fn() + Send + Sync + 'static) -> Mailbox {
+    pub(crate) fn new(unpark: impl Fn() + Send + Sync + 'static) -> InboxReader {
         let (sender, ring) = mpsc::inbox(RING);
         let shared = Arc::new(Inbox {
             ring: sender,
-            spill: Mutex::default(),
+            spill: Lock::default(),
             spilling: AtomicBool::new(false),
             unpark: Box::new(unpark),
             spilled: AtomicU64::new(0),
             wakes_merged: AtomicU64::new(0),
             runs_refused: AtomicU64::new(0),
         });
-        Mailbox { ring, shared }
+        InboxReader { ring, shared }
     }
 
     /// The other side, for whoever sends.
@@ -134,7 +142,7 @@ impl Mailbox {
 
     #[cold]
     fn pop_spilled(&mut self) -> Option<Message> {
-        let mut spill = self.shared.lock();
+        let mut spill = self.shared.spill.lock();
         // What entered the ring before the first message spilled comes first. A sender that is still writing hides
         // it; that sender calls `unpark` when it is done, and `spilling` keeps this inbox from looking empty.
         if self.ring.waiting() > 0 {
@@ -158,10 +166,10 @@ impl Mailbox {
     }
 }
 
-impl Drop for Mailbox {
+impl Drop for InboxReader {
     fn drop(&mut self) {
         let left = {
-            let mut spill = self.shared.lock();
+            let mut spill = self.shared.spill.lock();
             spill.closed = true;
             std::mem::take(&mut spill.messages)
         };
@@ -235,7 +243,7 @@ impl Inbox {
 
     #[cold]
     fn spill(&self, message: Message) -> Result<(), SendError<Message>> {
-        let mut spill = self.lock();
+        let mut spill = self.spill.lock();
         if spill.closed {
             return Err(SendError::Closed(message));
         }
@@ -264,20 +272,4 @@ impl Inbox {
         self.spilling.store(true, Ordering::Release);
         Ok(())
     }
-
-    fn lock(&self) -> MutexGuard<'_, Spill> {
-        self.spill.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Tells the shard called `identity` that the handle of `conn` was dropped here.
-pub(crate) fn close_on(identity: u16, life: u16, conn: ConnId) {
-    if let Some(inbox) = inbox_of(identity) {
-        inbox.close(conn, life);
-    }
-}
-
-/// Runs `job` on the thread of the shard called `identity`. False when that shard is gone or has too much to do.
-pub(crate) fn run_on(identity: u16, job: impl FnOnce() + Send + 'static) -> bool {
-    inbox_of(identity).is_some_and(|inbox| inbox.run(Box::new(job)).is_ok())
 }

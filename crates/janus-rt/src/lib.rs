@@ -41,7 +41,7 @@
 //! | a runtime built by hand, several in a process | [`Runtime::builder`], [`Builder`] |
 //! | shutdown, changes at run time, from any thread | [`Handle`], [`handle`], [`shutting_down`]; signals: [`Builder::signals`]
 //! |
-//! | how cores share connections, packet rules, counters | [`balance`], [`policy`], [`report`](report()), [`metrics`] |
+//! | how cores share connections, packet rules, counters | [`balance`], [`admission`], [`report`](report()), [`metrics`] |
 //! | tests, also with a clock that jumps | [`test`](macro@test) |
 //! | hyper, tower, tokio | [`compat`]; an HTTP server of Janus's own is the crate `janus-http` |
 //!
@@ -60,6 +60,7 @@
 // This file only lists the modules of the crate.
 
 mod admin;
+pub mod admission;
 pub mod balance;
 mod clock;
 pub mod compat;
@@ -70,16 +71,17 @@ mod dhcp;
 #[cfg(doctest)]
 mod documents;
 mod inbox;
+mod lock;
 #[cfg(test)]
 mod lockstep;
 mod losses;
 pub mod metrics;
 pub mod net;
-pub mod policy;
 mod portal;
 mod runtime;
 mod shard;
 pub mod signal;
+mod spawn;
 mod task;
 pub mod time;
 mod warning;
@@ -135,17 +137,21 @@ pub use janus_macros::test;
 pub use config::{CORES_MAX, ConfigError, Effective, Origin, Placement, manual};
 pub use dhcp::Lease;
 pub use janus_io::impair::{FaultCounters, Faults, WayCounters};
+pub use janus_io::wire;
 pub use janus_io::xdp::Ports as XdpPorts;
-pub use janus_io::{Batching, DeviceLosses};
+pub use janus_io::{Backend, Batching, DeviceLosses};
+pub use janus_mem::DepotStats;
+pub use janus_tcp::{Config as TcpConfig, Counters as TcpCounters, MemoryReport};
 pub use losses::ShortageReport;
 pub use runtime::{
-    BackendChoice, BoxError, Builder, CoreReport, Handle, MainResult, Reloaded, Result, Runtime,
-    ShuttingDown, core_id, cores, exit_code, handle, is_shutting_down, once, report, shutting_down,
+    BackendChoice, BoxError, BuildError, Builder, Handle, MainResult, Reloaded, Result, Runtime,
+    ShuttingDown, core_id, cores, exit_code, handle, is_shutting_down, once, shutting_down,
 };
-pub use shard::{BATCH_CLASSES, ForwardCounters, LoopReport};
+pub use shard::{BATCH_CLASSES, CoreReport, ForwardCounters, LoopReport, report};
+pub use spawn::{spawn_blocking, spawn_on};
 pub use task::blocking::BlockingReport;
 pub use task::{
     AbortHandle, JoinError, JoinHandle, JoinSet, Unconstrained, consume_budget, spawn,
-    spawn_blocking, spawn_on, unconstrained, yield_now,
+    unconstrained, yield_now,
 };
 pub use warning::Warning;

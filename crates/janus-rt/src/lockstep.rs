@@ -2,7 +2,6 @@
 //! when told: a run is a function of its seed. Compiled for tests only. The far end is `peer`, the network's faults are `net`; this file
 //! asserts little, `tests` the rest.
 
-pub(crate) mod hops;
 mod net;
 mod peer;
 pub(crate) mod rng;
@@ -19,10 +18,10 @@ use janus_io::wire::{self, WireCounters};
 use janus_tcp::{Instant, Stack};
 
 use crate::clock::Clock;
+use crate::config::Placement;
 use crate::control::conductor::Conductor;
-use crate::runtime::{BackendChoice, Builder, MainResult, Runtime};
+use crate::runtime::{BackendChoice, Builder, MainResult, Result, Runtime};
 use crate::shard::Shard;
-use crate::{Placement, Result};
 use peer::Peer;
 use rng::Rng;
 
@@ -138,7 +137,7 @@ impl<P: Outside> World<P> {
         .expect("a wire");
         let wire = [near.counters(), far.counters()].concat();
         let builder = Runtime::builder()
-            .alone()
+            .ignore_environment()
             .seed(seed)
             .packet_buffers(16 * 1024);
         let builder = configure(builder)
@@ -275,8 +274,8 @@ impl<P: Outside> World<P> {
 
     fn each_stack(&self, look: impl Fn(&str, &Stack)) {
         for shard in &self.shards {
-            let name = format!("shard {}", shard.here.core);
-            look(&name, &shard.here.stack.borrow());
+            let name = format!("shard {}", shard.ctx.core);
+            look(&name, &shard.ctx.stack.borrow());
         }
         if let Some(stack) = self.peer.stack() {
             look("the peer", stack);
@@ -323,7 +322,7 @@ impl<P> World<P> {
     fn end_tasks(&mut self) {
         for shard in &self.shards {
             let _entered = shard.enter();
-            let executor = shard.here.executor.take();
+            let executor = shard.ctx.executor.take();
             drop(executor);
         }
     }

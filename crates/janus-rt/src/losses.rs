@@ -5,7 +5,10 @@ use std::net::IpAddr;
 
 use janus_io::Counter;
 
-use crate::policy::Entrance;
+use crate::admission::Ingress;
+
+/// Most kernel connections inside the portal at a time; further ones wait in the kernel's backlog and are a [`Kind::PortalFull`].
+pub(crate) const BRIDGES_MAX: usize = 16 * 1024;
 
 /// A kind of loss, each with a warning of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +81,7 @@ pub(crate) struct Shortages {
 
 /// Shortages of what the system gives, which all cores of the runtime share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ShortageReport {
     /// Times a file descriptor was wanted and none was free (EMFILE, ENFILE): for a client of the portal, for a connection
     /// that is opened through it, or to read the hosts file.
@@ -91,8 +95,8 @@ pub struct ShortageReport {
 }
 
 impl ShortageReport {
-    pub(crate) fn new(counted: &Shortages, entrance: &Entrance) -> ShortageReport {
-        let trace = entrance.trace.as_ref();
+    pub(crate) fn new(counted: &Shortages, ingress: &Ingress) -> ShortageReport {
+        let trace = ingress.trace.as_ref();
         ShortageReport {
             descriptors: counted.descriptors.get(),
             clients_reset: counted.clients_reset.get(),

@@ -4,7 +4,7 @@
 //! The text is served by the runtime itself on an admin port (the setting `admin`), or by a program that asks for it:
 //!
 //! ```
-//! # janus::Runtime::builder().alone().cores(1).build()?.run(|| async {
+//! # janus::Runtime::builder().ignore_environment().cores(1).build()?.run(|| async {
 //! use janus::metrics::{Format, gather};
 //!
 //! let format = Format::accepted("text/plain;version=0.0.4");
@@ -29,7 +29,7 @@ use std::time::Duration;
 
 pub(crate) use collect::{Collected, Collector};
 
-use crate::shard::here;
+use crate::shard::core_context;
 use crate::time::sleep;
 
 /// Longest time that a core's answer is waited for.
@@ -79,7 +79,7 @@ impl Format {
 /// # Panics
 /// When polled where no Janus core runs.
 pub async fn gather(format: Format) -> String {
-    let shared = here::shared();
+    let shared = core_context::shared();
     let shared = shared.expect("janus::metrics::gather was awaited where no Janus core runs");
     let metrics = Collector::of(shared);
     let round = metrics.ask();

@@ -10,6 +10,8 @@ mod futures_io;
 mod hyper_io;
 mod listener;
 mod options;
+#[cfg(any(feature = "futures-io", feature = "hyper", feature = "tokio-io"))]
+mod poll_traits;
 mod readiness;
 mod recv_buf;
 mod resolver;
@@ -26,7 +28,7 @@ mod tonic_io;
 mod udp;
 mod udp_groups;
 
-use std::io;
+use std::{fmt, io};
 
 use janus_tcp::Error;
 
@@ -71,10 +73,29 @@ pub(crate) fn io_error(error: Error) -> io::Error {
     io::Error::new(kind, error)
 }
 
-/// Error for a handle that is used away from its core.
+/// Error of a socket that is used away from its core: the payload of an [`io::Error`] of the kind [`Other`](io::ErrorKind::Other).
+///
+/// ```
+/// # fn of(error: &std::io::Error) -> bool {
+/// error.get_ref().is_some_and(|error| error.is::<janus::net::ForeignCore>())
+/// # }
+/// # assert!(!of(&std::io::ErrorKind::Other.into()));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ForeignCore;
+
+impl fmt::Display for ForeignCore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "this socket belongs to another core: use it on the core that accepted or connected it \
+             (dropping it anywhere closes it)",
+        )
+    }
+}
+
+impl std::error::Error for ForeignCore {}
+
 fn foreign_core() -> io::Error {
-    io::Error::other(
-        "this socket belongs to another core: use it on the core that accepted or connected it \
-         (dropping it anywhere closes it)",
-    )
+    io::Error::other(ForeignCore)
 }

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
-pub(crate) use carrier::{BRIDGES_MAX, Inner};
+pub(crate) use carrier::Inner;
 use carrier::{Carrier, Command};
 use events::{DoorId, Doorbell};
 pub(crate) use exits::answers_all;

@@ -1,11 +1,11 @@
 //! The builder, the runtime, and the calls of a task on the runtime it is in. Opening the
 //! device and starting the threads is `launch`; what the threads do is the shard's.
 
+mod build_error;
 mod choice;
 mod launch;
 mod main_task;
 mod reload;
-mod report;
 mod shutdown;
 
 use std::future::Future;
@@ -18,6 +18,7 @@ use std::time::Duration;
 use janus_io::Batching;
 use janus_io::impair::{FaultCounters, Faults};
 
+use crate::admission::{Admission, Filter, IoCounters, Rules};
 use crate::balance::{self, Balance};
 use crate::clock::Clock;
 use crate::config::{ConfigError, Cores, DHCP, Effective, Partial, Placement, PlacementName};
@@ -25,18 +26,17 @@ pub use crate::control::BoxError;
 use crate::control::supervisor::Supervisor;
 use crate::dhcp::{Lease, Shown};
 use crate::metrics::Collector;
-use crate::policy::{Filter, IoCounters, Policy, Rules};
-use crate::shard::here;
+use crate::shard::core_context;
 use crate::shard::shared::Shared;
 use crate::task::JoinHandle;
 use crate::warning::{Hook, Warning, Warnings};
+pub use build_error::BuildError;
 pub use choice::BackendChoice;
 use launch::Prepared;
 pub(crate) use main_task::MainTask;
 pub use main_task::{MainResult, exit_code};
 pub use reload::Reloaded;
 use reload::{Reloading, Sources};
-pub use report::{CoreReport, report};
 pub use shutdown::{ShuttingDown, is_shutting_down, shutting_down};
 
 /// A result with that error.
@@ -97,7 +97,7 @@ impl Handle {
     /// Ends the runtime in order. It takes no new connections from here on: ports are closed, a bind is an error, and
     /// `accept` gives what waits and then nothing more. [`shutting_down`] tells tasks, so that they need not wait for another
     /// request; behind the portal 100 ms later, as clients that the kernel has connected must first get in. When no connection is left, or after `within`, the rest is as after [`stop`](Handle::stop): tasks are
-    /// dropped, what they wrote is delivered and connections end with FIN for as long as `drain_ms` says; what is still there
+    /// dropped, what they wrote is delivered and connections end with FIN for as long as `close_ms` says; what is still there
     /// then is reset. Mains may end meanwhile; of several calls the first counts.
     pub fn shutdown(&self, within: Duration) {
         if self.0.ending.close_doors(within) {
@@ -152,24 +152,24 @@ impl Handle {
 
     /// How the cores share new connections.
     pub fn balance(&self) -> Balance {
-        Balance::new(self.0.desk.clone())
+        Balance::new(self.0.mailbox.clone())
     }
 
     /// Returns the admission rules of the polling cores. A change counts from each core's next burst on.
-    pub fn policy(&self) -> Policy {
-        self.0.entrance.policy.clone()
+    pub fn admission(&self) -> Admission {
+        self.0.ingress.admission.clone()
     }
 
     /// From now on the trace, if there is one, has only frames that `filter` matches, or all of them: so one flow can be
     /// watched in a server that serves many. False when the runtime writes none.
     pub fn set_trace_filter(&self, filter: Option<Filter>) -> bool {
-        let trace = self.0.entrance.trace.as_ref();
+        let trace = self.0.ingress.trace.as_ref();
         trace.map(|trace| trace.set_filter(filter)).is_some()
     }
 
     /// Returns what the impaired link did to packets; `None` where no faults were asked for ([`Builder::faults`]).
     pub fn faults(&self) -> Option<Arc<FaultCounters>> {
-        self.0.entrance.faults.clone()
+        self.0.ingress.faults.clone()
     }
 
     /// Address of the admin port; `None` where there is none ([`Builder::admin`]).
@@ -184,23 +184,23 @@ impl Handle {
 
     /// Returns what each core that polls a queue has done, and dropped for which cause.
     pub fn io_counters(&self) -> &[Arc<IoCounters>] {
-        &self.0.entrance.counters
+        &self.0.ingress.counters
     }
 }
 
 /// The handle of the runtime this task runs in; `None` outside of one.
 pub fn handle() -> Option<Handle> {
-    here::shared().map(Handle)
+    core_context::shared().map(Handle)
 }
 
 /// Which of the runtime's cores this is, from 0; `None` on a thread that is none.
 pub fn core_id() -> Option<usize> {
-    here::with(|here| usize::from(here.core))
+    core_context::with(|ctx| usize::from(ctx.core))
 }
 
 /// How many cores the runtime of this core has; `None` on a thread that is none.
 pub fn cores() -> Option<usize> {
-    here::with(|here| here.shared.ending.cores())
+    core_context::with(|ctx| ctx.shared.ending.cores())
 }
 
 /// For what must happen once although `main` runs on every core: the first core that comes to this line runs `what`,
@@ -209,7 +209,7 @@ pub fn cores() -> Option<usize> {
 /// It says nothing about when the others come by; give an `async` block back and await it for what takes time.
 ///
 /// ```
-/// # janus::Runtime::builder().alone().cores(2).build()?.run(|| async {
+/// # janus::Runtime::builder().ignore_environment().cores(2).build()?.run(|| async {
 /// janus::once(|| println!("said by one core"));
 /// if let Some(work) = janus::once(|| async { 7 }) {
 ///     assert_eq!(work.await, 7);
@@ -220,7 +220,7 @@ pub fn cores() -> Option<usize> {
 #[track_caller]
 pub fn once<R>(what: impl FnOnce() -> R) -> Option<R> {
     let place = std::panic::Location::caller();
-    let first = here::with(|here| here.shared.ending.first_at(place)).unwrap_or(true);
+    let first = core_context::with(|ctx| ctx.shared.ending.first_at(place)).unwrap_or(true);
     first.then(what)
 }
 
@@ -230,7 +230,7 @@ pub struct Builder {
     partial: Partial,
     backend: Option<BackendChoice>,
     tcp: Option<janus_tcp::Config>,
-    alone: bool,
+    ignore_environment: bool,
     on_warning: Option<Hook>,
     config_file: Option<PathBuf>,
     paused: bool,
@@ -417,15 +417,19 @@ impl Builder {
         self
     }
 
-    /// Warns of tasks whose future takes so many bytes or more (at least 1,024 are looked at); 0: never. See [`Warning`].
-    pub fn warn_future_bytes(mut self, bytes: usize) -> Builder {
+    /// Warns of tasks whose future takes so many bytes or more (at least 1,024 are looked at); `None`: never. See [`Warning`].
+    pub fn warn_future_bytes(mut self, bytes: impl Into<Option<usize>>) -> Builder {
+        // The key says 0 for never.
+        let bytes = bytes.into().map_or(0, |bytes| bytes.max(1));
         self.partial.warn_future_bytes = Some(u32::try_from(bytes).unwrap_or(u32::MAX));
         self
     }
 
-    /// Warns of a task that has kept its core for so long without an await; zero: never. See [`Warning`].
-    pub fn warn_blocked(mut self, time: Duration) -> Builder {
-        self.partial.warn_blocked = Some(time);
+    /// Warns of a task that has kept its core for so long, at least a millisecond, without an await; `None`: never. See [`Warning`].
+    pub fn warn_blocked(mut self, time: impl Into<Option<Duration>>) -> Builder {
+        let time = time.into().map(|time| time.max(Duration::from_millis(1)));
+        // The key says 0 for never.
+        self.partial.warn_blocked = Some(time.unwrap_or_default());
         self
     }
 
@@ -437,13 +441,13 @@ impl Builder {
         self
     }
 
-    /// Sets what the polling cores let in, instead of what the keys `policy_…` say.
-    pub fn policy(mut self, rules: Rules) -> Builder {
+    /// Sets what the polling cores let in, instead of what the keys `admission_…` say.
+    pub fn admission(mut self, rules: Rules) -> Builder {
         self.partial.given_rules = Some(rules);
         self
     }
 
-    /// Makes the link a bad one, both ways, instead of what the keys `impair_…` say: for trials.
+    /// Makes the link a bad one, both ways, instead of what the keys `faults_…` say: for trials.
     pub fn faults(mut self, faults: Faults) -> Builder {
         self.partial.given_faults = Some(faults);
         self
@@ -457,14 +461,14 @@ impl Builder {
     }
 
     /// How long connections may take to end in order when the runtime ends.
-    pub fn drain(mut self, time: Duration) -> Builder {
-        self.partial.drain = Some(time);
+    pub fn close_time(mut self, time: Duration) -> Builder {
+        self.partial.close = Some(time);
         self
     }
 
     /// Whether SIGTERM and SIGINT end the runtime in order: as [`Handle::shutdown`] does, within the time that
     /// [`shutdown_time`](Builder::shutdown_time) says; a second one ends the process at once. They do unless told otherwise,
-    /// but not where the builder is [`alone`](Builder::alone), nor where something in the process handles or ignores such a
+    /// but not where the builder is told to [ignore the environment](Builder::ignore_environment), nor where something in the process handles or ignores such a
     /// signal when the runtime begins, nor while a task waits for it itself ([`signal`](crate::signal)).
     pub fn signals(mut self, on: bool) -> Builder {
         self.partial.signals = Some(on);
@@ -501,8 +505,8 @@ impl Builder {
 
     /// Reads neither `janus.toml` nor the environment: what is said neither here nor in a
     /// [`config_file`](Builder::config_file) has its default.
-    pub fn alone(mut self) -> Builder {
-        self.alone = true;
+    pub fn ignore_environment(mut self) -> Builder {
+        self.ignore_environment = true;
         self.partial.signals.get_or_insert(false);
         self
     }
@@ -517,11 +521,15 @@ impl Builder {
     }
 
     /// Decides everything and opens the device. No core runs before [`Runtime::run`].
-    pub fn build(self) -> Result<Runtime> {
+    ///
+    /// # Errors
+    /// When a setting is not understood, or what it names cannot be had.
+    pub fn build(self) -> Result<Runtime, BuildError> {
         let clock = match self.time {
-            Some(clock) => clock.shared().ok_or(
-                "`time_of` a runtime that was not started paused: each has the machine's time",
-            )?,
+            Some(clock) => clock.shared().ok_or_else(|| {
+                let problem = "the runtime was not started paused: each has the machine's time";
+                ConfigError::value("time_of", problem.into())
+            })?,
             None if self.paused => Clock::paused(),
             None => Clock::start(),
         };
@@ -533,16 +541,16 @@ impl Builder {
     ///
     /// # Errors
     /// For whatever [`build`](Builder::build) would not understand.
-    pub fn effective(mut self) -> Result<Effective> {
+    pub fn effective(mut self) -> Result<Effective, ConfigError> {
         Ok(self.sources()?.read()?.1)
     }
 
     /// Where its settings come from.
-    fn sources(&mut self) -> Result<Sources> {
+    fn sources(&mut self) -> Result<Sources, ConfigError> {
         match self.wrong.take() {
-            Some(wrong) => Err(wrong.into()),
+            Some(wrong) => Err(wrong),
             None => Ok(Sources {
-                alone: self.alone,
+                ignore_environment: self.ignore_environment,
                 file: self.config_file.take(),
                 builder: std::mem::take(&mut self.partial),
                 tcp: self.tcp.as_ref().map(Partial::of_tcp).unwrap_or_default(),
@@ -551,9 +559,9 @@ impl Builder {
     }
 
     /// Like [`build`](Builder::build), on any clock.
-    pub(crate) fn prepare(mut self, clock: Clock) -> Result<Prepared> {
+    pub(crate) fn prepare(mut self, clock: Clock) -> Result<Prepared, BuildError> {
         let sources = self.sources()?;
-        let supervisor = (!self.alone).then(Supervisor::of_the_environment);
+        let supervisor = (!self.ignore_environment).then(Supervisor::of_the_environment);
         let (settings, effective) = sources.read()?;
         let tcp = self.tcp.unwrap_or_default();
         let warnings = Arc::new(Warnings::new(self.on_warning));

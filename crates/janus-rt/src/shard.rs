@@ -2,20 +2,23 @@
 //! wrote; sleep when nothing moves. It is the same in both placements: where packets come from is the port's business.
 //! Sockets are in `net`, tasks in `task`; nothing here knows a protocol or a future by name.
 
+pub(crate) mod core_context;
 #[cfg(feature = "tokio")]
 mod elsewhere;
 mod end;
-mod fixed;
-pub(crate) mod here;
+mod forwarder;
+#[cfg(test)]
+pub(crate) mod hops;
 mod leaving;
 mod losses;
-mod neighbours;
 mod panic_recovery;
 mod paused;
+mod report;
 mod sampling;
 pub(crate) mod shared;
 mod statistics;
 mod traversal;
+mod tuple_claims;
 mod update;
 mod waiters;
 
@@ -30,14 +33,15 @@ use janus_mem::Frame;
 use janus_tcp::{Instant, Token};
 
 use crate::clock::Clock;
-use crate::inbox::{Job, Mailbox, Message};
+use crate::inbox::{InboxReader, Job, Message};
 use crate::task::{self, Executor, prefetch_local};
+use core_context::CoreContext;
 use end::Phase;
-use here::Here;
-pub use neighbours::ForwardCounters;
-use neighbours::Walk;
-pub(crate) use neighbours::{Door, FORWARDS, Neighbours};
+pub use forwarder::ForwardCounters;
+use forwarder::Walk;
+pub(crate) use forwarder::{Door, FORWARDS, Forwarder};
 pub(crate) use panic_recovery::RebuildStack;
+pub use report::{CoreReport, report};
 use sampling::Sampling;
 pub use statistics::{BATCH_CLASSES, LoopReport};
 use update::UpdateWork;
@@ -63,10 +67,10 @@ const START_PATIENCE: Duration = Duration::from_secs(1);
 
 /// One core's loop, on its thread.
 pub(crate) struct Shard {
-    pub(crate) here: Rc<Here>,
+    pub(crate) ctx: Rc<CoreContext>,
     pub(crate) port: Port,
     pub(crate) forwarded: Receiver<Frame>,
-    pub(crate) mailbox: Mailbox,
+    pub(crate) reader: InboxReader,
     pub(crate) parker: Parker,
     pub(crate) clock: Clock,
     pub(crate) work: Work,
@@ -129,16 +133,16 @@ pub(crate) enum Step {
 /// While it lives, the thread is this shard's: tasks find its sockets, its timers and its executor.
 pub(crate) struct Entered {
     _executor: Option<task::Entered>,
-    _here: here::Entered,
+    _here: core_context::Entered,
 }
 
 impl Shard {
     /// Makes this thread the shard's until the guard is dropped.
     pub(crate) fn enter(&self) -> Entered {
-        let executor = self.here.executor.borrow();
+        let executor = self.ctx.executor.borrow();
         Entered {
             _executor: executor.as_ref().map(Executor::enter),
-            _here: here::enter(self.here.clone()),
+            _here: core_context::enter(self.ctx.clone()),
         }
     }
 
@@ -161,7 +165,7 @@ impl Shard {
     /// One turn, and what it says about the next. Whoever drives the loop otherwise than [`run`](Shard::run) calls this.
     pub(crate) fn step(&mut self) -> Step {
         let worked = self.turn();
-        if !self.here.shared.ending.serving() && self.ended() {
+        if !self.ctx.shared.ending.serving() && self.ended() {
             self.enter_losses();
             return Step::Ended;
         }
@@ -178,30 +182,30 @@ impl Shard {
     /// After a sleep that began at `before`.
     pub(crate) fn slept_since(&mut self, before: Instant) {
         let after = self.clock.now();
-        self.here.statistics.slept(before, after);
+        self.ctx.statistics.slept(before, after);
         self.work.idle.slept(after.saturating_since(before));
     }
 
     /// One pass over everything; answers whether anything moved.
     pub(crate) fn turn(&mut self) -> bool {
         let now = self.clock.now();
-        self.here.now.set(now);
-        self.here.statistics.turn(now);
+        self.ctx.now.set(now);
+        self.ctx.statistics.turn(now);
         let arrived = self.receive(now);
         let updating = self.serve_update();
         let messages = self.take_messages();
         self.wake_ready();
         let polled = self.run_tasks(now);
-        self.here.stack.borrow_mut().advance(now);
-        let looks = self.here.fixed.borrow().deadline();
+        self.ctx.stack.borrow_mut().advance(now);
+        let looks = self.ctx.tuple_claims.borrow().deadline();
         if looks.is_some_and(|at| now >= at) {
-            self.here.look_after_stubs(now);
+            self.ctx.look_after_stubs(now);
         }
         self.wake_ready();
         let sent = self.send(now);
         let worked = arrived | updating | messages | polled | sent;
         if worked {
-            self.here.statistics.worked(now);
+            self.ctx.statistics.worked(now);
         }
         self.sample(now, worked);
         self.enter_losses_at(now);
@@ -213,9 +217,9 @@ impl Shard {
         let work = &mut self.work;
         if !work.open {
             let until = *work.closed_until.get_or_insert(now + START_PATIENCE);
-            work.open = self.here.shared.control.has_begun() || now >= until;
+            work.open = self.ctx.shared.control.has_begun() || now >= until;
             if work.open {
-                self.here.opens();
+                self.ctx.opens();
             }
         }
         work.open
@@ -228,19 +232,19 @@ impl Shard {
             self.port.refresh();
             false
         };
-        let here = &*self.here;
+        let ctx = &*self.ctx;
         // After the packets were taken, so that the steering is at least as new as whatever made them come; and only
         // here, between batches (rule 1).
-        let mut steering = here.steering.borrow_mut();
+        let mut steering = ctx.steering.borrow_mut();
         let adopted = steering.refresh();
         if adopted {
-            here.shared.desk.ring();
+            ctx.shared.mailbox.ring();
         }
         let arrived = &mut self.work.arrived;
-        here.statistics.took(arrived.len());
-        let mut neighbours = here.neighbours.borrow_mut();
-        if !neighbours.leaving.is_empty() {
-            here.go_on_leaving(&mut neighbours.leaving, adopted, arrived);
+        ctx.statistics.took(arrived.len());
+        let mut forwarder = ctx.forwarder.borrow_mut();
+        if !forwarder.leaving.is_empty() {
+            ctx.go_on_leaving(&mut forwarder.leaving, adopted, arrived);
         }
         if arrived.is_empty() {
             return moved;
@@ -248,31 +252,31 @@ impl Shard {
         if let Some(sampling) = &mut self.work.sampling {
             sampling.packets(arrived.len());
         }
-        let mut pool = here.pool.borrow_mut();
+        let mut pool = ctx.pool.borrow_mut();
         let mut walk = Walk::new(
             steering.steering(),
-            &here.shared.toeplitz,
-            &here.shared.flow_names,
-            &mut neighbours,
+            &ctx.shared.toeplitz,
+            &ctx.shared.flow_names,
+            &mut forwarder,
             &mut pool,
         );
-        let mut stack = here.stack.borrow_mut();
+        let mut stack = ctx.stack.borrow_mut();
         stack.input(now, arrived, &mut walk);
-        neighbours.ring();
+        forwarder.ring();
         if let Some(astray) = stack.udp_astray() {
             drop(stack);
-            here.carry_datagrams(astray);
+            ctx.carry_datagrams(astray);
         }
         true
     }
 
-    /// What waits in the port and for this shard at its neighbours. Whether anything came, be it for others.
+    /// What waits in the port and for this shard at other shards. Whether anything came, be it for others.
     fn collect(&mut self) -> bool {
         let arrived = &mut self.work.arrived;
-        let mut pool = self.here.pool.borrow_mut();
+        let mut pool = self.ctx.pool.borrow_mut();
         let moved = self.port.receive(&mut pool, arrived) > 0;
         #[cfg(test)]
-        crate::lockstep::hops::arrived(arrived);
+        hops::arrived(arrived);
         while arrived.len() < 3 * BURST {
             let Some(frame) = self.forwarded.pop() else {
                 break;
@@ -284,12 +288,12 @@ impl Shard {
 
     fn take_messages(&mut self) -> bool {
         for taken in 0..MESSAGE_BUDGET {
-            match self.mailbox.pop() {
+            match self.reader.pop() {
                 None => return taken > 0,
                 Some(Message::Wake(word)) => self.tasks(|tasks| tasks.wake_word(word)),
                 Some(Message::WakeAll) => self.tasks(Executor::wake_all),
-                Some(Message::Close { conn, life }) if life == self.here.owner.life => {
-                    self.here.close(conn)
+                Some(Message::Close { conn, life }) if life == self.ctx.owner.life => {
+                    self.ctx.close(conn)
                 }
                 // Of a shard that had this number before; its connections are long gone.
                 Some(Message::Close { .. }) => {}
@@ -303,7 +307,7 @@ impl Shard {
 
     /// Also when the tasks are gone: what is sent then must be told so.
     fn run_job(&self, job: Job) {
-        let executor = self.here.executor.borrow();
+        let executor = self.ctx.executor.borrow();
         match &*executor {
             Some(executor) => executor.run_job(job),
             None => job(),
@@ -311,7 +315,7 @@ impl Shard {
     }
 
     pub(crate) fn tasks(&self, call: impl FnOnce(&Executor)) {
-        if let Some(executor) = &*self.here.executor.borrow() {
+        if let Some(executor) = &*self.ctx.executor.borrow() {
             call(executor);
         }
     }
@@ -319,7 +323,7 @@ impl Shard {
     /// Sleepers first: what they wait for may be this turn.
     fn run_tasks(&mut self, now: Instant) -> bool {
         // Held while tasks are polled; they can look, and only `ended` takes it away.
-        let executor = self.here.executor.borrow();
+        let executor = self.ctx.executor.borrow();
         let Some(executor) = &*executor else {
             return false;
         };
@@ -336,7 +340,7 @@ impl Shard {
             late = self.clock.now().saturating_since(begun) >= TASKS_TIME;
         }
         if executor.has_ready() {
-            self.here.statistics.budget_used_up();
+            self.ctx.statistics.budget_used_up();
         }
         true
     }
@@ -346,7 +350,7 @@ impl Shard {
         let mut batch = [Token(0); BURST];
         loop {
             let mut ready = 0;
-            let mut stack = self.here.stack.borrow_mut();
+            let mut stack = self.ctx.stack.borrow_mut();
             while ready < BURST
                 && let Some(token) = stack.pop_ready()
             {
@@ -356,7 +360,7 @@ impl Shard {
             }
             drop(stack);
             for &token in &batch[..ready] {
-                self.here.wake(token);
+                self.ctx.wake(token);
             }
             if ready < BURST {
                 return;
@@ -365,8 +369,8 @@ impl Shard {
     }
 
     fn send(&mut self, now: Instant) -> bool {
-        let here = &*self.here;
-        let (mut stack, mut pool) = (here.stack.borrow_mut(), here.pool.borrow_mut());
+        let ctx = &*self.ctx;
+        let (mut stack, mut pool) = (ctx.stack.borrow_mut(), ctx.pool.borrow_mut());
         let Work { leaving, done, .. } = &mut self.work;
         let mut any = false;
         for _ in 0..SEND_ROUNDS {
@@ -395,10 +399,10 @@ impl Shard {
             return Ok(());
         };
         let Shard {
-            here,
+            ctx,
             port,
             forwarded,
-            mailbox,
+            reader,
             work,
             parker,
             clock,
@@ -407,7 +411,7 @@ impl Shard {
         let fd = work.wait_fd.as_ref().map(AsFd::as_fd);
         // A test's clock that has been stopped is slept by otherwise.
         let stopped = || clock.jumps().is_some_and(|clock| !clock.runs());
-        let has_news = || news(here, port, forwarded, mailbox, work.phase) || stopped();
+        let has_news = || news(ctx, port, forwarded, reader, work.phase) || stopped();
         parker.park(fd.as_slice(), timeout, has_news)?;
         Ok(())
     }
@@ -417,7 +421,7 @@ impl Shard {
     pub(crate) fn may_sleep(&mut self) -> Option<Option<Duration>> {
         if self.has_ready()
             || !self.work.leaving.is_empty()
-            || self.here.stack.borrow().wants_transmit()
+            || self.ctx.stack.borrow().wants_transmit()
             || !self.port.arm()
         {
             return None;
@@ -429,20 +433,20 @@ impl Shard {
     }
 
     pub(crate) fn has_ready(&self) -> bool {
-        let executor = self.here.executor.borrow();
+        let executor = self.ctx.executor.borrow();
         executor.as_ref().is_some_and(Executor::has_ready)
     }
 
     fn next_timer(&self) -> Option<Instant> {
-        let executor = self.here.executor.borrow();
+        let executor = self.ctx.executor.borrow();
         executor.as_ref().and_then(Executor::next_deadline)
     }
 
     /// Time at which work is due that no bell announces.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let end = self.work.phase.deadline();
-        let stack = self.here.stack.borrow().next_deadline();
-        let stubs = self.here.fixed.borrow().deadline();
+        let stack = self.ctx.stack.borrow().next_deadline();
+        let stubs = self.ctx.tuple_claims.borrow().deadline();
         let all = [stack, self.next_timer(), end, stubs];
         all.into_iter().flatten().min()
     }
@@ -450,17 +454,17 @@ impl Shard {
 
 /// Asked when whoever brings something rings already: whether it has come. If not, others are told that this core sleeps.
 fn news(
-    here: &Here,
+    ctx: &CoreContext,
     port: &mut Port,
     forwarded: &Receiver<Frame>,
-    mailbox: &Mailbox,
+    reader: &InboxReader,
     phase: Phase,
 ) -> bool {
-    let mut steering = here.steering.borrow_mut();
-    let waits = !mailbox.is_empty()
+    let mut steering = ctx.steering.borrow_mut();
+    let waits = !reader.is_empty()
         || !forwarded.is_empty()
         || port.has_waiting()
-        || phase.has_news(&here.shared.ending)
+        || phase.has_news(&ctx.shared.ending)
         || steering.is_behind()
         || port.is_behind();
     if !waits {

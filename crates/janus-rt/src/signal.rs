@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use rustix::process::Signal as Number;
 
 use crate::control::signals::Signals;
-use crate::shard::here;
+use crate::shard::core_context;
 
 /// The names that tokio has these under.
 pub mod unix {
@@ -35,7 +35,8 @@ pub async fn ctrl_c() -> io::Result<()> {
 /// # Errors
 /// Where no Janus core runs, and for signals that cannot be caught.
 pub fn signal(kind: SignalKind) -> io::Result<Signal> {
-    let signals = here::with(|here| here.shared.signals.clone()).ok_or_else(here::no_core)?;
+    let signals =
+        core_context::with(|ctx| ctx.shared.signals.clone()).ok_or_else(core_context::no_core)?;
     let listener = signals.listen(kind.0)?;
     Ok(Signal {
         seen: signals.came(kind.0),

@@ -1,6 +1,6 @@
 //! Tasks: stackless futures in an arena of size-classed slots, woken by a word instead of a counted pointer.
 //!
-//! `executor` is what a core's loop drives, `core` a task's life; `header` and `arena` are its memory. A waker is 64 bits (`word`) with
+//! `executor` is what a core's loop drives, `core` a task's life; `header` and `arena` are its memory. A waker is 64 bits (`inbox/word`) with
 //! shard, slot and generation, so that cloning and dropping one is free and a stale one harmless. `join` waits for a task's end from
 //! anywhere, `spawn_on` and `blocking` run things elsewhere and `parcel` brings their results, `join_set` waits for many; `coop` bounds
 //! the work of one poll. This module does not know how packets or timers come to wake a task.
@@ -12,8 +12,8 @@ pub(crate) mod context;
 pub(crate) mod coop;
 mod core;
 mod executor;
+pub(crate) mod foreign;
 mod header;
-mod identity;
 mod join;
 mod join_set;
 mod parcel;
@@ -21,9 +21,9 @@ mod pulse;
 mod ready;
 mod spawn_on;
 mod thread;
+mod timers;
 mod waker;
 pub(crate) mod wakers;
-mod word;
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -32,25 +32,23 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-pub use blocking::spawn_blocking;
 pub(crate) use context::Entered;
 pub use coop::{Unconstrained, consume_budget, unconstrained};
 pub(crate) use executor::{Executor, TaskId};
-pub(crate) use identity::{ShardIdentity, inbox_of};
-pub(crate) use join::TaskRef;
 pub use join::{AbortHandle, JoinError, JoinHandle};
 pub use join_set::JoinSet;
 pub(crate) use pulse::{Beat, Pulse};
 pub(crate) use spawn_on::Cores;
-pub use spawn_on::spawn_on;
 pub(crate) use thread::Account;
-pub(crate) use word::WakeWord;
+pub(crate) use timers::Armed;
+#[cfg(test)]
+pub(crate) use timers::FIRED_MAX;
 
 /// Spawns a task on this core. It need not be `Send`: it stays here. Dropping the handle lets the task go on; awaiting the handle returns
 /// the task's output, or an error if it panicked.
 ///
 /// ```
-/// # janus::Runtime::builder().alone().cores(1).build()?.run(|| async {
+/// # janus::Runtime::builder().ignore_environment().cores(1).build()?.run(|| async {
 /// let five = janus::spawn(async { 2 + 3 });
 /// assert_eq!(five.await.unwrap(), 5);
 /// # })?;
@@ -82,7 +80,7 @@ pub(crate) fn wake_local(task: TaskId) {
 
 /// Wakes a waker of another executor. If that panics, the core goes on.
 pub(crate) fn wake_foreign(waker: Waker) {
-    crate::compat::foreign::woken();
+    foreign::woken();
     context::with(|core| core.quietly(|| waker.wake()));
 }
 

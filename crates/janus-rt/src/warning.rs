@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::io::ErrorKind;
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::portal::BRIDGES_MAX;
+use crate::lock::Lock;
+use crate::losses::BRIDGES_MAX;
 
 /// Most kinds of tasks that are remembered, so that each is reported once.
 const REMEMBERED_MAX: usize = 1024;
@@ -78,7 +78,7 @@ pub enum Warning {
     },
     /// No packet buffer was free: frames were lost, or writes had to wait. Counters: `tcp.dropped_no_buffer`,
     /// `tcp.dropped_pressure`, `tcp.starved`, `device.no_buffer`, and `dropped_no_buffer` of
-    /// [`IoCounters`](crate::policy::IoCounters).
+    /// [`IoCounters`](crate::admission::IoCounters).
     NoPacketBuffers {
         /// The core, if it was one.
         core: Option<usize>,
@@ -110,7 +110,7 @@ pub enum Warning {
         count: u64,
     },
     /// Frames were lost on the way to a core that did not take them in time. Counters: `dropped_full` and `dropped_syn_room` of
-    /// [`IoCounters`](crate::policy::IoCounters) and of [`ForwardCounters`](crate::ForwardCounters).
+    /// [`IoCounters`](crate::admission::IoCounters) and of [`ForwardCounters`](crate::ForwardCounters).
     CoreOverrun {
         /// The core that had frames for others, if it was one.
         core: Option<usize>,
@@ -309,7 +309,7 @@ impl Warning {
                 self.fmt_core(f)?;
                 f.write_str(
                     ": if they are no flood, raise `backlog`; if they are, connections are served on by cookies, and \
-                     `policy_syn_rate` bounds each network",
+                     `admission_syn_rate` bounds each network",
                 )
             }
             Warning::CoreOverrun { .. } => {
@@ -359,7 +359,7 @@ pub(crate) type Hook = Box<dyn Fn(&Warning) + Send + Sync>;
 pub(crate) struct Warnings {
     hook: Hook,
     /// Kinds of warnings about tasks, with the tasks, that were reported.
-    told: Mutex<BTreeSet<(&'static str, &'static str)>>,
+    told: Lock<BTreeSet<(&'static str, &'static str)>>,
 }
 
 impl Warnings {
@@ -367,7 +367,7 @@ impl Warnings {
     pub(crate) fn new(hook: Option<Hook>) -> Warnings {
         Warnings {
             hook: hook.unwrap_or_else(|| Box::new(emit)),
-            told: Mutex::default(),
+            told: Lock::default(),
         }
     }
 
@@ -382,7 +382,7 @@ impl Warnings {
     }
 
     fn is_new(&self, name: &'static str, task: &'static str) -> bool {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.told.lock();
         told.len() < REMEMBERED_MAX && told.insert((name, task))
     }
 }
@@ -418,7 +418,7 @@ fn emit(warning: &Warning) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::sync::{Arc, Mutex};
 
     use super::*;
 

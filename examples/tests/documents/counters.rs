@@ -43,7 +43,7 @@ fn every_drop_has_its_row() {
         ("io_counters()", "crates/janus-io/src/core/dispatch.rs"),
         (
             "report().forwards",
-            "crates/janus-rt/src/shard/neighbours.rs",
+            "crates/janus-rt/src/shard/forwarder.rs",
         ),
         ("report().tcp", "crates/janus-tcp/src/store/counters.rs"),
     ] {

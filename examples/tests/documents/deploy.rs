@@ -94,9 +94,12 @@ for file in sys.argv[1:]:
 /// Every supervisor waits longer than an end in order may take.
 #[test]
 fn supervisors_wait_long_enough() {
-    let settings = janus::Runtime::builder().alone().effective().unwrap();
+    let settings = janus::Runtime::builder()
+        .ignore_environment()
+        .effective()
+        .unwrap();
     let ms = |key| settings.value(key).unwrap().parse::<u64>().unwrap();
-    let needed = ms("shutdown_ms") + ms("drain_ms");
+    let needed = ms("shutdown_ms") + ms("close_ms");
     for (name, key) in [
         ("hello.service", "TimeoutStopSec="),
         ("hello-tap.service", "TimeoutStopSec="),

@@ -138,7 +138,7 @@ pub(crate) const LINES: &[(&str, Line)] = &[
         Line::Serves(HELLO),
     ),
     (
-        "JANUS_IMPAIR_LOSS=1% JANUS_IMPAIR_DELAY_MS=20 JANUS_IMPAIR_RATE_KBIT=10000 cargo run --release --example hello",
+        "JANUS_FAULTS_LOSS=1% JANUS_FAULTS_DELAY_MS=20 JANUS_FAULTS_RATE_KBIT=10000 cargo run --release --example hello",
         Line::Serves(HELLO),
     ),
     (

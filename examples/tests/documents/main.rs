@@ -193,7 +193,7 @@ fn toml_is_understood() {
             let file = place.path.join("janus.toml");
             fs::write(&file, &block.text).unwrap();
             let read = janus::Runtime::builder()
-                .alone()
+                .ignore_environment()
                 .config_file(file)
                 .effective();
             let read = read.unwrap_or_else(|error| panic!("{block}: {error}"));

@@ -161,7 +161,10 @@ fn grown(count: usize, segments: usize) -> Grown {
     })
     .unwrap();
     let start = |end, address: &str| {
-        let builder = Runtime::builder().alone().cores(1).address(address);
+        let builder = Runtime::builder()
+            .ignore_environment()
+            .cores(1)
+            .address(address);
         let builder = builder.packet_buffers(BUFFERS);
         builder.backend(BackendChoice::wire(end)).build().unwrap()
     };

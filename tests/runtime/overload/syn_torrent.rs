@@ -60,7 +60,7 @@ fn ten_times_what_they_can_take(case: Case) {
     scene.play(clients, move |stage| {
         script(stage, pouring.clone(), slow.clone())
     });
-    let sum = |of: fn(&janus::policy::IoCounters) -> u64| -> u64 {
+    let sum = |of: fn(&janus::admission::IoCounters) -> u64| -> u64 {
         let counters = handle.io_counters().iter();
         counters.map(|counters| of(counters)).sum()
     };

@@ -71,11 +71,17 @@ fn a_test_stands_alone_on_one_core_unless_told_otherwise() {
         out.contains("should_panic") && out.contains("ignore"),
         "{out}"
     );
-    assert!(out.contains(". alone () . cores (1usize)"), "{out}");
+    assert!(
+        out.contains(". ignore_environment () . cores (1usize)"),
+        "{out}"
+    );
     let out = made(Door::Test, quote! { cores = 3 }, item.clone());
-    assert!(out.contains(". alone () . cores (3usize)"), "{out}");
+    assert!(
+        out.contains(". ignore_environment () . cores (3usize)"),
+        "{out}"
+    );
     let out = made(Door::Test, quote! { cores = "auto" }, item);
-    assert!(out.contains(". alone () . build ()"), "{out}");
+    assert!(out.contains(". ignore_environment () . build ()"), "{out}");
 }
 
 #[test]
@@ -97,7 +103,7 @@ fn processors_a_file_and_a_clock_are_heard() {
         quote! { async fn t() {} },
     );
     assert!(
-        out.contains(". alone () . cores (1usize) . start_paused (true) . build ()"),
+        out.contains(". ignore_environment () . cores (1usize) . start_paused (true) . build ()"),
         "{out}"
     );
 }

@@ -3,8 +3,8 @@
 //! hold it too. It can be made to run at the speed of the machine's for a while.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use janus_io::SleepObserver;
@@ -13,6 +13,7 @@ use janus_tcp::Instant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::OFFSET_NS;
+use crate::lock::Lock;
 
 #[cfg(test)]
 mod tests;
@@ -34,7 +35,7 @@ struct Time {
     /// Written under the lock of `sleepers`.
     elapsed: AtomicU64,
     start: std::time::Instant,
-    sleepers: Mutex<Vec<Sleeper>>,
+    sleepers: Lock<Vec<Sleeper>>,
 }
 
 impl Default for Time {
@@ -42,7 +43,7 @@ impl Default for Time {
         Time {
             elapsed: AtomicU64::new(0),
             start: std::time::Instant::now(),
-            sleepers: Mutex::default(),
+            sleepers: Lock::default(),
         }
     }
 }
@@ -71,11 +72,11 @@ struct Sleeper {
     /// Descriptor that the thread also sleeps on: readable when something came that no bell announced. A duplicate, since other threads
     /// check it.
     fd: Option<OwnedFd>,
-    state: State,
+    state: SleeperState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum SleeperState {
     Awake,
     /// Asleep until then, or until it is woken.
     Asleep(Option<Instant>),
@@ -117,7 +118,7 @@ impl Paused {
 
     /// Makes the clock run at the machine's speed; returns false if it did already.
     pub(crate) fn resume(&self) -> bool {
-        let sleepers = self.lock();
+        let sleepers = self.time.sleepers.lock();
         if self.runs() {
             return false;
         }
@@ -129,7 +130,7 @@ impl Paused {
 
     /// Stops the clock at its present time; returns false if it stood already.
     pub(crate) fn pause(&self) -> bool {
-        let sleepers = self.lock();
+        let sleepers = self.time.sleepers.lock();
         if !self.runs() {
             return false;
         }
@@ -141,7 +142,7 @@ impl Paused {
 
     /// Moves the clock while it stands; returns the new time, or `None` if the clock runs.
     pub(crate) fn advance(&self, by: Duration) -> Option<Instant> {
-        let sleepers = self.lock();
+        let sleepers = self.time.sleepers.lock();
         if self.runs() {
             return None;
         }
@@ -155,12 +156,12 @@ impl Paused {
 
     /// Registers the runtime's threads, all of which must sleep before the clock jumps: the cores, then the others.
     pub(crate) fn governs(&self, bells: impl IntoIterator<Item = Unparker>) {
-        let mut sleepers = self.lock();
+        let mut sleepers = self.time.sleepers.lock();
         self.first.store(sleepers.len(), Ordering::Relaxed);
         sleepers.extend(bells.into_iter().map(|bell| Sleeper {
             bell,
             fd: None,
-            state: State::Awake,
+            state: SleeperState::Awake,
         }));
     }
 
@@ -172,14 +173,14 @@ impl Paused {
         deadline: Option<Instant>,
         fd: Option<BorrowedFd<'_>>,
     ) -> Verdict {
-        let mut sleepers = self.lock();
+        let mut sleepers = self.time.sleepers.lock();
         let own = self.first.load(Ordering::Relaxed) + number;
         let sleeper = &mut sleepers[own];
         if let (None, Some(fd)) = (&sleeper.fd, fd) {
             // Without a duplicate, packets on the descriptor are not seen and do not hold the clock.
             sleeper.fd = fd.try_clone_to_owned().ok();
         }
-        sleeper.state = State::Asleep(deadline);
+        sleeper.state = SleeperState::Asleep(deadline);
         let reads = Instant::from_nanos(OFFSET_NS + self.elapsed_ns());
         if self.runs() || deadline.is_some_and(|deadline| deadline <= reads) {
             return Verdict::Due;
@@ -206,29 +207,26 @@ impl Paused {
     }
 
     pub(crate) fn wakes(&self, number: usize) {
-        self.is(number, State::Awake);
+        self.is(number, SleeperState::Awake);
     }
 
     /// Reports that a thread ends, and is not waited for any more.
     pub(crate) fn leaves(&self, number: usize) {
-        self.is(number, State::Gone);
+        self.is(number, SleeperState::Gone);
     }
 
-    fn is(&self, number: usize, state: State) {
+    fn is(&self, number: usize, state: SleeperState) {
         let own = self.first.load(Ordering::Relaxed) + number;
-        self.lock()[own].state = state;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Sleeper>> {
-        // Nothing in a lock's scope can be left half done.
-        let locked = self.time.sleepers.lock();
-        locked.unwrap_or_else(PoisonError::into_inner)
+        self.time.sleepers.lock()[own].state = state;
     }
 }
 
 /// Wakes all sleepers, whose deadlines no longer hold.
 fn wake_all(sleepers: &[Sleeper]) {
-    for sleeper in sleepers.iter().filter(|one| one.state != State::Gone) {
+    for sleeper in sleepers
+        .iter()
+        .filter(|one| one.state != SleeperState::Gone)
+    {
         sleeper.bell.wake();
     }
 }
@@ -236,8 +234,8 @@ fn wake_all(sleepers: &[Sleeper]) {
 impl Sleeper {
     fn deadline(&self) -> Option<Instant> {
         match self.state {
-            State::Asleep(deadline) => deadline,
-            State::Awake | State::Gone => None,
+            SleeperState::Asleep(deadline) => deadline,
+            SleeperState::Awake | SleeperState::Gone => None,
         }
     }
 
@@ -245,9 +243,9 @@ impl Sleeper {
     /// does one whose descriptor is readable. The asking thread's own bell is not checked.
     fn rests(&self, asks: bool) -> bool {
         match self.state {
-            State::Gone => true,
-            State::Awake => false,
-            State::Asleep(_) => (asks || self.bell.would_wake()) && !self.has_mail(),
+            SleeperState::Gone => true,
+            SleeperState::Awake => false,
+            SleeperState::Asleep(_) => (asks || self.bell.would_wake()) && !self.has_mail(),
         }
     }
 

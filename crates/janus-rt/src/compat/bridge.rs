@@ -195,7 +195,7 @@ impl Bridge {
                 }
                 return Poll::Pending;
             }
-            let now = self.shard.here.now.get();
+            let now = self.shard.ctx.now.get();
             // Less than a poll's budget is left for tasks' calls to tokio: it begins anew with the next round.
             if idle
                 || !has_budget_remaining()
@@ -228,7 +228,7 @@ impl Bridge {
     }
 
     fn may_rest(&self) -> bool {
-        self.shard.here.now.get() >= self.restless_until
+        self.shard.ctx.now.get() >= self.restless_until
     }
 
     /// Hook: tokio has nothing left to do and is about to sleep.

@@ -26,7 +26,7 @@ pub struct Executor;
 
 impl<F: Future + 'static> hyper::rt::Executor<F> for Executor {
     fn execute(&self, future: F) {
-        crate::spawn(future);
+        crate::task::spawn(future);
     }
 }
 

@@ -20,7 +20,7 @@ use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::BoxError;
+use crate::control::BoxError;
 use crate::time::{Elapsed, Sleep, sleep};
 
 /// Puts a [`Timeout`] around a service.

@@ -48,7 +48,7 @@ pub(crate) enum Change {
     Balance,
     BlockedLimit,
     BlockingThreads,
-    Drain,
+    CloseTime,
     NameServers,
     ReceiveBuffers,
     Rules,
@@ -81,9 +81,9 @@ macro_rules! keys {
         pub(crate) struct Partial {
             /// What file and environment say, in order: of two values of a key the later counts.
             pub(crate) entries: Vec<Entry>,
-            /// The builder's, in place of the keys `policy_…`.
+            /// The builder's, in place of the keys `admission_…`.
             pub(crate) given_rules: Option<Rules>,
-            /// The builder's, in place of the keys `impair_…`.
+            /// The builder's, in place of the keys `faults_…`.
             pub(crate) given_faults: Option<Faults>,
             $($(#[doc = $doc])+ pub(crate) $field: Option<<$form as Form>::Value>,)+
         }
@@ -92,7 +92,7 @@ macro_rules! keys {
         #[derive(Clone, Debug)]
         pub(crate) struct Settings {
             pub(crate) given_rules: Option<Rules>,
-            pub(crate) impair: Impairment,
+            pub(crate) faults: LinkFaults,
             /// Threads are pinned although no processors are named.
             pub(crate) pin: bool,
             $($(#[doc = $doc])+ pub(crate) $field: keys!(@type $form $(= $default)?),)+
@@ -110,10 +110,10 @@ macro_rules! keys {
             }
 
             /// Fills the silent fields with their defaults.
-            pub(super) fn fill(self, impair: Impairment, pin: bool) -> Settings {
+            pub(super) fn fill(self, faults: LinkFaults, pin: bool) -> Settings {
                 Settings {
                     given_rules: self.given_rules,
-                    impair,
+                    faults,
                     pin,
                     $($field: keys!(@fill self.$field $(, $default)?),)+
                 }

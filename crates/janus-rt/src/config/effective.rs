@@ -44,10 +44,10 @@ pub(crate) struct Entry {
 /// commented out, with their defaults or the builder's values.
 ///
 /// ```
-/// let effective = janus::Runtime::builder().alone().cores(3).effective().unwrap();
-/// assert_eq!(effective.value("drain_ms"), Some("500"));
+/// let effective = janus::Runtime::builder().ignore_environment().cores(3).effective().unwrap();
+/// assert_eq!(effective.value("close_ms"), Some("500"));
 /// assert_eq!(effective.origin("cores"), Some(&janus::Origin::Builder));
-/// assert!(effective.to_string().contains("# drain_ms = \"500\""));
+/// assert!(effective.to_string().contains("# close_ms = \"500\""));
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Effective {
@@ -174,9 +174,9 @@ mod tests {
 
     #[test]
     fn what_nobody_said_is_a_default_and_the_builder_has_the_last_word() {
-        let words = from_text("backlog = 7\ndrain_ms = 20\ntrace = \"t\"").unwrap();
+        let words = from_text("backlog = 7\nclose_ms = 20\ntrace = \"t\"").unwrap();
         let file = words.within("janus.toml");
-        let builder = from_text("drain_ms = 30\ncores = 3\nwarn_blocked_ms = 100").unwrap();
+        let builder = from_text("close_ms = 30\ncores = 3\nwarn_blocked_ms = 100").unwrap();
         let said = file.entries.clone();
         let without = file.clone().resolve().unwrap();
         let settings = file.overlay(builder).resolve().unwrap();
@@ -184,13 +184,13 @@ mod tests {
         let word = |key| Some((effective.value(key)?, effective.origin(key)?.to_string()));
         let is = |value, origin: &str| Some((value, origin.to_owned()));
         assert_eq!(word("backlog"), is("7", "janus.toml"));
-        assert_eq!(word("drain_ms"), is("30", "builder"));
+        assert_eq!(word("close_ms"), is("30", "builder"));
         assert_eq!(word("cores"), is("3", "builder"));
         assert_eq!(word("warn_blocked_ms"), is("100", "default"));
         assert_eq!(word("receive_buffer_max"), is("6291456", "default"));
         assert_eq!(word("gateway"), None);
         let printed = effective.to_string();
-        assert!(printed.contains("# drain_ms = \"30\""), "{printed}");
+        assert!(printed.contains("# close_ms = \"30\""), "{printed}");
         assert!(printed.contains("\nbacklog = \"7\""), "{printed}");
         assert_eq!(printed.lines().count(), KEYS.len());
         // Lines that are commented out may be set: the meaning stays.
@@ -207,15 +207,15 @@ mod tests {
 
     #[test]
     fn what_is_printed_is_a_file_that_says_the_same() {
-        let text = "cores = 3\naddress = [\"192.0.2.7/24\", \"2001:db8::7/64\"]\ntrace = 'a \"b\".pcapng'\ndrain_ms = 20";
+        let text = "cores = 3\naddress = [\"192.0.2.7/24\", \"2001:db8::7/64\"]\ntrace = 'a \"b\".pcapng'\nclose_ms = 20";
         let first = Effective::new(from_text(text).unwrap().entries);
         let printed = first.to_string();
         let second = Effective::new(from_text(&printed).unwrap().entries);
         assert!(first.differs(&second).next().is_none(), "{printed}");
         assert_eq!(printed.lines().count(), KEYS.len());
-        assert!(printed.contains("drain_ms = \"20\""), "{printed}");
+        assert!(printed.contains("close_ms = \"20\""), "{printed}");
         let other = Effective::new(from_text("cores = 4\nseed = 1").unwrap().entries);
         let differing: Vec<_> = first.differs(&other).map(|key| key.name).collect();
-        assert_eq!(differing, ["cores", "address", "trace", "seed", "drain_ms"]);
+        assert_eq!(differing, ["cores", "address", "trace", "seed", "close_ms"]);
     }
 }

@@ -73,7 +73,7 @@ pub(super) fn nearest<'a>(name: &str, valid: &'a [String]) -> Option<&'a str> {
     if distance <= 2.max(name.len() / 3) {
         return Some(best.as_str());
     }
-    // Cut short, as `drain` for `drain_ms`.
+    // Cut short, as `close` for `close_ms`.
     let longer = valid
         .iter()
         .filter(|v| name.len() >= 3 && v.starts_with(name));

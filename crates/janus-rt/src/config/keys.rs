@@ -11,8 +11,8 @@ use janus_tcp::ROUTES_MAX;
 
 use super::declare::{Change, Key, keys};
 use super::effective::Entry;
-use super::faults::Impairment;
 use super::forms::{Bytes, File, Form, List, Micros, Millis, Number, Switch};
+use super::link_faults::LinkFaults;
 use super::values::*;
 use crate::control::watch::PolicyName;
 use crate::portal::{Listen, Reach};
@@ -169,69 +169,69 @@ keys! {
 
     /// `drop`: packets from addresses that no host can have (loopback, groups, reserved ones, our own), or for such, are dropped where they
     /// come in; `pass`: they are left to the stack.
-    policy_martians: Martians, live Change::Rules, usually "`drop` on `tap`, `xdp` and `dpdk`, else `pass`";
+    admission_martians: Martians, live Change::Rules, usually "`drop` on `tap`, `xdp` and `dpdk`, else `pass`";
 
     /// Sources that are let in. The longest prefix that holds a source decides, of equal ones the denial; a source in neither list is let
-    /// in, unless there is only `policy_allow`.
-    policy_allow: List<Prefix, LIST_MAX> = Vec::new(), live Change::Rules, usually "none: all are let in";
+    /// in, unless there is only `admission_allow`.
+    admission_allow: List<Prefix, LIST_MAX> = Vec::new(), live Change::Rules, usually "none: all are let in";
 
     /// Sources that are not let in.
-    policy_deny: List<Prefix, LIST_MAX> = Vec::new(), live Change::Rules;
+    admission_deny: List<Prefix, LIST_MAX> = Vec::new(), live Change::Rules;
 
     /// Connections that may be opened from one network, a second.
-    policy_syn_rate: Number<u32>, live Change::Rules, usually "no limit";
+    admission_syn_rate: Number<u32>, live Change::Rules, usually "no limit";
 
     /// Connections that may be opened from one network at once, after a silence.
-    policy_syn_burst: Number<u32>, live Change::Rules, expert, usually "as many as in a second";
+    admission_syn_burst: Number<u32>, live Change::Rules, expert, usually "as many as in a second";
 
     /// Bits that the IPv4 addresses of one network share.
-    policy_syn_prefix: Bits<32>, live Change::Rules, expert, usually "24";
+    admission_syn_prefix: Bits<32>, live Change::Rules, expert, usually "24";
 
     /// Bits that the IPv6 addresses of one network share.
-    policy_syn_prefix_v6: Bits<128>, live Change::Rules, expert, usually "56";
+    admission_syn_prefix_v6: Bits<128>, live Change::Rules, expert, usually "56";
 
     /// Another course of the same faults: see [a bad link](#a-bad-link).
-    impair_seed: Number<u64>, expert, usually "0";
+    faults_seed: Number<u64>, expert, usually "0";
 
     /// Direction of the link that is bad.
-    impair_way: Ways, expert, usually "`both`";
+    faults_way: Ways, expert, usually "`both`";
 
     /// Share of packets that is lost.
-    impair_loss: Share, expert, usually "`0%`";
+    faults_loss: Share, expert, usually "`0%`";
 
     /// Share of packets that arrives twice.
-    impair_duplicate: Share, expert, usually "`0%`";
+    faults_duplicate: Share, expert, usually "`0%`";
 
     /// Share of packets in which one bit is turned, behind the link's header, of IP packets only: ARP has no checksum.
-    impair_corrupt: Share, expert, usually "`0%`";
+    faults_corrupt: Share, expert, usually "`0%`";
 
     /// Share of packets that is held back.
-    impair_reorder: Share, expert, usually "`0%`";
+    faults_reorder: Share, expert, usually "`0%`";
 
     /// Packets by which one that is held back is overtaken, at most.
-    impair_distance: Number<u16, 1>, expert, usually "1";
+    faults_distance: Number<u16, 1>, expert, usually "1";
 
     /// Time that each packet is under way.
-    impair_delay _ms: Delay, expert, usually "0";
+    faults_delay _ms: Delay, expert, usually "0";
 
     /// Most time by which a packet is later still, drawn for each; changes no order.
-    impair_jitter _ms: Delay, expert, usually "0";
+    faults_jitter _ms: Delay, expert, usually "0";
 
     /// Rate of the link, each way, all queues together.
-    impair_rate _kbit: Kilobits, expert, usually "no limit";
+    faults_rate _kbit: Kilobits, expert, usually "no limit";
 
     /// Packets of one queue that may wait for the link or be under way on it; what comes beyond them is lost.
-    impair_queue: Number<u16, 1>, expert, usually "1,000";
+    faults_queue: Number<u16, 1>, expert, usually "1,000";
 
     /// SIGTERM and SIGINT end the runtime in order, see [below](#the-end).
-    signals: Switch = true, usually "`true`; `false` where the code says `alone()`";
+    signals: Switch = true, usually "`true`; `false` where the code says `ignore_environment()`";
 
-    /// Time that connections may go on when such a signal ends the runtime. By default, with `drain_ms`, less than the ten seconds after
+    /// Time that connections may go on when such a signal ends the runtime. By default, with `close_ms`, less than the ten seconds after
     /// which container engines lose patience.
     shutdown _ms: Millis = Duration::from_secs(8);
 
     /// Time that connections may take to end in order when the runtime ends.
-    drain _ms: Millis = Duration::from_millis(500), live Change::Drain;
+    close _ms: Millis = Duration::from_millis(500), live Change::CloseTime;
 
     /// Port with `/metrics` and `/healthz`, see [metrics.md](metrics.md): a port alone (`9464`) is one of 127.0.0.1, else an address with it
     /// (`0.0.0.0:9464`, `[::1]:9464`); port 0 takes a free one.

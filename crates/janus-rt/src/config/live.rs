@@ -1,27 +1,23 @@
 //! Settings in force, as cores read them while a reload may change some.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use super::Settings;
+use crate::lock::Lock;
 
 /// Shared by the cores of one runtime.
-pub(crate) struct LiveSettings(Mutex<Arc<Settings>>);
+pub(crate) struct LiveSettings(Lock<Arc<Settings>>);
 
 impl LiveSettings {
     pub(crate) fn new(settings: Settings) -> LiveSettings {
-        LiveSettings(Mutex::new(Arc::new(settings)))
+        LiveSettings(Lock::new(Arc::new(settings)))
     }
 
     pub(crate) fn get(&self) -> Arc<Settings> {
-        self.lock().clone()
+        self.0.lock().clone()
     }
 
     pub(crate) fn set(&self, settings: Settings) {
-        *self.lock() = Arc::new(settings);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Arc<Settings>> {
-        // Only a pointer is ever replaced under the lock.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock() = Arc::new(settings);
     }
 }

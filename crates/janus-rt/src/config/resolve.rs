@@ -39,8 +39,8 @@ impl Partial {
         let filtered = [("trace_filter", self.trace_filter.is_some())];
         let problem = "means something only with a file in `trace`";
         ConfigError::lonely(&filtered, self.trace.is_some(), problem)?;
-        let impair = self.impairment()?;
-        let mut settings = self.fill(impair, false);
+        let faults = self.link_faults()?;
+        let mut settings = self.fill(faults, false);
         let threads = settings.cores.count + settings.io_cores.unwrap_or(0);
         settings.pin = threads <= processors() && threads > 1;
         addresses::check(&settings)?;
@@ -85,16 +85,19 @@ impl Partial {
     /// Gives all keys of the limit a value where there is one.
     fn complete_syn_limit(&mut self) -> Result<(), ConfigError> {
         let lonely = [
-            ("policy_syn_burst", self.policy_syn_burst.is_some()),
-            ("policy_syn_prefix", self.policy_syn_prefix.is_some()),
-            ("policy_syn_prefix_v6", self.policy_syn_prefix_v6.is_some()),
+            ("admission_syn_burst", self.admission_syn_burst.is_some()),
+            ("admission_syn_prefix", self.admission_syn_prefix.is_some()),
+            (
+                "admission_syn_prefix_v6",
+                self.admission_syn_prefix_v6.is_some(),
+            ),
         ];
-        let problem = "means something only with `policy_syn_rate`";
-        ConfigError::lonely(&lonely, self.policy_syn_rate.is_some(), problem)?;
-        if let Some(usual) = self.policy_syn_rate.map(SynLimit::new) {
-            self.policy_syn_burst.get_or_insert(usual.burst);
-            self.policy_syn_prefix.get_or_insert(usual.prefix_v4);
-            self.policy_syn_prefix_v6.get_or_insert(usual.prefix_v6);
+        let problem = "means something only with `admission_syn_rate`";
+        ConfigError::lonely(&lonely, self.admission_syn_rate.is_some(), problem)?;
+        if let Some(usual) = self.admission_syn_rate.map(SynLimit::new) {
+            self.admission_syn_burst.get_or_insert(usual.burst);
+            self.admission_syn_prefix.get_or_insert(usual.prefix_v4);
+            self.admission_syn_prefix_v6.get_or_insert(usual.prefix_v6);
         }
         Ok(())
     }
@@ -133,20 +136,20 @@ impl Settings {
             true => Martians::Drop,
             false => Martians::Pass,
         };
-        let syn_limit = self.policy_syn_rate.map(|rate| {
+        let syn_limit = self.admission_syn_rate.map(|rate| {
             let usual = SynLimit::new(rate);
             SynLimit {
-                burst: self.policy_syn_burst.unwrap_or(usual.burst),
-                prefix_v4: self.policy_syn_prefix.unwrap_or(usual.prefix_v4),
-                prefix_v6: self.policy_syn_prefix_v6.unwrap_or(usual.prefix_v6),
+                burst: self.admission_syn_burst.unwrap_or(usual.burst),
+                prefix_v4: self.admission_syn_prefix.unwrap_or(usual.prefix_v4),
+                prefix_v6: self.admission_syn_prefix_v6.unwrap_or(usual.prefix_v6),
                 ..usual
             }
         });
         Rules {
-            drop_martians: self.policy_martians.unwrap_or(usual) == Martians::Drop,
+            drop_martians: self.admission_martians.unwrap_or(usual) == Martians::Drop,
             own,
-            allow: self.policy_allow.clone(),
-            deny: self.policy_deny.clone(),
+            allow: self.admission_allow.clone(),
+            deny: self.admission_deny.clone(),
             syn_limit,
         }
     }

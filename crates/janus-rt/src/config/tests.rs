@@ -73,7 +73,7 @@ fn values_are_checked() {
         ("placement = \"splt\"", "neither"),
         ("address = \"192.0.2.1/33\"", "192.0.2.1/24"),
         ("cores = -1", "whole number"),
-        ("drain_ms = \"1s\"", "without a sign or a unit"),
+        ("close_ms = \"1s\"", "without a sign or a unit"),
         ("backlog = \"100000000000000000000\"", "too large"),
         ("receive_buffer = 0", "1 at least"),
         ("receive_buffer = \"64kb\"", "number of bytes"),
@@ -201,7 +201,7 @@ fn both_families() {
 }
 
 #[test]
-fn routes_name_a_network_and_a_neighbour() {
+fn routes_name_a_network_and_a_neighbor() {
     let text = "route = [\"10.0.0.0/8 via 192.0.2.254\", \"2001:db8:1::/48 via fe80::1\"]";
     let settings = from_text(text).unwrap().resolve().unwrap();
     assert_eq!(settings.route.len(), 2);
@@ -256,8 +256,8 @@ fn xdp_has_an_interface_ports_and_a_mode() {
 }
 
 #[test]
-fn the_policy_has_lists_and_a_limit() {
-    let text = "[policy]\nallow = \"10.0.0.0/8, 192.0.2.7\"\ndeny = [\"10.1.0.0/16\", \"::/0\"]\nsyn_rate = 1_000\nsyn_prefix = 16";
+fn admission_has_lists_and_a_limit() {
+    let text = "[admission]\nallow = \"10.0.0.0/8, 192.0.2.7\"\ndeny = [\"10.1.0.0/16\", \"::/0\"]\nsyn_rate = 1_000\nsyn_prefix = 16";
     let settings = from_text(text).unwrap().resolve().unwrap();
     let rules = settings.rules(true, Vec::new());
     let listed = |list: &[janus_io::policy::Prefix]| {
@@ -269,35 +269,35 @@ fn the_policy_has_lists_and_a_limit() {
     assert_eq!((limit.per_second, limit.burst), (1000, 1000));
     assert_eq!((limit.prefix_v4, limit.prefix_v6), (16, 56));
     for wrong in [
-        "policy_allow = \"10.0.0.1/8\"",
-        "policy_deny = \"example\"",
-        "policy_syn_rate = -1",
-        "policy_syn_prefix = 33",
-        "policy_syn_prefix_v6 = 129",
-        "policy_martians = \"maybe\"",
+        "admission_allow = \"10.0.0.1/8\"",
+        "admission_deny = \"example\"",
+        "admission_syn_rate = -1",
+        "admission_syn_prefix = 33",
+        "admission_syn_prefix_v6 = 129",
+        "admission_martians = \"maybe\"",
     ] {
         assert!(from_text(wrong).is_err(), "{wrong}");
     }
-    let lonely = from_text("policy_syn_burst = 5").unwrap().resolve();
+    let lonely = from_text("admission_syn_burst = 5").unwrap().resolve();
     let error = lonely.unwrap_err().to_string();
-    assert!(error.contains("`policy_syn_rate`"), "{error}");
+    assert!(error.contains("`admission_syn_rate`"), "{error}");
     // Who leads outside has no martians, unless it is said.
     let martians = |text: &str, outside| {
         let settings = from_text(text).unwrap().resolve().unwrap();
         settings.rules(outside, Vec::new()).drop_martians
     };
     assert!(martians("", true) && !martians("", false));
-    assert!(martians("policy_martians = \"drop\"", false));
-    assert!(!martians("policy_martians = \"pass\"", true));
+    assert!(martians("admission_martians = \"drop\"", false));
+    assert!(!martians("admission_martians = \"pass\"", true));
 }
 
 #[test]
 fn a_link_can_be_bad() {
     use janus_io::impair::Faults;
     let settings = |text: &str| from_text(text).unwrap().resolve();
-    assert!(settings("").unwrap().impair.is_none());
-    let text = "[impair]\nloss = \"0.5%\"\ncorrupt = \"2 %\"\ndelay_ms = 20\njitter_ms = \"0.25\"\nrate_kbit = 10_000\nqueue = 50\nseed = 7";
-    let impair = settings(text).unwrap().impair;
+    assert!(settings("").unwrap().faults.is_none());
+    let text = "[faults]\nloss = \"0.5%\"\ncorrupt = \"2 %\"\ndelay_ms = 20\njitter_ms = \"0.25\"\nrate_kbit = 10_000\nqueue = 50\nseed = 7";
+    let faults = settings(text).unwrap().faults;
     let expected = Faults {
         seed: 7,
         loss: 5,
@@ -308,32 +308,32 @@ fn a_link_can_be_bad() {
         queue: 50,
         ..Faults::default()
     };
-    assert_eq!((impair.received, impair.sent), (expected, expected));
-    assert!(impair.corrupts() && !impair.is_none());
-    let sent = settings("impair_reorder = \"100%\"\nimpair_distance = 3\nimpair_way = \"sent\"");
-    let sent = sent.unwrap().impair;
+    assert_eq!((faults.received, faults.sent), (expected, expected));
+    assert!(faults.corrupts() && !faults.is_none());
+    let sent = settings("faults_reorder = \"100%\"\nfaults_distance = 3\nfaults_way = \"sent\"");
+    let sent = sent.unwrap().faults;
     assert!(sent.received.is_none());
     assert_eq!((sent.sent.reorder, sent.sent.distance), (1_000, 3));
     for wrong in [
-        "impair_loss = 1",
-        "impair_loss = \"101%\"",
-        "impair_loss = \"-1%\"",
-        "impair_loss = \"0.01%\"",
-        "impair_delay_ms = -1",
-        "impair_delay_ms = 60_001",
-        "impair_delay_ms = \"NaN\"",
-        "impair_rate_kbit = 0",
-        "impair_queue = 0",
-        "impair_way = \"up\"",
+        "faults_loss = 1",
+        "faults_loss = \"101%\"",
+        "faults_loss = \"-1%\"",
+        "faults_loss = \"0.01%\"",
+        "faults_delay_ms = -1",
+        "faults_delay_ms = 60_001",
+        "faults_delay_ms = \"NaN\"",
+        "faults_rate_kbit = 0",
+        "faults_queue = 0",
+        "faults_way = \"up\"",
     ] {
         assert!(from_text(wrong).is_err(), "{wrong}");
     }
     for (text, key) in [
-        ("impair_seed = 1", "`impair_seed`"),
-        ("impair_way = \"sent\"", "`impair_way`"),
+        ("faults_seed = 1", "`faults_seed`"),
+        ("faults_way = \"sent\"", "`faults_way`"),
         (
-            "impair_loss = \"60%\"\nimpair_reorder = \"50%\"",
-            "`impair_loss`",
+            "faults_loss = \"60%\"\nfaults_reorder = \"50%\"",
+            "`faults_loss`",
         ),
     ] {
         let error = settings(text).unwrap_err().to_string();
@@ -513,27 +513,27 @@ fn what_is_said_of_any_key_is_shown() {
         signals = false
         tap_shared = true
         shutdown_ms = 1500
-        policy_martians = "pass"
-        policy_allow = "192.0.2.0/24"
-        policy_deny = "192.0.2.128/25"
-        policy_syn_rate = "16"
-        policy_syn_burst = "17"
-        policy_syn_prefix = "18"
-        policy_syn_prefix_v6 = "19"
-        drain_ms = "20"
+        admission_martians = "pass"
+        admission_allow = "192.0.2.0/24"
+        admission_deny = "192.0.2.128/25"
+        admission_syn_rate = "16"
+        admission_syn_burst = "17"
+        admission_syn_prefix = "18"
+        admission_syn_prefix_v6 = "19"
+        close_ms = "20"
         admin = "192.0.2.9:9464"
         dhcp_file = "lease"
-        impair_seed = "21"
-        impair_way = "sent"
-        impair_loss = "0.5%"
-        impair_duplicate = "2%"
-        impair_corrupt = "3%"
-        impair_reorder = "4%"
-        impair_distance = "22"
-        impair_delay_ms = "2.5"
-        impair_jitter_ms = "1"
-        impair_rate_kbit = "1000"
-        impair_queue = "23"
+        faults_seed = "21"
+        faults_way = "sent"
+        faults_loss = "0.5%"
+        faults_duplicate = "2%"
+        faults_corrupt = "3%"
+        faults_reorder = "4%"
+        faults_distance = "22"
+        faults_delay_ms = "2.5"
+        faults_jitter_ms = "1"
+        faults_rate_kbit = "1000"
+        faults_queue = "23"
     "#;
     let words = from_text(said).expect("all of it makes sense");
     let settings = words.clone().resolve().expect("together too");

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, getrlimit};
 
-use super::desk::ControlMailbox;
+use super::mailbox::ControlMailbox;
+use crate::admission::Ingress;
 use crate::losses::{Kind, Losses, ShortageReport};
-use crate::policy::Entrance;
 use crate::task::blocking::Blocking;
 use crate::warning::{Warning, Warnings};
 
@@ -24,8 +24,8 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// Warns of the losses of one runtime.
 pub(crate) struct Alarms {
-    desk: Arc<ControlMailbox>,
-    entrance: Arc<Entrance>,
+    mailbox: Arc<ControlMailbox>,
+    ingress: Arc<Ingress>,
     blocking: Arc<Blocking>,
     warnings: Arc<Warnings>,
     next: Instant,
@@ -79,15 +79,15 @@ impl Untold {
 
 impl Alarms {
     pub(crate) fn new(
-        desk: Arc<ControlMailbox>,
-        entrance: Arc<Entrance>,
+        mailbox: Arc<ControlMailbox>,
+        ingress: Arc<Ingress>,
         blocking: Arc<Blocking>,
         warnings: Arc<Warnings>,
     ) -> Alarms {
-        let cores = vec![Losses::default(); desk.shards()];
+        let cores = vec![Losses::default(); mailbox.shards()];
         Alarms {
-            desk,
-            entrance,
+            mailbox,
+            ingress,
             blocking,
             warnings,
             next: Instant::now(),
@@ -107,7 +107,7 @@ impl Alarms {
     /// Looks, if it is time for it or somebody rang for it.
     pub(crate) fn look(&mut self) {
         let now = Instant::now();
-        if self.desk.takes_losses() || now >= self.next {
+        if self.mailbox.takes_losses() || now >= self.next {
             self.look_at(now);
             self.next = now + LOOK;
         }
@@ -141,7 +141,7 @@ impl Alarms {
     fn read_cores(&mut self) -> Option<IpAddr> {
         let mut neighbor = None;
         for (core, seen) in self.seen.cores.iter_mut().enumerate() {
-            let found = self.desk.losses(core);
+            let found = self.mailbox.losses(core);
             for kind in Kind::ALL {
                 // A core that has fallen begins again at zero.
                 let lost = found.get(kind).saturating_sub(seen.get(kind));
@@ -157,9 +157,9 @@ impl Alarms {
 
     /// Losses that no core counts alone.
     fn shared(&self) -> Losses {
-        let shortages = ShortageReport::new(self.desk.shortages(), &self.entrance);
-        let device = self.entrance.device_losses();
-        let io = &self.entrance.counters;
+        let shortages = ShortageReport::new(self.mailbox.shortages(), &self.ingress);
+        let device = self.ingress.device_losses();
+        let io = &self.ingress.counters;
         let overrun = io
             .iter()
             .map(|io| io.dropped_full.get() + io.dropped_syn_room.get());
@@ -179,7 +179,7 @@ impl Alarms {
         let quiet = Kind::ALL.into_iter();
         let quiet = quiet.filter(|&kind| self.untold[kind as usize].is_quiet(now));
         let bits = quiet.fold(0, |bits, kind| bits | kind.bit());
-        self.desk.quiet.store(bits, Ordering::Relaxed);
+        self.mailbox.quiet.store(bits, Ordering::Relaxed);
     }
 
     fn warning(
@@ -198,7 +198,7 @@ impl Alarms {
             Kind::Threads => Warning::NoThreads { count },
             Kind::Trace => Warning::TraceGap {
                 count,
-                error: self.entrance.trace.as_ref().and_then(|trace| trace.error()),
+                error: self.ingress.trace.as_ref().and_then(|trace| trace.error()),
             },
             Kind::Checksums => Warning::BadChecksums { core, count },
             Kind::Buffers => Warning::NoPacketBuffers { core, count },

@@ -3,7 +3,7 @@
 //! and nothing else; one that has ended is not waited for.
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use janus_csb::policy::{Bounds, Shares, Targets, plan};
@@ -12,12 +12,13 @@ use janus_io::park::{Parker, Unparker};
 
 use super::Control;
 use super::alarms::Alarms;
-use super::desk::{ControlMailbox, PortSets, Roles, Wanted};
 use super::ending::Ending;
+use super::mailbox::{ControlMailbox, PortSets, Roles, Wanted};
 use super::signals::Signals;
 use super::watch::Watch;
 use super::watchdog::Watchdog;
 use crate::clock::Clock;
+use crate::lock::Lock;
 
 /// Delay before an unanswered call is repeated, at first and at most. Every thread rings once its part is done, so this covers only what
 /// cannot ring: a refused update that may be accepted later.
@@ -30,8 +31,8 @@ const AT_THE_DOOR: Duration = Duration::from_millis(100);
 
 /// Drives the updates of one runtime.
 pub(crate) struct Conductor {
-    pub(crate) balancer: Arc<Mutex<Balancer>>,
-    pub(crate) desk: Arc<ControlMailbox>,
+    pub(crate) balancer: Arc<Lock<Balancer>>,
+    pub(crate) mailbox: Arc<ControlMailbox>,
     pub(crate) control: Arc<Control>,
     pub(crate) ending: Arc<Ending>,
     /// Bells of all shards and I/O cores.
@@ -55,11 +56,11 @@ pub(crate) struct Conductor {
 }
 
 impl Conductor {
-    /// Runs until the desk says stop.
+    /// Runs until the mailbox says stop.
     pub(crate) fn run(&mut self) -> io::Result<()> {
         let mut patience = PATIENCE_MIN;
-        while !self.desk.stopping() {
-            self.desk.read_news();
+        while !self.mailbox.stopping() {
+            self.mailbox.read_news();
             self.signals.deliver();
             self.close();
             self.take_rules();
@@ -79,12 +80,12 @@ impl Conductor {
             let alarms = Some(self.alarms.wait());
             let timeout = [waits.then_some(patience), look, guard, closing, alarms];
             let timeout = timeout.into_iter().flatten().min();
-            let desk = &self.desk;
+            let mailbox = &self.mailbox;
             // An update under way here holds a clock that jumps: cores wait for it.
             let paused = self.clock.jumps().filter(|_| !waits);
             let number = self.bells.len();
             let has_news = || {
-                desk.has_news() || {
+                mailbox.has_news() || {
                     let _ = paused.map(|clock| clock.falls_asleep(number, None, None));
                     false
                 }
@@ -94,7 +95,7 @@ impl Conductor {
                 clock.wakes(number);
             }
             patience = (patience * 2).min(PATIENCE_MAX);
-            if waits && !self.desk.has_news() {
+            if waits && !self.mailbox.has_news() {
                 self.ring();
             }
         }
@@ -130,10 +131,10 @@ impl Conductor {
 
     /// Applies settings that were read again.
     fn take_rules(&mut self) {
-        let rules = self.desk.take_rules();
+        let rules = self.mailbox.take_rules();
         if let Some((name, interval)) = rules.watch {
             // A plan under way is carried through, and its outcome reported to no policy.
-            self.watch = Watch::new(name, interval, self.desk.shards(), self.clock);
+            self.watch = Watch::new(name, interval, self.mailbox.shards(), self.clock);
         }
         if let Some(limit) = rules.blocked {
             self.watchdog.set_limit(limit);
@@ -146,9 +147,12 @@ impl Conductor {
             return;
         }
         let Some(watch) = &mut self.watch else { return };
-        let wanted = watch.look(&self.desk, lock(&self.balancer).current().newest().ring());
+        let wanted = watch.look(
+            &self.mailbox,
+            self.balancer.lock().current().newest().ring(),
+        );
         if let Some(ring) = wanted
-            && !self.desk.plan_ring(ring)
+            && !self.mailbox.plan_ring(ring)
         {
             watch.refused();
         }
@@ -156,10 +160,10 @@ impl Conductor {
 
     /// Makes one step, if one can be made. Never waits.
     pub(crate) fn step(&mut self) -> bool {
-        let mut balancer = lock(&self.balancer);
+        let mut balancer = self.balancer.lock();
         let before = balancer.phase();
         let after = if before == Phase::Idle && self.wants() {
-            let wanted = self.desk.take();
+            let wanted = self.mailbox.take();
             match balancer.begin(|draft| wanted.enter(draft)) {
                 Ok(()) => {
                     self.planned = wanted.planned;
@@ -169,7 +173,7 @@ impl Conductor {
                     if let Some(watch) = self.watch.as_mut().filter(|_| wanted.planned) {
                         watch.refused();
                     }
-                    self.desk.put_back(wanted);
+                    self.mailbox.put_back(wanted);
                 }
             }
             balancer.phase()
@@ -178,7 +182,7 @@ impl Conductor {
         };
         if after == Phase::Idle && before != Phase::Idle {
             let planned = std::mem::take(&mut self.planned);
-            self.desk.finished(*balancer.last(), planned);
+            self.mailbox.finished(*balancer.last(), planned);
             // Also when its plan gave way to weights that were set meanwhile.
             if let Some(watch) = &mut self.watch {
                 watch.finished();
@@ -199,11 +203,11 @@ impl Conductor {
 
     /// Whether there is something to begin. At the end of the runtime every listener goes, and no core need be told.
     fn wants(&self) -> bool {
-        !self.ending.stopping() && !self.desk.is_empty()
+        !self.ending.stopping() && !self.mailbox.is_empty()
     }
 
     pub(crate) fn is_busy(&self) -> bool {
-        lock(&self.balancer).phase() != Phase::Idle
+        self.balancer.lock().phase() != Phase::Idle
     }
 
     fn ring(&self) {
@@ -290,9 +294,4 @@ pub(crate) fn enter_port(draft: &mut Draft, port: u16, cores: &[u8]) {
     for gone in before.iter().filter(|shard| !cores.contains(&shard.0)) {
         draft.unlisten(port, gone);
     }
-}
-
-pub(crate) fn lock(balancer: &Mutex<Balancer>) -> MutexGuard<'_, Balancer> {
-    // The balancer's steps are made completely or not at all.
-    balancer.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,14 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use janus_csb::ShardId;
 use janus_io::steer::SocketPorts;
 
 use crate::control::DYNAMIC_FIRST;
-use crate::shard::here::Owner;
+use crate::inbox::Owner;
+use crate::lock::Lock;
 
 /// Ports drawn at random before they are gone through in order.
 const DRAWS: usize = 64;
@@ -21,7 +22,7 @@ const CARRIED_MAX: usize = 256 << 10;
 /// One for each runtime.
 pub(crate) struct Datagrams {
     ports: Arc<SocketPorts>,
-    owners: Mutex<BTreeMap<u16, Owned>>,
+    owners: Lock<BTreeMap<u16, Owned>>,
 }
 
 /// Owner of a port.
@@ -66,7 +67,7 @@ impl Datagrams {
     pub(crate) fn new(ports: Arc<SocketPorts>) -> Datagrams {
         Datagrams {
             ports,
-            owners: Mutex::default(),
+            owners: Lock::default(),
         }
     }
 
@@ -79,7 +80,7 @@ impl Datagrams {
         port: u16,
         draw: impl FnMut() -> u64,
     ) -> io::Result<u16> {
-        let mut owners = self.lock();
+        let mut owners = self.owners.lock();
         let port = match port {
             0 => any_free(&owners, draw)?,
             port => port,
@@ -102,7 +103,7 @@ impl Datagrams {
 
     /// Releases one socket of `port`.
     pub(crate) fn release(&self, port: u16) {
-        let mut owners = self.lock();
+        let mut owners = self.owners.lock();
         if let Some(entry) = owners.get_mut(&port) {
             entry.sockets -= 1;
             if entry.sockets == 0 {
@@ -114,7 +115,7 @@ impl Datagrams {
 
     /// Decides where an IP packet with a datagram for `port` goes, which is at `own` now.
     pub(crate) fn way(&self, own: Owner, port: u16, packet: Box<[u8]>) -> Way {
-        let owners = self.lock();
+        let owners = self.owners.lock();
         let Some(entry) = owners.get(&port).filter(|entry| entry.owner != own) else {
             return Way::Stays(packet);
         };
@@ -128,11 +129,6 @@ impl Datagrams {
             true => Way::To(entry.owner, carried),
             false => Way::Full,
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u16, Owned>> {
-        // Every change is complete.
-        self.owners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -4,13 +4,14 @@
 use std::collections::HashSet;
 use std::panic::Location;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use janus_io::park::Unparker;
 
-use super::desk::ControlMailbox;
+use super::mailbox::ControlMailbox;
 use super::supervisor::Supervisor;
+use crate::lock::Lock;
 
 /// Error of a main, or of the runtime.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -40,11 +41,11 @@ pub(crate) struct Ending {
     /// Cores that have not fallen.
     standing: AtomicUsize,
     /// Cores that still have something to send or to hear.
-    undrained: AtomicUsize,
-    first_error: Mutex<Option<BoxError>>,
+    unclosed: AtomicUsize,
+    first_error: Lock<Option<BoxError>>,
     bells: Vec<Unparker>,
     /// Lines that [`once`](crate::once) was called from: bounded by the program's text.
-    once: Mutex<HashSet<&'static Location<'static>>>,
+    once: Lock<HashSet<&'static Location<'static>>>,
     /// Who wants to know when it serves and when it ends.
     pub(crate) supervisor: OnceLock<Supervisor>,
 }
@@ -57,10 +58,10 @@ impl Ending {
             unfinished: AtomicUsize::new(bells.len()),
             mains: AtomicUsize::new(bells.len()),
             standing: AtomicUsize::new(bells.len()),
-            undrained: AtomicUsize::new(bells.len()),
-            first_error: Mutex::default(),
+            unclosed: AtomicUsize::new(bells.len()),
+            first_error: Lock::default(),
             bells,
-            once: Mutex::default(),
+            once: Lock::default(),
             supervisor: OnceLock::new(),
         }
     }
@@ -193,35 +194,26 @@ impl Ending {
     }
 
     fn remember(&self, error: BoxError) {
-        self.first_error
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get_or_insert(error);
+        self.first_error.lock().get_or_insert(error);
     }
 
-    /// This core has nothing more to say; it goes on only for what its neighbours receive through it.
-    pub(crate) fn drained(&self) {
-        if self.undrained.fetch_sub(1, Ordering::AcqRel) == 1 {
+    /// This core has nothing more to say; it goes on only for what other shards receive through it.
+    pub(crate) fn closed(&self) {
+        if self.unclosed.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.ring();
         }
     }
 
-    pub(crate) fn all_drained(&self) -> bool {
-        self.undrained.load(Ordering::Acquire) == 0
+    pub(crate) fn all_closed(&self) -> bool {
+        self.unclosed.load(Ordering::Acquire) == 0
     }
 
     pub(crate) fn take_error(&self) -> Option<BoxError> {
-        self.first_error
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
+        self.first_error.lock().take()
     }
 
     pub(crate) fn first_at(&self, place: &'static Location<'static>) -> bool {
-        self.once
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(place)
+        self.once.lock().insert(place)
     }
 
     fn tell_supervisor(&self) {
@@ -241,12 +233,12 @@ impl Ending {
 /// them is gone.
 pub(crate) struct LastIn {
     pub(crate) ending: Arc<Ending>,
-    pub(crate) desk: Arc<ControlMailbox>,
+    pub(crate) mailbox: Arc<ControlMailbox>,
 }
 
 impl Drop for LastIn {
     fn drop(&mut self) {
         self.ending.doors_closed();
-        self.desk.ring();
+        self.mailbox.ring();
     }
 }

@@ -5,13 +5,14 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use signal_hook_registry::SigId;
 
-use super::desk::ControlMailbox;
+use super::mailbox::ControlMailbox;
+use crate::lock::Lock;
 
 mod ends;
 
@@ -21,8 +22,8 @@ const SIGNALS: usize = 65;
 /// One for each runtime.
 pub(crate) struct Signals {
     board: Arc<Board>,
-    desk: Arc<ControlMailbox>,
-    state: Mutex<State>,
+    mailbox: Arc<ControlMailbox>,
+    state: Lock<SignalsState>,
     next_listener: AtomicU64,
 }
 
@@ -36,7 +37,7 @@ struct Board {
 }
 
 #[derive(Default)]
-struct State {
+struct SignalsState {
     /// Signals whose handlers are in place.
     handled: BTreeMap<i32, SigId>,
     /// Signals that a task has listened for. From then on they are the program's affair.
@@ -48,15 +49,15 @@ struct State {
 }
 
 impl Signals {
-    pub(crate) fn new(desk: Arc<ControlMailbox>) -> Signals {
+    pub(crate) fn new(mailbox: Arc<ControlMailbox>) -> Signals {
         Signals {
             board: Arc::new(Board {
                 came: [const { AtomicU32::new(0) }; SIGNALS],
                 news: AtomicBool::new(false),
                 last_words: AtomicU64::new(0),
             }),
-            desk,
-            state: Mutex::default(),
+            mailbox,
+            state: Lock::default(),
             next_listener: AtomicU64::new(0),
         }
     }
@@ -70,16 +71,16 @@ impl Signals {
                 format!("signal {number} cannot be waited for"),
             ));
         };
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         self.handle(&mut state, at)?;
         state.listened.insert(number);
         Ok(self.next_listener.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Counts the signal `at` from now on.
-    fn handle(&self, state: &mut State, at: usize) -> io::Result<()> {
+    fn handle(&self, state: &mut SignalsState, at: usize) -> io::Result<()> {
         if let Entry::Vacant(place) = state.handled.entry(at as i32) {
-            let (board, desk) = (self.board.clone(), self.desk.clone());
+            let (board, mailbox) = (self.board.clone(), self.mailbox.clone());
             let handler = move || {
                 if board.last_words.load(Ordering::Acquire) & ends::bit(at) != 0 {
                     // SAFETY: it ends the process, and may be called by a handler.
@@ -87,7 +88,7 @@ impl Signals {
                 }
                 board.came[at].fetch_add(1, Ordering::AcqRel);
                 board.news.store(true, Ordering::Release);
-                desk.ring();
+                mailbox.ring();
             };
             // SAFETY: the handler only does what a signal handler may: atomics, and at most one write to an eventfd by a
             // system call of its own. It allocates, frees and locks nothing, and leaves `errno` alone.
@@ -105,14 +106,14 @@ impl Signals {
 
     /// Wakes `waker` at the next signal, whichever it is. To be followed by a look at [`came`](Signals::came).
     pub(crate) fn wait(&self, listener: u64, waker: &Waker) {
-        let old = self.lock().waiting.insert(listener, waker.clone());
+        let old = self.state.lock().waiting.insert(listener, waker.clone());
         // Outside the lock: dropping a foreign waker may run any code.
         drop(old);
     }
 
     /// Forgets a listener that is gone.
     pub(crate) fn forget(&self, listener: u64) {
-        let old = self.lock().waiting.remove(&listener);
+        let old = self.state.lock().waiting.remove(&listener);
         drop(old);
     }
 
@@ -121,19 +122,14 @@ impl Signals {
         if !self.board.news.swap(false, Ordering::AcqRel) {
             return;
         }
-        let waiting = std::mem::take(&mut self.lock().waiting);
+        let waiting = std::mem::take(&mut self.state.lock().waiting);
         waiting.into_values().for_each(Waker::wake);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing in a lock's scope can be left half done.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        let state = self.lock();
+        let state = self.state.lock();
         for (number, id) in &state.handled {
             signal_hook_registry::unregister(*id);
             ends::is_handled_no_more(*number as usize);

@@ -1,6 +1,7 @@
 use super::*;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Wake;
 
@@ -57,7 +58,7 @@ fn waits(control: &Control, core: u8, port: u16) -> bool {
 }
 
 fn serving(control: &Control, port: u16) -> bool {
-    !control.lock().ports[&port].served.is_empty()
+    !control.state.lock().ports[&port].served.is_empty()
 }
 
 #[test]

@@ -9,7 +9,7 @@ use janus_csb::policy::{
 use janus_csb::{Ring, ShardId};
 use janus_tcp::Instant;
 
-use super::desk::ControlMailbox;
+use super::mailbox::ControlMailbox;
 use crate::clock::Clock;
 
 #[cfg(test)]
@@ -95,15 +95,15 @@ impl Watch {
     }
 
     /// Looks, if it is time; returns a ring if the policy wants another.
-    pub(crate) fn look(&mut self, desk: &ControlMailbox, ring: &Ring) -> Option<Ring> {
+    pub(crate) fn look(&mut self, mailbox: &ControlMailbox, ring: &Ring) -> Option<Ring> {
         let now = self.clock.now();
         if now < self.next {
             return None;
         }
-        let samples = self.sample(desk, now);
+        let samples = self.sample(mailbox, now);
         let idle = samples.iter().all(|sample| sample.packets == 0);
         self.next = now + self.interval * if idle { IDLE } else { 1 };
-        self.heat.take(desk.heat());
+        self.heat.take(mailbox.heat());
         self.fades -= 1;
         if self.fades == 0 {
             self.fades = FADES;
@@ -119,12 +119,12 @@ impl Watch {
         }
     }
 
-    fn sample(&mut self, desk: &ControlMailbox, now: Instant) -> Vec<ShardSample> {
+    fn sample(&mut self, mailbox: &ControlMailbox, now: Instant) -> Vec<ShardSample> {
         let passed_ns = now.saturating_since(self.last).as_nanos() as u64;
         self.last = now;
-        let drained = desk.drained();
-        let boards = desk.boards().iter().zip(&mut self.before).enumerate();
-        let sample = |(shard, (board, before)): (usize, (&super::desk::Board, &mut Seen))| {
+        let drained = mailbox.drained();
+        let boards = mailbox.boards().iter().zip(&mut self.before).enumerate();
+        let sample = |(shard, (board, before)): (usize, (&super::mailbox::Board, &mut Seen))| {
             let seen = Seen {
                 packets: board.packets.get(),
                 busy_ns: board.busy_ns.get(),

@@ -91,7 +91,7 @@ impl Held {
 }
 
 #[derive(Clone, Debug)]
-enum State {
+enum ClientState {
     /// Waits before it discovers.
     Init,
     /// Requests the address of an earlier process (section 3.2).
@@ -111,7 +111,7 @@ enum State {
 pub(crate) struct Client {
     mac: MacAddr,
     random: u64,
-    state: State,
+    state: ClientState,
     xid: u32,
     /// When the present attempt began: what the servers are told.
     began: Instant,
@@ -131,7 +131,7 @@ impl Client {
         Client {
             mac,
             random: seed,
-            state: State::Init,
+            state: ClientState::Init,
             xid: 0,
             began: now,
             asked: now,
@@ -148,15 +148,18 @@ impl Client {
     pub(crate) fn again(mac: MacAddr, seed: u64, now: Instant, address: Ipv4Addr) -> Client {
         let mut client = Client::new(mac, seed, now);
         client.xid = client.bits() as u32;
-        client.state = State::Rebooting(address);
+        client.state = ClientState::Rebooting(address);
         client
     }
 
     /// Releases the address: tells its server, as the last message (section 4.4.6).
     pub(crate) fn release(&mut self, now: Instant) {
-        let state = std::mem::replace(&mut self.state, State::Init);
+        let state = std::mem::replace(&mut self.state, ClientState::Init);
         self.due = now + Duration::MAX;
-        if let State::Bound(held) | State::Renewing(held) | State::Rebinding(held) = state {
+        if let ClientState::Bound(held)
+        | ClientState::Renewing(held)
+        | ClientState::Rebinding(held) = state
+        {
             self.xid = self.bits() as u32;
             let lease = &held.lease;
             let message = self.message(Kind::Release, now).from(lease.address);
@@ -200,42 +203,42 @@ impl Client {
         if now < self.due {
             return;
         }
-        match std::mem::replace(&mut self.state, State::Init) {
-            State::Init => self.begin(now),
-            State::Rebooting(address) if self.tries < REBOOTS_MAX => {
+        match std::mem::replace(&mut self.state, ClientState::Init) {
+            ClientState::Init => self.begin(now),
+            ClientState::Rebooting(address) if self.tries < REBOOTS_MAX => {
                 let message = self.message(Kind::Request, now).asks_for(address);
                 self.frames.push_back(message.broadcast());
                 self.tries += 1;
                 self.asked = now;
                 self.due = now + self.wait();
-                self.state = State::Rebooting(address);
+                self.state = ClientState::Rebooting(address);
             }
-            State::Rebooting(_) => self.begin(now),
-            State::Selecting => {
-                self.state = State::Selecting;
+            ClientState::Rebooting(_) => self.begin(now),
+            ClientState::Selecting => {
+                self.state = ClientState::Selecting;
                 self.discover(now);
             }
-            State::Requesting(offer) if self.tries < REQUESTS_MAX => self.request(offer, now),
-            State::Requesting(_) => self.set_back(now),
-            State::Checking(held) if self.tries < PROBES => {
+            ClientState::Requesting(offer) if self.tries < REQUESTS_MAX => self.request(offer, now),
+            ClientState::Requesting(_) => self.set_back(now),
+            ClientState::Checking(held) if self.tries < PROBES => {
                 self.frames
                     .push_back(frames::probe(self.mac, held.lease.address));
                 self.tries += 1;
                 self.due = now + PROBE_EVERY;
-                self.state = State::Checking(held);
+                self.state = ClientState::Checking(held);
             }
-            State::Checking(held) => {
+            ClientState::Checking(held) => {
                 self.frames
                     .push_back(frames::announcement(self.mac, held.lease.address));
                 self.bind(held);
             }
-            State::Bound(held) => {
+            ClientState::Bound(held) => {
                 self.xid = self.bits() as u32;
                 self.began = now;
                 self.renew(held, now);
             }
-            State::Renewing(held) => self.renew(held, now),
-            State::Rebinding(held) => self.rebind(held, now),
+            ClientState::Renewing(held) => self.renew(held, now),
+            ClientState::Rebinding(held) => self.rebind(held, now),
         }
     }
 
@@ -244,13 +247,13 @@ impl Client {
         self.xid = self.bits() as u32;
         self.began = now;
         self.tries = 0;
-        self.state = State::Selecting;
+        self.state = ClientState::Selecting;
         self.discover(now);
     }
 
     /// Begins to discover after a wait that grows with each failure.
     fn set_back(&mut self, now: Instant) {
-        self.state = State::Init;
+        self.state = ClientState::Init;
         self.due = now + WAIT_MAX.min(SETBACK * (1 << self.setbacks.min(8)));
         self.setbacks = self.setbacks.saturating_add(1);
     }
@@ -269,21 +272,21 @@ impl Client {
         self.tries += 1;
         self.asked = now;
         self.due = now + self.wait();
-        self.state = State::Requesting(offer);
+        self.state = ClientState::Requesting(offer);
     }
 
     /// Probes whether another host has the leased address.
     fn check(&mut self, lease: Lease, via: MacAddr, now: Instant) {
         let since = self.asked;
         (self.tries, self.due, self.defended) = (0, now, None);
-        self.state = State::Checking(Held { lease, since, via });
+        self.state = ClientState::Checking(Held { lease, since, via });
     }
 
     fn bind(&mut self, held: Held) {
         self.setbacks = 0;
         self.news.push_back(News::Ours(held.lease.clone()));
         self.due = held.at(held.lease.renew_after);
-        self.state = State::Bound(held);
+        self.state = ClientState::Bound(held);
     }
 
     /// Requests an extension from the server that gave the lease (RENEWING).
@@ -297,7 +300,7 @@ impl Client {
             .push_back(message.to(held.lease.server, held.via));
         self.asked = now;
         self.due = prolong_at(now, until);
-        self.state = State::Renewing(held);
+        self.state = ClientState::Renewing(held);
     }
 
     /// Requests an extension from all servers, until the lease is over (REBINDING).
@@ -310,7 +313,7 @@ impl Client {
         self.frames.push_back(message.broadcast());
         self.asked = now;
         self.due = prolong_at(now, end);
-        self.state = State::Rebinding(held);
+        self.state = ClientState::Rebinding(held);
     }
 
     fn lose(&mut self, why: Why, now: Instant) {
@@ -344,8 +347,10 @@ impl Client {
     /// Handles ARP: another host that has the address we are about to take, probes for it as we do, or uses the one we have.
     fn hear_arp(&mut self, packet: &arp::Packet, now: Instant) {
         let (held, ours) = match &self.state {
-            State::Checking(held) => (held, false),
-            State::Bound(held) | State::Renewing(held) | State::Rebinding(held) => (held, true),
+            ClientState::Checking(held) => (held, false),
+            ClientState::Bound(held)
+            | ClientState::Renewing(held)
+            | ClientState::Rebinding(held) => (held, true),
             _ => return,
         };
         let address = held.lease.address;
@@ -368,7 +373,7 @@ impl Client {
         if ours {
             self.news.push_back(News::Gone(Why::Conflict));
         }
-        self.state = State::Init;
+        self.state = ClientState::Init;
         self.due = now + AFTER_DECLINE;
     }
 
@@ -376,13 +381,13 @@ impl Client {
         let server = message.address(dhcp::option::SERVER);
         let by = |lease: &Lease| server.is_none_or(|server| server == lease.server);
         match (message.kind(), &self.state) {
-            (Some(Kind::Offer), State::Selecting) => {
+            (Some(Kind::Offer), ClientState::Selecting) => {
                 if let Ok(offer) = Lease::read(message) {
                     self.tries = 0;
                     self.request(offer, now);
                 }
             }
-            (Some(Kind::Ack), State::Rebooting(address)) => {
+            (Some(Kind::Ack), ClientState::Rebooting(address)) => {
                 if let Ok(lease) = Lease::read(message)
                     && lease.address == *address
                 {
@@ -390,25 +395,25 @@ impl Client {
                 }
             }
             // From any server: it knows that the address is invalid on this link.
-            (Some(Kind::Nak), State::Rebooting(_)) => self.set_back(now),
-            (Some(Kind::Ack), State::Requesting(offer)) => {
+            (Some(Kind::Nak), ClientState::Rebooting(_)) => self.set_back(now),
+            (Some(Kind::Ack), ClientState::Requesting(offer)) => {
                 if let Some(lease) = confirmed(message, offer)
                     && lease.server == offer.server
                 {
                     self.check(lease, via, now);
                 }
             }
-            (Some(Kind::Nak), State::Requesting(offer)) if by(offer) => self.set_back(now),
-            (Some(Kind::Ack), State::Renewing(held) | State::Rebinding(held)) => {
+            (Some(Kind::Nak), ClientState::Requesting(offer)) if by(offer) => self.set_back(now),
+            (Some(Kind::Ack), ClientState::Renewing(held) | ClientState::Rebinding(held)) => {
                 if let Some(lease) = confirmed(message, &held.lease) {
                     let since = self.asked;
                     self.bind(Held { lease, since, via });
                 }
             }
-            (Some(Kind::Nak), State::Renewing(held)) if by(&held.lease) => {
+            (Some(Kind::Nak), ClientState::Renewing(held)) if by(&held.lease) => {
                 self.lose(Why::Refused, now);
             }
-            (Some(Kind::Nak), State::Rebinding(_)) => self.lose(Why::Refused, now),
+            (Some(Kind::Nak), ClientState::Rebinding(_)) => self.lose(Why::Refused, now),
             _ => {}
         }
     }

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, MutexGuard, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant as Deadline, SystemTime};
 
@@ -19,9 +19,10 @@ use super::client::{Client, News};
 use super::lease::Lease;
 use super::memory::Memory;
 use crate::clock::Clock;
+use crate::control::BoxError;
 use crate::inbox::Inbox;
-use crate::runtime::BoxError;
-use crate::shard::here;
+use crate::lock::Lock;
+use crate::shard::core_context;
 
 /// The thread wakes at least this often.
 const WAIT_MAX: Duration = Duration::from_secs(1);
@@ -45,7 +46,7 @@ pub(crate) fn whose(frame: &[u8]) -> Whose {
 
 /// State shared with other threads.
 #[derive(Clone, Default)]
-pub(crate) struct Shown(Arc<Mutex<Known>>);
+pub(crate) struct Shown(Arc<Lock<Known>>);
 
 #[derive(Default)]
 struct Known {
@@ -55,7 +56,7 @@ struct Known {
 
 impl Shown {
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Returns the lease now held.
@@ -373,18 +374,18 @@ impl Keeping {
 
 /// Sets this core's addresses.
 fn readdress(wanted: Addressing) {
-    here::with(|here| here.stack.borrow_mut().readdress(wanted));
+    core_context::with(|ctx| ctx.stack.borrow_mut().readdress(wanted));
     end_homeless(0);
 }
 
 /// Ends connections of this core whose address is gone, a slice at a time, between which packets are handled.
 fn end_homeless(cursor: u64) {
-    here::with(|here| {
+    core_context::with(|ctx| {
         let mut cursor = Some(cursor);
         while let Some(from) = cursor {
-            cursor = here.on_stack(|stack, now| stack.end_homeless(now, from, SLICE));
+            cursor = ctx.on_stack(|stack, now| stack.end_homeless(now, from, SLICE));
             if let Some(next) = cursor
-                && here.inbox.run(Box::new(move || end_homeless(next))).is_ok()
+                && ctx.inbox.run(Box::new(move || end_homeless(next))).is_ok()
             {
                 return;
             }

@@ -17,6 +17,7 @@ const MTU_MIN: u16 = 576;
 
 /// An address leased from a DHCP server, with its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Lease {
     /// The leased address.
     pub address: Ipv4Addr,

@@ -68,10 +68,10 @@ pub(crate) struct Peer {
 impl Outside for Peer {
     fn next_deadline(&self) -> Option<Instant> {
         let slots = self.slots.iter().filter_map(|slot| match &slot.state {
-            State::Idle { .. } if self.closing => None,
-            State::Idle { until } => Some(*until),
-            State::Talking(talk) if talk.sent < talk.says.len() => Some(talk.speaks_at),
-            State::Talking(_) | State::Connecting { .. } => None,
+            SlotState::Idle { .. } if self.closing => None,
+            SlotState::Idle { until } => Some(*until),
+            SlotState::Talking(talk) if talk.sent < talk.says.len() => Some(talk.speaks_at),
+            SlotState::Talking(_) | SlotState::Connecting { .. } => None,
         });
         let nets = [self.out.next_due(), self.back.next_due()];
         slots
@@ -103,10 +103,10 @@ impl Outside for Peer {
 struct Slot {
     local: SocketAddr,
     serial: u64,
-    state: State,
+    state: SlotState,
 }
 
-enum State {
+enum SlotState {
     Idle { until: Instant },
     Connecting { conn: ConnId },
     Talking(Talk),
@@ -158,7 +158,7 @@ impl Peer {
         self.slots.push(Slot {
             local: SocketAddr::from((address, port)),
             serial: 0,
-            state: State::Idle { until },
+            state: SlotState::Idle { until },
         });
     }
 
@@ -175,7 +175,7 @@ impl Peer {
 
     /// Returns the connections that are open or being opened.
     pub(crate) fn live(&self) -> usize {
-        let idle = |slot: &&Slot| !matches!(slot.state, State::Idle { .. });
+        let idle = |slot: &&Slot| !matches!(slot.state, SlotState::Idle { .. });
         self.slots.iter().filter(idle).count()
     }
 
@@ -255,7 +255,7 @@ impl Peer {
     fn serve_slot(&mut self, at: usize, now: Instant) -> bool {
         let slot = &mut self.slots[at];
         match &mut slot.state {
-            State::Idle { until } => {
+            SlotState::Idle { until } => {
                 if self.closing || *until > now {
                     return false;
                 }
@@ -264,7 +264,7 @@ impl Peer {
                         self.tally.begun += 1;
                         self.tally.reused += u64::from(slot.serial > 0);
                         slot.serial += 1;
-                        slot.state = State::Connecting { conn };
+                        slot.state = SlotState::Connecting { conn };
                     }
                     // The tuple's last connection is in TIME-WAIT at this end.
                     Err(Error::AddrInUse) => *until = now + Duration::from_millis(1),
@@ -272,23 +272,23 @@ impl Peer {
                 }
                 true
             }
-            State::Connecting { conn } => match self.stack.is_connected(*conn) {
+            SlotState::Connecting { conn } => match self.stack.is_connected(*conn) {
                 Ok(false) => false,
                 Ok(true) => {
                     let calm = self.out.calm;
                     let pause = if calm { CALM_FIRST_PAUSE } else { FIRST_PAUSE };
                     let seed = slot.serial ^ (at as u64) << 32;
-                    slot.state = State::Talking(talk(*conn, seed, now + pause));
+                    slot.state = SlotState::Talking(talk(*conn, seed, now + pause));
                     true
                 }
                 Err(error) => self.broken(at, now, &format!("{error} while it connected")),
             },
-            State::Talking(talk) => match talk.go_on(&mut self.stack, &mut self.rng, now) {
+            SlotState::Talking(talk) => match talk.go_on(&mut self.stack, &mut self.rng, now) {
                 Ok(Progress::Done) => {
                     self.tally.completed += 1;
                     self.tally.bytes += talk.received as u64;
                     let pause = Duration::from_nanos(self.rng.below(PAUSE_NS));
-                    slot.state = State::Idle {
+                    slot.state = SlotState::Idle {
                         until: now + QUIET + pause,
                     };
                     true
@@ -305,7 +305,7 @@ impl Peer {
         let Slot { local, serial, .. } = slot;
         let text = format!("connection {serial} of {local} at {now:?}: {problem}");
         self.tally.broken.push(text);
-        slot.state = State::Idle {
+        slot.state = SlotState::Idle {
             until: now + Duration::from_millis(100),
         };
         true

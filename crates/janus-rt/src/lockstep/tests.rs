@@ -4,17 +4,17 @@ mod attacks;
 mod budget;
 mod collisions;
 mod fall;
-mod fixed;
 mod leaving;
 mod rounds;
 mod server;
 mod timing;
+mod tuple_claims;
 mod updates;
 
 use super::rng::Rng;
 use super::{Layout, World};
 use crate::balance::Policy;
-use crate::control::desk::Board;
+use crate::control::mailbox::Board;
 use crate::runtime::Builder;
 use collisions::colliding;
 use server::{Ledger, serve};
@@ -44,7 +44,7 @@ fn world_with(
 ) -> (World, Ledger) {
     let ledger = Ledger::default();
     let mut world = World::new(seed, layout, configure, || serve(ledger.clone()));
-    let toeplitz = world.shards[0].here.shared.toeplitz.clone();
+    let toeplitz = world.shards[0].ctx.shared.toeplitz.clone();
     let mut rng = Rng::new(!seed);
     for _ in 0..GROUPS {
         for (address, port) in colliding(&toeplitz, &mut rng, GROUP) {
@@ -116,7 +116,7 @@ fn what_shards_say_of_themselves_is_what_happened() {
         for shard in &mut world.shards {
             shard.sample_before_sleep();
         }
-        let boards = world.conductor.desk.boards();
+        let boards = world.conductor.mailbox.boards();
         let sum = |of: fn(&Board) -> u64| boards.iter().map(of).sum::<u64>();
         let opened = sum(|board| board.opened.get());
         if policy == Policy::Fixed {

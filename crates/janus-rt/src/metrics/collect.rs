@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::thread;
 use std::time::Instant;
 
@@ -16,11 +16,12 @@ use super::families::FAMILIES;
 use super::family::Read;
 use super::text::{Snapshot, render};
 use super::{Format, LOOK_MAX, LOOK_MIN, PATIENCE};
+use crate::admission::IoCounters;
 use crate::inbox::Refused;
+use crate::lock::Lock;
 use crate::losses::ShortageReport;
-use crate::policy::IoCounters;
-use crate::runtime::{CoreReport, report};
 use crate::shard::shared::Shared;
+use crate::shard::{CoreReport, report};
 use crate::task::blocking::BlockingReport;
 
 /// Counters of the admin port; written by its thread only.
@@ -61,10 +62,10 @@ pub(crate) struct Collected {
     pub(crate) counters: AdminCounters,
     /// Whether a message is under way to each core.
     asked: Vec<AtomicBool>,
-    state: Mutex<State>,
+    state: Lock<CollectorState>,
 }
 
-struct State {
+struct CollectorState {
     /// For the messages.
     sender: Sender<Answer>,
     answers: Receiver<Answer>,
@@ -136,7 +137,7 @@ impl Collected {
             admin,
             counters: AdminCounters::default(),
             asked: (0..cores).map(|_| AtomicBool::new(false)).collect(),
-            state: Mutex::new(State {
+            state: Lock::new(CollectorState {
                 sender,
                 answers,
                 cores: (0..cores).map(|_| Known::default()).collect(),
@@ -198,13 +199,13 @@ impl Collector {
         self.first(|state, core| self.is_silent(state, round, core))
     }
 
-    fn first(&self, is: impl Fn(&State, usize) -> bool) -> Option<usize> {
+    fn first(&self, is: impl Fn(&CollectorState, usize) -> bool) -> Option<usize> {
         let mut state = self.state();
         state.hear();
         (0..self.collected.asked.len()).find(|core| is(&state, *core))
     }
 
-    fn is_silent(&self, state: &State, round: &Round, core: usize) -> bool {
+    fn is_silent(&self, state: &CollectorState, round: &Round, core: usize) -> bool {
         let under_way = self.collected.asked[core].load(Ordering::Acquire);
         round.before[core].is_none_or(|before| under_way && state.cores[core].answers == before)
     }
@@ -229,9 +230,9 @@ impl Collector {
             cores: self.collected.asked.len(),
             buffers: depot.map(|depot| depot.stats()).unwrap_or_default(),
             blocking: self.shared.blocking.report(),
-            device: self.shared.entrance.device_losses(),
-            shortages: ShortageReport::new(self.shared.desk.shortages(), &self.shared.entrance),
-            io: &self.shared.entrance.counters,
+            device: self.shared.ingress.device_losses(),
+            shortages: ShortageReport::new(self.shared.mailbox.shortages(), &self.shared.ingress),
+            io: &self.shared.ingress.counters,
             admin: &self.collected.counters,
         };
         let (stalled, cores) = {
@@ -246,15 +247,12 @@ impl Collector {
         render(&Snapshot::new(values, stalled, cores), format)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.collected
-            .state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, CollectorState> {
+        self.collected.state.lock()
     }
 }
 
-impl State {
+impl CollectorState {
     /// Takes the answers that have come.
     fn hear(&mut self) {
         while let Ok((core, report)) = self.answers.try_recv() {

@@ -9,8 +9,8 @@ use janus_tcp::{Counters, MemoryReport};
 
 use super::collect::{AdminCounters, RuntimeValues};
 use super::family::{Family, Kind, OfCore, Read};
-use crate::policy::IoCounters;
-use crate::runtime::CoreReport;
+use crate::admission::IoCounters;
+use crate::shard::CoreReport;
 use crate::shard::{BATCH_CLASSES, ForwardCounters};
 
 /// One value of a core.

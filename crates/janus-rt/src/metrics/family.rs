@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use super::collect::RuntimeValues;
-use crate::policy::IoCounters;
-use crate::runtime::CoreReport;
+use crate::admission::IoCounters;
+use crate::shard::CoreReport;
 
 /// Type of a family, by OpenMetrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,9 +16,9 @@ use super::families::FAMILIES;
 use super::family::{Kind, Read, Unit};
 use super::text::{Snapshot, render};
 use super::*;
+use crate::admission::IoCounters;
 use crate::losses::ShortageReport;
-use crate::policy::IoCounters;
-use crate::runtime::CoreReport;
+use crate::shard::CoreReport;
 use crate::shard::{ForwardCounters, LoopReport};
 use crate::task::blocking::BlockingReport;
 

@@ -1,5 +1,5 @@
 //! The traits of `futures-io` for streams and their halves, and for shared references to a stream, which both sides of a
-//! copy can hold. Nothing is buffered on the way out, so there is nothing to flush.
+//! copy can hold.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::pin::Pin;
@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 use futures_io::{AsyncBufRead, AsyncRead, AsyncWrite};
 
 use super::buffered::BufferedStream;
+use super::poll_traits::{buffered_reads, writes};
 use super::stream::TcpStream;
 use super::tcp::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 
@@ -44,20 +45,7 @@ fn poll_read_slices(
         slice: 0,
         at: 0,
     };
-    poll_read(stream, cx, room, |piece| filler.put(piece))
-}
-
-#[inline]
-fn poll_read(
-    stream: &TcpStream,
-    cx: &mut Context<'_>,
-    room: usize,
-    take: impl FnMut(&[u8]),
-) -> Poll<io::Result<usize>> {
-    if room == 0 {
-        return Poll::Ready(Ok(0));
-    }
-    stream.poll_read_each(cx, room, take)
+    stream.poll_read_each(cx, room, |piece| filler.put(piece))
 }
 
 macro_rules! reads {
@@ -70,7 +58,8 @@ macro_rules! reads {
                 into: &mut [u8],
             ) -> Poll<io::Result<usize>> {
                 let mut filled = 0;
-                poll_read(self.stream(), cx, into.len(), |piece| {
+                let room = into.len();
+                self.stream().poll_read_each(cx, room, |piece| {
                     into[filled..filled + piece.len()].copy_from_slice(piece);
                     filled += piece.len();
                 })
@@ -87,46 +76,18 @@ macro_rules! reads {
     )+ };
 }
 
-macro_rules! writes {
-    ($($writer:ty),+) => { $(
-        impl AsyncWrite for $writer {
-            #[inline]
-            fn poll_write(
-                self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                bytes: &[u8],
-            ) -> Poll<io::Result<usize>> {
-                self.stream().poll_write_some(cx, bytes)
-            }
-
-            fn poll_write_vectored(
-                self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                slices: &[IoSlice<'_>],
-            ) -> Poll<io::Result<usize>> {
-                self.stream().poll_write_slices(cx, slices)
-            }
-
-            #[inline]
-            fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-                Poll::Ready(Ok(()))
-            }
-
-            fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-                Poll::Ready(self.stream().shut())
-            }
-        }
-    )+ };
-}
-
 reads!(TcpStream, &TcpStream, ReadHalf<'_>, OwnedReadHalf);
 writes!(
+    AsyncWrite,
+    poll_close,
+    extra {},
     TcpStream,
     &TcpStream,
     WriteHalf<'_>,
     OwnedWriteHalf,
     BufferedStream
 );
+buffered_reads!();
 
 impl AsyncRead for BufferedStream {
     fn poll_read(
@@ -136,17 +97,5 @@ impl AsyncRead for BufferedStream {
     ) -> Poll<io::Result<usize>> {
         let room = into.len();
         self.poll_take(cx, room, |bytes| into[..bytes.len()].copy_from_slice(bytes))
-    }
-}
-
-impl AsyncBufRead for BufferedStream {
-    fn poll_fill_buf(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
-        let this = self.get_mut();
-        ready!(this.poll_fill(cx))?;
-        Poll::Ready(Ok(this.at_hand()))
-    }
-
-    fn consume(mut self: Pin<&mut Self>, count: usize) {
-        BufferedStream::consume(&mut self, count);
     }
 }

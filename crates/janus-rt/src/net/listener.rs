@@ -11,8 +11,9 @@ use janus_tcp::{Error, ListenerId, SocketOptions, Stack, Token};
 use super::address::ToAddress;
 use super::stream::TcpStream;
 use super::{foreign_core, io_error, resolver};
+use crate::inbox::Owner;
 use crate::shard::Side;
-use crate::shard::here::{self, Here, Owner};
+use crate::shard::core_context::{self, CoreContext};
 use crate::task::coop;
 
 /// A port this core accepts connections on.
@@ -50,7 +51,8 @@ impl TcpListener {
     }
 
     pub(super) async fn bind_as(address: SocketAddr, how: Opening) -> io::Result<TcpListener> {
-        let listener = here::with(|here| open(here, address, &how)).ok_or_else(here::no_core)??;
+        let listener = core_context::with(|ctx| open(ctx, address, &how))
+            .ok_or_else(core_context::no_core)??;
         Serving {
             listener: &listener,
         }
@@ -63,7 +65,7 @@ impl TcpListener {
     /// ```
     /// use janus::net::{TcpListener, TcpStream};
     ///
-    /// # janus::Runtime::builder().alone().cores(1).build()?.run(|| async {
+    /// # janus::Runtime::builder().ignore_environment().cores(1).build()?.run(|| async {
     /// let listener = TcpListener::bind("127.0.0.1:0").await?;
     /// let client = janus::spawn(TcpStream::connect(listener.reachable_at()));
     /// let (stream, _peer) = listener.accept().await?;
@@ -95,7 +97,7 @@ impl TcpListener {
     /// Returns the address at which an outside client reaches this listener: behind the portal an address of this machine (the
     /// port + 8000 where this process may not bind the port), else the interface's address.
     pub fn reachable_at(&self) -> SocketAddr {
-        let at = here::with_own(self.owner, |here| here.reachable_at(self.local));
+        let at = core_context::with_own(self.owner, |ctx| ctx.reachable_at(self.local));
         at.unwrap_or(self.local)
     }
 
@@ -103,8 +105,8 @@ impl TcpListener {
         &self,
         call: impl FnOnce(&mut Stack, ListenerId) -> Result<R, Error>,
     ) -> io::Result<R> {
-        here::with_own(self.owner, |here| {
-            here.on_stack(|stack, _| call(stack, self.id))
+        core_context::with_own(self.owner, |ctx| {
+            ctx.on_stack(|stack, _| call(stack, self.id))
         })
         .ok_or_else(foreign_core)?
         .map_err(io_error)
@@ -116,11 +118,11 @@ impl TcpListener {
             return Poll::Pending;
         }
         let side = Side::Accept(u32::from(self.local.port()));
-        let accepted = here::with_own(self.owner, |here| {
-            match here.on_stack(|stack, _| stack.accept(self.id)) {
+        let accepted = core_context::with_own(self.owner, |ctx| {
+            match ctx.on_stack(|stack, _| stack.accept(self.id)) {
                 Err(Error::WouldBlock) => {
-                    let token: Token = here.token(cx.waker(), side);
-                    here.on_stack(|stack, _| stack.wait_accept(self.id, Some(token)));
+                    let token: Token = ctx.token(cx.waker(), side);
+                    ctx.on_stack(|stack, _| stack.wait_accept(self.id, Some(token)));
                     Poll::Pending
                 }
                 done => {
@@ -155,12 +157,12 @@ fn offered(ip: IpAddr) -> bool {
     ip.is_unspecified() || ip == Ipv4Addr::LOCALHOST || ip == Ipv6Addr::LOCALHOST
 }
 
-fn open(here: &Here, address: SocketAddr, how: &Opening) -> io::Result<TcpListener> {
-    if !here.shared.ending.is_open() {
+fn open(ctx: &CoreContext, address: SocketAddr, how: &Opening) -> io::Result<TcpListener> {
+    if !ctx.shared.ending.is_open() {
         let text = "the runtime is shutting down: it takes no new connections";
         return Err(io::Error::new(io::ErrorKind::ConnectionAborted, text));
     }
-    if here.shared.passage.is_some() && !offered(address.ip()) {
+    if ctx.shared.passage.is_some() && !offered(address.ip()) {
         let text = format!(
             "behind the portal nobody finds a listener on {}: bind 127.0.0.1, ::1, or 0.0.0.0; addresses of our own come with \
              another `backend`",
@@ -168,12 +170,12 @@ fn open(here: &Here, address: SocketAddr, how: &Opening) -> io::Result<TcpListen
         );
         return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, text));
     }
-    let port = here.shared.control.bind(here.core, address)?;
+    let port = ctx.shared.control.bind(ctx.core, address)?;
     let local = SocketAddr::new(address.ip(), port);
     // Listening before the port serves is safe: until then a SYN reaches only a shard that every later set of listeners that
     // includes this one would choose too.
-    let backlog = here.shared.settings.get().backlog;
-    let listening = here.on_stack(|stack, now| {
+    let backlog = ctx.shared.settings.get().backlog;
+    let listening = ctx.on_stack(|stack, now| {
         let id = stack.listen(local, how.backlog.unwrap_or(backlog))?;
         if let Some(options) = &how.options
             && let Err(error) = stack.set_listener_options(id, options)
@@ -185,12 +187,12 @@ fn open(here: &Here, address: SocketAddr, how: &Opening) -> io::Result<TcpListen
     });
     match listening {
         Ok(id) => Ok(TcpListener {
-            owner: here.owner,
+            owner: ctx.owner,
             id,
             local,
         }),
         Err(error) => {
-            here.shared.control.release(here.core, port);
+            ctx.shared.control.release(ctx.core, port);
             Err(io_error(error))
         }
     }
@@ -199,8 +201,8 @@ fn open(here: &Here, address: SocketAddr, how: &Opening) -> io::Result<TcpListen
 impl Drop for TcpListener {
     fn drop(&mut self) {
         let (id, port) = (self.id, self.local.port());
-        if here::with_own(self.owner, |here| here.unlisten(id, port)).is_none() {
-            self.owner.send_job(move |here| here.unlisten(id, port));
+        if core_context::with_own(self.owner, |ctx| ctx.unlisten(id, port)).is_none() {
+            self.owner.send_job(move |ctx| ctx.unlisten(id, port));
         }
     }
 }
@@ -215,15 +217,15 @@ impl Future for Serving<'_> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let listener = self.listener;
-        let waited = here::with_own(listener.owner, |here| {
-            let from_main = here.in_main.get();
+        let waited = core_context::with_own(listener.owner, |ctx| {
+            let from_main = ctx.in_main.get();
             let port = listener.local.port();
-            let serving = here
+            let serving = ctx
                 .shared
                 .control
-                .poll_serving(here.core, port, from_main, cx.waker());
+                .poll_serving(ctx.core, port, from_main, cx.waker());
             if serving.is_pending() && from_main {
-                here.main_in_bind.set(true);
+                ctx.main_in_bind.set(true);
             }
             serving
         });

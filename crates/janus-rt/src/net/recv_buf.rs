@@ -7,7 +7,7 @@ use std::ops::Deref;
 use janus_mem::{PacketBuf, Part};
 use janus_tcp::Piece;
 
-use crate::shard::here;
+use crate::shard::core_context;
 
 /// A piece of the stream, in the packet buffer it arrived in. Dropping it, on any thread, returns the buffer; given to
 /// [`TcpStream::send_buf`](super::TcpStream::send_buf), the buffer is sent without copying.
@@ -83,8 +83,8 @@ impl Drop for RecvBuf {
 /// Returns a buffer: on a core to the core's own magazine, elsewhere through the handle's own drop, which takes the longer way.
 pub(super) fn give_back(buf: PacketBuf) {
     let mut buf = Some(buf);
-    here::with(|here| {
-        if let (Ok(mut pool), Some(buf)) = (here.pool.try_borrow_mut(), buf.take()) {
+    core_context::with(|ctx| {
+        if let (Ok(mut pool), Some(buf)) = (ctx.pool.try_borrow_mut(), buf.take()) {
             pool.free(buf);
         }
     });

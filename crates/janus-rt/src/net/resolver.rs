@@ -18,8 +18,8 @@ use rustix::io::Errno;
 
 use super::address::Target;
 use crate::dhcp::Shown;
-use crate::shard::here::{self, Here};
-use crate::task::spawn_blocking;
+use crate::shard::core_context::{self, CoreContext};
+use crate::spawn::spawn_blocking;
 use ask::Wanted;
 use cache::NameCache;
 use files::{Conf, DNS_PORT};
@@ -88,8 +88,8 @@ struct DnsCache {
     searches: Arc<Searches>,
 }
 
-fn dns_cache(here: &Here) -> Arc<DnsCache> {
-    here.shared.slots.get(DnsCache::default)
+fn dns_cache(ctx: &CoreContext) -> Arc<DnsCache> {
+    ctx.shared.slots.get(DnsCache::default)
 }
 
 /// Name servers that a core can ask.
@@ -116,13 +116,13 @@ async fn resolve(host: String, wanted: Wanted) -> io::Result<Vec<IpAddr>> {
         // RFC 6761 section 6.3: this name may be answered without a query.
         return Ok(vec![Ipv4Addr::LOCALHOST.into()]);
     }
-    let known = |here: &Here| {
-        let ways = ways(here);
-        let cache = dns_cache(here);
-        let known = cache.answers.get(&ways, &host, here.now.get());
+    let known = |ctx: &CoreContext| {
+        let ways = ways(ctx);
+        let cache = dns_cache(ctx);
+        let known = cache.answers.get(&ways, &host, ctx.now.get());
         known.ok_or_else(|| (ways, cache.searches.clone()))
     };
-    let (ways, searches) = match here::with(known).ok_or_else(here::no_core)? {
+    let (ways, searches) = match core_context::with(known).ok_or_else(core_context::no_core)? {
         Ok(known) => return some_of(known, &host),
         Err(unknown) => unknown,
     };
@@ -140,7 +140,8 @@ async fn search(host: String, ways: Ways, wanted: Wanted) -> io::Result<Vec<IpAd
     let (name, asked) = (host.clone(), ways.clone());
     let files = spawn_blocking(move || look_in_files(&name, &asked));
     let looked = files.await.map_err(io::Error::other)?;
-    let looked = looked.inspect_err(|_| _ = here::with(|here| here.shared.desk.no_descriptor()));
+    let looked =
+        looked.inspect_err(|_| _ = core_context::with(|ctx| ctx.shared.mailbox.no_descriptor()));
     let mut conf = match looked? {
         Local::Addresses(found) => return Ok(found),
         Local::Ask(conf) => conf,
@@ -148,7 +149,7 @@ async fn search(host: String, ways: Ways, wanted: Wanted) -> io::Result<Vec<IpAd
     };
     let reachable = |server: &SocketAddr| {
         let ip = server.ip();
-        let reached = here::with(|here| here.stack.borrow().interface().reaches(ip));
+        let reached = core_context::with(|ctx| ctx.stack.borrow().interface().reaches(ip));
         !ip.is_loopback() && reached == Some(true)
     };
     conf.servers.retain(reachable);
@@ -156,10 +157,10 @@ async fn search(host: String, ways: Ways, wanted: Wanted) -> io::Result<Vec<IpAd
         return ask_system(host).await;
     }
     let found = ask::addresses(&conf, &ways.families, &host, wanted).await?;
-    here::with(|here| {
-        dns_cache(here)
+    core_context::with(|ctx| {
+        dns_cache(ctx)
             .answers
-            .put(&ways, &host, &found, here.now.get());
+            .put(&ways, &host, &found, ctx.now.get());
     });
     Ok(found.addresses)
 }
@@ -181,24 +182,24 @@ fn is_localhost(host: &str) -> bool {
         })
 }
 
-fn ways(here: &Here) -> Ways {
-    let stack = here.stack.borrow();
+fn ways(ctx: &CoreContext) -> Ways {
+    let stack = ctx.stack.borrow();
     let own = &stack.interface().addresses;
     let speaks = |v4: bool| own.iter().any(|own| own.addr.is_ipv4() == v4);
     let mut families = Vec::new();
     // RFC 6724 section 2.1: IPv6 goes first where there is both.
     families.extend(speaks(false).then_some(Family::V6));
     families.extend(speaks(true).then_some(Family::V4));
-    let leased = here.shared.slots.get(Shown::default).lease();
+    let leased = ctx.shared.slots.get(Shown::default).lease();
     let leased = leased.map(|lease| lease.name_servers);
     let leased = leased.into_iter().flatten();
     Ways {
-        configured: here.shared.settings.get().dns.clone(),
+        configured: ctx.shared.settings.get().dns.clone(),
         leased: leased
             .map(|server| SocketAddr::from((server, DNS_PORT)))
             .collect(),
         families,
-        own: here.shared.passage.is_none(),
+        own: ctx.shared.passage.is_none(),
     }
 }
 

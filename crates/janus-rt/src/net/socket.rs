@@ -10,7 +10,7 @@ use janus_tcp::SocketOptions;
 
 use super::listener::{Opening, TcpListener};
 use super::stream::TcpStream;
-use crate::shard::here;
+use crate::shard::core_context;
 
 /// A connection or a listener to be, of one family.
 ///
@@ -212,5 +212,6 @@ impl TcpSocket {
 }
 
 fn configured(what: impl FnOnce(&janus_tcp::Config) -> u32) -> io::Result<u32> {
-    here::with(|here| here.on_stack(|stack, _| what(stack.config()))).ok_or_else(here::no_core)
+    core_context::with(|ctx| ctx.on_stack(|stack, _| what(stack.config())))
+        .ok_or_else(core_context::no_core)
 }

@@ -20,8 +20,9 @@ use janus_tcp::{ConnId, Error, Instant, SocketOptions, Stack, Token};
 use super::address::{Target, ToAddress};
 use super::recv_buf::RecvBuf;
 use super::{foreign_core, io_error, resolver};
+use crate::inbox::Owner;
 use crate::shard::Side;
-use crate::shard::here::{self, Here, Owner};
+use crate::shard::core_context::{self, CoreContext};
 use crate::task::coop;
 pub use given::{AllocBuf, Give, TrySendBufError};
 use race::connect_by_name;
@@ -54,7 +55,7 @@ impl TcpStream {
     /// ```
     /// use janus::net::{TcpListener, TcpStream};
     ///
-    /// # janus::Runtime::builder().alone().cores(1).build()?.run(|| async {
+    /// # janus::Runtime::builder().ignore_environment().cores(1).build()?.run(|| async {
     /// let listener = TcpListener::bind("127.0.0.1:0").await?;
     /// let stream = TcpStream::connect(listener.reachable_at()).await?;
     /// assert_eq!(stream.peer_addr()?, listener.reachable_at());
@@ -92,8 +93,8 @@ impl TcpStream {
         let opening = if local.port() == 0 {
             TcpStream::begin(local.ip(), remote, options)?
         } else {
-            let asking = |here: &Here| (here.owner, here.open_fixed(local, remote, options));
-            let (owner, asking) = here::with(asking).ok_or_else(here::no_core)?;
+            let asking = |ctx: &CoreContext| (ctx.owner, ctx.open_tuple(local, remote, options));
+            let (owner, asking) = core_context::with(asking).ok_or_else(core_context::no_core)?;
             let conn = asking.await.ok_or_else(foreign_core)?;
             TcpStream::new(owner, conn.map_err(io_error)?)
         };
@@ -101,11 +102,11 @@ impl TcpStream {
     }
 
     fn begin(local: IpAddr, remote: SocketAddr, options: &SocketOptions) -> io::Result<TcpStream> {
-        let begun = here::with(|here| {
-            let conn = here.connect(local, remote, options);
-            Ok(TcpStream::new(here.owner, conn?))
+        let begun = core_context::with(|ctx| {
+            let conn = ctx.connect(local, remote, options);
+            Ok(TcpStream::new(ctx.owner, conn?))
         });
-        begun.ok_or_else(here::no_core)?.map_err(io_error)
+        begun.ok_or_else(core_context::no_core)?.map_err(io_error)
     }
 
     /// Reads the bytes received so far, at least one; 0 means that the peer has shut down its side.
@@ -158,7 +159,7 @@ impl TcpStream {
     /// ```
     /// use janus::net::{TcpListener, TcpStream};
     ///
-    /// # janus::Runtime::builder().alone().cores(1).build()?.run(|| async {
+    /// # janus::Runtime::builder().ignore_environment().cores(1).build()?.run(|| async {
     /// let listener = TcpListener::bind("127.0.0.1:0").await?;
     /// let client = TcpStream::connect(listener.reachable_at()).await?;
     /// client.write_all(b"hello").await?;
@@ -237,11 +238,11 @@ impl TcpStream {
     /// Like [`shut`](Self::shut), but from any thread; away from the connection's core it sends a message there.
     pub(super) fn shut_anywhere(&self) {
         let conn = self.conn;
-        let shut = move |here: &here::Here| {
+        let shut = move |ctx: &core_context::CoreContext| {
             // A connection that is over needs no shutdown.
-            let _ = here.on_stack(|stack, now| stack.shutdown_write(now, conn));
+            let _ = ctx.on_stack(|stack, now| stack.shutdown_write(now, conn));
         };
-        if here::with_own(self.owner, shut).is_none() {
+        if core_context::with_own(self.owner, shut).is_none() {
             self.owner.send_job(shut);
         }
     }
@@ -265,8 +266,8 @@ impl TcpStream {
         &self,
         call: impl FnOnce(&mut Stack, Instant, ConnId) -> Result<R, Error>,
     ) -> io::Result<R> {
-        here::with_own(self.owner, |here| {
-            here.on_stack(|stack, now| call(stack, now, self.conn))
+        core_context::with_own(self.owner, |ctx| {
+            ctx.on_stack(|stack, now| call(stack, now, self.conn))
         })
         .ok_or_else(foreign_core)?
         .map_err(io_error)
@@ -285,11 +286,11 @@ impl TcpStream {
         if coop::proceed(cx).is_pending() {
             return Poll::Pending;
         }
-        let done = here::with_own(self.owner, |here| {
-            match here.on_stack(|stack, now| call(stack, now, self.conn)) {
+        let done = core_context::with_own(self.owner, |ctx| {
+            match ctx.on_stack(|stack, now| call(stack, now, self.conn)) {
                 Err(Error::WouldBlock) => {
-                    let token = here.token(cx.waker(), side);
-                    here.on_stack(|stack, now| wait(stack, now, self.conn, token));
+                    let token = ctx.token(cx.waker(), side);
+                    ctx.on_stack(|stack, now| wait(stack, now, self.conn, token));
                     Poll::Pending
                 }
                 done => {
@@ -302,7 +303,7 @@ impl TcpStream {
     }
 
     /// Returns the stream itself, for code shared with the halves, which calls the same method.
-    #[cfg(any(feature = "futures-io", feature = "tokio-io"))]
+    #[cfg(any(feature = "futures-io", feature = "hyper", feature = "tokio-io"))]
     pub(super) fn stream(&self) -> &TcpStream {
         self
     }
@@ -316,7 +317,7 @@ impl TcpStream {
     }
 
     /// Hands received bytes, up to `most`, to a closure as they lie in their buffers; returns how many, 0 when the peer has
-    /// shut down.
+    /// shut down, or at once when none are wanted.
     #[cfg(any(feature = "futures-io", feature = "tokio-io", feature = "hyper"))]
     #[inline]
     pub(super) fn poll_read_each(
@@ -325,6 +326,9 @@ impl TcpStream {
         most: usize,
         take: impl FnMut(&[u8]),
     ) -> Poll<io::Result<usize>> {
+        if most == 0 {
+            return Poll::Ready(Ok(0));
+        }
         self.poll_on_stack(cx, self.reader(), wait_read, |stack, now, conn| {
             stack.read_each(now, conn, most, take)
         })
@@ -419,7 +423,7 @@ fn wait_write(stack: &mut Stack, now: Instant, conn: ConnId, who: Token) {
 impl Drop for TcpStream {
     fn drop(&mut self) {
         let conn = self.conn;
-        if here::with_own(self.owner, |here| here.close(conn)).is_none() {
+        if core_context::with_own(self.owner, |ctx| ctx.close(conn)).is_none() {
             self.owner.send_close(conn);
         }
     }

@@ -44,7 +44,7 @@ impl TcpStream {
     /// ```
     /// use janus::net::{TcpListener, TcpStream};
     ///
-    /// # janus::Runtime::builder().alone().cores(1).build()?.run(|| async {
+    /// # janus::Runtime::builder().ignore_environment().cores(1).build()?.run(|| async {
     /// let listener = TcpListener::bind("127.0.0.1:0").await?;
     /// let mut client = TcpStream::connect(listener.reachable_at()).await?;
     /// let (mut read, mut write) = client.split();

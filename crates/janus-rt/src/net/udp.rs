@@ -11,8 +11,9 @@ use janus_tcp::{Datagram, Error, Instant, Stack, Token, UdpId};
 
 use super::address::ToAddress;
 use super::{Interest, Ready, foreign_core, io_error, resolver};
+use crate::inbox::Owner;
 use crate::shard::Side;
-use crate::shard::here::{self, Here, Owner};
+use crate::shard::core_context::{self, CoreContext};
 use crate::task::coop;
 
 /// A UDP socket. Its calls take `&self`; of two tasks that wait for the same event, the one that polled last is woken. A call
@@ -61,7 +62,7 @@ impl UdpSocket {
 
     /// Like [`bind`](UdpSocket::bind), but without names.
     pub(super) fn open(address: SocketAddr) -> io::Result<UdpSocket> {
-        here::with(|here| open(here, address)).ok_or_else(here::no_core)?
+        core_context::with(|ctx| open(ctx, address)).ok_or_else(core_context::no_core)?
     }
 
     /// Like [`connect`](UdpSocket::connect), but without names.
@@ -231,22 +232,22 @@ impl UdpSocket {
         if coop::proceed(cx).is_pending() {
             return Poll::Pending;
         }
-        let looked = here::with_own(self.owner, |here| {
+        let looked = core_context::with_own(self.owner, |ctx| {
             let mut ready = Ready::EMPTY;
             let id = self.id;
-            if reads && here.on_stack(|stack, _| stack.udp_is_readable(id))? {
+            if reads && ctx.on_stack(|stack, _| stack.udp_is_readable(id))? {
                 ready = ready | Ready::READABLE;
             }
-            if writes && here.on_stack(|stack, _| stack.udp_is_writable(id))? {
+            if writes && ctx.on_stack(|stack, _| stack.udp_is_writable(id))? {
                 ready = ready | Ready::WRITABLE;
             }
             if ready.is_empty() && reads {
-                let token = here.token(cx.waker(), self.reader());
-                here.on_stack(|stack, now| wait_read(stack, now, id, token));
+                let token = ctx.token(cx.waker(), self.reader());
+                ctx.on_stack(|stack, now| wait_read(stack, now, id, token));
             }
             if ready.is_empty() && writes {
-                let token = here.token(cx.waker(), self.writer());
-                here.on_stack(|stack, now| wait_write(stack, now, id, token));
+                let token = ctx.token(cx.waker(), self.writer());
+                ctx.on_stack(|stack, now| wait_write(stack, now, id, token));
             }
             Ok(ready)
         });
@@ -273,8 +274,8 @@ impl UdpSocket {
         &self,
         call: impl FnOnce(&mut Stack, Instant, UdpId) -> Result<R, Error>,
     ) -> io::Result<R> {
-        here::with_own(self.owner, |here| {
-            here.on_stack(|stack, now| call(stack, now, self.id))
+        core_context::with_own(self.owner, |ctx| {
+            ctx.on_stack(|stack, now| call(stack, now, self.id))
         })
         .ok_or_else(foreign_core)?
         .map_err(io_error)
@@ -290,11 +291,11 @@ impl UdpSocket {
         if coop::proceed(cx).is_pending() {
             return Poll::Pending;
         }
-        let done = here::with_own(self.owner, |here| {
-            match here.on_stack(|stack, now| call(stack, now, self.id)) {
+        let done = core_context::with_own(self.owner, |ctx| {
+            match ctx.on_stack(|stack, now| call(stack, now, self.id)) {
                 Err(Error::WouldBlock) => {
-                    let token = here.token(cx.waker(), side);
-                    here.on_stack(|stack, now| wait(stack, now, self.id, token));
+                    let token = ctx.token(cx.waker(), side);
+                    ctx.on_stack(|stack, now| wait(stack, now, self.id, token));
                     Poll::Pending
                 }
                 done => {
@@ -307,28 +308,28 @@ impl UdpSocket {
     }
 }
 
-fn open(here: &Here, address: SocketAddr) -> io::Result<UdpSocket> {
-    if here.shared.passage.is_some() {
+fn open(ctx: &CoreContext, address: SocketAddr) -> io::Result<UdpSocket> {
+    if ctx.shared.passage.is_some() {
         return Err(io::Error::new(
             io::ErrorKind::Unsupported,
             "the portal carries TCP only: for UDP choose another backend, such as `backend = \"tap\"`",
         ));
     }
-    let core = u64::from(here.core);
-    let draw = || here.on_stack(|stack, _| stack.draw(core));
-    let port = here
+    let core = u64::from(ctx.core);
+    let draw = || ctx.on_stack(|stack, _| stack.draw(core));
+    let port = ctx
         .shared
         .datagrams
-        .claim(here.owner, here.core, address.port(), draw)?;
+        .claim(ctx.owner, ctx.core, address.port(), draw)?;
     let local = SocketAddr::new(address.ip(), port);
-    match here.on_stack(|stack, _| stack.udp_bind(local)) {
+    match ctx.on_stack(|stack, _| stack.udp_bind(local)) {
         Ok(id) => Ok(UdpSocket {
-            owner: here.owner,
+            owner: ctx.owner,
             id,
             local,
         }),
         Err(error) => {
-            here.shared.datagrams.release(port);
+            ctx.shared.datagrams.release(port);
             Err(io_error(error))
         }
     }
@@ -359,16 +360,16 @@ fn take(stack: &mut Stack, id: UdpId, into: &mut [u8]) -> Result<(usize, SocketA
 impl Drop for UdpSocket {
     fn drop(&mut self) {
         let (id, port) = (self.id, self.local.port());
-        let close = move |here: &Here| {
-            here.on_stack(|stack, _| stack.udp_close(id));
+        let close = move |ctx: &CoreContext| {
+            ctx.on_stack(|stack, _| stack.udp_close(id));
             let index = id.index();
             for side in [Side::DatagramIn(index), Side::DatagramOut(index)] {
-                let forgotten = here.waiters.borrow_mut().forget(side);
+                let forgotten = ctx.waiters.borrow_mut().forget(side);
                 drop(forgotten);
             }
-            here.shared.datagrams.release(port);
+            ctx.shared.datagrams.release(port);
         };
-        if here::with_own(self.owner, close).is_none() {
+        if core_context::with_own(self.owner, close).is_none() {
             self.owner.send_job(close);
         }
     }

@@ -22,11 +22,10 @@ use super::outgoing::{self, Opening};
 use super::reach::Reach;
 use super::spare::{self, Spare, Waiting};
 use crate::clock::Clock;
-use crate::control::desk::ControlMailbox;
 use crate::control::ending::LastIn;
+use crate::control::mailbox::ControlMailbox;
+use crate::losses::BRIDGES_MAX;
 
-/// Most kernel connections inside at a time; further ones wait in the kernel's backlog.
-pub(crate) const BRIDGES_MAX: usize = 16 * 1024;
 /// Connections accepted from one door before the others have their turn.
 const ACCEPTS_PER_TURN: usize = 64;
 /// Most clients accepted at a door when it closes: as many as the kernel's backlog holds.
@@ -63,7 +62,7 @@ pub(crate) struct Inner {
     /// Addresses that shards may open connections to.
     pub(crate) reach: Reach,
     /// Where shortages are counted, for reports and warnings.
-    pub(crate) desk: Arc<ControlMailbox>,
+    pub(crate) mailbox: Arc<ControlMailbox>,
 }
 
 pub(super) struct Door {
@@ -282,7 +281,7 @@ impl Carrier {
     /// Counts a connection for which there is no slot.
     pub(super) fn is_full(&mut self) {
         self.counters.full += 1;
-        self.inner.desk.portal_full();
+        self.inner.mailbox.portal_full();
     }
 
     /// Returns an empty slot for one more passage, for the caller to fill or to give back; `None` when all are in use.
@@ -337,12 +336,12 @@ impl Carrier {
         let Some(door) = self.doors.get_mut(&id).filter(|_| short) else {
             return false;
         };
-        let desk = &self.inner.desk;
-        desk.no_descriptor();
+        let mailbox = &self.inner.mailbox;
+        mailbox.no_descriptor();
         let waiting = self.spare.turn_away(now, &door.listener);
         door.ready = waiting != Waiting::Nobody;
         let turned_away = waiting == Waiting::TurnedAway;
-        let reset = &desk.shortages().clients_reset;
+        let reset = &mailbox.shortages().clients_reset;
         reset.add_shared(u64::from(turned_away));
         turned_away
     }

@@ -11,10 +11,11 @@ use janus_wire::FlowKey;
 use rustix::io::Errno;
 
 use super::bridge::{Bridge, reset_on_drop};
-use super::carrier::{BRIDGES_MAX, Carrier, Passage};
+use super::carrier::{Carrier, Passage};
 use super::events::DoorId;
 use super::outgoing::{self, Opening, Progress, Sign, Why, complaint, sign};
 use super::reach::Reach;
+use crate::losses::BRIDGES_MAX;
 
 /// Longest time the shard may take to acknowledge that its connection is established. On a wire in memory it takes a turn, unless the shard
 /// is blocked or the attempt was given up.
@@ -135,7 +136,7 @@ impl Carrier {
             Err(errno) => {
                 self.counters.failed_outside += 1;
                 if matches!(errno, Errno::MFILE | Errno::NFILE) {
-                    self.inner.desk.no_descriptor();
+                    self.inner.mailbox.no_descriptor();
                 }
                 self.free.push(slot);
                 self.complain(syn, Why::of(Some(errno)));

@@ -10,7 +10,7 @@ use janus_tcp::{Config, ConnId, Error, Interface, ListenerId, Local, Secrets, St
 
 use super::*;
 use crate::clock::Clock;
-use crate::control::desk::ControlMailbox;
+use crate::control::mailbox::ControlMailbox;
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -26,7 +26,7 @@ fn small() -> Config {
 }
 
 /// Of a runtime with one core and without a control thread.
-pub(super) fn desk() -> Arc<ControlMailbox> {
+pub(super) fn mailbox() -> Arc<ControlMailbox> {
     let parker = Parker::new().unwrap();
     Arc::new(ControlMailbox::new(1, parker.unparker()))
 }
@@ -66,7 +66,7 @@ impl Server {
             pool: depot.pool(),
             clock,
             reach: Reach::Loopback,
-            desk: desk(),
+            mailbox: mailbox(),
         };
         Server {
             stack: stack(depot.pool(), 2),

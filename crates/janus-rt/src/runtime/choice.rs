@@ -5,6 +5,7 @@ use janus_io::xdp::Ports;
 
 /// Which device carries the packets.
 #[derive(Default)]
+#[non_exhaustive]
 pub enum BackendChoice {
     /// What the configuration names, else the portal.
     #[default]

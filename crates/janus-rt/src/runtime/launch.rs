@@ -11,29 +11,30 @@ mod seed;
 mod steering;
 mod threads;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use janus_csb::{Balancer, Phase, ShardEnd};
 use janus_io::IoCore;
 use janus_io::park::{Parker, Unparker};
 use janus_mem::{Depot, Growth, Toucher};
 
-use super::{BackendChoice, Result};
+use super::{BackendChoice, BuildError};
 use crate::admin::AdminPort;
+use crate::admission::Ingress;
 use crate::clock::Clock;
 use crate::config::{LiveSettings, Settings};
 use crate::control::alarms::Alarms;
 use crate::control::conductor::Conductor;
 use crate::control::datagrams::Datagrams;
-use crate::control::desk::ControlMailbox;
 use crate::control::ending::Ending;
+use crate::control::mailbox::ControlMailbox;
 use crate::control::signals::Signals;
 use crate::control::watch::Watch;
 use crate::control::watchdog::Watchdog;
 use crate::control::{Control, Passage};
 use crate::dhcp::{self, Keeper};
+use crate::lock::Lock;
 use crate::metrics::Collected;
-use crate::policy::Entrance;
 use crate::portal::Doorway;
 use crate::shard::shared::{Shared, Slots};
 use crate::task::Cores;
@@ -62,32 +63,34 @@ impl Prepared {
         tcp: janus_tcp::Config,
         warnings: Arc<Warnings>,
         clock: Clock,
-    ) -> Result<Prepared> {
+    ) -> Result<Prepared, BuildError> {
         pin::check(&settings)?;
         let cores = settings.cores.count;
         let admin = settings.admin.map(AdminPort::open).transpose()?;
-        let growth = Growth::Ahead(Toucher::spawn()?);
-        let depot = Depot::new(settings.packet_buffers, &growth)?;
-        let parker = Parker::new()?;
-        let desk = Arc::new(ControlMailbox::new(cores, parker.unparker()));
-        let (secrets, key) = secrets::secrets(settings.seed)?;
+        let growth = Growth::Ahead(Toucher::spawn().map_err(BuildError::system)?);
+        let depot = Depot::new(settings.packet_buffers, &growth).map_err(BuildError::system)?;
+        let parker = Parker::new().map_err(BuildError::system)?;
+        let mailbox = Arc::new(ControlMailbox::new(cores, parker.unparker()));
+        let (secrets, key) = secrets::secrets(settings.seed).map_err(BuildError::system)?;
 
         let backend = backend.unwrap_or_default();
-        let mut device = device::open(&settings, backend, &depot, &growth, &key, clock, &desk)?;
+        let mut device = device::open(&settings, backend, &depot, &growth, &key, clock, &mailbox)?;
         let keeper = lease(&settings, &mut device, &depot, clock)?;
 
         let interface = device.interface;
-        let mut steering = Steering::new(&settings, &key, &interface, device.leads_outside)?;
-        let steerers = steering.steerers(&settings, &interface, &secrets, &desk, clock);
-        let mut fabric = Fabric::new(&settings, device.queues, steerers, &depot)?;
+        let mut steering = Steering::new(&settings, &key, &interface, device.leads_outside)
+            .map_err(BuildError::system)?;
+        let steerers = steering.steerers(&settings, &interface, &secrets, &mailbox, clock);
+        let mut fabric =
+            Fabric::new(&settings, device.queues, steerers, &depot).map_err(BuildError::system)?;
         fabric.govern(clock, &parker);
 
-        let balancer = Arc::new(Mutex::new(steering.balancer));
+        let balancer = Arc::new(Lock::new(steering.balancer));
         let ending = Arc::new(Ending::new(fabric.bells.clone()));
         let passage = device.portal.as_ref().map(|_| doorway(&settings));
         let gate = Gate {
             balancer: balancer.clone(),
-            desk: desk.clone(),
+            mailbox: mailbox.clone(),
             portal: device.portal,
             ending: ending.clone(),
         };
@@ -103,11 +106,11 @@ impl Prepared {
             toeplitz: steering.toeplitz,
             flow_names: steering.flow_names,
             control: Arc::new(Control::new(cores, Box::new(gate))),
-            signals: Arc::new(Signals::new(desk.clone())),
+            signals: Arc::new(Signals::new(mailbox.clone())),
             datagrams: Datagrams::new(steering.sockets),
-            entrance: Arc::new(Entrance {
+            ingress: Arc::new(Ingress {
                 counters: fabric.counters(),
-                policy: steering.policy,
+                admission: steering.admission,
                 trace: device.trace,
                 faults: device.faults,
                 device: device.losses,
@@ -119,7 +122,7 @@ impl Prepared {
             passage,
             slots: Slots::default(),
             settings: LiveSettings::new(settings),
-            desk,
+            mailbox,
             ending,
         });
         let at = admin.as_ref().map(AdminPort::at);
@@ -168,7 +171,7 @@ impl Prepared {
 /// Makes the control thread's part.
 fn conductor(
     shared: &Shared,
-    balancer: Arc<Mutex<Balancer>>,
+    balancer: Arc<Lock<Balancer>>,
     parker: Parker,
     bells: Vec<Unparker>,
     (watch, watchdog): (Option<Watch>, Watchdog),
@@ -176,7 +179,7 @@ fn conductor(
 ) -> Conductor {
     Conductor {
         balancer,
-        desk: shared.desk.clone(),
+        mailbox: shared.mailbox.clone(),
         control: shared.control.clone(),
         ending: shared.ending.clone(),
         signals: shared.signals.clone(),
@@ -187,8 +190,8 @@ fn conductor(
         watch,
         watchdog,
         alarms: Alarms::new(
-            shared.desk.clone(),
-            shared.entrance.clone(),
+            shared.mailbox.clone(),
+            shared.ingress.clone(),
             shared.blocking.clone(),
             warnings.clone(),
         ),
@@ -217,19 +220,21 @@ fn lease(
     device: &mut Device,
     depot: &Arc<Depot>,
     clock: Clock,
-) -> Result<Option<Keeper>> {
+) -> Result<Option<Keeper>, BuildError> {
     let Some(aside) = device.aside.take() else {
         return Ok(None);
     };
     let wanted = dhcp::Wanted {
-        seed: secrets::lease_seed(settings.seed)?,
+        seed: secrets::lease_seed(settings.seed).map_err(BuildError::system)?,
         clock,
         patience: settings.dhcp_wait,
         file: settings.dhcp_file.clone(),
         taken: device.taken.take(),
     };
     let (queues, interface) = (&mut device.queues, &mut device.interface);
-    dhcp::acquire(aside, queues, &mut depot.pool(), interface, wanted).map(Some)
+    dhcp::acquire(aside, queues, &mut depot.pool(), interface, wanted)
+        .map(Some)
+        .map_err(BuildError::Lease)
 }
 
 fn doorway(settings: &Settings) -> Box<dyn Passage> {

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::task::{Context, Poll};
 
 use super::BoxError;
-use crate::shard::here;
+use crate::shard::core_context;
 use crate::warning::{GET_TOKIO, wants_tokio, words_of};
 
 /// Return values of a main: nothing, or a result.
@@ -80,21 +80,21 @@ impl<F: Future<Output: MainResult>> Future for MainTask<F> {
         let Some(main) = &mut self.main else {
             return Poll::Ready(());
         };
-        here::with(|here| {
-            here.in_main.set(true);
-            here.main_in_bind.set(false);
+        core_context::with(|ctx| {
+            ctx.in_main.set(true);
+            ctx.main_in_bind.set(false);
         });
         let polled = catch_unwind(AssertUnwindSafe(|| main.as_mut().poll(cx)));
-        let in_bind = here::with(|here| {
-            here.in_main.set(false);
-            here.main_in_bind.get()
+        let in_bind = core_context::with(|ctx| {
+            ctx.in_main.set(false);
+            ctx.main_in_bind.get()
         });
         let result = match polled {
             Ok(Poll::Pending) => {
-                here::with(|here| {
-                    here.shared
+                core_context::with(|ctx| {
+                    ctx.shared
                         .control
-                        .main_waits(here.core, in_bind == Some(true))
+                        .main_waits(ctx.core, in_bind == Some(true))
                 });
                 return Poll::Pending;
             }
@@ -103,17 +103,17 @@ impl<F: Future<Output: MainResult>> Future for MainTask<F> {
         };
         // What main held is closed before its end is known: a listener's port, a stream's connection.
         self.main = None;
-        here::with(|here| {
-            here.main_over.set(true);
-            here.shared.control.main_ended(here.core);
-            here.shared.ending.main_ended(result);
+        core_context::with(|ctx| {
+            ctx.main_over.set(true);
+            ctx.shared.control.main_ended(ctx.core);
+            ctx.shared.ending.main_ended(result);
         });
         Poll::Ready(())
     }
 }
 
 fn panicked(panic: &(dyn Any + Send)) -> BoxError {
-    let core = here::with(|here| here.core).unwrap_or_default();
+    let core = core_context::with(|ctx| ctx.core).unwrap_or_default();
     let hint = match wants_tokio(panic) {
         true => format!("\n  {GET_TOKIO}"),
         false => String::new(),

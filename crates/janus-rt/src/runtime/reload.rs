@@ -2,11 +2,11 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::Once;
 
-use super::BoxError;
-use crate::config::{self, Change, Effective, KEYS, Key, Partial, Settings};
-use crate::shard::here;
+use crate::config::{self, Change, ConfigError, Effective, KEYS, Key, Partial, Settings};
+use crate::lock::Lock;
+use crate::shard::core_context;
 use crate::shard::shared::Shared;
 
 /// Brings the new values of `change` to where they hold. Returns false if they do not before the next start.
@@ -18,11 +18,13 @@ fn apply(change: Change, shared: &Shared, new: &Settings) -> bool {
     }
     match change {
         // Cores read these where they need them.
-        Change::Backlog | Change::Drain | Change::NameServers => {}
+        Change::Backlog | Change::CloseTime | Change::NameServers => {}
         // Where no policy has watched from the start, what it would look at is not gathered.
         Change::Balance if !shared.watched => return false,
-        Change::Balance => shared.desk.want_watch(next.balance, next.balance_interval),
-        Change::BlockedLimit => shared.desk.want_limit(next.warn_blocked),
+        Change::Balance => shared
+            .mailbox
+            .want_watch(next.balance, next.balance_interval),
+        Change::BlockedLimit => shared.mailbox.want_limit(next.warn_blocked),
         Change::BlockingThreads => shared.blocking.set_threads_max(next.blocking_threads),
         // No window as large can be offered.
         Change::ReceiveBuffers if !next.buffers().can_follow(&shared.first_buffers) => {
@@ -33,11 +35,11 @@ fn apply(change: Change, shared: &Shared, new: &Settings) -> bool {
             return resize_buffers(shared);
         }
         Change::Rules => {
-            let policy = &shared.entrance.policy;
-            let own = policy.rules().own;
-            policy.set(next.rules(shared.leads_outside, own));
+            let admission = &shared.ingress.admission;
+            let own = admission.rules().own;
+            admission.set(next.rules(shared.leads_outside, own));
         }
-        Change::TraceFilter => match &shared.entrance.trace {
+        Change::TraceFilter => match &shared.ingress.trace {
             Some(trace) => trace.set_filter(next.trace_filter.clone()),
             None => return false,
         },
@@ -49,9 +51,9 @@ fn apply(change: Change, shared: &Shared, new: &Settings) -> bool {
 /// Each core takes them as it comes to read its messages. One that has fallen serves no connections any more.
 fn resize_buffers(shared: &Shared) -> bool {
     let job = || {
-        here::with(|here| {
-            let sizes = here.shared.settings.get().buffers();
-            here.stack.borrow_mut().resize_buffers(sizes);
+        core_context::with(|ctx| {
+            let sizes = ctx.shared.settings.get().buffers();
+            ctx.stack.borrow_mut().resize_buffers(sizes);
         });
     };
     shared.cores.run_on_each(job)
@@ -60,7 +62,7 @@ fn resize_buffers(shared: &Shared) -> bool {
 /// Where settings come from: what the builder was told, over what is read each time.
 #[derive(Default)]
 pub(crate) struct Sources {
-    pub(crate) alone: bool,
+    pub(crate) ignore_environment: bool,
     /// The builder's.
     pub(crate) file: Option<PathBuf>,
     pub(crate) builder: Partial,
@@ -70,9 +72,9 @@ pub(crate) struct Sources {
 
 impl Sources {
     /// Their values now.
-    pub(crate) fn read(&self) -> Result<(Settings, Effective), BoxError> {
+    pub(crate) fn read(&self) -> Result<(Settings, Effective), ConfigError> {
         let file = self.file.clone();
-        let said = if self.alone {
+        let said = if self.ignore_environment {
             let file = file.map(|file| config::from_file(Some(&file)));
             file.transpose()?.unwrap_or_default()
         } else {
@@ -102,6 +104,7 @@ fn warn_of(strange: &[String]) {
 
 /// Result of a reload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Reloaded {
     /// Keys whose new values hold from now on (for listeners bound from now on, `backlog`), unless the builder has the last
     /// word on them.
@@ -114,25 +117,22 @@ pub struct Reloaded {
 #[derive(Default)]
 pub(crate) struct Reloading {
     sources: Sources,
-    effective: Mutex<Effective>,
+    effective: Lock<Effective>,
 }
 
 impl Reloading {
     pub(crate) fn new(sources: Sources, effective: Effective) -> Reloading {
         Reloading {
             sources,
-            effective: Mutex::new(effective),
+            effective: Lock::new(effective),
         }
     }
 
     /// Reads everything again. With a mistake anywhere nothing changes.
     pub(crate) fn reload(&self, shared: &Shared) -> io::Result<Reloaded> {
-        let invalid = |error: BoxError| io::Error::new(io::ErrorKind::InvalidData, error);
+        let invalid = |error: ConfigError| io::Error::new(io::ErrorKind::InvalidData, error);
         let (settings, new) = self.sources.read().map_err(invalid)?;
-        let mut effective = self
-            .effective
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut effective = self.effective.lock();
         let mut done = Reloaded::default();
         for key in new.differs(&effective) {
             match key

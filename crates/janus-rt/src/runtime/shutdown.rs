@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use crate::shard::here;
+use crate::shard::core_context;
 use crate::task;
 
 /// Waits until the runtime is told to shut down ([`Handle::shutdown`](crate::Handle::shutdown)): for a server's tasks, a
@@ -19,7 +19,7 @@ pub fn shutting_down() -> ShuttingDown {
 /// Whether the runtime of this core is shutting down; false where no Janus core runs.
 #[inline]
 pub fn is_shutting_down() -> bool {
-    here::with(|here| !here.shared.ending.serving()).unwrap_or(false)
+    core_context::with(|ctx| !ctx.shared.ending.serving()).unwrap_or(false)
 }
 
 /// See [`shutting_down`].
@@ -34,15 +34,15 @@ impl Future for ShuttingDown {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let polled = here::with(|here| {
-            if !here.shared.ending.serving() {
+        let polled = core_context::with(|ctx| {
+            if !ctx.shared.ending.serving() {
                 return Poll::Ready(());
             }
             // All tasks are woken when it begins; who is none leaves a waker.
             if task::local_id(cx.waker()).is_none() {
-                let place = *self.place.get_or_insert_with(|| here.next_place());
+                let place = *self.place.get_or_insert_with(|| ctx.next_place());
                 let waker = cx.waker().clone();
-                let old = here.closing.borrow_mut().insert(place, waker);
+                let old = ctx.closing.borrow_mut().insert(place, waker);
                 drop(old);
             }
             Poll::Pending
@@ -54,7 +54,7 @@ impl Future for ShuttingDown {
 impl Drop for ShuttingDown {
     fn drop(&mut self) {
         if let Some(place) = self.place {
-            let old = here::with(|here| here.closing.borrow_mut().remove(&place));
+            let old = core_context::with(|ctx| ctx.closing.borrow_mut().remove(&place));
             drop(old);
         }
     }

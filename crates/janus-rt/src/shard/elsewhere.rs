@@ -36,10 +36,10 @@ impl Shard {
         let bell = self.parker.bell();
         bell.arm();
         let waits = news(
-            &self.here,
+            &self.ctx,
             &mut self.port,
             &self.forwarded,
-            &self.mailbox,
+            &self.reader,
             self.work.phase,
         );
         // Whoever waits for a change must not begin after it: what is readable already is work.
@@ -69,12 +69,12 @@ impl Shard {
 
     /// Tasks that want to be polled.
     pub(crate) fn ready_tasks(&self) -> usize {
-        let executor = self.here.executor.borrow();
+        let executor = self.ctx.executor.borrow();
         executor.as_ref().map_or(0, |executor| executor.ready())
     }
 
     /// Whether its tasks live: until the runtime is ending.
     pub(crate) fn has_tasks(&self) -> bool {
-        self.here.executor.borrow().is_some()
+        self.ctx.executor.borrow().is_some()
     }
 }

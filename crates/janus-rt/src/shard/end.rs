@@ -28,11 +28,11 @@ pub(super) enum Phase {
     /// It has nothing more to do, or no more time; others may.
     Finished,
     /// Tasks are gone; connections end.
-    Draining {
+    Closing {
         until: Instant,
     },
-    /// Nothing more of its own; packets still go through it to its neighbours.
-    Drained {
+    /// Nothing more of its own; packets still go through it to other shards.
+    Closed {
         until: Instant,
     },
 }
@@ -43,7 +43,7 @@ impl Phase {
         match self {
             Phase::Serving | Phase::Finished => None,
             Phase::Finishing { until, handshakes } => Some(handshakes.unwrap_or(until).min(until)),
-            Phase::Draining { until } | Phase::Drained { until } => Some(until),
+            Phase::Closing { until } | Phase::Closed { until } => Some(until),
         }
     }
 
@@ -52,8 +52,8 @@ impl Phase {
         match self {
             Phase::Serving => !ending.serving(),
             Phase::Finishing { .. } | Phase::Finished => ending.stopping(),
-            Phase::Draining { .. } => false,
-            Phase::Drained { .. } => ending.all_drained(),
+            Phase::Closing { .. } => false,
+            Phase::Closed { .. } => ending.all_closed(),
         }
     }
 }
@@ -63,14 +63,14 @@ impl Shard {
     #[cold]
     pub(super) fn ended(&mut self) -> bool {
         let now = self.clock.now();
-        let stopping = self.here.shared.ending.stopping();
+        let stopping = self.ctx.shared.ending.stopping();
         match self.work.phase {
             Phase::Serving | Phase::Finishing { .. } | Phase::Finished if stopping => {
                 // Dropping the tasks closes what they hold; the stack then says goodbye to the peers.
-                let executor = self.here.executor.take();
+                let executor = self.ctx.executor.take();
                 drop(executor);
-                let until = now + self.here.shared.settings.get().drain;
-                self.work.phase = Phase::Draining { until };
+                let until = now + self.ctx.shared.settings.get().close;
+                self.work.phase = Phase::Closing { until };
             }
             Phase::Serving => {
                 let until = self.close_doors(now);
@@ -78,40 +78,40 @@ impl Shard {
             }
             Phase::Finishing { until, handshakes } => self.finish(now, until, handshakes),
             Phase::Finished => {}
-            Phase::Draining { until } => self.drain(now, until),
-            Phase::Drained { until } => {
-                return now >= until || self.here.shared.ending.all_drained();
+            Phase::Closing { until } => self.close_rest(now, until),
+            Phase::Closed { until } => {
+                return now >= until || self.ctx.shared.ending.all_closed();
             }
         }
         false
     }
 
     fn close_doors(&mut self, now: Instant) -> Instant {
-        self.here.stack.borrow_mut().close_doors();
+        self.ctx.stack.borrow_mut().close_doors();
         // Whoever wants to know looks again.
         self.tasks(Executor::wake_all);
-        let waiting = self.here.closing.take();
+        let waiting = self.ctx.closing.take();
         waiting.into_values().for_each(std::task::Waker::wake);
-        now + self.here.shared.ending.within()
+        now + self.ctx.shared.ending.within()
     }
 
     fn finish(&mut self, now: Instant, until: Instant, handshakes: Option<Instant>) {
         let handshakes = handshakes.filter(|at| *at > now);
         let done = {
-            let stack = self.here.stack.borrow();
+            let stack = self.ctx.stack.borrow();
             stack.connections() == 0 && (stack.half_open() == 0 || handshakes.is_none())
         };
         self.work.phase = if done || now >= until {
-            self.here.shared.ending.finished();
+            self.ctx.shared.ending.finished();
             Phase::Finished
         } else {
             Phase::Finishing { until, handshakes }
         };
     }
 
-    fn drain(&mut self, now: Instant, until: Instant) {
+    fn close_rest(&mut self, now: Instant, until: Instant) {
         let quiet = {
-            let stack = self.here.stack.borrow();
+            let stack = self.ctx.stack.borrow();
             stack.hot_in_use() == 0 && !stack.wants_transmit() && self.work.leaving.is_empty()
         };
         if !quiet && now < until {
@@ -120,10 +120,10 @@ impl Shard {
         if !quiet {
             self.reset_rest(now);
         }
-        self.here.shared.ending.drained();
-        // Those of others take no longer than this, wherever their drain began.
+        self.ctx.shared.ending.closed();
+        // Those of others take no longer than this, whenever they began to close.
         let until = until.max(now + Duration::from_millis(1));
-        self.work.phase = Phase::Drained { until };
+        self.work.phase = Phase::Closed { until };
     }
 
     /// The peers of what is left learn that it is over.
@@ -131,7 +131,7 @@ impl Shard {
         let mut from = Some(0);
         for _ in 0..RESET_ROUNDS {
             if let Some(place) = from {
-                from = self.here.stack.borrow_mut().reset_from(now, place);
+                from = self.ctx.stack.borrow_mut().reset_from(now, place);
             }
             let sent = self.send(now);
             if !sent && from.is_none() {

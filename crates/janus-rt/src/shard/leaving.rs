@@ -4,7 +4,7 @@
 
 use janus_mem::Frame;
 
-use super::here::Here;
+use super::core_context::CoreContext;
 
 /// Frames that may wait. More come only from clients that repeat themselves, or in a flood.
 pub(crate) const WAITING_MAX: usize = 256;
@@ -50,7 +50,7 @@ impl Leaving {
     }
 }
 
-impl Here {
+impl CoreContext {
     /// Between two batches: which ports are still being left, and what waits goes before `arrived` if it may go on.
     #[cold]
     pub(super) fn go_on_leaving(

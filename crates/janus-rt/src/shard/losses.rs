@@ -31,13 +31,13 @@ impl Shard {
     /// Enters what was lost so far; rings if there is more of a kind than the control thread has told of lately.
     #[cold]
     pub(super) fn enter_losses(&mut self) {
-        let here = &*self.here;
-        let found = losses(&here.stack.borrow(), &here.neighbours.borrow().counters);
+        let ctx = &*self.ctx;
+        let found = losses(&ctx.stack.borrow(), &ctx.forwarder.borrow().counters);
         let entries = &mut self.work.entries;
         if found != entries.last {
-            here.shared
-                .desk
-                .enter_losses(here.core, &found, found.changes(&entries.last));
+            ctx.shared
+                .mailbox
+                .enter_losses(ctx.core, &found, found.changes(&entries.last));
             entries.last = found;
         }
     }

@@ -1,6 +1,6 @@
 //! Recovery of a core whose loop panicked, which is an error of ours or of a device, not of a task's (those are
 //! caught one by one). Its tasks and connections are lost: nothing of that state can be trusted. The thread goes on with
-//! an empty stack, so that in the combined placement its queue is polled for the neighbours, and so that peers get
+//! an empty stack, so that in the combined placement its queue is polled for the other shards, and so that peers get
 //! resets instead of silence; its listeners' share of new connections goes to the others. The runtime gives the error at
 //! its end.
 
@@ -22,18 +22,18 @@ impl Shard {
     /// When it happens for the second time: then the thread, and the runtime, must end.
     #[cold]
     pub(crate) fn fall(&mut self) -> Result<(), BoxError> {
-        let here = &*self.here;
+        let ctx = &*self.ctx;
         let error = format!(
             "the loop of core {} panicked, and its connections are lost; its message is on stderr",
-            here.core
+            ctx.core
         );
-        if here.fallen.replace(true) {
+        if ctx.fallen.replace(true) {
             return Err(format!("{error} (again)").into());
         }
         // Every drop below is of things that may be half changed, and may panic in turn.
-        let executor = here.executor.take();
+        let executor = ctx.executor.take();
         attempt(|| drop(executor));
-        let waiters = here.waiters.take();
+        let waiters = ctx.waiters.take();
         attempt(|| drop(waiters));
         let work = &mut self.work;
         work.arrived.clear();
@@ -41,10 +41,10 @@ impl Shard {
         work.done.clear();
         // No connection is opened here any more, so this one lends no buffer, and what still comes home was lent by the
         // one before.
-        let stack = here.stack.replace((self.rebuild)()?);
+        let stack = ctx.stack.replace((self.rebuild)()?);
         attempt(|| drop(stack));
-        here.shared.control.fell(here.core);
-        here.shared.ending.fell(here.main_over.get(), error.into());
+        ctx.shared.control.fell(ctx.core);
+        ctx.shared.ending.fell(ctx.main_over.get(), error.into());
         Ok(())
     }
 }

@@ -17,20 +17,20 @@ impl Shard {
         }
         let deadline = self.deadline();
         let Shard {
-            here,
+            ctx,
             port,
             forwarded,
-            mailbox,
+            reader,
             work,
             parker,
             ..
         } = self;
-        let core = usize::from(here.core);
+        let core = usize::from(ctx.core);
         let fd = work.wait_fd.as_ref().map(AsFd::as_fd);
-        let held = here.shared.blocking.is_busy().then_some(HELD);
+        let held = ctx.shared.blocking.is_busy().then_some(HELD);
         let has_news = || {
-            news(here, port, forwarded, mailbox, work.phase) || {
-                let holds = held.is_some() || here.shared.blocking.is_busy();
+            news(ctx, port, forwarded, reader, work.phase) || {
+                let holds = held.is_some() || ctx.shared.blocking.is_busy();
                 !holds && clock.falls_asleep(core, deadline, fd) == Verdict::Due
             }
         };

@@ -73,9 +73,9 @@ impl Shard {
         let Some(sampling) = &mut self.work.sampling else {
             return;
         };
-        let here = &*self.here;
-        let board = here.shared.desk.board(here.core);
-        let stack = here.stack.borrow();
+        let ctx = &*self.ctx;
+        let board = ctx.shared.mailbox.board(ctx.core);
+        let stack = ctx.stack.borrow();
         let counted = stack.counters().accepted + stack.counters().connected;
         let opened = counted - std::mem::replace(&mut sampling.opened, counted);
         let busy_ns = std::mem::take(&mut sampling.busy).as_nanos() as u64;

@@ -1,21 +1,22 @@
-//! Parts of a runtime that all of its cores and handles share, made once at the start. Parts of one core are in `here`.
+//! Parts of a runtime that all of its cores and handles share, made once at the start. Parts of one core are in `core_context`.
 
 use std::any::Any;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use janus_mem::Depot;
 use janus_tcp::BufferSizes;
 use janus_wire::{FlowNames, Toeplitz};
 
+use crate::admission::Ingress;
 use crate::clock::Clock;
 use crate::config::LiveSettings;
 use crate::control::datagrams::Datagrams;
-use crate::control::desk::ControlMailbox;
 use crate::control::ending::Ending;
+use crate::control::mailbox::ControlMailbox;
 use crate::control::signals::Signals;
 use crate::control::{Control, Passage};
-use crate::policy::Entrance;
+use crate::lock::Lock;
 use crate::task::Cores;
 use crate::task::blocking::Blocking;
 
@@ -32,11 +33,11 @@ pub(crate) struct Shared {
     pub(crate) toeplitz: Toeplitz,
     pub(crate) flow_names: FlowNames,
     pub(crate) control: Arc<Control>,
-    pub(crate) desk: Arc<ControlMailbox>,
+    pub(crate) mailbox: Arc<ControlMailbox>,
     pub(crate) ending: Arc<Ending>,
     pub(crate) signals: Arc<Signals>,
     pub(crate) datagrams: Datagrams,
-    pub(crate) entrance: Arc<Entrance>,
+    pub(crate) ingress: Arc<Ingress>,
     pub(crate) cores: Cores,
     pub(crate) blocking: Arc<Blocking>,
     /// Weak, as a handle that outlives the runtime must not keep its packet buffers.
@@ -51,13 +52,13 @@ pub(crate) struct Shared {
 
 /// Values of other rooms, one of each type.
 #[derive(Default)]
-pub(crate) struct Slots(Mutex<Vec<Arc<dyn Any + Send + Sync>>>);
+pub(crate) struct Slots(Lock<Vec<Arc<dyn Any + Send + Sync>>>);
 
 impl Slots {
     /// Returns the value of type `T`; the first call makes it.
     pub(crate) fn get<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Arc<T> {
         // Nothing in the lock's scope can be left half done.
-        let mut values = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut values = self.0.lock();
         let known = values.iter().cloned();
         let known = known.filter_map(|value| value.downcast().ok()).next();
         known.unwrap_or_else(|| {

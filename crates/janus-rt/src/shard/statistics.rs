@@ -11,6 +11,7 @@ pub const BATCH_CLASSES: usize = 9;
 
 /// Since the start of a core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LoopReport {
     /// Turns of the loop.
     pub turns: u64,

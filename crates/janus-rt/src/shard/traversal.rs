@@ -1,6 +1,6 @@
 //! The stack as the balancer's traversal sees it: flows by key, local port and name.
 
-use super::fixed::Fixed;
+use super::tuple_claims::TupleClaims;
 use janus_csb::{DivergenceFilter, FlowBatch, FlowId, Flows};
 use janus_tcp::Stack;
 use janus_wire::{FlowKey, FlowKeyV4, FlowKeyV6, FlowNames, Toeplitz};
@@ -10,7 +10,7 @@ pub(crate) struct StackFlows<'a> {
     stack: &'a mut Stack,
     toeplitz: &'a Toeplitz,
     names: &'a FlowNames,
-    fixed: &'a Fixed,
+    claims: &'a TupleClaims,
     /// The last visit came to the end.
     ended: bool,
 }
@@ -20,13 +20,13 @@ impl<'a> StackFlows<'a> {
         stack: &'a mut Stack,
         toeplitz: &'a Toeplitz,
         names: &'a FlowNames,
-        fixed: &'a Fixed,
+        claims: &'a TupleClaims,
     ) -> StackFlows<'a> {
         StackFlows {
             stack,
             toeplitz,
             names,
-            fixed,
+            claims,
             ended: false,
         }
     }
@@ -43,13 +43,13 @@ impl Flows for StackFlows<'_> {
             self.stack.track_moves(true);
         }
         let (toeplitz, names) = (self.toeplitz, self.names);
-        let fixed = self.fixed;
+        let claims = self.claims;
         let mut v4 = FlowBatch::new(FlowKeyV4::NONE);
         let mut v6 = FlowBatch::new(FlowKeyV6::default());
         let v4_name = |flow: &FlowKeyV4| FlowId(names.v4(flow));
         let v6_name = |flow: &FlowKeyV6| FlowId(names.v6(flow));
         let next = self.stack.visit_flows(cursor, budget, |flow| match flow {
-            flow if fixed.stands_elsewhere(flow) => {}
+            flow if claims.stands_elsewhere(flow) => {}
             FlowKey::V4(flow) => {
                 if v4.add(toeplitz.key_of_v4(flow), flow.local_port, *flow) {
                     filter.flows(&mut v4, v4_name);
@@ -68,9 +68,9 @@ impl Flows for StackFlows<'_> {
     }
 
     fn take_moved(&mut self, filter: &mut DivergenceFilter<'_>) {
-        let (toeplitz, names, fixed) = (self.toeplitz, self.names, self.fixed);
+        let (toeplitz, names, claims) = (self.toeplitz, self.names, self.claims);
         self.stack.take_moved(|flow| {
-            if !fixed.stands_elsewhere(flow) {
+            if !claims.stands_elsewhere(flow) {
                 show(flow, toeplitz, names, filter);
             }
         });

@@ -42,7 +42,7 @@ impl Shard {
     /// Does what an update asks for in this turn; answers whether there is more of it.
     #[inline]
     pub(super) fn serve_update(&mut self) -> bool {
-        let work = self.here.steering.borrow().work();
+        let work = self.ctx.steering.borrow().work();
         match work {
             janus_csb::Work::Nothing => false,
             janus_csb::Work::Traverse => self.traverse(),
@@ -52,19 +52,19 @@ impl Shard {
 
     #[cold]
     fn traverse(&mut self) -> bool {
-        let here = &*self.here;
+        let ctx = &*self.ctx;
         let update = &mut self.work.update;
         let before = self.clock.now();
         let finished = {
-            let mut stack = here.stack.borrow_mut();
-            let fixed = here.fixed.borrow();
+            let mut stack = ctx.stack.borrow_mut();
+            let claims = ctx.tuple_claims.borrow();
             let mut flows = StackFlows::new(
                 &mut stack,
-                &here.shared.toeplitz,
-                &here.shared.flow_names,
-                &fixed,
+                &ctx.shared.toeplitz,
+                &ctx.shared.flow_names,
+                &claims,
             );
-            here.steering.borrow_mut().slice(&mut flows, update.places)
+            ctx.steering.borrow_mut().slice(&mut flows, update.places)
         };
         let took = self.clock.now().saturating_since(before);
         // Twice or half, no finer: one slice that was interrupted says nothing of the next.
@@ -74,14 +74,14 @@ impl Shard {
             _ => update.places,
         }
         .min(update.places_max);
-        let board = here.shared.desk.board(here.core);
+        let board = ctx.shared.mailbox.board(ctx.core);
         board.slices.add(1);
         let took_ns = took.as_nanos() as u64;
         if took_ns > board.slice_ns_max.load(Ordering::Relaxed) {
             board.slice_ns_max.store(took_ns, Ordering::Relaxed);
         }
         if finished {
-            here.shared.desk.ring();
+            ctx.shared.mailbox.ring();
         }
         !finished
     }
@@ -99,8 +99,8 @@ impl Shard {
         let passed =
             self.port.has_passed(&update.ports) && self.forwarded.has_passed(update.forwarded);
         if passed {
-            self.here.steering.borrow_mut().drained(round);
-            self.here.shared.desk.ring();
+            self.ctx.steering.borrow_mut().drained(round);
+            self.ctx.shared.mailbox.ring();
         }
         !passed
     }

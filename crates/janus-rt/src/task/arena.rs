@@ -10,7 +10,7 @@ use janus_mem::{Growth, MemError, PageArena, Rested, prefetch};
 
 use super::class::{CLASSES, Class, GRANULE, PAGE_GRANULES};
 use super::header::{Header, Stage};
-use super::word::GRANULE_BITS;
+use crate::inbox::GRANULE_BITS;
 
 /// Bytes in a page.
 pub(super) const PAGE: usize = PageArena::PAGE;

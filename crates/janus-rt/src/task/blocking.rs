@@ -6,50 +6,22 @@ mod tests;
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, PoisonError};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use super::join::{JoinError, JoinHandle};
 use super::parcel;
-use crate::shard::here;
+use crate::lock::Lock;
 
 /// Most calls that may wait for a thread.
 const WAITING_MAX: usize = 1 << 16;
 /// How long an idle thread is kept.
 const KEEP: Duration = Duration::from_secs(10);
 
-/// Runs `call` on a thread on which it may block, and returns its result.
-///
-/// Aborting the handle cancels a call that has not begun; one that has begun runs to its end. When the runtime ends, it waits for running
-/// calls for as long as for connections (`drain_ms`), and leaves the rest behind.
-///
-/// ```
-/// # janus::Runtime::builder().alone().cores(1).build()?.run(|| async {
-/// let text = janus::spawn_blocking(|| std::fs::read_to_string("/proc/version"));
-/// assert!(text.await.unwrap().is_ok());
-/// # })?;
-/// # Ok::<(), janus::BoxError>(())
-/// ```
-///
-/// # Panics
-/// When no Janus core runs on this thread; [`Handle::spawn_blocking`](crate::Handle::spawn_blocking) is for others.
-pub fn spawn_blocking<F, R>(call: F) -> JoinHandle<R>
-where
-    F: FnOnce() -> R + Send + 'static,
-    R: Send + 'static,
-{
-    let Some(shared) = here::shared() else {
-        panic!(
-            "janus::spawn_blocking was called where no Janus core runs: use Handle::spawn_blocking, or call it from a \
-             runtime's main or its tasks"
-        );
-    };
-    shared.blocking.spawn(call)
-}
-
 /// State of a runtime's threads for blocking calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BlockingReport {
     /// Threads that exist.
     pub threads: usize,
@@ -69,7 +41,7 @@ type Call = Box<dyn FnOnce() + Send>;
 
 /// The threads of one runtime.
 pub(crate) struct Blocking {
-    state: Mutex<State>,
+    state: Lock<PoolState>,
     /// Rung for a call that waits, and at the end.
     bell: Condvar,
     /// Rung when a thread has ended.
@@ -77,7 +49,7 @@ pub(crate) struct Blocking {
 }
 
 #[derive(Default)]
-struct State {
+struct PoolState {
     threads_max: usize,
     calls: VecDeque<Call>,
     threads: usize,
@@ -93,9 +65,9 @@ struct State {
 impl Blocking {
     pub(crate) fn new(threads_max: usize) -> Arc<Blocking> {
         Arc::new(Blocking {
-            state: Mutex::new(State {
+            state: Lock::new(PoolState {
                 threads_max,
-                ..State::default()
+                ..PoolState::default()
             }),
             bell: Condvar::new(),
             left: Condvar::new(),
@@ -104,7 +76,7 @@ impl Blocking {
 
     /// Sets the bound on threads for later calls. Threads beyond it end when they have been idle for a while.
     pub(crate) fn set_threads_max(&self, threads_max: usize) {
-        self.lock().threads_max = threads_max;
+        self.state.lock().threads_max = threads_max;
     }
 
     pub(crate) fn spawn<F, R>(self: &Arc<Blocking>, call: F) -> JoinHandle<R>
@@ -128,7 +100,7 @@ impl Blocking {
 
     /// Queues a call, and starts a thread if none is idle.
     fn enter(self: &Arc<Blocking>, call: Call) -> Result<(), &'static str> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.closed {
             return Err("the runtime has ended");
         }
@@ -155,7 +127,7 @@ impl Blocking {
         if Builder::new().name(name).spawn(move || pool.work()).is_ok() {
             return Ok(());
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.threads -= 1;
         state.threads_refused += 1;
         if state.threads > 0 {
@@ -176,13 +148,13 @@ impl Blocking {
             let ended = catch_unwind(AssertUnwindSafe(call));
             // A panic's payload may panic in its own drop, which cannot be handled.
             ended.unwrap_or_else(std::mem::forget);
-            self.lock().done += 1;
+            self.state.lock().done += 1;
         }
     }
 
     /// Returns the next call; `None`: this thread no longer counts, and ends.
     fn next(&self) -> Option<Call> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let until = Instant::now() + KEEP;
         loop {
             if let Some(call) = state.calls.pop_front() {
@@ -204,13 +176,13 @@ impl Blocking {
     /// Drops the calls that wait, and waits at most `patience` for those that run. Returns how many still run.
     pub(crate) fn close(&self, patience: Duration) -> usize {
         let until = Instant::now() + patience;
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.closed = true;
         let calls = std::mem::take(&mut state.calls);
         self.bell.notify_all();
         drop(state);
         drop(calls);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         while state.threads > 0 {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -224,12 +196,12 @@ impl Blocking {
 
     /// Returns whether a call runs or waits.
     pub(crate) fn is_busy(&self) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         state.threads > state.idle || !state.calls.is_empty()
     }
 
     pub(crate) fn report(&self) -> BlockingReport {
-        let state = self.lock();
+        let state = self.state.lock();
         BlockingReport {
             threads: state.threads,
             idle: state.idle,
@@ -238,10 +210,5 @@ impl Blocking {
             refused: state.refused,
             threads_refused: state.threads_refused,
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing in a lock's scope can be left half done.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

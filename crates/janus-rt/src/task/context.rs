@@ -6,7 +6,7 @@ use std::ptr;
 use std::rc::Rc;
 
 use super::core::Core;
-use super::word::WakeWord;
+use crate::inbox::WakeWord;
 
 thread_local! {
     static CURRENT: Cell<*const Core> = const { Cell::new(ptr::null()) };

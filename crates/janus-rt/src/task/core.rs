@@ -19,14 +19,13 @@ use super::header::{
     self, ABORT, Boxed, HANDLE, Header, Inline, JOINED, PanicPayload, QUEUED, RUNNING, Stage,
     Stored,
 };
-use super::identity::ShardIdentity;
-use super::join::{JoinHandle, TaskRef};
+use super::join::JoinHandle;
 use super::pulse::Pulse;
 use super::ready::ReadyQueue;
+use super::timers::Timers;
 use super::waker;
 use super::wakers::WakerTable;
-use super::word::WakeWord;
-use crate::time::Timers;
+use crate::inbox::{ShardIdentity, TaskRef, WakeWord};
 use crate::warning::{Warning, Warnings, wants_tokio};
 
 /// How many turns before its poll a task's memory is fetched.
@@ -135,7 +134,11 @@ impl Core {
         self.tasks.set(self.tasks.get() + 1);
         self.count(|c| c.spawned += 1);
         self.ready.borrow_mut().push(slot);
-        let task = TaskRef::new(&self.identity, slot, self.arena.header(slot).generation());
+        let task = TaskRef::new(
+            &self.identity,
+            slot.granule(),
+            self.arena.header(slot).generation(),
+        );
         if self.life.get() == Life::Closed {
             // The thread is still this core's, but no task is polled any more.
             self.close();
@@ -431,7 +434,10 @@ impl Core {
     /// Returns the slot of `task`, if the task is of this core and not gone.
     #[inline]
     pub(super) fn slot_of(&self, task: TaskRef) -> Option<Slot> {
-        let slot = task.slot_in(&self.identity)?;
+        if !task.is_of(&self.identity) {
+            return None;
+        }
+        let slot = self.arena.check(task.granule())?;
         (self.arena.header(slot).generation() == task.generation()).then_some(slot)
     }
 

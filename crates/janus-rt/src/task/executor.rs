@@ -8,16 +8,14 @@ use std::sync::Arc;
 use janus_mem::{Growth, MemError};
 use janus_tcp::Instant;
 
-use crate::inbox::Job;
+use crate::inbox::{Job, ShardIdentity, TaskRef, WakeWord};
 use crate::warning::Warnings;
 
 use super::context::Entered;
 use super::coop;
 use super::core::Core;
-use super::identity::ShardIdentity;
-use super::join::{JoinHandle, TaskRef};
+use super::join::JoinHandle;
 use super::pulse::Pulse;
-use super::word::WakeWord;
 
 /// Id of a task of this core: the granule its slot begins at. Fits the stack's token (30 bits).
 pub(crate) type TaskId = u32;

@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use std::task::{Context, Poll};
 
 use super::class::Class;
-use super::word::GENERATION_MAX;
+use crate::inbox::GENERATION_MAX;
 
 /// Payload of a panic.
 pub(super) type PanicPayload = Box<dyn Any + Send>;

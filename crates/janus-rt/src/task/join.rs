@@ -5,7 +5,6 @@ mod error;
 
 use std::fmt;
 use std::future::Future;
-use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -14,45 +13,11 @@ pub use error::JoinError;
 
 use super::arena::Slot;
 use super::core::{Core, End};
-use super::identity::{ShardIdentity, inbox_of_life};
 use super::parcel::{self, Delivery, Order, Parcel};
 use super::{context, coop, spawn};
-
-/// A task, named from anywhere: the shard's incarnation, the slot, and the slot's generation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct TaskRef {
-    incarnation: NonZeroU32,
-    slot: Slot,
-    generation: u32,
-    shard: u16,
-}
+use crate::inbox::TaskRef;
 
 impl TaskRef {
-    #[inline]
-    pub(super) fn new(of: &ShardIdentity, slot: Slot, generation: u32) -> TaskRef {
-        TaskRef {
-            incarnation: of.incarnation(),
-            slot,
-            generation,
-            shard: of.number(),
-        }
-    }
-
-    /// Returns the slot, if this is a task of the shard with `identity`.
-    #[inline]
-    pub(super) fn slot_in(self, identity: &ShardIdentity) -> Option<Slot> {
-        (self.incarnation == identity.incarnation()).then_some(self.slot)
-    }
-
-    #[inline]
-    pub(super) fn generation(self) -> u32 {
-        self.generation
-    }
-
-    fn inbox(self) -> Option<Arc<crate::inbox::Inbox>> {
-        inbox_of_life(self.shard, self.incarnation)
-    }
-
     fn abort(self) {
         let here = on_own_core(self, |core, slot| slot.map_or((), |slot| core.abort(slot)));
         if here.is_none()
@@ -75,8 +40,8 @@ impl TaskRef {
 #[inline]
 fn on_own_core<R>(task: TaskRef, f: impl FnOnce(&Core, Option<Slot>) -> R) -> Option<R> {
     context::with(|core| {
-        task.slot_in(&core.identity)?;
-        Some(f(core, core.slot_of(task)))
+        task.is_of(&core.identity)
+            .then(|| f(core, core.slot_of(task)))
     })
     .flatten()
 }
@@ -126,11 +91,8 @@ impl<T> JoinHandle<T> {
     }
 
     #[cfg(test)]
-    pub(super) fn slot(&self) -> Option<Slot> {
-        match self.of {
-            Of::Core(task) => Some(task.slot),
-            _ => None,
-        }
+    pub(super) fn granule(&self) -> Option<u32> {
+        self.task().map(TaskRef::granule)
     }
 
     #[cfg(test)]
@@ -276,7 +238,7 @@ impl<T> Drop for JoinHandle<T> {
 impl<T> fmt::Debug for JoinHandle<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.of {
-            Of::Core(task) => write!(f, "JoinHandle(task {})", task.slot.granule()),
+            Of::Core(task) => write!(f, "JoinHandle(task {})", task.granule()),
             Of::Parcel(Some(_)) => f.write_str("JoinHandle(elsewhere)"),
             Of::Parcel(None) => f.write_str("JoinHandle(joined)"),
         }

@@ -8,12 +8,13 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
 use super::join::{AbortHandle, JoinError, JoinHandle};
-use super::{spawn, spawn_blocking, spawn_on};
+use super::spawn;
+use crate::lock::Lock;
 
 /// A set of tasks that are awaited together. Dropping it aborts them all.
 pub struct JoinSet<T> {
@@ -34,7 +35,7 @@ struct Member<T> {
 /// Members whose tasks were woken.
 #[derive(Default)]
 struct Woken {
-    state: Mutex<WokenState>,
+    state: Lock<WokenState>,
 }
 
 #[derive(Default)]
@@ -61,20 +62,13 @@ impl Wake for Entry {
         if self.listed.swap(true, Ordering::AcqRel) {
             return;
         }
-        let mut state = self.woken.lock();
+        let mut state = self.woken.state.lock();
         state.numbers.push_back(self.number);
         let waiter = state.waiter.take();
         drop(state);
         if let Some(waiter) = waiter {
             waiter.wake();
         }
-    }
-}
-
-impl Woken {
-    fn lock(&self) -> MutexGuard<'_, WokenState> {
-        // Nothing in a lock's scope can be left half done.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -126,27 +120,8 @@ impl<T: 'static> JoinSet<T> {
         self.insert(spawn(future))
     }
 
-    /// Spawns a task on a core of this runtime, as [`spawn_on`] does.
-    pub fn spawn_on<M, F>(&mut self, core: usize, make: M) -> AbortHandle
-    where
-        M: FnOnce() -> F + Send + 'static,
-        F: Future<Output = T> + 'static,
-        T: Send,
-    {
-        self.insert(spawn_on(core, make))
-    }
-
-    /// Runs a call that may block, as [`spawn_blocking`] does.
-    pub fn spawn_blocking<F>(&mut self, call: F) -> AbortHandle
-    where
-        F: FnOnce() -> T + Send + 'static,
-        T: Send,
-    {
-        self.insert(spawn_blocking(call))
-    }
-
     /// Adds a task to the set.
-    fn insert(&mut self, handle: JoinHandle<T>) -> AbortHandle {
+    pub(crate) fn insert(&mut self, handle: JoinHandle<T>) -> AbortHandle {
         let abort = handle.abort_handle();
         let number = self.free.pop().unwrap_or_else(|| self.new_place());
         let member = &mut self.members[number as usize];
@@ -185,7 +160,7 @@ impl<T: 'static> JoinSet<T> {
 
     /// Returns the result of a task that has ended, if there is one.
     pub fn try_join_next(&mut self) -> Option<Result<T, JoinError>> {
-        let mut looks = self.woken.lock().numbers.len();
+        let mut looks = self.woken.state.lock().numbers.len();
         while looks > 0 {
             if let Some(end) = self.look() {
                 return Some(end);
@@ -203,7 +178,7 @@ impl<T: 'static> JoinSet<T> {
         if let Some(end) = self.try_join_next() {
             return Poll::Ready(Some(end));
         }
-        let mut state = self.woken.lock();
+        let mut state = self.woken.state.lock();
         let before = state.waiter.replace(cx.waker().clone());
         let more = !state.numbers.is_empty();
         drop(state);
@@ -217,7 +192,7 @@ impl<T: 'static> JoinSet<T> {
 
     /// Polls one member of the list.
     fn look(&mut self) -> Option<Result<T, JoinError>> {
-        let number = self.woken.lock().numbers.pop_front()?;
+        let number = self.woken.state.lock().numbers.pop_front()?;
         let member = &mut self.members[number as usize];
         // Cleared before the poll, so that a later wake is entered again.
         member.entry.listed.store(false, Ordering::Release);

@@ -2,11 +2,12 @@
 //! delivers reports a cancelled task. Slow path only: locks are held for a move of memory, and no value of the user's is cloned, woken or
 //! dropped under one.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use super::join::JoinError;
+use crate::lock::Lock;
 
 /// State of a task that runs elsewhere, without its output.
 #[derive(Default)]
@@ -14,16 +15,16 @@ pub(super) struct Order {
     aborted: AtomicBool,
     finished: AtomicBool,
     /// Waker of the task that runs it, woken when it is aborted.
-    worker: Mutex<Option<Waker>>,
+    worker: Lock<Option<Waker>>,
 }
 
 /// Destination of the result.
 pub(super) struct Parcel<T> {
     order: Arc<Order>,
-    state: Mutex<State<T>>,
+    state: Lock<ParcelState<T>>,
 }
 
-enum State<T> {
+enum ParcelState<T> {
     Waiting(Option<Waker>),
     Here(Result<T, JoinError>),
     Taken,
@@ -39,7 +40,7 @@ pub(super) struct Delivery<T> {
 pub(super) fn pair<T>() -> (Arc<Parcel<T>>, Delivery<T>) {
     let parcel = Arc::new(Parcel {
         order: Arc::default(),
-        state: Mutex::new(State::Waiting(None)),
+        state: Lock::new(ParcelState::Waiting(None)),
     });
     let delivery = Delivery {
         parcel: Some(parcel.clone()),
@@ -52,7 +53,7 @@ impl Order {
     pub(super) fn abort(&self) {
         self.aborted.store(true, Ordering::Release);
         // After the flag, and under the lock with which `is_aborted` sets the waker: one of the two sees the other.
-        let worker = lock(&self.worker).take();
+        let worker = self.worker.lock().take();
         if let Some(worker) = worker {
             worker.wake();
         }
@@ -71,31 +72,31 @@ impl<T> Parcel<T> {
     /// Reports that the task was never begun, and why. Called before the first poll.
     pub(super) fn refuse(&self, why: &'static str) {
         let before = std::mem::replace(
-            &mut *lock(&self.state),
-            State::Here(Err(JoinError::refused(why))),
+            &mut *self.state.lock(),
+            ParcelState::Here(Err(JoinError::refused(why))),
         );
         drop(before);
     }
 
     pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<T, JoinError>> {
         let waker = cx.waker().clone();
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         match &mut *state {
-            State::Waiting(waiter) => {
+            ParcelState::Waiting(waiter) => {
                 let before = waiter.replace(waker);
                 drop(state);
                 drop(before);
                 Poll::Pending
             }
-            State::Here(_) => {
-                let there = std::mem::replace(&mut *state, State::Taken);
+            ParcelState::Here(_) => {
+                let there = std::mem::replace(&mut *state, ParcelState::Taken);
                 drop(state);
                 match there {
-                    State::Here(result) => Poll::Ready(result),
-                    State::Waiting(_) | State::Taken => unreachable!("it was there"),
+                    ParcelState::Here(result) => Poll::Ready(result),
+                    ParcelState::Waiting(_) | ParcelState::Taken => unreachable!("it was there"),
                 }
             }
-            State::Taken => Poll::Ready(Err(JoinError::cancelled())),
+            ParcelState::Taken => Poll::Ready(Err(JoinError::cancelled())),
         }
     }
 }
@@ -108,7 +109,7 @@ impl<T> Delivery<T> {
         };
         let order = &parcel.order;
         let waker = cx.waker().clone();
-        let before = lock(&order.worker).replace(waker);
+        let before = order.worker.lock().replace(waker);
         drop(before);
         order.aborted.load(Ordering::Acquire)
     }
@@ -127,11 +128,11 @@ impl<T> Delivery<T> {
         let Some(parcel) = self.parcel.take() else {
             return;
         };
-        let worker = lock(&parcel.order.worker).take();
+        let worker = parcel.order.worker.lock().take();
         drop(worker);
-        let before = std::mem::replace(&mut *lock(&parcel.state), State::Here(result));
+        let before = std::mem::replace(&mut *parcel.state.lock(), ParcelState::Here(result));
         parcel.order.finished.store(true, Ordering::Release);
-        if let State::Waiting(Some(waiter)) = before {
+        if let ParcelState::Waiting(Some(waiter)) = before {
             waiter.wake();
         }
     }
@@ -141,9 +142,4 @@ impl<T> Drop for Delivery<T> {
     fn drop(&mut self) {
         self.finish(Err(JoinError::cancelled()));
     }
-}
-
-fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing in a lock's scope can be left half done.
-    what.lock().unwrap_or_else(PoisonError::into_inner)
 }

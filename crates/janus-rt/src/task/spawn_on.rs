@@ -11,38 +11,6 @@ use super::join::{JoinError, JoinHandle};
 use super::parcel::{self, Delivery};
 use super::{context, spawn};
 use crate::inbox::{Inbox, Job, Refused};
-use crate::shard::here;
-
-/// Spawns a task on a core of this runtime: `make` is sent there, and the future it makes stays there, so the future need not be `Send`.
-/// The handle may be awaited here.
-///
-/// When the core has ended, or 65,536 tasks wait for it to take them, awaiting the handle returns an error.
-///
-/// ```
-/// # janus::Runtime::builder().alone().cores(2).build()?.run(|| async {
-/// let there = janus::spawn_on(1, || async { janus::core_id() });
-/// assert_eq!(there.await.unwrap(), Some(1));
-/// # })?;
-/// # Ok::<(), janus::BoxError>(())
-/// ```
-///
-/// # Panics
-/// When no Janus core runs on this thread ([`Handle::spawn_on`](crate::Handle::spawn_on) is for others), or the runtime
-/// has no such core.
-pub fn spawn_on<M, F>(core: usize, make: M) -> JoinHandle<F::Output>
-where
-    M: FnOnce() -> F + Send + 'static,
-    F: Future + 'static,
-    F::Output: Send + 'static,
-{
-    let Some(shared) = here::shared() else {
-        panic!(
-            "janus::spawn_on was called where no Janus core runs: use Handle::spawn_on, or call it from a runtime's main \
-             or its tasks"
-        );
-    };
-    shared.cores.spawn_on(core, make)
-}
 
 /// The inboxes of a runtime's cores.
 pub(crate) struct Cores {

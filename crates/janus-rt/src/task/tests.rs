@@ -14,26 +14,26 @@ use std::task::Poll;
 use janus_mem::Growth;
 
 use super::*;
-use crate::inbox::{Mailbox, Message};
+use crate::inbox::{GENERATION_MAX, InboxReader, Message, ShardIdentity};
 use crate::warning::Warnings;
 
 pub(crate) struct Core1 {
     pub(crate) executor: Executor,
-    pub(crate) mailbox: Mailbox,
+    pub(crate) reader: InboxReader,
     rung: Arc<AtomicUsize>,
 }
 
 pub(crate) fn core() -> Core1 {
     let rung = Arc::new(AtomicUsize::new(0));
     let bell = Arc::clone(&rung);
-    let mailbox = Mailbox::new(move || {
+    let reader = InboxReader::new(move || {
         bell.fetch_add(1, Ordering::SeqCst);
     });
-    let identity = ShardIdentity::register(Arc::clone(mailbox.inbox())).expect("a free number");
+    let identity = ShardIdentity::register(Arc::clone(reader.inbox())).expect("a free number");
     let executor = Executor::new(identity, &Growth::Inline).expect("memory");
     Core1 {
         executor,
-        mailbox,
+        reader,
         rung,
     }
 }
@@ -55,7 +55,7 @@ impl Core1 {
     pub(crate) fn run(&mut self) -> usize {
         let mut polled = 0;
         for _ in 0..10_000 {
-            while let Some(message) = self.mailbox.pop() {
+            while let Some(message) = self.reader.pop() {
                 match message {
                     Message::Wake(word) => self.executor.wake_word(word),
                     Message::WakeAll => self.executor.wake_all(),
@@ -207,14 +207,14 @@ fn a_slot_whose_generations_are_used_up_is_retired() {
     // The slot is free: its next task will have the last generation.
     context::with(|c| {
         let slot = c.arena.check(0).expect("the first slot");
-        c.arena.header(slot).set_generation(word::GENERATION_MAX);
+        c.arena.header(slot).set_generation(GENERATION_MAX);
     });
     drop(entered);
     drop(core.executor.spawn(async {}));
     core.run();
     assert_eq!(core.executor.counters().retired, 1);
     let next = core.executor.spawn(async {});
-    assert_ne!(next.slot().map(|slot| slot.granule()), Some(0));
+    assert_ne!(next.granule(), Some(0));
     core.run();
 }
 

@@ -5,8 +5,7 @@ use std::ptr;
 use std::task::{RawWaker, RawWakerVTable, Waker};
 
 use super::context;
-use super::identity;
-use super::word::WakeWord;
+use crate::inbox::{self, WakeWord};
 
 static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, wake, wake, forget);
 
@@ -36,7 +35,7 @@ fn clone(data: *const ()) -> RawWaker {
 fn wake(data: *const ()) {
     let word = WakeWord::from_bits(data.addr() as u64);
     if !context::wake_here(word) {
-        identity::deliver(word);
+        inbox::deliver(word);
     }
 }
 

@@ -15,7 +15,7 @@ const LATE: Duration = Duration::from_millis(5);
 /// ```
 /// use janus::time::{Duration, interval, now};
 ///
-/// # janus::Runtime::builder().alone().cores(1).build()?.run(|| async {
+/// # janus::Runtime::builder().ignore_environment().cores(1).build()?.run(|| async {
 /// let mut ticks = interval(Duration::from_millis(2));
 /// let first = ticks.tick().await;
 /// assert_eq!(ticks.tick().await, first + Duration::from_millis(2));
@@ -46,6 +46,7 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
 
 /// Treatment of ticks that came too late, because no task waited for them or the core was busy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum MissedTickBehavior {
     /// Missed ticks are made up for at once, one after the other; the rhythm is kept.
     #[default]

@@ -6,7 +6,7 @@ use std::task::Poll;
 
 use super::{Duration, now};
 use crate::clock::Paused;
-use crate::shard::here;
+use crate::shard::core_context;
 
 /// Moves the clock of all cores by `time`, and returns in a turn in which it reads so. Tasks of this core whose sleep has ended by then
 /// are awake, and will be polled; other cores are woken.
@@ -48,7 +48,7 @@ pub fn resume() {
 }
 
 fn clock(call: &str) -> &'static Paused {
-    let clock = here::with(|here| here.shared.clock.jumps());
+    let clock = core_context::with(|ctx| ctx.shared.clock.jumps());
     let clock = clock.unwrap_or_else(|| panic!("time::{call} was called where no Janus core runs"));
     clock.unwrap_or_else(|| {
         panic!(

@@ -4,8 +4,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::{Armed, Duration, Instant, now};
-use crate::task::{context, coop};
+use super::{Duration, Instant, now};
+use crate::task::{Armed, context, coop};
 
 /// Waits for `time` by the core's clock: never shorter, and longer by at most a third of a millisecond unless the core is busy. That clock
 /// stands still while tasks run ([`now`]), so the time a task has computed in its turn before it sleeps counts as part of `time`.
@@ -13,7 +13,7 @@ use crate::task::{context, coop};
 /// ```
 /// use janus::time::{Duration, now, sleep};
 ///
-/// # janus::Runtime::builder().alone().cores(1).build()?.run(|| async {
+/// # janus::Runtime::builder().ignore_environment().cores(1).build()?.run(|| async {
 /// let begun = now();
 /// sleep(Duration::from_millis(2)).await;
 /// assert!(now() >= begun + Duration::from_millis(2));

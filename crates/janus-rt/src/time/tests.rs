@@ -5,6 +5,7 @@ use std::future::pending;
 use std::rc::Rc;
 
 use super::*;
+use crate::task::FIRED_MAX;
 use crate::task::tests::{Core1, core};
 
 fn at(core: &mut Core1, millis: u64) {

@@ -13,7 +13,7 @@ use crate::task::coop;
 /// ```
 /// use janus::time::{Duration, sleep, timeout};
 ///
-/// # janus::Runtime::builder().alone().cores(1).build()?.run(|| async {
+/// # janus::Runtime::builder().ignore_environment().cores(1).build()?.run(|| async {
 /// let quick = timeout(Duration::from_secs(5), async { 7 });
 /// assert_eq!(quick.await, Ok(7));
 /// let slow = timeout(Duration::from_millis(1), sleep(Duration::from_secs(5)));
@@ -66,6 +66,7 @@ impl<F> Timeout<F> {
 
 /// Error of a future that did not finish in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Elapsed;
 
 impl fmt::Display for Elapsed {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use janus_tcp::Instant;
 use tokio::runtime::RuntimeMetrics;
 
-use crate::compat::foreign::take_woken;
+use crate::task::foreign::take_woken;
 
 /// Time between two rounds, if anything may have become ready.
 const SOON: Duration = Duration::from_micros(10);

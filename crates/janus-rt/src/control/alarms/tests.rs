@@ -9,7 +9,7 @@ use janus_io::policy::Rules;
 use janus_io::{DeviceLosses, IoCounters};
 
 use super::*;
-use crate::policy::Policy;
+use crate::admission::Admission;
 
 const CORES: usize = 2;
 
@@ -17,9 +17,9 @@ fn alarms() -> (Alarms, Receiver<Warning>) {
     let (tell, told) = channel();
     let tell = Mutex::new(tell);
     let hook = move |warning: &Warning| _ = tell.lock().unwrap().send(warning.clone());
-    let desk = ControlMailbox::new(CORES, Parker::new().unwrap().unparker());
-    let entrance = Entrance {
-        policy: Policy::new(Rules::default(), [1, 2]),
+    let mailbox = ControlMailbox::new(CORES, Parker::new().unwrap().unparker());
+    let ingress = Ingress {
+        admission: Admission::new(Rules::default(), [1, 2]),
         counters: Vec::new(),
         trace: None,
         faults: None,
@@ -27,8 +27,8 @@ fn alarms() -> (Alarms, Receiver<Warning>) {
     };
     let warnings = Warnings::new(Some(Box::new(hook)));
     let alarms = Alarms::new(
-        Arc::new(desk),
-        Arc::new(entrance),
+        Arc::new(mailbox),
+        Arc::new(ingress),
         Blocking::new(1),
         Arc::new(warnings),
     );
@@ -38,9 +38,9 @@ fn alarms() -> (Alarms, Receiver<Warning>) {
 impl Alarms {
     /// A core has lost so many of a kind since its start; answers whether it rang.
     fn loses(&self, core: u8, kind: Kind, count: u64) -> bool {
-        let losses = self.desk.losses(core.into()).with(kind, count);
-        self.desk.enter_losses(core, &losses, kind.bit());
-        self.desk.takes_losses()
+        let losses = self.mailbox.losses(core.into()).with(kind, count);
+        self.mailbox.enter_losses(core, &losses, kind.bit());
+        self.mailbox.takes_losses()
     }
 }
 
@@ -98,17 +98,17 @@ fn a_core_that_begins_again_at_zero_has_lost_nothing() {
 #[test]
 fn shortages_of_the_runtime_are_told_too_and_at_the_end_what_never_was() {
     let (mut alarms, told) = alarms();
-    alarms.desk.no_descriptor();
-    alarms.desk.no_descriptor();
-    assert!(alarms.desk.takes_losses());
+    alarms.mailbox.no_descriptor();
+    alarms.mailbox.no_descriptor();
+    assert!(alarms.mailbox.takes_losses());
     alarms.look_at(Instant::now());
     let warning = told.try_recv().expect("a warning");
     let Warning::NoDescriptors { count: 2, limit } = warning else {
         panic!("{warning}");
     };
     assert_eq!(limit, getrlimit(Resource::Nofile).current);
-    alarms.desk.no_descriptor();
-    alarms.desk.portal_full();
+    alarms.mailbox.no_descriptor();
+    alarms.mailbox.portal_full();
     alarms.look_at_end();
     let last: Vec<Warning> = told.try_iter().collect();
     assert_eq!(last, [Warning::PortalFull { count: 1 }]);
@@ -119,13 +119,13 @@ fn shortages_of_the_runtime_are_told_too_and_at_the_end_what_never_was() {
 fn what_the_device_and_polling_cores_lose_is_told_without_a_core() {
     let (mut alarms, told) = alarms();
     let (bad, io) = (Arc::new(AtomicU64::new(0)), Arc::<IoCounters>::default());
-    let entrance = Arc::get_mut(&mut alarms.entrance).expect("nobody else has it");
+    let ingress = Arc::get_mut(&mut alarms.ingress).expect("nobody else has it");
     let read = bad.clone();
-    entrance.device = Some(Box::new(move || DeviceLosses {
+    ingress.device = Some(Box::new(move || DeviceLosses {
         no_buffer: 0,
         bad_checksum: read.load(Ordering::Relaxed),
     }));
-    entrance.counters.push(io.clone());
+    ingress.counters.push(io.clone());
     let begin = Instant::now();
     alarms.look_at(begin);
     assert_eq!(told.try_iter().count(), 0);
@@ -158,7 +158,7 @@ fn each_kind_names_a_remedy() {
         "`packet_buffers`",
         "`gateway`",
         "`backlog`",
-        "`policy_syn_rate`",
+        "`admission_syn_rate`",
         "more cores",
     ];
     for (kind, remedy) in Kind::ALL.into_iter().zip(remedies) {

@@ -4,11 +4,11 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use rustix::process::Signal;
 
-use super::{SIGNALS, Signals, State};
+use super::{SIGNALS, Signals, SignalsState};
+use crate::lock::Lock;
 
 /// The signals that end a runtime.
 const ENDING: [Signal; 2] = [Signal::TERM, Signal::INT];
@@ -19,7 +19,7 @@ static HANDLED: [AtomicU32; SIGNALS] = [const { AtomicU32::new(0) }; SIGNALS];
 static TAKEN_OVER: [AtomicBool; SIGNALS] = [const { AtomicBool::new(false) }; SIGNALS];
 
 /// Held while a runtime finds out whether a signal is handled elsewhere: two may begin at once.
-static FINDING_OUT: Mutex<()> = Mutex::new(());
+static FINDING_OUT: Lock<()> = Lock::new(());
 
 /// Returns the bit that stands for the signal `at`; there are 64, from 1 on.
 pub(super) const fn bit(at: usize) -> u64 {
@@ -39,7 +39,7 @@ pub(super) fn is_handled_no_more(at: usize) {
 impl Signals {
     /// Makes these signals end the runtime; each unless something in the process, not a runtime, handles or ignores it.
     pub(crate) fn end_the_runtime(&self) -> io::Result<()> {
-        let _alone = FINDING_OUT.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = FINDING_OUT.lock();
         for signal in ENDING {
             let number = signal.as_raw();
             let at = number as usize;
@@ -50,7 +50,7 @@ impl Signals {
                 fall_back(at)?;
                 TAKEN_OVER[at].store(true, Ordering::Release);
             }
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             self.handle(&mut state, at)?;
             state.ends.insert(number, self.came(number));
         }
@@ -59,8 +59,8 @@ impl Signals {
 
     /// Returns the name of the signal that has just come to end the runtime, if one has.
     pub(crate) fn ended_by(&self) -> Option<&'static str> {
-        let mut state = self.lock();
-        let State { ends, listened, .. } = &mut *state;
+        let mut state = self.state.lock();
+        let SignalsState { ends, listened, .. } = &mut *state;
         let mut ended = None;
         for (number, seen) in &mut *ends {
             let came = self.came(*number);

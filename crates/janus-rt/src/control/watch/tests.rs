@@ -11,11 +11,11 @@ const INTERVAL: Duration = Duration::from_millis(100);
 fn looks_until_plan(name: PolicyName, queues: [u64; SHARDS]) -> Option<(usize, Ring, Ring)> {
     let elapsed_ns: &'static AtomicU64 = Box::leak(Box::default());
     let mut watch = Watch::new(name, INTERVAL, SHARDS, Clock::Virtual(elapsed_ns))?;
-    let desk = ControlMailbox::new(SHARDS, Parker::new().unwrap().unparker());
+    let mailbox = ControlMailbox::new(SHARDS, Parker::new().unwrap().unparker());
     let ring = Ring::uniform(SHARDS, 32, 1);
     let deepest = queues.into_iter().max()?.max(1);
     for look in 1..100 {
-        for (board, queue) in desk.boards().iter().zip(queues) {
+        for (board, queue) in mailbox.boards().iter().zip(queues) {
             board.packets.add(100_000);
             board.opened.add(1_000);
             board.flows.set(10_000);
@@ -24,9 +24,12 @@ fn looks_until_plan(name: PolicyName, queues: [u64; SHARDS]) -> Option<(usize, R
             let busy = INTERVAL.as_nanos() as u64 * (20 + 75 * queue / deepest) / 100;
             board.busy_ns.add(busy);
         }
-        assert!(watch.look(&desk, &ring).is_none(), "not before it is time");
+        assert!(
+            watch.look(&mailbox, &ring).is_none(),
+            "not before it is time"
+        );
         elapsed_ns.fetch_add(INTERVAL.as_nanos() as u64, Ordering::Relaxed);
-        if let Some(planned) = watch.look(&desk, &ring) {
+        if let Some(planned) = watch.look(&mailbox, &ring) {
             return Some((look, ring, planned));
         }
     }

@@ -352,7 +352,7 @@ fn no_is_no() {
     let asked = world.next();
     world.answer(Kind::Nak, &asked, &[(option::SERVER, &OTHER.octets())]);
     assert!(
-        matches!(world.client.state, State::Requesting(_)),
+        matches!(world.client.state, ClientState::Requesting(_)),
         "not another's"
     );
     world.answer(Kind::Nak, &asked, &[(option::SERVER, &SERVER.octets())]);
@@ -399,7 +399,7 @@ fn somebody_else_has_it() {
         world
             .client
             .hear(&frames::probe(MAC, YOURS), false, world.now);
-        assert!(matches!(world.client.state, State::Checking(_)));
+        assert!(matches!(world.client.state, ClientState::Checking(_)));
         let theirs = MacAddr([2, 0, 0, 0, 0, 0x99]);
         let frame = match probing {
             true => frames::probe(theirs, packet.target_ip),
@@ -463,7 +463,10 @@ fn what_is_not_for_us_or_makes_no_sense_changes_nothing() {
     }
     for (index, bytes) in wrong.iter().enumerate() {
         world.client.hear(bytes, false, world.now);
-        assert!(matches!(world.client.state, State::Selecting), "{index}");
+        assert!(
+            matches!(world.client.state, ClientState::Selecting),
+            "{index}"
+        );
         assert!(world.client.frame().is_none());
     }
     for (at, value) in [(42, 1), (37, 69), (35, 68)] {
@@ -472,25 +475,28 @@ fn what_is_not_for_us_or_makes_no_sense_changes_nothing() {
         // Without a checksum, so that it is this that is wrong.
         bytes[40..42].fill(0);
         world.client.hear(&bytes, false, world.now);
-        assert!(matches!(world.client.state, State::Selecting), "byte {at}");
+        assert!(
+            matches!(world.client.state, ClientState::Selecting),
+            "byte {at}"
+        );
     }
     // A device that vouches for checksums is believed.
     let mut unchecked = offer(asked.xid, MAC);
     unchecked[40] ^= 1;
     world.client.hear(&unchecked, true, world.now);
-    assert!(matches!(world.client.state, State::Requesting(_)));
+    assert!(matches!(world.client.state, ClientState::Requesting(_)));
     // A confirmation of something else.
     let request = world.next();
     let mut other = answer(Kind::Ack, request.xid, MAC, &options);
     other[61] ^= 1;
     other[40..42].fill(0);
     world.client.hear(&other, false, world.now);
-    assert!(matches!(world.client.state, State::Requesting(_)));
+    assert!(matches!(world.client.state, ClientState::Requesting(_)));
     // And another server's.
     let (mut others, octets) = (options, OTHER.octets());
     others[0].1 = &octets;
     world.answer(Kind::Ack, &request, &others);
-    assert!(matches!(world.client.state, State::Requesting(_)));
+    assert!(matches!(world.client.state, ClientState::Requesting(_)));
 }
 
 #[test]
@@ -508,7 +514,7 @@ fn where_there_are_routes_the_routers_do_not_count() {
     let mut options = good(&time).to_vec();
     options.push((option::ROUTES, &[24, 10, 0, 7, 192, 0, 2, 3]));
     world.answer(Kind::Offer, &asked, &options);
-    let State::Requesting(lease) = &world.client.state else {
+    let ClientState::Requesting(lease) = &world.client.state else {
         panic!("an offer is an offer");
     };
     assert_eq!((lease.gateway, lease.routes.len()), (None, 1));
@@ -532,7 +538,7 @@ fn odd_times_are_put_right() {
         let mut options = good(&time).to_vec();
         options.extend([(option::RENEW, &renew[..]), (option::REBIND, &rebind[..])]);
         world.answer(Kind::Offer, &asked, &options);
-        let State::Requesting(lease) = &world.client.state else {
+        let ClientState::Requesting(lease) = &world.client.state else {
             panic!("an offer is an offer");
         };
         let times = (lease.renew_after.as_secs(), lease.rebind_after.as_secs());

@@ -56,7 +56,7 @@ fn quick_tasks_have_a_number() {
     let (mut world, polls) = busy(1000, 100);
     turn(&mut world);
     assert_eq!(polls.get(), 256);
-    let used_up = world.shards[0].here.statistics.report().task_budget_used_up;
+    let used_up = world.shards[0].ctx.statistics.report().task_budget_used_up;
     assert_eq!(used_up, 2, "in the first turn and in this");
 }
 

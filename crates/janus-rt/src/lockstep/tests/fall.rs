@@ -14,13 +14,13 @@ const BEFORE: u64 = 300;
 const AFTER: u64 = 700;
 
 fn flows(world: &World, shard: usize) -> usize {
-    world.shards[shard].here.stack.borrow().flows_held()
+    world.shards[shard].ctx.stack.borrow().flows_held()
 }
 
 /// The peer's ends of what the shard holds, as the peer writes them.
 fn held(world: &World, shard: usize) -> BTreeSet<String> {
     let mut ends = BTreeSet::new();
-    let stack = world.shards[shard].here.stack.borrow();
+    let stack = world.shards[shard].ctx.stack.borrow();
     stack.visit_flows(0, usize::MAX, |flow| {
         if let FlowKey::V4(flow) = flow {
             let end = std::net::SocketAddr::from((flow.peer, flow.peer_port));
@@ -53,7 +53,7 @@ fn a_core_that_falls_takes_its_own_connections_only() {
             let broken = &world.peer.tally.broken;
             let news = &broken[seen.min(broken.len())..];
             // Until the port has moved, no listener answers newcomers on the fallen core.
-            let moved = world.conductor.desk.done().updates > 0;
+            let moved = world.conductor.mailbox.done().updates > 0;
             let own = |text: &String| had.iter().any(|end| text.contains(end));
             let others: Vec<_> = news.iter().filter(|text| moved && !own(text)).collect();
             assert!(others.is_empty(), "seed {seed}: {others:?}");
@@ -65,14 +65,11 @@ fn a_core_that_falls_takes_its_own_connections_only() {
         assert!(had > 0 && seen > 0, "seed {seed}");
         assert!(world.peer.tally.completed >= BEFORE + AFTER, "seed {seed}");
         assert_eq!(flows(&world, FALLEN), 0, "seed {seed}");
-        assert!(world.shards[FALLEN].here.executor.borrow().is_none());
+        assert!(world.shards[FALLEN].ctx.executor.borrow().is_none());
         assert_eq!(ledger.errors(), Vec::<String>::new(), "seed {seed}");
-        let done = world.conductor.desk.done();
+        let done = world.conductor.mailbox.done();
         assert_eq!(done.updates, 1, "seed {seed}: the others have its share");
-        assert!(
-            !world.shards[0].here.shared.ending.stopping(),
-            "seed {seed}"
-        );
+        assert!(!world.shards[0].ctx.shared.ending.stopping(), "seed {seed}");
         let again = fall(&mut world, FALLEN).expect_err("the second time");
         assert!(again.to_string().contains("again"), "{again}");
     }

@@ -9,7 +9,7 @@ use super::server::{Ledger, accepted, listener, serve};
 use super::{COMBINED, Layout, SPLIT, colliding, run};
 use crate::lockstep::World;
 use crate::lockstep::rng::Rng;
-use crate::shard::here;
+use crate::shard::core_context;
 use crate::time::{sleep, timeout};
 
 /// A core listens, and does not, for up to so long.
@@ -35,7 +35,7 @@ async fn come_and_go(ledger: Ledger, seed: u64) -> crate::Result {
                 accepted(&ledger, next?);
             }
             // A tuple that is used again in TIME-WAIT gets a record, cookies or not.
-            let half_open = here::with(|here| here.stack.borrow().half_open());
+            let half_open = core_context::with(|ctx| ctx.stack.borrow().half_open());
             if half_open == Some(0) {
                 break;
             }
@@ -60,19 +60,19 @@ fn hold(layout: Layout, seed: u64) {
         || come_and_go(ledger.clone(), seed),
     );
     world.peer.calm();
-    let toeplitz = world.shards[0].here.shared.toeplitz.clone();
+    let toeplitz = world.shards[0].ctx.shared.toeplitz.clone();
     let mut rng = Rng::new(!seed);
     for (address, port) in (0..60).flat_map(|_| colliding(&toeplitz, &mut rng, 4)) {
         world.peer.add(address, port);
     }
     run(&mut world, CONNECTIONS);
-    let counters = |shard: &crate::shard::Shard| shard.here.neighbours.borrow().counters;
+    let counters = |shard: &crate::shard::Shard| shard.ctx.forwarder.borrow().counters;
     let sum = |of: fn(crate::ForwardCounters) -> u64| {
         let all = world.shards.iter().map(|shard| of(counters(shard)));
         all.sum::<u64>()
     };
     let waited = sum(|counters| counters.waited);
-    let updates = world.conductor.desk.done().updates;
+    let updates = world.conductor.mailbox.done().updates;
     println!("{layout:?}, seed {seed}: {updates} updates, {waited} packets waited");
     assert_eq!(world.peer.tally.broken, Vec::<String>::new(), "seed {seed}");
     assert_eq!(ledger.errors(), Vec::<String>::new(), "seed {seed}");

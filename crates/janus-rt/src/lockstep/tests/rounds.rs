@@ -46,7 +46,7 @@ fn reset_of_nothing(i: u16) -> Vec<u8> {
 /// Everybody takes turns until an update to another ring is over; answers how many.
 fn update(world: &mut World) -> usize {
     let ring = Ring::uniform(world.shards.len(), 32, 9);
-    world.conductor.desk.want_ring(ring);
+    world.conductor.mailbox.want_ring(ring);
     assert!(world.conductor.step(), "it begins");
     for turns in 1..10_000 {
         for shard in &mut world.shards {
@@ -95,15 +95,15 @@ fn an_update_waits_for_what_io_cores_have_sent() {
 fn an_update_waits_for_what_shards_have_passed_on() {
     let mut world = quiet(12);
     let idle = update(&mut world);
-    let here = world.shards[1].here.clone();
-    let (mut neighbours, mut pool) = (here.neighbours.borrow_mut(), here.pool.borrow_mut());
+    let ctx = world.shards[1].ctx.clone();
+    let (mut forwarder, mut pool) = (ctx.forwarder.borrow_mut(), ctx.pool.borrow_mut());
     for i in 0..3_000 {
         let packet = reset_of_nothing(i);
         let mut frame = Frame::new(pool.alloc().expect("a buffer"), packet.len() as u16);
         frame.data_mut().copy_from_slice(&packet);
-        neighbours.forward(ShardId(0), frame, &mut pool);
+        forwarder.forward(ShardId(0), frame, &mut pool);
     }
-    drop((neighbours, pool));
+    drop((forwarder, pool));
     let loaded = update(&mut world);
     assert!(world.shards[0].forwarded.is_empty());
     assert!(loaded > idle + 5, "{loaded} turns, idle {idle}");

@@ -17,7 +17,7 @@ const TASKS: u32 = 40;
 const ROUNDS: u32 = 8;
 /// The longest that a task waits on purpose.
 const WAIT_NS: u64 = 20_000_000;
-/// Time that a held-up core, its neighbours and the grain of its timers may add.
+/// Time that a held-up core, other shards and the grain of its timers may add.
 const LATE_MAX: Duration = Duration::from_millis(15);
 
 /// Core, task, round, which way of waiting, and when it was over.

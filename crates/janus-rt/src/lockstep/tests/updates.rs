@@ -10,7 +10,8 @@ use janus_wire::FlowKey;
 
 use super::{COMBINED, SPLIT, run_with, world_with};
 use crate::lockstep::rng::Rng;
-use crate::lockstep::{Layout, Outside, World, hops};
+use crate::lockstep::{Layout, Outside, World};
+use crate::shard::hops;
 
 /// Connections in one run.
 const CONNECTIONS: u64 = 700;
@@ -71,18 +72,18 @@ impl Changes {
         let pause_ns = self.rings_ns.unwrap_or_else(|| self.rng.below(PAUSE_NS));
         self.next_ns = now_ns + pause_ns;
         let shards = world.shards.len() as u64;
-        let desk = &world.conductor.desk;
+        let mailbox = &world.conductor.mailbox;
         if self.rings_ns.is_none() && self.rng.one_in(4) {
             let left_out = self.rng.below(shards + 2) as u8;
             let cores = (0..shards as u8).filter(|core| *core != left_out);
-            desk.want_port(80, &cores.collect::<Vec<_>>());
+            mailbox.want_port(80, &cores.collect::<Vec<_>>());
         } else {
             let points: Vec<u16> = (0..shards)
                 .map(|_| 16 + self.rng.below(64) as u16)
                 .collect();
             // Sometimes the points of all shards move, at most times their number changes.
             let seed = u32::from(self.rng.one_in(8));
-            desk.want_ring(Ring::weighted(&points, seed).expect("a ring"));
+            mailbox.want_ring(Ring::weighted(&points, seed).expect("a ring"));
         }
         true
     }
@@ -93,7 +94,7 @@ pub(super) fn held_twice<P>(world: &World<P>) -> Vec<String> {
     let mut holders: HashMap<FlowKey, usize> = HashMap::new();
     let mut twice = Vec::new();
     for (at, shard) in world.shards.iter().enumerate() {
-        let stack = shard.here.stack.borrow();
+        let stack = shard.ctx.stack.borrow();
         stack.visit_flows(0, usize::MAX, |flow| {
             if !stack.holds(flow) {
                 return; // A stub of what lives elsewhere.
@@ -138,15 +139,15 @@ fn one_run(seed: u64, layout: Layout, cookies: SynCookies, owner_bits: bool) -> 
         seen.problems.is_empty() && world.peer.tally.broken.is_empty()
     });
     (seen.lies, seen.stripped) = (world.peer.out.lies, world.peer.out.stripped);
-    let done = world.conductor.desk.done();
+    let done = world.conductor.mailbox.done();
     seen.updates = done.updates;
     seen.diverged = done.diverged;
     seen.held = done.held;
     seen.exact = done.exact;
     (seen.hops, seen.forwards) = hops::take();
     for shard in &world.shards {
-        seen.cookies += shard.here.stack.borrow().counters().cookies_sent;
-        let forwards = shard.here.neighbours.borrow().counters;
+        seen.cookies += shard.ctx.stack.borrow().counters().cookies_sent;
+        let forwards = shard.ctx.forwarder.borrow().counters;
         seen.dropped +=
             forwards.dropped_full + forwards.dropped_syn_room + forwards.dropped_expired;
     }

@@ -9,7 +9,7 @@ use super::files::Conf;
 use super::message::{Answer, Family, Name, question, read};
 use crate::net::stream::TcpStream;
 use crate::net::udp::UdpSocket;
-use crate::shard::here;
+use crate::shard::core_context;
 use crate::time::{now, timeout, timeout_at};
 
 /// Datagrams on one socket that do not answer the query: beyond this number an attacker is guessing, and the next server is queried.
@@ -216,9 +216,11 @@ fn conclude(server: SocketAddr, answers: Vec<Option<Answer>>) -> io::Result<Know
 
 /// Draws a number that no other host can predict.
 fn draw() -> io::Result<u16> {
-    let drawn = here::with(|here| {
-        let core = u64::from(here.core);
-        here.on_stack(|stack, _| stack.draw(core))
+    let drawn = core_context::with(|ctx| {
+        let core = u64::from(ctx.core);
+        ctx.on_stack(|stack, _| stack.draw(core))
     });
-    drawn.map(|drawn| drawn as u16).ok_or_else(here::no_core)
+    drawn
+        .map(|drawn| drawn as u16)
+        .ok_or_else(core_context::no_core)
 }

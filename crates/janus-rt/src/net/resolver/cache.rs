@@ -3,13 +3,14 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 use std::time::Duration;
 
 use janus_tcp::Instant;
 
 use super::Ways;
 use super::ask::Known;
+use crate::lock::Lock;
 
 /// Most names in the cache.
 const NAMES_MAX: usize = 1_024;
@@ -20,7 +21,7 @@ const LONGEST_NOTHING: Duration = Duration::from_secs(300);
 /// Answers of name servers.
 #[derive(Default)]
 pub(super) struct NameCache {
-    inner: Mutex<Inner>,
+    inner: Lock<Inner>,
 }
 
 #[derive(Default)]
@@ -66,7 +67,7 @@ impl NameCache {
 
     fn under(&self, ways: &Ways) -> MutexGuard<'_, Inner> {
         // Nothing in a lock's scope can be left half done.
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner.lock();
         if inner.ways != *ways {
             *inner = Inner {
                 ways: ways.clone(),
@@ -154,10 +155,10 @@ mod tests {
         put(NAMES_MAX, 10);
         let there = |n: usize| cache.get(&ways, &format!("n{n}"), START).is_some();
         assert!(!there(899) && there(NAMES_MAX) && there(0) && there(898));
-        assert_eq!(cache.inner.lock().unwrap().names.len(), NAMES_MAX);
+        assert_eq!(cache.inner.lock().names.len(), NAMES_MAX);
         // All but a few have ended by then, and go together.
         let late = known(&[[192, 0, 2, 1]], Some(1_000));
         cache.put(&ways, "late", &late, after(999));
-        assert!(cache.inner.lock().unwrap().names.len() < 10);
+        assert!(cache.inner.lock().names.len() < 10);
     }
 }

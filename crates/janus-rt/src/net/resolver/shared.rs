@@ -9,11 +9,12 @@ use std::future::Future;
 use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll, Waker};
 
 use super::Ways;
 use super::ask::Wanted;
+use crate::lock::Lock;
 use crate::task::{JoinHandle, spawn};
 
 /// Key of a search: lookups that differ in any of this do not share one.
@@ -31,19 +32,19 @@ type Found = Result<Vec<IpAddr>, (io::ErrorKind, String)>;
 /// Searches of a runtime that are under way, at most as many as tasks that wait for one.
 #[derive(Default)]
 pub(crate) struct Searches {
-    open: Mutex<HashMap<Sought, Weak<Search>>>,
+    open: Lock<HashMap<Sought, Weak<Search>>>,
 }
 
 /// A search, owned by those who wait for it.
 struct Search {
     sought: Sought,
     among: Arc<Searches>,
-    state: Mutex<State>,
+    state: Lock<SearchState>,
     /// Set by the first lookup as soon as the task is spawned.
     task: OnceLock<JoinHandle<()>>,
 }
 
-enum State {
+enum SearchState {
     /// Wakers by number.
     Waiting {
         next: u64,
@@ -86,14 +87,14 @@ impl Searches {
 
     /// Returns the search, and the duty to report its result if it is new.
     fn enter(self: &Arc<Searches>, sought: Sought) -> (Arc<Search>, Option<Finder>) {
-        let mut open = lock(&self.open);
+        let mut open = self.open.lock();
         if let Some(search) = open.get(&sought).and_then(Weak::upgrade) {
             return (search, None);
         }
         let search = Arc::new(Search {
             sought: sought.clone(),
             among: self.clone(),
-            state: Mutex::new(State::Waiting {
+            state: Lock::new(SearchState::Waiting {
                 next: 0,
                 wakers: BTreeMap::new(),
             }),
@@ -108,7 +109,7 @@ impl Searches {
 impl Search {
     /// Closes the search: later lookups begin a new one.
     fn close(&self) {
-        let mut open = lock(&self.among.open);
+        let mut open = self.among.open.lock();
         if open
             .get(&self.sought)
             .is_some_and(|known| std::ptr::eq(known.as_ptr(), self))
@@ -117,10 +118,10 @@ impl Search {
         }
     }
 
-    fn end(&self, state: State) {
+    fn end(&self, state: SearchState) {
         self.close();
-        let before = std::mem::replace(&mut *lock(&self.state), state);
-        if let State::Waiting { wakers, .. } = before {
+        let before = std::mem::replace(&mut *self.state.lock(), state);
+        if let SearchState::Waiting { wakers, .. } = before {
             wakers.into_values().for_each(Waker::wake);
         }
     }
@@ -144,7 +145,7 @@ struct Finder {
 impl Finder {
     fn tell(self, found: io::Result<Vec<IpAddr>>) {
         if let Some(search) = self.search.upgrade() {
-            search.end(State::Found(
+            search.end(SearchState::Found(
                 found.map_err(|error| (error.kind(), error.to_string())),
             ));
         }
@@ -156,9 +157,9 @@ impl Drop for Finder {
         let Some(search) = self.search.upgrade() else {
             return;
         };
-        let told = !matches!(&*lock(&search.state), State::Waiting { .. });
+        let told = !matches!(&*search.state.lock(), SearchState::Waiting { .. });
         if !told {
-            search.end(State::Left);
+            search.end(SearchState::Left);
         }
     }
 }
@@ -176,9 +177,9 @@ impl Future for Seeker {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Found>> {
         let waker = cx.waker().clone();
         let seeker = &mut *self;
-        let mut state = lock(&seeker.search.state);
+        let mut state = seeker.search.state.lock();
         match &mut *state {
-            State::Waiting { next, wakers } => {
+            SearchState::Waiting { next, wakers } => {
                 let number = *seeker.number.get_or_insert_with(|| {
                     *next += 1;
                     *next
@@ -188,8 +189,8 @@ impl Future for Seeker {
                 drop(before);
                 Poll::Pending
             }
-            State::Found(found) => Poll::Ready(Some(found.clone())),
-            State::Left => Poll::Ready(None),
+            SearchState::Found(found) => Poll::Ready(Some(found.clone())),
+            SearchState::Left => Poll::Ready(None),
         }
     }
 }
@@ -199,15 +200,10 @@ impl Drop for Seeker {
         let Some(number) = self.number else {
             return;
         };
-        let left = match &mut *lock(&self.search.state) {
-            State::Waiting { wakers, .. } => wakers.remove(&number),
-            State::Found(_) | State::Left => None,
+        let left = match &mut *self.search.state.lock() {
+            SearchState::Waiting { wakers, .. } => wakers.remove(&number),
+            SearchState::Found(_) | SearchState::Left => None,
         };
         drop(left);
     }
-}
-
-fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing in a lock's scope can be left half done.
-    what.lock().unwrap_or_else(PoisonError::into_inner)
 }

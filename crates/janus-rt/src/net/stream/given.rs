@@ -12,7 +12,7 @@ use janus_tcp::{ConnId, Error, Instant, Stack};
 use super::{TcpStream, wait_write};
 use crate::net::send_buf::SendBuf;
 use crate::net::{foreign_core, io_error};
-use crate::shard::here;
+use crate::shard::core_context;
 
 impl TcpStream {
     /// Allocates a packet buffer of the size of a full segment, to be filled and given to [`send_buf`](Self::send_buf). Waits until the
@@ -51,7 +51,7 @@ impl TcpStream {
     /// ```
     /// use janus::net::{TcpListener, TcpStream};
     ///
-    /// # janus::Runtime::builder().alone().cores(1).build()?.run(|| async {
+    /// # janus::Runtime::builder().ignore_environment().cores(1).build()?.run(|| async {
     /// let listener = TcpListener::bind("127.0.0.1:0").await?;
     /// let client = TcpStream::connect(listener.reachable_at()).await?;
     /// let (stream, _peer) = listener.accept().await?;
@@ -94,8 +94,8 @@ impl TcpStream {
     /// Those of [`try_alloc_buf`](Self::try_alloc_buf); the error returns the buffer.
     pub fn try_send_buf(&self, buf: impl Into<SendBuf>) -> Result<(), TrySendBufError> {
         let mut buf = Some(buf.into());
-        let sent = here::with_own(self.owner, |here| {
-            here.on_stack(|stack, now| give(stack, now, self.conn, &mut buf))
+        let sent = core_context::with_own(self.owner, |ctx| {
+            ctx.on_stack(|stack, now| give(stack, now, self.conn, &mut buf))
         });
         let error = match sent {
             Some(Ok(())) => return Ok(()),

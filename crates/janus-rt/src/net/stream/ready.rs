@@ -10,7 +10,7 @@ use janus_tcp::{ConnId, Error, Instant, Stack, State, Status};
 use super::{TcpStream, one_after_the_other, wait_read, wait_write, write_slices};
 use crate::net::recv_buf::RecvBuf;
 use crate::net::{Interest, Ready, foreign_core, io_error};
-use crate::shard::here;
+use crate::shard::core_context;
 use crate::task::coop;
 
 impl TcpStream {
@@ -56,8 +56,8 @@ impl TcpStream {
         if coop::proceed(cx).is_pending() {
             return Poll::Pending;
         }
-        let looked = here::with_own(self.owner, |here| {
-            let status = here.on_stack(|stack, _| stack.status(self.conn))?;
+        let looked = core_context::with_own(self.owner, |ctx| {
+            let status = ctx.on_stack(|stack, _| stack.status(self.conn))?;
             let ready = ready_of(&status, interest);
             if !ready.is_empty() {
                 coop::spend();
@@ -65,12 +65,12 @@ impl TcpStream {
             }
             // A task that waits for errors only is woken by incoming data, too, and looks again.
             if interest.is_readable() || interest.is_error() {
-                let token = here.token(cx.waker(), self.reader());
-                here.on_stack(|stack, now| wait_read(stack, now, self.conn, token));
+                let token = ctx.token(cx.waker(), self.reader());
+                ctx.on_stack(|stack, now| wait_read(stack, now, self.conn, token));
             }
             if interest.is_writable() {
-                let token = here.token(cx.waker(), self.writer());
-                here.on_stack(|stack, now| wait_write(stack, now, self.conn, token));
+                let token = ctx.token(cx.waker(), self.writer());
+                ctx.on_stack(|stack, now| wait_write(stack, now, self.conn, token));
             }
             Ok(None)
         });

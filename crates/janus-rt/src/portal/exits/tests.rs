@@ -138,7 +138,7 @@ fn a_flood_finds_bounds() {
     scene.send(&[syn(shard(4000), to, 1)]);
     scene.carrier.turn();
     assert_eq!(scene.carrier.counters.full, 1);
-    assert_eq!(scene.carrier.inner.desk.shortages().portal_full.get(), 1);
+    assert_eq!(scene.carrier.inner.mailbox.shortages().portal_full.get(), 1);
     assert!(accepted(&listener).is_empty());
     scene.carrier.passages.truncate(taken);
     scene.carrier.free = hidden;

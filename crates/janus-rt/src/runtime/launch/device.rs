@@ -17,11 +17,12 @@ use janus_wire::Link;
 
 use super::dpdk;
 use crate::clock::Clock;
-use crate::config::{BackendName, Cidr, Impairment, KernelAddress, Settings};
-use crate::control::desk::ControlMailbox;
+use crate::config::{BackendName, Cidr, ConfigError, KernelAddress, LinkFaults, Settings};
+use crate::control::mailbox::ControlMailbox;
 use crate::dhcp;
+use crate::losses::BRIDGES_MAX;
 use crate::portal::{self, Portal};
-use crate::runtime::{BackendChoice, BoxError};
+use crate::runtime::{BackendChoice, BoxError, BuildError};
 
 /// The address of an interface that was given none: the documentation network (RFC 5737).
 const ADDRESS: Cidr = Cidr {
@@ -71,19 +72,20 @@ pub(super) fn open(
     growth: &Growth,
     steering_key: &[u8; 40],
     clock: Clock,
-    desk: &Arc<ControlMailbox>,
-) -> Result<Device, BoxError> {
+    mailbox: &Arc<ControlMailbox>,
+) -> Result<Device, BuildError> {
     if settings.address.dhcp {
         may_ask(settings, &choice)?;
     }
-    match (choice, settings.backend) {
+    let named = |device: Option<_>, hint: &str| device.ok_or_else(|| ConfigError::new(hint.into()));
+    let opened = match (choice, settings.backend) {
         (BackendChoice::Portal, _)
         | (BackendChoice::Auto, BackendName::Auto | BackendName::Portal) => {
-            open_portal(settings, depot, growth, clock, desk)
+            open_portal(settings, depot, growth, clock, mailbox)
         }
         (BackendChoice::Tap { name }, _) => {
             let mut tap = Tap::new(name);
-            tap.offloads &= !settings.impair.corrupts();
+            tap.offloads &= !settings.faults.corrupts();
             tap.shared = settings.tap_shared;
             open_outside(settings, clock, Box::new(tap))
         }
@@ -96,7 +98,7 @@ pub(super) fn open(
             })
         }
         (BackendChoice::Auto, BackendName::Dpdk) => {
-            let device = settings.dpdk_device.as_deref().ok_or(dpdk::NO_DEVICE)?;
+            let device = named(settings.dpdk_device.as_deref(), dpdk::NO_DEVICE)?;
             dpdk::open(settings, device, depot, steering_key, |backend| {
                 open_outside(settings, clock, backend)
             })
@@ -105,28 +107,29 @@ pub(super) fn open(
             open_outside(settings, clock, xdp(settings, &interface, &ports, depot))
         }
         (BackendChoice::Auto, BackendName::Xdp) => {
-            let interface = settings.xdp_interface.as_deref().ok_or(NO_INTERFACE)?;
+            let interface = named(settings.xdp_interface.as_deref(), NO_INTERFACE)?;
             let ports = &settings.xdp_ports;
             open_outside(settings, clock, xdp(settings, interface, ports, depot))
         }
         (BackendChoice::Custom(backend), _) => {
-            let device = open_outside(settings, clock, backend)?;
-            // Only the program knows; what it brings may be a wire in memory.
-            Ok(Device {
+            // Only the program knows whether it does; what it brings may be a wire in memory.
+            open_outside(settings, clock, backend).map(|device| Device {
                 leads_outside: false,
                 ..device
             })
         }
-    }
+    };
+    opened.map_err(BuildError::Device)
 }
 
 /// Whether a server can be asked for an address over what is chosen: not where addresses decide what reaches us at all.
-fn may_ask(settings: &Settings, choice: &BackendChoice) -> Result<(), BoxError> {
+fn may_ask(settings: &Settings, choice: &BackendChoice) -> Result<(), ConfigError> {
     let by_name = matches!(choice, BackendChoice::Auto);
     if matches!(choice, BackendChoice::Xdp { .. })
         || by_name && settings.backend == BackendName::Xdp
     {
-        return Err("AF_XDP takes packets for addresses that are known beforehand: name the address instead of `dhcp`".into());
+        let problem = "AF_XDP takes packets for addresses that are known beforehand: name the address instead of `dhcp`";
+        return Err(ConfigError::value("address", problem.into()));
     }
     Ok(())
 }
@@ -189,8 +192,8 @@ fn open_queues(
         backend = Box::new(TracedBackend::new(backend, trace.clone()));
     }
     let mut faults = None;
-    if !settings.impair.is_none() {
-        let Impairment { received, sent } = settings.impair;
+    if !settings.faults.is_none() {
+        let LinkFaults { received, sent } = settings.faults;
         let mut impaired = ImpairedBackend::new(backend, received).with_sent(sent);
         if clock.jumps().is_some() {
             // A sleeping core lets the time jump over frames under way; with a clock of its own it does not.
@@ -230,11 +233,11 @@ fn configured_tap(settings: &Settings) -> Tap {
     let name = settings.tap_name.as_deref().unwrap_or(TAP_NAME);
     let mut tap = Tap::new(name);
     // A device that fills in checksums would make good again what is spoilt on the way.
-    tap.offloads = settings.tap_offloads && !settings.impair.corrupts();
+    tap.offloads = settings.tap_offloads && !settings.faults.corrupts();
     tap.shared = settings.tap_shared;
     let kernel = match settings.tap_kernel_address {
         None => {
-            let near = addresses(settings).into_iter().find_map(neighbour);
+            let near = addresses(settings).into_iter().find_map(neighbor);
             let mut given = settings.address.given.iter().map(|own| own.address);
             if let (None, Some(alone)) = (near, given.find(IpAddr::is_ipv4)) {
                 eprintln!(
@@ -263,7 +266,7 @@ fn xdp(settings: &Settings, interface: &str, ports: &Ports, depot: &Arc<Depot>) 
 }
 
 /// The first address of an IPv4 network that is not our own; none where the network has no room for two.
-fn neighbour(own: IpCidr) -> Option<(Ipv4Addr, u8)> {
+fn neighbor(own: IpCidr) -> Option<(Ipv4Addr, u8)> {
     let IpAddr::V4(addr) = own.addr else {
         return None;
     };
@@ -284,7 +287,7 @@ fn open_portal(
     depot: &Arc<Depot>,
     growth: &Growth,
     clock: Clock,
-    desk: &Arc<ControlMailbox>,
+    mailbox: &Arc<ControlMailbox>,
 ) -> Result<Device, BoxError> {
     let config = wire::Config {
         link: Link::Ip,
@@ -303,7 +306,7 @@ fn open_portal(
         ],
         ..Interface::ip(mtu)
     };
-    let bridges = portal::BRIDGES_MAX as u32;
+    let bridges = BRIDGES_MAX as u32;
     let mut tcp = Config {
         max_connections: bridges,
         max_hot: bridges,
@@ -321,7 +324,7 @@ fn open_portal(
         pool: depot.pool(),
         clock: clock.outside(),
         reach: settings.portal_reach.clone(),
-        desk: desk.clone(),
+        mailbox: mailbox.clone(),
     };
     let opened = open_queues(settings, Box::new(near), clock)?;
     Ok(Device {
@@ -342,9 +345,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_is_the_first_neighbour() {
+    fn the_kernel_is_the_first_neighbor() {
         let near = |text: &str| {
-            neighbour(text.parse::<Cidr>().unwrap().network()).map(|(near, _)| near.to_string())
+            neighbor(text.parse::<Cidr>().unwrap().network()).map(|(near, _)| near.to_string())
         };
         assert_eq!(near("192.0.2.1/24").as_deref(), Some("192.0.2.2"));
         assert_eq!(near("192.0.2.7/24").as_deref(), Some("192.0.2.1"));

@@ -29,7 +29,7 @@ pub(super) fn open(
         .with_hash_key(*steering_key)
         .with_sleep(settings.dpdk_sleep.unwrap_or(SLEEP));
     // A device that fills in checksums would make good again what is spoilt on the way.
-    let backend = match settings.impair.corrupts() {
+    let backend = match settings.faults.corrupts() {
         true => backend.without_offloads(),
         false => backend,
     };

@@ -10,10 +10,10 @@ use janus_io::{IoCore, Port, Queue, RING_DEPTH, combined, split};
 use janus_mem::{Depot, Frame};
 
 use super::seed::device_pool;
+use crate::admission::IoCounters;
 use crate::clock::{Clock, Polling};
 use crate::config::{Placement, Settings};
-use crate::inbox::{Inbox, Mailbox};
-use crate::policy::IoCounters;
+use crate::inbox::{Inbox, InboxReader};
 use crate::shard::{Door, FORWARDS};
 
 /// Ways of all cores.
@@ -30,7 +30,7 @@ pub(super) struct Fabric {
 pub(super) struct Berth {
     pub(super) parker: Parker,
     /// Made before the thread, so that what is sent to the core meanwhile waits.
-    pub(super) mailbox: Mailbox,
+    pub(super) reader: InboxReader,
     pub(super) port: Port,
     pub(super) forwarded: Receiver<Frame>,
 }
@@ -68,7 +68,7 @@ impl Fabric {
             });
             Berth {
                 parker,
-                mailbox: Mailbox::new(move || _ = bell.wake()),
+                reader: InboxReader::new(move || _ = bell.wake()),
                 port,
                 forwarded,
             }
@@ -82,10 +82,7 @@ impl Fabric {
     }
 
     pub(super) fn inboxes(&self) -> Vec<Arc<Inbox>> {
-        let inboxes = self
-            .shards
-            .iter()
-            .map(|shard| shard.mailbox.inbox().clone());
+        let inboxes = self.shards.iter().map(|shard| shard.reader.inbox().clone());
         inboxes.collect()
     }
 

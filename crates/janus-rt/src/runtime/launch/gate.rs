@@ -2,20 +2,21 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use janus_csb::{Balancer, Draft};
 
 use crate::control::Front;
-use crate::control::conductor::{enter_port, lock};
-use crate::control::desk::ControlMailbox;
+use crate::control::conductor::enter_port;
 use crate::control::ending::{Ending, LastIn};
+use crate::control::mailbox::ControlMailbox;
+use crate::lock::Lock;
 use crate::portal::Portal;
 
 /// The balancer, the way to the thread that drives it, and the portal where the runtime has one.
 pub(crate) struct Gate {
-    pub(crate) balancer: Arc<Mutex<Balancer>>,
-    pub(crate) desk: Arc<ControlMailbox>,
+    pub(crate) balancer: Arc<Lock<Balancer>>,
+    pub(crate) mailbox: Arc<ControlMailbox>,
     pub(crate) portal: Option<Portal>,
     pub(crate) ending: Arc<Ending>,
 }
@@ -30,15 +31,15 @@ impl Front for Gate {
 
     fn steer(&mut self, port: u16, cores: &[u8], no_flows: bool) -> bool {
         // One update for all cores: an owner must not change with each listener that is entered.
-        let mut balancer = lock(&self.balancer);
+        let mut balancer = self.balancer.lock();
         let enter = |draft: &mut Draft| enter_port(draft, port, cores);
         let at_once = no_flows && balancer.start(enter).is_ok();
         if at_once {
             // Forget cores requested while an update ran: they are no longer to have the port.
-            self.desk.forget_port(port);
-            self.desk.ring();
+            self.mailbox.forget_port(port);
+            self.mailbox.ring();
         } else {
-            self.desk.want_port(port, cores);
+            self.mailbox.want_port(port, cores);
         }
         at_once
     }
@@ -66,10 +67,10 @@ impl Front for Gate {
             Some(portal) => {
                 portal.close_all(LastIn {
                     ending: self.ending.clone(),
-                    desk: self.desk.clone(),
+                    mailbox: self.mailbox.clone(),
                 });
                 // The control thread waits for that, but not forever.
-                self.desk.ring();
+                self.mailbox.ring();
             }
             // The stack is the only door, and it turns away no connection it has accepted.
             None => {
@@ -93,15 +94,15 @@ mod tests {
     fn a_port_entered_at_once_is_not_taken_back_by_what_was_wanted_before() {
         let mut balancer = Balancer::new(Ring::uniform(3, 4, 1), Limits::default());
         let _ends = [0, 1, 2].map(|core| balancer.shard_end(ShardId(core)));
-        let desk = Arc::new(ControlMailbox::new(3, Parker::new().unwrap().unparker()));
+        let mailbox = Arc::new(ControlMailbox::new(3, Parker::new().unwrap().unparker()));
         let mut gate = Gate {
-            balancer: Arc::new(Mutex::new(balancer)),
-            desk: desk.clone(),
+            balancer: Arc::new(Lock::new(balancer)),
+            mailbox: mailbox.clone(),
             portal: None,
             ending: Arc::new(Ending::new(Vec::new())),
         };
-        desk.want_port(80, &[2]);
+        mailbox.want_port(80, &[2]);
         assert!(gate.steer(80, &[0, 2], true));
-        assert!(desk.is_empty());
+        assert!(mailbox.is_empty());
     }
 }

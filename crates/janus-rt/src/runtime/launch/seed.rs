@@ -13,11 +13,12 @@ use janus_tcp::{Config, Interface, Secrets, Stack};
 use super::fabric::Berth;
 use crate::config::Settings;
 use crate::dhcp::Shown;
+use crate::inbox::{Owner, ShardIdentity};
 use crate::runtime::{BoxError, MainResult, MainTask};
-use crate::shard::here::{Here, Owner, Parts};
+use crate::shard::core_context::{CoreContext, Parts};
 use crate::shard::shared::Shared;
-use crate::shard::{Door, Neighbours, Shard, Work};
-use crate::task::{Executor, Pulse, ShardIdentity};
+use crate::shard::{Door, Forwarder, Shard, Work};
+use crate::task::{Executor, Pulse};
 use crate::warning::Warnings;
 
 /// Buffers a shard keeps back for what frees memory: acknowledgements, the refill of a receive queue.
@@ -97,11 +98,11 @@ impl Seed {
         } = self;
         let Berth {
             parker,
-            mailbox,
+            reader,
             port,
             forwarded,
         } = berth;
-        let inbox = mailbox.inbox().clone();
+        let inbox = reader.inbox().clone();
         let identity = ShardIdentity::register(inbox.clone())?;
         let again = common.clone();
         let stack = common.stack(core)?;
@@ -109,28 +110,27 @@ impl Seed {
             number: identity.number(),
             life: identity.incarnation().get() as u16,
         };
-        let neighbours =
-            Neighbours::new(ShardId(core), common.interface.link, common.doors.clone());
+        let forwarder = Forwarder::new(ShardId(core), common.interface.link, common.doors.clone());
         let parts = Parts {
             inbox,
             stack,
             pool: device_pool(&common.depot),
             steering: end,
-            neighbours,
+            forwarder,
         };
-        let here = Here::new(owner, core, common.shared.clone(), parts);
+        let ctx = CoreContext::new(owner, core, common.shared.clone(), parts);
         let executor = common.executor(core, identity)?;
         let shard = Shard {
             work: Work::new(&port, common.shared.watched)?,
-            here: Rc::new(here),
+            ctx: Rc::new(ctx),
             port,
             forwarded,
-            mailbox,
+            reader,
             parker,
             clock: common.shared.clock,
             rebuild: Box::new(move || again.stack_again(core)),
         };
-        shard.here.executor.replace(Some(executor));
+        shard.ctx.executor.replace(Some(executor));
         let entered = shard.enter();
         shard.tasks(|tasks| _ = tasks.spawn(MainTask::new(main())));
         drop(entered);

@@ -10,11 +10,11 @@ use janus_tcp::{Interface, Secrets};
 use janus_wire::{FlowNames, Toeplitz};
 
 use super::secrets;
+use crate::admission::Admission;
 use crate::clock::Clock;
 use crate::config::Settings;
-use crate::control::desk::ControlMailbox;
+use crate::control::mailbox::ControlMailbox;
 use crate::control::watch::PolicyName;
-use crate::policy::Policy;
 use crate::runtime::BoxError;
 
 /// Points on the ring for each shard. Their places are chosen so that shares are even; with more of them what a shard
@@ -27,7 +27,7 @@ pub(super) struct Steering {
     pub(super) ends: Vec<ShardEnd>,
     pub(super) toeplitz: Toeplitz,
     pub(super) flow_names: FlowNames,
-    pub(super) policy: Policy,
+    pub(super) admission: Admission,
     pub(super) sockets: Arc<SocketPorts>,
     /// Number of cores that timestamps name; `None`: they name none.
     pub(super) owner_bits_cores: Option<u16>,
@@ -52,7 +52,7 @@ impl Steering {
             balancer,
             toeplitz: Toeplitz::new(key),
             flow_names: secrets::names(settings.seed)?,
-            policy: Policy::new(rules, secrets::rates_secret(settings.seed)?),
+            admission: Admission::new(rules, secrets::rates_secret(settings.seed)?),
             sockets: Arc::default(),
             // One core need not be named.
             owner_bits_cores: (settings.owner_bits && cores > 1).then_some(cores as u16),
@@ -65,19 +65,19 @@ impl Steering {
         settings: &Settings,
         interface: &Interface,
         secrets: &Secrets,
-        desk: &Arc<ControlMailbox>,
+        mailbox: &Arc<ControlMailbox>,
         clock: Clock,
     ) -> Vec<Steerer> {
         let nanoseconds: Arc<ClockFn> = Arc::new(move || clock.now().as_nanos());
         let queues = settings.queues();
         let steerers = (0..queues).map(|_| {
-            let (end, desk) = (self.balancer.io_end(), desk.clone());
-            let heat = desk.heat().clone();
+            let (end, mailbox) = (self.balancer.io_end(), mailbox.clone());
+            let heat = mailbox.heat().clone();
             let mut steerer =
                 Steerer::new(self.toeplitz.clone(), self.flow_names, end, interface.link)
                     .with_sockets(self.sockets.clone())
-                    .telling(Box::new(move || desk.ring()))
-                    .behind(self.policy.stage(queues, nanoseconds.clone()));
+                    .telling(Box::new(move || mailbox.ring()))
+                    .behind(self.admission.stage(queues, nanoseconds.clone()));
             if let Some(cores) = self.owner_bits_cores {
                 steerer = steerer.by_echoes(*secrets.naming(0, cores).stamps());
             }

@@ -48,11 +48,11 @@ impl Prepared {
         let conducting = threads.conduct(conductor, seeds.len() + io_cores.len());
         let stop = Arc::new(AtomicBool::new(false));
         let polling = threads.poll(io_cores, &stop);
-        // A shard that could not be started will not report that it has drained.
+        // A shard that could not be started will not report that it has closed its connections.
         for thread in threads.serve(seeds, &main) {
             threads.join(thread);
         }
-        let behind = shared.blocking.close(shared.settings.get().drain);
+        let behind = shared.blocking.close(shared.settings.get().close);
         if behind > 0 {
             eprintln!("janus: {behind} blocking calls go on although their runtime has ended");
         }
@@ -61,7 +61,7 @@ impl Prepared {
             bell.wake();
             threads.join(thread);
         }
-        shared.desk.stop();
+        shared.mailbox.stop();
         if let Some(thread) = conducting {
             threads.join(thread);
         }

@@ -2,8 +2,8 @@
 
 use std::any::Any;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
 
+use crate::lock::Lock;
 use crate::warning::words_of;
 
 /// Error of a task that gave no output: it panicked, was aborted, or never begun.
@@ -17,12 +17,12 @@ enum Cause {
     /// Never begun, for this reason.
     Refused(&'static str),
     /// Payload of its panic. Locked only so that the error is `Sync`, as most are.
-    Panic(Mutex<Box<dyn Any + Send>>),
+    Panic(Lock<Box<dyn Any + Send>>),
 }
 
 impl JoinError {
     pub(in crate::task) fn panicked(payload: Box<dyn Any + Send>) -> JoinError {
-        let cause = Cause::Panic(Mutex::new(payload));
+        let cause = Cause::Panic(Lock::new(payload));
         JoinError { cause }
     }
 
@@ -63,9 +63,7 @@ impl JoinError {
     /// The error itself, when the task did not panic.
     pub fn try_into_panic(self) -> Result<Box<dyn Any + Send>, JoinError> {
         match self.cause {
-            Cause::Panic(payload) => {
-                Ok(payload.into_inner().unwrap_or_else(PoisonError::into_inner))
-            }
+            Cause::Panic(payload) => Ok(payload.into_inner()),
             cause => Err(JoinError { cause }),
         }
     }
@@ -76,7 +74,7 @@ impl fmt::Display for JoinError {
         let payload = match &self.cause {
             Cause::Cancelled => return f.write_str("the task was cancelled"),
             Cause::Refused(why) => return write!(f, "the task was not begun: {why}"),
-            Cause::Panic(payload) => payload.lock().unwrap_or_else(PoisonError::into_inner),
+            Cause::Panic(payload) => payload.lock(),
         };
         match words_of(&**payload) {
             Some(text) => write!(f, "the task panicked: {text}"),

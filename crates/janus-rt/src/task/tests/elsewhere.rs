@@ -6,7 +6,7 @@ use std::task::Wake;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::inbox::Inbox;
+use crate::inbox::{Inbox, TaskRef};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -174,9 +174,9 @@ fn a_handle_of_a_core_that_has_ended_says_so_anywhere() {
 #[test]
 fn a_message_to_a_core_that_has_ended_reaches_no_other() {
     let Core1 {
-        executor, mailbox, ..
+        executor, reader, ..
     } = core();
-    let inbox: Arc<Inbox> = Arc::clone(mailbox.inbox());
+    let inbox: Arc<Inbox> = Arc::clone(reader.inbox());
     let task = executor.spawn(pending::<()>());
     let abort = task.abort_handle();
     drop(executor);
@@ -184,7 +184,7 @@ fn a_message_to_a_core_that_has_ended_reaches_no_other() {
     let identity = ShardIdentity::register(Arc::clone(&inbox)).expect("a free number");
     let mut next = Core1 {
         executor: Executor::new(identity, &Growth::Inline).expect("memory"),
-        mailbox,
+        reader,
         rung: Arc::default(),
     };
     let other = next.executor.spawn(pending::<()>());
@@ -216,18 +216,18 @@ fn aborts_beyond_the_ring_are_kept_once_each() {
         }
     });
     core.run();
-    assert!(core.mailbox.is_empty());
+    assert!(core.reader.is_empty());
     let entered = core.executor.enter();
     assert!(tasks.iter().all(JoinHandle::is_finished));
     drop(entered);
     // As many as there are tasks are in the spill at most.
-    let spilled = core.mailbox.inbox().counters().spilled;
+    let spilled = core.reader.inbox().counters().spilled;
     assert!(spilled <= 3, "{spilled}");
 }
 
 /// The core as others see it.
 fn cores(core: &Core1) -> Cores {
-    Cores::new(vec![Arc::clone(core.mailbox.inbox())])
+    Cores::new(vec![Arc::clone(core.reader.inbox())])
 }
 
 fn send<M, F>(core: &Core1, make: M) -> JoinHandle<F::Output>
@@ -314,7 +314,7 @@ fn what_is_sent_to_a_core_that_has_ended_is_told_so() {
     let mut running = send(&before, pending::<()>);
     before.run();
     assert!(poll_once(&mut waiting).is_ready());
-    let inbox = Arc::clone(before.mailbox.inbox());
+    let inbox = Arc::clone(before.reader.inbox());
     drop(before);
     assert!(poll_once(&mut running).is_ready());
     let mut after = Cores::new(vec![inbox]).spawn_on(0, || async {});

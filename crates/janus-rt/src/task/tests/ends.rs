@@ -7,7 +7,6 @@ use std::sync::atomic::AtomicBool;
 use std::task::Wake;
 
 use super::*;
-use crate::task::arena::Slot;
 
 /// Counts its drops, and panics in each when told to.
 struct Bomb {
@@ -293,8 +292,7 @@ fn numbers_that_are_no_tasks_wake_nobody() {
         assert_eq!(held[3], 1);
     });
     core.run();
-    let slot: Option<Slot> = big.slot();
-    let inside = slot.map_or(0, Slot::granule) + 1;
+    let inside = big.granule().map_or(0, |granule| granule + 1);
     let entered = core.executor.enter();
     for number in [inside, 4095, 1 << 29, u32::MAX >> 2, u32::MAX] {
         wake_local(number);
@@ -335,7 +333,7 @@ fn a_core_may_end_while_others_wake_it() {
             .collect();
         for _ in 0..20 {
             let entered = core.executor.enter();
-            while let Some(Message::Wake(word)) = core.mailbox.pop() {
+            while let Some(Message::Wake(word)) = core.reader.pop() {
                 core.executor.wake_word(word);
             }
             core.executor.run(64);

@@ -58,7 +58,7 @@ fn where_it_is_refused_or_nobody_answers_another_is_asked_for() {
     other[61] ^= 1;
     other[40..42].fill(0);
     world.client.hear(&other, false, world.now);
-    assert!(matches!(world.client.state, State::Rebooting(_)));
+    assert!(matches!(world.client.state, ClientState::Rebooting(_)));
 }
 
 impl World {

@@ -17,8 +17,9 @@ use super::list::support::target::Target;
 use super::list::support::{HERE, PORT, family};
 use crate::lockstep::net::any_queue;
 use crate::lockstep::tests::updates::{Changes, held_twice};
-use crate::lockstep::{Layout, Outside, World, hops};
+use crate::lockstep::{Layout, Outside, World};
 use crate::net::{TcpListener, TcpStream};
+use crate::shard::hops;
 
 /// Packet buffers of the attackers: they want for none.
 const BUFFERS: u32 = 32_768;
@@ -149,7 +150,7 @@ impl Shards {
             (shard.work.update.places, shard.work.update.places_max) = (16, 16);
         }
         world.come_to_rest();
-        let depot = world.shards[0].here.pool.borrow().depot().clone();
+        let depot = world.shards[0].ctx.pool.borrow().depot().clone();
         Shards {
             world,
             depot,
@@ -222,8 +223,8 @@ impl Target for Shards {
     fn on(&mut self, conn: ConnId, call: &mut dyn FnMut(&mut Stack, Instant, ConnId)) {
         self.world.settle();
         let (shard, stream) = self.conns[conn.index as usize].as_ref().expect("is open");
-        let here = &self.world.shards[*shard].here;
-        here.on_stack(|stack, now| call(stack, now, stream.conn()));
+        let ctx = &self.world.shards[*shard].ctx;
+        ctx.on_stack(|stack, now| call(stack, now, stream.conn()));
     }
 
     fn write_and_close(&mut self, conns: &[ConnId], data: &[u8]) {
@@ -234,7 +235,7 @@ impl Target for Shards {
             let shard = &self.world.shards[shard];
             if !data.is_empty() {
                 let write = |stack: &mut Stack, now| stack.write(now, stream.conn(), data);
-                let _may_be_put_off = shard.here.on_stack(write);
+                let _may_be_put_off = shard.ctx.on_stack(write);
             }
             let _entered = shard.enter();
             drop(stream);
@@ -244,7 +245,7 @@ impl Target for Shards {
     fn each(&mut self, look: &mut dyn FnMut(&Stack)) {
         self.world.settle();
         for shard in &self.world.shards {
-            look(&shard.here.stack.borrow());
+            look(&shard.ctx.stack.borrow());
         }
     }
 
@@ -260,8 +261,8 @@ impl Target for Shards {
             io_core.give_stock_back();
         }
         for shard in &self.world.shards {
-            shard.here.stack.borrow_mut().pool().flush();
-            shard.here.pool.borrow_mut().flush();
+            shard.ctx.stack.borrow_mut().pool().flush();
+            shard.ctx.pool.borrow_mut().flush();
         }
         self.depot.stats().outstanding
     }
@@ -274,7 +275,7 @@ impl Target for Shards {
         // A timestamp that names another shard costs one more.
         let bound = if family::is_v6() { 3 } else { 2 };
         assert!(most <= bound, "{most} hops of a packet");
-        let updates = self.world.conductor.desk.done().updates;
+        let updates = self.world.conductor.mailbox.done().updates;
         println!("{updates} updates, {forwards} packets forwarded");
         assert_eq!(self.changes.is_some(), updates > UPDATES_FOR_LISTENERS);
         assert_eq!(self.world.lost(), 0, "the wire itself loses nothing");

@@ -6,14 +6,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::*;
-use crate::task::{JoinError, spawn_on, yield_now};
+use crate::spawn::spawn_on;
+use crate::task::{JoinError, yield_now};
 use crate::time::{sleep, timeout};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const FOUND: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7));
 
 fn on_cores<F: Future<Output = ()> + 'static>(cores: usize, test: fn() -> F) {
-    let runtime = crate::Runtime::builder().alone().cores(cores);
+    let runtime = crate::Runtime::builder().ignore_environment().cores(cores);
     let main = move || async move {
         if crate::core_id() == Some(0) {
             timeout(PATIENCE, test())
@@ -37,7 +38,9 @@ fn sought(name: &str) -> Sought {
 }
 
 fn search(searches: &Searches, name: &str) -> Option<Arc<Search>> {
-    lock(&searches.open)
+    searches
+        .open
+        .lock()
         .get(&sought(name))
         .and_then(Weak::upgrade)
 }
@@ -45,9 +48,9 @@ fn search(searches: &Searches, name: &str) -> Option<Arc<Search>> {
 /// How many wait for it.
 fn waiting(searches: &Searches, name: &str) -> usize {
     let search = search(searches, name);
-    search.map_or(0, |search| match &*lock(&search.state) {
-        State::Waiting { wakers, .. } => wakers.len(),
-        State::Found(_) | State::Left => 0,
+    search.map_or(0, |search| match &*search.state.lock() {
+        SearchState::Waiting { wakers, .. } => wakers.len(),
+        SearchState::Found(_) | SearchState::Left => 0,
     })
 }
 
@@ -96,7 +99,7 @@ fn whoever_asks_meanwhile_waits_for_the_one_search() {
             assert_eq!(error.to_string(), "nobody says");
         }
         assert_eq!(begun.load(Ordering::Relaxed), 2);
-        assert!(lock(&searches.open).is_empty());
+        assert!(searches.open.lock().is_empty());
     });
 }
 
@@ -146,7 +149,7 @@ fn who_began_may_give_up_and_the_last_ends_it() {
         seekers.iter().for_each(JoinHandle::abort);
         // The search's own task has ended too, and what it held.
         until(|| Rc::strong_count(&guard) == 1).await;
-        assert!(lock(&searches.open).is_empty());
+        assert!(searches.open.lock().is_empty());
     });
 }
 
@@ -161,7 +164,7 @@ fn when_its_core_is_gone_everybody_asks_alone() {
         it.task.get().expect("begun").abort();
         drop(it);
         until(|| Rc::strong_count(&guard) == 4).await;
-        assert!(lock(&searches.open).is_empty());
+        assert!(searches.open.lock().is_empty());
         // A lookup from here on begins a new search.
         let fourth = begin(&searches, &found, &guard);
         yield_now().await;

@@ -50,7 +50,7 @@ impl Scene {
             pool: depot.pool(),
             clock,
             reach: reach.parse().unwrap(),
-            desk: crate::portal::tests::desk(),
+            mailbox: crate::portal::tests::mailbox(),
         };
         let (_, commands) = channel();
         let carrier = Carrier::new(inner, commands, Arc::new(Doorbell::new().unwrap()));

@@ -16,8 +16,8 @@ use janus_csb::{FlowId, ShardId, Step, Tag, walk};
 use janus_tcp::{ConnId, Error, Instant, SocketOptions};
 use janus_wire::FlowKey;
 
-use super::here::{self, Here, Owner};
-use crate::inbox::Refused;
+use super::core_context::{self, CoreContext};
+use crate::inbox::{Owner, Refused};
 
 /// How often it is looked whether a connection with a stub elsewhere is over.
 const LOOK: Duration = Duration::from_millis(100);
@@ -28,7 +28,7 @@ const ASKING_MAX: usize = 1 << 8;
 
 /// What a core has asked, and where stubs stand for it.
 #[derive(Default)]
-pub(crate) struct Fixed {
+pub(crate) struct TupleClaims {
     next: u64,
     asking: Vec<Asking>,
     stubs: Vec<StubElsewhere>,
@@ -78,7 +78,7 @@ impl Asking {
     }
 }
 
-impl Fixed {
+impl TupleClaims {
     fn place(&self, number: u64) -> Option<usize> {
         let mut asking = self.asking.iter();
         asking.position(|asking| asking.number == number)
@@ -91,33 +91,33 @@ impl Fixed {
         self.stubs.iter().any(|stub| stub.flow == *flow)
     }
 
-    /// When [`Here::look_after_stubs`] is due.
+    /// When [`CoreContext::look_after_stubs`] is due.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.look_at
     }
 }
 
-impl Here {
+impl CoreContext {
     /// Opens a connection from a port that somebody else chose; `local`'s address may be unspecified.
-    pub(crate) fn open_fixed(
+    pub(crate) fn open_tuple(
         &self,
         local: SocketAddr,
         remote: SocketAddr,
         options: &SocketOptions,
-    ) -> OpenFixed {
-        let begun = self.begin_fixed(local, remote, options);
-        OpenFixed {
+    ) -> OpenTuple {
+        let begun = self.begin_claim(local, remote, options);
+        OpenTuple {
             owner: self.owner,
-            state: begun.unwrap_or_else(|error| State::Opened(Err(error))),
+            state: begun.unwrap_or_else(|error| OpenState::Opened(Err(error))),
         }
     }
 
-    fn begin_fixed(
+    fn begin_claim(
         &self,
         local: SocketAddr,
         remote: SocketAddr,
         options: &SocketOptions,
-    ) -> Result<State, Error> {
+    ) -> Result<OpenState, Error> {
         self.begins_to_open(remote.ip())?;
         let address = self.own_address(local.ip(), remote.ip());
         let local = SocketAddr::new(address.ok_or(Error::AddrNotAvailable)?, local.port());
@@ -127,15 +127,15 @@ impl Here {
             // Whether it is taken the stack says.
             let opened =
                 self.on_stack(|stack, now| stack.connect_with(now, local, remote, options));
-            return Ok(State::Opened(opened));
+            return Ok(OpenState::Opened(opened));
         }
-        let mut fixed = self.fixed.borrow_mut();
-        if fixed.asking.len() >= ASKING_MAX {
+        let mut claims = self.tuple_claims.borrow_mut();
+        if claims.asking.len() >= ASKING_MAX {
             return Err(Error::TooManyConnections);
         }
-        fixed.next += 1;
-        let number = fixed.next;
-        fixed.asking.push(Asking {
+        claims.next += 1;
+        let number = claims.next;
+        claims.asking.push(Asking {
             number,
             local,
             remote,
@@ -145,9 +145,9 @@ impl Here {
             waker: None,
             forgotten: false,
         });
-        drop(fixed);
+        drop(claims);
         self.ask(&flow, number);
-        Ok(State::Asked(number))
+        Ok(OpenState::Asked(number))
     }
 
     fn own_address(&self, local: IpAddr, remote: IpAddr) -> Option<IpAddr> {
@@ -184,16 +184,20 @@ impl Here {
     }
 
     fn pass_on(&self, to: ShardId, question: Question) {
-        let sent = self.tell(to.0, move |here| here.consider(question));
+        let sent = self.tell(to.0, move |ctx| ctx.consider(question));
         if sent.is_err() {
             // It has ended, or is told more than it can do.
             self.answer(question, Answer::Refused(Error::AddrNotAvailable));
         }
     }
 
-    fn tell(&self, core: u8, what: impl FnOnce(&Here) + Send + 'static) -> Result<(), Refused> {
+    fn tell(
+        &self,
+        core: u8,
+        what: impl FnOnce(&CoreContext) + Send + 'static,
+    ) -> Result<(), Refused> {
         let job = move || {
-            here::with(what);
+            core_context::with(what);
         };
         self.shared.cores.run(core, Box::new(job))
     }
@@ -252,7 +256,7 @@ impl Here {
         if question.asker == self.core {
             return self.answered(question, answer);
         }
-        let told = self.tell(question.asker, move |here| here.answered(question, answer));
+        let told = self.tell(question.asker, move |ctx| ctx.answered(question, answer));
         if told.is_err()
             && let Answer::Granted(Some(_)) = answer
         {
@@ -264,25 +268,25 @@ impl Here {
 
     /// An answer has come back.
     fn answered(&self, Question { flow, number, .. }: Question, answer: Answer) {
-        let mut fixed = self.fixed.borrow_mut();
+        let mut claims = self.tuple_claims.borrow_mut();
         if let Answer::Granted(Some(holder)) = answer {
             // Also where it is not wanted any more: what is not held here is over.
-            if !fixed.stands_elsewhere(&flow) {
-                fixed.stubs.push(StubElsewhere { flow, holder });
+            if !claims.stands_elsewhere(&flow) {
+                claims.stubs.push(StubElsewhere { flow, holder });
             }
-            fixed.look_at = Some(self.now.get() + LOOK);
+            claims.look_at = Some(self.now.get() + LOOK);
         }
-        let Some(at) = fixed.place(number) else {
+        let Some(at) = claims.place(number) else {
             return;
         };
-        if fixed.asking[at].forgotten {
-            fixed.asking.swap_remove(at);
+        if claims.asking[at].forgotten {
+            claims.asking.swap_remove(at);
             return;
         }
-        let asking = &mut fixed.asking[at];
+        let asking = &mut claims.asking[at];
         if matches!(answer, Answer::Again) && asking.tries < TRIES {
             asking.tries += 1;
-            drop(fixed);
+            drop(claims);
             return self.ask(&flow, number);
         }
         let (local, remote, options) = (asking.local, asking.remote, asking.options);
@@ -295,7 +299,7 @@ impl Here {
         };
         asking.opened = Some(opened);
         let waker = asking.waker.take();
-        drop(fixed);
+        drop(claims);
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -304,9 +308,9 @@ impl Here {
     /// Once in a while: what is over here is said to whoever has a stub of it.
     #[cold]
     pub(crate) fn look_after_stubs(&self, now: Instant) {
-        let mut fixed = self.fixed.borrow_mut();
+        let mut claims = self.tuple_claims.borrow_mut();
         let me = u16::from(self.core);
-        let Fixed { stubs, asking, .. } = &mut *fixed;
+        let TupleClaims { stubs, asking, .. } = &mut *claims;
         *stubs = std::mem::take(stubs)
             .into_iter()
             .filter(|&StubElsewhere { flow, holder }| {
@@ -315,28 +319,29 @@ impl Here {
                 if self.stack.borrow().holds(&flow) || asking.iter().any(asked) {
                     return true;
                 }
-                let over = move |here: &Here| _ = here.stack.borrow_mut().remove_stub(&flow, me);
+                let over =
+                    move |ctx: &CoreContext| _ = ctx.stack.borrow_mut().remove_stub(&flow, me);
                 // One that has ended took its stubs along.
                 self.tell(holder, over) == Err(Refused::Full)
             })
             .collect();
-        fixed.look_at = (!fixed.stubs.is_empty()).then_some(now + LOOK);
+        claims.look_at = (!claims.stubs.is_empty()).then_some(now + LOOK);
     }
 
     /// This is not waited for any more.
-    fn forget_fixed(&self, number: u64) {
-        let mut fixed = self.fixed.borrow_mut();
-        let Some(at) = fixed.place(number) else {
+    fn forget_claim(&self, number: u64) {
+        let mut claims = self.tuple_claims.borrow_mut();
+        let Some(at) = claims.place(number) else {
             return;
         };
-        let asking = &mut fixed.asking[at];
+        let asking = &mut claims.asking[at];
         asking.forgotten = true;
         let waker = asking.waker.take();
         let opened = asking.opened;
         if opened.is_some() {
-            fixed.asking.swap_remove(at);
+            claims.asking.swap_remove(at);
         }
-        drop(fixed);
+        drop(claims);
         drop(waker);
         if let Some(Ok(conn)) = opened {
             self.close(conn);
@@ -344,43 +349,43 @@ impl Here {
     }
 }
 
-/// See [`Here::open_fixed`]. `None` on another core than that.
+/// See [`CoreContext::open_tuple`]. `None` on another core than that.
 #[must_use = "futures do nothing unless awaited"]
-pub(crate) struct OpenFixed {
+pub(crate) struct OpenTuple {
     owner: Owner,
-    state: State,
+    state: OpenState,
 }
 
-enum State {
+enum OpenState {
     Opened(Result<ConnId, Error>),
     Asked(u64),
     Taken,
 }
 
-impl Future for OpenFixed {
+impl Future for OpenTuple {
     type Output = Option<Result<ConnId, Error>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let polled = here::with_own(self.owner, |here| {
-            match std::mem::replace(&mut self.state, State::Taken) {
-                State::Opened(opened) => return Poll::Ready(opened),
-                State::Taken => return Poll::Ready(Err(Error::NotConnected)),
-                State::Asked(number) => self.state = State::Asked(number),
+        let polled = core_context::with_own(self.owner, |ctx| {
+            match std::mem::replace(&mut self.state, OpenState::Taken) {
+                OpenState::Opened(opened) => return Poll::Ready(opened),
+                OpenState::Taken => return Poll::Ready(Err(Error::NotConnected)),
+                OpenState::Asked(number) => self.state = OpenState::Asked(number),
             }
-            let State::Asked(number) = self.state else {
+            let OpenState::Asked(number) = self.state else {
                 return Poll::Pending;
             };
-            let mut fixed = here.fixed.borrow_mut();
-            let Some(at) = fixed.place(number) else {
+            let mut claims = ctx.tuple_claims.borrow_mut();
+            let Some(at) = claims.place(number) else {
                 return Poll::Ready(Err(Error::NotConnected));
             };
-            if let Some(opened) = fixed.asking[at].opened {
-                fixed.asking.swap_remove(at);
-                self.state = State::Taken;
+            if let Some(opened) = claims.asking[at].opened {
+                claims.asking.swap_remove(at);
+                self.state = OpenState::Taken;
                 return Poll::Ready(opened);
             }
-            let old = fixed.asking[at].waker.replace(cx.waker().clone());
-            drop(fixed);
+            let old = claims.asking[at].waker.replace(cx.waker().clone());
+            drop(claims);
             drop(old);
             Poll::Pending
         });
@@ -391,20 +396,20 @@ impl Future for OpenFixed {
     }
 }
 
-impl Drop for OpenFixed {
+impl Drop for OpenTuple {
     fn drop(&mut self) {
-        let forget: Box<dyn FnOnce(&Here) + Send> = match self.state {
-            State::Taken | State::Opened(Err(_)) => return,
-            State::Opened(Ok(conn)) => Box::new(move |here| here.close(conn)),
-            State::Asked(number) => Box::new(move |here| here.forget_fixed(number)),
+        let forget: Box<dyn FnOnce(&CoreContext) + Send> = match self.state {
+            OpenState::Taken | OpenState::Opened(Err(_)) => return,
+            OpenState::Opened(Ok(conn)) => Box::new(move |ctx| ctx.close(conn)),
+            OpenState::Asked(number) => Box::new(move |ctx| ctx.forget_claim(number)),
         };
         let mut forget = Some(forget);
-        let here = here::with_own(self.owner, |here| {
+        let ctx = core_context::with_own(self.owner, |ctx| {
             if let Some(forget) = forget.take() {
-                forget(here);
+                forget(ctx);
             }
         });
-        if let (None, Some(forget)) = (here, forget) {
+        if let (None, Some(forget)) = (ctx, forget) {
             self.owner.send_job(forget);
         }
     }

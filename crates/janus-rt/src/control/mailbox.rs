@@ -2,8 +2,8 @@
 //! the last update. Locks are held for a few moves of memory; a shard's loop comes here only to ring.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use janus_csb::policy::HeatBoard;
@@ -12,6 +12,7 @@ use janus_io::Counter;
 use janus_io::park::Unparker;
 
 use super::watch::PolicyName;
+use crate::lock::Lock;
 use crate::losses::{Kind, Losses, Shortages};
 
 /// Listeners by port; an empty set for a port that no longer has a listener.
@@ -19,14 +20,14 @@ pub(crate) type PortSets = BTreeMap<u16, Vec<u8>>;
 
 /// One for each runtime.
 pub(crate) struct ControlMailbox {
-    wanted: Mutex<Wanted>,
+    wanted: Lock<Wanted>,
     /// Set when a request was left, or a core has done its part of an update.
     news: AtomicBool,
     stopping: AtomicBool,
     bell: Unparker,
-    done: Mutex<Done>,
-    roles: Mutex<Roles>,
-    rules: Mutex<Rules>,
+    done: Lock<Done>,
+    roles: Lock<Roles>,
+    rules: Lock<Rules>,
     heat: Arc<HeatBoard>,
     boards: Vec<Board>,
     shortages: Shortages,
@@ -116,22 +117,22 @@ pub(crate) struct Board {
     /// Nanoseconds of work for a connection, the median of the last; 0 before that is known.
     pub(crate) service_ns: Counter,
     /// Frames and requests lost, and why.
-    losses: Mutex<Losses>,
+    losses: Lock<Losses>,
 }
 
 impl ControlMailbox {
     pub(crate) fn new(shards: usize, bell: Unparker) -> ControlMailbox {
         ControlMailbox {
-            wanted: Mutex::default(),
+            wanted: Lock::default(),
             news: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             bell,
-            done: Mutex::default(),
-            roles: Mutex::new(Roles {
+            done: Lock::default(),
+            roles: Lock::new(Roles {
                 weights: vec![1; shards],
                 drained: vec![false; shards],
             }),
-            rules: Mutex::default(),
+            rules: Lock::default(),
             heat: Arc::default(),
             boards: (0..shards).map(|_| Board::default()).collect(),
             shortages: Shortages::default(),
@@ -165,7 +166,7 @@ impl ControlMailbox {
 
     /// Enters what a shard has lost so far, and rings where a kind among `changed` is not quiet.
     pub(crate) fn enter_losses(&self, shard: u8, losses: &Losses, changed: u32) {
-        *lock(&self.board(shard).losses) = *losses;
+        *self.board(shard).losses.lock() = *losses;
         self.ring_for_losses(changed);
     }
 
@@ -193,18 +194,18 @@ impl ControlMailbox {
     }
 
     pub(crate) fn want_port(&self, port: u16, cores: &[u8]) {
-        lock(&self.wanted).ports.insert(port, cores.to_vec());
+        self.wanted.lock().ports.insert(port, cores.to_vec());
         self.ring();
     }
 
     /// Drops the request for a port that already has the right owners.
     pub(crate) fn forget_port(&self, port: u16) {
-        lock(&self.wanted).ports.remove(&port);
+        self.wanted.lock().ports.remove(&port);
     }
 
     #[cfg(test)]
     pub(crate) fn want_ring(&self, ring: Ring) {
-        let mut wanted = lock(&self.wanted);
+        let mut wanted = self.wanted.lock();
         (wanted.ring, wanted.planned) = (Some(ring), false);
         drop(wanted);
         self.ring();
@@ -212,7 +213,7 @@ impl ControlMailbox {
 
     /// Requests new weights. Returns false, and requests nothing, if no core would get new connections.
     pub(crate) fn want_weights(&self, weights: &[u16]) -> bool {
-        let mut roles = lock(&self.roles);
+        let mut roles = self.roles.lock();
         let next = Roles {
             weights: weights.to_vec(),
             drained: roles.drained.clone(),
@@ -221,7 +222,7 @@ impl ControlMailbox {
             return false;
         }
         *roles = next;
-        let mut wanted = lock(&self.wanted);
+        let mut wanted = self.wanted.lock();
         wanted.weights = Some(roles.effective());
         (wanted.ring, wanted.planned) = (None, false);
         drop((wanted, roles));
@@ -231,14 +232,14 @@ impl ControlMailbox {
 
     /// Requests that a core get no new connections, or some again. Returns false, and requests nothing, if none would get any.
     pub(crate) fn want_drained(&self, core: usize, drained: bool) -> bool {
-        let mut roles = lock(&self.roles);
+        let mut roles = self.roles.lock();
         let mut next = roles.clone();
         next.drained[core] = drained;
         if !next.serves() {
             return false;
         }
         *roles = next;
-        lock(&self.wanted).roles = Some(roles.clone());
+        self.wanted.lock().roles = Some(roles.clone());
         drop(roles);
         self.ring();
         true
@@ -246,13 +247,13 @@ impl ControlMailbox {
 
     /// Requests another policy, or another time between its looks.
     pub(crate) fn want_watch(&self, name: PolicyName, interval: Duration) {
-        lock(&self.rules).watch = Some((name, interval));
+        self.rules.lock().watch = Some((name, interval));
         self.ring();
     }
 
     /// Requests another limit to how long a task may keep its core.
     pub(crate) fn want_limit(&self, blocked: Duration) {
-        lock(&self.rules).blocked = Some(blocked);
+        self.rules.lock().blocked = Some(blocked);
         self.ring();
     }
 
@@ -262,12 +263,12 @@ impl ControlMailbox {
     }
 
     pub(crate) fn drained(&self) -> Vec<bool> {
-        lock(&self.roles).drained.clone()
+        self.roles.lock().drained.clone()
     }
 
     /// Requests the policy's ring, unless another one has been set meanwhile.
     pub(crate) fn plan_ring(&self, ring: Ring) -> bool {
-        let mut wanted = lock(&self.wanted);
+        let mut wanted = self.wanted.lock();
         let free = wanted.ring.is_none() && wanted.weights.is_none() && wanted.roles.is_none();
         if free {
             (wanted.ring, wanted.planned) = (Some(ring), true);
@@ -276,7 +277,7 @@ impl ControlMailbox {
     }
 
     pub(crate) fn done(&self) -> Done {
-        *lock(&self.done)
+        *self.done.lock()
     }
 
     // From here on: for the control thread.
@@ -300,24 +301,24 @@ impl ControlMailbox {
 
     /// Returns what a shard has entered last.
     pub(crate) fn losses(&self, shard: usize) -> Losses {
-        *lock(&self.boards[shard].losses)
+        *self.boards[shard].losses.lock()
     }
 
     pub(crate) fn take_rules(&self) -> Rules {
-        std::mem::take(&mut lock(&self.rules))
+        std::mem::take(&mut self.rules.lock())
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        lock(&self.wanted).is_empty()
+        self.wanted.lock().is_empty()
     }
 
     pub(crate) fn take(&self) -> Wanted {
-        std::mem::take(&mut lock(&self.wanted))
+        std::mem::take(&mut self.wanted.lock())
     }
 
     /// Puts back a request that could not be carried out now. Later requests take precedence.
     pub(crate) fn put_back(&self, refused: Wanted) {
-        let mut wanted = lock(&self.wanted);
+        let mut wanted = self.wanted.lock();
         for (port, cores) in refused.ports {
             wanted.ports.entry(port).or_insert(cores);
         }
@@ -326,11 +327,11 @@ impl ControlMailbox {
         if wanted.ring.is_none() && wanted.weights.is_none() && !refused.planned {
             (wanted.ring, wanted.weights) = (refused.ring, refused.weights);
         }
-        lock(&self.done).refused += 1;
+        self.done.lock().refused += 1;
     }
 
     pub(crate) fn finished(&self, report: UpdateReport, planned: bool) {
-        let mut done = lock(&self.done);
+        let mut done = self.done.lock();
         // A change made in one stroke, before there were flows, is no update.
         if report.updates == done.last.updates {
             return;
@@ -342,9 +343,4 @@ impl ControlMailbox {
         done.exact += report.exact as u64;
         done.last = report;
     }
-}
-
-fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing in a lock's scope can be left half done.
-    what.lock().unwrap_or_else(PoisonError::into_inner)
 }

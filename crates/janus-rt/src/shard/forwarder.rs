@@ -13,10 +13,10 @@ use janus_wire::{FlowKey, FlowNames, Link, Toeplitz};
 
 use super::leaving::Leaving;
 
-/// Frames that can wait to be taken in by a shard from its neighbours.
+/// Frames that can wait to be taken in by a shard from other shards.
 pub(crate) const FORWARDS: u32 = 4096;
 
-/// One neighbour's door: its ring for forwarded frames and its bell.
+/// Door of another shard: its ring for forwarded frames and its bell.
 #[derive(Clone)]
 pub(crate) struct Door {
     pub(crate) frames: Sender<Frame>,
@@ -25,6 +25,7 @@ pub(crate) struct Door {
 
 /// Counts of frames handed over, and of those not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ForwardCounters {
     /// Frames that went to another shard.
     pub forwarded: u64,
@@ -41,7 +42,7 @@ pub struct ForwardCounters {
 }
 
 /// All doors, the own one included, which is unused.
-pub(crate) struct Neighbours {
+pub(crate) struct Forwarder {
     me: ShardId,
     link: Link,
     doors: Vec<Door>,
@@ -51,9 +52,9 @@ pub(crate) struct Neighbours {
     pub(crate) counters: ForwardCounters,
 }
 
-impl Neighbours {
-    pub(crate) fn new(me: ShardId, link: Link, doors: Vec<Door>) -> Neighbours {
-        Neighbours {
+impl Forwarder {
+    pub(crate) fn new(me: ShardId, link: Link, doors: Vec<Door>) -> Forwarder {
+        Forwarder {
             me,
             link,
             touched: Vec::with_capacity(doors.len()),
@@ -67,7 +68,7 @@ impl Neighbours {
     #[inline]
     pub(crate) fn forward(&mut self, to: ShardId, frame: Frame, pool: &mut Pool) {
         #[cfg(test)]
-        crate::lockstep::hops::forwarded(&frame);
+        super::hops::forwarded(&frame);
         let door = &self.doors[to.index()].frames;
         let kept = door.capacity() / KEPT_FROM_SYNS as u32;
         if !door.fits(kept + 1) && is_opening(&frame, self.link) {
@@ -114,7 +115,7 @@ pub(crate) struct Walk<'a> {
     view: &'a Steering,
     toeplitz: &'a Toeplitz,
     names: &'a FlowNames,
-    neighbours: &'a mut Neighbours,
+    forwarder: &'a mut Forwarder,
     pool: &'a mut Pool,
     /// What the last `place` decided.
     next: Next,
@@ -135,14 +136,14 @@ impl<'a> Walk<'a> {
         view: &'a Steering,
         toeplitz: &'a Toeplitz,
         names: &'a FlowNames,
-        neighbours: &'a mut Neighbours,
+        forwarder: &'a mut Forwarder,
         pool: &'a mut Pool,
     ) -> Walk<'a> {
         Walk {
             view,
             toeplitz,
             names,
-            neighbours,
+            forwarder,
             pool,
             next: Next::Expired,
         }
@@ -159,14 +160,8 @@ impl<'a> Walk<'a> {
 
 impl Miss for Walk<'_> {
     fn place(&mut self, key: u32, port: u16, tag: u16) -> Placement {
-        self.next = match walk(
-            self.view,
-            self.neighbours.me,
-            key,
-            port,
-            Tag::from_bits(tag),
-        ) {
-            Step::Stay if self.neighbours.leaving.has(port) => Next::Wait,
+        self.next = match walk(self.view, self.forwarder.me, key, port, Tag::from_bits(tag)) {
+            Step::Stay if self.forwarder.leaving.has(port) => Next::Wait,
             Step::Stay => return Placement::Here,
             Step::Forward { to, tag } => Next::To(to, tag),
             Step::Expired => Next::Expired,
@@ -178,14 +173,14 @@ impl Miss for Walk<'_> {
         match std::mem::replace(&mut self.next, Next::Expired) {
             Next::To(to, tag) => {
                 frame.tag = tag.bits();
-                self.neighbours.forward(to, frame, self.pool);
+                self.forwarder.forward(to, frame, self.pool);
             }
             Next::Wait => {
                 frame.tag = self.walked(&frame).bits();
-                self.neighbours.wait(frame, self.pool);
+                self.forwarder.wait(frame, self.pool);
             }
             Next::Expired => {
-                self.neighbours.counters.dropped_expired += 1;
+                self.forwarder.counters.dropped_expired += 1;
                 self.pool.free(frame.buf);
             }
         }
@@ -197,11 +192,11 @@ impl Miss for Walk<'_> {
         let Ok(to) = u8::try_from(to).map(ShardId) else {
             return Some(frame);
         };
-        if to == self.neighbours.me || to.index() >= self.neighbours.doors.len() {
+        if to == self.forwarder.me || to.index() >= self.forwarder.doors.len() {
             return Some(frame);
         }
         frame.tag = self.walked(&frame).bits();
-        self.neighbours.forward(to, frame, self.pool);
+        self.forwarder.forward(to, frame, self.pool);
         None
     }
 
@@ -216,10 +211,10 @@ impl Miss for Walk<'_> {
         let name = || FlowId(self.names.of(flow));
         let (owner, tag) = self.view.look_up_flow(key, flow.local_port(), name);
         (frame.key, frame.tag) = (key, tag.bits());
-        if owner == self.neighbours.me {
+        if owner == self.forwarder.me {
             return Some(frame);
         }
-        self.neighbours.forward(owner, frame, self.pool);
+        self.forwarder.forward(owner, frame, self.pool);
         None
     }
 }
@@ -245,15 +240,15 @@ mod tests {
         (balancer, ends)
     }
 
-    /// What shard `me` of two has of its neighbours, and where frames for them come out.
-    fn two_shards(me: ShardId) -> ([Parker; 2], Neighbours, Vec<mpsc::Receiver<Frame>>) {
+    /// What shard `me` of two has of other shards, and where frames for them come out.
+    fn two_shards(me: ShardId) -> ([Parker; 2], Forwarder, Vec<mpsc::Receiver<Frame>>) {
         two_shards_with(me, 2)
     }
 
     fn two_shards_with(
         me: ShardId,
         capacity: u32,
-    ) -> ([Parker; 2], Neighbours, Vec<mpsc::Receiver<Frame>>) {
+    ) -> ([Parker; 2], Forwarder, Vec<mpsc::Receiver<Frame>>) {
         let parkers = [Parker::new().unwrap(), Parker::new().unwrap()];
         let (senders, receivers): (Vec<_>, Vec<_>) = parkers
             .iter()
@@ -264,8 +259,8 @@ mod tests {
             frames,
             bell: parker.unparker(),
         });
-        let neighbours = Neighbours::new(me, Link::Ip, doors.collect());
-        (parkers, neighbours, receivers)
+        let forwarder = Forwarder::new(me, Link::Ip, doors.collect());
+        (parkers, forwarder, receivers)
     }
 
     #[test]
@@ -283,7 +278,7 @@ mod tests {
         listens.expect("nothing is pending");
         reader.refresh();
 
-        let (_parkers, mut neighbours, mut receivers) = two_shards(me);
+        let (_parkers, mut forwarder, mut receivers) = two_shards(me);
         let mut pool = Depot::new(64, &Growth::Inline).unwrap().pool();
         let toeplitz = Toeplitz::new(&MICROSOFT_KEY);
 
@@ -294,7 +289,7 @@ mod tests {
                 reader.current(),
                 &toeplitz,
                 &NAMES,
-                &mut neighbours,
+                &mut forwarder,
                 &mut pool,
             );
             assert_eq!(walk.place(key, PORT, tag.bits()), Placement::Elsewhere);
@@ -304,18 +299,18 @@ mod tests {
                 reader.current(),
                 &toeplitz,
                 &NAMES,
-                &mut neighbours,
+                &mut forwarder,
                 &mut pool,
             );
             assert_eq!(walk.place(key, 81, tag.bits()), Placement::Here);
         }
-        neighbours.ring();
+        forwarder.ring();
         let counted = ForwardCounters {
             forwarded: 2,
             dropped_full: 1,
             ..ForwardCounters::default()
         };
-        assert_eq!(neighbours.counters, counted);
+        assert_eq!(forwarder.counters, counted);
         assert!(receivers[0].pop().is_none());
         let passed = receivers[1].pop().expect("it came");
         // Tagged with the epoch that named the other shard: there it stays.
@@ -354,29 +349,29 @@ mod tests {
     fn syns_leave_the_last_places_to_others() {
         const CAPACITY: u32 = 16;
         let (me, other) = (ShardId(0), ShardId(1));
-        let (_parkers, mut neighbours, mut receivers) = two_shards_with(me, CAPACITY);
+        let (_parkers, mut forwarder, mut receivers) = two_shards_with(me, CAPACITY);
         let mut pool = Depot::new(256, &Growth::Inline).unwrap().pool();
-        let mut send = |neighbours: &mut Neighbours, flags, count: u64| {
+        let mut send = |forwarder: &mut Forwarder, flags, count: u64| {
             for _ in 0..count {
                 let frame = packet(&mut pool, flags);
-                neighbours.forward(other, frame, &mut pool);
+                forwarder.forward(other, frame, &mut pool);
             }
-            neighbours.counters
+            forwarder.counters
         };
         // More than once around, so that places are had again.
         for lap in 1..=3 {
-            let after = send(&mut neighbours, Flags::SYN, 16);
+            let after = send(&mut forwarder, Flags::SYN, 16);
             assert_eq!(after.forwarded, (lap - 1) * 16 + 12);
             assert_eq!(
                 (after.dropped_syn_room, after.dropped_full),
                 (lap * 4, lap - 1)
             );
-            let after = send(&mut neighbours, Flags::SYN | Flags::ACK, 2);
+            let after = send(&mut forwarder, Flags::SYN | Flags::ACK, 2);
             assert_eq!(
                 (after.forwarded, after.dropped_syn_room),
                 ((lap - 1) * 16 + 14, lap * 4)
             );
-            let after = send(&mut neighbours, Flags::ACK, 3);
+            let after = send(&mut forwarder, Flags::ACK, 3);
             assert_eq!((after.forwarded, after.dropped_full), (lap * 16, lap));
             let mut taken = 0;
             while let Some(frame) = receivers[other.index()].pop() {
@@ -392,7 +387,7 @@ mod tests {
         let (me, other) = (ShardId(0), ShardId(1));
         let (balancer, _ends) = balancer();
         let reader = balancer.reader();
-        let (_parkers, mut neighbours, mut receivers) = two_shards(me);
+        let (_parkers, mut forwarder, mut receivers) = two_shards(me);
         let mut pool = Depot::new(64, &Growth::Inline).unwrap().pool();
         let toeplitz = Toeplitz::new(&MICROSOFT_KEY);
         let flows = (1..200).map(|port| FlowKeyV4 {
@@ -409,7 +404,7 @@ mod tests {
                 reader.current(),
                 &toeplitz,
                 &NAMES,
-                &mut neighbours,
+                &mut forwarder,
                 &mut pool,
             );
             let (home, frame) = match walk.sort(&flow.into(), frame) {
@@ -431,8 +426,8 @@ mod tests {
         let listens = balancer.start(|draft| _ = draft.listen(80, me));
         listens.expect("nothing is pending");
         let mut reader = balancer.reader();
-        let (_parkers, mut neighbours, mut receivers) = two_shards(me);
-        neighbours.leaving.add(80);
+        let (_parkers, mut forwarder, mut receivers) = two_shards(me);
+        forwarder.leaving.add(80);
         let mut pool = Depot::new(1024, &Growth::Inline).unwrap().pool();
         let toeplitz = Toeplitz::new(&MICROSOFT_KEY);
         let epoch = reader.current().newest().epoch();
@@ -444,28 +439,28 @@ mod tests {
                 reader.current(),
                 &toeplitz,
                 &NAMES,
-                &mut neighbours,
+                &mut forwarder,
                 &mut pool,
             );
             assert_eq!(walk.place(7, 80, frame.tag), Placement::Elsewhere);
             walk.forward(frame);
         }
-        assert_eq!(neighbours.counters.waited, WAITING_MAX as u64);
-        assert_eq!(neighbours.counters.dropped_waiting, 1);
+        assert_eq!(forwarder.counters.waited, WAITING_MAX as u64);
+        assert_eq!(forwarder.counters.dropped_waiting, 1);
         let moves = balancer.start(|draft| {
             draft.listen(80, other);
             draft.unlisten(80, me);
         });
         moves.expect("nothing is pending");
         reader.refresh();
-        let waited: Vec<Frame> = neighbours.leaving.take().collect();
+        let waited: Vec<Frame> = forwarder.leaving.take().collect();
         for frame in waited {
             assert_eq!(Tag::from_bits(frame.tag), Tag::new(epoch, false));
             let mut walk = Walk::new(
                 reader.current(),
                 &toeplitz,
                 &NAMES,
-                &mut neighbours,
+                &mut forwarder,
                 &mut pool,
             );
             assert_eq!(walk.place(7, 80, frame.tag), Placement::Elsewhere);
@@ -474,7 +469,7 @@ mod tests {
                 pool.free(frame.buf);
             }
         }
-        assert_eq!(neighbours.counters.forwarded, WAITING_MAX as u64);
+        assert_eq!(forwarder.counters.forwarded, WAITING_MAX as u64);
     }
 
     #[test]
@@ -488,7 +483,7 @@ mod tests {
         reader.refresh();
         let newest = reader.current().newest().epoch();
         assert!(newest.since(before) > 0);
-        let (_parkers, mut neighbours, mut receivers) = two_shards(me);
+        let (_parkers, mut forwarder, mut receivers) = two_shards(me);
         let mut pool = Depot::new(64, &Growth::Inline).unwrap().pool();
         let toeplitz = Toeplitz::new(&MICROSOFT_KEY);
         for (came, leaves) in [
@@ -503,7 +498,7 @@ mod tests {
                     reader.current(),
                     &toeplitz,
                     &NAMES,
-                    &mut neighbours,
+                    &mut forwarder,
                     &mut pool,
                 );
                 assert!(walk.redirect(1, frame).is_none());
@@ -519,7 +514,7 @@ mod tests {
                 reader.current(),
                 &toeplitz,
                 &NAMES,
-                &mut neighbours,
+                &mut forwarder,
                 &mut pool,
             );
             let back = walk.redirect(to, frame).expect("given back");

@@ -11,9 +11,10 @@ use janus_tcp::Config;
 
 use super::updates::{Changes, held_twice, seeds};
 use super::{COMBINED, Layout, SPLIT};
+use crate::lockstep::World;
 use crate::lockstep::rng::Rng;
-use crate::lockstep::{World, hops};
 use crate::net::{TcpListener, TcpSocket};
+use crate::shard::hops;
 use crate::time::sleep;
 
 /// Where the peer sends back what it gets.
@@ -110,7 +111,7 @@ fn hold(layout: Layout, seed: u64) {
     let mut changes = Changes::new(seed ^ 0x5eed);
     let (mut stubs, mut problems) = (0, Vec::new());
     let count_stubs = |world: &World| -> usize {
-        let of = |shard: &crate::shard::Shard| shard.here.stack.borrow().stubs();
+        let of = |shard: &crate::shard::Shard| shard.ctx.stack.borrow().stubs();
         world.shards.iter().map(of).sum()
     };
     world.run_until(|world| {
@@ -128,10 +129,10 @@ fn hold(layout: Layout, seed: u64) {
     let sum = |of: fn(&janus_tcp::Counters) -> u64| -> u64 {
         let stacks = world.shards.iter();
         stacks
-            .map(|shard| of(shard.here.stack.borrow().counters()))
+            .map(|shard| of(shard.ctx.stack.borrow().counters()))
             .sum()
     };
-    let (ledger, updates) = (ledger.borrow(), world.conductor.desk.done().updates);
+    let (ledger, updates) = (ledger.borrow(), world.conductor.mailbox.done().updates);
     let redirected = sum(|counters| counters.redirected);
     println!(
         "{layout:?}, seed {seed}: {} opened, {} taken, {stubs} stubs at a time, {redirected} packets redirected, \

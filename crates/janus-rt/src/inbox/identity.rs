@@ -2,10 +2,13 @@
 //! round robin, so that one is reused as late as possible.
 
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
+use janus_tcp::ConnId;
+
+use super::Inbox;
 use super::word::{SHARD_BITS, WakeWord};
-use crate::inbox::Inbox;
+use crate::lock::Lock;
 
 /// Shards that can be alive at a time in one process.
 pub(crate) const SHARDS_MAX: usize = 1 << SHARD_BITS;
@@ -18,7 +21,7 @@ struct Live {
     incarnation: NonZeroU32,
 }
 
-static NEXT: Mutex<Next> = Mutex::new(Next {
+static NEXT: Lock<Next> = Lock::new(Next {
     number: 0,
     incarnation: NonZeroU32::MIN,
 });
@@ -52,7 +55,7 @@ pub(crate) struct ShardIdentity {
 impl ShardIdentity {
     /// Takes the next free number for the shard that reads `inbox`.
     pub(crate) fn register(inbox: Arc<Inbox>) -> Result<ShardIdentity, TooManyShards> {
-        let mut next = NEXT.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = NEXT.lock();
         for ahead in 0..SHARDS_MAX {
             let number = (next.number + ahead) % SHARDS_MAX;
             let mut entry = LIVE[number].write().unwrap_or_else(PoisonError::into_inner);
@@ -104,7 +107,7 @@ pub(crate) fn deliver(word: WakeWord) {
 }
 
 /// Returns the inbox of a live shard.
-pub(crate) fn inbox_of(number: u16) -> Option<Arc<Inbox>> {
+fn inbox_of(number: u16) -> Option<Arc<Inbox>> {
     let entry = LIVE.get(usize::from(number))?;
     let entry = entry.read().unwrap_or_else(PoisonError::into_inner);
     entry.as_ref().map(|live| live.inbox.clone())
@@ -118,4 +121,32 @@ pub(super) fn inbox_of_life(number: u16, incarnation: NonZeroU32) -> Option<Arc<
         .as_ref()
         .filter(|live| live.incarnation == incarnation);
     live.map(|live| live.inbox.clone())
+}
+
+/// A shard, process-wide and over time: its number in the table of live shards, and the low half of the count that tells
+/// it from earlier ones of that number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) number: u16,
+    pub(crate) life: u16,
+}
+
+impl Owner {
+    /// Says to this shard, from another thread, that the handle of `conn` is gone. A shard that has ended has closed
+    /// everything itself.
+    #[cold]
+    pub(crate) fn send_close(self, conn: ConnId) {
+        if let Some(inbox) = inbox_of(self.number) {
+            inbox.close(conn, self.life);
+        }
+    }
+
+    /// Runs `job` on this shard's thread, or on that of a later one with its number; drops it when there is none, or it has too
+    /// much to do.
+    pub(crate) fn run(self, job: impl FnOnce() + Send + 'static) {
+        if let Some(inbox) = inbox_of(self.number) {
+            // A refused job has been dropped, and whatever it holds knows.
+            let _ = inbox.run(Box::new(job));
+        }
+    }
 }

@@ -4,12 +4,13 @@ use janus_io::DeviceLosses;
 use janus_mem::DepotStats;
 use janus_tcp::{Counters, MemoryReport};
 
+use super::{ForwardCounters, LoopReport, core_context};
 use crate::losses::ShortageReport;
-use crate::shard::{ForwardCounters, LoopReport, here};
 use crate::task::blocking::BlockingReport;
 
 /// A look at one core.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct CoreReport {
     /// Which core, from 0.
     pub core: usize,
@@ -59,23 +60,23 @@ pub struct CoreReport {
 /// A look at the core this is called on; `None` on a thread that is none. All cores at once:
 /// [`metrics::gather`](crate::metrics::gather).
 pub fn report() -> Option<CoreReport> {
-    here::with(|here| {
-        let stack = here.stack.borrow();
-        let executor = here.executor.borrow();
+    core_context::with(|ctx| {
+        let stack = ctx.stack.borrow();
+        let executor = ctx.executor.borrow();
         let executor = executor.as_ref();
         let tasks = executor
             .map(|executor| executor.counters())
             .unwrap_or_default();
         CoreReport {
-            core: usize::from(here.core),
+            core: usize::from(ctx.core),
             connections: stack.connections(),
             half_open: stack.half_open(),
             in_time_wait: stack.in_time_wait(),
             hot_in_use: stack.hot_in_use(),
             memory: stack.memory(),
-            buffers: here.pool.borrow().depot().stats(),
+            buffers: ctx.pool.borrow().depot().stats(),
             tcp: *stack.counters(),
-            forwards: here.neighbours.borrow().counters,
+            forwards: ctx.forwarder.borrow().counters,
             tasks: executor.map_or(0, |executor| executor.tasks()),
             task_bytes: executor.map_or(0, |executor| executor.memory().total()),
             tasks_spawned: tasks.spawned,
@@ -83,11 +84,11 @@ pub fn report() -> Option<CoreReport> {
             tasks_panicked: tasks.panicked,
             tasks_boxed: tasks.boxed,
             task_slots_retired: tasks.retired,
-            turns: here.statistics.report(),
-            blocking: here.shared.blocking.report(),
-            messages_spilled: here.inbox.counters().spilled,
-            device: here.shared.entrance.device_losses(),
-            shortages: ShortageReport::new(here.shared.desk.shortages(), &here.shared.entrance),
+            turns: ctx.statistics.report(),
+            blocking: ctx.shared.blocking.report(),
+            messages_spilled: ctx.inbox.counters().spilled,
+            device: ctx.shared.ingress.device_losses(),
+            shortages: ShortageReport::new(ctx.shared.mailbox.shortages(), &ctx.shared.ingress),
         }
     })
 }

@@ -6,13 +6,13 @@ use std::sync::Arc;
 pub use janus_io::IoCounters;
 pub use janus_io::filter::{Filter, FilterError};
 use janus_io::impair::FaultCounters;
-pub use janus_io::policy::{Policy, Prefix, Rules, SynLimit};
+pub use janus_io::policy::{Policy as Admission, Prefix, Rules, SynLimit};
 use janus_io::trace::Trace;
 use janus_io::{DeviceLosses, LossesFn};
 
 /// Where packets come in, for whoever has a handle of the runtime.
-pub(crate) struct Entrance {
-    pub(crate) policy: Policy,
+pub(crate) struct Ingress {
+    pub(crate) admission: Admission,
     /// Of each core that polls a queue.
     pub(crate) counters: Vec<Arc<IoCounters>>,
     pub(crate) trace: Option<Trace>,
@@ -21,7 +21,7 @@ pub(crate) struct Entrance {
     pub(crate) device: Option<Box<LossesFn>>,
 }
 
-impl Entrance {
+impl Ingress {
     /// Frames that the device lost.
     pub(crate) fn device_losses(&self) -> DeviceLosses {
         self.device

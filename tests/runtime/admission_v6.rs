@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support::*;
+use janus::admission::{IoCounters, Prefix, Rules, SynLimit};
 use janus::net::TcpStream;
-use janus::policy::{IoCounters, Prefix, Rules, SynLimit};
 use janus::{BackendChoice, Handle};
 use janus_io::wire::switch::{self, Port, switch};
 
@@ -34,7 +34,7 @@ fn server(case: Case, hosts: usize, rules: Rules) -> (Running, Handle, Vec<Port>
     let builder = SERVER
         .iter()
         .fold(case.builder(), |builder, own| builder.address(own));
-    let runtime = builder.backend(device).policy(rules).build().unwrap();
+    let runtime = builder.backend(device).admission(rules).build().unwrap();
     let handle = runtime.handle();
     let (running, ..) = serve_at(runtime, "[::]:80".parse().unwrap(), echo);
     (running, handle, ports)
@@ -175,7 +175,7 @@ fn a_network_opens_no_faster_than_it_may(case: Case) {
         answered.load(Ordering::Relaxed) == 1
     });
     assert!(came() <= may, "{} of {may}", came());
-    handle.policy().set(Rules::default());
+    handle.admission().set(Rules::default());
     wait_for("all come in", || came() == SITE.len() * EACH);
     for (host, _) in site {
         host.stop().unwrap();

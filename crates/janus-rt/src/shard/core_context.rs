@@ -15,35 +15,20 @@ use janus_mem::Pool;
 use janus_tcp::{ConnId, Error, Instant, ListenerId, SocketOptions, Stack, Token};
 use janus_wire::FlowKey;
 
-use super::fixed::Fixed;
-use super::neighbours::Neighbours;
+use super::forwarder::Forwarder;
 use super::shared::Shared;
 use super::statistics::LoopStatistics;
+use super::tuple_claims::TupleClaims;
 use super::waiters::{STORED, Side, Waiters};
 use crate::control::datagrams::Way;
-use crate::inbox::{self, Inbox};
+use crate::inbox::{Inbox, Owner};
 use crate::task::Executor;
 
-/// A shard, process-wide and over time: its number in the table of live shards, and the low half of the count that tells
-/// it from earlier ones of that number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Owner {
-    pub(crate) number: u16,
-    pub(crate) life: u16,
-}
-
 impl Owner {
-    /// Says to this shard, from another thread, that the handle of `conn` is gone. A shard that has ended has closed
-    /// everything itself.
-    #[cold]
-    pub(crate) fn send_close(self, conn: ConnId) {
-        inbox::close_on(self.number, self.life, conn);
-    }
-
     /// Runs `job` on this shard, from another thread; nowhere when it has ended.
     #[cold]
-    pub(crate) fn send_job(self, job: impl FnOnce(&Here) + Send + 'static) {
-        inbox::run_on(self.number, move || _ = with_own(self, job));
+    pub(crate) fn send_job(self, job: impl FnOnce(&CoreContext) + Send + 'static) {
+        self.run(move || _ = with_own(self, job));
     }
 }
 
@@ -53,11 +38,11 @@ pub(crate) struct Parts {
     pub(crate) stack: Stack,
     pub(crate) pool: Pool,
     pub(crate) steering: ShardEnd,
-    pub(crate) neighbours: Neighbours,
+    pub(crate) forwarder: Forwarder,
 }
 
 /// One core's shared part.
-pub(crate) struct Here {
+pub(crate) struct CoreContext {
     /// This shard in the whole process: what a stream carries.
     pub(crate) owner: Owner,
     /// This shard within its runtime.
@@ -72,8 +57,8 @@ pub(crate) struct Here {
     pub(crate) executor: RefCell<Option<Executor>>,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) waiters: RefCell<Waiters>,
-    pub(crate) neighbours: RefCell<Neighbours>,
-    pub(crate) fixed: RefCell<Fixed>,
+    pub(crate) forwarder: RefCell<Forwarder>,
+    pub(crate) tuple_claims: RefCell<TupleClaims>,
     /// A connection was opened from here.
     pub(crate) has_opened: Cell<bool>,
     /// Wakers that are no task's and wait for the runtime's shutdown, by a number each.
@@ -91,23 +76,23 @@ pub(crate) struct Here {
 }
 
 thread_local! {
-    static HERE: RefCell<Option<Rc<Here>>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Option<Rc<CoreContext>>> = const { RefCell::new(None) };
 }
 
-/// Makes `here` this thread's core until the guard is dropped. Guards nest.
-pub(crate) fn enter(here: Rc<Here>) -> Entered {
+/// Makes `core_context` this thread's core until the guard is dropped. Guards nest.
+pub(crate) fn enter(ctx: Rc<CoreContext>) -> Entered {
     Entered {
-        before: HERE.replace(Some(here)),
+        before: CURRENT.replace(Some(ctx)),
     }
 }
 
 pub(crate) struct Entered {
-    before: Option<Rc<Here>>,
+    before: Option<Rc<CoreContext>>,
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        let left = HERE.replace(self.before.take());
+        let left = CURRENT.replace(self.before.take());
         // Outside of the cell's borrow: the last owner of a core drops what it holds.
         drop(left);
     }
@@ -115,41 +100,43 @@ impl Drop for Entered {
 
 /// Calls `f` with this thread's core, if the thread is one.
 #[inline]
-pub(crate) fn with<R>(f: impl FnOnce(&Here) -> R) -> Option<R> {
+pub(crate) fn with<R>(f: impl FnOnce(&CoreContext) -> R) -> Option<R> {
     // `try_with`: a stream may be dropped by another thread-local's destructor.
-    HERE.try_with(|here| here.borrow().as_deref().map(f))
+    CURRENT
+        .try_with(|ctx| ctx.borrow().as_deref().map(f))
         .ok()
         .flatten()
 }
 
 /// Returns the parts of the runtime whose core this thread is.
 pub(crate) fn shared() -> Option<Arc<Shared>> {
-    with(|here| here.shared.clone())
+    with(|ctx| ctx.shared.clone())
 }
 
 /// Calls `f` when this thread is the core of `owner`.
 #[inline]
-pub(crate) fn with_own<R>(owner: Owner, f: impl FnOnce(&Here) -> R) -> Option<R> {
-    HERE.try_with(|here| {
-        here.borrow()
-            .as_deref()
-            .filter(|here| here.owner == owner)
-            .map(f)
-    })
-    .ok()
-    .flatten()
+pub(crate) fn with_own<R>(owner: Owner, f: impl FnOnce(&CoreContext) -> R) -> Option<R> {
+    CURRENT
+        .try_with(|ctx| {
+            ctx.borrow()
+                .as_deref()
+                .filter(|ctx| ctx.owner == owner)
+                .map(f)
+        })
+        .ok()
+        .flatten()
 }
 
-impl Here {
-    pub(crate) fn new(owner: Owner, core: u8, shared: Arc<Shared>, parts: Parts) -> Here {
+impl CoreContext {
+    pub(crate) fn new(owner: Owner, core: u8, shared: Arc<Shared>, parts: Parts) -> CoreContext {
         let Parts {
             inbox,
             stack,
             pool,
             steering,
-            neighbours,
+            forwarder,
         } = parts;
-        Here {
+        CoreContext {
             owner,
             core,
             now: Cell::new(shared.clock.now()),
@@ -160,8 +147,8 @@ impl Here {
             executor: RefCell::new(None),
             inbox,
             waiters: RefCell::default(),
-            neighbours: RefCell::new(neighbours),
-            fixed: RefCell::default(),
+            forwarder: RefCell::new(forwarder),
+            tuple_claims: RefCell::default(),
             has_opened: Cell::new(false),
             closing: RefCell::default(),
             places: Cell::new(0),
@@ -222,7 +209,7 @@ impl Here {
         drop(forgotten);
         // At the end of the runtime no core takes over.
         if self.shared.control.release(self.core, port) && !self.shared.ending.stopping() {
-            self.neighbours.borrow_mut().leaving.add(port);
+            self.forwarder.borrow_mut().leaving.add(port);
         }
     }
 
@@ -265,7 +252,7 @@ impl Here {
         while let Some((port, packet)) = next {
             match self.shared.datagrams.way(self.owner, port, packet) {
                 Way::To(owner, carried) => {
-                    owner.send_job(move |here| here.take_datagram(carried.packet()));
+                    owner.send_job(move |ctx| ctx.take_datagram(carried.packet()));
                 }
                 Way::Full => self.on_stack(|stack, _| stack.udp_astray_lost()),
                 Way::Stays(packet) => self.take_datagram(&packet),

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use crate::support::*;
 use janus::BackendChoice;
+use janus::admission::{IoCounters, Rules, SynLimit};
 use janus::net::{TcpListener, TcpStream};
-use janus::policy::{IoCounters, Rules, SynLimit};
 
 in_every_layout!(
     rules_are_kept_and_can_change,
@@ -42,7 +42,7 @@ fn sum(handle: &janus::Handle, of: fn(&IoCounters) -> u64) -> u64 {
 /// A server over the wire with these rules, and what its clients are built on.
 fn server(case: Case, rules: Rules) -> (Running, janus::Handle, BackendChoice) {
     let (near, far) = wire_for(case);
-    let builder = case.builder().address(SERVER).policy(rules);
+    let builder = case.builder().address(SERVER).admission(rules);
     let runtime = builder.backend(BackendChoice::wire(near)).build().unwrap();
     let handle = runtime.handle();
     let (ready, listens) = channel();
@@ -85,11 +85,11 @@ fn rules_are_kept_and_can_change(case: Case) {
             assert!(begin.elapsed() < PATIENCE, "no SYN was denied");
             std::thread::sleep(Duration::from_millis(1));
         }
-        opens.policy().set(Rules::default());
+        opens.admission().set(Rules::default());
     });
     run_clients_on(device, 1, |_| says_the_same(b"in the end"));
     opener.join().unwrap();
-    assert_eq!(handle.policy().rules(), Rules::default());
+    assert_eq!(handle.admission().rules(), Rules::default());
     running.stop().unwrap();
 }
 
