@@ -9,7 +9,6 @@ use janus::net::TcpStream;
 use support::Scale;
 use support::far::App;
 use support::far::plan::{Mode, Phase};
-use support::meter::Series;
 use support::report::Report;
 use support::served::{Layout, Server};
 
@@ -113,18 +112,11 @@ fn measure(way: Way, window: u32, run_time: Duration) -> (f64, f64) {
     let server = Server::start_with(layout, App::Echo, CONNECTIONS, configure, move |stream| {
         way.begin(stream)
     });
-    server.open(CONNECTIONS);
-    server.plan.set(Phase {
+    let phase = Phase {
         mode: Mode::Requests,
         window,
         held: CONNECTIONS,
-    });
-    std::thread::sleep(WARM);
-    let series = Series::take(&server.plan, layout.threads(), 1, || {
-        std::thread::sleep(run_time)
-    });
-    let unfinished = server.quiesce(CONNECTIONS);
-    assert_eq!(server.plan.counts().bad() + unfinished, 0, "wrong answers");
-    server.stop();
+    };
+    let series = server.measure(phase, WARM, run_time);
     (series.rates[0], series.costs[0])
 }

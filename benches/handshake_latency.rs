@@ -12,7 +12,7 @@ use support::Scale;
 use support::far::App;
 use support::far::pace::Sample;
 use support::far::plan::{Kind, Mode, Phase};
-use support::report::Report;
+use support::report::{Report, quantile};
 use support::served::{Layout, Server};
 use support::steal::{Interval, Watch, is_disturbed};
 
@@ -126,12 +126,4 @@ fn rows(
         "ratio",
         &[("load", load.into()), ("placement", layout.name().into())],
     );
-}
-
-/// Of sorted values; nothing where there are none.
-fn quantile(sorted: &[u64], q: f64) -> f64 {
-    let at = (sorted.len() as f64 * q / 100.0).ceil() as usize;
-    sorted
-        .get(at.saturating_sub(1))
-        .map_or(f64::NAN, |value| *value as f64)
 }

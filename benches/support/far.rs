@@ -9,8 +9,8 @@ pub mod packet;
 pub mod plan;
 pub mod six;
 
-pub use app::App;
-use app::{ECHO_LEN, echo_words};
+use app::echo_words;
+pub use app::{App, ECHO_LEN};
 use janus_mem::{Frame, HEADROOM, Pool};
 use janus_wire::tcp::Flags;
 use pace::Pace;

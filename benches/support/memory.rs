@@ -1,4 +1,4 @@
-//! What this process has in memory, as the kernel counts it.
+//! What this process and the kernel have in memory, as the kernel counts it.
 
 /// Bytes resident: ordinary pages, transparent huge pages and reserved huge pages. Read from `smaps_rollup`, which
 /// walks the page tables; the figure in `statm` lags behind by a batch of pages for each core.
@@ -15,6 +15,11 @@ pub fn huge_bytes() -> u64 {
 /// Bytes the machine can still give without swapping.
 pub fn available_bytes() -> u64 {
     bytes(&read("/proc/meminfo"), "MemAvailable:")
+}
+
+/// Bytes of the kernel's slabs; zero where it does not say.
+pub fn slab_bytes() -> u64 {
+    bytes(&read("/proc/meminfo"), "Slab:")
 }
 
 const ROLLUP: &str = "/proc/self/smaps_rollup";

@@ -160,6 +160,14 @@ fn median(sorted: &[f64]) -> f64 {
     }
 }
 
+/// The value below which `q` percent of sorted ones are; nothing where there are none.
+pub fn quantile(sorted: &[u64], q: f64) -> f64 {
+    let at = (sorted.len() as f64 * q / 100.0).ceil() as usize;
+    sorted
+        .get(at.saturating_sub(1))
+        .map_or(f64::NAN, |value| *value as f64)
+}
+
 fn report_dir() -> PathBuf {
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);

@@ -5,6 +5,7 @@ use super::far::App;
 use super::far::device::Device;
 use super::far::packet::Ends;
 use super::far::plan::{Counts, Kind, Mode, Phase, Plan};
+use super::meter::Series;
 use janus::net::{TcpListener, TcpStream};
 use janus::{BackendChoice, Builder, CoreReport, Handle, Placement, Runtime};
 use std::net::SocketAddr;
@@ -230,6 +231,19 @@ impl Server {
         });
         self.wait(Duration::from_secs(5), |counts| counts.in_progress() == 0);
         self.plan.counts().in_progress()
+    }
+
+    /// Opens what the phase holds, runs it, measures it once, and stops.
+    pub fn measure(self, phase: Phase, warm: Duration, run_time: Duration) -> Series {
+        self.open(phase.held);
+        self.plan.set(phase);
+        std::thread::sleep(warm);
+        let threads = self.layout.threads();
+        let series = Series::take(&self.plan, threads, 1, || std::thread::sleep(run_time));
+        let unfinished = self.quiesce(phase.held);
+        assert_eq!(self.plan.counts().bad() + unfinished, 0, "wrong answers");
+        self.stop();
+        series
     }
 
     pub fn stop(self) {

@@ -4,7 +4,7 @@ use super::first_seq;
 use super::packet::Answer;
 
 /// Bytes of an echo request.
-pub(super) const ECHO_LEN: usize = 64;
+pub const ECHO_LEN: usize = 64;
 
 /// What the server's application does, and so what a request and its response look like.
 #[derive(Clone, Debug)]

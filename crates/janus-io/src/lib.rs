@@ -5,6 +5,11 @@
 //! buffers and the steering; it knows nothing of TCP and of tasks.
 #![warn(missing_debug_implementations)]
 
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "janus-io runs on Linux only: its backends are the Linux kernel's TAP, AF_XDP and sockets, and DPDK."
+);
+
 // The model checker sees the lock-free parts only.
 mod batch;
 mod debug;

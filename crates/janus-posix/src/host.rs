@@ -1,6 +1,6 @@
 //! A host with one stack, its sockets and its clock, and nothing else: no device, no thread. Time moves only here, from
 //! one deadline of the stack to the next, and every packet the stack sends is kept with the moment at which it was sent.
-//! The script runner and the packetdrill door are two ways to sit on one of these.
+//! The script runner and `janus-packetdrill` are two ways to sit on one of these.
 //! What never lives here: a wait, and what anybody thinks of a packet.
 
 use crate::Sockets;

@@ -10,12 +10,9 @@
 //! `docs/sockets.md` says of each call, flag and option what becomes of it; `tests/kernel_semantics` asks the kernel the same.
 //! What never lives here: threads, clocks, and anything of TCP itself.
 
-// Unsafe code is for C's pointers only, and those stay in `door`.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 pub mod abi;
-#[allow(unsafe_code)]
-pub mod door;
 mod epoll;
 mod errno;
 mod family;

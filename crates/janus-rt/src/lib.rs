@@ -57,6 +57,11 @@
 //! `tokio` lets code that needs tokio's runtime run in tasks; `tonic` lets its server accept streams; `tracing` turns warnings
 //! into events ([`Warning`]); `dpdk` (linked) and `dpdk-dlopen` (loaded) bring the DPDK backend.
 #![warn(missing_debug_implementations)]
+
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "Janus runs on Linux only: its backends are the Linux kernel's TAP, AF_XDP and sockets, and DPDK."
+);
 // This file only lists the modules of the crate.
 
 mod admin;

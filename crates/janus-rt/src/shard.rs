@@ -270,7 +270,7 @@ impl Shard {
         true
     }
 
-    /// What waits in the port and for this shard at other shards. Whether anything came, be it for others.
+    /// Takes what waits in the port and for this shard at other shards. Returns whether anything came, be it for others.
     fn collect(&mut self) -> bool {
         let arrived = &mut self.work.arrived;
         let mut pool = self.ctx.pool.borrow_mut();

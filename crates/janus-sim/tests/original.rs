@@ -1,4 +1,4 @@
-//! Every script of this repository through the real packetdrill, with the library of `janus-posix` where it expects a
+//! Every script of this repository through the real packetdrill, with `janus-packetdrill` where it expects a
 //! kernel: another reading of the same lines than the runner's. Needs packetdrill (`PACKETDRILL=/path/to/it`, or on the
 //! PATH) and CAP_SYS_ADMIN for a network namespace. Where one is missing it says `skipped: …`; with PACKETDRILL or
 //! JANUS_PRIVILEGED=1 it fails instead for want of what these promise. `JANUS_SCRIPT=part` as for the runner.
@@ -41,7 +41,7 @@ fn tool() -> Result<(PathBuf, PathBuf), String> {
     }
     // Cargo puts the library beside this test, as it is a dependency.
     let test = std::env::current_exe().map_err(|error| error.to_string())?;
-    let library = test.with_file_name("libjanus_posix.so");
+    let library = test.with_file_name("libjanus_packetdrill.so");
     assert!(library.is_file(), "{} was not built", library.display());
     Ok((tool, library))
 }

@@ -106,7 +106,7 @@ pub(crate) const BLOCKS: &[Known] = &[
     },
     Known {
         file: "docs/packetdrill.md",
-        begins: "cargo build -p janus-posix",
+        begins: "cargo build -p janus-packetdrill",
         needs: &[Need::Full, Need::Root, Need::Optional("packetdrill")],
         given: "",
     },

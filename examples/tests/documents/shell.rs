@@ -353,7 +353,7 @@ case $what in
         "$cargo" build --manifest-path "$manifest" "$@"
         built=${CARGO_TARGET_DIR:-$(dirname "$manifest")/target}
         mkdir -p target/release/examples target/debug
-        for file in release/examples/hello debug/libjanus_posix.so; do
+        for file in release/examples/hello debug/libjanus_packetdrill.so; do
             [ ! -e "$built/$file" ] || cp "$built/$file" "target/$file"
         done ;;
     *) echo "not run by a document: cargo $what" >&2; exit 2 ;;

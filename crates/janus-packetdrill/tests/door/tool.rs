@@ -1,6 +1,6 @@
 //! A C program that was given the table, as packetdrill is: plain calls with `errno`, raw packets, and the clock.
 
-use janus_posix::door::{Interface, packetdrill_interface_init};
+use janus_packetdrill::{Interface, packetdrill_interface_init};
 use janus_wire::tcp::{self, Flags, Header, OptionsToSend};
 use janus_wire::{SeqNum, ipv4, ipv6};
 use std::ffi::{CString, c_int, c_void};

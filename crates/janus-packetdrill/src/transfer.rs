@@ -8,7 +8,7 @@ use super::cabi::sockaddr;
 use super::descriptors::Kind;
 use super::pipe::Stop;
 use super::room::{Attempt, Patience, Room, State};
-use crate::{Errno, Progress, abi};
+use janus_posix::{Errno, Progress, abi};
 use std::io::{IoSlice, IoSliceMut};
 
 type Result<T> = std::result::Result<T, Errno>;

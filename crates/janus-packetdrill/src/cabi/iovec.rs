@@ -1,7 +1,7 @@
 //! Vectors of buffers, and one buffer as the shortest of them.
 
 use super::memory::UserPtr;
-use crate::Errno;
+use janus_posix::Errno;
 
 /// `UIO_MAXIOV`.
 pub(crate) const IOV_MAX: usize = 1_024;

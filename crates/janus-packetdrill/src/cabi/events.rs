@@ -1,8 +1,8 @@
 //! `struct pollfd` and `struct epoll_event`.
 
 use super::memory::UserPtr;
-use crate::Errno;
 use core::mem::offset_of;
+use janus_posix::Errno;
 use libc::{epoll_event, pollfd};
 
 /// Descriptors one `poll` may name: RLIMIT_NOFILE's usual ceiling.

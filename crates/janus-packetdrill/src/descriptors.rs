@@ -3,13 +3,13 @@
 //! there.
 
 use super::pipe::{End, Pipe};
-use crate::Errno;
+use janus_posix::Errno;
 use std::collections::BTreeMap;
 
 /// Object that a descriptor stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
-    /// A socket, or an epoll instance: the number in [`crate::Sockets`].
+    /// A socket, or an epoll instance: the number in [`janus_posix::Sockets`].
     Socket(i32),
     /// The reading end of a pipe.
     PipeOut(usize),

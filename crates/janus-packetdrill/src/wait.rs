@@ -5,7 +5,7 @@ use super::cabi::memory::UserPtr;
 use super::calls::publish;
 use super::descriptors::Kind;
 use super::room::{Attempt, Patience, Room, State};
-use crate::{EpollEvent, Errno, abi};
+use janus_posix::{EpollEvent, Errno, abi};
 use std::time::Duration;
 
 type Result<T> = std::result::Result<T, Errno>;

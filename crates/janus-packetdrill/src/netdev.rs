@@ -3,8 +3,8 @@
 
 use super::cabi::memory::UserPtr;
 use super::room::Room;
-use crate::host::ORIGIN;
-use crate::{Errno, Host, Sent, sysctl};
+use janus_posix::ORIGIN;
+use janus_posix::{Errno, Host, Sent, sysctl};
 use janus_tcp::{Instant, Interface, IpCidr};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

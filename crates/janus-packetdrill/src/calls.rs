@@ -1,10 +1,10 @@
-//! The calls that move no data: what the caller's pointers hold goes to [`crate::Sockets`], and its answers back.
+//! The calls that move no data: what the caller's pointers hold goes to [`janus_posix::Sockets`], and its answers back.
 
 use super::cabi::memory::UserPtr;
 use super::cabi::sockaddr::{self, Name};
 use super::descriptors::Kind;
 use super::room::{Attempt, Patience, Room, State};
-use crate::{Errno, Lingering, abi};
+use janus_posix::{Errno, Lingering, abi};
 use std::net::SocketAddr;
 
 type Result<T> = std::result::Result<T, Errno>;

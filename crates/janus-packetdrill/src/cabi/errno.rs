@@ -1,6 +1,6 @@
 //! How a C function says that it failed: -1, and the reason in the calling thread's `errno`.
 
-use crate::Errno;
+use janus_posix::Errno;
 
 /// Sets the calling thread's `errno`.
 pub(crate) fn set(errno: Errno) {

@@ -8,7 +8,7 @@
 
 use super::cabi::thread;
 use super::descriptors::Descriptors;
-use crate::{Errno, Host, Sockets};
+use janus_posix::{Errno, Host, Sockets};
 use janus_tcp::Instant;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -384,7 +384,7 @@ impl Room {
     }
 
     /// The next packet the stack sends, if it does within so many microseconds.
-    pub(super) fn next_sent(&self, patience: u64) -> Option<crate::Sent> {
+    pub(super) fn next_sent(&self, patience: u64) -> Option<janus_posix::Sent> {
         let mut visit = self.enter_anew();
         let limit = visit.micros() + patience;
         visit.pass(limit, true);

@@ -1,8 +1,8 @@
 //! Pointers that a caller hands in, followed as the kernel follows them: what is not mapped, or may not be written, is
 //! `EFAULT` and never a signal. So the bytes are copied by the kernel, which checks every page.
 
-use crate::Errno;
 use core::ffi::c_void;
+use janus_posix::Errno;
 
 /// Bytes of the caller, somewhere.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,8 +2,8 @@
 
 use super::iovec::Buffers;
 use super::memory::UserPtr;
-use crate::Errno;
 use core::mem::offset_of;
+use janus_posix::Errno;
 use libc::msghdr;
 
 /// A message as the caller describes it.

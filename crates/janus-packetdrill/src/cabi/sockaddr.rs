@@ -1,7 +1,7 @@
 //! `struct sockaddr` of IPv4 and IPv6.
 
 use super::memory::UserPtr;
-use crate::{Errno, abi};
+use janus_posix::{Errno, abi};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 /// `sizeof(struct sockaddr_storage)`.

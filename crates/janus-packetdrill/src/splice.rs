@@ -4,7 +4,7 @@ use super::cabi::memory::UserPtr;
 use super::descriptors::Kind;
 use super::room::{Attempt, Room, State};
 use super::transfer::{attempt, of_pipe};
-use crate::{Errno, Progress, abi};
+use janus_posix::{Errno, Progress, abi};
 use std::io::{IoSlice, IoSliceMut};
 
 type Result<T> = std::result::Result<T, Errno>;

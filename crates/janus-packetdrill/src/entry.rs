@@ -8,8 +8,8 @@ use super::cabi::message::Message;
 use super::room::Room;
 use super::table::U;
 use super::{calls, netdev, splice, transfer, wait};
-use crate::Errno;
 use core::ffi::{c_int, c_longlong, c_uint, c_ulong, c_void};
+use janus_posix::Errno;
 use libc::{epoll_event, iovec, msghdr, nfds_t, pollfd, size_t, sockaddr, socklen_t, ssize_t};
 use libc::{loff_t, timeval};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -399,7 +399,7 @@ pub(super) unsafe extern "C" fn gettimeofday(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::door::netdev::host;
+    use crate::netdev::host;
 
     /// A panic that reached C would be undefined. After one, the state of the host is unknown.
     #[test]

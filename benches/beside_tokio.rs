@@ -1,0 +1,383 @@
+//! Janus beside tokio on the kernel's sockets: the same echo server for the same short connections, requests and idle
+//! connections, on the same machine in the same run, in turns. A cost is processor time of the serving side.
+//!
+//! * Janus serves one core over the in-memory wire of the other benchmarks. The whole stack counts: frames in and out,
+//!   checksums, TCP, tasks. The far end's time is left out. There is no driver of a device.
+//! * tokio is a runtime on one thread, with the kernel's sockets over loopback. Its thread's time counts, in the program and
+//!   in the kernel. Loopback has no driver either, and computes no checksums. The kernel also does a part of the server's work
+//!   (a SYN, an ACK, a FIN) in the time of the thread that sent the packet, which is the client's: `server_ns` flatters the
+//!   kernel, and `both_ends_ns`, with the client's thread in it, is the bound from the other side.
+//! * Memory of an idle connection is the growth of resident memory, and for tokio also of the kernel's: what both ends of the
+//!   accepted connections take, halved, and what the reactor adds to the server's end alone. tokio holds as many connections
+//!   as files may be open, which can be fewer than Janus holds; the runtimes themselves are not counted on either side.
+//! * The first answer is what one kernel client sees of connect, request and answer, one connection after the other. Janus
+//!   is reached by the portal, thus over the kernel's sockets too, and then over a second Janus stack.
+
+mod support;
+
+use std::future::poll_fn;
+use std::io::{Read, Write};
+use std::mem::MaybeUninit;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::pin::Pin;
+use std::sync::mpsc::{Sender, channel};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use janus::{BackendChoice, Runtime};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use support::far::plan::{Mode, Phase};
+use support::far::{App, ECHO_LEN};
+use support::meter::thread_cpu;
+use support::report::{Report, Value, quantile};
+use support::served::{Layout, Server, begin};
+use support::{Scale, memory};
+use tokio::io::{AsyncRead, ReadBuf};
+
+/// As long as what the far end sends.
+const REQUEST: [u8; ECHO_LEN] = [7; ECHO_LEN];
+const QUANTILES: [f64; 2] = [50.0, 99.0];
+/// Connections with requests, and requests or short connections in progress at a time.
+const WINDOW: u32 = 64;
+/// Before each measurement.
+const WARM: Duration = Duration::from_millis(100);
+/// Destination addresses that clients take in turn, each with a range of local ports of its own.
+const ADDRESSES: u32 = 64;
+/// Name of the thread that tokio serves on.
+const TOKIO: &str = "tokio-server";
+/// Name of the thread that asks it.
+const CLIENT: &str = "kernel-client";
+/// For what the kernel frees late.
+const REST: Duration = Duration::from_millis(500);
+
+fn main() {
+    let scale = Scale::get();
+    let (rounds, run_ms) = scale.pick((1, 50), (7, 400), (15, 1_500));
+    let run_time = Duration::from_millis(run_ms);
+    let mut report = Report::new("beside_tokio");
+    // First, while nothing that was freed is there to be used again.
+    idle_memory(&mut report, scale.pick(1_000, 100_000, 100_000));
+    for (name, mode) in [("short", Mode::Short), ("request", Mode::Requests)] {
+        costs(&mut report, name, mode, rounds, run_time);
+    }
+    first_answer(&mut report, rounds, scale.pick(5, 400, 1_000));
+    report.finish();
+}
+
+/// Processor time of the serving side for each piece of work.
+fn costs(report: &mut Report, name: &'static str, mode: Mode, rounds: usize, run_time: Duration) {
+    let (mut janus, mut tokio, mut both) = (Vec::new(), Vec::new(), Vec::new());
+    let server = Tokio::start();
+    for round in 0..rounds {
+        for who in [round % 2, 1 - round % 2] {
+            if who == 0 {
+                janus.push(janus_cost(mode, run_time));
+            } else {
+                let (alone, with_client) = server.cost(mode, run_time);
+                tokio.push(alone);
+                both.push(with_client);
+            }
+        }
+    }
+    let of = |server: &str| [("work", Value::from(name)), ("server", server.into())];
+    report.median("server_ns", &janus, "ns", &of("janus"));
+    report.median("server_ns", &tokio, "ns", &of("tokio"));
+    report.median("both_ends_ns", &both, "ns", &of("tokio"));
+    for (server, costs) in [("janus", &janus), ("tokio", &tokio)] {
+        let rates: Vec<f64> = costs.iter().map(|ns| 1e9 / ns).collect();
+        report.median("per_core_second", &rates, "1/s", &of(server));
+    }
+    report.median(
+        "tokio_to_janus",
+        &ratios(&tokio, &janus),
+        "ratio",
+        &of("tokio"),
+    );
+}
+
+/// Of the figures of the same round.
+fn ratios(above: &[f64], below: &[f64]) -> Vec<f64> {
+    above.iter().zip(below).map(|(a, b)| a / b).collect()
+}
+
+fn janus_cost(mode: Mode, run_time: Duration) -> f64 {
+    let held = if mode == Mode::Short { 0 } else { WINDOW };
+    let server = Server::start(Layout::COMBINED, App::Echo, held);
+    let phase = Phase {
+        mode,
+        window: WINDOW,
+        held,
+    };
+    server.measure(phase, WARM, run_time).costs[0]
+}
+
+/// A tokio runtime that serves echo on a thread of its own, until the program ends.
+struct Tokio {
+    port: u16,
+}
+
+impl Tokio {
+    fn start() -> Self {
+        let (told, port) = channel();
+        let serve = async move {
+            let any = (Ipv4Addr::UNSPECIFIED, 0);
+            let listener = tokio::net::TcpListener::bind(any).await.expect("a port");
+            let _ = told.send(listener.local_addr().expect("bound").port());
+            loop {
+                let (stream, _) = listener.accept().await.expect("a connection");
+                tokio::spawn(echo(stream));
+            }
+        };
+        let thread = std::thread::Builder::new().name(TOKIO.into());
+        let started = thread.spawn(move || one_thread().block_on(serve));
+        started.expect("a thread");
+        Self {
+            port: port.recv().expect("bound"),
+        }
+    }
+
+    /// Nanoseconds of the server's thread, and of the client's too, for each piece of work.
+    fn cost(&self, mode: Mode, run_time: Duration) -> (f64, f64) {
+        let port = self.port;
+        let thread = std::thread::Builder::new().name(CLIENT.into());
+        let client = thread.spawn(move || {
+            let mut held = Vec::new();
+            if mode != Mode::Short {
+                held.extend((0..WINDOW).map(|number| connect(port, number)));
+            }
+            let mut begun = 0;
+            ask(port, &mut held, &mut begun, WARM);
+            let used = || [TOKIO, CLIENT].map(|name| thread_cpu(name).as_nanos() as f64);
+            let (before, first) = (used(), begun);
+            ask(port, &mut held, &mut begun, run_time);
+            let after = used();
+            let each = |at: usize| (after[at] - before[at]) / f64::from(begun - first);
+            (each(0), each(0) + each(1))
+        });
+        client.expect("a thread").join().expect("every answer")
+    }
+}
+
+fn one_thread() -> tokio::runtime::Runtime {
+    let built = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build();
+    built.expect("a runtime of tokio's")
+}
+
+/// Sends back what comes. The buffer is on the stack while the task runs: an idle connection holds none.
+async fn echo(mut stream: tokio::net::TcpStream) {
+    while poll_fn(|context| echo_once(&mut stream, context)).await {}
+}
+
+/// Whether the connection goes on. A client here waits for its answer, which thus always fits the kernel's buffer.
+fn echo_once(stream: &mut tokio::net::TcpStream, context: &mut Context<'_>) -> Poll<bool> {
+    let mut bytes = [MaybeUninit::uninit(); 1_024];
+    let mut read = ReadBuf::uninit(&mut bytes);
+    let came = ready!(Pin::new(&mut *stream).poll_read(context, &mut read));
+    let piece = read.filled();
+    let is_sent = || {
+        stream
+            .try_write(piece)
+            .is_ok_and(|sent| sent == piece.len())
+    };
+    Poll::Ready(came.is_ok() && !piece.is_empty() && is_sent())
+}
+
+/// Connection number `number` to a port of this machine.
+fn connect(port: u16, number: u32) -> TcpStream {
+    let address = Ipv4Addr::new(127, 0, 0, 1 + (number % ADDRESSES) as u8);
+    TcpStream::connect((address, port)).expect("a connection")
+}
+
+fn send_request(mut stream: &TcpStream) {
+    stream.write_all(&REQUEST).expect("room for a request");
+}
+
+fn read_answer(mut stream: &TcpStream) {
+    let mut answer = [0; REQUEST.len()];
+    stream.read_exact(&mut answer).expect("an answer");
+    assert_eq!(answer, REQUEST, "a wrong answer");
+}
+
+/// Works for `time`: requests over the connections `held`, or where there are none, short connections.
+fn ask(port: u16, held: &mut Vec<TcpStream>, begun: &mut u32, time: Duration) {
+    let is_short = held.is_empty();
+    let start = Instant::now();
+    while start.elapsed() < time {
+        for number in 0..WINDOW {
+            if is_short {
+                held.push(connect(port, *begun));
+            }
+            send_request(&held[number as usize]);
+            *begun += 1;
+        }
+        held.iter().for_each(read_answer);
+        if is_short {
+            held.clear();
+        }
+    }
+}
+
+/// Bytes for each connection that was used once and rests now.
+fn idle_memory(report: &mut Report, wanted: u32) {
+    let conns = room_for(wanted);
+    let params = |server: &str, part: &str, conns: u32| {
+        [
+            ("server", Value::from(server)),
+            ("part", part.into()),
+            ("conns", conns.into()),
+        ]
+    };
+    let tokio = match tokio_memory(conns) {
+        Ok(parts) => parts,
+        Err(why) => {
+            println!("skipped: idle memory: {why}");
+            return;
+        }
+    };
+    let server = Server::start(Layout::COMBINED, App::Echo, wanted);
+    let before = memory::resident_bytes();
+    server.open(wanted);
+    std::thread::sleep(REST);
+    let janus = grown(before, memory::resident_bytes(), wanted);
+    server.stop();
+    let mut row = |server, part, conns, bytes| {
+        report.row("bytes_per_conn", bytes, "B", &params(server, part, conns));
+    };
+    row("janus", "total", wanted, janus);
+    row("tokio", "program", conns, tokio.program);
+    row("tokio", "kernel", conns, tokio.kernel);
+    let total = tokio.program + tokio.kernel;
+    row("tokio", "total", conns, total);
+    report.row(
+        "tokio_to_janus",
+        total / janus,
+        "ratio",
+        &params("tokio", "total", conns),
+    );
+}
+
+/// Bytes for each of `conns`.
+fn grown(before: u64, after: u64, conns: u32) -> f64 {
+    (after as f64 - before as f64) / f64::from(conns)
+}
+
+/// Bytes of an idle connection of tokio's.
+struct TokioMemory {
+    program: f64,
+    kernel: f64,
+}
+
+fn tokio_memory(conns: u32) -> Result<TokioMemory, String> {
+    if memory::slab_bytes() == 0 {
+        return Err("the kernel does not say what its slabs hold".into());
+    }
+    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0));
+    let listener = listener.map_err(|error| format!("a listener: {error}"))?;
+    let port = listener.local_addr().expect("bound").port();
+    let runtime = one_thread();
+    let look = || {
+        std::thread::sleep(REST);
+        (memory::resident_bytes(), memory::slab_bytes())
+    };
+    let before = look();
+    let pairs: Vec<(TcpStream, TcpStream)> = (0..conns)
+        .map(|number| {
+            let client = connect(port, number);
+            (client, listener.accept().expect("a connection").0)
+        })
+        .collect();
+    let between = look();
+    let mut clients = Vec::with_capacity(pairs.len());
+    runtime.block_on(async {
+        for (client, server) in pairs {
+            server.set_nonblocking(true).expect("a socket");
+            tokio::spawn(echo(
+                tokio::net::TcpStream::from_std(server).expect("a socket"),
+            ));
+            send_request(&client);
+            client.set_nonblocking(true).expect("a socket");
+            let mut first = [0];
+            while client.peek(&mut first).is_err() {
+                tokio::task::yield_now().await;
+            }
+            read_answer(&client);
+            clients.push(client);
+        }
+    });
+    let after = look();
+    Ok(TokioMemory {
+        program: grown(before.0, after.0, conns),
+        kernel: grown(before.1, between.1, conns) / 2.0 + grown(between.1, after.1, conns),
+    })
+}
+
+/// Raises the limit of open files as far as it goes, and returns how many of `wanted` connections there is room for.
+fn room_for(wanted: u32) -> u32 {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    let files = match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => maximum,
+        Err(_) => current,
+    };
+    // Two ends each, and what else is open.
+    let most = files.map_or(wanted.into(), |files| files.saturating_sub(500) / 2);
+    wanted.min(most as u32)
+}
+
+/// Time from `connect` to the whole answer, as a client of the kernel's sees it.
+fn first_answer(report: &mut Report, rounds: usize, each: u32) {
+    let (told, port) = channel();
+    let built = Runtime::builder()
+        .ignore_environment()
+        .cores(1)
+        .backend(BackendChoice::Portal)
+        .build();
+    let runtime = built.expect("a runtime");
+    let handle = runtime.handle();
+    let serving = std::thread::spawn(move || runtime.run(move || accept_all(told.clone())));
+    let ports = [port.recv().expect("bound"), Tokio::start().port];
+    let mut took = [const { [const { Vec::new() }; QUANTILES.len()] }; 2];
+    for round in 0..rounds {
+        for who in [round % 2, 1 - round % 2] {
+            let mut times: Vec<u64> = (0..each).map(|_| answer_ns(ports[who])).collect();
+            times.sort_unstable();
+            for (at, q) in QUANTILES.into_iter().enumerate() {
+                took[who][at].push(quantile(&times, q) / 1e3);
+            }
+        }
+    }
+    handle.stop();
+    serving
+        .join()
+        .expect("the server's thread")
+        .expect("the server ends");
+    for (at, q) in QUANTILES.into_iter().enumerate() {
+        let of = |server: &str| [("server", Value::from(server)), ("q", q.into())];
+        report.median("first_answer_us", &took[0][at], "us", &of("janus, portal"));
+        report.median("first_answer_us", &took[1][at], "us", &of("tokio"));
+        let ratios = ratios(&took[0][at], &took[1][at]);
+        report.median("janus_to_tokio", &ratios, "ratio", &of("janus, portal"));
+    }
+}
+
+fn answer_ns(port: u16) -> u64 {
+    let start = Instant::now();
+    let stream = connect(port, 0);
+    send_request(&stream);
+    read_answer(&stream);
+    start.elapsed().as_nanos() as u64
+}
+
+async fn accept_all(told: Sender<u16>) -> janus::Result {
+    let listener = janus::net::TcpListener::bind("127.0.0.1:0").await?;
+    let _ = told.send(listener.local_addr()?.port());
+    loop {
+        let (stream, _) = listener.accept().await?;
+        begin(&App::Echo, stream);
+    }
+}
