@@ -4,8 +4,9 @@
 #[path = "support/ledger.rs"]
 mod ledger;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::path::Path;
 
 use ledger::{cells, declared, missing_test, names, root};
 
@@ -208,6 +209,74 @@ fn every_requirement_has_its_function_and_its_test() {
         .iter()
         .filter(|row| kinds.contains(&row.id.split('-').next().unwrap_or("")));
     assert_eq!(of_9293.count(), 119);
+}
+
+/// The ids that the comment above `fn function` says it keeps.
+fn kept_by(text: &str, function: &str) -> Vec<String> {
+    let at = declared(text, function).unwrap_or(0);
+    let line = text[..at].rfind('\n').map_or(0, |end| end + 1);
+    let above = text[..line].lines().rev().map(str::trim);
+    let above: Vec<_> = above
+        .take_while(|line| line.starts_with("///") || line.starts_with("#["))
+        .filter_map(|line| line.strip_prefix("///"))
+        .collect();
+    let comment = above.into_iter().rev().collect::<String>();
+    let kept = comment.split_once(" Keeps ").map_or("", |(_, ids)| ids);
+    let ids = kept.trim_end_matches('.').split(',');
+    ids.map(|id| id.trim().to_owned())
+        .filter(|id| !id.is_empty())
+        .collect()
+}
+
+/// A search for an id finds the ledger and the code: each says the same of the other.
+#[test]
+fn functions_name_the_requirements_that_they_keep() {
+    let text = "    /// Waits.\n    /// Keeps MUST-1,\n    /// 6298-2.\n    #[inline]\n    fn wait(&self) {}\n";
+    assert_eq!(kept_by(text, "wait"), ["MUST-1", "6298-2"]);
+    let ledger = ledger();
+    let mut owed: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for row in rows(&ledger).0 {
+        for place in row.places {
+            owed.entry(place).or_default().insert(row.id);
+        }
+    }
+    let mut wrong = Vec::new();
+    let mut named = 0;
+    for (place, ids) in owed {
+        let (path, function) = place.rsplit_once("::").expect("checked with its row");
+        let told = kept_by(&file_of(path).expect("checked with its row"), function);
+        named += told.len();
+        if !told.iter().map(String::as_str).eq(ids.iter().copied()) {
+            let ids: Vec<_> = ids.into_iter().collect();
+            wrong.push(format!("{place}: /// Keeps {}.", ids.join(", ")));
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "comments to write as the ledger has it:\n{}",
+        wrong.join("\n")
+    );
+    // Nor does any other function claim one: each claim stands at one of the ledger's functions.
+    let mut sources = Vec::new();
+    source_files(&root().join("crates"), &mut sources);
+    let claims = sources
+        .iter()
+        .map(|text| text.matches("/// Keeps ").count());
+    let functions = rows(&ledger).0;
+    let functions: BTreeSet<_> = functions.iter().flat_map(|row| &row.places).collect();
+    assert_eq!(claims.sum::<usize>(), functions.len());
+    assert!(named > 200);
+}
+
+fn source_files(folder: &Path, found: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            source_files(&path, found);
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            found.push(fs::read_to_string(path).expect("text"));
+        }
+    }
 }
 
 /// The ledger with the first row of `id` changed: each way to be untrue is told.

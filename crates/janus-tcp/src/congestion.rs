@@ -16,6 +16,7 @@ pub(crate) const INITIAL_SEGMENTS: u32 = 10;
 
 /// The first window, in segments: one when SYN or SYN-ACK had to be sent again more than once. A single repeat may have
 /// been the timer's fault (RFC 6928 section 2, as in Linux; RFC 5681 section 3.1 would have one for any).
+/// Keeps 5681-5, 5681-6.
 pub(crate) fn first_window(repeats: u8) -> u32 {
     if repeats > 1 { 1 } else { INITIAL_SEGMENTS }
 }
@@ -115,6 +116,7 @@ pub(crate) struct Congestion {
 /// to say (RFC 9406 section 4.3 recommends no limit or 8 segments, in place of RFC 3465's two), but while what was
 /// in flight at a timeout is being acknowledged, it is one segment: then much may be acknowledged at once that left
 /// the network long ago (RFC 3465 section 2.3).
+/// Keeps 9438-9.
 #[inline]
 pub(crate) fn slow_start(window: &mut Congestion, mss: u32, acked: u32, after_timeout: bool) {
     // A window half used has still to be found out (RFC 7661; Linux does the same).

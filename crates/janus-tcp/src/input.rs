@@ -263,6 +263,7 @@ impl Stack {
     }
 
     /// An error whose checksum holds. False when it quotes a flow that is not here.
+    /// Keeps MUST-54.
     pub(crate) fn icmp_error_arrives(&mut self, error: &IcmpError) -> bool {
         self.counters.icmp_errors_in += 1;
         let hash = self.index.hash.flow(&error.key);

@@ -106,6 +106,7 @@ impl Conn<'_> {
     }
 
     /// The SYN, or the SYN-ACK of a simultaneous open.
+    /// Keeps 2018-1, 3168-12, SHLD-5.
     fn send_syn(&mut self) {
         let window = self.rules.first_window(self.tcb.profile);
         let mss = self.rules.largest_segment(&self.key, self.tcb.profile);
@@ -168,6 +169,7 @@ impl Conn<'_> {
     }
 
     /// New segments, as the peer's window, the congestion window and Nagle's algorithm let them.
+    /// Keeps 6675-5.
     fn send_new(&mut self, wire: &mut Wire<'_>) -> Flushed {
         let mut burst = Burst::default();
         let done = loop {
@@ -226,6 +228,7 @@ impl Conn<'_> {
     /// persist timer when only the peer's window holds the segment back (MUST-36). Nagle's algorithm is
     /// Minshall's variant (RFC 9293 appendix A.3): a small segment waits for a small one only, so that the end
     /// of a large write does not wait for a delayed acknowledgement.
+    /// Keeps 5681-1, 5681-2, 7323-10, 7323-12, MUST-34, MUST-38, MUST-60, SHLD-15, SHLD-29, SHLD-7.
     fn may_send(&mut self, at: Option<SegId>) -> bool {
         let urgent = self.sends_urgent();
         let (cold, seg) = (&*self.tcb, &self.blocks.segments[at]);
@@ -267,6 +270,7 @@ impl Conn<'_> {
     }
 
     /// A small segment under a cork waits for more, but not for ever (Linux: 200 ms).
+    /// Keeps MAY-16.
     fn corked_long_enough(&mut self, at: Option<SegId>) -> bool {
         let most = rto::timeout(self.tcb, &self.rules.config, 0).max(CORK_LEAST);
         let now_us = self.now.as_micros() as u32;
@@ -302,6 +306,7 @@ impl Conn<'_> {
     }
 
     /// Hands a segment of `flight` out.
+    /// Keeps 3168-14, 3168-15, 3168-2, 3168-3, 3168-9, 8985-8.
     pub(crate) fn send_segment(&mut self, at: Option<SegId>, wire: &mut Wire<'_>) {
         let mut segment = self.header_for();
         let len = self.blocks.segments[at].len;
@@ -351,6 +356,7 @@ impl Conn<'_> {
         wire.out.push(frame);
     }
 
+    /// Keeps 5681-21.
     pub(crate) fn emit_ack(&mut self, sack: SackBlocks, wire: &mut Wire<'_>) {
         let mut segment = self.header_for();
         segment.options.sack = sack;
@@ -371,6 +377,7 @@ impl Conn<'_> {
 
     /// A window probe: an old sequence number, so that the peer must answer with where it is; or, when the
     /// window is open but too small for the segment, as much of the segment as fits.
+    /// Keeps 3168-16, MUST-36.
     fn probe(&mut self) {
         self.hot.clear(hot_flag::PROBE);
         let window = self.tcb.snd_wnd();
@@ -409,6 +416,7 @@ impl Conn<'_> {
 
 /// Limited transmit (RFC 3042): the first two duplicate acknowledgements let out a new segment each, beyond the
 /// congestion window. Where the peer SACKs, what it SACKs has left the pipe, which comes to the same.
+/// Keeps 5681-12.
 #[inline]
 fn limited_transmit(cold: &Tcb, hot: &Hot) -> u32 {
     if hot.has(hot_flag::RECOVERY) || hot.dup_acks >= DUP_THRESHOLD {
@@ -419,6 +427,7 @@ fn limited_transmit(cold: &Tcb, hot: &Hot) -> u32 {
 
 /// The window to offer, as the header spells it. Never takes back what was offered (SHLD-14), and moves only
 /// in steps worth a segment (MUST-39).
+/// Keeps 7323-11, 7323-7, MAY-8, MUST-39, SHLD-14.
 #[inline]
 fn offer_window(cold: &mut Tcb, held: u32, buffer: u32) -> u16 {
     if cold.has(flag::PEER_FIN) {

@@ -58,6 +58,8 @@ impl Conn<'_> {
     }
 
     /// RFC 6298 section 5.4 to 5.7, the persist timer of RFC 9293 section 3.8.6.1, and their bounds.
+    /// Keeps 6298-11, MUST-19, MUST-20, MUST-22, MUST-23, MUST-35, MUST-37, SHLD-10, SHLD-11, SHLD-16, SHLD-17,
+    /// SHLD-30.
     fn on_retransmission_timeout(&mut self) {
         let waiting = self.hot.sender.unsent.head;
         if waiting.is_some()

@@ -84,6 +84,7 @@ impl Envelope {
 
     /// Writes the headers of `segment` right before `off`, where `len` bytes of payload lie, and points the
     /// buffer at the frame. Returns the frame's length.
+    /// Keeps MUST-2, MUST-45, MUST-48, MUST-49, SHLD-22.
     #[inline]
     pub(crate) fn write(&self, buf: &mut PacketBuf, off: u16, len: u16, segment: &Outgoing) -> u16 {
         match (&segment.key, segment.options.usual()) {
@@ -321,6 +322,7 @@ impl Outgoing {
 }
 
 /// The options that all segments of the connection carry.
+/// Keeps 2018-1, 7323-13, 7323-15, MUST-65.
 #[inline]
 pub(crate) fn usual_options(key: &FlowKey, tcb: &Tcb, rules: &Rules, now: Instant) -> Options {
     if !tcb.has(flag::TIMESTAMPS) {

@@ -20,6 +20,7 @@ pub fn siphash_1_3<const N: usize>(key: (u64, u64), words: [u64; N]) -> u64 {
 }
 
 /// SipHash-1-3 of a connection: its addresses, then its ports in the four bytes that fit beside the length.
+/// Keeps 6528-1, MUST-9.
 #[inline]
 #[must_use]
 pub fn siphash_1_3_flow(key: (u64, u64), flow: &FlowKey) -> u64 {

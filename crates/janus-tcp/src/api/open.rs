@@ -21,6 +21,7 @@ use crate::time::Instant;
 
 impl Stack {
     /// Listens on an address; `0.0.0.0` means all of ours that are IPv4, `::` all of ours.
+    /// Keeps MUST-43.
     pub fn listen(
         &mut self,
         local: impl Into<SocketAddr>,
@@ -112,6 +113,7 @@ impl Stack {
     }
 
     /// Like [`Stack::connect`], with socket options from the first segment on.
+    /// Keeps MUST-43, MUST-44.
     pub fn connect_with(
         &mut self,
         now: Instant,

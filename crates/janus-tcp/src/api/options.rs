@@ -26,6 +26,7 @@ impl Stack {
 
     /// Changes a connection's options. What counts in the handshake only (`max_segment`, `syn_retries`, `congestion`
     /// while something is in flight) changes nothing afterwards.
+    /// Keeps MUST-24, MUST-27, MUST-48, MUST-49, SHLD-21.
     pub fn set_options(
         &mut self,
         now: Instant,

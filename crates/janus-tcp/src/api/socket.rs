@@ -171,6 +171,7 @@ impl Stack {
     }
 
     /// Why a connection ended, if it did so badly.
+    /// Keeps MUST-12, MUST-47, SHLD-25.
     pub(crate) fn failure(cold: &Tcb) -> Option<Error> {
         match cold.ended_by() {
             EndReason::Reset => Some(Error::ConnectionReset),
@@ -312,6 +313,7 @@ impl Stack {
     /// Lets go of a connection. What was written is still delivered and the FIN handshake completed without
     /// its owner; if bytes were received and not read, the peer learns by a reset that they are lost
     /// (RFC 9293 SHLD-3).
+    /// Keeps MAY-1, SHLD-3.
     pub fn close(&mut self, now: Instant, id: ConnId) {
         self.now = now;
         let Ok(conn) = self.conn(id) else { return };
@@ -421,6 +423,7 @@ impl Stack {
     }
 
     /// Switches Nagle's algorithm off or on (MUST-17).
+    /// Keeps MUST-17.
     pub fn set_nodelay(&mut self, id: ConnId, on: bool) -> Result<(), Error> {
         let conn = self.conn(id)?;
         let tcb = &mut self.store.tcbs[conn];

@@ -98,6 +98,7 @@ impl Stack {
     }
 
     /// A look at the connection.
+    /// Keeps SHLD-9.
     pub fn info(&self, id: ConnId) -> Result<Info, Error> {
         let conn = self.conn(id)?;
         let tuned = self.view(conn).map(|view| view.receive_buffer());

@@ -15,6 +15,7 @@ use crate::time::Instant;
 
 impl Stack {
     /// Queues up to `bytes.len()` bytes for sending.
+    /// Keeps MUST-61.
     #[inline]
     pub fn write(&mut self, now: Instant, id: ConnId, bytes: &[u8]) -> Result<usize, Error> {
         self.write_as(now, id, bytes, Manner::default())
@@ -129,6 +130,7 @@ impl Stack {
     }
 
     /// Writes as [`Stack::write`] does, and calls all that is queued up to here urgent.
+    /// Keeps MUST-31.
     pub fn write_urgent(&mut self, now: Instant, id: ConnId, bytes: &[u8]) -> Result<usize, Error> {
         let urgent = Manner {
             urgent: true,
@@ -139,6 +141,7 @@ impl Stack {
 
     /// How many bytes are still to be read until the urgent data ends (MUST-33): 1 says that the next byte is its last,
     /// the mark of older interfaces. Reading stops before that byte once. `None`: nothing is urgent.
+    /// Keeps MUST-33.
     pub fn urgent(&self, id: ConnId) -> Result<Option<u32>, Error> {
         let conn = self.conn(id)?;
         let left = self.view(conn).map(|view| view.urgent_left());

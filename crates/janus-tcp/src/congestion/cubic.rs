@@ -132,6 +132,7 @@ impl Cubic {
 
 /// `acked` bytes were acknowledged in congestion avoidance, and the window was in use since the acknowledgement
 /// before, `since_ms` ago.
+/// Keeps 9438-1, 9438-2, 9438-3, MAY-18.
 pub(crate) fn on_ack(window: &mut Congestion, mss: u32, acked: u32, srtt_us: u32, since_ms: u32) {
     let cubic = window.growth.cubic();
     if cubic.w_est == 0 {
@@ -171,6 +172,7 @@ pub(crate) fn on_ack(window: &mut Congestion, mss: u32, acked: u32, srtt_us: u32
 
 /// Sections 4.6 and 4.7: a loss. The window at which it came is the middle of the next curve, or less when that has
 /// sunk since the last: another flow wants room then (fast convergence).
+/// Keeps 9438-4, 9438-5.
 pub(crate) fn threshold(window: &mut Congestion, mss: u32, flight: u32) -> u32 {
     let cubic = window.growth.cubic();
     cubic.w_max = if window.cwnd < cubic.w_max {

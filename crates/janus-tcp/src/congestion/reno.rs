@@ -7,6 +7,7 @@ use crate::congestion::Congestion;
 pub(crate) const DUP_THRESHOLD: u8 = 3;
 
 /// Congestion avoidance (RFC 5681 section 3.1): a segment more for each window's worth of acknowledged bytes.
+/// Keeps 5681-8, 5681-9.
 #[inline]
 pub(crate) fn on_ack(window: &mut Congestion, mss: u32, acked: u32) {
     window.cwnd_credit += acked;
@@ -22,6 +23,7 @@ pub(crate) fn threshold(mss: u32, flight: u32) -> u32 {
 }
 
 /// The third duplicate acknowledgement (RFC 6582 section 3.2 step 2).
+/// Keeps 5681-16.
 pub(crate) fn enter_recovery(window: &mut Congestion, mss: u32) {
     window.cwnd = window.ssthresh + u32::from(DUP_THRESHOLD) * mss;
 }

@@ -172,6 +172,7 @@ impl Stack {
         ack_is_plausible(tcb, hot, p)
     }
 
+    /// Keeps 5961-1, 5961-3, 5961-8, SHLD-2.
     fn reset_arrives(&mut self, conn: ConnSlot, p: &Parsed) {
         let tcb = &self.store.tcbs[conn];
         if p.seq != tcb.rcv_nxt {
@@ -187,6 +188,7 @@ impl Stack {
     }
 
     /// A challenge ACK (RFC 5961), within its limits.
+    /// Keeps 5961-2.
     fn challenge(&mut self, conn: ConnSlot) {
         if self.may_challenge(Record::Connection(conn)) {
             self.send_ack(conn);
@@ -344,6 +346,7 @@ impl Conn<'_> {
 }
 
 /// The checks of section 3.10.7.4 that only look, in their order.
+/// Keeps 5961-6, 5961-7, 7323-21, 7323-22, 7323-24, 7323-25.
 #[inline(always)]
 fn judge(tcb: &Tcb, hot: Option<&Hot>, config: &Config, p: &Parsed, now: Instant) -> Verdict {
     let rst = p.flags.contains(Flags::RST);
@@ -379,6 +382,7 @@ fn judge(tcb: &Tcb, hot: Option<&Hot>, config: &Config, p: &Parsed, now: Instant
 
 /// Whether the acknowledgement lies where one can lie (RFC 5961 section 5). If not, the peer is to be told where we
 /// are, and the segment to be dropped.
+/// Keeps 5961-10, 5961-9, MAY-12.
 #[inline(always)]
 fn ack_is_plausible(tcb: &Tcb, hot: Option<&Hot>, p: &Parsed) -> bool {
     if tcb.state == State::SynReceived {
@@ -398,6 +402,7 @@ fn ack_is_plausible(tcb: &Tcb, hot: Option<&Hot>, p: &Parsed) -> bool {
 
 /// R3: the timestamp of the segment that stands at the edge of what was acknowledged is remembered. `unacked`: bytes received
 /// since the last acknowledgement.
+/// Keeps 7323-19, 7323-20.
 #[inline(always)]
 fn timestamp_to_take(tcb: &Tcb, unacked: u32, p: &Parsed) -> Option<u32> {
     let (value, _) = p.timestamps.filter(|_| tcb.has(flag::TIMESTAMPS))?;
@@ -427,6 +432,7 @@ fn answers_our_crossed_syn(cold: &Tcb, p: &Parsed) -> bool {
 }
 
 /// R1 of RFC 7323 section 5.3: a segment whose timestamp is older than the last one is a stray.
+/// Keeps 7323-16, 7323-17, 7323-23.
 #[inline(always)]
 fn passes_paws(cold: &Tcb, config: &Config, p: &Parsed, now: Instant) -> bool {
     if !cold.has(flag::TIMESTAMPS) {
@@ -442,6 +448,7 @@ fn passes_paws(cold: &Tcb, config: &Config, p: &Parsed, now: Instant) -> bool {
 }
 
 /// The table of section 3.10.7.4, first check.
+/// Keeps 5961-4, MUST-66.
 #[inline(always)]
 fn window_check(cold: &Tcb, p: &Parsed) -> Position {
     let window = cold.receive_window();

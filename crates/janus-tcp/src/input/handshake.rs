@@ -37,6 +37,7 @@ const SYN_AFTER_RESET: Duration = Duration::from_millis(10);
 
 impl Conn<'_> {
     /// The SYN-SENT state (section 3.10.7.3).
+    /// Keeps 5961-5, MUST-10.
     pub(crate) fn syn_sent_arrives(&mut self, p: &Parsed, frame: &Frame) {
         let iss = self.tcb.snd_nxt + u32::MAX;
         // First, ACK: it can only be for our SYN.
@@ -115,6 +116,7 @@ impl Conn<'_> {
     }
 
     /// Takes over the options and numbers of the peer's SYN.
+    /// Keeps 7323-1, 7323-14, 7323-3, 7323-5, 7323-9.
     fn take_syn(&mut self, p: &Parsed, frame: &Frame) {
         let options = p.all_options(frame);
         let profile = self.tcb.profile;
@@ -186,6 +188,7 @@ impl Rules {
         ) | bit(self.config.sack && offered.sack_permitted, flag::SACK)
     }
 
+    /// Keeps MUST-14, MUST-15.
     pub(crate) fn usable_mss(&self, key: &FlowKey, options: &Options, profile: u8) -> u16 {
         // An MSS of nothing is none (as on Linux).
         let named = options.mss.filter(|&mss| mss > 0);
@@ -208,12 +211,14 @@ impl Rules {
     }
 
     /// The window of a SYN is never scaled (RFC 7323 section 2.2).
+    /// Keeps 7323-3.
     pub(crate) fn first_window(&self, profile: u8) -> u16 {
         let buffer = self.profiles.receive_buffer(profile, &self.config);
         buffer.min(0xffff) as u16
     }
 
     /// The scale that a SYN offers. Where the application says how large the buffer is to be, it does not grow.
+    /// Keeps 7323-4, 7323-8.
     pub(crate) fn window_scale(&self, profile: u8) -> u8 {
         match self.profiles.get(profile).receive_buffer {
             Some(buffer) => config::scale_for(buffer),

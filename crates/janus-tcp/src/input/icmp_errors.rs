@@ -22,6 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(900);
 impl Conn<'_> {
     /// RFC 5927 section 4.1: what it quotes must be something we have said and the peer has not acknowledged, or an
     /// acknowledgement, which stands at SND.NXT. True when the error was taken seriously.
+    /// Keeps MUST-47, MUST-56, SHLD-26.
     pub(crate) fn blamed(&mut self, error: &IcmpError) -> bool {
         let cold = &*self.tcb;
         let una = self.hot.sender.snd_una;
@@ -75,6 +76,7 @@ impl Conn<'_> {
     /// RFC 1191 and RFC 8201, with RFC 5927 section 7's care: the quoted segment is in flight, and was really larger
     /// than what the message says got through. The size never falls below what every host must take anyway, so that a
     /// forger who guessed the sequence number gains little.
+    /// Keeps 7323-28.
     fn packet_too_big(&mut self, error: &IcmpError, mtu: u32) -> bool {
         let Some(len) = self.segment_in_flight(error.seq) else {
             return false;

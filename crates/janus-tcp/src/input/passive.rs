@@ -22,6 +22,7 @@ use crate::wire::parse::Parsed;
 
 impl Stack {
     /// Second and third check of section 3.10.7.2: a SYN creates a half-open record.
+    /// Keeps 7323-9.
     pub(crate) fn syn_for_listener(
         &mut self,
         id: ListenerId,
@@ -82,6 +83,7 @@ impl Stack {
         self.send_syn_ack(slot);
     }
 
+    /// Keeps 2018-1, 3168-12, MAY-3, SHLD-5.
     pub(crate) fn send_syn_ack(&mut self, slot: u32) {
         let record = *self.index.half_open.get(slot);
         let key = self.index.half_open.key(slot);
@@ -120,6 +122,7 @@ impl Stack {
 
     /// A segment for a half-open record: the SYN-RECEIVED state of section 3.10.7.4.
     /// Gives the connection it became, to which the segment's text still has to go.
+    /// Keeps MUST-11.
     pub(crate) fn half_open_arrives(&mut self, slot: u32, p: &Parsed) -> Option<ConnSlot> {
         let record = *self.index.half_open.get(slot);
         let next = record.irs + 1;
@@ -219,6 +222,7 @@ impl Stack {
     }
 
     /// The half-open record becomes a connection and stands in the accept queue.
+    /// Keeps 7323-1, 7323-5.
     fn establish(&mut self, slot: u32, record: &HalfOpen, p: &Parsed) -> Option<ConnSlot> {
         // Its listener may have gone, and another one taken its place.
         let (key, listener) = (&p.key, ListenerId(record.listener));

@@ -43,6 +43,7 @@ impl Stack {
     }
 
     /// A segment for a flow in TIME-WAIT, or orphaned in FIN-WAIT-2 (section 3.10.7.4), that does not open it anew.
+    /// Keeps MAY-2, SHLD-4.
     pub(crate) fn time_wait_arrives(&mut self, slot: u32, p: &Parsed) {
         let record = *self.index.time_wait.get(slot);
         let (rst, syn) = (p.flags.contains(Flags::RST), p.flags.contains(Flags::SYN));

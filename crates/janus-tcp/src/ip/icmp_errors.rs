@@ -30,6 +30,7 @@ pub(crate) struct IcmpError {
 
 impl IcmpError {
     /// An IPv4 message, if it is an error about a TCP segment. Source Quench and redirects are not (MUST-55, RFC 6633).
+    /// Keeps MUST-55.
     pub(crate) fn from_v4(message: &icmpv4::Message<'_>) -> Option<IcmpError> {
         use icmpv4::{Message, unreachable};
         let complaint = match *message {

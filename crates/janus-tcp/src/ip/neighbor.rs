@@ -254,6 +254,7 @@ impl Neighbors {
 
     /// Nothing is heard of what goes through a neighbour (RFC 1122 section 3.3.1.4, negative advice): whether it is
     /// there is asked with the next packet for it, unless it has said so a moment ago.
+    /// Keeps MUST-20.
     pub(crate) fn doubt(&mut self, addr: IpAddr, now: Instant) {
         if let Some(entry) = self.entry(addr, now)
             && entry.known

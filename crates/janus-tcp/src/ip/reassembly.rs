@@ -455,6 +455,7 @@ impl Reassembly {
     }
 
     /// Writes the whole datagram behind a fresh header. False when its ECN bits contradict each other.
+    /// Keeps 3168-4, 3168-5, 3168-6.
     fn write(&self, at: usize, whole: &mut Vec<u8>) -> bool {
         const NOT_ECT: u8 = 1 << 0b00;
         const CE: u8 = 1 << 0b11;

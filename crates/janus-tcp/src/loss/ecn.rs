@@ -32,6 +32,7 @@ pub(crate) fn syn_flags(config: &Config, repeats: u8) -> Flags {
 }
 
 /// Returns the ECN flags of a SYN-ACK of ours.
+/// Keeps 3168-7.
 pub(crate) fn syn_ack_flags(agreed: u8) -> Flags {
     if agreed & flag::ECN != 0 {
         Flags::ECE
@@ -41,6 +42,7 @@ pub(crate) fn syn_ack_flags(agreed: u8) -> Flags {
 }
 
 /// Returns the ECN agreement of a SYN, or of the answer to ours: [`flag::ECN`] or nothing.
+/// Keeps 3168-11, 3168-8, SHLD-8.
 pub(crate) fn agreed(config: &Config, p: &Parsed) -> u8 {
     let answers = p.flags.contains(Flags::ACK);
     let both = Flags(p.flags.0 & OFFER.0);
@@ -78,6 +80,7 @@ pub(crate) fn set_capable(packet: &mut [u8]) {
 impl Conn<'_> {
     /// A segment came on a connection with ECN (section 6.1.3): CWR ends the echo, a mark begins it, and only data
     /// counts. True when the sender should not wait for our acknowledgement: its window may have become small.
+    /// Keeps 3168-10.
     pub(crate) fn marks_of(&mut self, p: &Parsed) -> bool {
         if p.payload_len == 0 {
             return false;

@@ -17,6 +17,7 @@ impl Recovery {
     }
 
     /// An acknowledgement in recovery delivered so much, and `pipe` bytes are in flight. `safe`: SND.UNA moved, and nothing more was found lost.
+    /// Keeps 5681-23, 6675-15.
     pub(crate) fn prr_on_ack(
         &mut self,
         window: &mut Congestion,

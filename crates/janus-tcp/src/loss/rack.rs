@@ -121,6 +121,7 @@ impl Recovery {
 
     /// RACK_update_reo_wnd() of section 6.2 step 4. Without reordering seen, three segments SACKed mean a loss as
     /// they ever did (DupThresh), and in recovery nothing is waited for.
+    /// Keeps 8985-1.
     fn reordering_window(&self, hot: &Hot, srtt_us: u32) -> u32 {
         let hasty = hot.has(hot_flag::RECOVERY)
             || self.has(rec_flag::TIMED_OUT)
@@ -165,6 +166,7 @@ impl Conn<'_> {
     }
 
     /// RACK_detect_loss() of section 6.2 step 5: marks what is lost, and says when to look again.
+    /// Keeps 6675-4.
     pub(crate) fn detect_losses(&mut self) -> Losses {
         let hot = &*self.hot;
         let rec = &self.blocks.recovery[hot.loss.recovery];
@@ -276,6 +278,7 @@ impl Conn<'_> {
     }
 
     /// A segment in flight is believed lost: it leaves the pipe and is to be sent again.
+    /// Keeps 6675-2.
     pub(crate) fn mark_lost(&mut self, at: Option<SegId>) {
         let hot = &mut *self.hot;
         let seg = &mut self.blocks.segments[at];

@@ -80,6 +80,7 @@ impl Conn<'_> {
 
     /// An acknowledgement was read, for a connection that uses SACK and where something is or was missing: what is
     /// lost now, and how much may be sent.
+    /// Keeps 5681-13, 6675-12, 6675-14, 6675-20, 8985-11, 8985-2.
     pub(crate) fn repair(&mut self, summary: &AckSummary) {
         let block = self.hot.loss.recovery;
         self.blocks.recovery[block].advance(summary, self.now);
@@ -121,6 +122,7 @@ impl Conn<'_> {
 
     /// Losses were found: recovery begins (RFC 6675 section 5, RFC 9293 3.8.2 by RFC 5681). `delivered` is what the
     /// acknowledgement that showed them has delivered.
+    /// Keeps 2018-5, 5681-22, 5681-25.
     pub(crate) fn enter_recovery(&mut self, delivered: u32) {
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         let rec = &mut self.blocks.recovery[hot.loss.recovery];
@@ -135,6 +137,7 @@ impl Conn<'_> {
 
     /// Once all that was sent before the loss was found is acknowledged, recovery, or what a timeout began, is over.
     /// True when a recovery was.
+    /// Keeps 6675-13.
     fn end_recovery(&mut self) -> bool {
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         let rec = &mut self.blocks.recovery[hot.loss.recovery];

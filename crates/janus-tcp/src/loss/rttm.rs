@@ -56,6 +56,7 @@ impl Acked {
 impl Conn<'_> {
     /// `p` acknowledges or SACKs something new. Takes a round trip from it, if it gives one. Only that ends the backoff
     /// (RFC 6298 section 5).
+    /// Keeps 6298-7, 6298-8.
     #[inline(always)]
     pub(crate) fn measure(&mut self, p: &Parsed, acked: &Acked, summary: &AckSummary) {
         let mut from_sack = Acked::default();

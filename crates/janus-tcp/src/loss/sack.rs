@@ -22,6 +22,7 @@ const SEARCH_MAX: u32 = 256;
 
 impl Conn<'_> {
     /// Reads the blocks of an acknowledgement, if it has any.
+    /// Keeps 6675-9, 8985-3.
     #[inline]
     pub(crate) fn take_sack(
         &mut self,
@@ -138,6 +139,7 @@ impl Conn<'_> {
         self.blocks.segments[end].next
     }
 
+    /// Keeps 6675-2.
     fn mark_one(&mut self, at: Option<SegId>, mark: &Mark, summary: &mut AckSummary) {
         let hot = &mut *self.hot;
         let rec = &mut self.blocks.recovery[hot.loss.recovery];
@@ -204,6 +206,7 @@ struct Mark {
 
 /// The first block when it reports what came twice (RFC 2883 section 4): it lies below the acknowledgement, or inside
 /// the second.
+/// Keeps 2883-1.
 fn duplicate(blocks: &[(SeqNum, SeqNum)], ack: SeqNum) -> Option<(SeqNum, SeqNum)> {
     let &(left, right) = blocks.first()?;
     if !left.lt(right) {

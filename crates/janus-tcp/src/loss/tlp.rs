@@ -46,6 +46,7 @@ impl Conn<'_> {
     }
 
     /// When the probe is to go out, when one may (section 7.2): nothing is known to be missing, and none is out.
+    /// Keeps 8985-5, 8985-6.
     #[inline(always)]
     pub(crate) fn probe_at(&self) -> Option<Instant> {
         let (cold, hot) = (&*self.tcb, &*self.hot);
@@ -66,6 +67,7 @@ impl Conn<'_> {
     }
 
     /// PTO has expired.
+    /// Keeps 8985-7, 8985-9.
     pub(crate) fn on_probe_timeout(&mut self) {
         let due = self.probe_at().is_some() && !self.hot.sender.flight.is_empty();
         let block = due.then(|| self.attach_recovery()).flatten();
@@ -87,6 +89,7 @@ impl Conn<'_> {
 
     /// The probe (section 7.3): a new segment if there is one and the peer has room for it, whatever the congestion
     /// window and Nagle's algorithm say; else the last one again, unless it is still on its way out.
+    /// Keeps 6675-6.
     pub(crate) fn send_probe(&mut self, wire: &mut Wire<'_>) -> Flushed {
         let block = self.hot.loss.recovery;
         if wire.is_full() {
@@ -124,6 +127,7 @@ impl Conn<'_> {
     }
 
     /// Reads from an acknowledgement the fate of the probe (section 7.4.2). Read before anything is taken out of flight.
+    /// Keeps 8985-10.
     pub(crate) fn take_probe_ack(&mut self, p: &Parsed, summary: &AckSummary) {
         let block = self.hot.loss.recovery;
         let rec = &mut self.blocks.recovery[block];

@@ -37,6 +37,7 @@ pub(crate) fn on_sent(hot: &mut Hot, cold: &Tcb) {
 }
 
 /// `acked` bytes were newly acknowledged, outside recovery.
+/// Keeps 5681-2, 5681-3, MUST-19.
 #[inline(always)]
 pub(crate) fn on_ack(hot: &mut Hot, cold: &Tcb, acked: u32, now: Instant) {
     let now_ms = now.as_millis() as u32;
@@ -71,6 +72,7 @@ pub(crate) fn on_ack(hot: &mut Hot, cold: &Tcb, acked: u32, now: Instant) {
 
 /// Something sent was lost for the first time in this window: the slow-start threshold from now on. The algorithm
 /// learns of the loss by this call, so it is made once for each window.
+/// Keeps 5681-14, 5681-7.
 pub(crate) fn ssthresh_on_loss(hot: &mut Hot, cold: &Tcb) -> u32 {
     if hot.congestion.cwr_end.gt(hot.sender.snd_una) {
         // Lowered for a mark in this window already: RFC 3168 section 6.1.2.
@@ -92,6 +94,7 @@ fn flight_at_loss(hot: &Hot) -> u32 {
 
 /// The peer acknowledged `acked` bytes and says that a packet of ours was marked: the window falls as for a loss, once
 /// for each window of data, and not in one that a loss has lowered already (RFC 3168 section 6.1.2). True when it did.
+/// Keeps 3168-1.
 pub(crate) fn on_ecn(hot: &mut Hot, cold: &Tcb, acked: u32) -> bool {
     let again = hot.has(hot_flag::RECOVERY)
         || hot.congestion.cwr_end.ge(hot.sender.snd_una)
@@ -126,6 +129,7 @@ fn reduced(hot: &mut Hot, cold: &Tcb, flight: u32) -> u32 {
 }
 
 /// Everything sent before the loss is acknowledged (RFC 6582 section 3.2 step 3, first option).
+/// Keeps 5681-18, 5681-24.
 pub(crate) fn leave_recovery(hot: &mut Hot, cold: &Tcb) {
     let mss = u32::from(cold.payload_mss());
     hot.congestion.cwnd = hot
@@ -136,6 +140,7 @@ pub(crate) fn leave_recovery(hot: &mut Hot, cold: &Tcb) {
 }
 
 /// The retransmission timer went off (RFC 5681 section 3.1, last rules). `first`: not again for the same segment.
+/// Keeps 5681-10, 5681-11.
 pub(crate) fn on_timeout(hot: &mut Hot, cold: &Tcb, first: bool) {
     if first {
         let flight = flight_at_loss(hot);

@@ -24,6 +24,7 @@ const RENEGED_WAIT: Duration = Duration::from_millis(10);
 impl Conn<'_> {
     /// Sets the deadline for what is in flight: the retransmission timeout, counted from now if `restart`
     /// (RFC 6298 sections 5.1 to 5.3), or a tail loss probe before it, never after it (RFC 8985 section 7.2).
+    /// Keeps 6298-10.
     #[inline(always)]
     pub(crate) fn arm_retransmission(&mut self, restart: bool) {
         let hot = &mut *self.hot;
@@ -78,6 +79,7 @@ impl Conn<'_> {
 
     /// The timeout for data in flight: what is to be sent again, and the window for it. `first`: not again for the
     /// same segment.
+    /// Keeps 6675-18, 6675-19.
     pub(crate) fn on_data_timeout(&mut self, first: bool) {
         let repairs = self.tcb.has(flag::SACK) && self.attach_recovery().is_some();
         if repairs {
@@ -114,6 +116,7 @@ impl Conn<'_> {
     /// round trip and the reordering window; what was sent a moment ago is not. What was SACKed stays so (RFC 6675
     /// section 5.1 keeps it in use after a timeout) unless the first segment is: then the peer has reneged, and
     /// nothing it said counts (RFC 2018 section 8). If it has reneged on another, that one will be first in time.
+    /// Keeps 2018-4, 2018-6, 5681-11, 6675-17.
     fn mark_timed_out(&mut self) {
         let block = self.hot.loss.recovery;
         if self.has_reneged() {
@@ -158,6 +161,7 @@ impl Conn<'_> {
     }
 
     /// Segments marked lost go out again, oldest first, as the congestion window lets them.
+    /// Keeps 6675-15, 6675-3, 6675-8, 8985-12, MAY-7.
     pub(crate) fn resend_lost(&mut self, wire: &mut Wire<'_>) -> Flushed {
         let most = self.tcb.payload_mss();
         let block = self.hot.loss.recovery;

@@ -114,6 +114,7 @@ impl Conn<'_> {
     }
 
     /// Small writes join the last unsent segment.
+    /// Keeps SHLD-27, SHLD-28.
     fn fill_tail(&mut self, bytes: &[u8], mss: u16) -> usize {
         let hot = &mut *self.hot;
         let unsent = &mut hot.sender.unsent;

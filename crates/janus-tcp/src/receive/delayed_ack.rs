@@ -83,6 +83,7 @@ impl Conn<'_> {
     }
 
     /// Data is to be acknowledged: now, or a little later (tcp_ack_snd_check).
+    /// Keeps 5681-19, 5681-20, MUST-40, SHLD-18, SHLD-19.
     #[inline(always)]
     pub(crate) fn owe_ack(&mut self, p: &Parsed, len: u32) {
         self.data_came(p);

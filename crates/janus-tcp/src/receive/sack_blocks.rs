@@ -54,6 +54,7 @@ impl Conn<'_> {
         fits
     }
 
+    /// Keeps 2018-2.
     fn blocks_after(&mut self, mut blocks: SackBlocks) -> SackBlocks {
         let cold = &*self.tcb;
         if !cold.has(flag::SACK) {

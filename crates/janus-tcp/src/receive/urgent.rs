@@ -97,6 +97,7 @@ impl Conn<'_> {
 
     /// Sixth check of section 3.10.7.4: the pointer moves forward only, and not into what has come already; the
     /// application is told when it does (MUST-32), also while our window is shut (MUST-66).
+    /// Keeps MUST-30, MUST-32.
     pub(crate) fn urgent_arrives(&mut self, p: &Parsed, frame: &Frame) {
         let pointer = p.urgent_pointer(frame);
         let end = p.seq + u32::from(pointer);
@@ -178,6 +179,7 @@ impl Conn<'_> {
 
     /// The pointer of a segment that begins at its number, if urgent data ends behind that. What lies further away than the
     /// field can say is named when it comes nearer.
+    /// Keeps MUST-62.
     pub(crate) fn point_at_urgent(&mut self, segment: &mut Outgoing) {
         let Some(urgent) = self.blocks.urgents.get_mut(&self.id) else {
             return;

@@ -140,6 +140,7 @@ impl Interface {
     /// Whether a packet may come from `addr`: not from a group, a broadcast, a loopback or our own address (MUST-63;
     /// RFC 1122 section 3.2.1.3, RFC 4291 sections 2.5.2 and 2.7). Where every destination is ours, no source can be
     /// told from one of ours.
+    /// Keeps MUST-63.
     #[inline]
     pub(crate) fn may_be_source(&self, addr: IpAddr) -> bool {
         may_be_peer(addr)
@@ -175,6 +176,7 @@ impl Interface {
     }
 
     /// Whether a connection can be opened to `addr`: not to a group, nowhere, or a broadcast of our networks (MUST-46).
+    /// Keeps MUST-46.
     pub(crate) fn may_be_destination(&self, addr: IpAddr) -> bool {
         may_be_peer(addr) && !self.addresses.iter().any(|own| own.is_broadcast(addr))
     }
@@ -195,6 +197,7 @@ impl Interface {
 
     /// Our address towards `peer`: the one whose network it is in; else, for IPv6, one of the peer's scope that shares
     /// most with it (RFC 6724 section 5, rules 2 and 8).
+    /// Keeps MUST-44.
     pub fn source_for(&self, peer: impl Into<IpAddr>) -> Option<IpAddr> {
         let peer = peer.into();
         let same_family = |own: &&IpCidr| own.addr.is_ipv4() == peer.is_ipv4();
@@ -276,6 +279,7 @@ impl Interface {
     }
 
     /// The payload of the largest segment that fits (RFC 9293 section 3.7.1).
+    /// Keeps MUST-67, SHLD-6.
     pub(crate) fn mss(&self, v6: bool) -> u16 {
         self.mtu.saturating_sub(if v6 { 60 } else { 40 })
     }

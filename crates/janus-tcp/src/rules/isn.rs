@@ -9,6 +9,7 @@ use crate::rules::config::Secrets;
 use crate::time::Instant;
 
 /// `ISN = M + F(addresses, ports, secret)`, M a clock that ticks every 4 µs.
+/// Keeps MUST-8, SHLD-1.
 pub(crate) fn initial(secrets: &Secrets, key: &FlowKey, now: Instant) -> SeqNum {
     let clock = (now.as_micros() / 4) as u32;
     let hash = siphash_1_3_flow(secrets.isn, key);
@@ -80,6 +81,7 @@ impl Stamper {
 
     /// The connection's timestamp: milliseconds from an offset that only this host can compute, and who owns the connection
     /// if timestamps are to say so.
+    /// Keeps 7323-18, 7323-26, 7323-27.
     #[inline]
     pub(crate) fn timestamp(&self, key: &FlowKey, now: Instant) -> u32 {
         self.stamps.stamp(self.hash(key), now.as_millis() as u32)

@@ -79,6 +79,7 @@ pub struct SocketOptions {
 }
 
 impl Default for SocketOptions {
+    /// Keeps MUST-25, MUST-28.
     fn default() -> SocketOptions {
         SocketOptions {
             nodelay: false,

@@ -98,6 +98,7 @@ impl Stack {
         self.after_end(conn, EndReason::Orderly);
     }
 
+    /// Keeps MUST-13.
     fn file_time_wait(&mut self, key: &FlowKey, cold: &Tcb, fin_wait_2: bool) -> Option<u32> {
         if let Some(oldest) = self.index.time_wait.to_evict(self.now) {
             self.counters.time_wait_evicted += 1;

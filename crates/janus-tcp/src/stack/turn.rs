@@ -94,6 +94,7 @@ impl Stack {
     }
 
     /// Appends at most `room` frames to `out`.
+    /// Keeps MUST-58, MUST-59.
     pub fn transmit(&mut self, now: Instant, out: &mut Vec<Frame>, room: usize) {
         self.now = now;
         let before = out.len();
@@ -307,6 +308,7 @@ impl Stack {
     }
 
     /// Looks at one slice, if its time has come.
+    /// Keeps MAY-5.
     pub(crate) fn sweep(&mut self) {
         if self.rules.profiles.swept() == 0 || self.schedule.sweep.at > self.now {
             return;
@@ -346,6 +348,7 @@ impl Stack {
         }
     }
 
+    /// Keeps MUST-26, MUST-29, SHLD-12.
     fn look_at(&mut self, conn: ConnSlot, looked_ms: Option<u32>) {
         let cold = &self.store.tcbs[conn];
         let options = self.rules.profiles.get(cold.profile);

@@ -330,6 +330,7 @@ impl Tcb {
     }
 
     /// Payload per segment once the timestamps option has taken its twelve bytes.
+    /// Keeps MUST-16.
     #[inline]
     pub(crate) fn payload_mss(&self) -> u16 {
         if self.has(flag::TIMESTAMPS) {

@@ -88,6 +88,7 @@ impl Listeners {
     }
 
     /// `v6_only`: of `::`, that IPv4 is not meant.
+    /// Keeps MUST-41, MUST-42.
     pub(crate) fn add(
         &mut self,
         local: SocketAddr,

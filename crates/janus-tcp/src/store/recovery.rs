@@ -17,6 +17,7 @@ pub(crate) struct Sent {
 }
 
 impl Sent {
+    /// Keeps 8985-4.
     pub(crate) fn of(seg: &Segment) -> Sent {
         Sent {
             at_us: seg.sent_us,

@@ -568,6 +568,7 @@ impl Reorders {
 
     /// Calls `report` with what waits, in the order of RFC 2018 section 4: what changed last, then what changed before,
     /// then, as long as it says that there is room, the others from the front.
+    /// Keeps 2018-3, 2018-8.
     pub(crate) fn report(&mut self, id: u32, mut report: impl FnMut(SeqNum, SeqNum) -> bool) {
         self.told(id);
         let block = &self.blocks[id];

@@ -70,6 +70,7 @@ pub(crate) fn keep_backoff(cold: &mut Tcb, backoff: u8) {
 }
 
 /// The handshake's timer expired, and no round trip was measured (section 5.7).
+/// Keeps 6298-12.
 pub(crate) fn handshake_lost(cold: &mut Tcb) {
     debug_assert_eq!(cold.srtt_us(), 0);
     cold.rttvar_us = 1;
@@ -90,6 +91,7 @@ pub(crate) fn resume(cold: &mut Tcb, srtt_us: u32, variation_us: u32) {
 }
 
 /// Takes a measured round trip (section 2.2 and 2.3).
+/// Keeps 6298-2, 6298-3, 6298-4, MUST-18.
 #[inline]
 pub(crate) fn sample(cold: &mut Tcb, rtt_us: u32) {
     let rtt = rtt_us.clamp(1, LONGEST_US);
@@ -138,6 +140,7 @@ pub(crate) fn sample_of_many(cold: &mut Tcb, hot: &mut Hot, ack: SeqNum, rtt_us:
 /// RTO = SRTT + max(G, 4 RTTVAR), doubled `backoff` times (2.3, 5.5), and no more than the configured bound (2.5). The
 /// configured least is added to SRTT, as in Linux, where section 2.4 would have the sum be no less than it: the path
 /// that never varies still has a peer at its end that may put acknowledgements off.
+/// Keeps 6298-1, 6298-5, 6298-9, MUST-18.
 pub(crate) fn timeout(cold: &Tcb, config: &Config, backoff: u8) -> Duration {
     Duration::from_nanos(timeout_ns(cold, config, backoff))
 }

@@ -11,6 +11,7 @@ use crate::store::rto;
 
 impl Conn<'_> {
     /// A timeout: whether the connection's user timeout is over, and it is ended for that.
+    /// Keeps MUST-21.
     pub(crate) fn out_of_patience(&mut self) -> bool {
         let Some(most) = self.tcb.user_timeout(self.rules) else {
             return false;

@@ -99,6 +99,7 @@ fn advertised(options: &SocketOptions) -> Duration {
 }
 
 /// CHANGEABLE: a wish of the application's is not overridden by a peer (section 3).
+/// Keeps 5482-1.
 fn is_changeable(options: &SocketOptions) -> bool {
     let wished = options.uto.changeable;
     wished.unwrap_or(options.user_timeout.is_none())
@@ -106,6 +107,7 @@ fn is_changeable(options: &SocketOptions) -> bool {
 
 impl Tcb {
     /// USER_TIMEOUT: how long the connection is waited for when it gets nowhere, if that is limited.
+    /// Keeps 5482-5, 5482-6.
     #[inline]
     pub(crate) fn user_timeout(&self, rules: &Rules) -> Option<Duration> {
         if self.profile == DEFAULT && self.peer_timeout() == 0 {
@@ -135,6 +137,7 @@ impl Tcb {
     }
 
     /// The options of a connection, which were those of the set `old`, may tell the peer something else now.
+    /// Keeps 5482-4.
     pub(crate) fn timeout_options_changed(&mut self, rules: &Rules, old: Option<UserTimeout>) {
         if rules.timeout_option(self.profile) != old {
             self.owe_timeout(rules);
@@ -149,6 +152,7 @@ impl Tcb {
     }
 
     /// An acceptable segment, which may carry the option.
+    /// Keeps 5482-2.
     #[inline(always)]
     pub(crate) fn recv_uto_option(&mut self, rules: &Rules, p: &Parsed, frame: Option<&Frame>) {
         if !p.has_more_options() || !rules.uses_uto(self.profile) {
@@ -161,6 +165,7 @@ impl Tcb {
 
     /// The options that keep-alive goes by: where the user timeout option is used, it must not end what the user timeout
     /// would let live (section 4.2).
+    /// Keeps 5482-10.
     pub(crate) fn keepalive_options(&self, rules: &Rules) -> SocketOptions {
         let options = *rules.profiles.get(self.profile);
         if !rules.uses_uto(self.profile) {
@@ -178,6 +183,7 @@ impl Tcb {
 impl Conn<'_> {
     /// A segment with `len` bytes of data is about to leave, and the option is due: it goes with it if it fits and
     /// pushes out nothing else.
+    /// Keeps 5482-3, 5482-7.
     pub(crate) fn add_uto_option(&mut self, len: u16, options: &mut Options) {
         let cold = &*self.tcb;
         let Some(timeout) = self.rules.timeout_option(cold.profile) else {

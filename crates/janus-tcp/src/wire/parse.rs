@@ -101,6 +101,7 @@ pub(crate) enum Kind {
 }
 
 /// Reads a frame. `parsed` holds something only if it is a segment.
+/// Keeps 7323-2, MUST-3, MUST-5, MUST-50, MUST-57.
 #[inline(always)]
 pub(crate) fn read(
     frame: &Frame,

@@ -81,6 +81,7 @@ impl UserTimeout {
     const NUMBER: u16 = Self::MINUTES - 1;
 
     /// As on the wire. `None`: it is one of the reserved values.
+    /// Keeps 5482-9.
     #[inline]
     pub const fn from_bits(bits: u16) -> Option<Self> {
         if bits & Self::NUMBER == 0 {
@@ -114,6 +115,7 @@ impl UserTimeout {
     }
 
     /// Seconds.
+    /// Keeps 5482-8.
     pub const fn as_secs(self) -> u32 {
         let number = (self.bits() & Self::NUMBER) as u32;
         if self.bits() & Self::MINUTES == 0 {
@@ -246,6 +248,7 @@ impl Options {
         }
     }
 
+    /// Keeps MUST-69.
     fn emit_any(&self, out: &mut [u8]) -> usize {
         let mut at = 0;
         let mut put = |bytes: &[u8]| {
@@ -338,6 +341,7 @@ fn parse_usual_syn(b: &[u8; 20]) -> Option<Options> {
     })
 }
 
+/// Keeps MUST-4, MUST-64, MUST-68, MUST-7.
 fn parse_any(mut rest: &[u8]) -> Options {
     let mut options = Options::NONE;
     // Each turn takes at least one byte.
@@ -364,6 +368,7 @@ fn parse_any(mut rest: &[u8]) -> Options {
 }
 
 /// A known kind with a wrong length is ignored, as an unknown kind is.
+/// Keeps MUST-6.
 #[inline]
 fn read_one(options: &mut Options, kind: u8, body: &[u8]) {
     match (kind, body) {

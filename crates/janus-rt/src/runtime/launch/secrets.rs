@@ -10,6 +10,7 @@ use crate::runtime::BoxError;
 
 /// Returns the stack's keys, and the key of the hash that chooses the shard. That one is secret too, so that no stranger can aim
 /// all connections at one core.
+/// Keeps 6528-2.
 pub(super) fn secrets(seed: Option<u64>) -> Result<(Secrets, [u8; 40]), BoxError> {
     let mut key = [0; 40];
     if let Some(seed) = seed {

@@ -56,6 +56,7 @@ impl Conn<'_> {
     }
 
     /// SND.WND, from a segment that is not older than the last that set it.
+    /// Keeps 7323-6, MUST-1, REC-1.
     #[inline(always)]
     fn take_window(&mut self, p: &Parsed, acked: i32) {
         let before = self.tcb.snd_wnd();
@@ -130,6 +131,7 @@ impl Conn<'_> {
     }
 
     /// Takes what is acknowledged out of flight and measures the round trip. True when our FIN was in it.
+    /// Keeps 2018-9, 6298-6, 6675-1.
     fn drop_acked(&mut self, p: &Parsed, summary: &mut AckSummary) -> bool {
         let (mut fin, mut acked) = (false, Acked::default());
         let now_us = self.now.as_micros() as u32;
@@ -221,6 +223,7 @@ impl Conn<'_> {
     }
 
     /// NewReno (RFC 6582 section 3.2).
+    /// Keeps 5681-15, 5681-17.
     fn duplicate_ack(&mut self, p: &Parsed) {
         let cold = &*self.tcb;
         let mss = u32::from(cold.payload_mss());

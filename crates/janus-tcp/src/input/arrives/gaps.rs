@@ -92,6 +92,7 @@ impl Conn<'_> {
     }
 
     /// Text beyond a gap. The peer learns of it at once (RFC 5681 section 4.2).
+    /// Keeps MAY-13, SHLD-31.
     fn keep_for_later(&mut self, text: &Text, frame: &mut Option<Frame>) {
         let block = self.hot.receiver.reorder;
         self.blocks.reorders.count(block);

@@ -16,6 +16,7 @@ use crate::wire::parse::Parsed;
 const COPY_BELOW: usize = 512;
 
 impl Conn<'_> {
+    /// Keeps SHLD-3.
     pub(super) fn text_arrives(&mut self, p: &Parsed, frame: &mut Option<Frame>) {
         let cold = &*self.tcb;
         if !cold.state.can_receive() {
