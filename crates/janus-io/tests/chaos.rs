@@ -11,6 +11,7 @@ use janus_io::park::{Parker, Unparker};
 use janus_io::steer::Steerer;
 use janus_io::{Backend, Batch, IoCore, Port, Queue, combined, split, wire};
 use janus_mem::{Depot, Frame, Growth, LENT, Pool};
+use janus_seeds::Random;
 use janus_wire::{FlowNames, Link, MICROSOFT_KEY, SeqNum, Toeplitz, ipv4, proto, tcp};
 
 const SHARDS: usize = 3;
@@ -20,17 +21,6 @@ const FRAMES: u64 = 60_000;
 const ENOUGH: u64 = 1_000;
 /// On a machine that is busy with something else.
 const PATIENCE: Duration = Duration::from_secs(120);
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % n.max(1)
-    }
-}
 
 /// A segment to or from one of our ports.
 fn segment(frame: &mut Frame, number: u32) {
@@ -252,7 +242,7 @@ fn chaos(io_cores: Option<usize>, seed: u64) {
     std::thread::scope(|scope| {
         let far_pool = far_depot.pool();
         let world = &world;
-        scope.spawn(move || far_side(far, far_pool, world, Random(seed | 1)));
+        scope.spawn(move || far_side(far, far_pool, world, Random::new(seed | 1)));
         let polling: Vec<_> = cores
             .into_iter()
             .map(|mut core| {
@@ -274,7 +264,7 @@ fn chaos(io_cores: Option<usize>, seed: u64) {
                     port,
                     pool: depot.pool(),
                     parker,
-                    random: Random(seed ^ (me as u64 + 2) << 20),
+                    random: Random::new(seed ^ (me as u64 + 2) << 20),
                     leaving: Vec::new(),
                     kept: Vec::new(),
                     lent: 0,

@@ -10,22 +10,11 @@ use std::time::{Duration, Instant};
 use janus_io::dpdk::{Dpdk, DpdkCounters};
 use janus_io::{Backend, Batch, Queue};
 use janus_mem::{Depot, Frame, Growth, LENT, Pool};
+use janus_seeds::Random;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 const FRAMES: u64 = 200_000;
 const BUFFERS: u32 = 8192;
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
-    }
-}
 
 fn depot() -> Arc<Depot> {
     Depot::new(BUFFERS, &Growth::Inline).unwrap()
@@ -93,7 +82,7 @@ struct Run {
 /// Sends numbered frames in uneven bursts, every `lend`th of them lent, and receives them in order.
 fn exchange(queue: &mut dyn Queue, pool: &mut Pool, seed: u64, lend: Option<u64>) -> Run {
     println!("seed {seed}");
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let (mut made, mut received, mut run) = (0, 0, Run::default());
     let (mut backlog, mut done, mut out) = (Batch::new(), Batch::new(), Batch::new());
     let mut lent: VecDeque<(u64, u16)> = VecDeque::new();

@@ -7,30 +7,15 @@ use std::process::{Command, Stdio};
 
 use janus_io::filter::Filter;
 use janus_io::trace::{Flow, Writer};
+use janus_seeds::Random;
 use janus_wire::Link;
 
 /// Random expressions that tcpdump is asked about, on each kind of link.
 const EXPRESSIONS: usize = 60;
 const FRAMES: usize = 300;
 
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) % n as u64) as usize
-    }
-
-    fn one<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len())]
-    }
-
-    fn byte(&mut self) -> u8 {
-        self.below(256) as u8
-    }
+fn byte(random: &mut Random) -> u8 {
+    random.below(256) as u8
 }
 
 const V4: [Ipv4Addr; 4] = [
@@ -55,7 +40,7 @@ fn transport(random: &mut Random, v6: bool) -> (u8, Vec<u8>) {
     bytes.extend(random.one(&PORTS).to_be_bytes());
     bytes.resize(20, 0);
     bytes[12] = 0x50;
-    bytes[13] = random.byte();
+    bytes[13] = byte(random);
     if protocol == icmp {
         // An echo: one that quotes a packet would have two kinds of addresses.
         bytes[0] = if v6 { 128 } else { 8 };
@@ -71,9 +56,9 @@ fn ip(random: &mut Random) -> Vec<u8> {
     let (protocol, payload) = transport(random, false);
     let options = random.one(&[0, 0, 0, 4, 40]);
     let offset: u16 = random.one(&[0, 0, 0, 0, 0x2000, 0x4000, 0x2005, 7]);
-    let mut bytes = vec![0x45 + (options / 4) as u8, random.byte()];
+    let mut bytes = vec![0x45 + (options / 4) as u8, byte(random)];
     bytes.extend(((20 + options + payload.len()) as u16).to_be_bytes());
-    bytes.extend([random.byte(), random.byte()]);
+    bytes.extend([byte(random), byte(random)]);
     bytes.extend(offset.to_be_bytes());
     bytes.extend([64, protocol, 0, 0]);
     bytes.extend(random.one(&V4).octets());
@@ -293,7 +278,7 @@ fn tcpdump_picks_the_same_frames() {
     let seed = std::env::var("JANUS_TEST_SEED")
         .ok()
         .and_then(|seed| seed.parse().ok());
-    let mut random = Random(seed.unwrap_or(7));
+    let mut random = Random::new(seed.unwrap_or(7));
     for link in [Link::Ethernet, Link::Ip] {
         let frames = numbered((0..FRAMES).map(|_| frame(&mut random, link)).collect());
         let trace = trace_of(&frames, link);
@@ -324,7 +309,7 @@ fn tshark_picks_the_same_frames_behind_tags_and_extensions() {
     if !is_there("tshark") {
         return;
     }
-    let mut random = Random(11);
+    let mut random = Random::new(11);
     let mut frames = Vec::new();
     for number in 0..FRAMES {
         let tags: &[u8] = match number % 3 {

@@ -11,6 +11,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
 use janus_mem::{Depot, Frame, Growth, LENT, PacketBuf, Pool, RESERVE_MAX, Toucher};
+use janus_seeds::Random;
 
 const THREADS: usize = 4;
 const STEPS: usize = if cfg!(miri) { 200 } else { 60_000 };
@@ -18,22 +19,6 @@ const STEPS: usize = if cfg!(miri) { 200 } else { 60_000 };
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Frames that can wait for a thread; what does not fit comes back to the sender, as from a ring.
 const INBOX: usize = 64;
-
-/// xorshift64*: no dependency, and the same everywhere.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() >> 33) as usize % n.max(1)
-    }
-}
 
 /// What goes from thread to thread.
 enum Parcel {
@@ -320,7 +305,7 @@ fn chaos(capacity: u32, growth: &Growth, seed: u64) {
                     me,
                     depot: depot.clone(),
                     pool: depot.pool(),
-                    random: Random(seed ^ (me as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+                    random: Random::new(seed ^ (me as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
                     held: Vec::new(),
                     stamp: 0,
                     lent: 0,

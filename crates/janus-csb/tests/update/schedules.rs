@@ -2,28 +2,12 @@
 //! participant goes through the same schedules and must be caught.
 
 use janus_csb::{FilterKind, Limits, Phase, Ring, ShardId};
+use janus_seeds::Random;
 
 use crate::world::{Broken, FLOWS, IO, Kind, PORTS, SHARDS, Tally, World, Wrong};
 
 const SEEDS: u64 = 300;
 const STEPS: usize = 12_000;
-
-/// SplitMix64: enough for a schedule, and the same everywhere.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
-    }
-}
 
 fn send(world: &mut World, random: &mut Random) -> Result<(), Broken> {
     let batch: Vec<_> = (0..1 + random.below(6))
@@ -48,7 +32,7 @@ fn change(world: &mut World, random: &mut Random) {
     let mut some = || members[random.below(members.len())];
     let (one, two, three) = (some(), some(), some());
     let at = [0; 3].map(|_| points[random.below(points.len())]);
-    let (what, seed) = (random.below(6), random.next() as u32);
+    let (what, seed) = (random.below(6), random.bits() as u32);
     let draft = |draft: &mut janus_csb::Draft| match what {
         0..3 => [one, two, three]
             .into_iter()
@@ -104,10 +88,10 @@ fn step(world: &mut World, random: &mut Random, slow: usize) -> Result<(), Broke
         }
         70..84 => world.work(s, 1 + random.below(60)),
         84..92 => _ = world.poll(),
-        92..94 => world.expire(s, random.next()),
+        92..94 => world.expire(s, random.bits()),
         94..96 => world.open(s, random.below(FLOWS as usize) as u32)?,
         96..99 => change(world, random),
-        _ => world.leave_or_come(s, random.next() as u32)?,
+        _ => world.leave_or_come(s, random.bits() as u32)?,
     }
     Ok(())
 }
@@ -124,7 +108,7 @@ fn is_narrow(seed: u64) -> bool {
 
 /// One schedule; what it came to, or what broke.
 fn run(wrong: Option<Wrong>, seed: u64) -> Result<Tally, Broken> {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let limits = Limits {
         diverged: if is_narrow(seed) { 90 } else { 1000 },
         pending_opens: 32,

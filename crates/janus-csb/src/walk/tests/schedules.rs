@@ -1,6 +1,8 @@
 //! Random schedules of the small world, many seeds, each replayable: whatever the order of sends, updates and views,
 //! the walk breaks no flow. The wrong strategies go through the same schedules and must be caught.
 
+use janus_seeds::Random;
+
 use super::world::{Broken, Kind, Strategy, World};
 
 const SEEDS: u64 = 3000;
@@ -9,29 +11,12 @@ const IO: usize = 2;
 const SHARDS: usize = 4;
 const FLOWS: u32 = 3;
 
-/// SplitMix64: enough for a schedule, and the same everywhere.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-}
-
 fn step(world: &mut World, random: &mut Random) -> Result<(), Broken> {
-    let shard = random.below(SHARDS as u64) as usize;
-    let io = random.below(IO as u64) as usize;
+    let shard = random.below(SHARDS);
+    let io = random.below(IO);
     match random.below(16) {
         0..5 => {
-            let flow = random.below(u64::from(FLOWS)) as u32;
+            let flow = random.below(FLOWS as usize) as u32;
             let kind = match random.below(8) {
                 0..3 => Kind::Syn,
                 3..7 => Kind::Data,
@@ -52,7 +37,7 @@ fn step(world: &mut World, random: &mut Random) -> Result<(), Broken> {
 
 /// One schedule; the greatest number of hops a packet made and the number of swaps, or what broke.
 fn run(strategy: Strategy, seed: u64) -> Result<(usize, usize), Broken> {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut world = World::new(strategy, IO, SHARDS, 0);
     let mut swaps = 0;
     for _ in 0..STEPS {

@@ -1,3 +1,5 @@
+use janus_seeds::Random;
+
 use super::*;
 
 const HASH: TableHash = TableHash::new(7, 8);
@@ -12,14 +14,6 @@ fn limit(per_second: u32, burst: u32) -> SynLimit {
 
 fn v4(bits: u32) -> IpAddr {
     Ipv4Addr::from_bits(bits).into()
-}
-
-/// SplitMix64.
-fn random(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
 }
 
 #[test]
@@ -68,18 +62,18 @@ fn networks_count_apart_and_their_hosts_together() {
 #[test]
 fn no_window_sees_more_than_the_limit() {
     for seed in 0..10_u64 {
-        let mut state = seed;
+        let mut random = Random::new(seed);
         let limit = limit(
-            1 + random(&mut state) as u32 % 2_000,
-            1 + random(&mut state) as u32 % 50,
+            1 + random.bits() as u32 % 2_000,
+            1 + random.bits() as u32 % 50,
         );
         // One set: everybody shares it.
         let mut rates = SynRates::new(limit, 1, HASH);
-        let mut now = random(&mut state) % (1 << 40);
+        let mut now = random.bits() % (1 << 40);
         let mut admitted: [Vec<u64>; 7] = Default::default();
         for _ in 0..3_000 {
-            now += random(&mut state) % (4 * SECOND_NS / u64::from(limit.per_second));
-            let who = random(&mut state) as usize % admitted.len();
+            now += random.bits() % (4 * SECOND_NS / u64::from(limit.per_second));
+            let who = random.bits() as usize % admitted.len();
             if rates.admits(v4((who as u32) << 8), now) {
                 admitted[who].push(now);
             }
@@ -104,14 +98,14 @@ fn no_window_sees_more_than_the_limit() {
 #[test]
 fn who_keeps_to_the_limit_is_never_refused() {
     let mut rates = SynRates::new(limit(1_000, 10), SYN_SETS, HASH);
-    let mut state = 3;
+    let mut random = Random::new(3);
     let mut now = 0;
     for _ in 0..100_000 {
         now += MS;
         assert!(rates.admits(v4(0x0a00_0000), now));
         // Two hundred others who send ten times what they may.
         for _ in 0..10 {
-            rates.admits(v4((random(&mut state) as u32 % 200 + 1) << 8), now);
+            rates.admits(v4((random.bits() as u32 % 200 + 1) << 8), now);
         }
     }
 }
