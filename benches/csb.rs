@@ -1,13 +1,10 @@
 //! Table III of the Janus paper in its own form: 16 shards with 16 points each, random 4-tuples, keys from the Toeplitz
 //! hash, 32 packets of each stream, a false-positive rate of 1e-4: the rate of lookups, the time of an adjustment, the
 //! spread of the load; the paper's algorithm to the letter beside ours. Adjustments traverse real TCP stacks that
-//! hold the streams as idle connections, while connections come and go. Then a thousand updates under churn: how many
-//! connections each breaks. The micro part (criterion) compares one lookup at a time, a batch, and a binary search.
+//! hold the streams as idle connections, while connections come and go. The micro part (criterion) compares one lookup at
+//! a time, a batch, and a binary search.
 
 mod support;
-
-#[path = "support/rivals/mod.rs"]
-mod rivals;
 
 use std::cell::RefCell;
 use std::hint::black_box;
@@ -20,13 +17,10 @@ use janus_csb::policy::level;
 use janus_csb::reference::{Bloom, Filter, IoCore, Tables, Update};
 use janus_csb::{Balancer, Limits, Phase, Ring, ShardId, Step, walk};
 use janus_wire::FlowKey;
-use rivals::ours::Ours;
-use rivals::paper::Paper;
-use rivals::world::{Sizes, Trace, Verdict, World};
-use rivals::{Rival, thread_time_us};
 use support::Scale;
 use support::fleet::{Fleet, Hash, PORT, Piece, tuple};
 use support::report::{Report, Value};
+use support::thread_time::thread_time_us;
 
 const SHARDS: usize = 16;
 const POINTS: u16 = 16;
@@ -52,8 +46,6 @@ fn main() {
     for &streams in streams {
         table(&mut report, streams, runs);
     }
-    let (flows, updates) = scale.pick((2_000, 10), (10_000, 1_000), (100_000, 1_000));
-    thousand(&mut report, flows, updates);
     if scale != Scale::Smoke {
         micro(&mut report, scale == Scale::Quick);
     }
@@ -408,45 +400,6 @@ fn check(report: &mut Report, fleet: &Fleet, streams: usize) {
         "1",
         &params,
     );
-}
-
-/// A thousand updates under churn, with traffic between their steps: the same for both.
-fn thousand(report: &mut Report, flows: usize, updates: usize) {
-    let trace = Trace {
-        flows,
-        shards: SHARDS,
-        updates,
-        churn: 0.05,
-        sizes: Sizes::Elephants,
-        plain: 0.0,
-        seed: 11,
-    };
-    let mut ours = Ours::new(SHARDS, POINTS, flows);
-    let mut paper = Paper::new(SHARDS, POINTS);
-    let mut run = |protocol: &str, rival: &mut dyn Rival| {
-        let verdict = World::new(trace, rival).run(rival);
-        tell(report, protocol, &trace, &verdict);
-        verdict.broken + verdict.second_flows
-    };
-    assert_eq!(run("janus", &mut ours), 0, "ours breaks nothing");
-    run("paper", &mut paper);
-}
-
-fn tell(report: &mut Report, protocol: &str, trace: &Trace, verdict: &Verdict) {
-    let params: [(&str, Value); 3] = [
-        ("protocol", protocol.into()),
-        ("flows", trace.flows.into()),
-        ("updates", trace.updates.into()),
-    ];
-    report.row("broken_flows", verdict.broken as f64, "flows", &params);
-    report.row(
-        "second_flows",
-        verdict.second_flows as f64,
-        "flows",
-        &params,
-    );
-    let forwards = verdict.forwards as f64 / verdict.looked_up as f64 * 1e6;
-    report.row("forwards_per_million", forwards, "1", &params);
 }
 
 /// The lookup a ring without an index needs.

@@ -2,7 +2,7 @@
 //! `{"bench": …, "rows": [{"metric": …, "value": …, "unit": …, "params": {…}}]}`. Measuring is done elsewhere.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A parameter's value.
 #[derive(Clone, Debug, PartialEq)]
@@ -171,8 +171,13 @@ pub fn quantile(sorted: &[u64], q: f64) -> f64 {
 fn report_dir() -> PathBuf {
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
-    let base = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-    base.join(target).join("bench-report")
+    // Of the workspace, whichever package of it measures.
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = package
+        .ancestors()
+        .find(|dir| dir.join("Cargo.lock").exists())
+        .unwrap_or(package);
+    root.join(target).join("bench-report")
 }
 
 fn figure(value: f64) -> String {

@@ -156,7 +156,7 @@ impl Pins {
         (owner[0] != NOBODY).then_some(owner[0])
     }
 
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.len
     }
 

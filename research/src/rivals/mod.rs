@@ -2,8 +2,6 @@
 //! the same flows and the same changes ([`world`]). Each is written from its publication, as its authors would run it, and
 //! `tests/csb_rivals.rs` shows that it keeps a figure published for it. Measuring and printing is `benches/csb_compare.rs`.
 
-#![allow(dead_code, unreachable_pub, missing_docs)]
-
 pub mod anchor;
 pub mod control;
 pub mod exact;
@@ -18,6 +16,8 @@ pub mod stamped;
 pub mod world;
 
 use janus_csb::{Epoch, ShardId, Tag};
+
+use crate::thread_time::thread_time_us;
 
 /// Packets that an I/O core looks up together.
 pub const BURST: usize = 64;
@@ -144,12 +144,6 @@ impl Slices<'_> {
             (self.begin, self.left) = (thread_time_us(), Slices::LENGTH);
         }
     }
-}
-
-/// Microseconds that this thread has run: what others do on the machine does not count.
-pub fn thread_time_us() -> f64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    now.tv_sec as f64 * 1e6 + now.tv_nsec as f64 / 1e3
 }
 
 /// A way to steer packets.

@@ -120,11 +120,11 @@ impl Rival for RssPlusPlus {
             return;
         }
         // A bucket waits while its flows are on their way. All were moved in one go here; each bucket is charged its share.
-        let begin = super::thread_time_us();
+        let begin = crate::thread_time::thread_time_us();
         let table = &self.table;
         let count = held
             .migrate(&mut |packet, _| moved[bucket(packet.key)].then(|| table[bucket(packet.key)]));
-        let each = (super::thread_time_us() - begin) / moves.len().max(1) as f64;
+        let each = (crate::thread_time::thread_time_us() - begin) / moves.len().max(1) as f64;
         cost.pieces_us.extend(moves.iter().map(|_| each));
         cost.migrated += count;
     }

@@ -1,14 +1,12 @@
 //! The balancer beside the other ways to steer packets to shards, all under the same flows, churn and changes: what
 //! each breaks, moves, costs and weighs. `tests/csb_rivals.rs` shows that each rival keeps a figure published for it.
 
-mod support;
-
-#[path = "support/rivals/mod.rs"]
-mod rivals;
-
 use std::hint::black_box;
 
 use janus_csb::ShardId;
+use janus_research::report::{Report, Value};
+use janus_research::thread_time::thread_time_us;
+use janus_research::{Scale, rivals};
 use rivals::anchor::Jet;
 use rivals::exact::FullTable;
 use rivals::maglev::MaglevOnly;
@@ -19,9 +17,7 @@ use rivals::rsspp::RssPlusPlus;
 use rivals::stamp::Stamp;
 use rivals::stamped::Stamped;
 use rivals::world::{Random, Sizes, Trace, Verdict, World};
-use rivals::{BURST, Packet, Rival, thread_time_us};
-use support::Scale;
-use support::report::{Report, Value};
+use rivals::{BURST, Packet, Rival};
 
 const SHARDS: usize = 16;
 /// Of each shard on a ring.

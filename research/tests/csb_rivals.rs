@@ -1,10 +1,8 @@
 //! The rivals of `benches/csb_compare.rs` are not made of straw: each keeps a figure that was published for it, and
 //! breaks what theory says it breaks.
 
-#[path = "../benches/support/rivals/mod.rs"]
-mod rivals;
-
 use janus_csb::ShardId;
+use janus_research::rivals;
 use rivals::anchor::{Anchor, Jet};
 use rivals::exact::{Dealer, FullTable};
 use rivals::maglev::{Maglev, MaglevOnly, SLOTS};

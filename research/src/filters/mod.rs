@@ -2,8 +2,6 @@
 //! crates, a binary fuse filter, and sets that are exact. All are built once from the diverged keys of an update and
 //! then only asked, a burst at a time. What they cost is measured by `benches/filters.rs`.
 
-#![allow(dead_code, unreachable_pub, missing_docs)]
-
 pub mod blocked;
 pub mod crates;
 pub mod exact;

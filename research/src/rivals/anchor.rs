@@ -138,7 +138,7 @@ impl Jet {
 
     /// Flows in the set.
     pub fn tracked(&self) -> usize {
-        self.tracked.len()
+        self.tracked.count()
     }
 
     fn owner(&self, key: u32) -> (ShardId, bool) {

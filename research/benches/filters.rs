@@ -2,11 +2,6 @@
 //! clean. Measured: building, asking in bursts (strangers, members, half of each), false positives, memory. The keys lie in the
 //! moved arcs of a ring, as those of an update do, and the strangers beside them.
 
-mod support;
-
-#[path = "support/filters/mod.rs"]
-mod filters;
-
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -14,8 +9,8 @@ use filters::blocked::{Line, Sectors, Split, Word};
 use filters::crates::{Bloomfilter, FastbloomMurmur, FastbloomSip, Fuse};
 use filters::exact::{ExactCells, Lines, SmallCells, Sorted};
 use filters::{BURST, KeySet, false_positives};
-use support::Scale;
-use support::report::Report;
+use janus_research::report::Report;
+use janus_research::{Scale, filters};
 
 /// One key in this many of the circle belongs to an arc that moved.
 const MOVED: u32 = 16;

@@ -1,13 +1,11 @@
 //! The key sets that `benches/filters.rs` measures do what they say: nothing gets lost, strangers are taken at no more than the
 //! rate asked for, and the exact ones take none. murmur3 is checked against the crate of that name.
 
-#[path = "../benches/support/filters/mod.rs"]
-mod filters;
-
 use filters::blocked::{Line, Sectors, Split, Word};
 use filters::crates::{Bloomfilter, FastbloomMurmur, FastbloomSip, Fuse};
 use filters::exact::{ExactCells, Lines, SmallCells, Sorted};
 use filters::{BURST, KeySet, TARGET, false_positives, murmur};
+use janus_research::filters;
 
 /// Distinct keys, `from` on in an order without a pattern.
 fn keys(from: u32, count: u32) -> Vec<u32> {

@@ -30,17 +30,17 @@ impl Random {
         Random(mix(seed))
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.0)
     }
 
     pub fn below(&mut self, bound: usize) -> usize {
-        (((self.next() >> 32) * bound as u64) >> 32) as usize
+        (((self.bits() >> 32) * bound as u64) >> 32) as usize
     }
 
     pub fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 }
 
@@ -193,7 +193,7 @@ impl World {
 
     /// The next flow of the trace: its name and weight.
     fn draw(&mut self) -> (u64, f64) {
-        let name = self.random.next();
+        let name = self.random.bits();
         (
             name,
             self.trace.sizes.draw(&mut self.random, self.trace.flows),
@@ -312,7 +312,7 @@ impl World {
                 {
                     verdict.broken += 1;
                     self.end(slot, rival);
-                    let name = self.reopened.next();
+                    let name = self.reopened.bits();
                     self.place(slot, name, rival);
                 }
             }
