@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use janus::net::{TcpListener, TcpStream};
 use janus::{BackendChoice, CoreReport, Placement, Runtime};
-use janus_io::impair::{Faults, ImpairedBackend};
+use janus_io::faults::{Faults, FaultyBackend};
 use janus_io::wire;
 
 /// Clients at a time.
@@ -83,7 +83,7 @@ fn main() -> ExitCode {
         distance: 4,
         ..Faults::default()
     };
-    let bad = ImpairedBackend::new(Box::new(far), faults);
+    let bad = FaultyBackend::new(Box::new(far), faults);
     let clients = Runtime::builder()
         .ignore_environment()
         .cores(1)

@@ -1,7 +1,7 @@
 //! What tshark says of the segments we sent: their checksums, their form, and whether any repeated what the kernel had
 //! acknowledged long before. What the kernel sent is its own affair (and its checksums are filled in by no device here).
 
-use janus_io::impair::FaultCounters;
+use janus_io::faults::FaultCounters;
 
 use crate::space::{Captured, Family};
 use crate::support::privileged::run_words;

@@ -12,7 +12,7 @@ mod space;
 mod support;
 
 use exchange::{Job, Role};
-use janus_io::impair::Faults;
+use janus_io::faults::Faults;
 use janus_io::tap::TapCounters;
 use space::{Family, Space};
 use std::io::Write;

@@ -7,7 +7,7 @@ use crate::support::privileged::run;
 use crate::support::{Case, ONE_COMBINED};
 use janus::{BackendChoice, Runtime};
 use janus_io::Backend;
-use janus_io::impair::{FaultCounters, Faults, ImpairedBackend};
+use janus_io::faults::{FaultCounters, Faults, FaultyBackend};
 use janus_io::tap::{Tap, TapCounters};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
@@ -96,7 +96,7 @@ impl Space {
         let tap = Tap::new(DEVICE)
             .with_kernel_address(KERNELS, PREFIX)
             .without_offloads();
-        let backend = ImpairedBackend::new(Box::new(tap), faults);
+        let backend = FaultyBackend::new(Box::new(tap), faults);
         let counters = backend.counters();
         (self.runtime_on(ONE_COMBINED, Box::new(backend)), counters)
     }

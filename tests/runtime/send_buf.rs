@@ -19,7 +19,7 @@ use crate::support::*;
 use device::{Places, Watching};
 use janus::net::{SendBuf, TcpListener, TcpStream};
 use janus::{BackendChoice, Builder};
-use janus_io::impair::{FaultCounters, Faults, ImpairedBackend};
+use janus_io::faults::{FaultCounters, Faults, FaultyBackend};
 use janus_io::wire;
 
 in_every_layout!(what_is_filled_is_what_leaves, a_proxy_passes_buffers_on);
@@ -34,7 +34,7 @@ fn server_address(port: u16) -> SocketAddr {
 }
 
 /// A server's end of the wire with losses on it.
-fn lossy(end: wire::End, seed: u64) -> (ImpairedBackend, Arc<FaultCounters>) {
+fn lossy(end: wire::End, seed: u64) -> (FaultyBackend, Arc<FaultCounters>) {
     let faults = Faults {
         seed,
         loss: 10,
@@ -42,7 +42,7 @@ fn lossy(end: wire::End, seed: u64) -> (ImpairedBackend, Arc<FaultCounters>) {
         distance: 4,
         ..Faults::default()
     };
-    let device = ImpairedBackend::new(Box::new(end), faults);
+    let device = FaultyBackend::new(Box::new(end), faults);
     let counters = device.counters();
     (device, counters)
 }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use crate::support::*;
 use janus::BackendChoice;
 use janus::net::TcpStream;
-use janus_io::impair::{Faults, ImpairedBackend};
+use janus_io::faults::{Faults, FaultyBackend};
 use janus_io::wire::switch::{self, switch};
 
 in_every_layout!(streams_go_from_port_to_port);
@@ -42,7 +42,7 @@ fn streams_go_from_port_to_port(case: Case) {
         distance: 3,
         ..Faults::default()
     };
-    let bad = ImpairedBackend::new(Box::new(client), faults);
+    let bad = FaultyBackend::new(Box::new(client), faults);
     let done = bad.counters();
     run_clients_on(
         BackendChoice::Custom(Box::new(bad)),

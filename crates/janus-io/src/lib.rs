@@ -49,7 +49,7 @@ pub use {
     backend::{tap, wire, xdp},
     counter::Counter,
     queue::{Backend, Batch, Caps, DeviceLosses, LossesFn, Queue},
-    wrap::{aside, exception, filter, impair, trace},
+    wrap::{aside, exception, faults, filter, trace},
 };
 
 #[cfg(all(feature = "_dpdk", not(loom)))]

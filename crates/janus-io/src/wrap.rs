@@ -3,6 +3,6 @@
 
 pub mod aside;
 pub mod exception;
+pub mod faults;
 pub mod filter;
-pub mod impair;
 pub mod trace;

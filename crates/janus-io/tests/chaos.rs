@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use janus_csb::{Balancer, Limits, Ring};
-use janus_io::impair::{Faults, ImpairedBackend};
+use janus_io::faults::{Faults, FaultyBackend};
 use janus_io::park::{Parker, Unparker};
 use janus_io::steer::Steerer;
 use janus_io::{Backend, Batch, IoCore, Port, Queue, combined, split, wire};
@@ -210,7 +210,7 @@ fn chaos(io_cores: Option<usize>, seed: u64) {
         distance: 20,
         ..Faults::default()
     };
-    let near = ImpairedBackend::new(Box::new(near), faults);
+    let near = FaultyBackend::new(Box::new(near), faults);
     let near = Box::new(near).open(queues).unwrap();
     let far = Box::new(far).open(1).unwrap().remove(0);
     let mut balancer = Balancer::new(Ring::uniform(SHARDS, 16, 1), Limits::default());

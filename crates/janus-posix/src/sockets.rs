@@ -183,7 +183,7 @@ impl Sockets {
 
     fn free_port(&mut self, fd: i32, ip: IpAddr) -> Result<u16> {
         let place = self.place(fd, ip)?;
-        let mut candidates = ports::candidates(self.stack.draw(0));
+        let mut candidates = ports::candidates(self.stack.next_random(0));
         candidates
             .find(|port| !self.taken.conflict(*port, &place, false))
             .ok_or(Errno::EADDRINUSE)
@@ -327,7 +327,7 @@ impl Sockets {
                     other => other.into(),
                 });
         }
-        for port in ports::candidates(self.stack.draw(0)) {
+        for port in ports::candidates(self.stack.next_random(0)) {
             if self.taken.is_chosen(port) {
                 continue;
             }

@@ -2,7 +2,7 @@
 //! script runner and the C interface say with these what they need, and the same line can be applied to a kernel.
 //! Every name is kept, accepted because it cannot matter here, or refused; none is silently half kept.
 
-use janus_tcp::{Algorithm, Config, Ecn, SocketOptions, SynCookies};
+use janus_tcp::{Config, CongestionControl, Ecn, SocketOptions, SynCookies};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -294,8 +294,8 @@ impl Settings {
             }
             "tcp_congestion_control" => {
                 config.congestion = match setting.value {
-                    "cubic" => Algorithm::Cubic,
-                    "reno" => Algorithm::NewReno,
+                    "cubic" => CongestionControl::Cubic,
+                    "reno" => CongestionControl::NewReno,
                     _ => return setting.refuse("`cubic` or `reno`"),
                 }
             }

@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use janus_tcp::{Algorithm, Info, Instant, SocketOptions};
+use janus_tcp::{CongestionControl, Info, Instant, SocketOptions};
 
 use crate::abi;
 use crate::errno::Errno;
@@ -163,20 +163,20 @@ pub(crate) fn value(options: &SocketOptions, level: i32, name: i32) -> Option<i3
 }
 
 /// TCP_CONGESTION by the names Linux uses.
-pub(crate) fn algorithm(name: &[u8]) -> Result<Algorithm> {
+pub(crate) fn algorithm(name: &[u8]) -> Result<CongestionControl> {
     let end = name.iter().position(|&byte| byte == 0);
     match &name[..end.unwrap_or(name.len())] {
-        b"cubic" => Ok(Algorithm::Cubic),
-        b"reno" => Ok(Algorithm::NewReno),
+        b"cubic" => Ok(CongestionControl::Cubic),
+        b"reno" => Ok(CongestionControl::NewReno),
         _ => Err(Errno::ENOENT),
     }
 }
 
 /// The name of an algorithm, padded as Linux does (TCP_CA_NAME_MAX).
-pub(crate) fn algorithm_name(algorithm: Algorithm) -> [u8; 16] {
+pub(crate) fn algorithm_name(algorithm: CongestionControl) -> [u8; 16] {
     let name: &[u8] = match algorithm {
-        Algorithm::Cubic => b"cubic",
-        Algorithm::NewReno => b"reno",
+        CongestionControl::Cubic => b"cubic",
+        CongestionControl::NewReno => b"reno",
     };
     let mut padded = [0; 16];
     padded[..name.len()].copy_from_slice(name);

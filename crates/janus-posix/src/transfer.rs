@@ -3,7 +3,7 @@
 //! came, and is repeated from there.
 
 use core::time::Duration;
-use janus_tcp::{ConnId, Instant, Manner, State as TcpState};
+use janus_tcp::{ConnId, Instant, State as TcpState, WriteFlags};
 use std::io::{IoSlice, IoSliceMut};
 
 use crate::abi;
@@ -280,12 +280,12 @@ impl Sockets {
             let part = &part[std::mem::take(&mut skip)..];
             left -= part.len();
             // Bytes before the end of the call have more behind them.
-            let manner = Manner {
+            let flags = WriteFlags {
                 more: flags & abi::MSG_MORE != 0 || left > 0,
                 end_of_record: flags & abi::MSG_EOR != 0 && left == 0,
                 urgent: flags & abi::MSG_OOB != 0 && left == 0,
             };
-            let taken = match self.stack.write_as(now, conn, part, manner) {
+            let taken = match self.stack.write_as(now, conn, part, flags) {
                 Ok(taken) => taken,
                 Err(janus_tcp::Error::WouldBlock) => 0,
                 Err(error) => return Err(error.into()),

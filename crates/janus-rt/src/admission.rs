@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 pub use janus_io::IoCounters;
+use janus_io::faults::FaultCounters;
 pub use janus_io::filter::{Filter, FilterError};
-use janus_io::impair::FaultCounters;
 pub use janus_io::policy::{Policy as Admission, Prefix, Rules, SynLimit};
 use janus_io::trace::Trace;
 use janus_io::{DeviceLosses, LossesFn};

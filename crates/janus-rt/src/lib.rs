@@ -141,7 +141,7 @@ pub use janus_macros::test;
 
 pub use config::{CORES_MAX, ConfigError, Effective, Origin, Placement, manual};
 pub use dhcp::Lease;
-pub use janus_io::impair::{FaultCounters, Faults, WayCounters};
+pub use janus_io::faults::{FaultCounters, Faults, WayCounters};
 pub use janus_io::wire;
 pub use janus_io::xdp::Ports as XdpPorts;
 pub use janus_io::{Backend, Batching, DeviceLosses};

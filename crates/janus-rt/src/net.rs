@@ -34,7 +34,7 @@ use janus_tcp::Error;
 
 pub use address::{Target, ToAddress};
 pub use buffered::BufferedStream;
-pub use janus_tcp::{Algorithm, Datagram, Info, SocketOptions, Uto};
+pub use janus_tcp::{CongestionControl, Datagram, Info, SocketOptions, Uto};
 pub use listener::{Accept, TcpListener};
 pub use readiness::{Interest, Ready};
 pub use recv_buf::RecvBuf;

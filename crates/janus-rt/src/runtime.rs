@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use janus_io::Batching;
-use janus_io::impair::{FaultCounters, Faults};
+use janus_io::faults::{FaultCounters, Faults};
 
 use crate::admission::{Admission, Filter, IoCounters, Rules};
 use crate::balance::{self, Balance};
@@ -167,7 +167,7 @@ impl Handle {
         trace.map(|trace| trace.set_filter(filter)).is_some()
     }
 
-    /// Returns what the impaired link did to packets; `None` where no faults were asked for ([`Builder::faults`]).
+    /// Returns what the faulty link did to packets; `None` where no faults were asked for ([`Builder::faults`]).
     pub fn faults(&self) -> Option<Arc<FaultCounters>> {
         self.0.ingress.faults.clone()
     }

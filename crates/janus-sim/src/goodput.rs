@@ -14,7 +14,7 @@ pub use theory::Prediction;
 pub use transfers::Transfers;
 
 use crate::net::{LinkModel, Network, Pair};
-use janus_tcp::{Algorithm, Config};
+use janus_tcp::{Config, CongestionControl};
 use std::time::Duration;
 
 /// Bits a second of the bottleneck, headers included.
@@ -26,7 +26,8 @@ pub const ROUND_TRIPS: [u32; 4] = [1, 10, 50, 200];
 /// Sizes of the bottleneck's queue, in percent of the bytes that the path holds.
 pub const BUFFERS: [u32; 3] = [10, 50, 100];
 /// The algorithms, in the order of the table.
-pub const ALGORITHMS: [Algorithm; 2] = [Algorithm::NewReno, Algorithm::Cubic];
+pub const ALGORITHMS: [CongestionControl; 2] =
+    [CongestionControl::NewReno, CongestionControl::Cubic];
 
 /// Bytes of a full packet, and what it carries: 20 bytes IPv4, 20 TCP, 12 timestamps.
 const PACKET: u32 = 1_500;
@@ -99,7 +100,7 @@ impl Cell {
     }
 
     /// One long transfer through this cell's link: Mbit/s of payload.
-    pub fn measure(self, algorithm: Algorithm) -> f64 {
+    pub fn measure(self, algorithm: CongestionControl) -> f64 {
         let seed = u64::from(self.loss_ppm) << 32
             | u64::from(self.rtt_ms) << 8
             | u64::from(self.buffer_percent);

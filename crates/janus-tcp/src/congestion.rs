@@ -24,7 +24,7 @@ pub(crate) fn first_window(repeats: u8) -> u32 {
 /// Congestion control algorithm: decides how much a connection may have in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Algorithm {
+pub enum CongestionControl {
     /// RFC 9438: grows by the time since the last loss, so that long fast paths are filled too.
     #[default]
     Cubic,
@@ -109,7 +109,7 @@ pub(crate) struct Congestion {
     /// Segments that one acknowledgement may add to `cwnd` in slow start; 0 = no limit.
     pub(crate) slow_start_limit: u8,
     /// Algorithm that sets `cwnd`.
-    pub(crate) algorithm: Algorithm,
+    pub(crate) algorithm: CongestionControl,
 }
 
 /// RFC 5681 section 3.1, counting bytes (RFC 3465). How much of one acknowledgement counts is the configuration's

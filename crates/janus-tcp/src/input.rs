@@ -24,16 +24,16 @@ use crate::wire::parse::{self, BATCH, Batch, Kind, Parsed};
 pub enum Placement {
     /// By this stack: it creates the flow, or answers with a reset.
     Here,
-    /// By another one: the frame is handed to [`Miss::forward`].
+    /// By another one: the frame is handed to [`UnknownFlow::forward`].
     Elsewhere,
 }
 
 /// Questions of a stack, about a flow it does not know, to the one that knows the other shards.
-pub trait Miss {
+pub trait UnknownFlow {
     /// Decides by the flow key, the local port and the tag that the frame carries.
     fn place(&mut self, key: u32, port: u16, tag: u16) -> Placement;
 
-    /// Takes a frame that the last [`Miss::place`] sent elsewhere.
+    /// Takes a frame that the last [`UnknownFlow::place`] sent elsewhere.
     fn forward(&mut self, frame: Frame);
 
     /// Takes a frame of a flow that lives at shard `to` by [`Stack::add_stub`], or gives it back, and it is dropped.
@@ -45,15 +45,15 @@ pub trait Miss {
     }
 
     /// Whether a frame with this tag came to this shard for another reason than its flow's place: then it goes through
-    /// [`Miss::sort`] before [`Miss::place`] is asked.
-    fn is_unsorted(&self, tag: u16) -> bool {
+    /// [`UnknownFlow::resteer`] before [`UnknownFlow::place`] is asked.
+    fn needs_resteer(&self, tag: u16) -> bool {
         let _ = tag;
         false
     }
 
     /// A segment of `flow` that came to a shard which was not chosen by its flow, in fragments for instance: gives it back,
-    /// with the key and tag that [`Miss::place`] decides by, if this shard is to have it, or takes it.
-    fn sort(&mut self, flow: &FlowKey, frame: Frame) -> Option<Frame> {
+    /// with the key and tag that [`UnknownFlow::place`] decides by, if this shard is to have it, or takes it.
+    fn resteer(&mut self, flow: &FlowKey, frame: Frame) -> Option<Frame> {
         let _ = flow;
         Some(frame)
     }
@@ -63,7 +63,7 @@ pub trait Miss {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Local;
 
-impl Miss for Local {
+impl UnknownFlow for Local {
     fn place(&mut self, _key: u32, _port: u16, _tag: u16) -> Placement {
         Placement::Here
     }
@@ -73,17 +73,22 @@ impl Miss for Local {
 
 impl Stack {
     /// Takes all of `frames`.
-    pub fn input<M: Miss>(&mut self, now: Instant, frames: &mut Vec<Frame>, miss: &mut M) {
+    pub fn input<M: UnknownFlow>(
+        &mut self,
+        now: Instant,
+        frames: &mut Vec<Frame>,
+        unknown: &mut M,
+    ) {
         self.now = now;
         self.counters.frames_in += frames.len() as u64;
         self.update_pressure();
-        self.take_all(frames, miss);
+        self.take_all(frames, unknown);
         if !self.host.deferred.is_empty() {
-            self.after_batch(miss);
+            self.after_batch(unknown);
         }
     }
 
-    fn take_all<M: Miss>(&mut self, frames: &mut Vec<Frame>, miss: &mut M) {
+    fn take_all<M: UnknownFlow>(&mut self, frames: &mut Vec<Frame>, unknown: &mut M) {
         let mut batch = core::mem::take(&mut self.batch);
         batch.parsed.resize(BATCH, Parsed::NONE);
         let mut frames = frames.drain(..);
@@ -95,7 +100,7 @@ impl Stack {
             }
             self.probe_batch(&mut batch.parsed[..count]);
             for (frame, parsed) in batch.frames.drain(..).zip(&batch.parsed) {
-                self.segment(frame, parsed, miss);
+                self.segment(frame, parsed, unknown);
             }
         }
         self.batch = batch;
@@ -104,31 +109,31 @@ impl Stack {
     /// Handles what the batch left behind: segments put together from fragments, which may be another shard's, and ICMP errors
     /// about connections that are not known here.
     #[cold]
-    fn after_batch<M: Miss>(&mut self, miss: &mut M) {
+    fn after_batch<M: UnknownFlow>(&mut self, unknown: &mut M) {
         let mut segments = core::mem::take(&mut self.host.deferred.segments);
         let mut ours = core::mem::take(&mut self.host.deferred.frames);
         ours.extend(
             segments
                 .drain(..)
-                .filter_map(|(flow, frame)| miss.sort(&flow, frame)),
+                .filter_map(|(flow, frame)| unknown.resteer(&flow, frame)),
         );
         self.host.deferred.segments = segments;
-        self.take_all(&mut ours, miss);
+        self.take_all(&mut ours, unknown);
         self.host.deferred.frames = ours;
         let mut astray = core::mem::take(&mut self.host.deferred.astray);
         for (flow, frame) in astray.drain(..) {
             if let Some(shard) = self.stub_of(&flow) {
-                self.redirect(shard, frame, miss);
+                self.redirect(shard, frame, unknown);
                 continue;
             }
-            match miss.place(frame.key, flow.local_port(), frame.tag) {
+            match unknown.place(frame.key, flow.local_port(), frame.tag) {
                 Placement::Here => {
                     self.counters.icmp_errors_ignored += 1;
                     self.store.blocks.pool.free(frame.buf);
                 }
                 Placement::Elsewhere => {
                     self.counters.forwarded += 1;
-                    miss.forward(frame);
+                    unknown.forward(frame);
                 }
             }
         }
@@ -190,7 +195,7 @@ impl Stack {
 
     /// Third pass: one segment, in order.
     #[inline]
-    fn segment<M: Miss>(&mut self, frame: Frame, parsed: &Parsed, miss: &mut M) {
+    fn segment<M: UnknownFlow>(&mut self, frame: Frame, parsed: &Parsed, unknown: &mut M) {
         self.counters.segments_in += 1;
         // The candidate may have gone since it was probed, or never was the one; then ask the table again.
         let hit = parsed.candidate != NONE && self.is_record_of(parsed.candidate, &parsed.key);
@@ -208,15 +213,15 @@ impl Stack {
                 }
             }
             Some(Record::TimeWait(slot)) if self.opens_anew(slot, parsed) => {
-                self.unknown(parsed, &mut frame, Some(slot), miss);
+                self.unknown(parsed, &mut frame, Some(slot), unknown);
             }
             Some(Record::TimeWait(slot)) => self.time_wait_arrives(slot, parsed),
             Some(Record::Stub(slot)) => {
                 if let Some(frame) = frame.take() {
-                    self.redirect(self.index.stubs.shard(slot), frame, miss);
+                    self.redirect(self.index.stubs.shard(slot), frame, unknown);
                 }
             }
-            None => self.unknown(parsed, &mut frame, None, miss),
+            None => self.unknown(parsed, &mut frame, None, unknown),
         }
         if let Some(frame) = frame {
             self.store.blocks.pool.free(frame.buf);
@@ -225,20 +230,20 @@ impl Stack {
 
     /// No flow here, or only what is left of an `old` one in TIME-WAIT: perhaps at another shard. (One that reopens there
     /// does not know how far the old connection had sent; the clock that all shards share has to do.)
-    fn unknown<M: Miss>(
+    fn unknown<M: UnknownFlow>(
         &mut self,
         parsed: &Parsed,
         frame: &mut Option<Frame>,
         old: Option<u32>,
-        miss: &mut M,
+        unknown: &mut M,
     ) {
-        if frame.as_ref().is_some_and(|f| miss.is_unsorted(f.tag)) {
-            *frame = frame.take().and_then(|f| miss.sort(&parsed.key, f));
+        if frame.as_ref().is_some_and(|f| unknown.needs_resteer(f.tag)) {
+            *frame = frame.take().and_then(|f| unknown.resteer(&parsed.key, f));
             self.counters.forwarded += u64::from(frame.is_none());
         }
         // A frame that is gone already is at another shard.
         let place = frame.as_ref().map_or(Placement::Elsewhere, |f| {
-            miss.place(f.key, parsed.key.local_port(), f.tag)
+            unknown.place(f.key, parsed.key.local_port(), f.tag)
         });
         if let (Placement::Here, Some(slot)) = (place, old)
             && self.opens_nothing(slot, parsed)
@@ -256,7 +261,7 @@ impl Stack {
             Placement::Elsewhere => {
                 self.counters.forwarded += 1;
                 if let Some(frame) = frame.take() {
-                    miss.forward(frame);
+                    unknown.forward(frame);
                 }
             }
         }

@@ -42,7 +42,7 @@ impl Rules {
     }
 
     /// Returns an unpredictable number: another one each time, and for each `of`, where several stacks have the same secrets.
-    pub(crate) fn draw(&mut self, of: u64) -> u64 {
+    pub(crate) fn next_random(&mut self, of: u64) -> u64 {
         /// Other uses of the key have small numbers.
         const DRAWS: u64 = 1 << 63;
         self.drawn += 1;

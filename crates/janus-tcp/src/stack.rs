@@ -182,8 +182,8 @@ impl Stack {
     }
 
     /// Returns an unpredictable number: another one each time, and for each `of`, where several stacks have the same secrets.
-    pub fn draw(&mut self, of: u64) -> u64 {
-        self.rules.draw(of)
+    pub fn next_random(&mut self, of: u64) -> u64 {
+        self.rules.next_random(of)
     }
 
     /// The packet buffers the stack works with.

@@ -39,7 +39,7 @@ fn each_name_does_what_it_says() {
     assert!(!config("tcp_moderate_rcvbuf=0").tune_receive_buffer);
     assert_eq!(
         config("tcp_congestion_control=reno").congestion,
-        Algorithm::NewReno
+        CongestionControl::NewReno
     );
     assert_eq!(config("tcp_syncookies=0").syn_cookies, SynCookies::Never);
     assert_eq!(config("tcp_syncookies=2").syn_cookies, SynCookies::Always);

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
+use janus_io::faults::Faults;
 use janus_io::filter::Filter;
-use janus_io::impair::Faults;
 use janus_io::policy::{LIST_MAX, Prefix, Rules};
 use janus_io::{Batching, xdp};
 use janus_tcp::ROUTES_MAX;

@@ -1,6 +1,6 @@
 //! The keys `faults_…` together: a bad link, for trials.
 
-use janus_io::impair::Faults;
+use janus_io::faults::Faults;
 
 use super::values::Ways;
 use super::{ConfigError, Partial};

@@ -293,7 +293,7 @@ fn admission_has_lists_and_a_limit() {
 
 #[test]
 fn a_link_can_be_bad() {
-    use janus_io::impair::Faults;
+    use janus_io::faults::Faults;
     let settings = |text: &str| from_text(text).unwrap().resolve();
     assert!(settings("").unwrap().faults.is_none());
     let text = "[faults]\nloss = \"0.5%\"\ncorrupt = \"2 %\"\ndelay_ms = 20\njitter_ms = \"0.25\"\nrate_kbit = 10_000\nqueue = 50\nseed = 7";

@@ -5,8 +5,8 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
+use janus_io::faults::DELAY_MAX;
 use janus_io::filter::Filter;
-use janus_io::impair::DELAY_MAX;
 use janus_io::policy::Prefix;
 use janus_io::{BURST, Batching, xdp};
 use janus_tcp::IpCidr;

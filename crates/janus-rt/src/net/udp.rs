@@ -316,7 +316,7 @@ fn open(ctx: &CoreContext, address: SocketAddr) -> io::Result<UdpSocket> {
         ));
     }
     let core = u64::from(ctx.core);
-    let draw = || ctx.on_stack(|stack, _| stack.draw(core));
+    let draw = || ctx.on_stack(|stack, _| stack.next_random(core));
     let port = ctx
         .shared
         .datagrams

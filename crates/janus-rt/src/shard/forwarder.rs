@@ -8,7 +8,7 @@ use janus_io::mpsc::{SendError, Sender};
 use janus_io::park::Unparker;
 use janus_io::steer::is_opening;
 use janus_mem::{Frame, Pool};
-use janus_tcp::{Miss, Placement};
+use janus_tcp::{Placement, UnknownFlow};
 use janus_wire::{FlowKey, FlowNames, Link, Toeplitz};
 
 use super::leaving::Leaving;
@@ -158,7 +158,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-impl Miss for Walk<'_> {
+impl UnknownFlow for Walk<'_> {
     fn place(&mut self, key: u32, port: u16, tag: u16) -> Placement {
         self.next = match walk(self.view, self.forwarder.me, key, port, Tag::from_bits(tag)) {
             Step::Stay if self.forwarder.leaving.has(port) => Next::Wait,
@@ -201,12 +201,12 @@ impl Miss for Walk<'_> {
     }
 
     #[inline]
-    fn is_unsorted(&self, tag: u16) -> bool {
+    fn needs_resteer(&self, tag: u16) -> bool {
         Tag::from_bits(tag).is_claim()
     }
 
     /// As a polling core would have done, had the segment come in one piece, or without a claim.
-    fn sort(&mut self, flow: &FlowKey, mut frame: Frame) -> Option<Frame> {
+    fn resteer(&mut self, flow: &FlowKey, mut frame: Frame) -> Option<Frame> {
         let key = self.toeplitz.key_of(flow);
         let name = || FlowId(self.names.of(flow));
         let (owner, tag) = self.view.look_up_flow(key, flow.local_port(), name);
@@ -407,7 +407,7 @@ mod tests {
                 &mut forwarder,
                 &mut pool,
             );
-            let (home, frame) = match walk.sort(&flow.into(), frame) {
+            let (home, frame) = match walk.resteer(&flow.into(), frame) {
                 Some(frame) => (me, frame),
                 None => (other, receivers[1].pop().expect("it came")),
             };

@@ -3,7 +3,7 @@
 //! What never lives here: numbers that are not in the table.
 
 use super::{ALGORITHMS, BUFFERS, LOSSES, Prediction, ROUND_TRIPS, Row};
-use janus_tcp::Algorithm;
+use janus_tcp::CongestionControl;
 use std::fmt::Write;
 
 const PANEL: (f64, f64) = (230.0, 240.0);
@@ -44,11 +44,11 @@ impl Panel {
 }
 
 /// The picture of one algorithm.
-pub fn svg(rows: &[Row], algorithm: Algorithm) -> String {
+pub fn svg(rows: &[Row], algorithm: CongestionControl) -> String {
     let which = ALGORITHMS.iter().position(|a| *a == algorithm).unwrap_or(0);
     let name = match algorithm {
-        Algorithm::NewReno => "NewReno",
-        Algorithm::Cubic => "CUBIC",
+        CongestionControl::NewReno => "NewReno",
+        CongestionControl::Cubic => "CUBIC",
     };
     let panels = BUFFERS.len() as f64;
     let width = MARGIN.0 + panels * PANEL.0 + (panels - 1.0) * GAP + LEGEND;

@@ -4,7 +4,7 @@
 //! What never lives here: a measurement.
 
 use super::{Cell, PACKET, PAYLOAD, RATE};
-use janus_tcp::Algorithm;
+use janus_tcp::CongestionControl;
 
 /// RFC 9438: C and beta.
 const C: f64 = 0.4;
@@ -24,17 +24,17 @@ pub struct Prediction {
 
 impl Prediction {
     /// For one of the algorithms.
-    pub fn of(cell: Cell, algorithm: Algorithm) -> Prediction {
+    pub fn of(cell: Cell, algorithm: CongestionControl) -> Prediction {
         let rtt = f64::from(cell.rtt_ms) / 1_000.0;
         let loss = f64::from(cell.loss_ppm) / 1e6;
         let link = RATE as f64 / 1e6 * f64::from(PAYLOAD) / f64::from(PACKET);
         let (path, buffer) = cell.packets();
         let (by_chance, by_buffer) = match algorithm {
-            Algorithm::NewReno => (
+            CongestionControl::NewReno => (
                 reno_rate(loss, rtt),
                 linear_sawtooth(path, buffer, BETA_RENO, 1.0).0,
             ),
-            Algorithm::Cubic => (cubic_rate(loss, rtt), cubic_sawtooth(path, buffer, rtt)),
+            CongestionControl::Cubic => (cubic_rate(loss, rtt), cubic_sawtooth(path, buffer, rtt)),
         };
         let by_chance = by_chance * f64::from(PAYLOAD) * 8.0 / 1e6 * (1.0 - loss);
         Prediction {
@@ -143,6 +143,6 @@ mod tests {
                 assert!(goodput > 0.0 && goodput <= 96.54, "{cell:?}: {goodput}");
             }
         }
-        assert!(Prediction::of(cell(0, 50, 100), Algorithm::NewReno).goodput > 96.5);
+        assert!(Prediction::of(cell(0, 50, 100), CongestionControl::NewReno).goodput > 96.5);
     }
 }

@@ -3,7 +3,7 @@
 //! What never lives here: what the link is like.
 
 use crate::net::Pair;
-use janus_tcp::{Algorithm, ConnId, Error, SocketOptions};
+use janus_tcp::{CongestionControl, ConnId, Error, SocketOptions};
 use std::time::Duration;
 
 /// How much an application writes or reads at a time.
@@ -18,7 +18,7 @@ pub struct Transfers {
 
 impl Transfers {
     /// Opens one for each, and sends nothing yet.
-    pub fn begin(pair: &mut Pair<'_>, algorithms: &[Algorithm]) -> Transfers {
+    pub fn begin(pair: &mut Pair<'_>, algorithms: &[CongestionControl]) -> Transfers {
         let each = algorithms.iter().map(|algorithm| {
             let (client, server) = pair.open_with(&SocketOptions {
                 congestion: Some(*algorithm),

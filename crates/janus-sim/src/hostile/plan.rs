@@ -2,7 +2,7 @@
 //! connections with what their applications do. What never lives here: carrying it out (`flow`, `side`).
 
 use crate::net::{BUFFERS, LinkModel, Random, Way};
-use janus_tcp::{Algorithm, Config, Ecn, SynCookies};
+use janus_tcp::{Config, CongestionControl, Ecn, SynCookies};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -231,8 +231,8 @@ impl HostPlan {
                 timestamps: random.chance(750),
                 sack: random.chance(800),
                 congestion: match random.chance(300) {
-                    true => Algorithm::NewReno,
-                    false => Algorithm::Cubic,
+                    true => CongestionControl::NewReno,
+                    false => CongestionControl::Cubic,
                 },
                 ecn: match random.within(0..3) {
                     0 => Ecn::Off,

@@ -2,14 +2,14 @@
 //! nothing is sent again.
 
 use janus_sim::net::{LinkModel, Network, Pair, Parting, for_each_seed};
-use janus_tcp::{Algorithm, Config, Counters, Ecn};
+use janus_tcp::{Config, CongestionControl, Counters, Ecn};
 use std::time::Duration;
 
 /// Retransmissions and marks of a transfer of 3 MB from client to server, and packets lost.
 fn transfer(
     network: &mut Network,
     ecn: Ecn,
-    congestion: Algorithm,
+    congestion: CongestionControl,
     mark_above: usize,
 ) -> (Counters, Counters, u64) {
     let config = Config {
@@ -41,7 +41,7 @@ fn transfer(
 
 #[test]
 fn a_queue_that_marks_loses_nothing() {
-    for congestion in [Algorithm::Cubic, Algorithm::NewReno] {
+    for congestion in [CongestionControl::Cubic, CongestionControl::NewReno] {
         for_each_seed("ecn", 0..3, |network| {
             let (client, server, lost) = transfer(network, Ecn::On, congestion, 20_000);
             assert_eq!((lost, client.retransmissions), (0, 0));
@@ -60,7 +60,7 @@ fn a_queue_that_marks_loses_nothing() {
 #[test]
 fn without_ecn_the_same_queue_overflows() {
     for_each_seed("no-ecn", 0..3, |network| {
-        let (client, server, lost) = transfer(network, Ecn::Off, Algorithm::Cubic, 20_000);
+        let (client, server, lost) = transfer(network, Ecn::Off, CongestionControl::Cubic, 20_000);
         assert!(lost > 0 && client.retransmissions > 0);
         assert_eq!((server.marks_in, client.mark_reductions), (0, 0));
     });

@@ -3,11 +3,11 @@
 
 use janus_sim::goodput::Transfers;
 use janus_sim::net::{LinkModel, Network, Pair, for_each_seed};
-use janus_tcp::{Algorithm, Config};
+use janus_tcp::{Config, CongestionControl};
 use std::time::Duration;
 
 /// Mbit/s that each got of 5 Mbit/s, with 30 ms of round trip and as much of buffer.
-fn shares(network: &mut Network, algorithms: &[Algorithm]) -> Vec<f64> {
+fn shares(network: &mut Network, algorithms: &[CongestionControl]) -> Vec<f64> {
     let config = Config {
         receive_buffer: 256 << 10,
         send_buffer: 256 << 10,
@@ -32,7 +32,7 @@ fn shares(network: &mut Network, algorithms: &[Algorithm]) -> Vec<f64> {
 }
 
 /// No one has more than `most` times what another has, and nothing is wasted.
-fn assert_shared(algorithms: [Algorithm; 2], most: f64) {
+fn assert_shared(algorithms: [CongestionControl; 2], most: f64) {
     for_each_seed("fairness", 0..1, |network| {
         let got = shares(network, &algorithms);
         let ratio = got[0].max(got[1]) / got[0].min(got[1]);
@@ -43,15 +43,15 @@ fn assert_shared(algorithms: [Algorithm; 2], most: f64) {
 
 #[test]
 fn two_reno_flows_share() {
-    assert_shared([Algorithm::NewReno; 2], 2.0);
+    assert_shared([CongestionControl::NewReno; 2], 2.0);
 }
 
 #[test]
 fn two_cubic_flows_share() {
-    assert_shared([Algorithm::Cubic; 2], 2.0);
+    assert_shared([CongestionControl::Cubic; 2], 2.0);
 }
 
 #[test]
 fn cubic_is_reno_friendly_on_a_short_path() {
-    assert_shared([Algorithm::Cubic, Algorithm::NewReno], 2.5);
+    assert_shared([CongestionControl::Cubic, CongestionControl::NewReno], 2.5);
 }

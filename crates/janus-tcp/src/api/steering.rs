@@ -5,7 +5,7 @@ use janus_wire::FlowKey;
 
 use crate::api::readdress::Addressing;
 use crate::api::traverse::{PARTS, Shelf, any};
-use crate::input::Miss;
+use crate::input::UnknownFlow;
 use crate::rules::error::Error;
 use crate::stack::Stack;
 use crate::store::cold::{EndReason, State, Tcb};
@@ -191,7 +191,7 @@ impl Stack {
         }
     }
 
-    /// Packets of `flow` are from now on handed to [`Miss::redirect`] for `shard`, which may open it when this has
+    /// Packets of `flow` are from now on handed to [`UnknownFlow::redirect`] for `shard`, which may open it when this has
     /// succeeded, and not before. [`Error::AddrInUse`]: the flow lives here, in TIME-WAIT perhaps, or a stub of it does.
     pub fn add_stub(&mut self, flow: &FlowKey, shard: u16) -> Result<(), Error> {
         let hash = self.index.hash.flow(flow);
@@ -249,9 +249,9 @@ impl Stack {
     }
 
     #[cold]
-    pub(crate) fn redirect<M: Miss>(&mut self, shard: u16, frame: Frame, miss: &mut M) {
+    pub(crate) fn redirect<M: UnknownFlow>(&mut self, shard: u16, frame: Frame, unknown: &mut M) {
         self.counters.redirected += 1;
-        if let Some(frame) = miss.redirect(shard, frame) {
+        if let Some(frame) = unknown.redirect(shard, frame) {
             self.store.blocks.pool.free(frame.buf);
         }
     }

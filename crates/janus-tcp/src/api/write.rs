@@ -5,7 +5,7 @@ use janus_mem::{PacketBuf, SLOT_SIZE};
 use crate::output::given::{Given, Piece};
 use crate::receive::urgent::UrgentMark;
 use crate::rules::error::Error;
-use crate::rules::profile::Manner;
+use crate::rules::profile::WriteFlags;
 use crate::stack::{ConnId, Stack};
 use crate::store::cold::{State, flag};
 use crate::store::hot::Ending;
@@ -18,7 +18,7 @@ impl Stack {
     /// Keeps MUST-61.
     #[inline]
     pub fn write(&mut self, now: Instant, id: ConnId, bytes: &[u8]) -> Result<usize, Error> {
-        self.write_as(now, id, bytes, Manner::default())
+        self.write_as(now, id, bytes, WriteFlags::default())
     }
 
     /// Like [`Stack::write`], with MSG_MORE, MSG_EOR or urgent semantics.
@@ -27,14 +27,14 @@ impl Stack {
         now: Instant,
         id: ConnId,
         bytes: &[u8],
-        manner: Manner,
+        flags: WriteFlags,
     ) -> Result<usize, Error> {
         self.now = now;
         let conn = self.may_write(id)?;
         if bytes.is_empty() {
             return Ok(0);
         }
-        let written = self.with_hot(conn, |c| c.write(bytes, manner));
+        let written = self.with_hot(conn, |c| c.write(bytes, flags));
         written.ok_or(Error::TooManyConnections)?
     }
 
@@ -132,9 +132,9 @@ impl Stack {
     /// Writes as [`Stack::write`] does, and calls all that is queued up to here urgent.
     /// Keeps MUST-31.
     pub fn write_urgent(&mut self, now: Instant, id: ConnId, bytes: &[u8]) -> Result<usize, Error> {
-        let urgent = Manner {
+        let urgent = WriteFlags {
             urgent: true,
-            ..Manner::default()
+            ..WriteFlags::default()
         };
         self.write_as(now, id, bytes, urgent)
     }

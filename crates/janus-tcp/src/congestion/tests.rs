@@ -26,7 +26,7 @@ fn reno(cwnd: u32, ssthresh: u32) -> Hot {
             cwnd,
             ssthresh,
             cwnd_limited: true,
-            algorithm: Algorithm::NewReno,
+            algorithm: CongestionControl::NewReno,
             ..Congestion::default()
         },
         ..Hot::default()

@@ -5,7 +5,7 @@
 //! `ssthresh` to it and decides about `cwnd` until [`leave_recovery`]; [`on_ack`] is not called
 //! meanwhile.
 
-use crate::congestion::{Algorithm, Growth, cubic, reno, slow_start};
+use crate::congestion::{CongestionControl, Growth, cubic, reno, slow_start};
 use crate::rules::config::Config;
 use crate::store::cold::{Tcb, flag};
 use crate::store::hot::{Hot, hot_flag};
@@ -63,10 +63,10 @@ pub(crate) fn on_ack(hot: &mut Hot, cold: &Tcb, acked: u32, now: Instant) {
         return;
     }
     match hot.congestion.algorithm {
-        Algorithm::Cubic => {
+        CongestionControl::Cubic => {
             cubic::on_ack(&mut hot.congestion, mss, acked, cold.srtt_us(), since_ms)
         }
-        Algorithm::NewReno => reno::on_ack(&mut hot.congestion, mss, acked),
+        CongestionControl::NewReno => reno::on_ack(&mut hot.congestion, mss, acked),
     }
 }
 
@@ -123,8 +123,8 @@ fn reduced(hot: &mut Hot, cold: &Tcb, flight: u32) -> u32 {
     let mss = u32::from(cold.payload_mss());
     hot.congestion.cwnd_credit = 0;
     match hot.congestion.algorithm {
-        Algorithm::Cubic => cubic::threshold(&mut hot.congestion, mss, flight),
-        Algorithm::NewReno => reno::threshold(mss, flight),
+        CongestionControl::Cubic => cubic::threshold(&mut hot.congestion, mss, flight),
+        CongestionControl::NewReno => reno::threshold(mss, flight),
     }
 }
 

@@ -10,7 +10,7 @@ use janus_wire::{ethernet, ipv6, tcp};
 
 use crate::conn::Conn;
 use crate::rules::error::Error;
-use crate::rules::profile::Manner;
+use crate::rules::profile::WriteFlags;
 use crate::store::hot::Ending;
 use crate::store::keys::SegId;
 use crate::store::pressure::Pressure;
@@ -81,7 +81,7 @@ impl Conn<'_> {
             Err(buf) => return self.refuse(true, Piece { buf, off, len }),
         }
         self.took_room(len.into());
-        self.finish_write(Manner::default());
+        self.finish_write(WriteFlags::default());
         Given::Taken
     }
 

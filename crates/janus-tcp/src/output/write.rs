@@ -4,7 +4,7 @@ use janus_mem::{HEADROOM, SLOT_SIZE};
 
 use crate::conn::Conn;
 use crate::rules::error::Error;
-use crate::rules::profile::Manner;
+use crate::rules::profile::WriteFlags;
 use crate::store::hot::Ending;
 use crate::store::keys::SegId;
 use crate::store::pressure::Pressure;
@@ -12,7 +12,7 @@ use crate::store::segment::{PAYLOAD_MAX, seg_flag};
 
 impl Conn<'_> {
     #[inline]
-    pub(crate) fn write(&mut self, bytes: &[u8], manner: Manner) -> Result<usize, Error> {
+    pub(crate) fn write(&mut self, bytes: &[u8], flags: WriteFlags) -> Result<usize, Error> {
         let before = self.hot.sender.unsent.tail;
         let (mut done, mut joined) = (0, false);
         while done < bytes.len() {
@@ -38,7 +38,7 @@ impl Conn<'_> {
         if joined && before != self.hot.sender.unsent.tail {
             self.blocks.segments[before].flags &= !seg_flag::PSH;
         }
-        self.finish_write(manner);
+        self.finish_write(flags);
         Ok(done)
     }
 
@@ -69,18 +69,18 @@ impl Conn<'_> {
 
     /// Sets how the bytes just written, at the end of the queue, are to leave.
     #[inline(always)]
-    pub(crate) fn finish_write(&mut self, manner: Manner) {
+    pub(crate) fn finish_write(&mut self, flags: WriteFlags) {
         let hot = &mut *self.hot;
-        hot.sender.ending = match manner {
-            Manner { more: true, .. } => Ending::More,
+        hot.sender.ending = match flags {
+            WriteFlags { more: true, .. } => Ending::More,
             _ => Ending::Usual,
         };
-        hot.sender.record_ended = manner.end_of_record;
-        if !manner.more {
+        hot.sender.record_ended = flags.end_of_record;
+        if !flags.more {
             // MUST-61: the last segment of what is buffered pushes.
             self.blocks.segments[hot.sender.unsent.tail].flags |= seg_flag::PSH;
         }
-        if manner.urgent {
+        if flags.urgent {
             self.end_is_urgent();
         }
         self.queue();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use janus_wire::Stamps;
 
-use crate::congestion::Algorithm;
+use crate::congestion::CongestionControl;
 use crate::time::Instant;
 
 /// When SYNs are answered with cookies: without keeping anything, at the price of a connection that knows less of its
@@ -132,7 +132,7 @@ pub struct Config {
     /// the two.
     pub warm_reuse: bool,
     /// Congestion control.
-    pub congestion: Algorithm,
+    pub congestion: CongestionControl,
     /// Explicit congestion notification (RFC 3168).
     pub ecn: Ecn,
     /// Segments by which one acknowledgement may widen the congestion window in slow start. With no limit, as in
@@ -200,7 +200,7 @@ impl Default for Config {
             burst_least: 2,
             share_path_facts: true,
             warm_reuse: true,
-            congestion: Algorithm::default(),
+            congestion: CongestionControl::default(),
             ecn: Ecn::default(),
             slow_start_limit: None,
             challenge_acks_per_second: None,

@@ -4,7 +4,7 @@
 
 use core::time::Duration;
 
-use crate::congestion::Algorithm;
+use crate::congestion::CongestionControl;
 use crate::rules::config::Config;
 use crate::rules::error::Error;
 
@@ -71,7 +71,7 @@ pub struct SocketOptions {
     /// No larger window is offered than this (Linux: TCP_WINDOW_CLAMP).
     pub window_clamp: Option<u32>,
     /// Congestion control. `None`: as configured.
-    pub congestion: Option<Algorithm>,
+    pub congestion: Option<CongestionControl>,
     /// Time to live, or hop limit, of its packets. `None`: 64.
     pub ttl: Option<u8>,
     /// The upper six bits of its packets' type of service, or traffic class (DSCP); the lower two are ECN's.
@@ -176,7 +176,7 @@ impl Profiles {
 
     /// Returns the algorithm that controls a connection's congestion.
     #[inline]
-    pub(crate) fn congestion(&self, profile: u8, config: &Config) -> Algorithm {
+    pub(crate) fn congestion(&self, profile: u8, config: &Config) -> CongestionControl {
         self.get(profile).congestion.unwrap_or(config.congestion)
     }
 
@@ -254,7 +254,7 @@ impl Profiles {
 
 /// Flags of a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Manner {
+pub struct WriteFlags {
     /// More will follow soon: a segment that is not full waits for it, for about 200 ms or until the peer says something
     /// (Linux: MSG_MORE).
     pub more: bool,

@@ -2,7 +2,7 @@
 
 use self::cubic::Cubic;
 use self::hystart::HyStart;
-use crate::congestion::{Algorithm, Growth, INITIAL_SEGMENTS, cubic, hystart};
+use crate::congestion::{CongestionControl, Growth, INITIAL_SEGMENTS, cubic, hystart};
 use crate::rules::config::Config;
 use crate::store::cold::Tcb;
 use crate::store::hot::Hot;
@@ -11,7 +11,13 @@ use crate::time::Instant;
 
 /// Loads the hot block with what the cold TCB remembers.
 #[inline]
-pub(crate) fn wake(hot: &mut Hot, cold: &Tcb, config: &Config, algorithm: Algorithm, now: Instant) {
+pub(crate) fn wake(
+    hot: &mut Hot,
+    cold: &Tcb,
+    config: &Config,
+    algorithm: CongestionControl,
+    now: Instant,
+) {
     let mss = u32::from(cold.payload_mss());
     hot.congestion.cwnd = cold.idle_window().saturating_mul(mss);
     let threshold = cold.idle_threshold();

@@ -5,7 +5,7 @@
 use core::time::Duration;
 
 use crate::support::{Craft, Host, PEER, Peer, Seen, bytes_at};
-use janus_tcp::{Algorithm, Config};
+use janus_tcp::{Config, CongestionControl};
 use janus_wire::SeqNum;
 use janus_wire::tcp::Flags;
 
@@ -236,9 +236,9 @@ fn an_acknowledgement_of_what_is_not_sent_opens_nothing() {
 #[test]
 fn an_acknowledgement_cut_into_slices_is_worth_no_more_than_one() {
     for (sack, algorithm) in [
-        (false, Algorithm::NewReno),
-        (true, Algorithm::NewReno),
-        (true, Algorithm::Cubic),
+        (false, CongestionControl::NewReno),
+        (true, CongestionControl::NewReno),
+        (true, CongestionControl::Cubic),
     ] {
         let mut sent = Vec::new();
         for slice in [1_000, 10] {
@@ -264,7 +264,7 @@ fn an_acknowledgement_cut_into_slices_is_worth_no_more_than_one() {
 #[test]
 fn duplicates_without_end_let_out_no_more_than_was_in_flight() {
     let config = Config {
-        congestion: Algorithm::NewReno,
+        congestion: CongestionControl::NewReno,
         ..Config::default()
     };
     let mut sender = Sender::with(config, 1_000, false);

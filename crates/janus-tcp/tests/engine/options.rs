@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::net::SocketAddrV4;
 
 use crate::support::{Craft, HERE, Host, PEER, PORT, Peer, bytes_at};
-use janus_tcp::{Algorithm, Error, SocketOptions, State};
+use janus_tcp::{CongestionControl, Error, SocketOptions, State};
 use janus_wire::tcp::Flags;
 use janus_wire::{SeqNum, ipv4};
 
@@ -90,7 +90,7 @@ fn our_own_syn_has_them_too() {
         max_segment: Some(700),
         ttl: Some(3),
         syn_retries: Some(2),
-        congestion: Some(Algorithm::NewReno),
+        congestion: Some(CongestionControl::NewReno),
         ..SocketOptions::default()
     };
     let conn = host

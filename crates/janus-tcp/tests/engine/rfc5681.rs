@@ -5,12 +5,12 @@ use core::time::Duration;
 
 use crate::support::family::socket;
 use crate::support::{Craft, HERE, Host, PEER, Peer, Seen, bytes_at};
-use janus_tcp::{Algorithm, Config, Info};
+use janus_tcp::{Config, CongestionControl, Info};
 use janus_wire::tcp::Flags;
 
 const MSS: u32 = 1_400;
 
-fn host(congestion: Algorithm) -> Host {
+fn host(congestion: CongestionControl) -> Host {
     Host::with(Config {
         congestion,
         send_buffer: 1 << 20,
@@ -56,7 +56,7 @@ fn new_data(seen: &[Seen], beyond: janus_wire::SeqNum) -> usize {
 /// Section 3.1: neither the SYN-ACK nor its acknowledgement makes the first window larger, whoever opens.
 #[test]
 fn the_handshake_does_not_grow_the_window() {
-    let mut host = host(Algorithm::NewReno);
+    let mut host = host(CongestionControl::NewReno);
     let peer = open(&mut host, false);
     assert_eq!(info(&host, &peer).cwnd, 10 * MSS);
     assert_eq!(write(&mut host, &peer).len(), 10);
@@ -78,7 +78,7 @@ fn the_handshake_does_not_grow_the_window() {
 /// halves, repeats and inflates; further ones inflate; the acknowledgement of all brings the window to the threshold.
 #[test]
 fn three_duplicates_halve_the_window() {
-    let mut host = host(Algorithm::NewReno);
+    let mut host = host(CongestionControl::NewReno);
     let mut peer = open(&mut host, false);
     let sent = write(&mut host, &peer);
     assert_eq!(sent.len(), 10);
@@ -135,7 +135,7 @@ fn host_sent(host: &mut Host, peer: &Peer, at_least: janus_wire::SeqNum) -> janu
 /// Section 3.2 step 1: with SACK a duplicate that reports nothing new lets nothing out.
 #[test]
 fn limited_transmit_needs_news() {
-    let mut host = host(Algorithm::NewReno);
+    let mut host = host(CongestionControl::NewReno);
     let mut peer = open(&mut host, true);
     // Round trips are known to take a while, or a probe would come between.
     for _ in 0..10 {
@@ -170,7 +170,10 @@ fn limited_transmit_needs_news() {
 /// next window lowers it again.
 #[test]
 fn losses_of_one_window_count_once_and_those_of_the_next_again() {
-    for (algorithm, tenths) in [(Algorithm::NewReno, 5), (Algorithm::Cubic, 7)] {
+    for (algorithm, tenths) in [
+        (CongestionControl::NewReno, 5),
+        (CongestionControl::Cubic, 7),
+    ] {
         let mut host = host(algorithm);
         let mut peer = open(&mut host, true);
         let mut sent = write(&mut host, &peer);
@@ -247,7 +250,7 @@ fn in_flight(seen: &[Seen]) -> u32 {
 #[test]
 fn a_timeout_begins_with_one_segment() {
     for sack in [false, true] {
-        let mut host = host(Algorithm::NewReno);
+        let mut host = host(CongestionControl::NewReno);
         let mut peer = open(&mut host, sack);
         let sent = write(&mut host, &peer);
         assert_eq!(sent.len(), 10);

@@ -6,7 +6,7 @@ use core::time::Duration;
 use crate::support::family::socket;
 use crate::support::{Craft, HERE, Host, PEER, PORT, Peer};
 use janus_mem::{Frame, HEADROOM};
-use janus_tcp::{Config, Miss, Placement, SynCookies};
+use janus_tcp::{Config, Placement, SynCookies, UnknownFlow};
 use janus_wire::SeqNum;
 use janus_wire::tcp::Flags;
 
@@ -153,7 +153,7 @@ fn a_stranger_reopens_nothing() {
 #[derive(Default)]
 struct Others(Vec<Frame>);
 
-impl Miss for Others {
+impl UnknownFlow for Others {
     fn place(&mut self, _key: u32, _port: u16, _tag: u16) -> Placement {
         Placement::Elsewhere
     }

@@ -75,8 +75,8 @@ fn losses_can_be_read_while_it_is_open() {
     let counters = tap.counters();
     let trace = crate::wrap::trace::Trace::new(io::sink()).unwrap();
     let traced = crate::wrap::trace::TracedBackend::new(Box::new(tap), trace);
-    let faults = crate::wrap::impair::Faults::default();
-    let backend = crate::wrap::impair::ImpairedBackend::new(Box::new(traced), faults);
+    let faults = crate::wrap::faults::Faults::default();
+    let backend = crate::wrap::faults::FaultyBackend::new(Box::new(traced), faults);
     let losses = backend.losses().expect("it counts them");
     assert_eq!(losses(), DeviceLosses::default());
     counters.no_buffer.add(2);

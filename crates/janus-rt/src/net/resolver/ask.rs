@@ -218,7 +218,7 @@ fn conclude(server: SocketAddr, answers: Vec<Option<Answer>>) -> io::Result<Know
 fn draw() -> io::Result<u16> {
     let drawn = core_context::with(|ctx| {
         let core = u64::from(ctx.core);
-        ctx.on_stack(|stack, _| stack.draw(core))
+        ctx.on_stack(|stack, _| stack.next_random(core))
     });
     drawn
         .map(|drawn| drawn as u16)

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use janus_io::aside::{self, Aside};
 use janus_io::exception::Ours;
-use janus_io::impair::{FaultCounters, ImpairedBackend};
+use janus_io::faults::{FaultCounters, FaultyBackend};
 use janus_io::tap::Tap;
 use janus_io::trace::{Trace, TracedBackend};
 use janus_io::xdp::{Ports, Xdp};
@@ -194,14 +194,14 @@ fn open_queues(
     let mut faults = None;
     if !settings.faults.is_none() {
         let LinkFaults { received, sent } = settings.faults;
-        let mut impaired = ImpairedBackend::new(backend, received).with_sent(sent);
+        let mut faulty = FaultyBackend::new(backend, received).with_sent(sent);
         if clock.jumps().is_some() {
             // A sleeping core lets the time jump over frames under way; with a clock of its own it does not.
             let real = clock.outside();
-            impaired = impaired.with_clock(Arc::new(move || real.now().as_nanos()));
+            faulty = faulty.with_clock(Arc::new(move || real.now().as_nanos()));
         }
-        faults = Some(impaired.counters());
-        backend = Box::new(impaired);
+        faults = Some(faulty.counters());
+        backend = Box::new(faulty);
     }
     Ok(Opened {
         losses: backend.losses(),

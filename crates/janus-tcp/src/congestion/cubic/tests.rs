@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::congestion::Algorithm;
+use crate::congestion::CongestionControl;
 use crate::loss::window;
 use crate::store::cold::Tcb;
 use crate::store::hot::Hot;
@@ -17,7 +17,7 @@ fn window(cwnd: u32) -> Congestion {
         cwnd,
         ssthresh: cwnd,
         cwnd_limited: true,
-        algorithm: Algorithm::Cubic,
+        algorithm: CongestionControl::Cubic,
         ..Congestion::default()
     }
 }

@@ -432,12 +432,15 @@ fn who_waits_is_told() {
 #[test]
 fn numbers_that_are_drawn_do_not_repeat() {
     let mut pair = pair();
-    let drawn: Vec<u64> = (0..100).map(|_| pair.a.stack.draw(0)).collect();
+    let drawn: Vec<u64> = (0..100).map(|_| pair.a.stack.next_random(0)).collect();
     let mut seen: Vec<u16> = drawn.iter().map(|&n| n as u16).collect();
     seen.sort_unstable();
     seen.dedup();
     assert!(seen.len() > 95, "{}", seen.len());
-    let same_again = Pair::new(&Config::default(), 7).a.stack.draw(0);
+    let same_again = Pair::new(&Config::default(), 7).a.stack.next_random(0);
     assert_eq!(drawn[0], same_again);
-    assert_ne!(drawn[0], Pair::new(&Config::default(), 7).a.stack.draw(1));
+    assert_ne!(
+        drawn[0],
+        Pair::new(&Config::default(), 7).a.stack.next_random(1)
+    );
 }

@@ -5,7 +5,7 @@ use core::time::Duration;
 use janus_wire::SeqNum;
 
 use super::*;
-use crate::congestion::{self, Algorithm, Congestion};
+use crate::congestion::{self, Congestion, CongestionControl};
 use crate::loss::window;
 use crate::stack::Stack;
 use crate::store::cold::Tcb;
@@ -129,7 +129,7 @@ fn an_idle_connection_keeps_what_it_owes() {
         &mut hot,
         &tcb,
         &Config::default(),
-        congestion::Algorithm::default(),
+        congestion::CongestionControl::default(),
         Instant::ZERO,
     );
     assert!(hot.congestion.cwr_due);
@@ -147,7 +147,7 @@ fn marked(cwnd: u32) -> (Hot, Tcb) {
         congestion: Congestion {
             cwnd,
             ssthresh: u32::MAX,
-            algorithm: Algorithm::NewReno,
+            algorithm: CongestionControl::NewReno,
             ..Congestion::default()
         },
         sender: Sender {

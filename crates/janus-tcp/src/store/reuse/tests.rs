@@ -6,7 +6,7 @@ use janus_mem::Depot;
 use janus_wire::{FlowKey, FlowKeyV4, SeqNum};
 
 use crate::congestion::cubic::Cubic;
-use crate::congestion::{Algorithm, Congestion, Growth};
+use crate::congestion::{Congestion, CongestionControl, Growth};
 use crate::store::arrivals::Arrivals;
 use crate::store::cold::{EndReason, State, Tcb};
 use crate::store::hot::{
@@ -98,7 +98,7 @@ fn littered() -> Hot {
             cwnd: 4,
             ssthresh: 5,
             cwnd_credit: 7,
-            algorithm: Algorithm::NewReno,
+            algorithm: CongestionControl::NewReno,
             cwnd_limited: true,
             slow_start_limit: 8,
             acked_ms: 9,

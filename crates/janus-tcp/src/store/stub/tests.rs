@@ -8,7 +8,7 @@ use janus_mem::Frame;
 use janus_wire::{icmpv4, ipv4, proto};
 
 use super::*;
-use crate::input::Miss;
+use crate::input::UnknownFlow;
 use crate::rules::error::Error;
 use crate::testing::{A, B, Pair};
 use crate::{Config, Placement, State};
@@ -25,7 +25,7 @@ fn flow() -> FlowKey {
 #[derive(Default)]
 struct Taken(Vec<(u16, Frame)>);
 
-impl Miss for Taken {
+impl UnknownFlow for Taken {
     fn place(&mut self, _key: u32, port: u16, _tag: u16) -> Placement {
         panic!("a flow that nobody knows, at port {port}");
     }

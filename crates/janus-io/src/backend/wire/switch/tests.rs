@@ -4,7 +4,7 @@ use janus_mem::Pool;
 
 use super::*;
 use crate::testing::{self, frame};
-use crate::wrap::impair::{Faults, ImpairedBackend};
+use crate::wrap::faults::{Faults, FaultyBackend};
 
 struct Bench {
     queues: Vec<Box<dyn Queue>>,
@@ -235,11 +235,11 @@ fn faults_go_around_a_port_as_around_any_device() {
         queues: Vec::new(),
         pool: testing::pool(4096),
     };
-    let impaired = ImpairedBackend::new(Box::new(near), faults);
-    let counters = impaired.counters();
+    let faulty = FaultyBackend::new(Box::new(near), faults);
+    let counters = faulty.counters();
     bench
         .queues
-        .push(Box::new(impaired).open(1).unwrap().remove(0));
+        .push(Box::new(faulty).open(1).unwrap().remove(0));
     bench.queues.push(Box::new(far).open(1).unwrap().remove(0));
     bench.heard();
     let (a, b) = (bench.mac(0), bench.mac(1));

@@ -13,7 +13,7 @@ use crate::core::policy::ClockFn;
 use crate::queue::{Batch, Caps, Queue, retire};
 
 /// Whoever polls, a way in and a way out.
-pub(super) struct Impaired {
+pub(super) struct Faulty {
     inner: Box<dyn Queue>,
     receive: Way,
     send: Way,
@@ -24,7 +24,7 @@ pub(super) struct Impaired {
     burst: Batch,
 }
 
-impl Impaired {
+impl Faulty {
     /// `index` tells the queues of a device apart, so that each takes a course of its own. Of pairs, what is received is the
     /// first.
     pub(super) fn new(
@@ -53,7 +53,7 @@ impl Impaired {
     }
 }
 
-impl Queue for Impaired {
+impl Queue for Faulty {
     fn caps(&self) -> &Caps {
         self.inner.caps()
     }

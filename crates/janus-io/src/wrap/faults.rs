@@ -1,4 +1,4 @@
-//! A bad link between a device and who polls it: [`ImpairedBackend`] wraps any backend and loses, doubles, spoils, holds back and
+//! A bad link between a device and who polls it: [`FaultyBackend`] wraps any backend and loses, doubles, spoils, holds back and
 //! delays frames in both directions, as a seed decides, and counts what it did. For tests and trials, not for load.
 //! Here are the wishes, the counters and the backend; what happens to one frame is `way.rs`, time on the link `line.rs`.
 
@@ -15,7 +15,7 @@ use crate::counter::Counter;
 use crate::debug::opaque;
 use crate::queue::{Backend, Caps, LossesFn, Queue};
 use line::{Alarm, Cable};
-use queue::Impaired;
+use queue::Faulty;
 
 /// Frames that are under way at a time, unless said otherwise.
 pub const QUEUE: u16 = 1_000;
@@ -107,7 +107,7 @@ pub struct FaultCounters {
 }
 
 /// A backend all of whose queues have faults.
-pub struct ImpairedBackend {
+pub struct FaultyBackend {
     inner: Box<dyn Backend>,
     received: Faults,
     sent: Faults,
@@ -115,9 +115,9 @@ pub struct ImpairedBackend {
     counters: Arc<FaultCounters>,
 }
 
-opaque!(ImpairedBackend);
+opaque!(FaultyBackend);
 
-impl ImpairedBackend {
+impl FaultyBackend {
     /// Wraps a backend. The faults are the same in both directions.
     #[must_use]
     pub fn new(inner: Box<dyn Backend>, faults: Faults) -> Self {
@@ -159,7 +159,7 @@ impl ImpairedBackend {
     }
 }
 
-impl Backend for ImpairedBackend {
+impl Backend for FaultyBackend {
     fn open(self: Box<Self>, queues: usize) -> io::Result<Vec<Box<dyn Queue>>> {
         let Self {
             inner,
@@ -184,7 +184,7 @@ impl Backend for ImpairedBackend {
                 false => None,
             };
             let time = (clock.clone(), alarm);
-            let queue = Impaired::new(inner, faults, index, &cables, time, counters.clone());
+            let queue = Faulty::new(inner, faults, index, &cables, time, counters.clone());
             Ok(Box::new(queue))
         };
         (0..).zip(opened).map(wrap).collect()

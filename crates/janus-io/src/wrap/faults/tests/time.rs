@@ -27,7 +27,7 @@ impl Bench {
         let (near, far) = pair(config).unwrap();
         let clock = Arc::new(AtomicU64::new(5));
         let read = clock.clone();
-        let backend = ImpairedBackend::new(Box::new(near), faults)
+        let backend = FaultyBackend::new(Box::new(near), faults)
             .with_clock(Arc::new(move || read.load(Ordering::Relaxed)));
         let counters = backend.counters();
         let mut bench = Bench {

@@ -13,7 +13,7 @@ const FRAMES: u32 = 2_000;
 /// What came out at the far end, in order, of frames sent through faults, and how many of the LENT came home.
 fn send_through(faults: Faults) -> (Vec<u32>, Arc<FaultCounters>, usize) {
     let (near, far) = pair(Config::default()).unwrap();
-    let backend = ImpairedBackend::new(Box::new(near), faults);
+    let backend = FaultyBackend::new(Box::new(near), faults);
     let counters = backend.counters();
     let mut near = Box::new(backend).open(1).unwrap().remove(0);
     let mut far = Box::new(far).open(1).unwrap().remove(0);
@@ -91,7 +91,7 @@ fn the_same_seed_takes_the_same_course() {
 }
 
 #[test]
-fn what_is_received_is_impaired_too_and_nothing_held_back_is_forgotten() {
+fn what_is_received_meets_faults_too_and_nothing_held_back_is_forgotten() {
     let faults = Faults {
         seed: 2,
         reorder: 1_000,
@@ -121,7 +121,7 @@ fn spoilt(frames: &[Vec<u8>], faults: Faults) -> (Vec<Vec<u8>>, Arc<FaultCounter
         ..Config::default()
     };
     let (near, far) = pair(config).unwrap();
-    let backend = ImpairedBackend::new(Box::new(near), faults);
+    let backend = FaultyBackend::new(Box::new(near), faults);
     let counters = backend.counters();
     let mut near = Box::new(backend).open(1).unwrap().remove(0);
     let mut far = Box::new(far).open(1).unwrap().remove(0);
@@ -242,7 +242,7 @@ fn a_device_that_sees_to_checksums_is_not_spoilt() {
             rx_checksum,
             ..near.caps().clone()
         };
-        let backend = ImpairedBackend::new(Box::new(Vouches(near, caps)), received);
+        let backend = FaultyBackend::new(Box::new(Vouches(near, caps)), received);
         Box::new(backend.with_sent(sent)).open(1).map(|_| ())
     };
     let none = Faults::default();
@@ -269,7 +269,7 @@ fn a_device_that_sees_to_checksums_is_not_spoilt() {
 fn opened(faults: Faults) -> (Box<dyn Queue>, Box<dyn Queue>) {
     let (near, far) = pair(Config::default()).unwrap();
     let open = |backend: Box<dyn Backend>| backend.open(1).unwrap().remove(0);
-    let near = open(Box::new(ImpairedBackend::new(Box::new(near), faults)));
+    let near = open(Box::new(FaultyBackend::new(Box::new(near), faults)));
     (near, open(Box::new(far)))
 }
 
@@ -280,7 +280,7 @@ fn each_direction_can_have_faults_of_its_own() {
         loss: 1_000,
         ..Faults::default()
     };
-    let backend = ImpairedBackend::new(Box::new(near), all).with_received(Faults::default());
+    let backend = FaultyBackend::new(Box::new(near), all).with_received(Faults::default());
     let counters = backend.counters();
     let mut near = Box::new(backend).open(1).unwrap().remove(0);
     let mut far = Box::new(far).open(1).unwrap().remove(0);
