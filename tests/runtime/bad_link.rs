@@ -108,7 +108,7 @@ fn a_delay_behind_the_portal_is_seen_by_the_kernels_client() {
     writing.join().unwrap().unwrap();
     server.stop().unwrap();
     std::fs::remove_file(&file).unwrap();
-    let FaultCounters { received, sent } = &*counters;
+    let FaultCounters { received, sent, .. } = &*counters;
     let lost = received.lost.get() + sent.lost.get();
     let spoilt = received.corrupted.get() + sent.corrupted.get();
     assert!(lost + spoilt > 0, "{counters:?}");

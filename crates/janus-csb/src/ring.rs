@@ -25,6 +25,7 @@ pub(crate) const BATCH: usize = 64;
 
 /// Why a ring could not be built.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum RingError {
     /// No point at all: the keys would have no owner.
     Empty,

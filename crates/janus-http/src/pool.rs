@@ -20,6 +20,7 @@ const OUTPUT_BYTES: usize = 4096;
 
 /// Counters of this thread's pools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PoolCounters {
     /// Futures that were allocated because none was idle.
     pub futures_allocated: u64,

@@ -13,6 +13,7 @@ pub(crate) const PAGE: usize = 4096;
 
 /// Why memory could not be had. Says what to do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum MemError {
     /// The kernel refused to reserve this many bytes of addresses.
     Reserve {

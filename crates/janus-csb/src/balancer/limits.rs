@@ -97,6 +97,7 @@ pub enum Phase {
 
 /// Figures of the last published update.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct UpdateReport {
     /// Updates published so far, this one included.
     pub updates: u64,

@@ -44,6 +44,7 @@ opaque!(Dpdk);
 
 /// Counters of a port's queues. Each number is that of all queues together.
 #[derive(Debug, Default)]
+#[non_exhaustive]
 pub struct DpdkCounters {
     /// Frames received.
     pub received: Counter,

@@ -51,6 +51,7 @@ pub struct Tap {
 
 /// Counts of what the queues of an interface could not deliver, and of frames that crossed joined.
 #[derive(Debug, Default)]
+#[non_exhaustive]
 pub struct TapCounters {
     /// Frames the kernel refused, for instance while the interface is down.
     pub lost_refused: Counter,

@@ -97,6 +97,7 @@ impl Default for Config {
 
 /// Counters of one queue. Written by the thread that polls it.
 #[derive(Debug, Default)]
+#[non_exhaustive]
 pub struct WireCounters {
     /// Frames that reached the far side.
     pub sent: Counter,

@@ -90,6 +90,7 @@ opaque!(Xdp);
 
 /// Counts of what the queues of an interface could not do.
 #[derive(Debug, Default)]
+#[non_exhaustive]
 pub struct XdpCounters {
     /// Times the kernel should have had more buffers to receive into and there were none.
     pub no_buffer: Counter,

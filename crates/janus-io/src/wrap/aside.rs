@@ -37,6 +37,7 @@ pub type Filter = fn(&[u8]) -> Whose;
 
 /// Counts of frames that went past the stack.
 #[derive(Debug, Default)]
+#[non_exhaustive]
 pub struct AsideCounters {
     /// Frames handed over.
     pub received: Counter,

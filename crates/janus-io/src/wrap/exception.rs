@@ -26,6 +26,7 @@ const LOOK_EVERY: u32 = 32;
 
 /// Counts of frames that went past our stack, over all queues.
 #[derive(Debug, Default)]
+#[non_exhaustive]
 pub struct ExceptionCounters {
     /// Frames handed to the kernel.
     pub to_kernel: Counter,

@@ -82,6 +82,7 @@ impl Faults {
 
 /// Counts of what was done in one direction, over all queues.
 #[derive(Debug, Default)]
+#[non_exhaustive]
 pub struct WayCounters {
     /// Frames that went on, each once.
     pub passed: Counter,
@@ -99,6 +100,7 @@ pub struct WayCounters {
 
 /// Counts of what was done in both directions.
 #[derive(Debug, Default)]
+#[non_exhaustive]
 pub struct FaultCounters {
     /// To frames received.
     pub received: WayCounters,

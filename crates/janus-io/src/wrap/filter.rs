@@ -185,6 +185,7 @@ impl fmt::Debug for Filter {
 
 /// Why an expression was not understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FilterError {
     text: String,
     at: usize,

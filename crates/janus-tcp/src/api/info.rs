@@ -8,6 +8,7 @@ use crate::store::cold::State;
 
 /// A look at a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Info {
     /// Its state.
     pub state: State,

@@ -48,6 +48,7 @@ impl Default for Config {
 
 /// Counts of frames by what the switch did with them, over all ports.
 #[derive(Debug, Default)]
+#[non_exhaustive]
 pub struct SwitchCounters {
     /// Frames that went to one port, because their receiver was known to be there.
     pub forwarded: Counter,
