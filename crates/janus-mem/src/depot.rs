@@ -43,7 +43,6 @@ impl Drop for Posted {
 
 /// Where the buffers of a depot are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct DepotStats {
     /// All buffers there can be.
     pub capacity: usize,
