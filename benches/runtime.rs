@@ -21,6 +21,7 @@ use janus::time::{Sleep, sleep, sleep_until};
 use janus::{BackendChoice, JoinSet, Placement, Runtime, spawn, yield_now};
 use support::Scale;
 use support::report::{Report, Value};
+use support::thread_time::thread_time;
 
 /// What one operation cost in each run.
 struct Figure {
@@ -158,14 +159,8 @@ async fn repeat<F: Future<Output = f64>>(plan: Plan, mut run: impl FnMut() -> F)
     figures
 }
 
-/// Processor time of this thread.
-fn now() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
 fn each(since: Duration, ops: usize) -> f64 {
-    (now() - since).as_nanos() as f64 / ops as f64
+    (thread_time() - since).as_nanos() as f64 / ops as f64
 }
 
 async fn call(ops: usize) -> f64 {
@@ -173,7 +168,7 @@ async fn call(ops: usize) -> f64 {
     async fn next(n: u64) -> u64 {
         black_box(n) + 1
     }
-    let start = now();
+    let start = thread_time();
     let mut n = 0;
     for _ in 0..ops {
         n = next(n).await;
@@ -183,7 +178,7 @@ async fn call(ops: usize) -> f64 {
 }
 
 async fn join(ops: usize) -> f64 {
-    let start = now();
+    let start = thread_time();
     for n in 0..ops {
         let got = spawn(async move { black_box(n) }).await;
         assert_eq!(got.ok(), Some(n));
@@ -194,7 +189,7 @@ async fn join(ops: usize) -> f64 {
 /// Tasks sent to this very core by its inbox, and their outputs awaited: what both ways cost without the sleep of another.
 async fn sending(ops: usize) -> f64 {
     let rounds = ops.div_ceil(CHUNK);
-    let start = now();
+    let start = thread_time();
     for _ in 0..rounds {
         let mut set = JoinSet::new();
         for n in 0..CHUNK {
@@ -208,7 +203,7 @@ async fn sending(ops: usize) -> f64 {
 /// What a blocking call costs the core that asks; the other thread's time is its own.
 async fn calling(ops: usize) -> f64 {
     let rounds = ops.div_ceil(CHUNK);
-    let start = now();
+    let start = thread_time();
     for _ in 0..rounds {
         let mut set = JoinSet::new();
         for n in 0..CHUNK {
@@ -263,11 +258,11 @@ async fn firing(timers: usize, ops: usize) -> f64 {
         }
         // This one is armed last, and wakes with the first.
         sleep_until(at).await;
-        let start = now();
+        let start = thread_time();
         while fired.get() < timers {
             yield_now().await;
         }
-        spent += now() - start;
+        spent += thread_time() - start;
     }
     spent.as_nanos() as f64 / (rounds * timers) as f64
 }
@@ -278,7 +273,7 @@ const ROUNDS_FIRING_MAX: usize = 20;
 async fn spawning(tasks: usize, ops: usize) -> f64 {
     let rounds = ops.div_ceil(tasks);
     let ended = Rc::new(Cell::new(0));
-    let start = now();
+    let start = thread_time();
     for round in 1..=rounds {
         for _ in 0..tasks {
             let ended = Rc::clone(&ended);
@@ -303,7 +298,7 @@ async fn yielding(tasks: usize, ops: usize) -> f64 {
             left.set(left.get() - 1);
         }));
     }
-    let start = now();
+    let start = thread_time();
     while left.get() > 0 {
         yield_now().await;
     }
@@ -359,7 +354,7 @@ impl Waiting {
         let wakers = std::mem::take(&mut *self.wakers.lock().expect("whole"));
         let rounds = ops.div_ceil(self.tasks);
         let first = self.polled.get();
-        let start = now();
+        let start = thread_time();
         for _ in 0..rounds {
             for chunk in wakers.chunks(CHUNK) {
                 chunk.iter().for_each(Waker::wake_by_ref);
@@ -390,11 +385,11 @@ impl Waiting {
                         .for_each(Waker::wake_by_ref)
                 };
                 std::thread::spawn(wake).join().expect("only wakes");
-                let start = now();
+                let start = thread_time();
                 while self.polled.get() < first + round * self.tasks + to {
                     yield_now().await;
                 }
-                served += now() - start;
+                served += thread_time() - start;
             }
         }
         served.as_nanos() as f64 / (rounds * self.tasks) as f64
@@ -440,7 +435,7 @@ async fn timers(timers: usize, ops: usize) -> (f64, f64) {
         sleeps.extend(
             (0..timers).map(|n| sleep(Duration::from_millis(1000 + (n as u64 * 7919) % 900_000))),
         );
-        let start = now();
+        let start = thread_time();
         poll_fn(|cx| {
             for sleep in &mut sleeps {
                 assert!(Pin::new(sleep).poll(cx).is_pending());
@@ -448,10 +443,10 @@ async fn timers(timers: usize, ops: usize) -> (f64, f64) {
             Poll::Ready(())
         })
         .await;
-        let armed = now();
+        let armed = thread_time();
         sleeps.clear();
         insert += armed - start;
-        cancel += now() - armed;
+        cancel += thread_time() - armed;
         yield_now().await;
     }
     let each = |time: Duration| time.as_nanos() as f64 / (rounds * timers) as f64;

@@ -15,6 +15,7 @@ use std::time::Duration;
 use support::Scale;
 use support::engine::Engine;
 use support::report::Report;
+use support::thread_time::thread_time;
 
 /// Places looked at in a slice.
 const SLICE: usize = 4_096;
@@ -195,10 +196,4 @@ fn pass(stack: &Stack, held: u32, mut see: impl FnMut(&FlowKey)) -> (Duration, D
     }
     assert_eq!(flows, held, "all that are held, and no others");
     (before - start, longest)
-}
-
-/// What this thread has had of a core.
-fn thread_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

@@ -1,4 +1,4 @@
-//! One direction of an faulty queue: what becomes of each frame, in which order those that are left go on, and when. Devices
+//! One direction of a faulty queue: what becomes of each frame, in which order those that are left go on, and when. Devices
 //! and their bursts are `queue.rs`.
 
 use std::collections::VecDeque;
