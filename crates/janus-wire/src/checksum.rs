@@ -6,8 +6,8 @@
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-/// From this length on the lanes of [`sum_blocks`] are worth setting up and folding.
-const LANES_FROM: usize = 128;
+/// Bytes of a [`chain`] where there is much to sum. Two such chains overlap in the processor, which one long one cannot.
+const CHAIN: usize = 128;
 
 /// Adds the big-endian 16-bit words of `data` to a partial sum. An odd last byte counts as the high half of a word, so
 /// only the last piece of a chain may have odd length.
@@ -22,17 +22,49 @@ pub fn sum(data: &[u8], initial: u32) -> u32 {
 /// The sum of `data` as the machine reads it, in its words' order of bytes.
 #[inline]
 fn wide(data: &[u8]) -> u64 {
-    let (mut wide, rest) = if data.len() < LANES_FROM {
-        sum_quads(data)
-    } else {
-        let (blocks, rest) = data.as_chunks::<32>();
-        (sum_blocks(blocks), rest)
+    let (mut wide, rest) = match data.len() {
+        0..CHAIN => (0, data),
+        _ => sum_chains(data),
     };
+    let (quads, rest) = rest.as_chunks::<32>();
+    for quad in quads {
+        wide = chain(wide, quad);
+    }
     let (words, tail) = rest.as_chunks::<8>();
     for word in words {
         wide = add_carry(wide, u64::from_ne_bytes(*word));
     }
-    add_carry(wide, last_bytes(tail))
+    match tail {
+        [] => wide,
+        tail => add_carry(wide, last_bytes(tail)),
+    }
+}
+
+/// The sum of all whole chains, and what follows them.
+#[inline(never)]
+fn sum_chains(data: &[u8]) -> (u64, &[u8]) {
+    let (chains, rest) = data.as_chunks::<CHAIN>();
+    let (pairs, last) = chains.as_chunks::<2>();
+    let (mut even, mut odd) = (0, 0);
+    for [first, second] in pairs {
+        even = chain(even, first);
+        odd = chain(odd, second);
+    }
+    if let [last] = last {
+        even = chain(even, last);
+    }
+    (add_carry(even, odd), rest)
+}
+
+/// Adds words with the carry handed from each to the next, as the machine's own instruction does it.
+#[inline(always)]
+fn chain<const N: usize>(mut sum: u64, bytes: &[u8; N]) -> u64 {
+    let (words, _) = bytes.as_chunks::<8>();
+    let mut carry = false;
+    for word in words {
+        (sum, carry) = sum.carrying_add(u64::from_ne_bytes(*word), carry);
+    }
+    add_carry(sum, u64::from(carry))
 }
 
 /// The last zero to seven bytes as one word, zero-filled. Fixed-size steps: a copy of variable length would cost more
@@ -54,36 +86,6 @@ fn last_bytes(tail: &[u8]) -> u64 {
         word += u64::from(u16::from_ne_bytes([*one, 0])) << 48;
     }
     word
-}
-
-/// Four words at a time with the carry handed from each to the next, as the machine's own instruction does it; what is
-/// less than four words is left.
-#[inline(always)]
-fn sum_quads(data: &[u8]) -> (u64, &[u8]) {
-    let (quads, rest) = data.as_chunks::<32>();
-    let mut sum = 0u64;
-    for quad in quads {
-        let (words, _) = quad.as_chunks::<8>();
-        let mut carry = false;
-        for word in words {
-            (sum, carry) = sum.carrying_add(u64::from_ne_bytes(*word), carry);
-        }
-        sum = add_carry(sum, u64::from(carry));
-    }
-    (sum, rest)
-}
-
-/// Lanes of 64 bits take 32-bit words, so that no carry is lost before 2^32 blocks and the loop vectorises.
-#[inline]
-fn sum_blocks(blocks: &[[u8; 32]]) -> u64 {
-    let mut lanes = [0u64; 8];
-    for block in blocks {
-        let (words, _) = block.as_chunks::<4>();
-        for (lane, word) in lanes.iter_mut().zip(words) {
-            *lane += u64::from(u32::from_ne_bytes(*word));
-        }
-    }
-    lanes.into_iter().fold(0, add_carry)
 }
 
 #[inline(always)]
