@@ -77,6 +77,14 @@ impl<T: Default> Slab<T> {
         Some(id)
     }
 
+    /// Like [`alloc`](Self::alloc), with the slot.
+    #[inline(always)]
+    pub fn alloc_slot(&mut self) -> Option<(u32, &mut T)> {
+        let id = self.alloc()?;
+        // SAFETY: `alloc` gives only numbers below the high-water mark, where every slot holds a valid `T`.
+        Some((id, unsafe { &mut *self.base.as_ptr().add(id as usize) }))
+    }
+
     /// No slot was freed lately.
     #[inline]
     fn alloc_other(&mut self) -> Option<u32> {

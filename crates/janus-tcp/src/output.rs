@@ -203,10 +203,12 @@ impl Conn<'_> {
         if hot.sender.flight.is_empty() {
             window::on_start(hot, cold, &self.rules.config, self.now);
         }
-        let Some(at) = self.blocks.segments.pop_front(&mut hot.sender.unsent) else {
-            return;
-        };
-        let seg = &mut self.blocks.segments[at];
+        let sender = &mut hot.sender;
+        let moved = self
+            .blocks
+            .segments
+            .move_front(&mut sender.unsent, &mut sender.flight);
+        let Some((at, seg)) = moved else { return };
         seg.seq = cold.snd_nxt;
         cold.snd_nxt = seg.end();
         hot.sender.pipe += u32::from(seg.len);
@@ -220,7 +222,6 @@ impl Conn<'_> {
             let rec = &mut self.blocks.recovery[hot.loss.recovery];
             rec.prr_out = rec.prr_out.saturating_add(u32::from(len));
         }
-        self.blocks.segments.push_back(&mut hot.sender.flight, at);
         self.send_segment(Some(at), wire);
     }
 

@@ -38,8 +38,7 @@ impl Conn<'_> {
             take(&seg.payload()[..n]);
             done += n;
             if n == usize::from(seg.len) {
-                segments.pop_front(inbox);
-                segments.free(head, &mut self.blocks.pool);
+                segments.free_front(inbox, &mut self.blocks.pool);
             } else {
                 seg.off += n as u16;
                 seg.len -= n as u16;
@@ -123,18 +122,15 @@ impl Conn<'_> {
                 self.wait_for_buffer();
                 return;
             };
-            match self.blocks.segments.alloc(buf, HEADROOM, 0) {
-                Ok(seg) => {
-                    self.blocks.segments[seg].flags |= seg_flag::FIN;
-                    self.blocks
-                        .segments
-                        .push_back(&mut self.hot.sender.unsent, seg);
-                }
-                Err(buf) => {
-                    self.blocks.pool.free(buf);
-                    self.wait_for_buffer();
-                    return;
-                }
+            let unsent = &mut self.hot.sender.unsent;
+            let queued = self
+                .blocks
+                .segments
+                .append(unsent, buf, (HEADROOM, 0), seg_flag::FIN);
+            if let Err(buf) = queued {
+                self.blocks.pool.free(buf);
+                self.wait_for_buffer();
+                return;
             }
         }
         self.tcb.clear(flag::FIN_QUEUED);

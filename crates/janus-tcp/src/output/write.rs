@@ -95,14 +95,10 @@ impl Conn<'_> {
         let mut buf = self.blocks.pool.alloc()?;
         let from = usize::from(HEADROOM);
         buf.bytes_mut()[from..from + bytes.len()].copy_from_slice(bytes);
-        match self
-            .blocks
-            .segments
-            .alloc(buf, HEADROOM, bytes.len() as u16)
-        {
+        let (hot, len) = (&mut *self.hot, bytes.len() as u16);
+        let unsent = &mut hot.sender.unsent;
+        match self.blocks.segments.append(unsent, buf, (HEADROOM, len), 0) {
             Ok(seg) => {
-                let hot = &mut *self.hot;
-                self.blocks.segments.push_back(&mut hot.sender.unsent, seg);
                 (hot.sender.ending, hot.sender.record_ended) = (Ending::Usual, false);
                 Some((seg, taken))
             }

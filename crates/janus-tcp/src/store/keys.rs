@@ -93,6 +93,12 @@ impl<K: Key, T: Default> Slots<K, T> {
         self.slab.alloc().and_then(K::new)
     }
 
+    #[inline(always)]
+    pub(crate) fn alloc_slot(&mut self) -> Option<(K, &mut T)> {
+        let (id, slot) = self.slab.alloc_slot()?;
+        Some((K::new(id)?, slot))
+    }
+
     /// From now on what has been free for longest is taken first, of `spread` at least.
     pub(crate) fn reuse_oldest_first(&mut self, spread: usize) {
         self.slab.reuse_oldest_first(spread);

@@ -95,6 +95,17 @@ impl SegList {
     }
 }
 
+/// Takes `first`, the first of `list`, out of its count.
+#[inline(always)]
+fn unlink_first(list: &mut SegList, first: &Segment) {
+    list.head = first.next;
+    if first.next.is_none() {
+        list.tail = None;
+    }
+    list.bytes -= u32::from(first.len);
+    list.count -= 1;
+}
+
 /// The slab of segments.
 pub(crate) struct Segments {
     slab: Slots<SegId, Segment>,
@@ -129,14 +140,32 @@ impl Segments {
     /// A descriptor for `buf`; gives the buffer back when no descriptor is free.
     #[inline]
     pub(crate) fn alloc(&mut self, buf: PacketBuf, off: u16, len: u16) -> Result<SegId, PacketBuf> {
-        let Some(id) = self.slab.alloc() else {
+        self.fill(buf, off, len, 0)
+    }
+
+    /// A segment at the end of `list`; gives the buffer back when no descriptor is free.
+    #[inline(always)]
+    pub(crate) fn append(
+        &mut self,
+        list: &mut SegList,
+        buf: PacketBuf,
+        (off, len): (u16, u16),
+        flags: u8,
+    ) -> Result<SegId, PacketBuf> {
+        let id = self.fill(buf, off, len, flags)?;
+        self.link(list, Some(id), len);
+        Ok(id)
+    }
+
+    #[inline(always)]
+    fn fill(&mut self, buf: PacketBuf, off: u16, len: u16, flags: u8) -> Result<SegId, PacketBuf> {
+        let Some((id, seg)) = self.slab.alloc_slot() else {
             return Err(buf);
         };
-        let seg = &mut self.slab[id];
         debug_assert!(seg.buf.is_none(), "a free descriptor has no buffer");
         // Nothing is dropped, so none of the code for it is here.
         core::mem::forget(seg.buf.replace(buf));
-        (seg.off, seg.len, seg.flags) = (off, len, 0);
+        (seg.off, seg.len, seg.flags) = (off, len, flags);
         (seg.seq, seg.sent_us) = (SeqNum(0), 0);
         (seg.next, seg.skip) = (None, None);
         Ok(id)
@@ -189,27 +218,63 @@ impl Segments {
     #[inline]
     pub(crate) fn push_back(&mut self, list: &mut SegList, id: impl Into<Option<SegId>>) {
         let id = id.into();
-        self.slab[id].next = None;
+        let seg = &mut self.slab[id];
+        seg.next = None;
+        let len = seg.len;
+        self.link(list, id, len);
+    }
+
+    /// Hangs `id`, which has `len` bytes and leads nowhere, behind the last of `list`.
+    #[inline(always)]
+    fn link(&mut self, list: &mut SegList, id: Option<SegId>, len: u16) {
         if list.tail.is_none() {
             list.head = id;
         } else {
             self.slab[list.tail].next = id;
         }
         list.tail = id;
-        list.bytes += u32::from(self.slab[id].len);
+        list.bytes += u32::from(len);
         list.count += 1;
     }
 
     #[inline]
     pub(crate) fn pop_front(&mut self, list: &mut SegList) -> Option<SegId> {
         let id = list.head?;
-        list.head = self.slab[id].next;
-        if list.head.is_none() {
-            list.tail = None;
-        }
-        list.bytes -= u32::from(self.slab[id].len);
-        list.count -= 1;
+        let seg = &self.slab[id];
+        unlink_first(list, seg);
         Some(id)
+    }
+
+    /// Moves the first segment of `from` to the end of `to`, and shows it.
+    #[inline(always)]
+    pub(crate) fn move_front(
+        &mut self,
+        from: &mut SegList,
+        to: &mut SegList,
+    ) -> Option<(SegId, &mut Segment)> {
+        let id = from.head?;
+        let seg = &mut self.slab[id];
+        unlink_first(from, seg);
+        seg.next = None;
+        let len = seg.len;
+        self.link(to, Some(id), len);
+        Some((id, &mut self.slab[id]))
+    }
+
+    /// Takes the first segment out of `list` and lets it go, as [`Segments::free`] does.
+    #[inline(always)]
+    pub(crate) fn free_front(&mut self, list: &mut SegList, pool: &mut Pool) {
+        let Some(id) = list.head else { return };
+        let seg = &mut self.slab[id];
+        unlink_first(list, seg);
+        if seg.has(seg_flag::AWAY) {
+            seg.flags |= seg_flag::ORPHAN;
+            return;
+        }
+        if let Some(buf) = seg.buf.take() {
+            pool.free(buf);
+        }
+        self.slab.free(id);
     }
 
     /// Puts `id` behind `after`, or first when that is `None`.

@@ -149,7 +149,6 @@ impl Conn<'_> {
             fin |= seg.has(seg_flag::FIN);
             if hot.loss.recovery.is_some() {
                 self.acknowledge_marked(at, summary, &mut acked);
-                self.blocks.segments.pop_front(&mut self.hot.sender.flight);
             } else {
                 if !seg.has(seg_flag::LOST) {
                     hot.sender.pipe = hot.sender.pipe.saturating_sub(u32::from(seg.len));
@@ -159,9 +158,11 @@ impl Conn<'_> {
                         !seg.has(seg_flag::RESENT) && seg.end().le(hot.loss.recover);
                 }
                 acked.add(now_us.wrapping_sub(seg.sent_us), seg.has(seg_flag::RESENT));
-                self.blocks.segments.pop_front(&mut hot.sender.flight);
             }
-            self.blocks.segments.free(at, &mut self.blocks.pool);
+            let flight = &mut self.hot.sender.flight;
+            self.blocks
+                .segments
+                .free_front(flight, &mut self.blocks.pool);
         }
         self.measure(p, &acked, summary);
         fin

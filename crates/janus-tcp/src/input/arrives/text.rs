@@ -119,11 +119,10 @@ impl Conn<'_> {
             return false;
         }
         let hot = &mut *self.hot;
-        match self.blocks.segments.alloc(arrived.buf, text.off, text.len) {
-            Ok(seg) => {
-                self.blocks.segments.push_back(&mut hot.receiver.inbox, seg);
-                true
-            }
+        let place = (text.off, text.len);
+        let inbox = &mut hot.receiver.inbox;
+        match self.blocks.segments.append(inbox, arrived.buf, place, 0) {
+            Ok(_) => true,
             Err(buf) => {
                 self.counters.dropped_receive_full += 1;
                 self.blocks.pool.free(buf);
