@@ -2,7 +2,7 @@
 //! cannot reach the flow table, a neighbor or another connection. What has to happen there comes back as [`Effects`], which
 //! `stack.rs` carries out.
 
-use janus_wire::FlowKey;
+use janus_wire::{FlowKey, StampBase};
 
 use crate::rules::Rules;
 use crate::store::arrivals::Arrivals;
@@ -234,6 +234,10 @@ impl Conn<'_> {
         hot.receiver.arrivals = Arrivals::of(tcb);
         hot.timers.stalled = Stalled::default();
         hot.timers.orphaned_ms = 0;
+        hot.timers.stamps = match self.rules.config.timestamps {
+            true => self.rules.stamp_base(&self.key),
+            false => StampBase::default(),
+        };
         hot.timers.rtt_round = tcb.snd_nxt;
         hot.timers.rtt_off_max = 0;
         hot.path.soft_error = EndReason::Orderly;

@@ -155,7 +155,7 @@ impl Conn<'_> {
                 mss: Some(mss),
                 window_scale: scaled.then_some(scale),
                 timestamps: timestamps
-                    .then(|| (self.rules.stamper.timestamp(&key, self.now), echo)),
+                    .then(|| (self.rules.timestamp(hot.timers.stamps, self.now), echo)),
                 sack_permitted,
                 user_timeout,
                 ..Options::NONE
@@ -406,12 +406,19 @@ impl Conn<'_> {
         self.answer(segment);
     }
 
+    /// A pure acknowledgement from where the connection stands, with the window as it was last offered.
+    pub(crate) fn ack_as_offered(&self) -> Outgoing {
+        let stamp = || self.rules.timestamp(self.hot.timers.stamps, self.now);
+        Outgoing::ack_with(self.tcb.window_field(), self.key, self.tcb, stamp)
+    }
+
     /// A pure acknowledgement from where the connection stands; data segments change what they need.
     #[inline(always)]
     pub(crate) fn header_for(&mut self) -> Outgoing {
         let (held, buffer) = (self.hot.receiver.inbox.bytes, self.view().receive_buffer());
         let window = offer_window(self.tcb, held, buffer);
-        Outgoing::ack_with(window, self.key, self.tcb, self.rules, self.now)
+        let stamp = || self.rules.timestamp(self.hot.timers.stamps, self.now);
+        Outgoing::ack_with(window, self.key, self.tcb, stamp)
     }
 }
 

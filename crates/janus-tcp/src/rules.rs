@@ -9,7 +9,6 @@ pub(crate) mod isn;
 pub(crate) mod profile;
 pub(crate) mod routes;
 
-use self::isn::Stamper;
 use crate::rules::config::{Config, Secrets};
 use crate::rules::interface::Interface;
 use crate::rules::profile::Profiles;
@@ -21,7 +20,6 @@ pub(crate) struct Rules {
     pub(crate) own_scale: u8,
     pub(crate) interface: Interface,
     pub(crate) secrets: Secrets,
-    pub(crate) stamper: Stamper,
     /// Sets of socket options.
     pub(crate) profiles: Profiles,
     /// Random numbers drawn so far.
@@ -33,7 +31,6 @@ impl Rules {
         Rules {
             own_scale: config.buffer_sizes().scale(),
             interface: interface.with_link_local(),
-            stamper: Stamper::new(secrets.timestamps),
             profiles: Profiles::new(),
             drawn: 0,
             config,

@@ -62,7 +62,7 @@ impl Envelope {
         let (ttl, tos) = rules.profiles.ip(profile);
         let flow_label = match key {
             FlowKey::V4(_) => 0,
-            FlowKey::V6(_) => rules.stamper.flow_label(key),
+            FlowKey::V6(_) => rules.flow_label(key),
         };
         Envelope {
             link,
@@ -236,17 +236,17 @@ impl Wire<'_> {
 impl Outgoing {
     /// An acknowledgement from where the connection stands, with the window as it was last offered.
     pub(crate) fn ack_of(key: FlowKey, tcb: &Tcb, rules: &Rules, now: Instant) -> Outgoing {
-        Outgoing::ack_with(tcb.window_field(), key, tcb, rules, now)
+        let stamp = || rules.timestamp(rules.stamp_base(&key), now);
+        Outgoing::ack_with(tcb.window_field(), key, tcb, stamp)
     }
 
-    /// Like [`Outgoing::ack_of`], with this window field.
+    /// Like [`Outgoing::ack_of`], with this window field, and this timestamp where there are any.
     #[inline(always)]
     pub(crate) fn ack_with(
         window: u16,
         key: FlowKey,
         tcb: &Tcb,
-        rules: &Rules,
-        now: Instant,
+        stamp: impl FnOnce() -> u32,
     ) -> Outgoing {
         Outgoing {
             key,
@@ -255,7 +255,7 @@ impl Outgoing {
             flags: Flags::ACK | tcb.ece(),
             window,
             urgent: 0,
-            options: usual_options(&key, tcb, rules, now),
+            options: usual_options(tcb, stamp),
             profile: tcb.profile,
         }
     }
@@ -324,9 +324,9 @@ impl Outgoing {
 /// The options that all segments of the connection carry.
 /// Keeps 2018-1, 7323-13, 7323-15, MUST-65.
 #[inline]
-pub(crate) fn usual_options(key: &FlowKey, tcb: &Tcb, rules: &Rules, now: Instant) -> Options {
+fn usual_options(tcb: &Tcb, stamp: impl FnOnce() -> u32) -> Options {
     if !tcb.has(flag::TIMESTAMPS) {
         return Options::NONE;
     }
-    Options::timestamps(rules.stamper.timestamp(key, now), tcb.ts_recent)
+    Options::timestamps(stamp(), tcb.ts_recent)
 }

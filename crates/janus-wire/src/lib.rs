@@ -33,7 +33,7 @@ pub use ethernet::MacAddr;
 pub use flow::{FlowKey, FlowKeyV4, FlowKeyV6};
 pub use flow_name::FlowNames;
 pub use seq::SeqNum;
-pub use stamps::Stamps;
+pub use stamps::{StampBase, Stamps};
 pub use table_hash::TableHash;
 pub use toeplitz::{MICROSOFT_KEY, Toeplitz};
 

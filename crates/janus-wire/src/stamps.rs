@@ -17,6 +17,10 @@ pub struct Stamps {
     owners: u16,
 }
 
+/// Part of a connection's timestamps that stays: its offset from the clock and, in the bits that are not the clock's, its owner.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StampBase(u32);
+
 impl Stamps {
     /// Timestamps that say nothing of an owner.
     #[must_use]
@@ -54,20 +58,28 @@ impl Stamps {
         self.mask
     }
 
-    /// The timestamp, at this time, of the connection that has this [`hash`](Self::hash).
-    #[inline]
+    /// Returns what the connection that has this [`hash`](Self::hash) adds to the clock.
+    #[inline(always)]
     #[must_use]
-    pub const fn stamp(&self, hash: u64, now_ms: u32) -> u32 {
-        let clock = now_ms.wrapping_add(hash as u32);
-        clock & !self.mask | (veil(hash) ^ self.owner as u32) & self.mask
+    pub const fn base(&self, hash: u64) -> StampBase {
+        let owner = veil(hash) ^ self.owner as u32;
+        StampBase(hash as u32 & !self.mask | owner & self.mask)
     }
 
-    /// How long ago, at most, the timestamp was made that is echoed on the connection that has this [`hash`](Self::hash);
-    /// [`slack_ms`](Self::slack_ms) less at least. One from the future gives a large number.
+    /// Returns the timestamp at this time.
+    #[inline(always)]
+    #[must_use]
+    pub const fn stamp(&self, base: StampBase, now_ms: u32) -> u32 {
+        // The lowest bits of the base meet zeros.
+        (now_ms & !self.mask).wrapping_add(base.0)
+    }
+
+    /// How long ago, at most, the timestamp was made that is echoed; [`slack_ms`](Self::slack_ms) less at least. One from the
+    /// future gives a large number.
     #[inline]
     #[must_use]
-    pub const fn age_ms(&self, hash: u64, now_ms: u32, echo: u32) -> u32 {
-        let clock = now_ms.wrapping_add(hash as u32);
+    pub const fn age_ms(&self, base: StampBase, now_ms: u32, echo: u32) -> u32 {
+        let clock = now_ms.wrapping_add(base.0 & !self.mask);
         clock.wrapping_sub(echo & !self.mask)
     }
 

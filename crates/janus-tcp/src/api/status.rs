@@ -231,7 +231,7 @@ impl Stack {
         let deadline = hot.deadline();
         let armed = hot.timers.timer.is_some_and(|timer| {
             hot.timers.timer_at <= deadline
-                && self.schedule.wheel.payload(timer) == Some(id.index())
+                && self.schedule.wheel.payload_at(timer) == Some(id.index())
         });
         if deadline != Instant::ZERO && !armed && !queues.output {
             return fault("a deadline has no timer");

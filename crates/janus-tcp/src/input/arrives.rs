@@ -336,8 +336,7 @@ impl Conn<'_> {
     /// A bare ACK, before the end of the turn.
     pub(crate) fn answer_ack(&mut self) {
         let sack = self.sack_blocks();
-        let mut segment =
-            Outgoing::ack_of(self.key, self.tcb, self.rules, self.now).with_sack(sack);
+        let mut segment = self.ack_as_offered().with_sack(sack);
         if self.hot.has(hot_flag::URGENT) {
             self.point_at_urgent(&mut segment);
         }

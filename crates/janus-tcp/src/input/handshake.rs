@@ -263,7 +263,8 @@ impl Stack {
         window: u16,
         echo: Option<u32>,
     ) {
-        let timestamps = echo.map(|echo| (self.rules.stamper.timestamp(&key, self.now), echo));
+        let base = self.rules.stamp_base(&key);
+        let timestamps = echo.map(|echo| (self.rules.timestamp(base, self.now), echo));
         let options = Options {
             timestamps,
             ..Options::NONE
@@ -311,7 +312,8 @@ impl Stack {
         .as_kept(&p.key);
         (record.peer_scale, record.flags) = (offer.peer_scale, offer.flags);
         record.iss = make(&self.rules.secrets, &p.key, p.seq, offer, self.now);
-        let clock = self.rules.stamper.timestamp(&p.key, self.now);
+        let base = self.rules.stamp_base(&p.key);
+        let clock = self.rules.timestamp(base, self.now);
         self.rules.secrets.recent_cookies.note(self.now);
         self.counters.cookies_sent += 1;
         self.syn_ack(

@@ -87,7 +87,8 @@ impl Stack {
     pub(crate) fn send_syn_ack(&mut self, slot: u32) {
         let record = *self.index.half_open.get(slot);
         let key = self.index.half_open.key(slot);
-        let clock = self.rules.stamper.timestamp(&key, self.now);
+        let base = self.rules.stamp_base(&key);
+        let clock = self.rules.timestamp(base, self.now);
         self.syn_ack(key, &record, clock);
     }
 

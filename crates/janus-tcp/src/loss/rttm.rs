@@ -92,8 +92,8 @@ impl Conn<'_> {
     /// 7323 section 4.3). So the future and nearly all the past that a peer might claim are not believed.
     #[inline(never)]
     fn echoed(&self, echo: u32, newest_us: u32) -> Option<u32> {
-        let key = self.key;
-        let age_ms = self.rules.stamper.age_ms(&key, self.now, echo);
+        let base = self.hot.timers.stamps;
+        let age_ms = self.rules.age_ms(base, self.now, echo);
         if echo == 0 || age_ms > OLDEST_ECHO_MS {
             return None;
         }

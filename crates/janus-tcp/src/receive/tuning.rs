@@ -135,7 +135,7 @@ impl Conn<'_> {
                 return;
             }
             tuning.mark = echo;
-            let age_ms = self.rules.stamper.age_ms(&self.key, self.now, echo);
+            let age_ms = self.rules.age_ms(self.hot.timers.stamps, self.now, echo);
             // In a tick or two the handshake measured better; from hours ago or the future nothing was echoed.
             let tick_ms = 1 + self.rules.secrets.timestamps.slack_ms();
             if age_ms > tick_ms && age_ms < 120_000 {

@@ -1,10 +1,9 @@
 //! Initial sequence numbers by RFC 6528, the per-connection timestamp offset of RFC 7323 section 5.4, flow labels.
 
-use std::cell::Cell;
-
 use janus_wire::siphash::{siphash_1_3, siphash_1_3_flow};
-use janus_wire::{FlowKey, FlowKeyV4, FlowKeyV6, SeqNum, Stamps};
+use janus_wire::{FlowKey, SeqNum, StampBase};
 
+use crate::rules::Rules;
 use crate::rules::config::Secrets;
 use crate::time::Instant;
 
@@ -29,76 +28,35 @@ pub(crate) fn beyond(initial: SeqNum, old: Option<SeqNum>) -> SeqNum {
     }
 }
 
-/// Makes the numbers that a connection has by its timestamp hash.
-pub(crate) struct Stamper {
-    stamps: Stamps,
-    v4: Latest<FlowKeyV4>,
-    v6: Latest<FlowKeyV6>,
-}
-
-/// The hash of the connection that was asked about last: of a burst nearly every segment is that connection's, and one over
-/// IPv6 asks twice.
-struct Latest<Key> {
-    key: Cell<Key>,
-    hash: Cell<u64>,
-}
-
-impl<Key: Copy + Default + PartialEq + Into<FlowKey>> Latest<Key> {
-    fn new(stamps: &Stamps) -> Latest<Key> {
-        let none = Key::default();
-        Latest {
-            key: Cell::new(none),
-            hash: Cell::new(stamps.hash(&none.into())),
-        }
-    }
-
+/// Numbers that a connection has by its timestamp hash.
+impl Rules {
+    /// Returns what the connection's timestamps are counted from, which only this host can compute.
     #[inline]
-    fn hash(&self, key: &Key, stamps: &Stamps) -> u64 {
-        if self.key.get() != *key {
-            self.key.set(*key);
-            self.hash.set(stamps.hash(&(*key).into()));
-        }
-        self.hash.get()
-    }
-}
-
-impl Stamper {
-    pub(crate) fn new(stamps: Stamps) -> Stamper {
-        Stamper {
-            v4: Latest::new(&stamps),
-            v6: Latest::new(&stamps),
-            stamps,
-        }
+    pub(crate) fn stamp_base(&self, key: &FlowKey) -> StampBase {
+        let stamps = &self.secrets.timestamps;
+        stamps.base(stamps.hash(key))
     }
 
-    #[inline]
-    fn hash(&self, key: &FlowKey) -> u64 {
-        match key {
-            FlowKey::V4(key) => self.v4.hash(key, &self.stamps),
-            FlowKey::V6(key) => self.v6.hash(key, &self.stamps),
-        }
-    }
-
-    /// The connection's timestamp: milliseconds from an offset that only this host can compute, and who owns the connection
-    /// if timestamps are to say so.
+    /// Returns the connection's timestamp: milliseconds, and who owns the connection if timestamps are to say so.
     /// Keeps 7323-18, 7323-26, 7323-27.
-    #[inline]
-    pub(crate) fn timestamp(&self, key: &FlowKey, now: Instant) -> u32 {
-        self.stamps.stamp(self.hash(key), now.as_millis() as u32)
+    #[inline(always)]
+    pub(crate) fn timestamp(&self, base: StampBase, now: Instant) -> u32 {
+        self.secrets.timestamps.stamp(base, now.as_millis() as u32)
     }
 
     /// How long ago, in milliseconds and at most, the timestamp was sent that is echoed; large for one from the future.
     #[inline]
-    pub(crate) fn age_ms(&self, key: &FlowKey, now: Instant, echo: u32) -> u32 {
-        self.stamps
-            .age_ms(self.hash(key), now.as_millis() as u32, echo)
+    pub(crate) fn age_ms(&self, base: StampBase, now: Instant, echo: u32) -> u32 {
+        self.secrets
+            .timestamps
+            .age_ms(base, now.as_millis() as u32, echo)
     }
 
     /// Returns the connection's flow label (RFC 6437): the same for all its packets, and unpredictable to others. It comes from
     /// the bits that the timestamp leaves.
     #[inline]
     pub(crate) fn flow_label(&self, key: &FlowKey) -> u32 {
-        (self.hash(key) >> 32) as u32 & 0x000f_ffff
+        (self.secrets.timestamps.hash(key) >> 32) as u32 & 0x000f_ffff
     }
 }
 
@@ -124,7 +82,19 @@ pub(crate) fn keyed(secrets: &Secrets, n: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rules::config::Config;
+    use crate::rules::interface::Interface;
+    use janus_wire::{FlowKeyV4, FlowKeyV6};
     use std::net::{Ipv4Addr, Ipv6Addr};
+
+    fn rules(seed: u64) -> Rules {
+        let secrets = Secrets::from_seed(seed);
+        Rules::new(Config::default(), Interface::ip(1_500), secrets)
+    }
+
+    fn timestamp(rules: &Rules, key: &FlowKey, now: Instant) -> u32 {
+        rules.timestamp(rules.stamp_base(key), now)
+    }
 
     fn key(port: u16) -> FlowKey {
         FlowKey::V4(FlowKeyV4 {
@@ -146,16 +116,15 @@ mod tests {
 
     #[test]
     fn every_bit_of_a_v6_peer_counts() {
-        let secrets = Secrets::from_seed(1);
+        let rules = rules(1);
         let now = Instant::from_millis(5);
         let peer = 0x2001_0db8_u128 << 96 | 7;
         let all = |key: FlowKeyV6| {
             let flow = FlowKey::V6(key);
-            let stamper = Stamper::new(secrets.timestamps);
             (
-                initial(&secrets, &flow, now),
-                stamper.timestamp(&flow, now),
-                stamper.flow_label(&flow),
+                initial(&rules.secrets, &flow, now),
+                timestamp(&rules, &flow, now),
+                rules.flow_label(&flow),
             )
         };
         let one = all(key_v6(peer, 1));
@@ -190,45 +159,11 @@ mod tests {
 
     #[test]
     fn another_tuple_or_secret_gives_another_number() {
-        let (a, b) = (Secrets::from_seed(1), Secrets::from_seed(2));
+        let (a, b) = (rules(1), rules(2));
         let now = Instant::from_millis(5);
-        assert_ne!(initial(&a, &key(1), now), initial(&a, &key(2), now));
-        assert_ne!(initial(&a, &key(1), now), initial(&b, &key(1), now));
-        let timestamp = |of: &Secrets| Stamper::new(of.timestamps).timestamp(&key(1), now);
-        assert_ne!(timestamp(&a), timestamp(&b));
-    }
-
-    /// Whatever was asked before: of connections that differ in one port, or in nothing but the family.
-    #[test]
-    fn what_is_kept_of_the_latest_connection_is_no_other_s() {
-        let secrets = Secrets::from_seed(3);
-        let stamper = Stamper::new(secrets.timestamps);
-        let FlowKey::V4(four) = key(1) else {
-            unreachable!()
-        };
-        let six = FlowKeyV6 {
-            peer: four.peer.to_ipv6_mapped(),
-            local: four.local.to_ipv6_mapped(),
-            peer_port: four.peer_port,
-            local_port: four.local_port,
-        };
-        let keys = [
-            key(1),
-            key(2),
-            FlowKey::V6(six),
-            FlowKey::V4(FlowKeyV4::NONE),
-        ];
-        let now = Instant::from_millis(77);
-        for (one, other) in keys
-            .iter()
-            .flat_map(|one| keys.iter().map(move |other| (one, other)))
-        {
-            for key in [one, other, other] {
-                let fresh = Stamper::new(secrets.timestamps);
-                assert_eq!(stamper.timestamp(key, now), fresh.timestamp(key, now));
-                assert_eq!(stamper.flow_label(key), fresh.flow_label(key));
-                assert_eq!(stamper.age_ms(key, now, 5), fresh.age_ms(key, now, 5));
-            }
-        }
+        let initial = |of: &Rules, port| initial(&of.secrets, &key(port), now);
+        assert_ne!(initial(&a, 1), initial(&a, 2));
+        assert_ne!(initial(&a, 1), initial(&b, 1));
+        assert_ne!(timestamp(&a, &key(1), now), timestamp(&b, &key(1), now));
     }
 }

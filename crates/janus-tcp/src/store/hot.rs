@@ -5,14 +5,14 @@
 //! outstanding (`stack.rs`). Its timer entry belongs to the block, not to the connection: it is
 //! moved only to an earlier time, and re-armed when it fires early, so that a request costs no timer work.
 
-use janus_wire::SeqNum;
+use janus_wire::{SeqNum, StampBase};
 
 use crate::congestion::Congestion;
 use crate::store::arrivals::Arrivals;
 use crate::store::cold::{EndReason, NONE, State, Tcb, flag};
 use crate::store::keys::{ConnSlot, RecoveryId, SegId, TuningId};
 use crate::store::segment::SegList;
-use crate::store::wheel::TimerId;
+use crate::store::wheel::TimerPlace;
 use crate::time::Instant;
 
 pub(crate) mod hot_flag {
@@ -107,7 +107,7 @@ pub(crate) struct Timers {
     /// The block is kept until then for measurements of what is received; `ZERO` = it is not.
     pub(crate) keep_until: Instant,
     /// The block's entry in the wheel and when that fires.
-    pub(crate) timer: Option<TimerId>,
+    pub(crate) timer: Option<TimerPlace>,
     pub(crate) timer_at: Instant,
     /// Round trips measured: the end of the flight in which RTTVAR may fall once ([`crate::store::rto`]), and the largest
     /// deviation seen in it; before, microseconds, wrapping, of the SYN's last transmission.
@@ -117,6 +117,8 @@ pub(crate) struct Timers {
     pub(crate) stalled: Stalled,
     /// Milliseconds, wrapping and odd, of an orphan's first timer; 0 = none yet.
     pub(crate) orphaned_ms: u32,
+    /// Base of the timestamps that are sent.
+    pub(crate) stamps: StampBase,
     pub(crate) timer_kind: TimerKind,
     /// How often the timeout stands doubled; only a measured round trip ends it (Karn).
     pub(crate) backoff: u8,

@@ -10,7 +10,7 @@ use crate::store::cold::NONE;
 use crate::store::crowd::Crowds;
 use crate::store::hot::{Hot, TimerKind};
 use crate::store::keys::{HotId, Key};
-use crate::store::wheel::Wheel;
+use crate::store::wheel::{TimerId, Wheel};
 use crate::time::Instant;
 
 /// Replies (resets, SYN-ACKs, challenge ACKs, ARP, pings) waiting to be handed out; beyond it they are
@@ -135,7 +135,7 @@ impl Schedule {
     #[inline(never)]
     pub(crate) fn arm(&mut self, id: HotId, hot: &mut Hot, now: Instant) {
         if let Some(late) = hot.timers.timer.take() {
-            self.wheel.cancel(late);
+            self.wheel.cancel_at(late, id.index());
         }
         let mut deadline = hot.deadline();
         if hot.timers.due_at == deadline
@@ -145,7 +145,8 @@ impl Schedule {
             deadline = hot.deadline();
         }
         // The wheel has room for one entry per block.
-        hot.timers.timer = self.wheel.insert(deadline, id.index());
+        let timer = self.wheel.insert(deadline, id.index());
+        hot.timers.timer = timer.map(TimerId::place);
         hot.timers.timer_at = deadline;
     }
 

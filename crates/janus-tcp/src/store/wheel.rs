@@ -27,9 +27,27 @@ const MOVES_PER_FIRE: usize = 16;
 /// A timer that was inserted. Stale ids (fired, cancelled) are recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimerId {
-    /// Its place and one more, so that an option of an id is no larger.
-    place: NonZeroU32,
+    place: TimerPlace,
     generation: u32,
+}
+
+/// A timer, for an owner that has one at a time and a payload of its own to tell it from a later one in the same place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TimerPlace(
+    /// One more, so that an option of a place is no larger.
+    NonZeroU32,
+);
+
+impl TimerPlace {
+    fn index(self) -> u32 {
+        self.0.get() - 1
+    }
+}
+
+impl TimerId {
+    pub(crate) fn place(self) -> TimerPlace {
+        self.place
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -118,31 +136,47 @@ impl Wheel {
         node.payload = payload;
         let generation = node.generation;
         self.link(index);
-        let place = NonZeroU32::MIN.saturating_add(index);
+        let place = TimerPlace(NonZeroU32::MIN.saturating_add(index));
         Some(TimerId { place, generation })
     }
 
     /// Disarms a timer. False when it has fired or was cancelled before.
     #[inline]
     pub fn cancel(&mut self, id: TimerId) -> bool {
-        if self.payload(id).is_none() {
-            return false;
+        let waits = self.payload(id).is_some();
+        if waits {
+            self.disarm(id.place);
         }
-        let index = id.place.get() - 1;
-        self.unlink(index);
-        self.release(index);
-        true
+        waits
+    }
+
+    /// Like [`Wheel::cancel`], for a timer with this payload, which no other has.
+    #[inline]
+    pub(crate) fn cancel_at(&mut self, place: TimerPlace, payload: u32) -> bool {
+        let waits = self.payload_at(place) == Some(payload);
+        if waits {
+            self.disarm(place);
+        }
+        waits
+    }
+
+    fn disarm(&mut self, place: TimerPlace) {
+        self.unlink(place.index());
+        self.release(place.index());
     }
 
     /// Returns the payload of a timer that waits; `None` when it has fired or was cancelled.
     pub fn payload(&self, id: TimerId) -> Option<u32> {
-        let index = id.place.get() - 1;
-        if index >= self.nodes.high_water() {
-            return None;
-        }
-        let node = &self.nodes[index];
+        let node = self.nodes.get(id.place.index())?;
         let waits = node.generation == id.generation && node.place != FREE;
         waits.then_some(node.payload)
+    }
+
+    /// Returns the payload of the timer that waits in a place.
+    #[inline]
+    pub(crate) fn payload_at(&self, place: TimerPlace) -> Option<u32> {
+        let node = self.nodes.get(place.index())?;
+        (node.place != FREE).then_some(node.payload)
     }
 
     /// Fires what is due at `now`. `fire` gets the payload; it may not touch the wheel, so it collects.

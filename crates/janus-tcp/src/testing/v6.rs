@@ -111,7 +111,7 @@ fn packets_carry_the_flows_label() {
     for port in [40_000, 40_001] {
         let conn = pair.connect(port);
         let key = pair.a.stack.store.tcbs.key(slot(conn));
-        let label = pair.a.stack.rules.stamper.flow_label(&key);
+        let label = pair.a.stack.rules.flow_label(&key);
         pair.flush();
         for (_, packet) in &pair.b.arriving {
             let ip = ipv6::parse(packet).expect("the engine's own header");

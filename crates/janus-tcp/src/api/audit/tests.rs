@@ -27,7 +27,7 @@ fn unarm(stack: &mut Stack, id: HotId) {
     let hot = &mut stack.store.hot[id];
     (hot.timers.due_at, hot.timers.rto_at) = (Instant::ZERO, Instant::ZERO);
     let timer = hot.timers.timer.take().expect("armed");
-    assert!(stack.schedule.wheel.cancel(timer));
+    assert!(stack.schedule.wheel.cancel_at(timer, id.index()));
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn unsent_data_without_a_timer_is_found() {
 fn a_deadline_whose_timer_has_gone_or_comes_too_late_is_found() {
     let told = audited(|stack, _, id| {
         let timer = stack.store.hot[id].timers.timer.expect("armed");
-        stack.schedule.wheel.cancel(timer);
+        stack.schedule.wheel.cancel_at(timer, id.index());
     });
     assert!(told.contains("a deadline has no timer"), "{told}");
     let told = audited(|stack, _, id| stack.store.hot[id].timers.due_at = Instant::from_millis(1));

@@ -6,7 +6,6 @@ use janus_wire::FlowKeyV4;
 
 use super::*;
 use crate::rules::config::PERIOD;
-use crate::rules::isn::Stamper;
 use crate::testing::Pair;
 use crate::{Config, SynCookies};
 
@@ -137,7 +136,9 @@ fn a_cookie_goes_beside_the_owners_bits() {
     for shards in [2, 3, 16, 256] {
         let of = |shard| Secrets::from_seed(1).naming(shard, shards);
         let sent = make(&of(1), &key(1), SeqNum(77), kept, NOW);
-        let clock = Stamper::new(of(1).timestamps).timestamp(&key(1), NOW);
+        let stamps = of(1).timestamps;
+        let base = stamps.base(stamps.hash(&key(1)));
+        let clock = stamps.stamp(base, NOW.as_millis() as u32);
         let echo = kept.timestamp(clock, of(1).stamps().bits());
         assert_eq!(of(1).stamps().owner(&key(1), echo), Some(1));
         let judged = judge(&of(0), &key(1), SeqNum(77), sent, Some(echo), NOW);

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use janus_mem::Depot;
-use janus_wire::{FlowKey, FlowKeyV4, SeqNum};
+use janus_wire::{FlowKey, FlowKeyV4, SeqNum, Stamps};
 
 use crate::congestion::cubic::Cubic;
 use crate::congestion::{Congestion, CongestionControl, Growth};
@@ -120,6 +120,7 @@ fn littered() -> Hot {
                 since_ms: 26,
             },
             orphaned_ms: 17,
+            stamps: Stamps::new((1, 2)).base(23),
             timer_kind: TimerKind::Tlp,
             ..Timers::default()
         },
@@ -156,7 +157,7 @@ fn fields(hot: &Hot) -> Vec<(&'static str, String)> {
         congestion: Congestion { cwnd ssthresh cwnd_credit acked_ms used_peak used_until growth cwr_end cwr_due cwnd_limited slow_start_limit algorithm }
         loss: Loss { recover min_rtt_us min_rtt_ms recovery }
         receiver: Receiver { inbox reorder tuning unacked_bytes arrivals }
-        timers: Timers { due_at rto_at ack_at keep_until timer timer_at rtt_round rtt_off_max stalled orphaned_ms timer_kind backoff retries probes }
+        timers: Timers { due_at rto_at ack_at keep_until timer timer_at rtt_round rtt_off_max stalled orphaned_ms stamps timer_kind backoff retries probes }
         path: PathState { probe probe_end probe_size probe_out soft_error })
     .to_vec()
 }

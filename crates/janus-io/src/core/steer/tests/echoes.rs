@@ -38,7 +38,7 @@ fn what_echoes_goes_to_whom_it_names_and_the_rest_by_the_ring() {
         for i in 0..40u16 {
             let (port, owner) = (1_000 + i, (i % u16::from(SHARDS)) as u8);
             let echo = Stamps::new(KEYS).naming(owner, SHARDS.into());
-            let echo = echo.stamp(echo.hash(&flow(port)), 77 * u32::from(i));
+            let echo = echo.stamp(echo.base(echo.hash(&flow(port))), 77 * u32::from(i));
             let nobody = {
                 // A number that no shard has, under the same hash.
                 let last = echo ^ u32::from(owner);
