@@ -302,7 +302,7 @@ fn row(kept: &str, places: &str, tests: &str) -> String {
 
 #[test]
 fn an_untrue_ledger_is_told_what_is_wrong_with_it() {
-    let place = "`input/arrives/ack.rs::take_window`";
+    let place = "`conn/arrives/ack.rs::take_window`";
     let test = "`crates/janus-tcp/tests/engine/rfc9293_windows.rs::a_window_is_an_unsigned_number`";
     let script = "`tests/packetdrill/window/not_beyond.pkt`";
     let in_macro = "`crates/janus-wire/src/tcp/options/tests.rs::noise_never_panics`";
@@ -378,7 +378,7 @@ fn an_untrue_ledger_is_told_what_is_wrong_with_it() {
     );
     told(
         with("MUST-1", |_| {
-            row("yes", "`input/arrives/ack.rs::take_windo`", test)
+            row("yes", "`conn/arrives/ack.rs::take_windo`", test)
         }),
         "has no `fn take_windo`",
     );

@@ -58,12 +58,12 @@ fn rules_do_not_reach_beyond_their_rooms() {
     assert_eq!(complaint(&at), None, "as it is");
     let cases = [
         (
-            "loss/rack.rs",
+            "conn/loss/rack.rs",
             "use crate::store::index::table::FlowTable as _;",
             "module `table` is private",
         ),
         (
-            "loss/rack.rs",
+            "conn/loss/rack.rs",
             "impl Conn<'_> { fn f(&mut self) { self.index.stubs.len(); } }",
             "no field `index`",
         ),
@@ -78,7 +78,7 @@ fn rules_do_not_reach_beyond_their_rooms() {
             "no field `store`",
         ),
         (
-            "output/resend.rs",
+            "conn/output/resend.rs",
             "impl Conn<'_> { fn f(&mut self) { self.blocks.recovery[self.id].lost = 0; } }",
             "cannot be indexed by `HotId`",
         ),

@@ -14,7 +14,7 @@ const FUNCTION_LINES_MAX: usize = 100;
 /// These numbers only fall.
 const RIDDLES_MAX: (usize, usize) = (95, 26);
 /// Crates whose `src` has shelves, from the top down: each may name those after it, and the flat files that are not listed, which stand
-/// below all of them. A flat file may be a shelf too.
+/// below all of them. A flat file may be a shelf too, and so may a room inside one, as `outer::inner`.
 const SHELVES: &[(&str, &[&str])] = &[
     ("janus-io", &["machine", "wrap", "backend", "core"]),
     (
@@ -48,13 +48,14 @@ const SHELVES: &[(&str, &[&str])] = &[
     (
         "janus-tcp",
         &[
-            "api",
-            "input",
+            "stack::api",
+            "stack::input",
             "stack",
-            "timer",
-            "output",
-            "loss",
-            "receive",
+            "conn::arrives",
+            "conn::timer",
+            "conn::output",
+            "conn::loss",
+            "conn::receive",
             "conn",
             "ip",
             "wire",
@@ -239,26 +240,41 @@ fn unsafe_code_stays_in_its_rooms() {
     }
 }
 
-/// Names that `text` takes from its crate's root, as in `crate::name`; of `crate::{...}` an empty one. Comments do not count.
-fn names_from_the_root(text: &str) -> Vec<&str> {
-    let mut names = Vec::new();
+/// Paths that `text` takes from its crate's root, as in `crate::name::inner`; of `crate::{...}` an empty one. Comments do not count.
+fn paths_from_the_root(text: &str) -> Vec<&str> {
     let code = text
         .split_inclusive('\n')
         .filter(|line| !line.trim_start().starts_with("//"));
-    for rest in code.flat_map(|line| line.split("crate::").skip(1)) {
-        names.push(
-            rest.split(|c: char| !c.is_alphanumeric() && c != '_')
-                .next(),
-        );
-    }
-    names.into_iter().flatten().collect()
+    let rest = code.flat_map(|line| line.split("crate::").skip(1));
+    rest.filter_map(|rest| {
+        rest.split(|c: char| !c.is_alphanumeric() && !['_', ':'].contains(&c))
+            .next()
+    })
+    .collect()
+}
+
+/// The innermost of `shelves` that a module's path leads to, or else the first name of the path.
+fn shelf_of<'a>(shelves: &[&'a str], path: &'a str) -> &'a str {
+    let inside = |shelf: &str| {
+        path.strip_prefix(shelf)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+    };
+    let inner = shelves.iter().filter(|shelf| inside(shelf));
+    let first = path.split("::").next().unwrap();
+    inner.max_by_key(|shelf| shelf.len()).map_or(first, |s| s)
 }
 
 #[test]
 fn shelves_know_only_what_is_below_them() {
     assert_eq!(
-        names_from_the_root("use crate::core::x;\n    // crate::y\nlet z = crate::{a};\n"),
-        ["core", ""]
+        paths_from_the_root("use crate::core::x;\n    // crate::y\nlet z = crate::{a};\n"),
+        ["core::x", ""]
+    );
+    let two = ["core::x", "core"];
+    let shelf = |path: &'static str| shelf_of(&two, path);
+    assert_eq!(
+        ["core::x::y", "core::xy", "cores"].map(shelf),
+        ["core::x", "core", "cores"]
     );
     let sources = all(".rs");
     let mut wrong = Vec::new();
@@ -279,14 +295,16 @@ fn shelves_know_only_what_is_below_them() {
             let Some(inside) = name.strip_prefix(&src) else {
                 continue;
             };
-            let own = inside.split(['/', '.']).next().unwrap();
+            let own = inside.trim_end_matches(".rs").replace('/', "::");
+            let own = shelf_of(shelves, &own);
             if own == "lib" || own == "testing" || inside.contains("tests") {
                 continue;
             }
-            for module in names_from_the_root(text) {
-                if !is_file(module) {
+            for path in paths_from_the_root(text) {
+                let module = shelf_of(shelves, path);
+                if !is_file(path.split("::").next().unwrap()) {
                     wrong.push(format!(
-                        "{name}: crate::{module} goes by the front; name its shelf"
+                        "{name}: crate::{path} goes by the front; name its shelf"
                     ));
                 } else if height(module) < height(own) {
                     wrong.push(format!("{name}: {module} is above {own}"));

@@ -1,6 +1,6 @@
 //! Congestion control: the algorithms and their state, which know a window and a clock and nothing else of the connection. What
 //! they share is here too, and how a window is kept in seven bits while a connection is idle. Which hook is called when is
-//! in `loss/window.rs`; which segments are lost, and which go out, is in `loss` and `output`.
+//! in `conn/loss/window.rs`; which segments are lost, and which go out, is in `loss` and `output`.
 
 pub(crate) mod cubic;
 pub(crate) mod hystart;

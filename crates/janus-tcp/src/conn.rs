@@ -2,6 +2,13 @@
 //! cannot reach the flow table, a neighbor or another connection. What has to happen there comes back as [`Effects`], which
 //! `stack.rs` carries out.
 
+pub(crate) mod arrives;
+pub(crate) mod loss;
+pub(crate) mod output;
+pub(crate) mod piece;
+pub(crate) mod receive;
+pub(crate) mod timer;
+
 use janus_wire::{FlowKey, StampBase};
 
 use crate::rules::Rules;

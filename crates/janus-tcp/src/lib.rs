@@ -14,14 +14,16 @@
 //!    - [`Stack::shutdown_write`], [`Stack::close`], [`Stack::abort`] to end; the `udp_*` calls for datagrams.
 //! 5. [`Stack::transmit`]: frames to hand to the device.
 //!
-//! The rooms, from the top; each knows only those below it:
+//! The rooms, from the top; each knows only those below it. Fields are private, so a room lies inside the one whose fields it works
+//! on:
 //!
 //! | room | what is there | what it may touch |
 //! |---|---|---|
-//! | `api` | calls of the application, the runtime, the balancer | the stack |
-//! | `input` | arrival: batches, checks, handshakes, TIME-WAIT | the stack; behind the checks one connection |
+//! | `stack::api` | calls of the application, the runtime, the balancer | the stack |
+//! | `stack::input` | arrival: batches, handshakes of listeners, TIME-WAIT | the stack |
 //! | `stack` | lending a connection, carrying out what rules want, ends, turns | everything |
-//! | `timer`, `output`, `loss`, `receive` | the rules of one subject each | one connection (`conn`) |
+//! | `conn::arrives` | the checks of a segment, what it acknowledges and brings | one connection (`conn`) |
+//! | `conn::timer`, `output`, `loss`, `receive` | the rules of one subject each | one connection |
 //! | `conn` | the borrowed connection, and the effects that it asks for | its record, its blocks |
 //! | `ip` | neighbors, ICMP, fragments, UDP, the next hop | the host below TCP, no connection |
 //! | `wire` | headers read and written | bytes |
@@ -31,33 +33,23 @@
 
 #![forbid(unsafe_code)]
 
-mod api;
 mod congestion;
 mod conn;
-mod input;
 mod ip;
-mod loss;
-mod output;
-mod receive;
 mod rules;
 mod stack;
 mod store;
 mod time;
-mod timer;
 mod wire;
 
 #[cfg(test)]
 mod testing;
 
-pub use api::info::Info;
-pub use api::readdress::Addressing;
-pub use api::status::Status;
 pub use congestion::CongestionControl;
-pub use input::{Local, Placement, UnknownFlow};
+pub use conn::piece::Piece;
+pub use conn::receive::urgent::UrgentMark;
 pub use ip::udp::{Datagram, UdpId};
 pub use ip::walks::DYNAMIC_FIRST;
-pub use output::given::Piece;
-pub use receive::urgent::UrgentMark;
 pub use rules::buffer_sizes::BufferSizes;
 pub use rules::config::Ecn;
 pub use rules::config::{Config, Secrets, SynCookies};
@@ -67,6 +59,10 @@ pub use rules::profile::Uto;
 pub use rules::profile::WriteFlags;
 pub use rules::profile::{MAX_OPTION_SETS, SocketOptions};
 pub use rules::routes::{ROUTES_MAX, Route};
+pub use stack::api::info::Info;
+pub use stack::api::readdress::Addressing;
+pub use stack::api::status::Status;
+pub use stack::input::{Local, Placement, UnknownFlow};
 pub use stack::{ConnId, MemoryReport, Stack};
 pub use store::cold::State;
 pub use store::counters::Counters;

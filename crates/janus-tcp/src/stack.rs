@@ -1,8 +1,10 @@
 //! The stack: its parts, and the one place where a connection is lent to the rules and where what they answer is carried out:
-//! a hot block is attached, armed, queued and given back here. How a connection ends is in `stack/ends.rs`, what a turn
-//! serves in `stack/turn.rs`.
+//! a hot block is attached, armed, queued and given back here. Calls from outside are in `stack/api`, arrival in `stack/input`. How a
+//! connection ends is in `stack/ends.rs`, what a turn serves in `stack/turn.rs`.
 
+pub(crate) mod api;
 mod ends;
+pub(crate) mod input;
 mod turn;
 
 use janus_mem::{Frame, Growth, MemError, Pool};

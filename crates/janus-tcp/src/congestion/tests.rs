@@ -3,7 +3,7 @@
 use janus_wire::SeqNum;
 
 use super::*;
-use crate::loss::window::{on_ack, on_sent, on_start, on_timeout, ssthresh_on_loss};
+use crate::conn::loss::window::{on_ack, on_sent, on_start, on_timeout, ssthresh_on_loss};
 use crate::rules::config::Config;
 use crate::store::cold::Tcb;
 use crate::store::hot::Hot;

@@ -4,6 +4,11 @@ use core::time::Duration;
 
 use janus_mem::Frame;
 
+use crate::conn::timer::MAX_PER_CALL;
+use crate::conn::timer::keepalive::{
+    PAUSE, SEEN_NONE, SLICE, Silence, judge_reader, millis, shortest, verdict_of,
+};
+use crate::conn::timer::pressure::PRUNED_AT_ONCE;
 use crate::ip::emit::Unresolved;
 use crate::rules::profile::DEFAULT;
 use crate::stack::Stack;
@@ -13,11 +18,6 @@ use crate::store::keys::{ConnSlot, HotId, Key};
 use crate::store::pressure::Pressure;
 use crate::store::schedule::{MAX_FIRED, Sweep};
 use crate::time::Instant;
-use crate::timer::MAX_PER_CALL;
-use crate::timer::keepalive::{
-    PAUSE, SEEN_NONE, SLICE, Silence, judge_reader, millis, shortest, verdict_of,
-};
-use crate::timer::pressure::PRUNED_AT_ONCE;
 use crate::wire::{Outgoing, Wire};
 
 impl Stack {

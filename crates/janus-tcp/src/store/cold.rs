@@ -144,7 +144,7 @@ pub(crate) struct Tcb {
     pub(crate) rcv_adv: SeqNum,
     /// TS.Recent of RFC 7323. In a closed connection it is which of the [`flag::RARE`] reasons it ended for.
     pub(crate) ts_recent: u32,
-    /// [`Tcb::srtt_us`], and above it what [`crate::timer::uto`] keeps.
+    /// [`Tcb::srtt_us`], and above it what [`crate::conn::timer::uto`] keeps.
     pub(crate) srtt: u32,
     /// The variation of the round trip in microseconds (RFC 6298). Its top bits are [`crate::store::rto::kept_backoff`].
     pub(crate) rttvar_us: u32,

@@ -30,7 +30,7 @@ pub(crate) mod hot_flag {
     pub(crate) const LOSSES: u8 = 1 << 5;
     /// Is in the queue of those that found no packet buffer.
     pub(crate) const STARVED: u8 = 1 << 6;
-    /// Something is urgent ([`crate::receive::urgent`]). Does not keep the block.
+    /// Something is urgent ([`crate::conn::receive::urgent`]). Does not keep the block.
     pub(crate) const URGENT: u8 = 1 << 7;
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct Loss {
     /// The smallest round trip of late in microseconds, and the millisecond (wrapping) of its measurement; 0 = none.
     pub(crate) min_rtt_us: u32,
     pub(crate) min_rtt_ms: u32,
-    /// Recovery state while something may be missing ([`crate::loss::recovery`]), or `NONE`.
+    /// Recovery state while something may be missing ([`crate::conn::loss::recovery`]), or `NONE`.
     pub(crate) recovery: Option<RecoveryId>,
 }
 
@@ -113,7 +113,7 @@ pub(crate) struct Timers {
     /// deviation seen in it; before, microseconds, wrapping, of the SYN's last transmission.
     pub(crate) rtt_round: SeqNum,
     pub(crate) rtt_off_max: u32,
-    /// Patience ([`crate::timer::patience`]).
+    /// Patience ([`crate::conn::timer::patience`]).
     pub(crate) stalled: Stalled,
     /// Milliseconds, wrapping and odd, of an orphan's first timer; 0 = none yet.
     pub(crate) orphaned_ms: u32,
@@ -128,7 +128,7 @@ pub(crate) struct Timers {
     pub(crate) probes: u8,
 }
 
-/// The path ([`crate::output::resize`], [`crate::input::icmp_errors`]).
+/// The path ([`crate::conn::output::resize`], [`crate::conn::arrives::icmp_errors`]).
 pub(crate) struct PathState {
     /// The segment that probes the path, or `NONE`, and its end once it was sent.
     pub(crate) probe: Option<SegId>,
@@ -152,7 +152,7 @@ pub(crate) struct Hot {
     pub(crate) dup_acks: u8,
     /// The network was seen to reorder (RACK.reordering_seen of RFC 8985).
     pub(crate) reordering_seen: bool,
-    /// A timeout is doubted, or was, on a connection without SACK ([`crate::loss::frto`]).
+    /// A timeout is doubted, or was, on a connection without SACK ([`crate::conn::loss::frto`]).
     pub(crate) doubted: bool,
     pub(crate) sender: Sender,
     pub(crate) congestion: Congestion,

@@ -1,4 +1,4 @@
-//! How short of packet buffers the stack is. What follows from it is in `timer/pressure.rs`.
+//! How short of packet buffers the stack is. What follows from it is in `conn/timer/pressure.rs`.
 
 use crate::rules::config::Config;
 use crate::store::Blocks;

@@ -77,7 +77,7 @@ impl Default for Undo {
 pub(crate) mod rec_flag {
     /// [`super::Recovery::newest`] holds something (RACK.xmit_ts is known).
     pub(crate) const TIMED: u16 = 1 << 0;
-    /// It is not clear whether the timeout was for nothing ([`crate::loss::frto`]).
+    /// It is not clear whether the timeout was for nothing ([`crate::conn::loss::frto`]).
     pub(crate) const DOUBTED: u16 = 1 << 1;
     /// Retransmissions in flight are not in the order of their sequence numbers.
     pub(crate) const UNSORTED: u16 = 1 << 2;
@@ -91,7 +91,7 @@ pub(crate) mod rec_flag {
     pub(crate) const PROBE_REPEATS: u16 = 1 << 6;
     /// A D-SACK has widened the reordering window, until `dsack_round` is acknowledged.
     pub(crate) const DSACK_ROUND: u16 = 1 << 7;
-    /// Lost segments wait for new data to go first ([`crate::loss::frto`]).
+    /// Lost segments wait for new data to go first ([`crate::conn::loss::frto`]).
     pub(crate) const NEW_FIRST: u16 = 1 << 8;
 }
 

@@ -9,7 +9,7 @@ use janus_tcp::{Config, CongestionControl};
 use janus_wire::SeqNum;
 use janus_wire::tcp::Flags;
 
-/// Steps over segments that one acknowledgement may cost, marks of new ones not counted: what `loss/sack.rs` and `loss/rack.rs`
+/// Steps over segments that one acknowledgement may cost, marks of new ones not counted: what `conn/loss/sack.rs` and `conn/loss/rack.rs`
 /// name, for four blocks' worth of runs.
 const STEPS_MAX: u64 = 4 * 256;
 /// Packet buffers of the sender's host: a megabyte in tiny segments is less than one connection's share.

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::congestion::CongestionControl;
-use crate::loss::window;
+use crate::conn::loss::window;
 use crate::store::cold::Tcb;
 use crate::store::hot::Hot;
 use crate::time::Instant;

@@ -8,8 +8,8 @@ use janus_mem::Frame;
 use janus_wire::{icmpv4, ipv4, proto};
 
 use super::*;
-use crate::input::UnknownFlow;
 use crate::rules::error::Error;
+use crate::stack::input::UnknownFlow;
 use crate::testing::{A, B, Pair};
 use crate::{Config, Placement, State};
 

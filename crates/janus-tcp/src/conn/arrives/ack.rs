@@ -1,0 +1,295 @@
+//! The fifth check of section 3.10.7.4: what an acknowledgement frees, measures and lets out.
+
+use janus_mem::Frame;
+use janus_wire::SeqNum;
+use janus_wire::tcp::Flags;
+
+use crate::congestion::reno::{self, DUP_THRESHOLD};
+use crate::conn::loss::recovery::AckSummary;
+use crate::conn::loss::rttm::Acked;
+use crate::conn::loss::window;
+use crate::conn::{Conn, Linger};
+use crate::store::cold::{EndReason, NONE, State, Tcb, flag};
+use crate::store::hot::{Ending, hot_flag};
+use crate::store::keys::SegId;
+use crate::store::segment::seg_flag;
+use crate::time::Instant;
+use crate::wire::parse::Parsed;
+
+impl Conn<'_> {
+    /// Takes an acknowledgement that is plausible. False when the segment is to be dropped.
+    pub(crate) fn ack_arrives(&mut self, p: &Parsed, frame: Option<&Frame>) -> bool {
+        if self.tcb.state == State::SynReceived {
+            return self.syn_received_acked(p);
+        }
+        let acked = p.ack - self.hot.sender.snd_una;
+        // Even an old acknowledgement may tell of what has come since (RFC 2018 section 5).
+        if acked < 0 && !p.has_more_options() {
+            return true;
+        }
+        let mut summary = AckSummary {
+            advanced: acked > 0,
+            ..AckSummary::default()
+        };
+        self.take_sack(p, frame, &mut summary);
+        if acked >= 0 {
+            self.hot.timers.probes = 0;
+        }
+        if acked > 0 {
+            self.new_ack(p, acked as u32, &mut summary);
+        } else {
+            self.same_ack(p, acked, &summary);
+        }
+        if acked >= 0 {
+            self.take_window(p, acked);
+        }
+        let hot = &mut *self.hot;
+        if hot.sender.ending == Ending::More {
+            // The peer was heard first (Linux: tcp_data_snd_check goes by the socket's rules, not the call's).
+            hot.sender.ending = Ending::Usual;
+        }
+        let sendable = !hot.sender.unsent.is_empty() || hot.has(hot_flag::LOSSES);
+        if sendable {
+            self.queue();
+        }
+        !self.is_over()
+    }
+
+    /// SND.WND, from a segment that is not older than the last that set it.
+    /// Keeps 7323-6, MUST-1, REC-1.
+    #[inline(always)]
+    fn take_window(&mut self, p: &Parsed, acked: i32) {
+        let before = self.tcb.snd_wnd();
+        if !self.tcb.take_window(p, acked) {
+            return;
+        }
+        let (tcb, hot) = (&*self.tcb, &mut *self.hot);
+        let window = tcb.snd_wnd();
+        hot.sender.max_snd_wnd = hot.sender.max_snd_wnd.max(window);
+        let reopened = before == 0 && window > 0;
+        // An orphan's goes on until something is acknowledged: opening and shutting must not keep it alive.
+        if reopened && hot.sender.flight.is_empty() && !tcb.has(flag::ORPHAN) {
+            // The persist timer has done its work.
+            hot.timers.due_at = Instant::ZERO;
+            hot.timers.backoff = 0;
+            hot.timers.retries = 0;
+            if hot.has(hot_flag::STARVED) {
+                self.persist();
+            }
+        }
+        if self.hot.sender.writer != NONE {
+            self.heard_with_writer();
+        }
+    }
+
+    fn new_ack(&mut self, p: &Parsed, acked: u32, summary: &mut AckSummary) {
+        let repairs = self.hot.loss.recovery.is_some();
+        if repairs {
+            summary.echo_age_ms = self.echo_age(p);
+            self.take_probe_ack(p, summary);
+            self.forget_places(p.ack);
+        }
+        let hot = &mut *self.hot;
+        hot.sender.snd_una = p.ack;
+        hot.timers.retries = 0;
+        hot.path.soft_error = EndReason::Orderly;
+        let dup_acks = core::mem::take(&mut hot.dup_acks);
+        let (probe_out, doubted) = (hot.path.probe_out, hot.doubted);
+        if probe_out {
+            self.probe_acknowledged();
+        }
+        if doubted {
+            self.forget_duplicates();
+        }
+        let fin_acked = self.drop_acked(p, summary);
+        let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
+        if hot.sender.flight.is_empty() {
+            hot.clear(hot_flag::LOSSES);
+        }
+        if p.flags.contains(Flags::ECE) && cold.has(flag::ECN) && window::on_ecn(hot, cold, acked) {
+            self.counters.mark_reductions += 1;
+        }
+        if repairs {
+            self.repair(summary);
+        } else {
+            if self.hot.doubted {
+                self.judge_plain_timeout(summary);
+            }
+            self.grow_or_recover(p, acked, dup_acks);
+            self.arm_retransmission(true);
+        }
+        let hot = &*self.hot;
+        // Otherwise what is sent now counts too.
+        if hot.sender.writer != NONE
+            && (hot.sender.unsent.is_empty() || !self.rules.config.count_as_linux)
+        {
+            self.offer_room();
+        }
+        if fin_acked {
+            self.fin_acknowledged(p);
+        }
+    }
+
+    /// Takes what is acknowledged out of flight and measures the round trip. True when our FIN was in it.
+    /// Keeps 2018-9, 6298-6, 6675-1.
+    fn drop_acked(&mut self, p: &Parsed, summary: &mut AckSummary) -> bool {
+        let (mut fin, mut acked) = (false, Acked::default());
+        let now_us = self.now.as_micros() as u32;
+        loop {
+            let hot = &mut *self.hot;
+            let at = hot.sender.flight.head;
+            if at.is_none() {
+                break;
+            }
+            let seg = &self.blocks.segments[at];
+            if (p.ack - seg.end()) < 0 {
+                self.trim_acked(at, p.ack, summary);
+                break;
+            }
+            fin |= seg.has(seg_flag::FIN);
+            if hot.loss.recovery.is_some() {
+                self.acknowledge_marked(at, summary, &mut acked);
+            } else {
+                if !seg.has(seg_flag::LOST) {
+                    hot.sender.pipe = hot.sender.pipe.saturating_sub(u32::from(seg.len));
+                }
+                if hot.doubted {
+                    summary.original |=
+                        !seg.has(seg_flag::RESENT) && seg.end().le(hot.loss.recover);
+                }
+                acked.add(now_us.wrapping_sub(seg.sent_us), seg.has(seg_flag::RESENT));
+            }
+            let flight = &mut self.hot.sender.flight;
+            self.blocks
+                .segments
+                .free_front(flight, &mut self.blocks.pool);
+        }
+        self.measure(p, &acked, summary);
+        fin
+    }
+
+    /// Part of the first segment in flight is acknowledged.
+    fn trim_acked(&mut self, at: Option<SegId>, ack: SeqNum, summary: &mut AckSummary) {
+        let (hot, seg) = (&mut *self.hot, &mut self.blocks.segments[at]);
+        let part = (ack - seg.seq).max(0) as u32;
+        if part == 0 {
+            return;
+        }
+        seg.seq += part;
+        seg.off += part as u16;
+        seg.len -= part as u16;
+        hot.sender.flight.bytes -= part;
+        if seg.has(seg_flag::SACKED) {
+            self.blocks.recovery[hot.loss.recovery].sacked_bytes -= part;
+            return;
+        }
+        summary.delivered += part;
+        if !seg.has(seg_flag::LOST) {
+            hot.sender.pipe = hot.sender.pipe.saturating_sub(part);
+        }
+    }
+
+    /// Adjusts the window for an acknowledgement of new data, where nothing is missing or the peer does not SACK.
+    fn grow_or_recover(&mut self, p: &Parsed, acked: u32, dup_acks: u8) {
+        let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
+        let mss = u32::from(cold.payload_mss());
+        if !hot.has(hot_flag::RECOVERY) {
+            // Each duplicate has told of a segment before, and limited transmit has answered it.
+            let told = (u32::from(dup_acks) * mss).min(acked - acked.min(mss));
+            window::on_ack(hot, cold, acked - told, self.now);
+        } else if p.ack.ge(hot.loss.recover) {
+            window::leave_recovery(hot, cold);
+        } else {
+            reno::on_partial_ack(&mut hot.congestion, mss, acked);
+            self.mark_first_lost();
+        }
+    }
+
+    /// An acknowledgement of nothing new: perhaps a duplicate (RFC 5681 section 2), perhaps one that brings SACKs.
+    #[inline(never)]
+    fn same_ack(&mut self, p: &Parsed, acked: i32, summary: &AckSummary) {
+        if self.hot.sender.flight.is_empty() {
+            return;
+        }
+        if self.tcb.has(flag::SACK) {
+            // Duplicates are not counted, SACKs are (RFC 6675 section 5; RFC 8985 section 6).
+            if self.hot.loss.recovery.is_some() {
+                self.take_probe_ack(p, summary);
+                self.measure(p, &Acked::default(), summary);
+                self.repair(summary);
+            }
+        } else if acked == 0 {
+            self.duplicate_ack(p);
+        }
+    }
+
+    /// NewReno (RFC 6582 section 3.2).
+    /// Keeps 5681-15, 5681-17.
+    fn duplicate_ack(&mut self, p: &Parsed) {
+        let cold = &*self.tcb;
+        let mss = u32::from(cold.payload_mss());
+        let same_window = u32::from(p.window) << cold.send_scale() == cold.snd_wnd();
+        let hot = &mut *self.hot;
+        if p.space() > 0 || !same_window {
+            return;
+        }
+        if hot.doubted {
+            self.duplicate_after_timeout();
+            return;
+        }
+        hot.dup_acks = hot.dup_acks.saturating_add(1);
+        if hot.has(hot_flag::RECOVERY) {
+            // Another segment has left the network (step 3). No more can than were there when recovery began: a peer
+            // that repeats itself beyond that lies.
+            let most =
+                hot.congestion.ssthresh + (hot.loss.recover - hot.sender.snd_una).max(0) as u32;
+            hot.congestion.cwnd = hot
+                .congestion
+                .cwnd
+                .saturating_add(mss)
+                .min(most.max(hot.congestion.cwnd));
+        } else if hot.dup_acks == DUP_THRESHOLD && (p.ack - hot.loss.recover) >= 0 {
+            hot.loss.recover = cold.snd_nxt;
+            hot.congestion.ssthresh = window::ssthresh_on_loss(hot, cold);
+            reno::enter_recovery(&mut hot.congestion, mss);
+            hot.set(hot_flag::RECOVERY);
+            self.counters.fast_retransmits += 1;
+            self.mark_first_lost();
+        }
+        self.queue();
+    }
+
+    /// The first segment in flight is to be sent again.
+    fn mark_first_lost(&mut self) {
+        let head = self.hot.sender.flight.head;
+        if head.is_some() && !self.blocks.segments[head].has(seg_flag::LOST) {
+            self.mark_lost(head);
+        }
+    }
+
+    /// Our FIN is acknowledged: the state moves on.
+    fn fin_acknowledged(&mut self, p: &Parsed) {
+        match self.tcb.state {
+            State::FinWait1 if self.tcb.has(flag::ORPHAN) && self.waits_for_no_fin() => {
+                self.reset_reply(p);
+                self.end(EndReason::Orderly);
+            }
+            State::FinWait1 => self.tcb.state = State::FinWait2,
+            State::Closing => self.linger(Linger::TimeWait),
+            State::LastAck => self.end(EndReason::Orderly),
+            _ => {}
+        }
+    }
+}
+
+impl Tcb {
+    /// SND.WND, from a segment that is not older than the last that set it. False when it is older.
+    #[inline(always)]
+    pub(crate) fn take_window(&mut self, p: &Parsed, acked: i32) -> bool {
+        let newer = acked != 0 || p.seq.ge(self.rcv_nxt);
+        if newer {
+            self.set_snd_wnd(u32::from(p.window) << self.send_scale());
+        }
+        newer
+    }
+}

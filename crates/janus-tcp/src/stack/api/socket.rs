@@ -1,0 +1,302 @@
+//! Calls on an open connection: read, close, look. Opening is in `open`, writing in `write`. Nothing here waits; a call that
+//! cannot go on says [`Error::WouldBlock`], and a token left with `wait_*` comes back when it can.
+
+use std::net::SocketAddr;
+
+use crate::conn::Linger;
+use crate::conn::piece::Piece;
+use crate::rules::error::Error;
+use crate::stack::{ConnId, Stack};
+use crate::store::cold::{EndReason, NONE, State, Tcb, flag};
+use crate::store::keys::ConnSlot;
+use crate::store::pressure::Pressure;
+use crate::store::schedule::Token;
+use crate::time::Instant;
+use crate::wire::Outgoing;
+
+impl Stack {
+    #[inline]
+    pub(crate) fn conn(&self, id: ConnId) -> Result<ConnSlot, Error> {
+        let slot = id.slot().ok_or(Error::Stale)?;
+        match self.store.tcbs.get(slot) {
+            Some(cold) if cold.generation == id.generation && !cold.has(flag::ORPHAN) => Ok(slot),
+            _ => Err(Error::Stale),
+        }
+    }
+
+    /// Why a connection ended, if it did so badly.
+    /// Keeps MUST-12, MUST-47, SHLD-25.
+    pub(crate) fn failure(cold: &Tcb) -> Option<Error> {
+        match cold.ended_by() {
+            EndReason::Reset => Some(Error::ConnectionReset),
+            EndReason::Refused => Some(Error::ConnectionRefused),
+            EndReason::TimedOut => Some(Error::TimedOut),
+            EndReason::NoHost => Some(Error::HostUnreachable),
+            EndReason::NoNetwork => Some(Error::NetworkUnreachable),
+            EndReason::NoProtocol => Some(Error::ProtocolUnreachable),
+            EndReason::HostUnknown => Some(Error::HostUnknown),
+            EndReason::HostIsolated => Some(Error::HostIsolated),
+            EndReason::RouteFailed => Some(Error::RouteFailed),
+            EndReason::Prohibited => Some(Error::Prohibited),
+            EndReason::BadHeader => Some(Error::HeaderRefused),
+            EndReason::Orderly => None,
+        }
+    }
+
+    /// Whether the handshake is done; an error when it failed.
+    pub fn is_connected(&self, id: ConnId) -> Result<bool, Error> {
+        let cold = &self.store.tcbs[self.conn(id)?];
+        match Self::failure(cold) {
+            Some(error) => Err(error),
+            None => Ok(!matches!(cold.state, State::SynSent | State::SynReceived)),
+        }
+    }
+
+    /// Reads up to `into.len()` bytes; 0 is the peer's FIN.
+    #[inline]
+    pub fn read(&mut self, now: Instant, id: ConnId, into: &mut [u8]) -> Result<usize, Error> {
+        let mut done = 0;
+        self.read_each(now, id, into.len(), |piece| {
+            into[done..done + piece.len()].copy_from_slice(piece);
+            done += piece.len();
+        })
+    }
+
+    /// Reads up to `most` bytes, which are given to `take` piece by piece as they lie in the buffers they came in; answers how
+    /// many there were, and 0 at the peer's FIN.
+    #[inline]
+    pub fn read_each(
+        &mut self,
+        now: Instant,
+        id: ConnId,
+        most: usize,
+        take: impl FnMut(&[u8]),
+    ) -> Result<usize, Error> {
+        let conn = self.conn(id)?;
+        if !self.has_unread(conn)? {
+            return Ok(0);
+        }
+        self.now = now;
+        Ok(self.with(conn, |c| c.read_each(most, take)).unwrap_or(0))
+    }
+
+    /// Looks at up to `into.len()` bytes without taking them.
+    pub fn peek(&mut self, id: ConnId, into: &mut [u8]) -> Result<usize, Error> {
+        self.peek_at(id, 0, into)
+    }
+
+    /// Like [`Stack::peek`], behind the first `skip` bytes.
+    pub fn peek_at(&mut self, id: ConnId, skip: usize, into: &mut [u8]) -> Result<usize, Error> {
+        let conn = self.conn(id)?;
+        if !self.has_unread(conn)? {
+            return Ok(0);
+        }
+        let hot = self.store.tcbs[conn].hot;
+        let (mut done, mut skip, mut at) = (0, skip, self.store.hot[hot].receiver.inbox.head);
+        while at.is_some() && done < into.len() {
+            let seg = &self.store.blocks.segments[at];
+            let payload = &seg.payload()[skip.min(usize::from(seg.len))..];
+            skip = skip.saturating_sub(usize::from(seg.len));
+            let n = payload.len().min(into.len() - done);
+            into[done..done + n].copy_from_slice(&payload[..n]);
+            done += n;
+            at = seg.next;
+        }
+        Ok(done)
+    }
+
+    /// Takes up to `most` received bytes and throws them away.
+    pub fn discard(&mut self, now: Instant, id: ConnId, most: usize) -> Result<usize, Error> {
+        let mut done = 0;
+        let mut scrap = [0; 512];
+        while done < most {
+            let n = scrap.len().min(most - done);
+            match self.read(now, id, &mut scrap[..n]) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Takes the next received bytes in the buffer they came in; `None` is the peer's FIN.
+    pub fn recv(&mut self, now: Instant, id: ConnId) -> Result<Option<Piece>, Error> {
+        let conn = self.conn(id)?;
+        if !self.has_unread(conn)? {
+            return Ok(None);
+        }
+        self.now = now;
+        let piece = self.with(conn, |c| c.recv());
+        piece.unwrap_or(Err(Error::WouldBlock)).map(Some)
+    }
+
+    /// Whether there are unread bytes; false at the end of the stream.
+    #[inline]
+    fn has_unread(&self, conn: ConnSlot) -> Result<bool, Error> {
+        let cold = &self.store.tcbs[conn];
+        if cold.hot.is_some() && !self.store.hot[cold.hot].receiver.inbox.is_empty() {
+            return Ok(true);
+        }
+        if let Some(error) = Self::failure(cold) {
+            return Err(error);
+        }
+        if cold.has(flag::PEER_FIN) || cold.state == State::Closed {
+            return Ok(false);
+        }
+        Err(Error::WouldBlock)
+    }
+
+    /// Says that no more will be written: a FIN follows what is queued.
+    pub fn shutdown_write(&mut self, now: Instant, id: ConnId) -> Result<(), Error> {
+        self.now = now;
+        let conn = self.conn(id)?;
+        match self.store.tcbs[conn].state {
+            State::Closed if Self::failure(&self.store.tcbs[conn]).is_none() => Ok(()),
+            State::Closed | State::SynSent => Err(Error::NotConnected),
+            _ => {
+                self.send_fin(conn);
+                // A writer that waits has nothing to wait for any more.
+                self.with(conn, |c| c.wake_writer());
+                Ok(())
+            }
+        }
+    }
+
+    /// Lets go of a connection. What was written is still delivered and the FIN handshake completed without
+    /// its owner; if bytes were received and not read, the peer learns by a reset that they are lost
+    /// (RFC 9293 SHLD-3).
+    /// Keeps MAY-1, SHLD-3.
+    pub fn close(&mut self, now: Instant, id: ConnId) {
+        self.now = now;
+        let Ok(conn) = self.conn(id) else { return };
+        let cold = &self.store.tcbs[conn];
+        let unread = cold.hot.is_some() && !self.store.hot[cold.hot].receiver.inbox.is_empty();
+        let reset = self.rules.profiles.get(cold.profile).reset_on_close;
+        if unread {
+            self.abort_conn(conn);
+            return;
+        }
+        // The peer's FIN is not to be waited for (Linux: tcp_close, TCP_LINGER2).
+        let unwaited = cold.state == State::FinWait2 && cold.waits_for_no_fin(&self.rules);
+        if reset || unwaited || cold.state == State::SynSent {
+            self.abort(now, id);
+            return;
+        }
+        if self.orphan(conn) {
+            return;
+        }
+        let cold = &mut self.store.tcbs[conn];
+        cold.reader = NONE;
+        let (state, busy) = (cold.state, cold.hot.is_some());
+        // Text that waits for a gap has no reader any more.
+        self.with(conn, |c| {
+            c.hot.sender.writer = NONE;
+            c.forget_reordered();
+            if c.tcb.state != State::Closed {
+                c.send_fin();
+            }
+        });
+        match state {
+            _ if busy => {}
+            State::Closed => self.release(conn),
+            // The FIN is out already; only the peer's is missing.
+            State::FinWait2 => self.linger(conn, Linger::FinWait2),
+            _ => self.send_fin(conn),
+        }
+    }
+
+    /// Ends a connection at once, with a reset unless both sides have closed: then it is only forgotten (RFC 9293
+    /// section 3.10.5).
+    pub fn abort(&mut self, now: Instant, id: ConnId) {
+        self.now = now;
+        let Ok(conn) = self.conn(id) else { return };
+        match self.store.tcbs[conn].state {
+            State::Closing | State::LastAck => self.forget(conn),
+            _ => self.abort_conn(conn),
+        }
+    }
+
+    /// Resets a connection whose owner has let go of it, or never had it.
+    pub(crate) fn abort_conn(&mut self, conn: ConnSlot) {
+        self.reset_peer(conn);
+        self.forget(conn);
+    }
+
+    fn forget(&mut self, conn: ConnSlot) {
+        let tcb = &mut self.store.tcbs[conn];
+        tcb.reader = NONE;
+        if !tcb.has(flag::ORPHAN) {
+            tcb.set(flag::ORPHAN);
+            self.orphans += 1;
+        }
+        if tcb.hot.is_some() {
+            self.store.hot[tcb.hot].sender.writer = NONE;
+        }
+        self.end(conn, EndReason::Orderly);
+    }
+
+    /// Tells the peer that the connection is over, if it knows of it.
+    pub(crate) fn reset_peer(&mut self, conn: ConnSlot) {
+        let (key, tcb) = (self.key_of(conn), &self.store.tcbs[conn]);
+        if let Some(reset) = Outgoing::reset_of(key, tcb, &self.rules, self.now) {
+            self.ip().reply(&reset);
+        }
+    }
+
+    /// Sends our FIN behind what is queued. Without a hot block for the farewell the peer learns it the short way.
+    fn send_fin(&mut self, conn: ConnSlot) {
+        if self.with_hot(conn, |c| c.send_fin()).is_none() {
+            self.abort_conn(conn);
+        }
+    }
+
+    /// Sets the token that is woken when there is something to read, or the connection opens or ends.
+    #[inline]
+    pub fn wait_read(&mut self, id: ConnId, who: Option<Token>) {
+        if let Ok(conn) = self.conn(id) {
+            self.store.tcbs[conn].reader = who.map_or(NONE, |t| t.0);
+        }
+    }
+
+    /// Sets the token that is woken when there is room to write. The connection keeps a hot block while a writer waits.
+    pub fn wait_write(&mut self, now: Instant, id: ConnId, who: Option<Token>) {
+        let Ok(conn) = self.conn(id) else { return };
+        if who.is_none() && self.store.tcbs[conn].hot.is_none() {
+            return;
+        }
+        self.now = now;
+        self.with_hot(conn, |c| {
+            c.hot.sender.writer = who.map_or(NONE, |t| t.0);
+            if who.is_some() && c.blocks.shortage.level == Pressure::Critical {
+                // Also one that asked only whether it may write.
+                c.await_window();
+            }
+        });
+    }
+
+    /// Switches Nagle's algorithm off or on (MUST-17).
+    /// Keeps MUST-17.
+    pub fn set_nodelay(&mut self, id: ConnId, on: bool) -> Result<(), Error> {
+        let conn = self.conn(id)?;
+        let tcb = &mut self.store.tcbs[conn];
+        if on {
+            tcb.set(flag::NODELAY);
+            self.with(conn, |c| c.queue());
+        } else {
+            tcb.clear(flag::NODELAY);
+        }
+        Ok(())
+    }
+
+    /// The peer's address.
+    pub fn peer_addr(&self, id: ConnId) -> Result<SocketAddr, Error> {
+        Ok(self.store.tcbs.key(self.conn(id)?).peer_addr())
+    }
+
+    /// Our address.
+    pub fn local_addr(&self, id: ConnId) -> Result<SocketAddr, Error> {
+        Ok(self.store.tcbs.key(self.conn(id)?).local_addr())
+    }
+}

@@ -1,0 +1,264 @@
+//! Calls of the runtime and the balancer: visiting flows, records of flows that live elsewhere, addresses that change, the end of a stack.
+
+use janus_mem::{Frame, Growth};
+use janus_wire::FlowKey;
+
+use crate::rules::error::Error;
+use crate::stack::Stack;
+use crate::stack::api::readdress::Addressing;
+use crate::stack::api::traverse::{PARTS, Shelf, any};
+use crate::stack::input::UnknownFlow;
+use crate::store::cold::{EndReason, State, Tcb};
+use crate::store::flows::{Family, Flows};
+use crate::store::moves::MOVES_MAX;
+use crate::store::records::Record;
+use crate::store::schedule::MAX_REPLIES;
+use crate::store::stub::{STUBS_MAX, Stub};
+use crate::time::Instant;
+
+impl Stack {
+    /// Visits on from `cursor` (0: the beginning) and looks at no more than `budget` places, each a record or a free
+    /// one. Gives the cursor to go on from, `None` when all have been visited.
+    ///
+    /// A flow that is held from before the first slice until after the last is seen at least once, whatever happens in
+    /// between, if those that [`Stack::take_moved`] tells of are seen too. Flows that come meanwhile may be seen.
+    pub fn visit_flows(
+        &self,
+        cursor: u64,
+        budget: usize,
+        mut see: impl FnMut(&FlowKey),
+    ) -> Option<u64> {
+        let (mut part, mut place) = ((cursor >> 32) as usize, cursor as u32);
+        let mut budget = u32::try_from(budget).unwrap_or(u32::MAX).max(1);
+        while let Some(&(shelf, family)) = PARTS.get(part) {
+            let range = (place, place.saturating_add(budget));
+            let end = match shelf {
+                Shelf::HalfOpen => self
+                    .index
+                    .half_open
+                    .store()
+                    .see(family, range, any, &mut see),
+                // One that is over keeps its place until its owner lets go of it, but is no flow.
+                Shelf::Connections => {
+                    let open = |tcb: &Tcb| tcb.state != State::Closed;
+                    self.store.tcbs.see(family, range, open, &mut see)
+                }
+                Shelf::TimeWait => self
+                    .index
+                    .time_wait
+                    .store()
+                    .see(family, range, any, &mut see),
+                Shelf::Stubs => self.index.stubs.see(family, range, &mut see),
+            };
+            if end < self.places_in(shelf, family) {
+                return Some((part as u64) << 32 | u64::from(end));
+            }
+            budget = budget.saturating_sub(end.saturating_sub(place));
+            (part, place) = (part + 1, 0);
+            if budget == 0 && part < PARTS.len() {
+                return Some((part as u64) << 32);
+            }
+        }
+        None
+    }
+
+    fn places_in(&self, shelf: Shelf, family: Family) -> u32 {
+        match shelf {
+            Shelf::HalfOpen => self.index.half_open.store().places_of(family),
+            Shelf::Connections => self.store.tcbs.places_of(family),
+            Shelf::TimeWait => self.index.time_wait.store().places_of(family),
+            Shelf::Stubs => self.index.stubs.places_of(family),
+        }
+    }
+
+    /// Flows held; connections that are over and have not been let go of are counted too.
+    pub fn flows_held(&self) -> usize {
+        let records = self.index.half_open.len() + self.index.time_wait.len() + self.stubs();
+        records + self.store.tcbs.len()
+    }
+
+    /// From now on these are our addresses, and these our ways. Nothing more is taken for others; the flows they have are
+    /// ended by [`end_homeless`](Self::end_homeless).
+    pub fn readdress(&mut self, new: Addressing) {
+        let Addressing {
+            addresses,
+            gateway,
+            gateway_v6,
+            routes,
+            mtu,
+        } = new;
+        let mut interface = self.rules.interface.clone();
+        interface.addresses = addresses;
+        (interface.gateway, interface.gateway_v6) = (gateway, gateway_v6);
+        (interface.routes, interface.mtu) = (routes, mtu);
+        self.rules.interface = interface.with_link_local();
+    }
+
+    /// Ends flows whose own address is none of ours, whose owners learn that the network cannot be reached. Looks on from
+    /// `cursor` (0: the beginning) at no more than `budget` places; gives the cursor to go on from, `None` when all have been
+    /// looked at.
+    pub fn end_homeless(&mut self, now: Instant, cursor: u64, budget: usize) -> Option<u64> {
+        self.now = now;
+        let mut homeless: Vec<FlowKey> = Vec::new();
+        let next = self.visit_flows(cursor, budget, |flow| {
+            if !self.rules.interface.is_ours(flow.local()) {
+                homeless.push(*flow);
+            }
+        });
+        for flow in homeless {
+            self.end_one(&flow);
+        }
+        next
+    }
+
+    fn end_one(&mut self, flow: &FlowKey) {
+        match self.find(flow, self.index.hash.flow(flow)) {
+            Some(Record::Connection(conn)) => self.end(conn, EndReason::NoNetwork),
+            Some(Record::HalfOpen(slot)) => self.drop_half_open(slot),
+            Some(Record::TimeWait(slot)) => self.drop_time_wait(slot),
+            Some(Record::Stub(slot)) => {
+                let shard = self.index.stubs.shard(slot);
+                self.remove_stub(flow, shard);
+            }
+            None => {}
+        }
+    }
+
+    /// From now on a SYN finds no listener. Handshakes that are half done are finished, and what waits to be accepted still
+    /// waits.
+    pub fn close_doors(&mut self) {
+        self.index.listeners.hide();
+    }
+
+    /// Resets the connections that are left, orphans too, from the place `from` on (0: all), as far as there is
+    /// room for the resets. Returns the place to go on from after a [`Stack::transmit`]; `None`: that was all.
+    pub fn reset_from(&mut self, now: Instant, from: usize) -> Option<usize> {
+        self.now = now;
+        let places = self.store.tcbs.places().enumerate();
+        for (place, conn) in places.skip(from) {
+            // A free place has the state in which its last owner left it: closed.
+            if self.store.tcbs[conn].state == State::Closed {
+                continue;
+            }
+            if self.schedule.replies.len() >= MAX_REPLIES {
+                return Some(place);
+            }
+            self.abort_conn(conn);
+            self.counters.reset_at_end += 1;
+        }
+        None
+    }
+
+    /// From now on, or no longer, flows that change store are remembered for [`Stack::take_moved`]. To be on from before
+    /// the first slice of [`Stack::visit_flows`] until after the last.
+    pub fn track_moves(&mut self, on: bool) {
+        if on && !self.index.moves.on {
+            self.index.moves.flows.reserve_exact(MOVES_MAX);
+        }
+        if !on {
+            self.index.moves.flows = Vec::new();
+        }
+        self.index.moves.on = on;
+    }
+
+    /// Sees the flows that have changed store since the last call and are still held: one that has ended meanwhile may
+    /// have begun anew at another shard. To be called every turn: no more than [`MOVES_MAX`] are remembered.
+    pub fn take_moved(&mut self, mut see: impl FnMut(&FlowKey)) {
+        let mut flows = core::mem::take(&mut self.index.moves.flows);
+        for flow in flows.drain(..) {
+            if self.find(&flow, self.index.hash.flow(&flow)).is_some() {
+                see(&flow);
+            }
+        }
+        self.index.moves.flows = flows;
+    }
+
+    /// The flow's record is in another store now.
+    #[inline]
+    pub(crate) fn moved(&mut self, key: &FlowKey) {
+        if self.index.moves.on {
+            self.note_move(key);
+        }
+    }
+
+    #[cold]
+    fn note_move(&mut self, key: &FlowKey) {
+        if self.index.moves.has_room() {
+            self.index.moves.flows.push(*key);
+            self.counters.moves_told += 1;
+        } else {
+            self.counters.moves_untold += 1;
+        }
+    }
+
+    /// Packets of `flow` are from now on handed to [`UnknownFlow::redirect`] for `shard`, which may open it when this has
+    /// succeeded, and not before. [`Error::AddrInUse`]: the flow lives here, in TIME-WAIT perhaps, or a stub of it does.
+    pub fn add_stub(&mut self, flow: &FlowKey, shard: u16) -> Result<(), Error> {
+        let hash = self.index.hash.flow(flow);
+        if self.find(flow, hash).is_some() {
+            return Err(Error::AddrInUse);
+        }
+        if self.index.stubs.0.is_none() {
+            let store = Flows::new(STUBS_MAX, &Growth::Inline);
+            self.index.stubs.0 = Some(store.map_err(|_| Error::TooManyConnections)?);
+        }
+        let store = self.index.stubs.0.as_mut().expect("made above");
+        let id = store.alloc(flow).ok_or(Error::TooManyConnections)?;
+        store[id] = Stub { shard };
+        if self.file(hash, Record::Stub(id)) {
+            return Ok(());
+        }
+        self.free_stub(id);
+        Err(Error::TooManyConnections)
+    }
+
+    /// The flow is over at `shard`, as that says: what comes now is met as a stranger. False when it has no stub here.
+    pub fn remove_stub(&mut self, flow: &FlowKey, shard: u16) -> bool {
+        let hash = self.index.hash.flow(flow);
+        match self.find(flow, hash) {
+            Some(Record::Stub(id)) if self.index.stubs.shard(id) == shard => {
+                self.index.table.remove(hash, Record::Stub(id).encode());
+                self.free_stub(id);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The shard to which the packets of `flow` are handed on, if there is a stub of it here.
+    pub fn stub_of(&self, flow: &FlowKey) -> Option<u16> {
+        if self.stubs() == 0 {
+            return None;
+        }
+        match self.find(flow, self.index.hash.flow(flow)) {
+            Some(Record::Stub(id)) => Some(self.index.stubs.shard(id)),
+            _ => None,
+        }
+    }
+
+    /// Stubs held.
+    pub fn stubs(&self) -> usize {
+        self.index.stubs.len()
+    }
+
+    /// Whether the flow lives here, be it half-open or in TIME-WAIT: what a shard asks to learn that one it has a stub
+    /// of elsewhere is over.
+    pub fn holds(&self, flow: &FlowKey) -> bool {
+        let record = self.find(flow, self.index.hash.flow(flow));
+        record.is_some_and(|record| !matches!(record, Record::Stub(_)))
+    }
+
+    #[cold]
+    pub(crate) fn redirect<M: UnknownFlow>(&mut self, shard: u16, frame: Frame, unknown: &mut M) {
+        self.counters.redirected += 1;
+        if let Some(frame) = unknown.redirect(shard, frame) {
+            self.store.blocks.pool.free(frame.buf);
+        }
+    }
+
+    fn free_stub(&mut self, id: u32) {
+        if let Some(store) = &mut self.index.stubs.0 {
+            store.free(id);
+        }
+    }
+}

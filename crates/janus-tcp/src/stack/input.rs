@@ -1,0 +1,298 @@
+//! Frames in, a batch at a time, in passes: read all and fetch their table groups; probe all and fetch their
+//! records; process all in order. With millions of connections each of those fetches is a cache miss, and a
+//! batch pays for them together. This is the main lever of the whole engine's speed.
+
+pub(crate) mod arrives;
+pub(crate) mod cookie;
+pub(crate) mod handshake;
+pub(crate) mod passive;
+pub(crate) mod time_wait;
+
+use janus_mem::Frame;
+use janus_wire::FlowKey;
+
+use crate::ip::icmp_errors::IcmpError;
+use crate::stack::Stack;
+use crate::store::cold::NONE;
+use crate::store::records::Record;
+use crate::time::Instant;
+use crate::wire::parse::{self, BATCH, Batch, Kind, Parsed};
+
+/// Where a segment that belongs to no flow of this stack should be handled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// By this stack: it creates the flow, or answers with a reset.
+    Here,
+    /// By another one: the frame is handed to [`UnknownFlow::forward`].
+    Elsewhere,
+}
+
+/// Questions of a stack, about a flow it does not know, to the one that knows the other shards.
+pub trait UnknownFlow {
+    /// Decides by the flow key, the local port and the tag that the frame carries.
+    fn place(&mut self, key: u32, port: u16, tag: u16) -> Placement;
+
+    /// Takes a frame that the last [`UnknownFlow::place`] sent elsewhere.
+    fn forward(&mut self, frame: Frame);
+
+    /// Takes a frame of a flow that lives at shard `to` by [`Stack::add_stub`], or gives it back, and it is dropped.
+    /// Should the flow be over there, the frame must not go round in circles: its tag is to say that a ring chose `to`, the
+    /// newest known here, or the one that the tag names if that is newer.
+    fn redirect(&mut self, to: u16, frame: Frame) -> Option<Frame> {
+        let _ = to;
+        Some(frame)
+    }
+
+    /// Whether a frame with this tag came to this shard for another reason than its flow's place: then it goes through
+    /// [`UnknownFlow::resteer`] before [`UnknownFlow::place`] is asked.
+    fn needs_resteer(&self, tag: u16) -> bool {
+        let _ = tag;
+        false
+    }
+
+    /// A segment of `flow` that came to a shard which was not chosen by its flow, in fragments for instance: gives it back,
+    /// with the key and tag that [`UnknownFlow::place`] decides by, if this shard is to have it, or takes it.
+    fn resteer(&mut self, flow: &FlowKey, frame: Frame) -> Option<Frame> {
+        let _ = flow;
+        Some(frame)
+    }
+}
+
+/// A stack that stands alone: every flow is its own.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Local;
+
+impl UnknownFlow for Local {
+    fn place(&mut self, _key: u32, _port: u16, _tag: u16) -> Placement {
+        Placement::Here
+    }
+
+    fn forward(&mut self, _frame: Frame) {}
+}
+
+impl Stack {
+    /// Takes all of `frames`.
+    pub fn input<M: UnknownFlow>(
+        &mut self,
+        now: Instant,
+        frames: &mut Vec<Frame>,
+        unknown: &mut M,
+    ) {
+        self.now = now;
+        self.counters.frames_in += frames.len() as u64;
+        self.update_pressure();
+        self.take_all(frames, unknown);
+        if !self.host.deferred.is_empty() {
+            self.after_batch(unknown);
+        }
+    }
+
+    fn take_all<M: UnknownFlow>(&mut self, frames: &mut Vec<Frame>, unknown: &mut M) {
+        let mut batch = core::mem::take(&mut self.batch);
+        batch.parsed.resize(BATCH, Parsed::NONE);
+        let mut frames = frames.drain(..);
+        loop {
+            self.read_batch(&mut frames, &mut batch);
+            let count = batch.frames.len();
+            if count == 0 {
+                break;
+            }
+            self.probe_batch(&mut batch.parsed[..count]);
+            for (frame, parsed) in batch.frames.drain(..).zip(&batch.parsed) {
+                self.segment(frame, parsed, unknown);
+            }
+        }
+        self.batch = batch;
+    }
+
+    /// Handles what the batch left behind: segments put together from fragments, which may be another shard's, and ICMP errors
+    /// about connections that are not known here.
+    #[cold]
+    fn after_batch<M: UnknownFlow>(&mut self, unknown: &mut M) {
+        let mut segments = core::mem::take(&mut self.host.deferred.segments);
+        let mut ours = core::mem::take(&mut self.host.deferred.frames);
+        ours.extend(
+            segments
+                .drain(..)
+                .filter_map(|(flow, frame)| unknown.resteer(&flow, frame)),
+        );
+        self.host.deferred.segments = segments;
+        self.take_all(&mut ours, unknown);
+        self.host.deferred.frames = ours;
+        let mut astray = core::mem::take(&mut self.host.deferred.astray);
+        for (flow, frame) in astray.drain(..) {
+            if let Some(shard) = self.stub_of(&flow) {
+                self.redirect(shard, frame, unknown);
+                continue;
+            }
+            match unknown.place(frame.key, flow.local_port(), frame.tag) {
+                Placement::Here => {
+                    self.counters.icmp_errors_ignored += 1;
+                    self.store.blocks.pool.free(frame.buf);
+                }
+                Placement::Elsewhere => {
+                    self.counters.forwarded += 1;
+                    unknown.forward(frame);
+                }
+            }
+        }
+        self.host.deferred.astray = astray;
+    }
+
+    /// First pass: read, hash, fetch the table's group. What is no segment is dealt with on the way.
+    #[inline]
+    fn read_batch(&mut self, frames: &mut impl Iterator<Item = Frame>, batch: &mut Batch) {
+        while let Some(parsed) = batch.parsed.get_mut(batch.frames.len()) {
+            let Some(frame) = frames.next() else { return };
+            let (interface, counters) = (&self.rules.interface, &mut self.counters);
+            match parse::read(&frame, interface, &self.index.hash, counters, parsed) {
+                Kind::Segment => {
+                    self.index.table.prefetch(parsed.hash);
+                    batch.frames.push(frame);
+                }
+                Kind::Datagram => self.ip().datagram_arrives(frame),
+                Kind::Other => self.other_arrives(frame),
+                Kind::Fragment => {
+                    if let Some(error) = self.ip().fragment_arrives(frame) {
+                        // An error too long for one packet says nothing that a shorter one would not.
+                        let _known = self.icmp_error_arrives(&error);
+                    }
+                }
+                Kind::Drop => self.store.blocks.pool.free(frame.buf),
+            }
+        }
+    }
+
+    /// Takes a packet that is neither TCP nor UDP. An error about a flow of another shard waits for the end of the batch.
+    fn other_arrives(&mut self, frame: Frame) {
+        let Some((error, frame)) = self.ip().control_arrives(frame) else {
+            return;
+        };
+        if self.icmp_error_arrives(&error) {
+            self.store.blocks.pool.free(frame.buf);
+        } else {
+            self.host.deferred.astray.push((error.key, frame));
+        }
+    }
+
+    /// Second pass: look at the tags, fetch the record that one of them names.
+    #[inline]
+    fn probe_batch(&self, batch: &mut [Parsed]) {
+        for parsed in batch {
+            let Some(candidate) = self.index.table.candidate(parsed.hash) else {
+                continue;
+            };
+            parsed.candidate = candidate;
+            match Record::decode(candidate) {
+                Record::Connection(i) => self.store.tcbs.prefetch(i),
+                Record::HalfOpen(i) => self.index.half_open.prefetch(i),
+                Record::TimeWait(i) => self.index.time_wait.prefetch(i),
+                Record::Stub(i) => self.index.stubs.prefetch(i),
+            }
+        }
+    }
+
+    /// Third pass: one segment, in order.
+    #[inline]
+    fn segment<M: UnknownFlow>(&mut self, frame: Frame, parsed: &Parsed, unknown: &mut M) {
+        self.counters.segments_in += 1;
+        // The candidate may have gone since it was probed, or never was the one; then ask the table again.
+        let hit = parsed.candidate != NONE && self.is_record_of(parsed.candidate, &parsed.key);
+        let record = if hit {
+            Some(Record::decode(parsed.candidate))
+        } else {
+            self.find(&parsed.key, parsed.hash)
+        };
+        let mut frame = Some(frame);
+        match record {
+            Some(Record::Connection(conn)) => self.arrives(conn, parsed, &mut frame),
+            Some(Record::HalfOpen(slot)) => {
+                if let Some(conn) = self.half_open_arrives(slot, parsed) {
+                    self.arrives(conn, parsed, &mut frame);
+                }
+            }
+            Some(Record::TimeWait(slot)) if self.opens_anew(slot, parsed) => {
+                self.unknown(parsed, &mut frame, Some(slot), unknown);
+            }
+            Some(Record::TimeWait(slot)) => self.time_wait_arrives(slot, parsed),
+            Some(Record::Stub(slot)) => {
+                if let Some(frame) = frame.take() {
+                    self.redirect(self.index.stubs.shard(slot), frame, unknown);
+                }
+            }
+            None => self.unknown(parsed, &mut frame, None, unknown),
+        }
+        if let Some(frame) = frame {
+            self.store.blocks.pool.free(frame.buf);
+        }
+    }
+
+    /// No flow here, or only what is left of an `old` one in TIME-WAIT: perhaps at another shard. (One that reopens there
+    /// does not know how far the old connection had sent; the clock that all shards share has to do.)
+    fn unknown<M: UnknownFlow>(
+        &mut self,
+        parsed: &Parsed,
+        frame: &mut Option<Frame>,
+        old: Option<u32>,
+        unknown: &mut M,
+    ) {
+        if frame.as_ref().is_some_and(|f| unknown.needs_resteer(f.tag)) {
+            *frame = frame.take().and_then(|f| unknown.resteer(&parsed.key, f));
+            self.counters.forwarded += u64::from(frame.is_none());
+        }
+        // A frame that is gone already is at another shard.
+        let place = frame.as_ref().map_or(Placement::Elsewhere, |f| {
+            unknown.place(f.key, parsed.key.local_port(), f.tag)
+        });
+        if let (Placement::Here, Some(slot)) = (place, old)
+            && self.opens_nothing(slot, parsed)
+        {
+            return;
+        }
+        let old = old.map(|slot| self.end_time_wait(slot));
+        let Some(arrived) = frame else { return };
+        match place {
+            Placement::Here => {
+                if let Some(conn) = self.no_flow(parsed, arrived, old) {
+                    self.arrives(conn, parsed, frame);
+                }
+            }
+            Placement::Elsewhere => {
+                self.counters.forwarded += 1;
+                if let Some(frame) = frame.take() {
+                    unknown.forward(frame);
+                }
+            }
+        }
+    }
+
+    /// An error whose checksum holds. False when it quotes a flow that is not here.
+    /// Keeps MUST-54.
+    pub(crate) fn icmp_error_arrives(&mut self, error: &IcmpError) -> bool {
+        self.counters.icmp_errors_in += 1;
+        let hash = self.index.hash.flow(&error.key);
+        let heeded = match self.find(&error.key, hash) {
+            None | Some(Record::Stub(_)) => return false,
+            Some(Record::Connection(conn)) => self
+                .with(conn, |c| c.blamed(error))
+                // Nothing is on its way.
+                .unwrap_or(false),
+            Some(Record::HalfOpen(slot)) => self.half_open_blamed(slot, error),
+            // Nothing is asked of the peer any more.
+            Some(Record::TimeWait(_)) => false,
+        };
+        self.counters.icmp_errors_ignored += u64::from(!heeded);
+        true
+    }
+
+    /// Handles an error about a SYN-ACK. No task waits for the answer, so the record goes as soon as it is clear that none
+    /// will come; other errors change nothing.
+    fn half_open_blamed(&mut self, slot: u32, error: &IcmpError) -> bool {
+        let ends = error.ends_half_open && self.index.half_open.get(slot).iss == error.seq;
+        if ends {
+            self.counters.icmp_refusals += 1;
+            self.drop_half_open(slot);
+        }
+        ends
+    }
+}

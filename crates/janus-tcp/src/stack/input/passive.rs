@@ -1,0 +1,331 @@
+//! The listening side of the handshake: a SYN for a listener, the half-open record it makes, and the acknowledgement
+//! that makes this a connection. RFC 9293 sections 3.10.7.2 and 3.10.7.4 (SYN-RECEIVED). What is done without a record
+//! is in `cookie`.
+
+use janus_mem::Frame;
+use janus_wire::tcp::{Flags, Options};
+use janus_wire::{FlowKey, SeqNum};
+
+use crate::congestion;
+use crate::conn::loss::ecn;
+use crate::rules::isn;
+use crate::stack::Stack;
+use crate::store::challenge::Kind;
+use crate::store::cold::{State, Tcb, flag};
+use crate::store::half_open::{HalfOpen, NO_SCALE};
+use crate::store::keys::ConnSlot;
+use crate::store::listener::ListenerId;
+use crate::store::records::Record;
+use crate::store::rto;
+use crate::wire::Outgoing;
+use crate::wire::parse::Parsed;
+
+impl Stack {
+    /// Second and third check of section 3.10.7.2: a SYN creates a half-open record.
+    /// Keeps 7323-9.
+    pub(crate) fn syn_for_listener(
+        &mut self,
+        id: ListenerId,
+        p: &Parsed,
+        frame: &Frame,
+        old: Option<SeqNum>,
+    ) {
+        let Some(listener) = self.index.listeners.get(id) else {
+            return;
+        };
+        // A SYN with FIN is no way to open (it is how some scans look).
+        if p.flags.contains(Flags::FIN) {
+            return;
+        }
+        if listener.queue.len() >= listener.backlog {
+            self.counters.dropped_accept_full += 1;
+            return;
+        }
+        let profile = listener.profile;
+        let options = p.all_options(frame);
+        let record = HalfOpen {
+            irs: p.seq,
+            iss: isn::beyond(isn::initial(&self.rules.secrets, &p.key, self.now), old),
+            ts_recent: options.timestamps.map_or(0, |(value, _)| value),
+            sent_at: self.now,
+            listener: id.0,
+            mss: self.rules.usable_mss(&p.key, &options, profile),
+            own_scale: self.rules.window_scale(self.index.listeners.profile(id.0)),
+            peer_scale: options
+                .window_scale
+                .filter(|_| self.rules.config.window_scaling)
+                .map_or(NO_SCALE, |scale| scale.min(14)),
+            flags: self.rules.agreed(&options) | ecn::agreed(&self.rules.config, p),
+            user_timeout: options.user_timeout,
+            ..HalfOpen::default()
+        };
+        // A peer that had a connection is no forger; and a cookie's number knows nothing of the old ones.
+        if old.is_none() && self.wants_cookie(id) {
+            self.send_cookie(p, record);
+            return;
+        }
+        if let Some(oldest) = self.index.half_open.to_evict() {
+            self.counters.half_open_evicted += 1;
+            self.drop_half_open(oldest);
+        }
+        let Some(slot) = self.index.half_open.insert(&p.key, record) else {
+            self.counters.dropped_table_full += 1;
+            return;
+        };
+        if !self.file(p.hash, Record::HalfOpen(slot)) {
+            self.index.half_open.remove(slot);
+            return;
+        }
+        if old.is_some() {
+            self.moved(&p.key);
+        }
+        self.index.listeners.half_opened(id);
+        self.send_syn_ack(slot);
+    }
+
+    /// Keeps 2018-1, 3168-12, MAY-3, SHLD-5.
+    pub(crate) fn send_syn_ack(&mut self, slot: u32) {
+        let record = *self.index.half_open.get(slot);
+        let key = self.index.half_open.key(slot);
+        let base = self.rules.stamp_base(&key);
+        let clock = self.rules.timestamp(base, self.now);
+        self.syn_ack(key, &record, clock);
+    }
+
+    /// The SYN-ACK that a record describes, with the timestamp `clock` if it has timestamps.
+    pub(crate) fn syn_ack(&mut self, key: FlowKey, record: &HalfOpen, clock: u32) {
+        let scaled = record.peer_scale != NO_SCALE;
+        let profile = self.index.listeners.profile(record.listener);
+        let options = Options {
+            mss: Some(self.rules.largest_segment(&key, profile)),
+            window_scale: scaled.then_some(record.own_scale),
+            timestamps: record
+                .has(flag::TIMESTAMPS)
+                .then_some((clock, record.ts_recent)),
+            sack_permitted: record.has(flag::SACK),
+            user_timeout: self
+                .rules
+                .timeout_in_syn(profile, record.tries.saturating_sub(1)),
+            ..Options::NONE
+        };
+        let window = self.rules.first_window(profile);
+        self.ip().reply(&Outgoing {
+            key,
+            seq: record.iss,
+            ack: record.irs + 1,
+            flags: Flags::SYN | Flags::ACK | ecn::syn_ack_flags(record.flags),
+            window,
+            urgent: 0,
+            options,
+            profile,
+        });
+    }
+
+    /// A segment for a half-open record: the SYN-RECEIVED state of section 3.10.7.4.
+    /// Gives the connection it became, to which the segment's text still has to go.
+    /// Keeps MUST-11.
+    pub(crate) fn half_open_arrives(&mut self, slot: u32, p: &Parsed) -> Option<ConnSlot> {
+        let record = *self.index.half_open.get(slot);
+        let next = record.irs + 1;
+        let who = Record::HalfOpen(slot);
+        // First, sequence number; a repeated SYN is answered with the SYN-ACK again.
+        if p.flags.contains(Flags::SYN) && !p.flags.contains(Flags::ACK) && p.seq == record.irs {
+            if self.may_answer_again(who, Kind::Repeat) {
+                self.send_syn_ack(slot);
+            }
+            return None;
+        }
+        let ahead = p.seq - next;
+        let window = self
+            .rules
+            .first_window(self.index.listeners.profile(record.listener));
+        let reaches_in = ahead < 0 && ahead + p.space() as i32 > 0;
+        let in_window = ahead >= 0 && ahead < i32::from(window) || reaches_in;
+        if !in_window {
+            if !p.flags.contains(Flags::RST) && self.may_challenge(who) {
+                self.half_open_ack(p.key, &record);
+            }
+            return None;
+        }
+        // Second, RST: exactly at the window's edge it ends the attempt (RFC 5961 section 3).
+        if p.flags.contains(Flags::RST) {
+            if p.seq == next {
+                self.counters.resets_in += 1;
+                self.drop_half_open(slot);
+            } else if self.may_challenge(who) {
+                self.half_open_ack(p.key, &record);
+            }
+            return None;
+        }
+        // Fourth, SYN in the window: challenge (RFC 5961 section 4).
+        if p.flags.contains(Flags::SYN) {
+            if self.may_challenge(who) {
+                self.half_open_ack(p.key, &record);
+            }
+            return None;
+        }
+        // Fifth, ACK: it must acknowledge our SYN and nothing else.
+        if !p.flags.contains(Flags::ACK) {
+            return None;
+        }
+        if p.ack != record.iss + 1 {
+            return self.cookie_beside(slot, p);
+        }
+        if record.has(flag::TIMESTAMPS)
+            && p.timestamps
+                .is_none_or(|(v, _)| (v.wrapping_sub(record.ts_recent) as i32) < 0)
+        {
+            self.counters.dropped_paws += 1;
+            return None;
+        }
+        // Linux: tcp_check_req. The repeated SYN-ACKs, when data is waited for no longer, ask for another.
+        let defer = self.index.listeners.defer_tries(record.listener);
+        if record.tries <= defer && p.space() == 0 {
+            self.counters.deferred += u64::from(!record.acked);
+            self.index.half_open.get_mut(slot).acked = true;
+            return None;
+        }
+        self.establish(slot, &record, p)
+    }
+
+    /// A SYN-ACK has not been answered in time: it is sent again, or the record given up. One that was answered, but by no
+    /// data yet, is left in peace until the listener's patience ends (Linux: syn_ack_recalc).
+    pub(crate) fn syn_ack_is_due(&mut self, slot: u32) {
+        let record = *self.index.half_open.get(slot);
+        let listener = ListenerId(record.listener);
+        let defer = self.index.listeners.defer_tries(record.listener);
+        let deferring = record.acked && record.tries <= defer;
+        let tries = self.index.listeners.syn_ack_tries(listener);
+        let tired = record.tries
+            >= tries.min(self.rules.config.max_syn_ack_retries.saturating_add(1))
+            && !deferring;
+        if tired || !self.index.half_open.try_again(slot, self.now) {
+            self.counters.half_open_expired += 1;
+            self.drop_half_open(slot);
+            return;
+        }
+        if record.tries == 1 {
+            self.index.listeners.half_open_aged(listener);
+        }
+        if !record.acked || record.tries >= defer {
+            self.counters.retransmissions += 1;
+            self.send_syn_ack(slot);
+        }
+    }
+
+    fn half_open_ack(&mut self, key: FlowKey, record: &HalfOpen) {
+        let echo = record.has(flag::TIMESTAMPS).then_some(record.ts_recent);
+        let (seq, ack) = (record.iss + 1, record.irs + 1);
+        let window = self
+            .rules
+            .first_window(self.index.listeners.profile(record.listener));
+        self.ack_for_record(key, (seq, ack), window, echo);
+    }
+
+    /// The half-open record becomes a connection and stands in the accept queue.
+    /// Keeps 7323-1, 7323-5.
+    fn establish(&mut self, slot: u32, record: &HalfOpen, p: &Parsed) -> Option<ConnSlot> {
+        // Its listener may have gone, and another one taken its place.
+        let (key, listener) = (&p.key, ListenerId(record.listener));
+        if !self
+            .index
+            .listeners
+            .serves(listener.0, key.local(), key.local_port())
+        {
+            self.drop_half_open(slot);
+            self.reset_reply(p);
+            return None;
+        }
+        let conn = self.make_accepted(listener, record, p)?;
+        self.index.table.replace(
+            p.hash,
+            Record::HalfOpen(slot).encode(),
+            Record::Connection(conn).encode(),
+        );
+        self.index.half_open.remove(slot);
+        self.moved(key);
+        self.index.listeners.half_open_gone(listener, record.tries);
+        self.stand_in_queue(listener, conn);
+        Some(conn)
+    }
+
+    /// The connection that a finished handshake makes, if there is a place for it. It has still to be filed, and to be
+    /// told to its listener.
+    pub(crate) fn make_accepted(
+        &mut self,
+        id: ListenerId,
+        record: &HalfOpen,
+        p: &Parsed,
+    ) -> Option<ConnSlot> {
+        let listener = self.index.listeners.get(id)?;
+        if listener.queue.len() >= listener.backlog {
+            // The SYN-ACK will be repeated, and answered again when there may be room.
+            self.counters.dropped_accept_full += 1;
+            return None;
+        }
+        let (profile, nodelay) = (listener.profile, listener.nodelay);
+        let Some(conn) = self.store.tcbs.alloc(&p.key) else {
+            self.counters.dropped_table_full += 1;
+            return None;
+        };
+        let scaled = record.peer_scale != NO_SCALE;
+        let scales = if scaled {
+            record.own_scale << 4 | record.peer_scale
+        } else {
+            0
+        };
+        let window = u32::from(self.rules.first_window(profile));
+        let cold = &mut self.store.tcbs[conn];
+        *cold = Tcb {
+            snd_nxt: record.iss + 1,
+            rcv_nxt: record.irs + 1,
+            rcv_adv: record.irs + 1 + window,
+            send_window: u32::from(p.window) << (scales & 0xf),
+            ts_recent: record.ts_recent,
+            generation: cold.generation,
+            last_heard_ms: self.now.as_millis() as u32,
+            mss: record.mss,
+            cwnd_code: congestion::encode_window(congestion::first_window(
+                record.tries.saturating_sub(1),
+            )),
+            state: State::Established,
+            flags: record.flags,
+            scales,
+            ..Tcb::default()
+        };
+        cold.set_snd_wnd(cold.snd_wnd());
+        match record.tries {
+            // A cookie does not tell how often, or when, it was sent; and data that was waited for measures nothing.
+            0 => {}
+            1 if record.acked => {}
+            1 => {
+                let rtt = self.now.saturating_since(record.sent_at).as_micros();
+                rto::sample(cold, u32::try_from(rtt).unwrap_or(u32::MAX));
+            }
+            _ => rto::handshake_lost(cold),
+        }
+        self.inherit_options(conn, profile, nodelay);
+        let tcb = &mut self.store.tcbs[conn];
+        if self.paths.facts.recall(&p.key, tcb, &self.rules, self.now) {
+            self.counters.paths_recalled += 1;
+        }
+        tcb.hear_timeout(&self.rules, record.user_timeout);
+        tcb.owe_timeout(&self.rules);
+        Some(conn)
+    }
+
+    /// A new connection waits to be accepted.
+    pub(crate) fn stand_in_queue(&mut self, id: ListenerId, conn: ConnSlot) {
+        if let Some(listener) = self.index.listeners.get(id) {
+            listener.queue.push_back(conn);
+            self.schedule.wake(&mut listener.acceptor);
+        }
+        self.counters.accepted += 1;
+    }
+
+    /// Gives back a connection that could not be filed.
+    pub(crate) fn unmake(&mut self, conn: ConnSlot) {
+        self.store.tcbs[conn].state = State::Closed;
+        self.release(conn);
+    }
+}
