@@ -72,7 +72,7 @@ fn main() -> ExitCode {
         .cores(cores)
         .placement(Placement::Combined)
         .backend(BackendChoice::wire(near))
-        .address("192.0.2.1/24")
+        .address("192.0.2.1/24".parse().unwrap())
         .build()
         .expect("a server");
     let faults = Faults {
@@ -88,7 +88,7 @@ fn main() -> ExitCode {
         .ignore_environment()
         .cores(1)
         .backend(BackendChoice::Custom(Box::new(bad)))
-        .address("192.0.2.2/24")
+        .address("192.0.2.2/24".parse().unwrap())
         .build()
         .expect("clients");
     let (tally, board) = (Arc::new(Tally::default()), Board::default());

@@ -159,8 +159,8 @@ mod over {
         let (name, interface) = (format!("net_tap{index}"), format!("jd{index}"));
         let builder = case
             .builder()
-            .address(&format!("{SERVER}/24"))
-            .address(&format!("{SERVER_V6}/64"));
+            .address(format!("{SERVER}/24").parse().unwrap())
+            .address(format!("{SERVER_V6}/64").parse().unwrap());
         let Some(runtime) = build(builder, format!("{name},iface={interface}")) else {
             return;
         };
@@ -280,8 +280,8 @@ mod over {
     fn joined_to_the_kernel() {
         let builder = ONE_COMBINED
             .builder()
-            .address(&format!("{SERVER}/24"))
-            .address(&format!("{SERVER_V6}/64"));
+            .address(format!("{SERVER}/24").parse().unwrap())
+            .address(format!("{SERVER_V6}/64").parse().unwrap());
         let Some(runtime) = build(builder, "net_tap9,iface=jd9".into()) else {
             return;
         };
@@ -321,8 +321,8 @@ mod over {
     fn datagrams_with_the_kernel() {
         let builder = TWO_COMBINED
             .builder()
-            .address(&format!("{SERVER}/24"))
-            .address(&format!("{SERVER_V6}/64"));
+            .address(format!("{SERVER}/24").parse().unwrap())
+            .address(format!("{SERVER_V6}/64").parse().unwrap());
         let Some(runtime) = build(builder, "net_tap7,iface=jd7".into()) else {
             return;
         };
@@ -373,8 +373,8 @@ mod over {
     fn beside_the_kernel(space: &str) {
         let builder = TWO_COMBINED
             .builder()
-            .address("192.0.2.1/24")
-            .address("2001:db8::1/64")
+            .address("192.0.2.1/24".parse().unwrap())
+            .address("2001:db8::1/64".parse().unwrap())
             .dpdk_exception("jdx8");
         let Some(runtime) = build(builder, "net_tap8,iface=jd8".into()) else {
             return;
@@ -448,7 +448,7 @@ mod over {
         });
         let builder = TWO_COMBINED
             .builder()
-            .address("dhcp")
+            .dhcp()
             .dhcp_wait(PATIENCE)
             .dpdk_exception("jdx6");
         let runtime = build(builder, "net_tap6,iface=jd6".into());
@@ -523,7 +523,9 @@ mod over {
         std::fs::create_dir_all(&folder).unwrap();
         let folder = Folder(folder);
         let socket = folder.0.join("wire.sock");
-        let builder = ONE_COMBINED.builder().address(&format!("{SERVER}/24"));
+        let builder = ONE_COMBINED
+            .builder()
+            .address(format!("{SERVER}/24").parse().unwrap());
         let Some(runtime) = build(builder, memif("server", &socket)) else {
             return;
         };
@@ -560,7 +562,9 @@ mod over {
         let Some(socket) = std::env::var_os(SOCKET) else {
             return;
         };
-        let builder = ONE_COMBINED.builder().address("192.0.2.2/24");
+        let builder = ONE_COMBINED
+            .builder()
+            .address("192.0.2.2/24".parse().unwrap());
         let Some(runtime) = build(builder, memif("client", Path::new(&socket))) else {
             return;
         };

@@ -70,7 +70,7 @@ fn neither_a_connection_nor_a_request_allocates() {
         let builder = case
             .builder()
             .backend(BackendChoice::wire(near))
-            .address("192.0.2.1/24");
+            .address("192.0.2.1/24".parse().unwrap());
         let server = Running::start(builder.build().unwrap(), move || {
             let (results, ready) = (results.clone(), ready.clone());
             async move {

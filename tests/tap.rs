@@ -68,8 +68,8 @@ fn fetch(case: Case, names: &Names) -> Result<(), String> {
         .backend(BackendChoice::Tap {
             name: names.device.clone(),
         })
-        .address(&format!("{SERVER}/24"))
-        .address(&format!("{SERVER_V6}/64"))
+        .address(format!("{SERVER}/24").parse().unwrap())
+        .address(format!("{SERVER_V6}/64").parse().unwrap())
         .build()
         .unwrap();
     // The device goes to the namespace with its kernel end; the runtime keeps the other by its descriptor.

@@ -46,8 +46,8 @@ fn runtime(case: Case, name_server: Option<SocketAddr>) -> (Runtime, Arc<TapCoun
     let builder = case
         .builder()
         .backend(BackendChoice::Custom(Box::new(tap)))
-        .address(&format!("{}/24", OURS[0]))
-        .address(&format!("{}/64", OURS[1]));
+        .address(format!("{}/24", OURS[0]).parse().unwrap())
+        .address(format!("{}/64", OURS[1]).parse().unwrap());
     let builder = match name_server {
         Some(server) => builder.name_server(server),
         None => builder,

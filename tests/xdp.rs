@@ -43,7 +43,7 @@ fn builder(case: Case, addresses: &[&str], ports: &str) -> janus::Builder {
     let builder = case.builder().backend(backend);
     let add = |builder: janus::Builder, address: &&str| {
         let prefix = if address.contains(':') { 64 } else { 24 };
-        builder.address(&format!("{address}/{prefix}"))
+        builder.address(format!("{address}/{prefix}").parse().unwrap())
     };
     addresses.iter().fold(builder, add)
 }

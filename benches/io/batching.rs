@@ -246,7 +246,7 @@ impl Server {
             .placement(Placement::Combined)
             .backend(BackendChoice::Custom(Box::new(device)))
             .batching(batching)
-            .address(&format!("{}/24", ends.server.ip()))
+            .address(format!("{}/24", ends.server.ip()).parse().unwrap())
             .gateway([192, 0, 2, 2])
             .max_connections(2 * CONNECTIONS)
             .packet_buffers(16_384)

@@ -158,7 +158,7 @@ impl Server {
             .cores(1)
             .placement(placement)
             .backend(BackendChoice::Custom(Box::new(device)))
-            .address(&format!("{}/24", ends.server.ip()))
+            .address(format!("{}/24", ends.server.ip()).parse().unwrap())
             .gateway([192, 0, 2, 2])
             .max_connections(trials + 1024)
             .packet_buffers(1024)

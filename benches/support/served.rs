@@ -123,7 +123,11 @@ impl Server {
             .cores(layout.cores)
             .placement(layout.placement)
             .backend(BackendChoice::Custom(Box::new(device)))
-            .address(&format!("{}/{}", ends.server_ip(), ends.server_prefix()))
+            .address(
+                format!("{}/{}", ends.server_ip(), ends.server_prefix())
+                    .parse()
+                    .unwrap(),
+            )
             .gateway(ends.gateway())
             .max_connections(each)
             .packet_buffers(65_536)

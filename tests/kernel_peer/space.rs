@@ -201,8 +201,8 @@ impl Space {
 fn build_on(case: Case, backend: Box<dyn Backend>) -> Runtime {
     case.builder()
         .backend(BackendChoice::Custom(backend))
-        .address(&format!("{OURS}/{PREFIX}"))
-        .address(&format!("{OURS_V6}/{PREFIX_V6}"))
+        .address(format!("{OURS}/{PREFIX}").parse().unwrap())
+        .address(format!("{OURS_V6}/{PREFIX_V6}").parse().unwrap())
         .build()
         .expect("a runtime on a TAP device")
 }

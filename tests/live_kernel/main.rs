@@ -63,8 +63,8 @@ fn the_kernel_is_served_over_dpdk_under_updates() {
 fn addressed(case: Case) -> janus::Builder {
     case.builder()
         .packet_buffers(64 * 1024)
-        .address(&format!("{SERVER}/24"))
-        .address(&format!("{SERVER_V6}/64"))
+        .address(format!("{SERVER}/24").parse().unwrap())
+        .address(format!("{SERVER_V6}/64").parse().unwrap())
 }
 
 /// One layout after the other, each in a namespace of its own. An error is a want of privilege or tools.

@@ -42,7 +42,10 @@ fn sum(handle: &janus::Handle, of: fn(&IoCounters) -> u64) -> u64 {
 /// A server over the wire with these rules, and what its clients are built on.
 fn server(case: Case, rules: Rules) -> (Running, janus::Handle, BackendChoice) {
     let (near, far) = wire_for(case);
-    let builder = case.builder().address(SERVER).admission(rules);
+    let builder = case
+        .builder()
+        .address(SERVER.parse().unwrap())
+        .admission(rules);
     let runtime = builder.backend(BackendChoice::wire(near)).build().unwrap();
     let handle = runtime.handle();
     let (ready, listens) = channel();
@@ -130,7 +133,7 @@ fn the_trace_has_what_its_filter_matches(case: Case) {
     );
     let filter = "tcp dst port 80 and syn and not ack";
     let builder = case.builder().backend(BackendChoice::Portal);
-    let builder = builder.trace(&file).trace_filter(filter);
+    let builder = builder.trace(&file).trace_filter(filter.parse().unwrap());
     let runtime = builder.build().unwrap();
     let handle = runtime.handle();
     let (server, address, _) = serve_on(runtime, 0, echo);

@@ -31,9 +31,9 @@ fn server(case: Case, hosts: usize, rules: Rules) -> (Running, Handle, Vec<Port>
     };
     let mut ports = switch(1 + hosts, config).unwrap();
     let device = BackendChoice::Custom(Box::new(ports.remove(0)));
-    let builder = SERVER
-        .iter()
-        .fold(case.builder(), |builder, own| builder.address(own));
+    let builder = SERVER.iter().fold(case.builder(), |builder, own| {
+        builder.address(own.parse().unwrap())
+    });
     let runtime = builder.backend(device).admission(rules).build().unwrap();
     let handle = runtime.handle();
     let (running, ..) = serve_at(runtime, "[::]:80".parse().unwrap(), echo);
@@ -49,7 +49,9 @@ fn host(
 ) -> (Running, Arc<AtomicUsize>) {
     let builder = addresses
         .iter()
-        .fold(ONE_COMBINED.builder(), |builder, own| builder.address(own));
+        .fold(ONE_COMBINED.builder(), |builder, own| {
+            builder.address(own.parse().unwrap())
+        });
     let runtime = builder
         .backend(BackendChoice::Custom(Box::new(port)))
         .build()

@@ -25,7 +25,7 @@ fn streams_get_through_everything_at_once(case: Case) {
         corrupt: 10,
         delay: Duration::from_millis(1),
         jitter: Duration::from_millis(1),
-        rate: 200_000_000,
+        rate: std::num::NonZeroU64::new(200_000_000),
         ..Faults::default()
     };
     println!("seed {}", faults.seed);
@@ -33,7 +33,7 @@ fn streams_get_through_everything_at_once(case: Case) {
     let builder = case
         .builder()
         .backend(BackendChoice::wire(near))
-        .address("192.0.2.1/24")
+        .address("192.0.2.1/24".parse().unwrap())
         .faults(faults);
     let runtime = builder.build().unwrap();
     let counters = runtime.handle().faults().expect("faults were asked for");

@@ -33,7 +33,7 @@ fn ports<const N: usize>(case: Case) -> [Port; N] {
 fn asking(case: Case, port: Port) -> Builder {
     case.builder()
         .backend(BackendChoice::Custom(Box::new(port)))
-        .address("dhcp")
+        .dhcp()
 }
 
 fn until(what: &str, is_so: impl Fn() -> bool) {
@@ -64,7 +64,7 @@ fn an_address_is_given_prolonged_and_taken_away(case: Case) {
     let client = ONE_COMBINED
         .builder()
         .backend(BackendChoice::Custom(Box::new(clients)))
-        .address("192.0.2.2/24")
+        .address("192.0.2.2/24".parse().unwrap())
         .build()
         .unwrap();
     let (talk, heard) = std::sync::mpsc::channel();
@@ -152,7 +152,7 @@ fn a_connection_of_an_address_that_is_gone_tells_its_owner() {
     let client = ONE_COMBINED
         .builder()
         .backend(BackendChoice::Custom(Box::new(clients)))
-        .address("192.0.2.2/24")
+        .address("192.0.2.2/24".parse().unwrap())
         .build()
         .unwrap();
     assert_eq!(told.recv_timeout(PATIENCE), Ok(Ok(0)));
@@ -191,14 +191,14 @@ fn without_a_server_it_says_so() {
 fn a_link_without_addresses_has_no_dhcp() {
     let (near, _far) = wire_for(ONE_COMBINED);
     let builder = ONE_COMBINED.builder().backend(BackendChoice::wire(near));
-    let error = builder.address("dhcp").build().err().unwrap().to_string();
+    let error = builder.dhcp().build().err().unwrap().to_string();
     assert!(error.contains("Ethernet"), "{error}");
     let xdp = BackendChoice::Xdp {
         interface: "lo".into(),
         ports: janus::XdpPorts::default(),
     };
     let builder = ONE_COMBINED.builder().backend(xdp);
-    let error = builder.address("dhcp").build().err().unwrap().to_string();
+    let error = builder.dhcp().build().err().unwrap().to_string();
     assert!(error.contains("AF_XDP"), "{error}");
 }
 
@@ -207,7 +207,7 @@ fn a_static_address_beside_it_is_there_too() {
     let [ours, servers, clients] = ports(ONE_COMBINED);
     let server = Server::start(servers, FIRST);
     let runtime = asking(ONE_COMBINED, ours)
-        .address("192.0.2.80/24")
+        .address("192.0.2.80/24".parse().unwrap())
         .build()
         .unwrap();
     let (running, _, _) = serve_on(runtime, 80, echo);

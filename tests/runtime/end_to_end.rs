@@ -30,7 +30,7 @@ fn wire_echoes_many_connections(case: Case) {
     let builder = case
         .builder()
         .backend(BackendChoice::wire(near))
-        .address("192.0.2.1/24");
+        .address("192.0.2.1/24".parse().unwrap());
     let (server, _, cores) = serve(builder, 80, echo);
     run_clients(far, CONNECTIONS, |index| async move {
         let stream = TcpStream::connect(server_on_wire(80)).await.unwrap();
@@ -59,7 +59,7 @@ fn wire_carries_bulk_both_ways(case: Case) {
     let builder = case
         .builder()
         .backend(BackendChoice::wire(near))
-        .address("192.0.2.1/24");
+        .address("192.0.2.1/24".parse().unwrap());
     let (server, _, _) = serve(builder, 80, echo);
     run_clients(far, 4, |index| async move {
         let stream = std::rc::Rc::new(TcpStream::connect(server_on_wire(80)).await.unwrap());
@@ -83,7 +83,7 @@ fn wire_refuses_a_closed_port(case: Case) {
     let builder = case
         .builder()
         .backend(BackendChoice::wire(near))
-        .address("192.0.2.1/24");
+        .address("192.0.2.1/24".parse().unwrap());
     let (server, _, _) = serve(builder, 80, echo);
     run_clients(far, 8, |_| async {
         let error = TcpStream::connect(server_on_wire(81)).await.unwrap_err();
@@ -98,12 +98,12 @@ fn wire_connects_from_every_core(case: Case) {
     let far = ONE_COMBINED
         .builder()
         .backend(BackendChoice::wire(far))
-        .address("192.0.2.1/24");
+        .address("192.0.2.1/24".parse().unwrap());
     let (server, _, _) = serve(far, 80, echo);
     let near = case
         .builder()
         .backend(BackendChoice::wire(near))
-        .address("192.0.2.2/24");
+        .address("192.0.2.2/24".parse().unwrap());
     let clients = Running::start(near.build().unwrap(), || async {
         for round in 0..40 {
             let stream = TcpStream::connect(server_on_wire(80)).await?;
@@ -128,7 +128,7 @@ fn wire_serves_a_port_of_one_core(case: Case) {
     let builder = case
         .builder()
         .backend(BackendChoice::wire(near))
-        .address("192.0.2.1/24");
+        .address("192.0.2.1/24".parse().unwrap());
     let (ready, listening) = channel();
     let server = Running::start(builder.build().unwrap(), move || {
         let ready = ready.clone();

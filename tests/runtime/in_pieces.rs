@@ -21,7 +21,7 @@ fn connections_in_pieces_echo(case: Case) {
     let builder = case
         .builder()
         .backend(BackendChoice::wire(near))
-        .address("192.0.2.1/24");
+        .address("192.0.2.1/24".parse().unwrap());
     let (server, _, cores) = serve(builder, 80, echo);
     let far = BackendChoice::Custom(Box::new(Shredder(Box::new(far))));
     run_clients_on(far, CONNECTIONS, |index| async move {

@@ -30,7 +30,7 @@ fn wire_echoes_under_updates(case: Case) {
     let runtime = case
         .builder()
         .backend(BackendChoice::wire(near))
-        .address("192.0.2.1/24")
+        .address("192.0.2.1/24".parse().unwrap())
         .build()
         .unwrap();
     let changing = Changing::start(&runtime, case.cores);
@@ -104,7 +104,7 @@ fn wire_answers_http_under_updates(case: Case) {
     let runtime = case
         .builder()
         .backend(BackendChoice::wire(near))
-        .address("192.0.2.1/24")
+        .address("192.0.2.1/24".parse().unwrap())
         .build()
         .unwrap();
     let changing = Changing::start(&runtime, case.cores);
@@ -212,7 +212,7 @@ fn weights_are_kept(case: Case) {
     let runtime = case
         .builder()
         .backend(BackendChoice::wire(near))
-        .address("192.0.2.1/24")
+        .address("192.0.2.1/24".parse().unwrap())
         .build()
         .unwrap();
     let balance = runtime.handle().balance();
@@ -244,7 +244,7 @@ fn a_core_is_drained_and_restored(case: Case) {
     let runtime = case
         .builder()
         .backend(BackendChoice::wire(near))
-        .address("192.0.2.1/24")
+        .address("192.0.2.1/24".parse().unwrap())
         .build()
         .unwrap();
     let balance = runtime.handle().balance();

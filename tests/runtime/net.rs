@@ -35,7 +35,7 @@ where
     let builder = ONE_COMBINED
         .builder()
         .backend(BackendChoice::wire(near))
-        .address("192.0.2.1/24");
+        .address("192.0.2.1/24".parse().unwrap());
     let (server, _, _) = serve(builder, 80, server);
     run_clients(far, 1, move |_| async move {
         client(TcpStream::connect(server_address()).await.unwrap()).await;

@@ -13,7 +13,9 @@ use janus::net::TcpStream;
 use janus::{BackendChoice, Builder};
 
 fn client() -> Builder {
-    ONE_COMBINED.builder().address("192.0.2.2/24")
+    ONE_COMBINED
+        .builder()
+        .address("192.0.2.2/24".parse().unwrap())
 }
 
 async fn exchange(stream: &TcpStream, round: usize) -> io::Result<()> {

@@ -56,7 +56,7 @@ fn a_slow_core_gets_less(case: Case, stop: &'static AtomicBool) {
     let runtime = case
         .builder()
         .backend(BackendChoice::wire(near))
-        .address("192.0.2.1/24")
+        .address("192.0.2.1/24".parse().unwrap())
         .balance(Policy::Service)
         .build()
         .unwrap();
@@ -105,7 +105,7 @@ fn short_queues_are_let_be() {
     let runtime = case
         .builder()
         .backend(BackendChoice::wire(near))
-        .address("192.0.2.1/24")
+        .address("192.0.2.1/24".parse().unwrap())
         .balance(Policy::Queue)
         .build()
         .unwrap();

@@ -129,7 +129,10 @@ where
     F: Future<Output: MainResult> + 'static,
 {
     let builder = case.builder().backend(BackendChoice::Portal);
-    let runtime = builder.portal_reach(reach).build().unwrap();
+    let runtime = builder
+        .portal_reach(reach.parse().unwrap())
+        .build()
+        .unwrap();
     Running::start(runtime, client).join().unwrap();
 }
 
@@ -281,7 +284,10 @@ fn others_come_in_where_doors_are(case: Case) {
             (LISTED, "::", 8_080, true, true),
         ] {
             let builder = case.builder().backend(BackendChoice::Portal);
-            let runtime = builder.portal_listen(listen).build().unwrap();
+            let runtime = builder
+                .portal_listen(listen.parse().unwrap())
+                .build()
+                .unwrap();
             let bound = SocketAddr::new(bound.parse().unwrap(), port);
             let (server, _, _) = serve_at(runtime, bound, greet);
             for (near, peer, open) in [(NEAR_V4, FAR_V4, v4), (NEAR_V6, FAR_V6, v6)] {

@@ -113,7 +113,7 @@ fn what_is_filled_is_what_leaves(case: Case) {
     let builder = case
         .builder()
         .backend(BackendChoice::Custom(Box::new(watched)))
-        .address("192.0.2.1/24");
+        .address("192.0.2.1/24".parse().unwrap());
     let told = places.clone();
     let (server, reports) =
         serve_and_report(builder, move |stream| send_content(stream, told.clone()));
@@ -196,12 +196,12 @@ fn a_proxy_passes_buffers_on(case: Case) {
     let builder = case
         .builder()
         .backend(BackendChoice::Custom(Box::new(device)))
-        .address("192.0.2.1/24");
+        .address("192.0.2.1/24".parse().unwrap());
     let (server, reports) = serve_and_report(builder, proxy);
     let builder = ONE_COMBINED
         .builder()
         .backend(BackendChoice::wire(far))
-        .address("192.0.2.2/24");
+        .address("192.0.2.2/24".parse().unwrap());
     let clients = Running::start(builder.build().unwrap(), || async {
         let serving = janus::spawn(origin());
         let clients: Vec<_> = (0..CLIENTS)
@@ -262,7 +262,7 @@ fn without_room_a_buffer_waits_and_can_be_taken_back() {
     let builder = ONE_COMBINED
         .builder()
         .backend(BackendChoice::wire(near))
-        .address("192.0.2.1/24");
+        .address("192.0.2.1/24".parse().unwrap());
     let (server, _, _) = serve(builder, 80, fill_up);
     run_clients(far, 1, |_| async {
         let stream = TcpStream::connect(server_address(80)).await.unwrap();
@@ -307,7 +307,7 @@ fn a_buffer_that_is_dropped_goes_home_unsent() {
     let builder = ONE_COMBINED
         .builder()
         .backend(BackendChoice::wire(near))
-        .address("192.0.2.1/24");
+        .address("192.0.2.1/24".parse().unwrap());
     let (server, _, _) = serve(builder, 80, fill_and_drop);
     run_clients(far, 1, |_| async {
         let stream = TcpStream::connect(server_address(80)).await.unwrap();

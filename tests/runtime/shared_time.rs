@@ -24,11 +24,17 @@ const SERVER: SocketAddr = SocketAddr::new(
 /// A server on `case` and a client, both with the server's time.
 fn runtimes(case: Case) -> (Runtime, Runtime) {
     let (near, far) = wire_for(case);
-    let server = case.builder().start_paused(true).address("192.0.2.1/24");
+    let server = case
+        .builder()
+        .start_paused(true)
+        .address("192.0.2.1/24".parse().unwrap());
     let server = server.backend(BackendChoice::wire(near)).build().unwrap();
     let client = ONE_COMBINED.builder().time_of(&server.handle());
     let client = client.backend(BackendChoice::wire(far));
-    let client = client.address("192.0.2.2/24").build().unwrap();
+    let client = client
+        .address("192.0.2.2/24".parse().unwrap())
+        .build()
+        .unwrap();
     (server, client)
 }
 

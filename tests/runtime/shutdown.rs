@@ -52,7 +52,7 @@ fn what_is_under_way_is_finished(case: Case) {
     let builder = case
         .builder()
         .backend(BackendChoice::wire(near))
-        .address("192.0.2.1/24");
+        .address("192.0.2.1/24".parse().unwrap());
     let runtime = builder.build().unwrap();
     let handle = runtime.handle();
     let begin = Instant::now();
@@ -112,7 +112,7 @@ fn idle_connections_end_when_they_are_told(case: Case) {
     let builder = case
         .builder()
         .backend(BackendChoice::wire(near))
-        .address("192.0.2.1/24");
+        .address("192.0.2.1/24".parse().unwrap());
     let runtime = builder.build().unwrap();
     let handle: &'static Handle = Box::leak(Box::new(runtime.handle()));
     let (server, _, _) = serve_on(runtime, 80, polite);
@@ -136,7 +136,7 @@ fn what_takes_too_long_is_ended_in_order(case: Case) {
         .builder()
         .backend(BackendChoice::wire(near))
         .close_time(LONG)
-        .address("192.0.2.1/24");
+        .address("192.0.2.1/24".parse().unwrap());
     let runtime = builder.build().unwrap();
     let handle: &'static Handle = Box::leak(Box::new(runtime.handle()));
     let (server, _, _) = serve_on(runtime, 80, echo);
@@ -165,7 +165,7 @@ fn what_does_not_end_is_reset(case: Case) {
         .builder()
         .backend(BackendChoice::wire(near))
         .close_time(Duration::from_millis(50))
-        .address("192.0.2.1/24");
+        .address("192.0.2.1/24".parse().unwrap());
     let (server, _, _) = serve(builder, 80, flood);
     let server: &'static std::sync::Mutex<Option<Running>> =
         Box::leak(Box::new(std::sync::Mutex::new(Some(server))));
@@ -258,7 +258,7 @@ fn mains_may_end_meanwhile_and_nothing_can_be_bound() {
     let builder = ONE_COMBINED
         .builder()
         .backend(BackendChoice::wire(near))
-        .address("192.0.2.1/24");
+        .address("192.0.2.1/24".parse().unwrap());
     let (ready, listens) = channel();
     let server = Running::start(builder.build().unwrap(), move || {
         let ready = ready.clone();

@@ -15,7 +15,7 @@ fn options_are_kept_and_a_look_shows_them(case: Case) {
     let builder = case
         .builder()
         .backend(BackendChoice::wire(near))
-        .address("192.0.2.1/24");
+        .address("192.0.2.1/24".parse().unwrap());
     let (server, _, _) = serve(builder, 80, echo);
     run_clients(far, 4, |index| async move {
         let server = SocketAddr::from(([192, 0, 2, 1], 80));

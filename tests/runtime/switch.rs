@@ -30,7 +30,7 @@ fn streams_go_from_port_to_port(case: Case) {
             let builder = case
                 .builder()
                 .backend(BackendChoice::Custom(Box::new(port)))
-                .address(&format!("{a}.{b}.{c}.{d}/24"));
+                .address(format!("{a}.{b}.{c}.{d}/24").parse().unwrap());
             serve(builder, 80, echo).0
         })
         .collect();

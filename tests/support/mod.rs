@@ -228,7 +228,7 @@ where
     let runtime = ONE_COMBINED
         .builder()
         .backend(device)
-        .address("192.0.2.2/24")
+        .address("192.0.2.2/24".parse().unwrap())
         .build()
         .unwrap();
     let running = Running::start(runtime, move || async move {

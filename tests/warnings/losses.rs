@@ -176,7 +176,10 @@ fn listens(
             std::future::pending::<janus::Result>().await
         }
     };
-    let watched = Watched::start(configure(builder.address("192.0.2.1/24")), main);
+    let watched = Watched::start(
+        configure(builder.address("192.0.2.1/24".parse().unwrap())),
+        main,
+    );
     for _ in 0..case.cores {
         is_ready.recv_timeout(PATIENCE).expect("it listens");
     }
@@ -316,7 +319,9 @@ fn a_neighbor_that_does_not_answer() {
     })
     .unwrap();
     let builder = ONE_COMBINED.builder().backend(BackendChoice::wire(near));
-    let builder = builder.address("192.0.2.1/24").start_paused(true);
+    let builder = builder
+        .address("192.0.2.1/24".parse().unwrap())
+        .start_paused(true);
     let main = || async {
         let connect = janus::net::TcpStream::connect("192.0.2.9:7");
         let found = janus::time::timeout(Duration::from_secs(5), connect).await;

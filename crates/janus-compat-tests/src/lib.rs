@@ -151,7 +151,7 @@ where
     })
     .expect("a wire");
     let server = builder(cores)
-        .address("192.0.2.1/24")
+        .address("192.0.2.1/24".parse().unwrap())
         .backend(BackendChoice::wire(near));
     let (tell, told) = told();
     let serve = Arc::new(serve);
@@ -168,7 +168,7 @@ where
         told.next();
     }
     let other = builder(1)
-        .address("192.0.2.2/24")
+        .address("192.0.2.2/24".parse().unwrap())
         .backend(BackendChoice::wire(far));
     Running::start(other, move || {
         client(SocketAddr::from(([192, 0, 2, 1], 80)))

@@ -209,7 +209,7 @@ fn run_clients<F: Future<Output = ()> + 'static>(
 ) {
     let runtime = builder(1, Placement::Combined)
         .backend(BackendChoice::wire(end))
-        .address("192.0.2.2/24")
+        .address("192.0.2.2/24".parse().unwrap())
         .build()
         .unwrap();
     let handle = runtime.handle();
@@ -294,7 +294,7 @@ fn janus_clients_over_the_wire() {
         .unwrap();
         let builder = builder(cores, placement)
             .backend(BackendChoice::wire(near))
-            .address("192.0.2.1/24");
+            .address("192.0.2.1/24".parse().unwrap());
         let (server, _) = Running::server(builder, 80);
         run_clients(far, 32, converse);
         server.stop();

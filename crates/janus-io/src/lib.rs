@@ -29,6 +29,8 @@ mod counter;
 #[cfg(not(loom))]
 pub mod machine;
 #[cfg(not(loom))]
+mod parse_error;
+#[cfg(not(loom))]
 mod queue;
 #[cfg(all(test, not(loom)))]
 mod testing;
@@ -48,6 +50,7 @@ pub use {
     },
     backend::{tap, wire, xdp},
     counter::Counter,
+    parse_error::ParseError,
     queue::{Backend, Batch, Caps, DeviceLosses, LossesFn, Queue},
     wrap::{aside, exception, faults, filter, trace},
 };

@@ -2,6 +2,7 @@
 //! (`keys`); nothing here opens a device or starts a thread.
 
 mod addresses;
+mod cidr;
 mod declare;
 mod effective;
 mod error;
@@ -16,6 +17,7 @@ mod source;
 mod tests;
 mod values;
 
+pub use cidr::Cidr;
 pub(crate) use declare::{Change, Key};
 pub use effective::{Effective, Origin};
 pub use error::ConfigError;
@@ -24,7 +26,7 @@ pub(crate) use link_faults::LinkFaults;
 pub(crate) use live::LiveSettings;
 pub use manual::manual;
 pub(crate) use source::{from_environment, from_file};
-pub(crate) use values::{BackendName, Cidr, Cores, DHCP, KernelAddress, PlacementName};
+pub(crate) use values::{BackendName, Cores, KernelAddress, PlacementName};
 
 /// Most shards one runtime may have: a [`janus_csb::ShardId`] is one byte and one value is kept free.
 pub const CORES_MAX: usize = 255;

@@ -139,15 +139,16 @@ pub use janus_macros::main;
 /// ```
 pub use janus_macros::test;
 
-pub use config::{CORES_MAX, ConfigError, Effective, Origin, Placement, manual};
+pub use config::{CORES_MAX, Cidr, ConfigError, Effective, Origin, Placement, manual};
 pub use dhcp::Lease;
 pub use janus_io::faults::{FaultCounters, Faults, WayCounters};
 pub use janus_io::wire;
 pub use janus_io::xdp::Ports as XdpPorts;
-pub use janus_io::{Backend, Batching, DeviceLosses};
+pub use janus_io::{Backend, Batching, DeviceLosses, ParseError};
 pub use janus_mem::DepotStats;
 pub use janus_tcp::{Config as TcpConfig, Counters as TcpCounters, MemoryReport};
 pub use losses::ShortageReport;
+pub use portal::{PortalListen, PortalReach};
 pub use runtime::{
     BackendChoice, BoxError, BuildError, Builder, Handle, MainResult, Reloaded, Result, Runtime,
     ShuttingDown, core_id, cores, exit_code, handle, is_shutting_down, once, shutting_down,

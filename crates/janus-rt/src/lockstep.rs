@@ -146,7 +146,7 @@ impl<P: Outside> World<P> {
                 0 => Placement::Combined,
                 io_cores => Placement::Split { io_cores },
             })
-            .address("192.0.2.1/24")
+            .address("192.0.2.1/24".parse().unwrap())
             .backend(BackendChoice::wire(near));
         let prepared = builder.prepare(clock).expect("a runtime");
         let (seeds, io_cores, conductor) = prepared.into_parts();

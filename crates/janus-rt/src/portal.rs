@@ -27,17 +27,17 @@ pub(crate) use carrier::Inner;
 use carrier::{Carrier, Command};
 use events::{DoorId, Doorbell};
 pub(crate) use exits::answers_all;
-pub(crate) use listen::Listen;
+pub use listen::PortalListen;
 use listen::offered_port;
-pub(crate) use reach::Reach;
+pub use reach::PortalReach;
 
 use crate::control::Passage;
 use crate::control::ending::LastIn;
 
 /// The portal, as sockets of the shards see it.
 pub(crate) struct Doorway {
-    pub(crate) reach: Reach,
-    pub(crate) listen: Listen,
+    pub(crate) reach: PortalReach,
+    pub(crate) listen: PortalListen,
 }
 
 impl Passage for Doorway {
@@ -58,12 +58,12 @@ pub(crate) struct Portal {
     commands: Sender<Command>,
     doorbell: Arc<Doorbell>,
     thread: Option<JoinHandle<()>>,
-    listen: Listen,
+    listen: PortalListen,
 }
 
 impl Portal {
     /// Starts the carrier over `inner`, its end of the wire and the stack on it. Doors are where `listen` says.
-    pub(crate) fn start(inner: Inner, listen: Listen) -> io::Result<Portal> {
+    pub(crate) fn start(inner: Inner, listen: PortalListen) -> io::Result<Portal> {
         let (commands, inbox) = channel();
         let doorbell = Arc::new(Doorbell::new()?);
         let carrier = Carrier::new(inner, inbox, doorbell.clone())?;
@@ -140,7 +140,7 @@ impl Portal {
         let names = names.join(" and ");
         let local = places.iter().all(|at| at.ip().is_loopback());
         let from = match &self.listen {
-            Listen::Loopback => "from this machine only; `portal_listen` opens it to others",
+            PortalListen::Loopback => "from this machine only; `portal_listen` opens it to others",
             _ if local => "from this machine only, as it is bound on loopback",
             _ => "from wherever that is reached",
         };

@@ -11,7 +11,6 @@ mod shutdown;
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,11 +20,12 @@ use janus_io::faults::{FaultCounters, Faults};
 use crate::admission::{Admission, Filter, IoCounters, Rules};
 use crate::balance::{self, Balance};
 use crate::clock::Clock;
-use crate::config::{ConfigError, Cores, DHCP, Effective, Partial, Placement, PlacementName};
+use crate::config::{Cidr, ConfigError, Cores, Effective, Partial, Placement, PlacementName};
 pub use crate::control::BoxError;
 use crate::control::supervisor::Supervisor;
 use crate::dhcp::{Lease, Shown};
 use crate::metrics::Collector;
+use crate::portal::{PortalListen, PortalReach};
 use crate::shard::core_context;
 use crate::shard::shared::Shared;
 use crate::task::JoinHandle;
@@ -235,8 +235,6 @@ pub struct Builder {
     config_file: Option<PathBuf>,
     paused: bool,
     time: Option<Clock>,
-    /// The first thing said that could not be understood.
-    wrong: Option<ConfigError>,
 }
 
 impl Builder {
@@ -302,14 +300,23 @@ impl Builder {
         self
     }
 
-    /// One more address of the interface, such as `"192.0.2.1/24"` or `"2001:db8::1/64"`; `"dhcp"`: one that a server gives.
-    pub fn address(mut self, cidr: &str) -> Builder {
-        if cidr.trim() == DHCP {
-            self.partial.address.get_or_insert_default().dhcp = true;
-        } else if let Some(cidr) = self.understood("address", cidr) {
-            let addresses = self.partial.address.get_or_insert_default();
-            addresses.given.push(cidr);
-        }
+    /// Gives the interface one more address. [`build`](Builder::build) fails where it cannot be ours.
+    ///
+    /// ```
+    /// let builder = janus::Runtime::builder()
+    ///     .address("192.0.2.1/24".parse()?)
+    ///     .address("2001:db8::1/64".parse()?);
+    /// # Ok::<(), janus::ParseError>(())
+    /// ```
+    pub fn address(mut self, address: Cidr) -> Builder {
+        let addresses = self.partial.address.get_or_insert_default();
+        addresses.given.push(address);
+        self
+    }
+
+    /// Gives the interface one more address, which a DHCP server chooses (`address = "dhcp"`).
+    pub fn dhcp(mut self) -> Builder {
+        self.partial.address.get_or_insert_default().dhcp = true;
         self
     }
 
@@ -342,21 +349,15 @@ impl Builder {
         self
     }
 
-    /// Restricts which peers outgoing portal connections may reach: `"loopback"` (this machine, the default), `"any"`, or networks
-    /// besides loopback, such as `"10.0.0.0/8,2001:db8::/32"`.
-    pub fn portal_reach(mut self, whom: &str) -> Builder {
-        if let Some(reach) = self.understood("portal_reach", whom) {
-            self.partial.portal_reach = Some(reach);
-        }
+    /// Restricts which peers outgoing portal connections may reach; without it, those of this machine.
+    pub fn portal_reach(mut self, reach: PortalReach) -> Builder {
+        self.partial.portal_reach = Some(reach);
         self
     }
 
-    /// Where the portal offers the ports that are bound: `"loopback"` (for this machine only, the default), `"any"` address of this machine,
-    /// or a list of its addresses.
-    pub fn portal_listen(mut self, at: &str) -> Builder {
-        if let Some(listen) = self.understood("portal_listen", at) {
-            self.partial.portal_listen = Some(listen);
-        }
+    /// Chooses the addresses of this machine on which the portal offers the ports that are bound; without it, loopback.
+    pub fn portal_listen(mut self, at: PortalListen) -> Builder {
+        self.partial.portal_listen = Some(at);
         self
     }
 
@@ -372,12 +373,10 @@ impl Builder {
         self
     }
 
-    /// Of those frames, only the ones that an expression in the manner of tcpdump matches, such as `"host 192.0.2.7 and tcp port 80"`:
-    /// see `trace_filter` in `docs/configuration.md`.
-    pub fn trace_filter(mut self, expression: &str) -> Builder {
-        if let Some(filter) = self.understood("trace_filter", expression) {
-            self.partial.trace_filter = Some(filter);
-        }
+    /// Writes only those frames that match, such as `"host 192.0.2.7 and tcp port 80".parse()?`: see `trace_filter` in
+    /// `docs/configuration.md`.
+    pub fn trace_filter(mut self, filter: Filter) -> Builder {
+        self.partial.trace_filter = Some(filter);
         self
     }
 
@@ -511,15 +510,6 @@ impl Builder {
         self
     }
 
-    /// Sets `key`; if the value is not understood, that is remembered for [`build`](Builder::build).
-    fn understood<T: FromStr<Err: ToString>>(&mut self, key: &str, text: &str) -> Option<T> {
-        let understood = text.parse().map_err(|problem: T::Err| {
-            let problem = ConfigError::value(key, problem.to_string());
-            _ = self.wrong.get_or_insert(problem);
-        });
-        understood.ok()
-    }
-
     /// Decides everything and opens the device. No core runs before [`Runtime::run`].
     ///
     /// # Errors
@@ -542,25 +532,22 @@ impl Builder {
     /// # Errors
     /// For whatever [`build`](Builder::build) would not understand.
     pub fn effective(mut self) -> Result<Effective, ConfigError> {
-        Ok(self.sources()?.read()?.1)
+        Ok(self.sources().read()?.1)
     }
 
     /// Where its settings come from.
-    fn sources(&mut self) -> Result<Sources, ConfigError> {
-        match self.wrong.take() {
-            Some(wrong) => Err(wrong),
-            None => Ok(Sources {
-                ignore_environment: self.ignore_environment,
-                file: self.config_file.take(),
-                builder: std::mem::take(&mut self.partial),
-                tcp: self.tcp.as_ref().map(Partial::of_tcp).unwrap_or_default(),
-            }),
+    fn sources(&mut self) -> Sources {
+        Sources {
+            ignore_environment: self.ignore_environment,
+            file: self.config_file.take(),
+            builder: std::mem::take(&mut self.partial),
+            tcp: self.tcp.as_ref().map(Partial::of_tcp).unwrap_or_default(),
         }
     }
 
     /// Like [`build`](Builder::build), on any clock.
     pub(crate) fn prepare(mut self, clock: Clock) -> Result<Prepared, BuildError> {
-        let sources = self.sources()?;
+        let sources = self.sources();
         let supervisor = (!self.ignore_environment).then(Supervisor::of_the_environment);
         let (settings, effective) = sources.read()?;
         let tcp = self.tcp.unwrap_or_default();

@@ -164,7 +164,7 @@ fn grown(count: usize, segments: usize) -> Grown {
         let builder = Runtime::builder()
             .ignore_environment()
             .cores(1)
-            .address(address);
+            .address(address.parse().unwrap());
         let builder = builder.packet_buffers(BUFFERS);
         builder.backend(BackendChoice::wire(end)).build().unwrap()
     };

@@ -119,7 +119,7 @@ fn falls_after_a_change(falls: usize) {
             inner: ours,
             breaks: breaks.clone(),
         })))
-        .address("dhcp")
+        .dhcp()
         .build()
         .unwrap();
     let handle = runtime.handle();
@@ -159,7 +159,7 @@ where
     let builder = ONE_COMBINED
         .builder()
         .backend(BackendChoice::Custom(Box::new(port)))
-        .address(address);
+        .address(address.parse().unwrap());
     let (tell, told) = channel();
     let running = Running::start(builder.build().unwrap(), move || {
         let (tell, has) = (tell.clone(), has());

@@ -81,7 +81,7 @@ fn lease_of_dnsmasq() -> Result<(), String> {
         let runtime = case
             .builder()
             .backend(BackendChoice::Custom(Box::new(Tap::new(DEVICE))))
-            .address("dhcp")
+            .dhcp()
             .build()
             .expect("an address");
         let lease = runtime.handle().lease().expect("a lease");
@@ -134,7 +134,7 @@ fn remembered(log: &Log) {
         let runtime = ONE_COMBINED
             .builder()
             .backend(BackendChoice::Custom(Box::new(Tap::new(DEVICE))))
-            .address("dhcp")
+            .dhcp()
             .dhcp_file(&file)
             .build()
             .expect("an address");

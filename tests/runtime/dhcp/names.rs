@@ -41,7 +41,7 @@ fn names_are_asked_of_the_server_that_the_lease_names() {
     let names = ONE_COMBINED
         .builder()
         .backend(BackendChoice::Custom(Box::new(names)))
-        .address("192.0.2.53/24");
+        .address("192.0.2.53/24".parse().unwrap());
     let names = Running::start(names.build().unwrap(), answer_all);
     let runtime = asking(ONE_COMBINED, ours).build().unwrap();
     let client = Running::start(runtime, || async {

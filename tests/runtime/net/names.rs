@@ -159,8 +159,8 @@ fn with_names_at<F: Future<Output = ()> + 'static>(addresses: &[&str], client: f
     let builder = ONE_COMBINED
         .builder()
         .backend(BackendChoice::wire(near))
-        .address("192.0.2.1/24")
-        .address("192.0.2.3/24");
+        .address("192.0.2.1/24".parse().unwrap())
+        .address("192.0.2.3/24".parse().unwrap());
     let (ready, listens) = std::sync::mpsc::channel();
     let server = Running::start(builder.build().unwrap(), move || {
         let ready = ready.clone();
@@ -181,9 +181,9 @@ fn with_names_at<F: Future<Output = ()> + 'static>(addresses: &[&str], client: f
         .builder()
         .backend(BackendChoice::wire(far))
         .name_server("192.0.2.1:53".parse().unwrap());
-    let builder = addresses
-        .iter()
-        .fold(builder, |builder, own| builder.address(own));
+    let builder = addresses.iter().fold(builder, |builder, own| {
+        builder.address(own.parse().unwrap())
+    });
     let running = Running::start(builder.build().unwrap(), move || async move {
         timeout(PATIENCE, client()).await
     });

@@ -16,7 +16,7 @@ fn with_echo<F: Future<Output = ()> + 'static>(client: fn() -> F) {
     let builder = ONE_COMBINED
         .builder()
         .backend(BackendChoice::wire(near))
-        .address("192.0.2.1/24");
+        .address("192.0.2.1/24".parse().unwrap());
     let (server, _, _) = serve(builder, 80, echo);
     run_clients(far, 1, move |_| client());
     server.stop().unwrap();
@@ -147,7 +147,7 @@ fn a_listener_has_its_backlog_and_gives_its_options_on() {
     let runtime = ONE_COMBINED
         .builder()
         .backend(BackendChoice::wire(near))
-        .address("192.0.2.1/24");
+        .address("192.0.2.1/24".parse().unwrap());
     let (ready, listens) = std::sync::mpsc::channel();
     let server = Running::start(runtime.build().unwrap(), move || {
         let ready = ready.clone();

@@ -19,8 +19,8 @@ fn with_echo<F: Future<Output = ()> + 'static>(case: Case, client: fn() -> F) {
     let builder = case
         .builder()
         .backend(BackendChoice::wire(near))
-        .address("192.0.2.1/24")
-        .address("2001:db8::1/64");
+        .address("192.0.2.1/24".parse().unwrap())
+        .address("2001:db8::1/64".parse().unwrap());
     let (ready, bound) = channel();
     let server = Running::start(builder.build().unwrap(), move || {
         let ready = ready.clone();
@@ -45,8 +45,8 @@ fn run_client<F: Future<Output = ()> + 'static>(far: wire::End, client: fn() -> 
     let builder = ONE_COMBINED
         .builder()
         .backend(BackendChoice::wire(far))
-        .address("192.0.2.2/24")
-        .address("2001:db8::2/64");
+        .address("192.0.2.2/24".parse().unwrap())
+        .address("2001:db8::2/64".parse().unwrap());
     let running = Running::start(builder.build().unwrap(), move || async move {
         timeout(PATIENCE, client()).await
     });
@@ -154,7 +154,7 @@ fn a_port_is_of_the_core_that_bound_it_first() {
     let builder = THREE_COMBINED
         .builder()
         .backend(BackendChoice::wire(near))
-        .address("192.0.2.1/24");
+        .address("192.0.2.1/24".parse().unwrap());
     let (bound, first) = channel();
     let first = std::sync::Arc::new(std::sync::Mutex::new(first));
     let running = Running::start(builder.build().unwrap(), move || {
@@ -202,7 +202,7 @@ fn what_is_for_many_is_refused_in_so_many_words() {
     let builder = ONE_COMBINED
         .builder()
         .backend(BackendChoice::wire(near))
-        .address("192.0.2.1/24");
+        .address("192.0.2.1/24".parse().unwrap());
     let running = Running::start(builder.build().unwrap(), || async {
         let socket = UdpSocket::bind("0.0.0.0:5353").await.unwrap();
         let (group, any) = (Ipv4Addr::new(224, 0, 0, 251), Ipv4Addr::UNSPECIFIED);
@@ -246,7 +246,7 @@ fn a_busy_core_is_not_sent_more_than_a_socket_holds() {
     let builder = case
         .builder()
         .backend(BackendChoice::wire(near))
-        .address("192.0.2.1/24");
+        .address("192.0.2.1/24".parse().unwrap());
     let (told, heard) = channel();
     let (ready, bound) = channel();
     let (over, all_sent) = channel::<()>();

@@ -167,7 +167,10 @@ impl Scene {
     where
         F: Future<Output = ()> + 'static,
     {
-        let clients = clients.address("192.0.2.2/24").build().unwrap();
+        let clients = clients
+            .address("192.0.2.2/24".parse().unwrap())
+            .build()
+            .unwrap();
         let stage = self.stage.clone();
         let clients = Running::start(clients, move || {
             let play = script(stage.clone());
@@ -233,7 +236,7 @@ pub(crate) fn builders(case: Case, depth: u32) -> (Builder, Builder) {
         ..wire::Config::default()
     })
     .unwrap();
-    let server = case.builder().address("192.0.2.1/24");
+    let server = case.builder().address("192.0.2.1/24".parse().unwrap());
     (
         server.backend(BackendChoice::wire(near)),
         ONE_COMBINED.builder().backend(BackendChoice::wire(far)),

@@ -31,7 +31,9 @@ pub(crate) fn syns_from_everywhere(case: Case) {
         ..Config::default()
     };
     let server = case.builder().backend(BackendChoice::wire(near));
-    let server = server.address("192.0.2.1/24").gateway([192, 0, 2, 2]);
+    let server = server
+        .address("192.0.2.1/24".parse().unwrap())
+        .gateway([192, 0, 2, 2]);
     let server = server.tcp(tcp).backlog(BACKLOG).build().unwrap();
     let scene = Scene::start(case, server);
     let tide = Arc::new(Tide::default());

@@ -38,7 +38,9 @@ fn ten_times_what_they_can_take(case: Case) {
         ..Config::default()
     };
     let server = case.builder().backend(BackendChoice::wire(near));
-    let server = server.address("192.0.2.1/24").gateway([192, 0, 2, 2]);
+    let server = server
+        .address("192.0.2.1/24".parse().unwrap())
+        .gateway([192, 0, 2, 2]);
     let server = server.tcp(tcp).backlog(64).build().unwrap();
     let handle = server.handle();
     let slow = Arc::new(AtomicBool::new(false));

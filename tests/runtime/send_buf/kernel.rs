@@ -51,7 +51,7 @@ fn exchange() {
     let builder = ONE_COMBINED
         .builder()
         .backend(BackendChoice::Custom(Box::new(tap)))
-        .address("192.0.2.1/24");
+        .address("192.0.2.1/24".parse().unwrap());
     let (server, reports) = serve_and_report(builder, answer);
 
     let mut got = Vec::new();

@@ -191,13 +191,13 @@ fn with<F: Future<Output = ()> + 'static>(
 ) {
     let (near, far) = wire::pair(wire::Config::default()).unwrap();
     let server = builder(1)
-        .address("192.0.2.1/24")
+        .address("192.0.2.1/24".parse().unwrap())
         .backend(BackendChoice::wire(near))
         .start_paused(true)
         .build()
         .unwrap();
     let runtime = builder(1)
-        .address("192.0.2.2/24")
+        .address("192.0.2.2/24".parse().unwrap())
         .backend(BackendChoice::wire(far))
         .time_of(&server.handle())
         .build()

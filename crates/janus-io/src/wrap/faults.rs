@@ -7,6 +7,7 @@ mod queue;
 mod way;
 
 use std::io;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -41,8 +42,8 @@ pub struct Faults {
     pub delay: Duration,
     /// And up to so much longer, drawn for each; none overtakes another by that.
     pub jitter: Duration,
-    /// Rate of the link, in bits a second, all queues together; 0: no limit.
-    pub rate: u64,
+    /// Rate of the link, in bits a second, all queues together; `None`: no limit.
+    pub rate: Option<NonZeroU64>,
     /// Frames that each queue has under way or waiting for the link, at most; what comes beyond them is lost. It means
     /// something only with a delay or a rate.
     pub queue: u16,
@@ -60,7 +61,7 @@ impl Default for Faults {
             corrupt: 0,
             delay: Duration::ZERO,
             jitter: Duration::ZERO,
-            rate: 0,
+            rate: None,
             queue: QUEUE,
         }
     }
@@ -76,7 +77,7 @@ impl Faults {
 
     /// Frames spend time on the link.
     pub(crate) fn takes_time(&self) -> bool {
-        !self.delay.is_zero() || !self.jitter.is_zero() || self.rate > 0
+        !self.delay.is_zero() || !self.jitter.is_zero() || self.rate.is_some()
     }
 }
 

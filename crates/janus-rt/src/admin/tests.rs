@@ -144,7 +144,7 @@ fn value(text: &str, name: &str) -> f64 {
 /// Opens so many connections from the far end, has each say hello and hear it, and tells; they end when `end` does.
 fn clients(far: wire::End, count: usize) -> (JoinHandle<crate::Result>, Handle, Receiver<()>) {
     let runtime = builder(1, far)
-        .address("192.0.2.2/24")
+        .address("192.0.2.2/24".parse().unwrap())
         .build()
         .expect("a runtime");
     let handle = runtime.handle();
@@ -187,7 +187,10 @@ async fn echo() -> crate::Result {
 #[test]
 fn the_metrics_are_those_of_the_traffic_that_was_made() {
     let (near, far) = wire_of(3);
-    let running = Running::start(builder(3, near).address("192.0.2.1/24"), echo);
+    let running = Running::start(
+        builder(3, near).address("192.0.2.1/24".parse().unwrap()),
+        echo,
+    );
     let (client, client_end, told) = clients(far, 7);
     told.recv_timeout(LONG).expect("all were served");
     let text = running.metrics();
@@ -349,7 +352,10 @@ fn a_core_that_does_not_answer_is_unwell_until_it_does() {
 #[test]
 fn it_says_that_the_runtime_ends_until_it_has_ended() {
     let (near, far) = wire_of(2);
-    let running = Running::start(builder(2, near).address("192.0.2.1/24"), echo);
+    let running = Running::start(
+        builder(2, near).address("192.0.2.1/24".parse().unwrap()),
+        echo,
+    );
     let (client, client_end, told) = clients(far, 2);
     told.recv_timeout(LONG).expect("all were served");
     running.until_health_says((200, "ok\n"));

@@ -9,11 +9,11 @@ pub(super) fn check(settings: &Settings) -> Result<(), ConfigError> {
     let own = &settings.address.given;
     for cidr in own {
         if let Some(why) = cannot_be_ours(*cidr) {
-            let problem = format!("{}/{} {why}", cidr.address, cidr.prefix);
+            let problem = format!("{cidr} {why}");
             return Err(ConfigError::value("address", problem));
         }
         if let Some(KernelAddress::Given(kernel, _)) = settings.tap_kernel_address
-            && cidr.address == IpAddr::V4(kernel)
+            && cidr.address() == IpAddr::V4(kernel)
         {
             let problem =
                 format!("{kernel} is ours (`address`): the kernel's end needs another one");
@@ -32,7 +32,7 @@ pub(super) fn check(settings: &Settings) -> Result<(), ConfigError> {
         let Some(gateway) = gateway else { continue };
         let mut same = own
             .iter()
-            .filter(|cidr| cidr.address.is_ipv4() == gateway.is_ipv4())
+            .filter(|cidr| cidr.address().is_ipv4() == gateway.is_ipv4())
             .peekable();
         // A server, or the device's default, says what is not said here.
         if same.peek().is_none() || settings.address.dhcp {
@@ -49,7 +49,7 @@ pub(super) fn check(settings: &Settings) -> Result<(), ConfigError> {
 }
 
 fn cannot_be_ours(cidr: Cidr) -> Option<&'static str> {
-    let address = cidr.address;
+    let address = cidr.address();
     if address.is_loopback() {
         return Some("is loopback, which no packet of a device is for");
     }

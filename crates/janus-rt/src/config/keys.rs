@@ -15,7 +15,7 @@ use super::forms::{Bytes, File, Form, List, Micros, Millis, Number, Switch};
 use super::link_faults::LinkFaults;
 use super::values::*;
 use crate::control::watch::PolicyName;
-use crate::portal::{Listen, Reach};
+use crate::portal::{PortalListen, PortalReach};
 
 /// TCP's own defaults.
 fn tcp() -> janus_tcp::Config {
@@ -161,11 +161,11 @@ keys! {
 
     /// Addresses of this machine on which the portal offers the ports that are bound; `loopback`: 127.0.0.1 and ::1. A port that a program
     /// binds on loopback stays there.
-    portal_listen: Listen = Listen::Loopback;
+    portal_listen: PortalListen = PortalListen::Loopback;
 
     /// Peers that connections opened through the portal may reach: networks besides loopback, such as `10.0.0.0/8,2001:db8::/32`; an IPv4
     /// address in disguise (`::ffff:a.b.c.d`) is that address.
-    portal_reach: Reach = Reach::Loopback;
+    portal_reach: PortalReach = PortalReach::Loopback;
 
     /// `drop`: packets from addresses that no host can have (loopback, groups, reserved ones, our own), or for such, are dropped where they
     /// come in; `pass`: they are left to the stack.

@@ -1,5 +1,7 @@
 //! The keys `faults_…` together: a bad link, for trials.
 
+use std::num::NonZeroU64;
+
 use janus_io::faults::Faults;
 
 use super::values::Ways;
@@ -46,7 +48,7 @@ impl Partial {
         self.faults_distance = Some(faults.distance);
         self.faults_delay = Some(faults.delay);
         self.faults_jitter = Some(faults.jitter);
-        self.faults_rate = Some(faults.rate).filter(|rate| *rate > 0);
+        self.faults_rate = faults.rate.map(NonZeroU64::get);
         self.faults_queue = Some(faults.queue);
         let is = |bad: bool| if bad { faults } else { Faults::default() };
         Ok(LinkFaults {
@@ -66,7 +68,7 @@ impl Partial {
             corrupt: self.faults_corrupt.unwrap_or(usual.corrupt),
             delay: self.faults_delay.unwrap_or(usual.delay),
             jitter: self.faults_jitter.unwrap_or(usual.jitter),
-            rate: self.faults_rate.unwrap_or(usual.rate),
+            rate: self.faults_rate.and_then(NonZeroU64::new),
             queue: self.faults_queue.unwrap_or(usual.queue),
         };
         let lonely = [

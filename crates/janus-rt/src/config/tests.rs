@@ -151,12 +151,9 @@ fn lists_and_groups() {
     let addresses = partial.address.unwrap().given;
     assert_eq!(
         addresses[0],
-        Cidr {
-            address: Ipv4Addr::new(192, 0, 2, 1).into(),
-            prefix: 24
-        }
+        Cidr::new(Ipv4Addr::new(192, 0, 2, 1), 24).unwrap()
     );
-    assert_eq!(addresses[1].prefix, 32);
+    assert_eq!(addresses[1].prefix(), 32);
 }
 
 #[test]
@@ -186,7 +183,7 @@ fn both_families() {
         .address
         .given
         .iter()
-        .map(|own| own.prefix)
+        .map(|own| own.prefix())
         .collect();
     assert_eq!(prefixes, [64, 128]);
     assert_eq!(settings.gateway_v6, "fe80::1".parse().ok());
@@ -205,7 +202,7 @@ fn routes_name_a_network_and_a_neighbor() {
     let text = "route = [\"10.0.0.0/8 via 192.0.2.254\", \"2001:db8:1::/48 via fe80::1\"]";
     let settings = from_text(text).unwrap().resolve().unwrap();
     assert_eq!(settings.route.len(), 2);
-    assert_eq!(settings.route[0].to.prefix, 8);
+    assert_eq!(settings.route[0].to.prefix(), 8);
     assert_eq!(
         settings.route[1].gateway,
         "fe80::1".parse::<std::net::IpAddr>().unwrap()
@@ -304,7 +301,7 @@ fn a_link_can_be_bad() {
         corrupt: 20,
         delay: Duration::from_millis(20),
         jitter: Duration::from_micros(250),
-        rate: 10_000_000,
+        rate: std::num::NonZeroU64::new(10_000_000),
         queue: 50,
         ..Faults::default()
     };
@@ -360,12 +357,12 @@ fn a_trace_can_have_a_filter() {
 
 #[test]
 fn the_portal_reaches_as_far_as_said() {
-    use crate::portal::Reach;
+    use crate::portal::PortalReach;
     let reach = |text: &str| from_text(text).unwrap().resolve().unwrap().portal_reach;
-    assert_eq!(reach(""), Reach::Loopback);
-    assert_eq!(reach("[portal]\nreach = \"any\""), Reach::Anywhere);
+    assert_eq!(reach(""), PortalReach::Loopback);
+    assert_eq!(reach("[portal]\nreach = \"any\""), PortalReach::Anywhere);
     assert!(
-        matches!(reach("portal_reach = \"10.0.0.0/8\""), Reach::Networks(list) if list.len() == 1)
+        matches!(reach("portal_reach = \"10.0.0.0/8\""), PortalReach::Networks(list) if list.len() == 1)
     );
     assert!(from_text("portal_reach = \"everywhere\"").is_err());
 }

@@ -8,19 +8,19 @@ use std::time::Duration;
 use janus_io::faults::DELAY_MAX;
 use janus_io::filter::Filter;
 use janus_io::policy::Prefix;
-use janus_io::{BURST, Batching, xdp};
-use janus_tcp::IpCidr;
+use janus_io::{BURST, Batching, ParseError, xdp};
 
+use super::cidr::Cidr;
 use super::forms::{Form, List, number, own_forms, words};
 use super::{CORES_MAX, processors};
 use crate::control::watch::PolicyName;
-use crate::portal::{Listen, Reach};
+use crate::portal::{PortalListen, PortalReach};
 
 own_forms! {
     "network, or address": Prefix;
     "expression": Filter;
-    "`loopback`, `any`, networks": Reach;
-    "`loopback`, `any`, addresses": Listen;
+    "`loopback`, `any`, networks": PortalReach;
+    "`loopback`, `any`, addresses": PortalListen;
     "address with its prefix length": Cidr;
     "network `via` address": Via;
 }
@@ -150,7 +150,7 @@ pub(crate) fn read_processors(text: &str) -> Result<Vec<usize>, String> {
 }
 
 /// In the place of an address: a server is asked for it.
-pub(crate) const DHCP: &str = "dhcp";
+const DHCP: &str = "dhcp";
 
 /// Our addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -172,7 +172,7 @@ impl Form for Addresses {
             text.split(',').partition(|part| part.trim() == DHCP);
         let given = given
             .into_iter()
-            .map(str::parse)
+            .map(Cidr::read)
             .collect::<Result<_, _>>()?;
         Ok(Addresses {
             dhcp: !asked.is_empty(),
@@ -187,43 +187,6 @@ impl Form for Addresses {
             .chain(List::<Cidr>::show(&value.given))
             .collect();
         (!parts.is_empty()).then(|| parts.join(","))
-    }
-}
-
-/// An address with its prefix length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Cidr {
-    pub(crate) address: IpAddr,
-    pub(crate) prefix: u8,
-}
-
-impl Cidr {
-    /// Converts to the stack's type.
-    pub(crate) fn network(self) -> IpCidr {
-        IpCidr::new(self.address, self.prefix)
-    }
-}
-
-impl std::fmt::Display for Cidr {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.address, self.prefix)
-    }
-}
-
-impl FromStr for Cidr {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Cidr, String> {
-        let (address, prefix) = text.trim().split_once('/').unwrap_or((text.trim(), ""));
-        let wrong = || format!("`{text}` is not an address like 192.0.2.1/24 or 2001:db8::1/64");
-        let address: IpAddr = address.parse().map_err(|_| wrong())?;
-        let whole = if address.is_ipv4() { 32 } else { 128 };
-        let prefix = match prefix {
-            "" => Some(whole),
-            bits => bits.parse::<u8>().ok().filter(|bits| *bits <= whole),
-        };
-        let prefix = prefix.ok_or_else(wrong)?;
-        Ok(Cidr { address, prefix })
     }
 }
 
@@ -248,7 +211,7 @@ impl FromStr for Via {
         let (to, gateway) = text.split_once(" via ").ok_or_else(wrong)?;
         let to: Cidr = to.parse().map_err(|_| wrong())?;
         let gateway: IpAddr = gateway.trim().parse().map_err(|_| wrong())?;
-        match to.address.is_ipv4() == gateway.is_ipv4() {
+        match to.address().is_ipv4() == gateway.is_ipv4() {
             true => Ok(Via { to, gateway }),
             false => Err(wrong()),
         }
@@ -305,7 +268,7 @@ single! {
     Device: String, "device", |text| Ok(text.to_owned()), String::clone;
     /// One line of arguments. A list would come joined by commas, which are part of some: it is not offered.
     Arguments: Vec<String>, "words", |text| Ok(text.split_whitespace().map(str::to_owned).collect()), |words| words.join(" ");
-    Ports: xdp::Ports, "ports, ranges; also a list", str::parse, show_ports;
+    Ports: xdp::Ports, "ports, ranges; also a list", |text| text.parse().map_err(|problem: ParseError| problem.to_string()), show_ports;
     Batch: Batching, format!("`adaptive`, number from 1 to {BURST}"), |text| match (text, number(text)) {
         ("adaptive", _) => Ok(Batching::Adaptive),
         (_, Ok(frames)) if (1..=BURST).contains(&frames) => Ok(Batching::Fixed(frames)),
@@ -362,12 +325,10 @@ fn kernel_address(text: &str) -> Result<KernelAddress, String> {
     if text == "none" {
         return Ok(KernelAddress::None);
     }
-    match text.parse::<Cidr>()? {
-        Cidr {
-            address: IpAddr::V4(address),
-            prefix,
-        } => Ok(KernelAddress::Given(address, prefix)),
-        _ => Err(format!(
+    let cidr = Cidr::read(text)?;
+    match cidr.address() {
+        IpAddr::V4(address) => Ok(KernelAddress::Given(address, cidr.prefix())),
+        IpAddr::V6(_) => Err(format!(
             "`{text}` is not IPv4; `ip -6 address add` gives the interface an IPv6 address"
         )),
     }

@@ -19,7 +19,7 @@ use super::events::{Change, DoorId, Doorbell, Epoll, Source};
 use super::exits::Exits;
 use super::listen;
 use super::outgoing::{self, Opening};
-use super::reach::Reach;
+use super::reach::PortalReach;
 use super::spare::{self, Spare, Waiting};
 use crate::clock::Clock;
 use crate::control::ending::LastIn;
@@ -60,7 +60,7 @@ pub(crate) struct Inner {
     pub(crate) pool: Pool,
     pub(crate) clock: Clock,
     /// Addresses that shards may open connections to.
-    pub(crate) reach: Reach,
+    pub(crate) reach: PortalReach,
     /// Where shortages are counted, for reports and warnings.
     pub(crate) mailbox: Arc<ControlMailbox>,
 }

@@ -14,7 +14,7 @@ use super::bridge::{Bridge, reset_on_drop};
 use super::carrier::{Carrier, Passage};
 use super::events::DoorId;
 use super::outgoing::{self, Opening, Progress, Sign, Why, complaint, sign};
-use super::reach::Reach;
+use super::reach::PortalReach;
 use crate::losses::BRIDGES_MAX;
 
 /// Longest time the shard may take to acknowledge that its connection is established. On a wire in memory it takes a turn, unless the shard
@@ -37,7 +37,7 @@ struct Inside {
 
 /// Connections that shards opened, or are opening.
 pub(super) struct Exits {
-    reach: Reach,
+    reach: PortalReach,
     /// Slot of each flow, as the inner stack names it.
     flows: HashMap<FlowKey, u32>,
     /// Listeners by port.
@@ -48,7 +48,7 @@ pub(super) struct Exits {
 }
 
 impl Exits {
-    pub(super) fn new(reach: Reach) -> Exits {
+    pub(super) fn new(reach: PortalReach) -> Exits {
         Exits {
             reach,
             flows: HashMap::new(),

@@ -7,6 +7,7 @@ use std::os::fd::AsRawFd;
 use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
 
+use janus_io::ParseError;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 
 /// Offset of the port at which a privileged port is offered that this process may not bind.
@@ -20,17 +21,53 @@ const ADDRESSES_MAX: usize = 64;
 /// Kernel's backlog at one door, in clients.
 pub(super) const BACKLOG: i32 = 4_096;
 
-/// The kernel's addresses on which the portal offers ports.
+/// The kernel's addresses on which the portal offers the ports that are bound. As text: `loopback`, `any`, or addresses such as
+/// `192.0.2.5,loopback`.
+///
+/// ```
+/// use janus::PortalListen;
+/// use std::net::Ipv4Addr;
+///
+/// let at = PortalListen::at([Ipv4Addr::new(192, 0, 2, 5).into()])?;
+/// assert_eq!(at, "192.0.2.5".parse()?);
+/// # Ok::<(), janus::ParseError>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Listen {
+#[non_exhaustive]
+pub enum PortalListen {
+    /// This machine only: 127.0.0.1 and ::1.
     #[default]
     Loopback,
     /// All addresses of this machine.
     Anywhere,
+    /// These addresses of this machine, as [`PortalListen::at`] has checked them.
+    #[non_exhaustive]
     At(Arc<[IpAddr]>),
 }
 
-impl Listen {
+impl PortalListen {
+    /// Makes a choice of single addresses; of equal ones the first counts.
+    ///
+    /// # Errors
+    /// When an address is unspecified, or when there are more than 64.
+    pub fn at(addresses: impl IntoIterator<Item = IpAddr>) -> Result<PortalListen, ParseError> {
+        let mut list = Vec::new();
+        for address in addresses {
+            if address.is_unspecified() {
+                let problem = format!("{address} is `any`, and then all there is to say");
+                return Err(ParseError::new(problem));
+            }
+            if list.len() >= ADDRESSES_MAX && !list.contains(&address) {
+                let problem = format!("more than {ADDRESSES_MAX} addresses: `any` offers all");
+                return Err(ParseError::new(problem));
+            }
+            if !list.contains(&address) {
+                list.push(address);
+            }
+        }
+        Ok(PortalListen::At(list.into()))
+    }
+
     /// Returns the kernel's addresses for what a program binds as `bound`. One that it binds on loopback stays there; `::` means both
     /// families.
     pub(super) fn addresses(&self, bound: IpAddr) -> Vec<IpAddr> {
@@ -42,10 +79,12 @@ impl Listen {
                 .collect()
         };
         match self {
-            Listen::Loopback => any([Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]),
-            _ if bound.is_loopback() => Listen::Loopback.addresses(bound),
-            Listen::Anywhere => any([Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()]),
-            Listen::At(list) => {
+            PortalListen::Loopback => any([Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]),
+            _ if bound.is_loopback() => PortalListen::Loopback.addresses(bound),
+            PortalListen::Anywhere => {
+                any([Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()])
+            }
+            PortalListen::At(list) => {
                 let meant = |at: &&IpAddr| families[usize::from(at.is_ipv6())];
                 list.iter().filter(meant).copied().collect()
             }
@@ -54,7 +93,7 @@ impl Listen {
 
     /// Whether the user named this very address.
     pub(super) fn names(&self, address: IpAddr) -> bool {
-        matches!(self, Listen::At(list) if list.contains(&address))
+        matches!(self, PortalListen::At(list) if list.contains(&address))
     }
 
     /// Returns the address at which a client finds what is bound as `bound` and offered at `port`.
@@ -72,12 +111,12 @@ impl Listen {
     }
 }
 
-impl fmt::Display for Listen {
+impl fmt::Display for PortalListen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Listen::Loopback => f.write_str("loopback"),
-            Listen::Anywhere => f.write_str("any"),
-            Listen::At(list) => {
+            PortalListen::Loopback => f.write_str("loopback"),
+            PortalListen::Anywhere => f.write_str("any"),
+            PortalListen::At(list) => {
                 let list: Vec<String> = list.iter().map(IpAddr::to_string).collect();
                 f.write_str(&list.join(","))
             }
@@ -85,40 +124,24 @@ impl fmt::Display for Listen {
     }
 }
 
-impl FromStr for Listen {
-    type Err = String;
+impl FromStr for PortalListen {
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Listen, String> {
+    fn from_str(text: &str) -> Result<PortalListen, ParseError> {
         let list = match text.trim() {
-            "loopback" => return Ok(Listen::Loopback),
-            "any" => return Ok(Listen::Anywhere),
+            "loopback" => return Ok(PortalListen::Loopback),
+            "any" => return Ok(PortalListen::Anywhere),
             list => list,
         };
-        let mut addresses = Vec::new();
-        for text in list.split(',').map(str::trim) {
-            let address = match text {
-                "loopback" => Ok(Ipv4Addr::LOCALHOST.into()),
-                _ => text.parse::<IpAddr>(),
-            };
-            let address = address.map_err(|_| {
-                format!(
+        let addresses = list.split(',').map(|text| match text.trim() {
+            "loopback" => Ok(Ipv4Addr::LOCALHOST.into()),
+            text => text.parse::<IpAddr>().map_err(|_| {
+                ParseError::new(format!(
                     "`{text}` is neither `loopback` nor `any` nor one of this machine's addresses"
-                )
-            })?;
-            if address.is_unspecified() {
-                return Err(format!("{address} is `any`, and then all there is to say"));
-            }
-            if !addresses.contains(&address) {
-                addresses.push(address);
-            }
-        }
-        if addresses.len() > ADDRESSES_MAX {
-            return Err(format!(
-                "{} addresses are more than {ADDRESSES_MAX}",
-                addresses.len()
-            ));
-        }
-        Ok(Listen::At(addresses.into()))
+                ))
+            }),
+        });
+        PortalListen::at(addresses.collect::<Result<Vec<_>, _>>()?)
     }
 }
 
@@ -209,11 +232,11 @@ pub(super) fn refuse_handshakes(listener: &TcpListener) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn listen(text: &str) -> Listen {
+    fn listen(text: &str) -> PortalListen {
         text.parse().unwrap()
     }
 
-    fn doors(listen: &Listen, bound: &str) -> Vec<String> {
+    fn doors(listen: &PortalListen, bound: &str) -> Vec<String> {
         let addresses = listen.addresses(bound.parse().unwrap());
         addresses.iter().map(IpAddr::to_string).collect()
     }
@@ -232,7 +255,7 @@ mod tests {
         assert_eq!(doors(&some, "2001:db8::9"), ["2001:db8::5"]);
         assert_eq!(some.to_string(), "192.0.2.5,2001:db8::5,127.0.0.1");
         for wrong in ["", "all", "0.0.0.0", "::", "192.0.2.0/24", "192.0.2.1:80"] {
-            assert!(wrong.parse::<Listen>().is_err(), "{wrong}");
+            assert!(wrong.parse::<PortalListen>().is_err(), "{wrong}");
         }
     }
 

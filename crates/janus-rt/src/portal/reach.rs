@@ -6,26 +6,52 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::{Arc, Once};
 
+use janus_io::ParseError;
 use janus_io::policy::Prefix;
 
-/// The addresses that the portal opens connections to. Loopback is always among them.
+/// Peers that connections opened through the portal may reach. Loopback is always among them. As text: `loopback`, `any`, or networks
+/// such as `10.0.0.0/8,2001:db8::/32`.
+///
+/// ```
+/// use janus::{PortalReach, admission::Prefix};
+///
+/// let network: Prefix = "10.0.0.0/8".parse()?;
+/// assert_eq!(PortalReach::from(network), "10.0.0.0/8".parse()?);
+/// # Ok::<(), janus::ParseError>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Reach {
+#[non_exhaustive]
+pub enum PortalReach {
+    /// This machine only.
     #[default]
     Loopback,
+    /// Every address that the kernel has a route to.
     Anywhere,
+    /// These networks, besides loopback.
     Networks(Arc<[Prefix]>),
 }
 
-impl Reach {
+impl From<Prefix> for PortalReach {
+    fn from(network: Prefix) -> PortalReach {
+        PortalReach::Networks([network].into())
+    }
+}
+
+impl FromIterator<Prefix> for PortalReach {
+    fn from_iter<I: IntoIterator<Item = Prefix>>(networks: I) -> PortalReach {
+        PortalReach::Networks(networks.into_iter().collect())
+    }
+}
+
+impl PortalReach {
     pub(crate) fn takes_in(&self, address: IpAddr) -> bool {
         // The kernel reaches `::ffff:192.0.2.1` over IPv4.
         let address = address.to_canonical();
         address.is_loopback()
             || match self {
-                Reach::Loopback => false,
-                Reach::Anywhere => true,
-                Reach::Networks(networks) => networks.iter().any(|net| net.contains(address)),
+                PortalReach::Loopback => false,
+                PortalReach::Anywhere => true,
+                PortalReach::Networks(networks) => networks.iter().any(|net| net.contains(address)),
             }
     }
 
@@ -45,12 +71,12 @@ impl Reach {
     }
 }
 
-impl fmt::Display for Reach {
+impl fmt::Display for PortalReach {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Reach::Loopback => f.write_str("loopback"),
-            Reach::Anywhere => f.write_str("any"),
-            Reach::Networks(networks) => {
+            PortalReach::Loopback => f.write_str("loopback"),
+            PortalReach::Anywhere => f.write_str("any"),
+            PortalReach::Networks(networks) => {
                 let networks: Vec<String> = networks.iter().map(Prefix::to_string).collect();
                 f.write_str(&networks.join(","))
             }
@@ -58,19 +84,18 @@ impl fmt::Display for Reach {
     }
 }
 
-impl FromStr for Reach {
-    type Err = String;
+impl FromStr for PortalReach {
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Reach, String> {
+    fn from_str(text: &str) -> Result<PortalReach, ParseError> {
         match text.trim() {
-            "loopback" => Ok(Reach::Loopback),
-            "any" => Ok(Reach::Anywhere),
+            "loopback" => Ok(PortalReach::Loopback),
+            "any" => Ok(PortalReach::Anywhere),
             list => {
-                let networks: Result<Vec<Prefix>, String> =
-                    list.split(',').map(str::parse).collect();
-                let networks = networks
-                    .map_err(|error| format!("neither `loopback` nor `any`, and {error}"))?;
-                Ok(Reach::Networks(networks.into()))
+                let networks = list.split(',').map(str::parse::<Prefix>);
+                networks.collect::<Result<_, _>>().map_err(|error| {
+                    ParseError::new(format!("neither `loopback` nor `any`, and {error}"))
+                })
             }
         }
     }
@@ -83,7 +108,7 @@ mod tests {
     #[test]
     fn loopback_is_always_within() {
         let takes = |reach: &str, address: &str| {
-            let reach: Reach = reach.parse().unwrap();
+            let reach: PortalReach = reach.parse().unwrap();
             reach.takes_in(address.parse().unwrap())
         };
         for reach in [
@@ -102,7 +127,7 @@ mod tests {
         assert!(takes("loopback", "::ffff:127.0.0.1") && takes(some, "::ffff:198.51.100.7"));
         assert!(!takes("::/0", "::ffff:192.0.2.1") && takes("0.0.0.0/0", "::ffff:192.0.2.1"));
         for wrong in ["", "all", "10.0.0.0/33", "10.0.0.1/8"] {
-            assert!(wrong.parse::<Reach>().is_err(), "{wrong}");
+            assert!(wrong.parse::<PortalReach>().is_err(), "{wrong}");
         }
     }
 }

@@ -65,7 +65,7 @@ impl Server {
             stack: stack(depot.pool(), 1),
             pool: depot.pool(),
             clock,
-            reach: Reach::Loopback,
+            reach: PortalReach::Loopback,
             mailbox: mailbox(),
         };
         Server {
@@ -73,7 +73,7 @@ impl Server {
             queue: open(near).remove(0),
             pool: depot.pool(),
             clock,
-            portal: Portal::start(inner, Listen::Loopback).unwrap(),
+            portal: Portal::start(inner, PortalListen::Loopback).unwrap(),
             leaving: Batch::new(),
             done: Batch::new(),
             frames: Vec::new(),

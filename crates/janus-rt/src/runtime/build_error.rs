@@ -72,14 +72,14 @@ mod tests {
 
     #[test]
     fn the_variant_says_what_stood_in_the_way() {
-        let wrong = refused(Builder::default().address("nowhere"));
+        let wrong = refused(Builder::default().address("127.0.0.1/8".parse().unwrap()));
         assert!(matches!(wrong, BuildError::Config(_)), "{wrong}");
         let running = Builder::default().ignore_environment().cores(1).build();
         let handle = running.expect("a runtime").handle();
         let timeless = refused(Builder::default().time_of(&handle));
         assert!(matches!(timeless, BuildError::Config(_)), "{timeless}");
         let name = "a name that is too long for an interface".to_owned();
-        let device = Builder::default().address("192.0.2.1/24");
+        let device = Builder::default().address("192.0.2.1/24".parse().unwrap());
         let device = refused(device.backend(BackendChoice::Tap { name }));
         assert!(matches!(device, BuildError::Device(_)), "{device}");
     }

@@ -3,6 +3,8 @@
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
+use crate::parse_error::ParseError;
+
 /// Ports of each protocol; without any, all of an address is meant. As text: `80,443,8000-8080,53/udp`; what names no protocol
 /// is TCP's.
 ///
@@ -34,9 +36,9 @@ impl Ports {
 }
 
 impl FromStr for Ports {
-    type Err = String;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Ports, String> {
+    fn from_str(text: &str) -> Result<Ports, ParseError> {
         let mut ports = Ports::default();
         for part in text.split(',') {
             let part = part.trim();
@@ -52,10 +54,10 @@ impl FromStr for Ports {
     }
 }
 
-fn wrong(part: &str) -> String {
-    format!(
+fn wrong(part: &str) -> ParseError {
+    ParseError::new(format!(
         "`{part}` is not a port, or a range like 8000-8080, of TCP or, with `/udp` behind it, of UDP"
-    )
+    ))
 }
 
 /// A port, or the first and the last of several.

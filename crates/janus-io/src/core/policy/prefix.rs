@@ -5,6 +5,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
+use crate::parse_error::ParseError;
+
 /// Prefixes in both lists together. A search through so many takes about twenty steps.
 pub const LIST_MAX: usize = 1 << 20;
 
@@ -70,6 +72,28 @@ fn to_bits(address: IpAddr) -> u128 {
     }
 }
 
+impl From<IpAddr> for Prefix {
+    /// Makes a network of one address.
+    fn from(address: IpAddr) -> Prefix {
+        Prefix {
+            address,
+            bits: width(address),
+        }
+    }
+}
+
+impl From<Ipv4Addr> for Prefix {
+    fn from(address: Ipv4Addr) -> Prefix {
+        IpAddr::V4(address).into()
+    }
+}
+
+impl From<Ipv6Addr> for Prefix {
+    fn from(address: Ipv6Addr) -> Prefix {
+        IpAddr::V6(address).into()
+    }
+}
+
 impl fmt::Display for Prefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.address, self.bits)
@@ -77,14 +101,14 @@ impl fmt::Display for Prefix {
 }
 
 impl FromStr for Prefix {
-    type Err = String;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Prefix, String> {
+    fn from_str(text: &str) -> Result<Prefix, ParseError> {
         let text = text.trim();
         let wrong = || {
-            format!(
+            ParseError::new(format!(
                 "`{text}` is not a network like 192.0.2.0/24 or 2001:db8::/32, or a single address"
-            )
+            ))
         };
         let (address, bits) = text.split_once('/').unwrap_or((text, ""));
         let address: IpAddr = address.parse().map_err(|_| wrong())?;
@@ -102,7 +126,9 @@ impl FromStr for Prefix {
                 IpAddr::V4(_) => IpAddr::V4((masked.first() as u32).into()),
                 IpAddr::V6(_) => IpAddr::V6(masked.first().into()),
             };
-            format!("`{text}` has bits behind its prefix: `{network}/{bits}` or `{address}`")
+            ParseError::new(format!(
+                "`{text}` has bits behind its prefix: `{network}/{bits}` or `{address}`"
+            ))
         })
     }
 }

@@ -63,16 +63,18 @@ fn prefixes_are_read_and_written() {
         "10.0.0.0/-1",
         "example",
     ] {
-        let error = wrong.parse::<Prefix>().unwrap_err();
+        let error = wrong.parse::<Prefix>().unwrap_err().to_string();
         assert!(error.contains("is not a network like"), "{wrong}: {error}");
     }
-    let error = "10.1.2.3/8".parse::<Prefix>().unwrap_err();
+    let error = "10.1.2.3/8".parse::<Prefix>().unwrap_err().to_string();
     assert!(error.contains("`10.0.0.0/8` or `10.1.2.3`"), "{error}");
-    let error = "2001:db8::1/32".parse::<Prefix>().unwrap_err();
+    let error = "2001:db8::1/32".parse::<Prefix>().unwrap_err().to_string();
     assert!(
         error.contains("`2001:db8::/32` or `2001:db8::1`"),
         "{error}"
     );
+    let alone = Prefix::from(Ipv4Addr::new(192, 0, 2, 7));
+    assert_eq!("192.0.2.7".parse(), Ok(alone));
     assert_eq!(Prefix::new(Ipv4Addr::new(10, 0, 0, 1).into(), 8), None);
     assert_eq!(Prefix::new(Ipv4Addr::new(10, 0, 0, 0).into(), 64), None);
 }

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -39,7 +40,7 @@ impl Cable {
 pub(super) struct Line {
     delay_ns: u64,
     jitter_ns: u64,
-    rate: u64,
+    rate: Option<NonZeroU64>,
     most: usize,
     cable: Arc<Cable>,
     /// In order, with the time at which each arrives, unless one before it takes longer.
@@ -66,8 +67,8 @@ impl Line {
         }
         let bits = 8 * u64::from(frame.len);
         let sent = match self.rate {
-            0 => now,
-            rate => self.cable.carry(now, bits * NANOSECONDS / rate),
+            None => now,
+            Some(rate) => self.cable.carry(now, bits * NANOSECONDS / rate),
         };
         let jitter = match self.jitter_ns {
             0 => 0,

@@ -9,6 +9,7 @@ use janus_wire::proto;
 use super::lex::{Placed, Token, tokens};
 use super::{DEPTH_MAX, Family, Node, TEXT_MAX, Test, Way};
 use crate::core::policy::Prefix;
+use crate::parse_error::ParseError;
 
 type Problem = (usize, String);
 
@@ -311,7 +312,9 @@ impl<'a> Parser<'a> {
             }
             Some(Kind::Host) | None => self.host(before, way, value),
             Some(Kind::Net) => {
-                let network = value.parse().map_err(|error: String| self.wrong(error))?;
+                let network = value
+                    .parse()
+                    .map_err(|error: ParseError| self.wrong(error.to_string()))?;
                 self.network(before, way, network)
             }
         }
@@ -325,7 +328,9 @@ impl<'a> Parser<'a> {
             return self.network(before, way, host);
         }
         if before.kind.is_none() && before.protocol.is_none() && value.contains('/') {
-            let network = value.parse().map_err(|error: String| self.wrong(error))?;
+            let network = value
+                .parse()
+                .map_err(|error: ParseError| self.wrong(error.to_string()))?;
             return self.network(before, way, network);
         }
         let hint = match nearest(value) {

@@ -25,8 +25,8 @@ use crate::portal::{self, Portal};
 use crate::runtime::{BackendChoice, BoxError, BuildError};
 
 /// The address of an interface that was given none: the documentation network (RFC 5737).
-const ADDRESS: Cidr = Cidr {
-    address: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
+const ADDRESS: IpCidr = IpCidr {
+    addr: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
     prefix: 24,
 };
 /// The TAP interface of a configuration that names none.
@@ -222,7 +222,7 @@ pub(super) fn addresses(settings: &Settings) -> Vec<IpCidr> {
     let given = settings.address.given.iter().copied().map(Cidr::network);
     let mut addresses: Vec<IpCidr> = given.collect();
     if addresses.is_empty() && !settings.address.dhcp {
-        addresses.push(ADDRESS.network());
+        addresses.push(ADDRESS);
     }
     addresses
 }
@@ -238,7 +238,7 @@ fn configured_tap(settings: &Settings) -> Tap {
     let kernel = match settings.tap_kernel_address {
         None => {
             let near = addresses(settings).into_iter().find_map(neighbor);
-            let mut given = settings.address.given.iter().map(|own| own.address);
+            let mut given = settings.address.given.iter().map(|own| own.address());
             if let (None, Some(alone)) = (near, given.find(IpAddr::is_ipv4)) {
                 eprintln!(
                     "janus: no network of {alone} has room for the kernel's side of {name}: give `address` its prefix length, \

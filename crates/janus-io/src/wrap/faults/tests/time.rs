@@ -1,5 +1,6 @@
 //! Time on the link: delays and rates under a clock of the test's, sleeping by the machine's.
 
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
@@ -165,7 +166,7 @@ fn jitter_spreads_arrivals_and_keeps_their_order() {
 #[test]
 fn all_queues_share_what_the_link_carries() {
     let faults = Faults {
-        rate: 10_000,
+        rate: NonZeroU64::new(10_000),
         ..Faults::default()
     };
     let mut bench = Bench::new(faults, 2);
@@ -188,7 +189,7 @@ fn all_queues_share_what_the_link_carries() {
 #[test]
 fn what_the_link_has_no_room_for_is_lost_and_counted() {
     let faults = Faults {
-        rate: 10_000,
+        rate: NonZeroU64::new(10_000),
         queue: 5,
         duplicate: 0,
         ..Faults::default()
@@ -217,7 +218,7 @@ fn all_faults_together_lose_only_what_they_count() {
         corrupt: 50,
         delay: Duration::from_millis(3),
         jitter: Duration::from_millis(2),
-        rate: 1_000_000,
+        rate: NonZeroU64::new(1_000_000),
         queue: 100,
     };
     let mut bench = Bench::new(faults, 1);

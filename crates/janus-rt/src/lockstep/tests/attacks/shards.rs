@@ -139,8 +139,8 @@ impl Shards {
                     .backlog(4_096)
                     .owner_bits(family::is_v6())
                     .packet_buffers(buffers)
-                    .address(&format!("{HERE}/24"))
-                    .address(&format!("{}/120", family::v6_of(HERE)))
+                    .address(format!("{HERE}/24").parse().unwrap())
+                    .address(format!("{}/120", family::v6_of(HERE)).parse().unwrap())
             },
             || accept(accepted.clone()),
             |_, end| Attackers::new(end),
