@@ -9,12 +9,13 @@ pub(crate) mod piece;
 pub(crate) mod receive;
 pub(crate) mod timer;
 
-use janus_wire::{FlowKey, StampBase};
+use janus_wire::StampBase;
 
 use crate::rules::Rules;
 use crate::store::arrivals::Arrivals;
 use crate::store::cold::{EndReason, NONE, State, Tcb, flag};
 use crate::store::counters::Counters;
+use crate::store::flows::KeyRef;
 use crate::store::hot::{Hot, Stalled, TimerKind, hot_flag};
 use crate::store::keys::HotId;
 use crate::store::paths::PathKnowledge;
@@ -27,7 +28,7 @@ use crate::wire::parse::Parsed;
 pub(crate) struct Conn<'a> {
     /// Number of the hot block.
     pub(crate) id: HotId,
-    pub(crate) key: FlowKey,
+    pub(crate) key: KeyRef<'a>,
     pub(crate) tcb: &'a mut Tcb,
     pub(crate) hot: &'a mut Hot,
     /// Blocks that `hot` names, and packet buffers.
@@ -211,7 +212,7 @@ impl Conn<'_> {
 
     /// Tells the peer that the connection is over, if it knows of it.
     pub(crate) fn reset_peer(&mut self) {
-        if let Some(reset) = Outgoing::reset_of(self.key, self.tcb, self.rules, self.now) {
+        if let Some(reset) = Outgoing::reset_of(self.key.get(), self.tcb, self.rules, self.now) {
             self.answer(reset);
         }
     }
@@ -242,7 +243,7 @@ impl Conn<'_> {
         hot.timers.stalled = Stalled::default();
         hot.timers.orphaned_ms = 0;
         hot.timers.stamps = match self.rules.config.timestamps {
-            true => self.rules.stamp_base(&self.key),
+            true => self.rules.stamp_base(&self.key.get()),
             false => StampBase::default(),
         };
         hot.timers.rtt_round = tcb.snd_nxt;

@@ -12,6 +12,7 @@ use janus_wire::{FlowKey, FlowKeyV4, MacAddr, SeqNum, checksum, ethernet, ipv4, 
 use crate::rules::Rules;
 use crate::rules::profile::DEFAULT;
 use crate::store::cold::{Tcb, flag};
+use crate::store::flows::KeyRef;
 use crate::time::Instant;
 use crate::wire::parse::Parsed;
 
@@ -28,6 +29,15 @@ pub(crate) struct Outgoing {
     pub(crate) options: Options,
     /// The set of socket options whose time to live and type of service the packet has.
     pub(crate) profile: u8,
+}
+
+/// The fields of a segment of data as nearly all are: with no options but timestamps, and nothing urgent.
+pub(crate) struct Plain {
+    pub(crate) seq: SeqNum,
+    pub(crate) ack: SeqNum,
+    pub(crate) flags: Flags,
+    pub(crate) window: u16,
+    pub(crate) timestamps: Option<(u32, u32)>,
 }
 
 /// Parts of headers that are the same in all frames of a connection.
@@ -48,29 +58,38 @@ impl Envelope {
     /// The envelope of a flow whose next hop has the address `mac`; without one the frame has to wait for it.
     #[inline]
     pub(crate) fn new(rules: &Rules, key: &FlowKey, profile: u8, mac: Option<MacAddr>) -> Envelope {
+        match key {
+            FlowKey::V4(_) => Envelope::v4(rules, profile, mac),
+            FlowKey::V6(_) => Envelope {
+                flow_label: rules.flow_label(key),
+                ..Envelope::of(rules, profile, mac, ethernet::ethertype::IPV6)
+            },
+        }
+    }
+
+    /// The envelope of a flow over IPv4.
+    #[inline(always)]
+    pub(crate) fn v4(rules: &Rules, profile: u8, mac: Option<MacAddr>) -> Envelope {
+        Envelope::of(rules, profile, mac, ethernet::ethertype::IPV4)
+    }
+
+    #[inline(always)]
+    fn of(rules: &Rules, profile: u8, mac: Option<MacAddr>, ethertype: u16) -> Envelope {
         let link_len = rules.interface.link.header_len() as u8;
         let mut link = [0; ethernet::LEN];
         if link_len > 0 {
-            let ethertype = match key {
-                FlowKey::V4(_) => ethernet::ethertype::IPV4,
-                FlowKey::V6(_) => ethernet::ethertype::IPV6,
-            };
             link[..6].copy_from_slice(&mac.unwrap_or_default().0);
             link[6..12].copy_from_slice(&rules.interface.mac.0);
             link[12..].copy_from_slice(&ethertype.to_be_bytes());
         }
         let (ttl, tos) = rules.profiles.ip(profile);
-        let flow_label = match key {
-            FlowKey::V4(_) => 0,
-            FlowKey::V6(_) => rules.flow_label(key),
-        };
         Envelope {
             link,
             link_len,
             ttl,
             tos,
             tx_checksum: rules.interface.tx_checksum,
-            flow_label,
+            flow_label: 0,
         }
     }
 
@@ -89,21 +108,58 @@ impl Envelope {
     pub(crate) fn write(&self, buf: &mut PacketBuf, off: u16, len: u16, segment: &Outgoing) -> u16 {
         match (&segment.key, segment.options.usual()) {
             (FlowKey::V4(key), Some(options)) if segment.urgent == 0 => {
-                self.write_usual(buf, (off, len), key, options, segment)
+                let numbers = (segment.seq, segment.ack);
+                let control = (segment.flags, segment.window);
+                self.write_usual(buf, (off, len), key, options, numbers, control)
             }
             _ => self.write_by_parts(buf, off, len, segment),
         }
     }
 
+    /// Like [`Envelope::write`], for a segment that is plain.
+    #[inline(always)]
+    pub(crate) fn write_plain(
+        &self,
+        buf: &mut PacketBuf,
+        (off, len): (u16, u16),
+        key: KeyRef<'_>,
+        plain: Plain,
+    ) -> u16 {
+        let KeyRef::V4(key) = key else {
+            let segment = Outgoing {
+                key: key.get(),
+                seq: plain.seq,
+                ack: plain.ack,
+                flags: plain.flags,
+                window: plain.window,
+                urgent: 0,
+                options: Options {
+                    timestamps: plain.timestamps,
+                    ..Options::NONE
+                },
+                profile: DEFAULT,
+            };
+            return self.write_by_parts(buf, off, len, &segment);
+        };
+        let options = match plain.timestamps {
+            Some((value, echo)) => UsualOptions::Timestamps(value, echo),
+            None => UsualOptions::None,
+        };
+        let numbers = (plain.seq, plain.ack);
+        let control = (plain.flags, plain.window);
+        self.write_usual(buf, (off, len), key, options, numbers, control)
+    }
+
     /// Like [`Envelope::write`], for nearly all segments over IPv4.
-    #[inline]
+    #[inline(always)]
     fn write_usual(
         &self,
         buf: &mut PacketBuf,
         (off, len): (u16, u16),
         key: &FlowKeyV4,
         options: UsualOptions,
-        segment: &Outgoing,
+        (seq, ack): (SeqNum, SeqNum),
+        (flags, window): (Flags, u16),
     ) -> u16 {
         let link = self.link_len();
         let start = usize::from(off) - (link + usual::LEN + options.len());
@@ -115,10 +171,10 @@ impl Envelope {
             tos: self.tos,
             src_port: key.local_port,
             dst_port: key.peer_port,
-            seq: segment.seq,
-            ack: segment.ack,
-            flags: segment.flags,
-            window: segment.window,
+            seq,
+            ack,
+            flags,
+            window,
             options,
         };
         let (link_bytes, packet) = buf.bytes_mut()[start..end].split_at_mut(link);

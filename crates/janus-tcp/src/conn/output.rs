@@ -29,7 +29,7 @@ use crate::store::keys::{Key, SegId};
 use crate::store::rto;
 use crate::store::segment::seg_flag;
 use crate::time::Instant;
-use crate::wire::{Outgoing, Wire};
+use crate::wire::{Outgoing, Plain, Wire};
 
 /// How long a cork keeps a small segment: so long, or a retransmission timeout if that is longer (as Linux, whose manual
 /// names the first only).
@@ -110,7 +110,9 @@ impl Conn<'_> {
     /// Keeps 2018-1, 3168-12, SHLD-5.
     fn send_syn(&mut self) {
         let window = self.rules.first_window(self.tcb.profile);
-        let mss = self.rules.largest_segment(&self.key, self.tcb.profile);
+        let mss = self
+            .rules
+            .largest_segment(&self.key.get(), self.tcb.profile);
         let scale = self.rules.window_scale(self.tcb.profile);
         let user_timeout = self
             .rules
@@ -118,7 +120,7 @@ impl Conn<'_> {
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         hot.clear(hot_flag::SYN);
         let answering = cold.state == State::SynReceived;
-        let key = self.key;
+        let key = self.key.get();
         let echo = if answering { cold.ts_recent } else { 0 };
         let timestamps = if answering {
             cold.has(flag::TIMESTAMPS)
@@ -309,38 +311,63 @@ impl Conn<'_> {
 
     /// Hands a segment of `flight` out.
     /// Keeps 3168-14, 3168-15, 3168-2, 3168-3, 3168-9, 8985-8.
+    #[inline]
     pub(crate) fn send_segment(&mut self, at: Option<SegId>, wire: &mut Wire<'_>) {
-        let mut segment = self.header_for();
-        let len = self.blocks.segments[at].len;
-        let told = self.blocks_beside(len, &mut segment.options);
-        if self.tcb.owes_timeout() {
-            self.add_uto_option(len, &mut segment.options);
-        }
+        let rare = self.hot.receiver.reorder != NONE
+            || self.hot.has(hot_flag::URGENT)
+            || self.tcb.owes_timeout();
+        let rare = rare.then(|| self.header_with_more(at));
+        let window = match &rare {
+            Some((header, _)) => header.window,
+            None => self.window_to_offer(),
+        };
+        let now_us = self.now.as_micros() as u32;
+        let tcb = &mut *self.tcb;
         let seg = &mut self.blocks.segments[at];
         let Some(mut buf) = seg.buf.take() else {
             return;
         };
         let (off, len) = (seg.off, seg.len);
-        let mut flags = segment.flags;
+        let mut flags = Flags::ACK | tcb.ece();
         if seg.has(seg_flag::PSH) {
             flags |= Flags::PSH;
         }
         if seg.has(seg_flag::FIN) {
             flags |= Flags::FIN;
         }
-        seg.flags = (seg.flags | seg_flag::AWAY) & !seg_flag::LOST;
-        seg.sent_us = self.now.as_micros() as u32;
+        seg.sent_us = now_us;
         // Only new data may be marked: not what is sent again, nor what is empty (RFC 3168 sections 6.1.4 and 6.1.5).
-        let may_be_marked = self.tcb.has(flag::ECN) && len > 0 && !seg.has(seg_flag::RESENT);
+        let may_be_marked = tcb.has(flag::ECN) && len > 0 && !seg.has(seg_flag::RESENT);
+        seg.flags = (seg.flags | seg_flag::AWAY) & !seg_flag::LOST;
         if may_be_marked && core::mem::take(&mut self.hot.congestion.cwr_due) {
             flags |= Flags::CWR;
         }
-        segment.seq = seg.seq;
-        segment.flags = flags;
-        if self.hot.has(hot_flag::URGENT) {
-            self.point_at_urgent(&mut segment);
-        }
-        let frame_len = wire.envelope.write(&mut buf, off, len, &segment);
+        let (mut told, seq) = (true, seg.seq);
+        let frame_len = match rare {
+            None => {
+                let timestamps = tcb.has(flag::TIMESTAMPS).then(|| {
+                    let stamp = self.rules.timestamp(self.hot.timers.stamps, self.now);
+                    (stamp, tcb.ts_recent)
+                });
+                let plain = Plain {
+                    seq,
+                    ack: tcb.rcv_nxt,
+                    flags,
+                    window,
+                    timestamps,
+                };
+                wire.envelope
+                    .write_plain(&mut buf, (off, len), self.key, plain)
+            }
+            Some((mut header, all_told)) => {
+                told = all_told;
+                (header.seq, header.flags) = (seq, flags);
+                if self.hot.has(hot_flag::URGENT) {
+                    self.point_at_urgent(&mut header);
+                }
+                wire.envelope.write(&mut buf, off, len, &header)
+            }
+        };
         if may_be_marked {
             let from = usize::from(buf.off()) + wire.envelope.link_len();
             ecn::set_capable(&mut buf.bytes_mut()[from..]);
@@ -356,6 +383,18 @@ impl Conn<'_> {
         frame.tag = LENT;
         frame.key = SegId::number(at);
         wire.out.push(frame);
+    }
+
+    /// The header of a segment that may have more options than timestamps, and whether it tells of all that was received.
+    #[inline(never)]
+    fn header_with_more(&mut self, at: Option<SegId>) -> (Outgoing, bool) {
+        let mut header = self.header_for();
+        let len = self.blocks.segments[at].len;
+        let told = self.blocks_beside(len, &mut header.options);
+        if self.tcb.owes_timeout() {
+            self.add_uto_option(len, &mut header.options);
+        }
+        (header, told)
     }
 
     /// Keeps 5681-21.
@@ -410,16 +449,22 @@ impl Conn<'_> {
     /// A pure acknowledgement from where the connection stands, with the window as it was last offered.
     pub(crate) fn ack_as_offered(&self) -> Outgoing {
         let stamp = || self.rules.timestamp(self.hot.timers.stamps, self.now);
-        Outgoing::ack_with(self.tcb.window_field(), self.key, self.tcb, stamp)
+        Outgoing::ack_with(self.tcb.window_field(), self.key.get(), self.tcb, stamp)
     }
 
     /// A pure acknowledgement from where the connection stands; data segments change what they need.
     #[inline(always)]
     pub(crate) fn header_for(&mut self) -> Outgoing {
-        let (held, buffer) = (self.hot.receiver.inbox.bytes, self.view().receive_buffer());
-        let window = offer_window(self.tcb, held, buffer);
+        let window = self.window_to_offer();
         let stamp = || self.rules.timestamp(self.hot.timers.stamps, self.now);
-        Outgoing::ack_with(window, self.key, self.tcb, stamp)
+        Outgoing::ack_with(window, self.key.get(), self.tcb, stamp)
+    }
+
+    /// The window to offer now, as the header spells it. It is offered from then on.
+    #[inline(always)]
+    fn window_to_offer(&mut self) -> u16 {
+        let (held, buffer) = (self.hot.receiver.inbox.bytes, self.view().receive_buffer());
+        offer_window(self.tcb, held, buffer)
     }
 }
 
@@ -451,7 +496,8 @@ fn offer_window(cold: &mut Tcb, held: u32, buffer: u32) -> u16 {
     } else {
         offered
     };
-    let field = wanted.div_ceil(1 << scale).min(0xffff);
+    // Rounded up. No window comes near 2^31.
+    let field = ((wanted + ((1 << scale) - 1)) >> scale).min(0xffff);
     let edge = cold.rcv_nxt + (field << scale);
     if (edge - cold.rcv_adv) > 0 {
         cold.rcv_adv = edge;

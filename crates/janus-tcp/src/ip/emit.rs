@@ -4,14 +4,34 @@ use std::net::IpAddr;
 
 use janus_mem::{Frame, HEADROOM, PacketBuf};
 use janus_wire::tcp::Flags;
-use janus_wire::{FlowKey, Link, MacAddr};
+use janus_wire::{FlowKey, FlowKeyV4, Link, MacAddr};
 
 use crate::ip::Ip;
+use crate::ip::neighbor::Neighbors;
+use crate::rules::Rules;
 use crate::store::schedule::MAX_REPLIES;
+use crate::time::Instant;
 use crate::wire::{Envelope, Outgoing};
 
 /// The next hop's hardware address is not known yet.
 pub(crate) struct Unresolved(pub(crate) IpAddr);
+
+/// Finds how frames of a flow are written where the next hop is the last one's, or there is none: nearly always.
+#[inline(always)]
+pub(crate) fn known_envelope(
+    rules: &Rules,
+    neighbors: &Neighbors,
+    key: &FlowKeyV4,
+    profile: u8,
+    now: Instant,
+) -> Option<Envelope> {
+    let mut mac = None;
+    if rules.interface.link == Link::Ethernet {
+        let hop = rules.interface.next_hop_v4(key.peer);
+        mac = Some(neighbors.latest_v4(hop, now)?);
+    }
+    Some(Envelope::v4(rules, profile, mac))
+}
 
 impl Ip<'_> {
     /// Finds how frames of a flow are written, and whether they can leave at once.
@@ -21,24 +41,19 @@ impl Ip<'_> {
         key: &FlowKey,
         profile: u8,
     ) -> (Envelope, Result<(), Unresolved>) {
+        if let FlowKey::V4(key) = key
+            && let Some(envelope) =
+                known_envelope(self.rules, &self.host.neighbors, key, profile, self.now)
+        {
+            return (envelope, Ok(()));
+        }
         let (mut mac, mut resolved) = (None, Ok(()));
         if self.rules.interface.link == Link::Ethernet {
-            (mac, resolved) = self.next_hop(key);
+            let hop = self.rules.interface.next_hop(key.peer());
+            mac = self.resolve(hop);
+            resolved = mac.map(|_| ()).ok_or(Unresolved(hop));
         }
         (Envelope::new(self.rules, key, profile, mac), resolved)
-    }
-
-    #[inline]
-    fn next_hop(&mut self, key: &FlowKey) -> (Option<MacAddr>, Result<(), Unresolved>) {
-        let (hop, mut mac) = match key {
-            FlowKey::V4(key) => {
-                let hop = self.rules.interface.next_hop_v4(key.peer);
-                (hop.into(), self.host.neighbors.latest_v4(hop, self.now))
-            }
-            FlowKey::V6(_) => (self.rules.interface.next_hop(key.peer()), None),
-        };
-        mac = mac.or_else(|| self.resolve(hop));
-        (mac, mac.map(|_| ()).ok_or(Unresolved(hop)))
     }
 
     /// The hardware address of a neighbour, if it is known. It is asked for again where that is old.

@@ -9,10 +9,11 @@ use crate::conn::timer::keepalive::{
     PAUSE, SEEN_NONE, SLICE, Silence, judge_reader, millis, shortest, verdict_of,
 };
 use crate::conn::timer::pressure::PRUNED_AT_ONCE;
-use crate::ip::emit::Unresolved;
+use crate::ip::emit::{Unresolved, known_envelope};
 use crate::rules::profile::DEFAULT;
 use crate::stack::Stack;
 use crate::store::cold::{EndReason, NONE, State, flag};
+use crate::store::flows::KeyRef;
 use crate::store::hot::hot_flag;
 use crate::store::keys::{ConnSlot, HotId, Key};
 use crate::store::pressure::Pressure;
@@ -120,8 +121,22 @@ impl Stack {
     #[inline]
     fn flush(&mut self, conn: ConnSlot, out: &mut Vec<Frame>, end: usize) {
         let before = out.len();
-        let (key, profile) = (self.store.tcbs.key(conn), self.store.tcbs[conn].profile);
-        let (envelope, resolved) = self.ip().envelope(&key, profile);
+        let (key, tcb) = self.store.tcbs.with_key(conn);
+        let profile = tcb.profile;
+        let at_hand = match key {
+            KeyRef::V4(key) => {
+                let neighbors = &self.host.neighbors;
+                known_envelope(&self.rules, neighbors, key, profile, self.now)
+            }
+            KeyRef::V6(_) => None,
+        };
+        let (envelope, resolved) = match at_hand {
+            Some(envelope) => (envelope, Ok(())),
+            None => {
+                let key = key.get();
+                self.ip().envelope(&key, profile)
+            }
+        };
         let mut wire = Wire { envelope, out, end };
         self.with(conn, |c| c.turn(&mut wire));
         if let Err(Unresolved(hop)) = resolved {

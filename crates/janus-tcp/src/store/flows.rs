@@ -114,14 +114,14 @@ impl<T, K: Key> Flows<T, K> {
 
     /// Returns the flow that the record belongs to, and the record.
     #[inline(always)]
-    pub(crate) fn with_key(&mut self, id: K) -> (FlowKey, &mut T) {
+    pub(crate) fn with_key(&mut self, id: K) -> (KeyRef<'_>, &mut T) {
         let id = id.index();
         match self.v4.get_mut(id) {
-            Some(slot) => (FlowKey::V4(slot.key), &mut slot.rest),
+            Some(slot) => (KeyRef::V4(&slot.key), &mut slot.rest),
             None => {
                 is_v6();
                 let slot = &mut self.v6[id ^ V6];
-                (FlowKey::V6(slot.key), &mut slot.rest)
+                (KeyRef::V6(&slot.key), &mut slot.rest)
             }
         }
     }
@@ -255,6 +255,23 @@ impl<T, K: Key> IndexMut<K> for Flows<T, K> {
                 is_v6();
                 &mut self.v6[id ^ V6].rest
             }
+        }
+    }
+}
+
+/// A flow's key where it lies: two words, where a copy for either family takes five.
+#[derive(Clone, Copy)]
+pub(crate) enum KeyRef<'a> {
+    V4(&'a FlowKeyV4),
+    V6(&'a FlowKeyV6),
+}
+
+impl KeyRef<'_> {
+    #[inline(always)]
+    pub(crate) fn get(self) -> FlowKey {
+        match self {
+            KeyRef::V4(key) => FlowKey::V4(*key),
+            KeyRef::V6(key) => FlowKey::V6(*key),
         }
     }
 }

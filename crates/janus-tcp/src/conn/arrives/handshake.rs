@@ -74,7 +74,7 @@ impl Conn<'_> {
                 rto::handshake_lost(cold);
             }
             let facts = &mut self.paths.facts;
-            if facts.recall(&self.key, self.tcb, self.rules, self.now) {
+            if facts.recall(&self.key.get(), self.tcb, self.rules, self.now) {
                 self.counters.paths_recalled += 1;
             }
             self.begin_congestion_control();

@@ -82,7 +82,7 @@ impl Conn<'_> {
             return false;
         };
         let sent = self.packet_len(len);
-        let peer = self.key.peer();
+        let peer = self.key.get().peer();
         let mtu = match u16::try_from(mtu).unwrap_or(u16::MAX) {
             0 if peer.is_ipv4() => pmtu::plateau_below(error.packet_len.min(sent)),
             mtu => mtu,

@@ -68,7 +68,7 @@ impl Burst {
             && conn.rules.config.burst_least > 0
             && let Some(frame) = last.and_then(|at| wire.out.get_mut(at))
         {
-            push_last(&wire.envelope, &conn.key, frame);
+            push_last(&wire.envelope, &conn.key.get(), frame);
         }
     }
 }

@@ -30,7 +30,7 @@ fn fixed_headers(peer: IpAddr) -> u16 {
 
 impl Conn<'_> {
     fn peer_of(&self) -> IpAddr {
-        self.key.peer()
+        self.key.get().peer()
     }
 
     /// The IP packet that a segment with so much payload is, as long as it carries no more options than usual.
@@ -51,9 +51,9 @@ impl Conn<'_> {
 
     /// The size in use is what was agreed, or less if the path is known to carry less.
     pub(crate) fn fit_to_path(&mut self) {
-        self.tcb.mss = self
-            .paths
-            .size_on_path(self.key.peer(), self.hot.sender.mss_full, self.now);
+        self.tcb.mss =
+            self.paths
+                .size_on_path(self.key.get().peer(), self.hot.sender.mss_full, self.now);
     }
 
     /// The path is known to carry less: all in flight that does not fit is cut and sent again. The congestion window
