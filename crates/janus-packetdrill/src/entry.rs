@@ -1,12 +1,12 @@
-//! The functions themselves: from C's arguments to the calls, and from their outcome to a number and `errno`. A panic
-//! stops here: it becomes a message on standard error, and the host is out of order.
+//! The table of functions, in the order in which the tool's header has them, and the functions themselves: from C's arguments to the
+//! calls, and from their outcome to a number and `errno`. A panic stops here: it becomes a message on standard error, and the host is
+//! out of order.
 
 use super::cabi::errno;
 use super::cabi::iovec::Buffers;
 use super::cabi::memory::UserPtr;
 use super::cabi::message::Message;
 use super::room::Room;
-use super::table::U;
 use super::{calls, netdev, splice, transfer, wait};
 use core::ffi::{c_int, c_longlong, c_uint, c_ulong, c_void};
 use janus_posix::Errno;
@@ -15,6 +15,9 @@ use libc::{loff_t, timeval};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+/// First argument of every function: `userdata`.
+type U = *mut c_void;
 
 /// Data that `userdata` points to.
 pub(super) struct User {
@@ -77,7 +80,7 @@ fn at<T>(pointer: *const T) -> UserPtr {
     unsafe { UserPtr::new(pointer) }
 }
 
-pub(super) unsafe extern "C" fn free(u: U) {
+unsafe extern "C" fn free(u: U) {
     let ended = attend(u, |user| {
         let end = || user.room.as_ref().map(Room::end);
         catch_unwind(AssertUnwindSafe(end)).is_ok()
@@ -89,311 +92,137 @@ pub(super) unsafe extern "C" fn free(u: U) {
     }
 }
 
-pub(super) unsafe extern "C" fn socket(u: U, domain: c_int, kind: c_int, protocol: c_int) -> c_int {
-    enter(u, "socket", |room| {
-        calls::socket(room, domain, kind, protocol)
-    }) as c_int
+/// Makes the table of functions from one row each, in the order of the tool's header. `userdata` goes before the arguments, [`enter`]
+/// carries out the call, and what follows `then` makes the result of its outcome.
+macro_rules! table {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident($($argument:ident: $kind:ty),*) -> $result:ty = |$room:ident| $call:expr $(, then $then:expr)?;
+    )*) => {
+        /// Functions that packetdrill calls instead of the kernel. They are those of POSIX; `fcntl` and `ioctl`, variadic in C, take
+        /// their one optional argument always.
+        #[repr(C)]
+        #[allow(missing_docs, reason = "the names are those of the manual pages")]
+        pub struct Interface {
+            /// Handed to every function.
+            pub userdata: U,
+            /// Ends the host; nothing may be called after it.
+            pub free: unsafe extern "C" fn(U),
+            $($(#[$doc])* pub $name: unsafe extern "C" fn(U, $($kind),*) -> $result,)*
+        }
+
+        impl Interface {
+            pub(super) fn new(userdata: U) -> Interface {
+                Interface { userdata, free, $($name,)* }
+            }
+        }
+
+        $(unsafe extern "C" fn $name(u: U, $($argument: $kind),*) -> $result {
+            let outcome = enter(u, stringify!($name), |$room| $call) as $result;
+            $(let outcome = ($then)(outcome);)?
+            outcome
+        })*
+    };
 }
 
-pub(super) unsafe extern "C" fn bind(
-    u: U,
-    fd: c_int,
-    name: *const sockaddr,
-    len: socklen_t,
-) -> c_int {
-    enter(u, "bind", |room| calls::bind(room, fd, at(name), len)) as c_int
-}
+table! {
+    socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int =
+        |room| calls::socket(room, domain, kind, protocol);
+    bind(fd: c_int, name: *const sockaddr, len: socklen_t) -> c_int =
+        |room| calls::bind(room, fd, at(name), len);
+    listen(fd: c_int, backlog: c_int) -> c_int = |room| calls::listen(room, fd, backlog);
+    accept(fd: c_int, name: *mut sockaddr, len: *mut socklen_t) -> c_int =
+        |room| calls::accept(room, fd, at(name), at(len));
+    connect(fd: c_int, name: *const sockaddr, len: socklen_t) -> c_int =
+        |room| calls::connect(room, fd, at(name), len);
 
-pub(super) unsafe extern "C" fn listen(u: U, fd: c_int, backlog: c_int) -> c_int {
-    enter(u, "listen", |room| calls::listen(room, fd, backlog)) as c_int
-}
-
-pub(super) unsafe extern "C" fn accept(
-    u: U,
-    fd: c_int,
-    name: *mut sockaddr,
-    len: *mut socklen_t,
-) -> c_int {
-    enter(u, "accept", |room| {
-        calls::accept(room, fd, at(name), at(len))
-    }) as c_int
-}
-
-pub(super) unsafe extern "C" fn connect(
-    u: U,
-    fd: c_int,
-    name: *const sockaddr,
-    len: socklen_t,
-) -> c_int {
-    enter(u, "connect", |room| calls::connect(room, fd, at(name), len)) as c_int
-}
-
-pub(super) unsafe extern "C" fn read(u: U, fd: c_int, into: *mut c_void, len: size_t) -> ssize_t {
-    enter(u, "read", |room| {
-        transfer::read(room, fd, &Buffers::one(at(into), len))
-    })
-}
-
-pub(super) unsafe extern "C" fn readv(
-    u: U,
-    fd: c_int,
-    vector: *const iovec,
-    count: c_int,
-) -> ssize_t {
-    enter(u, "readv", |room| {
+    read(fd: c_int, into: *mut c_void, len: size_t) -> ssize_t =
+        |room| transfer::read(room, fd, &Buffers::one(at(into), len));
+    readv(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t = |room| {
         calls::check(room, fd)?;
         transfer::read(room, fd, &buffers(vector, count)?)
-    })
-}
-
-pub(super) unsafe extern "C" fn recv(
-    u: U,
-    fd: c_int,
-    into: *mut c_void,
-    len: size_t,
-    flags: c_int,
-) -> ssize_t {
-    enter(u, "recv", |room| {
-        transfer::receive(room, fd, &Buffers::one(at(into), len), flags)
-    })
-}
-
-pub(super) unsafe extern "C" fn recvfrom(
-    u: U,
-    fd: c_int,
-    into: *mut c_void,
-    len: size_t,
-    flags: c_int,
-    name: *mut sockaddr,
-    name_len: *mut socklen_t,
-) -> ssize_t {
-    enter(u, "recvfrom", |room| {
+    };
+    recv(fd: c_int, into: *mut c_void, len: size_t, flags: c_int) -> ssize_t =
+        |room| transfer::receive(room, fd, &Buffers::one(at(into), len), flags);
+    recvfrom(
+        fd: c_int, into: *mut c_void, len: size_t, flags: c_int, name: *mut sockaddr, name_len: *mut socklen_t
+    ) -> ssize_t = |room| {
         let buffers = Buffers::one(at(into), len);
         transfer::receive_from(room, fd, &buffers, flags, at(name), at(name_len))
-    })
-}
-
-pub(super) unsafe extern "C" fn recvmsg(
-    u: U,
-    fd: c_int,
-    message: *mut msghdr,
-    flags: c_int,
-) -> ssize_t {
-    enter(u, "recvmsg", |room| {
+    };
+    recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t = |room| {
         calls::check(room, fd)?;
         transfer::receive_message(room, fd, &Message::read(at(message))?, flags)
-    })
-}
+    };
 
-pub(super) unsafe extern "C" fn write(
-    u: U,
-    fd: c_int,
-    from: *const c_void,
-    len: size_t,
-) -> ssize_t {
-    enter(u, "write", |room| {
-        transfer::write(room, fd, &Buffers::one(at(from), len))
-    })
-}
-
-pub(super) unsafe extern "C" fn writev(
-    u: U,
-    fd: c_int,
-    vector: *const iovec,
-    count: c_int,
-) -> ssize_t {
-    enter(u, "writev", |room| {
+    write(fd: c_int, from: *const c_void, len: size_t) -> ssize_t =
+        |room| transfer::write(room, fd, &Buffers::one(at(from), len));
+    writev(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t = |room| {
         calls::check(room, fd)?;
         transfer::write(room, fd, &buffers(vector, count)?)
-    })
-}
-
-pub(super) unsafe extern "C" fn send(
-    u: U,
-    fd: c_int,
-    from: *const c_void,
-    len: size_t,
-    flags: c_int,
-) -> ssize_t {
-    enter(u, "send", |room| {
-        transfer::send(room, fd, &Buffers::one(at(from), len), flags)
-    })
-}
-
-pub(super) unsafe extern "C" fn sendto(
-    u: U,
-    fd: c_int,
-    from: *const c_void,
-    len: size_t,
-    flags: c_int,
-    name: *const sockaddr,
-    name_len: socklen_t,
-) -> ssize_t {
-    enter(u, "sendto", |room| {
+    };
+    send(fd: c_int, from: *const c_void, len: size_t, flags: c_int) -> ssize_t =
+        |room| transfer::send(room, fd, &Buffers::one(at(from), len), flags);
+    sendto(
+        fd: c_int, from: *const c_void, len: size_t, flags: c_int, name: *const sockaddr, name_len: socklen_t
+    ) -> ssize_t = |room| {
         let buffers = Buffers::one(at(from), len);
         transfer::send_to(room, fd, &buffers, flags, at(name), name_len)
-    })
-}
-
-pub(super) unsafe extern "C" fn sendmsg(
-    u: U,
-    fd: c_int,
-    message: *const msghdr,
-    flags: c_int,
-) -> ssize_t {
-    enter(u, "sendmsg", |room| {
+    };
+    sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t = |room| {
         calls::check(room, fd)?;
         transfer::send_message(room, fd, &Message::read(at(message))?, flags)
-    })
+    };
+
+    fcntl(fd: c_int, command: c_int, argument: usize) -> c_int =
+        |room| calls::fcntl(room, fd, command, argument as c_int);
+    ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int =
+        |room| calls::ioctl(room, fd, request, at(argument));
+    close(fd: c_int) -> c_int = |room| calls::close(room, fd);
+    shutdown(fd: c_int, how: c_int) -> c_int = |room| calls::shutdown(room, fd, how);
+    getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int =
+        |room| calls::getsockopt(room, fd, (level, name), at(value), at(len));
+    setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int =
+        |room| calls::setsockopt(room, fd, (level, name), at(value), len);
+
+    poll(polled: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int =
+        |room| wait::poll(room, at(polled), count as usize, timeout);
+    /// Hands the stack a packet, from the IP header on.
+    netdev_send(packet: *const c_void, len: size_t) -> c_int = |room| netdev::send(room, at(packet), len);
+    /// Waits for the next packet the stack sends, and says when it did. The tool takes a failure for a reason to try again, for ever:
+    /// a packet of no bytes ends the script.
+    netdev_receive(into: *mut c_void, len: *mut size_t, time: *mut c_longlong) -> c_int =
+        |room| netdev::receive(room, at(into), at(len), at(time)),
+        then |outcome| {
+            if outcome < 0 {
+                let _ = at(len).write(&0_usize.to_ne_bytes());
+            }
+            0
+        };
+    /// `usleep(3)` on the stack's clock.
+    usleep(micros: c_uint) -> c_int = |room| {
+        room.sleep(micros.into());
+        Ok(0)
+    };
+    /// `gettimeofday(2)` on the stack's clock.
+    gettimeofday(time: *mut timeval, _zone: *mut c_void) -> c_int = |room| netdev::time(room, at(time));
+
+    epoll_create(size: c_int) -> c_int = |room| wait::epoll_create(room, size);
+    epoll_ctl(epoll: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int =
+        |room| wait::epoll_ctl(room, epoll, op, fd, at(event));
+    epoll_wait(epoll: c_int, events: *mut epoll_event, max: c_int, timeout: c_int) -> c_int =
+        |room| wait::epoll_wait(room, epoll, at(events), max, timeout);
+
+    pipe(ends: *mut c_int) -> c_int = |room| calls::pipe(room, at(ends));
+    splice(
+        from: c_int, from_at: *mut loff_t, to: c_int, to_at: *mut loff_t, len: size_t, flags: c_uint
+    ) -> c_int = |room| splice::splice(room, (from, at(from_at)), (to, at(to_at)), len, flags);
 }
 
 /// A vector of buffers whose length is a C `int`.
 fn buffers(vector: *const iovec, count: c_int) -> Result<Buffers, Errno> {
     let count = usize::try_from(count).map_err(|_| Errno::EINVAL)?;
     Buffers::read(at(vector), count)
-}
-
-pub(super) unsafe extern "C" fn fcntl(u: U, fd: c_int, command: c_int, argument: usize) -> c_int {
-    enter(u, "fcntl", |room| {
-        calls::fcntl(room, fd, command, argument as c_int)
-    }) as c_int
-}
-
-pub(super) unsafe extern "C" fn ioctl(
-    u: U,
-    fd: c_int,
-    request: c_ulong,
-    argument: *mut c_void,
-) -> c_int {
-    enter(u, "ioctl", |room| {
-        calls::ioctl(room, fd, request, at(argument))
-    }) as c_int
-}
-
-pub(super) unsafe extern "C" fn close(u: U, fd: c_int) -> c_int {
-    enter(u, "close", |room| calls::close(room, fd)) as c_int
-}
-
-pub(super) unsafe extern "C" fn shutdown(u: U, fd: c_int, how: c_int) -> c_int {
-    enter(u, "shutdown", |room| calls::shutdown(room, fd, how)) as c_int
-}
-
-pub(super) unsafe extern "C" fn getsockopt(
-    u: U,
-    fd: c_int,
-    level: c_int,
-    name: c_int,
-    value: *mut c_void,
-    len: *mut socklen_t,
-) -> c_int {
-    enter(u, "getsockopt", |room| {
-        calls::getsockopt(room, fd, (level, name), at(value), at(len))
-    }) as c_int
-}
-
-pub(super) unsafe extern "C" fn setsockopt(
-    u: U,
-    fd: c_int,
-    level: c_int,
-    name: c_int,
-    value: *const c_void,
-    len: socklen_t,
-) -> c_int {
-    enter(u, "setsockopt", |room| {
-        calls::setsockopt(room, fd, (level, name), at(value), len)
-    }) as c_int
-}
-
-pub(super) unsafe extern "C" fn poll(
-    u: U,
-    polled: *mut pollfd,
-    count: nfds_t,
-    timeout: c_int,
-) -> c_int {
-    enter(u, "poll", |room| {
-        wait::poll(room, at(polled), count as usize, timeout)
-    }) as c_int
-}
-
-pub(super) unsafe extern "C" fn epoll_create(u: U, size: c_int) -> c_int {
-    enter(u, "epoll_create", |room| wait::epoll_create(room, size)) as c_int
-}
-
-pub(super) unsafe extern "C" fn epoll_ctl(
-    u: U,
-    epoll: c_int,
-    op: c_int,
-    fd: c_int,
-    event: *mut epoll_event,
-) -> c_int {
-    enter(u, "epoll_ctl", |room| {
-        wait::epoll_ctl(room, epoll, op, fd, at(event))
-    }) as c_int
-}
-
-pub(super) unsafe extern "C" fn epoll_wait(
-    u: U,
-    epoll: c_int,
-    events: *mut epoll_event,
-    max: c_int,
-    timeout: c_int,
-) -> c_int {
-    enter(u, "epoll_wait", |room| {
-        wait::epoll_wait(room, epoll, at(events), max, timeout)
-    }) as c_int
-}
-
-pub(super) unsafe extern "C" fn pipe(u: U, ends: *mut c_int) -> c_int {
-    enter(u, "pipe", |room| calls::pipe(room, at(ends))) as c_int
-}
-
-pub(super) unsafe extern "C" fn splice(
-    u: U,
-    from: c_int,
-    from_at: *mut loff_t,
-    to: c_int,
-    to_at: *mut loff_t,
-    len: size_t,
-    flags: c_uint,
-) -> c_int {
-    enter(u, "splice", |room| {
-        splice::splice(room, (from, at(from_at)), (to, at(to_at)), len, flags)
-    }) as c_int
-}
-
-pub(super) unsafe extern "C" fn netdev_send(u: U, packet: *const c_void, len: size_t) -> c_int {
-    enter(u, "netdev_send", |room| netdev::send(room, at(packet), len)) as c_int
-}
-
-pub(super) unsafe extern "C" fn netdev_receive(
-    u: U,
-    into: *mut c_void,
-    len: *mut size_t,
-    time: *mut c_longlong,
-) -> c_int {
-    let outcome = enter(u, "netdev_receive", |room| {
-        netdev::receive(room, at(into), at(len), at(time))
-    });
-    // The tool takes a failure for a reason to try again, for ever. A packet of no bytes ends the script.
-    if outcome < 0 {
-        let _ = at(len).write(&0_usize.to_ne_bytes());
-    }
-    0
-}
-
-pub(super) unsafe extern "C" fn usleep(u: U, micros: c_uint) -> c_int {
-    enter(u, "usleep", |room| {
-        room.sleep(micros.into());
-        Ok(0)
-    }) as c_int
-}
-
-pub(super) unsafe extern "C" fn gettimeofday(
-    u: U,
-    time: *mut timeval,
-    _zone: *mut c_void,
-) -> c_int {
-    enter(u, "gettimeofday", |room| netdev::time(room, at(time))) as c_int
 }
 
 #[cfg(test)]

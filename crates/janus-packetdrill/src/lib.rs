@@ -1,5 +1,5 @@
 //! The library that the real packetdrill loads with `--so_filename`: this stack where the tool expects a kernel's.
-//! `table` is what it sees, `entry` its functions, `room` where they meet, on virtual time; `cabi` is what is true of any C
+//! `table` is the symbol it looks for, `entry` its functions, `room` where they meet, on virtual time; `cabi` is what is true of any C
 //! program's sockets.
 //! What never lives here: what a call means. That is in [`janus_posix::Sockets`].
 
@@ -15,4 +15,5 @@ mod table;
 mod transfer;
 mod wait;
 
-pub use table::{Interface, packetdrill_interface_init};
+pub use entry::Interface;
+pub use table::packetdrill_interface_init;
