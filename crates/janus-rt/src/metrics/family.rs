@@ -96,7 +96,7 @@ pub(super) struct Family {
     /// Name of the label that tells the parts apart; empty: there is one part.
     pub(super) label: &'static str,
     /// Values of that label, one for each value that is read.
-    pub(super) parts: Cow<'static, [&'static str]>,
+    pub(super) parts: Vec<&'static str>,
     pub(super) read: Read,
 }
 
@@ -120,17 +120,13 @@ impl Family {
             help,
             each_core: false,
             label: "",
-            parts: Cow::Borrowed(&[""]),
+            parts: vec![""],
             read,
         }
     }
 
     /// Tells its parts apart by this label.
-    pub(super) fn by(
-        mut self,
-        label: &'static str,
-        parts: impl Into<Cow<'static, [&'static str]>>,
-    ) -> Family {
+    pub(super) fn by(mut self, label: &'static str, parts: impl Into<Vec<&'static str>>) -> Family {
         (self.label, self.parts) = (label, parts.into());
         self
     }
