@@ -2,24 +2,42 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// A TCP connection over IPv4. `peer` is always the remote end, whichever way a packet travels.
+/// A TCP connection between addresses of one family. `peer` is always the remote end, whichever way a packet travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(C, align(4))]
-pub struct FlowKeyV4 {
+pub struct FlowKeyOf<A> {
     /// Address of the remote end.
-    pub peer: Ipv4Addr,
+    pub peer: A,
     /// Our address.
-    pub local: Ipv4Addr,
+    pub local: A,
     /// Port of the remote end.
     pub peer_port: u16,
     /// Our port.
     pub local_port: u16,
 }
 
-/// The key of no flow: all zero, which no packet that gets anywhere has.
-impl Default for FlowKeyV4 {
-    fn default() -> Self {
-        Self::NONE
+/// A TCP connection over IPv4.
+pub type FlowKeyV4 = FlowKeyOf<Ipv4Addr>;
+
+/// A TCP connection over IPv6.
+pub type FlowKeyV6 = FlowKeyOf<Ipv6Addr>;
+
+impl<A: Copy> FlowKeyOf<A> {
+    /// Both ports, the peer's in the upper half.
+    #[inline(always)]
+    pub const fn ports(&self) -> u32 {
+        (self.peer_port as u32) << 16 | self.local_port as u32
+    }
+
+    /// Returns the key of this connection as the other end names it.
+    #[inline]
+    pub const fn reversed(&self) -> Self {
+        Self {
+            peer: self.local,
+            local: self.peer,
+            peer_port: self.local_port,
+            local_port: self.peer_port,
+        }
     }
 }
 
@@ -38,45 +56,21 @@ impl FlowKeyV4 {
         (self.peer.to_bits() as u64) << 32 | self.local.to_bits() as u64
     }
 
-    /// Both ports, the peer's in the upper half.
-    #[inline(always)]
-    pub const fn ports(&self) -> u32 {
-        (self.peer_port as u32) << 16 | self.local_port as u32
-    }
-
     /// Whether it is the same connection: `==` in two comparisons instead of four.
     #[inline(always)]
     pub const fn is(&self, other: &Self) -> bool {
         self.addresses() == other.addresses() && self.ports() == other.ports()
     }
+}
 
-    /// Returns the key of this connection as the other end names it.
-    #[inline]
-    pub const fn reversed(&self) -> Self {
-        Self {
-            peer: self.local,
-            local: self.peer,
-            peer_port: self.local_port,
-            local_port: self.peer_port,
-        }
+/// The key of no flow: all zero, which no packet that gets anywhere has.
+impl Default for FlowKeyV4 {
+    fn default() -> Self {
+        Self::NONE
     }
 }
 
-/// A TCP connection over IPv6.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(C, align(4))]
-pub struct FlowKeyV6 {
-    /// Address of the remote end.
-    pub peer: Ipv6Addr,
-    /// Our address.
-    pub local: Ipv6Addr,
-    /// Port of the remote end.
-    pub peer_port: u16,
-    /// Our port.
-    pub local_port: u16,
-}
-
-/// The key of no flow, as that of [`FlowKeyV4`].
+/// The key of no flow, as that of IPv4.
 impl Default for FlowKeyV6 {
     fn default() -> Self {
         Self {
@@ -84,25 +78,6 @@ impl Default for FlowKeyV6 {
             local: Ipv6Addr::UNSPECIFIED,
             peer_port: 0,
             local_port: 0,
-        }
-    }
-}
-
-impl FlowKeyV6 {
-    /// Both ports, the peer's in the upper half.
-    #[inline(always)]
-    pub const fn ports(&self) -> u32 {
-        (self.peer_port as u32) << 16 | self.local_port as u32
-    }
-
-    /// Returns the key of this connection as the other end names it.
-    #[inline]
-    pub const fn reversed(&self) -> Self {
-        Self {
-            peer: self.local,
-            local: self.peer,
-            peer_port: self.local_port,
-            local_port: self.peer_port,
         }
     }
 }

@@ -1,12 +1,11 @@
 //! ICMP for IPv4 (RFC 792): echo, and errors with the connection they speak of. Whether an error is believed
 //! (RFC 5927) and how many answers a second are sent is the stack's matter.
 
-use crate::flow::FlowKeyV4;
-use crate::{Malformed, Result, SeqNum, be16, be32, checksum};
+use crate::icmp::{self, put_echo, put_error};
+use crate::{Malformed, Result, be16, be32, checksum};
 use core::net::Ipv4Addr;
 
-/// Bytes of every message's fixed part.
-pub const LEN: usize = 8;
+pub use crate::icmp::LEN;
 
 const ECHO_REPLY: u8 = 0;
 const UNREACHABLE: u8 = 3;
@@ -36,24 +35,8 @@ pub mod unreachable {
     pub const PROHIBITED: u8 = 13;
 }
 
-/// The datagram that an error speaks of, as far as it was sent back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Quote {
-    /// Source: our address, if the error is ours.
-    pub src: Ipv4Addr,
-    /// Destination: the peer.
-    pub dst: Ipv4Addr,
-    /// Protocol of the quoted datagram.
-    pub proto: u8,
-    /// First two bytes of its payload; a port in TCP and UDP.
-    pub src_port: u16,
-    /// Next two bytes.
-    pub dst_port: u16,
-    /// Next four bytes: TCP's sequence number, which RFC 5927 section 4 compares with the window.
-    pub seq: SeqNum,
-    /// How long the datagram was, by its own header: what a router that names no MTU makes us guess from.
-    pub total_len: u16,
-}
+/// The datagram that an error speaks of.
+pub type Quote = icmp::Quote<Ipv4Addr>;
 
 impl Quote {
     /// Reads a quoted header and the first eight payload bytes, all that RFC 792 promises. The quoted total length is
@@ -71,36 +54,8 @@ impl Quote {
         if be16(h, 6) & 0x1fff != 0 {
             return Err(Malformed::Version);
         }
-        let t = bytes
-            .get(header_len..)
-            .and_then(|b| b.first_chunk::<8>())
-            .ok_or(Malformed::Truncated)?;
-        Ok(Self {
-            src: Ipv4Addr::from_bits(be32(h, 12)),
-            dst: Ipv4Addr::from_bits(be32(h, 16)),
-            proto: h[9],
-            src_port: be16(t, 0),
-            dst_port: be16(t, 2),
-            seq: SeqNum(be32(t, 4)),
-            total_len: be16(h, 2),
-        })
-    }
-
-    /// The TCP connection the quoted segment belongs to, as its sender (we) names it.
-    #[inline]
-    pub fn flow(&self) -> Option<FlowKeyV4> {
-        (self.proto == crate::proto::TCP).then_some(FlowKeyV4 {
-            peer: self.dst,
-            local: self.src,
-            peer_port: self.dst_port,
-            local_port: self.src_port,
-        })
-    }
-
-    /// The port of the UDP socket that sent the quoted datagram.
-    #[inline]
-    pub fn socket(&self) -> Option<u16> {
-        (self.proto == crate::proto::UDP).then_some(self.src_port)
+        let ends = [12, 16].map(|at| Ipv4Addr::from_bits(be32(h, at)));
+        Self::of(ends.into(), h[9], be16(h, 2), bytes, header_len)
     }
 }
 
@@ -215,7 +170,7 @@ pub fn checksum_ok(message: &[u8]) -> bool {
 /// # Panics
 /// When `out` is shorter than [`LEN`] plus `data`.
 pub fn emit_echo_reply(out: &mut [u8], ident: u16, sequence: u16, data: &[u8]) -> usize {
-    emit_echo(out, ECHO_REPLY, ident, sequence, data)
+    finish(put_echo(out, ECHO_REPLY, ident, sequence, data))
 }
 
 /// Writes an echo request at the start of `out` and returns its length.
@@ -223,16 +178,7 @@ pub fn emit_echo_reply(out: &mut [u8], ident: u16, sequence: u16, data: &[u8]) -
 /// # Panics
 /// When `out` is shorter than [`LEN`] plus `data`.
 pub fn emit_echo_request(out: &mut [u8], ident: u16, sequence: u16, data: &[u8]) -> usize {
-    emit_echo(out, ECHO_REQUEST, ident, sequence, data)
-}
-
-fn emit_echo(out: &mut [u8], kind: u8, ident: u16, sequence: u16, data: &[u8]) -> usize {
-    let out = &mut out[..LEN + data.len()];
-    out[..4].copy_from_slice(&[kind, 0, 0, 0]);
-    out[4..6].copy_from_slice(&ident.to_be_bytes());
-    out[6..8].copy_from_slice(&sequence.to_be_bytes());
-    out[8..].copy_from_slice(data);
-    finish(out)
+    finish(put_echo(out, ECHO_REQUEST, ident, sequence, data))
 }
 
 /// Writes an error about `datagram` (from its IP header on) at the start of `out` and returns its length. As many bytes
@@ -256,14 +202,13 @@ pub fn emit_time_exceeded(out: &mut [u8], code: u8, datagram: &[u8]) -> usize {
 
 fn emit_error(out: &mut [u8], kind: u8, code: u8, word: u16, datagram: &[u8]) -> usize {
     const QUOTE_MAX: usize = 576 - crate::ipv4::LEN - LEN;
-    let (head, body) = out
-        .split_first_chunk_mut::<LEN>()
-        .expect("room for an ICMP header");
-    let quoted = datagram.len().min(QUOTE_MAX).min(body.len());
-    let [high, low] = word.to_be_bytes();
-    *head = [kind, code, 0, 0, 0, 0, high, low];
-    body[..quoted].copy_from_slice(&datagram[..quoted]);
-    finish(&mut out[..LEN + quoted])
+    finish(put_error(
+        out,
+        (kind, code),
+        word.into(),
+        datagram,
+        QUOTE_MAX,
+    ))
 }
 
 fn finish(message: &mut [u8]) -> usize {

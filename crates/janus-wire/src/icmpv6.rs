@@ -3,12 +3,12 @@
 //! neighbour message came with hop limit 255.
 
 use crate::ethernet::MacAddr;
-use crate::flow::FlowKeyV6;
-use crate::{Malformed, Result, SeqNum, be16, be32, checksum, ipv6, proto};
+use crate::icmp::{self, put_echo, put_error};
+use crate::{Malformed, Result, be16, be32, checksum, ipv6, proto};
 use core::net::Ipv6Addr;
 
-/// Bytes of every message's fixed part.
-pub const LEN: usize = 8;
+pub use crate::icmp::LEN;
+
 /// Bytes of a neighbour message that carries a link-layer address.
 pub const NEIGHBOUR_LEN: usize = 32;
 
@@ -42,24 +42,8 @@ pub mod unreachable {
     pub const REJECTED: u8 = 6;
 }
 
-/// The packet that an error speaks of, as far as it was sent back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Quote {
-    /// Source: our address, if the error is ours.
-    pub src: Ipv6Addr,
-    /// Destination: the peer.
-    pub dst: Ipv6Addr,
-    /// Protocol behind the quoted extension headers.
-    pub proto: u8,
-    /// First two bytes of its payload; a port in TCP and UDP.
-    pub src_port: u16,
-    /// Next two bytes.
-    pub dst_port: u16,
-    /// Next four bytes: TCP's sequence number.
-    pub seq: SeqNum,
-    /// How long the packet was, by its own header.
-    pub total_len: u16,
-}
+/// The packet that an error speaks of.
+pub type Quote = icmp::Quote<Ipv6Addr>;
 
 impl Quote {
     /// Reads a quoted packet as far as the first eight bytes of its payload. The quoted length is not compared with
@@ -76,36 +60,9 @@ impl Quote {
         if upper.fragment.is_some_and(|f| f.offset != 0) {
             return Err(Malformed::Version);
         }
-        let t = rest
-            .get(upper.at..)
-            .and_then(|b| b.first_chunk::<8>())
-            .ok_or(Malformed::Truncated)?;
-        Ok(Self {
-            src: ipv6::address(h, 8),
-            dst: ipv6::address(h, 24),
-            proto: upper.proto,
-            src_port: be16(t, 0),
-            dst_port: be16(t, 2),
-            seq: SeqNum(be32(t, 4)),
-            total_len: be16(h, 4).saturating_add(ipv6::LEN as u16),
-        })
-    }
-
-    /// The TCP connection the quoted segment belongs to, as its sender (we) names it.
-    #[inline]
-    pub fn flow(&self) -> Option<FlowKeyV6> {
-        (self.proto == proto::TCP).then_some(FlowKeyV6 {
-            peer: self.dst,
-            local: self.src,
-            peer_port: self.dst_port,
-            local_port: self.src_port,
-        })
-    }
-
-    /// The port of the UDP socket that sent the quoted datagram.
-    #[inline]
-    pub fn socket(&self) -> Option<u16> {
-        (self.proto == proto::UDP).then_some(self.src_port)
+        let ends = (ipv6::address(h, 8), ipv6::address(h, 24));
+        let total_len = be16(h, 4).saturating_add(ipv6::LEN as u16);
+        Self::of(ends, upper.proto, total_len, rest, upper.at)
     }
 }
 
@@ -380,7 +337,7 @@ pub fn emit_echo_reply(
     sequence: u16,
     data: &[u8],
 ) -> usize {
-    emit_echo(out, ECHO_REPLY, (src, dst), ident, sequence, data)
+    finish(put_echo(out, ECHO_REPLY, ident, sequence, data), (src, dst))
 }
 
 /// Writes an echo request at the start of `out` and returns its length.
@@ -395,23 +352,10 @@ pub fn emit_echo_request(
     sequence: u16,
     data: &[u8],
 ) -> usize {
-    emit_echo(out, ECHO_REQUEST, (src, dst), ident, sequence, data)
-}
-
-fn emit_echo(
-    out: &mut [u8],
-    kind: u8,
-    ends: (Ipv6Addr, Ipv6Addr),
-    ident: u16,
-    sequence: u16,
-    data: &[u8],
-) -> usize {
-    let out = &mut out[..LEN + data.len()];
-    out[..4].copy_from_slice(&[kind, 0, 0, 0]);
-    out[4..6].copy_from_slice(&ident.to_be_bytes());
-    out[6..8].copy_from_slice(&sequence.to_be_bytes());
-    out[8..].copy_from_slice(data);
-    finish(out, ends)
+    finish(
+        put_echo(out, ECHO_REQUEST, ident, sequence, data),
+        (src, dst),
+    )
 }
 
 /// Writes a neighbour solicitation from `mac` and returns [`NEIGHBOUR_LEN`].
@@ -482,14 +426,8 @@ pub fn emit_error(
         Problem::TimeExceeded(code) => (TIME_EXCEEDED, code, 0),
         Problem::Parameter { code, pointer } => (PARAMETER_PROBLEM, code, pointer),
     };
-    let (head, body) = out
-        .split_first_chunk_mut::<LEN>()
-        .expect("room for an ICMP header");
-    let quoted = packet.len().min(QUOTE_MAX).min(body.len());
-    head[..4].copy_from_slice(&[kind, code, 0, 0]);
-    head[4..].copy_from_slice(&word.to_be_bytes());
-    body[..quoted].copy_from_slice(&packet[..quoted]);
-    finish(&mut out[..LEN + quoted], (src, dst))
+    let message = put_error(out, (kind, code), word, packet, QUOTE_MAX);
+    finish(message, (src, dst))
 }
 
 fn emit_neighbor(

@@ -13,6 +13,7 @@ pub mod dhcp;
 pub mod ethernet;
 pub mod flow;
 mod flow_name;
+pub mod icmp;
 pub mod icmpv4;
 pub mod icmpv6;
 pub mod ipv4;
@@ -30,7 +31,7 @@ use core::fmt;
 
 pub use classify::{Class, Link, classify};
 pub use ethernet::MacAddr;
-pub use flow::{FlowKey, FlowKeyV4, FlowKeyV6};
+pub use flow::{FlowKey, FlowKeyOf, FlowKeyV4, FlowKeyV6};
 pub use flow_name::FlowNames;
 pub use seq::SeqNum;
 pub use stamps::{StampBase, Stamps};

@@ -1,6 +1,7 @@
 //! ICMP: round trips, quotes cut short, agreement with etherparse.
 
 use super::*;
+use crate::SeqNum;
 use proptest::prelude::*;
 
 /// An IPv4 datagram with the first eight bytes of a TCP segment.

@@ -1,6 +1,7 @@
 //! ICMPv6: round trips, quotes behind extension headers, neighbour options that lie, agreement with etherparse.
 
 use super::*;
+use crate::{FlowKeyV6, SeqNum};
 use proptest::prelude::*;
 
 const US: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0x12, 0x3456);
