@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use criterion::{Bencher, Criterion};
 use janus_csb::policy::level;
-use janus_csb::reference::{Bloom, Filter, IoCore, Tables, Update};
 use janus_csb::{Balancer, Limits, Phase, Ring, ShardId, Step, walk};
+use janus_research::reference::{Bloom, Filter, IoCore, Tables, Update};
 use janus_wire::FlowKey;
 use support::Scale;
 use support::fleet::{Fleet, Hash, PORT, Piece, tuple};

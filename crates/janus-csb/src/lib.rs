@@ -9,9 +9,8 @@
 //! the rings ends creates a flow or answers with a reset. See [`walk`](walk()) for the rules.
 //!
 //! Three ends: [`Balancer`] drives updates, [`ShardEnd`] is a shard's part in them and its view for the walk, [`IoEnd`]
-//! looks packets up. Which points an update moves, and when one is worth it, [`policy`] decides. Beside them, for tests
-//! and the benchmark, stands the paper's algorithm to the letter ([`reference`](mod@reference)). `docs/csb.md` explains
-//! the protocol.
+//! looks packets up. Which points an update moves, and when one is worth it, [`policy`] decides. The paper's algorithm
+//! to the letter, for tests and the benchmark, is in `research`. `docs/csb.md` explains the protocol.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(loom), warn(missing_debug_implementations))]
 
@@ -26,7 +25,6 @@ mod pending_opens;
 pub mod policy;
 mod ports;
 mod publish;
-pub mod reference;
 mod reports;
 mod ring;
 mod shard;

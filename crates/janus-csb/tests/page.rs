@@ -27,8 +27,12 @@ fn names(page: &str) -> impl Iterator<Item = &str> {
 fn what_the_page_names_is_there() {
     let page = fs::read_to_string(root().join("docs/csb.md")).unwrap();
     let mut text = String::new();
-    let rooms = ["janus-csb", "janus-tcp", "janus-rt"].map(|room| format!("crates/{room}"));
-    for dir in rooms {
+    for dir in [
+        "crates/janus-csb",
+        "crates/janus-tcp",
+        "crates/janus-rt",
+        "research/src",
+    ] {
         sources(&root().join(dir), &mut text);
     }
     let is_word = |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');

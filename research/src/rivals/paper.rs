@@ -1,9 +1,9 @@
-//! The stream balancer of the Janus paper, to the letter ([`janus_csb::reference`]), with traffic between its steps.
+//! The stream balancer of the Janus paper, to the letter ([`crate::reference`]), with traffic between its steps.
 
 use std::sync::Arc;
 
+use crate::reference::{Bloom, Filter, IoCore, Tables, Update};
 use janus_csb::policy::{Bounds, Targets, level, plan};
-use janus_csb::reference::{Bloom, Filter, IoCore, Tables, Update};
 use janus_csb::{Ring, ShardId};
 
 use super::{Change, Cost, Held, Packet, Rival, Sent, control};

@@ -1,15 +1,15 @@
 //! A stage for traces of whole updates: I/O cores, three shards with one FIFO ring each, a handful of flows, and one of
-//! two protocols: the paper's (`janus_csb::reference`) or ours (`Balancer` and its ends). Who speaks when is the
+//! two protocols: the paper's (`janus_research::reference`) or ours (`Balancer` and its ends). Who speaks when is the
 //! script's to say; a live flow that is reset, or one at two shards, ends it.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use janus_csb::reference::{Filter, IoCore, Tables, Update};
 use janus_csb::{
     Balancer, DivergenceFilter, FlowId, Flows, IoEnd, Limits, Phase, Ring, ShardEnd, ShardId, Step,
     Tag, Work, walk,
 };
+use janus_research::reference::{Filter, IoCore, Tables, Update};
 
 /// The key of the flows the traces are about, and one of a flow that only makes the tables differ.
 pub(crate) const KEY: u32 = 10;

@@ -1,6 +1,6 @@
 //! The paper's stream balancer, to the letter: six steps, no repair. **For tests and the benchmark, never in the data
-//! path**: it loses connections, and what it is for is to show which. The balancer that serves is the rest of this
-//! crate; nothing there uses anything here.
+//! path**: it loses connections, and what it is for is to show which. The balancer that serves is `janus-csb`;
+//! nothing there uses anything here.
 //!
 //! 1. A new ring `H_now'` is built.
 //! 2. I/O cores place SYNs by it and remember their keys, all of them, in `Set_fly` ([`IoCore::steer_syn`]).
@@ -20,8 +20,7 @@ mod tests;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::ring::Ring;
-use crate::shard::ShardId;
+use janus_csb::{Ring, ShardId};
 
 pub use bloom::Bloom;
 pub use diff::Diff;

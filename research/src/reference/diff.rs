@@ -1,7 +1,7 @@
 //! `H_diff`: the keys that differ from the ring, sorted and run-compressed. It answers for every key, and is only
 //! right for those it was made from; which those are is for the filter to say.
 
-use crate::shard::ShardId;
+use janus_csb::ShardId;
 
 /// Points like those of a ring: a key belongs to the first at or after it.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
