@@ -2,7 +2,8 @@
 //! every packet on the core that feeds all others; checksums and everything TCP are left to the shard.
 
 use crate::ethernet::{self, ethertype};
-use crate::flow::{FlowKey, FlowKeyV4, FlowKeyV6};
+use crate::flow::{FlowKey, FlowKeyOf};
+use crate::icmp::Quote;
 use crate::tcp::Flags;
 use crate::{Malformed, be16, icmpv4, icmpv6, ipv4, ipv6, proto};
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -27,95 +28,60 @@ impl Link {
     }
 }
 
+/// A whole TCP segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tcp<A> {
+    /// Offset of the IP header in the frame.
+    pub l3_offset: usize,
+    /// The connection, as its receiver (we) names it.
+    pub flow: FlowKeyOf<A>,
+    /// Control bits.
+    pub flags: Flags,
+}
+
+/// A whole UDP datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Udp<A> {
+    /// Offset of the IP header in the frame.
+    pub l3_offset: usize,
+    /// Both ends; `local` is the receiver, us.
+    pub flow: FlowKeyOf<A>,
+}
+
+/// An ICMP message. An error belongs to the connection it quotes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Icmp<A> {
+    /// Offset of the IP header in the frame.
+    pub l3_offset: usize,
+    /// Sender.
+    pub src: A,
+    /// Receiver.
+    pub dst: A,
+    /// Neighbor discovery: as ARP, every shard wants to see it. Never over IPv4.
+    pub neighbor: bool,
+    /// The connection that an error message quotes.
+    pub quoted: Option<FlowKeyOf<A>>,
+    /// The port of ours of the UDP datagram that it quotes instead.
+    pub socket: Option<u16>,
+}
+
 /// Class of a frame, as far as steering needs to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// ARP: every shard wants to see it.
     Arp,
-    /// A whole TCP segment over IPv4.
-    Tcp4 {
-        /// Offset of the IP header in the frame.
-        l3_offset: usize,
-        /// Sender.
-        src: Ipv4Addr,
-        /// Receiver, us.
-        dst: Ipv4Addr,
-        /// Port of the sender.
-        sport: u16,
-        /// Port of the receiver.
-        dport: u16,
-        /// Control bits.
-        flags: Flags,
-    },
-    /// ICMP over IPv4. An error belongs to the connection it quotes.
-    Icmp4 {
-        /// Offset of the IP header in the frame.
-        l3_offset: usize,
-        /// Sender.
-        src: Ipv4Addr,
-        /// Receiver.
-        dst: Ipv4Addr,
-        /// The connection that an error message quotes.
-        quoted: Option<FlowKeyV4>,
-        /// The port of ours of the UDP datagram that it quotes instead.
-        socket: Option<u16>,
-    },
-    /// A whole UDP datagram over IPv4.
-    Udp4 {
-        /// Offset of the IP header in the frame.
-        l3_offset: usize,
-        /// Sender.
-        src: Ipv4Addr,
-        /// Receiver, us.
-        dst: Ipv4Addr,
-        /// Port of the sender.
-        sport: u16,
-        /// Port of the receiver.
-        dport: u16,
-    },
-    /// A whole TCP segment over IPv6.
-    Tcp6 {
-        /// Offset of the IP header in the frame.
-        l3_offset: usize,
-        /// Sender.
-        src: Ipv6Addr,
-        /// Receiver, us.
-        dst: Ipv6Addr,
-        /// Port of the sender.
-        sport: u16,
-        /// Port of the receiver.
-        dport: u16,
-        /// Control bits.
-        flags: Flags,
-    },
-    /// ICMP over IPv6. An error belongs to the connection it quotes.
-    Icmp6 {
-        /// Offset of the IP header in the frame.
-        l3_offset: usize,
-        /// Sender.
-        src: Ipv6Addr,
-        /// Receiver.
-        dst: Ipv6Addr,
-        /// Neighbour discovery: as ARP, every shard wants to see it.
-        neighbor: bool,
-        /// The connection that an error message quotes.
-        quoted: Option<FlowKeyV6>,
-        /// The port of ours of the UDP datagram that it quotes instead.
-        socket: Option<u16>,
-    },
-    /// A whole UDP datagram over IPv6.
-    Udp6 {
-        /// Offset of the IP header in the frame.
-        l3_offset: usize,
-        /// Sender.
-        src: Ipv6Addr,
-        /// Receiver, us.
-        dst: Ipv6Addr,
-        /// Port of the sender.
-        sport: u16,
-        /// Port of the receiver.
-        dport: u16,
-    },
+    /// TCP over IPv4.
+    Tcp4(Tcp<Ipv4Addr>),
+    /// ICMP over IPv4.
+    Icmp4(Icmp<Ipv4Addr>),
+    /// UDP over IPv4.
+    Udp4(Udp<Ipv4Addr>),
+    /// TCP over IPv6.
+    Tcp6(Tcp<Ipv6Addr>),
+    /// ICMP over IPv6.
+    Icmp6(Icmp<Ipv6Addr>),
+    /// UDP over IPv6.
+    Udp6(Udp<Ipv6Addr>),
     /// A fragment of an IPv4 datagram: put together before it can be steered by ports.
     Fragment4 {
         /// Offset of the IP header in the frame.
@@ -151,40 +117,56 @@ impl Class {
     #[inline]
     pub fn segment(self) -> Option<(FlowKey, Flags)> {
         match self {
-            Class::Tcp4 {
-                src,
-                dst,
-                sport,
-                dport,
-                flags,
-                ..
-            } => {
-                let flow = FlowKeyV4 {
-                    peer: src,
-                    local: dst,
-                    peer_port: sport,
-                    local_port: dport,
-                };
-                Some((FlowKey::V4(flow), flags))
-            }
-            Class::Tcp6 {
-                src,
-                dst,
-                sport,
-                dport,
-                flags,
-                ..
-            } => {
-                let flow = FlowKeyV6 {
-                    peer: src,
-                    local: dst,
-                    peer_port: sport,
-                    local_port: dport,
-                };
-                Some((FlowKey::V6(flow), flags))
-            }
+            Class::Tcp4(tcp) => Some((FlowKey::V4(tcp.flow), tcp.flags)),
+            Class::Tcp6(tcp) => Some((FlowKey::V6(tcp.flow), tcp.flags)),
             _ => None,
         }
+    }
+}
+
+impl<A: Copy> Tcp<A> {
+    /// Half a header is refused here: it would be of no use to the shard either.
+    #[inline(always)]
+    fn read(l3_offset: usize, (peer, local): (A, A), segment: &[u8]) -> crate::Result<Self> {
+        let t = segment.first_chunk::<20>().ok_or(Malformed::Truncated)?;
+        Ok(Self {
+            l3_offset,
+            flow: flow(peer, local, t),
+            flags: Flags(t[13]),
+        })
+    }
+}
+
+impl<A: Copy> Udp<A> {
+    fn read(l3_offset: usize, (peer, local): (A, A), datagram: &[u8]) -> crate::Result<Self> {
+        let h = datagram.first_chunk::<{ crate::udp::LEN }>();
+        let flow = flow(peer, local, h.ok_or(Malformed::Truncated)?);
+        Ok(Self { l3_offset, flow })
+    }
+}
+
+impl<A: Copy> Icmp<A> {
+    #[inline]
+    fn new(l3_offset: usize, (src, dst): (A, A), neighbor: bool, quote: Option<&Quote<A>>) -> Self {
+        Self {
+            l3_offset,
+            src,
+            dst,
+            neighbor,
+            quoted: quote.and_then(Quote::flow),
+            socket: quote.and_then(Quote::socket),
+        }
+    }
+}
+
+/// The flow of a packet whose transport header begins with the two ports.
+#[inline(always)]
+fn flow<A, const N: usize>(peer: A, local: A, header: &[u8; N]) -> FlowKeyOf<A> {
+    FlowKeyOf {
+        peer,
+        local,
+        peer_port: be16(header, 0),
+        local_port: be16(header, 2),
     }
 }
 
@@ -249,41 +231,16 @@ fn ip4(packet: &[u8], l3_offset: usize) -> crate::Result<Class> {
             proto: ip.proto,
         });
     }
-    match ip.proto {
-        proto::TCP => {
-            let (sport, dport, flags) = ports(ip.payload())?;
-            Ok(Class::Tcp4 {
-                l3_offset,
-                src: ip.src,
-                dst: ip.dst,
-                sport,
-                dport,
-                flags,
-            })
-        }
+    let (ends, payload) = ((ip.src, ip.dst), ip.payload());
+    Ok(match ip.proto {
+        proto::TCP => Class::Tcp4(Tcp::read(l3_offset, ends, payload)?),
         proto::ICMP => {
-            let message = icmpv4::parse(ip.payload())?;
-            let quote = message.quote();
-            Ok(Class::Icmp4 {
-                l3_offset,
-                src: ip.src,
-                dst: ip.dst,
-                quoted: quote.and_then(icmpv4::Quote::flow),
-                socket: quote.and_then(icmpv4::Quote::socket),
-            })
+            let message = icmpv4::parse(payload)?;
+            Class::Icmp4(Icmp::new(l3_offset, ends, false, message.quote()))
         }
-        proto::UDP => {
-            let (sport, dport) = udp_ports(ip.payload())?;
-            Ok(Class::Udp4 {
-                l3_offset,
-                src: ip.src,
-                dst: ip.dst,
-                sport,
-                dport,
-            })
-        }
-        _ => Ok(Class::Other),
-    }
+        proto::UDP => Class::Udp4(Udp::read(l3_offset, ends, payload)?),
+        _ => Class::Other,
+    })
 }
 
 #[inline]
@@ -297,57 +254,17 @@ fn ip6(packet: &[u8], l3_offset: usize) -> crate::Result<Class> {
             id: fragment.id,
         });
     }
-    match ip.proto {
-        proto::TCP => {
-            let (sport, dport, flags) = ports(ip.payload())?;
-            Ok(Class::Tcp6 {
-                l3_offset,
-                src: ip.src,
-                dst: ip.dst,
-                sport,
-                dport,
-                flags,
-            })
-        }
+    let (ends, payload) = ((ip.src, ip.dst), ip.payload());
+    Ok(match ip.proto {
+        proto::TCP => Class::Tcp6(Tcp::read(l3_offset, ends, payload)?),
         proto::ICMPV6 => {
-            let message = icmpv6::parse(ip.payload())?;
-            let quote = message.quote();
-            Ok(Class::Icmp6 {
-                l3_offset,
-                src: ip.src,
-                dst: ip.dst,
-                neighbor: message.is_neighbour(),
-                quoted: quote.and_then(icmpv6::Quote::flow),
-                socket: quote.and_then(icmpv6::Quote::socket),
-            })
+            let message = icmpv6::parse(payload)?;
+            let neighbor = message.is_neighbour();
+            Class::Icmp6(Icmp::new(l3_offset, ends, neighbor, message.quote()))
         }
-        proto::UDP => {
-            let (sport, dport) = udp_ports(ip.payload())?;
-            Ok(Class::Udp6 {
-                l3_offset,
-                src: ip.src,
-                dst: ip.dst,
-                sport,
-                dport,
-            })
-        }
-        _ => Ok(Class::Other),
-    }
-}
-
-/// Ports and flags of a segment. Half a header is refused here: it would be of no use to the shard either.
-#[inline(always)]
-fn ports(segment: &[u8]) -> crate::Result<(u16, u16, Flags)> {
-    let t = segment.first_chunk::<20>().ok_or(Malformed::Truncated)?;
-    Ok((be16(t, 0), be16(t, 2), Flags(t[13])))
-}
-
-/// Ports of a datagram.
-fn udp_ports(datagram: &[u8]) -> crate::Result<(u16, u16)> {
-    let h = datagram
-        .first_chunk::<{ crate::udp::LEN }>()
-        .ok_or(Malformed::Truncated)?;
-    Ok((be16(h, 0), be16(h, 2)))
+        proto::UDP => Class::Udp6(Udp::read(l3_offset, ends, payload)?),
+        _ => Class::Other,
+    })
 }
 
 #[cfg(test)]

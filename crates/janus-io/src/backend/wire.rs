@@ -14,7 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use janus_mem::{HEADROOM, Pool, SLOT_SIZE};
-use janus_wire::{Class, Link, MacAddr, classify};
+use janus_wire::classify::Icmp;
+use janus_wire::{Class, FlowKeyV4, FlowKeyV6, Link, MacAddr, classify};
 use rustix::fd::BorrowedFd;
 
 use crate::batch::BURST;
@@ -350,49 +351,31 @@ impl Queue for WireQueue {
 #[inline]
 #[must_use]
 pub fn spread(frame: &[u8], link: Link, queues: usize) -> usize {
-    let (addresses, ports) = match classify(frame, link) {
-        Class::Tcp4 {
-            src,
-            dst,
-            sport,
-            dport,
-            ..
-        } => (fold4(src, dst), sport ^ dport),
-        Class::Tcp6 {
-            src,
-            dst,
-            sport,
-            dport,
-            ..
-        } => (fold6(src, dst), sport ^ dport),
-        Class::Udp4 {
-            src,
-            dst,
-            sport,
-            dport,
-            ..
-        } => (fold4(src, dst), sport ^ dport),
-        Class::Udp6 {
-            src,
-            dst,
-            sport,
-            dport,
-            ..
-        } => (fold6(src, dst), sport ^ dport),
-        // An ICMP error goes where the flow it speaks of goes.
-        Class::Icmp4 {
-            quoted: Some(flow), ..
-        } => (
+    let of_v4 = |flow: FlowKeyV4| {
+        (
             fold4(flow.peer, flow.local),
             flow.peer_port ^ flow.local_port,
-        ),
-        Class::Icmp6 {
-            quoted: Some(flow), ..
-        } => (
+        )
+    };
+    let of_v6 = |flow: FlowKeyV6| {
+        (
             fold6(flow.peer, flow.local),
             flow.peer_port ^ flow.local_port,
-        ),
-        Class::Icmp4 { src, dst, .. } => (fold4(src, dst), 0),
+        )
+    };
+    let (addresses, ports) = match classify(frame, link) {
+        Class::Tcp4(tcp) => of_v4(tcp.flow),
+        Class::Tcp6(tcp) => of_v6(tcp.flow),
+        Class::Udp4(udp) => of_v4(udp.flow),
+        Class::Udp6(udp) => of_v6(udp.flow),
+        // An ICMP error goes where the flow it speaks of goes.
+        Class::Icmp4(icmp) => match icmp.quoted {
+            Some(flow) => of_v4(flow),
+            None => (fold4(icmp.src, icmp.dst), 0),
+        },
+        Class::Icmp6(Icmp {
+            quoted: Some(flow), ..
+        }) => of_v6(flow),
         _ => return 0,
     };
     // Fibonacci hashing; the upper half of the product times the count picks evenly.

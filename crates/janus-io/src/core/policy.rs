@@ -11,6 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use janus_wire::classify::Icmp;
 use janus_wire::tcp::Flags;
 use janus_wire::{Class, TableHash};
 
@@ -247,23 +248,21 @@ impl Gate for Watched<'_> {
     #[inline(never)]
     fn refuses(&mut self, class: &Class) -> Option<Cause> {
         match class {
-            Class::Tcp4 {
-                src, dst, flags, ..
-            } => self.refuses_v4(*src, *dst, *flags),
-            Class::Tcp6 {
-                src, dst, flags, ..
-            } => {
-                let refused = self.v6(*src, *dst, Reach::Single);
-                refused.or_else(|| opens(*flags).then(|| self.rate((*src).into()))?)
+            Class::Tcp4(tcp) => self.refuses_v4(tcp.flow.peer, tcp.flow.local, tcp.flags),
+            Class::Tcp6(tcp) => {
+                let refused = self.v6(tcp.flow.peer, tcp.flow.local, Reach::Single);
+                refused.or_else(|| opens(tcp.flags).then(|| self.rate(tcp.flow.peer.into()))?)
             }
-            // Neighbours must be able to find us, whatever the lists say of them; the stack looks closely at what they send.
-            Class::Icmp6 { neighbor: true, .. } => None,
-            Class::Icmp4 { src, dst, .. }
-            | Class::Udp4 { src, dst, .. }
-            | Class::Fragment4 { src, dst, .. } => self.v4(*src, *dst, Reach::Any),
-            Class::Icmp6 { src, dst, .. }
-            | Class::Udp6 { src, dst, .. }
-            | Class::Fragment6 { src, dst, .. } => self.v6(*src, *dst, Reach::Any),
+            // Neighbors must be able to find us, whatever the lists say of them; the stack looks closely at what they send.
+            Class::Icmp6(icmp) if icmp.neighbor => None,
+            Class::Icmp4(Icmp { src, dst, .. }) | Class::Fragment4 { src, dst, .. } => {
+                self.v4(*src, *dst, Reach::Any)
+            }
+            Class::Icmp6(Icmp { src, dst, .. }) | Class::Fragment6 { src, dst, .. } => {
+                self.v6(*src, *dst, Reach::Any)
+            }
+            Class::Udp4(udp) => self.v4(udp.flow.peer, udp.flow.local, Reach::Any),
+            Class::Udp6(udp) => self.v6(udp.flow.peer, udp.flow.local, Reach::Any),
             Class::Arp | Class::Other | Class::Malformed(_) => None,
         }
     }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use janus_csb::policy::HeatSampler;
 use janus_csb::{FlowId, Held, IoEnd, ShardId, Steering};
 use janus_mem::Frame;
+use janus_wire::classify::Tcp;
 use janus_wire::{Class, FlowNames, Link, Stamps, Toeplitz, classify};
 
 use crate::batch::BURST;
@@ -267,17 +268,12 @@ impl Steerer {
     #[inline]
     fn key(&self, bytes: &[u8], gate: &mut impl Gate) -> Result<(u32, u16), Route> {
         match classify(bytes, self.link) {
-            Class::Tcp4 {
-                src,
-                dst,
-                sport,
-                dport,
-                flags,
-                ..
-            } => match gate.refuses_v4(src, dst, flags) {
-                Some(cause) => Err(Route::Drop(cause)),
-                None => Ok((self.toeplitz.key_v4(src, dst, sport, dport), dport)),
-            },
+            Class::Tcp4(Tcp { flow, flags, .. }) => {
+                match gate.refuses_v4(flow.peer, flow.local, flags) {
+                    Some(cause) => Err(Route::Drop(cause)),
+                    None => Ok((self.toeplitz.key_of_v4(&flow), flow.local_port)),
+                }
+            }
             other => match gate.refuses(&other) {
                 Some(cause) => Err(Route::Drop(cause)),
                 None => self.key_of_rest(other),
@@ -289,42 +285,23 @@ impl Steerer {
     fn key_of_rest(&self, class: Class) -> Result<(u32, u16), Route> {
         let hash = &self.toeplitz;
         match class {
-            Class::Tcp4 {
-                src,
-                dst,
-                sport,
-                dport,
-                ..
-            } => Ok((hash.key_v4(src, dst, sport, dport), dport)),
-            Class::Tcp6 {
-                src,
-                dst,
-                sport,
-                dport,
-                ..
-            } => Ok((hash.key_v6(src, dst, sport, dport), dport)),
+            Class::Tcp4(tcp) => Ok((hash.key_of_v4(&tcp.flow), tcp.flow.local_port)),
+            Class::Tcp6(tcp) => Ok((hash.key_of_v6(&tcp.flow), tcp.flow.local_port)),
+            Class::Udp4(udp) => Err(self.socket(udp.flow.local_port)),
+            Class::Udp6(udp) => Err(self.socket(udp.flow.local_port)),
             // An error is for the shard whose packet it quotes.
-            Class::Icmp4 {
-                quoted: Some(flow), ..
-            } => Ok((hash.key_of_v4(&flow), flow.local_port)),
-            Class::Icmp6 {
-                quoted: Some(flow), ..
-            } => Ok((hash.key_of_v6(&flow), flow.local_port)),
-            Class::Udp4 { dport, .. } | Class::Udp6 { dport, .. } => Err(self.socket(dport)),
-            Class::Icmp4 {
-                socket: Some(port), ..
-            }
-            | Class::Icmp6 {
-                socket: Some(port), ..
-            } => Err(self.socket(port)),
-            Class::Icmp4 { src, dst, .. } => Ok((hash.key_v4(src, dst, 0, 0), 0)),
-            Class::Icmp6 {
-                neighbor: false,
-                src,
-                dst,
-                ..
-            } => Ok((hash.key_v6(src, dst, 0, 0), 0)),
-            Class::Arp | Class::Icmp6 { .. } => Err(Route::Every),
+            Class::Icmp4(icmp) => match (icmp.quoted, icmp.socket) {
+                (Some(flow), _) => Ok((hash.key_of_v4(&flow), flow.local_port)),
+                (None, Some(port)) => Err(self.socket(port)),
+                (None, None) => Ok((hash.key_v4(icmp.src, icmp.dst, 0, 0), 0)),
+            },
+            Class::Icmp6(icmp) => match (icmp.quoted, icmp.socket) {
+                (Some(flow), _) => Ok((hash.key_of_v6(&flow), flow.local_port)),
+                (None, Some(port)) => Err(self.socket(port)),
+                (None, None) if icmp.neighbor => Err(Route::Every),
+                (None, None) => Ok((hash.key_v6(icmp.src, icmp.dst, 0, 0), 0)),
+            },
+            Class::Arp => Err(Route::Every),
             // All of one datagram to one shard, which puts it together and then asks whose the flow is.
             Class::Fragment4 {
                 src,

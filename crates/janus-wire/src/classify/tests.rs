@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::ethernet::{Header, MacAddr};
-use crate::{SeqNum, tcp};
+use crate::{FlowKeyV4, FlowKeyV6, SeqNum, tcp};
 use proptest::prelude::*;
 
 const SRC: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
@@ -54,14 +54,16 @@ fn framed(ethertype: u16, payload: &[u8]) -> Vec<u8> {
 }
 
 fn expected_syn(l3_offset: usize) -> Class {
-    Class::Tcp4 {
+    Class::Tcp4(Tcp {
         l3_offset,
-        src: SRC,
-        dst: DST,
-        sport: 40_000,
-        dport: 80,
+        flow: FlowKeyV4 {
+            peer: SRC,
+            local: DST,
+            peer_port: 40_000,
+            local_port: 80,
+        },
         flags: Flags::SYN,
-    }
+    })
 }
 
 #[test]
@@ -104,13 +106,18 @@ fn ipv6_over_each_link() {
         out
     };
     let segment = &syn()[20..];
-    let expected = |l3_offset| Class::Tcp6 {
-        l3_offset,
-        src,
-        dst,
-        sport: 40_000,
-        dport: 80,
-        flags: Flags::SYN,
+    let expected = |l3_offset| {
+        let flow = FlowKeyV6 {
+            peer: src,
+            local: dst,
+            peer_port: 40_000,
+            local_port: 80,
+        };
+        Class::Tcp6(Tcp {
+            l3_offset,
+            flow,
+            flags: Flags::SYN,
+        })
     };
     assert_eq!(classify(&six(proto::TCP, segment), Link::Ip), expected(0));
     assert_eq!(
@@ -125,20 +132,20 @@ fn ipv6_over_each_link() {
     let class = classify(&six(proto::ICMPV6, &message[..len]), Link::Ip);
     assert_eq!(
         class,
-        Class::Icmp6 {
+        Class::Icmp6(Icmp {
             l3_offset: 0,
             src,
             dst,
             neighbor: true,
             quoted: None,
             socket: None,
-        }
+        })
     );
     // Address unreachable, about a segment that dst sent to src.
     let error = [&[1, 3, 0, 0, 0, 0, 0, 0][..], &six(proto::TCP, segment)].concat();
-    let Class::Icmp6 {
+    let Class::Icmp6(Icmp {
         quoted: Some(flow), ..
-    } = classify(&six(proto::ICMPV6, &error), Link::Ip)
+    }) = classify(&six(proto::ICMPV6, &error), Link::Ip)
     else {
         panic!("not an error with a quote");
     };
@@ -154,22 +161,24 @@ fn ipv6_over_each_link() {
     let datagram = [0x14, 0xe9, 0, 53, 0, 8, 0, 0];
     assert_eq!(
         classify(&six(proto::UDP, &datagram), Link::Ip),
-        Class::Udp6 {
+        Class::Udp6(Udp {
             l3_offset: 0,
-            src,
-            dst,
-            sport: 5_353,
-            dport: 53,
-        }
+            flow: FlowKeyV6 {
+                peer: src,
+                local: dst,
+                peer_port: 5_353,
+                local_port: 53,
+            },
+        })
     );
     let error = [&[1, 4, 0, 0, 0, 0, 0, 0][..], &six(proto::UDP, &datagram)].concat();
     assert!(matches!(
         classify(&six(proto::ICMPV6, &error), Link::Ip),
-        Class::Icmp6 {
+        Class::Icmp6(Icmp {
             quoted: None,
             socket: Some(5_353),
             ..
-        }
+        })
     ));
     let fragment = [&[proto::TCP, 0, 0, 1, 0, 0, 0, 1][..], segment].concat();
     assert_eq!(
@@ -226,9 +235,9 @@ fn an_icmp_error_is_steered_by_what_it_quotes() {
     // We (SRC) sent a segment to DST; a router answers us.
     let mut message = [0; 64];
     let len = icmpv4::emit_unreachable(&mut message, icmpv4::unreachable::HOST, 0, &syn());
-    let Class::Icmp4 {
+    let Class::Icmp4(Icmp {
         quoted: Some(flow), ..
-    } = classify(&packet(proto::ICMP, &message[..len]), Link::Ip)
+    }) = classify(&packet(proto::ICMP, &message[..len]), Link::Ip)
     else {
         panic!("not an error with a quote");
     };
@@ -245,13 +254,14 @@ fn an_icmp_error_is_steered_by_what_it_quotes() {
     let len = icmpv4::emit_echo_request(&mut message, 1, 2, b"x");
     assert_eq!(
         classify(&packet(proto::ICMP, &message[..len]), Link::Ip),
-        Class::Icmp4 {
+        Class::Icmp4(Icmp {
             l3_offset: 0,
             src: SRC,
             dst: DST,
+            neighbor: false,
             quoted: None,
             socket: None,
-        }
+        })
     );
 }
 
@@ -262,21 +272,23 @@ fn a_datagram_has_ports_and_an_error_about_one_names_its_socket() {
     let whole = packet(proto::UDP, &datagram);
     assert_eq!(
         classify(&whole, Link::Ip),
-        Class::Udp4 {
+        Class::Udp4(Udp {
             l3_offset: 0,
-            src: SRC,
-            dst: DST,
-            sport: 5_353,
-            dport: 53,
-        }
+            flow: FlowKeyV4 {
+                peer: SRC,
+                local: DST,
+                peer_port: 5_353,
+                local_port: 53,
+            },
+        })
     );
     let mut message = [0; 64];
     let len = icmpv4::emit_unreachable(&mut message, icmpv4::unreachable::PORT, 0, &whole);
-    let Class::Icmp4 {
+    let Class::Icmp4(Icmp {
         quoted: None,
         socket: Some(5_353),
         ..
-    } = classify(&packet(proto::ICMP, &message[..len]), Link::Ip)
+    }) = classify(&packet(proto::ICMP, &message[..len]), Link::Ip)
     else {
         panic!("not an error about the datagram");
     };
@@ -306,11 +318,11 @@ proptest! {
         let len = frame.len();
         frame[at % len] = value;
         frame.truncate(cut);
-        if let Class::Tcp4 { l3_offset, src, dst, sport, dport, flags } = classify(&frame, Link::Ethernet) {
+        if let Class::Tcp4(Tcp { l3_offset, flow, flags }) = classify(&frame, Link::Ethernet) {
             let ip = ipv4::parse(&frame[l3_offset..]).unwrap();
-            prop_assert_eq!((ip.src, ip.dst), (src, dst));
+            prop_assert_eq!((ip.src, ip.dst), (flow.peer, flow.local));
             if let Ok((header, _, _)) = tcp::parse(ip.payload()) {
-                prop_assert_eq!((header.src_port, header.dst_port, header.flags), (sport, dport, flags));
+                prop_assert_eq!((header.src_port, header.dst_port, header.flags), (flow.peer_port, flow.local_port, flags));
             }
         }
     }

@@ -14,6 +14,7 @@ use crate::{IoCore, IoCounters};
 use janus_csb::Balancer;
 use janus_mem::{Frame, Pool};
 use janus_wire::arp::Op;
+use janus_wire::classify::Icmp;
 use janus_wire::{Link, ipv6, proto};
 
 const LINK: Link = Link::Ethernet;
@@ -448,13 +449,15 @@ fn neighbors_are_heard_though_denied() {
         "fe80::7".parse().unwrap(),
         "ff02::1:ff00:1".parse().unwrap(),
     );
-    let icmp = |neighbor| Class::Icmp6 {
-        l3_offset: 0,
-        src,
-        dst,
-        neighbor,
-        quoted: None,
-        socket: None,
+    let icmp = |neighbor| {
+        Class::Icmp6(Icmp {
+            l3_offset: 0,
+            src,
+            dst,
+            neighbor,
+            quoted: None,
+            socket: None,
+        })
     };
     assert_eq!(watched.refuses(&icmp(true)), None);
     assert_eq!(watched.refuses(&icmp(false)), Some(Cause::Denied));

@@ -4,6 +4,7 @@
 
 use janus_csb::{FlowId, ShardId, Tag};
 use janus_mem::Frame;
+use janus_wire::classify::Tcp;
 use janus_wire::tcp::Flags;
 use janus_wire::{Class, Stamps, classify, proto};
 
@@ -77,8 +78,8 @@ impl Steerer {
 #[inline]
 fn claimed(bytes: &[u8], class: Class, stamps: &Stamps) -> Option<ShardId> {
     let at = match class {
-        Class::Tcp4 { l3_offset, .. } => l3_offset + usize::from(bytes[l3_offset] & 0xf) * 4,
-        Class::Tcp6 { l3_offset, .. } if bytes[l3_offset + 6] == proto::TCP => l3_offset + 40,
+        Class::Tcp4(Tcp { l3_offset, .. }) => l3_offset + usize::from(bytes[l3_offset] & 0xf) * 4,
+        Class::Tcp6(Tcp { l3_offset, .. }) if bytes[l3_offset + 6] == proto::TCP => l3_offset + 40,
         _ => return None,
     };
     let (flow, flags) = class.segment()?;

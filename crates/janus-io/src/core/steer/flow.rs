@@ -7,8 +7,8 @@ use janus_wire::{Class, FlowKey, Link, classify};
 #[cold]
 pub(super) fn flow_of(bytes: &[u8], link: Link) -> Option<FlowKey> {
     match classify(bytes, link) {
-        Class::Icmp4 { quoted, .. } => quoted.map(FlowKey::V4),
-        Class::Icmp6 { quoted, .. } => quoted.map(FlowKey::V6),
+        Class::Icmp4(icmp) => icmp.quoted.map(FlowKey::V4),
+        Class::Icmp6(icmp) => icmp.quoted.map(FlowKey::V6),
         class => class.segment().map(|(flow, _)| flow),
     }
 }
