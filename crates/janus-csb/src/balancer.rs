@@ -290,7 +290,7 @@ impl Balancer {
             .map(|member| (member.inbox.shard, std::mem::take(&mut member.kept)))
             .collect();
         let diverged = reports.iter().map(|(_, kept)| kept.len()).sum();
-        let (exceptions, keys) = exceptions::build(&reports, self.limits.filter, self.limits.seed);
+        let (exceptions, keys) = exceptions::build(&reports, self.limits.seed);
         let held = self.held();
         self.last = UpdateReport {
             updates: self.last.updates + 1,

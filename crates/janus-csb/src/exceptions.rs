@@ -14,8 +14,7 @@ use std::collections::HashMap;
 
 pub(crate) use build::build;
 use diff::{Diff, Whose};
-pub use filter::FilterKind;
-use filter::{Cells, Filter};
+use filter::Cells;
 
 use crate::flow::FlowId;
 use crate::ring::BATCH;
@@ -23,7 +22,7 @@ use crate::shard::{ShardId, ShardSet};
 
 /// Filter, exact map and `H_diff` of one published layout.
 pub(crate) struct Exceptions {
-    filter: Filter,
+    filter: Cells,
     diff: Diff,
     /// Keyed by a hash with a secret of its own: who collides keys on purpose gains no long chains here.
     exact: HashMap<FlowId, ShardId>,

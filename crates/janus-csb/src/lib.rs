@@ -36,7 +36,6 @@ mod walk;
 pub use balancer::{Balancer, Limits, Phase, Refused, UpdateReport};
 pub use draft::Draft;
 pub use epoch::{Epoch, Tag};
-pub use exceptions::FilterKind;
 pub use flow::{FlowId, Held};
 pub use flows::{DivergenceFilter, FlowBatch, Flows};
 pub use io_end::{IoEnd, Tags};

@@ -2,7 +2,6 @@
 
 use core::fmt;
 
-use crate::exceptions::FilterKind;
 use crate::ring::RingError;
 use crate::shard::ShardId;
 
@@ -14,8 +13,6 @@ pub struct Limits {
     pub diverged: usize,
     /// Most flows an I/O core remembers as opened during an update, 32 bytes each.
     pub pending_opens: usize,
-    /// Which filter stands before `H_diff`.
-    pub filter: FilterKind,
     /// Seed of the filter's hash. To be drawn where strangers choose the keys.
     pub seed: u64,
 }
@@ -26,7 +23,6 @@ impl Default for Limits {
         Limits {
             diverged: 4 << 20,
             pending_opens: 1 << 14,
-            filter: FilterKind::default(),
             seed: 0x6a61_6e75_7320_6373,
         }
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::Exceptions;
 use super::diff::{Runs, Whose};
-use super::filter::{Filter, FilterKind};
+use super::filter::Cells;
 use crate::flow::{Diverged, FlowId};
 use crate::shard::ShardId;
 
@@ -16,7 +16,6 @@ mod radix;
 /// A flow may be reported twice (visited, and then moved): that changes nothing.
 pub(crate) fn build(
     reports: &[(ShardId, Vec<Diverged>)],
-    kind: FilterKind,
     seed: u64,
 ) -> (Option<Exceptions>, Vec<u32>) {
     let mut sorted = Vec::with_capacity(reports.iter().map(|(_, kept)| kept.len()).sum());
@@ -41,7 +40,7 @@ pub(crate) fn build(
         }
     }
     let exceptions = Exceptions {
-        filter: Filter::of(kind, &keys, seed),
+        filter: Cells::of(&keys, seed),
         diff: runs.finish(),
         exact: exact(reports, &contested),
         holders: reports

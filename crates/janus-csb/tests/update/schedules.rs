@@ -1,7 +1,7 @@
 //! Random schedules, many seeds, each replayable: whatever happens in which order, no flow is broken. Every wrong
 //! participant goes through the same schedules and must be caught.
 
-use janus_csb::{FilterKind, Limits, Phase, Ring, ShardId};
+use janus_csb::{Limits, Phase, Ring, ShardId};
 use janus_seeds::Random;
 
 use crate::world::{Broken, FLOWS, IO, Kind, PORTS, SHARDS, Tally, World, Wrong};
@@ -112,7 +112,6 @@ fn run(wrong: Option<Wrong>, seed: u64) -> Result<Tally, Broken> {
     let limits = Limits {
         diverged: if is_narrow(seed) { 90 } else { 1000 },
         pending_opens: 32,
-        filter: [FilterKind::Cells, FilterKind::Bloom][seed as usize % 2],
         ..Limits::default()
     };
     let mut world = World::new(wrong, limits);
