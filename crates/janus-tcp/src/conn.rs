@@ -136,10 +136,7 @@ impl Conn<'_> {
     /// Ends the loan: asks what is to be done for the connection as it stands now.
     #[inline(always)]
     pub(crate) fn finish(mut self) -> Effects {
-        let deadline = self.hot.deadline();
-        if deadline != Instant::ZERO
-            && (self.hot.timers.timer.is_none() || self.hot.timers.timer_at > deadline)
-        {
+        if self.hot.timers.come_before_timer() {
             self.effects.add(effect::ARM);
         }
         if self.hot.is_idle() {

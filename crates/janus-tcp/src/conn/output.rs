@@ -201,6 +201,7 @@ impl Conn<'_> {
     }
 
     /// The first unsent segment is sent.
+    #[inline(always)]
     pub(crate) fn send_first_unsent(&mut self, wire: &mut Wire<'_>) {
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         if hot.sender.flight.is_empty() {
@@ -311,7 +312,7 @@ impl Conn<'_> {
 
     /// Hands a segment of `flight` out.
     /// Keeps 3168-14, 3168-15, 3168-2, 3168-3, 3168-9, 8985-8.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn send_segment(&mut self, at: Option<SegId>, wire: &mut Wire<'_>) {
         let rare = self.hot.receiver.reorder != NONE
             || self.hot.has(hot_flag::URGENT)

@@ -82,7 +82,7 @@ impl Stack {
     /// The timer of a hot block has fired.
     fn on_timer(&mut self, id: HotId) {
         let hot = &mut self.store.hot[id];
-        hot.timers.timer = None;
+        (hot.timers.timer, hot.timers.timer_at) = (None, Instant::ZERO);
         if let Some(conn) = hot.conn {
             self.with(conn, |c| c.on_timer());
         }

@@ -106,7 +106,7 @@ pub(crate) struct Timers {
     pub(crate) ack_at: Instant,
     /// The block is kept until then for measurements of what is received; `ZERO` = it is not.
     pub(crate) keep_until: Instant,
-    /// The block's entry in the wheel and when that fires.
+    /// The block's entry in the wheel and when that fires; `ZERO` = there is none.
     pub(crate) timer: Option<TimerPlace>,
     pub(crate) timer_at: Instant,
     /// Round trips measured: the end of the flight in which RTTVAR may fall once ([`crate::store::rto`]), and the largest
@@ -216,6 +216,25 @@ impl Default for PathState {
     }
 }
 
+/// Comes after all moments, as [`Timers::soonest`] counts them.
+const NEVER: u64 = u64::MAX;
+
+impl Timers {
+    /// The earliest deadline, less one nanosecond: then `ZERO`, which is none, comes last by itself.
+    #[inline(always)]
+    fn soonest(&self) -> u64 {
+        let counted = |at: Instant| at.as_nanos().wrapping_sub(1);
+        let two = counted(self.due_at).min(counted(self.ack_at));
+        two.min(counted(self.keep_until))
+    }
+
+    /// The earliest deadline comes before the timer, or there is none.
+    #[inline(always)]
+    pub(crate) fn come_before_timer(&self) -> bool {
+        self.soonest() < self.timer_at.as_nanos().wrapping_sub(1)
+    }
+}
+
 impl Hot {
     #[inline]
     pub(crate) fn has(&self, flag: u8) -> bool {
@@ -242,15 +261,13 @@ impl Hot {
     /// Nothing is in flight, queued, out of order, owed or waited for.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
-        self.sender.flight.is_empty()
+        self.timers.soonest() == NEVER
+            && self.sender.flight.is_empty()
             && self.sender.unsent.is_empty()
             && self.receiver.inbox.is_empty()
             && self.receiver.reorder == NONE
             && self.flags & !hot_flag::URGENT == 0
             && self.sender.writer == NONE
-            && self.timers.due_at == Instant::ZERO
-            && self.timers.ack_at == Instant::ZERO
-            && self.timers.keep_until == Instant::ZERO
     }
 
     /// Whether it has something to send, or a writer, that may wait for a packet buffer.
@@ -285,14 +302,7 @@ impl Hot {
     /// The earliest of its deadlines; `ZERO` when there is none.
     #[inline]
     pub(crate) fn deadline(&self) -> Instant {
-        let sooner = |a: Instant, b: Instant| match (a, b) {
-            (Instant::ZERO, at) | (at, Instant::ZERO) => at,
-            (a, b) => a.min(b),
-        };
-        sooner(
-            sooner(self.timers.due_at, self.timers.ack_at),
-            self.timers.keep_until,
-        )
+        Instant::from_nanos(self.timers.soonest().wrapping_add(1))
     }
 }
 

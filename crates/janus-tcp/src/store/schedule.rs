@@ -147,7 +147,10 @@ impl Schedule {
         // The wheel has room for one entry per block.
         let timer = self.wheel.insert(deadline, id.index());
         hot.timers.timer = timer.map(TimerId::place);
-        hot.timers.timer_at = deadline;
+        hot.timers.timer_at = match timer {
+            Some(_) => deadline,
+            None => Instant::ZERO,
+        };
     }
 
     /// The block joins the queue of those that wait for a packet buffer.

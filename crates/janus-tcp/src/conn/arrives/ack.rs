@@ -18,11 +18,37 @@ use crate::wire::parse::Parsed;
 
 impl Conn<'_> {
     /// Takes an acknowledgement that is plausible. False when the segment is to be dropped.
+    #[inline(always)]
     pub(crate) fn ack_arrives(&mut self, p: &Parsed, frame: Option<&Frame>) -> bool {
         if self.tcb.state == State::SynReceived {
             return self.syn_received_acked(p);
         }
         let acked = p.ack - self.hot.sender.snd_una;
+        let may_miss = self.hot.loss.recovery.is_some() || self.hot.doubted;
+        if may_miss || p.has_more_options() {
+            return self.ack_of_losses(p, acked, frame);
+        }
+        if acked < 0 {
+            return true;
+        }
+        self.hot.timers.probes = 0;
+        if acked > 0 {
+            self.new_ack(p, acked as u32, None);
+        } else {
+            self.same_ack(p, acked, None);
+        }
+        self.after_ack(p, acked)
+    }
+
+    /// Like [`Conn::ack_arrives`], of a segment of which nothing else is taken.
+    #[inline(never)]
+    pub(crate) fn lone_ack_arrives(&mut self, p: &Parsed, frame: Option<&Frame>) -> bool {
+        self.ack_arrives(p, frame)
+    }
+
+    /// Like [`Conn::ack_arrives`], where something may be missing, or the peer may say so: facts are gathered.
+    #[inline(never)]
+    fn ack_of_losses(&mut self, p: &Parsed, acked: i32, frame: Option<&Frame>) -> bool {
         // Even an old acknowledgement may tell of what has come since (RFC 2018 section 5).
         if acked < 0 && !p.has_more_options() {
             return true;
@@ -36,10 +62,16 @@ impl Conn<'_> {
             self.hot.timers.probes = 0;
         }
         if acked > 0 {
-            self.new_ack(p, acked as u32, &mut summary);
+            self.new_ack(p, acked as u32, Some(&mut summary));
         } else {
-            self.same_ack(p, acked, &summary);
+            self.same_ack(p, acked, Some(&summary));
         }
+        self.after_ack(p, acked)
+    }
+
+    /// The acknowledgement's window counts, and what it lets out is to be sent. False when the connection is over.
+    #[inline(always)]
+    fn after_ack(&mut self, p: &Parsed, acked: i32) -> bool {
         if acked >= 0 {
             self.take_window(p, acked);
         }
@@ -82,9 +114,11 @@ impl Conn<'_> {
         }
     }
 
-    fn new_ack(&mut self, p: &Parsed, acked: u32, summary: &mut AckSummary) {
-        let repairs = self.hot.loss.recovery.is_some();
-        if repairs {
+    /// `summary`: where something may be missing.
+    #[inline(always)]
+    fn new_ack(&mut self, p: &Parsed, acked: u32, mut summary: Option<&mut AckSummary>) {
+        let repairs = summary.is_some() && self.hot.loss.recovery.is_some();
+        if let (true, Some(summary)) = (repairs, &mut summary) {
             summary.echo_age_ms = self.echo_age(p);
             self.take_probe_ack(p, summary);
             self.forget_places(p.ack);
@@ -94,14 +128,14 @@ impl Conn<'_> {
         hot.timers.retries = 0;
         hot.path.soft_error = EndReason::Orderly;
         let dup_acks = core::mem::take(&mut hot.dup_acks);
-        let (probe_out, doubted) = (hot.path.probe_out, hot.doubted);
+        let (probe_out, doubted) = (hot.path.probe_out, summary.is_some() && hot.doubted);
         if probe_out {
             self.probe_acknowledged();
         }
         if doubted {
             self.forget_duplicates();
         }
-        let fin_acked = self.drop_acked(p, summary);
+        let fin_acked = self.drop_acked(p, summary.as_deref_mut());
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         if hot.sender.flight.is_empty() {
             hot.clear(hot_flag::LOSSES);
@@ -109,14 +143,15 @@ impl Conn<'_> {
         if p.flags.contains(Flags::ECE) && cold.has(flag::ECN) && window::on_ecn(hot, cold, acked) {
             self.counters.mark_reductions += 1;
         }
-        if repairs {
-            self.repair(summary);
-        } else {
-            if self.hot.doubted {
-                self.judge_plain_timeout(summary);
+        match summary {
+            Some(summary) if repairs => self.repair(summary),
+            summary => {
+                if let Some(summary) = summary.filter(|_| self.hot.doubted) {
+                    self.judge_plain_timeout(summary);
+                }
+                self.grow_or_recover(p, acked, dup_acks);
+                self.arm_retransmission(true);
             }
-            self.grow_or_recover(p, acked, dup_acks);
-            self.arm_retransmission(true);
         }
         let hot = &*self.hot;
         // Otherwise what is sent now counts too.
@@ -132,7 +167,8 @@ impl Conn<'_> {
 
     /// Takes what is acknowledged out of flight and measures the round trip. True when our FIN was in it.
     /// Keeps 2018-9, 6298-6, 6675-1.
-    fn drop_acked(&mut self, p: &Parsed, summary: &mut AckSummary) -> bool {
+    #[inline(always)]
+    fn drop_acked(&mut self, p: &Parsed, mut summary: Option<&mut AckSummary>) -> bool {
         let (mut fin, mut acked) = (false, Acked::default());
         let now_us = self.now.as_micros() as u32;
         loop {
@@ -143,33 +179,41 @@ impl Conn<'_> {
             }
             let seg = &self.blocks.segments[at];
             if (p.ack - seg.end()) < 0 {
-                self.trim_acked(at, p.ack, summary);
+                self.trim_acked(at, p.ack, summary.as_deref_mut());
                 break;
             }
             fin |= seg.has(seg_flag::FIN);
-            if hot.loss.recovery.is_some() {
-                self.acknowledge_marked(at, summary, &mut acked);
-            } else {
-                if !seg.has(seg_flag::LOST) {
-                    hot.sender.pipe = hot.sender.pipe.saturating_sub(u32::from(seg.len));
+            match &mut summary {
+                Some(summary) if hot.loss.recovery.is_some() => {
+                    self.acknowledge_marked(at, summary, &mut acked);
                 }
-                if hot.doubted {
-                    summary.original |=
-                        !seg.has(seg_flag::RESENT) && seg.end().le(hot.loss.recover);
+                summary => {
+                    if !seg.has(seg_flag::LOST) {
+                        hot.sender.pipe = hot.sender.pipe.saturating_sub(u32::from(seg.len));
+                    }
+                    if let Some(summary) = summary.as_deref_mut().filter(|_| hot.doubted) {
+                        summary.original |=
+                            !seg.has(seg_flag::RESENT) && seg.end().le(hot.loss.recover);
+                    }
+                    acked.add(now_us.wrapping_sub(seg.sent_us), seg.has(seg_flag::RESENT));
                 }
-                acked.add(now_us.wrapping_sub(seg.sent_us), seg.has(seg_flag::RESENT));
             }
             let flight = &mut self.hot.sender.flight;
             self.blocks
                 .segments
                 .free_front(flight, &mut self.blocks.pool);
         }
-        self.measure(p, &acked, summary);
+        self.measure(
+            p,
+            &acked,
+            summary.and_then(|summary| summary.sacked_sent_us),
+        );
         fin
     }
 
     /// Part of the first segment in flight is acknowledged.
-    fn trim_acked(&mut self, at: Option<SegId>, ack: SeqNum, summary: &mut AckSummary) {
+    #[inline(never)]
+    fn trim_acked(&mut self, at: Option<SegId>, ack: SeqNum, summary: Option<&mut AckSummary>) {
         let (hot, seg) = (&mut *self.hot, &mut self.blocks.segments[at]);
         let part = (ack - seg.seq).max(0) as u32;
         if part == 0 {
@@ -183,7 +227,9 @@ impl Conn<'_> {
             self.blocks.recovery[hot.loss.recovery].sacked_bytes -= part;
             return;
         }
-        summary.delivered += part;
+        if let Some(summary) = summary {
+            summary.delivered += part;
+        }
         if !seg.has(seg_flag::LOST) {
             hot.sender.pipe = hot.sender.pipe.saturating_sub(part);
         }
@@ -207,15 +253,15 @@ impl Conn<'_> {
 
     /// An acknowledgement of nothing new: perhaps a duplicate (RFC 5681 section 2), perhaps one that brings SACKs.
     #[inline(never)]
-    fn same_ack(&mut self, p: &Parsed, acked: i32, summary: &AckSummary) {
+    fn same_ack(&mut self, p: &Parsed, acked: i32, summary: Option<&AckSummary>) {
         if self.hot.sender.flight.is_empty() {
             return;
         }
         if self.tcb.has(flag::SACK) {
             // Duplicates are not counted, SACKs are (RFC 6675 section 5; RFC 8985 section 6).
-            if self.hot.loss.recovery.is_some() {
+            if let Some(summary) = summary.filter(|_| self.hot.loss.recovery.is_some()) {
                 self.take_probe_ack(p, summary);
-                self.measure(p, &Acked::default(), summary);
+                self.measure(p, &Acked::default(), summary.sacked_sent_us);
                 self.repair(summary);
             }
         } else if acked == 0 {

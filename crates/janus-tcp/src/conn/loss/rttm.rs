@@ -8,7 +8,6 @@
 
 use crate::congestion;
 use crate::conn::Conn;
-use crate::conn::loss::recovery::AckSummary;
 use crate::store::cold::flag;
 use crate::store::rto;
 use crate::wire::parse::Parsed;
@@ -54,14 +53,14 @@ impl Acked {
 }
 
 impl Conn<'_> {
-    /// `p` acknowledges or SACKs something new. Takes a round trip from it, if it gives one. Only that ends the backoff
+    /// `p` acknowledges or SACKs something new; `sacked_sent_us`: of what it SACKs and was sent once, when the first was sent. Takes a round trip from it, if it gives one. Only that ends the backoff
     /// (RFC 6298 section 5).
     /// Keeps 6298-7, 6298-8.
     #[inline(always)]
-    pub(crate) fn measure(&mut self, p: &Parsed, acked: &Acked, summary: &AckSummary) {
+    pub(crate) fn measure(&mut self, p: &Parsed, acked: &Acked, sacked_sent_us: Option<u32>) {
         let mut from_sack = Acked::default();
         let mut acked = acked;
-        if let (true, Some(sent_us)) = (acked.resent || acked.is_empty(), summary.sacked_sent_us) {
+        if let (true, Some(sent_us)) = (acked.resent || acked.is_empty(), sacked_sent_us) {
             // A segment that is SACKed at once and was sent once measures as well, and in microseconds.
             from_sack.add((self.now.as_micros() as u32).wrapping_sub(sent_us), false);
             acked = &from_sack;

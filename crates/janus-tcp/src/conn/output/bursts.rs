@@ -4,12 +4,12 @@
 //! as one piece: about a millisecond's worth at the rate the congestion window allows, [`crate::Config::burst_least`] segments at least, half the
 //! window at most; and a segment that leaves alone says nothing.
 
-use janus_mem::Frame;
 use janus_wire::tcp::Flags;
-use janus_wire::{FlowKey, checksum, ipv4, ipv6};
+use janus_wire::{checksum, ipv4, ipv6};
 
 use crate::conn::Conn;
-use crate::wire::{Envelope, Wire};
+use crate::store::flows::KeyRef;
+use crate::wire::Wire;
 
 /// The longest piece, in bytes.
 const PIECE_MAX: u64 = 65_536;
@@ -36,7 +36,7 @@ pub(crate) struct Burst {
 impl Burst {
     /// A segment has left; `last` says where it is. A short one ends the piece, as what follows does not belong to the
     /// same stretch of writing.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn sent(
         &mut self,
         conn: &Conn<'_>,
@@ -60,27 +60,31 @@ impl Burst {
     }
 
     /// Nothing more can be sent now.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn end(&mut self, conn: &Conn<'_>, wire: &mut Wire<'_>) {
         let last = self.last.take();
         let several = core::mem::take(&mut self.sent) > 1;
-        if several
-            && conn.rules.config.burst_least > 0
-            && let Some(frame) = last.and_then(|at| wire.out.get_mut(at))
-        {
-            push_last(&wire.envelope, &conn.key.get(), frame);
+        if several && conn.rules.config.burst_least > 0 {
+            push_last(conn, last, wire);
         }
     }
 }
 
-/// Tells the peer that nothing follows `frame` at once.
-fn push_last(envelope: &Envelope, key: &FlowKey, frame: &mut Frame) {
-    let ip = match key {
-        FlowKey::V4(_) => ipv4::LEN,
-        FlowKey::V6(_) => ipv6::LEN,
+/// Tells the peer that nothing follows the frame at `last` at once.
+#[inline(never)]
+fn push_last(conn: &Conn<'_>, last: Option<usize>, wire: &mut Wire<'_>) {
+    let Some(frame) = last.and_then(|at| wire.out.get_mut(at)) else {
+        return;
     };
-    let tcp = usize::from(frame.buf.off()) + envelope.link_len() + ip;
-    push(&mut frame.buf.bytes_mut()[tcp..], !envelope.tx_checksum());
+    let ip = match conn.key {
+        KeyRef::V4(_) => ipv4::LEN,
+        KeyRef::V6(_) => ipv6::LEN,
+    };
+    let tcp = usize::from(frame.buf.off()) + wire.envelope.link_len() + ip;
+    push(
+        &mut frame.buf.bytes_mut()[tcp..],
+        !wire.envelope.tx_checksum(),
+    );
 }
 
 /// Sets PSH in a written segment. The checksum is the device's, or is there already.

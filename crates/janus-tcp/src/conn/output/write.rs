@@ -11,7 +11,7 @@ use crate::store::pressure::Pressure;
 use crate::store::segment::{PAYLOAD_MAX, seg_flag};
 
 impl Conn<'_> {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn write(&mut self, bytes: &[u8], flags: WriteFlags) -> Result<usize, Error> {
         let before = self.hot.sender.unsent.tail;
         let (mut done, mut joined) = (0, false);
@@ -43,6 +43,7 @@ impl Conn<'_> {
     }
 
     /// Puts bytes behind what is queued, as far as there are packet buffers; how many, and whether the last segment took some.
+    #[inline(always)]
     fn append_to(&mut self, bytes: &[u8]) -> (usize, bool) {
         let mss = self.tcb.payload_mss().min(PAYLOAD_MAX);
         let mut done = match self.blocks.shortage.level {
@@ -88,7 +89,7 @@ impl Conn<'_> {
 
     /// A new unsent segment with a copy of `bytes`, if there is a buffer for it, and how many of them it took: when memory is
     /// short perhaps not all.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn queue_segment(&mut self, bytes: &[u8]) -> Option<(SegId, usize)> {
         let taken = self.may_take_buffer(bytes.len())?;
         let bytes = &bytes[..taken];
@@ -111,12 +112,16 @@ impl Conn<'_> {
 
     /// Small writes join the last unsent segment.
     /// Keeps SHLD-27, SHLD-28.
+    #[inline(always)]
     fn fill_tail(&mut self, bytes: &[u8], mss: u16) -> usize {
-        let hot = &mut *self.hot;
-        let unsent = &mut hot.sender.unsent;
-        if unsent.tail.is_none() || hot.sender.record_ended {
-            return 0;
+        match self.hot.sender.unsent.tail {
+            Some(_) if !self.hot.sender.record_ended => self.fill_last(bytes, mss),
+            _ => 0,
         }
+    }
+
+    fn fill_last(&mut self, bytes: &[u8], mss: u16) -> usize {
+        let unsent = &mut self.hot.sender.unsent;
         let seg = &mut self.blocks.segments[unsent.tail];
         let end = usize::from(seg.off) + usize::from(seg.len);
         let room = usize::from(mss.saturating_sub(seg.len)).min(SLOT_SIZE - end);

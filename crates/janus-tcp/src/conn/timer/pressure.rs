@@ -66,7 +66,7 @@ impl Conn<'_> {
 
     /// How much of `len` bytes to send may have one more packet buffer: no more than the connection's share; when it is
     /// critical, only of one that has nothing out, and no more than its peer will take at once.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn may_take_buffer(&mut self, len: usize) -> Option<usize> {
         // A stock that is smaller than that is empty from time to time.
         if self.blocks.pool.cached().is_multiple_of(LOOK_EVERY) || !self.blocks.pool.has_spare() {

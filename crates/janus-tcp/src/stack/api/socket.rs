@@ -25,9 +25,18 @@ impl Stack {
     }
 
     /// Why a connection ended, if it did so badly.
-    /// Keeps MUST-12, MUST-47, SHLD-25.
+    #[inline(always)]
     pub(crate) fn failure(cold: &Tcb) -> Option<Error> {
-        match cold.ended_by() {
+        match cold.state {
+            State::Closed => Self::failure_of(cold.ended_by()),
+            _ => None,
+        }
+    }
+
+    /// Keeps MUST-12, MUST-47, SHLD-25.
+    #[cold]
+    fn failure_of(why: EndReason) -> Option<Error> {
+        match why {
             EndReason::Reset => Some(Error::ConnectionReset),
             EndReason::Refused => Some(Error::ConnectionRefused),
             EndReason::TimedOut => Some(Error::TimedOut),

@@ -95,7 +95,7 @@ impl Stack {
             }
             Verdict::CrossedSyn => {
                 self.with(conn, |c| {
-                    if c.ack_arrives(p, frame) {
+                    if c.lone_ack_arrives(p, frame) {
                         c.acknowledge();
                     }
                 });
@@ -120,7 +120,7 @@ impl Stack {
             self.challenge(conn);
             return false;
         }
-        let heard = self.with(conn, |c| c.ack_arrives(p, frame));
+        let heard = self.with(conn, |c| c.lone_ack_arrives(p, frame));
         heard.unwrap_or_else(|| {
             let tcb = &mut self.store.tcbs[conn];
             if (p.ack - tcb.snd_nxt) >= 0 {
