@@ -205,6 +205,9 @@ impl<'a, S: Transport> Body<'a, S> {
     ///
     /// # Errors
     /// Those of [`next`](Body::next).
+    ///
+    /// # Cancel safety
+    /// No byte is lost when the future is dropped: those read so far are in `into`.
     pub async fn read_to_end(&mut self, into: &mut Vec<u8>) -> Result<()> {
         while let Some(bytes) = self.next().await? {
             into.extend_from_slice(bytes);
@@ -216,6 +219,9 @@ impl<'a, S: Transport> Body<'a, S> {
     ///
     /// # Errors
     /// Those of [`next`](Body::next).
+    ///
+    /// # Cancel safety
+    /// Nothing but skipped bytes is lost when the future is dropped.
     pub async fn skip(&mut self) -> Result<()> {
         while self.next().await?.is_some() {}
         Ok(())

@@ -36,6 +36,9 @@ impl Connection<janus::net::TcpStream> {
     ///
     /// # Errors
     /// [`Error::Io`], as [`TcpStream::connect`](janus::net::TcpStream::connect).
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the attempt.
     pub async fn connect(address: impl janus::net::ToAddress) -> Result<Self> {
         Ok(Self::new(janus::net::TcpStream::connect(address).await?))
     }
@@ -64,6 +67,9 @@ impl<S: Transport> Connection<S> {
     ///
     /// # Errors
     /// Those of [`send`](Connection::send).
+    ///
+    /// # Cancel safety
+    /// Like [`send`](Connection::send).
     pub async fn get(&mut self, host: &str, target: &str) -> Result<Response<'_, S>> {
         self.send("GET", target, &[("host", host)], b"").await
     }
@@ -74,6 +80,9 @@ impl<S: Transport> Connection<S> {
     /// # Errors
     /// [`Error::Misuse`] for a request that cannot be written, [`Error::Io`] and [`Error::UnexpectedEnd`] when the connection ends,
     /// [`Error::Rejected`] for a malformed response. After an error the connection is not [open](Connection::is_open).
+    ///
+    /// # Cancel safety
+    /// A part of the request may have been written when the future is dropped: the connection is not [open](Connection::is_open) then.
     pub async fn send(
         &mut self,
         method: &str,
@@ -91,8 +100,13 @@ impl<S: Transport> Connection<S> {
     /// Sends the head of a request whose body is written piece by piece: `length` bytes, or in chunks if the length is unknown. Otherwise
     /// like [`send`](Connection::send).
     ///
-    /// Until the response has come the connection is not [open](Connection::is_open): a request that is given up half-way, for
-    /// Until the response has come the connection is not [open](Connection::is_open): a request that is given up half-way leaves the
+    /// Until the response has come the connection is not [open](Connection::is_open), nor after a request that is given up half-way.
+    ///
+    /// # Errors
+    /// Those of [`send`](Connection::send).
+    ///
+    /// # Cancel safety
+    /// Like [`send`](Connection::send).
     pub async fn begin<'h>(
         &mut self,
         method: &str,

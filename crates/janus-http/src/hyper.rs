@@ -37,6 +37,9 @@ mod watch;
 ///
 /// # Errors
 /// The error of `accept`.
+///
+/// # Cancel safety
+/// Connections go on when the future is dropped; the port is released.
 pub async fn serve<S, B>(listener: TcpListener, make: impl FnMut(SocketAddr) -> S) -> io::Result<()>
 where
     S: Service<Request<RequestBody>, Response = Response<B>, Error: Into<BoxError>>
@@ -48,6 +51,12 @@ where
 }
 
 /// Like [`serve`], but with time limits of your own.
+///
+/// # Errors
+/// The error of `accept`.
+///
+/// # Cancel safety
+/// Like [`serve`].
 pub async fn serve_with<S, B>(
     options: &'static Options,
     listener: TcpListener,
@@ -74,6 +83,9 @@ where
 ///
 /// # Errors
 /// hyper's error when the connection ends early.
+///
+/// # Cancel safety
+/// Dropping the future drops the connection, with what is under way.
 pub async fn serve_connection<I, S, B>(stream: I, service: S) -> Result<(), BoxError>
 where
     I: Read + Write + Unpin + Send + 'static,
@@ -86,6 +98,12 @@ where
 }
 
 /// Like [`serve_connection`], but with time limits of your own.
+///
+/// # Errors
+/// hyper's error when the connection ends early.
+///
+/// # Cancel safety
+/// Like [`serve_connection`].
 pub async fn serve_connection_with<I, S, B>(
     options: &'static Options,
     stream: I,

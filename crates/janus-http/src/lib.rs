@@ -17,6 +17,7 @@
 //! steady state a request allocates nothing.
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations)]
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
 #[cfg(feature = "axum")]
 pub mod axum;

@@ -301,6 +301,9 @@ impl<'a, S: Transport> ResponseHead<'a, S> {
     ///
     /// # Errors
     /// [`Error::Misuse`] for a head that cannot be written, [`Error::Io`] and [`Error::Stalled`] when the connection ends.
+    ///
+    /// # Cancel safety
+    /// A part of the response may have been written when the future is dropped: the connection ends after it.
     pub async fn send(self, body: impl AsRef<[u8]>) -> Result<Sent> {
         let body = body.as_ref();
         let length = (!status::is_bodyless(self.status)).then_some(body.len() as u64);
@@ -330,6 +333,9 @@ impl<'a, S: Transport> ResponseHead<'a, S> {
     ///
     /// # Errors
     /// Those of [`send`](Self::send).
+    ///
+    /// # Cancel safety
+    /// The future never waits.
     pub async fn send_sized(self, length: u64) -> Result<BodyWriter<'a, S>> {
         if status::is_bodyless(self.status) {
             return Err(Error::Misuse(
@@ -344,6 +350,9 @@ impl<'a, S: Transport> ResponseHead<'a, S> {
     ///
     /// # Errors
     /// Those of [`send`](Self::send).
+    ///
+    /// # Cancel safety
+    /// The future never waits.
     pub async fn stream(self) -> Result<BodyWriter<'a, S>> {
         if status::is_bodyless(self.status) {
             return Err(Error::Misuse(
@@ -437,6 +446,10 @@ impl<S: Transport> BodyWriter<'_, S> {
     ///
     /// # Errors
     /// [`Error::Misuse`] beyond the announced length, [`Error::Io`] and [`Error::Stalled`] when the connection ends.
+    ///
+    /// # Cancel safety
+    /// A part of `bytes` may have been written when the future is dropped. The body cannot go on then: drop the writer, which ends the
+    /// connection.
     pub async fn write(&mut self, bytes: &[u8]) -> Result<()> {
         if let Ending::Sized(left) = &mut self.ending {
             *left = left.checked_sub(bytes.len() as u64).ok_or(Error::Misuse(
@@ -468,6 +481,9 @@ impl<S: Transport> BodyWriter<'_, S> {
     ///
     /// # Errors
     /// [`Error::Io`] and [`Error::Stalled`] when the connection ends.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped: the next write or flush goes on.
     pub async fn flush(&mut self) -> Result<()> {
         flush(self.stream, self.output).await
     }
@@ -476,6 +492,9 @@ impl<S: Transport> BodyWriter<'_, S> {
     ///
     /// # Errors
     /// Those of [`write`](Self::write); [`Error::Misuse`] before the announced length.
+    ///
+    /// # Cancel safety
+    /// The future never waits.
     pub async fn finish(self) -> Result<Sent> {
         match self.ending {
             Ending::Sized(left) if left > 0 && !self.discard => {

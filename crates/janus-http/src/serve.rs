@@ -40,8 +40,34 @@ pub(crate) static DEFAULT: Options = Options::DEFAULT;
 /// The handler gets each request with a responder for one response. If it returns an error before any part of the response was sent, the
 /// client gets the status that fits the client's mistake, else 500.
 ///
+/// ```
+/// use janus::net::TcpListener;
+/// use janus_http::Connection;
+///
+/// # janus::Runtime::builder().ignore_environment().cores(1).build()?.run(|| async {
+/// let listener = TcpListener::bind("127.0.0.1:0").await?;
+/// let address = listener.reachable_at();
+/// janus::spawn(async move {
+///     let (stream, _peer) = listener.accept().await?;
+///     janus_http::serve(stream, async |_request, response| response.ok().send(b"hello").await).await
+/// });
+///
+/// let mut client = Connection::connect(address).await?;
+/// let mut response = client.get("localhost", "/").await?;
+/// assert_eq!(response.status(), 200);
+/// let mut body = Vec::new();
+/// response.read_to_end(&mut body).await?;
+/// assert_eq!(body, b"hello");
+/// # Ok::<(), janus::BoxError>(())
+/// # })?;
+/// # Ok::<(), janus::BoxError>(())
+/// ```
+///
 /// # Errors
 /// The reason for which the connection ended early.
+///
+/// # Cancel safety
+/// Dropping the future drops the connection, with the handler and what it has not sent.
 pub fn serve<S, H>(stream: S, handler: H) -> impl Future<Output = Result<()>>
 where
     S: Transport,
@@ -51,6 +77,12 @@ where
 }
 
 /// Like [`serve`], but with limits of your own.
+///
+/// # Errors
+/// Those of [`serve`].
+///
+/// # Cancel safety
+/// Like [`serve`].
 pub fn serve_with<S, H>(
     options: &'static Options,
     stream: S,

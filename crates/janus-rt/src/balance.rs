@@ -13,6 +13,16 @@ use crate::control::mailbox::ControlMailbox;
 pub use crate::control::watch::PolicyName as Policy;
 
 /// The balancer of one runtime; from [`Handle::balance`](crate::Handle::balance), usable on any thread.
+///
+/// ```
+/// let runtime = janus::Runtime::builder().ignore_environment().cores(2).build()?;
+/// let balance = runtime.handle().balance();
+/// balance.set_weights(&[3, 1])?;
+/// balance.drain(1)?;
+/// assert_eq!(balance.drained(), [1]);
+/// assert!(balance.drain(0).is_err(), "a core must be left");
+/// # Ok::<(), janus::BoxError>(())
+/// ```
 #[derive(Clone)]
 pub struct Balance {
     mailbox: Arc<ControlMailbox>,
@@ -53,6 +63,10 @@ impl Balance {
     ///
     /// The change is carried out soon; [`report`](Balance::report) counts it then. Of two changes that wait the later
     /// counts.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) unless there is a weight for each core, their sum is between 1 and
+    /// 65,536, and some core with a weight is not drained.
     pub fn set_weights(&self, points: &[u16]) -> io::Result<()> {
         let invalid = |text: String| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         let cores = self.mailbox.shards();
@@ -78,11 +92,17 @@ impl Balance {
     /// What its main and its tasks do goes on. The change is carried out soon, as with
     /// [`set_weights`](Balance::set_weights), which changes nothing for a core that is drained; nor does a policy. A port on
     /// which this core alone listens is refused then.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) when there is no such core, or no other would get new connections.
     pub fn drain(&self, core: usize) -> io::Result<()> {
         self.cast(core, true)
     }
 
     /// `core` gets new connections again: a share by its weight beside the others'.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) when there is no such core.
     pub fn restore(&self, core: usize) -> io::Result<()> {
         self.cast(core, false)
     }

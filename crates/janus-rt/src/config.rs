@@ -32,6 +32,14 @@ pub(crate) use values::{BackendName, Cores, KernelAddress, PlacementName};
 pub const CORES_MAX: usize = 255;
 
 /// Cores that poll the device.
+///
+/// ```
+/// use janus::{Placement, Runtime};
+///
+/// let builder = Runtime::builder().ignore_environment().placement(Placement::Split { io_cores: 1 });
+/// assert_eq!(builder.effective()?.value("io_cores"), Some("1"));
+/// # Ok::<(), janus::ConfigError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
     /// Every shard polls a queue of its own and hands other shards what belongs to them.

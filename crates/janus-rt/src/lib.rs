@@ -57,6 +57,7 @@
 //! `tokio` lets code that needs tokio's runtime run in tasks; `tonic` lets its server accept streams; `tracing` turns warnings
 //! into events ([`Warning`]); `dpdk` (linked) and `dpdk-dlopen` (loaded) bring the DPDK backend.
 #![warn(missing_debug_implementations)]
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
 #[cfg(not(target_os = "linux"))]
 compile_error!(

@@ -69,6 +69,9 @@ impl Runtime {
     /// Runs one copy of `main` on every core until all have ended, or one has failed or panicked, or
     /// [`Handle::stop`] was called; then drops every task, lets connections end in order for a short while and returns
     /// the first error.
+    ///
+    /// # Errors
+    /// The first error or panic of a main, a panic of a core's loop, or what kept a thread or a handler of signals from being set up.
     pub fn run<M, F>(self, main: M) -> Result
     where
         M: Fn() -> F + Send + Sync + 'static,
@@ -85,6 +88,21 @@ impl Runtime {
 }
 
 /// Stops a runtime, gives it something to do, or changes how its cores share connections, from any thread.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// let runtime = janus::Runtime::builder().ignore_environment().cores(1).build()?;
+/// let handle = runtime.handle();
+/// let other = std::thread::spawn(move || {
+///     let sum = handle.spawn_on(0, || async { 1 + 1 });
+///     handle.shutdown(Duration::from_secs(1));
+///     sum
+/// });
+/// runtime.run(|| janus::shutting_down())?;
+/// drop(other.join().unwrap());
+/// # Ok::<(), janus::BoxError>(())
+/// ```
 #[derive(Clone)]
 pub struct Handle(Arc<Shared>);
 
@@ -225,6 +243,16 @@ pub fn once<R>(what: impl FnOnce() -> R) -> Option<R> {
 }
 
 /// Collects what a runtime shall be; see [`Runtime::builder`].
+///
+/// ```
+/// let builder = janus::Runtime::builder()
+///     .ignore_environment()
+///     .cores(2)
+///     .max_connections(10_000)
+///     .close_time(std::time::Duration::from_millis(100));
+/// assert_eq!(builder.effective()?.value("max_connections"), Some("10000"));
+/// # Ok::<(), janus::ConfigError>(())
+/// ```
 #[derive(Default)]
 pub struct Builder {
     partial: Partial,

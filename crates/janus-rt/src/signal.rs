@@ -24,6 +24,13 @@ pub mod unix {
 /// janus::handle().unwrap().shutdown(std::time::Duration::from_secs(10));
 /// # Ok(()) }
 /// ```
+///
+/// # Errors
+/// Those of [`signal`].
+///
+/// # Cancel safety
+/// An interrupt that comes after the future was dropped is lost: the process does not end by it.
+/// [`Signal::recv`] loses none.
 pub async fn ctrl_c() -> io::Result<()> {
     let mut signal = signal(SignalKind::interrupt())?;
     signal.recv().await;
@@ -31,6 +38,17 @@ pub async fn ctrl_c() -> io::Result<()> {
 }
 
 /// Listens for a signal from now on. For as long as the process lives it does not do what it does by default any more.
+///
+/// ```no_run
+/// use janus::signal::{SignalKind, signal};
+///
+/// # async fn reload() -> std::io::Result<()> {
+/// let mut hangup = signal(SignalKind::hangup())?;
+/// while hangup.recv().await.is_some() {
+///     println!("the configuration is read again");
+/// }
+/// # Ok(()) }
+/// ```
 ///
 /// # Errors
 /// Where no Janus core runs, and for signals that cannot be caught.
@@ -108,6 +126,9 @@ pub struct Signal {
 
 impl Signal {
     /// Waits until the signal has come since the last time. Never `None`: that is for those who know this call from tokio.
+    ///
+    /// # Cancel safety
+    /// No signal is lost when the future is dropped: the next call returns at once.
     pub async fn recv(&mut self) -> Option<()> {
         poll_fn(|cx| self.poll_recv(cx)).await
     }

@@ -20,6 +20,15 @@ const REMEMBERED_MAX: usize = 1024;
 /// for each kind of task. The others are about losses: the first comes at once, further ones of its kind ten seconds later at
 /// the earliest. `count` is the number since the last warning of the kind, `core` the core on which all of them happened, or
 /// `None` where there is no such core. The counters beside them, in [`CoreReport`](crate::CoreReport), count on meanwhile.
+///
+/// ```
+/// use janus::{Runtime, Warning};
+///
+/// let builder = Runtime::builder().on_warning(|warning| match warning {
+///     Warning::CoreBlocked { core, time, .. } => eprintln!("core {core} is kept for {time:?}"),
+///     other => eprintln!("{other}"),
+/// });
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Warning {

@@ -31,6 +31,9 @@ impl<'a, S: Transport> RequestBody<'a, S> {
     ///
     /// # Errors
     /// [`Error::Misuse`](crate::Error::Misuse) beyond the announced length, [`Error::Io`](crate::Error::Io) when the connection fails.
+    ///
+    /// # Cancel safety
+    /// A part of `bytes` may have been written when the future is dropped: the request cannot go on, so drop the [`RequestBody`] too.
     pub async fn write(&mut self, bytes: &[u8]) -> Result<()> {
         let Connection { stream, output, .. } = &mut *self.connection;
         match &mut self.left {
@@ -55,6 +58,9 @@ impl<'a, S: Transport> RequestBody<'a, S> {
     ///
     /// # Errors
     /// Those of [`Connection::send`]; a misuse before the announced length.
+    ///
+    /// # Cancel safety
+    /// The connection is not [open](Connection::is_open) when the future is dropped.
     pub async fn finish(self) -> Result<Response<'a, S>> {
         match self.left {
             Some(0) => {}

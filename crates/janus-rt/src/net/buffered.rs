@@ -9,6 +9,25 @@ use super::stream::TcpStream;
 
 /// A stream with the piece of it that is being read, in the packet buffer it arrived in; looking at the bytes copies nothing.
 /// With the features `tokio-io` and `futures-io` it implements their `AsyncBufRead`.
+///
+/// ```
+/// use janus::net::{TcpListener, TcpStream};
+///
+/// # janus::Runtime::builder().ignore_environment().cores(1).build()?.run(|| async {
+/// let listener = TcpListener::bind("127.0.0.1:0").await?;
+/// let client = TcpStream::connect(listener.reachable_at()).await?;
+/// client.write_all(b"first\nsecond\n").await?;
+///
+/// let (stream, _peer) = listener.accept().await?;
+/// let mut lines = stream.buffered();
+/// let end = lines.fill().await?.iter().position(|&byte| byte == b'\n').unwrap();
+/// assert_eq!(&lines.at_hand()[..end], b"first");
+/// lines.consume(end + 1);
+/// assert_eq!(lines.fill().await?, b"second\n");
+/// # Ok::<(), janus::BoxError>(())
+/// # })?;
+/// # Ok::<(), janus::BoxError>(())
+/// ```
 #[derive(Debug)]
 pub struct BufferedStream {
     stream: TcpStream,

@@ -20,6 +20,19 @@ use crate::task::coop;
 ///
 /// `main` runs on every core, so each core has a listener of its own for the same port, and each accepts its share. When one is
 /// dropped, new connections go to the others; the connections in its accept queue are reset.
+///
+/// ```
+/// use janus::net::TcpListener;
+///
+/// # janus::Runtime::builder().ignore_environment().cores(1).build()?.run(|| async {
+/// let listener = TcpListener::bind("127.0.0.1:0").await?;
+/// assert_ne!(listener.local_addr()?.port(), 0);
+/// let second = TcpListener::bind(listener.local_addr()?).await;
+/// assert_eq!(second.unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
+/// # Ok::<(), janus::BoxError>(())
+/// # })?;
+/// # Ok::<(), janus::BoxError>(())
+/// ```
 pub struct TcpListener {
     owner: Owner,
     id: ListenerId,
@@ -39,6 +52,9 @@ impl TcpListener {
     /// portal for an address that the portal cannot offer, [`ConnectionAborted`](io::ErrorKind::ConnectionAborted) while the runtime shuts
     /// down, the lookup's errors for a name; of several addresses, the last one's error. An error of kind [`Other`](io::ErrorKind::Other)
     /// outside a Janus core.
+    ///
+    /// # Cancel safety
+    /// Dropping the future releases the port.
     pub async fn bind(address: impl ToAddress) -> io::Result<TcpListener> {
         let mut last = None;
         for address in resolver::addresses(address.to_target()?).await? {
@@ -90,6 +106,9 @@ impl TcpListener {
     }
 
     /// Returns the address bound, with the actual port if port 0 was asked for.
+    ///
+    /// # Errors
+    /// None; the result is tokio's.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         Ok(self.local)
     }

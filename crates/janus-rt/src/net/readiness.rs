@@ -10,6 +10,19 @@ const WRITE_CLOSED: u8 = 8;
 const ERROR: u8 = 16;
 
 /// Kinds of readiness to wait for.
+///
+/// ```
+/// use janus::net::{Interest, TcpListener, TcpStream};
+///
+/// # janus::Runtime::builder().ignore_environment().cores(1).build()?.run(|| async {
+/// let listener = TcpListener::bind("127.0.0.1:0").await?;
+/// let client = TcpStream::connect(listener.reachable_at()).await?;
+/// let ready = client.ready(Interest::READABLE | Interest::WRITABLE).await?;
+/// assert!(ready.is_writable() && !ready.is_readable());
+/// # Ok::<(), janus::BoxError>(())
+/// # })?;
+/// # Ok::<(), janus::BoxError>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Interest(u8);
 

@@ -13,6 +13,23 @@ use crate::shard::core_context;
 /// [`TcpStream::send_buf`](super::TcpStream::send_buf), the buffer is sent without copying.
 ///
 /// It takes eight bytes, since a task that keeps one across an await grows by its size.
+///
+/// ```
+/// use janus::net::{TcpListener, TcpStream};
+///
+/// # janus::Runtime::builder().ignore_environment().cores(1).build()?.run(|| async {
+/// let listener = TcpListener::bind("127.0.0.1:0").await?;
+/// let client = TcpStream::connect(listener.reachable_at()).await?;
+/// client.write_all(b"12:rest").await?;
+/// let (stream, _peer) = listener.accept().await?;
+/// let Some(mut piece) = stream.recv().await? else { panic!("the client has not shut down") };
+/// assert_eq!(&piece[..2], b"12");
+/// piece.advance(3);
+/// assert_eq!(&*piece, b"rest");
+/// # Ok::<(), janus::BoxError>(())
+/// # })?;
+/// # Ok::<(), janus::BoxError>(())
+/// ```
 pub struct RecvBuf {
     /// Taken only in `into_piece` or `drop`. Not an `Option`, so that an `Option` around the whole is no larger.
     part: ManuallyDrop<Part>,

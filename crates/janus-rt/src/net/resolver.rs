@@ -41,6 +41,9 @@ const RESOLV_CONF: &str = "/etc/resolv.conf";
 ///
 /// # Errors
 /// [`NotFound`](io::ErrorKind::NotFound) when the name has no address, else the error of the last name server.
+///
+/// # Cancel safety
+/// Nothing is lost when the future is dropped; others that ask for the name go on.
 pub async fn lookup_host(
     host: impl super::ToAddress,
 ) -> io::Result<impl Iterator<Item = SocketAddr>> {

@@ -15,6 +15,21 @@ use super::recv_buf::{self, RecvBuf};
 /// [`recv`](super::TcpStream::recv) converts to one. Dropped unsent, on any thread, it returns to its pool.
 ///
 /// It dereferences to the bytes filled so far, and its [`Write`](io::Write) takes as many as fit.
+///
+/// ```
+/// use janus::net::{TcpListener, TcpStream};
+///
+/// # janus::Runtime::builder().ignore_environment().cores(1).build()?.run(|| async {
+/// let listener = TcpListener::bind("127.0.0.1:0").await?;
+/// let client = TcpStream::connect(listener.reachable_at()).await?;
+/// let mut buf = client.alloc_buf().await?;
+/// assert_eq!(buf.put(b"hello"), 5);
+/// assert_eq!(&*buf, b"hello");
+/// client.send_buf(buf).await?;
+/// # Ok::<(), janus::BoxError>(())
+/// # })?;
+/// # Ok::<(), janus::BoxError>(())
+/// ```
 pub struct SendBuf {
     /// Taken only when it is sent, converted or dropped.
     buf: Option<PacketBuf>,

@@ -14,12 +14,18 @@ use crate::shard::core_context;
 
 /// A connection or a listener to be, of one family.
 ///
-/// ```no_run
-/// # async fn open() -> std::io::Result<()> {
-/// let mut socket = janus::net::TcpSocket::new_v4()?;
+/// ```
+/// use janus::net::{TcpListener, TcpSocket};
+///
+/// # janus::Runtime::builder().ignore_environment().cores(1).build()?.run(|| async {
+/// let listener = TcpListener::bind("127.0.0.1:0").await?;
+/// let mut socket = TcpSocket::new_v4()?;
 /// socket.set_recv_buffer_size(1 << 20)?;
-/// let stream = socket.connect("192.0.2.2:80".parse().unwrap()).await?;
-/// # Ok(()) }
+/// let stream = socket.connect(listener.reachable_at()).await?;
+/// assert_eq!(stream.options()?.receive_buffer, Some(1 << 20));
+/// # Ok::<(), janus::BoxError>(())
+/// # })?;
+/// # Ok::<(), janus::BoxError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct TcpSocket {
@@ -57,6 +63,9 @@ impl TcpSocket {
 
     /// Chooses the local address; port 0 leaves the port open. Whether it is free is found out by
     /// [`connect`](TcpSocket::connect) and [`listen`](TcpSocket::listen).
+    ///
+    /// # Errors
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for an address of the other family.
     pub fn bind(&mut self, address: SocketAddr) -> io::Result<()> {
         if address.is_ipv4() != self.local.is_ipv4() {
             return Err(io::Error::new(
@@ -69,6 +78,9 @@ impl TcpSocket {
     }
 
     /// Returns the address chosen; unspecified, with port 0, before [`bind`](TcpSocket::bind).
+    ///
+    /// # Errors
+    /// None; the result is tokio's.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         Ok(self.local)
     }
@@ -81,6 +93,9 @@ impl TcpSocket {
     /// # Errors
     /// [`AddrInUse`](io::ErrorKind::AddrInUse) when a connection of these addresses and ports exists on some core, perhaps in TIME-WAIT;
     /// else those of [`TcpStream::connect`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the attempt.
     pub async fn connect(self, remote: SocketAddr) -> io::Result<TcpStream> {
         if remote.is_ipv4() != self.local.is_ipv4() {
             return Err(io::Error::new(
@@ -95,6 +110,9 @@ impl TcpSocket {
     ///
     /// # Errors
     /// Those of [`TcpListener::bind`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future releases the port.
     pub async fn listen(self, backlog: u32) -> io::Result<TcpListener> {
         let backlog = usize::try_from(backlog).unwrap_or(usize::MAX);
         let how = Opening {
@@ -115,97 +133,148 @@ impl TcpSocket {
     }
 
     /// Kept for programs that set it: an address whose last connection waits in TIME-WAIT can always be bound here.
+    ///
+    /// # Errors
+    /// None; the result is tokio's.
     pub fn set_reuseaddr(&mut self, on: bool) -> io::Result<()> {
         self.reuse_address = on;
         Ok(())
     }
 
     /// Returns the value given to [`set_reuseaddr`](TcpSocket::set_reuseaddr); true at first.
+    ///
+    /// # Errors
+    /// None; the result is tokio's.
     pub fn reuseaddr(&self) -> io::Result<bool> {
         Ok(self.reuse_address)
     }
 
     /// Kept for programs that set it: the cores of a runtime always share a port, a core binds it once.
+    ///
+    /// # Errors
+    /// None; the result is tokio's.
     pub fn set_reuseport(&mut self, on: bool) -> io::Result<()> {
         self.reuse_port = on;
         Ok(())
     }
 
     /// Returns the value given to [`set_reuseport`](TcpSocket::set_reuseport); true at first.
+    ///
+    /// # Errors
+    /// None; the result is tokio's.
     pub fn reuseport(&self) -> io::Result<bool> {
         Ok(self.reuse_port)
     }
 
     /// Sends small writes at once (Nagle's algorithm off).
+    ///
+    /// # Errors
+    /// None; a value that means nothing is refused by [`connect`](Self::connect) and [`listen`](Self::listen).
     pub fn set_nodelay(&mut self, on: bool) -> io::Result<()> {
         self.options.nodelay = on;
         Ok(())
     }
 
     /// Returns whether Nagle's algorithm is off.
+    ///
+    /// # Errors
+    /// None; the result is tokio's.
     pub fn nodelay(&self) -> io::Result<bool> {
         Ok(self.options.nodelay)
     }
 
     /// Turns keep-alive probes of an idle peer on or off.
+    ///
+    /// # Errors
+    /// None; a value that means nothing is refused by [`connect`](Self::connect) and [`listen`](Self::listen).
     pub fn set_keepalive(&mut self, on: bool) -> io::Result<()> {
         self.options.keepalive = on;
         Ok(())
     }
 
     /// Returns whether an idle peer is probed.
+    ///
+    /// # Errors
+    /// None; the result is tokio's.
     pub fn keepalive(&self) -> io::Result<bool> {
         Ok(self.options.keepalive)
     }
 
     /// Sets how many bytes may be written ahead. A size that is set is not tuned.
+    ///
+    /// # Errors
+    /// None; a value that means nothing is refused by [`connect`](Self::connect) and [`listen`](Self::listen).
     pub fn set_send_buffer_size(&mut self, bytes: u32) -> io::Result<()> {
         self.options.send_buffer = Some(bytes);
         Ok(())
     }
 
     /// Returns the size that was set, else the configured size.
+    ///
+    /// # Errors
+    /// An error of kind [`Other`](io::ErrorKind::Other) outside a Janus core, where no size was set.
     pub fn send_buffer_size(&self) -> io::Result<u32> {
         let configured = || configured(|config| config.send_buffer);
         self.options.send_buffer.map_or_else(configured, Ok)
     }
 
     /// Sets how many bytes may be received ahead. A size that is set is not tuned.
+    ///
+    /// # Errors
+    /// None; a value that means nothing is refused by [`connect`](Self::connect) and [`listen`](Self::listen).
     pub fn set_recv_buffer_size(&mut self, bytes: u32) -> io::Result<()> {
         self.options.receive_buffer = Some(bytes);
         Ok(())
     }
 
     /// Returns the size that was set, else the configured size.
+    ///
+    /// # Errors
+    /// An error of kind [`Other`](io::ErrorKind::Other) outside a Janus core, where no size was set.
     pub fn recv_buffer_size(&self) -> io::Result<u32> {
         let configured = || configured(|config| config.receive_buffer);
         self.options.receive_buffer.map_or_else(configured, Ok)
     }
 
     /// Resets the connection when the stream is dropped, if `time` is zero; see [`TcpStream::set_linger`].
+    ///
+    /// # Errors
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for a time that is not zero.
     pub fn set_linger(&mut self, time: Option<Duration>) -> io::Result<()> {
         self.options.reset_on_close = super::options::resets(time)?;
         Ok(())
     }
 
     /// Returns the linger time that was set.
+    ///
+    /// # Errors
+    /// None; the result is tokio's.
     pub fn linger(&self) -> io::Result<Option<Duration>> {
         Ok(self.options.reset_on_close.then_some(Duration::ZERO))
     }
 
     /// Sets the time to live, or hop limit, of the packets.
+    ///
+    /// # Errors
+    /// None; a value that means nothing is refused by [`connect`](Self::connect) and [`listen`](Self::listen).
     pub fn set_ttl(&mut self, hops: u8) -> io::Result<()> {
         self.options.ttl = Some(hops);
         Ok(())
     }
 
     /// Sets the type of service, or traffic class, of the packets. Its lower two bits are ECN's and must be zero.
+    ///
+    /// # Errors
+    /// None; a value that means nothing is refused by [`connect`](Self::connect) and [`listen`](Self::listen).
     pub fn set_tos(&mut self, tos: u8) -> io::Result<()> {
         self.options.tos = tos;
         Ok(())
     }
 
     /// Returns the type of service, or traffic class, that was set.
+    ///
+    /// # Errors
+    /// None; the result is tokio's.
     pub fn tos(&self) -> io::Result<u8> {
         Ok(self.options.tos)
     }

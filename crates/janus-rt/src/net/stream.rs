@@ -32,6 +32,22 @@ use race::connect_by_name;
 /// Reading and writing take `&self`, so one task can read while another writes; of two tasks that wait for the same event, the
 /// one that polled last is woken. The handle may be sent to any thread: a call on another core returns an error, and a drop
 /// there closes the connection through a message to its own core.
+///
+/// ```
+/// use janus::net::{TcpListener, TcpStream};
+///
+/// # janus::Runtime::builder().ignore_environment().cores(1).build()?.run(|| async {
+/// let listener = TcpListener::bind("127.0.0.1:0").await?;
+/// let client = TcpStream::connect(listener.reachable_at()).await?;
+/// let (stream, _peer) = listener.accept().await?;
+/// client.write_all(b"hello").await?;
+/// let mut greeting = [0; 5];
+/// stream.read_exact(&mut greeting).await?;
+/// assert_eq!(&greeting, b"hello");
+/// # Ok::<(), janus::BoxError>(())
+/// # })?;
+/// # Ok::<(), janus::BoxError>(())
+/// ```
 pub struct TcpStream {
     conn: ConnId,
     owner: Owner,
@@ -220,6 +236,9 @@ impl TcpStream {
     /// # Errors
     /// [`Unsupported`](io::ErrorKind::Unsupported) for [`Shutdown::Read`], [`NotConnected`](io::ErrorKind::NotConnected) when the
     /// connection is over.
+    ///
+    /// # Cancel safety
+    /// The first poll shuts down the writing side, and never waits.
     pub async fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         if how == Shutdown::Read {
             return Err(io::Error::new(
@@ -248,16 +267,25 @@ impl TcpStream {
     }
 
     /// Sends small writes at once instead of gathering them (turns Nagle's algorithm off).
+    ///
+    /// # Errors
+    /// Those of [`options`](Self::options).
     pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
         self.on_stack(|stack, _, conn| stack.set_nodelay(conn, on))
     }
 
     /// Returns the peer's address.
+    ///
+    /// # Errors
+    /// Those of [`options`](Self::options).
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.on_stack(|stack, _, conn| stack.peer_addr(conn))
     }
 
     /// Returns this end's address.
+    ///
+    /// # Errors
+    /// Those of [`options`](Self::options).
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.on_stack(|stack, _, conn| stack.local_addr(conn))
     }

@@ -20,6 +20,49 @@ use crate::task::coop;
 /// on another core returns an error, and a drop there closes the socket.
 ///
 /// Datagrams that arrive while 256 of them, or 256 KiB, wait unread are dropped, as on any host.
+///
+/// ```
+/// use janus::net::UdpSocket;
+/// use janus::{BackendChoice, Runtime, wire};
+///
+/// let (near, far) = wire::pair(wire::Config::default())?;
+/// let host = |address: &str, end| {
+///     let builder = Runtime::builder().ignore_environment().cores(1);
+///     builder.address(address.parse().unwrap()).backend(BackendChoice::wire(end)).build()
+/// };
+/// let (server, client) = (host("192.0.2.1/24", near)?, host("192.0.2.2/24", far)?);
+/// let handle = server.handle();
+/// let serving = std::thread::spawn(move || {
+///     server.run(|| async {
+///         let socket = UdpSocket::bind("0.0.0.0:53").await?;
+///         let mut question = [0; 512];
+///         loop {
+///             let (len, from) = socket.recv_from(&mut question).await?;
+///             socket.send_to(&question[..len], from).await?;
+///         }
+///         # #[allow(unreachable_code)]
+///         # Ok::<(), std::io::Error>(())
+///     })
+///     # .map_err(|error| error.to_string())
+/// });
+/// client.run(|| async {
+///     let socket = UdpSocket::bind("0.0.0.0:0").await?;
+///     socket.connect("192.0.2.1:53").await?;
+///     let mut echoed = [0; 5];
+///     loop {
+///         socket.send(b"hello").await?; // again, where the server has not begun
+///         let answer = socket.recv(&mut echoed);
+///         match janus::time::timeout(janus::time::Duration::from_millis(100), answer).await {
+///             Ok(Ok(len)) => break assert_eq!(&echoed[..len], b"hello"),
+///             Ok(Err(_)) | Err(_) => {}
+///         }
+///     }
+///     Ok::<(), std::io::Error>(())
+/// })?;
+/// handle.stop();
+/// serving.join().unwrap()?;
+/// # Ok::<(), janus::BoxError>(())
+/// ```
 pub struct UdpSocket {
     owner: Owner,
     id: UdpId,
@@ -32,6 +75,9 @@ impl UdpSocket {
     /// # Errors
     /// [`AddrInUse`](io::ErrorKind::AddrInUse) when another socket or another core has the port,
     /// [`Unsupported`](io::ErrorKind::Unsupported) behind the portal, which carries TCP only.
+    ///
+    /// # Cancel safety
+    /// No socket is left when the future is dropped.
     pub async fn bind(address: impl ToAddress) -> io::Result<UdpSocket> {
         let mut last = None;
         for address in resolver::addresses(address.to_target()?).await? {
@@ -49,6 +95,9 @@ impl UdpSocket {
     /// # Errors
     /// The lookup's errors for a name, [`Unsupported`](io::ErrorKind::Unsupported) behind the portal, an error of kind
     /// [`Other`](io::ErrorKind::Other) on another core than the socket's; so it is for the other calls.
+    ///
+    /// # Cancel safety
+    /// The socket is connected once the future is ready, and as before when it is dropped.
     pub async fn connect(&self, peer: impl ToAddress) -> io::Result<()> {
         let mut last = None;
         for peer in resolver::addresses(peer.to_target()?).await? {
@@ -71,11 +120,18 @@ impl UdpSocket {
     }
 
     /// Returns the address bound, with the actual port if port 0 was asked for.
+    ///
+    /// # Errors
+    /// None; the result is tokio's.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         Ok(self.local)
     }
 
     /// Returns the peer that the socket is connected to.
+    ///
+    /// # Errors
+    /// [`NotConnected`](io::ErrorKind::NotConnected) without a peer; an error of kind [`Other`](io::ErrorKind::Other) on another core than the
+    /// socket's.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         let peer = self.on_stack(|stack, _, id| stack.udp_peer(id))?;
         peer.ok_or_else(|| io_error(Error::NotConnected))
@@ -97,6 +153,9 @@ impl UdpSocket {
     ///
     /// # Errors
     /// Those of [`send`](UdpSocket::send), and the lookup's for a name.
+    ///
+    /// # Cancel safety
+    /// No datagram has been sent when the future is dropped before it is ready.
     pub async fn send_to(&self, bytes: &[u8], to: impl ToAddress) -> io::Result<usize> {
         let mut last = None;
         for to in resolver::addresses(to.to_target()?).await? {
@@ -120,21 +179,45 @@ impl UdpSocket {
     }
 
     /// Like [`recv`](UdpSocket::recv), but also returns the sender's address.
+    ///
+    /// # Errors
+    /// Those of [`recv`](Self::recv).
+    ///
+    /// # Cancel safety
+    /// No datagram is lost when the future is dropped.
     pub async fn recv_from(&self, into: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         poll_fn(|cx| self.poll_recv_from(cx, into)).await
     }
 
     /// Receives a datagram in the packet buffer it arrived in.
+    ///
+    /// # Errors
+    /// Those of [`recv`](Self::recv).
+    ///
+    /// # Cancel safety
+    /// No datagram is lost when the future is dropped.
     pub async fn recv_datagram(&self) -> io::Result<Datagram> {
         poll_fn(|cx| self.poll_recv_datagram(cx)).await
     }
 
     /// Copies the next datagram without consuming it.
+    ///
+    /// # Errors
+    /// Those of [`recv`](Self::recv).
+    ///
+    /// # Cancel safety
+    /// Nothing is consumed when the future is dropped.
     pub async fn peek(&self, into: &mut [u8]) -> io::Result<usize> {
         Ok(self.peek_from(into).await?.0)
     }
 
     /// Like [`peek`](UdpSocket::peek), but also returns the sender's address.
+    ///
+    /// # Errors
+    /// Those of [`recv`](Self::recv).
+    ///
+    /// # Cancel safety
+    /// Like [`peek`](Self::peek).
     pub async fn peek_from(&self, into: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         poll_fn(|cx| {
             self.poll_on_stack(cx, self.reader(), wait_read, |stack, _, id| {
@@ -183,41 +266,74 @@ impl UdpSocket {
     }
 
     /// Sends to the connected peer; `WouldBlock` when there is no room now.
+    ///
+    /// # Errors
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) when there is no room; else those of [`send`](Self::send).
     pub fn try_send(&self, bytes: &[u8]) -> io::Result<usize> {
         self.on_stack(|stack, now, id| stack.udp_send(now, id, None, bytes))
     }
 
     /// Sends to `to`; `WouldBlock` when there is no room now.
+    ///
+    /// # Errors
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) when there is no room; else those of [`send`](Self::send).
     pub fn try_send_to(&self, bytes: &[u8], to: SocketAddr) -> io::Result<usize> {
         self.on_stack(|stack, now, id| stack.udp_send(now, id, Some(to), bytes))
     }
 
     /// Receives a datagram that has arrived; `WouldBlock` when there is none.
+    ///
+    /// # Errors
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) when no datagram has arrived; else those of [`recv`](Self::recv).
     pub fn try_recv(&self, into: &mut [u8]) -> io::Result<usize> {
         Ok(self.try_recv_from(into)?.0)
     }
 
     /// Like [`try_recv`](UdpSocket::try_recv), but also returns the sender's address.
+    ///
+    /// # Errors
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) when no datagram has arrived; else those of [`recv`](Self::recv).
     pub fn try_recv_from(&self, into: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.on_stack(|stack, _, id| take(stack, id, into))
     }
 
     /// Waits until a datagram, or an error, can be read.
+    ///
+    /// # Errors
+    /// Those of [`ready`](Self::ready).
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
     pub async fn readable(&self) -> io::Result<()> {
         self.ready(Interest::READABLE).await.map(|_ready| ())
     }
 
     /// Waits until a datagram can be sent.
+    ///
+    /// # Errors
+    /// Those of [`ready`](Self::ready).
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
     pub async fn writable(&self) -> io::Result<()> {
         self.ready(Interest::WRITABLE).await.map(|_ready| ())
     }
 
     /// Waits until the socket is ready for something in `interest`; returns the part it is ready for.
+    ///
+    /// # Errors
+    /// An error of kind [`Other`](io::ErrorKind::Other) on another core than the socket's.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
     pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
         poll_fn(|cx| self.poll_ready(cx, interest)).await
     }
 
     /// Returns the error that ICMP reported for a datagram to the connected peer, once.
+    ///
+    /// # Errors
+    /// Those of [`ready`](Self::ready).
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
         let error = self.on_stack(|stack, _, id| stack.udp_take_error(id))?;
         Ok(error.map(io_error))

@@ -16,6 +16,9 @@ fn one_to_one() -> io::Error {
 
 impl UdpSocket {
     /// Returns whether datagrams may be sent to broadcast addresses: always false.
+    ///
+    /// # Errors
+    /// None; the result is tokio's.
     pub fn broadcast(&self) -> io::Result<bool> {
         Ok(false)
     }

@@ -7,6 +7,13 @@ use super::BoxError;
 use crate::config::ConfigError;
 
 /// Why [`Builder::build`](crate::Builder::build) built no runtime. The message says what to do next.
+///
+/// ```
+/// use janus::{BuildError, Runtime};
+///
+/// let built = Runtime::builder().ignore_environment().address("127.0.0.1/8".parse().unwrap()).build();
+/// assert!(matches!(built, Err(BuildError::Config(_))));
+/// ```
 #[non_exhaustive]
 pub enum BuildError {
     /// A setting is not understood, or does not go with the others.

@@ -4,6 +4,19 @@ use janus_io::Backend;
 use janus_io::xdp::Ports;
 
 /// Which device carries the packets.
+///
+/// ```
+/// use janus::{BackendChoice, Runtime, wire};
+///
+/// let (near, _far) = wire::pair(wire::Config::default())?;
+/// let runtime = Runtime::builder()
+///     .ignore_environment()
+///     .cores(1)
+///     .address("192.0.2.1/24".parse()?)
+///     .backend(BackendChoice::wire(near))
+///     .build()?;
+/// # Ok::<(), janus::BoxError>(())
+/// ```
 #[derive(Default)]
 #[non_exhaustive]
 pub enum BackendChoice {

@@ -18,6 +18,9 @@ use crate::warning::{GET_TOKIO, wants_tokio, words_of};
 )]
 pub trait MainResult {
     /// The error, if it is one.
+    ///
+    /// # Errors
+    /// The error that main returned.
     fn into_result(self) -> Result<(), BoxError>;
 }
 

@@ -10,8 +10,24 @@ use crate::task;
 /// Waits until the runtime is told to shut down ([`Handle::shutdown`](crate::Handle::shutdown)): for a server's tasks, a
 /// reason not to wait for the next request.
 ///
+/// ```
+/// use std::time::Duration;
+///
+/// # janus::Runtime::builder().ignore_environment().cores(1).build()?.run(|| async {
+/// let server = janus::spawn(janus::shutting_down());
+/// janus::handle().unwrap().shutdown(Duration::from_secs(1));
+/// server.await?;
+/// assert!(janus::is_shutting_down());
+/// # Ok::<(), janus::BoxError>(())
+/// # })?;
+/// # Ok::<(), janus::BoxError>(())
+/// ```
+///
 /// # Panics
 /// When polled where no Janus core runs.
+///
+/// # Cancel safety
+/// Nothing is lost when the future is dropped: what has begun does not end again.
 pub fn shutting_down() -> ShuttingDown {
     ShuttingDown { place: None }
 }

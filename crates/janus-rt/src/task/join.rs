@@ -50,6 +50,25 @@ fn on_own_core<R>(task: TaskRef, f: impl FnOnce(&Core, Option<Slot>) -> R) -> Op
 ///
 /// It may be awaited and dropped on any core, if its result may be sent there; on the task's own core that costs no message.
 ///
+/// ```
+/// # janus::Runtime::builder().ignore_environment().cores(1).build()?.run(|| async {
+/// let handle = janus::spawn(async { 6 * 7 });
+/// assert_eq!(handle.await?, 42);
+///
+/// let endless = janus::spawn(std::future::pending::<()>());
+/// endless.abort();
+/// assert!(endless.await.unwrap_err().is_cancelled());
+/// # Ok::<(), janus::BoxError>(())
+/// # })?;
+/// # Ok::<(), janus::BoxError>(())
+/// ```
+///
+/// # Errors
+/// A [`JoinError`] when the task panicked, was aborted, or ended with its core.
+///
+/// # Panics
+/// When polled after it gave its output.
+///
 /// # Cancel safety
 /// No result is lost when a poll of `&mut handle` is given up.
 pub struct JoinHandle<T> {

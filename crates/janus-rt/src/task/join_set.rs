@@ -17,6 +17,24 @@ use super::spawn;
 use crate::lock::Lock;
 
 /// A set of tasks that are awaited together. Dropping it aborts them all.
+///
+/// ```
+/// use janus::JoinSet;
+///
+/// # janus::Runtime::builder().ignore_environment().cores(1).build()?.run(|| async {
+/// let mut tasks = JoinSet::new();
+/// for number in 1..=3 {
+///     tasks.spawn(async move { number });
+/// }
+/// let mut sum = 0;
+/// while let Some(number) = tasks.join_next().await {
+///     sum += number?;
+/// }
+/// assert_eq!(sum, 6);
+/// # Ok::<(), janus::BoxError>(())
+/// # })?;
+/// # Ok::<(), janus::BoxError>(())
+/// ```
 pub struct JoinSet<T> {
     members: Vec<Member<T>>,
     /// Indices of `members` without a task.

@@ -32,6 +32,18 @@ pub fn interval(period: Duration) -> Interval {
 
 /// Like [`interval`], but with the first tick at `start`.
 ///
+/// ```
+/// use janus::time::{Duration, interval_at, now};
+///
+/// # janus::Runtime::builder().ignore_environment().cores(1).build()?.run(|| async {
+/// let start = now() + Duration::from_millis(1);
+/// let mut ticks = interval_at(start, Duration::from_millis(2));
+/// assert_eq!(ticks.tick().await, start);
+/// # Ok::<(), janus::BoxError>(())
+/// # })?;
+/// # Ok::<(), janus::BoxError>(())
+/// ```
+///
 /// # Panics
 /// When `period` is zero.
 pub fn interval_at(start: Instant, period: Duration) -> Interval {

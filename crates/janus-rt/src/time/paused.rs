@@ -14,8 +14,21 @@ use crate::shard::core_context;
 /// A clock that stands jumps by itself to the next timer when nothing is left to do, so this function is for tests in which something is
 /// left to do.
 ///
+/// ```
+/// use janus::time::{Duration, advance, now};
+/// # janus::Runtime::builder().ignore_environment().cores(1).start_paused(true).build()?.run(|| async {
+/// let before = now();
+/// advance(Duration::from_secs(3600)).await;
+/// assert_eq!(now(), before + Duration::from_secs(3600));
+/// # })?;
+/// # Ok::<(), janus::BoxError>(())
+/// ```
+///
 /// # Panics
 /// When no Janus core runs on this thread, in a runtime that was not begun with `start_paused`, and while its clock runs ([`resume`]).
+///
+/// # Cancel safety
+/// The clock has moved after the first poll, also when the future is dropped.
 pub async fn advance(time: Duration) {
     let moved = clock("advance").advance(time);
     let reads = moved.expect("the clock runs (`time::resume`): only one that stands can be moved");

@@ -35,8 +35,23 @@ pub fn sleep(time: Duration) -> Sleep {
 
 /// Waits until the core's clock reads `deadline`.
 ///
+/// ```
+/// use janus::time::{Duration, now, sleep_until};
+///
+/// # janus::Runtime::builder().ignore_environment().cores(1).build()?.run(|| async {
+/// let deadline = now() + Duration::from_millis(2);
+/// sleep_until(deadline).await;
+/// assert!(now() >= deadline);
+/// # Ok::<(), janus::BoxError>(())
+/// # })?;
+/// # Ok::<(), janus::BoxError>(())
+/// ```
+///
 /// # Panics
 /// When polled on a thread on which no Janus core runs.
+///
+/// # Cancel safety
+/// Dropping the future cancels the timer.
 pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep {
         until: Until::At(deadline),

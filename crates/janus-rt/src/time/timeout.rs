@@ -24,6 +24,9 @@ use crate::task::coop;
 ///
 /// # Panics
 /// When polled on a thread on which no Janus core runs.
+///
+/// # Cancel safety
+/// Dropping the [`Timeout`] drops `future`.
 pub fn timeout<F: Future>(time: Duration, future: F) -> Timeout<F> {
     Timeout {
         future,
@@ -32,6 +35,24 @@ pub fn timeout<F: Future>(time: Duration, future: F) -> Timeout<F> {
 }
 
 /// Like [`timeout`], but with the moment at which the time is over.
+///
+/// ```
+/// use janus::time::{Duration, now, timeout_at};
+///
+/// # janus::Runtime::builder().ignore_environment().cores(1).build()?.run(|| async {
+/// let deadline = now() + Duration::from_millis(1);
+/// let endless = timeout_at(deadline, std::future::pending::<()>());
+/// assert!(endless.await.is_err());
+/// # Ok::<(), janus::BoxError>(())
+/// # })?;
+/// # Ok::<(), janus::BoxError>(())
+/// ```
+///
+/// # Panics
+/// When polled on a thread on which no Janus core runs.
+///
+/// # Cancel safety
+/// Dropping the [`Timeout`] drops `future`.
 pub fn timeout_at<F: Future>(deadline: Instant, future: F) -> Timeout<F> {
     Timeout {
         future,

@@ -30,6 +30,9 @@ impl TcpStream {
     ///
     /// # Errors
     /// Those of [`readable`](Self::readable).
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
     pub async fn writable(&self) -> io::Result<()> {
         poll_fn(|cx| self.poll_write_ready(cx)).await
     }
@@ -38,6 +41,9 @@ impl TcpStream {
     ///
     /// # Errors
     /// Those of [`readable`](Self::readable).
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
     pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
         poll_fn(|cx| self.poll_ready(cx, interest)).await
     }
@@ -91,6 +97,9 @@ impl TcpStream {
     }
 
     /// Like [`try_read`](TcpStream::try_read), but into several slices, one after the other.
+    ///
+    /// # Errors
+    /// Those of [`try_read`](Self::try_read), where nothing was read before.
     pub fn try_read_vectored(&self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         self.on_stack(|stack, now, conn| read_slices(stack, now, conn, into))
     }
@@ -105,6 +114,9 @@ impl TcpStream {
     }
 
     /// Like [`try_read`](TcpStream::try_read), but without consuming the bytes.
+    ///
+    /// # Errors
+    /// Those of [`try_read`](Self::try_read).
     pub fn try_peek(&self, into: &mut [u8]) -> io::Result<usize> {
         self.on_stack(|stack, _, conn| stack.peek(conn, into))
     }
@@ -118,6 +130,9 @@ impl TcpStream {
     }
 
     /// Like [`try_write`](TcpStream::try_write), but of several slices, one after the other.
+    ///
+    /// # Errors
+    /// Those of [`try_write`](Self::try_write), where nothing was written before.
     pub fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         self.on_stack(|stack, now, conn| write_slices(stack, now, conn, slices))
     }
@@ -140,6 +155,9 @@ impl TcpStream {
     ///
     /// # Errors
     /// Those of [`ready`](TcpStream::ready) and of `call`.
+    ///
+    /// # Cancel safety
+    /// Dropping the future between two calls of `call` loses nothing; `call` itself is never interrupted.
     pub async fn async_io<R>(
         &self,
         interest: Interest,
