@@ -25,6 +25,7 @@ impl Stack {
     }
 
     /// Why a connection ended, if it did so badly.
+    /// Keeps MUST-12, MUST-47, SHLD-25.
     #[inline(always)]
     pub(crate) fn failure(cold: &Tcb) -> Option<Error> {
         match cold.state {
@@ -33,7 +34,6 @@ impl Stack {
         }
     }
 
-    /// Keeps MUST-12, MUST-47, SHLD-25.
     #[cold]
     fn failure_of(why: EndReason) -> Option<Error> {
         match why {
