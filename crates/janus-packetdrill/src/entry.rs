@@ -97,7 +97,8 @@ unsafe extern "C" fn free(u: U) {
 macro_rules! table {
     ($(
         $(#[$doc:meta])*
-        $name:ident($($argument:ident: $kind:ty),*) -> $result:ty = |$room:ident| $call:expr $(, then $then:expr)?;
+        $name:ident($($argument:ident: $kind:ty),*) -> $result:ty =
+            |$room:ident| $call:expr $(, then $then:expr)?;
     )*) => {
         /// Functions that packetdrill calls instead of the kernel. They are those of POSIX; `fcntl` and `ioctl`, variadic in C, take
         /// their one optional argument always.
@@ -145,7 +146,8 @@ table! {
     recv(fd: c_int, into: *mut c_void, len: size_t, flags: c_int) -> ssize_t =
         |room| transfer::receive(room, fd, &Buffers::one(at(into), len), flags);
     recvfrom(
-        fd: c_int, into: *mut c_void, len: size_t, flags: c_int, name: *mut sockaddr, name_len: *mut socklen_t
+        fd: c_int, into: *mut c_void, len: size_t, flags: c_int,
+        name: *mut sockaddr, name_len: *mut socklen_t
     ) -> ssize_t = |room| {
         let buffers = Buffers::one(at(into), len);
         transfer::receive_from(room, fd, &buffers, flags, at(name), at(name_len))
@@ -164,7 +166,8 @@ table! {
     send(fd: c_int, from: *const c_void, len: size_t, flags: c_int) -> ssize_t =
         |room| transfer::send(room, fd, &Buffers::one(at(from), len), flags);
     sendto(
-        fd: c_int, from: *const c_void, len: size_t, flags: c_int, name: *const sockaddr, name_len: socklen_t
+        fd: c_int, from: *const c_void, len: size_t, flags: c_int,
+        name: *const sockaddr, name_len: socklen_t
     ) -> ssize_t = |room| {
         let buffers = Buffers::one(at(from), len);
         transfer::send_to(room, fd, &buffers, flags, at(name), name_len)
@@ -180,15 +183,18 @@ table! {
         |room| calls::ioctl(room, fd, request, at(argument));
     close(fd: c_int) -> c_int = |room| calls::close(room, fd);
     shutdown(fd: c_int, how: c_int) -> c_int = |room| calls::shutdown(room, fd, how);
-    getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int =
-        |room| calls::getsockopt(room, fd, (level, name), at(value), at(len));
-    setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int =
-        |room| calls::setsockopt(room, fd, (level, name), at(value), len);
+    getsockopt(
+        fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t
+    ) -> c_int = |room| calls::getsockopt(room, fd, (level, name), at(value), at(len));
+    setsockopt(
+        fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t
+    ) -> c_int = |room| calls::setsockopt(room, fd, (level, name), at(value), len);
 
     poll(polled: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int =
         |room| wait::poll(room, at(polled), count as usize, timeout);
     /// Hands the stack a packet, from the IP header on.
-    netdev_send(packet: *const c_void, len: size_t) -> c_int = |room| netdev::send(room, at(packet), len);
+    netdev_send(packet: *const c_void, len: size_t) -> c_int =
+        |room| netdev::send(room, at(packet), len);
     /// Waits for the next packet the stack sends, and says when it did. The tool takes a failure for a reason to try again, for ever:
     /// a packet of no bytes ends the script.
     netdev_receive(into: *mut c_void, len: *mut size_t, time: *mut c_longlong) -> c_int =
@@ -205,7 +211,8 @@ table! {
         Ok(0)
     };
     /// `gettimeofday(2)` on the stack's clock.
-    gettimeofday(time: *mut timeval, _zone: *mut c_void) -> c_int = |room| netdev::time(room, at(time));
+    gettimeofday(time: *mut timeval, _zone: *mut c_void) -> c_int =
+        |room| netdev::time(room, at(time));
 
     epoll_create(size: c_int) -> c_int = |room| wait::epoll_create(room, size);
     epoll_ctl(epoll: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int =

@@ -26,7 +26,10 @@ fn parts(read: fn(&CoreReport) -> Vec<u64>) -> Read {
 /// Makes a list of families. A row has the place that the values are read from, type, name, help and reader; then, where it needs
 /// them, calls of [`Family`]'s methods.
 macro_rules! families {
-    ($($from:ident $kind:ident $name:literal $help:literal = $read:expr $(, $method:ident($($value:expr),*))*;)*) => {
+    ($(
+        $from:ident $kind:ident $name:literal $help:literal =
+            $read:expr $(, $method:ident($($value:expr),*))*;
+    )*) => {
         vec![$(Family::new(Kind::$kind, $name, $help, $from($read))$(.$method($($value),*))*),*]
     };
 }
@@ -54,7 +57,8 @@ fn of_the_runtime() -> Vec<Family> {
     let mut families = families! {
         Shared Gauge "janus_build_info" "Version of Janus; always 1." = |_| vec![1],
             by("version", [env!("CARGO_PKG_VERSION")]);
-        Shared Gauge "janus_serving" "1 while new connections are taken, 0 from the beginning of the shutdown on." =
+        Shared Gauge "janus_serving"
+            "1 while new connections are taken, 0 from the beginning of the shutdown on." =
             |shared| vec![shared.serving.into()];
         Shared Gauge "janus_cores" "TCP cores of the runtime." = |shared| vec![shared.cores as u64];
     };
@@ -85,9 +89,12 @@ fn of_the_loops() -> Vec<Family> {
         core Counter "janus_sleeps" "Times the core slept." = |r| r.turns.sleeps, each_core();
         core Gauge "janus_longest_turn_seconds" "Longest turn since the start." =
             |r| nanoseconds(r.turns.longest_turn), each_core();
-        parts Histogram "janus_turn_packets" "Packets taken in one turn." = batch, by("le", BUCKETS);
+        parts Histogram "janus_turn_packets"
+            "Packets taken in one turn." =
+            batch, by("le", BUCKETS);
         core Counter "janus_messages_spilled"
-            "Messages from other threads that found the core's ring full; none is lost." = |r| r.messages_spilled;
+            "Messages from other threads that found the core's ring full; none is lost." =
+            |r| r.messages_spilled;
     }
 }
 
@@ -95,13 +102,17 @@ fn of_tasks() -> Vec<Family> {
     families! {
         core Gauge "janus_tasks" "Tasks alive, including those that ended and wait to be joined." =
             |r| r.tasks as u64, each_core();
-        core Gauge "janus_task_memory_bytes" "Memory committed for tasks, their queue and their timers." =
+        core Gauge "janus_task_memory_bytes"
+            "Memory committed for tasks, their queue and their timers." =
             |r| r.task_bytes as u64;
         core Counter "janus_tasks_spawned" "Tasks begun." = |r| r.tasks_spawned;
         core Counter "janus_task_polls" "Polls of tasks." = |r| r.task_polls;
         core Counter "janus_tasks_panicked" "Tasks that ended by a panic." = |r| r.tasks_panicked;
-        core Counter "janus_tasks_boxed" "Futures too large for a slot, kept in a box." = |r| r.tasks_boxed;
-        core Counter "janus_task_slots_retired" "Task slots out of use because their generations are used up." =
+        core Counter "janus_tasks_boxed"
+            "Futures too large for a slot, kept in a box." =
+            |r| r.tasks_boxed;
+        core Counter "janus_task_slots_retired"
+            "Task slots out of use because their generations are used up." =
             |r| r.task_slots_retired;
         core Counter "janus_task_budget_used_up"
             "Turns with more ready tasks than may be polled before packets have their turn." =
@@ -117,7 +128,8 @@ fn of_tasks() -> Vec<Family> {
         Shared Counter "janus_blocking_calls_refused"
             "Blocking calls refused because too many waited, or no thread could be made." =
             |shared| vec![shared.blocking.refused];
-        Shared Counter "janus_blocking_threads_refused" "Threads for blocking calls that the system refused." =
+        Shared Counter "janus_blocking_threads_refused"
+            "Threads for blocking calls that the system refused." =
             |shared| vec![shared.blocking.threads_refused];
     }
 }
@@ -137,16 +149,37 @@ fn of_connections() -> Vec<Family> {
         core Gauge "janus_connections"
             "Connections, including those not yet accepted and those closed but unfinished." =
             |r| r.connections as u64, each_core();
-        core Gauge "janus_connections_half_open" "SYNs answered and not yet acknowledged." = |r| r.half_open as u64;
-        core Gauge "janus_connections_time_wait" "Connections in TIME-WAIT." = |r| r.in_time_wait as u64;
-        core Gauge "janus_connections_hot" "Connections with something in flight, queued, unread or timed." =
+        core Gauge "janus_connections_half_open"
+            "SYNs answered and not yet acknowledged." =
+            |r| r.half_open as u64;
+        core Gauge "janus_connections_time_wait"
+            "Connections in TIME-WAIT." =
+            |r| r.in_time_wait as u64;
+        core Gauge "janus_connections_hot"
+            "Connections with something in flight, queued, unread or timed." =
             |r| r.hot_in_use as u64;
-        parts Gauge "janus_tcp_memory_bytes" "Memory committed by TCP." = |r| {
-            let MemoryReport { tcb, table, hot, segments, half_open, time_wait, stubs, timers } = r.memory;
-            let purposes = [tcb, table, hot, segments, half_open, time_wait, stubs, timers];
-            purposes.map(|bytes| bytes as u64).to_vec()
-        }, by("purpose", PURPOSES);
+        parts Gauge "janus_tcp_memory_bytes" "Memory committed by TCP." =
+            memory_of, by("purpose", PURPOSES);
     }
+}
+
+/// In the order of `PURPOSES`.
+fn memory_of(report: &CoreReport) -> Vec<u64> {
+    let MemoryReport {
+        tcb,
+        table,
+        hot,
+        segments,
+        half_open,
+        time_wait,
+        stubs,
+        timers,
+    } = report.memory;
+    [
+        tcb, table, hot, segments, half_open, time_wait, stubs, timers,
+    ]
+    .map(|bytes| bytes as u64)
+    .to_vec()
 }
 
 /// A family for each of TCP's counters with its own description, and one for everything dropped, by cause.
@@ -177,11 +210,13 @@ fn of_tcp() -> Vec<Family> {
 fn of_shortages() -> Vec<Family> {
     families! {
         Shared Counter "janus_device_losses"
-            "Frames that the device dropped for a wrong checksum, and times it had no packet buffer to receive into." = |shared| {
+            "Frames that the device dropped for a wrong checksum, and times it had no packet buffer to receive into." =
+            |shared| {
             let DeviceLosses { no_buffer, bad_checksum } = shared.device;
             vec![no_buffer, bad_checksum]
         }, by("cause", ["no_buffer", "bad_checksum"]);
-        Shared Counter "janus_descriptors_missing" "Times a file descriptor was wanted and none was free." =
+        Shared Counter "janus_descriptors_missing"
+            "Times a file descriptor was wanted and none was free." =
             |shared| vec![shared.shortages.descriptors];
         Shared Counter "janus_portal_clients_reset"
             "Clients of the portal whose connection was reset, as no descriptor came free for it." =
@@ -197,24 +232,41 @@ fn of_shortages() -> Vec<Family> {
 
 fn of_forwards() -> Vec<Family> {
     families! {
-        core Counter "janus_forwarded_frames" "Frames handed to other cores because the flow was theirs." =
+        core Counter "janus_forwarded_frames"
+            "Frames handed to other cores because the flow was theirs." =
             |r| r.forwards.forwarded;
         core Counter "janus_forwarded_frames_waited"
             "Frames that waited for an update that gives a port to the other cores that listen on it." =
             |r| r.forwards.waited;
-        parts Counter "janus_forwarded_frames_dropped" "Frames for other cores that were lost." = |r| {
-            let ForwardCounters {
-                forwarded: _, dropped_full, dropped_syn_room, dropped_expired, waited: _, dropped_waiting,
-            } = r.forwards;
-            vec![dropped_full, dropped_syn_room, dropped_expired, dropped_waiting]
-        }, by("cause", ["full", "syn_room", "expired", "waiting"]);
+        parts Counter "janus_forwarded_frames_dropped" "Frames for other cores that were lost." =
+            dropped_forwards, by("cause", ["full", "syn_room", "expired", "waiting"]);
     }
+}
+
+fn dropped_forwards(report: &CoreReport) -> Vec<u64> {
+    let ForwardCounters {
+        forwarded: _,
+        dropped_full,
+        dropped_syn_room,
+        dropped_expired,
+        waited: _,
+        dropped_waiting,
+    } = report.forwards;
+    vec![
+        dropped_full,
+        dropped_syn_room,
+        dropped_expired,
+        dropped_waiting,
+    ]
 }
 
 fn of_polling() -> Vec<Family> {
     families! {
-        Io Counter "janus_io_received_frames" "Frames that devices gave." = |io| vec![io.received.get()];
-        Io Counter "janus_io_delivered_frames" "Frames handed to TCP cores; copies for every core count each." =
+        Io Counter "janus_io_received_frames"
+            "Frames that devices gave." =
+            |io| vec![io.received.get()];
+        Io Counter "janus_io_delivered_frames"
+            "Frames handed to TCP cores; copies for every core count each." =
             |io| vec![io.delivered.get()];
         Io Counter "janus_io_sent_frames" "Frames given to devices." = |io| vec![io.sent.get()];
         Io Counter "janus_io_completed_frames" "Lent frames that devices gave back after sending." =
@@ -227,17 +279,20 @@ fn of_polling() -> Vec<Family> {
 
 fn of_packet_buffers() -> Vec<Family> {
     families! {
-        Shared Gauge "janus_packet_buffers" "Packet buffers: free ones, and those in use or in stock of a core." =
+        Shared Gauge "janus_packet_buffers"
+            "Packet buffers: free ones, and those in use or in stock of a core." =
             |shared| vec![shared.buffers.free as u64, shared.buffers.outstanding as u64],
             by("state", ["free", "outstanding"]);
         Shared Gauge "janus_packet_buffers_capacity" "Packet buffers there can be." =
             |shared| vec![shared.buffers.capacity as u64];
         Shared Gauge "janus_packet_buffers_memory_bytes" "Memory committed for packet buffers." =
             |shared| vec![shared.buffers.committed_bytes as u64];
-        Shared Counter "janus_packet_buffers_strays" "Packet buffers that came back one by one, the slow way." =
+        Shared Counter "janus_packet_buffers_strays"
+            "Packet buffers that came back one by one, the slow way." =
             |shared| vec![shared.buffers.strays];
         Shared Counter "janus_packet_buffers_late"
-            "Times a core had to make memory for packet buffers ready itself." = |shared| vec![shared.buffers.late];
+            "Times a core had to make memory for packet buffers ready itself." =
+            |shared| vec![shared.buffers.late];
     }
 }
 
@@ -289,7 +344,8 @@ fn of_the_admin_port() -> Vec<Family> {
         Shared Counter "janus_admin_requests" "Requests that the admin port answered." =
             |shared| vec![shared.admin.requests.get()];
         Shared Counter "janus_admin_connections_dropped"
-            "Connections to the admin port that were ended because too many were open, or because they took too long." = |shared| {
+            "Connections to the admin port that were ended because too many were open, or because they took too long." =
+            |shared| {
             let AdminCounters { requests: _, crowded, slow } = shared.admin;
             vec![crowded.get(), slow.get()]
         }, by("cause", ["crowded", "slow"]);
