@@ -131,59 +131,17 @@ pub enum Warning {
 impl Warning {
     /// Returns the name of the kind, such as `"no_descriptors"`, for logs and metrics.
     pub fn name(&self) -> &'static str {
-        match self {
-            Warning::LargeFuture { .. } => "large_future",
-            Warning::CoreBlocked { .. } => "core_blocked",
-            Warning::NeedsTokio { .. } => "needs_tokio",
-            Warning::NoDescriptors { .. } => "no_descriptors",
-            Warning::PortalFull { .. } => "portal_full",
-            Warning::NoThreads { .. } => "no_threads",
-            Warning::TraceGap { .. } => "trace_gap",
-            Warning::BadChecksums { .. } => "bad_checksums",
-            Warning::NoPacketBuffers { .. } => "no_packet_buffers",
-            Warning::UnknownNeighbor { .. } => "unknown_neighbor",
-            Warning::AcceptQueueFull { .. } => "accept_queue_full",
-            Warning::SynFlood { .. } => "syn_flood",
-            Warning::CoreOverrun { .. } => "core_overrun",
-        }
+        self.facts().0
     }
 
     /// Returns the number of losses since the last warning of the kind; `None` where the warning is about a task.
     pub fn count(&self) -> Option<u64> {
-        match *self {
-            Warning::LargeFuture { .. }
-            | Warning::CoreBlocked { .. }
-            | Warning::NeedsTokio { .. } => None,
-            Warning::NoDescriptors { count, .. }
-            | Warning::PortalFull { count }
-            | Warning::NoThreads { count }
-            | Warning::TraceGap { count, .. }
-            | Warning::BadChecksums { count, .. }
-            | Warning::NoPacketBuffers { count, .. }
-            | Warning::UnknownNeighbor { count, .. }
-            | Warning::AcceptQueueFull { count, .. }
-            | Warning::SynFlood { count, .. }
-            | Warning::CoreOverrun { count, .. } => Some(count),
-        }
+        self.facts().1
     }
 
     /// Returns the core on which it happened; `None` where that was on several, or on none.
     pub fn core(&self) -> Option<usize> {
-        match *self {
-            Warning::CoreBlocked { core, .. } => Some(core),
-            Warning::BadChecksums { core, .. }
-            | Warning::NoPacketBuffers { core, .. }
-            | Warning::UnknownNeighbor { core, .. }
-            | Warning::AcceptQueueFull { core, .. }
-            | Warning::SynFlood { core, .. }
-            | Warning::CoreOverrun { core, .. } => core,
-            Warning::LargeFuture { .. }
-            | Warning::NeedsTokio { .. }
-            | Warning::NoDescriptors { .. }
-            | Warning::PortalFull { .. }
-            | Warning::NoThreads { .. }
-            | Warning::TraceGap { .. } => None,
-        }
+        self.facts().2
     }
 
     /// Returns the type of the future that the warning is about.
@@ -193,6 +151,25 @@ impl Warning {
             | Warning::CoreBlocked { task, .. }
             | Warning::NeedsTokio { task } => Some(task),
             _ => None,
+        }
+    }
+
+    /// Returns name, count and core.
+    fn facts(&self) -> (&'static str, Option<u64>, Option<usize>) {
+        match *self {
+            Warning::LargeFuture { .. } => ("large_future", None, None),
+            Warning::CoreBlocked { core, .. } => ("core_blocked", None, Some(core)),
+            Warning::NeedsTokio { .. } => ("needs_tokio", None, None),
+            Warning::NoDescriptors { count, .. } => ("no_descriptors", Some(count), None),
+            Warning::PortalFull { count } => ("portal_full", Some(count), None),
+            Warning::NoThreads { count } => ("no_threads", Some(count), None),
+            Warning::TraceGap { count, .. } => ("trace_gap", Some(count), None),
+            Warning::BadChecksums { count, core } => ("bad_checksums", Some(count), core),
+            Warning::NoPacketBuffers { count, core } => ("no_packet_buffers", Some(count), core),
+            Warning::UnknownNeighbor { count, core, .. } => ("unknown_neighbor", Some(count), core),
+            Warning::AcceptQueueFull { count, core } => ("accept_queue_full", Some(count), core),
+            Warning::SynFlood { count, core } => ("syn_flood", Some(count), core),
+            Warning::CoreOverrun { count, core } => ("core_overrun", Some(count), core),
         }
     }
 }
