@@ -28,9 +28,15 @@ mod tonic_io;
 mod udp;
 mod udp_groups;
 
+use std::task::{Context, Poll};
 use std::{fmt, io};
 
-use janus_tcp::Error;
+use janus_tcp::{Error, Instant, Stack, Token};
+
+use crate::inbox::Owner;
+use crate::shard::Side;
+use crate::shard::core_context;
+use crate::task::coop;
 
 pub use address::{Target, ToAddress};
 pub use buffered::BufferedStream;
@@ -95,6 +101,43 @@ impl fmt::Display for ForeignCore {
 }
 
 impl std::error::Error for ForeignCore {}
+
+/// Calls the stack of `owner`'s core.
+fn on_stack<R>(
+    owner: Owner,
+    call: impl FnOnce(&mut Stack, Instant) -> Result<R, Error>,
+) -> io::Result<R> {
+    core_context::with_own(owner, |ctx| ctx.on_stack(call))
+        .ok_or_else(foreign_core)?
+        .map_err(io_error)
+}
+
+/// Tries `call` on the stack of `owner`'s core; when it would block, registers `cx`'s task through `wait` to be woken. A call that
+/// succeeds at once takes from the task's budget.
+#[inline]
+fn poll_on_stack<R>(
+    owner: Owner,
+    cx: &mut Context<'_>,
+    side: Side,
+    wait: impl FnOnce(&mut Stack, Instant, Token),
+    call: impl FnOnce(&mut Stack, Instant) -> Result<R, Error>,
+) -> Poll<io::Result<R>> {
+    if coop::proceed(cx).is_pending() {
+        return Poll::Pending;
+    }
+    let done = core_context::with_own(owner, |ctx| match ctx.on_stack(call) {
+        Err(Error::WouldBlock) => {
+            let token = ctx.token(cx.waker(), side);
+            ctx.on_stack(|stack, now| wait(stack, now, token));
+            Poll::Pending
+        }
+        done => {
+            coop::spend();
+            Poll::Ready(done.map_err(io_error))
+        }
+    });
+    done.unwrap_or_else(|| Poll::Ready(Err(foreign_core())))
+}
 
 fn foreign_core() -> io::Error {
     io::Error::other(ForeignCore)

@@ -6,15 +6,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use janus_tcp::{Error, ListenerId, SocketOptions, Stack, Token};
+use janus_tcp::{Error, ListenerId, SocketOptions, Stack};
 
 use super::address::ToAddress;
 use super::stream::TcpStream;
-use super::{foreign_core, io_error, resolver};
+use super::{foreign_core, io_error, on_stack, poll_on_stack, resolver};
 use crate::inbox::Owner;
 use crate::shard::Side;
 use crate::shard::core_context::{self, CoreContext};
-use crate::task::coop;
 
 /// A port this core accepts connections on.
 ///
@@ -124,40 +123,15 @@ impl TcpListener {
         &self,
         call: impl FnOnce(&mut Stack, ListenerId) -> Result<R, Error>,
     ) -> io::Result<R> {
-        core_context::with_own(self.owner, |ctx| {
-            ctx.on_stack(|stack, _| call(stack, self.id))
-        })
-        .ok_or_else(foreign_core)?
-        .map_err(io_error)
+        on_stack(self.owner, |stack, _| call(stack, self.id))
     }
 
     /// Polls for the next connection, as [`accept`](TcpListener::accept) does.
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
-        if coop::proceed(cx).is_pending() {
-            return Poll::Pending;
-        }
         let side = Side::Accept(u32::from(self.local.port()));
-        let accepted = core_context::with_own(self.owner, |ctx| {
-            match ctx.on_stack(|stack, _| stack.accept(self.id)) {
-                Err(Error::WouldBlock) => {
-                    let token: Token = ctx.token(cx.waker(), side);
-                    ctx.on_stack(|stack, _| stack.wait_accept(self.id, Some(token)));
-                    Poll::Pending
-                }
-                done => {
-                    coop::spend();
-                    Poll::Ready(done)
-                }
-            }
-        });
-        match accepted {
-            None => Poll::Ready(Err(foreign_core())),
-            Some(Poll::Pending) => Poll::Pending,
-            Some(Poll::Ready(Err(error))) => Poll::Ready(Err(io_error(error))),
-            Some(Poll::Ready(Ok((conn, peer)))) => {
-                Poll::Ready(Ok((TcpStream::new(self.owner, conn), peer)))
-            }
-        }
+        let wait = |stack: &mut Stack, _, token| stack.wait_accept(self.id, Some(token));
+        let accepted = poll_on_stack(self.owner, cx, side, wait, |stack, _| stack.accept(self.id));
+        accepted.map_ok(|(conn, peer)| (TcpStream::new(self.owner, conn), peer))
     }
 }
 

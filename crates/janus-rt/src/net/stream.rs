@@ -19,11 +19,10 @@ use janus_tcp::{ConnId, Error, Instant, SocketOptions, Stack, Token};
 
 use super::address::{Target, ToAddress};
 use super::recv_buf::RecvBuf;
-use super::{foreign_core, io_error, resolver};
+use super::{foreign_core, io_error, on_stack, poll_on_stack, resolver};
 use crate::inbox::Owner;
 use crate::shard::Side;
 use crate::shard::core_context::{self, CoreContext};
-use crate::task::coop;
 pub use given::{AllocBuf, Give, TrySendBufError};
 use race::connect_by_name;
 
@@ -294,15 +293,9 @@ impl TcpStream {
         &self,
         call: impl FnOnce(&mut Stack, Instant, ConnId) -> Result<R, Error>,
     ) -> io::Result<R> {
-        core_context::with_own(self.owner, |ctx| {
-            ctx.on_stack(|stack, now| call(stack, now, self.conn))
-        })
-        .ok_or_else(foreign_core)?
-        .map_err(io_error)
+        on_stack(self.owner, |stack, now| call(stack, now, self.conn))
     }
 
-    /// Tries `call`; when it would block, registers `cx`'s task through `wait` to be woken. A call that succeeds at once takes
-    /// from the task's budget.
     #[inline]
     fn poll_on_stack<R>(
         &self,
@@ -311,23 +304,11 @@ impl TcpStream {
         wait: fn(&mut Stack, Instant, ConnId, Token),
         call: impl FnOnce(&mut Stack, Instant, ConnId) -> Result<R, Error>,
     ) -> Poll<io::Result<R>> {
-        if coop::proceed(cx).is_pending() {
-            return Poll::Pending;
-        }
-        let done = core_context::with_own(self.owner, |ctx| {
-            match ctx.on_stack(|stack, now| call(stack, now, self.conn)) {
-                Err(Error::WouldBlock) => {
-                    let token = ctx.token(cx.waker(), side);
-                    ctx.on_stack(|stack, now| wait(stack, now, self.conn, token));
-                    Poll::Pending
-                }
-                done => {
-                    coop::spend();
-                    Poll::Ready(done.map_err(io_error))
-                }
-            }
-        });
-        done.unwrap_or_else(|| Poll::Ready(Err(foreign_core())))
+        let conn = self.conn;
+        let wait = |stack: &mut Stack, now, token| wait(stack, now, conn, token);
+        poll_on_stack(self.owner, cx, side, wait, |stack, now| {
+            call(stack, now, conn)
+        })
     }
 
     /// Returns the stream itself, for code shared with the halves, which calls the same method.

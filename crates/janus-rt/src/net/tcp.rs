@@ -234,14 +234,6 @@ macro_rules! reads {
                 self.stream().readable().await
             }
 
-            /// Waits until the stream is ready for something in `interest`; returns the part it is ready for.
-            ///
-            /// # Errors
-            /// Those of [`TcpStream::ready`].
-            pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
-                self.stream().ready(interest).await
-            }
-
             /// Reads the bytes received so far; `WouldBlock` when there are none.
             ///
             /// # Errors
@@ -264,22 +256,6 @@ macro_rules! reads {
             /// Those of [`TcpStream::try_recv`].
             pub fn try_recv(&self) -> io::Result<Option<RecvBuf>> {
                 self.stream().try_recv()
-            }
-
-            /// Returns the peer's address.
-            ///
-            /// # Errors
-            /// Those of [`TcpStream::peer_addr`].
-            pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-                self.stream().peer_addr()
-            }
-
-            /// Returns this end's address.
-            ///
-            /// # Errors
-            /// Those of [`TcpStream::local_addr`].
-            pub fn local_addr(&self) -> io::Result<SocketAddr> {
-                self.stream().local_addr()
             }
         }
     )+ };
@@ -344,14 +320,6 @@ macro_rules! writes {
                 self.stream().writable().await
             }
 
-            /// Waits until the stream is ready for something in `interest`; returns the part it is ready for.
-            ///
-            /// # Errors
-            /// Those of [`TcpStream::ready`].
-            pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
-                self.stream().ready(interest).await
-            }
-
             /// Writes as much of `bytes` as there is room for; `WouldBlock` when there is none.
             ///
             /// # Errors
@@ -366,6 +334,20 @@ macro_rules! writes {
             /// Those of [`TcpStream::try_write_vectored`].
             pub fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
                 self.stream().try_write_vectored(slices)
+            }
+        }
+    )+ };
+}
+
+macro_rules! both {
+    ($($half:ty),+) => { $(
+        impl $half {
+            /// Waits until the stream is ready for something in `interest`; returns the part it is ready for.
+            ///
+            /// # Errors
+            /// Those of [`TcpStream::ready`].
+            pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
+                self.stream().ready(interest).await
             }
 
             /// Returns the peer's address.
@@ -389,6 +371,7 @@ macro_rules! writes {
 
 reads!(ReadHalf<'_>, OwnedReadHalf);
 writes!(WriteHalf<'_>, OwnedWriteHalf);
+both!(ReadHalf<'_>, OwnedReadHalf, WriteHalf<'_>, OwnedWriteHalf);
 
 impl AsRef<TcpStream> for OwnedReadHalf {
     fn as_ref(&self) -> &TcpStream {

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use janus_tcp::{Datagram, Error, Instant, Stack, Token, UdpId};
 
 use super::address::ToAddress;
-use super::{Interest, Ready, foreign_core, io_error, resolver};
+use super::{Interest, Ready, foreign_core, io_error, on_stack, poll_on_stack, resolver};
 use crate::inbox::Owner;
 use crate::shard::Side;
 use crate::shard::core_context::{self, CoreContext};
@@ -390,11 +390,7 @@ impl UdpSocket {
         &self,
         call: impl FnOnce(&mut Stack, Instant, UdpId) -> Result<R, Error>,
     ) -> io::Result<R> {
-        core_context::with_own(self.owner, |ctx| {
-            ctx.on_stack(|stack, now| call(stack, now, self.id))
-        })
-        .ok_or_else(foreign_core)?
-        .map_err(io_error)
+        on_stack(self.owner, |stack, now| call(stack, now, self.id))
     }
 
     fn poll_on_stack<R>(
@@ -404,23 +400,11 @@ impl UdpSocket {
         wait: fn(&mut Stack, Instant, UdpId, Token),
         call: impl FnOnce(&mut Stack, Instant, UdpId) -> Result<R, Error>,
     ) -> Poll<io::Result<R>> {
-        if coop::proceed(cx).is_pending() {
-            return Poll::Pending;
-        }
-        let done = core_context::with_own(self.owner, |ctx| {
-            match ctx.on_stack(|stack, now| call(stack, now, self.id)) {
-                Err(Error::WouldBlock) => {
-                    let token = ctx.token(cx.waker(), side);
-                    ctx.on_stack(|stack, now| wait(stack, now, self.id, token));
-                    Poll::Pending
-                }
-                done => {
-                    coop::spend();
-                    Poll::Ready(done.map_err(io_error))
-                }
-            }
-        });
-        done.unwrap_or_else(|| Poll::Ready(Err(foreign_core())))
+        let id = self.id;
+        let wait = |stack: &mut Stack, now, token| wait(stack, now, id, token);
+        poll_on_stack(self.owner, cx, side, wait, |stack, now| {
+            call(stack, now, id)
+        })
     }
 }
 

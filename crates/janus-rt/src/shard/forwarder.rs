@@ -221,7 +221,9 @@ impl UnknownFlow for Walk<'_> {
 
 #[cfg(test)]
 mod tests {
-    use janus_csb::{Balancer, Limits, Ring, ShardEnd};
+    use std::sync::LazyLock;
+
+    use janus_csb::{Balancer, Limits, Reader, Ring, ShardEnd};
     use janus_io::mpsc;
     use janus_io::park::Parker;
     use janus_mem::{Depot, Growth};
@@ -232,6 +234,16 @@ mod tests {
     use super::*;
 
     const NAMES: FlowNames = FlowNames::new([1, 2]);
+    static TOEPLITZ: LazyLock<Toeplitz> = LazyLock::new(|| Toeplitz::new(&MICROSOFT_KEY));
+
+    /// A walk by the steering that `reader` adopted last.
+    fn walk_by<'a>(
+        reader: &'a Reader,
+        forwarder: &'a mut Forwarder,
+        pool: &'a mut Pool,
+    ) -> Walk<'a> {
+        Walk::new(reader.current(), &TOEPLITZ, &NAMES, forwarder, pool)
+    }
 
     /// A balancer of two shards, which must have their ends.
     fn balancer() -> (Balancer, [ShardEnd; 2]) {
@@ -280,28 +292,15 @@ mod tests {
 
         let (_parkers, mut forwarder, mut receivers) = two_shards(me);
         let mut pool = Depot::new(64, &Growth::Inline).unwrap().pool();
-        let toeplitz = Toeplitz::new(&MICROSOFT_KEY);
 
         for _ in 0..3 {
             let mut frame = Frame::new(pool.alloc().unwrap(), 60);
             (frame.key, frame.tag) = (key, tag.bits());
-            let mut walk = Walk::new(
-                reader.current(),
-                &toeplitz,
-                &NAMES,
-                &mut forwarder,
-                &mut pool,
-            );
+            let mut walk = walk_by(&reader, &mut forwarder, &mut pool);
             assert_eq!(walk.place(key, PORT, tag.bits()), Placement::Elsewhere);
             walk.forward(frame);
             // Its own port stays: no core listens there, and the ring says it is this shard's.
-            let mut walk = Walk::new(
-                reader.current(),
-                &toeplitz,
-                &NAMES,
-                &mut forwarder,
-                &mut pool,
-            );
+            let mut walk = walk_by(&reader, &mut forwarder, &mut pool);
             assert_eq!(walk.place(key, 81, tag.bits()), Placement::Here);
         }
         forwarder.ring();
@@ -389,7 +388,6 @@ mod tests {
         let reader = balancer.reader();
         let (_parkers, mut forwarder, mut receivers) = two_shards(me);
         let mut pool = Depot::new(64, &Growth::Inline).unwrap().pool();
-        let toeplitz = Toeplitz::new(&MICROSOFT_KEY);
         let flows = (1..200).map(|port| FlowKeyV4 {
             peer_port: port,
             local_port: 81,
@@ -398,15 +396,9 @@ mod tests {
         let (mut kept, mut sorted) = (0, 0);
         for flow in flows {
             let frame = Frame::new(pool.alloc().unwrap(), 60);
-            let key = toeplitz.key_of_v4(&flow);
+            let key = TOEPLITZ.key_of_v4(&flow);
             let (owner, tag) = reader.current().look_up(key, 81);
-            let mut walk = Walk::new(
-                reader.current(),
-                &toeplitz,
-                &NAMES,
-                &mut forwarder,
-                &mut pool,
-            );
+            let mut walk = walk_by(&reader, &mut forwarder, &mut pool);
             let (home, frame) = match walk.resteer(&flow.into(), frame) {
                 Some(frame) => (me, frame),
                 None => (other, receivers[1].pop().expect("it came")),
@@ -429,19 +421,12 @@ mod tests {
         let (_parkers, mut forwarder, mut receivers) = two_shards(me);
         forwarder.leaving.add(80);
         let mut pool = Depot::new(1024, &Growth::Inline).unwrap().pool();
-        let toeplitz = Toeplitz::new(&MICROSOFT_KEY);
         let epoch = reader.current().newest().epoch();
         for i in 0..WAITING_MAX as u64 + 1 {
             let mut frame = Frame::new(pool.alloc().unwrap(), 60);
             // A hint, or a ring before this one, sent it here.
             frame.tag = Tag::new(epoch, i % 2 == 0).bits();
-            let mut walk = Walk::new(
-                reader.current(),
-                &toeplitz,
-                &NAMES,
-                &mut forwarder,
-                &mut pool,
-            );
+            let mut walk = walk_by(&reader, &mut forwarder, &mut pool);
             assert_eq!(walk.place(7, 80, frame.tag), Placement::Elsewhere);
             walk.forward(frame);
         }
@@ -456,13 +441,7 @@ mod tests {
         let waited: Vec<Frame> = forwarder.leaving.take().collect();
         for frame in waited {
             assert_eq!(Tag::from_bits(frame.tag), Tag::new(epoch, false));
-            let mut walk = Walk::new(
-                reader.current(),
-                &toeplitz,
-                &NAMES,
-                &mut forwarder,
-                &mut pool,
-            );
+            let mut walk = walk_by(&reader, &mut forwarder, &mut pool);
             assert_eq!(walk.place(7, 80, frame.tag), Placement::Elsewhere);
             walk.forward(frame);
             if let Some(frame) = receivers[other.index()].pop() {
@@ -485,7 +464,6 @@ mod tests {
         assert!(newest.since(before) > 0);
         let (_parkers, mut forwarder, mut receivers) = two_shards(me);
         let mut pool = Depot::new(64, &Growth::Inline).unwrap().pool();
-        let toeplitz = Toeplitz::new(&MICROSOFT_KEY);
         for (came, leaves) in [
             (before, newest),
             (newest, newest),
@@ -494,13 +472,7 @@ mod tests {
             for hint in [false, true] {
                 let mut frame = Frame::new(pool.alloc().unwrap(), 60);
                 frame.tag = Tag::new(came, hint).bits();
-                let mut walk = Walk::new(
-                    reader.current(),
-                    &toeplitz,
-                    &NAMES,
-                    &mut forwarder,
-                    &mut pool,
-                );
+                let mut walk = walk_by(&reader, &mut forwarder, &mut pool);
                 assert!(walk.redirect(1, frame).is_none());
                 let frame = receivers[1].pop().expect("it came");
                 assert_eq!(Tag::from_bits(frame.tag), Tag::new(leaves, false));
@@ -510,13 +482,7 @@ mod tests {
         // To oneself, or to no core, nothing goes.
         for to in [0, 2, 256, u16::MAX] {
             let frame = Frame::new(pool.alloc().unwrap(), 60);
-            let mut walk = Walk::new(
-                reader.current(),
-                &toeplitz,
-                &NAMES,
-                &mut forwarder,
-                &mut pool,
-            );
+            let mut walk = walk_by(&reader, &mut forwarder, &mut pool);
             let back = walk.redirect(to, frame).expect("given back");
             pool.free(back.buf);
         }
