@@ -185,19 +185,11 @@ impl Runner<'_> {
             ("getsockopt", [fd, level, name, value, len]) => {
                 return self.getsockopt(fd, (level, name), value, len);
             }
-            ("fcntl", [fd, command]) => {
-                let fd = self.live(fd)?;
-                self.world
-                    .sockets
-                    .fcntl(fd, c_int(command)?, 0)
-                    .map(i64::from)
-            }
-            ("fcntl", [fd, command, argument]) => {
-                let fd = self.live(fd)?;
-                self.world
-                    .sockets
-                    .fcntl(fd, c_int(command)?, c_int(argument)?)
-                    .map(i64::from)
+            ("fcntl", [fd, command, rest @ ..]) if rest.len() < 2 => {
+                let (fd, command) = (self.live(fd)?, c_int(command)?);
+                let argument = rest.first().map_or(Ok(0), c_int)?;
+                let outcome = self.world.sockets.fcntl(fd, command, argument);
+                outcome.map(i64::from)
             }
             ("ioctl", [fd, request, value]) => return self.ioctl(fd, request, value),
             ("open" | "sendfile" | "pipe" | "splice", _) => {

@@ -179,55 +179,26 @@ impl Flow {
 
     /// A packet the stack sent, in the script's numbers. `expected` names TSval, which is learned from it.
     pub(super) fn to_script(&self, live: &Segment) -> Segment {
-        let mut segment = live.clone();
-        segment.seq = live.seq.wrapping_sub(self.local_offset(live.flags));
-        let ack_offset = self.remote_offset(live.flags);
-        // Without the flag the field means nothing and is as it is.
-        if live.flags.contains(Flags::ACK) {
-            segment.ack = live.ack.wrapping_sub(ack_offset);
-        }
-        for option in &mut segment.options {
-            match option {
-                TcpOption::Sack(blocks) => {
-                    for (left, right) in blocks {
-                        *left = left.wrapping_sub(ack_offset);
-                        *right = right.wrapping_sub(ack_offset);
-                    }
-                }
-                TcpOption::Timestamps { val, .. } => {
-                    let (script, live) = self.first_timestamp.unwrap_or((*val, *val));
-                    *val = val.wrapping_sub(live).wrapping_add(script);
-                }
-                _ => {}
-            }
-        }
-        segment
+        let offsets = (
+            self.local_offset(live.flags),
+            self.remote_offset(live.flags),
+        );
+        renumbered(live, offsets, |val, _| {
+            let (script, live) = self.first_timestamp.unwrap_or((*val, *val));
+            *val = val.wrapping_sub(live).wrapping_add(script);
+        })
     }
 
     /// A packet the script sent, back in its own numbers, for the report.
     pub(super) fn echo_of_inbound(&self, live: &Segment) -> Segment {
-        let mut segment = live.clone();
-        segment.seq = live.seq.wrapping_sub(self.remote_offset(live.flags));
-        let ack_offset = self.local_offset(live.flags);
-        if live.flags.contains(Flags::ACK) {
-            segment.ack = live.ack.wrapping_sub(ack_offset);
-        }
-        for option in &mut segment.options {
-            match option {
-                TcpOption::Sack(blocks) => {
-                    for (left, right) in blocks {
-                        *left = left.wrapping_sub(ack_offset);
-                        *right = right.wrapping_sub(ack_offset);
-                    }
-                }
-                TcpOption::Timestamps { ecr, .. } => {
-                    let named = self.timestamps.iter().find(|(_, live)| *live == ecr);
-                    *ecr = named.map_or(*ecr, |(script, _)| *script);
-                }
-                _ => {}
-            }
-        }
-        segment
+        let offsets = (
+            self.remote_offset(live.flags),
+            self.local_offset(live.flags),
+        );
+        renumbered(live, offsets, |_, ecr| {
+            let named = self.timestamps.iter().find(|(_, live)| *live == ecr);
+            *ecr = named.map_or(*ecr, |(script, _)| *script);
+        })
     }
 
     /// Remembers which TSval of the stack stands for which of the script.
@@ -271,6 +242,33 @@ impl Flow {
         let from = script_seq.wrapping_sub(1) as usize;
         self.written.get(from..from.checked_add(len)?)
     }
+}
+
+/// A packet with the offsets of its two sequence spaces taken off, and TSval and TSecr as `stamps` leaves them.
+fn renumbered(
+    live: &Segment,
+    (seq_offset, ack_offset): (u32, u32),
+    stamps: impl Fn(&mut u32, &mut u32),
+) -> Segment {
+    let mut segment = live.clone();
+    segment.seq = live.seq.wrapping_sub(seq_offset);
+    // Without the flag the field means nothing and is as it is.
+    if live.flags.contains(Flags::ACK) {
+        segment.ack = live.ack.wrapping_sub(ack_offset);
+    }
+    for option in &mut segment.options {
+        match option {
+            TcpOption::Sack(blocks) => {
+                for (left, right) in blocks {
+                    *left = left.wrapping_sub(ack_offset);
+                    *right = right.wrapping_sub(ack_offset);
+                }
+            }
+            TcpOption::Timestamps { val, ecr } => stamps(val, ecr),
+            _ => {}
+        }
+    }
+    segment
 }
 
 /// The byte that inbound data holds at an offset of its stream: a repeated or missing piece shows.
