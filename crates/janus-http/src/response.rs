@@ -77,52 +77,46 @@ impl Output {
         self.complete = true;
     }
 
+    #[inline]
+    fn put(&mut self, parts: &[&[u8]]) {
+        for part in parts {
+            self.bytes.extend_from_slice(part);
+        }
+    }
+
     fn status_line(&mut self, status: u16) {
         // The version is the server's, not the request's (RFC 9110 section 6.2).
         if status == 200 {
-            self.bytes.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
-            return;
+            return self.put(&[b"HTTP/1.1 200 OK\r\n"]);
         }
-        let digits = [
-            b'0' + (status / 100 % 10) as u8,
-            b'0' + (status / 10 % 10) as u8,
-            b'0' + (status % 10) as u8,
-        ];
-        self.bytes.extend_from_slice(b"HTTP/1.1 ");
-        self.bytes.extend_from_slice(&digits);
-        self.bytes.push(b' ');
-        self.bytes
-            .extend_from_slice(status::reason(status).as_bytes());
-        self.bytes.extend_from_slice(b"\r\n");
+        let digits = [100, 10, 1].map(|place| b'0' + (status / place % 10) as u8);
+        let reason = status::reason(status).as_bytes();
+        self.put(&[b"HTTP/1.1 ", &digits, b" ", reason, b"\r\n"]);
     }
 
     fn header(&mut self, name: &str, value: &[u8]) {
-        self.bytes.extend_from_slice(name.as_bytes());
-        self.bytes.extend_from_slice(b": ");
-        self.bytes.extend_from_slice(value);
-        self.bytes.extend_from_slice(b"\r\n");
+        self.put(&[name.as_bytes(), b": ", value, b"\r\n"]);
     }
 
     /// Writes the framing headers and the empty line.
     fn close_head(&mut self, length: Option<u64>, chunked: bool) {
         if let Some(length) = length {
-            self.bytes.extend_from_slice(b"content-length: ");
+            self.put(&[b"content-length: "]);
             push_number(&mut self.bytes, length);
-            self.bytes.extend_from_slice(b"\r\n");
+            self.put(&[b"\r\n"]);
         }
         if chunked {
-            self.bytes
-                .extend_from_slice(b"transfer-encoding: chunked\r\n");
+            self.put(&[b"transfer-encoding: chunked\r\n"]);
         }
         match (self.keep_alive, self.minor) {
-            (false, _) => self.bytes.extend_from_slice(b"connection: close\r\n"),
-            (true, 0) => self.bytes.extend_from_slice(b"connection: keep-alive\r\n"),
+            (false, _) => self.put(&[b"connection: close\r\n"]),
+            (true, 0) => self.put(&[b"connection: keep-alive\r\n"]),
             (true, _) => {}
         }
         if self.date {
             self.header("date", &date::now());
         }
-        self.bytes.extend_from_slice(b"\r\n");
+        self.put(&[b"\r\n"]);
     }
 
     /// Hands over the first `upto` bytes.
@@ -337,11 +331,7 @@ impl<'a, S: Transport> ResponseHead<'a, S> {
     /// # Cancel safety
     /// The future never waits.
     pub async fn send_sized(self, length: u64) -> Result<BodyWriter<'a, S>> {
-        if status::is_bodyless(self.status) {
-            return Err(Error::Misuse(
-                "a response with this status has no body: use send",
-            ));
-        }
+        self.may_have_body()?;
         self.finish_head(Some(length), false)?;
         Ok(self.writer(Ending::Sized(length)))
     }
@@ -354,11 +344,7 @@ impl<'a, S: Transport> ResponseHead<'a, S> {
     /// # Cancel safety
     /// The future never waits.
     pub async fn stream(self) -> Result<BodyWriter<'a, S>> {
-        if status::is_bodyless(self.status) {
-            return Err(Error::Misuse(
-                "a response with this status has no body: use send",
-            ));
-        }
+        self.may_have_body()?;
         let chunked = {
             let mut out = self.responder.output.borrow_mut();
             out.keep_alive &= out.minor >= 1;
@@ -370,6 +356,15 @@ impl<'a, S: Transport> ResponseHead<'a, S> {
         } else {
             Ending::Close
         }))
+    }
+
+    fn may_have_body(&self) -> Result<()> {
+        match status::is_bodyless(self.status) {
+            true => Err(Error::Misuse(
+                "a response with this status has no body: use send",
+            )),
+            false => Ok(()),
+        }
     }
 
     fn finish_head(&self, length: Option<u64>, chunked: bool) -> Result<()> {
