@@ -74,12 +74,6 @@ impl Machine {
             findings,
         }
     }
-
-    /// Whether nothing is missing.
-    #[must_use]
-    pub fn all_good(&self) -> bool {
-        self.findings.iter().all(|finding| finding.good)
-    }
 }
 
 impl fmt::Display for Machine {

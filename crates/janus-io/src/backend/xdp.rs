@@ -82,7 +82,6 @@ pub struct Xdp {
     addresses: Vec<IpAddr>,
     ports: Ports,
     mode: Mode,
-    copy: bool,
     counters: Arc<XdpCounters>,
 }
 
@@ -137,7 +136,6 @@ impl Xdp {
             addresses: Vec::new(),
             ports: Ports::default(),
             mode: Mode::Auto,
-            copy: false,
             counters: Arc::default(),
         }
     }
@@ -167,13 +165,6 @@ impl Xdp {
     #[must_use]
     pub fn with_mode(mut self, mode: Mode) -> Self {
         self.mode = mode;
-        self
-    }
-
-    /// Lets the kernel copy packets even where the driver could do without.
-    #[must_use]
-    pub fn with_copy(mut self) -> Self {
-        self.copy = true;
         self
     }
 
@@ -300,7 +291,7 @@ impl Backend for Xdp {
             umem: umem(&slots),
             depth,
             // Without the driver's help for the program there is none for the memory.
-            copy: self.copy || attached.attach() == Attach::Generic,
+            copy: attached.attach() == Attach::Generic,
         };
         let mut sockets = Vec::with_capacity(queues);
         for queue in 0..queues as u32 {
