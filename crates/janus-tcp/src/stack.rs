@@ -27,7 +27,7 @@ use crate::store::records::Record;
 use crate::store::schedule::{Schedule, Token};
 use crate::time::Instant;
 use crate::wire::Outgoing;
-use crate::wire::parse::Batch;
+use crate::wire::parse::Parsed;
 
 /// A connection. It stays recognisable as stale when its slot serves another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -81,7 +81,8 @@ pub struct Stack {
     pub(crate) now: Instant,
     /// Connections whose owners have let go of them.
     pub(crate) orphans: usize,
-    pub(crate) batch: Batch,
+    /// Frames between the passes: each stands where it was read until it is done.
+    batch: Vec<Parsed>,
     /// Segments that a rule has asked for, between its loan and their way out.
     answers: Vec<Outgoing>,
 }
@@ -104,7 +105,7 @@ impl Stack {
             counters: Counters::default(),
             now: Instant::ZERO,
             orphans: 0,
-            batch: Batch::default(),
+            batch: Vec::new(),
             answers: Vec::new(),
             rules: Rules::new(config, interface, secrets),
         };

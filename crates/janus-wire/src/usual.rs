@@ -46,16 +46,16 @@ pub fn read(packet: &[u8]) -> Option<Segment<'_>> {
 }
 
 impl<'a> Segment<'a> {
-    /// Source address.
+    /// Source address, as the machine reads its bytes.
     #[inline(always)]
-    pub const fn src(&self) -> Ipv4Addr {
-        Ipv4Addr::from_bits(be32(self.head, 12))
+    pub const fn src(&self) -> u32 {
+        ne32(self.head, 12)
     }
 
-    /// Destination address.
+    /// Destination address, as the machine reads its bytes.
     #[inline(always)]
-    pub const fn dst(&self) -> Ipv4Addr {
-        Ipv4Addr::from_bits(be32(self.head, 16))
+    pub const fn dst(&self) -> u32 {
+        ne32(self.head, 16)
     }
 
     /// The two ECN bits.
@@ -155,6 +155,12 @@ impl<'a> Segment<'a> {
     fn words<const N: usize>(&self, from: usize) -> u64 {
         sum_words(&self.head[from..from + 4 * N])
     }
+}
+
+/// The four bytes at `at`, as the machine reads them.
+#[inline(always)]
+const fn ne32(head: &[u8; LEN], at: usize) -> u32 {
+    u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]])
 }
 
 /// The sum of words as the machine reads them.

@@ -27,7 +27,7 @@ pub(crate) fn known_envelope(
 ) -> Option<Envelope> {
     let mut mac = None;
     if rules.interface.link == Link::Ethernet {
-        let hop = rules.interface.next_hop_v4(key.peer);
+        let hop = rules.next_hop_v4(key.peer);
         mac = Some(neighbors.latest_v4(hop, now)?);
     }
     Some(Envelope::v4(rules, profile, mac))

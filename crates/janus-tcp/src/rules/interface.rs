@@ -25,14 +25,9 @@ impl IpCidr {
 
     /// Whether `other` is the broadcast address of the network, or its obsolete form with all bits zero.
     pub fn is_broadcast(&self, other: IpAddr) -> bool {
-        match (self.addr, other) {
-            (IpAddr::V4(addr), IpAddr::V4(other)) => self.is_broadcast_v4(addr, other),
-            _ => false,
-        }
-    }
-
-    #[inline]
-    fn is_broadcast_v4(&self, addr: Ipv4Addr, other: Ipv4Addr) -> bool {
+        let (IpAddr::V4(addr), IpAddr::V4(other)) = (self.addr, other) else {
+            return false;
+        };
         let hosts = u32::MAX.checked_shr(u32::from(self.prefix)).unwrap_or(0);
         let (addr, other) = (addr.to_bits(), other.to_bits());
         // A network of one or two addresses has no broadcast (RFC 3021).
@@ -43,18 +38,6 @@ impl IpCidr {
     pub fn contains(&self, other: IpAddr) -> bool {
         self.shared_bits(other)
             .is_some_and(|shared| shared >= u32::from(self.prefix))
-    }
-
-    /// [`IpCidr::contains`] in fewer steps.
-    #[inline]
-    fn contains_v4(&self, other: Ipv4Addr) -> bool {
-        match self.addr {
-            IpAddr::V4(own) => {
-                let differing = u64::from(own.to_bits() ^ other.to_bits());
-                differing >> (32 - self.prefix.min(32)) == 0 && self.prefix <= 32
-            }
-            IpAddr::V6(_) => false,
-        }
     }
 
     /// How many leading bits the address shares with another of its family.
@@ -152,29 +135,6 @@ impl Interface {
                         .any(|own| own.addr == addr || own.is_broadcast(addr)))
     }
 
-    /// Whether a packet may come from `src` and is for us; [`Interface::may_be_source`] and the rest in one pass, for
-    /// IPv4, where every instruction counts.
-    #[inline]
-    pub(crate) fn takes_v4(&self, src: Ipv4Addr, dst: Ipv4Addr) -> bool {
-        let is_unicast = |addr: Ipv4Addr| (1..224).contains(&addr.octets()[0]);
-        if !is_unicast(src) || !is_unicast(dst) {
-            return false;
-        }
-        if self.any_local {
-            return true;
-        }
-        let mut is_ours = false;
-        for own in &self.addresses {
-            if let IpAddr::V4(addr) = own.addr {
-                is_ours |= addr == dst;
-                if addr == src || own.is_broadcast_v4(addr, src) {
-                    return false;
-                }
-            }
-        }
-        is_ours && !src.is_loopback()
-    }
-
     /// Whether a connection can be opened to `addr`: not to a group, nowhere, or a broadcast of our networks (MUST-46).
     /// Keeps MUST-46.
     pub(crate) fn may_be_destination(&self, addr: IpAddr) -> bool {
@@ -239,21 +199,6 @@ impl Interface {
             return hop;
         }
         match gateway {
-            Some(gateway) if !is_near() => gateway,
-            _ => peer,
-        }
-    }
-
-    /// [`Interface::next_hop`] for IPv4.
-    #[inline]
-    pub(crate) fn next_hop_v4(&self, peer: Ipv4Addr) -> Ipv4Addr {
-        if !self.routes.is_empty()
-            && let Some(IpAddr::V4(hop)) = self.routed_hop(peer.into())
-        {
-            return hop;
-        }
-        let is_near = || self.addresses.iter().any(|own| own.contains_v4(peer));
-        match self.gateway {
             Some(gateway) if !is_near() => gateway,
             _ => peer,
         }

@@ -16,7 +16,7 @@ use crate::stack::Stack;
 use crate::store::cold::NONE;
 use crate::store::records::Record;
 use crate::time::Instant;
-use crate::wire::parse::{self, BATCH, Batch, Kind, Parsed};
+use crate::wire::parse::{self, BATCH, Kind, Parsed};
 
 /// Where a segment that belongs to no flow of this stack should be handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,19 +89,20 @@ impl Stack {
 
     fn take_all<M: UnknownFlow>(&mut self, frames: &mut Vec<Frame>, unknown: &mut M) {
         let mut batch = core::mem::take(&mut self.batch);
-        batch.parsed.resize(BATCH, Parsed::NONE);
+        batch.resize(BATCH, Parsed::NONE);
         let mut frames = frames.drain(..);
-        loop {
-            self.read_batch(&mut frames, &mut batch);
-            let count = batch.frames.len();
-            if count == 0 {
-                break;
-            }
-            self.probe_batch(&mut batch.parsed[..count]);
-            for (frame, parsed) in batch.frames.drain(..).zip(&batch.parsed) {
-                self.segment(frame, parsed, unknown);
+        while !frames.as_slice().is_empty() {
+            let count = frames.len().min(BATCH);
+            self.read_batch(&frames.as_slice()[..count], &mut batch);
+            self.probe_batch(&mut batch[..count]);
+            for (parsed, frame) in batch[..count].iter().zip(&mut frames) {
+                match parsed.kind {
+                    Kind::Segment => self.segment(frame, parsed, unknown),
+                    kind => self.no_segment(frame, kind),
+                }
             }
         }
+        drop(frames);
         self.batch = batch;
     }
 
@@ -139,27 +140,30 @@ impl Stack {
         self.host.deferred.astray = astray;
     }
 
-    /// First pass: read, hash, fetch the table's group. What is no segment is dealt with on the way.
-    #[inline]
-    fn read_batch(&mut self, frames: &mut impl Iterator<Item = Frame>, batch: &mut Batch) {
-        while let Some(parsed) = batch.parsed.get_mut(batch.frames.len()) {
-            let Some(frame) = frames.next() else { return };
-            let (interface, counters) = (&self.rules.interface, &mut self.counters);
-            match parse::read(&frame, interface, &self.index.hash, counters, parsed) {
-                Kind::Segment => {
-                    self.index.table.prefetch(parsed.hash);
-                    batch.frames.push(frame);
-                }
-                Kind::Datagram => self.ip().datagram_arrives(frame),
-                Kind::Other => self.other_arrives(frame),
-                Kind::Fragment => {
-                    if let Some(error) = self.ip().fragment_arrives(frame) {
-                        // An error too long for one packet says nothing that a shorter one would not.
-                        let _known = self.icmp_error_arrives(&error);
-                    }
-                }
-                Kind::Drop => self.store.blocks.pool.free(frame.buf),
+    /// First pass: read, hash, fetch the table's group.
+    #[inline(always)]
+    fn read_batch(&mut self, frames: &[Frame], batch: &mut [Parsed]) {
+        for (frame, parsed) in frames.iter().zip(batch) {
+            let (rules, counters) = (&self.rules, &mut self.counters);
+            parsed.kind = parse::read(frame, rules, &self.index.hash, counters, parsed);
+            if parsed.kind == Kind::Segment {
+                self.index.table.prefetch(parsed.hash);
             }
+        }
+    }
+
+    #[inline(never)]
+    fn no_segment(&mut self, frame: Frame, kind: Kind) {
+        match kind {
+            Kind::Datagram => self.ip().datagram_arrives(frame),
+            Kind::Other => self.other_arrives(frame),
+            Kind::Fragment => {
+                if let Some(error) = self.ip().fragment_arrives(frame) {
+                    // An error too long for one packet says nothing that a shorter one would not.
+                    let _known = self.icmp_error_arrives(&error);
+                }
+            }
+            Kind::Drop | Kind::Segment => self.store.blocks.pool.free(frame.buf),
         }
     }
 
@@ -176,9 +180,9 @@ impl Stack {
     }
 
     /// Second pass: look at the tags, fetch the record that one of them names.
-    #[inline]
+    #[inline(always)]
     fn probe_batch(&self, batch: &mut [Parsed]) {
-        for parsed in batch {
+        for parsed in batch.iter_mut().filter(|p| p.kind == Kind::Segment) {
             let Some(candidate) = self.index.table.candidate(parsed.hash) else {
                 continue;
             };

@@ -1,6 +1,6 @@
 //! From a frame to what the engine wants to know of it. First pass of the batch: nothing here looks at a flow.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use janus_mem::Frame;
 use janus_wire::tcp::{self, Flags, Options, SackBlocks};
@@ -9,7 +9,9 @@ use janus_wire::{
     usual,
 };
 
-use crate::rules::interface::{Interface, may_be_peer};
+use crate::rules::Rules;
+use crate::rules::interface::may_be_peer;
+use crate::rules::own_v4::number;
 use crate::store::cold::NONE;
 use crate::store::counters::Counters;
 
@@ -17,6 +19,7 @@ use crate::store::counters::Counters;
 /// small stores that made it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parsed {
+    pub(crate) kind: Kind,
     pub(crate) key: FlowKey,
     pub(crate) hash: u64,
     /// The record whose tag agreed in the second pass, as the table spells it, or `NONE`.
@@ -37,6 +40,7 @@ pub(crate) struct Parsed {
 impl Parsed {
     /// No segment.
     pub(crate) const NONE: Parsed = Parsed {
+        kind: Kind::Drop,
         key: FlowKey::V4(FlowKeyV4::NONE),
         hash: 0,
         candidate: NONE,
@@ -86,7 +90,7 @@ impl Parsed {
 }
 
 /// Kinds of frames.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A TCP segment; what it says is in its [`Parsed`].
     Segment,
@@ -105,12 +109,12 @@ pub(crate) enum Kind {
 #[inline(always)]
 pub(crate) fn read(
     frame: &Frame,
-    interface: &Interface,
+    rules: &Rules,
     hash: &TableHash,
     counters: &mut Counters,
     parsed: &mut Parsed,
 ) -> Kind {
-    match look(frame, interface, hash, parsed) {
+    match look(frame, rules, hash, parsed) {
         Ok(kind) => kind,
         Err(why) => {
             match why {
@@ -141,19 +145,19 @@ impl From<janus_wire::Malformed> for Refused {
 #[inline(always)]
 fn look(
     frame: &Frame,
-    interface: &Interface,
+    rules: &Rules,
     hash: &TableHash,
     parsed: &mut Parsed,
 ) -> Result<Kind, Refused> {
     let data = frame.data();
-    match interface.link {
+    match rules.interface.link {
         Link::Ip => match data.first().ok_or(Refused::Malformed)? >> 4 {
-            6 => look_v6(frame, data, false, interface, hash, parsed),
-            _ => look_v4(frame, data, interface, hash, parsed),
+            6 => look_v6(frame, data, false, rules, hash, parsed),
+            _ => look_v4(frame, data, rules, hash, parsed),
         },
         Link::Ethernet => match ethernet::ipv4_to_one(data) {
-            Some(packet) => look_v4(frame, packet, interface, hash, parsed),
-            None => look_behind_ethernet(frame, interface, hash, parsed),
+            Some(packet) => look_v4(frame, packet, rules, hash, parsed),
+            None => look_behind_ethernet(frame, rules, hash, parsed),
         },
     }
 }
@@ -162,7 +166,7 @@ fn look(
 #[inline(never)]
 fn look_behind_ethernet(
     frame: &Frame,
-    interface: &Interface,
+    rules: &Rules,
     hash: &TableHash,
     parsed: &mut Parsed,
 ) -> Result<Kind, Refused> {
@@ -170,11 +174,11 @@ fn look_behind_ethernet(
     match header.ethertype {
         // RFC 1122 section 3.3.6: what the link layer spread to many is not for one of our addresses.
         ethernet::ethertype::IPV4 if header.dst.is_group() => Err(Refused::Address),
-        ethernet::ethertype::IPV4 => look_v4(frame, packet, interface, hash, parsed),
+        ethernet::ethertype::IPV4 => look_v4(frame, packet, rules, hash, parsed),
         ethernet::ethertype::ARP => Ok(Kind::Other),
         ethernet::ethertype::IPV6 => {
             let to_group = header.dst.is_group();
-            look_v6(frame, packet, to_group, interface, hash, parsed)
+            look_v6(frame, packet, to_group, rules, hash, parsed)
         }
         _ => Err(Refused::Protocol),
     }
@@ -185,32 +189,31 @@ fn look_behind_ethernet(
 fn look_v4(
     frame: &Frame,
     packet: &[u8],
-    interface: &Interface,
+    rules: &Rules,
     hash: &TableHash,
     parsed: &mut Parsed,
 ) -> Result<Kind, Refused> {
     let Some(segment) = usual::read(packet) else {
-        return look_v4_by_parts(frame, packet, interface, hash, parsed);
+        return look_v4_by_parts(frame, packet, rules, hash, parsed);
     };
-    if !interface.rx_checksum && !segment.ip_is_sound() {
+    if !rules.interface.rx_checksum && !segment.ip_is_sound() {
         return Err(Refused::Checksum);
     }
     // As below.
     let (src, dst) = (segment.src(), segment.dst());
-    if !interface.takes_v4(src, dst) {
+    if !rules.own_v4.takes(src, dst) {
         return Err(Refused::Address);
     }
-    if !interface.rx_checksum && !segment.tcp_is_sound() {
+    if !rules.interface.rx_checksum && !segment.tcp_is_sound() {
         return Err(Refused::Checksum);
     }
     let key = FlowKeyV4 {
-        peer: src,
-        local: dst,
+        peer: Ipv4Addr::from_octets(src.to_ne_bytes()),
+        local: Ipv4Addr::from_octets(dst.to_ne_bytes()),
         peer_port: segment.src_port(),
         local_port: segment.dst_port(),
     };
-    let link = frame.data().len() - packet.len();
-    let options_off = usize::from(frame.buf.off()) + link + usual::LEN;
+    let options_off = usize::from(frame.buf.off()) + rules.interface.link.header_len() + usual::LEN;
     parsed.key = FlowKey::V4(key);
     parsed.hash = hash.v4(&key);
     parsed.candidate = NONE;
@@ -230,23 +233,23 @@ fn look_v4(
 fn look_v4_by_parts(
     frame: &Frame,
     packet: &[u8],
-    interface: &Interface,
+    rules: &Rules,
     hash: &TableHash,
     parsed: &mut Parsed,
 ) -> Result<Kind, Refused> {
     let ip = ipv4::parse(packet)?;
-    if !interface.rx_checksum && !ip.checksum_ok() {
+    if !rules.interface.rx_checksum && !ip.checksum_ok() {
         return Err(Refused::Checksum);
     }
     // MUST-57 and MUST-63: nothing from or to a group or broadcast address, and nothing that is not for us.
-    if !interface.takes_v4(ip.src, ip.dst) {
+    if !rules.own_v4.takes(number(ip.src), number(ip.dst)) {
         return Err(Refused::Address);
     }
     if ip.is_fragment() || ip.proto != proto::TCP {
         return Ok(other_than_tcp(ip.is_fragment(), ip.proto));
     }
     let segment = ip.payload();
-    let is_sound = || interface.rx_checksum || checksum::tcp_v4(ip.src, ip.dst, segment) == 0;
+    let is_sound = || rules.interface.rx_checksum || checksum::tcp_v4(ip.src, ip.dst, segment) == 0;
     let file = |peer_port, local_port| {
         let key = FlowKeyV4 {
             peer: ip.src,
@@ -271,7 +274,7 @@ fn look_v6(
     frame: &Frame,
     packet: &[u8],
     to_group: bool,
-    interface: &Interface,
+    rules: &Rules,
     hash: &TableHash,
     parsed: &mut Parsed,
 ) -> Result<Kind, Refused> {
@@ -281,20 +284,20 @@ fn look_v6(
     }
     if ip.proto == proto::ICMPV6 && !ip.is_fragment() {
         // Neighbour discovery has addresses that nothing else may have.
-        return match interface.takes_icmp_v6(ip.src, ip.dst) {
+        return match rules.interface.takes_icmp_v6(ip.src, ip.dst) {
             true => Ok(Kind::Other),
             false => Err(Refused::Address),
         };
     }
     let (src, dst) = (IpAddr::V6(ip.src), IpAddr::V6(ip.dst));
-    if !interface.is_ours(dst) || !may_be_peer(dst) || !interface.may_be_source(src) {
+    if !rules.interface.is_ours(dst) || !may_be_peer(dst) || !rules.interface.may_be_source(src) {
         return Err(Refused::Address);
     }
     if ip.is_fragment() || ip.proto != proto::TCP {
         return Ok(other_than_tcp(ip.is_fragment(), ip.proto));
     }
     let segment = ip.payload();
-    let is_sound = || interface.rx_checksum || checksum::tcp_v6(ip.src, ip.dst, segment) == 0;
+    let is_sound = || rules.interface.rx_checksum || checksum::tcp_v6(ip.src, ip.dst, segment) == 0;
     let file = |peer_port, local_port| {
         let key = FlowKeyV6 {
             peer: ip.src,
@@ -373,14 +376,6 @@ fn read_segment(
         tcp::options::parse(options).timestamps
     };
     Ok(Kind::Segment)
-}
-
-/// Segments between the passes: each stands where it was read until it is done.
-#[derive(Default)]
-pub(crate) struct Batch {
-    pub(crate) frames: Vec<Frame>,
-    /// [`BATCH`] places; the first of them are those of the frames.
-    pub(crate) parsed: Vec<Parsed>,
 }
 
 /// Frames taken in one round of passes.

@@ -66,7 +66,8 @@ fn check(packet: &[u8]) -> bool {
     };
     let ip = ip.expect("what is usual is sound");
     assert!(!ip.is_fragment() && ip.proto == proto::TCP && ip.header_len() == ipv4::LEN);
-    assert_eq!((s.src(), s.dst(), s.ecn()), (ip.src, ip.dst, ip.ecn()));
+    let ends = [s.src(), s.dst()].map(|word| Ipv4Addr::from_octets(word.to_ne_bytes()));
+    assert_eq!((ends, s.ecn()), ([ip.src, ip.dst], ip.ecn()));
     let (header, options, payload) = tcp::parse(ip.payload()).expect("what is usual is sound");
     let read = tcp::Header {
         src_port: s.src_port(),

@@ -91,7 +91,7 @@ impl Stack {
         interface.addresses = addresses;
         (interface.gateway, interface.gateway_v6) = (gateway, gateway_v6);
         (interface.routes, interface.mtu) = (routes, mtu);
-        self.rules.interface = interface.with_link_local();
+        self.rules.set_interface(interface);
     }
 
     /// Ends flows whose own address is none of ours, whose owners learn that the network cannot be reached. Looks on from
