@@ -10,7 +10,7 @@ fn any_addr() -> impl Strategy<Value = Ipv4Addr> {
 }
 
 proptest! {
-    /// What is compared in numbers is what the interface says of addresses.
+    /// Numbers compare as the interface compares addresses.
     #[test]
     fn numbers_say_what_the_addresses_say(
         own in proptest::collection::vec((any_addr(), 0u8..=32), 0..4),
