@@ -9,17 +9,21 @@ pub(crate) mod isn;
 pub(crate) mod own_v4;
 pub(crate) mod profile;
 pub(crate) mod routes;
+pub(crate) mod waits;
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use crate::rules::config::{Config, Secrets};
 use crate::rules::interface::Interface;
 use crate::rules::own_v4::OwnV4;
+use crate::rules::waits::Waits;
 use crate::rules::profile::Profiles;
 
 /// The rules of a stack. Connections read them and never change them.
 pub(crate) struct Rules {
     pub(crate) config: Config,
+    /// Of the configuration its times.
+    pub(crate) waits: Waits,
     /// Window scale that SYNs offer, as it was at first: see [`BufferSizes`](crate::BufferSizes).
     pub(crate) own_scale: u8,
     pub(crate) interface: Interface,
@@ -38,6 +42,7 @@ impl Rules {
         Rules {
             own_scale: config.buffer_sizes().scale(),
             own_v4: OwnV4::new(&interface),
+            waits: Waits::of(&config),
             interface,
             profiles: Profiles::new(),
             drawn: 0,

@@ -140,7 +140,7 @@ impl Conn<'_> {
         hot.timers.rtt_off_max = self.now.as_micros() as u32;
         if hot.timers.due_at == Instant::ZERO {
             hot.timers.due_at =
-                self.now + rto::timeout(cold, &self.rules.config, hot.timers.backoff);
+                self.now + rto::timeout(cold, &self.rules.waits, hot.timers.backoff);
             hot.timers.timer_kind = TimerKind::Rto;
         }
         let segment = Outgoing {
@@ -180,19 +180,21 @@ impl Conn<'_> {
             if at.is_none() {
                 break Flushed::All;
             }
-            let too_large = self.blocks.segments[at].len > self.tcb.payload_mss();
-            if too_large && !self.cut_before_send(at) {
-                break Flushed::All;
+            let mut mss = self.tcb.payload_mss();
+            if self.blocks.segments[at].len > mss {
+                if !self.cut_before_send(at) {
+                    break Flushed::All;
+                }
+                mss = self.tcb.payload_mss();
             }
-            if !self.may_send(at) {
+            if !self.may_send(at, mss) {
                 break Flushed::All;
             }
             if wire.is_full() {
                 break Flushed::Part;
             }
-            let full = self.blocks.segments[at].len >= self.tcb.payload_mss();
             let before = wire.out.len();
-            self.send_first_unsent(wire);
+            let full = self.send_first_unsent(mss, wire);
             let last = (wire.out.len() > before).then_some(before);
             burst.sent(self, last, full, wire);
         };
@@ -200,9 +202,9 @@ impl Conn<'_> {
         done
     }
 
-    /// The first unsent segment is sent.
+    /// The first unsent segment is sent. Returns whether it is a full one, of `mss` bytes.
     #[inline(always)]
-    pub(crate) fn send_first_unsent(&mut self, wire: &mut Wire<'_>) {
+    pub(crate) fn send_first_unsent(&mut self, mss: u16, wire: &mut Wire<'_>) -> bool {
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         if hot.sender.flight.is_empty() {
             window::on_start(hot, cold, &self.rules.config, self.now);
@@ -212,14 +214,16 @@ impl Conn<'_> {
             .blocks
             .segments
             .move_front(&mut sender.unsent, &mut sender.flight);
-        let Some((at, seg)) = moved else { return };
+        let Some((at, seg)) = moved else {
+            return false;
+        };
         seg.seq = cold.snd_nxt;
         cold.snd_nxt = seg.end();
         hot.sender.pipe += u32::from(seg.len);
-        let (len, full) = (seg.len, cold.payload_mss());
-        if len < full {
+        let len = seg.len;
+        if len < mss {
             hot.sender.small_end = cold.snd_nxt;
-        } else if len > full {
+        } else if len > mss {
             hot.probe_leaves(cold.snd_nxt);
         }
         if hot.has(hot_flag::RECOVERY) && hot.loss.recovery.is_some() {
@@ -227,6 +231,7 @@ impl Conn<'_> {
             rec.prr_out = rec.prr_out.saturating_add(u32::from(len));
         }
         self.send_segment(Some(at), wire);
+        len >= mss
     }
 
     /// The sender's side of silly-window avoidance (MUST-38), Nagle (SHLD-7), and both windows. Starts the
@@ -234,7 +239,8 @@ impl Conn<'_> {
     /// Minshall's variant (RFC 9293 appendix A.3): a small segment waits for a small one only, so that the end
     /// of a large write does not wait for a delayed acknowledgement.
     /// Keeps 5681-1, 5681-2, 7323-10, 7323-12, MUST-34, MUST-38, MUST-60, SHLD-15, SHLD-29, SHLD-7.
-    fn may_send(&mut self, at: Option<SegId>) -> bool {
+    #[inline(always)]
+    fn may_send(&mut self, at: Option<SegId>, mss: u16) -> bool {
         let urgent = self.sends_urgent();
         let (cold, seg) = (&*self.tcb, &self.blocks.segments[at]);
         let hot = &mut *self.hot;
@@ -254,11 +260,11 @@ impl Conn<'_> {
             hot.sender.pipe > 0 && hot.sender.pipe + u32::from(seg.len) > hot.congestion.cwnd;
         if beyond
             && hot.sender.pipe + u32::from(seg.len)
-                > hot.congestion.cwnd + limited_transmit(cold, hot)
+                > hot.congestion.cwnd + limited_transmit(mss, hot)
         {
             return false;
         }
-        let full = seg.len >= cold.payload_mss();
+        let full = seg.len >= mss;
         let last = seg.has(seg_flag::FIN);
         let small_in_flight = hot.sender.small_end.gt(hot.sender.snd_una);
         // A segment with another behind it can grow no more (tcp_write_xmit asks only the last).
@@ -277,7 +283,7 @@ impl Conn<'_> {
     /// A small segment under a cork waits for more, but not for ever (Linux: 200 ms).
     /// Keeps MAY-16.
     fn corked_long_enough(&mut self, at: Option<SegId>) -> bool {
-        let most = rto::timeout(self.tcb, &self.rules.config, 0).max(CORK_LEAST);
+        let most = rto::timeout(self.tcb, &self.rules.waits, 0).max(CORK_LEAST);
         let now_us = self.now.as_micros() as u32;
         let seg = &mut self.blocks.segments[at];
         if !seg.has(seg_flag::CORKED) {
@@ -473,11 +479,11 @@ impl Conn<'_> {
 /// congestion window. Where the peer SACKs, what it SACKs has left the pipe, which comes to the same.
 /// Keeps 5681-12.
 #[inline]
-fn limited_transmit(cold: &Tcb, hot: &Hot) -> u32 {
+fn limited_transmit(mss: u16, hot: &Hot) -> u32 {
     if hot.has(hot_flag::RECOVERY) || hot.dup_acks >= DUP_THRESHOLD {
         return 0;
     }
-    u32::from(hot.dup_acks) * u32::from(cold.payload_mss())
+    u32::from(hot.dup_acks) * u32::from(mss)
 }
 
 /// The window to offer, as the header spells it. Never takes back what was offered (SHLD-14), and moves only

@@ -26,7 +26,7 @@ impl Conn<'_> {
         if hot.sender.flight.is_empty() && hot.timers.due_at == Instant::ZERO {
             let cold = &*self.tcb;
             hot.timers.due_at =
-                self.now + rto::timeout(cold, &self.rules.config, hot.timers.backoff);
+                self.now + rto::timeout(cold, &self.rules.waits, hot.timers.backoff);
             hot.timers.timer_kind = TimerKind::Persist;
         }
     }
@@ -130,7 +130,7 @@ impl Conn<'_> {
         {
             hot.timers.backoff = hot.timers.backoff.saturating_add(1).min(30);
         }
-        hot.timers.due_at = self.now + rto::timeout(cold, &self.rules.config, hot.timers.backoff);
+        hot.timers.due_at = self.now + rto::timeout(cold, &self.rules.waits, hot.timers.backoff);
         self.hurry();
         let hot = &mut *self.hot;
         if !hot.sender.flight.is_empty() {

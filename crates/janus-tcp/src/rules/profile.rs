@@ -170,6 +170,9 @@ impl Profiles {
     /// Time to live and type of service of a packet.
     #[inline]
     pub(crate) fn ip(&self, profile: u8) -> (u8, u8) {
+        if profile == DEFAULT {
+            return (TTL, 0);
+        }
         let options = self.get(profile);
         (options.ttl.unwrap_or(TTL), options.tos)
     }
@@ -183,6 +186,9 @@ impl Profiles {
     /// Unread bytes that a connection may hold.
     #[inline]
     pub(crate) fn receive_buffer(&self, profile: u8, config: &Config) -> u32 {
+        if profile == DEFAULT {
+            return config.receive_buffer;
+        }
         let options = self.get(profile);
         let buffer = options.receive_buffer.unwrap_or(config.receive_buffer);
         buffer.min(options.window_clamp.unwrap_or(buffer))

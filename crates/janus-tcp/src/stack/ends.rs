@@ -18,7 +18,6 @@ use crate::store::records::Record;
 use crate::store::rto;
 use crate::store::sharing::Facts;
 use crate::store::time_wait::TimeWait;
-use crate::time::nanos;
 
 impl Stack {
     /// The connection is over: no segment reaches it from now on. The application is told why.
@@ -128,7 +127,7 @@ impl Stack {
     fn fin_wait_2_time(&self, cold: &Tcb) -> Option<Duration> {
         let wished = self.rules.profiles.get(cold.profile).fin_wait_2;
         let wait = wished.or(self.rules.config.fin_wait_2)?;
-        let least = rto::timeout(cold, &self.rules.config, 0) * 7 / 2;
+        let least = rto::timeout(cold, &self.rules.waits, 0) * 7 / 2;
         Some(wait.max(least).min(LINGER_MAX))
     }
 
@@ -202,7 +201,7 @@ impl Stack {
         };
         let variation_us = rto::variation(cold);
         // Below this the timeout is the round trip and the configured least, whatever the variation (`rto`).
-        let varies = 4_000 * u64::from(variation_us) > nanos(self.rules.config.rto_min);
+        let varies = 4_000 * u64::from(variation_us) > self.rules.waits.rto_min_ns;
         if varies || threshold.is_some() {
             self.keep_path(conn, variation_us, threshold);
         } else if !self.paths.facts.is_empty() {

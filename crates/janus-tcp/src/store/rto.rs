@@ -4,15 +4,14 @@ use core::time::Duration;
 
 use janus_wire::SeqNum;
 
-use crate::rules::config::Config;
+use crate::rules::waits::Waits;
 use crate::store::cold::Tcb;
 use crate::store::hot::Hot;
-use crate::time::nanos;
 
 /// Clock granularity G: a millisecond is finer than any timeout here.
 const GRANULARITY_US: u32 = 1_000;
 /// RTO for the first data after a handshake whose own timer expired (section 5.7).
-const AFTER_LOST_SYN: Duration = Duration::from_secs(3);
+const AFTER_LOST_SYN_NS: u64 = 3_000_000_000;
 /// No round trip counts as longer.
 const LONGEST_US: u32 = 120_000_000;
 /// RTTVAR takes the low bits of its field, which hold [`LONGEST_US`]; the backoff that an idle connection keeps, the
@@ -141,31 +140,32 @@ pub(crate) fn sample_of_many(cold: &mut Tcb, hot: &mut Hot, ack: SeqNum, rtt_us:
 /// configured least is added to SRTT, as in Linux, where section 2.4 would have the sum be no less than it: the path
 /// that never varies still has a peer at its end that may put acknowledgements off.
 /// Keeps 6298-1, 6298-5, 6298-9, MUST-18.
-pub(crate) fn timeout(cold: &Tcb, config: &Config, backoff: u8) -> Duration {
-    Duration::from_nanos(timeout_ns(cold, config, backoff))
+pub(crate) fn timeout(cold: &Tcb, waits: &Waits, backoff: u8) -> Duration {
+    Duration::from_nanos(timeout_ns(cold, waits, backoff))
 }
 
 /// Like [`timeout`], in nanoseconds, for callers that ask with every segment.
 #[inline]
-pub(crate) fn timeout_ns(cold: &Tcb, config: &Config, backoff: u8) -> u64 {
+pub(crate) fn timeout_ns(cold: &Tcb, waits: &Waits, backoff: u8) -> u64 {
     let srtt_us = u64::from(cold.srtt_us());
     let base = if srtt_us == 0 {
         match cold.rttvar_us & VARIATION {
-            0 => nanos(config.rto_initial),
-            _ => nanos(config.rto_initial.max(AFTER_LOST_SYN)),
+            0 => waits.rto_initial_ns,
+            _ => waits.rto_initial_ns.max(AFTER_LOST_SYN_NS),
         }
     } else {
         let variation = u64::from(cold.rttvar_us & VARIATION);
         let spread = (4 * variation).max(GRANULARITY_US.into()) * 1_000;
-        srtt_us * 1_000 + spread.max(nanos(config.rto_min))
+        srtt_us * 1_000 + spread.max(waits.rto_min_ns)
     };
     let factor = 1u64 << backoff.min(16);
-    base.saturating_mul(factor).min(nanos(config.rto_max))
+    base.saturating_mul(factor).min(waits.rto_max_ns)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rules::config::Config;
 
     #[test]
     fn follows_the_formulas() {
@@ -174,16 +174,16 @@ mod tests {
             ..Config::default()
         };
         let mut cold = Tcb::default();
-        assert_eq!(timeout(&cold, &config, 0), Duration::from_secs(1));
+        assert_eq!(timeout(&cold, &Waits::of(&config), 0), Duration::from_secs(1));
         sample(&mut cold, 100_000);
         assert_eq!(
-            timeout(&cold, &config, 0),
+            timeout(&cold, &Waits::of(&config), 0),
             Duration::from_micros(100_000 + 4 * 50_000)
         );
         sample(&mut cold, 140_000);
         assert_eq!((cold.srtt_us(), cold.rttvar_us), (105_000, 47_500));
         assert_eq!(
-            timeout(&cold, &config, 1),
+            timeout(&cold, &Waits::of(&config), 1),
             Duration::from_micros(2 * (105_000 + 190_000))
         );
     }
@@ -212,10 +212,10 @@ mod tests {
         let config = Config::default();
         let mut cold = Tcb::default();
         handshake_lost(&mut cold);
-        assert_eq!(timeout(&cold, &config, 0), Duration::from_secs(3));
+        assert_eq!(timeout(&cold, &Waits::of(&config), 0), Duration::from_secs(3));
         assert_eq!(variation(&cold), 0);
         sample(&mut cold, 100_000);
-        assert_eq!(timeout(&cold, &config, 0), Duration::from_millis(300));
+        assert_eq!(timeout(&cold, &Waits::of(&config), 0), Duration::from_millis(300));
     }
 
     #[test]
@@ -224,7 +224,7 @@ mod tests {
         let mut cold = Tcb::default();
         sample(&mut cold, 10);
         let srtt = Duration::from_micros(10);
-        assert_eq!(timeout(&cold, &config, 0), srtt + config.rto_min);
-        assert_eq!(timeout(&cold, &config, 255), config.rto_max);
+        assert_eq!(timeout(&cold, &Waits::of(&config), 0), srtt + config.rto_min);
+        assert_eq!(timeout(&cold, &Waits::of(&config), 255), config.rto_max);
     }
 }

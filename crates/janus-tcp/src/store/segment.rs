@@ -253,12 +253,18 @@ impl Segments {
         to: &mut SegList,
     ) -> Option<(SegId, &mut Segment)> {
         let id = from.head?;
+        if to.tail.is_none() {
+            to.head = Some(id);
+        } else {
+            self.slab[to.tail].next = Some(id);
+        }
+        to.tail = Some(id);
         let seg = &mut self.slab[id];
         unlink_first(from, seg);
         seg.next = None;
-        let len = seg.len;
-        self.link(to, Some(id), len);
-        Some((id, &mut self.slab[id]))
+        to.bytes += u32::from(seg.len);
+        to.count += 1;
+        Some((id, seg))
     }
 
     /// Takes the first segment out of `list` and lets it go, as [`Segments::free`] does.

@@ -4,6 +4,7 @@ use self::cubic::Cubic;
 use self::hystart::HyStart;
 use crate::congestion::{CongestionControl, Growth, INITIAL_SEGMENTS, cubic, hystart};
 use crate::rules::config::Config;
+use crate::rules::waits::Waits;
 use crate::store::cold::Tcb;
 use crate::store::hot::Hot;
 use crate::store::rto;
@@ -51,7 +52,7 @@ pub(crate) fn restart(hot: &mut Hot, cold: &Tcb, config: &Config, idle_ms: u32) 
     // Most windows are no larger, and need not be compared with a timeout.
     if hot.congestion.cwnd <= window
         || !config.slow_start_after_idle
-        || u64::from(idle_ms) <= rto::timeout_ns(cold, config, 0) / 1_000_000
+        || u64::from(idle_ms) <= rto::timeout_ns(cold, &Waits::of(config), 0) / 1_000_000
     {
         return;
     }

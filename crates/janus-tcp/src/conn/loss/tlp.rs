@@ -79,7 +79,7 @@ impl Conn<'_> {
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         hot.timers.rto_at = self.now.after_nanos(rto::timeout_ns(
             cold,
-            &self.rules.config,
+            &self.rules.waits,
             hot.timers.backoff,
         ));
         hot.timers.due_at = hot.timers.rto_at;
@@ -99,7 +99,8 @@ impl Conn<'_> {
         let (cold, hot) = (&*self.tcb, &*self.hot);
         let (new, tail) = (hot.sender.unsent.head, hot.sender.flight.tail);
         if new.is_some() && u32::from(self.blocks.segments[new].len) <= hot.usable_window(cold) {
-            self.send_first_unsent(wire);
+            let mss = cold.payload_mss();
+            self.send_first_unsent(mss, wire);
         } else if self.may_repeat(tail) {
             let seg = &mut self.blocks.segments[tail];
             let rec = &mut self.blocks.recovery[block];

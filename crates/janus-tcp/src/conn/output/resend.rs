@@ -45,7 +45,7 @@ impl Conn<'_> {
         if restart || hot.timers.rto_at == Instant::ZERO {
             hot.timers.rto_at = self.now.after_nanos(rto::timeout_ns(
                 cold,
-                &self.rules.config,
+                &self.rules.waits,
                 hot.timers.backoff,
             ));
         }
@@ -232,7 +232,7 @@ impl Conn<'_> {
             // The first segment in flight has a whole timeout again.
             hot.timers.rto_at = self.now.after_nanos(rto::timeout_ns(
                 cold,
-                &self.rules.config,
+                &self.rules.waits,
                 hot.timers.backoff,
             ));
             if hot.timers.timer_kind == TimerKind::Rto {

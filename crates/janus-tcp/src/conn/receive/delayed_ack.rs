@@ -8,8 +8,6 @@
 //! data ever came. So a connection that is read to the end each time is judged as one that was silent: by whether
 //! more than a retransmission timeout has passed.
 
-use core::time::Duration;
-
 use janus_wire::tcp::Flags;
 
 use crate::conn::Conn;
@@ -24,7 +22,7 @@ use crate::wire::parse::Parsed;
 /// Like [`QUICK_MAX`], but after a congestion mark (tcp_ecn_check_ce).
 pub(crate) const QUICK_AFTER_MARK: u32 = 2;
 /// No acknowledgement waits longer (TCP_DELACK_MAX); half a second is MUST-40's.
-const LONGEST: Duration = Duration::from_millis(200);
+const LONGEST_NS: u64 = 200_000_000;
 /// The estimate of the time between segments goes no higher, as nothing waits so long.
 const ESTIMATE_MAX_MS: u32 = 250;
 /// An acknowledgement of everything received is on its way.
@@ -42,7 +40,7 @@ impl Conn<'_> {
     /// The shortest time that an acknowledgement waits for company (TCP_ATO_MIN).
     #[inline]
     fn ato_least_ms(&self) -> u32 {
-        (self.rules.config.delayed_ack.as_millis() as u32).clamp(1, ESTIMATE_MAX_MS)
+        self.rules.waits.delayed_ack_ms.clamp(1, ESTIMATE_MAX_MS)
     }
 
     /// Data came in order: what it says of when the next will come (tcp_event_data_recv).
@@ -62,7 +60,7 @@ impl Conn<'_> {
         let is_first = !cold.has_received();
         if is_first || since > least {
             let rto_ms =
-                (rto::timeout_ns(cold, &self.rules.config, hot.timers.backoff) / 1_000_000) as u32;
+                (rto::timeout_ns(cold, &self.rules.waits, hot.timers.backoff) / 1_000_000) as u32;
             if is_first || since > rto_ms {
                 // The sender may have begun anew, with a small window.
                 arrivals.hurry(cold, QUICK_MAX);
@@ -115,27 +113,27 @@ impl Conn<'_> {
     }
 
     /// The acknowledgement waits for company (tcp_send_delayed_ack).
+    #[inline(always)]
     fn delay_ack(&mut self) {
-        let least = self.rules.config.delayed_ack;
+        let waits = &self.rules.waits;
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
-        let mut wait = least;
-        if u32::from(hot.receiver.arrivals.ato_ms)
-            > self.rules.config.delayed_ack.as_millis() as u32
-        {
-            wait = Duration::from_millis(hot.receiver.arrivals.ato_ms.into()).min(LONGEST);
-            let srtt = Duration::from_micros(cold.srtt_us().into());
-            if !srtt.is_zero() {
-                wait = wait.min(srtt.max(least));
+        let mut wait_ns = waits.delayed_ack_ns;
+        if u32::from(hot.receiver.arrivals.ato_ms) > waits.delayed_ack_ms {
+            wait_ns = (u64::from(hot.receiver.arrivals.ato_ms) * 1_000_000).min(LONGEST_NS);
+            let srtt_ns = u64::from(cold.srtt_us()) * 1_000;
+            if srtt_ns != 0 {
+                wait_ns = wait_ns.min(srtt_ns.max(waits.delayed_ack_ns));
             }
         }
+        let at = self.now.after_nanos(wait_ns);
         if hot.timers.ack_at == Instant::ZERO {
-            hot.timers.ack_at = self.now + wait;
-        } else if hot.timers.ack_at <= self.now + wait / 4 {
+            hot.timers.ack_at = at;
+        } else if hot.timers.ack_at <= self.now.after_nanos(wait_ns / 4) {
             // It would be due at any moment.
             hot.set(hot_flag::ACK_NOW);
             self.queue();
         } else {
-            hot.timers.ack_at = hot.timers.ack_at.min(self.now + wait);
+            hot.timers.ack_at = hot.timers.ack_at.min(at);
         }
     }
 
@@ -150,7 +148,7 @@ impl Conn<'_> {
             arrivals.ato_ms = least;
         } else {
             let rto_ms =
-                (rto::timeout_ns(cold, &self.rules.config, hot.timers.backoff) / 1_000_000) as u32;
+                (rto::timeout_ns(cold, &self.rules.waits, hot.timers.backoff) / 1_000_000) as u32;
             let doubled = 2 * u32::from(arrivals.ato_ms);
             arrivals.ato_ms = doubled.min(rto_ms).min(ESTIMATE_MAX_MS) as u8;
         }
@@ -182,7 +180,7 @@ impl Conn<'_> {
         let arrivals = &self.hot.receiver.arrivals;
         let since = (self.now.as_millis() as u32).wrapping_sub(arrivals.last_ms);
         let soon = match arrivals.ato_ms {
-            0 => self.rules.config.delayed_ack.as_millis() as u32,
+            0 => self.rules.waits.delayed_ack_ms,
             ato => ato.into(),
         };
         if since < soon {

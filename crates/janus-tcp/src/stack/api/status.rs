@@ -112,7 +112,7 @@ impl Stack {
         let threshold = cold.idle_threshold();
         let idle_ssthresh = threshold.map_or(u32::MAX, |segments| segments * u32::from(mss));
         let backoff = hot.map_or_else(|| rto::kept_backoff(cold), |h| h.timers.backoff);
-        let timeout = rto::timeout(cold, &self.rules.config, backoff).as_micros();
+        let timeout = rto::timeout(cold, &self.rules.waits, backoff).as_micros();
         let marked = |flag: u8| hot.map_or(0, |hot| self.count_in_flight(hot, flag));
         let live = cold.state != State::Closed;
         Ok(Info {
