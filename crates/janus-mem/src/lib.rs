@@ -40,24 +40,16 @@ mod stacks;
 mod sync;
 
 #[cfg(not(loom))]
-pub use arena::PageArena;
-#[cfg(not(loom))]
-pub use depot::{Depot, DepotStats, Posted, Slots};
-#[cfg(not(loom))]
-pub use frame::{Frame, HEADROOM, LENT, PacketBuf, SLOT_SIZE};
-#[cfg(not(loom))]
-pub use growth::{Growth, TOUCH_QUEUE_MAX, Toucher};
-#[cfg(not(loom))]
-pub use part::Part;
-#[cfg(not(loom))]
-pub use pool::{MAGAZINE, Pool, RESERVE_MAX};
-#[cfg(not(loom))]
-pub use prefetch::prefetch;
-#[cfg(not(loom))]
-pub use region::{HUGE_PAGE, MemError, Region, RegionKind};
-#[cfg(not(loom))]
-pub use registry::orphaned_depots;
-#[cfg(not(loom))]
-pub use rested::Rested;
-#[cfg(not(loom))]
-pub use slab::Slab;
+pub use {
+    arena::PageArena,
+    depot::{Depot, DepotStats, Posted, Slots},
+    frame::{Frame, HEADROOM, LENT, PacketBuf, SLOT_SIZE},
+    growth::{Growth, TOUCH_QUEUE_MAX, Toucher},
+    part::Part,
+    pool::{MAGAZINE, Pool, RESERVE_MAX},
+    prefetch::prefetch,
+    region::{HUGE_PAGE, MemError, Region, RegionKind},
+    registry::orphaned_depots,
+    rested::Rested,
+    slab::Slab,
+};
