@@ -17,9 +17,9 @@ use crate::store::cold::{EndReason, NONE, State, Tcb, flag};
 use crate::store::counters::Counters;
 use crate::store::flows::KeyRef;
 use crate::store::hot::{Hot, Stalled, TimerKind, hot_flag};
-use crate::store::keys::HotId;
+use crate::store::keys::{ConnSlot, HotId};
 use crate::store::paths::PathKnowledge;
-use crate::store::{Blocks, rto, window};
+use crate::store::{Blocks, Store, rto, window};
 use crate::time::Instant;
 use crate::wire::Outgoing;
 use crate::wire::parse::Parsed;
@@ -27,36 +27,36 @@ use crate::wire::parse::Parsed;
 /// A connection that has a hot block.
 pub(crate) struct Conn<'a> {
     /// Number of the hot block.
-    pub(crate) id: HotId,
-    pub(crate) key: KeyRef<'a>,
-    pub(crate) tcb: &'a mut Tcb,
-    pub(crate) hot: &'a mut Hot,
+    id: HotId,
+    key: KeyRef<'a>,
+    tcb: &'a mut Tcb,
+    hot: &'a mut Hot,
     /// Blocks that `hot` names, and packet buffers.
-    pub(crate) blocks: &'a mut Blocks,
-    pub(crate) paths: &'a mut PathKnowledge,
-    pub(crate) rules: &'a Rules,
-    pub(crate) counters: &'a mut Counters,
+    blocks: &'a mut Blocks,
+    paths: &'a mut PathKnowledge,
+    rules: &'a Rules,
+    counters: &'a mut Counters,
     /// Segments without payload that a rule asks for; empty between two loans.
-    pub(crate) answers: &'a mut Vec<Outgoing>,
-    pub(crate) now: Instant,
-    pub(crate) effects: Effects,
+    answers: &'a mut Vec<Outgoing>,
+    now: Instant,
+    effects: Effects,
 }
 
 /// A busy connection, to look at only.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
-    pub(crate) id: HotId,
-    pub(crate) tcb: &'a Tcb,
-    pub(crate) hot: &'a Hot,
-    pub(crate) blocks: &'a Blocks,
-    pub(crate) rules: &'a Rules,
+    id: HotId,
+    tcb: &'a Tcb,
+    hot: &'a Hot,
+    blocks: &'a Blocks,
+    rules: &'a Rules,
 }
 
 /// Actions that a rule wants and cannot do itself.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Effects {
     bits: u16,
-    pub(crate) over: Over,
+    over: Over,
 }
 
 /// Bits of [`Effects`].
@@ -106,6 +106,11 @@ pub(crate) enum Linger {
 
 impl Effects {
     #[inline(always)]
+    pub(crate) fn over(self) -> Over {
+        self.over
+    }
+
+    #[inline(always)]
     pub(crate) fn has(self, bits: u16) -> bool {
         self.bits & bits != 0
     }
@@ -121,7 +126,58 @@ impl Effects {
     }
 }
 
+impl<'a> View<'a> {
+    /// Looks at a connection that has a hot block.
+    #[inline]
+    pub(crate) fn of(store: &'a Store, conn: ConnSlot, rules: &'a Rules) -> Option<View<'a>> {
+        let tcb = &store.tcbs[conn];
+        tcb.hot.map(|id| View {
+            id,
+            tcb,
+            hot: &store.hot[id],
+            blocks: &store.blocks,
+            rules,
+        })
+    }
+}
+
+impl<'a> Conn<'a> {
+    /// Borrows a connection that has a hot block.
+    #[inline(always)]
+    pub(crate) fn of(
+        store: &'a mut Store,
+        conn: ConnSlot,
+        rules: &'a Rules,
+        paths: &'a mut PathKnowledge,
+        counters: &'a mut Counters,
+        answers: &'a mut Vec<Outgoing>,
+        now: Instant,
+    ) -> Option<Conn<'a>> {
+        let (key, tcb) = store.tcbs.with_key(conn);
+        let id = tcb.hot?;
+        Some(Conn {
+            id,
+            key,
+            tcb,
+            hot: &mut store.hot[id],
+            blocks: &mut store.blocks,
+            paths,
+            rules,
+            counters,
+            answers,
+            now,
+            effects: Effects::default(),
+        })
+    }
+}
+
 impl Conn<'_> {
+    /// Number of the hot block.
+    #[inline(always)]
+    pub(crate) fn id(&self) -> HotId {
+        self.id
+    }
+
     #[inline(always)]
     pub(crate) fn view(&self) -> View<'_> {
         View {
@@ -215,8 +271,9 @@ impl Conn<'_> {
     }
 
     /// Fills the hot block that the connection has just got with what the record remembers.
-    pub(crate) fn wake_up(&mut self) {
+    pub(crate) fn wake_up(&mut self, conn: ConnSlot) {
         let (tcb, hot) = (&*self.tcb, &mut *self.hot);
+        hot.conn = Some(conn);
         hot.sender.snd_una = tcb.snd_nxt;
         hot.loss.recover = tcb.snd_nxt;
         hot.sender.small_end = tcb.snd_nxt;
@@ -284,6 +341,7 @@ impl Conn<'_> {
         rto::keep_backoff(tcb, hot.timers.backoff);
         tcb.set_reorders(hot.reordering_seen);
         tcb.hot = None;
+        debug_assert!(self.hot.holds_nothing());
     }
 
     /// Drops all that is queued, in flight or out of order. What was received stays readable unless `unread_too`.

@@ -5,6 +5,8 @@
 pub(crate) mod api;
 mod ends;
 pub(crate) mod input;
+#[cfg(test)]
+mod tests;
 mod turn;
 
 use janus_mem::{Frame, Growth, MemError, Pool};
@@ -70,17 +72,17 @@ pub struct MemoryReport {
 
 /// One shard's TCP: every connection it owns, and nothing shared with another.
 pub struct Stack {
-    pub(crate) rules: Rules,
-    pub(crate) store: Store,
-    pub(crate) index: Index,
-    pub(crate) schedule: Schedule,
-    pub(crate) host: Host,
-    pub(crate) paths: PathKnowledge,
-    pub(crate) counters: Counters,
+    rules: Rules,
+    store: Store,
+    index: Index,
+    schedule: Schedule,
+    host: Host,
+    paths: PathKnowledge,
+    counters: Counters,
     /// The latest time that was handed in.
-    pub(crate) now: Instant,
+    now: Instant,
     /// Connections whose owners have let go of them.
-    pub(crate) orphans: usize,
+    orphans: usize,
     /// Frames between the passes: each stands where it was read until it is done.
     batch: Vec<Parsed>,
     /// Segments that a rule has asked for, between its loan and their way out.
@@ -270,33 +272,20 @@ impl Stack {
     /// Lends a connection that has a hot block.
     #[inline(always)]
     pub(crate) fn lend(&mut self, conn: ConnSlot) -> Option<Conn<'_>> {
-        let (key, tcb) = self.store.tcbs.with_key(conn);
-        let id = tcb.hot?;
-        Some(Conn {
-            id,
-            key,
-            tcb,
-            hot: &mut self.store.hot[id],
-            blocks: &mut self.store.blocks,
-            paths: &mut self.paths,
-            rules: &self.rules,
-            counters: &mut self.counters,
-            answers: &mut self.answers,
-            now: self.now,
-            effects: Effects::default(),
-        })
+        Conn::of(
+            &mut self.store,
+            conn,
+            &self.rules,
+            &mut self.paths,
+            &mut self.counters,
+            &mut self.answers,
+            self.now,
+        )
     }
 
     /// A look at a connection that has a hot block.
     pub(crate) fn view(&self, conn: ConnSlot) -> Option<View<'_>> {
-        let tcb = &self.store.tcbs[conn];
-        tcb.hot.map(|id| View {
-            id,
-            tcb,
-            hot: &self.store.hot[id],
-            blocks: &self.store.blocks,
-            rules: &self.rules,
-        })
+        View::of(&self.store, conn, &self.rules)
     }
 
     /// Lends a connection to `rule` and carries out what that wants. `None`: it has no hot block.
@@ -308,7 +297,7 @@ impl Stack {
     ) -> Option<R> {
         let mut lent = self.lend(conn)?;
         let answer = rule(&mut lent);
-        let (id, effects) = (lent.id, lent.finish());
+        let (id, effects) = (lent.id(), lent.finish());
         self.carry_out(conn, id, effects);
         Some(answer)
     }
@@ -370,7 +359,7 @@ impl Stack {
         if effects.has(effect::PRUNED) {
             self.release_pruned();
         }
-        match effects.over {
+        match effects.over() {
             Over::No => self.release_if_idle(conn),
             Over::Ended(why) => self.end(conn, why),
             Over::Lingers(how) => self.linger(conn, how),
@@ -406,8 +395,7 @@ impl Stack {
         };
         self.store.tcbs[conn].hot = Some(id);
         if let Some(mut lent) = self.lend(conn) {
-            lent.hot.conn = Some(conn);
-            lent.wake_up();
+            lent.wake_up(conn);
         }
         true
     }
@@ -427,7 +415,6 @@ impl Stack {
             return;
         }
         lent.fall_asleep();
-        debug_assert!(lent.hot.holds_nothing());
         self.store.hot.free(id);
         if self.store.tcbs[conn].has(flag::ORPHAN) {
             self.release_orphan(conn);

@@ -110,8 +110,8 @@ fn packets_carry_the_flows_label() {
     let mut labels = Vec::new();
     for port in [40_000, 40_001] {
         let conn = pair.connect(port);
-        let key = pair.a.stack.store.tcbs.key(slot(conn));
-        let label = pair.a.stack.rules.flow_label(&key);
+        let key = pair.a.stack.store().tcbs.key(slot(conn));
+        let label = pair.a.stack.rules().flow_label(&key);
         pair.flush();
         for (_, packet) in &pair.b.arriving {
             let ip = ipv6::parse(packet).expect("the engine's own header");
@@ -146,7 +146,7 @@ fn thousands_of_both_families_are_found() {
     }
     for (at, &conn) in conns.iter().enumerate() {
         assert_eq!(pair.a.stack.is_connected(conn), Ok(true), "{at}");
-        assert_eq!(pair.a.stack.store.tcbs[slot(conn)].hot, None);
+        assert_eq!(pair.a.stack.store().tcbs[slot(conn)].hot, None);
     }
     assert_eq!(pair.b.stack.connections(), conns.len());
     assert_eq!(pair.b.stack.counters().resets_out, 0);

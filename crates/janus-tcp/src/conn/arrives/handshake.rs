@@ -4,8 +4,8 @@
 use core::time::Duration;
 
 use janus_mem::Frame;
-use janus_wire::FlowKey;
 use janus_wire::tcp::{Flags, Options};
+use janus_wire::{FlowKey, SeqNum};
 
 use crate::congestion;
 use crate::conn::Conn;
@@ -26,6 +26,13 @@ const SMALLEST_MSS: u16 = 48;
 const SYN_AFTER_RESET: Duration = Duration::from_millis(10);
 
 impl Conn<'_> {
+    /// The connection opens: its SYN, whose number is `iss`, goes out.
+    pub(crate) fn open(&mut self, iss: SeqNum) {
+        self.hot.sender.snd_una = iss;
+        self.hot.set(hot_flag::SYN);
+        self.queue();
+    }
+
     /// The SYN-SENT state (section 3.10.7.3).
     /// Keeps 5961-5, MUST-10.
     pub(crate) fn syn_sent_arrives(&mut self, p: &Parsed, frame: &Frame) {

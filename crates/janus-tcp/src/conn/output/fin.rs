@@ -7,7 +7,7 @@ use janus_mem::HEADROOM;
 use crate::conn::{Conn, effect};
 use crate::rules::Rules;
 use crate::rules::profile::DEFAULT;
-use crate::store::cold::{State, Tcb, flag};
+use crate::store::cold::{NONE, State, Tcb, flag};
 use crate::store::hot::hot_flag;
 use crate::store::segment::seg_flag;
 
@@ -36,6 +36,15 @@ impl Conn<'_> {
         self.queue_fin();
         self.queue();
         true
+    }
+
+    /// The owner has let go: the FIN follows what is queued, and nothing waits for a writer or a reader any more.
+    pub(crate) fn owner_leaves(&mut self) {
+        self.hot.sender.writer = NONE;
+        self.forget_reordered();
+        if self.tcb.state != State::Closed {
+            self.send_fin();
+        }
     }
 
     /// Puts the FIN on the last unsent segment, or on an empty one of its own.

@@ -5,12 +5,47 @@ use janus_mem::{HEADROOM, SLOT_SIZE};
 use crate::conn::Conn;
 use crate::rules::error::Error;
 use crate::rules::profile::WriteFlags;
-use crate::store::hot::Ending;
+use crate::store::cold::NONE;
+use crate::store::hot::{Ending, hot_flag};
 use crate::store::keys::SegId;
 use crate::store::pressure::Pressure;
+use crate::store::schedule::Token;
 use crate::store::segment::{PAYLOAD_MAX, seg_flag};
+use crate::time::Instant;
 
 impl Conn<'_> {
+    /// Sets the token that is woken when there is room to write.
+    pub(crate) fn wait_to_write(&mut self, who: Option<Token>) {
+        self.hot.sender.writer = who.map_or(NONE, |t| t.0);
+        if who.is_some() && self.blocks.shortage.level == Pressure::Critical {
+            // Also one that asked only whether it may write.
+            self.await_window();
+        }
+    }
+
+    /// No cork, no Nagle's algorithm and no wait for more holds what is queued.
+    pub(crate) fn push(&mut self) {
+        if !self.hot.sender.unsent.is_empty() {
+            self.hot.sender.ending = Ending::Push;
+            self.queue();
+        }
+    }
+
+    /// The connection has other socket options: a delayed acknowledgement leaves now if they say so, and so do, when TCP_NODELAY
+    /// was set (`pushes`), segments that were held back.
+    pub(crate) fn options_changed(&mut self, quick_ack: bool, pushes: bool) {
+        if quick_ack && self.hot.timers.ack_at != Instant::ZERO {
+            self.hot.set(hot_flag::ACK_NOW);
+        }
+        if pushes {
+            self.cork_is_over();
+        }
+        // Segments that corks or Nagle's algorithm held back may go.
+        if !self.hot.is_idle() {
+            self.queue();
+        }
+    }
+
     #[inline(always)]
     pub(crate) fn write(&mut self, bytes: &[u8], flags: WriteFlags) -> Result<usize, Error> {
         let before = self.hot.sender.unsent.tail;

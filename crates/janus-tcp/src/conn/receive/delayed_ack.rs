@@ -37,6 +37,13 @@ pub(crate) fn acknowledged(hot: &mut Hot) {
 }
 
 impl Conn<'_> {
+    /// Acknowledges what was received, if the application has read it all.
+    pub(crate) fn acknowledge_what_was_read(&mut self) {
+        if self.hot.receiver.unacked_bytes > 0 && self.hot.receiver.inbox.is_empty() {
+            self.acknowledge();
+        }
+    }
+
     /// The shortest time that an acknowledgement waits for company (TCP_ATO_MIN).
     #[inline]
     fn ato_least_ms(&self) -> u32 {

@@ -12,7 +12,6 @@ use crate::rules::isn;
 use crate::rules::profile::SocketOptions;
 use crate::stack::{ConnId, Stack};
 use crate::store::cold::{EndReason, NONE, State, Tcb};
-use crate::store::hot::hot_flag;
 use crate::store::keys::Key;
 use crate::store::listener::{ListenerId, MAX_BACKLOG};
 use crate::store::records::Record;
@@ -189,11 +188,7 @@ impl Stack {
             self.release(conn);
             return Err(Error::TooManyConnections);
         }
-        self.with(conn, |c| {
-            c.hot.sender.snd_una = iss;
-            c.hot.set(hot_flag::SYN);
-            c.queue();
-        });
+        self.with(conn, |c| c.open(iss));
         Ok(id)
     }
 

@@ -9,7 +9,6 @@ use crate::rules::profile::{DEFAULT, SocketOptions};
 use crate::stack::{ConnId, Stack};
 use crate::store::cold::flag;
 use crate::store::half_open::MAX_TRIES;
-use crate::store::hot::hot_flag;
 use crate::store::keys::ConnSlot;
 use crate::store::listener::ListenerId;
 use crate::time::Instant;
@@ -41,18 +40,7 @@ impl Stack {
         if options.wants_sweep() {
             self.store.tcbs[conn].last_heard_ms = now.as_millis() as u32;
         }
-        self.with(conn, |c| {
-            if options.quick_ack && c.hot.timers.ack_at != Instant::ZERO {
-                c.hot.set(hot_flag::ACK_NOW);
-            }
-            if pushes {
-                c.cork_is_over();
-            }
-            // Segments that corks or Nagle's algorithm held back may go.
-            if !c.hot.is_idle() {
-                c.queue();
-            }
-        });
+        self.with(conn, |c| c.options_changed(options.quick_ack, pushes));
         Ok(())
     }
 
@@ -152,11 +140,9 @@ impl Stack {
     pub fn set_quick_ack(&mut self, id: ConnId, quick: bool) -> Result<(), Error> {
         let conn = self.conn(id)?;
         self.store.tcbs[conn].set_interactive(!quick);
-        self.with(conn, |c| {
-            if quick && c.hot.receiver.unacked_bytes > 0 && c.hot.receiver.inbox.is_empty() {
-                c.acknowledge();
-            }
-        });
+        if quick {
+            self.with(conn, |c| c.acknowledge_what_was_read());
+        }
         Ok(())
     }
 

@@ -9,7 +9,6 @@ use crate::rules::error::Error;
 use crate::stack::{ConnId, Stack};
 use crate::store::cold::{EndReason, NONE, State, Tcb, flag};
 use crate::store::keys::ConnSlot;
-use crate::store::pressure::Pressure;
 use crate::store::schedule::Token;
 use crate::time::Instant;
 use crate::wire::Outgoing;
@@ -199,14 +198,7 @@ impl Stack {
         let cold = &mut self.store.tcbs[conn];
         cold.reader = NONE;
         let (state, busy) = (cold.state, cold.hot.is_some());
-        // Text that waits for a gap has no reader any more.
-        self.with(conn, |c| {
-            c.hot.sender.writer = NONE;
-            c.forget_reordered();
-            if c.tcb.state != State::Closed {
-                c.send_fin();
-            }
-        });
+        self.with(conn, |c| c.owner_leaves());
         match state {
             _ if busy => {}
             State::Closed => self.release(conn),
@@ -276,13 +268,7 @@ impl Stack {
             return;
         }
         self.now = now;
-        self.with_hot(conn, |c| {
-            c.hot.sender.writer = who.map_or(NONE, |t| t.0);
-            if who.is_some() && c.blocks.shortage.level == Pressure::Critical {
-                // Also one that asked only whether it may write.
-                c.await_window();
-            }
-        });
+        self.with_hot(conn, |c| c.wait_to_write(who));
     }
 
     /// Switches Nagle's algorithm off or on (MUST-17).

@@ -9,7 +9,6 @@ use crate::rules::error::Error;
 use crate::rules::profile::WriteFlags;
 use crate::stack::{ConnId, Stack};
 use crate::store::cold::{State, flag};
-use crate::store::hot::Ending;
 use crate::store::keys::ConnSlot;
 use crate::store::urgent::Urgent;
 use crate::time::Instant;
@@ -68,12 +67,7 @@ impl Stack {
     pub fn push(&mut self, now: Instant, id: ConnId) -> Result<(), Error> {
         self.now = now;
         let conn = self.conn(id)?;
-        self.with(conn, |c| {
-            if !c.hot.sender.unsent.is_empty() {
-                c.hot.sender.ending = Ending::Push;
-                c.queue();
-            }
-        });
+        self.with(conn, |c| c.push());
         Ok(())
     }
 

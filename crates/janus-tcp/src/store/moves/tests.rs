@@ -61,14 +61,14 @@ fn nothing_is_kept_while_nobody_asks() {
     pair.open(40_001);
     pair.b.stack.track_moves(false);
     assert_eq!(told(&mut pair.b.stack), []);
-    assert_eq!(pair.b.stack.index.moves.flows.capacity(), 0);
+    assert_eq!(pair.b.stack.index().moves.flows.capacity(), 0);
 }
 
 #[test]
 fn beyond_the_bound_none_goes_back() {
     let mut pair = Pair::new(&Config::default(), 1);
     let (a, b) = pair.open(40_000);
-    let key = pair.a.stack.store.tcbs.key(slot(a));
+    let key = pair.a.stack.store().tcbs.key(slot(a));
     pair.a.stack.close(pair.now, a);
     pair.b.stack.close(pair.now, b);
     pair.run_for(Duration::from_secs(1));

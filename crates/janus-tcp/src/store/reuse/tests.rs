@@ -42,8 +42,8 @@ fn idle(stack: &mut Stack) -> ConnSlot {
         peer_port: 4_000,
         local_port: 80,
     });
-    let conn = stack.store.tcbs.alloc(&key).expect("room");
-    let cold = &mut stack.store.tcbs[conn];
+    let conn = stack.store_mut().tcbs.alloc(&key).expect("room");
+    let cold = &mut stack.store_mut().tcbs[conn];
     *cold = Tcb {
         snd_nxt: SeqNum(5_000),
         rcv_nxt: SeqNum(90_000),
@@ -62,9 +62,9 @@ fn idle(stack: &mut Stack) -> ConnSlot {
 
 /// The hot block that the connection gets now.
 fn heated(stack: &mut Stack, conn: ConnSlot) -> HotId {
-    stack.now = NOW;
+    stack.set_now(NOW);
     assert!(stack.ensure_hot(conn), "room");
-    stack.store.tcbs[conn].hot.expect("it is attached")
+    stack.store().tcbs[conn].hot.expect("it is attached")
 }
 
 /// A block in which a connection has left what it can leave there. The rest is looked at before a block is given back
@@ -174,14 +174,14 @@ fn a_hot_block_that_another_used_is_like_one_that_nobody_used() {
             ..Config::default()
         };
         let (mut used, mut fresh) = (stack(&config), stack(&config));
-        let block = used.store.hot.alloc().expect("room");
-        used.store.hot[block] = littered();
-        assert!(used.store.hot[block].holds_nothing());
-        used.store.hot.free(block);
+        let block = used.store_mut().hot.alloc().expect("room");
+        used.store_mut().hot[block] = littered();
+        assert!(used.store().hot[block].holds_nothing());
+        used.store_mut().hot.free(block);
         let of = |stack: &mut Stack| {
             let conn = idle(stack);
             let id = heated(stack, conn);
-            (id, fields(&stack.store.hot[id]))
+            (id, fields(&stack.store().hot[id]))
         };
         let ((id, of_used), (_, of_fresh)) = (of(&mut used), of(&mut fresh));
         assert_eq!(id == block, warm_reuse);
@@ -219,7 +219,7 @@ fn the_litter_leaves_out_nothing() {
     let mut stack = stack(&Config::default());
     let conn = idle(&mut stack);
     let id = heated(&mut stack, conn);
-    let (hot, litter) = (fields(&stack.store.hot[id]), fields(&littered()));
+    let (hot, litter) = (fields(&stack.store().hot[id]), fields(&littered()));
     for (begun, left) in hot.iter().zip(&litter) {
         let is_clean = kept_empty.contains(&begun.0) || the_blocks.contains(&begun.0);
         assert!(

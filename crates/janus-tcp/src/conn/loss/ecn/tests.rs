@@ -22,9 +22,9 @@ fn agree(client: Ecn, server: Ecn) -> (bool, bool) {
         ..Config::default()
     };
     let mut pair = Pair::new(&config(client), 7);
-    pair.b.stack.rules.config.ecn = server;
+    pair.b.stack.rules_mut().config.ecn = server;
     let (a, b) = pair.open(40_000);
-    let has = |stack: &Stack, conn: ConnSlot| stack.store.tcbs[conn].has(flag::ECN);
+    let has = |stack: &Stack, conn: ConnSlot| stack.store().tcbs[conn].has(flag::ECN);
     (has(&pair.a.stack, slot(a)), has(&pair.b.stack, slot(b)))
 }
 
@@ -87,7 +87,7 @@ fn both_flags_in_a_syn_ack_agree_to_nothing() {
         pair.run_for(Duration::from_millis(30));
         assert_eq!(pair.a.stack.is_connected(a), Ok(true));
         assert_eq!(
-            pair.a.stack.store.tcbs[slot(a)].has(flag::ECN),
+            pair.a.stack.store().tcbs[slot(a)].has(flag::ECN),
             speak,
             "flags {flags:#x}"
         );

@@ -8,9 +8,9 @@ use crate::store::keys::{HotId, Key};
 impl Stack {
     /// Counts by hand what the blocks say they have counted, for every connection.
     pub(crate) fn check_recovery(&self) {
-        for id in (0..self.store.hot.high_water()).filter_map(HotId::new) {
-            if self.store.hot[id].conn.is_some() {
-                self.check_books(&self.store.hot[id]);
+        for id in (0..self.store().hot.high_water()).filter_map(HotId::new) {
+            if self.store().hot[id].conn.is_some() {
+                self.check_books(&self.store().hot[id]);
             }
         }
     }
@@ -19,16 +19,16 @@ impl Stack {
         let none = Recovery::default();
         let rec = match hot.loss.recovery {
             None => &none,
-            Some(block) => &self.store.blocks.recovery[block],
+            Some(block) => &self.store().blocks.recovery[block],
         };
-        let now_us = self.now.as_micros() as u32;
+        let now_us = self.now().as_micros() as u32;
         let (mut pipe, mut bytes) = (0, 0);
         let (mut sacked, mut sacked_bytes, mut lost, mut resent) = (0, 0, 0, 0);
         let (mut decided, mut past_hint) = (rec.decided.is_none(), rec.lost_from.is_none());
         let (mut at, mut end, mut last_once) =
             (hot.sender.flight.head, hot.sender.snd_una, None::<Sent>);
         while at.is_some() {
-            let seg = &self.store.blocks.segments[at];
+            let seg = &self.store().blocks.segments[at];
             assert_eq!(seg.seq, end, "flight has no gap");
             end = seg.end();
             past_hint |= at == rec.lost_from;
