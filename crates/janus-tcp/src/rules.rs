@@ -16,8 +16,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use crate::rules::config::{Config, Secrets};
 use crate::rules::interface::Interface;
 use crate::rules::own_v4::OwnV4;
-use crate::rules::waits::Waits;
 use crate::rules::profile::Profiles;
+use crate::rules::waits::Waits;
 
 /// The rules of a stack. Connections read them and never change them.
 pub(crate) struct Rules {

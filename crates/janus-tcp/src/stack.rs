@@ -389,7 +389,7 @@ impl Stack {
     }
 
     #[inline(never)]
-    fn attach_hot(&mut self, conn: ConnSlot) -> bool {
+    pub(super) fn attach_hot(&mut self, conn: ConnSlot) -> bool {
         let Some(id) = self.store.hot.alloc() else {
             return false;
         };

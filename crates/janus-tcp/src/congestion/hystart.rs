@@ -34,6 +34,7 @@ impl HyStart {
 
     /// A round trip was measured. `round_is_over`: all that was sent when the round began is acknowledged. True when slow
     /// start is over (section 4.2).
+    #[inline(always)]
     pub(crate) fn on_rtt(&mut self, rtt_us: u32, round_is_over: bool) -> bool {
         let rtt_us = rtt_us.max(1);
         self.current_us = match self.current_us {
@@ -55,6 +56,7 @@ impl HyStart {
         self.css_rounds >= CSS_ROUNDS
     }
 
+    #[inline(never)]
     fn judge(&mut self) {
         if self.is_careful() {
             if self.current_us < self.baseline_us {

@@ -91,7 +91,7 @@ pub(crate) fn resume(cold: &mut Tcb, srtt_us: u32, variation_us: u32) {
 
 /// Takes a measured round trip (section 2.2 and 2.3).
 /// Keeps 6298-2, 6298-3, 6298-4, MUST-18.
-#[inline]
+#[inline(always)]
 pub(crate) fn sample(cold: &mut Tcb, rtt_us: u32) {
     let rtt = rtt_us.clamp(1, LONGEST_US);
     let srtt = cold.srtt_us();
@@ -103,6 +103,11 @@ pub(crate) fn sample(cold: &mut Tcb, rtt_us: u32) {
     let off = srtt.abs_diff(rtt);
     let variation = variation(cold);
     cold.rttvar_us = variation - variation / 4 + off / 4;
+    smooth(cold, srtt, rtt);
+}
+
+#[inline(always)]
+fn smooth(cold: &mut Tcb, srtt: u32, rtt: u32) {
     cold.set_srtt_us((srtt - srtt / 8 + rtt / 8).max(1));
 }
 
@@ -111,23 +116,22 @@ pub(crate) fn sample(cold: &mut Tcb, rtt_us: u32) {
 /// expected number of samples; in whole microseconds, that would round them away. So, as Linux does it: SRTT follows every
 /// sample; RTTVAR rises with any, and falls once in a round trip, by the largest deviation there was in it. With one
 /// sample in a round trip this is section 2.3 to the letter. True when this was the last of its round trip.
-#[inline]
+#[inline(always)]
 pub(crate) fn sample_of_many(cold: &mut Tcb, hot: &mut Hot, ack: SeqNum, rtt_us: u32) -> bool {
-    let before = variation(cold);
-    let off = if cold.srtt_us() == 0 {
-        0
+    let round_is_over = ack.ge(hot.timers.rtt_round);
+    let srtt = cold.srtt_us();
+    if srtt == 0 {
+        sample(cold, rtt_us);
     } else {
-        cold.srtt_us().abs_diff(rtt_us.clamp(1, LONGEST_US))
-    };
-    hot.timers.rtt_off_max = hot.timers.rtt_off_max.max(off);
-    let (is_first, round_is_over) = (cold.srtt_us() == 0, ack.ge(hot.timers.rtt_round));
-    sample(cold, rtt_us);
-    if !is_first {
+        let rtt = rtt_us.clamp(1, LONGEST_US);
+        let (before, off) = (variation(cold), srtt.abs_diff(rtt));
+        hot.timers.rtt_off_max = hot.timers.rtt_off_max.max(off);
         cold.rttvar_us = if round_is_over {
             before - before / 4 + hot.timers.rtt_off_max / 4
         } else {
             before.max(before - before / 4 + off / 4)
         };
+        smooth(cold, srtt, rtt);
     }
     if round_is_over {
         hot.timers.rtt_off_max = 0;
@@ -174,7 +178,10 @@ mod tests {
             ..Config::default()
         };
         let mut cold = Tcb::default();
-        assert_eq!(timeout(&cold, &Waits::of(&config), 0), Duration::from_secs(1));
+        assert_eq!(
+            timeout(&cold, &Waits::of(&config), 0),
+            Duration::from_secs(1)
+        );
         sample(&mut cold, 100_000);
         assert_eq!(
             timeout(&cold, &Waits::of(&config), 0),
@@ -212,10 +219,16 @@ mod tests {
         let config = Config::default();
         let mut cold = Tcb::default();
         handshake_lost(&mut cold);
-        assert_eq!(timeout(&cold, &Waits::of(&config), 0), Duration::from_secs(3));
+        assert_eq!(
+            timeout(&cold, &Waits::of(&config), 0),
+            Duration::from_secs(3)
+        );
         assert_eq!(variation(&cold), 0);
         sample(&mut cold, 100_000);
-        assert_eq!(timeout(&cold, &Waits::of(&config), 0), Duration::from_millis(300));
+        assert_eq!(
+            timeout(&cold, &Waits::of(&config), 0),
+            Duration::from_millis(300)
+        );
     }
 
     #[test]
@@ -224,7 +237,10 @@ mod tests {
         let mut cold = Tcb::default();
         sample(&mut cold, 10);
         let srtt = Duration::from_micros(10);
-        assert_eq!(timeout(&cold, &Waits::of(&config), 0), srtt + config.rto_min);
+        assert_eq!(
+            timeout(&cold, &Waits::of(&config), 0),
+            srtt + config.rto_min
+        );
         assert_eq!(timeout(&cold, &Waits::of(&config), 255), config.rto_max);
     }
 }

@@ -236,6 +236,7 @@ impl Conn<'_> {
     }
 
     /// Adjusts the window for an acknowledgement of new data, where nothing is missing or the peer does not SACK.
+    #[inline(always)]
     fn grow_or_recover(&mut self, p: &Parsed, acked: u32, dup_acks: u8) {
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         let mss = u32::from(cold.payload_mss());

@@ -16,8 +16,32 @@ use crate::wire::parse::Parsed;
 const COPY_BELOW: usize = 512;
 
 impl Conn<'_> {
-    /// Keeps SHLD-3.
+    /// Takes text and FIN.
+    #[inline(always)]
     pub(super) fn text_arrives(&mut self, p: &Parsed, frame: &mut Option<Frame>) {
+        let tcb = &*self.tcb;
+        let fits = p.seq == tcb.rcv_nxt && u32::from(p.payload_len) <= tcb.receive_window();
+        let in_order = fits
+            && self.hot.receiver.reorder == NONE
+            && tcb.state.can_receive()
+            && (p.payload_len == 0 || !self.nobody_reads());
+        if !in_order {
+            return self.text_out_of_order(p, frame);
+        }
+        let text = Text {
+            seq: p.seq,
+            off: p.payload_off,
+            len: p.payload_len,
+        };
+        if self.append(&text, frame) {
+            self.received(p, &text, p.flags.contains(Flags::FIN));
+        }
+    }
+
+    /// Like [`Conn::text_arrives`], for what is not simply the next, or has no reader.
+    /// Keeps SHLD-3.
+    #[inline(never)]
+    fn text_out_of_order(&mut self, p: &Parsed, frame: &mut Option<Frame>) {
         let cold = &*self.tcb;
         if !cold.state.can_receive() {
             // The peer's FIN has been: only repeats can come, and they want the ACK again.
@@ -36,32 +60,38 @@ impl Conn<'_> {
         }
         let (text, fin) = self.cut(p);
         let repeated = repeated_part(self.tcb, p);
-        let next = self.tcb.rcv_nxt;
         if text.len == 0 && !fin {
             self.acknowledge_repeated(repeated);
             return;
         }
-        if text.seq != next || self.hot.receiver.reorder != NONE {
+        if text.seq != self.tcb.rcv_nxt || self.hot.receiver.reorder != NONE {
             self.text_meets_gap((p, text, fin), repeated, frame);
             return;
         }
         if !self.append(&text, frame) {
             return;
         }
+        self.received(p, &text, fin);
+        // The end of the peer's stream is acknowledged without a word on what came twice before it (as Linux: tcp_fin).
+        if repeated.is_some() && !fin {
+            self.acknowledge_repeated(repeated);
+        }
+    }
+
+    /// The next of the peer's stream is here, and perhaps its end.
+    #[inline(always)]
+    fn received(&mut self, p: &Parsed, text: &Text, fin: bool) {
         self.tcb.rcv_nxt = text.end();
         if fin {
             self.fin_arrives();
         } else {
             self.owe_ack(p, u32::from(text.len));
         }
-        // The end of the peer's stream is acknowledged without a word on what came twice before it (as Linux: tcp_fin).
-        if repeated.is_some() && !fin {
-            self.acknowledge_repeated(repeated);
-        }
         self.wake_reader();
     }
 
     /// The owner has let go, or has shut both directions.
+    #[inline(always)]
     fn nobody_reads(&self) -> bool {
         let cold = &*self.tcb;
         let read_shut = || {

@@ -77,11 +77,9 @@ impl Conn<'_> {
         }
         // Whether or not the probe can go out, the timeout comes next (section 7.3).
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
-        hot.timers.rto_at = self.now.after_nanos(rto::timeout_ns(
-            cold,
-            &self.rules.waits,
-            hot.timers.backoff,
-        ));
+        hot.timers.rto_at =
+            self.now
+                .after_nanos(rto::timeout_ns(cold, &self.rules.waits, hot.timers.backoff));
         hot.timers.due_at = hot.timers.rto_at;
         hot.timers.timer_kind = TimerKind::Rto;
         self.hurry();

@@ -24,11 +24,12 @@ impl Stack {
     pub(crate) fn arrives(&mut self, conn: ConnSlot, p: &Parsed, frame: &mut Option<Frame>) {
         let tcb = &self.store.tcbs[conn];
         let hot = tcb.hot.map(|id| &self.store.hot[id]);
+        let has_hot = hot.is_some();
         if tcb.state == State::SynSent {
             self.syn_sent(conn, p, frame.as_ref());
         } else {
             match judge(tcb, hot, &self.rules.config, p, self.now) {
-                Verdict::Take(position) => self.take(conn, p, position, frame),
+                Verdict::Take(position) => self.take(conn, has_hot, p, position, frame),
                 verdict => self.refuse(conn, verdict, p, frame.as_ref()),
             }
         }
@@ -45,9 +46,16 @@ impl Stack {
 
     /// The segment has passed the checks: fifth to eighth.
     #[inline(always)]
-    fn take(&mut self, conn: ConnSlot, p: &Parsed, position: Position, frame: &mut Option<Frame>) {
+    fn take(
+        &mut self,
+        conn: ConnSlot,
+        has_hot: bool,
+        p: &Parsed,
+        position: Position,
+        frame: &mut Option<Frame>,
+    ) {
         let brings = p.payload_len > 0 || p.flags.intersects(Flags::FIN | Flags::URG);
-        if brings && !self.ensure_hot(conn) {
+        if brings && !has_hot && !self.attach_hot(conn) {
             self.counters.dropped_table_full += 1;
         }
         if self.with(conn, |c| c.take(p, position, frame)).is_none() {
