@@ -296,7 +296,7 @@ impl Conn<'_> {
         hot.receiver.arrivals = Arrivals::of(tcb);
         hot.timers.stalled = Stalled::default();
         hot.timers.orphaned_ms = 0;
-        hot.timers.stamps = match self.rules.config.timestamps {
+        hot.timers.stamps = match self.rules.config().timestamps {
             true => self.rules.stamp_base(&self.key.get()),
             false => StampBase::default(),
         };
@@ -309,15 +309,15 @@ impl Conn<'_> {
             self.fit_to_path();
         }
         self.begin_congestion_control();
-        if self.rules.config.count_as_linux {
+        if self.rules.config().count_as_linux {
             self.new_account();
         }
     }
 
     /// Congestion control begins, or begins anew, with what the record remembers.
     pub(crate) fn begin_congestion_control(&mut self) {
-        let config = &self.rules.config;
-        let algorithm = self.rules.profiles.congestion(self.tcb.profile, config);
+        let config = self.rules.config();
+        let algorithm = self.rules.profiles().congestion(self.tcb.profile, config);
         window::wake(self.hot, self.tcb, config, algorithm, self.now);
     }
 

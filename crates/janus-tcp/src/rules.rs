@@ -9,10 +9,12 @@ pub(crate) mod isn;
 pub(crate) mod own_v4;
 pub(crate) mod profile;
 pub(crate) mod routes;
+mod syn;
 pub(crate) mod waits;
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use crate::rules::buffer_sizes::BufferSizes;
 use crate::rules::config::{Config, Secrets};
 use crate::rules::interface::Interface;
 use crate::rules::own_v4::OwnV4;
@@ -21,17 +23,17 @@ use crate::rules::waits::Waits;
 
 /// The rules of a stack. Connections read them and never change them.
 pub(crate) struct Rules {
-    pub(crate) config: Config,
+    config: Config,
     /// Of the configuration its times.
-    pub(crate) waits: Waits,
+    waits: Waits,
     /// Window scale that SYNs offer, as it was at first: see [`BufferSizes`](crate::BufferSizes).
-    pub(crate) own_scale: u8,
-    pub(crate) interface: Interface,
+    own_scale: u8,
+    interface: Interface,
     /// Of the interface's addresses those of IPv4.
-    pub(crate) own_v4: OwnV4,
-    pub(crate) secrets: Secrets,
+    own_v4: OwnV4,
+    secrets: Secrets,
     /// Sets of socket options.
-    pub(crate) profiles: Profiles,
+    profiles: Profiles,
     /// Random numbers drawn so far.
     drawn: u64,
 }
@@ -71,6 +73,48 @@ impl Rules {
         }
     }
 
+    #[inline(always)]
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The configuration's times.
+    #[inline(always)]
+    pub(crate) fn waits(&self) -> &Waits {
+        &self.waits
+    }
+
+    #[inline(always)]
+    pub(crate) fn interface(&self) -> &Interface {
+        &self.interface
+    }
+
+    #[inline(always)]
+    pub(crate) fn secrets(&self) -> &Secrets {
+        &self.secrets
+    }
+
+    #[inline(always)]
+    pub(crate) fn profiles(&self) -> &Profiles {
+        &self.profiles
+    }
+
+    /// The interface's addresses of IPv4.
+    #[inline(always)]
+    pub(crate) fn own_v4(&self) -> &OwnV4 {
+        &self.own_v4
+    }
+
+    /// Sets of socket options, to register the use of one.
+    pub(crate) fn profiles_mut(&mut self) -> &mut Profiles {
+        &mut self.profiles
+    }
+
+    /// Buffers are of these sizes from now on.
+    pub(crate) fn resize_buffers(&mut self, sizes: BufferSizes) {
+        self.config = self.config.clone().with_buffer_sizes(sizes);
+    }
+
     /// Returns an unpredictable number: another one each time, and for each `of`, where several stacks have the same secrets.
     pub(crate) fn next_random(&mut self, of: u64) -> u64 {
         /// Other uses of the key have small numbers.
@@ -79,3 +123,6 @@ impl Rules {
         isn::keyed(&self.secrets, DRAWS | of << 48 | self.drawn)
     }
 }
+
+#[cfg(test)]
+mod tests;

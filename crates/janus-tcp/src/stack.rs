@@ -92,18 +92,20 @@ pub struct Stack {
 impl Stack {
     /// A stack that takes its packet buffers from `pool` and its memory as `growth` says.
     pub fn new(
-        config: Config,
+        mut config: Config,
         interface: Interface,
         secrets: Secrets,
         pool: Pool,
         growth: &Growth,
     ) -> Result<Stack, MemError> {
+        let reuses = config.warm_reuse;
+        config.share_path_facts &= reuses;
         let mut stack = Stack {
-            store: Store::new(&config, secrets.table.0, pool, growth)?,
+            store: Store::new(&config, secrets.table_key().0, pool, growth)?,
             index: Index::new(&config, &secrets, growth)?,
             schedule: Schedule::new(config.max_hot, growth)?,
             host: Host::new(&secrets),
-            paths: PathKnowledge::new(secrets.table),
+            paths: PathKnowledge::new(secrets.table_key()),
             counters: Counters::default(),
             now: Instant::ZERO,
             orphans: 0,
@@ -111,7 +113,7 @@ impl Stack {
             answers: Vec::new(),
             rules: Rules::new(config, interface, secrets),
         };
-        if !stack.rules.config.warm_reuse {
+        if !reuses {
             let Stack {
                 store,
                 index,
@@ -119,7 +121,6 @@ impl Stack {
                 ..
             } = &mut stack;
             store.reuse_nothing(index, schedule);
-            stack.rules.config.share_path_facts = false;
         }
         Ok(stack)
     }
@@ -183,7 +184,7 @@ impl Stack {
 
     /// The interface the stack was made with.
     pub fn interface(&self) -> &Interface {
-        &self.rules.interface
+        self.rules.interface()
     }
 
     /// Returns an unpredictable number: another one each time, and for each `of`, where several stacks have the same secrets.
@@ -352,7 +353,7 @@ impl Stack {
         if effects.has(effect::DOUBT_HOP) {
             let hop = self
                 .rules
-                .interface
+                .interface()
                 .next_hop(self.store.tcbs.key(conn).peer());
             self.host.neighbors.doubt(hop, self.now);
         }

@@ -75,20 +75,20 @@ impl Envelope {
 
     #[inline(always)]
     fn of(rules: &Rules, profile: u8, mac: Option<MacAddr>, ethertype: u16) -> Envelope {
-        let link_len = rules.interface.link.header_len() as u8;
+        let link_len = rules.interface().link.header_len() as u8;
         let mut link = [0; ethernet::LEN];
         if link_len > 0 {
             link[..6].copy_from_slice(&mac.unwrap_or_default().0);
-            link[6..12].copy_from_slice(&rules.interface.mac.0);
+            link[6..12].copy_from_slice(&rules.interface().mac.0);
             link[12..].copy_from_slice(&ethertype.to_be_bytes());
         }
-        let (ttl, tos) = rules.profiles.ip(profile);
+        let (ttl, tos) = rules.profiles().ip(profile);
         Envelope {
             link,
             link_len,
             ttl,
             tos,
-            tx_checksum: rules.interface.tx_checksum,
+            tx_checksum: rules.interface().tx_checksum,
             flow_label: 0,
         }
     }

@@ -125,22 +125,22 @@ impl Conn<'_> {
         let timestamps = if answering {
             cold.has(flag::TIMESTAMPS)
         } else {
-            self.rules.config.timestamps
+            self.rules.config().timestamps
         };
         let sack_permitted = if answering {
             cold.has(flag::SACK)
         } else {
-            self.rules.config.sack
+            self.rules.config().sack
         };
         let scaled = if answering {
             cold.scales != 0
         } else {
-            self.rules.config.window_scaling
+            self.rules.config().window_scaling
         };
         hot.timers.rtt_off_max = self.now.as_micros() as u32;
         if hot.timers.due_at == Instant::ZERO {
             hot.timers.due_at =
-                self.now + rto::timeout(cold, &self.rules.waits, hot.timers.backoff);
+                self.now + rto::timeout(cold, self.rules.waits(), hot.timers.backoff);
             hot.timers.timer_kind = TimerKind::Rto;
         }
         let segment = Outgoing {
@@ -150,7 +150,7 @@ impl Conn<'_> {
             flags: if answering {
                 Flags::SYN | Flags::ACK | ecn::syn_ack_flags(cold.flags)
             } else {
-                Flags::SYN | ecn::syn_flags(&self.rules.config, hot.timers.retries)
+                Flags::SYN | ecn::syn_flags(self.rules.config(), hot.timers.retries)
             },
             window,
             urgent: 0,
@@ -207,7 +207,7 @@ impl Conn<'_> {
     pub(crate) fn send_first_unsent(&mut self, mss: u16, wire: &mut Wire<'_>) -> bool {
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         if hot.sender.flight.is_empty() {
-            window::on_start(hot, cold, &self.rules.config, self.now);
+            window::on_start(hot, cold, self.rules.config(), self.now);
         }
         let sender = &mut hot.sender;
         let moved = self
@@ -274,7 +274,7 @@ impl Conn<'_> {
         if hot.sender.ending == Ending::More {
             return self.corked_long_enough(at);
         }
-        if cold.profile != DEFAULT && self.rules.profiles.get(cold.profile).cork {
+        if cold.profile != DEFAULT && self.rules.profiles().get(cold.profile).cork {
             return self.corked_long_enough(at);
         }
         cold.has(flag::NODELAY) || hot.sender.flight.is_empty() || !small_in_flight
@@ -283,7 +283,7 @@ impl Conn<'_> {
     /// A small segment under a cork waits for more, but not for ever (Linux: 200 ms).
     /// Keeps MAY-16.
     fn corked_long_enough(&mut self, at: Option<SegId>) -> bool {
-        let most = rto::timeout(self.tcb, &self.rules.waits, 0).max(CORK_LEAST);
+        let most = rto::timeout(self.tcb, self.rules.waits(), 0).max(CORK_LEAST);
         let now_us = self.now.as_micros() as u32;
         let seg = &mut self.blocks.segments[at];
         if !seg.has(seg_flag::CORKED) {

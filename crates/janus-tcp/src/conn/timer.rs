@@ -26,7 +26,7 @@ impl Conn<'_> {
         if hot.sender.flight.is_empty() && hot.timers.due_at == Instant::ZERO {
             let cold = &*self.tcb;
             hot.timers.due_at =
-                self.now + rto::timeout(cold, &self.rules.waits, hot.timers.backoff);
+                self.now + rto::timeout(cold, self.rules.waits(), hot.timers.backoff);
             hot.timers.timer_kind = TimerKind::Persist;
         }
     }
@@ -80,16 +80,16 @@ impl Conn<'_> {
         let opening = matches!(cold.state, State::SynSent | State::SynReceived);
         let probing = !opening && hot.sender.flight.is_empty();
         let limit = if opening {
-            let wished = self.rules.profiles.get(cold.profile).syn_retries;
-            let tries = wished.unwrap_or(self.rules.config.max_syn_retries);
+            let wished = self.rules.profiles().get(cold.profile).syn_retries;
+            let tries = wished.unwrap_or(self.rules.config().max_syn_retries);
             match cold.state {
-                State::SynSent => tries.saturating_add(self.rules.config.syn_linear_timeouts),
+                State::SynSent => tries.saturating_add(self.rules.config().syn_linear_timeouts),
                 _ => tries,
             }
         } else if cold.has(flag::ORPHAN) {
-            self.rules.config.max_orphan_retries
+            self.rules.config().max_orphan_retries
         } else {
-            self.rules.config.max_retries
+            self.rules.config().max_retries
         };
         // A peer that answers probes may keep its window shut for ever (MUST-37), but not an orphan's. What is sent
         // again into a window that shrank to nothing is a probe too (MUST-35, SHLD-17).
@@ -126,11 +126,11 @@ impl Conn<'_> {
         }
         let in_doubt = hot.timers.retries == R1;
         if cold.state != State::SynSent
-            || hot.timers.retries > self.rules.config.syn_linear_timeouts
+            || hot.timers.retries > self.rules.config().syn_linear_timeouts
         {
             hot.timers.backoff = hot.timers.backoff.saturating_add(1).min(30);
         }
-        hot.timers.due_at = self.now + rto::timeout(cold, &self.rules.waits, hot.timers.backoff);
+        hot.timers.due_at = self.now + rto::timeout(cold, self.rules.waits(), hot.timers.backoff);
         self.hurry();
         let hot = &mut *self.hot;
         if !hot.sender.flight.is_empty() {

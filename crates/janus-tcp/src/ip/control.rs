@@ -12,7 +12,7 @@ impl Ip<'_> {
     /// A frame that is neither a TCP segment nor a UDP datagram.
     /// Returns the error about a segment of ours that it brings.
     pub(crate) fn control_arrives(&mut self, frame: Frame) -> Option<(IcmpError, Frame)> {
-        let packet = match self.rules.interface.link {
+        let packet = match self.rules.interface().link {
             Link::Ip => frame.data(),
             Link::Ethernet => match ethernet::Header::parse(frame.data()) {
                 Ok((header, body)) if header.ethertype == ethernet::ethertype::ARP => {
@@ -39,19 +39,19 @@ impl Ip<'_> {
 
     /// RFC 826. Every stack of the device learns, one of them answers.
     fn arp_arrives(&mut self, packet: &arp::Packet) {
-        let for_us = self.rules.interface.is_ours(packet.target_ip.into())
-            && !self.rules.interface.any_local;
+        let for_us = self.rules.interface().is_ours(packet.target_ip.into())
+            && !self.rules.interface().any_local;
         let sender = IpAddr::V4(packet.sender_ip);
         if packet.sender_mac.is_group()
             || sender.is_unspecified()
-            || self.rules.interface.is_own(sender)
+            || self.rules.interface().is_own(sender)
         {
             self.counters.dropped_address += 1;
             return;
         }
         self.neighbor_is(sender, packet.sender_mac, for_us);
-        if for_us && self.rules.interface.answers && packet.op == arp::Op::Request {
-            let reply = packet.reply(self.rules.interface.mac);
+        if for_us && self.rules.interface().answers && packet.op == arp::Op::Request {
+            let reply = packet.reply(self.rules.interface().mac);
             self.send_arp(&reply, packet.sender_mac);
         }
     }
@@ -65,12 +65,12 @@ impl Ip<'_> {
     }
 
     fn send_arp_request(&mut self, target: Ipv4Addr) {
-        let Some(IpAddr::V4(source)) = self.rules.interface.source_for(target) else {
+        let Some(IpAddr::V4(source)) = self.rules.interface().source_for(target) else {
             return;
         };
         let request = arp::Packet {
             op: arp::Op::Request,
-            sender_mac: self.rules.interface.mac,
+            sender_mac: self.rules.interface().mac,
             sender_ip: source,
             target_mac: MacAddr::ZERO,
             target_ip: target,
@@ -84,7 +84,7 @@ impl Ip<'_> {
         };
         let header = ethernet::Header {
             dst: to,
-            src: self.rules.interface.mac,
+            src: self.rules.interface().mac,
             ethertype: ethernet::ethertype::ARP,
         };
         let bytes = &mut buf.bytes_mut()[usize::from(HEADROOM)..];

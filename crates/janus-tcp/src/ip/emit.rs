@@ -26,7 +26,7 @@ pub(crate) fn known_envelope(
     now: Instant,
 ) -> Option<Envelope> {
     let mut mac = None;
-    if rules.interface.link == Link::Ethernet {
+    if rules.interface().link == Link::Ethernet {
         let hop = rules.next_hop_v4(key.peer);
         mac = Some(neighbors.latest_v4(hop, now)?);
     }
@@ -48,8 +48,8 @@ impl Ip<'_> {
             return (envelope, Ok(()));
         }
         let (mut mac, mut resolved) = (None, Ok(()));
-        if self.rules.interface.link == Link::Ethernet {
-            let hop = self.rules.interface.next_hop(key.peer());
+        if self.rules.interface().link == Link::Ethernet {
+            let hop = self.rules.interface().next_hop(key.peer());
             mac = self.resolve(hop);
             resolved = mac.map(|_| ()).ok_or(Unresolved(hop));
         }
@@ -107,7 +107,7 @@ impl Ip<'_> {
         if self
             .host
             .neighbors
-            .should_ask(hop, self.now, &self.rules.interface)
+            .should_ask(hop, self.now, self.rules.interface())
         {
             self.ask_for(hop);
         }

@@ -77,7 +77,7 @@ impl Ip<'_> {
     /// A fragment for one of our addresses.
     /// Returns the error about a segment of ours that it makes whole.
     pub(crate) fn fragment_arrives(&mut self, frame: Frame) -> Option<IcmpError> {
-        let packet = parse::packet(&frame, self.rules.interface.link);
+        let packet = parse::packet(&frame, self.rules.interface().link);
         let link = frame.data().len() - packet.len();
         let Some(piece) = Piece::read(packet, frame.buf.off() + link as u16) else {
             self.counters.dropped_malformed += 1;
@@ -166,7 +166,7 @@ impl Ip<'_> {
             return false;
         };
         let bytes = &mut buf.bytes_mut()[usize::from(HEADROOM)..];
-        let ip_at = self.rules.interface.link.header_len();
+        let ip_at = self.rules.interface().link.header_len();
         let header_len = tcp::LEN + options.len();
         let payload_len = header_len + data.len();
         let tcp_at = ip_at + write_ip(&mut bytes[ip_at..], whole, payload_len, IpExtra::None);
@@ -181,8 +181,8 @@ impl Ip<'_> {
             _ => {}
         }
         let mut frame = Frame::new(buf, (tcp_at + payload_len) as u16);
-        if self.rules.interface.link == Link::Ethernet {
-            let mac = self.rules.interface.mac;
+        if self.rules.interface().link == Link::Ethernet {
+            let mac = self.rules.interface().mac;
             write_ethernet(&mut frame, mac, mac, whole.dst);
         }
         self.host.deferred.segments.push((flow, frame));
@@ -197,8 +197,8 @@ impl Ip<'_> {
             .paths
             .sizes
             .mtu(dst, now)
-            .unwrap_or(self.rules.interface.mtu);
-        let mtu = usize::from(mtu.min(self.rules.interface.mtu));
+            .unwrap_or(self.rules.interface().mtu);
+        let mtu = usize::from(mtu.min(self.rules.interface().mtu));
         let whole = Whole {
             src,
             dst,
@@ -238,15 +238,15 @@ impl Ip<'_> {
             return false;
         };
         let bytes = &mut buf.bytes_mut()[usize::from(HEADROOM)..];
-        let ip_at = self.rules.interface.link.header_len();
+        let ip_at = self.rules.interface().link.header_len();
         let at = ip_at + write_ip(&mut bytes[ip_at..], whole, part.len(), extra);
         bytes[at..at + part.len()].copy_from_slice(part);
         let mut frame = Frame::new(buf, (at + part.len()) as u16);
-        if self.rules.interface.link == Link::Ethernet {
-            let hop = self.rules.interface.next_hop(whole.dst);
+        if self.rules.interface().link == Link::Ethernet {
+            let hop = self.rules.interface().next_hop(whole.dst);
             let known = self.resolve(hop);
             let mac = known.unwrap_or(MacAddr::ZERO);
-            write_ethernet(&mut frame, mac, self.rules.interface.mac, whole.dst);
+            write_ethernet(&mut frame, mac, self.rules.interface().mac, whole.dst);
             if known.is_none() {
                 self.await_neighbor(hop, frame);
                 return true;

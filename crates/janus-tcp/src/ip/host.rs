@@ -28,7 +28,9 @@ pub(crate) struct Host {
 impl Host {
     pub(crate) fn new(secrets: &Secrets) -> Host {
         Host {
-            neighbors: Neighbors::new(secrets.table.0 ^ secrets.table.1.rotate_left(17)),
+            neighbors: Neighbors::new(
+                secrets.table_key().0 ^ secrets.table_key().1.rotate_left(17),
+            ),
             fragments: Fragments::default(),
             icmp_budget: Budget::default(),
             answer: Vec::new(),

@@ -61,14 +61,14 @@ impl Budget {
 impl Ip<'_> {
     /// Sends an error about `packet`, from its IP header on, which was addressed to us, if one may be sent.
     pub(crate) fn report(&mut self, report: Report, packet: &[u8]) {
-        if !self.rules.interface.answers || !may_be_reported(packet) {
+        if !self.rules.interface().answers || !may_be_reported(packet) {
             return;
         }
         let chance = isn::keyed(
-            &self.rules.secrets,
+            self.rules.secrets(),
             self.now.as_nanos() ^ self.counters.icmp_errors_out,
         );
-        let per_second = self.rules.config.icmp_errors_per_second;
+        let per_second = self.rules.config().icmp_errors_per_second;
         if !self.host.icmp_budget.take(per_second, chance, self.now) {
             self.counters.icmp_errors_limited += 1;
             return;

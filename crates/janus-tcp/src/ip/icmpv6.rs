@@ -59,7 +59,7 @@ impl Ip<'_> {
         // The second byte is the code; neighbour messages have none but zero.
         let code = ip.payload().get(1).copied();
         let from_link =
-            ip.hop_limit == nd::HOP_LIMIT && self.rules.interface.link == Link::Ethernet;
+            ip.hop_limit == nd::HOP_LIMIT && self.rules.interface().link == Link::Ethernet;
         if !from_link || code != Some(0) {
             self.counters.dropped_malformed += 1;
             return;

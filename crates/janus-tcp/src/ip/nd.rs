@@ -37,13 +37,13 @@ impl Ip<'_> {
             self.counters.dropped_malformed += 1;
             return;
         }
-        if !self.rules.interface.is_own(target.into()) {
+        if !self.rules.interface().is_own(target.into()) {
             return;
         }
         if let Some(mac) = source {
             self.neighbor_is(ends.src.into(), mac, true);
         }
-        if !self.rules.interface.answers {
+        if !self.rules.interface().answers {
             return;
         }
         // An asker that does not say where it is must be known, or cannot be answered.
@@ -63,7 +63,7 @@ impl Ip<'_> {
             solicited: !detecting,
             r#override: true,
         };
-        let own = self.rules.interface.mac;
+        let own = self.rules.interface().mac;
         self.send_neighbor_message(target, dst, mac, |out| {
             icmpv6::emit_advertisement(out, target, dst, target, own, flags)
         });
@@ -84,7 +84,7 @@ impl Ip<'_> {
             return;
         }
         // Somebody claims an address of ours: it was ours first, and is (RFC 4862 section 5.4.4 leaves it open).
-        if self.rules.interface.is_own(target.into()) {
+        if self.rules.interface().is_own(target.into()) {
             self.counters.dropped_address += 1;
             return;
         }
@@ -103,7 +103,7 @@ impl Ip<'_> {
     /// Files where a neighbour is, and sends what has waited for it.
     pub(crate) fn neighbor_is(&mut self, addr: IpAddr, mac: MacAddr, solicited: bool) {
         let filed =
-            (self.host.neighbors).learn(addr, mac, solicited, self.now, &self.rules.interface);
+            (self.host.neighbors).learn(addr, mac, solicited, self.now, self.rules.interface());
         self.counters.neighbors_refused += u64::from(!filed);
         while let Some(mut frame) = self.host.neighbors.pop_waiting(addr) {
             frame.data_mut()[..6].copy_from_slice(&mac.0);
@@ -113,11 +113,11 @@ impl Ip<'_> {
 
     /// Asks everybody who might have `target` (section 7.2.2).
     pub(crate) fn solicit(&mut self, target: Ipv6Addr) {
-        let Some(IpAddr::V6(src)) = self.rules.interface.source_for(target) else {
+        let Some(IpAddr::V6(src)) = self.rules.interface().source_for(target) else {
             return;
         };
         let dst = icmpv6::solicited_node(target);
-        let own = self.rules.interface.mac;
+        let own = self.rules.interface().mac;
         self.send_neighbor_message(src, dst, icmpv6::multicast_mac(dst), |out| {
             icmpv6::emit_solicitation(out, src, dst, target, own)
         });
@@ -130,7 +130,7 @@ impl Ip<'_> {
         mac: MacAddr,
         emit: impl FnOnce(&mut [u8]) -> usize,
     ) {
-        if self.rules.interface.link != Link::Ethernet {
+        if self.rules.interface().link != Link::Ethernet {
             return;
         }
         let Some(mut buf) = self.reply_buffer() else {
@@ -138,7 +138,7 @@ impl Ip<'_> {
         };
         let header = ethernet::Header {
             dst: mac,
-            src: self.rules.interface.mac,
+            src: self.rules.interface().mac,
             ethertype: ethernet::ethertype::IPV6,
         };
         let bytes = &mut buf.bytes_mut()[usize::from(HEADROOM)..];

@@ -219,12 +219,12 @@ pub(crate) fn scale_for(buffer: u32) -> u8 {
 #[derive(Clone)]
 pub struct Secrets {
     pub(super) isn: (u64, u64),
-    pub(crate) table: (u64, u64),
+    table: (u64, u64),
     /// Of its own: timestamps go out to everybody, and must tell nothing about the table's key.
-    pub(crate) timestamps: Stamps,
-    pub(crate) cookies: (u64, u64),
+    timestamps: Stamps,
+    cookies: (u64, u64),
     /// When a cookie was last sent by any stack that has these keys.
-    pub(crate) recent_cookies: Recent,
+    recent_cookies: Recent,
 }
 
 impl Secrets {
@@ -255,8 +255,29 @@ impl Secrets {
     }
 
     /// Returns the generator of timestamps.
+    #[inline(always)]
     pub fn stamps(&self) -> &Stamps {
         &self.timestamps
+    }
+
+    /// Returns the key of the tables of flows, paths and neighbors.
+    #[inline]
+    pub(crate) fn table_key(&self) -> (u64, u64) {
+        self.table
+    }
+
+    pub(crate) fn cookie_key(&self) -> (u64, u64) {
+        self.cookies
+    }
+
+    /// A cookie is sent.
+    pub(crate) fn note_cookie(&self, now: Instant) {
+        self.recent_cookies.note(now);
+    }
+
+    /// Whether a cookie that a stack with these keys has sent can still be good.
+    pub(crate) fn cookie_may_be_good(&self, now: Instant) -> bool {
+        self.recent_cookies.is_now(now)
     }
 
     /// Keys from a seed, for runs that must be repeatable. Not for a server that faces strangers.
@@ -300,11 +321,11 @@ pub enum Ecn {
 /// goes with the keys, which all shards share; and it is what keeps a forged acknowledgement from being worth a try
 /// while there is no flood.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Recent(Arc<AtomicU32>);
+struct Recent(Arc<AtomicU32>);
 
 impl Recent {
     /// A cookie is sent.
-    pub(crate) fn note(&self, now: Instant) {
+    fn note(&self, now: Instant) {
         // Counted from one: zero is never. All shards write the same, and seldom.
         let this = period(now).wrapping_add(1);
         if self.0.load(Ordering::Relaxed) != this {
@@ -313,7 +334,7 @@ impl Recent {
     }
 
     /// Whether a cookie that was sent can still be good.
-    pub(crate) fn is_now(&self, now: Instant) -> bool {
+    fn is_now(&self, now: Instant) -> bool {
         let last = self.0.load(Ordering::Relaxed);
         last != 0 && period(now).wrapping_add(1).wrapping_sub(last) < 2
     }

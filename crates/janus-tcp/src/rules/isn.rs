@@ -33,7 +33,7 @@ impl Rules {
     /// Returns what the connection's timestamps are counted from, which only this host can compute.
     #[inline]
     pub(crate) fn stamp_base(&self, key: &FlowKey) -> StampBase {
-        let stamps = &self.secrets.timestamps;
+        let stamps = self.secrets.stamps();
         stamps.base(stamps.hash(key))
     }
 
@@ -41,14 +41,14 @@ impl Rules {
     /// Keeps 7323-18, 7323-26, 7323-27.
     #[inline(always)]
     pub(crate) fn timestamp(&self, base: StampBase, now: Instant) -> u32 {
-        self.secrets.timestamps.stamp(base, now.as_millis() as u32)
+        self.secrets.stamps().stamp(base, now.as_millis() as u32)
     }
 
     /// How long ago, in milliseconds and at most, the timestamp was sent that is echoed; large for one from the future.
     #[inline]
     pub(crate) fn age_ms(&self, base: StampBase, now: Instant, echo: u32) -> u32 {
         self.secrets
-            .timestamps
+            .stamps()
             .age_ms(base, now.as_millis() as u32, echo)
     }
 
@@ -56,7 +56,7 @@ impl Rules {
     /// the bits that the timestamp leaves.
     #[inline]
     pub(crate) fn flow_label(&self, key: &FlowKey) -> u32 {
-        (self.secrets.timestamps.hash(key) >> 32) as u32 & 0x000f_ffff
+        (self.secrets.stamps().hash(key) >> 32) as u32 & 0x000f_ffff
     }
 }
 

@@ -116,7 +116,7 @@ impl Stack {
             timestamps: cold.has(flag::TIMESTAMPS),
             fin_wait_2,
             own_time: own_time.is_some(),
-            expires: self.now + own_time.unwrap_or(self.rules.config.time_wait),
+            expires: self.now + own_time.unwrap_or(self.rules.config().time_wait),
             ..TimeWait::default()
         };
         self.index.time_wait.insert(key, record)
@@ -125,9 +125,9 @@ impl Stack {
     /// Returns the time that an orphan waits for the peer's FIN: never so short that a repeated FIN could not come (Linux:
     /// tcp_fin_time). `None`: as long as TIME-WAIT lasts.
     fn fin_wait_2_time(&self, cold: &Tcb) -> Option<Duration> {
-        let wished = self.rules.profiles.get(cold.profile).fin_wait_2;
-        let wait = wished.or(self.rules.config.fin_wait_2)?;
-        let least = rto::timeout(cold, &self.rules.waits, 0) * 7 / 2;
+        let wished = self.rules.profiles().get(cold.profile).fin_wait_2;
+        let wait = wished.or(self.rules.config().fin_wait_2)?;
+        let least = rto::timeout(cold, self.rules.waits(), 0) * 7 / 2;
         Some(wait.max(least).min(LINGER_MAX))
     }
 
@@ -176,7 +176,7 @@ impl Stack {
             self.orphans += 1;
         }
         let live = self.store.tcbs[conn].state != State::Closed;
-        if live && self.orphans > self.rules.config.max_orphans as usize {
+        if live && self.orphans > self.rules.config().max_orphans as usize {
             self.counters.orphans_aborted += 1;
             self.abort_conn(conn);
             return true;
@@ -187,7 +187,7 @@ impl Stack {
     /// A connection has come to a good end: what it knows of its path is kept, if that is worth it.
     #[inline]
     pub(crate) fn learn_path(&mut self, conn: ConnSlot) {
-        if !self.rules.config.share_path_facts {
+        if !self.rules.config().share_path_facts {
             return;
         }
         let cold = &self.store.tcbs[conn];
@@ -201,12 +201,14 @@ impl Stack {
         };
         let variation_us = rto::variation(cold);
         // Below this the timeout is the round trip and the configured least, whatever the variation (`rto`).
-        let varies = 4_000 * u64::from(variation_us) > self.rules.waits.rto_min_ns;
+        let varies = 4_000 * u64::from(variation_us) > self.rules.waits().rto_min_ns;
         if varies || threshold.is_some() {
             self.keep_path(conn, variation_us, threshold);
         } else if !self.paths.facts.is_empty() {
             let to = self.store.tcbs.key(conn).peer();
-            self.paths.facts.forget(self.rules.secrets.table, to);
+            self.paths
+                .facts
+                .forget(self.rules.secrets().table_key(), to);
         }
     }
 
@@ -226,6 +228,6 @@ impl Stack {
         self.counters.paths_learned += 1;
         self.paths
             .facts
-            .learn(self.rules.secrets.table, to, facts, self.now);
+            .learn(self.rules.secrets().table_key(), to, facts, self.now);
     }
 }

@@ -54,7 +54,7 @@ impl Stack {
 
     /// When [`Stack::advance`] has something to do next.
     pub fn next_deadline(&self) -> Option<Instant> {
-        let first_wait = self.rules.config.rto_initial.as_nanos() as u64;
+        let first_wait = self.rules.config().rto_initial.as_nanos() as u64;
         [
             self.schedule.wheel.next(),
             self.index.half_open.next_deadline(first_wait),
@@ -70,7 +70,7 @@ impl Stack {
     }
 
     fn repeat_syn_acks(&mut self) {
-        let first_wait = self.rules.config.rto_initial.as_nanos() as u64;
+        let first_wait = self.rules.config().rto_initial.as_nanos() as u64;
         for _ in 0..MAX_PER_CALL {
             let Some(id) = self.index.half_open.due(self.now, first_wait) else {
                 break;
@@ -167,7 +167,7 @@ impl Stack {
         if self
             .store
             .blocks
-            .update_pressure(&self.rules.config, &mut self.counters)
+            .update_pressure(self.rules.config(), &mut self.counters)
             != Pressure::None
         {
             self.relieve();
@@ -298,18 +298,18 @@ impl Stack {
 
     /// When the sweep goes on; never while no connection wants it.
     pub(crate) fn next_sweep(&self) -> Option<Instant> {
-        (self.rules.profiles.swept() > 0).then_some(self.schedule.sweep.at)
+        (self.rules.profiles().swept() > 0).then_some(self.schedule.sweep.at)
     }
 
     /// A connection has got options: the sweep must not come too late for it.
     pub(crate) fn sweep_soon(&mut self, conn: ConnSlot) {
-        let options = self.rules.profiles.get(self.store.tcbs[conn].profile);
+        let options = self.rules.profiles().get(self.store.tcbs[conn].profile);
         if !options.wants_sweep() {
             return;
         }
         let due = self.now + shortest(options);
         let sweep = &mut self.schedule.sweep;
-        if self.rules.profiles.swept() == 1 {
+        if self.rules.profiles().swept() == 1 {
             // The first: whatever was planned before was for others.
             *sweep = Sweep {
                 at: due,
@@ -325,7 +325,7 @@ impl Stack {
     /// Looks at one slice, if its time has come.
     /// Keeps MAY-5.
     pub(crate) fn sweep(&mut self) {
-        if self.rules.profiles.swept() == 0 || self.schedule.sweep.at > self.now {
+        if self.rules.profiles().swept() == 0 || self.schedule.sweep.at > self.now {
             return;
         }
         let (family, slice) = self.schedule.sweep.next;
@@ -366,7 +366,7 @@ impl Stack {
     /// Keeps MUST-26, MUST-29, SHLD-12.
     fn look_at(&mut self, conn: ConnSlot, looked_ms: Option<u32>) {
         let cold = &self.store.tcbs[conn];
-        let options = self.rules.profiles.get(cold.profile);
+        let options = self.rules.profiles().get(cold.profile);
         // A connection that waits for an acknowledgement, or to send, learns by that whether the peer is there (Linux:
         // tcp_keepalive_timer). An orphan has bounds of its own.
         let asleep = matches!(
@@ -380,7 +380,7 @@ impl Stack {
         if let Some(most) = options.wake_reader {
             self.look_at_reader(conn, millis(most), looked_ms);
         }
-        let options = self.rules.profiles.get(self.store.tcbs[conn].profile);
+        let options = self.rules.profiles().get(self.store.tcbs[conn].profile);
         if !options.keepalive && options.idle_timeout.is_none() {
             return;
         }

@@ -38,7 +38,7 @@ impl Index {
             .saturating_add(config.max_time_wait)
             .saturating_add(STUBS_MAX);
         Ok(Index {
-            hash: TableHash::new(secrets.table.0, secrets.table.1),
+            hash: TableHash::new(secrets.table_key().0, secrets.table_key().1),
             table: FlowTable::new(flows, growth)?,
             half_open: HalfOpens::new(config.max_half_open, growth)?,
             time_wait: TimeWaits::new(config.max_time_wait, growth)?,

@@ -108,7 +108,7 @@ impl PathFacts {
 
     #[cold]
     fn recall_known(&mut self, key: &FlowKey, tcb: &mut Tcb, rules: &Rules, now: Instant) -> bool {
-        let Some(facts) = self.of(rules.secrets.table, key.peer(), now) else {
+        let Some(facts) = self.of(rules.secrets().table_key(), key.peer(), now) else {
             return false;
         };
         rto::resume(tcb, facts.srtt_us, facts.variation_us);

@@ -150,7 +150,7 @@ fn look(
     parsed: &mut Parsed,
 ) -> Result<Kind, Refused> {
     let data = frame.data();
-    match rules.interface.link {
+    match rules.interface().link {
         Link::Ip => match data.first().ok_or(Refused::Malformed)? >> 4 {
             6 => look_v6(frame, data, false, rules, hash, parsed),
             _ => look_v4(frame, data, rules, hash, parsed),
@@ -196,15 +196,15 @@ fn look_v4(
     let Some(segment) = usual::read(packet) else {
         return look_v4_by_parts(frame, packet, rules, hash, parsed);
     };
-    if !rules.interface.rx_checksum && !segment.ip_is_sound() {
+    if !rules.interface().rx_checksum && !segment.ip_is_sound() {
         return Err(Refused::Checksum);
     }
     // As below.
     let (src, dst) = (segment.src(), segment.dst());
-    if !rules.own_v4.takes(src, dst) {
+    if !rules.own_v4().takes(src, dst) {
         return Err(Refused::Address);
     }
-    if !rules.interface.rx_checksum && !segment.tcp_is_sound() {
+    if !rules.interface().rx_checksum && !segment.tcp_is_sound() {
         return Err(Refused::Checksum);
     }
     let key = FlowKeyV4 {
@@ -213,7 +213,8 @@ fn look_v4(
         peer_port: segment.src_port(),
         local_port: segment.dst_port(),
     };
-    let options_off = usize::from(frame.buf.off()) + rules.interface.link.header_len() + usual::LEN;
+    let options_off =
+        usize::from(frame.buf.off()) + rules.interface().link.header_len() + usual::LEN;
     parsed.key = FlowKey::V4(key);
     parsed.hash = hash.v4(&key);
     parsed.candidate = NONE;
@@ -238,18 +239,19 @@ fn look_v4_by_parts(
     parsed: &mut Parsed,
 ) -> Result<Kind, Refused> {
     let ip = ipv4::parse(packet)?;
-    if !rules.interface.rx_checksum && !ip.checksum_ok() {
+    if !rules.interface().rx_checksum && !ip.checksum_ok() {
         return Err(Refused::Checksum);
     }
     // MUST-57 and MUST-63: nothing from or to a group or broadcast address, and nothing that is not for us.
-    if !rules.own_v4.takes(number(ip.src), number(ip.dst)) {
+    if !rules.own_v4().takes(number(ip.src), number(ip.dst)) {
         return Err(Refused::Address);
     }
     if ip.is_fragment() || ip.proto != proto::TCP {
         return Ok(other_than_tcp(ip.is_fragment(), ip.proto));
     }
     let segment = ip.payload();
-    let is_sound = || rules.interface.rx_checksum || checksum::tcp_v4(ip.src, ip.dst, segment) == 0;
+    let is_sound =
+        || rules.interface().rx_checksum || checksum::tcp_v4(ip.src, ip.dst, segment) == 0;
     let file = |peer_port, local_port| {
         let key = FlowKeyV4 {
             peer: ip.src,
@@ -284,20 +286,22 @@ fn look_v6(
     }
     if ip.proto == proto::ICMPV6 && !ip.is_fragment() {
         // Neighbour discovery has addresses that nothing else may have.
-        return match rules.interface.takes_icmp_v6(ip.src, ip.dst) {
+        return match rules.interface().takes_icmp_v6(ip.src, ip.dst) {
             true => Ok(Kind::Other),
             false => Err(Refused::Address),
         };
     }
     let (src, dst) = (IpAddr::V6(ip.src), IpAddr::V6(ip.dst));
-    if !rules.interface.is_ours(dst) || !may_be_peer(dst) || !rules.interface.may_be_source(src) {
+    if !rules.interface().is_ours(dst) || !may_be_peer(dst) || !rules.interface().may_be_source(src)
+    {
         return Err(Refused::Address);
     }
     if ip.is_fragment() || ip.proto != proto::TCP {
         return Ok(other_than_tcp(ip.is_fragment(), ip.proto));
     }
     let segment = ip.payload();
-    let is_sound = || rules.interface.rx_checksum || checksum::tcp_v6(ip.src, ip.dst, segment) == 0;
+    let is_sound =
+        || rules.interface().rx_checksum || checksum::tcp_v6(ip.src, ip.dst, segment) == 0;
     let file = |peer_port, local_port| {
         let key = FlowKeyV6 {
             peer: ip.src,

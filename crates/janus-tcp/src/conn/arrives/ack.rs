@@ -156,7 +156,7 @@ impl Conn<'_> {
         let hot = &*self.hot;
         // Otherwise what is sent now counts too.
         if hot.sender.writer != NONE
-            && (hot.sender.unsent.is_empty() || !self.rules.config.count_as_linux)
+            && (hot.sender.unsent.is_empty() || !self.rules.config().count_as_linux)
         {
             self.offer_room();
         }

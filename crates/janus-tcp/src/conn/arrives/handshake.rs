@@ -4,23 +4,18 @@
 use core::time::Duration;
 
 use janus_mem::Frame;
+use janus_wire::SeqNum;
 use janus_wire::tcp::{Flags, Options};
-use janus_wire::{FlowKey, SeqNum};
 
 use crate::congestion;
 use crate::conn::Conn;
 use crate::conn::loss::ecn;
-use crate::rules::{Rules, config};
+use crate::rules::Rules;
 use crate::store::cold::{EndReason, State, flag};
 use crate::store::hot::hot_flag;
 use crate::store::rto;
 use crate::time::Instant;
 use crate::wire::parse::Parsed;
-
-/// MSS of a peer that names none, over IPv4 and over IPv6 (RFC 9293 MUST-15), and the smallest we let a peer force on us.
-const DEFAULT_MSS: u16 = 536;
-const DEFAULT_MSS_V6: u16 = 1_220;
-const SMALLEST_MSS: u16 = 48;
 
 /// Between a reset that ends the peer's old connection and our SYN again; Linux waits about as long.
 const SYN_AFTER_RESET: Duration = Duration::from_millis(10);
@@ -118,7 +113,7 @@ impl Conn<'_> {
         let options = p.all_options(frame);
         let profile = self.tcb.profile;
         let mss = self.rules.usable_mss(&p.key, &options, profile);
-        let agreed = self.rules.agreed(&options) | ecn::agreed(&self.rules.config, p);
+        let agreed = self.rules.agreed(&options) | ecn::agreed(self.rules.config(), p);
         let scale = self.rules.window_scale(profile);
         let window = u32::from(self.rules.first_window(profile));
         let cold = &mut *self.tcb;
@@ -128,7 +123,7 @@ impl Conn<'_> {
         cold.set_snd_wnd(u32::from(p.window));
         cold.scales = options
             .window_scale
-            .filter(|_| self.rules.config.window_scaling)
+            .filter(|_| self.rules.config().window_scaling)
             .map_or(0, |peer| scale << 4 | peer.min(14));
         cold.clear(flag::TIMESTAMPS | flag::SACK | flag::ECN);
         cold.set(agreed);
@@ -180,46 +175,8 @@ impl Rules {
     pub(crate) fn agreed(&self, offered: &Options) -> u8 {
         let bit = |both: bool, bit: u8| if both { bit } else { 0 };
         bit(
-            self.config.timestamps && offered.timestamps.is_some(),
+            self.config().timestamps && offered.timestamps.is_some(),
             flag::TIMESTAMPS,
-        ) | bit(self.config.sack && offered.sack_permitted, flag::SACK)
-    }
-
-    /// Keeps MUST-14, MUST-15.
-    pub(crate) fn usable_mss(&self, key: &FlowKey, options: &Options, profile: u8) -> u16 {
-        // An MSS of nothing is none (as on Linux).
-        let named = options.mss.filter(|&mss| mss > 0);
-        let offered = named.unwrap_or(if key.is_v6() {
-            DEFAULT_MSS_V6
-        } else {
-            DEFAULT_MSS
-        });
-        offered
-            .max(SMALLEST_MSS)
-            .min(self.largest_segment(key, profile))
-    }
-
-    /// The largest segment that a connection takes and sends.
-    pub(crate) fn largest_segment(&self, key: &FlowKey, profile: u8) -> u16 {
-        let wished = self.profiles.get(profile).max_segment;
-        self.interface
-            .mss(key.is_v6())
-            .min(wished.unwrap_or(u16::MAX))
-    }
-
-    /// The window of a SYN is never scaled (RFC 7323 section 2.2).
-    /// Keeps 7323-3.
-    pub(crate) fn first_window(&self, profile: u8) -> u16 {
-        let buffer = self.profiles.receive_buffer(profile, &self.config);
-        buffer.min(0xffff) as u16
-    }
-
-    /// The scale that a SYN offers. Where the application says how large the buffer is to be, it does not grow.
-    /// Keeps 7323-4, 7323-8.
-    pub(crate) fn window_scale(&self, profile: u8) -> u8 {
-        match self.profiles.get(profile).receive_buffer {
-            Some(buffer) => config::scale_for(buffer),
-            None => self.own_scale,
-        }
+        ) | bit(self.config().sack && offered.sack_permitted, flag::SACK)
     }
 }

@@ -65,7 +65,7 @@ impl Conn<'_> {
         }
         let waited_us =
             (self.now.as_micros() as u32).wrapping_sub(self.blocks.segments[head].sent_us);
-        let timeout = rto::timeout(cold, &self.rules.waits, hot.timers.backoff);
+        let timeout = rto::timeout(cold, self.rules.waits(), hot.timers.backoff);
         let left = timeout.saturating_sub(Duration::from_micros(waited_us.into()));
         hot.timers.rto_at = self.now + left;
         hot.timers.due_at = hot.timers.rto_at;

@@ -97,7 +97,7 @@ impl Conn<'_> {
         let read_shut = || {
             cold.profile != DEFAULT
                 && cold.state != State::Established
-                && self.rules.profiles.get(cold.profile).read_shut
+                && self.rules.profiles().get(cold.profile).read_shut
         };
         cold.has(flag::ORPHAN) || read_shut()
     }

@@ -20,8 +20,9 @@ impl Conn<'_> {
     /// 3.2), and when no probe of the path may have been too large. `repairing`: a loss was, before it.
     pub(crate) fn doubt_timeout(&mut self, block: Option<RecoveryId>, repairing: bool) {
         let hot = &*self.hot;
-        let doubted =
-            self.rules.config.frto && (!repairing || hot.timers.retries > 0) && !hot.path.probe_out;
+        let doubted = self.rules.config().frto
+            && (!repairing || hot.timers.retries > 0)
+            && !hot.path.probe_out;
         let rec = &mut self.blocks.recovery[block];
         rec.clear(rec_flag::DOUBTED | rec_flag::NEW_FIRST);
         if doubted {
@@ -31,7 +32,7 @@ impl Conn<'_> {
 
     /// Like [`Conn::doubt_timeout`], but without SACK.
     pub(crate) fn doubt_plain_timeout(&mut self) {
-        if !self.rules.config.frto {
+        if !self.rules.config().frto {
             return;
         }
         let repairing = self.hot.has(hot_flag::RECOVERY) || self.hot.doubted;

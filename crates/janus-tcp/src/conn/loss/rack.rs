@@ -147,7 +147,7 @@ impl Conn<'_> {
         let (_, echo) = p.timestamps.filter(|_| cold.has(flag::TIMESTAMPS))?;
         let age = self.rules.age_ms(self.hot.timers.stamps, self.now, echo);
         // One from the future is no echo of ours.
-        (age as i32 >= 0).then(|| age.saturating_sub(self.rules.secrets.timestamps.slack_ms()))
+        (age as i32 >= 0).then(|| age.saturating_sub(self.rules.secrets().stamps().slack_ms()))
     }
 
     /// A D-SACK says that something was sent again in vain: the window widens, once in a round trip.
@@ -173,7 +173,7 @@ impl Conn<'_> {
         if !rec.has(rec_flag::TIMED) || hot.sender.flight.is_empty() {
             return Losses::default();
         }
-        if !self.rules.config.rack {
+        if !self.rules.config().rack {
             return self.losses_by_count();
         }
         let window_us = rec.reordering_window(hot, self.tcb.srtt_us());

@@ -50,7 +50,7 @@ impl Conn<'_> {
     #[inline(always)]
     pub(crate) fn probe_at(&self) -> Option<Instant> {
         let (cold, hot) = (&*self.tcb, &*self.hot);
-        if !self.rules.config.tail_loss_probe
+        if !self.rules.config().tail_loss_probe
             || !cold.has(flag::SACK)
             || hot.has(hot_flag::RECOVERY)
             || hot.has(hot_flag::LOSSES)
@@ -77,9 +77,11 @@ impl Conn<'_> {
         }
         // Whether or not the probe can go out, the timeout comes next (section 7.3).
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
-        hot.timers.rto_at =
-            self.now
-                .after_nanos(rto::timeout_ns(cold, &self.rules.waits, hot.timers.backoff));
+        hot.timers.rto_at = self.now.after_nanos(rto::timeout_ns(
+            cold,
+            self.rules.waits(),
+            hot.timers.backoff,
+        ));
         hot.timers.due_at = hot.timers.rto_at;
         hot.timers.timer_kind = TimerKind::Rto;
         self.hurry();

@@ -64,7 +64,7 @@ impl Burst {
     pub(crate) fn end(&mut self, conn: &Conn<'_>, wire: &mut Wire<'_>) {
         let last = self.last.take();
         let several = core::mem::take(&mut self.sent) > 1;
-        if several && conn.rules.config.burst_least > 0 {
+        if several && conn.rules.config().burst_least > 0 {
             push_last(conn, last, wire);
         }
     }
@@ -123,7 +123,7 @@ impl Conn<'_> {
         let worth = (bytes.min(PIECE_MAX) / mss) as u32;
         let half = u64::from(hot.congestion.cwnd) / 2 / mss;
         worth
-            .max(self.rules.config.burst_least.into())
+            .max(self.rules.config().burst_least.into())
             .min((half as u32).max(1))
     }
 }

@@ -88,6 +88,6 @@ impl Tcb {
     /// Whether the connection ends when its FIN is acknowledged and its owner has let go.
     pub(crate) fn waits_for_no_fin(&self, rules: &Rules) -> bool {
         let profile = self.profile;
-        profile != DEFAULT && rules.profiles.get(profile).fin_wait_2 == Some(Duration::ZERO)
+        profile != DEFAULT && rules.profiles().get(profile).fin_wait_2 == Some(Duration::ZERO)
     }
 }

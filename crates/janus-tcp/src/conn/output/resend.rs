@@ -43,9 +43,11 @@ impl Conn<'_> {
     fn arm_for_flight(&mut self, restart: bool) {
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         if restart || hot.timers.rto_at == Instant::ZERO {
-            hot.timers.rto_at =
-                self.now
-                    .after_nanos(rto::timeout_ns(cold, &self.rules.waits, hot.timers.backoff));
+            hot.timers.rto_at = self.now.after_nanos(rto::timeout_ns(
+                cold,
+                self.rules.waits(),
+                hot.timers.backoff,
+            ));
         }
         hot.timers.due_at = hot.timers.rto_at;
         if let Some(at) = self.probe_at() {
@@ -127,7 +129,7 @@ impl Conn<'_> {
         let now_us = self.now.as_micros() as u32;
         rec.forget_stale(now_us);
         // Without RACK a timeout means that all of the flight is lost.
-        let patience_us = match self.rules.config.rack {
+        let patience_us = match self.rules.config().rack {
             true => rec.patience_at_timeout(self.hot, srtt_us),
             false => 0,
         };
@@ -228,9 +230,11 @@ impl Conn<'_> {
         hot.sender.pipe += u32::from(seg.len);
         if at == hot.sender.flight.head {
             // The first segment in flight has a whole timeout again.
-            hot.timers.rto_at =
-                self.now
-                    .after_nanos(rto::timeout_ns(cold, &self.rules.waits, hot.timers.backoff));
+            hot.timers.rto_at = self.now.after_nanos(rto::timeout_ns(
+                cold,
+                self.rules.waits(),
+                hot.timers.backoff,
+            ));
             if hot.timers.timer_kind == TimerKind::Rto {
                 hot.timers.due_at = hot.timers.rto_at;
             }

@@ -136,7 +136,8 @@ impl Conn<'_> {
     pub(crate) fn suspect_path(&mut self) {
         let hot = &*self.hot;
         let head = hot.sender.flight.head;
-        let suspicious = self.rules.config.mtu_probing && hot.timers.retries >= SUSPICIOUS_TIMEOUTS;
+        let suspicious =
+            self.rules.config().mtu_probing && hot.timers.retries >= SUSPICIOUS_TIMEOUTS;
         if !suspicious || head.is_none() {
             return;
         }
@@ -193,7 +194,7 @@ impl Conn<'_> {
         let peer = self.peer_of();
         self.paths
             .sizes
-            .probe_arrived(peer, size, self.rules.interface.mtu, self.now);
+            .probe_arrived(peer, size, self.rules.interface().mtu, self.now);
         self.fit_to_path();
     }
 

@@ -31,11 +31,11 @@ impl View<'_> {
     /// Returns the send budget: the largest charge of bytes written ahead.
     pub(crate) fn budget(&self) -> u32 {
         let hot = self.hot;
-        let config = &self.rules.config;
+        let config = self.rules.config();
         if !config.count_as_linux {
             return self.budget_in_bytes();
         }
-        let wished = self.rules.profiles.get(self.tcb.profile).send_buffer;
+        let wished = self.rules.profiles().get(self.tcb.profile).send_buffer;
         let (least, most) = (config.send_buffer, config.send_buffer_max);
         if let Some(bytes) = wished {
             return bytes.saturating_mul(2);
@@ -54,10 +54,10 @@ impl View<'_> {
     #[inline]
     fn budget_in_bytes(&self) -> u32 {
         let hot = self.hot;
-        let config = &self.rules.config;
+        let config = self.rules.config();
         let profile = self.tcb.profile;
         if profile != DEFAULT
-            && let Some(wished) = self.rules.profiles.get(profile).send_buffer
+            && let Some(wished) = self.rules.profiles().get(profile).send_buffer
         {
             return wished;
         }
@@ -72,7 +72,7 @@ impl View<'_> {
     /// Returns the charge of the bytes written ahead.
     fn charge(&self) -> u32 {
         let hot = self.hot;
-        if !self.rules.config.count_as_linux {
+        if !self.rules.config().count_as_linux {
             return charge_in_bytes(hot);
         }
         let bytes = hot.sender.unsent.bytes + hot.sender.flight.bytes;
@@ -84,7 +84,7 @@ impl View<'_> {
     fn size_goal(&self) -> u32 {
         let hot = self.hot;
         let mss = u32::from(self.tcb.payload_mss()).max(1);
-        if self.rules.config.burst_least == 0 {
+        if self.rules.config().burst_least == 0 {
             return mss;
         }
         let window = match hot.sender.max_snd_wnd {
@@ -100,10 +100,10 @@ impl View<'_> {
         let profile = self.tcb.profile;
         let own = match profile {
             DEFAULT => 0,
-            _ => self.rules.profiles.get(profile).not_sent_low,
+            _ => self.rules.profiles().get(profile).not_sent_low,
         };
         match own {
-            0 => self.rules.config.not_sent_low,
+            0 => self.rules.config().not_sent_low,
             low => low,
         }
     }
@@ -147,7 +147,7 @@ impl Conn<'_> {
     /// new large segment begins: sk_stream_memory_free.)
     #[inline(always)]
     pub(crate) fn send_room(&mut self) -> usize {
-        if self.rules.config.count_as_linux {
+        if self.rules.config().count_as_linux {
             return self.send_room_as_linux();
         }
         let hot = &*self.hot;
@@ -182,7 +182,7 @@ impl Conn<'_> {
     /// Bytes were put behind what is queued, as many as there was room for, or the last of a write.
     #[inline]
     pub(crate) fn took_room(&mut self, bytes: u32) {
-        if self.rules.config.count_as_linux {
+        if self.rules.config().count_as_linux {
             self.took_room_as_linux(bytes);
         }
     }
@@ -211,15 +211,15 @@ impl Conn<'_> {
     pub(crate) fn offer_room(&mut self) {
         let hot = &*self.hot;
         let mss = u32::from(self.tcb.payload_mss()).max(1);
-        let grows = self.rules.config.count_as_linux
+        let grows = self.rules.config().count_as_linux
             && self.blocks.shortage.level == Pressure::None
             && hot.sender.pipe + mss <= hot.congestion.cwnd;
         if grows {
             let most = self
                 .rules
-                .config
+                .config()
                 .send_buffer_max
-                .max(self.rules.config.send_buffer);
+                .max(self.rules.config().send_buffer);
             let wanted = for_flight(hot, (hot.congestion.cwnd / mss).max(FIRST_FLIGHT)).min(most);
             let least = self.view().budget();
             self.account().budget = wanted.max(least);

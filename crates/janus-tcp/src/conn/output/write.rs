@@ -90,7 +90,7 @@ impl Conn<'_> {
         let mut room_known = true;
         if self.tcb.mss != self.hot.sender.mss_full {
             done += self.write_probe(&bytes[done..]);
-            room_known = self.rules.config.count_as_linux;
+            room_known = self.rules.config().count_as_linux;
         }
         while done < bytes.len() && (room_known || self.send_room() > 0) {
             let n = usize::from(mss).min(bytes.len() - done);
@@ -98,7 +98,7 @@ impl Conn<'_> {
                 break;
             };
             done += taken;
-            room_known = self.rules.config.count_as_linux;
+            room_known = self.rules.config().count_as_linux;
         }
         (done, joined)
     }

@@ -47,7 +47,7 @@ impl Conn<'_> {
     /// The shortest time that an acknowledgement waits for company (TCP_ATO_MIN).
     #[inline]
     fn ato_least_ms(&self) -> u32 {
-        self.rules.waits.delayed_ack_ms.clamp(1, ESTIMATE_MAX_MS)
+        self.rules.waits().delayed_ack_ms.clamp(1, ESTIMATE_MAX_MS)
     }
 
     /// Data came in order: what it says of when the next will come (tcp_event_data_recv).
@@ -67,7 +67,7 @@ impl Conn<'_> {
         let is_first = !cold.has_received();
         if is_first || since > least {
             let rto_ms =
-                (rto::timeout_ns(cold, &self.rules.waits, hot.timers.backoff) / 1_000_000) as u32;
+                (rto::timeout_ns(cold, self.rules.waits(), hot.timers.backoff) / 1_000_000) as u32;
             if is_first || since > rto_ms {
                 // The sender may have begun anew, with a small window.
                 arrivals.hurry(cold, QUICK_MAX);
@@ -116,13 +116,13 @@ impl Conn<'_> {
     #[inline]
     fn acknowledges_all(&self) -> bool {
         let profile = self.tcb.profile;
-        profile != DEFAULT && self.rules.profiles.get(profile).quick_ack
+        profile != DEFAULT && self.rules.profiles().get(profile).quick_ack
     }
 
     /// The acknowledgement waits for company (tcp_send_delayed_ack).
     #[inline(always)]
     fn delay_ack(&mut self) {
-        let waits = &self.rules.waits;
+        let waits = self.rules.waits();
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         let mut wait_ns = waits.delayed_ack_ns;
         if u32::from(hot.receiver.arrivals.ato_ms) > waits.delayed_ack_ms {
@@ -155,7 +155,7 @@ impl Conn<'_> {
             arrivals.ato_ms = least;
         } else {
             let rto_ms =
-                (rto::timeout_ns(cold, &self.rules.waits, hot.timers.backoff) / 1_000_000) as u32;
+                (rto::timeout_ns(cold, self.rules.waits(), hot.timers.backoff) / 1_000_000) as u32;
             let doubled = 2 * u32::from(arrivals.ato_ms);
             arrivals.ato_ms = doubled.min(rto_ms).min(ESTIMATE_MAX_MS) as u8;
         }
@@ -187,7 +187,7 @@ impl Conn<'_> {
         let arrivals = &self.hot.receiver.arrivals;
         let since = (self.now.as_millis() as u32).wrapping_sub(arrivals.last_ms);
         let soon = match arrivals.ato_ms {
-            0 => self.rules.waits.delayed_ack_ms,
+            0 => self.rules.waits().delayed_ack_ms,
             ato => ato.into(),
         };
         if since < soon {

@@ -80,7 +80,7 @@ impl Conn<'_> {
             return;
         }
         match repeated {
-            Some(twice) if self.rules.config.dsack && self.tcb.has(flag::SACK) => {
+            Some(twice) if self.rules.config().dsack && self.tcb.has(flag::SACK) => {
                 self.answer_repeated(twice);
             }
             _ => self.acknowledge(),

@@ -30,8 +30,8 @@ impl View<'_> {
         let buffer = match self.hot.receiver.tuning {
             None => self
                 .rules
-                .profiles
-                .receive_buffer(self.tcb.profile, &self.rules.config),
+                .profiles()
+                .receive_buffer(self.tcb.profile, self.rules.config()),
             Some(tuning) => self.blocks.tunings[tuning].buffer,
         };
         let profile = self.tcb.profile;
@@ -39,7 +39,7 @@ impl View<'_> {
             DEFAULT => buffer,
             _ => buffer.min(
                 self.rules
-                    .profiles
+                    .profiles()
                     .get(profile)
                     .window_clamp
                     .unwrap_or(buffer),
@@ -55,7 +55,7 @@ impl Conn<'_> {
     pub(crate) fn receives_in_bulk(&mut self, p: &Parsed) {
         // A size that the application gave is kept (and one that it gives later, from then on).
         let profile = self.tcb.profile;
-        if profile != DEFAULT && self.rules.profiles.get(profile).receive_buffer.is_some() {
+        if profile != DEFAULT && self.rules.profiles().get(profile).receive_buffer.is_some() {
             self.end_tuning();
             return;
         }
@@ -82,17 +82,21 @@ impl Conn<'_> {
 
     fn begin_tuning(&mut self) -> bool {
         let cold = &*self.tcb;
-        let grows = self.rules.config.receive_buffer_max > self.rules.config.receive_buffer;
-        if !grows || !self.rules.config.tune_receive_buffer {
+        let grows = self.rules.config().receive_buffer_max > self.rules.config().receive_buffer;
+        if !grows || !self.rules.config().tune_receive_buffer {
             return false;
         }
         let Some(tuning) = self.blocks.tunings.alloc() else {
             return false;
         };
         let now_us = self.now.as_micros() as u32;
-        let buffer = self.rules.config.receive_buffer.max(cold.receive_window());
+        let buffer = self
+            .rules
+            .config()
+            .receive_buffer
+            .max(cold.receive_window());
         self.blocks.tunings[tuning] = Tuning {
-            buffer: buffer.min(self.rules.config.receive_buffer_max),
+            buffer: buffer.min(self.rules.config().receive_buffer_max),
             space: (FIRST_SEGMENTS * u32::from(cold.mss)).min(buffer),
             round_us: now_us,
             mark_us: now_us,
@@ -137,7 +141,7 @@ impl Conn<'_> {
             tuning.mark = echo;
             let age_ms = self.rules.age_ms(self.hot.timers.stamps, self.now, echo);
             // In a tick or two the handshake measured better; from hours ago or the future nothing was echoed.
-            let tick_ms = 1 + self.rules.secrets.timestamps.slack_ms();
+            let tick_ms = 1 + self.rules.secrets().stamps().slack_ms();
             if age_ms > tick_ms && age_ms < 120_000 {
                 tuning.smooth(age_ms * 1_000);
             }
@@ -173,7 +177,7 @@ impl Conn<'_> {
         }
         if tuning.copied > tuning.space {
             let wanted = tuning.wanted(u32::from(cold.mss));
-            let most = self.rules.config.receive_buffer_max;
+            let most = self.rules.config().receive_buffer_max;
             if wanted > u64::from(tuning.buffer)
                 && tuning.buffer < most
                 && self.blocks.shortage.level == Pressure::None

@@ -54,7 +54,7 @@ impl Conn<'_> {
         // The window is shut, and the peer may say so again and again.
         let mark = hot.sender.snd_una.0.wrapping_add(cold.snd_nxt.0);
         if hot.timers.stalled.mark != mark {
-            let ran = rto::timeout(cold, &self.rules.waits, hot.timers.backoff);
+            let ran = rto::timeout(cold, self.rules.waits(), hot.timers.backoff);
             let ran_ms = u32::try_from(ran.as_millis()).unwrap_or(u32::MAX);
             hot.timers.stalled = Stalled {
                 mark,
@@ -74,7 +74,7 @@ impl Conn<'_> {
             hot.timers.orphaned_ms = now_ms | 1;
         }
         let age = Duration::from_millis(now_ms.wrapping_sub(hot.timers.orphaned_ms & !1).into());
-        if age < self.rules.config.orphan_timeout {
+        if age < self.rules.config().orphan_timeout {
             return false;
         }
         self.counters.orphans_aborted += 1;

@@ -18,7 +18,7 @@ impl View<'_> {
     pub(crate) fn pressed(&self, buffer: u32, mss: u16) -> u32 {
         match self.blocks.shortage.level {
             Pressure::None => buffer,
-            Pressure::High => buffer.min(self.rules.config.receive_buffer),
+            Pressure::High => buffer.min(self.rules.config().receive_buffer),
             Pressure::Critical => buffer.min(CRITICAL_SEGMENTS * u32::from(mss)),
         }
     }
@@ -57,7 +57,7 @@ impl Conn<'_> {
     fn update_pressure(&mut self) {
         if self
             .blocks
-            .update_pressure(&self.rules.config, self.counters)
+            .update_pressure(self.rules.config(), self.counters)
             != Pressure::None
         {
             self.effects.add(effect::RELIEVE);

@@ -113,20 +113,20 @@ impl Tcb {
         if self.profile == DEFAULT && self.peer_timeout() == 0 {
             return None;
         }
-        let options = rules.profiles.get(self.profile);
+        let options = rules.profiles().get(self.profile);
         let adopts = self.peer_timeout() != 0 && is_changeable(options);
         if !adopts || !rules.uses_uto(self.profile) {
             return options.user_timeout;
         }
         // Section 3.1: min(U_LIMIT, max(ADV_UTO, REMOTE_UTO, L_LIMIT)). A step is no less than L_LIMIT.
-        let remote = step_time(self.peer_timeout(), &rules.config);
-        Some(advertised(options).max(remote).min(rules.config.uto_most))
+        let remote = step_time(self.peer_timeout(), rules.config());
+        Some(advertised(options).max(remote).min(rules.config().uto_most))
     }
 
     /// REMOTE_UTO, rounded up and within the limits, as an application is told it.
     pub(crate) fn said_by_peer(&self, rules: &Rules) -> Option<Duration> {
         let step = self.peer_timeout();
-        (step != 0).then(|| step_time(step, &rules.config))
+        (step != 0).then(|| step_time(step, rules.config()))
     }
 
     /// The connection is open, or has a new timeout to tell of: the next segment says so (section 3).
@@ -147,7 +147,7 @@ impl Tcb {
     /// The peer has said something, on opening or since.
     pub(crate) fn hear_timeout(&mut self, rules: &Rules, said: Option<UserTimeout>) {
         if let (Some(said), true) = (said, rules.uses_uto(self.profile)) {
-            self.set_peer_timeout(step_for(said, &rules.config));
+            self.set_peer_timeout(step_for(said, rules.config()));
         }
     }
 
@@ -167,7 +167,7 @@ impl Tcb {
     /// would let live (section 4.2).
     /// Keeps 5482-10.
     pub(crate) fn keepalive_options(&self, rules: &Rules) -> SocketOptions {
-        let options = *rules.profiles.get(self.profile);
+        let options = *rules.profiles().get(self.profile);
         if !rules.uses_uto(self.profile) {
             return options;
         }
@@ -214,10 +214,10 @@ impl Rules {
     #[inline]
     pub(crate) fn uses_uto(&self, profile: u8) -> bool {
         if profile == DEFAULT {
-            return self.config.uto;
+            return self.config().uto;
         }
-        let wished = self.profiles.get(profile).uto.enabled;
-        wished.unwrap_or(self.config.uto)
+        let wished = self.profiles().get(profile).uto.enabled;
+        wished.unwrap_or(self.config().uto)
     }
 
     /// The option as connections with this set of options send it, if they do.
@@ -225,7 +225,7 @@ impl Rules {
         if !self.uses_uto(profile) {
             return None;
         }
-        let time = advertised(self.profiles.get(profile));
+        let time = advertised(self.profiles().get(profile));
         let secs = time.as_secs() + u64::from(time.subsec_nanos() > 0);
         Some(UserTimeout::from_secs(
             u32::try_from(secs).unwrap_or(u32::MAX),

@@ -80,8 +80,8 @@ fn read(packet: &[u8], vouched: bool) -> Result<Read<'_>, Refused> {
 impl Ip<'_> {
     /// Takes a frame with a whole UDP datagram.
     pub(crate) fn datagram_arrives(&mut self, frame: Frame) {
-        let packet = parse::packet(&frame, self.rules.interface.link);
-        match self.udp_find(packet, self.rules.interface.rx_checksum) {
+        let packet = parse::packet(&frame, self.rules.interface().link);
+        match self.udp_find(packet, self.rules.interface().rx_checksum) {
             Ok(found) => {
                 let packet_at = frame.data().len() - packet.len();
                 self.udp_frame(found, frame, packet_at);
@@ -141,7 +141,7 @@ impl Ip<'_> {
     pub(crate) fn udp_whole(&mut self, packet: &[u8]) {
         match self.udp_find(packet, false) {
             Ok(found) => self.udp_put_whole(&found, packet),
-            Err(Refused::Port(port)) if self.rules.config.datagrams_elsewhere => {
+            Err(Refused::Port(port)) if self.rules.config().datagrams_elsewhere => {
                 if self.host.udp.astray.len() >= ASTRAY_MAX {
                     self.counters.dropped_datagrams_astray += 1;
                 } else {
@@ -267,7 +267,7 @@ impl Ip<'_> {
     fn udp_too_big(&mut self, local: SocketAddr, peer: SocketAddr, mtu: u16) {
         self.counters.icmp_errors_in += 1;
         let least = crate::store::pmtu::smallest(peer.ip());
-        let smaller = mtu >= least && mtu < self.rules.interface.mtu;
+        let smaller = mtu >= least && mtu < self.rules.interface().mtu;
         if smaller && self.udp_sender(peer, local).is_some() {
             if self.paths.sizes.told(peer.ip(), mtu, self.now) {
                 self.counters.paths_shrunk += 1;

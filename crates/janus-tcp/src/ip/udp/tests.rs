@@ -244,7 +244,7 @@ fn a_checksum_that_is_left_to_the_device_is_the_devices_word() {
     for vouches in [true, false] {
         let mut pair = pair();
         let (a, b) = sockets(&mut pair, "[::]:5000", "[::]:53");
-        pair.a.stack.rules_mut().interface.rx_checksum = vouches;
+        pair.a.stack.rules_mut().interface_mut().rx_checksum = vouches;
         for to in [A.into(), A_V6.into()] {
             // The second is for a port that nobody has: its sender is told, if it is believed.
             for port in [5_000, 5_001] {
@@ -277,7 +277,7 @@ fn a_checksum_that_is_left_to_the_device_is_the_devices_word() {
 fn over_v6_none_may_be_left_out_whoever_vouches() {
     let mut pair = pair();
     let (_, b) = sockets(&mut pair, "[::]:5000", "[::]:53");
-    pair.a.stack.rules_mut().interface.rx_checksum = true;
+    pair.a.stack.rules_mut().interface_mut().rx_checksum = true;
     let to = Some(SocketAddr::from((A_V6, 5000)));
     let now = pair.now;
     pair.b.stack.udp_send(now, b, to, b"none").unwrap();
@@ -295,7 +295,7 @@ fn pieces_are_checked_whoever_vouches() {
     for to in [SocketAddr::from((A, 5000)), SocketAddr::from((A_V6, 5000))] {
         let mut pair = pair();
         let (a, b) = sockets(&mut pair, "[::]:5000", "[::]:53");
-        pair.a.stack.rules_mut().interface.rx_checksum = true;
+        pair.a.stack.rules_mut().interface_mut().rx_checksum = true;
         for damage in [0, 1] {
             let now = pair.now;
             pair.b

@@ -49,7 +49,7 @@ impl Stack {
     ) -> Result<ListenerId, Error> {
         let local = local.into();
         let ip = local.ip();
-        if !ip.is_unspecified() && !self.rules.interface.is_ours(ip) {
+        if !ip.is_unspecified() && !self.rules.interface().is_ours(ip) {
             return Err(Error::AddrNotAvailable);
         }
         self.index.listeners.add(local, v6_only, shared, backlog)
@@ -76,7 +76,7 @@ impl Stack {
         for conn in gone.queue {
             self.abort_conn(conn);
         }
-        self.rules.profiles.let_go(gone.profile);
+        self.rules.profiles_mut().let_go(gone.profile);
     }
 
     /// The oldest connection that waits to be accepted.
@@ -123,7 +123,7 @@ impl Stack {
         let (local, remote) = (local.into(), remote.into());
         options.check()?;
         self.now = now;
-        let reachable = self.rules.interface.may_be_destination(remote.ip());
+        let reachable = self.rules.interface().may_be_destination(remote.ip());
         if !reachable || remote.port() == 0 || local.port() == 0 {
             return Err(Error::InvalidAddress);
         }
@@ -141,7 +141,7 @@ impl Stack {
             }
             Some(_) => return Err(Error::AddrInUse),
         };
-        let iss = isn::beyond(isn::initial(&self.rules.secrets, &key, now), old);
+        let iss = isn::beyond(isn::initial(self.rules.secrets(), &key, now), old);
         let opened = self.open(&key, hash, iss, options)?;
         if old.is_some() {
             self.moved(&key);
@@ -164,7 +164,7 @@ impl Stack {
         let cold = &mut self.store.tcbs[conn];
         *cold = Tcb {
             snd_nxt: iss + 1u32,
-            mss: self.rules.interface.mss(key.is_v6()),
+            mss: self.rules.interface().mss(key.is_v6()),
             generation: cold.generation,
             last_heard_ms: self.now.as_millis() as u32,
             cwnd_code: congestion::encode_window(INITIAL_SEGMENTS),
@@ -239,9 +239,9 @@ impl Stack {
     /// The address of ours that `local` means to a peer at `remote`.
     pub(crate) fn own_address(&self, local: IpAddr, remote: IpAddr) -> Result<IpAddr, Error> {
         if local.is_unspecified() {
-            let own = self.rules.interface.source_for(remote);
+            let own = self.rules.interface().source_for(remote);
             own.ok_or(Error::AddrNotAvailable)
-        } else if self.rules.interface.is_ours(local) {
+        } else if self.rules.interface().is_ours(local) {
             Ok(local)
         } else {
             Err(Error::AddrNotAvailable)

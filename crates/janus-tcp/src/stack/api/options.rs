@@ -19,7 +19,7 @@ impl Stack {
         let cold = &self.store.tcbs[self.conn(id)?];
         Ok(SocketOptions {
             nodelay: cold.has(flag::NODELAY),
-            ..*self.rules.profiles.get(cold.profile)
+            ..*self.rules.profiles().get(cold.profile)
         })
     }
 
@@ -49,7 +49,7 @@ impl Stack {
         let listener = self.index.listeners.get(id).ok_or(Error::Stale)?;
         Ok(SocketOptions {
             nodelay: listener.nodelay,
-            ..*self.rules.profiles.get(listener.profile)
+            ..*self.rules.profiles().get(listener.profile)
         })
     }
 
@@ -60,11 +60,11 @@ impl Stack {
         options: &SocketOptions,
     ) -> Result<(), Error> {
         self.index.listeners.get(id).ok_or(Error::Stale)?;
-        let profile = self.rules.profiles.intern(options)?;
+        let profile = self.rules.profiles_mut().intern(options)?;
         if let Some(listener) = self.index.listeners.get(id) {
             listener.nodelay = options.nodelay;
             let old = core::mem::replace(&mut listener.profile, profile);
-            self.rules.profiles.let_go(old);
+            self.rules.profiles_mut().let_go(old);
         }
         Ok(())
     }
@@ -77,7 +77,9 @@ impl Stack {
         time: Option<Duration>,
     ) -> Result<(), Error> {
         let listener = self.index.listeners.get(id).ok_or(Error::Stale)?;
-        let tries = time.map_or(0, |time| tries_within(time, self.rules.config.rto_initial));
+        let tries = time.map_or(0, |time| {
+            tries_within(time, self.rules.config().rto_initial)
+        });
         listener.defer_tries = tries.min(MAX_TRIES as u8 - 1);
         Ok(())
     }
@@ -88,7 +90,7 @@ impl Stack {
         conn: ConnSlot,
         options: &SocketOptions,
     ) -> Result<(), Error> {
-        let profile = self.rules.profiles.intern(options)?;
+        let profile = self.rules.profiles_mut().intern(options)?;
         let told = self.rules.timeout_option(self.store.tcbs[conn].profile);
         self.take_options(conn);
         let cold = &mut self.store.tcbs[conn];
@@ -98,7 +100,7 @@ impl Stack {
         } else {
             cold.clear(flag::NODELAY);
         }
-        self.rules.profiles.joined(profile);
+        self.rules.profiles_mut().joined(profile);
         cold.timeout_options_changed(&self.rules, told);
         self.sweep_soon(conn);
         Ok(())
@@ -115,8 +117,8 @@ impl Stack {
             return;
         }
         cold.profile = profile;
-        self.rules.profiles.hold(profile);
-        self.rules.profiles.joined(profile);
+        self.rules.profiles_mut().hold(profile);
+        self.rules.profiles_mut().joined(profile);
         self.sweep_soon(conn);
     }
 
@@ -125,8 +127,8 @@ impl Stack {
         let cold = &mut self.store.tcbs[conn];
         let profile = core::mem::take(&mut cold.profile);
         if profile != DEFAULT {
-            self.rules.profiles.left(profile);
-            self.rules.profiles.let_go(profile);
+            self.rules.profiles_mut().left(profile);
+            self.rules.profiles_mut().let_go(profile);
         }
     }
 
@@ -149,7 +151,7 @@ impl Stack {
     /// From now on buffers are of these sizes, those of open connections too. A window that was offered stands, and one that
     /// [cannot be offered](BufferSizes::can_follow) is offered as far as it can.
     pub fn resize_buffers(&mut self, sizes: BufferSizes) {
-        self.rules.config = self.rules.config.clone().with_buffer_sizes(sizes);
+        self.rules.resize_buffers(sizes);
     }
 }
 

@@ -181,7 +181,7 @@ impl Stack {
         let Ok(conn) = self.conn(id) else { return };
         let cold = &self.store.tcbs[conn];
         let unread = cold.hot.is_some() && !self.store.hot[cold.hot].receiver.inbox.is_empty();
-        let reset = self.rules.profiles.get(cold.profile).reset_on_close;
+        let reset = self.rules.profiles().get(cold.profile).reset_on_close;
         if unread {
             self.abort_conn(conn);
             return;

@@ -81,7 +81,7 @@ impl Stack {
 
     /// Returns the configuration.
     pub fn config(&self) -> &Config {
-        &self.rules.config
+        self.rules.config()
     }
 
     /// Address of the neighbor for which a frame was dropped last, as its hardware address did not become known in time
@@ -94,7 +94,7 @@ impl Stack {
     pub fn send_budget(&self, id: ConnId) -> Result<u32, Error> {
         let conn = self.conn(id)?;
         let view = self.view(conn);
-        Ok(view.map_or(self.rules.config.send_buffer, |view| view.budget()))
+        Ok(view.map_or(self.rules.config().send_buffer, |view| view.budget()))
     }
 
     /// A look at the connection.
@@ -112,7 +112,7 @@ impl Stack {
         let threshold = cold.idle_threshold();
         let idle_ssthresh = threshold.map_or(u32::MAX, |segments| segments * u32::from(mss));
         let backoff = hot.map_or_else(|| rto::kept_backoff(cold), |h| h.timers.backoff);
-        let timeout = rto::timeout(cold, &self.rules.waits, backoff).as_micros();
+        let timeout = rto::timeout(cold, self.rules.waits(), backoff).as_micros();
         let marked = |flag: u8| hot.map_or(0, |hot| self.count_in_flight(hot, flag));
         let live = cold.state != State::Closed;
         Ok(Info {
@@ -146,10 +146,12 @@ impl Stack {
             send_window: cold.snd_wnd(),
             receive_buffer: tuned.unwrap_or_else(|| {
                 let rules = &self.rules;
-                rules.profiles.receive_buffer(cold.profile, &rules.config)
+                rules
+                    .profiles()
+                    .receive_buffer(cold.profile, rules.config())
             }),
             silent_ms: (self.now.as_millis() as u32).wrapping_sub(cold.last_heard_ms),
-            keepalive: self.rules.profiles.get(cold.profile).keepalive,
+            keepalive: self.rules.profiles().get(cold.profile).keepalive,
             user_timeout: cold.user_timeout(&self.rules),
             peer_user_timeout: cold.said_by_peer(&self.rules),
             hot: hot.is_some(),

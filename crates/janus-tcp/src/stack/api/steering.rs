@@ -87,7 +87,7 @@ impl Stack {
             routes,
             mtu,
         } = new;
-        let mut interface = self.rules.interface.clone();
+        let mut interface = self.rules.interface().clone();
         interface.addresses = addresses;
         (interface.gateway, interface.gateway_v6) = (gateway, gateway_v6);
         (interface.routes, interface.mtu) = (routes, mtu);
@@ -101,7 +101,7 @@ impl Stack {
         self.now = now;
         let mut homeless: Vec<FlowKey> = Vec::new();
         let next = self.visit_flows(cursor, budget, |flow| {
-            if !self.rules.interface.is_ours(flow.local()) {
+            if !self.rules.interface().is_ours(flow.local()) {
                 homeless.push(*flow);
             }
         });

@@ -22,7 +22,7 @@ impl Stack {
         if local.port() == 0 {
             return Err(Error::InvalidAddress);
         }
-        if !ip.is_unspecified() && !self.rules.interface.is_ours(ip) {
+        if !ip.is_unspecified() && !self.rules.interface().is_ours(ip) {
             return Err(Error::AddrNotAvailable);
         }
         let sockets = &mut self.host.udp;
@@ -147,12 +147,12 @@ impl Stack {
     fn udp_source(&self, own: IpAddr, to: SocketAddr) -> Result<IpAddr, Error> {
         let same_family = own.is_ipv4() == to.is_ipv4();
         let any = own.is_unspecified() && (own.is_ipv6() || to.is_ipv4());
-        let reachable = may_be_peer(to.ip()) && self.rules.interface.may_be_destination(to.ip());
+        let reachable = may_be_peer(to.ip()) && self.rules.interface().may_be_destination(to.ip());
         if to.port() == 0 || !reachable || !(same_family || any) {
             return Err(Error::InvalidAddress);
         }
         let source = if any { None } else { Some(own) };
-        let chosen = source.or_else(|| self.rules.interface.source_for(to.ip()));
+        let chosen = source.or_else(|| self.rules.interface().source_for(to.ip()));
         chosen.ok_or(Error::AddrNotAvailable)
     }
 

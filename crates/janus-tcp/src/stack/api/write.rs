@@ -42,7 +42,7 @@ impl Stack {
     pub fn writable(&mut self, id: ConnId) -> Result<usize, Error> {
         let conn = self.may_write(id)?;
         Ok(match self.store.tcbs[conn].hot {
-            None => self.rules.config.send_buffer as usize,
+            None => self.rules.config().send_buffer as usize,
             Some(_) => self.with(conn, |c| c.send_room()).unwrap_or(0),
         })
     }

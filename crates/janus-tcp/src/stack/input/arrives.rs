@@ -28,7 +28,7 @@ impl Stack {
         if tcb.state == State::SynSent {
             self.syn_sent(conn, p, frame.as_ref());
         } else {
-            match judge(tcb, hot, &self.rules.config, p, self.now) {
+            match judge(tcb, hot, self.rules.config(), p, self.now) {
                 Verdict::Take(position) => self.take(conn, has_hot, p, position, frame),
                 verdict => self.refuse(conn, verdict, p, frame.as_ref()),
             }
@@ -199,7 +199,7 @@ impl Stack {
         let mut blocks = SackBlocks::NONE;
         if let Some((left, right)) = repeated {
             tcb.set_interactive(false);
-            if self.rules.config.dsack && tcb.has(flag::SACK) {
+            if self.rules.config().dsack && tcb.has(flag::SACK) {
                 blocks.push(left, right);
             }
         }
@@ -231,14 +231,14 @@ impl Stack {
 
     /// Whether the stack's limit, if there is one, lets one more go out this second; it counts as sent.
     fn stack_may_challenge(&mut self) -> bool {
-        let Some(most) = self.rules.config.challenge_acks_per_second else {
+        let Some(most) = self.rules.config().challenge_acks_per_second else {
             return true;
         };
         let second = self.now.as_nanos() / 1_000_000_000;
         let limits = &mut self.index.limits;
         if limits.second != Some(second) {
             limits.second = Some(second);
-            let held_back = isn::keyed(&self.rules.secrets, second) % (u64::from(most) / 2 + 1);
+            let held_back = isn::keyed(self.rules.secrets(), second) % (u64::from(most) / 2 + 1);
             limits.sent = held_back as u32;
         }
         let may = limits.sent < most;
@@ -248,7 +248,7 @@ impl Stack {
 
     /// Whether a flow's last answer of this kind is long enough ago; if so this is its next.
     pub(crate) fn may_answer_again(&mut self, who: Record, kind: Kind) -> bool {
-        let pause = self.rules.config.invalid_ack_interval;
+        let pause = self.rules.config().invalid_ack_interval;
         if pause.is_zero() {
             return true;
         }

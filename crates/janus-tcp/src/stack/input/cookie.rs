@@ -141,7 +141,7 @@ pub(crate) fn judge(
     // The bit that tells apart this period and the one before.
     let age = (this ^ (cookie.0 >> 3)) & 1;
     let made = this.checked_sub(age)?;
-    let echo = echo.map(|echo| echo >> secrets.timestamps.bits());
+    let echo = echo.map(|echo| echo >> secrets.stamps().bits());
     let offer = Offer::from_echo(sizes(key)[size as usize], echo);
     // The scale of an offer is read tolerantly, so the bits are hashed as they came.
     let bits = echo.map_or(NO_OPTIONS, |echo| echo & TICKS_KEPT_BACK);
@@ -158,7 +158,7 @@ fn number(
     let [a, b, c, d, e] = words(key);
     let said = u64::from(irs.0) << 32 | u64::from(size);
     let when = u64::from(period) << 32 | u64::from(bits);
-    let hash = siphash_2_4(secrets.cookies, [a, b, c, d, e, said, when]);
+    let hash = siphash_2_4(secrets.cookie_key(), [a, b, c, d, e, said, when]);
     SeqNum((hash as u32) << 4 | (period & 1) << 3 | size)
 }
 

@@ -81,7 +81,7 @@ impl Stack {
 
     /// Whether a SYN for this listener is to be answered without keeping anything.
     pub(crate) fn wants_cookie(&mut self, id: ListenerId) -> bool {
-        match self.rules.config.syn_cookies {
+        match self.rules.config().syn_cookies {
             SynCookies::Always => true,
             SynCookies::Never => false,
             SynCookies::Pressure => {
@@ -100,31 +100,31 @@ impl Stack {
         }
         .as_kept(&p.key);
         (record.peer_scale, record.flags) = (offer.peer_scale, offer.flags);
-        record.iss = make(&self.rules.secrets, &p.key, p.seq, offer, self.now);
+        record.iss = make(self.rules.secrets(), &p.key, p.seq, offer, self.now);
         let base = self.rules.stamp_base(&p.key);
         let clock = self.rules.timestamp(base, self.now);
-        self.rules.secrets.recent_cookies.note(self.now);
+        self.rules.secrets().note_cookie(self.now);
         self.counters.cookies_sent += 1;
         self.syn_ack(
             p.key,
             &record,
-            offer.timestamp(clock, self.rules.secrets.timestamps.bits()),
+            offer.timestamp(clock, self.rules.secrets().stamps().bits()),
         );
     }
 
     /// Returns the offer that the acknowledgement brings back, if it acknowledges a cookie.
     fn cookie_in(&mut self, p: &Parsed) -> Option<Offer> {
-        let expected = match self.rules.config.syn_cookies {
+        let expected = match self.rules.config().syn_cookies {
             SynCookies::Never => false,
             SynCookies::Always => true,
-            SynCookies::Pressure => self.rules.secrets.recent_cookies.is_now(self.now),
+            SynCookies::Pressure => self.rules.secrets().cookie_may_be_good(self.now),
         };
         if !expected || p.flags.contains(Flags::SYN) {
             return None;
         }
         let (irs, iss) = (p.seq + u32::MAX, p.ack + u32::MAX);
         let echo = p.timestamps.map(|(_, echo)| echo);
-        let offer = judge(&self.rules.secrets, &p.key, irs, iss, echo, self.now);
+        let offer = judge(self.rules.secrets(), &p.key, irs, iss, echo, self.now);
         self.counters.cookies_bad += u64::from(offer.is_none());
         offer
     }

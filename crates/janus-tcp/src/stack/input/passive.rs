@@ -45,7 +45,7 @@ impl Stack {
         let options = p.all_options(frame);
         let record = HalfOpen {
             irs: p.seq,
-            iss: isn::beyond(isn::initial(&self.rules.secrets, &p.key, self.now), old),
+            iss: isn::beyond(isn::initial(self.rules.secrets(), &p.key, self.now), old),
             ts_recent: options.timestamps.map_or(0, |(value, _)| value),
             sent_at: self.now,
             listener: id.0,
@@ -53,9 +53,9 @@ impl Stack {
             own_scale: self.rules.window_scale(self.index.listeners.profile(id.0)),
             peer_scale: options
                 .window_scale
-                .filter(|_| self.rules.config.window_scaling)
+                .filter(|_| self.rules.config().window_scaling)
                 .map_or(NO_SCALE, |scale| scale.min(14)),
-            flags: self.rules.agreed(&options) | ecn::agreed(&self.rules.config, p),
+            flags: self.rules.agreed(&options) | ecn::agreed(self.rules.config(), p),
             user_timeout: options.user_timeout,
             ..HalfOpen::default()
         };
@@ -197,7 +197,7 @@ impl Stack {
         let deferring = record.acked && record.tries <= defer;
         let tries = self.index.listeners.syn_ack_tries(listener);
         let tired = record.tries
-            >= tries.min(self.rules.config.max_syn_ack_retries.saturating_add(1))
+            >= tries.min(self.rules.config().max_syn_ack_retries.saturating_add(1))
             && !deferring;
         if tired || !self.index.half_open.try_again(slot, self.now) {
             self.counters.half_open_expired += 1;

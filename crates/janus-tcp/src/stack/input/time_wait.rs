@@ -51,7 +51,7 @@ impl Stack {
             // RFC 1337: a RST does not end TIME-WAIT, unless so configured; orphaned FIN-WAIT-2 has nothing to protect.
             if record.fin_wait_2 {
                 self.reset_orphan(slot, &record, p);
-            } else if self.rules.config.reset_ends_time_wait && p.seq == record.rcv_nxt {
+            } else if self.rules.config().reset_ends_time_wait && p.seq == record.rcv_nxt {
                 self.counters.resets_in += 1;
                 self.drop_time_wait(slot);
             }
@@ -72,7 +72,7 @@ impl Stack {
             if p.flags.contains(Flags::FIN) && p.seq + p.space() == record.rcv_nxt {
                 self.index
                     .time_wait
-                    .restart(slot, self.now + self.rules.config.time_wait);
+                    .restart(slot, self.now + self.rules.config().time_wait);
             }
             self.acknowledge_to_record(slot, &record, p);
         } else if p.flags.contains(Flags::ACK) && p.seq != record.rcv_nxt {
@@ -125,7 +125,7 @@ impl Stack {
             self.drop_time_wait(slot);
         } else if p.flags.contains(Flags::FIN) {
             if ahead == 0 {
-                let until = self.now + self.rules.config.time_wait;
+                let until = self.now + self.rules.config().time_wait;
                 let record = self.index.time_wait.get_mut(slot);
                 record.rcv_nxt = p.seq + 1;
                 record.fin_wait_2 = false;
@@ -141,7 +141,7 @@ impl Stack {
     /// RFC 9293 MAY-2 by the rules of RFC 6191 section 2: whether a SYN lies beyond all that the old connection saw.
     fn reopens(&self, old: &TimeWait, p: &Parsed) -> bool {
         let beyond = p.seq.gt(old.rcv_nxt);
-        match p.timestamps.filter(|_| self.rules.config.timestamps) {
+        match p.timestamps.filter(|_| self.rules.config().timestamps) {
             Some((value, _)) if old.timestamps => {
                 let newer = value.wrapping_sub(old.ts_recent) as i32;
                 newer > 0 || newer == 0 && beyond

@@ -22,7 +22,7 @@ fn agree(client: Ecn, server: Ecn) -> (bool, bool) {
         ..Config::default()
     };
     let mut pair = Pair::new(&config(client), 7);
-    pair.b.stack.rules_mut().config.ecn = server;
+    pair.b.stack.rules_mut().config_mut().ecn = server;
     let (a, b) = pair.open(40_000);
     let has = |stack: &Stack, conn: ConnSlot| stack.store().tcbs[conn].has(flag::ECN);
     (has(&pair.a.stack, slot(a)), has(&pair.b.stack, slot(b)))

@@ -136,7 +136,7 @@ fn a_cookie_goes_beside_the_owners_bits() {
     for shards in [2, 3, 16, 256] {
         let of = |shard| Secrets::from_seed(1).naming(shard, shards);
         let sent = make(&of(1), &key(1), SeqNum(77), kept, NOW);
-        let stamps = of(1).timestamps;
+        let stamps = *of(1).stamps();
         let base = stamps.base(stamps.hash(&key(1)));
         let clock = stamps.stamp(base, NOW.as_millis() as u32);
         let echo = kept.timestamp(clock, of(1).stamps().bits());
@@ -150,11 +150,11 @@ fn a_cookie_goes_beside_the_owners_bits() {
 fn what_one_shard_sent_another_expects_for_two_periods() {
     let one = Secrets::from_seed(1);
     let other = one.clone();
-    assert!(!other.recent_cookies.is_now(NOW));
-    one.recent_cookies.note(NOW);
-    assert!(other.recent_cookies.is_now(NOW));
-    assert!(other.recent_cookies.is_now(NOW + PERIOD));
-    assert!(!other.recent_cookies.is_now(NOW + PERIOD * 2));
+    assert!(!other.cookie_may_be_good(NOW));
+    one.note_cookie(NOW);
+    assert!(other.cookie_may_be_good(NOW));
+    assert!(other.cookie_may_be_good(NOW + PERIOD));
+    assert!(!other.cookie_may_be_good(NOW + PERIOD * 2));
 }
 
 /// Opens, and sends both ways; the client's first data travels on the segment that brings the cookie back, when the
