@@ -90,26 +90,226 @@ impl Growth {
 /// State of congestion control: a group of the hot block.
 #[derive(Default)]
 pub(crate) struct Congestion {
-    pub(crate) cwnd: u32,
-    pub(crate) ssthresh: u32,
+    cwnd: u32,
+    ssthresh: u32,
     /// Bytes acknowledged towards the next growth of `cwnd` in congestion avoidance.
-    pub(crate) cwnd_credit: u32,
+    cwnd_credit: u32,
     /// Milliseconds, wrapping, of the last acknowledgement of new data, or of the end of idleness.
-    pub(crate) acked_ms: u32,
+    acked_ms: u32,
     /// Largest amount in flight among what was sent until `used_until`.
-    pub(crate) used_peak: u32,
-    pub(crate) used_until: SeqNum,
-    pub(crate) growth: Growth,
+    used_peak: u32,
+    used_until: SeqNum,
+    growth: Growth,
     /// End of what was sent when the window was last lowered for a congestion mark; later, of what was acknowledged.
-    pub(crate) cwr_end: SeqNum,
+    cwr_end: SeqNum,
     /// The next new data is to say that the window was lowered (RFC 3168 section 6.1.2).
-    pub(crate) cwr_due: bool,
+    cwr_due: bool,
     /// The window was what held the sender back, for what was sent until `used_until`.
-    pub(crate) cwnd_limited: bool,
+    cwnd_limited: bool,
     /// Segments that one acknowledgement may add to `cwnd` in slow start; 0 = no limit.
-    pub(crate) slow_start_limit: u8,
+    slow_start_limit: u8,
     /// Algorithm that sets `cwnd`.
-    pub(crate) algorithm: CongestionControl,
+    algorithm: CongestionControl,
+}
+
+impl Congestion {
+    /// Bytes that may be in flight.
+    #[inline(always)]
+    pub(crate) fn cwnd(&self) -> u32 {
+        self.cwnd
+    }
+
+    /// Slow-start threshold in bytes; `u32::MAX` = not known.
+    #[inline(always)]
+    pub(crate) fn ssthresh(&self) -> u32 {
+        self.ssthresh
+    }
+
+    /// Milliseconds, wrapping, of the last acknowledgement of new data, or of the end of idleness.
+    #[inline(always)]
+    pub(crate) fn acked_ms(&self) -> u32 {
+        self.acked_ms
+    }
+
+    #[inline(always)]
+    pub(crate) fn growth(&self) -> Growth {
+        self.growth
+    }
+
+    /// The next new data is to say that the window was lowered (RFC 3168 section 6.1.2).
+    #[inline(always)]
+    pub(crate) fn owes_cwr(&self) -> bool {
+        self.cwr_due
+    }
+
+    /// New data says that the window was lowered, if it was; the peer is told once.
+    #[inline(always)]
+    pub(crate) fn take_cwr(&mut self) -> bool {
+        core::mem::take(&mut self.cwr_due)
+    }
+
+    /// A connection that was idle is busy from `now_ms` on, with the window and threshold, in bytes, that were kept. `at` is what it
+    /// sends next.
+    #[inline(always)]
+    pub(crate) fn wake(
+        &mut self,
+        (cwnd, threshold): (u32, Option<u32>),
+        (algorithm, slow_start_limit): (CongestionControl, u8),
+        cwr_due: bool,
+        at: SeqNum,
+        now_ms: u32,
+    ) {
+        self.cwnd = cwnd;
+        self.ssthresh = threshold.unwrap_or(u32::MAX);
+        self.cwnd_credit = 0;
+        self.algorithm = algorithm;
+        self.slow_start_limit = slow_start_limit;
+        self.growth = match threshold {
+            None => Growth::First(HyStart::default()),
+            Some(_) => Growth::Later(Cubic::default()),
+        };
+        self.cwr_end = at;
+        self.cwr_due = cwr_due;
+        self.acked_ms = now_ms;
+        self.used_until = at;
+        self.used_peak = 0;
+        self.cwnd_limited = false;
+    }
+
+    /// The window is `cwnd` after an idle time. Up to what the path has carried (RFC 2861 section 3.1: three quarters of the window it
+    /// had) it is found again by slow start.
+    #[inline(always)]
+    pub(crate) fn begin_again(&mut self, cwnd: u32) {
+        if self.ssthresh != u32::MAX {
+            self.ssthresh = self.ssthresh.max(self.cwnd - self.cwnd / 4);
+        }
+        self.cwnd = cwnd;
+        self.cwnd_credit = 0;
+        cubic::end_epoch(self);
+    }
+
+    /// New data was acknowledged, or an idle time has ended. Returns the milliseconds since that happened last.
+    #[inline(always)]
+    pub(crate) fn note_time(&mut self, now_ms: u32) -> u32 {
+        now_ms.wrapping_sub(core::mem::replace(&mut self.acked_ms, now_ms))
+    }
+
+    /// A segment with data has been sent; `pipe` bytes are in flight now, from `una` up to `nxt`. Notes whether the window holds the
+    /// sender back, that is, whether less than a segment of it is left; if it does not, how much of it was used at most. Both hold for
+    /// the data sent meanwhile.
+    #[inline(always)]
+    pub(crate) fn on_sent(&mut self, pipe: u32, mss: u32, una: SeqNum, nxt: SeqNum) {
+        let limited = pipe + mss > self.cwnd;
+        let is_news =
+            una.ge(self.used_until) || limited || (!self.cwnd_limited && pipe > self.used_peak);
+        if is_news {
+            self.cwnd_limited = limited;
+            self.used_peak = pipe;
+            self.used_until = nxt;
+        }
+    }
+
+    /// `acked` bytes, up to `una`, were acknowledged outside recovery, `since_ms` after what was acknowledged before.
+    #[inline(always)]
+    pub(crate) fn on_ack(
+        &mut self,
+        (mss, acked): (u32, u32),
+        una: SeqNum,
+        after_timeout: bool,
+        srtt_us: u32,
+        since_ms: u32,
+    ) {
+        if self.cwr_end.ge(una) {
+            // This flight was sent before the window was lowered.
+            return;
+        }
+        self.cwr_end = una;
+        if self.cwnd < self.ssthresh {
+            slow_start(self, mss, acked, after_timeout);
+            return;
+        }
+        // RFC 7661: a window that is not used is not tested either, and must not grow.
+        if !self.cwnd_limited {
+            return;
+        }
+        match self.algorithm {
+            CongestionControl::Cubic => cubic::on_ack(self, mss, acked, srtt_us, since_ms),
+            CongestionControl::NewReno => reno::on_ack(self, mss, acked),
+        }
+    }
+
+    /// Something sent was lost for the first time in this window, with `flight` bytes in flight from `una` on: the threshold falls.
+    /// `ecn`: the peer is told.
+    pub(crate) fn on_loss(&mut self, flight: u32, una: SeqNum, mss: u32, ecn: bool) {
+        // Lowered for a mark in this window already: RFC 3168 section 6.1.2.
+        if self.cwr_end.le(una) {
+            self.lower_threshold(flight, mss, ecn);
+        }
+    }
+
+    /// The peer says that a packet of ours was marked: the window falls as for a loss, once for each window of data. `una` to `nxt` is
+    /// in flight, `flight` bytes were before the acknowledgement that says so. True when it fell.
+    pub(crate) fn on_mark(
+        &mut self,
+        flight: u32,
+        (una, nxt): (SeqNum, SeqNum),
+        mss: u32,
+        ecn: bool,
+    ) -> bool {
+        if self.cwr_end.ge(una) {
+            return false;
+        }
+        self.lower_threshold(flight.min(self.cwnd), mss, ecn);
+        self.cwnd = self.cwnd.min(self.ssthresh);
+        self.cwr_end = nxt;
+        true
+    }
+
+    /// The retransmission timer went off with `flight` bytes in flight; `None`: again for the same segment.
+    pub(crate) fn on_timeout(&mut self, flight: Option<u32>, mss: u32, ecn: bool) {
+        if let Some(flight) = flight {
+            self.lower_threshold(flight, mss, ecn);
+        }
+        cubic::on_timeout(self);
+        self.cwnd = mss;
+        self.cwnd_credit = 0;
+    }
+
+    /// The threshold after a sign of congestion, of which the peer is told when it speaks ECN.
+    fn lower_threshold(&mut self, flight: u32, mss: u32, ecn: bool) {
+        self.cwr_due = ecn;
+        if let Growth::First(_) = self.growth {
+            self.growth = Growth::default();
+        }
+        self.cwnd_credit = 0;
+        self.ssthresh = match self.algorithm {
+            CongestionControl::Cubic => cubic::threshold(self, mss, flight),
+            CongestionControl::NewReno => reno::threshold(mss, flight),
+        };
+    }
+
+    /// Sets the window to what the repair of losses lets out.
+    #[inline(always)]
+    pub(crate) fn allow(&mut self, bytes: u32) {
+        self.cwnd = bytes;
+    }
+
+    /// The window falls to the threshold.
+    pub(crate) fn fall_to_threshold(&mut self) {
+        self.cwnd = self.ssthresh;
+    }
+
+    /// Everything sent before the loss is acknowledged; `flight` bytes are in flight.
+    pub(crate) fn leave_recovery(&mut self, flight: u32, mss: u32) {
+        self.cwnd = self.ssthresh.min(flight.max(mss) + mss);
+    }
+
+    /// The window was lowered for nothing: it is what it was, or more.
+    pub(crate) fn give_back(&mut self, cwnd: u32, ssthresh: u32, growth: Growth) {
+        self.cwnd = self.cwnd.max(cwnd);
+        self.ssthresh = ssthresh.max(self.ssthresh);
+        self.growth = growth;
+    }
 }
 
 /// RFC 5681 section 3.1, counting bytes (RFC 3465). How much of one acknowledgement counts is the configuration's
@@ -118,7 +318,7 @@ pub(crate) struct Congestion {
 /// the network long ago (RFC 3465 section 2.3).
 /// Keeps 9438-9.
 #[inline]
-pub(crate) fn slow_start(window: &mut Congestion, mss: u32, acked: u32, after_timeout: bool) {
+fn slow_start(window: &mut Congestion, mss: u32, acked: u32, after_timeout: bool) {
     // A window half used has still to be found out (RFC 7661; Linux does the same).
     if !window.cwnd_limited && window.cwnd >= window.used_peak.saturating_mul(2) {
         return;

@@ -28,6 +28,13 @@ pub(crate) fn enter_recovery(window: &mut Congestion, mss: u32) {
     window.cwnd = window.ssthresh + u32::from(DUP_THRESHOLD) * mss;
 }
 
+/// A further duplicate acknowledgement (step 3): another segment has left the network. No more can than were there when recovery
+/// began, `flight` bytes: a peer that repeats itself beyond that lies.
+pub(crate) fn on_duplicate(window: &mut Congestion, mss: u32, flight: u32) {
+    let most = window.ssthresh + flight;
+    window.cwnd = (window.cwnd.saturating_add(mss)).min(most.max(window.cwnd));
+}
+
 /// A partial acknowledgement in recovery (step 3): deflate by what left, add back one segment.
 pub(crate) fn on_partial_ack(window: &mut Congestion, mss: u32, acked: u32) {
     window.cwnd = window.cwnd.saturating_sub(acked).max(mss);

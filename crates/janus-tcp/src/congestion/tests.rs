@@ -3,7 +3,7 @@
 use janus_wire::SeqNum;
 
 use super::*;
-use crate::conn::loss::window::{on_ack, on_sent, on_start, on_timeout, ssthresh_on_loss};
+use crate::conn::loss::window::{on_ack, on_loss, on_sent, on_start, on_timeout};
 use crate::rules::config::Config;
 use crate::store::cold::Tcb;
 use crate::store::hot::Hot;
@@ -11,6 +11,60 @@ use crate::store::window::wake;
 use crate::time::Instant;
 
 const MSS: u32 = 1_000;
+
+impl Congestion {
+    /// A window of `cwnd` bytes that NewReno governs.
+    pub(crate) fn reno(cwnd: u32, ssthresh: u32) -> Congestion {
+        Congestion {
+            cwnd,
+            ssthresh,
+            algorithm: CongestionControl::NewReno,
+            ..Congestion::default()
+        }
+    }
+
+    /// The window was lowered, and the peer has still to be told.
+    pub(crate) fn lowered(self) -> Congestion {
+        Congestion {
+            cwr_due: true,
+            ..self
+        }
+    }
+
+    /// The window was what held the sender back.
+    pub(crate) fn limits(&mut self) {
+        self.cwnd_limited = true;
+    }
+
+    /// The state of a connection that has sent and lost, no field of which is as it is at first.
+    pub(crate) fn littered() -> Congestion {
+        Congestion {
+            cwnd: 4,
+            ssthresh: 5,
+            cwnd_credit: 7,
+            algorithm: CongestionControl::NewReno,
+            cwnd_limited: true,
+            slow_start_limit: 8,
+            acked_ms: 9,
+            used_peak: 10,
+            used_until: SeqNum(11),
+            growth: Growth::Later(Cubic::default()),
+            cwr_end: SeqNum(12),
+            cwr_due: true,
+        }
+    }
+
+    /// Fields by name, all of them.
+    pub(crate) fn fields(&self) -> Vec<(&'static str, String)> {
+        macro_rules! fields {
+            ($($field:ident)*) => {{
+                let Congestion { $($field),* } = self;
+                vec![$((stringify!($field), format!("{:?}", $field))),*]
+            }};
+        }
+        fields!(cwnd ssthresh cwnd_credit acked_ms used_peak used_until growth cwr_end cwr_due cwnd_limited slow_start_limit algorithm)
+    }
+}
 
 fn cold() -> Tcb {
     Tcb {
@@ -142,11 +196,11 @@ fn a_full_window_stays_noted_until_its_data_is_acknowledged() {
 fn a_loss_halves_what_was_in_flight() {
     let mut hot = reno(10_000, u32::MAX);
     hot.sender.flight.bytes = 12_000;
-    assert_eq!(ssthresh_on_loss(&mut hot, &cold()), 5_000);
+    assert_eq!(on_loss(&mut hot, &cold()), 5_000);
     hot.sender.flight.bytes = 6_000;
-    assert_eq!(ssthresh_on_loss(&mut hot, &cold()), 3_000);
+    assert_eq!(on_loss(&mut hot, &cold()), 3_000);
     hot.sender.flight.bytes = 1_000;
-    assert_eq!(ssthresh_on_loss(&mut hot, &cold()), 2_000);
+    assert_eq!(on_loss(&mut hot, &cold()), 2_000);
 }
 
 /// RFC 5681 section 3.1: the threshold is not lowered again for the same segment, the window is one segment.

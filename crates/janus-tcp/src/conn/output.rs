@@ -257,10 +257,10 @@ impl Conn<'_> {
             return false;
         }
         let beyond =
-            hot.sender.pipe > 0 && hot.sender.pipe + u32::from(seg.len) > hot.congestion.cwnd;
+            hot.sender.pipe > 0 && hot.sender.pipe + u32::from(seg.len) > hot.congestion.cwnd();
         if beyond
             && hot.sender.pipe + u32::from(seg.len)
-                > hot.congestion.cwnd + limited_transmit(mss, hot)
+                > hot.congestion.cwnd() + limited_transmit(mss, hot)
         {
             return false;
         }
@@ -346,7 +346,7 @@ impl Conn<'_> {
         // Only new data may be marked: not what is sent again, nor what is empty (RFC 3168 sections 6.1.4 and 6.1.5).
         let may_be_marked = tcb.has(flag::ECN) && len > 0 && !seg.has(seg_flag::RESENT);
         seg.flags = (seg.flags | seg_flag::AWAY) & !seg_flag::LOST;
-        if may_be_marked && core::mem::take(&mut self.hot.congestion.cwr_due) {
+        if may_be_marked && self.hot.congestion.take_cwr() {
             flags |= Flags::CWR;
         }
         let (mut told, seq) = (true, seg.seq);

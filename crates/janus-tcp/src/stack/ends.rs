@@ -194,7 +194,7 @@ impl Stack {
         let threshold = match cold.hot {
             None => cold.idle_threshold(),
             Some(id) => {
-                let ssthresh = self.store.hot[id].congestion.ssthresh;
+                let ssthresh = self.store.hot[id].congestion.ssthresh();
                 let mss = u32::from(cold.payload_mss());
                 (ssthresh != u32::MAX).then(|| ssthresh / mss)
             }

@@ -289,7 +289,7 @@ impl Stack {
     /// 0: nothing is kept, or it has not stalled.
     fn kept_ms(&self, id: HotId, now_ms: u32) -> u64 {
         let hot = &self.store.hot[id];
-        let stalled_ms = now_ms.wrapping_sub(hot.congestion.acked_ms);
+        let stalled_ms = now_ms.wrapping_sub(hot.congestion.acked_ms());
         if hot.conn.is_none() || stalled_ms < STALLED_MS {
             return 0;
         }

@@ -286,18 +286,11 @@ impl Conn<'_> {
         }
         hot.dup_acks = hot.dup_acks.saturating_add(1);
         if hot.has(hot_flag::RECOVERY) {
-            // Another segment has left the network (step 3). No more can than were there when recovery began: a peer
-            // that repeats itself beyond that lies.
-            let most =
-                hot.congestion.ssthresh + (hot.loss.recover - hot.sender.snd_una).max(0) as u32;
-            hot.congestion.cwnd = hot
-                .congestion
-                .cwnd
-                .saturating_add(mss)
-                .min(most.max(hot.congestion.cwnd));
+            let flight = (hot.loss.recover - hot.sender.snd_una).max(0) as u32;
+            reno::on_duplicate(&mut hot.congestion, mss, flight);
         } else if hot.dup_acks == DUP_THRESHOLD && (p.ack - hot.loss.recover) >= 0 {
             hot.loss.recover = cold.snd_nxt;
-            hot.congestion.ssthresh = window::ssthresh_on_loss(hot, cold);
+            window::on_loss(hot, cold);
             reno::enter_recovery(&mut hot.congestion, mss);
             hot.set(hot_flag::RECOVERY);
             self.counters.fast_retransmits += 1;

@@ -59,7 +59,7 @@ impl Conn<'_> {
         hot.timers.backoff -= 1;
         // Nor is it counted against the connection's patience, which is that of so many doubled timeouts; but no router can
         // prolong it for ever.
-        let since_ms = (self.now.as_millis() as u32).wrapping_sub(hot.congestion.acked_ms);
+        let since_ms = (self.now.as_millis() as u32).wrapping_sub(hot.congestion.acked_ms());
         if Duration::from_millis(since_ms.into()) < PATIENCE {
             hot.timers.retries -= 1;
         }

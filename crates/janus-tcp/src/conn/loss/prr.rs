@@ -30,9 +30,9 @@ impl Recovery {
             return;
         }
         self.prr_delivered = self.prr_delivered.saturating_add(delivered);
-        let room = if pipe > window.ssthresh {
+        let room = if pipe > window.ssthresh() {
             // Proportional: of each byte delivered, ssthresh / RecoverFS go out.
-            let share = u64::from(self.prr_delivered) * u64::from(window.ssthresh);
+            let share = u64::from(self.prr_delivered) * u64::from(window.ssthresh());
             let share = share.div_ceil(u64::from(self.prr_flight));
             u32::try_from(share)
                 .unwrap_or(u32::MAX)
@@ -41,11 +41,11 @@ impl Recovery {
             // The conservative bound, packet conservation; while all goes well, slow start towards ssthresh.
             let owed = self.prr_delivered.saturating_sub(self.prr_out);
             let bound = owed.max(delivered) + if safe { mss } else { 0 };
-            bound.min(window.ssthresh - pipe)
+            bound.min(window.ssthresh() - pipe)
         };
         // The first repair goes out at once.
         let least = if self.prr_out == 0 { mss } else { 0 };
-        window.cwnd = pipe.saturating_add(room.max(least)).max(mss);
+        window.allow(pipe.saturating_add(room.max(least)).max(mss));
     }
 }
 

@@ -128,7 +128,7 @@ impl Conn<'_> {
         let rec = &mut self.blocks.recovery[hot.loss.recovery];
         rec.undo = Undo::begin(hot, rec.resent);
         hot.loss.recover = cold.snd_nxt;
-        hot.congestion.ssthresh = window::ssthresh_on_loss(hot, cold);
+        window::on_loss(hot, cold);
         hot.set(hot_flag::RECOVERY);
         rec.clear(rec_flag::PROBED | rec_flag::PROBE_DUE);
         rec.prr_begin(hot.sender.flight.bytes, delivered);
@@ -148,7 +148,7 @@ impl Conn<'_> {
         if ended {
             window::leave_recovery(hot, cold);
             // RFC 9937 section 6.3: what PRR has let out is ssthresh by now; a window below it would stall.
-            hot.congestion.cwnd = hot.congestion.ssthresh;
+            hot.congestion.fall_to_threshold();
             rec.recovered();
         }
         rec.clear(rec_flag::TIMED_OUT | rec_flag::DOUBTED | rec_flag::NEW_FIRST);

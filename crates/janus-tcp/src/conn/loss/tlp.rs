@@ -152,8 +152,8 @@ impl Conn<'_> {
             // The probe itself repaired a loss, which went unnoticed: the network was congested all the same.
             self.counters.tail_losses += 1;
             let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
-            hot.congestion.ssthresh = window::ssthresh_on_loss(hot, cold);
-            hot.congestion.cwnd = hot.congestion.ssthresh;
+            window::on_loss(hot, cold);
+            hot.congestion.fall_to_threshold();
         }
     }
 }

@@ -18,9 +18,9 @@ impl Undo {
     /// The window is about to be lowered, for the first time in this recovery.
     pub(crate) fn begin(hot: &Hot, resent: u32) -> Undo {
         Undo {
-            cwnd: hot.congestion.cwnd,
-            ssthresh: hot.congestion.ssthresh,
-            growth: hot.congestion.growth,
+            cwnd: hot.congestion.cwnd(),
+            ssthresh: hot.congestion.ssthresh(),
+            growth: hot.congestion.growth(),
             from: hot.sender.snd_una,
             // A probe that repeated something is a repair, too.
             unreported: resent,
@@ -86,9 +86,8 @@ impl Conn<'_> {
         self.counters.recoveries_undone += 1;
         let mss = u32::from(self.tcb.payload_mss());
         let hot = &mut *self.hot;
-        hot.congestion.cwnd = hot.congestion.cwnd.max(undo.cwnd).max(mss);
-        hot.congestion.ssthresh = undo.ssthresh.max(hot.congestion.ssthresh);
-        hot.congestion.growth = undo.growth;
+        hot.congestion
+            .give_back(undo.cwnd.max(mss), undo.ssthresh, undo.growth);
         hot.loss.recover = hot.sender.snd_una;
         hot.clear(hot_flag::RECOVERY);
         true

@@ -105,9 +105,9 @@ impl Conn<'_> {
     fn piece(&self) -> u32 {
         let (cold, hot) = (&*self.tcb, &*self.hot);
         let srtt_us = u64::from(cold.srtt_us());
-        let window = u64::from(hot.congestion.cwnd.max(hot.sender.pipe));
+        let window = u64::from(hot.congestion.cwnd().max(hot.sender.pipe));
         // Twice the window a round trip while it grows fast, a fifth more than it afterwards.
-        let fifths = if hot.congestion.cwnd < hot.congestion.ssthresh / 2 {
+        let fifths = if hot.congestion.cwnd() < hot.congestion.ssthresh() / 2 {
             10
         } else {
             6
@@ -121,7 +121,7 @@ impl Conn<'_> {
         };
         let mss = u64::from(cold.payload_mss()).max(1);
         let worth = (bytes.min(PIECE_MAX) / mss) as u32;
-        let half = u64::from(hot.congestion.cwnd) / 2 / mss;
+        let half = u64::from(hot.congestion.cwnd()) / 2 / mss;
         worth
             .max(self.rules.config().burst_least.into())
             .min((half as u32).max(1))

@@ -157,7 +157,7 @@ impl Conn<'_> {
         // One segment may go out beside those that are believed to be on their way still.
         let mss = u32::from(self.tcb.payload_mss());
         let hot = &mut *self.hot;
-        hot.congestion.cwnd = hot.sender.pipe + mss;
+        hot.congestion.allow(hot.sender.pipe + mss);
     }
 
     /// Segments marked lost go out again, oldest first, as the congestion window lets them.
@@ -183,8 +183,9 @@ impl Conn<'_> {
                 let exempt = block.is_none() && hot.has(hot_flag::RECOVERY);
                 // A bare FIN has no bytes, and is a packet all the same.
                 let room = if len == 0 { most.into() } else { len };
-                let held_back =
-                    !exempt && hot.sender.pipe > 0 && hot.sender.pipe + room > hot.congestion.cwnd;
+                let held_back = !exempt
+                    && hot.sender.pipe > 0
+                    && hot.sender.pipe + room > hot.congestion.cwnd();
                 if held_back || wire.is_full() {
                     return if held_back {
                         Flushed::All

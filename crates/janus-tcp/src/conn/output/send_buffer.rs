@@ -66,7 +66,7 @@ impl View<'_> {
             Pressure::None => config.send_buffer_max.max(least),
             _ => least,
         };
-        hot.congestion.cwnd.saturating_mul(2).clamp(least, most)
+        hot.congestion.cwnd().saturating_mul(2).clamp(least, most)
     }
 
     /// Returns the charge of the bytes written ahead.
@@ -197,7 +197,7 @@ impl Conn<'_> {
             let mss = u32::from(cold.payload_mss()).max(1);
             let leaves = hot
                 .congestion
-                .cwnd
+                .cwnd()
                 .saturating_sub(hot.sender.pipe)
                 .min(hot.usable_window(cold));
             tail = goal.min(hot.sender.unsent.bytes.saturating_sub(leaves / mss * mss));
@@ -213,14 +213,14 @@ impl Conn<'_> {
         let mss = u32::from(self.tcb.payload_mss()).max(1);
         let grows = self.rules.config().count_as_linux
             && self.blocks.shortage.level == Pressure::None
-            && hot.sender.pipe + mss <= hot.congestion.cwnd;
+            && hot.sender.pipe + mss <= hot.congestion.cwnd();
         if grows {
             let most = self
                 .rules
                 .config()
                 .send_buffer_max
                 .max(self.rules.config().send_buffer);
-            let wanted = for_flight(hot, (hot.congestion.cwnd / mss).max(FIRST_FLIGHT)).min(most);
+            let wanted = for_flight(hot, (hot.congestion.cwnd() / mss).max(FIRST_FLIGHT)).min(most);
             let least = self.view().budget();
             self.account().budget = wanted.max(least);
         }

@@ -49,7 +49,7 @@ impl Conn<'_> {
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         let opening = matches!(cold.state, State::SynSent | State::SynReceived);
         if opening || !hot.sender.flight.is_empty() {
-            return hot.congestion.acked_ms;
+            return hot.congestion.acked_ms();
         }
         // The window is shut, and the peer may say so again and again.
         let mark = hot.sender.snd_una.0.wrapping_add(cold.snd_nxt.0);

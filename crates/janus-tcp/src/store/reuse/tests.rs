@@ -5,8 +5,7 @@ use std::net::Ipv4Addr;
 use janus_mem::Depot;
 use janus_wire::{FlowKey, FlowKeyV4, SeqNum, Stamps};
 
-use crate::congestion::cubic::Cubic;
-use crate::congestion::{Congestion, CongestionControl, Growth};
+use crate::congestion::Congestion;
 use crate::store::arrivals::Arrivals;
 use crate::store::cold::{EndReason, State, Tcb};
 use crate::store::hot::{
@@ -94,20 +93,7 @@ fn littered() -> Hot {
             min_rtt_ms: 24,
             ..Loss::default()
         },
-        congestion: Congestion {
-            cwnd: 4,
-            ssthresh: 5,
-            cwnd_credit: 7,
-            algorithm: CongestionControl::NewReno,
-            cwnd_limited: true,
-            slow_start_limit: 8,
-            acked_ms: 9,
-            used_peak: 10,
-            used_until: SeqNum(11),
-            growth: Growth::Later(Cubic::default()),
-            cwr_end: SeqNum(12),
-            cwr_due: true,
-        },
+        congestion: Congestion::littered(),
         timers: Timers {
             rtt_round: SeqNum(13),
             rtt_off_max: 14,
@@ -143,23 +129,23 @@ fn littered() -> Hot {
 /// Fields by name. All: one that is new must be thought of here.
 macro_rules! fields {
     ($hot:expr; $($field:ident)*; $($group:ident: $kind:ident { $($part:ident)* })*) => {{
-        let Hot { $($field,)* $($group: $kind { $($part),* }),* } = $hot;
-        [
+        let Hot { congestion, $($field,)* $($group: $kind { $($part),* }),* } = $hot;
+        let mut all = congestion.fields();
+        all.extend([
             $((stringify!($field), format!("{:?}", $field)),)*
             $($((stringify!($part), format!("{:?}", $part)),)*)*
-        ]
+        ]);
+        all
     }};
 }
 
 fn fields(hot: &Hot) -> Vec<(&'static str, String)> {
     fields!(hot; conn flags dup_acks reordering_seen doubted;
         sender: Sender { snd_una small_end pipe max_snd_wnd flight unsent writer ending record_ended mss_full }
-        congestion: Congestion { cwnd ssthresh cwnd_credit acked_ms used_peak used_until growth cwr_end cwr_due cwnd_limited slow_start_limit algorithm }
         loss: Loss { recover min_rtt_us min_rtt_ms recovery }
         receiver: Receiver { inbox reorder tuning unacked_bytes arrivals }
         timers: Timers { due_at rto_at ack_at keep_until timer timer_at rtt_round rtt_off_max stalled orphaned_ms stamps timer_kind backoff retries probes }
         path: PathState { probe probe_end probe_size probe_out soft_error })
-    .to_vec()
 }
 
 /// What only counts once it was written anew: how the end of what is unsent leaves, by the segment that is there then

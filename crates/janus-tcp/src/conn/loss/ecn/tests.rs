@@ -5,7 +5,7 @@ use core::time::Duration;
 use janus_wire::SeqNum;
 
 use super::*;
-use crate::congestion::{self, Congestion, CongestionControl};
+use crate::congestion::{self, Congestion};
 use crate::conn::loss::window;
 use crate::stack::Stack;
 use crate::store::cold::Tcb;
@@ -113,18 +113,13 @@ fn an_idle_connection_keeps_what_it_owes() {
 
     rto::sample(&mut tcb, 100_000);
     let mut hot = Hot {
-        congestion: Congestion {
-            cwnd: 10_000,
-            ssthresh: 5_000,
-            cwr_due: true,
-            ..Congestion::default()
-        },
+        congestion: Congestion::reno(10_000, 5_000).lowered(),
         ..Hot::default()
     };
     crate::store::window::sleep(&hot, &mut tcb);
     rto::keep_backoff(&mut tcb, 3);
     assert_eq!((rto::variation(&tcb), rto::kept_backoff(&tcb)), (50_000, 3));
-    hot.congestion.cwr_due = false;
+    hot.congestion.take_cwr();
     crate::store::window::wake(
         &mut hot,
         &tcb,
@@ -132,7 +127,7 @@ fn an_idle_connection_keeps_what_it_owes() {
         congestion::CongestionControl::default(),
         Instant::ZERO,
     );
-    assert!(hot.congestion.cwr_due);
+    assert!(hot.congestion.owes_cwr());
 }
 
 fn marked(cwnd: u32) -> (Hot, Tcb) {
@@ -144,12 +139,7 @@ fn marked(cwnd: u32) -> (Hot, Tcb) {
     tcb.set(flag::ECN);
     let mut hot = Hot {
         conn: None,
-        congestion: Congestion {
-            cwnd,
-            ssthresh: u32::MAX,
-            algorithm: CongestionControl::NewReno,
-            ..Congestion::default()
-        },
+        congestion: Congestion::reno(cwnd, u32::MAX),
         sender: Sender {
             snd_una: SeqNum(1_000),
             ..Sender::default()
@@ -167,23 +157,23 @@ fn a_mark_lowers_the_window_once_for_each_flight() {
     assert!(window::on_ecn(&mut hot, &tcb, 1_000));
     assert_eq!(
         (
-            hot.congestion.cwnd,
-            hot.congestion.ssthresh,
-            hot.congestion.cwr_due
+            hot.congestion.cwnd(),
+            hot.congestion.ssthresh(),
+            hot.congestion.owes_cwr()
         ),
         (5_000, 5_000, true)
     );
     // The rest of this flight says the same, and makes nothing grow.
     hot.sender.snd_una = SeqNum(10_000);
     assert!(!window::on_ecn(&mut hot, &tcb, 9_000));
-    hot.congestion.cwnd_limited = true;
+    hot.congestion.limits();
     window::on_ack(&mut hot, &tcb, 9_000, Instant::ZERO);
-    assert_eq!(hot.congestion.cwnd, 5_000);
+    assert_eq!(hot.congestion.cwnd(), 5_000);
     // The next one speaks for itself.
     (tcb.snd_nxt, hot.sender.snd_una, hot.sender.flight.bytes) =
         (SeqNum(15_000), SeqNum(11_000), 4_000);
     assert!(window::on_ecn(&mut hot, &tcb, 1_000));
-    assert_eq!(hot.congestion.cwnd, 2_500);
+    assert_eq!(hot.congestion.cwnd(), 2_500);
 }
 
 /// The same section: a loss in a window that a mark has lowered does not lower it again, nor the other way round.
@@ -191,14 +181,14 @@ fn a_mark_lowers_the_window_once_for_each_flight() {
 fn a_mark_and_a_loss_in_one_flight_count_once() {
     let (mut hot, tcb) = marked(10_000);
     assert!(window::on_ecn(&mut hot, &tcb, 1_000));
-    assert_eq!(window::ssthresh_on_loss(&mut hot, &tcb), 5_000);
+    assert_eq!(window::on_loss(&mut hot, &tcb), 5_000);
     let (mut hot, tcb) = marked(10_000);
-    hot.congestion.ssthresh = window::ssthresh_on_loss(&mut hot, &tcb);
+    window::on_loss(&mut hot, &tcb);
     hot.loss.recover = tcb.snd_nxt;
     assert!(!window::on_ecn(&mut hot, &tcb, 1_000));
-    assert_eq!(hot.congestion.cwnd, 10_000);
+    assert_eq!(hot.congestion.cwnd(), 10_000);
     assert!(
-        hot.congestion.cwr_due,
+        hot.congestion.owes_cwr(),
         "the window falls, and the peer is told"
     );
 }

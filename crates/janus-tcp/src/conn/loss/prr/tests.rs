@@ -17,10 +17,7 @@ fn begin(flight: u32, ssthresh: u32) -> (Recovery, Hot) {
             pipe: (flight - 4) * MSS,
             ..Sender::default()
         },
-        congestion: Congestion {
-            ssthresh: ssthresh * MSS,
-            ..Congestion::default()
-        },
+        congestion: Congestion::reno(0, ssthresh * MSS),
         ..Hot::default()
     };
     rec.prr_begin(flight * MSS, MSS);
@@ -31,7 +28,7 @@ fn begin(flight: u32, ssthresh: u32) -> (Recovery, Hot) {
 /// Sends all that the window lets out; gives how many segments that was.
 fn send(rec: &mut Recovery, hot: &mut Hot) -> u32 {
     let mut sent = 0;
-    while hot.sender.pipe + MSS <= hot.congestion.cwnd {
+    while hot.sender.pipe + MSS <= hot.congestion.cwnd() {
         hot.sender.pipe += MSS;
         rec.prr_out += MSS;
         sent += 1;
@@ -96,11 +93,11 @@ fn while_repairs_arrive_and_nothing_more_is_lost_it_grows_by_a_segment_more() {
 fn what_delivers_nothing_lets_out_nothing() {
     let (mut rec, mut hot) = begin(20, 10);
     send(&mut rec, &mut hot);
-    let cwnd = hot.congestion.cwnd;
+    let cwnd = hot.congestion.cwnd();
     for _ in 0..100 {
         rec.prr_on_ack(&mut hot.congestion, hot.sender.pipe, MSS, 0, true);
     }
-    assert_eq!(hot.congestion.cwnd, cwnd);
+    assert_eq!(hot.congestion.cwnd(), cwnd);
 }
 
 #[test]
@@ -111,10 +108,7 @@ fn numbers_of_any_size_do_not_overflow() {
             pipe: u32::MAX,
             ..Sender::default()
         },
-        congestion: Congestion {
-            ssthresh: u32::MAX - 1,
-            ..Congestion::default()
-        },
+        congestion: Congestion::reno(0, u32::MAX - 1),
         ..Hot::default()
     };
     rec.prr_begin(0, 0);
@@ -127,5 +121,5 @@ fn numbers_of_any_size_do_not_overflow() {
             true,
         );
     }
-    assert_eq!(hot.congestion.cwnd, u32::MAX);
+    assert_eq!(hot.congestion.cwnd(), u32::MAX);
 }
