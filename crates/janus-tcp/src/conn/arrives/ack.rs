@@ -5,7 +5,7 @@ use janus_wire::SeqNum;
 use janus_wire::tcp::Flags;
 
 use crate::congestion::reno::{self, DUP_THRESHOLD};
-use crate::conn::loss::recovery::AckSummary;
+use crate::conn::loss::AckSummary;
 use crate::conn::loss::rttm::Acked;
 use crate::conn::loss::window;
 use crate::conn::{Conn, Linger};
@@ -53,10 +53,7 @@ impl Conn<'_> {
         if acked < 0 && !p.has_more_options() {
             return true;
         }
-        let mut summary = AckSummary {
-            advanced: acked > 0,
-            ..AckSummary::default()
-        };
+        let mut summary = AckSummary::begin(acked > 0);
         self.take_sack(p, frame, &mut summary);
         if acked >= 0 {
             self.hot.timers.probes = 0;
@@ -119,7 +116,7 @@ impl Conn<'_> {
     fn new_ack(&mut self, p: &Parsed, acked: u32, mut summary: Option<&mut AckSummary>) {
         let repairs = summary.is_some() && self.hot.loss.recovery.is_some();
         if let (true, Some(summary)) = (repairs, &mut summary) {
-            summary.echo_age_ms = self.echo_age(p);
+            summary.note_echo(self.echo_age(p));
             self.take_probe_ack(p, summary);
             self.forget_places(p.ack);
         }
@@ -192,8 +189,9 @@ impl Conn<'_> {
                         hot.sender.pipe = hot.sender.pipe.saturating_sub(u32::from(seg.len));
                     }
                     if let Some(summary) = summary.as_deref_mut().filter(|_| hot.doubted) {
-                        summary.original |=
-                            !seg.has(seg_flag::RESENT) && seg.end().le(hot.loss.recover);
+                        summary.note_original(
+                            !seg.has(seg_flag::RESENT) && seg.end().le(hot.loss.recover),
+                        );
                     }
                     acked.add(now_us.wrapping_sub(seg.sent_us), seg.has(seg_flag::RESENT));
                 }
@@ -206,7 +204,7 @@ impl Conn<'_> {
         self.measure(
             p,
             &acked,
-            summary.and_then(|summary| summary.sacked_sent_us),
+            summary.and_then(|summary| summary.sacked_sent_us()),
         );
         fin
     }
@@ -228,7 +226,7 @@ impl Conn<'_> {
             return;
         }
         if let Some(summary) = summary {
-            summary.delivered += part;
+            summary.note_delivered(part);
         }
         if !seg.has(seg_flag::LOST) {
             hot.sender.pipe = hot.sender.pipe.saturating_sub(part);
@@ -262,7 +260,7 @@ impl Conn<'_> {
             // Duplicates are not counted, SACKs are (RFC 6675 section 5; RFC 8985 section 6).
             if let Some(summary) = summary.filter(|_| self.hot.loss.recovery.is_some()) {
                 self.take_probe_ack(p, summary);
-                self.measure(p, &Acked::default(), summary.sacked_sent_us);
+                self.measure(p, &Acked::default(), summary.sacked_sent_us());
                 self.repair(summary);
             }
         } else if acked == 0 {

@@ -6,7 +6,7 @@
 //! window was, for as long as the timeout's flight lasts.
 
 use crate::conn::Conn;
-use crate::conn::loss::recovery::AckSummary;
+use crate::conn::loss::AckSummary;
 use crate::store::hot::hot_flag;
 use crate::store::keys::RecoveryId;
 use crate::store::recovery::{Recovery, Undo, rec_flag};

@@ -9,7 +9,7 @@ use core::time::Duration;
 
 use crate::congestion::reno::DUP_THRESHOLD;
 use crate::conn::Conn;
-use crate::conn::loss::recovery::AckSummary;
+use crate::conn::loss::AckSummary;
 use crate::store::cold::flag;
 use crate::store::hot::{Hot, hot_flag};
 use crate::store::keys::SegId;

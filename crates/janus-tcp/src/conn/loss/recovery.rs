@@ -14,36 +14,11 @@ use janus_wire::SeqNum;
 
 use crate::conn::Conn;
 use crate::conn::loss::rttm::Acked;
-use crate::conn::loss::{rack, window};
+use crate::conn::loss::{AckSummary, rack, window};
 use crate::store::hot::hot_flag;
 use crate::store::keys::{RecoveryId, SegId};
-use crate::store::recovery::{Recovery, Sent, Undo, rec_flag};
+use crate::store::recovery::{Recovery, Undo, rec_flag};
 use crate::store::segment::seg_flag;
-
-/// Facts of one acknowledgement, gathered while it is read.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct AckSummary {
-    /// Payload known to be delivered that was not before, acknowledged or SACKed.
-    pub(crate) delivered: u32,
-    /// SND.UNA has moved.
-    pub(crate) advanced: bool,
-    /// Milliseconds since the timestamp was sent that it echoes.
-    pub(crate) echo_age_ms: Option<u32>,
-    /// Something was SACKed anew.
-    pub(crate) sacked: bool,
-    /// Something was delivered that was sent once, before the last timeout.
-    pub(crate) original: bool,
-    /// Range that the peer received twice, as it says (RFC 2883).
-    pub(crate) duplicate: Option<(SeqNum, SeqNum)>,
-    /// Of what is delivered now, that which was sent last.
-    pub(crate) newest: Option<Sent>,
-    /// When that was sent which was delivered last, in the order of reading (µs); with `newest` only.
-    pub(crate) last_sent_us: u32,
-    /// Of what is SACKed now and was sent once, when the first was sent (µs).
-    pub(crate) sacked_sent_us: Option<u32>,
-    /// End of the furthest sequence number delivered now.
-    pub(crate) end: Option<SeqNum>,
-}
 
 impl Conn<'_> {
     /// The recovery block of a hot block, attached if it has none; `None` when there is no memory for one.

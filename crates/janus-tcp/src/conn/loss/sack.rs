@@ -7,8 +7,8 @@ use janus_wire::SeqNum;
 use janus_wire::tcp::SackBlocks;
 
 use crate::conn::Conn;
+use crate::conn::loss::AckSummary;
 use crate::conn::loss::rack;
-use crate::conn::loss::recovery::AckSummary;
 use crate::store::cold::flag;
 use crate::store::keys::SegId;
 use crate::store::segment::seg_flag;

@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use crate::conn::loss::recovery::AckSummary;
+use crate::conn::loss::AckSummary;
 use crate::conn::loss::window;
 use crate::conn::{Conn, Flushed};
 use crate::store::cold::{Tcb, flag};

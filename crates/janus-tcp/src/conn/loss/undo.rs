@@ -7,7 +7,7 @@
 use janus_wire::SeqNum;
 
 use crate::conn::Conn;
-use crate::conn::loss::recovery::AckSummary;
+use crate::conn::loss::AckSummary;
 use crate::store::hot::{Hot, hot_flag};
 use crate::store::keys::RecoveryId;
 use crate::store::recovery::{Undo, rec_flag};

@@ -4,6 +4,7 @@ use super::*;
 use crate::stack::Stack;
 use crate::store::hot::Hot;
 use crate::store::keys::{HotId, Key};
+use crate::store::recovery::Sent;
 
 impl Stack {
     /// Counts by hand what the blocks say they have counted, for every connection.
