@@ -13,8 +13,7 @@ use janus_mem::{Frame, Growth, MemError, Pool};
 use janus_wire::FlowKey;
 
 use crate::conn::{Conn, Effects, Linger, Over, View, effect};
-use crate::ip::Ip;
-use crate::ip::host::Host;
+use crate::ip::{Host, Ip};
 use crate::rules::Rules;
 use crate::rules::config::{Config, Secrets};
 use crate::rules::interface::Interface;
@@ -258,16 +257,15 @@ impl Stack {
     /// Lends the host below TCP.
     #[inline(always)]
     pub(crate) fn ip(&mut self) -> Ip<'_> {
-        Ip {
-            rules: &self.rules,
-            host: &mut self.host,
-            paths: &mut self.paths,
-            schedule: &mut self.schedule,
-            segments: &mut self.store.blocks.segments,
-            pool: &mut self.store.blocks.pool,
-            counters: &mut self.counters,
-            now: self.now,
-        }
+        Ip::of(
+            &self.rules,
+            &mut self.host,
+            &mut self.paths,
+            &mut self.schedule,
+            &mut self.store.blocks,
+            &mut self.counters,
+            self.now,
+        )
     }
 
     /// Lends a connection that has a hot block.
@@ -355,7 +353,7 @@ impl Stack {
                 .rules
                 .interface()
                 .next_hop(self.store.tcbs.key(conn).peer());
-            self.host.neighbors.doubt(hop, self.now);
+            self.host.doubt(hop, self.now);
         }
         if effects.has(effect::PRUNED) {
             self.release_pruned();

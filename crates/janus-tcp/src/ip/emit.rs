@@ -6,8 +6,7 @@ use janus_mem::{Frame, HEADROOM, PacketBuf};
 use janus_wire::tcp::Flags;
 use janus_wire::{FlowKey, FlowKeyV4, Link, MacAddr};
 
-use crate::ip::Ip;
-use crate::ip::neighbor::Neighbors;
+use crate::ip::{Host, Ip};
 use crate::rules::Rules;
 use crate::store::schedule::MAX_REPLIES;
 use crate::time::Instant;
@@ -20,7 +19,7 @@ pub(crate) struct Unresolved(pub(crate) IpAddr);
 #[inline(always)]
 pub(crate) fn known_envelope(
     rules: &Rules,
-    neighbors: &Neighbors,
+    host: &Host,
     key: &FlowKeyV4,
     profile: u8,
     now: Instant,
@@ -28,7 +27,7 @@ pub(crate) fn known_envelope(
     let mut mac = None;
     if rules.interface().link == Link::Ethernet {
         let hop = rules.next_hop_v4(key.peer);
-        mac = Some(neighbors.latest_v4(hop, now)?);
+        mac = Some(host.neighbors.latest_v4(hop, now)?);
     }
     Some(Envelope::v4(rules, profile, mac))
 }
@@ -42,8 +41,7 @@ impl Ip<'_> {
         profile: u8,
     ) -> (Envelope, Result<(), Unresolved>) {
         if let FlowKey::V4(key) = key
-            && let Some(envelope) =
-                known_envelope(self.rules, &self.host.neighbors, key, profile, self.now)
+            && let Some(envelope) = known_envelope(self.rules, self.host, key, profile, self.now)
         {
             return (envelope, Ok(()));
         }

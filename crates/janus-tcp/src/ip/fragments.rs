@@ -15,6 +15,7 @@ use crate::ip::icmp_out::Report;
 use crate::ip::reassembly::{Piece, Reassembly, Taken};
 use crate::ip::{Ip, nd};
 use crate::store::schedule::MAX_REPLIES;
+use crate::time::Instant;
 use crate::wire::parse;
 
 /// Time to live, or hop limit, of what belongs to no connection.
@@ -25,9 +26,16 @@ const MAX_EXPIRED: usize = 64;
 /// State that the stack keeps for fragments.
 #[derive(Default)]
 pub(crate) struct Fragments {
-    pub(crate) reassembly: Reassembly,
+    reassembly: Reassembly,
     /// Where a datagram is put together; kept, so that this allocates once.
     whole: Vec<u8>,
+}
+
+impl Fragments {
+    /// When the oldest datagram is to be given up.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        self.reassembly.next_deadline()
+    }
 }
 
 /// A whole IP packet, as far as matters here.

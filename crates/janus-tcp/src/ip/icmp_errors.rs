@@ -16,19 +16,48 @@ pub(crate) enum Complaint {
 /// An error message, and what it quotes of our segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IcmpError {
-    pub(crate) complaint: Complaint,
+    complaint: Complaint,
     /// A part of the way is missing, which may be put right: repeats that got nowhere were not lost to congestion (RFC
     /// 6069).
-    pub(crate) disruption: bool,
+    disruption: bool,
     /// A SYN-ACK that met this is not repeated (Linux: tcp_req_err).
-    pub(crate) ends_half_open: bool,
-    pub(crate) key: FlowKey,
-    pub(crate) seq: SeqNum,
+    ends_half_open: bool,
+    key: FlowKey,
+    seq: SeqNum,
     /// How long the quoted packet was, as far as the message tells.
-    pub(crate) packet_len: u16,
+    packet_len: u16,
 }
 
 impl IcmpError {
+    pub(crate) fn complaint(&self) -> Complaint {
+        self.complaint
+    }
+
+    /// A part of the way is missing, which may be put right.
+    pub(crate) fn is_disruption(&self) -> bool {
+        self.disruption
+    }
+
+    /// A SYN-ACK that met this is not repeated.
+    pub(crate) fn ends_half_open(&self) -> bool {
+        self.ends_half_open
+    }
+
+    /// The flow of the quoted segment.
+    pub(crate) fn key(&self) -> &FlowKey {
+        &self.key
+    }
+
+    /// Sequence number of the quoted segment.
+    pub(crate) fn seq(&self) -> SeqNum {
+        self.seq
+    }
+
+    /// Length of the quoted packet, as far as the message tells.
+    pub(crate) fn packet_len(&self) -> u16 {
+        self.packet_len
+    }
+
     /// An IPv4 message, if it is an error about a TCP segment. Source Quench and redirects are not (MUST-55, RFC 6633).
     /// Keeps MUST-55.
     pub(crate) fn from_v4(message: &icmpv4::Message<'_>) -> Option<IcmpError> {

@@ -82,7 +82,7 @@ impl Stack {
         self.counters.frames_in += frames.len() as u64;
         self.update_pressure();
         self.take_all(frames, unknown);
-        if !self.host.deferred.is_empty() {
+        if self.host.has_deferred() {
             self.after_batch(unknown);
         }
     }
@@ -110,18 +110,10 @@ impl Stack {
     /// about connections that are not known here.
     #[cold]
     fn after_batch<M: UnknownFlow>(&mut self, unknown: &mut M) {
-        let mut segments = core::mem::take(&mut self.host.deferred.segments);
-        let mut ours = core::mem::take(&mut self.host.deferred.frames);
-        ours.extend(
-            segments
-                .drain(..)
-                .filter_map(|(flow, frame)| unknown.resteer(&flow, frame)),
-        );
-        self.host.deferred.segments = segments;
+        let mut ours = (self.host).deferred_segments(|flow, frame| unknown.resteer(flow, frame));
         self.take_all(&mut ours, unknown);
-        self.host.deferred.frames = ours;
-        let mut astray = core::mem::take(&mut self.host.deferred.astray);
-        for (flow, frame) in astray.drain(..) {
+        self.host.keep_for_deferred(ours);
+        while let Some((flow, frame)) = self.host.pop_astray() {
             if let Some(shard) = self.stub_of(&flow) {
                 self.redirect(shard, frame, unknown);
                 continue;
@@ -137,7 +129,6 @@ impl Stack {
                 }
             }
         }
-        self.host.deferred.astray = astray;
     }
 
     /// First pass: read, hash, fetch the table's group.
@@ -175,7 +166,7 @@ impl Stack {
         if self.icmp_error_arrives(&error) {
             self.store.blocks.pool.free(frame.buf);
         } else {
-            self.host.deferred.astray.push((error.key, frame));
+            self.host.defer_astray(*error.key(), frame);
         }
     }
 
@@ -274,8 +265,8 @@ impl Stack {
     /// Keeps MUST-54.
     pub(crate) fn icmp_error_arrives(&mut self, error: &IcmpError) -> bool {
         self.counters.icmp_errors_in += 1;
-        let hash = self.index.hash.flow(&error.key);
-        let heeded = match self.find(&error.key, hash) {
+        let hash = self.index.hash.flow(error.key());
+        let heeded = match self.find(error.key(), hash) {
             None | Some(Record::Stub(_)) => return false,
             Some(Record::Connection(conn)) => self
                 .with(conn, |c| c.blamed(error))
@@ -292,7 +283,7 @@ impl Stack {
     /// Handles an error about a SYN-ACK. No task waits for the answer, so the record goes as soon as it is clear that none
     /// will come; other errors change nothing.
     fn half_open_blamed(&mut self, slot: u32, error: &IcmpError) -> bool {
-        let ends = error.ends_half_open && self.index.half_open.get(slot).iss == error.seq;
+        let ends = error.ends_half_open() && self.index.half_open.get(slot).iss == error.seq();
         if ends {
             self.counters.icmp_refusals += 1;
             self.drop_half_open(slot);

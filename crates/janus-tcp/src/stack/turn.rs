@@ -40,7 +40,7 @@ impl Stack {
         self.repeat_syn_acks();
         self.feed_starved();
         self.ip().expire_fragments();
-        while let Some(frame) = self.host.neighbors.pop_overdue(now) {
+        while let Some(frame) = self.host.pop_overdue(now) {
             self.counters.dropped_no_neighbor += 1;
             self.ip().recycle(frame);
         }
@@ -59,9 +59,8 @@ impl Stack {
             self.schedule.wheel.next(),
             self.index.half_open.next_deadline(first_wait),
             self.index.time_wait.next_deadline(),
-            self.host.neighbors.next_deadline(),
+            self.host.next_deadline(),
             self.next_sweep(),
-            self.host.fragments.reassembly.next_deadline(),
             (!self.schedule.starved.is_empty()).then(|| self.schedule.retry.at()),
         ]
         .into_iter()
@@ -124,10 +123,7 @@ impl Stack {
         let (key, tcb) = self.store.tcbs.with_key(conn);
         let profile = tcb.profile;
         let at_hand = match key {
-            KeyRef::V4(key) => {
-                let neighbors = &self.host.neighbors;
-                known_envelope(&self.rules, neighbors, key, profile, self.now)
-            }
+            KeyRef::V4(key) => known_envelope(&self.rules, &self.host, key, profile, self.now),
             KeyRef::V6(_) => None,
         };
         let (envelope, resolved) = match at_hand {

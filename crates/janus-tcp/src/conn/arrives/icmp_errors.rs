@@ -26,21 +26,21 @@ impl Conn<'_> {
     pub(crate) fn blamed(&mut self, error: &IcmpError) -> bool {
         let cold = &*self.tcb;
         let una = self.hot.sender.snd_una;
-        if (error.seq - una) < 0 || (error.seq - cold.snd_nxt) > 0 {
+        if (error.seq() - una) < 0 || (error.seq() - cold.snd_nxt) > 0 {
             return false;
         }
         let opening = matches!(cold.state, State::SynSent | State::SynReceived);
-        match error.complaint {
+        match error.complaint() {
             Complaint::TooBig(_) if opening => false,
             Complaint::TooBig(mtu) => self.packet_too_big(error, mtu),
-            Complaint::Unreachable(why) if opening && error.seq == una => {
+            Complaint::Unreachable(why) if opening && error.seq() == una => {
                 self.counters.icmp_refusals += 1;
                 self.end(why);
                 true
             }
             Complaint::Unreachable(why) => {
                 self.hot.path.soft_error = why;
-                if error.disruption && error.seq == una {
+                if error.is_disruption() && error.seq() == una {
                     self.take_back_backoff();
                 }
                 true
@@ -78,13 +78,13 @@ impl Conn<'_> {
     /// forger who guessed the sequence number gains little.
     /// Keeps 7323-28.
     fn packet_too_big(&mut self, error: &IcmpError, mtu: u32) -> bool {
-        let Some(len) = self.segment_in_flight(error.seq) else {
+        let Some(len) = self.segment_in_flight(error.seq()) else {
             return false;
         };
         let sent = self.packet_len(len);
         let peer = self.key.get().peer();
         let mtu = match u16::try_from(mtu).unwrap_or(u16::MAX) {
-            0 if peer.is_ipv4() => pmtu::plateau_below(error.packet_len.min(sent)),
+            0 if peer.is_ipv4() => pmtu::plateau_below(error.packet_len().min(sent)),
             mtu => mtu,
         };
         let v6_too_small = mtu < pmtu::SMALLEST_V6 && peer.is_ipv6();

@@ -78,6 +78,22 @@ fn read(packet: &[u8], vouched: bool) -> Result<Read<'_>, Refused> {
 }
 
 impl Ip<'_> {
+    /// Sends a datagram from a socket.
+    pub(crate) fn send_from_socket(&mut self, local: SocketAddr, to: SocketAddr, bytes: &[u8]) {
+        let mut datagram = core::mem::take(&mut self.host.answer);
+        datagram.resize(udp::LEN + bytes.len(), 0);
+        udp::emit(&mut datagram, local.port(), to.port(), bytes.len());
+        datagram[udp::LEN..].copy_from_slice(bytes);
+        match (local.ip(), to.ip()) {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => udp::fill_checksum_v4(&mut datagram, src, dst),
+            (IpAddr::V6(src), IpAddr::V6(dst)) => udp::fill_checksum_v6(&mut datagram, src, dst),
+            _ => {}
+        }
+        self.counters.datagrams_out += 1;
+        self.send_datagram((local.ip(), to.ip()), proto::UDP, &datagram);
+        self.host.answer = datagram;
+    }
+
     /// Takes a frame with a whole UDP datagram.
     pub(crate) fn datagram_arrives(&mut self, frame: Frame) {
         let packet = parse::packet(&frame, self.rules.interface().link);

@@ -215,7 +215,7 @@ impl Stack {
         mut leads_here: impl FnMut(&FlowKey) -> bool,
     ) -> Result<ConnId, Error> {
         let local = self.own_address(local, remote.ip())?;
-        let walk = (self.host.source_ports).walk(local, remote.ip(), remote.port(), now);
+        let walk = (self.host.source_ports()).walk(local, remote.ip(), remote.port(), now);
         let mut error = Error::NoSourcePort;
         for step in 0..DYNAMIC_PORTS {
             let port = DYNAMIC_FIRST + (walk.number(step) % DYNAMIC_PORTS) as u16;
@@ -228,7 +228,7 @@ impl Stack {
             match self.connect_with(now, local, remote, options) {
                 Err(Error::AddrInUse) => error = Error::AddrInUse,
                 outcome => {
-                    self.host.source_ports.use_up(&walk, step + 1);
+                    self.host.source_ports().use_up(&walk, step + 1);
                     return outcome;
                 }
             }

@@ -87,7 +87,7 @@ impl Stack {
     /// Address of the neighbor for which a frame was dropped last, as its hardware address did not become known in time
     /// (`Counters::dropped_no_neighbor`); `None` before the first.
     pub fn unanswered_neighbor(&self) -> Option<IpAddr> {
-        self.host.neighbors.unanswered()
+        self.host.unanswered()
     }
 
     /// Returns the largest charge of bytes that a connection may have written ahead.
