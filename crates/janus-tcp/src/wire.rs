@@ -19,25 +19,43 @@ use crate::wire::parse::Parsed;
 /// The fields of a TCP segment that is to go out.
 #[derive(Clone)]
 pub(crate) struct Outgoing {
-    pub(crate) key: FlowKey,
-    pub(crate) seq: SeqNum,
-    pub(crate) ack: SeqNum,
-    pub(crate) flags: Flags,
-    pub(crate) window: u16,
+    key: FlowKey,
+    seq: SeqNum,
+    ack: SeqNum,
+    flags: Flags,
+    window: u16,
     /// The urgent pointer, which counts only with [`Flags::URG`].
-    pub(crate) urgent: u16,
-    pub(crate) options: Options,
+    urgent: u16,
+    options: Options,
     /// The set of socket options whose time to live and type of service the packet has.
-    pub(crate) profile: u8,
+    profile: u8,
 }
 
 /// The fields of a segment of data as nearly all are: with no options but timestamps, and nothing urgent.
 pub(crate) struct Plain {
-    pub(crate) seq: SeqNum,
-    pub(crate) ack: SeqNum,
-    pub(crate) flags: Flags,
-    pub(crate) window: u16,
-    pub(crate) timestamps: Option<(u32, u32)>,
+    seq: SeqNum,
+    ack: SeqNum,
+    flags: Flags,
+    window: u16,
+    timestamps: Option<(u32, u32)>,
+}
+
+impl Plain {
+    #[inline(always)]
+    pub(crate) fn new(
+        (seq, ack): (SeqNum, SeqNum),
+        flags: Flags,
+        window: u16,
+        timestamps: Option<(u32, u32)>,
+    ) -> Plain {
+        Plain {
+            seq,
+            ack,
+            flags,
+            window,
+            timestamps,
+        }
+    }
 }
 
 /// Parts of headers that are the same in all frames of a connection.
@@ -126,19 +144,13 @@ impl Envelope {
         plain: Plain,
     ) -> u16 {
         let KeyRef::V4(key) = key else {
-            let segment = Outgoing {
-                key: key.get(),
-                seq: plain.seq,
-                ack: plain.ack,
-                flags: plain.flags,
-                window: plain.window,
-                urgent: 0,
-                options: Options {
-                    timestamps: plain.timestamps,
-                    ..Options::NONE
-                },
-                profile: DEFAULT,
+            let options = Options {
+                timestamps: plain.timestamps,
+                ..Options::NONE
             };
+            let numbers = (plain.seq, plain.ack);
+            let (key, flags) = (key.get(), plain.flags);
+            let segment = Outgoing::new(key, numbers, flags, plain.window, options, DEFAULT);
             return self.write_by_parts(buf, off, len, &segment);
         };
         let options = match plain.timestamps {
@@ -265,13 +277,47 @@ impl Envelope {
 
 /// Frames of one connection on their way out.
 pub(crate) struct Wire<'a> {
-    pub(crate) envelope: Envelope,
-    pub(crate) out: &'a mut Vec<Frame>,
+    envelope: Envelope,
+    out: &'a mut Vec<Frame>,
     /// Length of `out` at which it is full.
-    pub(crate) end: usize,
+    end: usize,
 }
 
-impl Wire<'_> {
+impl<'a> Wire<'a> {
+    /// Frames go to `out` until it has `end` of them.
+    #[inline(always)]
+    pub(crate) fn new(envelope: Envelope, out: &'a mut Vec<Frame>, end: usize) -> Wire<'a> {
+        Wire { envelope, out, end }
+    }
+
+    #[inline(always)]
+    pub(crate) fn envelope(&self) -> &Envelope {
+        &self.envelope
+    }
+
+    /// Number of frames that are out; the next one's place.
+    #[inline(always)]
+    pub(crate) fn sent(&self) -> usize {
+        self.out.len()
+    }
+
+    /// A frame that is out, by its place.
+    pub(crate) fn frame_mut(&mut self, at: usize) -> Option<&mut Frame> {
+        self.out.get_mut(at)
+    }
+
+    /// How many frames fit still.
+    #[inline]
+    pub(crate) fn room(&self) -> usize {
+        self.end.saturating_sub(self.out.len())
+    }
+
+    /// Hands out a frame.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, frame: Frame) {
+        self.out.push(frame);
+    }
+
     /// No more frames fit now.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
@@ -290,6 +336,78 @@ impl Wire<'_> {
 }
 
 impl Outgoing {
+    /// A segment with nothing urgent.
+    #[inline(always)]
+    pub(crate) fn new(
+        key: FlowKey,
+        (seq, ack): (SeqNum, SeqNum),
+        flags: Flags,
+        window: u16,
+        options: Options,
+        profile: u8,
+    ) -> Outgoing {
+        Outgoing {
+            key,
+            seq,
+            ack,
+            flags,
+            window,
+            urgent: 0,
+            options,
+            profile,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn key(&self) -> &FlowKey {
+        &self.key
+    }
+
+    /// The set of socket options whose time to live and type of service the packet has.
+    #[inline(always)]
+    pub(crate) fn profile(&self) -> u8 {
+        self.profile
+    }
+
+    #[inline(always)]
+    pub(crate) fn seq(&self) -> SeqNum {
+        self.seq
+    }
+
+    #[inline(always)]
+    pub(crate) fn window(&self) -> u16 {
+        self.window
+    }
+
+    pub(crate) fn is_reset(&self) -> bool {
+        self.flags.contains(Flags::RST)
+    }
+
+    /// The urgent pointer, if it counts.
+    pub(crate) fn urgent(&self) -> Option<u16> {
+        self.flags.contains(Flags::URG).then_some(self.urgent)
+    }
+
+    pub(crate) fn options_mut(&mut self) -> &mut Options {
+        &mut self.options
+    }
+
+    /// The segment begins at `seq`.
+    pub(crate) fn begin_at(&mut self, seq: SeqNum) {
+        self.seq = seq;
+    }
+
+    /// The segment carries what begins at `seq`, with these flags.
+    pub(crate) fn carry(&mut self, seq: SeqNum, flags: Flags) {
+        (self.seq, self.flags) = (seq, flags);
+    }
+
+    /// Urgent data ends so far ahead of the segment's number.
+    pub(crate) fn point_at(&mut self, ahead: u16) {
+        self.flags |= Flags::URG;
+        self.urgent = ahead;
+    }
+
     /// An acknowledgement from where the connection stands, with the window as it was last offered.
     pub(crate) fn ack_of(key: FlowKey, tcb: &Tcb, rules: &Rules, now: Instant) -> Outgoing {
         let stamp = || rules.timestamp(rules.stamp_base(&key), now);
@@ -322,6 +440,7 @@ impl Outgoing {
     }
 
     /// Like [`Outgoing::ack_of`], with SACK blocks.
+    #[inline(always)]
     pub(crate) fn with_sack(mut self, sack: SackBlocks) -> Outgoing {
         self.options.sack = sack;
         self
@@ -364,16 +483,15 @@ impl Outgoing {
         } else {
             (SeqNum(0), p.seq + p.space(), Flags::RST | Flags::ACK)
         };
-        Some(Outgoing {
-            key: p.key,
-            seq,
-            ack,
+        let numbers = (seq, ack);
+        Some(Outgoing::new(
+            p.key,
+            numbers,
             flags,
-            window: 0,
-            urgent: 0,
-            options: Options::NONE,
-            profile: DEFAULT,
-        })
+            0,
+            Options::NONE,
+            DEFAULT,
+        ))
     }
 }
 

@@ -143,28 +143,23 @@ impl Conn<'_> {
                 self.now + rto::timeout(cold, self.rules.waits(), hot.timers.backoff);
             hot.timers.timer_kind = TimerKind::Rto;
         }
-        let segment = Outgoing {
-            key,
-            seq: cold.snd_nxt + u32::MAX,
-            ack: if answering { cold.rcv_nxt } else { SeqNum(0) },
-            flags: if answering {
-                Flags::SYN | Flags::ACK | ecn::syn_ack_flags(cold.flags)
-            } else {
-                Flags::SYN | ecn::syn_flags(self.rules.config(), hot.timers.retries)
-            },
-            window,
-            urgent: 0,
-            options: Options {
-                mss: Some(mss),
-                window_scale: scaled.then_some(scale),
-                timestamps: timestamps
-                    .then(|| (self.rules.timestamp(hot.timers.stamps, self.now), echo)),
-                sack_permitted,
-                user_timeout,
-                ..Options::NONE
-            },
-            profile: cold.profile,
+        let ack = if answering { cold.rcv_nxt } else { SeqNum(0) };
+        let flags = if answering {
+            Flags::SYN | Flags::ACK | ecn::syn_ack_flags(cold.flags)
+        } else {
+            Flags::SYN | ecn::syn_flags(self.rules.config(), hot.timers.retries)
         };
+        let options = Options {
+            mss: Some(mss),
+            window_scale: scaled.then_some(scale),
+            timestamps: timestamps
+                .then(|| (self.rules.timestamp(hot.timers.stamps, self.now), echo)),
+            sack_permitted,
+            user_timeout,
+            ..Options::NONE
+        };
+        let numbers = (cold.snd_nxt + u32::MAX, ack);
+        let segment = Outgoing::new(key, numbers, flags, window, options, cold.profile);
         if answering {
             hot.clear(hot_flag::ACK_NOW);
         }
@@ -193,9 +188,9 @@ impl Conn<'_> {
             if wire.is_full() {
                 break Flushed::Part;
             }
-            let before = wire.out.len();
+            let before = wire.sent();
             let full = self.send_first_unsent(mss, wire);
-            let last = (wire.out.len() > before).then_some(before);
+            let last = (wire.sent() > before).then_some(before);
             burst.sent(self, last, full, wire);
         };
         burst.end(self, wire);
@@ -325,7 +320,7 @@ impl Conn<'_> {
             || self.tcb.owes_timeout();
         let rare = rare.then(|| self.header_with_more(at));
         let window = match &rare {
-            Some((header, _)) => header.window,
+            Some((header, _)) => header.window(),
             None => self.window_to_offer(),
         };
         let now_us = self.now.as_micros() as u32;
@@ -356,27 +351,21 @@ impl Conn<'_> {
                     let stamp = self.rules.timestamp(self.hot.timers.stamps, self.now);
                     (stamp, tcb.ts_recent)
                 });
-                let plain = Plain {
-                    seq,
-                    ack: tcb.rcv_nxt,
-                    flags,
-                    window,
-                    timestamps,
-                };
-                wire.envelope
+                let plain = Plain::new((seq, tcb.rcv_nxt), flags, window, timestamps);
+                wire.envelope()
                     .write_plain(&mut buf, (off, len), self.key, plain)
             }
             Some((mut header, all_told)) => {
                 told = all_told;
-                (header.seq, header.flags) = (seq, flags);
+                header.carry(seq, flags);
                 if self.hot.has(hot_flag::URGENT) {
                     self.point_at_urgent(&mut header);
                 }
-                wire.envelope.write(&mut buf, off, len, &header)
+                wire.envelope().write(&mut buf, off, len, &header)
             }
         };
         if may_be_marked {
-            let from = usize::from(buf.off()) + wire.envelope.link_len();
+            let from = usize::from(buf.off()) + wire.envelope().link_len();
             ecn::set_capable(&mut buf.bytes_mut()[from..]);
         }
         self.counters.segments_out += 1;
@@ -389,7 +378,7 @@ impl Conn<'_> {
         let mut frame = Frame::new(buf, frame_len);
         frame.tag = LENT;
         frame.key = SegId::number(at);
-        wire.out.push(frame);
+        wire.push(frame);
     }
 
     /// The header of a segment that may have more options than timestamps, and whether it tells of all that was received.
@@ -397,19 +386,18 @@ impl Conn<'_> {
     fn header_with_more(&mut self, at: Option<SegId>) -> (Outgoing, bool) {
         let mut header = self.header_for();
         let len = self.blocks.segments[at].len;
-        let told = self.blocks_beside(len, &mut header.options);
+        let told = self.blocks_beside(len, header.options_mut());
         if self.tcb.owes_timeout() {
-            self.add_uto_option(len, &mut header.options);
+            self.add_uto_option(len, header.options_mut());
         }
         (header, told)
     }
 
     /// Keeps 5681-21.
     pub(crate) fn emit_ack(&mut self, sack: SackBlocks, wire: &mut Wire<'_>) {
-        let mut segment = self.header_for();
-        segment.options.sack = sack;
+        let mut segment = self.header_for().with_sack(sack);
         if self.tcb.owes_timeout() {
-            self.add_uto_option(0, &mut segment.options);
+            self.add_uto_option(0, segment.options_mut());
         }
         if self.hot.has(hot_flag::URGENT) {
             self.point_at_urgent(&mut segment);
@@ -443,13 +431,12 @@ impl Conn<'_> {
         if self.hot.has(hot_flag::URGENT) {
             // One in its place, so that the peer heeds the pointer though its window is shut (Linux: tcp_write_wakeup).
             self.point_at_urgent(&mut segment);
-            if segment.flags.contains(Flags::URG) {
-                let further = segment.urgent.saturating_add(1);
+            if let Some(ahead) = segment.urgent() {
                 self.answer(segment.clone());
-                segment.urgent = further;
+                segment.point_at(ahead.saturating_add(1));
             }
         }
-        segment.seq = self.hot.sender.snd_una + u32::MAX;
+        segment.begin_at(self.hot.sender.snd_una + u32::MAX);
         self.answer(segment);
     }
 

@@ -3,7 +3,6 @@
 use std::net::IpAddr;
 
 use janus_mem::{Frame, HEADROOM, PacketBuf};
-use janus_wire::tcp::Flags;
 use janus_wire::{FlowKey, FlowKeyV4, Link, MacAddr};
 
 use crate::ip::{Host, Ip};
@@ -84,10 +83,10 @@ impl Ip<'_> {
         let Some(mut buf) = self.reply_buffer() else {
             return false;
         };
-        let (envelope, resolved) = self.envelope(&segment.key, segment.profile);
+        let (envelope, resolved) = self.envelope(segment.key(), segment.profile());
         let len = envelope.write(&mut buf, HEADROOM, 0, segment);
         self.counters.segments_out += 1;
-        self.counters.resets_out += u64::from(segment.flags.contains(Flags::RST));
+        self.counters.resets_out += u64::from(segment.is_reset());
         let frame = Frame::new(buf, len);
         match resolved {
             Ok(()) => self.schedule.replies.push_back(frame),

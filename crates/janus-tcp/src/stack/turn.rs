@@ -133,7 +133,7 @@ impl Stack {
                 self.ip().envelope(&key, profile)
             }
         };
-        let mut wire = Wire { envelope, out, end };
+        let mut wire = Wire::new(envelope, out, end);
         self.with(conn, |c| c.turn(&mut wire));
         if let Err(Unresolved(hop)) = resolved {
             for frame in out.drain(before..) {

@@ -73,18 +73,16 @@ impl Burst {
 /// Tells the peer that nothing follows the frame at `last` at once.
 #[inline(never)]
 fn push_last(conn: &Conn<'_>, last: Option<usize>, wire: &mut Wire<'_>) {
-    let Some(frame) = last.and_then(|at| wire.out.get_mut(at)) else {
+    let (link, summed) = (wire.envelope().link_len(), !wire.envelope().tx_checksum());
+    let Some(frame) = last.and_then(|at| wire.frame_mut(at)) else {
         return;
     };
     let ip = match conn.key {
         KeyRef::V4(_) => ipv4::LEN,
         KeyRef::V6(_) => ipv6::LEN,
     };
-    let tcp = usize::from(frame.buf.off()) + wire.envelope.link_len() + ip;
-    push(
-        &mut frame.buf.bytes_mut()[tcp..],
-        !wire.envelope.tx_checksum(),
-    );
+    let tcp = usize::from(frame.buf.off()) + link + ip;
+    push(&mut frame.buf.bytes_mut()[tcp..], summed);
 }
 
 /// Sets PSH in a written segment. The checksum is the device's, or is there already.

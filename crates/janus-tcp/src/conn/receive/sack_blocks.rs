@@ -106,7 +106,7 @@ impl Conn<'_> {
         };
         let mut from = None;
         for _ in 0..wanted.min(MORE_ACKS_MAX) {
-            if wire.out.len() + 1 >= wire.end {
+            if wire.room() <= 1 {
                 return;
             }
             let mut blocks = SackBlocks::NONE;
@@ -128,8 +128,8 @@ impl Conn<'_> {
     fn answer_repeated(&mut self, (left, right): (SeqNum, SeqNum)) {
         let mut first = SackBlocks::NONE;
         first.push(left, right);
-        let mut segment = self.header_for();
-        segment.options.sack = self.blocks_after(first);
+        let segment = self.header_for();
+        let segment = segment.with_sack(self.blocks_after(first));
         acknowledged(self.hot);
         self.answer(segment);
     }

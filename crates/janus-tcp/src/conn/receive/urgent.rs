@@ -5,7 +5,6 @@
 
 use janus_mem::Frame;
 use janus_wire::SeqNum;
-use janus_wire::tcp::Flags;
 
 use crate::conn::{Conn, View};
 use crate::store::cold::flag;
@@ -191,10 +190,9 @@ impl Conn<'_> {
             urgent.sent = None;
             return;
         }
-        let ahead = end - segment.seq;
+        let ahead = end - segment.seq();
         if ahead > 0 {
-            segment.flags |= Flags::URG;
-            segment.urgent = ahead.min(0xffff) as u16;
+            segment.point_at(ahead.min(0xffff) as u16);
         }
     }
 }

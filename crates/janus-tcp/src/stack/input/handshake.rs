@@ -44,11 +44,11 @@ impl Stack {
         None
     }
 
-    /// The acknowledgement of a flow that is only a record; `echo` is TS.Recent, if it uses timestamps.
+    /// The acknowledgement of a flow that is only a record, with its `numbers`, SEQ and ACK; `echo` is TS.Recent, if it uses timestamps.
     pub(crate) fn ack_for_record(
         &mut self,
         key: FlowKey,
-        (seq, ack): (SeqNum, SeqNum),
+        numbers: (SeqNum, SeqNum),
         window: u16,
         echo: Option<u32>,
     ) {
@@ -58,17 +58,7 @@ impl Stack {
             timestamps,
             ..Options::NONE
         };
-        let flags = Flags::ACK;
-        let segment = Outgoing {
-            key,
-            seq,
-            ack,
-            flags,
-            window,
-            urgent: 0,
-            options,
-            profile: DEFAULT,
-        };
+        let segment = Outgoing::new(key, numbers, Flags::ACK, window, options, DEFAULT);
         self.ip().reply(&segment);
     }
 

@@ -109,16 +109,10 @@ impl Stack {
             ..Options::NONE
         };
         let window = self.rules.first_window(profile);
-        self.ip().reply(&Outgoing {
-            key,
-            seq: record.iss,
-            ack: record.irs + 1,
-            flags: Flags::SYN | Flags::ACK | ecn::syn_ack_flags(record.flags),
-            window,
-            urgent: 0,
-            options,
-            profile,
-        });
+        let flags = Flags::SYN | Flags::ACK | ecn::syn_ack_flags(record.flags);
+        let numbers = (record.iss, record.irs + 1);
+        let segment = Outgoing::new(key, numbers, flags, window, options, profile);
+        self.ip().reply(&segment);
     }
 
     /// A segment for a half-open record: the SYN-RECEIVED state of section 3.10.7.4.
