@@ -475,17 +475,17 @@ impl Outgoing {
 impl Outgoing {
     /// RST for a segment that belongs to nothing (section 3.10.7.1), unless it is one itself.
     pub(crate) fn reset_for(p: &Parsed) -> Option<Outgoing> {
-        if p.flags.contains(Flags::RST) {
+        if p.flags().contains(Flags::RST) {
             return None;
         }
-        let (seq, ack, flags) = if p.flags.contains(Flags::ACK) {
-            (p.ack, SeqNum(0), Flags::RST)
+        let (seq, ack, flags) = if p.flags().contains(Flags::ACK) {
+            (p.ack(), SeqNum(0), Flags::RST)
         } else {
-            (SeqNum(0), p.seq + p.space(), Flags::RST | Flags::ACK)
+            (SeqNum(0), p.seq() + p.space(), Flags::RST | Flags::ACK)
         };
         let numbers = (seq, ack);
         Some(Outgoing::new(
-            p.key,
+            *p.key(),
             numbers,
             flags,
             0,

@@ -64,18 +64,18 @@ impl Conn<'_> {
             return;
         }
         // Sixth, URG: the data is delivered in line.
-        if let (true, Some(frame)) = (p.flags.contains(Flags::URG), &*frame) {
+        if let (true, Some(frame)) = (p.flags().contains(Flags::URG), &*frame) {
             self.urgent_arrives(p, frame);
         }
         // A FIN takes no room. Some peers send theirs whatever the window says, and would do so for ever (Linux:
         // tcp_data_queue).
-        let bare_fin = p.flags.contains(Flags::FIN) && p.payload_len == 0;
+        let bare_fin = p.flags().contains(Flags::FIN) && p.payload_len() == 0;
         if position == Position::AtClosedWindow && !bare_fin {
             self.acknowledge();
             return;
         }
         // Seventh, text. Eighth, FIN.
-        if p.payload_len > 0 || p.flags.contains(Flags::FIN) {
+        if p.payload_len() > 0 || p.flags().contains(Flags::FIN) {
             let echoed = self.tcb.owes_ece();
             let answer_now = self.tcb.has(flag::ECN) && self.marks_of(p);
             self.text_arrives(p, frame);
@@ -109,7 +109,7 @@ pub(crate) fn judge(
     p: &Parsed,
     now: Instant,
 ) -> Verdict {
-    let rst = p.flags.contains(Flags::RST);
+    let rst = p.flags().contains(Flags::RST);
     // Before the first check: PAWS (RFC 7323 section 5.3, R1).
     if !rst && !passes_paws(tcb, config, p, now) {
         return Verdict::Old;
@@ -127,11 +127,11 @@ pub(crate) fn judge(
         return Verdict::Reset;
     }
     // Fourth, SYN: never ends a connection (RFC 5961 section 4.2).
-    if p.flags.contains(Flags::SYN) {
+    if p.flags().contains(Flags::SYN) {
         return Verdict::Challenge;
     }
     // Fifth, ACK.
-    if !p.flags.contains(Flags::ACK) {
+    if !p.flags().contains(Flags::ACK) {
         return Verdict::Drop;
     }
     match ack_is_plausible(tcb, hot, p) {
@@ -153,9 +153,9 @@ pub(crate) fn ack_is_plausible(tcb: &Tcb, hot: Option<&Hot>, p: &Parsed) -> bool
         None => (tcb.snd_nxt, tcb.snd_wnd()),
         Some(hot) => (hot.sender.snd_una, hot.sender.max_snd_wnd),
     };
-    let acked = p.ack - first;
+    let acked = p.ack() - first;
     // Something not yet sent is acknowledged: say where we are, drop (RFC 9293, RFC 5961 section 5).
-    let too_new = (p.ack - tcb.snd_nxt) > 0;
+    let too_new = (p.ack() - tcb.snd_nxt) > 0;
     let too_old = acked < 0 && acked.unsigned_abs() > oldest;
     !(too_new || too_old)
 }
@@ -165,18 +165,18 @@ pub(crate) fn ack_is_plausible(tcb: &Tcb, hot: Option<&Hot>, p: &Parsed) -> bool
 /// Keeps 7323-19, 7323-20.
 #[inline(always)]
 pub(crate) fn timestamp_to_take(tcb: &Tcb, unacked: u32, p: &Parsed) -> Option<u32> {
-    let (value, _) = p.timestamps.filter(|_| tcb.has(flag::TIMESTAMPS))?;
+    let (value, _) = p.timestamps().filter(|_| tcb.has(flag::TIMESTAMPS))?;
     let last_ack_sent = tcb.rcv_nxt + 0u32.wrapping_sub(unacked);
-    p.seq.le(last_ack_sent).then_some(value)
+    p.seq().le(last_ack_sent).then_some(value)
 }
 
 /// Whether text begins where it may when an honest peer repeats it: below what is expected, and no further than the
 /// largest window reaches that can have been offered for it.
 pub(crate) fn is_repeat(p: &Parsed, rcv_nxt: SeqNum, scale: u8) -> bool {
-    let below = rcv_nxt - p.seq;
+    let below = rcv_nxt - p.seq();
     p.space() > 0
-        && p.flags.contains(Flags::ACK)
-        && !p.flags.contains(Flags::SYN)
+        && p.flags().contains(Flags::ACK)
+        && !p.flags().contains(Flags::SYN)
         && (1..=0xffff << scale).contains(&below)
 }
 
@@ -184,10 +184,10 @@ pub(crate) fn is_repeat(p: &Parsed, rcv_nxt: SeqNum, scale: u8) -> bool {
 /// is old, but its acknowledgement is the one that is waited for.
 #[inline(always)]
 fn answers_our_crossed_syn(cold: &Tcb, p: &Parsed) -> bool {
-    p.flags.contains(Flags::SYN | Flags::ACK)
+    p.flags().contains(Flags::SYN | Flags::ACK)
         && cold.state == State::SynReceived
-        && !p.flags.contains(Flags::RST)
-        && p.seq + 1u32 == cold.rcv_nxt
+        && !p.flags().contains(Flags::RST)
+        && p.seq() + 1u32 == cold.rcv_nxt
         && p.space() == 1
 }
 
@@ -199,7 +199,7 @@ fn passes_paws(cold: &Tcb, config: &Config, p: &Parsed, now: Instant) -> bool {
         return true;
     }
     // A segment without the option on a connection that uses it may be dropped too (section 3.2).
-    let Some((value, _)) = p.timestamps else {
+    let Some((value, _)) = p.timestamps() else {
         return !config.require_timestamps;
     };
     // After so long a silence the peer's clock may have gone half round: TS.Recent says nothing (section 5.5).
@@ -212,7 +212,7 @@ fn passes_paws(cold: &Tcb, config: &Config, p: &Parsed, now: Instant) -> bool {
 #[inline(always)]
 fn window_check(cold: &Tcb, p: &Parsed) -> Position {
     let window = cold.receive_window();
-    let (from, len) = (p.seq - cold.rcv_nxt, p.space() as i32);
+    let (from, len) = (p.seq() - cold.rcv_nxt, p.space() as i32);
     let to = from.wrapping_add(len);
     let inside = |offset: i32| offset >= 0 && (offset as u32) < window;
     let acceptable = match (len, window) {

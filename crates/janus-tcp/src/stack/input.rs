@@ -96,7 +96,7 @@ impl Stack {
             self.read_batch(&frames.as_slice()[..count], &mut batch);
             self.probe_batch(&mut batch[..count]);
             for (parsed, frame) in batch[..count].iter().zip(&mut frames) {
-                match parsed.kind {
+                match parsed.kind() {
                     Kind::Segment => self.segment(frame, parsed, unknown),
                     kind => self.no_segment(frame, kind),
                 }
@@ -136,9 +136,9 @@ impl Stack {
     fn read_batch(&mut self, frames: &[Frame], batch: &mut [Parsed]) {
         for (frame, parsed) in frames.iter().zip(batch) {
             let (rules, counters) = (&self.rules, &mut self.counters);
-            parsed.kind = parse::read(frame, rules, &self.index.hash, counters, parsed);
-            if parsed.kind == Kind::Segment {
-                self.index.table.prefetch(parsed.hash);
+            let kind = parse::read(frame, rules, &self.index.hash, counters, parsed);
+            if kind == Kind::Segment {
+                self.index.table.prefetch(parsed.hash());
             }
         }
     }
@@ -173,11 +173,11 @@ impl Stack {
     /// Second pass: look at the tags, fetch the record that one of them names.
     #[inline(always)]
     fn probe_batch(&self, batch: &mut [Parsed]) {
-        for parsed in batch.iter_mut().filter(|p| p.kind == Kind::Segment) {
-            let Some(candidate) = self.index.table.candidate(parsed.hash) else {
+        for parsed in batch.iter_mut().filter(|p| p.kind() == Kind::Segment) {
+            let Some(candidate) = self.index.table.candidate(parsed.hash()) else {
                 continue;
             };
-            parsed.candidate = candidate;
+            parsed.note_candidate(candidate);
             match Record::decode(candidate) {
                 Record::Connection(i) => self.store.tcbs.prefetch(i),
                 Record::HalfOpen(i) => self.index.half_open.prefetch(i),
@@ -192,11 +192,11 @@ impl Stack {
     fn segment<M: UnknownFlow>(&mut self, frame: Frame, parsed: &Parsed, unknown: &mut M) {
         self.counters.segments_in += 1;
         // The candidate may have gone since it was probed, or never was the one; then ask the table again.
-        let hit = parsed.candidate != NONE && self.is_record_of(parsed.candidate, &parsed.key);
+        let hit = parsed.candidate() != NONE && self.is_record_of(parsed.candidate(), parsed.key());
         let record = if hit {
-            Some(Record::decode(parsed.candidate))
+            Some(Record::decode(parsed.candidate()))
         } else {
-            self.find(&parsed.key, parsed.hash)
+            self.find(parsed.key(), parsed.hash())
         };
         let mut frame = Some(frame);
         match record {
@@ -232,12 +232,12 @@ impl Stack {
         unknown: &mut M,
     ) {
         if frame.as_ref().is_some_and(|f| unknown.needs_resteer(f.tag)) {
-            *frame = frame.take().and_then(|f| unknown.resteer(&parsed.key, f));
+            *frame = frame.take().and_then(|f| unknown.resteer(parsed.key(), f));
             self.counters.forwarded += u64::from(frame.is_none());
         }
         // A frame that is gone already is at another shard.
         let place = frame.as_ref().map_or(Placement::Elsewhere, |f| {
-            unknown.place(f.key, parsed.key.local_port(), f.tag)
+            unknown.place(f.key, parsed.key().local_port(), f.tag)
         });
         if let (Placement::Here, Some(slot)) = (place, old)
             && self.opens_nothing(slot, parsed)

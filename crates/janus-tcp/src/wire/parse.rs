@@ -19,22 +19,22 @@ use crate::store::counters::Counters;
 /// small stores that made it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parsed {
-    pub(crate) kind: Kind,
-    pub(crate) key: FlowKey,
-    pub(crate) hash: u64,
+    kind: Kind,
+    key: FlowKey,
+    hash: u64,
     /// The record whose tag agreed in the second pass, as the table spells it, or `NONE`.
-    pub(crate) candidate: u32,
-    pub(crate) seq: SeqNum,
-    pub(crate) ack: SeqNum,
-    pub(crate) flags: Flags,
-    pub(crate) window: u16,
+    candidate: u32,
+    seq: SeqNum,
+    ack: SeqNum,
+    flags: Flags,
+    window: u16,
     /// Where the payload begins in the packet buffer, and its length.
-    pub(crate) payload_off: u16,
-    pub(crate) payload_len: u16,
+    payload_off: u16,
+    payload_len: u16,
     options_len: u8,
     /// The IP header's ECN bits.
-    pub(crate) ecn: u8,
-    pub(crate) timestamps: Option<(u32, u32)>,
+    ecn: u8,
+    timestamps: Option<(u32, u32)>,
 }
 
 impl Parsed {
@@ -54,6 +54,76 @@ impl Parsed {
         ecn: 0,
         timestamps: None,
     };
+
+    #[inline(always)]
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    #[inline(always)]
+    pub(crate) fn key(&self) -> &FlowKey {
+        &self.key
+    }
+
+    /// Hash of the flow.
+    #[inline(always)]
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    /// The record whose tag agreed in the second pass, as the table spells it, or `NONE`.
+    #[inline(always)]
+    pub(crate) fn candidate(&self) -> u32 {
+        self.candidate
+    }
+
+    /// Notes the record whose tag agreed in the second pass.
+    #[inline(always)]
+    pub(crate) fn note_candidate(&mut self, record: u32) {
+        self.candidate = record;
+    }
+
+    #[inline(always)]
+    pub(crate) fn seq(&self) -> SeqNum {
+        self.seq
+    }
+
+    #[inline(always)]
+    pub(crate) fn ack(&self) -> SeqNum {
+        self.ack
+    }
+
+    #[inline(always)]
+    pub(crate) fn flags(&self) -> Flags {
+        self.flags
+    }
+
+    #[inline(always)]
+    pub(crate) fn window(&self) -> u16 {
+        self.window
+    }
+
+    /// Where the payload begins in the packet buffer.
+    #[inline(always)]
+    pub(crate) fn payload_off(&self) -> u16 {
+        self.payload_off
+    }
+
+    #[inline(always)]
+    pub(crate) fn payload_len(&self) -> u16 {
+        self.payload_len
+    }
+
+    /// The IP header's ECN bits.
+    #[inline(always)]
+    pub(crate) fn ecn(&self) -> u8 {
+        self.ecn
+    }
+
+    #[inline(always)]
+    pub(crate) fn timestamps(&self) -> Option<(u32, u32)> {
+        self.timestamps
+    }
 
     /// Sequence space the segment takes.
     #[inline]
@@ -114,7 +184,7 @@ pub(crate) fn read(
     counters: &mut Counters,
     parsed: &mut Parsed,
 ) -> Kind {
-    match look(frame, rules, hash, parsed) {
+    let kind = match look(frame, rules, hash, parsed) {
         Ok(kind) => kind,
         Err(why) => {
             match why {
@@ -125,7 +195,9 @@ pub(crate) fn read(
             }
             Kind::Drop
         }
-    }
+    };
+    parsed.kind = kind;
+    kind
 }
 
 /// Why a frame is dropped.

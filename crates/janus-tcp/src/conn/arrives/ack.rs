@@ -23,7 +23,7 @@ impl Conn<'_> {
         if self.tcb.state == State::SynReceived {
             return self.syn_received_acked(p);
         }
-        let acked = p.ack - self.hot.sender.snd_una;
+        let acked = p.ack() - self.hot.sender.snd_una;
         let may_miss = self.hot.loss.recovery.is_some() || self.hot.doubted;
         if may_miss || p.has_more_options() {
             return self.ack_of_losses(p, acked, frame);
@@ -118,10 +118,10 @@ impl Conn<'_> {
         if let (true, Some(summary)) = (repairs, &mut summary) {
             summary.note_echo(self.echo_age(p));
             self.take_probe_ack(p, summary);
-            self.forget_places(p.ack);
+            self.forget_places(p.ack());
         }
         let hot = &mut *self.hot;
-        hot.sender.snd_una = p.ack;
+        hot.sender.snd_una = p.ack();
         hot.timers.retries = 0;
         hot.path.soft_error = EndReason::Orderly;
         let dup_acks = core::mem::take(&mut hot.dup_acks);
@@ -137,7 +137,8 @@ impl Conn<'_> {
         if hot.sender.flight.is_empty() {
             hot.clear(hot_flag::LOSSES);
         }
-        if p.flags.contains(Flags::ECE) && cold.has(flag::ECN) && window::on_ecn(hot, cold, acked) {
+        if p.flags().contains(Flags::ECE) && cold.has(flag::ECN) && window::on_ecn(hot, cold, acked)
+        {
             self.counters.mark_reductions += 1;
         }
         match summary {
@@ -175,8 +176,8 @@ impl Conn<'_> {
                 break;
             }
             let seg = &self.blocks.segments[at];
-            if (p.ack - seg.end()) < 0 {
-                self.trim_acked(at, p.ack, summary.as_deref_mut());
+            if (p.ack() - seg.end()) < 0 {
+                self.trim_acked(at, p.ack(), summary.as_deref_mut());
                 break;
             }
             fin |= seg.has(seg_flag::FIN);
@@ -242,7 +243,7 @@ impl Conn<'_> {
             // Each duplicate has told of a segment before, and limited transmit has answered it.
             let told = (u32::from(dup_acks) * mss).min(acked - acked.min(mss));
             window::on_ack(hot, cold, acked - told, self.now);
-        } else if p.ack.ge(hot.loss.recover) {
+        } else if p.ack().ge(hot.loss.recover) {
             window::leave_recovery(hot, cold);
         } else {
             reno::on_partial_ack(&mut hot.congestion, mss, acked);
@@ -273,7 +274,7 @@ impl Conn<'_> {
     fn duplicate_ack(&mut self, p: &Parsed) {
         let cold = &*self.tcb;
         let mss = u32::from(cold.payload_mss());
-        let same_window = u32::from(p.window) << cold.send_scale() == cold.snd_wnd();
+        let same_window = u32::from(p.window()) << cold.send_scale() == cold.snd_wnd();
         let hot = &mut *self.hot;
         if p.space() > 0 || !same_window {
             return;
@@ -286,7 +287,7 @@ impl Conn<'_> {
         if hot.has(hot_flag::RECOVERY) {
             let flight = (hot.loss.recover - hot.sender.snd_una).max(0) as u32;
             reno::on_duplicate(&mut hot.congestion, mss, flight);
-        } else if hot.dup_acks == DUP_THRESHOLD && (p.ack - hot.loss.recover) >= 0 {
+        } else if hot.dup_acks == DUP_THRESHOLD && (p.ack() - hot.loss.recover) >= 0 {
             hot.loss.recover = cold.snd_nxt;
             window::on_loss(hot, cold);
             reno::enter_recovery(&mut hot.congestion, mss);
@@ -324,9 +325,9 @@ impl Tcb {
     /// SND.WND, from a segment that is not older than the last that set it. False when it is older.
     #[inline(always)]
     pub(crate) fn take_window(&mut self, p: &Parsed, acked: i32) -> bool {
-        let newer = acked != 0 || p.seq.ge(self.rcv_nxt);
+        let newer = acked != 0 || p.seq().ge(self.rcv_nxt);
         if newer {
-            self.set_snd_wnd(u32::from(p.window) << self.send_scale());
+            self.set_snd_wnd(u32::from(p.window()) << self.send_scale());
         }
         newer
     }

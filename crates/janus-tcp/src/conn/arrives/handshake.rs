@@ -33,16 +33,16 @@ impl Conn<'_> {
     pub(crate) fn syn_sent_arrives(&mut self, p: &Parsed, frame: &Frame) {
         let iss = self.tcb.snd_nxt + u32::MAX;
         // First, ACK: it can only be for our SYN.
-        let acked = p.flags.contains(Flags::ACK);
-        if acked && p.ack != iss + 1 {
-            if !p.flags.contains(Flags::RST) {
+        let acked = p.flags().contains(Flags::ACK);
+        if acked && p.ack() != iss + 1 {
+            if !p.flags().contains(Flags::RST) {
                 self.reset_reply(p);
                 self.repeat_syn_soon();
             }
             return;
         }
         // Second, RST: with a good ACK the peer refuses.
-        if p.flags.contains(Flags::RST) {
+        if p.flags().contains(Flags::RST) {
             if acked {
                 self.counters.resets_in += 1;
                 self.end(EndReason::Refused);
@@ -50,7 +50,7 @@ impl Conn<'_> {
             return;
         }
         // Fourth, SYN.
-        if !p.flags.contains(Flags::SYN) {
+        if !p.flags().contains(Flags::SYN) {
             return;
         }
         self.take_syn(p, frame);
@@ -64,7 +64,7 @@ impl Conn<'_> {
             let window = congestion::first_window(block.timers.backoff);
             (block.timers.backoff, block.timers.retries) = (0, 0);
             let sent_us = core::mem::take(&mut block.timers.rtt_off_max);
-            block.sender.snd_una = p.ack;
+            block.sender.snd_una = p.ack();
             let cold = &mut *self.tcb;
             cold.state = State::Established;
             cold.set_idle_window(window);
@@ -112,15 +112,15 @@ impl Conn<'_> {
     fn take_syn(&mut self, p: &Parsed, frame: &Frame) {
         let options = p.all_options(frame);
         let profile = self.tcb.profile;
-        let mss = self.rules.usable_mss(&p.key, &options, profile);
+        let mss = self.rules.usable_mss(p.key(), &options, profile);
         let agreed = self.rules.agreed(&options) | ecn::agreed(self.rules.config(), p);
         let scale = self.rules.window_scale(profile);
         let window = u32::from(self.rules.first_window(profile));
         let cold = &mut *self.tcb;
-        cold.rcv_nxt = p.seq + 1;
-        cold.rcv_adv = p.seq + 1 + window;
+        cold.rcv_nxt = p.seq() + 1;
+        cold.rcv_adv = p.seq() + 1 + window;
         cold.mss = mss;
-        cold.set_snd_wnd(u32::from(p.window));
+        cold.set_snd_wnd(u32::from(p.window()));
         cold.scales = options
             .window_scale
             .filter(|_| self.rules.config().window_scaling)
@@ -136,20 +136,20 @@ impl Conn<'_> {
     /// The peer's acknowledgement of our SYN in a simultaneous open.
     pub(crate) fn syn_received_acked(&mut self, p: &Parsed) -> bool {
         let cold = &mut *self.tcb;
-        if p.ack != cold.snd_nxt {
+        if p.ack() != cold.snd_nxt {
             self.reset_reply(p);
             return false;
         }
         cold.state = State::Established;
         // The window of a SYN is never scaled (RFC 7323 section 2.2).
-        let scale = if p.flags.contains(Flags::SYN) {
+        let scale = if p.flags().contains(Flags::SYN) {
             0
         } else {
             cold.send_scale()
         };
-        cold.set_snd_wnd(u32::from(p.window) << scale);
+        cold.set_snd_wnd(u32::from(p.window()) << scale);
         let block = &mut *self.hot;
-        block.sender.snd_una = p.ack;
+        block.sender.snd_una = p.ack();
         block.timers.due_at = Instant::ZERO;
         block.timers.rtt_off_max = 0;
         cold.set_idle_window(congestion::first_window(block.timers.backoff));

@@ -20,21 +20,21 @@ impl Conn<'_> {
     #[inline(always)]
     pub(super) fn text_arrives(&mut self, p: &Parsed, frame: &mut Option<Frame>) {
         let tcb = &*self.tcb;
-        let fits = p.seq == tcb.rcv_nxt && u32::from(p.payload_len) <= tcb.receive_window();
+        let fits = p.seq() == tcb.rcv_nxt && u32::from(p.payload_len()) <= tcb.receive_window();
         let in_order = fits
             && self.hot.receiver.reorder == NONE
             && tcb.state.can_receive()
-            && (p.payload_len == 0 || !self.nobody_reads());
+            && (p.payload_len() == 0 || !self.nobody_reads());
         if !in_order {
             return self.text_out_of_order(p, frame);
         }
         let text = Text {
-            seq: p.seq,
-            off: p.payload_off,
-            len: p.payload_len,
+            seq: p.seq(),
+            off: p.payload_off(),
+            len: p.payload_len(),
         };
         if self.append(&text, frame) {
-            self.received(p, &text, p.flags.contains(Flags::FIN));
+            self.received(p, &text, p.flags().contains(Flags::FIN));
         }
     }
 
@@ -45,13 +45,13 @@ impl Conn<'_> {
         let cold = &*self.tcb;
         if !cold.state.can_receive() {
             // The peer's FIN has been: only repeats can come, and they want the ACK again.
-            if (p.seq - cold.rcv_nxt) < 0 {
+            if (p.seq() - cold.rcv_nxt) < 0 {
                 self.acknowledge_repeated(repeated_part(cold, p));
             }
             return;
         }
         // A FIN in its place is not new data; one beyond a gap promises some.
-        let is_new = (p.seq + u32::from(p.payload_len) - cold.rcv_nxt) > 0;
+        let is_new = (p.seq() + u32::from(p.payload_len()) - cold.rcv_nxt) > 0;
         if is_new && self.nobody_reads() {
             // No reader is left (RFC 1122 section 4.2.2.13). Data waiting beyond a gap would keep an orphan for ever.
             self.reset_reply(p);
@@ -105,11 +105,11 @@ impl Conn<'_> {
     /// Cuts off what was received before and what lies beyond the window. Says whether a FIN is left at its end.
     fn cut(&self, p: &Parsed) -> (Text, bool) {
         let cold = &*self.tcb;
-        let mut fin = p.flags.contains(Flags::FIN);
+        let mut fin = p.flags().contains(Flags::FIN);
         let mut text = Text {
-            seq: p.seq,
-            off: p.payload_off,
-            len: p.payload_len,
+            seq: p.seq(),
+            off: p.payload_off(),
+            len: p.payload_len(),
         };
         let old = (cold.rcv_nxt - text.seq).max(0) as u32;
         if old > 0 {

@@ -44,14 +44,14 @@ pub(crate) fn syn_ack_flags(agreed: u8) -> Flags {
 /// Returns the ECN agreement of a SYN, or of the answer to ours: [`flag::ECN`] or nothing.
 /// Keeps 3168-11, 3168-8, SHLD-8.
 pub(crate) fn agreed(config: &Config, p: &Parsed) -> u8 {
-    let answers = p.flags.contains(Flags::ACK);
-    let both = Flags(p.flags.0 & OFFER.0);
+    let answers = p.flags().contains(Flags::ACK);
+    let both = Flags(p.flags().0 & OFFER.0);
     let agrees = match config.ecn {
         Ecn::Off => false,
         // A broken peer reflects both flags (section 6.1.1). One that was not offered anything answers nothing.
         _ if answers => config.ecn == Ecn::On && both == Flags::ECE,
         // A SYN must not be marked as capable: one that is went through something that sets bits at will.
-        Ecn::Passive | Ecn::On => both == OFFER && p.ecn == NOT_ECT,
+        Ecn::Passive | Ecn::On => both == OFFER && p.ecn() == NOT_ECT,
     };
     if agrees { flag::ECN } else { 0 }
 }
@@ -82,15 +82,15 @@ impl Conn<'_> {
     /// counts. True when the sender should not wait for our acknowledgement: its window may have become small.
     /// Keeps 3168-10.
     pub(crate) fn marks_of(&mut self, p: &Parsed) -> bool {
-        if p.payload_len == 0 {
+        if p.payload_len() == 0 {
             return false;
         }
         let cold = &mut *self.tcb;
-        let mut answer_now = p.flags.contains(Flags::CWR);
+        let mut answer_now = p.flags().contains(Flags::CWR);
         if answer_now {
             cold.set_owes_ece(false);
         }
-        if p.ecn == CE {
+        if p.ecn() == CE {
             answer_now |= !cold.owes_ece();
             cold.set_owes_ece(true);
             self.counters.marks_in += 1;

@@ -144,7 +144,7 @@ impl Conn<'_> {
     /// that of two transmissions in one tick the later is believed to have arrived.
     pub(crate) fn echo_age(&self, p: &Parsed) -> Option<u32> {
         let cold = &*self.tcb;
-        let (_, echo) = p.timestamps.filter(|_| cold.has(flag::TIMESTAMPS))?;
+        let (_, echo) = p.timestamps().filter(|_| cold.has(flag::TIMESTAMPS))?;
         let age = self.rules.age_ms(self.hot.timers.stamps, self.now, echo);
         // One from the future is no echo of ours.
         (age as i32 >= 0).then(|| age.saturating_sub(self.rules.secrets().stamps().slack_ms()))

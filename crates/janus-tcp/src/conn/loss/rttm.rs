@@ -73,7 +73,7 @@ impl Conn<'_> {
             acked.oldest_us
         } else {
             let uses = self.tcb.has(flag::TIMESTAMPS);
-            let echo = p.timestamps.filter(|_| uses).map(|(_, echo)| echo);
+            let echo = p.timestamps().filter(|_| uses).map(|(_, echo)| echo);
             let Some(rtt_us) = echo.and_then(|echo| self.echoed(echo, acked.newest_us)) else {
                 return;
             };
@@ -82,7 +82,7 @@ impl Conn<'_> {
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         hot.timers.backoff = 0;
         hot.note_rtt(rtt_us, self.now);
-        let round_is_over = rto::sample_of_many(cold, hot, p.ack, rtt_us);
+        let round_is_over = rto::sample_of_many(cold, hot, p.ack(), rtt_us);
         congestion::on_rtt(&mut hot.congestion, rtt_us, round_is_over);
     }
 

@@ -42,9 +42,9 @@ impl Conn<'_> {
     }
 
     fn take_blocks(&mut self, p: &Parsed, blocks: &SackBlocks, summary: &mut AckSummary) {
-        let (una, nxt) = (self.hot.sender.snd_una.later(p.ack), self.tcb.snd_nxt);
+        let (una, nxt) = (self.hot.sender.snd_una.later(p.ack()), self.tcb.snd_nxt);
         let mut rest = blocks.as_slice();
-        if let Some(twice) = duplicate(rest, p.ack) {
+        if let Some(twice) = duplicate(rest, p.ack()) {
             rest = &rest[1..];
             // Older than a window it says nothing of what is in flight.
             if twice.1.le(nxt) && (nxt - twice.0).unsigned_abs() <= self.oldest_duplicate() {

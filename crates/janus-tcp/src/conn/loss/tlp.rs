@@ -132,18 +132,18 @@ impl Conn<'_> {
     pub(crate) fn take_probe_ack(&mut self, p: &Parsed, summary: &AckSummary) {
         let block = self.hot.loss.recovery;
         let rec = &mut self.blocks.recovery[block];
-        if !rec.has(rec_flag::PROBED) || p.ack.lt(rec.probe_end) {
+        if !rec.has(rec_flag::PROBED) || p.ack().lt(rec.probe_end) {
             return;
         }
         let end = rec.probe_end;
         let repeats = rec.has(rec_flag::PROBE_REPEATS);
         let twice = summary.duplicate.is_some_and(|(_, right)| right == end);
         let cold = &*self.tcb;
-        let same_window = u32::from(p.window) << cold.send_scale() == cold.snd_wnd();
+        let same_window = u32::from(p.window()) << cold.send_scale() == cold.snd_wnd();
         let bare = p.space() == 0 && same_window && !summary.sacked && !summary.advanced;
         // Both copies came, or the probe was new data: nothing was lost.
         let harmless = !repeats || twice;
-        let repaired = !harmless && p.ack.gt(end);
+        let repaired = !harmless && p.ack().gt(end);
         if !(harmless || repaired || bare) {
             return;
         }

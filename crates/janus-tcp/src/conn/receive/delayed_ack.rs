@@ -57,8 +57,8 @@ impl Conn<'_> {
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         cold.set(flag::UNANSWERED);
         let (arrivals, now_ms) = (&mut hot.receiver.arrivals, self.now.as_millis() as u32);
-        arrivals.mss = arrivals.mss.max(p.payload_len);
-        if p.payload_len < arrivals.mss || p.flags.contains(Flags::PSH) {
+        arrivals.mss = arrivals.mss.max(p.payload_len());
+        if p.payload_len() < arrivals.mss || p.flags().contains(Flags::PSH) {
             arrivals.push();
         }
         let since = now_ms.wrapping_sub(arrivals.last_ms);
@@ -74,7 +74,7 @@ impl Conn<'_> {
                 cold.set_received();
             }
         }
-        if ato == 0 && p.flags.contains(Flags::PSH) {
+        if ato == 0 && p.flags().contains(Flags::PSH) {
             // The rest of the initial quick acknowledgements is not known any more. An end of a write gets the benefit of the doubt.
             arrivals.hurry(cold, 1);
         }
@@ -99,7 +99,7 @@ impl Conn<'_> {
         let more_than_one = hot.receiver.unacked_bytes > u32::from(hot.receiver.arrivals.mss);
         // PSH marks the end of a write; after any other full segment, more comes.
         let in_bulk = hot.receiver.unacked_bytes >= 2 * full
-            || quick && len >= full && !p.flags.contains(Flags::PSH);
+            || quick && len >= full && !p.flags().contains(Flags::PSH);
         if quick || more_than_one || self.acknowledges_all() {
             let first = !self.hot.has(hot_flag::ACK_NOW);
             self.hot.set(hot_flag::ACK_NOW);

@@ -23,10 +23,10 @@ pub(crate) fn blocks_max(cold: &Tcb) -> u8 {
 /// Part of a segment that has been acknowledged before, its FIN's number too (Linux: tcp_send_dupack).
 #[inline]
 pub(crate) fn repeated_part(cold: &Tcb, p: &Parsed) -> Option<(SeqNum, SeqNum)> {
-    if p.seq.ge(cold.rcv_nxt) || p.space() == 0 || p.flags.contains(Flags::SYN) {
+    if p.seq().ge(cold.rcv_nxt) || p.space() == 0 || p.flags().contains(Flags::SYN) {
         return None;
     }
-    Some((p.seq, (p.seq + p.space()).earlier(cold.rcv_nxt)))
+    Some((p.seq(), (p.seq() + p.space()).earlier(cold.rcv_nxt)))
 }
 
 /// Acknowledgements beside the first for one batch.

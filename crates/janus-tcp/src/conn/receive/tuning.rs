@@ -132,10 +132,10 @@ impl Conn<'_> {
         let tuning = &mut self.blocks.tunings[self.hot.receiver.tuning];
         let now_us = self.now.as_micros() as u32;
         if cold.has(flag::TIMESTAMPS) {
-            let Some((_, echo)) = p.timestamps else {
+            let Some((_, echo)) = p.timestamps() else {
                 return;
             };
-            if echo == tuning.mark || p.payload_len < cold.payload_mss() {
+            if echo == tuning.mark || p.payload_len() < cold.payload_mss() {
                 return;
             }
             tuning.mark = echo;

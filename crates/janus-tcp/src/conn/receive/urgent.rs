@@ -99,7 +99,7 @@ impl Conn<'_> {
     /// Keeps MUST-30, MUST-32.
     pub(crate) fn urgent_arrives(&mut self, p: &Parsed, frame: &Frame) {
         let pointer = p.urgent_pointer(frame);
-        let end = p.seq + u32::from(pointer);
+        let end = p.seq() + u32::from(pointer);
         let cold = &*self.tcb;
         if pointer == 0 || !cold.state.can_receive() || cold.has(flag::ORPHAN) {
             return;
@@ -108,9 +108,9 @@ impl Conn<'_> {
             return;
         }
         // Beyond a gap it is out of reach of those who read, but for one who takes it aside.
-        let beyond_gap = p.seq.gt(cold.rcv_nxt) && pointer <= p.payload_len;
+        let beyond_gap = p.seq().gt(cold.rcv_nxt) && pointer <= p.payload_len();
         let early = beyond_gap.then(|| {
-            let at = usize::from(p.payload_off) + usize::from(pointer) - 1;
+            let at = usize::from(p.payload_off()) + usize::from(pointer) - 1;
             frame.buf.bytes()[at]
         });
         let left = self.view().urgent_left();

@@ -54,7 +54,7 @@ impl Stack {
         position: Position,
         frame: &mut Option<Frame>,
     ) {
-        let brings = p.payload_len > 0 || p.flags.intersects(Flags::FIN | Flags::URG);
+        let brings = p.payload_len() > 0 || p.flags().intersects(Flags::FIN | Flags::URG);
         if brings && !has_hot && !self.attach_hot(conn) {
             self.counters.dropped_table_full += 1;
         }
@@ -77,7 +77,7 @@ impl Stack {
             tcb.ts_recent = value;
         }
         tcb.recv_uto_option(&self.rules, p, frame);
-        if (p.ack - tcb.snd_nxt) >= 0 {
+        if (p.ack() - tcb.snd_nxt) >= 0 {
             tcb.take_window(p, 0);
         }
         if position == Position::AtClosedWindow {
@@ -91,13 +91,13 @@ impl Stack {
             Verdict::Old => {
                 self.counters.dropped_paws += 1;
                 // Without the option: silence (RFC 7323 section 3.2), but not towards a peer that has begun anew.
-                if p.timestamps.is_some() || p.flags.contains(Flags::SYN) {
+                if p.timestamps().is_some() || p.flags().contains(Flags::SYN) {
                     self.acknowledge_stray(conn, p);
                 }
             }
             Verdict::Outside => {
                 self.counters.dropped_window += 1;
-                if !p.flags.contains(Flags::RST) && self.hears_repeat(conn, p, frame) {
+                if !p.flags().contains(Flags::RST) && self.hears_repeat(conn, p, frame) {
                     self.acknowledge_stray(conn, p);
                 }
             }
@@ -119,8 +119,8 @@ impl Stack {
     /// False when no answer is due.
     fn hears_repeat(&mut self, conn: ConnSlot, p: &Parsed, frame: Option<&Frame>) -> bool {
         let tcb = &self.store.tcbs[conn];
-        let ends_here = p.space() > 0 && p.seq + p.space() == tcb.rcv_nxt;
-        let bears_ack = p.flags.contains(Flags::ACK) && !p.flags.contains(Flags::SYN);
+        let ends_here = p.space() > 0 && p.seq() + p.space() == tcb.rcv_nxt;
+        let bears_ack = p.flags().contains(Flags::ACK) && !p.flags().contains(Flags::SYN);
         if !(ends_here && bears_ack) || tcb.state == State::SynReceived {
             return true;
         }
@@ -131,7 +131,7 @@ impl Stack {
         let heard = self.with(conn, |c| c.lone_ack_arrives(p, frame));
         heard.unwrap_or_else(|| {
             let tcb = &mut self.store.tcbs[conn];
-            if (p.ack - tcb.snd_nxt) >= 0 {
+            if (p.ack() - tcb.snd_nxt) >= 0 {
                 tcb.take_window(p, 0);
             }
             true
@@ -147,7 +147,7 @@ impl Stack {
     /// Keeps 5961-1, 5961-3, 5961-8, SHLD-2.
     fn reset_arrives(&mut self, conn: ConnSlot, p: &Parsed) {
         let tcb = &self.store.tcbs[conn];
-        if p.seq != tcb.rcv_nxt {
+        if p.seq() != tcb.rcv_nxt {
             self.challenge(conn);
             return;
         }
@@ -171,8 +171,8 @@ impl Stack {
     /// answered each time: it cannot be part of a loop of acknowledgements, and its sender waits for one that was lost.
     fn acknowledge_stray(&mut self, conn: ConnSlot, p: &Parsed) {
         let (who, tcb) = (Record::Connection(conn), &self.store.tcbs[conn]);
-        let fin = p.flags.contains(Flags::FIN);
-        let probes = p.seq + 1u32 == tcb.rcv_nxt && p.payload_len <= 1 && !fin;
+        let fin = p.flags().contains(Flags::FIN);
+        let probes = p.seq() + 1u32 == tcb.rcv_nxt && p.payload_len() <= 1 && !fin;
         let repeats = is_repeat(p, tcb.rcv_nxt, tcb.receive_scale()) && self.is_plausible(conn, p);
         // The octet that some probes carry came before (RFC 2883 section 4).
         let repeated = repeated_part(tcb, p).filter(|_| probes || repeats);

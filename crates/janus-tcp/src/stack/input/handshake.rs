@@ -29,13 +29,13 @@ impl Stack {
         let listener = self
             .index
             .listeners
-            .find(p.key.local(), p.key.local_port(), p.hash);
-        if p.flags.contains(Flags::RST) {
+            .find(p.key().local(), p.key().local_port(), p.hash());
+        if p.flags().contains(Flags::RST) {
             return None;
         }
         match listener {
-            Some(id) if p.flags.contains(Flags::ACK) => return self.cookie_arrives(id, p),
-            Some(id) if p.flags.contains(Flags::SYN) => {
+            Some(id) if p.flags().contains(Flags::ACK) => return self.cookie_arrives(id, p),
+            Some(id) if p.flags().contains(Flags::SYN) => {
                 self.syn_for_listener(id, p, frame, old);
             }
             Some(_) => {}
@@ -88,15 +88,15 @@ impl Stack {
             peer_scale: record.peer_scale,
             flags: record.flags,
         }
-        .as_kept(&p.key);
+        .as_kept(p.key());
         (record.peer_scale, record.flags) = (offer.peer_scale, offer.flags);
-        record.iss = make(self.rules.secrets(), &p.key, p.seq, offer, self.now);
-        let base = self.rules.stamp_base(&p.key);
+        record.iss = make(self.rules.secrets(), p.key(), p.seq(), offer, self.now);
+        let base = self.rules.stamp_base(p.key());
         let clock = self.rules.timestamp(base, self.now);
         self.rules.secrets().note_cookie(self.now);
         self.counters.cookies_sent += 1;
         self.syn_ack(
-            p.key,
+            *p.key(),
             &record,
             offer.timestamp(clock, self.rules.secrets().stamps().bits()),
         );
@@ -109,12 +109,12 @@ impl Stack {
             SynCookies::Always => true,
             SynCookies::Pressure => self.rules.secrets().cookie_may_be_good(self.now),
         };
-        if !expected || p.flags.contains(Flags::SYN) {
+        if !expected || p.flags().contains(Flags::SYN) {
             return None;
         }
-        let (irs, iss) = (p.seq + u32::MAX, p.ack + u32::MAX);
-        let echo = p.timestamps.map(|(_, echo)| echo);
-        let offer = judge(self.rules.secrets(), &p.key, irs, iss, echo, self.now);
+        let (irs, iss) = (p.seq() + u32::MAX, p.ack() + u32::MAX);
+        let echo = p.timestamps().map(|(_, echo)| echo);
+        let offer = judge(self.rules.secrets(), p.key(), irs, iss, echo, self.now);
         self.counters.cookies_bad += u64::from(offer.is_none());
         offer
     }
@@ -130,7 +130,7 @@ impl Stack {
         let listener = ListenerId(self.index.half_open.get(slot).listener);
         self.drop_half_open(slot);
         let conn = self.open_by_cookie(listener, offer, p);
-        self.moved(&p.key);
+        self.moved(p.key());
         conn
     }
 
@@ -146,16 +146,16 @@ impl Stack {
 
     /// The connection that a cookie found good opens, if there is a place for it.
     fn open_by_cookie(&mut self, id: ListenerId, offer: Offer, p: &Parsed) -> Option<ConnSlot> {
-        let (irs, iss) = (p.seq + u32::MAX, p.ack + u32::MAX);
+        let (irs, iss) = (p.seq() + u32::MAX, p.ack() + u32::MAX);
         let record = HalfOpen {
             irs,
             iss,
-            ts_recent: p.timestamps.map_or(0, |(value, _)| value),
+            ts_recent: p.timestamps().map_or(0, |(value, _)| value),
             sent_at: self.now,
             listener: id.0,
             mss: offer.mss.min(
                 self.rules
-                    .largest_segment(&p.key, self.index.listeners.profile(id.0)),
+                    .largest_segment(p.key(), self.index.listeners.profile(id.0)),
             ),
             peer_scale: offer.peer_scale,
             own_scale: self.rules.window_scale(self.index.listeners.profile(id.0)),
@@ -164,7 +164,7 @@ impl Stack {
         };
         // Without a place for it the segment is dropped: the peer thinks it is connected and will say so again.
         let conn = self.make_accepted(id, &record, p)?;
-        if !self.file(p.hash, Record::Connection(conn)) {
+        if !self.file(p.hash(), Record::Connection(conn)) {
             self.unmake(conn);
             return None;
         }

@@ -34,7 +34,7 @@ impl Stack {
             return;
         };
         // A SYN with FIN is no way to open (it is how some scans look).
-        if p.flags.contains(Flags::FIN) {
+        if p.flags().contains(Flags::FIN) {
             return;
         }
         if listener.queue.len() >= listener.backlog {
@@ -44,12 +44,12 @@ impl Stack {
         let profile = listener.profile;
         let options = p.all_options(frame);
         let record = HalfOpen {
-            irs: p.seq,
-            iss: isn::beyond(isn::initial(self.rules.secrets(), &p.key, self.now), old),
+            irs: p.seq(),
+            iss: isn::beyond(isn::initial(self.rules.secrets(), p.key(), self.now), old),
             ts_recent: options.timestamps.map_or(0, |(value, _)| value),
             sent_at: self.now,
             listener: id.0,
-            mss: self.rules.usable_mss(&p.key, &options, profile),
+            mss: self.rules.usable_mss(p.key(), &options, profile),
             own_scale: self.rules.window_scale(self.index.listeners.profile(id.0)),
             peer_scale: options
                 .window_scale
@@ -68,16 +68,16 @@ impl Stack {
             self.counters.half_open_evicted += 1;
             self.drop_half_open(oldest);
         }
-        let Some(slot) = self.index.half_open.insert(&p.key, record) else {
+        let Some(slot) = self.index.half_open.insert(p.key(), record) else {
             self.counters.dropped_table_full += 1;
             return;
         };
-        if !self.file(p.hash, Record::HalfOpen(slot)) {
+        if !self.file(p.hash(), Record::HalfOpen(slot)) {
             self.index.half_open.remove(slot);
             return;
         }
         if old.is_some() {
-            self.moved(&p.key);
+            self.moved(p.key());
         }
         self.index.listeners.half_opened(id);
         self.send_syn_ack(slot);
@@ -123,50 +123,53 @@ impl Stack {
         let next = record.irs + 1;
         let who = Record::HalfOpen(slot);
         // First, sequence number; a repeated SYN is answered with the SYN-ACK again.
-        if p.flags.contains(Flags::SYN) && !p.flags.contains(Flags::ACK) && p.seq == record.irs {
+        if p.flags().contains(Flags::SYN)
+            && !p.flags().contains(Flags::ACK)
+            && p.seq() == record.irs
+        {
             if self.may_answer_again(who, Kind::Repeat) {
                 self.send_syn_ack(slot);
             }
             return None;
         }
-        let ahead = p.seq - next;
+        let ahead = p.seq() - next;
         let window = self
             .rules
             .first_window(self.index.listeners.profile(record.listener));
         let reaches_in = ahead < 0 && ahead + p.space() as i32 > 0;
         let in_window = ahead >= 0 && ahead < i32::from(window) || reaches_in;
         if !in_window {
-            if !p.flags.contains(Flags::RST) && self.may_challenge(who) {
-                self.half_open_ack(p.key, &record);
+            if !p.flags().contains(Flags::RST) && self.may_challenge(who) {
+                self.half_open_ack(*p.key(), &record);
             }
             return None;
         }
         // Second, RST: exactly at the window's edge it ends the attempt (RFC 5961 section 3).
-        if p.flags.contains(Flags::RST) {
-            if p.seq == next {
+        if p.flags().contains(Flags::RST) {
+            if p.seq() == next {
                 self.counters.resets_in += 1;
                 self.drop_half_open(slot);
             } else if self.may_challenge(who) {
-                self.half_open_ack(p.key, &record);
+                self.half_open_ack(*p.key(), &record);
             }
             return None;
         }
         // Fourth, SYN in the window: challenge (RFC 5961 section 4).
-        if p.flags.contains(Flags::SYN) {
+        if p.flags().contains(Flags::SYN) {
             if self.may_challenge(who) {
-                self.half_open_ack(p.key, &record);
+                self.half_open_ack(*p.key(), &record);
             }
             return None;
         }
         // Fifth, ACK: it must acknowledge our SYN and nothing else.
-        if !p.flags.contains(Flags::ACK) {
+        if !p.flags().contains(Flags::ACK) {
             return None;
         }
-        if p.ack != record.iss + 1 {
+        if p.ack() != record.iss + 1 {
             return self.cookie_beside(slot, p);
         }
         if record.has(flag::TIMESTAMPS)
-            && p.timestamps
+            && p.timestamps()
                 .is_none_or(|(v, _)| (v.wrapping_sub(record.ts_recent) as i32) < 0)
         {
             self.counters.dropped_paws += 1;
@@ -220,7 +223,7 @@ impl Stack {
     /// Keeps 7323-1, 7323-5.
     fn establish(&mut self, slot: u32, record: &HalfOpen, p: &Parsed) -> Option<ConnSlot> {
         // Its listener may have gone, and another one taken its place.
-        let (key, listener) = (&p.key, ListenerId(record.listener));
+        let (key, listener) = (p.key(), ListenerId(record.listener));
         if !self
             .index
             .listeners
@@ -232,7 +235,7 @@ impl Stack {
         }
         let conn = self.make_accepted(listener, record, p)?;
         self.index.table.replace(
-            p.hash,
+            p.hash(),
             Record::HalfOpen(slot).encode(),
             Record::Connection(conn).encode(),
         );
@@ -258,7 +261,7 @@ impl Stack {
             return None;
         }
         let (profile, nodelay) = (listener.profile, listener.nodelay);
-        let Some(conn) = self.store.tcbs.alloc(&p.key) else {
+        let Some(conn) = self.store.tcbs.alloc(p.key()) else {
             self.counters.dropped_table_full += 1;
             return None;
         };
@@ -274,7 +277,7 @@ impl Stack {
             snd_nxt: record.iss + 1,
             rcv_nxt: record.irs + 1,
             rcv_adv: record.irs + 1 + window,
-            send_window: u32::from(p.window) << (scales & 0xf),
+            send_window: u32::from(p.window()) << (scales & 0xf),
             ts_recent: record.ts_recent,
             generation: cold.generation,
             last_heard_ms: self.now.as_millis() as u32,
@@ -300,7 +303,7 @@ impl Stack {
         }
         self.inherit_options(conn, profile, nodelay);
         let tcb = &mut self.store.tcbs[conn];
-        if self.paths.facts.recall(&p.key, tcb, &self.rules, self.now) {
+        if self.paths.facts.recall(p.key(), tcb, &self.rules, self.now) {
             self.counters.paths_recalled += 1;
         }
         tcb.hear_timeout(&self.rules, record.user_timeout);

@@ -15,19 +15,19 @@ impl Stack {
     /// Whether a segment for a flow in TIME-WAIT would open a new connection, where somebody listens.
     pub(crate) fn opens_anew(&self, slot: u32, p: &Parsed) -> bool {
         let record = self.index.time_wait.get(slot);
-        p.flags.contains(Flags::SYN)
-            && !p.flags.contains(Flags::ACK)
+        p.flags().contains(Flags::SYN)
+            && !p.flags().contains(Flags::ACK)
             && !record.fin_wait_2
             && self.reopens(record, p)
     }
 
     /// Whether a segment opens nothing because no shard listens: it is a stray like others (Linux: tcp_v4_rcv).
     pub(crate) fn opens_nothing(&mut self, slot: u32, p: &Parsed) -> bool {
-        let key = &p.key;
+        let key = p.key();
         let asked = self
             .index
             .listeners
-            .find(key.local(), key.local_port(), p.hash)
+            .find(key.local(), key.local_port(), p.hash())
             .is_some();
         if !asked {
             self.challenge_for_record(slot);
@@ -46,12 +46,15 @@ impl Stack {
     /// Keeps MAY-2, SHLD-4.
     pub(crate) fn time_wait_arrives(&mut self, slot: u32, p: &Parsed) {
         let record = *self.index.time_wait.get(slot);
-        let (rst, syn) = (p.flags.contains(Flags::RST), p.flags.contains(Flags::SYN));
+        let (rst, syn) = (
+            p.flags().contains(Flags::RST),
+            p.flags().contains(Flags::SYN),
+        );
         if rst {
             // RFC 1337: a RST does not end TIME-WAIT, unless so configured; orphaned FIN-WAIT-2 has nothing to protect.
             if record.fin_wait_2 {
                 self.reset_orphan(slot, &record, p);
-            } else if self.rules.config().reset_ends_time_wait && p.seq == record.rcv_nxt {
+            } else if self.rules.config().reset_ends_time_wait && p.seq() == record.rcv_nxt {
                 self.counters.resets_in += 1;
                 self.drop_time_wait(slot);
             }
@@ -62,20 +65,20 @@ impl Stack {
             return;
         }
         let older = |v: u32| (v.wrapping_sub(record.ts_recent) as i32) < 0;
-        if record.timestamps && p.timestamps.is_some_and(|(v, _)| older(v)) {
+        if record.timestamps && p.timestamps().is_some_and(|(v, _)| older(v)) {
             self.counters.dropped_paws += 1;
             self.acknowledge_to_record(slot, &record, p);
         } else if record.fin_wait_2 {
             self.orphan_arrives(slot, &record, p);
-        } else if p.flags.contains(Flags::ACK) && p.space() > 0 {
+        } else if p.flags().contains(Flags::ACK) && p.space() > 0 {
             // Only the peer's own FIN, repeated, restarts the wait; a stranger's must not keep the record for ever.
-            if p.flags.contains(Flags::FIN) && p.seq + p.space() == record.rcv_nxt {
+            if p.flags().contains(Flags::FIN) && p.seq() + p.space() == record.rcv_nxt {
                 self.index
                     .time_wait
                     .restart(slot, self.now + self.rules.config().time_wait);
             }
             self.acknowledge_to_record(slot, &record, p);
-        } else if p.flags.contains(Flags::ACK) && p.seq != record.rcv_nxt {
+        } else if p.flags().contains(Flags::ACK) && p.seq() != record.rcv_nxt {
             // An empty segment that is not where the peer ought to be (section 3.10.7.4, first check, and Linux for one
             // within the window): it is told where we are. What is in its place asks for nothing, so that two that wait
             // do not talk for ever.
@@ -85,7 +88,7 @@ impl Stack {
 
     /// The second check for an orphan: RFC 5961 section 3.2.
     fn reset_orphan(&mut self, slot: u32, record: &TimeWait, p: &Parsed) {
-        let ahead = p.seq - record.rcv_nxt;
+        let ahead = p.seq() - record.rcv_nxt;
         if ahead == 0 {
             self.counters.resets_in += 1;
             self.drop_time_wait(slot);
@@ -96,9 +99,9 @@ impl Stack {
 
     /// A connection whose owner let go waits for the peer's FIN.
     fn orphan_arrives(&mut self, slot: u32, record: &TimeWait, p: &Parsed) {
-        let ahead = p.seq - record.rcv_nxt;
+        let ahead = p.seq() - record.rcv_nxt;
         // First, sequence number. A peer with nothing to send may still ask whether we are there.
-        let probes = ahead == -1 && p.payload_len <= 1;
+        let probes = ahead == -1 && p.payload_len() <= 1;
         let end = ahead.wrapping_add(p.space() as i32);
         let old = end < 0 || end == 0 && ahead < 0;
         if old || ahead > 0 && ahead as u32 > record.offered() {
@@ -112,24 +115,24 @@ impl Stack {
             return;
         }
         // Fifth, ACK.
-        if !p.flags.contains(Flags::ACK) {
+        if !p.flags().contains(Flags::ACK) {
             return;
         }
-        if (p.ack - record.snd_nxt) > 0 {
+        if (p.ack() - record.snd_nxt) > 0 {
             self.challenge_for_record(slot);
             return;
         }
-        if p.payload_len > 0 {
+        if p.payload_len() > 0 {
             // No reader is left (RFC 1122 section 4.2.2.13).
             self.reset_reply(p);
             self.drop_time_wait(slot);
-        } else if p.flags.contains(Flags::FIN) {
+        } else if p.flags().contains(Flags::FIN) {
             if ahead == 0 {
                 let until = self.now + self.rules.config().time_wait;
                 let record = self.index.time_wait.get_mut(slot);
-                record.rcv_nxt = p.seq + 1;
+                record.rcv_nxt = p.seq() + 1;
                 record.fin_wait_2 = false;
-                if let (true, Some((value, _))) = (record.timestamps, p.timestamps) {
+                if let (true, Some((value, _))) = (record.timestamps, p.timestamps()) {
                     record.ts_recent = value;
                 }
                 self.index.time_wait.restart(slot, until);
@@ -140,8 +143,8 @@ impl Stack {
 
     /// RFC 9293 MAY-2 by the rules of RFC 6191 section 2: whether a SYN lies beyond all that the old connection saw.
     fn reopens(&self, old: &TimeWait, p: &Parsed) -> bool {
-        let beyond = p.seq.gt(old.rcv_nxt);
-        match p.timestamps.filter(|_| self.rules.config().timestamps) {
+        let beyond = p.seq().gt(old.rcv_nxt);
+        match p.timestamps().filter(|_| self.rules.config().timestamps) {
             Some((value, _)) if old.timestamps => {
                 let newer = value.wrapping_sub(old.ts_recent) as i32;
                 newer > 0 || newer == 0 && beyond
@@ -177,5 +180,5 @@ impl Stack {
 
 /// Whether it is text that an honest peer may send again.
 fn repeats(record: &TimeWait, p: &Parsed) -> bool {
-    is_repeat(p, record.rcv_nxt, record.scale) && (p.ack - record.snd_nxt) <= 0
+    is_repeat(p, record.rcv_nxt, record.scale) && (p.ack() - record.snd_nxt) <= 0
 }
