@@ -328,6 +328,42 @@ fn few_files_hold_methods_of_the_stack() {
     assert!((1..=STACK_FILES_MAX).contains(&names.len()), "{names:?}");
 }
 
+/// Visibility of the field that a line declares, if it has one of the forms `pub(…) name: Type`.
+fn field_visibility(line: &str) -> Option<&str> {
+    let (visible, rest) = line.trim_start().strip_prefix("pub(")?.split_once(") ")?;
+    let (name, _) = rest.split_once(": ")?;
+    let is_name = name.chars().all(|c| c.is_alphanumeric() || c == '_');
+    is_name.then_some(visible)
+}
+
+/// A private field is seen by the module that defines it and by those inside it: what works on it lies there, all others ask by
+/// methods. The memory of the engine, `store`, is fields that its rooms share.
+#[test]
+fn fields_are_seen_from_inside_their_room_only() {
+    assert_eq!(
+        field_visibility("    pub(crate) now: Instant,"),
+        Some("crate")
+    );
+    assert_eq!(field_visibility("    pub(crate) fn of(a: u8) {"), None);
+    assert_eq!(field_visibility("pub(crate) const A: u8 = 0;"), None);
+    let mut open = Vec::new();
+    for (name, text) in all(".rs") {
+        let Some(inside) = name.strip_prefix("crates/janus-tcp/src/") else {
+            continue;
+        };
+        let room = inside.split(['/', '.']).next().unwrap();
+        if room == "store" || room == "testing" {
+            continue;
+        }
+        // Above a file that lies flat there is only the crate.
+        let is_wide = |visible: &str| visible != "super" || !inside.contains('/');
+        let wide = |line: &&str| field_visibility(line).is_some_and(is_wide);
+        let fields = text.lines().filter(wide);
+        open.extend(fields.map(|line| format!("{name}: {}", line.trim())));
+    }
+    assert!(open.is_empty(), "{}", open.join("\n"));
+}
+
 #[test]
 fn links_in_the_prose_lead_somewhere() {
     let mut broken = Vec::new();
