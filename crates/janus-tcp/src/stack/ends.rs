@@ -201,7 +201,7 @@ impl Stack {
         };
         let variation_us = rto::variation(cold);
         // Below this the timeout is the round trip and the configured least, whatever the variation (`rto`).
-        let varies = 4_000 * u64::from(variation_us) > self.rules.waits().rto_min_ns;
+        let varies = 4_000 * u64::from(variation_us) > self.rules.waits().rto_min_ns();
         if varies || threshold.is_some() {
             self.keep_path(conn, variation_us, threshold);
         } else if !self.paths.facts.is_empty() {

@@ -154,16 +154,16 @@ pub(crate) fn timeout_ns(cold: &Tcb, waits: &Waits, backoff: u8) -> u64 {
     let srtt_us = u64::from(cold.srtt_us());
     let base = if srtt_us == 0 {
         match cold.rttvar_us & VARIATION {
-            0 => waits.rto_initial_ns,
-            _ => waits.rto_initial_ns.max(AFTER_LOST_SYN_NS),
+            0 => waits.rto_initial_ns(),
+            _ => waits.rto_initial_ns().max(AFTER_LOST_SYN_NS),
         }
     } else {
         let variation = u64::from(cold.rttvar_us & VARIATION);
         let spread = (4 * variation).max(GRANULARITY_US.into()) * 1_000;
-        srtt_us * 1_000 + spread.max(waits.rto_min_ns)
+        srtt_us * 1_000 + spread.max(waits.rto_min_ns())
     };
     let factor = 1u64 << backoff.min(16);
-    base.saturating_mul(factor).min(waits.rto_max_ns)
+    base.saturating_mul(factor).min(waits.rto_max_ns())
 }
 
 #[cfg(test)]

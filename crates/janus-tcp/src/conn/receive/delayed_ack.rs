@@ -47,7 +47,10 @@ impl Conn<'_> {
     /// The shortest time that an acknowledgement waits for company (TCP_ATO_MIN).
     #[inline]
     fn ato_least_ms(&self) -> u32 {
-        self.rules.waits().delayed_ack_ms.clamp(1, ESTIMATE_MAX_MS)
+        self.rules
+            .waits()
+            .delayed_ack_ms()
+            .clamp(1, ESTIMATE_MAX_MS)
     }
 
     /// Data came in order: what it says of when the next will come (tcp_event_data_recv).
@@ -124,12 +127,12 @@ impl Conn<'_> {
     fn delay_ack(&mut self) {
         let waits = self.rules.waits();
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
-        let mut wait_ns = waits.delayed_ack_ns;
-        if u32::from(hot.receiver.arrivals.ato_ms) > waits.delayed_ack_ms {
+        let mut wait_ns = waits.delayed_ack_ns();
+        if u32::from(hot.receiver.arrivals.ato_ms) > waits.delayed_ack_ms() {
             wait_ns = (u64::from(hot.receiver.arrivals.ato_ms) * 1_000_000).min(LONGEST_NS);
             let srtt_ns = u64::from(cold.srtt_us()) * 1_000;
             if srtt_ns != 0 {
-                wait_ns = wait_ns.min(srtt_ns.max(waits.delayed_ack_ns));
+                wait_ns = wait_ns.min(srtt_ns.max(waits.delayed_ack_ns()));
             }
         }
         let at = self.now.after_nanos(wait_ns);
@@ -187,7 +190,7 @@ impl Conn<'_> {
         let arrivals = &self.hot.receiver.arrivals;
         let since = (self.now.as_millis() as u32).wrapping_sub(arrivals.last_ms);
         let soon = match arrivals.ato_ms {
-            0 => self.rules.waits().delayed_ack_ms,
+            0 => self.rules.waits().delayed_ack_ms(),
             ato => ato.into(),
         };
         if since < soon {
