@@ -216,7 +216,7 @@ impl Congestion {
         (mss, acked): (u32, u32),
         una: SeqNum,
         after_timeout: bool,
-        srtt_us: u32,
+        srtt_us: impl FnOnce() -> u32,
         since_ms: u32,
     ) {
         if self.cwr_end.ge(una) {
@@ -233,7 +233,7 @@ impl Congestion {
             return;
         }
         match self.algorithm {
-            CongestionControl::Cubic => cubic::on_ack(self, mss, acked, srtt_us, since_ms),
+            CongestionControl::Cubic => cubic::on_ack(self, mss, acked, srtt_us(), since_ms),
             CongestionControl::NewReno => reno::on_ack(self, mss, acked),
         }
     }

@@ -39,8 +39,13 @@ pub(crate) fn on_ack(hot: &mut Hot, cold: &Tcb, acked: u32, now: Instant) {
         // Left behind, it would one day seem to lie ahead.
         hot.loss.recover = una;
     }
-    hot.congestion
-        .on_ack((mss, acked), una, after_timeout, cold.srtt_us(), since_ms);
+    hot.congestion.on_ack(
+        (mss, acked),
+        una,
+        after_timeout,
+        || cold.srtt_us(),
+        since_ms,
+    );
 }
 
 /// Something sent was lost for the first time in this window: the slow-start threshold falls. Returns it. The algorithm
