@@ -26,7 +26,7 @@ pub(crate) struct Rules {
     config: Config,
     /// Of the configuration its times.
     waits: Waits,
-    /// Window scale that SYNs offer, as it was at first: see [`BufferSizes`](crate::BufferSizes).
+    /// Window scale that SYNs offer, as it was at first: see [`BufferSizes`].
     own_scale: u8,
     interface: Interface,
     /// Of the interface's addresses those of IPv4.
