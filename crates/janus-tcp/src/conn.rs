@@ -222,7 +222,9 @@ impl Conn<'_> {
     }
 
     pub(crate) fn wake_writer(&mut self) {
-        self.effects.add(effect::WAKE_WRITER);
+        if self.hot.sender.writer != NONE {
+            self.effects.add(effect::WAKE_WRITER);
+        }
     }
 
     /// A segment without payload is sent, before all that waits in the output queue.

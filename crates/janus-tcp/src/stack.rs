@@ -320,7 +320,7 @@ impl Stack {
             return;
         }
         if effects.has(effect::QUEUE) {
-            self.schedule.output.push_back(id);
+            self.schedule.output.push_back(Some(id));
         }
         if effects.has(effect::WAKE_READER) {
             self.schedule.wake(&mut self.store.tcbs[conn].reader);
@@ -375,7 +375,7 @@ impl Stack {
             let sent = self.ip().reply(&segment);
             if !sent && segment.is_bare_ack() && !self.store.hot[id].has(hot_flag::QUEUED) {
                 self.store.hot[id].set(hot_flag::ACK_NOW | hot_flag::QUEUED);
-                self.schedule.output.push_back(id);
+                self.schedule.output.push_back(Some(id));
             }
         }
         self.answers = answers;

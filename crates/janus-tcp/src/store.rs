@@ -16,6 +16,7 @@ pub(crate) mod moves;
 pub(crate) mod paths;
 pub(crate) mod pmtu;
 pub(crate) mod pressure;
+pub(crate) mod queue;
 pub(crate) mod records;
 pub(crate) mod recovery;
 pub(crate) mod reorder;

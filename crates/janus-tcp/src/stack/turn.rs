@@ -101,7 +101,7 @@ impl Stack {
         let end = before + room;
         self.hand_out_replies(out, end);
         while out.len() < end {
-            let Some(id) = self.schedule.output.pop_front() else {
+            let Some(Some(id)) = self.schedule.output.pop_front() else {
                 break;
             };
             let hot = &mut self.store.hot[id];

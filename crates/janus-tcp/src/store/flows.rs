@@ -38,7 +38,8 @@ pub(crate) struct Slot6<T> {
 pub(crate) struct Flows<T, K = u32> {
     v4: Slab<Slot4<T>>,
     v6: Slab<Slot6<T>>,
-    /// Bound of both together.
+    /// Records held in both together, and their bound.
+    held: usize,
     max: usize,
     key: PhantomData<fn() -> K>,
 }
@@ -53,6 +54,7 @@ impl<T: Copy + Default, K: Key> Flows<T, K> {
         Ok(Flows {
             v4: Slab::new(max, growth)?,
             v6: Slab::new(max, growth)?,
+            held: 0,
             max: max as usize,
             key: PhantomData,
         })
@@ -64,18 +66,20 @@ impl<T: Copy + Default, K: Key> Flows<T, K> {
         if self.is_full() {
             return None;
         }
-        match key {
+        let id = match key {
             FlowKey::V4(key) => {
-                let id = self.v4.alloc()?;
-                self.v4[id].key = *key;
-                K::new(id)
+                let (id, slot) = self.v4.alloc_slot()?;
+                slot.key = *key;
+                id
             }
             FlowKey::V6(key) => {
-                let id = self.v6.alloc()?;
-                self.v6[id].key = *key;
-                K::new(id | V6)
+                let (id, slot) = self.v6.alloc_slot()?;
+                slot.key = *key;
+                id | V6
             }
-        }
+        };
+        self.held += 1;
+        K::new(id)
     }
 
     /// From now on what has been free for longest is taken first, of `spread` at least.
@@ -88,6 +92,7 @@ impl<T: Copy + Default, K: Key> Flows<T, K> {
     #[inline]
     pub(crate) fn free(&mut self, id: K) {
         let id = id.index();
+        self.held -= 1;
         if id & V6 == 0 {
             self.v4[id].key = FlowKeyV4::default();
             self.v4.free(id);
@@ -214,7 +219,7 @@ impl<T, K: Key> Flows<T, K> {
     /// Records held.
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.v4.len() + self.v6.len()
+        self.held
     }
 
     /// No record fits any more.

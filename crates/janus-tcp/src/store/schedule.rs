@@ -10,6 +10,7 @@ use crate::store::cold::NONE;
 use crate::store::crowd::Crowds;
 use crate::store::hot::{Hot, TimerKind};
 use crate::store::keys::{HotId, Key};
+use crate::store::queue::Queue;
 use crate::store::wheel::{TimerId, Wheel};
 use crate::time::Instant;
 
@@ -22,9 +23,9 @@ pub(crate) struct Schedule {
     pub(crate) wheel: Wheel,
     pub(crate) crowds: Crowds,
     /// Hot blocks with something to send.
-    pub(crate) output: VecDeque<HotId>,
+    pub(crate) output: Queue<Option<HotId>>,
     pub(crate) replies: VecDeque<Frame>,
-    pub(crate) ready: VecDeque<Token>,
+    pub(crate) ready: Queue<Token>,
     /// Hot blocks whose timers fired, being served.
     pub(crate) fired: Vec<HotId>,
     /// Hot blocks of connections that could not write or send FIN for want of a packet buffer, each once.
@@ -40,9 +41,9 @@ impl Schedule {
         Ok(Schedule {
             wheel: Wheel::new(max_hot, growth)?,
             crowds: Crowds::default(),
-            output: VecDeque::with_capacity(1_024),
+            output: Queue::new(1_024, None),
             replies: VecDeque::with_capacity(MAX_REPLIES),
-            ready: VecDeque::with_capacity(1_024),
+            ready: Queue::new(1_024, Token(NONE)),
             fired: Vec::with_capacity(256),
             starved: VecDeque::new(),
             retry: Retry::default(),
