@@ -111,6 +111,7 @@ impl Host {
     }
 
     /// Takes a frame whose neighbor has not answered in time.
+    #[inline(always)]
     pub(crate) fn pop_overdue(&mut self, now: Instant) -> Option<Frame> {
         self.neighbors.pop_overdue(now)
     }
@@ -120,13 +121,13 @@ impl Host {
         self.neighbors.unanswered()
     }
 
-    /// When a neighbor or a datagram in pieces is to be given up.
-    pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        let waits = [
+    /// When a neighbor is to be asked again or given up, and when a datagram in pieces.
+    #[inline(always)]
+    pub(crate) fn deadlines(&self) -> (Option<Instant>, Option<Instant>) {
+        (
             self.neighbors.next_deadline(),
             self.fragments.next_deadline(),
-        ];
-        waits.into_iter().flatten().min()
+        )
     }
 
     /// Whether a batch has left work.

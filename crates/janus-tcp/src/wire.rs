@@ -379,30 +379,36 @@ impl Outgoing {
         self.window
     }
 
+    #[inline(always)]
     pub(crate) fn is_reset(&self) -> bool {
         self.flags.contains(Flags::RST)
     }
 
     /// The urgent pointer, if it counts.
+    #[inline(always)]
     pub(crate) fn urgent(&self) -> Option<u16> {
         self.flags.contains(Flags::URG).then_some(self.urgent)
     }
 
+    #[inline(always)]
     pub(crate) fn options_mut(&mut self) -> &mut Options {
         &mut self.options
     }
 
     /// The segment begins at `seq`.
+    #[inline(always)]
     pub(crate) fn begin_at(&mut self, seq: SeqNum) {
         self.seq = seq;
     }
 
     /// The segment carries what begins at `seq`, with these flags.
+    #[inline(always)]
     pub(crate) fn carry(&mut self, seq: SeqNum, flags: Flags) {
         (self.seq, self.flags) = (seq, flags);
     }
 
     /// Urgent data ends so far ahead of the segment's number.
+    #[inline(always)]
     pub(crate) fn point_at(&mut self, ahead: u16) {
         self.flags |= Flags::URG;
         self.urgent = ahead;

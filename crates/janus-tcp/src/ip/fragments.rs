@@ -33,6 +33,7 @@ pub(crate) struct Fragments {
 
 impl Fragments {
     /// When the oldest datagram is to be given up.
+    #[inline(always)]
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.reassembly.next_deadline()
     }

@@ -54,13 +54,15 @@ impl Stack {
 
     /// When [`Stack::advance`] has something to do next.
     pub fn next_deadline(&self) -> Option<Instant> {
+        let (neighbor, fragments) = self.host.deadlines();
         let first_wait = self.rules.config().rto_initial.as_nanos() as u64;
         [
             self.schedule.wheel.next(),
             self.index.half_open.next_deadline(first_wait),
             self.index.time_wait.next_deadline(),
-            self.host.next_deadline(),
+            neighbor,
             self.next_sweep(),
+            fragments,
             (!self.schedule.starved.is_empty()).then(|| self.schedule.retry.at()),
         ]
         .into_iter()
