@@ -51,6 +51,7 @@ pub struct Decoder {
 
 /// One step through the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Step {
     /// Bytes of the input that are used up, data included.
     pub consumed: usize,

@@ -17,6 +17,7 @@ pub enum Length {
 
 /// Framing of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Framing {
     /// The body's length.
     pub length: Length,

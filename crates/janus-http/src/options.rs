@@ -7,6 +7,7 @@ use std::time::Duration;
 ///
 /// Of the bounds on time `None` means no bound. None of them counts the time that a handler takes, or an answer that the peer
 /// goes on reading.
+/// Exhaustive: literals with `..Options::DEFAULT` are how it is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Longest request head in bytes, request line and headers: 431 (or 414) beyond. Larger values than

@@ -18,6 +18,7 @@ const CAP_IPC_LOCK: u32 = 14;
 
 /// One thing the machine has or has not.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Finding {
     /// Subject of the finding.
     pub what: &'static str,
@@ -31,6 +32,7 @@ pub struct Finding {
 
 /// The findings in the order of their weight.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Machine {
     /// Cores this process may run on.
     pub cores: usize,

@@ -33,7 +33,8 @@ unsafe impl<T: Send> Send for Shared<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Shared<T> {}
 
-/// Why an item came back.
+/// Reason for which an item came back.
+/// Exhaustive: each needs an answer of its own, as the message comes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SendError<T> {
     /// No slot is free now.

@@ -13,6 +13,7 @@ use crate::batch::Burst;
 pub type Batch = Burst<Frame>;
 
 /// Capabilities of a device, and the form of its frames.
+/// Exhaustive: each device says all of it in a literal.
 #[derive(Clone, Debug)]
 pub struct Caps {
     /// First header of the frames.
@@ -89,6 +90,7 @@ impl<Q: Queue + ?Sized> Queue for Box<Q> {
 
 /// Frames that never reached the stack, counted by the device over all its queues. What a checksum or a buffer kept from the
 /// stack itself is in the stack's own counters.
+/// Exhaustive: the metrics take it apart, so that no field is forgotten.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceLosses {
     /// Times a packet buffer to receive into was wanted and none was free. Frames wait in the device meanwhile, or are lost there.

@@ -41,7 +41,8 @@ impl Drop for Posted {
     }
 }
 
-/// Where the buffers of a depot are.
+/// Buffers of a depot, by where they are.
+/// Exhaustive: the metrics take it apart, so that no field is forgotten.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DepotStats {
     /// All buffers there can be.

@@ -20,6 +20,7 @@ pub const ORIGIN: Instant = Instant::from_millis(1_000_000);
 const AFTERMATH: Duration = Duration::from_secs(7_200);
 
 /// A packet that the stack sent.
+/// Exhaustive: its reader takes it apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
     /// Microseconds since the start.

@@ -32,6 +32,7 @@ pub(crate) use values::{BackendName, Cores, KernelAddress, PlacementName};
 pub const CORES_MAX: usize = 255;
 
 /// Cores that poll the device.
+/// Exhaustive: a queue is polled by a shard or by an I/O core.
 ///
 /// ```
 /// use janus::{Placement, Runtime};

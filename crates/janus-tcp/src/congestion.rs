@@ -22,6 +22,7 @@ pub(crate) fn first_window(repeats: u8) -> u32 {
 }
 
 /// Congestion control algorithm: decides how much a connection may have in flight.
+/// Exhaustive: each has its name in Linux, which a match gives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum CongestionControl {

@@ -48,6 +48,7 @@ impl ConnId {
 }
 
 /// Bytes of memory committed, by purpose.
+/// Exhaustive: the metrics take it apart, so that no field is forgotten.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryReport {
     /// Cold TCBs, and what is kept beside them of connections that were challenged.

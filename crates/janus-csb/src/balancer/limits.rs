@@ -6,6 +6,7 @@ use crate::ring::RingError;
 use crate::shard::ShardId;
 
 /// Bounds on the memory and work of one update.
+/// Exhaustive: literals with `..Default::default()` are how it is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Most flows that may differ from a ring when it is published. While the reports come in each takes 24 bytes, and
@@ -30,6 +31,7 @@ impl Default for Limits {
 
 /// Reason why a change is refused. A refused change has no effect, and no reader or shard has seen any part of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Refused {
     /// The last update is not over (rule 9): go on with [`poll`](crate::Balancer::poll) until it says idle.
     Busy,

@@ -17,7 +17,8 @@ use super::{Policy, Round, Wish};
 #[cfg(test)]
 mod tests;
 
-/// How the loop works, whatever the policy.
+/// Settings of the loop, whatever the policy.
+/// Exhaustive: literals with `..Default::default()` are how it is made.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
     /// Time between rounds. The loop itself goes by the time stamps.
@@ -99,6 +100,7 @@ impl Plan {
 
 /// The last update, as it was expected and as it turned out so far.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Review {
     /// Expected effect.
     pub forecast: Forecast,

@@ -15,6 +15,7 @@ mod tests;
 
 /// Costs of an update. The times are of the order that `cargo bench --bench csb` shows and need not be exact: an update
 /// that pays only by a hair can be left out without harm.
+/// Exhaustive: literals with `..Default::default()` are how it is made.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
     /// A held flow that the traversal visits.
@@ -40,6 +41,7 @@ impl Default for Costs {
 
 /// The planner's expectations of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
+#[non_exhaustive]
 pub struct Forecast {
     /// The largest share over what it should be, before: 1 is as it should be.
     pub spread_before: f64,

@@ -13,7 +13,8 @@ use super::plan::Shares;
 #[cfg(test)]
 mod tests;
 
-/// How patient the loop is.
+/// Patience of the loop.
+/// Exhaustive: literals with `..Default::default()` are how it is made.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pace {
     /// How long there must be strain.

@@ -120,7 +120,8 @@ pub enum Change {
 /// much, as after weights that were exchanged, is found too large by a rounding error, and not to be divided.
 const GRAIN: f64 = 1e-9;
 
-/// How far a plan may go.
+/// Bounds of a plan.
+/// Exhaustive: all four belong together, in a literal.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bounds {
     /// How far a share may be from what it should be, as a part of it.

@@ -63,7 +63,8 @@ impl<F: Fn(&[u8], usize) -> usize + Send + Sync> Spread for F {
     }
 }
 
-/// How the wire is.
+/// Properties of a wire.
+/// Exhaustive: literals with `..Default::default()` are how it is made.
 #[derive(Clone)]
 pub struct Config {
     /// First header of its frames.

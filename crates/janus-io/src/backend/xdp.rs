@@ -62,7 +62,8 @@ const SHARE: u32 = 4;
 const BUSY_WAIT: Duration = Duration::from_millis(10);
 const BUSY_WAITS: u32 = 300;
 
-/// How the program is put onto the interface.
+/// Way in which the program is put onto the interface.
+/// Exhaustive: a configuration has a word for each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// By the driver if it can, else generic.
@@ -161,7 +162,7 @@ impl Xdp {
         self
     }
 
-    /// How the program is put onto the interface.
+    /// Way in which the program is put onto the interface.
     #[must_use]
     pub fn with_mode(mut self, mode: Mode) -> Self {
         self.mode = mode;

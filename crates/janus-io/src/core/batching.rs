@@ -15,7 +15,8 @@ const PRICE: u32 = 16;
 /// Most looks that can be saved up: a core that was idle for long can afford to begin small so many times.
 const SAVED_MAX: u32 = 8 * PRICE;
 
-/// How a core chooses the size of its batches.
+/// Choice of the size of a core's batches.
+/// Exhaustive: a configuration has a word for each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Batching {
     /// By the length of the queue and the time the core has, from 8 to [`BURST`] frames.

@@ -17,6 +17,7 @@ use crate::queue::Batch;
 use crate::ring::Producer;
 
 /// Counters of one polling core. Written by that core, read by any thread.
+/// Exhaustive: the metrics take it apart, so that no field is forgotten.
 #[derive(Debug, Default)]
 pub struct IoCounters {
     /// Frames the device gave.

@@ -27,6 +27,7 @@ use syn_rate::{SYN_SETS, SynRates};
 pub type ClockFn = dyn Fn() -> u64 + Send + Sync;
 
 /// Rules of admission. The default lets everything in.
+/// Exhaustive: literals with `..Default::default()` are how it is made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     /// Drop packets from an address that is impossible on this side: loopback, groups, `0.0.0.0/8`, reserved ones, [`own`](Self::own); and

@@ -24,6 +24,7 @@ pub const QUEUE: u16 = 1_000;
 pub const DELAY_MAX: Duration = Duration::from_secs(60);
 
 /// Faults of frames in one direction.
+/// Exhaustive: literals with `..Default::default()` are how it is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Faults {
     /// Seed: decides everything, together with the frames' order.

@@ -7,6 +7,7 @@ mod tests;
 use crate::rules::config::{Config, scale_for};
 
 /// Buffer sizes of connections whose options set none: see the fields of [`Config`] with the same names.
+/// Exhaustive: all four sizes belong together, in a literal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferSizes {
     /// [`Config::receive_buffer`].

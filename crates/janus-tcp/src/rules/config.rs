@@ -12,6 +12,7 @@ use crate::time::Instant;
 /// When SYNs are answered with cookies: without keeping anything, at the price of a connection that knows less of its
 /// peer (RFC 4987 section 3.6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SynCookies {
     /// When as many handshakes are half done as the listener's backlog, or the stack, allows.
     #[default]
@@ -23,6 +24,7 @@ pub enum SynCookies {
 }
 
 /// Bounds and times of a stack. Every table has its bound here.
+/// Exhaustive: literals with `..Default::default()` are how it is made.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Connections held at a time.
@@ -307,6 +309,7 @@ impl core::fmt::Debug for Secrets {
 
 /// Explicit congestion notification (RFC 3168).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Ecn {
     /// Neither offered nor accepted.
     Off,

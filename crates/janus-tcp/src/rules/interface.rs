@@ -51,6 +51,7 @@ impl IpCidr {
 }
 
 /// The device that frames go through, as the stack knows it.
+/// Exhaustive: each device says all of it in a literal.
 #[derive(Clone, Debug)]
 pub struct Interface {
     /// Whether frames begin with an Ethernet or an IP header.

@@ -23,6 +23,7 @@ const LONGEST: Duration = Duration::from_secs(24 * 24 * 3_600);
 
 /// Options that an application can set for a connection, or for those that a listener will accept. Connections with equal
 /// options share one copy of them; a stack holds [`MAX_OPTION_SETS`] different sets.
+/// Exhaustive: literals with `..Default::default()` are how it is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SocketOptions {
     /// No waiting with small segments while others are unacknowledged: Nagle's algorithm is off (MUST-17).
@@ -259,6 +260,7 @@ impl Profiles {
 }
 
 /// Flags of a write.
+/// Exhaustive: literals with `..Default::default()` are how it is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteFlags {
     /// More will follow soon: a segment that is not full waits for it, for about 200 ms or until the peer says something
@@ -271,6 +273,7 @@ pub struct WriteFlags {
 }
 
 /// Use of the user timeout option by a connection. The names in capitals are those of RFC 5482 section 3.
+/// Exhaustive: literals with `..Default::default()` are how it is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Uto {
     /// ENABLED: the option is sent, and heeded when it comes. `None`: as configured.

@@ -127,6 +127,7 @@ impl UserTimeout {
 }
 
 /// The options of one segment, as read or to be written.
+/// Exhaustive: literals with `..Default::default()` are how it is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Maximum segment size.

@@ -37,6 +37,7 @@ const LINK_WAIT: Duration = Duration::from_millis(500);
 
 /// Capabilities and settings of a port, as its driver reports them.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PortFacts {
     /// The driver.
     pub driver: String,
@@ -81,6 +82,7 @@ impl PortStatus {
 
 /// Counters of the device and its driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PortStatistics {
     /// Received frames.
     pub rx_frames: u64,

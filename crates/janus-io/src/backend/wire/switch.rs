@@ -25,7 +25,8 @@ use table::Table;
 /// The most queues all ports of a switch have together.
 pub const MAX_QUEUES: usize = 64;
 
-/// How the switch is.
+/// Properties of a switch.
+/// Exhaustive: literals with `..Default::default()` are how it is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// The longest IP packet.

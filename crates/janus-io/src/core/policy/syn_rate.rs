@@ -12,7 +12,8 @@ pub(super) const SYN_SETS: usize = 4096;
 const WAYS: usize = 4;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// How fast connections may be opened.
+/// Bound on how fast connections may be opened.
+/// Exhaustive: literals with `..SynLimit::new(rate)` are how it is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SynLimit {
     /// SYNs a second from one network.

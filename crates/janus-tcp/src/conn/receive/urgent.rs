@@ -18,6 +18,7 @@ const MAX_URGENT: usize = 1 << 14;
 
 /// Where urgent data ends, as one sees it who takes its last octet aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct UrgentMark {
     /// Bytes still to be read until the urgent data ends, the last octet of it among them.
     pub left: u32,

@@ -19,6 +19,7 @@ use crate::time::Instant;
 
 /// Where a connection stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Status {
     /// Its state; a connection in TIME-WAIT is told as closed, since all it could do is done.
     pub state: State,
