@@ -30,6 +30,7 @@ mod ring;
 mod shard;
 mod shard_end;
 mod steering;
+#[cfg_attr(loom, path = "sync/model.rs")]
 mod sync;
 mod walk;
 

@@ -1,13 +1,6 @@
-//! The primitives that publishing stands on: the standard library's, or loom's, which tries every interleaving.
+//! The primitives that publishing stands on: the standard library's. Under `--cfg loom` `sync/model.rs` takes this file's place.
 
-#[cfg(not(loom))]
 pub(crate) use std::sync::{
-    Arc, Mutex, MutexGuard,
-    atomic::{AtomicU64, Ordering},
-};
-
-#[cfg(loom)]
-pub(crate) use loom::sync::{
     Arc, Mutex, MutexGuard,
     atomic::{AtomicU64, Ordering},
 };

@@ -4,6 +4,7 @@
 //! packet than its header lines. A full queue is a counted drop, never a wait. This crate knows the wire's formats, the
 //! buffers and the steering; it knows nothing of TCP and of tasks.
 #![warn(missing_debug_implementations)]
+#![cfg_attr(loom, allow(dead_code))]
 
 #[cfg(not(target_os = "linux"))]
 compile_error!(
@@ -16,30 +17,28 @@ mod debug;
 pub mod mpsc;
 pub mod park;
 pub mod ring;
+#[cfg_attr(loom, path = "sync/model.rs")]
 mod sync;
 
 pub use batch::{BURST, Burst, Pull};
+#[cfg(not(loom))]
+pub use unmodeled::*;
 
+/// All that the model checker does not see, as if it stood in the crate's root.
 #[cfg(not(loom))]
-mod backend;
-#[cfg(not(loom))]
-mod core;
-#[cfg(not(loom))]
-mod counter;
-#[cfg(not(loom))]
-pub mod machine;
-#[cfg(not(loom))]
-mod parse_error;
-#[cfg(not(loom))]
-mod queue;
-#[cfg(all(test, not(loom)))]
-mod testing;
-#[cfg(not(loom))]
-mod wrap;
+#[path = "."]
+mod unmodeled {
+    pub(crate) mod backend;
+    pub(crate) mod core;
+    pub(crate) mod counter;
+    pub mod machine;
+    pub(crate) mod parse_error;
+    pub(crate) mod queue;
+    #[cfg(test)]
+    pub(crate) mod testing;
+    pub(crate) mod wrap;
 
-#[cfg(not(loom))]
-pub use {
-    crate::core::{
+    pub use self::core::{
         batching::Batching,
         core_loop::{IoCore, SleepObserver},
         dispatch::{IoCounters, KEPT_FROM_SYNS},
@@ -47,13 +46,12 @@ pub use {
         policy,
         port::{Port, RING_DEPTH, combined, split},
         steer,
-    },
-    backend::{tap, wire, xdp},
-    counter::Counter,
-    parse_error::ParseError,
-    queue::{Backend, Batch, Caps, DeviceLosses, LossesFn, Queue},
-    wrap::{aside, exception, faults, filter, trace},
-};
-
-#[cfg(all(feature = "_dpdk", not(loom)))]
-pub use backend::dpdk;
+    };
+    #[cfg(feature = "_dpdk")]
+    pub use backend::dpdk;
+    pub use backend::{tap, wire, xdp};
+    pub use counter::Counter;
+    pub use parse_error::ParseError;
+    pub use queue::{Backend, Batch, Caps, DeviceLosses, LossesFn, Queue};
+    pub use wrap::{aside, exception, faults, filter, trace};
+}

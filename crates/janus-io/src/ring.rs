@@ -12,13 +12,13 @@ use std::ptr::NonNull;
 
 use crate::batch::Burst;
 use crate::debug::opaque;
-use crate::sync::{Arc, AtomicU32, Ordering, keep_alive};
+use crate::sync::{Arc, AtomicU32, MODELED, Ordering, keep_alive};
 use memory::{HeapMemory, MAGIC, Shared};
 pub use memory::{MAX_CAPACITY, init_at, layout};
 
 /// Part of the ring whose slots a consumer of single items gives back together, or earlier when nothing waits: the producer reads the
 /// index, and a cache line that two cores write and read for every item is what an item costs.
-const TOGETHER: u32 = if cfg!(loom) { 2 } else { 32 };
+const TOGETHER: u32 = if MODELED { 2 } else { 32 };
 
 /// The producer's end of a ring laid out by [`init_at`], in this process's mapping of it.
 ///
@@ -215,7 +215,6 @@ impl<T> Producer<T> {
     }
 
     /// Whether so many items fit. Looks at the consumer's index only when it seems needed.
-    #[cfg(not(loom))]
     #[inline]
     pub(crate) fn fits(&mut self, items: usize) -> bool {
         self.room_for(items) == items

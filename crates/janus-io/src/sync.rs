@@ -1,23 +1,16 @@
-//! The few primitives the lock-free parts are built from, in one place so that the loom model checker can stand in
-//! for them. Never holds logic: only names for `std`'s types, or loom's under `--cfg loom`.
+//! The few primitives the lock-free parts are built from, in one place so that the loom model checker can stand in for them
+//! (`sync/model.rs`, under `--cfg loom`). Never holds logic: only names for `std`'s types.
 
-#[cfg(loom)]
-pub(crate) use loom::{
-    cell::UnsafeCell,
-    sync::Arc,
-    sync::atomic::{AtomicU32, Ordering, fence},
-};
-#[cfg(not(loom))]
 pub(crate) use std::sync::Arc;
-#[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicU32, Ordering, fence};
 
+/// Whether the model checker runs this code.
+pub(crate) const MODELED: bool = false;
+
 /// `std`'s cell behind loom's closure interface.
-#[cfg(not(loom))]
 #[repr(transparent)]
 pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
-#[cfg(not(loom))]
 impl<T> UnsafeCell<T> {
     pub(crate) const fn new(value: T) -> Self {
         Self(std::cell::UnsafeCell::new(value))
@@ -38,8 +31,5 @@ impl<T> UnsafeCell<T> {
 pub(crate) fn keep_alive(
     memory: impl std::any::Any + Send + Sync,
 ) -> Arc<dyn std::any::Any + Send + Sync> {
-    #[cfg(loom)]
-    return Arc::from_std(std::sync::Arc::new(memory));
-    #[cfg(not(loom))]
     Arc::new(memory)
 }

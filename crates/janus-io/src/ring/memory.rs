@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 
 use crossbeam::utils::CachePadded;
 
-use crate::sync::{Arc, AtomicU32, Ordering, UnsafeCell};
+use crate::sync::{Arc, AtomicU32, MODELED, Ordering, UnsafeCell};
 
 /// The largest ring, in slots: far above any sensible queue, far below where index arithmetic would be ambiguous.
 pub const MAX_CAPACITY: u32 = 1 << 24;
@@ -78,16 +78,15 @@ impl<T> Shared<T> {
     /// The slots are free and the caller's; `source` is valid for reads, and its items are no longer anybody else's.
     #[inline]
     pub(super) unsafe fn fill(&self, index: u32, mask: u32, source: *const T, count: usize) {
-        #[cfg(loom)]
-        for i in 0..count {
-            // SAFETY: as asked of the caller.
-            let write =
-                |slot: *mut MaybeUninit<T>| unsafe { _ = (*slot).write(source.add(i).read()) };
-            self.slot(index.wrapping_add(i as u32), mask)
-                .with_mut(write);
-        }
-        #[cfg(not(loom))]
-        {
+        if MODELED {
+            for i in 0..count {
+                // SAFETY: as asked of the caller.
+                let write =
+                    |slot: *mut MaybeUninit<T>| unsafe { _ = (*slot).write(source.add(i).read()) };
+                self.slot(index.wrapping_add(i as u32), mask)
+                    .with_mut(write);
+            }
+        } else {
             let (first, at) = (self.slots().cast::<T>(), (index & mask) as usize);
             let run = count.min(mask as usize + 1 - at);
             // SAFETY: cells are laid out like their items; `run` ends at the last slot, the rest begins at the first.
@@ -104,16 +103,15 @@ impl<T> Shared<T> {
     /// The slots hold items that are the caller's to take; `target` is valid for writes.
     #[inline]
     pub(super) unsafe fn drain(&self, index: u32, mask: u32, target: *mut T, count: usize) {
-        #[cfg(loom)]
-        for i in 0..count {
-            // SAFETY: as asked of the caller.
-            let read = |slot: *const MaybeUninit<T>| unsafe {
-                target.add(i).write((*slot).assume_init_read())
-            };
-            self.slot(index.wrapping_add(i as u32), mask).with(read);
-        }
-        #[cfg(not(loom))]
-        {
+        if MODELED {
+            for i in 0..count {
+                // SAFETY: as asked of the caller.
+                let read = |slot: *const MaybeUninit<T>| unsafe {
+                    target.add(i).write((*slot).assume_init_read())
+                };
+                self.slot(index.wrapping_add(i as u32), mask).with(read);
+            }
+        } else {
             let (first, at) = (self.slots().cast::<T>(), (index & mask) as usize);
             let run = count.min(mask as usize + 1 - at);
             // SAFETY: as in `fill`.
