@@ -29,8 +29,44 @@ fn an_idle_server_uses_no_processor() {
             let used = processor_time() - before;
             shares.push(used.as_secs_f64() / begin.elapsed().as_secs_f64());
         }
+        control_sleeps(case);
         server.stop().unwrap();
     }
+}
+
+/// The control thread has nothing to look at: in a while in which it would have looked twice it does not wake.
+fn control_sleeps(case: Case) {
+    let start = Instant::now();
+    loop {
+        let before = control_waits();
+        std::thread::sleep(Duration::from_millis(2500));
+        let woken = control_waits() - before;
+        if woken == 0 {
+            return;
+        }
+        assert!(
+            start.elapsed() < PATIENCE / 4,
+            "{case:?}: the control thread woke {woken} times"
+        );
+    }
+}
+
+/// Times that control threads have waited so far.
+fn control_waits() -> u64 {
+    let mut waits = 0;
+    for task in std::fs::read_dir("/proc/self/task").unwrap() {
+        let path = task.unwrap().path();
+        let name = std::fs::read_to_string(path.join("comm")).unwrap_or_default();
+        if name.trim() == "janus-control" {
+            let status = std::fs::read_to_string(path.join("status")).unwrap();
+            let line = status
+                .lines()
+                .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            waits += line.unwrap().trim().parse::<u64>().unwrap();
+        }
+    }
+    assert!(waits > 0, "there is no control thread");
+    waits
 }
 
 /// Processor time of all threads so far.

@@ -12,6 +12,7 @@ pub(crate) mod conductor;
 pub(crate) mod datagrams;
 pub(crate) mod ending;
 pub(crate) mod mailbox;
+pub(crate) mod rests;
 pub(crate) mod signals;
 pub(crate) mod supervisor;
 #[cfg(test)]

@@ -159,7 +159,10 @@ impl Handle {
         F: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
-        self.0.blocking.spawn(call)
+        let handle = self.0.blocking.spawn(call);
+        // A thread that the system refused is counted, and no core needs to work for that.
+        self.0.mailbox.stirs();
+        handle
     }
 
     /// The address that a DHCP server gave, and what it told with it; `None` while there is none, or where none is asked for

@@ -182,8 +182,15 @@ impl Shard {
     /// After a sleep that began at `before`.
     pub(crate) fn slept_since(&mut self, before: Instant) {
         let after = self.clock.now();
+        self.works();
         self.ctx.statistics.slept(before, after);
         self.work.idle.slept(after.saturating_since(before));
+    }
+
+    /// Tells the control thread that this core works, where that dozes.
+    #[inline]
+    pub(crate) fn works(&self) {
+        self.ctx.shared.mailbox.works(usize::from(self.ctx.core));
     }
 
     /// One pass over everything; answers whether anything moved.
@@ -238,7 +245,7 @@ impl Shard {
         let mut steering = ctx.steering.borrow_mut();
         let adopted = steering.refresh();
         if adopted {
-            ctx.shared.mailbox.ring();
+            ctx.shared.mailbox.adopted();
         }
         let arrived = &mut self.work.arrived;
         ctx.statistics.took(arrived.len());
@@ -471,6 +478,10 @@ fn news(
         // A sleeper is not waited for; its first turn refreshes.
         steering.park();
         port.park();
+        ctx.shared
+            .mailbox
+            .rests()
+            .falls_asleep(usize::from(ctx.core));
     }
     waits
 }

@@ -66,6 +66,8 @@ pub trait SleepObserver: Send {
     fn falls_asleep(&self, fd: Option<BorrowedFd<'_>>);
     /// Something woke the core.
     fn wakes(&self);
+    /// Frames moved, for the first time since the core fell asleep.
+    fn works(&self) {}
 }
 
 /// One I/O core with its queue.
@@ -77,6 +79,8 @@ pub struct IoCore {
     links: Vec<ShardLink>,
     parker: Parker,
     observer: Option<Box<dyn SleepObserver>>,
+    /// Nothing has moved since a sleep.
+    rests: bool,
     share: Share,
     burst: Batch,
     done: Batch,
@@ -101,6 +105,7 @@ impl IoCore {
             links,
             parker,
             observer: None,
+            rests: false,
             share: Share::new(Batching::default()),
             burst: Batch::new(),
             done: Batch::new(),
@@ -152,6 +157,12 @@ impl IoCore {
         let mut idle = Idle::default();
         while !stop.load(Ordering::Relaxed) {
             let worked = self.turn() > 0;
+            if worked && self.rests {
+                self.rests = false;
+                if let Some(observer) = &self.observer {
+                    observer.works();
+                }
+            }
             if idle.should_sleep(worked) {
                 let before = Instant::now();
                 self.sleep(stop)?;
@@ -179,6 +190,7 @@ impl IoCore {
         let fd = self.queue.wait_fd();
         let (links, steerer) = (&self.links, &mut self.dispatcher.steerer);
         let observer = self.observer.as_deref();
+        let rests = &mut self.rests;
         let has_work = || {
             let waits = ready
                 || stop.load(Ordering::Relaxed)
@@ -188,6 +200,7 @@ impl IoCore {
                 });
             if !waits {
                 steerer.park();
+                *rests = true;
                 if let Some(observer) = observer {
                     observer.falls_asleep(fd);
                 }

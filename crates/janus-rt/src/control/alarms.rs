@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Resource, getrlimit};
 
 use super::mailbox::ControlMailbox;
+use super::rests;
 use crate::admission::Ingress;
 use crate::losses::{Kind, Losses, ShortageReport};
 use crate::task::blocking::Blocking;
@@ -21,6 +22,8 @@ use crate::warning::{Warning, Warnings};
 const PAUSE: Duration = Duration::from_secs(10);
 /// Interval at which counters are compared whose owners do not ring.
 const LOOK: Duration = Duration::from_secs(1);
+/// Interval while all cores sleep and the device counts losses of its own: one may lose frames while no core wakes.
+const LOOK_ASLEEP: Duration = Duration::from_secs(60);
 
 /// Warns of the losses of one runtime.
 pub(crate) struct Alarms {
@@ -29,6 +32,8 @@ pub(crate) struct Alarms {
     blocking: Arc<Blocking>,
     warnings: Arc<Warnings>,
     next: Instant,
+    /// State of the cores when the counters were read last.
+    cores: rests::Seen,
     seen: Seen,
     untold: [Untold; Kind::ALL.len()],
 }
@@ -91,6 +96,7 @@ impl Alarms {
             blocking,
             warnings,
             next: Instant::now(),
+            cores: rests::Seen::default(),
             seen: Seen {
                 cores,
                 shared: Losses::default(),
@@ -102,6 +108,14 @@ impl Alarms {
     /// Returns the time until the next look, unless somebody rings.
     pub(crate) fn wait(&self) -> Duration {
         self.next.saturating_duration_since(Instant::now())
+    }
+
+    /// Begins to doze if nothing can have been lost since the last look, and all of that is told. Returns the time until the next look
+    /// then; `None` inside: there is none before somebody rings.
+    pub(crate) fn doze(&self) -> Option<Option<Duration>> {
+        let told = self.untold.iter().all(|untold| untold.count == 0);
+        let dozes = told && self.mailbox.rests().doze(&self.cores);
+        dozes.then(|| self.ingress.device.as_ref().map(|_| LOOK_ASLEEP))
     }
 
     /// Looks, if it is time for it or somebody rang for it.
@@ -119,6 +133,7 @@ impl Alarms {
     }
 
     fn look_at(&mut self, now: Instant) {
+        self.mailbox.rests().note(&mut self.cores);
         // Before the counters are read: a core that changes one later and finds its kind quiet is counted now or at the next look.
         self.set_quiet(now);
         let neighbor = self.read_cores();

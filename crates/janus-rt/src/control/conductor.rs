@@ -1,5 +1,5 @@
 //! The control thread: it carries requested changes through the balancer's update protocol, one step at a time, and wakes the threads that
-//! have a part in the next step. It sleeps while nothing is requested. A shard that does not answer (blocked in a task) delays an update
+//! have a part in the next step. It sleeps while nothing is requested, and looks at cores that work. A shard that does not answer (blocked in a task) delays an update
 //! and nothing else; one that has ended is not waited for.
 
 use std::io;
@@ -72,12 +72,12 @@ impl Conductor {
             self.watchdog.look();
             self.alarms.look();
             let waits = self.is_busy() || self.wants();
+            self.mailbox.set_updates(waits);
             let look = self.watch.as_ref().filter(|_| !waits).map(Watch::wait);
-            let guard = self.watchdog.wait();
             let closing = self.closes_at.or(self.doors_by);
             let closing = closing.filter(|_| self.ending.serving());
             let closing = closing.map(|at| at.saturating_duration_since(Instant::now()));
-            let alarms = Some(self.alarms.wait());
+            let (guard, alarms) = self.guard_and_alarms();
             let timeout = [waits.then_some(patience), look, guard, closing, alarms];
             let timeout = timeout.into_iter().flatten().min();
             let mailbox = &self.mailbox;
@@ -91,6 +91,7 @@ impl Conductor {
                 }
             };
             self.parker.park(&[], timeout, has_news)?;
+            mailbox.rests().wakes();
             if let Some(clock) = paused {
                 clock.wakes(number);
             }
@@ -101,6 +102,15 @@ impl Conductor {
         }
         self.alarms.look_at_end();
         Ok(())
+    }
+
+    /// Returns the times until the next looks of the watchdog and at the losses. While all cores sleep there is nothing to see.
+    fn guard_and_alarms(&self) -> (Option<Duration>, Option<Duration>) {
+        let dozes = (!self.watchdog.names_one()).then(|| self.alarms.doze());
+        match dozes.flatten() {
+            Some(alarms) => (None, alarms),
+            None => (self.watchdog.wait(), Some(self.alarms.wait())),
+        }
     }
 
     /// Ends the runtime in order when a signal or a handle says so: first outside, then, once the clients at the door are in, inside.
@@ -164,6 +174,7 @@ impl Conductor {
         let before = balancer.phase();
         let after = if before == Phase::Idle && self.wants() {
             let wanted = self.mailbox.take();
+            self.mailbox.set_updates(true);
             match balancer.begin(|draft| wanted.enter(draft)) {
                 Ok(()) => {
                     self.planned = wanted.planned;

@@ -11,6 +11,7 @@ use janus_csb::{Ring, UpdateReport};
 use janus_io::Counter;
 use janus_io::park::Unparker;
 
+use super::rests::Rests;
 use super::watch::PolicyName;
 use crate::lock::Lock;
 use crate::losses::{Kind, Losses, Shortages};
@@ -33,6 +34,9 @@ pub(crate) struct ControlMailbox {
     shortages: Shortages,
     /// Set when a core rang for losses.
     lost: AtomicBool,
+    rests: Rests,
+    /// An update is under way, or about to be.
+    updates: AtomicBool,
     /// Bits of the kinds of losses for which no ring is needed: a warning has just reported these.
     pub(crate) quiet: AtomicU32,
 }
@@ -121,7 +125,8 @@ pub(crate) struct Board {
 }
 
 impl ControlMailbox {
-    pub(crate) fn new(shards: usize, bell: Unparker) -> ControlMailbox {
+    /// Makes the mailbox of so many shards and I/O cores.
+    pub(crate) fn new(shards: usize, io_cores: usize, bell: Unparker) -> ControlMailbox {
         ControlMailbox {
             wanted: Lock::default(),
             news: AtomicBool::new(false),
@@ -137,6 +142,8 @@ impl ControlMailbox {
             boards: (0..shards).map(|_| Board::default()).collect(),
             shortages: Shortages::default(),
             lost: AtomicBool::new(false),
+            rests: Rests::new(shards + io_cores),
+            updates: AtomicBool::new(false),
             quiet: AtomicU32::new(0),
         }
     }
@@ -157,6 +164,34 @@ impl ControlMailbox {
     pub(crate) fn ring(&self) {
         self.news.store(true, Ordering::Release);
         self.bell.wake();
+    }
+
+    pub(crate) fn rests(&self) -> &Rests {
+        &self.rests
+    }
+
+    /// Notes that a shard, or the I/O core whose number follows the shards', works, and rings where the control thread dozes.
+    #[inline]
+    pub(crate) fn works(&self, thread: usize) {
+        if self.rests.works(thread) {
+            self.ring();
+        }
+    }
+
+    /// Rings where the control thread may wait for it: a core has adopted a steering. Each does when it wakes from a sleep, which is no news
+    /// while there is no update.
+    pub(crate) fn adopted(&self) {
+        // Set before the steering is published, and the core has seen that.
+        if self.updates.load(Ordering::Relaxed) {
+            self.ring();
+        }
+    }
+
+    /// Rings where the control thread dozes: something was counted for which no core works.
+    pub(crate) fn stirs(&self) {
+        if self.rests.ends_doze() {
+            self.ring();
+        }
     }
 
     pub(crate) fn stop(&self) {
@@ -281,6 +316,11 @@ impl ControlMailbox {
     }
 
     // From here on: for the control thread.
+
+    /// Says whether an update is under way; before it publishes anything.
+    pub(crate) fn set_updates(&self, under_way: bool) {
+        self.updates.store(under_way, Ordering::Relaxed);
+    }
 
     pub(crate) fn stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)

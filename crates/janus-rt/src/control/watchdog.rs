@@ -80,6 +80,12 @@ impl Watchdog {
         (!self.limit.is_zero()).then(wait)
     }
 
+    /// Returns whether a task kept its core at the last look: its end must be seen.
+    pub(crate) fn names_one(&self) -> bool {
+        let mut blocked = self.blocked.iter();
+        blocked.any(|blocked| blocked.load(Ordering::Relaxed))
+    }
+
     /// Looks, if it is time.
     pub(crate) fn look(&mut self) {
         if self.limit.is_zero() {

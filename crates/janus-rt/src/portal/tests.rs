@@ -28,7 +28,7 @@ fn small() -> Config {
 /// Of a runtime with one core and without a control thread.
 pub(super) fn mailbox() -> Arc<ControlMailbox> {
     let parker = Parker::new().unwrap();
-    Arc::new(ControlMailbox::new(1, parker.unparker()))
+    Arc::new(ControlMailbox::new(1, 0, parker.unparker()))
 }
 
 fn stack(pool: Pool, seed: u64) -> Stack {

@@ -70,7 +70,8 @@ impl Prepared {
         let growth = Growth::Ahead(Toucher::spawn().map_err(BuildError::system)?);
         let depot = Depot::new(settings.packet_buffers, &growth).map_err(BuildError::system)?;
         let parker = Parker::new().map_err(BuildError::system)?;
-        let mailbox = Arc::new(ControlMailbox::new(cores, parker.unparker()));
+        let io_cores = settings.io_cores.unwrap_or(0);
+        let mailbox = Arc::new(ControlMailbox::new(cores, io_cores, parker.unparker()));
         let (secrets, key) = secrets::secrets(settings.seed).map_err(BuildError::system)?;
 
         let backend = backend.unwrap_or_default();
@@ -83,7 +84,7 @@ impl Prepared {
         let steerers = steering.steerers(&settings, &interface, &secrets, &mailbox, clock);
         let mut fabric =
             Fabric::new(&settings, device.queues, steerers, &depot).map_err(BuildError::system)?;
-        fabric.govern(clock, &parker);
+        fabric.govern(clock, &parker, &mailbox);
 
         let balancer = Arc::new(Lock::new(steering.balancer));
         let ending = Arc::new(Ending::new(fabric.bells.clone()));

@@ -45,6 +45,7 @@ impl Shard {
         // Whoever waits for a change must not begin after it: what is readable already is work.
         if waits || self.device_is_readable()? {
             self.parker.bell().disarm();
+            self.works();
             return Ok(None);
         }
         Ok(Some(timeout))

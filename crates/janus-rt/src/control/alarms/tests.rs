@@ -17,7 +17,7 @@ fn alarms() -> (Alarms, Receiver<Warning>) {
     let (tell, told) = channel();
     let tell = Mutex::new(tell);
     let hook = move |warning: &Warning| _ = tell.lock().unwrap().send(warning.clone());
-    let mailbox = ControlMailbox::new(CORES, Parker::new().unwrap().unparker());
+    let mailbox = ControlMailbox::new(CORES, 0, Parker::new().unwrap().unparker());
     let ingress = Ingress {
         admission: Admission::new(Rules::default(), [1, 2]),
         counters: Vec::new(),
@@ -142,6 +142,56 @@ fn what_the_device_and_polling_cores_lose_is_told_without_a_core() {
         Warning::CoreOverrun { core, count: 11 },
     ];
     assert_eq!(told.try_iter().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn while_all_cores_sleep_nobody_looks_and_a_loss_after_that_is_told() {
+    let (mut alarms, told) = alarms();
+    let io = Arc::<IoCounters>::default();
+    let ingress = Arc::get_mut(&mut alarms.ingress).expect("nobody else has it");
+    ingress.counters.push(io.clone());
+    let begin = Instant::now();
+    let at = |seconds| begin + Duration::from_secs(seconds);
+    alarms.mailbox.rests().falls_asleep(0);
+    alarms.look_at(begin);
+    assert_eq!(alarms.doze(), None, "one core works");
+    alarms.mailbox.rests().falls_asleep(1);
+    alarms.look_at(begin);
+    // No look is due in ten seconds, or ever, and no core has rung.
+    assert_eq!(alarms.doze(), Some(None));
+    assert!(!alarms.mailbox.has_news());
+    // A core takes frames, and loses some, for which no core rings.
+    alarms.mailbox.works(1);
+    assert!(alarms.mailbox.has_news(), "the thread is awake");
+    io.dropped_full.add(5);
+    alarms.mailbox.rests().falls_asleep(1);
+    assert_eq!(alarms.doze(), None, "it worked since the look");
+    alarms.look_at(at(10));
+    let (core, count) = (None, 5);
+    assert_eq!(told.try_recv(), Ok(Warning::CoreOverrun { core, count }));
+    assert_eq!(alarms.doze(), Some(None));
+    // A loss that waits for its time to be told keeps the thread looking.
+    alarms.mailbox.works(0);
+    io.dropped_full.add(1);
+    alarms.mailbox.rests().falls_asleep(0);
+    alarms.look_at(at(11));
+    assert_eq!((told.try_recv().ok(), alarms.doze()), (None, None));
+    alarms.look_at(at(20));
+    let count = 1;
+    assert_eq!(told.try_recv(), Ok(Warning::CoreOverrun { core, count }));
+    assert_eq!(alarms.doze(), Some(None));
+}
+
+#[test]
+fn a_device_that_counts_losses_is_asked_each_minute() {
+    let (mut alarms, _told) = alarms();
+    let ingress = Arc::get_mut(&mut alarms.ingress).expect("nobody else has it");
+    ingress.device = Some(Box::new(DeviceLosses::default));
+    for core in 0..CORES {
+        alarms.mailbox.rests().falls_asleep(core);
+    }
+    alarms.look_at(Instant::now());
+    assert_eq!(alarms.doze(), Some(Some(LOOK_ASLEEP)));
 }
 
 /// A warning says what happened, how often, where, and what to do.

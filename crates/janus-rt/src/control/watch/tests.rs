@@ -11,7 +11,7 @@ const INTERVAL: Duration = Duration::from_millis(100);
 fn looks_until_plan(name: PolicyName, queues: [u64; SHARDS]) -> Option<(usize, Ring, Ring)> {
     let elapsed_ns: &'static AtomicU64 = Box::leak(Box::default());
     let mut watch = Watch::new(name, INTERVAL, SHARDS, Clock::Virtual(elapsed_ns))?;
-    let mailbox = ControlMailbox::new(SHARDS, Parker::new().unwrap().unparker());
+    let mailbox = ControlMailbox::new(SHARDS, 0, Parker::new().unwrap().unparker());
     let ring = Ring::uniform(SHARDS, 32, 1);
     let deepest = queues.into_iter().max()?.max(1);
     for look in 1..100 {

@@ -13,6 +13,8 @@ use super::seed::device_pool;
 use crate::admission::IoCounters;
 use crate::clock::{Clock, Polling};
 use crate::config::{Placement, Settings};
+use crate::control::mailbox::ControlMailbox;
+use crate::control::rests::PollingRest;
 use crate::inbox::{Inbox, InboxReader};
 use crate::shard::{Door, FORWARDS};
 
@@ -100,15 +102,21 @@ impl Fabric {
         polling.chain(self.bells.iter().cloned()).collect()
     }
 
-    /// Lets a clock that jumps do so only while all threads sleep, in the order of their numbers.
-    pub(super) fn govern(&mut self, clock: Clock, control: &Parker) {
-        let Some(clock) = clock.jumps() else { return };
-        let polling = self.io_cores.iter().map(IoCore::unparker);
-        let bells = self.bells.iter().cloned().chain(polling);
-        clock.governs(bells.chain([control.unparker()]));
-        for (index, core) in self.io_cores.iter_mut().enumerate() {
-            let number = self.bells.len() + index;
-            core.set_sleep_observer(Box::new(Polling { clock, number }));
+    /// Lets a clock that jumps do so only while all threads sleep, in the order of their numbers, and has the control thread told of the
+    /// I/O cores' sleep.
+    pub(super) fn govern(&mut self, clock: Clock, control: &Parker, mailbox: &Arc<ControlMailbox>) {
+        let clock = clock.jumps();
+        if let Some(clock) = clock {
+            let polling = self.io_cores.iter().map(IoCore::unparker);
+            let bells = self.bells.iter().cloned().chain(polling);
+            clock.governs(bells.chain([control.unparker()]));
+        }
+        for (number, core) in (self.bells.len()..).zip(&mut self.io_cores) {
+            core.set_sleep_observer(Box::new(PollingRest {
+                mailbox: mailbox.clone(),
+                thread: number,
+                clock: clock.map(|clock| Polling { clock, number }),
+            }));
         }
     }
 }

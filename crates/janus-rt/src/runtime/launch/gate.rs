@@ -94,7 +94,7 @@ mod tests {
     fn a_port_entered_at_once_is_not_taken_back_by_what_was_wanted_before() {
         let mut balancer = Balancer::new(Ring::uniform(3, 4, 1), Limits::default());
         let _ends = [0, 1, 2].map(|core| balancer.shard_end(ShardId(core)));
-        let mailbox = Arc::new(ControlMailbox::new(3, Parker::new().unwrap().unparker()));
+        let mailbox = Arc::new(ControlMailbox::new(3, 0, Parker::new().unwrap().unparker()));
         let mut gate = Gate {
             balancer: Arc::new(Lock::new(balancer)),
             mailbox: mailbox.clone(),

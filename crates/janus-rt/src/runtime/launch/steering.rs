@@ -76,7 +76,7 @@ impl Steering {
             let mut steerer =
                 Steerer::new(self.toeplitz.clone(), self.flow_names, end, interface.link)
                     .with_sockets(self.sockets.clone())
-                    .telling(Box::new(move || mailbox.ring()))
+                    .telling(Box::new(move || mailbox.adopted()))
                     .behind(self.admission.stage(queues, nanoseconds.clone()));
             if let Some(cores) = self.owner_bits_cores {
                 steerer = steerer.by_echoes(*secrets.naming(0, cores).stamps());
