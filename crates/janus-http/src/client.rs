@@ -25,6 +25,8 @@ pub struct Connection<S: Transport> {
     output: Vec<u8>,
     /// The last response, as long as a part of it may be unread.
     body: Option<BodyState<S::Piece>>,
+    /// Most bytes of a body that are read into memory or skipped at once.
+    body_limit: u64,
     /// Whether the server keeps the connection open, as far as is known.
     keep_alive: bool,
     /// Always false, since servers never wait for 100; bodies of both sides are read by the same code.
@@ -53,9 +55,20 @@ impl<S: Transport> Connection<S> {
             index: Box::default(),
             output: Vec::new(),
             body: None,
+            body_limit: Options::DEFAULT.body_bytes,
             keep_alive: true,
             waits_for_continue: Cell::new(false),
         }
+    }
+
+    /// Returns the most bytes of a body that [`Response::read_to_end`] reads, or that a request skips: 8 MiB at first.
+    pub const fn body_limit(&self) -> u64 {
+        self.body_limit
+    }
+
+    /// Sets the most bytes of a body that [`Response::read_to_end`] reads, or that a request skips.
+    pub const fn set_body_limit(&mut self, bytes: u64) {
+        self.body_limit = bytes;
     }
 
     /// Returns whether another request can be sent.
@@ -78,6 +91,7 @@ impl<S: Transport> Connection<S> {
     /// `host`, and nothing about the body's length.
     ///
     /// # Errors
+    /// [`Error::BodyTooLong`] when more than the [limit](Connection::body_limit) of an earlier response is unread,
     /// [`Error::Misuse`] for a request that cannot be written, [`Error::Io`] and [`Error::UnexpectedEnd`] when the connection ends,
     /// [`Error::Rejected`] for a malformed response. After an error the connection is not [open](Connection::is_open).
     ///
@@ -154,10 +168,15 @@ impl<S: Transport> Connection<S> {
         // If this fails half-way, the position in the stream is lost.
         let keep_alive = std::mem::replace(&mut self.keep_alive, false);
         if keep_alive {
+            state.allow(self.body_limit);
             let first = self.input.bytes().get(head..).unwrap_or_default();
             Body::new(&self.stream, first, &mut state, &self.waits_for_continue)
                 .skip()
-                .await?;
+                .await
+                .map_err(|error| match error {
+                    Error::Rejected(Reject::BodyTooLarge) => Error::BodyTooLong(self.body_limit),
+                    other => other,
+                })?;
         }
         state.leave(&mut self.input, head);
         self.keep_alive = keep_alive;
@@ -277,15 +296,32 @@ impl<S: Transport> Response<'_, S> {
             .await
     }
 
-    /// Appends the rest of the body to `into`.
+    /// Appends the rest of the body to `into`: as many bytes as the [limit](Connection::body_limit) allows.
     ///
     /// # Errors
-    /// Those of [`Body::next`].
+    /// [`Error::BodyTooLong`] when the rest is longer than the limit: at once where the server announced the length, else when that many
+    /// bytes are in `into`. The connection is not [open](Connection::is_open) then. Else those of [`Body::next`].
+    ///
+    /// # Cancel safety
+    /// No byte is lost when the future is dropped: those read so far are in `into`.
     pub async fn read_to_end(&mut self, into: &mut Vec<u8>) -> Result<()> {
-        while let Some(bytes) = self.next().await? {
-            into.extend_from_slice(bytes);
+        let limit = self.connection.body_limit;
+        let mut left = limit;
+        let mut too_long = self.remaining().is_some_and(|rest| rest > limit);
+        while !too_long {
+            let Some(bytes) = self.next().await? else {
+                return Ok(());
+            };
+            match left.checked_sub(bytes.len() as u64) {
+                Some(rest) => {
+                    left = rest;
+                    into.extend_from_slice(bytes);
+                }
+                None => too_long = true,
+            }
         }
-        Ok(())
+        self.connection.keep_alive = false;
+        Err(Error::BodyTooLong(limit))
     }
 }
 

@@ -83,6 +83,9 @@ pub enum Error {
     UnexpectedEnd,
     /// The peer acknowledged nothing of the written bytes for too long; the connection is reset.
     Stalled,
+    /// A response's body is longer than the client reads at once; the value is the limit in bytes, which
+    /// [`Connection::set_body_limit`](crate::Connection::set_body_limit) changes.
+    BodyTooLong(u64),
     /// The local caller asked for something that cannot be written: the text says what to do instead.
     Misuse(&'static str),
     /// A handler's own error; see [`Error::other`].
@@ -103,6 +106,11 @@ impl fmt::Display for Error {
             Self::Rejected(reject) => f.write_str(reject.explanation()),
             Self::UnexpectedEnd => f.write_str("the peer ended in the middle of a message"),
             Self::Stalled => f.write_str("the peer takes nothing of what is written"),
+            Self::BodyTooLong(limit) => write!(
+                f,
+                "the response's body is longer than {limit} bytes: raise `Connection::set_body_limit`, or read it piece by piece with \
+                 `Response::next`"
+            ),
             Self::Misuse(what) => f.write_str(what),
             Self::Handler(error) => fmt::Display::fmt(error, f),
         }
@@ -114,7 +122,11 @@ impl std::error::Error for Error {
         match self {
             Self::Io(error) => Some(error),
             Self::Handler(error) => Some(&**error),
-            Self::Rejected(_) | Self::UnexpectedEnd | Self::Stalled | Self::Misuse(_) => None,
+            Self::Rejected(_)
+            | Self::UnexpectedEnd
+            | Self::Stalled
+            | Self::BodyTooLong(_)
+            | Self::Misuse(_) => None,
         }
     }
 }
@@ -138,6 +150,7 @@ impl From<Error> for io::Error {
             Error::Rejected(reject) => Self::new(io::ErrorKind::InvalidData, reject.explanation()),
             Error::UnexpectedEnd => Self::new(io::ErrorKind::UnexpectedEof, error),
             Error::Stalled => Self::new(io::ErrorKind::TimedOut, error),
+            Error::BodyTooLong(_) => Self::new(io::ErrorKind::InvalidData, error),
             Error::Misuse(what) => Self::new(io::ErrorKind::InvalidInput, what),
             Error::Handler(error) => Self::other(error),
         }

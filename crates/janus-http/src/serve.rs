@@ -461,7 +461,7 @@ impl<S: Transport> Conversation<'_, S> {
             match error {
                 Error::Rejected(reject) => output.refuse(reject.status(), reject.explanation()),
                 Error::UnexpectedEnd | Error::Stalled => return Err(error),
-                Error::Io(_) | Error::Misuse(_) | Error::Handler(_) => {
+                Error::Io(_) | Error::BodyTooLong(_) | Error::Misuse(_) | Error::Handler(_) => {
                     output.refuse(500, "the server could not answer")
                 }
             }

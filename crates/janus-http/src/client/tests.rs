@@ -49,6 +49,54 @@ fn one_connection_carries_many_requests() {
 }
 
 #[test]
+fn a_body_is_read_up_to_the_limit_and_no_further() {
+    // Announced, in chunks, and up to the end.
+    for (length, body) in [
+        ("Content-Length: 6\r\n", "abcdef"),
+        (
+            "Transfer-Encoding: chunked\r\n",
+            "3\r\nabc\r\n3\r\ndef\r\n0\r\n\r\n",
+        ),
+        ("Connection: close\r\n", "abcdef"),
+    ] {
+        for limit in [5, 6] {
+            let pipe = Pipe::default();
+            let mut connection = Connection::new(pipe.clone());
+            assert_eq!(connection.body_limit(), 8 * 1024 * 1024);
+            connection.set_body_limit(limit);
+            pipe.send(format!("HTTP/1.1 200 OK\r\n{length}\r\n{body}").as_bytes());
+            pipe.end();
+            match body_of(&mut connection, "/") {
+                Ok((status, body)) => assert_eq!((status, &*body, limit), (200, "abcdef", 6)),
+                Err(error) => {
+                    assert!(
+                        matches!(error, Error::BodyTooLong(5)) && limit == 5,
+                        "{error}"
+                    );
+                    assert!(error.to_string().contains("set_body_limit"), "{error}");
+                    assert!(!connection.is_open());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn an_endless_body_is_not_passed_over() {
+    let pipe = Pipe::default();
+    let mut connection = Connection::new(pipe.clone());
+    connection.set_body_limit(5);
+    pipe.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n3\r\ndef\r\n");
+    let status = finish(pin!(async {
+        connection.get("x", "/").await.map(|r| r.status())
+    }));
+    assert_eq!(status.unwrap(), 200);
+    let next = body_of(&mut connection, "/");
+    assert!(matches!(next, Err(Error::BodyTooLong(5))), "{next:?}");
+    assert!(!connection.is_open());
+}
+
+#[test]
 fn what_is_left_of_a_body_is_passed_over() {
     let pipe = Pipe::default();
     let mut connection = Connection::new(pipe.clone());
