@@ -22,9 +22,10 @@ pub fn sum(data: &[u8], initial: u32) -> u32 {
 /// The sum of `data` as the machine reads it, in its words' order of bytes.
 #[inline]
 fn wide(data: &[u8]) -> u64 {
-    let (mut wide, rest) = match data.len() {
-        0..CHAIN => (0, data),
-        _ => sum_chains(data),
+    let (chains, rest) = data.as_chunks::<CHAIN>();
+    let mut wide = match chains {
+        [] => 0,
+        chains => sum_chains(chains),
     };
     let (quads, rest) = rest.as_chunks::<32>();
     for quad in quads {
@@ -40,10 +41,8 @@ fn wide(data: &[u8]) -> u64 {
     }
 }
 
-/// The sum of all whole chains, and what follows them.
 #[inline(never)]
-fn sum_chains(data: &[u8]) -> (u64, &[u8]) {
-    let (chains, rest) = data.as_chunks::<CHAIN>();
+fn sum_chains(chains: &[[u8; CHAIN]]) -> u64 {
     let (pairs, last) = chains.as_chunks::<2>();
     let (mut even, mut odd) = (0, 0);
     for [first, second] in pairs {
@@ -53,7 +52,7 @@ fn sum_chains(data: &[u8]) -> (u64, &[u8]) {
     if let [last] = last {
         even = chain(even, last);
     }
-    (add_carry(even, odd), rest)
+    add_carry(even, odd)
 }
 
 /// Adds words with the carry handed from each to the next, as the machine's own instruction does it.
@@ -96,10 +95,7 @@ const fn add_carry(a: u64, b: u64) -> u64 {
 
 #[inline(always)]
 const fn fold_wide(wide: u64) -> u16 {
-    // Each step keeps the value modulo 2^16 - 1 and leaves a carry the next one absorbs.
-    let s = (wide >> 32) + (wide & 0xffff_ffff);
-    let s = (s >> 32) + (s & 0xffff_ffff);
-    fold(s as u32)
+    fold(add_partial(wide as u32, (wide >> 32) as u32))
 }
 
 /// Adds two partial sums with end-around carry.
@@ -112,8 +108,8 @@ pub const fn add_partial(a: u32, b: u32) -> u32 {
 /// Folds a partial sum to 16 bits; not complemented. [`finish`] gives the value for a header field.
 #[inline(always)]
 pub const fn fold(partial: u32) -> u16 {
-    let s = (partial >> 16) + (partial & 0xffff);
-    ((s >> 16) + (s & 0xffff)) as u16
+    let (sum, carry) = (partial as u16).overflowing_add((partial >> 16) as u16);
+    sum + carry as u16
 }
 
 /// Folds and complements: what goes into the checksum field, and 0 when the summed bytes included a valid one.
