@@ -4,7 +4,7 @@
 //!
 //! The time limits are those of [`Options`]; its other limits are only this crate's own server's. Time limits end as there: for a head or
 //! a body with 408, for a silent connection without an answer (over HTTP/2 with GOAWAY), for a peer that acknowledges nothing with a
-//! reset. A connection that was upgraded, and a tunnel, have no limits.
+//! reset, over HTTP/2 also of a single stream of which the peer takes nothing. A connection that was upgraded, and a tunnel, have no limits.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,19 +15,21 @@ use ::hyper::{Request, Response};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use janus::BoxError;
-use janus::compat::hyper::{Executor, Timer};
+use janus::compat::hyper::Timer;
 use janus::net::TcpListener;
 use tower_service::Service;
 
 use crate::Options;
 use crate::serve::DEFAULT;
 pub use body::RequestBody;
+use outgoing::Streams;
 use service::Watched;
 use stream::Stream;
 use watch::Watch;
 
 mod body;
 mod drive;
+mod outgoing;
 mod service;
 mod stream;
 mod watch;
@@ -117,7 +119,7 @@ where
     B: Body<Data: 'static, Error: Into<BoxError>> + 'static,
 {
     let watch = Watch::new(options);
-    let mut builder = Builder::new(Executor);
+    let mut builder = Builder::new(Streams(watch.clone()));
     // The stream bounds this time, and can answer.
     builder.http1().timer(Timer).header_read_timeout(None);
     builder.http2().timer(Timer);

@@ -18,7 +18,7 @@ pub(crate) const BUFFER_BYTES_KEPT: usize = 32 * 1024;
 /// Initial capacity of an output buffer in bytes.
 const OUTPUT_BYTES: usize = 4096;
 
-/// Counters of this thread's pools.
+/// Counters of this thread's pools and of its streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolCounters {
@@ -28,11 +28,14 @@ pub struct PoolCounters {
     pub buffers_allocated: u64,
     /// Futures and sets of buffers that were freed because the pool was full.
     pub freed: u64,
+    /// Streams of HTTP/2 that were reset because the peer took nothing of a response for
+    /// [`write_timeout`](crate::Options::write_timeout).
+    pub streams_stalled: u64,
 }
 
 thread_local! {
     static COUNTERS: Cell<PoolCounters> = const {
-        Cell::new(PoolCounters { futures_allocated: 0, buffers_allocated: 0, freed: 0 })
+        Cell::new(PoolCounters { futures_allocated: 0, buffers_allocated: 0, freed: 0, streams_stalled: 0 })
     };
     // Few kinds: one for each handler type that a program has.
     static FUTURES: RefCell<Vec<(TypeId, Box<dyn Any>)>> = const { RefCell::new(Vec::new()) };
@@ -46,7 +49,7 @@ pub fn counters() -> PoolCounters {
     COUNTERS.get()
 }
 
-fn count(change: impl FnOnce(&mut PoolCounters)) {
+pub(crate) fn count(change: impl FnOnce(&mut PoolCounters)) {
     // A thread that ends has no counters any more.
     let _ = COUNTERS.try_with(|cell| {
         let mut counters = cell.get();

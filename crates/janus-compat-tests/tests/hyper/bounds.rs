@@ -126,6 +126,12 @@ impl hyper::body::Body for Pieces {
     }
 }
 
+/// A large body in medium pieces.
+fn in_pieces() -> Pieces {
+    static PIECE: [u8; MEDIUM] = [b'L'; MEDIUM];
+    Pieces::new(LARGE / MEDIUM, &PIECE, Duration::ZERO, Duration::ZERO)
+}
+
 type Answer = Response<UnsyncBoxBody<Bytes, BoxError>>;
 
 async fn hypers(request: Request<RequestBody>) -> Result<Answer, BoxError> {
@@ -151,6 +157,11 @@ async fn hypers(request: Request<RequestBody>) -> Result<Answer, BoxError> {
         "/large" => full(vec![b'L'; LARGE].into()),
         "/medium" => full(vec![b'L'; MEDIUM].into()),
         "/ticks" => Pieces::new(3, b"tick", Duration::ZERO, HOUR).boxed_unsync(),
+        "/many" => in_pieces().boxed_unsync(),
+        "/trailers" => {
+            let trailers = async { Some(Ok(hyper::HeaderMap::new())) };
+            in_pieces().with_trailers(trailers).boxed_unsync()
+        }
         "/upgrade" => return Ok(writing::upgrade(request, full(Bytes::new()))),
         _ => full("ok".into()),
     };

@@ -11,6 +11,7 @@ use janus::BoxError;
 use janus::time::{Duration, Instant, Sleep, now, sleep};
 use pin_project_lite::pin_project;
 
+use super::outgoing::{Counted, Outgoing};
 use super::watch::{InHand, Watch};
 use crate::pace::Pace;
 use crate::{Error, Reject};
@@ -91,35 +92,68 @@ impl Body for RequestBody {
 
 pin_project! {
     /// A response's body, or none for an answer that does not come from the service.
-    pub(super) struct ResponseBody<B> {
+    pub(super) struct ResponseBody<B: Body> {
         #[pin]
         body: Option<B>,
         in_hand: InHand,
+        outgoing: Option<Arc<Outgoing>>,
+        // The body's end, until the peer has taken what comes before.
+        end: Option<End<B>>,
     }
 }
 
-impl<B> ResponseBody<B> {
-    pub(super) fn new(body: Option<B>, in_hand: InHand) -> ResponseBody<B> {
-        ResponseBody { body, in_hand }
+/// The trailers, if there are any.
+type End<B> = Option<Result<Frame<Counted<<B as Body>::Data>>, <B as Body>::Error>>;
+
+impl<B: Body> ResponseBody<B> {
+    /// `outgoing` is a stream's of HTTP/2.
+    pub(super) fn new(
+        body: Option<B>,
+        in_hand: InHand,
+        outgoing: Option<Arc<Outgoing>>,
+    ) -> ResponseBody<B> {
+        ResponseBody {
+            body,
+            in_hand,
+            outgoing,
+            end: None,
+        }
     }
 }
 
 impl<B: Body> Body for ResponseBody<B> {
-    type Data = B::Data;
+    type Data = Counted<B::Data>;
     type Error = B::Error;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        match self.project().body.as_pin_mut() {
-            Some(body) => body.poll_frame(cx),
-            None => Poll::Ready(None),
+    ) -> Poll<Option<Result<Frame<Counted<B::Data>>, B::Error>>> {
+        let this = self.project();
+        let Some(body) = this.body.as_pin_mut() else {
+            return Poll::Ready(None);
+        };
+        if this.end.is_none() {
+            let frame = ready!(body.poll_frame(cx));
+            let outgoing = this.outgoing.as_ref();
+            let frame = frame.map(|frame| {
+                frame.map(|frame| frame.map_data(|data| Counted::new(data, outgoing.cloned())))
+            });
+            if matches!(&frame, Some(Ok(frame)) if frame.is_data()) {
+                return Poll::Ready(frame);
+            }
+            *this.end = Some(frame);
         }
+        // Else what the peer has not taken would be left to the connection, where nothing can reset this stream.
+        if let Some(outgoing) = this.outgoing {
+            ready!(outgoing.poll_taken(cx));
+        }
+        Poll::Ready(this.end.take().flatten())
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.as_ref().is_none_or(Body::is_end_stream)
+        let behind = self.outgoing.as_ref().is_some_and(|out| out.is_behind());
+        !behind && self.end.is_none() && self.body.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {

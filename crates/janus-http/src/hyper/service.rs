@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 
-use ::hyper::body::Incoming;
+use ::hyper::body::{Body, Incoming};
 use ::hyper::header::{CONNECTION, HeaderValue};
 use ::hyper::{Method, Request, Response, StatusCode, Version};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::body::{RequestBody, ResponseBody};
+use super::outgoing::Outgoing;
 use super::watch::{InHand, Watch};
 
 /// A service on a connection.
@@ -26,6 +27,7 @@ pub(super) struct Watched<S> {
 impl<S, B> Service<Request<Incoming>> for Watched<S>
 where
     S: Service<Request<RequestBody>, Response = Response<B>>,
+    B: Body,
 {
     type Response = Response<ResponseBody<B>>;
     type Error = S::Error;
@@ -42,6 +44,7 @@ where
         let connects = request.method() == Method::CONNECT;
         let late = Arc::new(AtomicBool::new(false));
         let watch = &self.watch;
+        let outgoing = (!in_the_head).then(|| watch.gives_outgoing());
         let request =
             request.map(|incoming| RequestBody::new(incoming, watch.clone(), late.clone()));
         Answer {
@@ -50,6 +53,7 @@ where
             in_the_head,
             connects,
             late,
+            outgoing,
         }
     }
 }
@@ -63,12 +67,14 @@ pin_project! {
         connects: bool,
         // Whether the request's body exceeded its time limit.
         late: Arc<AtomicBool>,
+        outgoing: Option<Arc<Outgoing>>,
     }
 }
 
 impl<F, B, E> Future for Answer<F>
 where
     F: Future<Output = Result<Response<B>, E>>,
+    B: Body,
 {
     type Output = Result<Response<ResponseBody<B>>, E>;
 
@@ -88,11 +94,12 @@ where
                 {
                     in_hand.watch().release();
                 }
-                response.map(|body| ResponseBody::new(Some(body), in_hand))
+                let outgoing = this.outgoing.take();
+                response.map(|body| ResponseBody::new(Some(body), in_hand, outgoing))
             }
             Err(error) if !late => return Poll::Ready(Err(error)),
             Ok(_) | Err(_) => {
-                let mut response = Response::new(ResponseBody::new(None, in_hand));
+                let mut response = Response::new(ResponseBody::new(None, in_hand, None));
                 *response.status_mut() = StatusCode::REQUEST_TIMEOUT;
                 response
             }

@@ -2,12 +2,13 @@
 //! and writes have clocks of their own. The stream, the requests in hand and the driver of the connection share it; all are on one core,
 //! but hyper requires a stream that is `Send`.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use janus::time::Instant;
 
+use super::outgoing::Outgoing;
 use crate::options::Options;
 
 /// State of the clock; see the module.
@@ -30,6 +31,8 @@ pub(super) struct Watch {
     released: AtomicBool,
     /// Whether the stream must answer that the head took too long.
     refused: AtomicBool,
+    /// Response of the stream of HTTP/2 whose service was called last, until the stream's task takes it.
+    outgoing: Mutex<Option<Arc<Outgoing>>>,
 }
 
 /// A time limit that has ended.
@@ -54,6 +57,7 @@ impl Watch {
             http2: AtomicBool::new(false),
             released: AtomicBool::new(false),
             refused: AtomicBool::new(false),
+            outgoing: Mutex::default(),
         })
     }
 
@@ -67,6 +71,19 @@ impl Watch {
         self.asked.store(true, Relaxed);
         self.in_hand.store(self.in_hand.load(Relaxed) + 1, Relaxed);
         InHand(self.clone())
+    }
+
+    /// Makes a stream's account of its response, for its service and its task.
+    pub(super) fn gives_outgoing(&self) -> Arc<Outgoing> {
+        let outgoing = Arc::<Outgoing>::default();
+        let mut last = self.outgoing.lock().unwrap_or_else(PoisonError::into_inner);
+        *last = Some(outgoing.clone());
+        outgoing
+    }
+
+    pub(super) fn takes_outgoing(&self) -> Option<Arc<Outgoing>> {
+        let mut last = self.outgoing.lock().unwrap_or_else(PoisonError::into_inner);
+        last.take()
     }
 
     /// Notes received bytes.

@@ -119,3 +119,57 @@ async fn bodies(_: Kind) {
 fn a_body_that_drips_ends_its_stream_only() {
     with(Kind::Hypers, &DEFAULT, bodies);
 }
+
+/// The response to `path`, of whose body nothing has been read: at most the window of its stream has come.
+async fn unread(requests: &mut SendRequest<Body>, path: &str) -> Response<hyper::body::Incoming> {
+    let request = Request::post(format!("http://192.0.2.1{path}"));
+    let request = request.body(empty()).unwrap();
+    requests.send_request(request).await.unwrap()
+}
+
+/// A stream whose window stays shut is reset, with one chunk as with several, with trailers as without; the others go on.
+async fn shut_window(_: Kind) {
+    let (mut requests, connection) = open().await;
+    for path in ["/large", "/many", "/trailers"] {
+        let before = held().await;
+        let response = unread(&mut requests, path).await;
+        sleep(25 * SECOND).await;
+        assert!(held().await.1 > before.1, "{path}: it has its time");
+        assert_eq!(ask(&mut requests, "/", empty()).await.0, 200);
+        sleep(15 * SECOND).await;
+        assert_eq!(held().await, before, "{path}: its task is gone");
+        assert_eq!(ask(&mut requests, "/", empty()).await.0, 200);
+        let read = response.into_body().collect().await;
+        assert!(read.is_err(), "{path}: it does not look complete");
+    }
+    drop(requests);
+    connection.await.unwrap().unwrap();
+}
+
+#[test]
+fn a_stream_of_which_nothing_is_taken_is_reset() {
+    with(Kind::Hypers, &DEFAULT, shut_window);
+}
+
+/// A stream that is read slowly is not cut, whatever its chunks.
+async fn slow_reader(_: Kind) {
+    let (mut requests, _connection) = open().await;
+    for path in ["/large", "/many", "/trailers"] {
+        let mut body = unread(&mut requests, path).await.into_body();
+        let (since, mut count, mut due) = (now(), 0, 0);
+        while let Some(frame) = body.frame().await {
+            count += frame.unwrap().data_ref().map_or(0, Bytes::len);
+            if count >= due {
+                sleep(15 * SECOND).await;
+                due += MEDIUM;
+            }
+        }
+        assert_eq!(count, LARGE, "{path}");
+        assert!(now().saturating_since(since) >= 120 * SECOND);
+    }
+}
+
+#[test]
+fn a_stream_that_is_read_slowly_is_not_cut() {
+    with(Kind::Hypers, &DEFAULT, slow_reader);
+}
