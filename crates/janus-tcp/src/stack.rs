@@ -240,13 +240,16 @@ impl Stack {
     #[inline(always)]
     pub(crate) fn is_record_of(&self, index: u32, key: &FlowKey) -> bool {
         match Record::decode(index) {
-            Record::Connection(i) => {
-                self.store.tcbs.is_for(i, key) && self.store.tcbs[i].state != State::Closed
-            }
+            Record::Connection(i) => self.is_connection_of(i, key),
             Record::HalfOpen(i) => self.index.half_open.is_for(i, key),
             Record::TimeWait(i) => self.index.time_wait.is_for(i, key),
             Record::Stub(i) => self.index.stubs.is_for(i, key),
         }
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_connection_of(&self, conn: ConnSlot, key: &FlowKey) -> bool {
+        self.store.tcbs.is_for(conn, key) && self.store.tcbs[conn].state != State::Closed
     }
 
     /// A frame that was handed out as lent has left the device and comes home.

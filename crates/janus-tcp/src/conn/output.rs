@@ -55,6 +55,7 @@ impl Conn<'_> {
     }
 
     /// All that one connection has to send now.
+    #[inline(always)]
     fn flush(&mut self, wire: &mut Wire<'_>) -> Flushed {
         if self.hot.has(hot_flag::SYN) {
             self.send_syn();

@@ -14,6 +14,7 @@ use janus_wire::FlowKey;
 use crate::ip::icmp_errors::IcmpError;
 use crate::stack::Stack;
 use crate::store::cold::NONE;
+use crate::store::keys::ConnSlot;
 use crate::store::records::Record;
 use crate::time::Instant;
 use crate::wire::parse::{self, BATCH, Kind, Parsed};
@@ -188,26 +189,51 @@ impl Stack {
     }
 
     /// Third pass: one segment, in order.
-    #[inline]
+    #[inline(always)]
     fn segment<M: UnknownFlow>(&mut self, frame: Frame, parsed: &Parsed, unknown: &mut M) {
         self.counters.segments_in += 1;
-        // The candidate may have gone since it was probed, or never was the one; then ask the table again.
-        let hit = parsed.candidate() != NONE && self.is_record_of(parsed.candidate(), parsed.key());
-        let record = if hit {
-            Some(Record::decode(parsed.candidate()))
-        } else {
-            self.find(parsed.key(), parsed.hash())
-        };
         let mut frame = Some(frame);
+        match self.probed_connection(parsed) {
+            Some(conn) => self.arrives(conn, parsed, &mut frame),
+            None => self.other_segment(parsed, &mut frame, unknown),
+        }
+        if let Some(frame) = frame {
+            self.store.blocks.pool.free(frame.buf);
+        }
+    }
+
+    /// The connection of a segment, if the second pass found the right one and that has not ended meanwhile.
+    #[inline(always)]
+    fn probed_connection(&self, parsed: &Parsed) -> Option<ConnSlot> {
+        match Record::decode(parsed.candidate()) {
+            Record::Connection(conn) => self.is_connection_of(conn, parsed.key()).then_some(conn),
+            _ => None,
+        }
+    }
+
+    /// A segment of a flow that is no connection yet, or not any more, or that is filed elsewhere than the second pass looked.
+    #[inline(never)]
+    fn other_segment<M: UnknownFlow>(
+        &mut self,
+        parsed: &Parsed,
+        frame: &mut Option<Frame>,
+        unknown: &mut M,
+    ) {
+        // The candidate may have gone since it was probed, or never was the one; then ask the table again.
+        let (candidate, key) = (parsed.candidate(), parsed.key());
+        let record = match candidate != NONE && self.is_record_of(candidate, key) {
+            true => Some(Record::decode(candidate)),
+            false => self.find(key, parsed.hash()),
+        };
         match record {
-            Some(Record::Connection(conn)) => self.arrives(conn, parsed, &mut frame),
+            Some(Record::Connection(conn)) => self.arrives_after_all(conn, parsed, frame),
             Some(Record::HalfOpen(slot)) => {
                 if let Some(conn) = self.half_open_arrives(slot, parsed) {
-                    self.arrives(conn, parsed, &mut frame);
+                    self.arrives_after_all(conn, parsed, frame);
                 }
             }
             Some(Record::TimeWait(slot)) if self.opens_anew(slot, parsed) => {
-                self.unknown(parsed, &mut frame, Some(slot), unknown);
+                self.unknown(parsed, frame, Some(slot), unknown);
             }
             Some(Record::TimeWait(slot)) => self.time_wait_arrives(slot, parsed),
             Some(Record::Stub(slot)) => {
@@ -215,11 +241,14 @@ impl Stack {
                     self.redirect(self.index.stubs.shard(slot), frame, unknown);
                 }
             }
-            None => self.unknown(parsed, &mut frame, None, unknown),
+            None => self.unknown(parsed, frame, None, unknown),
         }
-        if let Some(frame) = frame {
-            self.store.blocks.pool.free(frame.buf);
-        }
+    }
+
+    /// Like [`Stack::arrives`], for a connection that was found late.
+    #[inline(never)]
+    fn arrives_after_all(&mut self, conn: ConnSlot, parsed: &Parsed, frame: &mut Option<Frame>) {
+        self.arrives(conn, parsed, frame);
     }
 
     /// No flow here, or only what is left of an `old` one in TIME-WAIT: perhaps at another shard. (One that reopens there
@@ -249,7 +278,7 @@ impl Stack {
         match place {
             Placement::Here => {
                 if let Some(conn) = self.no_flow(parsed, arrived, old) {
-                    self.arrives(conn, parsed, frame);
+                    self.arrives_after_all(conn, parsed, frame);
                 }
             }
             Placement::Elsewhere => {

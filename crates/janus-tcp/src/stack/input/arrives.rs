@@ -21,6 +21,7 @@ use crate::wire::parse::Parsed;
 
 impl Stack {
     /// A segment for an existing connection. A consumed frame is taken out of `frame`.
+    #[inline(always)]
     pub(crate) fn arrives(&mut self, conn: ConnSlot, p: &Parsed, frame: &mut Option<Frame>) {
         let tcb = &self.store.tcbs[conn];
         let hot = tcb.hot.map(|id| &self.store.hot[id]);
