@@ -48,6 +48,32 @@ impl Conn<'_> {
 
     #[inline(always)]
     pub(crate) fn write(&mut self, bytes: &[u8], flags: WriteFlags) -> Result<usize, Error> {
+        match self.write_alone(bytes, flags) {
+            Some(taken) => Ok(taken),
+            None => self.write_in_pieces(bytes, flags),
+        }
+    }
+
+    /// Makes one segment of all `bytes`, as nearly all answers are: nothing is queued that they could join, and there is room.
+    #[inline(always)]
+    fn write_alone(&mut self, bytes: &[u8], flags: WriteFlags) -> Option<usize> {
+        let (mss, sender) = (self.tcb.payload_mss().min(PAYLOAD_MAX), &self.hot.sender);
+        let is_small = bytes.len() <= usize::from(mss) && self.tcb.mss == sender.mss_full;
+        let may_have_all = self.blocks.shortage.level != Pressure::Critical;
+        if !is_small || !may_have_all || !sender.unsent.is_empty() {
+            return None;
+        }
+        if self.send_room() < bytes.len() {
+            return None;
+        }
+        let (_, taken) = self.queue_segment(bytes)?;
+        self.took_room(taken as u32);
+        self.finish_write(flags);
+        Some(taken)
+    }
+
+    #[inline(never)]
+    fn write_in_pieces(&mut self, bytes: &[u8], flags: WriteFlags) -> Result<usize, Error> {
         let before = self.hot.sender.unsent.tail;
         let (mut done, mut joined) = (0, false);
         while done < bytes.len() {
