@@ -177,7 +177,8 @@ impl Conn<'_> {
                 break Flushed::All;
             }
             let mut mss = self.tcb.payload_mss();
-            if self.blocks.segments[at].len > mss {
+            let seg = &self.blocks.segments[at];
+            if seg.len > mss {
                 if !self.cut_before_send(at) {
                     break Flushed::All;
                 }
@@ -239,10 +240,11 @@ impl Conn<'_> {
     fn may_send(&mut self, at: Option<SegId>, mss: u16) -> bool {
         let urgent = self.sends_urgent();
         let (cold, seg) = (&*self.tcb, &self.blocks.segments[at]);
+        let (len, last, followed) = (seg.len, seg.has(seg_flag::FIN), seg.next.is_some());
         let hot = &mut *self.hot;
         let usable = hot.usable_window(cold);
         // A FIN alone is outside a window that has no room at all.
-        let least = u32::from(seg.len.max(1));
+        let least = u32::from(len.max(1));
         if least > usable {
             // To a peer whose window was never as large as two segments, what half of it holds counts as a full
             // segment (section 3.8.6.2.1, the second rule).
@@ -253,18 +255,16 @@ impl Conn<'_> {
             return false;
         }
         let beyond =
-            hot.sender.pipe > 0 && hot.sender.pipe + u32::from(seg.len) > hot.congestion.cwnd();
+            hot.sender.pipe > 0 && hot.sender.pipe + u32::from(len) > hot.congestion.cwnd();
         if beyond
-            && hot.sender.pipe + u32::from(seg.len)
-                > hot.congestion.cwnd() + limited_transmit(mss, hot)
+            && hot.sender.pipe + u32::from(len) > hot.congestion.cwnd() + limited_transmit(mss, hot)
         {
             return false;
         }
-        let full = seg.len >= mss;
-        let last = seg.has(seg_flag::FIN);
+        let full = len >= mss;
         let small_in_flight = hot.sender.small_end.gt(hot.sender.snd_una);
         // A segment with another behind it can grow no more (tcp_write_xmit asks only the last).
-        if full || last || urgent || seg.next.is_some() || hot.sender.ending == Ending::Push {
+        if full || last || urgent || followed || hot.sender.ending == Ending::Push {
             return true;
         }
         if hot.sender.ending == Ending::More {

@@ -39,7 +39,7 @@ impl Conn<'_> {
         }
     }
 
-    #[inline(never)]
+    #[inline(always)]
     fn arm_for_flight(&mut self, restart: bool) {
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         if restart || hot.timers.rto_at == Instant::ZERO {

@@ -16,9 +16,17 @@ use crate::wire::Outgoing;
 impl Stack {
     #[inline]
     pub(crate) fn conn(&self, id: ConnId) -> Result<ConnSlot, Error> {
+        self.named(id).map(|(conn, _)| conn)
+    }
+
+    /// The connection that an application names, if it still has it.
+    #[inline(always)]
+    pub(crate) fn named(&self, id: ConnId) -> Result<(ConnSlot, &Tcb), Error> {
         let slot = id.slot().ok_or(Error::Stale)?;
         match self.store.tcbs.get(slot) {
-            Some(cold) if cold.generation == id.generation && !cold.has(flag::ORPHAN) => Ok(slot),
+            Some(tcb) if tcb.generation == id.generation && !tcb.has(flag::ORPHAN) => {
+                Ok((slot, tcb))
+            }
             _ => Err(Error::Stale),
         }
     }
@@ -80,10 +88,9 @@ impl Stack {
         most: usize,
         take: impl FnMut(&[u8]),
     ) -> Result<usize, Error> {
-        let conn = self.conn(id)?;
-        if !self.has_unread(conn)? {
+        let Some(conn) = self.unread(id)? else {
             return Ok(0);
-        }
+        };
         self.now = now;
         Ok(self.with(conn, |c| c.read_each(most, take)).unwrap_or(0))
     }
@@ -95,10 +102,9 @@ impl Stack {
 
     /// Like [`Stack::peek`], behind the first `skip` bytes.
     pub fn peek_at(&mut self, id: ConnId, skip: usize, into: &mut [u8]) -> Result<usize, Error> {
-        let conn = self.conn(id)?;
-        if !self.has_unread(conn)? {
+        let Some(conn) = self.unread(id)? else {
             return Ok(0);
-        }
+        };
         let hot = self.store.tcbs[conn].hot;
         let (mut done, mut skip, mut at) = (0, skip, self.store.hot[hot].receiver.inbox.head);
         while at.is_some() && done < into.len() {
@@ -131,27 +137,26 @@ impl Stack {
 
     /// Takes the next received bytes in the buffer they came in; `None` is the peer's FIN.
     pub fn recv(&mut self, now: Instant, id: ConnId) -> Result<Option<Piece>, Error> {
-        let conn = self.conn(id)?;
-        if !self.has_unread(conn)? {
+        let Some(conn) = self.unread(id)? else {
             return Ok(None);
-        }
+        };
         self.now = now;
         let piece = self.with(conn, |c| c.recv());
         piece.unwrap_or(Err(Error::WouldBlock)).map(Some)
     }
 
-    /// Whether there are unread bytes; false at the end of the stream.
-    #[inline]
-    fn has_unread(&self, conn: ConnSlot) -> Result<bool, Error> {
-        let cold = &self.store.tcbs[conn];
+    /// Returns the connection if it has unread bytes; `None` at the end of the stream.
+    #[inline(always)]
+    fn unread(&self, id: ConnId) -> Result<Option<ConnSlot>, Error> {
+        let (conn, cold) = self.named(id)?;
         if cold.hot.is_some() && !self.store.hot[cold.hot].receiver.inbox.is_empty() {
-            return Ok(true);
+            return Ok(Some(conn));
         }
         if let Some(error) = Self::failure(cold) {
             return Err(error);
         }
         if cold.has(flag::PEER_FIN) || cold.state == State::Closed {
-            return Ok(false);
+            return Ok(None);
         }
         Err(Error::WouldBlock)
     }

@@ -50,8 +50,7 @@ impl Stack {
     /// The connection, if its state lets anything be written.
     #[inline]
     pub(crate) fn may_write(&self, id: ConnId) -> Result<ConnSlot, Error> {
-        let conn = self.conn(id)?;
-        let cold = &self.store.tcbs[conn];
+        let (conn, cold) = self.named(id)?;
         if let Some(error) = Self::failure(cold) {
             return Err(error);
         }
