@@ -110,9 +110,16 @@ pub(crate) fn machine_has(part: &str) -> Result<(), String> {
     found.map(|_| ()).ok_or_else(why)
 }
 
-/// Begins a script in namespaces of its own, where the interface lo is up and no other namespace has a name.
-pub(crate) const ALONE: &str =
-    "ip link set lo up\nmkdir -p /run/netns\nmount -t tmpfs tmpfs /run/netns\n";
+/// Begins a script in namespaces of its own, where the interface lo is up, no other namespace has a name, and the device of TAP
+/// interfaces is everybody's, as udev makes it.
+pub(crate) const ALONE: &str = "ip link set lo up
+mkdir -p /run/netns
+mount -t tmpfs tmpfs /run/netns
+if [ -e /dev/net/tun ]; then
+    mount -t tmpfs tmpfs /dev/net
+    mknod -m 666 /dev/net/tun c 10 200
+fi
+";
 
 /// Defines what scripts of servers need. `ready LOG PID` waits until a server says where it is, `ask LOG TEXT` gets its answer, which
 /// must hold the text, `ends PID` ends it in order.
