@@ -315,6 +315,57 @@ fn shelves_know_only_what_is_below_them() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Names of the workspace's crates that a manifest depends on, without their common beginning. Those of tests count only for a crate
+/// that is nothing else.
+fn crates_of(manifest: &str, is_for_tests: bool) -> Vec<&str> {
+    let tables = manifest.split("\n[").filter(|table| {
+        table.starts_with("dependencies]") || is_for_tests && table.starts_with("dev-dependencies]")
+    });
+    let names =
+        tables.flat_map(|table| table.lines().filter_map(|line| line.strip_prefix("janus-")));
+    let mut names: Vec<_> = names
+        .map(|name| name.split(['.', ' ']).next().unwrap())
+        .collect();
+    names.sort_unstable();
+    names
+}
+
+/// The last column of the table of crates in ARCHITECTURE is what their manifests say.
+#[test]
+fn crates_know_what_the_table_says() {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let rows = text.lines().filter(|line| line.starts_with("| `janus-"));
+    let (mut above, mut wrong) = (Vec::new(), Vec::new());
+    for row in rows {
+        let columns: Vec<_> = row.split('|').map(str::trim).collect();
+        let name = columns[1].split('`').nth(1).unwrap();
+        let mut said: Vec<&str> = match columns[3] {
+            "nothing" => Vec::new(),
+            known => known
+                .split(", ")
+                .map(|word| word.split(" (").next().unwrap())
+                .map(|word| word.strip_prefix("with its features ").unwrap_or(word))
+                .flat_map(|word| match word {
+                    "all above" => above.clone(),
+                    word => vec![word],
+                })
+                .collect(),
+        };
+        said.sort_unstable();
+        let manifest = root().join("crates").join(name).join("Cargo.toml");
+        let manifest = fs::read_to_string(manifest).unwrap();
+        let real = crates_of(&manifest, name.ends_with("-tests"));
+        if said != real {
+            wrong.push(format!(
+                "{name}: the table says {said:?}, its manifest {real:?}"
+            ));
+        }
+        above.push(name.strip_prefix("janus-").unwrap());
+    }
+    assert!(above.len() > 10, "the table is there");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 /// A method of the stack may touch every connection, so they stand in few files: the calls, arrival, and the one that lends.
 #[test]
 fn few_files_hold_methods_of_the_stack() {

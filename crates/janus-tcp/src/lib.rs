@@ -4,31 +4,31 @@
 //! real shard loop, the virtual-time simulator, the script runner and the property tests alike.
 //! [`Stack`] is the door. A turn of whoever drives it makes these calls, in this order:
 //!
-//! 1. [`Stack::completed`] for each lent frame that the device is done with.
-//! 2. [`Stack::input`] with the frames that have arrived.
-//! 3. [`Stack::advance`]: deadlines that have passed. [`Stack::next_deadline`] says when the next one is.
-//! 4. [`Stack::pop_ready`] until it is empty: tokens of the tasks to wake, which then call
+//! 1. [`Stack::input`] with the frames that have arrived.
+//! 2. [`Stack::pop_ready`] until it is empty: tokens of the tasks to wake, which then call
 //!    - [`Stack::listen`], [`Stack::accept`], [`Stack::connect`] to open;
 //!    - [`Stack::read`], [`Stack::recv`], [`Stack::write`], [`Stack::send_buf`] on a [`ConnId`], and on
 //!      [`Error::WouldBlock`] [`Stack::wait_read`] or [`Stack::wait_write`] with the token to wake;
 //!    - [`Stack::shutdown_write`], [`Stack::close`], [`Stack::abort`] to end; the `udp_*` calls for datagrams.
-//! 5. [`Stack::transmit`]: frames to hand to the device.
+//! 3. [`Stack::advance`]: deadlines that have passed, and [`Stack::pop_ready`] again. [`Stack::next_deadline`] says when the next one is.
+//! 4. [`Stack::transmit`]: frames to hand to the device.
+//! 5. [`Stack::completed`] for each lent frame that the device is done with.
 //!
-//! The rooms, from the top; each knows only those below it. Fields are private, so a room lies inside the one whose fields it works
+//! The rooms, from the top; each names only those below it. Fields are private, so a room lies inside the one whose fields it works
 //! on:
 //!
 //! | room | what is there | what it may touch |
 //! |---|---|---|
-//! | `stack::api` | calls of the application, the runtime, the balancer | the stack |
-//! | `stack::input` | arrival: batches, handshakes of listeners, TIME-WAIT | the stack |
-//! | `stack` | lending a connection, carrying out what rules want, ends, turns | everything |
-//! | `conn::arrives` | the checks of a segment, what it acknowledges and brings | one connection (`conn`) |
-//! | `conn::timer`, `output`, `loss`, `receive` | the rules of one subject each | one connection |
-//! | `conn` | the borrowed connection, and the effects that it asks for | its record, its blocks |
+//! | `stack::api` | calls of the application, the runtime, the balancer | all parts of the stack |
+//! | `stack::input` | arrival: batches, handshakes of listeners, TIME-WAIT, refusals and their limits | all parts of the stack |
+//! | `stack` | lending a connection, carrying out what rules want, ends, turns | all parts of the stack |
+//! | `conn::arrives` | the checks of a segment, what it acknowledges and brings | what `conn` has |
+//! | `conn::timer`, `output`, `loss`, `receive` | the rules of one subject each | what `conn` has |
+//! | `conn` | the borrowed connection, and the effects that it asks for | its record and hot block, the memory of blocks, paths, counters; no table, queue or other connection |
 //! | `ip` | neighbors, ICMP, fragments, UDP, the next hop | the host below TCP, no connection |
 //! | `wire` | headers read and written | bytes |
-//! | `store` | records, blocks, tables, queues; no rules | memory |
-//! | `rules` | configuration, option profiles, addresses, secrets | nothing that changes |
+//! | `store` | records, blocks, tables, queues, and the arithmetic of one record | memory |
+//! | `rules` | configuration, option profiles, addresses, secrets | nothing that a segment changes |
 //! | `congestion` | the algorithms | a window |
 
 #![forbid(unsafe_code)]

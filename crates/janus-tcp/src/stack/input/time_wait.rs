@@ -43,7 +43,6 @@ impl Stack {
     }
 
     /// A segment for a flow in TIME-WAIT, or orphaned in FIN-WAIT-2 (section 3.10.7.4), that does not open it anew.
-    /// Keeps MAY-2, SHLD-4.
     pub(crate) fn time_wait_arrives(&mut self, slot: u32, p: &Parsed) {
         let record = *self.index.time_wait.get(slot);
         let (rst, syn) = (
@@ -141,7 +140,8 @@ impl Stack {
         }
     }
 
-    /// RFC 9293 MAY-2 by the rules of RFC 6191 section 2: whether a SYN lies beyond all that the old connection saw.
+    /// Whether a SYN lies beyond all that the old connection saw: the rules of RFC 6191 section 2.
+    /// Keeps MAY-2, SHLD-4.
     fn reopens(&self, old: &TimeWait, p: &Parsed) -> bool {
         let beyond = p.seq().gt(old.rcv_nxt);
         match p.timestamps().filter(|_| self.rules.config().timestamps) {
