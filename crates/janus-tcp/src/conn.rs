@@ -346,6 +346,19 @@ impl Conn<'_> {
         debug_assert!(self.hot.holds_nothing());
     }
 
+    /// The connection is over and has no owner: nothing of the hot block is kept, and the record does not name it any more. False
+    /// when a queue does; then the block goes when its turn has come.
+    pub(crate) fn part(&mut self) -> bool {
+        self.drop_queues(true);
+        if self.hot.has(hot_flag::QUEUED | hot_flag::STARVED) {
+            return false;
+        }
+        self.forget_urgent();
+        (self.hot.conn, self.tcb.hot) = (None, None);
+        debug_assert!(self.hot.holds_nothing());
+        true
+    }
+
     /// Drops all that is queued, in flight or out of order. What was received stays readable unless `unread_too`.
     pub(crate) fn drop_queues(&mut self, unread_too: bool) {
         self.detach_recovery();

@@ -54,11 +54,18 @@ impl Stack {
         tcb.close(why);
         let orphan = tcb.has(flag::ORPHAN);
         self.schedule.wake(&mut tcb.reader);
-        let busy = self.with(conn, |c| {
-            c.drop_queues(orphan);
-            c.wake_writer();
-        });
-        if busy.is_none() && orphan {
+        if !orphan {
+            self.with(conn, |c| {
+                c.drop_queues(false);
+                c.wake_writer();
+            });
+            return;
+        }
+        let hot = tcb.hot;
+        if self.lend(conn).is_none_or(|mut lent| lent.part()) {
+            if let Some(id) = hot {
+                self.store.hot.free(id);
+            }
             self.release(conn);
         }
     }

@@ -366,9 +366,17 @@ impl Segments {
     }
 
     /// Frees a whole queue.
+    #[inline(always)]
     pub(crate) fn clear(&mut self, list: &mut SegList, pool: &mut Pool) {
-        while let Some(id) = self.pop_front(list) {
-            self.free(id, pool);
+        if !list.is_empty() {
+            self.free_all(list, pool);
+        }
+    }
+
+    #[inline(never)]
+    fn free_all(&mut self, list: &mut SegList, pool: &mut Pool) {
+        while !list.is_empty() {
+            self.free_front(list, pool);
         }
     }
 }
