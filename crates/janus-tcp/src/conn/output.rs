@@ -192,8 +192,11 @@ impl Conn<'_> {
             }
             let before = wire.sent();
             let full = self.send_first_unsent(mss, wire);
-            let last = (wire.sent() > before).then_some(before);
-            burst.sent(self, last, full, wire);
+            // A short one that leaves alone is no burst.
+            if full || burst.is_begun() {
+                let last = (wire.sent() > before).then_some(before);
+                burst.sent(self, last, full, wire);
+            }
         };
         burst.end(self, wire);
         done

@@ -34,6 +34,12 @@ pub(crate) struct Burst {
 }
 
 impl Burst {
+    /// Segments have left since the last piece ended.
+    #[inline(always)]
+    pub(crate) fn is_begun(&self) -> bool {
+        self.sent > 0
+    }
+
     /// A segment has left; `last` says where it is. A short one ends the piece, as what follows does not belong to the
     /// same stretch of writing.
     #[inline(always)]

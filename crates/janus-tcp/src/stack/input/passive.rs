@@ -296,7 +296,10 @@ impl Stack {
             0 => {}
             1 if record.acked => {}
             1 => {
-                let rtt = self.now.saturating_since(record.sent_at).as_micros();
+                let rtt = self
+                    .now
+                    .as_micros()
+                    .saturating_sub(record.sent_at.as_micros());
                 rto::sample(cold, u32::try_from(rtt).unwrap_or(u32::MAX));
             }
             _ => rto::handshake_lost(cold),
