@@ -98,6 +98,7 @@ impl Default for Settings {
             send_buffer: 262_144,
             send_buffer_max: 4_194_304,
             count_as_linux: true,
+            not_sent_low: u32::MAX,
             max_syn_retries: 5,
             reset_ends_time_wait: true,
             max_orphan_retries: ORPHAN_RETRIES,

@@ -58,7 +58,8 @@ pub struct Config {
     /// writes come out as short and writers are woken when they would be there. The send buffers are then budgets
     /// for that. Otherwise bytes are counted.
     pub count_as_linux: bool,
-    /// No more than so much unsent is taken from a writer; `u32::MAX`: as much as the send buffer holds.
+    /// Bytes unsent at which a writer is stopped, so that what it writes is still in the processor's cache when it is sent;
+    /// `u32::MAX`: as many as the send buffer holds (Linux: tcp_notsent_lowat).
     pub not_sent_low: u32,
     /// How long TIME-WAIT lasts (two maximum segment lifetimes).
     pub time_wait: Duration,
@@ -170,7 +171,7 @@ impl Default for Config {
             send_buffer: 64 << 10,
             send_buffer_max: 4 << 20,
             count_as_linux: false,
-            not_sent_low: u32::MAX,
+            not_sent_low: 128 << 10,
             time_wait: Duration::from_secs(60),
             fin_wait_2: None,
             reset_ends_time_wait: false,

@@ -21,6 +21,10 @@ use crate::store::schedule::{MAX_FIRED, Sweep};
 use crate::time::Instant;
 use crate::wire::{Outgoing, Wire};
 
+/// Frames that a connection hands out at a time while others wait: their answers leave before the rest of a long write, and less of
+/// what many have written must be in the processor's cache at once.
+const QUANTUM: usize = 32;
+
 impl Stack {
     /// Serves deadlines that have passed, of each kind no more than a bound, so that packets need not wait for long however
     /// many have passed at once. While some are left [`Stack::next_deadline`] is not after `now`: the next call goes on, with
@@ -109,7 +113,9 @@ impl Stack {
             let hot = &mut self.store.hot[id];
             hot.clear(hot_flag::QUEUED);
             if let Some(conn) = hot.conn {
-                self.flush(conn, out, end);
+                let alone = self.schedule.output.is_empty();
+                let quantum = if alone { room } else { QUANTUM };
+                self.flush(conn, out, end.min(out.len() + quantum));
             }
         }
         // SYNs and probes took the way of the replies.

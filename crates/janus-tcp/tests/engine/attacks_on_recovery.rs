@@ -265,6 +265,7 @@ fn an_acknowledgement_cut_into_slices_is_worth_no_more_than_one() {
 fn duplicates_without_end_let_out_no_more_than_was_in_flight() {
     let config = Config {
         congestion: CongestionControl::NewReno,
+        not_sent_low: u32::MAX,
         ..Config::default()
     };
     let mut sender = Sender::with(config, 1_000, false);
@@ -283,7 +284,11 @@ fn duplicates_without_end_let_out_no_more_than_was_in_flight() {
 /// With SACK duplicates say nothing at all.
 #[test]
 fn duplicates_without_sacks_say_nothing_to_who_uses_sack() {
-    let mut sender = Sender::new(1_000, true);
+    let config = Config {
+        not_sent_low: u32::MAX,
+        ..Config::default()
+    };
+    let mut sender = Sender::with(config, 1_000, true);
     assert_eq!(sender.write(0, 200_000), 200_000);
     assert_eq!(sender.sent().len(), 10);
     for _ in 0..5_000 {
