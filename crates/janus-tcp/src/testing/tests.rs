@@ -413,3 +413,36 @@ fn writers_and_fins_survive_a_dry_pool() {
     pair.b.stack.close(pair.now, b);
     pair.assert_clean();
 }
+
+/// Whoever has much to send lets the others' answers out in between.
+#[test]
+fn a_short_answer_does_not_wait_for_a_long_write() {
+    let mut pair = pair();
+    let (bulk, reader) = pair.open(40_000);
+    let (brief, _) = pair.open(40_001);
+    let (text, mut got) = ([7; 200_000], [0; 65_536]);
+    // Until the window lets a hundred segments out.
+    for _ in 0..100 {
+        let _full = pair.a.stack.write(pair.now, bulk, &text);
+        pair.steps(1);
+        while pair.b.stack.read(pair.now, reader, &mut got).is_ok() {}
+    }
+    // All of it arrives, and not so long after that the window would begin anew.
+    for _ in 0..10 {
+        pair.steps(1);
+        while pair.b.stack.read(pair.now, reader, &mut got).is_ok() {}
+    }
+    let mut out = Vec::new();
+    let stack = &mut pair.a.stack;
+    let written = stack.write(pair.now, bulk, &text).expect("room");
+    assert!((100_000..200_000).contains(&written), "{written}");
+    stack.write(pair.now, brief, b"answer").expect("room");
+    stack.transmit(pair.now, &mut out, 256);
+    let is_brief = |frame: &Frame| frame.data().ends_with(b"answer");
+    let at = out.iter().position(is_brief).expect("the answer is out");
+    assert!(at <= 32 && out.len() > 64, "{at} of {}", out.len());
+    // Nothing else of the long write was kept back by it.
+    let before = out.len();
+    stack.transmit(pair.now, &mut out, 256);
+    assert_eq!(out.len(), before);
+}
