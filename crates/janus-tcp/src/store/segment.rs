@@ -106,6 +106,19 @@ fn unlink_first(list: &mut SegList, first: &Segment) {
     list.count -= 1;
 }
 
+/// Gives the buffer back. False when that is on the wire, and waited for.
+#[inline(always)]
+fn let_go(seg: &mut Segment, pool: &mut Pool) -> bool {
+    if seg.has(seg_flag::AWAY) {
+        seg.flags |= seg_flag::ORPHAN;
+        return false;
+    }
+    if let Some(buf) = seg.buf.take() {
+        pool.free(buf);
+    }
+    true
+}
+
 /// The slab of segments.
 pub(crate) struct Segments {
     slab: Slots<SegId, Segment>,
@@ -175,15 +188,9 @@ impl Segments {
     #[inline]
     pub(crate) fn free(&mut self, id: impl Into<Option<SegId>>, pool: &mut Pool) {
         let id = id.into();
-        let seg = &mut self.slab[id];
-        if seg.has(seg_flag::AWAY) {
-            seg.flags |= seg_flag::ORPHAN;
-            return;
+        if let_go(&mut self.slab[id], pool) {
+            self.slab.free(id);
         }
-        if let Some(buf) = seg.buf.take() {
-            pool.free(buf);
-        }
-        self.slab.free(id);
     }
 
     /// Takes the buffer out of a received segment and frees the descriptor.
@@ -273,14 +280,9 @@ impl Segments {
         let Some(id) = list.head else { return };
         let seg = &mut self.slab[id];
         unlink_first(list, seg);
-        if seg.has(seg_flag::AWAY) {
-            seg.flags |= seg_flag::ORPHAN;
-            return;
+        if let_go(seg, pool) {
+            self.slab.free(id);
         }
-        if let Some(buf) = seg.buf.take() {
-            pool.free(buf);
-        }
-        self.slab.free(id);
     }
 
     /// Puts `id` behind `after`, or first when that is `None`.
