@@ -98,7 +98,7 @@ impl Default for Settings {
             send_buffer: 262_144,
             send_buffer_max: 4_194_304,
             count_as_linux: true,
-            not_sent_low: u32::MAX,
+            not_sent_low: None,
             max_syn_retries: 5,
             reset_ends_time_wait: true,
             max_orphan_retries: ORPHAN_RETRIES,
@@ -216,8 +216,11 @@ impl Settings {
                 let [_, first, most] = setting.sizes()?;
                 (config.send_buffer, config.send_buffer_max) = (first, most);
             }
-            "tcp_notsent_lowat" => config.not_sent_low = setting.number(1, u32::MAX.into())? as u32,
-            "tcp_min_tso_segs" => config.burst_least = setting.tries(1, 255)?,
+            "tcp_notsent_lowat" => {
+                let bytes = setting.number(1, u32::MAX.into())? as u32;
+                config.not_sent_low = (bytes != u32::MAX).then_some(bytes);
+            }
+            "tcp_min_tso_segs" => config.burst_least = Some(setting.tries(1, 255)?),
             "tcp_moderate_rcvbuf" => config.tune_receive_buffer = setting.switch()?,
             "tcp_fin_timeout" => {
                 // TCP_LINGER2 cannot say more either.
@@ -232,7 +235,9 @@ impl Settings {
                 config.rto_max = Duration::from_millis(setting.number(1_000, 120_000)?);
             }
             "tcp_invalid_ratelimit" => {
-                config.invalid_ack_interval = Duration::from_millis(setting.number(0, 1 << 20)?);
+                let pause_ms = setting.number(0, 1 << 20)?;
+                config.invalid_ack_interval =
+                    (pause_ms > 0).then(|| Duration::from_millis(pause_ms));
             }
             _ => return Ok(false),
         }
@@ -319,7 +324,7 @@ impl Settings {
             // segments, none of which knows of the others.
             "gso_max_segs" => {
                 if setting.number(1, 65_535)? == 1 {
-                    self.config.burst_least = 0;
+                    self.config.burst_least = None;
                 }
             }
             // None of Linux's, which never does.

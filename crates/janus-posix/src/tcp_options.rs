@@ -116,7 +116,9 @@ pub(crate) fn change(
                 1.. => Some(Duration::from_secs(value.min(LINGER2_MAX) as u64)),
             };
         }
-        (abi::SOL_TCP, abi::TCP_NOTSENT_LOWAT) => options.not_sent_low = value as u32,
+        (abi::SOL_TCP, abi::TCP_NOTSENT_LOWAT) => {
+            options.not_sent_low = (value != 0).then_some(value as u32);
+        }
         (abi::SOL_TCP, abi::TCP_WINDOW_CLAMP) => {
             options.window_clamp = (value != 0).then(|| value.max(CLAMP_MIN) as u32);
         }
@@ -153,7 +155,7 @@ pub(crate) fn value(options: &SocketOptions, level: i32, name: i32) -> Option<i3
         (abi::SOL_TCP, abi::TCP_KEEPINTVL) => options.keepalive_interval.as_secs() as i32,
         (abi::SOL_TCP, abi::TCP_KEEPCNT) => i32::from(options.keepalive_count),
         (abi::SOL_TCP, abi::TCP_SYNCNT) => options.syn_retries.map_or(6, i32::from),
-        (abi::SOL_TCP, abi::TCP_NOTSENT_LOWAT) => options.not_sent_low as i32,
+        (abi::SOL_TCP, abi::TCP_NOTSENT_LOWAT) => options.not_sent_low.unwrap_or(0) as i32,
         (abi::SOL_TCP, abi::TCP_WINDOW_CLAMP) => options.window_clamp.map_or(0, |n| n as i32),
         (abi::SOL_TCP, abi::TCP_USER_TIMEOUT) => options.user_timeout.map_or(0, |time| {
             i32::try_from(time.as_millis()).unwrap_or(i32::MAX)

@@ -59,11 +59,7 @@ fn each_name_does_what_it_says() {
         config("tcp_challenge_ack_limit=2147483647").challenge_acks_per_second,
         None
     );
-    assert!(
-        config("tcp_invalid_ratelimit=0")
-            .invalid_ack_interval
-            .is_zero()
-    );
+    assert_eq!(config("tcp_invalid_ratelimit=0").invalid_ack_interval, None);
     let rmem = config("tcp_rmem=4096 20000 40000");
     assert_eq!(
         (rmem.receive_buffer, rmem.receive_buffer_max),

@@ -58,9 +58,9 @@ pub struct Config {
     /// writes come out as short and writers are woken when they would be there. The send buffers are then budgets
     /// for that. Otherwise bytes are counted.
     pub count_as_linux: bool,
-    /// Bytes unsent at which a writer is stopped, so that what it writes is still in the processor's cache when it is sent;
-    /// `u32::MAX`: as many as the send buffer holds (Linux: tcp_notsent_lowat).
-    pub not_sent_low: u32,
+    /// Bytes unsent at which a writer is stopped, so that what it writes is still in the processor's cache when it is sent.
+    /// `None`: as many as the send buffer holds (Linux: tcp_notsent_lowat).
+    pub not_sent_low: Option<u32>,
     /// How long TIME-WAIT lasts (two maximum segment lifetimes).
     pub time_wait: Duration,
     /// How long a connection whose owner let go waits for the peer's FIN, in whole seconds; 120 at most. `None`: as long as
@@ -124,9 +124,9 @@ pub struct Config {
     pub frto: bool,
     /// Find the congestion window anew after an idle retransmission timeout (RFC 5681 section 4.1).
     pub slow_start_after_idle: bool,
-    /// Tell the peer with PSH where a burst of at least so many segments ends, besides where what was written does; 0: do
-    /// not.
-    pub burst_least: u8,
+    /// Tell the peer with PSH where a burst of at least so many segments ends, besides where what was written does. `None`:
+    /// do not.
+    pub burst_least: Option<u8>,
     /// Let a connection's path facts, its round trip and slow-start threshold, serve the next one to the same peer
     /// (RFC 9040).
     pub share_path_facts: bool,
@@ -146,8 +146,8 @@ pub struct Config {
     /// connections share can be counted out: whoever does so learns of connections that are not his (CVE-2016-5696).
     pub challenge_acks_per_second: Option<u32>,
     /// Least time between two answers to segments of one flow that fit nothing: challenge ACKs, acknowledgements of
-    /// segments outside the window other than repeated text, SYN-ACKs for repeated SYNs. Zero: no such limit.
-    pub invalid_ack_interval: Duration,
+    /// segments outside the window other than repeated text, SYN-ACKs for repeated SYNs. `None`: no such limit.
+    pub invalid_ack_interval: Option<Duration>,
     /// A UDP datagram that came in pieces and has no socket here may have one in another stack: [`Stack::udp_astray`] gives it
     /// to be carried there.
     ///
@@ -171,7 +171,7 @@ impl Default for Config {
             send_buffer: 64 << 10,
             send_buffer_max: 4 << 20,
             count_as_linux: false,
-            not_sent_low: 128 << 10,
+            not_sent_low: Some(128 << 10),
             time_wait: Duration::from_secs(60),
             fin_wait_2: None,
             reset_ends_time_wait: false,
@@ -200,14 +200,14 @@ impl Default for Config {
             tail_loss_probe: true,
             frto: true,
             slow_start_after_idle: true,
-            burst_least: 2,
+            burst_least: Some(2),
             share_path_facts: true,
             warm_reuse: true,
             congestion: CongestionControl::default(),
             ecn: Ecn::default(),
             slow_start_limit: None,
             challenge_acks_per_second: None,
-            invalid_ack_interval: Duration::from_millis(500),
+            invalid_ack_interval: Some(Duration::from_millis(500)),
             datagrams_elsewhere: false,
         }
     }

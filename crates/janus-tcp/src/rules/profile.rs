@@ -67,8 +67,8 @@ pub struct SocketOptions {
     pub receive_buffer: Option<u32>,
     /// Unsent and unacknowledged bytes the connection may hold. A size given here is kept: nothing tunes it.
     pub send_buffer: Option<u32>,
-    /// No more than so much unsent is taken; 0: as configured (Linux: TCP_NOTSENT_LOWAT).
-    pub not_sent_low: u32,
+    /// No more than so much unsent is taken. `None`: as configured (Linux: TCP_NOTSENT_LOWAT).
+    pub not_sent_low: Option<u32>,
     /// No larger window is offered than this (Linux: TCP_WINDOW_CLAMP).
     pub window_clamp: Option<u32>,
     /// Congestion control. `None`: as configured.
@@ -101,7 +101,7 @@ impl Default for SocketOptions {
             max_segment: None,
             receive_buffer: None,
             send_buffer: None,
-            not_sent_low: 0,
+            not_sent_low: None,
             window_clamp: None,
             congestion: None,
             ttl: None,

@@ -116,7 +116,7 @@ fn a_blind_reset_must_hit_exactly() {
 #[test]
 fn challenges_are_limited_and_their_number_is_nobodys_to_know() {
     let mut host = Host::with(Config {
-        invalid_ack_interval: Duration::ZERO,
+        invalid_ack_interval: None,
         challenge_acks_per_second: Some(1_000),
         ..Config::default()
     });

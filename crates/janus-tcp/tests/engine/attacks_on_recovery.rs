@@ -265,7 +265,7 @@ fn an_acknowledgement_cut_into_slices_is_worth_no_more_than_one() {
 fn duplicates_without_end_let_out_no_more_than_was_in_flight() {
     let config = Config {
         congestion: CongestionControl::NewReno,
-        not_sent_low: u32::MAX,
+        not_sent_low: None,
         ..Config::default()
     };
     let mut sender = Sender::with(config, 1_000, false);
@@ -285,7 +285,7 @@ fn duplicates_without_end_let_out_no_more_than_was_in_flight() {
 #[test]
 fn duplicates_without_sacks_say_nothing_to_who_uses_sack() {
     let config = Config {
-        not_sent_low: u32::MAX,
+        not_sent_low: None,
         ..Config::default()
     };
     let mut sender = Sender::with(config, 1_000, true);

@@ -18,7 +18,7 @@ fn small() -> Config {
         receive_buffer_max: 0,
         send_buffer_max: 0,
         // These tests look at the window by probes that follow each other at once.
-        invalid_ack_interval: Duration::ZERO,
+        invalid_ack_interval: None,
         ..Config::default()
     }
 }

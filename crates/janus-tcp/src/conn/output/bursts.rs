@@ -70,7 +70,7 @@ impl Burst {
     pub(crate) fn end(&mut self, conn: &Conn<'_>, wire: &mut Wire<'_>) {
         let last = self.last.take();
         let several = core::mem::take(&mut self.sent) > 1;
-        if several && conn.rules.config().burst_least > 0 {
+        if several && conn.rules.config().burst_least.is_some() {
             push_last(conn, last, wire);
         }
     }
@@ -127,7 +127,7 @@ impl Conn<'_> {
         let worth = (bytes.min(PIECE_MAX) / mss) as u32;
         let half = u64::from(hot.congestion.cwnd()) / 2 / mss;
         worth
-            .max(self.rules.config().burst_least.into())
+            .max(self.rules.config().burst_least.unwrap_or(0).into())
             .min((half as u32).max(1))
     }
 }

@@ -84,7 +84,7 @@ impl View<'_> {
     fn size_goal(&self) -> u32 {
         let hot = self.hot;
         let mss = u32::from(self.tcb.payload_mss()).max(1);
-        if self.rules.config().burst_least == 0 {
+        if self.rules.config().burst_least.is_none() {
             return mss;
         }
         let window = match hot.sender.max_snd_wnd {
@@ -99,13 +99,10 @@ impl View<'_> {
     fn not_sent_low(&self) -> u32 {
         let profile = self.tcb.profile;
         let own = match profile {
-            DEFAULT => 0,
+            DEFAULT => None,
             _ => self.rules.profiles().get(profile).not_sent_low,
         };
-        match own {
-            0 => self.rules.config().not_sent_low,
-            low => low,
-        }
+        own.or(self.rules.config().not_sent_low).unwrap_or(u32::MAX)
     }
 
     /// Whether a writer should be told that there is room: half as much as is taken is free, so that it is not woken for

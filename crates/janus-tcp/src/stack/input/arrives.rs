@@ -249,10 +249,9 @@ impl Stack {
 
     /// Whether a flow's last answer of this kind is long enough ago; if so this is its next.
     pub(crate) fn may_answer_again(&mut self, who: Record, kind: Kind) -> bool {
-        let pause = self.rules.config().invalid_ack_interval;
-        if pause.is_zero() {
+        let Some(pause) = self.rules.config().invalid_ack_interval else {
             return true;
-        }
+        };
         let pause_ms = pause.as_millis().clamp(1, 1 << 30) as u32;
         let answered = match who {
             Record::Connection(conn) => {
